@@ -53,7 +53,8 @@ export class Blame {
     for (const [session, times] of this.losses) if (!times.some((at) => isRecent(at, now))) this.losses.delete(session);
     const blamed = this.inside.size > 0 ? [...this.inside.keys()] : [this.last ?? NOBODY];
     this.last = undefined;
-    for (const session of blamed) this.losses.set(session, [...(this.losses.get(session) ?? []).filter((at) => isRecent(at, now)), now]);
+    for (const session of blamed)
+      this.losses.set(session, [...(this.losses.get(session) ?? []).filter((at) => isRecent(at, now)), now]);
   }
 
   /** A person lets the server be used again: no loss so far counts for anyone. */
@@ -71,7 +72,8 @@ export class Blame {
     const wait = Math.ceil(spent + CRASH_WINDOW_MS - now);
     const count = times.length === 1 ? 'once' : `${times.length} times`;
     return new TollgateError('SERVER_UNAVAILABLE', {
-      detail: `Server "${name}" was lost ${count} within ten minutes while it worked for this session, which may call it again in ${Math.ceil(wait / 1000)} s.`, data: { retryAfterMs: wait },
+      detail: `Server "${name}" was lost ${count} within ten minutes while it worked for this session, which may call it again in ${Math.ceil(wait / 1000)} s.`,
+      data: { retryAfterMs: wait },
     });
   }
 }

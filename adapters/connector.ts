@@ -53,7 +53,10 @@ export class Connector implements SlotHolder {
   }
 
   /** Waits for a slot and connects. `refusal` is asked again once there is a slot, after `consent`. Throws INIT_FAILED, SERVER_UNAVAILABLE and what a start throws. */
-  async open(refusal: () => TollgateError | undefined, consent: () => Promise<TollgateError | undefined>): Promise<UpstreamSession> {
+  async open(
+    refusal: () => TollgateError | undefined,
+    consent: () => Promise<TollgateError | undefined>,
+  ): Promise<UpstreamSession> {
     const { settings, slots } = this.parts;
     // An old process of this server still holds its slot until nothing of it is left.
     await Promise.all(this.closing.values());
@@ -68,7 +71,10 @@ export class Connector implements SlotHolder {
       throw error;
     }
     // It may have been stopped, or have ended, between its answer and this line; its slot is free already.
-    if (this.session !== session) throw refusal() ?? new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${settings.name}" ended at once.` });
+    if (this.session !== session)
+      throw (
+        refusal() ?? new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${settings.name}" ended at once.` })
+      );
     this.ready = true;
     this.usedAt = performance.now();
     this.checkWhileIdle(session);
@@ -83,7 +89,9 @@ export class Connector implements SlotHolder {
       if (this.current !== session) return clearInterval(timer);
       if (session.inFlight > 0) return;
       // Who waits for a connection may have found this one busy meanwhile.
-      void this.endUnless(session, () => session.answersPing(PING_MS), 'does not answer a ping').then(() => this.parts.slots.noteIdle());
+      void this.endUnless(session, () => session.answersPing(PING_MS), 'does not answer a ping').then(() =>
+        this.parts.slots.noteIdle(),
+      );
     }, every).unref();
   }
 
@@ -125,7 +133,11 @@ export class Connector implements SlotHolder {
 
   /** Asks a session for a sign of life, and ends it as lost when there is none within the time given. */
   endIfDeaf(session: UpstreamSession, withinMs: number): Promise<void> {
-    return this.endUnless(session, () => session.showsLife(withinMs), 'was ended, because it took no notice of a cancelled call nor of a ping');
+    return this.endUnless(
+      session,
+      () => session.showsLife(withinMs),
+      'was ended, because it took no notice of a cancelled call nor of a ping',
+    );
   }
 
   /** After a call: a server whose processes have used up its limit, and stay, could do nothing any more. It is ended as lost, so that it can be started again. */
@@ -156,7 +168,10 @@ export class Connector implements SlotHolder {
   }
 
   /** The wait for a slot may have been long: what was agreed to may be something else by now. Gives the slot back. */
-  private async checkStart(refusal: () => TollgateError | undefined, consent: () => Promise<TollgateError | undefined>): Promise<void> {
+  private async checkStart(
+    refusal: () => TollgateError | undefined,
+    consent: () => Promise<TollgateError | undefined>,
+  ): Promise<void> {
     try {
       const refused = (await consent()) ?? refusal();
       if (refused !== undefined) throw refused;
@@ -172,7 +187,12 @@ export class Connector implements SlotHolder {
       onToolsChanged,
       onBad: () => this.badLines++,
       onRefused: (refused, during) => this.parts.onRefused(session.id, refused, during),
-      onClosed: (why, exit, error) => this.lose(session, { why: error?.message ?? `Server "${settings.name}" ${why}.`, ...(exit === undefined ? {} : { exit }), ...(error === undefined ? {} : { error }) }),
+      onClosed: (why, exit, error) =>
+        this.lose(session, {
+          why: error?.message ?? `Server "${settings.name}" ${why}.`,
+          ...(exit === undefined ? {} : { exit }),
+          ...(error === undefined ? {} : { error }),
+        }),
     });
     this.session = session;
     return session;

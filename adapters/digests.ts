@@ -32,12 +32,16 @@ const TICK_MS = 1_000;
  * Reads a file; undefined when it is not there. One of the system's own that the kernel calls unchanged (inode, size, times of content
  * and of inode) is not read again: a program has a hundred megabytes. Of a file of more than `most` bytes its identity stands for it.
  */
-export async function fileFact(file: string, { most, store }: { readonly most?: bigint; readonly store?: DigestStore | undefined } = {}): Promise<FileFact | undefined> {
+export async function fileFact(
+  file: string,
+  { most, store }: { readonly most?: bigint; readonly store?: DigestStore | undefined } = {},
+): Promise<FileFact | undefined> {
   try {
     const real = await realpath(file);
     const { dev, ino, size, mtimeNs, ctimeNs, uid, mode } = await stat(real, { bigint: true });
     const identity = [real, dev, ino, size, mtimeNs, ctimeNs].join('\0');
-    if (most !== undefined && size > most) return { path: real, sha256: createHash('sha256').update(identity).digest('hex'), large: true };
+    if (most !== undefined && size > most)
+      return { path: real, sha256: createHash('sha256').update(identity).digest('hex'), large: true };
     // What is written through a shared map moves no time: only a file that no server's user may write is believed unchanged.
     if (uid !== 0n || (mode & WRITABLE) !== 0n) return { path: real, sha256: await digestOf(real) };
     const kept = size >= LARGE ? store : undefined;

@@ -41,7 +41,13 @@ export type Happening =
   | { readonly event: 'reconnect.exhausted'; readonly tries: number }
   | ListNews
   /** Requests of the server to the client were refused; `call` and `session` where a single call ran meanwhile. */
-  | { readonly event: 'request.refused'; readonly method: string; readonly count: number; readonly call?: string; readonly session?: string };
+  | {
+      readonly event: 'request.refused';
+      readonly method: string;
+      readonly count: number;
+      readonly call?: string;
+      readonly session?: string;
+    };
 
 /** Something that happened to a server. `id` joins the events of one connection. Calls are told of where they end, in the facade. */
 export type ServerEvent = Happening & { readonly server: string; readonly id: string };

@@ -22,7 +22,9 @@ export function haltable(inner: ServerAdapter, halted: (name: string) => Tollgat
   };
   const health = (): Health => {
     const { restarts, badLines, ...rest } = inner.health();
-    return refusal === undefined ? { restarts, badLines, ...rest } : { state: refusedState(refusal), reason: `${refusal.message} ${refusal.next}`, restarts, badLines };
+    return refusal === undefined
+      ? { restarts, badLines, ...rest }
+      : { state: refusedState(refusal), reason: `${refusal.message} ${refusal.next}`, restarts, badLines };
   };
   return {
     name: inner.name,

@@ -23,17 +23,37 @@ const TOLERATED_BAD = 10;
 /** The state with its reason, the graver first. */
 export function judgeHealth({ refusal, connected, restarts, badLines, loss, reconnecting }: ServerFacts): Health {
   const facts = { restarts, badLines };
-  if (refusal !== undefined) return { state: MENDABLE.has(refusal.code) ? 'unavailable' : refusedState(refusal), reason: `${refusal.message} ${refusal.next}`, ...facts };
-  if (!connected) return loss === undefined ? { state: 'idle', ...facts } : { state: reconnecting ? 'degraded' : 'unavailable', reason: loss, ...facts };
-  if (badLines >= TOLERATED_BAD) return { state: 'degraded', reason: `It broke the protocol ${badLines} times.`, ...facts };
+  if (refusal !== undefined)
+    return {
+      state: MENDABLE.has(refusal.code) ? 'unavailable' : refusedState(refusal),
+      reason: `${refusal.message} ${refusal.next}`,
+      ...facts,
+    };
+  if (!connected)
+    return loss === undefined
+      ? { state: 'idle', ...facts }
+      : { state: reconnecting ? 'degraded' : 'unavailable', reason: loss, ...facts };
+  if (badLines >= TOLERATED_BAD)
+    return { state: 'degraded', reason: `It broke the protocol ${badLines} times.`, ...facts };
   return { state: 'healthy', ...facts };
 }
 
 /** How a server is that is kept so. `halted`: by people, with this. */
-export function healthOf({ restarts, connector, refusal, isComing, denied }: Keeper, { settings, halted, lifetime }: { readonly settings: ServerSettings; readonly halted: TollgateError | undefined; readonly lifetime: Lifetime }): Health {
+export function healthOf(
+  { restarts, connector, refusal, isComing, denied }: Keeper,
+  {
+    settings,
+    halted,
+    lifetime,
+  }: { readonly settings: ServerSettings; readonly halted: TollgateError | undefined; readonly lifetime: Lifetime },
+): Health {
   const { count, reason, end } = restarts;
   return judgeHealth({
-    refusal: startRefusal(settings) ?? halted ?? denied ?? (lifetime === 'keep-alive' ? end : undefined), connected: connector.current !== undefined, restarts: count,
-    badLines: connector.badLines, loss: refusal === undefined ? end?.message ?? reason : undefined, reconnecting: settings.transport !== 'stdio' && isComing,
+    refusal: startRefusal(settings) ?? halted ?? denied ?? (lifetime === 'keep-alive' ? end : undefined),
+    connected: connector.current !== undefined,
+    restarts: count,
+    badLines: connector.badLines,
+    loss: refusal === undefined ? (end?.message ?? reason) : undefined,
+    reconnecting: settings.transport !== 'stdio' && isComing,
   });
 }

@@ -33,7 +33,12 @@ export interface StartFiles {
 }
 
 /** `folder` is where a program starts whose settings name none; `store` spares reading large files that have not changed. */
-export type Inspect = (settings: Pick<ServerSettings, 'command' | 'args' | 'cwd' | 'isolation'> & Partial<Pick<ServerSettings, 'env' | 'sandbox'>>, folder: string, store?: DigestStore) => Promise<StartFiles>;
+export type Inspect = (
+  settings: Pick<ServerSettings, 'command' | 'args' | 'cwd' | 'isolation'> &
+    Partial<Pick<ServerSettings, 'env' | 'sandbox'>>,
+  folder: string,
+  store?: DigestStore,
+) => Promise<StartFiles>;
 
 /** What a server keeps; anything else that it is given, settings above all, decides what it does. */
 const DATA = /\.(?:db|db3|sqlite|sqlite3|duckdb|log|jsonl|ndjson|pid|lock)$/i;
@@ -41,7 +46,11 @@ const DATA = /\.(?:db|db3|sqlite|sqlite3|duckdb|log|jsonl|ndjson|pid|lock)$/i;
 const LARGE = 64n * 1024n * 1024n;
 
 /** Reads what a start would run. Never throws for a file that is not there. */
-export const inspectStart: Inspect = async ({ command = '', args, cwd, isolation, env = {}, sandbox }, folder, store) => {
+export const inspectStart: Inspect = async (
+  { command = '', args, cwd, isolation, env = {}, sandbox },
+  folder,
+  store,
+) => {
   const place = await realOf(cwd ?? folder);
   const found = isolation === 'container' ? undefined : findProgram(command, place);
   const program = found === undefined ? undefined : await fileFact(found, { store });
@@ -55,15 +64,50 @@ export const inspectStart: Inspect = async ({ command = '', args, cwd, isolation
     else if (!scripts.has(real)) await noteFact(scripts, real, store);
   }
   for (const file of scripts.keys()) data.delete(file);
-  const places = startPlaces({ command, args, ...(cwd !== undefined && { cwd }), ...(isolation !== undefined && { isolation }), ...(sandbox !== undefined && { sandbox }) }, folder);
+  const places = startPlaces(
+    {
+      command,
+      args,
+      ...(cwd !== undefined && { cwd }),
+      ...(isolation !== undefined && { isolation }),
+      ...(sandbox !== undefined && { sandbox }),
+    },
+    folder,
+  );
   const loaded = await placeFacts(places);
-  const exposed = places.exposed ?? (loaded === undefined ? 'the packages that it loads from folders that agents may write are too large to be read at each start' : undefined);
-  const given = found === undefined || isolation === 'direct' ? [] : await foldersOf([...(cwd === undefined ? [] : [place]), ...ownFilesOf(found, args, place)]);
-  return { folder: place, ...(program !== undefined && { program }), scripts: [...scripts.values()], ...(data.size > 0 && { data: [...data] }), ...(given.length > 0 && { given }), ...(loaded !== undefined && loaded.length > 0 && { places: loaded }), ...(exposed !== undefined && { exposed }), ...(isolation !== 'container' && { ...(unbound !== undefined && { unbound }), ...(gone !== undefined && { gone }) }) };
+  const exposed =
+    places.exposed ??
+    (loaded === undefined
+      ? 'the packages that it loads from folders that agents may write are too large to be read at each start'
+      : undefined);
+  const given =
+    found === undefined || isolation === 'direct'
+      ? []
+      : await foldersOf([...(cwd === undefined ? [] : [place]), ...ownFilesOf(found, args, place)]);
+  return {
+    folder: place,
+    ...(program !== undefined && { program }),
+    scripts: [...scripts.values()],
+    ...(data.size > 0 && { data: [...data] }),
+    ...(given.length > 0 && { given }),
+    ...(loaded !== undefined && loaded.length > 0 && { places: loaded }),
+    ...(exposed !== undefined && { exposed }),
+    ...(isolation !== 'container' && {
+      ...(unbound !== undefined && { unbound }),
+      ...(gone !== undefined && { gone }),
+    }),
+  };
 };
 
 async function foldersOf(files: readonly string[]): Promise<readonly string[]> {
-  const isFolder = await Promise.all(files.map((file) => stat(file).then((found) => found.isDirectory(), () => false)));
+  const isFolder = await Promise.all(
+    files.map((file) =>
+      stat(file).then(
+        (found) => found.isDirectory(),
+        () => false,
+      ),
+    ),
+  );
   return outermost(files.filter((_, index) => isFolder[index]));
 }
 
@@ -74,8 +118,14 @@ async function noteFact(facts: Map<string, FileFact>, file: string, store?: Dige
 
 /** Code that variables name (a module to be loaded first); what else they name is data, or not there yet. */
 async function loadedBy(env: Readonly<Record<string, string>>, folder: string): Promise<readonly Named[]> {
-  const files = Object.values(env).flatMap(piecesOf).map(pathOf).filter((file) => file !== undefined).map((file) => path.resolve(folder, file));
-  const code = await Promise.all([...new Set(files)].map(async (file) => ((await isCode(file)) ? [{ file, mayRun: true }] : [])));
+  const files = Object.values(env)
+    .flatMap(piecesOf)
+    .map(pathOf)
+    .filter((file) => file !== undefined)
+    .map((file) => path.resolve(folder, file));
+  const code = await Promise.all(
+    [...new Set(files)].map(async (file) => ((await isCode(file)) ? [{ file, mayRun: true }] : [])),
+  );
   return code.flat();
 }
 

@@ -55,7 +55,15 @@ export class Keeper {
         parts.tell({ event: 'stopped' }, id);
       },
       onRefused: (id, refused, during) =>
-        parts.tell({ event: 'request.refused', ...refused, ...(during?.id !== undefined && { call: during.id }), ...(during !== undefined && { session: during.scope }) }, id),
+        parts.tell(
+          {
+            event: 'request.refused',
+            ...refused,
+            ...(during?.id !== undefined && { call: during.id }),
+            ...(during !== undefined && { session: during.scope }),
+          },
+          id,
+        ),
       onLost: (id, { why, wasReady, ...how }) => {
         // Nothing of it ran: what a person must mend is no loss of the server, and its next use tries again.
         if (how.error !== undefined && MENDABLE.has(how.error.code)) {
@@ -65,7 +73,13 @@ export class Keeper {
         const loss = { why, regime: this.regime(), now: performance.now() };
         if (this.isProcess && loss.regime === 'on-call') parts.blame.noteLoss(loss.now);
         const outlook = this.restarts.noteLoss(loss);
-        const tidings = tidingsOf(outlook, { isProcess: this.isProcess, wasReady, tries: this.restarts.failedTries, attempts: this.restarts.attempts, ...how });
+        const tidings = tidingsOf(outlook, {
+          isProcess: this.isProcess,
+          wasReady,
+          tries: this.restarts.failedTries,
+          attempts: this.restarts.attempts,
+          ...how,
+        });
         for (const happening of tidings) parts.tell(happening, id);
         if (typeof outlook === 'number') this.schedule(outlook);
         if (wasReady && outlook !== 'on-call') parts.onDown();
@@ -86,7 +100,9 @@ export class Keeper {
   /** True when it is not running and the next call would start it. */
   get isAsleep(): boolean {
     const refusal = this.forbidden ?? startRefusal(this.parts.settings) ?? this.restarts.refusal(performance.now());
-    return this.connector.current === undefined && this.starting === undefined && !this.isComing && refusal === undefined;
+    return (
+      this.connector.current === undefined && this.starting === undefined && !this.isComing && refusal === undefined
+    );
   }
 
   /** The connected session, started if that is allowed now. Throws INIT_FAILED, SERVER_UNAVAILABLE, CANCELLED and what a start throws. */
@@ -95,7 +111,12 @@ export class Keeper {
     if (current !== undefined) return Promise.resolve(current);
     const refusal = this.forbidden ?? this.restarts.refusal(performance.now());
     if (refusal !== undefined) return Promise.reject(refusal);
-    if (this.returning) return Promise.reject(new TollgateError('SERVER_UNAVAILABLE', { detail: `${this.restarts.reason ?? ''} It is being started again.`.trimStart() }));
+    if (this.returning)
+      return Promise.reject(
+        new TollgateError('SERVER_UNAVAILABLE', {
+          detail: `${this.restarts.reason ?? ''} It is being started again.`.trimStart(),
+        }),
+      );
     return abortable(this.begin(), signal);
   }
 
@@ -178,11 +199,19 @@ export class Keeper {
     this.denied = options.halted?.(settings.name) ?? startRefusal(settings) ?? (await options.consent?.(settings));
     if (this.denied !== undefined) throw this.denied;
     const began = performance.now();
-    const session = await this.connector.open(() => this.forbidden, async () => (this.denied = await options.consent?.(settings)));
+    const session = await this.connector.open(
+      () => this.forbidden,
+      async () => (this.denied = await options.consent?.(settings)),
+    );
     const now = performance.now();
     const again = this.restarts.noteStart(now);
     const ms = Math.round(now - began);
-    tell(again ? { event: this.isProcess ? 'restarted' : 'reconnected', ms, attempt: this.restarts.attempts.attempt } : { event: 'started', ms }, session.id);
+    tell(
+      again
+        ? { event: this.isProcess ? 'restarted' : 'reconnected', ms, attempt: this.restarts.attempts.attempt }
+        : { event: 'started', ms },
+      session.id,
+    );
     if (this.wasUp) onRenewed();
     this.wasUp = true;
     return session;

@@ -81,13 +81,21 @@ const INHERITED = ['PATH', 'HOME', 'LANG', 'LC_ALL', 'LC_CTYPE', 'TZ', 'TMPDIR',
 /** The part of it that names nothing of this machine. */
 const LOCALE = ['LANG', 'LC_ALL', 'LC_CTYPE', 'TZ'];
 /** What a server has whose settings say nothing: no file, no network. */
-const NOTHING: SandboxSettings = { filesystem: { allowRead: [], allowWrite: [], denyRead: [] }, network: { allowedDomains: [] }, limits: { memoryMb: 256, processes: 64, fileMb: 256 } };
+const NOTHING: SandboxSettings = {
+  filesystem: { allowRead: [], allowWrite: [], denyRead: [] },
+  network: { allowedDomains: [] },
+  limits: { memoryMb: 256, processes: 64, fileMb: 256 },
+};
 
 /**
  * Starts a server, once secrets, ways out and isolation are in hand and `ready` has not thrown, and resolves once its process exists: nobody has to wait for `spawn` or `error` of the child any more.
  * Throws INIT_FAILED when its program or folder is missing, and SANDBOX_UNAVAILABLE when its isolation cannot be had.
  */
-export async function launch(settings: ServerSettings, host: LaunchHost, ready: () => Promise<void> = () => Promise.resolve()): Promise<Launched> {
+export async function launch(
+  settings: ServerSettings,
+  host: LaunchHost,
+  ready: () => Promise<void> = () => Promise.resolve(),
+): Promise<Launched> {
   const env = await fillSecrets(settings.env, host.secrets, 'env');
   if (settings.isolation === 'direct') {
     await ready();
@@ -98,12 +106,21 @@ export async function launch(settings: ServerSettings, host: LaunchHost, ready: 
   const holds = [holdPlaces(host.fixed ?? [], settings.sandbox?.filesystem.allowWrite ?? [])];
   // Its names are free once nothing of it runs.
   let over: Promise<void> | undefined;
-  const release = releaseOnce(egress, () => void (over ?? Promise.resolve()).then(() => {
-    for (const letGo of holds) letGo();
-  }));
+  const release = releaseOnce(
+    egress,
+    () =>
+      void (over ?? Promise.resolve()).then(() => {
+        for (const letGo of holds) letGo();
+      }),
+  );
   try {
     if (settings.isolation === 'container') {
-      const { contained, engine, release: letGo, grounds } = await containedOf(settings, { host, env, ...(egress !== undefined && { egress }) });
+      const {
+        contained,
+        engine,
+        release: letGo,
+        grounds,
+      } = await containedOf(settings, { host, env, ...(egress !== undefined && { egress }) });
       holds.push(letGo);
       await ready();
       // The search for what rules close takes its time.
@@ -127,23 +144,50 @@ export async function launch(settings: ServerSettings, host: LaunchHost, ready: 
 }
 
 /** Its release looks at repositories once more, when nothing of it is left. */
-function watched(launched: Launched, { grounds, ended }: { readonly grounds: Grounds | undefined; readonly ended: Promise<void> }, tell: (look: Withholding) => void): Launched {
+function watched(
+  launched: Launched,
+  { grounds, ended }: { readonly grounds: Grounds | undefined; readonly ended: Promise<void> },
+  tell: (look: Withholding) => void,
+): Launched {
   if (grounds === undefined) return launched;
   const finish = watchRepositories(grounds, ended, tell);
   let released: Promise<void> | undefined;
-  return { ...launched, release: () => (released ??= Promise.all([launched.release(), finish()]).then(() => undefined)) };
+  return {
+    ...launched,
+    release: () => (released ??= Promise.all([launched.release(), finish()]).then(() => undefined)),
+  };
 }
 
-async function launchDirect(settings: ServerSettings, env: Readonly<Record<string, string>>, folder?: string): Promise<Launched> {
+async function launchDirect(
+  settings: ServerSettings,
+  env: Readonly<Record<string, string>>,
+  folder?: string,
+): Promise<Launched> {
   const { command = '', args, cwd = folder } = settings;
   // The very file that was looked at: the child's own PATH, or one with relative folders, could name another.
   const from = cwd ?? process.cwd();
   // What is written as a path is no other file for being no program: the system says why it does not start.
   const program = findProgram(command, from) ?? (command.includes('/') ? path.resolve(from, command) : undefined);
-  if (program === undefined) throw new TollgateError('INIT_FAILED', { detail: `Server "${settings.name}" did not start: its command or its folder was not found.` });
-  const child = withoutForeign(['pipe', 'pipe', 'pipe'], (stdio) => spawn(program, [...args], { cwd, env: { ...inherited(INHERITED), PATH: searchFolders().join(':'), ...env }, detached: true, shell: false, stdio }));
+  if (program === undefined)
+    throw new TollgateError('INIT_FAILED', {
+      detail: `Server "${settings.name}" did not start: its command or its folder was not found.`,
+    });
+  const child = withoutForeign(['pipe', 'pipe', 'pipe'], (stdio) =>
+    spawn(program, [...args], {
+      cwd,
+      env: { ...inherited(INHERITED), PATH: searchFolders().join(':'), ...env },
+      detached: true,
+      shell: false,
+      stdio,
+    }),
+  );
   await started(child, settings.name);
-  return { child: child as ChildProcessWithoutNullStreams, signal: (signal) => signalGroup(child, signal), kill: () => void signalGroup(child, 'SIGKILL'), release: () => Promise.resolve() };
+  return {
+    child: child as ChildProcessWithoutNullStreams,
+    signal: (signal) => signalGroup(child, signal),
+    kill: () => void signalGroup(child, 'SIGKILL'),
+    release: () => Promise.resolve(),
+  };
 }
 
 interface Given {
@@ -153,16 +197,39 @@ interface Given {
   readonly egress?: Egress;
 }
 
-async function containedOf(settings: ServerSettings, { host, env, egress }: Given): Promise<{ readonly contained: Omit<Contained, 'id'>; readonly engine: Engine } & Omit<Closing, 'closed' | 'lost'>> {
+async function containedOf(
+  settings: ServerSettings,
+  { host, env, egress }: Given,
+): Promise<{ readonly contained: Omit<Contained, 'id'>; readonly engine: Engine } & Omit<Closing, 'closed' | 'lost'>> {
   const { name: server, command = '', args, cwd, sandbox = NOTHING } = settings;
-  if (sandbox.image === undefined) throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `Server "${server}" has no image for its container.`, next: `Add sandbox: {image: name@sha256:…} under servers.${server}.` });
+  if (sandbox.image === undefined)
+    throw new TollgateError('SANDBOX_UNAVAILABLE', {
+      detail: `Server "${server}" has no image for its container.`,
+      next: `Add sandbox: {image: name@sha256:…} under servers.${server}.`,
+    });
   const { allowRead, allowWrite } = sandbox.filesystem;
   // First, for it may take its time, and what is judged from here on shall hold at the start.
   const engine = await findEngine();
   const roots = outermost([...allowRead, ...allowWrite].filter((file) => existsSync(file)));
   const writable = outermost(allowWrite.filter((file) => existsSync(file)));
-  const { closed, release, grounds } = await closeFiles(settings.confinement ?? NO_CONFINEMENT, { workspace: host.workspace, roots, writable }, (at) => allowWrite.some((folder) => isWithin(at, folder)));
-  const contained = { server, image: sandbox.image, command, args, env, sandbox, closed, hidden: host.hidden, identity: chooseIdentity(host.workspace), ...(cwd !== undefined && { cwd }), ...(egress !== undefined && { egress }) };
+  const { closed, release, grounds } = await closeFiles(
+    settings.confinement ?? NO_CONFINEMENT,
+    { workspace: host.workspace, roots, writable },
+    (at) => allowWrite.some((folder) => isWithin(at, folder)),
+  );
+  const contained = {
+    server,
+    image: sandbox.image,
+    command,
+    args,
+    env,
+    sandbox,
+    closed,
+    hidden: host.hidden,
+    identity: chooseIdentity(host.workspace),
+    ...(cwd !== undefined && { cwd }),
+    ...(egress !== undefined && { egress }),
+  };
   return { contained, engine, release, grounds };
 }
 
@@ -171,16 +238,29 @@ function jailOf(settings: ServerSettings, { host, env, egress }: Given): Jail {
   const { command = '', args, cwd } = settings;
   const { filesystem, limits } = settings.sandbox ?? NOTHING;
   return {
-    command, args, cwd: realPath(cwd ?? host.folder ?? process.cwd()), workspace: host.workspace, env: { ...inherited(LOCALE), ...env },
-    read: cwd === undefined ? filesystem.allowRead : [cwd, ...filesystem.allowRead], write: filesystem.allowWrite, hidden: [...filesystem.denyRead, ...host.hidden], fixed: filesystem.denyWrite ?? [],
-    limits, input: true, ...(settings.confinement !== undefined && { confinement: settings.confinement }), ...(egress !== undefined && { egress }),
+    command,
+    args,
+    cwd: realPath(cwd ?? host.folder ?? process.cwd()),
+    workspace: host.workspace,
+    env: { ...inherited(LOCALE), ...env },
+    read: cwd === undefined ? filesystem.allowRead : [cwd, ...filesystem.allowRead],
+    write: filesystem.allowWrite,
+    hidden: [...filesystem.denyRead, ...host.hidden],
+    fixed: filesystem.denyWrite ?? [],
+    limits,
+    input: true,
+    ...(settings.confinement !== undefined && { confinement: settings.confinement }),
+    ...(egress !== undefined && { egress }),
   };
 }
 
 async function openEgress(settings: ServerSettings, host: LaunchHost): Promise<Egress | undefined> {
   if ((settings.sandbox ?? NOTHING).network.allowedDomains.length === 0) return undefined;
   if (host.openEgress !== undefined) return host.openEgress(settings);
-  throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `Server "${settings.name}" has allowed domains, and nothing here can let it reach only those.`, next: 'Take `network.allowedDomains` out to start it without a network.' });
+  throw new TollgateError('SANDBOX_UNAVAILABLE', {
+    detail: `Server "${settings.name}" has allowed domains, and nothing here can let it reach only those.`,
+    next: 'Take `network.allowedDomains` out to start it without a network.',
+  });
 }
 
 function releaseOnce(egress: Egress | undefined, letGo: () => void): () => Promise<void> {
@@ -195,7 +275,10 @@ function started(child: ChildProcess, name: string): Promise<void> {
   return new Promise((resolve, reject) => {
     child.once('spawn', resolve);
     child.once('error', (cause: NodeJS.ErrnoException) => {
-      const why = cause.code === 'ENOENT' ? 'its command or its folder was not found' : `it could not be started (${cause.code ?? 'unknown'})`;
+      const why =
+        cause.code === 'ENOENT'
+          ? 'its command or its folder was not found'
+          : `it could not be started (${cause.code ?? 'unknown'})`;
       reject(new TollgateError('INIT_FAILED', { detail: `Server "${name}" did not start: ${why}.`, cause }));
     });
   });

@@ -19,13 +19,17 @@ export interface Looked {
 const LIST_MS = 30_000;
 
 /** Starts or reaches the server, lists, and ends it. Throws as ServerAdapter.start and listTools. `signal` ends it early. */
-export async function lookAt(settings: ServerSettings, options: AdapterOptions & { readonly signal: AbortSignal }): Promise<Looked> {
+export async function lookAt(
+  settings: ServerSettings,
+  options: AdapterOptions & { readonly signal: AbortSignal },
+): Promise<Looked> {
   const refusal = startRefusal(settings) ?? (await options.consent?.(settings));
   if (refusal !== undefined) throw refusal;
   const session: UpstreamSession = new UpstreamSession(settings.name, connectionTo(settings, options), {
     onToolsChanged: () => undefined,
     onBad: () => undefined,
-    onRefused: (refused) => options.onEvent?.({ event: 'request.refused', ...refused, server: settings.name, id: session.id }),
+    onRefused: (refused) =>
+      options.onEvent?.({ event: 'request.refused', ...refused, server: settings.name, id: session.id }),
     onClosed: () => undefined,
   });
   const kill = (): void => session.kill();
@@ -35,7 +39,13 @@ export async function lookAt(settings: ServerSettings, options: AdapterOptions &
     const info = await session.open(settings.connectTimeoutMs);
     const { entries: tools, unfit } = await session.listTools(LIST_MS);
     const prompts = await session.listPrompts(LIST_MS);
-    return { info, tools, prompts, ...(unfit.length > 0 && { unfit }), ...(session.said.instructions !== undefined && { instructions: session.said.instructions }) };
+    return {
+      info,
+      tools,
+      prompts,
+      ...(unfit.length > 0 && { unfit }),
+      ...(session.said.instructions !== undefined && { instructions: session.said.instructions }),
+    };
   } finally {
     await session.close();
     options.signal.removeEventListener('abort', kill);

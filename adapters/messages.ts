@@ -17,7 +17,11 @@ export class MessageReader {
   constructor(stream: Readable, events: ConnectionEvents) {
     this.#events = events;
     this.#stream = stream;
-    this.#lines = new LineReader({ maxBytes: MOST_BYTES, onLine: (line) => this.#receive(line), onBad: (_reason, edges) => events.onTooLarge(edges) });
+    this.#lines = new LineReader({
+      maxBytes: MOST_BYTES,
+      onLine: (line) => this.#receive(line),
+      onBad: (_reason, edges) => events.onTooLarge(edges),
+    });
     stream.on('data', (chunk: Buffer) => this.#lines.push(chunk));
     stream.on('end', () => this.#lines.end());
   }

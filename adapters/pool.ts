@@ -39,7 +39,12 @@ export class ServerPool {
     const { name } = settings;
     if (this.servers.has(name)) throw nameTaken(name);
     if (this.servers.size >= this.limits.servers) throw this.tooMany(name);
-    const server = new UpstreamServer({ settings, slots: this.slots, options: this.options, connect: () => connectionTo(settings, this.options) });
+    const server = new UpstreamServer({
+      settings,
+      slots: this.slots,
+      options: this.options,
+      connect: () => connectionTo(settings, this.options),
+    });
     this.servers.set(name, server);
     return server;
   }
@@ -63,7 +68,11 @@ export class ServerPool {
 
   /** Starts all in parallel and lists their tools; a server that fails is named with its error and holds up no other. */
   async startAll(signal?: AbortSignal): Promise<ReadonlyMap<string, TollgateError | undefined>> {
-    const outcomes = await Promise.all([...this.servers.values()].map(async (server) => [server.name, await failureOf(server.listTools(signal))] as const));
+    const outcomes = await Promise.all(
+      [...this.servers.values()].map(
+        async (server) => [server.name, await failureOf(server.listTools(signal))] as const,
+      ),
+    );
     return new Map(outcomes);
   }
 
@@ -93,7 +102,12 @@ export class ServerPool {
 
   /** How each is now, by name, with the version that it named. */
   healths(): ReadonlyMap<string, Health & { readonly version?: string }> {
-    return new Map([...this.servers].map(([name, server]) => [name, { ...server.health(), ...(server.info() !== undefined && { version: server.info()?.version ?? '' }) }]));
+    return new Map(
+      [...this.servers].map(([name, server]) => [
+        name,
+        { ...server.health(), ...(server.info() !== undefined && { version: server.info()?.version ?? '' }) },
+      ]),
+    );
   }
 
   /** Another process needs a connection: the idle one longest unused ends, if there is one. */
@@ -117,7 +131,13 @@ export class ServerPool {
 
   private retire(server: UpstreamServer): void {
     // Nobody waits: what a failed end leaves are folders of our own, and must not end the facade.
-    this.retiring.set(server, server.retire(RETIRE_MS).catch(() => undefined).finally(() => this.retiring.delete(server)));
+    this.retiring.set(
+      server,
+      server
+        .retire(RETIRE_MS)
+        .catch(() => undefined)
+        .finally(() => this.retiring.delete(server)),
+    );
   }
 
   private checkList(list: readonly ServerSettings[]): void {
@@ -129,18 +149,26 @@ export class ServerPool {
 
   private tooMany(name: string): TollgateError {
     const detail = `Server "${name}" is one more than the ${this.limits.servers} that are allowed.`;
-    return new TollgateError('CONFIG_INVALID', { detail, next: 'Remove a server, or raise limits.servers in tollgate.yaml.' });
+    return new TollgateError('CONFIG_INVALID', {
+      detail,
+      next: 'Remove a server, or raise limits.servers in tollgate.yaml.',
+    });
   }
 }
 
 /** The way to a server, not yet opened. */
 export function connectionTo(settings: ServerSettings, options: AdapterOptions): Connection {
   if (settings.transport === 'unix') return new SocketConnection(settings);
-  return settings.transport === 'stdio' ? new StdioConnection(settings, options) : new RemoteConnection(settings, options.host);
+  return settings.transport === 'stdio'
+    ? new StdioConnection(settings, options)
+    : new RemoteConnection(settings, options.host);
 }
 
 function nameTaken(name: string): TollgateError {
-  return new TollgateError('CONFIG_INVALID', { detail: `Two servers are named "${name}".`, next: 'Rename one of them.' });
+  return new TollgateError('CONFIG_INVALID', {
+    detail: `Two servers are named "${name}".`,
+    next: 'Rename one of them.',
+  });
 }
 
 async function failureOf(work: Promise<unknown>): Promise<TollgateError | undefined> {

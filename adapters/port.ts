@@ -46,7 +46,12 @@ export interface CallScope {
 /** Who calls, as the facade knows it: for servers that run in this process. Nothing of it comes from arguments or `_meta`. */
 export interface Identity {
   /** Id, role, profiles and origin, as records have them. */
-  readonly principal: { readonly id: string; readonly role: string; readonly profiles: readonly string[]; readonly origin: string };
+  readonly principal: {
+    readonly id: string;
+    readonly role: string;
+    readonly profiles: readonly string[];
+    readonly origin: string;
+  };
   readonly run: string;
   readonly scope: CallScope;
   /** Whom limits per turn count for: the scope of a run that an owner opened; else the session, so that a new name of a run refreshes nothing. */
@@ -120,7 +125,9 @@ export function refusedState({ data }: Pick<TollgateError, 'data'>): HealthState
 /** What a caller is told of a start that failed: that the server is not there, or what a person must mend; in the words of the failure. */
 export function unstarted(error: TollgateError): TollgateError {
   const { code, message, next } = error;
-  return code === 'SERVER_UNAVAILABLE' || MENDABLE.has(code) ? error : new TollgateError('SERVER_UNAVAILABLE', { detail: message, next, cause: error });
+  return code === 'SERVER_UNAVAILABLE' || MENDABLE.has(code)
+    ? error
+    : new TollgateError('SERVER_UNAVAILABLE', { detail: message, next, cause: error });
 }
 
 /** A definition that does not fit the schema of the protocol: it is left out, and nobody can call it. `tool`: its name, or its place in the list. */

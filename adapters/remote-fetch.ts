@@ -63,15 +63,24 @@ export class RemoteFetch {
     const kind = response.headers.get('content-type')?.split(';', 1)[0]?.trim().toLowerCase();
     const streaming = kind === 'text/event-stream';
     // Bodies that the SDK does not read as messages are none: of failures, and of answers to what asks nothing.
-    const carries = response.ok && (streaming || kind === 'application/json') && (listens ? streaming : sent !== undefined);
-    return replaceBody(response, guard(response.body, { streaming, ...(carries && { onMessage: (text) => this.deliver(text, streaming ? undefined : sent?.id) }), onEnd: (end) => this.noteEnd(sent?.id, streaming, end) }));
+    const carries =
+      response.ok && (streaming || kind === 'application/json') && (listens ? streaming : sent !== undefined);
+    return replaceBody(
+      response,
+      guard(response.body, {
+        streaming,
+        ...(carries && { onMessage: (text) => this.deliver(text, streaming ? undefined : sent?.id) }),
+        onEnd: (end) => this.noteEnd(sent?.id, streaming, end),
+      }),
+    );
   };
 
   /** A body that is one message answers one request, also where its id cannot be read. */
   private deliver(text: Buffer, id: number | undefined): void {
     for (const message of readBody(text)) {
       this.events.onMessage(message);
-      if (message.kind === 'invalid' && message.id === null && id !== undefined) this.events.onFailed(id, message.error);
+      if (message.kind === 'invalid' && message.id === null && id !== undefined)
+        this.events.onFailed(id, message.error);
     }
   }
 
@@ -86,7 +95,9 @@ export class RemoteFetch {
     if (end.tooLarge) return this.events.onFailed(id, new TollgateError('UPSTREAM_TOO_LARGE'));
     // A stream with event ids is taken up again by the SDK, and the answer may still come.
     if (!streaming || end.resumable) return;
-    const error = new TollgateError('TOOL_CRASHED', { detail: 'The server ended its answer stream without an answer.' });
+    const error = new TollgateError('TOOL_CRASHED', {
+      detail: 'The server ended its answer stream without an answer.',
+    });
     this.events.onFailed(id, error);
   }
 }
@@ -105,7 +116,10 @@ interface Guarding {
 }
 
 /** Passes a body on and ends it at the wire limit: per line of an event stream, over all of another body. */
-function guard(body: ReadableStream<Uint8Array>, { streaming, onMessage, onEnd }: Guarding): ReadableStream<Uint8Array> {
+function guard(
+  body: ReadableStream<Uint8Array>,
+  { streaming, onMessage, onEnd }: Guarding,
+): ReadableStream<Uint8Array> {
   const reader = body.getReader();
   const collect = collector(streaming, onMessage);
   let held = 0;
@@ -163,7 +177,9 @@ function readBody(body: Buffer): readonly WireMessage[] {
   const { exact, values } = scanJson(text);
   if (!exact || values > MOST_VALUES) return [readMessage(body, 'server')];
   try {
-    return (JSON.parse(text) as readonly unknown[]).map((item) => readMessage(Buffer.from(JSON.stringify(item)), 'server'));
+    return (JSON.parse(text) as readonly unknown[]).map((item) =>
+      readMessage(Buffer.from(JSON.stringify(item)), 'server'),
+    );
   } catch {
     return [readMessage(body, 'server')];
   }
@@ -173,5 +189,9 @@ function readBody(body: Buffer): readonly WireMessage[] {
 function replaceBody(response: Response, body: ReadableStream<Uint8Array>): Response {
   const { status, statusText, headers, url, redirected, type } = response;
   const replaced = new Response(body, { status, statusText, headers });
-  return Object.defineProperties(replaced, { url: { value: url }, redirected: { value: redirected }, type: { value: type } });
+  return Object.defineProperties(replaced, {
+    url: { value: url },
+    redirected: { value: redirected },
+    type: { value: type },
+  });
 }

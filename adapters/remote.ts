@@ -54,9 +54,14 @@ export class RemoteConnection implements Connection {
   async start(events: ConnectionEvents): Promise<void> {
     this.events = events;
     const { url = '' } = this.settings;
-    if (!URL.canParse(url)) throw new TollgateError('INIT_FAILED', { detail: `Server "${this.settings.name}" has no valid url.` });
+    if (!URL.canParse(url))
+      throw new TollgateError('INIT_FAILED', { detail: `Server "${this.settings.name}" has no valid url.` });
     this.authorized = authorize(this.settings, this.host);
-    this.requests = new RemoteFetch({ onMessage: (message) => this.hear(message), onFailed: (id, error) => events.onFailed(id, error), ...(this.authorized !== undefined && { send: this.authorized.send }) });
+    this.requests = new RemoteFetch({
+      onMessage: (message) => this.hear(message),
+      onFailed: (id, error) => events.onFailed(id, error),
+      ...(this.authorized !== undefined && { send: this.authorized.send }),
+    });
     const transport = await this.makeTransport(this.requests, new URL(url));
     this.transport = transport;
     transport.onerror = (error) => this.hearError(error);
@@ -100,7 +105,10 @@ export class RemoteConnection implements Connection {
   /** Loaded late: the SDK's import costs more than a hundred calls, and many setups have no remote server. */
   private async makeTransport(requests: RemoteFetch, url: URL): Promise<Transport> {
     const { headers, transport, reconnectBackoffMs } = this.settings;
-    const options = { requestInit: { headers: await fillSecrets(headers, this.host.secrets, 'headers') }, fetch: requests.fetch };
+    const options = {
+      requestInit: { headers: await fillSecrets(headers, this.host.secrets, 'headers') },
+      fetch: requests.fetch,
+    };
     if (transport === 'sse') {
       const { SSEClientTransport } = await import('@modelcontextprotocol/sdk/client/sse.js');
       return new SSEClientTransport(url, options) as Transport;

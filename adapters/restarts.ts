@@ -83,7 +83,10 @@ export class Restarts {
     const wait = Math.ceil(this.retryAt - now);
     if (wait <= 0) return undefined;
     const seconds = Math.ceil(wait / 1000);
-    return new TollgateError('SERVER_UNAVAILABLE', { detail: `${this.lastReason ?? `Server "${this.settings.name}" is away.`} It is tried again in ${seconds} s.`, data: { retryAfterMs: wait } });
+    return new TollgateError('SERVER_UNAVAILABLE', {
+      detail: `${this.lastReason ?? `Server "${this.settings.name}" is away.`} It is tried again in ${seconds} s.`,
+      data: { retryAfterMs: wait },
+    });
   }
 
   /** It is there; `false` when this was the first start, or one after an end in order. */
@@ -111,7 +114,8 @@ export class Restarts {
     this.addHealth(loss.now);
     this.tries++;
     this.lastReason = loss.why;
-    if (loss.regime === 'on-call') return this.settings.transport === 'stdio' ? this.judgeOnCall(loss.now) : this.judgeRemote(loss.now, false);
+    if (loss.regime === 'on-call')
+      return this.settings.transport === 'stdio' ? this.judgeOnCall(loss.now) : this.judgeRemote(loss.now, false);
     return loss.regime === 'remote' ? this.judgeRemote(loss.now, true) : this.judgeKept(loss.now);
   }
 
@@ -128,7 +132,8 @@ export class Restarts {
     this.attempts = { attempt: count, maxAttempts };
     if (spent === undefined) return 'on-call';
     this.retryAt = spent + CRASH_WINDOW_MS;
-    this.lastReason = `${this.lastReason ?? ''} It was lost ${count === 1 ? 'once' : `${count} times`} within ten minutes.`.trimStart();
+    this.lastReason =
+      `${this.lastReason ?? ''} It was lost ${count === 1 ? 'once' : `${count} times`} within ten minutes.`.trimStart();
     return 'never';
   }
 
@@ -136,7 +141,8 @@ export class Restarts {
     this.crashes = [...this.crashes.filter((at) => this.healthyMs - at < CRASH_WINDOW_MS), this.healthyMs];
     const pause = PAUSES_MS[this.crashes.length - 1];
     this.attempts = { attempt: this.crashes.length, maxAttempts: PAUSES_MS.length };
-    if (pause === undefined) return this.giveUp(`crashed ${this.crashes.length} times within ten minutes of work and is disabled.`);
+    if (pause === undefined)
+      return this.giveUp(`crashed ${this.crashes.length} times within ten minutes of work and is disabled.`);
     this.retryAt = now + pause;
     return pause;
   }
@@ -144,7 +150,9 @@ export class Restarts {
   private judgeRemote(now: number, background: boolean): Outlook {
     const { maxRetries } = this.settings;
     const isExhausted = this.tries > maxRetries;
-    const pause = isExhausted ? MAX_BACKOFF_MS : Math.min(this.settings.reconnectBackoffMs * 2 ** (this.tries - 1), MAX_BACKOFF_MS);
+    const pause = isExhausted
+      ? MAX_BACKOFF_MS
+      : Math.min(this.settings.reconnectBackoffMs * 2 ** (this.tries - 1), MAX_BACKOFF_MS);
     this.retryAt = now + pause;
     this.attempts = { attempt: this.tries, ...(background && { maxAttempts: maxRetries }) };
     if (!background) return 'on-call';

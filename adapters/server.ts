@@ -39,13 +39,22 @@ export class UpstreamServer implements ServerAdapter {
   constructor(parts: ServerParts) {
     const { settings, options } = parts;
     [this.name, this.settings, this.options] = [settings.name, settings, options];
-    this.usage = new Usage({ lifetime: settings.lifetime ?? 'on-demand', idleMs: options.idleMs ?? IDLE_MS, endIfIdle: () => this.keeper.connector.endIfIdle() });
+    this.usage = new Usage({
+      lifetime: settings.lifetime ?? 'on-demand',
+      idleMs: options.idleMs ?? IDLE_MS,
+      endIfIdle: () => this.keeper.connector.endIfIdle(),
+    });
     this.blame = new Blame(settings);
     this.tools = new ToolCache((news) => this.tell(news, this.keeper.connector.current?.id ?? ''));
     this.keeper = new Keeper({
-      ...parts, lifetime: () => this.usage.lifetime, isKept: () => this.usage.isKept, blame: this.blame,
+      ...parts,
+      lifetime: () => this.usage.lifetime,
+      isKept: () => this.usage.isKept,
+      blame: this.blame,
       tell: (happening, id) => this.tell(happening, id),
-      onToolsChanged: () => this.forgetTools(), onDown: () => this.forgetTools(), onRenewed: () => this.forgetTools('renewed'),
+      onToolsChanged: () => this.forgetTools(),
+      onDown: () => this.forgetTools(),
+      onRenewed: () => this.forgetTools('renewed'),
       onBack: () => this.announce(),
     });
   }
@@ -66,16 +75,27 @@ export class UpstreamServer implements ServerAdapter {
 
   async wake(scope: string): Promise<void> {
     if (this.halted !== undefined) this.heed();
-    if (this.keeper.connector.current === undefined) await this.using(() => this.blame.within(scope, () => this.keeper.connected()));
+    if (this.keeper.connector.current === undefined)
+      await this.using(() => this.blame.within(scope, () => this.keeper.connected()));
   }
 
   async listTools(signal?: CancelSignal): Promise<readonly RawTool[]> {
     if (this.halted !== undefined) this.heed();
     if (this.tools.list !== undefined) return abortable(this.tools.list, signal);
     return this.using(async () => {
-      const session = this.keeper.connector.current ?? (await this.blame.within(NOBODY, () => this.keeper.connected(signal)));
+      const session =
+        this.keeper.connector.current ?? (await this.blame.within(NOBODY, () => this.keeper.connected(signal)));
       // Several callers may have waited for one start: the first lists for all, also when it stops waiting.
-      return abortable(this.tools.list ?? this.tools.keep(session.listTools(LIST_PAGE_MS).then((listed) => this.take(listed)).finally(() => this.noteIdle())), signal);
+      return abortable(
+        this.tools.list ??
+          this.tools.keep(
+            session
+              .listTools(LIST_PAGE_MS)
+              .then((listed) => this.take(listed))
+              .finally(() => this.noteIdle()),
+          ),
+        signal,
+      );
     });
   }
 
@@ -83,7 +103,9 @@ export class UpstreamServer implements ServerAdapter {
     let unheard: UpstreamSession | undefined;
     try {
       this.heed();
-      return await this.using(() => this.blame.within(call.scope, () => this.send(call, (session) => (unheard = session))));
+      return await this.using(() =>
+        this.blame.within(call.scope, () => this.send(call, (session) => (unheard = session))),
+      );
     } finally {
       if (unheard !== undefined) void this.probe(unheard);
     }
@@ -92,7 +114,11 @@ export class UpstreamServer implements ServerAdapter {
   private async send(call: UpstreamCall, onTimeout: (session: UpstreamSession) => void): Promise<JsonDoc<ToolResult>> {
     const session = this.keeper.connector.current ?? (await this.keeper.connectedForCall(call.signal));
     if (this.settings.trust === 'internal') refuseUnoffered(call.tool, await this.listTools(call.signal));
-    const refusal = await this.options.admits?.(this.name, call.tool, () => this.tools.known ?? this.listTools(call.signal));
+    const refusal = await this.options.admits?.(
+      this.name,
+      call.tool,
+      () => this.tools.known ?? this.listTools(call.signal),
+    );
     if (refusal !== undefined) throw refusal;
     this.usage.noteCall(call.scope);
     return session.call(call).catch((thrown: unknown) => {
@@ -102,7 +128,11 @@ export class UpstreamServer implements ServerAdapter {
   }
 
   health(): Health {
-    const health = healthOf(this.keeper, { settings: this.settings, halted: this.halted, lifetime: this.usage.lifetime });
+    const health = healthOf(this.keeper, {
+      settings: this.settings,
+      halted: this.halted,
+      lifetime: this.usage.lifetime,
+    });
     return this.unfit.length === 0 ? health : { ...health, unfit: this.unfit };
   }
 
@@ -136,7 +166,9 @@ export class UpstreamServer implements ServerAdapter {
     this.heed();
     if (how === 'process') {
       this.blame.forget();
-      this.renewing ??= this.keeper.restart(unavailable(this.name, 'is being restarted')).finally(() => (this.renewing = undefined));
+      this.renewing ??= this.keeper
+        .restart(unavailable(this.name, 'is being restarted'))
+        .finally(() => (this.renewing = undefined));
       await this.renewing;
     }
     this.forgetTools();
@@ -159,7 +191,10 @@ export class UpstreamServer implements ServerAdapter {
   halt(refusal: TollgateError): void {
     if (this.halted !== undefined) return;
     this.halted = refusal;
-    const id = this.keeper.kill(refusal, refusal.data['killed'] === true ? 'was ended by the kill switch' : 'was ended, because it may not run any more');
+    const id = this.keeper.kill(
+      refusal,
+      refusal.data['killed'] === true ? 'was ended by the kill switch' : 'was ended, because it may not run any more',
+    );
     if (id !== undefined) this.tell({ event: 'killed' }, id);
     if (id !== undefined || refusal.data['killed'] === true) this.forgetTools();
   }
@@ -184,7 +219,8 @@ export class UpstreamServer implements ServerAdapter {
   /** Starts it without anybody who waits, and lists its tools; again when it was stopped by people who let it go. One that may not start now, or comes back by itself, is left alone. */
   warmUp(): void {
     this.ahead = true;
-    if (!this.keeper.isComing && this.keeper.restarts.refusal(performance.now()) === undefined) void this.keeper.bring().then((why) => why !== undefined && this.options.onUnstarted?.(this.name, why));
+    if (!this.keeper.isComing && this.keeper.restarts.refusal(performance.now()) === undefined)
+      void this.keeper.bring().then((why) => why !== undefined && this.options.onUnstarted?.(this.name, why));
   }
 
   private take({ entries, unfit }: Listed<RawTool>): readonly RawTool[] {

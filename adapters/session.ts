@@ -42,7 +42,11 @@ export class UpstreamSession {
     this.name = name;
     this.connection = connection;
     this.events = events;
-    this.peer = new Peer(connection, { onToolsChanged: () => events.onToolsChanged(), onDropped: () => events.onBad(), onRefused: (refused) => events.onRefused?.(refused, this.calls.size === 1 ? [...this.calls][0] : undefined) });
+    this.peer = new Peer(connection, {
+      onToolsChanged: () => events.onToolsChanged(),
+      onDropped: () => events.onBad(),
+      onRefused: (refused) => events.onRefused?.(refused, this.calls.size === 1 ? [...this.calls][0] : undefined),
+    });
   }
 
   /** Whether it can start no process any more. */
@@ -78,7 +82,9 @@ export class UpstreamSession {
 
   /** All pages of prompts/list; none where the server does not offer them. */
   async listPrompts(timeoutMs: number): Promise<readonly RawPrompt[]> {
-    return this.said.offersPrompts ? (await readPromptList((params) => this.page('prompts/list', params, timeoutMs))).entries : [];
+    return this.said.offersPrompts
+      ? (await readPromptList((params) => this.page('prompts/list', params, timeoutMs))).entries
+      : [];
   }
 
   private page(method: string, params: string, timeoutMs: number): ReturnType<Peer['request']> {
@@ -88,7 +94,13 @@ export class UpstreamSession {
   /** One tools/call; the arguments go out as their text stands. Throws as ServerAdapter says. */
   async call(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
     const { timeoutMs, hardTimeoutMs, signal, onProgress } = call;
-    const request = { method: 'tools/call', params: (id: number) => callParams(call, id), timeoutMs, hardTimeoutMs, signal };
+    const request = {
+      method: 'tools/call',
+      params: (id: number) => callParams(call, id),
+      timeoutMs,
+      hardTimeoutMs,
+      signal,
+    };
     this.calls.add(call);
     try {
       const result = await this.peer.request(onProgress === undefined ? request : { ...request, onProgress });
@@ -164,7 +176,12 @@ export class UpstreamSession {
   /** Without a deadline of its own: `open` holds it. */
   private async shakeHands(): Promise<ServerInfo> {
     const params = JSON.stringify({ protocolVersion: OFFERED, capabilities: {}, clientInfo: CLIENT });
-    const { value } = await this.peer.request({ method: 'initialize', params: () => params, timeoutMs: Infinity, hardTimeoutMs: Infinity });
+    const { value } = await this.peer.request({
+      method: 'initialize',
+      params: () => params,
+      timeoutMs: Infinity,
+      hardTimeoutMs: Infinity,
+    });
     const { protocolVersion } = value;
     if (typeof protocolVersion !== 'string' || !ACCEPTED.includes(protocolVersion)) {
       const said = typeof protocolVersion === 'string' ? JSON.stringify(protocolVersion.slice(0, 32)) : 'none';
@@ -174,13 +191,17 @@ export class UpstreamSession {
     // Waited for: over HTTP the first call could overtake it.
     await this.peer.notify('notifications/initialized');
     const { instructions, capabilities } = value;
-    this.said = { ...(typeof instructions === 'string' && { instructions }), offersPrompts: isObject(capabilities) && isObject(capabilities['prompts']) };
+    this.said = {
+      ...(typeof instructions === 'string' && { instructions }),
+      offersPrompts: isObject(capabilities) && isObject(capabilities['prompts']),
+    };
     const told = isObject(value['serverInfo']) ? value['serverInfo'] : {};
     return { name: textOr(told['name'], this.name), version: textOr(told['version'], ''), protocolVersion };
   }
 
   private asInitFailure(thrown: unknown): TollgateError {
-    if (thrown instanceof UpstreamError) return this.initFailed(`refused the handshake with error ${thrown.rpc.code}`, thrown);
+    if (thrown instanceof UpstreamError)
+      return this.initFailed(`refused the handshake with error ${thrown.rpc.code}`, thrown);
     const error = asTollgateError(thrown);
     if (error.code === 'INIT_FAILED' || error.code === 'SERVER_UNAVAILABLE' || MENDABLE.has(error.code)) return error;
     if (error.code === 'INTERNAL') return this.initFailed('could not be started', thrown);
@@ -195,7 +216,11 @@ export class UpstreamSession {
   private advice(): { readonly next?: string } {
     const { wrote } = this.connection;
     if (wrote === undefined) return {};
-    return { next: wrote ? `Read its log: \`tollgate servers --log ${this.name}\`.` : `It has written nothing to its log. Check its command, args and env under servers.${this.name}; \`tollgate doctor\` looks for what is missing.` };
+    return {
+      next: wrote
+        ? `Read its log: \`tollgate servers --log ${this.name}\`.`
+        : `It has written nothing to its log. Check its command, args and env under servers.${this.name}; \`tollgate doctor\` looks for what is missing.`,
+    };
   }
 
   private crashed(why: string): TollgateError {

@@ -127,7 +127,11 @@ export interface AdapterOptions {
   /** Why exactly these settings may not start: asked before anything is done for a start, directly before its program runs, and once more when it does, with the very object that is started. */
   readonly consent?: (settings: ServerSettings) => Promise<TollgateError | undefined>;
   /** Why a tool may not be called as the server defines it now, asked before each call; `list` is what it lists now. */
-  readonly admits?: (name: string, tool: string, list: () => readonly RawTool[] | Promise<readonly RawTool[]>) => Promise<TollgateError | undefined>;
+  readonly admits?: (
+    name: string,
+    tool: string,
+    list: () => readonly RawTool[] | Promise<readonly RawTool[]>,
+  ) => Promise<TollgateError | undefined>;
   /** Absent: the cap holds for this process alone. */
   readonly shared?: SharedSlots;
   /** Names the facade's process in the environment of direct servers, so that a later one finds what it left behind. No `/`. */
@@ -143,16 +147,33 @@ export interface AdapterOptions {
 /** Why a server cannot start as it is set, or undefined. */
 export function startRefusal(settings: ServerSettings): TollgateError | undefined {
   const { name, unusable } = settings;
-  if (unusable !== undefined) return new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" cannot be used: ${unusable}`, next: 'Mend its entry; `tollgate check` shows it.', retryable: false });
+  if (unusable !== undefined)
+    return new TollgateError('SERVER_UNAVAILABLE', {
+      detail: `Server "${name}" cannot be used: ${unusable}`,
+      next: 'Mend its entry; `tollgate check` shows it.',
+      retryable: false,
+    });
   return fetchRefusal(settings);
 }
 
 /** Programs that fetch their package at every start; in a sandbox without a way out they would be waited for in vain. */
 const FETCHERS = /^(npx|bunx|pnpx|uvx|pipx)$/;
 
-function fetchRefusal({ name, transport, isolation, command = '', sandbox }: ServerSettings): TollgateError | undefined {
+function fetchRefusal({
+  name,
+  transport,
+  isolation,
+  command = '',
+  sandbox,
+}: ServerSettings): TollgateError | undefined {
   const program = command.slice(command.lastIndexOf('/') + 1);
-  if (transport !== 'stdio' || (isolation ?? 'sandbox') !== 'sandbox' || !FETCHERS.test(program) || (sandbox?.network.allowedDomains.length ?? 0) > 0) return undefined;
+  if (
+    transport !== 'stdio' ||
+    (isolation ?? 'sandbox') !== 'sandbox' ||
+    !FETCHERS.test(program) ||
+    (sandbox?.network.allowedDomains.length ?? 0) > 0
+  )
+    return undefined;
   return new TollgateError('SERVER_UNAVAILABLE', {
     detail: `Server "${name}" is not started: ${program} fetches its package when it starts, and its sandbox has no network.`,
     next: `Install the package, and write its own program under servers.${name} (command: node, args: [path of its file]); or name the domains that it needs under sandbox.network.`,

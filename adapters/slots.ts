@@ -58,7 +58,10 @@ export class ConnectionSlots {
     await victim.giveUp();
   }
 
-  private async lease(shared: SharedSlots, { holder, deadline }: { holder: SlotHolder; deadline: number }): Promise<() => void> {
+  private async lease(
+    shared: SharedSlots,
+    { holder, deadline }: { holder: SlotHolder; deadline: number },
+  ): Promise<() => void> {
     for (;;) {
       const lease = await shared.take();
       if (lease !== undefined) return lease;
@@ -74,7 +77,10 @@ export class ConnectionSlots {
   }
 
   private inUse(where: string): TollgateError {
-    return new TollgateError('SERVER_UNAVAILABLE', { detail: `All ${this.limit} connections to servers are in use${where}.`, next: 'Call again later, or raise limits.connections in tollgate.yaml.' });
+    return new TollgateError('SERVER_UNAVAILABLE', {
+      detail: `All ${this.limit} connections to servers are in use${where}.`,
+      next: 'Call again later, or raise limits.connections in tollgate.yaml.',
+    });
   }
 
   private async acquireHere(holder: SlotHolder, timeoutMs: number): Promise<void> {

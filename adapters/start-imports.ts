@@ -19,7 +19,8 @@ const PYTHON = /^(?:python|pypy)[\d.]*$/;
 /** These do not. */
 const SAFE_PATH = /^-(?=\w*[IP])[bBdEIOPqsSuvx]+$/;
 /** These run what the project in their folder says. */
-const PROJECT = /^(?:npm|pnpm|yarn|make|gmake|just|task|rake|cargo|go|gradlew?|mvn|poetry|pdm|hatch|pipenv|bundle|composer|pm2|forever|nodemon|uv|(?:docker|podman)-compose)$/;
+const PROJECT =
+  /^(?:npm|pnpm|yarn|make|gmake|just|task|rake|cargo|go|gradlew?|mvn|poetry|pdm|hatch|pipenv|bundle|composer|pm2|forever|nodemon|uv|(?:docker|podman)-compose)$/;
 /** Options of Ruby, Perl, Java and Erlang. */
 const FOLDERS = /^(?:-I|-cp|-classpath|--class-?path|--module-path|-p[az])$/;
 /** With these first words a package is run, and not the project. */
@@ -27,7 +28,9 @@ const PACKAGE = /^(?:npm (?:x|exec|create|init)|pnpm (?:dlx|create)|yarn (?:dlx|
 
 /** Code outside of a tree of code that the tree loads by relative paths. Absolute and real; `place` is where the program starts. */
 export function importsOutside(tree: string, place: string): readonly string[] {
-  const named = codeIn(tree).flatMap((file) => pathsIn(file, place)).filter(({ file }) => !isInside(file, tree));
+  const named = codeIn(tree)
+    .flatMap((file) => pathsIn(file, place))
+    .filter(({ file }) => !isInside(file, tree));
   const found = new Set<string>();
   for (const [file, isLoaded] of distinct(named)) {
     const real = existing(file);
@@ -37,9 +40,12 @@ export function importsOutside(tree: string, place: string): readonly string[] {
 }
 
 /** Each path once; loaded if it is anywhere. */
-function distinct(named: readonly { readonly file: string; readonly isLoaded: boolean }[]): ReadonlyMap<string, boolean> {
+function distinct(
+  named: readonly { readonly file: string; readonly isLoaded: boolean }[],
+): ReadonlyMap<string, boolean> {
   const found = new Map<string, boolean>();
-  for (const { file, isLoaded } of named) if (found.size < MAX_PATHS) found.set(file, isLoaded || found.get(file) === true);
+  for (const { file, isLoaded } of named)
+    if (found.size < MAX_PATHS) found.set(file, isLoaded || found.get(file) === true);
   return found;
 }
 
@@ -47,13 +53,18 @@ function distinct(named: readonly { readonly file: string; readonly isLoaded: bo
 function pathsIn(file: string, place: string): readonly { readonly file: string; readonly isLoaded: boolean }[] {
   const text = quietly(() => readPlainSync(file, MAX_FILE_BYTES)) ?? '';
   const bases = SHELL.test(file) || SHELL.test(text) ? [path.dirname(file), place] : [path.dirname(file)];
-  return [...text.matchAll(RELATIVE)].flatMap(([, loads, written = '']) => bases.map((base) => ({ file: path.resolve(base, written), isLoaded: loads !== undefined })));
+  return [...text.matchAll(RELATIVE)].flatMap(([, loads, written = '']) =>
+    bases.map((base) => ({ file: path.resolve(base, written), isLoaded: loads !== undefined })),
+  );
 }
 
 /** Whether a command runs code of the folder that it starts in, which no word names: modules of Python, what a project says. */
 export function runsItsFolder(command: string, args: readonly string[]): boolean {
   // A line for a shell is several words.
-  const words = [command, ...args.flatMap((word, at) => (/^-[a-z]*c$/.test(args[at - 1] ?? '') ? word.split(/[\s;&|()]+/) : [word]))];
+  const words = [
+    command,
+    ...args.flatMap((word, at) => (/^-[a-z]*c$/.test(args[at - 1] ?? '') ? word.split(/[\s;&|()]+/) : [word])),
+  ];
   return words.some((word, at) => {
     const name = path.basename(word);
     const after = words.slice(at + 1);
@@ -68,13 +79,27 @@ export function runsItsFolder(command: string, args: readonly string[]): boolean
 
 /** Folders in which a program is told to look for code. */
 export function foldersOfCode(args: readonly string[], place: string): readonly string[] {
-  const named = args.flatMap((word, at) => (FOLDERS.test(args[at - 1] ?? '') ? [word] : /^-I./.test(word) ? [word.slice(2)] : /^--(?:class|module)-?path=/.test(word) ? [word.replace(/^[^=]*=/, '')] : []));
-  return named.flatMap((list) => list.split(':')).map((folder) => path.resolve(place, folder.replace(/\/\*$/, ''))).filter((folder) => lookAt(folder) !== undefined);
+  const named = args.flatMap((word, at) =>
+    FOLDERS.test(args[at - 1] ?? '')
+      ? [word]
+      : /^-I./.test(word)
+        ? [word.slice(2)]
+        : /^--(?:class|module)-?path=/.test(word)
+          ? [word.replace(/^[^=]*=/, '')]
+          : [],
+  );
+  return named
+    .flatMap((list) => list.split(':'))
+    .map((folder) => path.resolve(place, folder.replace(/\/\*$/, '')))
+    .filter((folder) => lookAt(folder) !== undefined);
 }
 
 function asksForModule(options: readonly string[]): boolean {
   const at = options.findIndex((word) => /^-\w*[mc]/.test(word) || !word.startsWith('-'));
-  return /^-\w*[mc]/.test(options[at] ?? '') && !options.slice(0, at + 1).some((word) => SAFE_PATH.test(word.replace(/[mc].*$/, '')));
+  return (
+    /^-\w*[mc]/.test(options[at] ?? '') &&
+    !options.slice(0, at + 1).some((word) => SAFE_PATH.test(word.replace(/[mc].*$/, '')))
+  );
 }
 
 /** Files of code in a folder, or a file itself. What is a link is judged where it leads. */
@@ -83,8 +108,18 @@ function codeIn(tree: string): readonly string[] {
   const waiting = [tree];
   for (let at = waiting.pop(); at !== undefined && files.length < MAX_FILES; at = waiting.pop()) {
     const found = lookAt(at);
-    if (found?.isDirectory() === true) waiting.push(...namesIn(at).filter((name) => !SKIPPED.has(name)).map((name) => path.join(at ?? '', name)));
-    else if (found?.isFile() === true && found.size <= MAX_FILE_BYTES && (isNamedAsCode(at) || (found.mode & 0o111) !== 0)) files.push(at);
+    if (found?.isDirectory() === true)
+      waiting.push(
+        ...namesIn(at)
+          .filter((name) => !SKIPPED.has(name))
+          .map((name) => path.join(at ?? '', name)),
+      );
+    else if (
+      found?.isFile() === true &&
+      found.size <= MAX_FILE_BYTES &&
+      (isNamedAsCode(at) || (found.mode & 0o111) !== 0)
+    )
+      files.push(at);
   }
   return files;
 }

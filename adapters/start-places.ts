@@ -30,8 +30,22 @@ export interface PlaceFact {
 
 /** Read by node, npm, Python and others next to what they run. */
 const SETTINGS = [
-  'package.json', 'package-lock.json', 'npm-shrinkwrap.json', 'pnpm-lock.yaml', 'pnpm-workspace.yaml', '.pnpmfile.cjs', 'yarn.lock', '.npmrc', '.yarnrc', '.yarnrc.yml', '.pnp.cjs',
-  '.pnp.loader.mjs', 'bunfig.toml', 'uv.toml', 'tsconfig.json', 'node_modules',
+  'package.json',
+  'package-lock.json',
+  'npm-shrinkwrap.json',
+  'pnpm-lock.yaml',
+  'pnpm-workspace.yaml',
+  '.pnpmfile.cjs',
+  'yarn.lock',
+  '.npmrc',
+  '.yarnrc',
+  '.yarnrc.yml',
+  '.pnp.cjs',
+  '.pnp.loader.mjs',
+  'bunfig.toml',
+  'uv.toml',
+  'tsconfig.json',
+  'node_modules',
 ] as const;
 /** Modules are loaded at their first use, and package.json says where a name leads, to the package of the code itself too. */
 const RUNNING: ReadonlySet<string> = new Set(['node_modules', 'package.json']);
@@ -65,7 +79,8 @@ export function startPlaces(start: Start, folder: string): StartPlaces {
   const around = root === undefined ? [] : above(place, root);
   for (const one of around) found.shared.add(one);
   if (seesFolder(start, place) && args.some((word) => isInstalled(word, around))) noteRunning(found, around);
-  if (root === place && isProject) found.exposed ??= `${path.basename(command)} runs code of the folder that it starts in, which agents may write`;
+  if (root === place && isProject)
+    found.exposed ??= `${path.basename(command)} runs code of the folder that it starts in, which agents may write`;
   else if (root !== undefined && isProject) {
     found.own.add(place);
     follow(found, place, place);
@@ -75,7 +90,12 @@ export function startPlaces(start: Start, folder: string): StartPlaces {
   const isOwn = (file: string): boolean => [...own].some((tree) => file === tree || file.startsWith(`${tree}/`));
   const outside = (files: ReadonlySet<string>): readonly string[] => [...files].filter((file) => !isOwn(file)).sort();
   // What is refused does not run, so nothing is closed for it.
-  return { own: [...own].sort(), shared: outside(shared), running: exposed === undefined ? outside(running) : [], ...(exposed !== undefined && { exposed }) };
+  return {
+    own: [...own].sort(),
+    shared: outside(shared),
+    running: exposed === undefined ? outside(running) : [],
+    ...(exposed !== undefined && { exposed }),
+  };
 }
 
 interface Found {
@@ -97,8 +117,13 @@ function noteCode(found: Found, file: string, place: string): void {
   const tree = isSetting ? (found.isProject ? path.dirname(file) : undefined) : treeOf(file, root);
   const around = above(path.dirname(tree ?? file), root);
   for (const one of around) found.shared.add(one);
-  if (tree !== undefined && loadsModules(file, tree)) noteRunning(found, around.filter((one) => path.basename(one) !== 'package.json' || !isPackage(tree)));
-  if (tree === root && (IMPORTS.test(file) || found.isProject)) found.exposed ??= `${path.basename(file)} lies directly in a folder that agents may write`;
+  if (tree !== undefined && loadsModules(file, tree))
+    noteRunning(
+      found,
+      around.filter((one) => path.basename(one) !== 'package.json' || !isPackage(tree)),
+    );
+  if (tree === root && (IMPORTS.test(file) || found.isProject))
+    found.exposed ??= `${path.basename(file)} lies directly in a folder that agents may write`;
   if (tree === root) found.running.add(file);
   if (tree !== undefined && tree !== root) found.own.add(tree);
   if (tree !== undefined) follow(found, tree === root ? file : tree, place);
@@ -115,7 +140,8 @@ function noteFolder(found: Found, folder: string): void {
 function noteLink(found: Found, link: string, place: string): void {
   const root = writableRootOf(link);
   if (root === undefined) return;
-  if (path.dirname(link) === root) found.exposed ??= `${path.basename(link)} is a link directly in a folder that agents may write`;
+  if (path.dirname(link) === root)
+    found.exposed ??= `${path.basename(link)} is a link directly in a folder that agents may write`;
   else noteCode(found, link, place);
 }
 
@@ -135,8 +161,21 @@ function noteLinked(found: Found, tree: string): void {
     for (const entry of entriesOf(at)) {
       const file = path.join(at, entry.name);
       const real = entry.isSymbolicLink() ? realOf(file) : undefined;
-      if (real !== undefined && real !== writableRootOf(real) && writableRootOf(real) !== undefined && real !== tree && !real.startsWith(`${tree}/`) && !tree.startsWith(`${real}/`)) found.running.add(real);
-      if (entry.isDirectory() && (path.basename(tree) !== 'node_modules' || (at === tree && entry.name.startsWith('@'))) && entry.name !== '.git') waiting.push(file);
+      if (
+        real !== undefined &&
+        real !== writableRootOf(real) &&
+        writableRootOf(real) !== undefined &&
+        real !== tree &&
+        !real.startsWith(`${tree}/`) &&
+        !tree.startsWith(`${real}/`)
+      )
+        found.running.add(real);
+      if (
+        entry.isDirectory() &&
+        (path.basename(tree) !== 'node_modules' || (at === tree && entry.name.startsWith('@'))) &&
+        entry.name !== '.git'
+      )
+        waiting.push(file);
     }
   }
 }
@@ -157,7 +196,14 @@ function isPackage(tree: string): boolean {
 /** Whether a package that a runner such as npx is told to run is installed in a folder around it: then it is not fetched. */
 function isInstalled(word: string, around: readonly string[]): boolean {
   const name = word.replace(/(?<=.)@[^/]*$/, '');
-  return /^[@\w]/.test(name) && around.some((one) => path.basename(one) === 'node_modules' && [name, `.bin/${name}`].some((inside) => existsSync(path.join(one, inside))));
+  return (
+    /^[@\w]/.test(name) &&
+    around.some(
+      (one) =>
+        path.basename(one) === 'node_modules' &&
+        [name, `.bin/${name}`].some((inside) => existsSync(path.join(one, inside))),
+    )
+  );
 }
 
 function follow(found: Found, tree: string, place: string): void {
@@ -172,13 +218,19 @@ function isOfSettings(file: string): boolean {
 
 /** Whether a program sees the folder that it starts in: isolation shows it only where the settings give it. */
 function seesFolder(start: Start, place: string): boolean {
-  return start.isolation === 'direct' || (start.isolation !== 'container' && start.cwd !== undefined) || isGiven(start, place);
+  return (
+    start.isolation === 'direct' ||
+    (start.isolation !== 'container' && start.cwd !== undefined) ||
+    isGiven(start, place)
+  );
 }
 
 /** Whether the settings give a file or folder to a program. */
 function isGiven({ sandbox }: Start, place: string): boolean {
   const { allowRead = [], allowWrite = [] } = sandbox?.filesystem ?? {};
-  return [...allowRead, ...allowWrite].map(realOf).some((given) => place === given || place.startsWith(`${given === '/' ? '' : given}/`));
+  return [...allowRead, ...allowWrite]
+    .map(realOf)
+    .some((given) => place === given || place.startsWith(`${given === '/' ? '' : given}/`));
 }
 
 /** Digests of all places. Undefined: they hold more than is read at each start. Changes only when a name or a byte does. */
@@ -193,15 +245,27 @@ export async function placeFacts({ own, shared }: StartPlaces): Promise<readonly
       const found = await lstat(file).catch(() => undefined);
       // What a link leads to is loaded as if it lay here: a package of the same project, for one.
       const target = found?.isSymbolicLink() === true ? realOf(file) : undefined;
-      if (target !== undefined && writableRootOf(target) !== undefined && !target.startsWith(`${place}/`) && !seen.has(target)) waiting.push(target);
+      if (
+        target !== undefined &&
+        writableRootOf(target) !== undefined &&
+        !target.startsWith(`${place}/`) &&
+        !seen.has(target)
+      )
+        waiting.push(target);
       if (target !== undefined) seen.add(target);
       if ((left.files -= 1) < 0 || (left.bytes -= found?.isFile() === true ? found.size : 0) < 0) return undefined;
       hash.update(`${path.relative(place, file)}\0`);
       const names = found?.isDirectory() === true ? await readdir(file).catch(() => []) : [];
       // An empty folder is what keeps a closed name from being created while a command runs.
       const isAbsent = found === undefined || (file === place && found.isDirectory() && names.length === 0);
-      if (found?.isDirectory() === true && !isAbsent) waiting.push(...names.sort().map((name) => path.join(file ?? '', name)));
-      else hash.update(createHash('sha256').update(isAbsent ? 'absent' : await contentOf(file, found.isSymbolicLink())).digest());
+      if (found?.isDirectory() === true && !isAbsent)
+        waiting.push(...names.sort().map((name) => path.join(file ?? '', name)));
+      else
+        hash.update(
+          createHash('sha256')
+            .update(isAbsent ? 'absent' : await contentOf(file, found.isSymbolicLink()))
+            .digest(),
+        );
     }
     facts.push({ path: place, sha256: hash.digest('hex') });
   }
@@ -225,7 +289,10 @@ function treeOf(file: string, root: string): string {
   const names = path.relative(root, file).split('/');
   const installed = names.indexOf('node_modules');
   if (installed !== -1) return path.join(root, ...names.slice(0, installed + 1));
-  const folders = names.slice(0, -1).map((_, index) => path.join(root, ...names.slice(0, index + 1))).reverse();
+  const folders = names
+    .slice(0, -1)
+    .map((_, index) => path.join(root, ...names.slice(0, index + 1)))
+    .reverse();
   return folders.find((folder) => MARKS.some((mark) => hasFile(path.join(folder, mark)))) ?? folders[0] ?? root;
 }
 

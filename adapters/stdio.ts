@@ -19,7 +19,8 @@ const LACKED = 'was ended by the system: all its processes together needed more 
 /** Completes "Server x …": it was refused memory, and ended itself. */
 const NO_MEMORY_LEFT = 'ended, because it was out of memory: raise limits.memoryMb, or what it allows itself';
 /** What Node.js, C++, Python, Rust, Go, the JVM and the system write to stderr when memory is refused. */
-const NO_MEMORY = /heap out of memory|std::bad_alloc|^MemoryError\b|memory allocation of \d+ bytes failed|runtime: out of memory|java\.lang\.OutOfMemoryError|Cannot allocate memory/;
+const NO_MEMORY =
+  /heap out of memory|std::bad_alloc|^MemoryError\b|memory allocation of \d+ bytes failed|runtime: out of memory|java\.lang\.OutOfMemoryError|Cannot allocate memory/;
 const LAST_WORDS_MS = 5000;
 const STDERR_LINE_BYTES = 8 * 1024;
 const STDERR_LINES_PER_SECOND = 200;
@@ -103,7 +104,10 @@ export class StdioConnection implements Connection {
   /** Directly before it starts: who has given it up meanwhile wants nothing of it to run. */
   private async checkStart(): Promise<void> {
     await this.checkConsent();
-    if (this.ended) throw new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${this.settings.name}" was stopped before it ran.` });
+    if (this.ended)
+      throw new TollgateError('SERVER_UNAVAILABLE', {
+        detail: `Server "${this.settings.name}" was stopped before it ran.`,
+      });
   }
 
   /** What is marked is ours; the consent is to the settings. */
@@ -140,7 +144,11 @@ export class StdioConnection implements Connection {
       if (NO_MEMORY.test(line)) this.complainedAt = performance.now();
       this.options.onStderr(this.settings.name, line);
     });
-    const errors = new LineReader({ maxBytes: STDERR_LINE_BYTES, onLine: (line) => log(line.toString('utf8')), onBad: (reason) => log(`(${reason})`) });
+    const errors = new LineReader({
+      maxBytes: STDERR_LINE_BYTES,
+      onLine: (line) => log(line.toString('utf8')),
+      onBad: (reason) => log(`(${reason})`),
+    });
     child.stderr.on('data', (chunk: Buffer) => errors.push(chunk));
     child.stderr.on('end', () => errors.end());
     return reader;
@@ -161,8 +169,15 @@ export class StdioConnection implements Connection {
       if (lacked) this.options.onStderr(this.settings.name, `(${LACKED})`);
       // Its last words may be read after its end.
       const tell = (): void => {
-        const memory = lacked ? LACKED : code !== 0 && performance.now() - this.complainedAt < LAST_WORDS_MS ? NO_MEMORY_LEFT : undefined;
-        finish(memory ?? (signal === null ? `ended with exit code ${code}` : `was ended by ${signal}`), memory === undefined ? (signal ?? code ?? undefined) : 'memory');
+        const memory = lacked
+          ? LACKED
+          : code !== 0 && performance.now() - this.complainedAt < LAST_WORDS_MS
+            ? NO_MEMORY_LEFT
+            : undefined;
+        finish(
+          memory ?? (signal === null ? `ended with exit code ${code}` : `was ended by ${signal}`),
+          memory === undefined ? (signal ?? code ?? undefined) : 'memory',
+        );
       };
       child.once('close', tell);
       setTimeout(tell, DRAIN_MS).unref();

@@ -40,7 +40,9 @@ export function killMarked(matches: (mark: string) => boolean): number {
 
 function pids(): readonly number[] {
   try {
-    return readdirSync('/proc').map(Number).filter((pid) => Number.isInteger(pid) && pid !== process.pid);
+    return readdirSync('/proc')
+      .map(Number)
+      .filter((pid) => Number.isInteger(pid) && pid !== process.pid);
   } catch {
     // No /proc: only the group can be ended here.
     return [];
@@ -51,7 +53,12 @@ function pids(): readonly number[] {
 function markOf(pid: number): string | undefined {
   try {
     const environment = readFileSync(`/proc/${pid}/environ`, 'latin1');
-    return environment === '' ? '' : environment.split('\0').find((entry) => entry.startsWith(`${MARK}=`))?.slice(MARK.length + 1);
+    return environment === ''
+      ? ''
+      : environment
+          .split('\0')
+          .find((entry) => entry.startsWith(`${MARK}=`))
+          ?.slice(MARK.length + 1);
   } catch {
     return undefined;
   }

@@ -18,9 +18,14 @@ export interface LossFacts extends Ending {
 }
 
 /** The events of one loss, in order. */
-export function tidingsOf(outlook: Outlook, { isProcess, wasReady, tries, attempts, error, exit }: LossFacts): readonly Happening[] {
+export function tidingsOf(
+  outlook: Outlook,
+  { isProcess, wasReady, tries, attempts, error, exit }: LossFacts,
+): readonly Happening[] {
   const next = { ...attempts, ...(typeof outlook === 'number' && { inMs: outlook }) };
-  const lost: Happening = isProcess ? { event: 'crashed', ...(exit === undefined ? {} : { exit }), ...next } : { event: 'disconnected', ...next };
+  const lost: Happening = isProcess
+    ? { event: 'crashed', ...(exit === undefined ? {} : { exit }), ...next }
+    : { event: 'disconnected', ...next };
   const first: Happening = wasReady ? lost : { event: 'start.failed', code: error?.code ?? 'INIT_FAILED', ...next };
   if (outlook === 'never') return [first, { event: 'failed', tries }];
   return outlook === 'exhausted' ? [first, { event: 'reconnect.exhausted', tries: tries - 1 }] : [first];

@@ -25,13 +25,16 @@ export class ToolCache {
   keep(reading: Promise<readonly RawTool[]>): Promise<readonly RawTool[]> {
     this.forget();
     this.current = reading;
-    reading.then((tools) => {
-      if (this.current === reading) this.known = tools;
-      this.compare(tools);
-    }, (thrown: unknown) => {
-      if (this.current === reading) this.current = undefined;
-      this.tell({ event: 'tools.failed', code: asTollgateError(thrown).code });
-    });
+    reading.then(
+      (tools) => {
+        if (this.current === reading) this.known = tools;
+        this.compare(tools);
+      },
+      (thrown: unknown) => {
+        if (this.current === reading) this.current = undefined;
+        this.tell({ event: 'tools.failed', code: asTollgateError(thrown).code });
+      },
+    );
     return reading;
   }
 
@@ -43,7 +46,11 @@ export class ToolCache {
   private compare(tools: readonly RawTool[]): void {
     const before = this.last;
     this.last = tools;
-    this.tell(before === undefined ? { event: 'tools.discovered', tools: tools.map(({ name }) => name) } : { event: 'tools.refreshed', ...compareTools(before, tools) });
+    this.tell(
+      before === undefined
+        ? { event: 'tools.discovered', tools: tools.map(({ name }) => name) }
+        : { event: 'tools.refreshed', ...compareTools(before, tools) },
+    );
   }
 }
 

@@ -55,9 +55,13 @@ async function readPages<Entry>(request: RequestPage, { key, faultOf }: Wanted):
     const page = await requestPage(request, params);
     if (page === undefined) return sort(found, faultOf);
     size += page.text.length;
-    if (size > MAX_LIST_BYTES) throw new TollgateError('UPSTREAM_TOO_LARGE', { detail: `The server's list of ${key} is larger than ${MAX_LIST_BYTES} bytes.` });
+    if (size > MAX_LIST_BYTES)
+      throw new TollgateError('UPSTREAM_TOO_LARGE', {
+        detail: `The server's list of ${key} is larger than ${MAX_LIST_BYTES} bytes.`,
+      });
     const listed = page.value[key];
-    if (!Array.isArray(listed)) throw new TollgateError('UPSTREAM_INVALID', { detail: `The server's list of ${key} is no list.` });
+    if (!Array.isArray(listed))
+      throw new TollgateError('UPSTREAM_INVALID', { detail: `The server's list of ${key} is no list.` });
     found.push(...(listed as readonly unknown[]));
     const cursor = page.value['nextCursor'];
     if (typeof cursor !== 'string') return sort(found, faultOf);
@@ -89,7 +93,13 @@ function sort<Entry>(found: readonly unknown[], faultOf: Wanted['faultOf']): Lis
     else if (unfit.length < MAX_UNFIT) unfit.push({ tool: labelOf(entry, index), reason });
     else left += 1;
   }
-  return { entries, unfit: left === 0 ? unfit : [...unfit, { tool: '(more)', reason: `DEFINITION_INVALID: ${left} more definitions do not fit` }] };
+  return {
+    entries,
+    unfit:
+      left === 0
+        ? unfit
+        : [...unfit, { tool: '(more)', reason: `DEFINITION_INVALID: ${left} more definitions do not fit` }],
+  };
 }
 
 function labelOf(entry: unknown, index: number): string {

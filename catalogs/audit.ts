@@ -15,7 +15,8 @@ export interface AuditFinding {
 }
 
 /** Characters that belong into no definition, though ordinary results may hold them: soft hyphen, fillers, marks of order, line separators, lone CR. */
-const HIDDEN_IN_DEFINITIONS = /[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u200e\u200f\u2028\u2029\u3164\uffa0\u{1d173}-\u{1d17a}]|\r(?!\n)/u;
+const HIDDEN_IN_DEFINITIONS =
+  /[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u200e\u200f\u2028\u2029\u3164\uffa0\u{1d173}-\u{1d17a}]|\r(?!\n)/u;
 const BIDI = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/u;
 const TERMINAL = /[\u0000-\u001f\u007f-\u009f]/u;
 /** More removed escapes than this of one definition tell nobody more. */
@@ -31,13 +32,17 @@ const RESERVED_NAMES = ['__proto__', 'constructor', 'prototype', 'toString', 'ha
  */
 export function auditTool(tool: RawTool, names?: KnownNames): AuditFinding {
   const { quarantine, isReadable, shown, notes } = judge(tool);
-  return { ...(quarantine !== undefined && { quarantine }), notes: isReadable ? [...notes, ...lintTool(shown, names)] : [] };
+  return {
+    ...(quarantine !== undefined && { quarantine }),
+    notes: isReadable ? [...notes, ...lintTool(shown, names)] : [],
+  };
 }
 
 /** Judges what else a server says to a model: instructions, prompts, resources (security A 23). Text that is quarantined is not passed on. */
 export function auditValue(value: unknown, where: string, names?: KnownNames): AuditFinding {
   const copy = copyJson(value);
-  if ('quarantined' in copy) return { quarantine: copy.quarantined.replace('SCHEMA_LIMIT', 'TOOL_OVERSIZE'), notes: [] };
+  if ('quarantined' in copy)
+    return { quarantine: copy.quarantined.replace('SCHEMA_LIMIT', 'TOOL_OVERSIZE'), notes: [] };
   const quarantine = bytesFault(copy.value, where);
   return { ...(quarantine !== undefined && { quarantine }), notes: lintValue(copy.value, where, names) };
 }
@@ -70,7 +75,11 @@ function judge(tool: RawTool): Judged {
   const shape = bytesFault(copy.value, '') ?? toolFault(shown);
   // What is no tool of the protocol has no members that could be read as they are declared.
   if (shape !== undefined) return { ...rest, quarantine: shape, isReadable: toolFault(shown) === undefined };
-  const quarantine = schemaFault(shown) ?? (liesOfReading(shown) ? 'TOOL_ANNOTATION_LIE: an annotation says that it only reads, its name and description that it destroys' : undefined);
+  const quarantine =
+    schemaFault(shown) ??
+    (liesOfReading(shown)
+      ? 'TOOL_ANNOTATION_LIE: an annotation says that it only reads, its name and description that it destroys'
+      : undefined);
   return { ...(quarantine !== undefined && { quarantine }), ...rest };
 }
 
@@ -111,9 +120,11 @@ function nameFault(name: unknown): string | undefined {
   if (name.length > 128) return 'the name is longer than 128 characters';
   if (!NAME.test(name)) return 'the name holds blanks, control characters or letters outside ASCII';
   // In a grant, a rule or a list, * stands for other tools; a comma separates two of them.
-  if (/[*,]/.test(name)) return 'the name holds * or a comma, which stand for several tools wherever an owner names one';
+  if (/[*,]/.test(name))
+    return 'the name holds * or a comma, which stand for several tools wherever an owner names one';
   if (RESERVED_NAMES.includes(name)) return 'the name is reserved';
-  if (/[a-z\d]__[a-z\d]/i.test(name)) return 'the name holds __ as if it were of another server: so are server and tool joined';
+  if (/[a-z\d]__[a-z\d]/i.test(name))
+    return 'the name holds __ as if it were of another server: so are server and tool joined';
   return /\.\.[/\\]|[/\\]\.\./.test(name) ? 'the name is a path' : undefined;
 }
 
@@ -139,14 +150,16 @@ function printable(key: string): string {
 function textFault(text: string): string | undefined {
   const [hostile] = findHostile(text);
   const char = hostile?.char ?? HIDDEN_IN_DEFINITIONS.exec(text)?.[0];
-  if (char === undefined) return PADDING.test(text) ? 'TOOL_PADDING: a run of blanks that hides what follows' : undefined;
+  if (char === undefined)
+    return PADDING.test(text) ? 'TOOL_PADDING: a run of blanks that hides what follows' : undefined;
   const code = `U+${(char.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}`;
   if (BIDI.test(char)) return `TOOL_BIDI: ${code}`;
   return TERMINAL.test(char) ? `TOOL_CONTROL_CHAR: ${code}` : `TOOL_HIDDEN_TEXT: ${code}`;
 }
 
 function schemaFault(tool: RawTool): string | undefined {
-  if (isObject(tool.inputSchema) && namesPrototype(tool.inputSchema)) return 'SCHEMA_LIMIT: an argument is called __proto__';
+  if (isObject(tool.inputSchema) && namesPrototype(tool.inputSchema))
+    return 'SCHEMA_LIMIT: an argument is called __proto__';
   const input = canonicalize(tool.inputSchema);
   if ('quarantined' in input) return input.quarantined;
   const output = tool.outputSchema === undefined ? undefined : canonicalize(tool.outputSchema, 'output');

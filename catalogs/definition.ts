@@ -4,7 +4,11 @@ import { createValidator } from './validate.ts';
 const TEXT = { type: 'string' };
 const FLAG = { type: 'boolean' };
 const OBJECT = { type: 'object' };
-const ICON = { type: 'object', required: ['src'], properties: { src: TEXT, mimeType: TEXT, sizes: { type: 'array', items: TEXT }, theme: { enum: ['light', 'dark'] } } };
+const ICON = {
+  type: 'object',
+  required: ['src'],
+  properties: { src: TEXT, mimeType: TEXT, sizes: { type: 'array', items: TEXT }, theme: { enum: ['light', 'dark'] } },
+};
 const COMMON = { name: TEXT, title: TEXT, description: TEXT, icons: { type: 'array', items: ICON }, _meta: OBJECT };
 
 /**
@@ -17,8 +21,20 @@ const TOOL = createValidator({
   properties: {
     ...COMMON,
     inputSchema: OBJECT,
-    outputSchema: { type: 'object', required: ['type'], properties: { $schema: TEXT, type: { const: 'object' }, properties: { type: 'object', additionalProperties: OBJECT }, required: { type: 'array', items: TEXT } } },
-    annotations: { type: 'object', properties: { title: TEXT, readOnlyHint: FLAG, destructiveHint: FLAG, idempotentHint: FLAG, openWorldHint: FLAG } },
+    outputSchema: {
+      type: 'object',
+      required: ['type'],
+      properties: {
+        $schema: TEXT,
+        type: { const: 'object' },
+        properties: { type: 'object', additionalProperties: OBJECT },
+        required: { type: 'array', items: TEXT },
+      },
+    },
+    annotations: {
+      type: 'object',
+      properties: { title: TEXT, readOnlyHint: FLAG, destructiveHint: FLAG, idempotentHint: FLAG, openWorldHint: FLAG },
+    },
     execution: { type: 'object', properties: { taskSupport: { enum: ['required', 'optional', 'forbidden'] } } },
   },
 });
@@ -27,7 +43,17 @@ const TOOL = createValidator({
 const PROMPT = createValidator({
   type: 'object',
   required: ['name'],
-  properties: { ...COMMON, arguments: { type: 'array', items: { type: 'object', required: ['name'], properties: { name: TEXT, title: TEXT, description: TEXT, required: FLAG } } } },
+  properties: {
+    ...COMMON,
+    arguments: {
+      type: 'array',
+      items: {
+        type: 'object',
+        required: ['name'],
+        properties: { name: TEXT, title: TEXT, description: TEXT, required: FLAG },
+      },
+    },
+  },
 });
 
 /** Returns why this is no tool of the protocol, with the member; undefined if it is one. */

@@ -14,7 +14,10 @@ const { O_DIRECTORY, O_NOFOLLOW } = constants;
 const ATTEMPTS = 8;
 
 /** True where a path can be resolved to a descriptor that names the object: Linux with /proc. Elsewhere names are compared instead. */
-export function canHold(platform: string = process.platform, hasProc: () => boolean = () => existsSync('/proc/self/fd')): boolean {
+export function canHold(
+  platform: string = process.platform,
+  hasProc: () => boolean = () => existsSync('/proc/self/fd'),
+): boolean {
   return platform === 'linux' && hasProc();
 }
 
@@ -160,13 +163,17 @@ async function watched<T>(held: HeldPaths, verb: Verb, work: () => Promise<T>): 
   if (!held.all().every((one) => one.isInPlace())) throw changed();
   const done = await work();
   if (verb === 'execute') return done;
-  if (!held.all().every((one) => (verb === 'read' ? one.isInPlace() : one.isPlain()))) throw changed(verb === 'read' ? undefined : 'It may have been done elsewhere.');
+  if (!held.all().every((one) => (verb === 'read' ? one.isInPlace() : one.isPlain())))
+    throw changed(verb === 'read' ? undefined : 'It may have been done elsewhere.');
   return done;
 }
 
 /** The refusal of what is no longer what was judged. */
 export function changed(consequence = 'Nothing was done.'): TollgateError {
-  return new TollgateError('DENIED', { detail: `The path changed while it was opened. ${consequence}`, next: 'Call again; if it stays so, another process keeps changing this folder.' });
+  return new TollgateError('DENIED', {
+    detail: `The path changed while it was opened. ${consequence}`,
+    next: 'Call again; if it stays so, another process keeps changing this folder.',
+  });
 }
 
 /** Without descriptors: what stands there now. */
@@ -179,12 +186,17 @@ function named(absolute: string): Partial<Descriptors> {
 function openAll(absolute: string): Descriptors | undefined {
   const there = existingOf(path.dirname(absolute));
   const missing = path.relative(there, absolute).split('/').slice(1);
-  for (let folder = there, name = path.relative(there, absolute).split('/')[0] ?? ''; ; name = path.basename(folder), folder = path.dirname(folder)) {
+  for (
+    let folder = there, name = path.relative(there, absolute).split('/')[0] ?? '';
+    ;
+    name = path.basename(folder), folder = path.dirname(folder)
+  ) {
     missing.unshift(name);
     const parent = openPath(folder, O_DIRECTORY);
     if (parent === undefined && folder !== '/') continue;
     if (parent === undefined) return undefined;
-    const rest: Omit<Descriptors, 'parent'> | undefined = missing.length > 1 ? { missing } : openObject(parent, absolute, name);
+    const rest: Omit<Descriptors, 'parent'> | undefined =
+      missing.length > 1 ? { missing } : openObject(parent, absolute, name);
     if (rest !== undefined && readlinkSync(pathOfDescriptor(parent)) === folder) return { parent, ...rest };
     if (rest?.object !== undefined) closeSync(rest.object);
     closeSync(parent);
@@ -197,7 +209,8 @@ function openObject(parent: number, absolute: string, name: string): Omit<Descri
   const object = openPath(name === '' ? '/' : `${pathOfDescriptor(parent)}/${name}`, 0);
   if (object === undefined) return { missing: [name] };
   const stat = fstatSync(object, { bigint: true });
-  if (!stat.isSymbolicLink() && readlinkSync(pathOfDescriptor(object)) === absolute) return { object, missing: [], stat };
+  if (!stat.isSymbolicLink() && readlinkSync(pathOfDescriptor(object)) === absolute)
+    return { object, missing: [], stat };
   closeSync(object);
   return undefined;
 }
@@ -208,7 +221,8 @@ function openPath(file: string, flags: number): number | undefined {
     return openSync(file, O_PATH | O_NOFOLLOW | flags);
   } catch (error) {
     const { code = '' } = error as NodeJS.ErrnoException;
-    if (code === 'EMFILE' || code === 'ENFILE') throw new TollgateError('RATE_LIMITED', { detail: 'Too many files are open at once.', cause: error });
+    if (code === 'EMFILE' || code === 'ENFILE')
+      throw new TollgateError('RATE_LIMITED', { detail: 'Too many files are open at once.', cause: error });
     return undefined;
   }
 }

@@ -46,7 +46,11 @@ function parseIPv6(text: string): Host | undefined {
 /** The eight groups of a compressed address. */
 function groupsOf(host: string): readonly number[] {
   const [head = '', tail] = host.split('::');
-  const read = (part: string): number[] => part.split(':').filter((group) => group !== '').map((group) => Number.parseInt(group, 16));
+  const read = (part: string): number[] =>
+    part
+      .split(':')
+      .filter((group) => group !== '')
+      .map((group) => Number.parseInt(group, 16));
   const [front, back] = [read(head), read(tail ?? '')];
   return [...front, ...Array.from({ length: 8 - front.length - back.length }, () => 0), ...back];
 }

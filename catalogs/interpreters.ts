@@ -25,25 +25,129 @@ interface Family {
 
 const NONE = /(?!)/;
 const FAMILIES: readonly Family[] = [
-  { names: 'sh bash zsh dash ksh mksh ash rbash fish', inline: 'cs', values: 'oO', flags: 'aBbCEeiflhkmnpPrtTuvxHL', long: /^--(?:command|init-command)$/, longValues: /^--(?:rcfile|init-file)$/, longFlags: /^--(?:login|posix|norc|noprofile|restricted|verbose|no-config|private|interactive)$/ },
-  { names: 'python pypy jython ipython', inline: 'ci', values: 'WXQm', flags: 'bBdEIOPqsSuvx', info: 'Vh', longValues: /^--check-hash-based-pycs$/, longFlags: NONE, modules: /^(?:code|codeop|pdb|timeit|asyncio|idlelib.*|IPython.*|ptpython.*|bpython.*|cProfile|profile|trace|jupyter_console|doctest)$/ },
-  { names: 'node nodejs tsx ts-node electron', inline: 'epi', values: 'rCO', flags: 'cTP', info: 'vh', long: /^--(?:eval|print|interactive|run)$/, longValues: /^--(?:require|import|loader|experimental-loader|title|conditions|env-file(?:-if-exists)?|input-type|inspect-port|icu-data-dir|openssl-config|redirect-warnings|report-dir(?:ectory)?|tls-[\w-]+|unhandled-rejections|watch-path|test-[\w-]+|disable-warning|dns-result-order|diagnostic-dir|trace-event-[\w-]+|tsconfig|project|stack-trace-limit|localstorage-file)$/, longFlags: /^--(?:no-|experimental-|trace-|enable-|use-|harmony|expose|inspect|watch|preserve-symlinks|check|test$|abort-on|allow-|permission|pending-|throw-|force-|insecure-|esm$|transpile-only$|files$)/, inlineWords: /^(?:inspect|repl)$/, before: /^watch$/ },
-  { names: 'deno', inline: '', values: 'cL', flags: 'Aqrw', info: 'Vh', long: /^--eval$/, longValues: /^--(?:config|import-map|lock|cert|location|seed|log-level|preload|import|env-file)$/, longFlags: /^--(?:allow-|deny-|no-|unstable|quiet|reload|watch|inspect|check|cached-only|frozen|node-modules-dir)/, inlineWords: /^(?:eval|repl|jupyter)$/, before: /^(?:run|serve)$/, others: /^(?:test|fmt|lint|check|install|add|cache|task|compile|doc|info|bench|upgrade|types|publish|init)$/ },
-  { names: 'bun', inline: 'ep', values: 'rcd', flags: 'b', info: 'vh', long: /^--(?:eval|print)$/, longValues: /^--(?:preload|require|import|cwd|config|env-file|define|port|filter|tsconfig-override)$/, longFlags: /^--(?:watch|hot|smol|bun|silent|no-|prefer-|inspect|if-present)/, inlineWords: /^(?:repl|exec)$/, before: /^run$/, others: /^(?:test|install|i|add|remove|update|build|pm|create|init|link|x)$/ },
-  { names: 'ruby jruby', inline: 'e', values: 'IrCE', attached: 'WTxK0Fi', flags: 'acdlnpsSwyU', info: 'hv', longValues: /^--(?:encoding|external-encoding|internal-encoding)$/, longFlags: /^--(?:enable|disable|yjit|jit|verbose|debug)/ },
+  {
+    names: 'sh bash zsh dash ksh mksh ash rbash fish',
+    inline: 'cs',
+    values: 'oO',
+    flags: 'aBbCEeiflhkmnpPrtTuvxHL',
+    long: /^--(?:command|init-command)$/,
+    longValues: /^--(?:rcfile|init-file)$/,
+    longFlags: /^--(?:login|posix|norc|noprofile|restricted|verbose|no-config|private|interactive)$/,
+  },
+  {
+    names: 'python pypy jython ipython',
+    inline: 'ci',
+    values: 'WXQm',
+    flags: 'bBdEIOPqsSuvx',
+    info: 'Vh',
+    longValues: /^--check-hash-based-pycs$/,
+    longFlags: NONE,
+    modules:
+      /^(?:code|codeop|pdb|timeit|asyncio|idlelib.*|IPython.*|ptpython.*|bpython.*|cProfile|profile|trace|jupyter_console|doctest)$/,
+  },
+  {
+    names: 'node nodejs tsx ts-node electron',
+    inline: 'epi',
+    values: 'rCO',
+    flags: 'cTP',
+    info: 'vh',
+    long: /^--(?:eval|print|interactive|run)$/,
+    longValues:
+      /^--(?:require|import|loader|experimental-loader|title|conditions|env-file(?:-if-exists)?|input-type|inspect-port|icu-data-dir|openssl-config|redirect-warnings|report-dir(?:ectory)?|tls-[\w-]+|unhandled-rejections|watch-path|test-[\w-]+|disable-warning|dns-result-order|diagnostic-dir|trace-event-[\w-]+|tsconfig|project|stack-trace-limit|localstorage-file)$/,
+    longFlags:
+      /^--(?:no-|experimental-|trace-|enable-|use-|harmony|expose|inspect|watch|preserve-symlinks|check|test$|abort-on|allow-|permission|pending-|throw-|force-|insecure-|esm$|transpile-only$|files$)/,
+    inlineWords: /^(?:inspect|repl)$/,
+    before: /^watch$/,
+  },
+  {
+    names: 'deno',
+    inline: '',
+    values: 'cL',
+    flags: 'Aqrw',
+    info: 'Vh',
+    long: /^--eval$/,
+    longValues: /^--(?:config|import-map|lock|cert|location|seed|log-level|preload|import|env-file)$/,
+    longFlags: /^--(?:allow-|deny-|no-|unstable|quiet|reload|watch|inspect|check|cached-only|frozen|node-modules-dir)/,
+    inlineWords: /^(?:eval|repl|jupyter)$/,
+    before: /^(?:run|serve)$/,
+    others: /^(?:test|fmt|lint|check|install|add|cache|task|compile|doc|info|bench|upgrade|types|publish|init)$/,
+  },
+  {
+    names: 'bun',
+    inline: 'ep',
+    values: 'rcd',
+    flags: 'b',
+    info: 'vh',
+    long: /^--(?:eval|print)$/,
+    longValues: /^--(?:preload|require|import|cwd|config|env-file|define|port|filter|tsconfig-override)$/,
+    longFlags: /^--(?:watch|hot|smol|bun|silent|no-|prefer-|inspect|if-present)/,
+    inlineWords: /^(?:repl|exec)$/,
+    before: /^run$/,
+    others: /^(?:test|install|i|add|remove|update|build|pm|create|init|link|x)$/,
+  },
+  {
+    names: 'ruby jruby',
+    inline: 'e',
+    values: 'IrCE',
+    attached: 'WTxK0Fi',
+    flags: 'acdlnpsSwyU',
+    info: 'hv',
+    longValues: /^--(?:encoding|external-encoding|internal-encoding)$/,
+    longFlags: /^--(?:enable|disable|yjit|jit|verbose|debug)/,
+  },
   { names: 'perl', inline: 'eEd', values: 'I', attached: 'l0iFCxDV', flags: 'npawWXtTsScuUf', info: 'vh' },
-  { names: 'php', inline: 'raBRE', values: 'cdzStF', flags: 'nqCsHlw', info: 'vhim', long: /^--(?:run|process-begin|process-code|process-end|interactive)$/, longValues: /^--(?:php-ini|define|server|docroot|zend-extension|process-file)$/, longFlags: /^--(?:no-php-ini|no-header|timing)$/ },
+  {
+    names: 'php',
+    inline: 'raBRE',
+    values: 'cdzStF',
+    flags: 'nqCsHlw',
+    info: 'vhim',
+    long: /^--(?:run|process-begin|process-code|process-end|interactive)$/,
+    longValues: /^--(?:php-ini|define|server|docroot|zend-extension|process-file)$/,
+    longFlags: /^--(?:no-php-ini|no-header|timing)$/,
+  },
   { names: 'lua luajit', inline: 'ei', values: 'l', attached: 'jO', flags: 'EW', info: 'v' },
-  { names: 'r rscript julia osascript elixir groovy scala clojure ghc', inline: 'eEi', values: 'lLJCtp', flags: 'sq', long: /^--(?:eval|exec|print|interactive)$/, longValues: /^--(?:expr|project|threads)$/, longFlags: /^--(?:vanilla|slave|quiet|no-|startup-file)/ },
+  {
+    names: 'r rscript julia osascript elixir groovy scala clojure ghc',
+    inline: 'eEi',
+    values: 'lLJCtp',
+    flags: 'sq',
+    long: /^--(?:eval|exec|print|interactive)$/,
+    longValues: /^--(?:expr|project|threads)$/,
+    longFlags: /^--(?:vanilla|slave|quiet|no-|startup-file)/,
+  },
   { names: 'irb ghci jshell groovysh', inline: 'abcdefghijklmnopqrstuvwxyz', inlineWords: /^/ },
-  { names: 'tclsh guile sbcl', inline: 'ce', flags: 'sq', long: /^--(?:eval|load)$/, longFlags: /^--(?:script|non-interactive|noinform|no-)/ },
-  { names: 'powershell pwsh', inline: '', long: /^--?(?:c|co\w*|e|ec|en\w*|i|in\w*)$/i, longValues: /^--?(?:ex\w*|ep|v\w*|w\w*|o\w*|psc\w*|cus\w*|set\w*)$/i, longFlags: /^--?(?:no\w*|mta|sta|l\w*)$/i },
-  { names: 'npx npm pnpm yarn bunx', inline: 'c', values: 'p', flags: 'yqg', long: /^--call$/, longValues: /^--(?:package|registry|prefix|workspace)$/, longFlags: /^--/ },
+  {
+    names: 'tclsh guile sbcl',
+    inline: 'ce',
+    flags: 'sq',
+    long: /^--(?:eval|load)$/,
+    longFlags: /^--(?:script|non-interactive|noinform|no-)/,
+  },
+  {
+    names: 'powershell pwsh',
+    inline: '',
+    long: /^--?(?:c|co\w*|e|ec|en\w*|i|in\w*)$/i,
+    longValues: /^--?(?:ex\w*|ep|v\w*|w\w*|o\w*|psc\w*|cus\w*|set\w*)$/i,
+    longFlags: /^--?(?:no\w*|mta|sta|l\w*)$/i,
+  },
+  {
+    names: 'npx npm pnpm yarn bunx',
+    inline: 'c',
+    values: 'p',
+    flags: 'yqg',
+    long: /^--call$/,
+    longValues: /^--(?:package|registry|prefix|workspace)$/,
+    longFlags: /^--/,
+  },
 ];
-const BY_NAME: ReadonlyMap<string, Family> = new Map(FAMILIES.flatMap((family) => family.names.split(' ').map((name): [string, Family] => [name, family])));
+const BY_NAME: ReadonlyMap<string, Family> = new Map(
+  FAMILIES.flatMap((family) => family.names.split(' ').map((name): [string, Family] => [name, family])),
+);
 
 /** Programs that only start another, and words between the two. */
-const WRAPPERS = /^(?:sudo|doas|env|nohup|exec|time|nice|ionice|chrt|taskset|command|timeout|stdbuf|setsid|unshare|chroot|strace|flock|xargs|npx|npm|pnpm|pnpx|yarn|bunx|bun|x|uvx|uv|pipx|pipenv|poetry|pdm|hatch|rye|conda|mamba|mise|direnv|busybox|toybox|tini|dumb-init|xvfb-run|caffeinate|run|dlx|--)$/;
+const WRAPPERS =
+  /^(?:sudo|doas|env|nohup|exec|time|nice|ionice|chrt|taskset|command|timeout|stdbuf|setsid|unshare|chroot|strace|flock|xargs|npx|npm|pnpm|pnpx|yarn|bunx|bun|x|uvx|uv|pipx|pipenv|poetry|pdm|hatch|rye|conda|mamba|mise|direnv|busybox|toybox|tini|dumb-init|xvfb-run|caffeinate|run|dlx|--)$/;
 const STDIN = /^(?:-|\/dev\/(?:stdin|tty|fd\/.*)|\/proc\/[^/]+\/(?:task\/[^/]+\/)?fd\/.*|con|conin\$)$/i;
 
 /** Where the code comes from: `option` names what says so. `repl`: from whoever types. `unknown`: an option that may take any of the words after it. */
@@ -56,7 +160,10 @@ const LONGEST_NAME = 64;
 
 /** `/usr/bin/python3.11` → python; the name of a program without folder, version and extension, in small letters. */
 export function interpreterName(word: string): string {
-  const name = word.toLowerCase().replace(/^.*[/\\]/, '').replace(/\.(?:exe|cmd|bat)$/, '');
+  const name = word
+    .toLowerCase()
+    .replace(/^.*[/\\]/, '')
+    .replace(/\.(?:exe|cmd|bat)$/, '');
   // The pattern looks back from each character, so its cost grows with the square of the name; no interpreter has a longer one.
   return name.length > LONGEST_NAME ? name : name.replace(/(?<=^[a-z-]{2,})-?\d[\d.]*t?$/, '');
 }
@@ -102,7 +209,9 @@ function sourceIn(family: Family, words: readonly string[]): CodeSource {
   for (let at = 0; at < words.length; at += 1) {
     const word = words[at] ?? '';
     const isOption = word.startsWith('-') && word !== '-' && word !== '--';
-    const step = isOption ? optionStep(family, word, words[at + 1]) : wordStep(family, word === '--' ? words[at + 1] ?? '-' : word);
+    const step = isOption
+      ? optionStep(family, word, words[at + 1])
+      : wordStep(family, word === '--' ? (words[at + 1] ?? '-') : word);
     if (step === 'unknown') isUnsure = true;
     else if (step === 'value') at += 1;
     else if (typeof step === 'object' && !(isUnsure && step.from === 'file')) return step;
@@ -116,33 +225,52 @@ function wordStep({ inlineWords = NONE, before = NONE, others = NONE }: Family, 
   if (before.test(word)) return 'next';
   if (others.test(word)) return { from: 'nothing' };
   if (STDIN.test(word)) return { from: 'stdin', option: word };
-  return inlineWords.test(word) || /^data:/i.test(word) ? { from: 'inline', option: word.slice(0, 20) } : { from: 'file' };
+  return inlineWords.test(word) || /^data:/i.test(word)
+    ? { from: 'inline', option: word.slice(0, 20) }
+    : { from: 'file' };
 }
 
 function optionStep(family: Family, word: string, next: string | undefined): Step {
   const { long = NONE, longValues = NONE, longFlags = NONE } = family;
   const [name = '', value] = word.split(/=(.*)/s);
   if (long.test(name)) return { from: 'inline', option: name };
-  if (longValues.test(name)) return /^data:/i.test(value ?? next ?? '') ? { from: 'inline', option: name } : value === undefined ? 'value' : 'next';
+  if (longValues.test(name))
+    return /^data:/i.test(value ?? next ?? '')
+      ? { from: 'inline', option: name }
+      : value === undefined
+        ? 'value'
+        : 'next';
   if (/^--(?:version|help)$/.test(name)) return { from: 'nothing' };
   if (longFlags.test(name)) return 'next';
   if (word.startsWith('--')) return value === undefined ? 'unknown' : 'next';
   return clusterStep(family, word, next);
 }
 
-function clusterStep({ inline, values = '', attached = '', flags = '', info = '', modules }: Family, word: string, next: string | undefined): Step {
+function clusterStep(
+  { inline, values = '', attached = '', flags = '', info = '', modules }: Family,
+  word: string,
+  next: string | undefined,
+): Step {
   const option = word.replace(/=.*/s, '');
   for (let at = 1; at < word.length; at += 1) {
     const letter = word.charAt(at);
     const rest = word.slice(at + 1);
     if (inline.includes(letter)) return { from: 'inline', option };
     if (info.includes(letter)) return { from: 'nothing' };
-    if (letter === 'm' && modules !== undefined) return modules.test(rest === '' ? next ?? 'code' : rest) ? { from: 'inline', option } : { from: 'file' };
-    if (letter === 'f' && inline.includes('R')) return wordStep({ names: '', inline: '' }, rest === '' ? next ?? '-' : rest);
+    if (letter === 'm' && modules !== undefined)
+      return modules.test(rest === '' ? (next ?? 'code') : rest) ? { from: 'inline', option } : { from: 'file' };
+    if (letter === 'f' && inline.includes('R'))
+      return wordStep({ names: '', inline: '' }, rest === '' ? (next ?? '-') : rest);
     // Perl loads a module so, or runs what stands behind its name.
-    if (/[mM]/.test(letter) && attached.includes('F')) return /^-?[\w:]+(?:=[\w,:]*)?$/.test(rest) ? 'next' : { from: 'inline', option: word.slice(0, 2) };
+    if (/[mM]/.test(letter) && attached.includes('F'))
+      return /^-?[\w:]+(?:=[\w,:]*)?$/.test(rest) ? 'next' : { from: 'inline', option: word.slice(0, 2) };
     if (attached.includes(letter)) return 'next';
-    if (values.includes(letter)) return /^data:/i.test(rest === '' ? next ?? '' : rest) ? { from: 'inline', option } : rest === '' ? 'value' : 'next';
+    if (values.includes(letter))
+      return /^data:/i.test(rest === '' ? (next ?? '') : rest)
+        ? { from: 'inline', option }
+        : rest === ''
+          ? 'value'
+          : 'next';
     if (!flags.includes(letter)) return 'unknown';
   }
   return 'next';

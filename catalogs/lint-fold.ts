@@ -2,20 +2,40 @@
 import { findHostile } from './text.ts';
 
 /** Letters of other scripts that stand for a Latin one. Greek and Cyrillic letters without a twin are no disguise. */
-const TWINS = new Map([...'аaеeоoрpсcуyхxіiјjѕsԁdһhԛqԝwӏlАAВBЕEЗ3КKМMНHОOРPСCТTУYХXІIЈJЅSԌGΑAΒBΕEΖZΗHΙIΚKΜMΝNΟOΡPΤTΥYΧXαaοoνvιiκkρpυuҮYүyվuօoսuոnցgհhᎪAᎬEᎷMᏢPᎢTᏙVᎻHᏟCꓲIꓳOꓔTꓮA'.matchAll(/(.)([A-Za-z0-9])/gu)].map(([, twin = '', plain = '']) => [twin, plain] as const));
+const TWINS = new Map(
+  [
+    ...'аaеeоoрpсcуyхxіiјjѕsԁdһhԛqԝwӏlАAВBЕEЗ3КKМMНHОOРPСCТTУYХXІIЈJЅSԌGΑAΒBΕEΖZΗHΙIΚKΜMΝNΟOΡPΤTΥYΧXαaοoνvιiκkρpυuҮYүyվuօoսuոnցgհhᎪAᎬEᎷMᏢPᎢTᏙVᎻHᏟCꓲIꓳOꓔTꓮA'.matchAll(
+      /(.)([A-Za-z0-9])/gu,
+    ),
+  ].map(([, twin = '', plain = '']) => [twin, plain] as const),
+);
 const TWIN = new RegExp(`[${[...TWINS.keys()].join('')}]`, 'gu');
 /** Words that hold a twin beside a Latin letter, or three twins and nothing else in a text that is Latin otherwise. */
 const MIXED = new RegExp(`[A-Za-z][${[...TWINS.keys()].join('')}]|[${[...TWINS.keys()].join('')}][A-Za-z]`, 'u');
 const WHOLE = new RegExp(`(?<!\\p{L})[${[...TWINS.keys()].join('')}]{3,}(?!\\p{L})`, 'u');
 /** Letters in another dress: mathematical, full-width, circled, squared, small capitals; marks on Latin letters that no spelling composes. */
-const STYLED = /[\u{1d400}-\u{1d7cb}\u{1f130}-\u{1f149}\u{1f150}-\u{1f169}\u{1f170}-\u{1f189}\uff21-\uff3a\uff41-\uff5a\u249c-\u24e9\u1d00-\u1d22]|[\u{210a}-\u{2113}\u{211b}-\u{211d}\u{212c}-\u{2138}]/u;
+const STYLED =
+  /[\u{1d400}-\u{1d7cb}\u{1f130}-\u{1f149}\u{1f150}-\u{1f169}\u{1f170}-\u{1f189}\uff21-\uff3a\uff41-\uff5a\u249c-\u24e9\u1d00-\u1d22]|[\u{210a}-\u{2113}\u{211b}-\u{211d}\u{212c}-\u{2138}]/u;
 const STACKED = /[a-z][\u0300-\u036f]/iu;
 /** Digits and signs inside words. */
-const LEET = new Map([['0', 'o'], ['1', 'i'], ['3', 'e'], ['4', 'a'], ['5', 's'], ['7', 't'], ['@', 'a'], ['$', 's']]);
+const LEET = new Map([
+  ['0', 'o'],
+  ['1', 'i'],
+  ['3', 'e'],
+  ['4', 'a'],
+  ['5', 's'],
+  ['7', 't'],
+  ['@', 'a'],
+  ['$', 's'],
+]);
 const LEET_WORD = /(?<![a-z013457@$])[a-z013457@$]+/gi;
 const SPACED = /(?<![a-z])(?:[a-z] ){3,60}[a-z](?![a-z])/gi;
 const WRAPPED = /[ \t]{0,8}\r?\n[ \t]{0,40}(?=[a-z])/g;
-const SMALL_CAPITALS = new Map([...'ᴀaʙbᴄcᴅdᴇeɢgʜhɪiᴊjᴋkʟlᴍmɴnᴏoᴘpʀrᴛtᴜuᴠvᴡwʏyᴢz'.matchAll(/(.)([a-z])/gu)].map(([, twin = '', plain = '']) => [twin, plain] as const));
+const SMALL_CAPITALS = new Map(
+  [...'ᴀaʙbᴄcᴅdᴇeɢgʜhɪiᴊjᴋkʟlᴍmɴnᴏoᴘpʀrᴛtᴜuᴠvᴡwʏyᴢz'.matchAll(/(.)([a-z])/gu)].map(
+    ([, twin = '', plain = '']) => [twin, plain] as const,
+  ),
+);
 const ASCII = /^[\t\n\r -~]*$/;
 
 /** True for letters in the place of others (security A 9). */
@@ -35,14 +55,24 @@ function isLatin(text: string): boolean {
 /** The text as a reader takes it: twins and dressed letters as Latin ones, letters with blanks between them joined, hidden characters gone. */
 export function fold(text: string): string {
   if (ASCII.test(text)) return joined(text);
-  const shown = withoutHidden(text).replace(/[\u{1f130}-\u{1f149}\u{1f150}-\u{1f169}\u{1f170}-\u{1f189}]/gu, (letter) => String.fromCharCode(65 + (((letter.codePointAt(0) ?? 0) - 0x1f130) % 32)));
+  const shown = withoutHidden(text).replace(/[\u{1f130}-\u{1f149}\u{1f150}-\u{1f169}\u{1f170}-\u{1f189}]/gu, (letter) =>
+    String.fromCharCode(65 + (((letter.codePointAt(0) ?? 0) - 0x1f130) % 32)),
+  );
   const plain = shown.normalize('NFKD').replace(/[\u0300-\u036f]/g, '');
-  return joined(plain.replace(TWIN, (letter) => TWINS.get(letter) ?? letter).replace(/[\u0250-\u02af\u1d00-\u1d22]/g, (letter) => SMALL_CAPITALS.get(letter) ?? letter));
+  return joined(
+    plain
+      .replace(TWIN, (letter) => TWINS.get(letter) ?? letter)
+      .replace(/[\u0250-\u02af\u1d00-\u1d22]/g, (letter) => SMALL_CAPITALS.get(letter) ?? letter),
+  );
 }
 
 /** A second reading: digits in words as the letters that they resemble. The same text where there are none. */
 export function unleet(text: string): string {
-  return !/[a-z][013457@$]|[013457@$][a-z]/i.test(text) ? text : text.replace(LEET_WORD, (word) => (/^\d+[a-z]{1,3}$|^\d+$/i.test(word) ? word : [...word].map((letter) => LEET.get(letter) ?? letter).join('')));
+  return !/[a-z][013457@$]|[013457@$][a-z]/i.test(text)
+    ? text
+    : text.replace(LEET_WORD, (word) =>
+        /^\d+[a-z]{1,3}$|^\d+$/i.test(word) ? word : [...word].map((letter) => LEET.get(letter) ?? letter).join(''),
+      );
 }
 
 /** Wrapped lines are one sentence. */
@@ -71,7 +101,8 @@ export function hiddenMessage(text: string): string | undefined {
   return letters.length < 4 ? undefined : letters.join('');
 }
 
-const BLOB = /(?<![\w+/%\\-])(?:[A-Za-z0-9+/_-]{24,}={0,2}|(?:[0-9a-fA-F]{2}[ :]?){16,}|(?:[^\s%]{0,3}%[0-9a-fA-F]{2}){6,}[^\s%]{0,40}|(?:\\x[0-9a-fA-F]{2}|\\u00[0-9a-fA-F]{2}){6,})/g;
+const BLOB =
+  /(?<![\w+/%\\-])(?:[A-Za-z0-9+/_-]{24,}={0,2}|(?:[0-9a-fA-F]{2}[ :]?){16,}|(?:[^\s%]{0,3}%[0-9a-fA-F]{2}){6,}[^\s%]{0,40}|(?:\\x[0-9a-fA-F]{2}|\\u00[0-9a-fA-F]{2}){6,})/g;
 
 /** Encoded runs that decode to text of words, at most eight of them. */
 export function decodedBlobs(text: string): readonly { readonly blob: string; readonly plain: string }[] {
@@ -88,7 +119,10 @@ export function decodedBlobs(text: string): readonly { readonly blob: string; re
 function decode(blob: string): string | undefined {
   const bare = blob.replace(/[ :]/g, '');
   if (blob.startsWith('\\')) return readable(Buffer.from(blob.replace(/\\x|\\u00/g, ''), 'hex').toString('latin1'));
-  if (blob.includes('%')) return readable(blob.replace(/%([0-9a-f]{2})/gi, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16))));
+  if (blob.includes('%'))
+    return readable(
+      blob.replace(/%([0-9a-f]{2})/gi, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16))),
+    );
   if (/^[0-9a-f]+$/i.test(bare)) return readable(Buffer.from(bare, 'hex').toString('latin1'));
   return readable(Buffer.from(blob, 'base64').toString('latin1'));
 }

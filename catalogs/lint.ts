@@ -51,8 +51,14 @@ class Notes {
 
 function lintInto(notes: Notes, { root, where }: { root: unknown; where: string }, names: KnownNames): void {
   for (const place of textsOf(root, where)) {
-    if (place.isName && isTellingName(place.text)) notes.add({ id: 'PARAM_NAME', where: place.path, text: excerpt(place.text, 0) });
-    if (isConfusable(place.text)) notes.add({ id: 'CONFUSABLE', where: place.path, text: excerpt(place.text, Math.max(0, place.text.search(/[^\0-\u007f]/))) });
+    if (place.isName && isTellingName(place.text))
+      notes.add({ id: 'PARAM_NAME', where: place.path, text: excerpt(place.text, 0) });
+    if (isConfusable(place.text))
+      notes.add({
+        id: 'CONFUSABLE',
+        where: place.path,
+        text: excerpt(place.text, Math.max(0, place.text.search(/[^\0-\u007f]/))),
+      });
     // Short texts are types, formats and words.
     if (place.text.length >= 8) lintText(notes, place, names);
   }
@@ -65,9 +71,11 @@ function lintText(notes: Notes, { path, text, isBare }: Place, names: KnownNames
   for (const { plain } of decoded) notes.add({ id: 'ENCODED', where: path, text: excerpt(plain, 0) });
   const plain = fold(text);
   if (isBare && SENTENCE.test(plain)) notes.add({ id: 'TOOL_LINT_SCHEMA', where: path, text: excerpt(plain, 0) });
-  for (const one of [plain, ...decoded.map((blob) => blob.plain), ...(hidden === undefined ? [] : [hidden])]) applyRules(notes, path, one);
+  for (const one of [plain, ...decoded.map((blob) => blob.plain), ...(hidden === undefined ? [] : [hidden])])
+    applyRules(notes, path, one);
   if (path === 'name') return;
-  for (const { name, at } of crossNotes(plain, names)) notes.add({ id: 'CROSS_SERVER', where: path, text: `${excerpt(name, 0)}: ${excerpt(plain, at)}` });
+  for (const { name, at } of crossNotes(plain, names))
+    notes.add({ id: 'CROSS_SERVER', where: path, text: `${excerpt(name, 0)}: ${excerpt(plain, at)}` });
 }
 
 function applyRules(notes: Notes, path: string, text: string): void {
@@ -99,8 +107,14 @@ function* textsOf(root: unknown, where: string): Generator<Place> {
     if (typeof value !== 'object' || value === null) continue;
     for (const [key, child] of Object.entries(value).reverse()) {
       const inner = path === '' ? escaped(key) : `${path.slice(0, 200)}.${escaped(key)}`;
-      if (!Array.isArray(value) && (isNamed || key.length > 24)) yield { path: inner, text: key.slice(0, MAX_TEXT), isName: isNamed, isBare: true };
-      stack.push({ path: inner, value: child, isNamed: !isNamed && (key === 'properties' || key === 'patternProperties'), isBare: isBare || (!isNamed && NO_PROSE.test(key)) });
+      if (!Array.isArray(value) && (isNamed || key.length > 24))
+        yield { path: inner, text: key.slice(0, MAX_TEXT), isName: isNamed, isBare: true };
+      stack.push({
+        path: inner,
+        value: child,
+        isNamed: !isNamed && (key === 'properties' || key === 'patternProperties'),
+        isBare: isBare || (!isNamed && NO_PROSE.test(key)),
+      });
     }
   }
 }
@@ -112,6 +126,10 @@ function escaped(key: string): string {
 /** What a screen may show: a few words around the place, nothing that hides, reorders or drives a terminal. */
 export function excerpt(text: string, at: number): string {
   const from = at < 24 ? 0 : at;
-  const part = [...text.slice(from, from + 240)].slice(0, 110).join('').replace(/\s+/g, ' ').replace(/[^ -~]/gu, (char) => `\\u{${(char.codePointAt(0) ?? 0).toString(16)}}`);
+  const part = [...text.slice(from, from + 240)]
+    .slice(0, 110)
+    .join('')
+    .replace(/\s+/g, ' ')
+    .replace(/[^ -~]/gu, (char) => `\\u{${(char.codePointAt(0) ?? 0).toString(16)}}`);
   return `${from > 0 ? '…' : ''}${part.slice(0, 110)}${part.length > 110 || text.length > from + 240 ? '…' : ''}`;
 }

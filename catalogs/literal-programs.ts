@@ -16,47 +16,89 @@ interface Group {
 }
 
 const GROUPS: readonly Group[] = [
-  { names: 'ls cat head tail wc pwd basename dirname realpath readlink stat du df tree', reason: 'They read files and folders, and print.' },
+  {
+    names: 'ls cat head tail wc pwd basename dirname realpath readlink stat du df tree',
+    reason: 'They read files and folders, and print.',
+  },
   { names: 'date uname id whoami groups nproc ps free uptime printenv', reason: 'They print what the system says.' },
   { names: 'echo printf seq expr factor numfmt true false sleep', reason: 'They compute from their words, and print.' },
   { names: 'test [', reason: 'They compare words and look at files.' },
-  { names: 'cmp comm cut tr fold fmt nl paste join expand unexpand tac rev od xxd hexdump uniq base32 base64 jq', reason: 'They read text and print it changed; no option names a program.' },
-  { names: 'cksum md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum', reason: 'They compute sums of files.' },
-  { names: 'touch mkdir rmdir cp mv rm ln chmod chown chgrp truncate mktemp tee sync shred', reason: 'They change files that their words name; no option names a program.' },
+  {
+    names: 'cmp comm cut tr fold fmt nl paste join expand unexpand tac rev od xxd hexdump uniq base32 base64 jq',
+    reason: 'They read text and print it changed; no option names a program.',
+  },
+  {
+    names: 'cksum md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum',
+    reason: 'They compute sums of files.',
+  },
+  {
+    names: 'touch mkdir rmdir cp mv rm ln chmod chown chgrp truncate mktemp tee sync shred',
+    reason: 'They change files that their words name; no option names a program.',
+  },
   { names: 'cd : exit return break continue kill', reason: 'Builtins of the shell; kill sends signals.' },
   { names: 'grep', reason: 'It reads files; patterns are not code.' },
   { names: 'diff', reason: 'It compares files.', except: /^-[^-]*l|^--pa/ },
   { names: 'sort', reason: 'It sorts text.', except: /^--c/ },
   { names: 'split', reason: 'It cuts a file.', except: /^--f/ },
-  { names: 'file', reason: 'It tells types of files; it starts programs to look into compressed ones.', except: /^-[^-]*[zZS]|^--(?:un|n)/ },
-  { names: 'rg', reason: 'It searches files; options name programs that convert them.', except: /^--(?:pre|hostname|search-zip)|^-[^-]*z/ },
+  {
+    names: 'file',
+    reason: 'It tells types of files; it starts programs to look into compressed ones.',
+    except: /^-[^-]*[zZS]|^--(?:un|n)/,
+  },
+  {
+    names: 'rg',
+    reason: 'It searches files; options name programs that convert them.',
+    except: /^--(?:pre|hostname|search-zip)|^-[^-]*z/,
+  },
   { names: 'find', reason: 'It lists and deletes files.', except: /^-(?:exec|ok)/ },
-  { names: 'curl', reason: 'It talks to hosts that its words name; a file of settings, an engine and a login of NTLM are code or start it.', needs: /^(?:-q|--disable$)/, except: /^-[^-]*K|^--(?:conf|nt|en)|pkcs11:/ },
+  {
+    names: 'curl',
+    reason:
+      'It talks to hosts that its words name; a file of settings, an engine and a login of NTLM are code or start it.',
+    needs: /^(?:-q|--disable$)/,
+    except: /^-[^-]*K|^--(?:conf|nt|en)|pkcs11:/,
+  },
 ];
 
 /**
  * Subcommands of git that start git alone, given the environment of adapters/internal/git.ts: no hook, pager, editor, signature or
  * monitor. Those that talk to other machines (`push`, `fetch`, `clone`, `remote`, `submodule`) start `ssh` and helpers.
  */
-const GIT = new Set('status diff log show add commit rev-parse ls-files ls-tree cat-file shortlog describe blame branch tag restore checkout switch reset rm mv rev-list merge-base show-ref symbolic-ref diff-tree diff-index diff-files name-rev'.split(' '));
+const GIT = new Set(
+  'status diff log show add commit rev-parse ls-files ls-tree cat-file shortlog describe blame branch tag restore checkout switch reset rm mv rev-list merge-base show-ref symbolic-ref diff-tree diff-index diff-files name-rev'.split(
+    ' ',
+  ),
+);
 /** Before the subcommand only these; `-c`, `-C`, `--config-env`, `--exec-path`, `--git-dir` and `--paginate` choose programs or settings. */
 const GIT_BEFORE = new Set(['--no-pager', '-P', '--no-optional-locks']);
 /** External diffs, converters, editors, signatures and hooks are programs. git takes options by their beginning: `--ext` for `--ext-diff`. */
-const GIT_EXCEPT = /^--(?:ext|textc|filt|show-s|exec|ed|gpg|si|veri|rec|upl|op|temp|pat|int|local-user|recurse)|^-[A-Za-z]*[SO]|^[\w-]+::|%G/;
+const GIT_EXCEPT =
+  /^--(?:ext|textc|filt|show-s|exec|ed|gpg|si|veri|rec|upl|op|temp|pat|int|local-user|recurse)|^-[A-Za-z]*[SO]|^[\w-]+::|%G/;
 
 /** Programs that run their words, a file or their input as code, and builtins that change what later names mean. */
-const RUNS_WORDS = new Set([
-  'sh bash dash zsh ksh fish eval exec source . command builtin env xargs trap sudo doas nohup nice ionice timeout time setsid stdbuf',
-  'busybox toybox parallel watch flock script chroot unshare nsenter taskset chrt prlimit',
-  'alias unalias hash enable export declare typeset local readonly unset read mapfile readarray getopts let set shopt bind complete compgen compopt fc jobs wait',
-].join(' ').split(' '));
+const RUNS_WORDS = new Set(
+  [
+    'sh bash dash zsh ksh fish eval exec source . command builtin env xargs trap sudo doas nohup nice ionice timeout time setsid stdbuf',
+    'busybox toybox parallel watch flock script chroot unshare nsenter taskset chrt prlimit',
+    'alias unalias hash enable export declare typeset local readonly unset read mapfile readarray getopts let set shopt bind complete compgen compopt fc jobs wait',
+  ]
+    .join(' ')
+    .split(' '),
+);
 /**
  * Words with which others do: they start programs, evaluate subscripts such as `a[$(id)]` inside of quoted words, or set a variable:
  * `printf 'a%n' PATH; ls` runs `1/ls`.
  */
-const RUNS_OPTIONS: ReadonlyMap<string, RegExp> = new Map([['printf', /^-v|%[^%A-Za-z]*[hjlLtz]*n/], ['test', /^-[vR]$/], ['[', /^-[vR]$/], ['find', /^-(?:exec|ok)/]]);
+const RUNS_OPTIONS: ReadonlyMap<string, RegExp> = new Map([
+  ['printf', /^-v|%[^%A-Za-z]*[hjlLtz]*n/],
+  ['test', /^-[vR]$/],
+  ['[', /^-[vR]$/],
+  ['find', /^-(?:exec|ok)/],
+]);
 
-const PROGRAMS: ReadonlyMap<string, Group> = new Map(GROUPS.flatMap((group) => group.names.split(' ').map((name): [string, Group] => [name, group])));
+const PROGRAMS: ReadonlyMap<string, Group> = new Map(
+  GROUPS.flatMap((group) => group.names.split(' ').map((name): [string, Group] => [name, group])),
+);
 /** Folders of the system. A program anywhere else is another program, whatever its name. */
 const SYSTEM = /^(?:\/usr)?(?:\/local)?\/s?bin\/(?=[^/]+$)/;
 
@@ -82,7 +124,12 @@ export function mayBeLiteral(words: readonly string[]): boolean {
 export function runsItsWords([first = '', ...rest]: readonly string[]): boolean {
   const name = first.slice(first.lastIndexOf('/') + 1);
   const options = RUNS_OPTIONS.get(name);
-  return name === '' || first.includes('=') || RUNS_WORDS.has(name) || (options !== undefined && rest.some((word) => options.test(word)));
+  return (
+    name === '' ||
+    first.includes('=') ||
+    RUNS_WORDS.has(name) ||
+    (options !== undefined && rest.some((word) => options.test(word)))
+  );
 }
 
 function isPlainGit(words: readonly string[]): boolean {

@@ -54,7 +54,11 @@ export function exposedNames(tools: readonly NamedTool[], reserved: readonly str
     if (group.length === 1 && !kept.has(folded)) {
       names.set(first.name, { server: first.tool.server, tool: first.tool.tool });
       nameOf.set(first.tool, first.name);
-    } else collisions.push({ name: group.map(({ name }) => name).sort()[0] ?? first.name, tools: group.map(({ tool }) => ({ server: tool.server, tool: tool.tool })).sort(byId) });
+    } else
+      collisions.push({
+        name: group.map(({ name }) => name).sort()[0] ?? first.name,
+        tools: group.map(({ tool }) => ({ server: tool.server, tool: tool.tool })).sort(byId),
+      });
   }
   return { names, nameOf, collisions: collisions.sort((left, right) => (left.name < right.name ? -1 : 1)) };
 }
@@ -62,7 +66,9 @@ export function exposedNames(tools: readonly NamedTool[], reserved: readonly str
 function claimOf(tool: NamedTool): Claim {
   if (tool.wanted !== undefined && LEGAL.test(tool.wanted)) return { tool, name: tool.wanted, kind: 'alias' };
   const joined = `${tool.server}_${tool.tool}`;
-  return LEGAL.test(joined) ? { tool, name: joined, kind: 'plain' } : { tool, name: slug(tool.server, tool.tool), kind: 'slug' };
+  return LEGAL.test(joined)
+    ? { tool, name: joined, kind: 'plain' }
+    : { tool, name: slug(tool.server, tool.tool), kind: 'slug' };
 }
 
 function claimsByName(claims: readonly Claim[]): ReadonlyMap<string, readonly Claim[]> {
@@ -80,7 +86,9 @@ function slugContested(claims: readonly Claim[], kept: ReadonlySet<string>): rea
   return claims.map((claim): Claim => {
     const folded = fold(claim.name);
     const isContested = kept.has(folded) || (groups.get(folded)?.length ?? 0) > 1;
-    return isContested && claim.kind === 'plain' ? { tool: claim.tool, name: slug(claim.tool.server, claim.tool.tool), kind: 'slug' } : claim;
+    return isContested && claim.kind === 'plain'
+      ? { tool: claim.tool, name: slug(claim.tool.server, claim.tool.tool), kind: 'slug' }
+      : claim;
   });
 }
 
@@ -95,7 +103,10 @@ export function exposedName(server: string, tool: string): string {
 }
 
 /** The tool behind a name as a model wrote it: exact, else the only one that differs by hyphens and underscores. */
-export function findExposed<T>(names: ReadonlyMap<string, T>, name: string): { readonly name: string; readonly value: T } | undefined {
+export function findExposed<T>(
+  names: ReadonlyMap<string, T>,
+  name: string,
+): { readonly name: string; readonly value: T } | undefined {
   const exact = names.get(name);
   if (exact !== undefined) return { name, value: exact };
   const alike = [...names].filter(([known]) => known.replaceAll('-', '_') === name.replaceAll('-', '_'));
@@ -105,7 +116,12 @@ export function findExposed<T>(names: ReadonlyMap<string, T>, name: string): { r
 
 function slug(server: string, tool: string): string {
   const hash = createHash('sha256').update(`${server}\0${tool}`).digest('hex').slice(0, 8);
-  const words = `${server}_${tool}`.toLowerCase().replace(/[^a-z0-9]+/g, '_').replace(/^_+|_+$/g, '').slice(0, MAX_MADE - 9).replace(/_+$/, '');
+  const words = `${server}_${tool}`
+    .toLowerCase()
+    .replace(/[^a-z0-9]+/g, '_')
+    .replace(/^_+|_+$/g, '')
+    .slice(0, MAX_MADE - 9)
+    .replace(/_+$/, '');
   return `${/^[a-z]/.test(words) ? words : `t_${words}`.slice(0, MAX_MADE - 9)}_${hash}`;
 }
 
@@ -113,6 +129,9 @@ function fold(name: string): string {
   return name.toLowerCase().replaceAll('-', '_');
 }
 
-function byId(left: { readonly server: string; readonly tool: string }, right: { readonly server: string; readonly tool: string }): number {
+function byId(
+  left: { readonly server: string; readonly tool: string },
+  right: { readonly server: string; readonly tool: string },
+): number {
   return `${left.server}\0${left.tool}` < `${right.server}\0${right.tool}` ? -1 : 1;
 }

@@ -19,7 +19,10 @@ export function withoutOwnKeys<T>(value: T): T {
   }
   if (typeof value !== 'object' || value === null) return value;
   const before = Object.entries(value as Fields);
-  const after = before.map(([key, field]): [string, unknown] => [key, withoutOwnKeys(key === '_meta' ? cleanMeta(field) : field)]);
+  const after = before.map(([key, field]): [string, unknown] => [
+    key,
+    withoutOwnKeys(key === '_meta' ? cleanMeta(field) : field),
+  ]);
   return after.some(([, field], at) => field !== before[at]?.[1]) ? (Object.fromEntries(after) as T) : value;
 }
 

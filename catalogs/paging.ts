@@ -75,11 +75,22 @@ function roomOf(cap: PageRequest['cap']): { readonly bytes: number; readonly lin
 /** Turns `offset` into the first line, from 1. The same errors as pageText; entries and matches count alike. */
 export function firstOf(request: PageRequest, total: number, what = 'lines'): number {
   const { offset = 1, limit } = request;
-  if (offset === 0) throw new TollgateError('ARGS_INVALID', { detail: 'offset counts from 1; 0 is no line.', next: 'Use offset=1, or a negative offset to count from the end.' });
-  if (limit !== undefined && limit < 1) throw new TollgateError('ARGS_INVALID', { detail: 'limit must be at least 1.', next: 'Leave limit out for the default.' });
+  if (offset === 0)
+    throw new TollgateError('ARGS_INVALID', {
+      detail: 'offset counts from 1; 0 is no line.',
+      next: 'Use offset=1, or a negative offset to count from the end.',
+    });
+  if (limit !== undefined && limit < 1)
+    throw new TollgateError('ARGS_INVALID', {
+      detail: 'limit must be at least 1.',
+      next: 'Leave limit out for the default.',
+    });
   if (offset < 0) return Math.max(1, total + offset + 1);
   if (offset <= Math.max(1, total)) return offset;
-  throw new TollgateError('TOOL_FAILED', { detail: `offset=${offset} is past the end: there are ${total} ${what}.`, next: `Use an offset from 1 to ${total}, or a negative one.` });
+  throw new TollgateError('TOOL_FAILED', {
+    detail: `offset=${offset} is past the end: there are ${total} ${what}.`,
+    next: `Use an offset from 1 to ${total}, or a negative one.`,
+  });
 }
 
 /** Lines of a text as people count them: an end of line ends a line, it does not begin one. One by one: lines may be short, and sixteen million. */
@@ -111,7 +122,13 @@ function longLine(line: string, at: { from: number; total: number; label: string
     ? `read action="search" path=${JSON.stringify(at.label)} pattern="…"`
     : `bash command=${JSON.stringify(`sed -n '${at.from}p' ${quote(at.label)} | tail -c +${cut + 1} | head -c ${at.most}`)}`;
   const next = at.from < at.total ? ` Lines after it: offset=${at.from + 1}` : '';
-  return { text: bytes.toString('utf8', 0, cut), note: note(`${whole} Next: ${rest}${next}`), from: at.from, to: at.from, total: at.total };
+  return {
+    text: bytes.toString('utf8', 0, cut),
+    note: note(`${whole} Next: ${rest}${next}`),
+    from: at.from,
+    to: at.from,
+    total: at.total,
+  };
 }
 
 function quote(text: string): string {

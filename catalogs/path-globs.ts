@@ -4,7 +4,8 @@ import type { PathGlobs } from './confinement.ts';
 /** Returns why a pattern of any kind would be misread: it holds what other glob dialects read, or nothing. */
 export function patternProblem(pattern: string): string | undefined {
   const found = /[?[\]{}\\]|^!/.exec(pattern)?.[0];
-  if (found !== undefined) return `"${pattern}" holds ${found}: only * and ** are read; write one pattern for each case`;
+  if (found !== undefined)
+    return `"${pattern}" holds ${found}: only * and ** are read; write one pattern for each case`;
   return pattern === '' ? 'an empty pattern matches nothing; remove it' : undefined;
 }
 
@@ -14,8 +15,11 @@ export function globProblem(glob: string): string | undefined {
   if (misread !== undefined) return misread;
   if (glob.startsWith('~')) return `"${glob}": ~ is not expanded; write the absolute path`;
   const segments = glob.replace(/^\//, '').split('/');
-  if (segments.some((segment) => segment === '' || segment === '.' || segment === '..')) return `"${glob}" can match no path: write it without empty, "." and ".." parts, and a folder as folder/**`;
-  return segments.some((segment) => segment !== '**' && segment.includes('**')) ? `"${glob}": ** must stand alone between slashes` : undefined;
+  if (segments.some((segment) => segment === '' || segment === '.' || segment === '..'))
+    return `"${glob}" can match no path: write it without empty, "." and ".." parts, and a folder as folder/**`;
+  return segments.some((segment) => segment !== '**' && segment.includes('**'))
+    ? `"${glob}": ** must stand alone between slashes`
+    : undefined;
 }
 
 /** What a glob says of the paths that it matches; `hidden` outdoes `fixed`. */
@@ -80,7 +84,10 @@ export class Standing {
       for (const { parts, after } of patterns.values()) if (matchesName(parts, name)) (next ??= []).push(after);
     }
     if (next !== undefined) return new Standing([...next, ...this.#steps.filter(({ isDeep }) => isDeep)]);
-    return (this.#otherwise ??= this.#steps.length > 0 && this.#steps.every(({ isDeep }) => isDeep) ? this : new Standing(this.#steps.filter(({ isDeep }) => isDeep)));
+    return (this.#otherwise ??=
+      this.#steps.length > 0 && this.#steps.every(({ isDeep }) => isDeep)
+        ? this
+        : new Standing(this.#steps.filter(({ isDeep }) => isDeep)));
   }
 }
 
@@ -93,7 +100,10 @@ export class PathTree {
     const root = new Step();
     for (const closure of ['fixed', 'hidden'] as const) {
       for (const glob of globs[closure][side]) {
-        const last = glob.split('/').filter((name) => name !== '').reduce((step, name) => step.after(name), root);
+        const last = glob
+          .split('/')
+          .filter((name) => name !== '')
+          .reduce((step, name) => step.after(name), root);
         last.closure = closure;
       }
     }
@@ -136,6 +146,14 @@ export function matchesName(parts: readonly string[], name: string): boolean {
 
 /** Whether a path, relative to where the globs begin and `.` for that folder itself, matches one of them. `folder/**` matches the folder too. */
 export function matchesGlobs(globs: readonly string[], path: string): boolean {
-  const { start } = new PathTree({ hidden: { inside: globs, outside: [] }, fixed: { inside: [], outside: [] } }, 'inside');
-  return path.split('/').filter((name) => name !== '' && name !== '.').reduce((at, name) => at.descend(name), start).closure !== undefined;
+  const { start } = new PathTree(
+    { hidden: { inside: globs, outside: [] }, fixed: { inside: [], outside: [] } },
+    'inside',
+  );
+  return (
+    path
+      .split('/')
+      .filter((name) => name !== '' && name !== '.')
+      .reduce((at, name) => at.descend(name), start).closure !== undefined
+  );
 }

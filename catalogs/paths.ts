@@ -29,7 +29,9 @@ const MAX_UPS = 64;
  * (CVE-2025-53109). It is true at the time of asking only: whoever opens the file must open it beneath the root.
  */
 export function locate(roots: readonly string[], raw: string): Location {
-  const usable = roots.filter((root) => path.isAbsolute(root) && !root.includes('\0')).map((root) => path.resolve(root));
+  const usable = roots
+    .filter((root) => path.isAbsolute(root) && !root.includes('\0'))
+    .map((root) => path.resolve(root));
   const base = usable[0];
   if (base === undefined) return refused(raw, 'there is no workspace');
   const literal = fromUri(raw);
@@ -66,12 +68,14 @@ function problemOf(text: string): string | undefined {
   if (text.trim() === '') return 'the path is empty';
   if (text.includes('\0')) return 'the path holds NUL';
   if (Buffer.byteLength(text) > MAX_PATH_BYTES) return `the path is longer than ${MAX_PATH_BYTES} bytes`;
-  if (text.split('/').some((name) => Buffer.byteLength(name) > MAX_NAME_BYTES)) return `a name in the path is longer than ${MAX_NAME_BYTES} bytes`;
+  if (text.split('/').some((name) => Buffer.byteLength(name) > MAX_NAME_BYTES))
+    return `a name in the path is longer than ${MAX_NAME_BYTES} bytes`;
   if (text.split('/..').length > MAX_UPS + 1) return `the path holds more than ${MAX_UPS} \`..\``;
   if (text.startsWith('~')) return '`~` is not expanded; a file of that name is written `./~…`';
   if (/^[a-z]:(?:[\\/]|$)/i.test(text) || text.startsWith('\\\\')) return 'Windows paths are not served';
   // `$id.tsx` and `routes/$id/` are names that web frameworks use; capitals, braces and a leading `$name/` are variables.
-  if (/\$[{(]|`|\$[A-Z_][A-Z0-9_]*(?![\w.])|^\$(?:\w+(?:\/|$)|[A-Z]{2})|%[A-Z_][A-Z0-9_]{2,}%/.test(text)) return 'shell variables are not expanded';
+  if (/\$[{(]|`|\$[A-Z_][A-Z0-9_]*(?![\w.])|^\$(?:\w+(?:\/|$)|[A-Z]{2})|%[A-Z_][A-Z0-9_]{2,}%/.test(text))
+    return 'shell variables are not expanded';
   return undefined;
 }
 
@@ -85,7 +89,8 @@ function otherProblem(roots: readonly string[], literal: string, relative: strin
     const problem = problemOf(reading);
     if (problem !== undefined) return refused(literal, problem);
     const target = path.resolve(start, reading);
-    if (!roots.some((root) => isBeneath(root, target))) return refused(target, 'the path leads outside when it is decoded');
+    if (!roots.some((root) => isBeneath(root, target)))
+      return refused(target, 'the path leads outside when it is decoded');
   }
   return undefined;
 }
@@ -152,5 +157,8 @@ function linkTarget(entry: string): string | undefined {
 function walk(base: string, raw: string): string {
   const absolute = path.isAbsolute(raw) ? raw : `${base}/${raw}`;
   const [first = '', ...others] = absolute.split(/\/\.\.(?=\/|$)/);
-  return others.reduce((current, names) => realPathOf(path.join(path.dirname(current), names)), realPathOf(path.join('/', first)));
+  return others.reduce(
+    (current, names) => realPathOf(path.join(path.dirname(current), names)),
+    realPathOf(path.join('/', first)),
+  );
 }

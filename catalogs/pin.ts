@@ -11,7 +11,9 @@ export const PIN = /^sha256:[0-9a-f]{64}$/;
  */
 export function pinOf(tools: readonly RawTool[]): string {
   const sorted = [...tools].sort((one, other) => (one.name < other.name ? -1 : one.name > other.name ? 1 : 0));
-  return `sha256:${createHash('sha256').update(`tollgate-tools\0${1}\0${canonicalJson(sorted)}`).digest('hex')}`;
+  return `sha256:${createHash('sha256')
+    .update(`tollgate-tools\0${1}\0${canonicalJson(sorted)}`)
+    .digest('hex')}`;
 }
 
 /** What each tool of a list is defined as, by name. A name that stands there twice is defined by both. */
@@ -30,5 +32,8 @@ export function canonicalJson(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(canonicalJson).join()}]`;
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);
   const object = value as Readonly<Record<string, unknown>>;
-  return `{${Object.keys(object).sort().map((key) => `${JSON.stringify(key)}:${canonicalJson(object[key])}`).join()}}`;
+  return `{${Object.keys(object)
+    .sort()
+    .map((key) => `${JSON.stringify(key)}:${canonicalJson(object[key])}`)
+    .join()}}`;
 }

@@ -3,7 +3,20 @@ import { accessSync, constants, lstatSync, readlinkSync, realpathSync, statSync 
 import path from 'node:path';
 
 /** Every program that `programs` in tollgate.yaml may name. */
-export const HELPERS = ['bash', 'bwrap', 'docker', 'npm', 'opa', 'podman', 'prlimit', 'rg', 'setpriv', 'socat', 'unshare', 'xdg-open'] as const;
+export const HELPERS = [
+  'bash',
+  'bwrap',
+  'docker',
+  'npm',
+  'opa',
+  'podman',
+  'prlimit',
+  'rg',
+  'setpriv',
+  'socat',
+  'unshare',
+  'xdg-open',
+] as const;
 
 export type HelperName = (typeof HELPERS)[number];
 
@@ -53,7 +66,9 @@ export function lookForHelper(name: HelperName): FoundHelper {
   if (named !== undefined) return lookAtNamed(named);
   const before = known.get(name);
   if (before !== undefined) return before;
-  const found = FOLDERS.map((folder) => path.join(folder, name)).filter(isProgram).map(lookAtSystem);
+  const found = FOLDERS.map((folder) => path.join(folder, name))
+    .filter(isProgram)
+    .map(lookAtSystem);
   const best = found.find(({ file }) => file !== undefined) ?? found[0] ?? {};
   if (best.file !== undefined) known.set(name, best);
   return best;
@@ -88,7 +103,9 @@ export function linksTo(file: string): readonly string[] {
 
 /** Absolute folders of the PATH of this process in which agents may not write. */
 export function searchFolders(): readonly string[] {
-  return (process.env['PATH'] ?? '').split(':').filter((folder) => folder.startsWith('/') && !liesWhereAgentsWrite(folder));
+  return (process.env['PATH'] ?? '')
+    .split(':')
+    .filter((folder) => folder.startsWith('/') && !liesWhereAgentsWrite(folder));
 }
 
 function lookAtSystem(file: string): FoundHelper {
@@ -110,7 +127,10 @@ function isOfSystemAlone(file: string): boolean {
 /** Every folder and link on the way to a path, and last what it leads to, whether that exists or not; undefined for a circle. */
 function stepsTo(file: string): readonly string[] | undefined {
   const steps = ['/'];
-  let rest = path.resolve(file).split('/').filter((name) => name !== '');
+  let rest = path
+    .resolve(file)
+    .split('/')
+    .filter((name) => name !== '');
   let at = '/';
   for (let links = 0; rest.length > 0; ) {
     const [name = '', ...after] = rest;

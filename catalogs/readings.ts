@@ -12,7 +12,12 @@ export function otherReadings(text: string): readonly string[] {
   const seen = new Set([text]);
   let fresh = [text];
   for (let round = 0; round < ROUNDS && fresh.length > 0; round += 1) {
-    const next = fresh.flatMap((known) => [decodePercent(known), known.replaceAll('\\', '/'), unwrap(known), stripOnce(known)]);
+    const next = fresh.flatMap((known) => [
+      decodePercent(known),
+      known.replaceAll('\\', '/'),
+      unwrap(known),
+      stripOnce(known),
+    ]);
     fresh = [...new Set(next)].filter((reading) => !seen.has(reading));
     for (const reading of fresh) if (seen.size < MAX_READINGS) seen.add(reading);
   }

@@ -6,7 +6,11 @@ import { fileURLToPath } from 'node:url';
 const require = createRequire(import.meta.url);
 
 /** The schemas that have code, relative to the package root or dist/. The code stands beside each. */
-export const CODED_SCHEMAS = ['facade/config/tollgate.schema.json', 'policies/schemas/rules.json', 'policies/schemas/suite.json'] as const;
+export const CODED_SCHEMAS = [
+  'facade/config/tollgate.schema.json',
+  'policies/schemas/rules.json',
+  'policies/schemas/suite.json',
+] as const;
 
 /** The file with the code of a schema, by the file of the schema. */
 export function codeFile(schema: string): string {
@@ -25,7 +29,15 @@ export function surelyFits(schema: URL, value: unknown): boolean {
 /** The code of a schema, as a CommonJS module. */
 export function makeSchemaCode(schema: object): string {
   const { Ajv } = require('ajv') as typeof import('ajv');
-  const { default: standalone } = require('ajv/dist/standalone') as { readonly default: (ajv: object, validate: unknown) => string };
-  const ajv = new Ajv({ strict: true, allowUnionTypes: true, messages: false, inlineRefs: false, code: { source: true } });
+  const { default: standalone } = require('ajv/dist/standalone') as {
+    readonly default: (ajv: object, validate: unknown) => string;
+  };
+  const ajv = new Ajv({
+    strict: true,
+    allowUnionTypes: true,
+    messages: false,
+    inlineRefs: false,
+    code: { source: true },
+  });
   return standalone(ajv, ajv.compile(schema));
 }

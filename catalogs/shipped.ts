@@ -14,14 +14,29 @@ export interface ShippedServer {
 
 const NO_ARGUMENTS = { type: 'object', properties: {}, additionalProperties: false } as const;
 /** As configured servers are named; a text of another form is no name, and is not repeated in an answer. */
-const SERVER = { type: 'string', pattern: '^[a-z][a-z0-9-]{0,63}$', description: 'Name of a server, as list_mcp_servers shows it.' } as const;
+const SERVER = {
+  type: 'string',
+  pattern: '^[a-z][a-z0-9-]{0,63}$',
+  description: 'Name of a server, as list_mcp_servers shows it.',
+} as const;
 
 /** Whose rows are searched is not among the arguments, and no argument beside these is taken: Tollgate binds that itself. */
 const SEARCH = {
   type: 'object',
   properties: {
-    query: { type: 'string', minLength: 1, maxLength: 1000, description: 'Words to look for, in any language. There is no query syntax.' },
-    limit: { type: 'integer', minimum: 1, maximum: 20, default: 5, description: 'The most passages to answer with. Default 5.' },
+    query: {
+      type: 'string',
+      minLength: 1,
+      maxLength: 1000,
+      description: 'Words to look for, in any language. There is no query syntax.',
+    },
+    limit: {
+      type: 'integer',
+      minimum: 1,
+      maximum: 20,
+      default: 5,
+      description: 'The most passages to answer with. Default 5.',
+    },
   },
   required: ['query'],
   additionalProperties: false,
@@ -32,17 +47,20 @@ const KEY = { type: 'string', minLength: 1, maxLength: 200 } as const;
 const KNOWLEDGE_TOOLS: readonly RawTool[] = [
   {
     name: 'kb_search',
-    description: 'Search the documents of your space. Answers with passages, the best first, each with the title and the number of its source. Requests and bytes are limited for each turn: ask for what you need.',
+    description:
+      'Search the documents of your space. Answers with passages, the best first, each with the title and the number of its source. Requests and bytes are limited for each turn: ask for what you need.',
     inputSchema: SEARCH,
   },
   {
     name: 'memory_search',
-    description: 'Search what was kept for this user: memories of this conversation, and those that belong to none. Answers like kb_search.',
+    description:
+      'Search what was kept for this user: memories of this conversation, and those that belong to none. Answers like kb_search.',
     inputSchema: SEARCH,
   },
   {
     name: 'facts_get',
-    description: 'Look up facts of this user and space, by their keys or by a subject: subject "team" gives "team" and every key that begins with "team.". Give one of the two.',
+    description:
+      'Look up facts of this user and space, by their keys or by a subject: subject "team" gives "team" and every key that begins with "team.". Give one of the two.',
     inputSchema: {
       type: 'object',
       properties: {
@@ -57,7 +75,12 @@ const KNOWLEDGE_TOOLS: readonly RawTool[] = [
 ];
 
 const MANAGEMENT_TOOLS: readonly RawTool[] = [
-  { name: 'list_mcp_servers', description: 'List the servers behind Tollgate that you may use: state, consent of the owner, number of tools that you can see.', inputSchema: NO_ARGUMENTS },
+  {
+    name: 'list_mcp_servers',
+    description:
+      'List the servers behind Tollgate that you may use: state, consent of the owner, number of tools that you can see.',
+    inputSchema: NO_ARGUMENTS,
+  },
   {
     name: 'mcp_server_info',
     description: 'Show one server: its state and why it cannot be used, and those of its tools that you can see.',
@@ -65,8 +88,14 @@ const MANAGEMENT_TOOLS: readonly RawTool[] = [
   },
   {
     name: 'manage_mcp',
-    description: 'disable puts a server aside for this session alone: its tools leave your list. enable brings back what you have put aside; for every other server it notes a request, and a person decides.',
-    inputSchema: { type: 'object', properties: { action: { type: 'string', enum: ['enable', 'disable'] }, server: SERVER }, required: ['action', 'server'], additionalProperties: false },
+    description:
+      'disable puts a server aside for this session alone: its tools leave your list. enable brings back what you have put aside; for every other server it notes a request, and a person decides.',
+    inputSchema: {
+      type: 'object',
+      properties: { action: { type: 'string', enum: ['enable', 'disable'] }, server: SERVER },
+      required: ['action', 'server'],
+      additionalProperties: false,
+    },
   },
 ];
 

@@ -3,9 +3,13 @@ import { TollgateError } from './errors.ts';
 
 // C0 but TAB, LF and CR; DEL and C1; bidi overrides, embeddings and isolates; zero-width; invisible operators; interlinear marks; selectors;
 // U+DB40, with which every tag and every supplementary selector begins. Without the flag u: this test runs over every result.
-const QUICK = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u180e\u200b-\u200d\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufe00-\ufe0f\ufeff\ufff9-\ufffb\udb40]/;
+const QUICK =
+  /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u180e\u200b-\u200d\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufe00-\ufe0f\ufeff\ufff9-\ufffb\udb40]/;
 /** The same characters one by one, with half pairs. */
-const EACH = new RegExp(`${QUICK.source.replace('\\udb40', '')}|\\udb40[\\udc00-\\udfff]|[\\ud800-\\udbff](?![\\udc00-\\udfff])|(?<![\\ud800-\\udbff])[\\udc00-\\udfff]`, 'g');
+const EACH = new RegExp(
+  `${QUICK.source.replace('\\udb40', '')}|\\udb40[\\udc00-\\udfff]|[\\ud800-\\udbff](?![\\udc00-\\udfff])|(?<![\\ud800-\\udbff])[\\udc00-\\udfff]`,
+  'g',
+);
 
 /** True for a text that may hold a character that `escapeHostile` writes out; cheaper than asking exactly, and never false for one that does. */
 export function mayBeHostile(text: string): boolean {
@@ -14,19 +18,54 @@ export function mayBeHostile(text: string): boolean {
 
 type Ranges = readonly (readonly [number, number])[];
 /** Pictographs and regional letters, generously. */
-const PICTOGRAPHS: Ranges = [[0x1f000, 0x1faff], [0x2190, 0x2bff], [0x3030, 0x303d], [0x3297, 0x3299], [0xa9, 0xae], [0x203c, 0x203c], [0x2049, 0x2049], [0x2100, 0x214f]];
+const PICTOGRAPHS: Ranges = [
+  [0x1f000, 0x1faff],
+  [0x2190, 0x2bff],
+  [0x3030, 0x303d],
+  [0x3297, 0x3299],
+  [0xa9, 0xae],
+  [0x203c, 0x203c],
+  [0x2049, 0x2049],
+  [0x2100, 0x214f],
+];
 /** What may stand before a selector or joiner of an emoji beside a pictograph: itself a selector, a keycap mark, a digit, # or *. */
-const EMOJI_PARTS: Ranges = [[0xfe0e, 0xfe0f], [0x20e3, 0x20e3], [0x30, 0x39], [0x23, 0x23], [0x2a, 0x2a]];
+const EMOJI_PARTS: Ranges = [
+  [0xfe0e, 0xfe0f],
+  [0x20e3, 0x20e3],
+  [0x30, 0x39],
+  [0x23, 0x23],
+  [0x2a, 0x2a],
+];
 /** Scripts in which joiners are spelling: Arabic to N'Ko, Indic, Myanmar, Khmer, Mongolian, Arabic forms. */
-const JOINING: Ranges = [[0x600, 0x8ff], [0x900, 0xdff], [0x1000, 0x109f], [0x1780, 0x18af], [0xfb50, 0xfdff], [0xfe70, 0xfefe]];
+const JOINING: Ranges = [
+  [0x600, 0x8ff],
+  [0x900, 0xdff],
+  [0x1000, 0x109f],
+  [0x1780, 0x18af],
+  [0xfb50, 0xfdff],
+  [0xfe70, 0xfefe],
+];
 /** Scripts that part words with a zero-width space: Thai, Lao, Tibetan, Myanmar, Khmer. */
-const SPACELESS: Ranges = [[0xe00, 0xfff], [0x1000, 0x109f], [0x1780, 0x17ff]];
+const SPACELESS: Ranges = [
+  [0xe00, 0xfff],
+  [0x1000, 0x109f],
+  [0x1780, 0x17ff],
+];
 const TAGS: Ranges = [[0xe0020, 0xe007f]];
-const FLAG_LETTERS: Ranges = [[0xe0030, 0xe0039], [0xe0061, 0xe007a]];
-const IDEOGRAPHS: Ranges = [[0x2e80, 0x2fff], [0x3400, 0x9fff], [0xf900, 0xfaff], [0x20000, 0x3ffff]];
+const FLAG_LETTERS: Ranges = [
+  [0xe0030, 0xe0039],
+  [0xe0061, 0xe007a],
+];
+const IDEOGRAPHS: Ranges = [
+  [0x2e80, 0x2fff],
+  [0x3400, 0x9fff],
+  [0xf900, 0xfaff],
+  [0x20000, 0x3ffff],
+];
 
 // A whole escape sequence: CSI, OSC up to its end, or ESC and one character.
-const ANSI = /(?:\u001b\[|\u009b)[0-?]*[ -/]*[@-~]|(?:\u001b\]|\u009d)[^\u0007\u001b\u009c]*(?:\u0007|\u001b\\|\u009c)?|\u001b[ -~]?/g;
+const ANSI =
+  /(?:\u001b\[|\u009b)[0-?]*[ -/]*[@-~]|(?:\u001b\]|\u009d)[^\u0007\u001b\u009c]*(?:\u0007|\u001b\\|\u009c)?|\u001b[ -~]?/g;
 
 /** What makes a description worth a second look: blank runs, lone returns, ends of comments, blanks around it. */
 const UNTIDY = /[ \t]{3}|\r|[ \t]\n|\n{3}|\*\/|^\s|\s$/;
@@ -64,9 +103,13 @@ function belongs(text: string, index: number, end: number): boolean {
   const after = text.codePointAt(end) ?? 0x20;
   if (code === 0x200b) return within(before, SPACELESS) && within(after, SPACELESS);
   if (code === 0x200c) return within(before, JOINING);
-  if (code === 0x200d) return within(before, JOINING) ? within(after, JOINING) : (within(before, PICTOGRAPHS) || before === 0xfe0f) && within(after, PICTOGRAPHS);
+  if (code === 0x200d)
+    return within(before, JOINING)
+      ? within(after, JOINING)
+      : (within(before, PICTOGRAPHS) || before === 0xfe0f) && within(after, PICTOGRAPHS);
   // One selector after a base is presentation; a run of them carries hidden bytes.
-  if (code >= 0xfe0e && code <= 0xfe0f) return within(before, PICTOGRAPHS) || (before < 0xfe00 && within(before, EMOJI_PARTS));
+  if (code >= 0xfe0e && code <= 0xfe0f)
+    return within(before, PICTOGRAPHS) || (before < 0xfe00 && within(before, EMOJI_PARTS));
   if (code <= 0xfe0f || code >= 0xe0100) return within(before, IDEOGRAPHS);
   if (code === 0xfeff) return index === 0;
   return code >= 0xe0020 && code <= 0xe007f && insideFlag(text, index);
@@ -102,7 +145,10 @@ export function escapeHostile(text: string): { readonly text: string; readonly c
   return rewriteHostile(text, written);
 }
 
-function rewriteHostile(text: string, write: (code: number) => string): { readonly text: string; readonly count: number } {
+function rewriteHostile(
+  text: string,
+  write: (code: number) => string,
+): { readonly text: string; readonly count: number } {
   let parts: string[] = [];
   const whole: string[] = [];
   let from = 0;
@@ -125,7 +171,9 @@ export const MOST_HOSTILE = 2_000_000;
 
 /** The refusal of a text that holds more hostile characters. */
 export function tooHostile(): TollgateError {
-  return new TollgateError('UPSTREAM_TOO_LARGE', { detail: `The text holds more than ${MOST_HOSTILE} control or hidden characters.` });
+  return new TollgateError('UPSTREAM_TOO_LARGE', {
+    detail: `The text holds more than ${MOST_HOSTILE} control or hidden characters.`,
+  });
 }
 
 /** Parts that are joined at a time, so that millions of them never stand in memory. */
@@ -154,7 +202,15 @@ export function withoutEscapes(text: string): string {
 export function cleanDescription(text: string, { max }: { readonly max: number }): string {
   const visible = QUICK.test(text) || !isWhole(text) ? removeHostile(withoutEscapes(text)) : text;
   // Blank runs go first: the later expressions would be quadratic in them.
-  const plain = UNTIDY.test(visible) ? visible.replace(/[ \t]{3,}/g, ' ').replace(/\r\n?/g, '\n').replace(/[ \t]{1,2}$/gm, '').replace(/\n{3,}/g, '\n\n').replaceAll('*/', '*\\/').trim() : visible;
+  const plain = UNTIDY.test(visible)
+    ? visible
+        .replace(/[ \t]{3,}/g, ' ')
+        .replace(/\r\n?/g, '\n')
+        .replace(/[ \t]{1,2}$/gm, '')
+        .replace(/\n{3,}/g, '\n\n')
+        .replaceAll('*/', '*\\/')
+        .trim()
+    : visible;
   if (plain.length <= max) return plain;
   if (max < 2) return '';
   const end = /[\ud800-\udbff]/.test(plain.charAt(max - 2)) ? max - 2 : max - 1;
@@ -169,7 +225,10 @@ function removeHostile(text: string): string {
  * The description that a model reads for a tool: generated rules first, because a cut must not lose them
  * (schema-primitives A6.17); a text made from the name when there is none, because some providers refuse an empty one.
  */
-export function toolDescription(tool: { readonly name: string; readonly description?: string; readonly hints?: readonly string[] }, max = 1024): string {
+export function toolDescription(
+  tool: { readonly name: string; readonly description?: string; readonly hints?: readonly string[] },
+  max = 1024,
+): string {
   const rules = (tool.hints ?? []).join('; ');
   const prose = cleanDescription(tool.description ?? '', { max }) || `Tool ${tool.name.replace(/[_-]+/g, ' ')}.`;
   return cleanDescription(rules === '' ? prose : `Rules: ${rules}.\n${prose}`, { max });

@@ -11,7 +11,13 @@ export interface ReadUrl {
   readonly address: string;
 }
 
-const PORTS: ReadonlyMap<string, number> = new Map([['http', 80], ['https', 443], ['ws', 80], ['wss', 443], ['ftp', 21]]);
+const PORTS: ReadonlyMap<string, number> = new Map([
+  ['http', 80],
+  ['https', 443],
+  ['ws', 80],
+  ['wss', 443],
+  ['ftp', 21],
+]);
 
 /** The port of a scheme, 0 where it has none of its own. */
 export function portOf(scheme: string): number {
@@ -22,7 +28,8 @@ export function portOf(scheme: string): number {
  * The part of RFC 3986 that every client reads alike: a scheme, `//`, a host with an optional port, and only characters of
  * the grammar. Userinfo, backslashes, blanks, controls, non-ASCII letters and broken escapes are outside of it.
  */
-const STRICT = /^([a-z][a-z0-9+.-]*):\/\/((?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d+)?)((?:\/(?:[\w.~!$&'()*+,;=:@/-]|%[0-9a-f]{2})*)?)(?:\?(?:[\w.~!$&'()*+,;=:@/?-]|%[0-9a-f]{2})*)?(?:#(?:[\w.~!$&'()*+,;=:@/?-]|%[0-9a-f]{2})*)?$/i;
+const STRICT =
+  /^([a-z][a-z0-9+.-]*):\/\/((?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d+)?)((?:\/(?:[\w.~!$&'()*+,;=:@/-]|%[0-9a-f]{2})*)?)(?:\?(?:[\w.~!$&'()*+,;=:@/?-]|%[0-9a-f]{2})*)?(?:#(?:[\w.~!$&'()*+,;=:@/?-]|%[0-9a-f]{2})*)?$/i;
 /** Characters of the longest address that is read; no client takes more, and an expression over megabytes needs more stack than there is. */
 const MOST_CHARS = 65_536;
 const UNREADABLE: ReadUrl = { scheme: '', host: '', address: '' };
@@ -44,15 +51,21 @@ export function readUrl(text: string): ReadUrl {
   if (whatwg?.host !== target.host) return UNREADABLE;
   const path = canonicalPath(pathname === '' ? '/' : pathname);
   const isPlain = path.startsWith('/') && !isAmbiguous(path);
-  return { scheme, host: plain, address: isPlain ? `${scheme}://${plain}:${port === '' ? portOf(scheme) : port}${path}` : '' };
+  return {
+    scheme,
+    host: plain,
+    address: isPlain ? `${scheme}://${plain}:${port === '' ? portOf(scheme) : port}${path}` : '',
+  };
 }
 
 /** The canonical form of each escape, by its two digits in any case (RFC 3986 §6.2.2). */
 const ESCAPES: ReadonlyMap<string, string> = new Map(
-  [...'0123456789abcdefABCDEF'].flatMap((high, _at, digits) => digits.map((low): [string, string] => {
-    const letter = String.fromCharCode(Number.parseInt(high + low, 16));
-    return [high + low, /[A-Za-z0-9._~-]/.test(letter) ? letter : `%${high}${low}`.toUpperCase()];
-  })),
+  [...'0123456789abcdefABCDEF'].flatMap((high, _at, digits) =>
+    digits.map((low): [string, string] => {
+      const letter = String.fromCharCode(Number.parseInt(high + low, 16));
+      return [high + low, /[A-Za-z0-9._~-]/.test(letter) ? letter : `%${high}${low}`.toUpperCase()];
+    }),
+  ),
 );
 
 /**
@@ -61,7 +74,10 @@ const ESCAPES: ReadonlyMap<string, string> = new Map(
  */
 export function canonicalPath(path: string): string {
   if (!path.includes('%')) return path;
-  return path.split('%').map((part, at) => (at === 0 ? part : (ESCAPES.get(part.slice(0, 2)) ?? `%${part.slice(0, 2)}`) + part.slice(2))).join('');
+  return path
+    .split('%')
+    .map((part, at) => (at === 0 ? part : (ESCAPES.get(part.slice(0, 2)) ?? `%${part.slice(0, 2)}`) + part.slice(2)))
+    .join('');
 }
 
 /** Slashes in disguise, escapes of escapes, empty segments and dots with parameters are read one way here and another way there. */

@@ -11,7 +11,13 @@ export function piecesOf(word: string): readonly string[] {
   const parts = word.split(/["'`()[\]{}<>|&;,=\s]+/);
   const glued = /^-[^-]/.test(word) ? [word.slice(2)] : word.startsWith('@') ? [word.slice(1)] : [];
   const after = [...word.matchAll(/=/g)].map(({ index }) => word.slice(index + 1));
-  const all = [word, ...after, ...glued, ...parts, ...parts.flatMap((part) => (part.includes('://') ? [] : part.split(':')))].flatMap((piece) => [piece, ...modulesOf(piece)]);
+  const all = [
+    word,
+    ...after,
+    ...glued,
+    ...parts,
+    ...parts.flatMap((part) => (part.includes('://') ? [] : part.split(':'))),
+  ].flatMap((piece) => [piece, ...modulesOf(piece)]);
   return [...new Set(all)].filter((piece) => piece !== '' && !piece.includes('\0')).slice(0, MAX_PIECES);
 }
 

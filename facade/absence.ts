@@ -21,8 +21,22 @@ export function isOf(name: string, server: string): boolean {
 }
 
 /** `hidden`: the reasons of the policy, if it hides a tool of this name. A server that has never listed has no tools that are unknown: its own trouble is the answer. `servers`: those that the caller may reach. */
-export function absenceOf(name: string, { problems, entries, hidden }: { readonly problems: Catalog['problems']; readonly entries: (server: string) => readonly unknown[]; readonly hidden?: readonly Reason[] | undefined }, servers: readonly string[]): TollgateError {
+export function absenceOf(
+  name: string,
+  {
+    problems,
+    entries,
+    hidden,
+  }: {
+    readonly problems: Catalog['problems'];
+    readonly entries: (server: string) => readonly unknown[];
+    readonly hidden?: readonly Reason[] | undefined;
+  },
+  servers: readonly string[],
+): TollgateError {
   const server = servers.find((one) => isOf(name, one) && entries(one).length === 0);
   const problem = server === undefined ? undefined : problems.get(server);
-  return problem === undefined || problem.data['consent'] !== undefined ? new TollgateError('UNKNOWN_TOOL', hidden === undefined ? {} : { cause: new HiddenBy(hidden) }) : unstarted(problem);
+  return problem === undefined || problem.data['consent'] !== undefined
+    ? new TollgateError('UNKNOWN_TOOL', hidden === undefined ? {} : { cause: new HiddenBy(hidden) })
+    : unstarted(problem);
 }

@@ -95,7 +95,13 @@ export class Announcer {
     for (const session of sessions) {
       if (session.shown === undefined || session.closed.aborted) continue;
       this.#seen.set(session, { shown: session.shown, basis: this.basisOf(session) });
-      const text = await this.#parts.generation().within(({ exposures }) => exposures.tableFor(session.principal, session, LIST_WAIT_MS)).then((table) => listText(table, session), () => undefined);
+      const text = await this.#parts
+        .generation()
+        .within(({ exposures }) => exposures.tableFor(session.principal, session, LIST_WAIT_MS))
+        .then(
+          (table) => listText(table, session),
+          () => undefined,
+        );
       if (text !== session.shown.text) this.#listener?.(session);
     }
   }

@@ -34,7 +34,12 @@ export interface Approvals {
 
 /** The first three rules, in words. */
 export function explain(reasons: readonly Reason[]): string {
-  return reasons.slice(0, 3).map((reason) => `rule ${reason.id}: ${reason.message}`).join('; ') || 'policy.';
+  return (
+    reasons
+      .slice(0, 3)
+      .map((reason) => `rule ${reason.id}: ${reason.message}`)
+      .join('; ') || 'policy.'
+  );
 }
 
 /** File names stay with the admin; ids and messages go to the caller. */

@@ -30,7 +30,8 @@ export interface Bound {
 
 /** Binds arguments to a tool. Throws ARGS_INVALID with paths, expectations and legal names, at most 1 kB. */
 export function bindArgs(given: JsonDoc, shape: ArgsShape): Bound {
-  if (Buffer.byteLength(given.text) > shape.maxBytes) throw invalid(`the arguments are longer than ${shape.maxBytes} bytes`);
+  if (Buffer.byteLength(given.text) > shape.maxBytes)
+    throw invalid(`the arguments are longer than ${shape.maxBytes} bytes`);
   const doc = asObject(given);
   const lifted = shape.lift(doc.value);
   const pinned = applyPins(lifted.args, shape.pins);
@@ -38,7 +39,10 @@ export function bindArgs(given: JsonDoc, shape: ArgsShape): Bound {
   const changed = lifted.changed || pinned.changed || checked.notes.length > 0;
   const notes = [...(lifted.notes ?? []), ...pinNotes(lifted.args, shape.pins), ...checked.notes];
   if (!changed) return { doc, notes };
-  if (!doc.exact) throw invalid('a number in the arguments is too precise to be carried through the changes that this tool needs; send it as text');
+  if (!doc.exact)
+    throw invalid(
+      'a number in the arguments is too precise to be carried through the changes that this tool needs; send it as text',
+    );
   return { doc: { text: JSON.stringify(checked.args), value: checked.args, exact: true }, notes };
 }
 
@@ -46,7 +50,8 @@ export function bindArgs(given: JsonDoc, shape: ArgsShape): Bound {
 function asObject(given: JsonDoc): Bound['doc'] {
   if (given.value === null || given.value === undefined) return { text: '{}', value: {}, exact: true };
   const doc = typeof given.value === 'string' ? parseText(given.value) : given;
-  if (typeof doc.value !== 'object' || doc.value === null || Array.isArray(doc.value)) throw invalid('arguments: expected an object');
+  if (typeof doc.value !== 'object' || doc.value === null || Array.isArray(doc.value))
+    throw invalid('arguments: expected an object');
   return doc as Bound['doc'];
 }
 
@@ -59,7 +64,10 @@ function parseText(text: string): JsonDoc {
 }
 
 /** A pin wins over every spelling of its argument: case and compatibility variants are dropped, not passed beside it. */
-export function applyPins(args: Readonly<Record<string, unknown>>, pins: Readonly<Record<string, unknown>>): { args: Readonly<Record<string, unknown>>; changed: boolean } {
+export function applyPins(
+  args: Readonly<Record<string, unknown>>,
+  pins: Readonly<Record<string, unknown>>,
+): { args: Readonly<Record<string, unknown>>; changed: boolean } {
   const names = Object.keys(pins);
   if (names.length === 0) return { args, changed: false };
   const taken = new Set(names.map(fold));
@@ -68,7 +76,10 @@ export function applyPins(args: Readonly<Record<string, unknown>>, pins: Readonl
 }
 
 /** What the caller wrote and a pin replaced, so that a result is not taken for the answer to another question. Never shows the value of a pin. */
-export function pinNotes(given: Readonly<Record<string, unknown>>, pins: Readonly<Record<string, unknown>>): readonly string[] {
+export function pinNotes(
+  given: Readonly<Record<string, unknown>>,
+  pins: Readonly<Record<string, unknown>>,
+): readonly string[] {
   const names = Object.entries(pins);
   if (names.length === 0) return [];
   const pinned = new Map(names.map(([name, value]) => [fold(name), { name, value }]));
@@ -83,7 +94,10 @@ function fold(name: string): string {
   return name.normalize('NFKC').toLowerCase();
 }
 
-function checkOrRepair(args: Readonly<Record<string, unknown>>, shape: ArgsShape): { args: Readonly<Record<string, unknown>>; notes: readonly string[] } {
+function checkOrRepair(
+  args: Readonly<Record<string, unknown>>,
+  shape: ArgsShape,
+): { args: Readonly<Record<string, unknown>>; notes: readonly string[] } {
   const faults = shape.validator.check(args);
   if (faults.length === 0) return { args, notes: [] };
   const repaired = repairArgs(shape.schema as Record<string, unknown>, args, faults);

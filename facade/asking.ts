@@ -25,10 +25,13 @@ export class Askings {
     if (waitMs === undefined) return asking.done;
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<void>((resolve) => {
-      timer = setTimeout(() => {
-        asking.missed = true;
-        resolve();
-      }, asking.since + waitMs - performance.now());
+      timer = setTimeout(
+        () => {
+          asking.missed = true;
+          resolve();
+        },
+        asking.since + waitMs - performance.now(),
+      );
     });
     await Promise.race([asking.done, late]).finally(() => clearTimeout(timer));
   }

@@ -53,14 +53,22 @@ class Assembly {
   }
 
   async start(config: Config): Promise<Assembled> {
-    const backends = (this.#backends = new Backends(this.#make.openBackends(this.#shared, () => this.#gateway?.generation.config ?? config)));
+    const backends = (this.#backends = new Backends(
+      this.#make.openBackends(this.#shared, () => this.#gateway?.generation.config ?? config),
+    ));
     const generation = await this.#generate(config, 'loaded');
     const gateway = (this.#gateway = new Gateway({ shared: this.#shared, backends, generation }));
     return {
       gateway,
-      get config() { return gateway.generation.config; },
-      get catalog() { return gateway.generation.catalog; },
-      get deps() { return gateway.generation.deps; },
+      get config() {
+        return gateway.generation.config;
+      },
+      get catalog() {
+        return gateway.generation.catalog;
+      },
+      get deps() {
+        return gateway.generation.deps;
+      },
       consents: this.#shared.consents,
       feed: this.#shared.feed,
       warmUp: () => backends.warmUp(),
@@ -88,7 +96,9 @@ class Assembly {
     const next = await this.#generate(config, 'reloaded', before);
     const ended = gateway.swap(next);
     const known = new Set(noticesOf(before));
-    const lost = ended.map((id) => `A session of ${id} has ended: the principal is gone, or proves itself in another way.`);
+    const lost = ended.map(
+      (id) => `A session of ${id} has ended: the principal is gone, or proves itself in another way.`,
+    );
     return [...lost, ...noticesOf(next).filter((notice) => !known.has(notice))];
   }
 
@@ -104,7 +114,15 @@ class Assembly {
       const unbound = await findUnbound(config, loaded);
       // What cannot be recorded does not become active.
       this.#shared.audit.append({ type: 'config', event, outcome: 'allow', revision: policy.revision });
-      return new Generation(this.#shared, { config, policy, serve: () => this.#backends!.serve(config, (server) => loaded.confinement(server)), unbound, primitives, onChange: () => this.#gateway?.noteChange(), ...(before === undefined ? {} : { before }) });
+      return new Generation(this.#shared, {
+        config,
+        policy,
+        serve: () => this.#backends!.serve(config, (server) => loaded.confinement(server)),
+        unbound,
+        primitives,
+        onChange: () => this.#gateway?.noteChange(),
+        ...(before === undefined ? {} : { before }),
+      });
     } catch (thrown) {
       policy?.close();
       if (before !== undefined) useProgramsOf(before.config);
@@ -116,7 +134,13 @@ class Assembly {
   #recordRefusal(thrown: unknown): void {
     const { code, data } = asTollgateError(thrown);
     const problems = Array.isArray(data['problems']) ? { problems: data['problems'].length } : {};
-    appendQuietly(this.#shared.audit, { type: 'config', event: 'refused', outcome: 'error', code: code satisfies ErrorCode, ...problems });
+    appendQuietly(this.#shared.audit, {
+      type: 'config',
+      event: 'refused',
+      outcome: 'error',
+      code: code satisfies ErrorCode,
+      ...problems,
+    });
   }
 }
 
@@ -125,7 +149,11 @@ function refuseMoved(before: Config, after: Config, listening: boolean): void {
   const problems: Problem[] = [];
   const compare = (at: readonly string[], pick: (config: Config) => unknown): void => {
     if (JSON.stringify(pick(before)) === JSON.stringify(pick(after))) return;
-    problems.push({ file: path.basename(after.file), ...after.ruleDocument.placeOf(at, 'key'), message: `${at.join('.')} cannot change while Tollgate runs; restart it, or put back what was there` });
+    problems.push({
+      file: path.basename(after.file),
+      ...after.ruleDocument.placeOf(at, 'key'),
+      message: `${at.join('.')} cannot change while Tollgate runs; restart it, or put back what was there`,
+    });
   };
   compare(['state'], ({ state }) => state);
   // The log lies in the state folder unless another is named: one change, one problem.
@@ -133,13 +161,31 @@ function refuseMoved(before: Config, after: Config, listening: boolean): void {
   compare(['limits'], ({ limits }) => limits);
   compare(['programs'], ({ programs }) => programs);
   if (listening) compare(['listen'], ({ listen }) => listen);
-  if (problems.length > 0) throw new TollgateError('CONFIG_INVALID', { detail: `${path.basename(after.file)} changes what is fixed at the start.`, data: { problems } });
+  if (problems.length > 0)
+    throw new TollgateError('CONFIG_INVALID', {
+      detail: `${path.basename(after.file)} changes what is fixed at the start.`,
+      data: { problems },
+    });
 }
 
 /** What a person should know of a configuration and its policy. */
 function noticesOf({ config, policy, unbound }: Generation): readonly string[] {
-  const direct = [...config.servers.values()].filter((server) => server.isolation === 'direct' && server.transport === 'stdio').map(({ name }) => name);
-  const rights = direct.length === 0 ? [] : [`Servers without isolation, which run with all of your rights: ${direct.join(', ')}.`];
-  const kept = config.recording.mode === 'off' ? [] : [`Recording is ${config.recording.mode}: the arguments of calls are kept, encrypted, in the state folder.`];
-  return [...config.warnings.filter(({ minor }) => minor !== true).map(({ file, line, column, message }) => `${file}:${line}:${column}: ${message}`), ...rights, ...kept, ...unbound, ...(policy.remarks ?? [])];
+  const direct = [...config.servers.values()]
+    .filter((server) => server.isolation === 'direct' && server.transport === 'stdio')
+    .map(({ name }) => name);
+  const rights =
+    direct.length === 0 ? [] : [`Servers without isolation, which run with all of your rights: ${direct.join(', ')}.`];
+  const kept =
+    config.recording.mode === 'off'
+      ? []
+      : [`Recording is ${config.recording.mode}: the arguments of calls are kept, encrypted, in the state folder.`];
+  return [
+    ...config.warnings
+      .filter(({ minor }) => minor !== true)
+      .map(({ file, line, column, message }) => `${file}:${line}:${column}: ${message}`),
+    ...rights,
+    ...kept,
+    ...unbound,
+    ...(policy.remarks ?? []),
+  ];
 }

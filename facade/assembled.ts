@@ -34,7 +34,10 @@ export interface Assembled {
 }
 
 /** Wires a configuration. Throws CONFIG_INVALID, POLICY_INVALID, OPA_MISSING, STATE_TOO_NEW, STATE_FAILED, AUDIT_FAILED. */
-export type Assemble = (config: Config, options: { readonly opa?: string; readonly onLog?: (line: string) => void }) => Promise<Assembled>;
+export type Assemble = (
+  config: Config,
+  options: { readonly opa?: string; readonly onLog?: (line: string) => void },
+) => Promise<Assembled>;
 
 /** What a policy that was checked came to. `rules`: those in YAML that the user wrote, of all files, without those that are off. */
 export interface Checked {

@@ -14,7 +14,17 @@ import { serveExternal, serveInternal, serveShipped } from './served.ts';
  * What the facade alone reads of a server's entry: a change of it is none of its process. `semantics` and `mapping` are not among
  * them: consent binds them, and is compared when the server starts, so a change of them must start it again.
  */
-const FACADE_ONLY = ['tools', 'labels', 'validateOutput', 'timeoutMs', 'hardTimeoutMs', 'trustHints', 'description', 'source', 'start'] as const;
+const FACADE_ONLY = [
+  'tools',
+  'labels',
+  'validateOutput',
+  'timeoutMs',
+  'hardTimeoutMs',
+  'trustHints',
+  'description',
+  'source',
+  'start',
+] as const;
 
 /** What an adapter is told of a server. */
 export type AdapterSettings = Omit<ServerConfig, (typeof FACADE_ONLY)[number]> & { readonly confinement?: Confinement };
@@ -65,12 +75,18 @@ export class Backends {
   serve(config: Config, confine: (server: string) => Confinement): ReadonlyMap<string, Served> {
     const adapters = this.#make.sync([...config.servers.values()].map((server) => adapterSettings(server, confine)));
     const kept = new Map<string, Kept>();
-    for (const server of config.servers.values()) kept.set(server.name, this.#keepOrMake(server, adapters.get(server.name) as ServerAdapter, config.workspace));
+    for (const server of config.servers.values())
+      kept.set(server.name, this.#keepOrMake(server, adapters.get(server.name) as ServerAdapter, config.workspace));
     this.#kept = kept;
     this.#eager = eagerServers(config);
     this.startAhead(this.#eager);
     const workspace = this.#serveWorkspace(config.workspace);
-    return new Map([workspace, ...this.#serveShipped(config), ...[...kept.values()].map(({ served }) => served)].map((served) => [served.name, served]));
+    return new Map(
+      [workspace, ...this.#serveShipped(config), ...[...kept.values()].map(({ served }) => served)].map((served) => [
+        served.name,
+        served,
+      ]),
+    );
   }
 
   /** Definitions of the primitives. */
@@ -101,23 +117,49 @@ export class Backends {
 
   /** Ends everything. */
   async stop(): Promise<void> {
-    await Promise.all([this.#workspace?.served.adapter.stop(), ...[...this.#shipped.values()].map(({ adapter }) => adapter.stop()), this.dropLeft(), this.#make.stop()]);
+    await Promise.all([
+      this.#workspace?.served.adapter.stop(),
+      ...[...this.#shipped.values()].map(({ adapter }) => adapter.stop()),
+      this.dropLeft(),
+      this.#make.stop(),
+    ]);
   }
 
   #keepOrMake(config: ServerConfig, adapter: ServerAdapter, root: string): Kept {
     const before = this.#kept.get(config.name);
-    if (before !== undefined && before.served.adapter === adapter && before.root === root && isDeepStrictEqual(before.config, config)) return before;
+    if (
+      before !== undefined &&
+      before.served.adapter === adapter &&
+      before.root === root &&
+      isDeepStrictEqual(before.config, config)
+    )
+      return before;
     const mapping = config.mapping === undefined ? undefined : loadMapping(config.mapping);
     // Its sessions and read marks are those of the process behind it.
-    const same = before?.served.backend !== undefined && before.served.adapter === adapter && before.root === root && before.config.mapping === config.mapping;
-    const backend = mapping === undefined ? undefined : same ? before.served.backend : this.#make.mapped({ inner: adapter, mapping, root });
-    const served = serveExternal(config, { adapter, ...(backend === undefined ? {} : { backend }), known: mapping?.tools ?? new Map() });
+    const same =
+      before?.served.backend !== undefined &&
+      before.served.adapter === adapter &&
+      before.root === root &&
+      before.config.mapping === config.mapping;
+    const backend =
+      mapping === undefined
+        ? undefined
+        : same
+          ? before.served.backend
+          : this.#make.mapped({ inner: adapter, mapping, root });
+    const served = serveExternal(config, {
+      adapter,
+      ...(backend === undefined ? {} : { backend }),
+      known: mapping?.tools ?? new Map(),
+    });
     return { config, root, served };
   }
 
   /** Those that a profile lists, and no other: whoever asks for none has none. */
   #serveShipped({ profiles }: Config): readonly Served[] {
-    const asked = [...SHIPPED.keys()].filter((name) => [...profiles.values()].some(({ servers }) => servers.includes(name)));
+    const asked = [...SHIPPED.keys()].filter((name) =>
+      [...profiles.values()].some(({ servers }) => servers.includes(name)),
+    );
     return asked.map((name) => {
       const served = this.#shipped.get(name) ?? serveShipped(this.#make.shipped(name));
       this.#shipped.set(name, served);
@@ -142,7 +184,11 @@ export class Backends {
 function adapterSettings(server: ServerConfig, confine: (server: string) => Confinement): AdapterSettings {
   const own = Object.entries(server).filter(([key]) => !(FACADE_ONLY as readonly string[]).includes(key));
   // An internal server is held to its list of tools where it is reached, whatever a policy says.
-  return { ...Object.fromEntries(own), ...(server.trust === 'internal' && { tools: server.tools }), ...(isIsolated(server) && { confinement: confine(server.name) }) } as unknown as AdapterSettings;
+  return {
+    ...Object.fromEntries(own),
+    ...(server.trust === 'internal' && { tools: server.tools }),
+    ...(isIsolated(server) && { confinement: confine(server.name) }),
+  } as unknown as AdapterSettings;
 }
 
 /** Whether it is a program that runs in a sandbox or container. */

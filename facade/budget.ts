@@ -80,7 +80,10 @@ export function createBudgets(state: State, clock: () => Instant = instant): Bud
   };
   return {
     // The usual call has no budget and costs no database.
-    reserve: (request) => (request.budgets.length > 0 ? reserve(request) : { outputBytes: request.maxOutputBytes, wallMs: request.maxWallMs, settle: () => undefined }),
+    reserve: (request) =>
+      request.budgets.length > 0
+        ? reserve(request)
+        : { outputBytes: request.maxOutputBytes, wallMs: request.maxWallMs, settle: () => undefined },
     end: async (scope, key) => state.endScope(scope, key),
     get unsettled() {
       return settler.failed;
@@ -96,6 +99,7 @@ function countDown(counts: Map<string, number>, key: string): void {
 
 /** What a caller measured, in whole amounts; what cannot be read as one counts as everything that was reserved. */
 function wholeUse(used: Use, reserved: Use): Use {
-  const whole = (measured: number, otherwise: number): number => Math.ceil(Number.isFinite(measured) && measured >= 0 ? measured : otherwise);
+  const whole = (measured: number, otherwise: number): number =>
+    Math.ceil(Number.isFinite(measured) && measured >= 0 ? measured : otherwise);
   return { outputBytes: whole(used.outputBytes, reserved.outputBytes), wallMs: whole(used.wallMs, reserved.wallMs) };
 }

@@ -74,8 +74,14 @@ export interface Deps {
 export async function callTool(deps: Deps, session: OpenSession, asked: CallRequest): Promise<Reply> {
   const policy = deps.policy();
   const trace: Trace = {
-    id: deps.newId(), principal: session.principal, session: session.id, asked: asked.name, argBytes: Buffer.byteLength(asked.args.text),
-    startedAt: deps.now(), revision: policy.revision, executed: 'no',
+    id: deps.newId(),
+    principal: session.principal,
+    session: session.id,
+    asked: asked.name,
+    argBytes: Buffer.byteLength(asked.args.text),
+    startedAt: deps.now(),
+    revision: policy.revision,
+    executed: 'no',
   };
   const { request, hide } = guard(asked, trace, deps);
   let lease: Lease | undefined;
@@ -83,20 +89,35 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
   let reply: Reply;
   let failure: TollgateError | undefined;
   try {
-    const caller = (trace.caller = identify(session, request, { decision: trace.id, now: trace.startedAt }));       // 1 identify
-    const { table, exposed } = await abortable(deps.exposures.resolve(caller.principal, request.name, session), request.signal);                         // 2 resolve
+    const caller = (trace.caller = identify(session, request, { decision: trace.id, now: trace.startedAt })); // 1 identify
+    const { table, exposed } = await abortable(
+      deps.exposures.resolve(caller.principal, request.name, session),
+      request.signal,
+    ); // 2 resolve
     checkPin(session, (trace.exposed = exposed));
-    const given = bindArgs(request.args, exposed.args);                                                             // 3 validate
+    const given = bindArgs(request.args, exposed.args); // 3 validate
     const owner = { principal: caller.principal.id, run: caller.run };
     const place = { files: deps.files, spills: deps.spills, owner };
-    const { target, target: { exposed: served }, standing, input, decision, bound } = await decide(deps, { policy, trace, caller, exposed, bound: given, place, request }); // 4 decide
+    const {
+      target,
+      target: { exposed: served },
+      standing,
+      input,
+      decision,
+      bound,
+    } = await decide(deps, { policy, trace, caller, exposed, bound: given, place, request }); // 4 decide
     const caps = deps.capsOf(caller.principal);
     const limits = limitsOf(caps, target, decision.obligations);
     const deadline = deps.now() + limits.timeoutMs;
-    release = await deps.gateOf(session).enter({ signal: request.signal, deadline });                                // 5 reserve
+    release = await deps.gateOf(session).enter({ signal: request.signal, deadline }); // 5 reserve
     lease = await deps.budgets.reserve({
-      budgets: [...decision.obligations.budgets, ...standing.budgets], keys: keysOf(trace, caller, deps.runs), argBytes: trace.argBytes,
-      maxOutputBytes: limits.cap.bytes, maxWallMs: limits.hardTimeoutMs, signal: request.signal, deadline,
+      budgets: [...decision.obligations.budgets, ...standing.budgets],
+      keys: keysOf(trace, caller, deps.runs),
+      argBytes: trace.argBytes,
+      maxOutputBytes: limits.cap.bytes,
+      maxWallMs: limits.hardTimeoutMs,
+      signal: request.signal,
+      deadline,
     });
     deps.audit.appendCall(intentRecord(trace), factsOf(trace, deps.digest));
     trace.intended = true;
@@ -104,16 +125,34 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
     const sight = sightOf(deps, { policy, exposed, bound, place, input, caller, target, standing });
     const known = joinLabels(target.labels, decision.obligations.labels);
     if (known.length > 0) await deps.labels.join(session, caller.run, known);
-    const raw = await send(deps, { session, request, trace, target, table, limits: granted, sight });             // 6 call
+    const raw = await send(deps, { session, request, trace, target, table, limits: granted, sight }); // 6 call
     const labels = joinLabels(known, raw.labels ?? []);
     const validateOutput = decision.obligations.validateOutput ?? served.server.validateOutput ?? caps.validateOutput;
     const { faults, ...judged } = judgeOutput(raw, served.entry?.output, validateOutput);
-    const shaping = shape(raw, {                                                                                     // 7 shape
-      cap: granted.cap, mediaBytes: caps.media, headShare: target.headShare, redactor: deps.redactor, raw: request.meta?.['tollgate/raw'] === true, reader: table.reader, ownNotes: served.primitive !== undefined, hidePaths: isForeign(served) ? hide : undefined,
-      spill: { put: (text) => deps.spills.put(raw.exact ? text : releaseNumbers(text), owner, { effect: target.effect, labels, maxBytes: caps.spillBytes }) },
+    const shaping = shape(raw, {
+      // 7 shape
+      cap: granted.cap,
+      mediaBytes: caps.media,
+      headShare: target.headShare,
+      redactor: deps.redactor,
+      raw: request.meta?.['tollgate/raw'] === true,
+      reader: table.reader,
+      ownNotes: served.primitive !== undefined,
+      hidePaths: isForeign(served) ? hide : undefined,
+      spill: {
+        put: (text) =>
+          deps.spills.put(raw.exact ? text : releaseNumbers(text), owner, {
+            effect: target.effect,
+            labels,
+            maxBytes: caps.spillBytes,
+          }),
+      },
       meta: {
-        'tollgate/provenance': provenance(trace, served.server.adapter.info()?.version, deps.redactor), 'tollgate/labels': labels.length > 0 ? labels : undefined,
-        'tollgate/outputInvalid': faults > 0 ? faults : undefined, 'tollgate/warnings': warningMeta(decision), [CORRELATION_KEY]: caller.correlation,
+        'tollgate/provenance': provenance(trace, served.server.adapter.info()?.version, deps.redactor),
+        'tollgate/labels': labels.length > 0 ? labels : undefined,
+        'tollgate/outputInvalid': faults > 0 ? faults : undefined,
+        'tollgate/warnings': warningMeta(decision),
+        [CORRELATION_KEY]: caller.correlation,
       },
       notes: [...bound.notes, ...warningNotes(decision)],
       ...judged,
@@ -122,14 +161,19 @@ export async function callTool(deps: Deps, session: OpenSession, asked: CallRequ
   } catch (fault) {
     const thrown = failureAfterCut(fault, request.signal, trace.executed);
     failure = failureOf(thrown, trace);
-    reply = refusal(thrown, { id: trace.id, redactor: deps.redactor, hidePaths: hide, correlation: trace.caller?.correlation });
+    reply = refusal(thrown, {
+      id: trace.id,
+      redactor: deps.redactor,
+      hidePaths: hide,
+      correlation: trace.caller?.correlation,
+    });
     if (failure === undefined) trace.errorBytes = Buffer.byteLength(JSON.stringify(reply));
   } finally {
-    lease?.settle({ outputBytes: trace.shaped?.sent ?? trace.errorBytes ?? 0, wallMs: trace.upstreamMs ?? 0 });                          // 8 settle
+    lease?.settle({ outputBytes: trace.shaped?.sent ?? trace.errorBytes ?? 0, wallMs: trace.upstreamMs ?? 0 }); // 8 settle
     release?.();
     trace.target?.held.close();
   }
-  return record(deps, trace, { reply, failure });                                                                   // 9 record
+  return record(deps, trace, { reply, failure }); // 9 record
 }
 
 /** Undefined for the server's own error: the call was made. */
@@ -151,7 +195,10 @@ function record(deps: Deps, trace: Trace, end: { reply: Reply; failure: Tollgate
   try {
     deps.audit.appendCall(endRecord(trace, { failure, now: deps.now() }), factsOf(trace, deps.digest));
   } catch (cause) {
-    failure = new TollgateError(trace.executed === 'no' ? 'AUDIT_FAILED' : 'OUTCOME_UNRECORDED', { cause, data: { executed: trace.executed !== 'no' } });
+    failure = new TollgateError(trace.executed === 'no' ? 'AUDIT_FAILED' : 'OUTCOME_UNRECORDED', {
+      cause,
+      data: { executed: trace.executed !== 'no' },
+    });
     reply = refusal(failure, { id: trace.id, redactor: deps.redactor, correlation: trace.caller?.correlation });
   }
   deps.recorder?.note(trace, failure);
@@ -160,7 +207,11 @@ function record(deps: Deps, trace: Trace, end: { reply: Reply; failure: Tollgate
 }
 
 /** What waits for a person is told as it is; the progress that the server tells passes a guard, and its errors lose the paths of the host. */
-function guard(asked: CallRequest, trace: Trace, { redactor, files }: Deps): { readonly request: CallRequest; readonly hide: HidePaths } {
+function guard(
+  asked: CallRequest,
+  trace: Trace,
+  { redactor, files }: Deps,
+): { readonly request: CallRequest; readonly hide: HidePaths } {
   const hide = hidePaths(files.workspace, asked.args.text);
   if (asked.onProgress === undefined) return { request: asked, hide };
   const { onWait, onProgress } = inTurn(asked.onProgress);
@@ -180,9 +231,14 @@ function checkPin(session: OpenSession, { name, pin }: Exposed): void {
 }
 
 /** HE-06: `warn` counts the faults for `_meta`, `strict` withholds the result. A result that is an error is not judged. */
-function judgeOutput(raw: JsonDoc<ToolResult>, output: Validator | undefined, mode: 'off' | 'warn' | 'strict'): { readonly faults: number; readonly validOutput?: (value: unknown) => boolean } {
+function judgeOutput(
+  raw: JsonDoc<ToolResult>,
+  output: Validator | undefined,
+  mode: 'off' | 'warn' | 'strict',
+): { readonly faults: number; readonly validOutput?: (value: unknown) => boolean } {
   if (output === undefined) return { faults: 0 };
-  const faultsOf = (value: unknown): number => (raw.exact ? output.check(value) : checkHeld(value, output.check)).length;
+  const faultsOf = (value: unknown): number =>
+    (raw.exact ? output.check(value) : checkHeld(value, output.check)).length;
   const validOutput = (value: unknown): boolean => faultsOf(value) === 0;
   if (mode === 'off' || raw.value.isError === true) return { faults: 0, validOutput };
   const faults = raw.value.structuredContent === undefined ? 1 : faultsOf(raw.value.structuredContent);

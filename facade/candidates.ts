@@ -21,7 +21,10 @@ export interface Candidate {
 export interface Shown {
   readonly candidate: Candidate;
   /** Of a primitive: its servers, and those that policy hides with the reasons. */
-  readonly behind?: { readonly servers: ReadonlyMap<string, Served>; readonly hidden: ReadonlyMap<string, readonly Reason[]> };
+  readonly behind?: {
+    readonly servers: ReadonlyMap<string, Served>;
+    readonly hidden: ReadonlyMap<string, readonly Reason[]>;
+  };
   readonly decision: ListDecision;
   readonly exposure: Exposure;
 }
@@ -56,10 +59,21 @@ function joinTools(all: readonly Shown[], routes: readonly Route[]): readonly Sh
   const first = seen.find(({ decision }) => decision.verdict !== 'always') ?? seen.at(-1);
   if (first === undefined) return [];
   const behind = new Map(seen.map(({ candidate }) => [candidate.served.name, candidate.served]));
-  const reasons = new Map(all.filter(({ candidate }) => !behind.has(candidate.served.name)).map(({ candidate, decision }) => [candidate.served.name, decision.reasons]));
+  const reasons = new Map(
+    all
+      .filter(({ candidate }) => !behind.has(candidate.served.name))
+      .map(({ candidate, decision }) => [candidate.served.name, decision.reasons]),
+  );
   const isWhole = seen.length === all.length && routes.some(isOpen) && routes.every(({ server }) => behind.has(server));
-  const decision = behind.size < 2 ? first.decision : { ...first.decision, ...sharedWords(seen), reasons: reasonsOf(seen) };
-  return [{ ...first, behind: { servers: behind, hidden: reasons }, decision: isWhole ? decision : { ...decision, verdict: 'maybe' } }];
+  const decision =
+    behind.size < 2 ? first.decision : { ...first.decision, ...sharedWords(seen), reasons: reasonsOf(seen) };
+  return [
+    {
+      ...first,
+      behind: { servers: behind, hidden: reasons },
+      decision: isWhole ? decision : { ...decision, verdict: 'maybe' },
+    },
+  ];
 }
 
 /** What is said of one server's tool does not hold for another's, unless it is said of all; bounds name arguments of the tool behind. */

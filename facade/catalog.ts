@@ -33,7 +33,10 @@ export interface CatalogParts {
   /** What people agreed to of servers, now; a server that is not in the answer needs no consent. */
   readonly consent: (servers: readonly string[]) => Promise<ReadonlyMap<string, Admission>>;
   /** A server whose tools were approved has listed. Never rejects. */
-  readonly onListing: (server: string, parts: { readonly approved: readonly RawTool[]; readonly now: readonly RawTool[] }) => Promise<void>;
+  readonly onListing: (
+    server: string,
+    parts: { readonly approved: readonly RawTool[]; readonly now: readonly RawTool[] },
+  ) => Promise<void>;
   /** Lists of before this process, for servers that may list anything, so that a list starts none of them. */
   readonly known: KnownLists;
 }
@@ -91,7 +94,9 @@ export class Catalog {
 
   /** True when what is known of this server's tools is what it last said; not while it is being asked anew. */
   isFresh(server: string): boolean {
-    return this.#fresh.has(server) && !this.#running.has(server) && this.servers.get(server)?.adapter.isAsleep?.() !== true;
+    return (
+      this.#fresh.has(server) && !this.#running.has(server) && this.servers.get(server)?.adapter.isAsleep?.() !== true
+    );
   }
 
   /** What the server last listed; it may be down. */
@@ -106,11 +111,21 @@ export class Catalog {
    * already (HA-06); with `'leave'` none is asked at all. One that sleeps and may not be started is not asked either: of it what was
    * approved or listed before is known.
    */
-  async refresh(names: readonly string[], sleeping: 'let' | 'wake' | 'leave', { waitMs, scope = '', mayStart }: Asking = {}): Promise<void> {
+  async refresh(
+    names: readonly string[],
+    sleeping: 'let' | 'wake' | 'leave',
+    { waitMs, scope = '', mayStart }: Asking = {},
+  ): Promise<void> {
     await this.#readConsent(names);
-    const open = mayStart === undefined ? names : names.filter((name) => mayStart(name) || this.servers.get(name)?.adapter.isAsleep?.() !== true);
-    const wanted = sleeping === 'leave' ? [] : open.filter((name) => this.#running.has(name) || this.#isDue(name, sleeping));
-    await Promise.all(wanted.map((name) => this.#running.ask(name, (isMissed) => this.#refreshOne(name, { scope, isMissed }), waitMs)));
+    const open =
+      mayStart === undefined
+        ? names
+        : names.filter((name) => mayStart(name) || this.servers.get(name)?.adapter.isAsleep?.() !== true);
+    const wanted =
+      sleeping === 'leave' ? [] : open.filter((name) => this.#running.has(name) || this.#isDue(name, sleeping));
+    await Promise.all(
+      wanted.map((name) => this.#running.ask(name, (isMissed) => this.#refreshOne(name, { scope, isMissed }), waitMs)),
+    );
   }
 
   /** What was decided of a server since it was last asked after: what is known of it is then void, but for whoever asks why. */
@@ -160,7 +175,10 @@ export class Catalog {
     }
   }
 
-  async #refreshOne(name: string, { scope, isMissed }: { readonly scope: string; readonly isMissed: () => boolean }): Promise<void> {
+  async #refreshOne(
+    name: string,
+    { scope, isMissed }: { readonly scope: string; readonly isMissed: () => boolean },
+  ): Promise<void> {
     const served = this.servers.get(name);
     if (served === undefined) return;
     try {
@@ -204,7 +222,9 @@ export class Catalog {
     const approved = this.#setOf(name) ?? raw;
     const { pending } = driftOf(approved, raw);
     const old = new Map(approved.map((tool) => [tool.name, tool]));
-    const entries = raw.map((tool) => new ToolEntry(served, old.get(tool.name) ?? tool, { hints, pending: pending.get(tool.name) }));
+    const entries = raw.map(
+      (tool) => new ToolEntry(served, old.get(tool.name) ?? tool, { hints, pending: pending.get(tool.name) }),
+    );
     this.#listings.set(name, { raw, entries });
     this.revision += 1;
   }

@@ -19,10 +19,14 @@ export function failureAfterCut(thrown: unknown, signal: CancelSignal, executed:
   const reason = reasonOf(signal);
   if (thrown.code !== 'CANCELLED' && thrown.code !== reason.code) return thrown;
   if (!isCut(signal) || (executed === 'no' && reason.code === 'IDENTITY')) return reason;
-  return executed === 'no' ? notMade() : new TollgateError('INTERRUPTED', { detail: reason.message, data: { executed: 'unknown' }, cause: thrown });
+  return executed === 'no'
+    ? notMade()
+    : new TollgateError('INTERRUPTED', { detail: reason.message, data: { executed: 'unknown' }, cause: thrown });
 }
 
 /** The answer to work that was cut before anything was sent to a server. */
 function notMade(): TollgateError {
-  return new TollgateError('SHUTTING_DOWN', { detail: 'Nothing has run: Tollgate stops, or the session ended before.' });
+  return new TollgateError('SHUTTING_DOWN', {
+    detail: 'Nothing has run: Tollgate stops, or the session ended before.',
+  });
 }

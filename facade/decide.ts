@@ -40,7 +40,10 @@ export interface Judged {
  * anew from its effect on: links, labels, grants and the hour may be others by then (TOCTOU). Throws DENIED, POLICY_FAILED for a pin
  * that the call does not carry, and what the target, the grants and the approvals throw.
  */
-export async function decide(deps: Pick<Deps, 'fresh' | 'standing' | 'labels' | 'plans' | 'approvals' | 'now'>, { policy, trace, caller, exposed: asked, bound: first, place, request }: Judging): Promise<Judged> {
+export async function decide(
+  deps: Pick<Deps, 'fresh' | 'standing' | 'labels' | 'plans' | 'approvals' | 'now'>,
+  { policy, trace, caller, exposed: asked, bound: first, place, request }: Judging,
+): Promise<Judged> {
   let bound = first;
   const { principal, run, session } = caller;
   for (let at = trace.startedAt; ; at = deps.now()) {
@@ -57,7 +60,15 @@ export async function decide(deps: Pick<Deps, 'fresh' | 'standing' | 'labels' | 
     if (asked.ways !== undefined && !isDeepStrictEqual(current, labels)) continue;
     const standing = deps.standing.judge({ caller, effect, args });
     trace.budgets = standing.budgets.map(({ id }) => id);
-    const input = (trace.input = { effect, argsText, principal, run, labels: current, time: isoTime(at), plan: await deps.plans.of(principal, run) });
+    const input = (trace.input = {
+      effect,
+      argsText,
+      principal,
+      run,
+      labels: current,
+      time: isoTime(at),
+      plan: await deps.plans.of(principal, run),
+    });
     const decision = (trace.decision = await policy.call(input));
     refuse(decision);
     const pinned = pin({ bound, decision, args, exposed, request, isAgain: bound !== first });
@@ -65,8 +76,22 @@ export async function decide(deps: Pick<Deps, 'fresh' | 'standing' | 'labels' | 
       bound = pinned;
       continue;
     }
-    if (decision.outcome === 'ask') trace.consent = standing.grant ?? (await deps.approvals.obtain({ caller, effect, argsText, sentText: bound.doc.text, decision, revision: policy.revision, pin: exposed.pin, stands: () => deps.standing.judge({ caller, effect, args }), ...waiting(request) }));
-    if (decision.outcome === 'allow' || trace.consent !== undefined) return { target, standing, input, decision, bound };
+    if (decision.outcome === 'ask')
+      trace.consent =
+        standing.grant ??
+        (await deps.approvals.obtain({
+          caller,
+          effect,
+          argsText,
+          sentText: bound.doc.text,
+          decision,
+          revision: policy.revision,
+          pin: exposed.pin,
+          stands: () => deps.standing.judge({ caller, effect, args }),
+          ...waiting(request),
+        }));
+    if (decision.outcome === 'allow' || trace.consent !== undefined)
+      return { target, standing, input, decision, bound };
   }
 }
 
@@ -74,7 +99,11 @@ function refuse(decision: CallDecision): void {
   // Anything but the two words that can go on is a deny.
   if (decision.outcome !== 'allow' && decision.outcome !== 'ask') {
     const remediation = decision.reasons.find((reason) => reason.remediation !== undefined)?.remediation;
-    throw new TollgateError('DENIED', { detail: `Refused by ${explain(decision.reasons)}`, ...(remediation === undefined ? {} : { next: remediation }), data: { reasons: publicReasons(decision.reasons) } });
+    throw new TollgateError('DENIED', {
+      detail: `Refused by ${explain(decision.reasons)}`,
+      ...(remediation === undefined ? {} : { next: remediation }),
+      data: { reasons: publicReasons(decision.reasons) },
+    });
   }
 }
 
@@ -92,15 +121,24 @@ interface Pinning extends Pick<Judging, 'bound' | 'exposed' | 'request'> {
  */
 function pin({ decision, args, exposed, request, isAgain }: Pinning): Bound | undefined {
   const { pins } = decision.obligations;
-  const missing = Object.keys(pins).find((name) => !isDeepStrictEqual(Object.getOwnPropertyDescriptor(args, name)?.value, pins[name]));
+  const missing = Object.keys(pins).find(
+    (name) => !isDeepStrictEqual(Object.getOwnPropertyDescriptor(args, name)?.value, pins[name]),
+  );
   if (missing === undefined) return undefined;
-  if (isAgain) throw new TollgateError('POLICY_FAILED', { detail: `The policy pins argument ${missing} to a value that the call does not carry.` });
+  if (isAgain)
+    throw new TollgateError('POLICY_FAILED', {
+      detail: `The policy pins argument ${missing} to a value that the call does not carry.`,
+    });
   return bindArgs(request.args, { ...exposed.args, pins: { ...exposed.args.pins, ...pins } });
 }
 
 /** What a wait for a person needs of the request. */
 function waiting({ signal, drained, onWait }: CallRequest): Pick<AskedCall, 'signal' | 'drained' | 'onProgress'> {
-  return { signal: abortSignalOf(signal), ...(drained !== undefined && { drained }), ...(onWait !== undefined && { onProgress: onWait }) };
+  return {
+    signal: abortSignalOf(signal),
+    ...(drained !== undefined && { drained }),
+    ...(onWait !== undefined && { onProgress: onWait }),
+  };
 }
 
 /** Rules in mode warn that would have refused the call or asked a person. A warning that something would be allowed says nothing to its caller. */
@@ -110,7 +148,12 @@ function warnings({ shadow }: CallDecision): readonly ShadowReason[] {
 
 /** Lines before the result: what rules in mode warn would have done. */
 export function warningNotes(decision: CallDecision): readonly string[] {
-  return warnings(decision).slice(0, 3).map(({ id, message, would }) => `warning: rule ${id} would ${would === 'deny' ? 'refuse this call' : 'ask a person first'}: ${message}`);
+  return warnings(decision)
+    .slice(0, 3)
+    .map(
+      ({ id, message, would }) =>
+        `warning: rule ${id} would ${would === 'deny' ? 'refuse this call' : 'ask a person first'}: ${message}`,
+    );
 }
 
 /** The same for `_meta`. */

@@ -42,7 +42,11 @@ export function draftCall(world: DraftWorld, principal: Pick<Principal, 'profile
 }
 
 /** What a list would be asked about a tool: a primitive stands for several tools of its backends. Throws UNKNOWN_TOOL, CONFIG_INVALID. */
-export function draftTools(world: DraftWorld, principal: Pick<Principal, 'profiles'>, tool: string): readonly ListTool[] {
+export function draftTools(
+  world: DraftWorld,
+  principal: Pick<Principal, 'profiles'>,
+  tool: string,
+): readonly ListTool[] {
   return nameTool(world, principal, tool).tools;
 }
 
@@ -54,7 +58,12 @@ interface Named {
 function nameTool(world: DraftWorld, principal: Pick<Principal, 'profiles'>, written: string): Named {
   const profile = mergeProfiles(world.config, principal.profiles);
   const primitive = PRIMITIVES.find((name) => name === written || `${WORKSPACE}.${name}` === written);
-  if (primitive !== undefined) return namePrimitive(world, primitive, primitive === written ? profile.primitives[primitive] ?? [] : [{ server: WORKSPACE }]);
+  if (primitive !== undefined)
+    return namePrimitive(
+      world,
+      primitive,
+      primitive === written ? (profile.primitives[primitive] ?? []) : [{ server: WORKSPACE }],
+    );
   const { served, tool, pins } = findTool(world, profile, written);
   const semantics = served.semanticsOf(tool);
   return {
@@ -64,15 +73,36 @@ function nameTool(world: DraftWorld, principal: Pick<Principal, 'profiles'>, wri
 }
 
 function namePrimitive({ config, served }: DraftWorld, primitive: Primitive, routes: readonly Route[]): Named {
-  const backends = new Map(routes.flatMap(({ server }) => {
-    const backend = served.get(server)?.backend;
-    return backend === undefined ? [] : [[server, backend] as const];
-  }));
-  if (backends.size === 0) throw new TollgateError('UNKNOWN_TOOL', { detail: `No profile of this principal has ${primitive}.`, next: 'Write a tool that it has, or another principal.' });
+  const backends = new Map(
+    routes.flatMap(({ server }) => {
+      const backend = served.get(server)?.backend;
+      return backend === undefined ? [] : [[server, backend] as const];
+    }),
+  );
+  if (backends.size === 0)
+    throw new TollgateError('UNKNOWN_TOOL', {
+      detail: `No profile of this principal has ${primitive}.`,
+      next: 'Write a tool that it has, or another principal.',
+    });
   return {
-    tools: [...backends.values()].flatMap((backend) => (backend.serves().get(primitive) ?? []).map(({ tool, semantics }) => ({ server: backend.name, tool, ...prospectOf(semantics), primitive }))),
+    tools: [...backends.values()].flatMap((backend) =>
+      (backend.serves().get(primitive) ?? []).map(({ tool, semantics }) => ({
+        server: backend.name,
+        tool,
+        ...prospectOf(semantics),
+        primitive,
+      })),
+    ),
     doing: (args, labels) => {
-      const { paths } = effectOf({ server: '', tool: primitive, semantics: PRIMITIVE_SEMANTICS.get(primitive) ?? { verb: 'destructive' }, args: normalise(primitive, args).args }, config.workspace);
+      const { paths } = effectOf(
+        {
+          server: '',
+          tool: primitive,
+          semantics: PRIMITIVE_SEMANTICS.get(primitive) ?? { verb: 'destructive' },
+          args: normalise(primitive, args).args,
+        },
+        config.workspace,
+      );
       const backend = backends.get(serverFor(routes, { paths, labels }) ?? '');
       if (backend === undefined) throw unserved(primitive);
       return { server: backend.name, ...backend.lower(primitive, args) };
@@ -87,18 +117,32 @@ interface Found {
 }
 
 function findTool({ served }: DraftWorld, { expose }: ProfileConfig, written: string): Found {
-  const shown = expose.filter(({ tool }) => !tool.includes('*')).flatMap(({ tool, name, pins }) => {
-    const id = splitToolId(tool);
-    return id === undefined ? [] : [{ ...id, pins, name: shownName({ ...id, ...(name === undefined ? {} : { wanted: name }) }) }];
-  });
+  const shown = expose
+    .filter(({ tool }) => !tool.includes('*'))
+    .flatMap(({ tool, name, pins }) => {
+      const id = splitToolId(tool);
+      return id === undefined
+        ? []
+        : [{ ...id, pins, name: shownName({ ...id, ...(name === undefined ? {} : { wanted: name }) }) }];
+    });
   const byName = shown.find(({ name }) => name === written);
   const id = byName ?? splitToolId(written) ?? splitShown(written);
   const server = id === undefined ? undefined : served.get(id.server);
   if (id === undefined || server === undefined) {
-    const known = [...PRIMITIVES, ...shown.map(({ name }) => name), ...[...served.keys()].filter((name) => name !== WORKSPACE).map((name) => `${name}.${id?.tool ?? 'tool'}`)];
-    throw new TollgateError('UNKNOWN_TOOL', { detail: `There is no tool ${quote(written)}; ${didYouMean(written, known)}`, next: 'Write a primitive, server.tool, or a name that `tollgate tools` shows.' });
+    const known = [
+      ...PRIMITIVES,
+      ...shown.map(({ name }) => name),
+      ...[...served.keys()].filter((name) => name !== WORKSPACE).map((name) => `${name}.${id?.tool ?? 'tool'}`),
+    ];
+    throw new TollgateError('UNKNOWN_TOOL', {
+      detail: `There is no tool ${quote(written)}; ${didYouMean(written, known)}`,
+      next: 'Write a primitive, server.tool, or a name that `tollgate tools` shows.',
+    });
   }
-  if (server.name === WORKSPACE) throw new TollgateError('UNKNOWN_TOOL', { detail: `The workspace has no tool ${quote(id.tool)}; ${didYouMean(id.tool, PRIMITIVES)}` });
+  if (server.name === WORKSPACE)
+    throw new TollgateError('UNKNOWN_TOOL', {
+      detail: `The workspace has no tool ${quote(id.tool)}; ${didYouMean(id.tool, PRIMITIVES)}`,
+    });
   return { served: server, tool: id.tool, pins: byName?.pins ?? pinsOf(expose, id) };
 }
 
@@ -109,6 +153,9 @@ function splitShown(written: string): { readonly server: string; readonly tool: 
 }
 
 /** Of the exposures of a tool without the name of one of them: the first that shows it. */
-function pinsOf(expose: ProfileConfig['expose'], { server, tool }: { readonly server: string; readonly tool: string }): Found['pins'] {
+function pinsOf(
+  expose: ProfileConfig['expose'],
+  { server, tool }: { readonly server: string; readonly tool: string },
+): Found['pins'] {
   return expose.find(({ tool: pattern }) => matcher(pattern)(`${server}.${tool}`))?.pins ?? {};
 }

@@ -31,10 +31,20 @@ export function effectOf(doing: Doing, workspace: string, find: Find = (raw) => 
     verb: verbOf(semantics, args),
     server,
     tool,
-    paths: semantics.paths === undefined ? [] : semantics.paths.flatMap((argument) => textsOf(argument, args[argument]).map((raw) => pathFact(argument, raw, find))),
-    urls: semantics.urls === undefined ? [] : semantics.urls.flatMap((argument) => textsOf(argument, args[argument]).map((url) => urlFact(argument, url))),
+    paths:
+      semantics.paths === undefined
+        ? []
+        : semantics.paths.flatMap((argument) =>
+            textsOf(argument, args[argument]).map((raw) => pathFact(argument, raw, find)),
+          ),
+    urls:
+      semantics.urls === undefined
+        ? []
+        : semantics.urls.flatMap((argument) => textsOf(argument, args[argument]).map((url) => urlFact(argument, url))),
     // A command as a list of words is joined by rules of its own server: which words it has is not known here.
-    ...(command === undefined || command === null ? {} : { command: typeof command === 'string' ? commandFact(command) : UNREADABLE_COMMAND }),
+    ...(command === undefined || command === null
+      ? {}
+      : { command: typeof command === 'string' ? commandFact(command) : UNREADABLE_COMMAND }),
   };
 }
 
@@ -45,7 +55,9 @@ export function effectOf(doing: Doing, workspace: string, find: Find = (raw) => 
 export function prospectOf(semantics: Semantics): Pick<ListTool, 'verb' | 'verbs' | 'facts'> {
   const { verb, byArgument } = semantics;
   const facts = (['paths', 'urls', 'command'] as const).filter((fact) => semantics[fact] !== undefined);
-  return byArgument === undefined ? { verb, facts } : { verb, verbs: [...new Set([verb, ...Object.values(byArgument.verbs)])], facts };
+  return byArgument === undefined
+    ? { verb, facts }
+    : { verb, verbs: [...new Set([verb, ...Object.values(byArgument.verbs)])], facts };
 }
 
 /** A value of the deciding argument that the catalog does not know keeps the tool's own, graver verb. */
@@ -61,7 +73,10 @@ function verbOf(semantics: Semantics, args: Readonly<Record<string, unknown>>): 
 function textsOf(argument: string, value: unknown): readonly (string | undefined)[] {
   const texts = flatten(value);
   if (texts.length <= MOST_TEXTS) return texts;
-  throw new TollgateError('ARGS_INVALID', { detail: `${argument}: holds ${texts.length} paths or URLs; at most ${MOST_TEXTS} are judged in one call`, next: 'Make several calls.' });
+  throw new TollgateError('ARGS_INVALID', {
+    detail: `${argument}: holds ${texts.length} paths or URLs; at most ${MOST_TEXTS} are judged in one call`,
+    next: 'Make several calls.',
+  });
 }
 
 function flatten(value: unknown): readonly (string | undefined)[] {
@@ -78,7 +93,11 @@ function pathFact(argument: string, raw: string | undefined, find: Find): PathFa
 }
 
 /** A place as rules name it: relative to the workspace where it lies inside. */
-export function placeOf({ absolute, relative, inside }: Pick<Location, 'absolute' | 'relative' | 'inside'>): Pick<PathFact, 'path' | 'inside'> {
+export function placeOf({
+  absolute,
+  relative,
+  inside,
+}: Pick<Location, 'absolute' | 'relative' | 'inside'>): Pick<PathFact, 'path' | 'inside'> {
   return { path: inside ? relative : absolute, inside };
 }
 

@@ -28,24 +28,45 @@ export function observe(durations: Durations, seconds: number): void {
 }
 
 /** One family; `samples` are its lines without the name: labels in braces, or nothing, and the value. */
-export function family(name: string, [type, help]: readonly [FamilyType, string], samples: Iterable<readonly [labels: string, value: number]>): readonly string[] {
-  return [`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`, ...[...samples].map(([labels, value]) => `${name}${labels === '' ? '' : `{${labels}}`} ${value}`)];
+export function family(
+  name: string,
+  [type, help]: readonly [FamilyType, string],
+  samples: Iterable<readonly [labels: string, value: number]>,
+): readonly string[] {
+  return [
+    `# HELP ${name} ${help}`,
+    `# TYPE ${name} ${type}`,
+    ...[...samples].map(([labels, value]) => `${name}${labels === '' ? '' : `{${labels}}`} ${value}`),
+  ];
 }
 
 /** One family of histograms, by the labels of each. */
-export function histograms(name: string, help: string, all: Iterable<readonly [labels: string, durations: Durations]>): readonly string[] {
+export function histograms(
+  name: string,
+  help: string,
+  all: Iterable<readonly [labels: string, durations: Durations]>,
+): readonly string[] {
   const lines = [...all].flatMap(([labels, { buckets, sum, count }]) => {
     let seen = 0;
     const below = BUCKETS.map((bound, index) => {
       seen += buckets[index] ?? 0;
       return `${name}_bucket{${labels},le="${bound}"} ${seen}`;
     });
-    return [...below, `${name}_bucket{${labels},le="+Inf"} ${count}`, `${name}_sum{${labels}} ${sum.toFixed(6)}`, `${name}_count{${labels}} ${count}`];
+    return [
+      ...below,
+      `${name}_bucket{${labels},le="+Inf"} ${count}`,
+      `${name}_sum{${labels}} ${sum.toFixed(6)}`,
+      `${name}_count{${labels}} ${count}`,
+    ];
   });
   return [`# HELP ${name} ${help}`, `# TYPE ${name} histogram`, ...lines];
 }
 
 /** Labels of a sample. */
 export function labelled(labels: Readonly<Record<string, string>>): string {
-  return Object.entries(labels).map(([name, value]) => `${name}="${value.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n')}"`).join(',');
+  return Object.entries(labels)
+    .map(
+      ([name, value]) => `${name}="${value.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n')}"`,
+    )
+    .join(',');
 }

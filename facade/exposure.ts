@@ -71,7 +71,15 @@ export interface Table {
 const SPILL_INPUT = createValidator(SPILL_TOOL.inputSchema);
 
 /** What is shown when the facade is switched off. */
-const NOTHING: Table = { byName: new Map(), listed: [], text: '{"tools":[]}', reader: undefined, collisions: [], unshown: [], hiddenBy: () => undefined };
+const NOTHING: Table = {
+  byName: new Map(),
+  listed: [],
+  text: '{"tools":[]}',
+  reader: undefined,
+  collisions: [],
+  unshown: [],
+  hiddenBy: () => undefined,
+};
 
 /** Makes and caches tables. `serversOf` names the servers whose lists a principal's table needs, `aliased` those of which a tool has this alias; `fresh` is awaited before what people have decided is read (see State.fresh). */
 export class Exposures {
@@ -85,9 +93,23 @@ export class Exposures {
   readonly #fresh: () => Promise<void> | undefined;
   readonly #aliased: (principal: Principal, name: string) => readonly string[];
   readonly #tell: (refused: readonly Unshown[]) => void;
-  readonly #tables = new WeakMap<Principal, { readonly policy: string; readonly catalog: number; readonly view: string; readonly table: Table }>();
+  readonly #tables = new WeakMap<
+    Principal,
+    { readonly policy: string; readonly catalog: number; readonly view: string; readonly table: Table }
+  >();
 
-  constructor(parts: { catalog: Catalog; policy: () => Policy; primitives: readonly RawTool[]; serversOf: (principal: Principal) => readonly string[]; routesOf: (principal: Principal) => ProfileConfig['primitives']; maxArgBytes: (principal: Principal) => number; view: Standings['view']; fresh?: () => Promise<void> | undefined; aliased?: (principal: Principal, name: string) => readonly string[]; tell?: (refused: readonly Unshown[]) => void }) {
+  constructor(parts: {
+    catalog: Catalog;
+    policy: () => Policy;
+    primitives: readonly RawTool[];
+    serversOf: (principal: Principal) => readonly string[];
+    routesOf: (principal: Principal) => ProfileConfig['primitives'];
+    maxArgBytes: (principal: Principal) => number;
+    view: Standings['view'];
+    fresh?: () => Promise<void> | undefined;
+    aliased?: (principal: Principal, name: string) => readonly string[];
+    tell?: (refused: readonly Unshown[]) => void;
+  }) {
     this.#catalog = parts.catalog;
     this.#policy = parts.policy;
     this.#serversOf = parts.serversOf;
@@ -97,7 +119,11 @@ export class Exposures {
     this.#aliased = parts.aliased ?? (() => []);
     this.#fresh = parts.fresh ?? (() => undefined);
     this.#tell = parts.tell ?? (() => undefined);
-    const known = parts.primitives.flatMap((tool) => PRIMITIVES.filter((name) => name === tool.name).map((name) => [name, { tool, validator: createValidator(tool.inputSchema) }] as const));
+    const known = parts.primitives.flatMap((tool) =>
+      PRIMITIVES.filter((name) => name === tool.name).map(
+        (name) => [name, { tool, validator: createValidator(tool.inputSchema) }] as const,
+      ),
+    );
     this.#primitives = new Map(known);
   }
 
@@ -124,13 +150,24 @@ export class Exposures {
     const table = await this.#tableNow(principal, view);
     const found = find(table, name);
     // A tool that waits may have been approved since, or its server disabled: that holds from the next call on.
-    const current = found !== undefined && (found.entry === undefined || (found.entry.pending === undefined && this.#catalog.isFresh(found.server.name)));
+    const current =
+      found !== undefined &&
+      (found.entry === undefined || (found.entry.pending === undefined && this.#catalog.isFresh(found.server.name)));
     if (current) return { table, exposed: found };
     if (found === undefined) await this.#seek(principal, name, view);
     else await this.#wake(found.server, { view, scope: from?.id ?? '' });
     const next = await this.#tableNow(principal, view);
     const exposed = find(next, name);
-    if (exposed === undefined) throw absenceOf(name, { problems: this.#catalog.problems, entries: (server) => this.#catalog.entries(server), hidden: next.hiddenBy(name) }, this.#serversOf(principal));
+    if (exposed === undefined)
+      throw absenceOf(
+        name,
+        {
+          problems: this.#catalog.problems,
+          entries: (server) => this.#catalog.entries(server),
+          hidden: next.hiddenBy(name),
+        },
+        this.#serversOf(principal),
+      );
     const problem = exposed.entry === undefined ? undefined : this.#catalog.problems.get(exposed.server.name);
     if (problem !== undefined) throw unstarted(problem);
     return { table: next, exposed: approvedOnly(exposed) };
@@ -143,8 +180,12 @@ export class Exposures {
   async #seek(principal: Principal, name: string, view: View): Promise<void> {
     const servers = this.#serversOf(principal);
     const wanted = (await this.#policy().wanted?.(principal)) ?? [];
-    const isWanted = (server: string): boolean => wanted.some(({ tool }) => tool.startsWith('*') || tool.startsWith(`${server}.`));
-    const [own, maybe] = [this.#aliased(principal, name), servers.filter((server) => isWanted(server) && this.#catalog.entries(server).length === 0)];
+    const isWanted = (server: string): boolean =>
+      wanted.some(({ tool }) => tool.startsWith('*') || tool.startsWith(`${server}.`));
+    const [own, maybe] = [
+      this.#aliased(principal, name),
+      servers.filter((server) => isWanted(server) && this.#catalog.entries(server).length === 0),
+    ];
     const asked = servers.filter((server) => isOf(name, server) || own.includes(server) || maybe.includes(server));
     const isDown = (server: string): boolean => {
       const problem = this.#catalog.problems.get(server);
@@ -158,7 +199,10 @@ export class Exposures {
   }
 
   /** A session that may not have the server back keeps it from nobody. */
-  async #wake({ name, adapter }: Served, { view, scope }: { readonly view: View; readonly scope: string }): Promise<void> {
+  async #wake(
+    { name, adapter }: Served,
+    { view, scope }: { readonly view: View; readonly scope: string },
+  ): Promise<void> {
     const refusal = adapter.refuses?.(scope);
     if (refusal !== undefined) throw refusal;
     await this.#catalog.refresh([name], 'wake', { scope, ...startsOf(view) });
@@ -168,13 +212,29 @@ export class Exposures {
     const policy = this.#policy();
     const catalog = this.#catalog.revision;
     const known = this.#tables.get(principal);
-    if (known?.policy === policy.revision && known.catalog === catalog && known.view === view.revision) return known.table;
+    if (known?.policy === policy.revision && known.catalog === catalog && known.view === view.revision)
+      return known.table;
     const candidates = this.#candidates(this.#serversOf(principal)).filter(({ asked }) => !view.hides(asked));
-    const decisions = await policy.list(principal, candidates.map((candidate) => candidate.asked));
-    if (decisions.length !== candidates.length) throw new TollgateError('POLICY_FAILED', { detail: 'The policy did not decide every tool of the list.' });
-    const wanted = judgeWanted((await policy.wanted?.(principal)) ?? [], (server) => this.#catalog.entries(server).filter((entry) => entry.quarantine === undefined).map(({ tool }) => tool));
+    const decisions = await policy.list(
+      principal,
+      candidates.map((candidate) => candidate.asked),
+    );
+    if (decisions.length !== candidates.length)
+      throw new TollgateError('POLICY_FAILED', { detail: 'The policy did not decide every tool of the list.' });
+    const wanted = judgeWanted((await policy.wanted?.(principal)) ?? [], (server) =>
+      this.#catalog
+        .entries(server)
+        .filter((entry) => entry.quarantine === undefined)
+        .map(({ tool }) => tool),
+    );
     this.#tell(wanted.refused);
-    const table = this.#build(candidates, { decisions, maxBytes: this.#maxArgBytes(principal), routes: this.#routesOf(principal), view, wanted });
+    const table = this.#build(candidates, {
+      decisions,
+      maxBytes: this.#maxArgBytes(principal),
+      routes: this.#routesOf(principal),
+      view,
+      wanted,
+    });
     this.#tables.set(principal, { policy: policy.revision, catalog, view: view.revision, table });
     return table;
   }
@@ -183,15 +243,42 @@ export class Exposures {
     return names.flatMap((name) => {
       const served = this.#catalog.servers.get(name);
       if (served === undefined) return [];
-      const own = served.backend === served.adapter ? [] : this.#catalog.entries(name).filter((entry) => entry.quarantine === undefined);
-      const tools = own.map((entry) => ({ served, entry, asked: { server: name, tool: entry.tool.name, ...prospectOf(entry.semantics) } }));
+      const own =
+        served.backend === served.adapter
+          ? []
+          : this.#catalog.entries(name).filter((entry) => entry.quarantine === undefined);
+      const tools = own.map((entry) => ({
+        served,
+        entry,
+        asked: { server: name, tool: entry.tool.name, ...prospectOf(entry.semantics) },
+      }));
       const primitives = [...(served.backend?.serves() ?? [])].flatMap(([primitive, lowered]) =>
-        lowered.map(({ tool, semantics }) => ({ served, primitive, asked: { server: name, tool, ...prospectOf(semantics), primitive } })));
+        lowered.map(({ tool, semantics }) => ({
+          served,
+          primitive,
+          asked: { server: name, tool, ...prospectOf(semantics), primitive },
+        })),
+      );
       return [...tools, ...primitives];
     });
   }
 
-  #build(candidates: readonly Candidate[], { decisions, maxBytes, routes, view, wanted }: { decisions: readonly ListDecision[]; maxBytes: number; routes: ProfileConfig['primitives']; view: View; wanted: Wanted }): Table {
+  #build(
+    candidates: readonly Candidate[],
+    {
+      decisions,
+      maxBytes,
+      routes,
+      view,
+      wanted,
+    }: {
+      decisions: readonly ListDecision[];
+      maxBytes: number;
+      routes: ProfileConfig['primitives'];
+      view: View;
+      wanted: Wanted;
+    },
+  ): Table {
     const shown: Shown[] = [];
     const hidden: Shown[] = [];
     const behind: Shown[] = [];
@@ -209,16 +296,36 @@ export class Exposures {
     const settled = all.filter((one) => !isPending(one));
     const asked = settled.map(named);
     const { nameOf, collisions } = exposedNames(asked, [READ_SPILL]);
-    const expose = (one: Shown, name: string | undefined): readonly Exposed[] => (name === undefined ? [] : this.#expose(one, { name, maxBytes, routes }));
+    const expose = (one: Shown, name: string | undefined): readonly Exposed[] =>
+      name === undefined ? [] : this.#expose(one, { name, maxBytes, routes });
     const exposed = settled.flatMap((one, at) => expose(one, nameOf.get(asked[at] as NamedTool)));
     // What nobody approved takes no name from what somebody did.
-    const byName = new Map([...all.filter(isPending).flatMap((one) => expose(one, shownName(named(one)))), ...exposed].map((one) => [one.name, one]));
+    const byName = new Map(
+      [...all.filter(isPending).flatMap((one) => expose(one, shownName(named(one)))), ...exposed].map((one) => [
+        one.name,
+        one,
+      ]),
+    );
     // A primitive stands for several tools: it is shown while one of them may be called.
     const isOpen = ({ primitive, server, entry }: Exposed): boolean =>
-      primitive === undefined ? view.withholds?.({ server: server.name, tool: entry?.tool.name ?? '' }) !== true : behind.some(({ candidate }) => candidate.primitive === primitive && view.withholds?.(candidate.asked) !== true);
-    const listed = exposed.filter((one) => isOpen(one) && (one.entry === undefined || !this.#catalog.problems.has(one.server.name)));
+      primitive === undefined
+        ? view.withholds?.({ server: server.name, tool: entry?.tool.name ?? '' }) !== true
+        : behind.some(
+            ({ candidate }) => candidate.primitive === primitive && view.withholds?.(candidate.asked) !== true,
+          );
+    const listed = exposed.filter(
+      (one) => isOpen(one) && (one.entry === undefined || !this.#catalog.problems.has(one.server.name)),
+    );
     const reader = this.#addSpillReader(byName, listed, maxBytes);
-    return { byName, listed, collisions, unshown: wanted.refused.map(({ line }) => line), hiddenBy: (name) => reasonsOf(hidden, name), reader, text: `{"tools":[${listed.map((one) => one.text).join(',')}]}` };
+    return {
+      byName,
+      listed,
+      collisions,
+      unshown: wanted.refused.map(({ line }) => line),
+      hiddenBy: (name) => reasonsOf(hidden, name),
+      reader,
+      text: `{"tools":[${listed.map((one) => one.text).join(',')}]}`,
+    };
   }
 
   /** Spills are bound to principal and run, and their policy is that of their source: whoever is shown a tool may read on in its results. */
@@ -228,20 +335,43 @@ export class Exposures {
     if (listed.length === 0 || server === undefined) return undefined;
     const { schema, lift } = projectOwn(SPILL_TOOL.inputSchema, listed[0]?.decision?.schemaProfile ?? OWN_PROFILE);
     const args: ArgsShape = { schema: SPILL_TOOL.inputSchema, validator: SPILL_INPUT, lift, pins: {}, maxBytes };
-    byName.set(READ_SPILL, { name: READ_SPILL, server, primitive: 'read', args, pin: READ_SPILL, text: JSON.stringify({ ...SPILL_TOOL, inputSchema: schema }) });
+    byName.set(READ_SPILL, {
+      name: READ_SPILL,
+      server,
+      primitive: 'read',
+      args,
+      pin: READ_SPILL,
+      text: JSON.stringify({ ...SPILL_TOOL, inputSchema: schema }),
+    });
     return READ_SPILL;
   }
 
-  #expose(one: Shown, { name, maxBytes, routes }: { name: string; maxBytes: number; routes: ProfileConfig['primitives'] }): readonly Exposed[] {
+  #expose(
+    one: Shown,
+    { name, maxBytes, routes }: { name: string; maxBytes: number; routes: ProfileConfig['primitives'] },
+  ): readonly Exposed[] {
     const { candidate, exposure } = one;
-    if (candidate.primitive !== undefined) return this.#exposePrimitive(one, candidate.primitive, maxBytes).map((exposed) => withWays(exposed, one, routes));
+    if (candidate.primitive !== undefined)
+      return this.#exposePrimitive(one, candidate.primitive, maxBytes).map((exposed) => withWays(exposed, one, routes));
     const entry = candidate.entry;
     const projection = entry?.projection(exposure.schemaProfile ?? one.decision.schemaProfile, one.decision.bounds);
     if (entry === undefined || projection === undefined) return [];
     const schema = withoutPinned(projection.schema, Object.keys(exposure.pins));
-    const args: ArgsShape = { schema: entry.tool.inputSchema, validator: entry.input, lift: projection.lift, pins: exposure.pins, maxBytes };
+    const args: ArgsShape = {
+      schema: entry.tool.inputSchema,
+      validator: entry.input,
+      lift: projection.lift,
+      pins: exposure.pins,
+      maxBytes,
+    };
     const { outputSchema: output } = entry.tool;
-    const text = JSON.stringify({ ...withoutOurs(entry.tool), name, description: describe(one, entry.tool, projection.hints), inputSchema: schema, ...(output !== undefined && { outputSchema: clientSchema(output) }) });
+    const text = JSON.stringify({
+      ...withoutOurs(entry.tool),
+      name,
+      description: describe(one, entry.tool, projection.hints),
+      inputSchema: schema,
+      ...(output !== undefined && { outputSchema: clientSchema(output) }),
+    });
     return [{ name, server: candidate.served, entry, args, pin: entry.pin, text, decision: one.decision }];
   }
 
@@ -250,16 +380,34 @@ export class Exposures {
     if (known === undefined) return [];
     const pins = one.exposure.pins;
     // Bounds speak of the tool behind: where that has arguments of its own, they are no bounds of the primitive's.
-    const bounds = one.candidate.asked.tool === primitive && (one.behind?.servers.size ?? 1) < 2 ? (one.decision.bounds ?? []) : [];
-    const projection = projectOwn(tighten(known.tool.inputSchema, bounds), one.exposure.schemaProfile ?? one.decision.schemaProfile);
+    const bounds =
+      one.candidate.asked.tool === primitive && (one.behind?.servers.size ?? 1) < 2 ? (one.decision.bounds ?? []) : [];
+    const projection = projectOwn(
+      tighten(known.tool.inputSchema, bounds),
+      one.exposure.schemaProfile ?? one.decision.schemaProfile,
+    );
     const lift: ArgsShape['lift'] = (args) => {
       const normal = normalise(primitive, projection.lift(args).args);
       return { args: normal.args, changed: normal.args !== args, notes: normal.notes };
     };
     const args: ArgsShape = { schema: known.tool.inputSchema, validator: known.validator, lift, pins, maxBytes };
     const description = describe({ ...one, decision: { ...one.decision, bounds } }, known.tool, projection.hints);
-    const text = JSON.stringify({ ...known.tool, description, inputSchema: withoutPinned(projection.schema, Object.keys(pins)) });
-    return [{ name: primitive, server: one.candidate.served, primitive, args, pin: one.candidate.served.name, text, decision: one.decision }];
+    const text = JSON.stringify({
+      ...known.tool,
+      description,
+      inputSchema: withoutPinned(projection.schema, Object.keys(pins)),
+    });
+    return [
+      {
+        name: primitive,
+        server: one.candidate.served,
+        primitive,
+        args,
+        pin: one.candidate.served.name,
+        text,
+        decision: one.decision,
+      },
+    ];
   }
 }
 
@@ -270,7 +418,12 @@ function withWays(exposed: Exposed, { behind }: Shown, primitives: ProfileConfig
   const { servers, hidden } = behind;
   const served = new Map([...servers].map(([name, server]) => [name, { ...exposed, server, pin: name }]));
   const usual = routes.findLast(({ server }) => servers.has(server))?.server ?? '';
-  return { ...exposed, server: servers.get(usual) ?? exposed.server, pin: JSON.stringify(routes), ways: { routes, served, hidden } };
+  return {
+    ...exposed,
+    server: servers.get(usual) ?? exposed.server,
+    pin: JSON.stringify(routes),
+    ways: { routes, served, hidden },
+  };
 }
 
 /** The servers of which a call of this tool reaches one. */
@@ -283,14 +436,20 @@ const OWN_PROFILE = 'portable';
 
 /** The schema of one of Tollgate's own tools in another profile, and the way back. */
 function projectOwn(schema: RawTool['inputSchema'], profile: string): Pick<Projection, 'schema' | 'hints' | 'lift'> {
-  const made = profile === OWN_PROFILE ? undefined : project(schema as Record<string, unknown>, loadSchemaProfile(profile));
-  return made === undefined || 'quarantined' in made ? { schema: schema as Record<string, unknown>, hints: [], lift: (args) => ({ args, changed: false }) } : made;
+  const made =
+    profile === OWN_PROFILE ? undefined : project(schema as Record<string, unknown>, loadSchemaProfile(profile));
+  return made === undefined || 'quarantined' in made
+    ? { schema: schema as Record<string, unknown>, hints: [], lift: (args) => ({ args, changed: false }) }
+    : made;
 }
 
 /** The ids (`server.tool`) of what a call of this tool may come to, as a grant names them: one, and of a primitive those of its backend. */
 export function idsOf({ server, entry, primitive, ways }: Exposed): readonly string[] {
   if (ways !== undefined) return [...ways.served.values()].flatMap(idsOf);
-  const tools = entry !== undefined ? [entry.tool.name] : (server.backend?.serves().get(primitive as Primitive) ?? []).map(({ tool }) => tool);
+  const tools =
+    entry !== undefined
+      ? [entry.tool.name]
+      : (server.backend?.serves().get(primitive as Primitive) ?? []).map(({ tool }) => tool);
   return [...new Set(tools)].map((tool) => `${server.name}.${tool}`);
 }
 
@@ -298,7 +457,9 @@ export function idsOf({ server, entry, primitive, ways }: Exposed): readonly str
 function find({ byName }: Table, name: string): Exposed | undefined {
   const named = findExposed(byName, name)?.value;
   if (named !== undefined || !name.includes('.')) return named;
-  const [only, ...others] = [...byName.values()].filter((one) => name.startsWith(`${one.server.name}.`) && isDeepStrictEqual(idsOf(one), [name]));
+  const [only, ...others] = [...byName.values()].filter(
+    (one) => name.startsWith(`${one.server.name}.`) && isDeepStrictEqual(idsOf(one), [name]),
+  );
   return others.length === 0 ? only : undefined;
 }
 
@@ -308,7 +469,9 @@ function startsOf({ mayStart }: View): Pick<View, 'mayStart'> {
 
 /** Looked up when a name is not known: a list needs no table of what it hides. */
 function reasonsOf(hidden: readonly Shown[], name: string): readonly Reason[] | undefined {
-  const isMeant = (one: Shown): boolean => findExposed(new Map([[shownName(named(one)), true]]), name) !== undefined || `${one.candidate.asked.server}.${one.candidate.asked.tool}` === name;
+  const isMeant = (one: Shown): boolean =>
+    findExposed(new Map([[shownName(named(one)), true]]), name) !== undefined ||
+    `${one.candidate.asked.server}.${one.candidate.asked.tool}` === name;
   const found = hidden.filter(isMeant).flatMap(({ decision }) => decision.reasons);
   return found.length === 0 ? undefined : [...new Map(found.map((reason) => [reason.id, reason])).values()];
 }

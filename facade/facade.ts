@@ -43,7 +43,16 @@ export interface CallRequest {
  */
 export type Reply =
   | { readonly kind: 'result'; readonly text: string }
-  | { readonly kind: 'error'; readonly error: { readonly code: number; readonly message: string; readonly data?: unknown; readonly dataText?: string }; readonly upstream?: string };
+  | {
+      readonly kind: 'error';
+      readonly error: {
+        readonly code: number;
+        readonly message: string;
+        readonly data?: unknown;
+        readonly dataText?: string;
+      };
+      readonly upstream?: string;
+    };
 
 /** The facade, as stdio and HTTP drive it. `listTools` and `callTool` never throw. */
 export interface Facade {

@@ -32,7 +32,12 @@ export class Gateway implements Facade {
     this.#backends = backends;
     this.#generation = generation;
     this.readiness = createReadiness(shared, () => this.#generation.policy);
-    this.#announcer = new Announcer({ sessions: this.#sessions, generation: () => this.#generation, consented: () => JSON.stringify([...shared.consents.snapshot().marks]), onFault: (thrown) => shared.log.error({ err: thrown }, 'lists') });
+    this.#announcer = new Announcer({
+      sessions: this.#sessions,
+      generation: () => this.#generation,
+      consented: () => JSON.stringify([...shared.consents.snapshot().marks]),
+      onFault: (thrown) => shared.log.error({ err: thrown }, 'lists'),
+    });
   }
 
   /** What answers now. A call reads it once. */
@@ -51,7 +56,14 @@ export class Gateway implements Facade {
     const known = principalAfter(principal, { before: config, after: config });
     if (known === undefined) throw gone();
     const session = openSession(isDeepStrictEqual(known, principal) ? principal : known, transport, host);
-    this.#shared.audit.append({ type: 'session', event: 'opened', outcome: 'allow', session: session.id, transport, principal: shown(session.principal) });
+    this.#shared.audit.append({
+      type: 'session',
+      event: 'opened',
+      outcome: 'allow',
+      session: session.id,
+      transport,
+      principal: shown(session.principal),
+    });
     this.#sessions.add(session);
     this.#generation.demand(session);
     this.#backends.startAhead(this.#generation.startsWith(session));
@@ -66,19 +78,36 @@ export class Gateway implements Facade {
     const { catalog, deps } = this.#generation;
     spills.forget({ principal: open.principal.id, run: open.id });
     // A server that cannot be asked any more has nothing left of the session either.
-    await Promise.allSettled([...catalog.servers.values()].map(async ({ adapter, backend }) => (backend ?? adapter).endScope?.(open.id)));
+    await Promise.allSettled(
+      [...catalog.servers.values()].map(async ({ adapter, backend }) => (backend ?? adapter).endScope?.(open.id)),
+    );
     await endAll([
-      () => deps.plans.end(open.principal, open.id), () => budgets.end('run', open.id), () => budgets.end('session', open.id), () => deps.grants.expire({ session: open.id }),
-      () => audit.append({ type: 'session', event: 'closed', outcome: 'allow', session: open.id, transport: open.transport, principal: shown(open.principal) }),
+      () => deps.plans.end(open.principal, open.id),
+      () => budgets.end('run', open.id),
+      () => budgets.end('session', open.id),
+      () => deps.grants.expire({ session: open.id }),
+      () =>
+        audit.append({
+          type: 'session',
+          event: 'closed',
+          outcome: 'allow',
+          session: open.id,
+          transport: open.transport,
+          principal: shown(open.principal),
+        }),
     ]);
   }
 
   instructions(session: Session): string {
     const profiles = session.principal.profiles.join(', ');
-    return `Tollgate stands between you and your tools (profile: ${profiles}). Prefer read, write, edit and bash where they are listed. `
-      + 'Each call is judged by policy; a refusal names its rule and what to do next, so do not repeat a refused call unchanged. '
-      + 'Long results are cut: the notice at the end names the exact call that reads on.'
-      + (this.#generation.deps.plans.applies(session.principal) ? ' Only reading runs at first: present a plan to the user; when an owner has approved it, the rest runs too.' : '');
+    return (
+      `Tollgate stands between you and your tools (profile: ${profiles}). Prefer read, write, edit and bash where they are listed. ` +
+      'Each call is judged by policy; a refusal names its rule and what to do next, so do not repeat a refused call unchanged. ' +
+      'Long results are cut: the notice at the end names the exact call that reads on.' +
+      (this.#generation.deps.plans.applies(session.principal)
+        ? ' Only reading runs at first: present a plan to the user; when an owner has approved it, the rest runs too.'
+        : '')
+    );
   }
 
   listTools(session: Session, signal: CancelSignal): Promise<Reply> {
@@ -91,7 +120,14 @@ export class Gateway implements Facade {
   }
 
   #list(session: Session, asked: Pick<ListParts, 'signal' | 'ids'>): Promise<Reply> {
-    return this.#generation.within(({ exposures, redactor, newId }) => listTools(exposures, session as OpenSession, { redactor, newId, basis: () => this.#announcer.basisOf(session as OpenSession), ...asked }));
+    return this.#generation.within(({ exposures, redactor, newId }) =>
+      listTools(exposures, session as OpenSession, {
+        redactor,
+        newId,
+        basis: () => this.#announcer.basisOf(session as OpenSession),
+        ...asked,
+      }),
+    );
   }
 
   callTool(session: Session, request: CallRequest): Promise<Reply> {
@@ -107,7 +143,10 @@ export class Gateway implements Facade {
     const sessions = { stdio: 0, http: 0 };
     for (const { transport } of this.#sessions) sessions[transport] += 1;
     const { metrics, budgets, spills } = this.#shared;
-    return metrics.text({ health: Object.fromEntries(entries), unsettled: budgets.unsettled, sessions, spills: spills.kept }, principal.owner === true ? undefined : principal.id);
+    return metrics.text(
+      { health: Object.fromEntries(entries), unsettled: budgets.unsettled, sessions, spills: spills.kept },
+      principal.owner === true ? undefined : principal.id,
+    );
   }
 
   health(principal: Principal): Readonly<Record<string, string>> {
@@ -156,7 +195,15 @@ export class Gateway implements Facade {
     }
     if (session.closed.aborted) return true;
     session.end.abort(gone());
-    appendQuietly(this.#shared.audit, { type: 'session', event: 'refused', outcome: 'error', code: 'IDENTITY', session: session.id, transport: session.transport, principal: shown(session.principal) });
+    appendQuietly(this.#shared.audit, {
+      type: 'session',
+      event: 'refused',
+      outcome: 'error',
+      code: 'IDENTITY',
+      session: session.id,
+      transport: session.transport,
+      principal: shown(session.principal),
+    });
     return false;
   }
 
@@ -176,7 +223,10 @@ export class Gateway implements Facade {
 }
 
 function gone(): TollgateError {
-  return new TollgateError('IDENTITY', { detail: 'The principal of this session is not in the configuration any more, or proves itself in another way.', next: 'Connect anew.' });
+  return new TollgateError('IDENTITY', {
+    detail: 'The principal of this session is not in the configuration any more, or proves itself in another way.',
+    next: 'Connect anew.',
+  });
 }
 
 /** One after the other, each whatever became of the others; then throws the first fault. */

@@ -81,33 +81,102 @@ export class Generation {
     // What ships with Tollgate was judged when the policy was loaded, by what it really does; its list says less.
     const judge = (server: string, isKept = false): void => {
       const unknown = names.unknownOf(server).filter(({ isIdle }) => !isKept || isIdle !== true);
-      for (const { file, line, column, message } of unknown) this.#warnOnce(`${file}:${line}:${column}: ${message}`, shared);
-      if (config.servers.has(server)) void notices.judge(server, this.catalog.entries(server)).catch((err: unknown) => shared.log.error({ err }, 'unoffered'));
+      for (const { file, line, column, message } of unknown)
+        this.#warnOnce(`${file}:${line}:${column}: ${message}`, shared);
+      if (config.servers.has(server))
+        void notices
+          .judge(server, this.catalog.entries(server))
+          .catch((err: unknown) => shared.log.error({ err }, 'unoffered'));
     };
-    const known = openKnownLists({ config, digest: shared.digest, redactor: shared.redactor, onFault: (err) => shared.log.error({ err }, 'known lists') });
-    this.catalog = new Catalog(parts.serve(), {
-      onChange: parts.onChange, onListed: judge, known,
-      consent: async (names) => {
-        await shared.state.fresh();
-        return shared.consents.admit(names.filter((name) => config.servers.has(name)));
+    const known = openKnownLists({
+      config,
+      digest: shared.digest,
+      redactor: shared.redactor,
+      onFault: (err) => shared.log.error({ err }, 'known lists'),
+    });
+    this.catalog = new Catalog(
+      parts.serve(),
+      {
+        onChange: parts.onChange,
+        onListed: judge,
+        known,
+        consent: async (names) => {
+          await shared.state.fresh();
+          return shared.consents.admit(names.filter((name) => config.servers.has(name)));
+        },
+        onListing: (server, drift) => noteDrift(shared, server, drift),
       },
-      onListing: (server, drift) => noteDrift(shared, server, drift),
-    }, before?.catalog);
+      before?.catalog,
+    );
     for (const server of this.catalog.servers.keys()) judge(server, true);
-    const capsOf = perObject((principal: Principal): CapsConfig => ({ ...config.caps, ...mergeProfiles(config, principal.profiles).caps }));
+    const capsOf = perObject(
+      (principal: Principal): CapsConfig => ({ ...config.caps, ...mergeProfiles(config, principal.profiles).caps }),
+    );
     const runs = createRuns(config, shared.state, Date.now);
-    this.#expiry = new RunExpiry([(signal) => runs.sweep(signal), (signal) => listPlans(shared.state, Date.now(), signal)], (err) => shared.log.error({ err }, 'records of runs'));
+    this.#expiry = new RunExpiry(
+      [(signal) => runs.sweep(signal), (signal) => listPlans(shared.state, Date.now(), signal)],
+      (err) => shared.log.error({ err }, 'records of runs'),
+    );
     shared.spills.keepFor(config.runs.keepMs);
     const grants = new Grants({ state: shared.state, now: Date.now, append: (entry) => shared.audit.append(entry) });
     const isAsleep = (server: string): boolean => this.catalog.servers.get(server)?.adapter.isAsleep?.() === true;
     const byGrants = grantStanding({ profiles: config.profiles, grantsOf: (origin) => grants.of(origin), isAsleep });
-    const upgrades = new Upgrades({ state: shared.state, now: Date.now, append: (entry) => shared.audit.append(entry) });
-    const standing = joinStanding([switchStanding(new KillSwitch(shared.state)), upgradeStanding(config, { upgrades, entriesOf: (server) => this.catalog.entries(server) }), runs.standing, byGrants, pendingStanding(shared.consents.tools), names, ownFilesStanding(config), shared.aside]);
-    const exposures = new Exposures({ catalog: this.catalog, policy: () => policy, primitives: parts.primitives, serversOf: (principal) => this.serversOf(principal), routesOf: perObject((principal: Principal) => mergeProfiles(config, principal.profiles).primitives), maxArgBytes: (principal) => capsOf(principal).argBytes, view: standing.view, fresh: () => shared.state.fresh(), aliased: (principal, name) => this.#aliased(principal, name), tell: (refused) => refused.forEach((one) => this.#noteUnshown(one, shared)) });
+    const upgrades = new Upgrades({
+      state: shared.state,
+      now: Date.now,
+      append: (entry) => shared.audit.append(entry),
+    });
+    const standing = joinStanding([
+      switchStanding(new KillSwitch(shared.state)),
+      upgradeStanding(config, { upgrades, entriesOf: (server) => this.catalog.entries(server) }),
+      runs.standing,
+      byGrants,
+      pendingStanding(shared.consents.tools),
+      names,
+      ownFilesStanding(config),
+      shared.aside,
+    ]);
+    const exposures = new Exposures({
+      catalog: this.catalog,
+      policy: () => policy,
+      primitives: parts.primitives,
+      serversOf: (principal) => this.serversOf(principal),
+      routesOf: perObject((principal: Principal) => mergeProfiles(config, principal.profiles).primitives),
+      maxArgBytes: (principal) => capsOf(principal).argBytes,
+      view: standing.view,
+      fresh: () => shared.state.fresh(),
+      aliased: (principal, name) => this.#aliased(principal, name),
+      tell: (refused) => refused.forEach((one) => this.#noteUnshown(one, shared)),
+    });
     const { audit, digest, budgets, spills, redactor, metrics, log, gateOf, state } = shared;
     this.#approvals = approvalsOf(config, shared, { catalog: this.catalog, isAsleep });
     this.deps = {
-      fresh: () => state.fresh(), files: new WorkspaceFiles(config), exposures, policy: () => policy, budgets, labels: createLabels({ state, runs, sticky: config.labels.sticky, now: Date.now }), plans: createPlans(config, state, Date.now), runs, grants, metrics, standing, identify: createIdentify({ catalog: this.catalog, runs, aside: shared.aside, serversOf: (principal) => this.serversOf(principal), onChange: parts.onChange }), approvals: this.#approvals, audit, digest, spills, redactor, capsOf, now: Date.now, newId: randomUUID,
+      fresh: () => state.fresh(),
+      files: new WorkspaceFiles(config),
+      exposures,
+      policy: () => policy,
+      budgets,
+      labels: createLabels({ state, runs, sticky: config.labels.sticky, now: Date.now }),
+      plans: createPlans(config, state, Date.now),
+      runs,
+      grants,
+      metrics,
+      standing,
+      identify: createIdentify({
+        catalog: this.catalog,
+        runs,
+        aside: shared.aside,
+        serversOf: (principal) => this.serversOf(principal),
+        onChange: parts.onChange,
+      }),
+      approvals: this.#approvals,
+      audit,
+      digest,
+      spills,
+      redactor,
+      capsOf,
+      now: Date.now,
+      newId: randomUUID,
       gateOf: (session) => gateOf(session, capsOf(session.principal).concurrent),
       ...(this.#recorder === undefined ? {} : { recorder: this.#recorder }),
       onEnd: (trace, error) => {
@@ -115,14 +184,16 @@ export class Generation {
         metrics.onEnd(trace, error, Date.now());
         shared.feed.note(event);
         log.debug(event, 'call');
-        if (error?.code === 'INTERNAL' || error?.code === 'POLICY_FAILED') log.error({ decision: trace.id, correlation: event.correlation, err: error.cause ?? error }, error.code);
+        if (error?.code === 'INTERNAL' || error?.code === 'POLICY_FAILED')
+          log.error({ decision: trace.id, correlation: event.correlation, err: error.cause ?? error }, error.code);
       },
     };
   }
 
   /** A member of `expose` in Rego that shows nothing: once in the log and once in the audit, where it says what the owner's policy did not do. */
   #noteUnshown({ line, place, tool }: Unshown, shared: Shared): void {
-    if (!this.#warned.has(line)) appendQuietly(shared.audit, { type: 'config', event: 'unshown', outcome: 'error', place, tool });
+    if (!this.#warned.has(line))
+      appendQuietly(shared.audit, { type: 'config', event: 'unshown', outcome: 'error', place, tool });
     this.#warnOnce(line, shared);
   }
 
@@ -140,7 +211,9 @@ export class Generation {
   /** The servers of which a profile shows a tool by this name. */
   #aliased(principal: Principal, name: string): readonly string[] {
     const rules = principal.profiles.flatMap((profile) => this.config.profiles.get(profile)?.expose ?? []);
-    return rules.filter((rule) => rule.name?.replaceAll('-', '_') === name.replaceAll('-', '_')).map(({ tool }) => tool.slice(0, tool.indexOf('.')));
+    return rules
+      .filter((rule) => rule.name?.replaceAll('-', '_') === name.replaceAll('-', '_'))
+      .map(({ tool }) => tool.slice(0, tool.indexOf('.')));
   }
 
   /** Tells the servers of a session how long it wants them to stay (CY-23). */
@@ -197,10 +270,19 @@ function perObject<K extends object, V>(make: (key: K) => V): (key: K) => V {
   };
 }
 
-function approvalsOf(config: Config, { state, audit, digest, redactor, tell, metrics, consents }: Shared, { catalog, isAsleep }: { readonly catalog: Catalog; readonly isAsleep: (server: string) => boolean }): ApprovalQueue {
+function approvalsOf(
+  config: Config,
+  { state, audit, digest, redactor, tell, metrics, consents }: Shared,
+  { catalog, isAsleep }: { readonly catalog: Catalog; readonly isAsleep: (server: string) => boolean },
+): ApprovalQueue {
   const killSwitch = new KillSwitch(state);
   return new ApprovalQueue({
-    settings: config.approvals, state, digest, redactor, now: Date.now, append: (entry) => audit.append(entry),
+    settings: config.approvals,
+    state,
+    digest,
+    redactor,
+    now: Date.now,
+    append: (entry) => audit.append(entry),
     pinOf: ({ server, tool }) => catalog.entries(server).find((entry) => entry.tool.name === tool)?.pin,
     setOf: (server) => digest(JSON.stringify(catalog.entries(server).map(({ tool, pin }) => [tool.name, pin]))),
     refusalOf: async (name, before) => {
@@ -208,7 +290,9 @@ function approvalsOf(config: Config, { state, audit, digest, redactor, tell, met
       const server = config.servers.get(name);
       // What ships with Tollgate needs no consent.
       if (killed !== undefined || server === undefined) return killed;
-      return consents.refusalOf(name) ?? (before === 'asking' && isAsleep(name) ? consents.refuseLook(server) : undefined);
+      return (
+        consents.refusalOf(name) ?? (before === 'asking' && isAsleep(name) ? consents.refuseLook(server) : undefined)
+      );
     },
     onAsked: createNotice(tell, Date.now),
     onWaiting: (change) => metrics.onWaiting(change),
@@ -216,8 +300,13 @@ function approvalsOf(config: Config, { state, audit, digest, redactor, tell, met
 }
 
 function recorderOf(config: Config, { log, audit }: Shared): Recorder | undefined {
-  return openRecorder({ state: config.state, settings: config.recording, now: Date.now, onFault: (error) => {
-    log.error({ err: error.cause }, error.message);
-    appendQuietly(audit, { type: 'config', event: 'unrecorded', outcome: 'error', code: error.code });
-  } });
+  return openRecorder({
+    state: config.state,
+    settings: config.recording,
+    now: Date.now,
+    onFault: (error) => {
+      log.error({ err: error.cause }, error.message);
+      appendQuietly(audit, { type: 'config', event: 'unrecorded', outcome: 'error', code: error.code });
+    },
+  });
 }

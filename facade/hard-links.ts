@@ -70,10 +70,12 @@ export class HardLinks {
   #refresh(key: string): Promise<Index> {
     this.#wanted.add(key);
     if (this.#running === undefined) return this.#begin();
-    this.#next ??= this.#running.catch(() => undefined).then(() => {
-      this.#next = undefined;
-      return this.#begin();
-    });
+    this.#next ??= this.#running
+      .catch(() => undefined)
+      .then(() => {
+        this.#next = undefined;
+        return this.#begin();
+      });
     return this.#next;
   }
 

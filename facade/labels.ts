@@ -42,12 +42,15 @@ export function createLabels({ state, runs, sticky, now }: LabelParts): RunLabel
       const isNamed = run !== session.id;
       if (!isNamed && stuck.length === 0) return [...session.labels];
       const named = isNamed ? state.list(labelSpace(run)).keys() : NONE;
-      return [...new Set([...(isNamed && runs.isOwned(session.principal, run) ? NONE : session.labels), ...named, ...stuck])];
+      return [
+        ...new Set([...(isNamed && runs.isOwned(session.principal, run) ? NONE : session.labels), ...named, ...stuck]),
+      ];
     },
     join: async (session, run, labels) => {
       for (const label of labels) {
         if (sticky.includes(label)) {
-          if (!stickyOf(session.principal).includes(label)) await state.put(STICKY, keyOf(session.principal.id, label), String(now()));
+          if (!stickyOf(session.principal).includes(label))
+            await state.put(STICKY, keyOf(session.principal.id, label), String(now()));
           continue;
         }
         session.labels.add(label);
@@ -81,7 +84,10 @@ export function listSticky(state: Pick<State, 'list'>): readonly StickyLabel[] {
 }
 
 /** Removes a sticky label. Throws STATE_FAILED. */
-export async function clearSticky(state: Pick<State, 'remove'>, { principal, label }: Pick<StickyLabel, 'principal' | 'label'>): Promise<void> {
+export async function clearSticky(
+  state: Pick<State, 'remove'>,
+  { principal, label }: Pick<StickyLabel, 'principal' | 'label'>,
+): Promise<void> {
   await state.remove(STICKY, keyOf(principal, label));
 }
 

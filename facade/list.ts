@@ -36,7 +36,10 @@ export async function listTools(exposures: Exposures, session: OpenSession, how:
     for (const exposed of table.listed) session.listed.set(exposed.name, exposed.pin);
     const text = listText(table, session);
     session.shown = { text, basis };
-    return { kind: 'result', text: withoutSecrets(how.ids === true ? listWithIds(table, session) : text, how.redactor) };
+    return {
+      kind: 'result',
+      text: withoutSecrets(how.ids === true ? listWithIds(table, session) : text, how.redactor),
+    };
   } catch (fault) {
     const thrown = failureAfterCut(fault, how.signal, 'no');
     if (basis !== undefined) session.shown = { text: undefined, basis };
@@ -58,10 +61,18 @@ function readerOf({ reader, byName, listed }: Table, { reads }: OpenSession): Ex
 function listWithIds(table: Table, session: OpenSession): string {
   const reader = readerOf(table, session);
   const shown = reader === undefined ? table.listed : [...table.listed, reader];
-  return JSON.stringify({ tools: shown.map((exposed) => ({ ...(JSON.parse(exposed.text) as object), server: exposed.server.name, ids: idsOf(exposed) })) });
+  return JSON.stringify({
+    tools: shown.map((exposed) => ({
+      ...(JSON.parse(exposed.text) as object),
+      server: exposed.server.name,
+      ids: idsOf(exposed),
+    })),
+  });
 }
 
 /** A server may write what it was given at its start into its descriptions. */
 function withoutSecrets(text: string, redactor: Redactor): string {
-  return redactor.touches(text) ? JSON.stringify(mapStrings(JSON.parse(text), (part) => redactor.redact(part).value)) : text;
+  return redactor.touches(text)
+    ? JSON.stringify(mapStrings(JSON.parse(text), (part) => redactor.redact(part).value))
+    : text;
 }

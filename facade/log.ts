@@ -10,5 +10,8 @@ export type { Logger } from 'pino';
  */
 export function createLog(redactor: Redactor, write: (line: string) => void, level: string | undefined): Logger {
   const known = ['debug', 'info', 'warn', 'error', 'silent'].includes(level ?? '');
-  return pino({ level: known && level !== undefined ? level : 'warn', base: null }, { write: (line: string) => write(redactor.redact(line).value) });
+  return pino(
+    { level: known && level !== undefined ? level : 'warn', base: null },
+    { write: (line: string) => write(redactor.redact(line).value) },
+  );
 }

@@ -39,20 +39,60 @@ function told(line: string): string {
 
 /** Compiles the policy and keeps nothing (see Check in facade/assembled.ts). */
 export const checkPolicy: Check = async (config, options) => {
-  const [{ findUnjudgedNames, findUnknownNames }, { TollgateError }, { compileParts, startPolicy }, { findUnjudged }, { formatProblem }, { controlRule, policyParts }, { findUnbound }, { approvedOffer }, { findUnshown }] = await Promise.all([import('./tool-names.ts'), import('../catalogs/errors.ts'), import('../policies/engine.ts'), import('../policies/offered.ts'), import('../policies/problems.ts'), import('./policy-parts.ts'), import('./unbound.ts'), import('./consent/approved-offer.ts'), import('./wanted.ts')]);
+  const [
+    { findUnjudgedNames, findUnknownNames },
+    { TollgateError },
+    { compileParts, startPolicy },
+    { findUnjudged },
+    { formatProblem },
+    { controlRule, policyParts },
+    { findUnbound },
+    { approvedOffer },
+    { findUnshown },
+  ] = await Promise.all([
+    import('./tool-names.ts'),
+    import('../catalogs/errors.ts'),
+    import('../policies/engine.ts'),
+    import('../policies/offered.ts'),
+    import('../policies/problems.ts'),
+    import('./policy-parts.ts'),
+    import('./unbound.ts'),
+    import('./consent/approved-offer.ts'),
+    import('./wanted.ts'),
+  ]);
   const cache = mkdtempSync(path.join(tmpdir(), 'tollgate-check-'));
   try {
     const offered = await approvedOffer(config);
-    const unknown = [...offered].flatMap(([server, tools]) => (tools === 'any' ? [] : findUnknownNames(config, server, tools)));
+    const unknown = [...offered].flatMap(([server, tools]) =>
+      tools === 'any' ? [] : findUnknownNames(config, server, tools),
+    );
     const faults = unknown.filter(({ binds }) => binds !== undefined);
     const file = path.basename(config.file);
-    if (faults.length > 0) throw new TollgateError('CONFIG_INVALID', { detail: `${file} names what approved servers do not have.`, data: { problems: faults.map(({ file: at, line, column, message }) => ({ file: at, line, column, message })) } });
+    if (faults.length > 0)
+      throw new TollgateError('CONFIG_INVALID', {
+        detail: `${file} names what approved servers do not have.`,
+        data: { problems: faults.map(({ file: at, line, column, message }) => ({ file: at, line, column, message })) },
+      });
     const compiled = await compileParts({ ...policyParts(config, { ...options, cache }), offered });
     const policy = await startPolicy(compiled);
-    const [unbound, unshown] = await Promise.all([findUnbound(config, policy), findUnshown(config, policy, offered)]).finally(() => policy.close());
-    const unjudged = findUnjudged(compiled.rules.rules, [...config.servers.keys()].filter((name) => !offered.has(name))).map(formatProblem);
-    const named = [...unknown, ...findUnjudgedNames(config, offered)].map(formatProblem).filter((line) => !unjudged.some((said) => told(said) === told(line)));
-    return { revision: policy.revision, rules: policy.rules - controlRule(config).value.rules.length, unbound, unjudged: [...unjudged, ...named], unshown };
+    const [unbound, unshown] = await Promise.all([
+      findUnbound(config, policy),
+      findUnshown(config, policy, offered),
+    ]).finally(() => policy.close());
+    const unjudged = findUnjudged(
+      compiled.rules.rules,
+      [...config.servers.keys()].filter((name) => !offered.has(name)),
+    ).map(formatProblem);
+    const named = [...unknown, ...findUnjudgedNames(config, offered)]
+      .map(formatProblem)
+      .filter((line) => !unjudged.some((said) => told(said) === told(line)));
+    return {
+      revision: policy.revision,
+      rules: policy.rules - controlRule(config).value.rules.length,
+      unbound,
+      unjudged: [...unjudged, ...named],
+      unshown,
+    };
   } finally {
     rmSync(cache, { recursive: true, force: true });
   }
@@ -69,10 +109,21 @@ const inspect: Wiring['inspect'] = async (...asked) => (await import('../adapter
 const openLook: Wiring['openLook'] = async (config, parts) => (await import('./wiring.ts')).openLook(config, parts);
 
 /** What answers at an address. */
-const probe: Wiring['probe'] = async (address, addresses) => (await import('../adapters/internal/fetch/probe.ts')).probe(address, addresses);
+const probe: Wiring['probe'] = async (address, addresses) =>
+  (await import('../adapters/internal/fetch/probe.ts')).probe(address, addresses);
 
 /** What the commands are given. */
-export const WIRING: Wiring = { assemble, check: checkPolicy, authoring, serveOffline, examine: async (needs) => (await import('../adapters/sandbox/doctor.ts')).examine(needs), signIns, probe, inspect, openLook };
+export const WIRING: Wiring = {
+  assemble,
+  check: checkPolicy,
+  authoring,
+  serveOffline,
+  examine: async (needs) => (await import('../adapters/sandbox/doctor.ts')).examine(needs),
+  signIns,
+  probe,
+  inspect,
+  openLook,
+};
 
 /**
  * Node 22 and later can keep what it compiled. The folder is that of the code itself: whoever can write there could change the code

@@ -5,7 +5,15 @@ import { family, histograms, labelled, noDurations, observe, type Durations } fr
 import type { Trace } from './record.ts';
 import type { Statistics, Tally } from './statistics.ts';
 
-const STATES: readonly HealthState[] = ['idle', 'healthy', 'degraded', 'unavailable', 'not approved', 'disabled', 'killed'];
+const STATES: readonly HealthState[] = [
+  'idle',
+  'healthy',
+  'degraded',
+  'unavailable',
+  'not approved',
+  'disabled',
+  'killed',
+];
 
 /** Calls of one principal, tool and origin that ended in one way. */
 interface Ends {
@@ -87,13 +95,24 @@ export class Metrics {
       const key = labelled({ tool, origin, outcome });
       if (isShown(principal)) counts.set(key, (counts.get(key) ?? 0) + count);
     }
-    const byTool = (durations: ByTool): [string, Durations][] => [...summed(durations, isShown)].map(([tool, one]) => [labelled({ tool }), one]);
+    const byTool = (durations: ByTool): [string, Durations][] =>
+      [...summed(durations, isShown)].map(([tool, one]) => [labelled({ tool }), one]);
     const servers = Object.entries(readings.health);
     const lines = [
       ...family('tollgate_calls_total', ['counter', 'Calls by exposed tool, origin and outcome code.'], counts),
-      ...histograms('tollgate_call_seconds', 'Time from the request to its answer, waits for persons and budgets included.', byTool(this.#whole)),
+      ...histograms(
+        'tollgate_call_seconds',
+        'Time from the request to its answer, waits for persons and budgets included.',
+        byTool(this.#whole),
+      ),
       ...histograms('tollgate_upstream_seconds', 'Time that servers took.', byTool(this.#upstream)),
-      ...family('tollgate_server_state', ['gauge', '1 for the state that the server is in.'], servers.flatMap(([server, { state }]) => STATES.map((each) => [labelled({ server, state: each }), each === state ? 1 : 0] as const))),
+      ...family(
+        'tollgate_server_state',
+        ['gauge', '1 for the state that the server is in.'],
+        servers.flatMap(([server, { state }]) =>
+          STATES.map((each) => [labelled({ server, state: each }), each === state ? 1 : 0] as const),
+        ),
+      ),
       ...(only === undefined ? this.#common(readings) : []),
     ];
     return `${lines.join('\n')}\n`;
@@ -102,14 +121,38 @@ export class Metrics {
   /** What all principals cause together. */
   #common({ health, unsettled, sessions, spills }: Readings): readonly string[] {
     return [
-      ...family('tollgate_server_restarts_total', ['counter', 'Restarts of servers.'], Object.entries(health).map(([server, { restarts }]) => [labelled({ server }), restarts])),
+      ...family(
+        'tollgate_server_restarts_total',
+        ['counter', 'Restarts of servers.'],
+        Object.entries(health).map(([server, { restarts }]) => [labelled({ server }), restarts]),
+      ),
       ...family('tollgate_server_events_total', ['counter', 'What happened to servers.'], this.#events),
-      ...family('tollgate_budget_unsettled', ['gauge', 'Leases whose settling failed and is tried again.'], [['', unsettled]]),
+      ...family(
+        'tollgate_budget_unsettled',
+        ['gauge', 'Leases whose settling failed and is tried again.'],
+        [['', unsettled]],
+      ),
       ...family('tollgate_approvals_waiting', ['gauge', 'Calls that wait for a person.'], [['', this.#waiting]]),
-      ...family('tollgate_sessions', ['gauge', 'Open sessions by transport, those of hosts included.'], Object.entries(sessions).map(([transport, count]) => [labelled({ transport }), count])),
-      ...family('tollgate_audit_faults_total', ['counter', 'Records, and looks at the log, that failed.'], [['', this.#faults.audit]]),
-      ...family('tollgate_state_faults_total', ['counter', 'Reads and writes of the shared state that failed.'], [['', this.#faults.state]]),
-      ...family('tollgate_spilled_bytes_total', ['counter', 'Bytes that were cut from results and kept as spills.'], [['', this.#spilled]]),
+      ...family(
+        'tollgate_sessions',
+        ['gauge', 'Open sessions by transport, those of hosts included.'],
+        Object.entries(sessions).map(([transport, count]) => [labelled({ transport }), count]),
+      ),
+      ...family(
+        'tollgate_audit_faults_total',
+        ['counter', 'Records, and looks at the log, that failed.'],
+        [['', this.#faults.audit]],
+      ),
+      ...family(
+        'tollgate_state_faults_total',
+        ['counter', 'Reads and writes of the shared state that failed.'],
+        [['', this.#faults.state]],
+      ),
+      ...family(
+        'tollgate_spilled_bytes_total',
+        ['counter', 'Bytes that were cut from results and kept as spills.'],
+        [['', this.#spilled]],
+      ),
       ...family('tollgate_spill_bytes', ['gauge', 'Bytes of the spills that are kept now.'], [['', spills.bytes]]),
       ...family('tollgate_spill_files', ['gauge', 'Spills that are kept now.'], [['', spills.files]]),
     ];
@@ -138,7 +181,11 @@ function summed(all: ByTool, isShown: (principal: string) => boolean): ReadonlyM
     if (!isShown(principal)) continue;
     for (const [tool, { buckets, sum, count }] of tools) {
       const one = found.get(tool) ?? noDurations();
-      found.set(tool, { buckets: one.buckets.map((seen, at) => seen + (buckets[at] ?? 0)), sum: one.sum + sum, count: one.count + count });
+      found.set(tool, {
+        buckets: one.buckets.map((seen, at) => seen + (buckets[at] ?? 0)),
+        sum: one.sum + sum,
+        count: one.count + count,
+      });
     }
   }
   return found;

@@ -31,7 +31,8 @@ const APPROVED_MS = 24 * 3_600_000;
 
 /** Plans of the principals of a configuration. */
 export function createPlans(config: Pick<Config, 'profiles'>, state: State, now: () => number): Plans {
-  const applies = ({ profiles }: Principal): boolean => profiles.some((name) => config.profiles.get(name)?.plan === true);
+  const applies = ({ profiles }: Principal): boolean =>
+    profiles.some((name) => config.profiles.get(name)?.plan === true);
   return {
     applies,
     of: async (principal, run) => {
@@ -72,9 +73,17 @@ export interface Verdict {
 export async function decidePlan(state: State, { run, approve, by, record }: Verdict, now: number): Promise<Plan> {
   const known = readPlan(run, state.get(SPACE, run), now);
   if (known === undefined) {
-    throw new TollgateError('USAGE', { detail: `No run ${JSON.stringify(run.slice(0, 80))} is in plan mode.`, next: '`tollgate plan list` shows the runs; a run is listed from its first call on.' });
+    throw new TollgateError('USAGE', {
+      detail: `No run ${JSON.stringify(run.slice(0, 80))} is in plan mode.`,
+      next: '`tollgate plan list` shows the runs; a run is listed from its first call on.',
+    });
   }
-  const plan: Plan = { run, principal: known.principal, since: now, ...(approve ? { state: 'approved', by } : { state: 'pending' }) };
+  const plan: Plan = {
+    run,
+    principal: known.principal,
+    since: now,
+    ...(approve ? { state: 'approved', by } : { state: 'pending' }),
+  };
   await record(plan);
   await writePlan(state, plan);
   return plan;

@@ -8,7 +8,11 @@ import { VERSION } from './wire/version.ts';
 const RESOLUTION_MS = 20;
 /** The delays told are those of the last one to two windows, ms. */
 const WINDOW_MS = 60_000;
-const QUANTILES = [['0.5', 50], ['0.99', 99], ['1', 100]] as const;
+const QUANTILES = [
+  ['0.5', 50],
+  ['0.99', 99],
+  ['1', 100],
+] as const;
 
 /** Measures from its making to `close`. */
 export class ProcessMetrics {
@@ -35,22 +39,41 @@ export class ProcessMetrics {
     const { user, system } = process.cpuUsage();
     const { rss, heapUsed, heapTotal } = process.memoryUsage();
     const delays = this.#delays();
-    const one = (name: string, help: string, value: number | undefined): readonly string[] => (value === undefined ? [] : family(name, ['gauge', help], [['', value]]));
+    const one = (name: string, help: string, value: number | undefined): readonly string[] =>
+      value === undefined ? [] : family(name, ['gauge', help], [['', value]]);
     return [
-      ...family('tollgate_build_info', ['gauge', '1, with the versions of Tollgate and Node.js.'], [[`version="${VERSION}",node="${process.versions.node}"`, 1]]),
-      ...family('tollgate_event_loop_delay_seconds', ['gauge', 'How late timers fire, over the last one to two minutes; quantile 1 is the longest delay.'], QUANTILES.map(([quantile], at) => [`quantile="${quantile}"`, Math.max(delays[at] ?? 0, this.#before[at] ?? 0)])),
-      ...family('process_cpu_seconds_total', ['counter', 'Processor time of this process, without its servers.'], [['', (user + system) / 1e6]]),
+      ...family(
+        'tollgate_build_info',
+        ['gauge', '1, with the versions of Tollgate and Node.js.'],
+        [[`version="${VERSION}",node="${process.versions.node}"`, 1]],
+      ),
+      ...family(
+        'tollgate_event_loop_delay_seconds',
+        ['gauge', 'How late timers fire, over the last one to two minutes; quantile 1 is the longest delay.'],
+        QUANTILES.map(([quantile], at) => [`quantile="${quantile}"`, Math.max(delays[at] ?? 0, this.#before[at] ?? 0)]),
+      ),
+      ...family(
+        'process_cpu_seconds_total',
+        ['counter', 'Processor time of this process, without its servers.'],
+        [['', (user + system) / 1e6]],
+      ),
       ...one('process_resident_memory_bytes', 'Memory of this process, without its servers.', rss),
       ...one('nodejs_heap_size_used_bytes', 'Used heap of JavaScript.', heapUsed),
       ...one('nodejs_heap_size_total_bytes', 'Heap of JavaScript.', heapTotal),
-      ...one('process_start_time_seconds', 'When this process began, since 1970.', Math.round((Date.now() / 1000 - process.uptime()) * 1000) / 1000),
+      ...one(
+        'process_start_time_seconds',
+        'When this process began, since 1970.',
+        Math.round((Date.now() / 1000 - process.uptime()) * 1000) / 1000,
+      ),
       ...one('process_open_fds', 'Open files, sockets included.', openFiles()),
       ...one('process_max_fds', 'Limit of open files.', mostFiles()),
     ];
   }
 
   #delays(): readonly number[] {
-    return QUANTILES.map(([, percentile]) => (this.#delay.count === 0 ? 0 : Math.max(0, this.#delay.percentile(percentile) / 1e9 - RESOLUTION_MS / 1000)));
+    return QUANTILES.map(([, percentile]) =>
+      this.#delay.count === 0 ? 0 : Math.max(0, this.#delay.percentile(percentile) / 1e9 - RESOLUTION_MS / 1000),
+    );
   }
 }
 

@@ -19,7 +19,10 @@ const NOBODY: Principal = Object.freeze({ id: 'readyz', role: 'readyz', groups: 
 const NOTHING: readonly ListTool[] = [{ server: 'readyz', tool: 'readyz', verb: 'read' }];
 
 /** Makes the check of a process. `policy` is asked anew each time. */
-export function createReadiness({ audit, state }: Pick<Shared, 'audit' | 'state'>, policy: () => Policy): () => Promise<readonly Failing[]> {
+export function createReadiness(
+  { audit, state }: Pick<Shared, 'audit' | 'state'>,
+  policy: () => Policy,
+): () => Promise<readonly Failing[]> {
   const killSwitch = new KillSwitch(state);
   let last: { readonly at: number; readonly answer: Promise<readonly Failing[]> } | undefined;
   const check = async (): Promise<readonly Failing[]> => {
@@ -27,8 +30,17 @@ export function createReadiness({ audit, state }: Pick<Shared, 'audit' | 'state'
       await state.fresh();
       return killSwitch.offRefusal() !== undefined;
     })();
-    const [writes, reads, decides] = await Promise.all([works(probeFolder(path.dirname(audit.file))), works(isOff), works((async () => policy().list(NOBODY, NOTHING))())]);
-    return [...(writes ? [] : ['audit' as const]), ...(reads ? [] : ['state' as const]), ...(decides ? [] : ['policy' as const]), ...(reads && (await isOff) ? ['off' as const] : [])];
+    const [writes, reads, decides] = await Promise.all([
+      works(probeFolder(path.dirname(audit.file))),
+      works(isOff),
+      works((async () => policy().list(NOBODY, NOTHING))()),
+    ]);
+    return [
+      ...(writes ? [] : ['audit' as const]),
+      ...(reads ? [] : ['state' as const]),
+      ...(decides ? [] : ['policy' as const]),
+      ...(reads && (await isOff) ? ['off' as const] : []),
+    ];
   };
   return () => {
     const now = performance.now();
@@ -44,7 +56,13 @@ async function works(work: Promise<unknown>): Promise<boolean> {
     timer = setTimeout(() => resolve(false), PATIENCE_MS);
     timer.unref();
   });
-  return Promise.race([work.then(() => true, () => false), late]).finally(() => clearTimeout(timer));
+  return Promise.race([
+    work.then(
+      () => true,
+      () => false,
+    ),
+    late,
+  ]).finally(() => clearTimeout(timer));
 }
 
 /** Writes what nobody reads next to the records. Throws what node:fs throws. */

@@ -53,7 +53,10 @@ export function factsOf(trace: Trace, digest: (text: string) => string): string 
   return (trace.facts ??= JSON.stringify(gatherFacts(trace, digest)));
 }
 
-function gatherFacts({ id, principal, session, caller, exposed, asked, revision, target, consent, decision }: Trace, digest: (text: string) => string): Written<Unsealed<CallFacts>> {
+function gatherFacts(
+  { id, principal, session, caller, exposed, asked, revision, target, consent, decision }: Trace,
+  digest: (text: string) => string,
+): Written<Unsealed<CallFacts>> {
   const effect = target?.effect;
   return {
     id,
@@ -69,7 +72,10 @@ function gatherFacts({ id, principal, session, caller, exposed, asked, revision,
     effectDigest: effect === undefined ? undefined : effectDigest(effect, target?.argsText ?? '', digest),
     consent,
     reasons: decision?.reasons.map(place),
-    shadow: decision === undefined || decision.shadow.length === 0 ? undefined : decision.shadow.map((reason) => ({ ...place(reason), would: reason.would, mode: reason.mode })),
+    shadow:
+      decision === undefined || decision.shadow.length === 0
+        ? undefined
+        : decision.shadow.map((reason) => ({ ...place(reason), would: reason.would, mode: reason.mode })),
     parent: undefined,
   };
 }
@@ -84,10 +90,20 @@ export function effectDigest(effect: Effect, argsText: string, digest: (text: st
   return digest(JSON.stringify([effect, argsText]));
 }
 
-function obligationsOf({ decision, budgets: more = [] }: Pick<Trace, 'decision' | 'budgets'>): AuditObligations | undefined {
+function obligationsOf({
+  decision,
+  budgets: more = [],
+}: Pick<Trace, 'decision' | 'budgets'>): AuditObligations | undefined {
   if (decision === undefined) return undefined;
   const { caps, timeoutMs, pins, budgets, labels } = decision.obligations;
-  return { bytes: caps.bytes, lines: caps.lines, timeoutMs, pins: Object.keys(pins), budgets: budgets.map((budget) => budget.id).concat(more), labels };
+  return {
+    bytes: caps.bytes,
+    lines: caps.lines,
+    timeoutMs,
+    pins: Object.keys(pins),
+    budgets: budgets.map((budget) => budget.id).concat(more),
+    labels,
+  };
 }
 
 /** Before the server is reached. */
@@ -96,12 +112,24 @@ export function intentRecord(trace: Trace): CallEntry {
 }
 
 /** After all: an outcome where an intent stands, else the refusal by a budget or the decision without a call. */
-export function endRecord(trace: Trace, { failure, now }: { readonly failure: TollgateError | undefined; readonly now: number }): CallEntry {
+export function endRecord(
+  trace: Trace,
+  { failure, now }: { readonly failure: TollgateError | undefined; readonly now: number },
+): CallEntry {
   const code = failure?.code;
   const ms = now - trace.startedAt;
   if (trace.intended === true) return outcomeRecord(trace, code, ms);
-  if (code === 'BUDGET_EXCEEDED' || code === 'RATE_LIMITED') return { type: 'budget', code, ms, outcome: 'deny', ...budgetFields(failure?.data ?? {}) };
-  return { type: 'decision', code, ms, outcome: outcomeOf(code), reasons: trace.decision === undefined ? reasonsOf(failure) : undefined, obligations: obligationsOf(trace), sizes: { args: trace.argBytes } };
+  if (code === 'BUDGET_EXCEEDED' || code === 'RATE_LIMITED')
+    return { type: 'budget', code, ms, outcome: 'deny', ...budgetFields(failure?.data ?? {}) };
+  return {
+    type: 'decision',
+    code,
+    ms,
+    outcome: outcomeOf(code),
+    reasons: trace.decision === undefined ? reasonsOf(failure) : undefined,
+    obligations: obligationsOf(trace),
+    sizes: { args: trace.argBytes },
+  };
 }
 
 /** Of a refusal that came before the policy: what an owner has not added is a reason too. */
@@ -111,7 +139,11 @@ function reasonsOf(failure: TollgateError | undefined): readonly AuditReason[] |
   return Array.isArray(reasons) ? reasons.map(place) : undefined;
 }
 
-function outcomeRecord({ shaped, rawBytes, upstreamMs, whose, hits, executed, argBytes, serverError, progress }: Trace, code: TollgateError['code'] | undefined, ms: number): CallEntry {
+function outcomeRecord(
+  { shaped, rawBytes, upstreamMs, whose, hits, executed, argBytes, serverError, progress }: Trace,
+  code: TollgateError['code'] | undefined,
+  ms: number,
+): CallEntry {
   return {
     type: 'outcome',
     code,
@@ -136,10 +168,18 @@ function progressOf(counts: ProgressCounts | undefined): ProgressCounts | undefi
   return counts !== undefined && Object.values(counts).some((count) => count > 0) ? counts : undefined;
 }
 
-function budgetFields(data: Readonly<Record<string, unknown>>): Pick<BudgetEntry, 'budget' | 'scope' | 'unit' | 'limit' | 'left'> {
+function budgetFields(
+  data: Readonly<Record<string, unknown>>,
+): Pick<BudgetEntry, 'budget' | 'scope' | 'unit' | 'limit' | 'left'> {
   const text = (name: string): string => String(data[name] ?? '');
   const number = (name: string): number => Number(data[name] ?? 0);
-  return { budget: text('budget'), scope: text('scope'), unit: text('unit'), limit: number('limit'), left: number('left') };
+  return {
+    budget: text('budget'),
+    scope: text('scope'),
+    unit: text('unit'),
+    limit: number('limit'),
+    left: number('left'),
+  };
 }
 
 function outcomeOf(code: string | undefined): 'ask' | 'deny' | 'error' {

@@ -18,30 +18,63 @@ const MESSAGE_CHARS = 2_000;
 const NO_LIST = -32011;
 
 /** The reply for anything thrown; `of` is what was asked for. A server's own JSON-RPC error passes as it came, cleaned as a result is and without paths of the host. */
-export function refusal(thrown: unknown, call: { id: string; redactor: Redactor; hidePaths?: HidePaths; of?: 'list'; correlation?: string | undefined }): Reply {
+export function refusal(
+  thrown: unknown,
+  call: { id: string; redactor: Redactor; hidePaths?: HidePaths; of?: 'list'; correlation?: string | undefined },
+): Reply {
   // Our own words may quote a server: its version, its revision, a name.
-  const clean = <T>(value: T): T => mapStrings(value, (text) => escapeHostile(call.redactor.redact(text).value).text) as T;
-  if (thrown instanceof UpstreamError) return { kind: 'error', error: cleanUpstream(thrown.rpc, call), upstream: call.id };
+  const clean = <T>(value: T): T =>
+    mapStrings(value, (text) => escapeHostile(call.redactor.redact(text).value).text) as T;
+  if (thrown instanceof UpstreamError)
+    return { kind: 'error', error: cleanUpstream(thrown.rpc, call), upstream: call.id };
   const error = asTollgateError(thrown);
   const { row, code, data, retryable } = error;
   if (row.wire === 'result' && call.of !== 'list') {
-    const meta = { ...prefixed(data), 'tollgate/code': code, 'tollgate/decision': call.id, 'tollgate/retryable': retryable, [CORRELATION_KEY]: call.correlation };
+    const meta = {
+      ...prefixed(data),
+      'tollgate/code': code,
+      'tollgate/decision': call.id,
+      'tollgate/retryable': retryable,
+      [CORRELATION_KEY]: call.correlation,
+    };
     const text = `${error.message}\n${error.next}`;
-    return { kind: 'result', text: JSON.stringify(clean({ content: [{ type: 'text', text }], isError: true, _meta: meta })) };
+    return {
+      kind: 'result',
+      text: JSON.stringify(clean({ content: [{ type: 'text', text }], isError: true, _meta: meta })),
+    };
   }
   // Many clients show the message alone, so what to do next stands in it.
   const message = `${code === 'INTERNAL' ? row.what : error.message} ${error.next}`;
-  return { kind: 'error', error: clean({ code: row.rpc ?? (row.wire === 'result' ? NO_LIST : -32603), message, data: { ...data, code, next: error.next, retryable, decision: call.id, correlation: call.correlation } }) };
+  return {
+    kind: 'error',
+    error: clean({
+      code: row.rpc ?? (row.wire === 'result' ? NO_LIST : -32603),
+      message,
+      data: { ...data, code, next: error.next, retryable, decision: call.id, correlation: call.correlation },
+    }),
+  };
 }
 
-function cleanUpstream(rpc: UpstreamError['rpc'], { redactor, hidePaths }: { redactor: Redactor; hidePaths?: HidePaths }): UpstreamError['rpc'] {
+function cleanUpstream(
+  rpc: UpstreamError['rpc'],
+  { redactor, hidePaths }: { redactor: Redactor; hidePaths?: HidePaths },
+): UpstreamError['rpc'] {
   const { dataText, ...rest } = rpc;
   const told = (text: string): string => hidePaths?.(text).value ?? text;
   const exact = dataText === undefined ? rest : { ...rest, data: JSON.parse(holdNumbers(dataText)) as unknown };
-  const clean = mapStrings(withoutOwnKeys(exact), (text) => escapeHostile(told(redactor.redact(text).value)).text) as UpstreamError['rpc'];
+  const clean = mapStrings(
+    withoutOwnKeys(exact),
+    (text) => escapeHostile(told(redactor.redact(text).value)).text,
+  ) as UpstreamError['rpc'];
   const text = releaseNumbers(JSON.stringify(clean));
-  if (Buffer.byteLength(text) <= ERROR_BYTES) return dataText === undefined ? clean : { ...clean, dataText: clean.data === exact.data ? dataText : releaseNumbers(JSON.stringify(clean.data)) };
-  return { code: clean.code, message: `${clean.message.slice(0, MESSAGE_CHARS).replace(/[\ud800-\udbff]$/, '')} [tollgate: the error was cut here, its data left out]` };
+  if (Buffer.byteLength(text) <= ERROR_BYTES)
+    return dataText === undefined
+      ? clean
+      : { ...clean, dataText: clean.data === exact.data ? dataText : releaseNumbers(JSON.stringify(clean.data)) };
+  return {
+    code: clean.code,
+    message: `${clean.message.slice(0, MESSAGE_CHARS).replace(/[\ud800-\udbff]$/, '')} [tollgate: the error was cut here, its data left out]`,
+  };
 }
 
 function prefixed(data: Readonly<Record<string, unknown>>): Record<string, unknown> {

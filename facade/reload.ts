@@ -96,11 +96,16 @@ export class Reloader {
       this.#inForce = next;
       await this.#target();
       this.#follow(assembled);
-      tell(`Reloaded: policy revision ${assembled.deps.policy().revision.slice(0, 12)} is in force, after ${Math.round(performance.now() - began)} ms.`);
+      tell(
+        `Reloaded: policy revision ${assembled.deps.policy().revision.slice(0, 12)} is in force, after ${Math.round(performance.now() - began)} ms.`,
+      );
       notices.forEach(tell);
       this.#noteDifference();
     } catch (thrown) {
-      tell('NOT RELOADED. What was loaded before stays in force, revision ' + `${assembled.deps.policy().revision.slice(0, 12)}:`);
+      tell(
+        'NOT RELOADED. What was loaded before stays in force, revision ' +
+          `${assembled.deps.policy().revision.slice(0, 12)}:`,
+      );
       report(thrown);
     }
   }
@@ -110,7 +115,9 @@ export class Reloader {
     const { file, home } = this.#options;
     const { config, accepted } = this.#inForce;
     const isCopied = (name: string): boolean => accepted?.places.some((place) => isWithin(name, place)) === true;
-    const live = [...config.controlFiles, ...(isCopied(config.file) ? [] : mentionedFiles(file, home))].filter((name) => !isCopied(name));
+    const live = [...config.controlFiles, ...(isCopied(config.file) ? [] : mentionedFiles(file, home))].filter(
+      (name) => !isCopied(name),
+    );
     await this.#watch.target([acceptedMarker(config.acceptedFolder), ...live]);
     await this.#copied.target(accepted?.places ?? []);
   }
@@ -129,7 +136,12 @@ export class Reloader {
     assembled.deps.policy().follow?.({
       changed: () => void this.now(),
       failed: (thrown) => {
-        appendQuietly(assembled.deps.audit, { type: 'config', event: 'refused', outcome: 'error', code: asTollgateError(thrown).code });
+        appendQuietly(assembled.deps.audit, {
+          type: 'config',
+          event: 'refused',
+          outcome: 'error',
+          code: asTollgateError(thrown).code,
+        });
         this.#options.tell('A newer policy was NOT taken. What was loaded before stays in force:');
         this.#options.report(thrown);
       },

@@ -22,11 +22,16 @@ export function isRouted(routes: readonly Route[] | undefined): routes is readon
 
 /** Returns the server of the first route that fits; undefined if none does. Throws DENIED for a file whose names lead to different servers. */
 export function serverFor(routes: readonly Route[], { paths, labels }: Routed): string | undefined {
-  const open = routes.filter((route) => route.labels === undefined || route.labels.some((label) => labels.includes(label)));
+  const open = routes.filter(
+    (route) => route.labels === undefined || route.labels.some((label) => labels.includes(label)),
+  );
   const facts = paths.length === 0 ? WORKSPACE_ITSELF : paths;
   const [server, ...others] = new Set(facts.map((fact) => open.find((route) => fits(route, fact))?.server));
   if (others.length === 0) return server;
-  throw new TollgateError('DENIED', { detail: 'The file has several names, and different servers serve them.', next: 'Use a file that has one name, or ask the user to remove the others.' });
+  throw new TollgateError('DENIED', {
+    detail: 'The file has several names, and different servers serve them.',
+    next: 'Use a file that has one name, or ask the user to remove the others.',
+  });
 }
 
 /** A path outside the workspace, or one that could not be resolved, matches no route with paths. */

@@ -11,7 +11,11 @@ export class RunExpiry {
   #sweeping: Promise<void> = Promise.resolve();
 
   /** `sweeps` stop when the signal aborts. `onFault` is told why one failed, and the next ones are made all the same. */
-  constructor(sweeps: readonly ((signal: AbortSignal) => Promise<unknown>)[], onFault: (thrown: unknown) => void, firstMs = FIRST_MS) {
+  constructor(
+    sweeps: readonly ((signal: AbortSignal) => Promise<unknown>)[],
+    onFault: (thrown: unknown) => void,
+    firstMs = FIRST_MS,
+  ) {
     const sweep = async (): Promise<void> => {
       for (const one of sweeps) {
         await one(this.#closed.signal).catch((thrown: unknown) => {

@@ -101,7 +101,17 @@ export function createRuns(config: Pick<Config, 'principals' | 'runs'>, state: S
       const [budget] = budgetsOf(run);
       if (budget?.calls === undefined) return undefined;
       // Asks for more than there can be: nothing is taken, and the refusal tells what is left.
-      const answer = await state.reserve([{ budget: budget.id, scope: 'run', key: runKey(run), demands: [{ unit: 'calls', limit: budget.calls, most: 0, least: budget.calls + 1 }] }], instant());
+      const answer = await state.reserve(
+        [
+          {
+            budget: budget.id,
+            scope: 'run',
+            key: runKey(run),
+            demands: [{ unit: 'calls', limit: budget.calls, most: 0, least: budget.calls + 1 }],
+          },
+        ],
+        instant(),
+      );
       return 'refused' in answer ? answer.refused.left : undefined;
     },
     end,
@@ -118,7 +128,11 @@ export function createRuns(config: Pick<Config, 'principals' | 'runs'>, state: S
       judge: ({ caller }) => {
         if (!FORM.test(nameOf(caller.run))) return NOTHING_STANDS;
         const run = owned(caller.principal, caller.run);
-        if (run === undefined) throw new TollgateError('IDENTITY', { detail: 'There is no such run: it has ended, or belongs to somebody else.', next: 'Open a new run.' });
+        if (run === undefined)
+          throw new TollgateError('IDENTITY', {
+            detail: 'There is no such run: it has ended, or belongs to somebody else.',
+            next: 'Open a new run.',
+          });
         return { budgets: budgetsOf(run) };
       },
     },
@@ -132,5 +146,7 @@ function nameOf(key: string): string {
 
 /** The limit of the run itself: it counts by the run, whoever opened it. */
 function budgetsOf(run: HostRun): readonly KeyedBudget[] {
-  return run.maxCalls === undefined ? [] : [{ id: 'host-run-calls', scope: 'run', calls: run.maxCalls, key: runKey(run) }];
+  return run.maxCalls === undefined
+    ? []
+    : [{ id: 'host-run-calls', scope: 'run', calls: run.maxCalls, key: runKey(run) }];
 }

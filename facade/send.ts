@@ -28,14 +28,22 @@ export interface Limits {
 
 /** Obligations tighten; they never widen what the configuration allows. */
 export function limitsOf(caps: CapsConfig, target: Target, obligations: Obligations): Limits {
-  const cap = { bytes: Math.min(caps.bytes, obligations.caps.bytes ?? caps.bytes), lines: Math.min(caps.lines, obligations.caps.lines ?? caps.lines) };
+  const cap = {
+    bytes: Math.min(caps.bytes, obligations.caps.bytes ?? caps.bytes),
+    lines: Math.min(caps.lines, obligations.caps.lines ?? caps.lines),
+  };
   const bound = Math.min(obligations.timeoutMs ?? Infinity, caps.timeoutMs ?? Infinity);
   return { cap, timeoutMs: Math.min(target.timeoutMs, bound), hardTimeoutMs: Math.min(target.hardTimeoutMs, bound) };
 }
 
 /** A budget that is nearly spent grants less than the cap; the reply keeps to it. */
 export function grantedBy(lease: Lease, limits: Limits): Limits {
-  return { ...limits, cap: { ...limits.cap, bytes: Math.min(limits.cap.bytes, lease.outputBytes) }, timeoutMs: Math.min(limits.timeoutMs, lease.wallMs), hardTimeoutMs: Math.min(limits.hardTimeoutMs, lease.wallMs) };
+  return {
+    ...limits,
+    cap: { ...limits.cap, bytes: Math.min(limits.cap.bytes, lease.outputBytes) },
+    timeoutMs: Math.min(limits.timeoutMs, lease.wallMs),
+    hardTimeoutMs: Math.min(limits.hardTimeoutMs, lease.wallMs),
+  };
 }
 
 /** What budgets count by. A run that a client names counts with its session: a new name must not refresh a budget. */
@@ -44,7 +52,12 @@ export function keysOf(trace: Trace, { run, session, principal }: Caller, runs: 
   const server = effect?.server ?? '';
   const { id, origin } = principal;
   return {
-    run: runs.isOwned(principal, run) ? run : session.id, session: session.id, principal: id, server, tool: `${server}.${effect?.tool ?? ''}`, origin,
+    run: runs.isOwned(principal, run) ? run : session.id,
+    session: session.id,
+    principal: id,
+    server,
+    tool: `${server}.${effect?.tool ?? ''}`,
+    origin,
     // An owner's host speaks for many origins as one principal; each of them is counted by itself. Ids hold no line end.
     sessions: session.onBehalf === true ? `${id}\n${origin}` : id,
   };
@@ -62,10 +75,14 @@ interface Sending {
 }
 
 /** Stage 6: sends the call, and notes whether it has run and what it found. The run carries the labels of it from then on. Throws what the adapter throws. */
-export async function send(deps: Pick<Deps, 'now' | 'fresh' | 'standing' | 'identify' | 'labels'>, call: Sending): Promise<Answer> {
+export async function send(
+  deps: Pick<Deps, 'now' | 'fresh' | 'standing' | 'identify' | 'labels'>,
+  call: Sending,
+): Promise<Answer> {
   const { session, request, trace, target, table, limits, sight } = call;
   const { caller, exposed } = trace;
-  const identity = caller === undefined || exposed?.server.inProcess !== true ? undefined : await deps.identify(caller, table);
+  const identity =
+    caller === undefined || exposed?.server.inProcess !== true ? undefined : await deps.identify(caller, table);
   trace.whose = identity?.scope;
   // A stop or a revocation that came while the call waited for its turn or its budget.
   await deps.fresh();
@@ -73,10 +90,21 @@ export async function send(deps: Pick<Deps, 'now' | 'fresh' | 'standing' | 'iden
   const began = deps.now();
   trace.executed = 'unknown';
   try {
-    const raw = await target.send({
-      id: trace.id, scope: session.id, signal: request.signal, timeoutMs: limits.timeoutMs, hardTimeoutMs: limits.hardTimeoutMs, cap: limits.cap, ...sight, ...(identity === undefined ? {} : { identity }),
-      ...(request.meta === undefined ? {} : { meta: withoutOurs(request.meta) }), ...(request.onProgress === undefined ? {} : { onProgress: request.onProgress }),
-    }, limits.cap);
+    const raw = await target.send(
+      {
+        id: trace.id,
+        scope: session.id,
+        signal: request.signal,
+        timeoutMs: limits.timeoutMs,
+        hardTimeoutMs: limits.hardTimeoutMs,
+        cap: limits.cap,
+        ...sight,
+        ...(identity === undefined ? {} : { identity }),
+        ...(request.meta === undefined ? {} : { meta: withoutOurs(request.meta) }),
+        ...(request.onProgress === undefined ? {} : { onProgress: request.onProgress }),
+      },
+      limits.cap,
+    );
     trace.executed = 'yes';
     trace.rawBytes = Buffer.byteLength(raw.text);
     trace.hits = raw.hits;
@@ -85,7 +113,8 @@ export async function send(deps: Pick<Deps, 'now' | 'fresh' | 'standing' | 'iden
     // What follows works on parsed values: a number that a double would round stands there as a marked string (see shape).
     return raw.exact ? raw : held(raw);
   } catch (thrown) {
-    if (thrown instanceof UpstreamError || (thrown instanceof TollgateError && ANSWERED.has(thrown.code))) trace.executed = 'yes';
+    if (thrown instanceof UpstreamError || (thrown instanceof TollgateError && ANSWERED.has(thrown.code)))
+      trace.executed = 'yes';
     if (thrown instanceof TollgateError && NOT_SENT.has(thrown.code)) trace.executed = 'no';
     throw thrown;
   } finally {
@@ -96,7 +125,17 @@ export async function send(deps: Pick<Deps, 'now' | 'fresh' | 'standing' | 'iden
 /** Refusals of what the server answered. */
 const ANSWERED: ReadonlySet<string> = new Set(['UPSTREAM_REQUEST_DENIED', 'URL_ELICITATION_DENIED']);
 /** Refusals of an adapter that say that nothing was sent. */
-const NOT_SENT: ReadonlySet<string> = new Set([...MENDABLE, 'SERVER_UNAVAILABLE', 'SWITCHED_OFF', 'INIT_FAILED', 'NOT_SUPPORTED', 'ARGS_INVALID', 'PIN_MISMATCH', 'UNKNOWN_TOOL', 'BUDGET_EXCEEDED']);
+const NOT_SENT: ReadonlySet<string> = new Set([
+  ...MENDABLE,
+  'SERVER_UNAVAILABLE',
+  'SWITCHED_OFF',
+  'INIT_FAILED',
+  'NOT_SUPPORTED',
+  'ARGS_INVALID',
+  'PIN_MISMATCH',
+  'UNKNOWN_TOOL',
+  'BUDGET_EXCEEDED',
+]);
 
 function held(raw: Answer): Answer {
   const text = holdNumbers(raw.text);

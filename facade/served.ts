@@ -11,13 +11,22 @@ const UNKNOWN: Semantics = { verb: 'destructive' };
 const INTERNAL_MS = 30_000;
 
 /** What the tools of a server do: by its rules, else by its mapping, else by its own word where the owner lets it count. */
-export function createSemantics(config: Pick<ServerConfig, 'semantics' | 'trustHints'>, known: ReadonlyMap<string, Semantics>): Served['semanticsOf'] {
+export function createSemantics(
+  config: Pick<ServerConfig, 'semantics' | 'trustHints'>,
+  known: ReadonlyMap<string, Semantics>,
+): Served['semanticsOf'] {
   const rules = config.semantics.map(({ pattern, semantics }) => ({ matches: matcher(pattern), semantics }));
-  return (tool, annotations) => rules.find((rule) => rule.matches(tool))?.semantics ?? known.get(tool) ?? (config.trustHints ? hinted(annotations) : UNKNOWN);
+  return (tool, annotations) =>
+    rules.find((rule) => rule.matches(tool))?.semantics ??
+    known.get(tool) ??
+    (config.trustHints ? hinted(annotations) : UNKNOWN);
 }
 
 /** An external server as the facade holds it. `known` are semantics that a mapping of catalogs/primitives/ brings. */
-export function serveExternal(config: ServerConfig, parts: { adapter: ServerAdapter; backend?: PrimitiveBackend; known: ReadonlyMap<string, Semantics> }): Served {
+export function serveExternal(
+  config: ServerConfig,
+  parts: { adapter: ServerAdapter; backend?: PrimitiveBackend; known: ReadonlyMap<string, Semantics> },
+): Served {
   return {
     name: config.name,
     adapter: parts.adapter,
@@ -33,16 +42,27 @@ export function serveExternal(config: ServerConfig, parts: { adapter: ServerAdap
 /** The internal workspace server: its tools are the primitives and are shown in no other way. */
 export function serveInternal(backend: PrimitiveBackend): Served {
   return {
-    name: backend.name, adapter: backend, backend, semanticsOf: () => UNKNOWN, labels: [],
-    validateOutput: 'strict', timeoutMs: INTERNAL_MS, hardTimeoutMs: INTERNAL_MS,
+    name: backend.name,
+    adapter: backend,
+    backend,
+    semanticsOf: () => UNKNOWN,
+    labels: [],
+    validateOutput: 'strict',
+    timeoutMs: INTERNAL_MS,
+    hardTimeoutMs: INTERNAL_MS,
   };
 }
 
 /** A server that ships with Tollgate and runs in this process: what its tools do is ours to say. */
 export function serveShipped(adapter: ServerAdapter): Served {
   return {
-    name: adapter.name, adapter, inProcess: true, semanticsOf: (tool) => SHIPPED.get(adapter.name)?.semantics.get(tool) ?? UNKNOWN, labels: [],
-    timeoutMs: INTERNAL_MS, hardTimeoutMs: INTERNAL_MS,
+    name: adapter.name,
+    adapter,
+    inProcess: true,
+    semanticsOf: (tool) => SHIPPED.get(adapter.name)?.semantics.get(tool) ?? UNKNOWN,
+    labels: [],
+    timeoutMs: INTERNAL_MS,
+    hardTimeoutMs: INTERNAL_MS,
   };
 }
 
@@ -58,6 +78,12 @@ function hinted(annotations: RawTool['annotations']): Semantics {
 /** A name, or a pattern in which `*` stands for any characters. */
 export function matcher(pattern: string): (name: string) => boolean {
   if (!pattern.includes('*')) return (name) => name === pattern;
-  const form = new RegExp(`^${pattern.split('*').map((part) => part.replace(/[$()+.?[\\\]^{|}]/g, '\\$&')).join('.*')}$`, 's');
+  const form = new RegExp(
+    `^${pattern
+      .split('*')
+      .map((part) => part.replace(/[$()+.?[\\\]^{|}]/g, '\\$&'))
+      .join('.*')}$`,
+    's',
+  );
   return (name) => form.test(name);
 }

@@ -49,12 +49,24 @@ export function openSession(principal: Principal, transport: 'stdio' | 'http', h
   const end = new AbortController();
   // Many calls of one session wait for its end: that is no leak.
   setMaxListeners(0, end.signal);
-  return { id: randomBytes(16).toString('hex'), principal, transport, closed: end.signal, end, listed: new Map(), labels: new Set(), ...host };
+  return {
+    id: randomBytes(16).toString('hex'),
+    principal,
+    transport,
+    closed: end.signal,
+    end,
+    listed: new Map(),
+    labels: new Set(),
+    ...host,
+  };
 }
 
 /** Throws IDENTITY when the session has ended, with the reason where there is one. */
 export function requireOpen({ closed }: Session): void {
-  if (closed.aborted) throw closed.reason instanceof TollgateError && closed.reason.code === 'IDENTITY' ? closed.reason : new TollgateError('IDENTITY', { detail: 'The session has ended.' });
+  if (closed.aborted)
+    throw closed.reason instanceof TollgateError && closed.reason.code === 'IDENTITY'
+      ? closed.reason
+      : new TollgateError('IDENTITY', { detail: 'The session has ended.' });
 }
 
 /**
@@ -66,12 +78,23 @@ export function identify(session: OpenSession, request: CallRequest, at: { decis
   requireOpen(session);
   const named = request.meta?.[RUN_KEY];
   if (named !== undefined && (typeof named !== 'string' || !NAME_FORM.test(named))) {
-    throw new TollgateError('IDENTITY', { detail: `_meta["${RUN_KEY}"] is not a name of 1 to 128 letters, digits, _ . : -` });
+    throw new TollgateError('IDENTITY', {
+      detail: `_meta["${RUN_KEY}"] is not a name of 1 to 128 letters, digits, _ . : -`,
+    });
   }
   const correlation = request.meta?.[CORRELATION_KEY];
   if (correlation !== undefined && (typeof correlation !== 'string' || !NAME_FORM.test(correlation))) {
-    throw new TollgateError('WIRE_PARAMS', { detail: `_meta["${CORRELATION_KEY}"] is not a name of 1 to 128 letters, digits, _ . : -` });
+    throw new TollgateError('WIRE_PARAMS', {
+      detail: `_meta["${CORRELATION_KEY}"] is not a name of 1 to 128 letters, digits, _ . : -`,
+    });
   }
   const run = named === undefined ? session.id : `${session.principal.id}/${named}`;
-  return { decision: at.decision, session, principal: session.principal, run, startedAt: at.now, ...(correlation !== undefined && { correlation }) };
+  return {
+    decision: at.decision,
+    session,
+    principal: session.principal,
+    run,
+    startedAt: at.now,
+    ...(correlation !== undefined && { correlation }),
+  };
 }

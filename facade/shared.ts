@@ -43,7 +43,10 @@ export interface Shared {
 }
 
 /** Opens all parts. Throws STATE_TOO_NEW, STATE_FAILED, STATE_LOST, AUDIT_FAILED; what was opened before is closed again. */
-export async function openShared(config: Config, { onLog, inspect }: { readonly onLog: (line: string) => void; readonly inspect: Inspect }): Promise<Shared> {
+export async function openShared(
+  config: Config,
+  { onLog, inspect }: { readonly onLog: (line: string) => void; readonly inspect: Inspect },
+): Promise<Shared> {
   const redactor = new Redactor();
   registerSecrets(redactor, config);
   const log = createLog(redactor, onLog, process.env['TOLLGATE_LOG']);
@@ -51,11 +54,29 @@ export async function openShared(config: Config, { onLog, inspect }: { readonly 
   const state = countFaults(await followState(config.state), () => void (faults.state += 1));
   let audit: AuditLog | undefined;
   try {
-    audit = countFaults(openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes }), () => void (faults.audit += 1));
+    audit = countFaults(
+      openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes }),
+      () => void (faults.audit += 1),
+    );
     const digest = createDigest(readAuditKey(config.state));
     const tally = new Tally(state);
     const consents = new Consents(state, { folder: config.folder, inspect, digest });
-    return { log, tell: (line) => onLog(`${redactor.redact(line).value}\n`), redactor, state, audit, digest, consents, budgets: createBudgets(state), spills: new Spills(config.state), metrics: new Metrics(tally, faults), tally, feed: new EventFeed(Date.now, (text) => redactor.redact(text).value), aside: new Aside(), gateOf: createGates() };
+    return {
+      log,
+      tell: (line) => onLog(`${redactor.redact(line).value}\n`),
+      redactor,
+      state,
+      audit,
+      digest,
+      consents,
+      budgets: createBudgets(state),
+      spills: new Spills(config.state),
+      metrics: new Metrics(tally, faults),
+      tally,
+      feed: new EventFeed(Date.now, (text) => redactor.redact(text).value),
+      aside: new Aside(),
+      gateOf: createGates(),
+    };
   } catch (thrown) {
     void audit?.close();
     void state.close();
@@ -68,7 +89,10 @@ export async function closeShared({ spills, audit, state, tally }: Shared): Prom
   try {
     spills.close();
   } finally {
-    await audit.close().finally(() => tally.flush()).finally(() => state.close());
+    await audit
+      .close()
+      .finally(() => tally.flush())
+      .finally(() => state.close());
   }
 }
 

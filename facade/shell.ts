@@ -1,5 +1,15 @@
 /** Owns the facts of a shell command: the literal words of its simple commands, and whether one of them starts other programs. */
-import { parse, type Command, type CommandNode, type PipelineNode, type AndOr, type Redirection, type Statement, type Word, type WordPart } from 'unbash';
+import {
+  parse,
+  type Command,
+  type CommandNode,
+  type PipelineNode,
+  type AndOr,
+  type Redirection,
+  type Statement,
+  type Word,
+  type WordPart,
+} from 'unbash';
 import { isLiteralCommand, runsItsWords } from '../catalogs/literal-programs.ts';
 import type { CommandFact } from '../policies/port.ts';
 
@@ -23,7 +33,9 @@ const JOINED = /[^ \t\n]\\\n|\\$/;
  */
 export function commandFact(text: string): CommandFact {
   const words = literalWords(text);
-  return words === undefined || words.some(runsItsWords) ? { text, opaque: true, words: [] } : { text, opaque: !words.every(isLiteralCommand), words };
+  return words === undefined || words.some(runsItsWords)
+    ? { text, opaque: true, words: [] }
+    : { text, opaque: !words.every(isLiteralCommand), words };
 }
 
 /** The literal words of every simple command, whatever their programs start; undefined if not all of them are literal. */
@@ -66,7 +78,11 @@ function readNode(node: PipelineNode | AndOr | CommandNode): string[][] {
     case 'While':
       return readAll([...node.clause.commands, ...node.body.commands]);
     case 'If':
-      return readAll([node, ...node.elif].flatMap(({ clause, then }) => [...clause.commands, ...then.commands]).concat(node.else?.commands ?? []));
+      return readAll(
+        [node, ...node.elif]
+          .flatMap(({ clause, then }) => [...clause.commands, ...then.commands])
+          .concat(node.else?.commands ?? []),
+      );
     case 'Redirected':
       node.redirects.forEach(judgeRedirection);
       return readNode(node.command);
@@ -88,7 +104,8 @@ function readCommand({ name, prefix, suffix }: Command): string[] {
 
 /** Joining streams and throwing output away touch no file; every other redirection reads or writes one that no word names. */
 function judgeRedirection(part: Redirection): void {
-  if (part.type !== 'Redirect' || part.target === undefined || part.descriptor?.type === 'FileDescriptorVariable') throw new Opaque();
+  if (part.type !== 'Redirect' || part.target === undefined || part.descriptor?.type === 'FileDescriptorVariable')
+    throw new Opaque();
   const target = literal(part.target);
   const isJoin = (part.operator === '>&' || part.operator === '<&') && /^[0-2]$/.test(target);
   const isDropped = ['>', '>>', '&>', '<'].includes(part.operator) && target === '/dev/null';

@@ -33,7 +33,20 @@ type Judges = Pick<Deps, 'standing' | 'fresh'>;
  * its content. For a command: what the same rules close to it, since it names no file that it opens.
  */
 export function sightOf(deps: Judges, seeing: Seeing): Pick<UpstreamCall, 'mayRead' | 'confinement' | 'beyond'> {
-  const { policy, exposed, bound, place, input, caller, target: { exposed: { server }, effect, args }, standing } = seeing;
+  const {
+    policy,
+    exposed,
+    bound,
+    place,
+    input,
+    caller,
+    target: {
+      exposed: { server },
+      effect,
+      args,
+    },
+    standing,
+  } = seeing;
   const own = {
     ...(server.backend !== undefined && { confinement: policy.confinement(server.name, input.principal) }),
     ...(standing.beyond !== undefined && { beyond: () => openNow(deps, { caller, effect, args }) }),
@@ -44,8 +57,15 @@ export function sightOf(deps: Judges, seeing: Seeing): Pick<UpstreamCall, 'mayRe
     if (target === undefined) return undefined;
     try {
       // A file of another server is read through that server only.
-      const decision = target.exposed.server === server ? await policy.call({ ...input, effect: target.effect, argsText: target.argsText }) : undefined;
-      if (decision?.outcome === 'allow' && (await isOpen(deps, { caller, effect: target.effect, args: target.args }, target))) return target.held;
+      const decision =
+        target.exposed.server === server
+          ? await policy.call({ ...input, effect: target.effect, argsText: target.argsText })
+          : undefined;
+      if (
+        decision?.outcome === 'allow' &&
+        (await isOpen(deps, { caller, effect: target.effect, args: target.args }, target))
+      )
+        return target.held;
     } catch (thrown) {
       target.held.close();
       throw thrown;
@@ -78,7 +98,9 @@ async function isOpen(deps: Judges, call: Standee, { held }: Pick<Target, 'held'
   if (call.effect.paths.every(({ inside }) => inside)) return true;
   try {
     const open = await openNow(deps, call);
-    return held.all().every(({ location: { inside, absolute } }) => inside || open.some((folder) => isBeneath(folder, absolute)));
+    return held
+      .all()
+      .every(({ location: { inside, absolute } }) => inside || open.some((folder) => isBeneath(folder, absolute)));
   } catch (thrown) {
     if (thrown instanceof TollgateError && thrown.code === 'DENIED') return false;
     throw thrown;

@@ -53,13 +53,17 @@ export const NOTHING_STANDS: Partial<Standing> = {};
 const NO_BUDGETS: Standing = { budgets: [] };
 
 /** All sources as one: the first refusal counts, budgets add up, the first grant answers. */
-export function joinStanding(sources: readonly StandingSource[]): { view(principal: Principal, from?: From): View; judge(call: Standee): Standing } {
+export function joinStanding(sources: readonly StandingSource[]): {
+  view(principal: Principal, from?: From): View;
+  judge(call: Standee): Standing;
+} {
   // Views do not change, and usually the same ones come again.
   let last: { readonly views: readonly View[]; readonly joined: View } | undefined;
   return {
     view: (principal, from) => {
       const views = sources.map((source) => source.view(principal, from));
-      if (last === undefined || views.some((view, index) => view !== last?.views[index])) last = { views, joined: joinViews(views) };
+      if (last === undefined || views.some((view, index) => view !== last?.views[index]))
+        last = { views, joined: joinViews(views) };
       return last.joined;
     },
     judge: (call) => {
@@ -67,7 +71,11 @@ export function joinStanding(sources: readonly StandingSource[]): { view(princip
       if (found.length === 0) return NO_BUDGETS;
       const grant = found.find((one) => one.grant !== undefined)?.grant;
       const beyond = found.find((one) => one.beyond !== undefined)?.beyond;
-      return { budgets: found.flatMap(({ budgets = [] }) => budgets), ...(grant !== undefined && { grant }), ...(beyond !== undefined && { beyond }) };
+      return {
+        budgets: found.flatMap(({ budgets = [] }) => budgets),
+        ...(grant !== undefined && { grant }),
+        ...(beyond !== undefined && { beyond }),
+      };
     },
   };
 }
@@ -78,8 +86,11 @@ function joinViews(views: readonly View[]): View {
   return {
     // Revisions hold no line ends.
     revision: views.map((view) => view.revision).join('\n'),
-    hides: (tool) => views.some((view) => view.hides(tool)), withholds: (tool) => views.some((view) => view.withholds?.(tool) === true), mayStart: (server) => views.every((view) => view.mayStart?.(server) !== false),
-    ...(off !== undefined && { off }), ...(unlisted !== undefined && { unlisted }),
+    hides: (tool) => views.some((view) => view.hides(tool)),
+    withholds: (tool) => views.some((view) => view.withholds?.(tool) === true),
+    mayStart: (server) => views.every((view) => view.mayStart?.(server) !== false),
+    ...(off !== undefined && { off }),
+    ...(unlisted !== undefined && { unlisted }),
   };
 }
 

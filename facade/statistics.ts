@@ -50,7 +50,11 @@ export class Tally {
 
   /** Never throws. */
   count({ tool, origin, outcome, ms }: CallEnd): void {
-    add(this.#own, { ends: new Map([[JSON.stringify([tool, origin, outcome]), 1]]), ms: ms ?? 0, timed: ms === undefined ? 0 : 1 });
+    add(this.#own, {
+      ends: new Map([[JSON.stringify([tool, origin, outcome]), 1]]),
+      ms: ms ?? 0,
+      timed: ms === undefined ? 0 : 1,
+    });
     this.#timer ??= setTimeout(() => void this.flush(), WRITE_MS).unref();
   }
 
@@ -111,7 +115,11 @@ function othersOf(key: string): string {
 function parse(text: string | undefined): Counts {
   if (text === undefined) return noCounts();
   try {
-    const { ends, ms, timed } = JSON.parse(text) as { readonly ends: [string, number][]; readonly ms: number; readonly timed: number };
+    const { ends, ms, timed } = JSON.parse(text) as {
+      readonly ends: [string, number][];
+      readonly ms: number;
+      readonly timed: number;
+    };
     return { ends: new Map(ends), ms, timed };
   } catch {
     return noCounts();
@@ -119,14 +127,32 @@ function parse(text: string | undefined): Counts {
 }
 
 function statisticsOf({ ends, ms, timed }: Counts): Statistics {
-  const [byTool, byOrigin, byOutcome] = [new Map<string, number>(), new Map<string, number>(), new Map<string, number>()];
+  const [byTool, byOrigin, byOutcome] = [
+    new Map<string, number>(),
+    new Map<string, number>(),
+    new Map<string, number>(),
+  ];
   let calls = 0;
   for (const [key, count] of ends) {
     const [tool, origin, outcome] = JSON.parse(key) as [string, string, string];
     calls += count;
-    for (const [group, name] of [[byTool, tool], [byOrigin, origin], [byOutcome, outcome]] as const) group.set(name, (group.get(name) ?? 0) + count);
+    for (const [group, name] of [
+      [byTool, tool],
+      [byOrigin, origin],
+      [byOutcome, outcome],
+    ] as const)
+      group.set(name, (group.get(name) ?? 0) + count);
   }
   const succeeded = byOutcome.get('ok') ?? 0;
-  const sorted = (group: ReadonlyMap<string, number>): Readonly<Record<string, number>> => Object.fromEntries([...group].sort(([one], [other]) => (one < other ? -1 : 1)));
-  return { calls, succeeded, failed: calls - succeeded, averageMs: timed === 0 ? 0 : Math.round(ms / timed), byTool: sorted(byTool), byOrigin: sorted(byOrigin), byOutcome: sorted(byOutcome) };
+  const sorted = (group: ReadonlyMap<string, number>): Readonly<Record<string, number>> =>
+    Object.fromEntries([...group].sort(([one], [other]) => (one < other ? -1 : 1)));
+  return {
+    calls,
+    succeeded,
+    failed: calls - succeeded,
+    averageMs: timed === 0 ? 0 : Math.round(ms / timed),
+    byTool: sorted(byTool),
+    byOrigin: sorted(byOrigin),
+    byOutcome: sorted(byOutcome),
+  };
 }

@@ -52,7 +52,8 @@ const MOST_LOOKS = 3;
 export function aim(exposed: Exposed, bound: Bound, place: Place): Target | Promise<Target> {
   const args = bound.doc.value;
   if (exposed.primitive === 'read' && Spills.names(args['path'])) return aimAtSpill(exposed, bound, place);
-  if (exposed.primitive !== undefined && exposed.ways !== undefined) return aimByRoute(exposed.primitive, { ways: exposed.ways, bound, place });
+  if (exposed.primitive !== undefined && exposed.ways !== undefined)
+    return aimByRoute(exposed.primitive, { ways: exposed.ways, bound, place });
   return aimAt(exposed, bound, place);
 }
 
@@ -60,10 +61,18 @@ export function aim(exposed: Exposed, bound: Bound, place: Place): Target | Prom
  * Aims at the server of the route that the real path and the labels choose. The path is looked at twice, because what a backend is sent
  * is made after the choice: the call goes on only if the paths that it holds open lead to the very server that it is sent to.
  */
-async function aimByRoute(primitive: Primitive, { ways, bound, place }: { readonly ways: Ways; readonly bound: Bound; readonly place: Place }): Promise<Target> {
+async function aimByRoute(
+  primitive: Primitive,
+  { ways, bound, place }: { readonly ways: Ways; readonly bound: Bound; readonly place: Place },
+): Promise<Target> {
   const semantics = PRIMITIVE_SEMANTICS.get(primitive) ?? { verb: 'destructive' };
   for (let looks = 0; looks < MOST_LOOKS; looks += 1) {
-    const { effect, held } = await place.files.resolve({ server: '', tool: primitive, semantics, args: bound.doc.value });
+    const { effect, held } = await place.files.resolve({
+      server: '',
+      tool: primitive,
+      semantics,
+      args: bound.doc.value,
+    });
     held.close();
     const server = serverFor(ways.routes, { paths: effect.paths, labels: place.labels }) ?? '';
     const exposed = ways.served.get(server);
@@ -72,7 +81,10 @@ async function aimByRoute(primitive: Primitive, { ways, bound, place }: { readon
     if (leadsTo(target, ways, place)) return target;
     target.held.close();
   }
-  throw new TollgateError('DENIED', { detail: 'The path leads to another server at each look.', next: 'Call again; if it stays so, another process keeps changing this folder.' });
+  throw new TollgateError('DENIED', {
+    detail: 'The path leads to another server at each look.',
+    next: 'Call again; if it stays so, another process keeps changing this folder.',
+  });
 }
 
 function leadsTo({ effect, exposed, held }: Target, { routes }: Ways, { labels }: Place): boolean {
@@ -87,24 +99,60 @@ function leadsTo({ effect, exposed, held }: Target, { routes }: Ways, { labels }
 function aimAt(exposed: Exposed, bound: Bound, place: Place): Target | Promise<Target> {
   const args = bound.doc.value;
   const { server, primitive } = exposed;
-  const times = primitive === 'bash' ? bashTimes(args) : { timeoutMs: server.timeoutMs, hardTimeoutMs: server.hardTimeoutMs };
+  const times =
+    primitive === 'bash' ? bashTimes(args) : { timeoutMs: server.timeoutMs, hardTimeoutMs: server.hardTimeoutMs };
   const { labels } = server;
   const { timeoutMs, hardTimeoutMs } = times;
   if (primitive !== undefined && server.backend !== undefined) {
     const backend = server.backend;
     const lowered = backend.lower(primitive, args);
     const argsText = lowered.args === args ? bound.doc.text : JSON.stringify(lowered.args);
-    return whenResolved(place.files.resolve({ server: server.name, tool: lowered.tool, semantics: lowered.semantics, args: lowered.args }), ({ effect, held }) => (
-      { exposed, effect, held, argsText, args: lowered.args, labels, timeoutMs, hardTimeoutMs, headShare: primitive === 'bash' ? 0.3 : 1, send: (call) => backend.call({ tool: primitive, args: bound.doc, held, ...call }) }));
+    return whenResolved(
+      place.files.resolve({
+        server: server.name,
+        tool: lowered.tool,
+        semantics: lowered.semantics,
+        args: lowered.args,
+      }),
+      ({ effect, held }) => ({
+        exposed,
+        effect,
+        held,
+        argsText,
+        args: lowered.args,
+        labels,
+        timeoutMs,
+        hardTimeoutMs,
+        headShare: primitive === 'bash' ? 0.3 : 1,
+        send: (call) => backend.call({ tool: primitive, args: bound.doc, held, ...call }),
+      }),
+    );
   }
   const name = exposed.entry?.tool.name ?? exposed.name;
   const semantics = exposed.entry?.semantics ?? { verb: 'destructive' };
-  return whenResolved(place.files.resolve({ server: server.name, tool: name, semantics, args }), ({ effect, held }) => (
-    { exposed, effect, held, argsText: bound.doc.text, args, labels, timeoutMs, hardTimeoutMs, headShare: 1, send: (call) => whileInPlace(held, effect.verb, () => server.adapter.call({ tool: name, args: bound.doc, ...call })) }));
+  return whenResolved(
+    place.files.resolve({ server: server.name, tool: name, semantics, args }),
+    ({ effect, held }) => ({
+      exposed,
+      effect,
+      held,
+      argsText: bound.doc.text,
+      args,
+      labels,
+      timeoutMs,
+      hardTimeoutMs,
+      headShare: 1,
+      send: (call) =>
+        whileInPlace(held, effect.verb, () => server.adapter.call({ tool: name, args: bound.doc, ...call })),
+    }),
+  );
 }
 
 /** At once for a call that names no path: each promise costs every call. */
-function whenResolved(resolved: Resolved | Promise<Resolved>, targetOf: (resolved: Resolved) => Target): Target | Promise<Target> {
+function whenResolved(
+  resolved: Resolved | Promise<Resolved>,
+  targetOf: (resolved: Resolved) => Target,
+): Target | Promise<Target> {
   return resolved instanceof Promise ? resolved.then(targetOf) : targetOf(resolved);
 }
 

@@ -3,11 +3,16 @@ import type { OfferedTool, Policy } from '../policies/port.ts';
 import type { ToolEntry } from './tool-entry.ts';
 
 /** Says each line once. `judge` takes what a server lists at present, and one server after the other, for each may have many rules. */
-export function createNotices(policy: Policy, say: (line: string) => void): { readonly judge: (server: string, entries: readonly ToolEntry[]) => Promise<void> } {
+export function createNotices(
+  policy: Policy,
+  say: (line: string) => void,
+): { readonly judge: (server: string, entries: readonly ToolEntry[]) => Promise<void> } {
   const said = new Set<string>();
   let last: Promise<unknown> = Promise.resolve();
   const tell = async (server: string, entries: readonly ToolEntry[]): Promise<void> => {
-    const tools = entries.map(({ tool, semantics }): OfferedTool => ({ name: tool.name, inputSchema: tool.inputSchema, semantics }));
+    const tools = entries.map(
+      ({ tool, semantics }): OfferedTool => ({ name: tool.name, inputSchema: tool.inputSchema, semantics }),
+    );
     for (const line of (await policy.findUnoffered?.(server, tools)) ?? []) {
       if (!said.has(line)) say(line);
       said.add(line);

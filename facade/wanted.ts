@@ -24,17 +24,28 @@ export interface Unshown {
 }
 
 /** `toolsOf` gives what a server lists; none for a server that has not listed yet. */
-export function judgeWanted(wanted: readonly WantedExposure[], toolsOf: (server: string) => readonly NamedTool[]): Wanted {
+export function judgeWanted(
+  wanted: readonly WantedExposure[],
+  toolsOf: (server: string) => readonly NamedTool[],
+): Wanted {
   const refused = new Map<string, Unshown>();
   const unbound = new Set<string>();
   for (const { tool: id, pins, place, refused: why } of wanted) {
-    const refuse = (words: string): void => void refused.set(`${place}: ${words}`, { place, tool: id, line: `${place}: ${words}` });
+    const refuse = (words: string): void =>
+      void refused.set(`${place}: ${words}`, { place, tool: id, line: `${place}: ${words}` });
     const { server, tool } = splitToolId(id) ?? { server: id, tool: '*' };
     const tools = toolsOf(server);
     const meant = tools.filter(({ name }) => matcher(tool)(name));
     const faults = meant.length === 0 ? [] : pins.flatMap((name) => argumentFault(name, meant) ?? []);
-    if (why !== undefined && (meant.length > 0 || tools.length === 0)) refuse(`Rego shows ${quote(id)}, but nothing is shown: ${why}`);
-    else if (tools.length > 0 && meant.length === 0) refuse(`server ${quote(server)} has no tool ${quote(tool)}: nothing is shown; ${didYouMean(tool, tools.map(({ name }) => name))}`);
+    if (why !== undefined && (meant.length > 0 || tools.length === 0))
+      refuse(`Rego shows ${quote(id)}, but nothing is shown: ${why}`);
+    else if (tools.length > 0 && meant.length === 0)
+      refuse(
+        `server ${quote(server)} has no tool ${quote(tool)}: nothing is shown; ${didYouMean(
+          tool,
+          tools.map(({ name }) => name),
+        )}`,
+      );
     for (const fault of faults) refuse(`${fault} The tool is not shown until it is corrected.`);
     if (faults.length > 0) for (const { name } of meant) unbound.add(`${server}.${name}`);
   }
@@ -42,11 +53,19 @@ export function judgeWanted(wanted: readonly WantedExposure[], toolsOf: (server:
 }
 
 /** The same for every principal of a configuration, by the definitions that were approved. */
-export async function findUnshown(config: Config, policy: Policy, offered: ReadonlyMap<string, Offered>): Promise<readonly string[]> {
+export async function findUnshown(
+  config: Config,
+  policy: Policy,
+  offered: ReadonlyMap<string, Offered>,
+): Promise<readonly string[]> {
   const toolsOf = (server: string): readonly NamedTool[] => {
     const tools = offered.get(server) ?? 'any';
     return tools === 'any' ? [] : tools;
   };
-  const all = await Promise.all(config.principals.map(async (one) => judgeWanted((await policy.wanted?.(asPrincipal(one))) ?? [], toolsOf).refused.map(({ line }) => line)));
+  const all = await Promise.all(
+    config.principals.map(async (one) =>
+      judgeWanted((await policy.wanted?.(asPrincipal(one))) ?? [], toolsOf).refused.map(({ line }) => line),
+    ),
+  );
   return [...new Set(all.flat())];
 }

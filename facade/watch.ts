@@ -74,7 +74,8 @@ export class Watch {
       watcher.close();
       this.#watchers.delete(folder);
     }
-    for (const folder of [...folders].slice(0, MAX_FOLDERS)) if (!this.#closed && !this.#watchers.has(folder)) this.#open(folder);
+    for (const folder of [...folders].slice(0, MAX_FOLDERS))
+      if (!this.#closed && !this.#watchers.has(folder)) this.#open(folder);
   }
 
   #open(folder: string): void {
@@ -136,7 +137,9 @@ async function stampOf(one: string, before?: Stamp): Promise<Stamp> {
   const hash = createHash('sha256');
   for (const { name, isPlain, stat: seen } of files) {
     // A pipe would keep us waiting for ever, and an agent may have made one.
-    const bytes = isPlain ? await readFile(name).catch((thrown: NodeJS.ErrnoException) => Buffer.from(`cannot be read: ${thrown.code}`)) : Buffer.from(`not read: ${seen}`);
+    const bytes = isPlain
+      ? await readFile(name).catch((thrown: NodeJS.ErrnoException) => Buffer.from(`cannot be read: ${thrown.code}`))
+      : Buffer.from(`not read: ${seen}`);
     hash.update(`${path.relative(one, name)}\0${bytes.byteLength}\0`).update(bytes);
   }
   return { stat: text, hash: hash.digest('hex') };
@@ -156,10 +159,17 @@ async function entriesOf(one: string): Promise<readonly Entry[]> {
   const visit = async (name: string, depth: number): Promise<void> => {
     const seen = await stat(name, { bigint: true }).catch(() => undefined);
     if (seen === undefined || found.length >= MAX_FILES || depth > 16) return;
-    const isLink = depth > 0 && seen.isDirectory() && (await lstat(name).catch(() => undefined))?.isSymbolicLink() === true;
-    found.push({ name, isFolder: seen.isDirectory() && !isLink, isPlain: seen.isFile() && seen.size <= MAX_BYTES, stat: `${seen.ino}:${seen.size}:${seen.mtimeNs}:${seen.ctimeNs}` });
+    const isLink =
+      depth > 0 && seen.isDirectory() && (await lstat(name).catch(() => undefined))?.isSymbolicLink() === true;
+    found.push({
+      name,
+      isFolder: seen.isDirectory() && !isLink,
+      isPlain: seen.isFile() && seen.size <= MAX_BYTES,
+      stat: `${seen.ino}:${seen.size}:${seen.mtimeNs}:${seen.ctimeNs}`,
+    });
     if (!seen.isDirectory() || isLink) return;
-    for (const entry of (await readdir(name).catch(() => [])).sort()) if (!entry.startsWith('.')) await visit(path.join(name, entry), depth + 1);
+    for (const entry of (await readdir(name).catch(() => [])).sort())
+      if (!entry.startsWith('.')) await visit(path.join(name, entry), depth + 1);
   };
   await visit(one, 0);
   return found;

@@ -48,7 +48,8 @@ process.once('exit', () => pools.forEach((pool) => pool.killNow()));
 
 /** Wires a configuration (see Assemble in facade/assembled.ts). */
 export const assemble: Assemble = createAssemble({
-  loadPolicy: (config, { busy, ...options }) => (busy ? loadApart(policyParts(config, options), compileThread()) : loadPolicy(policyParts(config, options))),
+  loadPolicy: (config, { busy, ...options }) =>
+    busy ? loadApart(policyParts(config, options), compileThread()) : loadPolicy(policyParts(config, options)),
   inspect: inspectStart,
   openBackends: (shared, current) => {
     const { state, limits } = current();
@@ -57,15 +58,25 @@ export const assemble: Assemble = createAssemble({
     killMarked((mark) => supervision.isOrphan(mark));
     const pool = new ServerPool(limits, { host: launchHost(current, shared), ...supervision.options() });
     pools.add(pool);
-    return supervised(pool, { supervision, sweep: () => void sweepLeft(current(), supervision).catch((err: unknown) => shared.log.debug({ err }, 'left behind')), shell: shellFor(current, { ...shared, owner: supervision.owner }), answers: answersFor(current, shared) });
+    return supervised(pool, {
+      supervision,
+      sweep: () =>
+        void sweepLeft(current(), supervision).catch((err: unknown) => shared.log.debug({ err }, 'left behind')),
+      shell: shellFor(current, { ...shared, owner: supervision.owner }),
+      answers: answersFor(current, shared),
+    });
   },
 });
 
 /** Looks at servers that nobody has agreed to use yet (see facade/consent/discovery.ts). */
-export function openLook(config: Config, parts: Pick<Shared, 'redactor' | 'audit' | 'state'> & { readonly opa?: string }): Look {
+export function openLook(
+  config: Config,
+  parts: Pick<Shared, 'redactor' | 'audit' | 'state'> & { readonly opa?: string },
+): Look {
   const { credentials, ...host } = launchHost(() => config, parts);
   const logs = new ServerLogs({ state: config.state, redactor: parts.redactor, onFault: () => undefined });
-  const refuse = (): Promise<never> => Promise.reject(new TollgateError('SECRET_MISSING', { detail: 'A look is given no secrets.' }));
+  const refuse = (): Promise<never> =>
+    Promise.reject(new TollgateError('SECRET_MISSING', { detail: 'A look is given no secrets.' }));
   const killSwitch = new KillSwitch(parts.state);
   const onEvent = (event: ServerEvent): void => {
     appendQuietly(parts.audit, recordOf(event));
@@ -74,8 +85,16 @@ export function openLook(config: Config, parts: Pick<Shared, 'redactor' | 'audit
     const refusal = killSwitch.refusalOf(settings.name);
     if (refusal !== undefined) throw refusal;
     // It may write what the server may: rules on paths hold for the first start too.
-    const closed = isIsolated(settings) ? { ...settings, confinement: await confinementOf(config, settings.name, parts.opa) } : settings;
-    return lookAt(closed, { host: { ...host, ...(withSecrets ? { ...(credentials !== undefined && { credentials }) } : { secrets: refuse }) }, signal, onEvent, onStderr: (name, line) => logs.write(name, line), ...(consent !== undefined && { consent }) });
+    const closed = isIsolated(settings)
+      ? { ...settings, confinement: await confinementOf(config, settings.name, parts.opa) }
+      : settings;
+    return lookAt(closed, {
+      host: { ...host, ...(withSecrets ? { ...(credentials !== undefined && { credentials }) } : { secrets: refuse }) },
+      signal,
+      onEvent,
+      onStderr: (name, line) => logs.write(name, line),
+      ...(consent !== undefined && { consent }),
+    });
   };
 }
 
@@ -98,10 +117,22 @@ function compileThread(): string {
 type Answers = BackendMakers['shipped'];
 
 /** The servers of catalogs/shipped.ts with their answers. */
-function answersFor(current: () => Config, { state, audit, consents }: Pick<Shared, 'state' | 'audit' | 'consents'>): Answers {
+function answersFor(
+  current: () => Config,
+  { state, audit, consents }: Pick<Shared, 'state' | 'audit' | 'consents'>,
+): Answers {
   let store: Store | undefined;
-  const knowledge = createKnowledge({ store: () => (store ??= openStore(current().state)), caps: () => current().knowledge, now: Date.now });
-  const management = createManagement({ state, audit, consentOf: (server) => consentSummary(server, consents), now: Date.now });
+  const knowledge = createKnowledge({
+    store: () => (store ??= openStore(current().state)),
+    caps: () => current().knowledge,
+    now: Date.now,
+  });
+  const management = createManagement({
+    state,
+    audit,
+    consentOf: (server) => consentSummary(server, consents),
+    now: Date.now,
+  });
   const close = (): void => {
     store?.close();
     store = undefined;
@@ -110,7 +141,20 @@ function answersFor(current: () => Config, { state, audit, consents }: Pick<Shar
 }
 
 /** The kill switch reaches the servers too that are no processes of the pool. */
-function supervised(pool: ServerPool, { supervision, sweep, shell, answers }: { readonly supervision: Supervision; readonly sweep: () => void; readonly shell: StartCommand; readonly answers: Answers }): BackendMakers {
+function supervised(
+  pool: ServerPool,
+  {
+    supervision,
+    sweep,
+    shell,
+    answers,
+  }: {
+    readonly supervision: Supervision;
+    readonly sweep: () => void;
+    readonly shell: StartCommand;
+    readonly answers: Answers;
+  },
+): BackendMakers {
   const inProcess = new Set<Haltable>();
   const held = (server: ServerAdapter): Haltable => {
     const made = haltable(server, (name) => supervision.killSwitch.refusalOf(name));
@@ -122,7 +166,12 @@ function supervised(pool: ServerPool, { supervision, sweep, shell, answers }: { 
     pool.relist(changed);
     for (const server of inProcess) server.halt(killed(server.name));
   };
-  supervision.watch({ halt, revive: (servers) => pool.revive(servers), yieldOne: () => pool.yieldOne(), healths: () => pool.healths() });
+  supervision.watch({
+    halt,
+    revive: (servers) => pool.revive(servers),
+    yieldOne: () => pool.yieldOne(),
+    healths: () => pool.healths(),
+  });
   return {
     ...makersOver(pool),
     warmUp: () => {
@@ -148,13 +197,30 @@ async function sweepLeft({ servers }: Config, supervision: Supervision): Promise
 }
 
 /** What servers are started with. */
-function launchHost(current: () => Config, { redactor, audit, state }: Pick<Shared, 'redactor' | 'audit' | 'state'>): LaunchHost {
+function launchHost(
+  current: () => Config,
+  { redactor, audit, state }: Pick<Shared, 'redactor' | 'audit' | 'state'>,
+): LaunchHost {
   const places = openPlaces({ state: current().state, env: process.env });
   return {
-    get workspace() { return current().workspace; },
-    get folder() { return current().folder; },
-    get hidden() { return [current().state, current().acceptedFolder, current().audit.folder, ...hiddenFrom(current().controlFiles), ...socketFolders(current())]; },
-    get fixed() { return realPlaces(current().controlFiles); },
+    get workspace() {
+      return current().workspace;
+    },
+    get folder() {
+      return current().folder;
+    },
+    get hidden() {
+      return [
+        current().state,
+        current().acceptedFolder,
+        current().audit.folder,
+        ...hiddenFrom(current().controlFiles),
+        ...socketFolders(current()),
+      ];
+    },
+    get fixed() {
+      return realPlaces(current().controlFiles);
+    },
     secrets: openSecrets(current, { places, redactor }),
     credentials: keepSignIns({ vault: places.vault, redactor, state }),
     openEgress: egressFor(current, { audit }),
@@ -167,20 +233,45 @@ function socketFolders({ servers }: Config): readonly string[] {
   return [...servers.values()].flatMap(({ socket }) => (socket === undefined ? [] : [path.dirname(socket)]));
 }
 
-function egressFor(current: () => Config, { audit }: Pick<Shared, 'audit'>): (settings: Pick<ServerSettings, 'name' | 'isolation' | 'sandbox' | 'confinement'>) => Promise<Egress> {
+function egressFor(
+  current: () => Config,
+  { audit }: Pick<Shared, 'audit'>,
+): (settings: Pick<ServerSettings, 'name' | 'isolation' | 'sandbox' | 'confinement'>) => Promise<Egress> {
   return async ({ name, isolation, sandbox, confinement }) =>
-    openEgress({ server: name, mark: ownerOf(current().state), allowedDomains: sandbox?.network.allowedDomains ?? [], deniedDomains: sandbox?.network.deniedDomains, closedHosts: confinement?.closedHosts ?? [], ...(isolation !== 'container' && { owner: chooseIdentity(current().workspace).uid }) }, {
-      onBlocked: (blocked) => appendQuietly(audit, { type: 'server', event: 'egress-blocked', outcome: 'deny', ...blocked }),
-    });
+    openEgress(
+      {
+        server: name,
+        mark: ownerOf(current().state),
+        allowedDomains: sandbox?.network.allowedDomains ?? [],
+        deniedDomains: sandbox?.network.deniedDomains,
+        closedHosts: confinement?.closedHosts ?? [],
+        ...(isolation !== 'container' && { owner: chooseIdentity(current().workspace).uid }),
+      },
+      {
+        onBlocked: (blocked) =>
+          appendQuietly(audit, { type: 'server', event: 'egress-blocked', outcome: 'deny', ...blocked }),
+      },
+    );
 }
 
 const MAX_FILES = 50;
 
 function recordWithheld(current: () => Config, audit: Shared['audit']): (server: string, look: Withholding) => void {
-  const named = (files: readonly string[]): { files: readonly string[]; count: number } => ({ files: files.slice(0, MAX_FILES).map((file) => path.relative(current().workspace, file)), count: files.length });
+  const named = (files: readonly string[]): { files: readonly string[]; count: number } => ({
+    files: files.slice(0, MAX_FILES).map((file) => path.relative(current().workspace, file)),
+    count: files.length,
+  });
   return (server, { withheld, failed, lost }) => {
-    if (lost !== undefined) return appendQuietly(audit, { type: 'server', event: 'cover-lost', server, outcome: 'error', ...named(lost) });
-    appendQuietly(audit, { type: 'server', event: 'settings-withheld', server, outcome: failed === undefined ? 'deny' : 'error', ...named(withheld), ...(failed !== undefined && { reason: failed }) });
+    if (lost !== undefined)
+      return appendQuietly(audit, { type: 'server', event: 'cover-lost', server, outcome: 'error', ...named(lost) });
+    appendQuietly(audit, {
+      type: 'server',
+      event: 'settings-withheld',
+      server,
+      outcome: failed === undefined ? 'deny' : 'error',
+      ...named(withheld),
+      ...(failed !== undefined && { reason: failed }),
+    });
   };
 }
 
@@ -188,8 +279,23 @@ function recordWithheld(current: () => Config, audit: Shared['audit']): (server:
 function shellFor(current: () => Config, shared: Pick<Shared, 'audit'> & { readonly owner: string }): StartCommand {
   const direct = directShell(shared.owner);
   const jailed = jailedShell(() => {
-    const { workspace, bash: { sandbox }, state, acceptedFolder, audit, controlFiles } = current();
-    return { workspace, sandbox, hidden: [state, acceptedFolder, audit.folder, ...socketFolders(current())], fixed: realPlaces(controlFiles), openEgress: (confinement) => egressFor(current, shared)({ name: 'workspace', sandbox, ...(confinement !== undefined && { confinement }) }), onWithheld: (look) => recordWithheld(current, shared.audit)('workspace', look) };
+    const {
+      workspace,
+      bash: { sandbox },
+      state,
+      acceptedFolder,
+      audit,
+      controlFiles,
+    } = current();
+    return {
+      workspace,
+      sandbox,
+      hidden: [state, acceptedFolder, audit.folder, ...socketFolders(current())],
+      fixed: realPlaces(controlFiles),
+      openEgress: (confinement) =>
+        egressFor(current, shared)({ name: 'workspace', sandbox, ...(confinement !== undefined && { confinement }) }),
+      onWithheld: (look) => recordWithheld(current, shared.audit)('workspace', look),
+    };
   });
   return (command) => (current().bash.isolation === 'direct' ? direct(command) : jailed(command));
 }

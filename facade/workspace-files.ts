@@ -17,7 +17,11 @@ export class WorkspaceFiles {
   readonly workspace: string;
   readonly #links: HardLinks;
 
-  constructor({ workspace, controlFiles, otherWorkspaces: { read, write } }: Pick<Config, 'workspace' | 'controlFiles' | 'otherWorkspaces'>) {
+  constructor({
+    workspace,
+    controlFiles,
+    otherWorkspaces: { read, write },
+  }: Pick<Config, 'workspace' | 'controlFiles' | 'otherWorkspaces'>) {
     this.workspace = workspace;
     this.#links = new HardLinks([workspace, ...read, ...write], controlFiles);
   }

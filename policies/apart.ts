@@ -30,28 +30,51 @@ export async function loadApart(parts: PolicyParts, file: string): Promise<Compi
 
 /** Inside of the thread: compiles what it was started with, and ends. */
 export async function compileApart(readYaml: PolicyParts['readYaml']): Promise<void> {
-  const said = await compileParts(reviveParts(workerData as PlainParts, readYaml)).then(readyParts).then((ready): Said => ({ policy: flattenPolicy(ready, loadImage(ready)) }), refused);
+  const said = await compileParts(reviveParts(workerData as PlainParts, readYaml))
+    .then(readyParts)
+    .then((ready): Said => ({ policy: flattenPolicy(ready, loadImage(ready)) }), refused);
   parentPort?.postMessage(said);
 }
 
 /** Rego and bundles are always worth it. */
 async function isLarge({ rules, sources }: PolicyParts): Promise<boolean> {
   if (sources.some(({ kind }) => kind !== 'yaml')) return true;
-  const sizes = await Promise.all(sources.map((source) => stat(source.path).then(({ size }) => size, () => 0)));
+  const sizes = await Promise.all(
+    sources.map((source) =>
+      stat(source.path).then(
+        ({ size }) => size,
+        () => 0,
+      ),
+    ),
+  );
   return [...sizes, JSON.stringify(rules).length].reduce((sum, size) => sum + size, 0) >= LARGE;
 }
 
 /** The cause is for the log; of an error that is not ours only what any error has can cross. */
 function refused(thrown: unknown): Said {
   const { code, message, next, data, cause } = asTollgateError(thrown);
-  return { code, refusal: { detail: message, next, data, ...(cause instanceof Error ? { cause: Object.assign(new Error(cause.message), { stack: cause.stack }) } : {}) } };
+  return {
+    code,
+    refusal: {
+      detail: message,
+      next,
+      data,
+      ...(cause instanceof Error ? { cause: Object.assign(new Error(cause.message), { stack: cause.stack }) } : {}),
+    },
+  };
 }
 
 function runThread(file: string, parts: PlainParts): Promise<Said> {
   return new Promise((resolve, reject) => {
     // What the thread prints stays here: stdout belongs to the wire.
     const thread = new Worker(file, { workerData: parts, execArgv: [], stdout: true, stderr: true });
-    const fail = (cause?: unknown): void => reject(new TollgateError('POLICY_INVALID', { detail: 'The policy could not be compiled: its thread ended before it was done.', cause }));
+    const fail = (cause?: unknown): void =>
+      reject(
+        new TollgateError('POLICY_INVALID', {
+          detail: 'The policy could not be compiled: its thread ended before it was done.',
+          cause,
+        }),
+      );
     let said: Said | undefined;
     thread.once('message', (message: Said) => {
       said = message;

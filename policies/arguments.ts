@@ -18,7 +18,10 @@ interface Context {
 }
 
 /** Conditions for all arguments that a rule names. */
-export function compileArguments(args: Readonly<Record<string, ArgumentTests>>, context: Context): readonly Condition[] {
+export function compileArguments(
+  args: Readonly<Record<string, ArgumentTests>>,
+  context: Context,
+): readonly Condition[] {
   return Object.entries(args).flatMap(([dotted, tests]) => compileArgument(dotted, tests, context));
 }
 
@@ -31,10 +34,19 @@ function compileArgument(dotted: string, tests: ArgumentTests, { strict, refuse 
   const { present, ...others } = tests;
   const tested = Object.keys(others).length > 0;
   const conditions: Condition[] = [];
-  if (present !== undefined) conditions.push({ path, present: strict ? (present ? 'somewhere' : 'not plainly') : (present ? 'plainly' : 'nowhere') });
-  if (present === false && tested) refuse([dotted, 'present'], 'an argument that is not there passes no other test; remove `present: false`, or the other tests');
+  if (present !== undefined)
+    conditions.push({
+      path,
+      present: strict ? (present ? 'somewhere' : 'not plainly') : present ? 'plainly' : 'nowhere',
+    });
+  if (present === false && tested)
+    refuse(
+      [dotted, 'present'],
+      'an argument that is not there passes no other test; remove `present: false`, or the other tests',
+    );
   findContradictions(others, { strict, refuse: (at, message) => refuse([dotted, ...at], message) });
-  if (tested) conditions.push({ over: 'argument', need: strict ? 'any' : 'every', path, ...compileTests(others, strict) });
+  if (tested)
+    conditions.push({ over: 'argument', need: strict ? 'any' : 'every', path, ...compileTests(others, strict) });
   return conditions;
 }
 
@@ -44,22 +56,40 @@ function findContradictions(tests: Tests, { strict, refuse }: Context): void {
   const { pattern, min, max, prefix } = tests;
   const numeric = min !== undefined || max !== undefined;
   const textual = prefix !== undefined || pattern !== undefined;
-  if (numeric && textual) return refuse([], 'a value cannot be both a number (min, max) and a text (prefix, pattern): remove one of them');
-  if (min !== undefined && max !== undefined && min > max) return refuse([], `no number is at least ${min} and at most ${max}; exchange them`);
+  if (numeric && textual)
+    return refuse([], 'a value cannot be both a number (min, max) and a text (prefix, pattern): remove one of them');
+  if (min !== undefined && max !== undefined && min > max)
+    return refuse([], `no number is at least ${min} and at most ${max}; exchange them`);
   if (pattern !== undefined) findLoosePattern(pattern, { strict, refuse });
-  if ('equals' in tests && !passesOthers(tests.equals, tests)) refuse(['equals'], `${shown(tests.equals)} does not pass the other tests, so the rule can never match; remove one of them`);
+  if ('equals' in tests && !passesOthers(tests.equals, tests))
+    refuse(
+      ['equals'],
+      `${shown(tests.equals)} does not pass the other tests, so the rule can never match; remove one of them`,
+    );
   for (const [index, value] of (tests.in ?? []).entries()) {
-    if (!passesOthers(value, { ...tests, in: undefined })) refuse(['in', index], `${shown(value)} does not pass the other tests, so it can never match; remove it`);
+    if (!passesOthers(value, { ...tests, in: undefined }))
+      refuse(['in', index], `${shown(value)} does not pass the other tests, so it can never match; remove it`);
   }
 }
 
 function findLoosePattern(pattern: string, { strict, refuse }: Context): void {
-  if (/^\^?\.[*+]\$?$/.test(pattern)) return refuse(['pattern'], `"${pattern}" matches every text; write present: true`);
-  if (!strict && !(pattern.startsWith('^') && pattern.endsWith('$'))) refuse(['pattern'], 'a pattern that allows must describe the whole value: begin it with ^ and end it with $');
+  if (/^\^?\.[*+]\$?$/.test(pattern))
+    return refuse(['pattern'], `"${pattern}" matches every text; write present: true`);
+  if (!strict && !(pattern.startsWith('^') && pattern.endsWith('$')))
+    refuse(['pattern'], 'a pattern that allows must describe the whole value: begin it with ^ and end it with $');
 }
 
 /** Judges what can be judged without RE2: `pattern` is left out, because another engine may read it otherwise. */
-function passesOthers(value: unknown, { in: among, prefix, pattern, min, max }: { readonly in?: readonly unknown[] | undefined } & Omit<Tests, 'in' | 'equals'>): boolean {
+function passesOthers(
+  value: unknown,
+  {
+    in: among,
+    prefix,
+    pattern,
+    min,
+    max,
+  }: { readonly in?: readonly unknown[] | undefined } & Omit<Tests, 'in' | 'equals'>,
+): boolean {
   if (among !== undefined && !among.some((one) => JSON.stringify(one) === JSON.stringify(value))) return false;
   if ((prefix !== undefined || pattern !== undefined) && typeof value !== 'string') return false;
   if (prefix !== undefined && !(value as string).startsWith(prefix)) return false;

@@ -41,7 +41,8 @@ function writeSchemaCode(target: string): void {
 const self = fileURLToPath(import.meta.url);
 if (process.argv[1] !== undefined && realpathSync(process.argv[1]) === self) {
   const dist = path.dirname(path.dirname(self));
-  if (path.basename(dist) !== 'dist') throw new Error('assets are copied by the compiled file under dist/, not from the sources');
+  if (path.basename(dist) !== 'dist')
+    throw new Error('assets are copied by the compiled file under dist/, not from the sources');
   copyAssets(path.dirname(dist), dist);
   writeSchemaCode(dist);
 }

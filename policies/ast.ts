@@ -69,11 +69,19 @@ export interface Module {
 const PARALLEL = 4;
 
 /** Parses files of `folder`; a file that does not parse is left out: `opa check` says why. The order is that of `files`. */
-export async function parseModules<F extends { readonly staged: string }>(opa: Opa, folder: string, files: readonly F[]): Promise<readonly (F & { readonly module: Module })[]> {
+export async function parseModules<F extends { readonly staged: string }>(
+  opa: Opa,
+  folder: string,
+  files: readonly F[],
+): Promise<readonly (F & { readonly module: Module })[]> {
   const parsed: (F & { readonly module: Module })[] = [];
   for (let from = 0; from < files.length; from += PARALLEL) {
     const answers = files.slice(from, from + PARALLEL).map(async (file) => {
-      const { code, stdout } = await runOpa(opa, ['parse', ...opa.flags, '-f', 'json', '--json-include', 'locations,-comments', file.staged], folder);
+      const { code, stdout } = await runOpa(
+        opa,
+        ['parse', ...opa.flags, '-f', 'json', '--json-include', 'locations,-comments', file.staged],
+        folder,
+      );
       return code === 0 ? [{ ...file, module: JSON.parse(stdout) as Module }] : [];
     });
     parsed.push(...(await Promise.all(answers)).flat());
@@ -97,8 +105,10 @@ export function* termsIn(part: unknown): Generator<Term> {
   if (typeof part !== 'object' || part === null || Array.isArray(part)) return;
   const { type, value } = part as Partial<Term>;
   if (typeof type === 'string' && value !== undefined) yield part as Term;
-  if (type === 'ref' && Array.isArray(value)) return void (yield* termsIn((value as readonly Term[]).filter((term, at) => at > 0 || term.type !== 'var')));
-  for (const [key, child] of Object.entries(part)) if (key !== 'location' && key !== 'annotations') yield* termsIn(child);
+  if (type === 'ref' && Array.isArray(value))
+    return void (yield* termsIn((value as readonly Term[]).filter((term, at) => at > 0 || term.type !== 'var')));
+  for (const [key, child] of Object.entries(part))
+    if (key !== 'location' && key !== 'annotations') yield* termsIn(child);
 }
 
 /** How the names of a module's imports are spelled in full: `team` is `data.policy.team` after `import data.policy.team`. */
@@ -114,7 +124,10 @@ export function aliasesOf(module: Module): ReadonlyMap<string, readonly string[]
  * The names that a reference certainly begins with, aliases spelled out, and whether that is all of it: `data.policy[x].deny`
  * gives `data`, `policy` and false. Undefined for what is no reference to `data` or `input`.
  */
-export function groundPath(term: Term, aliases: ReadonlyMap<string, readonly string[]>): { readonly names: readonly string[]; readonly whole: boolean } | undefined {
+export function groundPath(
+  term: Term,
+  aliases: ReadonlyMap<string, readonly string[]>,
+): { readonly names: readonly string[]; readonly whole: boolean } | undefined {
   const [first, ...rest] = term.type === 'ref' ? (term.value as readonly Term[]) : [term];
   if (first?.type !== 'var') return undefined;
   const start = aliases.get(String(first.value)) ?? [String(first.value)];

@@ -15,12 +15,19 @@ export interface Fetched {
 }
 
 /** Asks for a bundle. Throws Error with a public reason that names neither query nor token. */
-export async function fetchBundle(server: BundleServer, { etag, stop }: { readonly etag?: string; readonly stop: AbortSignal }): Promise<Fetched | undefined> {
+export async function fetchBundle(
+  server: BundleServer,
+  { etag, stop }: { readonly etag?: string; readonly stop: AbortSignal },
+): Promise<Fetched | undefined> {
   const late = new AbortController();
   const timers = [setTimeout(() => late.abort(), WHOLE_MS)];
   const slow = setTimeout(() => late.abort(), ANSWER_MS);
   try {
-    const response = await ask(new URL(server.url), { server, signal: AbortSignal.any([late.signal, stop]), ...(etag === undefined ? {} : { etag }) });
+    const response = await ask(new URL(server.url), {
+      server,
+      signal: AbortSignal.any([late.signal, stop]),
+      ...(etag === undefined ? {} : { etag }),
+    });
     clearTimeout(slow);
     if (response.status === 304 && etag !== undefined) return undefined;
     if (response.status !== 200) {
@@ -31,7 +38,9 @@ export async function fetchBundle(server: BundleServer, { etag, stop }: { readon
     return { bytes: await readAll(response), ...(tag === null ? {} : { etag: tag }) };
   } catch (thrown) {
     if (late.signal.aborted) throw new Error('the server took too long', { cause: thrown });
-    throw thrown instanceof TypeError ? new Error(`the server cannot be reached${reasonOf(thrown)}`, { cause: thrown }) : thrown;
+    throw thrown instanceof TypeError
+      ? new Error(`the server cannot be reached${reasonOf(thrown)}`, { cause: thrown })
+      : thrown;
   } finally {
     for (const timer of [...timers, slow]) clearTimeout(timer);
   }
@@ -47,18 +56,21 @@ interface Asking {
 async function ask(url: URL, { server, signal, etag }: Asking): Promise<Response> {
   const first = url;
   for (let hop = 0; hop <= MAX_REDIRECTS; hop += 1) {
-    const token = server.token !== undefined && url.origin === first.origin ? { authorization: `Bearer ${server.token}` } : {};
+    const token =
+      server.token !== undefined && url.origin === first.origin ? { authorization: `Bearer ${server.token}` } : {};
     const response = await fetch(url, {
       // A bundle is packed already; unpacked on the way it would not be the file that was signed.
       headers: { 'accept-encoding': 'identity', ...(etag === undefined ? {} : { 'if-none-match': etag }), ...token },
-      redirect: 'manual', signal,
+      redirect: 'manual',
+      signal,
     });
     const to = response.headers.get('location');
     if (response.status < 300 || response.status === 304 || response.status >= 400 || to === null) return response;
     await response.body?.cancel();
     if (!URL.canParse(to, url)) throw new Error('the server sends on to what is no address');
     url = new URL(to, url);
-    if (url.protocol !== 'https:' && url.origin !== first.origin) throw new Error('the server sends on to an address without https');
+    if (url.protocol !== 'https:' && url.origin !== first.origin)
+      throw new Error('the server sends on to an address without https');
   }
   throw new Error(`the server sends on more than ${MAX_REDIRECTS} times`);
 }

@@ -24,7 +24,13 @@ export interface Bundle {
 }
 
 /** Files of a bundle by name. */
-export const BUNDLE_FILES = { wasm: 'policy.wasm', data: 'data.json', facts: 'tollgate.json', manifest: '.manifest', signatures: '.signatures.json' } as const;
+export const BUNDLE_FILES = {
+  wasm: 'policy.wasm',
+  data: 'data.json',
+  facts: 'tollgate.json',
+  manifest: '.manifest',
+  signatures: '.signatures.json',
+} as const;
 const FACTS_VERSION = 1;
 
 /** Reads a `.tar.gz` or a folder. `name` stands for it in messages. Throws POLICY_INVALID. */
@@ -46,13 +52,27 @@ export function openBundle(files: ReadonlyMap<string, Uint8Array>): Bundle {
 }
 
 /** The text of tollgate.json: facts, tied to the wasm that they are true of. `library`: hash of the library in it. */
-export function factsText(wasm: Uint8Array, { facts, library }: { readonly facts: RegoFacts; readonly library: string }): string {
+export function factsText(
+  wasm: Uint8Array,
+  { facts, library }: { readonly facts: RegoFacts; readonly library: string },
+): string {
   return `${JSON.stringify({ version: FACTS_VERSION, wasm: hashOf(wasm), library, facts })}\n`;
 }
 
 function readFacts(bytes: Uint8Array, wasm: Uint8Array): { readonly facts: RegoFacts; readonly library: string } {
-  const { version, wasm: hash, library, facts } = JSON.parse(new TextDecoder().decode(bytes)) as { version?: unknown; wasm?: unknown; library?: unknown; facts?: RegoFacts };
-  if (version !== FACTS_VERSION || facts === undefined || typeof library !== 'string') throw new Error('its tollgate.json is of another version; build it anew');
+  const {
+    version,
+    wasm: hash,
+    library,
+    facts,
+  } = JSON.parse(new TextDecoder().decode(bytes)) as {
+    version?: unknown;
+    wasm?: unknown;
+    library?: unknown;
+    facts?: RegoFacts;
+  };
+  if (version !== FACTS_VERSION || facts === undefined || typeof library !== 'string')
+    throw new Error('its tollgate.json is of another version; build it anew');
   if (hash !== hashOf(wasm)) throw new Error('its tollgate.json belongs to another policy.wasm');
   return { facts, library };
 }
@@ -63,13 +83,18 @@ function hashOf(bytes: Uint8Array): string {
 
 /** A gzipped tar (ustar) of plain files, in the order given. The same files give the same bytes: no time, no owner. */
 export function pack(files: ReadonlyMap<string, Uint8Array>): Buffer {
-  const entries = [...files].flatMap(([name, bytes]) => [tarHeader(name, bytes.byteLength), bytes, Buffer.alloc((BLOCK - (bytes.byteLength % BLOCK)) % BLOCK)]);
+  const entries = [...files].flatMap(([name, bytes]) => [
+    tarHeader(name, bytes.byteLength),
+    bytes,
+    Buffer.alloc((BLOCK - (bytes.byteLength % BLOCK)) % BLOCK),
+  ]);
   return gzipSync(Buffer.concat([...entries, Buffer.alloc(2 * BLOCK)]), { level: 9 });
 }
 
 function tarHeader(name: string, size: number): Buffer {
   const header = Buffer.alloc(BLOCK);
-  const octal = (value: number, at: number, length: number): void => void header.write(`${value.toString(8).padStart(length - 1, '0')}\0`, at);
+  const octal = (value: number, at: number, length: number): void =>
+    void header.write(`${value.toString(8).padStart(length - 1, '0')}\0`, at);
   if (header.write(name, 0) > 99) throw new Error('names of files in a bundle are short');
   octal(0o644, 100, 8);
   octal(0, 108, 8);
@@ -78,7 +103,11 @@ function tarHeader(name: string, size: number): Buffer {
   octal(0, 136, 12);
   header.write('        0', 148);
   header.write('ustar\x0000', 257);
-  octal(header.reduce((sum, byte) => sum + byte, 0), 148, 7);
+  octal(
+    header.reduce((sum, byte) => sum + byte, 0),
+    148,
+    7,
+  );
   return header;
 }
 
@@ -101,7 +130,9 @@ export function unpack(packed: Uint8Array): ReadonlyMap<string, Uint8Array> {
 }
 
 async function readFolder(folder: string): Promise<ReadonlyMap<string, Uint8Array>> {
-  const files = new Map<string, Uint8Array>([[BUNDLE_FILES.wasm, await readFile(path.join(folder, BUNDLE_FILES.wasm))]]);
+  const files = new Map<string, Uint8Array>([
+    [BUNDLE_FILES.wasm, await readFile(path.join(folder, BUNDLE_FILES.wasm))],
+  ]);
   for (const name of [BUNDLE_FILES.data, BUNDLE_FILES.facts]) {
     const bytes = await readFile(path.join(folder, name)).catch((thrown: NodeJS.ErrnoException) => {
       if (thrown.code === 'ENOENT') return undefined;
@@ -114,7 +145,8 @@ async function readFolder(folder: string): Promise<ReadonlyMap<string, Uint8Arra
 
 function readData(bytes: Uint8Array | undefined): Readonly<Record<string, unknown>> {
   const data: unknown = bytes === undefined ? {} : JSON.parse(new TextDecoder().decode(bytes));
-  if (typeof data !== 'object' || data === null || Array.isArray(data)) throw new Error('its data.json is not an object');
+  if (typeof data !== 'object' || data === null || Array.isArray(data))
+    throw new Error('its data.json is not an object');
   const taken = RESERVED.find((root) => Object.hasOwn(data, root));
   if (taken !== undefined) throw new Error(`its data stands under "${taken}", a name of Tollgate; use another`);
   return data as Readonly<Record<string, unknown>>;

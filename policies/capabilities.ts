@@ -13,7 +13,19 @@ const COMPILE_TIME = new Set(['assign', 'eq', 'print', 'rego.metadata.chain', 'r
 /** OPA 1 reads Rego v1 only where this stands; OPA 0.70 does not know it and does not mind. */
 const REGO_V1 = 'rego_v1';
 /** Refused by Rego v1 itself. */
-const DEPRECATED = new Set(['all', 'any', 'cast_array', 'cast_boolean', 'cast_null', 'cast_object', 'cast_set', 'cast_string', 'net.cidr_overlap', 're_match', 'set_diff']);
+const DEPRECATED = new Set([
+  'all',
+  'any',
+  'cast_array',
+  'cast_boolean',
+  'cast_null',
+  'cast_object',
+  'cast_set',
+  'cast_string',
+  'net.cidr_overlap',
+  're_match',
+  'set_diff',
+]);
 
 interface Builtin {
   readonly name: string;
@@ -36,9 +48,14 @@ export async function makeCapabilities(opa: Opa): Promise<string> {
   try {
     const listed = await runOpa(opa, ['capabilities', '--current'], folder);
     const all = JSON.parse(listed.stdout) as Capabilities;
-    const probed = all.builtins.filter(({ name, infix }) => infix === undefined && !name.startsWith('internal.') && !COMPILE_TIME.has(name) && !DEPRECATED.has(name));
+    const probed = all.builtins.filter(
+      ({ name, infix }) =>
+        infix === undefined && !name.startsWith('internal.') && !COMPILE_TIME.has(name) && !DEPRECATED.has(name),
+    );
     const hosted = new Set(await findHosted(opa, folder, probed));
-    const builtins = all.builtins.filter(({ name }) => !DEPRECATED.has(name) && (!hosted.has(name) || BUILTINS.has(name)));
+    const builtins = all.builtins.filter(
+      ({ name }) => !DEPRECATED.has(name) && (!hosted.has(name) || BUILTINS.has(name)),
+    );
     const features = [...new Set([...all.features, REGO_V1])];
     return `${JSON.stringify({ builtins, future_keywords: all.future_keywords, features }, null, 1)}\n`;
   } finally {
@@ -58,11 +75,18 @@ export function callAll(builtins: readonly Builtin[]): string {
 async function findHosted(opa: Opa, folder: string, builtins: readonly Builtin[]): Promise<readonly string[]> {
   await mkdir(path.join(folder, 'probe'));
   await writeFile(path.join(folder, 'probe', 'probe.rego'), callAll(builtins));
-  const built = await runOpa(opa, ['build', ...opa.flags, '-t', 'wasm', '-e', 'probe/called', '-o', 'probe.tar.gz', 'probe'], folder);
-  const wasm = built.code === 0 ? unpack(await readFile(path.join(folder, 'probe.tar.gz'))).get('policy.wasm') : undefined;
+  const built = await runOpa(
+    opa,
+    ['build', ...opa.flags, '-t', 'wasm', '-e', 'probe/called', '-o', 'probe.tar.gz', 'probe'],
+    folder,
+  );
+  const wasm =
+    built.code === 0 ? unpack(await readFile(path.join(folder, 'probe.tar.gz'))).get('policy.wasm') : undefined;
   if (wasm === undefined) throw new Error(`opa could not compile the probe: ${built.stderr}`);
   const memory = new WebAssembly.Memory({ initial: memoryPages(wasm) });
   const host = new Host(memory, () => ({ time: '' }));
-  const instance = new WebAssembly.Instance(new WebAssembly.Module(wasm as Uint8Array<ArrayBuffer>), { env: host.imports });
+  const instance = new WebAssembly.Instance(new WebAssembly.Module(wasm as Uint8Array<ArrayBuffer>), {
+    env: host.imports,
+  });
   return host.wanted(instance.exports as unknown as Exports);
 }

@@ -12,7 +12,17 @@ import { runOpa, type Opa } from './opa.ts';
 import { placeRules } from './placed.ts';
 import { refuseProblems, type Problem } from './problems.ts';
 import { inspectRego, type Inspected, type ParsedFile, type RegoFacts } from './rego.ts';
-import { INPUT_SCHEMA, isRego, isTest, readSources, STAGED_LIBRARY, stageFiles, stagedRoots, type RegoSource, type SourceFile } from './stage.ts';
+import {
+  INPUT_SCHEMA,
+  isRego,
+  isTest,
+  readSources,
+  STAGED_LIBRARY,
+  stageFiles,
+  stagedRoots,
+  type RegoSource,
+  type SourceFile,
+} from './stage.ts';
 
 export type { RegoSource } from './stage.ts';
 
@@ -26,7 +36,10 @@ const FORM = '8';
  * Builds all sources into one module with the library, or takes it from `cache` when nothing changed. Throws POLICY_INVALID
  * with every problem at its place, OPA_MISSING when opa cannot be started.
  */
-export async function compileRego(sources: readonly RegoSource[], options: { readonly opa: Opa; readonly cache: string }): Promise<CompiledRego> {
+export async function compileRego(
+  sources: readonly RegoSource[],
+  options: { readonly opa: Opa; readonly cache: string },
+): Promise<CompiledRego> {
   const files = (await readSources(sources)).filter((file) => !isTest(file));
   const target = path.join(options.cache, hashFiles(files, options.opa));
   const cached = await readCached(target);
@@ -42,13 +55,17 @@ export async function compileRego(sources: readonly RegoSource[], options: { rea
     await rm(staging, { recursive: true, force: true });
   }
   const built = await readBundle(target, 'of the cache');
-  if (built.facts === undefined) throw new TollgateError('POLICY_INVALID', { detail: 'The built policy could not be stored in the cache folder.' });
+  if (built.facts === undefined)
+    throw new TollgateError('POLICY_INVALID', { detail: 'The built policy could not be stored in the cache folder.' });
   return { ...built, facts: built.facts };
 }
 
 function hashFiles(files: readonly SourceFile[], opa: Opa): string {
-  const hash = createHash('sha256').update(`${FORM}\n${opa.version}\n${hashLibrary()}\n`).update(readFileSync(INPUT_SCHEMA));
-  for (const { staged, shown, bytes } of files) hash.update(`${JSON.stringify([staged, shown, bytes.byteLength])}\n`).update(bytes);
+  const hash = createHash('sha256')
+    .update(`${FORM}\n${opa.version}\n${hashLibrary()}\n`)
+    .update(readFileSync(INPUT_SCHEMA));
+  for (const { staged, shown, bytes } of files)
+    hash.update(`${JSON.stringify([staged, shown, bytes.byteLength])}\n`).update(bytes);
   return hash.digest('hex');
 }
 
@@ -69,13 +86,41 @@ export async function checkRego(files: readonly SourceFile[], job: Job): Promise
   const [refused, parsed] = await Promise.all([askOpa(files, job, ['user']), parseModules(job.opa, job.staging, rego)]);
   const inspected = inspectRego(parsed);
   // opa stops at what does not parse; the other files have faults of their own, which are not hidden behind it.
-  const others = parsed.length > 0 && parsed.length < rego.length ? await askOpa(files, job, parsed.map(({ staged }) => staged)) : [];
+  const others =
+    parsed.length > 0 && parsed.length < rego.length
+      ? await askOpa(
+          files,
+          job,
+          parsed.map(({ staged }) => staged),
+        )
+      : [];
   const more = others.filter(({ message }) => !message.startsWith('undefined function data.'));
   return { ...inspected, files: parsed, problems: mergeProblems([...refused, ...more], inspected.problems) };
 }
 
-async function askOpa(files: readonly SourceFile[], { opa, staging }: Job, names: readonly string[]): Promise<readonly Problem[]> {
-  const { code, stderr } = await runOpa(opa, ['check', ...opa.flags, '--strict', '-f', 'json', '-m', '100', '--capabilities', 'capabilities.json', '-s', 'input.json', ...names], staging);
+async function askOpa(
+  files: readonly SourceFile[],
+  { opa, staging }: Job,
+  names: readonly string[],
+): Promise<readonly Problem[]> {
+  const { code, stderr } = await runOpa(
+    opa,
+    [
+      'check',
+      ...opa.flags,
+      '--strict',
+      '-f',
+      'json',
+      '-m',
+      '100',
+      '--capabilities',
+      'capabilities.json',
+      '-s',
+      'input.json',
+      ...names,
+    ],
+    staging,
+  );
   return code === 0 ? [] : readOpaProblems(stderr, files);
 }
 
@@ -107,7 +152,19 @@ export async function prepareRego(files: readonly SourceFile[], job: Job): Promi
 async function build(files: readonly SourceFile[], job: Job): Promise<void> {
   const { opa, staging } = job;
   const { rowOf: _rowOf, ...facts } = await prepareRego(files, job);
-  const built = await runOpa(opa, [...buildFlags(opa), '--capabilities', 'capabilities.json', '-o', 'bundle.tar.gz', STAGED_LIBRARY, ...stagedRoots(files)], staging);
+  const built = await runOpa(
+    opa,
+    [
+      ...buildFlags(opa),
+      '--capabilities',
+      'capabilities.json',
+      '-o',
+      'bundle.tar.gz',
+      STAGED_LIBRARY,
+      ...stagedRoots(files),
+    ],
+    staging,
+  );
   if (built.code !== 0) refuseProblems(readOpaProblems(built.stderr + built.stdout, files));
   const unpacked = unpack(await readFile(path.join(staging, 'bundle.tar.gz')));
   const wasm = unpacked.get('policy.wasm') ?? new Uint8Array();

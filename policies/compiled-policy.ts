@@ -10,7 +10,17 @@ import { callInputText, listInputText } from './input.ts';
 import { ENTRYPOINTS } from './library.ts';
 import { judgeFor } from './offered.ts';
 import { inPieces } from './pieces.ts';
-import type { CallDecision, CallInput, Effect, ListDecision, ListTool, OfferedTool, Policy, Principal, WantedExposure } from './port.ts';
+import type {
+  CallDecision,
+  CallInput,
+  Effect,
+  ListDecision,
+  ListTool,
+  OfferedTool,
+  Policy,
+  Principal,
+  WantedExposure,
+} from './port.ts';
 import { formatProblem } from './problems.ts';
 import type { LocatedRule } from './rules.ts';
 import type { WasmPolicy } from './wasm.ts';
@@ -79,7 +89,19 @@ export class CompiledPolicy implements Policy {
   /** By principal, then by verb and tool: decisions in which nothing of the call had a part. */
   readonly #constants = new WeakMap<Principal, Map<string, CallDecision>>();
 
-  constructor(evaluator: Evaluator, options: { readonly revision: string; readonly rules: number; readonly deadlineMs: number; readonly zones?: readonly string[]; readonly about?: ReadonlyMap<string, Iterable<LocatedRule>>; readonly confining: Confining; readonly remote?: Remote; readonly costs?: Costs }) {
+  constructor(
+    evaluator: Evaluator,
+    options: {
+      readonly revision: string;
+      readonly rules: number;
+      readonly deadlineMs: number;
+      readonly zones?: readonly string[];
+      readonly about?: ReadonlyMap<string, Iterable<LocatedRule>>;
+      readonly confining: Confining;
+      readonly remote?: Remote;
+      readonly costs?: Costs;
+    },
+  ) {
     this.#evaluator = evaluator;
     this.revision = options.revision;
     this.rules = options.rules;
@@ -94,7 +116,11 @@ export class CompiledPolicy implements Policy {
   call(input: CallInput): CallDecision | Promise<CallDecision> {
     const known = this.#constants.get(input.principal)?.get(callKey(input.effect));
     if (known !== undefined && input.effect.spill !== true) return known;
-    const result = this.#ask(ENTRYPOINTS.call, input, this.#costs === undefined ? 0 : costOfCall(this.#costs.weights, input, this.#costs));
+    const result = this.#ask(
+      ENTRYPOINTS.call,
+      input,
+      this.#costs === undefined ? 0 : costOfCall(this.#costs.weights, input, this.#costs),
+    );
     return result instanceof Promise ? result.then((later) => this.#keep(input, later)) : this.#keep(input, result);
   }
 
@@ -106,7 +132,10 @@ export class CompiledPolicy implements Policy {
   #ask(entrypoint: string, input: CallInput, cost: number): Result | Promise<Result> {
     const text = callInputText(input, { project: this.#evaluator.projects, zones: this.#zones });
     const deadlineMs = this.#deadlineMs + text.length / CHARS_A_MS;
-    return this.#evaluator.evaluate({ entrypoint, input: text, time: input.time, deadlineMs, principal: input.principal.id, run: input.run }, cost);
+    return this.#evaluator.evaluate(
+      { entrypoint, input: text, time: input.time, deadlineMs, principal: input.principal.id, run: input.run },
+      cost,
+    );
   }
 
   /** Keeps what the library says it would answer to every such call; bounded by the tools that the servers have. */
@@ -134,7 +163,13 @@ export class CompiledPolicy implements Policy {
   /** Rego that fails over what is known before a call says nothing of it in the list: its calls say what is wrong. */
   async #list(principal: Principal, tools: readonly ListTool[]): Promise<Result> {
     const ask = (blind: boolean): Result | Promise<Result> => {
-      const question = { entrypoint: ENTRYPOINTS.list, input: listInputText(principal, tools, blind), time: '', deadlineMs: this.#deadlineMs + tools.length, principal: principal.id };
+      const question = {
+        entrypoint: ENTRYPOINTS.list,
+        input: listInputText(principal, tools, blind),
+        time: '',
+        deadlineMs: this.#deadlineMs + tools.length,
+        principal: principal.id,
+      };
       return this.#evaluator.evaluate(question, this.#costs === undefined ? 0 : costOfList(this.#costs.weights, tools));
     };
     try {

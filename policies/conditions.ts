@@ -3,7 +3,17 @@ import path from 'node:path';
 import { mayBeLiteral } from '../catalogs/literal-programs.ts';
 import type { Verb } from '../catalogs/tool.ts';
 import { compileArguments, type ArgumentTests } from './arguments.ts';
-import { addHost, addPath, addText, addUrl, nullMap, PatternError, splitTool, type Forms, type PathForms } from './patterns.ts';
+import {
+  addHost,
+  addPath,
+  addText,
+  addUrl,
+  nullMap,
+  PatternError,
+  splitTool,
+  type Forms,
+  type PathForms,
+} from './patterns.ts';
 import { compileTime, type TimeWindow } from './time.ts';
 
 export type { ArgumentTests };
@@ -66,13 +76,23 @@ interface Reading extends RuleContext {
   readonly need: 'any' | 'every';
 }
 
-const SUBJECTS = [['roles', 'role'], ['groups', 'group'], ['principals', 'principal'], ['origins', 'origin'], ['profiles', 'profile']] as const;
+const SUBJECTS = [
+  ['roles', 'role'],
+  ['groups', 'group'],
+  ['principals', 'principal'],
+  ['origins', 'origin'],
+  ['profiles', 'profile'],
+] as const;
 
 /** Compiles `when`. What is refused is left out of the conditions, so the result counts only when nothing was. */
 export function compileWhen(when: When, context: RuleContext): Conditions {
   const strict = context.outcome !== 'allow';
   const reading: Reading = { ...context, strict, need: strict ? 'any' : 'every' };
-  return { principal: compilePrincipal(when), target: compileTarget(when, context.refuse), call: compileCall(when, reading) };
+  return {
+    principal: compilePrincipal(when),
+    target: compileTarget(when, context.refuse),
+    call: compileCall(when, reading),
+  };
 }
 
 function compilePrincipal(when: When): readonly Condition[] {
@@ -83,7 +103,10 @@ function compilePrincipal(when: When): readonly Condition[] {
 }
 
 /** Conditions on server, tool and verb; budgets use them too. */
-export function compileTarget({ tools, servers, trust, verbs }: Pick<When, 'tools' | 'servers' | 'trust' | 'verbs'>, refuse: Refuse): readonly Condition[] {
+export function compileTarget(
+  { tools, servers, trust, verbs }: Pick<When, 'tools' | 'servers' | 'trust' | 'verbs'>,
+  refuse: Refuse,
+): readonly Condition[] {
   return [
     ...(servers === undefined ? [] : [{ servers: setOf(servers) }]),
     ...(trust === undefined ? [] : [{ trust: setOf(trust) }]),
@@ -110,7 +133,9 @@ function compileCall(when: When, reading: Reading): readonly Condition[] {
     ...compileUrls(when, reading),
     ...compileCommands(when, reading),
     ...(when.labels === undefined ? [] : [{ over: 'labels', need, labels: setOf(when.labels) }]),
-    ...(when.time === undefined ? [] : [{ need, ...compileTime(when.time, (path, message) => refuse(['time', ...path], message)) }]),
+    ...(when.time === undefined
+      ? []
+      : [{ need, ...compileTime(when.time, (path, message) => refuse(['time', ...path], message)) }]),
     ...compileArguments(when.args ?? {}, { strict, refuse: (path, message) => refuse(['args', ...path], message) }),
   ];
 }
@@ -122,30 +147,52 @@ const WEB_SCHEMES: readonly string[] = ['http', 'https'];
 function compileUrls({ hosts, schemes, urls }: When, { strict, need, refuse }: Reading): readonly Condition[] {
   const meant = schemes ?? (strict ? undefined : WEB_SCHEMES);
   const set = meant === undefined ? {} : { schemes: setOf(meant) };
-  for (const [index, pattern] of (schemes === undefined ? [] : urls ?? []).entries()) {
+  for (const [index, pattern] of (schemes === undefined ? [] : (urls ?? [])).entries()) {
     const scheme = pattern.split(':', 1)[0] ?? '';
-    if (schemes?.includes(scheme) === false) refuse(['urls', index], `"${pattern}" can never match: \`schemes\` does not name ${scheme}; add it there, or leave \`schemes\` out, because each URL names its own`);
+    if (schemes?.includes(scheme) === false)
+      refuse(
+        ['urls', index],
+        `"${pattern}" can never match: \`schemes\` does not name ${scheme}; add it there, or leave \`schemes\` out, because each URL names its own`,
+      );
   }
   const any = hosts === undefined && schemes !== undefined ? ['*'] : hosts;
   return [
-    ...(any === undefined ? [] : [{ over: 'hosts', need, hosts: allOf('hosts', any, { refuse, add: addHost }), ...set }]),
+    ...(any === undefined
+      ? []
+      : [{ over: 'hosts', need, hosts: allOf('hosts', any, { refuse, add: addHost }), ...set }]),
     ...(urls === undefined ? [] : [{ over: 'urls', need, urls: allOf('urls', urls, { refuse, add: addUrl }) }]),
   ];
 }
 
 /** `insideWorkspace` narrows the side on which the globs are looked for: the same path must meet both. */
-function compilePaths({ paths, insideWorkspace }: When, { strict, need, workspace, refuse }: Reading): readonly Condition[] {
+function compilePaths(
+  { paths, insideWorkspace }: When,
+  { strict, need, workspace, refuse }: Reading,
+): readonly Condition[] {
   if (paths === undefined && insideWorkspace === undefined) return [];
   const forms: PathForms = { inside: {}, outside: {} };
   eachOf({ field: 'paths', patterns: paths ?? [], refuse }, (glob) => {
     const own: PathForms = { inside: {}, outside: {} };
     addPath(own, glob, { strict, workspace });
-    if (insideWorkspace === true && isEmpty(own.inside)) throw new PatternError(`"${glob}" can never match: it lies outside the workspace, and insideWorkspace is true; write it relative to the workspace`);
-    if (insideWorkspace === false && isEmpty(own.outside)) throw new PatternError(`"${glob}" can never match: it lies in the workspace, and insideWorkspace is false; write an absolute path`);
+    if (insideWorkspace === true && isEmpty(own.inside))
+      throw new PatternError(
+        `"${glob}" can never match: it lies outside the workspace, and insideWorkspace is true; write it relative to the workspace`,
+      );
+    if (insideWorkspace === false && isEmpty(own.outside))
+      throw new PatternError(
+        `"${glob}" can never match: it lies in the workspace, and insideWorkspace is false; write an absolute path`,
+      );
     addPath(forms, glob, { strict, workspace });
   });
   const all: PathForms = paths === undefined ? { inside: { all: true }, outside: { all: true } } : forms;
-  return [{ over: 'paths', need, inside: insideWorkspace === false ? {} : all.inside, outside: insideWorkspace === true ? {} : all.outside }];
+  return [
+    {
+      over: 'paths',
+      need,
+      inside: insideWorkspace === false ? {} : all.inside,
+      outside: insideWorkspace === true ? {} : all.outside,
+    },
+  ];
 }
 
 function isEmpty(forms: Forms): boolean {
@@ -153,29 +200,66 @@ function isEmpty(forms: Forms): boolean {
 }
 
 /** `starts` lets a rule that allows read commands that start other programs; `anywhere` makes a deny read each of their words. */
-function compileCommands({ commands, exceptCommands, opaque, readable }: When, { outcome, need, refuse }: Reading): readonly Condition[] {
-  if (exceptCommands !== undefined && outcome === 'allow') refuse(['exceptCommands'], 'a rule that allows names what it allows; write `commands` in its place');
+function compileCommands(
+  { commands, exceptCommands, opaque, readable }: When,
+  { outcome, need, refuse }: Reading,
+): readonly Condition[] {
+  if (exceptCommands !== undefined && outcome === 'allow')
+    refuse(['exceptCommands'], 'a rule that allows names what it allows; write `commands` in its place');
   if (commands !== undefined && outcome === 'allow' && opaque !== true) {
     commands.forEach((command, index) => {
-      if (!mayBeLiteral(command.trim().split(/\s+/))) refuse(['commands', index], `"${command}" starts other programs or may, so this rule never allows it; add \`opaque: true\`, in a rule of its own where others of its commands are literal`);
+      if (!mayBeLiteral(command.trim().split(/\s+/)))
+        refuse(
+          ['commands', index],
+          `"${command}" starts other programs or may, so this rule never allows it; add \`opaque: true\`, in a rule of its own where others of its commands are literal`,
+        );
     });
   }
   const reach = { ...(opaque === true ? { starts: true } : {}), ...(outcome === 'deny' ? { anywhere: true } : {}) };
   return [
-    ...(commands === undefined ? [] : [{ over: 'commands', need, first: beginnings({ field: 'commands', commands, refuse, spells: need === 'any' }), ...reach }]),
-    ...(exceptCommands === undefined ? [] : [{ over: 'commands', need, except: beginnings({ field: 'exceptCommands', commands: exceptCommands, refuse, spells: false }) }]),
+    ...(commands === undefined
+      ? []
+      : [
+          {
+            over: 'commands',
+            need,
+            first: beginnings({ field: 'commands', commands, refuse, spells: need === 'any' }),
+            ...reach,
+          },
+        ]),
+    ...(exceptCommands === undefined
+      ? []
+      : [
+          {
+            over: 'commands',
+            need,
+            except: beginnings({ field: 'exceptCommands', commands: exceptCommands, refuse, spells: false }),
+          },
+        ]),
     ...(opaque === undefined ? [] : [{ opaque }]),
     ...(readable === undefined ? [] : [{ readable }]),
   ];
 }
 
 /** By first word, the words that must follow it. `spells`: `/usr/bin/git` stands for `git` too, since a deny or an ask is about the program. */
-function beginnings({ field, commands, refuse, spells }: { field: string; commands: readonly string[]; refuse: Refuse; spells: boolean }): Record<string, string[][]> {
+function beginnings({
+  field,
+  commands,
+  refuse,
+  spells,
+}: {
+  field: string;
+  commands: readonly string[];
+  refuse: Refuse;
+  spells: boolean;
+}): Record<string, string[][]> {
   const first = nullMap<string[][]>();
   eachOf({ field, patterns: commands, refuse }, (command) => {
     const [head, ...rest] = command.trim().split(/\s+/);
     if (head === undefined || head === '' || /[*|;&<>$`"']/.test(command)) {
-      throw new PatternError(`"${command}" is no list of literal words: write how the command begins, such as git or git push`);
+      throw new PatternError(
+        `"${command}" is no list of literal words: write how the command begins, such as git or git push`,
+      );
     }
     const name = path.posix.basename(head);
     for (const spelt of new Set(spells && name !== '' ? [head, name] : [head])) (first[spelt] ??= []).push(rest);
@@ -183,14 +267,21 @@ function beginnings({ field, commands, refuse, spells }: { field: string; comman
   return first;
 }
 
-function allOf(field: string, patterns: readonly string[], { refuse, add }: { refuse: Refuse; add: (forms: Forms, pattern: string) => void }): Forms {
+function allOf(
+  field: string,
+  patterns: readonly string[],
+  { refuse, add }: { refuse: Refuse; add: (forms: Forms, pattern: string) => void },
+): Forms {
   const forms: Forms = {};
   eachOf({ field, patterns, refuse }, (pattern) => add(forms, pattern));
   return forms;
 }
 
 /** Every entry of a list by itself, so that all of its faults come at once. */
-function eachOf({ field, patterns, refuse }: { field: string; patterns: readonly string[]; refuse: Refuse }, take: (pattern: string) => void): void {
+function eachOf(
+  { field, patterns, refuse }: { field: string; patterns: readonly string[]; refuse: Refuse },
+  take: (pattern: string) => void,
+): void {
   for (const [index, pattern] of patterns.entries()) {
     try {
       take(pattern);

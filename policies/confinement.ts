@@ -21,7 +21,10 @@ export class Confinements {
   of(server: string, principal?: Principal): Confinement {
     const program = this.#confining.programs.get(server);
     // To close nothing to a program that nobody thought of would open it.
-    if (program === undefined) throw new TollgateError('INTERNAL', { detail: 'A program of a server that the policy does not know was to be confined.' });
+    if (program === undefined)
+      throw new TollgateError('INTERNAL', {
+        detail: 'A program of a server that the policy does not know was to be confined.',
+      });
     if (principal === undefined || program.some.length === 0) return program.all;
     const known = this.#own.get(principal) ?? new Map<string, Confinement>();
     this.#own.set(principal, known);
@@ -30,21 +33,53 @@ export class Confinements {
     return found;
   }
 
-  #join({ all, some }: { readonly all: Confinement; readonly some: readonly number[] }, principal: Principal): Confinement {
+  #join(
+    { all, some }: { readonly all: Confinement; readonly some: readonly number[] },
+    principal: Principal,
+  ): Confinement {
     const { personal, workspace } = this.#confining;
     const own = some.flatMap((number) => personal[number] ?? []).filter((rule) => isAbout(rule, principal));
-    const { hidden, fixed, closedHosts } = closures(own.map(({ when }) => when), workspace);
-    return { hidden: joinGlobs(all.hidden, hidden), fixed: joinGlobs(all.fixed, fixed), closedHosts: joinLists(all.closedHosts, closedHosts) };
+    const { hidden, fixed, closedHosts } = closures(
+      own.map(({ when }) => when),
+      workspace,
+    );
+    return {
+      hidden: joinGlobs(all.hidden, hidden),
+      fixed: joinGlobs(all.fixed, fixed),
+      closedHosts: joinLists(all.closedHosts, closedHosts),
+    };
   }
 
   /** See Policy.unbound. */
   unbound(servers: readonly string[]): readonly string[] {
     const { free, foreign } = this.#confining;
     const told = free.filter((rule) => servers.some((server) => rule.servers.includes(server)));
-    const lines = told.slice(0, told.length > MAX_LINES ? MAX_LINES - 1 : MAX_LINES).map(({ id, place, why, servers: about }) =>
-      formatProblem({ ...place, message: `"${id}" does not bind ${servers.filter((server) => about.includes(server)).map(programsOf).join(', ')}: ${why}` }));
-    const rego = foreign && servers.length > 0 ? [`Rules in Rego bind calls, not ${servers.map(programsOf).join(', ')}. Close paths and hosts to these in rules of YAML, or in filesystem and network.`] : [];
-    return [...rego, ...lines, ...(told.length > lines.length ? [`${told.length - lines.length} more rules on paths or hosts bind calls, not programs; docs/policies.md says which can.`] : [])];
+    const lines = told
+      .slice(0, told.length > MAX_LINES ? MAX_LINES - 1 : MAX_LINES)
+      .map(({ id, place, why, servers: about }) =>
+        formatProblem({
+          ...place,
+          message: `"${id}" does not bind ${servers
+            .filter((server) => about.includes(server))
+            .map(programsOf)
+            .join(', ')}: ${why}`,
+        }),
+      );
+    const rego =
+      foreign && servers.length > 0
+        ? [
+            `Rules in Rego bind calls, not ${servers.map(programsOf).join(', ')}. Close paths and hosts to these in rules of YAML, or in filesystem and network.`,
+          ]
+        : [];
+    return [
+      ...rego,
+      ...lines,
+      ...(told.length > lines.length
+        ? [
+            `${told.length - lines.length} more rules on paths or hosts bind calls, not programs; docs/policies.md says which can.`,
+          ]
+        : []),
+    ];
   }
 }
 
@@ -64,8 +99,12 @@ function joinLists(a: readonly string[], b: readonly string[]): readonly string[
 function isAbout({ when, mode }: PersonalRule, principal: Principal): boolean {
   const { roles, groups, principals, origins, profiles, owner } = when;
   return (
-    modeFor(mode, principal) === 'enforce' && (roles?.includes(principal.role) ?? true) && (groups?.some((group) => principal.groups.includes(group)) ?? true) &&
-    (principals?.includes(principal.id) ?? true) && (origins?.includes(principal.origin) ?? true) && (profiles?.some((profile) => principal.profiles.includes(profile)) ?? true) &&
+    modeFor(mode, principal) === 'enforce' &&
+    (roles?.includes(principal.role) ?? true) &&
+    (groups?.some((group) => principal.groups.includes(group)) ?? true) &&
+    (principals?.includes(principal.id) ?? true) &&
+    (origins?.includes(principal.origin) ?? true) &&
+    (profiles?.some((profile) => principal.profiles.includes(profile)) ?? true) &&
     (owner === undefined || owner === (principal.owner ?? false))
   );
 }
@@ -73,6 +112,9 @@ function isAbout({ when, mode }: PersonalRule, principal: Principal): boolean {
 /** As lib/modes.rego: the first entry that fits, else the one for all others. */
 function modeFor(mode: ModeData, { profiles, origin }: Principal): string {
   if (typeof mode === 'string') return mode;
-  const held = (condition: Readonly<Record<string, unknown>>): boolean => (condition['of'] === 'profile' ? profiles : [origin]).some((value) => Object.hasOwn(condition['any'] as object, value));
+  const held = (condition: Readonly<Record<string, unknown>>): boolean =>
+    (condition['of'] === 'profile' ? profiles : [origin]).some((value) =>
+      Object.hasOwn(condition['any'] as object, value),
+    );
   return mode.first.find((entry) => entry.principal.every(held))?.mode ?? mode.otherwise;
 }

@@ -53,13 +53,19 @@ export function confine(located: readonly LocatedRule[], { workspace, trusts, fo
   const programs = new Map(servers.map((server) => [server, { bound: [] as When[], some: [] as number[] }] as const));
   const personal: PersonalRule[] = [];
   const free: FreeRule[] = [];
-  for (const { rule: { id, outcome, when }, mode, at } of located) {
+  for (const {
+    rule: { id, outcome, when },
+    mode,
+    at,
+  } of located) {
     if (!mayBe('enforce', mode) || (when.paths ?? when.hosts ?? when.schemes ?? when.urls) === undefined) continue;
     const aimed = servers.filter((server) => isAimed(when, server, trusts));
     const unbound = whyUnbound(outcome, when);
     const isForAll = mode === 'enforce' && !isPersonal(when);
-    const left = unbound === undefined && isForAll ? [] : aimed.filter((server) => unbound !== undefined || server !== WORKSPACE);
-    if (left.length > 0 && (unbound !== undefined || outcome !== 'allow')) free.push({ id, place: at(['id']), why: unbound ?? SHARED, servers: left });
+    const left =
+      unbound === undefined && isForAll ? [] : aimed.filter((server) => unbound !== undefined || server !== WORKSPACE);
+    if (left.length > 0 && (unbound !== undefined || outcome !== 'allow'))
+      free.push({ id, place: at(['id']), why: unbound ?? SHARED, servers: left });
     if (unbound !== undefined || outcome === 'allow' || aimed.length === 0) continue;
     const number = isForAll ? -1 : personal.push({ when, mode }) - 1;
     for (const server of aimed) {
@@ -67,20 +73,31 @@ export function confine(located: readonly LocatedRule[], { workspace, trusts, fo
       else programs.get(server)?.some.push(number);
     }
   }
-  return { programs: new Map([...programs].map(([server, { bound, some }]) => [server, { all: closures(bound, workspace), some }])), personal, free, workspace, foreign };
+  return {
+    programs: new Map(
+      [...programs].map(([server, { bound, some }]) => [server, { all: closures(bound, workspace), some }]),
+    ),
+    personal,
+    free,
+    workspace,
+    foreign,
+  };
 }
 
 /** What these conditions close. */
 export function closures(whens: readonly When[], workspace: string): Confinement {
   const [hiding, fixing] = [whens.filter(({ verbs }) => isSeen(verbs)), whens.filter(({ verbs }) => !isSeen(verbs))];
   return {
-    hidden: globsOf(hiding, workspace), fixed: globsOf(fixing, workspace),
+    hidden: globsOf(hiding, workspace),
+    fixed: globsOf(fixing, workspace),
     closedHosts: [...new Set(whens.flatMap(({ hosts = [], urls = [] }) => [...hosts, ...urls.map(hostOf)]))],
   };
 }
 
 function globsOf(whens: readonly When[], workspace: string): PathGlobs {
-  const globs = whens.flatMap(({ paths = [], insideWorkspace }) => paths.map((glob) => ({ insideWorkspace, placed: placePath(glob, { strict: true, workspace }) })));
+  const globs = whens.flatMap(({ paths = [], insideWorkspace }) =>
+    paths.map((glob) => ({ insideWorkspace, placed: placePath(glob, { strict: true, workspace }) })),
+  );
   const joined = (all: readonly (readonly string[])[]): readonly string[] => all.map((segments) => segments.join('/'));
   const inside = new Set(globs.flatMap((one) => (one.insideWorkspace === false ? [] : joined(one.placed.inside))));
   const outside = new Set(globs.flatMap((one) => (one.insideWorkspace === true ? [] : joined(one.placed.outside))));
@@ -91,7 +108,8 @@ function globsOf(whens: readonly When[], workspace: string): PathGlobs {
 function isAimed({ servers, trust, tools }: When, server: string, trusts: Around['trusts']): boolean {
   const own = server === WORKSPACE ? 'internal' : (trusts.get(server) ?? 'external');
   const whole = [`${server}.*`, ...(server === WORKSPACE ? ['workspace.bash'] : [])];
-  const isWhole = (tool: string): boolean => (tool.includes('*') ? whole.some((one) => covers(tool, one)) : whole.includes(tool));
+  const isWhole = (tool: string): boolean =>
+    tool.includes('*') ? whole.some((one) => covers(tool, one)) : whole.includes(tool);
   return (servers?.includes(server) ?? true) && (trust?.includes(own) ?? true) && (tools?.some(isWhole) ?? true);
 }
 
@@ -108,13 +126,21 @@ function isPersonal({ roles, groups, principals, origins, profiles, owner }: Whe
 const SHARED = 'it is about some callers, and one program serves all';
 
 /** Why a sandbox cannot hold this rule whoever calls; undefined when it can. */
-function whyUnbound(outcome: LocatedRule['rule']['outcome'], { paths, hosts, schemes, urls, verbs, commands, exceptCommands, opaque, readable, labels, time, args }: When): string | undefined {
-  if (outcome === 'allow') return paths === undefined ? undefined : 'it opens some paths, and closes none; deny what they must not see';
-  if ((schemes ?? commands ?? exceptCommands ?? opaque ?? readable ?? labels ?? time ?? args) !== undefined) return 'it depends on more of the call than paths and hosts; deny the paths or hosts alone';
-  if ([paths, hosts, urls].filter((field) => field !== undefined).length > 1) return 'it needs two facts of one call; write two rules';
+function whyUnbound(
+  outcome: LocatedRule['rule']['outcome'],
+  { paths, hosts, schemes, urls, verbs, commands, exceptCommands, opaque, readable, labels, time, args }: When,
+): string | undefined {
+  if (outcome === 'allow')
+    return paths === undefined ? undefined : 'it opens some paths, and closes none; deny what they must not see';
+  if ((schemes ?? commands ?? exceptCommands ?? opaque ?? readable ?? labels ?? time ?? args) !== undefined)
+    return 'it depends on more of the call than paths and hosts; deny the paths or hosts alone';
+  if ([paths, hosts, urls].filter((field) => field !== undefined).length > 1)
+    return 'it needs two facts of one call; write two rules';
   if (paths !== undefined) return undefined;
   if (!isSeen(verbs)) return 'reading from a host and writing to it look alike; leave `verbs` out';
-  return urls?.some((url) => pathOf(url) !== undefined) === true ? 'what is asked of a host cannot be seen; deny the whole host' : undefined;
+  return urls?.some((url) => pathOf(url) !== undefined) === true
+    ? 'what is asked of a host cannot be seen; deny the whole host'
+    : undefined;
 }
 
 const URL_PARTS = /^([a-z][a-z0-9+.-]*):\/\/(\[[0-9a-f:.]+\]|[^/:]+)(?::(\d+|\*))?(\/.*)?$/;

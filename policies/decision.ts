@@ -3,7 +3,17 @@ import { TollgateError } from '../catalogs/errors.ts';
 import type { Bound } from '../catalogs/projection/bounds.ts';
 import { readExposed } from './exposures.ts';
 import { checkMembers } from './members.ts';
-import { APPROVAL_SCOPES, type BudgetObligation, type CallDecision, type Exposure, type ListDecision, type Obligations, type Reason, type ShadowReason, type WantedExposure } from './port.ts';
+import {
+  APPROVAL_SCOPES,
+  type BudgetObligation,
+  type CallDecision,
+  type Exposure,
+  type ListDecision,
+  type Obligations,
+  type Reason,
+  type ShadowReason,
+  type WantedExposure,
+} from './port.ts';
 
 type Record_ = Readonly<Record<string, unknown>>;
 
@@ -51,7 +61,14 @@ function readVerdict(value: unknown): Omit<ListDecision, 'expose' | 'schemaProfi
   return {
     verdict: oneOf(VERDICTS, verdict, 'verdict'),
     reasons: list(reasons, 'reasons').map(readReason),
-    ...(says === undefined ? {} : { says: list(says, 'says').map((say) => ({ outcome: oneOf(OUTCOMES, record(say, 'says')['outcome'], 'says'), say: text(record(say, 'says')['say'], 'says') })) }),
+    ...(says === undefined
+      ? {}
+      : {
+          says: list(says, 'says').map((say) => ({
+            outcome: oneOf(OUTCOMES, record(say, 'says')['outcome'], 'says'),
+            say: text(record(say, 'says')['say'], 'says'),
+          })),
+        }),
     ...(bounds === undefined ? {} : { bounds: list(bounds, 'bounds').map(readBound) }),
   };
 }
@@ -71,7 +88,10 @@ function readObligations(value: Record_): Obligations {
 
 function readBudget(value: unknown): BudgetObligation {
   const budget = record(value, 'budgets');
-  const limits = LIMITS.reduce<Record<string, number>>((found, name) => ({ ...found, ...optionalNumber(budget, name) }), {});
+  const limits = LIMITS.reduce<Record<string, number>>(
+    (found, name) => ({ ...found, ...optionalNumber(budget, name) }),
+    {},
+  );
   return { id: text(budget['id'], 'budgets'), scope: oneOf(SCOPES, budget['scope'], 'scope'), ...limits };
 }
 
@@ -108,7 +128,8 @@ function readReason(value: unknown): Reason {
 function optionalNumber<K extends string>(from: Record_, name: K): Partial<Record<K, number>> {
   const value = from[name];
   if (value === undefined) return {};
-  if (typeof value === 'number' && Number.isFinite(value) && value >= 0) return { [name]: value } as Partial<Record<K, number>>;
+  if (typeof value === 'number' && Number.isFinite(value) && value >= 0)
+    return { [name]: value } as Partial<Record<K, number>>;
   return failed(name);
 }
 

@@ -41,7 +41,10 @@ export interface SourceSettings extends ModeSettings {
 export interface YamlDocument {
   readonly value: unknown;
   readonly problems: readonly Problem[];
-  placeOf(path: readonly (string | number)[], part: 'key' | 'value'): { readonly line: number; readonly column: number };
+  placeOf(
+    path: readonly (string | number)[],
+    part: 'key' | 'value',
+  ): { readonly line: number; readonly column: number };
 }
 
 /** All that a policy is made from. */
@@ -104,11 +107,19 @@ export async function compileParts(parts: PolicyParts): Promise<CompiledParts> {
   await turn();
   const library = readLibrary();
   const faults = findFaults(rules, parts, library.wasm);
-  const user = await loadUser(parts, rules.rules.filter(({ mode }) => mode !== 'off').map(({ rule }) => rule.id)).catch((thrown: unknown) => {
+  const user = await loadUser(
+    parts,
+    rules.rules.filter(({ mode }) => mode !== 'off').map(({ rule }) => rule.id),
+  ).catch((thrown: unknown) => {
     refuseProblems([...faults, ...problemsOf(thrown)]);
     throw thrown;
   });
-  refuseProblems([...faults, ...(user?.facts === undefined ? [] : [...findTakenIds(rules.rules, user.facts), ...findUnknownExposed(user.facts.exposes ?? [], parts)])]);
+  refuseProblems([
+    ...faults,
+    ...(user?.facts === undefined
+      ? []
+      : [...findTakenIds(rules.rules, user.facts), ...findUnknownExposed(user.facts.exposes ?? [], parts)]),
+  ]);
   const around = compileSettings(settings);
   const config = {
     version: 1,
@@ -117,12 +128,27 @@ export async function compileParts(parts: PolicyParts): Promise<CompiledParts> {
     modes: user?.modes ?? {},
     mode: user?.mode ?? 'enforce',
     places: user?.facts?.places ?? {},
-    regoRules: Object.fromEntries([...(user?.facts?.rules ?? []).map(reasonFacts).entries(), ...(user?.facts?.exposes ?? []).map(({ file, line }, at) => [exposeNumber(at), { file, line }] as const)]),
+    regoRules: Object.fromEntries([
+      ...(user?.facts?.rules ?? []).map(reasonFacts).entries(),
+      ...(user?.facts?.exposes ?? []).map(({ file, line }, at) => [exposeNumber(at), { file, line }] as const),
+    ]),
     // Read where nobody has marked the rules.
     rego: user?.sets ?? NO_SETS,
   };
-  const confining = confine(rules.rules, { workspace: parts.workspace, trusts: new Map(settings.servers.map(({ name, trust = 'external' }) => [name, trust])), foreign: user !== undefined && (user.sets.deny || user.sets.ask) });
-  return { confining, weights: weigh(rules, around), wasm: user?.wasm ?? library.wasm, data: JSON.stringify({ ...user?.data, config }), rules, foreign: user !== undefined, ...(user?.remote === undefined ? {} : { remote: user.remote }) };
+  const confining = confine(rules.rules, {
+    workspace: parts.workspace,
+    trusts: new Map(settings.servers.map(({ name, trust = 'external' }) => [name, trust])),
+    foreign: user !== undefined && (user.sets.deny || user.sets.ask),
+  });
+  return {
+    confining,
+    weights: weigh(rules, around),
+    wasm: user?.wasm ?? library.wasm,
+    data: JSON.stringify({ ...user?.data, config }),
+    rules,
+    foreign: user !== undefined,
+    ...(user?.remote === undefined ? {} : { remote: user.remote }),
+  };
 }
 
 /** The YAML rules of all sources, read and not yet judged. Throws POLICY_INVALID. */
@@ -130,7 +156,12 @@ export async function readRules(parts: PolicyParts): Promise<readonly RuleDocume
   return [...parts.rules, ...(await readRuleFiles(parts))];
 }
 
-type UserPolicy = Bundle & { readonly modes: Readonly<Record<string, ModeData>>; readonly mode: ModeData; readonly sets: RegoFacts['sets']; readonly remote?: RemoteBundle };
+type UserPolicy = Bundle & {
+  readonly modes: Readonly<Record<string, ModeData>>;
+  readonly mode: ModeData;
+  readonly sets: RegoFacts['sets'];
+  readonly remote?: RemoteBundle;
+};
 
 /** User Rego or a bundle; two modules cannot be folded into one decision. */
 async function loadUser(parts: PolicyParts, ids: readonly string[]): Promise<UserPolicy | undefined> {
@@ -138,13 +169,23 @@ async function loadUser(parts: PolicyParts, ids: readonly string[]): Promise<Use
   const rego = active.filter(({ kind }) => kind === 'rego');
   const [bundle, ...others] = active.filter(({ kind }) => kind === 'bundle');
   if (bundle === undefined) return rego.length === 0 ? undefined : buildUser(rego, parts);
-  if (rego.length > 0 || others.length > 0) throw new TollgateError('POLICY_INVALID', { detail: 'A bundle stands alone: build all Rego into one bundle.' });
+  if (rego.length > 0 || others.length > 0)
+    throw new TollgateError('POLICY_INVALID', { detail: 'A bundle stands alone: build all Rego into one bundle.' });
   const mode = compileMode(bundle);
   const name = showName(bundle, parts);
-  const remote = bundle.server === undefined ? undefined : new RemoteBundle({ server: bundle.server, name, cache: parts.cache, judge: judgeBundle, ids });
+  const remote =
+    bundle.server === undefined
+      ? undefined
+      : new RemoteBundle({ server: bundle.server, name, cache: parts.cache, judge: judgeBundle, ids });
   const read = remote === undefined ? await readBundle(bundle.path, name) : await remote.load();
   requireLibrary(read, `The bundle ${name}`);
-  return { ...read, modes: {}, mode, sets: mayBe('enforce', mode) ? (read.facts?.sets ?? ALL_SETS) : NO_SETS, ...(remote === undefined ? {} : { remote }) };
+  return {
+    ...read,
+    modes: {},
+    mode,
+    sets: mayBe('enforce', mode) ? (read.facts?.sets ?? ALL_SETS) : NO_SETS,
+    ...(remote === undefined ? {} : { remote }),
+  };
 }
 
 /** What is fetched takes the place of a bundle that works only when it works too, beside the rules in YAML that have these ids. */
@@ -152,21 +193,35 @@ export async function judgeBundle(bundle: Bundle, ids: readonly string[]): Promi
   requireLibrary(bundle, 'It');
   const taken = bundle.facts === undefined ? new Map() : idsOf(bundle.facts);
   const shared = ids.find((id) => taken.has(id));
-  if (shared !== undefined) throw new TollgateError('POLICY_INVALID', { detail: `It has a rule with the id "${shared}", and so have the rules in YAML.`, next: 'Ids are unique, in YAML and Rego together: rename one of the two.' });
+  if (shared !== undefined)
+    throw new TollgateError('POLICY_INVALID', {
+      detail: `It has a rule with the id "${shared}", and so have the rules in YAML.`,
+      next: 'Ids are unique, in YAML and Rego together: rename one of the two.',
+    });
   (await startWorkers(dropCache(bundle.wasm), JSON.stringify(bundle.data))).close();
 }
 
 function requireLibrary({ library }: Bundle, what: string): void {
-  if (library !== undefined && library !== hashLibrary()) throw new TollgateError('POLICY_INVALID', { detail: `${what} was built by another version of Tollgate.`, next: 'Build it anew with `tollgate policy build`.' });
+  if (library !== undefined && library !== hashLibrary())
+    throw new TollgateError('POLICY_INVALID', {
+      detail: `${what} was built by another version of Tollgate.`,
+      next: 'Build it anew with `tollgate policy build`.',
+    });
 }
 
 async function buildUser(rego: readonly SourceSettings[], parts: PolicyParts): Promise<UserPolicy> {
   const opa = await findOpa(parts.opa);
-  const compiled = await compileRego(rego.map((source) => ({ path: source.path, shown: showName(source, parts) })), { opa, cache: parts.cache });
+  const compiled = await compileRego(
+    rego.map((source) => ({ path: source.path, shown: showName(source, parts) })),
+    { opa, cache: parts.cache },
+  );
   const modes: Record<string, ModeData> = {};
   for (const { name, source } of compiled.facts.packages) {
     const mode = compileMode(rego[source] ?? { mode: 'enforce' });
-    if (!isDeepStrictEqual(modes[name] ?? mode, mode)) throw new TollgateError('POLICY_INVALID', { detail: `The package policy.${name} stands in two sources of different modes.` });
+    if (!isDeepStrictEqual(modes[name] ?? mode, mode))
+      throw new TollgateError('POLICY_INVALID', {
+        detail: `The package policy.${name} stands in two sources of different modes.`,
+      });
     modes[name] = mode;
   }
   const enforced = Object.values(modes).some((mode) => mayBe('enforce', mode));
@@ -175,7 +230,13 @@ async function buildUser(rego: readonly SourceSettings[], parts: PolicyParts): P
 
 /** What a reason says of its rule. */
 function reasonFacts({ id, file, line, severity, remediation }: RegoRule): Partial<RegoRule> {
-  return { ...(id === undefined ? {} : { id }), file, line, ...(severity === undefined ? {} : { severity }), ...(remediation === undefined ? {} : { remediation }) };
+  return {
+    ...(id === undefined ? {} : { id }),
+    file,
+    line,
+    ...(severity === undefined ? {} : { severity }),
+    ...(remediation === undefined ? {} : { remediation }),
+  };
 }
 
 /** One after the other with a turn in between: parsing is the dear part of a reload, and calls go on meanwhile. */
@@ -188,7 +249,14 @@ async function readRuleFiles(parts: PolicyParts): Promise<readonly RuleDocument[
       throw new TollgateError('POLICY_INVALID', { detail: `The rules ${file} cannot be read.`, cause });
     });
     const document = parts.readYaml(file, text);
-    documents.push({ file, problems: document.problems, mode: source.mode, ...(source.modes === undefined ? {} : { modes: source.modes }), value: document.value, placeOf: (at, part) => document.placeOf(at, part) });
+    documents.push({
+      file,
+      problems: document.problems,
+      mode: source.mode,
+      ...(source.modes === undefined ? {} : { modes: source.modes }),
+      value: document.value,
+      placeOf: (at, part) => document.placeOf(at, part),
+    });
   }
   return documents;
 }
@@ -197,5 +265,7 @@ async function readRuleFiles(parts: PolicyParts): Promise<readonly RuleDocument[
 export function showName(source: SourceSettings, parts: PolicyParts): string {
   if (source.server !== undefined) return nameOf(source.server);
   if (source.shown !== undefined) return source.shown;
-  return isBeneath(parts.folder, source.path) ? path.relative(parts.folder, source.path) || '.' : path.basename(source.path);
+  return isBeneath(parts.folder, source.path)
+    ? path.relative(parts.folder, source.path) || '.'
+    : path.basename(source.path);
 }

@@ -27,8 +27,10 @@ const PATTERN = /^[a-z][a-z0-9-]*\.[A-Za-z0-9_*-]+$/;
 const REFUSED: Readonly<Record<string, string>> = {
   reserved: 'its name belongs to a primitive; take another',
   doubled: 'another member gives this tool the same name and says something else; write one of them, or two names',
-  beyond: 'tollgate.yaml does not show this tool to this principal; name it under expose.tools of a profile of the principal',
-  contradicts: 'its pins contradict those of the tool under expose.tools of tollgate.yaml; write the same value, or leave the argument out',
+  beyond:
+    'tollgate.yaml does not show this tool to this principal; name it under expose.tools of a profile of the principal',
+  contradicts:
+    'its pins contradict those of the tool under expose.tools of tollgate.yaml; write the same value, or leave the argument out',
   several: 'several entries under expose.tools of tollgate.yaml have other pins; write all pins of one of them',
 };
 
@@ -44,16 +46,29 @@ export function findExposeFaults(exposes: readonly ExposeRule[], marks: Marks): 
   return exposes.flatMap(({ file, rule }) => {
     const { row: line, col: column } = rule.head.location;
     const problem = (message: string): Problem => ({ file: file.shown, line, column, message });
-    const reads = marks.readsCallerOnly(rule, file.module) ? [] : [problem('`expose` is decided before there is a call: read `input.principal` and data of the policy, and nothing else')];
+    const reads = marks.readsCallerOnly(rule, file.module)
+      ? []
+      : [
+          problem(
+            '`expose` is decided before there is a call: read `input.principal` and data of the policy, and nothing else',
+          ),
+        ];
     const member = rule.head.key === undefined ? UNKNOWN : valueOf(rule.head.key);
-    return [...(member === UNKNOWN ? [] : faultsOf(writtenOut(member)).map((fault) => problem(`a member of \`expose\` cannot be used: ${fault}`))), ...reads];
+    return [
+      ...(member === UNKNOWN
+        ? []
+        : faultsOf(writtenOut(member)).map((fault) => problem(`a member of \`expose\` cannot be used: ${fault}`))),
+      ...reads,
+    ];
   });
 }
 
 /** What is written out of a member; a tool that is found out later stands as one that fits. */
 function writtenOut(member: unknown): unknown {
   if (typeof member !== 'object' || member === null || Array.isArray(member)) return member;
-  const known = Object.entries(member).filter(([key, value]) => !KEYS.includes(key) || isKnown(value) || (key === 'pins' && value !== UNKNOWN));
+  const known = Object.entries(member).filter(
+    ([key, value]) => !KEYS.includes(key) || isKnown(value) || (key === 'pins' && value !== UNKNOWN),
+  );
   return { ...('tool' in member ? { tool: 'a.b' } : {}), ...Object.fromEntries(known) };
 }
 
@@ -61,27 +76,52 @@ function writtenOut(member: unknown): unknown {
 export function exposeFacts({ file, rule, package: name }: ExposeRule): ExposeFacts {
   const { row: line, col: column } = rule.head.location;
   const member = rule.head.key === undefined ? UNKNOWN : valueOf(rule.head.key);
-  const { tool, pins } = typeof member === 'object' && member !== null ? (member as { readonly tool?: unknown; readonly pins?: unknown }) : {};
+  const { tool, pins } =
+    typeof member === 'object' && member !== null
+      ? (member as { readonly tool?: unknown; readonly pins?: unknown })
+      : {};
   return {
-    package: name, file: file.shown, line, column,
+    package: name,
+    file: file.shown,
+    line,
+    column,
     ...(typeof tool === 'string' ? { tool } : {}),
     ...(typeof pins === 'object' && pins !== null ? { pins: Object.keys(pins) } : {}),
   };
 }
 
 function faultsOf(member: unknown): readonly string[] {
-  if (typeof member !== 'object' || member === null || Array.isArray(member)) return ['write {"tool": "server.tool", "name": "…"}.'];
+  if (typeof member !== 'object' || member === null || Array.isArray(member))
+    return ['write {"tool": "server.tool", "name": "…"}.'];
   compiled ??= compileSchema();
-  if (!compiled(member)) return (compiled.errors ?? []).map(toFault).map(({ path, message }) => [path.join('.'), message].filter((part) => part !== '').join(': '));
-  const { tool, name, schemaProfile } = member as { readonly tool: string; readonly name?: string; readonly schemaProfile?: string };
-  return [...toolFaults(tool, name), ...(name !== undefined && PRIMITIVES.includes(name) ? [`name "${name}" belongs to a primitive; take another.`] : []), ...profileFaults(schemaProfile)];
+  if (!compiled(member))
+    return (compiled.errors ?? [])
+      .map(toFault)
+      .map(({ path, message }) => [path.join('.'), message].filter((part) => part !== '').join(': '));
+  const { tool, name, schemaProfile } = member as {
+    readonly tool: string;
+    readonly name?: string;
+    readonly schemaProfile?: string;
+  };
+  return [
+    ...toolFaults(tool, name),
+    ...(name !== undefined && PRIMITIVES.includes(name)
+      ? [`name "${name}" belongs to a primitive; take another.`]
+      : []),
+    ...profileFaults(schemaProfile),
+  ];
 }
 
 function toolFaults(tool: string, name: string | undefined): readonly string[] {
   if (!TOOL.test(tool)) return [`"${tool.slice(0, 60)}" names no tool of one server; write server.tool.`];
   if (!tool.includes('*')) return [];
-  if (!PATTERN.test(tool)) return [`"${tool.slice(0, 60)}" is no pattern: only the tool part holds *, beside letters, digits, _ and -.`];
-  return name === undefined ? [] : [`name "${name}" stands for the pattern "${tool.slice(0, 60)}": several tools would have one name; name one tool.`];
+  if (!PATTERN.test(tool))
+    return [`"${tool.slice(0, 60)}" is no pattern: only the tool part holds *, beside letters, digits, _ and -.`];
+  return name === undefined
+    ? []
+    : [
+        `name "${name}" stands for the pattern "${tool.slice(0, 60)}": several tools would have one name; name one tool.`,
+      ];
 }
 
 function profileFaults(name: string | undefined): readonly string[] {
@@ -99,15 +139,36 @@ function compileSchema(): ValidateFunction {
 }
 
 /** The name of a server that nobody configured; and of a tool, where the tools of its server are known. */
-export function findUnknownExposed(exposes: readonly ExposeFacts[], { settings, offered = new Map() }: Pick<PolicyParts, 'settings' | 'offered'>): readonly Problem[] {
+export function findUnknownExposed(
+  exposes: readonly ExposeFacts[],
+  { settings, offered = new Map() }: Pick<PolicyParts, 'settings' | 'offered'>,
+): readonly Problem[] {
   const servers = [...settings.servers.map(({ name }) => name), ...INTERNAL_TOOLS.keys()];
   return exposes.flatMap(({ file, line, column, tool }): readonly Problem[] => {
     const [server, name] = /^([^.]+)\.(.+)$/.exec(tool ?? '')?.slice(1) ?? [];
     if (server === undefined || name === undefined) return [];
-    if (!servers.includes(server)) return [{ file, line, column, message: `there is no server "${server}".${suggest(server, servers) || ` Known are ${servers.slice(0, 12).join(', ')}.`}` }];
+    if (!servers.includes(server))
+      return [
+        {
+          file,
+          line,
+          column,
+          message: `there is no server "${server}".${suggest(server, servers) || ` Known are ${servers.slice(0, 12).join(', ')}.`}`,
+        },
+      ];
     const known = INTERNAL_TOOLS.get(server) ?? offered.get(server) ?? 'any';
     if (known === 'any' || name.includes('*') || known.some((one) => one.name === name)) return [];
-    return [{ file, line, column, message: `${server} has no tool "${name}": nothing is shown.${suggest(name, known.map((one) => one.name))}` }];
+    return [
+      {
+        file,
+        line,
+        column,
+        message: `${server} has no tool "${name}": nothing is shown.${suggest(
+          name,
+          known.map((one) => one.name),
+        )}`,
+      },
+    ];
   });
 }
 
@@ -122,10 +183,16 @@ interface Entry {
 
 /** Reads what the library says of all members. Throws POLICY_FAILED for the first one that does not fit: it names the key, and where the rule stands. */
 export function readExposed(exposed: readonly unknown[], unshown: readonly unknown[]): readonly WantedExposure[] {
-  const whys = new Map((unshown as readonly Entry[]).map((entry) => [keyOf(entry), REFUSED[entry.why ?? ''] ?? 'it cannot be shown']));
+  const whys = new Map(
+    (unshown as readonly Entry[]).map((entry) => [keyOf(entry), REFUSED[entry.why ?? ''] ?? 'it cannot be shown']),
+  );
   return (exposed as readonly Entry[]).map((entry) => {
     const [fault] = faultsOf(entry.member).filter((text) => !text.includes('belongs to a primitive'));
-    if (fault !== undefined) throw new TollgateError('POLICY_FAILED', { detail: `${placeOf(entry)}: a member of \`expose\` cannot be used: ${fault}`, next: 'Tell the owner of the policy; `tollgate policy check` looks for such members.' });
+    if (fault !== undefined)
+      throw new TollgateError('POLICY_FAILED', {
+        detail: `${placeOf(entry)}: a member of \`expose\` cannot be used: ${fault}`,
+        next: 'Tell the owner of the policy; `tollgate policy check` looks for such members.',
+      });
     const { tool, pins = {} } = entry.member as { readonly tool: string; readonly pins?: object };
     const refused = whys.get(keyOf(entry));
     return { tool, pins: Object.keys(pins), place: placeOf(entry), ...(refused === undefined ? {} : { refused }) };

@@ -12,7 +12,12 @@ const APPROVALS = ['call', 'group', 'server'];
 export function leadingGuard({ rule, file }: SetRule, marks: Marks): readonly Expression[] {
   const bound = new Set<string>();
   const end = rule.body.findIndex((expression) => {
-    if (marks.of(expression, file.module) === 'call' || sourceOf(expression.location) === undefined || isDeclaration(expression)) return true;
+    if (
+      marks.of(expression, file.module) === 'call' ||
+      sourceOf(expression.location) === undefined ||
+      isDeclaration(expression)
+    )
+      return true;
     const { declared, used } = variablesOf(expression);
     if (![...used].every((name) => bound.has(name) || isGlobal(name, { marks, module: file.module }))) return true;
     for (const name of declared) bound.add(name);
@@ -32,7 +37,11 @@ function isPlainReason(key: Term | undefined): boolean {
   const pairs = key?.type === 'object' ? (key.value as readonly (readonly [Term, Term])[]) : [];
   const fields = new Map(pairs.map(([name, value]) => [name.value, value]));
   const approval = fields.get('approval');
-  return fields.get('id')?.type === 'string' && fields.get('message')?.type === 'string' && (approval === undefined || (approval.type === 'string' && APPROVALS.some((known) => known === approval.value)));
+  return (
+    fields.get('id')?.type === 'string' &&
+    fields.get('message')?.type === 'string' &&
+    (approval === undefined || (approval.type === 'string' && APPROVALS.some((known) => known === approval.value)))
+  );
 }
 
 function isGlobal(name: string, { marks, module }: { readonly marks: Marks; readonly module: Module }): boolean {
@@ -46,8 +55,12 @@ function isDeclaration({ terms }: Expression): boolean {
 }
 
 /** Variables that an expression gives a value, with `:=` or `some … in`, and those that it needs. */
-function variablesOf({ terms, negated = false, with: mocks = [] }: Expression): { readonly declared: ReadonlySet<string>; readonly used: ReadonlySet<string> } {
-  if (!negated && Array.isArray(terms) && isRef(terms[0], 'assign')) return { declared: namesIn([terms[1]]), used: namesIn([...terms.slice(2), mocks]) };
+function variablesOf({ terms, negated = false, with: mocks = [] }: Expression): {
+  readonly declared: ReadonlySet<string>;
+  readonly used: ReadonlySet<string>;
+} {
+  if (!negated && Array.isArray(terms) && isRef(terms[0], 'assign'))
+    return { declared: namesIn([terms[1]]), used: namesIn([...terms.slice(2), mocks]) };
   const [some] = (terms as { readonly symbols?: readonly Term[] }).symbols ?? [];
   if (some?.type === 'call') {
     const [, ...parts] = some.value as readonly Term[];

@@ -49,11 +49,17 @@ export class Host {
   attach(exports: Exports): void {
     const major: unknown = exports.opa_wasm_abi_version?.value;
     const minor: unknown = exports.opa_wasm_abi_minor_version?.value;
-    if (major !== 1 || typeof minor !== 'number' || minor < 2) throw new TollgateError('POLICY_INVALID', { detail: 'The policy was compiled for an ABI other than 1.2 or later.' });
+    if (major !== 1 || typeof minor !== 'number' || minor < 2)
+      throw new TollgateError('POLICY_INVALID', {
+        detail: 'The policy was compiled for an ABI other than 1.2 or later.',
+      });
     this.minorVersion = minor;
     const missing = this.wanted(exports).filter((name) => !BUILTINS.has(name));
     if (missing.length > 0) {
-      throw new TollgateError('POLICY_INVALID', { detail: `The policy uses built-in functions that are not available here: ${missing.sort().join(', ')}.`, next: 'Build it with policies/capabilities.json, which names each place.' });
+      throw new TollgateError('POLICY_INVALID', {
+        detail: `The policy uses built-in functions that are not available here: ${missing.sort().join(', ')}.`,
+        next: 'Build it with policies/capabilities.json, which names each place.',
+      });
     }
   }
 
@@ -81,7 +87,10 @@ export class Host {
     const builtin = BUILTINS.get(name);
     const exports = this.#exports;
     if (builtin === undefined || exports === undefined) throw new Error(`no built-in ${id}`);
-    const text = builtin(addresses.map((address) => this.#read(exports.opa_json_dump(address))), this.#moment());
+    const text = builtin(
+      addresses.map((address) => this.#read(exports.opa_json_dump(address))),
+      this.#moment(),
+    );
     if (text === undefined) {
       this.#last = name;
       return 0;

@@ -16,17 +16,25 @@ export interface InputTest {
 const LITERALS: ReadonlySet<string> = new Set(['string', 'number', 'boolean', 'null']);
 
 /** The comparison that an expression is; undefined for every other, and where `with` changes the input. */
-export function readInputTest({ terms, negated = false, with: mocks, location }: Expression, aliases: ReadonlyMap<string, readonly string[]>): InputTest | undefined {
+export function readInputTest(
+  { terms, negated = false, with: mocks, location }: Expression,
+  aliases: ReadonlyMap<string, readonly string[]>,
+): InputTest | undefined {
   if (!Array.isArray(terms) || terms.length !== 3 || mocks !== undefined) return undefined;
   const [operator, left, right] = terms as unknown as readonly [Term, Term, Term];
   const name = operatorOf(operator);
   const [leftPath, rightPath] = [pathOf(left, aliases), pathOf(right, aliases)];
   const made = (operator: 'is' | 'has', path: string | undefined, values: readonly Term[]): InputTest | undefined =>
-    (path !== undefined && values.length > 0 && values.every(isLiteral) ? { path, operator, negated: negated !== (name === 'neq'), values, where: location ?? terms[0]?.location } : undefined);
-  if (name === 'equal' || name === 'eq' || name === 'neq') return leftPath === undefined ? made('is', rightPath, [left]) : made('is', leftPath, [right]);
+    path !== undefined && values.length > 0 && values.every(isLiteral)
+      ? { path, operator, negated: negated !== (name === 'neq'), values, where: location ?? terms[0]?.location }
+      : undefined;
+  if (name === 'equal' || name === 'eq' || name === 'neq')
+    return leftPath === undefined ? made('is', rightPath, [left]) : made('is', leftPath, [right]);
   if (name !== 'internal.member_2') return undefined;
   if (leftPath === undefined) return made('has', rightPath, [left]);
-  return right.type === 'set' || right.type === 'array' ? made('is', leftPath, right.value as readonly Term[]) : undefined;
+  return right.type === 'set' || right.type === 'array'
+    ? made('is', leftPath, right.value as readonly Term[])
+    : undefined;
 }
 
 /** The name of the function that an expression calls. */
@@ -37,7 +45,9 @@ export function operatorOf(term: Term | undefined): string {
 /** The path below `input` of a reference that is known to its end. */
 export function pathOf(term: Term, aliases: ReadonlyMap<string, readonly string[]>): string | undefined {
   const path = term.type === 'ref' || term.type === 'var' ? groundPath(term, aliases) : undefined;
-  return path?.whole === true && path.names[0] === 'input' && path.names.length > 1 ? path.names.slice(1).join('.') : undefined;
+  return path?.whole === true && path.names[0] === 'input' && path.names.length > 1
+    ? path.names.slice(1).join('.')
+    : undefined;
 }
 
 /** True for what is written out and is no list. */

@@ -17,21 +17,52 @@ const HEAD = 1024;
  * unreadable: it fires rules that deny or ask and satisfies none that allows. Throws POLICY_FAILED when the arguments are
  * not one JSON object. `zones` are those whose clocks the rules read: wasm knows no zones.
  */
-export function callInputText(input: CallInput, options: { readonly project: boolean; readonly zones?: readonly string[] }): string {
+export function callInputText(
+  input: CallInput,
+  options: { readonly project: boolean; readonly zones?: readonly string[] },
+): string {
   const { principal, run, effect, labels, time, argsText, plan = 'none' } = input;
   const { verb, server, tool, paths, urls, command, spill } = effect;
   requireObject(argsText);
   const args = options.project && argsText.length > PROJECT_ABOVE ? projectLongTexts(argsText) : argsText;
-  const around = { version: 1, phase: 'call', principal: pickPrincipal(principal), run, labels, time, clock: readClocks(options.zones ?? [], time), plan };
-  const facts = { verb, server, tool, paths, urls, ...(command === undefined ? {} : { command }), ...(spill === true ? { spill } : {}) };
+  const around = {
+    version: 1,
+    phase: 'call',
+    principal: pickPrincipal(principal),
+    run,
+    labels,
+    time,
+    clock: readClocks(options.zones ?? [], time),
+    plan,
+  };
+  const facts = {
+    verb,
+    server,
+    tool,
+    paths,
+    urls,
+    ...(command === undefined ? {} : { command }),
+    ...(spill === true ? { spill } : {}),
+  };
   return `${JSON.stringify(around).slice(0, -1)},"effect":${JSON.stringify(facts).slice(0, -1)},"arguments":${args}}}`;
 }
 
 /** The input of a list decision. `blind`: the user's Rego is not asked, and each rule of it may come to anything. */
 export function listInputText(principal: Principal, tools: readonly ListTool[], blind = false): string {
-  const asked = tools.map(({ server, tool, verb, verbs, facts, primitive }) =>
-    ({ server, tool, verbs: verbs ?? [verb], ...(facts === undefined ? {} : { facts }), ...(primitive === undefined ? {} : { primitive }) }));
-  return JSON.stringify({ version: 1, phase: 'list', principal: pickPrincipal(principal), tools: asked, ...(blind ? { blind } : {}) });
+  const asked = tools.map(({ server, tool, verb, verbs, facts, primitive }) => ({
+    server,
+    tool,
+    verbs: verbs ?? [verb],
+    ...(facts === undefined ? {} : { facts }),
+    ...(primitive === undefined ? {} : { primitive }),
+  }));
+  return JSON.stringify({
+    version: 1,
+    phase: 'list',
+    principal: pickPrincipal(principal),
+    tools: asked,
+    ...(blind ? { blind } : {}),
+  });
 }
 
 /** Keys that nobody declared stay out: a policy might come to trust them. */
@@ -82,5 +113,10 @@ function longMarker(text: string): string {
   const bytes = Buffer.from(text, 'utf8');
   const cut = text.slice(0, HEAD);
   const head = /[\uD800-\uDBFF]$/.test(cut) ? cut.slice(0, -1) : cut;
-  return JSON.stringify({ tollgate_long: true, bytes: bytes.byteLength, sha256: createHash('sha256').update(bytes).digest('hex'), head });
+  return JSON.stringify({
+    tollgate_long: true,
+    bytes: bytes.byteLength,
+    sha256: createHash('sha256').update(bytes).digest('hex'),
+    head,
+  });
 }

@@ -13,7 +13,9 @@ const SPREAD = 13;
 const PIECE = 2 * 1024 * 1024;
 
 // The package's ES module does not export the class that its types promise; the CommonJS entry does.
-const { LoadedPolicy } = createRequire(import.meta.url)('@open-policy-agent/opa-wasm') as typeof import('@open-policy-agent/opa-wasm');
+const { LoadedPolicy } = createRequire(import.meta.url)(
+  '@open-policy-agent/opa-wasm',
+) as typeof import('@open-policy-agent/opa-wasm');
 
 /** What the SDK knows of the data that it has loaded, and does not say in its types. */
 interface Loaded {
@@ -48,7 +50,11 @@ export type Failure = Required<Site>;
 /** Throws what the runtime throws of bytes that are no module, and RangeError or Error of one that imports no memory. */
 export function openModule(wasm: Uint8Array, memoryBytes: number): Startable {
   const pages = memoryPages(wasm);
-  return { pages, maximum: Math.max(pages, Math.ceil(memoryBytes / PAGE)), module: new WebAssembly.Module(wasm as Uint8Array<ArrayBuffer>) };
+  return {
+    pages,
+    maximum: Math.max(pages, Math.ceil(memoryBytes / PAGE)),
+    module: new WebAssembly.Module(wasm as Uint8Array<ArrayBuffer>),
+  };
 }
 
 /**
@@ -121,7 +127,9 @@ export class Instance {
     const failures = this.#host.takeFailures();
     if (failures.size === 0) return [];
     const sites = readSites(this.from.module);
-    return [...failures].flatMap(([number, name]) => (sites[number - 1] === undefined ? [] : [{ builtin: name, ...sites[number - 1] } as Failure]));
+    return [...failures].flatMap(([number, name]) =>
+      sites[number - 1] === undefined ? [] : [{ builtin: name, ...sites[number - 1] } as Failure],
+    );
   }
 
   /** Names of what the module answers. */
@@ -154,7 +162,13 @@ export class Instance {
   }
 
   /** Where the heap of other data goes; from here on the SDK takes it for that of its own. */
-  #heapFor({ heap, address }: { readonly heap: { readonly byteLength: number }; readonly address: number }): Uint8Array<ArrayBuffer> {
+  #heapFor({
+    heap,
+    address,
+  }: {
+    readonly heap: { readonly byteLength: number };
+    readonly address: number;
+  }): Uint8Array<ArrayBuffer> {
     const loaded = this.#loaded;
     loaded.dataAddr = address;
     loaded.dataHeapPtr = loaded.baseHeapPtr + heap.byteLength;

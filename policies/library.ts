@@ -10,7 +10,12 @@ import { makeCapabilities } from './capabilities.ts';
 import { findOpa, packageRoot, runOpa, type Opa } from './opa.ts';
 
 /** What the wasm answers: one call, one list, whether patterns compile, and which conditions of rules hold. */
-export const ENTRYPOINTS = { call: 'tollgate/call/decision', list: 'tollgate/list/decisions', patterns: 'tollgate/patterns/check', why: 'tollgate/why/explain' } as const;
+export const ENTRYPOINTS = {
+  call: 'tollgate/call/decision',
+  list: 'tollgate/list/decisions',
+  patterns: 'tollgate/patterns/check',
+  why: 'tollgate/why/explain',
+} as const;
 
 /** This folder, in the sources or in dist/. */
 const HERE = path.dirname(fileURLToPath(import.meta.url));
@@ -34,7 +39,9 @@ export function buildFlags(opa: Opa): readonly string[] {
 
 /** Sources of the library by file name, sorted, without tests. */
 export function readLibrarySources(): ReadonlyMap<string, Buffer> {
-  const names = readdirSync(path.join(HERE, 'lib')).filter((name) => name.endsWith('.rego') && !name.endsWith('_test.rego')).sort();
+  const names = readdirSync(path.join(HERE, 'lib'))
+    .filter((name) => name.endsWith('.rego') && !name.endsWith('_test.rego'))
+    .sort();
   return new Map(names.map((name) => [name, readFileSync(path.join(HERE, 'lib', name))]));
 }
 
@@ -47,7 +54,10 @@ export function hashLibrary(): string {
 
 /** The built library that ships beside this file. */
 export function readLibrary(): Library {
-  const { sourceHash, opa } = JSON.parse(readFileSync(path.join(HERE, 'lib', 'policy.json'), 'utf8')) as Omit<Library, 'wasm'>;
+  const { sourceHash, opa } = JSON.parse(readFileSync(path.join(HERE, 'lib', 'policy.json'), 'utf8')) as Omit<
+    Library,
+    'wasm'
+  >;
   return { wasm: readFileSync(path.join(HERE, 'lib', 'policy.wasm')), sourceHash, opa };
 }
 
@@ -57,7 +67,20 @@ export async function buildLibrary(opa: Opa): Promise<Uint8Array> {
   try {
     const out = path.join(folder, 'library.tar.gz');
     const capabilities = path.join('policies', 'capabilities.json');
-    const { code, stderr } = await runOpa(opa, [...buildFlags(opa), '-e', ENTRYPOINTS.why, '--capabilities', capabilities, '-o', out, path.join('policies', 'lib')], packageRoot());
+    const { code, stderr } = await runOpa(
+      opa,
+      [
+        ...buildFlags(opa),
+        '-e',
+        ENTRYPOINTS.why,
+        '--capabilities',
+        capabilities,
+        '-o',
+        out,
+        path.join('policies', 'lib'),
+      ],
+      packageRoot(),
+    );
     const wasm = code === 0 ? unpack(await readFile(out)).get('policy.wasm') : undefined;
     if (wasm === undefined) throw new Error(`the library does not build:\n${stderr}`);
     return wasm;
@@ -75,7 +98,10 @@ async function rebuild(): Promise<void> {
   await writeFile(CAPABILITIES, capabilities);
   const wasm = await buildLibrary(opa);
   await writeFile(path.join(target, 'lib', 'policy.wasm'), wasm);
-  await writeFile(path.join(target, 'lib', 'policy.json'), `${JSON.stringify({ sourceHash: hashLibrary(), opa: opa.version })}\n`);
+  await writeFile(
+    path.join(target, 'lib', 'policy.json'),
+    `${JSON.stringify({ sourceHash: hashLibrary(), opa: opa.version })}\n`,
+  );
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) await rebuild();

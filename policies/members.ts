@@ -11,10 +11,24 @@ const KEYS = ['id', 'message', 'approval', 'obligations'] as const;
 /** Throws POLICY_FAILED for the first member that does not fit; it names the key, and where the rule stands. */
 export function checkMembers(extended: readonly unknown[]): void {
   for (const entry of extended) {
-    const { place = {}, package: name, set, member } = entry as { readonly place?: { readonly file?: string; readonly line?: number }; readonly package: string; readonly set: string; readonly member: unknown };
+    const {
+      place = {},
+      package: name,
+      set,
+      member,
+    } = entry as {
+      readonly place?: { readonly file?: string; readonly line?: number };
+      readonly package: string;
+      readonly set: string;
+      readonly member: unknown;
+    };
     const [fault] = faultsOf(set, member);
     const where = place.file === undefined ? `package policy.${name}` : `${place.file}:${place.line ?? 1}`;
-    if (fault !== undefined) throw new TollgateError('POLICY_FAILED', { detail: `${where}: a member of \`${set}\` cannot be used: ${fault}`, next: 'Tell the owner of the policy; `tollgate policy check` looks for such members.' });
+    if (fault !== undefined)
+      throw new TollgateError('POLICY_FAILED', {
+        detail: `${where}: a member of \`${set}\` cannot be used: ${fault}`,
+        next: 'Tell the owner of the policy; `tollgate policy check` looks for such members.',
+      });
   }
 }
 
@@ -22,20 +36,39 @@ export function checkMembers(extended: readonly unknown[]): void {
 export function findMemberFaults(rules: readonly SetRule[]): readonly Problem[] {
   return rules.flatMap(({ rule: { head }, facts }) => {
     const member = head.key === undefined ? UNKNOWN : valueOf(head.key);
-    const found = typeof member === 'object' && member !== null && !Array.isArray(member) ? faultsOf(facts.set, member) : [];
+    const found =
+      typeof member === 'object' && member !== null && !Array.isArray(member) ? faultsOf(facts.set, member) : [];
     const { row: line, col: column } = head.location;
-    return found.map((message): Problem => ({ file: facts.file, line, column, message: `a member of \`${facts.set}\` cannot be used: ${message}` }));
+    return found.map(
+      (message): Problem => ({
+        file: facts.file,
+        line,
+        column,
+        message: `a member of \`${facts.set}\` cannot be used: ${message}`,
+      }),
+    );
   });
 }
 
 function faultsOf(set: string, member: unknown): readonly string[] {
   if (typeof member !== 'object' || member === null || Array.isArray(member)) return [];
   const unknown = Object.keys(member).filter((key) => !(KEYS as readonly string[]).includes(key));
-  const strange = unknown.map((key) => `unknown key "${key.slice(0, 40)}".${suggest(key, KEYS)} Known here: ${KEYS.join(', ')}.`);
+  const strange = unknown.map(
+    (key) => `unknown key "${key.slice(0, 40)}".${suggest(key, KEYS)} Known here: ${KEYS.join(', ')}.`,
+  );
   const { obligations = UNKNOWN, approval } = member as { readonly obligations?: unknown; readonly approval?: unknown };
-  if (set === 'deny' && Object.hasOwn(member, 'obligations')) return [...strange, 'a rule that denies leaves nothing to obey; remove `obligations`.'];
-  if (set !== 'ask' && approval !== undefined) strange.push(`a rule that says ${set} asks no one; remove \`approval\`.`);
-  return [...strange, ...(isKnown(obligations) ? findObligationFaults(obligations).map(({ path, message }) => `${['obligations', ...path].join('.')}: ${message}`) : [])];
+  if (set === 'deny' && Object.hasOwn(member, 'obligations'))
+    return [...strange, 'a rule that denies leaves nothing to obey; remove `obligations`.'];
+  if (set !== 'ask' && approval !== undefined)
+    strange.push(`a rule that says ${set} asks no one; remove \`approval\`.`);
+  return [
+    ...strange,
+    ...(isKnown(obligations)
+      ? findObligationFaults(obligations).map(
+          ({ path, message }) => `${['obligations', ...path].join('.')}: ${message}`,
+        )
+      : []),
+  ];
 }
 
 /** A value that is known when the rule is evaluated only. */

@@ -7,13 +7,24 @@ import { EXPOSE, isSetRule, SETS, type ParsedFile } from './rego.ts';
 export function findMisspelledSets(files: readonly ParsedFile[]): readonly Problem[] {
   const known: readonly string[] = [...SETS, EXPOSE];
   let words: ReadonlySet<string> | undefined;
-  return files.flatMap((file) => (packagePath(file.module)[0] === 'policy' ? (file.module.rules ?? []) : []).flatMap((rule) => {
-    const name = String(rule.head.ref[0]?.value);
-    const hint = isSetRule(rule) && rule.head.args === undefined && !known.includes(name) ? suggest(name, known) : '';
-    if (hint === '') return [];
-    words ??= new Set(files.flatMap(({ module }) => (module.rules ?? []).flatMap((one) => [...wordsIn(one)])));
-    return words.has(name) ? [] : [{ file: file.shown, line: rule.head.location.row, column: rule.head.location.col, message: `nothing reads the set \`${name}\`, so it decides nothing.${hint}` }];
-  }));
+  return files.flatMap((file) =>
+    (packagePath(file.module)[0] === 'policy' ? (file.module.rules ?? []) : []).flatMap((rule) => {
+      const name = String(rule.head.ref[0]?.value);
+      const hint = isSetRule(rule) && rule.head.args === undefined && !known.includes(name) ? suggest(name, known) : '';
+      if (hint === '') return [];
+      words ??= new Set(files.flatMap(({ module }) => (module.rules ?? []).flatMap((one) => [...wordsIn(one)])));
+      return words.has(name)
+        ? []
+        : [
+            {
+              file: file.shown,
+              line: rule.head.location.row,
+              column: rule.head.location.col,
+              message: `nothing reads the set \`${name}\`, so it decides nothing.${hint}`,
+            },
+          ];
+    }),
+  );
 }
 
 /** Every name and text that a rule uses, but for its own name. */

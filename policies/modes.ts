@@ -4,7 +4,12 @@ import { setOf } from './conditions.ts';
 import { MODE_NAMES, type Mode, type ModeSettings } from './port.ts';
 
 /** A mode as lib/modes.rego reads it: one for all, or one by the caller. */
-export type ModeData = Mode | { readonly first: readonly { readonly principal: readonly Condition[]; readonly mode: Mode }[]; readonly otherwise: Mode };
+export type ModeData =
+  | Mode
+  | {
+      readonly first: readonly { readonly principal: readonly Condition[]; readonly mode: Mode }[];
+      readonly otherwise: Mode;
+    };
 
 const STRENGTH: readonly Mode[] = ['off', 'shadow', 'warn', 'enforce'];
 
@@ -12,7 +17,10 @@ const STRENGTH: readonly Mode[] = ['off', 'shadow', 'warn', 'enforce'];
 export function compileMode(source: ModeSettings, own: keyof typeof MODE_NAMES = 'enforce'): ModeData {
   const within = (mode: Mode): Mode => weaker(mode, MODE_NAMES[own]);
   const first = (source.modes ?? []).map(({ profile, origin, mode }) => ({
-    principal: [...(profile === undefined ? [] : [{ of: 'profile', any: setOf([profile]) }]), ...(origin === undefined ? [] : [{ of: 'origin', any: setOf([origin]) }])],
+    principal: [
+      ...(profile === undefined ? [] : [{ of: 'profile', any: setOf([profile]) }]),
+      ...(origin === undefined ? [] : [{ of: 'origin', any: setOf([origin]) }]),
+    ],
     mode: within(mode),
   }));
   const otherwise = within(source.mode);
@@ -21,7 +29,9 @@ export function compileMode(source: ModeSettings, own: keyof typeof MODE_NAMES =
 
 /** Whether it is this mode for some caller. */
 export function mayBe(mode: Mode, data: ModeData): boolean {
-  return typeof data === 'string' ? data === mode : data.otherwise === mode || data.first.some((entry) => entry.mode === mode);
+  return typeof data === 'string'
+    ? data === mode
+    : data.otherwise === mode || data.first.some((entry) => entry.mode === mode);
 }
 
 function weaker(a: Mode, b: Mode): Mode {

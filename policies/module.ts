@@ -61,11 +61,15 @@ function emptyCache(wasm: Uint8Array): Uint8Array | undefined {
   };
   const index = read(CUSTOM_SECTION, findFunction);
   const imported = read(IMPORT_SECTION, countFunctions) ?? 0;
-  return index === undefined || index < imported ? undefined : read(CODE_SECTION, (reader) => emptyFunction(wasm, reader, index - imported));
+  return index === undefined || index < imported
+    ? undefined
+    : read(CODE_SECTION, (reader) => emptyFunction(wasm, reader, index - imported));
 }
 
 /** The sections of a module, in their order: where the content of each begins and ends. Throws Error on bytes that are no module. */
-export function* sectionsOf(wasm: Uint8Array): Generator<{ readonly id: number; readonly start: number; readonly end: number }> {
+export function* sectionsOf(
+  wasm: Uint8Array,
+): Generator<{ readonly id: number; readonly start: number; readonly end: number }> {
   if (MAGIC.some((byte, index) => wasm[index] !== byte)) throw new Error('not a wasm module');
   const reader = new Reader(wasm, MAGIC.length);
   while (!reader.done) {

@@ -45,7 +45,8 @@ export interface OpaRun {
  */
 export async function findOpa(option?: string, env: NodeJS.ProcessEnv = process.env): Promise<Opa> {
   const named = option ?? (env['TOLLGATE_OPA'] || undefined);
-  if (named !== undefined && liesWhereAgentsWrite(path.resolve(named))) throw missing(`${path.resolve(named)} lies where agents may write`);
+  if (named !== undefined && liesWhereAgentsWrite(path.resolve(named)))
+    throw missing(`${path.resolve(named)} lies where agents may write`);
   if (named !== undefined) return askVersion(path.resolve(named));
   const { file, refused } = lookForHelper('opa');
   if (file !== undefined) return askVersion(file);
@@ -54,7 +55,9 @@ export async function findOpa(option?: string, env: NodeJS.ProcessEnv = process.
     const program = path.join(packageRoot(), folder, PACKAGED);
     if (await isExecutable(program)) return askPackaged(program);
   }
-  throw missing(`no opa in the folders of the system, in programs.opa, in TOLLGATE_OPA or in --opa${refused === undefined ? '' : ` (${refused})`}`);
+  throw missing(
+    `no opa in the folders of the system, in programs.opa, in TOLLGATE_OPA or in --opa${refused === undefined ? '' : ` (${refused})`}`,
+  );
 }
 
 /** Runs are short and may hold garbage: collecting it less often saves a third of the processor's time. */
@@ -63,12 +66,23 @@ const GOGC = '400';
 /** Runs `opa` in `cwd` without a shell. Throws OPA_MISSING when it cannot be started; any exit code is the caller's to judge. */
 export function runOpa(opa: Pick<Opa, 'program'>, args: readonly string[], cwd: string): Promise<OpaRun> {
   return new Promise((resolve, reject) => {
-    const child = spawn(opa.program, args, { cwd, stdio: ['ignore', 'pipe', 'pipe'], timeout: TIMEOUT_MS, env: { PATH: HELPER_PATH, HOME: cwd, GOGC } });
+    const child = spawn(opa.program, args, {
+      cwd,
+      stdio: ['ignore', 'pipe', 'pipe'],
+      timeout: TIMEOUT_MS,
+      env: { PATH: HELPER_PATH, HOME: cwd, GOGC },
+    });
     const [stdout, stderr]: [Buffer[], Buffer[]] = [[], []];
     child.stdout.on('data', (chunk: Buffer) => stdout.push(chunk));
     child.stderr.on('data', (chunk: Buffer) => stderr.push(chunk));
     child.on('error', (cause) => reject(missing('opa cannot be started', cause)));
-    child.on('close', (code) => resolve({ code: code ?? -1, stdout: Buffer.concat(stdout).toString('utf8'), stderr: Buffer.concat(stderr).toString('utf8') }));
+    child.on('close', (code) =>
+      resolve({
+        code: code ?? -1,
+        stdout: Buffer.concat(stdout).toString('utf8'),
+        stderr: Buffer.concat(stderr).toString('utf8'),
+      }),
+    );
   });
 }
 
@@ -83,7 +97,8 @@ async function askVersion(program: string): Promise<Opa> {
   const version = /^Version: (\d+)\.(\d+)\.(\S+)$/m.exec(stdout);
   if (code !== 0 || version === null) throw missing('the program that was named does not answer as opa does');
   const [major, minor] = [Number(version[1]), Number(version[2])];
-  if (major === OLDEST[0] && minor < OLDEST[1]) throw missing(`opa ${major}.${minor} is too old; ${OLDEST.join('.')} or later is needed`);
+  if (major === OLDEST[0] && minor < OLDEST[1])
+    throw missing(`opa ${major}.${minor} is too old; ${OLDEST.join('.')} or later is needed`);
   return { program, version: `${major}.${minor}.${version[3]}`, flags: major === 0 ? ['--v1-compatible'] : [] };
 }
 
@@ -99,16 +114,25 @@ async function askPackaged(program: string): Promise<Opa> {
   if (known !== undefined) return known;
   const hash = createHash('sha256');
   for await (const chunk of createReadStream(program, { highWaterMark: CHUNK })) hash.update(chunk as Buffer);
-  if (hash.digest('hex') !== PACKAGED_SHA256) throw missing('the opa of the npm package has another checksum than the one that was checked');
+  if (hash.digest('hex') !== PACKAGED_SHA256)
+    throw missing('the opa of the npm package has another checksum than the one that was checked');
   const opa = await askVersion(program);
   checked.set(untouched, opa);
   return opa;
 }
 
 async function isExecutable(program: string): Promise<boolean> {
-  return access(program, constants.X_OK).then(() => true, () => false);
+  return access(program, constants.X_OK).then(
+    () => true,
+    () => false,
+  );
 }
 
 function missing(detail: string, cause?: unknown): TollgateError {
-  return new TollgateError('OPA_MISSING', { detail: `${detail[0]?.toUpperCase()}${detail.slice(1)}.`, next: `Install opa: ${INSTALL_LINES.join('; or ')}. Name it under programs in tollgate.yaml where it does not lie in /usr/local/bin or /usr/bin. Or ship a built bundle.`, data: { install: INSTALL_LINES }, cause });
+  return new TollgateError('OPA_MISSING', {
+    detail: `${detail[0]?.toUpperCase()}${detail.slice(1)}.`,
+    next: `Install opa: ${INSTALL_LINES.join('; or ')}. Name it under programs in tollgate.yaml where it does not lie in /usr/local/bin or /usr/bin. Or ship a built bundle.`,
+    data: { install: INSTALL_LINES },
+    cause,
+  });
 }

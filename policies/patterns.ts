@@ -39,10 +39,14 @@ const PRIMITIVES: ReadonlySet<string> = new Set(['read', 'write', 'edit', 'bash'
 /** The parts of a `server.tool` pattern; a server's name holds no dot, so the first one parts them. */
 export function splitTool(pattern: string): readonly [server: string, tool: string] {
   const dot = pattern.indexOf('.');
-  if (dot < 1 || dot === pattern.length - 1) throw new PatternError(`"${pattern}" is no tool: write server.tool${PRIMITIVES.has(pattern) ? `, here workspace.${pattern}` : ''}, or server.* for all tools of a server`);
+  if (dot < 1 || dot === pattern.length - 1)
+    throw new PatternError(
+      `"${pattern}" is no tool: write server.tool${PRIMITIVES.has(pattern) ? `, here workspace.${pattern}` : ''}, or server.* for all tools of a server`,
+    );
   const [server, tool] = [pattern.slice(0, dot), pattern.slice(dot + 1)];
   refuseForeign(pattern);
-  if (/^\*+$/.test(server) && /^\*+$/.test(tool)) throw new PatternError(`"${pattern}" matches every tool: leave \`tools\` out to mean all of them`);
+  if (/^\*+$/.test(server) && /^\*+$/.test(tool))
+    throw new PatternError(`"${pattern}" matches every tool: leave \`tools\` out to mean all of them`);
   return [server, tool];
 }
 
@@ -54,11 +58,16 @@ export function addHost(forms: Forms, pattern: string): void {
   }
   const bare = pattern.startsWith('*.') ? pattern.slice(2) : pattern;
   if (!/^[a-z0-9_-]+(\.[a-z0-9_-]+)*$|^\[[0-9a-f:.]+\]$/.test(bare)) {
-    throw new PatternError(`"${pattern}" is no host: write lower case without scheme, port or path, such as api.example.org or *.example.org`);
+    throw new PatternError(
+      `"${pattern}" is no host: write lower case without scheme, port or path, such as api.example.org or *.example.org`,
+    );
   }
   const read = parseHost(bare);
   const spelling = read === undefined ? undefined : read.kind === 'ipv6' ? `[${read.host}]` : read.host;
-  if (read === undefined || (read.kind !== 'name' && bare !== pattern)) throw new PatternError(`"${pattern}" can match no host: URLs are read with host names, dotted IPv4 addresses and [IPv6 addresses]`);
+  if (read === undefined || (read.kind !== 'name' && bare !== pattern))
+    throw new PatternError(
+      `"${pattern}" can match no host: URLs are read with host names, dotted IPv4 addresses and [IPv6 addresses]`,
+    );
   if (spelling !== bare) throw new PatternError(`"${pattern}" can match no host: write it as ${spelling}`);
   if (bare === pattern) (forms.equal ??= nullMap())[bare] = true;
   else (forms.suffix ??= []).push(`.${bare}`);
@@ -66,12 +75,15 @@ export function addHost(forms: Forms, pattern: string): void {
 
 /** Adds `scheme://host[:port][/path]` over addresses of catalogs/urls.ts. Absent port: the scheme's own; absent path: any. */
 export function addUrl(forms: Forms, pattern: string): void {
-  const [, scheme, host = '', port, path] = /^([a-z][a-z0-9+.-]*):\/\/(\[[0-9a-f:.]+\]|[^/:@?#]+)(?::(\d{1,5}|\*))?(\/[^#]*)?$/.exec(pattern) ?? [];
-  if (scheme === undefined) throw new PatternError(`"${pattern}" is no URL: write scheme://host/path, such as https://api.example.org/v1/**`);
+  const [, scheme, host = '', port, path] =
+    /^([a-z][a-z0-9+.-]*):\/\/(\[[0-9a-f:.]+\]|[^/:@?#]+)(?::(\d{1,5}|\*))?(\/[^#]*)?$/.exec(pattern) ?? [];
+  if (scheme === undefined)
+    throw new PatternError(`"${pattern}" is no URL: write scheme://host/path, such as https://api.example.org/v1/**`);
   addHost({}, host);
   const rest = urlPath(pattern, path);
-  if (!host.includes('*') && port !== '*') return addAddress(forms, `${scheme}://${host}:${port ?? portOf(scheme)}`, rest);
-  const start = `${quoteRegex(scheme)}://${quoteRegex(host).replace('\\*', '[^/]*')}:${port === '*' ? '[0-9]+' : port ?? portOf(scheme)}/`;
+  if (!host.includes('*') && port !== '*')
+    return addAddress(forms, `${scheme}://${host}:${port ?? portOf(scheme)}`, rest);
+  const start = `${quoteRegex(scheme)}://${quoteRegex(host).replace('\\*', '[^/]*')}:${port === '*' ? '[0-9]+' : (port ?? portOf(scheme))}/`;
   (forms.regex ??= []).push(`^${start}${rest.join('/') === '**' ? '(?s:.*)' : pathRegex(rest)}$`);
 }
 
@@ -79,7 +91,8 @@ export function addUrl(forms: Forms, pattern: string): void {
 function urlPath(pattern: string, path: string | undefined): readonly string[] {
   if (path === undefined) return ['**'];
   if (path === '/') return [];
-  if (path !== canonicalPath(path)) throw new PatternError(`"${pattern}" can match no path: write it as ${canonicalPath(path)}`);
+  if (path !== canonicalPath(path))
+    throw new PatternError(`"${pattern}" can match no path: write it as ${canonicalPath(path)}`);
   return splitPath(path);
 }
 
@@ -88,7 +101,8 @@ function addAddress(forms: Forms, base: string, path: readonly string[]): void {
   if (path.length === 0) (forms.equal ??= nullMap())[`${base}/`] = true;
   else if (path.length === 1 && path[0] === '**') (forms.prefix ??= []).push(`${base}/`);
   else if (!text.includes('*')) (forms.equal ??= nullMap())[text] = true;
-  else if (!/^[^*]+\/\*\*$/.test(text) || !addCommonPath(forms, text)) (forms.regex ??= []).push(`^${quoteRegex(base)}/${pathRegex(path)}$`);
+  else if (!/^[^*]+\/\*\*$/.test(text) || !addCommonPath(forms, text))
+    (forms.regex ??= []).push(`^${quoteRegex(base)}/${pathRegex(path)}$`);
 }
 
 /** Forms for paths inside the workspace (relative) and outside of it (absolute); see PathFact. */
@@ -109,9 +123,19 @@ export function addPath(forms: PathForms, glob: string, options: { strict: boole
 }
 
 /** The segments of a path glob on each side; see addPath. Throws PatternError. */
-export function placePath(glob: string, { strict, workspace }: { strict: boolean; workspace: string }): { readonly inside: readonly (readonly string[])[]; readonly outside: readonly (readonly string[])[] } {
+export function placePath(
+  glob: string,
+  { strict, workspace }: { strict: boolean; workspace: string },
+): { readonly inside: readonly (readonly string[])[]; readonly outside: readonly (readonly string[])[] } {
   const segments = splitPath(glob);
-  if (glob.startsWith('/')) return { inside: remainders(segments, workspace.split('/').filter((part) => part !== '')), outside: [['', ...segments]] };
+  if (glob.startsWith('/'))
+    return {
+      inside: remainders(
+        segments,
+        workspace.split('/').filter((part) => part !== ''),
+      ),
+      outside: [['', ...segments]],
+    };
   return { inside: [segments], outside: strict && segments[0] === '**' ? [segments] : [] };
 }
 
@@ -157,7 +181,12 @@ function addCommonPath(forms: Forms, text: string): boolean {
 function pathRegex(segments: readonly string[]): string {
   return segments.reduce((regex, segment, index) => {
     const last = index === segments.length - 1;
-    if (segment !== '**') return regex + segmentRegex(segment) + (last || segments[index + 1] === '**' && index + 2 === segments.length ? '' : '/');
+    if (segment !== '**')
+      return (
+        regex +
+        segmentRegex(segment) +
+        (last || (segments[index + 1] === '**' && index + 2 === segments.length) ? '' : '/')
+      );
     return regex + (last ? '(?:/(?s:.*))?' : '(?:(?s:.*)/)?');
   }, '');
 }

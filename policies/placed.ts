@@ -2,7 +2,16 @@
  * Owns the copies of rules that the build appends to files of the user: numbered, so that a reason knows its rule, and grouped
  * by what they ask of the input first, since wasm has no index of rules; changes no line that the user wrote, and no meaning.
  */
-import { aliasesOf, groundPath, packagePath, sourceOf, termsIn, type Annotation, type Expression, type Rule } from './ast.ts';
+import {
+  aliasesOf,
+  groundPath,
+  packagePath,
+  sourceOf,
+  termsIn,
+  type Annotation,
+  type Expression,
+  type Rule,
+} from './ast.ts';
 import { leadingGuard, outcomesOf } from './guards.ts';
 import { chooseTests, isRef } from './leading-tests.ts';
 import { Marks, mostOf, type Reads } from './reads.ts';
@@ -54,28 +63,55 @@ function countLines(text: string): number {
 }
 
 /** Makes copies of all rules whose packages nobody reads as a whole; the sets of the others are folded as they are. */
-export function placeRules(files: readonly (ParsedFile & { readonly bytes: Buffer })[], rules: readonly SetRule[], exposes: readonly ExposeRule[] = []): Placed {
-  const seen = findSeen(files, new Set([...rules.map(({ facts }) => facts.package), ...exposes.map((one) => one.package)]));
-  const job = { marks: new Marks(files.map(({ module }) => module)), appended: new Map(files.map(({ staged, bytes }) => [staged, new Appendix(bytes.toString('utf8'))])) };
+export function placeRules(
+  files: readonly (ParsedFile & { readonly bytes: Buffer })[],
+  rules: readonly SetRule[],
+  exposes: readonly ExposeRule[] = [],
+): Placed {
+  const seen = findSeen(
+    files,
+    new Set([...rules.map(({ facts }) => facts.package), ...exposes.map((one) => one.package)]),
+  );
+  const job = {
+    marks: new Marks(files.map(({ module }) => module)),
+    appended: new Map(files.map(({ staged, bytes }) => [staged, new Appendix(bytes.toString('utf8'))])),
+  };
   const folded: Folded[] = [];
-  for (const [name, own] of groupBy(rules.map((rule, number) => ({ ...rule, number })), ({ facts }) => facts.package)) {
+  for (const [name, own] of groupBy(
+    rules.map((rule, number) => ({ ...rule, number })),
+    ({ facts }) => facts.package,
+  )) {
     for (const set of SETS) {
       const members = own.filter(({ facts }) => facts.set === set);
       if (members.length === 0) continue;
-      folded.push({ package: name, set, ...((seen.has(name) ? undefined : copyRules(members, job)) ?? asTheyAre(members, job.marks)) });
+      folded.push({
+        package: name,
+        set,
+        ...((seen.has(name) ? undefined : copyRules(members, job)) ?? asTheyAre(members, job.marks)),
+      });
     }
   }
-  return { appended: job.appended, sources: sourcesText(folded, placeExposes(exposes, { seen, appended: job.appended })) };
+  return {
+    appended: job.appended,
+    sources: sourcesText(folded, placeExposes(exposes, { seen, appended: job.appended })),
+  };
 }
 
 /** The names under which members of `expose` stand, by package. A copy gives its members the place of their rule. */
-function placeExposes(exposes: readonly ExposeRule[], { seen, appended }: { readonly seen: ReadonlySet<string>; readonly appended: Placed['appended'] }): ReadonlyMap<string, string | undefined> {
+function placeExposes(
+  exposes: readonly ExposeRule[],
+  { seen, appended }: { readonly seen: ReadonlySet<string>; readonly appended: Placed['appended'] },
+): ReadonlyMap<string, string | undefined> {
   const names = new Map<string, string | undefined>();
-  const numbered = exposes.map((one, at) => ({ one, text: copyOf({ rule: one.rule, file: one.file, number: exposeNumber(at), set: EXPOSE }) }));
+  const numbered = exposes.map((one, at) => ({
+    one,
+    text: copyOf({ rule: one.rule, file: one.file, number: exposeNumber(at), set: EXPOSE }),
+  }));
   for (const [name, own] of groupBy(numbered, ({ one }) => one.package)) {
     const isCopied = !seen.has(name) && own.every(({ text }) => text !== undefined);
     names.set(name, isCopied ? 'tollgate_expose' : undefined);
-    for (const { one, text } of isCopied ? own : []) appended.get(one.file.staged)?.add(text?.('tollgate_expose') ?? '', one.rule.location.row);
+    for (const { one, text } of isCopied ? own : [])
+      appended.get(one.file.staged)?.add(text?.('tollgate_expose') ?? '', one.rule.location.row);
   }
   return names;
 }
@@ -92,16 +128,20 @@ function openOf(rule: Numbered): Folded['open'][number] {
 
 /** Packages that some reference takes as a whole, or may: there, an added rule would be seen. */
 function findSeen(files: readonly ParsedFile[], names: ReadonlySet<string>): ReadonlySet<string> {
-  return new Set(files.flatMap(({ module }) => {
-    const aliases = aliasesOf(module);
-    const own = packagePath(module).slice(1).join('.');
-    return [...termsIn(module.rules)].flatMap((term) => {
-      // The chain of METADATA names the rule that it was asked in, and a copy has another name.
-      if (isRef(term, ['rego', 'metadata', 'chain'])) return [own];
-      const path = groundPath(term, aliases)?.names;
-      return path?.[0] === 'data' ? [...names].filter((name) => path.every((part, at) => part === ['data', 'policy', ...name.split('.')][at])) : [];
-    });
-  }));
+  return new Set(
+    files.flatMap(({ module }) => {
+      const aliases = aliasesOf(module);
+      const own = packagePath(module).slice(1).join('.');
+      return [...termsIn(module.rules)].flatMap((term) => {
+        // The chain of METADATA names the rule that it was asked in, and a copy has another name.
+        if (isRef(term, ['rego', 'metadata', 'chain'])) return [own];
+        const path = groundPath(term, aliases)?.names;
+        return path?.[0] === 'data'
+          ? [...names].filter((name) => path.every((part, at) => part === ['data', 'policy', ...name.split('.')][at]))
+          : [];
+      });
+    }),
+  );
 }
 
 type Numbered = SetRule & { readonly number: number };
@@ -130,7 +170,14 @@ function copyRules(rules: readonly Numbered[], { marks, appended }: Job): Pick<F
     const reads = marks.ofRule(one.rule, one.file.module);
     copies.push({ of: one, body: one.rule.body, reads, isGuard: false, text });
     const guard = reads === 'call' ? leadingGuard(one, marks) : [];
-    if (guard.length > 0) copies.push({ of: one, body: guard, reads: marks.of(guard, one.file.module), isGuard: true, text: guardOf(one, guard) });
+    if (guard.length > 0)
+      copies.push({
+        of: one,
+        body: guard,
+        reads: marks.of(guard, one.file.module),
+        isGuard: true,
+        text: guardOf(one, guard),
+      });
     else if (reads === 'call') open.push(openOf(one));
   }
   return { parts: appendAll(copies, appended), open };
@@ -140,7 +187,15 @@ function appendAll(copies: readonly Copy[], appended: Placed['appended']): reado
   const tests = chooseTests(copies.map(({ body, of }) => ({ body, module: of.file.module })));
   const paths = [...new Set(tests.map((test) => test?.path))].filter((path) => path !== undefined);
   const parts = new Map<string, Part>();
-  for (const [at, { of: { file, facts, rule }, reads, isGuard, text }] of copies.entries()) {
+  for (const [
+    at,
+    {
+      of: { file, facts, rule },
+      reads,
+      isGuard,
+      text,
+    },
+  ] of copies.entries()) {
     const test = tests[at];
     const name = `tollgate_${isGuard ? 'open_' : ''}${facts.set}_${reads}${test === undefined ? '' : `_by_${paths.indexOf(test.path)}`}`;
     parts.set(name, { name, reads, isGuard, ...(test === undefined ? {} : { key: test.path }) });
@@ -164,11 +219,25 @@ function guardOf(rule: Numbered, guard: readonly Expression[]): (name: string) =
 }
 
 /** The rule with another head: what it gave becomes the second part of a pair, the number of the rule the first. */
-function copyOf({ rule, number, set, file }: { readonly rule: Rule; readonly number: number | string; readonly set: string; readonly file: ParsedFile }): ((name: string) => string) | undefined {
+function copyOf({
+  rule,
+  number,
+  set,
+  file,
+}: {
+  readonly rule: Rule;
+  readonly number: number | string;
+  readonly set: string;
+  readonly file: ParsedFile;
+}): ((name: string) => string) | undefined {
   const text = sourceOf(rule.location);
   // `deny contains "x" if { … } { … }`: the second body is a rule of its own that begins with its brace.
   const isChained = text?.startsWith('{') === true;
-  const owner = isChained ? (file.module.rules ?? []).slice(0, file.module.rules?.indexOf(rule)).findLast(({ location }) => sourceOf(location)?.startsWith('{') === false) : rule;
+  const owner = isChained
+    ? (file.module.rules ?? [])
+        .slice(0, file.module.rules?.indexOf(rule))
+        .findLast(({ location }) => sourceOf(location)?.startsWith('{') === false)
+    : rule;
   const head = sourceOf(owner?.head.location);
   const key = new RegExp(`^${set}\\s+contains\\b`).exec(head ?? '');
   if (text === undefined || head === undefined || key === null) return undefined;

@@ -11,12 +11,15 @@ type Path = readonly (string | number)[];
 type PlaceOf = RuleDocument['placeOf'];
 
 /** All that a policy is made from; YAML is read on the other side. */
-export type PlainParts = Omit<PolicyParts, 'rules' | 'readYaml'> & { readonly rules: readonly (Omit<RuleDocument, 'placeOf'> & { readonly places: string })[] };
+export type PlainParts = Omit<PolicyParts, 'rules' | 'readYaml'> & {
+  readonly rules: readonly (Omit<RuleDocument, 'placeOf'> & { readonly places: string })[];
+};
 
 /** A policy that only needs to be started. Lists of rules are texts of some of them each, which cost the thread that takes them the least. */
 export type PlainPolicy = Omit<ReadyParts, 'about' | 'confining' | 'remote'> & {
   readonly about: ReadonlyMap<string, readonly string[]>;
-  readonly confining: Omit<Confining, 'programs' | 'personal' | 'free'> & Readonly<Record<'programs' | 'personal' | 'free', readonly string[]>>;
+  readonly confining: Omit<Confining, 'programs' | 'personal' | 'free'> &
+    Readonly<Record<'programs' | 'personal' | 'free', readonly string[]>>;
   readonly image?: Image | undefined;
   readonly remote?: RemoteState;
 };
@@ -28,22 +31,51 @@ const SOME = 100;
 
 /** Parts without their functions. */
 export function flattenParts({ readYaml: _, rules, ...parts }: PolicyParts): PlainParts {
-  return { ...parts, rules: rules.map(({ placeOf, ...document }) => ({ ...document, places: writePlaces(document.value, placeOf) })) };
+  return {
+    ...parts,
+    rules: rules.map(({ placeOf, ...document }) => ({ ...document, places: writePlaces(document.value, placeOf) })),
+  };
 }
 
 /** Parts as they were. */
 export function reviveParts({ rules, ...parts }: PlainParts, readYaml: PolicyParts['readYaml']): PolicyParts {
-  return { ...parts, readYaml, rules: rules.map(({ places, ...document }) => ({ ...document, placeOf: readPlaces(document.value, places) })) };
+  return {
+    ...parts,
+    readYaml,
+    rules: rules.map(({ places, ...document }) => ({ ...document, placeOf: readPlaces(document.value, places) })),
+  };
 }
 
 /** What was compiled, without its functions. */
 export function flattenPolicy(ready: ReadyParts, image?: Image): PlainPolicy {
-  const { remote, about, confining: { programs, personal, free, ...confining }, ...plain } = ready;
-  const rules = [...about].map(([server, located]) => [server, writeSome([...located].map(({ rule, mode, at }): PlainRule => ({ rule, mode, file: at([]).file, places: writePlaces(rule, at) })))] as const);
+  const {
+    remote,
+    about,
+    confining: { programs, personal, free, ...confining },
+    ...plain
+  } = ready;
+  const rules = [...about].map(
+    ([server, located]) =>
+      [
+        server,
+        writeSome(
+          [...located].map(
+            ({ rule, mode, at }): PlainRule => ({ rule, mode, file: at([]).file, places: writePlaces(rule, at) }),
+          ),
+        ),
+      ] as const,
+  );
   return {
-    ...plain, image, about: new Map(rules),
+    ...plain,
+    image,
+    about: new Map(rules),
     // Each may be long.
-    confining: { ...confining, programs: [...programs].map((one) => JSON.stringify([one])), personal: writeSome(personal), free: writeSome(free) },
+    confining: {
+      ...confining,
+      programs: [...programs].map((one) => JSON.stringify([one])),
+      personal: writeSome(personal),
+      free: writeSome(free),
+    },
     ...(remote === undefined ? {} : { remote: remote.state }),
   };
 }
@@ -52,8 +84,14 @@ export function flattenPolicy(ready: ReadyParts, image?: Image): PlainPolicy {
 export async function revivePolicy({ about, confining, remote, image: _, ...ready }: PlainPolicy): Promise<ReadyParts> {
   const { programs, personal, free, ...rest } = confining;
   return {
-    ...ready, about: new Map([...about].map(([server, texts]) => [server, { [Symbol.iterator]: () => reviveRules(texts) }])),
-    confining: { ...rest, programs: new Map(await readSome(programs)), personal: await readSome(personal), free: await readSome(free) },
+    ...ready,
+    about: new Map([...about].map(([server, texts]) => [server, { [Symbol.iterator]: () => reviveRules(texts) }])),
+    confining: {
+      ...rest,
+      programs: new Map(await readSome(programs)),
+      personal: await readSome(personal),
+      free: await readSome(free),
+    },
     ...(remote === undefined ? {} : { remote: new RemoteBundle({ ...remote.options, judge: judgeBundle }, remote) }),
   };
 }
@@ -68,7 +106,9 @@ function* reviveRules(texts: readonly string[]): Generator<LocatedRule, void, un
 }
 
 function writeSome(list: readonly unknown[]): readonly string[] {
-  return Array.from({ length: Math.ceil(list.length / SOME) }, (_, number) => JSON.stringify(list.slice(number * SOME, (number + 1) * SOME)));
+  return Array.from({ length: Math.ceil(list.length / SOME) }, (_, number) =>
+    JSON.stringify(list.slice(number * SOME, (number + 1) * SOME)),
+  );
 }
 
 async function readSome<T>(texts: readonly string[]): Promise<readonly T[]> {
@@ -79,7 +119,14 @@ async function readSome<T>(texts: readonly string[]): Promise<readonly T[]> {
 
 /** Line and column of key and of value, for each part of a value in the order of the walk. */
 function writePlaces(value: unknown, placeOf: PlaceOf): string {
-  return pathsOf(value).map((path) => (['key', 'value'] as const).map((part) => placeOf(path, part)).map(({ line, column }) => `${line} ${column}`).join(' ')).join(' ');
+  return pathsOf(value)
+    .map((path) =>
+      (['key', 'value'] as const)
+        .map((part) => placeOf(path, part))
+        .map(({ line, column }) => `${line} ${column}`)
+        .join(' '),
+    )
+    .join(' ');
 }
 
 /** Read when first asked for, which few are. What stands nowhere is at the key of its nearest parent, as in every document. */
@@ -91,7 +138,8 @@ function readPlaces(value: unknown, text: string): PlaceOf {
     if (numbers.length === 0) numbers = text.split(' ').map(Number);
     let length = path.length;
     while (length > 0 && !indices.has(idOf(path.slice(0, length)))) length -= 1;
-    const first = 4 * (indices.get(idOf(path.slice(0, length))) ?? 0) + (part === 'key' || length < path.length ? 0 : 2);
+    const first =
+      4 * (indices.get(idOf(path.slice(0, length))) ?? 0) + (part === 'key' || length < path.length ? 0 : 2);
     return { line: numbers[first] ?? 1, column: numbers[first + 1] ?? 1 };
   };
 }

@@ -16,7 +16,9 @@ export function formatProblem({ file, line, column, message }: Problem): string 
 
 /** POLICY_INVALID with every problem, in the order of files and lines; throws nothing when there is none. */
 export function refuseProblems(unsorted: readonly Problem[]): void {
-  const problems = [...unsorted].sort((a, b) => (a.file === b.file ? a.line - b.line || a.column - b.column : a.file < b.file ? -1 : 1));
+  const problems = [...unsorted].sort((a, b) =>
+    a.file === b.file ? a.line - b.line || a.column - b.column : a.file < b.file ? -1 : 1,
+  );
   const [first, ...others] = problems;
   if (first === undefined) return;
   const more = others.length === 0 ? '' : ` (and ${others.length} more)`;
@@ -25,14 +27,19 @@ export function refuseProblems(unsorted: readonly Problem[]): void {
 
 /** The problems that a refused load carries; none for everything else that was thrown. */
 export function problemsOf(thrown: unknown): readonly Problem[] {
-  const problems = thrown instanceof TollgateError && thrown.code === 'POLICY_INVALID' ? thrown.data['problems'] : undefined;
+  const problems =
+    thrown instanceof TollgateError && thrown.code === 'POLICY_INVALID' ? thrown.data['problems'] : undefined;
   return Array.isArray(problems) ? (problems as readonly Problem[]) : [];
 }
 
 /** ` Did you mean "x"?` when a known word is at most two edits away, else nothing. */
 export function suggest(word: string, known: Iterable<string>): string {
-  const near = [...known].map((candidate) => ({ candidate, distance: editDistance(word, candidate) })).sort((a, b) => a.distance - b.distance)[0];
-  return near !== undefined && near.distance <= 2 && near.distance < word.length ? ` Did you mean "${near.candidate}"?` : '';
+  const near = [...known]
+    .map((candidate) => ({ candidate, distance: editDistance(word, candidate) }))
+    .sort((a, b) => a.distance - b.distance)[0];
+  return near !== undefined && near.distance <= 2 && near.distance < word.length
+    ? ` Did you mean "${near.candidate}"?`
+    : '';
 }
 
 /** Levenshtein distance; words of more than 64 characters count as far apart, so that hostile keys cost nothing. */

@@ -21,7 +21,9 @@ function removeAt(rule: Record<string, unknown>, path: SchemaFault['path']): voi
   // Without one of its entries a list would say where the others stand wrongly.
   const end = path.findIndex((key) => typeof key === 'number');
   const way = end < 0 ? path : path.slice(0, end);
-  const parent = way.slice(0, -1).reduce<unknown>((node, key) => (node as Record<string, unknown> | undefined)?.[String(key)], rule);
+  const parent = way
+    .slice(0, -1)
+    .reduce<unknown>((node, key) => (node as Record<string, unknown> | undefined)?.[String(key)], rule);
   if (typeof parent === 'object' && parent !== null) Reflect.deleteProperty(parent, way.at(-1) ?? '');
 }
 

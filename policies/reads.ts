@@ -54,7 +54,8 @@ export class Marks {
       for (const rule of module.rules ?? []) {
         const names = [...packagePath(module), ...groundNames(rule.head.ref)];
         add(this.#exact, names, { rule, module });
-        for (let length = 1; length <= names.length; length += 1) add(this.#below, names.slice(0, length), { rule, module });
+        for (let length = 1; length <= names.length; length += 1)
+          add(this.#below, names.slice(0, length), { rule, module });
       }
     }
   }
@@ -76,7 +77,12 @@ export class Marks {
 
   /** True for a name that a rule or an import of the module has, and for `input` and `data`. */
   isGlobal(name: string, module: Module): boolean {
-    return name === 'input' || name === 'data' || this.#aliases.get(module)?.has(name) === true || this.#below.has(keyOf([...packagePath(module), name]));
+    return (
+      name === 'input' ||
+      name === 'data' ||
+      this.#aliases.get(module)?.has(name) === true ||
+      this.#below.has(keyOf([...packagePath(module), name]))
+    );
   }
 
   *#each(part: unknown, module: Module): Generator<Depth> {
@@ -112,7 +118,14 @@ export class Marks {
 
 /** All of a rule but its name, which all rules of a set share. */
 function partsOf({ head, body, else: otherwise }: Rule): readonly unknown[] {
-  return [head.args, head.key, head.value, head.ref.slice(1), body, ...(otherwise === undefined ? [] : partsOf(otherwise))];
+  return [
+    head.args,
+    head.key,
+    head.value,
+    head.ref.slice(1),
+    body,
+    ...(otherwise === undefined ? [] : partsOf(otherwise)),
+  ];
 }
 
 /** What a reference below `input` reads: a list is decided for a caller and a tool, with every verb that a call of it may have. */

@@ -1,6 +1,15 @@
 /** Owns what user Rego must look like before it is built: folded sets in packages of their own; refuses names of the library, sets that are none, and ids that are none. */
 import { createHash } from 'node:crypto';
-import { aliasesOf, groundPath, packagePath, sourceOf, termsIn, type Annotation, type Module, type Rule } from './ast.ts';
+import {
+  aliasesOf,
+  groundPath,
+  packagePath,
+  sourceOf,
+  termsIn,
+  type Annotation,
+  type Module,
+  type Rule,
+} from './ast.ts';
 import { exposeFacts, findExposeFaults } from './exposures.ts';
 import { findMemberFaults } from './members.ts';
 import { findMisspelledSets } from './misspelled.ts';
@@ -102,21 +111,51 @@ export interface Inspected {
 /** Gathers facts and problems of all files. */
 export function inspectRego(files: readonly ParsedFile[]): Inspected {
   const inspector = new Inspector();
-  const owners = new Map(files.flatMap(({ module }) => (module.annotations ?? []).filter(({ scope }) => scope === 'package').map((annotation) => [packagePath(module).join('.'), annotation] as const)));
+  const owners = new Map(
+    files.flatMap(({ module }) =>
+      (module.annotations ?? [])
+        .filter(({ scope }) => scope === 'package')
+        .map((annotation) => [packagePath(module).join('.'), annotation] as const),
+    ),
+  );
   for (const file of files) inspector.add(file, owners.get(packagePath(file.module).join('.')));
   const { packages, rules, exposes, problems } = inspector;
-  const sets = Object.fromEntries(SETS.map((set) => [set, rules.some(({ facts }) => facts.set === set)])) as RegoFacts['sets'];
-  const places = Object.fromEntries(rules.flatMap(({ rule, facts: { file, line } }) => writtenIds(rule).map((id) => [id, { file, line }])));
-  problems.push(...findMisspelledSets(files), ...findIdFaults(rules), ...findSharedIds(rules), ...findMemberFaults(rules), ...findExposeFaults(exposes, new Marks(files.map(({ module }) => module))));
-  return { exposes, facts: { packages, sets, places, rules: rules.map(({ facts }) => facts), ...(exposes.length === 0 ? {} : { exposes: exposes.map(exposeFacts) }), others: digestOthers(files, rules) }, rules, problems };
+  const sets = Object.fromEntries(
+    SETS.map((set) => [set, rules.some(({ facts }) => facts.set === set)]),
+  ) as RegoFacts['sets'];
+  const places = Object.fromEntries(
+    rules.flatMap(({ rule, facts: { file, line } }) => writtenIds(rule).map((id) => [id, { file, line }])),
+  );
+  problems.push(
+    ...findMisspelledSets(files),
+    ...findIdFaults(rules),
+    ...findSharedIds(rules),
+    ...findMemberFaults(rules),
+    ...findExposeFaults(exposes, new Marks(files.map(({ module }) => module))),
+  );
+  return {
+    exposes,
+    facts: {
+      packages,
+      sets,
+      places,
+      rules: rules.map(({ facts }) => facts),
+      ...(exposes.length === 0 ? {} : { exposes: exposes.map(exposeFacts) }),
+      others: digestOthers(files, rules),
+    },
+    rules,
+    problems,
+  };
 }
 
 /** Why a package cannot be one of the user's, or undefined. */
 function packageFault(names: readonly string[]): string | undefined {
   const name = names.join('.');
   const [root, ...below] = names;
-  if (root === 'tollgate' || root === 'config' || (root === 'policy' && below.length === 0)) return `the package ${name} is Tollgate's own; write \`package policy.<name>\``;
-  if (root === 'policy' && !below.every((segment) => SEGMENT.test(segment))) return `the package ${name} must be made of letters, digits, "_" and "-"`;
+  if (root === 'tollgate' || root === 'config' || (root === 'policy' && below.length === 0))
+    return `the package ${name} is Tollgate's own; write \`package policy.<name>\``;
+  if (root === 'policy' && !below.every((segment) => SEGMENT.test(segment)))
+    return `the package ${name} must be made of letters, digits, "_" and "-"`;
   return undefined;
 }
 
@@ -128,27 +167,56 @@ class Inspector {
 
   add(file: ParsedFile, owner: Annotation | undefined): void {
     const names = packagePath(file.module);
-    const refuse = (at: { readonly row: number; readonly col: number }, message: string): void => void this.problems.push({ file: file.shown, line: at.row, column: at.col, message });
+    const refuse = (at: { readonly row: number; readonly col: number }, message: string): void =>
+      void this.problems.push({ file: file.shown, line: at.row, column: at.col, message });
     const fault = packageFault(names);
     if (fault !== undefined) return refuse({ row: 1, col: 1 }, fault);
     const folded = names[0] === 'policy';
     const name = names.slice(1).join('.');
     if (folded) this.packages.push({ name, source: file.source });
-    for (const { names: used, at } of ownNames(file.module)) refuse(at, `${used.slice(0, 2).join('.')} is Tollgate's own; a policy decides from the input and from data of its own`);
-    for (const annotation of file.module.annotations ?? []) checkCustom(annotation, (message) => refuse(annotation.location, message));
+    for (const { names: used, at } of ownNames(file.module))
+      refuse(
+        at,
+        `${used.slice(0, 2).join('.')} is Tollgate's own; a policy decides from the input and from data of its own`,
+      );
+    for (const annotation of file.module.annotations ?? [])
+      checkCustom(annotation, (message) => refuse(annotation.location, message));
     for (const rule of file.module.rules ?? []) {
       const { head } = rule;
       const defined = String(head.ref[0]?.value);
-      if (folded && OURS.test(defined)) refuse(head.location, `\`${defined}\`: names that begin with tollgate_ are kept for the build; choose another`);
+      if (folded && OURS.test(defined))
+        refuse(head.location, `\`${defined}\`: names that begin with tollgate_ are kept for the build; choose another`);
       if (folded && defined === EXPOSE) {
         if (isSetRule(rule)) this.exposes.push({ file, rule, package: name });
-        else refuse(head.location, '`expose` must be a set: write `expose contains {"tool": "server.tool", "name": "…"} if { … }`');
+        else
+          refuse(
+            head.location,
+            '`expose` must be a set: write `expose contains {"tool": "server.tool", "name": "…"} if { … }`',
+          );
       }
       const set = SETS.find((known) => defined === known);
       if (set === undefined || (head.args !== undefined && !folded)) continue;
-      if (!folded) refuse(head.location, `\`${set}\` counts only in a package policy.<name>; move it there, or name it otherwise`);
-      else if (!isSetRule(rule)) refuse(head.location, `\`${set}\` must be a set: write \`${set} contains {"id": "…", "message": "…"} if { … }\``);
-      else this.rules.push({ file, rule, facts: { package: name, set, file: file.shown, line: rule.location.row, digest: digestOf(rule), ...readCustom([...(owner === undefined ? [] : [owner]), ...(rule.annotations ?? [])]), ...writtenIds(rule).map((id) => ({ id }))[0] } });
+      if (!folded)
+        refuse(head.location, `\`${set}\` counts only in a package policy.<name>; move it there, or name it otherwise`);
+      else if (!isSetRule(rule))
+        refuse(
+          head.location,
+          `\`${set}\` must be a set: write \`${set} contains {"id": "…", "message": "…"} if { … }\``,
+        );
+      else
+        this.rules.push({
+          file,
+          rule,
+          facts: {
+            package: name,
+            set,
+            file: file.shown,
+            line: rule.location.row,
+            digest: digestOf(rule),
+            ...readCustom([...(owner === undefined ? [] : [owner]), ...(rule.annotations ?? [])]),
+            ...writtenIds(rule).map((id) => ({ id }))[0],
+          },
+        });
     }
   }
 }
@@ -159,11 +227,15 @@ export function isSetRule({ head }: Rule): boolean {
 }
 
 /** References to what the library keeps for itself: through them a rule could read the decision that it is part of. */
-function ownNames(module: Module): readonly { readonly names: readonly string[]; readonly at: { readonly row: number; readonly col: number } }[] {
+function ownNames(
+  module: Module,
+): readonly { readonly names: readonly string[]; readonly at: { readonly row: number; readonly col: number } }[] {
   const aliases = aliasesOf(module);
   return [...termsIn(module.rules)].flatMap((term) => {
     const names = groundPath(term, aliases)?.names ?? [];
-    return names[0] === 'data' && (names[1] === 'tollgate' || names[1] === 'config') ? [{ names, at: term.location ?? { row: 1, col: 1 } }] : [];
+    return names[0] === 'data' && (names[1] === 'tollgate' || names[1] === 'config')
+      ? [{ names, at: term.location ?? { row: 1, col: 1 } }]
+      : [];
   });
 }
 
@@ -173,20 +245,28 @@ function readCustom(annotations: readonly Annotation[]): Pick<RegoRule, 'id' | '
   const near = [...annotations].sort((a, b) => order.indexOf(a.scope) - order.indexOf(b.scope));
   const custom = Object.assign({}, ...near.map((annotation) => annotation.custom)) as Readonly<Record<string, unknown>>;
   const title = near.findLast((annotation) => annotation.scope !== 'package' && annotation.title !== undefined)?.title;
-  const kept = ['id', 'severity', 'remediation'].flatMap((key) => (typeof custom[key] === 'string' ? [[key, custom[key]] as const] : []));
+  const kept = ['id', 'severity', 'remediation'].flatMap((key) =>
+    typeof custom[key] === 'string' ? [[key, custom[key]] as const] : [],
+  );
   return { ...Object.fromEntries(kept), ...(title === undefined ? {} : { title }) };
 }
 
 function checkCustom({ custom = {} }: Annotation, refuse: (message: string) => void): void {
   const { id, severity, remediation } = custom;
   if (id !== undefined && (typeof id !== 'string' || !ID.test(id))) refuse(`custom.id must be ${ID_WORDS}`);
-  if (typeof id === 'string' && RESERVED.has(id)) refuse(`"${id}" is the id of a reason of Tollgate itself; choose another`);
-  if (severity !== undefined && !SEVERITIES.some((known) => known === severity)) refuse(`custom.severity must be one of ${SEVERITIES.join(', ')}`);
-  if (remediation !== undefined && typeof remediation !== 'string') refuse('custom.remediation must be a text: what the caller can do instead');
+  if (typeof id === 'string' && RESERVED.has(id))
+    refuse(`"${id}" is the id of a reason of Tollgate itself; choose another`);
+  if (severity !== undefined && !SEVERITIES.some((known) => known === severity))
+    refuse(`custom.severity must be one of ${SEVERITIES.join(', ')}`);
+  if (remediation !== undefined && typeof remediation !== 'string')
+    refuse('custom.remediation must be a text: what the caller can do instead');
 }
 
 function digestOf(...rules: readonly Rule[]): string {
-  return createHash('sha256').update(rules.map((rule) => sourceOf(rule.location) ?? JSON.stringify(rule)).join('\n')).digest('hex').slice(0, 16);
+  return createHash('sha256')
+    .update(rules.map((rule) => sourceOf(rule.location) ?? JSON.stringify(rule)).join('\n'))
+    .digest('hex')
+    .slice(0, 16);
 }
 
 function digestOthers(files: readonly ParsedFile[], members: readonly SetRule[]): RegoFacts['others'] {
@@ -198,5 +278,7 @@ function digestOthers(files: readonly ParsedFile[], members: readonly SetRule[])
       named.set(name, [...(named.get(name) ?? []), rule]);
     }
   }
-  return Object.fromEntries([...named].sort(([a], [b]) => (a < b ? -1 : 1)).map(([name, rules]) => [name, digestOf(...rules)]));
+  return Object.fromEntries(
+    [...named].sort(([a], [b]) => (a < b ? -1 : 1)).map(([name, rules]) => [name, digestOf(...rules)]),
+  );
 }

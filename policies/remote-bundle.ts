@@ -68,7 +68,11 @@ export class RemoteBundle {
   constructor(options: RemoteOptions, { active, failures, told, remarks }: Omit<RemoteState, 'options'> = FRESH) {
     this.#options = options;
     [this.#active, this.#failures, this.#told, this.remarks] = [active, failures, told, remarks];
-    this.#file = path.join(options.cache, 'bundles', createHash('sha256').update(options.server.url).digest('hex').slice(0, 32));
+    this.#file = path.join(
+      options.cache,
+      'bundles',
+      createHash('sha256').update(options.server.url).digest('hex').slice(0, 32),
+    );
   }
 
   /**
@@ -85,7 +89,9 @@ export class RemoteBundle {
       if (kept === undefined) throw this.#refusal(thrown);
       this.#told = reason(thrown);
       this.#failures = 1;
-      this.remarks = [`The bundle ${name} was not taken: ${reason(thrown)}. The last good one is in force; it was current at ${new Date(kept.askedAt).toISOString()}.`];
+      this.remarks = [
+        `The bundle ${name} was not taken: ${reason(thrown)}. The last good one is in force; it was current at ${new Date(kept.askedAt).toISOString()}.`,
+      ];
       return this.#use(kept);
     }
   }
@@ -115,7 +121,9 @@ export class RemoteBundle {
   async #poll(told: Told): Promise<void> {
     try {
       const kept = await this.#readKept();
-      const known = kept !== undefined && (kept.hash !== this.#active || Date.now() - kept.askedAt < this.#options.server.pollMs / 2);
+      const known =
+        kept !== undefined &&
+        (kept.hash !== this.#active || Date.now() - kept.askedAt < this.#options.server.pollMs / 2);
       const newest = known ? kept : ((await this.#ask(kept)) ?? kept);
       this.#failures = 0;
       this.#told = '';
@@ -138,7 +146,10 @@ export class RemoteBundle {
   /** What the server has, once it is judged and kept; undefined when that is what was kept before. */
   async #ask(kept: Kept | undefined): Promise<Kept | undefined> {
     const { server, judge, ids } = this.#options;
-    const fetched = await fetchBundle(server, { stop: this.#stop.signal, ...(kept?.etag === undefined ? {} : { etag: kept.etag }) });
+    const fetched = await fetchBundle(server, {
+      stop: this.#stop.signal,
+      ...(kept?.etag === undefined ? {} : { etag: kept.etag }),
+    });
     if (fetched === undefined) {
       await utimes(this.#file, new Date(), new Date());
       return undefined;
@@ -154,7 +165,11 @@ export class RemoteBundle {
   async #verify(bytes: Uint8Array): Promise<Bundle> {
     const { keys, scope } = this.#options.server;
     const files = unpack(bytes);
-    if (keys !== undefined) await (await import('./signatures.ts')).verifyFiles(files, { keys: await Promise.all(keys.map((key) => readFile(key, 'utf8'))), ...(scope === undefined ? {} : { scope }) });
+    if (keys !== undefined)
+      await (await import('./signatures.ts')).verifyFiles(files, {
+        keys: await Promise.all(keys.map((key) => readFile(key, 'utf8'))),
+        ...(scope === undefined ? {} : { scope }),
+      });
     return openBundle(files);
   }
 
@@ -183,14 +198,19 @@ export class RemoteBundle {
 
   #refusal(thrown: unknown): TollgateError {
     const next = 'Publish a bundle that can be taken, or correct url, token and verify of the policy.';
-    return new TollgateError('POLICY_INVALID', { detail: `The bundle ${this.#options.name} is refused: ${reason(thrown)}.`, next, cause: thrown });
+    return new TollgateError('POLICY_INVALID', {
+      detail: `The bundle ${this.#options.name} is refused: ${reason(thrown)}.`,
+      next,
+      cause: thrown,
+    });
   }
 }
 
 /** Public: what fails below is said in words of ours, and with the system's codes in brackets. */
 function reason(thrown: unknown): string {
   const code = (thrown as { readonly code?: unknown }).code;
-  if (thrown instanceof TollgateError || !(thrown instanceof Error)) return thrown instanceof TollgateError ? thrown.message.replace(/\.$/, '') : 'it cannot be read';
+  if (thrown instanceof TollgateError || !(thrown instanceof Error))
+    return thrown instanceof TollgateError ? thrown.message.replace(/\.$/, '') : 'it cannot be read';
   if (thrown instanceof SyntaxError) return 'a JSON file in it is not well formed';
   return typeof code === 'string' ? `it cannot be read (${code})` : thrown.message;
 }

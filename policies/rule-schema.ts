@@ -17,7 +17,13 @@ export interface YamlRule {
   readonly mode?: keyof typeof MODE_NAMES;
   readonly approval?: ApprovalScope;
   readonly when: When;
-  readonly obligations?: { readonly caps?: { readonly bytes?: number; readonly lines?: number }; readonly timeoutMs?: number; readonly labels?: readonly string[]; readonly pins?: Readonly<Record<string, unknown>>; readonly budgets?: readonly BudgetObligation[] };
+  readonly obligations?: {
+    readonly caps?: { readonly bytes?: number; readonly lines?: number };
+    readonly timeoutMs?: number;
+    readonly labels?: readonly string[];
+    readonly pins?: Readonly<Record<string, unknown>>;
+    readonly budgets?: readonly BudgetObligation[];
+  };
 }
 
 /** A fault by its place in the value. `part` tells whether the key or the value is wrong. */
@@ -60,7 +66,11 @@ export function toFault(error: ErrorObject): SchemaFault {
   if (error.keyword === 'additionalProperties') {
     const key = String(params['additionalProperty']);
     const known = Object.keys((error.parentSchema as { properties?: object } | undefined)?.properties ?? {});
-    return { path: [...path, key], part: 'key', message: `unknown key "${key.slice(0, 40)}".${hintOf(key, known)} Known here: ${known.join(', ')}.` };
+    return {
+      path: [...path, key],
+      part: 'key',
+      message: `unknown key "${key.slice(0, 40)}".${hintOf(key, known)} Known here: ${known.join(', ')}.`,
+    };
   }
   return { path, part: 'value', message: describe(error, params) };
 }
@@ -80,8 +90,10 @@ function describe(error: ErrorObject, params: Readonly<Record<string, unknown>>)
   if (error.keyword === 'required') return `"${String(params['missingProperty'])}" is missing; write it.`;
   if (error.keyword === 'minItems') return 'an empty list never matches; leave the key out, or name something.';
   if (error.keyword === 'minProperties') return 'nothing stands here; leave the key out, or say something.';
-  if (error.keyword === 'type' && error.data === null) return 'nothing stands here; write the value, or indent deeper what follows.';
-  if (error.keyword === 'type') return `${seen} is not of type ${String(params['type'])}${howToWrite(error.data, String(params['type']))}.`;
+  if (error.keyword === 'type' && error.data === null)
+    return 'nothing stands here; write the value, or indent deeper what follows.';
+  if (error.keyword === 'type')
+    return `${seen} is not of type ${String(params['type'])}${howToWrite(error.data, String(params['type']))}.`;
   if (error.keyword === 'pattern') return `${seen} does not fit: ${hintFor(error)}.`;
   return `${seen} ${error.message ?? 'is refused'}.`;
 }
@@ -96,7 +108,10 @@ function howToWrite(data: unknown, type: string): string {
 /** The schema says in words what its regular expressions say. */
 function hintFor({ parentSchema }: ErrorObject): string {
   const { description } = (parentSchema ?? {}) as { readonly description?: string };
-  return description?.replace(/\.$/, '') ?? `it must match ${String((parentSchema as { pattern?: string } | undefined)?.pattern)}`;
+  return (
+    description?.replace(/\.$/, '') ??
+    `it must match ${String((parentSchema as { pattern?: string } | undefined)?.pattern)}`
+  );
 }
 
 function unescapePointer(part: string): string | number {

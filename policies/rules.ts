@@ -16,14 +16,23 @@ export interface RuleDocument extends ModeSettings {
   readonly value: unknown;
   /** Why the file cannot be read as YAML; then `value` is not looked at. */
   readonly problems?: readonly Problem[];
-  placeOf(path: readonly (string | number)[], part: 'key' | 'value'): { readonly line: number; readonly column: number };
+  placeOf(
+    path: readonly (string | number)[],
+    part: 'key' | 'value',
+  ): { readonly line: number; readonly column: number };
 }
 
 /** A rule as lib/rules.rego and lib/list.rego read it. */
 export interface RuleData {
   readonly outcome: string;
   readonly mode: ModeData;
-  readonly reason: { readonly id: string; readonly message: string; readonly file: string; readonly line: number; readonly approval?: ApprovalScope };
+  readonly reason: {
+    readonly id: string;
+    readonly message: string;
+    readonly file: string;
+    readonly line: number;
+    readonly approval?: ApprovalScope;
+  };
   readonly principal: readonly Condition[];
   readonly target: readonly Condition[];
   readonly call: readonly Condition[];
@@ -62,7 +71,19 @@ export interface CompiledRules {
 }
 
 /** Reasons of the library itself; a rule of the same id would make refusals ambiguous. */
-export const RESERVED = new Set(['default-deny', 'profile', 'server-tools', 'pin', 'plan-mode', 'second-gate', 'spill', 'policy-shape', 'rego', 'unknown-name', 'obligations']);
+export const RESERVED = new Set([
+  'default-deny',
+  'profile',
+  'server-tools',
+  'pin',
+  'plan-mode',
+  'second-gate',
+  'spill',
+  'policy-shape',
+  'rego',
+  'unknown-name',
+  'obligations',
+]);
 
 /** Compiles all documents together: ids are unique across them. `workspace` is absolute, symlinks resolved. */
 export function compileRules(documents: readonly RuleDocument[], workspace: string): CompiledRules {
@@ -94,33 +115,57 @@ class Compiler implements CompiledRules {
     this.problems.push(...problems);
     if (problems.length > 0) return;
     const faults = findSchemaFaults(document.value);
-    for (const { path, part, message } of faults) this.problems.push({ file: document.file, ...document.placeOf(path, part), message });
+    for (const { path, part, message } of faults)
+      this.problems.push({ file: document.file, ...document.placeOf(path, part), message });
     const { rules } = (document.value ?? {}) as { readonly rules?: readonly YamlRule[] };
     if (!Array.isArray(rules)) return;
     for (const [number, rule] of (rules as readonly YamlRule[]).entries()) {
-      const own = faults.filter(({ path }) => path[0] === 'rules' && path[1] === number).map(({ path }) => path.slice(2));
+      const own = faults
+        .filter(({ path }) => path[0] === 'rules' && path[1] === number)
+        .map(({ path }) => path.slice(2));
       const left = own.length === 0 ? rule : pruneRule(rule, own);
       if (left !== undefined) this.#addRule(left, number, { document, isPruned: own.length > 0 });
     }
   }
 
-  #addRule(rule: YamlRule, number: number, { document, isPruned }: { readonly document: RuleDocument; readonly isPruned: boolean }): void {
-    const at: LocatedRule['at'] = (path, part = 'value') => ({ file: document.file, ...document.placeOf(['rules', number, ...path], part) });
+  #addRule(
+    rule: YamlRule,
+    number: number,
+    { document, isPruned }: { readonly document: RuleDocument; readonly isPruned: boolean },
+  ): void {
+    const at: LocatedRule['at'] = (path, part = 'value') => ({
+      file: document.file,
+      ...document.placeOf(['rules', number, ...path], part),
+    });
     const known = this.problems.length;
-    const refuse = (path: readonly (string | number)[], message: string): void => void this.problems.push({ ...at(path), message });
+    const refuse = (path: readonly (string | number)[], message: string): void =>
+      void this.problems.push({ ...at(path), message });
     const before = this.#places.get(rule.id);
-    if (before !== undefined) refuse(['id'], `the id "${rule.id}" stands at ${before.file}:${before.line} already; ids are unique`);
+    if (before !== undefined)
+      refuse(['id'], `the id "${rule.id}" stands at ${before.file}:${before.line} already; ids are unique`);
     if (RESERVED.has(rule.id)) refuse(['id'], `"${rule.id}" is the id of a reason of Tollgate itself; choose another`);
-    if (rule.outcome === 'deny' && rule.obligations !== undefined) refuse(['obligations'], 'a rule that denies leaves nothing to obey; remove the obligations');
-    if (rule.outcome !== 'ask' && rule.approval !== undefined) refuse(['approval'], `a rule that says ${rule.outcome} asks nobody; remove \`approval\`, or write outcome: ask`);
+    if (rule.outcome === 'deny' && rule.obligations !== undefined)
+      refuse(['obligations'], 'a rule that denies leaves nothing to obey; remove the obligations');
+    if (rule.outcome !== 'ask' && rule.approval !== undefined)
+      refuse(['approval'], `a rule that says ${rule.outcome} asks nobody; remove \`approval\`, or write outcome: ask`);
     if (rule.id !== '') this.#places.set(rule.id, { ...at(['id']), message: '' });
     const mode = compileMode(document, rule.mode);
     const { file, line } = at([]);
     const data: RuleData = {
       outcome: rule.outcome,
       mode,
-      reason: { id: rule.id, message: rule.message ?? `Rule ${rule.id} says ${rule.outcome}.`, file, line, ...(rule.approval === undefined || rule.approval === 'call' ? {} : { approval: rule.approval }) },
-      ...compileWhen(rule.when, { outcome: rule.outcome, workspace: this.#workspace, refuse: (path, message) => refuse(['when', ...path], message) }),
+      reason: {
+        id: rule.id,
+        message: rule.message ?? `Rule ${rule.id} says ${rule.outcome}.`,
+        file,
+        line,
+        ...(rule.approval === undefined || rule.approval === 'call' ? {} : { approval: rule.approval }),
+      },
+      ...compileWhen(rule.when, {
+        outcome: rule.outcome,
+        workspace: this.#workspace,
+        refuse: (path, message) => refuse(['when', ...path], message),
+      }),
       obligations: rule.obligations ?? {},
       ...showsOf(rule.when, rule.outcome),
     };
@@ -135,7 +180,12 @@ class Compiler implements CompiledRules {
     const number = this.list.push(data) - 1;
     const servers = serversOfTools(when.tools) ?? when.servers;
     const exact = when.tools?.every((tool) => !tool.includes('*')) === true ? when.tools : undefined;
-    const [kind, keys] = exact !== undefined ? (['tool', exact] as const) : servers !== undefined ? (['server', servers] as const) : (['verb', when.verbs] as const);
+    const [kind, keys] =
+      exact !== undefined
+        ? (['tool', exact] as const)
+        : servers !== undefined
+          ? (['server', servers] as const)
+          : (['verb', when.verbs] as const);
     if (keys === undefined) this.index.any.push(number);
     for (const key of new Set(keys)) (this.index[kind][key] ??= []).push(number);
   }

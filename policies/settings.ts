@@ -28,7 +28,13 @@ export interface ExposeSettings extends Exposure {
 
 /** A budget with what narrows it; `when.tool` is a `server.tool` pattern, or a tool's name on any server. */
 export interface BudgetSettings extends BudgetObligation {
-  readonly when: { readonly server?: string; readonly tool?: string; readonly verb?: Verb; readonly role?: string; readonly profile?: string };
+  readonly when: {
+    readonly server?: string;
+    readonly tool?: string;
+    readonly verb?: Verb;
+    readonly role?: string;
+    readonly profile?: string;
+  };
 }
 
 /** Caps that a decision hands on; others of the configuration are the facade's own. */
@@ -43,7 +49,9 @@ export interface ProfileSettings {
   readonly name: string;
   readonly servers: readonly string[];
   /** The servers of each; which of them serves a call is the facade's own. */
-  readonly primitives: Readonly<Partial<Record<'read' | 'write' | 'edit' | 'bash', readonly { readonly server: string }[]>>>;
+  readonly primitives: Readonly<
+    Partial<Record<'read' | 'write' | 'edit' | 'bash', readonly { readonly server: string }[]>>
+  >;
   readonly expose: readonly ExposeSettings[];
   readonly budgets: readonly BudgetSettings[];
   readonly caps: CapsSettings;
@@ -79,7 +87,8 @@ export function compileSettings(settings: Settings): Readonly<Record<string, unk
   try {
     return compileAll(settings);
   } catch (thrown) {
-    if (thrown instanceof PatternError) throw new TollgateError('POLICY_INVALID', { detail: `${thrown.message}.`, cause: thrown });
+    if (thrown instanceof PatternError)
+      throw new TollgateError('POLICY_INVALID', { detail: `${thrown.message}.`, cause: thrown });
     throw thrown;
   }
 }
@@ -89,7 +98,10 @@ function compileAll(settings: Settings): Readonly<Record<string, unknown>> {
     caps: pickCaps(settings.caps),
     schemaProfile: settings.schemaProfile,
     budgets: settings.budgets.map(compileBudget),
-    servers: byName([...INTERNAL_SERVERS.map((name) => ({ name, trust: 'internal' as const })), ...settings.servers], compileServer),
+    servers: byName(
+      [...INTERNAL_SERVERS.map((name) => ({ name, trust: 'internal' as const })), ...settings.servers],
+      compileServer,
+    ),
     profiles: byName(settings.profiles, compileProfile),
   };
 }
@@ -108,7 +120,12 @@ function compileServer({ tools, labels, validateOutput, trust, gated }: ServerSe
 function compileProfile(profile: ProfileSettings): unknown {
   return {
     servers: profile.servers,
-    primitives: Object.fromEntries(Object.entries(profile.primitives).map(([name, routes]) => [name, [...new Set(routes.map(({ server }) => server))]])),
+    primitives: Object.fromEntries(
+      Object.entries(profile.primitives).map(([name, routes]) => [
+        name,
+        [...new Set(routes.map(({ server }) => server))],
+      ]),
+    ),
     caps: pickCaps(profile.caps),
     budgets: profile.budgets.map(compileBudget),
     expose: compileExposures(profile.expose),
@@ -122,7 +139,8 @@ function compileExposures(rules: readonly ExposeSettings[]): unknown {
   const patterns = nullMap<unknown[]>();
   for (const { tool: pattern, ...rest } of rules) {
     const [server, tool] = splitTool(pattern);
-    if (server.includes('*')) throw new PatternError(`"${pattern}" is exposed without a server's name: only the tool part may hold *`);
+    if (server.includes('*'))
+      throw new PatternError(`"${pattern}" is exposed without a server's name: only the tool part may hold *`);
     const show: Exposure = rest;
     if (pattern.includes('*')) (patterns[server] ??= []).push({ tool: formsOf(tool, addText), show });
     else (exact[pattern] ??= []).push(show);
@@ -136,14 +154,18 @@ function compileBudget({ when, ...limit }: BudgetSettings): unknown {
   if (role !== undefined) principal.push({ of: 'role', any: setOf([role]) });
   if (profile !== undefined) principal.push({ of: 'profile', any: setOf([profile]) });
   const named = tool?.split('.', 1)[0] ?? '';
-  if (server !== undefined && tool?.includes('.') === true && !named.includes('*') && named !== server) throw new PatternError(`"${tool}" can never match: the budget is about the server ${server}`);
-  const target = compileTarget({
-    ...(server === undefined ? {} : { servers: [server] }),
-    ...(verb === undefined ? {} : { verbs: [verb] }),
-    ...(tool === undefined || tool === '*' ? {} : { tools: [tool.includes('.') ? tool : `*.${tool}`] }),
-  }, (_path, message) => {
-    throw new PatternError(message);
-  });
+  if (server !== undefined && tool?.includes('.') === true && !named.includes('*') && named !== server)
+    throw new PatternError(`"${tool}" can never match: the budget is about the server ${server}`);
+  const target = compileTarget(
+    {
+      ...(server === undefined ? {} : { servers: [server] }),
+      ...(verb === undefined ? {} : { verbs: [verb] }),
+      ...(tool === undefined || tool === '*' ? {} : { tools: [tool.includes('.') ? tool : `*.${tool}`] }),
+    },
+    (_path, message) => {
+      throw new PatternError(message);
+    },
+  );
   return { limit, principal, target };
 }
 
@@ -161,7 +183,10 @@ function textForms(patterns: readonly string[]): Forms {
   return forms;
 }
 
-function byName<T extends { readonly name: string }>(all: readonly T[], compile: (one: T) => unknown): Record<string, unknown> {
+function byName<T extends { readonly name: string }>(
+  all: readonly T[],
+  compile: (one: T) => unknown,
+): Record<string, unknown> {
   const named = nullMap<unknown>();
   for (const one of all) named[one.name] = compile(one);
   return named;

@@ -26,16 +26,37 @@ export function showsOf(when: When, outcome: Outcome): { readonly shows?: Shows 
  */
 function sayWhen(when: When, outcome: Outcome): string | undefined {
   const [one, all] = outcome === 'allow' ? ['every', 'is under'] : ['a', 'is'];
-  const { paths, insideWorkspace, commands, exceptCommands, opaque, readable, hosts, schemes, urls, labels, time, args } = when;
+  const {
+    paths,
+    insideWorkspace,
+    commands,
+    exceptCommands,
+    opaque,
+    readable,
+    hosts,
+    schemes,
+    urls,
+    labels,
+    time,
+    args,
+  } = when;
   const words = [
     ...(paths === undefined ? [] : [`${one} path ${all} ${some(paths)}`]),
-    ...(insideWorkspace === undefined ? [] : [`${one} path is ${insideWorkspace ? 'inside' : 'outside'} the workspace`]),
+    ...(insideWorkspace === undefined
+      ? []
+      : [`${one} path is ${insideWorkspace ? 'inside' : 'outside'} the workspace`]),
     ...(hosts === undefined ? [] : [`${one} host is ${some(hosts)}`]),
     ...(schemes === undefined ? [] : [`${one} URL has the scheme ${some(schemes)}`]),
     ...(urls === undefined ? [] : [`${one} URL is ${some(urls)}`]),
     ...(commands === undefined ? [] : [`${one} command begins with ${some(commands)}`]),
     ...(exceptCommands === undefined ? [] : [`${one} command begins with none of ${some(exceptCommands)}`]),
-    ...(opaque === undefined ? [] : [opaque ? 'the command starts other programs or cannot be read' : 'the command is plain words and starts no other program']),
+    ...(opaque === undefined
+      ? []
+      : [
+          opaque
+            ? 'the command starts other programs or cannot be read'
+            : 'the command is plain words and starts no other program',
+        ]),
     ...(readable === undefined ? [] : [readable ? 'the command is plain words' : 'the command is not plain words']),
     ...(labels === undefined ? [] : [`the run holds data labelled ${some(labels)}`]),
     ...(time === undefined ? [] : [`it is ${sayTime(time)}`]),
@@ -53,18 +74,23 @@ function boundsOf(when: When, outcome: Outcome): readonly Bound[] {
   return tests.length === 1 && isArgumentsOnly(when) ? tests.flatMap(({ path, tests: one }) => denied(path, one)) : [];
 }
 
-function allowed(path: readonly string[], { equals, in: among, prefix, pattern, min, max, present, ...rest }: ArgumentTests): readonly Bound[] {
+function allowed(
+  path: readonly string[],
+  { equals, in: among, prefix, pattern, min, max, present, ...rest }: ArgumentTests,
+): readonly Bound[] {
   if (Object.keys(rest).length > 0) return [];
-  return [{
-    path,
-    ...(equals === undefined ? {} : { oneOf: [equals] }),
-    ...(among === undefined || equals !== undefined ? {} : { oneOf: among }),
-    ...(prefix === undefined ? {} : { prefix }),
-    ...(pattern === undefined ? {} : { pattern }),
-    ...(min === undefined ? {} : { minimum: min }),
-    ...(max === undefined ? {} : { maximum: max }),
-    ...(present === undefined ? {} : { present }),
-  }];
+  return [
+    {
+      path,
+      ...(equals === undefined ? {} : { oneOf: [equals] }),
+      ...(among === undefined || equals !== undefined ? {} : { oneOf: among }),
+      ...(prefix === undefined ? {} : { prefix }),
+      ...(pattern === undefined ? {} : { pattern }),
+      ...(min === undefined ? {} : { minimum: min }),
+      ...(max === undefined ? {} : { maximum: max }),
+      ...(present === undefined ? {} : { present }),
+    },
+  ];
 }
 
 /** The contrary of one test; of several together no single argument value is always refused. */
@@ -79,7 +105,20 @@ function denied(path: readonly string[], tests: ArgumentTests): readonly Bound[]
 }
 
 /** True when the rule reads nothing of the call but arguments. */
-function isArgumentsOnly({ tools: _tools, servers: _servers, verbs, args: _args, roles: _roles, groups: _groups, principals: _principals, origins: _origins, profiles: _profiles, owner: _owner, trust: _trust, ...rest }: When): boolean {
+function isArgumentsOnly({
+  tools: _tools,
+  servers: _servers,
+  verbs,
+  args: _args,
+  roles: _roles,
+  groups: _groups,
+  principals: _principals,
+  origins: _origins,
+  profiles: _profiles,
+  owner: _owner,
+  trust: _trust,
+  ...rest
+}: When): boolean {
   return verbs === undefined && Object.keys(rest).length === 0;
 }
 
@@ -97,9 +136,16 @@ function sayTests({ equals, in: among, prefix, pattern, min, max, present }: Arg
 }
 
 function sayTime({ days, from, to, zone }: TimeWindow): string {
-  return [...(days === undefined ? [] : [days.join(', ')]), ...(from === undefined ? [] : [`from ${from}`]), ...(to === undefined ? [] : [`to ${to}`]), `in ${zone}`].join(' ');
+  return [
+    ...(days === undefined ? [] : [days.join(', ')]),
+    ...(from === undefined ? [] : [`from ${from}`]),
+    ...(to === undefined ? [] : [`to ${to}`]),
+    `in ${zone}`,
+  ].join(' ');
 }
 
 function some(names: readonly string[]): string {
-  return names.length <= MAX_NAMES ? names.join(' or ') : `${names.slice(0, MAX_NAMES).join(' or ')} or ${names.length - MAX_NAMES} more`;
+  return names.length <= MAX_NAMES
+    ? names.join(' or ')
+    : `${names.slice(0, MAX_NAMES).join(' or ')} or ${names.length - MAX_NAMES} more`;
 }

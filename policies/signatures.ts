@@ -51,8 +51,15 @@ type Files = ReadonlyMap<string, Uint8Array>;
  * Throws Error when the key does not fit the algorithm.
  */
 export async function signFiles(files: Files, { algorithm, key, scope }: SigningKey): Promise<string> {
-  const listed = [...files].filter(([name]) => name !== SIGNATURES).map(([name, bytes]): SignedFile => ({ name: plainName(name), hash: hashFile(name, bytes), algorithm: HASH }));
-  const payload = new TextEncoder().encode(JSON.stringify({ files: listed.sort((a, b) => (a.name < b.name ? -1 : 1)), ...(scope === undefined ? {} : { scope }) }));
+  const listed = [...files]
+    .filter(([name]) => name !== SIGNATURES)
+    .map(([name, bytes]): SignedFile => ({ name: plainName(name), hash: hashFile(name, bytes), algorithm: HASH }));
+  const payload = new TextEncoder().encode(
+    JSON.stringify({
+      files: listed.sort((a, b) => (a.name < b.name ? -1 : 1)),
+      ...(scope === undefined ? {} : { scope }),
+    }),
+  );
   const secret = algorithm === 'HS256' ? new TextEncoder().encode(key) : requireKind(createPrivateKey(key), algorithm);
   const token = await new CompactSign(payload).setProtectedHeader({ alg: algorithm }).sign(secret);
   return `${JSON.stringify({ signatures: [token] })}\n`;
@@ -76,7 +83,10 @@ export async function verifyFiles(files: Files, verifier: Verifier): Promise<voi
   if (missing !== undefined) throw new Error(`${missing} is named by the signature and is not there`);
 }
 
-async function readSigned(files: Files, { keys = [], secrets = [], scope = '' }: Verifier): Promise<readonly SignedFile[]> {
+async function readSigned(
+  files: Files,
+  { keys = [], secrets = [], scope = '' }: Verifier,
+): Promise<readonly SignedFile[]> {
   const bytes = files.get(SIGNATURES);
   if (bytes === undefined) throw new Error('it is not signed');
   const { signatures } = JSON.parse(new TextDecoder().decode(bytes)) as { readonly signatures?: readonly unknown[] };
@@ -92,7 +102,8 @@ async function readSigned(files: Files, { keys = [], secrets = [], scope = '' }:
 }
 
 function requireList(files: unknown): readonly SignedFile[] {
-  const fits = (file: Partial<SignedFile> | null): boolean => typeof file?.name === 'string' && typeof file.hash === 'string' && typeof file.algorithm === 'string';
+  const fits = (file: Partial<SignedFile> | null): boolean =>
+    typeof file?.name === 'string' && typeof file.hash === 'string' && typeof file.algorithm === 'string';
   if (Array.isArray(files) && files.every(fits)) return files as readonly SignedFile[];
   throw new Error('its signature names no files');
 }
@@ -119,14 +130,20 @@ function plainName(name: string): string {
 function hashFile(name: string, bytes: Uint8Array): string {
   if (UNREADABLE.test(name)) throw new Error(`${plainName(name)}: data of a signed bundle is data.json`);
   const hash = createHash('sha256');
-  return (VALUES.test(name) ? hash.update(canonical(new TextDecoder('utf-8', { fatal: true }).decode(bytes))) : hash.update(bytes)).digest('hex');
+  return (
+    VALUES.test(name)
+      ? hash.update(canonical(new TextDecoder('utf-8', { fatal: true }).decode(bytes)))
+      : hash.update(bytes)
+  ).digest('hex');
 }
 
 /** One spelling of a JSON text: keys sorted by bytes, no white space, numbers as they are written, texts as Go writes them. */
 function canonical(text: string): string {
   JSON.parse(text);
   // Marked, so that a number keeps its spelling through the parser and no text can be taken for one.
-  const marked = text.replace(/"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g, (token) => (token.startsWith('"') ? `"s${token.slice(1)}` : `"n${token}"`));
+  const marked = text.replace(/"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g, (token) =>
+    token.startsWith('"') ? `"s${token.slice(1)}` : `"n${token}"`,
+  );
   return spell(JSON.parse(marked));
 }
 
@@ -134,11 +151,15 @@ function spell(value: unknown): string {
   if (typeof value === 'string') return value.startsWith('n') ? value.slice(1) : spellText(value.slice(1));
   if (Array.isArray(value)) return `[${value.map(spell).join(',')}]`;
   if (typeof value !== 'object' || value === null) return String(value);
-  const entries = Object.entries(value).map(([key, child]) => [key.slice(1), child] as const).sort(([a], [b]) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
+  const entries = Object.entries(value)
+    .map(([key, child]) => [key.slice(1), child] as const)
+    .sort(([a], [b]) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
   return `{${entries.map(([key, child]) => `${spellText(key)}:${spell(child)}`).join(',')}}`;
 }
 
 /** Go escapes the two separators that JavaScript once could not hold, and knows no half of a surrogate pair. */
 function spellText(text: string): string {
-  return JSON.stringify(Buffer.from(text).toString('utf8')).replaceAll('\u2028', '\\u2028').replaceAll('\u2029', '\\u2029');
+  return JSON.stringify(Buffer.from(text).toString('utf8'))
+    .replaceAll('\u2028', '\\u2028')
+    .replaceAll('\u2029', '\\u2029');
 }

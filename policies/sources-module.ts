@@ -26,23 +26,44 @@ export interface Folded {
 /** Rego that gives what lib/sources.rego does, from the packages that there are. `exposing`: where members of `expose` stand; undefined for the set itself. */
 export function sourcesText(folded: readonly Folded[], exposing: ReadonlyMap<string, string | undefined>): string {
   const rules: string[] = [];
-  const all = folded.map((set, at) => entryOf(set, { name: `members_${at}`, parts: set.parts.filter(({ isGuard = false }) => !isGuard), rules }));
-  const known = (reads: Reads): readonly string[] => folded.flatMap((set, at) => {
-    const [parts, open] = [set.parts.filter((part) => part.reads === reads), reads === 'kind' ? set.open : []];
-    if (parts.length === 0 && open.length === 0) return [];
-    const marks = { name: `open_${reads}_${at}`, parts: parts.filter(({ isGuard = false }) => isGuard), rules };
-    for (const { number, outcomes } of open) rules.push(`${marks.name} contains ["${number}", ${JSON.stringify(outcomes)}]`);
-    const members = entryOf(set, { name: `${reads}_${at}`, parts: parts.filter(({ isGuard = false }) => !isGuard), rules });
-    const guards = ruleOf(set, marks) || open.length > 0 ? marks.name : 'set()';
-    return [`${members.slice(0, -1)}, "open": ${guards}}`];
-  });
+  const all = folded.map((set, at) =>
+    entryOf(set, { name: `members_${at}`, parts: set.parts.filter(({ isGuard = false }) => !isGuard), rules }),
+  );
+  const known = (reads: Reads): readonly string[] =>
+    folded.flatMap((set, at) => {
+      const [parts, open] = [set.parts.filter((part) => part.reads === reads), reads === 'kind' ? set.open : []];
+      if (parts.length === 0 && open.length === 0) return [];
+      const marks = { name: `open_${reads}_${at}`, parts: parts.filter(({ isGuard = false }) => isGuard), rules };
+      for (const { number, outcomes } of open)
+        rules.push(`${marks.name} contains ["${number}", ${JSON.stringify(outcomes)}]`);
+      const members = entryOf(set, {
+        name: `${reads}_${at}`,
+        parts: parts.filter(({ isGuard = false }) => !isGuard),
+        rules,
+      });
+      const guards = ruleOf(set, marks) || open.length > 0 ? marks.name : 'set()';
+      return [`${members.slice(0, -1)}, "open": ${guards}}`];
+    });
   const exposed = [...exposing].map(([name, copy], at) => {
-    rules.push(copy === undefined ? `exposed_${at} contains ["", member] if some member in ${placeOf(name)}.expose` : `exposed_${at} contains pair if some pair in ${placeOf(name)}.${copy}`);
+    rules.push(
+      copy === undefined
+        ? `exposed_${at} contains ["", member] if some member in ${placeOf(name)}.expose`
+        : `exposed_${at} contains pair if some pair in ${placeOf(name)}.${copy}`,
+    );
     return `{"name": ${JSON.stringify(name)}, "members": exposed_${at}}`;
   });
   const lists = { found: all, of_kind: known('kind'), of_tool: known('tool'), exposed };
-  const named = Object.entries(lists).map(([name, entries]) => `${name} := [\n${entries.map((entry) => `\t${entry},`).join('\n')}\n]`);
-  return ['package tollgate.sources', 'marked := true', `reads_tool := ${String(lists.of_tool.length > 0)}`, ...rules, ...named, ''].join('\n\n');
+  const named = Object.entries(lists).map(
+    ([name, entries]) => `${name} := [\n${entries.map((entry) => `\t${entry},`).join('\n')}\n]`,
+  );
+  return [
+    'package tollgate.sources',
+    'marked := true',
+    `reads_tool := ${String(lists.of_tool.length > 0)}`,
+    ...rules,
+    ...named,
+    '',
+  ].join('\n\n');
 }
 
 interface Making {
@@ -63,12 +84,18 @@ function ruleOf(set: Folded, { name, parts, rules }: Making): boolean {
   for (const part of parts) {
     if (part.name === undefined) rules.push(`${name} contains ["", member] if some member in ${where}.${set.set}`);
     else if (part.key === undefined) rules.push(`${name} contains pair if some pair in ${where}.${part.name}`);
-    else rules.push(`${name} contains pair if {\n\tkey := input${part.key}\n\tis_string(key)\n\tsome pair in ${where}.${part.name}[key]\n}`);
+    else
+      rules.push(
+        `${name} contains pair if {\n\tkey := input${part.key}\n\tis_string(key)\n\tsome pair in ${where}.${part.name}[key]\n}`,
+      );
   }
   return parts.length > 0;
 }
 
 /** A package below `policy`, as Rego refers to it. */
 function placeOf(name: string): string {
-  return `data.policy${name.split('.').map((part) => `[${JSON.stringify(part)}]`).join('')}`;
+  return `data.policy${name
+    .split('.')
+    .map((part) => `[${JSON.stringify(part)}]`)
+    .join('')}`;
 }

@@ -4,7 +4,14 @@
 export type Mode = 'enforce' | 'warn' | 'shadow' | 'off';
 
 /** Modes as people write them: `deny` and `dryrun` are Gatekeeper's names. */
-export const MODE_NAMES = { enforce: 'enforce', warn: 'warn', shadow: 'shadow', off: 'off', deny: 'enforce', dryrun: 'shadow' } as const satisfies Readonly<Record<string, Mode>>;
+export const MODE_NAMES = {
+  enforce: 'enforce',
+  warn: 'warn',
+  shadow: 'shadow',
+  off: 'off',
+  deny: 'enforce',
+  dryrun: 'shadow',
+} as const satisfies Readonly<Record<string, Mode>>;
 
 /** The mode of a source: `modes` for some callers, the first entry that fits counts; `mode` for all others. */
 export interface ModeSettings {

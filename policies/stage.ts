@@ -36,27 +36,35 @@ export async function readSources(sources: readonly RegoSource[]): Promise<reado
 
 async function readSource(source: RegoSource, index: number): Promise<readonly SourceFile[]> {
   const top = await stat(source.path).catch(() => undefined);
-  if (top === undefined) throw new TollgateError('POLICY_INVALID', { detail: `There is no policy at ${source.shown}.` });
+  if (top === undefined)
+    throw new TollgateError('POLICY_INVALID', { detail: `There is no policy at ${source.shown}.` });
   const names = top.isDirectory() ? await listFiles(source.path) : [path.basename(source.path)];
   const base = top.isDirectory() ? source.path : path.dirname(source.path);
   const wanted = names.filter((name) => REGO.test(name) || DATA.test(path.basename(name)));
-  if (!wanted.some((name) => REGO.test(name) && !TESTS.test(name))) throw new TollgateError('POLICY_INVALID', { detail: `There is no Rego at ${source.shown}.` });
-  return Promise.all(wanted.map(async (name) => ({
-    staged: path.join('user', String(index), name),
-    source: index,
-    shown: top.isDirectory() ? path.join(source.shown, name) : source.shown,
-    bytes: await readFile(path.join(base, name)),
-  })));
+  if (!wanted.some((name) => REGO.test(name) && !TESTS.test(name)))
+    throw new TollgateError('POLICY_INVALID', { detail: `There is no Rego at ${source.shown}.` });
+  return Promise.all(
+    wanted.map(async (name) => ({
+      staged: path.join('user', String(index), name),
+      source: index,
+      shown: top.isDirectory() ? path.join(source.shown, name) : source.shown,
+      bytes: await readFile(path.join(base, name)),
+    })),
+  );
 }
 
 /** Relative names, sorted; hidden ones are left out, links to files followed. A link to a folder is refused: what it holds would be left out unseen. */
 async function listFiles(folder: string, below = ''): Promise<readonly string[]> {
-  const entries = (await readdir(path.join(folder, below), { withFileTypes: true })).filter(({ name }) => !name.startsWith('.'));
+  const entries = (await readdir(path.join(folder, below), { withFileTypes: true })).filter(
+    ({ name }) => !name.startsWith('.'),
+  );
   const nested = entries.map(async (entry) => {
     const name = path.join(below, entry.name);
     if (entry.isDirectory()) return listFiles(folder, name);
     if (entry.isSymbolicLink() && (await stat(path.join(folder, name))).isDirectory()) {
-      throw new TollgateError('POLICY_INVALID', { detail: `${name} is a link to a folder; name that folder as a policy of its own.` });
+      throw new TollgateError('POLICY_INVALID', {
+        detail: `${name} is a link to a folder; name that folder as a policy of its own.`,
+      });
     }
     return [name];
   });

@@ -42,8 +42,19 @@ const WARM_UP_MS = 2_000;
 function warmUp(): readonly Question[] {
   const [nobody, time] = [{ id: '', role: '', groups: [], profiles: [], origin: '' }, '2026-01-01T00:00:00Z'];
   const tool = { server: '', tool: '', verb: 'read' } as const;
-  const effect = { ...tool, paths: [{ argument: 'path', path: 'a', inside: true }], urls: [{ argument: 'url', url: 'https://a/', scheme: 'https', host: 'a', address: 'https://a:443/' }], command: { text: 'a', opaque: false, words: [['a']] } };
-  const inputs = [[ENTRYPOINTS.call, callInputText({ principal: nobody, run: '', effect, argsText: '{}', labels: [], time }, { project: false })], [ENTRYPOINTS.list, listInputText(nobody, [tool])]] as const;
+  const effect = {
+    ...tool,
+    paths: [{ argument: 'path', path: 'a', inside: true }],
+    urls: [{ argument: 'url', url: 'https://a/', scheme: 'https', host: 'a', address: 'https://a:443/' }],
+    command: { text: 'a', opaque: false, words: [['a']] },
+  };
+  const inputs = [
+    [
+      ENTRYPOINTS.call,
+      callInputText({ principal: nobody, run: '', effect, argsText: '{}', labels: [], time }, { project: false }),
+    ],
+    [ENTRYPOINTS.list, listInputText(nobody, [tool])],
+  ] as const;
   return inputs.map(([entrypoint, input]) => ({ entrypoint, input, time, deadlineMs: WARM_UP_MS }));
 }
 
@@ -54,7 +65,15 @@ export function readyParts({ rules, wasm, data, ...parts }: CompiledParts): Read
   const revision = createHash('sha256').update(wasm).update(data).digest('hex');
   // Of what others wrote nobody can count the patterns.
   const sound = !parts.foreign && parts.weights.regexes < SOUND_CACHE;
-  return { ...parts, wasm: sound ? wasm : dropCache(wasm), data: shareText(data), revision, rules: rules.list.length, zones: rules.zones, about: groupByServer(rules.rules) };
+  return {
+    ...parts,
+    wasm: sound ? wasm : dropCache(wasm),
+    data: shareText(data),
+    revision,
+    rules: rules.list.length,
+    zones: rules.zones,
+    about: groupByServer(rules.rules),
+  };
 }
 
 /** What the thread that compiles can spare the one that decides: the data, loaded. Throws POLICY_INVALID when the module cannot be loaded. */
@@ -63,18 +82,35 @@ export function loadImage({ wasm, data, foreign }: ReadyParts): Image | undefine
 }
 
 /** Starts a policy; `deadlineMs` is the time of one decision in a worker, `image` what `loadImage` gave. Throws POLICY_INVALID when the module cannot be loaded. */
-export async function startReady({ wasm, data, foreign, weights, ...parts }: ReadyParts, { deadlineMs, image }: { readonly deadlineMs?: number | undefined; readonly image?: Image | undefined }): Promise<CompiledPolicy> {
+export async function startReady(
+  { wasm, data, foreign, weights, ...parts }: ReadyParts,
+  { deadlineMs, image }: { readonly deadlineMs?: number | undefined; readonly image?: Image | undefined },
+): Promise<CompiledPolicy> {
   // What came before was work for this thread too.
   await turn();
-  if (foreign) return new CompiledPolicy(await startWorkers(wasm, data), { ...parts, deadlineMs: deadlineMs ?? DEADLINE_MS });
+  if (foreign)
+    return new CompiledPolicy(await startWorkers(wasm, data), { ...parts, deadlineMs: deadlineMs ?? DEADLINE_MS });
   const library = { wasm, data, entrypoints: ENTRIES, limits: {} };
-  const here = image === undefined ? new WasmPolicy(wasm, data, library) : await WasmPolicy.copy(wasm, data, { ...library, image });
-  return new CompiledPolicy(new LibraryEvaluator(here, library), { ...parts, deadlineMs: deadlineMs ?? LIBRARY_DEADLINE_MS, costs: { weights, cached: weights.regexes < SOUND_CACHE } });
+  const here =
+    image === undefined
+      ? new WasmPolicy(wasm, data, library)
+      : await WasmPolicy.copy(wasm, data, { ...library, image });
+  return new CompiledPolicy(new LibraryEvaluator(here, library), {
+    ...parts,
+    deadlineMs: deadlineMs ?? LIBRARY_DEADLINE_MS,
+    costs: { weights, cached: weights.regexes < SOUND_CACHE },
+  });
 }
 
 /** Evaluates what others wrote; `wasm` must keep no patterns (see `dropCache`). Throws POLICY_INVALID when the module cannot be loaded. */
 export async function startWorkers(wasm: Uint8Array, data: string | Uint8Array): Promise<Evaluator> {
-  const workers = new WorkerEvaluator({ wasm: noticed(wasm), data, entrypoints: ENTRIES, limits: WORKER_LIMITS, warmUp: warmUp() });
+  const workers = new WorkerEvaluator({
+    wasm: noticed(wasm),
+    data,
+    entrypoints: ENTRIES,
+    limits: WORKER_LIMITS,
+    warmUp: warmUp(),
+  });
   await workers.start();
   return workers;
 }
@@ -85,7 +121,11 @@ function noticed(wasm: Uint8Array): Uint8Array {
     return noticeFailures(wasm);
   } catch (cause) {
     if (!WebAssembly.validate(wasm as Uint8Array<ArrayBuffer>)) return wasm;
-    throw new TollgateError('POLICY_INVALID', { detail: 'The compiled policy has a form in which built-in functions that fail cannot be noticed.', next: 'Build it with `tollgate policy build`.', cause });
+    throw new TollgateError('POLICY_INVALID', {
+      detail: 'The compiled policy has a form in which built-in functions that fail cannot be noticed.',
+      next: 'Build it with `tollgate policy build`.',
+      cause,
+    });
   }
 }
 

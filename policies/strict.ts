@@ -1,5 +1,15 @@
 /** Rewrites the wasm of user Rego so that a built-in function that fails is noticed: OPA's wasm makes it undefined, and a deny would not fire. */
-import { CODE_SECTION, CUSTOM_SECTION, FUNCTION_NAMES, IMPORT_SECTION, KIND, Reader, sectionsOf, skipImport, skipLimits } from './module.ts';
+import {
+  CODE_SECTION,
+  CUSTOM_SECTION,
+  FUNCTION_NAMES,
+  IMPORT_SECTION,
+  KIND,
+  Reader,
+  sectionsOf,
+  skipImport,
+  skipLimits,
+} from './module.ts';
 
 const TYPE_SECTION = 1;
 const FUNCTION_SECTION = 3;
@@ -11,11 +21,28 @@ const USER = /^g\d+\.data\.((?!tollgate\.).+)$/;
  * Built-ins as OPA 0.70 and later name them in wasm, without those that cannot fail: comparisons, questions for a type, membership, walk. `min`
  * and `max` are undefined for an empty collection, which is no failure.
  */
-const FALLIBLE = /^(?:opa_(?:agg_(?:count|product|sort|sum)|arith_|array_(?:concat|reverse|slice)$|base64_|bits_|builtin\d|cidr_|glob_match|json_(?:is_valid|marshal|unmarshal)$|numbers_range|regex_|sets?_(?:intersection|union|diff)|strings_|to_number)|builtin_(?!member))/;
+const FALLIBLE =
+  /^(?:opa_(?:agg_(?:count|product|sort|sum)|arith_|array_(?:concat|reverse|slice)$|base64_|bits_|builtin\d|cidr_|glob_match|json_(?:is_valid|marshal|unmarshal)$|numbers_range|regex_|sets?_(?:intersection|union|diff)|strings_|to_number)|builtin_(?!member))/;
 /** Built-ins that the host evaluates. */
 const HOSTED = /^opa_builtin\d$/;
 /** Instructions that the code of OPA uses: WebAssembly core specification 2.0, 5.4. */
-const OP = { block: 0x02, if: 0x04, end: 0x0b, br: 0x0c, brIf: 0x0d, brTable: 0x0e, call: 0x10, callIndirect: 0x11, localGet: 0x20, localTee: 0x22, i32Const: 0x41, i64Const: 0x42, f32Const: 0x43, f64Const: 0x44, i32Eqz: 0x45 } as const;
+const OP = {
+  block: 0x02,
+  if: 0x04,
+  end: 0x0b,
+  br: 0x0c,
+  brIf: 0x0d,
+  brTable: 0x0e,
+  call: 0x10,
+  callIndirect: 0x11,
+  localGet: 0x20,
+  localTee: 0x22,
+  i32Const: 0x41,
+  i64Const: 0x42,
+  f32Const: 0x43,
+  f64Const: 0x44,
+  i32Eqz: 0x45,
+} as const;
 const [I32, VOID] = [0x7f, 0x40];
 
 /** A call of a built-in in user Rego. */
@@ -34,7 +61,9 @@ export interface Site {
  */
 export function noticeFailures(wasm: Uint8Array): Uint8Array {
   const module = readModule(wasm);
-  const users = [...module.names].flatMap(([index, name]) => (index >= module.imported.length && USER.test(name) ? [{ index, owner: dotted(USER.exec(name)?.[1] ?? '') }] : []));
+  const users = [...module.names].flatMap(([index, name]) =>
+    index >= module.imported.length && USER.test(name) ? [{ index, owner: dotted(USER.exec(name)?.[1] ?? '') }] : [],
+  );
   return users.length === 0 ? wasm : new Rewriter(wasm, module).rewrite(users);
 }
 
@@ -71,28 +100,58 @@ class Rewriter {
   constructor(wasm: Uint8Array, module: Module) {
     this.#wasm = wasm;
     this.#module = module;
-    this.#abort = [...module.names].find(([index, name]) => index < module.imported.length && /^opa_abort_?$/.test(name))?.[0] ?? lacking('opa_abort');
+    this.#abort =
+      [...module.names].find(([index, name]) => index < module.imported.length && /^opa_abort_?$/.test(name))?.[0] ??
+      lacking('opa_abort');
   }
 
   rewrite(users: readonly User[]): Uint8Array {
-    const calls = new Map(users.map((user) => [user.index, callsIn(this.#wasm, this.#module.bodies[user.index - this.#module.imported.length])]));
+    const calls = new Map(
+      users.map((user) => [
+        user.index,
+        callsIn(this.#wasm, this.#module.bodies[user.index - this.#module.imported.length]),
+      ]),
+    );
     const reached = reachOf(users, calls);
-    const bodies = new Map(users.map((user) => [user.index - this.#module.imported.length, this.#body(user, calls.get(user.index) ?? [], reached.get(user.index) ?? [])]));
+    const bodies = new Map(
+      users.map((user) => [
+        user.index - this.#module.imported.length,
+        this.#body(user, calls.get(user.index) ?? [], reached.get(user.index) ?? []),
+      ]),
+    );
     const { sections, types, bodies: old } = this.#module;
     const made = sections.flatMap(({ id, start, end }) => {
-      if (id === FUNCTION_SECTION) return section(id, concat([unsigned(types.length + this.#wrappers.length), this.#wasm.subarray(skipNumber(this.#wasm, start), end), this.#wrappers.flatMap(({ type }) => unsigned(type))]));
+      if (id === FUNCTION_SECTION)
+        return section(
+          id,
+          concat([
+            unsigned(types.length + this.#wrappers.length),
+            this.#wasm.subarray(skipNumber(this.#wasm, start), end),
+            this.#wrappers.flatMap(({ type }) => unsigned(type)),
+          ]),
+        );
       if (id !== CODE_SECTION) return section(id, this.#wasm.subarray(start, end));
       const kept = old.map(({ start: from, end: to }, at) => bodies.get(at) ?? this.#wasm.subarray(from, to));
-      return section(id, concat([unsigned(old.length + this.#wrappers.length), ...[...kept, ...this.#wrappers.map(({ body }) => body)].flatMap((body) => [unsigned(body.length), body])]));
+      return section(
+        id,
+        concat([
+          unsigned(old.length + this.#wrappers.length),
+          ...[...kept, ...this.#wrappers.map(({ body }) => body)].flatMap((body) => [unsigned(body.length), body]),
+        ]),
+      );
     });
     const name = new TextEncoder().encode(SITES);
-    const told = section(CUSTOM_SECTION, concat([unsigned(name.length), name, new TextEncoder().encode(JSON.stringify(this.#sites))]));
+    const told = section(
+      CUSTOM_SECTION,
+      concat([unsigned(name.length), name, new TextEncoder().encode(JSON.stringify(this.#sites))]),
+    );
     return concat([this.#wasm.subarray(0, 8), ...made, ...told]);
   }
 
   /** The function with other targets of its calls. */
   #body(user: User, calls: readonly Call[], reachedBy: readonly string[]): Uint8Array {
-    const { start, end } = this.#module.bodies[user.index - this.#module.imported.length] ?? lacking<Module['bodies'][number]>('a body');
+    const { start, end } =
+      this.#module.bodies[user.index - this.#module.imported.length] ?? lacking<Module['bodies'][number]>('a body');
     const wrappers = new Map<number, number>();
     const parts: (Uint8Array | readonly number[])[] = [];
     let from = start;
@@ -116,15 +175,32 @@ class Rewriter {
     if (type === undefined || count === undefined) return lacking('a type');
     this.#sites.push(site);
     const given = Array.from({ length: count }, (_, number) => [OP.localGet, ...unsigned(number)]).flat();
-    const check = [OP.localTee, ...unsigned(count), OP.i32Eqz, OP.if, VOID, OP.i32Const, ...signed(-this.#sites.length), OP.call, ...unsigned(this.#abort), OP.end];
-    this.#wrappers.push({ type, body: [1, 1, I32, ...given, OP.call, ...unsigned(target), ...check, OP.localGet, ...unsigned(count), OP.end] });
+    const check = [
+      OP.localTee,
+      ...unsigned(count),
+      OP.i32Eqz,
+      OP.if,
+      VOID,
+      OP.i32Const,
+      ...signed(-this.#sites.length),
+      OP.call,
+      ...unsigned(this.#abort),
+      OP.end,
+    ];
+    this.#wrappers.push({
+      type,
+      body: [1, 1, I32, ...given, OP.call, ...unsigned(target), ...check, OP.localGet, ...unsigned(count), OP.end],
+    });
     return imported.length + types.length + this.#wrappers.length - 1;
   }
 }
 
 /** `opa_strings_split` is `split`, `opa_regex_match` is `regex.match`. */
 function regoName(name: string): string {
-  return name.replace(/^(?:opa_(?:agg_|arith_|strings_)?|builtin_)/, '').replace(/^cidr_/, 'net.cidr_').replace(/^(array|base64|bits|glob|graph|json|numbers|object|regex)_/, '$1.');
+  return name
+    .replace(/^(?:opa_(?:agg_|arith_|strings_)?|builtin_)/, '')
+    .replace(/^cidr_/, 'net.cidr_')
+    .replace(/^(array|base64|bits|glob|graph|json|numbers|object|regex)_/, '$1.');
 }
 
 /** `policy["a-b"].deny` as `policy.a-b.deny`. */
@@ -133,7 +209,10 @@ function dotted(name: string): string {
 }
 
 /** Which rules below `policy` lead to each function. Where one calls by a computed name, nothing is known of any. */
-function reachOf(users: readonly User[], calls: ReadonlyMap<number, readonly Call[]>): ReadonlyMap<number, readonly string[]> {
+function reachOf(
+  users: readonly User[],
+  calls: ReadonlyMap<number, readonly Call[]>,
+): ReadonlyMap<number, readonly string[]> {
   const reached = new Map(users.map(({ index }) => [index, new Set<string>()]));
   if ([...calls.values()].some((list) => list.some(({ target }) => target === undefined))) return new Map();
   for (const { index, owner } of users) {
@@ -195,7 +274,12 @@ function skipImmediate(reader: Reader, op: number): void {
 function readModule(wasm: Uint8Array): Module {
   const sections = [...sectionsOf(wasm)];
   const names = new Map<number, string>();
-  const [imported, types, parameters, bodies]: [number[], number[], number[], Module['bodies'][number][]] = [[], [], [], []];
+  const [imported, types, parameters, bodies]: [number[], number[], number[], Module['bodies'][number][]] = [
+    [],
+    [],
+    [],
+    [],
+  ];
   for (const { id, start, end } of sections) {
     const reader = new Reader(wasm, start);
     if (id === CUSTOM_SECTION) readNames(reader, end, names);
@@ -216,7 +300,8 @@ function readNames(reader: Reader, end: number, names: Map<number, string>): voi
   while (reader.position < end) {
     const part = reader.byte();
     const next = reader.number() + reader.position;
-    if (part === FUNCTION_NAMES) for (let left = reader.number(); left > 0; left -= 1) names.set(reader.number(), reader.text());
+    if (part === FUNCTION_NAMES)
+      for (let left = reader.number(); left > 0; left -= 1) names.set(reader.number(), reader.text());
     reader.position = next;
   }
 }

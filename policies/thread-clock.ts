@@ -27,7 +27,9 @@ export function openThreadClock(thread: number | undefined): ThreadClock {
   return {
     ms: () => {
       try {
-        const nanoseconds = open ? Number.parseInt(buffer.toString('latin1', 0, readSync(file, buffer, 0, buffer.length, 0)), 10) : NaN;
+        const nanoseconds = open
+          ? Number.parseInt(buffer.toString('latin1', 0, readSync(file, buffer, 0, buffer.length, 0)), 10)
+          : NaN;
         return Number.isNaN(nanoseconds) ? undefined : nanoseconds / 1e6;
       } catch {
         return undefined;

@@ -24,11 +24,16 @@ const WEEK = 7 * DAY;
  */
 export function compileTime(window: TimeWindow, refuse: Refuse): Condition {
   const { zone } = window;
-  if (!isZone(zone)) refuse(['zone'], `there is no time zone "${zone.slice(0, 40)}".${suggest(zone, Intl.supportedValuesOf('timeZone'))} Write a name such as Europe/Berlin, or UTC.`);
+  if (!isZone(zone))
+    refuse(
+      ['zone'],
+      `there is no time zone "${zone.slice(0, 40)}".${suggest(zone, Intl.supportedValuesOf('timeZone'))} Write a name such as Europe/Berlin, or UTC.`,
+    );
   const days = [...new Set((window.days ?? ['mon-sun']).flatMap(expandDays))];
   const hours = readHours(window, refuse);
   const spans = merge(days.flatMap((day) => spansOf(day, hours)));
-  if (spans[0]?.[0] === 0 && spans[0][1] === WEEK) refuse([], 'the window is always open; name days, or hours with `from` and `to`');
+  if (spans[0]?.[0] === 0 && spans[0][1] === WEEK)
+    refuse([], 'the window is always open; name days, or hours with `from` and `to`');
   return { zone, spans };
 }
 
@@ -75,7 +80,12 @@ function minutesOf(text: string): number {
 
 function spansOf(day: number, [from, to]: readonly [number, number]): readonly (readonly [number, number])[] {
   const [start, end] = [day * DAY + from, day * DAY + to + (to <= from ? DAY : 0)];
-  return end <= WEEK ? [[start, end]] : [[start, WEEK], [0, end - WEEK]];
+  return end <= WEEK
+    ? [[start, end]]
+    : [
+        [start, WEEK],
+        [0, end - WEEK],
+      ];
 }
 
 function merge(spans: readonly (readonly [number, number])[]): readonly (readonly [number, number])[] {
@@ -92,13 +102,25 @@ function merge(spans: readonly (readonly [number, number])[]): readonly (readonl
 const formats = new Map<string, Intl.DateTimeFormat>();
 
 function formatOf(zone: string): Intl.DateTimeFormat {
-  const known = formats.get(zone) ?? new Intl.DateTimeFormat('en-GB', { timeZone: zone, weekday: 'short', hour: '2-digit', minute: '2-digit', hourCycle: 'h23' });
+  const known =
+    formats.get(zone) ??
+    new Intl.DateTimeFormat('en-GB', {
+      timeZone: zone,
+      weekday: 'short',
+      hour: '2-digit',
+      minute: '2-digit',
+      hourCycle: 'h23',
+    });
   formats.set(zone, known);
   return known;
 }
 
 function minuteOfWeek(zone: string, at: number): number {
-  const parts = new Map(formatOf(zone).formatToParts(at).map(({ type, value }) => [type, value]));
+  const parts = new Map(
+    formatOf(zone)
+      .formatToParts(at)
+      .map(({ type, value }) => [type, value]),
+  );
   const day = DAYS.findIndex((name) => name === parts.get('weekday')?.toLowerCase());
   return day * DAY + Number(parts.get('hour')) * 60 + Number(parts.get('minute'));
 }

@@ -35,7 +35,11 @@ export class WasmPolicy {
    * POLICY_INVALID when it is no policy, lacks one of `entrypoints`, or needs a built-in that is not supplied: the SDK would
    * find that out at a decision.
    */
-  constructor(wasm: Uint8Array, data: string | Uint8Array, { instance, ...options }: WasmOptions & { readonly instance?: Instance }) {
+  constructor(
+    wasm: Uint8Array,
+    data: string | Uint8Array,
+    { instance, ...options }: WasmOptions & { readonly instance?: Instance },
+  ) {
     this.#limits = { ...DEFAULTS, ...options.limits };
     this.#data = data;
     try {
@@ -46,15 +50,24 @@ export class WasmPolicy {
     this.#from = this.#instance.from;
     const known = new Set(this.#instance.entrypoints);
     const missing = options.entrypoints.filter((name) => !known.has(name));
-    if (missing.length > 0) throw new TollgateError('POLICY_INVALID', { detail: `The compiled policy has no entry point ${missing.join(', ')}.` });
+    if (missing.length > 0)
+      throw new TollgateError('POLICY_INVALID', {
+        detail: `The compiled policy has no entry point ${missing.join(', ')}.`,
+      });
   }
 
   /** As the constructor, with the data as another thread has loaded them; others have their turn meanwhile. Throws the same. */
-  static async copy(wasm: Uint8Array, data: string | Uint8Array, { image, ...options }: WasmOptions & { readonly image: Image }): Promise<WasmPolicy> {
+  static async copy(
+    wasm: Uint8Array,
+    data: string | Uint8Array,
+    { image, ...options }: WasmOptions & { readonly image: Image },
+  ): Promise<WasmPolicy> {
     const { memoryBytes } = { ...DEFAULTS, ...options.limits };
-    const instance = await Promise.resolve().then(() => Instance.copy(openModule(wasm, memoryBytes), image)).catch((thrown: unknown) => {
-      throw unloadable(thrown);
-    });
+    const instance = await Promise.resolve()
+      .then(() => Instance.copy(openModule(wasm, memoryBytes), image))
+      .catch((thrown: unknown) => {
+        throw unloadable(thrown);
+      });
     return new WasmPolicy(wasm, data, { ...options, instance });
   }
 
@@ -79,7 +92,10 @@ export class WasmPolicy {
     } catch (thrown) {
       // What a trap left behind in the memory is unknown, so the next call gets a new instance, with data from their text.
       this.#instance = undefined;
-      throw new TollgateError('POLICY_FAILED', { detail: 'The policy stopped in the middle of the decision.', cause: thrown });
+      throw new TollgateError('POLICY_FAILED', {
+        detail: 'The policy stopped in the middle of the decision.',
+        cause: thrown,
+      });
     }
     const result = onlyResult(results);
     refuseFailed(failures, result['enforced']);
@@ -102,11 +118,16 @@ export class WasmPolicy {
 
   /** Input that does not parse would become undefined without a word, and rules that ask for absence would then allow. */
   #readInput(text: string): ArrayBuffer {
-    if (!isObject(text)) throw new TollgateError('POLICY_FAILED', { detail: 'The input of the policy is not an object.' });
-    if (!isWellFormed(text)) throw new TollgateError('POLICY_FAILED', { detail: 'The input of the policy holds half of a surrogate pair.' });
+    if (!isObject(text))
+      throw new TollgateError('POLICY_FAILED', { detail: 'The input of the policy is not an object.' });
+    if (!isWellFormed(text))
+      throw new TollgateError('POLICY_FAILED', { detail: 'The input of the policy holds half of a surrogate pair.' });
     const input = exactBuffer(text);
     if (input.byteLength > this.#limits.inputBytes) {
-      throw new TollgateError('POLICY_FAILED', { detail: `The input of the policy has ${input.byteLength} bytes; the limit is ${this.#limits.inputBytes}.`, next: 'Send smaller arguments.' });
+      throw new TollgateError('POLICY_FAILED', {
+        detail: `The input of the policy has ${input.byteLength} bytes; the limit is ${this.#limits.inputBytes}.`,
+        next: 'Send smaller arguments.',
+      });
     }
     return input;
   }
@@ -120,28 +141,37 @@ function exactBuffer(data: string | Uint8Array): ArrayBuffer {
 }
 
 function unloadable(thrown: unknown): TollgateError {
-  return thrown instanceof TollgateError ? thrown : new TollgateError('POLICY_INVALID', { detail: 'The compiled policy cannot be loaded.', cause: thrown });
+  return thrown instanceof TollgateError
+    ? thrown
+    : new TollgateError('POLICY_INVALID', { detail: 'The compiled policy cannot be loaded.', cause: thrown });
 }
 
 function onlyResult(results: unknown): Readonly<Record<string, unknown>> {
   const list: readonly unknown[] = Array.isArray(results) ? results : [];
   const result: unknown = (list[0] as { result?: unknown } | undefined)?.result;
-  if (list.length === 1 && typeof result === 'object' && result !== null && !Array.isArray(result)) return result as Readonly<Record<string, unknown>>;
+  if (list.length === 1 && typeof result === 'object' && result !== null && !Array.isArray(result))
+    return result as Readonly<Record<string, unknown>>;
   throw new TollgateError('POLICY_FAILED', { detail: 'The policy gave no decision.' });
 }
 
 /** Throws POLICY_FAILED for a built-in that failed where a rule led to it that counts. `enforced`: which packages count, by name; '' stands for all others. */
 function refuseFailed(failures: readonly Failure[], enforced: unknown): void {
-  const counts = typeof enforced === 'object' && enforced !== null ? (enforced as Readonly<Record<string, unknown>>) : {};
+  const counts =
+    typeof enforced === 'object' && enforced !== null ? (enforced as Readonly<Record<string, unknown>>) : {};
   const isEnforced = (rule: string): boolean => {
     const parts = rule.split('.');
-    const owner = parts.map((_, length) => parts.slice(0, parts.length - length).join('.')).find((name) => Object.hasOwn(counts, name)) ?? '';
+    const owner =
+      parts
+        .map((_, length) => parts.slice(0, parts.length - length).join('.'))
+        .find((name) => Object.hasOwn(counts, name)) ?? '';
     return counts[owner] !== false;
   };
   const failed = failures.find(({ reachedBy }) => reachedBy.length === 0 || reachedBy.some(isEnforced));
   if (failed === undefined) return;
   const place = failed.at.replace(/\.tollgate_(?:open_)?(deny|ask|allow|expose)_?.*$/, '.$1');
-  throw new TollgateError('POLICY_FAILED', { detail: `${FAILED_BUILTIN}${failed.builtin} failed in ${place}: its arguments have no result.` });
+  throw new TollgateError('POLICY_FAILED', {
+    detail: `${FAILED_BUILTIN}${failed.builtin} failed in ${place}: its arguments have no result.`,
+  });
 }
 
 function isObject(text: string): boolean {

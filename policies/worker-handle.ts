@@ -29,7 +29,9 @@ export interface WorkerParts {
 }
 
 /** What a worker answers: the result, or the public detail of the refusal; the first answer says which thread it is. */
-export type WorkerAnswer = ({ readonly result: Readonly<Record<string, unknown>> } | { readonly failed: string }) & { readonly thread?: number | undefined };
+export type WorkerAnswer = ({ readonly result: Readonly<Record<string, unknown>> } | { readonly failed: string }) & {
+  readonly thread?: number | undefined;
+};
 
 /** The refusal of a question that took too long: whether it does depends on the machine, too. */
 export const TIMED_OUT = 'The policy did not decide in time and was stopped.';
@@ -56,7 +58,15 @@ export class WorkerHandle {
     const { port1, port2 } = new MessageChannel();
     this.#port = port1;
     // Nothing of the process is passed on, and what the worker prints stays here: stdout belongs to the wire.
-    this.#worker = new Worker(workerFile(), { workerData: { ...parts, port: port2 }, transferList: [port2], env: {}, execArgv: [], stdout: true, stderr: true, resourceLimits: { maxOldGenerationSizeMb: 128 } });
+    this.#worker = new Worker(workerFile(), {
+      workerData: { ...parts, port: port2 },
+      transferList: [port2],
+      env: {},
+      execArgv: [],
+      stdout: true,
+      stderr: true,
+      resourceLimits: { maxOldGenerationSizeMb: 128 },
+    });
     this.#port.on('message', (answer: WorkerAnswer) => this.#take(answer));
     const died = (): void => this.#take({ failed: 'The worker of the policy ended.' }, true);
     this.#worker.on('error', died);

@@ -18,8 +18,13 @@ function answer(run: () => Readonly<Record<string, unknown>>, more: Pick<WorkerA
 }
 
 let policy: WasmPolicy | undefined;
-answer(() => {
-  policy = new WasmPolicy(parts.wasm, parts.data, parts);
-  return {};
-}, { thread: ownThread() });
-port.on('message', ({ entrypoint, input, time }: Question) => answer(() => policy?.evaluate(entrypoint, input, time) ?? {}));
+answer(
+  () => {
+    policy = new WasmPolicy(parts.wasm, parts.data, parts);
+    return {};
+  },
+  { thread: ownThread() },
+);
+port.on('message', ({ entrypoint, input, time }: Question) =>
+  answer(() => policy?.evaluate(entrypoint, input, time) ?? {}),
+);

@@ -32,7 +32,10 @@ export class WorkerEvaluator {
       await Promise.all(this.#workers.map(({ ready }) => ready));
     } catch (thrown) {
       this.close();
-      throw new TollgateError('POLICY_INVALID', { detail: thrown instanceof Error ? thrown.message : 'The policy cannot be loaded.', cause: thrown });
+      throw new TollgateError('POLICY_INVALID', {
+        detail: thrown instanceof Error ? thrown.message : 'The policy cannot be loaded.',
+        cause: thrown,
+      });
     }
   }
 
@@ -80,7 +83,8 @@ export class WorkerEvaluator {
     const worker = new WorkerHandle(this.#parts);
     const failed = (thrown: unknown): void => {
       // Whoever asks next has them begun anew; nobody waits for ones that do not start.
-      if (this.#workers.every(({ dead }) => dead)) this.#refuse(thrown instanceof Error ? thrown.message : 'The policy cannot be loaded.');
+      if (this.#workers.every(({ dead }) => dead))
+        this.#refuse(thrown instanceof Error ? thrown.message : 'The policy cannot be loaded.');
     };
     void worker.ready.then(() => this.#serve(), failed);
     return worker;

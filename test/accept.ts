@@ -2,7 +2,14 @@
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../catalogs/errors.ts';
-import { acceptedFolder, acceptedMarker, acceptStaged, exposedReads, readPlaces, stageAccepted } from '../facade/config/accepted.ts';
+import {
+  acceptedFolder,
+  acceptedMarker,
+  acceptStaged,
+  exposedReads,
+  readPlaces,
+  stageAccepted,
+} from '../facade/config/accepted.ts';
 import { loadConfig } from '../facade/config/load.ts';
 import type { World } from '../facade/config/places.ts';
 
@@ -11,7 +18,8 @@ export function acceptNow(file: string, world: World): void {
   try {
     const disk = loadConfig(file, world);
     const places = exposedReads(disk);
-    if (places.length > 0) acceptStaged(disk.acceptedFolder, stageAccepted(disk.acceptedFolder, readPlaces(places)), 'test');
+    if (places.length > 0)
+      acceptStaged(disk.acceptedFolder, stageAccepted(disk.acceptedFolder, readPlaces(places)), 'test');
   } catch (thrown) {
     if (!(thrown instanceof TollgateError) || thrown.code !== 'CONFIG_INVALID') throw thrown;
   }
@@ -26,5 +34,6 @@ export function acceptFor(argv: readonly string[], { folder, ...world }: World &
   const at = argv.findIndex((word) => word === '-c' || word === '--config');
   const file = path.resolve(folder, at === -1 ? 'tollgate.yaml' : (argv[at + 1] ?? ''));
   if (READS_DISK.includes(command) || !existsSync(file)) return;
-  if (['run', 'serve'].includes(command) || !existsSync(acceptedMarker(acceptedFolder(file, world)))) acceptNow(file, world);
+  if (['run', 'serve'].includes(command) || !existsSync(acceptedMarker(acceptedFolder(file, world))))
+    acceptNow(file, world);
 }

@@ -8,14 +8,22 @@ import { Consents } from '../facade/consent/consents.ts';
 import { openState } from '../facade/state/sqlite.ts';
 
 /** Call it after the configuration is written and before the facade, or a command in a process of its own, is asked for anything. */
-export async function approveAll(config: Config, names: readonly string[] = [...config.servers.keys()], tools?: readonly RawTool[]): Promise<void> {
+export async function approveAll(
+  config: Config,
+  names: readonly string[] = [...config.servers.keys()],
+  tools?: readonly RawTool[],
+): Promise<void> {
   // Where there is nothing to approve, nothing is made: what a first start creates is a subject of tests.
   if (names.length === 0) return;
   // What a start loads where agents may write is part of what is approved.
   useProgramsOf(config);
   const state = openState(config.state);
   try {
-    const consents = new Consents(state, { folder: config.folder, inspect: inspectStart, digest: createDigest(readAuditKey(config.state)) });
+    const consents = new Consents(state, {
+      folder: config.folder,
+      inspect: inspectStart,
+      digest: createDigest(readAuditKey(config.state)),
+    });
     const act = { by: 'test', at: new Date().toISOString() };
     for (const name of names) {
       const server = config.servers.get(name);

@@ -21,21 +21,28 @@ interface Node {
 }
 
 function sources(): Source[] {
-  return FOLDERS.flatMap((folder) => readdirSync(path.join(root, folder), { recursive: true, encoding: 'utf8' })
-    .filter((name) => name.endsWith('.ts'))
-    .map((name) => {
-      const file = path.posix.join(folder, name);
-      const text = readFileSync(path.join(root, file), 'utf8');
-      return { file, text, program: parseAst(text, { lang: 'ts' }) as unknown as Node };
-    }));
+  return FOLDERS.flatMap((folder) =>
+    readdirSync(path.join(root, folder), { recursive: true, encoding: 'utf8' })
+      .filter((name) => name.endsWith('.ts'))
+      .map((name) => {
+        const file = path.posix.join(folder, name);
+        const text = readFileSync(path.join(root, file), 'utf8');
+        return { file, text, program: parseAst(text, { lang: 'ts' }) as unknown as Node };
+      }),
+  );
 }
 
-function walk(node: unknown, visit: (node: Node, parents: readonly Node[]) => void, parents: readonly Node[] = []): void {
+function walk(
+  node: unknown,
+  visit: (node: Node, parents: readonly Node[]) => void,
+  parents: readonly Node[] = [],
+): void {
   if (Array.isArray(node)) for (const item of node) walk(item, visit, parents);
   if (node === null || typeof node !== 'object' || typeof (node as Node).type !== 'string') return;
   visit(node as Node, parents);
   const next = [...parents, node as Node];
-  for (const [key, value] of Object.entries(node)) if (key !== 'parent' && typeof value === 'object') walk(value, visit, next);
+  for (const [key, value] of Object.entries(node))
+    if (key !== 'parent' && typeof value === 'object') walk(value, visit, next);
 }
 
 function importsOf(source: Source): { to: string; typeOnly: boolean }[] {
@@ -50,27 +57,49 @@ function importsOf(source: Source): { to: string; typeOnly: boolean }[] {
 }
 
 const FUNCTIONS = new Set(['FunctionDeclaration', 'FunctionExpression', 'ArrowFunctionExpression']);
-const NESTING = new Set(['IfStatement', 'ForStatement', 'ForOfStatement', 'ForInStatement', 'WhileStatement', 'DoWhileStatement', 'SwitchStatement', 'TryStatement']);
+const NESTING = new Set([
+  'IfStatement',
+  'ForStatement',
+  'ForOfStatement',
+  'ForInStatement',
+  'WhileStatement',
+  'DoWhileStatement',
+  'SwitchStatement',
+  'TryStatement',
+]);
 const lineOf = (text: string, at: number): number => text.slice(0, at).split('\n').length;
 const all = sources();
 
 describe('the house', () => {
   it('has no other folder of source at the top', () => {
     const known = new Set([...FOLDERS, 'test', 'docs', 'node_modules', 'dist', 'coverage']);
-    const folders = readdirSync(root, { withFileTypes: true }).filter((entry) => entry.isDirectory() && !entry.name.startsWith('.')).map((entry) => entry.name);
+    const folders = readdirSync(root, { withFileTypes: true })
+      .filter((entry) => entry.isDirectory() && !entry.name.startsWith('.'))
+      .map((entry) => entry.name);
     expect(folders.filter((name) => !known.has(name))).toEqual([]);
   });
 
   it('keeps the arrows: catalogs know nobody, adapters and policies only catalogs, one file wires', () => {
-    const wrong = all.flatMap((source) => importsOf(source).filter(({ to }) => !allowed(source.file, to)).map(({ to }) => `${source.file} -> ${to}`));
+    const wrong = all.flatMap((source) =>
+      importsOf(source)
+        .filter(({ to }) => !allowed(source.file, to))
+        .map(({ to }) => `${source.file} -> ${to}`),
+    );
     expect(wrong).toEqual([]);
   });
 
   it('keeps third-party packages at home', () => {
     const homes: Record<string, RegExp> = {
-      '@open-policy-agent/opa-wasm': /^policies\/wasm\.ts$/, libsql: /^facade\/(state|audit)\//, pino: /^facade\/log\.ts$/, commander: /^facade\/cli\//,
+      '@open-policy-agent/opa-wasm': /^policies\/wasm\.ts$/,
+      libsql: /^facade\/(state|audit)\//,
+      pino: /^facade\/log\.ts$/,
+      commander: /^facade\/cli\//,
     };
-    const strays = all.flatMap((source) => importsOf(source).filter(({ to }) => homes[to] !== undefined && !homes[to].test(source.file)).map(({ to }) => `${source.file} -> ${to}`));
+    const strays = all.flatMap((source) =>
+      importsOf(source)
+        .filter(({ to }) => homes[to] !== undefined && !homes[to].test(source.file))
+        .map(({ to }) => `${source.file} -> ${to}`),
+    );
     expect(strays).toEqual([]);
   });
 
@@ -104,25 +133,45 @@ describe('the house', () => {
   });
 
   it('writes to stdout in the wire only' + verifies('CY-22'), () => {
-    const wrong = all.filter(({ file, text }) => /\bconsole\.|process\.stdout/.test(text) && file !== 'facade/main.ts').map(({ file }) => file);
+    const wrong = all
+      .filter(({ file, text }) => /\bconsole\.|process\.stdout/.test(text) && file !== 'facade/main.ts')
+      .map(({ file }) => file);
     expect(wrong).toEqual([]);
   });
 
-  it('starts programs in adapters alone, besides a browser, an installer, a source of a secret and opa' + verifies('CY-21'), () => {
-    const starters = all.filter(({ text }) => /from 'node:child_process'/.test(text)).map(({ file }) => file).filter((file) => !file.startsWith('adapters/'));
-    expect(starters.sort()).toEqual(['facade/cli/login.ts', 'facade/connect/install.ts', 'facade/secrets/program.ts', 'policies/opa.ts']);
-  });
+  it(
+    'starts programs in adapters alone, besides a browser, an installer, a source of a secret and opa' +
+      verifies('CY-21'),
+    () => {
+      const starters = all
+        .filter(({ text }) => /from 'node:child_process'/.test(text))
+        .map(({ file }) => file)
+        .filter((file) => !file.startsWith('adapters/'));
+      expect(starters.sort()).toEqual([
+        'facade/cli/login.ts',
+        'facade/connect/install.ts',
+        'facade/secrets/program.ts',
+        'policies/opa.ts',
+      ]);
+    },
+  );
 
   it('has the nine stages in call.ts in the order of the picture in the docs' + verifies('DC-01'), () => {
-    const stages = [...readFileSync(path.join(root, 'facade/call.ts'), 'utf8').matchAll(/\/\/ (\d) (\w+)/g)].map((found) => `${found[1]} ${found[2]}`);
-    const drawn = [...readFileSync(path.join(root, 'docs/request-path.md'), 'utf8').matchAll(/^\| (\d) \| (\w+) \|/gm)].map((found) => `${found[1]} ${found[2]}`);
+    const stages = [...readFileSync(path.join(root, 'facade/call.ts'), 'utf8').matchAll(/\/\/ (\d) (\w+)/g)].map(
+      (found) => `${found[1]} ${found[2]}`,
+    );
+    const drawn = [
+      ...readFileSync(path.join(root, 'docs/request-path.md'), 'utf8').matchAll(/^\| (\d) \| (\w+) \|/gm),
+    ].map((found) => `${found[1]} ${found[2]}`);
     expect(stages).toEqual(drawn);
     expect(stages).toHaveLength(9);
   });
 
   it('exports only what carries a doc comment', () => {
     const wrong = all.flatMap((source) => {
-      const bare = [...source.text.matchAll(/^(?<before>.*)\nexport (?:async )?(?:function|class|interface) (?<name>\w+)/gm)].filter((found) => !/\*\/\s*$/.test(found.groups?.['before'] ?? ''));
+      const bare = [
+        ...source.text.matchAll(/^(?<before>.*)\nexport (?:async )?(?:function|class|interface) (?<name>\w+)/gm),
+      ].filter((found) => !/\*\/\s*$/.test(found.groups?.['before'] ?? ''));
       return bare.map((found) => `${source.file}: ${found.groups?.['name']}`);
     });
     expect(wrong).toEqual([]);
@@ -135,7 +184,10 @@ function depthOf(node: Node, parents: readonly Node[]): number {
   for (let at = parents.length - 1; at >= 0; at -= 1) {
     const parent = parents[at] as Node;
     if (FUNCTIONS.has(parent.type)) break;
-    const isElseIf = parent.type === 'IfStatement' && parent['alternate'] === (parents[at + 1] ?? node) && (parents[at + 1] ?? node).type === 'IfStatement';
+    const isElseIf =
+      parent.type === 'IfStatement' &&
+      parent['alternate'] === (parents[at + 1] ?? node) &&
+      (parents[at + 1] ?? node).type === 'IfStatement';
     if (NESTING.has(parent.type) && !isElseIf) depth += 1;
   }
   return depth;
@@ -148,5 +200,10 @@ function allowed(from: string, to: string): boolean {
   if (home === 'catalogs') return false;
   if (home === 'adapters' || home === 'policies') return target === 'catalogs';
   if (/^facade\/(main|wiring|offline|compile-thread)\.ts$/.test(from) || target === 'catalogs') return true;
-  return to === 'adapters/port.ts' || to === 'policies/port.ts' || to === 'policies/authoring.ts' || to.startsWith('adapters/rpc/');
+  return (
+    to === 'adapters/port.ts' ||
+    to === 'policies/port.ts' ||
+    to === 'policies/authoring.ts' ||
+    to.startsWith('adapters/rpc/')
+  );
 }

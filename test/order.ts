@@ -3,8 +3,30 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
 /** Parts of the paths of files that take more than five seconds, the longest first. */
 const LONGEST = [
-  'adapters/stdio', 'process/stdio', 'reload/swap', 'supervisor/killed', 'supervisor/processes', 'switch/switch', 'docs/connecting', 'policy/authoring', 'policy/rego.', 'connect/', 'policy/fields',
-  'recording/traffic', 'process/', 'policy/', 'supervisor/', 'docs/', 'mapped/', 'host/', 'config/properties', 'oauth/', 'stories/', 'properties/', 'sandbox/', 'reload/',
+  'adapters/stdio',
+  'process/stdio',
+  'reload/swap',
+  'supervisor/killed',
+  'supervisor/processes',
+  'switch/switch',
+  'docs/connecting',
+  'policy/authoring',
+  'policy/rego.',
+  'connect/',
+  'policy/fields',
+  'recording/traffic',
+  'process/',
+  'policy/',
+  'supervisor/',
+  'docs/',
+  'mapped/',
+  'host/',
+  'config/properties',
+  'oauth/',
+  'stories/',
+  'properties/',
+  'sandbox/',
+  'reload/',
 ] as const;
 
 const rankOf = ({ moduleId }: TestSpecification): number => {

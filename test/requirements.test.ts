@@ -17,11 +17,14 @@ const rows = parse(readFileSync(path.join(import.meta.dirname, 'requirements.yam
 
 function citations(): Map<string, string[]> {
   const found = new Map<string, string[]>();
-  const files = readdirSync(import.meta.dirname, { recursive: true, encoding: 'utf8' }).filter((name) => /\.(test\.ts|suite\.ts|yaml)$/.test(name) && !name.startsWith('servers') && name !== 'requirements.yaml');
+  const files = readdirSync(import.meta.dirname, { recursive: true, encoding: 'utf8' }).filter(
+    (name) => /\.(test\.ts|suite\.ts|yaml)$/.test(name) && !name.startsWith('servers') && name !== 'requirements.yaml',
+  );
   for (const file of files) {
     const text = readFileSync(path.join(import.meta.dirname, file), 'utf8');
     for (const call of text.matchAll(/verifies(?:\(([^)]*)\)|: \[([^\]]*)\])/g)) {
-      for (const [id] of (call[1] ?? call[2] ?? '').matchAll(/[A-Z]{2}-\d{2,3}/g)) found.set(id, [...(found.get(id) ?? []), file]);
+      for (const [id] of (call[1] ?? call[2] ?? '').matchAll(/[A-Z]{2}-\d{2,3}/g))
+        found.set(id, [...(found.get(id) ?? []), file]);
     }
   }
   return found;
@@ -37,7 +40,9 @@ describe('requirements', () => {
   });
 
   it('are held by a coverage of 85 % of lines and branches' + verifies('HE-12'), () => {
-    const thresholds = config.test?.coverage?.thresholds as { readonly lines?: number; readonly branches?: number } | undefined;
+    const thresholds = config.test?.coverage?.thresholds as
+      | { readonly lines?: number; readonly branches?: number }
+      | undefined;
     expect([thresholds?.lines ?? 0, thresholds?.branches ?? 0].filter((share) => share < 85)).toEqual([]);
   });
 

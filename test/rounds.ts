@@ -46,10 +46,30 @@ function minutesOf(name: string): number {
 }
 
 /** A round that could not be carried out has failed, whatever it says. */
-function runRound(tests: readonly string[], env: Readonly<Record<string, string>>, file: string): { readonly passed: number; readonly failed: number; readonly said: string } {
+function runRound(
+  tests: readonly string[],
+  env: Readonly<Record<string, string>>,
+  file: string,
+): { readonly passed: number; readonly failed: number; readonly said: string } {
   rmSync(file, { force: true });
   const vitest = path.join(ROOT, 'node_modules', 'vitest', 'vitest.mjs');
-  const run = spawnSync(process.execPath, [vitest, 'run', ...tests, '--reporter=default', '--reporter=json', `--outputFile.json=${file}`], { cwd: ROOT, env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'], encoding: 'utf8', maxBuffer: 1 << 28 });
-  const found = existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as { numPassedTests: number; numFailedTests: number }) : { numPassedTests: 0, numFailedTests: 1 };
-  return { passed: found.numPassedTests, failed: run.status === 0 ? found.numFailedTests : Math.max(1, found.numFailedTests), said: `${run.stdout}${run.stderr}` };
+  const run = spawnSync(
+    process.execPath,
+    [vitest, 'run', ...tests, '--reporter=default', '--reporter=json', `--outputFile.json=${file}`],
+    {
+      cwd: ROOT,
+      env: { ...process.env, ...env },
+      stdio: ['ignore', 'pipe', 'pipe'],
+      encoding: 'utf8',
+      maxBuffer: 1 << 28,
+    },
+  );
+  const found = existsSync(file)
+    ? (JSON.parse(readFileSync(file, 'utf8')) as { numPassedTests: number; numFailedTests: number })
+    : { numPassedTests: 0, numFailedTests: 1 };
+  return {
+    passed: found.numPassedTests,
+    failed: run.status === 0 ? found.numFailedTests : Math.max(1, found.numFailedTests),
+    said: `${run.stdout}${run.stderr}`,
+  };
 }

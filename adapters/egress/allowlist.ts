@@ -23,7 +23,9 @@ export class Allowlist {
 
   /** Whether an entry names this very host, or a domain above it, with this port, and nothing denies or closes it. */
   allows(target: Target): boolean {
-    return !this.#refuses(target) && this.#entries.some((entry) => opensPort(entry, target.port) && namesHost(entry, target));
+    return (
+      !this.#refuses(target) && this.#entries.some((entry) => opensPort(entry, target.port) && namesHost(entry, target))
+    );
   }
 
   /**
@@ -45,7 +47,10 @@ export class Allowlist {
   }
 
   #refuses(target: Target): boolean {
-    return this.#denied.some((entry) => (entry.port ?? target.port) === target.port && namesHost(entry, target)) || this.#closed.some((pattern) => closes(pattern, target));
+    return (
+      this.#denied.some((entry) => (entry.port ?? target.port) === target.port && namesHost(entry, target)) ||
+      this.#closed.some((pattern) => closes(pattern, target))
+    );
   }
 }
 
@@ -62,5 +67,8 @@ function opensPort({ port }: Domain, wanted: number): boolean {
 function closes(pattern: string, { host, kind, port }: Target): boolean {
   const [, name = '', only] = /^(\[.*\]|[^:]*)(?::(\d+))?$/.exec(pattern) ?? [];
   const shown = kind === 'ipv6' ? `[${host}]` : host;
-  return (only === undefined || Number(only) === port) && (name === '*' || shown === name || (name.startsWith('*.') && host.endsWith(name.slice(1))));
+  return (
+    (only === undefined || Number(only) === port) &&
+    (name === '*' || shown === name || (name.startsWith('*.') && host.endsWith(name.slice(1))))
+  );
 }

@@ -40,7 +40,11 @@ export class BlockedReports {
       return;
     }
     const isFull = this.#kinds.size >= MAX_KINDS;
-    const what = { server: this.#server, reason, ...(target !== undefined && !isFull && { host: target.host, port: target.port }) };
+    const what = {
+      server: this.#server,
+      reason,
+      ...(target !== undefined && !isFull && { host: target.host, port: target.port }),
+    };
     this.#kinds.set(isFull ? reason : key, { what, more: 0 });
     this.#timer ??= setTimeout(() => this.flush(), this.#windowMs).unref();
     this.#onBlocked({ ...what, count: 1 });

@@ -66,7 +66,13 @@ async function findAddresses(name: string, { lookup, connectMs }: Dialling): Pro
 
 function openSocket(target: Target, addresses: readonly string[], { connectMs, onSocket }: Dialling): Promise<Dialled> {
   const checked = addresses.map((address) => ({ address, family: isIP(address) }));
-  const socket = connect({ host: target.host, port: target.port, allowHalfOpen: true, autoSelectFamily: true, lookup: (_name, _options, done) => done(null, checked) });
+  const socket = connect({
+    host: target.host,
+    port: target.port,
+    allowHalfOpen: true,
+    autoSelectFamily: true,
+    lookup: (_name, _options, done) => done(null, checked),
+  });
   onSocket(socket);
   return new Promise((resolve) => {
     const fail = (): void => {

@@ -14,7 +14,16 @@ export interface Forward {
 
 /** Headers of one hop (RFC 9110 §7.6.1) and those for proxies: they end here. */
 const HOP_HEADERS: ReadonlySet<string> = new Set([
-  'connection', 'keep-alive', 'proxy-connection', 'proxy-authorization', 'proxy-authenticate', 'te', 'trailer', 'transfer-encoding', 'upgrade', 'host',
+  'connection',
+  'keep-alive',
+  'proxy-connection',
+  'proxy-authorization',
+  'proxy-authenticate',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+  'host',
 ]);
 const MAX_HEADER_BYTES = 32 * 1024;
 
@@ -33,7 +42,9 @@ export function readInner(url: string, target: Target): Forward | 'other-name' |
   if (url === '*' || /^\/[^#]*$/.test(url)) return { target, path: url };
   const named = readAbsolute(url);
   if (named === undefined) return 'malformed';
-  return named.target.host === target.host && named.target.port === target.port ? { target, path: named.path } : 'other-name';
+  return named.target.host === target.host && named.target.port === target.port
+    ? { target, path: named.path }
+    : 'other-name';
 }
 
 /** Whether the Host header, where there is one, names the target too: a second name is for a second reader. */
@@ -67,9 +78,23 @@ export function passRequest(message: IncomingMessage, answer: ServerResponse, pa
     fail();
     message.destroy();
   };
-  const headers: string[] = [...endToEnd(message), 'Host', showHost(forward.target), 'Connection', 'close', ...(message.headers['transfer-encoding'] === undefined ? [] : ['Transfer-Encoding', 'chunked'])];
+  const headers: string[] = [
+    ...endToEnd(message),
+    'Host',
+    showHost(forward.target),
+    'Connection',
+    'close',
+    ...(message.headers['transfer-encoding'] === undefined ? [] : ['Transfer-Encoding', 'chunked']),
+  ];
   const { method = 'GET' } = message;
-  const outgoing = request({ method, path: forward.path, headers, setHost: false, createConnection: () => upstream, maxHeaderSize: MAX_HEADER_BYTES });
+  const outgoing = request({
+    method,
+    path: forward.path,
+    headers,
+    setHost: false,
+    createConnection: () => upstream,
+    maxHeaderSize: MAX_HEADER_BYTES,
+  });
   count('up', forward.path.length + headers.join('').length);
   outgoing.on('error', fail).on('upgrade', fail);
   outgoing.on('response', (incoming) => {
@@ -93,7 +118,9 @@ export function passRequest(message: IncomingMessage, answer: ServerResponse, pa
 /** Headers without those of this hop and those that `Connection` adds to them. Pairs in a row, as they came. */
 function endToEnd({ rawHeaders, headers }: IncomingMessage): readonly string[] {
   const dropped = new Set((headers.connection ?? '').split(',').map((name) => name.trim().toLowerCase()));
-  const isKept = (name: string): boolean => !HOP_HEADERS.has(name.toLowerCase()) && !(dropped.has(name.toLowerCase()) && name.toLowerCase() !== 'content-length');
+  const isKept = (name: string): boolean =>
+    !HOP_HEADERS.has(name.toLowerCase()) &&
+    !(dropped.has(name.toLowerCase()) && name.toLowerCase() !== 'content-length');
   return rawHeaders.flatMap((name, at) => (at % 2 === 0 && isKept(name) ? [name, rawHeaders[at + 1] ?? ''] : []));
 }
 

@@ -51,7 +51,8 @@ export function readHello(bytes: Buffer): Hello {
   if (bytes[0] !== HANDSHAKE) return { kind: 'other' };
   const message = joinRecords(bytes);
   if (message === 'broken') return { kind: 'broken' };
-  if (message.length < 4 || message.length < 4 + message.readUIntBE(1, 3)) return message.length > 0 && message[0] !== CLIENT_HELLO ? { kind: 'broken' } : { kind: 'more' };
+  if (message.length < 4 || message.length < 4 + message.readUIntBE(1, 3))
+    return message.length > 0 && message[0] !== CLIENT_HELLO ? { kind: 'broken' } : { kind: 'more' };
   if (message[0] !== CLIENT_HELLO) return { kind: 'broken' };
   try {
     const name = readName(message.subarray(4, 4 + message.readUIntBE(1, 3)));
@@ -66,7 +67,8 @@ function joinRecords(bytes: Buffer): Buffer | 'broken' {
   const parts: Buffer[] = [];
   for (let at = 0; at + 5 <= bytes.length; ) {
     const length = bytes.readUInt16BE(at + 3);
-    if (bytes[at] !== HANDSHAKE || bytes[at + 1] !== 3 || length === 0) return parts.length === 0 || !isComplete(Buffer.concat(parts)) ? 'broken' : Buffer.concat(parts);
+    if (bytes[at] !== HANDSHAKE || bytes[at + 1] !== 3 || length === 0)
+      return parts.length === 0 || !isComplete(Buffer.concat(parts)) ? 'broken' : Buffer.concat(parts);
     parts.push(bytes.subarray(at + 5, Math.min(at + 5 + length, bytes.length)));
     at += 5 + length;
   }

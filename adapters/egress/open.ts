@@ -42,7 +42,10 @@ const MARK = 'owner';
 const OWN_LOOPBACK = 'localhost,127.0.0.1,::1';
 
 /** Opens the proxy of one server. Throws CONFIG_INVALID for an entry that is not a domain, and SANDBOX_UNAVAILABLE where it has no place. */
-export async function openEgress({ server, allowedDomains, deniedDomains, closedHosts, owner, limits, mark }: EgressPlan, events: EgressEvents): Promise<Egress> {
+export async function openEgress(
+  { server, allowedDomains, deniedDomains, closedHosts, owner, limits, mark }: EgressPlan,
+  events: EgressEvents,
+): Promise<Egress> {
   const allowlist = new Allowlist(allowedDomains, closedHosts, deniedDomains);
   const proxy = new EgressProxy({ server, allowlist, ...events, ...(limits !== undefined && { limits }) });
   let folder: string | undefined;
@@ -57,7 +60,15 @@ export async function openEgress({ server, allowedDomains, deniedDomains, closed
     // Others may pass through, but not look: the server runs as another user.
     chmodSync(folder, 0o711);
     await proxy.listen(socket, owner);
-    return { socket, env: envOf(allowlist), mounts: [{ from: PRELOAD, to: INSIDE.preload }, { from: socket, to: INSIDE.socket }], close };
+    return {
+      socket,
+      env: envOf(allowlist),
+      mounts: [
+        { from: PRELOAD, to: INSIDE.preload },
+        { from: socket, to: INSIDE.socket },
+      ],
+      close,
+    };
   } catch (thrown) {
     await close();
     throw noPlace(server, thrown as NodeJS.ErrnoException);
@@ -66,7 +77,11 @@ export async function openEgress({ server, allowedDomains, deniedDomains, closed
 
 /** A full disk, for example. */
 function noPlace(server: string, cause: NodeJS.ErrnoException): TollgateError {
-  return new TollgateError('SANDBOX_UNAVAILABLE', { detail: `The way out of server "${server}" could not be made (${cause.code ?? 'unknown'}).`, next: 'Make room in the folder for temporary files (TMPDIR), and let Tollgate write there.', cause });
+  return new TollgateError('SANDBOX_UNAVAILABLE', {
+    detail: `The way out of server "${server}" could not be made (${cause.code ?? 'unknown'}).`,
+    next: 'Make room in the folder for temporary files (TMPDIR), and let Tollgate write there.',
+    cause,
+  });
 }
 
 /** Removes the folders of proxies that bear a mark for which `isLeft` holds, and belong to our user. What cannot be read is not ours. */
@@ -83,7 +98,19 @@ export async function sweepEgress(isLeft: (mark: string) => boolean): Promise<vo
 /** Both spellings: programs read one or the other. */
 function envOf(allowlist: Allowlist): Readonly<Record<string, string>> {
   const proxy = `http://127.0.0.1:${EGRESS_PORT}`;
-  const variables = { HTTP_PROXY: proxy, HTTPS_PROXY: proxy, ALL_PROXY: proxy, NO_PROXY: allowlist.namesLoopback ? '' : OWN_LOOPBACK };
-  const both = Object.entries(variables).flatMap(([name, value]) => [[name, value], [name.toLowerCase(), value]]);
-  return { ...(Object.fromEntries(both) as Record<string, string>), NODE_OPTIONS: `--require ${INSIDE.preload}`, TOLLGATE_EGRESS: INSIDE.socket };
+  const variables = {
+    HTTP_PROXY: proxy,
+    HTTPS_PROXY: proxy,
+    ALL_PROXY: proxy,
+    NO_PROXY: allowlist.namesLoopback ? '' : OWN_LOOPBACK,
+  };
+  const both = Object.entries(variables).flatMap(([name, value]) => [
+    [name, value],
+    [name.toLowerCase(), value],
+  ]);
+  return {
+    ...(Object.fromEntries(both) as Record<string, string>),
+    NODE_OPTIONS: `--require ${INSIDE.preload}`,
+    TOLLGATE_EGRESS: INSIDE.socket,
+  };
 }

@@ -33,7 +33,11 @@ function targetOf({ path, port, host }) {
 }
 
 function isProxy({ path, port, host }) {
-  return (path === undefined || path === null) && Number(port) === Number(PROXY.port) && (host === PROXY.hostname || host === 'localhost');
+  return (
+    (path === undefined || path === null) &&
+    Number(port) === Number(PROXY.port) &&
+    (host === PROXY.hostname || host === 'localhost')
+  );
 }
 
 const connect = net.Socket.prototype.connect;
@@ -52,7 +56,14 @@ function openTunnel(socket, { host, port }) {
   };
   const fail = (code, words) => {
     restore();
-    socket.destroy(Object.assign(new Error(`connect ${code} ${host}:${port} (${words})`), { code, syscall: 'connect', address: host, port }));
+    socket.destroy(
+      Object.assign(new Error(`connect ${code} ${host}:${port} (${words})`), {
+        code,
+        syscall: 'connect',
+        address: host,
+        port,
+      }),
+    );
   };
   const finish = () => {
     const end = answer.indexOf('\r\n\r\n');
@@ -72,7 +83,12 @@ function openTunnel(socket, { host, port }) {
     if (event === 'ready') return true;
     if (event !== 'connect') return emit.call(this, event, ...values);
     // What the user has written waits in the socket for `connect`: the request for the tunnel must pass before it.
-    socket._writeGeneric(false, `CONNECT ${host}:${port} HTTP/1.1\r\nHost: ${host}:${port}\r\n\r\n`, 'latin1', () => undefined);
+    socket._writeGeneric(
+      false,
+      `CONNECT ${host}:${port} HTTP/1.1\r\nHost: ${host}:${port}\r\n\r\n`,
+      'latin1',
+      () => undefined,
+    );
     socket._read(0);
     socket.connecting = true;
     return true;

@@ -27,7 +27,13 @@ export interface ProxyLimits {
   readonly connectMs: number;
 }
 
-export const PROXY_LIMITS: ProxyLimits = { bytes: { up: 256 * 1024 ** 2, down: 2 * 1024 ** 3 }, connections: 64, idleMs: 120_000, headersMs: 10_000, connectMs: 10_000 };
+export const PROXY_LIMITS: ProxyLimits = {
+  bytes: { up: 256 * 1024 ** 2, down: 2 * 1024 ** 3 },
+  connections: 64,
+  idleMs: 120_000,
+  headersMs: 10_000,
+  connectMs: 10_000,
+};
 
 /** What a proxy is made of. */
 export interface ProxyParts {
@@ -43,7 +49,10 @@ const MAX_HEADER_BYTES = 16 * 1024;
 /** What the server is told of each refusal; the first line of the body, and a header for the preload. */
 const WORDS: Readonly<Record<BlockReason | 'unresolved' | 'unreachable', readonly [status: number, words: string]>> = {
   malformed: [400, 'the request is not one that this proxy takes'],
-  'not-allowed': [403, 'not among the allowed domains of this server (sandbox.network.allowedDomains in tollgate.yaml), or denied there or by a rule'],
+  'not-allowed': [
+    403,
+    'not among the allowed domains of this server (sandbox.network.allowedDomains in tollgate.yaml), or denied there or by a rule',
+  ],
   'private-address': [403, 'the name leads to a private or local address that is not among the allowed domains itself'],
   'other-name': [403, 'the request names another host inside'],
   budget: [403, 'this server has used up its byte budget'],
@@ -71,14 +80,28 @@ export class EgressProxy {
     this.#reports = new BlockedReports(parts.server, parts.onBlocked);
     this.#meter = new Meter(this.#limits.bytes);
     const { headersMs, idleMs } = this.#limits;
-    this.#server = createServer({ maxHeaderSize: MAX_HEADER_BYTES, headersTimeout: headersMs, requestTimeout: 0, connectionsCheckingInterval: Math.min(1000, headersMs), keepAliveTimeout: idleMs, requireHostHeader: false, noDelay: true });
+    this.#server = createServer({
+      maxHeaderSize: MAX_HEADER_BYTES,
+      headersTimeout: headersMs,
+      requestTimeout: 0,
+      connectionsCheckingInterval: Math.min(1000, headersMs),
+      keepAliveTimeout: idleMs,
+      requireHostHeader: false,
+      noDelay: true,
+    });
     this.#server.maxConnections = this.#limits.connections;
     this.#server.on('drop', () => this.#reports.note('connections'));
     this.#server.on('connection', (socket) => this.#track(socket));
     // Whatever goes wrong with one request costs that connection, never the process.
-    this.#server.on('connect', (message: IncomingMessage, client: Duplex, head: Buffer) => void this.#connect(message, client, head).catch(() => client.destroy()));
+    this.#server.on(
+      'connect',
+      (message: IncomingMessage, client: Duplex, head: Buffer) =>
+        void this.#connect(message, client, head).catch(() => client.destroy()),
+    );
     this.#server.on('request', (message, answer) => void this.#request(message, answer).catch(() => message.destroy()));
-    this.#server.on('clientError', (_error, client: Duplex) => this.#refuse(client, 'malformed', this.#tunnels.get(client)?.target));
+    this.#server.on('clientError', (_error, client: Duplex) =>
+      this.#refuse(client, 'malformed', this.#tunnels.get(client)?.target),
+    );
   }
 
   /** Listens on a unix socket that its owner alone may use, or everyone where the owner is not known. */
@@ -105,7 +128,8 @@ export class EgressProxy {
 
   async #connect(message: IncomingMessage, client: Duplex, head: Buffer): Promise<void> {
     const target = parseAuthority(message.url ?? '');
-    const hasBody = Number(message.headers['content-length'] ?? 0) !== 0 || message.headers['transfer-encoding'] !== undefined;
+    const hasBody =
+      Number(message.headers['content-length'] ?? 0) !== 0 || message.headers['transfer-encoding'] !== undefined;
     if (target === undefined || hasBody || this.#tunnels.has(client)) return this.#refuse(client, 'malformed', target);
     const refusal = this.#refusalOf(target) ?? (hostAgrees(message, target) ? undefined : 'other-name');
     if (refusal !== undefined) return this.#refuse(client, refusal, target);
@@ -115,11 +139,24 @@ export class EgressProxy {
     client.write('HTTP/1.1 200 Connection established\r\n\r\n');
     const upstream = dialled.socket;
     const onHttp = (greeting: Buffer): void => this.#readTunnel({ client, upstream, target }, greeting);
-    openTunnel({ client, upstream, target, meter: this.#meter, onBlocked: (reason) => this.#reports.note(reason, target), onHttp }, head);
+    openTunnel(
+      {
+        client,
+        upstream,
+        target,
+        meter: this.#meter,
+        onBlocked: (reason) => this.#reports.note(reason, target),
+        onHttp,
+      },
+      head,
+    );
   }
 
   /** Reads the requests of a tunnel as if they came to the proxy itself, so that each is judged and written again. */
-  #readTunnel({ client, upstream, target }: { readonly client: Duplex; readonly upstream: Socket; readonly target: Target }, greeting: Buffer): void {
+  #readTunnel(
+    { client, upstream, target }: { readonly client: Duplex; readonly upstream: Socket; readonly target: Target },
+    greeting: Buffer,
+  ): void {
     this.#tunnels.set(client, { target, upstream });
     client.once('close', () => upstream.destroy());
     client.unshift(greeting);
@@ -129,7 +166,10 @@ export class EgressProxy {
 
   async #request(message: IncomingMessage, answer: ServerResponse): Promise<void> {
     const tunnel = this.#tunnels.get(message.socket);
-    const forward = tunnel === undefined ? (readAbsolute(message.url ?? '') ?? 'malformed') : readInner(message.url ?? '', tunnel.target);
+    const forward =
+      tunnel === undefined
+        ? (readAbsolute(message.url ?? '') ?? 'malformed')
+        : readInner(message.url ?? '', tunnel.target);
     if (typeof forward === 'string') return this.#answer(answer, forward, tunnel?.target);
     const { target } = forward;
     const refusal = this.#refusalOf(target) ?? (hostAgrees(message, target) ? undefined : 'other-name');
@@ -139,7 +179,12 @@ export class EgressProxy {
     const dialled = upstream === undefined || upstream.destroyed ? await this.#dial(target) : { socket: upstream };
     if ('failure' in dialled) return this.#answer(answer, dialled.failure, target);
     if (answer.destroyed) return void dialled.socket.destroy();
-    passRequest(message, answer, { forward, upstream: dialled.socket, meter: this.#meter, onSpent: () => this.#reports.note('budget', target) });
+    passRequest(message, answer, {
+      forward,
+      upstream: dialled.socket,
+      meter: this.#meter,
+      onSpent: () => this.#reports.note('budget', target),
+    });
     dialled.socket.resume();
   }
 
@@ -153,7 +198,12 @@ export class EgressProxy {
     // One client can ask for many pages at once without waiting for an answer.
     if (this.#upstreams >= this.#limits.connections) return { failure: 'connections' };
     this.#upstreams += 1;
-    const dialled = await dial(target, { allowlist, lookup, connectMs: this.#limits.connectMs, onSocket: (socket) => this.#track(socket) });
+    const dialled = await dial(target, {
+      allowlist,
+      lookup,
+      connectMs: this.#limits.connectMs,
+      onSocket: (socket) => this.#track(socket),
+    });
     const release = (): void => void (this.#upstreams -= 1);
     if ('failure' in dialled || dialled.socket.destroyed) release();
     else dialled.socket.once('close', release);
@@ -172,10 +222,22 @@ export class EgressProxy {
     answer.writeHead(status, headers).end(body);
   }
 
-  #words(reason: keyof typeof WORDS, target?: Target): { readonly status: number; readonly headers: Record<string, string>; readonly body: string } {
+  #words(
+    reason: keyof typeof WORDS,
+    target?: Target,
+  ): { readonly status: number; readonly headers: Record<string, string>; readonly body: string } {
     if (reason !== 'unresolved' && reason !== 'unreachable') this.#reports.note(reason, target);
     const [status, words] = WORDS[reason];
     const body = `Tollgate: ${target === undefined ? '' : `${showTarget(target)}: `}${words}.\n`;
-    return { status, body, headers: { 'x-tollgate-refusal': reason, 'content-type': 'text/plain', 'content-length': String(body.length), connection: 'close' } };
+    return {
+      status,
+      body,
+      headers: {
+        'x-tollgate-refusal': reason,
+        'content-type': 'text/plain',
+        'content-length': String(body.length),
+        connection: 'close',
+      },
+    };
   }
 }

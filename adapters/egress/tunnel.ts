@@ -76,7 +76,8 @@ export function judgeGreeting(greeting: Buffer, target: Target): Greeting {
   const hello = readHello(greeting);
   if (hello.kind === 'more') return greeting.length > MAX_HELLO_BYTES ? 'other-name' : 'more';
   if (hello.kind === 'broken') return 'other-name';
-  if (hello.kind === 'other') return target.port === TLS_PORT ? 'malformed' : target.port === HTTP_PORT ? 'http' : judgeText(greeting);
+  if (hello.kind === 'other')
+    return target.port === TLS_PORT ? 'malformed' : target.port === HTTP_PORT ? 'http' : judgeText(greeting);
   // Without a name the server at the checked address answers with its own certificate: nobody else is reached by that.
   if (hello.name === undefined) return 'pass';
   return parseHost(hello.name)?.host === target.host ? 'pass' : 'other-name';
@@ -98,7 +99,11 @@ function judgeText(greeting: Buffer): 'more' | 'pass' | 'http' | 'malformed' {
 }
 
 /** Pipes one way and counts it. Returns what ends that. */
-function pass(way: { readonly from: Duplex; readonly to: Duplex; readonly direction: 'up' | 'down' }, { meter, onBlocked }: Tunnel, end: () => void): () => void {
+function pass(
+  way: { readonly from: Duplex; readonly to: Duplex; readonly direction: 'up' | 'down' },
+  { meter, onBlocked }: Tunnel,
+  end: () => void,
+): () => void {
   const count = (chunk: Buffer): void => {
     if (meter.spend(way.direction, chunk.length)) return;
     onBlocked('budget');

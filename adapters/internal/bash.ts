@@ -77,7 +77,8 @@ async function launch(desk: ShellDesk, args: BashArgs, input: boolean): Promise<
 }
 
 async function begin(desk: ShellDesk, args: BashArgs, input: boolean): Promise<Session> {
-  if (args.command === undefined || args.command.trim() === '') throw invalid(`action="${args.action ?? 'run'}" needs command.`, 'Give the shell command.');
+  if (args.command === undefined || args.command.trim() === '')
+    throw invalid(`action="${args.action ?? 'run'}" needs command.`, 'Give the shell command.');
   if (args.command.includes('\0')) throw invalid('command holds NUL.', 'Give plain text.');
   const held = bindPath(desk.held.of(args.cwd ?? '.'), 'cwd');
   const { relative } = held.location;
@@ -85,7 +86,14 @@ async function begin(desk: ShellDesk, args: BashArgs, input: boolean): Promise<S
     throw explain(error, relative);
   });
   try {
-    return await desk.sessions.launch(desk.scope, { command: args.command, cwd: folder.forChild(), folder: path.join(desk.root, relative), home: desk.root, input, ...(desk.confinement === undefined ? {} : { confinement: desk.confinement }) });
+    return await desk.sessions.launch(desk.scope, {
+      command: args.command,
+      cwd: folder.forChild(),
+      folder: path.join(desk.root, relative),
+      home: desk.root,
+      input,
+      ...(desk.confinement === undefined ? {} : { confinement: desk.confinement }),
+    });
   } finally {
     await folder.close();
   }
@@ -106,12 +114,18 @@ async function run(desk: ShellDesk, args: BashArgs): Promise<ToolResult> {
   }
   if (desk.sessions.hasRoom(desk.scope)) {
     const id = desk.sessions.name(desk.scope, session);
-    return answer(news(session, args.limit), note(`not finished after ${seconds(timeout)}; it goes on as session ${id}, without stdin. ${nextPoll(id)}`));
+    return answer(
+      news(session, args.limit),
+      note(`not finished after ${seconds(timeout)}; it goes on as session ${id}, without stdin. ${nextPoll(id)}`),
+    );
   }
   const gone = await session.kill();
   desk.sessions.release(desk.scope, session);
   const text = `Not finished after ${seconds(timeout)}, and there is no room for a further session: the command was ended${gone ? '' : ', but a process of it still runs'}.`;
-  return { ...answer(text, 'End a session (bash action="list"), then run it with action="start".', news(session, args.limit)), isError: true };
+  return {
+    ...answer(text, 'End a session (bash action="list"), then run it with action="start".', news(session, args.limit)),
+    isError: true,
+  };
 }
 
 async function start(desk: ShellDesk, args: BashArgs): Promise<ToolResult> {
@@ -133,7 +147,8 @@ async function named(desk: ShellDesk, session: Session): Promise<string> {
 
 async function send(desk: ShellDesk, args: BashArgs): Promise<ToolResult> {
   const [id, session] = wanted(desk, args);
-  if (args.input === undefined && args.eof !== true) throw invalid('action="send" needs input or eof=true.', 'Give the text for stdin.');
+  if (args.input === undefined && args.eof !== true)
+    throw invalid('action="send" needs input or eof=true.', 'Give the text for stdin.');
   const wait = args.wait_ms ?? WAIT_MS;
   const text = args.input === undefined ? '' : args.input + (args.raw === true ? '' : '\n');
   await session.send(text, args.eof === true, wait);
@@ -154,7 +169,10 @@ async function kill(desk: ShellDesk, args: BashArgs): Promise<ToolResult> {
   if (session.end !== undefined) return report(id, session, args.limit);
   const gone = await session.kill();
   if (gone) return answer(news(session, args.limit), note(`session ${id} and all its processes were ended`));
-  return { ...answer(`Session ${id} was told to end, but a process of it still runs.`, 'Tell the user.'), isError: true };
+  return {
+    ...answer(`Session ${id} was told to end, but a process of it still runs.`, 'Tell the user.'),
+    isError: true,
+  };
 }
 
 function list(desk: ShellDesk): ToolResult {

@@ -93,13 +93,19 @@ export function explain(error: unknown, relative: string): TollgateError {
     case 'ENOENT':
       return failed(`${shown} does not exist.`, `Look for it: read action="list" path=${parent}`);
     case 'ENOTDIR':
-      return failed(`${shown} is not, or lies beneath, something that is no directory.`, `Look: read action="list" path=${parent}`);
+      return failed(
+        `${shown} is not, or lies beneath, something that is no directory.`,
+        `Look: read action="list" path=${parent}`,
+      );
     case 'EISDIR':
       return failed(`${shown} is a directory.`, `List it: read action="list" path=${shown}`);
     case 'EACCES':
     case 'EPERM':
     case 'EROFS':
-      return failed(`${shown}: the system does not permit this.`, 'Choose another file, or ask the user for the permission.');
+      return failed(
+        `${shown}: the system does not permit this.`,
+        'Choose another file, or ask the user for the permission.',
+      );
     case 'ENOSPC':
     case 'EDQUOT':
     case 'EFBIG':

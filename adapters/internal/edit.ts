@@ -32,9 +32,7 @@ export interface Edited {
 }
 
 /** What was edited, or why nothing was changed. */
-export type EditOutcome =
-  | Edited
-  | { readonly refusal: { readonly what: string; readonly next: string } };
+export type EditOutcome = Edited | { readonly refusal: { readonly what: string; readonly next: string } };
 
 interface Match extends Place {
   readonly replacement: string;
@@ -75,7 +73,11 @@ export async function applyEdit(text: string, args: EditArgs, signal?: AbortSign
     current = outcome.text;
     for (const note of outcome.notes) notes.add(note);
   }
-  if (current === text) return refuse('The edits change nothing: the text is the same afterwards.', 'Give the text as it is and as it should be.');
+  if (current === text)
+    return refuse(
+      'The edits change nothing: the text is the same afterwards.',
+      'Give the text as it is and as it should be.',
+    );
   return { text: current, places, count, notes: [...notes] };
 }
 
@@ -114,23 +116,42 @@ function firstPlaces(before: readonly Place[], added: readonly Place[]): readonl
   return [...before, ...added].sort((a, b) => a.start - b.start).slice(0, KEPT_PLACES);
 }
 
-type StepOutcome = { text: string; places: readonly Place[]; notes: readonly string[]; cuts: readonly Match[] } | ReturnType<typeof refuse>;
+type StepOutcome =
+  | { text: string; places: readonly Place[]; notes: readonly string[]; cuts: readonly Match[] }
+  | ReturnType<typeof refuse>;
 
 function replaceOnce(text: string, step: Replacement): StepOutcome {
-  if (step.old_string === '') return refuse('old_string is empty.', 'Give the text to replace; to write a whole file use write.');
-  if (step.old_string === step.new_string) return refuse('old_string and new_string are the same.', 'Give the text as it should be in new_string.');
-  if (step.replace_all === true && step.line !== undefined) return refuse('replace_all and line contradict each other.', 'Give one of them.');
+  if (step.old_string === '')
+    return refuse('old_string is empty.', 'Give the text to replace; to write a whole file use write.');
+  if (step.old_string === step.new_string)
+    return refuse('old_string and new_string are the same.', 'Give the text as it should be in new_string.');
+  if (step.replace_all === true && step.line !== undefined)
+    return refuse('replace_all and line contradict each other.', 'Give one of them.');
   const found = findMatches(text, step);
   if (found.matches.length === 0) return nothingFound(text, step.old_string);
-  if (found.matches.length > MAX_MATCHES) return refuse(`old_string occurs more than ${MAX_MATCHES} times.`, 'Add text around it, or change the file with a program: bash.');
+  if (found.matches.length > MAX_MATCHES)
+    return refuse(
+      `old_string occurs more than ${MAX_MATCHES} times.`,
+      'Add text around it, or change the file with a program: bash.',
+    );
   const chosen = choose(text, found.matches, step);
   if ('refusal' in chosen) return chosen;
-  const length = chosen.reduce((sum, { start, end, replacement }) => sum + replacement.length - (end - start), text.length);
-  if (length > MOST_BYTES) return refuse(`The result would have ${length} characters; at most ${MOST_BYTES} are written.`, 'Give a shorter new_string.');
+  const length = chosen.reduce(
+    (sum, { start, end, replacement }) => sum + replacement.length - (end - start),
+    text.length,
+  );
+  if (length > MOST_BYTES)
+    return refuse(
+      `The result would have ${length} characters; at most ${MOST_BYTES} are written.`,
+      'Give a shorter new_string.',
+    );
   return { ...replaced(text, chosen), notes: found.notes, cuts: chosen };
 }
 
-function replaced(text: string, chosen: readonly Match[]): { readonly text: string; readonly places: readonly Place[] } {
+function replaced(
+  text: string,
+  chosen: readonly Match[],
+): { readonly text: string; readonly places: readonly Place[] } {
   const parts: string[] = [];
   const places: Place[] = [];
   let at = 0;
@@ -144,18 +165,31 @@ function replaced(text: string, chosen: readonly Match[]): { readonly text: stri
   return { text: parts.join('') + text.slice(at), places };
 }
 
-function choose(text: string, matches: readonly Match[], step: Replacement): readonly Match[] | ReturnType<typeof refuse> {
+function choose(
+  text: string,
+  matches: readonly Match[],
+  step: Replacement,
+): readonly Match[] | ReturnType<typeof refuse> {
   if (step.replace_all === true || matches.length === 1) return matches;
-  const lines = linesAt(text, matches.map((match) => match.start));
+  const lines = linesAt(
+    text,
+    matches.map((match) => match.start),
+  );
   const list = lines.slice(0, SHOWN_LINES).join(', ') + (lines.length > SHOWN_LINES ? ', …' : '');
   const wanted = step.line;
   if (wanted === undefined) {
-    return refuse(`old_string occurs ${matches.length} times, starting on lines ${list}.`, 'Add lines around it until it is unique, or give line=…, or replace_all=true.');
+    return refuse(
+      `old_string occurs ${matches.length} times, starting on lines ${list}.`,
+      'Add lines around it until it is unique, or give line=…, or replace_all=true.',
+    );
   }
   const distance = lines.reduce((least, line) => Math.min(least, Math.abs(line - wanted)), Infinity);
   const nearest = matches.filter((_, index) => Math.abs((lines[index] ?? 0) - wanted) === distance);
   if (nearest.length === 1) return nearest;
-  return refuse(`${nearest.length} of the ${matches.length} occurrences (lines ${list}) are equally near to line ${wanted}.`, 'Give the line on which the right one starts, or add text around it.');
+  return refuse(
+    `${nearest.length} of the ${matches.length} occurrences (lines ${list}) are equally near to line ${wanted}.`,
+    'Give the line on which the right one starts, or add text around it.',
+  );
 }
 
 function findMatches(text: string, step: Replacement): Found {
@@ -163,13 +197,17 @@ function findMatches(text: string, step: Replacement): Found {
   if (exact.length > 0) return { matches: exact, notes: [] };
   const bare = withoutNumbers(step);
   const matches = bare === undefined ? [] : matchesOf(text, bare);
-  return { matches, notes: matches.length > 0 ? ['line numbers that stood before each line of old_string were taken off'] : [] };
+  return {
+    matches,
+    notes: matches.length > 0 ? ['line numbers that stood before each line of old_string were taken off'] : [],
+  };
 }
 
 /** Exact occurrences, else those that differ in line ends only. Overlapping ones count, unless all are to be replaced. */
 function matchesOf(text: string, step: Replacement): readonly Match[] {
   const eol = majorityEol(text);
-  const replacement = eol === '\r\n' && !/(?<!\r)\n/.test(step.old_string) ? withEol(step.new_string, eol) : step.new_string;
+  const replacement =
+    eol === '\r\n' && !/(?<!\r)\n/.test(step.old_string) ? withEol(step.new_string, eol) : step.new_string;
   const search = { overlap: step.replace_all !== true, most: MAX_MATCHES + 1 };
   const exact = occurrences(text, { wanted: step.old_string, ...search });
   if (exact.length > 0) return exact.map((start) => ({ start, end: start + step.old_string.length, replacement }));
@@ -180,9 +218,15 @@ function matchesOf(text: string, step: Replacement): readonly Match[] {
 }
 
 /** The same places in the text with its own line ends, each to be replaced with the first line end that it has. */
-function inOwnEol(text: string, { starts, length, step, eol }: { starts: readonly number[]; length: number; step: Replacement; eol: string }): readonly Match[] {
+function inOwnEol(
+  text: string,
+  { starts, length, step, eol }: { starts: readonly number[]; length: number; step: Replacement; eol: string },
+): readonly Match[] {
   const at = originalOffsets(text, starts);
-  const ends = originalOffsets(text, starts.map((start) => start + length));
+  const ends = originalOffsets(
+    text,
+    starts.map((start) => start + length),
+  );
   const [lf, crlf] = [withEol(step.new_string, '\n'), withEol(step.new_string, '\r\n')];
   return starts.map((_, index) => {
     const [start = 0, end = 0] = [at[index], ends[index]];
@@ -224,15 +268,30 @@ function withoutNumbers(step: Replacement): Replacement | undefined {
   const numbers = lines.map((line) => NUMBERED.exec(line)?.[1]);
   const first = Number(numbers[0]);
   if (!numbers.every((number, index) => number !== undefined && Number(number) === first + index)) return undefined;
-  const strip = (text: string): string => text.split('\n').map((line) => line.replace(NUMBERED, '')).join('\n');
+  const strip = (text: string): string =>
+    text
+      .split('\n')
+      .map((line) => line.replace(NUMBERED, ''))
+      .join('\n');
   const replaced = step.new_string.replace(/\r?\n$/, '').split('\n');
   const old = strip(step.old_string);
   if (old.trim() === '') return undefined;
-  return { ...step, old_string: old, new_string: replaced.every((line) => NUMBERED.test(line)) ? strip(step.new_string) : step.new_string };
+  return {
+    ...step,
+    old_string: old,
+    new_string: replaced.every((line) => NUMBERED.test(line)) ? strip(step.new_string) : step.new_string,
+  };
 }
 
 function nothingFound(text: string, old: string): ReturnType<typeof refuse> {
   const places = nearestPlaces(text, old);
-  if (places === '') return refuse('old_string does not occur in the file, and nothing is like it.', 'Read the file and copy the text exactly.');
-  return refuse('old_string does not occur in the file. Nothing was changed.', `Copy the text exactly from the file. The nearest places:\n${places}`);
+  if (places === '')
+    return refuse(
+      'old_string does not occur in the file, and nothing is like it.',
+      'Read the file and copy the text exactly.',
+    );
+  return refuse(
+    'old_string does not occur in the file. Nothing was changed.',
+    `Copy the text exactly from the file. The nearest places:\n${places}`,
+  );
 }

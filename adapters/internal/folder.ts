@@ -39,12 +39,19 @@ export class Folder {
     return Folder.#over(held, { create });
   }
 
-  static async #over(held: Held, { judged, create = false }: { readonly judged?: Held; readonly create?: boolean }): Promise<Folder> {
+  static async #over(
+    held: Held,
+    { judged, create = false }: { readonly judged?: Held; readonly create?: boolean },
+  ): Promise<Folder> {
     const missing = held.missing.slice(0, -1);
     const where = missing.reduce((folder) => path.dirname(folder), path.dirname(held.location.absolute));
-    const handle = held.parent === undefined ? await open(where, O_RDONLY | O_DIRECTORY | O_NOFOLLOW) : await open(held.parent, O_RDONLY | O_DIRECTORY);
+    const handle =
+      held.parent === undefined
+        ? await open(where, O_RDONLY | O_DIRECTORY | O_NOFOLLOW)
+        : await open(held.parent, O_RDONLY | O_DIRECTORY);
     let folder = new Folder(handle, where, missing.length === 0 ? judged : undefined);
-    for (const [index, name] of missing.entries()) folder = await folder.#down(name, create, index === missing.length - 1 ? judged : undefined);
+    for (const [index, name] of missing.entries())
+      folder = await folder.#down(name, create, index === missing.length - 1 ? judged : undefined);
     return folder;
   }
 
@@ -80,7 +87,9 @@ export class Folder {
 
   /** True while this folder has the place at which it was judged. */
   async isInPlace(): Promise<boolean> {
-    return HAS_PROC ? (await readlink(pathOfDescriptor(this.#handle.fd))) === this.#path : (await realpath(this.#path)) === this.#path;
+    return HAS_PROC
+      ? (await readlink(pathOfDescriptor(this.#handle.fd))) === this.#path
+      : (await realpath(this.#path)) === this.#path;
   }
 
   /** Opens the folder `name`; `create` makes it when it is missing. Throws DENIED for a symlink, else errors of the system. */
@@ -100,7 +109,11 @@ export class Folder {
     const entries: Dirent[] = [];
     for await (const entry of await opendir(this.at(), { bufferSize: 1024 })) {
       entries.push(entry);
-      if (entries.length > MAX_ENTRIES) throw failed(`A folder holds more than ${MAX_ENTRIES} entries: ${path.basename(this.#path)}.`, 'Look at it with a program: bash command="ls -f … | head".');
+      if (entries.length > MAX_ENTRIES)
+        throw failed(
+          `A folder holds more than ${MAX_ENTRIES} entries: ${path.basename(this.#path)}.`,
+          'Look at it with a program: bash command="ls -f … | head".',
+        );
       if (pace.isDue) await pace.rest();
     }
     return entries.sort((a, b) => (a.name < b.name ? -1 : 1));
@@ -129,7 +142,8 @@ export class Folder {
   }
 
   async #open(name: string, flags: number, mode: number): Promise<FileHandle> {
-    const judged = this.#judged !== undefined && name === path.basename(this.#judged.location.absolute) ? this.#judged : undefined;
+    const judged =
+      this.#judged !== undefined && name === path.basename(this.#judged.location.absolute) ? this.#judged : undefined;
     if (judged?.object !== undefined) return open(judged.object, flags);
     try {
       const handle = await open(this.at(name), flags | O_NOFOLLOW, mode);
@@ -147,7 +161,10 @@ export class Folder {
   }
 
   async #isLink(name: string): Promise<boolean> {
-    return lstat(this.at(name)).then((stat) => stat.isSymbolicLink(), () => false);
+    return lstat(this.at(name)).then(
+      (stat) => stat.isSymbolicLink(),
+      () => false,
+    );
   }
 }
 

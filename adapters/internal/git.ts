@@ -50,5 +50,10 @@ export const GIT: Readonly<Record<string, string>> = {
   // A missing object is not fetched by a program that a remote of the repository names (git 2.45 and later).
   GIT_NO_LAZY_FETCH: '1',
   GIT_CONFIG_COUNT: String(SETTINGS.length),
-  ...Object.fromEntries(SETTINGS.flatMap(([key, value], index) => [[`GIT_CONFIG_KEY_${index}`, key], [`GIT_CONFIG_VALUE_${index}`, value]])),
+  ...Object.fromEntries(
+    SETTINGS.flatMap(([key, value], index) => [
+      [`GIT_CONFIG_KEY_${index}`, key],
+      [`GIT_CONFIG_VALUE_${index}`, value],
+    ]),
+  ),
 };

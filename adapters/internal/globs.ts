@@ -58,7 +58,8 @@ function parse(glob: string): readonly Step[] {
   for (let at = 0; at < glob.length; ) {
     const rest = glob.slice(at);
     const startsName = at === 0 || glob[at - 1] === '/';
-    const token = startsName && rest.startsWith('**/') ? '**/' : (/^(?:\*+|\?|\[!?\]?[^\]]*\]|\\.|.)/su.exec(rest)?.[0] ?? rest);
+    const token =
+      startsName && rest.startsWith('**/') ? '**/' : (/^(?:\*+|\?|\[!?\]?[^\]]*\]|\\.|.)/su.exec(rest)?.[0] ?? rest);
     steps.push(stepOf(token, startsName));
     at += token.length;
   }

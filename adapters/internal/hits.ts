@@ -63,7 +63,11 @@ export class Hits {
    * Drops every line of files that may not be read, and what would tell of them. A line stays if the file that was judged holds it:
    * the engine may have read another file under that name. `shows` compares a line with what the engine gave of it.
    */
-  async keep(mayRead: MayRead, signal: AbortSignal, shows: Shows = (line, text) => shorten(line) === text): Promise<void> {
+  async keep(
+    mayRead: MayRead,
+    signal: AbortSignal,
+    shows: Shows = (line, text) => shorten(line) === text,
+  ): Promise<void> {
     const byPath = new Map<string, Hit[]>();
     for (const hit of this.#hits) {
       const known = byPath.get(hit.path);
@@ -77,7 +81,10 @@ export class Hits {
       if (signal.aborted) break;
       const lines = await judgedLines(path, { mayRead, wanted: new Set(hits.map(({ line }) => line)), pace, signal });
       if (lines === 'too large') this.ended ??= `lines of files over ${MOST_JUDGED_BYTES} bytes are not shown`;
-      for (const hit of lines === undefined || lines === 'too large' ? [] : hits.filter(({ line, text }) => shows(lines.get(line) ?? '', text))) kept.add(hit);
+      for (const hit of lines === undefined || lines === 'too large'
+        ? []
+        : hits.filter(({ line, text }) => shows(lines.get(line) ?? '', text)))
+        kept.add(hit);
     }
     this.#hits = this.#hits.filter((hit) => kept.has(hit));
     this.#matches = this.#hits.filter((hit) => hit.matches).length;
@@ -134,14 +141,20 @@ interface Wanted {
 }
 
 /** The wanted lines of a file that may be read, by number from 1, out of the descriptor that was judged. */
-async function judgedLines(path: string, { mayRead, wanted, pace, signal }: Wanted): Promise<ReadonlyMap<number, string> | 'too large' | undefined> {
+async function judgedLines(
+  path: string,
+  { mayRead, wanted, pace, signal }: Wanted,
+): Promise<ReadonlyMap<number, string> | 'too large' | undefined> {
   const paths = await mayRead(path);
   const held = paths?.all()[0];
   if (paths === undefined || held === undefined) return undefined;
   let folder: Folder | undefined;
   try {
     folder = await Folder.around(held);
-    return await withSnapshot({ folder, name: basename(held.location.absolute), most: MOST_JUDGED_BYTES, signal }, ({ bytes }) => linesIn(asUtf8(bytes), wanted, pace));
+    return await withSnapshot(
+      { folder, name: basename(held.location.absolute), most: MOST_JUDGED_BYTES, signal },
+      ({ bytes }) => linesIn(asUtf8(bytes), wanted, pace),
+    );
   } catch {
     if (held.stat !== undefined && Number(held.stat.size) > MOST_JUDGED_BYTES) return 'too large';
     return undefined; // Gone or unreadable by now: nothing of it is shown.
@@ -168,6 +181,7 @@ async function linesIn(bytes: Buffer, wanted: ReadonlySet<number>, pace: Pace): 
 /** As ripgrep decodes: UTF-16 by its byte order mark, else UTF-8. */
 function asUtf8(bytes: Buffer): Buffer {
   const mark = bytes.length >= 2 ? bytes.readUInt16BE(0) : 0;
-  if (mark === 0xfffe || mark === 0xfeff) return Buffer.from(new TextDecoder(mark === 0xfffe ? 'utf-16le' : 'utf-16be').decode(bytes));
+  if (mark === 0xfffe || mark === 0xfeff)
+    return Buffer.from(new TextDecoder(mark === 0xfffe ? 'utf-16le' : 'utf-16be').decode(bytes));
   return bytes.subarray(bytes.length >= 3 && bytes.readUIntBE(0, 3) === 0xefbbbf ? 3 : 0);
 }

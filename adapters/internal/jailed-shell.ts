@@ -34,14 +34,16 @@ export function jailedShell(settings: () => ShellSettings): StartCommand {
   return async (command) => {
     const given = settings();
     await proveIsolation(given.workspace);
-    const egress = given.sandbox.network.allowedDomains.length === 0 ? undefined : await given.openEgress?.(command.confinement);
+    const egress =
+      given.sandbox.network.allowedDomains.length === 0 ? undefined : await given.openEgress?.(command.confinement);
     let release = (): void => undefined;
     try {
       release = holdPlaces(given.fixed, given.sandbox.filesystem.allowWrite);
       const jailed = await startJailed(jailOf(command, given, egress));
       void jailed.ended.then(() => {
         release();
-        if (jailed.lost !== undefined && jailed.lost.size > 0) given.onWithheld?.({ withheld: [], lost: [...jailed.lost] });
+        if (jailed.lost !== undefined && jailed.lost.size > 0)
+          given.onWithheld?.({ withheld: [], lost: [...jailed.lost] });
       });
       if (egress !== undefined) jailed.child.once('exit', () => void egress.close().catch(() => undefined)); // What is left is a folder of our own.
       return runningOf(jailed, given);
@@ -53,23 +55,40 @@ export function jailedShell(settings: () => ShellSettings): StartCommand {
   };
 }
 
-function jailOf({ command, folder, home, input, confinement }: Command, { workspace, sandbox, hidden, fixed }: ShellSettings, egress: Egress | undefined): Parameters<typeof startJailed>[0] {
+function jailOf(
+  { command, folder, home, input, confinement }: Command,
+  { workspace, sandbox, hidden, fixed }: ShellSettings,
+  egress: Egress | undefined,
+): Parameters<typeof startJailed>[0] {
   const { shell, args, env } = shellOf(command, home, false);
   const { PATH: _search, ...rest } = env;
   const { allowRead, allowWrite, denyRead, denyWrite = [] } = sandbox.filesystem;
   const seen = fixed.filter((file) => allowWrite.some((folder) => file.startsWith(`${folder}/`)));
   return {
-    command: shell, args, env: rest, cwd: folder, workspace, read: allowRead, write: allowWrite, hidden: [...denyRead, ...hidden], fixed: [...seen, ...denyWrite], limits: sandbox.limits, input,
-    ...(confinement !== undefined && { confinement }), ...(egress !== undefined && { egress }),
+    command: shell,
+    args,
+    env: rest,
+    cwd: folder,
+    workspace,
+    read: allowRead,
+    write: allowWrite,
+    hidden: [...denyRead, ...hidden],
+    fixed: [...seen, ...denyWrite],
+    limits: sandbox.limits,
+    input,
+    ...(confinement !== undefined && { confinement }),
+    ...(egress !== undefined && { egress }),
   };
 }
 
 function runningOf(jailed: Jailed, { workspace, onWithheld }: ShellSettings): Running {
   const withheld: string[] = [];
-  const finish = jailed.grounds && watchRepositories(jailed.grounds, jailed.ended, (look) => {
-    withheld.push(...look.withheld.map((file) => path.relative(workspace, file)));
-    onWithheld?.(look);
-  });
+  const finish =
+    jailed.grounds &&
+    watchRepositories(jailed.grounds, jailed.ended, (look) => {
+      withheld.push(...look.withheld.map((file) => path.relative(workspace, file)));
+      onWithheld?.(look);
+    });
   // Both streams are one inside; this one ends with the sandbox.
   jailed.child.stderr.resume();
   return {

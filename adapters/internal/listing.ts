@@ -22,16 +22,22 @@ export async function list(desk: Desk, held: Held, args: ReadArgs): Promise<Tool
   const depth = args.depth ?? 1;
   if (depth < 1) throw invalid('depth must be at least 1.', 'Leave depth out for one level.');
   const { relative } = held.location;
-  const entries = collect(desk, held, { depth, hidden: args.hidden === true, show: (entry) => entry.path.slice(prefixOf(relative).length) });
+  const entries = collect(desk, held, {
+    depth,
+    hidden: args.hidden === true,
+    show: (entry) => entry.path.slice(prefixOf(relative).length),
+  });
   return pageOf(await entries, { ...args, action: 'list' }, relative);
 }
 
 /** Files whose path below the folder matches a glob; paths relative to the workspace. */
 export async function find(desk: Desk, held: Held, args: ReadArgs): Promise<ToolResult> {
-  if (args.pattern === undefined || args.pattern === '') throw invalid('find needs pattern.', 'Give a glob such as pattern="src/**/*.ts".');
+  if (args.pattern === undefined || args.pattern === '')
+    throw invalid('find needs pattern.', 'Give a glob such as pattern="src/**/*.ts".');
   const { relative } = held.location;
   const glob = compileGlob(args.pattern);
-  const show = (entry: Entry): string | undefined => (glob(entry.path.slice(prefixOf(relative).length)) ? entry.path : undefined);
+  const show = (entry: Entry): string | undefined =>
+    glob(entry.path.slice(prefixOf(relative).length)) ? entry.path : undefined;
   const found = collect(desk, held, { depth: EVERY_LEVEL, hidden: args.hidden === true, show });
   return pageOf(await found, { ...args, action: 'find' }, relative);
 }
@@ -76,11 +82,16 @@ async function collect(desk: Desk, held: Held, how: Gathering): Promise<Names> {
   const lines: string[] = [];
   let looked = 0;
   try {
-    for await (const entry of walk(folder, { ...how, ignored, signal: desk.signal }, relative === '.' ? '' : relative)) {
+    for await (const entry of walk(
+      folder,
+      { ...how, ignored, signal: desk.signal },
+      relative === '.' ? '' : relative,
+    )) {
       looked += 1;
       if (looked > MAX_ENTRIES) return { lines, all: false };
       const shown = how.show(entry);
-      if (shown !== undefined) lines.push(printable(shown) + (entry.kind === 'folder' ? '/' : entry.kind === 'link' ? '@' : ''));
+      if (shown !== undefined)
+        lines.push(printable(shown) + (entry.kind === 'folder' ? '/' : entry.kind === 'link' ? '@' : ''));
     }
     return { lines, all: true };
   } finally {
@@ -96,7 +107,8 @@ function pageOf(names: Names, args: ReadArgs, relative: string): ToolResult {
   const to = from - 1 + shown.length;
   const count = names.all ? `${total}` : `more than ${total}`;
   const pattern = args.action === 'find' ? ` pattern=${JSON.stringify(args.pattern)}` : '';
-  const next = to < total ? ` Next: read action="${args.action}" path=${JSON.stringify(relative)}${pattern} offset=${to + 1}` : '';
+  const next =
+    to < total ? ` Next: read action="${args.action}" path=${JSON.stringify(relative)}${pattern} offset=${to + 1}` : '';
   const cut = from > 1 || to < total || !names.all ? note(`entries ${from}-${to} of ${count}.${next}`) : undefined;
   return answer(shown.join('\n'), cut);
 }

@@ -12,7 +12,11 @@ const LEAST_LIKENESS = 0.5;
 
 /** Up to three places with their line numbers and text, at most 2 KB; empty when nothing is alike. */
 export function nearestPlaces(text: string, wanted: string): string {
-  const key = wanted.split('\n').map((line) => line.trim()).reduce((best, line) => (line.length > best.length ? line : best), '').slice(0, MAX_LINE);
+  const key = wanted
+    .split('\n')
+    .map((line) => line.trim())
+    .reduce((best, line) => (line.length > best.length ? line : best), '')
+    .slice(0, MAX_LINE);
   if (key === '') return '';
   const lines = text.slice(0, COMPARED_CHARS).split('\n', COMPARED_LINES);
   const wantedPairs = pairsOf(key);
@@ -50,6 +54,7 @@ function likeness(wanted: ReadonlyMap<string, number>, line: string): number {
   const other = pairsOf(line);
   let shared = 0;
   for (const [pair, count] of other) shared += Math.min(count, wanted.get(pair) ?? 0);
-  const size = (pairs: ReadonlyMap<string, number>): number => [...pairs.values()].reduce((sum, count) => sum + count, 0);
+  const size = (pairs: ReadonlyMap<string, number>): number =>
+    [...pairs.values()].reduce((sum, count) => sum + count, 0);
   return (2 * shared) / (size(wanted) + size(other));
 }

@@ -21,7 +21,8 @@ export function occurrences(text: string, { wanted, overlap, most }: Wanted): nu
   if (wanted.length > SHORT) return longOccurrences(text, { wanted, overlap, most });
   const found: number[] = [];
   const step = overlap ? 1 : wanted.length;
-  for (let at = text.indexOf(wanted); at !== -1 && found.length < most; at = text.indexOf(wanted, at + step)) found.push(at);
+  for (let at = text.indexOf(wanted); at !== -1 && found.length < most; at = text.indexOf(wanted, at + step))
+    found.push(at);
   return found;
 }
 

@@ -69,9 +69,11 @@ export class OutputLog {
     const fresh = this.lines(begin.line, limit);
     const lines = [...fresh.lines];
     const first = lines[0];
-    if (first !== undefined && begin.shown !== '' && first.startsWith(begin.shown)) lines[0] = first.slice(begin.shown.length);
+    if (first !== undefined && begin.shown !== '' && first.startsWith(begin.shown))
+      lines[0] = first.slice(begin.shown.length);
     let size = 0;
-    const fits = fresh.gap === undefined ? lines.findIndex((text) => (size += Buffer.byteLength(text) + 1) > bytes) : -1;
+    const fits =
+      fresh.gap === undefined ? lines.findIndex((text) => (size += Buffer.byteLength(text) + 1) > bytes) : -1;
     const shown = fits === -1 ? lines : lines.slice(0, Math.max(1, fits));
     const to = fits === -1 ? fresh.to : fresh.from + shown.length - 1;
     const unfinished = to > this.#finished && this.#last !== '';

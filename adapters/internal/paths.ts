@@ -8,10 +8,16 @@ import type { UpstreamCall } from '../port.ts';
 export function bindPath(held: Held, argument = 'path'): Held {
   const { problem, inside } = held.location;
   if (problem !== undefined) {
-    throw new TollgateError('ARGS_INVALID', { detail: `${argument}: ${problem}.`, next: 'Give a plain path relative to the workspace.' });
+    throw new TollgateError('ARGS_INVALID', {
+      detail: `${argument}: ${problem}.`,
+      next: 'Give a plain path relative to the workspace.',
+    });
   }
   if (!inside) {
-    throw new TollgateError('DENIED', { detail: `${argument} leads outside the workspace.`, next: 'Use a path inside the workspace; `.` is its root.' });
+    throw new TollgateError('DENIED', {
+      detail: `${argument} leads outside the workspace.`,
+      next: 'Use a path inside the workspace; `.` is its root.',
+    });
   }
   return held;
 }
@@ -22,7 +28,10 @@ export async function bindReach(held: Held, beyond: UpstreamCall['beyond']): Pro
 }
 
 /** The open folder of another workspace that holds a path; undefined where none does, and for a path in the workspace. */
-export async function reachOf({ location: { problem, inside, absolute } }: Held, beyond: UpstreamCall['beyond']): Promise<string | undefined> {
+export async function reachOf(
+  { location: { problem, inside, absolute } }: Held,
+  beyond: UpstreamCall['beyond'],
+): Promise<string | undefined> {
   if (inside || problem !== undefined || beyond === undefined) return undefined;
   return (await beyond()).find((folder) => isBeneath(folder, absolute));
 }

@@ -12,12 +12,22 @@ export function offeredOf({ name, trust, tools, pin }: ServerSettings, listed: r
   if (trust !== 'internal') return listed;
   const allowed = tools?.allow ?? [];
   const missing = allowed.find((tool) => listed.filter((one) => one.name === tool).length !== 1);
-  if (missing !== undefined) throw new TollgateError('PIN_MISMATCH', { detail: `Internal server "${name}" does not list its tool "${missing}" exactly once.`, next: `Mend the server, or take the tool out of servers.${name}.tools.allow.` });
+  if (missing !== undefined)
+    throw new TollgateError('PIN_MISMATCH', {
+      detail: `Internal server "${name}" does not list its tool "${missing}" exactly once.`,
+      next: `Mend the server, or take the tool out of servers.${name}.tools.allow.`,
+    });
   const offered = listed.filter((tool) => allowed.includes(tool.name));
   const seen = pinOf(offered);
   if (seen === pin) return offered;
-  const what = pin === undefined ? 'has no pin: nobody has said how its tools are defined' : 'defines its tools otherwise than its pin says';
-  throw new TollgateError('PIN_MISMATCH', { detail: `Internal server "${name}" ${what}; if they are meant so, write \`pin: ${seen}\`.`, next: `An owner writes the pin under servers.${name} in tollgate.yaml.` });
+  const what =
+    pin === undefined
+      ? 'has no pin: nobody has said how its tools are defined'
+      : 'defines its tools otherwise than its pin says';
+  throw new TollgateError('PIN_MISMATCH', {
+    detail: `Internal server "${name}" ${what}; if they are meant so, write \`pin: ${seen}\`.`,
+    next: `An owner writes the pin under servers.${name} in tollgate.yaml.`,
+  });
 }
 
 /** Refuses a call of what `offeredOf` has not let through. Throws UNKNOWN_TOOL. */

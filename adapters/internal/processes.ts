@@ -57,13 +57,25 @@ export interface Running {
 export type StartCommand = (command: Command) => Promise<Running>;
 
 /** The shell, its arguments and its environment: clean, so that no secret of the facade's gets in. */
-export function shellOf(command: string, home: string, limited: boolean): { readonly shell: string; readonly args: readonly string[]; readonly env: Readonly<Record<string, string>> } {
+export function shellOf(
+  command: string,
+  home: string,
+  limited: boolean,
+): { readonly shell: string; readonly args: readonly string[]; readonly env: Readonly<Record<string, string>> } {
   // `npm run` puts node_modules/.bin first: a name that a rule knows would be the agent's program.
   const search = searchFolders().join(':') || '/usr/bin:/bin';
   const bash = findHelper('bash');
   const shell = bash ?? '/bin/sh';
   const options = bash === undefined ? ['-c'] : [NO_STARTUP_FILE, '-c'];
-  const env = { PATH: search, HOME: home, LANG: process.env['LANG'] ?? 'C.UTF-8', TERM: 'dumb', NO_COLOR: '1', PAGER: 'cat', ...GIT };
+  const env = {
+    PATH: search,
+    HOME: home,
+    LANG: process.env['LANG'] ?? 'C.UTF-8',
+    TERM: 'dumb',
+    NO_COLOR: '1',
+    PAGER: 'cat',
+    ...GIT,
+  };
   return { shell, args: [...options, limited ? LIMIT + WRAP : WRAP, shell, ...options, command], env };
 }
 
@@ -75,7 +87,9 @@ export function directShell(owner: string): StartCommand {
   return async ({ command, cwd, home, input }) => {
     const { shell, args, env } = shellOf(command, home, true);
     const mark = newMark(owner);
-    const child = withoutForeign([input ? 'pipe' : 'ignore', 'pipe', 'ignore'], (stdio) => spawn(shell, args, { cwd, detached: true, stdio, env: { ...env, [MARK]: mark } }));
+    const child = withoutForeign([input ? 'pipe' : 'ignore', 'pipe', 'ignore'], (stdio) =>
+      spawn(shell, args, { cwd, detached: true, stdio, env: { ...env, [MARK]: mark } }),
+    );
     await new Promise<void>((resolve, reject) => child.once('spawn', resolve).once('error', reject));
     const group = child.pid ?? 0;
     const killStrays = (): unknown => killMarked((found) => found === mark);

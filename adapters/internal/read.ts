@@ -72,7 +72,11 @@ async function inFolder(held: Held, work: (folder: Opener, name: string) => Prom
   }
 }
 
-function readFile(desk: Desk, { folder, name, held }: { folder: Opener; name: string; held: Held }, args: ReadArgs): Promise<ToolResult> {
+function readFile(
+  desk: Desk,
+  { folder, name, held }: { folder: Opener; name: string; held: Held },
+  args: ReadArgs,
+): Promise<ToolResult> {
   return withSnapshot({ folder, name, signal: desk.signal }, (file) => show(desk, { file, ...held.location }, args));
 }
 
@@ -82,14 +86,22 @@ function show(desk: Desk, at: { file: Snapshot; relative: string; absolute: stri
   if ('binary' in decoded) return media(at.relative, file, decoded.mime);
   const page = pageText('text' in decoded ? decoded.text : decoded.lossy, { ...args, cap: desk.cap }, at.relative);
   desk.versions.note(desk.scope, at.absolute, file.version);
-  const damaged = 'lossy' in decoded ? note('not valid UTF-8: bytes that are no text are shown as U+FFFD; edit refuses this file') : undefined;
+  const damaged =
+    'lossy' in decoded
+      ? note('not valid UTF-8: bytes that are no text are shown as U+FFFD; edit refuses this file')
+      : undefined;
   return answer(page.text, page.note, damaged);
 }
 
 function media(relative: string, file: Snapshot, mime: string): ToolResult {
   const facts = `${relative}: ${file.bytes.length} bytes, ${mime}`;
-  if (!mime.startsWith('image/')) throw failed(`${facts}: binary, not shown as text.`, `Look at it with a program, such as bash command="file …" or "xxd … | head".`);
-  if (file.bytes.length > MAX_IMAGE) throw failed(`${facts}: images above ${MAX_IMAGE} bytes are not shown.`, 'Make it smaller with a program: bash.');
+  if (!mime.startsWith('image/'))
+    throw failed(
+      `${facts}: binary, not shown as text.`,
+      `Look at it with a program, such as bash command="file …" or "xxd … | head".`,
+    );
+  if (file.bytes.length > MAX_IMAGE)
+    throw failed(`${facts}: images above ${MAX_IMAGE} bytes are not shown.`, 'Make it smaller with a program: bash.');
   const image = { type: 'image', data: file.bytes.toString('base64'), mimeType: mime };
   return { content: [image, { type: 'text', text: note(`${facts}, version ${file.version}`) }], isError: false };
 }

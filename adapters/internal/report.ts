@@ -10,7 +10,18 @@ export interface Reported {
   readonly log: OutputLog;
   readonly startedAt: number;
   /** `torn`: the end of the output may be missing. */
-  readonly end: { readonly code: number | 'unknown'; readonly signal?: string; readonly leftovers: boolean; readonly torn?: boolean; readonly lackedMemory?: boolean; readonly withheld?: readonly string[]; readonly lost?: readonly string[]; readonly at: number } | undefined;
+  readonly end:
+    | {
+        readonly code: number | 'unknown';
+        readonly signal?: string;
+        readonly leftovers: boolean;
+        readonly torn?: boolean;
+        readonly lackedMemory?: boolean;
+        readonly withheld?: readonly string[];
+        readonly lost?: readonly string[];
+        readonly at: number;
+      }
+    | undefined;
 }
 
 const PAGE_LINES = 2000;
@@ -32,10 +43,18 @@ function exitLine(session: Reported): string {
 
 function endNote(session: Reported): string | undefined {
   const lost = session.end?.lost ?? [];
-  if (lost.length > 0) return note(`Tollgate ended it: something outside of its sandbox replaced ${namesOf(lost)} while it ran. Rules close this name to it. Run it again`);
-  if (session.end?.torn === true) return note('the backend did not tell how the command ended; the end of its output may be missing');
-  if (session.end?.lackedMemory === true) return note('the system ended it: all its processes together, and its files in /tmp, needed more memory than bash.limits.memoryMb');
-  if (session.end?.leftovers === true) return note('processes that the command left in the background were ended; use action="start" to keep one');
+  if (lost.length > 0)
+    return note(
+      `Tollgate ended it: something outside of its sandbox replaced ${namesOf(lost)} while it ran. Rules close this name to it. Run it again`,
+    );
+  if (session.end?.torn === true)
+    return note('the backend did not tell how the command ended; the end of its output may be missing');
+  if (session.end?.lackedMemory === true)
+    return note(
+      'the system ended it: all its processes together, and its files in /tmp, needed more memory than bash.limits.memoryMb',
+    );
+  if (session.end?.leftovers === true)
+    return note('processes that the command left in the background were ended; use action="start" to keep one');
   return session.log.total === 0 && session.end?.code === 0 ? note('no output, exit 0') : undefined;
 }
 
@@ -44,7 +63,9 @@ const MAX_WITHHELD = 10;
 function withheldNote({ end }: Reported): string | undefined {
   const files = end?.withheld ?? [];
   if (files.length === 0) return undefined;
-  return note(`git would run on the host what these name, so .withheld was added to their names: ${namesOf(files)}. A person can look at them and rename them back`);
+  return note(
+    `git would run on the host what these name, so .withheld was added to their names: ${namesOf(files)}. A person can look at them and rename them back`,
+  );
 }
 
 function namesOf(files: readonly string[]): string {
@@ -62,7 +83,11 @@ function ends(lines: readonly string[], limit: number): string {
 
 function withGap({ lines, gap }: Lines): string {
   if (gap === undefined) return lines.join('\n');
-  return [...lines.slice(0, gap.before), note(`${gap.lines} lines here were not kept`), ...lines.slice(gap.before)].join('\n');
+  return [
+    ...lines.slice(0, gap.before),
+    note(`${gap.lines} lines here were not kept`),
+    ...lines.slice(gap.before),
+  ].join('\n');
 }
 
 /** What has not been shown yet; it counts as shown from now on. */
@@ -79,16 +104,27 @@ export function report(id: string, session: Reported, limit: number | undefined)
     return answer(text, note(`session ${id} ${state}, ${unread} more lines to show. ${nextPoll(id)}`));
   }
   const time = seconds(session.end.at - session.startedAt);
-  return answer(exitLine(session) + text, endNote(session), withheldNote(session), note(`session ${id} has ended: exit ${session.end.code} after ${time}`));
+  return answer(
+    exitLine(session) + text,
+    endNote(session),
+    withheldNote(session),
+    note(`session ${id} has ended: exit ${session.end.code} after ${time}`),
+  );
 }
 
 /** Lines by number, shown before or not; `offset` negative counts from the end. */
 export function history(id: string, session: Reported, { offset = 1, limit }: PageRequest): ToolResult {
   const total = session.log.total;
-  if (offset === 0) throw invalid('offset counts from 1; 0 is no line.', 'Use offset=1, or a negative offset to count from the end.');
+  if (offset === 0)
+    throw invalid('offset counts from 1; 0 is no line.', 'Use offset=1, or a negative offset to count from the end.');
   const from = offset < 0 ? Math.max(1, total + offset + 1) : offset;
   const page = session.log.lines(from, limit ?? PAGE_LINES);
-  return answer(withGap(page), note(`session ${id}: lines ${from}-${page.to} of ${total}, ${session.end === undefined ? 'running' : `exit ${session.end.code}`}`));
+  return answer(
+    withGap(page),
+    note(
+      `session ${id}: lines ${from}-${page.to} of ${total}, ${session.end === undefined ? 'running' : `exit ${session.end.code}`}`,
+    ),
+  );
 }
 
 /** The call that shows what comes next. */

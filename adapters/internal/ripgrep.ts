@@ -11,7 +11,18 @@ import type { Ground } from './search.ts';
 import { failed, headOf, invalid } from './text.ts';
 
 /** Rules are the workspace's .gitignore files and nothing of the user's or of folders above. */
-const FIXED = ['--json', '--crlf', '--no-config', '--no-messages', '--no-require-git', '--no-ignore-global', '--no-ignore-exclude', '--no-ignore-dot', '--sort=path', '--max-filesize=16M'];
+const FIXED = [
+  '--json',
+  '--crlf',
+  '--no-config',
+  '--no-messages',
+  '--no-require-git',
+  '--no-ignore-global',
+  '--no-ignore-exclude',
+  '--no-ignore-dot',
+  '--sort=path',
+  '--max-filesize=16M',
+];
 
 interface Message {
   readonly type: string;
@@ -30,10 +41,20 @@ export async function ripgrep(ground: Ground, query: Query, hits: Hits): Promise
   if (program === undefined) return false;
   const file = ground.name === undefined ? undefined : await ground.folder.openFile(ground.name);
   try {
-    const child = startReader({ program, args: argumentsOf(query, file !== undefined), workspace: ground.root, fd: file?.fd ?? ground.folder.fd, isFolder: file === undefined });
+    const child = startReader({
+      program,
+      args: argumentsOf(query, file !== undefined),
+      workspace: ground.root,
+      fd: file?.fd ?? ground.folder.fd,
+      isFolder: file === undefined,
+    });
     // rg's own --glob would bring ignored files back, so hits are chosen here.
     const glob = query.glob === undefined || file !== undefined ? undefined : compileGlob(query.glob);
-    return await follow(child, ground, (hit) => glob?.(hit.path.slice(ground.prefix.length)) === false || hits.add(hit));
+    return await follow(
+      child,
+      ground,
+      (hit) => glob?.(hit.path.slice(ground.prefix.length)) === false || hits.add(hit),
+    );
   } catch (thrown) {
     if (thrown instanceof TollgateError && thrown.code === 'SANDBOX_UNAVAILABLE') return false;
     throw thrown;
@@ -68,7 +89,8 @@ async function follow(child: ChildProcess, ground: Ground, take: (hit: Hit) => b
     child.once('close', (code) => resolve(code));
   });
   try {
-    const lines = child.stdout === null ? [] : createInterface({ input: child.stdout, crlfDelay: Number.POSITIVE_INFINITY });
+    const lines =
+      child.stdout === null ? [] : createInterface({ input: child.stdout, crlfDelay: Number.POSITIVE_INFINITY });
     for await (const line of lines) {
       if (enough || ground.signal.aborted) continue; // The last line of a killed rg is cut.
       if (!isReady) {
@@ -101,7 +123,15 @@ function decode(encoded: Encoded | undefined): string {
 }
 
 function complained(complaint: string): Error {
-  const line = complaint.split('\n').filter((text) => text.trim() !== '').at(-1) ?? '';
-  if (/regex parse error/.test(complaint)) return invalid(`The pattern is refused: ${line.replace(/^error: /, '')}`, 'Correct it, or use literal=true for plain text.');
+  const line =
+    complaint
+      .split('\n')
+      .filter((text) => text.trim() !== '')
+      .at(-1) ?? '';
+  if (/regex parse error/.test(complaint))
+    return invalid(
+      `The pattern is refused: ${line.replace(/^error: /, '')}`,
+      'Correct it, or use literal=true for plain text.',
+    );
   return failed(`The search failed: ${line}`, 'Search in a smaller folder.');
 }

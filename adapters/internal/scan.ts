@@ -31,13 +31,17 @@ export async function scan(ground: Ground, query: Query, hits: Hits): Promise<vo
   const pace = new Pace(ground.signal);
   const glob = query.glob === undefined ? undefined : compileGlob(query.glob);
   if (ground.name !== undefined) {
-    await withSnapshot({ folder: ground.folder, name: ground.name, signal: ground.signal }, ({ bytes }) => addHits(bytes, { path: ground.prefix, context: query.context, test, hits, pace }));
+    await withSnapshot({ folder: ground.folder, name: ground.name, signal: ground.signal }, ({ bytes }) =>
+      addHits(bytes, { path: ground.prefix, context: query.context, test, hits, pace }),
+    );
     return;
   }
   const how = { depth: EVERY_LEVEL, hidden: query.hidden, signal: ground.signal, ignored: ground.ignored, pace };
   for await (const entry of walk(ground.folder, how, ground.prefix.replace(/\/$/, ''))) {
     if (entry.kind !== 'file' || glob?.(entry.path.slice(ground.prefix.length)) === false) continue;
-    const goesOn = await withSnapshot({ folder: entry.folder, name: entry.name, signal: ground.signal }, ({ bytes }) => addHits(bytes, { path: entry.path, context: query.context, test, hits, pace })).catch(passOver);
+    const goesOn = await withSnapshot({ folder: entry.folder, name: entry.name, signal: ground.signal }, ({ bytes }) =>
+      addHits(bytes, { path: entry.path, context: query.context, test, hits, pace }),
+    ).catch(passOver);
     if (!goesOn) return;
   }
 }
@@ -54,18 +58,30 @@ function lineFinder(query: Query): LineFinder {
     sandbox['lines'] = lines;
     try {
       const found: unknown = FIND_LINES.runInContext(context, { timeout: FILE_MS });
-      return String(found).split(' ').filter((line) => line !== '').map(Number);
+      return String(found)
+        .split(' ')
+        .filter((line) => line !== '')
+        .map(Number);
     } catch (error) {
       const slow = (error as NodeJS.ErrnoException).code === 'ERR_SCRIPT_EXECUTION_TIMEOUT';
-      if (slow) throw invalid('The pattern takes too long.', 'Avoid nested repetition such as (a+)+, or use literal=true.');
-      throw invalid(`The pattern is refused: ${(error as Error).message}`, 'Correct it, or use literal=true for plain text.');
+      if (slow)
+        throw invalid('The pattern takes too long.', 'Avoid nested repetition such as (a+)+, or use literal=true.');
+      throw invalid(
+        `The pattern is refused: ${(error as Error).message}`,
+        'Correct it, or use literal=true for plain text.',
+      );
     }
   };
 }
 
 /** A file that is gone, too large or not readable is passed over; a pattern that is refused, or a call that was given up, is not. */
 function passOver(thrown: unknown): boolean {
-  if (thrown instanceof TollgateError ? thrown.code !== 'ARGS_INVALID' : typeof (thrown as NodeJS.ErrnoException).code === 'string') return true;
+  if (
+    thrown instanceof TollgateError
+      ? thrown.code !== 'ARGS_INVALID'
+      : typeof (thrown as NodeJS.ErrnoException).code === 'string'
+  )
+    return true;
   throw thrown;
 }
 

@@ -40,7 +40,14 @@ export async function search(desk: Desk, held: Held, args: ReadArgs): Promise<To
   const folder = isFolder ? await enterJudged(held) : await Folder.around(held);
   const time = AbortSignal.timeout(SEARCH_MS);
   const prefix = isFolder ? prefixOf(relative) : relative;
-  const ground = { folder, root: desk.root, name: isFolder ? undefined : path.basename(absolute), prefix, ignored, signal: AbortSignal.any([desk.signal, time]) };
+  const ground = {
+    folder,
+    root: desk.root,
+    name: isFolder ? undefined : path.basename(absolute),
+    prefix,
+    ignored,
+    signal: AbortSignal.any([desk.signal, time]),
+  };
   try {
     if (!(await ripgrep(ground, query, hits))) await scan(ground, query, hits);
   } catch (error) {
@@ -50,15 +57,32 @@ export async function search(desk: Desk, held: Held, args: ReadArgs): Promise<To
   }
   desk.signal.throwIfAborted();
   if (time.aborted) hits.ended = `ended after ${SEARCH_MS / 1000} s`;
-  if (desk.mayRead !== undefined) await hits.keep(desk.mayRead, AbortSignal.any([desk.signal, AbortSignal.timeout(SEARCH_MS)]));
+  if (desk.mayRead !== undefined)
+    await hits.keep(desk.mayRead, AbortSignal.any([desk.signal, AbortSignal.timeout(SEARCH_MS)]));
   return hits.page(args, query.context);
 }
 
 function queryOf(args: ReadArgs): Query {
   const { pattern, context = 0, glob } = args;
-  if (pattern === undefined || pattern === '') throw invalid('search needs pattern.', 'Give a regular expression, or literal=true with a plain text.');
-  if (context < 0 || context > MAX_CONTEXT) throw invalid(`context must be 0 to ${MAX_CONTEXT}.`, 'Use a smaller context, then read the file around the match.');
-  if (/[\r\n]/.test(pattern)) throw invalid('A pattern is matched against single lines; it cannot hold a line end.', 'Search for one line of it, then read around the match.');
+  if (pattern === undefined || pattern === '')
+    throw invalid('search needs pattern.', 'Give a regular expression, or literal=true with a plain text.');
+  if (context < 0 || context > MAX_CONTEXT)
+    throw invalid(
+      `context must be 0 to ${MAX_CONTEXT}.`,
+      'Use a smaller context, then read the file around the match.',
+    );
+  if (/[\r\n]/.test(pattern))
+    throw invalid(
+      'A pattern is matched against single lines; it cannot hold a line end.',
+      'Search for one line of it, then read around the match.',
+    );
   if (glob !== undefined) compileGlob(glob);
-  return { pattern, glob, context, ignoreCase: args.ignore_case === true, literal: args.literal === true, hidden: args.hidden === true };
+  return {
+    pattern,
+    glob,
+    context,
+    ignoreCase: args.ignore_case === true,
+    literal: args.literal === true,
+    hidden: args.hidden === true,
+  };
 }

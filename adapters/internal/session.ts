@@ -80,7 +80,12 @@ export class Session {
   async waitForNews(ms: number, signal: AbortSignal): Promise<void> {
     const until = Date.now() + ms;
     await this.#wait(() => this.#end !== undefined || this.log.unread > 0, ms, signal);
-    while (this.#end === undefined && !signal.aborted && Date.now() < until && Date.now() - this.#lastOutput < QUIET_MS) {
+    while (
+      this.#end === undefined &&
+      !signal.aborted &&
+      Date.now() < until &&
+      Date.now() - this.#lastOutput < QUIET_MS
+    ) {
       await this.waitForEnd(Math.min(QUIET_MS, until - Date.now()), signal);
     }
   }
@@ -89,7 +94,10 @@ export class Session {
   async send(text: string, eof: boolean, ms: number): Promise<void> {
     const stdin = this.#child.stdin;
     if (this.#end !== undefined || stdin === null || !stdin.writable) {
-      throw failed('This session takes no input: it has ended, its stdin is closed, or it began as action="run".', 'Start a new one with action="start".');
+      throw failed(
+        'This session takes no input: it has ended, its stdin is closed, or it began as action="run".',
+        'Start a new one with action="start".',
+      );
     }
     let taken = text === '';
     if (text !== '') stdin.write(text, () => ((taken = true), this.#changed()));
@@ -118,7 +126,15 @@ export class Session {
     this.#child.stdout?.destroy();
     const { withheld, lost } = (await this.#running.settle?.()) ?? { withheld: [], lost: [] };
     const code = how.code ?? 128 + (how.signal === null ? 0 : constants.signals[how.signal]);
-    this.#end = { code, leftovers, lackedMemory: this.#running.hasLackedMemory?.() === true, withheld, lost, at: Date.now(), ...(how.signal === null ? {} : { signal: how.signal }) };
+    this.#end = {
+      code,
+      leftovers,
+      lackedMemory: this.#running.hasLackedMemory?.() === true,
+      withheld,
+      lost,
+      at: Date.now(),
+      ...(how.signal === null ? {} : { signal: how.signal }),
+    };
     this.#changed();
   }
 
@@ -148,6 +164,10 @@ function delay(ms: number): Promise<void> {
 }
 
 function notStarted(error: NodeJS.ErrnoException): Error {
-  if (error.code === 'E2BIG') return failed('The command is too long to be started.', 'Write it to a file and run that.');
-  return failed(`The command could not be started (${error.code ?? 'unknown'}).`, 'Try again; if it stays so, tell the user.');
+  if (error.code === 'E2BIG')
+    return failed('The command is too long to be started.', 'Write it to a file and run that.');
+  return failed(
+    `The command could not be started (${error.code ?? 'unknown'}).`,
+    'Try again; if it stays so, tell the user.',
+  );
 }

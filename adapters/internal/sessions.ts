@@ -34,7 +34,10 @@ export class Sessions {
     const session = await Session.start(command, this.#start);
     if (this.#isStopped || this.#shelves.get(scope) !== shelf) {
       await session.kill();
-      throw failed('The session of the caller ended while the command started, so the command was ended.', 'Open a new session.');
+      throw failed(
+        'The session of the caller ended while the command started, so the command was ended.',
+        'Open a new session.',
+      );
     }
     shelf.unnamed.add(session);
     return session;
@@ -53,7 +56,8 @@ export class Sessions {
   /** Gives a command its id, s1 and on. Throws TOOL_FAILED when there is no room. */
   name(scope: string, session: Session): string {
     const shelf = this.#shelf(scope);
-    if (!this.hasRoom(scope)) throw failed(`There are ${MAX_SESSIONS} sessions already.`, 'End one: bash action="list", then action="kill".');
+    if (!this.hasRoom(scope))
+      throw failed(`There are ${MAX_SESSIONS} sessions already.`, 'End one: bash action="list", then action="kill".');
     if (shelf.named.size >= MAX_SESSIONS) {
       const oldest = [...shelf.named].find(([, known]) => known.end !== undefined);
       if (oldest !== undefined) this.#forget(shelf, oldest[0]);
@@ -124,6 +128,7 @@ export class Sessions {
   }
 
   #every(act: (session: Session) => void): void {
-    for (const shelf of this.#shelves.values()) for (const session of [...shelf.named.values(), ...shelf.unnamed]) act(session);
+    for (const shelf of this.#shelves.values())
+      for (const session of [...shelf.named.values(), ...shelf.unnamed]) act(session);
   }
 }

@@ -20,18 +20,28 @@ export interface Snapshot {
  * Reads `name` whole, and works on it before the next large file is read (see `inBounds`). Throws TOOL_FAILED for other than regular
  * files and above `most` bytes (16 MiB), else errors of the system and of `use`.
  */
-export async function withSnapshot<T>(at: { readonly folder: Opener; readonly name: string; readonly most?: number; readonly signal?: AbortSignal }, use: (file: Snapshot) => T | Promise<T>): Promise<T> {
+export async function withSnapshot<T>(
+  at: { readonly folder: Opener; readonly name: string; readonly most?: number; readonly signal?: AbortSignal },
+  use: (file: Snapshot) => T | Promise<T>,
+): Promise<T> {
   const { folder, name, most = MOST_BYTES, signal } = at;
   const handle = await folder.openFile(name);
   try {
     const stat = await regularStat(handle, name);
     if (stat.size > BigInt(most)) {
-      throw failed(`${JSON.stringify(name)} has ${stat.size} bytes; at most ${most} are read.`, `Take a part: bash command="sed -n '1,200p' …", or search it.`);
+      throw failed(
+        `${JSON.stringify(name)} has ${stat.size} bytes; at most ${most} are read.`,
+        `Take a part: bash command="sed -n '1,200p' …", or search it.`,
+      );
     }
-    return await inBounds(Number(stat.size), async () => {
-      const bytes = await readBytes(handle, Number(stat.size));
-      return use({ bytes, stat, version: isHashed(bytes.length) ? versionOf(bytes) : versionOfStat(stat) });
-    }, signal);
+    return await inBounds(
+      Number(stat.size),
+      async () => {
+        const bytes = await readBytes(handle, Number(stat.size));
+        return use({ bytes, stat, version: isHashed(bytes.length) ? versionOf(bytes) : versionOfStat(stat) });
+      },
+      signal,
+    );
   } finally {
     await handle.close();
   }
@@ -49,7 +59,10 @@ async function readBytes(handle: FileHandle, size: number): Promise<Buffer> {
 }
 
 /** The version that a file has now, without holding more than 1 MiB of it; undefined when there is none. */
-export async function presentVersion(folder: Opener, name: string): Promise<{ readonly version: string; readonly stat: BigIntStats } | undefined> {
+export async function presentVersion(
+  folder: Opener,
+  name: string,
+): Promise<{ readonly version: string; readonly stat: BigIntStats } | undefined> {
   const handle = await folder.openFile(name).catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT') return undefined;
     throw error;
@@ -67,6 +80,7 @@ export async function presentVersion(folder: Opener, name: string): Promise<{ re
 async function regularStat(handle: FileHandle, name: string): Promise<BigIntStats> {
   const stat = await handle.stat({ bigint: true });
   if (stat.isDirectory()) throw Object.assign(new Error('directory'), { code: 'EISDIR' });
-  if (!stat.isFile()) throw failed(`${JSON.stringify(name)} is no regular file.`, 'Only regular files are read and written.');
+  if (!stat.isFile())
+    throw failed(`${JSON.stringify(name)} is no regular file.`, 'Only regular files are read and written.');
   return stat;
 }

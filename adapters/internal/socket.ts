@@ -25,12 +25,24 @@ export class SocketConnection implements Connection {
   async start(events: ConnectionEvents): Promise<void> {
     const { name, socket: file = '' } = this.settings;
     const fault = socketFault(file, process.getuid?.() ?? 0);
-    if (fault !== undefined) throw new TollgateError('SERVER_UNAVAILABLE', { detail: `The socket of server "${name}" is not used: ${fault}.`, next: 'Start the server, with its socket in a folder of mode 0700 that belongs to the same user.', retryable: false });
+    if (fault !== undefined)
+      throw new TollgateError('SERVER_UNAVAILABLE', {
+        detail: `The socket of server "${name}" is not used: ${fault}.`,
+        next: 'Start the server, with its socket in a folder of mode 0700 that belongs to the same user.',
+        retryable: false,
+      });
     const socket = connect(file);
     this.socket = socket;
     await new Promise<void>((resolve, reject) => {
       socket.once('connect', resolve);
-      socket.once('error', (cause: NodeJS.ErrnoException) => reject(new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" does not answer on its socket (${cause.code ?? 'unknown'}).`, cause })));
+      socket.once('error', (cause: NodeJS.ErrnoException) =>
+        reject(
+          new TollgateError('SERVER_UNAVAILABLE', {
+            detail: `Server "${name}" does not answer on its socket (${cause.code ?? 'unknown'}).`,
+            cause,
+          }),
+        ),
+      );
     });
     this.listen(socket, events);
     if (this.closed) socket.destroy();
@@ -83,7 +95,8 @@ export function socketFault(file: string, uid: number): string | undefined {
     if (place.uid !== uid || (place.mode & OTHERS) !== 0) return 'its folder is open to other users';
     for (let above = path.dirname(folder); ; above = path.dirname(above)) {
       const { mode, uid: owner } = lstatSync(above);
-      if ((owner !== uid && owner !== 0) || ((mode & WORLD) !== 0 && (mode & STICKY) === 0)) return 'a folder above it can be changed by other users';
+      if ((owner !== uid && owner !== 0) || ((mode & WORLD) !== 0 && (mode & STICKY) === 0))
+        return 'a folder above it can be changed by other users';
       if (above === path.dirname(above)) return undefined;
     }
   } catch (thrown) {

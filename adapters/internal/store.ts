@@ -20,7 +20,11 @@ export async function storeFile(target: Target, bytes: Buffer): Promise<BigIntSt
   const { folder, name, previous } = target;
   if (previous !== undefined) await access(folder.at(name), constants.W_OK);
   const temporary = `.tollgate-${randomBytes(6).toString('hex')}.tmp`;
-  const handle = await folder.openFile(temporary, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL, previous === undefined ? 0o666 : 0o600);
+  const handle = await folder.openFile(
+    temporary,
+    constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL,
+    previous === undefined ? 0o666 : 0o600,
+  );
   try {
     await handle.writeFile(bytes);
     await dress(handle, target);
@@ -35,7 +39,10 @@ export async function storeFile(target: Target, bytes: Buffer): Promise<BigIntSt
 }
 
 /** Adds bytes at the end of an existing file; what a full disk left of them is taken back. */
-export async function appendFile(target: { readonly present: Opener; readonly name: string }, bytes: Buffer): Promise<BigIntStats> {
+export async function appendFile(
+  target: { readonly present: Opener; readonly name: string },
+  bytes: Buffer,
+): Promise<BigIntStats> {
   const handle = await target.present.openFile(target.name, constants.O_WRONLY | constants.O_APPEND);
   try {
     const before = await handle.stat();

@@ -5,7 +5,10 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import type { ContentItem, ToolResult } from '../../catalogs/tool.ts';
 
 /** Text whose every byte survives a round trip, or why there is none. */
-export type Decoded = { readonly text: string } | { readonly binary: true; readonly mime: string } | { readonly lossy: string };
+export type Decoded =
+  | { readonly text: string }
+  | { readonly binary: true; readonly mime: string }
+  | { readonly lossy: string };
 
 /** Bytes looked at for NUL, as git does. */
 const SNIFF_BYTES = 8192;
@@ -72,7 +75,9 @@ export function printable(name: string): string {
 
 /** A result of text items; empty ones are left out unless nothing else is there. */
 export function answer(...texts: readonly (string | undefined)[]): ToolResult {
-  const content: ContentItem[] = texts.flatMap((text) => (text === undefined || text === '' ? [] : [{ type: 'text', text }]));
+  const content: ContentItem[] = texts.flatMap((text) =>
+    text === undefined || text === '' ? [] : [{ type: 'text', text }],
+  );
   return { content: content.length > 0 ? content : [{ type: 'text', text: '' }], isError: false };
 }
 

@@ -51,7 +51,11 @@ export async function* walk(folder: Folder, how: Walk, prefix: string): AsyncGen
     const kind = kindOf(entry);
     if (pace.isDue) await pace.rest();
     if (path.length > MAX_PATH) continue;
-    if (!how.hidden && (entry.name.startsWith('.') || (await isIgnored(rules, { path, isFolder: kind === 'folder' }, pace)))) continue;
+    if (
+      !how.hidden &&
+      (entry.name.startsWith('.') || (await isIgnored(rules, { path, isFolder: kind === 'folder' }, pace)))
+    )
+      continue;
     yield { path, name: entry.name, kind, folder };
     if (kind !== 'folder' || how.depth <= 1 || path.split('/').length > MAX_DEPTH) continue;
     const inner = await folder.enter(entry.name).catch(() => undefined);
@@ -72,21 +76,27 @@ function kindOf(entry: Dirent): Entry['kind'] {
 
 /** The rules in this folder's .gitignore; a file that cannot be read has none. */
 export async function ignoreRules(folder: Folder, base: string): Promise<readonly IgnoreRule[]> {
-  const text = await withSnapshot({ folder, name: '.gitignore', most: MAX_IGNORE_BYTES }, ({ bytes }) => bytes.toString('utf8')).catch(() => undefined);
+  const text = await withSnapshot({ folder, name: '.gitignore', most: MAX_IGNORE_BYTES }, ({ bytes }) =>
+    bytes.toString('utf8'),
+  ).catch(() => undefined);
   return text === undefined ? [] : parseIgnore(text, base);
 }
 
 /** Parses a .gitignore (gitignore(5)), its first 2,000 rules. Pure. */
 export function parseIgnore(text: string, base: string): readonly IgnoreRule[] {
-  return text.slice(0, MAX_IGNORE_BYTES).split(/\r?\n/).slice(0, MAX_RULES).flatMap((raw) => {
-    const line = withoutBlanks(raw);
-    if (line === '' || line.startsWith('#')) return [];
-    const negated = line.startsWith('!');
-    const pattern = line.slice(negated ? 1 : 0);
-    const body = pattern.replace(/\/$/, '');
-    const glob = safeGlob(body);
-    return glob === undefined ? [] : [{ base, glob, foldersOnly: pattern.endsWith('/'), negated }];
-  });
+  return text
+    .slice(0, MAX_IGNORE_BYTES)
+    .split(/\r?\n/)
+    .slice(0, MAX_RULES)
+    .flatMap((raw) => {
+      const line = withoutBlanks(raw);
+      if (line === '' || line.startsWith('#')) return [];
+      const negated = line.startsWith('!');
+      const pattern = line.slice(negated ? 1 : 0);
+      const body = pattern.replace(/\/$/, '');
+      const glob = safeGlob(body);
+      return glob === undefined ? [] : [{ base, glob, foldersOnly: pattern.endsWith('/'), negated }];
+    });
 }
 
 /** The line without blanks at its end; an escaped one stays. A loop, because an expression is quadratic over long runs of blanks. */
@@ -105,12 +115,17 @@ function safeGlob(pattern: string): Glob | undefined {
 }
 
 /** True when the last rule that matches ignores. A path that a rule's folder does not hold is not its business. Two thousand long rules take seconds. */
-export async function isIgnored(rules: readonly IgnoreRule[], { path, isFolder }: { readonly path: string; readonly isFolder: boolean }, pace: Pace): Promise<boolean> {
+export async function isIgnored(
+  rules: readonly IgnoreRule[],
+  { path, isFolder }: { readonly path: string; readonly isFolder: boolean },
+  pace: Pace,
+): Promise<boolean> {
   for (let at = rules.length - 1; at >= 0; at -= 1) {
     if (pace.isDue) await pace.rest();
     const rule = rules[at];
     if (rule === undefined || (rule.foldersOnly && !isFolder)) continue;
-    const inner = rule.base === '' ? path : path.startsWith(`${rule.base}/`) ? path.slice(rule.base.length + 1) : undefined;
+    const inner =
+      rule.base === '' ? path : path.startsWith(`${rule.base}/`) ? path.slice(rule.base.length + 1) : undefined;
     if (inner !== undefined && rule.glob(inner)) return !rule.negated;
   }
   return false;

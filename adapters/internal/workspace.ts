@@ -54,7 +54,11 @@ export function createWorkspace(options: WorkspaceOptions): PrimitiveBackend {
   return new Workspace(options);
 }
 
-const TOOLS: readonly RawTool[] = PRIMITIVES.map((name) => ({ name, description: DESCRIPTIONS[name], inputSchema: { ...ARGUMENT_SCHEMAS.get(name) } }));
+const TOOLS: readonly RawTool[] = PRIMITIVES.map((name) => ({
+  name,
+  description: DESCRIPTIONS[name],
+  inputSchema: { ...ARGUMENT_SCHEMAS.get(name) },
+}));
 
 class Workspace implements PrimitiveBackend {
   readonly name = 'workspace';
@@ -82,7 +86,13 @@ class Workspace implements PrimitiveBackend {
       this.#root = root;
     } catch (cause) {
       this.#state = 'unavailable';
-      return Promise.reject(new TollgateError('INIT_FAILED', { detail: 'The workspace is no folder that can be used.', next: 'Set `workspace` in tollgate.yaml to a folder that exists.', cause }));
+      return Promise.reject(
+        new TollgateError('INIT_FAILED', {
+          detail: 'The workspace is no folder that can be used.',
+          next: 'Set `workspace` in tollgate.yaml to a folder that exists.',
+          cause,
+        }),
+      );
     }
     this.#sessions = new Sessions(this.#idleMs, this.#shell);
     this.#state = 'healthy';
@@ -97,7 +107,10 @@ class Workspace implements PrimitiveBackend {
     return new Map([...PRIMITIVE_SEMANTICS].map(([tool, semantics]) => [tool, [{ tool, semantics }]]));
   }
 
-  lower(primitive: Primitive, args: Readonly<Record<string, unknown>>): { tool: string; args: Readonly<Record<string, unknown>>; semantics: Semantics } {
+  lower(
+    primitive: Primitive,
+    args: Readonly<Record<string, unknown>>,
+  ): { tool: string; args: Readonly<Record<string, unknown>>; semantics: Semantics } {
     const semantics = PRIMITIVE_SEMANTICS.get(primitive);
     if (semantics === undefined) throw new TollgateError('NOT_SUPPORTED');
     const named = normalise(primitive, args).args;
@@ -138,9 +151,26 @@ class Workspace implements PrimitiveBackend {
     }
   }
 
-  #carryOut(call: UpstreamCall, { signal, root, sessions, held }: { signal: AbortSignal; root: string; sessions: Sessions; held: HeldPaths }): Promise<ToolResult> {
-    const sight = { ...(call.cap === undefined ? {} : { cap: call.cap }), ...(call.mayRead === undefined ? {} : { mayRead: call.mayRead }), ...(call.confinement === undefined ? {} : { confinement: call.confinement }), ...(call.beyond === undefined ? {} : { beyond: call.beyond }) };
-    const desk = { root, held, scope: call.scope, signal, ...sight, versions: this.#versions, locks: this.#locks, stored: this.#stored };
+  #carryOut(
+    call: UpstreamCall,
+    { signal, root, sessions, held }: { signal: AbortSignal; root: string; sessions: Sessions; held: HeldPaths },
+  ): Promise<ToolResult> {
+    const sight = {
+      ...(call.cap === undefined ? {} : { cap: call.cap }),
+      ...(call.mayRead === undefined ? {} : { mayRead: call.mayRead }),
+      ...(call.confinement === undefined ? {} : { confinement: call.confinement }),
+      ...(call.beyond === undefined ? {} : { beyond: call.beyond }),
+    };
+    const desk = {
+      root,
+      held,
+      scope: call.scope,
+      signal,
+      ...sight,
+      versions: this.#versions,
+      locks: this.#locks,
+      stored: this.#stored,
+    };
     // checkArguments has just compared the arguments with the schemas that these types write out.
     const args: unknown = call.args.value;
     switch (call.tool) {
@@ -161,7 +191,12 @@ class Workspace implements PrimitiveBackend {
   }
 
   health(): Health {
-    return { state: this.#state, restarts: 0, badLines: 0, ...(this.#state === 'unavailable' ? { reason: 'the workspace is no folder that can be used' } : {}) };
+    return {
+      state: this.#state,
+      restarts: 0,
+      badLines: 0,
+      ...(this.#state === 'unavailable' ? { reason: 'the workspace is no folder that can be used' } : {}),
+    };
   }
 
   info(): ServerInfo | undefined {

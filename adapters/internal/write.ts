@@ -57,22 +57,37 @@ export function write(desk: Desk, args: WriteArgs): Promise<ToolResult> {
     const version = appends ? (await presentVersion(spot.present, spot.name))?.version : versionFor(bytes, stat);
     if (version !== undefined) desk.versions.note(desk.scope, spot.absolute, version);
     const done = appends ? 'Appended to' : present === undefined ? 'Created' : 'Replaced';
-    return answer(`${done} ${spot.relative}: ${bytes.length} bytes, ${countLines(args.content)} lines. Version ${version}.`);
+    return answer(
+      `${done} ${spot.relative}: ${bytes.length} bytes, ${countLines(args.content)} lines. Version ${version}.`,
+    );
   });
 }
 
 /** Replaces text in a file. Everything outside the places keeps its bytes. */
-export function edit(desk: Desk, args: EditArgs & { readonly path: string; readonly version?: string | undefined }): Promise<ToolResult> {
-  for (const step of [args, ...(args.edits ?? [])]) if (!holdsNote(step.old_string)) refuseCutText(step.new_string, 'new_string');
-  return atSpot(desk, { path: args.path, create: false }, (spot) => withSnapshot({ folder: spot.present, name: spot.name, signal: desk.signal }, (before) => editIn(desk, { spot, before }, args)));
+export function edit(
+  desk: Desk,
+  args: EditArgs & { readonly path: string; readonly version?: string | undefined },
+): Promise<ToolResult> {
+  for (const step of [args, ...(args.edits ?? [])])
+    if (!holdsNote(step.old_string)) refuseCutText(step.new_string, 'new_string');
+  return atSpot(desk, { path: args.path, create: false }, (spot) =>
+    withSnapshot({ folder: spot.present, name: spot.name, signal: desk.signal }, (before) =>
+      editIn(desk, { spot, before }, args),
+    ),
+  );
 }
 
-async function editIn(desk: Desk, { spot, before }: { spot: Spot; before: Snapshot }, args: EditArgs & { readonly version?: string | undefined }): Promise<ToolResult> {
+async function editIn(
+  desk: Desk,
+  { spot, before }: { spot: Spot; before: Snapshot },
+  args: EditArgs & { readonly version?: string | undefined },
+): Promise<ToolResult> {
   checkVersion(spot, args.version, before.version);
   const seen = desk.versions.seen(desk.scope, spot.absolute);
   if (args.version === undefined && seen !== undefined) checkSeen(desk, spot, before.version);
   const decoded = decodeText(before.bytes);
-  if (!('text' in decoded)) throw failed(`${spot.relative} is not UTF-8 text; editing it would damage it.`, 'Change it with a program: bash.');
+  if (!('text' in decoded))
+    throw failed(`${spot.relative} is not UTF-8 text; editing it would damage it.`, 'Change it with a program: bash.');
   const outcome = await applyEdit(decoded.text, args, desk.signal);
   if ('refusal' in outcome) return refusal(`${spot.relative}: ${outcome.refusal.what}`, outcome.refusal.next);
   const bytes = Buffer.from(outcome.text, 'utf8');
@@ -82,15 +97,22 @@ async function editIn(desk: Desk, { spot, before }: { spot: Spot; before: Snapsh
   const version = versionFor(bytes, stat);
   desk.versions.note(desk.scope, spot.absolute, version);
   const notes = outcome.notes.map((text) => ` Note: ${text}.`).join('');
-  return answer(`Edited ${spot.relative}, ${linesOf(outcome.text, outcome)}. Version ${version}.${notes}\n${around(outcome.text, outcome.places)}`);
+  return answer(
+    `Edited ${spot.relative}, ${linesOf(outcome.text, outcome)}. Version ${version}.${notes}\n${around(outcome.text, outcome.places)}`,
+  );
 }
 
-async function atSpot(desk: Desk, at: { path: string; create: boolean }, work: (spot: Spot) => Promise<ToolResult>): Promise<ToolResult> {
+async function atSpot(
+  desk: Desk,
+  at: { path: string; create: boolean },
+  work: (spot: Spot) => Promise<ToolResult>,
+): Promise<ToolResult> {
   const held = await bindReach(desk.held.of(at.path), desk.beyond);
   const { relative, absolute, inside } = held.location;
   const name = namesOf(relative).at(-1);
   // A folder of another workspace is not replaced by a file, not even where it was removed.
-  if (name === undefined || at.path.endsWith('/') || (await reachOf(held, desk.beyond)) === absolute) throw explain({ code: 'EISDIR' }, relative);
+  if (name === undefined || at.path.endsWith('/') || (await reachOf(held, desk.beyond)) === absolute)
+    throw explain({ code: 'EISDIR' }, relative);
   const confirm = async (): Promise<unknown> => inside || bindReach(held, desk.beyond);
   return desk.locks.hold(absolute, async () => {
     desk.signal.throwIfAborted();
@@ -123,20 +145,32 @@ function presentIn(folder: Folder, held: Held, desk: Desk): Opener {
 /** Throws ARGS_INVALID for text that was cut by Tollgate: writing it back would lose the rest. */
 export function refuseCutText(text: string, argument: string): void {
   if (!holdsNote(text)) return;
-  throw invalid(`${argument} holds a note of Tollgate that marks cut output: writing it would lose what was cut.`, 'Read the rest, then give the whole text without the note.');
+  throw invalid(
+    `${argument} holds a note of Tollgate that marks cut output: writing it would lose what was cut.`,
+    'Read the rest, then give the whole text without the note.',
+  );
 }
 
 function checkVersion(spot: Spot, wanted: string | undefined, present: string | undefined): void {
   if (wanted === undefined || wanted === present) return;
   const now = present === undefined ? 'does not exist' : `has version ${present}`;
-  throw failed(`${spot.relative} ${now}, not ${headOf(wanted, 40)}. Nothing was changed.`, `Read it again: read path=${JSON.stringify(spot.relative)}`);
+  throw failed(
+    `${spot.relative} ${now}, not ${headOf(wanted, 40)}. Nothing was changed.`,
+    `Read it again: read path=${JSON.stringify(spot.relative)}`,
+  );
 }
 
 function checkSeen(desk: Desk, spot: Spot, present: string): void {
   const seen = desk.versions.seen(desk.scope, spot.absolute);
   if (seen === present) return;
-  const why = seen === undefined ? 'exists and you have not read it' : `has changed since you saw it (then version ${seen}, now ${present})`;
-  throw failed(`${spot.relative} ${why}. Nothing was changed.`, `Read it first: read path=${JSON.stringify(spot.relative)}`);
+  const why =
+    seen === undefined
+      ? 'exists and you have not read it'
+      : `has changed since you saw it (then version ${seen}, now ${present})`;
+  throw failed(
+    `${spot.relative} ${why}. Nothing was changed.`,
+    `Read it first: read path=${JSON.stringify(spot.relative)}`,
+  );
 }
 
 function versionFor(bytes: Buffer, stat: BigIntStats): string {
@@ -144,8 +178,14 @@ function versionFor(bytes: Buffer, stat: BigIntStats): string {
 }
 
 /** First and last line of the first places of an edit. Places ascend. */
-function lineRanges(text: string, places: readonly Place[]): readonly { readonly first: number; readonly last: number }[] {
-  const lines = linesAt(text, places.flatMap(({ start, end }) => [start, Math.max(start, end - 1)]));
+function lineRanges(
+  text: string,
+  places: readonly Place[],
+): readonly { readonly first: number; readonly last: number }[] {
+  const lines = linesAt(
+    text,
+    places.flatMap(({ start, end }) => [start, Math.max(start, end - 1)]),
+  );
   return places.map((_, index) => ({ first: lines[2 * index] ?? 1, last: lines[2 * index + 1] ?? 1 }));
 }
 
@@ -181,7 +221,8 @@ export function around(text: string, places: readonly Place[]): string {
 /** Where the line begins that is so many lines above that of an offset. */
 function lineBegin(text: string, offset: number, above: number): number {
   let begin = offset === 0 ? 0 : text.lastIndexOf('\n', offset - 1) + 1;
-  for (let left = above; left > 0 && begin > 0; left -= 1) begin = begin === 1 ? 0 : text.lastIndexOf('\n', begin - 2) + 1;
+  for (let left = above; left > 0 && begin > 0; left -= 1)
+    begin = begin === 1 ? 0 : text.lastIndexOf('\n', begin - 2) + 1;
   return begin;
 }
 

@@ -11,7 +11,15 @@ import type { RawTool, Semantics, ToolResult } from '../../catalogs/tool.ts';
 import { Locks, Versions } from '../internal/desk.ts';
 import { bindPath } from '../internal/paths.ts';
 import { refusal } from '../internal/text.ts';
-import { PRIMITIVES, type JsonDoc, type Lowered, type Primitive, type PrimitiveBackend, type ServerAdapter, type UpstreamCall } from '../port.ts';
+import {
+  PRIMITIVES,
+  type JsonDoc,
+  type Lowered,
+  type Primitive,
+  type PrimitiveBackend,
+  type ServerAdapter,
+  type UpstreamCall,
+} from '../port.ts';
 import { checkEdit, editChecked, editWhole } from './edit.ts';
 import { findInTree, list } from './entries.ts';
 import { stat, type Desk } from './facts.ts';
@@ -29,20 +37,40 @@ const DEFAULT_ACTIONS: Readonly<Partial<Record<Primitive, string>>> = { read: 'f
 const STOP_MS = 10_000;
 
 /** What is refused before any call, by strategy. */
-const CHECKS: Readonly<Partial<Record<Strategy, (args: Args) => void>>> = { 'search-session': checkSearch, 'checked-edit': checkEdit, process: checkProcess };
+const CHECKS: Readonly<Partial<Record<Strategy, (args: Args) => void>>> = {
+  'search-session': checkSearch,
+  'checked-edit': checkEdit,
+  process: checkProcess,
+};
 
 /**
  * Serves the primitives over `inner` as `mapping` says. `root` is the workspace, absolute and real, under the same path on the
  * backend. Tools of `inner` itself stay reachable through it. Errors: those of the port, NOT_SUPPORTED, DENIED and TOOL_FAILED.
  */
-export function createMapped({ inner, mapping, root }: { readonly inner: ServerAdapter; readonly mapping: Mapping; readonly root: string }): PrimitiveBackend {
+export function createMapped({
+  inner,
+  mapping,
+  root,
+}: {
+  readonly inner: ServerAdapter;
+  readonly mapping: Mapping;
+  readonly root: string;
+}): PrimitiveBackend {
   const desk: Desk = { versions: new Versions(), locks: new Locks() };
   const processes = new Processes();
   inner.holdWhile?.(() => processes.any);
-  const lower = (primitive: Primitive, args: Args): Lowered => lowerCall({ mapping, root, name: inner.name }, primitive, args);
+  const lower = (primitive: Primitive, args: Args): Lowered =>
+    lowerCall({ mapping, root, name: inner.name }, primitive, args);
   const endScope = async (scope: string): Promise<void> => {
     desk.versions.drop(scope);
-    await processes.endScope(scope, { inner, mapping, root, args: {}, lowered: { tool: '', args: {}, semantics: { verb: 'execute' } }, call: closingCall(scope) });
+    await processes.endScope(scope, {
+      inner,
+      mapping,
+      root,
+      args: {},
+      lowered: { tool: '', args: {}, semantics: { verb: 'execute' } },
+      call: closingCall(scope),
+    });
     await inner.endScope?.(scope);
   };
   const call = async (given: UpstreamCall): Promise<JsonDoc<ToolResult>> => {
@@ -53,7 +81,14 @@ export function createMapped({ inner, mapping, root }: { readonly inner: ServerA
     try {
       // The backend gets the real path that was judged, and opens it by this name in its own sandbox.
       const real = { ...args, ...realPaths(held, root, args) };
-      const work: Work = { inner, mapping, root, call: given, args: absolute(root, real), lowered: lower(primitive, real) };
+      const work: Work = {
+        inner,
+        mapping,
+        root,
+        call: given,
+        args: absolute(root, real),
+        lowered: lower(primitive, real),
+      };
       const by = { desk, processes, strategy: actionOf(mapping, primitive, args)?.strategy };
       const value = await whileInPlace(held, semantics.verb, () => carryOut(work, by).catch(asResult));
       return { text: JSON.stringify(value), value, exact: true };
@@ -86,31 +121,52 @@ function asResult(error: unknown): ToolResult {
   throw error;
 }
 
-async function carryOut(work: Work, by: { readonly desk: Desk; readonly processes: Processes; readonly strategy: Strategy | undefined }): Promise<ToolResult> {
+async function carryOut(
+  work: Work,
+  by: { readonly desk: Desk; readonly processes: Processes; readonly strategy: Strategy | undefined },
+): Promise<ToolResult> {
   const { desk, processes, strategy } = by;
   switch (strategy) {
-    case 'whole-file': return readWhole(work, desk);
-    case 'paged-file': return readPaged(work, desk);
-    case 'list': return list(work);
-    case 'tree-find': return findInTree(work);
-    case 'search-session': return search(work);
-    case 'info': return stat(work, desk);
-    case 'store': return write(work, desk);
-    case 'read-modify-write': return editWhole(work, desk);
-    case 'checked-edit': return editChecked(work, desk);
-    case 'process': return processes.call(work);
-    default: throw new TollgateError('INTERNAL', { cause: new Error('an action without a strategy was lowered') });
+    case 'whole-file':
+      return readWhole(work, desk);
+    case 'paged-file':
+      return readPaged(work, desk);
+    case 'list':
+      return list(work);
+    case 'tree-find':
+      return findInTree(work);
+    case 'search-session':
+      return search(work);
+    case 'info':
+      return stat(work, desk);
+    case 'store':
+      return write(work, desk);
+    case 'read-modify-write':
+      return editWhole(work, desk);
+    case 'checked-edit':
+      return editChecked(work, desk);
+    case 'process':
+      return processes.call(work);
+    default:
+      throw new TollgateError('INTERNAL', { cause: new Error('an action without a strategy was lowered') });
   }
 }
 
-function lowerCall(at: { readonly mapping: Mapping; readonly root: string; readonly name: string }, primitive: Primitive, given: Args): Lowered {
+function lowerCall(
+  at: { readonly mapping: Mapping; readonly root: string; readonly name: string },
+  primitive: Primitive,
+  given: Args,
+): Lowered {
   const { args } = normalise(primitive, given);
   checkArguments(primitive, args);
   const key = keyOf(primitive, args);
   const action = at.mapping.actions.get(key);
-  const missing = action === undefined ? 'it does not know this action' : 'missing' in action ? action.missing : undefined;
+  const missing =
+    action === undefined ? 'it does not know this action' : 'missing' in action ? action.missing : undefined;
   if (action === undefined || 'missing' in action) {
-    throw new TollgateError('NOT_SUPPORTED', { detail: `${at.name} cannot do ${key.replace('.', ' action=')}: ${missing}` });
+    throw new TollgateError('NOT_SUPPORTED', {
+      detail: `${at.name} cannot do ${key.replace('.', ' action=')}: ${missing}`,
+    });
   }
   CHECKS[action.strategy]?.(args);
   return { tool: action.tool, args: render(action, absolute(at.root, args)), semantics: action.semantics };
@@ -123,7 +179,9 @@ function actionOf(mapping: Mapping, primitive: Primitive, args: Args): ServedAct
 
 function keyOf(primitive: Primitive, args: Args): string {
   const fallback = DEFAULT_ACTIONS[primitive];
-  return fallback === undefined ? primitive : `${primitive}.${typeof args['action'] === 'string' ? args['action'] : fallback}`;
+  return fallback === undefined
+    ? primitive
+    : `${primitive}.${typeof args['action'] === 'string' ? args['action'] : fallback}`;
 }
 
 /** The path arguments as they were judged. Throws what `bindPath` throws. */
@@ -140,7 +198,9 @@ function realPaths(held: HeldPaths, root: string, args: Args): Args {
 
 /** Paths as the backend needs them. Pure: symlinks are judged when the call is made. */
 function absolute(root: string, args: Args): Args {
-  const bound = PATHS.flatMap((name) => (typeof args[name] === 'string' ? [[name, resolve(root, args[name])] as const] : []));
+  const bound = PATHS.flatMap((name) =>
+    typeof args[name] === 'string' ? [[name, resolve(root, args[name])] as const] : [],
+  );
   return { ...args, ...Object.fromEntries(bound) };
 }
 
@@ -159,7 +219,9 @@ function primitiveOf(tool: string): Primitive {
   return found;
 }
 
-function served(mapping: Mapping): ReadonlyMap<Primitive, readonly { readonly tool: string; readonly semantics: Semantics }[]> {
+function served(
+  mapping: Mapping,
+): ReadonlyMap<Primitive, readonly { readonly tool: string; readonly semantics: Semantics }[]> {
   const byPrimitive = new Map<Primitive, Map<string, { tool: string; semantics: Semantics }>>();
   for (const [key, action] of mapping.actions) {
     if ('missing' in action) continue;
@@ -175,5 +237,12 @@ function toolsOf(mapping: Mapping): readonly RawTool[] {
 }
 
 function closingCall(scope: string): UpstreamCall {
-  return { tool: '', args: { text: '{}', value: {}, exact: true }, scope, signal: AbortSignal.timeout(STOP_MS), timeoutMs: STOP_MS, hardTimeoutMs: STOP_MS };
+  return {
+    tool: '',
+    args: { text: '{}', value: {}, exact: true },
+    scope,
+    signal: AbortSignal.timeout(STOP_MS),
+    timeoutMs: STOP_MS,
+    hardTimeoutMs: STOP_MS,
+  };
 }

@@ -6,7 +6,17 @@ import { applyEdit, type EditArgs, type Edited, type Place } from '../internal/e
 import { occurrences } from '../internal/occurrences.ts';
 import { answer, failed, versionOf } from '../internal/text.ts';
 import { around, linesOf, refuseCutText } from '../internal/write.ts';
-import { checkVersion, factsOf, fileFacts, pathOf, remember, unsupported, versionOfFacts, wholeText, type Desk } from './facts.ts';
+import {
+  checkVersion,
+  factsOf,
+  fileFacts,
+  pathOf,
+  remember,
+  unsupported,
+  versionOfFacts,
+  wholeText,
+  type Desk,
+} from './facts.ts';
 import { storeText } from './store.ts';
 import { ask, askMain, failure, find, step, type Work } from './work.ts';
 
@@ -37,13 +47,21 @@ export function editChecked(work: Work, desk: Desk): Promise<ToolResult> {
     const edited = await compute(work, before);
     const answered = await replaceBy(work, before, edited);
     if (answered.failed) throw failure(work, answered);
-    if (!find(work, 'edited', answered.text)) throw failed(`${JSON.stringify(pathOf(work))}: the backend found the text in another form than it shows, probably other line ends. Nothing was changed.`, 'Give an old_string of one line.');
+    if (!find(work, 'edited', answered.text))
+      throw failed(
+        `${JSON.stringify(pathOf(work))}: the backend found the text in another form than it shows, probably other line ends. Nothing was changed.`,
+        'Give an old_string of one line.',
+      );
     const after = await factsOf(work);
     const grown = (after?.size ?? 0) - facts.size;
     const bytes = Buffer.byteLength(edited.text) - Buffer.byteLength(before);
     // With a line end behind both, each end of line counts once.
     const lines = countLines(`${edited.text}\n`) - countLines(`${before}\n`);
-    if (!after || (grown !== bytes && grown !== bytes + lines)) throw failed(`${JSON.stringify(pathOf(work))} grew by ${grown} bytes, not by ${bytes}: the backend stored something else, or someone wrote at the same time.`, 'Read the file to see what stands there.');
+    if (!after || (grown !== bytes && grown !== bytes + lines))
+      throw failed(
+        `${JSON.stringify(pathOf(work))} grew by ${grown} bytes, not by ${bytes}: the backend stored something else, or someone wrote at the same time.`,
+        'Read the file to see what stands there.',
+      );
     const version = versionOfFacts(after);
     remember(work, desk, version);
     return report(work, edited, version);
@@ -52,26 +70,39 @@ export function editChecked(work: Work, desk: Desk): Promise<ToolResult> {
 
 /** What such a backend cannot edit honestly. Pure; throws NOT_SUPPORTED. */
 export function checkEdit(args: Readonly<Record<string, unknown>>): void {
-  if (args['edits'] !== undefined) throw unsupported('this backend makes one replacement a call, so several cannot be all or nothing', 'Call edit once for each.');
-  if (String(args['new_string']).includes('\r')) throw unsupported('this backend replaces the line ends of new_string by those of the file', 'Give new_string with plain line feeds.');
+  if (args['edits'] !== undefined)
+    throw unsupported(
+      'this backend makes one replacement a call, so several cannot be all or nothing',
+      'Call edit once for each.',
+    );
+  if (String(args['new_string']).includes('\r'))
+    throw unsupported(
+      'this backend replaces the line ends of new_string by those of the file',
+      'Give new_string with plain line feeds.',
+    );
 }
 
 async function compute(work: Work, before: string): Promise<Edited> {
   const args = work.args as unknown as EditArgs;
-  for (const one of [args, ...(args.edits ?? [])]) if (!holdsNote(one.old_string)) refuseCutText(one.new_string, 'new_string');
+  for (const one of [args, ...(args.edits ?? [])])
+    if (!holdsNote(one.old_string)) refuseCutText(one.new_string, 'new_string');
   const outcome = await applyEdit(before, args, abortSignalOf(work.call.signal));
   if ('refusal' in outcome) throw failed(`${pathOf(work)}: ${outcome.refusal.what}`, outcome.refusal.next);
   return outcome;
 }
 
 async function shownText(work: Work, size: number): Promise<string> {
-  if (size > work.mapping.maxFileBytes) throw unsupported(`${JSON.stringify(pathOf(work))} has ${size} bytes; this backend edits at most ${work.mapping.maxFileBytes}`);
+  if (size > work.mapping.maxFileBytes)
+    throw unsupported(
+      `${JSON.stringify(pathOf(work))} has ${size} bytes; this backend edits at most ${work.mapping.maxFileBytes}`,
+    );
   const answered = await step(work, 'lines', { path: work.args['path'] });
   if (answered.failed) throw failure(work, answered);
   const gap = answered.text.indexOf('\n\n');
   const header = find(work, 'header', answered.text.slice(0, Math.max(0, gap)));
   const text = answered.text.slice(gap + 2);
-  if (!header || text.includes('\uFFFD')) throw unsupported(`${JSON.stringify(pathOf(work))} is not UTF-8 text; this backend would damage it`);
+  if (!header || text.includes('\uFFFD'))
+    throw unsupported(`${JSON.stringify(pathOf(work))} is not UTF-8 text; this backend would damage it`);
   // The last line end is not shown; with it, an old_string that ends the file can still be found.
   return text === '' ? text : `${text}\n`;
 }
@@ -82,8 +113,13 @@ function replaceBy(work: Work, before: string, edited: Edited): ReturnType<typeo
   const count = countOf(before, old, MAX_COUNT);
   const [place] = edited.places;
   if (count === 1 && edited.notes.length === 0) return askMain(work);
-  if (count > 0 && work.args['replace_all'] === true) return step(work, 'replace', { path: work.args['path'], old, new: fresh, count });
-  if (edited.count !== 1 || !place) throw unsupported('this backend cannot replace several places that differ from old_string', 'Copy the text exactly from the file.');
+  if (count > 0 && work.args['replace_all'] === true)
+    return step(work, 'replace', { path: work.args['path'], old, new: fresh, count });
+  if (edited.count !== 1 || !place)
+    throw unsupported(
+      'this backend cannot replace several places that differ from old_string',
+      'Copy the text exactly from the file.',
+    );
   const widened = widen(before, edited.text, place);
   return step(work, 'replace', { path: work.args['path'], ...widened, count: 1 });
 }
@@ -95,7 +131,10 @@ export function widen(before: string, after: string, place: Place): { readonly o
   for (let at = place.start; at > 0; starts.push(at)) at = at <= 1 ? 0 : before.lastIndexOf('\n', at - 2) + 1;
   const ends = [oldEnd];
   for (let at = oldEnd; at < before.length; ends.push(at)) at = before.indexOf('\n', at) + 1 || before.length;
-  const span = (width: number): readonly [number, number] => [starts[Math.min(width, starts.length - 1)] ?? 0, ends[Math.min(width, ends.length - 1)] ?? before.length];
+  const span = (width: number): readonly [number, number] => [
+    starts[Math.min(width, starts.length - 1)] ?? 0,
+    ends[Math.min(width, ends.length - 1)] ?? before.length,
+  ];
   let [low, high] = [0, Math.max(starts.length, ends.length) - 1];
   while (low < high) {
     const middle = (low + high) >> 1;
@@ -113,5 +152,7 @@ function countOf(text: string, wanted: string, most: number): number {
 
 function report(work: Work, { text, places, count, notes }: Edited, version: string): ToolResult {
   const extra = notes.map((one) => ` Note: ${one}.`).join('');
-  return answer(`Edited ${pathOf(work)}, ${linesOf(text, { places, count })}. Version ${version}.${extra}\n${around(text, places)}`);
+  return answer(
+    `Edited ${pathOf(work)}, ${linesOf(text, { places, count })}. Version ${version}.${extra}\n${around(text, places)}`,
+  );
 }

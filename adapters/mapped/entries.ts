@@ -38,7 +38,9 @@ export async function list(work: Work): Promise<ToolResult> {
   if (depth < 1) throw invalid('depth must be at least 1.', 'Leave depth out for one level.');
   const first = await askMain(work);
   const isShown = await filterOf(work);
-  const listing = work.mapping.steps.has('folder') ? await descend(work, first, { depth, isShown }) : readListing(work, first);
+  const listing = work.mapping.steps.has('folder')
+    ? await descend(work, first, { depth, isShown })
+    : readListing(work, first);
   const entries = await keep(work, listing.entries, isShown);
   const names = entries.sort(byPath).map((entry) => printable(entry.path) + (entry.folder ? '/' : ''));
   return pageOf(work, names, listing.gaps);
@@ -47,21 +49,28 @@ export async function list(work: Work): Promise<ToolResult> {
 /** Carries out `read action="find"` on a backend that gives its whole tree as JSON: names are matched here. */
 export async function findInTree(work: Work): Promise<ToolResult> {
   const { pattern } = work.args;
-  if (typeof pattern !== 'string' || pattern === '') throw invalid('pattern is missing.', 'Give a glob such as src/**/*.ts.');
+  if (typeof pattern !== 'string' || pattern === '')
+    throw invalid('pattern is missing.', 'Give a glob such as src/**/*.ts.');
   const matches = compileGlob(pattern);
   const answered = await askMain(work);
   if (answered.failed) throw failure(work, answered);
   const isShown = await filterOf(work);
   const { entries, gaps } = readTree(work, answered.text);
   const files = await keep(work, entries, (entry) => !entry.folder && matches(entry.path) && isShown(entry));
-  return pageOf(work, files.sort(byPath).map((entry) => printable(prefixOf(work) + entry.path)), gaps);
+  return pageOf(
+    work,
+    files.sort(byPath).map((entry) => printable(prefixOf(work) + entry.path)),
+    gaps,
+  );
 }
 
 /** The tree that the backend gives as JSON, as far as its limits go. Throws UPSTREAM_INVALID for what is no tree. */
 function readTree(work: Work, text: string): Listing {
   const entries: Entry[] = [];
   let isCut = false;
-  const open: { readonly nodes: unknown; readonly prefix: string; readonly depth: number }[] = [{ nodes: treeOf(work, text), prefix: '', depth: 1 }];
+  const open: { readonly nodes: unknown; readonly prefix: string; readonly depth: number }[] = [
+    { nodes: treeOf(work, text), prefix: '', depth: 1 },
+  ];
   for (let next = open.pop(); next !== undefined; next = open.pop()) {
     if (!Array.isArray(next.nodes)) throw noTree(work);
     for (const node of next.nodes as unknown[]) {
@@ -90,7 +99,11 @@ function noTree({ inner }: Work): TollgateError {
 }
 
 /** The entries that pass, with turns for others: each is compared with up to 2,000 rules. Throws CANCELLED and TOOL_TIMEOUT. */
-export async function keep<T>(work: Work, entries: readonly T[], passes: (entry: T) => boolean | Promise<boolean>): Promise<T[]> {
+export async function keep<T>(
+  work: Work,
+  entries: readonly T[],
+  passes: (entry: T) => boolean | Promise<boolean>,
+): Promise<T[]> {
   const pace = new Pace();
   const until = Date.now() + work.call.timeoutMs;
   const kept: T[] = [];
@@ -105,11 +118,22 @@ export async function keep<T>(work: Work, entries: readonly T[], passes: (entry:
 }
 
 /** Breadth first, so that the folders asked for are those nearest to the start. */
-async function descend(work: Work, first: Answer, how: { readonly depth: number; readonly isShown: IsShown }): Promise<Listing> {
+async function descend(
+  work: Work,
+  first: Answer,
+  how: { readonly depth: number; readonly isShown: IsShown },
+): Promise<Listing> {
   const entries = [...readListing(work, first).entries];
-  const queue = (await keep(work, entries, (entry) => entry.folder && how.isShown(entry))).map((entry) => ({ path: entry.path, depth: 2 }));
+  const queue = (await keep(work, entries, (entry) => entry.folder && how.isShown(entry))).map((entry) => ({
+    path: entry.path,
+    depth: 2,
+  }));
   let asked = 0;
-  for (let next = queue.shift(); next !== undefined && next.depth <= how.depth && asked < MAX_FOLDERS; next = queue.shift()) {
+  for (
+    let next = queue.shift();
+    next !== undefined && next.depth <= how.depth && asked < MAX_FOLDERS;
+    next = queue.shift()
+  ) {
     asked += 1;
     const answered = await step(work, 'folder', { path: `${String(work.args['path'])}/${next.path}` });
     if (answered.failed) continue;
@@ -125,7 +149,8 @@ async function descend(work: Work, first: Answer, how: { readonly depth: number;
 /** Reads lines such as `[DIR] name`; a line without a kind belongs to the name before it. */
 function readListing(work: Work, answered: Answer): Listing {
   if (answered.failed || find(work, 'absent', answered.text)) throw failure(work, answered);
-  if (find(work, 'notFolder', answered.text.split('\n', 1)[0] ?? '') && !answered.text.includes('\n')) throw explain({ code: 'ENOTDIR' }, pathOf(work));
+  if (find(work, 'notFolder', answered.text.split('\n', 1)[0] ?? '') && !answered.text.includes('\n'))
+    throw explain({ code: 'ENOTDIR' }, pathOf(work));
   const entries: Entry[] = [];
   const gaps: string[] = [];
   const lines = answered.text === '' ? [] : answered.text.split('\n', MAX_ENTRIES + 1);
@@ -178,13 +203,26 @@ export async function filterOf(work: Work): Promise<IsShown> {
 
 /** One page of names with its note: which they are, what is left out, and the next call. */
 export function pageOf(work: Work, all: readonly string[], gaps: readonly string[]): ToolResult {
-  const { action, offset, limit, pattern } = work.args as { readonly action?: string; readonly offset?: number; readonly limit?: number; readonly pattern?: string };
+  const { action, offset, limit, pattern } = work.args as {
+    readonly action?: string;
+    readonly offset?: number;
+    readonly limit?: number;
+    readonly pattern?: string;
+  };
   const from = firstOf({ offset, limit }, all.length, 'entries');
   const lines = all.slice(from - 1, from - 1 + (limit ?? ENTRIES));
   const to = from - 1 + lines.length;
   const whole = lines.length === all.length;
   if (all.length === 0) return answer(note([action === 'find' ? 'no file matches' : 'no entries', ...gaps].join('; ')));
   const named = pattern === undefined ? '' : ` pattern=${JSON.stringify(pattern)}`;
-  const next = to < all.length ? ` Next: read action="${action}" path=${JSON.stringify(pathOf(work))}${named} offset=${to + 1}` : '';
-  return answer(lines.join('\n'), whole && gaps.length === 0 ? undefined : note(`${[`entries ${from}-${to} of ${all.length}`, ...gaps].join('; ')}.${next}`));
+  const next =
+    to < all.length
+      ? ` Next: read action="${action}" path=${JSON.stringify(pathOf(work))}${named} offset=${to + 1}`
+      : '';
+  return answer(
+    lines.join('\n'),
+    whole && gaps.length === 0
+      ? undefined
+      : note(`${[`entries ${from}-${to} of ${all.length}`, ...gaps].join('; ')}.${next}`),
+  );
 }

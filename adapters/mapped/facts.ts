@@ -52,11 +52,15 @@ export async function fileFacts(work: Work): Promise<Facts> {
 export async function wholeText(work: Work): Promise<string> {
   const { size } = await fileFacts(work);
   const path = JSON.stringify(pathOf(work));
-  if (size > work.mapping.maxFileBytes) throw unsupported(`${path} has ${size} bytes; this backend can only hand over whole files of at most ${work.mapping.maxFileBytes}`);
+  if (size > work.mapping.maxFileBytes)
+    throw unsupported(
+      `${path} has ${size} bytes; this backend can only hand over whole files of at most ${work.mapping.maxFileBytes}`,
+    );
   const answered = await step(work, 'text', { path: work.args['path'] });
   if (answered.failed) throw failure(work, answered);
   if (answered.text.includes('\0')) throw unsupported(`${path} is binary, and this backend only hands over text`);
-  if (Buffer.byteLength(answered.text) !== size || answered.text.includes('\uFFFD')) throw unsupported(`${path} is not UTF-8, or changed meanwhile; this backend would damage it`);
+  if (Buffer.byteLength(answered.text) !== size || answered.text.includes('\uFFFD'))
+    throw unsupported(`${path} is not UTF-8, or changed meanwhile; this backend would damage it`);
   return answered.text;
 }
 
@@ -76,7 +80,10 @@ export function checkVersion(work: Work, desk: Desk, present: string): void {
   const given = work.args['version'];
   const expected = typeof given === 'string' ? given : desk.versions.seen(work.call.scope, String(work.args['path']));
   if (expected === undefined || expected === present) return;
-  throw failed(`${JSON.stringify(pathOf(work))} has changed: its version is ${present}, not ${expected}.`, `Read it again: read path=${JSON.stringify(pathOf(work))}`);
+  throw failed(
+    `${JSON.stringify(pathOf(work))} has changed: its version is ${present}, not ${expected}.`,
+    `Read it again: read path=${JSON.stringify(pathOf(work))}`,
+  );
 }
 
 /** Remembers the version that the caller has now seen. */
@@ -89,7 +96,13 @@ export async function stat(work: Work, desk: Desk): Promise<ToolResult> {
   const facts = await factsOf(work);
   if (!facts) throw explain({ code: 'ENOENT' }, pathOf(work));
   const size = facts.directory ? [] : [`size: ${facts.size}`];
-  const lines = [`path: ${printable(pathOf(work))}`, `kind: ${facts.directory ? 'directory' : 'file'}`, ...size, `mode: ${facts.permissions.padStart(4, '0')}`, `modified: ${isoTime(facts.modified)}`];
+  const lines = [
+    `path: ${printable(pathOf(work))}`,
+    `kind: ${facts.directory ? 'directory' : 'file'}`,
+    ...size,
+    `mode: ${facts.permissions.padStart(4, '0')}`,
+    `modified: ${isoTime(facts.modified)}`,
+  ];
   if (facts.directory) return answer(lines.join('\n'));
   // Too large or not text: such a file has no version here, and stat still tells the rest.
   const version = await presentVersion(work).catch((error: unknown) => {

@@ -24,23 +24,33 @@ export async function readPaged(work: Work, desk: Desk): Promise<ToolResult> {
   if (find(work, 'isFolder', answered.text)) throw explain({ code: 'EISDIR' }, pathOf(work));
   const gap = answered.text.indexOf('\n\n');
   const header = find(work, 'header', answered.text.slice(0, Math.max(0, gap)));
-  if (!header) throw unsupported(`${JSON.stringify(pathOf(work))} is not a text file for this backend`, 'Expose its own tool read_file, which converts documents and pictures.');
+  if (!header)
+    throw unsupported(
+      `${JSON.stringify(pathOf(work))} is not a text file for this backend`,
+      'Expose its own tool read_file, which converts documents and pictures.',
+    );
   const total = header['total'] === undefined ? undefined : Number(header['total']);
   const { offset = 1, limit = 2000 } = request(work);
-  if (total === undefined && (offset > 1000 || offset < 0)) throw unsupported('above 10 MiB this backend only estimates where a line is');
+  if (total === undefined && (offset > 1000 || offset < 0))
+    throw unsupported('above 10 MiB this backend only estimates where a line is');
   const count = Number(header['count']);
   const lines = count === 0 ? [] : answered.text.slice(gap + 2).split('\n', limit);
   const from = total === undefined ? offset : firstOf({ offset, limit }, total);
   const shownLines = fitting(lines, work.call.cap);
   remember(work, desk, versionOfFacts(facts));
-  return answer(shownLines.join('\n') + endOf(facts, { lines: shownLines, total }), footer(work, { facts, from, lines: shownLines, total }));
+  return answer(
+    shownLines.join('\n') + endOf(facts, { lines: shownLines, total }),
+    footer(work, { facts, from, lines: shownLines, total }),
+  );
 }
 
 /** As many lines as will be shown with their note: what is cut here can be read on, what the facade cuts only from a spill. */
 function fitting(lines: readonly string[], cap: Work['call']['cap']): readonly string[] {
   if (cap === undefined) return lines;
   let bytes = NOTE_BYTES;
-  const end = lines.findIndex((line, index) => index >= cap.lines - NOTE_LINES || (bytes += Buffer.byteLength(line) + 1) > cap.bytes);
+  const end = lines.findIndex(
+    (line, index) => index >= cap.lines - NOTE_LINES || (bytes += Buffer.byteLength(line) + 1) > cap.bytes,
+  );
   return end === -1 ? lines : lines.slice(0, Math.max(1, end));
 }
 
@@ -61,10 +71,11 @@ function footer(work: Work, part: Part & { readonly facts: Facts; readonly from:
   const whole = total !== undefined && lines.length >= total;
   const exact = whole && (bytes === facts.size || bytes + 1 === facts.size);
   if (exact) return undefined;
-  const ends = 'line ends are shown as LF, this backend hides the file\'s own';
+  const ends = "line ends are shown as LF, this backend hides the file's own";
   if (whole) return note(ends);
   const to = from + lines.length - 1;
-  const next = total === undefined || to < total ? `. Next: read path=${JSON.stringify(pathOf(work))} offset=${to + 1}` : '';
+  const next =
+    total === undefined || to < total ? `. Next: read path=${JSON.stringify(pathOf(work))} offset=${to + 1}` : '';
   return note(`lines ${from}-${to} of ${total ?? 'more'} · ${ends}${next}`);
 }
 

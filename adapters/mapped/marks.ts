@@ -62,7 +62,8 @@ export function quote(word: string): string {
 
 /** Reads a page of the backend; undefined when the text is none. Its header counts the lines, so output cannot forge the trailer. */
 export function readPage(mapping: Mapping, text: string): OutputPage | undefined {
-  const groups = (name: string, where: string): Readonly<Record<string, string>> | undefined => find({ mapping }, name, where);
+  const groups = (name: string, where: string): Readonly<Record<string, string>> | undefined =>
+    find({ mapping }, name, where);
   const gap = text.indexOf('\n\n');
   const head = gap < 0 ? text : text.slice(0, gap);
   const header = groups('outputHeader', head);

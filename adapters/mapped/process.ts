@@ -11,7 +11,11 @@ import { RemoteSession } from './session.ts';
 import { failure, find, step, type Work } from './work.ts';
 
 /** Milliseconds and lines that may be asked for. */
-const LIMITS = [['timeout_ms', 600_000], ['wait_ms', 30_000], ['limit', 200_000]] as const;
+const LIMITS = [
+  ['timeout_ms', 600_000],
+  ['wait_ms', 30_000],
+  ['limit', 200_000],
+] as const;
 const MAX_SESSIONS = 16;
 const IDLE_MS = 30 * 60_000;
 const RUN_MS = 120_000;
@@ -46,14 +50,18 @@ export class Processes {
   async endScope(scope: string, work: Work): Promise<void> {
     const shelf = this.#shelves.get(scope);
     this.#shelves.delete(scope);
-    const ended = await Promise.allSettled([...(shelf?.sessions.values() ?? [])].map(({ session }) => session.kill(work)));
+    const ended = await Promise.allSettled(
+      [...(shelf?.sessions.values() ?? [])].map(({ session }) => session.kill(work)),
+    );
     const failure = ended.find((outcome) => outcome.status === 'rejected');
     if (failure) throw failure.reason;
   }
 
   /** True while a session may be running: its backend must not be given up for others. */
   get any(): boolean {
-    return [...this.#shelves.values()].some(({ sessions }) => [...sessions.values()].some(({ session }) => session.end === undefined));
+    return [...this.#shelves.values()].some(({ sessions }) =>
+      [...sessions.values()].some(({ session }) => session.end === undefined),
+    );
   }
 
   /** Scopes that have had sessions. */
@@ -73,7 +81,10 @@ export class Processes {
     }
     if (session.end !== undefined) return whole(session, number(work, 'limit'));
     const id = this.#keep(work, session);
-    return answer(news(session, number(work, 'limit')), note(`not finished after ${seconds(ms)}; it goes on as session ${id}, without stdin. ${nextPoll(id)}`));
+    return answer(
+      news(session, number(work, 'limit')),
+      note(`not finished after ${seconds(ms)}; it goes on as session ${id}, without stdin. ${nextPoll(id)}`),
+    );
   }
 
   async #start(work: Work): Promise<ToolResult> {
@@ -90,7 +101,9 @@ export class Processes {
     for (const [id, { session }] of this.#shelf(work).sessions) {
       await session.refresh(work);
       const state = session.end === undefined ? 'running' : `exit ${session.end.code}`;
-      lines.push(`${id} ${state}, age ${seconds(Date.now() - session.startedAt)}, ${session.log.unread} unread lines: ${headOf(printable(session.command), 200)}`);
+      lines.push(
+        `${id} ${state}, age ${seconds(Date.now() - session.startedAt)}, ${session.log.unread} unread lines: ${headOf(printable(session.command), 200)}`,
+      );
     }
     return answer(lines.length > 0 ? lines.join('\n') : note('no sessions'));
   }
@@ -105,7 +118,8 @@ export class Processes {
     }
     if (sessions.size < MAX_SESSIONS) return;
     const done = [...sessions].find(([, { session }]) => session.end !== undefined);
-    if (!done) throw failed(`There are ${MAX_SESSIONS} sessions already.`, 'End one: bash action="list", then action="kill".');
+    if (!done)
+      throw failed(`There are ${MAX_SESSIONS} sessions already.`, 'End one: bash action="list", then action="kill".');
     sessions.delete(done[0]);
   }
 
@@ -118,7 +132,8 @@ export class Processes {
 
   #wanted(work: Work): readonly [string, RemoteSession] {
     const id = work.args['session'];
-    if (typeof id !== 'string') throw invalid(`action="${work.args['action']}" needs session.`, 'See bash action="list".');
+    if (typeof id !== 'string')
+      throw invalid(`action="${work.args['action']}" needs session.`, 'See bash action="list".');
     const kept = this.#shelf(work).sessions.get(id);
     if (!kept) throw failed('There is no such session.', 'See bash action="list".');
     kept.touchedAt = Date.now();
@@ -137,22 +152,33 @@ export function checkProcess(args: Readonly<Record<string, unknown>>): void {
   const { action = 'run', command } = args;
   for (const [name, most] of LIMITS) {
     const value = args[name];
-    if (typeof value === 'number' && (value < (name === 'wait_ms' ? 0 : 1) || value > most)) throw invalid(`${name} must be at most ${most}.`, `Leave ${name} out for the default.`);
+    if (typeof value === 'number' && (value < (name === 'wait_ms' ? 0 : 1) || value > most))
+      throw invalid(`${name} must be at most ${most}.`, `Leave ${name} out for the default.`);
   }
   if (typeof command === 'string' && command.includes('\0')) throw invalid('command holds NUL.', 'Give plain text.');
-  if ((action === 'run' || action === 'start') && (typeof command !== 'string' || command.trim() === '')) throw invalid(`action="${action}" needs command.`, 'Give the shell command.');
+  if ((action === 'run' || action === 'start') && (typeof command !== 'string' || command.trim() === ''))
+    throw invalid(`action="${action}" needs command.`, 'Give the shell command.');
   if (action !== 'send') return;
-  if (args['eof'] === true) throw unsupported('this backend cannot close the stdin of a session', 'Run the command with its input: command <<EOF … EOF');
+  if (args['eof'] === true)
+    throw unsupported(
+      'this backend cannot close the stdin of a session',
+      'Run the command with its input: command <<EOF … EOF',
+    );
   if (typeof args['input'] !== 'string') throw invalid('action="send" needs input.', 'Give the text for stdin.');
-  if (args['raw'] === true && !args['input'].endsWith('\n')) throw unsupported('this backend always adds a line end to input', 'Send it without raw.');
+  if (args['raw'] === true && !args['input'].endsWith('\n'))
+    throw unsupported('this backend always adds a line end to input', 'Send it without raw.');
 }
 
 async function launch(work: Work, input: boolean): Promise<RemoteSession> {
   const token = `@tollgate-${randomBytes(8).toString('hex')}`;
   const command = String(work.args['command']);
   const cwd = typeof work.args['cwd'] === 'string' ? work.args['cwd'] : work.root;
-  const started = await step(uncancelled(work), 'spawn', { command: markCommand({ command, cwd, token, input }), wait: BACKEND_WAIT_MS });
-  if (find(work, 'blocked', started.text)) throw new TollgateError('DENIED', { detail: `${work.inner.name} blocks this command by its own list.` });
+  const started = await step(uncancelled(work), 'spawn', {
+    command: markCommand({ command, cwd, token, input }),
+    wait: BACKEND_WAIT_MS,
+  });
+  if (find(work, 'blocked', started.text))
+    throw new TollgateError('DENIED', { detail: `${work.inner.name} blocks this command by its own list.` });
   const pid = Number(find(work, 'pid', started.text)?.['pid']);
   if (started.failed || !Number.isInteger(pid)) throw failure(work, started);
   return new RemoteSession({ pid, token, command });
@@ -160,7 +186,8 @@ async function launch(work: Work, input: boolean): Promise<RemoteSession> {
 
 async function send(work: Work, id: string, session: RemoteSession): Promise<ToolResult> {
   await session.refresh(work);
-  if (session.end !== undefined) throw failed('This session takes no input: it has ended.', 'Start a new one with action="start".');
+  if (session.end !== undefined)
+    throw failed('This session takes no input: it has ended.', 'Start a new one with action="start".');
   const input = String(work.args['input']) + (work.args['raw'] === true ? '' : '\n');
   const sent = await step(work, 'input', { pid: session.pid, input });
   if (sent.failed) throw failure(work, sent);
@@ -189,5 +216,8 @@ function number(work: Work, name: string): number | undefined {
 }
 
 function uncancelled(work: Work): Work {
-  return { ...work, call: { ...work.call, signal: AbortSignal.timeout(CLEANUP_MS), timeoutMs: CLEANUP_MS, hardTimeoutMs: CLEANUP_MS } };
+  return {
+    ...work,
+    call: { ...work.call, signal: AbortSignal.timeout(CLEANUP_MS), timeoutMs: CLEANUP_MS, hardTimeoutMs: CLEANUP_MS },
+  };
 }

@@ -25,12 +25,21 @@ interface Results {
 /** What the backend cannot search for honestly. Pure; throws ARGS_INVALID or NOT_SUPPORTED. */
 export function checkSearch(args: Readonly<Record<string, unknown>>): void {
   const { pattern, context, glob } = args;
-  if (typeof pattern !== 'string' || pattern === '') throw invalid('pattern is missing.', 'Give a regular expression, or a glob for action="find".');
-  if (/[\r\n]/.test(pattern)) throw invalid('A pattern is matched against single lines; it cannot hold a line end.', 'Search for one line of it, then read around the match.');
+  if (typeof pattern !== 'string' || pattern === '')
+    throw invalid('pattern is missing.', 'Give a regular expression, or a glob for action="find".');
+  if (/[\r\n]/.test(pattern))
+    throw invalid(
+      'A pattern is matched against single lines; it cannot hold a line end.',
+      'Search for one line of it, then read around the match.',
+    );
   if (typeof context === 'number' && context > 0) {
-    throw unsupported('this backend trims the lines around a match and does not mark them', 'Search without context, then read the file around the match.');
+    throw unsupported(
+      'this backend trims the lines around a match and does not mark them',
+      'Search without context, then read the file around the match.',
+    );
   }
-  if (typeof glob === 'string' && glob.includes('|')) throw unsupported('this backend takes | in a glob as a separator', 'Use {a,b} for alternatives.');
+  if (typeof glob === 'string' && glob.includes('|'))
+    throw unsupported('this backend takes | in a glob as a separator', 'Use {a,b} for alternatives.');
 }
 
 /** Carries out `read action="find"` and `read action="search"`. */
@@ -44,7 +53,9 @@ export async function search(work: Work): Promise<ToolResult> {
   const gaps = [...results.gaps, ...hidden];
   const files = work.lowered.args['searchType'] === 'files';
   const isWanted = await filterBy(work, files ? work.args['pattern'] : work.args['glob']);
-  return files ? pageOf(work, await foundFiles(work, results.lines, isWanted), gaps) : matchPage(work, { ...results, gaps }, isWanted);
+  return files
+    ? pageOf(work, await foundFiles(work, results.lines, isWanted), gaps)
+    : matchPage(work, { ...results, gaps }, isWanted);
 }
 
 /** Polls until the search is complete. A search that failed looks like one without matches, but for a warning. */
@@ -54,24 +65,36 @@ async function collect(work: Work, id: string): Promise<Results> {
   for (;;) {
     const answered = await step(work, 'results', { id, start: lines.length });
     if (answered.failed) throw failure(work, answered);
-    const fresh = answered.text.split('\n', MAX_RESULTS).filter((line) => find(work, 'match', line) ?? find(work, 'found', line));
+    const fresh = answered.text
+      .split('\n', MAX_RESULTS)
+      .filter((line) => find(work, 'match', line) ?? find(work, 'found', line));
     lines.push(...fresh);
     const total = Number(find(work, 'searchTotal', answered.text)?.['count'] ?? 0);
     const done = find(work, 'searchDone', answered.text) !== undefined;
-    if (done && fresh.length < PAGE) return finish(work, { lines, total, partial: find(work, 'searchPartial', answered.text) !== undefined });
+    if (done && fresh.length < PAGE)
+      return finish(work, { lines, total, partial: find(work, 'searchPartial', answered.text) !== undefined });
     if (lines.length >= MAX_RESULTS) return { lines, gaps: [`ended after ${MAX_RESULTS} results`] };
     if (Date.now() > deadline) return { lines, gaps: [`ended after ${Math.round(work.call.timeoutMs / 1000)} s`] };
     if (fresh.length === 0) await pause(POLL_MS, work.call.signal);
   }
 }
 
-function finish(work: Work, found: { readonly lines: readonly string[]; readonly total: number; readonly partial: boolean }): Results {
+function finish(
+  work: Work,
+  found: { readonly lines: readonly string[]; readonly total: number; readonly partial: boolean },
+): Results {
   const { lines, total, partial } = found;
   if (total === 0 && partial) {
-    throw failed(`${work.inner.name} could not search: the pattern is not valid for ripgrep, or no file could be read. It does not say which.`, 'Correct the pattern, or give literal=true.');
+    throw failed(
+      `${work.inner.name} could not search: the pattern is not valid for ripgrep, or no file could be read. It does not say which.`,
+      'Correct the pattern, or give literal=true.',
+    );
   }
   const unread = Math.max(0, total - lines.length);
-  const gaps = [...(partial ? ['some files could not be read'] : []), ...(unread > 0 ? [`${unread} results have names that cannot be told apart`] : [])];
+  const gaps = [
+    ...(partial ? ['some files could not be read'] : []),
+    ...(unread > 0 ? [`${unread} results have names that cannot be told apart`] : []),
+  ];
   return { lines, gaps };
 }
 
@@ -91,12 +114,20 @@ async function filterBy(work: Work, glob: unknown): Promise<IsWanted> {
 
 async function foundFiles(work: Work, lines: readonly string[], isWanted: IsWanted): Promise<readonly string[]> {
   const paths = lines.flatMap((line) => find(work, 'found', line)?.['path'] ?? []);
-  return (await keep(work, paths, isWanted)).map((path) => shown(work, path)).sort().map(printable);
+  return (await keep(work, paths, isWanted))
+    .map((path) => shown(work, path))
+    .sort()
+    .map(printable);
 }
 
 /** The backend trims lines, and cuts long ones. */
 function isPartOf(line: string, text: string): boolean {
-  return line.includes(text.replace(CUT_MARK, '').replace(/…\[\+\d+ chars\]$/, '').trim());
+  return line.includes(
+    text
+      .replace(CUT_MARK, '')
+      .replace(/…\[\+\d+ chars\]$/, '')
+      .trim(),
+  );
 }
 
 async function matchPage(work: Work, results: Results, isWanted: IsWanted): Promise<ToolResult> {
@@ -106,10 +137,15 @@ async function matchPage(work: Work, results: Results, isWanted: IsWanted): Prom
     const cut = text.length === CUT_CHARS + 3 && text.endsWith('...');
     return [{ path, line: Number(number), text: cut ? `${text.slice(0, CUT_CHARS)}${CUT_MARK}` : text, matches: true }];
   });
-  const wanted = (await keep(work, found, ({ path }) => isWanted(path))).map((hit) => ({ ...hit, path: shown(work, hit.path) }));
+  const wanted = (await keep(work, found, ({ path }) => isWanted(path))).map((hit) => ({
+    ...hit,
+    path: shown(work, hit.path),
+  }));
   const hits = new Hits();
-  for (const hit of wanted.sort((a, b) => (a.path === b.path ? a.line - b.line : a.path < b.path ? -1 : 1))) hits.add(hit);
+  for (const hit of wanted.sort((a, b) => (a.path === b.path ? a.line - b.line : a.path < b.path ? -1 : 1)))
+    hits.add(hit);
   if (results.gaps.length > 0) hits.ended ??= results.gaps.join('; ');
-  if (work.call.mayRead !== undefined) await hits.keep(work.call.mayRead, AbortSignal.timeout(work.call.timeoutMs), isPartOf);
+  if (work.call.mayRead !== undefined)
+    await hits.keep(work.call.mayRead, AbortSignal.timeout(work.call.timeoutMs), isPartOf);
   return hits.page({ offset, limit }, 0);
 }

@@ -154,7 +154,11 @@ async function endGroup(work: Work, group: number): Promise<void> {
   throw failed('The session was told to end, but a process of it still runs.', 'Tell the user.');
 }
 
-async function readOutput(work: Work, pid: number, range: { readonly start: number; readonly count: number }): Promise<OutputPage | undefined> {
+async function readOutput(
+  work: Work,
+  pid: number,
+  range: { readonly start: number; readonly count: number },
+): Promise<OutputPage | undefined> {
   const answer = await step(work, 'output', { pid, ...range });
   return answer.failed ? undefined : readPage(work.mapping, answer.text);
 }

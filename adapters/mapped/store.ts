@@ -4,7 +4,17 @@ import type { ToolResult } from '../../catalogs/tool.ts';
 import { explain } from '../internal/desk.ts';
 import { answer, failed, versionOf } from '../internal/text.ts';
 import { refuseCutText } from '../internal/write.ts';
-import { checkVersion, factsOf, pathOf, presentVersion, remember, versionOfFacts, wholeText, type Desk, type Facts } from './facts.ts';
+import {
+  checkVersion,
+  factsOf,
+  pathOf,
+  presentVersion,
+  remember,
+  versionOfFacts,
+  wholeText,
+  type Desk,
+  type Facts,
+} from './facts.ts';
 import { askMain, failure, parent, shown, step, type Work } from './work.ts';
 
 /** Carries out `write`. The backend has no exclusive create: between look and store another process may still come first. */
@@ -20,7 +30,9 @@ export function write(work: Work, desk: Desk): Promise<ToolResult> {
     const version = appends ? await append(work, facts, content) : await replace(work, content);
     remember(work, desk, version);
     const done = appends ? 'Appended to' : facts ? 'Replaced' : 'Created';
-    return answer(`${done} ${pathOf(work)}: ${Buffer.byteLength(content)} bytes, ${countLines(content)} lines. Version ${version}.`);
+    return answer(
+      `${done} ${pathOf(work)}: ${Buffer.byteLength(content)} bytes, ${countLines(content)} lines. Version ${version}.`,
+    );
   });
 }
 
@@ -35,7 +47,11 @@ async function checkMode(work: Work, desk: Desk, facts: Facts | undefined): Prom
   const { mode = 'auto', version } = work.args;
   const path = JSON.stringify(pathOf(work));
   if (!facts) {
-    if (version !== undefined) throw failed(`${path} does not exist, so it has no version. Nothing was changed.`, 'Leave version out to create it.');
+    if (version !== undefined)
+      throw failed(
+        `${path} does not exist, so it has no version. Nothing was changed.`,
+        'Leave version out to create it.',
+      );
     return;
   }
   if (mode === 'create') throw explain({ code: 'EEXIST' }, pathOf(work));
@@ -70,7 +86,12 @@ async function append(work: Work, facts: Facts, content: string): Promise<string
 async function checkStored(work: Work, content: string | undefined, size: number): Promise<string> {
   const after = await factsOf(work);
   if (after?.size !== size) {
-    throw failed(`${JSON.stringify(pathOf(work))} has ${after?.size ?? 'no'} bytes after the write, not ${size}: the backend stored something else, or someone wrote at the same time.`, 'Read the file to see what stands there.');
+    throw failed(
+      `${JSON.stringify(pathOf(work))} has ${after?.size ?? 'no'} bytes after the write, not ${size}: the backend stored something else, or someone wrote at the same time.`,
+      'Read the file to see what stands there.',
+    );
   }
-  return work.mapping.steps.has('text') && content !== undefined ? versionOf(Buffer.from(content)) : versionOfFacts(after);
+  return work.mapping.steps.has('text') && content !== undefined
+    ? versionOf(Buffer.from(content))
+    : versionOfFacts(after);
 }

@@ -6,7 +6,18 @@ import { explain } from '../internal/desk.ts';
 import type { Lowered, ServerAdapter, UpstreamCall } from '../port.ts';
 
 /** Errors of the system that have words of ours. */
-const SYSTEM_ERRORS: ReadonlySet<string> = new Set(['ENOENT', 'ENOTDIR', 'EISDIR', 'EACCES', 'EPERM', 'EROFS', 'ENOSPC', 'EDQUOT', 'EFBIG', 'EEXIST']);
+const SYSTEM_ERRORS: ReadonlySet<string> = new Set([
+  'ENOENT',
+  'ENOTDIR',
+  'EISDIR',
+  'EACCES',
+  'EPERM',
+  'EROFS',
+  'ENOSPC',
+  'EDQUOT',
+  'EFBIG',
+  'EEXIST',
+]);
 
 /** Characters of a failure that are looked at; 300 are shown. */
 const MAX_LINE = 10_000;
@@ -43,7 +54,8 @@ export async function ask(work: Work, tool: string, args: Readonly<Record<string
 /** Calls the tool of a role of the mapping. */
 export function step(work: Work, role: string, values: Readonly<Record<string, unknown>>): Promise<Answer> {
   const found = work.mapping.steps.get(role);
-  if (!found) throw new TollgateError('INTERNAL', { cause: new Error(`mapping ${work.mapping.id} has no step ${role}`) });
+  if (!found)
+    throw new TollgateError('INTERNAL', { cause: new Error(`mapping ${work.mapping.id} has no step ${role}`) });
   return ask(work, found.tool, render(found, values));
 }
 
@@ -53,7 +65,11 @@ export function askMain(work: Work): Promise<Answer> {
 }
 
 /** First match of a text of the mapping, with its named groups; undefined when the mapping has no such text, and for lines too long to be matched. */
-export function find(work: Pick<Work, 'mapping'>, name: string, text: string): Readonly<Record<string, string>> | undefined {
+export function find(
+  work: Pick<Work, 'mapping'>,
+  name: string,
+  text: string,
+): Readonly<Record<string, string>> | undefined {
   try {
     const match = work.mapping.texts.get(name)?.exec(text);
     return match ? { ...match.groups } : undefined;
@@ -71,7 +87,8 @@ export function shown(work: Pick<Work, 'root'>, path: string): string {
 /** Turns a failed answer into the one error; host paths in the backend's text are cut to the workspace. */
 export function failure(work: Work, answer: Answer): TollgateError {
   const path = shown(work, String(work.args['path'] ?? work.args['cwd'] ?? '.'));
-  if (find(work, 'outside', answer.text)) return new TollgateError('DENIED', { detail: `${work.inner.name} refuses ${path}: it is outside its folders` });
+  if (find(work, 'outside', answer.text))
+    return new TollgateError('DENIED', { detail: `${work.inner.name} refuses ${path}: it is outside its folders` });
   const code = find(work, 'systemError', answer.text)?.['code'] ?? (find(work, 'absent', answer.text) ? 'ENOENT' : '');
   if (SYSTEM_ERRORS.has(code)) return explain({ code }, path);
   return new TollgateError('TOOL_FAILED', { detail: `${work.inner.name}: ${publicLine(work, answer.text)}` });
@@ -85,7 +102,11 @@ export function parent(path: string): string {
 
 function publicLine(work: Work, text: string): string {
   const line = (text.split('\n', 1)[0] ?? '').slice(0, MAX_LINE);
-  return line.replaceAll(`${work.root}/`, '').replaceAll(work.root, '.').replace(/\/(?:[^\s'"/]+\/)+/g, '…/').slice(0, 300);
+  return line
+    .replaceAll(`${work.root}/`, '')
+    .replaceAll(work.root, '.')
+    .replace(/\/(?:[^\s'"/]+\/)+/g, '…/')
+    .slice(0, 300);
 }
 
 function isNote(mapping: Mapping, item: ContentItem): boolean {

@@ -28,7 +28,12 @@ export class AuthorizedFetch {
       if (!(await this.#hasAnother(first, token))) return first;
       await first.body?.cancel();
       const second = await fetch(url, withToken(init, await this.#bearer.token()));
-      if (second.status === 401 || second.status === 403) this.#refusal = new TollgateError('SERVER_UNAVAILABLE', { detail: 'The server does not take the token that it was just given.', next: 'Its owner must look at its sign-in; signing in again may help.', retryable: false });
+      if (second.status === 401 || second.status === 403)
+        this.#refusal = new TollgateError('SERVER_UNAVAILABLE', {
+          detail: 'The server does not take the token that it was just given.',
+          next: 'Its owner must look at its sign-in; signing in again may help.',
+          retryable: false,
+        });
       return second;
     } catch (thrown) {
       if (!(thrown instanceof TollgateError)) throw thrown;

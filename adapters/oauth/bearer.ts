@@ -44,7 +44,8 @@ export class Bearer {
     if (!this.#isRead) await this.#read();
     const { access, expiresAt = Infinity, refresh: renewal } = this.#held ?? {};
     const isMachine = this.#isMachine;
-    if (access === undefined ? !isMachine : expiresAt - EARLY_MS > this.#now() || (renewal === undefined && !isMachine)) return access;
+    if (access === undefined ? !isMachine : expiresAt - EARLY_MS > this.#now() || (renewal === undefined && !isMachine))
+      return access;
     await this.renew(access).catch((thrown: unknown) => {
       if (access === undefined || expiresAt <= this.#now()) throw thrown;
     });
@@ -54,25 +55,35 @@ export class Bearer {
   /** Gets another token than `refused`; of several callers one does it for all. Throws SERVER_UNAVAILABLE, SECRET_MISSING, VAULT_FAILED. */
   async renew(refused: string | undefined): Promise<void> {
     if (this.#held !== undefined && this.#held.access !== refused) return;
-    this.#renewing ??= this.#parts.store.alone(this.#parts.settings.name, () => this.#renewAlone(refused)).finally(() => {
-      this.#renewing = undefined;
-    });
+    this.#renewing ??= this.#parts.store
+      .alone(this.#parts.settings.name, () => this.#renewAlone(refused))
+      .finally(() => {
+        this.#renewing = undefined;
+      });
     await this.#renewing;
   }
 
   /** Notes which rights the server misses, for the next sign-in, and answers with what to tell the caller; undefined: there is another token by now. */
   async noteMissing(scope: string | undefined, refused: string | undefined): Promise<TollgateError | undefined> {
-    const { store, settings: { name, oauth } } = this.#parts;
+    const {
+      store,
+      settings: { name, oauth },
+    } = this.#parts;
     const missing = scopeWords(scope).join(' ');
     const isNewer = await store.alone(name, async () => {
       const stored = await this.#read();
       if (stored !== undefined && stored.access !== refused) return true;
-      if (stored !== undefined && missing !== '' && stored.missingScope !== missing) await store.write(name, { ...stored, missingScope: missing });
+      if (stored !== undefined && missing !== '' && stored.missingScope !== missing)
+        await store.write(name, { ...stored, missingScope: missing });
       return false;
     });
     if (isNewer) return undefined;
     const bound = oauth?.scopes === undefined ? '' : ` servers.${name}.oauth.scopes limits what it may ask for.`;
-    return new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" asks for more rights than its sign-in has.`, next: `If it shall have them, run \`tollgate login ${name}\`, then call again.${bound}`, retryable: false });
+    return new TollgateError('SERVER_UNAVAILABLE', {
+      detail: `Server "${name}" asks for more rights than its sign-in has.`,
+      next: `If it shall have them, run \`tollgate login ${name}\`, then call again.${bound}`,
+      retryable: false,
+    });
   }
 
   /** Whether a token can be had for this server, or there is one already: its refusals are about that then. */
@@ -93,12 +104,16 @@ export class Bearer {
   }
 
   async #renewAlone(refused: string | undefined): Promise<void> {
-    const { store, settings: { name } } = this.#parts;
+    const {
+      store,
+      settings: { name },
+    } = this.#parts;
     const stored = await this.#read();
     // Another process, or a person, was faster.
     if (stored !== undefined && stored.access !== refused) return;
     if (this.#isMachine) this.#held = await this.#obtain();
-    else if (stored?.refresh === undefined) throw this.#needsPerson(stored === undefined ? 'asks for a sign-in' : 'does not take its sign-in any more');
+    else if (stored?.refresh === undefined)
+      throw this.#needsPerson(stored === undefined ? 'asks for a sign-in' : 'does not take its sign-in any more');
     else this.#held = await this.#refresh(stored);
     await store.write(name, this.#held);
   }
@@ -109,7 +124,11 @@ export class Bearer {
     try {
       return await refresh(stored, { client, fetch: guardFetch(this.#url), now: this.#now });
     } catch (thrown) {
-      if (!isFinal(thrown)) throw new TollgateError('SERVER_UNAVAILABLE', { detail: `The sign-in to server "${settings.name}" cannot be renewed at present.`, cause: thrown });
+      if (!isFinal(thrown))
+        throw new TollgateError('SERVER_UNAVAILABLE', {
+          detail: `The sign-in to server "${settings.name}" cannot be renewed at present.`,
+          cause: thrown,
+        });
       // Nobody tries it again: what was refused once stays refused.
       const { refresh: _ended, ...rest } = stored;
       await store.write(settings.name, rest);
@@ -124,14 +143,24 @@ export class Bearer {
       return await obtain({ settings, store, secrets, show: () => undefined, signal: new AbortController().signal });
     } catch (thrown) {
       const isOurs = thrown instanceof TollgateError && thrown.code !== 'LOGIN_FAILED';
-      throw isOurs ? thrown : new TollgateError('SERVER_UNAVAILABLE', { detail: `No token could be had for server "${settings.name}".`, next: `\`tollgate login ${settings.name}\` shows why.`, cause: thrown });
+      throw isOurs
+        ? thrown
+        : new TollgateError('SERVER_UNAVAILABLE', {
+            detail: `No token could be had for server "${settings.name}".`,
+            next: `\`tollgate login ${settings.name}\` shows why.`,
+            cause: thrown,
+          });
     }
   }
 
   #needsPerson(what: string): TollgateError {
     const { name } = this.#parts.settings;
     // The state of a server is shown by the message alone, so that names the command too.
-    return new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${name}" ${what} (tollgate login ${name}).`, next: `Run \`tollgate login ${name}\`, then call again.`, retryable: false });
+    return new TollgateError('SERVER_UNAVAILABLE', {
+      detail: `Server "${name}" ${what} (tollgate login ${name}).`,
+      next: `Run \`tollgate login ${name}\`, then call again.`,
+      retryable: false,
+    });
   }
 }
 

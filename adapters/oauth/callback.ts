@@ -25,10 +25,21 @@ const DONE = 'Signed in. You can close this page.\n';
 
 /** Listens on 127.0.0.1; port 0 picks a free one. Throws LOGIN_FAILED when the port is taken. */
 export async function openCallback(port: number): Promise<Callback> {
-  let answer: (request: IncomingMessage) => { readonly status: number; readonly text: string } = () => ({ status: 404, text: 'Nothing is asked here.\n' });
+  let answer: (request: IncomingMessage) => { readonly status: number; readonly text: string } = () => ({
+    status: 404,
+    text: 'Nothing is asked here.\n',
+  });
   const server = createServer((request, response) => reply(response, answer(request)));
   await new Promise<void>((resolve, reject) => {
-    server.once('error', (cause) => reject(new TollgateError('LOGIN_FAILED', { detail: `Port ${port} of this machine is taken, and the sign-in ends there.`, next: 'Free it, or change oauth.callbackPort and what is registered with the issuer.', cause })));
+    server.once('error', (cause) =>
+      reject(
+        new TollgateError('LOGIN_FAILED', {
+          detail: `Port ${port} of this machine is taken, and the sign-in ends there.`,
+          next: 'Free it, or change oauth.callbackPort and what is registered with the issuer.',
+          cause,
+        }),
+      ),
+    );
     server.listen(port, '127.0.0.1', resolve);
   });
   const host = `127.0.0.1:${(server.address() as AddressInfo).port}`;
@@ -41,7 +52,13 @@ export async function openCallback(port: number): Promise<Callback> {
           if (found === undefined) return { status: 400, text: 'This is not the answer that is waited for.\n' };
           answer = () => ({ status: 410, text: 'This sign-in is over.\n' });
           if ('code' in found) resolve(found);
-          else reject(new TollgateError('LOGIN_FAILED', { detail: `The sign-in was refused (${found.error}).`, next: 'Run it again and consent, or ask the owner of the server for the rights.' }));
+          else
+            reject(
+              new TollgateError('LOGIN_FAILED', {
+                detail: `The sign-in was refused (${found.error}).`,
+                next: 'Run it again and consent, or ask the owner of the server for the rights.',
+              }),
+            );
           return 'code' in found ? { status: 200, text: DONE } : { status: 200, text: 'The sign-in was refused.\n' };
         };
       }),
@@ -53,7 +70,10 @@ export async function openCallback(port: number): Promise<Callback> {
 }
 
 /** Anybody on this machine, and every page in its browser, can send something here: only who knows the state is heard. */
-function read(request: IncomingMessage, { host, state }: { readonly host: string; readonly state: string }): Consent | { readonly error: string } | undefined {
+function read(
+  request: IncomingMessage,
+  { host, state }: { readonly host: string; readonly state: string },
+): Consent | { readonly error: string } | undefined {
   if (request.method !== 'GET' || request.headers.host !== host) return undefined;
   const url = new URL(request.url ?? '', `http://${host}`);
   const [given, expected] = [Buffer.from(url.searchParams.get('state') ?? ''), Buffer.from(state)];
@@ -65,20 +85,46 @@ function read(request: IncomingMessage, { host, state }: { readonly host: string
 
 function reply(response: ServerResponse, { status, text }: { readonly status: number; readonly text: string }): void {
   // The address holds the code: no page may see it in Referer, and no cache may keep it.
-  response.writeHead(status, { 'content-type': 'text/plain; charset=utf-8', 'cache-control': 'no-store', 'referrer-policy': 'no-referrer', 'x-content-type-options': 'nosniff', connection: 'close' }).end(text);
+  response
+    .writeHead(status, {
+      'content-type': 'text/plain; charset=utf-8',
+      'cache-control': 'no-store',
+      'referrer-policy': 'no-referrer',
+      'x-content-type-options': 'nosniff',
+      connection: 'close',
+    })
+    .end(text);
 }
 
-function awaited<T>({ waitMs, signal }: { readonly waitMs: number; readonly signal: AbortSignal }, start: (resolve: (value: T) => void, reject: (error: Error) => void) => void): Promise<T> {
+function awaited<T>(
+  { waitMs, signal }: { readonly waitMs: number; readonly signal: AbortSignal },
+  start: (resolve: (value: T) => void, reject: (error: Error) => void) => void,
+): Promise<T> {
   return new Promise((resolve, reject) => {
-    const cancel = (): void => reject(new TollgateError('CANCELLED', { detail: 'The sign-in was stopped.', next: 'Run it again when you want it.' }));
+    const cancel = (): void =>
+      reject(
+        new TollgateError('CANCELLED', { detail: 'The sign-in was stopped.', next: 'Run it again when you want it.' }),
+      );
     if (signal.aborted) return cancel();
     signal.addEventListener('abort', cancel, { once: true });
-    const timer = setTimeout(() => reject(new TollgateError('LOGIN_FAILED', { detail: `Nobody answered within ${Math.ceil(waitMs / 1000)} s.`, next: 'Run it again, and open the address in a browser of this machine.' })), waitMs);
+    const timer = setTimeout(
+      () =>
+        reject(
+          new TollgateError('LOGIN_FAILED', {
+            detail: `Nobody answered within ${Math.ceil(waitMs / 1000)} s.`,
+            next: 'Run it again, and open the address in a browser of this machine.',
+          }),
+        ),
+      waitMs,
+    );
     const done = (settle: () => void): void => {
       clearTimeout(timer);
       signal.removeEventListener('abort', cancel);
       settle();
     };
-    start((value) => done(() => resolve(value)), (error) => done(() => reject(error)));
+    start(
+      (value) => done(() => resolve(value)),
+      (error) => done(() => reject(error)),
+    );
   });
 }

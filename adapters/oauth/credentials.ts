@@ -43,7 +43,11 @@ export interface SignInParts {
   readonly store: CredentialStore;
   readonly secrets: (name: string) => Promise<string>;
   /** Shows the address at which a person consents; called at most once. */
-  readonly show: (consent: { readonly address: URL; readonly issuer: string; readonly scopes: readonly string[] }) => void;
+  readonly show: (consent: {
+    readonly address: URL;
+    readonly issuer: string;
+    readonly scopes: readonly string[];
+  }) => void;
   readonly signal: AbortSignal;
   /** How long a person may take, ms; default five minutes. */
   readonly waitMs?: number;
@@ -63,10 +67,15 @@ export interface SignedIn {
 export interface SignIns {
   signIn(parts: SignInParts): Promise<SignedIn>;
   /** Takes the tokens back where the issuer lets us, and forgets them; false when there were none. `revoked` says whether the issuer took them back. */
-  signOut(parts: Pick<SignInParts, 'settings' | 'store' | 'secrets'>): Promise<{ readonly removed: boolean; readonly revoked: boolean }>;
+  signOut(
+    parts: Pick<SignInParts, 'settings' | 'store' | 'secrets'>,
+  ): Promise<{ readonly removed: boolean; readonly revoked: boolean }>;
 }
 
 /** Words of a scope, as RFC 6749 §3.3 writes them. */
 export function scopeWords(scope: string | undefined): readonly string[] {
-  return (scope ?? '').split(' ').filter((word) => /^[\x21\x23-\x5b\x5d-\x7e]{1,200}$/.test(word)).slice(0, 100);
+  return (scope ?? '')
+    .split(' ')
+    .filter((word) => /^[\x21\x23-\x5b\x5d-\x7e]{1,200}$/.test(word))
+    .slice(0, 100);
 }

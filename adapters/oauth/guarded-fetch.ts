@@ -34,7 +34,8 @@ export function guardFetch(server: URL, lookup: Lookup = lookupBySystem): Guarde
     if (!isConfidential(url)) throw refused(`The address of a sign-in is not https: ${url.protocol}//${url.host}.`);
     const addresses = await addressesOf(url);
     const isInner = !addresses.every(isPublic);
-    if (isInner && (await addressesOf(server)).some(isPublic)) throw refused(`The server sends the sign-in to an address that is not public: ${url.host}.`);
+    if (isInner && (await addressesOf(server)).some(isPublic))
+      throw refused(`The server sends the sign-in to an address that is not public: ${url.host}.`);
     return toResponse(await send(url, init, addresses));
   };
 }
@@ -45,22 +46,30 @@ function send(url: URL, init: RequestInit, addresses: readonly string[]): Promis
   const options = {
     method: init.method ?? 'GET',
     headers: Object.fromEntries(new Headers(init.headers)),
-    lookup: (_name: string, _options: unknown, done: (error: null, found: typeof checked) => void) => done(null, checked),
+    lookup: (_name: string, _options: unknown, done: (error: null, found: typeof checked) => void) =>
+      done(null, checked),
     signal: init.signal == null ? timeout : AbortSignal.any([timeout, init.signal]),
     agent: false as const,
   };
   return new Promise((resolve, reject) => {
     const request = url.protocol === 'https:' ? requestHttps : requestHttp;
-    request(url, options as Parameters<typeof requestHttp>[1], resolve).once('error', reject).end(init.body == null ? undefined : String(init.body as string | URLSearchParams));
+    request(url, options as Parameters<typeof requestHttp>[1], resolve)
+      .once('error', reject)
+      .end(init.body == null ? undefined : String(init.body as string | URLSearchParams));
   });
 }
 
 function toResponse(message: IncomingMessage): Response {
   const { statusCode: status = 500 } = message;
-  const pairs = Object.entries(message.headersDistinct).flatMap(([name, values = []]) => values.map((value): [string, string] => [name, value]));
+  const pairs = Object.entries(message.headersDistinct).flatMap(([name, values = []]) =>
+    values.map((value): [string, string] => [name, value]),
+  );
   const isBare = status === 204 || status === 205 || status === 304;
   if (isBare) message.resume();
-  return new Response(isBare ? null : (Readable.toWeb(Readable.from(capped(message))) as ReadableStream<Uint8Array>), { status, headers: pairs });
+  return new Response(isBare ? null : (Readable.toWeb(Readable.from(capped(message))) as ReadableStream<Uint8Array>), {
+    status,
+    headers: pairs,
+  });
 }
 
 async function* capped(message: IncomingMessage): AsyncGenerator<Buffer> {
@@ -73,5 +82,8 @@ async function* capped(message: IncomingMessage): AsyncGenerator<Buffer> {
 }
 
 function refused(detail: string): TollgateError {
-  return new TollgateError('LOGIN_FAILED', { detail, next: 'Nothing was sent there. Check the url of the server; if it is right, its owner must correct its metadata.' });
+  return new TollgateError('LOGIN_FAILED', {
+    detail,
+    next: 'Nothing was sent there. Check the url of the server; if it is right, its owner must correct its metadata.',
+  });
 }

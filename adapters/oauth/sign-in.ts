@@ -31,7 +31,9 @@ export const signIns: SignIns = {
   signOut: ({ settings, store, secrets }) =>
     store.alone(settings.name, async () => {
       const held = await store.read(settings.name).catch(() => undefined);
-      const revoked = held !== undefined && (await revoke(held, (await configuredClient(settings, secrets).catch(() => undefined)) ?? held.client));
+      const revoked =
+        held !== undefined &&
+        (await revoke(held, (await configuredClient(settings, secrets).catch(() => undefined)) ?? held.client));
       return { removed: await store.remove(settings.name), revoked };
     }),
 };
@@ -43,28 +45,59 @@ export async function obtain(parts: SignInParts, before?: Credentials): Promise<
   const fetch = guardFetch(url);
   try {
     const found = await discover({ settings, url, secrets, fetch, signal });
-    const flow: Flow = { ...parts, found, fetch, asked: scopesFor({ parts, found, before: before?.url === url.href ? before : undefined }) };
+    const flow: Flow = {
+      ...parts,
+      found,
+      fetch,
+      asked: scopesFor({ parts, found, before: before?.url === url.href ? before : undefined }),
+    };
     const client = await configuredClient(settings, secrets);
-    const { tokens, client: used } = settings.oauth?.grant === 'client_credentials' ? { tokens: await asMachine(flow, client ?? { id: '' }), client: client ?? { id: '' } } : await asPerson(flow, client);
+    const { tokens, client: used } =
+      settings.oauth?.grant === 'client_credentials'
+        ? { tokens: await asMachine(flow, client ?? { id: '' }), client: client ?? { id: '' } }
+        : await asPerson(flow, client);
     // A secret of the configuration is not kept twice.
-    return credentialsOf({ url, found, client: client === undefined ? used : { id: client.id }, asked: flow.asked, tokens, now: Date.now() });
+    return credentialsOf({
+      url,
+      found,
+      client: client === undefined ? used : { id: client.id },
+      asked: flow.asked,
+      tokens,
+      now: Date.now(),
+    });
   } catch (thrown) {
     throw asLoginFailure(thrown, parts);
   }
 }
 
 /** What the owner wrote is all that is ever asked for; else what the server names, with what it was missing and what was granted before. */
-function scopesFor({ parts, found, before }: { readonly parts: SignInParts; readonly found: Discovered; readonly before: Credentials | undefined }): readonly string[] {
+function scopesFor({
+  parts,
+  found,
+  before,
+}: {
+  readonly parts: SignInParts;
+  readonly found: Discovered;
+  readonly before: Credentials | undefined;
+}): readonly string[] {
   const written = parts.settings.oauth?.scopes;
   if (written !== undefined) return written;
-  const more = before?.missingScope === undefined ? [] : [...scopeWords(before.scope), ...scopeWords(before.missingScope)];
+  const more =
+    before?.missingScope === undefined ? [] : [...scopeWords(before.scope), ...scopeWords(before.missingScope)];
   return [...new Set([...found.scopes, ...more])];
 }
 
-async function asPerson(flow: Flow, configured: Client | undefined): Promise<{ readonly tokens: OAuthTokens; readonly client: Client }> {
+async function asPerson(
+  flow: Flow,
+  configured: Client | undefined,
+): Promise<{ readonly tokens: OAuthTokens; readonly client: Client }> {
   const { metadata, issuer } = flow.found;
   // Without PKCE another program on this machine could use the code (MCP 2025-11-25: such a server is refused).
-  if (metadata.code_challenge_methods_supported?.includes('S256') !== true) throw new TollgateError('LOGIN_FAILED', { detail: `${new URL(issuer).host} does not say that it knows PKCE with S256.`, next: 'Its owner must turn it on: without it a sign-in can be stolen.' });
+  if (metadata.code_challenge_methods_supported?.includes('S256') !== true)
+    throw new TollgateError('LOGIN_FAILED', {
+      detail: `${new URL(issuer).host} does not say that it knows PKCE with S256.`,
+      next: 'Its owner must turn it on: without it a sign-in can be stolen.',
+    });
   const callback = await openCallback(flow.settings.oauth?.callbackPort ?? 0);
   try {
     const client = configured ?? (await register(flow, callback.redirectUrl));
@@ -74,58 +107,136 @@ async function asPerson(flow: Flow, configured: Client | undefined): Promise<{ r
   }
 }
 
-async function register({ found: { issuer, metadata }, fetch, asked, settings }: Flow, redirectUrl: string): Promise<Client> {
+async function register(
+  { found: { issuer, metadata }, fetch, asked, settings }: Flow,
+  redirectUrl: string,
+): Promise<Client> {
   const { registerClient } = await import('@modelcontextprotocol/sdk/client/auth.js');
-  if (metadata.registration_endpoint === undefined) throw new TollgateError('LOGIN_FAILED', { detail: `${new URL(issuer).host} registers no clients by itself.`, next: `Register Tollgate there, with a redirect address like http://127.0.0.1:7311/callback; then write servers.${settings.name}.oauth: {clientId: …, callbackPort: 7311}.` });
-  const { client_id: id, client_secret: secret, token_endpoint_auth_method: authMethod } = await registerClient(issuer, {
-    metadata, fetchFn: fetch, ...(asked.length > 0 && { scope: asked.join(' ') }),
-    clientMetadata: { client_name: 'Tollgate', redirect_uris: [redirectUrl], grant_types: ['authorization_code', 'refresh_token'], response_types: ['code'], token_endpoint_auth_method: 'none' },
+  if (metadata.registration_endpoint === undefined)
+    throw new TollgateError('LOGIN_FAILED', {
+      detail: `${new URL(issuer).host} registers no clients by itself.`,
+      next: `Register Tollgate there, with a redirect address like http://127.0.0.1:7311/callback; then write servers.${settings.name}.oauth: {clientId: …, callbackPort: 7311}.`,
+    });
+  const {
+    client_id: id,
+    client_secret: secret,
+    token_endpoint_auth_method: authMethod,
+  } = await registerClient(issuer, {
+    metadata,
+    fetchFn: fetch,
+    ...(asked.length > 0 && { scope: asked.join(' ') }),
+    clientMetadata: {
+      client_name: 'Tollgate',
+      redirect_uris: [redirectUrl],
+      grant_types: ['authorization_code', 'refresh_token'],
+      response_types: ['code'],
+      token_endpoint_auth_method: 'none',
+    },
   });
   return { id, ...(secret !== undefined && { secret }), ...(authMethod !== undefined && { authMethod }) };
 }
 
-async function consent(flow: Flow, { callback, client }: { readonly callback: Callback; readonly client: Client }): Promise<OAuthTokens> {
+async function consent(
+  flow: Flow,
+  { callback, client }: { readonly callback: Callback; readonly client: Client },
+): Promise<OAuthTokens> {
   const { startAuthorization, exchangeAuthorization } = await import('@modelcontextprotocol/sdk/client/auth.js');
-  const { found: { issuer, metadata, resource }, asked, signal, waitMs = WAIT_MS } = flow;
+  const {
+    found: { issuer, metadata, resource },
+    asked,
+    signal,
+    waitMs = WAIT_MS,
+  } = flow;
   const { redirectUrl } = callback;
   const state = randomBytes(32).toString('base64url');
   const clientInformation = asInformation(client);
-  const { authorizationUrl: address, codeVerifier } = await startAuthorization(issuer, { metadata, clientInformation, redirectUrl, state, resource, ...(asked.length > 0 && { scope: asked.join(' ') }) });
+  const { authorizationUrl: address, codeVerifier } = await startAuthorization(issuer, {
+    metadata,
+    clientInformation,
+    redirectUrl,
+    state,
+    resource,
+    ...(asked.length > 0 && { scope: asked.join(' ') }),
+  });
   const answer = callback.wait(state, { waitMs, signal });
   flow.show({ address, issuer, scopes: asked });
   const { code, issuer: from } = await answer;
-  const named = from ?? (textIn(metadata, 'authorization_response_iss_parameter_supported') === undefined ? metadata.issuer : '');
+  const named =
+    from ?? (textIn(metadata, 'authorization_response_iss_parameter_supported') === undefined ? metadata.issuer : '');
   // A code of one issuer must not be carried to the token endpoint of another (mix-up; RFC 9207).
-  if (named !== metadata.issuer) throw new TollgateError('LOGIN_FAILED', { detail: `The answer did not come from ${new URL(issuer).host}.`, next: 'Nothing was stored. Run it again; if it happens again, do not trust this server.' });
-  return exchangeAuthorization(issuer, { metadata, clientInformation, authorizationCode: code, codeVerifier, redirectUri: redirectUrl, resource, fetchFn: flow.fetch });
+  if (named !== metadata.issuer)
+    throw new TollgateError('LOGIN_FAILED', {
+      detail: `The answer did not come from ${new URL(issuer).host}.`,
+      next: 'Nothing was stored. Run it again; if it happens again, do not trust this server.',
+    });
+  return exchangeAuthorization(issuer, {
+    metadata,
+    clientInformation,
+    authorizationCode: code,
+    codeVerifier,
+    redirectUri: redirectUrl,
+    resource,
+    fetchFn: flow.fetch,
+  });
 }
 
-async function asMachine({ found: { issuer, metadata, resource }, fetch, asked }: Flow, client: Client): Promise<OAuthTokens> {
+async function asMachine(
+  { found: { issuer, metadata, resource }, fetch, asked }: Flow,
+  client: Client,
+): Promise<OAuthTokens> {
   const { fetchToken } = await import('@modelcontextprotocol/sdk/client/auth.js');
-  const words = new URLSearchParams({ grant_type: 'client_credentials', ...(asked.length > 0 && { scope: asked.join(' ') }) });
-  const provider = { clientMetadata: { redirect_uris: [] }, clientInformation: () => asInformation(client), prepareTokenRequest: () => words };
-  return fetchToken(provider as unknown as Parameters<typeof fetchToken>[0], issuer, { metadata, resource, fetchFn: fetch });
+  const words = new URLSearchParams({
+    grant_type: 'client_credentials',
+    ...(asked.length > 0 && { scope: asked.join(' ') }),
+  });
+  const provider = {
+    clientMetadata: { redirect_uris: [] },
+    clientInformation: () => asInformation(client),
+    prepareTokenRequest: () => words,
+  };
+  return fetchToken(provider as unknown as Parameters<typeof fetchToken>[0], issuer, {
+    metadata,
+    resource,
+    fetchFn: fetch,
+  });
 }
 
 /** Errors of the SDK quote what a stranger wrote; the code of an OAuth error is a word of the standard. */
 function asLoginFailure(thrown: unknown, { settings: { name }, signal }: SignInParts): TollgateError {
   if (thrown instanceof TollgateError) return thrown;
-  if (signal.aborted) return new TollgateError('CANCELLED', { detail: 'The sign-in was stopped.', next: 'Run it again when you want it.' });
+  if (signal.aborted)
+    return new TollgateError('CANCELLED', {
+      detail: 'The sign-in was stopped.',
+      next: 'Run it again when you want it.',
+    });
   const code = (thrown as { errorCode?: unknown } | null)?.errorCode;
   const why = typeof code === 'string' && /^[a-z_]{1,40}$/.test(code) ? ` (${code})` : '';
-  return new TollgateError('LOGIN_FAILED', { detail: `The issuer did not give a token for server "${name}"${why}.`, next: 'Run it again; if it happens again, check the client and its rights with the owner of the server.', cause: thrown });
+  return new TollgateError('LOGIN_FAILED', {
+    detail: `The issuer did not give a token for server "${name}"${why}.`,
+    next: 'Run it again; if it happens again, check the client and its rights with the owner of the server.',
+    cause: thrown,
+  });
 }
 
 /** RFC 7009: taking back the refresh token takes its access tokens back too, where the issuer is able to. */
 async function revoke(held: Credentials, client: Client): Promise<boolean> {
   if (held.revocationEndpoint === undefined) return false;
-  const body = new URLSearchParams({ token: held.refresh ?? held.access, token_type_hint: held.refresh === undefined ? 'access_token' : 'refresh_token' });
+  const body = new URLSearchParams({
+    token: held.refresh ?? held.access,
+    token_type_hint: held.refresh === undefined ? 'access_token' : 'refresh_token',
+  });
   const isBasic = client.secret !== undefined && client.authMethod !== 'client_secret_post';
   if (!isBasic) body.set('client_id', client.id);
   if (!isBasic && client.secret !== undefined) body.set('client_secret', client.secret);
-  const proof = isBasic ? { authorization: `Basic ${Buffer.from(`${client.id}:${client.secret}`).toString('base64')}` } : {};
+  const proof = isBasic
+    ? { authorization: `Basic ${Buffer.from(`${client.id}:${client.secret}`).toString('base64')}` }
+    : {};
   try {
-    const response = await guardFetch(new URL(held.url))(held.revocationEndpoint, { method: 'POST', body, headers: { 'content-type': 'application/x-www-form-urlencoded', ...proof } });
+    const response = await guardFetch(new URL(held.url))(held.revocationEndpoint, {
+      method: 'POST',
+      body,
+      headers: { 'content-type': 'application/x-www-form-urlencoded', ...proof },
+    });
     await response.body?.cancel();
     return response.ok;
   } catch {
@@ -135,5 +246,10 @@ async function revoke(held: Credentials, client: Client): Promise<boolean> {
 }
 
 function shown({ issuer, scope, expiresAt, refresh }: Credentials): SignedIn {
-  return { issuer, scopes: scopeWords(scope), renewable: refresh !== undefined, ...(expiresAt !== undefined && { expiresAt }) };
+  return {
+    issuer,
+    scopes: scopeWords(scope),
+    renewable: refresh !== undefined,
+    ...(expiresAt !== undefined && { expiresAt }),
+  };
 }

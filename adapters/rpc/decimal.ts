@@ -24,7 +24,9 @@ export function besideDecimal(written: string): { readonly below: number; readon
   const order = compareDecimals(written, String(nearest));
   const below = order < 0 ? clamp(nextDouble(nearest, -1)) : nearest;
   const above = order > 0 ? clamp(nextDouble(nearest, 1)) : nearest;
-  return Number.isInteger(below) && Number.isInteger(above) && order !== 0 && !isWhole(written) ? undefined : { below, above };
+  return Number.isInteger(below) && Number.isInteger(above) && order !== 0 && !isWhole(written)
+    ? undefined
+    : { below, above };
 }
 
 /** Digits from the first to the last that is not zero. */
@@ -69,12 +71,17 @@ function compareDecimals(left: string, right: string): number {
 /** The number is `sign` × 0.`digits` × 10^`size`. */
 function partsOf(written: string): { readonly sign: number; readonly digits: string; readonly size: number } {
   const [, minus, digits = '', exponent = '0'] = /^(-?)(\d+)e(.*)$/.exec(canonicalDecimal(written)) ?? [];
-  return { sign: digits === '' ? 0 : minus === '-' ? -1 : 1, digits, size: digits === '' ? 0 : digits.length + Number(exponent) };
+  return {
+    sign: digits === '' ? 0 : minus === '-' ? -1 : 1,
+    digits,
+    size: digits === '' ? 0 : digits.length + Number(exponent),
+  };
 }
 
 /** `digits`e`exponent` without leading or trailing zeros, so that 1.50, 15e-1 and 1.5 are one text. */
 function canonicalDecimal(written: string): string {
-  const [, sign = '', whole = '', fraction = '', exponent = '0'] = /^(-?)(\d*)\.?(\d*)(?:[eE]([+-]?\d+))?$/.exec(written) ?? [];
+  const [, sign = '', whole = '', fraction = '', exponent = '0'] =
+    /^(-?)(\d*)\.?(\d*)(?:[eE]([+-]?\d+))?$/.exec(written) ?? [];
   const digits = (whole + fraction).replace(/^0+/, '');
   const trimmed = trimZeros(digits);
   if (trimmed === '') return '0';

@@ -8,8 +8,26 @@ import { scanJson } from './scan.ts';
 const ENVELOPE_KEYS = ['jsonrpc', 'id', 'method', 'params', 'result', 'error'];
 /** Keys that the protocol gives a meaning to directly under `params`, over all methods (MCP 2025-11-25 schema). */
 const PARAM_KEYS = [
-  'name', 'arguments', 'uri', '_meta', 'cursor', 'ref', 'argument', 'context', 'level', 'task', 'taskId', 'requestId', 'reason',
-  'progressToken', 'progress', 'total', 'message', 'protocolVersion', 'capabilities', 'clientInfo',
+  'name',
+  'arguments',
+  'uri',
+  '_meta',
+  'cursor',
+  'ref',
+  'argument',
+  'context',
+  'level',
+  'task',
+  'taskId',
+  'requestId',
+  'reason',
+  'progressToken',
+  'progress',
+  'total',
+  'message',
+  'protocolVersion',
+  'capabilities',
+  'clientInfo',
 ];
 const ENVELOPE = foldedKeys(ENVELOPE_KEYS);
 const PARAMS = foldedKeys(PARAM_KEYS);
@@ -29,11 +47,13 @@ function readRequest(parsed: Parsed): WireMessage {
   const { value, side } = parsed;
   const { id, method } = value;
   if (id !== undefined && !isId(id)) throw new TollgateError('WIRE_ID');
-  if (typeof method !== 'string' || method === '') throw new TollgateError('WIRE_METHOD', { detail: 'The method is not a name.' });
+  if (typeof method !== 'string' || method === '')
+    throw new TollgateError('WIRE_METHOD', { detail: 'The method is not a name.' });
   const params = readParams(parsed);
   if (side === 'client' && method === 'tools/call') {
     if (id === undefined) throw new TollgateError('WIRE_NOTIFICATION_CALL');
-    if (typeof params?.value['name'] !== 'string') throw new TollgateError('WIRE_PARAMS', { detail: 'params.name is not a string.' });
+    if (typeof params?.value['name'] !== 'string')
+      throw new TollgateError('WIRE_PARAMS', { detail: 'params.name is not a string.' });
   }
   if (id === undefined) return { kind: 'notification', method, params };
   return { kind: 'request', id, method, params, args: readArguments(params) };
@@ -63,22 +83,37 @@ function readAnswer(parsed: Parsed): WireMessage {
   const hasError = error !== undefined && error !== null;
   const hasResult = result !== undefined && result !== null;
   if (hasError === hasResult) {
-    const detail = hasError ? 'The answer holds a result and an error.' : 'The message holds no method, result or error.';
+    const detail = hasError
+      ? 'The answer holds a result and an error.'
+      : 'The message holds no method, result or error.';
     throw new TollgateError(side === 'server' ? 'UPSTREAM_INVALID' : 'WIRE_VERSION', { detail });
   }
   if (hasError) return { kind: 'error', id: isId(id) ? id : null, error: readError(error, parsed) };
   if (!isId(id)) throw new TollgateError('WIRE_ID');
-  if (!isObject(result)) throw new TollgateError(side === 'server' ? 'UPSTREAM_INVALID' : 'WIRE_PARAMS', { detail: 'The result is not an object.' });
+  if (!isObject(result))
+    throw new TollgateError(side === 'server' ? 'UPSTREAM_INVALID' : 'WIRE_PARAMS', {
+      detail: 'The result is not an object.',
+    });
   return { kind: 'result', id, result: { text: textOf(parsed, 'result'), value: result, exact: parsed.exact } };
 }
 
 /** Servers exist that send a string as code or as the whole error: their words still reach the caller, under the standard's number. */
 function readError(error: unknown, parsed: Parsed): RpcError {
-  if (!isObject(error)) return { code: -32603, message: typeof error === 'string' ? error : 'The server reported an error without a message.' };
+  if (!isObject(error))
+    return {
+      code: -32603,
+      message: typeof error === 'string' ? error : 'The server reported an error without a message.',
+    };
   const { code, message, data } = error;
   const said = typeof message === 'string' ? message : 'The server reported an error without a message.';
-  if (Number.isSafeInteger(code)) return { code: code as number, message: said, ...('data' in error ? { data, ...exactData(parsed) } : {}) };
-  return { code: -32603, message: said, data: 'data' in error ? data : { code }, ...('data' in error && exactData(parsed)) };
+  if (Number.isSafeInteger(code))
+    return { code: code as number, message: said, ...('data' in error ? { data, ...exactData(parsed) } : {}) };
+  return {
+    code: -32603,
+    message: said,
+    data: 'data' in error ? data : { code },
+    ...('data' in error && exactData(parsed)),
+  };
 }
 
 function exactData(parsed: Parsed): Pick<RpcError, 'dataText'> {
@@ -100,7 +135,8 @@ function refuseCaseVariants(keys: readonly string[], known: ReadonlyMap<string, 
     // Nearly every key is written as it should be, and folding is dear.
     if (known.get(key) === key) continue;
     const exact = known.get(fold(key));
-    if (exact !== undefined && exact !== key) throw new TollgateError('WIRE_AMBIGUOUS_KEY', { detail: `A key differs from "${exact}" only by case.` });
+    if (exact !== undefined && exact !== key)
+      throw new TollgateError('WIRE_AMBIGUOUS_KEY', { detail: `A key differs from "${exact}" only by case.` });
   }
 }
 

@@ -43,14 +43,16 @@ export class EventStreamReader {
 
   #endLine(): void {
     const whole = this.#line.length === 1 ? (this.#line[0] as Buffer) : Buffer.concat(this.#line);
-    const line = this.#isFirst && whole.subarray(0, 3).toString('latin1') === '\u00ef\u00bb\u00bf' ? whole.subarray(3) : whole;
+    const line =
+      this.#isFirst && whole.subarray(0, 3).toString('latin1') === '\u00ef\u00bb\u00bf' ? whole.subarray(3) : whole;
     this.#line = [];
     this.#isFirst = false;
     if (line.length === 0) return this.#endEvent();
     const colon = line.indexOf(58);
     const field = line.subarray(0, colon < 0 ? line.length : Math.min(colon, 8)).toString('latin1');
     const value = colon < 0 ? Buffer.alloc(0) : line.subarray(line[colon + 1] === SPACE ? colon + 2 : colon + 1);
-    if (field === 'event') this.#isMessage = value.length === 0 || (value.length < 16 && value.toString('latin1') === 'message');
+    if (field === 'event')
+      this.#isMessage = value.length === 0 || (value.length < 16 && value.toString('latin1') === 'message');
     if (field !== 'data') return;
     this.#bytes += value.length + 1;
     if (this.#bytes <= this.#options.maxBytes) this.#data.push(Buffer.from(value));

@@ -64,7 +64,11 @@ export class LineReader {
     this.used = 0;
     this.skipped = undefined;
     if (skipped === undefined) this.deliver(line);
-    else this.options.onBad(`A line is longer than ${this.options.maxBytes} bytes.`, skipped.head + skipped.tail.toString('latin1'));
+    else
+      this.options.onBad(
+        `A line is longer than ${this.options.maxBytes} bytes.`,
+        skipped.head + skipped.tail.toString('latin1'),
+      );
   }
 
   private deliver(line: Buffer): void {

@@ -52,7 +52,11 @@ export function parseDoc(text: string): JsonDoc {
 function parseScanned(text: string, scan: Scan, side: Side): unknown {
   // Before the parse: V8 copes with depth, but what walks the value later recurses.
   if (scan.depth > MAX_DEPTH[side]) throw refuse('WIRE_DEPTH', `The message is nested ${scan.depth} levels deep.`);
-  if (scan.values > MOST_VALUES) throw refuse(side === 'client' ? 'WIRE_SIZE' : 'UPSTREAM_TOO_LARGE', `The message holds more than ${MOST_VALUES} values.`);
+  if (scan.values > MOST_VALUES)
+    throw refuse(
+      side === 'client' ? 'WIRE_SIZE' : 'UPSTREAM_TOO_LARGE',
+      `The message holds more than ${MOST_VALUES} values.`,
+    );
   const value = parse(text);
   if (scan.loneSurrogate && side === 'client') throw refuse('WIRE_LONE_SURROGATE');
   // JSON.parse keeps the last of two equal keys; other readers keep the first, so what was checked could differ from what runs.
@@ -102,8 +106,16 @@ function readId(text: string, found: readonly Member[]): string | number | null 
 }
 
 function invalid(side: Side, error: TollgateError, id: string | number | null = null): WireMessage {
-  if (side === 'client' || error.code === 'UPSTREAM_INVALID' || error.code === 'UPSTREAM_TOO_LARGE') return { kind: 'invalid', id, error };
-  return { kind: 'invalid', id, error: new TollgateError('UPSTREAM_INVALID', { detail: `The server broke the protocol: ${error.message}`, cause: error }) };
+  if (side === 'client' || error.code === 'UPSTREAM_INVALID' || error.code === 'UPSTREAM_TOO_LARGE')
+    return { kind: 'invalid', id, error };
+  return {
+    kind: 'invalid',
+    id,
+    error: new TollgateError('UPSTREAM_INVALID', {
+      detail: `The server broke the protocol: ${error.message}`,
+      cause: error,
+    }),
+  };
 }
 
 function refuse(code: ErrorCode, detail?: string): TollgateError {

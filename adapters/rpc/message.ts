@@ -17,7 +17,13 @@ export interface RpcError {
 
 /** One message; `args` is `params.arguments` with a text of its own. `invalid` carries the id when it could be read. */
 export type WireMessage =
-  | { readonly kind: 'request'; readonly id: string | number; readonly method: string; readonly params: JsonDoc<JsonObject> | undefined; readonly args: JsonDoc | undefined }
+  | {
+      readonly kind: 'request';
+      readonly id: string | number;
+      readonly method: string;
+      readonly params: JsonDoc<JsonObject> | undefined;
+      readonly args: JsonDoc | undefined;
+    }
   | { readonly kind: 'notification'; readonly method: string; readonly params: JsonDoc<JsonObject> | undefined }
   | { readonly kind: 'result'; readonly id: string | number; readonly result: JsonDoc<JsonObject> }
   | { readonly kind: 'error'; readonly id: string | number | null; readonly error: RpcError }

@@ -70,18 +70,26 @@ export class Peer {
   request(request: PeerRequest): Promise<JsonDoc<JsonObject>> {
     if (this.ended !== undefined) return Promise.reject(new TollgateError('SERVER_UNAVAILABLE', { cause: this.ended }));
     if (request.signal?.aborted === true) return Promise.reject(reasonOf(request.signal));
-    if (this.link.backlog() > MAX_BACKLOG) return Promise.reject(new TollgateError('SERVER_UNAVAILABLE', { detail: 'The server does not read what it is sent.' }));
+    if (this.link.backlog() > MAX_BACKLOG)
+      return Promise.reject(
+        new TollgateError('SERVER_UNAVAILABLE', { detail: 'The server does not read what it is sent.' }),
+      );
     const id = ++this.lastId;
     const call = new PendingCall(request, (error) => this.giveUp(id, error));
     this.pending.set(id, call);
-    void this.link.send(`{"jsonrpc":"2.0","id":${id},"method":${JSON.stringify(request.method)},"params":${request.params(id)}}`, id);
+    void this.link.send(
+      `{"jsonrpc":"2.0","id":${id},"method":${JSON.stringify(request.method)},"params":${request.params(id)}}`,
+      id,
+    );
     return call.result;
   }
 
   /** Sends a notification; `params` is JSON text. Settles as Link.send does. */
   async notify(method: string, params?: string): Promise<void> {
     if (this.ended !== undefined) return;
-    await this.link.send(`{"jsonrpc":"2.0","method":${JSON.stringify(method)}${params === undefined ? '' : `,"params":${params}`}}`);
+    await this.link.send(
+      `{"jsonrpc":"2.0","method":${JSON.stringify(method)}${params === undefined ? '' : `,"params":${params}`}}`,
+    );
   }
 
   /** Takes one message of the server, in the order of arrival; progress before a result is delivered before it. */
@@ -110,7 +118,8 @@ export class Peer {
     const id = idInEdges(edges);
     const [only] = this.pending.keys();
     const lost = id !== undefined && this.pending.has(id) ? id : only;
-    if (lost !== undefined && (lost === id || this.pending.size === 1)) this.fail(lost, new TollgateError('UPSTREAM_TOO_LARGE'));
+    if (lost !== undefined && (lost === id || this.pending.size === 1))
+      this.fail(lost, new TollgateError('UPSTREAM_TOO_LARGE'));
     this.events.onDropped();
   }
 
@@ -143,7 +152,8 @@ export class Peer {
     if (call === undefined) return;
     if (this.abandoned.size < MAX_ABANDONED) this.abandoned.add(id);
     // The specification forbids to cancel initialize.
-    if (call.method !== 'initialize') void this.notify('notifications/cancelled', JSON.stringify({ requestId: id, reason: error.message }));
+    if (call.method !== 'initialize')
+      void this.notify('notifications/cancelled', JSON.stringify({ requestId: id, reason: error.message }));
     call.reject(error);
   }
 
@@ -170,8 +180,10 @@ export class Peer {
 
   /** Only progress and list_changed have an effect. Other notifications (log messages, resources, tasks, elicitation) end here. */
   private hear(method: string, params: JsonDoc<JsonObject> | undefined): void {
-    if (method === 'notifications/progress') return params === undefined || !holdsExactly(params) ? this.events.onDropped() : this.hearProgress(params.value);
-    if (method !== 'notifications/tools/list_changed' || this.listTimer !== undefined || this.ended !== undefined) return;
+    if (method === 'notifications/progress')
+      return params === undefined || !holdsExactly(params) ? this.events.onDropped() : this.hearProgress(params.value);
+    if (method !== 'notifications/tools/list_changed' || this.listTimer !== undefined || this.ended !== undefined)
+      return;
     this.listTimer = setTimeout(() => {
       this.listTimer = undefined;
       this.events.onToolsChanged();
@@ -190,7 +202,9 @@ export class Peer {
 /** Whether the numbers of a progress notification are carried as they were written. */
 function holdsExactly({ text, exact }: JsonDoc<JsonObject>): boolean {
   if (exact) return true;
-  return members(text).every(({ key, start, end }) => (key !== 'progress' && key !== 'total') || carriedByDouble(text.slice(start, end)));
+  return members(text).every(
+    ({ key, start, end }) => (key !== 'progress' && key !== 'total') || carriedByDouble(text.slice(start, end)),
+  );
 }
 
 /** Our ids are integers. JSON-RPC 2.0 wants them back with the same type: `"1"` answers nothing that we sent. */
@@ -200,6 +214,8 @@ function ownId(id: unknown): number | undefined {
 
 /** Implementations write the id near the beginning of an answer or at its very end. */
 function idInEdges(edges: string): number | undefined {
-  const found = /^\{(?:"jsonrpc":\s*"2\.0",\s*)?"id":\s*(\d{1,15})(?!\d)/.exec(edges) ?? /"id":\s*(\d{1,15})(?:,\s*"jsonrpc":\s*"2\.0")?\s*\}\s*$/.exec(edges);
+  const found =
+    /^\{(?:"jsonrpc":\s*"2\.0",\s*)?"id":\s*(\d{1,15})(?!\d)/.exec(edges) ??
+    /"id":\s*(\d{1,15})(?:,\s*"jsonrpc":\s*"2\.0")?\s*\}\s*$/.exec(edges);
   return found === null ? undefined : Number(found[1]);
 }

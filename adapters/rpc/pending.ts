@@ -82,7 +82,8 @@ export class PendingCall {
       return;
     }
     const { timeoutMs, hardTimeoutMs } = this.request;
-    const why = now >= this.hardAt ? `took longer than ${hardTimeoutMs} ms in all` : `did not answer within ${timeoutMs} ms`;
+    const why =
+      now >= this.hardAt ? `took longer than ${hardTimeoutMs} ms in all` : `did not answer within ${timeoutMs} ms`;
     this.giveUp(new TollgateError('TOOL_TIMEOUT', { detail: `The tool ${why} and was cancelled.` }));
   }
 }

@@ -3,7 +3,17 @@
 /** A result that carries requests to the client (revision 2026-07-28), and the error that asks it to open addresses (MCP 2025-11-25, elicitation). */
 export const [INPUT_REQUIRED, URL_ELICITATION] = ['input_required', 'elicitation/url'] as const;
 /** By which a server can ask its client for something. Any other method is told as `other`: its name is text of the server. */
-const KNOWN: ReadonlySet<string> = new Set(['sampling/createMessage', 'elicitation/create', 'roots/list', 'tasks/get', 'tasks/result', 'tasks/list', 'tasks/cancel', INPUT_REQUIRED, URL_ELICITATION]);
+const KNOWN: ReadonlySet<string> = new Set([
+  'sampling/createMessage',
+  'elicitation/create',
+  'roots/list',
+  'tasks/get',
+  'tasks/result',
+  'tasks/list',
+  'tasks/cancel',
+  INPUT_REQUIRED,
+  URL_ELICITATION,
+]);
 const WINDOW_MS = 60_000;
 
 /** Refused requests of one method. */

@@ -9,13 +9,46 @@ import { filesOf, findProgram, isOfSystem, SYSTEM } from './programs.ts';
 import type { Tools } from './tools.ts';
 
 /** Descriptors that bubblewrap is started with, beside the three of the program. */
-export const FDS = { gate: 3, args: 4, seccomp: 5, status: 6, passwd: 7, group: 8, hosts: 9, names: 10, block: 11 } as const;
+export const FDS = {
+  gate: 3,
+  args: 4,
+  seccomp: 5,
+  status: 6,
+  passwd: 7,
+  group: 8,
+  hosts: 9,
+  names: 10,
+  block: 11,
+} as const;
 
 /** Pieces of /etc that libraries read; no account, no key, no setting of a service. */
-const ETC = ['alternatives', 'crypto-policies', 'fonts', 'ld.so.cache', 'localtime', 'pki/ca-trust', 'pki/tls/certs', 'services', 'ssl/certs', 'ssl/openssl.cnf'];
+const ETC = [
+  'alternatives',
+  'crypto-policies',
+  'fonts',
+  'ld.so.cache',
+  'localtime',
+  'pki/ca-trust',
+  'pki/tls/certs',
+  'services',
+  'ssl/certs',
+  'ssl/openssl.cnf',
+];
 
 /** Files of /proc that tell of the host or, to its owner, command it. */
-const PROC = ['cmdline', 'config.gz', 'kallsyms', 'kcore', 'key-users', 'keys', 'kmsg', 'sched_debug', 'sysrq-trigger', 'timer_list', 'vmallocinfo'];
+const PROC = [
+  'cmdline',
+  'config.gz',
+  'kallsyms',
+  'kcore',
+  'key-users',
+  'keys',
+  'kmsg',
+  'sched_debug',
+  'sysrq-trigger',
+  'timer_list',
+  'vmallocinfo',
+];
 
 /** Zeros to read as well, but nothing to map: shared memory made of /dev/zero counts in no limit. */
 const ZERO = ['--dev-bind', '/dev/full', '/dev/zero'];
@@ -53,34 +86,91 @@ export interface Plan {
 export function planJail(jail: Jail): Plan | undefined {
   const program = findProgram(jail.command, jail.cwd);
   if (program === undefined) return undefined;
-  const files = filesOf(program, jail.args, jail.cwd).map((file) => ({ from: file, to: file, writable: false, real: realpathSync(file) }));
-  const [read, write] = ([[jail.read, false], [jail.write, true]] as const).map(([list, writable]) => asJudged(list, jail.workspace).map((file) => ({ from: file, to: file, writable }))) as [Mount[], Mount[]];
-  const ways = jail.egress === undefined ? [] : [{ from: jail.egress.socket, to: EGRESS_SOCKET }, ...jail.egress.mounts].map((mount) => ({ ...mount, writable: false, real: realpathSync(mount.from) }));
+  const files = filesOf(program, jail.args, jail.cwd).map((file) => ({
+    from: file,
+    to: file,
+    writable: false,
+    real: realpathSync(file),
+  }));
+  const [read, write] = (
+    [
+      [jail.read, false],
+      [jail.write, true],
+    ] as const
+  ).map(([list, writable]) => asJudged(list, jail.workspace).map((file) => ({ from: file, to: file, writable }))) as [
+    Mount[],
+    Mount[],
+  ];
+  const ways =
+    jail.egress === undefined
+      ? []
+      : [{ from: jail.egress.socket, to: EGRESS_SOCKET }, ...jail.egress.mounts].map((mount) => ({
+          ...mount,
+          writable: false,
+          real: realpathSync(mount.from),
+        }));
   const mounts = unite([...files, ...read, ...write, ...ways]);
-  const own = files.map(({ to }) => to).filter((file) => isWithin(file, jail.workspace) || isWithin(jail.workspace, file));
+  const own = files
+    .map(({ to }) => to)
+    .filter((file) => isWithin(file, jail.workspace) || isWithin(jail.workspace, file));
   const hidden = [...new Set(jail.hidden.filter((file) => existsSync(file)).map((file) => realpathSync(file)))];
-  return { program, cwd: jail.cwd, mounts, masks: hidden.filter((file) => isOfSystem(file) || mounts.some(({ to }) => isWithin(file, to))), given: [...own, ...read.map(({ to }) => to), ...write.map(({ to }) => to)] };
+  return {
+    program,
+    cwd: jail.cwd,
+    mounts,
+    masks: hidden.filter((file) => isOfSystem(file) || mounts.some(({ to }) => isWithin(file, to))),
+    given: [...own, ...read.map(({ to }) => to), ...write.map(({ to }) => to)],
+  };
 }
 
 /** One mount for each place, the last word counts; outer folders come first, so that what lies in them shows. */
 export function unite(mounts: readonly Mount[]): readonly Mount[] {
-  return [...new Map(mounts.map((mount) => [mount.to, mount])).values()].sort((one, other) => one.to.split('/').length - other.to.split('/').length);
+  return [...new Map(mounts.map((mount) => [mount.to, mount])).values()].sort(
+    (one, other) => one.to.split('/').length - other.to.split('/').length,
+  );
 }
 
 /** The options, for `--args`: they hold the environment, so they must never stand in an argument list. */
 export function optionsOf(jail: Jail, plan: Plan, identity: Identity): readonly string[] {
   return [
-    '--unshare-user', '--uid', `${identity.uid}`, '--gid', `${identity.gid}`, '--unshare-net', '--unshare-pid', ...(isUnreaped() ? ['--as-pid-1'] : []), '--unshare-ipc', '--unshare-uts', '--unshare-cgroup-try',
-    '--hostname', 'sandbox', '--cap-drop', 'ALL', '--new-session', '--die-with-parent', '--seccomp', `${FDS.seccomp}`, '--json-status-fd', `${FDS.status}`, '--block-fd', `${FDS.block}`,
+    '--unshare-user',
+    '--uid',
+    `${identity.uid}`,
+    '--gid',
+    `${identity.gid}`,
+    '--unshare-net',
+    '--unshare-pid',
+    ...(isUnreaped() ? ['--as-pid-1'] : []),
+    '--unshare-ipc',
+    '--unshare-uts',
+    '--unshare-cgroup-try',
+    '--hostname',
+    'sandbox',
+    '--cap-drop',
+    'ALL',
+    '--new-session',
+    '--die-with-parent',
+    '--seccomp',
+    `${FDS.seccomp}`,
+    '--json-status-fd',
+    `${FDS.status}`,
+    '--block-fd',
+    `${FDS.block}`,
     ...systemOptions(),
     ...memoryOptions(jail.limits.fileMb * 1024 * 1024),
     // Empty where nothing of it is given: in another folder, a relative path would name another file than the one that was looked at.
-    '--dir', plan.cwd,
+    '--dir',
+    plan.cwd,
     ...plan.mounts.flatMap(({ from, to, writable }) => [writable ? '--bind' : '--ro-bind', from, to]),
     ...plan.masks.flatMap(maskOptions),
     // The root and /dev are memory that the program would own: without this it could fill the machine's.
-    '--remount-ro', '/dev', '--remount-ro', '/',
-    '--chdir', plan.cwd, '--clearenv',
+    '--remount-ro',
+    '/dev',
+    '--remount-ro',
+    '/',
+    '--chdir',
+    plan.cwd,
+    '--clearenv',
     ...Object.entries(environmentOf(jail, plan)).flatMap(([name, value]) => ['--setenv', name, value]),
   ];
 }
@@ -88,29 +178,79 @@ export function optionsOf(jail: Jail, plan: Plan, identity: Identity): readonly 
 /** The folders of the system's programs, read-only. */
 export function systemFolders(): readonly string[] {
   return SYSTEM.filter((folder) => existsSync(folder)).flatMap((folder) =>
-    lstatSync(folder).isSymbolicLink() ? ['--symlink', readlinkSync(folder), folder] : ['--ro-bind', folder, folder]);
+    lstatSync(folder).isSymbolicLink() ? ['--symlink', readlinkSync(folder), folder] : ['--ro-bind', folder, folder],
+  );
 }
 
 function systemOptions(): readonly string[] {
-  const etc = ETC.map((name) => `/etc/${name}`).filter((file) => existsSync(file)).flatMap((file) => ['--ro-bind', realpathSync(file), file]);
-  const made = [['passwd', FDS.passwd], ['group', FDS.group], ['hosts', FDS.hosts], ['nsswitch.conf', FDS.names]] as const;
-  const proc = PROC.map((name) => `/proc/${name}`).filter((file) => existsSync(file)).flatMap((file) => ['--ro-bind', '/dev/null', file]);
-  return [...systemFolders(), ...etc, ...made.flatMap(([name, fd]) => ['--perms', '0444', '--file', `${fd}`, `/etc/${name}`]), '--proc', '/proc', '--ro-bind', '/proc/sys', '/proc/sys', ...proc, '--dev', '/dev', ...ZERO];
+  const etc = ETC.map((name) => `/etc/${name}`)
+    .filter((file) => existsSync(file))
+    .flatMap((file) => ['--ro-bind', realpathSync(file), file]);
+  const made = [
+    ['passwd', FDS.passwd],
+    ['group', FDS.group],
+    ['hosts', FDS.hosts],
+    ['nsswitch.conf', FDS.names],
+  ] as const;
+  const proc = PROC.map((name) => `/proc/${name}`)
+    .filter((file) => existsSync(file))
+    .flatMap((file) => ['--ro-bind', '/dev/null', file]);
+  return [
+    ...systemFolders(),
+    ...etc,
+    ...made.flatMap(([name, fd]) => ['--perms', '0444', '--file', `${fd}`, `/etc/${name}`]),
+    '--proc',
+    '/proc',
+    '--ro-bind',
+    '/proc/sys',
+    '/proc/sys',
+    ...proc,
+    '--dev',
+    '/dev',
+    ...ZERO,
+  ];
 }
 
 /** Every place that takes files without a folder of the host behind it, with an end to it. */
 function memoryOptions(bytes: number): readonly string[] {
-  return ['--size', `${SHM_BYTES}`, '--tmpfs', '/dev/shm', '--size', `${bytes}`, '--tmpfs', '/tmp', '--dir', HOME, '--size', `${RUN_BYTES}`, '--tmpfs', '/run'];
+  return [
+    '--size',
+    `${SHM_BYTES}`,
+    '--tmpfs',
+    '/dev/shm',
+    '--size',
+    `${bytes}`,
+    '--tmpfs',
+    '/tmp',
+    '--dir',
+    HOME,
+    '--size',
+    `${RUN_BYTES}`,
+    '--tmpfs',
+    '/run',
+  ];
 }
 
 function maskOptions(file: string): readonly string[] {
-  return statSync(file).isDirectory() ? ['--perms', '0000', '--size', '4096', '--tmpfs', file, '--remount-ro', file] : ['--ro-bind', '/dev/null', file];
+  return statSync(file).isDirectory()
+    ? ['--perms', '0000', '--size', '4096', '--tmpfs', file, '--remount-ro', file]
+    : ['--ro-bind', '/dev/null', file];
 }
 
 /** Only what a program needs to run, and what its settings name. */
 function environmentOf(jail: Jail, { mounts }: Plan): Readonly<Record<string, string>> {
-  const search = searchFolders().filter((folder) => isOfSystem(folder) || mounts.some(({ to }) => isWithin(folder, to)));
-  return { PATH: search.length > 0 ? search.join(':') : '/usr/bin:/bin', HOME, TMPDIR: '/tmp', USER: 'user', LOGNAME: 'user', ...jail.env, ...jail.egress?.env };
+  const search = searchFolders().filter(
+    (folder) => isOfSystem(folder) || mounts.some(({ to }) => isWithin(folder, to)),
+  );
+  return {
+    PATH: search.length > 0 ? search.join(':') : '/usr/bin:/bin',
+    HOME,
+    TMPDIR: '/tmp',
+    USER: 'user',
+    LOGNAME: 'user',
+    ...jail.env,
+    ...jail.egress?.env,
+  };
 }
 
 /** What stands in the descriptors after `seccomp`: accounts that name this one user, and names that resolve without a network. */
@@ -124,7 +264,9 @@ export function madeFiles({ uid, gid }: Identity): ReadonlyMap<number, string> {
 }
 
 /** Starts the way out and waits until it listens: 0C38 is its port, 3128, and 0A is listening. */
-export const bridge = (socat: string): string => `${socat} TCP-LISTEN:3128,bind=127.0.0.1,fork,reuseaddr UNIX-CONNECT:${EGRESS_SOCKET} 3>&- & n=0
+export const bridge = (
+  socat: string,
+): string => `${socat} TCP-LISTEN:3128,bind=127.0.0.1,fork,reuseaddr UNIX-CONNECT:${EGRESS_SOCKET} 3>&- & n=0
 while [ $n -lt 500 ]; do while read -r a b c d e; do case $b$d in *:0C380A) break 2;; esac; done </proc/net/tcp; n=$((n+1)); sleep 0.01; done
 `;
 
@@ -147,9 +289,25 @@ export function isUnreaped(comm: string = readFileSync('/proc/1/comm', 'latin1')
 export function commandOf(jail: Jail, { program }: Plan, tools: Tools): readonly string[] {
   const { memoryMb, processes, fileMb, cpuSeconds } = jail.limits;
   const megabyte = 1024 * 1024;
-  const limits = [`--nproc=${processes}`, `--data=${memoryMb * megabyte}`, `--fsize=${fileMb * megabyte}`, '--core=0', ...(cpuSeconds === undefined ? [] : [`--cpu=${cpuSeconds}`])];
+  const limits = [
+    `--nproc=${processes}`,
+    `--data=${memoryMb * megabyte}`,
+    `--fsize=${fileMb * megabyte}`,
+    '--core=0',
+    ...(cpuSeconds === undefined ? [] : [`--cpu=${cpuSeconds}`]),
+  ];
   // By the shell: a machine that allows fewer keeps its own number.
   const files = `ulimit -n ${Math.max(MIN_FILES, memoryMb * FILES_PER_MB)} 2>/dev/null\n`;
   const way = jail.egress === undefined ? '' : bridge(tools.socat ?? 'socat');
-  return ['/bin/sh', '-c', files + way + GATE + (isUnreaped() ? WAIT : BECOME), 'sandbox', tools.prlimit, ...limits, '--', program, ...jail.args];
+  return [
+    '/bin/sh',
+    '-c',
+    files + way + GATE + (isUnreaped() ? WAIT : BECOME),
+    'sandbox',
+    tools.prlimit,
+    ...limits,
+    '--',
+    program,
+    ...jail.args,
+  ];
 }

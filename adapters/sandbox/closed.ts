@@ -43,19 +43,29 @@ class Moved extends Error {}
  * closed file is closed under each of its names (hard links). A folder that cannot be listed counts as hidden. Throws SANDBOX_UNAVAILABLE beyond the bounds, and when folders keep moving.
  */
 export async function findClosed({ hidden, fixed }: Confinement, given: Given): Promise<Found> {
-  const trees = { inside: new PathTree({ hidden, fixed }, 'inside'), outside: new PathTree({ hidden, fixed }, 'outside') };
+  const trees = {
+    inside: new PathTree({ hidden, fixed }, 'inside'),
+    outside: new PathTree({ hidden, fixed }, 'outside'),
+  };
   for (let tries = 1; ; tries += 1) {
     try {
       const walk = new Walk(trees, given.workspace);
       for (const root of given.roots) await walk.from(root);
-      const linked = linkedFiles([...[...(given.fixed ?? [])].map((at): [string, Closure] => [at, 'fixed']), ...walk.closed]);
+      const linked = linkedFiles([
+        ...[...(given.fixed ?? [])].map((at): [string, Closure] => [at, 'fixed']),
+        ...walk.closed,
+      ]);
       if (linked.size === 0) return walk.found;
       const again = new Walk(trees, given.workspace, linked);
       for (const root of given.roots) await again.from(root);
       return again.found;
     } catch (thrown) {
       if (!(thrown instanceof Moved)) throw thrown;
-      if (tries === TRIES) throw refused('folders are moved while they are looked through, or their names are no UTF-8', 'Run it again when nothing moves them.');
+      if (tries === TRIES)
+        throw refused(
+          'folders are moved while they are looked through, or their names are no UTF-8',
+          'Run it again when nothing moves them.',
+        );
     }
   }
 }
@@ -77,7 +87,11 @@ class Walk {
 
   readonly #linked: ReadonlyMap<string, Closure>;
 
-  constructor(trees: Readonly<Record<'inside' | 'outside', PathTree>>, workspace: string, linked: ReadonlyMap<string, Closure> = new Map()) {
+  constructor(
+    trees: Readonly<Record<'inside' | 'outside', PathTree>>,
+    workspace: string,
+    linked: ReadonlyMap<string, Closure> = new Map(),
+  ) {
     this.#linked = linked;
     this.#trees = trees;
     this.#workspace = workspace;
@@ -111,7 +125,11 @@ class Walk {
   /** What lies in a closed folder cannot be created anyway. */
   #noteNames({ at, standing, isFixed }: Folder, isTop: boolean): void {
     if (!isFixed) for (const name of standing.literals(isTop)) this.#names.add(path.join(at, name));
-    if (this.#names.size > MAX_NAMES) throw refused(`more than ${MAX_NAMES} names fall under rules on paths, in nested repositories for example`, 'Take nested repositories (folders with .git) out of the workspace, or narrow these rules.');
+    if (this.#names.size > MAX_NAMES)
+      throw refused(
+        `more than ${MAX_NAMES} names fall under rules on paths, in nested repositories for example`,
+        'Take nested repositories (folders with .git) out of the workspace, or narrow these rules.',
+      );
   }
 
   /** What the globs say of a place and of all folders above it, on its side. */
@@ -119,7 +137,10 @@ class Walk {
     const side = isWithin(root, this.#workspace) ? 'inside' : 'outside';
     let standing = this.#trees[side].start;
     let { closure } = standing;
-    for (const name of path.relative(side === 'inside' ? this.#workspace : '/', root).split('/').filter((part) => part !== '')) {
+    for (const name of path
+      .relative(side === 'inside' ? this.#workspace : '/', root)
+      .split('/')
+      .filter((part) => part !== '')) {
       standing = standing.descend(name);
       closure = closure === 'hidden' ? closure : (standing.closure ?? closure);
     }
@@ -129,10 +150,18 @@ class Walk {
   /** An entry; what it returns is to be looked into, if it is a folder. */
   #step(folder: Folder, name: string): Folder | undefined {
     this.#entries += 1;
-    if (this.#entries > MAX_ENTRIES) throw refused(`rules on paths would have to look at more than ${MAX_ENTRIES} files`, 'Begin the globs of these rules with a folder instead of **.');
+    if (this.#entries > MAX_ENTRIES)
+      throw refused(
+        `rules on paths would have to look at more than ${MAX_ENTRIES} files`,
+        'Begin the globs of these rules with a folder instead of **.',
+      );
     const standing = folder.standing.descend(name);
     const at = folder.at === '/' ? `/${name}` : `${folder.at}/${name}`;
-    return this.#take({ at, standing: at === this.#workspace ? this.#trees.inside.start : standing, isFixed: folder.isFixed });
+    return this.#take({
+      at,
+      standing: at === this.#workspace ? this.#trees.inside.start : standing,
+      isFixed: folder.isFixed,
+    });
   }
 
   /** Closes another name of a closed file. */
@@ -153,7 +182,11 @@ class Walk {
 
   #close(at: string, closure: Closure): void {
     this.closed.set(at, closure);
-    if (this.closed.size > MAX_CLOSED) throw refused(`more than ${MAX_CLOSED} files fall under rules on paths, each to be covered by itself`, 'Write these rules for whole folders (folder/**).');
+    if (this.closed.size > MAX_CLOSED)
+      throw refused(
+        `more than ${MAX_CLOSED} files fall under rules on paths, each to be covered by itself`,
+        'Write these rules for whole folders (folder/**).',
+      );
   }
 
   async #list(folder: string): Promise<Entries> {
@@ -165,7 +198,11 @@ class Walk {
     } catch (thrown) {
       const { code } = thrown as NodeJS.ErrnoException;
       if (code === 'ENOENT' || code === 'ENOTDIR') throw new Moved();
-      if (code === 'ENAMETOOLONG') throw refused('a folder has a path that is longer than the system takes', 'Remove the deeply nested folder, for example with rm -r.');
+      if (code === 'ENAMETOOLONG')
+        throw refused(
+          'a folder has a path that is longer than the system takes',
+          'Remove the deeply nested folder, for example with rm -r.',
+        );
       // A program that owns it could open it again, and then see what nobody looked at.
       this.#close(folder, 'hidden');
       return NO_ENTRIES;
@@ -179,7 +216,8 @@ function linkedFiles(closed: readonly (readonly [string, Closure])[]): ReadonlyM
   for (const [at, closure] of closed) {
     for (const file of [at, ...filesIn(at)]) {
       const stat = fileAt(file);
-      if (stat !== undefined && stat.nlink > 1n && linked.get(keyOf(stat)) !== 'hidden') linked.set(keyOf(stat), closure);
+      if (stat !== undefined && stat.nlink > 1n && linked.get(keyOf(stat)) !== 'hidden')
+        linked.set(keyOf(stat), closure);
     }
   }
   return linked;
@@ -189,7 +227,8 @@ function filesIn(folder: string): readonly string[] {
   const files: string[] = [];
   try {
     const opened = opendirSync(folder);
-    for (let entry = opened.readSync(); entry !== null && files.length < MAX_CLOSED; entry = opened.readSync()) if (entry.isFile()) files.push(path.join(folder, entry.name));
+    for (let entry = opened.readSync(); entry !== null && files.length < MAX_CLOSED; entry = opened.readSync())
+      if (entry.isFile()) files.push(path.join(folder, entry.name));
     opened.closeSync();
   } catch {
     // It is no folder, or closed to us too.

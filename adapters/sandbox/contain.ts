@@ -29,7 +29,9 @@ export async function startContained(contained: Omit<Contained, 'id'>, engine: E
   const named = { ...contained, id: nameContainer() };
   const args = containerArguments(named, engine);
   const env = { ...clientEnvironment(), ...containerEnvironment(named) };
-  const child = withoutForeign(['pipe', 'pipe', 'pipe'], (stdio) => spawn(client, args, { env, cwd: '/', detached: true, shell: false, stdio })) as ChildProcessWithoutNullStreams;
+  const child = withoutForeign(['pipe', 'pipe', 'pipe'], (stdio) =>
+    spawn(client, args, { env, cwd: '/', detached: true, shell: false, stdio }),
+  ) as ChildProcessWithoutNullStreams;
   if (child.pid === undefined) throw await unstarted(child, engine);
   // SIGKILL would end the client alone, and one that is making a container would leave half of it, which nobody can remove. It ends with its container, or at SIGTERM once it has made it.
   const kill = (): boolean => {
@@ -45,14 +47,24 @@ export async function startContained(contained: Omit<Contained, 'id'>, engine: E
     return isThere;
   };
   const ended = new Promise<void>((resolve) => child.once('exit', () => resolve()));
-  return { child, ended, signal: (signal) => (signal === 'SIGKILL' ? kill() : signalGroup(child, signal)), kill: () => void kill(), refusal: watchStart(child, engine, named.image) };
+  return {
+    child,
+    ended,
+    signal: (signal) => (signal === 'SIGKILL' ? kill() : signalGroup(child, signal)),
+    kill: () => void kill(),
+    refusal: watchStart(child, engine, named.image),
+  };
 }
 
 /** Nothing says that the other engine is not there: the next start asks. */
 async function unstarted(child: ChildProcessWithoutNullStreams, { client }: Engine): Promise<TollgateError> {
   const [cause] = (await once(child, 'error')) as [NodeJS.ErrnoException];
   forgetEngines();
-  return new TollgateError('SANDBOX_UNAVAILABLE', { detail: `${path.basename(client)} could not be started (${cause.code ?? 'unknown'}).`, next: 'Try again: the next start asks all engines anew. `tollgate doctor` shows what they answer.', cause });
+  return new TollgateError('SANDBOX_UNAVAILABLE', {
+    detail: `${path.basename(client)} could not be started (${cause.code ?? 'unknown'}).`,
+    next: 'Try again: the next start asks all engines anew. `tollgate doctor` shows what they answer.',
+    cause,
+  });
 }
 
 /** Removes what killed processes left, for a start of ours that is about no container yet. Throws SANDBOX_UNAVAILABLE; the first container tries again. */
@@ -66,7 +78,11 @@ function nameContainer(): string {
 }
 
 /** Listens until the server has said a word: from then on, what the client ends with is the server's. */
-function watchStart(child: ChildProcessWithoutNullStreams, engine: Engine, image: string): () => TollgateError | undefined {
+function watchStart(
+  child: ChildProcessWithoutNullStreams,
+  engine: Engine,
+  image: string,
+): () => TollgateError | undefined {
   let said = '';
   let stands = false;
   child.stdout.once('data', () => (stands = true));
@@ -74,7 +90,9 @@ function watchStart(child: ChildProcessWithoutNullStreams, engine: Engine, image
     if (!stands) said = (said + chunk.toString('utf8')).slice(-TAIL_CHARS);
   });
   return () => {
-    const why = (said.match(INIT_SAYS) ?? (REFUSED.has(child.exitCode ?? 0) ? said.match(CLIENT_SAYS) : undefined))?.at(-1);
+    const why = (said.match(INIT_SAYS) ?? (REFUSED.has(child.exitCode ?? 0) ? said.match(CLIENT_SAYS) : undefined))?.at(
+      -1,
+    );
     if (stands || why === undefined) return undefined;
     forgetEngines();
     return refused({ why, said }, engine, image);
@@ -82,20 +100,41 @@ function watchStart(child: ChildProcessWithoutNullStreams, engine: Engine, image
 }
 
 /** The reasons that are known, each with what mends it. */
-function refused({ why, said }: { readonly why: string; readonly said: string }, { client }: Engine, image: string): TollgateError {
+function refused(
+  { why, said }: { readonly why: string; readonly said: string },
+  { client }: Engine,
+  image: string,
+): TollgateError {
   const name = path.basename(client);
   const fixes: readonly (readonly [RegExp, string])[] = [
     [/container-init|docker-init/, 'Install the first process of containers: sudo apt-get install catatonit'],
-    [/no such image|manifest unknown|short-name|image not known|pull access denied|initializing source|unable to find image/i, `Make or fetch its image first: ${name} pull ${image}`],
+    [
+      /no such image|manifest unknown|short-name|image not known|pull access denied|initializing source|unable to find image/i,
+      `Make or fetch its image first: ${name} pull ${image}`,
+    ],
     [/cannot connect|connection refused/i, `Start its daemon: sudo systemctl start ${name}`],
-    [/executable file|failed to exec|tini|no such file or directory|exec format/i, 'Correct command in its entry: it is looked for in the image, not on this machine.'],
-    [/hybrid mode/, 'Let the engine use another runtime: sudo apt-get install runc, and runtime = "runc" under [engine] in /etc/containers/containers.conf'],
+    [
+      /executable file|failed to exec|tini|no such file or directory|exec format/i,
+      'Correct command in its entry: it is looked for in the image, not on this machine.',
+    ],
+    [
+      /hybrid mode/,
+      'Let the engine use another runtime: sudo apt-get install runc, and runtime = "runc" under [engine] in /etc/containers/containers.conf',
+    ],
   ];
-  const next = fixes.find(([pattern]) => pattern.test(said))?.[1] ?? `Mend what it says; ${name} info and \`tollgate doctor\` show what the engine has.`;
-  return new TollgateError('SANDBOX_UNAVAILABLE', { detail: `${name} did not start the container: ${lastLine(why)}`, next, cause: new Error(said) });
+  const next =
+    fixes.find(([pattern]) => pattern.test(said))?.[1] ??
+    `Mend what it says; ${name} info and \`tollgate doctor\` show what the engine has.`;
+  return new TollgateError('SANDBOX_UNAVAILABLE', {
+    detail: `${name} did not start the container: ${lastLine(why)}`,
+    next,
+    cause: new Error(said),
+  });
 }
 
 /** Goes on by itself when our own process is ending. */
 function remove({ client, isPodman }: Engine, id: string): void {
-  spawn(client, [...removal(isPodman), id], { env: clientEnvironment(), detached: true, stdio: 'ignore' }).on('error', () => undefined).unref();
+  spawn(client, [...removal(isPodman), id], { env: clientEnvironment(), detached: true, stdio: 'ignore' })
+    .on('error', () => undefined)
+    .unref();
 }

@@ -46,15 +46,70 @@ export function containerArguments(contained: Contained, engine: Kind): readonly
   const size = fileMb * 1024 * 1024;
   const program = [command, ...args];
   return [
-    'run', '--name', contained.id, '--rm', '--interactive', '--init', '--pull', 'missing', '--log-driver', 'none', '--label', placeLabel(), '--label', `tollgate.server=${contained.server}`,
-    '--read-only', ...ownWords(engine), '--cap-drop', 'ALL', '--security-opt', 'no-new-privileges', ...(engine.isRemote ? [] : ['--security-opt', `seccomp=${FILTER}`]), '--network', 'none', '--ipc', 'private', '--user', `${identity.uid}:${identity.gid}`, '--hostname', 'sandbox',
-    '--memory', `${memoryMb}m`, '--memory-swap', `${memoryMb}m`, '--pids-limit', `${processes}`,
-    '--ulimit', `fsize=${size}:${size}`, '--ulimit', 'core=0:0', '--ulimit', 'msgqueue=0:0', ...countLimits(memoryMb), ...(cpuSeconds === undefined ? [] : ['--ulimit', `cpu=${cpuSeconds}:${cpuSeconds}`]),
-    '--tmpfs', `/tmp:rw,nosuid,nodev,size=${size},mode=1777${engine.isPodman ? ',notmpcopyup' : ''}`, '--shm-size', '64m',
+    'run',
+    '--name',
+    contained.id,
+    '--rm',
+    '--interactive',
+    '--init',
+    '--pull',
+    'missing',
+    '--log-driver',
+    'none',
+    '--label',
+    placeLabel(),
+    '--label',
+    `tollgate.server=${contained.server}`,
+    '--read-only',
+    ...ownWords(engine),
+    '--cap-drop',
+    'ALL',
+    '--security-opt',
+    'no-new-privileges',
+    ...(engine.isRemote ? [] : ['--security-opt', `seccomp=${FILTER}`]),
+    '--network',
+    'none',
+    '--ipc',
+    'private',
+    '--user',
+    `${identity.uid}:${identity.gid}`,
+    '--hostname',
+    'sandbox',
+    '--memory',
+    `${memoryMb}m`,
+    '--memory-swap',
+    `${memoryMb}m`,
+    '--pids-limit',
+    `${processes}`,
+    '--ulimit',
+    `fsize=${size}:${size}`,
+    '--ulimit',
+    'core=0:0',
+    '--ulimit',
+    'msgqueue=0:0',
+    ...countLimits(memoryMb),
+    ...(cpuSeconds === undefined ? [] : ['--ulimit', `cpu=${cpuSeconds}:${cpuSeconds}`]),
+    '--tmpfs',
+    `/tmp:rw,nosuid,nodev,size=${size},mode=1777${engine.isPodman ? ',notmpcopyup' : ''}`,
+    '--shm-size',
+    '64m',
     ...mountsOf(contained, engine).flatMap((mount) => ['--mount', mount]),
     ...(cwd === undefined ? [] : ['--workdir', cwd]),
-    ...namesOf(contained).flatMap((name) => ['--env', name]), '--env', `HOME=${HOME}`,
-    ...(egress === undefined ? entry(program, image) : entry(['/bin/sh', '-c', `if command -v socat >/dev/null; then\n${bridge('socat')}fi; exec "$@"`, 'bridge', ...program], image)),
+    ...namesOf(contained).flatMap((name) => ['--env', name]),
+    '--env',
+    `HOME=${HOME}`,
+    ...(egress === undefined
+      ? entry(program, image)
+      : entry(
+          [
+            '/bin/sh',
+            '-c',
+            `if command -v socat >/dev/null; then\n${bridge('socat')}fi; exec "$@"`,
+            'bridge',
+            ...program,
+          ],
+          image,
+        )),
   ];
 }
 
@@ -96,24 +151,66 @@ function namesOf(contained: Contained): readonly string[] {
   const names = Object.keys(containerEnvironment(contained));
   const steering = names.find((name) => /^(?:DOCKER_|CONTAINERS?_|XDG_|HOME$|PATH$)/.test(name));
   if (steering === undefined) return names;
-  throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `The variable ${steering} would steer the container client instead of the server.`, next: `Take ${steering} out of its env.` });
+  throw new TollgateError('SANDBOX_UNAVAILABLE', {
+    detail: `The variable ${steering} would steer the container client instead of the server.`,
+    next: `Take ${steering} out of its env.`,
+  });
 }
 
 /** Binds of what is allowed; what is hidden in them is covered: a folder by an empty one, into which podman would copy what it covers; a file by /dev/null. */
-function mountsOf({ sandbox: { filesystem }, hidden, egress, closed = new Map() }: Contained, { isPodman }: Kind): readonly string[] {
-  const bind = (from: string, to: string, writable: boolean): string => ['type=bind', field('source', from), field('target', to), ...(writable ? [] : ['readonly'])].join(',');
-  const cover = (file: string): string => (statSync(file).isDirectory() ? ['type=tmpfs', field('target', file), 'tmpfs-size=4096', 'tmpfs-mode=0', ...(isPodman ? ['notmpcopyup'] : [])].join(',') : bind('/dev/null', file, false));
-  const seen = [...filesystem.allowWrite.map((file) => [file, true] as const), ...filesystem.allowRead.map((file) => [file, false] as const)].filter(([file]) => existsSync(file));
-  const masks = [...filesystem.denyRead, ...hidden].filter((file) => existsSync(file)).map((file) => realpathSync(file)).filter((file) => seen.some(([folder]) => isWithin(file, folder)));
+function mountsOf(
+  { sandbox: { filesystem }, hidden, egress, closed = new Map() }: Contained,
+  { isPodman }: Kind,
+): readonly string[] {
+  const bind = (from: string, to: string, writable: boolean): string =>
+    ['type=bind', field('source', from), field('target', to), ...(writable ? [] : ['readonly'])].join(',');
+  const cover = (file: string): string =>
+    statSync(file).isDirectory()
+      ? [
+          'type=tmpfs',
+          field('target', file),
+          'tmpfs-size=4096',
+          'tmpfs-mode=0',
+          ...(isPodman ? ['notmpcopyup'] : []),
+        ].join(',')
+      : bind('/dev/null', file, false);
+  const seen = [
+    ...filesystem.allowWrite.map((file) => [file, true] as const),
+    ...filesystem.allowRead.map((file) => [file, false] as const),
+  ].filter(([file]) => existsSync(file));
+  const masks = [...filesystem.denyRead, ...hidden]
+    .filter((file) => existsSync(file))
+    .map((file) => realpathSync(file))
+    .filter((file) => seen.some(([folder]) => isWithin(file, folder)));
   const mounts = seen.map(([file, writable]) => ({ from: file, to: file, writable }));
-  const layers = layOver({ mounts, masks }, withFixed(closed, (filesystem.denyWrite ?? []).filter((file) => existsSync(file)), mounts));
+  const layers = layOver(
+    { mounts, masks },
+    withFixed(
+      closed,
+      (filesystem.denyWrite ?? []).filter((file) => existsSync(file)),
+      mounts,
+    ),
+  );
   // Each place once: an engine refuses a second mount over one.
-  const ways = egress === undefined ? [] : [...new Map([[EGRESS_SOCKET, egress.socket], ...egress.mounts.map(({ from, to }) => [to, from] as const)])].map(([to, from]) => bind(from, to, false));
-  return [...layers.mounts.map(({ from, to, writable }) => bind(from, to, writable)), ...layers.masks.map(cover), ...ways];
+  const ways =
+    egress === undefined
+      ? []
+      : [...new Map([[EGRESS_SOCKET, egress.socket], ...egress.mounts.map(({ from, to }) => [to, from] as const)])].map(
+          ([to, from]) => bind(from, to, false),
+        );
+  return [
+    ...layers.mounts.map(({ from, to, writable }) => bind(from, to, writable)),
+    ...layers.masks.map(cover),
+    ...ways,
+  ];
 }
 
 /** Mounts are read as a line of CSV: a comma in a path would begin another option. */
 function field(name: string, file: string): string {
-  if (/["\n\r]/.test(file)) throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'A path with a quotation mark or a line break cannot be given to a container.', next: 'Rename the folder.' });
+  if (/["\n\r]/.test(file))
+    throw new TollgateError('SANDBOX_UNAVAILABLE', {
+      detail: 'A path with a quotation mark or a line break cannot be given to a container.',
+      next: 'Rename the folder.',
+    });
   return file.includes(',') ? `"${name}=${file}"` : `${name}=${file}`;
 }

@@ -35,12 +35,18 @@ function isClosedAtStart(fd: number): boolean {
 }
 
 /** Starts a child whose foreign descriptors all lead to /dev/null. `stdio` is what it shall have, from 0 on. */
-export function withoutForeign<T>(stdio: readonly ('pipe' | 'ignore' | number)[], start: (stdio: StdioOptions) => T): T {
+export function withoutForeign<T>(
+  stdio: readonly ('pipe' | 'ignore' | number)[],
+  start: (stdio: StdioOptions) => T,
+): T {
   const fds = foreignDescriptors().filter((fd) => fd >= stdio.length);
   if (fds.length === 0) return start([...stdio]);
   const nothing = openSync('/dev/null', 'r+');
   try {
-    const all = Array.from({ length: Math.max(...fds) + 1 }, (_, fd) => stdio[fd] ?? (fds.includes(fd) ? nothing : 'ignore'));
+    const all = Array.from(
+      { length: Math.max(...fds) + 1 },
+      (_, fd) => stdio[fd] ?? (fds.includes(fd) ? nothing : 'ignore'),
+    );
     return start(all);
   } finally {
     closeSync(nothing);

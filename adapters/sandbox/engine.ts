@@ -29,7 +29,9 @@ export interface Engine {
 }
 
 /** What a client said: the engine, or what it lacks and the command that mends it. */
-export type EngineAnswer = { readonly client: string; readonly engine: Engine } | { readonly client: string; readonly lack: string; readonly fix: string };
+export type EngineAnswer =
+  | { readonly client: string; readonly engine: Engine }
+  | { readonly client: string; readonly lack: string; readonly fix: string };
 
 /** The engines that were chosen, by the clients to choose from: one process asks once. */
 const chosen = new Map<string, Promise<Engine>>();
@@ -63,7 +65,11 @@ export function placeLabel(): string {
 
 /** What a client needs of our environment, and nothing else of it. */
 export function clientEnvironment(): Record<string, string> {
-  const own = Object.fromEntries(Object.entries(process.env).flatMap(([key, value]) => (value !== undefined && INHERITED.test(key) ? [[key, value]] : [])));
+  const own = Object.fromEntries(
+    Object.entries(process.env).flatMap(([key, value]) =>
+      value !== undefined && INHERITED.test(key) ? [[key, value]] : [],
+    ),
+  );
   return { ...own, PATH: HELPER_PATH };
 }
 
@@ -78,8 +84,15 @@ async function choose(): Promise<Engine> {
   const [engine] = engines;
   if (engine !== undefined) return engine;
   const lacks = answers.flatMap((answer) => ('lack' in answer ? [answer] : []));
-  if (lacks.length === 0) throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'Neither docker nor podman is installed, which `isolation: container` needs.', next: 'Install one: sudo apt-get install podman' });
-  throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `No container engine can be used: ${lacks.map(({ client, lack }) => `${path.basename(client)} ${lack}`).join('; ')}.`, next: `Mend one: ${lacks.map(({ fix }) => fix).join('; or: ')}` });
+  if (lacks.length === 0)
+    throw new TollgateError('SANDBOX_UNAVAILABLE', {
+      detail: 'Neither docker nor podman is installed, which `isolation: container` needs.',
+      next: 'Install one: sudo apt-get install podman',
+    });
+  throw new TollgateError('SANDBOX_UNAVAILABLE', {
+    detail: `No container engine can be used: ${lacks.map(({ client, lack }) => `${path.basename(client)} ${lack}`).join('; ')}.`,
+    next: `Mend one: ${lacks.map(({ fix }) => fix).join('; or: ')}`,
+  });
 }
 
 async function examine(client: string): Promise<EngineAnswer> {
@@ -88,7 +101,11 @@ async function examine(client: string): Promise<EngineAnswer> {
     return judge(client, JSON.parse(await ask(client, ['info', '--format', '{{json .}}'])) as Info);
   } catch (thrown) {
     const { stderr = '' } = thrown as { readonly stderr?: string };
-    return { client, lack: `does not answer${stderr.trim() === '' ? '' : ` (${lastLine(stderr.trim())})`}`, fix: name === 'docker' ? 'sudo systemctl start docker' : 'podman info' };
+    return {
+      client,
+      lack: `does not answer${stderr.trim() === '' ? '' : ` (${lastLine(stderr.trim())})`}`,
+      fix: name === 'docker' ? 'sudo systemctl start docker' : 'podman info',
+    };
   }
 }
 
@@ -97,21 +114,41 @@ interface Info {
   readonly MemoryLimit?: boolean;
   readonly PidsLimit?: boolean;
   readonly SecurityOptions?: readonly string[] | null;
-  readonly host?: { readonly cgroupControllers?: readonly string[] | null; readonly cgroupManager?: string; readonly cgroupVersion?: string; readonly serviceIsRemote?: boolean; readonly security?: { readonly rootless?: boolean } };
+  readonly host?: {
+    readonly cgroupControllers?: readonly string[] | null;
+    readonly cgroupManager?: string;
+    readonly cgroupVersion?: string;
+    readonly serviceIsRemote?: boolean;
+    readonly security?: { readonly rootless?: boolean };
+  };
 }
 
 /** Both engines take a limit that they cannot hold, warn, and start the container without it. */
 function judge(client: string, { host, ...docker }: Info): EngineAnswer {
   if (host === undefined) {
     const isRootless = (docker.SecurityOptions ?? []).some((option) => option.includes('rootless'));
-    if (docker.MemoryLimit === true && docker.PidsLimit === true) return { client, engine: { client, isPodman: false, isRootless, isRemote: false } };
-    return { client, lack: 'cannot limit memory and processes here', fix: 'let it have the control groups memory and pids: docker info says what is missing' };
+    if (docker.MemoryLimit === true && docker.PidsLimit === true)
+      return { client, engine: { client, isPodman: false, isRootless, isRemote: false } };
+    return {
+      client,
+      lack: 'cannot limit memory and processes here',
+      fix: 'let it have the control groups memory and pids: docker info says what is missing',
+    };
   }
   const isRootless = host.security?.rootless === true;
   const controllers = host.cgroupControllers ?? [];
-  const holds = controllers.includes('memory') && controllers.includes('pids') && (!isRootless || (host.cgroupVersion === 'v2' && host.cgroupManager === 'systemd'));
+  const holds =
+    controllers.includes('memory') &&
+    controllers.includes('pids') &&
+    (!isRootless || (host.cgroupVersion === 'v2' && host.cgroupManager === 'systemd'));
   if (holds) return { client, engine: { client, isPodman: true, isRootless, isRemote: host.serviceIsRemote === true } };
-  return { client, lack: 'cannot limit memory and processes here', fix: isRootless ? 'an ordinary user\'s podman needs control groups v2 by systemd (loginctl enable-linger); or run Tollgate as root' : 'mount the control groups memory and pids' };
+  return {
+    client,
+    lack: 'cannot limit memory and processes here',
+    fix: isRootless
+      ? "an ordinary user's podman needs control groups v2 by systemd (loginctl enable-linger); or run Tollgate as root"
+      : 'mount the control groups memory and pids',
+  };
 }
 
 /** Removes the containers whose process is gone, of this machine and PID namespace alone: elsewhere its number means another one. */
@@ -124,7 +161,11 @@ async function reap({ client, isPodman }: Engine): Promise<void> {
       if ((await leftIn(client)).length > 0) throw thrown;
     });
   } catch (cause) {
-    throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `What a killed Tollgate left in ${path.basename(client)} could not be removed.`, next: `See what it is: ${path.basename(client)} ps --all --filter label=tollgate.place`, cause });
+    throw new TollgateError('SANDBOX_UNAVAILABLE', {
+      detail: `What a killed Tollgate left in ${path.basename(client)} could not be removed.`,
+      next: `See what it is: ${path.basename(client)} ps --all --filter label=tollgate.place`,
+      cause,
+    });
   }
 }
 

@@ -53,7 +53,11 @@ async function list(folder: string, pace: Pace, most: number): Promise<Entries> 
   const [folders, files, links]: [string[], string[], string[]] = [[], [], []];
   const opened = opendirSync(folder, { bufferSize: NAMES_A_LOOK });
   try {
-    for (let count = 1, entry = opened.readSync(); entry !== null && count <= most; count += 1, entry = opened.readSync()) {
+    for (
+      let count = 1, entry = opened.readSync();
+      entry !== null && count <= most;
+      count += 1, entry = opened.readSync()
+    ) {
       if (entry.isDirectory()) folders.push(entry.name);
       else (entry.isSymbolicLink() ? links : files).push(entry.name);
       if (count % NAMES_A_LOOK === 0 && pace.isDue) await pace.rest();
@@ -81,6 +85,9 @@ export function repositoryKey(folder: string, entries: Entries): string | undefi
 
 /** What git itself looks for; a disk that ignores capitals does too. */
 function isRepository({ folders, files, links }: Entries): boolean {
-  const has = (name: string): boolean => [folders, files, links].some((names) => names.some((one) => one.length === name.length && one.toLowerCase() === name));
+  const has = (name: string): boolean =>
+    [folders, files, links].some((names) =>
+      names.some((one) => one.length === name.length && one.toLowerCase() === name),
+    );
   return (has('objects') && has('refs')) || (has('head') && has('commondir'));
 }

@@ -23,15 +23,28 @@ export function asJudged(files: readonly string[], workspace: string): readonly 
 }
 
 /** Judges once more all that settings name. Throws SANDBOX_UNAVAILABLE, and INIT_FAILED when the folder to start in is missing. */
-export function checkGiven({ name, isolation, cwd, sandbox }: Pick<ServerSettings, 'name' | 'isolation' | 'cwd' | 'sandbox'>, workspace: string): void {
+export function checkGiven(
+  { name, isolation, cwd, sandbox }: Pick<ServerSettings, 'name' | 'isolation' | 'cwd' | 'sandbox'>,
+  workspace: string,
+): void {
   const { allowRead = [], allowWrite = [], denyRead = [], denyWrite = [] } = sandbox?.filesystem ?? {};
   // In a container it is a folder of the image.
   const place = isolation === 'container' || cwd === undefined ? [] : [cwd];
-  if (place.some((folder) => !existsSync(folder))) throw new TollgateError('INIT_FAILED', { detail: `Server "${name}" did not start: its folder (cwd) was not found.` });
+  if (place.some((folder) => !existsSync(folder)))
+    throw new TollgateError('INIT_FAILED', {
+      detail: `Server "${name}" did not start: its folder (cwd) was not found.`,
+    });
   asJudged([...place, ...allowRead, ...allowWrite, ...denyRead, ...denyWrite], workspace);
-  for (const [what, files, writable] of [['cwd', place, false], ['allowRead', allowRead, false], ['allowWrite', allowWrite, true]] as const) {
+  for (const [what, files, writable] of [
+    ['cwd', place, false],
+    ['allowRead', allowRead, false],
+    ['allowWrite', allowWrite, true],
+  ] as const) {
     const fault = files.map((file) => faultOf(file, writable)).find((one) => one !== undefined);
-    if (fault !== undefined) throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `Server "${name}" would be given too much by its ${what}: ${fault}.` });
+    if (fault !== undefined)
+      throw new TollgateError('SANDBOX_UNAVAILABLE', {
+        detail: `Server "${name}" would be given too much by its ${what}: ${fault}.`,
+      });
   }
 }
 

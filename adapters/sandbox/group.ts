@@ -55,7 +55,9 @@ export function ownGroups(): Promise<Groups | undefined> {
 }
 
 async function findOwn(): Promise<Groups | undefined> {
-  const groups = await tryGroups(findPlace({ groups: textOf('/proc/self/cgroup'), mounts: textOf('/proc/self/mountinfo'), pid: process.pid }));
+  const groups = await tryGroups(
+    findPlace({ groups: textOf('/proc/self/cgroup'), mounts: textOf('/proc/self/mountinfo'), pid: process.pid }),
+  );
   if (groups === undefined && had) {
     forgetGroups();
     throw new Error('there are no control groups any more');
@@ -89,7 +91,9 @@ export async function tryGroups(place: Place | undefined): Promise<Groups | unde
 async function enters({ words, hold }: Group): Promise<boolean> {
   const [command = '', ...args] = [...words, '/bin/cat'];
   const trial = spawn(command, args, { stdio: ['pipe', 'ignore', 'ignore'], env: {} });
-  const ended = new Promise<boolean>((resolve) => trial.once('error', () => resolve(false)).once('exit', (code) => resolve(code === 0)));
+  const ended = new Promise<boolean>((resolve) =>
+    trial.once('error', () => resolve(false)).once('exit', (code) => resolve(code === 0)),
+  );
   // Without a number it does not exist, and 0 would mean ourselves.
   if (trial.pid === undefined) return ended;
   trial.stdin.on('error', () => undefined);
@@ -105,17 +109,35 @@ function groupsIn(place: Place): Groups {
 }
 
 /** Each named file that the kernel has, in this order: with swap may not be less than without, and TCP has an account of its own in version 1. */
-function settingsOf(version: 1 | 2, { memoryMb, processes }: SandboxLimits): readonly (readonly [name: string, value: number])[] {
+function settingsOf(
+  version: 1 | 2,
+  { memoryMb, processes }: SandboxLimits,
+): readonly (readonly [name: string, value: number])[] {
   const bytes = memoryMb * 1024 * 1024;
-  if (version === 1) return [['memory.limit_in_bytes', bytes], ['memory.memsw.limit_in_bytes', bytes], ['memory.kmem.tcp.limit_in_bytes', bytes]];
-  return [['memory.max', bytes], ['memory.swap.max', 0], ['memory.oom.group', 1], ['pids.max', processes + OUR_PROCESSES]];
+  if (version === 1)
+    return [
+      ['memory.limit_in_bytes', bytes],
+      ['memory.memsw.limit_in_bytes', bytes],
+      ['memory.kmem.tcp.limit_in_bytes', bytes],
+    ];
+  return [
+    ['memory.max', bytes],
+    ['memory.swap.max', 0],
+    ['memory.oom.group', 1],
+    ['pids.max', processes + OUR_PROCESSES],
+  ];
 }
 
 function makeGroup({ version, folder }: Place, limits: SandboxLimits, uid: number): Group {
-  const group = path.join(folder, `tollgate-${pidNamespace()}-${process.pid}-${bornAt(process.pid)}-${randomBytes(4).toString('hex')}`);
+  const group = path.join(
+    folder,
+    `tollgate-${pidNamespace()}-${process.pid}-${bornAt(process.pid)}-${randomBytes(4).toString('hex')}`,
+  );
   mkdirSync(group);
   try {
-    const [needed, ...more] = settingsOf(version, limits).map(([name, value]) => [path.join(group, name), `${value}`] as const);
+    const [needed, ...more] = settingsOf(version, limits).map(
+      ([name, value]) => [path.join(group, name), `${value}`] as const,
+    );
     if (needed !== undefined) writeFileSync(...needed);
     for (const [file, value] of more) if (existsSync(file)) writeFileSync(file, value);
     // Who goes in by himself is that user already; nobody sees the file from within.

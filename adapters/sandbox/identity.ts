@@ -14,12 +14,17 @@ const NO_GROUP = 65_534;
 export function chooseIdentity(workspace: string): Identity {
   const uid = process.getuid?.();
   const gid = process.getgid?.();
-  if (uid === undefined || gid === undefined) throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'This system has no users as Linux knows them.', next: 'Run Tollgate inside WSL.' });
+  if (uid === undefined || gid === undefined)
+    throw new TollgateError('SANDBOX_UNAVAILABLE', {
+      detail: 'This system has no users as Linux knows them.',
+      next: 'Run Tollgate inside WSL.',
+    });
   if (uid !== 0) return { uid, gid, drop: false };
   const owner = statSync(workspace);
   if (owner.uid === 0) {
     throw new TollgateError('SANDBOX_UNAVAILABLE', {
-      detail: 'Tollgate runs as root and the workspace belongs to root: the rights of root cannot be taken from a program that runs as root.',
+      detail:
+        'Tollgate runs as root and the workspace belongs to root: the rights of root cannot be taken from a program that runs as root.',
       next: 'Run Tollgate as an ordinary user, or give the workspace to one: `chown -R USER: WORKSPACE`; `tollgate doctor` prints the line with its paths.',
     });
   }

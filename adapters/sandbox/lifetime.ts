@@ -27,12 +27,23 @@ class Mounts {
 
   constructor(first: number, { mounts, masks }: Pick<Plan, 'mounts' | 'masks'>, standing: readonly MountLine[]) {
     const writable = mounts.filter((mount) => mount.writable).map(({ to }) => to);
-    const closed = new Set([...masks, ...mounts.filter((mount) => !mount.writable && writable.some((folder) => folder !== mount.to && isWithin(mount.to, folder))).map(({ to }) => to)]);
+    const closed = new Set([
+      ...masks,
+      ...mounts
+        .filter(
+          (mount) => !mount.writable && writable.some((folder) => folder !== mount.to && isWithin(mount.to, folder)),
+        )
+        .map(({ to }) => to),
+    ]);
     this.#closing = new Map(standing.filter(({ at }) => closed.has(at)).map(({ id, at }) => [id, at]));
     try {
       this.#file = openSync(`/proc/${first}/mountinfo`, 'r');
     } catch (cause) {
-      throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'The mounts of the sandbox cannot be watched. Nothing was started.', next: 'Call again; if it fails again, raise the limit of open files of Tollgate.', cause });
+      throw new TollgateError('SANDBOX_UNAVAILABLE', {
+        detail: 'The mounts of the sandbox cannot be watched. Nothing was started.',
+        next: 'Call again; if it fails again, raise the limit of open files of Tollgate.',
+        cause,
+      });
     }
   }
 
@@ -88,11 +99,17 @@ export class Lifetime {
 
   constructor(parts: LifetimeParts) {
     this.#parts = parts;
-    this.ended = new Promise((resolve) => parts.child.once('exit', resolve).once('error', resolve)).then(() => this.#end());
+    this.ended = new Promise((resolve) => parts.child.once('exit', resolve).once('error', resolve)).then(() =>
+      this.#end(),
+    );
   }
 
   /** Watches the mounts from now on: they were checked, and nothing runs. `kill` ends the sandbox at once. */
-  watch(first: Born, plan: Pick<Plan, 'mounts' | 'masks'>, { standing, kill }: { readonly standing: readonly MountLine[]; readonly kill: () => void }): void {
+  watch(
+    first: Born,
+    plan: Pick<Plan, 'mounts' | 'masks'>,
+    { standing, kill }: { readonly standing: readonly MountLine[]; readonly kill: () => void },
+  ): void {
     this.#first = first;
     this.#mounts = new Mounts(first.pid, plan, standing);
     this.#timer = setInterval(() => {

@@ -14,6 +14,8 @@ export function throughLinks(mounts: readonly Mount[]): readonly Mount[] {
     const holder = mounts.find((other) => other.to !== to && isWithin(to, other.to));
     if (writable || from !== to || holder === undefined) return mount;
     const real = realpathSync(from);
-    return real === path.join(realpathSync(holder.from), path.relative(holder.to, to)) ? mount : { from: real, to: real, writable };
+    return real === path.join(realpathSync(holder.from), path.relative(holder.to, to))
+      ? mount
+      : { from: real, to: real, writable };
   });
 }

@@ -26,14 +26,28 @@ const OURS = /^\/(?:etc|proc|dev)\//;
 
 /** Parses mountinfo. Pure. */
 export function parseMounts(text: string): readonly MountLine[] {
-  return text.split('\n').filter((line) => line !== '').map((line) => {
-    const [id = '', parent = '', device = '', root = '', at = '', options = ''] = line.split(' ');
-    return { id, parent, device, root: unescape(root), at: unescape(at), isReadOnly: options.split(',').includes('ro') };
-  });
+  return text
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => {
+      const [id = '', parent = '', device = '', root = '', at = '', options = ''] = line.split(' ');
+      return {
+        id,
+        parent,
+        device,
+        root: unescape(root),
+        at: unescape(at),
+        isReadOnly: options.split(',').includes('ro'),
+      };
+    });
 }
 
 /** Waits until all of a sandbox is mounted, and gives its mounts. `first` is its first process, which waits. Ends without an answer when `signal` fires. */
-export async function standingMounts(first: number, host: readonly MountLine[], signal: AbortSignal): Promise<readonly MountLine[]> {
+export async function standingMounts(
+  first: number,
+  host: readonly MountLine[],
+  signal: AbortSignal,
+): Promise<readonly MountLine[]> {
   const root = host.findLast(({ at }) => at === '/');
   while (!signal.aborted) {
     const began = performance.now();
@@ -55,7 +69,9 @@ export function mountedElsewhere(places: readonly string[]): ReadonlySet<string>
   const found = new Set<string>();
   const seen = new Set([undefined, namespaceOf('self')]);
   // Without /proc there is no sandbox with mounts.
-  for (const pid of wanted.size === 0 || !existsSync('/proc') ? [] : readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
+  for (const pid of wanted.size === 0 || !existsSync('/proc')
+    ? []
+    : readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
     const namespace = namespaceOf(pid);
     if (seen.has(namespace)) continue;
     seen.add(namespace);
@@ -93,7 +109,11 @@ function isComplete(text: string, root: MountLine | undefined): boolean {
  * mount lies in what the plan gives. The kernel names place and source of a mount by their objects, so a name that was swapped
  * and swapped back does not pass. `host`: the mounts of this process.
  */
-export function checkMounts({ mounts: planned, masks }: Pick<Plan, 'mounts' | 'masks'>, host: readonly MountLine[], mounts: readonly MountLine[]): void {
+export function checkMounts(
+  { mounts: planned, masks }: Pick<Plan, 'mounts' | 'masks'>,
+  host: readonly MountLine[],
+  mounts: readonly MountLine[],
+): void {
   const expected = expectedOf(planned, host);
   const readOnly = new Set(planned.filter(({ writable }) => !writable).map(({ to }) => to));
   const [places, covers] = [new Set(planned.map(({ to }) => to)), new Set(masks)];
@@ -112,11 +132,13 @@ export function checkMounts({ mounts: planned, masks }: Pick<Plan, 'mounts' | 'm
 /** How often each mount may stand there: those of the plan, and with each of them what is mounted beneath it on the host. */
 function expectedOf(planned: Plan['mounts'], host: readonly MountLine[]): Map<string, number> {
   const expected = new Map<string, number>();
-  const add = (line: Parameters<typeof keyOf>[0]): unknown => expected.set(keyOf(line), (expected.get(keyOf(line)) ?? 0) + 1);
+  const add = (line: Parameters<typeof keyOf>[0]): unknown =>
+    expected.set(keyOf(line), (expected.get(keyOf(line)) ?? 0) + 1);
   for (const { from, real = from, to } of planned) {
     const holder = holderOf(real, host);
     if (holder !== undefined) add({ ...holder, root: join(holder.root, restOf(real, holder.at)), at: to });
-    for (const line of host) if (line.at !== real && isWithin(line.at, real)) add({ ...line, at: join(to, restOf(line.at, real)) });
+    for (const line of host)
+      if (line.at !== real && isWithin(line.at, real)) add({ ...line, at: join(to, restOf(line.at, real)) });
   }
   return expected;
 }
@@ -129,7 +151,9 @@ function holderOf(file: string, host: readonly MountLine[]): MountLine | undefin
   for (let next = holder; next !== undefined; ) {
     holder = next;
     const { id } = next;
-    next = onTheWay.filter((line) => line.parent === id && line.id !== id).sort((one, other) => one.at.length - other.at.length)[0];
+    next = onTheWay
+      .filter((line) => line.parent === id && line.id !== id)
+      .sort((one, other) => one.at.length - other.at.length)[0];
   }
   return holder;
 }

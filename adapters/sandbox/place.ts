@@ -36,8 +36,14 @@ export function findPlace(view: View): Place | undefined {
 }
 
 /** Our group in the hierarchy with a controller, or in the one of version 2, as a folder that we see. */
-function locate({ groups, mounts }: View, controller: string): { readonly own: string; readonly mount: string } | undefined {
-  const group = groups.split('\n').map((line) => /^\d+:([^:]*):(.*)$/.exec(line)).find((found) => found?.[1]?.split(',').includes(controller) === true)?.[2];
+function locate(
+  { groups, mounts }: View,
+  controller: string,
+): { readonly own: string; readonly mount: string } | undefined {
+  const group = groups
+    .split('\n')
+    .map((line) => /^\d+:([^:]*):(.*)$/.exec(line))
+    .find((found) => found?.[1]?.split(',').includes(controller) === true)?.[2];
   if (group === undefined) return undefined;
   for (const line of mounts.split('\n')) {
     const [fields = '', rest = ''] = line.split(' - ');
@@ -54,7 +60,12 @@ function locate({ groups, mounts }: View, controller: string): { readonly own: s
 function canHold(folder: string, own: string, pid: number): boolean {
   if (!isWritable(folder) || !isWritable(path.join(folder, 'cgroup.procs'))) return false;
   if (gives(folder)) return true;
-  if (folder !== own || path.basename(own) === OURS || !wordsOf(path.join(folder, 'cgroup.controllers')).includes('memory')) return false;
+  if (
+    folder !== own ||
+    path.basename(own) === OURS ||
+    !wordsOf(path.join(folder, 'cgroup.controllers')).includes('memory')
+  )
+    return false;
   try {
     // Only the root of all has no type, and only it may hold processes and groups at once.
     if (existsSync(path.join(folder, 'cgroup.type'))) {
@@ -89,5 +100,9 @@ function isWritable(file: string): boolean {
 }
 
 function wordsOf(file: string): readonly string[] {
-  return existsSync(file) ? readFileSync(file, 'latin1').split(/\s+/).filter((word) => word !== '') : [];
+  return existsSync(file)
+    ? readFileSync(file, 'latin1')
+        .split(/\s+/)
+        .filter((word) => word !== '')
+    : [];
 }

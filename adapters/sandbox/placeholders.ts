@@ -1,5 +1,19 @@
 /** Keeps the places of missing closed files taken while a sandbox runs: what does not exist cannot be mounted read-only. */
-import { accessSync, closeSync, constants, fchownSync, lstatSync, mkdirSync, openSync, readdirSync, readFileSync, rmdirSync, statSync, unlinkSync, writeFileSync } from 'node:fs';
+import {
+  accessSync,
+  closeSync,
+  constants,
+  fchownSync,
+  lstatSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  rmdirSync,
+  statSync,
+  unlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import path from 'node:path';
 import { holdPlain, pathOfDescriptor, type Held } from '../../catalogs/held.ts';
 import { isWithin } from './closed.ts';
@@ -17,7 +31,12 @@ const held = new Map<string, number>();
  * Files of a repository that git cannot read as folders, with a content that changes nothing. All other placeholders are empty
  * folders, which git does not track.
  */
-const FILES_OF_GIT: ReadonlyMap<string, string> = new Map([['commondir', '.\n'], ['config', ''], ['config.worktree', ''], ['attributes', '']]);
+const FILES_OF_GIT: ReadonlyMap<string, string> = new Map([
+  ['commondir', '.\n'],
+  ['config', ''],
+  ['config.worktree', ''],
+  ['attributes', ''],
+]);
 
 /**
  * Makes an empty folder at each place that is missing in a writable folder, so that the sandbox can cover it. Gives a function that
@@ -44,8 +63,14 @@ export function holdPlaces(places: readonly string[], writable: readonly string[
  * Holds the names that do not exist, and says which. A repository that does not exist is left free: with its folder, `git init`
  * would be closed too. So is what lies beneath a file or a link. Throws what the system throws.
  */
-export function holdNames(names: readonly string[]): { readonly places: readonly string[]; readonly release: () => void } {
-  const places = names.filter((name) => (held.has(name) || lstatSync(name, { throwIfNoEntry: false }) === undefined) && canHold(path.dirname(name)));
+export function holdNames(names: readonly string[]): {
+  readonly places: readonly string[];
+  readonly release: () => void;
+} {
+  const places = names.filter(
+    (name) =>
+      (held.has(name) || lstatSync(name, { throwIfNoEntry: false }) === undefined) && canHold(path.dirname(name)),
+  );
   return { places, release: holdPlaces(places, ['/']) };
 }
 
@@ -77,7 +102,11 @@ function make(place: string): void {
     if (missing.length !== 1) throw fault(missing.length === 0 ? 'EEXIST' : 'ENOENT', place);
     const content = contentOf(place);
     if (content === undefined) mkdirSync(at);
-    const made = openSync(at, content === undefined ? O_RDONLY | O_DIRECTORY | O_NOFOLLOW : O_WRONLY | O_CREAT | O_EXCL, 0o444);
+    const made = openSync(
+      at,
+      content === undefined ? O_RDONLY | O_DIRECTORY | O_NOFOLLOW : O_WRONLY | O_CREAT | O_EXCL,
+      0o444,
+    );
     try {
       if (content !== undefined) writeFileSync(made, content);
       // A command may have put another folder of ours in its place, which is not given away.
@@ -137,7 +166,8 @@ function remove(place: string): void {
     inFolderOf(place, ({ object, stat }, at) => {
       const content = contentOf(place);
       if (content === undefined) rmdirSync(at);
-      else if (object !== undefined && stat?.isFile() === true && readFileSync(object, 'utf8') === content) unlinkSync(at);
+      else if (object !== undefined && stat?.isFile() === true && readFileSync(object, 'utf8') === content)
+        unlinkSync(at);
     });
   } catch {
     // Its owner has put something there, or removed it: then it is not ours any more.

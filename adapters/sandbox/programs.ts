@@ -7,7 +7,17 @@ import { isTooBroad } from './given.ts';
 /** Folders of the system that every sandbox sees, read-only. */
 export const SYSTEM = ['/usr', '/bin', '/sbin', '/lib', '/lib32', '/lib64', '/libx32'] as const;
 
-const SHARED: ReadonlySet<string> = new Set(['/', '/root', '/tmp', '/var', '/var/tmp', '/opt', '/srv', '/etc', '/home']);
+const SHARED: ReadonlySet<string> = new Set([
+  '/',
+  '/root',
+  '/tmp',
+  '/var',
+  '/var/tmp',
+  '/opt',
+  '/srv',
+  '/etc',
+  '/home',
+]);
 
 const SCRIPT = /\.(?:[cm]?[jt]s|py|pyz|rb|pl|sh|jar|wasm)$/;
 
@@ -18,13 +28,17 @@ export function isScript(argument: string): boolean {
 
 /** The program's file, as the PATH of this process finds it in folders that agents may not write; undefined when there is none. */
 export function findProgram(command: string, from: string): string | undefined {
-  const candidates = command.includes('/') ? [path.resolve(from, command)] : searchFolders().map((folder) => path.join(folder, command));
+  const candidates = command.includes('/')
+    ? [path.resolve(from, command)]
+    : searchFolders().map((folder) => path.join(folder, command));
   return candidates.find(isProgram);
 }
 
 /** Files and folders beside the system's that a program needs: its own, and the Node that runs us, which scripts may name in their first line. */
 export function filesOf(program: string, args: readonly string[], cwd: string): readonly string[] {
-  return [...new Set([...ownFilesOf(program, args, cwd), ...withPackage(process.execPath)])].filter((file) => !isOfSystem(file));
+  return [...new Set([...ownFilesOf(program, args, cwd), ...withPackage(process.execPath)])].filter(
+    (file) => !isOfSystem(file),
+  );
 }
 
 /**
@@ -35,8 +49,13 @@ export function ownFilesOf(program: string, args: readonly string[], cwd: string
   const place = (arg: string): string => path.resolve(cwd, arg);
   const isThere = (arg: string): boolean => isScript(arg) && existsSync(place(arg));
   const main = args.find((arg, index) => isThere(arg) && !PRELOAD.test(args[index - 1] ?? ''));
-  const others = args.filter((arg) => arg !== main && isThere(arg)).map(place).flatMap(bothNames);
-  return [...new Set([...withPackage(program), ...(main === undefined ? [] : withPackage(place(main))), ...others])].filter((file) => !isOfSystem(file));
+  const others = args
+    .filter((arg) => arg !== main && isThere(arg))
+    .map(place)
+    .flatMap(bothNames);
+  return [
+    ...new Set([...withPackage(program), ...(main === undefined ? [] : withPackage(place(main))), ...others]),
+  ].filter((file) => !isOfSystem(file));
 }
 
 /** Flags before a script that is loaded ahead of the main one. */
@@ -59,12 +78,20 @@ export function isOfSystem(file: string): boolean {
 function packageOf(file: string): readonly string[] {
   const folder = path.dirname(file);
   const prefix = path.dirname(folder);
-  if (path.basename(folder) === 'bin' && (existsSync(path.join(prefix, 'lib/node_modules')) || hasFile(path.join(prefix, 'pyvenv.cfg')))) return isTooBroad(prefix) ? [] : [prefix];
+  if (
+    path.basename(folder) === 'bin' &&
+    (existsSync(path.join(prefix, 'lib/node_modules')) || hasFile(path.join(prefix, 'pyvenv.cfg')))
+  )
+    return isTooBroad(prefix) ? [] : [prefix];
   const parts = file.split('/');
   const installed = parts.indexOf('node_modules');
   if (installed > 0) return [parts.slice(0, installed + 1).join('/')];
-  const own = ancestors(folder).find((parent) => hasFile(path.join(parent, 'package.json')) || hasFile(path.join(parent, 'pyproject.toml')));
-  const around = ancestors(folder).map((parent) => path.join(parent, 'node_modules')).filter(isFilled);
+  const own = ancestors(folder).find(
+    (parent) => hasFile(path.join(parent, 'package.json')) || hasFile(path.join(parent, 'pyproject.toml')),
+  );
+  const around = ancestors(folder)
+    .map((parent) => path.join(parent, 'node_modules'))
+    .filter(isFilled);
   return own === undefined || isHome(own) ? around : [own, ...around];
 }
 

@@ -38,20 +38,75 @@ export function startReader({ program, args, workspace, fd, isFolder }: Reading)
   const tools = findTools(false);
   const identity = chooseIdentity(workspace);
   const view = isFolder ? [{ from: readlinkSync(`/proc/self/fd/${fd}`), to: VIEW, writable: false }] : [];
-  const plan = { program, cwd: isFolder ? VIEW : '/', mounts: [...view, ...(isOfSystem(program) ? [] : [{ from: program, to: program, writable: false }])], masks: [], given: [] };
+  const plan = {
+    program,
+    cwd: isFolder ? VIEW : '/',
+    mounts: [...view, ...(isOfSystem(program) ? [] : [{ from: program, to: program, writable: false }])],
+    masks: [],
+    given: [],
+  };
   const staged = stagePlan(plan, identity);
   const { mounts } = staged?.plan ?? plan;
   const options = [
-    '--unshare-user', '--uid', `${identity.uid}`, '--gid', `${identity.gid}`, '--unshare-net', '--unshare-pid', ...(isUnreaped() ? ['--as-pid-1'] : []), '--unshare-ipc', '--unshare-uts', '--unshare-cgroup-try',
-    '--cap-drop', 'ALL', '--new-session', '--die-with-parent', '--seccomp', `${SECCOMP_FD}`, ...systemFolders(),
+    '--unshare-user',
+    '--uid',
+    `${identity.uid}`,
+    '--gid',
+    `${identity.gid}`,
+    '--unshare-net',
+    '--unshare-pid',
+    ...(isUnreaped() ? ['--as-pid-1'] : []),
+    '--unshare-ipc',
+    '--unshare-uts',
+    '--unshare-cgroup-try',
+    '--cap-drop',
+    'ALL',
+    '--new-session',
+    '--die-with-parent',
+    '--seccomp',
+    `${SECCOMP_FD}`,
+    ...systemFolders(),
     ...(existsSync('/etc/ld.so.cache') ? ['--ro-bind', '/etc/ld.so.cache', '/etc/ld.so.cache'] : []),
-    '--proc', '/proc', '--ro-bind', '/proc/sys', '/proc/sys', ...mounts.flatMap(({ from, to }) => ['--ro-bind', from, to]), '--remount-ro', '/',
-    '--chdir', plan.cwd, '--clearenv', '--setenv', 'PATH', HELPER_PATH, '--setenv', 'LC_ALL', 'C.UTF-8',
+    '--proc',
+    '/proc',
+    '--ro-bind',
+    '/proc/sys',
+    '/proc/sys',
+    ...mounts.flatMap(({ from, to }) => ['--ro-bind', from, to]),
+    '--remount-ro',
+    '/',
+    '--chdir',
+    plan.cwd,
+    '--clearenv',
+    '--setenv',
+    'PATH',
+    HELPER_PATH,
+    '--setenv',
+    'LC_ALL',
+    'C.UTF-8',
   ];
-  const inside = ['/bin/sh', '-c', (isFolder ? SAME : '') + RUN, 'view', tools.prlimit, ...LIMITS, '--', program, ...args];
+  const inside = [
+    '/bin/sh',
+    '-c',
+    (isFolder ? SAME : '') + RUN,
+    'view',
+    tools.prlimit,
+    ...LIMITS,
+    '--',
+    program,
+    ...args,
+  ];
   const [command = '', ...words] = [...(staged?.words ?? []), tools.bwrap, ...options, '--', ...inside];
   const child = withoutForeign([isFolder ? 'ignore' : fd, 'pipe', 'pipe', 'pipe', ...(isFolder ? [fd] : [])], (stdio) =>
-    spawn(command, words, { env: {}, cwd: '/', detached: true, shell: false, stdio, ...(identity.drop && staged === undefined && { uid: identity.uid, gid: identity.gid }) }));
+    spawn(command, words, {
+      env: {},
+      cwd: '/',
+      detached: true,
+      shell: false,
+      stdio,
+      ...(identity.drop && staged === undefined && { uid: identity.uid, gid: identity.gid }),
+    }),
+  );
   const filter = (child.stdio as readonly unknown[])[SECCOMP_FD];
   // EPIPE: bubblewrap ended before it read the filter; then READY does not come.
   if (filter instanceof Duplex) filter.on('error', () => undefined).end(compileFilter({ counted: false }));

@@ -1,7 +1,17 @@
 /** Withholds what git would run on the host: settings and hooks of repositories that a program in a sandbox made or changed. */
 import { isUtf8 } from 'node:buffer';
 import { randomBytes } from 'node:crypto';
-import { chmodSync, closeSync, constants, fstatSync, lstatSync, openSync, opendirSync, readFileSync, renameSync } from 'node:fs';
+import {
+  chmodSync,
+  closeSync,
+  constants,
+  fstatSync,
+  lstatSync,
+  openSync,
+  opendirSync,
+  readFileSync,
+  renameSync,
+} from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Confinement } from '../../catalogs/confinement.ts';
@@ -39,12 +49,38 @@ const COMMAND = /^[ \t]*(?:exec|x)\b/m;
 
 /** Settings that start no program and lead to no other settings, as `section.name`, or `section.*.name` where a subsection stands. */
 const HARMLESS: ReadonlySet<string> = new Set([
-  ...['repositoryformatversion', 'filemode', 'bare', 'logallrefupdates', 'ignorecase', 'precomposeunicode', 'symlinks', 'autocrlf', 'eol', 'safecrlf', 'quotepath', 'sparsecheckout', 'sparsecheckoutcone'].map((name) => `core.${name}`),
+  ...[
+    'repositoryformatversion',
+    'filemode',
+    'bare',
+    'logallrefupdates',
+    'ignorecase',
+    'precomposeunicode',
+    'symlinks',
+    'autocrlf',
+    'eol',
+    'safecrlf',
+    'quotepath',
+    'sparsecheckout',
+    'sparsecheckoutcone',
+  ].map((name) => `core.${name}`),
   ...['objectformat', 'refstorage', 'partialclone', 'worktreeconfig'].map((name) => `extensions.${name}`),
-  ...['url', 'pushurl', 'fetch', 'push', 'tagopt', 'prune', 'promisor', 'partialclonefilter'].map((name) => `remote.*.${name}`),
+  ...['url', 'pushurl', 'fetch', 'push', 'tagopt', 'prune', 'promisor', 'partialclonefilter'].map(
+    (name) => `remote.*.${name}`,
+  ),
   ...['remote', 'merge', 'rebase', 'pushremote', 'description'].map((name) => `branch.*.${name}`),
   ...['url', 'active', 'branch'].map((name) => `submodule.*.${name}`),
-  'submodule.active', 'user.name', 'user.email', 'init.defaultbranch', 'pull.rebase', 'pull.ff', 'push.default', 'push.autosetupremote', 'fetch.prune', 'gc.auto', 'merge.conflictstyle',
+  'submodule.active',
+  'user.name',
+  'user.email',
+  'init.defaultbranch',
+  'pull.rebase',
+  'pull.ff',
+  'push.default',
+  'push.autosetupremote',
+  'fetch.prune',
+  'gc.auto',
+  'merge.conflictstyle',
 ]);
 const SECTION = /^\[([A-Za-z][A-Za-z0-9-]*)(?: "([^"\\]*)")?\]$/;
 const SETTING = /^\s*([A-Za-z][A-Za-z0-9-]*)(?:\s*=([^"\\#;\r\0]*))?$/;
@@ -101,12 +137,19 @@ export interface Withholding {
  * Looks while a program runs, and once more when the function that it gives is called after the program's end. `over`
  * resolves when nothing of the program is left; that is waited for. `tell` hears of a look that renamed something or failed.
  */
-export function watchRepositories(grounds: Grounds, over: Promise<void>, tell: (look: Withholding) => void): () => Promise<void> {
+export function watchRepositories(
+  grounds: Grounds,
+  over: Promise<void>,
+  tell: (look: Withholding) => void,
+): () => Promise<void> {
   const ended = new AbortController();
   const look = async (): Promise<number> => {
     const began = performance.now();
     const withheld: string[] = [];
-    const failed = await withholdSettings(grounds, withheld).then(() => undefined, (thrown: NodeJS.ErrnoException) => thrown.code ?? 'unknown');
+    const failed = await withholdSettings(grounds, withheld).then(
+      () => undefined,
+      (thrown: NodeJS.ErrnoException) => thrown.code ?? 'unknown',
+    );
     if (withheld.length > 0 || failed !== undefined) tell({ withheld, ...(failed !== undefined && { failed }) });
     return performance.now() - began;
   };
@@ -165,7 +208,8 @@ class Look {
     const entries = await this.#listed(folder);
     const key = repositoryKey(folder, entries);
     if (key !== undefined) await this.#attempt(this.#withholdIn(folder, !this.#grounds.known.has(key)));
-    const isOdd = (name: string): boolean => name.includes('\ufffd') || Buffer.byteLength(path.join(folder, name)) > MOST_PATH_BYTES;
+    const isOdd = (name: string): boolean =>
+      name.includes('\ufffd') || Buffer.byteLength(path.join(folder, name)) > MOST_PATH_BYTES;
     for (const name of entries.folders) if (!isOdd(name)) this.#waiting.push(path.join(folder, name));
     if (entries.folders.some(isOdd)) await this.#attempt(this.#openOdd(folder));
   }
@@ -189,16 +233,19 @@ class Look {
    */
   async #openOdd(folder: string): Promise<void> {
     const top = this.#grounds.writable.find((root) => isWithin(folder, root)) ?? folder;
-    await withFolder(top, (above) => withFolder(folder, async (inner) => {
-      for await (const name of foldersIn(inner, this.#pace)) {
-        const file = path.join(folder, name.toString());
-        const isOdd = !isUtf8(name) || Buffer.byteLength(file) > MOST_PATH_BYTES;
-        const to = isOdd ? withhold({ at: inner.at, name }, above.at) : undefined;
-        if (to !== undefined) this.#withheld.push(file);
-        // What only contains the sign for unreadable text is no odd name.
-        if (to !== undefined || (!isOdd && file.includes('\ufffd'))) this.#waiting.push(to === undefined ? file : path.join(top, to));
-      }
-    }));
+    await withFolder(top, (above) =>
+      withFolder(folder, async (inner) => {
+        for await (const name of foldersIn(inner, this.#pace)) {
+          const file = path.join(folder, name.toString());
+          const isOdd = !isUtf8(name) || Buffer.byteLength(file) > MOST_PATH_BYTES;
+          const to = isOdd ? withhold({ at: inner.at, name }, above.at) : undefined;
+          if (to !== undefined) this.#withheld.push(file);
+          // What only contains the sign for unreadable text is no odd name.
+          if (to !== undefined || (!isOdd && file.includes('\ufffd')))
+            this.#waiting.push(to === undefined ? file : path.join(top, to));
+        }
+      }),
+    );
   }
 
   /** One repository, held open so that nobody can put another folder in its place meanwhile. */
@@ -206,21 +253,32 @@ class Look {
     const { closed, since, lost, before } = this.#grounds;
     const covers = [...closed.keys()].filter((at) => !lost.has(at) && (isWithin(at, folder) || isWithin(folder, at)));
     // What was closed at the start is no less foreign in a folder that has become a repository since.
-    const isOpen = (file: string, held: string): boolean => isNew || (!covers.some((at) => isWithin(file, at)) && isChanged(held, since));
-    const hooks = await this.#listed(path.join(folder, HOOKS)).catch((thrown: unknown) => void (this.#failed ??= { thrown }));
-    const hasHooks = hooks === undefined || [...hooks.folders, ...hooks.files, ...hooks.links].some((hook) => !isKeptHook(hook));
+    const isOpen = (file: string, held: string): boolean =>
+      isNew || (!covers.some((at) => isWithin(file, at)) && isChanged(held, since));
+    const hooks = await this.#listed(path.join(folder, HOOKS)).catch(
+      (thrown: unknown) => void (this.#failed ??= { thrown }),
+    );
+    const hasHooks =
+      hooks === undefined || [...hooks.folders, ...hooks.files, ...hooks.links].some((hook) => !isKeptHook(hook));
     await withFolder(folder, async ({ at }) => {
       const repository = new Repository(at, folder, isNew ? new Map() : before);
-      const isFault = (name: string): boolean => (name === HOOKS ? hasHooks || !lstatSync(path.join(at, name)).isDirectory() : repository.isFault(name, isNew));
+      const isFault = (name: string): boolean =>
+        name === HOOKS ? hasHooks || !lstatSync(path.join(at, name)).isDirectory() : repository.isFault(name, isNew);
       for (const name of RUN) {
         const [file, held] = [path.join(folder, name), path.join(at, name)];
         const isThere = lstatSync(held, { throwIfNoEntry: false }) !== undefined;
         if (isThere && isOpen(file, held) && isFault(name)) await this.#attempt(this.#withhold(file, at));
       }
     });
-    if (lstatSync(path.join(folder, REBASE), { throwIfNoEntry: false })?.isDirectory() === true) await this.#attempt(this.#withholdTodo(path.join(folder, REBASE), isOpen));
+    if (lstatSync(path.join(folder, REBASE), { throwIfNoEntry: false })?.isDirectory() === true)
+      await this.#attempt(this.#withholdTodo(path.join(folder, REBASE), isOpen));
     // A hook can be rewritten in a folder of hooks that was there before.
-    if (!isNew && hooks !== undefined) await this.#withholdHooks(path.join(folder, HOOKS), [...hooks.files, ...hooks.links].filter((hook) => !isKeptHook(hook)), isOpen);
+    if (!isNew && hooks !== undefined)
+      await this.#withholdHooks(
+        path.join(folder, HOOKS),
+        [...hooks.files, ...hooks.links].filter((hook) => !isKeptHook(hook)),
+        isOpen,
+      );
   }
 
   /** `git rebase --continue` runs it. */
@@ -228,11 +286,16 @@ class Look {
     await withFolder(folder, async ({ at }) => {
       const [file, held] = [path.join(folder, TODO), path.join(at, TODO)];
       const isThere = lstatSync(held, { throwIfNoEntry: false }) !== undefined;
-      if (isThere && isOpen(file, held) && COMMAND.test(textOf(held) ?? 'exec')) await this.#attempt(this.#withhold(file, at));
+      if (isThere && isOpen(file, held) && COMMAND.test(textOf(held) ?? 'exec'))
+        await this.#attempt(this.#withhold(file, at));
     });
   }
 
-  async #withholdHooks(folder: string, hooks: readonly string[], isOpen: (file: string, held: string) => boolean): Promise<void> {
+  async #withholdHooks(
+    folder: string,
+    hooks: readonly string[],
+    isOpen: (file: string, held: string) => boolean,
+  ): Promise<void> {
     await withFolder(folder, async ({ at }) => {
       for (const hook of hooks) {
         const file = path.join(folder, hook);
@@ -317,7 +380,10 @@ class Repository {
 
   /** A folder that is common to itself changes nothing: such a file holds the name in another sandbox. */
   #isHarmlessCommon(folder: string | undefined): boolean {
-    return folder === '.' || (folder === '../..' && this.#isOrdinary && path.basename(path.dirname(this.#folder)) === 'worktrees');
+    return (
+      folder === '.' ||
+      (folder === '../..' && this.#isOrdinary && path.basename(path.dirname(this.#folder)) === 'worktrees')
+    );
   }
 
   #isHarmless(name: string): boolean {
@@ -341,20 +407,28 @@ class Repository {
       if (head !== undefined) section = head.toLowerCase() + (subsection === undefined ? '' : '.*');
       if (head !== undefined) return [];
       const [, key, value = ''] = SETTING.exec(line) ?? [];
-      return key !== undefined && this.#isKnown(`${section}.${key.toLowerCase()}`, value.trim()) ? [] : [`${within}\n${line}`];
+      return key !== undefined && this.#isKnown(`${section}.${key.toLowerCase()}`, value.trim())
+        ? []
+        : [`${within}\n${line}`];
     });
   }
 
   #isKnown(setting: string, value: string): boolean {
-    return setting === 'core.worktree' ? this.#staysWithin(value) : HARMLESS.has(setting) && !value.includes('::') && !value.startsWith('-');
+    return setting === 'core.worktree'
+      ? this.#staysWithin(value)
+      : HARMLESS.has(setting) && !value.includes('::') && !value.startsWith('-');
   }
 
   /** The data of a submodule lies in the repository around it, and names the folder of its files there. */
   #staysWithin(worktree: string): boolean {
     const [outer, inner] = this.#folder.split('/.git/modules/');
-    return outer !== undefined && inner !== undefined && isWithin(path.resolve(this.#folder, worktree), outer) && !worktree.includes('.git');
+    return (
+      outer !== undefined &&
+      inner !== undefined &&
+      isWithin(path.resolve(this.#folder, worktree), outer) &&
+      !worktree.includes('.git')
+    );
   }
-
 }
 
 /** The text of a plain file with one name; undefined for everything else. */

@@ -17,8 +17,19 @@ interface Machine {
 
 /** Same number on every processor: calls that are younger than the common table. */
 const COMMON = {
-  io_uring_setup: 425, io_uring_enter: 426, io_uring_register: 427, open_tree: 428, move_mount: 429, fsopen: 430, fsconfig: 431, fsmount: 432, fspick: 433,
-  pidfd_getfd: 438, process_madvise: 440, mount_setattr: 442, quotactl_fd: 443,
+  io_uring_setup: 425,
+  io_uring_enter: 426,
+  io_uring_register: 427,
+  open_tree: 428,
+  move_mount: 429,
+  fsopen: 430,
+  fsconfig: 431,
+  fsmount: 432,
+  fspick: 433,
+  pidfd_getfd: 438,
+  process_madvise: 440,
+  mount_setattr: 442,
+  quotactl_fd: 443,
 } as const;
 
 /**
@@ -27,26 +38,125 @@ const COMMON = {
  * unistd tables of each processor.
  */
 const MACHINES: ReadonlyMap<string, Machine> = new Map([
-  ['x64', {
-    audit: 0xc000003e, second: 0x40000000, socket: 41, ioctl: 16, clone: 56, mmap: 9, shared: { shmget: 29, semget: 64, msgget: 68, memfd_create: 319 },
-    denied: {
-      ...COMMON, ptrace: 101, syslog: 103, uselib: 134, ustat: 136, vhangup: 153, modify_ldt: 154, pivot_root: 155, adjtimex: 159, chroot: 161, acct: 163, settimeofday: 164,
-      mount: 165, umount2: 166, swapon: 167, swapoff: 168, reboot: 169, sethostname: 170, setdomainname: 171, iopl: 172, ioperm: 173, create_module: 174, init_module: 175,
-      delete_module: 176, get_kernel_syms: 177, query_module: 178, quotactl: 179, nfsservctl: 180, lookup_dcookie: 212, clock_settime: 227, kexec_load: 246, add_key: 248,
-      request_key: 249, keyctl: 250, migrate_pages: 256, unshare: 272, move_pages: 279, perf_event_open: 298, fanotify_init: 300, name_to_handle_at: 303, open_by_handle_at: 304,
-      clock_adjtime: 305, setns: 308, process_vm_readv: 310, process_vm_writev: 311, kcmp: 312, finit_module: 313, kexec_file_load: 320, bpf: 321, userfaultfd: 323,
+  [
+    'x64',
+    {
+      audit: 0xc000003e,
+      second: 0x40000000,
+      socket: 41,
+      ioctl: 16,
+      clone: 56,
+      mmap: 9,
+      shared: { shmget: 29, semget: 64, msgget: 68, memfd_create: 319 },
+      denied: {
+        ...COMMON,
+        ptrace: 101,
+        syslog: 103,
+        uselib: 134,
+        ustat: 136,
+        vhangup: 153,
+        modify_ldt: 154,
+        pivot_root: 155,
+        adjtimex: 159,
+        chroot: 161,
+        acct: 163,
+        settimeofday: 164,
+        mount: 165,
+        umount2: 166,
+        swapon: 167,
+        swapoff: 168,
+        reboot: 169,
+        sethostname: 170,
+        setdomainname: 171,
+        iopl: 172,
+        ioperm: 173,
+        create_module: 174,
+        init_module: 175,
+        delete_module: 176,
+        get_kernel_syms: 177,
+        query_module: 178,
+        quotactl: 179,
+        nfsservctl: 180,
+        lookup_dcookie: 212,
+        clock_settime: 227,
+        kexec_load: 246,
+        add_key: 248,
+        request_key: 249,
+        keyctl: 250,
+        migrate_pages: 256,
+        unshare: 272,
+        move_pages: 279,
+        perf_event_open: 298,
+        fanotify_init: 300,
+        name_to_handle_at: 303,
+        open_by_handle_at: 304,
+        clock_adjtime: 305,
+        setns: 308,
+        process_vm_readv: 310,
+        process_vm_writev: 311,
+        kcmp: 312,
+        finit_module: 313,
+        kexec_file_load: 320,
+        bpf: 321,
+        userfaultfd: 323,
+      },
     },
-  }],
-  ['arm64', {
-    audit: 0xc00000b7, socket: 198, ioctl: 29, clone: 220, mmap: 222, shared: { shmget: 194, semget: 190, msgget: 186, memfd_create: 279 },
-    denied: {
-      ...COMMON, lookup_dcookie: 18, umount2: 39, mount: 40, pivot_root: 41, nfsservctl: 42, chroot: 51, vhangup: 58, quotactl: 60, acct: 89, unshare: 97, kexec_load: 104,
-      init_module: 105, delete_module: 106, clock_settime: 112, syslog: 116, ptrace: 117, reboot: 142, sethostname: 161, setdomainname: 162, settimeofday: 170, adjtimex: 171,
-      add_key: 217, request_key: 218, keyctl: 219, swapon: 224, swapoff: 225, migrate_pages: 238, move_pages: 239, perf_event_open: 241, fanotify_init: 262,
-      name_to_handle_at: 264, open_by_handle_at: 265, clock_adjtime: 266, setns: 268, process_vm_readv: 270, process_vm_writev: 271, kcmp: 272, finit_module: 273, bpf: 280,
-      userfaultfd: 282, kexec_file_load: 294,
+  ],
+  [
+    'arm64',
+    {
+      audit: 0xc00000b7,
+      socket: 198,
+      ioctl: 29,
+      clone: 220,
+      mmap: 222,
+      shared: { shmget: 194, semget: 190, msgget: 186, memfd_create: 279 },
+      denied: {
+        ...COMMON,
+        lookup_dcookie: 18,
+        umount2: 39,
+        mount: 40,
+        pivot_root: 41,
+        nfsservctl: 42,
+        chroot: 51,
+        vhangup: 58,
+        quotactl: 60,
+        acct: 89,
+        unshare: 97,
+        kexec_load: 104,
+        init_module: 105,
+        delete_module: 106,
+        clock_settime: 112,
+        syslog: 116,
+        ptrace: 117,
+        reboot: 142,
+        sethostname: 161,
+        setdomainname: 162,
+        settimeofday: 170,
+        adjtimex: 171,
+        add_key: 217,
+        request_key: 218,
+        keyctl: 219,
+        swapon: 224,
+        swapoff: 225,
+        migrate_pages: 238,
+        move_pages: 239,
+        perf_event_open: 241,
+        fanotify_init: 262,
+        name_to_handle_at: 264,
+        open_by_handle_at: 265,
+        clock_adjtime: 266,
+        setns: 268,
+        process_vm_readv: 270,
+        process_vm_writev: 271,
+        kcmp: 272,
+        finit_module: 273,
+        bpf: 280,
+        userfaultfd: 282,
+        kexec_file_load: 294,
+      },
     },
-  }],
+  ],
 ]);
 
 /** clone3, whose flags lie behind a pointer, where no filter can look: "no such call" has libraries fall back to clone. memfd_secret, whose memory nobody may look at. */
@@ -86,7 +196,10 @@ export interface FilterFor {
 export function compileFilter({ counted, processor = process.arch }: FilterFor): Buffer {
   const machine = MACHINES.get(processor);
   if (machine === undefined) {
-    throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `There is no filter of system calls for the processor ${processor}.`, next: 'Use a machine with x64 or arm64, or `isolation: container`.' });
+    throw new TollgateError('SANDBOX_UNAVAILABLE', {
+      detail: `There is no filter of system calls for the processor ${processor}.`,
+      next: 'Use a machine with x64 or arm64, or `isolation: container`.',
+    });
   }
   const program = new Program();
   program.load(AUDIT).unless(machine.audit, KILL).load(NUMBER);
@@ -98,7 +211,9 @@ export function compileFilter({ counted, processor = process.arch }: FilterFor):
     const limited = body.load(argument(3)).whenAny(STACK_LIKE, EPERM);
     return counted ? limited : limited.only(SHARED_ANONYMOUS).when(SHARED_ANONYMOUS, EPERM);
   });
-  program.call(machine.ioctl, (body) => TYPING_IOCTLS.reduce((all, request) => all.when(request, EPERM), body.load(argument(1))));
+  program.call(machine.ioctl, (body) =>
+    TYPING_IOCTLS.reduce((all, request) => all.when(request, EPERM), body.load(argument(1))),
+  );
   program.call(machine.socket, (body) => body.load(argument(0)).admit(FAMILIES, EAFNOSUPPORT));
   return program.end(ALLOW);
 }

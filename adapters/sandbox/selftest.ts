@@ -53,7 +53,10 @@ export function proveIsolation(workspace: string): Promise<void> {
 async function prove(workspace: string): Promise<void> {
   const broken = (await testIsolation(workspace)).filter(({ holds }) => !holds).map(({ name }) => name);
   if (broken.length === 0) return;
-  throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `The sandbox does not isolate on this machine; it failed: ${broken.join('; ')}.`, next: 'Run `tollgate doctor`; until all hold, use `isolation: container`.' });
+  throw new TollgateError('SANDBOX_UNAVAILABLE', {
+    detail: `The sandbox does not isolate on this machine; it failed: ${broken.join('; ')}.`,
+    next: 'Run `tollgate doctor`; until all hold, use `isolation: container`.',
+  });
 }
 
 /** Runs the probe in a sandbox as servers get it. Throws SANDBOX_UNAVAILABLE when none can be made. */
@@ -72,7 +75,10 @@ export async function testIsolation(workspace: string): Promise<readonly Proof[]
       { name: 'the probe finds its plants outside', holds: isPlanted },
       ...PROPERTIES.map(([key, name]) => ({ name, holds: seen[key] === false })),
       { name: 'the program is not root', holds: typeof seen['uid'] === 'number' && seen['uid'] !== 0 },
-      { name: 'other processes cannot be seen', holds: typeof seen['pids'] === 'number' && seen['pids'] <= OWN_PROCESSES },
+      {
+        name: 'other processes cannot be seen',
+        holds: typeof seen['pids'] === 'number' && seen['pids'] <= OWN_PROCESSES,
+      },
     ];
   } finally {
     server.close();
@@ -82,7 +88,18 @@ export async function testIsolation(workspace: string): Promise<readonly Proof[]
 
 async function look(workspace: string, words: readonly string[]): Promise<Readonly<Record<string, unknown>>> {
   const limits = { memoryMb: 256, processes: 64, fileMb: 16 };
-  const jail: Jail = { command: process.execPath, args: ['-e', PROBE, ...words], env: {}, cwd: HOME, workspace, read: [], write: [], hidden: [], limits, input: false };
+  const jail: Jail = {
+    command: process.execPath,
+    args: ['-e', PROBE, ...words],
+    env: {},
+    cwd: HOME,
+    workspace,
+    read: [],
+    write: [],
+    hidden: [],
+    limits,
+    input: false,
+  };
   const { child } = await startJailed(jail);
   const [said, failed]: [Buffer[], Buffer[]] = [[], []];
   child.stdout.on('data', (chunk: Buffer) => said.push(chunk));
@@ -91,7 +108,11 @@ async function look(workspace: string, words: readonly string[]): Promise<Readon
   try {
     return JSON.parse(Buffer.concat(said).toString('utf8')) as Record<string, unknown>;
   } catch (cause) {
-    throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: `The probe of the sandbox did not answer: ${lastLine(Buffer.concat(failed).toString('utf8').trim())}`, next: 'Run `tollgate doctor`.', cause });
+    throw new TollgateError('SANDBOX_UNAVAILABLE', {
+      detail: `The probe of the sandbox did not answer: ${lastLine(Buffer.concat(failed).toString('utf8').trim())}`,
+      next: 'Run `tollgate doctor`.',
+      cause,
+    });
   }
 }
 

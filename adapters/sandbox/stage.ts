@@ -32,7 +32,9 @@ export function stagePlan(plan: Plan, identity: Identity): Staged | undefined {
   if (unshare === undefined || setpriv === undefined) return undefined;
   const become = [setpriv, `--reuid=${identity.uid}`, `--regid=${identity.gid}`, '--clear-groups', '--'];
   // What lies in another comes with it.
-  const brought = plan.mounts.filter(({ from }) => !plan.mounts.some((other) => other.from !== from && isWithin(from, other.from))).map(({ from }) => from);
+  const brought = plan.mounts
+    .filter(({ from }) => !plan.mounts.some((other) => other.from !== from && isWithin(from, other.from)))
+    .map(({ from }) => from);
   const stagedAt = (file: string): string => {
     const index = brought.findIndex((folder) => isWithin(file, folder));
     return `${STAGE}/${index}${file.slice(brought[index]?.length)}`;

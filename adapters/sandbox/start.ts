@@ -39,24 +39,54 @@ export async function startJailed(jail: Jail, ours: () => Promise<Groups | undef
   const tools = findTools(jail.egress !== undefined);
   const identity = chooseIdentity(jail.workspace);
   const first = planJail(jail);
-  if (first === undefined) throw new TollgateError('INIT_FAILED', { detail: 'The program was not found.', next: 'Check `command`, and that it is installed.' });
-  const { plan, release, grounds, lost } = await coverPlan({ ...first, mounts: unite(throughLinks([...first.mounts, ...programsOf(tools)])) }, jail);
+  if (first === undefined)
+    throw new TollgateError('INIT_FAILED', {
+      detail: 'The program was not found.',
+      next: 'Check `command`, and that it is installed.',
+    });
+  const { plan, release, grounds, lost } = await coverPlan(
+    { ...first, mounts: unite(throughLinks([...first.mounts, ...programsOf(tools)])) },
+    jail,
+  );
   let child: ChildProcess | undefined;
   let group: Group | undefined;
   try {
     const staged = stagePlan(plan, identity);
     group = groupFor(jail, identity, groups);
-    const [command = '', ...args] = [...(group?.words ?? []), ...(staged?.words ?? []), tools.bwrap, '--args', `${FDS.args}`, '--', ...commandOf(jail, plan, tools)];
-    child = withoutForeign([jail.input ? 'pipe' : 'ignore', 'pipe', 'pipe', ...Object.values(FDS).map(() => 'pipe' as const)], (stdio) =>
-      spawn(command, args, {
-        // What bubblewrap needs to know comes by descriptor; its environment can be read from within.
-        env: {}, cwd: '/', detached: true, shell: false, stdio, ...(identity.drop && staged === undefined && { uid: identity.uid, gid: identity.gid }),
-      }));
+    const [command = '', ...args] = [
+      ...(group?.words ?? []),
+      ...(staged?.words ?? []),
+      tools.bwrap,
+      '--args',
+      `${FDS.args}`,
+      '--',
+      ...commandOf(jail, plan, tools),
+    ];
+    child = withoutForeign(
+      [jail.input ? 'pipe' : 'ignore', 'pipe', 'pipe', ...Object.values(FDS).map(() => 'pipe' as const)],
+      (stdio) =>
+        spawn(command, args, {
+          // What bubblewrap needs to know comes by descriptor; its environment can be read from within.
+          env: {},
+          cwd: '/',
+          detached: true,
+          shell: false,
+          stdio,
+          ...(identity.drop && staged === undefined && { uid: identity.uid, gid: identity.gid }),
+        }),
+    );
     const started = child;
     const life = new Lifetime({ child, lost, release });
     const hasLackedMemory = watchMemory(child, group);
     const hold = group?.hold(await numberOf(child, identity));
-    feed(child, new Map<number, string | Buffer>([[FDS.args, optionsOf(jail, staged?.plan ?? plan, identity).join('\0')], [FDS.seccomp, compileFilter({ counted: group !== undefined })], ...madeFiles(identity)]));
+    feed(
+      child,
+      new Map<number, string | Buffer>([
+        [FDS.args, optionsOf(jail, staged?.plan ?? plan, identity).join('\0')],
+        [FDS.seccomp, compileFilter({ counted: group !== undefined })],
+        ...madeFiles(identity),
+      ]),
+    );
     // Nothing runs before its places were looked at once more: since the plan was made, a link may have taken one.
     const inner = await standing(child, identity, {
       check: async (first, signal) => {
@@ -72,7 +102,13 @@ export async function startJailed(jail: Jail, ours: () => Promise<Groups | undef
         if (life.looks()) throw swapped();
       },
     });
-    return { ...handleOf(child, { pid: inner, born: bornAt(inner) }, life), hasLackedMemory, isFull: () => isFull(inner, jail.limits.processes), lost: life.opened, ...(grounds !== undefined && { grounds }) };
+    return {
+      ...handleOf(child, { pid: inner, born: bornAt(inner) }, life),
+      hasLackedMemory,
+      isFull: () => isFull(inner, jail.limits.processes),
+      lost: life.opened,
+      ...(grounds !== undefined && { grounds }),
+    };
   } catch (thrown) {
     if (child !== undefined) signalGroup(child, 'SIGKILL');
     else release();
@@ -99,7 +135,11 @@ function groupFor({ limits }: Jail, { uid }: Identity, groups: Groups | undefine
 /** Never one less limited than those before it. */
 function notCounted(cause: unknown): never {
   forgetGroups();
-  throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'The sandbox could not be put into a control group, which counts its memory.', next: 'Try again; if it stays so, start Tollgate anew: it looks then for what this machine lets it have.', cause });
+  throw new TollgateError('SANDBOX_UNAVAILABLE', {
+    detail: 'The sandbox could not be put into a control group, which counts its memory.',
+    next: 'Try again; if it stays so, start Tollgate anew: it looks then for what this machine lets it have.',
+    cause,
+  });
 }
 
 /** Removes the group at the end of what is in it; the answer tells whether memory was the end. */
@@ -116,13 +156,18 @@ function watchMemory(child: ChildProcess, group: Group | undefined): () => boole
 
 /** What runs inside, where it does not lie with the programs of the system. */
 function programsOf({ prlimit, socat }: Tools): readonly Mount[] {
-  return [prlimit, socat].filter((file) => file !== undefined).filter((file) => !isOfSystem(file)).map((file) => ({ from: file, to: file, writable: false, real: realpathSync(file) }));
+  return [prlimit, socat]
+    .filter((file) => file !== undefined)
+    .filter((file) => !isOfSystem(file))
+    .map((file) => ({ from: file, to: file, writable: false, real: realpathSync(file) }));
 }
 
 function feed(child: ChildProcess, contents: ReadonlyMap<number, string | Buffer>): void {
   for (const [fd, content] of contents) {
     // EPIPE: bubblewrap ended before it read this; its exit tells why.
-    pipeOf(child, fd)?.on('error', () => undefined).end(content);
+    pipeOf(child, fd)
+      ?.on('error', () => undefined)
+      .end(content);
   }
 }
 
@@ -143,13 +188,18 @@ interface Looks {
 /** Waits until all stands inside, lets the program begin, and returns the first process of the sandbox. */
 async function standing(child: ChildProcess, identity: Identity, { check, admit }: Looks): Promise<number> {
   const [gate, status, block] = [pipeOf(child, FDS.gate), pipeOf(child, FDS.status), pipeOf(child, FDS.block)];
-  if (gate === undefined || status === undefined || block === undefined) throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'No further process could be started.' });
+  if (gate === undefined || status === undefined || block === undefined)
+    throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'No further process could be started.' });
   // ECONNRESET: it was killed before it read that it may go; its exit tells.
   for (const pipe of [gate, status, block]) pipe.on('error', () => undefined);
   let onExit = (): void => undefined;
   const failed = new Promise<never>((_, reject) => {
     child.once('error', (thrown) => reject(refused(thrown.message, identity)));
-    onExit = () => void saidBy(child).then((said) => refused(said, identity)).catch((thrown: unknown) => thrown).then(reject);
+    onExit = () =>
+      void saidBy(child)
+        .then((said) => refused(said, identity))
+        .catch((thrown: unknown) => thrown)
+        .then(reject);
     child.once('exit', onExit);
   });
   const stands = new Promise((resolve) => gate.once('data', resolve));
@@ -174,7 +224,10 @@ async function standing(child: ChildProcess, identity: Identity, { check, admit 
 
 /** What has begun before it was let go was not set up by bubblewrap as we know it. */
 function notHeld(): never {
-  throw new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'bubblewrap started the program before the sandbox was checked.', next: 'Run `tollgate doctor`: it shows which bubblewrap is used.' });
+  throw new TollgateError('SANDBOX_UNAVAILABLE', {
+    detail: 'bubblewrap started the program before the sandbox was checked.',
+    next: 'Run `tollgate doctor`: it shows which bubblewrap is used.',
+  });
 }
 
 /** Process number of the sandbox's first process, in the namespace of bubblewrap, which is ours. */
@@ -199,22 +252,41 @@ async function saidBy(child: ChildProcess): Promise<string> {
 /** The reasons that are known, each with what mends it. The words of bubblewrap hold paths of the host, so they stay whole in the cause. */
 function refused(said: string, { uid }: Identity): TollgateError {
   const cause = new Error(said);
-  if (/source path|Can't (?:find|get type|open)|Permission denied|EACCES/.test(said) && !/namespace|uid map/.test(said)) {
+  if (
+    /source path|Can't (?:find|get type|open)|Permission denied|EACCES/.test(said) &&
+    !/namespace|uid map/.test(said)
+  ) {
     return new TollgateError('SANDBOX_UNAVAILABLE', {
       detail: `A folder that the sandbox needs cannot be reached by user ${uid}, as whom the program runs.`,
-      next: 'Let that user pass: `chmod o+x` on the folders above the program, the workspace and what `filesystem` names; `tollgate doctor` names them.', cause,
+      next: 'Let that user pass: `chmod o+x` on the folders above the program, the workspace and what `filesystem` names; `tollgate doctor` names them.',
+      cause,
     });
   }
   const fix = namespaceFix();
   if (fix === undefined && !/namespace|[ug]id map|RTM_NEW/.test(said)) {
-    return new TollgateError('SANDBOX_UNAVAILABLE', { detail: `bubblewrap did not set the sandbox up: ${lastLine(said)}`, next: 'Run `tollgate doctor`: it shows which part is refused. With TOLLGATE_LOG=debug, the command shows all that bubblewrap said.', cause });
+    return new TollgateError('SANDBOX_UNAVAILABLE', {
+      detail: `bubblewrap did not set the sandbox up: ${lastLine(said)}`,
+      next: 'Run `tollgate doctor`: it shows which part is refused. With TOLLGATE_LOG=debug, the command shows all that bubblewrap said.',
+      cause,
+    });
   }
   const next = fix === undefined ? 'Run `tollgate doctor`: it shows which part is refused.' : `Allow them: ${fix}`;
-  return new TollgateError('SANDBOX_UNAVAILABLE', { detail: 'This system does not let users make namespaces.', next, cause });
+  return new TollgateError('SANDBOX_UNAVAILABLE', {
+    detail: 'This system does not let users make namespaces.',
+    next,
+    cause,
+  });
 }
 
 /** In plain letters; only places that every sandbox has are named. */
 export function lastLine(said: string): string {
   const line = said.split('\n').at(-1) ?? '';
-  return JSON.stringify(line.replace(/\/[^\s:'"]*/g, (place) => (/^\/(?:newroot\/|oldroot\/)?(?:proc|sys|dev|usr)\b[\w/.-]*$/.test(place) ? place : '(a path)')).replace(/[^\x20-\x7e]/g, '?').slice(0, 200));
+  return JSON.stringify(
+    line
+      .replace(/\/[^\s:'"]*/g, (place) =>
+        /^\/(?:newroot\/|oldroot\/)?(?:proc|sys|dev|usr)\b[\w/.-]*$/.test(place) ? place : '(a path)',
+      )
+      .replace(/[^\x20-\x7e]/g, '?')
+      .slice(0, 200),
+  );
 }

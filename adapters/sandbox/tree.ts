@@ -11,7 +11,8 @@ export function descendantsOf(first: number): readonly number[] {
     const parent = /^\d+$/.test(entry) ? parentOf(entry) : undefined;
     if (parent !== undefined) children.set(parent, [...(children.get(parent) ?? []), Number(entry)]);
   }
-  const beneath = (pid: number): readonly number[] => (children.get(pid) ?? []).flatMap((child) => [child, ...beneath(child)]);
+  const beneath = (pid: number): readonly number[] =>
+    (children.get(pid) ?? []).flatMap((child) => [child, ...beneath(child)]);
   return beneath(first);
 }
 
@@ -69,7 +70,10 @@ export function restingDescendantsOf(first: number): readonly number[] {
 }
 
 function childrenOf(pid: number): readonly number[] {
-  return readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1').split(' ').filter((word) => word !== '').map(Number);
+  return readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1')
+    .split(' ')
+    .filter((word) => word !== '')
+    .map(Number);
 }
 
 /** Fields after the name, which may hold anything up to the last `)`: state, parent, and so on; none when it is gone. */

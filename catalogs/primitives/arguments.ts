@@ -8,12 +8,27 @@ export interface Normalised {
   readonly notes: readonly string[];
 }
 
-const FILE: readonly (readonly [string, string])[] = [['file_path', 'path'], ['filePath', 'path'], ['filename', 'path']];
+const FILE: readonly (readonly [string, string])[] = [
+  ['file_path', 'path'],
+  ['filePath', 'path'],
+  ['filename', 'path'],
+];
 const FOLDER = ['workdir', 'dir_path', 'directory'] as const;
 const EDIT: readonly (readonly [string, string])[] = [
-  ['oldText', 'old_string'], ['oldString', 'old_string'], ['old_str', 'old_string'], ['old_text', 'old_string'], ['before', 'old_string'], ['search', 'old_string'],
-  ['newText', 'new_string'], ['newString', 'new_string'], ['new_str', 'new_string'], ['new_text', 'new_string'], ['after', 'new_string'], ['replace', 'new_string'],
-  ['replaceAll', 'replace_all'], ['allow_multiple', 'replace_all'],
+  ['oldText', 'old_string'],
+  ['oldString', 'old_string'],
+  ['old_str', 'old_string'],
+  ['old_text', 'old_string'],
+  ['before', 'old_string'],
+  ['search', 'old_string'],
+  ['newText', 'new_string'],
+  ['newString', 'new_string'],
+  ['new_str', 'new_string'],
+  ['new_text', 'new_string'],
+  ['after', 'new_string'],
+  ['replace', 'new_string'],
+  ['replaceAll', 'replace_all'],
+  ['allow_multiple', 'replace_all'],
 ];
 
 /** Other name → name, by primitive: what coding agents call these arguments (reference B5). */
@@ -21,11 +36,18 @@ const ALIASES: ReadonlyMap<string, ReadonlyMap<string, string>> = new Map([
   ['read', new Map([...FILE, ['dir_path', 'path'], ['directory', 'path']])],
   ['write', new Map([...FILE, ['text', 'content'], ['file_text', 'content']])],
   ['edit', new Map([...FILE, ...EDIT])],
-  ['bash', new Map([
-    ['cmd', 'command'], ...FOLDER.map((name) => [name, 'cwd'] as const),
-    ['session_id', 'session'], ['sessionId', 'session'], ['pid', 'session'],
-    ['chars', 'input'], ['data', 'input'],
-  ])],
+  [
+    'bash',
+    new Map([
+      ['cmd', 'command'],
+      ...FOLDER.map((name) => [name, 'cwd'] as const),
+      ['session_id', 'session'],
+      ['sessionId', 'session'],
+      ['pid', 'session'],
+      ['chars', 'input'],
+      ['data', 'input'],
+    ]),
+  ],
 ]);
 
 /**
@@ -45,15 +67,23 @@ export function normalise(primitive: string, args: Readonly<Record<string, unkno
 
 /** What an action cannot do without; the schemas of the primitives are flat and cannot say it (schema-primitives B5). */
 const PARTS: ReadonlyMap<string, string> = new Map([
-  ['bash.run', 'command'], ['bash.start', 'command'], ['bash.send', 'session'], ['bash.poll', 'session'], ['bash.kill', 'session'],
-  ['read.search', 'pattern'], ['read.find', 'pattern'],
+  ['bash.run', 'command'],
+  ['bash.start', 'command'],
+  ['bash.send', 'session'],
+  ['bash.poll', 'session'],
+  ['bash.kill', 'session'],
+  ['read.search', 'pattern'],
+  ['read.find', 'pattern'],
 ]);
 
 function requireParts(primitive: string, args: Readonly<Record<string, unknown>>): void {
   const action = String(args['action'] ?? (primitive === 'bash' ? 'run' : 'file'));
   const part = PARTS.get(`${primitive}.${action}`);
   if (part === undefined || (args[part] !== undefined && args[part] !== '')) return;
-  throw new TollgateError('ARGS_INVALID', { detail: `${part}: is required for action "${action}"`, data: { paths: [part] } });
+  throw new TollgateError('ARGS_INVALID', {
+    detail: `${part}: is required for action "${action}"`,
+    data: { paths: [part] },
+  });
 }
 
 class Draft {
@@ -79,7 +109,10 @@ class Draft {
   put(source: string, name: string, value: unknown): void {
     const known = this.#args.get(name);
     if (known !== undefined && !isDeepStrictEqual(known, value)) {
-      throw new TollgateError('ARGS_INVALID', { detail: `${source} and ${name} say different things.`, next: `Give ${name} only.` });
+      throw new TollgateError('ARGS_INVALID', {
+        detail: `${source} and ${name} say different things.`,
+        next: `Give ${name} only.`,
+      });
     }
     this.#args.set(name, value);
     this.#notes.push(`${source} was taken as ${name}`);

@@ -5,7 +5,18 @@ import { TollgateError } from '../errors.ts';
 import type { Semantics } from '../tool.ts';
 
 /** How an action is carried out; one file each under adapters/mapped/. */
-const STRATEGIES = ['whole-file', 'paged-file', 'list', 'tree-find', 'search-session', 'info', 'store', 'read-modify-write', 'checked-edit', 'process'] as const;
+const STRATEGIES = [
+  'whole-file',
+  'paged-file',
+  'list',
+  'tree-find',
+  'search-session',
+  'info',
+  'store',
+  'read-modify-write',
+  'checked-edit',
+  'process',
+] as const;
 export type Strategy = (typeof STRATEGIES)[number];
 
 /** Turns a value of the caller into what the backend expects. */
@@ -76,7 +87,9 @@ interface RawMapping {
 /** Reads a mapping that ships. Throws CONFIG_INVALID for an unknown id or a mapping that contradicts itself. */
 export function loadMapping(id: string): Mapping {
   if (!(MAPPINGS as readonly string[]).includes(id)) {
-    throw new TollgateError('CONFIG_INVALID', { detail: `there is no mapping of this name; the mappings are ${MAPPINGS.join(', ')}` });
+    throw new TollgateError('CONFIG_INVALID', {
+      detail: `there is no mapping of this name; the mappings are ${MAPPINGS.join(', ')}`,
+    });
   }
   return parseMapping(readFileSync(new URL(`./${id}.yaml`, import.meta.url), 'utf8'));
 }
@@ -87,7 +100,10 @@ export function parseMapping(text: string): Mapping {
   const tools = new Map(Object.entries(raw.tools));
   const semanticsOf = (tool: string): Semantics => {
     const found = tools.get(tool);
-    if (!found) throw new TollgateError('CONFIG_INVALID', { detail: `mapping ${raw.id} uses the tool ${tool}, which its table does not classify` });
+    if (!found)
+      throw new TollgateError('CONFIG_INVALID', {
+        detail: `mapping ${raw.id} uses the tool ${tool}, which its table does not classify`,
+      });
     return found;
   };
   const actions = new Map<string, ServedAction | MissingAction>();
@@ -96,14 +112,24 @@ export function parseMapping(text: string): Mapping {
       actions.set(key, action);
       continue;
     }
-    if (!STRATEGIES.includes(action.strategy)) throw new TollgateError('CONFIG_INVALID', { detail: `mapping ${raw.id}: ${key} names an unknown strategy` });
+    if (!STRATEGIES.includes(action.strategy))
+      throw new TollgateError('CONFIG_INVALID', { detail: `mapping ${raw.id}: ${key} names an unknown strategy` });
     actions.set(key, { ...action, semantics: action.semantics ?? semanticsOf(action.tool) });
   }
   for (const step of Object.values(raw.steps)) semanticsOf(step.tool);
   const highRisk = new Map(Object.entries(raw.highRisk ?? {}));
   for (const tool of highRisk.keys()) semanticsOf(tool);
   const texts = new Map(Object.entries(raw.texts).map(([name, source]) => [name, new RegExp(source, 'mu')]));
-  return { id: raw.id, measured: raw.measured, tools, highRisk, actions, steps: new Map(Object.entries(raw.steps)), texts, maxFileBytes: raw.maxFileBytes };
+  return {
+    id: raw.id,
+    measured: raw.measured,
+    tools,
+    highRisk,
+    actions,
+    steps: new Map(Object.entries(raw.steps)),
+    texts,
+    maxFileBytes: raw.maxFileBytes,
+  };
 }
 
 /** Fills a step's arguments from values. Pure; arguments whose value is absent are left out. */

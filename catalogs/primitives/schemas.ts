@@ -17,7 +17,9 @@ export interface ArgumentSchema {
 
 /** By name: read, write, edit, bash. */
 export const ARGUMENT_SCHEMAS: ReadonlyMap<string, ArgumentSchema> = new Map(
-  Object.entries(JSON.parse(readFileSync(new URL('schemas.json', import.meta.url), 'utf8')) as Record<string, ArgumentSchema>),
+  Object.entries(
+    JSON.parse(readFileSync(new URL('schemas.json', import.meta.url), 'utf8')) as Record<string, ArgumentSchema>,
+  ),
 );
 
 /** Throws ARGS_INVALID for a missing, unknown or ill-typed argument. `edits` of edit is known though it is not advertised. */
@@ -34,21 +36,31 @@ export function checkArguments(primitive: string, args: Readonly<Record<string, 
       continue;
     }
     const property = properties.get(name);
-    if (property === undefined) throw misfit(`${JSON.stringify(name.slice(0, 60))} is no argument of ${primitive}`, `Its arguments are ${[...properties.keys()].join(', ')}.`);
+    if (property === undefined)
+      throw misfit(
+        `${JSON.stringify(name.slice(0, 60))} is no argument of ${primitive}`,
+        `Its arguments are ${[...properties.keys()].join(', ')}.`,
+      );
     checkValue(name, property, value);
   }
 }
 
 function checkValue(name: string, property: Property, value: unknown): void {
   const fits = property.type === 'integer' ? Number.isSafeInteger(value) : typeof value === property.type;
-  if (!fits) throw misfit(`${name} must be ${property.type === 'integer' ? 'an' : 'a'} ${property.type}`, `Give ${name} as ${property.type}.`);
-  if (property.enum !== undefined && !property.enum.includes(String(value))) throw misfit(`${name} has no such value`, `Use one of ${property.enum.join(', ')}.`);
+  if (!fits)
+    throw misfit(
+      `${name} must be ${property.type === 'integer' ? 'an' : 'a'} ${property.type}`,
+      `Give ${name} as ${property.type}.`,
+    );
+  if (property.enum !== undefined && !property.enum.includes(String(value)))
+    throw misfit(`${name} has no such value`, `Use one of ${property.enum.join(', ')}.`);
 }
 
 function checkEdits(value: unknown): void {
   const steps: readonly unknown[] = Array.isArray(value) ? value : [undefined];
   for (const step of steps) {
-    if (typeof step !== 'object' || step === null || Array.isArray(step)) throw misfit('edits must be a list of objects', 'Give old_string and new_string in each.');
+    if (typeof step !== 'object' || step === null || Array.isArray(step))
+      throw misfit('edits must be a list of objects', 'Give old_string and new_string in each.');
     const { old_string: from, new_string: to, ...rest } = step as Record<string, unknown>;
     checkArguments('edit', { ...rest, path: '.', old_string: from, new_string: to });
   }

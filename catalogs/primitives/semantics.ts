@@ -6,5 +6,13 @@ export const PRIMITIVE_SEMANTICS: ReadonlyMap<'read' | 'write' | 'edit' | 'bash'
   ['read', { verb: 'read', paths: ['path'] }],
   ['write', { verb: 'write', paths: ['path'] }],
   ['edit', { verb: 'write', paths: ['path'] }],
-  ['bash', { verb: 'execute', paths: ['cwd'], command: 'command', byArgument: { argument: 'action', verbs: { poll: 'read', list: 'read' } } }],
+  [
+    'bash',
+    {
+      verb: 'execute',
+      paths: ['cwd'],
+      command: 'command',
+      byArgument: { argument: 'action', verbs: { poll: 'read', list: 'read' } },
+    },
+  ],
 ]);

@@ -25,7 +25,10 @@ const MAX_LISTED = 8;
  * by the whole schema, and by policy. An argument that the schema does not declare is left to the words.
  */
 export function tighten(schema: Schema, bounds: readonly Bound[]): Schema {
-  return bounds.reduce((tight, bound) => (bound.path.length === 1 ? tightenOne(tight, bound.path[0] ?? '', bound) : tight), schema);
+  return bounds.reduce(
+    (tight, bound) => (bound.path.length === 1 ? tightenOne(tight, bound.path[0] ?? '', bound) : tight),
+    schema,
+  );
 }
 
 function tightenOne(schema: Schema, name: string, bound: Bound): Schema {
@@ -66,8 +69,10 @@ function join(node: Schema, rules: Schema): Schema {
   for (const [key, rule] of Object.entries(rules)) {
     const own = node[key];
     if (own === undefined) joined[key] = rule;
-    else if (typeof own === 'number' && typeof rule === 'number') joined[key] = /aximum$/.test(key) ? Math.min(own, rule) : Math.max(own, rule);
-    else if (key === 'enum' && Array.isArray(own) && Array.isArray(rule)) joined[key] = own.filter((value) => rule.some((other) => JSON.stringify(other) === JSON.stringify(value)));
+    else if (typeof own === 'number' && typeof rule === 'number')
+      joined[key] = /aximum$/.test(key) ? Math.min(own, rule) : Math.max(own, rule);
+    else if (key === 'enum' && Array.isArray(own) && Array.isArray(rule))
+      joined[key] = own.filter((value) => rule.some((other) => JSON.stringify(other) === JSON.stringify(value)));
     else rest[key] = rule;
   }
   const listed: unknown = joined['enum'];
@@ -83,7 +88,18 @@ function join(node: Schema, rules: Schema): Schema {
 }
 
 /** A bound in a few words, such as `amount at most 100`. */
-export function boundWords({ path, oneOf, noneOf, prefix, pattern, minimum, maximum, above, below, present }: Bound): string {
+export function boundWords({
+  path,
+  oneOf,
+  noneOf,
+  prefix,
+  pattern,
+  minimum,
+  maximum,
+  above,
+  below,
+  present,
+}: Bound): string {
   const words = [
     ...(oneOf === undefined ? [] : [oneOf.length === 1 ? `must be ${brief(oneOf[0])}` : `one of ${listed(oneOf)}`]),
     ...(noneOf === undefined ? [] : [`not ${listed(noneOf)}`]),

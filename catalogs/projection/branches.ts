@@ -6,14 +6,21 @@ const SCALARS = ['string', 'number', 'integer', 'boolean'];
 
 /** A union of simplified branches with what stands around it; a single branch is no union. */
 export function joinBranches(list: readonly Schema[], around: Schema): Schema {
-  const branches = mergeScalars(list.filter((branch, index) => list.findIndex((other) => sameJson(branch, other)) === index));
+  const branches = mergeScalars(
+    list.filter((branch, index) => list.findIndex((other) => sameJson(branch, other)) === index),
+  );
   const any = branches.find((branch) => typesOf(branch).length === 0);
   if (any !== undefined) return { ...any, ...around };
   const [only] = branches;
   if (branches.length > 1 || only === undefined) return { ...around, anyOf: branches };
   const description = around['description'] ?? only['description'];
   const words = [...strings(around['words']), ...strings(only['words'])];
-  return { ...only, ...around, ...(description === undefined ? {} : { description }), ...(words.length > 0 ? { words } : {}) };
+  return {
+    ...only,
+    ...around,
+    ...(description === undefined ? {} : { description }),
+    ...(words.length > 0 ? { words } : {}),
+  };
 }
 
 /** Branches of one scalar type are one branch: their values joined, their rules in words. */
@@ -30,9 +37,16 @@ function mergeScalars(branches: readonly Schema[]): readonly Schema[] {
 }
 
 function mergeTwins(left: Schema, right: Schema): Schema {
-  const description = [...new Set([left['description'], right['description']].filter((text) => typeof text === 'string'))].join('; ');
+  const description = [
+    ...new Set([left['description'], right['description']].filter((text) => typeof text === 'string')),
+  ].join('; ');
   const named: Schema = { type: left['type'], ...(description === '' ? {} : { description }) };
-  if (Array.isArray(left['enum']) && Array.isArray(right['enum'])) return { ...named, enum: [...new Set([...left['enum'], ...right['enum']])] };
-  const rules = [left, right].map((node) => (Array.isArray(node['enum']) ? node['enum'].map((value) => JSON.stringify(value)).join(', ') : [...strings(node['words']), ...constraintWords(node)].join(', ')));
+  if (Array.isArray(left['enum']) && Array.isArray(right['enum']))
+    return { ...named, enum: [...new Set([...left['enum'], ...right['enum']])] };
+  const rules = [left, right].map((node) =>
+    Array.isArray(node['enum'])
+      ? node['enum'].map((value) => JSON.stringify(value)).join(', ')
+      : [...strings(node['words']), ...constraintWords(node)].join(', '),
+  );
   return rules.includes('') ? named : { ...named, words: [either(rules)] };
 }

@@ -77,7 +77,10 @@ function unwrap(value: unknown, log: Log): Schema {
   const keys = Object.keys(value).filter((key) => key !== '$schema');
   const only = keys[0];
   const wrapped = keys.length === 1 && only !== undefined && WRAPPERS.includes(only) ? value[only] : undefined;
-  const nested = isObject(value['properties']) && typeof value['properties']['type'] === 'string' && isObject(value['properties']['properties']);
+  const nested =
+    isObject(value['properties']) &&
+    typeof value['properties']['type'] === 'string' &&
+    isObject(value['properties']['properties']);
   const inner = nested ? value['properties'] : wrapped;
   if (!isObject(inner)) return value;
   log.push({ transform: 'unwrap', effect: 'repair', path: '' });
@@ -93,12 +96,14 @@ function canonNode(raw: unknown, { path, depth }: Place, work: Work): Schema {
   const ref = reference(raw, path, work);
   if (ref !== undefined) node['$ref'] = ref;
   if (ref !== undefined && work.refAlone) return keepAnnotations(node);
-  const child = (value: unknown, ...steps: (string | number)[]): Schema => canonNode(value, { path: below(path, ...steps), depth: depth + 1 }, work);
+  const child = (value: unknown, ...steps: (string | number)[]): Schema =>
+    canonNode(value, { path: below(path, ...steps), depth: depth + 1 }, work);
   objectKeywords(raw, node, child);
   arrayKeywords(raw, node, child);
   for (const keyword of LIST_KEYWORDS) {
     const list = raw[keyword];
-    if (keyword !== 'prefixItems' && Array.isArray(list) && list.length > 0) node[keyword] = list.map((item, index) => child(item, keyword, index));
+    if (keyword !== 'prefixItems' && Array.isArray(list) && list.length > 0)
+      node[keyword] = list.map((item, index) => child(item, keyword, index));
   }
   for (const keyword of SINGLE_KEYWORDS) {
     if (keyword !== 'items' && isSchema(raw[keyword])) node[keyword] = child(raw[keyword], keyword);
@@ -112,7 +117,9 @@ function isSchema(value: unknown): boolean {
 }
 
 function keepAnnotations(node: Schema): Schema {
-  return Object.fromEntries(Object.entries(node).filter(([key]) => key === '$ref' || key === 'description' || key === 'default'));
+  return Object.fromEntries(
+    Object.entries(node).filter(([key]) => key === '$ref' || key === 'description' || key === 'default'),
+  );
 }
 
 function reference(raw: Schema, path: string, work: Work): string | undefined {
@@ -147,28 +154,40 @@ type Child = (value: unknown, ...steps: (string | number)[]) => Schema;
 function objectKeywords(raw: Schema, node: Schema, child: Child): void {
   for (const keyword of ['properties', 'patternProperties'] as const) {
     const map = raw[keyword];
-    if (isObject(map)) node[keyword] = Object.fromEntries(Object.entries(map).map(([name, value]) => [name, child(value, keyword, name)]));
+    if (isObject(map))
+      node[keyword] = Object.fromEntries(
+        Object.entries(map).map(([name, value]) => [name, child(value, keyword, name)]),
+      );
   }
   const required = requiredNames(raw);
   if (required.length > 0) node['required'] = required;
   const needs = dependentNames(raw);
   if (Object.keys(needs).length > 0) node['dependentRequired'] = needs;
-  const conditions = [raw['dependencies'], raw['dependentSchemas']].flatMap((map) => (isObject(map) ? Object.entries(map) : []));
+  const conditions = [raw['dependencies'], raw['dependentSchemas']].flatMap((map) =>
+    isObject(map) ? Object.entries(map) : [],
+  );
   const schemas = conditions.filter(([, value]) => isSchema(value));
-  if (schemas.length > 0) node['dependentSchemas'] = Object.fromEntries(schemas.map(([name, value]) => [name, child(value, 'dependentSchemas', name)]));
+  if (schemas.length > 0)
+    node['dependentSchemas'] = Object.fromEntries(
+      schemas.map(([name, value]) => [name, child(value, 'dependentSchemas', name)]),
+    );
 }
 
 function arrayKeywords(raw: Schema, node: Schema, child: Child): void {
   const old = Array.isArray(raw['items']) ? raw['items'] : undefined;
   const tuple = old ?? (Array.isArray(raw['prefixItems']) ? raw['prefixItems'] : undefined);
-  if (tuple !== undefined && tuple.length > 0) node['prefixItems'] = tuple.map((item, index) => child(item, 'prefixItems', index));
+  if (tuple !== undefined && tuple.length > 0)
+    node['prefixItems'] = tuple.map((item, index) => child(item, 'prefixItems', index));
   const rest = old === undefined ? raw['items'] : raw['additionalItems'];
   if (isSchema(rest)) node['items'] = child(rest, 'items');
 }
 
 /** A closed object cannot hold a name that it does not declare: requiring one would refuse every call (transform 26). */
 function dropGhosts(node: Schema, repaired: (transform: string) => void): void {
-  const closed = isObject(node['additionalProperties']) && 'not' in node['additionalProperties'] && node['patternProperties'] === undefined;
+  const closed =
+    isObject(node['additionalProperties']) &&
+    'not' in node['additionalProperties'] &&
+    node['patternProperties'] === undefined;
   if (!closed || !isObject(node['properties']) || !Array.isArray(node['required'])) return;
   const declared = node['properties'];
   const real = node['required'].filter((name) => Object.hasOwn(declared, String(name)));

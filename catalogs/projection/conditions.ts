@@ -36,7 +36,11 @@ function readIf(node: Schema, found: Findings): void {
   if (node['if'] === undefined) return;
   const when = conditionWords(node['if']);
   if (when === undefined) found.words.push(VAGUE);
-  for (const [keyword, word] of [['then', 'when'], ['else', 'unless']] as const) readBranch(node[keyword], when === undefined ? undefined : `${word} ${when}`, found);
+  for (const [keyword, word] of [
+    ['then', 'when'],
+    ['else', 'unless'],
+  ] as const)
+    readBranch(node[keyword], when === undefined ? undefined : `${word} ${when}`, found);
 }
 
 /** A schema that holds under a condition: its names become optional, what it requires becomes a need. */
@@ -44,7 +48,8 @@ function readBranch(branch: unknown, when: string | undefined, found: Findings):
   if (!isObject(branch)) return;
   for (const [name, child] of entriesOf(branch['properties'])) if (!found.names.has(name)) found.names.set(name, child);
   for (const name of strings(branch['required'])) if (when !== undefined) found.needs.push([name, `needed ${when}`]);
-  for (const nested of [...schemasOf(branch['anyOf']), ...schemasOf(branch['oneOf'])]) readBranch(nested, undefined, found);
+  for (const nested of [...schemasOf(branch['anyOf']), ...schemasOf(branch['oneOf'])])
+    readBranch(nested, undefined, found);
 }
 
 function readDependents(node: Schema, found: Findings): void {

@@ -21,7 +21,8 @@ export function copyJson(input: unknown): CopyResult {
   let nodes = 0;
   let bytes = 0;
   for (let task = tasks.pop(); task !== undefined; task = tasks.pop()) {
-    if (task.depth > LIMITS.depth * 4) return { quarantined: `SCHEMA_LIMIT: nested deeper than ${LIMITS.depth} levels` };
+    if (task.depth > LIMITS.depth * 4)
+      return { quarantined: `SCHEMA_LIMIT: nested deeper than ${LIMITS.depth} levels` };
     for (const [key, value] of Object.entries(task.from)) {
       nodes += 1;
       bytes += key.length + (typeof value === 'string' ? value.length : 4);
@@ -41,10 +42,13 @@ function place(task: Task, [key, value]: readonly [string, unknown], tasks: Task
     copied = to;
   }
   // Assignment would let a key called __proto__ replace the prototype.
-  if (key === '__proto__') Object.defineProperty(task.to, key, { value: copied, writable: true, enumerable: true, configurable: true });
+  if (key === '__proto__')
+    Object.defineProperty(task.to, key, { value: copied, writable: true, enumerable: true, configurable: true });
   else (task.to as Record<string, unknown>)[key] = copied;
 }
 
 function isScalar(value: unknown): boolean {
-  return typeof value === 'string' || typeof value === 'boolean' || (typeof value === 'number' && Number.isFinite(value));
+  return (
+    typeof value === 'string' || typeof value === 'boolean' || (typeof value === 'number' && Number.isFinite(value))
+  );
 }

@@ -4,7 +4,18 @@ import { liftNode, mergeLifts, type LiftNode } from './lift.ts';
 import { below, type Log } from './log.ts';
 import type { SchemaProfile } from './profile.ts';
 import type { Renames } from './rename.ts';
-import { entriesOf, isNever, isObject, own, sameJson, schemasOf, strings, typesOf, without, type Schema } from './schema.ts';
+import {
+  entriesOf,
+  isNever,
+  isObject,
+  own,
+  sameJson,
+  schemasOf,
+  strings,
+  typesOf,
+  without,
+  type Schema,
+} from './schema.ts';
 import { chooseUnion } from './variants.ts';
 import { constraintWords, shape } from './words.ts';
 
@@ -34,14 +45,19 @@ export interface Emitted {
 /** Writes the root, an object. Its words are returned apart: they belong into the description of the tool. */
 export function emitRoot(root: Schema, rendering: Rendering): Emitted & { readonly hints: readonly string[] } {
   const hints = [...strings(root['words']), ...constraintWords({ ...root, default: null })];
-  const { schema, lift } = emitObject(without(root, ['description', 'words']), rendering, { path: '', depth: 1, inArray: false });
+  const { schema, lift } = emitObject(without(root, ['description', 'words']), rendering, {
+    path: '',
+    depth: 1,
+    inArray: false,
+  });
   const kept = Object.entries(schema).filter(([key]) => rendering.profile.rootKeywords.includes(key));
   return { schema: Object.fromEntries(kept), lift, hints };
 }
 
 function emit(input: Schema, rendering: Rendering, place: Place): Emitted {
   const node = chooseUnion(input, rendering);
-  if (node['text'] === true || (isAny(node) && rendering.profile.any === 'text')) return emitText(node, rendering, place);
+  if (node['text'] === true || (isAny(node) && rendering.profile.any === 'text'))
+    return emitText(node, rendering, place);
   if (Array.isArray(node['anyOf'])) return emitUnion(node, rendering, place);
   if (node['nothingElse'] === true) return emitNull(node, rendering, place);
   if (isAny(node)) return anyValue(node, rendering, place);
@@ -59,7 +75,8 @@ function scalar(node: Schema, rendering: Rendering, place: Place): Schema {
   const [type] = typesOf(node);
   const values = Array.isArray(node['enum']) ? strings(node['enum']).filter((value) => value !== '') : [];
   if (type !== 'string' || values.length === 0) return { type };
-  if (values.length < (node['enum'] as unknown[]).length) rendering.log.push({ transform: 'empty-value', effect: 'widen', path: place.path });
+  if (values.length < (node['enum'] as unknown[]).length)
+    rendering.log.push({ transform: 'empty-value', effect: 'widen', path: place.path });
   return { type, enum: values };
 }
 
@@ -68,28 +85,56 @@ function anyValue(node: Schema, rendering: Rendering, place: Place): Emitted {
   const scalars: Schema[] = [{ type: 'string' }, { type: 'number' }, { type: 'boolean' }];
   if (rendering.profile.openObjects === 'text') {
     rendering.log.push({ transform: 'json-text', effect: 'encode', path: place.path });
-    return { schema: described({ anyOf: scalars }, { ...node, words: [...strings(node['words']), 'write objects and lists as JSON text'] }, rendering), lift: liftNode({ json: true }) };
+    return {
+      schema: described(
+        { anyOf: scalars },
+        { ...node, words: [...strings(node['words']), 'write objects and lists as JSON text'] },
+        rendering,
+      ),
+      lift: liftNode({ json: true }),
+    };
   }
   rendering.log.push({ transform: 'any', effect: 'lossless', path: place.path });
   const list: Schema[] = place.inArray ? [] : [{ type: 'array', items: { type: 'string' } }];
-  return { schema: described({ anyOf: [...scalars, { type: 'object', properties: {}, additionalProperties: true }, ...list] }, node, rendering), lift: undefined };
+  return {
+    schema: described(
+      { anyOf: [...scalars, { type: 'object', properties: {}, additionalProperties: true }, ...list] },
+      node,
+      rendering,
+    ),
+    lift: undefined,
+  };
 }
 
 /** No profile has a type for null alone. */
 function emitNull(node: Schema, rendering: Rendering, place: Place): Emitted {
   rendering.log.push({ transform: 'null-only', effect: 'widen', path: place.path });
-  return { schema: described({ type: 'string' }, { ...node, words: ['always null: leave it out'] }, rendering), lift: undefined };
+  return {
+    schema: described({ type: 'string' }, { ...node, words: ['always null: leave it out'] }, rendering),
+    lift: undefined,
+  };
 }
 
 function emitText(node: Schema, rendering: Rendering, place: Place): Emitted {
   rendering.log.push({ transform: 'json-text', effect: 'encode', path: place.path });
   const plain = shape(without(node, ['text', 'nullable']));
-  const words = isAny(node) ? 'any value; write objects and lists as JSON text' : `${typesOf(node)[0] === 'object' ? 'JSON text of' : 'write objects and lists as JSON text:'} ${plain}`;
-  return { schema: described({ type: 'string' }, { ...without(node, ['enum']), words: [...strings(node['words']), words] }, rendering), lift: liftNode({ json: true }) };
+  const words = isAny(node)
+    ? 'any value; write objects and lists as JSON text'
+    : `${typesOf(node)[0] === 'object' ? 'JSON text of' : 'write objects and lists as JSON text:'} ${plain}`;
+  return {
+    schema: described(
+      { type: 'string' },
+      { ...without(node, ['enum']), words: [...strings(node['words']), words] },
+      rendering,
+    ),
+    lift: liftNode({ json: true }),
+  };
 }
 
 function emitUnion(node: Schema, rendering: Rendering, place: Place): Emitted {
-  const branches = schemasOf(node['anyOf']).map((branch, index) => emit(branch, rendering, { ...place, path: below(place.path, 'anyOf', index) }));
+  const branches = schemasOf(node['anyOf']).map((branch, index) =>
+    emit(branch, rendering, { ...place, path: below(place.path, 'anyOf', index) }),
+  );
   const written = joinWritten(branches.map((branch) => branch.schema));
   const [only = {}] = written;
   const lift = mergeLifts(branches.map((branch) => branch.lift));
@@ -103,8 +148,13 @@ function joinWritten(written: readonly Schema[]): readonly Schema[] {
   const branches = written.filter((branch, index) => written.findIndex((other) => sameJson(branch, other)) === index);
   const texts = branches.filter((branch) => branch['type'] === 'string');
   if (texts.length < 2) return branches;
-  const description = [...new Set(texts.map((text) => text['description']).filter((text) => typeof text === 'string'))].join('; ');
-  return [...branches.filter((branch) => branch['type'] !== 'string'), { type: 'string', ...(description === '' ? {} : { description }) }];
+  const description = [
+    ...new Set(texts.map((text) => text['description']).filter((text) => typeof text === 'string')),
+  ].join('; ');
+  return [
+    ...branches.filter((branch) => branch['type'] !== 'string'),
+    { type: 'string', ...(description === '' ? {} : { description }) },
+  ];
 }
 
 function emitArray(node: Schema, rendering: Rendering, place: Place): Emitted {
@@ -118,28 +168,43 @@ function emitArray(node: Schema, rendering: Rendering, place: Place): Emitted {
 function emitObject(node: Schema, rendering: Rendering, place: Place): Emitted {
   const declared = entriesOf(node['properties']).filter(([, child]) => !isNever(child));
   const free = isFree(node, declared.length > 0, place);
-  if (declared.length > 0 && place.depth > 1 && place.depth >= rendering.maxDepth) return cutObject(node, rendering, place);
-  const isUnsaid = declared.length === 0 && rendering.profile.openObjects === 'text' && strings(node['required']).length === 0;
+  if (declared.length > 0 && place.depth > 1 && place.depth >= rendering.maxDepth)
+    return cutObject(node, rendering, place);
+  const isUnsaid =
+    declared.length === 0 && rendering.profile.openObjects === 'text' && strings(node['required']).length === 0;
   if (place.depth > 1 && (isUnsaid || (free && rendering.profile.strict))) return emitText(node, rendering, place);
   const required = strings(node['required']);
   const ghosts = required.filter((name) => own(node['properties'], name) === undefined);
   if (ghosts.length > 0) rendering.log.push({ transform: 'ghost-required', effect: 'repair', path: place.path });
   const all = [...declared, ...ghosts.map((name): readonly [string, Schema] => [name, {}])];
   const fields = all.map(([name, child]) => emitProperty(name, child, { node, rendering, place }));
-  const schema: Schema = { type: 'object', properties: Object.fromEntries(fields.map((field) => [field.shown, field.schema])) };
+  const schema: Schema = {
+    type: 'object',
+    properties: Object.fromEntries(fields.map((field) => [field.shown, field.schema])),
+  };
   const shown = fields.filter((field) => field.required).map((field) => field.shown);
   if (shown.length > 0) schema['required'] = shown;
   if (rendering.profile.strict) schema['additionalProperties'] = false;
   const values = free && !rendering.profile.strict ? emitValues(node, rendering, place) : undefined;
-  if (values !== undefined && rendering.profile.keywords.includes('additionalProperties')) schema['additionalProperties'] = values.schema;
+  if (values !== undefined && rendering.profile.keywords.includes('additionalProperties'))
+    schema['additionalProperties'] = values.schema;
   const lift = liftNode({
     names: new Map(fields.filter((field) => field.shown !== field.name).map((field) => [field.shown, field.name])),
-    below: new Map(fields.filter((field) => field.lift !== undefined).map((field) => [field.name, field.lift as LiftNode])),
+    below: new Map(
+      fields.filter((field) => field.lift !== undefined).map((field) => [field.name, field.lift as LiftNode]),
+    ),
     nulls: fields.filter((field) => field.null === 'absent').map((field) => field.name),
     drops: fields.filter((field) => field.null === 'dropped').map((field) => field.name),
     ...(values?.lift === undefined ? {} : { values: values.lift }),
   });
-  return { schema: described(schema, values?.words === undefined ? node : { ...node, words: [...strings(node['words']), values.words] }, rendering), lift };
+  return {
+    schema: described(
+      schema,
+      values?.words === undefined ? node : { ...node, words: [...strings(node['words']), values.words] },
+      rendering,
+    ),
+    lift,
+  };
 }
 
 /** A free map: it says so itself, or (below the root) declares no names at all. */
@@ -159,41 +224,83 @@ interface Field {
   readonly null?: 'absent' | 'dropped';
 }
 
-function emitProperty(name: string, child: Schema, around: { readonly node: Schema; readonly rendering: Rendering; readonly place: Place }): Field {
+function emitProperty(
+  name: string,
+  child: Schema,
+  around: { readonly node: Schema; readonly rendering: Rendering; readonly place: Place },
+): Field {
   const { node, rendering, place } = around;
   const path = below(place.path, 'properties', name);
   const shown = rendering.renames.get(name) ?? name;
   if (shown !== name) rendering.log.push({ transform: 'rename', effect: 'rename', path });
-  const needs = (Array.isArray(node['needs']) ? node['needs'] : []).filter((need): need is [string, string] => Array.isArray(need) && need[0] === name).map(([, words]) => words);
-  const words = [...(shown === name ? [] : [`upstream name: ${name === '' ? '""' : name}`]), ...strings(child['words']), ...new Set(needs)];
-  const inner = emit(words.length > 0 ? { ...child, words } : child, rendering, { path, depth: place.depth, inArray: false });
+  const needs = (Array.isArray(node['needs']) ? node['needs'] : [])
+    .filter((need): need is [string, string] => Array.isArray(need) && need[0] === name)
+    .map(([, words]) => words);
+  const words = [
+    ...(shown === name ? [] : [`upstream name: ${name === '' ? '""' : name}`]),
+    ...strings(child['words']),
+    ...new Set(needs),
+  ];
+  const inner = emit(words.length > 0 ? { ...child, words } : child, rendering, {
+    path,
+    depth: place.depth,
+    inArray: false,
+  });
   const wanted = strings(node['required']).includes(name);
   const style = rendering.profile.nulls;
   const nullable = child['nullable'] === true || child['nothingElse'] === true;
   const asKeyword = style === 'keyword' && inner.schema['anyOf'] === undefined;
   const { strict } = rendering.profile;
   if (style === 'list' && (nullable || (strict && !wanted))) {
-    return { name, shown, schema: withNull(inner.schema), lift: inner.lift, required: strict || wanted, ...(!nullable && { null: 'dropped' }) };
+    return {
+      name,
+      shown,
+      schema: withNull(inner.schema),
+      lift: inner.lift,
+      required: strict || wanted,
+      ...(!nullable && { null: 'dropped' }),
+    };
   }
-  if (nullable && asKeyword) return { name, shown, schema: { ...inner.schema, nullable: true }, lift: inner.lift, required: wanted };
+  if (nullable && asKeyword)
+    return { name, shown, schema: { ...inner.schema, nullable: true }, lift: inner.lift, required: wanted };
   if (nullable) rendering.log.push({ transform: 'null', effect: wanted ? 'encode' : 'lossless', path });
-  return { name, shown, schema: inner.schema, lift: inner.lift, required: wanted && !nullable, ...(wanted && nullable && { null: 'absent' }) };
+  return {
+    name,
+    shown,
+    schema: inner.schema,
+    lift: inner.lift,
+    required: wanted && !nullable,
+    ...(wanted && nullable && { null: 'absent' }),
+  };
 }
 
 function withNull(schema: Schema): Schema {
   if (Array.isArray(schema['anyOf'])) return { ...schema, anyOf: [...schema['anyOf'], { type: 'null' }] };
-  return { ...schema, type: [schema['type'], 'null'], ...(Array.isArray(schema['enum']) ? { enum: [...schema['enum'], null] } : {}) };
+  return {
+    ...schema,
+    type: [schema['type'], 'null'],
+    ...(Array.isArray(schema['enum']) ? { enum: [...schema['enum'], null] } : {}),
+  };
 }
 
 /** The schema for names that are not declared; what it cannot say plainly becomes `true` and words. */
-function emitValues(node: Schema, rendering: Rendering, place: Place): { readonly schema: unknown; readonly lift?: LiftNode; readonly words?: string } {
+function emitValues(
+  node: Schema,
+  rendering: Rendering,
+  place: Place,
+): { readonly schema: unknown; readonly lift?: LiftNode; readonly words?: string } {
   const rest = node['additionalProperties'];
-  if (!isObject(rest) || isNever(rest) || isAny(rest) || node['patternProperties'] !== undefined) return { schema: true };
+  if (!isObject(rest) || isNever(rest) || isAny(rest) || node['patternProperties'] !== undefined)
+    return { schema: true };
   if (rest['nullable'] === true || rest['nothingElse'] === true) {
     rendering.log.push({ transform: 'map-values', effect: 'widen', path: place.path });
     return { schema: true, words: `map: name -> ${shape(rest)}` };
   }
-  const inner = emit(rest, rendering, { path: below(place.path, 'additionalProperties'), depth: place.depth, inArray: false });
+  const inner = emit(rest, rendering, {
+    path: below(place.path, 'additionalProperties'),
+    depth: place.depth,
+    inArray: false,
+  });
   return { schema: inner.schema, ...(inner.lift === undefined ? {} : { lift: inner.lift }) };
 }
 
@@ -202,6 +309,13 @@ function cutObject(node: Schema, rendering: Rendering, place: Place): Emitted {
   rendering.log.push({ transform: 'depth', effect: 'widen', path: place.path });
   const words = [...strings(node['words']), `object ${shape(node)}`];
   if (rendering.profile.openObjects === 'text') return emitText({ ...node, words }, rendering, place);
-  const open = { type: 'object', properties: {}, ...(rendering.profile.keywords.includes('additionalProperties') ? { additionalProperties: true } : {}) };
-  return { schema: described(open, { ...without(node, ['patternProperties', 'propertyNames']), words }, rendering), lift: undefined };
+  const open = {
+    type: 'object',
+    properties: {},
+    ...(rendering.profile.keywords.includes('additionalProperties') ? { additionalProperties: true } : {}),
+  };
+  return {
+    schema: described(open, { ...without(node, ['patternProperties', 'propertyNames']), words }, rendering),
+    lift: undefined,
+  };
 }

@@ -3,7 +3,17 @@ import type { Emitted, Rendering } from './emit.ts';
 import { liftNode, mergeLifts, type LiftNode } from './lift.ts';
 import { below, type Log } from './log.ts';
 import { intersect, unite } from './merge.ts';
-import { entriesOf, IN_PLACE_KEYWORDS, isNever, isObject, mapChildren, schemasOf, strings, without, type Schema } from './schema.ts';
+import {
+  entriesOf,
+  IN_PLACE_KEYWORDS,
+  isNever,
+  isObject,
+  mapChildren,
+  schemasOf,
+  strings,
+  without,
+  type Schema,
+} from './schema.ts';
 import { cutWord } from './words.ts';
 
 /** The root as one object without combinators; what they asked for is left to the validator and said as a hint. */
@@ -14,13 +24,19 @@ export function faithfulRoot(tree: Schema, log: Log): Schema {
   const base = schemasOf(tree['allOf']).reduce(intersect, without(tree, IN_PLACE_KEYWORDS));
   const variants = [...schemasOf(tree['anyOf']), ...schemasOf(tree['oneOf'])].map((branch) => intersect(branch, base));
   const root = without(variants.length > 0 ? unite(variants) : base, IN_PLACE_KEYWORDS);
-  return { ...root, type: 'object', words: [`${combined.join(', ')} at the root: some combinations are refused; the error says which`] };
+  return {
+    ...root,
+    type: 'object',
+    words: [`${combined.join(', ')} at the root: some combinations are refused; the error says which`],
+  };
 }
 
 /** Writes the tree with all its keywords. */
 export function emitFaithful(root: Schema, rendering: Rendering): Emitted & { readonly hints: readonly string[] } {
   const { schema, lift } = emit(without(root, ['words']), rendering, '');
-  const kept = Object.entries({ type: 'object', properties: {}, ...schema }).filter(([key]) => rendering.profile.rootKeywords.includes(key));
+  const kept = Object.entries({ type: 'object', properties: {}, ...schema }).filter(([key]) =>
+    rendering.profile.rootKeywords.includes(key),
+  );
   return { schema: Object.fromEntries(kept), lift, hints: strings(root['words']) };
 }
 
@@ -35,24 +51,35 @@ function emit(node: Schema, rendering: Rendering, path: string): Emitted {
   const schema = pruned(written, rendering);
   const properties = entriesOf(node['properties']);
   const renamed = properties.filter(([name]) => shown(name) !== name);
-  for (const [name] of renamed) rendering.log.push({ transform: 'rename', effect: 'rename', path: below(path, 'properties', name) });
-  if (isObject(schema['properties'])) schema['properties'] = Object.fromEntries(Object.entries(schema['properties']).map(([name, child]) => [shown(name), child]));
+  for (const [name] of renamed)
+    rendering.log.push({ transform: 'rename', effect: 'rename', path: below(path, 'properties', name) });
+  if (isObject(schema['properties']))
+    schema['properties'] = Object.fromEntries(
+      Object.entries(schema['properties']).map(([name, child]) => [shown(name), child]),
+    );
   if (Array.isArray(schema['required'])) schema['required'] = strings(schema['required']).map(shown);
   const liftOf = (child: unknown): LiftNode | undefined => (isObject(child) ? lifts.get(child) : undefined);
   const [items, values] = [liftOf(node['items']), liftOf(node['additionalProperties'])];
   const own = liftNode({
     names: new Map(renamed.map(([name]) => [shown(name), name])),
-    below: new Map(properties.map(([name, child]) => [name, liftOf(child)] as const).filter((entry): entry is [string, LiftNode] => entry[1] !== undefined)),
+    below: new Map(
+      properties
+        .map(([name, child]) => [name, liftOf(child)] as const)
+        .filter((entry): entry is [string, LiftNode] => entry[1] !== undefined),
+    ),
     ...(items === undefined ? {} : { items }),
     ...(values === undefined ? {} : { values }),
   });
-  const branches = ['anyOf', 'oneOf', 'allOf'].flatMap((keyword) => schemasOf(node[keyword])).map((child) => lifts.get(child));
+  const branches = ['anyOf', 'oneOf', 'allOf']
+    .flatMap((keyword) => schemasOf(node[keyword]))
+    .map((child) => lifts.get(child));
   return { schema, lift: branches.some((lift) => lift !== undefined) ? mergeLifts([own, ...branches]) : own };
 }
 
 function pruned(node: Schema, rendering: Rendering): Schema {
   const kept = Object.fromEntries(Object.entries(node).filter(([key]) => rendering.profile.keywords.includes(key)));
-  if (typeof kept['description'] === 'string') kept['description'] = cutWord(kept['description'], rendering.maxDescription);
+  if (typeof kept['description'] === 'string')
+    kept['description'] = cutWord(kept['description'], rendering.maxDescription);
   for (const keyword of ['additionalProperties', 'items'] as const) {
     const child = kept[keyword];
     // Booleans again: some hosts know `false` and `true` there, but not the schemas that mean the same.

@@ -11,11 +11,16 @@ export function targetOf(root: Schema, ref: unknown): Schema | undefined {
 
 /** Why a canonical schema is refused, or nothing. */
 export function checkGraph(root: Schema): string | undefined {
-  const targets = new Map<string, Schema>([['#', { ...root, $defs: undefined }], ...entriesOf(root['$defs']).map(([name, node]) => [`#/$defs/${name}`, node] as const)]);
+  const targets = new Map<string, Schema>([
+    ['#', { ...root, $defs: undefined }],
+    ...entriesOf(root['$defs']).map(([name, node]) => [`#/$defs/${name}`, node] as const),
+  ]);
   if (targets.size > 1 || hasRef(root)) {
-    for (const ref of targets.keys()) if (loops(ref, targets)) return 'SCHEMA_REF: a $ref leads back to itself without consuming anything';
+    for (const ref of targets.keys())
+      if (loops(ref, targets)) return 'SCHEMA_REF: a $ref leads back to itself without consuming anything';
     const groups = groupCycles(new Map([...targets].map(([ref, node]) => [ref, refsIn(node)])));
-    if (sizeOfRef('#', { targets, groups, sizes: new Map() }) > LIMITS.nodes) return `SCHEMA_LIMIT: its references unfold to more than ${LIMITS.nodes} schemas`;
+    if (sizeOfRef('#', { targets, groups, sizes: new Map() }) > LIMITS.nodes)
+      return `SCHEMA_LIMIT: its references unfold to more than ${LIMITS.nodes} schemas`;
   }
   return acceptsNoObject(root) ? 'SCHEMA_LIMIT: the schema accepts no object, so no call could pass' : undefined;
 }
@@ -80,11 +85,17 @@ function groupCycles(edges: ReadonlyMap<string, readonly string[]>): ReadonlyMap
   for (const start of edges.keys()) walkFrom(start, edges, { seen, leave: (ref) => order.push(ref) });
   const groups = new Map<string, number>();
   const grouped = new Set<string>();
-  order.reverse().forEach((start, number) => walkFrom(start, back, { seen: grouped, leave: (ref) => groups.set(ref, number) }));
+  order
+    .reverse()
+    .forEach((start, number) => walkFrom(start, back, { seen: grouped, leave: (ref) => groups.set(ref, number) }));
   return groups;
 }
 
-function walkFrom(start: string, edges: ReadonlyMap<string, readonly string[]>, { seen, leave }: { readonly seen: Set<string>; readonly leave: (ref: string) => void }): void {
+function walkFrom(
+  start: string,
+  edges: ReadonlyMap<string, readonly string[]>,
+  { seen, leave }: { readonly seen: Set<string>; readonly leave: (ref: string) => void },
+): void {
   const stack: { readonly ref: string; next: number }[] = seen.has(start) ? [] : [{ ref: start, next: 0 }];
   seen.add(start);
   for (let top = stack.at(-1); top !== undefined; top = stack.at(-1)) {
@@ -101,6 +112,10 @@ function walkFrom(start: string, edges: ReadonlyMap<string, readonly string[]>, 
 function acceptsNoObject(root: Schema): boolean {
   return (['anyOf', 'oneOf'] as const).some((keyword) => {
     const branches = childrenOf(root, [keyword]);
-    return typesOf(root).includes('object') && branches.length > 0 && branches.every((branch) => typesOf(branch).length > 0 && !typesOf(branch).includes('object'));
+    return (
+      typesOf(root).includes('object') &&
+      branches.length > 0 &&
+      branches.every((branch) => typesOf(branch).length > 0 && !typesOf(branch).includes('object'))
+    );
   });
 }

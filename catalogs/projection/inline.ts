@@ -6,7 +6,13 @@ import { entriesOf, mapChildren, typesOf, without, type Schema } from './schema.
 /** Schemas that one inlined tree may have; above it recursion is unrolled less. */
 const MAX_NODES = 3_000;
 /** How often one target may stand on a way down, and how many references in all; tried in this order. */
-const ATTEMPTS = [[2, 64], [1, 64], [1, 6], [1, 3], [1, 1]] as const;
+const ATTEMPTS = [
+  [2, 64],
+  [1, 64],
+  [1, 6],
+  [1, 3],
+  [1, 1],
+] as const;
 
 interface Walk {
   readonly targets: ReadonlyMap<string, Schema>;
@@ -27,7 +33,10 @@ class TooMany extends Error {}
 /** The schema without `$ref` and `$defs`. Local keywords win over those of the target (transforms 1 and 2). */
 export function inline(root: Schema, log: Log): Schema {
   const body = without(root, ['$defs']);
-  const targets = new Map<string, Schema>([['#', body], ...entriesOf(root['$defs']).map(([name, node]) => [`#/$defs/${name}`, node] as const)]);
+  const targets = new Map<string, Schema>([
+    ['#', body],
+    ...entriesOf(root['$defs']).map(([name, node]) => [`#/$defs/${name}`, node] as const),
+  ]);
   for (const [unroll, maxRefs] of ATTEMPTS) {
     const walk: Walk = { targets, unroll, maxRefs, log: [], nodes: 0 };
     try {
@@ -62,5 +71,7 @@ function visit(node: Schema, { path, trail }: Place, walk: Walk): Schema {
 function openLike(target: Schema, ref: string): Schema {
   const name = ref === '#' ? 'the whole arguments' : ref.slice('#/$defs/'.length);
   const object = typesOf(target).includes('object') || target['properties'] !== undefined;
-  return object ? { type: 'object', additionalProperties: {}, description: `same shape as ${name}` } : { description: `same shape as ${name}` };
+  return object
+    ? { type: 'object', additionalProperties: {}, description: `same shape as ${name}` }
+    : { description: `same shape as ${name}` };
 }

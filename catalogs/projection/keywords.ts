@@ -6,7 +6,16 @@ import { isObject, own, strings, type Schema } from './schema.ts';
 const MAX_DESCRIPTION = 2_000;
 const TYPES = new Set(['string', 'number', 'integer', 'boolean', 'object', 'array', 'null']);
 const NUMBERS = ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum', 'multipleOf'];
-const COUNTS = ['minLength', 'maxLength', 'minItems', 'maxItems', 'minProperties', 'maxProperties', 'minContains', 'maxContains'];
+const COUNTS = [
+  'minLength',
+  'maxLength',
+  'minItems',
+  'maxItems',
+  'minProperties',
+  'maxProperties',
+  'minContains',
+  'maxContains',
+];
 const TEXTS = ['format', 'pattern'];
 
 /**
@@ -17,7 +26,8 @@ export function plainKeywords(raw: Schema, repaired: (transform: string) => void
   const node: Schema = {};
   readType(raw, node, repaired);
   for (const key of TEXTS) if (typeof raw[key] === 'string' && raw[key] !== '') node[key] = raw[key];
-  const description = typeof raw['description'] === 'string' ? cleanDescription(raw['description'], { max: MAX_DESCRIPTION }) : '';
+  const description =
+    typeof raw['description'] === 'string' ? cleanDescription(raw['description'], { max: MAX_DESCRIPTION }) : '';
   if (description !== '') node['description'] = description;
   for (const key of NUMBERS) if (typeof raw[key] === 'number') node[key] = raw[key];
   for (const key of COUNTS) if (Number.isInteger(raw[key]) && (raw[key] as number) >= 0) node[key] = raw[key];
@@ -41,7 +51,10 @@ function readType(raw: Schema, node: Schema, repaired: (transform: string) => vo
 }
 
 function exclusiveBounds(raw: Schema, node: Schema, repaired: (transform: string) => void): void {
-  for (const [exclusive, bound] of [['exclusiveMinimum', 'minimum'], ['exclusiveMaximum', 'maximum']] as const) {
+  for (const [exclusive, bound] of [
+    ['exclusiveMinimum', 'minimum'],
+    ['exclusiveMaximum', 'maximum'],
+  ] as const) {
     if (typeof raw[exclusive] !== 'boolean') continue;
     repaired('draft-04');
     if (raw[exclusive] === true && typeof raw[bound] === 'number') {
@@ -60,12 +73,21 @@ function nullable(raw: Schema, node: Schema): void {
 
 /** True when OpenAPI's `nullable` stands on a node that names no type, so that a union has to say it. */
 export function needsNullBranch(raw: Schema): boolean {
-  return raw['nullable'] === true && raw['type'] === undefined && (raw['$ref'] !== undefined || raw['anyOf'] !== undefined || raw['oneOf'] !== undefined || raw['allOf'] !== undefined);
+  return (
+    raw['nullable'] === true &&
+    raw['type'] === undefined &&
+    (raw['$ref'] !== undefined ||
+      raw['anyOf'] !== undefined ||
+      raw['oneOf'] !== undefined ||
+      raw['allOf'] !== undefined)
+  );
 }
 
 /** The names that a node requires: its own list, the keys of an object, and properties that say `required: true` (draft-03). */
 export function requiredNames(raw: Schema): readonly string[] {
-  const listed = isObject(raw['required']) ? Object.keys(raw['required']).filter((key) => own(raw['required'], key) === true) : strings(raw['required']);
+  const listed = isObject(raw['required'])
+    ? Object.keys(raw['required']).filter((key) => own(raw['required'], key) === true)
+    : strings(raw['required']);
   const marked = Object.entries(isObject(raw['properties']) ? raw['properties'] : {})
     .filter(([, child]) => isObject(child) && child['required'] === true)
     .map(([name]) => name);
@@ -74,6 +96,10 @@ export function requiredNames(raw: Schema): readonly string[] {
 
 /** `dependentRequired` (and the lists in `dependencies` of older drafts): name → names that it needs. */
 export function dependentNames(raw: Schema): Record<string, readonly string[]> {
-  const entries = ['dependencies', 'dependentRequired'].flatMap((keyword) => Object.entries(isObject(raw[keyword]) ? raw[keyword] : {}));
-  return Object.fromEntries(entries.filter(([, names]) => Array.isArray(names)).map(([name, names]) => [name, strings(names)]));
+  const entries = ['dependencies', 'dependentRequired'].flatMap((keyword) =>
+    Object.entries(isObject(raw[keyword]) ? raw[keyword] : {}),
+  );
+  return Object.fromEntries(
+    entries.filter(([, names]) => Array.isArray(names)).map(([name, names]) => [name, strings(names)]),
+  );
 }

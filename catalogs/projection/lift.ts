@@ -23,14 +23,22 @@ const NOTHING: LiftNode = { names: new Map(), below: new Map(), json: false, nul
 /** A node with the given parts, or undefined when there is nothing to undo. */
 export function liftNode(parts: Partial<LiftNode>): LiftNode | undefined {
   const node = { ...NOTHING, ...parts };
-  const empty = node.names.size === 0 && node.below.size === 0 && !node.json && node.nulls.length === 0 && node.drops.length === 0 && node.items === undefined && node.values === undefined;
+  const empty =
+    node.names.size === 0 &&
+    node.below.size === 0 &&
+    !node.json &&
+    node.nulls.length === 0 &&
+    node.drops.length === 0 &&
+    node.items === undefined &&
+    node.values === undefined;
   return empty ? undefined : node;
 }
 
 /** One node for all branches of a union. Absent names stay absent, and nulls stay: which branch would need its null is not known here. */
 export function mergeLifts(nodes: readonly (LiftNode | undefined)[]): LiftNode | undefined {
   const present = nodes.filter((node) => node !== undefined);
-  if (present.length < 2) return present[0] === undefined ? undefined : liftNode({ ...present[0], nulls: [], drops: [] });
+  if (present.length < 2)
+    return present[0] === undefined ? undefined : liftNode({ ...present[0], nulls: [], drops: [] });
   const names = [...new Set(present.flatMap((node) => [...node.below.keys()]))];
   const below = names.map((name) => [name, mergeLifts(present.map((node) => node.below.get(name)))] as const);
   const items = mergeLifts(present.map((node) => node.items));

@@ -16,6 +16,7 @@ export type Log = LogEntry[];
 /** JSON pointer of a place below `path`. */
 export function below(path: string, ...steps: readonly (string | number)[]): string {
   let place = path;
-  for (const step of steps) place += `/${typeof step === 'string' && /[~/]/.test(step) ? step.replaceAll('~', '~0').replaceAll('/', '~1') : step}`;
+  for (const step of steps)
+    place += `/${typeof step === 'string' && /[~/]/.test(step) ? step.replaceAll('~', '~0').replaceAll('/', '~1') : step}`;
   return place;
 }

@@ -1,6 +1,18 @@
 /** Owns the merging of schemas: `intersect` for what must hold together, `unite` for variants of one object; never drops a name. */
 import { joinBranches } from './branches.ts';
-import { entriesOf, isNever, isObject, own, sameJson, schemasOf, strings, typesOf, valuesOf, without, type Schema } from './schema.ts';
+import {
+  entriesOf,
+  isNever,
+  isObject,
+  own,
+  sameJson,
+  schemasOf,
+  strings,
+  typesOf,
+  valuesOf,
+  without,
+  type Schema,
+} from './schema.ts';
 
 /** Both schemas in one node. Where two keywords clash the first stays: the projection widens, the validator closes the gap (transform 10). */
 export function intersect(first: Schema, second: Schema): Schema {
@@ -15,15 +27,18 @@ export function intersect(first: Schema, second: Schema): Schema {
     merged['enum'] = values;
     delete merged['const'];
   }
-  if (isObject(first['items']) && isObject(second['items'])) merged['items'] = intersect(first['items'], second['items']);
+  if (isObject(first['items']) && isObject(second['items']))
+    merged['items'] = intersect(first['items'], second['items']);
   for (const keyword of ['allOf', 'words', 'needs'] as const) {
     const list = [...asList(first[keyword]), ...asList(second[keyword])];
     if (list.length > 0) merged[keyword] = list;
   }
   mergeUnions(first, second, merged);
   mergeNull(first, second, merged);
-  for (const keyword of ['minimum', 'exclusiveMinimum', 'minLength', 'minItems']) tighten(merged, [keyword, first, second], Math.max);
-  for (const keyword of ['maximum', 'exclusiveMaximum', 'maxLength', 'maxItems']) tighten(merged, [keyword, first, second], Math.min);
+  for (const keyword of ['minimum', 'exclusiveMinimum', 'minLength', 'minItems'])
+    tighten(merged, [keyword, first, second], Math.max);
+  for (const keyword of ['maximum', 'exclusiveMaximum', 'maxLength', 'maxItems'])
+    tighten(merged, [keyword, first, second], Math.min);
   return merged;
 }
 
@@ -35,35 +50,47 @@ function commonTypes(first: Schema, second: Schema): readonly string[] {
   const left = typesOf(first);
   const right = typesOf(second);
   if (left.length === 0 || right.length === 0) return left.length > 0 ? left : right;
-  const admits = (types: readonly string[], type: string): boolean => types.includes(type) || (type === 'integer' && types.includes('number'));
+  const admits = (types: readonly string[], type: string): boolean =>
+    types.includes(type) || (type === 'integer' && types.includes('number'));
   const common = [...left.filter((type) => admits(right, type)), ...right.filter((type) => admits(left, type))];
   return common.length > 0 ? [...new Set(common)] : left;
 }
 
 function mergeProperties(first: Schema, second: Schema, merged: Schema): void {
   if (isObject(first['properties']) && isObject(second['properties'])) {
-    const both = [...entriesOf(first['properties']), ...entriesOf(second['properties']).filter(([name]) => own(first['properties'], name) === undefined)];
-    merged['properties'] = Object.fromEntries(both.map(([name, node]) => {
-      const other = own(second['properties'], name);
-      return [name, isObject(other) && other !== node ? intersect(node, other) : node];
-    }));
+    const both = [
+      ...entriesOf(first['properties']),
+      ...entriesOf(second['properties']).filter(([name]) => own(first['properties'], name) === undefined),
+    ];
+    merged['properties'] = Object.fromEntries(
+      both.map(([name, node]) => {
+        const other = own(second['properties'], name);
+        return [name, isObject(other) && other !== node ? intersect(node, other) : node];
+      }),
+    );
   }
   // Two closed halves of an allOf would shut each other out in words that no author meant for the model.
   const [left, right] = [first['additionalProperties'], second['additionalProperties']];
-  if (isObject(left) && isObject(right) && isNever(left) !== isNever(right)) merged['additionalProperties'] = isNever(left) ? right : left;
+  if (isObject(left) && isObject(right) && isNever(left) !== isNever(right))
+    merged['additionalProperties'] = isNever(left) ? right : left;
 }
 
 /** Null passes both only if neither half names types without it. */
 function mergeNull(first: Schema, second: Schema, merged: Schema): void {
-  const refuses = [first, second].some((node) => node['nullable'] !== true && (typesOf(node).length > 0 || node['anyOf'] !== undefined));
+  const refuses = [first, second].some(
+    (node) => node['nullable'] !== true && (typesOf(node).length > 0 || node['anyOf'] !== undefined),
+  );
   if (refuses) delete merged['nullable'];
 }
 
 /** A second union cannot stand beside the first one: the validator keeps it, the model reads of it. */
 function mergeUnions(first: Schema, second: Schema, merged: Schema): void {
   for (const keyword of ['anyOf', 'oneOf'] as const) {
-    if (first[keyword] === undefined || second[keyword] === undefined || sameJson(first[keyword], second[keyword])) continue;
-    merged['words'] = [...new Set([...strings(merged['words']), 'some combinations are refused; the error says which'])];
+    if (first[keyword] === undefined || second[keyword] === undefined || sameJson(first[keyword], second[keyword]))
+      continue;
+    merged['words'] = [
+      ...new Set([...strings(merged['words']), 'some combinations are refused; the error says which']),
+    ];
   }
 }
 
@@ -74,7 +101,11 @@ function commonValues(first: Schema, second: Schema): readonly unknown[] | undef
   return common.length > 0 ? common : left;
 }
 
-function tighten(merged: Schema, [keyword, first, second]: readonly [string, Schema, Schema], choose: (...values: number[]) => number): void {
+function tighten(
+  merged: Schema,
+  [keyword, first, second]: readonly [string, Schema, Schema],
+  choose: (...values: number[]) => number,
+): void {
   const numbers = [first[keyword], second[keyword]].filter((bound): bound is number => typeof bound === 'number');
   if (numbers.length > 0) merged[keyword] = choose(...numbers);
 }
@@ -86,10 +117,15 @@ export function unite(variants: readonly Schema[]): Schema {
     const nodes = variants.map((variant) => own(variant['properties'], name)).filter(isObject);
     return [name, nodes.reduce(widest)] as const;
   });
-  const required = strings(variants[0]?.['required']).filter((name) => variants.every((variant) => strings(variant['required']).includes(name)));
+  const required = strings(variants[0]?.['required']).filter((name) =>
+    variants.every((variant) => strings(variant['required']).includes(name)),
+  );
   const united: Schema = { type: 'object', properties: Object.fromEntries(properties) };
   if (required.length > 0) united['required'] = required;
-  const open = variants.map((variant) => variant['additionalProperties']).filter(isObject).filter((node) => !isNever(node));
+  const open = variants
+    .map((variant) => variant['additionalProperties'])
+    .filter(isObject)
+    .filter((node) => !isNever(node));
   if (open.length > 0) united['additionalProperties'] = open.reduce(widest);
   const words = [...variants.flatMap((variant) => strings(variant['words'])), ...variantWords(variants)];
   if (words.length > 0) united['words'] = [...new Set(words)];
@@ -106,12 +142,22 @@ function widest(left: Schema, right: Schema): Schema {
   const [one, two] = [valuesOf(left), valuesOf(right)];
   const [type] = typesOf(left);
   const same = typesOf(left).length === 1 && typesOf(right).length === 1 && type === typesOf(right)[0];
-  if (one !== undefined && two !== undefined && (same || [...one, ...two].every((value) => typeof value === 'string'))) {
-    return { ...named, ...(type === undefined ? {} : { type }), enum: [...one, ...two.filter((value) => !one.some((other) => sameJson(value, other)))] };
+  if (
+    one !== undefined &&
+    two !== undefined &&
+    (same || [...one, ...two].every((value) => typeof value === 'string'))
+  ) {
+    return {
+      ...named,
+      ...(type === undefined ? {} : { type }),
+      enum: [...one, ...two.filter((value) => !one.some((other) => sameJson(value, other)))],
+    };
   }
   if (same && type !== 'object' && type !== 'array') return { ...named, type };
   if (same && type === 'object') return { ...unite([left, right]), ...named };
-  const branches = [left, right].flatMap((node) => (Array.isArray(node['anyOf']) ? schemasOf(node['anyOf']) : [without(node, ['description'])]));
+  const branches = [left, right].flatMap((node) =>
+    Array.isArray(node['anyOf']) ? schemasOf(node['anyOf']) : [without(node, ['description'])],
+  );
   return joinBranches(branches, named);
 }
 
@@ -122,10 +168,12 @@ function discriminator(variants: readonly Schema[]): string | undefined {
     const values = isObject(node) ? valuesOf(node) : undefined;
     return values?.length === 1 ? values[0] : undefined;
   };
-  return entriesOf(variants[0]?.['properties']).map(([name]) => name).find((name) => {
-    const values = variants.map((variant) => valueOf(variant, name));
-    return values.every((value) => typeof value === 'string') && new Set(values).size === values.length;
-  });
+  return entriesOf(variants[0]?.['properties'])
+    .map(([name]) => name)
+    .find((name) => {
+      const values = variants.map((variant) => valueOf(variant, name));
+      return values.every((value) => typeof value === 'string') && new Set(values).size === values.length;
+    });
 }
 
 /** `crop: width; rotate: degrees`: which names belong to which variant. */
@@ -135,7 +183,9 @@ function variantWords(variants: readonly Schema[]): readonly string[] {
   const parts = variants.map((variant) => {
     const node = own(variant['properties'], key);
     const value = isObject(node) ? valuesOf(node)?.[0] : undefined;
-    const names = entriesOf(variant['properties']).map(([name]) => name).filter((name) => name !== key);
+    const names = entriesOf(variant['properties'])
+      .map(([name]) => name)
+      .filter((name) => name !== key);
     return `${String(value)}: ${names.length > 0 ? names.join(', ') : 'nothing more'}`;
   });
   return [`${key} decides: ${parts.join('; ')}`];

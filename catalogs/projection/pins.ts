@@ -6,7 +6,10 @@ import { isObject, strings, type Schema } from './schema.ts';
  * A copy of an input schema in which the pinned top-level arguments are neither declared nor required. Only for what is
  * shown: arguments with the pins filled in are judged by the whole schema. The input is not changed.
  */
-export function withoutPinned(schema: Record<string, unknown>, pinnedNames: readonly string[]): Record<string, unknown> {
+export function withoutPinned(
+  schema: Record<string, unknown>,
+  pinnedNames: readonly string[],
+): Record<string, unknown> {
   if (pinnedNames.length === 0) return schema;
   const pinned = new Set(pinnedNames);
   return strip(openRoot(schema), pinned, 0);
@@ -23,12 +26,14 @@ function openRoot(schema: Schema): Schema {
 
 function strip(node: Schema, pinned: ReadonlySet<string>, depth: number): Schema {
   const copy: Schema = { ...node };
-  if (isObject(node['properties'])) copy['properties'] = Object.fromEntries(Object.entries(node['properties']).filter(([name]) => !pinned.has(name)));
+  if (isObject(node['properties']))
+    copy['properties'] = Object.fromEntries(Object.entries(node['properties']).filter(([name]) => !pinned.has(name)));
   if (Array.isArray(node['required'])) copy['required'] = strings(node['required']).filter((name) => !pinned.has(name));
   // Branches at the root speak of the same arguments; deeper objects have arguments of their own.
   for (const keyword of ['anyOf', 'oneOf', 'allOf'] as const) {
     const list = node[keyword];
-    if (depth < 8 && Array.isArray(list)) copy[keyword] = list.map((branch: unknown) => (isObject(branch) ? strip(branch, pinned, depth + 1) : branch));
+    if (depth < 8 && Array.isArray(list))
+      copy[keyword] = list.map((branch: unknown) => (isObject(branch) ? strip(branch, pinned, depth + 1) : branch));
   }
   for (const keyword of ['then', 'else'] as const) {
     const branch = node[keyword];

@@ -56,7 +56,9 @@ function read(name: string): Record<string, unknown> {
     return JSON.parse(readFileSync(new URL(`${name}.json`, FOLDER), 'utf8')) as Record<string, unknown>;
   } catch (cause) {
     throw new TollgateError('CONFIG_INVALID', {
-      detail: `There is no schema profile "${name.slice(0, 40)}".`, next: 'Use portable, flat, openai, gemini-legacy, nova or faithful.', cause,
+      detail: `There is no schema profile "${name.slice(0, 40)}".`,
+      next: 'Use portable, flat, openai, gemini-legacy, nova or faithful.',
+      cause,
     });
   }
 }

@@ -28,7 +28,11 @@ export interface Projection {
 }
 
 /** Less and less detail, until the projection fits its budget. Names and required of the first two levels are never dropped. */
-const DETAILS: readonly { readonly maxDescription: number; readonly mergeVariants: boolean; readonly maxDepth: number }[] = [
+const DETAILS: readonly {
+  readonly maxDescription: number;
+  readonly mergeVariants: boolean;
+  readonly maxDepth: number;
+}[] = [
   { maxDescription: 1024, mergeVariants: false, maxDepth: 64 },
   { maxDescription: 300, mergeVariants: false, maxDepth: 64 },
   { maxDescription: 120, mergeVariants: false, maxDepth: 64 },
@@ -45,7 +49,10 @@ const CLOSED_EYES = 'the schema of this tool cannot be shown; errors name the le
  * with a reason: that tool alone is not listed (CY-14). A projection that breaks a rule of its profile falls back to
  * an open object. Deterministic; a few hundred microseconds for a usual schema.
  */
-export function project(inputSchema: Record<string, unknown>, profile: SchemaProfile): Projection | { readonly quarantined: string } {
+export function project(
+  inputSchema: Record<string, unknown>,
+  profile: SchemaProfile,
+): Projection | { readonly quarantined: string } {
   try {
     const canonical = canonicalize(inputSchema);
     if ('quarantined' in canonical) return canonical;
@@ -71,7 +78,14 @@ function fit(tree: Schema, profile: SchemaProfile, log: Log): Written {
     // Shorter texts alone never save nine tenths: go on to the depth.
     if (size > profile.maxBytes * 10 && detail.maxDepth === 64 && profile.constraints === 'words') continue;
     entries = written === undefined ? [] : [{ transform: 'budget', effect: 'annotation', path: '' }];
-    const rendering: Rendering = { profile, renames, log: entries, ...detail, maxDescription: Math.min(detail.maxDescription, profile.maxDescription), maxDepth: Math.min(detail.maxDepth, profile.maxDepth) };
+    const rendering: Rendering = {
+      profile,
+      renames,
+      log: entries,
+      ...detail,
+      maxDescription: Math.min(detail.maxDescription, profile.maxDescription),
+      maxDepth: Math.min(detail.maxDepth, profile.maxDepth),
+    };
     written = profile.constraints === 'keep' ? emitFaithful(tree, rendering) : emitRoot(tree, rendering);
     size = Buffer.byteLength(JSON.stringify(written.schema));
     if (size <= profile.maxBytes || (profile.constraints === 'keep' && detail.maxDescription < 300)) break;
@@ -94,6 +108,10 @@ function projection(written: Written, log: Log): Projection {
 
 function fallback(profile: SchemaProfile, log: Log): Projection {
   log.push({ transform: 'fallback', effect: 'widen', path: '' });
-  const schema = { type: 'object', properties: {}, ...(profile.rootKeywords.includes('additionalProperties') ? { additionalProperties: !profile.strict } : {}) };
+  const schema = {
+    type: 'object',
+    properties: {},
+    ...(profile.rootKeywords.includes('additionalProperties') ? { additionalProperties: !profile.strict } : {}),
+  };
   return projection({ schema, lift: undefined, hints: [CLOSED_EYES] }, log);
 }

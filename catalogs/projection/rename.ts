@@ -18,11 +18,13 @@ export function renameProperties(tree: Schema, legal: RegExp): Renames {
   if (illegal.length === 0) return new Map();
   const wanted = new Map<string, number>();
   for (const name of illegal) wanted.set(slug(name), (wanted.get(slug(name)) ?? 0) + 1);
-  return new Map(illegal.map((name) => {
-    const short = slug(name);
-    const free = short.length <= MAX && !names.has(short) && wanted.get(short) === 1 && short !== '';
-    return [name, free ? short : hashed(name, names)] as const;
-  }));
+  return new Map(
+    illegal.map((name) => {
+      const short = slug(name);
+      const free = short.length <= MAX && !names.has(short) && wanted.get(short) === 1 && short !== '';
+      return [name, free ? short : hashed(name, names)] as const;
+    }),
+  );
 }
 
 function collect(tree: Schema): ReadonlySet<string> {
@@ -44,7 +46,10 @@ function slug(name: string): string {
 function hashed(name: string, taken: ReadonlySet<string>): string {
   const base = slug(name).slice(0, MAX - 9) || 'name';
   for (let salt = ''; ; salt += '+') {
-    const shown = `${base}_${createHash('sha256').update(name + salt).digest('hex').slice(0, 8)}`;
+    const shown = `${base}_${createHash('sha256')
+      .update(name + salt)
+      .digest('hex')
+      .slice(0, 8)}`;
     if (!taken.has(shown)) return shown;
   }
 }

@@ -9,7 +9,16 @@ const MAP_KEYWORDS = ['properties', 'patternProperties', 'dependentSchemas', '$d
 export const LIST_KEYWORDS = ['anyOf', 'oneOf', 'allOf', 'prefixItems'] as const;
 /** Keywords whose value is one schema. */
 export const SINGLE_KEYWORDS = [
-  'items', 'additionalProperties', 'not', 'if', 'then', 'else', 'propertyNames', 'contains', 'unevaluatedProperties', 'unevaluatedItems',
+  'items',
+  'additionalProperties',
+  'not',
+  'if',
+  'then',
+  'else',
+  'propertyNames',
+  'contains',
+  'unevaluatedProperties',
+  'unevaluatedItems',
 ] as const;
 /** Keywords whose schemas judge the same value as the node itself. */
 export const IN_PLACE_KEYWORDS = ['anyOf', 'oneOf', 'allOf', 'not', 'if', 'then', 'else', 'dependentSchemas'] as const;
@@ -60,7 +69,8 @@ export function mapChildren(node: Schema, change: (child: Schema, ...steps: (str
     const kind = typeof value === 'object' ? KINDS.get(keyword) : undefined;
     if (kind === 'list') copy[keyword] = schemasOf(value).map((child, index) => change(child, keyword, index));
     // fromEntries defines own keys: a property called __proto__ stays a property.
-    else if (kind === 'map') copy[keyword] = Object.fromEntries(entriesOf(value).map(([name, child]) => [name, change(child, keyword, name)]));
+    else if (kind === 'map')
+      copy[keyword] = Object.fromEntries(entriesOf(value).map(([name, child]) => [name, change(child, keyword, name)]));
     else copy[keyword] = kind === 'single' && isObject(value) ? change(value, keyword) : value;
   }
   return copy;
@@ -110,5 +120,8 @@ export function sameJson(left: unknown, right: unknown): boolean {
   }
   if (!isObject(left) || !isObject(right)) return false;
   const keys = Object.keys(left);
-  return keys.length === Object.keys(right).length && keys.every((key) => Object.hasOwn(right, key) && sameJson(left[key], right[key]));
+  return (
+    keys.length === Object.keys(right).length &&
+    keys.every((key) => Object.hasOwn(right, key) && sameJson(left[key], right[key]))
+  );
 }

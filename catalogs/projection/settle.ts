@@ -3,8 +3,28 @@ import { isObject, own, strings, typesOf, valuesOf, without, type Schema } from 
 import { either, shape } from './words.ts';
 
 const BOUND: Readonly<Record<string, readonly string[]>> = {
-  object: ['properties', 'required', 'additionalProperties', 'patternProperties', 'propertyNames', 'minProperties', 'maxProperties', 'unevaluatedProperties', 'needs'],
-  array: ['items', 'prefixItems', 'contains', 'minContains', 'maxContains', 'minItems', 'maxItems', 'uniqueItems', 'unevaluatedItems'],
+  object: [
+    'properties',
+    'required',
+    'additionalProperties',
+    'patternProperties',
+    'propertyNames',
+    'minProperties',
+    'maxProperties',
+    'unevaluatedProperties',
+    'needs',
+  ],
+  array: [
+    'items',
+    'prefixItems',
+    'contains',
+    'minContains',
+    'maxContains',
+    'minItems',
+    'maxItems',
+    'uniqueItems',
+    'unevaluatedItems',
+  ],
   string: ['minLength', 'maxLength', 'pattern', 'format'],
   number: ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum', 'multipleOf'],
 };
@@ -20,9 +40,12 @@ export function settle(input: Schema): Schema {
   const real = types.filter((type) => type !== 'null' && !(type === 'integer' && types.includes('number')));
   const nullable = types.includes('null') ? { nullable: true } : {};
   if (types.length > 0 && real.length === 0) return { ...shared(node), ...nullable, nothingElse: true };
-  if (real.length > 1) return { ...shared(node), ...nullable, anyOf: real.map((type) => forType(without(node, SHARED), type)) };
+  if (real.length > 1)
+    return { ...shared(node), ...nullable, anyOf: real.map((type) => forType(without(node, SHARED), type)) };
   const [type] = real.length === 1 ? real : inferType(node);
-  return type === undefined ? { ...shared(node), ...nullable, ...(node['nothingElse'] === true ? { nothingElse: true } : {}) } : { ...forType(node, type), ...nullable };
+  return type === undefined
+    ? { ...shared(node), ...nullable, ...(node['nothingElse'] === true ? { nothingElse: true } : {}) }
+    : { ...forType(node, type), ...nullable };
 }
 
 function shared(node: Schema): Schema {
@@ -34,7 +57,9 @@ function withValues(node: Schema): Schema {
   const values = valuesOf(node);
   if (values === undefined) return node;
   const declared = typesOf(node);
-  const kinds = [...new Set(values.map(typeOf))].filter((kind) => declared.length === 0 || declared.includes(kind) || (kind === 'integer' && declared.includes('number')));
+  const kinds = [...new Set(values.map(typeOf))].filter(
+    (kind) => declared.length === 0 || declared.includes(kind) || (kind === 'integer' && declared.includes('number')),
+  );
   const rest = values.filter((value) => value !== null);
   const base = without(node, ['const', 'enum']);
   const type = declared.length === 1 ? declared : kinds;
@@ -48,14 +73,25 @@ function typeOf(value: unknown): string {
 }
 
 function inferType(node: Schema): readonly string[] {
-  return Object.entries(BOUND).filter(([, keywords]) => keywords.some((keyword) => keyword !== 'needs' && node[keyword] !== undefined)).map(([type]) => type).slice(0, 1);
+  return Object.entries(BOUND)
+    .filter(([, keywords]) => keywords.some((keyword) => keyword !== 'needs' && node[keyword] !== undefined))
+    .map(([type]) => type)
+    .slice(0, 1);
 }
 
 function forType(node: Schema, type: string): Schema {
   const keep = BOUND[type === 'integer' ? 'number' : type] ?? [];
-  const kept = Object.fromEntries(Object.entries(node).filter(([key]) => !ALL_BOUND.has(key) || keep.includes(key) || (key === 'format' && type !== 'boolean')));
+  const kept = Object.fromEntries(
+    Object.entries(node).filter(
+      ([key]) => !ALL_BOUND.has(key) || keep.includes(key) || (key === 'format' && type !== 'boolean'),
+    ),
+  );
   const values = Array.isArray(node['enum']) ? node['enum'].filter((value) => fits(value, type)) : undefined;
-  const typed: Schema = { ...without(kept, ['enum']), type, ...(values !== undefined && values.length > 0 ? { enum: values } : {}) };
+  const typed: Schema = {
+    ...without(kept, ['enum']),
+    type,
+    ...(values !== undefined && values.length > 0 ? { enum: values } : {}),
+  };
   return type === 'array' ? withoutTuple(typed) : typed;
 }
 
@@ -71,7 +107,12 @@ function withoutTuple(node: Schema): Schema {
   const rest = own(node, 'items');
   const words = `${places.length} items: ${places.map((place) => shape(place)).join(', ')}`;
   const open = isObject(rest) && rest['not'] === undefined ? [rest] : [];
-  return { ...without(node, ['prefixItems', 'minItems', 'maxItems']), items: { anyOf: [...places, ...open] }, words: [...strings(node['words']), words], tuple: true };
+  return {
+    ...without(node, ['prefixItems', 'minItems', 'maxItems']),
+    items: { anyOf: [...places, ...open] },
+    words: [...strings(node['words']), words],
+    tuple: true,
+  };
 }
 
 /** `give a or b`: what a union of required names asks for. */

@@ -12,13 +12,17 @@ const OUTSIDE = ['description', 'default', 'words', 'nullable'];
 /** Rewrites a tree without references: allOf merged, conditions in words, oneOf as anyOf, one type a node (transforms 8 to 12 and 25). */
 export function simplify(node: Schema, path: string, log: Log): Schema {
   // Conditions are read as they were written: a settled `not` would no longer say what it refuses.
-  const inner = mapChildren(node, (child, ...steps) => (steps[0] === 'if' || steps[0] === 'not' ? child : simplify(child, below(path, ...steps), log)));
+  const inner = mapChildren(node, (child, ...steps) =>
+    steps[0] === 'if' || steps[0] === 'not' ? child : simplify(child, below(path, ...steps), log),
+  );
   const merged = mergeAllOf(inner, path, log);
   const plain = dropConditions(merged, path, log);
   const union = simplifyUnion(plain, path, log);
   const settled = settle(union);
-  if (settled['anyOf'] !== undefined && union['anyOf'] === undefined) log.push({ transform: 'type-list', effect: 'lossless', path });
-  const whole = settled['anyOf'] === undefined || union['anyOf'] !== undefined ? settled : simplifyUnion(settled, path, log);
+  if (settled['anyOf'] !== undefined && union['anyOf'] === undefined)
+    log.push({ transform: 'type-list', effect: 'lossless', path });
+  const whole =
+    settled['anyOf'] === undefined || union['anyOf'] !== undefined ? settled : simplifyUnion(settled, path, log);
   return finishTuple(whole, path, log);
 }
 
@@ -41,14 +45,30 @@ function simplifyUnion(node: Schema, path: string, log: Log): Schema {
   if (node['oneOf'] !== undefined) log.push({ transform: 'one-of', effect: 'widen', path });
   const base = without(node, ['anyOf', 'oneOf', ...OUTSIDE]);
   const outside: Schema = Object.fromEntries(Object.entries(node).filter(([key]) => OUTSIDE.includes(key)));
-  const flat = schemasOf(node[keyword]).flatMap(flatten).filter((branch) => !isNever(branch));
-  const nullable = flat.some((branch) => branch['nullable'] === true) && typesOf(base).length === 0 ? { nullable: true } : {};
-  const branches = flat.filter((branch) => branch['nothingElse'] !== true).map((branch) => without(branch, ['nullable']));
+  const flat = schemasOf(node[keyword])
+    .flatMap(flatten)
+    .filter((branch) => !isNever(branch));
+  const nullable =
+    flat.some((branch) => branch['nullable'] === true) && typesOf(base).length === 0 ? { nullable: true } : {};
+  const branches = flat
+    .filter((branch) => branch['nothingElse'] !== true)
+    .map((branch) => without(branch, ['nullable']));
   const around = { ...outside, ...nullable };
-  if (branches.length === 0) return flat.length > 0 && Object.keys(base).length === 0 ? { ...around, nothingElse: true } : { ...around, ...settle(base) };
+  if (branches.length === 0)
+    return flat.length > 0 && Object.keys(base).length === 0
+      ? { ...around, nothingElse: true }
+      : { ...around, ...settle(base) };
   if (branches.every(onlyRequires)) {
     log.push({ transform: 'required-union', effect: 'widen', path });
-    return { ...around, ...settle({ ...base, type: base['type'] ?? 'object' }), words: [...strings(outside['words']), requiredWords(branches), ...branches.flatMap((branch) => strings(branch['words']))] };
+    return {
+      ...around,
+      ...settle({ ...base, type: base['type'] ?? 'object' }),
+      words: [
+        ...strings(outside['words']),
+        requiredWords(branches),
+        ...branches.flatMap((branch) => strings(branch['words'])),
+      ],
+    };
   }
   return joinBranches(distribute(branches, base), around);
 }
@@ -59,14 +79,24 @@ function flatten(branch: Schema): readonly Schema[] {
   const outer = without(branch, ['anyOf', 'default']);
   return schemasOf(branch['anyOf']).map((inner, index) => {
     if (index > 0) return branch['nullable'] === true ? { ...inner, nullable: true } : inner;
-    const description = [outer['description'], inner['description']].filter((text) => typeof text === 'string').join('. ');
+    const description = [outer['description'], inner['description']]
+      .filter((text) => typeof text === 'string')
+      .join('. ');
     const words = [...strings(outer['words']), ...strings(inner['words'])];
-    return { ...outer, ...inner, ...(description === '' ? {} : { description }), ...(words.length > 0 ? { words } : {}) };
+    return {
+      ...outer,
+      ...inner,
+      ...(description === '' ? {} : { description }),
+      ...(words.length > 0 ? { words } : {}),
+    };
   });
 }
 
 function onlyRequires(branch: Schema): boolean {
-  return Object.keys(branch).every((key) => ['required', 'type', 'words', 'needs', 'description'].includes(key)) && strings(branch['required']).length > 0;
+  return (
+    Object.keys(branch).every((key) => ['required', 'type', 'words', 'needs', 'description'].includes(key)) &&
+    strings(branch['required']).length > 0
+  );
 }
 
 /** What stands beside a union holds in every branch; a branch that contradicts it can never be chosen. */
@@ -75,15 +105,31 @@ function distribute(branches: readonly Schema[], base: Schema): readonly Schema[
   const allowed = typesOf(base);
   const possible = branches.filter((branch) => {
     const types = typesOf(branch);
-    return types.length === 0 || allowed.length === 0 || types.some((type) => allowed.includes(type) || (type === 'integer' && allowed.includes('number')) || (type === 'number' && allowed.includes('integer')));
+    return (
+      types.length === 0 ||
+      allowed.length === 0 ||
+      types.some(
+        (type) =>
+          allowed.includes(type) ||
+          (type === 'integer' && allowed.includes('number')) ||
+          (type === 'number' && allowed.includes('integer')),
+      )
+    );
   });
   return (possible.length > 0 ? possible : [{}]).map((branch) => settle(intersect(branch, base))).flatMap(flatten);
 }
 
 /** The root as one object: no provider takes a union there (schema-primitives A1, A2). */
 export function rootObject(tree: Schema): Schema {
-  const variants = schemasOf(tree['anyOf']).filter((branch) => typesOf(branch).includes('object') || typesOf(branch).length === 0);
+  const variants = schemasOf(tree['anyOf']).filter(
+    (branch) => typesOf(branch).includes('object') || typesOf(branch).length === 0,
+  );
   const merged = variants.length > 0 ? unite(variants) : without(tree, ['anyOf', 'nullable', 'nothingElse']);
   const words = [...new Set([...strings(tree['words']), ...strings(merged['words'])])];
-  return { ...merged, type: 'object', ...(own(merged, 'properties') === undefined ? { properties: {} } : {}), ...(words.length > 0 ? { words } : {}) };
+  return {
+    ...merged,
+    type: 'object',
+    ...(own(merged, 'properties') === undefined ? { properties: {} } : {}),
+    ...(words.length > 0 ? { words } : {}),
+  };
 }

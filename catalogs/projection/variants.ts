@@ -39,5 +39,11 @@ function uniteArrays(arrays: readonly Schema[]): Schema {
   const [first = {}] = arrays;
   if (arrays.length === 1) return first;
   const items = arrays.map((array) => array['items']).filter(isObject);
-  return { type: 'array', items: joinBranches(items.flatMap((item) => (Array.isArray(item['anyOf']) ? schemasOf(item['anyOf']) : [item])), {}) };
+  return {
+    type: 'array',
+    items: joinBranches(
+      items.flatMap((item) => (Array.isArray(item['anyOf']) ? schemasOf(item['anyOf']) : [item])),
+      {},
+    ),
+  };
 }

@@ -15,19 +15,26 @@ export function violations(schema: Schema, profile: SchemaProfile): readonly str
   for (let next = stack.pop(); next !== undefined; next = stack.pop()) {
     const { node, depth } = next;
     found.push(...nodeFaults(node, profile), ...nameFaults(node, legal));
-    if (isObject(node['properties']) && Object.keys(node['properties']).length > 0 && depth > profile.maxDepth) found.push('too deep');
-    for (const child of childrenOf(node)) stack.push({ node: child, depth: depth + (child['type'] === 'object' ? 1 : 0) });
+    if (isObject(node['properties']) && Object.keys(node['properties']).length > 0 && depth > profile.maxDepth)
+      found.push('too deep');
+    for (const child of childrenOf(node))
+      stack.push({ node: child, depth: depth + (child['type'] === 'object' ? 1 : 0) });
   }
   return found;
 }
 
 function nameFaults(node: Schema, legal: RegExp): readonly string[] {
-  return entriesOf(node['properties']).filter(([name]) => !legal.test(name)).map(([name]) => `the name ${name.slice(0, 70)} is not legal`);
+  return entriesOf(node['properties'])
+    .filter(([name]) => !legal.test(name))
+    .map(([name]) => `the name ${name.slice(0, 70)} is not legal`);
 }
 
 function nodeFaults(node: Schema, profile: SchemaProfile): readonly string[] {
-  const found = Object.keys(node).filter((key) => !profile.keywords.includes(key)).map((key) => `${key} is not allowed`);
-  if (typeof node['description'] === 'string' && node['description'].length > profile.maxDescription) found.push('a description is too long');
+  const found = Object.keys(node)
+    .filter((key) => !profile.keywords.includes(key))
+    .map((key) => `${key} is not allowed`);
+  if (typeof node['description'] === 'string' && node['description'].length > profile.maxDescription)
+    found.push('a description is too long');
   if (profile.constraints === 'keep') return found;
   if (node['anyOf'] !== undefined) {
     if (profile.unions === 'merge') found.push('a union is not allowed');
@@ -39,22 +46,37 @@ function nodeFaults(node: Schema, profile: SchemaProfile): readonly string[] {
 }
 
 function typeFaults(node: Schema, profile: SchemaProfile): readonly string[] {
-  const types = Array.isArray(node['type']) && profile.nulls === 'list' ? strings(node['type']).filter((type) => type !== 'null') : [node['type']];
+  const types =
+    Array.isArray(node['type']) && profile.nulls === 'list'
+      ? strings(node['type']).filter((type) => type !== 'null')
+      : [node['type']];
   const [type] = types;
   if (type === 'null' && profile.nulls === 'list') return [];
   const found: string[] = [];
-  if (types.length !== 1 || typeof type !== 'string' || !TYPES.includes(type)) found.push('a node does not name one type');
+  if (types.length !== 1 || typeof type !== 'string' || !TYPES.includes(type))
+    found.push('a node does not name one type');
   if (type === 'array' && !isObject(node['items'])) found.push('a list has no items');
   if (type === 'object' && !isObject(node['properties'])) found.push('an object has no properties');
-  if (strings(node['required']).some((name) => own(node['properties'], name) === undefined)) found.push('a required name is not declared');
+  if (strings(node['required']).some((name) => own(node['properties'], name) === undefined))
+    found.push('a required name is not declared');
   if (type === 'object' && profile.strict) found.push(...strictFaults(node));
   const values = node['enum'];
-  const plain = Array.isArray(values) && values.length > 0 && values.every((value) => (typeof value === 'string' && value !== '') || (value === null && profile.nulls === 'list'));
+  const plain =
+    Array.isArray(values) &&
+    values.length > 0 &&
+    values.every(
+      (value) => (typeof value === 'string' && value !== '') || (value === null && profile.nulls === 'list'),
+    );
   if (values !== undefined && !plain) found.push('a value list holds other things than texts');
   return found;
 }
 
 function strictFaults(node: Schema): readonly string[] {
-  const missing = Object.keys(isObject(node['properties']) ? node['properties'] : {}).some((name) => !strings(node['required']).includes(name));
-  return [...(missing ? ['a property is not required'] : []), ...(node['additionalProperties'] === false ? [] : ['an object is not closed'])];
+  const missing = Object.keys(isObject(node['properties']) ? node['properties'] : {}).some(
+    (name) => !strings(node['required']).includes(name),
+  );
+  return [
+    ...(missing ? ['a property is not required'] : []),
+    ...(node['additionalProperties'] === false ? [] : ['an object is not closed']),
+  ];
 }

@@ -4,8 +4,25 @@ import { entriesOf, isNever, isObject, own, schemasOf, strings, typesOf, valuesO
 const MAX_WORD = 300;
 /** Keywords that have words. */
 const RULES = new Set([
-  'minLength', 'maxLength', 'format', 'pattern', 'minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum', 'multipleOf', 'minItems', 'maxItems',
-  'uniqueItems', 'minProperties', 'maxProperties', 'patternProperties', 'propertyNames', 'enum', 'const', 'default',
+  'minLength',
+  'maxLength',
+  'format',
+  'pattern',
+  'minimum',
+  'maximum',
+  'exclusiveMinimum',
+  'exclusiveMaximum',
+  'multipleOf',
+  'minItems',
+  'maxItems',
+  'uniqueItems',
+  'minProperties',
+  'maxProperties',
+  'patternProperties',
+  'propertyNames',
+  'enum',
+  'const',
+  'default',
 ]);
 
 /** The constraints of a node that leave its schema, in short phrases. */
@@ -27,24 +44,36 @@ export function constraintWords(node: Schema): readonly string[] {
 /** Text for a pair of limits: both give a range, one is named like its keyword. */
 function fromTo(node: Schema, [low, high]: readonly [string, string], unit: string): readonly string[] {
   const [min, max] = [node[low], node[high]];
-  if (min !== undefined && max !== undefined) return [min === max ? `exactly ${String(min)} ${unit}` : `${String(min)} to ${String(max)} ${unit}`];
+  if (min !== undefined && max !== undefined)
+    return [min === max ? `exactly ${String(min)} ${unit}` : `${String(min)} to ${String(max)} ${unit}`];
   if (min !== undefined) return [`${low} ${String(min)}`];
   return max === undefined ? [] : [`${high} ${String(max)}`];
 }
 
 function textWords(node: Schema): readonly string[] {
   // A blank at the end would be lost in prose, and the pattern would say more than it does.
-  return ['format', 'pattern'].filter((key) => typeof node[key] === 'string').map((key) => `${key}: ${String(node[key]).replace(/(?<!\\) $/, '[ ]')}`);
+  return ['format', 'pattern']
+    .filter((key) => typeof node[key] === 'string')
+    .map((key) => `${key}: ${String(node[key]).replace(/(?<!\\) $/, '[ ]')}`);
 }
 
 function boundWords(node: Schema): readonly string[] {
-  const bounds = [['exclusiveMinimum', '>'], ['minimum', '>='], ['exclusiveMaximum', '<'], ['maximum', '<=']] as const;
-  const words = bounds.filter(([key]) => typeof node[key] === 'number').map(([key, sign]) => `${sign} ${String(node[key])}`);
+  const bounds = [
+    ['exclusiveMinimum', '>'],
+    ['minimum', '>='],
+    ['exclusiveMaximum', '<'],
+    ['maximum', '<='],
+  ] as const;
+  const words = bounds
+    .filter(([key]) => typeof node[key] === 'number')
+    .map(([key, sign]) => `${sign} ${String(node[key])}`);
   return node['multipleOf'] === undefined ? words : [...words, `multiple of ${String(node['multipleOf'])}`];
 }
 
 function nameWords(node: Schema): readonly string[] {
-  const patterns = entriesOf(node['patternProperties']).map(([pattern, child]) => `names matching ${pattern}: ${shape(child)}`);
+  const patterns = entriesOf(node['patternProperties']).map(
+    ([pattern, child]) => `names matching ${pattern}: ${shape(child)}`,
+  );
   const names = own(node, 'propertyNames');
   const rule = isObject(names) ? constraintWords({ ...names, default: null }).join(', ') : '';
   return rule === '' ? patterns : [...patterns, `names: ${rule}`];
@@ -73,13 +102,21 @@ export function cutWord(word: string, max = MAX_WORD): string {
 /** The shape of a node in a few words: `{e:{f:string}}`, `string or number`. */
 export function shape(node: Schema, depth = 0): string {
   const suffix = node['nullable'] === true ? ' or null' : '';
-  if (Array.isArray(node['anyOf'])) return schemasOf(node['anyOf']).map((branch) => shape(branch, depth)).join(' or ') + suffix;
+  if (Array.isArray(node['anyOf']))
+    return (
+      schemasOf(node['anyOf'])
+        .map((branch) => shape(branch, depth))
+        .join(' or ') + suffix
+    );
   const [type] = typesOf(node);
   if (type === 'array') return `[${isObject(node['items']) ? shape(node['items'], depth + 1) : 'any'}]${suffix}`;
   if (type !== 'object') return (type ?? 'any') + suffix;
   const names = entriesOf(node['properties']).filter(([, child]) => !isNever(child));
   if (names.length === 0 || depth > 3) return `object${suffix}`;
-  return `{${names.slice(0, 12).map(([name, child]) => `${name}:${shape(child, depth + 1)}`).join(', ')}${names.length > 12 ? ', …' : ''}}${suffix}`;
+  return `{${names
+    .slice(0, 12)
+    .map(([name, child]) => `${name}:${shape(child, depth + 1)}`)
+    .join(', ')}${names.length > 12 ? ', …' : ''}}${suffix}`;
 }
 
 /** `a or b`, `a, b or c`. */
@@ -92,9 +129,13 @@ export function conditionWords(condition: unknown): string | undefined {
   if (!isObject(condition)) return undefined;
   const parts = entriesOf(condition['properties']).map(([name, node]) => {
     const values = valuesOf(node);
-    return values === undefined ? undefined : `${name} is ${either(values.map((value) => (typeof value === 'string' ? value : brief(value))))}`;
+    return values === undefined
+      ? undefined
+      : `${name} is ${either(values.map((value) => (typeof value === 'string' ? value : brief(value))))}`;
   });
-  const given = strings(condition['required']).filter((name) => own(condition['properties'], name) === undefined).map((name) => `${name} is given`);
+  const given = strings(condition['required'])
+    .filter((name) => own(condition['properties'], name) === undefined)
+    .map((name) => `${name} is given`);
   const all = [...parts, ...given];
   return all.length === 0 || all.includes(undefined) ? undefined : all.join(' and ');
 }

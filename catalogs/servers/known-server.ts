@@ -84,7 +84,9 @@ const FILE = /^([a-z][a-z0-9-]*)\.yaml$/;
 
 /** Names of all known servers, sorted. */
 export function knownNames(): readonly string[] {
-  return readdirSync(FOLDER).flatMap((file) => FILE.exec(file)?.[1] ?? []).sort();
+  return readdirSync(FOLDER)
+    .flatMap((file) => FILE.exec(file)?.[1] ?? [])
+    .sort();
 }
 
 /** Read once: the files come with the package, and every import and export asks for all of them. */
@@ -94,7 +96,11 @@ const known = new Map<string, KnownServer>();
 export function loadKnown(name: string): KnownServer {
   const before = known.get(name);
   if (before !== undefined) return before;
-  if (!knownNames().includes(name)) throw new TollgateError('USAGE', { detail: `No server is known by this name.`, next: 'Run `tollgate known` for the list, or give the address of a service.' });
+  if (!knownNames().includes(name))
+    throw new TollgateError('USAGE', {
+      detail: `No server is known by this name.`,
+      next: 'Run `tollgate known` for the list, or give the address of a service.',
+    });
   const read = parse(readFileSync(new URL(`./${name}.yaml`, FOLDER), 'utf8')) as KnownServer;
   known.set(name, read);
   return read;

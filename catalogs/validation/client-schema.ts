@@ -12,10 +12,19 @@ const isFlag: Judge = (value) => typeof value === 'boolean';
 const isNever: Judge = () => false;
 const isPattern: Judge = (value) => typeof value === 'string' && compiles(value);
 const isSchema: Judge = (value, root) => typeof value === 'boolean' || (isObject(value) && isCompilable(value, root));
-const isList = (each: Judge): Judge => (value, root) => Array.isArray(value) && value.length > 0 && value.every((item) => each(item, root));
-const isMap = (each: Judge): Judge => (value, root) => isObject(value) && Object.values(value).every((item) => each(item, root));
+const isList =
+  (each: Judge): Judge =>
+  (value, root) =>
+    Array.isArray(value) && value.length > 0 && value.every((item) => each(item, root));
+const isMap =
+  (each: Judge): Judge =>
+  (value, root) =>
+    isObject(value) && Object.values(value).every((item) => each(item, root));
 const isNames: Judge = (value) => Array.isArray(value) && value.every((item) => typeof item === 'string');
-const either = (...judges: readonly Judge[]): Judge => (value, root) => judges.some((judge) => judge(value, root));
+const either =
+  (...judges: readonly Judge[]): Judge =>
+  (value, root) =>
+    judges.some((judge) => judge(value, root));
 
 /**
  * The keywords that a compiler reads, and what it takes. An `$id` is never passed on: clients keep compiled schemas by it, so that a tool
@@ -24,14 +33,39 @@ const either = (...judges: readonly Judge[]): Judge => (value, root) => judges.s
 const KEYWORDS: ReadonlyMap<string, Judge> = new Map([
   ...['$schema', '$comment', 'format', 'title', 'description'].map((key) => [key, isText] as const),
   ...['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum'].map((key) => [key, isNumber] as const),
-  ...['minLength', 'maxLength', 'minItems', 'maxItems', 'minProperties', 'maxProperties', 'minContains', 'maxContains'].map((key) => [key, isCount] as const),
-  ...['$id', 'id', '$anchor', '$dynamicAnchor', '$recursiveAnchor', '$dynamicRef', '$recursiveRef', 'nullable', '$vocabulary'].map((key) => [key, isNever] as const),
+  ...[
+    'minLength',
+    'maxLength',
+    'minItems',
+    'maxItems',
+    'minProperties',
+    'maxProperties',
+    'minContains',
+    'maxContains',
+  ].map((key) => [key, isCount] as const),
+  ...[
+    '$id',
+    'id',
+    '$anchor',
+    '$dynamicAnchor',
+    '$recursiveAnchor',
+    '$dynamicRef',
+    '$recursiveRef',
+    'nullable',
+    '$vocabulary',
+  ].map((key) => [key, isNever] as const),
   ...SINGLE_KEYWORDS.map((key) => [key, isSchema] as const),
   ...LIST_KEYWORDS.map((key) => [key, isList(isSchema)] as const),
   ...['properties', 'dependentSchemas', '$defs', 'definitions'].map((key) => [key, isMap(isSchema)] as const),
   ['multipleOf', (value) => typeof value === 'number' && value > 0],
   ['uniqueItems', isFlag],
-  ['type', either((value) => TYPES.has(value), isList((value) => TYPES.has(value)))],
+  [
+    'type',
+    either(
+      (value) => TYPES.has(value),
+      isList((value) => TYPES.has(value)),
+    ),
+  ],
   ['enum', isList(() => true)],
   ['required', isNames],
   ['dependentRequired', isMap(isNames)],
@@ -39,8 +73,15 @@ const KEYWORDS: ReadonlyMap<string, Judge> = new Map([
   ['items', either(isSchema, isList(isSchema))],
   ['additionalItems', isSchema],
   ['pattern', isPattern],
-  ['patternProperties', (value, root) => isObject(value) && Object.keys(value).every(compiles) && isMap(isSchema)(value, root)],
-  ['$ref', (value, root) => typeof value === 'string' && /^#(?:\/(?:\$defs|definitions)\/[\w.-]+)?$/.test(value) && leads(value, root)],
+  [
+    'patternProperties',
+    (value, root) => isObject(value) && Object.keys(value).every(compiles) && isMap(isSchema)(value, root),
+  ],
+  [
+    '$ref',
+    (value, root) =>
+      typeof value === 'string' && /^#(?:\/(?:\$defs|definitions)\/[\w.-]+)?$/.test(value) && leads(value, root),
+  ],
 ]);
 
 /** Returns the schema for clients. `schema`: of a tool that is not in quarantine. */
@@ -55,7 +96,10 @@ function isCompilable(schema: Schema, root: Schema): boolean {
 }
 
 function leads(ref: string, root: Schema): boolean {
-  const target = ref.split('/').slice(1).reduce<unknown>((node, step) => (isObject(node) && Object.hasOwn(node, step) ? node[step] : undefined), root);
+  const target = ref
+    .split('/')
+    .slice(1)
+    .reduce<unknown>((node, step) => (isObject(node) && Object.hasOwn(node, step) ? node[step] : undefined), root);
   return typeof target === 'boolean' || isObject(target);
 }
 
@@ -73,7 +117,9 @@ function withoutOddPatterns(node: Schema): Schema {
   const { pattern, patternProperties: names } = node;
   const odd = [
     ...(typeof pattern === 'string' && !compiles(pattern) ? ['pattern'] : []),
-    ...(isObject(names) && !Object.keys(names).every(compiles) ? ['patternProperties', 'additionalProperties', 'unevaluatedProperties'] : []),
+    ...(isObject(names) && !Object.keys(names).every(compiles)
+      ? ['patternProperties', 'additionalProperties', 'unevaluatedProperties']
+      : []),
   ];
   return mapChildren(without(node, odd), withoutOddPatterns);
 }

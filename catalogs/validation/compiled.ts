@@ -23,7 +23,16 @@ export interface Compiled {
 export function compileSchema(prepared: Prepared): Compiled | undefined {
   const { Ajv2020 } = require('ajv/dist/2020.js') as typeof import('ajv/dist/2020.js');
   // A compiler of its own for each schema: a shared one keeps every schema that it ever saw.
-  const ajv = new Ajv2020({ strict: false, validateSchema: false, meta: false, ownProperties: true, allErrors: false, logger: false, code: { optimize: false }, multipleOfPrecision: 12 });
+  const ajv = new Ajv2020({
+    strict: false,
+    validateSchema: false,
+    meta: false,
+    ownProperties: true,
+    allErrors: false,
+    logger: false,
+    code: { optimize: false },
+    multipleOfPrecision: 12,
+  });
   for (const [name, test] of prepared.formats) ajv.addFormat(name, test);
   let references = 0;
   const countReference = (): boolean => {
@@ -31,7 +40,13 @@ export function compileSchema(prepared: Prepared): Compiled | undefined {
     if (references > MAX_REFERENCES) throw new Error('too many references');
     return true;
   };
-  ajv.removeKeyword('uniqueItems').addKeyword({ keyword: 'uniqueItems', type: 'array', schemaType: 'boolean', errors: false, validate: (wanted: boolean, items: readonly unknown[]) => !wanted || areDistinct(items) });
+  ajv.removeKeyword('uniqueItems').addKeyword({
+    keyword: 'uniqueItems',
+    type: 'array',
+    schemaType: 'boolean',
+    errors: false,
+    validate: (wanted: boolean, items: readonly unknown[]) => !wanted || areDistinct(items),
+  });
   ajv.addKeyword({ keyword: COUNTED, errors: false, validate: countReference });
   try {
     const validate = ajv.compile(countReferences(prepared.schema));
@@ -47,7 +62,13 @@ export function compileSchema(prepared: Prepared): Compiled | undefined {
         return false;
       }
     };
-    return { valid, lastFault: (value) => (failed === 'not judged' ? fault([], 'cannot be checked: it is nested too deeply or too long') : asFault(failed, prepared, value)) };
+    return {
+      valid,
+      lastFault: (value) =>
+        failed === 'not judged'
+          ? fault([], 'cannot be checked: it is nested too deeply or too long')
+          : asFault(failed, prepared, value),
+    };
   } catch {
     return undefined;
   }
@@ -66,7 +87,12 @@ export function areDistinct(items: readonly unknown[]): boolean {
   const seen = new Set<unknown>();
   for (const item of items) {
     // The prefix keeps objects apart from texts that read like them.
-    const key = typeof item === 'object' && item !== null ? `{}${canonicalJson(item)}` : typeof item === 'string' ? `"${item}` : item;
+    const key =
+      typeof item === 'object' && item !== null
+        ? `{}${canonicalJson(item)}`
+        : typeof item === 'string'
+          ? `"${item}`
+          : item;
     if (seen.has(key)) return false;
     seen.add(key);
   }
@@ -78,7 +104,16 @@ function asFault(errors: readonly ErrorObject[], prepared: Prepared, value: unkn
   const error = errors.at(-1);
   if (error === undefined) return fault([], 'does not fit the schema');
   const at = positionOf(value, `#${error.instancePath.replaceAll('%', '%25')}`);
-  if (error.keyword === 'anyOf' || error.keyword === 'oneOf') return fault(at, 'fits none of the variants, or more than one');
-  const unit = { keyword: error.keyword, keywordLocation: error.schemaPath, instanceLocation: `#${error.instancePath.replaceAll('%', '%25')}`, error: '' };
-  return faultOf(unit, { root: prepared.schema, value, patterns: prepared.patterns })[0] ?? fault(at, 'does not fit the schema');
+  if (error.keyword === 'anyOf' || error.keyword === 'oneOf')
+    return fault(at, 'fits none of the variants, or more than one');
+  const unit = {
+    keyword: error.keyword,
+    keywordLocation: error.schemaPath,
+    instanceLocation: `#${error.instancePath.replaceAll('%', '%25')}`,
+    error: '',
+  };
+  return (
+    faultOf(unit, { root: prepared.schema, value, patterns: prepared.patterns })[0] ??
+    fault(at, 'does not fit the schema')
+  );
 }

@@ -1,6 +1,16 @@
 /** Owns the text of what is wrong with a value: short, by place, with the legal names and values; never more than 40 characters of an argument. */
 import type { OutputUnit } from '@cfworker/json-schema';
-import { entriesOf, isNever, isObject, own, schemasOf, strings, typesOf, valuesOf, type Schema } from '../projection/schema.ts';
+import {
+  entriesOf,
+  isNever,
+  isObject,
+  own,
+  schemasOf,
+  strings,
+  typesOf,
+  valuesOf,
+  type Schema,
+} from '../projection/schema.ts';
 import { targetOf } from '../projection/graph.ts';
 import { brief, constraintWords, cutWord, either } from '../projection/words.ts';
 import { nodeAt, positionOf, valueAt, type Position } from './locate.ts';
@@ -25,16 +35,27 @@ export function faultOf(unit: OutputUnit, context: FaultContext): readonly Fault
   const at = positionOf(context.value, unit.instanceLocation);
   const value = valueAt(context.value, at);
   switch (unit.keyword) {
-    case 'type': return [fault(at, `expected ${either(typesOf(node))}, got ${describe(value)}`)];
+    case 'type':
+      return [fault(at, `expected ${either(typesOf(node))}, got ${describe(value)}`)];
     case 'enum':
-    case 'const': return [fault(at, valueMessage(valuesOf(node) ?? [], value))];
-    case 'required': return strings(node['required']).filter((name) => own(value, name) === undefined).map((name) => fault([...at, name], 'is required'));
-    case 'dependentRequired': return dependents(node, value, at);
-    case 'not': return [isNever(node) ? unknownName(unit, at, context) : fault(at, 'is refused here')];
-    case 'format': return [fault(at, formatMessage(String(node['format']), value, context))];
-    case 'propertyNames': return [fault(at, `holds a name that is not allowed${suffix(constraintWords({ ...node, type: 'object' }))}`)];
-    case 'contains': return [fault(at, 'holds no item of the kind that is needed')];
-    default: return [fault(at, ruleMessage(unit.keyword, node, value))];
+    case 'const':
+      return [fault(at, valueMessage(valuesOf(node) ?? [], value))];
+    case 'required':
+      return strings(node['required'])
+        .filter((name) => own(value, name) === undefined)
+        .map((name) => fault([...at, name], 'is required'));
+    case 'dependentRequired':
+      return dependents(node, value, at);
+    case 'not':
+      return [isNever(node) ? unknownName(unit, at, context) : fault(at, 'is refused here')];
+    case 'format':
+      return [fault(at, formatMessage(String(node['format']), value, context))];
+    case 'propertyNames':
+      return [fault(at, `holds a name that is not allowed${suffix(constraintWords({ ...node, type: 'object' }))}`)];
+    case 'contains':
+      return [fault(at, 'holds no item of the kind that is needed')];
+    default:
+      return [fault(at, ruleMessage(unit.keyword, node, value))];
   }
 }
 
@@ -44,7 +65,11 @@ export function fault(at: Position, message: string): Fault {
 }
 
 function pathText(at: Position): string {
-  const text = at.map((key, index) => (typeof key === 'number' ? `[${key}]` : `${index === 0 ? '' : '.'}${cutWord(key.replace(/[^ -~]/gu, '?'), 60)}`)).join('');
+  const text = at
+    .map((key, index) =>
+      typeof key === 'number' ? `[${key}]` : `${index === 0 ? '' : '.'}${cutWord(key.replace(/[^ -~]/gu, '?'), 60)}`,
+    )
+    .join('');
   return text === '' ? 'arguments' : text;
 }
 
@@ -76,29 +101,49 @@ function formatMessage(format: string, value: unknown, context: FaultContext): s
 
 function valueMessage(values: readonly unknown[], value: unknown): string {
   const near = typeof value === 'string' ? nearest(value, strings(values)) : undefined;
-  const shown = values.slice(0, 25).map((item) => brief(item)).join(', ');
+  const shown = values
+    .slice(0, 25)
+    .map((item) => brief(item))
+    .join(', ');
   return `expected ${values.length === 1 ? '' : 'one of '}${cutWord(shown, 300)}${values.length > 25 ? ', …' : ''}, got ${describe(value)}${near === undefined ? '' : `; did you mean ${brief(near)}?`}`;
 }
 
 function dependents(node: Schema, value: unknown, at: Position): readonly Fault[] {
   const needs = Object.entries(isObject(node['dependentRequired']) ? node['dependentRequired'] : {});
-  return needs.filter(([name]) => own(value, name) !== undefined)
-    .flatMap(([name, others]) => strings(others).filter((other) => own(value, other) === undefined).map((other) => fault([...at, other], `is required when ${name} is given`)));
+  return needs
+    .filter(([name]) => own(value, name) !== undefined)
+    .flatMap(([name, others]) =>
+      strings(others)
+        .filter((other) => own(value, other) === undefined)
+        .map((other) => fault([...at, other], `is required when ${name} is given`)),
+    );
 }
 
 function unknownName(unit: OutputUnit, at: Position, context: FaultContext): Fault {
   const holder = /\/(?:additional|unevaluated)Properties\/not$/.test(unit.keywordLocation);
   const parent = nodeAt(context.root, unit.keywordLocation.replace(/\/not$/, ''));
   if (!holder || parent === undefined) return fault(at, 'is refused here');
-  const legal = entriesOf(parent['properties']).filter(([, node]) => !isNever(node)).map(([name]) => name);
+  const legal = entriesOf(parent['properties'])
+    .filter(([, node]) => !isNever(node))
+    .map(([name]) => name);
   const near = nearest(String(at.at(-1)), legal);
   const hint = near === undefined ? '' : `; did you mean ${near}?`;
-  return fault(at, `is no argument here${hint} Legal: ${legal.length === 0 ? 'none' : cutWord(legal.join(', '), 300)}`.replace(/here Legal/, 'here. Legal'));
+  return fault(
+    at,
+    `is no argument here${hint} Legal: ${legal.length === 0 ? 'none' : cutWord(legal.join(', '), 300)}`.replace(
+      /here Legal/,
+      'here. Legal',
+    ),
+  );
 }
 
 /** The candidate that a typing error away from `word`, if one is near enough. */
 export function nearest(word: string, candidates: readonly string[]): string | undefined {
-  const fold = (text: string): string => text.slice(0, 60).toLowerCase().replace(/[^a-z0-9]/g, '');
+  const fold = (text: string): string =>
+    text
+      .slice(0, 60)
+      .toLowerCase()
+      .replace(/[^a-z0-9]/g, '');
   const wanted = fold(word);
   let best: string | undefined;
   let bestDistance = Math.min(4, Math.max(1, Math.floor(wanted.length / 2))) + 1;
@@ -124,8 +169,18 @@ function editDistance(left: string, right: string): number {
 
 /** The types that a union takes, in words. */
 export function unionTypes(root: Schema, union: Schema): string {
-  const branches = [...schemasOf(union['anyOf']), ...schemasOf(union['oneOf'])].map((branch) => targetOf(root, branch['$ref']) ?? branch);
-  return either([...new Set(branches.flatMap((branch) => (typesOf(branch).length > 0 ? typesOf(branch) : (valuesOf(branch) ?? ['another value']).map((item) => (item === 'another value' ? item : brief(item))))))]);
+  const branches = [...schemasOf(union['anyOf']), ...schemasOf(union['oneOf'])].map(
+    (branch) => targetOf(root, branch['$ref']) ?? branch,
+  );
+  return either([
+    ...new Set(
+      branches.flatMap((branch) =>
+        typesOf(branch).length > 0
+          ? typesOf(branch)
+          : (valuesOf(branch) ?? ['another value']).map((item) => (item === 'another value' ? item : brief(item))),
+      ),
+    ),
+  ]);
 }
 
 /** The faults as lines of at most `max` characters in all: what does not fit is counted. */

@@ -40,7 +40,10 @@ export function isPlain(source: string): boolean {
   // A bound of three digits costs as much as none.
   const open = source.match(/(?:[*+]|\{\d*,(?:\d{3,})?\}|\{\d{3,}\})/g)?.length ?? 0;
   // One open repetition after an anchor is linear; groups that repeat, back references and lookaround may not be.
-  return !/\)(?:[*+]|\{\d+(?:,\d*)?\})|\\[1-9k]|\(\?[=!<]/.test(source) && (open === 0 || (open === 1 && source.startsWith('^')));
+  return (
+    !/\)(?:[*+]|\{\d+(?:,\d*)?\})|\\[1-9k]|\(\?[=!<]/.test(source) &&
+    (open === 0 || (open === 1 && source.startsWith('^')))
+  );
 }
 
 function compile(source: string): RegExp | undefined {

@@ -37,7 +37,8 @@ export function createValidator(schema: unknown, as: 'input' | 'output' = 'input
   const cached = typeof schema === 'object' && schema !== null ? known[as].get(schema) : undefined;
   if (cached !== undefined) return cached;
   const prepared = prepareSchema(schema, as);
-  const validator: Validator = 'quarantined' in prepared ? { check: () => NONE, unchecked: prepared.quarantined } : judge(prepared);
+  const validator: Validator =
+    'quarantined' in prepared ? { check: () => NONE, unchecked: prepared.quarantined } : judge(prepared);
   if (typeof schema === 'object' && schema !== null) known[as].set(schema, validator);
   return validator;
 }
@@ -47,7 +48,9 @@ export function createValidator(schema: unknown, as: 'input' | 'output' = 'input
  * value: what an owner pins may be a secret.
  */
 export function argumentValueFault(schema: unknown, name: string, value: unknown): string | undefined {
-  const found = createValidator(schema).check({ [name]: value }).find(({ at }) => at[0] === name);
+  const found = createValidator(schema)
+    .check({ [name]: value })
+    .find(({ at }) => at[0] === name);
   return found?.message.replace(/, got .*$/s, '');
 }
 

@@ -19,12 +19,18 @@ export function nodeAt(root: Schema, location: string): Schema | undefined {
 /** The position that an instance location names, with indices as numbers where the value has a list. */
 export function positionOf(value: unknown, location: string): Position {
   let node = value;
-  return location.split('/').slice(1).map((step) => {
-    const name = decode(step);
-    const key = Array.isArray(node) ? Number(name) : name;
-    node = typeof node === 'object' && node !== null && Object.hasOwn(node, key) ? (node as Record<string | number, unknown>)[key] : undefined;
-    return key;
-  });
+  return location
+    .split('/')
+    .slice(1)
+    .map((step) => {
+      const name = decode(step);
+      const key = Array.isArray(node) ? Number(name) : name;
+      node =
+        typeof node === 'object' && node !== null && Object.hasOwn(node, key)
+          ? (node as Record<string | number, unknown>)[key]
+          : undefined;
+      return key;
+    });
 }
 
 function decode(step: string): string {
@@ -33,17 +39,28 @@ function decode(step: string): string {
 
 /** The value at a position; undefined when nothing stands there. */
 export function valueAt(value: unknown, position: Position): unknown {
-  return position.reduce<unknown>((node, key) => (typeof node === 'object' && node !== null && Object.hasOwn(node, key) ? (node as Record<string | number, unknown>)[key] : undefined), value);
+  return position.reduce<unknown>(
+    (node, key) =>
+      typeof node === 'object' && node !== null && Object.hasOwn(node, key)
+        ? (node as Record<string | number, unknown>)[key]
+        : undefined,
+    value,
+  );
 }
 
 /** A copy of `value` with `change` applied at a position: a new value, or undefined to leave the name out. */
 export function replaceAt(value: unknown, position: Position, change: (old: unknown) => unknown): unknown {
   const [key, ...rest] = position;
   if (key === undefined) return change(value);
-  if (Array.isArray(value)) return value.map((item: unknown, index) => (index === key ? replaceAt(item, rest, change) : item));
+  if (Array.isArray(value))
+    return value.map((item: unknown, index) => (index === key ? replaceAt(item, rest, change) : item));
   if (!isObject(value)) return value;
-  const entries = Object.entries(value).map(([name, child]): [string, unknown] => [name, name === key ? replaceAt(child, rest, change) : child]);
-  const added: [string, unknown][] = Object.hasOwn(value, key) || rest.length > 0 ? [] : [[String(key), change(undefined)]];
+  const entries = Object.entries(value).map(([name, child]): [string, unknown] => [
+    name,
+    name === key ? replaceAt(child, rest, change) : child,
+  ]);
+  const added: [string, unknown][] =
+    Object.hasOwn(value, key) || rest.length > 0 ? [] : [[String(key), change(undefined)]];
   return Object.fromEntries([...entries, ...added].filter(([, child]) => child !== undefined));
 }
 
@@ -56,11 +73,20 @@ export function declaredNames(root: Schema, position: Position): ReadonlySet<str
 
 /** True when some schema at a position takes null by name; a schema that takes anything does not count. */
 export function namesNull(root: Schema, position: Position): boolean {
-  return nodesAt(root, position).some((node) => typesOf(node).includes('null') || valuesOf(node)?.includes(null) === true);
+  return nodesAt(root, position).some(
+    (node) => typesOf(node).includes('null') || valuesOf(node)?.includes(null) === true,
+  );
 }
 
 function nodesAt(root: Schema, position: Position): readonly Schema[] {
-  return position.reduce<readonly Schema[]>((nodes, key) => expand(root, nodes.flatMap((node) => steps(node, key))), expand(root, [root]));
+  return position.reduce<readonly Schema[]>(
+    (nodes, key) =>
+      expand(
+        root,
+        nodes.flatMap((node) => steps(node, key)),
+      ),
+    expand(root, [root]),
+  );
 }
 
 function steps(node: Schema, key: string | number): readonly Schema[] {

@@ -5,7 +5,21 @@ import { childrenOf, isObject, mapChildren, without, type Schema } from '../proj
 import { guardPattern, isPlain } from './guard.ts';
 
 /** Formats that are checked; every other format is an annotation. Each is linear in the length of the text. */
-const FORMATS = ['date', 'time', 'date-time', 'duration', 'uri', 'uri-reference', 'email', 'hostname', 'ipv4', 'ipv6', 'uuid', 'json-pointer', 'regex'];
+const FORMATS = [
+  'date',
+  'time',
+  'date-time',
+  'duration',
+  'uri',
+  'uri-reference',
+  'email',
+  'hostname',
+  'ipv4',
+  'ipv6',
+  'uuid',
+  'json-pointer',
+  'regex',
+];
 const ANNOTATIONS = ['description', 'default'];
 
 /** A schema ready for both validators. */
@@ -29,7 +43,11 @@ export interface Prepared {
 export function prepareSchema(input: unknown, as: 'input' | 'output'): Prepared | { readonly quarantined: string } {
   const canonical = canonicalize(input, as);
   if ('quarantined' in canonical) return canonical;
-  const work = { formats: new Map<string, (text: string) => boolean>(), patterns: new Map<string, string>(), dropped: [] as string[] };
+  const work = {
+    formats: new Map<string, (text: string) => boolean>(),
+    patterns: new Map<string, string>(),
+    dropped: [] as string[],
+  };
   const schema = strip(canonical.schema, work);
   return { schema, ...work, ...measure(schema) };
 }

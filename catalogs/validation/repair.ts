@@ -37,10 +37,19 @@ interface Attempt {
  * text is taken, numbers and booleans written as text, null or "" for an optional name, an absent name that may be null.
  * Undefined when it stays invalid. Text is never made from numbers, and the text "null" is never made null.
  */
-export function repairArgs(schema: Record<string, unknown>, value: unknown, faults: readonly Fault[]): Repair | undefined {
+export function repairArgs(
+  schema: Record<string, unknown>,
+  value: unknown,
+  faults: readonly Fault[],
+): Repair | undefined {
   const canonical = canonicalize(schema);
   if (faults.length === 0 || 'quarantined' in canonical) return undefined;
-  const attempt: Attempt = { schema: canonical.schema, judge: createValidator(schema).check, checks: 0, began: processorMs() };
+  const attempt: Attempt = {
+    schema: canonical.schema,
+    judge: createValidator(schema).check,
+    checks: 0,
+    began: processorMs(),
+  };
   let state = { value, faults };
   const notes: string[] = [];
   while (state.faults.length > 0) {
@@ -77,7 +86,10 @@ function isBetter(after: readonly Fault[], before: readonly Fault[], at: Positio
   const inside = after.filter(covers).length;
   // A parsed object may show new faults below it; they are repaired in later steps, if nothing else got worse.
   const sameElsewhere = after.length - inside <= before.length - before.filter(covers).length;
-  return sameElsewhere && (inside < before.filter(covers).length || after.filter(covers).every((fault) => fault.at.length > at.length));
+  return (
+    sameElsewhere &&
+    (inside < before.filter(covers).length || after.filter(covers).every((fault) => fault.at.length > at.length))
+  );
 }
 
 function candidates(fault: Fault, state: State, attempt: Attempt): readonly Candidate[] {
@@ -86,18 +98,29 @@ function candidates(fault: Fault, state: State, attempt: Attempt): readonly Cand
   const found: Candidate[] = [];
   if (typeof value === 'string') found.push(...fromText(value, fault.at, place));
   if (value === null || value === '') found.push(...leaveOut(fault.at, state, attempt));
-  if (value === undefined && fault.at.length > 0 && namesNull(attempt.schema, fault.at)) found.push({ at: fault.at, value: null, note: `note: ${place} was absent, null sent` });
+  if (value === undefined && fault.at.length > 0 && namesNull(attempt.schema, fault.at))
+    found.push({ at: fault.at, value: null, note: `note: ${place} was absent, null sent` });
   if (isObject(value)) found.push(...withoutNulls(value, fault, attempt));
   return found;
 }
 
 function fromText(text: string, at: Position, place: string): readonly Candidate[] {
   const parsed = parseText(text);
-  if (parsed !== text) return [{ at, value: parsed, note: `note: ${place} was JSON text, read as ${Array.isArray(parsed) ? 'a list' : 'an object'}` }];
-  if (text === 'true' || text === 'false') return [{ at, value: text === 'true', note: `note: ${place} was text, read as boolean` }];
+  if (parsed !== text)
+    return [
+      {
+        at,
+        value: parsed,
+        note: `note: ${place} was JSON text, read as ${Array.isArray(parsed) ? 'a list' : 'an object'}`,
+      },
+    ];
+  if (text === 'true' || text === 'false')
+    return [{ at, value: text === 'true', note: `note: ${place} was text, read as boolean` }];
   const plain = /^-?(?:0|[1-9]\d*)(?:\.\d+)?$/.test(text);
   // Digits that a double cannot hold stay text: they must not be rounded in silence.
-  return plain && text.length <= 15 ? [{ at, value: Number(text), note: `note: ${place} was text, read as number` }] : [];
+  return plain && text.length <= 15
+    ? [{ at, value: Number(text), note: `note: ${place} was text, read as number` }]
+    : [];
 }
 
 /** Null or "" under a declared name that is not required means that the model meant to say nothing. */

@@ -7,8 +7,18 @@ import { nodeAt, positionOf, valueAt } from './locate.ts';
 
 /** Entries that only say that something below them failed. */
 const STRUCTURAL = new Set([
-  '$ref', 'allOf', 'if', 'properties', 'patternProperties', 'additionalProperties', 'unevaluatedProperties', 'prefixItems', 'items', 'additionalItems',
-  'unevaluatedItems', 'dependentSchemas',
+  '$ref',
+  'allOf',
+  'if',
+  'properties',
+  'patternProperties',
+  'additionalProperties',
+  'unevaluatedProperties',
+  'prefixItems',
+  'items',
+  'additionalItems',
+  'unevaluatedItems',
+  'dependentSchemas',
 ]);
 const MAX_UNITS = 400;
 const MAX_FAULTS = 50;
@@ -16,12 +26,14 @@ const MAX_FAULTS = 50;
 /** The faults behind a report, each once, at most 50. */
 export function readReport(units: readonly OutputUnit[], context: FaultContext): readonly Fault[] {
   const seen = new Set<string>();
-  return causes(units.slice(0, MAX_UNITS), context).filter(({ path, message }) => {
-    const key = `${path}\0${message}`;
-    const fresh = !seen.has(key);
-    seen.add(key);
-    return fresh;
-  }).slice(0, MAX_FAULTS);
+  return causes(units.slice(0, MAX_UNITS), context)
+    .filter(({ path, message }) => {
+      const key = `${path}\0${message}`;
+      const fresh = !seen.has(key);
+      seen.add(key);
+      return fresh;
+    })
+    .slice(0, MAX_FAULTS);
 }
 
 function causes(units: readonly OutputUnit[], context: FaultContext): readonly Fault[] {
@@ -40,7 +52,10 @@ function causes(units: readonly OutputUnit[], context: FaultContext): readonly F
 }
 
 function isBelow(unit: OutputUnit, union: OutputUnit): boolean {
-  return unit.keywordLocation.startsWith(`${union.keywordLocation}/`) && (unit.instanceLocation === union.instanceLocation || unit.instanceLocation.startsWith(`${union.instanceLocation}/`));
+  return (
+    unit.keywordLocation.startsWith(`${union.keywordLocation}/`) &&
+    (unit.instanceLocation === union.instanceLocation || unit.instanceLocation.startsWith(`${union.instanceLocation}/`))
+  );
 }
 
 /** The faults of the branch that fits best: the right kind of value first, then the right discriminator, then the fewest faults. */
@@ -49,16 +64,30 @@ function unionFaults(union: OutputUnit, inner: readonly OutputUnit[], context: F
   const at = positionOf(context.value, union.instanceLocation);
   const list = node[union.keyword];
   const count = Array.isArray(list) ? list.length : 0;
-  const branches = Array.from({ length: count }, (_, index) => inner.filter((unit) => unit.keywordLocation.startsWith(`${union.keywordLocation}/${index}/`)));
-  if (union.keyword === 'oneOf' && branches.filter((units) => units.length === 0).length > 1) return [fault(at, 'fits more than one variant: give the names of one only')];
+  const branches = Array.from({ length: count }, (_, index) =>
+    inner.filter((unit) => unit.keywordLocation.startsWith(`${union.keywordLocation}/${index}/`)),
+  );
+  if (union.keyword === 'oneOf' && branches.filter((units) => units.length === 0).length > 1)
+    return [fault(at, 'fits more than one variant: give the names of one only')];
   const leaves = branches.map((units) => units.filter((unit) => !STRUCTURAL.has(unit.keyword)));
-  if (leaves.every((units) => units.length > 0 && units.every((unit) => unit.keyword === 'required' && unit.instanceLocation === union.instanceLocation))) {
-    const names = leaves.map((units) => strings(nodeAt(context.root, units[0]?.keywordLocation ?? '')?.['required']).join(' and '));
+  if (
+    leaves.every(
+      (units) =>
+        units.length > 0 &&
+        units.every((unit) => unit.keyword === 'required' && unit.instanceLocation === union.instanceLocation),
+    )
+  ) {
+    const names = leaves.map((units) =>
+      strings(nodeAt(context.root, units[0]?.keywordLocation ?? '')?.['required']).join(' and '),
+    );
     return [fault(at, `needs ${either([...new Set(names)])}`)];
   }
-  const ranked = leaves.map((units, index) => ({ index, rank: rank(units, union) })).sort((left, right) => left.rank - right.rank);
+  const ranked = leaves
+    .map((units, index) => ({ index, rank: rank(units, union) }))
+    .sort((left, right) => left.rank - right.rank);
   const [best] = ranked;
-  if (best === undefined || best.rank >= 10_000) return [fault(at, `expected ${unionTypes(context.root, node)}, got ${describe(valueAt(context.value, at))}`)];
+  if (best === undefined || best.rank >= 10_000)
+    return [fault(at, `expected ${unionTypes(context.root, node)}, got ${describe(valueAt(context.value, at))}`)];
   return causes(branches[best.index] ?? [], context);
 }
 

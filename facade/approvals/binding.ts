@@ -31,7 +31,14 @@ type Digest = (text: string) => string;
 /** The binding of a call. */
 export function bindingOf(call: Bindable, digest: Digest): Binding {
   const { id, role, groups, profiles, origin } = call.principal;
-  return { principal: { id, role, groups, profiles, origin }, effect: call.effect, args: digest(`tollgate/approval/args/1\n${JSON.stringify([call.argsText, call.sentText])}`), revision: call.revision, pin: call.pin, ...(call.session !== undefined && { session: call.session }) };
+  return {
+    principal: { id, role, groups, profiles, origin },
+    effect: call.effect,
+    args: digest(`tollgate/approval/args/1\n${JSON.stringify([call.argsText, call.sentText])}`),
+    revision: call.revision,
+    pin: call.pin,
+    ...(call.session !== undefined && { session: call.session }),
+  };
 }
 
 /**
@@ -40,7 +47,9 @@ export function bindingOf(call: Bindable, digest: Digest): Binding {
  */
 export function hashOf({ principal, effect, args, revision, pin, session }: Binding, digest: Digest): string {
   const { id, role, groups, profiles, origin } = principal;
-  return digest(`tollgate/approval/call/1\n${JSON.stringify([id, role, groups, profiles, origin, inOrder(effect), args, revision, pin, session ?? null])}`);
+  return digest(
+    `tollgate/approval/call/1\n${JSON.stringify([id, role, groups, profiles, origin, inOrder(effect), args, revision, pin, session ?? null])}`,
+  );
 }
 
 /** What a wider approval is for: it stands for one principal and run, under one policy and one set of definitions. */
@@ -57,7 +66,9 @@ export interface Reach {
 export function reachHashOf({ principal, effect, revision }: Binding, reach: Reach, digest: Digest): string {
   const { id, role, groups, profiles, origin } = principal;
   const rules = reach.scope === 'group' ? [...reach.rules].sort() : [];
-  return digest(`tollgate/approval/reach/1\n${JSON.stringify([id, role, groups, profiles, origin, reach.run, effect.server, reach.scope, rules, revision, reach.set])}`);
+  return digest(
+    `tollgate/approval/reach/1\n${JSON.stringify([id, role, groups, profiles, origin, reach.run, effect.server, reach.scope, rules, revision, reach.set])}`,
+  );
 }
 
 /** The most that one approval of this call may cover: of several asking rules the narrowest counts. */
@@ -76,12 +87,18 @@ export function differences(approved: Binding, asked: Binding): readonly string[
   compare('the policy has changed since', ({ revision }) => revision);
   compare('the definition of the tool has changed since', ({ pin }) => pin);
   if (approved.principal.id !== asked.principal.id) said.push('it was approved for another caller');
-  else for (const part of ['role', 'groups', 'profiles', 'origin'] as const) compare(`the ${part} of the caller ${part.endsWith('s') ? 'differ' : 'differs'}`, ({ principal }) => principal[part]);
+  else
+    for (const part of ['role', 'groups', 'profiles', 'origin'] as const)
+      compare(
+        `the ${part} of the caller ${part.endsWith('s') ? 'differ' : 'differs'}`,
+        ({ principal }) => principal[part],
+      );
   compare('it speaks to something of another session', ({ session }) => session);
   compare('the verb differs', ({ effect }) => effect.verb);
   compare('arguments differ', ({ args }) => args);
   // The same words may lead elsewhere by now: a link that was exchanged after the approval (TOCTOU).
-  if (said.length === 0) compare('what the arguments lead to differs: a link or a file was exchanged', ({ effect }) => inOrder(effect));
+  if (said.length === 0)
+    compare('what the arguments lead to differs: a link or a file was exchanged', ({ effect }) => inOrder(effect));
   return said;
 }
 
@@ -89,7 +106,12 @@ export function differences(approved: Binding, asked: Binding): readonly string[
 function inOrder(effect: Effect): readonly unknown[] {
   const { verb, server, tool, paths, urls, command, spill } = effect;
   return [
-    verb, server, tool, paths.map(({ argument, path, inside }) => [argument, path, inside]), urls.map(({ argument, url, host, address }) => [argument, url, host, address ?? null]),
-    command === undefined ? null : [command.text, command.opaque, command.words], spill === true,
+    verb,
+    server,
+    tool,
+    paths.map(({ argument, path, inside }) => [argument, path, inside]),
+    urls.map(({ argument, url, host, address }) => [argument, url, host, address ?? null]),
+    command === undefined ? null : [command.text, command.opaque, command.words],
+    spill === true,
   ];
 }

@@ -12,7 +12,8 @@ export function whereDiffers(approved: string, asked: string): string {
 }
 
 function firstDifference(one: unknown, other: unknown, at: string): string | undefined {
-  if (!isContainer(one) || !isContainer(other) || Array.isArray(one) !== Array.isArray(other)) return Object.is(one, other) ? undefined : at;
+  if (!isContainer(one) || !isContainer(other) || Array.isArray(one) !== Array.isArray(other))
+    return Object.is(one, other) ? undefined : at;
   const [left, right] = [new Map(Object.entries(one)), new Map(Object.entries(other))];
   for (const key of new Set([...left.keys(), ...right.keys()])) {
     const here = `${at}/${key.replaceAll('~', '~0').replaceAll('/', '~1')}`;

@@ -58,7 +58,9 @@ export class ApprovalStore {
 
   /** All, the oldest first. */
   async list(): Promise<readonly Stored[]> {
-    return [...this.#state.list(SPACE)].map(([key, text]) => read(key, text)).sort((a, b) => a.item.asked - b.item.asked || (a.item.id < b.item.id ? -1 : 1));
+    return [...this.#state.list(SPACE)]
+      .map(([key, text]) => read(key, text))
+      .sort((a, b) => a.item.asked - b.item.asked || (a.item.id < b.item.id ? -1 : 1));
   }
 
   /** Undefined when something stands under the key already. */
@@ -89,11 +91,26 @@ export class ApprovalStore {
 }
 
 /** A record of what became of a request. `of` adds what the event has of its own. */
-export function entryOf(item: Approval, event: 'asked' | 'approved' | 'denied' | 'expired' | 'used' | 'refused' | 'withdrawn', of: Partial<ConsentEntry> = {}): ConsentEntry {
+export function entryOf(
+  item: Approval,
+  event: 'asked' | 'approved' | 'denied' | 'expired' | 'used' | 'refused' | 'withdrawn',
+  of: Partial<ConsentEntry> = {},
+): ConsentEntry {
   const { principal, effect } = item.binding;
   const { id, role, profiles, origin } = principal;
   const outcome = event === 'asked' ? 'ask' : event === 'approved' || event === 'used' ? 'allow' : 'deny';
-  return { type: 'approval', event, id: item.id, outcome, principal: { id, role, profiles, origin }, server: effect.server, tool: effect.tool, covers: item.scope, binding: shortHash(item), ...of };
+  return {
+    type: 'approval',
+    event,
+    id: item.id,
+    outcome,
+    principal: { id, role, profiles, origin },
+    server: effect.server,
+    tool: effect.tool,
+    covers: item.scope,
+    binding: shortHash(item),
+    ...of,
+  };
 }
 
 /** Enough of the hash to name what was shown. */
@@ -106,6 +123,9 @@ function read(key: string, text: string): Stored {
   try {
     return { key, text, item: JSON.parse(text) as Approval };
   } catch (cause) {
-    throw new TollgateError('STATE_FAILED', { detail: 'An approval in the state database cannot be read, so none counts.', cause });
+    throw new TollgateError('STATE_FAILED', {
+      detail: 'An approval in the state database cannot be read, so none counts.',
+      cause,
+    });
   }
 }

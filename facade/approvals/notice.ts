@@ -17,7 +17,11 @@ export function createNotice(write: (line: string) => void, now: () => number): 
     const { principal, effect } = binding;
     const rule = reasons[0];
     const more = lines === MAX_LINES ? ' (No more lines for a minute; all of them: tollgate approvals list)' : '';
-    write(inOneLine(`${principal.id} waits for approval of ${effect.server}.${effect.tool}${rule === undefined ? '' : ` (rule ${rule.id}: ${rule.message})`}. Decide: tollgate approvals show ${id}${more}`));
+    write(
+      inOneLine(
+        `${principal.id} waits for approval of ${effect.server}.${effect.tool}${rule === undefined ? '' : ` (rule ${rule.id}: ${rule.message})`}. Decide: tollgate approvals show ${id}${more}`,
+      ),
+    );
   };
 }
 

@@ -58,12 +58,17 @@ export class ApprovalQueue implements Approvals {
     if (typeof known === 'string') return known;
     const { session } = call.caller;
     const waiting = this.#waiting.get(session) ?? 0;
-    if (waiting >= MAX_WAITING) throw known === undefined ? refuseFull(request, `${waiting} calls of this session wait for approval already`) : await this.#refuse(request, known);
+    if (waiting >= MAX_WAITING)
+      throw known === undefined
+        ? refuseFull(request, `${waiting} calls of this session wait for approval already`)
+        : await this.#refuse(request, known);
     this.#waiting.set(session, waiting + 1);
     this.#parts.onWaiting(1);
     try {
       const open = known ?? (await this.#ask(request));
-      await whileWaiting(this.#parts.state, { id: open.item.id, call: call.caller.decision }, () => this.#wait(request, open));
+      await whileWaiting(this.#parts.state, { id: open.item.id, call: call.caller.decision }, () =>
+        this.#wait(request, open),
+      );
       return undefined;
     } finally {
       this.#waiting.set(session, (this.#waiting.get(session) ?? 1) - 1);
@@ -82,7 +87,12 @@ export class ApprovalQueue implements Approvals {
     const { settings, now } = this.#parts;
     const until = call.caller.startedAt + settings.waitMs;
     const progress = new Progress(call.onProgress, settings.waitMs);
-    const patience = [call.signal, call.caller.session.closed, this.#over.signal, ...(call.drained === undefined ? [] : [call.drained])];
+    const patience = [
+      call.signal,
+      call.caller.session.closed,
+      this.#over.signal,
+      ...(call.drained === undefined ? [] : [call.drained]),
+    ];
     do {
       const left = until - now();
       refuseGone(call);
@@ -103,7 +113,8 @@ export class ApprovalQueue implements Approvals {
       const refusal = await refusalOf(call.effect.server, before);
       if (refusal !== undefined) throw refusal;
       // While the call waited its server may have put another definition behind the name (rug pull).
-      if ((pinOf(call.effect) ?? call.pin) !== binding.pin) throw new TollgateError('PIN_MISMATCH', { detail: 'The tool has changed while its call waited for approval.' });
+      if ((pinOf(call.effect) ?? call.pin) !== binding.pin)
+        throw new TollgateError('PIN_MISMATCH', { detail: 'The tool has changed while its call waited for approval.' });
     } catch (thrown) {
       await this.#withdraw(request, asTollgateError(thrown));
       throw thrown;
@@ -113,7 +124,11 @@ export class ApprovalQueue implements Approvals {
   async #withdraw({ hash }: Request, { code, message }: TollgateError): Promise<void> {
     const open = await this.#store.find(hash);
     if (open?.item.state !== 'pending') return;
-    const withdrawn: Approval = { ...open.item, state: 'withdrawn', decided: { by: 'tollgate', at: this.#parts.now(), reason: message } };
+    const withdrawn: Approval = {
+      ...open.item,
+      state: 'withdrawn',
+      decided: { by: 'tollgate', at: this.#parts.now(), reason: message },
+    };
     if (await this.#store.replace(open, withdrawn)) this.#parts.append(entryOf(withdrawn, 'withdrawn', { code }));
   }
 
@@ -146,13 +161,20 @@ export class ApprovalQueue implements Approvals {
       const found = await this.#store.find(key);
       if (found === undefined) return undefined;
       if (found.item.expires <= this.#parts.now()) await this.#bury(found);
-      else if (await this.#store.replace(found, { ...found.item, uses: found.item.uses + 1 })) return this.#recordUse(found, request);
+      else if (await this.#store.replace(found, { ...found.item, uses: found.item.uses + 1 }))
+        return this.#recordUse(found, request);
     }
   }
 
   /** What cannot be recorded does not run. */
   #recordUse({ item }: Stored, { call }: Request): string {
-    this.#parts.append(entryOf(item, 'used', { call: call.caller.decision, uses: item.uses + 1, ...(item.decided === undefined ? {} : { by: item.decided.by }) }));
+    this.#parts.append(
+      entryOf(item, 'used', {
+        call: call.caller.decision,
+        uses: item.uses + 1,
+        ...(item.decided === undefined ? {} : { by: item.decided.by }),
+      }),
+    );
     return item.id;
   }
 
@@ -164,8 +186,14 @@ export class ApprovalQueue implements Approvals {
   async #ask(request: Request): Promise<Stored> {
     const { now, append, settings, onAsked } = this.#parts;
     const standing = await this.#store.sweep(now(), (item) => append(entryOf(item, 'expired')));
-    const open = standing.filter(({ item }) => item.state === 'pending' && item.binding.principal.id === request.binding.principal.id && item.hash !== request.hash);
-    if (open.length >= MAX_OPEN) throw refuseFull(request, `${open.length} calls of ${request.binding.principal.id} wait for approval already`);
+    const open = standing.filter(
+      ({ item }) =>
+        item.state === 'pending' &&
+        item.binding.principal.id === request.binding.principal.id &&
+        item.hash !== request.hash,
+    );
+    if (open.length >= MAX_OPEN)
+      throw refuseFull(request, `${open.length} calls of ${request.binding.principal.id} wait for approval already`);
     const asked = await this.#store.add(request.hash, request.open(now(), settings.expireMs));
     if (asked === undefined) return (await this.#store.find(request.hash)) ?? this.#ask(request);
     try {
@@ -184,7 +212,13 @@ export class ApprovalQueue implements Approvals {
     // Its policy is gone, and so is what could have been approved.
     if (isOver) await this.#bury(known);
     const nearest = findNearest(request, await this.#store.list());
-    if (nearest !== undefined) this.#parts.append(entryOf(nearest.item, 'refused', { call: request.call.caller.decision, differs: nearest.differs.map(withoutNames) }));
+    if (nearest !== undefined)
+      this.#parts.append(
+        entryOf(nearest.item, 'refused', {
+          call: request.call.caller.decision,
+          differs: nearest.differs.map(withoutNames),
+        }),
+      );
     return refusePending(request, { known: known.item, isOver, ...(nearest !== undefined && { nearest }) });
   }
 }

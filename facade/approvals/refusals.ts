@@ -15,25 +15,56 @@ export interface Nearest {
 
 /** The approval that the caller may have meant: of this tool the one that differs in the fewest parts, of several the newest. */
 export function findNearest({ binding, shown }: Request, all: readonly Stored[]): Nearest | undefined {
-  const near = all.filter(({ item }) => item.state === 'approved' && item.scope === 'call' && item.binding.effect.server === binding.effect.server && item.binding.effect.tool === binding.effect.tool)
+  const near = all
+    .filter(
+      ({ item }) =>
+        item.state === 'approved' &&
+        item.scope === 'call' &&
+        item.binding.effect.server === binding.effect.server &&
+        item.binding.effect.tool === binding.effect.tool,
+    )
     .map(({ item }) => ({ item, differs: differences(item.binding, binding) }))
     // Of another caller's approvals it is told of that for the very same call alone: of others it would learn what somebody else does.
-    .filter(({ item, differs }) => differs.length === 1 || (differs.length > 1 && item.binding.principal.id === binding.principal.id));
+    .filter(
+      ({ item, differs }) =>
+        differs.length === 1 || (differs.length > 1 && item.binding.principal.id === binding.principal.id),
+    );
   const [first, ...others] = near.reverse();
   if (first === undefined) return undefined;
-  const { item, differs } = others.reduce((best, one) => (one.differs.length < best.differs.length ? one : best), first);
-  return { item, differs: differs.map((words) => (words === 'arguments differ' ? `${words} ${whereDiffers(item.argsText, shown.argsText)}` : words)) };
+  const { item, differs } = others.reduce(
+    (best, one) => (one.differs.length < best.differs.length ? one : best),
+    first,
+  );
+  return {
+    item,
+    differs: differs.map((words) =>
+      words === 'arguments differ' ? `${words} ${whereDiffers(item.argsText, shown.argsText)}` : words,
+    ),
+  };
 }
 
 /** The refusal of a call whose request is open. `isOver`: another configuration is in force by now. */
-export function refusePending({ call }: Request, { known, isOver, nearest }: { readonly known: Approval; readonly isOver: boolean; readonly nearest?: Nearest }): TollgateError {
+export function refusePending(
+  { call }: Request,
+  { known, isOver, nearest }: { readonly known: Approval; readonly isOver: boolean; readonly nearest?: Nearest },
+): TollgateError {
   const { reasons } = call.decision;
-  const other = nearest === undefined ? '' : ` Approval ${nearest.item.id} does not cover it: ${nearest.differs.join('; ')}.`;
-  const why = isOver ? 'The configuration changed while this call waited for approval, so it was not made.' : `A person must approve this call first, so it was not made: ${explain(reasons)}`;
+  const other =
+    nearest === undefined ? '' : ` Approval ${nearest.item.id} does not cover it: ${nearest.differs.join('; ')}.`;
+  const why = isOver
+    ? 'The configuration changed while this call waited for approval, so it was not made.'
+    : `A person must approve this call first, so it was not made: ${explain(reasons)}`;
   return new TollgateError('APPROVAL_REQUIRED', {
     detail: `${why} Approval id ${known.id}.${other}`,
-    next: isOver ? 'Repeat the same call: it is judged anew.' : `Tell the user: an owner decides with \`tollgate approvals show ${known.id}\`. Repeat the same call, unchanged, after the approval; go on with other work until then.`,
-    data: { approval: known.id, expires: new Date(known.expires).toISOString(), reasons: publicReasons(reasons), ...(nearest === undefined ? {} : { differs: nearest.differs }) },
+    next: isOver
+      ? 'Repeat the same call: it is judged anew.'
+      : `Tell the user: an owner decides with \`tollgate approvals show ${known.id}\`. Repeat the same call, unchanged, after the approval; go on with other work until then.`,
+    data: {
+      approval: known.id,
+      expires: new Date(known.expires).toISOString(),
+      reasons: publicReasons(reasons),
+      ...(nearest === undefined ? {} : { differs: nearest.differs }),
+    },
   });
 }
 
@@ -50,7 +81,10 @@ export function refuseFull({ call }: Request, seen: string): TollgateError {
 /** What equal calls are answered with until the denial expires. */
 export function deniedBy({ id, decided }: Approval): TollgateError {
   const { by = 'An owner', reason } = decided ?? {};
-  return new TollgateError('DENIED', { detail: `${by} has denied this call${reason === undefined ? '.' : `: ${reason}`}`, data: { approval: id } });
+  return new TollgateError('DENIED', {
+    detail: `${by} has denied this call${reason === undefined ? '.' : `: ${reason}`}`,
+    data: { approval: id },
+  });
 }
 
 /** Throws: who gave up has no use for the refusal of a call, and a session that has ended has its own. */

@@ -31,9 +31,28 @@ const LETTERS = '23456789abcdefghjkmnpqrstuvwxyz';
 const ID_LENGTH = 10;
 
 /** Binds a call to what it is now. */
-export function bindRequest(call: AskedCall, by: { readonly digest: (text: string) => string; readonly redactor: Redactor; readonly pinOf: (effect: Effect) => string | undefined; readonly setOf: (server: string) => string }): Request {
+export function bindRequest(
+  call: AskedCall,
+  by: {
+    readonly digest: (text: string) => string;
+    readonly redactor: Redactor;
+    readonly pinOf: (effect: Effect) => string | undefined;
+    readonly setOf: (server: string) => string;
+  },
+): Request {
   const { effect, argsText, sentText, revision, caller, decision } = call;
-  const bound = bindingOf({ principal: caller.principal, effect, argsText, sentText, revision, pin: by.pinOf(effect) ?? call.pin, ...(namesSession(sentText) && { session: caller.session.id }) }, by.digest);
+  const bound = bindingOf(
+    {
+      principal: caller.principal,
+      effect,
+      argsText,
+      sentText,
+      revision,
+      pin: by.pinOf(effect) ?? call.pin,
+      ...(namesSession(sentText) && { session: caller.session.id }),
+    },
+    by.digest,
+  );
   const hash = hashOf(bound, by.digest);
   // What is kept and shown holds no secret; the hash was made of what is sent.
   const binding: Binding = { ...bound, effect: maskSecrets(effect, by.redactor).value };
@@ -46,14 +65,33 @@ export function bindRequest(call: AskedCall, by: { readonly digest: (text: strin
     if (widest === 'call') return {};
     const at = { run: caller.run, rules: decision.reasons.map(({ id }) => id), set: by.setOf(effect.server) };
     const group = reachHashOf(bound, { ...at, scope: 'group' }, by.digest);
-    return widest === 'group' ? { group } : { group, server: reachHashOf(bound, { ...at, scope: 'server' }, by.digest) };
+    return widest === 'group'
+      ? { group }
+      : { group, server: reachHashOf(bound, { ...at, scope: 'server' }, by.digest) };
   }
 
   function open(now: number, expireMs: number): Approval {
     return {
-      id: newId(), state: 'pending', scope: 'call', widest, binding, hash, reach, ...shown,
-      reasons: decision.reasons.map(({ id, message, file, line }) => ({ id, message, ...(file === undefined ? {} : { file }), ...(line === undefined ? {} : { line }) })),
-      session: caller.session.id, run: caller.run, call: caller.decision, asked: now, expires: now + expireMs, uses: 0,
+      id: newId(),
+      state: 'pending',
+      scope: 'call',
+      widest,
+      binding,
+      hash,
+      reach,
+      ...shown,
+      reasons: decision.reasons.map(({ id, message, file, line }) => ({
+        id,
+        message,
+        ...(file === undefined ? {} : { file }),
+        ...(line === undefined ? {} : { line }),
+      })),
+      session: caller.session.id,
+      run: caller.run,
+      call: caller.decision,
+      asked: now,
+      expires: now + expireMs,
+      uses: 0,
     };
   }
 }

@@ -16,22 +16,46 @@ export interface Decider {
  * Approves a pending request. A wider approval stands from now on for `expireMs`, and the call that waits takes it. Throws USAGE when
  * it is not pending, was decided meanwhile, or `scope` is wider than the rules allow.
  */
-export async function approveRequest(store: ApprovalStore, stored: Stored, { scope, expireMs, ...decider }: Decider & { readonly scope: ApprovalScope; readonly expireMs: number }): Promise<Approval> {
+export async function approveRequest(
+  store: ApprovalStore,
+  stored: Stored,
+  { scope, expireMs, ...decider }: Decider & { readonly scope: ApprovalScope; readonly expireMs: number },
+): Promise<Approval> {
   const { item } = stored;
   refuseOver(item);
-  if (item.state !== 'pending') throw new TollgateError('USAGE', { detail: `${item.id} is ${item.state} already.`, next: `\`tollgate approvals show ${item.id}\` tells by whom.` });
+  if (item.state !== 'pending')
+    throw new TollgateError('USAGE', {
+      detail: `${item.id} is ${item.state} already.`,
+      next: `\`tollgate approvals show ${item.id}\` tells by whom.`,
+    });
   if (APPROVAL_SCOPES.indexOf(scope) > APPROVAL_SCOPES.indexOf(item.widest)) {
-    throw new TollgateError('USAGE', { detail: `The rules that ask let one approval cover the ${item.widest} at most.`, next: `Give --for ${item.widest}, or \`approval: ${scope}\` to each of these rules: ${item.reasons.map(({ id }) => id).join(', ')}.` });
+    throw new TollgateError('USAGE', {
+      detail: `The rules that ask let one approval cover the ${item.widest} at most.`,
+      next: `Give --for ${item.widest}, or \`approval: ${scope}\` to each of these rules: ${item.reasons.map(({ id }) => id).join(', ')}.`,
+    });
   }
-  const approved: Approval = { ...item, state: 'approved', scope, expires: decider.now + expireMs, decided: decidedBy(decider) };
+  const approved: Approval = {
+    ...item,
+    state: 'approved',
+    scope,
+    expires: decider.now + expireMs,
+    decided: decidedBy(decider),
+  };
   await decider.record(entryOf(approved, 'approved', { by: decider.by }));
   const key = item.reach[scope];
-  const holds = key === undefined ? await store.replace(stored, approved) : (await store.take(stored)) && (await standUp(store, key, approved));
+  const holds =
+    key === undefined
+      ? await store.replace(stored, approved)
+      : (await store.take(stored)) && (await standUp(store, key, approved));
   return holds ? approved : changed(item);
 }
 
 /** Denies a pending request, so that equal calls are refused until it expires, or takes an approval back. Throws USAGE when it was decided or used meanwhile. */
-export async function denyRequest(store: ApprovalStore, stored: Stored, { expireMs, ...decider }: Decider & { readonly expireMs: number }): Promise<Approval> {
+export async function denyRequest(
+  store: ApprovalStore,
+  stored: Stored,
+  { expireMs, ...decider }: Decider & { readonly expireMs: number },
+): Promise<Approval> {
   const { item } = stored;
   refuseOver(item);
   const denied: Approval = { ...item, state: 'denied', expires: decider.now + expireMs, decided: decidedBy(decider) };
@@ -44,7 +68,10 @@ export async function denyRequest(store: ApprovalStore, stored: Stored, { expire
 /** Throws USAGE for a request whose call cannot run any more. */
 export function refuseOver({ id, state, decided }: Approval): void {
   if (state !== 'withdrawn') return;
-  throw new TollgateError('USAGE', { detail: `${id} is over, because its call cannot run any more: ${decided?.reason ?? ''}`, next: 'There is nothing to decide. A call that is made again later asks anew.' });
+  throw new TollgateError('USAGE', {
+    detail: `${id} is over, because its call cannot run any more: ${decided?.reason ?? ''}`,
+    next: 'There is nothing to decide. A call that is made again later asks anew.',
+  });
 }
 
 /** One that stands already is replaced: it was for the same. */
@@ -59,5 +86,8 @@ function decidedBy({ by, now, reason }: Decider): NonNullable<Approval['decided'
 }
 
 function changed({ id }: Approval): never {
-  throw new TollgateError('USAGE', { detail: `${id} was decided, used or has expired meanwhile, so this holds for nothing.`, next: 'Look again: `tollgate approvals list`.' });
+  throw new TollgateError('USAGE', {
+    detail: `${id} was decided, used or has expired meanwhile, so this holds for nothing.`,
+    next: 'Look again: `tollgate approvals list`.',
+  });
 }

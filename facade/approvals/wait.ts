@@ -39,7 +39,11 @@ export class Progress {
   tell(leftMs: number, id: string): void {
     if (leftMs > this.#next) return;
     this.#next = leftMs - TELL_MS;
-    this.#send?.({ progress: Math.round((this.#waitMs - leftMs) / 1000), total: Math.round(this.#waitMs / 1000), message: `Waiting for a person to approve this call (${id}).` });
+    this.#send?.({
+      progress: Math.round((this.#waitMs - leftMs) / 1000),
+      total: Math.round(this.#waitMs / 1000),
+      message: `Waiting for a person to approve this call (${id}).`,
+    });
   }
 }
 
@@ -58,6 +62,12 @@ export function inTurn(send: Send): { readonly onWait: Send; readonly onProgress
   };
 }
 
-function after(offset: number, { progress, total }: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
-  return { ...(typeof progress === 'number' && { progress: progress + offset }), ...(typeof total === 'number' && { total: total + offset }) };
+function after(
+  offset: number,
+  { progress, total }: Readonly<Record<string, unknown>>,
+): Readonly<Record<string, unknown>> {
+  return {
+    ...(typeof progress === 'number' && { progress: progress + offset }),
+    ...(typeof total === 'number' && { total: total + offset }),
+  };
 }

@@ -4,7 +4,11 @@ import type { State } from '../state/state.ts';
 const SPACE = 'waiting';
 
 /** Does `work` while it is known that this call waits for the request. */
-export async function whileWaiting<T>(state: State, { id, call }: { readonly id: string; readonly call: string }, work: () => Promise<T>): Promise<T> {
+export async function whileWaiting<T>(
+  state: State,
+  { id, call }: { readonly id: string; readonly call: string },
+  work: () => Promise<T>,
+): Promise<T> {
   const key = `${id}/${call}`;
   await state.put(SPACE, key, state.mark());
   try {

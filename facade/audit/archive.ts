@@ -5,7 +5,19 @@ import { join } from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { tryLock } from '../state/process.ts';
 import { checkSeal, parseRecord } from './chain.ts';
-import { digestFile, isOf, readCheckpoint, sealOf, syncFolder, writeCheckpoint, type Archive, type Checkpoint, type ChainStart, type Digest, type HeldFile } from './checkpoint.ts';
+import {
+  digestFile,
+  isOf,
+  readCheckpoint,
+  sealOf,
+  syncFolder,
+  writeCheckpoint,
+  type Archive,
+  type Checkpoint,
+  type ChainStart,
+  type Digest,
+  type HeldFile,
+} from './checkpoint.ts';
 import { byChain, isWriterAlive, listParts, readLines, type ChainPart } from './lines.ts';
 import { TORN } from './recover.ts';
 import { verifyAudit, type AuditVerdict } from './verify.ts';
@@ -99,18 +111,39 @@ function endOf(part: ChainPart): End | undefined {
  * move left open that was interrupted is closed. Throws USAGE.
  */
 function settle({ folder, to, before, digest, now }: ArchiveRequest): Checkpoint {
-  const refused = (what: string): TollgateError => new TollgateError('USAGE', { detail: `${to} cannot be added to: ${what}.`, next: 'Bring the archive back, or name another folder with --to.' });
+  const refused = (what: string): TollgateError =>
+    new TollgateError('USAGE', {
+      detail: `${to} cannot be added to: ${what}.`,
+      next: 'Bring the archive back, or name another folder with --to.',
+    });
   const kept = readCheckpoint(to, digest);
   if (kept.fault !== undefined) throw refused(kept.fault);
   const { checkpoint } = readCheckpoint(folder, digest);
-  const known = checkpoint.archives.find((archive) => (kept.seal === '' ? archive.folder === to : isOf(archive, to, kept.seal)));
-  if (kept.seal !== '' && known === undefined) throw refused('it holds an archive of another log, or an older copy of one');
-  if (kept.seal === '' && known !== undefined && known.seal !== '') throw refused('it held an archive, and its checkpoint is gone');
+  const known = checkpoint.archives.find((archive) =>
+    kept.seal === '' ? archive.folder === to : isOf(archive, to, kept.seal),
+  );
+  if (kept.seal !== '' && known === undefined)
+    throw refused('it holds an archive of another log, or an older copy of one');
+  if (kept.seal === '' && known !== undefined && known.seal !== '')
+    throw refused('it held an archive, and its checkpoint is gone');
   const finished = removeLeaving(folder, checkpoint, digest);
   // Named before the folder is made: one that a move stopped in, or had nothing to move to, is then no foreign one for verify.
-  if (known === undefined) writeCheckpoint(folder, naming(finished, { folder: to, seal: '', at: new Date(now).toISOString(), before, files: 0, records: 0 }), digest);
+  if (known === undefined)
+    writeCheckpoint(
+      folder,
+      naming(finished, { folder: to, seal: '', at: new Date(now).toISOString(), before, files: 0, records: 0 }),
+      digest,
+    );
   fs.mkdirSync(to, { recursive: true, mode: 0o700 });
-  if (known?.next !== undefined && known.next === kept.seal) writeCheckpoint(folder, naming({ ...finished, archives: finished.archives.filter((one) => one !== known) }, { ...known, folder: to, ...countsOf(kept.checkpoint), seal: kept.seal, next: undefined }), digest);
+  if (known?.next !== undefined && known.next === kept.seal)
+    writeCheckpoint(
+      folder,
+      naming(
+        { ...finished, archives: finished.archives.filter((one) => one !== known) },
+        { ...known, folder: to, ...countsOf(kept.checkpoint), seal: kept.seal, next: undefined },
+      ),
+      digest,
+    );
   return kept.checkpoint;
 }
 
@@ -126,10 +159,17 @@ function removeLeaving(folder: string, checkpoint: Checkpoint, digest: Digest): 
 }
 
 /** The checkpoint with what it says of one archive replaced. Another archive may have been in this folder before its owner moved it. */
-function naming(checkpoint: Checkpoint, archive: Omit<Archive, 'next'> & { readonly next?: string | undefined }): Checkpoint {
-  const isSame = (one: Archive): boolean => (one.seal === '' ? one.folder === archive.folder : one.seal === archive.seal);
+function naming(
+  checkpoint: Checkpoint,
+  archive: Omit<Archive, 'next'> & { readonly next?: string | undefined },
+): Checkpoint {
+  const isSame = (one: Archive): boolean =>
+    one.seal === '' ? one.folder === archive.folder : one.seal === archive.seal;
   const { next, ...rest } = archive;
-  return { ...checkpoint, archives: [...checkpoint.archives.filter((one) => !isSame(one)), { ...rest, ...(next !== undefined && { next }) }] };
+  return {
+    ...checkpoint,
+    archives: [...checkpoint.archives.filter((one) => !isSame(one)), { ...rest, ...(next !== undefined && { next }) }],
+  };
 }
 
 function countsOf({ held }: Checkpoint): Pick<Archive, 'files' | 'records'> {
@@ -138,23 +178,40 @@ function countsOf({ held }: Checkpoint): Pick<Archive, 'files' | 'records'> {
 }
 
 /** Copies, then what the log expects of the archive, the archive's checkpoint, the log's, and the removal: each is on the disk before the next. */
-function move({ folder, to, before, digest, now }: ArchiveRequest, leaving: readonly Leaving[], kept: Checkpoint): void {
+function move(
+  { folder, to, before, digest, now }: ArchiveRequest,
+  leaving: readonly Leaving[],
+  kept: Checkpoint,
+): void {
   const { checkpoint } = readCheckpoint(folder, digest);
   const held = new Map(kept.held.map((one) => [one.file, one]));
   for (const { part, end } of leaving) {
-    for (const name of [part.name, ...end.torn]) held.set(name, copy(name, { folder, to, records: name === part.name ? end.records : 0 }));
+    for (const name of [part.name, ...end.torn])
+      held.set(name, copy(name, { folder, to, records: name === part.name ? end.records : 0 }));
   }
   syncFolder(to);
   const names = new Set(leaving.map(({ part }) => part.name));
   const atStart = checkpoint.starts.filter(({ file, before: prior }) => names.has(file) && !held.has(prior));
-  const after: Checkpoint = { id: randomUUID(), ...kept, starts: merged(kept.starts, atStart), held: [...held.values()] };
+  const after: Checkpoint = {
+    id: randomUUID(),
+    ...kept,
+    starts: merged(kept.starts, atStart),
+    held: [...held.values()],
+  };
   const [seal, next] = [kept.held.length === 0 ? '' : sealOf(kept, digest), sealOf(after, digest)];
   const archive = { folder: to, at: new Date(now).toISOString(), before };
   writeCheckpoint(folder, naming(checkpoint, { ...archive, ...countsOf(kept), seal, next }), digest);
   writeCheckpoint(to, after, digest);
-  const starts = merged(checkpoint.starts.filter(({ file }) => !names.has(file)), startsOf(folder, leaving));
+  const starts = merged(
+    checkpoint.starts.filter(({ file }) => !names.has(file)),
+    startsOf(folder, leaving),
+  );
   const others = checkpoint.archives.filter((one) => one.seal === '' || one.seal !== seal);
-  const moved: Checkpoint = { ...naming({ ...checkpoint, archives: others }, { ...archive, ...countsOf(after), seal: next }), starts, leaving: [...names] };
+  const moved: Checkpoint = {
+    ...naming({ ...checkpoint, archives: others }, { ...archive, ...countsOf(after), seal: next }),
+    starts,
+    leaving: [...names],
+  };
   writeCheckpoint(folder, moved, digest);
   removeLeaving(folder, moved, digest);
 }
@@ -169,17 +226,31 @@ function startsOf(folder: string, leaving: readonly Leaving[]): readonly ChainSt
   return [...byChain(listParts(folder))].flatMap((parts) => {
     const last = ends.get(parts[0]?.chain ?? '');
     const next = last === undefined ? undefined : parts[parts.findIndex(({ name }) => name === last.before) + 1];
-    return last === undefined || next === undefined ? [] : [{ file: next.name, before: last.before, seq: last.end.seq, head: last.end.head }];
+    return last === undefined || next === undefined
+      ? []
+      : [{ file: next.name, before: last.before, seq: last.end.seq, head: last.end.head }];
   });
 }
 
 /** A copy that is there already, from a move that was interrupted, is taken; another file of this name is not written over. */
-function copy(name: string, { folder, to, records }: { readonly folder: string; readonly to: string; readonly records: number }): HeldFile {
+function copy(
+  name: string,
+  { folder, to, records }: { readonly folder: string; readonly to: string; readonly records: number },
+): HeldFile {
   const [from, target] = [join(folder, name), join(to, name)];
   const source = digestFile(from);
   const found = digestFile(target);
-  if (source === undefined) throw new TollgateError('STATE_FAILED', { detail: `${name} vanished from the log while it was archived.`, next: 'Run `tollgate audit verify`.', retryable: false });
-  if (found !== undefined && found.sha256 !== source.sha256) throw new TollgateError('USAGE', { detail: `${to} holds another file called ${name}.`, next: 'Name another folder with --to.' });
+  if (source === undefined)
+    throw new TollgateError('STATE_FAILED', {
+      detail: `${name} vanished from the log while it was archived.`,
+      next: 'Run `tollgate audit verify`.',
+      retryable: false,
+    });
+  if (found !== undefined && found.sha256 !== source.sha256)
+    throw new TollgateError('USAGE', {
+      detail: `${to} holds another file called ${name}.`,
+      next: 'Name another folder with --to.',
+    });
   if (found === undefined) {
     const draft = `${target}.${process.pid}`;
     fs.copyFileSync(from, draft);
@@ -203,8 +274,17 @@ function syncFile(path: string): void {
 /** Two at once would each write a checkpoint that the other does not know of. */
 function locked<T>(folder: string, work: () => T): T {
   const lock = tryLock(join(folder, LOCK));
-  if (lock === 'busy') throw new TollgateError('STATE_FAILED', { detail: 'Another `tollgate audit archive` works on this log.', next: 'Wait until it has ended.' });
-  if (lock === 'none') throw new TollgateError('STATE_FAILED', { detail: `The file ${LOCK} in the folder of the log cannot be locked.`, next: 'Free the disk, or remove this file.', retryable: false });
+  if (lock === 'busy')
+    throw new TollgateError('STATE_FAILED', {
+      detail: 'Another `tollgate audit archive` works on this log.',
+      next: 'Wait until it has ended.',
+    });
+  if (lock === 'none')
+    throw new TollgateError('STATE_FAILED', {
+      detail: `The file ${LOCK} in the folder of the log cannot be locked.`,
+      next: 'Free the disk, or remove this file.',
+      retryable: false,
+    });
   try {
     return work();
   } finally {
@@ -218,6 +298,10 @@ function guard<T>(work: () => T): T {
   } catch (cause) {
     if (cause instanceof TollgateError) throw cause;
     const { code } = cause as NodeJS.ErrnoException;
-    throw new TollgateError('STATE_FAILED', { detail: `The log could not be archived${code === undefined ? '' : ` (${code})`}: no record was lost, and what was not moved is in the log.`, next: `Mend the folder of the archive, then run it again.`, cause });
+    throw new TollgateError('STATE_FAILED', {
+      detail: `The log could not be archived${code === undefined ? '' : ` (${code})`}: no record was lost, and what was not moved is in the log.`,
+      next: `Mend the folder of the archive, then run it again.`,
+      cause,
+    });
   }
 }

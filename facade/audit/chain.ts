@@ -39,13 +39,19 @@ export interface ClosedEntry {
 export const SEAL_KEYS = ['v', 'seq', 'ts', 'prev', 'hash'] as const;
 
 /** The entries of a union that carry no key of the seal; one that does drops out, and nothing can append it. */
-export type Unsealed<Entry> = Entry extends unknown ? (keyof Entry & (typeof SEAL_KEYS)[number] extends never ? Entry : never) : never;
+export type Unsealed<Entry> = Entry extends unknown
+  ? keyof Entry & (typeof SEAL_KEYS)[number] extends never
+    ? Entry
+    : never
+  : never;
 
 /** Every entry that can stand in a file. */
 export type ChainEntry = Unsealed<AuditEntry | OpenedEntry | ContinuedEntry | ClosedEntry>;
 
 /** What may be absent may as well be undefined: JSON leaves it out, and an object that always has the same keys is made at once. */
-export type Written<Entry> = { readonly [Key in keyof Entry]: Record<never, never> extends Pick<Entry, Key> ? Entry[Key] | undefined : Entry[Key] };
+export type Written<Entry> = {
+  readonly [Key in keyof Entry]: Record<never, never> extends Pick<Entry, Key> ? Entry[Key] | undefined : Entry[Key];
+};
 
 /** A record of a call without its facts, which are written once for all its records. */
 export type CallEntry =
@@ -55,11 +61,30 @@ export type CallEntry =
   | Written<Omit<DecisionEntry, Exclude<keyof CallFacts, 'reasons'>>>;
 
 /** What is to be sealed: an entry, or one of a call and the text of its facts, an object whose members stand in the record too. */
-export type Sealable = { readonly entry: ChainEntry; readonly facts?: undefined } | { readonly entry: CallEntry; readonly facts: string };
+export type Sealable =
+  | { readonly entry: ChainEntry; readonly facts?: undefined }
+  | { readonly entry: CallEntry; readonly facts: string };
 
 /** Every type of a record, in the order of docs/audit.md. */
 export const AUDIT_TYPES = [
-  'intent', 'outcome', 'decision', 'budget', 'session', 'config', 'server', 'approval', 'grant', 'consent', 'upgrade', 'switch', 'setup', 'recovered', 'process', 'opened', 'continued', 'closed',
+  'intent',
+  'outcome',
+  'decision',
+  'budget',
+  'session',
+  'config',
+  'server',
+  'approval',
+  'grant',
+  'consent',
+  'upgrade',
+  'switch',
+  'setup',
+  'recovered',
+  'process',
+  'opened',
+  'continued',
+  'closed',
 ] as const satisfies readonly ChainEntry['type'][];
 
 /** Where a record stands in its chain. */
@@ -119,7 +144,8 @@ export function seal(record: Sealable, { seq, ts, prev }: Place, room = NO_ROOM)
 /** The members of a record as they stand between ours. */
 function membersOf({ entry, facts = '{}' }: Sealable): string {
   const text = JSON.stringify(entry);
-  if (text.length + facts.length > MAX_RECORD) return JSON.stringify(bounded({ ...(JSON.parse(text) as object), ...(JSON.parse(facts) as object) })).slice(1, -1);
+  if (text.length + facts.length > MAX_RECORD)
+    return JSON.stringify(bounded({ ...(JSON.parse(text) as object), ...(JSON.parse(facts) as object) })).slice(1, -1);
   return facts === '{}' ? text.slice(1, -1) : `${text.slice(1, -1)},${facts.slice(1, -1)}`;
 }
 
@@ -150,7 +176,8 @@ const MAX_ITEMS = 32;
 function bounded<T>(value: T): T {
   if (typeof value === 'string') return value.length <= MAX_TEXT ? value : (`${value.slice(0, MAX_TEXT)}…` as T);
   if (typeof value !== 'object' || value === null) return value;
-  if (Array.isArray(value)) return (value.length <= MAX_ITEMS ? value : [...value.slice(0, MAX_ITEMS), '…']).map(bounded) as T;
+  if (Array.isArray(value))
+    return (value.length <= MAX_ITEMS ? value : [...value.slice(0, MAX_ITEMS), '…']).map(bounded) as T;
   const copy: Record<string, unknown> = {};
   for (const key in value) copy[key] = bounded(value[key]);
   return copy as T;
@@ -169,7 +196,9 @@ export function fileName(chain: string, part: number): string {
 }
 
 /** Takes a file name apart; undefined for a file that is not ours. */
-export function parseFileName(name: string): { readonly chain: string; readonly pid: number; readonly part: number } | undefined {
+export function parseFileName(
+  name: string,
+): { readonly chain: string; readonly pid: number; readonly part: number } | undefined {
   const groups = NAME.exec(name)?.groups;
   if (groups === undefined) return undefined;
   const parsed = { chain: groups['chain'] ?? '', pid: Number(groups['pid']), part: Number(groups['part'] ?? 0) };

@@ -70,7 +70,10 @@ export function readCheckpoint(folder: string, digest: Digest | undefined): Read
   const text = readIfThere(join(folder, CHECKPOINT));
   if (text === undefined) return { checkpoint: NO_CHECKPOINT, seal: '' };
   const refused = (fault: string): ReadCheckpoint => ({ checkpoint: NO_CHECKPOINT, seal: '', fault });
-  if (digest === undefined) return refused('the checkpoint was not checked, so it does not count: name the key of its state folder with --key FILE (audit.key)');
+  if (digest === undefined)
+    return refused(
+      'the checkpoint was not checked, so it does not count: name the key of its state folder with --key FILE (audit.key)',
+    );
   try {
     const { checkpoint, seal } = JSON.parse(text) as { readonly checkpoint: Checkpoint; readonly seal: string };
     if (sealOf(checkpoint, digest) !== seal) return refused('the checkpoint was changed, or is under another key');

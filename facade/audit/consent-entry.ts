@@ -32,7 +32,16 @@ export interface ConsentEntry {
 /** An act of consent to a server, or the note that one is needed. Tools are counted, never named: names are text of servers. */
 export interface ServerConsentEntry {
   readonly type: 'consent';
-  readonly event: 'start-approved' | 'look-approved' | 'looked' | 'tools-approved' | 'any-tools-approved' | 'revoked' | 'disabled' | 'enabled' | 'pending';
+  readonly event:
+    | 'start-approved'
+    | 'look-approved'
+    | 'looked'
+    | 'tools-approved'
+    | 'any-tools-approved'
+    | 'revoked'
+    | 'disabled'
+    | 'enabled'
+    | 'pending';
   readonly server: string;
   readonly outcome: AuditOutcome;
   /** The owner; absent where the facade itself noted it. */
@@ -78,7 +87,18 @@ export interface UpgradeEntry {
 /** The user of the machine changed how Tollgate is set up. Names of ours only: never a value, never a place on the disk. */
 export interface SetupEntry {
   readonly type: 'setup';
-  readonly event: 'imported' | 'import-undone' | 'exported' | 'export-undone' | 'secret-set' | 'secret-rotated' | 'secret-removed' | 'configuration-accepted' | 'audit-archived' | 'state-restored' | 'state-repaired';
+  readonly event:
+    | 'imported'
+    | 'import-undone'
+    | 'exported'
+    | 'export-undone'
+    | 'secret-set'
+    | 'secret-rotated'
+    | 'secret-removed'
+    | 'configuration-accepted'
+    | 'audit-archived'
+    | 'state-restored'
+    | 'state-repaired';
   readonly outcome: 'allow';
   readonly by: string;
   /** Whose files: ids of clients, or `file` for one that no client is known by. */

@@ -133,7 +133,9 @@ export interface BudgetEntry extends CallFacts {
 
 /** Numbers of an event: tools that differ from the list before, the time until the next start, starts that failed, the how manyth
  * of how many starts after a loss. */
-type ServerNumbers = Partial<Readonly<Record<'added' | 'removed' | 'changed' | 'unchanged' | 'inMs' | 'tries' | 'attempt' | 'maxAttempts', number>>>;
+type ServerNumbers = Partial<
+  Readonly<Record<'added' | 'removed' | 'changed' | 'unchanged' | 'inMs' | 'tries' | 'attempt' | 'maxAttempts', number>>
+>;
 
 /** Something that happened to a server. `event` is a word of ours, never text of the server. */
 export interface ServerEntry extends ServerNumbers {
@@ -224,8 +226,10 @@ export type AuditEntry =
   | ServerEntry
   | ConfigEntry
   | SessionEntry
-  | ConsentEntry | ServerConsentEntry
-  | SwitchEntry | SetupEntry
+  | ConsentEntry
+  | ServerConsentEntry
+  | SwitchEntry
+  | SetupEntry
   | UpgradeEntry
   | RecoveredEntry
   | ProcessEntry;

@@ -2,7 +2,10 @@
 import fs from 'node:fs';
 
 /** What is used of node:fs; tests put faults between. */
-export type AuditFs = Pick<typeof fs, 'openSync' | 'writeSync' | 'ftruncateSync' | 'fstatSync' | 'statSync' | 'unlinkSync' | 'fdatasync' | 'close'>;
+export type AuditFs = Pick<
+  typeof fs,
+  'openSync' | 'writeSync' | 'ftruncateSync' | 'fstatSync' | 'statSync' | 'unlinkSync' | 'fdatasync' | 'close'
+>;
 
 /** A file of the chain. */
 export interface ChainFile {

@@ -28,7 +28,10 @@ export function readKey(folder: string, name: string): Buffer {
     if (key.length !== KEY_BYTES) throw new Error(`${name} has ${key.length} bytes`);
     return key;
   } catch (cause) {
-    throw new TollgateError('STATE_FAILED', { detail: `${name} is not a file of ${KEY_BYTES} bytes that can be read or made.`, cause });
+    throw new TollgateError('STATE_FAILED', {
+      detail: `${name} is not a file of ${KEY_BYTES} bytes that can be read or made.`,
+      cause,
+    });
   }
 }
 
@@ -50,7 +53,9 @@ export function createDigest(key: Buffer): (text: string) => string {
   const around = Buffer.concat([outer], BLOCK_BYTES + HASH_BYTES);
   return (text) => {
     const fits = text.length * MOST_BYTES <= ROOM_BYTES;
-    const message = fits ? within.subarray(0, BLOCK_BYTES + within.write(text, BLOCK_BYTES)) : Buffer.concat([inner, Buffer.from(text)]);
+    const message = fits
+      ? within.subarray(0, BLOCK_BYTES + within.write(text, BLOCK_BYTES))
+      : Buffer.concat([inner, Buffer.from(text)]);
     around.set(hashOnce('sha256', message, 'buffer'), BLOCK_BYTES);
     return hashOnce('sha256', around, 'hex');
   };

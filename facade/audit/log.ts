@@ -4,7 +4,16 @@ import fs from 'node:fs';
 import { basename, join } from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { OWN_PROCESS, ownMark, type LocalProcess } from '../state/process.ts';
-import { chainName, fileName, isoTime, NO_HASH, seal, type CallEntry, type ChainEntry, type Sealable } from './chain.ts';
+import {
+  chainName,
+  fileName,
+  isoTime,
+  NO_HASH,
+  seal,
+  type CallEntry,
+  type ChainEntry,
+  type Sealable,
+} from './chain.ts';
 import type { AuditEntry } from './entry.ts';
 import { createChainFile, type AuditFs, type ChainFile } from './file.ts';
 import { recoverTorn } from './recover.ts';
@@ -128,7 +137,8 @@ class Chain implements AuditLog {
   #write(record: Sealable): void {
     const now = this.#now();
     const file = this.#file;
-    const isFull = file === undefined || file.size >= this.#options.rotateBytes || isoTime(now).slice(0, 10) > this.#day;
+    const isFull =
+      file === undefined || file.size >= this.#options.rotateBytes || isoTime(now).slice(0, 10) > this.#day;
     this.#put(isFull || !file.isInPlace(now) ? this.#rotate() : file, record);
     this.#timer ??= setTimeout(() => void this.#sync(), SYNC_MS).unref();
   }
@@ -177,7 +187,8 @@ class Chain implements AuditLog {
   }
 
   #retire(file: ChainFile): void {
-    const closing = file.sync()
+    const closing = file
+      .sync()
       .finally(() => file.close())
       .catch((error: unknown) => void (this.#syncFault = error))
       .finally(() => this.#closing.delete(closing));
@@ -197,7 +208,10 @@ function guard<T>(work: () => T): T {
   } catch (cause) {
     if (cause instanceof TollgateError) throw cause;
     const code = (cause as NodeJS.ErrnoException).code;
-    throw new TollgateError('AUDIT_FAILED', code === undefined ? { cause } : { detail: `The audit log cannot be written (${code}), so nothing runs.`, cause });
+    throw new TollgateError(
+      'AUDIT_FAILED',
+      code === undefined ? { cause } : { detail: `The audit log cannot be written (${code}), so nothing runs.`, cause },
+    );
   }
 }
 

@@ -120,7 +120,9 @@ function sqliteCode(thrown: unknown): string {
 export function readRecord(folder: string, row: Pick<IndexRow, 'file' | 'offset' | 'length'>): Found | undefined {
   const bytes = readLineAt(join(folder, row.file), row.offset, row.length);
   const record = bytes === undefined ? undefined : parseRecord(bytes);
-  return bytes === undefined || record === undefined ? undefined : { record, line: bytes.toString(), intact: checkSeal(bytes) !== undefined };
+  return bytes === undefined || record === undefined
+    ? undefined
+    : { record, line: bytes.toString(), intact: checkSeal(bytes) !== undefined };
 }
 
 interface IndexedFile {
@@ -172,7 +174,10 @@ function isBehind(part: ChainPart, known: IndexedFile | undefined): boolean {
 }
 
 /** Takes up about `room` bytes of a file, from where the last command left it; `isWhole` says that nothing is left. */
-function createTake(database: Database, forget: (name: string) => number): (part: ChainPart, room: number) => { readonly bytes: number; readonly isWhole: boolean } {
+function createTake(
+  database: Database,
+  forget: (name: string) => number,
+): (part: ChainPart, room: number) => { readonly bytes: number; readonly isWhole: boolean } {
   const find = database.first<IndexedFile>('SELECT inode, done FROM file WHERE name = ?');
   const mark = database.run('INSERT OR REPLACE INTO file VALUES (?, ?, ?)');
   const names = ['file', 'offset', 'length', 'ts', 'seq', 'ms', ...COLUMNS];
@@ -214,6 +219,12 @@ function valuesOf(record: AuditRecord): Value[] {
   fields.set('principal', principal?.id);
   // A name from outside may hold what the database refuses; it stands whole in the chain file.
   const text = (value: unknown): string => (typeof value === 'string' ? value.replaceAll('\0', '\uFFFD') : '');
-  const number = (value: unknown): number | null => (typeof value === 'number' && Number.isFinite(value) ? value : null);
-  return [text(record.ts), number(record.seq) ?? 0, number(fields.get('ms')), ...COLUMNS.map((column) => text(fields.get(column)))];
+  const number = (value: unknown): number | null =>
+    typeof value === 'number' && Number.isFinite(value) ? value : null;
+  return [
+    text(record.ts),
+    number(record.seq) ?? 0,
+    number(fields.get('ms')),
+    ...COLUMNS.map((column) => text(fields.get(column))),
+  ];
 }

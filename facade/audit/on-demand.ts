@@ -14,7 +14,8 @@ export function auditOnDemand(options: AuditOptions): AuditOnDemand {
   let log: AuditLog | undefined;
   let isClosed = false;
   const opened = (): AuditLog => {
-    if (isClosed && log === undefined) throw new TollgateError('AUDIT_FAILED', { cause: new Error('the audit log is closed') });
+    if (isClosed && log === undefined)
+      throw new TollgateError('AUDIT_FAILED', { cause: new Error('the audit log is closed') });
     return (log ??= openAudit(options));
   };
   return {

@@ -71,7 +71,10 @@ export function openReader(folder: string, indexPath: string): AuditReader {
 
   function* find(where: Where, order: string): Generator<Found> {
     index.update();
-    for (const row of index.rows<IndexRow>(`SELECT file, offset, length FROM record WHERE ${where.sql} ${order}`, where.values)) {
+    for (const row of index.rows<IndexRow>(
+      `SELECT file, offset, length FROM record WHERE ${where.sql} ${order}`,
+      where.values,
+    )) {
       const found = readRecord(folder, row);
       if (found !== undefined && where.keeps(found)) yield found;
     }
@@ -90,7 +93,11 @@ export function openReader(folder: string, indexPath: string): AuditReader {
     all: (filter) => find(whereOf(filter), IN_ORDER),
     unknown: () => {
       index.update();
-      const dead = new Set(listParts(folder).filter((part) => !isWriterAlive(part)).map((part) => part.name));
+      const dead = new Set(
+        listParts(folder)
+          .filter((part) => !isWriterAlive(part))
+          .map((part) => part.name),
+      );
       const rows = index.rows<IndexRow>(`SELECT * FROM record WHERE ${UNANSWERED} ${IN_ORDER}`, []);
       return rows.filter((row) => dead.has(row.file)).flatMap((row) => readRecord(folder, row) ?? []);
     },
@@ -125,7 +132,8 @@ function whereOf(filter: AuditFilter): Where {
     const wanted = filter[column];
     if (wanted !== undefined) add(`${column} = ?`, wanted);
   }
-  if (filter.tool !== undefined) add(`(tool = ? OR exposed = ? OR server || '.' || tool = ?)`, filter.tool, filter.tool, filter.tool);
+  if (filter.tool !== undefined)
+    add(`(tool = ? OR exposed = ? OR server || '.' || tool = ?)`, filter.tool, filter.tool, filter.tool);
   if (filter.callsOnly === true) add(CALLS);
   const { text } = filter;
   return { sql: terms.join(' AND '), values, keeps: (found) => text === undefined || found.line.includes(text) };
@@ -134,20 +142,28 @@ function whereOf(filter: AuditFilter): Where {
 function statsOf(index: AuditIndex, where: Where): AuditStats {
   const groups = (name: string): AuditStat[] => {
     const times = new Map<string, { count: number; ms: number[] }>();
-    for (const row of index.rows<{ name: string; ms: number | null }>(`SELECT ${name} AS name, ms FROM record WHERE ${where.sql} ORDER BY ms`, where.values)) {
+    for (const row of index.rows<{ name: string; ms: number | null }>(
+      `SELECT ${name} AS name, ms FROM record WHERE ${where.sql} ORDER BY ms`,
+      where.values,
+    )) {
       const group = times.get(row.name) ?? { count: 0, ms: [] };
       times.set(row.name, group);
       group.count += 1;
       if (row.ms !== null) group.ms.push(row.ms);
     }
-    return [...times].map(([key, { count, ms }]) => statOf(key, count, ms)).sort((a, b) => b.count - a.count || (a.name < b.name ? -1 : 1));
+    return [...times]
+      .map(([key, { count, ms }]) => statOf(key, count, ms))
+      .sort((a, b) => b.count - a.count || (a.name < b.name ? -1 : 1));
   };
-  const count = (more: string): number => index.rows<{ n: number }>(`SELECT count(*) AS n FROM record WHERE ${where.sql} ${more}`, where.values)[0]?.n ?? 0;
+  const count = (more: string): number =>
+    index.rows<{ n: number }>(`SELECT count(*) AS n FROM record WHERE ${where.sql} ${more}`, where.values)[0]?.n ?? 0;
   return {
     calls: count(''),
     unknown: count(`AND type = 'intent'`),
     byTool: groups(`CASE WHEN tool = '' THEN exposed ELSE server || '.' || tool END`),
-    byOutcome: groups(`CASE WHEN type = 'intent' THEN 'unknown' WHEN code = '' THEN outcome ELSE outcome || ' ' || code END`),
+    byOutcome: groups(
+      `CASE WHEN type = 'intent' THEN 'unknown' WHEN code = '' THEN outcome ELSE outcome || ' ' || code END`,
+    ),
     byPrincipal: groups('principal'),
   };
 }
@@ -170,8 +186,13 @@ async function* follow(at: Following, from: number): AsyncGenerator<Found> {
   const { where, index } = at;
   let last = from;
   let { times } = index;
-  const seen = new Map(index.rows<{ file: string; end: number }>('SELECT file, max(offset) AS end FROM record GROUP BY file', []).map(({ file, end }) => [file, end]));
-  const after = (n: number): readonly IndexRow[] => index.rows<IndexRow>(`SELECT * FROM record WHERE ${where.sql} AND n > ? ORDER BY n`, [...where.values, n]);
+  const seen = new Map(
+    index
+      .rows<{ file: string; end: number }>('SELECT file, max(offset) AS end FROM record GROUP BY file', [])
+      .map(({ file, end }) => [file, end]),
+  );
+  const after = (n: number): readonly IndexRow[] =>
+    index.rows<IndexRow>(`SELECT * FROM record WHERE ${where.sql} AND n > ? ORDER BY n`, [...where.values, n]);
   while (!at.signal.aborted) {
     index.update();
     let rows = after(last);

@@ -1,6 +1,15 @@
 /** Owns the torn end that a killed process or a lost power can leave; refuses to touch a file whose writer lives. */
 import { createHash } from 'node:crypto';
-import { closeSync, fstatSync, openSync, readFileSync, readSync, renameSync, truncateSync, writeFileSync } from 'node:fs';
+import {
+  closeSync,
+  fstatSync,
+  openSync,
+  readFileSync,
+  readSync,
+  renameSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import type { RecoveredEntry } from './entry.ts';
 import { isWriterAlive, listParts, type ChainPart } from './lines.ts';
 
@@ -18,7 +27,12 @@ export function recoverTorn(folder: string, record: (entry: RecoveredEntry) => v
     if (end.bytes.length === 0) continue;
     writeFileSync(`${part.path}${TORN}.${process.pid}`, end.bytes, { mode: 0o600, flush: true });
     renameSync(`${part.path}${TORN}.${process.pid}`, `${part.path}${TORN}`);
-    record({ type: 'recovered', file: part.name, bytes: end.bytes.length, digest: createHash('sha256').update(end.bytes).digest('hex') });
+    record({
+      type: 'recovered',
+      file: part.name,
+      bytes: end.bytes.length,
+      digest: createHash('sha256').update(end.bytes).digest('hex'),
+    });
     truncateSync(part.path, end.offset);
   }
 }

@@ -1,7 +1,16 @@
 /** Owns the proof that the logs are as they were written; refuses to trust anything but the bytes of the chain files. */
 import { dirname, join } from 'node:path';
 import { checkSeal, NO_HASH, parseFileName, parseRecord, type AuditRecord } from './chain.ts';
-import { CHECKPOINT, digestFile, isOf, readCheckpoint, type Archive, type ChainStart, type Digest, type ReadCheckpoint } from './checkpoint.ts';
+import {
+  CHECKPOINT,
+  digestFile,
+  isOf,
+  readCheckpoint,
+  type Archive,
+  type ChainStart,
+  type Digest,
+  type ReadCheckpoint,
+} from './checkpoint.ts';
 import { byChain, isWriterAlive, listParts, readLines, type ChainPart, type Line } from './lines.ts';
 import { TORN } from './recover.ts';
 
@@ -44,7 +53,11 @@ export interface VerifyOptions {
  * the checkpoint. A chain that was cut off at the end of a record, or removed as a whole, can only be missed by somebody who kept its
  * head: `expectHeads`. Begins again when files are archived meanwhile.
  */
-export function verifyAudit(folder: string, expectHeads: readonly string[] = [], options: VerifyOptions = {}): AuditVerdict {
+export function verifyAudit(
+  folder: string,
+  expectHeads: readonly string[] = [],
+  options: VerifyOptions = {},
+): AuditVerdict {
   for (;;) {
     const { seal } = readCheckpoint(folder, options.digest);
     const isMoved = (): boolean => readCheckpoint(folder, options.digest).seal !== seal;
@@ -57,10 +70,16 @@ export function verifyAudit(folder: string, expectHeads: readonly string[] = [],
   }
 }
 
-function verifyOnce(folder: string, expectHeads: readonly string[], { archives = [], digest }: VerifyOptions): AuditVerdict {
+function verifyOnce(
+  folder: string,
+  expectHeads: readonly string[],
+  { archives = [], digest }: VerifyOptions,
+): AuditVerdict {
   const folders = [folder, ...archives].map((path): Folder => ({ path, ...readCheckpoint(path, digest) }));
   const missing = new Set(expectHeads);
-  const starts = new Map(folders.flatMap(({ checkpoint }) => checkpoint.starts.map((start) => [start.file, start] as const)));
+  const starts = new Map(
+    folders.flatMap(({ checkpoint }) => checkpoint.starts.map((start) => [start.file, start] as const)),
+  );
   for (const { head } of starts.values()) missing.delete(head);
   const parts = partsOf(folders);
   const chains: ChainReport[] = [];
@@ -71,11 +90,34 @@ function verifyOnce(folder: string, expectHeads: readonly string[], { archives =
     if (fault !== undefined) faults.push(fault);
     faults.push(...walk.lost);
     const from = walk.from === 1 ? {} : { from: walk.from };
-    chains.push({ chain: own[0]?.chain ?? '', files: own.length, records: walk.records, ...from, head: walk.head, state: stateOf(walk, own) });
+    chains.push({
+      chain: own[0]?.chain ?? '',
+      files: own.length,
+      records: walk.records,
+      ...from,
+      head: walk.head,
+      state: stateOf(walk, own),
+    });
   }
-  for (const head of missing) faults.push({ file: '', what: `the expected head ${head.slice(0, 200)} is in no chain: records were cut off, or archived` });
-  const known = folders[0]?.checkpoint.archives.filter(({ files }) => files > 0).map(({ next: _, ...archive }) => ({ ...archive, verified: folders.some(({ seal }) => seal === archive.seal) })) ?? [];
-  return { ok: faults.length === 0, records: chains.reduce((sum, chain) => sum + chain.records, 0), chains, faults, ...(known.length > 0 && { archives: known }) };
+  for (const head of missing)
+    faults.push({
+      file: '',
+      what: `the expected head ${head.slice(0, 200)} is in no chain: records were cut off, or archived`,
+    });
+  const known =
+    folders[0]?.checkpoint.archives
+      .filter(({ files }) => files > 0)
+      .map(({ next: _, ...archive }) => ({
+        ...archive,
+        verified: folders.some(({ seal }) => seal === archive.seal),
+      })) ?? [];
+  return {
+    ok: faults.length === 0,
+    records: chains.reduce((sum, chain) => sum + chain.records, 0),
+    chains,
+    faults,
+    ...(known.length > 0 && { archives: known }),
+  };
 }
 
 /** A folder with its checkpoint: the log first, then archives. */
@@ -104,20 +146,44 @@ function faultsOf(folders: readonly Folder[]): AuditFault[] {
   return folders.flatMap((folder) => {
     const file = join(folder.path, CHECKPOINT);
     if (folder.fault !== undefined) return [{ file, what: folder.fault }];
-    const isForeign = folder !== log && log?.checkpoint.archives.every((archive) => !isOf(archive, folder.path, folder.seal)) === true;
-    const foreign = isForeign ? [{ file, what: 'the checkpoint of the log does not name this archive as it is: it is of another log, or an older copy' }] : [];
-    return [...foreign, ...folder.checkpoint.held.flatMap((held) => {
-      const found = digestFile(join(folder.path, held.file));
-      const isSame = found?.bytes === held.bytes && found.sha256 === held.sha256;
-      return isSame ? [] : [{ file: join(folder.path, held.file), what: found === undefined ? 'the archived file is missing' : 'the archived file was changed' }];
-    })];
+    const isForeign =
+      folder !== log && log?.checkpoint.archives.every((archive) => !isOf(archive, folder.path, folder.seal)) === true;
+    const foreign = isForeign
+      ? [
+          {
+            file,
+            what: 'the checkpoint of the log does not name this archive as it is: it is of another log, or an older copy',
+          },
+        ]
+      : [];
+    return [
+      ...foreign,
+      ...folder.checkpoint.held.flatMap((held) => {
+        const found = digestFile(join(folder.path, held.file));
+        const isSame = found?.bytes === held.bytes && found.sha256 === held.sha256;
+        return isSame
+          ? []
+          : [
+              {
+                file: join(folder.path, held.file),
+                what: found === undefined ? 'the archived file is missing' : 'the archived file was changed',
+              },
+            ];
+      }),
+    ];
   });
 }
 
 /** A chain that goes on after what was archived has a file there. */
 function lostStarts(starts: ReadonlyMap<string, ChainStart>, parts: readonly ChainPart[]): AuditFault[] {
   const names = new Set(parts.map(({ name }) => name));
-  return [...starts.values()].filter(({ file }) => !names.has(file)).map(({ file, seq }) => ({ file, seq: seq + 1, what: 'the chain goes on here after what was archived, and the file is missing' }));
+  return [...starts.values()]
+    .filter(({ file }) => !names.has(file))
+    .map(({ file, seq }) => ({
+      file,
+      seq: seq + 1,
+      what: 'the chain goes on here after what was archived, and the file is missing',
+    }));
 }
 
 function stateOf(walk: ChainWalk, parts: readonly ChainPart[]): ChainReport['state'] {
@@ -158,11 +224,14 @@ class ChainWalk {
       const isLast = part === parts.at(-1);
       let isFirst = true;
       for (const line of readLines(part.path)) {
-        const what = isUnfinished(line, part, isLast) ? undefined : this.#step(line, { part, before: isFirst ? before : undefined });
+        const what = isUnfinished(line, part, isLast)
+          ? undefined
+          : this.#step(line, { part, before: isFirst ? before : undefined });
         if (what !== undefined) return { file: part.name, seq: this.seq + 1, what };
         isFirst = false;
       }
-      if (isFirst && !isLast) return { file: part.name, seq: this.seq + 1, what: 'the file is empty, but the chain goes on after it' };
+      if (isFirst && !isLast)
+        return { file: part.name, seq: this.seq + 1, what: 'the file is empty, but the chain goes on after it' };
       before = part.name;
     }
     return undefined;
@@ -173,7 +242,9 @@ class ChainWalk {
     const start = this.#evidence.starts.get(part.name);
     if (start === undefined) return undefined;
     if (start.before === before) {
-      return start.seq === this.seq && start.head === this.head ? undefined : { file: before, seq: this.seq + 1, what: 'the file does not end where it ended when it was archived' };
+      return start.seq === this.seq && start.head === this.head
+        ? undefined
+        : { file: before, seq: this.seq + 1, what: 'the file does not end where it ended when it was archived' };
     }
     if (before === '') this.from = start.seq + 1;
     this.seq = start.seq;
@@ -190,7 +261,8 @@ class ChainWalk {
     const record = parseRecord(line.bytes);
     if (record === undefined) return 'the line is sealed, but it is no record';
     if (this.last === 'closed') return 'a record stands behind the end of the chain';
-    if (record.seq !== this.seq + 1) return `record ${record.seq} stands where record ${this.seq + 1} belongs: records are missing, repeated or out of order`;
+    if (record.seq !== this.seq + 1)
+      return `record ${record.seq} stands where record ${this.seq + 1} belongs: records are missing, repeated or out of order`;
     if (record.prev !== this.head) return 'the record does not follow the one before it';
     const what = at.before === undefined ? undefined : checkFirst(record, { chain: at.part.chain, before: at.before });
     if (what !== undefined) return what;
@@ -205,8 +277,15 @@ class ChainWalk {
 
   #checkTorn(record: { readonly file: string; readonly digest: string; readonly seq: number }, part: ChainPart): void {
     const places = [dirname(part.path), ...this.#evidence.folders.map(({ path }) => path)];
-    const isThere = parseFileName(record.file) !== undefined && places.some((folder) => digestFile(join(folder, `${record.file}${TORN}`))?.sha256 === record.digest);
-    if (!isThere) this.lost.push({ file: part.name, seq: record.seq, what: `the torn end of ${record.file} is not as it was put aside` });
+    const isThere =
+      parseFileName(record.file) !== undefined &&
+      places.some((folder) => digestFile(join(folder, `${record.file}${TORN}`))?.sha256 === record.digest);
+    if (!isThere)
+      this.lost.push({
+        file: part.name,
+        seq: record.seq,
+        what: `the torn end of ${record.file} is not as it was put aside`,
+      });
   }
 }
 
@@ -216,8 +295,12 @@ function isUnfinished(line: Line, part: ChainPart, isLast: boolean): boolean {
 }
 
 /** Files belong to one chain in one order, whatever they are called. */
-function checkFirst(record: AuditRecord, expected: { readonly chain: string; readonly before: string }): string | undefined {
-  if (record.type !== 'opened' && record.type !== 'continued') return 'the file does not begin with the record that begins files';
+function checkFirst(
+  record: AuditRecord,
+  expected: { readonly chain: string; readonly before: string },
+): string | undefined {
+  if (record.type !== 'opened' && record.type !== 'continued')
+    return 'the file does not begin with the record that begins files';
   if (record.chain !== expected.chain) return `the file belongs to chain ${record.chain}`;
   const before = record.type === 'continued' ? record.before : '';
   return before === expected.before ? undefined : `the file before this one, ${before}, is missing`;

@@ -39,9 +39,12 @@ export function canComeBack(unit: Refused['unit']): boolean {
  * Throws POLICY_FAILED when a budget is named twice: the one counter would be settled twice.
  */
 export function claimsOf(request: LeaseRequest, isRunning: (key: string) => boolean): Claim[] {
-  const claims = request.budgets.flatMap((budget) => (budget.scope === 'session' ? [budget, acrossSessions(budget, request.keys)] : [budget])).map((budget) => claimOf(request, budget, isRunning));
+  const claims = request.budgets
+    .flatMap((budget) => (budget.scope === 'session' ? [budget, acrossSessions(budget, request.keys)] : [budget]))
+    .map((budget) => claimOf(request, budget, isRunning));
   const keys = new Set(claims.map(keyOf));
-  if (keys.size < claims.length) throw new TollgateError('POLICY_FAILED', { detail: 'The policy names a budget twice for one call.' });
+  if (keys.size < claims.length)
+    throw new TollgateError('POLICY_FAILED', { detail: 'The policy names a budget twice for one call.' });
   return claims.filter((claim) => claim.demands.length > 0 || claim.concurrent !== undefined);
 }
 
@@ -57,7 +60,12 @@ function acrossSessions({ concurrent: _concurrent, ...budget }: KeyedBudget, key
 }
 
 function claimOf(request: LeaseRequest, budget: KeyedBudget, isRunning: (key: string) => boolean): Claim {
-  const bare: Claim = { budget: budget.id, scope: budget.scope, key: budget.key ?? request.keys[budget.scope], demands: [] };
+  const bare: Claim = {
+    budget: budget.id,
+    scope: budget.scope,
+    key: budget.key ?? request.keys[budget.scope],
+    demands: [],
+  };
   const alone = !isRunning(keyOf(bare));
   const demands: Demand[] = [];
   const ask = (unit: Unit, most: number, least: number): void => {
@@ -84,7 +92,10 @@ export function grantOf(request: LeaseRequest, held: Held): { readonly outputByt
     const taken = held.taken.filter(({ claim }) => claim.demands.some((demand) => demand.unit === unit));
     return Math.min(asked, ...taken.map(({ amounts }) => amounts[unit]));
   };
-  return { outputBytes: smallest('outputBytes', request.maxOutputBytes), wallMs: smallest('wallMs', request.maxWallMs) };
+  return {
+    outputBytes: smallest('outputBytes', request.maxOutputBytes),
+    wallMs: smallest('wallMs', request.maxWallMs),
+  };
 }
 
 const WORDS: Readonly<Record<Refused['unit'], string>> = {

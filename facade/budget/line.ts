@@ -86,7 +86,10 @@ export function createLine<T>(options: LineOptions<T>): Line<T> {
 }
 
 /** Serves one call; answers what still stands in its way. */
-async function serve<T>({ request, turn }: Waiting<T>, { attempt, giveBack }: LineOptions<T>): Promise<Refused | undefined> {
+async function serve<T>(
+  { request, turn }: Waiting<T>,
+  { attempt, giveBack }: LineOptions<T>,
+): Promise<Refused | undefined> {
   try {
     const answer = await attempt(request);
     if ('busy' in answer) return answer.busy;
@@ -121,7 +124,9 @@ function createTurns(): Turns {
         else queue.push(one);
       }
       if (queues.size < 2) return waiting;
-      const order = [...queues].sort(([one], [other]) => (served.get(one) ?? 0) - (served.get(other) ?? 0)).map(([, queue]) => queue);
+      const order = [...queues]
+        .sort(([one], [other]) => (served.get(one) ?? 0) - (served.get(other) ?? 0))
+        .map(([, queue]) => queue);
       const longest = Math.max(...order.map((queue) => queue.length));
       return Array.from({ length: longest }, (_, at) => order.flatMap((queue) => queue[at] ?? [])).flat();
     },

@@ -1,7 +1,17 @@
 /** Accepts configurations for their owner: what lies on the disk, or only what a command has written. */
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { acceptStaged, changedFiles, dropStaged, exposedReads, readAccepted, readPlaces, stageAccepted, type Accepted, type Contents } from '../config/accepted.ts';
+import {
+  acceptStaged,
+  changedFiles,
+  dropStaged,
+  exposedReads,
+  readAccepted,
+  readPlaces,
+  stageAccepted,
+  type Accepted,
+  type Contents,
+} from '../config/accepted.ts';
 import { compareConfigs, compareFiles, type Change } from '../config/compare.ts';
 import type { Config } from '../config/config.ts';
 import { isWithin } from '../config/files.ts';
@@ -31,7 +41,11 @@ export function stageDisk(options: Pick<CommonOptions, 'config'>, io: Io): Candi
   if (places.length === 0) return undefined;
   const contents = readPlaces(places);
   const [skipped] = contents.skipped;
-  if (skipped !== undefined) throw new TollgateError('CONFIG_NOT_ACCEPTED', { detail: `${shownIn(disk.folder, skipped)} cannot be copied: it is a link to a folder, no plain file, not readable, or more than 2,000 files or 64 MiB.`, next: 'Name a linked folder as a policy of its own, take away what is no configuration, and run: tollgate reload' });
+  if (skipped !== undefined)
+    throw new TollgateError('CONFIG_NOT_ACCEPTED', {
+      detail: `${shownIn(disk.folder, skipped)} cannot be copied: it is a link to a folder, no plain file, not readable, or more than 2,000 files or 64 MiB.`,
+      next: 'Name a linked folder as a policy of its own, take away what is no configuration, and run: tollgate reload',
+    });
   return candidateOf({ file: disk.file, folder: disk.acceptedFolder, contents }, io);
 }
 
@@ -48,10 +62,22 @@ function candidateOf({ file, folder, contents }: Staging, io: Io): Candidate {
   try {
     const config = loadConfig(file, { ...worldOf(io), at: staged.at });
     const [loose] = exposedReads(config).filter((name) => !contents.places.includes(name));
-    if (loose !== undefined) throw new TollgateError('CONFIG_NOT_ACCEPTED', { detail: `${shownIn(config.folder, loose)} is named by the configuration and was not read with it: a file was changed meanwhile, or an unaccepted file is named.`, next: 'Read the configuration, then accept it with: tollgate reload' });
+    if (loose !== undefined)
+      throw new TollgateError('CONFIG_NOT_ACCEPTED', {
+        detail: `${shownIn(config.folder, loose)} is named by the configuration and was not read with it: a file was changed meanwhile, or an unaccepted file is named.`,
+        next: 'Read the configuration, then accept it with: tollgate reload',
+      });
     const old = accepted === undefined ? undefined : loadBefore(file, accepted, io);
-    const changes = accepted === undefined || old === undefined ? [] : [...compareConfigs(old, config), ...compareFiles(accepted, contents, config)];
-    return { config, staged, changes, ...(accepted !== undefined && { before: { accepted, ...(old !== undefined && { config: old }) } }) };
+    const changes =
+      accepted === undefined || old === undefined
+        ? []
+        : [...compareConfigs(old, config), ...compareFiles(accepted, contents, config)];
+    return {
+      config,
+      staged,
+      changes,
+      ...(accepted !== undefined && { before: { accepted, ...(old !== undefined && { config: old }) } }),
+    };
   } catch (thrown) {
     dropStaged(folder, staged);
     throw thrown;
@@ -77,9 +103,20 @@ function loadBefore(file: string, accepted: Accepted, io: Io): Config | undefine
 }
 
 /** Records the acceptance, then makes it count. Throws AUDIT_FAILED. */
-export async function accept({ config, staged, changes, before }: Candidate, { by, io }: { readonly by: string; readonly io: Io }): Promise<void> {
+export async function accept(
+  { config, staged, changes, before }: Candidate,
+  { by, io }: { readonly by: string; readonly io: Io },
+): Promise<void> {
   const widens = changes.filter((change) => change.widens).length;
-  await recordSetup({ event: 'configuration-accepted', accepted: staged.hash, files: staged.files.size, ...(before !== undefined && { widens }) }, { audit: config.audit, user: io.user });
+  await recordSetup(
+    {
+      event: 'configuration-accepted',
+      accepted: staged.hash,
+      files: staged.files.size,
+      ...(before !== undefined && { widens }),
+    },
+    { audit: config.audit, user: io.user },
+  );
   acceptStaged(config.acceptedFolder, staged, by);
 }
 
@@ -87,16 +124,28 @@ export async function accept({ config, staged, changes, before }: Candidate, { b
  * Runs a command that edits the configuration, and accepts what it has written: a file whose accepted copy was what the command
  * found. Other differences stay as they are, and are told. Throws what `work` throws.
  */
-export async function accepting(options: Pick<CommonOptions, 'config'>, io: Io, work: () => Promise<number> | number): Promise<number> {
+export async function accepting(
+  options: Pick<CommonOptions, 'config'>,
+  io: Io,
+  work: () => Promise<number> | number,
+): Promise<number> {
   const { result, writes } = await captureWrites(work);
   if (result === EXIT.ok && writes.length > 0) await acceptWritten(options, io, writes);
   return result;
 }
 
 /** Accepts what was written (see `accepting`). Throws AUDIT_FAILED. */
-export async function acceptWritten(options: Pick<CommonOptions, 'config'>, io: Io, writes: readonly Replaced[]): Promise<void> {
+export async function acceptWritten(
+  options: Pick<CommonOptions, 'config'>,
+  io: Io,
+  writes: readonly Replaced[],
+): Promise<void> {
   const disk = readDisk(options, io);
-  if (disk === undefined) return say(io, 'Not accepted: the configuration on the disk does not load. `tollgate check` shows why; when it is mended, run: tollgate reload');
+  if (disk === undefined)
+    return say(
+      io,
+      'Not accepted: the configuration on the disk does not load. `tollgate check` shows why; when it is mended, run: tollgate reload',
+    );
   const accepted = readBefore(disk.acceptedFolder);
   const exposed = exposedReads(disk);
   if (exposed.length === 0) return;
@@ -104,18 +153,37 @@ export async function acceptWritten(options: Pick<CommonOptions, 'config'>, io: 
   if (accepted === undefined && touched.length === 0) return;
   // Before the first acceptance a command accepts what it wrote if nothing else lies there.
   const { contents, left } = merged(accepted ?? { places: exposed, files: new Map() }, touched, exposed);
-  if (accepted === undefined && (left.length > 0 || changedFiles(contents, readPlaces(exposed)).length > 0)) return say(io, 'No owner has accepted this configuration yet, so no agent is served. Read it, then run: tollgate reload');
-  if (left.length > 0) say(io, `Not accepted, because it had been changed before: ${left.map((file) => shownIn(disk.folder, file)).join(', ')}. Read it, then run: tollgate reload`);
+  if (accepted === undefined && (left.length > 0 || changedFiles(contents, readPlaces(exposed)).length > 0))
+    return say(
+      io,
+      'No owner has accepted this configuration yet, so no agent is served. Read it, then run: tollgate reload',
+    );
+  if (left.length > 0)
+    say(
+      io,
+      `Not accepted, because it had been changed before: ${left.map((file) => shownIn(disk.folder, file)).join(', ')}. Read it, then run: tollgate reload`,
+    );
   try {
     const candidate = candidateOf({ file: disk.file, folder: disk.acceptedFolder, contents }, io);
     if (candidate.staged.hash === accepted?.hash) return;
     await accept(candidate, { by: io.user, io });
   } catch (thrown) {
-    if (!(thrown instanceof TollgateError) || (thrown.code !== 'CONFIG_INVALID' && thrown.code !== 'CONFIG_NOT_ACCEPTED')) throw thrown;
-    return say(io, `Not accepted: with the files that were accepted before, this configuration does not load. Read what differs, then run: tollgate reload`);
+    if (
+      !(thrown instanceof TollgateError) ||
+      (thrown.code !== 'CONFIG_INVALID' && thrown.code !== 'CONFIG_NOT_ACCEPTED')
+    )
+      throw thrown;
+    return say(
+      io,
+      `Not accepted: with the files that were accepted before, this configuration does not load. Read what differs, then run: tollgate reload`,
+    );
   }
   const others = changedFiles(contents, readPlaces(contents.places)).filter((file) => !left.includes(file));
-  if (others.length > 0) say(io, `These differ from what was accepted, and stay so: ${others.map((file) => shownIn(disk.folder, file)).join(', ')}. Read them, then run: tollgate reload`);
+  if (others.length > 0)
+    say(
+      io,
+      `These differ from what was accepted, and stay so: ${others.map((file) => shownIn(disk.folder, file)).join(', ')}. Read them, then run: tollgate reload`,
+    );
 }
 
 function readDisk(options: Pick<CommonOptions, 'config'>, io: Io): Config | undefined {
@@ -128,7 +196,11 @@ function readDisk(options: Pick<CommonOptions, 'config'>, io: Io): Config | unde
 }
 
 /** The accepted contents with what was written. A client's file that is named for the first time is taken as it lies there: it grants nothing. */
-function merged(accepted: Contents, writes: readonly Replaced[], exposed: readonly string[]): { readonly contents: Contents; readonly left: readonly string[] } {
+function merged(
+  accepted: Contents,
+  writes: readonly Replaced[],
+  exposed: readonly string[],
+): { readonly contents: Contents; readonly left: readonly string[] } {
   const files = new Map(accepted.files);
   const left: string[] = [];
   for (const { file, before, after } of writes) {
@@ -138,7 +210,9 @@ function merged(accepted: Contents, writes: readonly Replaced[], exposed: readon
     else files.set(file, Buffer.from(after));
   }
   const fresh = exposed.filter((place) => !accepted.places.some((known) => isWithin(place, known)));
-  const own = fresh.filter((place) => /\.(?:jsonc?|toml)$/.test(place) || [...files.keys()].some((file) => isWithin(file, place)));
+  const own = fresh.filter(
+    (place) => /\.(?:jsonc?|toml)$/.test(place) || [...files.keys()].some((file) => isWithin(file, place)),
+  );
   for (const [file, bytes] of readPlaces(own).files) if (!files.has(file) && own.includes(file)) files.set(file, bytes);
   return { contents: { places: [...new Set([...accepted.places, ...own])], files }, left };
 }

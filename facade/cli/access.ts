@@ -23,11 +23,20 @@ export interface Access {
  */
 export function openAccess(config: Config, listen: ListenConfig): Access {
   const fallback = config.principals.find((principal) => principal.tokenHash === undefined) ?? config.principals[0];
-  if (fallback === undefined) throw new TollgateError('IDENTITY', { detail: 'tollgate.yaml lists no principal.', next: 'Add one under principals.' });
+  if (fallback === undefined)
+    throw new TollgateError('IDENTITY', {
+      detail: 'tollgate.yaml lists no principal.',
+      next: 'Add one under principals.',
+    });
   const sources = { auth: listen.auth, principals: config.principals, fallback };
   if (listen.auth === 'none') return { authenticate: createAuthenticator(sources), principal: fallback.id };
   const token = ensureToken(config.state);
-  return { authenticate: createAuthenticator({ ...sources, accessToken: token }), principal: fallback.id, token, tokenFile: path.join(config.state, 'token') };
+  return {
+    authenticate: createAuthenticator({ ...sources, accessToken: token }),
+    principal: fallback.id,
+    token,
+    tokenFile: path.join(config.state, 'token'),
+  };
 }
 
 /** As the authenticator of `openAccess`, by the principals of the configuration that is in force at each request. */
@@ -41,13 +50,22 @@ export function createAccess(current: () => Config, listen: ListenConfig): Authe
 }
 
 /** How to point the common clients at this facade. `config` is the absolute path of tollgate.yaml, `command` what starts this program (Io.self), `as` the principal over stdio. */
-export function connectHelp(at: { url?: string; token?: string; config: string; command: readonly string[]; as?: string }): string {
+export function connectHelp(at: {
+  url?: string;
+  token?: string;
+  config: string;
+  command: readonly string[];
+  as?: string;
+}): string {
   const words = [...at.command, 'run', '--config', at.config, ...(at.as === undefined ? [] : ['--as', at.as])];
   const lines = [
     `Written for you: ${commandLine([...at.command, 'export', '--config', at.config, '--client', 'NAME'])}. By hand:`,
-    'Claude Desktop, Cursor (claude_desktop_config.json, .cursor/mcp.json):', `  ${snippet('cursor', words)}`,
-    'Claude Code:', `  claude mcp add tollgate -- ${commandLine(words)}`,
-    'VS Code (.vscode/mcp.json):', `  ${snippet('vscode', words)}`,
+    'Claude Desktop, Cursor (claude_desktop_config.json, .cursor/mcp.json):',
+    `  ${snippet('cursor', words)}`,
+    'Claude Code:',
+    `  claude mcp add tollgate -- ${commandLine(words)}`,
+    'VS Code (.vscode/mcp.json):',
+    `  ${snippet('vscode', words)}`,
   ];
   if (at.url !== undefined) {
     const header = at.token === undefined ? '' : ` --header "Authorization: Bearer ${at.token}"`;
@@ -59,5 +77,7 @@ export function connectHelp(at: { url?: string; token?: string; config: string; 
 function snippet(id: ClientId, words: readonly string[]): string {
   const client = clientOf(id);
   const { add } = client === undefined ? {} : ownEntry(client, { words });
-  return client === undefined || add === undefined ? '' : JSON.stringify({ [client.container]: { [add.name]: add.value } });
+  return client === undefined || add === undefined
+    ? ''
+    : JSON.stringify({ [client.container]: { [add.name]: add.value } });
 }

@@ -25,17 +25,47 @@ Examples:
   $ tollgate approvals deny k3m9 --reason "Not on a Friday."`;
 
 /** Adds `approvals list`, `show`, `approve` and `deny`. */
-export function addApprovals({ program, io, done }: { readonly program: Command; readonly io: Io; readonly done: (code: number) => void }): void {
-  const approvals = program.command('approvals').description('decide about calls that wait for a person').addHelpText('after', EXAMPLES);
+export function addApprovals({
+  program,
+  io,
+  done,
+}: {
+  readonly program: Command;
+  readonly io: Io;
+  readonly done: (code: number) => void;
+}): void {
+  const approvals = program
+    .command('approvals')
+    .description('decide about calls that wait for a person')
+    .addHelpText('after', EXAMPLES);
   const add = (usage: string, about: string): Command =>
-    approvals.command(usage).description(about).option('-c, --config <file>', 'configuration file', 'tollgate.yaml').option('--json', 'print data as JSON').option('--as <principal>', 'the owner who decides');
-  add('list', 'what waits, what is approved and what is denied')
-    .action(async (options: ApprovalOptions) => done(await (await import('./approvals.ts')).runApprovalList(options, io)));
-  add('show <id>', 'all of one; the beginning of an id suffices').option('--all', 'long arguments too, to their end')
-    .action(async (id: string, options: ApprovalOptions & { all?: true }) => done(await (await import('./approvals.ts')).runApprovalShow({ ...options, id }, io)));
-  add('approve <id>', 'let this call be made, once').addOption(new Option('--for <scope>', 'what the approval covers, as far as the rules let it').choices(APPROVAL_SCOPES).default('call'))
+    approvals
+      .command(usage)
+      .description(about)
+      .option('-c, --config <file>', 'configuration file', 'tollgate.yaml')
+      .option('--json', 'print data as JSON')
+      .option('--as <principal>', 'the owner who decides');
+  add('list', 'what waits, what is approved and what is denied').action(async (options: ApprovalOptions) =>
+    done(await (await import('./approvals.ts')).runApprovalList(options, io)),
+  );
+  add('show <id>', 'all of one; the beginning of an id suffices')
+    .option('--all', 'long arguments too, to their end')
+    .action(async (id: string, options: ApprovalOptions & { all?: true }) =>
+      done(await (await import('./approvals.ts')).runApprovalShow({ ...options, id }, io)),
+    );
+  add('approve <id>', 'let this call be made, once')
+    .addOption(
+      new Option('--for <scope>', 'what the approval covers, as far as the rules let it')
+        .choices(APPROVAL_SCOPES)
+        .default('call'),
+    )
     .option('--yes <hash>', 'without a question: the first 12 or more digits of the binding that `show` prints')
-    .action(async (id: string, options: VerdictOptions) => done(await (await import('./approvals.ts')).runApprove({ ...options, id }, io)));
-  add('deny <id>', 'refuse this call, or take an approval back').option('--reason <text>', 'what the caller is told')
-    .action(async (id: string, options: VerdictOptions) => done(await (await import('./approvals.ts')).runDeny({ ...options, id }, io)));
+    .action(async (id: string, options: VerdictOptions) =>
+      done(await (await import('./approvals.ts')).runApprove({ ...options, id }, io)),
+    );
+  add('deny <id>', 'refuse this call, or take an approval back')
+    .option('--reason <text>', 'what the caller is told')
+    .action(async (id: string, options: VerdictOptions) =>
+      done(await (await import('./approvals.ts')).runDeny({ ...options, id }, io)),
+    );
 }

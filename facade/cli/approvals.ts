@@ -31,7 +31,10 @@ export async function runApprovalList(options: ApprovalOptions, io: Io): Promise
   return within(options, io, async ({ store, record, redactor, now, state }) => {
     const waited = await awaited(state);
     const items = (await store.sweep(now, (item) => record(entryOf(item, 'expired')))).map(({ item }) => item);
-    if (options.json === true) io.stdout(json({ approvals: items.map((item) => ({ ...approvalData(item, redactor), awaited: waited.has(item.id) })) }));
+    if (options.json === true)
+      io.stdout(
+        json({ approvals: items.map((item) => ({ ...approvalData(item, redactor), awaited: waited.has(item.id) })) }),
+      );
     else if (items.length === 0) io.stderr('Nothing waits for approval.\n');
     else io.stdout(approvalTable(io, items, { redactor, awaited: waited, now }));
     return EXIT.ok;
@@ -39,11 +42,19 @@ export async function runApprovalList(options: ApprovalOptions, io: Io): Promise
 }
 
 /** Prints one with all its arguments. Throws USAGE for an id that is not known, or stands for several; as `runApprovalList`. */
-export async function runApprovalShow(options: ApprovalOptions & { readonly id: string; readonly all?: true }, io: Io): Promise<number> {
+export async function runApprovalShow(
+  options: ApprovalOptions & { readonly id: string; readonly all?: true },
+  io: Io,
+): Promise<number> {
   return within(options, io, async ({ store, redactor, now }) => {
     const { item } = await findOne(store, options.id, now);
-    io.stdout(options.json === true ? json(approvalData(item, redactor)) : inRows(io, approvalText(item, { redactor, now, isWhole: options.all === true })));
-    if (options.json !== true && item.state === 'pending') io.stderr(`Decide: tollgate approvals approve ${item.id}, or: tollgate approvals deny ${item.id}\n`);
+    io.stdout(
+      options.json === true
+        ? json(approvalData(item, redactor))
+        : inRows(io, approvalText(item, { redactor, now, isWhole: options.all === true })),
+    );
+    if (options.json !== true && item.state === 'pending')
+      io.stderr(`Decide: tollgate approvals approve ${item.id}, or: tollgate approvals deny ${item.id}\n`);
     return EXIT.ok;
   });
 }
@@ -55,7 +66,10 @@ export async function runApprove(options: VerdictOptions, io: Io): Promise<numbe
     const { item } = stored;
     refuseOver(item);
     if (options.yes === undefined) io.stderr(inRows(io, approvalText(item, { redactor, now, isWhole: true })));
-    if (item.state === 'pending' && !(await awaited(state)).has(item.id)) io.stderr('Nobody waits for it any more: its caller has gone, or was told to ask again. It is made only if the same call is repeated.\n');
+    if (item.state === 'pending' && !(await awaited(state)).has(item.id))
+      io.stderr(
+        'Nobody waits for it any more: its caller has gone, or was told to ask again. It is made only if the same call is repeated.\n',
+      );
     const stopped = new KillSwitch(state).refusalOf(item.binding.effect.server);
     if (stopped !== undefined) io.stderr(`It cannot run now: ${stopped.message}\n`);
     if (!(await isMeant({ options, item, by: decider.by }, io))) {
@@ -63,9 +77,21 @@ export async function runApprove(options: VerdictOptions, io: Io): Promise<numbe
       return EXIT.refused;
     }
     const { expireMs } = config.approvals;
-    const approved = await approveRequest(store, stored, { ...decider, now: Date.now(), scope: options.for ?? 'call', expireMs });
-    const what = approved.scope === 'call' ? 'This call may be made once' : `${item.binding.principal.id} may make calls of this ${approved.scope} in this run`;
-    tell({ io, options }, approvalData(approved, redactor), `Approved: ${what}, until ${new Date(approved.expires).toISOString()}. Take it back with: tollgate approvals deny ${item.id}`);
+    const approved = await approveRequest(store, stored, {
+      ...decider,
+      now: Date.now(),
+      scope: options.for ?? 'call',
+      expireMs,
+    });
+    const what =
+      approved.scope === 'call'
+        ? 'This call may be made once'
+        : `${item.binding.principal.id} may make calls of this ${approved.scope} in this run`;
+    tell(
+      { io, options },
+      approvalData(approved, redactor),
+      `Approved: ${what}, until ${new Date(approved.expires).toISOString()}. Take it back with: tollgate approvals deny ${item.id}`,
+    );
     return EXIT.ok;
   });
 }
@@ -74,8 +100,15 @@ export async function runApprove(options: VerdictOptions, io: Io): Promise<numbe
 export async function runDeny(options: VerdictOptions, io: Io): Promise<number> {
   return within(options, io, async ({ config, store, redactor, now, decider }) => {
     const stored = await findOne(store, options.id, now);
-    const denied = await denyRequest(store, stored, { ...decider, expireMs: config.approvals.expireMs, ...(options.reason === undefined ? {} : { reason: options.reason }) });
-    const after = stored.item.scope === 'call' ? `this call is refused until ${new Date(denied.expires).toISOString()}` : 'calls that it covered ask again';
+    const denied = await denyRequest(store, stored, {
+      ...decider,
+      expireMs: config.approvals.expireMs,
+      ...(options.reason === undefined ? {} : { reason: options.reason }),
+    });
+    const after =
+      stored.item.scope === 'call'
+        ? `this call is refused until ${new Date(denied.expires).toISOString()}`
+        : 'calls that it covered ask again';
     tell({ io, options }, approvalData(denied, redactor), `Denied: ${after}.`);
     return EXIT.ok;
   });
@@ -102,7 +135,15 @@ async function within(options: ApprovalOptions, io: Io, work: (desk: Desk) => Pr
   const record = (entry: AuditEntry): void => audit.append(signed(entry, io));
   const now = Date.now();
   try {
-    return await work({ config, state, store: new ApprovalStore(state), redactor, now, record, decider: { by: by.id, now, record } });
+    return await work({
+      config,
+      state,
+      store: new ApprovalStore(state),
+      redactor,
+      now,
+      record,
+      decider: { by: by.id, now, record },
+    });
   } finally {
     await audit.close();
     await state.close();
@@ -111,7 +152,10 @@ async function within(options: ApprovalOptions, io: Io, work: (desk: Desk) => Pr
 
 function requireOwner(principal: Principal): Principal {
   if (principal.owner === true) return principal;
-  throw new TollgateError('IDENTITY', { detail: `${principal.id} is no owner, and only an owner decides about calls.`, next: 'Use --as with a principal that has `owner: true`.' });
+  throw new TollgateError('IDENTITY', {
+    detail: `${principal.id} is no owner, and only an owner decides about calls.`,
+    next: 'Use --as with a principal that has `owner: true`.',
+  });
 }
 
 /** By an id, or the beginning of one that is no other's. */
@@ -120,25 +164,45 @@ async function findOne(store: ApprovalStore, id: string, now: number): Promise<S
   const found = live.filter(({ item }) => item.id.startsWith(id));
   const [one] = found;
   if (one !== undefined && found.length === 1) return one;
-  const detail = found.length === 0 ? `There is no approval ${JSON.stringify(printable(id.slice(0, 40)))}: it may have been used, or have expired.` : `${id} is the beginning of ${found.length} approvals.`;
+  const detail =
+    found.length === 0
+      ? `There is no approval ${JSON.stringify(printable(id.slice(0, 40)))}: it may have been used, or have expired.`
+      : `${id} is the beginning of ${found.length} approvals.`;
   throw new TollgateError('USAGE', { detail, next: '`tollgate approvals list` shows those that there are.' });
 }
 
 /** Whether a person has seen this and says yes. An agent that could start commands must not approve what it asked for itself. */
-async function isMeant({ options, item, by }: { readonly options: VerdictOptions; readonly item: Approval; readonly by: string }, io: Io): Promise<boolean> {
+async function isMeant(
+  { options, item, by }: { readonly options: VerdictOptions; readonly item: Approval; readonly by: string },
+  io: Io,
+): Promise<boolean> {
   const isOwn = by === item.binding.principal.id;
   if (options.yes === undefined) {
     if (isInteractive(io)) return askYes(io, `Approve this ${options.for ?? 'call'}?`);
-    throw new TollgateError('APPROVAL_REQUIRED', { detail: 'Nobody can be asked here, so nothing was decided.', next: isOwn ? OWN : `Say what you approve: --yes ${item.hash.slice(0, MIN_HASH)}` });
+    throw new TollgateError('APPROVAL_REQUIRED', {
+      detail: 'Nobody can be asked here, so nothing was decided.',
+      next: isOwn ? OWN : `Say what you approve: --yes ${item.hash.slice(0, MIN_HASH)}`,
+    });
   }
-  if (isOwn && !isInteractive(io)) throw new TollgateError('IDENTITY', { detail: `${by} asks for this call, and approves its own calls at a terminal only.`, next: OWN });
+  if (isOwn && !isInteractive(io))
+    throw new TollgateError('IDENTITY', {
+      detail: `${by} asks for this call, and approves its own calls at a terminal only.`,
+      next: OWN,
+    });
   if (!new RegExp(`^[0-9a-f]{${MIN_HASH},64}$`).test(options.yes) || !item.hash.startsWith(options.yes)) {
-    throw new TollgateError('USAGE', { detail: `--yes does not name the binding of ${item.id}.`, next: `Look at it with \`tollgate approvals show ${item.id}\`; --yes takes the first ${MIN_HASH} digits or more of its binding.` });
+    throw new TollgateError('USAGE', {
+      detail: `--yes does not name the binding of ${item.id}.`,
+      next: `Look at it with \`tollgate approvals show ${item.id}\`; --yes takes the first ${MIN_HASH} digits or more of its binding.`,
+    });
   }
   return true;
 }
 
-function tell({ io, options }: { readonly io: Io; readonly options: ApprovalOptions }, data: unknown, words: string): void {
+function tell(
+  { io, options }: { readonly io: Io; readonly options: ApprovalOptions },
+  data: unknown,
+  words: string,
+): void {
   if (options.json === true) io.stdout(json(data));
   else io.stderr(`${words}\n`);
 }

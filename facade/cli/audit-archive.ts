@@ -14,20 +14,30 @@ import { json, plural, printable } from './print.ts';
 /** Exit code 3 where the log is broken, and nothing was moved. Throws USAGE, STATE_FAILED, AUDIT_FAILED. */
 export async function runArchive(values: Values, io: Io, config: Config | undefined): Promise<number> {
   const { before: time, to: place } = values;
-  if (config === undefined || typeof time !== 'string' || typeof place !== 'string') throw usage('Write: tollgate audit archive --before TIME --to FOLDER');
+  if (config === undefined || typeof time !== 'string' || typeof place !== 'string')
+    throw usage('Write: tollgate audit archive --before TIME --to FOLDER');
   const [before, to] = [timeOf(time, Date.now()), placeOf(place, io, config)];
   const audit = openAudit(config.audit);
   try {
     const done = archiveAudit({
-      folder: config.audit.folder, to, before, digest: createDigest(readAuditKey(config.state)), now: Date.now(),
-      record: (moved) => audit.append({ type: 'setup', event: 'audit-archived', outcome: 'allow', by: io.user, before, ...moved }),
+      folder: config.audit.folder,
+      to,
+      before,
+      digest: createDigest(readAuditKey(config.state)),
+      now: Date.now(),
+      record: (moved) =>
+        audit.append({ type: 'setup', event: 'audit-archived', outcome: 'allow', by: io.user, before, ...moved }),
     });
     if ('faults' in done) {
       io.stdout(values['json'] === true ? json(done) : verdictText(io, { verdict: done, isWhole: false }));
       io.stderr('Nothing was moved: only a log that is as it was written is archived.\n');
       return EXIT.refused;
     }
-    io.stdout(values['json'] === true ? json({ ...done, before, to }) : `${said(done, before)}${done.files === 0 ? '' : ` to ${printable(to)}`}\n`);
+    io.stdout(
+      values['json'] === true
+        ? json({ ...done, before, to })
+        : `${said(done, before)}${done.files === 0 ? '' : ` to ${printable(to)}`}\n`,
+    );
     return EXIT.ok;
   } finally {
     await audit.close();
@@ -42,7 +52,8 @@ function said({ files, records }: { readonly files: number; readonly records: nu
 /** An agent that may write the archive could change what was said of it. */
 function placeOf(place: string, io: Io, config: Config): string {
   const to = realPath(path.resolve(io.cwd, place));
-  if (to === config.audit.folder || isWithin(config.audit.folder, to)) throw usage(`${place} is the folder of the log, or holds it: name another`);
+  if (to === config.audit.folder || isWithin(config.audit.folder, to))
+    throw usage(`${place} is the folder of the log, or holds it: name another`);
   const open = writableFolders(config).find((folder) => isWithin(to, realPath(folder)));
   if (open !== undefined) throw usage(`${place} lies in ${open}, which agents may write: name a folder outside of it`);
   return to;

@@ -13,8 +13,20 @@ export const COMMON = { config: { type: 'string', short: 'c' }, folder: TEXT, js
 
 /** Options of the commands that look for records. */
 export const FILTERS = {
-  since: TEXT, until: TEXT, type: TEXT, principal: TEXT, server: TEXT, tool: TEXT, outcome: TEXT, code: TEXT,
-  run: TEXT, session: TEXT, id: TEXT, text: TEXT, all: FLAG, ...COMMON,
+  since: TEXT,
+  until: TEXT,
+  type: TEXT,
+  principal: TEXT,
+  server: TEXT,
+  tool: TEXT,
+  outcome: TEXT,
+  code: TEXT,
+  run: TEXT,
+  session: TEXT,
+  id: TEXT,
+  text: TEXT,
+  all: FLAG,
+  ...COMMON,
 } as const;
 
 /** Options as they were given. */
@@ -25,7 +37,8 @@ export function filterOf(values: Values, now: number): AuditFilter {
   checkWord(values, 'outcome', AUDIT_OUTCOMES);
   checkWord(values, 'type', AUDIT_TYPES);
   // Who names a type wants all of it, also what is no call.
-  const filter: Record<string, string | boolean> = values['all'] === true || values['type'] !== undefined ? {} : { callsOnly: true };
+  const filter: Record<string, string | boolean> =
+    values['all'] === true || values['type'] !== undefined ? {} : { callsOnly: true };
   for (const name of Object.keys(FILTERS)) {
     const value = values[name];
     if (typeof value === 'string') filter[name] = name === 'since' || name === 'until' ? timeOf(value, now) : value;
@@ -36,7 +49,8 @@ export function filterOf(values: Values, now: number): AuditFilter {
 /** A mistyped word must not look like a log without such records. */
 function checkWord(values: Values, name: string, words: readonly string[]): void {
   const given = values[name];
-  if (typeof given === 'string' && !words.includes(given)) throw usage(`No record has the ${name} ${quote(given)}; ${didYouMean(given, words)}`);
+  if (typeof given === 'string' && !words.includes(given))
+    throw usage(`No record has the ${name} ${quote(given)}; ${didYouMean(given, words)}`);
 }
 
 const UNITS: Readonly<Record<string, number>> = { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };

@@ -6,12 +6,22 @@ import { paint, plural, printable, table, type Cell, type CliIo, type Colour } f
 
 type Tty = Pick<CliIo, 'isTTY'>;
 
-const COLOURS: Readonly<Record<string, Colour>> = { allow: 'green', ask: 'yellow', deny: 'red', error: 'red', unknown: 'magenta' };
+const COLOURS: Readonly<Record<string, Colour>> = {
+  allow: 'green',
+  ask: 'yellow',
+  deny: 'red',
+  error: 'red',
+  unknown: 'magenta',
+};
 
 /** The fields of any record, by path: `principal.id`. Absent ones are ''. */
 function field(found: Found, path: string): string {
   let value: unknown = found.record;
-  for (const key of path.split('.')) value = typeof value === 'object' && value !== null && Object.hasOwn(value, key) ? (value as Record<string, unknown>)[key] : undefined;
+  for (const key of path.split('.'))
+    value =
+      typeof value === 'object' && value !== null && Object.hasOwn(value, key)
+        ? (value as Record<string, unknown>)[key]
+        : undefined;
   return value === undefined || value === null ? '' : typeof value === 'object' ? JSON.stringify(value) : String(value);
 }
 
@@ -32,14 +42,26 @@ function happened(found: Found): string {
     const [first = '', ...more] = names(found, 'files').split(', ');
     return `${event} ${first}${more.length === 0 ? '' : ` and ${Number(count) - 1} more`}`;
   }
-  const subject = type === 'approval' || type === 'grant' ? type : type === 'upgrade' ? field(found, 'id') : type === 'switch' ? 'switched' : '';
+  const subject =
+    type === 'approval' || type === 'grant'
+      ? type
+      : type === 'upgrade'
+        ? field(found, 'id')
+        : type === 'switch'
+          ? 'switched'
+          : '';
   const words = type === 'server' ? event : event.replaceAll('-', ' ');
-  return [subject, words, names(found, 'servers', 'secrets'), inBrackets(names(found, 'clients')), doer(found)].filter((part) => part !== '').join(' ');
+  return [subject, words, names(found, 'servers', 'secrets'), inBrackets(names(found, 'clients')), doer(found)]
+    .filter((part) => part !== '')
+    .join(' ');
 }
 
 /** The items of lists in a record. */
 function names(found: Found, ...keys: readonly string[]): string {
-  return keys.flatMap((key) => (found.record as unknown as Readonly<Record<string, unknown>>)[key] ?? []).filter((name) => typeof name === 'string').join(', ');
+  return keys
+    .flatMap((key) => (found.record as unknown as Readonly<Record<string, unknown>>)[key] ?? [])
+    .filter((name) => typeof name === 'string')
+    .join(', ');
 }
 
 /** Principal and user of the machine, where they are not called alike. */
@@ -89,7 +111,9 @@ export function fullText(io: Tty, records: readonly Found[]): string {
   return records
     .map((found) => {
       const names = Object.keys(found.record).filter((name) => name !== 'prev' && name !== 'hash');
-      const seal = found.intact ? paint(io, 'green', 'hash fits') : paint(io, 'red', 'the record was changed: its hash does not fit');
+      const seal = found.intact
+        ? paint(io, 'green', 'hash fits')
+        : paint(io, 'red', 'the record was changed: its hash does not fit');
       return `${names.map((name) => `${paint(io, 'dim', printable(name).padEnd(13))} ${printable(field(found, name))}\n`).join('')}${seal}\n`;
     })
     .join('\n');
@@ -99,38 +123,102 @@ export function fullText(io: Tty, records: readonly Found[]): string {
 export function statsText(io: Tty, stats: AuditStats): string {
   const time = (ms: number | undefined): string => (ms === undefined ? '' : `${ms.toFixed(1)} ms`);
   const one = (title: string, group: readonly AuditStat[]): string =>
-    table(io, [title, 'calls', 'p50', 'p95'], group.map(({ name, count, p50, p95 }) => [name, String(count), time(p50), time(p95)]));
+    table(
+      io,
+      [title, 'calls', 'p50', 'p95'],
+      group.map(({ name, count, p50, p95 }) => [name, String(count), time(p50), time(p95)]),
+    );
   const unknown = stats.unknown === 0 ? '' : `, ${stats.unknown} without a known outcome`;
-  return [`${plural(stats.calls, 'call')}${unknown}\n`, one('tool', stats.byTool), one('outcome', stats.byOutcome), one('principal', stats.byPrincipal)].join('\n');
+  return [
+    `${plural(stats.calls, 'call')}${unknown}\n`,
+    one('tool', stats.byTool),
+    one('outcome', stats.byOutcome),
+    one('principal', stats.byPrincipal),
+  ].join('\n');
 }
 
 /** Numbers by state, the chains that are broken, what is wrong with them; `isWhole` shows every chain. */
-export function verdictText(io: Tty, { verdict, isWhole }: { readonly verdict: AuditVerdict; readonly isWhole: boolean }): string {
+export function verdictText(
+  io: Tty,
+  { verdict, isWhole }: { readonly verdict: AuditVerdict; readonly isWhole: boolean },
+): string {
   const { chains, faults, records, ok, archives = [] } = verdict;
   if (ok && records === 0 && archives.length === 0) return 'no record to verify\n';
   const broken = new Set(faults.map(({ file }) => parseFileName(file)?.chain));
   const shown = chains.filter(({ chain }) => isWhole || broken.has(chain));
   const isArchived = shown.some(({ from }) => from !== undefined);
   const begin = (text: string): readonly string[] => (isArchived ? [text] : []);
-  const rows = table(io, ['chain', 'files', ...begin('from'), 'records', 'state', 'head'], shown.map(({ chain, files, from = 1, records: count, state, head }) => [chain, String(files), ...begin(String(from)), String(count), state, head.slice(0, 16)]));
-  const wrong = faults.map(({ file, seq, what }) => `${printable([file, seq === undefined ? '' : `record ${seq}`].filter(Boolean).join(', ') || 'log')}: ${printable(what)}\n`);
-  const numbers = (of: typeof chains): string => `${plural(of.length, 'chain')}, ${plural(of.reduce((sum, one) => sum + one.records, 0), 'record')}`;
+  const rows = table(
+    io,
+    ['chain', 'files', ...begin('from'), 'records', 'state', 'head'],
+    shown.map(({ chain, files, from = 1, records: count, state, head }) => [
+      chain,
+      String(files),
+      ...begin(String(from)),
+      String(count),
+      state,
+      head.slice(0, 16),
+    ]),
+  );
+  const wrong = faults.map(
+    ({ file, seq, what }) =>
+      `${printable([file, seq === undefined ? '' : `record ${seq}`].filter(Boolean).join(', ') || 'log')}: ${printable(what)}\n`,
+  );
+  const numbers = (of: typeof chains): string =>
+    `${plural(of.length, 'chain')}, ${plural(
+      of.reduce((sum, one) => sum + one.records, 0),
+      'record',
+    )}`;
   const states = (['open', 'closed', 'ended'] as const).flatMap((state) => {
     const of = chains.filter((chain) => chain.state === state);
     return of.length === 0 ? [] : [`${state}: ${numbers(of)}\n`];
   });
-  const last = ok ? paint(io, 'green', `${numbers(chains)}: all as they were written`) : paint(io, 'red', `${numbers(chains)}: broken, ${plural(faults.length, 'fault')}`);
+  const last = ok
+    ? paint(io, 'green', `${numbers(chains)}: all as they were written`)
+    : paint(io, 'red', `${numbers(chains)}: broken, ${plural(faults.length, 'fault')}`);
   return `${shown.length === 0 ? '' : `${rows}\n`}${states.join('')}${archivedText(archives)}${wrong.join('')}${last}\n`;
 }
 
 /** Where the log begins, and where what was before it is. */
 function archivedText(archives: NonNullable<AuditVerdict['archives']>): string {
-  return archives.map(({ folder, before, files, records, verified }) =>
-    `archived: ${plural(files, 'file')}, ${plural(records, 'record')} from before ${before}, in ${printable(folder)}${verified ? ': verified too' : ' (not read; name it with --archive)'}\n`).join('');
+  return archives
+    .map(
+      ({ folder, before, files, records, verified }) =>
+        `archived: ${plural(files, 'file')}, ${plural(records, 'record')} from before ${before}, in ${printable(folder)}${verified ? ': verified too' : ' (not read; name it with --archive)'}\n`,
+    )
+    .join('');
 }
 
-const CSV = ['ts', 'seq', 'type', 'id', 'principal.id', 'principal.role', 'principal.origin', 'session', 'run', 'exposed', 'server', 'tool', 'verb', 'outcome', 'code',
-  'executed', 'sizes.args', 'sizes.raw', 'sizes.sent', 'sizes.spilled', 'cut', 'redactions', 'escaped', 'ms', 'upstreamMs', 'event', 'revision', 'hash'] as const;
+const CSV = [
+  'ts',
+  'seq',
+  'type',
+  'id',
+  'principal.id',
+  'principal.role',
+  'principal.origin',
+  'session',
+  'run',
+  'exposed',
+  'server',
+  'tool',
+  'verb',
+  'outcome',
+  'code',
+  'executed',
+  'sizes.args',
+  'sizes.raw',
+  'sizes.sent',
+  'sizes.spilled',
+  'cut',
+  'redactions',
+  'escaped',
+  'ms',
+  'upstreamMs',
+  'event',
+  'revision',
+  'hash',
+] as const;
 
 /** The first line of the CSV. */
 export function csvHead(): string {

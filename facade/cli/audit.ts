@@ -50,8 +50,18 @@ const COMMANDS: ReadonlyMap<string, Command> = new Map<string, Command>([
   ['tail', { options: { ...FILTERS, limit: TEXT }, operands: [], run: tail }],
   ['stats', { options: FILTERS, operands: [], run: stats }],
   ['export', { options: { ...FILTERS, format: TEXT }, operands: [], run: exportAll }],
-  ['verify', { options: { 'expect-head': LIST, archive: LIST, key: TEXT, all: FLAG, ...COMMON }, operands: [], run: verify }],
-  ['archive', { options: { before: TEXT, to: TEXT, config: COMMON.config, json: FLAG }, operands: [], run: ({ values, io, places }) => runArchive(values, io, places.config) }],
+  [
+    'verify',
+    { options: { 'expect-head': LIST, archive: LIST, key: TEXT, all: FLAG, ...COMMON }, operands: [], run: verify },
+  ],
+  [
+    'archive',
+    {
+      options: { before: TEXT, to: TEXT, config: COMMON.config, json: FLAG },
+      operands: [],
+      run: ({ values, io, places }) => runArchive(values, io, places.config),
+    },
+  ],
 ]);
 
 /** Runs one command. Answers the exit code: 0, 1 nothing found, 2 usage, 3 the log is broken. Throws CONFIG_INVALID, STATE_FAILED. */
@@ -60,13 +70,24 @@ export async function runAudit(args: readonly string[], io: Io): Promise<number>
   const command = COMMANDS.get(name);
   if (command === undefined) {
     const asked = name === '--help' || name === 'help';
-    (asked ? io.stdout : io.stderr)(asked || name === '' ? AUDIT_USAGE : `USAGE: There is no audit command ${printable(name)}.\nRead \`tollgate audit --help\`.\n`);
+    (asked ? io.stdout : io.stderr)(
+      asked || name === ''
+        ? AUDIT_USAGE
+        : `USAGE: There is no audit command ${printable(name)}.\nRead \`tollgate audit --help\`.\n`,
+    );
     return asked ? EXIT.ok : EXIT.usage;
   }
   try {
     const { values, positionals } = parseArgs({ args: rest, options: command.options, allowPositionals: true });
-    if (positionals.length !== command.operands.length) throw usage(`Write: tollgate audit ${[name, ...command.operands].join(' ')}`);
-    return await command.run({ values, operands: positionals, io, places: placesOf(values, io), filter: filterOf(values, Date.now()) });
+    if (positionals.length !== command.operands.length)
+      throw usage(`Write: tollgate audit ${[name, ...command.operands].join(' ')}`);
+    return await command.run({
+      values,
+      operands: positionals,
+      io,
+      places: placesOf(values, io),
+      filter: filterOf(values, Date.now()),
+    });
   } catch (error) {
     const isMisuse = String((error as NodeJS.ErrnoException).code).startsWith('ERR_PARSE_ARGS');
     const refusal = isMisuse ? usage((error as Error).message) : error;
@@ -77,7 +98,8 @@ export async function runAudit(args: readonly string[], io: Io): Promise<number>
 
 /** A copy that is looked at gets no index of its own on the disk. */
 function placesOf(values: Values, io: Io): Places {
-  if (typeof values['folder'] === 'string') return { folder: existingFolder(resolve(io.cwd, values['folder'])), index: ':memory:' };
+  if (typeof values['folder'] === 'string')
+    return { folder: existingFolder(resolve(io.cwd, values['folder'])), index: ':memory:' };
   const file = typeof values['config'] === 'string' ? values['config'] : 'tollgate.yaml';
   const config = readForOwner({ config: file }, io);
   return { folder: config.audit.folder, index: join(config.state, AUDIT_INDEX), config };
@@ -86,7 +108,10 @@ function placesOf(values: Values, io: Io): Places {
 /** A mistyped folder must not look like a log without a record. */
 function existingFolder(folder: string): string {
   if (statSync(folder, { throwIfNoEntry: false })?.isDirectory() === true) return folder;
-  throw new TollgateError('USAGE', { detail: `There is no folder ${folder}.`, next: 'Give the folder that holds the chain files: `audit` in the state folder.' });
+  throw new TollgateError('USAGE', {
+    detail: `There is no folder ${folder}.`,
+    next: 'Give the folder that holds the chain files: `audit` in the state folder.',
+  });
 }
 
 function list({ values, io, places, filter }: Running): number {
@@ -111,7 +136,9 @@ function show({ operands, values, io, places }: Running): number {
 
 /** A record without an id is asked for by the beginning of its hash, as `list` shows it. */
 function byHash(reader: AuditReader, start: string): Found[] {
-  return /^[0-9a-f]{8,64}$/.test(start) ? [...reader.all({ id: '', text: `"hash":"${start}` })].filter(({ record }) => record.hash.startsWith(start)) : [];
+  return /^[0-9a-f]{8,64}$/.test(start)
+    ? [...reader.all({ id: '', text: `"hash":"${start}` })].filter(({ record }) => record.hash.startsWith(start))
+    : [];
 }
 
 async function tail({ values, io, places, filter }: Running): Promise<number> {
@@ -149,9 +176,14 @@ function exportAll({ values, io, places, filter }: Running): number {
 }
 
 function verify({ values, io, places }: Running): number {
-  const archives = ((values['archive'] ?? []) as readonly string[]).map((folder) => existingFolder(resolve(io.cwd, folder)));
+  const archives = ((values['archive'] ?? []) as readonly string[]).map((folder) =>
+    existingFolder(resolve(io.cwd, folder)),
+  );
   const digest = digestOf(values, io, places);
-  const verdict = verifyAudit(places.folder, (values['expect-head'] ?? []) as readonly string[], { archives, ...(digest !== undefined && { digest }) });
+  const verdict = verifyAudit(places.folder, (values['expect-head'] ?? []) as readonly string[], {
+    archives,
+    ...(digest !== undefined && { digest }),
+  });
   io.stdout(values['json'] === true ? json(verdict) : verdictText(io, { verdict, isWhole: values['all'] === true }));
   return verdict.ok ? EXIT.ok : EXIT.refused;
 }
@@ -177,7 +209,8 @@ function withReader(places: Places, work: (reader: AuditReader) => number): numb
 function print(io: Io, values: Values, found: readonly Found[]): void {
   io.stdout(values['json'] === true ? json(found.map((one) => one.record)) : listTable(io, found));
   const changed = found.filter((one) => !one.intact).length;
-  if (changed > 0) io.stderr(`${changed} of these records were changed after they were written: run tollgate audit verify\n`);
+  if (changed > 0)
+    io.stderr(`${changed} of these records were changed after they were written: run tollgate audit verify\n`);
 }
 
 function rowOnly(text: string): string {

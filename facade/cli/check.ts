@@ -16,13 +16,29 @@ import { tellStopped } from './stopped.ts';
 export async function runCheck(options: CommonOptions, io: Io, check: Check): Promise<number> {
   const config = readConfig(options, io);
   await tellStopped(config.state, io);
-  const { revision, rules, unbound, unjudged: names, unshown } = await check(config, options.opa === undefined ? {} : { opa: options.opa });
+  const {
+    revision,
+    rules,
+    unbound,
+    unjudged: names,
+    unshown,
+  } = await check(config, options.opa === undefined ? {} : { opa: options.opa });
   const unjudged = [...names, ...unshown];
   const unknown = await missingSecrets(config, io);
   const unstartable = unstartableIn(config);
   const facts = {
-    file: config.file, servers: config.servers.size, principals: config.principals.length, profiles: config.profiles.size,
-    policies: config.policies.length, rules, revision, warnings: config.warnings, unbound, unjudged, missingSecrets: unknown.names, unstartable: unstartable.map(({ server }) => server),
+    file: config.file,
+    servers: config.servers.size,
+    principals: config.principals.length,
+    profiles: config.profiles.size,
+    policies: config.policies.length,
+    rules,
+    revision,
+    warnings: config.warnings,
+    unbound,
+    unjudged,
+    missingSecrets: unknown.names,
+    unstartable: unstartable.map(({ server }) => server),
   };
   if (options.json === true) {
     io.stdout(`${JSON.stringify(facts)}\n`);
@@ -35,8 +51,16 @@ export async function runCheck(options: CommonOptions, io: Io, check: Check): Pr
   for (const line of unknown.lines) io.stderr(`${line}\n`);
   for (const { server, seen, fix } of unstartable) io.stderr(`warning: ${server} cannot start: ${seen}; ${fix}\n`);
   const isEmpty = rules === 0 && config.policies.every(({ kind, mode }) => kind === 'yaml' || mode === 'off');
-  const parts = [plural(facts.servers, 'server'), plural(facts.principals, 'principal'), plural(facts.profiles, 'profile'), `${plural(rules, 'YAML rule')} in all`, plural(facts.policies, 'policy source')];
-  io.stdout(`ok: ${parts.join(', ')} (revision ${revision.slice(0, 12)})\n${isEmpty ? 'No rule and no policy: every call is denied.\n' : ''}`);
+  const parts = [
+    plural(facts.servers, 'server'),
+    plural(facts.principals, 'principal'),
+    plural(facts.profiles, 'profile'),
+    `${plural(rules, 'YAML rule')} in all`,
+    plural(facts.policies, 'policy source'),
+  ];
+  io.stdout(
+    `ok: ${parts.join(', ')} (revision ${revision.slice(0, 12)})\n${isEmpty ? 'No rule and no policy: every call is denied.\n' : ''}`,
+  );
   return EXIT.ok;
 }
 
@@ -47,7 +71,9 @@ function unacceptedNote({ acceptedFolder, folder }: Config): string | undefined 
 }
 
 /** Servers that cannot start as they are written, whatever the machine has. */
-function unstartableIn({ servers }: Config): readonly { readonly server: string; readonly seen: string; readonly fix: string }[] {
+function unstartableIn({
+  servers,
+}: Config): readonly { readonly server: string; readonly seen: string; readonly fix: string }[] {
   return [...servers.values()].flatMap((server) => {
     const found = server.unusable === undefined ? fetchObstacle(server) : undefined;
     return found === undefined ? [] : [{ server: server.name, ...found }];
@@ -57,11 +83,16 @@ function unstartableIn({ servers }: Config): readonly { readonly server: string;
 /** How a missing secret is given, where it comes from. */
 export function setWords({ secretSources }: Pick<Config, 'secretSources'>, name: string): string {
   const source = secretSources.get(name);
-  return source?.from === 'env' ? `set the variable ${source.variable} where Tollgate runs` : `store it with: tollgate secret set ${name}`;
+  return source?.from === 'env'
+    ? `set the variable ${source.variable} where Tollgate runs`
+    : `store it with: tollgate secret set ${name}`;
 }
 
 /** Secrets that servers use and that are nowhere. It is no fault of the file: whoever runs it here may store them later. */
-export async function missingSecrets(config: Config, io: Io): Promise<{ readonly names: readonly string[]; readonly lines: readonly string[] }> {
+export async function missingSecrets(
+  config: Config,
+  io: Io,
+): Promise<{ readonly names: readonly string[]; readonly lines: readonly string[] }> {
   const uses = secretUses(config);
   if (uses.size === 0) return { names: [], lines: [] };
   const { vault, env } = openPlaces({ state: config.state, env: io.env });
@@ -72,10 +103,19 @@ export async function missingSecrets(config: Config, io: Io): Promise<{ readonly
       return source === undefined ? !known.has(name) : source.from === 'env' && env[source.variable] === undefined;
     };
     const names = [...uses.keys()].filter(isMissing);
-    return { names, lines: names.map((name) => `warning: secret ${name} is missing, and ${(uses.get(name) ?? []).join(', ')} cannot start without it; ${setWords(config, name)}`) };
+    return {
+      names,
+      lines: names.map(
+        (name) =>
+          `warning: secret ${name} is missing, and ${(uses.get(name) ?? []).join(', ')} cannot start without it; ${setWords(config, name)}`,
+      ),
+    };
   } catch (thrown) {
     const error = asTollgateError(thrown);
     if (error.code !== 'VAULT_FAILED') throw thrown;
-    return { names: [], lines: [`warning: whether the secrets of servers are there was not looked at: ${error.message} ${error.next}`] };
+    return {
+      names: [],
+      lines: [`warning: whether the secrets of servers are there was not looked at: ${error.message} ${error.next}`],
+    };
   }
 }

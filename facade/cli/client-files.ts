@@ -18,7 +18,11 @@ export interface Confirming {
 export async function agree({ dryRun, yes }: Confirming, io: Io, question = 'Write this?'): Promise<boolean> {
   if (dryRun === true) return false;
   if (yes === true) return true;
-  if (!isInteractive(io)) throw new TollgateError('USAGE', { detail: 'Nobody can be asked here, so nothing was written.', next: 'Look with --dry-run, then say --yes.' });
+  if (!isInteractive(io))
+    throw new TollgateError('USAGE', {
+      detail: 'Nobody can be asked here, so nothing was written.',
+      next: 'Look with --dry-run, then say --yes.',
+    });
   return askYes(io, question);
 }
 
@@ -36,7 +40,11 @@ export async function keepSecrets(secrets: readonly MovedSecret[], config: Confi
   for (const secret of secrets) {
     const there = await vault.get(secret.name);
     if (there === undefined) fresh.push(secret);
-    else if (there !== secret.value) throw new TollgateError('USAGE', { detail: `The vault has another value under ${secret.name}.`, next: `Remove it with \`tollgate secret rm ${secret.name}\`, or leave that server out with --only.` });
+    else if (there !== secret.value)
+      throw new TollgateError('USAGE', {
+        detail: `The vault has another value under ${secret.name}.`,
+        next: `Remove it with \`tollgate secret rm ${secret.name}\`, or leave that server out with --only.`,
+      });
   }
   for (const { name, value } of fresh) await vault.set(name, value);
   return fresh.map(({ name }) => name);

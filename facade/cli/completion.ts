@@ -25,7 +25,12 @@ function knownOf(command: Command): Known {
   const operands = command.registeredArguments.flatMap((argument) => argument.argChoices ?? []);
   const commands = [...help.matchAll(/^ {2}([a-z]+) /gm)].flatMap(([, word = '']) => word);
   const flags = [...help.matchAll(/(?<![\w-])--[a-z-]+/g)].map(([flag]) => flag);
-  return { name: command.name(), about: command.description().replaceAll(/['":]/g, ''), operands: operands.length > 0 ? operands : commands, flags: [...new Set(flags)] };
+  return {
+    name: command.name(),
+    about: command.description().replaceAll(/['":]/g, ''),
+    operands: operands.length > 0 ? operands : commands,
+    flags: [...new Set(flags)],
+  };
 }
 
 const words = ({ operands, flags }: Known): string => [...operands, ...flags].join(' ');
@@ -60,9 +65,17 @@ ${commands.map((one) => `    ${one.name}) compadd -- ${words(one)} ;;`).join('\n
   _files
 fi
 `,
-  fish: (commands) => commands.flatMap((one) => [
-    `complete -c tollgate -n __fish_use_subcommand -a ${one.name} -d '${one.about}'`,
-    ...(one.operands.length === 0 ? [] : [`complete -c tollgate -n '__fish_seen_subcommand_from ${one.name}' -a '${one.operands.join(' ')}'`]),
-    ...one.flags.map((flag) => `complete -c tollgate -n '__fish_seen_subcommand_from ${one.name}' -l ${flag.slice(2)}`),
-  ]).map((line) => `${line}\n`).join(''),
+  fish: (commands) =>
+    commands
+      .flatMap((one) => [
+        `complete -c tollgate -n __fish_use_subcommand -a ${one.name} -d '${one.about}'`,
+        ...(one.operands.length === 0
+          ? []
+          : [`complete -c tollgate -n '__fish_seen_subcommand_from ${one.name}' -a '${one.operands.join(' ')}'`]),
+        ...one.flags.map(
+          (flag) => `complete -c tollgate -n '__fish_seen_subcommand_from ${one.name}' -l ${flag.slice(2)}`,
+        ),
+      ])
+      .map((line) => `${line}\n`)
+      .join(''),
 };

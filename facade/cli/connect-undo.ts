@@ -21,15 +21,23 @@ export async function runUndo(options: ConnectOptions, io: Io, wiring: Wiring): 
   const journal = /^[a-z][a-z0-9-]*$/.test(name) ? readJournal(places, name) : undefined;
   if (journal === undefined) {
     const names = connectedNames(places);
-    throw new TollgateError('USAGE', { detail: `${quote(name)} was not connected here, so there is nothing to undo.`, next: names.length === 0 ? 'Servers in tollgate.yaml are removed there.' : `Connected are: ${names.join(', ')}.` });
+    throw new TollgateError('USAGE', {
+      detail: `${quote(name)} was not connected here, so there is nothing to undo.`,
+      next: names.length === 0 ? 'Servers in tollgate.yaml are removed there.' : `Connected are: ${names.join(', ')}.`,
+    });
   }
   // First of all: from here on no call reaches it, whatever becomes of the rest.
   await withdraw(options, name, { io, wiring });
   const { places: secrets } = await openVault(config, io);
   await takeBack(journal, { ...places, vault: secrets.vault });
   const removed = removePackages(config.state, name);
-  await recordActs(config.audit, [signed({ type: 'server', server: name, event: 'connect.undone', outcome: 'allow', by }, io)]);
+  await recordActs(config.audit, [
+    signed({ type: 'server', server: name, event: 'connect.undone', outcome: 'allow', by }, io),
+  ]);
   if (options.json === true) io.stdout(json({ undone: name, secrets: journal.secrets, package: removed }));
-  else io.stderr(`Undone: ${name} is not connected any more.${journal.secrets.length === 0 ? '' : ` Forgotten: ${journal.secrets.join(', ')}; revoke them at the provider too if nobody else uses them.`}\n`);
+  else
+    io.stderr(
+      `Undone: ${name} is not connected any more.${journal.secrets.length === 0 ? '' : ` Forgotten: ${journal.secrets.join(', ')}; revoke them at the provider too if nobody else uses them.`}\n`,
+    );
   return EXIT.ok;
 }

@@ -30,7 +30,17 @@ export async function runDoctor(options: DoctorOptions, io: Io, examine: Examine
   const findings = options.fix === true && mendable.length > 0 ? await look(options, io, examine) : before;
   const isWell = findings.every(({ state }) => state !== 'missing');
   const mended = options.fix === true ? mendable.map(({ id }) => id) : [];
-  if (options.json === true) io.stdout(json({ ok: isWell, findings: findings.map(({ mend, ...finding }) => ({ ...finding, fixable: mend !== undefined && finding.state !== 'ok' })), mended }));
+  if (options.json === true)
+    io.stdout(
+      json({
+        ok: isWell,
+        findings: findings.map(({ mend, ...finding }) => ({
+          ...finding,
+          fixable: mend !== undefined && finding.state !== 'ok',
+        })),
+        mended,
+      }),
+    );
   else show(findings, options, io);
   return isWell ? EXIT.ok : EXIT.unexpected;
 }
@@ -38,7 +48,10 @@ export async function runDoctor(options: DoctorOptions, io: Io, examine: Examine
 async function look(options: CommonOptions, io: Io, examine: Examine): Promise<readonly Finding[]> {
   const { config, finding } = tryConfig(options, io);
   const roots = { cwd: io.cwd, home: io.home, env: io.env, platform: process.platform };
-  const own = config === undefined ? findBypasses(roots) : [...examineOwnFiles(config, Date.now()), ...(await examineServers(config, io, process.platform))];
+  const own =
+    config === undefined
+      ? findBypasses(roots)
+      : [...examineOwnFiles(config, Date.now()), ...(await examineServers(config, io, process.platform))];
   return [nodeVersion(), finding, ...own, await keychain(io), ...(await examine(needsOf(config)))];
 }
 
@@ -54,11 +67,23 @@ function mendOne({ name, fix, mend }: Finding, { json: isData }: CommonOptions, 
 
 function show(findings: readonly Finding[], options: DoctorOptions, io: Io): void {
   const colours = { ok: 'green', weak: 'yellow', missing: 'red' } as const;
-  io.stdout(table(io, ['state', 'what', 'seen', 'id'], findings.map(({ id, state, name, seen }): readonly Cell[] => [{ text: state, colour: colours[state] }, name, seen, id])));
+  io.stdout(
+    table(
+      io,
+      ['state', 'what', 'seen', 'id'],
+      findings.map(({ id, state, name, seen }): readonly Cell[] => [
+        { text: state, colour: colours[state] },
+        name,
+        seen,
+        id,
+      ]),
+    ),
+  );
   const open = findings.filter(({ state }) => state !== 'ok');
   for (const { name, fix } of open) if (fix !== undefined) io.stdout(`\n${printable(name)}:\n  ${printable(fix)}\n`);
   const mendable = open.filter(({ mend }) => mend !== undefined);
-  if (options.fix !== true && mendable.length > 0) io.stderr(`\ntollgate doctor --fix does this: ${mendable.map(({ id }) => id).join(', ')}.\n`);
+  if (options.fix !== true && mendable.length > 0)
+    io.stderr(`\ntollgate doctor --fix does this: ${mendable.map(({ id }) => id).join(', ')}.\n`);
 }
 
 /** A machine is examined without a configuration too, as if it were the one that `tollgate init` writes. */
@@ -69,7 +94,8 @@ function tryConfig(options: CommonOptions, io: Io): { readonly config?: Config; 
     return { config, finding: { ...base, state: 'ok', seen: options.config } };
   } catch (thrown) {
     if (!(thrown instanceof TollgateError)) throw thrown;
-    if (!existsSync(path.resolve(io.cwd, options.config))) return { finding: { ...base, state: 'weak', seen: `there is no ${options.config}`, fix: 'tollgate init' } };
+    if (!existsSync(path.resolve(io.cwd, options.config)))
+      return { finding: { ...base, state: 'weak', seen: `there is no ${options.config}`, fix: 'tollgate init' } };
     const problems = thrown.data['problems'] as readonly Problem[] | undefined;
     const first = problems?.[0] === undefined ? thrown.message : formatProblems([problems[0]]);
     return { finding: { ...base, state: 'missing', seen: first, fix: 'tollgate check' } };
@@ -78,8 +104,13 @@ function tryConfig(options: CommonOptions, io: Io): { readonly config?: Config; 
 
 function needsOf(config: Config | undefined): Needs {
   if (config === undefined) return { sandbox: true, egress: false, container: false, rego: false, programs: [] };
-  const reached = reachedServers(config).filter(({ transport, unusable }) => transport === 'stdio' && unusable === undefined);
-  const sandboxed = [...reached.filter(({ isolation = 'sandbox' }) => isolation === 'sandbox').map(({ sandbox }) => sandbox), ...(config.bash.isolation === 'sandbox' ? [config.bash.sandbox] : [])];
+  const reached = reachedServers(config).filter(
+    ({ transport, unusable }) => transport === 'stdio' && unusable === undefined,
+  );
+  const sandboxed = [
+    ...reached.filter(({ isolation = 'sandbox' }) => isolation === 'sandbox').map(({ sandbox }) => sandbox),
+    ...(config.bash.isolation === 'sandbox' ? [config.bash.sandbox] : []),
+  ];
   return {
     workspace: config.workspace,
     sandbox: sandboxed.length > 0,
@@ -87,18 +118,30 @@ function needsOf(config: Config | undefined): Needs {
     container: reached.some(({ isolation }) => isolation === 'container'),
     rego: config.policies.some(({ kind, mode }) => kind === 'rego' && mode !== 'off'),
     // What a container starts stands in its image.
-    programs: reached.filter(({ isolation }) => isolation !== 'container').map(({ name, command = '', args, cwd = config.folder }): NeededProgram => ({ server: name, command, args, cwd })),
+    programs: reached
+      .filter(({ isolation }) => isolation !== 'container')
+      .map(
+        ({ name, command = '', args, cwd = config.folder }): NeededProgram => ({ server: name, command, args, cwd }),
+      ),
   };
 }
 
 function nodeVersion(): Finding {
   const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
   const isNew = major > OLDEST_NODE[0] || (major === OLDEST_NODE[0] && minor >= OLDEST_NODE[1]);
-  return { id: 'node-version', name: 'Node.js', state: isNew ? 'ok' : 'missing', seen: process.version, fix: `Install Node.js ${OLDEST_NODE.join('.')} or newer.` };
+  return {
+    id: 'node-version',
+    name: 'Node.js',
+    state: isNew ? 'ok' : 'missing',
+    seen: process.version,
+    fix: `Install Node.js ${OLDEST_NODE.join('.')} or newer.`,
+  };
 }
 
 async function keychain(io: Io): Promise<Finding> {
   const base = { id: 'keychain', name: 'keychain' } as const;
   const found = await openKeychain(io.env);
-  return found === undefined ? { ...base, state: 'weak', seen: 'none: the vault has a key of its own, see docs/secrets.md' } : { ...base, state: 'ok', seen: 'answers' };
+  return found === undefined
+    ? { ...base, state: 'weak', seen: 'none: the vault has a key of its own, see docs/secrets.md' }
+    : { ...base, state: 'ok', seen: 'answers' };
 }

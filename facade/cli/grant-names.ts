@@ -17,7 +17,11 @@ export function grantNamed(grants: readonly Grant[], id: string): Grant {
   const found = start === PREFIX ? [] : grants.filter((grant) => grant.id.startsWith(start));
   const [one] = found;
   if (one !== undefined && found.length === 1) return one;
-  throw new TollgateError('USAGE', { detail: found.length === 0 ? 'There is no such grant.' : `${printable(id)} is the beginning of ${found.length} grants.`, next: '`tollgate grants list` shows those that there are.' });
+  throw new TollgateError('USAGE', {
+    detail:
+      found.length === 0 ? 'There is no such grant.' : `${printable(id)} is the beginning of ${found.length} grants.`,
+    next: '`tollgate grants list` shows those that there are.',
+  });
 }
 
 /** A line for each name that stands for no tool that is known: it may come to be, so it is granted all the same. Throws STATE_FAILED. */
@@ -31,8 +35,10 @@ export async function doubts(tools: readonly string[], config: Config): Promise<
       const dot = written.indexOf('.');
       const [server, tool] = [written.slice(0, dot), written.slice(dot + 1)];
       const names = await approved.names(server);
-      if (names === undefined && !servers.includes(server)) lines.push(`There is no server ${quote(server)} yet; ${didYouMean(server, servers)}`);
-      else if (names !== undefined && tool !== '*' && !names.includes(tool)) lines.push(`No approved tool of ${server} is called ${quote(tool)}; ${didYouMean(tool, names)}`);
+      if (names === undefined && !servers.includes(server))
+        lines.push(`There is no server ${quote(server)} yet; ${didYouMean(server, servers)}`);
+      else if (names !== undefined && tool !== '*' && !names.includes(tool))
+        lines.push(`No approved tool of ${server} is called ${quote(tool)}; ${didYouMean(tool, names)}`);
     }
     return lines;
   } finally {

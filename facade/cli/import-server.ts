@@ -35,19 +35,48 @@ export function serverText(file: string): string | undefined {
 export async function importServer({ text, options, config, io }: Importing): Promise<number> {
   const shown = path.basename(options.file);
   const read = readServerToml(text);
-  if (!read.ok) throw new TollgateError('USAGE', { detail: `${shown} cannot be imported: ${read.problems.join('; ')}.`, next: 'Mend it, and import it again.' });
+  if (!read.ok)
+    throw new TollgateError('USAGE', {
+      detail: `${shown} cannot be imported: ${read.problems.join('; ')}.`,
+      next: 'Mend it, and import it again.',
+    });
   const name = read.name === undefined ? toSlug(path.basename(shown, '.toml')) : read.name;
   const fault = nameFault(name) ?? (config.servers.has(name) ? 'there is a server of this name already' : undefined);
-  if (fault !== undefined) throw new TollgateError('USAGE', { detail: `${shown} cannot be imported as ${JSON.stringify(name)}: ${fault}.`, next: 'Change its name, or remove the other one.' });
+  if (fault !== undefined)
+    throw new TollgateError('USAGE', {
+      detail: `${shown} cannot be imported as ${JSON.stringify(name)}: ${fault}.`,
+      next: 'Change its name, or remove the other one.',
+    });
   const after = `# Imported from ${shown.replace(/[^\w.-]/g, '_')}; it starts once it is approved: tollgate approve ${name}\n${stringify({ ...read.entry, profiles: ['default'] }, { lineWidth: 0 })}`;
   loadConfig(config.file, { env: io.env, home: io.home }, { servers: new Map([[name, after]]) });
-  if (options.json !== true) io.stderr([...read.remarks, `Writes ${SERVER_FOLDER}/${name}.yaml:`, ...after.trimEnd().split('\n').map((line) => `  + ${line}`), ''].map(printable).join('\n'));
+  if (options.json !== true)
+    io.stderr(
+      [
+        ...read.remarks,
+        `Writes ${SERVER_FOLDER}/${name}.yaml:`,
+        ...after
+          .trimEnd()
+          .split('\n')
+          .map((line) => `  + ${line}`),
+        '',
+      ]
+        .map(printable)
+        .join('\n'),
+    );
   const isDone = await agree(options, io);
   const of = { clients: ['file'], servers: [name] };
   if (isDone) await recordSetup({ event: 'imported', ...of }, { audit: config.audit, user: io.user });
-  if (isDone) writeChanges([{ file: serverFileOf(config.folder, name), after }], { state: config.state, changer: 'import', now: Date.now(), of });
+  if (isDone)
+    writeChanges([{ file: serverFileOf(config.folder, name), after }], {
+      state: config.state,
+      changer: 'import',
+      now: Date.now(),
+      of,
+    });
   const next = [...read.secrets.map((secret) => `tollgate secret set ${secret}`), `tollgate approve ${name}`];
-  if (options.json === true) io.stdout(json({ server: name, written: isDone, secrets: read.secrets, remarks: read.remarks, next }));
-  else if (isDone) io.stderr(`Written. Next:\n${next.map((line) => `  ${line}\n`).join('')}To take it back: tollgate import --undo\n`);
+  if (options.json === true)
+    io.stdout(json({ server: name, written: isDone, secrets: read.secrets, remarks: read.remarks, next }));
+  else if (isDone)
+    io.stderr(`Written. Next:\n${next.map((line) => `  ${line}\n`).join('')}To take it back: tollgate import --undo\n`);
   return EXIT.ok;
 }

@@ -31,25 +31,43 @@ export interface ImportOptions extends CommonOptions, Confirming {
 }
 
 /** Lists, imports or undoes. Throws USAGE, CONFIG_INVALID, AUDIT_FAILED, VAULT_FAILED, CANCELLED. */
-export async function runImport(options: ImportOptions, io: Io, platform: NodeJS.Platform = process.platform): Promise<number> {
+export async function runImport(
+  options: ImportOptions,
+  io: Io,
+  platform: NodeJS.Platform = process.platform,
+): Promise<number> {
   if (options.undo === true) return undo('import', { options, io });
   const config = readConfig(options, io);
   const text = options.file === undefined ? undefined : serverText(path.resolve(io.cwd, options.file));
-  if (options.file !== undefined && text !== undefined) return importServer({ text, options: { ...options, file: options.file }, config, io });
+  if (options.file !== undefined && text !== undefined)
+    return importServer({ text, options: { ...options, file: options.file }, config, io });
   const roots = rootsOf(config, io, platform);
   const files = filesOf(options, roots, io);
   if (options.file === undefined && options.from === undefined && options.all !== true) {
     if (options.copy !== true && options.only === undefined) return list(files, options, io);
-    throw new TollgateError('USAGE', { detail: `${options.copy === true ? '--copy' : '--only'} does not say from where.`, next: 'Add --all, --from CLIENT or a file.' });
+    throw new TollgateError('USAGE', {
+      detail: `${options.copy === true ? '--copy' : '--only'} does not say from where.`,
+      next: 'Add --all, --from CLIENT or a file.',
+    });
   }
   checkNames(options, files);
   const fromVariables = await chooseSecrets(options, files, io);
-  const request = { config, world: { env: io.env, home: io.home }, files, ...(options.only !== undefined && { only: namesIn(options.only) }), fromVariables };
+  const request = {
+    config,
+    world: { env: io.env, home: io.home },
+    files,
+    ...(options.only !== undefined && { only: namesIn(options.only) }),
+    fromVariables,
+  };
   const plan = options.copy === true ? planCopy(request) : planInclude(request);
   if (options.json !== true) io.stderr(importReport(plan, { files, io, config, fromVariables }));
   const isDone = plan.changes.length > 0 && (await agree(options, io));
   const of = namesOf(plan, files);
-  if (isDone) await recordSetup({ event: 'imported', ...of, secrets: fromVariables ? [] : plan.secrets.map(({ name }) => name) }, { audit: config.audit, user: io.user });
+  if (isDone)
+    await recordSetup(
+      { event: 'imported', ...of, secrets: fromVariables ? [] : plan.secrets.map(({ name }) => name) },
+      { audit: config.audit, user: io.user },
+    );
   const secrets = isDone && !fromVariables ? await keepSecrets(plan.secrets, config, io) : [];
   if (isDone) writeChanges(plan.changes, { state: config.state, changer: 'import', now: Date.now(), secrets, of });
   if (options.json === true) io.stdout(json({ ...planData(plan, config), written: isDone }));
@@ -61,17 +79,26 @@ export async function runImport(options: ImportOptions, io: Io, platform: NodeJS
 function checkNames({ only }: ImportOptions, files: readonly FoundFile[]): void {
   const there = files.flatMap(({ servers }) => servers.flatMap(({ name, original }) => [name, original]));
   const unknown = namesIn(only ?? '').find((name) => !there.includes(name));
-  if (unknown !== undefined) throw new TollgateError('USAGE', { detail: `None of these files has a server ${quote(unknown)}.`, next: `\`tollgate import\` lists them; ${didYouMean(unknown, new Set(there))}` });
+  if (unknown !== undefined)
+    throw new TollgateError('USAGE', {
+      detail: `None of these files has a server ${quote(unknown)}.`,
+      next: `\`tollgate import\` lists them; ${didYouMean(unknown, new Set(there))}`,
+    });
 }
 
 function namesIn(only: string): readonly string[] {
-  return only.split(',').map((name) => name.trim()).filter((name) => name !== '');
+  return only
+    .split(',')
+    .map((name) => name.trim())
+    .filter((name) => name !== '');
 }
 
 /** The servers that come in, and whose files have them. */
 function namesOf({ outcomes }: ImportPlan, files: readonly FoundFile[]): ChangeNames {
   const come = outcomes.filter(({ left }) => left === undefined);
-  const clients = files.filter(({ shown }) => come.some(({ file }) => file === shown)).map(({ client }) => client?.id ?? 'file');
+  const clients = files
+    .filter(({ shown }) => come.some(({ file }) => file === shown))
+    .map(({ client }) => client?.id ?? 'file');
   return { clients: [...new Set(clients)], servers: [...new Set(come.map(({ entry }) => entry.name))] };
 }
 
@@ -80,11 +107,22 @@ function rootsOf(config: Config, io: Io, platform: NodeJS.Platform): ClientRoots
 }
 
 function filesOf({ file, from }: ImportOptions, roots: ClientRoots, io: Io): readonly FoundFile[] {
-  if (from !== undefined && clientOf(from) === undefined) throw new TollgateError('USAGE', { detail: `There is no client ${from}.`, next: didYouMean(from, CLIENTS.map(({ id }) => id)) });
+  if (from !== undefined && clientOf(from) === undefined)
+    throw new TollgateError('USAGE', {
+      detail: `There is no client ${from}.`,
+      next: didYouMean(
+        from,
+        CLIENTS.map(({ id }) => id),
+      ),
+    });
   if (file === undefined) return findFiles(roots).filter(({ client }) => from === undefined || client?.id === from);
   const found = readFound(path.resolve(io.cwd, file), roots);
   const [warning] = found.content.warnings;
-  if (found.content.entries.length === 0) throw new TollgateError('USAGE', { detail: `${file} gives no server${warning === undefined ? '' : `: ${warning.message}`}.`, next: 'Name a file in which a client keeps its servers.' });
+  if (found.content.entries.length === 0)
+    throw new TollgateError('USAGE', {
+      detail: `${file} gives no server${warning === undefined ? '' : `: ${warning.message}`}.`,
+      next: 'Name a file in which a client keeps its servers.',
+    });
   return [found];
 }
 
@@ -94,7 +132,9 @@ function list(files: readonly FoundFile[], options: ImportOptions, io: Io): numb
   else if (files.length === 0) io.stderr('No file of a known client was found. Name one: tollgate import FILE\n');
   else {
     io.stdout(text);
-    io.stderr('Nothing was changed. Bring them in:\n  tollgate import --all          they stay in their files\n  tollgate import --all --copy   copies of your own; keys move into the vault\n');
+    io.stderr(
+      'Nothing was changed. Bring them in:\n  tollgate import --all          they stay in their files\n  tollgate import --all --copy   copies of your own; keys move into the vault\n',
+    );
   }
   return EXIT.ok;
 }
@@ -102,13 +142,30 @@ function list(files: readonly FoundFile[], options: ImportOptions, io: Io): numb
 /** Where literal secrets go. Only copies move them. */
 async function chooseSecrets(options: ImportOptions, files: readonly FoundFile[], io: Io): Promise<boolean> {
   if (options.copy !== true) {
-    if (options.secrets !== undefined) throw new TollgateError('USAGE', { detail: '--secrets goes with --copy: without it, values stay in the client\'s file.', next: 'Add --copy, or leave --secrets out.' });
+    if (options.secrets !== undefined)
+      throw new TollgateError('USAGE', {
+        detail: "--secrets goes with --copy: without it, values stay in the client's file.",
+        next: 'Add --copy, or leave --secrets out.',
+      });
     return false;
   }
   if (options.secrets !== undefined) return options.secrets === 'env';
-  const holdsValues = files.some(({ servers }) => servers.some(({ env, headers, envFile }) => envFile !== undefined || [...Object.values(env), ...Object.values(headers)].some((value) => !value.includes('${'))));
+  const holdsValues = files.some(({ servers }) =>
+    servers.some(
+      ({ env, headers, envFile }) =>
+        envFile !== undefined ||
+        [...Object.values(env), ...Object.values(headers)].some((value) => !value.includes('${')),
+    ),
+  );
   if (!holdsValues) return false;
   if (options.dryRun === true) return false;
-  if (!isInteractive(io)) throw new TollgateError('USAGE', { detail: 'Some of these servers have values in their files, and nobody can be asked where they shall go.', next: 'Say --secrets vault (they move into the vault), or --secrets env (you set the variables).' });
-  return !(await askYes(io, 'Move the keys in these files into the vault? Otherwise they are read from variables that you set.'));
+  if (!isInteractive(io))
+    throw new TollgateError('USAGE', {
+      detail: 'Some of these servers have values in their files, and nobody can be asked where they shall go.',
+      next: 'Say --secrets vault (they move into the vault), or --secrets env (you set the variables).',
+    });
+  return !(await askYes(
+    io,
+    'Move the keys in these files into the vault? Otherwise they are read from variables that you set.',
+  ));
 }

@@ -26,9 +26,20 @@ export interface ProjectParts {
 }
 
 /** The file, with what was found included and a profile that reaches it ready to be uncommented. */
-export function projectFile({ schema, found = [], policies = ['policies/rules.yaml'], workspace = '.' }: ProjectParts): string {
+export function projectFile({
+  schema,
+  found = [],
+  policies = ['policies/rules.yaml'],
+  workspace = '.',
+}: ProjectParts): string {
   const included = found.filter(({ servers }) => servers.length > 0);
-  const names = [...new Set(included.flatMap(({ servers }) => servers.filter(({ unusable }) => unusable === undefined).map(({ name }) => name)))];
+  const names = [
+    ...new Set(
+      included.flatMap(({ servers }) =>
+        servers.filter(({ unusable }) => unusable === undefined).map(({ name }) => name),
+      ),
+    ),
+  ];
   return [
     schema === undefined ? '' : `# yaml-language-server: $schema=${schema}\n`,
     '# What stands behind Tollgate, who may use it, and within which limits. `tollgate check` reads it.\n',
@@ -46,7 +57,9 @@ export function projectFile({ schema, found = [], policies = ['policies/rules.ya
 
 function includes(included: readonly FoundFile[]): string {
   if (included.length === 0) return '';
-  const lines = included.map(({ client, path }) => `  - ${stringify(path.replaceAll('$', '$$$$')).trim()} # ${client}\n`);
+  const lines = included.map(
+    ({ client, path }) => `  - ${stringify(path.replaceAll('$', '$$$$')).trim()} # ${client}\n`,
+  );
   return `\n# Servers of other clients. Their files stay as they are, and grant nothing here.\ninclude:\n${lines.join('')}`;
 }
 

@@ -26,7 +26,8 @@ export interface KillOptions extends CommonOptions {
  */
 export async function runKill(options: KillOptions, io: Io): Promise<number> {
   const { server, all, lift } = options;
-  if (all === true && server !== undefined) throw new TollgateError('USAGE', { detail: 'A server and --all were given.', next: 'Give one of them.' });
+  if (all === true && server !== undefined)
+    throw new TollgateError('USAGE', { detail: 'A server and --all were given.', next: 'Give one of them.' });
   const place = placeOf(options, io);
   // Whatever is stopped can be let go again: a name that was never checked, or is not in the file any more.
   if (server !== undefined && lift !== true) checkName(server, place);
@@ -41,8 +42,15 @@ export async function runKill(options: KillOptions, io: Io): Promise<number> {
     if (all !== true && server === undefined) return listKills(killSwitch, options, io);
     const kill: Kill = { ...(server === undefined ? {} : { server }), since: new Date().toISOString(), by: io.user };
     killSwitch.throw(kill);
-    const words = server === undefined ? 'Every server is stopped, as by `tollgate off`: lists are empty and' : `${server} is stopped:`;
-    tell({ io, options }, { killed: [kill] }, `${words} no call reaches it from now on, and what runs ends within a second. Lift it with: tollgate ${server === undefined ? 'on' : `kill --lift ${server}`}`);
+    const words =
+      server === undefined
+        ? 'Every server is stopped, as by `tollgate off`: lists are empty and'
+        : `${server} is stopped:`;
+    tell(
+      { io, options },
+      { killed: [kill] },
+      `${words} no call reaches it from now on, and what runs ends within a second. Lift it with: tollgate ${server === undefined ? 'on' : `kill --lift ${server}`}`,
+    );
     await record(place, { event: 'kill', names: [server ?? '*'], by: io.user });
     return EXIT.ok;
   } finally {
@@ -59,34 +67,64 @@ async function reviveIn(folder: string, server: string): Promise<void> {
   }
 }
 
-async function liftKills(killSwitch: KillSwitch, { options, io, place }: { options: KillOptions; io: Io; place: Place }): Promise<number> {
-  const lifted = killSwitch.list().map(({ server = '*' }) => server).filter((name) => options.server === undefined || name === options.server);
+async function liftKills(
+  killSwitch: KillSwitch,
+  { options, io, place }: { options: KillOptions; io: Io; place: Place },
+): Promise<number> {
+  const lifted = killSwitch
+    .list()
+    .map(({ server = '*' }) => server)
+    .filter((name) => options.server === undefined || name === options.server);
   // What lets things run again is recorded first: what cannot be recorded is not done.
   if (lifted.length > 0) await record(place, { event: 'kill.lifted', names: lifted, by: io.user });
   killSwitch.lift(options.server);
   const rest = killSwitch.list();
   const still = rest.some(({ server }) => server === undefined) ? ' Everything is switched off still: tollgate on' : '';
   const names = lifted.map((name) => (name === '*' ? 'all servers' : name)).join(', ');
-  tell({ io, options }, { lifted, killed: rest }, `${lifted.length === 0 ? `${options.server ?? 'No server'} was not stopped; what is: tollgate kill.` : `Lifted for ${names}.`}${still}`);
+  tell(
+    { io, options },
+    { lifted, killed: rest },
+    `${lifted.length === 0 ? `${options.server ?? 'No server'} was not stopped; what is: tollgate kill.` : `Lifted for ${names}.`}${still}`,
+  );
   return EXIT.ok;
 }
 
 function listKills(killSwitch: KillSwitch, options: KillOptions, io: Io): number {
   const killed = killSwitch.list();
   if (options.json === true) io.stdout(json({ killed }));
-  else if (killed.length > 0) io.stdout(table(io, ['SERVER', 'SINCE', 'BY'], killed.map(({ server, since, by }) => [server ?? 'all', since, by])));
+  else if (killed.length > 0)
+    io.stdout(
+      table(
+        io,
+        ['SERVER', 'SINCE', 'BY'],
+        killed.map(({ server, since, by }) => [server ?? 'all', since, by]),
+      ),
+    );
   else io.stderr('No server is stopped. To stop one: tollgate kill SERVER\n');
   return EXIT.ok;
 }
 
 function checkName(server: string, { servers }: Place): void {
   if (servers === undefined || servers.includes(server)) return;
-  throw new TollgateError('USAGE', { detail: `There is no server ${quote(server)}.`, next: `Name one of tollgate.yaml; ${didYouMean(server, servers)}` });
+  throw new TollgateError('USAGE', {
+    detail: `There is no server ${quote(server)}.`,
+    next: `Name one of tollgate.yaml; ${didYouMean(server, servers)}`,
+  });
 }
 
-async function record({ audit: options }: Place, { event, names, by }: { event: 'kill' | 'kill.lifted'; names: readonly string[]; by: string }): Promise<void> {
+async function record(
+  { audit: options }: Place,
+  { event, names, by }: { event: 'kill' | 'kill.lifted'; names: readonly string[]; by: string },
+): Promise<void> {
   const outcome = event === 'kill' ? 'deny' : 'allow';
-  await recordActs(options, names.map((server) => (server === '*' ? { type: 'switch', event: event === 'kill' ? 'off' : 'on', outcome, by } : { type: 'server', server, event, outcome, by })));
+  await recordActs(
+    options,
+    names.map((server) =>
+      server === '*'
+        ? { type: 'switch', event: event === 'kill' ? 'off' : 'on', outcome, by }
+        : { type: 'server', server, event, outcome, by },
+    ),
+  );
 }
 
 function tell({ io, options }: { io: Io; options: KillOptions }, data: unknown, words: string): void {

@@ -19,11 +19,23 @@ export type LoginOptions = Pick<CommonOptions, 'config' | 'json'>;
 /** Adds both. */
 export function addLogin({ program, io, signIns, inspect, done }: LoginCommands): void {
   const add = (name: string, about: string): Command =>
-    program.command(name).description(about).addArgument(new Argument('<server>', 'a remote server of tollgate.yaml'))
-      .option('-c, --config <file>', 'configuration file', 'tollgate.yaml').option('--json', 'print data as JSON');
-  add('login', 'sign in to a remote server (OAuth)').option('--no-browser', 'open no browser, only print the address')
-    .addHelpText('after', '\nExamples:\n  $ tollgate login linear\n  $ tollgate login linear --no-browser\nOn a machine without a browser, forward the port of redirect_uri in the\naddress to it, and open the address where there is one.')
-    .action(async (server: string, options: LoginOptions & { browser: boolean }) => done(await (await import('./login.ts')).runLogin({ ...options, server }, io, { signIns, inspect })));
-  add('logout', 'forget the sign-in to a remote server, and take it back')
-    .action(async (server: string, options: LoginOptions) => done(await (await import('./login.ts')).runLogout({ ...options, server }, io, { signIns, inspect })));
+    program
+      .command(name)
+      .description(about)
+      .addArgument(new Argument('<server>', 'a remote server of tollgate.yaml'))
+      .option('-c, --config <file>', 'configuration file', 'tollgate.yaml')
+      .option('--json', 'print data as JSON');
+  add('login', 'sign in to a remote server (OAuth)')
+    .option('--no-browser', 'open no browser, only print the address')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  $ tollgate login linear\n  $ tollgate login linear --no-browser\nOn a machine without a browser, forward the port of redirect_uri in the\naddress to it, and open the address where there is one.',
+    )
+    .action(async (server: string, options: LoginOptions & { browser: boolean }) =>
+      done(await (await import('./login.ts')).runLogin({ ...options, server }, io, { signIns, inspect })),
+    );
+  add('logout', 'forget the sign-in to a remote server, and take it back').action(
+    async (server: string, options: LoginOptions) =>
+      done(await (await import('./login.ts')).runLogout({ ...options, server }, io, { signIns, inspect })),
+  );
 }

@@ -41,7 +41,8 @@ export interface Opening {
 export function readConfig(options: Pick<CommonOptions, 'config'>, io: Pick<Io, 'cwd' | 'env' | 'home'>): Config {
   const file = path.resolve(io.cwd, options.config);
   const disk = loadConfig(file, { env: io.env, home: io.home });
-  const config = exposedReads(disk).length === 0 ? disk : { ...disk, ...placesInForce(disk, { env: io.env, home: io.home }) };
+  const config =
+    exposedReads(disk).length === 0 ? disk : { ...disk, ...placesInForce(disk, { env: io.env, home: io.home }) };
   useProgramsOf(config);
   return config;
 }
@@ -59,7 +60,11 @@ function placesInForce(disk: Config, world: World): Pick<Config, 'programs' | 's
 }
 
 /** Reads what counts for agents: the accepted copy where an agent could change the files. `isShared`: to serve many. Throws CONFIG_INVALID, CONFIG_NOT_ACCEPTED. */
-export function readInForce(options: Pick<CommonOptions, 'config'>, io: Pick<Io, 'cwd' | 'env' | 'home'>, isShared = false): InForce {
+export function readInForce(
+  options: Pick<CommonOptions, 'config'>,
+  io: Pick<Io, 'cwd' | 'env' | 'home'>,
+  isShared = false,
+): InForce {
   const inForce = loadInForce(path.resolve(io.cwd, options.config), { env: io.env, home: io.home, isShared });
   useProgramsOf(inForce.config);
   return inForce;
@@ -80,13 +85,19 @@ export function askedPrincipal(config: Config, { as }: { readonly as?: string },
   if (as === undefined) return readPrincipal(config, {}, io);
   const found = config.principals.find(({ id }) => id === as);
   if (found !== undefined) return asPrincipal(found);
-  throw new TollgateError('IDENTITY', { detail: `There is no principal ${quote(as)}.`, next: `Use --as with one of: ${listNames(config.principals.map(({ id }) => id))}.` });
+  throw new TollgateError('IDENTITY', {
+    detail: `There is no principal ${quote(as)}.`,
+    next: `Use --as with one of: ${listNames(config.principals.map(({ id }) => id))}.`,
+  });
 }
 
 /** Runs `work` with a facade, and closes it however that ends. Throws what `assemble` and `work` throw. */
 export async function withFacade(opening: Opening, work: (assembled: Assembled) => Promise<number>): Promise<number> {
   const { config, options, io, assemble } = opening;
-  const assembled = await assemble(config, { onLog: io.stderr, ...(options.opa === undefined ? {} : { opa: options.opa }) });
+  const assembled = await assemble(config, {
+    onLog: io.stderr,
+    ...(options.opa === undefined ? {} : { opa: options.opa }),
+  });
   try {
     return await work(assembled);
   } finally {
@@ -95,12 +106,27 @@ export async function withFacade(opening: Opening, work: (assembled: Assembled) 
 }
 
 /** As `withFacade`, for a facade that takes up what is edited while it serves. */
-export async function withReloading(opening: Omit<Opening, 'config'> & { readonly inForce: InForce; readonly options: CommonOptions; readonly listening: boolean }, work: (assembled: Assembled, reloader: Reloader) => Promise<number>): Promise<number> {
+export async function withReloading(
+  opening: Omit<Opening, 'config'> & {
+    readonly inForce: InForce;
+    readonly options: CommonOptions;
+    readonly listening: boolean;
+  },
+  work: (assembled: Assembled, reloader: Reloader) => Promise<number>,
+): Promise<number> {
   const { inForce, options, io, listening } = opening;
   const tell = (line: string): void => io.stderr(`${printable(line)}\n`);
   const read = (): InForce => readInForce(options, io, listening);
   const file = path.resolve(io.cwd, options.config);
-  const reloader = await (await import('../reload.ts')).Reloader.open({ file, home: io.home, inForce, read, listening, tell, report: (thrown) => void reportError(thrown, { json: false, io }) });
+  const reloader = await (await import('../reload.ts')).Reloader.open({
+    file,
+    home: io.home,
+    inForce,
+    read,
+    listening,
+    tell,
+    report: (thrown) => void reportError(thrown, { json: false, io }),
+  });
   try {
     return await withFacade({ ...opening, config: inForce.config }, async (assembled) => {
       reloader.start(assembled);
@@ -123,7 +149,10 @@ export async function askFacade(opening: Opening, work: (assembled: Assembled) =
   // Asked for first: from here on a signal waits for what is being started, instead of leaving it behind.
   const { stopped, stdout, stderr } = opening.io;
   const giveUp = (): never => {
-    throw new TollgateError('CANCELLED', { detail: 'Stopped by a signal.', next: 'Run it again when you want the answer.' });
+    throw new TollgateError('CANCELLED', {
+      detail: 'Stopped by a signal.',
+      next: 'Run it again when you want the answer.',
+    });
   };
   return withFacade(opening, async (assembled) => {
     const { data, remarks, code } = await Promise.race([work(assembled), stopped.then(giveUp)]);

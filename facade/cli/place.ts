@@ -37,15 +37,24 @@ export function placeOf(options: Pick<CommonOptions, 'config'> & { readonly stat
   if (options.state !== undefined) {
     const state = path.resolve(io.cwd, options.state);
     // A folder made anew would stop nothing, and say that it did.
-    if (!holdsState(state)) throw new TollgateError('USAGE', { detail: `There is no state of Tollgate in ${quote(options.state)}.`, next: HOW_TO_FIND });
+    if (!holdsState(state))
+      throw new TollgateError('USAGE', {
+        detail: `There is no state of Tollgate in ${quote(options.state)}.`,
+        next: HOW_TO_FIND,
+      });
     return { state, audit: { folder: path.join(state, 'audit'), rotateBytes: ROTATE_BYTES } };
   }
   const file = findConfig(options.config, io);
   try {
     const config = readForOwner({ config: file }, io);
-    return { state: config.state, audit: config.audit, servers: [WORKSPACE, ...SHIPPED.keys(), ...config.servers.keys()] };
+    return {
+      state: config.state,
+      audit: config.audit,
+      servers: [WORKSPACE, ...SHIPPED.keys(), ...config.servers.keys()],
+    };
   } catch (thrown) {
-    if (!(thrown instanceof TollgateError) || !['CONFIG_INVALID', 'CONFIG_NOT_ACCEPTED'].includes(thrown.code)) throw thrown;
+    if (!(thrown instanceof TollgateError) || !['CONFIG_INVALID', 'CONFIG_NOT_ACCEPTED'].includes(thrown.code))
+      throw thrown;
     return placeWithout(file, io);
   }
 }
@@ -55,7 +64,8 @@ function holdsState(folder: string): boolean {
   return [DATABASE, STOPS_FILE].some((name) => existsSync(path.join(folder, name)));
 }
 
-const HOW_TO_FIND = 'Name the state folder with --state FOLDER: `tollgate doctor` shows it, and by default it is a folder in ~/.local/state/tollgate named after the project.';
+const HOW_TO_FIND =
+  'Name the state folder with --state FOLDER: `tollgate doctor` shows it, and by default it is a folder in ~/.local/state/tollgate named after the project.';
 
 function findConfig(config: string, { cwd, stderr }: Io): string {
   const here = path.resolve(cwd, config);
@@ -75,10 +85,14 @@ function placeWithout(file: string, { env, home, stderr }: Io): Place {
   const shown = quote(path.basename(file));
   const isGone = !existsSync(file);
   if (found === undefined || !holdsState(found.state)) {
-    const detail = isGone ? `There is no ${shown} here or in a folder above, so the state folder is not known.` : `${shown} is refused, and ${found === undefined ? 'where its state folder is cannot be read from it' : 'no state lies in the folder that it would have'}: nothing was changed.`;
+    const detail = isGone
+      ? `There is no ${shown} here or in a folder above, so the state folder is not known.`
+      : `${shown} is refused, and ${found === undefined ? 'where its state folder is cannot be read from it' : 'no state lies in the folder that it would have'}: nothing was changed.`;
     throw new TollgateError('USAGE', { detail, next: HOW_TO_FIND });
   }
-  stderr(`${isGone ? `There is no ${shown} any more` : `${shown} is refused (see: tollgate check)`}; names are not compared with it. Using the state folder ${printable(found.state)}\n`);
+  stderr(
+    `${isGone ? `There is no ${shown} any more` : `${shown} is refused (see: tollgate check)`}; names are not compared with it. Using the state folder ${printable(found.state)}\n`,
+  );
   return { state: found.state, audit: { folder: found.auditFolder, rotateBytes: ROTATE_BYTES } };
 }
 
@@ -98,6 +112,9 @@ export async function recordActs(options: Place['audit'], acts: readonly AuditEn
 }
 
 /** Writes down that the user of the machine changes the set-up, before it is changed: what cannot be recorded is not done. Throws AUDIT_FAILED. */
-export function recordSetup(entry: Omit<SetupEntry, 'type' | 'outcome' | 'by'>, { audit, user }: Pick<Place, 'audit'> & Pick<Io, 'user'>): Promise<void> {
+export function recordSetup(
+  entry: Omit<SetupEntry, 'type' | 'outcome' | 'by'>,
+  { audit, user }: Pick<Place, 'audit'> & Pick<Io, 'user'>,
+): Promise<void> {
   return recordActs(audit, [{ type: 'setup', outcome: 'allow', by: user, ...entry }]);
 }

@@ -17,7 +17,14 @@ export async function runPlanList(options: PlanOptions, io: Io): Promise<number>
   const config = readForOwner(options, io);
   const plans = await withState(config, (state) => listPlans(state, Date.now()));
   if (options.json === true) io.stdout(json({ plans }));
-  else if (plans.length > 0) io.stdout(table(io, ['RUN', 'PRINCIPAL', 'PLAN', 'SINCE'], plans.map((plan) => [plan.run, plan.principal, stateOf(plan), new Date(plan.since).toISOString()])));
+  else if (plans.length > 0)
+    io.stdout(
+      table(
+        io,
+        ['RUN', 'PRINCIPAL', 'PLAN', 'SINCE'],
+        plans.map((plan) => [plan.run, plan.principal, stateOf(plan), new Date(plan.since).toISOString()]),
+      ),
+    );
   else io.stderr('No run is in plan mode.\n');
   return EXIT.ok;
 }
@@ -25,14 +32,31 @@ export async function runPlanList(options: PlanOptions, io: Io): Promise<number>
 /**
  * Approves or revokes. Throws IDENTITY for somebody who is no owner, USAGE for an unknown run, AUDIT_FAILED, STATE_FAILED.
  */
-export async function runPlanDecision(options: PlanOptions & { readonly run: string; readonly approve: boolean }, io: Io): Promise<number> {
+export async function runPlanDecision(
+  options: PlanOptions & { readonly run: string; readonly approve: boolean },
+  io: Io,
+): Promise<number> {
   const config = readForOwner(options, io);
   const by = readPrincipal(config, options, io);
-  if (by.owner !== true) throw new TollgateError('IDENTITY', { detail: `${by.id} is no owner, and only an owner approves plans.`, next: 'Use --as with a principal that has `owner: true`.' });
-  const verdict = { run: options.run, approve: options.approve, by: by.id, record: (decided: Plan) => recordActs(config.audit, [signed(actOf(config, decided, by.id), io)]) };
+  if (by.owner !== true)
+    throw new TollgateError('IDENTITY', {
+      detail: `${by.id} is no owner, and only an owner approves plans.`,
+      next: 'Use --as with a principal that has `owner: true`.',
+    });
+  const verdict = {
+    run: options.run,
+    approve: options.approve,
+    by: by.id,
+    record: (decided: Plan) => recordActs(config.audit, [signed(actOf(config, decided, by.id), io)]),
+  };
   const plan = await withState(config, (state) => decidePlan(state, verdict, Date.now()));
   if (options.json === true) io.stdout(json(plan));
-  else io.stderr(options.approve ? `Approved: ${plan.principal} may now do in this run what the rules allow, until it ends, for a day at most.\n` : `Revoked: ${plan.principal} only reads in this run.\n`);
+  else
+    io.stderr(
+      options.approve
+        ? `Approved: ${plan.principal} may now do in this run what the rules allow, until it ends, for a day at most.\n`
+        : `Revoked: ${plan.principal} only reads in this run.\n`,
+    );
   return EXIT.ok;
 }
 
@@ -47,7 +71,14 @@ async function withState<T>(config: Config, work: (state: State) => Promise<T>):
 
 function actOf(config: Config, plan: Plan, by: string): ConsentEntry {
   const approved = plan.state === 'approved';
-  return { type: 'approval', event: approved ? 'plan-approved' : 'plan-revoked', id: plan.run, outcome: approved ? 'allow' : 'deny', principal: principalOf(config, plan.principal), by };
+  return {
+    type: 'approval',
+    event: approved ? 'plan-approved' : 'plan-revoked',
+    id: plan.run,
+    outcome: approved ? 'allow' : 'deny',
+    principal: principalOf(config, plan.principal),
+    by,
+  };
 }
 
 /** Whose run it is; a principal that was taken out of the configuration since is known by its id alone. */

@@ -23,7 +23,11 @@ const DECEIVING_JSON = new RegExp(`(?!\n)(?:${DECEIVING.source})`, 'gu');
 
 /** Escapes what a terminal or a reader would not show as it is, or would show in another place: each such character as `\u{…}`. */
 export function printable(text: string): string {
-  return /^[\x20-\x7e]*$/.test(text) ? text : text.replace(DECEIVING, (found) => [...found].map((letter) => `\\u{${(letter.codePointAt(0) ?? 0).toString(16)}}`).join(''));
+  return /^[\x20-\x7e]*$/.test(text)
+    ? text
+    : text.replace(DECEIVING, (found) =>
+        [...found].map((letter) => `\\u{${(letter.codePointAt(0) ?? 0).toString(16)}}`).join(''),
+      );
 }
 
 /** A count with its noun: `1 rule`, `2 rules`. */
@@ -42,7 +46,11 @@ export function paint(io: Pick<CliIo, 'isTTY'>, colour: Colour, text: string): s
 }
 
 /** A table with aligned columns, one row a line; cells are made printable and cut to 60 characters. */
-export function table(io: Pick<CliIo, 'isTTY'>, columns: readonly string[], rows: readonly (readonly Cell[])[]): string {
+export function table(
+  io: Pick<CliIo, 'isTTY'>,
+  columns: readonly string[],
+  rows: readonly (readonly Cell[])[],
+): string {
   const head = columns.map((name): Cell => ({ text: name, colour: 'dim' }));
   const lines = [head, ...rows].map((row) => row.map(cellOf));
   const widths = columns.map((_, at) => Math.max(...lines.map((line) => [...(line[at]?.text ?? '')].length)));
@@ -60,11 +68,19 @@ export function table(io: Pick<CliIo, 'isTTY'>, columns: readonly string[], rows
 /** JSON for machines, one value, indented for the person who looks anyway. */
 export function json(value: unknown): string {
   // A terminal must not obey what stands in it; for a reader of JSON it is the same text.
-  return `${JSON.stringify(value, null, 2).replace(DECEIVING_JSON, (found) => found.split('').map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`).join(''))}\n`;
+  return `${JSON.stringify(value, null, 2).replace(DECEIVING_JSON, (found) =>
+    found
+      .split('')
+      .map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`)
+      .join(''),
+  )}\n`;
 }
 
 function cellOf(cell: Cell): { readonly text: string; readonly colour?: Colour } {
   const { text, ...rest } = typeof cell === 'string' ? { text: cell } : cell;
   const letters = [...printable(text)];
-  return { text: letters.length > MAX_CELL ? `${letters.slice(0, MAX_CELL - 1).join('')}…` : letters.join(''), ...rest };
+  return {
+    text: letters.length > MAX_CELL ? `${letters.slice(0, MAX_CELL - 1).join('')}…` : letters.join(''),
+    ...rest,
+  };
 }

@@ -7,7 +7,10 @@ import { EXIT, type Io } from './io.ts';
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
 /** What is used of node:process. */
-export type Host = Pick<NodeJS.Process, 'stdin' | 'stdout' | 'stderr' | 'env' | 'cwd' | 'argv' | 'execPath' | 'on' | 'exit' | 'exitCode'>;
+export type Host = Pick<
+  NodeJS.Process,
+  'stdin' | 'stdout' | 'stderr' | 'env' | 'cwd' | 'argv' | 'execPath' | 'on' | 'exit' | 'exitCode'
+>;
 
 /** The Io of a process. Faults of its output end up in its exit code. */
 export function processIo(host: Host): Io {
@@ -15,9 +18,15 @@ export function processIo(host: Host): Io {
   const signals = new Signals(host);
   watchOutput(host);
   return {
-    stdout: (text) => void stdout.write(text), stderr: (text) => void stderr.write(text), isTTY: stdout.isTTY === true,
-    env, stdin, out: stdout,
-    home: readOr(homedir, '/nonexistent'), cwd: readOr(() => host.cwd(), '/'), user: readOr(() => userInfo().username, `uid-${process.getuid?.()}`),
+    stdout: (text) => void stdout.write(text),
+    stderr: (text) => void stderr.write(text),
+    isTTY: stdout.isTTY === true,
+    env,
+    stdin,
+    out: stdout,
+    home: readOr(homedir, '/nonexistent'),
+    cwd: readOr(() => host.cwd(), '/'),
+    user: readOr(() => userInfo().username, `uid-${process.getuid?.()}`),
     self: selfOf(host),
     get stopped() {
       return signals.stopped;
@@ -26,7 +35,8 @@ export function processIo(host: Host): Io {
       signals.onUrge = listener;
       return () => (signals.onUrge = undefined);
     },
-    watch: async (watched) => (await import('../watchdog/watchdog.ts')).startWatchdog(watched, (line) => void stderr.write(line)),
+    watch: async (watched) =>
+      (await import('../watchdog/watchdog.ts')).startWatchdog(watched, (line) => void stderr.write(line)),
     onHangup: (listener) => {
       if (stdin.isTTY !== true) signals.onHangup = listener;
     },

@@ -82,30 +82,52 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
     .exitOverride()
     .addHelpText('after', AFTERWARDS);
   const add = (usage: string, about: string): Command =>
-    program.command(usage).description(about).option('-c, --config <file>', 'configuration file', 'tollgate.yaml').option('--json', 'print data as JSON').option('--opa <path>', 'the opa program, for Rego of your own');
+    program
+      .command(usage)
+      .description(about)
+      .option('-c, --config <file>', 'configuration file', 'tollgate.yaml')
+      .option('--json', 'print data as JSON')
+      .option('--opa <path>', 'the opa program, for Rego of your own');
   program.commandsGroup('Begin:');
-  add('init', 'write a tollgate.yaml from the client files found here').option('--force', 'replace existing files')
+  add('init', 'write a tollgate.yaml from the client files found here')
+    .option('--force', 'replace existing files')
     .addOption(new Option('--starter <name>', 'the rules to begin with; default workspace').choices(STARTERS))
     .option('--outside', 'write it to a folder of yours, where no agent can change it')
-    .action(async (options: CommonOptions & { force?: true; starter?: Starter; outside?: true }) => done(await (await import('./init.ts')).runInit(options, io)));
-  add('doctor', 'look at what this machine and its clients have, and prove the isolation').option('--fix', 'mend what Tollgate can mend by itself')
-    .action(async (options: CommonOptions & { fix?: true }) => done(await (await import('./doctor.ts')).runDoctor(options, io, wiring.examine)));
+    .action(async (options: CommonOptions & { force?: true; starter?: Starter; outside?: true }) =>
+      done(await (await import('./init.ts')).runInit(options, io)),
+    );
+  add('doctor', 'look at what this machine and its clients have, and prove the isolation')
+    .option('--fix', 'mend what Tollgate can mend by itself')
+    .action(async (options: CommonOptions & { fix?: true }) =>
+      done(await (await import('./doctor.ts')).runDoctor(options, io, wiring.examine)),
+    );
   addConnect({ program, io, wiring, done });
   addClients({ program, io, done });
   program.commandsGroup('Serve an agent:');
-  add('run', 'serve one agent over stdio; this is what clients start').option('--as <principal>', 'who the agent is')
+  add('run', 'serve one agent over stdio; this is what clients start')
+    .option('--as <principal>', 'who the agent is')
     .action(async (options: As) => done(await (await import('./serve.ts')).runStdio(options, io, assemble)));
-  add('serve', 'serve agents over Streamable HTTP').option('--port <number>', 'port; 0 picks a free one', readPort)
-    .action(async (options: CommonOptions & { port?: number }) => done(await (await import('./serve.ts')).runHttp(options, io, assemble)));
+  add('serve', 'serve agents over Streamable HTTP')
+    .option('--port <number>', 'port; 0 picks a free one', readPort)
+    .action(async (options: CommonOptions & { port?: number }) =>
+      done(await (await import('./serve.ts')).runHttp(options, io, assemble)),
+    );
   addReload(add, { io, check, done });
-  add('check', 'read configuration and policy; start nothing')
-    .action(async (options: CommonOptions) => done(await (await import('./check.ts')).runCheck(options, io, check)));
-  add('tools [name]', 'show what an agent sees, or one tool of it whole').option('--as <principal>', 'whose view')
-    .action(async (name: string | undefined, options: As) => done(await (await import('./tools.ts')).runTools({ ...options, name }, io, assemble)));
-  add('try <tool> [args]', 'show the decision on a call without calling').option('--as <principal>', 'who calls').option('--explain', 'show the effect and the obligations too')
+  add('check', 'read configuration and policy; start nothing').action(async (options: CommonOptions) =>
+    done(await (await import('./check.ts')).runCheck(options, io, check)),
+  );
+  add('tools [name]', 'show what an agent sees, or one tool of it whole')
+    .option('--as <principal>', 'whose view')
+    .action(async (name: string | undefined, options: As) =>
+      done(await (await import('./tools.ts')).runTools({ ...options, name }, io, assemble)),
+    );
+  add('try <tool> [args]', 'show the decision on a call without calling')
+    .option('--as <principal>', 'who calls')
+    .option('--explain', 'show the effect and the obligations too')
     .addHelpText('after', `\nArguments are one JSON object:\n  $ tollgate try read '{"path": "README.md"}' --explain`)
     .action(async (tool: string, args: string | undefined, options: As & { explain?: true }) =>
-      done(await (await import('./try.ts')).runTry({ ...options, tool, args: args ?? '{}' }, io, assemble)));
+      done(await (await import('./try.ts')).runTry({ ...options, tool, args: args ?? '{}' }, io, assemble)),
+    );
   program.commandsGroup('Decide:');
   addConsent({ program, io, wiring, done });
   for (const addGroup of [addApprovals, addGrants, addUpgrades, addPlan, addLabels]) addGroup({ program, io, done });
@@ -120,49 +142,95 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
   program.commandsGroup('Look back:');
   addAudit(program, io, done);
   program.commandsGroup('Commands:');
-  program.command('completion').description('print a completion script').addArgument(new Argument('<shell>').choices(SHELLS))
-    .addHelpText('after', '\nExamples:\n  $ source <(tollgate completion bash)\n  $ tollgate completion fish > ~/.config/fish/completions/tollgate.fish')
+  program
+    .command('completion')
+    .description('print a completion script')
+    .addArgument(new Argument('<shell>').choices(SHELLS))
+    .addHelpText(
+      'after',
+      '\nExamples:\n  $ source <(tollgate completion bash)\n  $ tollgate completion fish > ~/.config/fish/completions/tollgate.fish',
+    )
     .action(async (shell: Shell) => done((await import('./completion.ts')).runCompletion(shell, program, io)));
-  program.command('version').description('print the version').option('--json', 'print data as JSON')
+  program
+    .command('version')
+    .description('print the version')
+    .option('--json', 'print data as JSON')
     .action((options: { json?: true }) => {
-      io.stdout(options.json === true ? `${JSON.stringify({ version: VERSION, node: process.version })}\n` : `tollgate ${VERSION}\n`);
+      io.stdout(
+        options.json === true
+          ? `${JSON.stringify({ version: VERSION, node: process.version })}\n`
+          : `tollgate ${VERSION}\n`,
+      );
       done(EXIT.ok);
     });
   return program;
 }
 
-function addReload(add: (usage: string, about: string) => Command, { io, check, done }: { readonly io: Io; readonly check: Check; readonly done: (code: number) => void }): void {
-  add('reload', 'show what changed in the configuration, and accept it').option('--as <principal>', 'who accepts').option('--yes <hash>', 'accept what has this hash, without a question')
-    .addHelpText('after', '\nExamples:\n  $ tollgate reload             show what differs, ask, and accept it\n  $ tollgate reload --yes HASH  without a question: the hash that was shown')
-    .action(async (options: As & { yes?: string }) => done(await (await import('./reload.ts')).runReload(options, io, check)));
+function addReload(
+  add: (usage: string, about: string) => Command,
+  { io, check, done }: { readonly io: Io; readonly check: Check; readonly done: (code: number) => void },
+): void {
+  add('reload', 'show what changed in the configuration, and accept it')
+    .option('--as <principal>', 'who accepts')
+    .option('--yes <hash>', 'accept what has this hash, without a question')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  $ tollgate reload             show what differs, ask, and accept it\n  $ tollgate reload --yes HASH  without a question: the hash that was shown',
+    )
+    .action(async (options: As & { yes?: string }) =>
+      done(await (await import('./reload.ts')).runReload(options, io, check)),
+    );
 }
 
 function addKill(program: Command, io: Io, done: (code: number) => void): void {
-  program.command('kill [server]').description('stop a server, or all, in every running Tollgate of this configuration').option('--all', 'stop all servers').option('--lift', 'let it run again; without a server: all')
-    .option('-c, --config <file>', 'configuration file', 'tollgate.yaml').option('--state <folder>', 'the state folder, when the configuration cannot be read').option('--json', 'print data as JSON')
-    .addHelpText('after', '\nExamples:\n  $ tollgate kill github         stop one server\n  $ tollgate kill                what is stopped?\n  $ tollgate kill --lift github  let it run again')
+  program
+    .command('kill [server]')
+    .description('stop a server, or all, in every running Tollgate of this configuration')
+    .option('--all', 'stop all servers')
+    .option('--lift', 'let it run again; without a server: all')
+    .option('-c, --config <file>', 'configuration file', 'tollgate.yaml')
+    .option('--state <folder>', 'the state folder, when the configuration cannot be read')
+    .option('--json', 'print data as JSON')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  $ tollgate kill github         stop one server\n  $ tollgate kill                what is stopped?\n  $ tollgate kill --lift github  let it run again',
+    )
     .action(async (server: string | undefined, options: CommonOptions & { all?: true; lift?: true; state?: string }) =>
-      done(await (await import('./kill.ts')).runKill({ ...options, ...(server === undefined ? {} : { server }) }, io)));
+      done(await (await import('./kill.ts')).runKill({ ...options, ...(server === undefined ? {} : { server }) }, io)),
+    );
 }
 
 function addSwitch(program: Command, io: Io, done: (code: number) => void): void {
-  for (const [name, about] of [['off', 'switch everything off: lists are empty, nothing runs, in every process'], ['on', 'switch it on again']] as const) {
-    program.command(name).description(about)
-      .option('-c, --config <file>', 'configuration file', 'tollgate.yaml').option('--state <folder>', 'the state folder, when the configuration cannot be read').option('--json', 'print data as JSON')
-      .action(async (options: CommonOptions & { state?: string }) => done(await (await import('./switch.ts')).runSwitch({ ...options, to: name }, io)));
+  for (const [name, about] of [
+    ['off', 'switch everything off: lists are empty, nothing runs, in every process'],
+    ['on', 'switch it on again'],
+  ] as const) {
+    program
+      .command(name)
+      .description(about)
+      .option('-c, --config <file>', 'configuration file', 'tollgate.yaml')
+      .option('--state <folder>', 'the state folder, when the configuration cannot be read')
+      .option('--json', 'print data as JSON')
+      .action(async (options: CommonOptions & { state?: string }) =>
+        done(await (await import('./switch.ts')).runSwitch({ ...options, to: name }, io)),
+      );
   }
 }
 
 /** The audit commands read files only, so they parse their own words. */
 function addAudit(program: Command, io: Io, done: (code: number) => void): void {
-  const audit = program.command('audit').description('read the audit log: list, show, tail, verify, export, stats, archive')
-    .argument('[words...]').allowUnknownOption()
+  const audit = program
+    .command('audit')
+    .description('read the audit log: list, show, tail, verify, export, stats, archive')
+    .argument('[words...]')
+    .allowUnknownOption()
     .action(async (words: string[]) => done(await (await import('./audit.ts')).runAudit(words, io)));
   audit.helpInformation = () => AUDIT_USAGE;
 }
 
 function readPort(text: string): number {
-  if (!/^\d{1,5}$/.test(text) || Number(text) > 65_535) throw new InvalidArgumentError('A port is a whole number from 0 to 65535.');
+  if (!/^\d{1,5}$/.test(text) || Number(text) > 65_535)
+    throw new InvalidArgumentError('A port is a whole number from 0 to 65535.');
   return Number(text);
 }
 
@@ -170,5 +238,8 @@ function readPort(text: string): number {
 function misuse(thrown: CommanderError, program: Command, argv: readonly string[]): TollgateError {
   const command = program.commands.find((one) => one.name() === argv[0]);
   const detail = thrown.message.replace(/^error: /, '').replaceAll('\n', ' ');
-  return new TollgateError('USAGE', { detail, next: `Read \`tollgate ${command === undefined ? '' : `${command.name()} `}--help\`.` });
+  return new TollgateError('USAGE', {
+    detail,
+    next: `Read \`tollgate ${command === undefined ? '' : `${command.name()} `}--help\`.`,
+  });
 }

@@ -38,7 +38,10 @@ function readLine({ stdin, stopped }: Asker): Promise<string> {
       input.off('data', take).off('end', giveUp);
       settle();
     };
-    const giveUp = (): void => finish(() => reject(new TollgateError('CANCELLED', { detail: 'Nothing was done.', next: 'Run it again when you want it.' })));
+    const giveUp = (): void =>
+      finish(() =>
+        reject(new TollgateError('CANCELLED', { detail: 'Nothing was done.', next: 'Run it again when you want it.' })),
+      );
     // Outside of raw mode Ctrl-C comes as a signal.
     void stopped?.then(giveUp);
     const take = (chunk: Buffer | string): void => {
@@ -59,13 +62,22 @@ export async function readPiped(io: Pick<Io, 'stdin'>): Promise<string> {
   for await (const chunk of io.stdin) {
     const bytes = Buffer.from(chunk as string | Uint8Array);
     size += bytes.length;
-    if (size > MAX_BYTES) throw new TollgateError('USAGE', { detail: 'The input is larger than 64 KiB.', next: 'Pipe in the value and nothing else.' });
+    if (size > MAX_BYTES)
+      throw new TollgateError('USAGE', {
+        detail: 'The input is larger than 64 KiB.',
+        next: 'Pipe in the value and nothing else.',
+      });
     chunks.push(bytes);
   }
   try {
-    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: false }).decode(Buffer.concat(chunks)).replace(/\r?\n$/, '');
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: false })
+      .decode(Buffer.concat(chunks))
+      .replace(/\r?\n$/, '');
   } catch {
-    throw new TollgateError('USAGE', { detail: 'The input is not UTF-8 text.', next: 'Encode a binary value, for example as base64.' });
+    throw new TollgateError('USAGE', {
+      detail: 'The input is not UTF-8 text.',
+      next: 'Encode a binary value, for example as base64.',
+    });
   }
 }
 

@@ -31,14 +31,25 @@ export async function runReload(options: ReloadOptions, io: Io, check: Check): P
   try {
     // The disk does not say who its owner is: it is not accepted yet.
     const { id, owner } = readPrincipal(before?.config ?? config, options, io);
-    if (owner !== true) throw new TollgateError('IDENTITY', { detail: `${id} is no owner, and only an owner accepts a configuration.`, next: 'Use --as with a principal that has `owner: true`.' });
-    if (before?.accepted.hash === staged.hash) return answer({ options, io, candidate, accepted: true, line: 'Accepted already: nothing on the disk differs.' });
+    if (owner !== true)
+      throw new TollgateError('IDENTITY', {
+        detail: `${id} is no owner, and only an owner accepts a configuration.`,
+        next: 'Use --as with a principal that has `owner: true`.',
+      });
+    if (before?.accepted.hash === staged.hash)
+      return answer({ options, io, candidate, accepted: true, line: 'Accepted already: nothing on the disk differs.' });
     if (!hasOwnerFor(config, io.user)) throw noWayBack(io.user);
     await check(config, options.opa === undefined ? {} : { opa: options.opa });
     if (options.json !== true) io.stdout(inRows(io, screenOf(candidate)));
     if (!(await agrees(candidate, options, io))) return EXIT.approval;
     await accept(candidate, { by: id, io });
-    return answer({ options, io, candidate, accepted: true, line: 'Accepted. A Tollgate that runs takes it up within a second.' });
+    return answer({
+      options,
+      io,
+      candidate,
+      accepted: true,
+      line: 'Accepted. A Tollgate that runs takes it up within a second.',
+    });
   } finally {
     dropStaged(config.acceptedFolder, staged);
   }
@@ -46,7 +57,10 @@ export async function runReload(options: ReloadOptions, io: Io, check: Check): P
 
 /** Accepted, it would be the last one: the accepted copy says who may accept the next. */
 function noWayBack(user: string): TollgateError {
-  return new TollgateError('IDENTITY', { detail: `In the configuration on the disk, ${user} is no owner over stdio, so no later change of it could be accepted.`, next: 'Give one principal `stdio: true` and `owner: true`, then run `tollgate reload` again.' });
+  return new TollgateError('IDENTITY', {
+    detail: `In the configuration on the disk, ${user} is no owner over stdio, so no later change of it could be accepted.`,
+    next: 'Give one principal `stdio: true` and `owner: true`, then run `tollgate reload` again.',
+  });
 }
 
 /** The files lie where no agent writes: they count as they are. */
@@ -54,11 +68,26 @@ function nothingToAccept(options: ReloadOptions, io: Io): number {
   const { acceptedFolder } = readConfig(options, io);
   if (existsSync(acceptedMarker(acceptedFolder))) forgetAccepted(acceptedFolder);
   if (options.json === true) io.stdout(json({ files: [], changes: [], accepted: true }));
-  else io.stderr('Nothing to accept: no agent can change a file of this configuration. A Tollgate that runs takes up edits by itself.\n');
+  else
+    io.stderr(
+      'Nothing to accept: no agent can change a file of this configuration. A Tollgate that runs takes up edits by itself.\n',
+    );
   return EXIT.ok;
 }
 
-function answer({ options, io, candidate, accepted, line }: { readonly options: ReloadOptions; readonly io: Io; readonly candidate: Candidate; readonly accepted: boolean; readonly line: string }): number {
+function answer({
+  options,
+  io,
+  candidate,
+  accepted,
+  line,
+}: {
+  readonly options: ReloadOptions;
+  readonly io: Io;
+  readonly candidate: Candidate;
+  readonly accepted: boolean;
+  readonly line: string;
+}): number {
   if (options.json === true) io.stdout(json({ ...dataOf(candidate), accepted }));
   else io.stderr(`${line}\n`);
   return EXIT.ok;
@@ -68,7 +97,11 @@ function answer({ options, io, candidate, accepted, line }: { readonly options: 
 async function agrees(candidate: Candidate, options: ReloadOptions, io: Io): Promise<boolean> {
   const { hash } = candidate.staged;
   if (options.yes === hash) return true;
-  if (options.yes !== undefined) throw new TollgateError('PIN_MISMATCH', { detail: 'The hash that was named is not that of the configuration on the disk.', next: 'Read what is shown above, and name its hash: all 64 digits of it.' });
+  if (options.yes !== undefined)
+    throw new TollgateError('PIN_MISMATCH', {
+      detail: 'The hash that was named is not that of the configuration on the disk.',
+      next: 'Read what is shown above, and name its hash: all 64 digits of it.',
+    });
   if (isInteractive(io) && io.isTTY && options.json !== true) {
     if (await askYes(io, 'Let this configuration count?')) return true;
     io.stderr('Not accepted.\n');
@@ -82,23 +115,37 @@ async function agrees(candidate: Candidate, options: ReloadOptions, io: Io): Pro
 
 function dataOf({ config, staged, changes, before }: Candidate): object {
   const files = [...staged.files.keys()].map((file) => path.relative(config.folder, file)).sort();
-  return { hash: staged.hash, files, first: before?.config === undefined, changes, widens: changes.filter(({ widens }) => widens).length };
+  return {
+    hash: staged.hash,
+    files,
+    first: before?.config === undefined,
+    changes,
+    widens: changes.filter(({ widens }) => widens).length,
+  };
 }
 
 function screenOf({ config, staged, changes, before }: Candidate): string {
   if (before?.config === undefined) return firstScreen(config, [...staged.files.keys()]);
   if (changes.length === 0) return 'Only comments, spelling or order differ; no setting and no rule.\n';
   const [wider, stricter] = [changes.filter(({ widens }) => widens), changes.filter(({ widens }) => !widens)];
-  const list = (title: string, of: typeof changes): string => (of.length === 0 ? '' : `${title}\n${of.map(({ what }) => `  ${what}\n`).join('')}`);
+  const list = (title: string, of: typeof changes): string =>
+    of.length === 0 ? '' : `${title}\n${of.map(({ what }) => `  ${what}\n`).join('')}`;
   return list('May allow more:', wider) + list('Allows less:', stricter);
 }
 
 /** What an owner should look at first. */
 function firstScreen({ servers, bash, folder, policies, rules }: Config, files: readonly string[]): string {
-  const lines = [...servers.values()].map(({ name, isolation = 'sandbox', transport, unusable }) => `  server ${name} (${transport === 'stdio' ? isolation : 'remote'}${unusable === undefined ? '' : ', cannot be used'})\n`);
+  const lines = [...servers.values()].map(
+    ({ name, isolation = 'sandbox', transport, unusable }) =>
+      `  server ${name} (${transport === 'stdio' ? isolation : 'remote'}${unusable === undefined ? '' : ', cannot be used'})\n`,
+  );
   return [
-    `Nothing was accepted before. ${plural(files.length, 'file')}: ${files.map((file) => path.relative(folder, file)).sort().join(', ')}\n`,
-    `  commands of the agent: ${bash.isolation}\n`, ...lines,
+    `Nothing was accepted before. ${plural(files.length, 'file')}: ${files
+      .map((file) => path.relative(folder, file))
+      .sort()
+      .join(', ')}\n`,
+    `  commands of the agent: ${bash.isolation}\n`,
+    ...lines,
     `  ${plural(policies.length, 'policy source')}, ${plural(rules.length, 'rule')} in tollgate.yaml\n`,
   ].join('');
 }

@@ -9,21 +9,33 @@ const NARROWEST = 40;
 const ON = '    | ';
 
 /** Alphabets with letters that look like those of another one; Japanese and Chinese mix with Latin in ordinary words. */
-const SCRIPTS = ['Latin', 'Greek', 'Cyrillic', 'Armenian', 'Cherokee', 'Coptic', 'Lisu', 'Hebrew', 'Arabic'].map((script) => new RegExp(`\\p{Script=${script}}`, 'u'));
+const SCRIPTS = ['Latin', 'Greek', 'Cyrillic', 'Armenian', 'Cherokee', 'Coptic', 'Lisu', 'Hebrew', 'Arabic'].map(
+  (script) => new RegExp(`\\p{Script=${script}}`, 'u'),
+);
 
 /** Printed rows, none wider than the terminal (without one: 100): a terminal that wraps by itself makes a new row of whatever comes next. */
 export function inRows({ isTTY, out }: Pick<Io, 'isTTY' | 'out'>, text: string): string {
   const columns = isTTY ? (out as { readonly columns?: number }).columns : undefined;
   const width = Math.max(NARROWEST, columns ?? WIDTH);
-  return text.split('\n').map((row) => folded(row, width)).join('\n');
+  return text
+    .split('\n')
+    .map((row) => folded(row, width))
+    .join('\n');
 }
 
 /** What the letters of a text are, where they are not plain ASCII: words that mix alphabets by name, those letters written out. */
 export function letterMarks(text: string): readonly string[] {
   if (/^[\x20-\x7e\n\t]*$/.test(text)) return [];
   const words = text.match(/[\p{L}\p{M}\p{N}_-]+/gu) ?? [];
-  const mixed = [...new Set(words.filter((word) => SCRIPTS.filter((script) => script.test(word)).length > 1))].slice(0, 3);
-  const plain = (word: string): string => printable(word.slice(0, 60)).replace(/[^\x20-\x7e]/gu, (letter) => `\\u{${(letter.codePointAt(0) ?? 0).toString(16)}}`);
+  const mixed = [...new Set(words.filter((word) => SCRIPTS.filter((script) => script.test(word)).length > 1))].slice(
+    0,
+    3,
+  );
+  const plain = (word: string): string =>
+    printable(word.slice(0, 60)).replace(
+      /[^\x20-\x7e]/gu,
+      (letter) => `\\u{${(letter.codePointAt(0) ?? 0).toString(16)}}`,
+    );
   return ['not all ASCII', ...(mixed.length === 0 ? [] : [`mixes scripts: ${mixed.map(plain).join(' ')}`])];
 }
 

@@ -11,7 +11,6 @@ import { EXIT, type Io } from './io.ts';
 import { printable } from './print.ts';
 import { readInForce, readPrincipal, withReloading, type CommonOptions } from './open.ts';
 
-
 /** Serves one agent on stdin and stdout; ends with the input or a signal. */
 export async function runStdio(options: CommonOptions & { as?: string }, io: Io, assemble: Assemble): Promise<number> {
   const inForce = readInForce(options, io);
@@ -19,13 +18,26 @@ export async function runStdio(options: CommonOptions & { as?: string }, io: Io,
   const principal = readPrincipal(config, options, io);
   const stop = new AbortController();
   void io.stopped.then(() => stop.abort());
-  return withReloading({ inForce, options, io, assemble, listening: false }, async ({ gateway, notices, onFault, warmUp }) => {
-    tell(notices, inForce, io);
-    warmUp();
-    await io.watch?.({ state: config.state, audit: config.audit, parentIsClient: true });
-    await serveStdio({ facade: gateway, principal, input: io.stdin as Readable, output: io.out as Writable, maxBytes: MOST_BYTES, stop: stop.signal, drainMs: config.limits.drainMs, onUrge: io.onUrge, onFault });
-    return EXIT.ok;
-  });
+  return withReloading(
+    { inForce, options, io, assemble, listening: false },
+    async ({ gateway, notices, onFault, warmUp }) => {
+      tell(notices, inForce, io);
+      warmUp();
+      await io.watch?.({ state: config.state, audit: config.audit, parentIsClient: true });
+      await serveStdio({
+        facade: gateway,
+        principal,
+        input: io.stdin as Readable,
+        output: io.out as Writable,
+        maxBytes: MOST_BYTES,
+        stop: stop.signal,
+        drainMs: config.limits.drainMs,
+        onUrge: io.onUrge,
+        onFault,
+      });
+      return EXIT.ok;
+    },
+  );
 }
 
 /** Serves over Streamable HTTP; prints where, and how clients connect; ends with a signal. */
@@ -41,12 +53,33 @@ export async function runHttp(options: CommonOptions & { port?: number }, io: Io
     await io.watch?.({ state: config.state, audit: config.audit, parentIsClient: false });
     io.onHangup?.(() => void reloader.now());
     const access = openAccess(config, listen);
-    const host = openHostDoor(assembled, { listen, now: () => performance.now(), onFault, reload: () => reloader.now() });
-    const server = await serveHttp({ facade: gateway, listen, authenticate: createAccess(() => assembled.config, listen), host, drainMs: config.limits.drainMs, onUrge: io.onUrge, onFault });
+    const host = openHostDoor(assembled, {
+      listen,
+      now: () => performance.now(),
+      onFault,
+      reload: () => reloader.now(),
+    });
+    const server = await serveHttp({
+      facade: gateway,
+      listen,
+      authenticate: createAccess(() => assembled.config, listen),
+      host,
+      drainMs: config.limits.drainMs,
+      onUrge: io.onUrge,
+      onFault,
+    });
     if (options.json === true) io.stdout(`${JSON.stringify({ url: server.url, tokenFile: access.tokenFile })}\n`);
     // Where several could be meant, a start over stdio refuses to guess.
     const isClear = config.principals.length === 1 || config.principals.some(({ id }) => id === io.user);
-    io.stderr(welcome({ url: server.url, access, file: config.file, command: io.self, ...(isClear ? {} : { as: access.principal }) }));
+    io.stderr(
+      welcome({
+        url: server.url,
+        access,
+        file: config.file,
+        command: io.self,
+        ...(isClear ? {} : { as: access.principal }),
+      }),
+    );
     await stopped;
     await server.close();
     return EXIT.ok;
@@ -58,9 +91,22 @@ function tell(notices: Assembled['notices'], { differing }: InForce, io: Io): vo
   for (const notice of [...notices, ...(note === undefined ? [] : [printable(note)])]) io.stderr(`${notice}\n`);
 }
 
-function welcome({ access, file, ...at }: { url: string; access: Access; file: string; command: readonly string[]; as?: string }): string {
+function welcome({
+  access,
+  file,
+  ...at
+}: {
+  url: string;
+  access: Access;
+  file: string;
+  command: readonly string[];
+  as?: string;
+}): string {
   const { token, tokenFile } = access;
-  const how = token === undefined ? 'Anybody on this machine may connect: listen.auth is none.' : `token ${token}\n(kept in ${tokenFile})`;
+  const how =
+    token === undefined
+      ? 'Anybody on this machine may connect: listen.auth is none.'
+      : `token ${token}\n(kept in ${tokenFile})`;
   const help = connectHelp({ ...at, config: file, ...(token === undefined ? {} : { token }) });
   return `Tollgate is listening on ${at.url}\n${how}\n\n${help}\n`;
 }

@@ -21,7 +21,10 @@ export async function runStateBackup(options: StateOptions & { readonly file: st
   const file = path.resolve(io.cwd, options.file);
   const { bytes } = backUp(state, file);
   if (options.json === true) io.stdout(json({ file, bytes }));
-  else io.stderr(`Backed up to ${printable(options.file)} (${bytes} bytes). It holds approvals and grants: keep it where no agent can write.\n`);
+  else
+    io.stderr(
+      `Backed up to ${printable(options.file)} (${bytes} bytes). It holds approvals and grants: keep it where no agent can write.\n`,
+    );
   return EXIT.ok;
 }
 
@@ -31,7 +34,10 @@ export async function runStateRestore(options: StateOptions & { readonly file: s
   await recordSetup({ event: 'state-restored' }, { audit, user: io.user });
   const { kept } = restore(state, path.resolve(io.cwd, options.file));
   if (options.json === true) io.stdout(json({ restored: true, ...(kept !== undefined && { kept }) }));
-  else io.stderr(`Restored.${kept === undefined ? '' : ` The old database is kept in ${printable(kept)}.`} What was decided or spent since the backup is forgotten, revocations too: look at tollgate servers, tollgate grants list and tollgate upgrades list. What is stopped stays stopped.\n`);
+  else
+    io.stderr(
+      `Restored.${kept === undefined ? '' : ` The old database is kept in ${printable(kept)}.`} What was decided or spent since the backup is forgotten, revocations too: look at tollgate servers, tollgate grants list and tollgate upgrades list. What is stopped stays stopped.\n`,
+    );
   return EXIT.ok;
 }
 
@@ -47,19 +53,34 @@ export async function runStateRepair(options: StateOptions & { readonly startEmp
   await recordSetup({ event: 'state-repaired' }, { audit, user: io.user });
   const { kept, complete, old } = repair(state, { startEmpty });
   if (options.json === true) io.stdout(json({ repaired: true, kept, complete, ...(old !== undefined && { old }) }));
-  else io.stderr(`${startEmpty ? 'The state begins empty: servers must be approved again, and budgets begin again.' : `Kept ${plural(kept['value'] ?? 0, 'value')} and ${plural(kept['counter'] ?? 0, 'counter')}.${complete ? '' : ' Others could not be read: look whether a denied grant or a disabled server is missing (tollgate grants list, tollgate servers).'}`}${old === undefined ? '' : ` The old database is kept in ${printable(old)}.`}\n`);
+  else
+    io.stderr(
+      `${startEmpty ? 'The state begins empty: servers must be approved again, and budgets begin again.' : `Kept ${plural(kept['value'] ?? 0, 'value')} and ${plural(kept['counter'] ?? 0, 'counter')}.${complete ? '' : ' Others could not be read: look whether a denied grant or a disabled server is missing (tollgate grants list, tollgate servers).'}`}${old === undefined ? '' : ` The old database is kept in ${printable(old)}.`}\n`,
+    );
   return EXIT.ok;
 }
 
-function wordsOf({ database, problems, version, bytes, values, counters, stopped, processes }: Condition): readonly string[] {
+function wordsOf({
+  database,
+  problems,
+  version,
+  bytes,
+  values,
+  counters,
+  stopped,
+  processes,
+}: Condition): readonly string[] {
   const words = {
     sound: `The state database is sound (schema ${version ?? 0}, ${bytes ?? 0} bytes, ${plural(counters ?? 0, 'counter')}).`,
-    damaged: 'The state database is damaged. Restore a backup with `tollgate state restore FILE`, or keep what can be read with `tollgate state repair`.',
+    damaged:
+      'The state database is damaged. Restore a backup with `tollgate state restore FILE`, or keep what can be read with `tollgate state repair`.',
     lost: 'The state database was removed. Restore a backup with `tollgate state restore FILE`, or begin with an empty one: `tollgate state repair --start-empty`.',
     none: 'There is no state database yet. The first start makes it.',
   }[database];
   return [
-    words, ...problems.map((problem) => `  ${problem}`), ...Object.entries(values ?? {}).map(([space, count]) => `  ${space}: ${count}`),
+    words,
+    ...problems.map((problem) => `  ${problem}`),
+    ...Object.entries(values ?? {}).map(([space, count]) => `  ${space}: ${count}`),
     `Stopped: ${stopped.length === 0 ? 'nothing' : stopped.map((name) => (name === '*' ? 'everything' : name)).join(', ')}.`,
     `Processes of Tollgate that have it open: ${processes}.`,
   ];

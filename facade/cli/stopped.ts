@@ -21,8 +21,14 @@ function linesOf(folder: string): readonly string[] {
       const names = killed.flatMap(({ server }) => server ?? []);
       const off = killed.find(({ server }) => server === undefined);
       return [
-        ...(off === undefined ? [] : [`SWITCHED OFF since ${off.since} by ${off.by}: lists are empty, and every call is refused. Turn it on with: tollgate on`]),
-        ...(names.length === 0 ? [] : [`KILLED, so that no call reaches them: ${names.join(', ')}. Lift it with: tollgate kill --lift NAME`]),
+        ...(off === undefined
+          ? []
+          : [
+              `SWITCHED OFF since ${off.since} by ${off.by}: lists are empty, and every call is refused. Turn it on with: tollgate on`,
+            ]),
+        ...(names.length === 0
+          ? []
+          : [`KILLED, so that no call reaches them: ${names.join(', ')}. Lift it with: tollgate kill --lift NAME`]),
       ];
     } finally {
       stops.close();

@@ -25,14 +25,16 @@ export async function runSwitch({ to, ...options }: SwitchOptions, io: Io): Prom
     const now = { since: new Date().toISOString(), by: io.user };
     const before = killSwitch.list().find(({ server }) => server === undefined);
     const changed = to === 'off' ? before === undefined : before !== undefined;
-    const record = (): Promise<void> => recordActs(place.audit, [{ type: 'switch', event: to, outcome: to === 'off' ? 'deny' : 'allow', by: io.user }]);
+    const record = (): Promise<void> =>
+      recordActs(place.audit, [{ type: 'switch', event: to, outcome: to === 'off' ? 'deny' : 'allow', by: io.user }]);
     if (to === 'off' && changed) killSwitch.throw(now);
     // What lets things run again is recorded first: what cannot be recorded is not done.
     if (to === 'on' && changed) await record().then(() => killSwitch.turnOn());
     // A file of stops that was made again counts from here on: a person has said what is stopped.
     if (to === 'on' && existsSync(path.join(place.state, DATABASE))) stops.hasDatabase = true;
     const killed = killSwitch.list().flatMap(({ server }) => server ?? []);
-    if (options.json === true) io.stdout(json({ switch: to, changed, ...(to === 'off' ? (before ?? now) : {}), killed }));
+    if (options.json === true)
+      io.stdout(json({ switch: to, changed, ...(to === 'off' ? (before ?? now) : {}), killed }));
     else io.stderr(`${to === 'off' ? offWords(before) : onWords(changed, killed)}\n`);
     if (to === 'off' && changed) await record();
     return EXIT.ok;
@@ -42,11 +44,13 @@ export async function runSwitch({ to, ...options }: SwitchOptions, io: Io): Prom
 }
 
 function offWords(before: { readonly since: string; readonly by: string } | undefined): string {
-  if (before !== undefined) return `It was off already, since ${before.since}, by ${before.by}. Turn it on with: tollgate on`;
+  if (before !== undefined)
+    return `It was off already, since ${before.since}, by ${before.by}. Turn it on with: tollgate on`;
   return 'Off: every list is empty and every call is refused from now on, in every process; what runs ends within a second. Turn it on with: tollgate on';
 }
 
 function onWords(changed: boolean, killed: readonly string[]): string {
-  const still = killed.length === 0 ? '' : ` Stopped by the kill switch still: ${killed.join(', ')}; see tollgate kill.`;
+  const still =
+    killed.length === 0 ? '' : ` Stopped by the kill switch still: ${killed.join(', ')}; see tollgate kill.`;
   return `${changed ? 'On: servers start when they are asked for.' : 'It was on already.'}${still}`;
 }

@@ -29,28 +29,60 @@ export async function runTry(options: TryOptions, io: Io, assemble: Assemble): P
       throw explainUnknown(thrown, { principal, assembled });
     });
     const bound = bindArgs(args, exposed.args);
-    const target = await aim(exposed, bound, { files: deps.files, spills: deps.spills, owner: { principal: principal.id, run: 'try' }, labels: [] });
+    const target = await aim(exposed, bound, {
+      files: deps.files,
+      spills: deps.spills,
+      owner: { principal: principal.id, run: 'try' },
+      labels: [],
+    });
     target.held.close();
     const session = openSession(principal, 'stdio');
-    const { budgets } = deps.standing.judge({ caller: { decision: 'try', session, principal, run: 'try', startedAt: deps.now() }, effect: target.effect, args: target.args });
-    const decision = await deps.policy().call({ principal, run: 'try', effect: target.effect, argsText: target.argsText, labels: [], time: new Date(deps.now()).toISOString() });
+    const { budgets } = deps.standing.judge({
+      caller: { decision: 'try', session, principal, run: 'try', startedAt: deps.now() },
+      effect: target.effect,
+      args: target.args,
+    });
+    const decision = await deps.policy().call({
+      principal,
+      run: 'try',
+      effect: target.effect,
+      argsText: target.argsText,
+      labels: [],
+      time: new Date(deps.now()).toISOString(),
+    });
     const { outcome, reasons, shadow } = decision;
     const obligations = { ...decision.obligations, budgets: [...decision.obligations.budgets, ...budgets] };
-    const data = options.json === true
-      ? `${JSON.stringify({ outcome, reasons, shadow, effect: target.effect, obligations, notes: bound.notes })}\n`
-      : readable({ decision: { ...decision, obligations }, target, notes: bound.notes, explain: options.explain === true });
-    return { data, remarks: [], code: outcome === 'allow' ? EXIT.ok : outcome === 'ask' ? EXIT.approval : EXIT.refused };
+    const data =
+      options.json === true
+        ? `${JSON.stringify({ outcome, reasons, shadow, effect: target.effect, obligations, notes: bound.notes })}\n`
+        : readable({
+            decision: { ...decision, obligations },
+            target,
+            notes: bound.notes,
+            explain: options.explain === true,
+          });
+    return {
+      data,
+      remarks: [],
+      code: outcome === 'allow' ? EXIT.ok : outcome === 'ask' ? EXIT.approval : EXIT.refused,
+    };
   });
 }
 
 /** An agent learns nothing about tools that it may not see; the owner at the terminal learns where to look. */
-function explainUnknown(thrown: unknown, { principal, assembled }: { principal: Principal; assembled: Assembled }): unknown {
+function explainUnknown(
+  thrown: unknown,
+  { principal, assembled }: { principal: Principal; assembled: Assembled },
+): unknown {
   if (!(thrown instanceof TollgateError) || thrown.code !== 'UNKNOWN_TOOL') return thrown;
   const missing = assembled.serversOf(principal).flatMap((name) => assembled.catalog.problems.get(name) ?? []);
   const [first] = missing;
   const next = 'Use a name that `tollgate tools` shows; a tool that is never allowed to this principal has none.';
   if (first === undefined) return new TollgateError('UNKNOWN_TOOL', { next });
-  return new TollgateError('SERVER_UNAVAILABLE', { detail: `There is no tool of this name at present. ${missing.map(({ message }) => message).join(' ')}`, next: first.next });
+  return new TollgateError('SERVER_UNAVAILABLE', {
+    detail: `There is no tool of this name at present. ${missing.map(({ message }) => message).join(' ')}`,
+    next: first.next,
+  });
 }
 
 /** The arguments of a call on the command line. Throws USAGE. */
@@ -58,8 +90,13 @@ export function parseArgs(text: string, command = 'try'): ReturnType<typeof pars
   try {
     return parseDoc(text);
   } catch (cause) {
-    const detail = cause instanceof TollgateError && cause.code !== 'WIRE_PARSE' ? cause.message : 'The arguments are not JSON.';
-    throw new TollgateError('USAGE', { detail, next: `Write and quote them so: tollgate ${command} read '{"path": "README.md"}'`, cause });
+    const detail =
+      cause instanceof TollgateError && cause.code !== 'WIRE_PARSE' ? cause.message : 'The arguments are not JSON.';
+    throw new TollgateError('USAGE', {
+      detail,
+      next: `Write and quote them so: tollgate ${command} read '{"path": "README.md"}'`,
+      cause,
+    });
   }
 }
 
@@ -71,14 +108,31 @@ interface Findings {
 }
 
 function readable({ decision, target, notes, explain }: Findings): string {
-  const place = ({ file, line }: { file?: string; line?: number }): string => (file === undefined ? '' : `  (${file}${line === undefined ? '' : `:${line}`})`);
-  const lines = [decision.outcome.toUpperCase(), ...decision.reasons.map((reason) => `  ${reason.id}: ${reason.message}${place(reason)}`), ...decision.shadow.map((reason) => `  in ${reason.mode}, would ${reason.would}: ${reason.id}: ${reason.message}${place(reason)}`)];
+  const place = ({ file, line }: { file?: string; line?: number }): string =>
+    file === undefined ? '' : `  (${file}${line === undefined ? '' : `:${line}`})`;
+  const lines = [
+    decision.outcome.toUpperCase(),
+    ...decision.reasons.map((reason) => `  ${reason.id}: ${reason.message}${place(reason)}`),
+    ...decision.shadow.map(
+      (reason) => `  in ${reason.mode}, would ${reason.would}: ${reason.id}: ${reason.message}${place(reason)}`,
+    ),
+  ];
   if (!explain) return `${lines.join('\n')}\n`;
   const { effect } = target;
   lines.push('', `effect     ${effect.verb} ${effect.server}.${effect.tool}`);
-  for (const fact of effect.paths) lines.push(`path       ${fact.path} (${fact.inside ? 'inside' : 'outside'} the workspace, argument ${fact.argument})`);
+  for (const fact of effect.paths)
+    lines.push(
+      `path       ${fact.path} (${fact.inside ? 'inside' : 'outside'} the workspace, argument ${fact.argument})`,
+    );
   for (const fact of effect.urls) lines.push(`host       ${fact.host} (argument ${fact.argument})`);
-  if (effect.command !== undefined) lines.push(`command    ${[...(effect.command.opaque ? ['opaque'] : []), ...effect.command.words.map((words) => words.join(' '))].join(' | ')}`);
-  lines.push(`caps       ${JSON.stringify(decision.obligations.caps)}`, `budgets    ${decision.obligations.budgets.map((budget) => budget.id).join(', ') || 'none'}`, ...notes.map((text) => `note       ${text}`));
+  if (effect.command !== undefined)
+    lines.push(
+      `command    ${[...(effect.command.opaque ? ['opaque'] : []), ...effect.command.words.map((words) => words.join(' '))].join(' | ')}`,
+    );
+  lines.push(
+    `caps       ${JSON.stringify(decision.obligations.caps)}`,
+    `budgets    ${decision.obligations.budgets.map((budget) => budget.id).join(', ') || 'none'}`,
+    ...notes.map((text) => `note       ${text}`),
+  );
   return `${lines.join('\n')}\n`;
 }

@@ -25,7 +25,11 @@ export function writeAsked({ file, shown, content, isNew, isBeside }: WrittenFil
     return true;
   } catch (cause) {
     if (isMade && isNew === true && (cause as NodeJS.ErrnoException).code === 'EEXIST') return false;
-    throw new TollgateError('USAGE', { detail: `${printable(shown)} cannot be written: ${reasonOf(cause)}.`, next: 'Name another place.', cause });
+    throw new TollgateError('USAGE', {
+      detail: `${printable(shown)} cannot be written: ${reasonOf(cause)}.`,
+      next: 'Name another place.',
+      cause,
+    });
   }
 }
 
@@ -37,8 +41,14 @@ function makeFolder(folder: string): void {
 }
 
 const REASONS: Readonly<Record<string, string>> = {
-  EACCES: 'it is not permitted', EPERM: 'it is not permitted', EROFS: 'the file system is read-only', ENOSPC: 'the disk is full',
-  EEXIST: 'a file stands in the way', ENOTDIR: 'a file stands in the way', EISDIR: 'it is a folder', ENOENT: 'there is no such folder',
+  EACCES: 'it is not permitted',
+  EPERM: 'it is not permitted',
+  EROFS: 'the file system is read-only',
+  ENOSPC: 'the disk is full',
+  EEXIST: 'a file stands in the way',
+  ENOTDIR: 'a file stands in the way',
+  EISDIR: 'it is a folder',
+  ENOENT: 'there is no such folder',
 };
 
 function reasonOf(cause: unknown): string {

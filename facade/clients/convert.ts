@@ -24,19 +24,25 @@ export interface Converted {
 const MIN_SECRET = 6;
 
 /** Values that are plainly none: switches, numbers, levels, folders, addresses without user, query and fragment. */
-const PLAIN = /^(?:true|false|yes|no|on|off|auto|none|debug|info|warn|warning|error|trace|production|development|test|stdio|http|sse|utf-?8|\d{1,6}|(?:\$\{(?:userHome|workspaceFolder)\}|~|\.{1,2})?(?:\/[\w .-]{1,24})+\/?|https?:\/\/[\w.-]+(?::\d+)?\/?)$/i;
+const PLAIN =
+  /^(?:true|false|yes|no|on|off|auto|none|debug|info|warn|warning|error|trace|production|development|test|stdio|http|sse|utf-?8|\d{1,6}|(?:\$\{(?:userHome|workspaceFolder)\}|~|\.{1,2})?(?:\/[\w .-]{1,24})+\/?|https?:\/\/[\w.-]+(?::\d+)?\/?)$/i;
 
 const SCHEME = /^(Bearer|Basic|Token|ApiKey) +(?=\S)/i;
 
 /** The server with its profile, or why it stays where it is. `extra`: variables of its envFile. */
-export function convert(entry: ClientEntry, extra: Readonly<Record<string, string>> = {}): Converted | { readonly refused: string } {
+export function convert(
+  entry: ClientEntry,
+  extra: Readonly<Record<string, string>> = {},
+): Converted | { readonly refused: string } {
   const { name, command, args, cwd, url, transport, sandbox, tools } = entry;
   const fault = refusal(entry, extra);
   if (fault !== undefined) return { refused: fault };
   const secrets: MovedSecret[] = [];
   const wanted: string[] = [];
   const move = (values: Readonly<Record<string, string>>, all: boolean): Record<string, string> =>
-    Object.fromEntries(Object.entries(values).map(([key, value]) => [key, moveOne({ server: name, key, value, all }, secrets, wanted)]));
+    Object.fromEntries(
+      Object.entries(values).map(([key, value]) => [key, moveOne({ server: name, key, value, all }, secrets, wanted)]),
+    );
   const env = { ...move(extra, true), ...move(entry.env, false) };
   const headers = move(entry.headers, false);
   const server = {
@@ -54,20 +60,37 @@ export function convert(entry: ClientEntry, extra: Readonly<Record<string, strin
   return { server, secrets, wanted };
 }
 
-function refusal({ unusable, args, url = '', env, headers }: ClientEntry, extra: Readonly<Record<string, string>>): string | undefined {
+function refusal(
+  { unusable, args, url = '', env, headers }: ClientEntry,
+  extra: Readonly<Record<string, string>>,
+): string | undefined {
   if (unusable !== undefined) return unusable;
-  if ([...args, url, ...Object.values(env), ...Object.values(headers)].some((text) => text.includes('${secret:'))) return 'it names a secret of Tollgate, which a file that others write must not take';
+  if ([...args, url, ...Object.values(env), ...Object.values(headers)].some((text) => text.includes('${secret:')))
+    return 'it names a secret of Tollgate, which a file that others write must not take';
   const flag = args.find((arg, index) => isSecretArgument(arg, args[index - 1]));
-  if (flag !== undefined) return 'an argument looks like a secret, and arguments stand in lists of processes; pass it in a variable of its environment, then import it';
+  if (flag !== undefined)
+    return 'an argument looks like a secret, and arguments stand in lists of processes; pass it in a variable of its environment, then import it';
   const address = URL.canParse(url) ? new URL(url) : undefined;
-  if (address !== undefined && ([...address.searchParams].some(([key, value]) => isSecretName(key) || isToken(value)) || address.pathname.split('/').some(isToken))) return 'its address holds what looks like a secret, which logs would show; pass it in a header, then import it';
-  const mixed = [...Object.entries(env), ...Object.entries(headers), ...Object.entries(extra)].find(([key, value]) => isMixed(key, value));
-  return mixed === undefined ? undefined : `the value of ${mixed[0]} mixes variables with what looks like a secret; split them, then import it`;
+  if (
+    address !== undefined &&
+    ([...address.searchParams].some(([key, value]) => isSecretName(key) || isToken(value)) ||
+      address.pathname.split('/').some(isToken))
+  )
+    return 'its address holds what looks like a secret, which logs would show; pass it in a header, then import it';
+  const mixed = [...Object.entries(env), ...Object.entries(headers), ...Object.entries(extra)].find(([key, value]) =>
+    isMixed(key, value),
+  );
+  return mixed === undefined
+    ? undefined
+    : `the value of ${mixed[0]} mixes variables with what looks like a secret; split them, then import it`;
 }
 
 function isMixed(key: string, value: string): boolean {
   if (!value.includes('${')) return false;
-  const rest = value.replace(SCHEME, '').replace(/\$\{[^{}]*\}/g, '').trim();
+  const rest = value
+    .replace(SCHEME, '')
+    .replace(/\$\{[^{}]*\}/g, '')
+    .trim();
   return (isSecretName(key) && rest.length >= MIN_SECRET && !PLAIN.test(rest)) || isToken(rest);
 }
 
@@ -96,7 +119,12 @@ function moveOne({ server, key, value, all }: Value, secrets: MovedSecret[], wan
 }
 
 function sandboxOf(sandbox: ClientSandbox): Readonly<Record<string, unknown>> {
-  return Object.fromEntries(Object.entries(sandbox).map(([part, lists]) => [part, Object.fromEntries(Object.entries(lists).map(([key, list]) => [key, list.map(ours)]))]));
+  return Object.fromEntries(
+    Object.entries(sandbox).map(([part, lists]) => [
+      part,
+      Object.fromEntries(Object.entries(lists).map(([key, list]) => [key, list.map(ours)])),
+    ]),
+  );
 }
 
 /** `$$` is a plain `$` in tollgate.yaml, and two of them in a client's file. */

@@ -41,10 +41,19 @@ function set(text: string, path: readonly string[], value: unknown): string | un
     [node, depth] = [next, depth + 1];
   }
   const layout = layoutOf(base);
-  if (depth === path.length) return base.slice(0, node.offset) + layout.write(value, layout.indentAt(node.offset)) + base.slice(node.offset + node.length);
+  if (depth === path.length)
+    return (
+      base.slice(0, node.offset) +
+      layout.write(value, layout.indentAt(node.offset)) +
+      base.slice(node.offset + node.length)
+    );
   if (node.type !== 'object') return undefined;
   const [name = '', ...rest] = path.slice(depth);
-  return insert(base, node, { name, value: rest.reduceRight<unknown>((inner, key) => ({ [key]: inner }), value), layout });
+  return insert(base, node, {
+    name,
+    value: rest.reduceRight<unknown>((inner, key) => ({ [key]: inner }), value),
+    layout,
+  });
 }
 
 interface Layout {
@@ -68,7 +77,11 @@ function layoutOf(text: string): Layout {
 }
 
 /** Behind the last entry, and behind a comment at the end of its line; nothing else moves. */
-function insert(text: string, object: Node, { name, value, layout }: { readonly name: string; readonly value: unknown; readonly layout: Layout }): string {
+function insert(
+  text: string,
+  object: Node,
+  { name, value, layout }: { readonly name: string; readonly value: unknown; readonly layout: Layout },
+): string {
   const { eol, step, indentAt, write } = layout;
   const last = object.children?.at(-1);
   const inner = last === undefined ? indentAt(object.offset) + step : indentAt(last.offset);
@@ -80,7 +93,8 @@ function insert(text: string, object: Node, { name, value, layout }: { readonly 
   }
   const end = last.offset + last.length;
   const comma = commaAfter(text, end);
-  if (!text.slice(object.offset, close).includes('\n')) return `${text.slice(0, end)}, ${JSON.stringify(name)}: ${JSON.stringify(value)}${text.slice(end)}`;
+  if (!text.slice(object.offset, close).includes('\n'))
+    return `${text.slice(0, end)}, ${JSON.stringify(name)}: ${JSON.stringify(value)}${text.slice(end)}`;
   const head = comma === undefined ? `${text.slice(0, end)},` : text.slice(0, comma + 1);
   const tail = text.slice(comma === undefined ? end : comma + 1);
   const restOfLine = /^[ \t]*(?:\/\/[^\r\n]*|\/\*[^*\r\n]*\*\/[ \t]*)?(?=\r?\n)/.exec(tail)?.[0] ?? '';
@@ -105,7 +119,10 @@ function remove(text: string, path: readonly string[]): string | undefined {
 
 /** The comma that follows, behind blanks and comments. */
 function commaAfter(text: string, offset: number): number | undefined {
-  const { createScanner, SyntaxKind } = jsonc() as unknown as { createScanner: typeof import('jsonc-parser').createScanner; SyntaxKind: { readonly CommaToken: number } };
+  const { createScanner, SyntaxKind } = jsonc() as unknown as {
+    createScanner: typeof import('jsonc-parser').createScanner;
+    SyntaxKind: { readonly CommaToken: number };
+  };
   const scanner = createScanner(text, true);
   scanner.setPosition(offset);
   return scanner.scan() === (SyntaxKind.CommaToken as never) ? scanner.getTokenOffset() : undefined;
@@ -115,6 +132,10 @@ function commaAfter(text: string, offset: number): number | undefined {
 function cut(text: string, from: number, to: number): string {
   const lineStart = text.lastIndexOf('\n', from - 1) + 1;
   const nextLine = text.indexOf('\n', to) + 1;
-  const isAlone = nextLine > 0 && lineStart > 0 && text.slice(lineStart, from).trim() === '' && text.slice(to, nextLine).trim() === '';
+  const isAlone =
+    nextLine > 0 &&
+    lineStart > 0 &&
+    text.slice(lineStart, from).trim() === '' &&
+    text.slice(to, nextLine).trim() === '';
   return isAlone ? text.slice(0, lineStart) + text.slice(nextLine) : text.slice(0, from) + text.slice(to);
 }

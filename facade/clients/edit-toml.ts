@@ -21,14 +21,22 @@ function read(text: string): Plain | undefined {
 function ownValues(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(ownValues);
   if (value instanceof Date) return value.toISOString();
-  return typeof value === 'object' && value !== null ? Object.fromEntries(Object.entries(value).map(([key, item]) => [key, ownValues(item)])) : value;
+  return typeof value === 'object' && value !== null
+    ? Object.fromEntries(Object.entries(value).map(([key, item]) => [key, ownValues(item)]))
+    : value;
 }
 
 function set(text: string, path: readonly string[], value: unknown): string {
   const { lines, eol } = linesOf(text);
   const range = tableOf(lines, path);
   const kept = range === undefined ? lines : [...lines.slice(0, range.from), ...lines.slice(range.to)];
-  const body = [`[${path.map(tomlKey).join('.')}]`, ...toml().stringify(value as Record<string, unknown>).trimEnd().split('\n')];
+  const body = [
+    `[${path.map(tomlKey).join('.')}]`,
+    ...toml()
+      .stringify(value as Record<string, unknown>)
+      .trimEnd()
+      .split('\n'),
+  ];
   const before = kept.join('').trimEnd();
   return `${before}${before === '' ? '' : eol + eol}${body.join(eol)}${eol}`;
 }
@@ -44,9 +52,13 @@ function linesOf(text: string): { readonly lines: readonly string[]; readonly eo
 }
 
 /** The lines of a table and of those below it, which must follow it; comments before the next table stay with that one. */
-function tableOf(lines: readonly string[], path: readonly string[]): { readonly from: number; readonly to: number } | undefined {
+function tableOf(
+  lines: readonly string[],
+  path: readonly string[],
+): { readonly from: number; readonly to: number } | undefined {
   const headers = lines.map(headerOf);
-  const isOurs = (header: readonly string[] | undefined): boolean => header !== undefined && path.every((part, index) => header[index] === part);
+  const isOurs = (header: readonly string[] | undefined): boolean =>
+    header !== undefined && path.every((part, index) => header[index] === part);
   const from = headers.findIndex(isOurs);
   if (from < 0) return undefined;
   const next = headers.findIndex((header, index) => index > from && header !== undefined && !isOurs(header));

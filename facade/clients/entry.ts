@@ -48,7 +48,21 @@ export interface EntrySource {
 }
 
 const SERVER_KEYS: ReadonlySet<string> = new Set([
-  ...['type', 'transport', 'command', 'args', 'env', 'environment', 'envFile', 'cwd', ...ADDRESS_KEYS, 'headers', 'disabled', 'enabled', 'source'],
+  ...[
+    'type',
+    'transport',
+    'command',
+    'args',
+    'env',
+    'environment',
+    'envFile',
+    'cwd',
+    ...ADDRESS_KEYS,
+    'headers',
+    'disabled',
+    'enabled',
+    'source',
+  ],
   ...['http_headers', 'env_http_headers', 'bearer_token_env_var', 'env_vars', 'sandbox', 'sandboxEnabled'],
 ]);
 
@@ -57,19 +71,38 @@ export function readEntry(source: EntrySource): ClientEntry {
   const { original, node, place, path } = source;
   const { fields, twice } = fieldsOf(node);
   for (const [key, value] of fields) remarkKey(source, key, value);
-  const reader = new EntryReader(fields, source.format, twice.map((key) => `key ${quote(key)} stands twice`));
+  const reader = new EntryReader(
+    fields,
+    source.format,
+    twice.map((key) => `key ${quote(key)} stands twice`),
+  );
   const found = reader.run();
   const dropped = [...fields.keys()].filter((key) => TRUST_KEYS.has(key));
   for (const [key] of [...fields].filter((field) => !isKnown(...field))) {
     const meant = meantRestriction(key);
-    if (meant !== undefined) reader.faults.push(`unknown key ${quote(key)}: did you mean ${quote(meant)}? Until it is corrected, nobody knows which tools it takes away`);
+    if (meant !== undefined)
+      reader.faults.push(
+        `unknown key ${quote(key)}: did you mean ${quote(meant)}? Until it is corrected, nobody knows which tools it takes away`,
+      );
   }
   const [fault] = reader.faults;
-  return { original, name: toSlug(original), place, path, ...found, dropped, ...(fault !== undefined && { unusable: fault }) };
+  return {
+    original,
+    name: toSlug(original),
+    place,
+    path,
+    ...found,
+    dropped,
+    ...(fault !== undefined && { unusable: fault }),
+  };
 }
 
 function remarkKey({ original, remark }: EntrySource, key: string, node: Node): void {
-  if (TRUST_KEYS.has(key)) remark(node, `server ${quote(original)}: ${key} grants trust, which a client's file cannot; tollgate approve asks a person`);
+  if (TRUST_KEYS.has(key))
+    remark(
+      node,
+      `server ${quote(original)}: ${key} grants trust, which a client's file cannot; tollgate approve asks a person`,
+    );
   else if (!isKnown(key, node)) remark(node, `server ${quote(original)}: key ${quote(key)} is not read here`);
 }
 
@@ -92,11 +125,14 @@ class EntryReader {
 
   run(): Found {
     const words = this.#words();
-    const url = ADDRESS_KEYS.map((key) => this.#text(this.#fields.get(key), key)).find((address) => address !== undefined);
+    const url = ADDRESS_KEYS.map((key) => this.#text(this.#fields.get(key), key)).find(
+      (address) => address !== undefined,
+    );
     const [cwd, envFile] = ['cwd', 'envFile'].map((key) => this.#text(this.#fields.get(key), key));
     const box = readSandbox(this.#fields, (node, key) => this.#list(node, key));
     const tools = readRestrictions(this.#fields, this.faults);
-    if (this.#fields.get('disabled')?.value === true || this.#fields.get('enabled')?.value === false) this.faults.push('the file disables it');
+    if (this.#fields.get('disabled')?.value === true || this.#fields.get('enabled')?.value === false)
+      this.faults.push('the file disables it');
     if (words.command === undefined && url === undefined) this.faults.push('it has neither command nor url');
     return {
       transport: this.#transport(),
@@ -107,12 +143,21 @@ class EntryReader {
       ...box,
       ...(tools !== undefined && { tools }),
       env: { ...this.#passed(), ...this.#map('environment'), ...words.env, ...this.#map('env') },
-      headers: { ...this.#token(), ...this.#named('env_http_headers'), ...this.#map('http_headers'), ...this.#map('headers') },
+      headers: {
+        ...this.#token(),
+        ...this.#named('env_http_headers'),
+        ...this.#map('http_headers'),
+        ...this.#map('headers'),
+      },
     };
   }
 
   /** A text, one list of all words (OpenCode), or an object with path and args (Zed, older). */
-  #words(): { readonly command?: string; readonly args: readonly string[]; readonly env?: Readonly<Record<string, string>> } {
+  #words(): {
+    readonly command?: string;
+    readonly args: readonly string[];
+    readonly env?: Readonly<Record<string, string>>;
+  } {
     const node = this.#fields.get('command');
     if (node?.type === 'array') {
       const [command, ...args] = this.#list(node, 'command');
@@ -121,7 +166,11 @@ class EntryReader {
     if (node?.type === 'object') {
       const { fields } = fieldsOf(node);
       const command = this.#text(fields.get('path'), 'command.path');
-      return { ...(command !== undefined && { command }), args: this.#list(fields.get('args'), 'args'), env: this.#plain(fields.get('env')) };
+      return {
+        ...(command !== undefined && { command }),
+        args: this.#list(fields.get('args'), 'args'),
+        env: this.#plain(fields.get('env')),
+      };
     }
     const command = this.#text(node, 'command');
     return { ...(command !== undefined && { command }), args: this.#list(this.#fields.get('args'), 'args') };
@@ -147,7 +196,8 @@ class EntryReader {
 
   #list(node: Node | undefined, key: string): readonly string[] {
     const items = node?.children ?? [];
-    if (node !== undefined && (node.type !== 'array' || items.some((item) => item.type !== 'string'))) this.faults.push(`${key} are not a list of texts`);
+    if (node !== undefined && (node.type !== 'array' || items.some((item) => item.type !== 'string')))
+      this.faults.push(`${key} are not a list of texts`);
     return items.filter((item) => item.type === 'string').map((item) => this.#ours(String(item.value)));
   }
 
@@ -171,7 +221,9 @@ class EntryReader {
 
   #passed(): Readonly<Record<string, string>> {
     const node = this.#fields.get('env_vars');
-    return node === undefined ? {} : Object.fromEntries(this.#list(node, 'env_vars').map((name) => [name, `\${env:${name}}`]));
+    return node === undefined
+      ? {}
+      : Object.fromEntries(this.#list(node, 'env_vars').map((name) => [name, `\${env:${name}}`]));
   }
 
   #token(): Readonly<Record<string, string>> {

@@ -45,13 +45,29 @@ export function planExport(request: ExportRequest): ExportPlan {
   const { config, roots, client, file, way, replace } = request;
   const before = readTarget(file);
   const shown = shownPath(file, roots);
-  const content = before === undefined || before.trim() === '' ? { file: shown, entries: [], inputs: new Map(), warnings: [] } : readClientText(before.replace(/^\uFEFF/, ''), { shown, project: config.folder, file, format: client });
+  const content =
+    before === undefined || before.trim() === ''
+      ? { file: shown, entries: [], inputs: new Map(), warnings: [] }
+      : readClientText(before.replace(/^\uFEFF/, ''), { shown, project: config.folder, file, format: client });
   const others = content.entries.filter((entry) => !isOurs(entry));
   const taken = others.find(({ original, path }) => original === OWN_NAME && path.length === 2);
-  if (taken !== undefined) throw new TollgateError('USAGE', { detail: `${shown} has a server called ${OWN_NAME} that is not Tollgate.`, next: 'Rename it there first.' });
+  if (taken !== undefined)
+    throw new TollgateError('USAGE', {
+      detail: `${shown} has a server called ${OWN_NAME} that is not Tollgate.`,
+      next: 'Rename it there first.',
+    });
   const found: FoundFile = { file, shown, client, ofProject: true, content, servers: others };
-  const { moved, left, copied } = replace ? moveAll(found, request) : { moved: [], left: others.filter(isLive).map((entry) => ({ entry, why: 'nobody asked to move it' })), copied: NOTHING };
-  const after = changeServers(before ?? '', client, { ...ownEntry(client, way), remove: moved.map(({ path }) => path) });
+  const { moved, left, copied } = replace
+    ? moveAll(found, request)
+    : {
+        moved: [],
+        left: others.filter(isLive).map((entry) => ({ entry, why: 'nobody asked to move it' })),
+        copied: NOTHING,
+      };
+  const after = changeServers(before ?? '', client, {
+    ...ownEntry(client, way),
+    remove: moved.map(({ path }) => path),
+  });
   const own: readonly FileChange[] = after === before ? [] : [{ file, after, ...(before !== undefined && { before }) }];
   return { file, changes: [...copied.changes, ...own], moved, left, copied };
 }
@@ -65,7 +81,8 @@ function moveAll(found: FoundFile, request: ExportRequest): Pick<ExportPlan, 'mo
   const { config, world, fromVariables } = request;
   const has = found.servers.filter((entry) => standsBefore(entry, found, request));
   const rest = found.servers.filter((entry) => !has.includes(entry) && isLive(entry));
-  const copied = rest.length === 0 ? NOTHING : planCopy({ config, world, files: [{ ...found, servers: rest }], fromVariables });
+  const copied =
+    rest.length === 0 ? NOTHING : planCopy({ config, world, files: [{ ...found, servers: rest }], fromVariables });
   const came = copied.outcomes.filter(({ left }) => left === undefined).map(({ entry }) => entry);
   const left = copied.outcomes.flatMap(({ entry, left: why }) => (why === undefined ? [] : [{ entry, why }]));
   return { moved: [...has, ...came], left, copied };
@@ -74,12 +91,26 @@ function moveAll(found: FoundFile, request: ExportRequest): Pick<ExportPlan, 'mo
 /** True when Tollgate has the same server, and not from this file. */
 function standsBefore(entry: ClientEntry, { file, content }: FoundFile, { config, world }: ExportRequest): boolean {
   const server = config.servers.get(entry.name);
-  if (server === undefined || server.unusable !== undefined || resolver(config.folder, world.home)(server.source) === file) return false;
-  const variables: Variables = { env: world.env, folders: new Map([['workspaceFolder', config.workspace], ['userHome', world.home], ['configDir', config.folder]]), inputs: content.inputs };
+  if (
+    server === undefined ||
+    server.unusable !== undefined ||
+    resolver(config.folder, world.home)(server.source) === file
+  )
+    return false;
+  const variables: Variables = {
+    env: world.env,
+    folders: new Map([
+      ['workspaceFolder', config.workspace],
+      ['userHome', world.home],
+      ['configDir', config.folder],
+    ]),
+    inputs: content.inputs,
+  };
   const filled = (text: string): string => {
     const result = substitute(text, variables);
     return result.ok ? result.text : text;
   };
-  const essence = ({ command = '', args, url = '' }: Pick<ClientEntry, 'command' | 'args' | 'url'>): string => JSON.stringify([command, args, url].flat().map(filled));
+  const essence = ({ command = '', args, url = '' }: Pick<ClientEntry, 'command' | 'args' | 'url'>): string =>
+    JSON.stringify([command, args, url].flat().map(filled));
   return essence(entry) === essence(server);
 }

@@ -15,12 +15,22 @@ export interface HandedFolders {
 }
 
 /** The folders that exist. Writing is proposed where the catalog knows that the package writes what it is handed. `workspace`, `home`: absolute. */
-export function handedFolders(entry: Pick<ClientEntry, 'command' | 'args'>, { workspace, home }: { readonly workspace: string; readonly home: string }): HandedFolders {
-  const placed = (arg: string): string => arg.replace(/^\$\{workspaceFolder\}/, workspace).replace(/^(?:\$\{userHome\}|~(?=\/|$))/, home);
-  const folders = [...new Set(entry.args)].filter((arg) => path.isAbsolute(placed(arg)) && kindOf(placed(arg)) === 'folder');
+export function handedFolders(
+  entry: Pick<ClientEntry, 'command' | 'args'>,
+  { workspace, home }: { readonly workspace: string; readonly home: string },
+): HandedFolders {
+  const placed = (arg: string): string =>
+    arg.replace(/^\$\{workspaceFolder\}/, workspace).replace(/^(?:\$\{userHome\}|~(?=\/|$))/, home);
+  const folders = [...new Set(entry.args)].filter(
+    (arg) => path.isAbsolute(placed(arg)) && kindOf(placed(arg)) === 'folder',
+  );
   const inside = folders.filter((arg) => isWithin(realPath(placed(arg)), workspace));
   const writes = inside.length > 0 && doesWrite(entry);
-  return { allowRead: writes ? [] : inside, allowWrite: writes ? inside : [], outside: folders.filter((arg) => !inside.includes(arg)) };
+  return {
+    allowRead: writes ? [] : inside,
+    allowWrite: writes ? inside : [],
+    outside: folders.filter((arg) => !inside.includes(arg)),
+  };
 }
 
 function doesWrite(entry: Pick<ClientEntry, 'command' | 'args'>): boolean {

@@ -7,7 +7,16 @@ export type Root = 'project' | 'home' | 'settings' | 'xdg' | 'codex';
 export type Interpolation = 'none' | 'shell' | 'dollar' | 'vscode' | 'braces';
 
 /** The name under which a client is asked for. */
-export type ClientId = 'claude-desktop' | 'claude-code' | 'vscode' | 'cursor' | 'codex' | 'windsurf' | 'gemini' | 'zed' | 'opencode';
+export type ClientId =
+  | 'claude-desktop'
+  | 'claude-code'
+  | 'vscode'
+  | 'cursor'
+  | 'codex'
+  | 'windsurf'
+  | 'gemini'
+  | 'zed'
+  | 'opencode';
 
 /** One client: how its files are found, read and written. */
 export interface ClientFormat {
@@ -40,40 +49,134 @@ export interface ClientFormat {
 /** Sources: reference pages of each client; ecosystem.md §2.1. */
 export const CLIENTS: readonly ClientFormat[] = [
   {
-    id: 'claude-code', title: 'Claude Code', syntax: 'json', container: 'mcpServers', address: 'url', types: { stdio: 'stdio', http: 'http' }, plainUrl: 'http', interpolation: 'shell', token: 'variable',
-    places: [['project', '.mcp.json'], ['home', '.claude.json']],
+    id: 'claude-code',
+    title: 'Claude Code',
+    syntax: 'json',
+    container: 'mcpServers',
+    address: 'url',
+    types: { stdio: 'stdio', http: 'http' },
+    plainUrl: 'http',
+    interpolation: 'shell',
+    token: 'variable',
+    places: [
+      ['project', '.mcp.json'],
+      ['home', '.claude.json'],
+    ],
   },
   {
-    id: 'vscode', title: 'VS Code', syntax: 'json', container: 'servers', address: 'url', types: { stdio: 'stdio', http: 'http' }, plainUrl: 'http', interpolation: 'vscode', token: 'input',
-    places: [['project', '.vscode', 'mcp.json'], ['settings', 'Code', 'User', 'mcp.json']],
+    id: 'vscode',
+    title: 'VS Code',
+    syntax: 'json',
+    container: 'servers',
+    address: 'url',
+    types: { stdio: 'stdio', http: 'http' },
+    plainUrl: 'http',
+    interpolation: 'vscode',
+    token: 'input',
+    places: [
+      ['project', '.vscode', 'mcp.json'],
+      ['settings', 'Code', 'User', 'mcp.json'],
+    ],
   },
   {
-    id: 'cursor', title: 'Cursor', syntax: 'json', container: 'mcpServers', address: 'url', plainUrl: 'http', interpolation: 'vscode', token: 'variable',
-    places: [['project', '.cursor', 'mcp.json'], ['home', '.cursor', 'mcp.json']],
+    id: 'cursor',
+    title: 'Cursor',
+    syntax: 'json',
+    container: 'mcpServers',
+    address: 'url',
+    plainUrl: 'http',
+    interpolation: 'vscode',
+    token: 'variable',
+    places: [
+      ['project', '.cursor', 'mcp.json'],
+      ['home', '.cursor', 'mcp.json'],
+    ],
   },
   {
-    id: 'gemini', title: 'Gemini CLI', syntax: 'json', settings: true, container: 'mcpServers', address: 'httpUrl', plainUrl: 'sse', interpolation: 'dollar', token: 'variable',
-    places: [['project', '.gemini', 'settings.json'], ['home', '.gemini', 'settings.json']],
+    id: 'gemini',
+    title: 'Gemini CLI',
+    syntax: 'json',
+    settings: true,
+    container: 'mcpServers',
+    address: 'httpUrl',
+    plainUrl: 'sse',
+    interpolation: 'dollar',
+    token: 'variable',
+    places: [
+      ['project', '.gemini', 'settings.json'],
+      ['home', '.gemini', 'settings.json'],
+    ],
   },
   {
-    id: 'claude-desktop', title: 'Claude Desktop', syntax: 'json', container: 'mcpServers', plainUrl: 'http', interpolation: 'none', bare: true,
+    id: 'claude-desktop',
+    title: 'Claude Desktop',
+    syntax: 'json',
+    container: 'mcpServers',
+    plainUrl: 'http',
+    interpolation: 'none',
+    bare: true,
     places: [['settings', 'Claude', 'claude_desktop_config.json']],
   },
   {
-    id: 'windsurf', title: 'Windsurf', syntax: 'json', container: 'mcpServers', address: 'serverUrl', plainUrl: 'http', interpolation: 'vscode', token: 'variable',
-    places: [['home', '.codeium', 'windsurf', 'mcp_config.json'], ['home', '.codeium', 'mcp_config.json']],
+    id: 'windsurf',
+    title: 'Windsurf',
+    syntax: 'json',
+    container: 'mcpServers',
+    address: 'serverUrl',
+    plainUrl: 'http',
+    interpolation: 'vscode',
+    token: 'variable',
+    places: [
+      ['home', '.codeium', 'windsurf', 'mcp_config.json'],
+      ['home', '.codeium', 'mcp_config.json'],
+    ],
   },
   {
-    id: 'zed', title: 'Zed', syntax: 'json', settings: true, container: 'context_servers', plainUrl: 'http', interpolation: 'none', bare: true, extra: { source: 'custom' },
-    places: [['xdg', 'zed', 'settings.json'], ['project', '.zed', 'settings.json']],
+    id: 'zed',
+    title: 'Zed',
+    syntax: 'json',
+    settings: true,
+    container: 'context_servers',
+    plainUrl: 'http',
+    interpolation: 'none',
+    bare: true,
+    extra: { source: 'custom' },
+    places: [
+      ['xdg', 'zed', 'settings.json'],
+      ['project', '.zed', 'settings.json'],
+    ],
   },
   {
-    id: 'codex', title: 'Codex', syntax: 'toml', settings: true, container: 'mcp_servers', address: 'url', plainUrl: 'http', interpolation: 'none', token: 'named',
-    places: [['codex', 'config.toml'], ['project', '.codex', 'config.toml']],
+    id: 'codex',
+    title: 'Codex',
+    syntax: 'toml',
+    settings: true,
+    container: 'mcp_servers',
+    address: 'url',
+    plainUrl: 'http',
+    interpolation: 'none',
+    token: 'named',
+    places: [
+      ['codex', 'config.toml'],
+      ['project', '.codex', 'config.toml'],
+    ],
   },
   {
-    id: 'opencode', title: 'OpenCode', syntax: 'json', settings: true, container: 'mcp', address: 'url', types: { stdio: 'local', http: 'remote' }, plainUrl: 'http', interpolation: 'braces', token: 'variable', oneList: true,
-    places: [['project', 'opencode.json'], ['xdg', 'opencode', 'opencode.json']],
+    id: 'opencode',
+    title: 'OpenCode',
+    syntax: 'json',
+    settings: true,
+    container: 'mcp',
+    address: 'url',
+    types: { stdio: 'local', http: 'remote' },
+    plainUrl: 'http',
+    interpolation: 'braces',
+    token: 'variable',
+    oneList: true,
+    places: [
+      ['project', 'opencode.json'],
+      ['xdg', 'opencode', 'opencode.json'],
+    ],
   },
 ];
 
@@ -96,7 +199,14 @@ export const TRANSPORTS: ReadonlyMap<unknown, 'stdio' | 'http' | 'sse'> = new Ma
 ]);
 
 /** Keys that would let a server do things unasked. A file that others write cannot grant that here. */
-export const TRUST_KEYS: ReadonlySet<string> = new Set(['alwaysAllow', 'autoApprove', 'autoAllow', 'trust', 'approved', 'default_tools_approval_mode']);
+export const TRUST_KEYS: ReadonlySet<string> = new Set([
+  'alwaysAllow',
+  'autoApprove',
+  'autoAllow',
+  'trust',
+  'approved',
+  'default_tools_approval_mode',
+]);
 
 /** The client whose place a file has; undefined for a file anywhere else, which is read in all clients' forms. */
 export function formatOf(file: string): ClientFormat | undefined {

@@ -29,10 +29,22 @@ export function findFiles(roots: ClientRoots): readonly FoundFile[] {
 export function readFound(file: string, roots: ClientRoots): FoundFile {
   const shown = shownPath(file, roots);
   const content = readClientFile(file, { shown, project: roots.cwd });
-  return { file, shown, ofProject: !shown.startsWith('~/'), content, servers: content.entries.filter((entry) => !isOurs(entry)), ...(content.format !== undefined && { client: content.format }) };
+  return {
+    file,
+    shown,
+    ofProject: !shown.startsWith('~/'),
+    content,
+    servers: content.entries.filter((entry) => !isOurs(entry)),
+    ...(content.format !== undefined && { client: content.format }),
+  };
 }
 
 /** True for the entry with which a client starts or reaches Tollgate. */
 export function isOurs(entry: ClientEntry): boolean {
-  return isTollgate(entry) || (entry.original === 'tollgate' && entry.url !== undefined && /^https?:\/\/(127\.0\.0\.1|localhost|\[::1\]):\d+\/mcp$/.test(entry.url));
+  return (
+    isTollgate(entry) ||
+    (entry.original === 'tollgate' &&
+      entry.url !== undefined &&
+      /^https?:\/\/(127\.0\.0\.1|localhost|\[::1\]):\d+\/mcp$/.test(entry.url))
+  );
 }

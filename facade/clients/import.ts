@@ -59,23 +59,46 @@ export function planInclude(request: ImportRequest): ImportPlan {
   const { config, world, files } = request;
   const before = readTarget(config.file) ?? '';
   const chosen = files.map((file) => ({ file, outcomes: choose(file, request) }));
-  const include: Addition[] = chosen.filter(({ outcomes }) => outcomes.some(({ left }) => left === undefined)).map(({ file }) => ({ path: ['include'], items: [file.shown.replaceAll('$', '$$$$')] }));
-  const names = [...new Set(chosen.flatMap(({ outcomes }) => outcomes).filter(({ left }) => left === undefined).map(({ entry }) => entry.name))];
-  const text = addTo(before, [...include, ...names.map((name): Addition => ({ path: ['servers'], key: name, value: { profiles: ['default'] } }))]);
+  const include: Addition[] = chosen
+    .filter(({ outcomes }) => outcomes.some(({ left }) => left === undefined))
+    .map(({ file }) => ({ path: ['include'], items: [file.shown.replaceAll('$', '$$$$')] }));
+  const names = [
+    ...new Set(
+      chosen
+        .flatMap(({ outcomes }) => outcomes)
+        .filter(({ left }) => left === undefined)
+        .map(({ entry }) => entry.name),
+    ),
+  ];
+  const text = addTo(before, [
+    ...include,
+    ...names.map((name): Addition => ({ path: ['servers'], key: name, value: { profiles: ['default'] } })),
+  ]);
   const { servers } = loadConfig(config.file, world, { text });
   const seen = new Set<string>();
-  const outcomes = chosen.flatMap((one) => one.outcomes).map((outcome): Outcome => {
-    const unusable = servers.get(outcome.entry.name)?.unusable;
-    const again = seen.has(outcome.entry.name) || !seen.add(outcome.entry.name);
-    return outcome.left !== undefined || unusable === undefined || again ? withoutSandbox(outcome) : { ...outcome, left: unusable };
-  });
-  return { changes: text === before ? [] : [{ file: config.file, before, after: text }], outcomes, secrets: [], wanted: [] };
+  const outcomes = chosen
+    .flatMap((one) => one.outcomes)
+    .map((outcome): Outcome => {
+      const unusable = servers.get(outcome.entry.name)?.unusable;
+      const again = seen.has(outcome.entry.name) || !seen.add(outcome.entry.name);
+      return outcome.left !== undefined || unusable === undefined || again
+        ? withoutSandbox(outcome)
+        : { ...outcome, left: unusable };
+    });
+  return {
+    changes: text === before ? [] : [{ file: config.file, before, after: text }],
+    outcomes,
+    secrets: [],
+    wanted: [],
+  };
 }
 
 /** What an included file says of a sandbox gives nothing; a copy takes it along. */
 function withoutSandbox(outcome: Outcome): Outcome {
   const { sandbox, ...entry } = outcome.entry;
-  return sandbox === undefined ? outcome : { ...outcome, entry: { ...entry, unread: ['sandbox (with --copy it comes along)', ...entry.unread] } };
+  return sandbox === undefined
+    ? outcome
+    : { ...outcome, entry: { ...entry, unread: ['sandbox (with --copy it comes along)', ...entry.unread] } };
 }
 
 /** Each server gets a file of its own under `servers/`; its secrets are apart. Throws USAGE, CONFIG_INVALID. */
@@ -88,10 +111,17 @@ export function planCopy(request: ImportRequest): ImportPlan {
 /** Those that were asked for, once each: the first definition of a name stands. */
 function choose({ file, shown, servers }: FoundFile, { config, world, only }: ImportRequest): readonly Outcome[] {
   const resolve = resolver(config.folder, world.home);
-  const asked = servers.filter(({ name, original }) => only === undefined || only.includes(name) || only.includes(original));
+  const asked = servers.filter(
+    ({ name, original }) => only === undefined || only.includes(name) || only.includes(original),
+  );
   return asked.map((entry): Outcome => {
     const existing = config.servers.get(entry.name);
-    const fault = entry.unusable ?? nameFault(entry.name) ?? (existing === undefined || resolve(existing.source) === file ? undefined : `there is a server ${entry.name} already, and the first one stands`);
+    const fault =
+      entry.unusable ??
+      nameFault(entry.name) ??
+      (existing === undefined || resolve(existing.source) === file
+        ? undefined
+        : `there is a server ${entry.name} already, and the first one stands`);
     return { file: shown, entry, ...(fault !== undefined && { left: fault }) };
   });
 }
@@ -115,8 +145,10 @@ class Copier {
   add(outcome: Outcome, file: FoundFile): Outcome {
     const { entry } = outcome;
     if (outcome.left !== undefined) return outcome;
-    if (this.#taken.has(entry.name)) return { ...outcome, left: 'another file has a server of this name, and the first one stands' };
-    if ((this.#tried += 1) > MAX_TRIED) return { ...outcome, left: `more than ${MAX_TRIED} servers at once; name some with --only` };
+    if (this.#taken.has(entry.name))
+      return { ...outcome, left: 'another file has a server of this name, and the first one stands' };
+    if ((this.#tried += 1) > MAX_TRIED)
+      return { ...outcome, left: `more than ${MAX_TRIED} servers at once; name some with --only` };
     const extra = this.#variablesOf(entry, file);
     const converted = typeof extra === 'string' ? { refused: extra } : convert(entry, extra);
     if ('refused' in converted) return { ...outcome, left: converted.refused };
@@ -127,22 +159,52 @@ class Copier {
 
   plan(outcomes: readonly Outcome[]): ImportPlan {
     const { file, folder } = this.#request.config;
-    const made = [...this.#files].map(([name, text]): FileChange => ({ file: serverFileOf(folder, name), after: text }));
+    const made = [...this.#files].map(
+      ([name, text]): FileChange => ({ file: serverFileOf(folder, name), after: text }),
+    );
     const changes = this.#text === this.#before ? made : [...made, { file, before: this.#before, after: this.#text }];
-    for (const change of made) if (readTarget(change.file) !== undefined) throw new TollgateError('USAGE', { detail: `There is already ${path.relative(folder, change.file)}.`, next: 'Remove or rename it, or leave that server out with --only.' });
+    for (const change of made)
+      if (readTarget(change.file) !== undefined)
+        throw new TollgateError('USAGE', {
+          detail: `There is already ${path.relative(folder, change.file)}.`,
+          next: 'Remove or rename it, or leave that server out with --only.',
+        });
     return { changes, outcomes, secrets: this.#secrets, wanted: [...new Set(this.#wanted)] };
   }
 
   /** Why it cannot be kept, after trying it with all that is kept so far. */
   #keep(name: string, { server, secrets, wanted }: Converted): string | undefined {
-    const sources = this.#request.fromVariables === true ? secrets.map((secret): Addition => ({ path: ['secrets'], key: secret.name, value: { env: secret.key.replace(/\W/g, '_') } })) : [];
+    const sources =
+      this.#request.fromVariables === true
+        ? secrets.map(
+            (secret): Addition => ({
+              path: ['secrets'],
+              key: secret.name,
+              value: { env: secret.key.replace(/\W/g, '_') },
+            }),
+          )
+        : [];
     const overlaid = entryIn(this.#text, name);
     const { profiles, ...definition } = server;
     // Two lists of tools cannot be joined in a text that a person wrote.
-    if (overlaid?.['tools'] !== undefined && definition['tools'] !== undefined) return `servers.${name}.tools stands in tollgate.yaml already; add what its file takes away there, remove it here, and import it then`;
-    const keys = overlaid === undefined ? [] : Object.entries({ ...definition, ...(overlaid['profiles'] === undefined && { profiles }) }).map(([key, value]): Addition => ({ path: ['servers', name], key, value }));
+    if (overlaid?.['tools'] !== undefined && definition['tools'] !== undefined)
+      return `servers.${name}.tools stands in tollgate.yaml already; add what its file takes away there, remove it here, and import it then`;
+    const keys =
+      overlaid === undefined
+        ? []
+        : Object.entries({ ...definition, ...(overlaid['profiles'] === undefined && { profiles }) }).map(
+            ([key, value]): Addition => ({ path: ['servers', name], key, value }),
+          );
     const text = addTo(this.#text, [...sources, ...keys]);
-    const own = overlaid === undefined ? [[name, `${IMPORTED}it starts once it is approved: tollgate approve ${name}\n${stringify(server, { lineWidth: 0 })}`] as const] : [];
+    const own =
+      overlaid === undefined
+        ? [
+            [
+              name,
+              `${IMPORTED}it starts once it is approved: tollgate approve ${name}\n${stringify(server, { lineWidth: 0 })}`,
+            ] as const,
+          ]
+        : [];
     const files = new Map([...this.#files, ...own]);
     const fault = this.#try({ text, servers: files });
     if (fault !== undefined) return fault;
@@ -177,9 +239,14 @@ class Copier {
 }
 
 /** A server that is handed a folder can do nothing without it. */
-function withFolders({ sandbox, profiles, ...server }: Converted['server'], handed: HandedFolders): Converted['server'] {
+function withFolders(
+  { sandbox, profiles, ...server }: Converted['server'],
+  handed: HandedFolders,
+): Converted['server'] {
   const { filesystem: own = {}, ...rest } = (sandbox ?? {}) as ClientSandbox;
-  const lists = (['allowRead', 'allowWrite'] as const).map((key) => [key, [...new Set([...(own[key] ?? []), ...handed[key]])]] as const).filter(([, list]) => list.length > 0);
+  const lists = (['allowRead', 'allowWrite'] as const)
+    .map((key) => [key, [...new Set([...(own[key] ?? []), ...handed[key]])]] as const)
+    .filter(([, list]) => list.length > 0);
   const filesystem = { ...own, ...Object.fromEntries(lists) };
   const all = { ...(Object.keys(filesystem).length > 0 && { filesystem }), ...rest };
   return { ...server, ...(Object.keys(all).length > 0 && { sandbox: all }), profiles };

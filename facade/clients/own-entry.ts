@@ -20,7 +20,10 @@ export function ownEntry(client: ClientFormat, way: Way): Pick<ServerChange, 'ad
   if ('words' in way) return { add: { name: OWN_NAME, value: program(client, way.words) } };
   const { url, auth } = way;
   if (client.address === undefined || (auth && client.token === undefined)) {
-    throw new TollgateError('USAGE', { detail: `${client.title} cannot reach an address with a token that stands outside of its file.`, next: 'Leave --http out: it starts Tollgate itself then.' });
+    throw new TollgateError('USAGE', {
+      detail: `${client.title} cannot reach an address with a token that stands outside of its file.`,
+      next: 'Leave --http out: it starts Tollgate itself then.',
+    });
   }
   const type = client.types === undefined ? {} : { type: client.types.http };
   const value = { ...type, [client.address]: url, ...(auth && credentials(client)) };

@@ -21,7 +21,15 @@ export interface ClientRoots {
 
 /** Every known place, those of the project first. */
 export function clientPlaces(roots: ClientRoots): readonly ClientPlace[] {
-  const places = CLIENTS.flatMap((client) => client.places.map(([root, ...parts]): ClientPlace => ({ client, file: path.join(folderOf(root, roots), ...parts), ofProject: root === 'project' })));
+  const places = CLIENTS.flatMap((client) =>
+    client.places.map(
+      ([root, ...parts]): ClientPlace => ({
+        client,
+        file: path.join(folderOf(root, roots), ...parts),
+        ofProject: root === 'project',
+      }),
+    ),
+  );
   return [...places.filter(({ ofProject }) => ofProject), ...places.filter(({ ofProject }) => !ofProject)];
 }
 
@@ -30,7 +38,8 @@ function folderOf(root: Root, { cwd, home, env, platform }: ClientRoots): string
   if (root === 'home') return home;
   if (root === 'codex') return absolute(env['CODEX_HOME']) ?? path.join(home, '.codex');
   if (platform === 'win32') return env['APPDATA'] ?? path.join(home, 'AppData', 'Roaming');
-  if (platform === 'darwin') return root === 'settings' ? path.join(home, 'Library', 'Application Support') : path.join(home, '.config');
+  if (platform === 'darwin')
+    return root === 'settings' ? path.join(home, 'Library', 'Application Support') : path.join(home, '.config');
   return absolute(env['XDG_CONFIG_HOME']) ?? path.join(home, '.config');
 }
 

@@ -41,14 +41,26 @@ const ROOT_KEYS: ReadonlySet<string> = new Set([...CONTAINERS, 'inputs', 'projec
 export function readClientFile(absolute: string, reading: Reading): ClientFile {
   const read = readText(reading.at?.(absolute) ?? absolute, MAX_BYTES);
   if (read.ok) return readClientText(read.text, { ...reading, file: absolute });
-  return alone(reading.shown, { line: 1, column: 1 }, `the included file gives no servers: ${read.reason}; correct include, or restore the file`);
+  return alone(
+    reading.shown,
+    { line: 1, column: 1 },
+    `the included file gives no servers: ${read.reason}; correct include, or restore the file`,
+  );
 }
 
 /** Reads the text of a client's file; `file` is where it stands. Never throws. */
-export function readClientText(text: string, { shown, project, file, format = formatOf(file) }: Reading & { readonly file: string }): ClientFile {
+export function readClientText(
+  text: string,
+  { shown, project, file, format = formatOf(file) }: Reading & { readonly file: string },
+): ClientFile {
   const isToml = format?.syntax === 'toml' || file.endsWith('.toml');
   const parsed = isToml ? parseToml(text) : parseJson(text);
-  if (!('root' in parsed)) return alone(shown, parsed.place, `the included file is not ${isToml ? 'TOML' : 'JSON'} (${parsed.fault}), so none of its servers exists; correct the line`);
+  if (!('root' in parsed))
+    return alone(
+      shown,
+      parsed.place,
+      `the included file is not ${isToml ? 'TOML' : 'JSON'} (${parsed.fault}), so none of its servers exists; correct the line`,
+    );
   return new ClientReader({ shown, text, format }).run(parsed.root, project);
 }
 
@@ -63,7 +75,11 @@ class ClientReader {
   readonly #lineStarts: readonly number[];
   readonly #warnings: Problem[] = [];
 
-  constructor({ shown, text, format }: { readonly shown: string; readonly text: string; readonly format: ClientFormat | undefined }) {
+  constructor({
+    shown,
+    text,
+    format,
+  }: { readonly shown: string; readonly text: string; readonly format: ClientFormat | undefined }) {
     this.#file = shown;
     this.#format = format;
     this.#lineStarts = [0, ...[...text.matchAll(/\n/g)].map(({ index }) => index + 1)];
@@ -72,11 +88,19 @@ class ClientReader {
   run(root: Node, project: string): ClientFile {
     const { fields } = fieldsOf(root);
     const containers = this.#containers(root, fields, project);
-    if (containers.length === 0) this.#warn(root, 'the included file has neither servers nor mcpServers; correct include, or take the file out');
+    if (containers.length === 0)
+      this.#warn(root, 'the included file has neither servers nor mcpServers; correct include, or take the file out');
     const unread = [...fields.keys()].filter((key) => !ROOT_KEYS.has(key));
-    if (unread.length > 0 && this.#format?.settings !== true && containers.every(({ path }) => path.length > 0)) this.#warn(root, `keys that are not read here: ${listNames(unread.map(quote))}`);
+    if (unread.length > 0 && this.#format?.settings !== true && containers.every(({ path }) => path.length > 0))
+      this.#warn(root, `keys that are not read here: ${listNames(unread.map(quote))}`);
     const entries = containers.flatMap((container) => this.#entries(container));
-    return { file: this.#file, ...(this.#format !== undefined && { format: this.#format }), entries, inputs: inputsOf(fields.get('inputs')), warnings: this.#warnings };
+    return {
+      file: this.#file,
+      ...(this.#format !== undefined && { format: this.#format }),
+      entries,
+      inputs: inputsOf(fields.get('inputs')),
+      warnings: this.#warnings,
+    };
   }
 
   #containers(root: Node, fields: ReadonlyMap<string, Node>, project: string): readonly Container[] {
@@ -91,12 +115,25 @@ class ClientReader {
 
   #entries({ node: container, path }: Container): readonly ClientEntry[] {
     const { fields, twice } = fieldsOf(container);
-    if (container.type !== 'object') this.#warn(container, 'the servers are not an object; write "name": { … } for each');
-    if (fields.size > MAX_ENTRIES) this.#warn(container, `${fields.size} servers, of which the first ${MAX_ENTRIES} are read`);
+    if (container.type !== 'object')
+      this.#warn(container, 'the servers are not an object; write "name": { … } for each');
+    if (fields.size > MAX_ENTRIES)
+      this.#warn(container, `${fields.size} servers, of which the first ${MAX_ENTRIES} are read`);
     const doubles = new Set(twice);
     return [...fields].slice(0, MAX_ENTRIES).map(([original, node]) => {
-      const entry = readEntry({ original, node, path: [...path, original], format: this.#format, place: this.#place(node), remark: (at, message) => this.#warn(at, message) });
-      if (entry.name !== original) this.#warn(node, `server ${quote(original)} is called ${entry.name} here: names are lower-case letters, digits and hyphens`);
+      const entry = readEntry({
+        original,
+        node,
+        path: [...path, original],
+        format: this.#format,
+        place: this.#place(node),
+        remark: (at, message) => this.#warn(at, message),
+      });
+      if (entry.name !== original)
+        this.#warn(
+          node,
+          `server ${quote(original)} is called ${entry.name} here: names are lower-case letters, digits and hyphens`,
+        );
       return { ...entry, ...(doubles.has(original) && { unusable: 'two servers of this file have this name' }) };
     });
   }
@@ -131,7 +168,9 @@ function at(root: Node, path: readonly string[]): Container | undefined {
 /** VS Code's settings and others hold them one level further down, under `mcp`. */
 function innerServers(container: Container): Container {
   const inner = fieldsOf(container.node).fields.get('servers');
-  return inner?.type === 'object' && !looksLikeServer(inner) ? { node: inner, path: [...container.path, 'servers'] } : container;
+  return inner?.type === 'object' && !looksLikeServer(inner)
+    ? { node: inner, path: [...container.path, 'servers'] }
+    : container;
 }
 
 function looksLikeServer(node: Node): boolean {

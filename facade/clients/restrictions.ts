@@ -9,9 +9,22 @@ export interface ToolLimits {
 }
 
 /** Tollgate and VS Code; Windsurf; Gemini CLI; Codex. */
-const DENY_KEYS: ReadonlySet<string> = new Set(['denyTools', 'deniedTools', 'disabledTools', 'excludeTools', 'disabled_tools']);
+const DENY_KEYS: ReadonlySet<string> = new Set([
+  'denyTools',
+  'deniedTools',
+  'disabledTools',
+  'excludeTools',
+  'disabled_tools',
+]);
 /** The same clients, and `tools` of the Copilot command line. */
-const ALLOW_KEYS: ReadonlySet<string> = new Set(['allowTools', 'allowedTools', 'enabledTools', 'includeTools', 'enabled_tools', 'tools']);
+const ALLOW_KEYS: ReadonlySet<string> = new Set([
+  'allowTools',
+  'allowedTools',
+  'enabledTools',
+  'includeTools',
+  'enabled_tools',
+  'tools',
+]);
 /** As tollgate.schema.json has it. */
 const NAME = /^[A-Za-z0-9_./*-]{1,128}$/;
 
@@ -22,7 +35,10 @@ export function isRestriction(key: string, { type }: Pick<Node, 'type'>): boolea
 
 /** The key that restricts tools and was probably meant by one that is not known; `tools` itself is too short to be guessed. */
 export function meantRestriction(key: string): string | undefined {
-  return nearest(key, [...DENY_KEYS, ...ALLOW_KEYS].filter((one) => one !== 'tools'));
+  return nearest(
+    key,
+    [...DENY_KEYS, ...ALLOW_KEYS].filter((one) => one !== 'tools'),
+  );
 }
 
 /** Reads the limits of an entry. What cannot be read goes to `faults`: without its restriction the server must not be used. */
@@ -30,10 +46,15 @@ export function readRestrictions(fields: ReadonlyMap<string, Node>, faults: stri
   const read = ([key, node]: readonly [string, Node]): readonly string[] => {
     const items = (node.children ?? []).map(({ value }): unknown => value);
     const names = items.filter((item): item is string => typeof item === 'string' && NAME.test(item));
-    if (node.type !== 'array' || names.length < items.length) faults.push(`${quote(key)} is not a list of names of tools, so what it takes away is not known`);
+    if (node.type !== 'array' || names.length < items.length)
+      faults.push(`${quote(key)} is not a list of names of tools, so what it takes away is not known`);
     return names;
   };
-  const limits = [...fields].filter((field) => isRestriction(...field)).flatMap((field): readonly ToolLimits[] => [DENY_KEYS.has(field[0]) ? { deny: read(field) } : { allow: read(field) }]);
+  const limits = [...fields]
+    .filter((field) => isRestriction(...field))
+    .flatMap((field): readonly ToolLimits[] => [
+      DENY_KEYS.has(field[0]) ? { deny: read(field) } : { allow: read(field) },
+    ]);
   const joined = limits.reduce(joinLimits, {});
   return Object.keys(joined).length === 0 ? undefined : joined;
 }
@@ -41,7 +62,10 @@ export function readRestrictions(fields: ReadonlyMap<string, Node>, faults: stri
 /** Limits that admit a tool only if both do. Of patterns that overlap in part, such as `get_*` and `*_all`, nothing is admitted. */
 export function joinLimits(one: ToolLimits, other: ToolLimits): ToolLimits {
   const [a, b] = [one.allow, other.allow].map((list) => (list?.includes('*') === true ? undefined : list));
-  const allow = a === undefined || b === undefined ? (a ?? b) : [...new Set([...a.filter((name) => isCovered(name, b)), ...b.filter((name) => isCovered(name, a))])];
+  const allow =
+    a === undefined || b === undefined
+      ? (a ?? b)
+      : [...new Set([...a.filter((name) => isCovered(name, b)), ...b.filter((name) => isCovered(name, a))])];
   const deny = [...new Set([...(one.deny ?? []), ...(other.deny ?? [])])];
   return { ...(allow !== undefined && { allow }), ...(deny.length > 0 && { deny }) };
 }

@@ -21,7 +21,14 @@ export interface ShownEntry {
 /** Names, the program, and the package or script. Arguments are counted: tokens are passed in them too. */
 export function showEntry(entry: ClientEntry): ShownEntry {
   const { name, original, env, headers, unusable } = entry;
-  return { name, original, runs: runs(entry), variables: Object.keys(env), headers: Object.keys(headers), ...(unusable !== undefined && { unusable }) };
+  return {
+    name,
+    original,
+    runs: runs(entry),
+    variables: Object.keys(env),
+    headers: Object.keys(headers),
+    ...(unusable !== undefined && { unusable }),
+  };
 }
 
 function runs({ command, args, url }: Pick<ClientEntry, 'command' | 'args' | 'url'>): string {
@@ -48,8 +55,14 @@ function shownArgument(command: string, args: readonly string[]): readonly strin
   const program = programOf(command);
   if (RUNNERS.has(program)) {
     const name = args.find((arg) => !arg.startsWith('-'));
-    return name !== undefined && /^(@[\w.-]+\/)?[\w.-]+(@[\w.^~-]+)?$/.test(name) && args.slice(0, args.indexOf(name)).every((arg) => /^-(y|-yes|q|-quiet)$/.test(arg)) ? [name] : [];
+    return name !== undefined &&
+      /^(@[\w.-]+\/)?[\w.-]+(@[\w.^~-]+)?$/.test(name) &&
+      args.slice(0, args.indexOf(name)).every((arg) => /^-(y|-yes|q|-quiet)$/.test(arg))
+      ? [name]
+      : [];
   }
   const [first = ''] = args;
-  return INTERPRETERS.has(program) && /^[\w./~ -]+\.([cm]?[jt]s|py)$/.test(first) && !first.startsWith('-') ? [first] : [];
+  return INTERPRETERS.has(program) && /^[\w./~ -]+\.([cm]?[jt]s|py)$/.test(first) && !first.startsWith('-')
+    ? [first]
+    : [];
 }

@@ -29,14 +29,23 @@ class TomlTree {
   readonly #headers = new Map<string, number>();
 
   constructor(text: string) {
-    for (const { 1: name = '', index } of text.matchAll(HEADER)) if (!this.#headers.has(name)) this.#headers.set(name, index);
+    for (const { 1: name = '', index } of text.matchAll(HEADER))
+      if (!this.#headers.has(name)) this.#headers.set(name, index);
   }
 
   node(value: unknown, at: readonly string[]): Node {
     const offset = this.#offset(at);
-    if (Array.isArray(value)) return { type: 'array', offset, length: 0, children: value.map((item) => this.node(item, at)) };
+    if (Array.isArray(value))
+      return { type: 'array', offset, length: 0, children: value.map((item) => this.node(item, at)) };
     if (typeof value === 'object' && value !== null && !(value instanceof Date)) {
-      const children = Object.entries(value).map(([key, item]): Node => ({ type: 'property', offset, length: 0, children: [{ type: 'string', offset, length: 0, value: key }, this.node(item, [...at, key])] }));
+      const children = Object.entries(value).map(
+        ([key, item]): Node => ({
+          type: 'property',
+          offset,
+          length: 0,
+          children: [{ type: 'string', offset, length: 0, value: key }, this.node(item, [...at, key])],
+        }),
+      );
       return { type: 'object', offset, length: 0, children };
     }
     const type = typeof value === 'number' || typeof value === 'boolean' ? typeof value : 'string';

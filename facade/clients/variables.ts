@@ -10,6 +10,12 @@ export function asOurs(text: string, interpolation: Interpolation | undefined): 
 
 /** A variable of the environment as the client fills it in; undefined where it fills in nothing. */
 export function asTheirs(variable: string, interpolation: Interpolation): string | undefined {
-  const written: Readonly<Record<Interpolation, string | undefined>> = { none: undefined, shell: `\${${variable}}`, dollar: `\${${variable}}`, vscode: `\${env:${variable}}`, braces: `{env:${variable}}` };
+  const written: Readonly<Record<Interpolation, string | undefined>> = {
+    none: undefined,
+    shell: `\${${variable}}`,
+    dollar: `\${${variable}}`,
+    vscode: `\${env:${variable}}`,
+    braces: `{env:${variable}}`,
+  };
   return written[interpolation];
 }

@@ -1,6 +1,19 @@
 /** Keeps the configuration that an owner accepted: a copy of each file that a load reads and that an agent could change. */
 import { createHash } from 'node:crypto';
-import { closeSync, constants, existsSync, fstatSync, mkdirSync, openSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync, type Dirent } from 'node:fs';
+import {
+  closeSync,
+  constants,
+  existsSync,
+  fstatSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+  type Dirent,
+} from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Config } from './config.ts';
@@ -71,7 +84,11 @@ export function readAccepted(folder: string): Accepted | undefined {
     if (hashOf(contents) !== hash) throw new Error('another content');
     return viewOf(contents, tree);
   } catch (cause) {
-    throw new TollgateError('CONFIG_NOT_ACCEPTED', { detail: 'The accepted copy of the configuration in the state folder is damaged.', next: 'Look at the configuration, and accept it again with: tollgate reload', cause });
+    throw new TollgateError('CONFIG_NOT_ACCEPTED', {
+      detail: 'The accepted copy of the configuration in the state folder is damaged.',
+      next: 'Look at the configuration, and accept it again with: tollgate reload',
+      cause,
+    });
   }
 }
 
@@ -81,7 +98,8 @@ export function stageAccepted(folder: string, contents: Contents): Accepted {
   const tree = treeOf(folder, hash);
   rmSync(tree, { recursive: true, force: true });
   mkdirSync(tree, { recursive: true, mode: 0o700 });
-  for (const place of contents.places) mkdirSync(path.join(tree, path.dirname(place)), { recursive: true, mode: 0o700 });
+  for (const place of contents.places)
+    mkdirSync(path.join(tree, path.dirname(place)), { recursive: true, mode: 0o700 });
   for (const [file, bytes] of contents.files) {
     mkdirSync(path.join(tree, path.dirname(file)), { recursive: true, mode: 0o700 });
     writeFileSync(path.join(tree, file), bytes, { mode: 0o600 });
@@ -96,7 +114,8 @@ export function acceptStaged(folder: string, { hash, places, files }: Accepted, 
   const manifest: Manifest = { version: 1, hash, places, files: [...files.keys()], by, time: new Date().toISOString() };
   replaceFile(marker, `${JSON.stringify(manifest)}\n`);
   const kept = new Set([path.basename(marker), hash, before]);
-  for (const name of readdirSync(folder)) if (!kept.has(name)) rmSync(path.join(folder, name), { recursive: true, force: true });
+  for (const name of readdirSync(folder))
+    if (!kept.has(name)) rmSync(path.join(folder, name), { recursive: true, force: true });
 }
 
 /** Removes a staged copy that was not accepted. */
@@ -110,7 +129,12 @@ export function forgetAccepted(folder: string): void {
 }
 
 /** The files that a load has read and that an agent could change: by the workspace, and by what sandboxes may write. */
-export function exposedReads({ reads, workspace, bash, servers }: Pick<Config, 'reads' | 'workspace' | 'bash' | 'servers'>): readonly string[] {
+export function exposedReads({
+  reads,
+  workspace,
+  bash,
+  servers,
+}: Pick<Config, 'reads' | 'workspace' | 'bash' | 'servers'>): readonly string[] {
   const given = [bash, ...servers.values()].flatMap(({ sandbox }) => sandbox?.filesystem.allowWrite ?? []);
   const roots = [...new Set([workspace, ...given.map(realPath)])];
   return reads.filter((file) => isExposed(file, roots));
@@ -133,11 +157,17 @@ export function readPlaces(places: readonly string[]): OnDisk {
 /** Which files differ between two contents, absolute and sorted. */
 export function changedFiles(before: Contents, after: Contents): readonly string[] {
   const names = new Set([...before.files.keys(), ...after.files.keys()]);
-  return [...names].filter((name) => after.files.get(name)?.equals(before.files.get(name) ?? Buffer.alloc(0)) !== true || !before.files.has(name)).sort();
+  return [...names]
+    .filter(
+      (name) =>
+        after.files.get(name)?.equals(before.files.get(name) ?? Buffer.alloc(0)) !== true || !before.files.has(name),
+    )
+    .sort();
 }
 
 function viewOf(contents: Contents, tree: string): Accepted {
-  const at = (file: string): string => (contents.places.some((place) => isWithin(file, place)) ? path.join(tree, file) : file);
+  const at = (file: string): string =>
+    contents.places.some((place) => isWithin(file, place)) ? path.join(tree, file) : file;
   return { ...contents, hash: path.basename(tree), at };
 }
 
@@ -146,13 +176,17 @@ function treeOf(folder: string, hash: string): string {
 }
 
 function readMarker(folder: string): string | undefined {
-  return existsSync(acceptedMarker(folder)) ? (JSON.parse(readFileSync(acceptedMarker(folder), 'utf8')) as Partial<Manifest>).hash : undefined;
+  return existsSync(acceptedMarker(folder))
+    ? (JSON.parse(readFileSync(acceptedMarker(folder), 'utf8')) as Partial<Manifest>).hash
+    : undefined;
 }
 
 function hashOf({ places, files }: Contents): string {
   const digest = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('hex');
   const parts = [[...places].sort(), [...files].map(([file, bytes]) => [file, digest(bytes)]).sort()];
-  return createHash('sha256').update(`tollgate-accepted\0${JSON.stringify(parts)}`).digest('hex');
+  return createHash('sha256')
+    .update(`tollgate-accepted\0${JSON.stringify(parts)}`)
+    .digest('hex');
 }
 
 /** The file itself, or the files of a folder that a load could read, and links to folders, which a load refuses. */

@@ -21,34 +21,84 @@ const CLOSING = new Set(['denyRead', 'denyWrite', 'deniedDomains']);
 /** Parts whose values may hold keys or tokens, or say nothing to a reader: only their names are shown. */
 const UNSHOWN = /(?:^|\.)(?:env|headers|args|oauth|url|token\w*|filled|secretSources|secrets)(?:\.|$)/;
 /** Sections of numbers where less is stricter. */
-const LIMITS = /^(?:caps|limits|budgets\.[^.]+|servers\.[^.]+\.(?:sandbox\.limits|caps)|bash\.sandbox\.limits)\.(?:bytes|lines|argBytes|spillBytes|media|concurrent|servers|connections|calls|memoryMb|processes|fileMb|cpuSeconds)$/;
+const LIMITS =
+  /^(?:caps|limits|budgets\.[^.]+|servers\.[^.]+\.(?:sandbox\.limits|caps)|bash\.sandbox\.limits)\.(?:bytes|lines|argBytes|spillBytes|media|concurrent|servers|connections|calls|memoryMb|processes|fileMb|cpuSeconds)$/;
 
 /** All differences, those that may allow more first. Values of variables, headers and arguments are never shown. */
 export function compareConfigs(before: Config, after: Config): readonly Change[] {
-  const changes = [...compareValues('', settingsOf(before), settingsOf(after)), ...compareRules('tollgate.yaml', before.rules, after.rules)];
+  const changes = [
+    ...compareValues('', settingsOf(before), settingsOf(after)),
+    ...compareRules('tollgate.yaml', before.rules, after.rules),
+  ];
   return [...changes.filter(({ widens }) => widens), ...changes.filter(({ widens }) => !widens)];
 }
 
 /** Differences in the files of policies and all others whose content is no setting. */
 export function compareFiles(before: Accepted, after: Contents, { file, folder, reads }: Config): readonly Change[] {
   const settings = [file, path.join(folder, 'servers')];
-  return changedFiles(before, after).filter((name) => !settings.some((place) => isWithin(name, place))).flatMap((name) => {
-    const shown = isWithin(name, folder) ? path.relative(folder, name) : name;
-    const [old, now] = [before.files.get(name), after.files.get(name)];
-    const isRules = reads.includes(name) && /\.ya?ml$/.test(name);
-    if (isRules) return compareRules(shown, rulesIn(old), rulesIn(now));
-    return [{ what: `${shown}: ${old === undefined ? 'new' : now === undefined ? 'removed' : 'changed'}`, widens: true }];
-  });
+  return changedFiles(before, after)
+    .filter((name) => !settings.some((place) => isWithin(name, place)))
+    .flatMap((name) => {
+      const shown = isWithin(name, folder) ? path.relative(folder, name) : name;
+      const [old, now] = [before.files.get(name), after.files.get(name)];
+      const isRules = reads.includes(name) && /\.ya?ml$/.test(name);
+      if (isRules) return compareRules(shown, rulesIn(old), rulesIn(now));
+      return [
+        { what: `${shown}: ${old === undefined ? 'new' : now === undefined ? 'removed' : 'changed'}`, widens: true },
+      ];
+    });
 }
 
 /** What the sections say, by names: lists of named entries become maps. */
 function settingsOf(config: Config): Plain {
-  const { workspace, state, otherWorkspaces, servers, bash, principals, profiles, budgets, caps, audit, approvals, recording, runs, knowledge, listen, limits, schemaProfile, secretSources, policies } = config;
-  const named = (list: readonly object[], key: string): Plain => Object.fromEntries(list.map((one, index) => [String((one as Plain)[key] ?? index), one]));
-  const sources = policies.map(({ path: at, server, ...source }) => ({ name: server === undefined ? path.relative(config.folder, at) : at, ...source, ...(server !== undefined && { server }) }));
+  const {
+    workspace,
+    state,
+    otherWorkspaces,
+    servers,
+    bash,
+    principals,
+    profiles,
+    budgets,
+    caps,
+    audit,
+    approvals,
+    recording,
+    runs,
+    knowledge,
+    listen,
+    limits,
+    schemaProfile,
+    secretSources,
+    policies,
+  } = config;
+  const named = (list: readonly object[], key: string): Plain =>
+    Object.fromEntries(list.map((one, index) => [String((one as Plain)[key] ?? index), one]));
+  const sources = policies.map(({ path: at, server, ...source }) => ({
+    name: server === undefined ? path.relative(config.folder, at) : at,
+    ...source,
+    ...(server !== undefined && { server }),
+  }));
   return {
-    workspace, state, otherWorkspaces, bash, caps, audit, approvals, recording, runs, knowledge, listen, limits, schemaProfile, servers: Object.fromEntries(servers), profiles: Object.fromEntries(profiles), secretSources: Object.fromEntries(secretSources),
-    principals: named(principals, 'id'), budgets: named(budgets, 'id'), policies: named(sources, 'name'),
+    workspace,
+    state,
+    otherWorkspaces,
+    bash,
+    caps,
+    audit,
+    approvals,
+    recording,
+    runs,
+    knowledge,
+    listen,
+    limits,
+    schemaProfile,
+    servers: Object.fromEntries(servers),
+    profiles: Object.fromEntries(profiles),
+    secretSources: Object.fromEntries(secretSources),
+    principals: named(principals, 'id'),
+    budgets: named(budgets, 'id'),
+    policies: named(sources, 'name'),
   };
 }
 
@@ -56,14 +106,29 @@ function compareValues(at: string, before: unknown, after: unknown): readonly Ch
   if (isDeepEqual(before, after)) return [];
   const key = at.split('.').at(-1) ?? '';
   if (isMap(before) && isMap(after)) {
-    return [...new Set([...Object.keys(before), ...Object.keys(after)])].flatMap((name) => compareValues(at === '' ? name : `${at}.${name}`, before[name], after[name]));
+    return [...new Set([...Object.keys(before), ...Object.keys(after)])].flatMap((name) =>
+      compareValues(at === '' ? name : `${at}.${name}`, before[name], after[name]),
+    );
   }
-  if (Array.isArray(before) && Array.isArray(after) && (GIVING.has(key) || CLOSING.has(key))) return compareLists(at, before, after);
-  if (after === undefined) return [{ what: `${at}: removed`, widens: !isEntry(at) || /^(?:budgets|policies)\./.test(at) }];
-  if (before === undefined) return [{ what: `${at}: new${isEntry(at) ? summaryOf(after) : shownAs(at, after, ', ')}`, widens: !/^budgets\.[^.]+$/.test(at) }];
+  if (Array.isArray(before) && Array.isArray(after) && (GIVING.has(key) || CLOSING.has(key)))
+    return compareLists(at, before, after);
+  if (after === undefined)
+    return [{ what: `${at}: removed`, widens: !isEntry(at) || /^(?:budgets|policies)\./.test(at) }];
+  if (before === undefined)
+    return [
+      {
+        what: `${at}: new${isEntry(at) ? summaryOf(after) : shownAs(at, after, ', ')}`,
+        widens: !/^budgets\.[^.]+$/.test(at),
+      },
+    ];
   const isLess = LIMITS.test(at) && typeof before === 'number' && typeof after === 'number' && after < before;
   const isIsolated = key === 'isolation' && before === 'direct';
-  return [{ what: `${at}:${shownAs(at, before, ' ')}${shownAs(at, after, ' → ') || ' changed'}`, widens: !isLess && !isIsolated }];
+  return [
+    {
+      what: `${at}:${shownAs(at, before, ' ')}${shownAs(at, after, ' → ') || ' changed'}`,
+      widens: !isLess && !isIsolated,
+    },
+  ];
 }
 
 /** A server, profile, principal, budget or policy as a whole. */
@@ -73,28 +138,46 @@ function isEntry(at: string): boolean {
 
 function summaryOf(entry: unknown): string {
   const { command, isolation, mode, role } = (isMap(entry) ? entry : {}) as Readonly<Record<string, unknown>>;
-  const words = Object.entries({ command, isolation, mode, role }).filter(([, value]) => typeof value === 'string').map(([name, value]) => `${name} ${JSON.stringify(value)}`);
+  const words = Object.entries({ command, isolation, mode, role })
+    .filter(([, value]) => typeof value === 'string')
+    .map(([name, value]) => `${name} ${JSON.stringify(value)}`);
   return words.length === 0 ? '' : ` (${words.join(', ')})`;
 }
 
 function compareLists(at: string, before: readonly unknown[], after: readonly unknown[]): readonly Change[] {
-  const [old, now] = [before, after].map((list) => new Set(list.map((one) => JSON.stringify(one)))) as [Set<string>, Set<string>];
+  const [old, now] = [before, after].map((list) => new Set(list.map((one) => JSON.stringify(one)))) as [
+    Set<string>,
+    Set<string>,
+  ];
   const closes = CLOSING.has(at.split('.').at(-1) ?? '');
   const added = [...now].filter((one) => !old.has(one)).map((one) => ({ what: `${at}: + ${one}`, widens: !closes }));
   const removed = [...old].filter((one) => !now.has(one)).map((one) => ({ what: `${at}: - ${one}`, widens: closes }));
-  return added.length + removed.length === 0 ? [{ what: `${at}: another order`, widens: true }] : [...added, ...removed];
+  return added.length + removed.length === 0
+    ? [{ what: `${at}: another order`, widens: true }]
+    : [...added, ...removed];
 }
 
 /** A rule that denies can be added, and one that allows removed: the outcome of every call stays or gets stricter. */
 function compareRules(file: string, before: readonly unknown[], after: readonly unknown[]): readonly Change[] {
-  const byId = (rules: readonly unknown[]): Map<string, Plain> => new Map(rules.filter(isMap).map((rule, index) => [typeof rule['id'] === 'string' ? rule['id'] : `#${index + 1}`, rule]));
+  const byId = (rules: readonly unknown[]): Map<string, Plain> =>
+    new Map(
+      rules.filter(isMap).map((rule, index) => [typeof rule['id'] === 'string' ? rule['id'] : `#${index + 1}`, rule]),
+    );
   const [old, now] = [byId(before), byId(after)];
-  const named = (id: string, { outcome }: Plain): string => `${file}: rule ${id} (${typeof outcome === 'string' ? outcome : 'no outcome'})`;
+  const named = (id: string, { outcome }: Plain): string =>
+    `${file}: rule ${id} (${typeof outcome === 'string' ? outcome : 'no outcome'})`;
   return [...new Set([...old.keys(), ...now.keys()])].flatMap((id): readonly Change[] => {
     const [was, is] = [old.get(id), now.get(id)];
     if (isDeepEqual(was, is)) return [];
-    if (was === undefined && is !== undefined) return [{ what: `${named(id, is)} is new`, widens: is['outcome'] !== 'deny' }];
-    if (was !== undefined && is === undefined) return [{ what: `${named(id, was)} is removed`, widens: was['outcome'] !== 'allow' || was['obligations'] !== undefined }];
+    if (was === undefined && is !== undefined)
+      return [{ what: `${named(id, is)} is new`, widens: is['outcome'] !== 'deny' }];
+    if (was !== undefined && is === undefined)
+      return [
+        {
+          what: `${named(id, was)} is removed`,
+          widens: was['outcome'] !== 'allow' || was['obligations'] !== undefined,
+        },
+      ];
     return [{ what: `${named(id, is ?? {})} is changed`, widens: true }];
   });
 }

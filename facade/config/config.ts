@@ -115,7 +115,13 @@ export interface ExposeRule {
 
 /** A limit that is spent (HB-05, CY-17), and what narrows it; absent fields of `when` match all. */
 export interface BudgetConfig extends BudgetObligation {
-  readonly when: { readonly server?: string; readonly tool?: string; readonly verb?: Verb; readonly role?: string; readonly profile?: string };
+  readonly when: {
+    readonly server?: string;
+    readonly tool?: string;
+    readonly verb?: Verb;
+    readonly role?: string;
+    readonly profile?: string;
+  };
 }
 
 /** Limits of one call and its result. */
@@ -183,7 +189,10 @@ export interface Problem {
 export interface RuleDocument {
   readonly file: string;
   readonly value: { readonly rules: readonly unknown[] };
-  placeOf(path: readonly (string | number)[], part: 'key' | 'value'): { readonly line: number; readonly column: number };
+  placeOf(
+    path: readonly (string | number)[],
+    part: 'key' | 'value',
+  ): { readonly line: number; readonly column: number };
 }
 
 /** Folders of other workspaces. Absolute and real; none lies in another. `write` includes reading. */

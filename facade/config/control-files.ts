@@ -17,7 +17,10 @@ export function placesOf(named: readonly string[]): readonly string[] {
 /** The links on the way to a path, each where it really lies, and last the real path of its end. A circle ends where it was noticed. */
 export function hopsOf(file: string): readonly string[] {
   const hops: string[] = [];
-  let rest = path.resolve(file).split('/').filter((name) => name !== '');
+  let rest = path
+    .resolve(file)
+    .split('/')
+    .filter((name) => name !== '');
   let current = '/';
   for (let links = 0; rest.length > 0; ) {
     const [name = '', ...after] = rest;

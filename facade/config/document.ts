@@ -33,10 +33,19 @@ const SYNTAX: Readonly<Record<string, string>> = {
 
 /** Faults of indentation, which one code of the parser mixes with others, by the start of its own fixed words. */
 const INDENTATION: readonly (readonly [start: string, message: string])[] = [
-  ['Sequence item without -', 'this line belongs neither to the list above nor to its last entry; indent it like the other lines of the entry, or begin it with `- `'],
+  [
+    'Sequence item without -',
+    'this line belongs neither to the list above nor to its last entry; indent it like the other lines of the entry, or begin it with `- `',
+  ],
   ['A block sequence may not', 'this `- ` does not stand below the other `- ` of its list; align it with them'],
-  ['Implicit map keys need', 'this line is no `key: value`; write a colon and a blank after the key, and align it with its neighbours'],
-  ['Implicit keys need to be on', 'this line is no `key: value`, or the next one is indented deeper by mistake; write a colon and a blank after the key, and align the lines'],
+  [
+    'Implicit map keys need',
+    'this line is no `key: value`; write a colon and a blank after the key, and align it with its neighbours',
+  ],
+  [
+    'Implicit keys need to be on',
+    'this line is no `key: value`, or the next one is indented deeper by mistake; write a colon and a blank after the key, and align the lines',
+  ],
   ['Flow map', 'a closing `}` is missing before here; close the brace that opens above'],
   ['Flow sequence', 'a closing `]` is missing before here; close the bracket that opens above'],
 ];
@@ -54,19 +63,38 @@ type Offsets = ReadonlyMap<string, { readonly key: number; readonly value: numbe
 /** Reads YAML 1.2. Never throws: what cannot be read stands in `problems`. */
 export function readYaml(file: string, text: string): YamlFile {
   const { value, problems, offsets, lineStarts } = parseYaml(text);
-  return { file, value, problems: problems.map((problem) => ({ file, ...problem })), placeOf: (path, part) => placeAt(lineStarts, offsetOf(offsets, path, part)) };
+  return {
+    file,
+    value,
+    problems: problems.map((problem) => ({ file, ...problem })),
+    placeOf: (path, part) => placeAt(lineStarts, offsetOf(offsets, path, part)),
+  };
 }
 
 function parseYaml(text: string): PlainYaml {
   const lines = new LineCounter();
-  const problem = (offset: number, message: string): PlainYaml['problems'][number] => ({ ...placeAt(lines.lineStarts, offset), message });
-  if (text.length > MAX_TEXT) return broken([problem(0, `more than ${MAX_TEXT} characters in one file; split it into several`)]);
+  const problem = (offset: number, message: string): PlainYaml['problems'][number] => ({
+    ...placeAt(lines.lineStarts, offset),
+    message,
+  });
+  if (text.length > MAX_TEXT)
+    return broken([problem(0, `more than ${MAX_TEXT} characters in one file; split it into several`)]);
   const { tokens, tooDeepAt } = readTokens(text, lines);
-  if (tooDeepAt !== undefined) return broken([problem(tooDeepAt, `nested deeper than ${MAX_DEPTH} levels: no configuration needs that; flatten it`)]);
+  if (tooDeepAt !== undefined)
+    return broken([
+      problem(tooDeepAt, `nested deeper than ${MAX_DEPTH} levels: no configuration needs that; flatten it`),
+    ]);
   const document = compose(tokens, text.length);
-  if (document.errors.length > 0) return broken(separate(document.errors.map((error) => problem(textFrom(text, error.pos[0]), syntaxMessage(error, document.errors)))));
+  if (document.errors.length > 0)
+    return broken(
+      separate(
+        document.errors.map((error) => problem(textFrom(text, error.pos[0]), syntaxMessage(error, document.errors))),
+      ),
+    );
   if (document.directives?.yaml.explicit === true) {
-    return broken([problem(0, 'a %YAML directive: versions differ in what `no` means, so only 1.2 is read; remove the line')]);
+    return broken([
+      problem(0, 'a %YAML directive: versions differ in what `no` means, so only 1.2 is read; remove the line'),
+    ]);
   }
   const conversion = new Conversion(document);
   const value = conversion.run();
@@ -109,13 +137,23 @@ function textFrom(text: string, offset: number): number {
 
 function syntaxMessage(error: YAMLError, all: readonly YAMLError[]): string {
   // A value with a deeper line below it looks like a key of several lines.
-  const deeper = error.code === 'BLOCK_AS_IMPLICIT_KEY' && error.message.startsWith('Nested') && all.some((other) => other.code === 'MULTILINE_IMPLICIT_KEY' && other.pos[0] === error.pos[0]);
+  const deeper =
+    error.code === 'BLOCK_AS_IMPLICIT_KEY' &&
+    error.message.startsWith('Nested') &&
+    all.some((other) => other.code === 'MULTILINE_IMPLICIT_KEY' && other.pos[0] === error.pos[0]);
   if (deeper) return 'the next line is indented deeper than this one, which has its value already; indent both alike';
-  return INDENTATION.find(([start]) => error.message.startsWith(start))?.[1] ?? SYNTAX[error.code] ?? `not valid YAML (${error.code.toLowerCase().replaceAll('_', ' ')}); correct the line`;
+  return (
+    INDENTATION.find(([start]) => error.message.startsWith(start))?.[1] ??
+    SYNTAX[error.code] ??
+    `not valid YAML (${error.code.toLowerCase().replaceAll('_', ' ')}); correct the line`
+  );
 }
 
 /** The iterative half of the parser, and the offset where nesting passes the limit: the recursive half is what breaks. */
-function readTokens(text: string, lines: LineCounter): { readonly tokens: readonly CST.Token[]; readonly tooDeepAt?: number } {
+function readTokens(
+  text: string,
+  lines: LineCounter,
+): { readonly tokens: readonly CST.Token[]; readonly tooDeepAt?: number } {
   lines.addNewLine(0);
   const parser = new Parser(lines.addNewLine);
   const tokens: CST.Token[] = [];
@@ -128,9 +166,14 @@ function readTokens(text: string, lines: LineCounter): { readonly tokens: readon
 
 /** The recursive half. */
 function compose(tokens: readonly CST.Token[], length: number): Document.Parsed {
-  const [document, another] = new Composer({ uniqueKeys: true, prettyErrors: false, version: '1.2' }).compose(tokens, true, length);
+  const [document, another] = new Composer({ uniqueKeys: true, prettyErrors: false, version: '1.2' }).compose(
+    tokens,
+    true,
+    length,
+  );
   if (document === undefined) throw new Error('the parser gave no document');
-  if (another !== undefined) document.errors.push(new YAMLParseError([another.range[0], another.range[1]], 'MULTIPLE_DOCS', ''));
+  if (another !== undefined)
+    document.errors.push(new YAMLParseError([another.range[0], another.range[1]], 'MULTIPLE_DOCS', ''));
   return document;
 }
 
@@ -155,17 +198,24 @@ class Conversion {
     const offset = node?.range?.[0] ?? keyOffset;
     this.offsets.set(pathId(path), { key: keyOffset, value: offset });
     if (this.#aliases > 0) this.#aliased += 1;
-    if (path.length > MAX_DEPTH || this.#aliased > MAX_ALIASED) return this.#fault(offset, `aliases that lead into themselves or make more than ${MAX_ALIASED} values; write the values out`);
-    if (node?.tag !== undefined && !node.tag.startsWith('tag:yaml.org,2002:')) return this.#fault(offset, 'a tag: tags are not read; remove it, or quote text that begins with `!`');
+    if (path.length > MAX_DEPTH || this.#aliased > MAX_ALIASED)
+      return this.#fault(
+        offset,
+        `aliases that lead into themselves or make more than ${MAX_ALIASED} values; write the values out`,
+      );
+    if (node?.tag !== undefined && !node.tag.startsWith('tag:yaml.org,2002:'))
+      return this.#fault(offset, 'a tag: tags are not read; remove it, or quote text that begins with `!`');
     if (isAlias(node)) return this.#alias(node.resolve(this.#document), path, offset);
     if (isMap(node)) return this.#map(node, path);
     if (isSeq(node)) return node.items.map((item, index) => this.#plain(item as Node, [...path, index], offset));
-    if (isScalar(node) && typeof node.value === 'object' && node.value !== null) return this.#fault(offset, 'a binary value: only text is read; remove the tag');
+    if (isScalar(node) && typeof node.value === 'object' && node.value !== null)
+      return this.#fault(offset, 'a binary value: only text is read; remove the tag');
     return isScalar(node) ? node.value : null;
   }
 
   #alias(target: Node | undefined, path: Path, offset: number): unknown {
-    if (target === undefined) return this.#fault(offset, 'an alias without an anchor before it; quote text that begins with `*`');
+    if (target === undefined)
+      return this.#fault(offset, 'an alias without an anchor before it; quote text that begins with `*`');
     this.#aliases += 1;
     const value = this.#plain(target, path, offset);
     this.#aliases -= 1;
@@ -178,7 +228,8 @@ class Conversion {
       const key = pair.key as Node;
       const offset = key.range?.[0] ?? 0;
       if (!isScalar(key)) this.#fault(offset, 'a key that is not text; write a plain name');
-      else entries.push([String(key.value), this.#plain(pair.value as Node | null, [...path, String(key.value)], offset)]);
+      else
+        entries.push([String(key.value), this.#plain(pair.value as Node | null, [...path, String(key.value)], offset)]);
     }
     // Object.fromEntries makes `__proto__` an own key, so that it is refused as unknown and reaches no prototype.
     return Object.fromEntries(entries);

@@ -1,6 +1,20 @@
 /** Owns what programs add to the text of tollgate.yaml: every byte that stands there stays; refuses text in which it cannot find its way. */
 import { isDeepStrictEqual } from 'node:util';
-import { Document, isAlias, isCollection, isMap, isPair, isScalar, isSeq, parseDocument, visit, type Node, type Pair, type YAMLMap, type YAMLSeq } from 'yaml';
+import {
+  Document,
+  isAlias,
+  isCollection,
+  isMap,
+  isPair,
+  isScalar,
+  isSeq,
+  parseDocument,
+  visit,
+  type Node,
+  type Pair,
+  type YAMLMap,
+  type YAMLSeq,
+} from 'yaml';
 import { TollgateError } from '../../catalogs/errors.ts';
 
 /** One addition: a key with its value to the map at `path`, or items to the list at `path`. What leads there is made where it is missing. */
@@ -21,7 +35,10 @@ function addOne(text: string, addition: Addition): string {
   if (isNew === false) return text;
   const changed = isNew === undefined ? undefined : insert(text, addition, text.includes('\r\n') ? '\r\n' : '\n');
   if (changed !== undefined && isDeepStrictEqual(valueOf(changed), wanted)) return changed;
-  throw new TollgateError('USAGE', { detail: `The section ${addition.path[0] ?? ''} of tollgate.yaml is written in a way that is not changed by a program.`, next: 'Write it as a plain block, or make the change by hand: nothing was written.' });
+  throw new TollgateError('USAGE', {
+    detail: `The section ${addition.path[0] ?? ''} of tollgate.yaml is written in a way that is not changed by a program.`,
+    next: 'Write it as a plain block, or make the change by hand: nothing was written.',
+  });
 }
 
 /** Undefined for what cannot be read. Each call gives values of its own. */
@@ -37,7 +54,8 @@ function apply(root: Plain, addition: Addition): boolean | undefined {
   for (const [index, name] of addition.path.entries()) {
     const isList = 'items' in addition && index === last;
     const there = Object.hasOwn(place, name) ? place[name] : undefined;
-    if (typeof there !== 'object' ? there !== undefined : there !== null && Array.isArray(there) !== isList) return undefined;
+    if (typeof there !== 'object' ? there !== undefined : there !== null && Array.isArray(there) !== isList)
+      return undefined;
     if (isList) {
       const list = Array.isArray(there) ? (there as unknown[]) : [];
       const fresh = addition.items.filter((item) => !list.includes(item));
@@ -68,7 +86,8 @@ function insert(text: string, addition: Addition, eol: string): string | undefin
   const value = valueAt(addition, at, node);
   if (isAlias(node)) return undefined;
   const isRoot = at === 0 && (node as YAMLMap | null)?.flow !== true;
-  if (!isRoot && isCollection(node) && node.items.length > 0) return (node as YAMLMap).flow === true ? intoFlow(text, node, value) : intoBlock({ text, node, value, eol });
+  if (!isRoot && isCollection(node) && node.items.length > 0)
+    return (node as YAMLMap).flow === true ? intoFlow(text, node, value) : intoBlock({ text, node, value, eol });
   if (pair !== undefined) return intoEmpty({ text, pair, value, eol });
   const body = render(value, '', eol);
   const gap = text === '' || text.endsWith('\n') ? '' : eol;
@@ -89,7 +108,9 @@ function valueAt(addition: Addition, at: number, node: unknown): Plain | readonl
 function intoFlow(text: string, node: YAMLMap | YAMLSeq, value: Plain | readonly string[]): string | undefined {
   const end = endOf(node.items.at(-1));
   if (end === undefined) return undefined;
-  const parts = Array.isArray(value) ? value.map((item) => JSON.stringify(item)) : Object.entries(value).map(([key, item]) => `${JSON.stringify(key)}: ${JSON.stringify(item)}`);
+  const parts = Array.isArray(value)
+    ? value.map((item) => JSON.stringify(item))
+    : Object.entries(value).map(([key, item]) => `${JSON.stringify(key)}: ${JSON.stringify(item)}`);
   return `${text.slice(0, end)}, ${parts.join(', ')}${text.slice(end)}`;
 }
 
@@ -109,7 +130,12 @@ function intoBlock({ text, node, value, eol }: Insertion & { readonly node: YAML
 }
 
 /** `servers:` with nothing, `{}`, `[]` or `~` below it. */
-function intoEmpty({ text, pair, value, eol }: Insertion & { readonly pair: Pair<Node, Node | null> }): string | undefined {
+function intoEmpty({
+  text,
+  pair,
+  value,
+  eol,
+}: Insertion & { readonly pair: Pair<Node, Node | null> }): string | undefined {
   const key = pair.key.range;
   if (key == null) return undefined;
   const colon = text.indexOf(':', key[1]);
@@ -119,7 +145,11 @@ function intoEmpty({ text, pair, value, eol }: Insertion & { readonly pair: Pair
   return afterLine(cleared, colon + 1, { body: render(value, ' '.repeat(column + 2), eol), eol });
 }
 
-function afterLine(text: string, offset: number, { body, eol }: { readonly body: string; readonly eol: string }): string {
+function afterLine(
+  text: string,
+  offset: number,
+  { body, eol }: { readonly body: string; readonly eol: string },
+): string {
   const lineEnd = text.indexOf('\n', offset);
   return lineEnd === -1 ? `${text}${eol}${body}` : text.slice(0, lineEnd + 1) + body + text.slice(lineEnd + 1);
 }

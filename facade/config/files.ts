@@ -5,7 +5,13 @@ import path from 'node:path';
 /** A file's text, or one line that says why there is none. The line names no folder. */
 export type FileText = { readonly ok: true; readonly text: string } | { readonly ok: false; readonly reason: string };
 
-const REASONS: Readonly<Record<string, string>> = { ENOENT: 'there is no such file', EACCES: 'it may not be read', EISDIR: 'it is a folder', ENOTDIR: 'there is no such file', ELOOP: 'its links lead in a circle' };
+const REASONS: Readonly<Record<string, string>> = {
+  ENOENT: 'there is no such file',
+  EACCES: 'it may not be read',
+  EISDIR: 'it is a folder',
+  ENOTDIR: 'there is no such file',
+  ELOOP: 'its links lead in a circle',
+};
 
 /** Reads at most `maxBytes` of UTF-8, without a byte order mark. Never throws and never blocks on a pipe. */
 export function readText(file: string, maxBytes: number): FileText {
@@ -13,7 +19,8 @@ export function readText(file: string, maxBytes: number): FileText {
   try {
     descriptor = openSync(file, constants.O_RDONLY | constants.O_NONBLOCK);
     const status = fstatSync(descriptor);
-    if (!status.isFile()) return { ok: false, reason: status.isDirectory() ? 'it is a folder' : 'it is not a plain file' };
+    if (!status.isFile())
+      return { ok: false, reason: status.isDirectory() ? 'it is a folder' : 'it is not a plain file' };
     if (status.size > maxBytes) return { ok: false, reason: `it is larger than ${maxBytes} bytes` };
     const text = new TextDecoder('utf-8', { fatal: true }).decode(readFileSync(descriptor));
     return { ok: true, text };

@@ -36,10 +36,20 @@ const FILLED: readonly Path[] = [
 ];
 
 /** Texts whose variables hold secrets. */
-const SECRET: readonly Path[] = [['principals', '*', 'token'], ['policies', '*', 'token'], ['servers', '*', 'env', '*'], ['servers', '*', 'headers', '*'], ['servers', '*', 'oauth', 'clientSecret']];
+const SECRET: readonly Path[] = [
+  ['principals', '*', 'token'],
+  ['policies', '*', 'token'],
+  ['servers', '*', 'env', '*'],
+  ['servers', '*', 'headers', '*'],
+  ['servers', '*', 'oauth', 'clientSecret'],
+];
 
 /** Texts that may hold `${secret:NAME}`: what is filled in when a server is started or reached. */
-const LATE: readonly Path[] = [['servers', '*', 'env', '*'], ['servers', '*', 'headers', '*'], ['servers', '*', 'oauth', 'clientSecret']];
+const LATE: readonly Path[] = [
+  ['servers', '*', 'env', '*'],
+  ['servers', '*', 'headers', '*'],
+  ['servers', '*', 'oauth', 'clientSecret'],
+];
 
 /** What filling in needs. Values of variables in secret places are added to `secrets`. */
 export interface FillContext {
@@ -51,8 +61,11 @@ export interface FillContext {
 /** A copy of `value` with the variables of its texts filled in; a faulty text is reported and becomes empty. */
 export function fill(value: unknown, at: Path, context: FillContext): unknown {
   if (Array.isArray(value)) return value.map((item, index) => fill(item, [...at, index], context));
-  if (typeof value === 'object' && value !== null) return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, fill(item, [...at, key], context)]));
-  return typeof value === 'string' && FILLED.some((pattern) => matches(pattern, at)) ? fillText(value, at, context) : value;
+  if (typeof value === 'object' && value !== null)
+    return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, fill(item, [...at, key], context)]));
+  return typeof value === 'string' && FILLED.some((pattern) => matches(pattern, at))
+    ? fillText(value, at, context)
+    : value;
 }
 
 function fillText(text: string, at: Path, { variables, report, secrets }: FillContext): string {
@@ -68,7 +81,9 @@ function fillText(text: string, at: Path, { variables, report, secrets }: FillCo
 /** Texts that no path, program or header can carry. */
 function textFault(text: string): string | undefined {
   if (text.includes('\0')) return 'the text holds a NUL character, at which programs would cut it off; remove it';
-  return text.length > MAX_TEXT ? `the text is longer than ${MAX_TEXT} characters: nothing here needs that; shorten it` : undefined;
+  return text.length > MAX_TEXT
+    ? `the text is longer than ${MAX_TEXT} characters: nothing here needs that; shorten it`
+    : undefined;
 }
 
 function matches(pattern: Path, at: Path): boolean {

@@ -13,15 +13,20 @@ export interface Fillable {
 
 const REFERENCE = /\$\$|\$\{(?:(env|input):)?([A-Za-z_][\w.-]*)(?::[-?][^{}]*)?\}/g;
 /** What every program knows, or Tollgate fills in itself. */
-const PLAIN = /^(?:HOME|USERPROFILE|USER|LOGNAME|PWD|TMPDIR|TEMP|TMP|LANG|LC_\w+|TZ|SHELL|XDG_\w+|workspaceFolder|userHome|configDir|stateFolder|tollgateFolder)$/;
+const PLAIN =
+  /^(?:HOME|USERPROFILE|USER|LOGNAME|PWD|TMPDIR|TEMP|TMP|LANG|LC_\w+|TZ|SHELL|XDG_\w+|workspaceFolder|userHome|configDir|stateFolder|tollgateFolder)$/;
 
 /** The texts of a server, as it is written, that hold a value from outside; undefined when none does. */
 export function filledOf({ args, env, headers, url }: Fillable): Filled | undefined {
   const texts: [string, unknown][] = [
-    ...Object.entries(args ?? {}).map(([at, text]): [string, unknown] => [`args.${at}`, text]), ...Object.entries(env ?? {}).map(([name, text]): [string, unknown] => [`env.${name}`, text]),
-    ...Object.entries(headers ?? {}).map(([name, text]): [string, unknown] => [`headers.${name}`, text]), ['url', url],
+    ...Object.entries(args ?? {}).map(([at, text]): [string, unknown] => [`args.${at}`, text]),
+    ...Object.entries(env ?? {}).map(([name, text]): [string, unknown] => [`env.${name}`, text]),
+    ...Object.entries(headers ?? {}).map(([name, text]): [string, unknown] => [`headers.${name}`, text]),
+    ['url', url],
   ];
-  const filled = texts.filter((entry): entry is [string, string] => typeof entry[1] === 'string' && isFromOutside(entry[1]));
+  const filled = texts.filter(
+    (entry): entry is [string, string] => typeof entry[1] === 'string' && isFromOutside(entry[1]),
+  );
   return filled.length === 0 ? undefined : Object.fromEntries(filled);
 }
 
@@ -31,5 +36,7 @@ export function withWord(written: string, word: string): string {
 }
 
 function isFromOutside(text: string): boolean {
-  return [...text.matchAll(REFERENCE)].some(([, kind, name]) => name !== undefined && (kind === 'input' || !PLAIN.test(name)));
+  return [...text.matchAll(REFERENCE)].some(
+    ([, kind, name]) => name !== undefined && (kind === 'input' || !PLAIN.test(name)),
+  );
 }

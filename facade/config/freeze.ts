@@ -4,7 +4,8 @@
 export function freezeDeep<T>(value: T): T {
   if (typeof value !== 'object' || value === null || Object.isFrozen(value)) return value;
   Object.freeze(value);
-  const inner: Iterable<unknown> = value instanceof Map ? (value as Map<unknown, unknown>).values() : Object.values(value);
+  const inner: Iterable<unknown> =
+    value instanceof Map ? (value as Map<unknown, unknown>).values() : Object.values(value);
   for (const item of inner) freezeDeep(item);
   return value;
 }

@@ -13,23 +13,38 @@ export function checkHostProfiles(written: Written, report: Report): void {
   if (hosts.size === 0) return;
   const serversOf = (name: string): readonly string[] => [
     ...(written.profiles?.[name]?.servers ?? []),
-    ...Object.entries(written.servers ?? {}).filter(([, server]) => server.profiles?.includes(name) === true).map(([server]) => server),
+    ...Object.entries(written.servers ?? {})
+      .filter(([, server]) => server.profiles?.includes(name) === true)
+      .map(([server]) => server),
   ];
   const onHost = new Set([...hosts].flatMap(serversOf));
   for (const [name, { expose }] of profiles) {
     const path = ['profiles', name];
     if (!hosts.has(name)) {
       const both = [...serversOf(name), ...backendsOf(expose ?? written.expose)].find((server) => onHost.has(server));
-      if (both !== undefined) report.refuse(path, `server ${quote(both)} stands in a host profile too: ${MIXED}; take it out of one of them`);
+      if (both !== undefined)
+        report.refuse(path, `server ${quote(both)} stands in a host profile too: ${MIXED}; take it out of one of them`);
       continue;
     }
-    if (backendsOf(expose).length > 0) report.refuse([...path, 'expose', 'primitives'], `a host profile has no primitives: ${MIXED}; remove the line, and use another profile for them`);
+    if (backendsOf(expose).length > 0)
+      report.refuse(
+        [...path, 'expose', 'primitives'],
+        `a host profile has no primitives: ${MIXED}; remove the line, and use another profile for them`,
+      );
     for (const server of serversOf(name)) {
-      if (written.servers?.[server]?.isolation !== 'direct') report.refuse([...path, 'host'], `server ${quote(server)} does not run with isolation: direct: ${MIXED}; write isolation: direct to it, or another profile`);
+      if (written.servers?.[server]?.isolation !== 'direct')
+        report.refuse(
+          [...path, 'host'],
+          `server ${quote(server)} does not run with isolation: direct: ${MIXED}; write isolation: direct to it, or another profile`,
+        );
     }
   }
   written.principals?.forEach(({ profiles: names = [] }, index) => {
     const [host] = names.filter((name) => hosts.has(name));
-    if (host !== undefined && names.some((name) => !hosts.has(name))) report.refuse(['principals', index, 'profiles'], `profile ${quote(host)} is a host profile, and others stand beside it: ${MIXED}; make a principal of its own for it`);
+    if (host !== undefined && names.some((name) => !hosts.has(name)))
+      report.refuse(
+        ['principals', index, 'profiles'],
+        `profile ${quote(host)} is a host profile, and others stand beside it: ${MIXED}; make a principal of its own for it`,
+      );
   });
 }

@@ -25,7 +25,11 @@ export function loadInForce(file: string, world: World): InForce {
   if (accepted === undefined) return { config: refuseLoose(loadConfig(file, world), new Set()), differing: [] };
   const differing = differingFiles(accepted, path.dirname(path.resolve(file)));
   try {
-    return { config: refuseLoose(loadConfig(file, { ...world, at: accepted.at }), new Set(accepted.places)), accepted, differing };
+    return {
+      config: refuseLoose(loadConfig(file, { ...world, at: accepted.at }), new Set(accepted.places)),
+      accepted,
+      differing,
+    };
   } catch (thrown) {
     throw withHint(thrown, differing);
   }
@@ -33,7 +37,9 @@ export function loadInForce(file: string, world: World): InForce {
 
 /** Files on the disk that differ from the accepted copy, relative to the configuration where they lie beside it. */
 export function differingFiles(accepted: Accepted, folder: string): readonly string[] {
-  return changedFiles(accepted, readPlaces(accepted.places)).map((file) => (isWithin(file, folder) ? path.relative(folder, file) : file));
+  return changedFiles(accepted, readPlaces(accepted.places)).map((file) =>
+    isWithin(file, folder) ? path.relative(folder, file) : file,
+  );
 }
 
 /** One line on files that do not count; undefined if there are none. Names are shortened to eight. */
@@ -44,14 +50,23 @@ export function differenceNote(differing: readonly string[]): string | undefined
 }
 
 function refuseLoose(config: Config, accepted: ReadonlySet<string>): Config {
-  const loose = exposedReads(config).filter((file) => !accepted.has(file)).map((file) => (isWithin(file, config.folder) ? path.relative(config.folder, file) : file));
+  const loose = exposedReads(config)
+    .filter((file) => !accepted.has(file))
+    .map((file) => (isWithin(file, config.folder) ? path.relative(config.folder, file) : file));
   if (loose.length === 0) return config;
   const some = loose.length > 4 ? `${loose.slice(0, 4).join(', ')} and ${loose.length - 4} more` : loose.join(', ');
-  throw new TollgateError('CONFIG_NOT_ACCEPTED', { detail: `No owner has accepted ${some}, which an agent could have written: ${loose.length === 1 ? 'it lies' : 'they lie'} in the workspace or in a folder that a sandbox may write.` });
+  throw new TollgateError('CONFIG_NOT_ACCEPTED', {
+    detail: `No owner has accepted ${some}, which an agent could have written: ${loose.length === 1 ? 'it lies' : 'they lie'} in the workspace or in a folder that a sandbox may write.`,
+  });
 }
 
 /** The disk may hold the mended file already. */
 function withHint(thrown: unknown, differing: readonly string[]): unknown {
   if (!(thrown instanceof TollgateError) || thrown.code !== 'CONFIG_INVALID' || differing.length === 0) return thrown;
-  return new TollgateError('CONFIG_INVALID', { detail: `${thrown.message} This is the accepted configuration; ${differing.join(', ')} on the disk differs.`, next: 'Correct what is named, then accept what is on the disk with: tollgate reload', data: thrown.data, cause: thrown });
+  return new TollgateError('CONFIG_INVALID', {
+    detail: `${thrown.message} This is the accepted configuration; ${differing.join(', ')} on the disk differs.`,
+    next: 'Correct what is named, then accept what is on the disk with: tollgate reload',
+    data: thrown.data,
+    cause: thrown,
+  });
 }

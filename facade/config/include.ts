@@ -37,14 +37,20 @@ export interface IncludeContext {
 }
 
 /** Adds the servers of the included files, and returns what there is to say about them. Never throws. */
-export function includeServers(files: readonly { readonly file: string; readonly shown: string }[], context: IncludeContext): Problem[] {
+export function includeServers(
+  files: readonly { readonly file: string; readonly shown: string }[],
+  context: IncludeContext,
+): Problem[] {
   const warnings: Problem[] = [];
   files.forEach(({ file, shown }) => {
     const client = readClientFile(file, { shown, project: context.project, at: context.at });
     // A file without any server says why its servers are missing.
-    warnings.push(...client.warnings.map((warning) => (client.entries.length > 0 ? { ...warning, minor: true as const } : warning)));
+    warnings.push(
+      ...client.warnings.map((warning) => (client.entries.length > 0 ? { ...warning, minor: true as const } : warning)),
+    );
     // Clients that are connected to Tollgate list it too.
-    for (const entry of client.entries) if (entry.original !== 'tollgate' || !isTollgate(entry)) addEntry(entry, client, { ...context, warnings });
+    for (const entry of client.entries)
+      if (entry.original !== 'tollgate' || !isTollgate(entry)) addEntry(entry, client, { ...context, warnings });
   });
   return warnings;
 }
@@ -54,7 +60,13 @@ export function includeRegistered(registered: readonly Counting[], context: Incl
   const warnings: Problem[] = [];
   for (const { name, client } of registered) {
     const [entry] = client.entries;
-    if (context.servers.has(name)) warnings.push({ file: client.file, line: 1, column: 1, message: `server ${quote(name)} is defined elsewhere, so the registered one is left out; unregister it, or rename the other` });
+    if (context.servers.has(name))
+      warnings.push({
+        file: client.file,
+        line: 1,
+        column: 1,
+        message: `server ${quote(name)} is defined elsewhere, so the registered one is left out; unregister it, or rename the other`,
+      });
     else if (entry !== undefined) addEntry(entry, client, { ...context, warnings });
   }
   return warnings;
@@ -64,7 +76,12 @@ type EntryContext = IncludeContext & { readonly warnings: Problem[] };
 
 function addEntry(entry: ClientEntry, client: ClientFile, context: EntryContext): void {
   const remark = (message: string, minor = false): void => {
-    context.warnings.push({ file: client.file, ...entry.place, message: `server ${quote(entry.original)}: ${message}`, ...(minor && { minor }) });
+    context.warnings.push({
+      file: client.file,
+      ...entry.place,
+      message: `server ${quote(entry.original)}: ${message}`,
+      ...(minor && { minor }),
+    });
   };
   const restrict = (known: ServerConfig): void => {
     if (entry.tools === undefined) return;
@@ -77,15 +94,31 @@ function addEntry(entry: ClientEntry, client: ClientFile, context: EntryContext)
   if (isOwn) {
     // A copy of its own: what the file still says is the same program.
     if (sameProgram(existing, server)) return restrict(existing);
-    return remark(`tollgate.yaml defines ${entry.name} itself, so this one is left out; rename one of them to have both`);
+    return remark(
+      `tollgate.yaml defines ${entry.name} itself, so this one is left out; rename one of them to have both`,
+    );
   }
   if (existing !== undefined && sameDefinition(existing, server)) return restrict(existing);
-  const collision = existing === undefined ? undefined : `${existing.source} and ${client.file} define it differently, and nobody can tell which was meant; rename one`;
-  const full = existing === undefined && context.servers.size >= context.limit ? `limits.servers (${context.limit}) is reached; raise it, or include fewer` : undefined;
+  const collision =
+    existing === undefined
+      ? undefined
+      : `${existing.source} and ${client.file} define it differently, and nobody can tell which was meant; rename one`;
+  const full =
+    existing === undefined && context.servers.size >= context.limit
+      ? `limits.servers (${context.limit}) is reached; raise it, or include fewer`
+      : undefined;
   const unusable = collision ?? server.unusable ?? full;
   if (unusable !== undefined) remark(`cannot be used: ${unusable}`);
   else if (Object.hasOwn(context.written, entry.name)) for (const { message } of remarksOf(server)) remark(message);
-  if (unusable === undefined && (entry.sandbox !== undefined || entry.unread.length > 0) && writtenFor(entry.name, context)?.sandbox === undefined) remark(`its sandbox counts for nothing in an included file; write it under servers.${entry.name}.sandbox in tollgate.yaml, or copy it: tollgate import --copy --only ${entry.name}`, true);
+  if (
+    unusable === undefined &&
+    (entry.sandbox !== undefined || entry.unread.length > 0) &&
+    writtenFor(entry.name, context)?.sandbox === undefined
+  )
+    remark(
+      `its sandbox counts for nothing in an included file; write it under servers.${entry.name}.sandbox in tollgate.yaml, or copy it: tollgate import --copy --only ${entry.name}`,
+      true,
+    );
   // Past the limit even unusable entries are not kept: a file with a million servers must cost nothing.
   if (full === undefined) context.servers.set(entry.name, { ...server, ...(unusable !== undefined && { unusable }) });
 }
@@ -104,13 +137,23 @@ function isIncluded(server: ServerConfig, context: IncludeContext): boolean {
 /** The same program with the same reach, so that two clients' files that list it mean one server. */
 function sameDefinition(one: ServerConfig, other: ServerConfig): boolean {
   const essence = ({ transport, command, args, env, cwd, url, headers, unusable }: ServerConfig): string =>
-    JSON.stringify([transport, command, args, Object.entries(env).sort(), cwd, url, Object.entries(headers).sort(), unusable]);
+    JSON.stringify([
+      transport,
+      command,
+      args,
+      Object.entries(env).sort(),
+      cwd,
+      url,
+      Object.entries(headers).sort(),
+      unusable,
+    ]);
   return essence(one) === essence(other);
 }
 
 /** The same, whatever keys it is given. */
 function sameProgram(one: ServerConfig, other: ServerConfig): boolean {
-  const program = ({ transport, command, args, url }: ServerConfig): string => JSON.stringify([transport, command, args, url]);
+  const program = ({ transport, command, args, url }: ServerConfig): string =>
+    JSON.stringify([transport, command, args, url]);
   return program(one) === program(other);
 }
 
@@ -122,12 +165,23 @@ function buildIncluded(entry: ClientEntry, client: ClientFile, context: IncludeC
   faults.push(...faultsOf(definition).map(({ message }) => message));
   const flag = inlineCodeFlag(definition);
   const leading = Object.keys(definition.env).find(isLeadingVariable);
-  if (leading !== undefined) faults.push(`variable ${leading} leads the program to settings and programs of its own; define the server in tollgate.yaml if you trust it`);
-  if (flag !== undefined) faults.push(`${flag} runs code that stands in the arguments; define the server in tollgate.yaml if you trust it`);
+  if (leading !== undefined)
+    faults.push(
+      `variable ${leading} leads the program to settings and programs of its own; define the server in tollgate.yaml if you trust it`,
+    );
+  if (flag !== undefined)
+    faults.push(`${flag} runs code that stands in the arguments; define the server in tollgate.yaml if you trust it`);
   const overlay = writtenFor(entry.name, context);
   const [unusable] = faults;
   const settings = settingsOf(overlay ?? {}, context.base, definition.transport);
-  return { name: entry.name, ...definition, ...settings, tools: joinLimits(settings.tools, entry.tools ?? {}), source: client.file, ...(unusable !== undefined && { unusable }) };
+  return {
+    name: entry.name,
+    ...definition,
+    ...settings,
+    tools: joinLimits(settings.tools, entry.tools ?? {}),
+    source: client.file,
+    ...(unusable !== undefined && { unusable }),
+  };
 }
 
 interface Filling {
@@ -146,13 +200,19 @@ function fillIn(entry: ClientEntry, { client, context, faults }: Filling): Serve
     return result.ok ? result.text : '';
   };
   const fillMap = (map: Readonly<Record<string, string>>): Record<string, string> =>
-    Object.fromEntries(Object.entries(map).map(([name, value]) => {
-      const filled = fill(value, true);
-      if (isSecretName(name)) context.secrets.add(filled);
-      return [name, filled];
-    }));
-  const fromFile = entry.envFile === undefined ? {} : readEnvFile(context.resolve(fill(entry.envFile)), { context, faults });
-  const filled = filledOf({ ...entry, env: { ...Object.fromEntries(Object.keys(fromFile).map((key) => [key, '${env:ENV_FILE}'])), ...entry.env } });
+    Object.fromEntries(
+      Object.entries(map).map(([name, value]) => {
+        const filled = fill(value, true);
+        if (isSecretName(name)) context.secrets.add(filled);
+        return [name, filled];
+      }),
+    );
+  const fromFile =
+    entry.envFile === undefined ? {} : readEnvFile(context.resolve(fill(entry.envFile)), { context, faults });
+  const filled = filledOf({
+    ...entry,
+    env: { ...Object.fromEntries(Object.keys(fromFile).map((key) => [key, '${env:ENV_FILE}'])), ...entry.env },
+  });
   return {
     transport: entry.transport,
     ...(entry.command !== undefined && { command: fill(entry.command) }),
@@ -190,11 +250,25 @@ export function parseEnvFile(text: string): Record<string, string> {
 }
 
 /** Entries of tollgate.yaml that add settings to a server which no included file has: kept, so that names hold, but unusable. */
-export function addAbsent(context: Pick<IncludeContext, 'servers' | 'written' | 'base'>, source: string): readonly string[] {
-  const absent = Object.entries(context.written).filter(([name, entry]) => SERVER_NAME.test(name) && isOverlay(entry) && !context.servers.has(name));
+export function addAbsent(
+  context: Pick<IncludeContext, 'servers' | 'written' | 'base'>,
+  source: string,
+): readonly string[] {
+  const absent = Object.entries(context.written).filter(
+    ([name, entry]) => SERVER_NAME.test(name) && isOverlay(entry) && !context.servers.has(name),
+  );
   for (const [name, entry] of absent) {
     const unusable = 'it has neither command nor url, and no included file defines it';
-    context.servers.set(name, { name, transport: 'stdio', args: [], env: {}, headers: {}, ...settingsOf(entry, context.base, 'stdio'), source, unusable });
+    context.servers.set(name, {
+      name,
+      transport: 'stdio',
+      args: [],
+      env: {},
+      headers: {},
+      ...settingsOf(entry, context.base, 'stdio'),
+      source,
+      unusable,
+    });
   }
   return absent.map(([name]) => name);
 }

@@ -28,7 +28,10 @@ export function placeAt(text: string, offset: number): Place {
 }
 
 /** The properties of an object; the names that stand twice apart. */
-export function fieldsOf(node: Node | undefined): { readonly fields: ReadonlyMap<string, Node>; readonly twice: readonly string[] } {
+export function fieldsOf(node: Node | undefined): {
+  readonly fields: ReadonlyMap<string, Node>;
+  readonly twice: readonly string[];
+} {
   const fields = new Map<string, Node>();
   const twice: string[] = [];
   for (const property of node?.type === 'object' ? (node.children ?? []) : []) {

@@ -11,7 +11,14 @@ export function mentionedFiles(file: string, home: string): readonly string[] {
   const absolute = path.resolve(file);
   const read = readText(absolute, MAX_BYTES);
   const value: unknown = read.ok ? readYaml(path.basename(file), read.text).value : undefined;
-  const named = [...listIn(value, 'include'), ...listIn(value, 'policies').flatMap((entry) => [entry, field(entry, 'path'), ...listIn(field(entry, 'verify'), 'keys')])];
+  const named = [
+    ...listIn(value, 'include'),
+    ...listIn(value, 'policies').flatMap((entry) => [
+      entry,
+      field(entry, 'path'),
+      ...listIn(field(entry, 'verify'), 'keys'),
+    ]),
+  ];
   const plain = named.filter((name): name is string => typeof name === 'string' && name !== '' && !name.includes('$'));
   return [absolute, ...plain.map(resolver(path.dirname(absolute), home))];
 }

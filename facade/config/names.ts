@@ -12,14 +12,20 @@ const RESERVED: ReadonlySet<string> = new Set([WORKSPACE, ...SHIPPED.keys(), 'sp
 /** Why `name` cannot be a server's name, and what to write; undefined when it can. */
 export function nameFault(name: string): string | undefined {
   if (RESERVED.has(name)) return `the name is reserved for Tollgate itself; write another, for example my-${name}`;
-  if (name.startsWith('tollgate-')) return 'names that begin with tollgate- are reserved for Tollgate itself; write another name';
+  if (name.startsWith('tollgate-'))
+    return 'names that begin with tollgate- are reserved for Tollgate itself; write another name';
   if (SERVER_NAME.test(name)) return undefined;
   return `names of servers are lower-case letters, digits and hyphens, and begin with a letter; write ${toSlug(name)}`;
 }
 
 /** The legal name nearest to a client's: `GitHub (work)` → `github-work`. Reserved names stay as they are, for the caller to refuse. */
 export function toSlug(name: string): string {
-  const plain = name.normalize('NFKD').replace(/\p{M}/gu, '').toLowerCase().replace(/[^a-z0-9]+/g, '-').replace(/^-+|-+$/g, '');
+  const plain = name
+    .normalize('NFKD')
+    .replace(/\p{M}/gu, '')
+    .toLowerCase()
+    .replace(/[^a-z0-9]+/g, '-')
+    .replace(/^-+|-+$/g, '');
   const led = /^[a-z]/.test(plain) ? plain : `server-${plain}`.replace(/-$/, '');
   return led.slice(0, 64).replace(/-+$/, '');
 }

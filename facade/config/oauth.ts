@@ -15,20 +15,46 @@ interface OAuthContext {
 }
 
 /** The settings with their default, every fault reported; undefined where none are written. */
-export function buildOAuth(name: string, { oauth }: WrittenServer, { definition, report, raw, secrets }: OAuthContext): OAuthSettings | undefined {
+export function buildOAuth(
+  name: string,
+  { oauth }: WrittenServer,
+  { definition, report, raw, secrets }: OAuthContext,
+): OAuthSettings | undefined {
   if (oauth === undefined) return undefined;
   const { grant = 'authorization_code', clientId, clientSecret, issuer } = oauth;
-  const refuse = (key: string, message: string): void => report.refuse(['servers', name, 'oauth', key], `server ${quote(name)}: ${message}`);
+  const refuse = (key: string, message: string): void =>
+    report.refuse(['servers', name, 'oauth', key], `server ${quote(name)}: ${message}`);
   const isWritten = Object.keys(definition.headers).some((header) => header.toLowerCase() === 'authorization');
-  if (definition.url === undefined) refuse(firstKey(oauth), 'oauth goes with url only: a started program signs in by itself; remove it');
-  else if (!isConfidential(definition.url)) refuse(firstKey(oauth), 'oauth at an address without https: everybody on the way would read the token; write https://…');
-  if (isWritten) refuse(firstKey(oauth), 'both oauth and a header Authorization: a request carries one of them; remove the other');
-  if (clientSecret !== undefined && clientId === undefined) refuse('clientSecret', 'a secret of which client? add clientId');
-  if (clientSecret !== undefined && issuer === undefined) refuse('clientSecret', 'without issuer the server alone would say who gets the secret; add issuer: the address that the client is registered with');
-  if (issuer !== undefined && !isConfidential(issuer)) refuse('issuer', 'the issuer is no https address that every program reads alike: it could not be told from an impostor; write https://…');
-  if (grant === 'client_credentials' && clientSecret === undefined) refuse('grant', 'client_credentials needs a client with a secret: add clientId, clientSecret and issuer');
-  if (clientSecret !== undefined && clientSecret !== '' && !clientSecret.includes('${secret:')) secrets.add(clientSecret);
-  if (isLiteral(raw, name)) report.warn(['servers', name, 'oauth', 'clientSecret'], 'clientSecret stands in the file in clear: whoever reads the file has it; store it with tollgate secret set, and write ${secret:NAME}');
+  if (definition.url === undefined)
+    refuse(firstKey(oauth), 'oauth goes with url only: a started program signs in by itself; remove it');
+  else if (!isConfidential(definition.url))
+    refuse(
+      firstKey(oauth),
+      'oauth at an address without https: everybody on the way would read the token; write https://…',
+    );
+  if (isWritten)
+    refuse(firstKey(oauth), 'both oauth and a header Authorization: a request carries one of them; remove the other');
+  if (clientSecret !== undefined && clientId === undefined)
+    refuse('clientSecret', 'a secret of which client? add clientId');
+  if (clientSecret !== undefined && issuer === undefined)
+    refuse(
+      'clientSecret',
+      'without issuer the server alone would say who gets the secret; add issuer: the address that the client is registered with',
+    );
+  if (issuer !== undefined && !isConfidential(issuer))
+    refuse(
+      'issuer',
+      'the issuer is no https address that every program reads alike: it could not be told from an impostor; write https://…',
+    );
+  if (grant === 'client_credentials' && clientSecret === undefined)
+    refuse('grant', 'client_credentials needs a client with a secret: add clientId, clientSecret and issuer');
+  if (clientSecret !== undefined && clientSecret !== '' && !clientSecret.includes('${secret:'))
+    secrets.add(clientSecret);
+  if (isLiteral(raw, name))
+    report.warn(
+      ['servers', name, 'oauth', 'clientSecret'],
+      'clientSecret stands in the file in clear: whoever reads the file has it; store it with tollgate secret set, and write ${secret:NAME}',
+    );
   return { ...oauth, grant };
 }
 
@@ -37,6 +63,7 @@ function firstKey(oauth: object): string {
 }
 
 function isLiteral(raw: unknown, name: string): boolean {
-  const written = (raw as { servers?: Record<string, { oauth?: { clientSecret?: unknown } }> } | null)?.servers?.[name]?.oauth?.clientSecret;
+  const written = (raw as { servers?: Record<string, { oauth?: { clientSecret?: unknown } }> } | null)?.servers?.[name]
+    ?.oauth?.clientSecret;
   return typeof written === 'string' && !written.includes('${');
 }

@@ -7,7 +7,22 @@ import type { Path, Report } from './problems.ts';
 const LOOPBACK = /^https?:\/\/(localhost|127\.0\.0\.1|\[::1\])(:\d+)?$/;
 
 /** Reports an origin that nobody can have. */
-export function checkOrigin(origin: string, at: Path, { listed, principals, report }: { readonly listed: readonly string[]; readonly principals: readonly PrincipalConfig[]; readonly report: Report }): void {
-  const known = new Set([...listed.map((one) => one.toLowerCase().replace(/\/$/, '')), ...principals.map(({ client }) => client)]);
-  if (!known.has(origin) && !LOOPBACK.test(origin)) report.refuse(at, `origin ${quote(origin)} is no client of a principal, and no entry of listen.origins, so nobody has it; ${didYouMean(origin, known)}`);
+export function checkOrigin(
+  origin: string,
+  at: Path,
+  {
+    listed,
+    principals,
+    report,
+  }: { readonly listed: readonly string[]; readonly principals: readonly PrincipalConfig[]; readonly report: Report },
+): void {
+  const known = new Set([
+    ...listed.map((one) => one.toLowerCase().replace(/\/$/, '')),
+    ...principals.map(({ client }) => client),
+  ]);
+  if (!known.has(origin) && !LOOPBACK.test(origin))
+    report.refuse(
+      at,
+      `origin ${quote(origin)} is no client of a principal, and no entry of listen.origins, so nobody has it; ${didYouMean(origin, known)}`,
+    );
 }

@@ -25,19 +25,25 @@ export const PROGRAM = path.basename(HERE) === 'dist' ? HERE : path.join(HERE, '
 
 /** Makes a path of the file absolute: `~/` is the home folder, everything else is relative to the file. */
 export function resolver(folder: string, home: string): (written: string) => string {
-  return (written) => (written === '~' || written.startsWith('~/') ? path.join(home, written.slice(1)) : path.resolve(folder, written));
+  return (written) =>
+    written === '~' || written.startsWith('~/') ? path.join(home, written.slice(1)) : path.resolve(folder, written);
 }
 
 /** Why a folder cannot be a workspace; undefined when it can. `folder` is absolute and real. */
 export function workspaceFault(folder: string, home: string): string | undefined {
   if (kindOf(folder) !== 'folder') return 'there is no such folder; make it, or name another';
-  if (path.dirname(folder) === folder) return 'it would be the whole disk, so an agent could read and change everything; name a project folder';
-  if (isWithin(realPath(home), folder)) return 'it would hold the home folder with its keys and settings; name a project folder';
+  if (path.dirname(folder) === folder)
+    return 'it would be the whole disk, so an agent could read and change everything; name a project folder';
+  if (isWithin(realPath(home), folder))
+    return 'it would hold the home folder with its keys and settings; name a project folder';
   return undefined;
 }
 
 /** The workspace, absolute and real; undefined when it was refused. */
-export function placeWorkspace(written: string, at: { readonly resolve: (written: string) => string; readonly home: string; readonly report: Report }): string | undefined {
+export function placeWorkspace(
+  written: string,
+  at: { readonly resolve: (written: string) => string; readonly home: string; readonly report: Report },
+): string | undefined {
   const workspace = realPath(at.resolve(written));
   const fault = workspaceFault(workspace, at.home);
   if (fault === undefined) return workspace;
@@ -55,18 +61,35 @@ export interface StateContext extends World {
 }
 
 /** The state and audit folders, absolute; made on use. By default one a project under the user's state folder (XDG base directories). */
-export function placeState(written: Pick<Written, 'state' | 'audit'>, context: StateContext): Pick<Config, 'state'> & { readonly auditFolder: string } {
+export function placeState(
+  written: Pick<Written, 'state' | 'audit'>,
+  context: StateContext,
+): Pick<Config, 'state'> & { readonly auditFolder: string } {
   const state = stateFolder(written.state, context);
-  const auditFolder = realPath(written.audit?.folder === undefined ? path.join(state, 'audit') : context.resolve(written.audit.folder));
+  const auditFolder = realPath(
+    written.audit?.folder === undefined ? path.join(state, 'audit') : context.resolve(written.audit.folder),
+  );
   const { workspace } = context;
-  const exposed = (folder: string): boolean => workspace !== undefined && (isWithin(folder, workspace) || isWithin(workspace, folder));
-  if (exposed(state)) context.report.refuse(['state'], 'the state folder and the workspace hold one another: an agent could rewrite budgets and approvals; name a folder outside it, for example ~/.local/state/tollgate/my-project');
-  else if (exposed(auditFolder)) context.report.refuse(['audit', 'folder'], 'the audit folder and the workspace hold one another: an agent could rewrite the log; name a folder outside it');
+  const exposed = (folder: string): boolean =>
+    workspace !== undefined && (isWithin(folder, workspace) || isWithin(workspace, folder));
+  if (exposed(state))
+    context.report.refuse(
+      ['state'],
+      'the state folder and the workspace hold one another: an agent could rewrite budgets and approvals; name a folder outside it, for example ~/.local/state/tollgate/my-project',
+    );
+  else if (exposed(auditFolder))
+    context.report.refuse(
+      ['audit', 'folder'],
+      'the audit folder and the workspace hold one another: an agent could rewrite the log; name a folder outside it',
+    );
   return { state, auditFolder };
 }
 
 /** The state folder as it is written, or the default one; absolute and real. */
-export function stateFolder(written: string | undefined, context: Pick<StateContext, 'env' | 'home' | 'folder' | 'resolve'>): string {
+export function stateFolder(
+  written: string | undefined,
+  context: Pick<StateContext, 'env' | 'home' | 'folder' | 'resolve'>,
+): string {
   return realPath(written === undefined || written === '' ? defaultState(context) : context.resolve(written));
 }
 

@@ -26,10 +26,19 @@ export interface PolicyContext {
 export function placePolicies(written: Written['policies'], context: PolicyContext): readonly PolicySource[] {
   const sources: PolicySource[] = [];
   (written ?? []).forEach((entry, index) => {
-    const source = typeof entry === 'string' ? placeFile({ path: entry }, ['policies', index], context) : place(entry, ['policies', index], context);
+    const source =
+      typeof entry === 'string'
+        ? placeFile({ path: entry }, ['policies', index], context)
+        : place(entry, ['policies', index], context);
     if (source === undefined) return;
     const twice = sources.some((other) => other.path === source.path);
-    if (twice) context.report.refuse(typeof entry === 'string' ? ['policies', index] : ['policies', index, source.server === undefined ? 'path' : 'url'], 'the policy stands twice; remove one');
+    if (twice)
+      context.report.refuse(
+        typeof entry === 'string'
+          ? ['policies', index]
+          : ['policies', index, source.server === undefined ? 'path' : 'url'],
+        'the policy stands twice; remove one',
+      );
     else sources.push(source);
   });
   return sources;
@@ -37,10 +46,26 @@ export function placePolicies(written: Written['policies'], context: PolicyConte
 
 /** Rego beside a file that is named: whoever put it there takes its rules for ones that hold. Paths are shown from `folder`. */
 export function strayRego(folder: string, sources: readonly PolicySource[]): readonly Problem[] {
-  const places = new Set(sources.filter(({ path: file, server }) => server === undefined && kindOf(file) === 'file').map(({ path: file }) => path.dirname(file)));
-  const files = [...places].flatMap((place) => namesIn(place).filter((name) => name.endsWith('.rego') && !name.endsWith('_test.rego')).map((name) => path.join(place, name)));
-  const strays = files.filter((file) => !sources.some((source) => file === source.path || file.startsWith(`${source.path}/`)));
-  return strays.sort().map((file) => ({ file: path.relative(folder, file), line: 1, column: 1, message: 'the file is not read: it lies beside a policy, but policies does not name it; name it too, or put it elsewhere' }));
+  const places = new Set(
+    sources
+      .filter(({ path: file, server }) => server === undefined && kindOf(file) === 'file')
+      .map(({ path: file }) => path.dirname(file)),
+  );
+  const files = [...places].flatMap((place) =>
+    namesIn(place)
+      .filter((name) => name.endsWith('.rego') && !name.endsWith('_test.rego'))
+      .map((name) => path.join(place, name)),
+  );
+  const strays = files.filter(
+    (file) => !sources.some((source) => file === source.path || file.startsWith(`${source.path}/`)),
+  );
+  return strays.sort().map((file) => ({
+    file: path.relative(folder, file),
+    line: 1,
+    column: 1,
+    message:
+      'the file is not read: it lies beside a policy, but policies does not name it; name it too, or put it elsewhere',
+  }));
 }
 
 function namesIn(folder: string): readonly string[] {
@@ -64,34 +89,61 @@ function place(entry: WrittenPolicy, at: Path, context: PolicyContext): PolicySo
     return undefined;
   }
   entry.modes?.forEach(({ profile, origin }, index) => {
-    if (profile === undefined && origin === undefined) context.report.refuse([...at, 'modes', index], 'the mode is for nobody in particular; add profile or origin, or write it as the mode of the policy');
+    if (profile === undefined && origin === undefined)
+      context.report.refuse(
+        [...at, 'modes', index],
+        'the mode is for nobody in particular; add profile or origin, or write it as the mode of the policy',
+      );
   });
-  return url === undefined ? placeFile({ ...entry, path: file ?? '' }, [...at, 'path'], context) : placeServer({ ...entry, url }, at, context);
+  return url === undefined
+    ? placeFile({ ...entry, path: file ?? '' }, [...at, 'path'], context)
+    : placeServer({ ...entry, url }, at, context);
 }
 
-function placeFile(entry: WrittenPolicy & { readonly path: string }, at: Path, { resolve, report, at: readAt }: PolicyContext): PolicySource | undefined {
+function placeFile(
+  entry: WrittenPolicy & { readonly path: string },
+  at: Path,
+  { resolve, report, at: readAt }: PolicyContext,
+): PolicySource | undefined {
   const absolute = resolve(entry.path);
   const found = kindOf(readAt(absolute));
   const kind = policyKind(entry.path, found);
   const remote = (['poll', 'token', 'verify'] as const).find((key) => entry[key] !== undefined);
-  if (remote !== undefined) report.refuseKey([...at.slice(0, -1), remote], `${remote} is for a policy with a url; remove it`);
-  if (found === undefined) report.refuse(at, 'the policy does not exist: its rules would be missing in silence; correct the path, or remove it');
-  else if (kind === undefined) report.refuse(at, 'the policy is none of: a .yaml file of rules, a .rego file, a folder of Rego, a .tar.gz or .tgz bundle; correct the path');
+  if (remote !== undefined)
+    report.refuseKey([...at.slice(0, -1), remote], `${remote} is for a policy with a url; remove it`);
+  if (found === undefined)
+    report.refuse(
+      at,
+      'the policy does not exist: its rules would be missing in silence; correct the path, or remove it',
+    );
+  else if (kind === undefined)
+    report.refuse(
+      at,
+      'the policy is none of: a .yaml file of rules, a .rego file, a folder of Rego, a .tar.gz or .tgz bundle; correct the path',
+    );
   else return { path: absolute, kind, ...modesOf(entry) };
   return undefined;
 }
 
-function placeServer(entry: WrittenPolicy & { readonly url: string }, at: Path, context: PolicyContext): PolicySource | undefined {
+function placeServer(
+  entry: WrittenPolicy & { readonly url: string },
+  at: Path,
+  context: PolicyContext,
+): PolicySource | undefined {
   const { report, resolve } = context;
   const { url, verify } = entry;
   const fault = bundleFault(url);
   if (fault !== undefined) report.refuse([...at, 'url'], fault);
   if (entry.token !== undefined && !rawToken(context.raw, at).includes('${')) {
-    report.refuse([...at, 'token'], 'the token stands in the file in clear: whoever reads the file has it; write ${env:NAME}');
+    report.refuse(
+      [...at, 'token'],
+      'the token stands in the file in clear: whoever reads the file has it; write ${env:NAME}',
+    );
   }
   const keys = verify?.keys.map(resolve);
   keys?.forEach((key, index) => {
-    if (kindOf(context.at(key)) !== 'file') report.refuse([...at, 'verify', 'keys', index], 'there is no such file of a public key; correct the path');
+    if (kindOf(context.at(key)) !== 'file')
+      report.refuse([...at, 'verify', 'keys', index], 'there is no such file of a public key; correct the path');
   });
   const server: BundleServer = {
     url,
@@ -113,7 +165,10 @@ function bundleFault(text: string): string | undefined {
 }
 
 function modesOf({ mode = 'enforce', modes }: WrittenPolicy): ModeSettings {
-  return { mode: MODE_NAMES[mode], ...(modes === undefined ? {} : { modes: modes.map((entry) => ({ ...entry, mode: MODE_NAMES[entry.mode] })) }) };
+  return {
+    mode: MODE_NAMES[mode],
+    ...(modes === undefined ? {} : { modes: modes.map((entry) => ({ ...entry, mode: MODE_NAMES[entry.mode] })) }),
+  };
 }
 
 function pollMs(written: string | undefined): number {

@@ -9,23 +9,62 @@ import type { WrittenPrincipal } from './written.ts';
 const MIN_TOKEN = 16;
 
 /** Who calls when the file names nobody: the person who started Tollgate. */
-const LOCAL: PrincipalConfig = { id: 'local', role: 'user', groups: [], profiles: ['default'], client: 'local', stdio: true, owner: true, registers: [] };
+const LOCAL: PrincipalConfig = {
+  id: 'local',
+  role: 'user',
+  groups: [],
+  profiles: ['default'],
+  client: 'local',
+  stdio: true,
+  owner: true,
+  registers: [],
+};
 
 /** Checks and completes the principals. `raw` is the file before variables were filled in: it tells a pasted token from a variable. */
-export function buildPrincipals(written: readonly WrittenPrincipal[] | undefined, raw: unknown, report: Report): readonly PrincipalConfig[] {
+export function buildPrincipals(
+  written: readonly WrittenPrincipal[] | undefined,
+  raw: unknown,
+  report: Report,
+): readonly PrincipalConfig[] {
   if (written === undefined) return [LOCAL];
   const ids = new Set<string>();
   const hashes = new Set<string>();
   const principals: PrincipalConfig[] = [];
   written.forEach((principal, index) => {
     const path = ['principals', index];
-    const { id, role = 'user', groups = [], profiles = ['default'], client = id, stdio, owner = false, space, registers = [] } = principal;
-    if (ids.has(id)) report.refuse([...path, 'id'], `principal ${quote(id)} stands twice: policies and audit could not tell them apart; rename one`);
+    const {
+      id,
+      role = 'user',
+      groups = [],
+      profiles = ['default'],
+      client = id,
+      stdio,
+      owner = false,
+      space,
+      registers = [],
+    } = principal;
+    if (ids.has(id))
+      report.refuse(
+        [...path, 'id'],
+        `principal ${quote(id)} stands twice: policies and audit could not tell them apart; rename one`,
+      );
     const tokenHash = readToken(principal, rawToken(raw, index), { path: [...path, 'token'], report });
-    if (tokenHash !== undefined && hashes.has(tokenHash)) report.refuse([...path, 'token'], 'another principal has this token: a caller would be both; give each its own');
+    if (tokenHash !== undefined && hashes.has(tokenHash))
+      report.refuse([...path, 'token'], 'another principal has this token: a caller would be both; give each its own');
     ids.add(id);
     if (tokenHash !== undefined) hashes.add(tokenHash);
-    principals.push({ id, role, groups, profiles, client, owner, registers, ...(stdio !== undefined && { stdio }), ...(space !== undefined && { space }), ...(tokenHash !== undefined && { tokenHash }) });
+    principals.push({
+      id,
+      role,
+      groups,
+      profiles,
+      client,
+      owner,
+      registers,
+      ...(stdio !== undefined && { stdio }),
+      ...(space !== undefined && { space }),
+      ...(tokenHash !== undefined && { tokenHash }),
+    });
   });
   return principals;
 }
@@ -35,20 +74,33 @@ function rawToken(raw: unknown, index: number): string {
 }
 
 /** The hex SHA-256 of the token. No message shows any part of it. */
-function readToken({ token }: WrittenPrincipal, raw: string, { path, report }: { readonly path: Path; readonly report: Report }): string | undefined {
+function readToken(
+  { token }: WrittenPrincipal,
+  raw: string,
+  { path, report }: { readonly path: Path; readonly report: Report },
+): string | undefined {
   if (token === undefined) return undefined;
   const hash = /^sha256:(.*)$/is.exec(token)?.[1];
   if (hash !== undefined) {
     if (/^[0-9a-f]{64}$/i.test(hash)) return hash.toLowerCase();
-    report.refuse(path, 'the token hash is not 64 hex digits after sha256:, so no token could match it; make one with: printf %s "$TOKEN" | sha256sum');
+    report.refuse(
+      path,
+      'the token hash is not 64 hex digits after sha256:, so no token could match it; make one with: printf %s "$TOKEN" | sha256sum',
+    );
     return undefined;
   }
   if (!raw.includes('${')) {
-    report.refuse(path, 'the token stands in the file in clear: whoever reads the file could call; write ${env:NAME}, or its hash as sha256:<64 hex digits>');
+    report.refuse(
+      path,
+      'the token stands in the file in clear: whoever reads the file could call; write ${env:NAME}, or its hash as sha256:<64 hex digits>',
+    );
     return undefined;
   }
   if (token.length < MIN_TOKEN) {
-    report.refuse(path, `the token of this variable is shorter than ${MIN_TOKEN} characters and could be guessed; make one with: openssl rand -hex 32`);
+    report.refuse(
+      path,
+      `the token of this variable is shorter than ${MIN_TOKEN} characters and could be guessed; make one with: openssl rand -hex 32`,
+    );
     return undefined;
   }
   return createHash('sha256').update(token).digest('hex');

@@ -81,7 +81,10 @@ export function showPath(path: Path): string {
 
 /** A name from outside, quoted, short and free of control characters. */
 export function quote(name: string): string {
-  return JSON.stringify(name.length > 40 ? `${name.slice(0, 40)}…` : name).replace(/[\u007f-\u009f\u2028-\u202e\u2066-\u2069]/g, '?');
+  return JSON.stringify(name.length > 40 ? `${name.slice(0, 40)}…` : name).replace(
+    /[\u007f-\u009f\u2028-\u202e\u2066-\u2069]/g,
+    '?',
+  );
 }
 
 /** The word of `known` that was probably meant: at most two edits away, and closer than a third of its length plus one. */

@@ -29,15 +29,30 @@ export function profileNames(written: Readonly<Record<string, unknown>>): Readon
 }
 
 /** All profiles, complete. Those without an `expose` take the file's, less the tools of servers that they do not reach. */
-export function buildProfiles({ profiles = {}, servers = {}, expose }: Pick<Written, 'profiles' | 'servers' | 'expose'>): Map<string, ProfileConfig> {
-  const joining = (profile: string): readonly string[] => Object.entries(servers).filter(([, server]) => server.profiles?.includes(profile)).map(([server]) => server);
-  return new Map(Object.entries({ ...BUILT_IN, ...profiles }).map(([name, profile]) => [name, buildProfile(name, profile, { base: expose, joining: joining(name) })]));
+export function buildProfiles({
+  profiles = {},
+  servers = {},
+  expose,
+}: Pick<Written, 'profiles' | 'servers' | 'expose'>): Map<string, ProfileConfig> {
+  const joining = (profile: string): readonly string[] =>
+    Object.entries(servers)
+      .filter(([, server]) => server.profiles?.includes(profile))
+      .map(([server]) => server);
+  return new Map(
+    Object.entries({ ...BUILT_IN, ...profiles }).map(([name, profile]) => [
+      name,
+      buildProfile(name, profile, { base: expose, joining: joining(name) }),
+    ]),
+  );
 }
 
 /** The file's or a profile's `expose` with its short forms written out. */
 function buildExpose(written: WrittenExpose | undefined): Exposed {
   const { primitives, tools = [] } = written ?? {};
-  return { primitives: buildPrimitives(primitives), expose: tools.map((tool) => (typeof tool === 'string' ? { tool, pins: {} } : { ...tool, pins: tool.pins ?? {} })) };
+  return {
+    primitives: buildPrimitives(primitives),
+    expose: tools.map((tool) => (typeof tool === 'string' ? { tool, pins: {} } : { ...tool, pins: tool.pins ?? {} })),
+  };
 }
 
 /** A budget with its `when`. */
@@ -46,18 +61,39 @@ export function buildBudget(written: WrittenBudget): BudgetConfig {
 }
 
 /** `joining`: servers that name this profile themselves; all of their tools are shown, unless `expose` chooses among them. */
-function buildProfile(name: string, written: WrittenProfile, { base, joining }: { readonly base: WrittenExpose | undefined; readonly joining: readonly string[] }): ProfileConfig {
+function buildProfile(
+  name: string,
+  written: WrittenProfile,
+  { base, joining }: { readonly base: WrittenExpose | undefined; readonly joining: readonly string[] },
+): ProfileConfig {
   const { host = false } = written;
   // Primitives work in a sandbox: a host profile has none, whatever others inherit.
-  const { primitives, expose } = host ? { ...buildExpose(written.expose ?? base), primitives: {} } : buildExpose(written.expose ?? base);
+  const { primitives, expose } = host
+    ? { ...buildExpose(written.expose ?? base), primitives: {} }
+    : buildExpose(written.expose ?? base);
   const backends = backendsIn(primitives).filter((backend) => backend !== WORKSPACE);
   const servers = [...new Set([...(written.servers ?? []), ...joining, ...backends])];
   const chosen = expose.filter(({ tool }) => servers.includes(serverOf(tool)));
-  const whole = joining.filter((server) => !chosen.some(({ tool }) => serverOf(tool) === server)).map((server): ExposeRule => ({ tool: `${server}.*`, pins: {} }));
+  const whole = joining
+    .filter((server) => !chosen.some(({ tool }) => serverOf(tool) === server))
+    .map((server): ExposeRule => ({ tool: `${server}.*`, pins: {} }));
   const reached = [...chosen, ...whole];
   const budgets = (written.budgets ?? []).map(buildBudget);
   const schemaProfile = written.schemaProfile === undefined ? {} : { schemaProfile: written.schemaProfile };
-  return { name, servers, primitives, expose: reached, budgets, caps: written.caps ?? {}, lifetimes: written.lifetimes ?? {}, starts: written.starts ?? {}, plan: written.plan ?? false, grants: written.grants ?? 'optional', host, ...schemaProfile };
+  return {
+    name,
+    servers,
+    primitives,
+    expose: reached,
+    budgets,
+    caps: written.caps ?? {},
+    lifetimes: written.lifetimes ?? {},
+    starts: written.starts ?? {},
+    plan: written.plan ?? false,
+    grants: written.grants ?? 'optional',
+    host,
+    ...schemaProfile,
+  };
 }
 
 /**
@@ -67,7 +103,8 @@ function buildProfile(name: string, written: WrittenProfile, { base, joining }: 
 export function mergeProfiles(config: Pick<Config, 'profiles'>, names: readonly string[]): ProfileConfig {
   const stacked = (names.length === 0 ? ['default'] : names).map((name) => {
     const profile = config.profiles.get(name);
-    if (profile === undefined) throw new TollgateError('CONFIG_INVALID', { detail: `There is no profile ${quote(name)}.` });
+    if (profile === undefined)
+      throw new TollgateError('CONFIG_INVALID', { detail: `There is no profile ${quote(name)}.` });
     return profile;
   });
   const schemaProfile = stacked.findLast((profile) => profile.schemaProfile !== undefined)?.schemaProfile;
@@ -75,8 +112,14 @@ export function mergeProfiles(config: Pick<Config, 'profiles'>, names: readonly 
     name: stacked.map(({ name }) => name).join('+'),
     servers: [...new Set(stacked.flatMap(({ servers }) => servers))],
     primitives: Object.assign({}, ...stacked.map(({ primitives }) => primitives)) as ProfileConfig['primitives'],
-    expose: lastOf(stacked.flatMap(({ expose }) => expose), exposedName),
-    budgets: lastOf(stacked.flatMap(({ budgets }) => budgets), ({ id }) => id),
+    expose: lastOf(
+      stacked.flatMap(({ expose }) => expose),
+      exposedName,
+    ),
+    budgets: lastOf(
+      stacked.flatMap(({ budgets }) => budgets),
+      ({ id }) => id,
+    ),
     caps: Object.assign({}, ...stacked.map(({ caps }) => caps)) as ProfileConfig['caps'],
     lifetimes: Object.assign({}, ...stacked.map(({ lifetimes }) => lifetimes)) as ProfileConfig['lifetimes'],
     starts: Object.assign({}, ...stacked.map(({ starts }) => starts)) as ProfileConfig['starts'],
@@ -89,9 +132,13 @@ export function mergeProfiles(config: Pick<Config, 'profiles'>, names: readonly 
 
 /** Servers that start with Tollgate: the eager ones, but for those that no profile wants before their use. */
 export function eagerServers({ servers, profiles }: Pick<Config, 'servers' | 'profiles'>): readonly string[] {
-  const wanting = (name: string): readonly ProfileConfig[] => [...profiles.values()].filter((profile) => profile.servers.includes(name));
-  const isWaived = (name: string): boolean => wanting(name).length > 0 && wanting(name).every(({ starts }) => starts[name] === 'lazy');
-  return [...servers.values()].filter(({ start, name }) => start === 'eager' && !isWaived(name)).map(({ name }) => name);
+  const wanting = (name: string): readonly ProfileConfig[] =>
+    [...profiles.values()].filter((profile) => profile.servers.includes(name));
+  const isWaived = (name: string): boolean =>
+    wanting(name).length > 0 && wanting(name).every(({ starts }) => starts[name] === 'lazy');
+  return [...servers.values()]
+    .filter(({ start, name }) => start === 'eager' && !isWaived(name))
+    .map(({ name }) => name);
 }
 
 function serverOf(tool: string): string {

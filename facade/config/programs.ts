@@ -5,8 +5,15 @@ import { realPath } from './files.ts';
 import { quote, type Report } from './problems.ts';
 
 /** Folders that agents may write: with the primitives, with commands, or through a server. */
-export function writableFolders({ workspace, bash, servers, otherWorkspaces }: Pick<Config, 'workspace' | 'bash' | 'servers' | 'otherWorkspaces'>): readonly string[] {
-  const given = [bash.sandbox, ...[...servers.values()].map(({ sandbox }) => sandbox)].flatMap((sandbox) => sandbox?.filesystem.allowWrite ?? []);
+export function writableFolders({
+  workspace,
+  bash,
+  servers,
+  otherWorkspaces,
+}: Pick<Config, 'workspace' | 'bash' | 'servers' | 'otherWorkspaces'>): readonly string[] {
+  const given = [bash.sandbox, ...[...servers.values()].map(({ sandbox }) => sandbox)].flatMap(
+    (sandbox) => sandbox?.filesystem.allowWrite ?? [],
+  );
   return [...new Set([workspace, ...given, ...otherWorkspaces.write])];
 }
 
@@ -16,8 +23,16 @@ export function checkPrograms(programs: HelperSettings['programs'], writable: re
   for (const name of HELPERS) {
     const file = programs[name];
     if (file === undefined) continue;
-    if (!file.startsWith('/')) report.refuse(['programs', name], `the path of ${name} is relative, so the folder that Tollgate starts in would choose the program; write a path from /`);
-    else if (isWithinAny(file, folders)) report.refuse(['programs', name], `the program ${quote(file)} lies where agents may write, so an agent could replace it and run with the rights of Tollgate; install it elsewhere, such as under /opt, and write that path`);
+    if (!file.startsWith('/'))
+      report.refuse(
+        ['programs', name],
+        `the path of ${name} is relative, so the folder that Tollgate starts in would choose the program; write a path from /`,
+      );
+    else if (isWithinAny(file, folders))
+      report.refuse(
+        ['programs', name],
+        `the program ${quote(file)} lies where agents may write, so an agent could replace it and run with the rights of Tollgate; install it elsewhere, such as under /opt, and write that path`,
+      );
   }
 }
 

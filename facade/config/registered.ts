@@ -45,7 +45,13 @@ export function readRegistration(state: string, name: string): Registration | un
   if (!read.ok) return undefined;
   try {
     const value = JSON.parse(read.text) as Registration;
-    return value.name === name && typeof value.by === 'string' && Array.isArray(value.profiles) && typeof value.server === 'object' && value.server !== null ? value : undefined;
+    return value.name === name &&
+      typeof value.by === 'string' &&
+      Array.isArray(value.profiles) &&
+      typeof value.server === 'object' &&
+      value.server !== null
+      ? value
+      : undefined;
   } catch {
     // Nobody but Tollgate writes there: half of a file is none.
     return undefined;
@@ -82,7 +88,13 @@ export interface Counting {
 }
 
 /** The registrations that count by the principals of now, and a line for each that does not. Never throws. */
-export function countingRegistrations(state: string, { principals, project }: { readonly principals: readonly Pick<PrincipalConfig, 'id' | 'registers'>[]; readonly project: string }): { readonly counting: readonly Counting[]; readonly warnings: readonly Problem[] } {
+export function countingRegistrations(
+  state: string,
+  {
+    principals,
+    project,
+  }: { readonly principals: readonly Pick<PrincipalConfig, 'id' | 'registers'>[]; readonly project: string },
+): { readonly counting: readonly Counting[]; readonly warnings: readonly Problem[] } {
   const counting: Counting[] = [];
   const warnings: Problem[] = [];
   for (const { name, by, profiles, server } of readRegistrations(state)) {
@@ -90,12 +102,23 @@ export function countingRegistrations(state: string, { principals, project }: { 
     const may = principals.find(({ id }) => id === by)?.registers ?? [];
     const joined = profiles.filter((profile) => may.includes(profile));
     if (joined.length === 0) {
-      warnings.push({ file: shown, line: 1, column: 1, message: `server ${quote(name)}: principal ${quote(by)}, who registered it, may not register it in any of its profiles now, so it is left out; name one under principals.*.registers` });
+      warnings.push({
+        file: shown,
+        line: 1,
+        column: 1,
+        message: `server ${quote(name)}: principal ${quote(by)}, who registered it, may not register it in any of its profiles now, so it is left out; name one under principals.*.registers`,
+      });
       continue;
     }
     const { transport, ...rest } = server;
-    const text = JSON.stringify({ mcpServers: { [name]: { ...(transport !== undefined && { type: transport }), ...rest } } });
-    counting.push({ name, profiles: joined, client: readClientText(text, { shown, project, file: fileOf(state, name) }) });
+    const text = JSON.stringify({
+      mcpServers: { [name]: { ...(transport !== undefined && { type: transport }), ...rest } },
+    });
+    counting.push({
+      name,
+      profiles: joined,
+      client: readClientText(text, { shown, project, file: fileOf(state, name) }),
+    });
   }
   return { counting, warnings };
 }
@@ -106,7 +129,10 @@ function fileOf(state: string, name: string): string {
 
 function namesIn(folder: string): readonly string[] {
   try {
-    return readdirSync(folder).map((file) => path.basename(file, '.json')).filter((name) => SERVER_NAME.test(name)).sort();
+    return readdirSync(folder)
+      .map((file) => path.basename(file, '.json'))
+      .filter((name) => SERVER_NAME.test(name))
+      .sort();
   } catch {
     // Nothing was registered yet.
     return [];

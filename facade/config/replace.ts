@@ -1,7 +1,24 @@
 /** Owns putting a file of a project in its place as one step, with the owner and the rights that it shall have; refuses to leave half of it. */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { randomBytes } from 'node:crypto';
-import { closeSync, existsSync, fchmodSync, fchownSync, fsyncSync, lchownSync, lstatSync, mkdirSync, openSync, readFileSync, readdirSync, renameSync, rmdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  closeSync,
+  existsSync,
+  fchmodSync,
+  fchownSync,
+  fsyncSync,
+  lchownSync,
+  lstatSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  readdirSync,
+  renameSync,
+  rmdirSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import path from 'node:path';
 
 /** A file that a command wrote; without `after` it was removed, without `before` it is new. */
@@ -14,7 +31,9 @@ export interface Replaced {
 const captures = new AsyncLocalStorage<Replaced[]>();
 
 /** Runs work, and tells which files of a project it wrote, in their order. */
-export async function captureWrites<T>(work: () => Promise<T> | T): Promise<{ readonly result: T; readonly writes: readonly Replaced[] }> {
+export async function captureWrites<T>(
+  work: () => Promise<T> | T,
+): Promise<{ readonly result: T; readonly writes: readonly Replaced[] }> {
   const writes: Replaced[] = [];
   const result = await captures.run(writes, async () => work());
   return { result, writes };

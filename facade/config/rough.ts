@@ -28,12 +28,18 @@ export function roughPlaces(file: string, world: World): RoughPlaces | undefined
   const written = readKeys(file);
   if (written === undefined) return undefined;
   const report = new Report({ file, placeOf: () => ({ line: 1, column: 1 }) });
-  const folders = new Map([['userHome', world.home], ['configDir', folder]]);
+  const folders = new Map([
+    ['userHome', world.home],
+    ['configDir', folder],
+  ]);
   const filled = fill(written, [], { report, secrets: new Set(), variables: { env: world.env, folders } }) as Keys;
   if (report.problems.length > 0 || (filled.state !== undefined && typeof filled.state !== 'string')) return undefined;
   const state = stateFolder(filled.state, { ...world, folder, resolve });
   const audit = filled.audit?.folder;
-  return { state, auditFolder: realPath(typeof audit === 'string' && audit !== '' ? resolve(audit) : path.join(state, 'audit')) };
+  return {
+    state,
+    auditFolder: realPath(typeof audit === 'string' && audit !== '' ? resolve(audit) : path.join(state, 'audit')),
+  };
 }
 
 interface Keys {
@@ -59,5 +65,10 @@ function readKeys(file: string): Keys | undefined {
 
 function pick(value: unknown): Keys {
   const { state, audit } = (typeof value === 'object' && value !== null ? value : {}) as Keys;
-  return { ...(state === undefined ? {} : { state }), ...(typeof audit === 'object' && audit !== null && audit.folder !== undefined ? { audit: { folder: audit.folder } } : {}) };
+  return {
+    ...(state === undefined ? {} : { state }),
+    ...(typeof audit === 'object' && audit !== null && audit.folder !== undefined
+      ? { audit: { folder: audit.folder } }
+      : {}),
+  };
 }

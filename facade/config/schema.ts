@@ -21,7 +21,15 @@ const SYNONYMS: ReadonlyMap<string, string> = new Map([
 ]);
 
 /** Sections whose entries are judged one by one; a fault elsewhere takes the whole top-level key out. */
-const ENTRY_SECTIONS: ReadonlySet<string> = new Set(['servers', 'principals', 'profiles', 'policies', 'rules', 'budgets', 'include']);
+const ENTRY_SECTIONS: ReadonlySet<string> = new Set([
+  'servers',
+  'principals',
+  'profiles',
+  'policies',
+  'rules',
+  'budgets',
+  'include',
+]);
 
 interface SchemaNode {
   readonly description?: string;
@@ -35,7 +43,9 @@ let compiled: ValidateFunction | undefined;
 /** Dear, so only where something is wrong. */
 function compileSchema(): ValidateFunction {
   const { Ajv } = require('ajv') as typeof import('ajv');
-  return new Ajv({ allErrors: true, strict: true, verbose: true, allowUnionTypes: true }).compile(JSON.parse(readFileSync(SCHEMA_FILE, 'utf8')) as object);
+  return new Ajv({ allErrors: true, strict: true, verbose: true, allowUnionTypes: true }).compile(
+    JSON.parse(readFileSync(SCHEMA_FILE, 'utf8')) as object,
+  );
 }
 
 /**
@@ -66,7 +76,10 @@ function pathOf(error: ErrorObject, root: unknown): Path {
     current = (current as Record<string, unknown>)[key];
   }
   const params = error.params as { additionalProperty?: string; propertyName?: string; i?: number; j?: number };
-  const extra = params.additionalProperty ?? params.propertyName ?? (params.i === undefined ? undefined : Math.max(params.i, params.j ?? 0));
+  const extra =
+    params.additionalProperty ??
+    params.propertyName ??
+    (params.i === undefined ? undefined : Math.max(params.i, params.j ?? 0));
   return extra === undefined ? path : [...path, extra];
 }
 
@@ -76,7 +89,9 @@ function entryOf(path: Path): Path {
 
 /** Deletes in place; in lists this leaves a hole, which `forEach` and `map` skip while later indices stay true. */
 function remove(root: unknown, path: Path): void {
-  const parent = path.slice(0, -1).reduce<unknown>((node, key) => (node as Record<string, unknown> | undefined)?.[key], root);
+  const parent = path
+    .slice(0, -1)
+    .reduce<unknown>((node, key) => (node as Record<string, unknown> | undefined)?.[key], root);
   const last = path.at(-1);
   if (last !== undefined && typeof parent === 'object' && parent !== null) Reflect.deleteProperty(parent, last);
 }
@@ -91,17 +106,22 @@ function explain(error: ErrorObject, { path, raw, report }: Fault): void {
   const node = (error.parentSchema ?? {}) as SchemaNode;
   const where = showPath(path);
   if (error.keyword === 'additionalProperties') return report.refuseKey(path, unknownKey(path, node));
-  if (error.keyword === 'propertyNames') return report.refuseKey(path, `${where} is a name that no tool has; write a name, or a pattern with *`);
+  if (error.keyword === 'propertyNames')
+    return report.refuseKey(path, `${where} is a name that no tool has; write a name, or a pattern with *`);
   if (error.keyword === 'required') {
     const missing = String((error.params as { missingProperty: string }).missingProperty);
-    return report.refuse(path, `${where} has no ${missing}: it cannot work without; add ${missing}${example(node.properties?.[missing], missing)}`);
+    return report.refuse(
+      path,
+      `${where} has no ${missing}: it cannot work without; add ${missing}${example(node.properties?.[missing], missing)}`,
+    );
   }
   report.refuse(path, `${where} is ${seen(path, raw)}: ${demand(error)}${meaning(node)}${advice(error, node)}`);
 }
 
 function unknownKey(path: Path, node: SchemaNode): string {
   const key = String(path.at(-1));
-  if (key === 'approved' && path[0] === 'servers') return `${showPath(path)} is not read any more: words in a file are bound to nothing, and come with a cloned project; remove it, and approve the server with \`tollgate approve ${String(path[1])}\``;
+  if (key === 'approved' && path[0] === 'servers')
+    return `${showPath(path)} is not read any more: words in a file are bound to nothing, and come with a cloned project; remove it, and approve the server with \`tollgate approve ${String(path[1])}\``;
   const known = Object.keys(node.properties ?? {});
   const synonym = SYNONYMS.get(key);
   const meant = synonym !== undefined && known.includes(synonym) ? synonym : nearest(key, known);
@@ -109,13 +129,29 @@ function unknownKey(path: Path, node: SchemaNode): string {
   return `unknown key ${quote(key)} in ${showPath(path.slice(0, -1))}: nothing would read it; ${todo}`;
 }
 
-const KINDS: Readonly<Record<string, string>> = { string: 'text', object: 'a map', array: 'a list', integer: 'a whole number', boolean: 'true or false', number: 'a number' };
+const KINDS: Readonly<Record<string, string>> = {
+  string: 'text',
+  object: 'a map',
+  array: 'a list',
+  integer: 'a whole number',
+  boolean: 'true or false',
+  number: 'a number',
+};
 
 function demand(error: ErrorObject): string {
-  const params = error.params as { type?: string | string[]; allowedValues?: string[]; allowedValue?: unknown; limit?: number; comparison?: string };
+  const params = error.params as {
+    type?: string | string[];
+    allowedValues?: string[];
+    allowedValue?: unknown;
+    limit?: number;
+    comparison?: string;
+  };
   switch (error.keyword) {
     case 'type':
-      return `${[params.type ?? []].flat().map((kind) => KINDS[kind] ?? kind).join(' or ')} is needed`;
+      return `${[params.type ?? []]
+        .flat()
+        .map((kind) => KINDS[kind] ?? kind)
+        .join(' or ')} is needed`;
     case 'enum':
       return `it must be one of ${listNames(params.allowedValues ?? [])}`;
     case 'const':
@@ -146,7 +182,9 @@ function advice(error: ErrorObject, node: SchemaNode): string {
 
 function example(node: SchemaNode | undefined, key: string): string {
   const [first] = node?.examples ?? [];
-  return first === undefined ? '' : `, for example ${key}: ${typeof first === 'string' ? first : JSON.stringify(first)}`;
+  return first === undefined
+    ? ''
+    : `, for example ${key}: ${typeof first === 'string' ? first : JSON.stringify(first)}`;
 }
 
 /** Places that may hold a secret written out; nothing of them is shown. */

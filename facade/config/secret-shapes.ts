@@ -1,7 +1,8 @@
 /** Owns what looks like a secret, by its name or its shape, and how an argument or an address that holds one is shown; refuses to hide what is a path, a host or code. */
 
 /** Shapes of tokens of well-known services, and long texts of mixed letters and digits. */
-const TOKEN = /^(?:gh[pousr]_|github_pat_|glpat-|sk-|xox[abpr]-|AKIA|eyJ|npm_|Bearer )|^(?=[^/]*\d)(?=[^/]*[A-Za-z])[A-Za-z0-9_+=]{24,}$|:\/\/[^/@\s]+:[^/@\s]+@/;
+const TOKEN =
+  /^(?:gh[pousr]_|github_pat_|glpat-|sk-|xox[abpr]-|AKIA|eyJ|npm_|Bearer )|^(?=[^/]*\d)(?=[^/]*[A-Za-z])[A-Za-z0-9_+=]{24,}$|:\/\/[^/@\s]+:[^/@\s]+@/;
 
 const SECRET_NAME = /token|secret|passw|passphrase|api[-_]?key|_key$|credential|authorization|cookie/i;
 
@@ -21,7 +22,8 @@ export function isToken(text: string): boolean {
 /** True when an argument looks like a secret: by its own name, by the flag before it, or by its shape. */
 export function isSecretArgument(arg: string, before: string | undefined): boolean {
   const [, name, value] = /^-{0,2}([\w-]+)=(.+)$/s.exec(arg) ?? [];
-  if (name !== undefined && value !== undefined) return (isSecretName(name) && !isReference(value)) || isToken(value) || isToken(arg);
+  if (name !== undefined && value !== undefined)
+    return (isSecretName(name) && !isReference(value)) || isToken(value) || isToken(arg);
   if (arg.startsWith('-')) return false;
   const named = before !== undefined && /^--?[\w-]+$/.test(before) && isSecretName(before);
   return (named && !isReference(arg)) || isToken(arg);
@@ -37,7 +39,14 @@ export function argumentsWithout(args: readonly string[], star: (key: string) =>
   return args.map((arg, index) => {
     if (!isSecretArgument(arg, args[index - 1])) return arg;
     const [, head = '', value = arg] = /^(-{0,2}[\w-]+=)(.+)$/s.exec(arg) ?? [];
-    if (value.includes('://')) return head + value.replace(/(:\/\/)([^/@\s]+:[^/@\s]+)@/g, (_whole, slashes: string, login: string) => `${slashes}${star(login)}@`);
+    if (value.includes('://'))
+      return (
+        head +
+        value.replace(
+          /(:\/\/)([^/@\s]+:[^/@\s]+)@/g,
+          (_whole, slashes: string, login: string) => `${slashes}${star(login)}@`,
+        )
+      );
     return OPAQUE.test(value) ? head + star(value) : arg;
   });
 }
@@ -49,11 +58,17 @@ const RANDOM = /^(?:[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}|(?=(?:.*\d){3})(?=.
 
 /** An address with something else for its login, and for each value of its query and each step of its path that looks like a key. */
 export function addressWithout(address: string, star: (key: string) => string): string {
-  const [, scheme = '', login, host = '', rest = ''] = /^([a-z][\w+.-]*:\/\/)(?:([^/?#]*)@)?([^/?#]*)(.*)$/is.exec(address) ?? [];
+  const [, scheme = '', login, host = '', rest = ''] =
+    /^([a-z][\w+.-]*:\/\/)(?:([^/?#]*)@)?([^/?#]*)(.*)$/is.exec(address) ?? [];
   if (scheme === '') return address;
   const shown = rest.replace(/[^/?&#;]+/g, (piece) => {
     const [, name = '', value = piece] = /^([^=]+)=(?!=*$)(.+)$/s.exec(piece) ?? [];
-    const isKey = !isReference(value) && (isSecretName(decoded(name)) || KEY_PARAMETER.test(name) || isToken(decoded(value)) || RANDOM.test(decoded(value)));
+    const isKey =
+      !isReference(value) &&
+      (isSecretName(decoded(name)) ||
+        KEY_PARAMETER.test(name) ||
+        isToken(decoded(value)) ||
+        RANDOM.test(decoded(value)));
     return isKey ? piece.slice(0, -value.length) + star(value) : piece;
   });
   return `${scheme}${login === undefined ? '' : `${star(login)}@`}${host}${shown}`;

@@ -11,14 +11,26 @@ export type SecretSource =
   | { readonly from: 'keychain'; readonly service: string; readonly account: string };
 
 /** Sources by the name of the secret. Entries have one key each, as the schema demands. `workspace`: where agents write. */
-export function buildSecretSources(written: Readonly<Record<string, WrittenSecret>>, report: Report, workspace?: string): ReadonlyMap<string, SecretSource> {
+export function buildSecretSources(
+  written: Readonly<Record<string, WrittenSecret>>,
+  report: Report,
+  workspace?: string,
+): ReadonlyMap<string, SecretSource> {
   const sources = new Map<string, SecretSource>();
   for (const [name, { env, exec, keychain = '' }] of Object.entries(written)) {
     const [program = ''] = exec ?? [];
     // A path that is relative to the folder of whoever calls is another program in another folder.
-    if (program.includes('/') && !program.startsWith('/')) report.refuse(['secrets', name, 'exec', 0], `secret ${quote(name)}: a relative path leads to another program in another folder; write an absolute path, or a name on the PATH`);
+    if (program.includes('/') && !program.startsWith('/'))
+      report.refuse(
+        ['secrets', name, 'exec', 0],
+        `secret ${quote(name)}: a relative path leads to another program in another folder; write an absolute path, or a name on the PATH`,
+      );
     const inside = exec === undefined || workspace === undefined ? -1 : wordInside(exec, workspace);
-    if (inside !== -1) report.refuse(['secrets', name, 'exec', inside], `secret ${quote(name)}: this leads into the workspace, where agents write, and runs outside of every sandbox; move it elsewhere`);
+    if (inside !== -1)
+      report.refuse(
+        ['secrets', name, 'exec', inside],
+        `secret ${quote(name)}: this leads into the workspace, where agents write, and runs outside of every sandbox; move it elsewhere`,
+      );
     const slash = keychain.indexOf('/');
     if (env !== undefined) sources.set(name, { from: 'env', variable: env });
     else if (exec !== undefined) sources.set(name, { from: 'exec', command: exec });

@@ -24,7 +24,11 @@ export function serverFileOf(folder: string, name: string): string {
  * tollgate.yaml with every file of the folder as an entry under `servers`: from here on nothing tells the two apart, except
  * where a fault is shown. `folder` is where the files are read. Each file holds one entry; `name`, if it stands there, is that of the file. Never throws.
  */
-export function joinServerFiles(yaml: YamlFile, folder: string, drafts: ReadonlyMap<string, string> = new Map()): YamlFile {
+export function joinServerFiles(
+  yaml: YamlFile,
+  folder: string,
+  drafts: ReadonlyMap<string, string> = new Map(),
+): YamlFile {
   const drafted = [...drafts].map(([name, text]) => ({ name, file: readYaml(`${SERVER_FOLDER}/${name}.yaml`, text) }));
   const found = [...readFiles(folder).filter(({ name }) => !drafts.has(name)), ...drafted];
   if (found.length === 0) return yaml;
@@ -42,9 +46,19 @@ export function joinServerFiles(yaml: YamlFile, folder: string, drafts: Readonly
   const settingsOf = (name: string): Plain => (Object.hasOwn(own, name) && isMap(own[name]) ? own[name] : {});
   const entries = [...files].map(([name, { value }]) => [name, { ...entryOf(value), ...settingsOf(name) }] as const);
   // A section of the wrong kind stays as it is, to be refused as such.
-  const servers = root['servers'] === undefined || isMap(root['servers']) ? { servers: { ...own, ...Object.fromEntries(entries.filter(([name]) => !Object.hasOwn(own, name) || isSettings(own[name]))) } } : {};
+  const servers =
+    root['servers'] === undefined || isMap(root['servers'])
+      ? {
+          servers: {
+            ...own,
+            ...Object.fromEntries(entries.filter(([name]) => !Object.hasOwn(own, name) || isSettings(own[name]))),
+          },
+        }
+      : {};
   const fileAt = ([section, name, key]: Path): YamlFile | undefined => {
-    const isOwn = Object.hasOwn(own, String(name)) && (!isSettings(own[String(name)]) || Object.hasOwn(settingsOf(String(name)), String(key)));
+    const isOwn =
+      Object.hasOwn(own, String(name)) &&
+      (!isSettings(own[String(name)]) || Object.hasOwn(settingsOf(String(name)), String(key)));
     return section === 'servers' && !isOwn ? files.get(String(name)) : undefined;
   };
   return {
@@ -60,9 +74,14 @@ export function joinServerFiles(yaml: YamlFile, folder: string, drafts: Readonly
 export function strayServerFiles(folder: string): readonly Problem[] {
   const all = listFiles(folder, /\.(?:ya?ml|toml)$/);
   const known = new Set(all.filter((base) => !base.endsWith('.toml')).map(nameOf));
-  return all.filter((base) => base.endsWith('.toml') && !known.has(nameOf(base))).map((base) => ({
-    file: `${SERVER_FOLDER}/${base}`, line: 1, column: 1, message: `the file is not read: a server here is a YAML file; take it over with: tollgate import ${SERVER_FOLDER}/${base}`,
-  }));
+  return all
+    .filter((base) => base.endsWith('.toml') && !known.has(nameOf(base)))
+    .map((base) => ({
+      file: `${SERVER_FOLDER}/${base}`,
+      line: 1,
+      column: 1,
+      message: `the file is not read: a server here is a YAML file; take it over with: tollgate import ${SERVER_FOLDER}/${base}`,
+    }));
 }
 
 /**
@@ -70,7 +89,11 @@ export function strayServerFiles(folder: string): readonly Problem[] {
  * a server may lie beside them (`servers/NAME.js`).
  */
 export function hiddenFrom(controlFiles: readonly string[]): readonly string[] {
-  return controlFiles.flatMap((file) => (path.basename(file) === SERVER_FOLDER ? listFiles(file, /\.(?:ya?ml|toml)$/).map((base) => path.join(file, base)) : [file]));
+  return controlFiles.flatMap((file) =>
+    path.basename(file) === SERVER_FOLDER
+      ? listFiles(file, /\.(?:ya?ml|toml)$/).map((base) => path.join(file, base))
+      : [file],
+  );
 }
 
 function readFiles(folder: string): readonly { readonly name: string; readonly file: YamlFile }[] {
@@ -88,7 +111,9 @@ function nameOf(base: string): string {
 
 function listFiles(folder: string, ends: RegExp): readonly string[] {
   try {
-    return readdirSync(folder).filter((base) => !base.startsWith('.') && ends.test(base)).sort();
+    return readdirSync(folder)
+      .filter((base) => !base.startsWith('.') && ends.test(base))
+      .sort();
   } catch {
     // There is no such folder, or it is a file: then there are no servers in it.
     return [];
@@ -96,15 +121,35 @@ function listFiles(folder: string, ends: RegExp): readonly string[] {
 }
 
 function unread(file: string, reason: string): YamlFile {
-  return { file, value: {}, problems: [{ file, line: 1, column: 1, message: `the server's file cannot be read: ${reason}; mend it, or remove it` }], placeOf: () => ({ line: 1, column: 1 }) };
+  return {
+    file,
+    value: {},
+    problems: [
+      { file, line: 1, column: 1, message: `the server's file cannot be read: ${reason}; mend it, or remove it` },
+    ],
+    placeOf: () => ({ line: 1, column: 1 }),
+  };
 }
 
-function faultsOf(name: string, { file, value, placeOf, problems }: YamlFile, taken: ReadonlySet<string>): readonly Problem[] {
+function faultsOf(
+  name: string,
+  { file, value, placeOf, problems }: YamlFile,
+  taken: ReadonlySet<string>,
+): readonly Problem[] {
   const fault = (at: Path, message: string): readonly Problem[] => [{ file, ...placeOf(at, 'value'), message }];
   if (problems.length > 0) return [];
-  if (!isMap(value)) return fault([], 'the file holds no server: write its keys as under `servers` in tollgate.yaml, such as command and args');
-  if (taken.has(name)) return fault([], `server ${quote(name)} is defined elsewhere too, in tollgate.yaml or in a file of the same name; keep one of them`);
-  if (value['name'] !== undefined && value['name'] !== name) return fault(['name'], `the server is called ${quote(name)}, after its file; write that, or rename the file`);
+  if (!isMap(value))
+    return fault(
+      [],
+      'the file holds no server: write its keys as under `servers` in tollgate.yaml, such as command and args',
+    );
+  if (taken.has(name))
+    return fault(
+      [],
+      `server ${quote(name)} is defined elsewhere too, in tollgate.yaml or in a file of the same name; keep one of them`,
+    );
+  if (value['name'] !== undefined && value['name'] !== name)
+    return fault(['name'], `the server is called ${quote(name)}, after its file; write that, or rename the file`);
   return [];
 }
 

@@ -16,9 +16,21 @@ const LOADERS: ReadonlySet<string> = new Set(
   GIT_CONFIG GIT_CONFIG_GLOBAL GIT_CONFIG_SYSTEM GIT_CONFIG_COUNT SSH_ASKPASS`.split(/\s+/),
 );
 /** Families of them: settings of npm name scripts and shells that it runs. */
-const LOADER_FAMILIES = /^(?:LD_|DYLD_|NPM_CONFIG_(?!(?:CACHE|REGISTRY|LOGLEVEL|OFFLINE|FUND|AUDIT|UPDATE_NOTIFIER|YES)$)|BASH_FUNC_|LUA_INIT_|GIT_CONFIG_(?:KEY|VALUE)_)/;
+const LOADER_FAMILIES =
+  /^(?:LD_|DYLD_|NPM_CONFIG_(?!(?:CACHE|REGISTRY|LOGLEVEL|OFFLINE|FUND|AUDIT|UPDATE_NOTIFIER|YES)$)|BASH_FUNC_|LUA_INIT_|GIT_CONFIG_(?:KEY|VALUE)_)/;
 /** Variables that move where a program looks for settings of its own, which may hold commands. */
-const LEADING: ReadonlySet<string> = new Set(['HOME', 'USERPROFILE', 'XDG_CONFIG_HOME', 'APPDATA', 'NPM_CONFIG_REGISTRY', 'SHELL', 'EDITOR', 'VISUAL', 'PAGER', 'BROWSER']);
+const LEADING: ReadonlySet<string> = new Set([
+  'HOME',
+  'USERPROFILE',
+  'XDG_CONFIG_HOME',
+  'APPDATA',
+  'NPM_CONFIG_REGISTRY',
+  'SHELL',
+  'EDITOR',
+  'VISUAL',
+  'PAGER',
+  'BROWSER',
+]);
 
 const RUNNERS: ReadonlySet<string> = new Set(['npx', 'bunx', 'pnpx', 'uvx', 'pipx']);
 
@@ -41,11 +53,13 @@ export function programOf(command: string): string {
 /** The flag that makes the program run code from its arguments; undefined when there is none. */
 export function inlineCodeFlag({ command, args }: Spawn): string | undefined {
   if (command === undefined) return undefined;
-  if (/^(?:docker|podman|nerdctl)$/.test(programOf(command))) return args.find((argument) => /^--entrypoint(?:=|$)/.test(argument))?.replace(/=.*/s, '');
+  if (/^(?:docker|podman|nerdctl)$/.test(programOf(command)))
+    return args.find((argument) => /^--entrypoint(?:=|$)/.test(argument))?.replace(/=.*/s, '');
   return inlineCode([command, ...args]);
 }
 
-const MOUNTS = /^(?:-v|--volume|--mount|--privileged|--device|--network|--net|--pid|--ipc|--cap-add|--volumes-from)(?:=|$)|^-v./;
+const MOUNTS =
+  /^(?:-v|--volume|--mount|--privileged|--device|--network|--net|--pid|--ipc|--cap-add|--volumes-from)(?:=|$)|^-v./;
 
 /** The flag with which a container is given a part of this machine; undefined when there is none. */
 export function hostReachFlag({ command, args }: Spawn): string | undefined {
@@ -56,7 +70,9 @@ export function hostReachFlag({ command, args }: Spawn): string | undefined {
 /** True when the command or the package that it runs holds letters outside ASCII: look-alikes of known names (case 73). */
 export function hasLookAlike({ command, args }: Spawn): boolean {
   const run = RUNNERS.has(programOf(command ?? '')) ? args : [];
-  return [command ?? '', ...run.filter((argument) => !argument.startsWith('-')).slice(0, 1)].some((text) => /[^\x20-\x7e]/.test(text));
+  return [command ?? '', ...run.filter((argument) => !argument.startsWith('-')).slice(0, 1)].some((text) =>
+    /[^\x20-\x7e]/.test(text),
+  );
 }
 
 /** True when a runner fetches a package without an exact version, so that it may change under you (case 66). */
@@ -69,5 +85,7 @@ export function runsMovingPackage({ command, args }: Spawn): boolean {
 /** True when starting the server would start Tollgate inside itself: clients list it once they are connected to it. */
 export function isTollgate({ command, args }: Spawn): boolean {
   const first = args.filter((argument) => !argument.startsWith('-')).slice(0, 1);
-  return [command ?? '', ...first].some((text) => /^tollgate(@.*)?$/.test(programOf(text)) || /\bdist\/facade\/main\.js$/.test(text.replaceAll('\\', '/')));
+  return [command ?? '', ...first].some(
+    (text) => /^tollgate(@.*)?$/.test(programOf(text)) || /\bdist\/facade\/main\.js$/.test(text.replaceAll('\\', '/')),
+  );
 }

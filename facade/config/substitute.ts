@@ -34,50 +34,78 @@ export function substitute(text: string, variables: Variables): Substitution {
   const fromOutside: string[] = [];
   let references = 0;
   let reason: string | undefined;
-  const filled = text.replace(/\$\$|\$\{([^{}]*)(\}?)/g, (whole, inner: string | undefined, close: string | undefined) => {
-    if (inner === undefined) return variables.inputs === undefined ? '$' : whole;
-    const found = close === '' ? fail('a `${` is never closed; close it, or write `$$` for a plain `$`') : lookUp(inner, variables);
-    if (!found.ok) {
-      reason ??= found.reason;
-      return '';
-    }
-    if (found.outside) fromOutside.push(found.value);
-    if (found.reference === true) references += 1;
-    return found.value;
-  });
+  const filled = text.replace(
+    /\$\$|\$\{([^{}]*)(\}?)/g,
+    (whole, inner: string | undefined, close: string | undefined) => {
+      if (inner === undefined) return variables.inputs === undefined ? '$' : whole;
+      const found =
+        close === ''
+          ? fail('a `${` is never closed; close it, or write `$$` for a plain `$`')
+          : lookUp(inner, variables);
+      if (!found.ok) {
+        reason ??= found.reason;
+        return '';
+      }
+      if (found.outside) fromOutside.push(found.value);
+      if (found.reference === true) references += 1;
+      return found.value;
+    },
+  );
   // A variable, or text behind `$$`, must not name a secret that the file does not name.
-  if (filled.split('${secret:').length - 1 > references) reason ??= 'the text comes out with ${secret:…} in it, which was not written as such; change the variable or the text';
+  if (filled.split('${secret:').length - 1 > references)
+    reason ??=
+      'the text comes out with ${secret:…} in it, which was not written as such; change the variable or the text';
   return reason === undefined ? { ok: true, text: filled, fromOutside } : { ok: false, reason };
 }
 
-type Found = { readonly ok: true; readonly value: string; readonly outside: boolean; readonly reference?: true } | { readonly ok: false; readonly reason: string };
+type Found =
+  | { readonly ok: true; readonly value: string; readonly outside: boolean; readonly reference?: true }
+  | { readonly ok: false; readonly reason: string };
 
 const EXPRESSION = /^(?:(env|input|secret):)?([A-Za-z_][\w.-]*)(?::([-?])(.*))?$/s;
 
 function lookUp(inner: string, variables: Variables): Found {
   const [, kind, name, operator, rest = ''] = EXPRESSION.exec(inner) ?? [];
-  if (name === undefined) return fail('a `${…}` of an unknown form; known are ${VAR}, ${VAR:-default}, ${VAR:?message}, ${env:VAR}, ${secret:NAME} and the folders; `$$` is a plain `$`');
+  if (name === undefined)
+    return fail(
+      'a `${…}` of an unknown form; known are ${VAR}, ${VAR:-default}, ${VAR:?message}, ${env:VAR}, ${secret:NAME} and the folders; `$$` is a plain `$`',
+    );
   if (kind === 'input') return lookUpInput(name, variables);
   if (kind === 'secret') return keepSecret({ name, isPlain: operator === undefined }, variables);
-  if (kind === undefined && variables.folders.has(name)) return { ok: true, value: variables.folders.get(name) ?? '', outside: false };
+  if (kind === undefined && variables.folders.has(name))
+    return { ok: true, value: variables.folders.get(name) ?? '', outside: false };
   // Object.hasOwn: `${constructor}` must not reach a prototype.
   const value = Object.hasOwn(variables.env, name) ? variables.env[name] : undefined;
   if (operator === '-' && !value) return { ok: true, value: rest, outside: false };
-  if (operator === '?' && !value) return fail(`variable ${name} is not set: ${rest || 'it is required'}; set it in the environment`);
-  if (value === undefined) return fail(`variable ${name} is not set: an empty text in its place would change the meaning; set it, or write \${${name}:-default}`);
+  if (operator === '?' && !value)
+    return fail(`variable ${name} is not set: ${rest || 'it is required'}; set it in the environment`);
+  if (value === undefined)
+    return fail(
+      `variable ${name} is not set: an empty text in its place would change the meaning; set it, or write \${${name}:-default}`,
+    );
   return { ok: true, value, outside: true };
 }
 
 /** Arguments, commands and addresses stand in lists of processes and in logs, and a client's file is not the user's word. */
-function keepSecret({ name, isPlain }: { readonly name: string; readonly isPlain: boolean }, variables: Variables): Found {
-  if (variables.inputs !== undefined) return fail('${secret:…} exists in tollgate.yaml only: a file that others write must not take secrets; define the server there');
-  if (variables.secrets !== true) return fail('${secret:…} outside of env and headers of a server: everybody sees it there, in lists of processes and in logs; pass it in env or headers');
-  if (!isPlain) return fail('${secret:…} takes a name and nothing else; a secret that is missing must not turn into another text');
+function keepSecret(
+  { name, isPlain }: { readonly name: string; readonly isPlain: boolean },
+  variables: Variables,
+): Found {
+  if (variables.inputs !== undefined)
+    return fail(
+      '${secret:…} exists in tollgate.yaml only: a file that others write must not take secrets; define the server there',
+    );
+  if (variables.secrets !== true)
+    return fail(
+      '${secret:…} outside of env and headers of a server: everybody sees it there, in lists of processes and in logs; pass it in env or headers',
+    );
+  if (!isPlain)
+    return fail('${secret:…} takes a name and nothing else; a secret that is missing must not turn into another text');
   return { ok: true, value: `\${secret:${name}}`, outside: false, reference: true };
 }
 
 function lookUpInput(id: string, variables: Variables): Found {
-  if (variables.inputs === undefined) return fail('${input:…} exists in clients\' files only; write ${env:NAME}');
+  if (variables.inputs === undefined) return fail("${input:…} exists in clients' files only; write ${env:NAME}");
   const variable = inputVariable(id);
   const value = Object.hasOwn(variables.env, variable) ? variables.env[variable] : undefined;
   if (value !== undefined) return { ok: true, value, outside: true };

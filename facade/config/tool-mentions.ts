@@ -35,7 +35,9 @@ export function collectMentions(written: Written, located: Located): readonly To
     collector.expose(expose, ['profiles', profile, 'expose'], profile);
     collector.budgets(budgets, ['profiles', profile, 'budgets'], profile);
   }
-  return collector.mentions.sort((a, b) => Number(a.file > b.file) - Number(a.file < b.file) || a.line - b.line || a.column - b.column);
+  return collector.mentions.sort(
+    (a, b) => Number(a.file > b.file) - Number(a.file < b.file) || a.line - b.line || a.column - b.column,
+  );
 }
 
 class Collector {
@@ -47,12 +49,29 @@ class Collector {
   }
 
   server(server: string, { tools, semantics = {} }: WrittenServer): void {
-    for (const key of ['deny', 'allow'] as const) tools?.[key]?.forEach((tool, index) => this.#add({ server, tool, key, arguments: [] }, ['servers', server, 'tools', key, index]));
+    for (const key of ['deny', 'allow'] as const)
+      tools?.[key]?.forEach((tool, index) =>
+        this.#add({ server, tool, key, arguments: [] }, ['servers', server, 'tools', key, index]),
+      );
     for (const [tool, meaning] of Object.entries(semantics)) {
       const path = ['servers', server, 'semantics', tool];
       const { paths = [], urls = [], command, byArgument } = typeof meaning === 'string' ? {} : meaning;
-      const named = [...paths.map((name, at) => [name, ['paths', at]] as const), ...urls.map((name, at) => [name, ['urls', at]] as const), ...(command === undefined ? [] : [[command, ['command']] as const]), ...(byArgument === undefined ? [] : [[byArgument.argument, ['byArgument', 'argument']] as const])];
-      this.#add({ server, tool, key: 'semantics', arguments: named.map(([name, at]) => ({ name, ...this.#at([...path, ...at], 'value') })) }, path, 'key');
+      const named = [
+        ...paths.map((name, at) => [name, ['paths', at]] as const),
+        ...urls.map((name, at) => [name, ['urls', at]] as const),
+        ...(command === undefined ? [] : [[command, ['command']] as const]),
+        ...(byArgument === undefined ? [] : [[byArgument.argument, ['byArgument', 'argument']] as const]),
+      ];
+      this.#add(
+        {
+          server,
+          tool,
+          key: 'semantics',
+          arguments: named.map(([name, at]) => ({ name, ...this.#at([...path, ...at], 'value') })),
+        },
+        path,
+        'key',
+      );
     }
   }
 
@@ -62,15 +81,35 @@ class Collector {
       const { tool: id, pins = {} } = typeof entry === 'string' ? { tool: entry } : entry;
       const target = splitToolId(id);
       if (target === undefined) return;
-      const named = Object.entries(pins).map(([name, value]) => ({ name, value, ...this.#at([...at, 'pins', name], 'key') }));
-      this.#add({ ...target, key: named.length > 0 ? 'pins' : 'expose', arguments: named, ...(profile !== undefined && { profile }) }, typeof entry === 'string' ? at : [...at, 'tool']);
+      const named = Object.entries(pins).map(([name, value]) => ({
+        name,
+        value,
+        ...this.#at([...at, 'pins', name], 'key'),
+      }));
+      this.#add(
+        {
+          ...target,
+          key: named.length > 0 ? 'pins' : 'expose',
+          arguments: named,
+          ...(profile !== undefined && { profile }),
+        },
+        typeof entry === 'string' ? at : [...at, 'tool'],
+      );
     });
   }
 
   budgets(budgets: readonly WrittenBudget[] | undefined, path: Path, profile?: string): void {
     budgets?.forEach(({ when: { server, tool } = {} }, index) => {
-      const target = splitToolId(tool ?? '') ?? (server === undefined || tool === undefined || tool.includes('.') ? undefined : { server, tool });
-      if (target !== undefined) this.#add({ ...target, key: 'budgets', arguments: [], ...(profile !== undefined && { profile }) }, [...path, index, 'when', 'tool']);
+      const target =
+        splitToolId(tool ?? '') ??
+        (server === undefined || tool === undefined || tool.includes('.') ? undefined : { server, tool });
+      if (target !== undefined)
+        this.#add({ ...target, key: 'budgets', arguments: [], ...(profile !== undefined && { profile }) }, [
+          ...path,
+          index,
+          'when',
+          'tool',
+        ]);
     });
   }
 

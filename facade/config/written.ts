@@ -73,11 +73,19 @@ export interface WrittenServer {
 export type WrittenOAuth = Partial<OAuthSettings>;
 
 /** How commands of the workspace run. */
-export type WrittenBash = Omit<WrittenSandbox, 'image'> & { readonly isolation?: 'direct' | 'sandbox'; readonly acceptPathRaces?: boolean };
+export type WrittenBash = Omit<WrittenSandbox, 'image'> & {
+  readonly isolation?: 'direct' | 'sandbox';
+  readonly acceptPathRaces?: boolean;
+};
 
 /** What an isolated program is given. */
 export interface WrittenSandbox {
-  readonly filesystem?: { readonly allowRead?: readonly string[]; readonly allowWrite?: readonly string[]; readonly denyRead?: readonly string[]; readonly denyWrite?: readonly string[] };
+  readonly filesystem?: {
+    readonly allowRead?: readonly string[];
+    readonly allowWrite?: readonly string[];
+    readonly denyRead?: readonly string[];
+    readonly denyWrite?: readonly string[];
+  };
   readonly network?: { readonly allowedDomains?: readonly string[]; readonly deniedDomains?: readonly string[] };
   readonly limits?: Partial<SandboxConfig['limits']>;
   readonly image?: string;

@@ -5,7 +5,15 @@ import type { Vault } from '../secrets/vault.ts';
 import type { Draft } from './draft.ts';
 import { installPackage, packageFolder } from './install.ts';
 import type { InstallWorld } from './install.ts';
-import { beginJournal, dropJournal, isUntouched, readJournal, readServerFile, restoreServerFile, writeServerFile } from './journal.ts';
+import {
+  beginJournal,
+  dropJournal,
+  isUntouched,
+  readJournal,
+  readServerFile,
+  restoreServerFile,
+  writeServerFile,
+} from './journal.ts';
 import type { Journal, Places } from './journal.ts';
 import { serverFileText } from './server-file.ts';
 
@@ -30,7 +38,12 @@ export interface Done {
  */
 export async function carryOut(draft: Draft, values: ReadonlyMap<string, string>, carrying: Carrying): Promise<Done> {
   const { name, package: pkg } = draft;
-  const installed = pkg !== undefined && (await installPackage({ package: pkg, asOf: pkg.asOf, folder: packageFolder(carrying.state, name, pkg.version) }, carrying.install));
+  const installed =
+    pkg !== undefined &&
+    (await installPackage(
+      { package: pkg, asOf: pkg.asOf, folder: packageFolder(carrying.state, name, pkg.version) },
+      carrying.install,
+    ));
   const known = new Set((await carrying.vault.list()).map((item) => item.name));
   const stored = [...values.keys()].filter((secret) => !known.has(secret));
   const before = readJournal(carrying, name);
@@ -58,7 +71,10 @@ export function textFor(draft: Draft, places: Places): string {
 }
 
 /** Takes back what was done, the journal last, so that a run that was killed can be repeated. Throws USAGE for a file that was edited, VAULT_FAILED. */
-export async function takeBack(journal: Journal | undefined, { vault, ...places }: Places & { readonly vault: Vault }): Promise<void> {
+export async function takeBack(
+  journal: Journal | undefined,
+  { vault, ...places }: Places & { readonly vault: Vault },
+): Promise<void> {
   if (journal === undefined) return;
   restoreServerFile(places, journal);
   const known = new Set((await vault.list()).map(({ name }) => name));

@@ -44,21 +44,72 @@ const PACKAGES = '${stateFolder}/packages';
 export function draftKnown(known: KnownServer, wish: Wish): Draft {
   checkNames(known, wish.choices);
   const chosen = new Map((known.choices ?? []).map((choice) => [choice.name, readChoice(choice, wish.choices)]));
-  const fill = (text: string): string => text.replace(/<([a-z][a-z0-9]*)>/g, (whole, name: string) => chosen.get(name) ?? whole);
-  const secrets = (known.credentials ?? []).filter(({ optional, env, header }) => optional !== true || wish.given.has(env ?? header ?? '')).map((credential) => ({ ...credential, name: secretName(wish.name, credential) }));
-  const domains = [...(known.domains ?? []).map(fill), ...(known.choices ?? []).flatMap((choice) => (choice.kind === 'url' ? [hostOf(chosen.get(choice.name) ?? '')] : []))];
+  const fill = (text: string): string =>
+    text.replace(/<([a-z][a-z0-9]*)>/g, (whole, name: string) => chosen.get(name) ?? whole);
+  const secrets = (known.credentials ?? [])
+    .filter(({ optional, env, header }) => optional !== true || wish.given.has(env ?? header ?? ''))
+    .map((credential) => ({ ...credential, name: secretName(wish.name, credential) }));
+  const domains = [
+    ...(known.domains ?? []).map(fill),
+    ...(known.choices ?? []).flatMap((choice) =>
+      choice.kind === 'url' ? [hostOf(chosen.get(choice.name) ?? '')] : [],
+    ),
+  ];
   const { package: pkg, description, labels, semantics, mapping, memoryMb, processes } = known;
   const limits = { ...(memoryMb !== undefined && { memoryMb }), ...(processes !== undefined && { processes }) };
   const folders = (known.choices ?? []).filter(({ kind }) => kind === 'folder');
-  const filesystem = { ...listOf('allowRead', folders.filter(({ access }) => access === 'read'), chosen), ...listOf('allowWrite', folders.filter(({ access }) => access !== 'read'), chosen) };
-  const sandbox = { ...(Object.keys(filesystem).length > 0 && { filesystem }), ...(domains.length > 0 && { network: { allowedDomains: [...new Set(domains)] } }), ...(Object.keys(limits).length > 0 && { limits }) };
+  const filesystem = {
+    ...listOf(
+      'allowRead',
+      folders.filter(({ access }) => access === 'read'),
+      chosen,
+    ),
+    ...listOf(
+      'allowWrite',
+      folders.filter(({ access }) => access !== 'read'),
+      chosen,
+    ),
+  };
+  const sandbox = {
+    ...(Object.keys(filesystem).length > 0 && { filesystem }),
+    ...(domains.length > 0 && { network: { allowedDomains: [...new Set(domains)] } }),
+    ...(Object.keys(limits).length > 0 && { limits }),
+  };
   const env = { ...mapValues(known.env ?? {}, fill), ...referencesOf(secrets, 'env') };
-  const started = pkg === undefined ? {} : { command: 'node', args: [`${PACKAGES}/${wish.name}/${pkg.version}/node_modules/${pkg.name}/${pkg.bin}`, ...(known.args ?? []).map(fill)], ...(Object.keys(env).length > 0 && { env }), ...(Object.keys(sandbox).length > 0 && { sandbox }) };
+  const started =
+    pkg === undefined
+      ? {}
+      : {
+          command: 'node',
+          args: [
+            `${PACKAGES}/${wish.name}/${pkg.version}/node_modules/${pkg.name}/${pkg.bin}`,
+            ...(known.args ?? []).map(fill),
+          ],
+          ...(Object.keys(env).length > 0 && { env }),
+          ...(Object.keys(sandbox).length > 0 && { sandbox }),
+        };
   const headers = referencesOf(secrets, 'header');
-  const reached = known.url === undefined ? {} : { url: known.url, ...(Object.keys(headers).length > 0 && { headers }) };
+  const reached =
+    known.url === undefined ? {} : { url: known.url, ...(Object.keys(headers).length > 0 && { headers }) };
   return {
-    name: wish.name, title: known.title, secrets, notes: [...(known.note === undefined ? [] : [known.note]), ...(listsAlone(known) ? [] : ['It lists its tools only with its secrets and its network, so the look at them is given both.'])],
-    entry: { description, ...started, ...reached, labels, ...(semantics !== undefined && { semantics }), ...(mapping !== undefined && { mapping }), profiles: [wish.profile] },
+    name: wish.name,
+    title: known.title,
+    secrets,
+    notes: [
+      ...(known.note === undefined ? [] : [known.note]),
+      ...(listsAlone(known)
+        ? []
+        : ['It lists its tools only with its secrets and its network, so the look at them is given both.']),
+    ],
+    entry: {
+      description,
+      ...started,
+      ...reached,
+      labels,
+      ...(semantics !== undefined && { semantics }),
+      ...(mapping !== undefined && { mapping }),
+      profiles: [wish.profile],
+    },
     ...(pkg !== undefined && { package: { ...pkg, asOf: known.verified?.date ?? '' } }),
     ...(known.login === true && { login: true as const }),
     ...opennessOf(known, secrets.length > 0),
@@ -76,7 +127,14 @@ function listsAlone({ verified }: Pick<KnownServer, 'verified'>): boolean {
 }
 
 /** What a fetch does, by its method; the others of its schema are none. */
-export const FETCH_SEMANTICS: Semantics = { verb: 'read', urls: ['url'], byArgument: { argument: 'method', verbs: { GET: 'read', HEAD: 'read', POST: 'write', PUT: 'write', PATCH: 'write', DELETE: 'destructive' } } };
+export const FETCH_SEMANTICS: Semantics = {
+  verb: 'read',
+  urls: ['url'],
+  byArgument: {
+    argument: 'method',
+    verbs: { GET: 'read', HEAD: 'read', POST: 'write', PUT: 'write', PATCH: 'write', DELETE: 'destructive' },
+  },
+};
 
 /** A service without a server of its own. `address`: a private address that the owner has written out. */
 export interface Service {
@@ -92,26 +150,58 @@ export function draftService({ origin, address, header }: Service, wish: Wish): 
   const [secret] = secrets;
   const port = origin.port === '' ? '' : `:${origin.port}`;
   return {
-    name: wish.name, title: origin.host, secrets, notes: [],
+    name: wish.name,
+    title: origin.host,
+    secrets,
+    notes: [],
     entry: {
       description: `Requests to ${origin.host}, by the fetch server of Tollgate`,
       command: 'node',
-      args: ['${tollgateFolder}/adapters/internal/fetch/main.js', '--origin', origin.origin, ...(address === undefined ? [] : ['--address', address])],
+      args: [
+        '${tollgateFolder}/adapters/internal/fetch/main.js',
+        '--origin',
+        origin.origin,
+        ...(address === undefined ? [] : ['--address', address]),
+      ],
       ...(secret !== undefined && { env: { FETCH_HEADER: secret.header ?? '', FETCH_CREDENTIAL: reference(secret) } }),
       labels: ['untrusted'],
       semantics: { fetch: FETCH_SEMANTICS },
-      sandbox: { network: { allowedDomains: [`${origin.hostname}${port}`, ...(address === undefined || address === origin.hostname ? [] : [`${address.includes(':') ? `[${address}]` : address}${port}`])] } },
+      sandbox: {
+        network: {
+          allowedDomains: [
+            `${origin.hostname}${port}`,
+            ...(address === undefined || address === origin.hostname
+              ? []
+              : [`${address.includes(':') ? `[${address}]` : address}${port}`]),
+          ],
+        },
+      },
       profiles: [wish.profile],
     },
   };
 }
 
 /** An address that answered as an MCP server. Nobody knows its tools: everything counts as destructive until the owner says more. */
-export function draftRemote(url: URL, { header, login }: { readonly header?: KnownCredential; readonly login: boolean }, wish: Wish): Draft {
+export function draftRemote(
+  url: URL,
+  { header, login }: { readonly header?: KnownCredential; readonly login: boolean },
+  wish: Wish,
+): Draft {
   const secrets = header === undefined ? [] : [{ ...header, name: secretName(wish.name, header) }];
   return {
-    name: wish.name, title: url.host, secrets, notes: [], ...(secrets.length > 0 && { openness: { withSecrets: true } }), ...(login && { login: true as const }),
-    entry: { description: `The MCP server at ${url.host}`, url: url.href, ...(secrets.length > 0 && { headers: referencesOf(secrets, 'header') }), labels: ['untrusted'], profiles: [wish.profile] },
+    name: wish.name,
+    title: url.host,
+    secrets,
+    notes: [],
+    ...(secrets.length > 0 && { openness: { withSecrets: true } }),
+    ...(login && { login: true as const }),
+    entry: {
+      description: `The MCP server at ${url.host}`,
+      url: url.href,
+      ...(secrets.length > 0 && { headers: referencesOf(secrets, 'header') }),
+      labels: ['untrusted'],
+      profiles: [wish.profile],
+    },
   };
 }
 
@@ -120,22 +210,49 @@ function checkNames({ title, choices = [] }: KnownServer, given: Wish['choices']
   const names = choices.map(({ name }) => name);
   const unknown = [...given.keys()].find((name) => !names.includes(name));
   if (unknown === undefined) return;
-  throw new TollgateError('USAGE', { detail: `${title} has no choice ${JSON.stringify(unknown.slice(0, 60))}, so nothing was done.`, next: names.length === 0 ? 'There is nothing to choose; leave --set out.' : `There is: ${choices.map(({ name, title: what }) => `${name} (${what})`).join(', ')}.` });
+  throw new TollgateError('USAGE', {
+    detail: `${title} has no choice ${JSON.stringify(unknown.slice(0, 60))}, so nothing was done.`,
+    next:
+      names.length === 0
+        ? 'There is nothing to choose; leave --set out.'
+        : `There is: ${choices.map(({ name, title: what }) => `${name} (${what})`).join(', ')}.`,
+  });
 }
 
-function readChoice({ name, title, kind, default: preset, example }: KnownChoice, choices: ReadonlyMap<string, string>): string {
+function readChoice(
+  { name, title, kind, default: preset, example }: KnownChoice,
+  choices: ReadonlyMap<string, string>,
+): string {
   const value = choices.get(name) ?? preset;
   const hint = example === undefined ? '' : `, for example --set ${name}=${example}`;
-  if (value === undefined || value === '') throw new TollgateError('USAGE', { detail: `Something must be chosen: ${title}.`, next: `Give it with --set ${name}=VALUE${hint}.` });
+  if (value === undefined || value === '')
+    throw new TollgateError('USAGE', {
+      detail: `Something must be chosen: ${title}.`,
+      next: `Give it with --set ${name}=VALUE${hint}.`,
+    });
   // The values stand in a file in which ${…} means something, and a folder may use it.
-  const fault = kind === 'url' ? urlFault(value) : kind === 'text' ? (/^[\w.@+-]{1,200}$/.test(value) ? undefined : 'letters, digits and . @ + - only') : /[\0\n]/.test(value) ? 'a path' : undefined;
-  if (fault !== undefined) throw new TollgateError('USAGE', { detail: `${title}: the value is not taken (${fault}).`, next: `Give another with --set ${name}=VALUE${hint}.` });
+  const fault =
+    kind === 'url'
+      ? urlFault(value)
+      : kind === 'text'
+        ? /^[\w.@+-]{1,200}$/.test(value)
+          ? undefined
+          : 'letters, digits and . @ + - only'
+        : /[\0\n]/.test(value)
+          ? 'a path'
+          : undefined;
+  if (fault !== undefined)
+    throw new TollgateError('USAGE', {
+      detail: `${title}: the value is not taken (${fault}).`,
+      next: `Give another with --set ${name}=VALUE${hint}.`,
+    });
   return value;
 }
 
 function urlFault(value: string): string | undefined {
   const url = URL.canParse(value) ? new URL(value) : undefined;
-  if (url === undefined || !/^https?:$/.test(url.protocol) || /[$\s]/.test(value)) return 'an address with http or https';
+  if (url === undefined || !/^https?:$/.test(url.protocol) || /[$\s]/.test(value))
+    return 'an address with http or https';
   if (url.username !== '' || url.password !== '') return 'an address without user and password';
   const domain = parseDomain(hostOf(value));
   return 'fault' in domain ? 'an address of a host' : undefined;
@@ -147,7 +264,11 @@ function hostOf(address: string): string {
   return `${hostname}${port === '' ? '' : `:${port}`}`;
 }
 
-function listOf(key: 'allowRead' | 'allowWrite', choices: readonly KnownChoice[], chosen: ReadonlyMap<string, string>): Partial<Record<'allowRead' | 'allowWrite', readonly string[]>> {
+function listOf(
+  key: 'allowRead' | 'allowWrite',
+  choices: readonly KnownChoice[],
+  chosen: ReadonlyMap<string, string>,
+): Partial<Record<'allowRead' | 'allowWrite', readonly string[]>> {
   return choices.length === 0 ? {} : { [key]: choices.map(({ name }) => chosen.get(name) ?? '') };
 }
 
@@ -160,9 +281,14 @@ function reference({ name, prefix = '' }: NeededSecret): string {
 }
 
 function referencesOf(secrets: readonly NeededSecret[], place: 'env' | 'header'): Record<string, string> {
-  return Object.fromEntries(secrets.flatMap((secret) => (secret[place] === undefined ? [] : [[secret[place], reference(secret)]])));
+  return Object.fromEntries(
+    secrets.flatMap((secret) => (secret[place] === undefined ? [] : [[secret[place], reference(secret)]])),
+  );
 }
 
-function mapValues(values: Readonly<Record<string, string>>, change: (value: string) => string): Record<string, string> {
+function mapValues(
+  values: Readonly<Record<string, string>>,
+  change: (value: string) => string,
+): Record<string, string> {
   return Object.fromEntries(Object.entries(values).map(([key, value]) => [key, change(value)]));
 }

@@ -1,6 +1,16 @@
 /** Owns the installation of a server's package ahead of its first start, in the state folder; refuses an archive that is not the one of the catalog, and runs nothing of it. */
 import { spawn } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { findHelper, HELPER_PATH, isHelperNamed } from '../../catalogs/programs.ts';
@@ -25,7 +35,8 @@ export interface InstallWorld {
 }
 
 /** What npm needs of our environment; a credential that a person keeps in a variable is none of its business. */
-const PASSED = /^(HOME|USER|LANG|LC_\w+|TMPDIR|SSL_CERT_\w+|NODE_EXTRA_CA_CERTS|https?_proxy|no_proxy|all_proxy|npm_config_(?!.*(?:_auth|token|password)).*)$/i;
+const PASSED =
+  /^(HOME|USER|LANG|LC_\w+|TMPDIR|SSL_CERT_\w+|NODE_EXTRA_CA_CERTS|https?_proxy|no_proxy|all_proxy|npm_config_(?!.*(?:_auth|token|password)).*)$/i;
 const TICK_MS = 5000;
 /** An installation that has not changed for so long was killed, ms. */
 const LEFT_MS = 86_400_000;
@@ -48,10 +59,15 @@ export async function installPackage(installation: Installation, world: InstallW
   const parent = path.dirname(folder);
   mkdirSync(parent, { recursive: true, mode: 0o700 });
   // What an installation that was killed has left.
-  for (const name of readdirSync(parent)) if (name.startsWith('.part-') && isLeft(path.join(parent, name))) rmSync(path.join(parent, name), { recursive: true, force: true });
+  for (const name of readdirSync(parent))
+    if (name.startsWith('.part-') && isLeft(path.join(parent, name)))
+      rmSync(path.join(parent, name), { recursive: true, force: true });
   const part = mkdtempSync(path.join(parent, '.part-'));
   try {
-    writeFileSync(path.join(part, 'package.json'), `${JSON.stringify({ private: true, dependencies: { [wanted.name]: wanted.version } })}\n`);
+    writeFileSync(
+      path.join(part, 'package.json'),
+      `${JSON.stringify({ private: true, dependencies: { [wanted.name]: wanted.version } })}\n`,
+    );
     await runNpm(part, installation, world);
     checkInstalled(part, wanted);
     moveInto(part, folder);
@@ -67,9 +83,16 @@ function checkInstalled(folder: string, { name, version, integrity, bin }: Known
   const lock = readLock(path.join(folder, 'package-lock.json'));
   const entry = lock.packages?.[`node_modules/${name}`];
   if (entry?.version !== version || entry.integrity !== integrity) {
-    throw new TollgateError('INSTALL_FAILED', { detail: `The archive of ${name} ${version} is not the one that was verified: its digest differs from the catalog's. Nothing of it was run.`, next: 'Do not use it. Look at the package, and ask its authors or the registry what happened.' });
+    throw new TollgateError('INSTALL_FAILED', {
+      detail: `The archive of ${name} ${version} is not the one that was verified: its digest differs from the catalog's. Nothing of it was run.`,
+      next: 'Do not use it. Look at the package, and ask its authors or the registry what happened.',
+    });
   }
-  if (!existsSync(path.join(folder, 'node_modules', name, bin))) throw new TollgateError('INSTALL_FAILED', { detail: `${name} ${version} is not there as it was installed: it has no ${bin}.`, next: `Remove the folder packages/${path.basename(path.dirname(folder))} in the state folder, and connect again.` });
+  if (!existsSync(path.join(folder, 'node_modules', name, bin)))
+    throw new TollgateError('INSTALL_FAILED', {
+      detail: `${name} ${version} is not there as it was installed: it has no ${bin}.`,
+      next: `Remove the folder packages/${path.basename(path.dirname(folder))} in the state folder, and connect again.`,
+    });
 }
 
 interface Lock {
@@ -104,38 +127,79 @@ function npmProgram(): string {
   return (!isHelperNamed('npm') && existsSync(beside) ? beside : findHelper('npm')) ?? '/nonexistent/npm';
 }
 
-function runNpm(cwd: string, { package: { name, version }, asOf }: Installation, { env, say, signal }: InstallWorld): Promise<void> {
+function runNpm(
+  cwd: string,
+  { package: { name, version }, asOf }: Installation,
+  { env, say, signal }: InstallWorld,
+): Promise<void> {
   const before = /^\d{4}-\d\d-\d\d$/.test(asOf) ? [`--before=${asOf}T23:59:59Z`] : [];
-  const args = ['install', '--ignore-scripts', '--save-exact', '--no-fund', '--no-audit', '--no-update-notifier', '--prefer-offline', '--loglevel=error', ...before];
+  const args = [
+    'install',
+    '--ignore-scripts',
+    '--save-exact',
+    '--no-fund',
+    '--no-audit',
+    '--no-update-notifier',
+    '--prefer-offline',
+    '--loglevel=error',
+    ...before,
+  ];
   const own = Object.fromEntries(Object.entries(env).filter(([key]) => PASSED.test(key)));
   const began = Date.now();
   return new Promise((resolve, reject) => {
-    const ticker = setInterval(() => say(`Installing ${name} ${version}: ${Math.round((Date.now() - began) / 1000)} s …`), TICK_MS);
-    const child = spawn(npmProgram(), args, { cwd, env: { ...own, PATH: `${path.dirname(process.execPath)}:${HELPER_PATH}` }, stdio: ['ignore', 'ignore', 'pipe'], ...(signal !== undefined && { signal }) });
+    const ticker = setInterval(
+      () => say(`Installing ${name} ${version}: ${Math.round((Date.now() - began) / 1000)} s …`),
+      TICK_MS,
+    );
+    const child = spawn(npmProgram(), args, {
+      cwd,
+      env: { ...own, PATH: `${path.dirname(process.execPath)}:${HELPER_PATH}` },
+      stdio: ['ignore', 'ignore', 'pipe'],
+      ...(signal !== undefined && { signal }),
+    });
     let words = '';
     child.stderr.on('data', (chunk: Buffer) => (words = (words + chunk.toString('utf8')).slice(-2000)));
-    const fail = (why: string, next: string): void => reject(new TollgateError('INSTALL_FAILED', { detail: `${name} ${version} was not installed: ${why}.`, next }));
+    const fail = (why: string, next: string): void =>
+      reject(new TollgateError('INSTALL_FAILED', { detail: `${name} ${version} was not installed: ${why}.`, next }));
     child.once('error', (thrown: NodeJS.ErrnoException) => {
       // Its end is waited for: until then it still writes.
       if (signal?.aborted === true) return;
       clearInterval(ticker);
-      if (thrown.code === 'ENOENT') fail('there is no npm beside Node.js or in the folders of the system', 'Install npm, which comes with Node.js, or name it (programs.npm in tollgate.yaml), and connect again.');
-      else fail(`npm could not be started (${thrown.code ?? 'unknown'})`, 'Connect again; what is done already is kept.');
+      if (thrown.code === 'ENOENT')
+        fail(
+          'there is no npm beside Node.js or in the folders of the system',
+          'Install npm, which comes with Node.js, or name it (programs.npm in tollgate.yaml), and connect again.',
+        );
+      else
+        fail(`npm could not be started (${thrown.code ?? 'unknown'})`, 'Connect again; what is done already is kept.');
     });
     child.once('exit', (_code, killed) => {
       // A terminal sends its Ctrl-C to npm too, which may end before we know of it.
-      if (signal?.aborted === true || killed === 'SIGINT') reject(new TollgateError('CANCELLED', { detail: 'Stopped by a signal; nothing of it was kept.', next: 'Connect again when you want it.' }));
+      if (signal?.aborted === true || killed === 'SIGINT')
+        reject(
+          new TollgateError('CANCELLED', {
+            detail: 'Stopped by a signal; nothing of it was kept.',
+            next: 'Connect again when you want it.',
+          }),
+        );
     });
     child.once('close', (code) => {
       clearInterval(ticker);
       if (code === 0) resolve();
-      else fail(`npm ended with ${code ?? 'a signal'}${reasonOf(words)}`, 'Mend what npm names, such as the network or the registry, and connect again.');
+      else
+        fail(
+          `npm ended with ${code ?? 'a signal'}${reasonOf(words)}`,
+          'Mend what npm names, such as the network or the registry, and connect again.',
+        );
     });
   });
 }
 
 /** The first word of npm on what went wrong. Its lines may name folders of this machine, which are no secret from whoever started it. */
 function reasonOf(words: string): string {
-  const line = words.split('\n').map((one) => one.replace(/^npm (?:error|ERR!)\s*/, '').trim()).find((one) => one !== '' && !one.startsWith('npm warn'));
+  const line = words
+    .split('\n')
+    .map((one) => one.replace(/^npm (?:error|ERR!)\s*/, '').trim())
+    .find((one) => one !== '' && !one.startsWith('npm warn'));
   return line === undefined ? '' : ` (${line.slice(0, 200)})`;
 }

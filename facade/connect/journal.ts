@@ -36,7 +36,11 @@ export function readJournal({ state }: Places, server: string): Journal | undefi
 /** Names of the servers that were connected. */
 export function connectedNames({ state }: Places): readonly string[] {
   const folder = path.join(state, 'connected');
-  return existsSync(folder) ? readdirSync(folder).flatMap((file) => /^([a-z][a-z0-9-]*)\.json$/.exec(file)?.[1] ?? []).sort() : [];
+  return existsSync(folder)
+    ? readdirSync(folder)
+        .flatMap((file) => /^([a-z][a-z0-9-]*)\.json$/.exec(file)?.[1] ?? [])
+        .sort()
+    : [];
 }
 
 /** The file of a server as it stands; undefined where there is none. */
@@ -65,7 +69,14 @@ export function beginJournal(places: Places, { server, text, secrets, version }:
   const madeFolder = known?.madeFolder ?? !existsSync(path.join(places.folder, SERVER_FOLDER));
   const before = known === undefined ? (readServerFile(places, server) ?? null) : known.before;
   const all = [...new Set([...(known?.secrets ?? []), ...secrets])];
-  writeJournal(places, { server, before, after: digestOf(text), madeFolder, secrets: all, ...(version !== undefined && { version }) });
+  writeJournal(places, {
+    server,
+    before,
+    after: digestOf(text),
+    madeFolder,
+    secrets: all,
+    ...(version !== undefined && { version }),
+  });
 }
 
 /** Writes the file of a server, after its journal was begun. */
@@ -77,7 +88,10 @@ export function writeServerFile(places: Places, { server, text }: Pick<Plan, 'se
 export function restoreServerFile(places: Places, journal: Journal): void {
   const text = readServerFile(places, journal.server);
   if (text !== undefined && text !== journal.before && !isUntouched(journal, text)) {
-    throw new TollgateError('USAGE', { detail: `servers/${journal.server}.yaml was edited after it was written, so nothing was undone.`, next: `Remove the file yourself, then call \`tollgate connect --undo ${journal.server}\` again.` });
+    throw new TollgateError('USAGE', {
+      detail: `servers/${journal.server}.yaml was edited after it was written, so nothing was undone.`,
+      next: `Remove the file yourself, then call \`tollgate connect --undo ${journal.server}\` again.`,
+    });
   }
   checkFolder(places);
   const target = serverFileOf(places.folder, journal.server);
@@ -96,7 +110,10 @@ export function dropJournal({ state }: Places, server: string): void {
 /** A project that is cloned may bring the folder as a link to anywhere. */
 function checkFolder({ folder }: Places): void {
   if (lstatSync(path.join(folder, SERVER_FOLDER), { throwIfNoEntry: false })?.isSymbolicLink() !== true) return;
-  throw new TollgateError('USAGE', { detail: `The folder ${SERVER_FOLDER} is a link, so what is written would land elsewhere.`, next: 'Make it a folder beside tollgate.yaml.' });
+  throw new TollgateError('USAGE', {
+    detail: `The folder ${SERVER_FOLDER} is a link, so what is written would land elsewhere.`,
+    next: 'Make it a folder beside tollgate.yaml.',
+  });
 }
 
 function writeJournal({ state }: Places, journal: Journal): void {

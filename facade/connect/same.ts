@@ -8,11 +8,17 @@ type Started = Pick<ClientEntry, 'command' | 'args' | 'url'>;
 
 /** The same package, fetched at each start, or the same host. */
 export function isSameService({ package: pkg, entry }: Pick<Draft, 'package' | 'entry'>, there: Started): boolean {
-  return isOf({ ...(pkg !== undefined && { package: pkg }), ...(entry.url !== undefined && { url: entry.url }) }, there);
+  return isOf(
+    { ...(pkg !== undefined && { package: pkg }), ...(entry.url !== undefined && { url: entry.url }) },
+    there,
+  );
 }
 
 /** The words that connect an entry as the known server that it is, under the name that it has; undefined when it is none. */
-export function connectWords(catalog: readonly KnownServer[], entry: Started & Pick<ClientEntry, 'name'>): readonly string[] | undefined {
+export function connectWords(
+  catalog: readonly KnownServer[],
+  entry: Started & Pick<ClientEntry, 'name'>,
+): readonly string[] | undefined {
   const known = catalog.find((one) => isOf(one, entry));
   if (known === undefined) return undefined;
   const choices = chosen(known, entry.args);
@@ -26,12 +32,17 @@ function isOf({ package: pkg, url }: Pick<KnownServer, 'package' | 'url'>, there
 }
 
 /** What stood behind the package, where the catalog has a choice for exactly that. */
-function chosen({ package: pkg, args: wanted = [], choices = [] }: KnownServer, args: readonly string[]): readonly string[] {
+function chosen(
+  { package: pkg, args: wanted = [], choices = [] }: KnownServer,
+  args: readonly string[],
+): readonly string[] {
   const at = args.findIndex((arg) => arg === pkg?.name || arg.startsWith(`${pkg?.name}@`));
   const given = args.slice(at + 1);
   if (at < 0 || given.length !== wanted.length) return [];
   return wanted.flatMap((word, index) => {
     const choice = choices.find(({ name }) => word === `<${name}>`);
-    return choice === undefined || given[index] === choice.default ? [] : ['--set', `${choice.name}=${given[index] ?? ''}`];
+    return choice === undefined || given[index] === choice.default
+      ? []
+      : ['--set', `${choice.name}=${given[index] ?? ''}`];
   });
 }

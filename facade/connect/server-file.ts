@@ -17,5 +17,10 @@ export function previewOf(before: string | undefined, after: string): readonly s
   let tail = 0;
   while (tail < old.length - head && tail < fresh.length - head && old.at(-1 - tail) === fresh.at(-1 - tail)) tail += 1;
   const same = (lines: readonly string[]): readonly string[] => lines.map((line) => `  ${line}`);
-  return [...same(old.slice(0, head)), ...old.slice(head, old.length - tail).map((line) => `- ${line}`), ...fresh.slice(head, fresh.length - tail).map((line) => `+ ${line}`), ...same(old.slice(old.length - tail))];
+  return [
+    ...same(old.slice(0, head)),
+    ...old.slice(head, old.length - tail).map((line) => `- ${line}`),
+    ...fresh.slice(head, fresh.length - tail).map((line) => `+ ${line}`),
+    ...same(old.slice(old.length - tail)),
+  ];
 }

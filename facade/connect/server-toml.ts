@@ -7,7 +7,13 @@ const require = createRequire(import.meta.url);
 
 /** The server in our own words, or what is wrong with the file, a line each; no line holds a value of `[auth]`. */
 export type ServerToml =
-  | { readonly ok: true; readonly name?: string; readonly entry: WrittenServer; /** Names of the secrets that it refers to. */ readonly secrets: readonly string[]; readonly remarks: readonly string[] }
+  | {
+      readonly ok: true;
+      readonly name?: string;
+      readonly entry: WrittenServer /** Names of the secrets that it refers to. */;
+      readonly secrets: readonly string[];
+      readonly remarks: readonly string[];
+    }
   | { readonly ok: false; readonly problems: readonly string[] };
 
 type Table = Readonly<Record<string, unknown>>;
@@ -44,15 +50,26 @@ class Reader {
     const server = this.#table('server');
     this.#known(server, SERVER, '[server]');
     const name = this.#text(this.#root, 'name');
-    const [description, label, command] = [this.#text(this.#root, 'description'), this.#text(this.#root, 'label'), this.#text(server, 'command')];
+    const [description, label, command] = [
+      this.#text(this.#root, 'description'),
+      this.#text(this.#root, 'label'),
+      this.#text(server, 'command'),
+    ];
     const [domains, args] = [this.#texts(this.#root, 'allowed_domains'), this.#texts(server, 'args')];
     if (command === undefined) this.#problems.push('[server] has no command, so nothing could be started; add it');
     const [env, limits] = [this.#env(), this.#limits()];
-    const sandbox = { ...(domains !== undefined && { network: { allowedDomains: domains } }), ...(limits !== undefined && { limits }) };
+    const sandbox = {
+      ...(domains !== undefined && { network: { allowedDomains: domains } }),
+      ...(limits !== undefined && { limits }),
+    };
     if (this.#problems.length > 0) return { ok: false, problems: this.#problems };
     const entry: WrittenServer = {
-      ...(description !== undefined && { description }), ...(command !== undefined && { command: plain(command) }), ...(args !== undefined && { args: args.map(plain) }),
-      ...(Object.keys(env).length > 0 && { env }), ...(label !== undefined && { labels: [label] }), ...(Object.keys(sandbox).length > 0 && { sandbox }),
+      ...(description !== undefined && { description }),
+      ...(command !== undefined && { command: plain(command) }),
+      ...(args !== undefined && { args: args.map(plain) }),
+      ...(Object.keys(env).length > 0 && { env }),
+      ...(label !== undefined && { labels: [label] }),
+      ...(Object.keys(sandbox).length > 0 && { sandbox }),
     };
     return { ok: true, ...(name !== undefined && { name }), entry, secrets: this.#secrets, remarks: this.#remarks };
   }
@@ -62,7 +79,10 @@ class Reader {
     const entries = Object.entries(this.#table('auth')).flatMap(([variable, value]) => {
       const [, secret] = /^vault:([A-Za-z_][\w.-]*)$/.exec(typeof value === 'string' ? value : '') ?? [];
       if (secret !== undefined) this.#secrets.push(secret);
-      else this.#problems.push(`[auth] ${quote(variable)} is no reference; store the value with \`tollgate secret set NAME\`, and write "vault:NAME"`);
+      else
+        this.#problems.push(
+          `[auth] ${quote(variable)} is no reference; store the value with \`tollgate secret set NAME\`, and write "vault:NAME"`,
+        );
       return secret === undefined ? [] : [[variable, `\${secret:${secret}}`] as const];
     });
     return Object.fromEntries(entries);
@@ -71,13 +91,19 @@ class Reader {
   #limits(): { readonly memoryMb: number } | undefined {
     const sandbox = this.#table('sandbox');
     this.#known(sandbox, SANDBOX, '[sandbox]');
-    if (sandbox['read_only_fs'] === false) this.#problems.push('[sandbox] read_only_fs = false would let the server write everywhere; remove it, and name folders in sandbox.filesystem.allowWrite of the file that is made');
-    if (sandbox['allow_tmp'] === false) this.#remarks.push('[sandbox] allow_tmp = false: every server has a /tmp of its own here, which is gone with it');
+    if (sandbox['read_only_fs'] === false)
+      this.#problems.push(
+        '[sandbox] read_only_fs = false would let the server write everywhere; remove it, and name folders in sandbox.filesystem.allowWrite of the file that is made',
+      );
+    if (sandbox['allow_tmp'] === false)
+      this.#remarks.push('[sandbox] allow_tmp = false: every server has a /tmp of its own here, which is gone with it');
     const limit = sandbox['memory_limit'];
     if (limit === undefined) return undefined;
     const [, digits, unit = ''] = /^(\d{1,7})([kmg])b?$/i.exec(String(limit)) ?? [];
     if (digits === undefined) this.#problems.push('[sandbox] memory_limit is no size; write for example "256m"');
-    return digits === undefined ? undefined : { memoryMb: Math.ceil(Number(digits) * (MEGABYTES[unit.toLowerCase()] ?? 1)) };
+    return digits === undefined
+      ? undefined
+      : { memoryMb: Math.ceil(Number(digits) * (MEGABYTES[unit.toLowerCase()] ?? 1)) };
   }
 
   #table(key: string): Table {
@@ -105,7 +131,9 @@ class Reader {
   #known(table: Table, known: readonly string[], where: string): void {
     for (const key of Object.keys(table).filter((one) => !known.includes(one))) {
       const meant = nearest(key, known);
-      this.#problems.push(`unknown key ${quote(key)} in ${where}: nothing would read it; ${meant === undefined ? `known are ${listNames(known)}` : `did you mean ${quote(meant)}?`}`);
+      this.#problems.push(
+        `unknown key ${quote(key)} in ${where}: nothing would read it; ${meant === undefined ? `known are ${listNames(known)}` : `did you mean ${quote(meant)}?`}`,
+      );
     }
   }
 }

@@ -34,6 +34,13 @@ export async function approvedOffer(config: Pick<Config, 'state' | 'servers'>): 
 }
 
 function toolsOf(server: ServerConfig, { tools, hints }: ToolSet): Offered {
-  const semanticsOf = createSemantics(server, server.mapping === undefined ? new Map() : loadMapping(server.mapping).tools);
-  return tools.map(({ name, inputSchema, annotations }) => ({ name, inputSchema, semantics: semanticsOf(name, hints ? annotations : undefined) }));
+  const semanticsOf = createSemantics(
+    server,
+    server.mapping === undefined ? new Map() : loadMapping(server.mapping).tools,
+  );
+  return tools.map(({ name, inputSchema, annotations }) => ({
+    name,
+    inputSchema,
+    semantics: semanticsOf(name, hints ? annotations : undefined),
+  }));
 }

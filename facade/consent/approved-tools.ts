@@ -63,7 +63,15 @@ export class ApprovedTools {
    * them back. A program that is older than what was kept (`startedAt`, ms since 1970) has a say only where it listed otherwise itself.
    * What is new of it, all of it, or undefined: then nobody needs to be told.
    */
-  async note(server: string, { approved, now, at, startedAt }: { approved: readonly RawTool[]; now: readonly RawTool[]; at: number; startedAt: number }): Promise<PendingItem | undefined> {
+  async note(
+    server: string,
+    {
+      approved,
+      now,
+      at,
+      startedAt,
+    }: { approved: readonly RawTool[]; now: readonly RawTool[]; at: number; startedAt: number },
+  ): Promise<PendingItem | undefined> {
     const last = this.#seen.get(server);
     // Its list is no news because something else was approved meanwhile.
     if (last?.startedAt === startedAt && isDeepStrictEqual(last.now, now)) return undefined;
@@ -99,7 +107,10 @@ export class ApprovedTools {
 }
 
 /** Why this tool may not be called: only one that is listed now, and defined as it was approved, is. A tool that a server hides is none. */
-export function refuseDrifted(tool: string, { server, approved, now }: { server: string; approved: readonly RawTool[]; now: readonly RawTool[] }): TollgateError | undefined {
+export function refuseDrifted(
+  tool: string,
+  { server, approved, now }: { server: string; approved: readonly RawTool[]; now: readonly RawTool[] },
+): TollgateError | undefined {
   const [agreed, listed] = [pinsOnce(approved).get(tool), pinsOnce(now).get(tool)];
   if (agreed !== undefined && agreed === listed) return undefined;
   return pendingRefusal(server, agreed === undefined ? 'new' : listed === undefined ? 'gone' : 'changed');

@@ -6,8 +6,24 @@ import { createDigestStore } from './digests.ts';
 import { differences, startFacts, startHash, type FactSources, type StartFacts, type StartSettings } from './facts.ts';
 import { ApprovedTools, refuseDrifted } from './approved-tools.ts';
 import type { ToolSet } from './tool-set.ts';
-import { changedRefusal, damagedRefusal, disabledRefusal, exposedRefusal, toolsUnapproved, unapproved } from './refusals.ts';
-import { ConsentStore, stateOf, type Act, type Consent, type ConsentState, type Kept, type ToolAct, type ToolConsent } from './store.ts';
+import {
+  changedRefusal,
+  damagedRefusal,
+  disabledRefusal,
+  exposedRefusal,
+  toolsUnapproved,
+  unapproved,
+} from './refusals.ts';
+import {
+  ConsentStore,
+  stateOf,
+  type Act,
+  type Consent,
+  type ConsentState,
+  type Kept,
+  type ToolAct,
+  type ToolConsent,
+} from './store.ts';
 
 /** What is known of the consent to a server, without looking at what it would run now. */
 export interface ConsentStatus {
@@ -29,7 +45,10 @@ export interface ConsentSnapshot {
 }
 
 /** What people agreed to of a server's tools: nothing, for a reason; one set; or whatever it lists. `mark` changes whenever the rest may. */
-export type Admission = { readonly mark: string } & ({ readonly refusal: TollgateError } | { readonly hints: boolean; readonly set?: ToolSet });
+export type Admission = { readonly mark: string } & (
+  | { readonly refusal: TollgateError }
+  | { readonly hints: boolean; readonly set?: ToolSet }
+);
 
 /** Reads the state at every question: what another process decided holds from the next call on. Throws STATE_FAILED. */
 export class Consents {
@@ -53,7 +72,11 @@ export class Consents {
   statusOf(server: string): ConsentStatus {
     const kept = this.store.get(server);
     const disabled = this.store.disabledBy(server);
-    return { state: stateOf(kept), ...(kept.consent !== undefined && { consent: kept.consent }), ...(disabled !== undefined && { disabled }) };
+    return {
+      state: stateOf(kept),
+      ...(kept.consent !== undefined && { consent: kept.consent }),
+      ...(disabled !== undefined && { disabled }),
+    };
   }
 
   /** Consent to start, and so to one look at its tools. What was agreed to before of its tools is void. Gives the hash of the start. */
@@ -127,7 +150,9 @@ export class Consents {
   snapshot(): ConsentSnapshot {
     const kept = this.store.all();
     const disabled = this.store.disabled();
-    const marks = [...new Set([...kept.keys(), ...disabled.keys()])].map((server) => [server, markOf(kept.get(server) ?? {}, disabled.get(server))] as const);
+    const marks = [...new Set([...kept.keys(), ...disabled.keys()])].map(
+      (server) => [server, markOf(kept.get(server) ?? {}, disabled.get(server))] as const,
+    );
     return {
       marks: new Map(marks),
       refusalOf: (server) => {
@@ -144,11 +169,17 @@ export class Consents {
   }
 
   /** Before a call: why this tool may not be called as the server lists it now. `list` is only asked where one set was approved. */
-  async refuseTool(server: string, tool: string, list: () => Awaitable<readonly RawTool[]>): Promise<TollgateError | undefined> {
-    const set = (this.store.get(server)).consent?.tools?.set;
+  async refuseTool(
+    server: string,
+    tool: string,
+    list: () => Awaitable<readonly RawTool[]>,
+  ): Promise<TollgateError | undefined> {
+    const set = this.store.get(server).consent?.tools?.set;
     if (set === undefined) return undefined;
     const approved = this.tools.get(server, set);
-    return approved === undefined ? damagedRefusal(server) : refuseDrifted(tool, { server, approved: approved.tools, now: await list() });
+    return approved === undefined
+      ? damagedRefusal(server)
+      : refuseDrifted(tool, { server, approved: approved.tools, now: await list() });
   }
 
   /** Before a start: whether exactly this was agreed to, and tools of it. */

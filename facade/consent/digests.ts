@@ -15,7 +15,8 @@ export function createDigestStore(state: Pick<State, 'get' | 'put'>, digest: (te
       const sha256 = row?.slice(0, 64);
       return sha256 !== undefined && row === sealed(identity, sha256) ? sha256 : undefined;
     },
-    put: async (identity, sha256) => void (await quietly(() => state.put(SPACE, pathOf(identity), sealed(identity, sha256)))),
+    put: async (identity, sha256) =>
+      void (await quietly(() => state.put(SPACE, pathOf(identity), sealed(identity, sha256)))),
   };
 }
 

@@ -17,11 +17,18 @@ export interface Openness {
 
 /** What was asked for, as the flags of `approve` without their dashes. */
 export function openingsOf({ withSecrets, withNetwork, ownIsolation }: Openness): readonly string[] {
-  return [...(withSecrets === true ? ['with-secrets'] : []), ...(withNetwork === true ? ['with-network'] : []), ...(ownIsolation === true ? ['own-isolation'] : [])];
+  return [
+    ...(withSecrets === true ? ['with-secrets'] : []),
+    ...(withNetwork === true ? ['with-network'] : []),
+    ...(ownIsolation === true ? ['own-isolation'] : []),
+  ];
 }
 
 /** Looks at a server; facade/main.ts knows how. */
-export type Look = (settings: ServerSettings, options: { readonly signal: AbortSignal; readonly withSecrets: boolean; readonly consent?: Consent }) => Promise<Looked>;
+export type Look = (
+  settings: ServerSettings,
+  options: { readonly signal: AbortSignal; readonly withSecrets: boolean; readonly consent?: Consent },
+) => Promise<Looked>;
 
 /** Why the server as it is configured may not be looked at now: what was shown to a person may be something else by the time that it runs. */
 export type Consent = () => Promise<TollgateError | undefined>;
@@ -31,41 +38,94 @@ const PLACEHOLDER = 'tollgate-discovery';
 const FETCHERS = /^(npx|bunx|pnpx|uvx|pipx)$/;
 
 /** One look. Throws as the start of a server; `next` names the flags that would have given it more. */
-export async function discover(server: ServerConfig, openness: Openness, { look, signal, consent }: { readonly look: Look; readonly signal: AbortSignal; readonly consent?: Consent }): Promise<Looked> {
+export async function discover(
+  server: ServerConfig,
+  openness: Openness,
+  { look, signal, consent }: { readonly look: Look; readonly signal: AbortSignal; readonly consent?: Consent },
+): Promise<Looked> {
   try {
-    return await look(discoverySettings(server, openness), { signal, withSecrets: openness.withSecrets === true, ...(consent !== undefined && { consent }) });
+    return await look(discoverySettings(server, openness), {
+      signal,
+      withSecrets: openness.withSecrets === true,
+      ...(consent !== undefined && { consent }),
+    });
   } catch (thrown) {
-    const error = thrown instanceof UpstreamError ? refusedList(server.name, thrown, openness) : asTollgateError(thrown);
-    if (signal.aborted) throw new TollgateError('CANCELLED', { detail: 'Stopped by a signal.', next: 'Run it again when you want the answer.' });
+    const error =
+      thrown instanceof UpstreamError ? refusedList(server.name, thrown, openness) : asTollgateError(thrown);
+    if (signal.aborted)
+      throw new TollgateError('CANCELLED', {
+        detail: 'Stopped by a signal.',
+        next: 'Run it again when you want the answer.',
+      });
     // It was not looked at: to give it more would not help.
     if (error.data['consent'] !== undefined) throw error;
     const advice = adviceFor(server, openness, error);
-    throw advice === undefined ? error : new TollgateError(error.code, { detail: error.message, next: advice, cause: thrown });
+    throw advice === undefined
+      ? error
+      : new TollgateError(error.code, { detail: error.message, next: advice, cause: thrown });
   }
 }
 
 /** The settings of the look: the files that the first screen named, no network, no secret, isolated, unless more was asked for. */
-export function discoverySettings(server: ServerConfig, { withSecrets, withNetwork, ownIsolation }: Openness): ServerSettings {
+export function discoverySettings(
+  server: ServerConfig,
+  { withSecrets, withNetwork, ownIsolation }: Openness,
+): ServerSettings {
   const { sandbox, env, headers, oauth, filled = {}, args, url, ...rest } = server;
-  const seen = (at: string, text: string): string => (withSecrets === true || filled[at] === undefined ? text : withWord(filled[at], PLACEHOLDER));
+  const seen = (at: string, text: string): string =>
+    withSecrets === true || filled[at] === undefined ? text : withWord(filled[at], PLACEHOLDER);
   const word = (key: string): string => (withSecrets === true ? key : PLACEHOLDER);
-  const isWithheld = (part: string, name: string, value: string): boolean => holdsSecret(name, value) || filled[`${part}.${name}`] !== undefined;
+  const isWithheld = (part: string, name: string, value: string): boolean =>
+    holdsSecret(name, value) || filled[`${part}.${name}`] !== undefined;
   const masked = (values: Readonly<Record<string, string>>): Record<string, string> =>
-    Object.fromEntries(Object.entries(values).map(([name, value]) => [name, withSecrets !== true && isWithheld('env', name, value) ? PLACEHOLDER : value]));
-  const reached = Object.fromEntries(Object.entries(headers).filter(([name, value]) => withSecrets === true || !isWithheld('headers', name, value)));
+    Object.fromEntries(
+      Object.entries(values).map(([name, value]) => [
+        name,
+        withSecrets !== true && isWithheld('env', name, value) ? PLACEHOLDER : value,
+      ]),
+    );
+  const reached = Object.fromEntries(
+    Object.entries(headers).filter(([name, value]) => withSecrets === true || !isWithheld('headers', name, value)),
+  );
   return {
-    ...rest, args: argumentsWithout(args.map((arg, index) => seen(`args.${index}`, arg)), word), ...(url !== undefined && { url: addressWithout(seen('url', url), word) }), env: masked(env), headers: reached, ...(withSecrets === true && oauth !== undefined && { oauth }),
-    ...(server.transport === 'stdio' && { isolation: isLookedAtAside(server, ownIsolation) ? 'sandbox' : server.isolation ?? 'sandbox' }),
-    ...(sandbox !== undefined && { sandbox: { ...sandbox, network: { ...sandbox.network, allowedDomains: withNetwork === true ? sandbox.network.allowedDomains : [] } } }),
+    ...rest,
+    args: argumentsWithout(
+      args.map((arg, index) => seen(`args.${index}`, arg)),
+      word,
+    ),
+    ...(url !== undefined && { url: addressWithout(seen('url', url), word) }),
+    env: masked(env),
+    headers: reached,
+    ...(withSecrets === true && oauth !== undefined && { oauth }),
+    ...(server.transport === 'stdio' && {
+      isolation: isLookedAtAside(server, ownIsolation) ? 'sandbox' : (server.isolation ?? 'sandbox'),
+    }),
+    ...(sandbox !== undefined && {
+      sandbox: {
+        ...sandbox,
+        network: { ...sandbox.network, allowedDomains: withNetwork === true ? sandbox.network.allowedDomains : [] },
+      },
+    }),
   };
 }
 
 /** Names of what was withheld, for whoever wonders why a server does not list. */
-export function withheld(server: ServerConfig): { readonly secrets: readonly string[]; readonly domains: readonly string[] } {
-  const secrets = [...Object.entries(server.env), ...Object.entries(server.headers)].filter(([name, value]) => holdsSecret(name, value)).map(([name]) => name);
+export function withheld(server: ServerConfig): {
+  readonly secrets: readonly string[];
+  readonly domains: readonly string[];
+} {
+  const secrets = [...Object.entries(server.env), ...Object.entries(server.headers)]
+    .filter(([name, value]) => holdsSecret(name, value))
+    .map(([name]) => name);
   const filled = Object.keys(server.filled ?? {}).map((at) => at.replace(/^(?:env|headers)\./, ''));
-  const written = [...(keysInAddress(server.url ?? '').length > 0 ? ['url'] : []), ...(argumentsWithout(server.args, () => '').some((arg, index) => arg !== server.args[index]) ? ['args'] : [])];
-  return { secrets: [...new Set([...secrets, ...filled, ...written])], domains: server.sandbox?.network.allowedDomains ?? [] };
+  const written = [
+    ...(keysInAddress(server.url ?? '').length > 0 ? ['url'] : []),
+    ...(argumentsWithout(server.args, () => '').some((arg, index) => arg !== server.args[index]) ? ['args'] : []),
+  ];
+  return {
+    secrets: [...new Set([...secrets, ...filled, ...written])],
+    domains: server.sandbox?.network.allowedDomains ?? [],
+  };
 }
 
 function holdsSecret(name: string, value: string): boolean {
@@ -77,7 +137,8 @@ function adviceFor(server: ServerConfig, openness: Openness, error: TollgateErro
   if (error.data['killed'] === true) return undefined;
   // What a person must mend is said already: to give the look more would not help, but for a server that asks for no sandbox.
   const isAside = isLookedAtAside(server, openness.ownIsolation);
-  if (error.code === 'SANDBOX_UNAVAILABLE' && isAside) return `${error.next} Or look at it as it is configured (direct): tollgate approve ${server.name} --own-isolation`;
+  if (error.code === 'SANDBOX_UNAVAILABLE' && isAside)
+    return `${error.next} Or look at it as it is configured (direct): tollgate approve ${server.name} --own-isolation`;
   if (MENDABLE.has(error.code)) return undefined;
   const { secrets, domains } = withheld(server);
   const isProgram = server.transport === 'stdio';
@@ -88,17 +149,26 @@ function adviceFor(server: ServerConfig, openness: Openness, error: TollgateErro
     ...(isAside ? ['--own-isolation'] : []),
   ];
   if (flags.length === 0) return undefined;
-  const without = [...(flags.includes('--with-secrets') ? ['secrets'] : []), ...(flags.includes('--with-network') ? ['network'] : []), ...(flags.includes('--own-isolation') ? ['the rights that it is configured with (direct)'] : [])];
+  const without = [
+    ...(flags.includes('--with-secrets') ? ['secrets'] : []),
+    ...(flags.includes('--with-network') ? ['network'] : []),
+    ...(flags.includes('--own-isolation') ? ['the rights that it is configured with (direct)'] : []),
+  ];
   const why = fetches ? 'It fetches its package when it starts. ' : '';
   return `${error.code === 'INIT_FAILED' ? `${error.next} ` : ''}${why}It was looked at without ${without.join(', ')}. If it needs that to list its tools: tollgate approve ${server.name} ${flags.join(' ')}`;
 }
 
 /** A program with all rights is looked at in a sandbox, until its own isolation is asked for. */
-export function isLookedAtAside({ transport, isolation }: Pick<ServerConfig, 'transport' | 'isolation'>, ownIsolation = false): boolean {
+export function isLookedAtAside(
+  { transport, isolation }: Pick<ServerConfig, 'transport' | 'isolation'>,
+  ownIsolation = false,
+): boolean {
   return transport === 'stdio' && isolation === 'direct' && !ownIsolation;
 }
 
 /** A server's own words may hold a secret that it was given. */
 function refusedList(name: string, { message }: UpstreamError, { withSecrets }: Openness): TollgateError {
-  return new TollgateError('INIT_FAILED', { detail: `Server "${name}" answers with an error where it should list${withSecrets === true ? '.' : `: ${JSON.stringify(message.slice(0, 200))}`}` });
+  return new TollgateError('INIT_FAILED', {
+    detail: `Server "${name}" answers with an error where it should list${withSecrets === true ? '.' : `: ${JSON.stringify(message.slice(0, 200))}`}`,
+  });
 }

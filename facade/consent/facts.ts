@@ -7,7 +7,25 @@ import type { Filled } from '../config/filled.ts';
 import { addressWithout, argumentsWithout, starOver } from '../config/secret-shapes.ts';
 
 /** The settings that decide what runs, and what its tools count as for the policy. Times, labels and exposure are none of it. */
-export type StartSettings = Pick<ServerSettings, 'name' | 'transport' | 'command' | 'args' | 'env' | 'cwd' | 'url' | 'socket' | 'trust' | 'pin' | 'headers' | 'oauth' | 'secretSources' | 'isolation' | 'sandbox'> & Partial<Pick<ServerConfig, 'semantics' | 'mapping'>> & { readonly filled?: Filled };
+export type StartSettings = Pick<
+  ServerSettings,
+  | 'name'
+  | 'transport'
+  | 'command'
+  | 'args'
+  | 'env'
+  | 'cwd'
+  | 'url'
+  | 'socket'
+  | 'trust'
+  | 'pin'
+  | 'headers'
+  | 'oauth'
+  | 'secretSources'
+  | 'isolation'
+  | 'sandbox'
+> &
+  Partial<Pick<ServerConfig, 'semantics' | 'mapping'>> & { readonly filled?: Filled };
 
 /** What facts are made with. */
 export interface FactSources {
@@ -44,16 +62,58 @@ export interface StartFacts extends Partial<StartFiles> {
 }
 
 /** Looks at what a start would run now. A `${secret:NAME}` stands for itself: another value of it is no other server. */
-export async function startFacts(settings: StartSettings, { folder, inspect, digest, store }: FactSources): Promise<StartFacts> {
-  const { name, transport, command, args, env, url, socket, trust, pin, headers, oauth, secretSources, isolation = 'sandbox', sandbox, semantics = [], mapping, filled = {} } = settings;
+export async function startFacts(
+  settings: StartSettings,
+  { folder, inspect, digest, store }: FactSources,
+): Promise<StartFacts> {
+  const {
+    name,
+    transport,
+    command,
+    args,
+    env,
+    url,
+    socket,
+    trust,
+    pin,
+    headers,
+    oauth,
+    secretSources,
+    isolation = 'sandbox',
+    sandbox,
+    semantics = [],
+    mapping,
+    filled = {},
+  } = settings;
   const star = starOver(digest);
-  const shown = (at: string, value: string, masked: string): string => (filled[at] === undefined ? masked : `${masked} (digest ${digest(`${at}\0${value}`).slice(0, 32)})`);
-  const written = argumentsWithout(args.map((arg, index) => filled[`args.${index}`] ?? arg), star);
+  const shown = (at: string, value: string, masked: string): string =>
+    filled[at] === undefined ? masked : `${masked} (digest ${digest(`${at}\0${value}`).slice(0, 32)})`;
+  const written = argumentsWithout(
+    args.map((arg, index) => filled[`args.${index}`] ?? arg),
+    star,
+  );
   const masked = (part: string, values: Readonly<Record<string, string>>): Record<string, string> =>
     Object.fromEntries(Object.entries(values).map(([key, value]) => [key, digest(`${part}\0${key}\0${value}`)]));
   const facts = {
-    server: name, transport, command, args: args.map((arg, index) => shown(`args.${index}`, arg, written[index] ?? '')), env: masked('env', env), headers: masked('headers', headers), url: url === undefined ? undefined : shown('url', url, addressWithout(filled['url'] ?? url, star)), socket, trust, pin, mapping, secretSources, secretPrograms: await programsOf(secretSources, (start, from) => inspect(start, from, store)),
-    ...(oauth !== undefined && { oauth: { ...oauth, ...(oauth.clientSecret !== undefined && { clientSecret: digest(`oauth\0${oauth.clientSecret}`) }) } }),
+    server: name,
+    transport,
+    command,
+    args: args.map((arg, index) => shown(`args.${index}`, arg, written[index] ?? '')),
+    env: masked('env', env),
+    headers: masked('headers', headers),
+    url: url === undefined ? undefined : shown('url', url, addressWithout(filled['url'] ?? url, star)),
+    socket,
+    trust,
+    pin,
+    mapping,
+    secretSources,
+    secretPrograms: await programsOf(secretSources, (start, from) => inspect(start, from, store)),
+    ...(oauth !== undefined && {
+      oauth: {
+        ...oauth,
+        ...(oauth.clientSecret !== undefined && { clientSecret: digest(`oauth\0${oauth.clientSecret}`) }),
+      },
+    }),
     ...(semantics.length > 0 && { semantics: semantics.map(semanticsText) }),
     ...(transport === 'stdio' && { isolation, sandbox, ...(await inspect(settings, folder, store)) }),
   };
@@ -68,9 +128,19 @@ function semanticsText({ pattern, semantics }: ServerConfig['semantics'][number]
 }
 
 /** They start in `/` (facade/secrets/program.ts), whatever the folder of the server is. */
-async function programsOf(sources: StartSettings['secretSources'], inspect: Inspect): Promise<StartFacts['secretPrograms']> {
-  const programs = Object.entries(sources ?? {}).flatMap(([name, source]) => (isProgram(source) ? [[name, source.command] as const] : []));
-  const files = await Promise.all(programs.map(async ([name, [command = '', ...args]]) => [name, await inspect({ command, args, cwd: '/', isolation: 'direct' }, '/')] as const));
+async function programsOf(
+  sources: StartSettings['secretSources'],
+  inspect: Inspect,
+): Promise<StartFacts['secretPrograms']> {
+  const programs = Object.entries(sources ?? {}).flatMap(([name, source]) =>
+    isProgram(source) ? [[name, source.command] as const] : [],
+  );
+  const files = await Promise.all(
+    programs.map(
+      async ([name, [command = '', ...args]]) =>
+        [name, await inspect({ command, args, cwd: '/', isolation: 'direct' }, '/')] as const,
+    ),
+  );
   return files.length === 0 ? undefined : Object.fromEntries(files);
 }
 
@@ -80,15 +150,25 @@ function isProgram(source: unknown): source is { readonly command: readonly stri
 
 /** SHA-256, hex; whatever the order of keys. Data that is there by now is no other server: its name stands among the arguments. The number rises when the form does, and then everything is asked anew. */
 export function startHash({ data: _data, ...facts }: StartFacts): string {
-  return createHash('sha256').update(`tollgate-start\0${2}\0${canonicalJson(facts)}`).digest('hex');
+  return createHash('sha256')
+    .update(`tollgate-start\0${2}\0${canonicalJson(facts)}`)
+    .digest('hex');
 }
 
 /** Where two facts differ, as a person finds it in tollgate.yaml: `args[2]`, `env.TOKEN`, `program.sha256`. Never a value. */
 export function differences(before: unknown, after: unknown, at = ''): readonly string[] {
   if (canonicalOf(before) === canonicalOf(after)) return [];
   if (!isNode(before) || !isNode(after) || Array.isArray(before) !== Array.isArray(after)) return [at];
-  const keys = [...new Set([...Object.keys(before), ...Object.keys(after)])].filter((key) => at !== '' || key !== 'data');
-  return keys.flatMap((key) => differences((before as Record<string, unknown>)[key], (after as Record<string, unknown>)[key], Array.isArray(after) ? `${at}[${key}]` : at === '' ? key : `${at}.${key}`));
+  const keys = [...new Set([...Object.keys(before), ...Object.keys(after)])].filter(
+    (key) => at !== '' || key !== 'data',
+  );
+  return keys.flatMap((key) =>
+    differences(
+      (before as Record<string, unknown>)[key],
+      (after as Record<string, unknown>)[key],
+      Array.isArray(after) ? `${at}[${key}]` : at === '' ? key : `${at}.${key}`,
+    ),
+  );
 }
 
 function canonicalOf(value: unknown): string | undefined {

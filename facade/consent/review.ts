@@ -54,7 +54,12 @@ export interface ToolReview {
   /** Tools that were approved and are gone. */
   readonly removed: readonly string[];
   /** What instructions and prompts look like to the audit, and how they differ from before. */
-  readonly texts: readonly { readonly name: string; readonly text: string; readonly audit: AuditFinding; readonly change?: FieldChange }[];
+  readonly texts: readonly {
+    readonly name: string;
+    readonly text: string;
+    readonly audit: AuditFinding;
+    readonly change?: FieldChange;
+  }[];
   /** Tools that were left out, because their definitions do not fit the protocol. */
   readonly unfit: readonly Unfit[];
 }
@@ -65,7 +70,9 @@ export async function reviewStart(server: ServerConfig, consents: Consents): Pro
   const hash = startHash(facts);
   const { consent } = consents.statusOf(server.name);
   return {
-    facts, hash, remarks: [...remarksOf(server).map(({ message }) => message), ...imageRemarks(server), ...unboundIn(facts)],
+    facts,
+    hash,
+    remarks: [...remarksOf(server).map(({ message }) => message), ...imageRemarks(server), ...unboundIn(facts)],
     changed: consent === undefined ? [] : differences(consent.facts, facts),
     ...(consent !== undefined && consent.hash !== hash && { before: consent.facts }),
     ...(consent?.hash === hash && { approved: { by: consent.by, at: consent.at } }),
@@ -73,49 +80,118 @@ export async function reviewStart(server: ServerConfig, consents: Consents): Pro
 }
 
 /** Why what was shown may not run now: it is something else by now. */
-export async function refuseOther(server: ServerConfig, { facts, hash }: StartReview, consents: Consents): Promise<TollgateError | undefined> {
+export async function refuseOther(
+  server: ServerConfig,
+  { facts, hash }: StartReview,
+  consents: Consents,
+): Promise<TollgateError | undefined> {
   const now = await consents.factsOf(server);
   return startHash(now) === hash ? undefined : changedRefusal(server.name, differences(facts, now));
 }
 
 /** What the hash does not hold, so that nobody takes it to be there. */
-function unboundIn({ unbound, gone, exposed, data = [], scripts = [], secretPrograms = {} }: StartFacts): readonly string[] {
+function unboundIn({
+  unbound,
+  gone,
+  exposed,
+  data = [],
+  scripts = [],
+  secretPrograms = {},
+}: StartFacts): readonly string[] {
   return [
-    ...(exposed === undefined ? [] : [`it does not start while ${exposed}: move it to a folder of its own, best outside of the workspace`]),
-    ...(gone === undefined ? [] : [`${JSON.stringify(gone)} is not there, so it cannot start: install its package anew, or correct args in its entry`]),
-    ...(unbound === undefined ? [] : [`what ${JSON.stringify(unbound)} runs is not bound to this approval: no file above holds it, and it may be another one at each start`]),
+    ...(exposed === undefined
+      ? []
+      : [`it does not start while ${exposed}: move it to a folder of its own, best outside of the workspace`]),
+    ...(gone === undefined
+      ? []
+      : [
+          `${JSON.stringify(gone)} is not there, so it cannot start: install its package anew, or correct args in its entry`,
+        ]),
+    ...(unbound === undefined
+      ? []
+      : [
+          `what ${JSON.stringify(unbound)} runs is not bound to this approval: no file above holds it, and it may be another one at each start`,
+        ]),
     ...data.map((file) => `${JSON.stringify(file)} is data that it writes: what is in it is not bound`),
-    ...scripts.filter(({ large }) => large === true).map(({ path }) => `${JSON.stringify(path)} is very large: bound by its size and times`),
-    ...Object.entries(secretPrograms).flatMap(([name, files]) => (files.unbound === undefined ? [] : [`what ${JSON.stringify(files.unbound)} runs for secret ${name} is not bound to this approval`])),
+    ...scripts
+      .filter(({ large }) => large === true)
+      .map(({ path }) => `${JSON.stringify(path)} is very large: bound by its size and times`),
+    ...Object.entries(secretPrograms).flatMap(([name, files]) =>
+      files.unbound === undefined
+        ? []
+        : [`what ${JSON.stringify(files.unbound)} runs for secret ${name} is not bound to this approval`],
+    ),
   ];
 }
 
 /** What a look has found, beside the set that was approved before. `others`: tools of other servers, each with its server. */
-export function reviewTools(server: ServerConfig, looked: Looked, { before, others }: { readonly before: ToolSet | undefined; readonly others: ReadonlyMap<string, string> }): ToolReview {
+export function reviewTools(
+  server: ServerConfig,
+  looked: Looked,
+  { before, others }: { readonly before: ToolSet | undefined; readonly others: ReadonlyMap<string, string> },
+): ToolReview {
   const { tools, prompts, instructions, info, unfit = [] } = looked;
-  const set: ToolSet = { tools, prompts, ...(instructions !== undefined && { instructions }), hints: server.trustHints };
-  const semanticsOf = createSemantics(server, server.mapping === undefined ? new Map() : loadMapping(server.mapping).tools);
+  const set: ToolSet = {
+    tools,
+    prompts,
+    ...(instructions !== undefined && { instructions }),
+    hints: server.trustHints,
+  };
+  const semanticsOf = createSemantics(
+    server,
+    server.mapping === undefined ? new Map() : loadMapping(server.mapping).tools,
+  );
   const names = { own: new Set(tools.map(({ name }) => name)), others };
   const old = new Map(before?.tools.map((tool) => [tool.name, tool]));
   const reviewed = tools.map((tool): ReviewedTool => {
     const known = old.get(tool.name);
     const changes = known === undefined ? [] : fieldChanges(known, tool);
     const state = known === undefined ? 'new' : changes.length > 0 ? 'changed' : 'same';
-    return { tool, semantics: semanticsOf(tool.name, tool.annotations), audit: auditTool(tool, names), changes, ...(before !== undefined && { state }) };
+    return {
+      tool,
+      semantics: semanticsOf(tool.name, tool.annotations),
+      audit: auditTool(tool, names),
+      changes,
+      ...(before !== undefined && { state }),
+    };
   });
-  const said = [...(instructions === undefined ? [] : [['instructions', instructions, before?.instructions, instructions] as const]), ...prompts.map((prompt) => [`prompt ${prompt.name}`, JSON.stringify(prompt), textOf(before?.prompts.find(({ name }) => name === prompt.name)), prompt] as const)];
+  const said = [
+    ...(instructions === undefined
+      ? []
+      : [['instructions', instructions, before?.instructions, instructions] as const]),
+    ...prompts.map(
+      (prompt) =>
+        [
+          `prompt ${prompt.name}`,
+          JSON.stringify(prompt),
+          textOf(before?.prompts.find(({ name }) => name === prompt.name)),
+          prompt,
+        ] as const,
+    ),
+  ];
   // Each value as it is: written out as JSON, what drives a terminal would look like plain letters.
   const texts = said.map(([name, text, previous, value]) => {
-    const change = before === undefined || previous === text ? undefined : { field: name, ...lineChange(previous ?? '', text) };
+    const change =
+      before === undefined || previous === text ? undefined : { field: name, ...lineChange(previous ?? '', text) };
     return { name, text, audit: auditValue(value, name, names), ...(change !== undefined && { change }) };
   });
-  return { set, hash: setHash(server.name, set), version: info.version, tools: reviewed, removed: [...old.keys()].filter((name) => !names.own.has(name)), texts, unfit };
+  return {
+    set,
+    hash: setHash(server.name, set),
+    version: info.version,
+    tools: reviewed,
+    removed: [...old.keys()].filter((name) => !names.own.has(name)),
+    texts,
+    unfit,
+  };
 }
 
 /** Fields of a definition that differ, with the lines that do. */
 function fieldChanges(before: RawTool, after: RawTool): readonly FieldChange[] {
   const fields = [...new Set([...Object.keys(before), ...Object.keys(after)])];
-  return fields.filter((field) => textOf(before[field], true) !== textOf(after[field], true)).map((field) => ({ field, ...lineChange(textOf(before[field]) ?? '', textOf(after[field]) ?? '') }));
+  return fields
+    .filter((field) => textOf(before[field], true) !== textOf(after[field], true))
+    .map((field) => ({ field, ...lineChange(textOf(before[field]) ?? '', textOf(after[field]) ?? '') }));
 }
 
 /** Text as it stands; other values as JSON, a member a line. `canonical` for comparing, whatever the order of keys. */
@@ -131,6 +207,11 @@ function lineChange(before: string, after: string): Omit<FieldChange, 'field'> {
   let head = 0;
   while (head < old.length && head < young.length && old[head] === young[head]) head += 1;
   let tail = 0;
-  while (tail < old.length - head && tail < young.length - head && old[old.length - 1 - tail] === young[young.length - 1 - tail]) tail += 1;
+  while (
+    tail < old.length - head &&
+    tail < young.length - head &&
+    old[old.length - 1 - tail] === young[young.length - 1 - tail]
+  )
+    tail += 1;
   return { old: old.slice(head, old.length - tail), new: young.slice(head, young.length - tail) };
 }

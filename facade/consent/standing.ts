@@ -26,5 +26,7 @@ export function pendingStanding(tools: Pick<ApprovedTools, 'allPending'>): Stand
 }
 
 function viewOf({ mark, why }: Waiting): View {
-  return mark === '' ? OPEN : { revision: mark, hides: () => false, withholds: ({ server, tool }) => why(server, tool) !== undefined };
+  return mark === ''
+    ? OPEN
+    : { revision: mark, hides: () => false, withholds: ({ server, tool }) => why(server, tool) !== undefined };
 }

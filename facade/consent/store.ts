@@ -85,8 +85,16 @@ export class ConsentStore {
   checkStart(server: string, start: string): Consent {
     const { consent } = this.get(server);
     const next = `Run \`tollgate approve ${server}\`.`;
-    if (consent === undefined) throw new TollgateError('APPROVAL_REQUIRED', { detail: `Nobody has approved that server "${server}" starts.`, next });
-    if (consent.hash !== start) throw new TollgateError('PIN_MISMATCH', { detail: `Another start of server "${server}" was approved meanwhile; its tools were not.`, next });
+    if (consent === undefined)
+      throw new TollgateError('APPROVAL_REQUIRED', {
+        detail: `Nobody has approved that server "${server}" starts.`,
+        next,
+      });
+    if (consent.hash !== start)
+      throw new TollgateError('PIN_MISMATCH', {
+        detail: `Another start of server "${server}" was approved meanwhile; its tools were not.`,
+        next,
+      });
     return consent;
   }
 
@@ -95,7 +103,10 @@ export class ConsentStore {
     const from = this.#state.get(SPACE, server);
     const to = this.#write(server, { ...this.checkStart(server, start), tools });
     if (from !== undefined && (await this.#state.swap(SPACE, server, { from, to }))) return;
-    throw new TollgateError('PIN_MISMATCH', { detail: `Something else was decided about server "${server}" meanwhile; its tools were not approved.`, next: `Run \`tollgate approve ${server}\`.` });
+    throw new TollgateError('PIN_MISMATCH', {
+      detail: `Something else was decided about server "${server}" meanwhile; its tools were not approved.`,
+      next: `Run \`tollgate approve ${server}\`.`,
+    });
   }
 
   /** Keeps what a look found, unless its consent is another one by now. */

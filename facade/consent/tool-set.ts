@@ -24,8 +24,13 @@ export interface Drift {
 
 /** SHA-256, hex; whatever the order of tools, prompts and keys. Bound to the server, so that it cannot be shown for another. */
 export function setHash(server: string, { tools, instructions, prompts, hints }: ToolSet): string {
-  const sorted = <T extends { readonly name: string }>(list: readonly T[]): readonly string[] => list.map((one) => canonicalJson(one)).sort();
-  return createHash('sha256').update(`tollgate-set\0${1}\0${canonicalJson([server, sorted(tools), instructions ?? null, sorted(prompts), hints])}`).digest('hex');
+  const sorted = <T extends { readonly name: string }>(list: readonly T[]): readonly string[] =>
+    list.map((one) => canonicalJson(one)).sort();
+  return createHash('sha256')
+    .update(
+      `tollgate-set\0${1}\0${canonicalJson([server, sorted(tools), instructions ?? null, sorted(prompts), hints])}`,
+    )
+    .digest('hex');
 }
 
 const pins = new WeakMap<readonly RawTool[], ReadonlyMap<string, string>>();
@@ -42,6 +47,8 @@ export function pinsOnce(tools: readonly RawTool[]): ReadonlyMap<string, string>
 /** Every tool of `now` whose definition is not the approved one, and those that are gone. */
 export function driftOf(approved: readonly RawTool[], now: readonly RawTool[]): Drift {
   const [old, young] = [pinsOnce(approved), pinsOnce(now)];
-  const pending = [...young].filter(([name, pin]) => old.get(name) !== pin).map(([name]) => [name, old.has(name) ? 'changed' : 'new'] as const);
+  const pending = [...young]
+    .filter(([name, pin]) => old.get(name) !== pin)
+    .map(([name]) => [name, old.has(name) ? 'changed' : 'new'] as const);
   return { pending: new Map(pending), removed: [...old.keys()].filter((name) => !young.has(name)) };
 }

@@ -27,14 +27,20 @@ export interface Waiting {
 
 /** All that has drifted. Sorted, for the order in which a server lists is no change. */
 export function itemOf({ pending, removed }: Drift, since: string): PendingItem {
-  const named = (what: Pending): readonly string[] => [...pending].filter(([, why]) => why === what).map(([name]) => name).sort();
+  const named = (what: Pending): readonly string[] =>
+    [...pending]
+      .filter(([, why]) => why === what)
+      .map(([name]) => name)
+      .sort();
   return { since, changed: named('changed'), added: named('new'), removed: [...removed].sort() };
 }
 
 /** As much of it as is kept. */
 export function boundItem({ since, changed, added, removed }: PendingItem): PendingItem {
   let [names, characters] = [MAX_NAMES, MAX_CHARACTERS];
-  const kept = [changed, added, removed].map((list) => list.filter((name) => (names -= 1) >= 0 && (characters -= name.length) >= 0));
+  const kept = [changed, added, removed].map((list) =>
+    list.filter((name) => (names -= 1) >= 0 && (characters -= name.length) >= 0),
+  );
   const more = changed.length + added.length + removed.length - kept.flat().length;
   return { since, changed: kept[0] ?? [], added: kept[1] ?? [], removed: kept[2] ?? [], ...(more > 0 && { more }) };
 }
@@ -64,7 +70,12 @@ function makeWaiting(rows: ReadonlyMap<string, string>): Waiting {
   let mark: string | undefined;
   return {
     get mark() {
-      return (mark ??= rows.size === 0 ? '' : createHash('sha256').update(JSON.stringify([...rows])).digest('hex'));
+      return (mark ??=
+        rows.size === 0
+          ? ''
+          : createHash('sha256')
+              .update(JSON.stringify([...rows]))
+              .digest('hex'));
     },
     why: (server, tool) => {
       const text = rows.get(server);
@@ -76,7 +87,13 @@ function makeWaiting(rows: ReadonlyMap<string, string>): Waiting {
   };
 }
 
-function reasonsIn({ changed, added, removed, more }: PendingItem): { readonly of: ReadonlyMap<string, WhyWaiting>; readonly rest: WhyWaiting | undefined } {
+function reasonsIn({ changed, added, removed, more }: PendingItem): {
+  readonly of: ReadonlyMap<string, WhyWaiting>;
+  readonly rest: WhyWaiting | undefined;
+} {
   const each = (names: readonly string[], why: WhyWaiting) => names.map((name) => [name, why] as const);
-  return { of: new Map([...each(removed, 'gone'), ...each(added, 'new'), ...each(changed, 'changed')]), rest: more === undefined ? undefined : 'many' };
+  return {
+    of: new Map([...each(removed, 'gone'), ...each(added, 'new'), ...each(changed, 'changed')]),
+    rest: more === undefined ? undefined : 'many',
+  };
 }

@@ -21,12 +21,23 @@ export interface ConsentSummary {
 }
 
 /** What runs in this process is Tollgate itself, and nobody is asked about it. With `settings` its files are looked at. Throws STATE_FAILED. */
-export async function consentSummary(server: string, consents: Pick<Consents, 'statusOf' | 'factsOf' | 'tools'>, settings?: StartSettings): Promise<ConsentSummary> {
+export async function consentSummary(
+  server: string,
+  consents: Pick<Consents, 'statusOf' | 'factsOf' | 'tools'>,
+  settings?: StartSettings,
+): Promise<ConsentSummary> {
   if (server === WORKSPACE || SHIPPED.has(server)) return { word: 'not needed', disabled: false, pending: 0 };
   const { state, consent, disabled } = consents.statusOf(server);
   const item = consents.tools.pending(server);
-  const pending = item === undefined ? 0 : item.changed.length + item.added.length + item.removed.length + (item.more ?? 0);
-  const fields = settings === undefined || consent === undefined ? [] : differences(consent.facts, await consents.factsOf(settings));
+  const pending =
+    item === undefined ? 0 : item.changed.length + item.added.length + item.removed.length + (item.more ?? 0);
+  const fields =
+    settings === undefined || consent === undefined ? [] : differences(consent.facts, await consents.factsOf(settings));
   const hasChanged = consent !== undefined && (pending > 0 || fields.length > 0);
-  return { word: hasChanged ? 'changed' : state, disabled: disabled !== undefined, pending, ...(fields.length > 0 && { refusal: changedRefusal(server, fields) }) };
+  return {
+    word: hasChanged ? 'changed' : state,
+    disabled: disabled !== undefined,
+    pending,
+    ...(fields.length > 0 && { refusal: changedRefusal(server, fields) }),
+  };
 }

@@ -41,7 +41,9 @@ export interface Question {
 }
 
 /** What grants answer. `none`: nobody has decided; `uncovered`: what was granted does not reach this tool. */
-export type Weighed = { readonly kind: 'allow' | 'deny'; readonly grant: Grant } | { readonly kind: 'none' | 'uncovered' };
+export type Weighed =
+  | { readonly kind: 'allow' | 'deny'; readonly grant: Grant }
+  | { readonly kind: 'none' | 'uncovered' };
 
 /** How long a `once` lasts that says nothing of its end, ms. */
 const ONCE_MS = 10 * 60_000;
@@ -63,16 +65,26 @@ export function completeGrant(wanted: WantedGrant, now: number): WantedGrant {
   if (tools !== undefined) requireTools(scope, tools);
   for (const [name, value] of Object.entries({ session, tab })) {
     if (value === undefined) continue;
-    if (!WORDS.test(value)) throw fault(`${name} is not a name of 1 to 128 letters, digits, _ . : -`, `Give the id of the ${name} as the host knows it.`);
-    if (kind !== 'once') throw fault(`A grant of kind ${kind} outlives every ${name}.`, `Leave ${name} out, or use kind once.`);
+    if (!WORDS.test(value))
+      throw fault(
+        `${name} is not a name of 1 to 128 letters, digits, _ . : -`,
+        `Give the id of the ${name} as the host knows it.`,
+      );
+    if (kind !== 'once')
+      throw fault(`A grant of kind ${kind} outlives every ${name}.`, `Leave ${name} out, or use kind once.`);
   }
-  if (expiresAt !== undefined && !(expiresAt > now)) throw fault('The grant would have expired already.', 'Give a time to come.');
+  if (expiresAt !== undefined && !(expiresAt > now))
+    throw fault('The grant would have expired already.', 'Give a time to come.');
   return kind === 'once' ? { ...wanted, expiresAt: expiresAt ?? now + ONCE_MS } : wanted;
 }
 
 /** Throws USAGE. */
 export function requireOrigin(origin: string): void {
-  if (!PAGE.test(origin) && !CLIENT.test(origin)) throw fault(`${JSON.stringify(origin.slice(0, 80))} is no origin.`, 'Write scheme://host[:port] in lower case without a path, or the client name of a token.');
+  if (!PAGE.test(origin) && !CLIENT.test(origin))
+    throw fault(
+      `${JSON.stringify(origin.slice(0, 80))} is no origin.`,
+      'Write scheme://host[:port] in lower case without a path, or the client name of a token.',
+    );
 }
 
 /** Throws USAGE. */
@@ -80,15 +92,25 @@ export function requireScope(scope: string): void {
   const known = `Known are ${SCOPES.join(', ')}; another is written namespace:word.word.`;
   if (!SCOPE.test(scope)) throw fault(`${JSON.stringify(scope.slice(0, 80))} is no scope.`, known);
   // A slip in a namespace that is enforced here would give or deny nothing.
-  if (/^(mcp|browser):/.test(scope) && !SCOPES.some((name) => name === scope)) throw fault(`${scope} is not known, and the namespaces mcp and browser are Tollgate's own.`, known);
+  if (/^(mcp|browser):/.test(scope) && !SCOPES.some((name) => name === scope))
+    throw fault(`${scope} is not known, and the namespaces mcp and browser are Tollgate's own.`, known);
 }
 
 function requireTools(scope: string, tools: readonly string[]): void {
-  if (scope === 'mcp:tools.list' || scope === 'browser:activeTab.read') throw fault(`${scope} is not limited to tools.`, 'Limit mcp:tools.call: what it does not reach is not listed either.');
+  if (scope === 'mcp:tools.list' || scope === 'browser:activeTab.read')
+    throw fault(
+      `${scope} is not limited to tools.`,
+      'Limit mcp:tools.call: what it does not reach is not listed either.',
+    );
   if (tools.length === 0) throw fault('The list of tools is empty.', 'Name a tool as server.tool, server.* or *.');
   for (const tool of tools) {
-    if (!TOOLS.test(tool)) throw fault(`${JSON.stringify(tool.slice(0, 80))} is no tool.`, 'Write server.tool, server.* for all of a server, or * for all.');
-    if (scope === 'mcp:server.connect' && tool !== '*' && !tool.endsWith('.*')) throw fault(`${tool} is a tool, and ${scope} is about servers.`, 'Write server.* instead.');
+    if (!TOOLS.test(tool))
+      throw fault(
+        `${JSON.stringify(tool.slice(0, 80))} is no tool.`,
+        'Write server.tool, server.* for all of a server, or * for all.',
+      );
+    if (scope === 'mcp:server.connect' && tool !== '*' && !tool.endsWith('.*'))
+      throw fault(`${tool} is a tool, and ${scope} is about servers.`, 'Write server.* instead.');
   }
 }
 
@@ -105,7 +127,11 @@ export function serves({ session, tab }: Pick<Grant, 'session' | 'tab'>, from: Q
 /** What grants say. All are those of one origin and count now; their order has no say. */
 export function weigh(grants: readonly Grant[], { profile, scope, tool, from }: Question): Weighed {
   const about = grants.filter((grant) => grant.profile === profile && grant.scope === scope && serves(grant, from));
-  const denying = first(about.filter((grant) => grant.kind === 'deny' && (tool === undefined ? grant.tools === undefined : reaches(grant, tool))));
+  const denying = first(
+    about.filter(
+      (grant) => grant.kind === 'deny' && (tool === undefined ? grant.tools === undefined : reaches(grant, tool)),
+    ),
+  );
   if (denying !== undefined) return { kind: 'deny', grant: denying };
   const allowing = about.filter(({ kind }) => kind !== 'deny');
   const covering = first(allowing.filter((grant) => tool === undefined || reaches(grant, tool)));
@@ -115,18 +141,26 @@ export function weigh(grants: readonly Grant[], { profile, scope, tool, from }: 
 
 /** The grant that answers an ask of the policy about this tool: one that names it, its server or all in so many words. */
 export function answering(grants: readonly Grant[], question: Question): Grant | undefined {
-  const weighed = weigh(grants.filter(({ kind, tools }) => kind === 'deny' || tools !== undefined), question);
+  const weighed = weigh(
+    grants.filter(({ kind, tools }) => kind === 'deny' || tools !== undefined),
+    question,
+  );
   return weighed.kind === 'allow' ? weighed.grant : undefined;
 }
 
 /** Whether a grant's tools hold this one. */
 function reaches({ tools }: Grant, { server, tool }: { readonly server: string; readonly tool: string }): boolean {
-  return tools === undefined || tools.some((one) => one === '*' || one === `${server}.*` || one === `${server}.${tool}`);
+  return (
+    tools === undefined || tools.some((one) => one === '*' || one === `${server}.*` || one === `${server}.${tool}`)
+  );
 }
 
 /** The same whatever the order was. */
 function first(grants: readonly Grant[]): Grant | undefined {
-  return grants.reduce<Grant | undefined>((least, grant) => (least === undefined || grant.id < least.id ? grant : least), undefined);
+  return grants.reduce<Grant | undefined>(
+    (least, grant) => (least === undefined || grant.id < least.id ? grant : least),
+    undefined,
+  );
 }
 
 function fault(detail: string, next: string): TollgateError {

@@ -33,7 +33,9 @@ export class Grants {
     const stamp = state.stamp();
     if (stamp !== this.#stamp || this.#known.size > MAX_KNOWN) this.#known.clear();
     this.#stamp = stamp;
-    const known = this.#known.get(origin) ?? [...state.list(SPACE, `${origin} `).values()].map(parse).filter((grant) => grant.origin === origin);
+    const known =
+      this.#known.get(origin) ??
+      [...state.list(SPACE, `${origin} `).values()].map(parse).filter((grant) => grant.origin === origin);
     this.#known.set(origin, known);
     const time = now();
     return known.every((grant) => isInForce(grant, time)) ? known : known.filter((grant) => isInForce(grant, time));
@@ -47,7 +49,9 @@ export class Grants {
       if (isInForce(grant, now)) live.push(grant);
       else await this.#end(grant, 'expired');
     }
-    return live.filter(({ origin, profile }) => (only.origin ?? origin) === origin && (only.profile ?? profile) === profile).sort((a, b) => b.at - a.at || (a.id < b.id ? -1 : 1));
+    return live
+      .filter(({ origin, profile }) => (only.origin ?? origin) === origin && (only.profile ?? profile) === profile)
+      .sort((a, b) => b.at - a.at || (a.id < b.id ? -1 : 1));
   }
 
   /** Throws USAGE for what is not in its form, AUDIT_FAILED: then nothing is granted. */
@@ -62,14 +66,25 @@ export class Grants {
   /** Throws USAGE for an id that is not known, AUDIT_FAILED: it is revoked all the same. */
   async revoke(id: string, by: string): Promise<Grant> {
     const grant = ID.test(id) ? this.#all().find((one) => one.id === id) : undefined;
-    if (grant === undefined) throw new TollgateError('USAGE', { detail: 'There is no such grant.', next: '`tollgate grants list` shows those that there are.' });
+    if (grant === undefined)
+      throw new TollgateError('USAGE', {
+        detail: 'There is no such grant.',
+        next: '`tollgate grants list` shows those that there are.',
+      });
     await this.#end(grant, 'revoked', by);
     return grant;
   }
 
   /** A session or a tab has ended, and what was granted to it (HB-03). How many grants have ended by it. */
-  async expire(what: { readonly session: string } | { readonly tab: string; readonly origin?: string }, by?: string): Promise<number> {
-    const ended = this.#all().filter((grant) => ('session' in what ? grant.session === what.session : grant.tab === what.tab && (what.origin ?? grant.origin) === grant.origin));
+  async expire(
+    what: { readonly session: string } | { readonly tab: string; readonly origin?: string },
+    by?: string,
+  ): Promise<number> {
+    const ended = this.#all().filter((grant) =>
+      'session' in what
+        ? grant.session === what.session
+        : grant.tab === what.tab && (what.origin ?? grant.origin) === grant.origin,
+    );
     for (const grant of ended) await this.#end(grant, 'expired', by);
     return ended.length;
   }
@@ -98,5 +113,14 @@ function parse(text: string): Grant {
 }
 
 function record({ id, origin, profile, scope, kind }: Grant, event: string, by: string | undefined): ConsentEntry {
-  return { type: 'grant', event, id, outcome: event === 'added' && kind !== 'deny' ? 'allow' : 'deny', principal: { id: '', role: '', profiles: [profile], origin }, scope, kind, ...(by !== undefined && { by }) };
+  return {
+    type: 'grant',
+    event,
+    id,
+    outcome: event === 'added' && kind !== 'deny' ? 'allow' : 'deny',
+    principal: { id: '', role: '', profiles: [profile], origin },
+    scope,
+    kind,
+    ...(by !== undefined && { by }),
+  };
 }

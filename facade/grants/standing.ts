@@ -17,7 +17,8 @@ type Tool = NonNullable<Question['tool']>;
 
 /** Grants as one of the things that people decide beforehand (HB-02). */
 export function grantStanding({ profiles, grantsOf, isAsleep }: GrantStanding): StandingSource {
-  const required = (principal: Principal): readonly string[] => principal.profiles.filter((name) => profiles.get(name)?.grants === 'required');
+  const required = (principal: Principal): readonly string[] =>
+    principal.profiles.filter((name) => profiles.get(name)?.grants === 'required');
   return {
     view: (principal, from) => {
       const grants = grantsOf(principal.origin);
@@ -26,9 +27,17 @@ export function grantStanding({ profiles, grantsOf, isAsleep }: GrantStanding): 
       const ask = asker({ grants, profiles: principal.profiles, demanding, from });
       const listing = ask('mcp:tools.list');
       return {
-        revision: JSON.stringify([demanding, grants.filter((grant) => serves(grant, from)).map(({ id }) => id).sort()]),
+        revision: JSON.stringify([
+          demanding,
+          grants
+            .filter((grant) => serves(grant, from))
+            .map(({ id }) => id)
+            .sort(),
+        ]),
         hides: () => false,
-        ...(listing.kind !== 'allow' && { unlisted: refusal({ weighed: listing, scope: 'mcp:tools.list', principal }) }),
+        ...(listing.kind !== 'allow' && {
+          unlisted: refusal({ weighed: listing, scope: 'mcp:tools.list', principal }),
+        }),
         withholds: (tool) => isClosed(ask('mcp:tools.call', tool)) || ask('mcp:server.connect', tool).kind === 'deny',
         mayStart: (server) => ask('mcp:server.connect', { server, tool: '' }).kind === 'allow',
       };
@@ -40,28 +49,61 @@ export function grantStanding({ profiles, grantsOf, isAsleep }: GrantStanding): 
       if (grants.length === 0 && demanding.length === 0) return NOTHING_STANDS;
       const ask = asker({ grants, profiles: principal.profiles, demanding, from: session });
       const connecting = ask('mcp:server.connect', effect);
-      if (connecting.kind === 'deny' || (connecting.kind !== 'allow' && isAsleep(effect.server))) throw refusal({ weighed: connecting, scope: 'mcp:server.connect', principal, tool: effect });
+      if (connecting.kind === 'deny' || (connecting.kind !== 'allow' && isAsleep(effect.server)))
+        throw refusal({ weighed: connecting, scope: 'mcp:server.connect', principal, tool: effect });
       const calling = ask('mcp:tools.call', effect);
-      if (calling.kind !== 'allow') throw refusal({ weighed: calling, scope: 'mcp:tools.call', principal, tool: effect });
-      const [answer] = principal.profiles.flatMap((profile) => answering(grants, { profile, scope: 'mcp:tools.call', tool: effect, from: session }) ?? []);
+      if (calling.kind !== 'allow')
+        throw refusal({ weighed: calling, scope: 'mcp:tools.call', principal, tool: effect });
+      const [answer] = principal.profiles.flatMap(
+        (profile) => answering(grants, { profile, scope: 'mcp:tools.call', tool: effect, from: session }) ?? [],
+      );
       return answer === undefined ? {} : { grant: answer.id };
     },
   };
 }
 
 /** What grants say to a host that asks: `code` tells why not. */
-export function checkGrants(grants: readonly Grant[], { profiles, scope, tool, from }: { profiles: readonly string[]; scope: string; tool?: string; from?: Question['from'] }): { readonly granted: boolean; readonly code?: 'APPROVAL_REQUIRED' | 'DENIED'; readonly grant?: Grant } {
+export function checkGrants(
+  grants: readonly Grant[],
+  {
+    profiles,
+    scope,
+    tool,
+    from,
+  }: { profiles: readonly string[]; scope: string; tool?: string; from?: Question['from'] },
+): { readonly granted: boolean; readonly code?: 'APPROVAL_REQUIRED' | 'DENIED'; readonly grant?: Grant } {
   const dot = tool?.indexOf('.') ?? 0;
   const named = tool === undefined ? undefined : { server: tool.slice(0, dot), tool: tool.slice(dot + 1) };
   const weighed = asker({ grants, profiles, demanding: profiles, from })(scope, named);
-  if ('grant' in weighed) return weighed.kind === 'allow' ? { granted: true, grant: weighed.grant } : { granted: false, code: 'DENIED', grant: weighed.grant };
+  if ('grant' in weighed)
+    return weighed.kind === 'allow'
+      ? { granted: true, grant: weighed.grant }
+      : { granted: false, code: 'DENIED', grant: weighed.grant };
   return { granted: false, code: weighed.kind === 'uncovered' ? 'DENIED' : 'APPROVAL_REQUIRED' };
 }
 
 /** What stands about a scope: a deny of any profile, then the worst answer of those profiles that require grants. */
-function asker({ grants, profiles, demanding, from }: { grants: readonly Grant[]; profiles: readonly string[]; demanding: readonly string[]; from: Question['from'] }): (scope: string, tool?: Tool) => Weighed | { readonly kind: 'allow' } {
+function asker({
+  grants,
+  profiles,
+  demanding,
+  from,
+}: {
+  grants: readonly Grant[];
+  profiles: readonly string[];
+  demanding: readonly string[];
+  from: Question['from'];
+}): (scope: string, tool?: Tool) => Weighed | { readonly kind: 'allow' } {
   return (scope, tool) => {
-    const weighed = profiles.map((profile) => ({ profile, answer: weigh(grants, { profile, scope, ...(tool !== undefined && { tool }), ...(from !== undefined && { from }) }) }));
+    const weighed = profiles.map((profile) => ({
+      profile,
+      answer: weigh(grants, {
+        profile,
+        scope,
+        ...(tool !== undefined && { tool }),
+        ...(from !== undefined && { from }),
+      }),
+    }));
     const deny = weighed.find(({ answer }) => answer.kind === 'deny');
     if (deny !== undefined) return deny.answer;
     const missing = weighed.filter(({ profile, answer }) => demanding.includes(profile) && answer.kind !== 'allow');
@@ -75,13 +117,37 @@ function isClosed({ kind }: { readonly kind: Weighed['kind'] }): boolean {
   return kind === 'deny' || kind === 'uncovered';
 }
 
-function refusal({ weighed, scope, principal, tool }: { weighed: Weighed | { readonly kind: 'allow' }; scope: Scope; principal: Principal; tool?: Tool }): TollgateError {
+function refusal({
+  weighed,
+  scope,
+  principal,
+  tool,
+}: {
+  weighed: Weighed | { readonly kind: 'allow' };
+  scope: Scope;
+  principal: Principal;
+  tool?: Tool;
+}): TollgateError {
   const { origin } = principal;
-  const named = tool === undefined ? '' : ` for ${scope === 'mcp:server.connect' ? `${tool.server}.*` : `${tool.server}.${tool.tool}`}`;
+  const named =
+    tool === undefined
+      ? ''
+      : ` for ${scope === 'mcp:server.connect' ? `${tool.server}.*` : `${tool.server}.${tool.tool}`}`;
   const data = { scope, origin };
   if (weighed.kind === 'none') {
-    return new TollgateError('APPROVAL_REQUIRED', { detail: `Nobody has granted ${scope} to ${origin}${named}.`, next: 'An owner gives it with `tollgate grants add` or through the host; tell the user.', data });
+    return new TollgateError('APPROVAL_REQUIRED', {
+      detail: `Nobody has granted ${scope} to ${origin}${named}.`,
+      next: 'An owner gives it with `tollgate grants add` or through the host; tell the user.',
+      data,
+    });
   }
-  const why = weighed.kind === 'deny' ? `${scope} is denied to ${origin}${named}.` : `What was granted to ${origin} of ${scope} does not reach this${named}.`;
-  return new TollgateError('DENIED', { detail: why, next: 'Do not repeat it: choose another tool, or ask the user.', data });
+  const why =
+    weighed.kind === 'deny'
+      ? `${scope} is denied to ${origin}${named}.`
+      : `What was granted to ${origin} of ${scope} does not reach this${named}.`;
+  return new TollgateError('DENIED', {
+    detail: why,
+    next: 'Do not repeat it: choose another tool, or ask the user.',
+    data,
+  });
 }

@@ -22,12 +22,33 @@ export class HostCalls {
   readonly #running = new Set<Running>();
 
   /** Does the work of a call; the signal that it is given ends it. `closed`: the end of its session. */
-  async within<T>({ by, correlation, timeoutMs, gone }: HostCall, closed: AbortSignal, work: (signal: CancelSignal) => Promise<T>): Promise<T> {
+  async within<T>(
+    { by, correlation, timeoutMs, gone }: HostCall,
+    closed: AbortSignal,
+    work: (signal: CancelSignal) => Promise<T>,
+  ): Promise<T> {
     const cancel = new Cancel();
     const running: Running = { by: by.id, correlation, cancel };
-    const hangUp = (): void => cancel.abort(new TollgateError('CANCELLED', { detail: 'The host closed the connection of this call.' }));
-    const endSession = (): void => cancel.abort(closed.reason instanceof TollgateError ? closed.reason : new TollgateError('CANCELLED', { detail: 'The session ended.' }));
-    const timer = timeoutMs === undefined ? undefined : setTimeout(() => cancel.abort(new TollgateError('TOOL_TIMEOUT', { detail: `The call took longer than the ${timeoutMs} ms that its host gave it, and was cancelled.` })), timeoutMs);
+    const hangUp = (): void =>
+      cancel.abort(new TollgateError('CANCELLED', { detail: 'The host closed the connection of this call.' }));
+    const endSession = (): void =>
+      cancel.abort(
+        closed.reason instanceof TollgateError
+          ? closed.reason
+          : new TollgateError('CANCELLED', { detail: 'The session ended.' }),
+      );
+    const timer =
+      timeoutMs === undefined
+        ? undefined
+        : setTimeout(
+            () =>
+              cancel.abort(
+                new TollgateError('TOOL_TIMEOUT', {
+                  detail: `The call took longer than the ${timeoutMs} ms that its host gave it, and was cancelled.`,
+                }),
+              ),
+            timeoutMs,
+          );
     gone.addEventListener('abort', hangUp, { once: true });
     closed.addEventListener('abort', endSession, { once: true });
     if (gone.aborted) hangUp();
@@ -46,8 +67,11 @@ export class HostCalls {
 
   /** Cancels the calls of a correlation id: those that this principal made, and for an owner those of all. How many. */
   cancel(by: Principal, correlation: string): number {
-    const found = [...this.#running].filter((one) => one.correlation === correlation && (by.owner === true || one.by === by.id));
-    for (const { cancel } of found) cancel.abort(new TollgateError('CANCELLED', { detail: 'The host cancelled the call.' }));
+    const found = [...this.#running].filter(
+      (one) => one.correlation === correlation && (by.owner === true || one.by === by.id),
+    );
+    for (const { cancel } of found)
+      cancel.abort(new TollgateError('CANCELLED', { detail: 'The host cancelled the call.' }));
     return found.length;
   }
 }

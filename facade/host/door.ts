@@ -49,12 +49,28 @@ export function openHostDoor(parts: HostParts, { listen, now, onFault, reload }:
   let isDraining = false;
   const running = new Set<Promise<string | undefined>>();
   /** The one answer that does not end: in a session of its host, so that it ends with what made the host an owner. */
-  const events = async ({ request, response }: Pick<Visit, 'request' | 'response'>, principal: Visit['principal']): Promise<void> => {
+  const events = async (
+    { request, response }: Pick<Visit, 'request' | 'response'>,
+    principal: Visit['principal'],
+  ): Promise<void> => {
     requireOwner(principal);
-    if (listening >= MAX_LISTENING) throw new TollgateError('RATE_LIMITED', { detail: `${MAX_LISTENING} hosts listen to events already.`, next: 'End a stream that nobody reads.' });
+    if (listening >= MAX_LISTENING)
+      throw new TollgateError('RATE_LIMITED', {
+        detail: `${MAX_LISTENING} hosts listen to events already.`,
+        next: 'End a stream that nobody reads.',
+      });
     listening += 1;
     const after = request.headers['last-event-id'];
-    await sessions.within({ principal }, (session) => streamEvents(parts.feed, { response, closed: session.closed, mayHear: () => session.principal.owner === true, after: typeof after === 'string' ? after : undefined })).finally(() => (listening -= 1));
+    await sessions
+      .within({ principal }, (session) =>
+        streamEvents(parts.feed, {
+          response,
+          closed: session.closed,
+          mayHear: () => session.principal.owner === true,
+          after: typeof after === 'string' ? after : undefined,
+        }),
+      )
+      .finally(() => (listening -= 1));
   };
   return {
     serve: async ({ request, response }, admit) => {
@@ -62,7 +78,8 @@ export function openHostDoor(parts: HostParts, { listen, now, onFault, reload }:
       response.once('close', () => (response.writableFinished ? undefined : gone.abort()));
       const reads = /\btext\/event-stream\b/i.test(request.headers.accept ?? '');
       const stream = new EventStream(response);
-      const onProgress = (params: Readonly<Record<string, unknown>>): void => void stream.send(JSON.stringify({ progress: params }));
+      const onProgress = (params: Readonly<Record<string, unknown>>): void =>
+        void stream.send(JSON.stringify({ progress: params }));
       try {
         const principal = admit();
         const { operation, asked, argsText } = await read(request, listen.maxBodyBytes);
@@ -70,18 +87,41 @@ export function openHostDoor(parts: HostParts, { listen, now, onFault, reload }:
         if (isDraining) throw new TollgateError('SHUTTING_DOWN');
         if (operation.id === 'events') return await events({ request, response }, principal);
         await parts.deps.fresh();
-        const work = Promise.resolve(operations[operation.id]?.({ principal, asked, gone: gone.signal, ...(reads && { onProgress }), ...(argsText !== undefined && { argsText }) }));
+        const work = Promise.resolve(
+          operations[operation.id]?.({
+            principal,
+            asked,
+            gone: gone.signal,
+            ...(reads && { onProgress }),
+            ...(argsText !== undefined && { argsText }),
+          }),
+        );
         running.add(work);
         const text = await work.finally(() => running.delete(work));
-        if (text === undefined) throw new TollgateError('INTERNAL', { cause: new Error(`operation ${operation.id} is described, not made`) });
+        if (text === undefined)
+          throw new TollgateError('INTERNAL', { cause: new Error(`operation ${operation.id} is described, not made`) });
         if (response.headersSent) stream.end(text);
         else answerWith(response, { status: operation.status, body: text, headers: HEADERS });
       } catch (thrown) {
         const refused = thrown instanceof Refused ? thrown : inform(thrown, onFault);
-        const { code = 'INTERNAL', next = ERRORS.INTERNAL.next, retryable = false, decision, correlation, status, allow } = refused.refusal;
-        const body = JSON.stringify({ error: { code, message: refused.message, next, retryable, decision, correlation } });
+        const {
+          code = 'INTERNAL',
+          next = ERRORS.INTERNAL.next,
+          retryable = false,
+          decision,
+          correlation,
+          status,
+          allow,
+        } = refused.refusal;
+        const body = JSON.stringify({
+          error: { code, message: refused.message, next, retryable, decision, correlation },
+        });
         if (response.headersSent) return stream.end(body);
-        answerWith(response, { status: status ?? STATUS[code as ErrorCode] ?? 400, body, headers: { ...HEADERS, ...(allow !== undefined && { allow }) } });
+        answerWith(response, {
+          status: status ?? STATUS[code as ErrorCode] ?? 400,
+          body,
+          headers: { ...HEADERS, ...(allow !== undefined && { allow }) },
+        });
         letGo(request);
       }
     },
@@ -100,32 +140,47 @@ export function openHostDoor(parts: HostParts, { listen, now, onFault, reload }:
 
 const HEADERS = { 'content-type': 'application/json', 'cache-control': 'no-store' };
 
-async function read(request: IncomingMessage, maxBytes: number): Promise<{ operation: Operation; asked: Asked; argsText?: string }> {
+async function read(
+  request: IncomingMessage,
+  maxBytes: number,
+): Promise<{ operation: Operation; asked: Asked; argsText?: string }> {
   const url = request.url ?? '';
   const mark = url.indexOf('?');
   const { operation, named } = findOperation(request.method ?? '', mark === -1 ? url : url.slice(0, mark));
   const query = readQuery(mark === -1 ? '' : url.slice(mark + 1));
   if (!operation.hasBody) return { operation, asked: { ...query, ...named } };
-  if (Object.keys(query).length > 0) throw new TollgateError('WIRE_PARAMS', { detail: 'This operation takes nothing from the query.', next: 'Put it into the body.' });
+  if (Object.keys(query).length > 0)
+    throw new TollgateError('WIRE_PARAMS', {
+      detail: 'This operation takes nothing from the query.',
+      next: 'Put it into the body.',
+    });
   return { operation, ...(await readJson(request, maxBytes)) };
 }
 
 /** A key that stands twice is refused: two readers would take two different values. */
 function readQuery(text: string): Readonly<Record<string, string>> {
   const pairs = [...new URLSearchParams(text)];
-  if (new Set(pairs.map(([key]) => key)).size < pairs.length) throw new TollgateError('WIRE_DUPLICATE_KEY', { detail: 'The query names the same key twice.' });
+  if (new Set(pairs.map(([key]) => key)).size < pairs.length)
+    throw new TollgateError('WIRE_DUPLICATE_KEY', { detail: 'The query names the same key twice.' });
   return Object.fromEntries(pairs);
 }
 
 async function readJson(request: IncomingMessage, maxBytes: number): Promise<{ asked: Asked; argsText?: string }> {
-  if (!/^application\/json\s*(;|$)/i.test(request.headers['content-type'] ?? '')) throw new TollgateError('HTTP_METHOD', { detail: 'The body is not application/json.', next: 'POST application/json.', data: { status: 415 } });
+  if (!/^application\/json\s*(;|$)/i.test(request.headers['content-type'] ?? ''))
+    throw new TollgateError('HTTP_METHOD', {
+      detail: 'The body is not application/json.',
+      next: 'POST application/json.',
+      data: { status: 415 },
+    });
   const body = await readBody(request, maxBytes);
   if (body === 'gone') throw new TollgateError('CANCELLED');
-  if (body === 'too-large') throw new TollgateError('HTTP_BODY_TOO_LARGE', { detail: `The body is larger than ${maxBytes} bytes.` });
+  if (body === 'too-large')
+    throw new TollgateError('HTTP_BODY_TOO_LARGE', { detail: `The body is larger than ${maxBytes} bytes.` });
   if (body.length > LARGE_BYTES) await ownTurn();
   if (!isUtf8(body)) throw new TollgateError('WIRE_UTF8');
   const { text, value } = parseBody(body.toString('utf8'));
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new TollgateError('WIRE_PARAMS', { detail: 'The body is no object.', next: 'Send one JSON object.' });
+  if (typeof value !== 'object' || value === null || Array.isArray(value))
+    throw new TollgateError('WIRE_PARAMS', { detail: 'The body is no object.', next: 'Send one JSON object.' });
   const span = 'arguments' in value ? members(text).find(({ key }) => key === 'arguments') : undefined;
   return { asked: value as Asked, ...(span !== undefined && { argsText: text.slice(span.start, span.end) }) };
 }
@@ -136,7 +191,11 @@ function parseBody(text: string): ReturnType<typeof parseDoc> {
     return parseDoc(text);
   } catch (thrown) {
     if (!(thrown instanceof TollgateError) || thrown.code !== 'WIRE_PARSE') throw thrown;
-    throw new TollgateError('WIRE_PARSE', { detail: 'The body is not JSON.', next: 'Send one JSON object as the body, UTF-8, without a byte order mark.', cause: thrown });
+    throw new TollgateError('WIRE_PARSE', {
+      detail: 'The body is not JSON.',
+      next: 'Send one JSON object as the body, UTF-8, without a byte order mark.',
+      cause: thrown,
+    });
   }
 }
 
@@ -146,5 +205,11 @@ function inform(thrown: unknown, onFault: (thrown: unknown) => void): Refused {
   const { code, message, next, data, row, retryable } = asTollgateError(thrown);
   // What the command line calls a misuse.
   const shown = code === 'USAGE' ? 'WIRE_PARAMS' : code;
-  return new Refused(code === 'INTERNAL' ? row.what : message, { code: shown, next, retryable, ...(typeof data['status'] === 'number' && { status: data['status'] }), ...(typeof data['allow'] === 'string' && { allow: data['allow'] }) });
+  return new Refused(code === 'INTERNAL' ? row.what : message, {
+    code: shown,
+    next,
+    retryable,
+    ...(typeof data['status'] === 'number' && { status: data['status'] }),
+    ...(typeof data['allow'] === 'string' && { allow: data['allow'] }),
+  });
 }

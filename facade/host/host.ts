@@ -41,13 +41,21 @@ interface Acting {
 }
 
 /** The operations of the document, by id. `parts` is read at each request, so that a new configuration holds. `reload` takes up what lies on the disk. */
-export function createOperations(parts: HostParts, sessions: HostSessions, reload: () => Promise<void>): HostOperations {
+export function createOperations(
+  parts: HostParts,
+  sessions: HostSessions,
+  reload: () => Promise<void>,
+): HostOperations {
   return {
     describe: async () => describeHost().text,
     ...grantOperations(parts, sessions),
     ...runOperations(parts),
     listTools: async ({ principal, asked }) => {
-      const text = resultOf(await sessions.within(callerOf(parts, principal, asked), (session) => parts.gateway.listToolsWithIds(session, session.closed)));
+      const text = resultOf(
+        await sessions.within(callerOf(parts, principal, asked), (session) =>
+          parts.gateway.listToolsWithIds(session, session.closed),
+        ),
+      );
       return asked['id'] === undefined ? text : toolsOf(text, String(asked['id']));
     },
     ...callOperations(parts, sessions),
@@ -62,16 +70,26 @@ export function createOperations(parts: HostParts, sessions: HostSessions, reloa
 
 /** The tools of a list that an id names. Throws UNKNOWN_TOOL. */
 function toolsOf(list: string, id: string): string {
-  const tools = (JSON.parse(list) as { tools: readonly { readonly ids: readonly string[] }[] }).tools.filter(({ ids }) => ids.includes(id));
-  if (tools.length === 0) throw new TollgateError('UNKNOWN_TOOL', { detail: 'No tool that this origin is shown has this id.', next: 'List the tools without `id`.' });
+  const tools = (JSON.parse(list) as { tools: readonly { readonly ids: readonly string[] }[] }).tools.filter(
+    ({ ids }) => ids.includes(id),
+  );
+  if (tools.length === 0)
+    throw new TollgateError('UNKNOWN_TOOL', {
+      detail: 'No tool that this origin is shown has this id.',
+      next: 'List the tools without `id`.',
+    });
   return JSON.stringify({ tools });
 }
 
 function grantOperations(parts: HostParts, sessions: HostSessions): HostOperations {
   return {
     listGrants: async ({ principal, asked }) => {
-      const found = await parts.deps.grants.list(principal.owner === true ? asked : { origin: actingAs(parts, principal, asked).origin });
-      return JSON.stringify({ grants: principal.owner === true ? found : found.filter(({ profile }) => principal.profiles.includes(profile)) });
+      const found = await parts.deps.grants.list(
+        principal.owner === true ? asked : { origin: actingAs(parts, principal, asked).origin },
+      );
+      return JSON.stringify({
+        grants: principal.owner === true ? found : found.filter(({ profile }) => principal.profiles.includes(profile)),
+      });
     },
     addGrant: async ({ principal, asked }) => {
       requireOwner(principal);
@@ -88,11 +106,24 @@ function grantOperations(parts: HostParts, sessions: HostSessions): HostOperatio
       return JSON.stringify({ grant });
     },
     checkGrant: async ({ principal, asked }) => {
-      const { scope, tool, session, tab, profile } = asked as { scope: string; tool?: string; session?: string; tab?: string; profile?: string };
+      const { scope, tool, session, tab, profile } = asked as {
+        scope: string;
+        tool?: string;
+        session?: string;
+        tab?: string;
+        profile?: string;
+      };
       requireScope(scope);
       const { origin, profiles } = actingAs(parts, principal, asked);
       const from = { ...(session !== undefined && { id: session }), ...(tab !== undefined && { tab }) };
-      return JSON.stringify(checkGrants(parts.deps.grants.of(origin), { profiles: profile === undefined ? profiles : [profile], scope, from, ...(tool !== undefined && { tool }) }));
+      return JSON.stringify(
+        checkGrants(parts.deps.grants.of(origin), {
+          profiles: profile === undefined ? profiles : [profile],
+          scope,
+          from,
+          ...(tool !== undefined && { tool }),
+        }),
+      );
     },
     expireGrants: async ({ principal, asked }) => {
       requireOwner(principal);
@@ -112,11 +143,23 @@ function runOperations(parts: HostParts): HostOperations {
   };
   return {
     openRun: async ({ principal, asked }) => {
-      const { origin: _origin, profile: _profile, ...rest } = asked as Acting & Pick<HostRun, 'conversation' | 'turn' | 'maxCalls'>;
+      const {
+        origin: _origin,
+        profile: _profile,
+        ...rest
+      } = asked as Acting & Pick<HostRun, 'conversation' | 'turn' | 'maxCalls'>;
       const { id, origin } = actingAs(parts, principal, asked);
-      return JSON.stringify({ run: await parts.deps.runs.open({ ...rest, principal: id, origin, ...(principal.owner === true && { owned: true as const }) }) });
+      return JSON.stringify({
+        run: await parts.deps.runs.open({
+          ...rest,
+          principal: id,
+          origin,
+          ...(principal.owner === true && { owned: true as const }),
+        }),
+      });
     },
-    getRun: async ({ principal, asked }) => JSON.stringify(await withLeft(await findRun(parts, principal, asked['name']))),
+    getRun: async ({ principal, asked }) =>
+      JSON.stringify(await withLeft(await findRun(parts, principal, asked['name']))),
     endRun: async ({ principal, asked }) => {
       const { deps } = parts;
       const run = await findRun(parts, principal, asked['name']);
@@ -129,7 +172,11 @@ function runOperations(parts: HostParts): HostOperations {
 }
 
 function serverOperations(parts: HostParts): HostOperations {
-  const renew = (server: string, event: 'restart' | 'sync', { id }: Principal): Promise<Renewed> => renewServer({ catalog: parts.catalog, append: (entry) => parts.deps.audit.append(entry) }, { server, event, by: id });
+  const renew = (server: string, event: 'restart' | 'sync', { id }: Principal): Promise<Renewed> =>
+    renewServer(
+      { catalog: parts.catalog, append: (entry) => parts.deps.audit.append(entry) },
+      { server, event, by: id },
+    );
   return {
     listServers: async ({ principal }) => {
       requireOwner(principal);
@@ -138,9 +185,19 @@ function serverOperations(parts: HostParts): HostOperations {
         // Before its first start a server does not know what stands against it.
         const refusal = parts.config.servers.has(name) ? parts.consents.refusalOf(name) : undefined;
         const health = adapter.health();
-        const { state, reason } = health.state === 'idle' && refusal !== undefined ? { state: refusedState(refusal), reason: refusal.message } : health;
+        const { state, reason } =
+          health.state === 'idle' && refusal !== undefined
+            ? { state: refusedState(refusal), reason: refusal.message }
+            : health;
         const { restarts } = health;
-        return { name, state, ...(reason !== undefined && { reason }), restarts, tools: parts.catalog.entries(name).length, ...(registered.has(name) && { registeredBy: registered.get(name) }) };
+        return {
+          name,
+          state,
+          ...(reason !== undefined && { reason }),
+          restarts,
+          tools: parts.catalog.entries(name).length,
+          ...(registered.has(name) && { registeredBy: registered.get(name) }),
+        };
       });
       return JSON.stringify({ servers });
     },
@@ -150,19 +207,31 @@ function serverOperations(parts: HostParts): HostOperations {
     },
     syncServers: async ({ principal, asked }) => {
       requireOwner(principal);
-      if (asked['server'] !== undefined) return JSON.stringify({ servers: [await renew(String(asked['server']), 'sync', principal)], failed: [] });
+      if (asked['server'] !== undefined)
+        return JSON.stringify({ servers: [await renew(String(asked['server']), 'sync', principal)], failed: [] });
       // Nothing is started for a question about all.
-      const running = [...parts.catalog.servers.values()].filter(({ adapter }) => adapter.renew !== undefined && RUNNING.has(adapter.health().state));
-      const done = await Promise.all(running.map(({ name }) => renew(name, 'sync', principal).catch((thrown: unknown) => failed(name, asTollgateError(thrown)))));
-      return JSON.stringify({ servers: done.filter((one) => !('code' in one)), failed: done.filter((one) => 'code' in one) });
+      const running = [...parts.catalog.servers.values()].filter(
+        ({ adapter }) => adapter.renew !== undefined && RUNNING.has(adapter.health().state),
+      );
+      const done = await Promise.all(
+        running.map(({ name }) =>
+          renew(name, 'sync', principal).catch((thrown: unknown) => failed(name, asTollgateError(thrown))),
+        ),
+      );
+      return JSON.stringify({
+        servers: done.filter((one) => !('code' in one)),
+        failed: done.filter((one) => 'code' in one),
+      });
     },
   };
 }
 
 function registerOperations(registrar: Registrar): HostOperations {
   return {
-    registerServer: async ({ principal, asked }) => JSON.stringify({ server: shownOf(await registrar.register(principal, asked as unknown as WantedServer)) }),
-    unregisterServer: async ({ principal, asked }) => JSON.stringify({ server: shownOf(await registrar.unregister(principal, String(asked['name']))) }),
+    registerServer: async ({ principal, asked }) =>
+      JSON.stringify({ server: shownOf(await registrar.register(principal, asked as unknown as WantedServer)) }),
+    unregisterServer: async ({ principal, asked }) =>
+      JSON.stringify({ server: shownOf(await registrar.unregister(principal, String(asked['name']))) }),
   };
 }
 
@@ -182,32 +251,78 @@ function callOperations(parts: HostParts, sessions: HostSessions): HostOperation
   const calls = new HostCalls();
   return {
     callTool: async ({ principal, asked, argsText, gone, onProgress }) => {
-      const { name, run, correlation, timeoutMs } = asked as { name: string; run?: string; correlation?: string; timeoutMs?: number };
+      const { name, run, correlation, timeoutMs } = asked as {
+        name: string;
+        run?: string;
+        correlation?: string;
+        timeoutMs?: number;
+      };
       const args: JsonDoc<unknown> = parseDoc(argsText ?? '{}');
-      const meta = { ...(run !== undefined && { 'tollgate/run': run }), ...(correlation !== undefined && { [CORRELATION_KEY]: correlation }) };
-      const mine = { by: principal, gone, ...(correlation !== undefined && { correlation }), ...(timeoutMs !== undefined && { timeoutMs }) };
-      const call = (session: Session): Promise<Reply> => calls.within(mine, session.closed, (signal) => parts.gateway.callTool(session, { name, args, signal, ...(Object.keys(meta).length > 0 && { meta }), ...(onProgress !== undefined && { onProgress }) }));
+      const meta = {
+        ...(run !== undefined && { 'tollgate/run': run }),
+        ...(correlation !== undefined && { [CORRELATION_KEY]: correlation }),
+      };
+      const mine = {
+        by: principal,
+        gone,
+        ...(correlation !== undefined && { correlation }),
+        ...(timeoutMs !== undefined && { timeoutMs }),
+      };
+      const call = (session: Session): Promise<Reply> =>
+        calls.within(mine, session.closed, (signal) =>
+          parts.gateway.callTool(session, {
+            name,
+            args,
+            signal,
+            ...(Object.keys(meta).length > 0 && { meta }),
+            ...(onProgress !== undefined && { onProgress }),
+          }),
+        );
       return `{"result":${resultOf(await sessions.within(callerOf(parts, principal, asked), call))}}`;
     },
-    cancelCalls: async ({ principal, asked }) => JSON.stringify({ cancelled: calls.cancel(principal, String(asked['correlation'])) }),
+    cancelCalls: async ({ principal, asked }) =>
+      JSON.stringify({ cancelled: calls.cancel(principal, String(asked['correlation'])) }),
   };
 }
 
 /** The text of a result; refusals become errors, however they would travel over MCP. A server cannot forge them: its keys under `tollgate/` are dropped. */
 function resultOf(reply: Reply): string {
   if (reply.kind === 'error') throw refusedOf(reply);
-  const meta = reply.text.includes('"tollgate/code"') ? (JSON.parse(reply.text) as { _meta?: Readonly<Record<string, unknown>>; content?: readonly { text?: string }[] }) : undefined;
-  const { 'tollgate/code': code, 'tollgate/retryable': retryable, 'tollgate/decision': decision, [CORRELATION_KEY]: correlation } = meta?._meta ?? {};
+  const meta = reply.text.includes('"tollgate/code"')
+    ? (JSON.parse(reply.text) as { _meta?: Readonly<Record<string, unknown>>; content?: readonly { text?: string }[] })
+    : undefined;
+  const {
+    'tollgate/code': code,
+    'tollgate/retryable': retryable,
+    'tollgate/decision': decision,
+    [CORRELATION_KEY]: correlation,
+  } = meta?._meta ?? {};
   if (typeof code !== 'string') return reply.text;
   const [message = '', ...next] = (meta?.content?.[0]?.text ?? '').split('\n');
-  throw new Refused(message, { code, next: next.join('\n'), retryable: retryable === true, decision: String(decision), ...(typeof correlation === 'string' && { correlation }) });
+  throw new Refused(message, {
+    code,
+    next: next.join('\n'),
+    retryable: retryable === true,
+    decision: String(decision),
+    ...(typeof correlation === 'string' && { correlation }),
+  });
 }
 
 /** Over MCP the message says what to do next too; here that has a place of its own. The data of a server's own error is the server's: it names no code of ours. */
 function refusedOf({ error: { message, data = {} }, upstream }: Extract<Reply, { kind: 'error' }>): Refused {
-  if (upstream !== undefined) return new Refused(message, { code: 'TOOL_FAILED', next: ERRORS.TOOL_FAILED.next, decision: upstream });
+  if (upstream !== undefined)
+    return new Refused(message, { code: 'TOOL_FAILED', next: ERRORS.TOOL_FAILED.next, decision: upstream });
   const { code, next, retryable, decision, correlation } = data as Refusal;
-  return new Refused(next !== undefined && message.endsWith(` ${next}`) ? message.slice(0, -next.length - 1) : message, { ...(code !== undefined && { code }), ...(next !== undefined && { next }), retryable: retryable === true, ...(decision !== undefined && { decision }), ...(correlation !== undefined && { correlation }) });
+  return new Refused(
+    next !== undefined && message.endsWith(` ${next}`) ? message.slice(0, -next.length - 1) : message,
+    {
+      ...(code !== undefined && { code }),
+      ...(next !== undefined && { next }),
+      retryable: retryable === true,
+      ...(decision !== undefined && { decision }),
+      ...(correlation !== undefined && { correlation }),
+    },
+  );
 }
 
 /** A refusal in words. `retryable`: the same may succeed later by itself. `decision`: of a call, as its records have it. `allow`: the methods that the path has. */
@@ -237,9 +352,16 @@ function actingAs({ config }: HostParts, principal: Principal, asked: Asked): Pr
   if (origin === undefined && profile === undefined) return principal;
   requireOwner(principal);
   if (origin !== undefined) requireOrigin(origin);
-  const holders = profile === undefined || principal.profiles.includes(profile) ? config.principals.filter(({ id }) => id === principal.id) : config.principals.filter(({ profiles }) => profiles.includes(profile));
+  const holders =
+    profile === undefined || principal.profiles.includes(profile)
+      ? config.principals.filter(({ id }) => id === principal.id)
+      : config.principals.filter(({ profiles }) => profiles.includes(profile));
   const [holder] = holders;
-  if (holder === undefined || holders.length > 1) throw new TollgateError('IDENTITY', { detail: `${holders.length === 0 ? 'No principal has' : 'Several principals have'} the profile ${String(profile)}.`, next: 'Give it to the principal of this token, or to one other, in tollgate.yaml.' });
+  if (holder === undefined || holders.length > 1)
+    throw new TollgateError('IDENTITY', {
+      detail: `${holders.length === 0 ? 'No principal has' : 'Several principals have'} the profile ${String(profile)}.`,
+      next: 'Give it to the principal of this token, or to one other, in tollgate.yaml.',
+    });
   return Object.freeze({ ...asPrincipal(holder), owner: false, ...(origin !== undefined && { origin }) });
 }
 
@@ -252,16 +374,30 @@ function callerOf(parts: HostParts, principal: Principal, asked: Asked): HostCal
 
 async function findRun({ deps }: HostParts, principal: Principal, name: unknown): Promise<HostRun> {
   const run = deps.runs.find(String(name));
-  const isTheirs = run !== undefined && (principal.owner === true || (run.principal === principal.id && run.origin === principal.origin));
-  if (!isTheirs) throw new TollgateError('IDENTITY', { detail: 'There is no such run: it has ended, or belongs to somebody else.', next: 'Open a new run.' });
+  const isTheirs =
+    run !== undefined &&
+    (principal.owner === true || (run.principal === principal.id && run.origin === principal.origin));
+  if (!isTheirs)
+    throw new TollgateError('IDENTITY', {
+      detail: 'There is no such run: it has ended, or belongs to somebody else.',
+      next: 'Open a new run.',
+    });
   return run;
 }
 
 /** Throws IDENTITY for all but owners. */
 export function requireOwner({ id, owner }: Principal): void {
-  if (owner !== true) throw new TollgateError('IDENTITY', { detail: `${id} is no owner, and only an owner decides, and speaks for origins.`, next: 'Use the token of a principal that has `owner: true`.' });
+  if (owner !== true)
+    throw new TollgateError('IDENTITY', {
+      detail: `${id} is no owner, and only an owner decides, and speaks for origins.`,
+      next: 'Use the token of a principal that has `owner: true`.',
+    });
 }
 
 function requireProfile({ config }: HostParts, profile: string): void {
-  if (!config.profiles.has(profile)) throw new TollgateError('USAGE', { detail: `There is no profile ${profile}.`, next: `Known are ${[...config.profiles.keys()].join(', ')}.` });
+  if (!config.profiles.has(profile))
+    throw new TollgateError('USAGE', {
+      detail: `There is no profile ${profile}.`,
+      next: `Known are ${[...config.profiles.keys()].join(', ')}.`,
+    });
 }

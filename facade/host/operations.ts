@@ -40,47 +40,70 @@ export function describeHost(): { readonly text: string; readonly operations: re
   if (known !== undefined) return known;
   const text = readFileSync(OPENAPI_FILE, 'utf8');
   const { paths, components } = JSON.parse(text) as Document;
-  const operations = Object.entries(paths).flatMap(([path, methods]) => Object.entries(methods).map(([method, described]): Operation => {
-    const body = described.requestBody?.content['application/json'].schema;
-    return {
-      id: described.operationId, method: method.toUpperCase(), path, hasBody: body !== undefined,
-      status: Number(Object.keys(described.responses).find((status) => status !== 'default')),
-      judge: createValidator(standAlone(body ?? schemaOf(described.parameters ?? []), components.schemas)),
-    };
-  }));
+  const operations = Object.entries(paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, described]): Operation => {
+      const body = described.requestBody?.content['application/json'].schema;
+      return {
+        id: described.operationId,
+        method: method.toUpperCase(),
+        path,
+        hasBody: body !== undefined,
+        status: Number(Object.keys(described.responses).find((status) => status !== 'default')),
+        judge: createValidator(standAlone(body ?? schemaOf(described.parameters ?? []), components.schemas)),
+      };
+    }),
+  );
   known = { text, operations };
   return known;
 }
 
 /** A schema of the document by itself: its references reach their targets. */
 function standAlone(schema: object, components: object): object {
-  return JSON.parse(JSON.stringify({ ...schema, $defs: components }).replaceAll('"#/components/schemas/', '"#/$defs/')) as object;
+  return JSON.parse(
+    JSON.stringify({ ...schema, $defs: components }).replaceAll('"#/components/schemas/', '"#/$defs/'),
+  ) as object;
 }
 
 /** The operation of a path, and what the path says. Nothing is decoded: no name holds a percent sign. Throws HTTP_PATH, and HTTP_METHOD with the methods that the path has. */
-export function findOperation(method: string, path: string): { readonly operation: Operation; readonly named: Readonly<Record<string, string>> } {
+export function findOperation(
+  method: string,
+  path: string,
+): { readonly operation: Operation; readonly named: Readonly<Record<string, string>> } {
   const fitting = describeHost().operations.flatMap((operation) => {
     const named = match(operation.path, path);
     return named === undefined ? [] : [{ operation, named }];
   });
   // A path that is written out comes before one with a name in it.
-  const found = fitting.filter(({ operation }) => operation.method === method).sort((a, b) => Object.keys(a.named).length - Object.keys(b.named).length)[0];
+  const found = fitting
+    .filter(({ operation }) => operation.method === method)
+    .sort((a, b) => Object.keys(a.named).length - Object.keys(b.named).length)[0];
   if (found !== undefined) return found;
   const [first] = fitting;
   if (first === undefined) throw new TollgateError('HTTP_PATH', { next: 'GET /host/v1/openapi.json tells what is.' });
-  const below = describeHost().operations.filter((operation) => operation.method === method && operation.path.startsWith(`${first.operation.path}/{`));
-  throw new TollgateError('HTTP_METHOD', { next: `Use ${[...fitting.map(({ operation }) => operation.method), ...below.map((operation) => `${operation.method} ${operation.path}`)].join(' or ')}.`, data: { allow: fitting.map(({ operation }) => operation.method).join(', ') } });
+  const below = describeHost().operations.filter(
+    (operation) => operation.method === method && operation.path.startsWith(`${first.operation.path}/{`),
+  );
+  throw new TollgateError('HTTP_METHOD', {
+    next: `Use ${[...fitting.map(({ operation }) => operation.method), ...below.map((operation) => `${operation.method} ${operation.path}`)].join(' or ')}.`,
+    data: { allow: fitting.map(({ operation }) => operation.method).join(', ') },
+  });
 }
 
 /** Throws WIRE_PARAMS, naming each fault. */
 export function judge(operation: Operation, asked: Asked): void {
   const faults = operation.judge.check(asked);
-  if (faults.length > 0) throw new TollgateError('WIRE_PARAMS', { detail: formatFaults(faults), next: 'GET /host/v1/openapi.json says what is asked.' });
+  if (faults.length > 0)
+    throw new TollgateError('WIRE_PARAMS', {
+      detail: formatFaults(faults),
+      next: 'GET /host/v1/openapi.json says what is asked.',
+    });
 }
 
 function schemaOf(parameters: NonNullable<Described['parameters']>): object {
   return {
-    type: 'object', additionalProperties: false, properties: Object.fromEntries(parameters.map(({ name, schema }) => [name, schema])),
+    type: 'object',
+    additionalProperties: false,
+    properties: Object.fromEntries(parameters.map(({ name, schema }) => [name, schema])),
     required: parameters.filter(({ required }) => required === true).map(({ name }) => name),
   };
 }

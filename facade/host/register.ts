@@ -3,7 +3,13 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { Config } from '../config/config.ts';
 import { nameFault } from '../config/names.ts';
-import { readRegistration, removeRegistration, writeRegistration, type RegisteredServer, type Registration } from '../config/registered.ts';
+import {
+  readRegistration,
+  removeRegistration,
+  writeRegistration,
+  type RegisteredServer,
+  type Registration,
+} from '../config/registered.ts';
 import type { HostParts } from './host.ts';
 
 /** What a host asks for. */
@@ -55,14 +61,21 @@ export class Registrar {
     this.#note({ event: 'unregistered', server: name, by: id });
     onDisk(() => removeRegistration(config.state, name));
     await this.#reload();
-    throw new TollgateError('USAGE', { detail: `Server "${name}" cannot be used: ${made?.unusable ?? 'the configuration could not be loaded with it'}.`, next: 'Correct what is named, and register it again.' });
+    throw new TollgateError('USAGE', {
+      detail: `Server "${name}" cannot be used: ${made?.unusable ?? 'the configuration could not be loaded with it'}.`,
+      next: 'Correct what is named, and register it again.',
+    });
   }
 
   async #unregister({ id, owner }: Principal, name: string): Promise<Registration> {
     const { config, consents } = this.#parts;
     const registration = readRegistration(config.state, name);
     // What a host may not take out it need not know of either.
-    if (registration === undefined || (owner !== true && registration.by !== id)) throw new TollgateError('USAGE', { detail: 'No server of this name was registered with this token.', next: 'A server that stands in tollgate.yaml is taken out there, by an owner.' });
+    if (registration === undefined || (owner !== true && registration.by !== id))
+      throw new TollgateError('USAGE', {
+        detail: 'No server of this name was registered with this token.',
+        next: 'A server that stands in tollgate.yaml is taken out there, by an owner.',
+      });
     this.#note({ event: 'unregistered', server: name, by: id });
     // First of all nothing of it starts any more.
     await consents.revoke(name);
@@ -92,23 +105,44 @@ function onDisk<T>(work: () => T): T {
 }
 
 /** Throws IDENTITY. With `auth: none` whoever reaches the port is the principal, so that its right is nobody's. */
-function requireRight({ principals, listen }: Config, { id, owner, profiles }: { readonly id: string; readonly owner: boolean; readonly profiles: readonly string[] }): void {
+function requireRight(
+  { principals, listen }: Config,
+  { id, owner, profiles }: { readonly id: string; readonly owner: boolean; readonly profiles: readonly string[] },
+): void {
   const may = principals.find((principal) => principal.id === id)?.registers ?? [];
   const refused = listen.auth === 'none' && !owner ? profiles : profiles.filter((profile) => !may.includes(profile));
   if (refused.length === 0) return;
-  throw new TollgateError('IDENTITY', { detail: `${id} may not register servers in ${refused.join(', ')}.`, next: 'An owner names the profiles under principals.*.registers in tollgate.yaml.' });
+  throw new TollgateError('IDENTITY', {
+    detail: `${id} may not register servers in ${refused.join(', ')}.`,
+    next: 'An owner names the profiles under principals.*.registers in tollgate.yaml.',
+  });
 }
 
 /** Throws USAGE. */
 function refuseUnfit({ servers, limits }: Config, name: string, server: RegisteredServer): void {
   const fault = nameFault(name);
-  if (fault !== undefined) throw new TollgateError('USAGE', { detail: `Server "${name}": ${fault}.`, next: 'Register it under another name.' });
+  if (fault !== undefined)
+    throw new TollgateError('USAGE', {
+      detail: `Server "${name}": ${fault}.`,
+      next: 'Register it under another name.',
+    });
   if (servers.has(name)) throw taken(name);
-  if (servers.size >= limits.servers) throw new TollgateError('USAGE', { detail: `There are ${servers.size} servers already, as many as limits.servers allows.`, next: 'Unregister one, or ask an owner to raise limits.servers.' });
+  if (servers.size >= limits.servers)
+    throw new TollgateError('USAGE', {
+      detail: `There are ${servers.size} servers already, as many as limits.servers allows.`,
+      next: 'Unregister one, or ask an owner to raise limits.servers.',
+    });
   // Variables would reach what this process was started with.
-  if (JSON.stringify(server).includes('${')) throw new TollgateError('USAGE', { detail: 'A registered server names no variables (${…}).', next: 'Leave it out; an owner gives it secrets under servers in tollgate.yaml.' });
+  if (JSON.stringify(server).includes('${'))
+    throw new TollgateError('USAGE', {
+      detail: 'A registered server names no variables (${…}).',
+      next: 'Leave it out; an owner gives it secrets under servers in tollgate.yaml.',
+    });
 }
 
 function taken(name: string): TollgateError {
-  return new TollgateError('USAGE', { detail: `There is a server "${name}" already.`, next: 'Register it under another name, or unregister the other first.' });
+  return new TollgateError('USAGE', {
+    detail: `There is a server "${name}" already.`,
+    next: 'Register it under another name, or unregister the other first.',
+  });
 }

@@ -54,13 +54,17 @@ export class HostSessions {
 
   /** Ends the sessions of a tab. */
   async endTab(tab: string, origin: string | undefined): Promise<void> {
-    await this.#end(({ session }) => session.tab === tab && (origin ?? session.principal.origin) === session.principal.origin);
+    await this.#end(
+      ({ session }) => session.tab === tab && (origin ?? session.principal.origin) === session.principal.origin,
+    );
   }
 
   /** Ends those that are unused for too long, or that a new configuration has ended. */
   async tick(): Promise<void> {
     const { listen, now } = this.#parts;
-    await this.#end((held) => held.session.closed.aborted || (held.running === 0 && now() - held.lastUsed > listen.idleMs));
+    await this.#end(
+      (held) => held.session.closed.aborted || (held.running === 0 && now() - held.lastUsed > listen.idleMs),
+    );
   }
 
   async close(): Promise<void> {
@@ -71,12 +75,16 @@ export class HostSessions {
   #makeRoom(caller: HostCaller): readonly Held[] {
     const { maxSessions, maxSessionsPerPrincipal } = this.#parts.listen;
     if (this.#held.has(keyOf(caller))) return [];
-    const isOwn = ({ session }: Held): boolean => session.principal.id === caller.principal.id && session.onBehalf !== true;
+    const isOwn = ({ session }: Held): boolean =>
+      session.principal.id === caller.principal.id && session.onBehalf !== true;
     // An owner's host opens one session for each page that it speaks for: it is trusted to end them.
     const isOver = caller.onBehalf !== true && [...this.#held.values()].filter(isOwn).length >= maxSessionsPerPrincipal;
     if (!isOver && this.#held.size < maxSessions) return [];
-    const [victim] = [...this.#held].filter(([, held]) => held.running === 0 && (!isOver || isOwn(held))).sort(([, one], [, other]) => one.lastUsed - other.lastUsed);
-    if (victim === undefined) throw isOver ? overQuota(maxSessionsPerPrincipal) : new TollgateError('HTTP_SESSIONS_FULL');
+    const [victim] = [...this.#held]
+      .filter(([, held]) => held.running === 0 && (!isOver || isOwn(held)))
+      .sort(([, one], [, other]) => one.lastUsed - other.lastUsed);
+    if (victim === undefined)
+      throw isOver ? overQuota(maxSessionsPerPrincipal) : new TollgateError('HTTP_SESSIONS_FULL');
     this.#held.delete(victim[0]);
     return [victim[1]];
   }
@@ -87,7 +95,11 @@ export class HostSessions {
     const key = keyOf(caller);
     const known = this.#held.get(key);
     if (known !== undefined) return known;
-    const held: Held = { session: gateway.openSession(principal, 'http', { onBehalf, ...(tab !== undefined && { tab }) }), running: 0, lastUsed: now() };
+    const held: Held = {
+      session: gateway.openSession(principal, 'http', { onBehalf, ...(tab !== undefined && { tab }) }),
+      running: 0,
+      lastUsed: now(),
+    };
     this.#held.set(key, held);
     return held;
   }

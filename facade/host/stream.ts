@@ -24,7 +24,8 @@ export async function streamEvents(feed: EventFeed, { response, after, closed, m
   const ended = new Promise<void>((resolve) => (end = resolve));
   const send = (): void => {
     if (!mayHear()) return end();
-    for (let next = feed.next(place); next !== undefined && stream.send(next.text, next.id); next = feed.next(place)) place = next.seq;
+    for (let next = feed.next(place); next !== undefined && stream.send(next.text, next.id); next = feed.next(place))
+      place = next.seq;
   };
   stream.open();
   const stop = feed.listen(send);

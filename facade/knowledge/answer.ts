@@ -34,14 +34,23 @@ export function createKnowledge({ store, caps, now }: KnowledgeParts): (call: Up
     if (identity === undefined) throw new TollgateError('INTERNAL');
     const { scope, counted } = identity;
     const opened = store();
-    const { query = '', limit = DEFAULT_LIMIT, ...facts } = args.value as { readonly query?: string; readonly limit?: number } & FactQuery;
+    const {
+      query = '',
+      limit = DEFAULT_LIMIT,
+      ...facts
+    } = args.value as { readonly query?: string; readonly limit?: number } & FactQuery;
     const ask = (most: number): readonly Item[] => {
       if (tool === 'facts_get') return opened.facts(scope, facts, most).map(factItem);
-      const found = tool === 'kb_search' ? opened.documents(scope, query, Math.min(limit, most)) : opened.memories(scope, query, Math.min(limit, most));
+      const found =
+        tool === 'kb_search'
+          ? opened.documents(scope, query, Math.min(limit, most))
+          : opened.memories(scope, query, Math.min(limit, most));
       const words = wordsOf(query);
       return found.map((passage) => passageItem(passage, words));
     };
-    return opened.within({ scope: counted, caps: caps(), now: now() }, (left) => fit(ask(Math.min(left.candidates, MAX_FACTS)), left, caps().bytes));
+    return opened.within({ scope: counted, caps: caps(), now: now() }, (left) =>
+      fit(ask(Math.min(left.candidates, MAX_FACTS)), left, caps().bytes),
+    );
   };
 }
 
@@ -50,10 +59,12 @@ function fit(items: readonly Item[], left: Share, limit: number): Spoken & Share
   if (items.length === 0) return { text: 'Nothing was found.', labels: [], hits: 0, bytes: 0, candidates: 0 };
   for (let count = items.length; count > 0; count -= 1) {
     const kept = items.slice(0, count);
-    const rest = count === items.length ? [] : [`[${items.length - count} more do not fit into what this turn has left]`];
+    const rest =
+      count === items.length ? [] : [`[${items.length - count} more do not fit into what this turn has left]`];
     const text = [...kept.map((item) => item.text), ...rest].join('\n\n');
     const bytes = Buffer.byteLength(text);
-    if (bytes <= left.bytes) return { text, labels: [...new Set(kept.flatMap((item) => item.labels))], hits: count, bytes, candidates: count };
+    if (bytes <= left.bytes)
+      return { text, labels: [...new Set(kept.flatMap((item) => item.labels))], hits: count, bytes, candidates: count };
   }
   throw spent('bytes', limit);
 }
@@ -63,7 +74,10 @@ function passageItem({ title, source, part, labels, body }: Passage, words: read
 }
 
 function factItem({ key, value, own, source, at, labels }: Fact): Item {
-  return { text: `${key} = ${value}\n(${own ? 'of this user' : 'of the space'}, from ${source}, ${new Date(at).toISOString()}${labelled(labels)})`, labels };
+  return {
+    text: `${key} = ${value}\n(${own ? 'of this user' : 'of the space'}, from ${source}, ${new Date(at).toISOString()}${labelled(labels)})`,
+    labels,
+  };
 }
 
 function labelled(labels: readonly string[]): string {

@@ -6,7 +6,11 @@ const MAX_TITLE = 200;
 
 /** The passages of a text in order; none for a blank one. Joined they are the text, but for white space around paragraphs. */
 export function chunksOf(text: string): readonly string[] {
-  const paragraphs = text.replaceAll('\r\n', '\n').split(/\n[ \t]*\n/).map((part) => part.trim()).filter((part) => part !== '');
+  const paragraphs = text
+    .replaceAll('\r\n', '\n')
+    .split(/\n[ \t]*\n/)
+    .map((part) => part.trim())
+    .filter((part) => part !== '');
   const chunks: string[] = [];
   for (const piece of paragraphs.flatMap(piecesOf)) {
     const last = chunks.at(-1);

@@ -60,20 +60,39 @@ export interface Shelf {
 
 /** Writes to a store's database. */
 export function createShelf(database: Database): Shelf {
-  const find = database.first<{ id: number; digest: string }>('SELECT id, digest FROM source WHERE kind = ? AND space = ? AND user = ? AND conversation = ? AND name = ?');
-  const insert = database.run('INSERT INTO source (kind, space, user, conversation, name, title, labels, digest, bytes, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)');
-  const insertChunk = database.run('INSERT INTO chunk (source, kind, space, user, conversation, part, body) VALUES (?, ?, ?, ?, ?, ?, ?)');
+  const find = database.first<{ id: number; digest: string }>(
+    'SELECT id, digest FROM source WHERE kind = ? AND space = ? AND user = ? AND conversation = ? AND name = ?',
+  );
+  const insert = database.run(
+    'INSERT INTO source (kind, space, user, conversation, name, title, labels, digest, bytes, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)',
+  );
+  const insertChunk = database.run(
+    'INSERT INTO chunk (source, kind, space, user, conversation, part, body) VALUES (?, ?, ?, ?, ?, ?, ?)',
+  );
   const lastId = database.first<{ id: number }>('SELECT last_insert_rowid() AS id');
   const insertWords = database.run('INSERT INTO words (rowid, body) VALUES (?, ?)');
   const drop = createDrop(database);
-  const getFact = database.first<{ value: string; labels: string }>('SELECT value, labels FROM fact WHERE space = ? AND user = ? AND key = ?');
+  const getFact = database.first<{ value: string; labels: string }>(
+    'SELECT value, labels FROM fact WHERE space = ? AND user = ? AND key = ?',
+  );
   const putFact = database.run('INSERT OR REPLACE INTO fact VALUES (?, ?, ?, ?, ?, ?, ?)');
   const dropFact = database.run('DELETE FROM fact WHERE space = ? AND user = ? AND key = ?');
   const list = createList(database);
 
   const add = ({ kind, space, user, conversation, name, text, labels, at }: Document, digest: string): number => {
     const chunks = chunksOf(text);
-    insert(kind, space, user, conversation, name, titleOf(text, name), labels.join(), digest, Buffer.byteLength(text), at);
+    insert(
+      kind,
+      space,
+      user,
+      conversation,
+      name,
+      titleOf(text, name),
+      labels.join(),
+      digest,
+      Buffer.byteLength(text),
+      at,
+    );
     const source = lastId()?.id ?? 0;
     for (const [index, body] of chunks.entries()) {
       insertChunk(source, kind, space, user, conversation, index + 1, body);
@@ -85,7 +104,9 @@ export function createShelf(database: Database): Shelf {
     keep: (document) =>
       database.transact(() => {
         const { kind, space, user, conversation, name, text, labels } = document;
-        const digest = createHash('sha256').update(JSON.stringify([text, labels])).digest('hex');
+        const digest = createHash('sha256')
+          .update(JSON.stringify([text, labels]))
+          .digest('hex');
         const before = find(kind, space, user, conversation, name);
         if (before?.digest === digest) return { kept: 'unchanged', chunks: 0 };
         if (before !== undefined) drop(before.id);
@@ -131,7 +152,29 @@ function createList(database: Database): Shelf['list'] {
     WHERE (?1 IS NULL OR kind = ?1) AND (?2 IS NULL OR space = ?2) AND (?3 IS NULL OR user = ?3) AND (?4 IS NULL OR conversation = ?4) AND (?5 IS NULL OR name = ?5)
     ORDER BY kind, space, user, conversation, name`);
   return ({ kind = null, space = null, user = null, conversation = null, name = null }) =>
-    all(kind, space, user, conversation, name).map(({ kind: of, source, space: where, user: whose, conversation: talk, name: called, title, labels, bytes, at }) => ({
-      kind: of, ...(source === null || source === undefined ? {} : { source }), space: where, user: whose, conversation: talk, name: called, ...(title === null || title === undefined ? {} : { title }), labels, bytes, at,
-    }));
+    all(kind, space, user, conversation, name).map(
+      ({
+        kind: of,
+        source,
+        space: where,
+        user: whose,
+        conversation: talk,
+        name: called,
+        title,
+        labels,
+        bytes,
+        at,
+      }) => ({
+        kind: of,
+        ...(source === null || source === undefined ? {} : { source }),
+        space: where,
+        user: whose,
+        conversation: talk,
+        name: called,
+        ...(title === null || title === undefined ? {} : { title }),
+        labels,
+        bytes,
+        at,
+      }),
+    );
 }

@@ -74,20 +74,32 @@ const KNOWLEDGE_FILE = 'knowledge.db';
 export function openStore(folder: string, now = Date.now()): Store {
   const database = openDatabase(join(folder, KNOWLEDGE_FILE), SCHEMA);
   // The index comes first, whatever the planner would like: asked once for each row it would take for ever.
-  const search = (whose: string): ReturnType<typeof database.all<PassageRow>> => database.all<PassageRow>(
-    `SELECT chunk.source, chunk.part, chunk.body, source.title, source.labels FROM words CROSS JOIN chunk ON chunk.id = words.rowid CROSS JOIN source ON source.id = chunk.source
-      WHERE words MATCH ? AND chunk.space = ? AND ${whose} ORDER BY bm25(words), chunk.id LIMIT ?`);
+  const search = (whose: string): ReturnType<typeof database.all<PassageRow>> =>
+    database.all<PassageRow>(
+      `SELECT chunk.source, chunk.part, chunk.body, source.title, source.labels FROM words CROSS JOIN chunk ON chunk.id = words.rowid CROSS JOIN source ON source.id = chunk.source
+      WHERE words MATCH ? AND chunk.space = ? AND ${whose} ORDER BY bm25(words), chunk.id LIMIT ?`,
+    );
   const documents = search(`chunk.kind = 'document' AND chunk.user IN ('', ?)`);
   const memories = search(`chunk.kind = 'memory' AND chunk.user = ? AND chunk.conversation IN ('', ?)`);
   const find = (query: string, run: (expression: string) => PassageRow[]): readonly Passage[] => {
     const words = wordsOf(query);
-    return words.length === 0 ? [] : run(expressionOf(words)).map(({ source, part, body, title, labels }) => ({ source, part, body, title, labels: labelsOf(labels) }));
+    return words.length === 0
+      ? []
+      : run(expressionOf(words)).map(({ source, part, body, title, labels }) => ({
+          source,
+          part,
+          body,
+          title,
+          labels: labelsOf(labels),
+        }));
   };
   return {
     database,
     ...createSpending(database, now),
-    documents: ({ space, user }, query, limit) => find(query, (expression) => documents(expression, space, user, limit)),
-    memories: ({ space, user, conversation }, query, limit) => find(query, (expression) => memories(expression, space, user, conversation, limit)),
+    documents: ({ space, user }, query, limit) =>
+      find(query, (expression) => documents(expression, space, user, limit)),
+    memories: ({ space, user, conversation }, query, limit) =>
+      find(query, (expression) => memories(expression, space, user, conversation, limit)),
     facts: createFacts(database),
     close: () => database.close(),
   };
@@ -113,10 +125,22 @@ interface FactRow {
 function createFacts(database: Database): Store['facts'] {
   const bound = `SELECT key, value, user, source, labels, at FROM fact WHERE space = ? AND user IN ('', ?)`;
   const byKey = database.all<FactRow>(`${bound} AND key = ? ORDER BY user DESC`);
-  const bySubject = database.all<FactRow>(`${bound} AND (key = ? OR substr(key, 1, length(?) + 1) = ? || '.') ORDER BY key, user DESC LIMIT ?`);
+  const bySubject = database.all<FactRow>(
+    `${bound} AND (key = ? OR substr(key, 1, length(?) + 1) = ? || '.') ORDER BY key, user DESC LIMIT ?`,
+  );
   return ({ space, user }, { keys = [], subject }, limit) => {
-    const rows = subject === undefined ? [...new Set(keys)].flatMap((key) => byKey(space, user, key)) : bySubject(space, user, subject, subject, subject, limit);
-    return rows.slice(0, limit).map((row) => ({ key: row.key, value: row.value, own: row.user !== '', source: row.source, labels: labelsOf(row.labels), at: row.at }));
+    const rows =
+      subject === undefined
+        ? [...new Set(keys)].flatMap((key) => byKey(space, user, key))
+        : bySubject(space, user, subject, subject, subject, limit);
+    return rows.slice(0, limit).map((row) => ({
+      key: row.key,
+      value: row.value,
+      own: row.user !== '',
+      source: row.source,
+      labels: labelsOf(row.labels),
+      at: row.at,
+    }));
   };
 }
 

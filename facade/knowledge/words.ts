@@ -1,7 +1,8 @@
 /** Owns how text becomes words to find and queries over them, in every script; refuses to let a query mean anything but words. */
 
 /** Scripts that do not part their words: each letter is a word, and a word is a phrase of letters. */
-const SPACELESS = '\\p{Script=Han}\\p{Script=Hiragana}\\p{Script=Katakana}\\p{Script=Hangul}\\p{Script=Thai}\\p{Script=Lao}\\p{Script=Khmer}\\p{Script=Myanmar}';
+const SPACELESS =
+  '\\p{Script=Han}\\p{Script=Hiragana}\\p{Script=Katakana}\\p{Script=Hangul}\\p{Script=Thai}\\p{Script=Lao}\\p{Script=Khmer}\\p{Script=Myanmar}';
 const LETTER = new RegExp(`[${SPACELESS}]`, 'gu');
 /** A run of such letters, or of any other word characters. */
 const RUNS = new RegExp(`[${SPACELESS}]+|(?:(?![${SPACELESS}])[\\p{L}\\p{N}\\p{M}])+`, 'gu');
@@ -30,13 +31,21 @@ export function wordsOf(query: string): readonly string[] {
  * NEAR, AND, NOT, columns, ^ and * in it are words like others, and what is no letter or digit is not in it at all.
  */
 export function expressionOf(words: readonly string[]): string {
-  return words.map((word) => (isSpaceless(word) ? `"${[...word].join(' ')}"` : `"${word}"${INFLECTED.test(word) && [...word].length >= MIN_PREFIX ? ' *' : ''}`)).join(' OR ');
+  return words
+    .map((word) =>
+      isSpaceless(word)
+        ? `"${[...word].join(' ')}"`
+        : `"${word}"${INFLECTED.test(word) && [...word].length >= MIN_PREFIX ? ' *' : ''}`,
+    )
+    .join(' OR ');
 }
 
 /** Where in a text the first of the words stands, in UTF-16 units; 0 when their forms differ too much to tell. */
 export function placeOf(text: string, words: readonly string[]): number {
   const plain = text.toLowerCase();
-  const places = words.map((word) => plain.indexOf(word.length > MAX_ENDING + 3 ? word.slice(0, -MAX_ENDING) : word)).filter((place) => place !== -1);
+  const places = words
+    .map((word) => plain.indexOf(word.length > MAX_ENDING + 3 ? word.slice(0, -MAX_ENDING) : word))
+    .filter((place) => place !== -1);
   return places.length === 0 ? 0 : Math.min(...places);
 }
 

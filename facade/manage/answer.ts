@@ -24,7 +24,9 @@ export function createManagement(parts: ManagementParts): (call: UpstreamCall) =
     const { action, server } = args.value as { readonly action?: string; readonly server?: string };
     if (tool === 'list_mcp_servers') return list(parts, identity);
     if (tool === 'mcp_server_info') return describe(parts, find(identity, server));
-    return action === 'disable' ? putAside(identity, find(identity, server)) : enable(parts, identity, find(identity, server));
+    return action === 'disable'
+      ? putAside(identity, find(identity, server))
+      : enable(parts, identity, find(identity, server));
   };
 }
 
@@ -35,7 +37,12 @@ function wordFor({ state }: SeenServer, { word }: ConsentSummary): ConsentWord {
 
 async function list({ consentOf }: ManagementParts, identity: Identity): Promise<Spoken> {
   const servers = identity.servers();
-  const lines = await Promise.all(servers.map(async (server) => `${headOf(server, await consentOf(server.name))}, tools that you can see: ${server.tools.length}`));
+  const lines = await Promise.all(
+    servers.map(
+      async (server) =>
+        `${headOf(server, await consentOf(server.name))}, tools that you can see: ${server.tools.length}`,
+    ),
+  );
   return { text: lines.join('\n'), hits: servers.length };
 }
 
@@ -45,37 +52,67 @@ async function describe({ consentOf }: ManagementParts, server: SeenServer): Pro
   // What nobody has approved is a name that the owner has written, and nothing of what the server says.
   const tools = consent === 'unapproved' || consent === 'start only' || consent === 'damaged' ? [] : server.tools;
   // Words of the table only: what a server said of its failure may name its command or its files.
-  const why = server.fault === undefined ? [] : [`Its tools are missing: ${ERRORS[server.fault].what} ${ERRORS[server.fault].next}`];
-  return { text: [headOf(server, summary), ...why, ...tools.map((tool) => `- ${tool.name}: ${tool.description}`)].join('\n'), hits: tools.length };
+  const why =
+    server.fault === undefined
+      ? []
+      : [`Its tools are missing: ${ERRORS[server.fault].what} ${ERRORS[server.fault].next}`];
+  return {
+    text: [headOf(server, summary), ...why, ...tools.map((tool) => `- ${tool.name}: ${tool.description}`)].join('\n'),
+    hits: tools.length,
+  };
 }
 
 function putAside(identity: Identity, server: SeenServer): Spoken {
-  if (server.name === MANAGEMENT) throw new TollgateError('ARGS_INVALID', { detail: `"${MANAGEMENT}" cannot put itself aside: nothing could bring it back.`, next: 'Name another server.' });
+  if (server.name === MANAGEMENT)
+    throw new TollgateError('ARGS_INVALID', {
+      detail: `"${MANAGEMENT}" cannot put itself aside: nothing could bring it back.`,
+      next: 'Name another server.',
+    });
   identity.putAside(server.name, true);
-  return { text: `${server.name} is put aside for this session: its tools have left your list. Nobody else is affected. To have them back: manage_mcp {"action": "enable", "server": "${server.name}"}` };
+  return {
+    text: `${server.name} is put aside for this session: its tools have left your list. Nobody else is affected. To have them back: manage_mcp {"action": "enable", "server": "${server.name}"}`,
+  };
 }
 
 /** Only what this very session has put aside comes back by itself: everything else is a person's to give. */
-async function enable({ state, audit, consentOf, now }: ManagementParts, identity: Identity, server: SeenServer): Promise<Spoken> {
+async function enable(
+  { state, audit, consentOf, now }: ManagementParts,
+  identity: Identity,
+  server: SeenServer,
+): Promise<Spoken> {
   const { name, aside } = server;
   if (aside) {
     identity.putAside(name, false);
     return { text: `${name} is back: its tools are in your list again.` };
   }
   const summary = await consentOf(name);
-  if (!summary.disabled && ['approved', 'any tools', 'not needed'].includes(wordFor(server, summary))) return { text: `${name} is enabled already.` };
+  if (!summary.disabled && ['approved', 'any tools', 'not needed'].includes(wordFor(server, summary)))
+    return { text: `${name} is enabled already.` };
   const { principal } = identity;
   if (await noteRequest(state, { server: name, principal: principal.id, since: now() })) {
-    audit.append({ type: 'approval', event: 'server-requested', id: randomUUID(), outcome: 'ask', principal, server: name });
+    audit.append({
+      type: 'approval',
+      event: 'server-requested',
+      id: randomUUID(),
+      outcome: 'ask',
+      principal,
+      server: name,
+    });
   }
   const command = summary.disabled ? 'servers enable' : 'approve';
-  return { text: `A person decides about ${name}; your request is noted, nothing has changed. Tell the user to run \`tollgate ${command} ${name}\`, and go on without it.` };
+  return {
+    text: `A person decides about ${name}; your request is noted, nothing has changed. Tell the user to run \`tollgate ${command} ${name}\`, and go on without it.`,
+  };
 }
 
 /** A server that exists for others only answers as one that does not exist. */
 function find(identity: Identity, name: string | undefined): SeenServer {
   const found = identity.servers().find((server) => server.name === name);
-  if (found === undefined) throw new TollgateError('ARGS_INVALID', { detail: 'There is no such server.', next: 'Call list_mcp_servers and use a name from it.' });
+  if (found === undefined)
+    throw new TollgateError('ARGS_INVALID', {
+      detail: 'There is no such server.',
+      next: 'Call list_mcp_servers and use a name from it.',
+    });
   return found;
 }
 

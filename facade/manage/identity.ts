@@ -26,10 +26,16 @@ export function createIdentify({ catalog, runs, aside, serversOf, onChange }: Id
     const own = listed.filter((exposed) => serversBehind(exposed).some((server) => server.name === name));
     return {
       name,
-      state: problem?.data['consent'] === undefined ? catalog.servers.get(name)?.adapter.health().state ?? 'unavailable' : refusedState(problem),
+      state:
+        problem?.data['consent'] === undefined
+          ? (catalog.servers.get(name)?.adapter.health().state ?? 'unavailable')
+          : refusedState(problem),
       ...(problem === undefined ? {} : { fault: problem.code }),
       aside: aside.has(session.principal, name),
-      tools: own.map((exposed) => ({ name: exposed.name, description: String((JSON.parse(exposed.text) as { description?: unknown }).description ?? '') })),
+      tools: own.map((exposed) => ({
+        name: exposed.name,
+        description: String((JSON.parse(exposed.text) as { description?: unknown }).description ?? ''),
+      })),
     };
   };
   return async (caller, table) => {

@@ -28,5 +28,6 @@ export async function listRequests(state: State): Promise<readonly EnableRequest
 
 /** An owner has decided, whatever it was. Throws STATE_FAILED. */
 export async function dropRequests(state: State, server: string): Promise<void> {
-  for (const request of await listRequests(state)) if (request.server === server) await state.remove(SPACE, `${server}/${request.principal}`);
+  for (const request of await listRequests(state))
+    if (request.server === server) await state.remove(SPACE, `${server}/${request.principal}`);
 }

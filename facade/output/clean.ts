@@ -12,7 +12,8 @@ export interface Cleaning {
 }
 
 /** Schemes by which a client would read, run or start something on its own machine. Schemes of resources (`github:`, `memory:`) are no such. */
-const LOCAL_SCHEME = /^(file|javascript|data|vbscript|about|blob|filesystem|view-source|jar|mhtml|mk|search-ms|smb|cifs|nfs|afp|ssh|telnet|intent|android-app|chrome|edge|vscode|vscode-insiders|vscodium|cursor|windsurf|jetbrains|ms-[a-z0-9.-]+|x-apple[a-z0-9.-]*|x-man-page|hcp)$/;
+const LOCAL_SCHEME =
+  /^(file|javascript|data|vbscript|about|blob|filesystem|view-source|jar|mhtml|mk|search-ms|smb|cifs|nfs|afp|ssh|telnet|intent|android-app|chrome|edge|vscode|vscode-insiders|vscodium|cursor|windsurf|jetbrains|ms-[a-z0-9.-]+|x-apple[a-z0-9.-]*|x-man-page|hcp)$/;
 /** What readers of addresses skip: blanks and controls at the start, tabs and line ends anywhere (WHATWG URL, section 4.4). */
 const SKIPPED = /^[\u0000- ]+|[\t\n\r]+/g;
 /** Members that name what a client may open. */
@@ -29,7 +30,11 @@ const ESCAPES = /\\[ubfr]/;
  * `raw` leaves characters as they are (asked for by the client, not by the model); secrets and links go in any case. `hidePaths` is for
  * results that are errors.
  */
-export function cleanResult(text: string, result: ToolResult, options: { redactor: Redactor; raw: boolean; hidePaths?: HidePaths | undefined }): { result: ToolResult; done: Cleaning } {
+export function cleanResult(
+  text: string,
+  result: ToolResult,
+  options: { redactor: Redactor; raw: boolean; hidePaths?: HidePaths | undefined },
+): { result: ToolResult; done: Cleaning } {
   const done: Cleaning = { redactions: 0, escaped: 0, links: 0 };
   const secret = options.redactor.touches(text);
   const hostile = !options.raw && maybeHostile(text);
@@ -46,7 +51,10 @@ export function cleanResult(text: string, result: ToolResult, options: { redacto
     return escaped.text;
   };
   const walked = mapStrings(result, cleanString) as ToolResult;
-  const cleaned = linked && walked.content !== undefined ? { ...walked, content: walked.content.map((item) => withoutLocalAddress(item, done)) } : walked;
+  const cleaned =
+    linked && walked.content !== undefined
+      ? { ...walked, content: walked.content.map((item) => withoutLocalAddress(item, done)) }
+      : walked;
   return { result: done.redactions + done.escaped + done.links === 0 ? result : cleaned, done };
 }
 
@@ -65,11 +73,20 @@ function withoutLocalAddress(item: ContentItem, done: Cleaning): ContentItem {
   const scheme = localScheme(kept['uri']);
   if (scheme !== undefined) {
     done.links += 1;
-    if (kept.type === 'resource_link') return { type: 'text', text: `[tollgate: a link ${scheme === '' ? 'without a scheme' : `with the scheme ${scheme}:`} was removed]` };
+    if (kept.type === 'resource_link')
+      return {
+        type: 'text',
+        text: `[tollgate: a link ${scheme === '' ? 'without a scheme' : `with the scheme ${scheme}:`} was removed]`,
+      };
     return { ...kept, uri: NO_ADDRESS };
   }
   const resource = kept['resource'];
-  if (typeof resource !== 'object' || resource === null || localScheme((resource as { uri?: unknown }).uri) === undefined) return kept;
+  if (
+    typeof resource !== 'object' ||
+    resource === null ||
+    localScheme((resource as { uri?: unknown }).uri) === undefined
+  )
+    return kept;
   done.links += 1;
   return { ...kept, resource: { ...resource, uri: NO_ADDRESS } };
 }

@@ -20,7 +20,10 @@ export interface Notice {
 }
 
 /** The items that fit, the first that does not cut on line ends, the rest spilled as lines of JSON. */
-export function cutContent(items: readonly ContentItem[], request: ShapeRequest): { items: ContentItem[]; notices: Notice[] } {
+export function cutContent(
+  items: readonly ContentItem[],
+  request: ShapeRequest,
+): { items: ContentItem[]; notices: Notice[] } {
   const own = request.ownNotes ? ownNotes(items) : 0;
   const cut = cutItems(own === 0 ? items : items.slice(0, -own), request);
   return { ...cut, items: own === 0 ? cut.items : [...cut.items, ...items.slice(-own)] };
@@ -28,7 +31,12 @@ export function cutContent(items: readonly ContentItem[], request: ShapeRequest)
 
 /** How many items at the end are notes of a backend of ours: they say how to read on, and are short. */
 function ownNotes(items: readonly ContentItem[]): number {
-  const isNote = (item: ContentItem): boolean => item.type === 'text' && typeof item.text === 'string' && item.text.length <= NOTE_BYTES && item.text.startsWith(NOTE_PREFIX) && !item.text.includes('\n');
+  const isNote = (item: ContentItem): boolean =>
+    item.type === 'text' &&
+    typeof item.text === 'string' &&
+    item.text.length <= NOTE_BYTES &&
+    item.text.startsWith(NOTE_PREFIX) &&
+    !item.text.includes('\n');
   const last = items.findLastIndex((item) => !isNote(item));
   return Math.min(MAX_NOTES, items.length - 1 - last);
 }
@@ -72,14 +80,21 @@ function weigh(item: ContentItem): { readonly media: number; readonly extra: num
   const inside = typeof item['data'] !== 'string' && typeof resource?.blob === 'string';
   const data = inside ? resource?.blob : item['data'];
   const media = typeof data === 'string' ? Math.floor((data.length * 3) / 4) : 0;
-  const hidden = inside ? { resource: { ...resource, blob: undefined } } : { [typeof data === 'string' ? 'data' : 'text']: undefined };
+  const hidden = inside
+    ? { resource: { ...resource, blob: undefined } }
+    : { [typeof data === 'string' ? 'data' : 'text']: undefined };
   return { media, extra: Math.max(0, Buffer.byteLength(JSON.stringify({ ...item, ...hidden })) - FREE_BYTES) };
 }
 
 function noticeFor(text: string, cut: ReturnType<typeof cutText>, request: ShapeRequest): Notice {
   const { handle, bytes } = request.spill.put(text);
   const range = `cut lines ${cut.gap.first}-${cut.gap.last} of ${cut.segments} (${cut.gap.bytes} bytes)`;
-  return { line: `${range}. ${nextCall(handle, cut.gap.first, request.reader)}`, bytes, spill: handle, offset: cut.gap.first };
+  return {
+    line: `${range}. ${nextCall(handle, cut.gap.first, request.reader)}`,
+    bytes,
+    spill: handle,
+    offset: cut.gap.first,
+  };
 }
 
 function restNotice(items: readonly ContentItem[], request: ShapeRequest): Notice {

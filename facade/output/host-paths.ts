@@ -4,10 +4,11 @@ import { isBeneath } from '../../catalogs/paths.ts';
 import type { Redaction } from './redact.ts';
 
 /** An absolute path in a folder that Unix systems have at the root. `/repos/x` is none: it may be a route of an HTTP API, as `https://example.org/home/x` is. */
-const START = /(?<![\w.~%/-])(?:file:\/\/)?(?=\/(?:home|Users|root|tmp|private|var|opt|srv|usr|etc|mnt|media|run|nix|snap|Applications|Library|Volumes)(?:\/|$|[\s'"`)\],;:]))/g;
+const START =
+  /(?<![\w.~%/-])(?:file:\/\/)?(?=\/(?:home|Users|root|tmp|private|var|opt|srv|usr|etc|mnt|media|run|nix|snap|Applications|Library|Volumes)(?:\/|$|[\s'"`)\],;:]))/g;
 /** What ends a path that stands without quotes. */
 const END = /[\s'"`<>|()[\]{},;:*?]|$/g;
-const QUOTES = ['\'', '"', '`'];
+const QUOTES = ["'", '"', '`'];
 /** More paths than this of one call's arguments are not compared. */
 const MOST_SAID = 200;
 /** In the place of a path; its last name follows. */
@@ -34,7 +35,9 @@ export function hidePaths(workspace: string, args: string): HidePaths {
       parts.push(text.slice(from, start), path.split('/').length > 3 ? `${HIDDEN}/${posix.basename(path)}` : HIDDEN);
       from = end;
     }
-    return parts.length === 0 ? { value: text, count: 0 } : { value: parts.join('') + text.slice(from), count: parts.length / 2 };
+    return parts.length === 0
+      ? { value: text, count: 0 }
+      : { value: parts.join('') + text.slice(from), count: parts.length / 2 };
   };
 }
 

@@ -42,9 +42,12 @@ export function releaseNumbers(text: string): string {
  */
 export function checkHeld(value: unknown, check: (value: unknown) => readonly Fault[]): readonly Fault[] {
   const text = JSON.stringify(value);
-  if (text.split(MARK, MOST_CHECKED + 2).length > MOST_CHECKED + 1) return [fault([], `cannot be checked: it holds more than ${MOST_CHECKED} numbers that no double holds`)];
+  if (text.split(MARK, MOST_CHECKED + 2).length > MOST_CHECKED + 1)
+    return [fault([], `cannot be checked: it holds more than ${MOST_CHECKED} numbers that no double holds`)];
   for (const side of ['below', 'above'] as const) {
-    const judged = text.replace(MARKED, (all, written: string | undefined) => (written === undefined ? all : String(besideDecimal(written)?.[side] ?? all)));
+    const judged = text.replace(MARKED, (all, written: string | undefined) =>
+      written === undefined ? all : String(besideDecimal(written)?.[side] ?? all),
+    );
     const faults = check(JSON.parse(judged));
     if (faults.length > 0) return faults;
   }

@@ -103,7 +103,9 @@ export class ServerProgress {
     if (Buffer.byteLength(escaped.text) <= MESSAGE_BYTES) return escaped.text;
     this.counts.cut += 1;
     // A character that the cut divides ends as U+FFFD: it goes too.
-    const head = Buffer.from(escaped.text.slice(0, MESSAGE_BYTES)).subarray(0, MESSAGE_BYTES - Buffer.byteLength(CUT)).toString('utf8');
+    const head = Buffer.from(escaped.text.slice(0, MESSAGE_BYTES))
+      .subarray(0, MESSAGE_BYTES - Buffer.byteLength(CUT))
+      .toString('utf8');
     return head.replace(/\ufffd$/, '') + CUT;
   }
 }

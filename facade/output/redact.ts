@@ -25,8 +25,16 @@ export class Redactor {
     if (secret.length < MIN_LENGTH) return false;
     const percent = encodeURIComponent(secret);
     const hex = Buffer.from(secret, 'utf8').toString('hex');
-    const forms = [secret, ...base64Forms(secret), hex, hex.toUpperCase(), percent, percent.replace(/%../g, (code) => code.toLowerCase())];
-    for (const form of [...forms, inJson(secret), inJson(inJson(secret)), ...inAscii(inJson(secret))]) this.#forms.add(form);
+    const forms = [
+      secret,
+      ...base64Forms(secret),
+      hex,
+      hex.toUpperCase(),
+      percent,
+      percent.replace(/%../g, (code) => code.toLowerCase()),
+    ];
+    for (const form of [...forms, inJson(secret), inJson(inJson(secret)), ...inAscii(inJson(secret))])
+      this.#forms.add(form);
     this.#search = undefined;
     return true;
   }
@@ -46,7 +54,9 @@ export class Redactor {
       parts.push(text.slice(from, found.start), MASK);
       from = found.end;
     }
-    return parts.length === 0 ? { value: text, count: 0 } : { value: parts.join('') + text.slice(from), count: parts.length / 2 };
+    return parts.length === 0
+      ? { value: text, count: 0 }
+      : { value: parts.join('') + text.slice(from), count: parts.length / 2 };
   }
 
   #found(): FormSearch {
@@ -61,7 +71,8 @@ function inJson(text: string): string {
 
 /** As programs write it that keep JSON to ASCII (Python does by default). */
 function inAscii(json: string): readonly string[] {
-  const escape = (digits: (hex: string) => string): string => json.replace(/[\u0080-\uffff]/g, (unit) => `\\u${digits(unit.charCodeAt(0).toString(16).padStart(4, '0'))}`);
+  const escape = (digits: (hex: string) => string): string =>
+    json.replace(/[\u0080-\uffff]/g, (unit) => `\\u${digits(unit.charCodeAt(0).toString(16).padStart(4, '0'))}`);
   return [escape((hex) => hex), escape((hex) => hex.toUpperCase())];
 }
 

@@ -87,19 +87,39 @@ function clean(doc: JsonDoc<ToolResult>, request: ShapeRequest): Cleaned {
   const { result, done } = cleanResult(doc.text, theirs, request);
   const same = result === doc.value;
   if (request.notes.length === 0) return { result, done: same ? PLAIN : done, same };
-  return { result: { ...result, content: [...request.notes.map(note), ...(result.content ?? [])] }, done: same ? PLAIN : done, same: false };
+  return {
+    result: { ...result, content: [...request.notes.map(note), ...(result.content ?? [])] },
+    done: same ? PLAIN : done,
+    same: false,
+  };
 }
 
 function cut(doc: JsonDoc<ToolResult>, request: ShapeRequest, { result }: Cleaned): Cutting | undefined {
   return surelyFits(doc.text, request) ? undefined : cutResult(result, request);
 }
 
-function finish(doc: JsonDoc<ToolResult>, request: ShapeRequest, { cleaned, cutting }: { readonly cleaned: Cleaned; readonly cutting: Cutting | undefined }): Shaped {
+function finish(
+  doc: JsonDoc<ToolResult>,
+  request: ShapeRequest,
+  { cleaned, cutting }: { readonly cleaned: Cleaned; readonly cutting: Cutting | undefined },
+): Shaped {
   const { result, done, same } = cleaned;
   const meta = metaOf(request.meta, done, cutting);
-  const made = same && cutting === undefined ? withMeta(doc.text, doc.value, meta) : serialise(doc, cutting?.result ?? result, meta);
+  const made =
+    same && cutting === undefined
+      ? withMeta(doc.text, doc.value, meta)
+      : serialise(doc, cutting?.result ?? result, meta);
   const text = doc.exact ? made : releaseNumbers(made);
-  return { text, sent: Buffer.byteLength(text), cut: cutting !== undefined, spilled: cutting?.spilled ?? 0, isError: result.isError === true, redactions: done.redactions, escaped: done.escaped, links: done.links };
+  return {
+    text,
+    sent: Buffer.byteLength(text),
+    cut: cutting !== undefined,
+    spilled: cutting?.spilled ?? 0,
+    isError: result.isError === true,
+    redactions: done.redactions,
+    escaped: done.escaped,
+    links: done.links,
+  };
 }
 
 /** Keys of the result's own `_meta` are dropped from its text (see meta.ts), so that the others keep their bytes. */
@@ -110,7 +130,12 @@ function withoutForged(value: ToolResult): ToolResult {
 }
 
 function requireContent(content: unknown): void {
-  if (content === undefined || (Array.isArray(content) && content.every((item) => typeof item === 'object' && item !== null && !Array.isArray(item)))) return;
+  if (
+    content === undefined ||
+    (Array.isArray(content) &&
+      content.every((item) => typeof item === 'object' && item !== null && !Array.isArray(item)))
+  )
+    return;
   throw new TollgateError('UPSTREAM_INVALID', { detail: 'The content of the result is no list of objects.' });
 }
 
@@ -127,7 +152,11 @@ function note(line: string): ContentItem {
   return { type: 'text', text: `[tollgate: ${line}]` };
 }
 
-function metaOf(base: Readonly<Record<string, unknown>>, done: Cleaning, cutting: Cutting | undefined): Readonly<Record<string, unknown>> {
+function metaOf(
+  base: Readonly<Record<string, unknown>>,
+  done: Cleaning,
+  cutting: Cutting | undefined,
+): Readonly<Record<string, unknown>> {
   if (done === PLAIN && cutting === undefined) return base;
   const meta: Record<string, unknown> = { ...base };
   if (done.redactions > 0) meta['tollgate/redacted'] = done.redactions;
@@ -146,11 +175,19 @@ interface Cutting {
 /** Cuts content, structured content and what stands beside them; undefined when all of it fits after all. */
 function cutResult(result: ToolResult, request: ShapeRequest): Cutting | undefined {
   const content = cutContent(result.content ?? [], request);
-  const structured = result.structuredContent === undefined ? undefined : cutStructured(result.structuredContent, request);
+  const structured =
+    result.structuredContent === undefined ? undefined : cutStructured(result.structuredContent, request);
   const others = cutOthers(result, request);
-  const notices = [...content.notices, ...(structured?.notice === undefined ? [] : [structured.notice]), ...others.notices];
+  const notices = [
+    ...content.notices,
+    ...(structured?.notice === undefined ? [] : [structured.notice]),
+    ...others.notices,
+  ];
   if (notices.length === 0) return undefined;
-  const whole: ToolResult = { ...others.result, content: [...content.items, ...notices.map((notice) => note(notice.line))] };
+  const whole: ToolResult = {
+    ...others.result,
+    content: [...content.items, ...notices.map((notice) => note(notice.line))],
+  };
   const facts = notices.map(({ line: _, ...fact }) => fact);
   const spilled = notices.reduce((sum, notice) => sum + notice.bytes, 0);
   return { result: applyStructured(whole, structured), facts: { parts: facts }, spilled };
@@ -164,12 +201,19 @@ function applyStructured(result: ToolResult, structured: { value: unknown; notic
 }
 
 /** Members that no revision knows, and the server's `_meta`, would else carry past the cap what the content may not. */
-function cutOthers(result: ToolResult, request: ShapeRequest): { readonly result: ToolResult; readonly notices: readonly Notice[] } {
+function cutOthers(
+  result: ToolResult,
+  request: ShapeRequest,
+): { readonly result: ToolResult; readonly notices: readonly Notice[] } {
   const { content, structuredContent, isError, ...others } = result;
   const text = JSON.stringify(others);
   if (Buffer.byteLength(text) <= request.cap.bytes) return { result, notices: [] };
   const { handle, bytes } = request.spill.put(text);
-  const kept = { ...(content === undefined ? {} : { content }), ...(structuredContent === undefined ? {} : { structuredContent }), ...(isError === undefined ? {} : { isError }) };
+  const kept = {
+    ...(content === undefined ? {} : { content }),
+    ...(structuredContent === undefined ? {} : { structuredContent }),
+    ...(isError === undefined ? {} : { isError }),
+  };
   const line = `members beside the content (${bytes} bytes) not shown. ${nextCall(handle, 1, request.reader)}`;
   return { result: kept, notices: [{ line, bytes, spill: handle, offset: 1 }] };
 }
@@ -181,6 +225,11 @@ function cutStructured(value: unknown, request: ShapeRequest): { value: unknown;
   const { handle, bytes } = request.spill.put(text);
   const smaller = shrink(value, request.cap.bytes);
   const valid = smaller !== undefined && (request.validOutput?.(smaller) ?? true);
-  const what = valid ? `structured content was shortened (${bytes} bytes in all)` : `structured content of ${bytes} bytes cannot be shortened within its schema`;
-  return { value: valid ? smaller : undefined, notice: { line: `${what}. ${nextCall(handle, 1, request.reader)}`, bytes, spill: handle, offset: 1 } };
+  const what = valid
+    ? `structured content was shortened (${bytes} bytes in all)`
+    : `structured content of ${bytes} bytes cannot be shortened within its schema`;
+  return {
+    value: valid ? smaller : undefined,
+    notice: { line: `${what}. ${nextCall(handle, 1, request.reader)}`, bytes, spill: handle, offset: 1 },
+  };
 }

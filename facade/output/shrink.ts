@@ -39,7 +39,9 @@ class Measure {
     if (room < 0) return room;
     if (typeof value === 'string') return room - sizeOf(limited(value, limit));
     if (value === null || typeof value !== 'object') return room - (JSON.stringify(value) ?? '').length;
-    return Array.isArray(value) ? this.#restOfList(value, limit, room) : this.#restOfObject(value as Readonly<Record<string, unknown>>, limit, room);
+    return Array.isArray(value)
+      ? this.#restOfList(value, limit, room)
+      : this.#restOfObject(value as Readonly<Record<string, unknown>>, limit, room);
   }
 
   #restOfList(list: readonly unknown[], limit: Limit, room: number): number {
@@ -55,7 +57,8 @@ class Measure {
     // The least for each key: two quotes, a colon, a comma and a value of one byte.
     let left = room - 2 - Math.max(0, keys.length - 1);
     if (left < keys.length * 4) return -1;
-    for (let at = 0; at < keys.length && left >= 0; at += 1) left = this.#rest(object[keys[at] ?? ''], limit, left - 1 - sizeOf(keys[at] ?? ''));
+    for (let at = 0; at < keys.length && left >= 0; at += 1)
+      left = this.#rest(object[keys[at] ?? ''], limit, left - 1 - sizeOf(keys[at] ?? ''));
     return left;
   }
 }

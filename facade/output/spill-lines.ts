@@ -53,7 +53,8 @@ class Line {
   }
 
   get oldest(): Spill | undefined {
-    for (let first = this.#items[this.#front]; first !== undefined; first = this.#items[(this.#front += 1)]) if (this.#isThere(first)) return first;
+    for (let first = this.#items[this.#front]; first !== undefined; first = this.#items[(this.#front += 1)])
+      if (this.#isThere(first)) return first;
     return undefined;
   }
 
@@ -101,7 +102,8 @@ export class SpillLines {
   /** Drops what a run kept. */
   dropRun(owner: SpillOwner): void {
     const [run] = keysOf(owner);
-    for (let spill = this.#lines.get(run)?.oldest; spill !== undefined; spill = this.#lines.get(run)?.oldest) this.drop(spill);
+    for (let spill = this.#lines.get(run)?.oldest; spill !== undefined; spill = this.#lines.get(run)?.oldest)
+      this.drop(spill);
   }
 
   drop(spill: Spill): void {

@@ -12,7 +12,11 @@ export const SPILL_TOOL: RawTool = {
     type: 'object',
     properties: {
       path: { type: 'string', description: 'The spill:// handle.', pattern: '^spill://[0-9a-f]{32}$' },
-      action: { type: 'string', description: 'file (default): a page of text; search: the lines that hold pattern.', enum: ['file', 'search'] },
+      action: {
+        type: 'string',
+        description: 'file (default): a page of text; search: the lines that hold pattern.',
+        enum: ['file', 'search'],
+      },
       offset: { type: 'integer', description: 'First line, counted from 1. Negative: counted from the end.' },
       limit: { type: 'integer', description: 'Most lines or matches.' },
       pattern: { type: 'string', description: 'search: plain text to look for.' },

@@ -56,7 +56,8 @@ export class Spills {
     this.#now = now;
     this.#state = state;
     const all = path.join(state, SPILLS);
-    for (const name of existsSync(all) ? readdirSync(all) : []) if (!isAlive(state, name.split('-')[0] ?? '')) rmSync(path.join(all, name), { recursive: true, force: true });
+    for (const name of existsSync(all) ? readdirSync(all) : [])
+      if (!isAlive(state, name.split('-')[0] ?? '')) rmSync(path.join(all, name), { recursive: true, force: true });
   }
 
   /** From now on spills of this age go, in ms; also those that are there. */
@@ -71,7 +72,11 @@ export class Spills {
   }
 
   /** Keeps a text, at most `maxBytes` of it; the effect is that of the call it came from. Throws STATE_FAILED on a full disk. */
-  put(text: string, owner: SpillOwner, source: { effect: Effect; labels: readonly string[]; maxBytes: number }): { handle: string; bytes: number } {
+  put(
+    text: string,
+    owner: SpillOwner,
+    source: { effect: Effect; labels: readonly string[]; maxBytes: number },
+  ): { handle: string; bytes: number } {
     const whole = Buffer.from(text, 'utf8');
     const kept = whole.length > source.maxBytes ? wholeCharacters(whole.subarray(0, source.maxBytes)) : whole;
     const id = randomBytes(16).toString('hex');
@@ -84,10 +89,24 @@ export class Spills {
     } catch (cause) {
       // What a full disk took in part is of no use.
       removeFile(file);
-      throw new TollgateError('STATE_FAILED', { detail: 'The rest of a long output could not be kept, so the output is withheld.', cause });
+      throw new TollgateError('STATE_FAILED', {
+        detail: 'The rest of a long output could not be kept, so the output is withheld.',
+        cause,
+      });
     }
     const handle = `${SCHEME}${id}`;
-    this.#lines.add({ ...owner, ...stored, handle, bytes: kept.length, effect: source.effect, labels: source.labels, at: this.#now() }, { run: OF_RUN, principal: this.#most });
+    this.#lines.add(
+      {
+        ...owner,
+        ...stored,
+        handle,
+        bytes: kept.length,
+        effect: source.effect,
+        labels: source.labels,
+        at: this.#now(),
+      },
+      { run: OF_RUN, principal: this.#most },
+    );
     this.#expire();
     return { handle, bytes: kept.length };
   }
@@ -99,7 +118,11 @@ export class Spills {
   }
 
   /** `tool`: the exposed name that the next call is to have; default `read`. One page (`action` file) or the matching lines (`search`) of a spill, within the cap, with the exact next call. */
-  async read(args: Readonly<Record<string, unknown>>, owner: SpillOwner, how: Cap & { readonly tool?: string }): Promise<JsonDoc<ToolResult>> {
+  async read(
+    args: Readonly<Record<string, unknown>>,
+    owner: SpillOwner,
+    how: Cap & { readonly tool?: string },
+  ): Promise<JsonDoc<ToolResult>> {
     const handle = String(args['path']);
     const spill = this.#find(handle, owner);
     return inBounds(spill.bytes, () => readSpill(spill, { handle, args, how }));
@@ -125,7 +148,10 @@ export class Spills {
   #find(handle: string, owner: SpillOwner): Spill {
     const spill = this.#lines.find(handle);
     if (spill?.principal === owner.principal && spill.run === owner.run && !this.#isExpired(spill)) return spill;
-    throw new TollgateError('ARGS_INVALID', { detail: 'path: there is no such spill in this run', next: 'Repeat the call that made it; spills end with their run, and some time after they were made.' });
+    throw new TollgateError('ARGS_INVALID', {
+      detail: 'path: there is no such spill in this run',
+      next: 'Repeat the call that made it; spills end with their run, and some time after they were made.',
+    });
   }
 
   #isExpired({ at }: Spill): boolean {
@@ -154,11 +180,18 @@ interface Ask {
 
 async function readSpill(spill: Spill, ask: Ask): Promise<JsonDoc<ToolResult>> {
   const text = readKept(spill);
-  if (text === undefined) throw new TollgateError('STATE_FAILED', { detail: 'The file of this spill is gone, or another file has its place.', next: 'Repeat the call that made it.', retryable: false });
+  if (text === undefined)
+    throw new TollgateError('STATE_FAILED', {
+      detail: 'The file of this spill is gone, or another file has its place.',
+      next: 'Repeat the call that made it.',
+      retryable: false,
+    });
   const action = ask.args['action'] ?? 'file';
   if (action === 'file') return textResult(...page(text, ask));
   if (action === 'search') return textResult(await search(text, ask.args));
-  throw new TollgateError('ARGS_INVALID', { detail: `action: a spill can be read (file) or searched, not "${String(action)}"` });
+  throw new TollgateError('ARGS_INVALID', {
+    detail: `action: a spill can be read (file) or searched, not "${String(action)}"`,
+  });
 }
 
 /** A file that cannot be removed goes with the folder at the end. Where not even the folder could be made there is nothing to remove. */
@@ -179,7 +212,11 @@ function wholeCharacters(bytes: Buffer): Buffer {
 
 /** The exact text of a page, and its footer as an item of its own, so that pages joined are the spill. */
 function page(text: string, ask: Ask): readonly string[] {
-  const { handle, args, how: { tool = 'read', ...cap } } = ask;
+  const {
+    handle,
+    args,
+    how: { tool = 'read', ...cap },
+  } = ask;
   const ends = segmentEnds(text);
   const asked = whole(args['offset'], 1);
   const offset = asked < 0 ? Math.max(1, ends.length + asked + 1) : asked;
@@ -189,10 +226,16 @@ function page(text: string, ask: Ask): readonly string[] {
     throw new TollgateError('ARGS_INVALID', { detail: `offset: the spill has ${ends.length} lines, counted from 1` });
   }
   const from = ends[offset - 2] ?? 0;
-  const cut = cutText(text.slice(from, ends[Math.min(ends.length, offset - 1 + limit) - 1] ?? 0), { bytes: cap.bytes - FOOTER_BYTES, lines: Math.max(1, cap.lines - 2) }, 1);
+  const cut = cutText(
+    text.slice(from, ends[Math.min(ends.length, offset - 1 + limit) - 1] ?? 0),
+    { bytes: cap.bytes - FOOTER_BYTES, lines: Math.max(1, cap.lines - 2) },
+    1,
+  );
   // Only a rule or a budget leaves less than one line needs (see SEGMENT_CHARS). No line is passed over, and no next call is named: it would be repeated for ever.
   if (cut.head === '' && ends.length > 0) {
-    return [`[tollgate: nothing was read: line ${offset} of ${ends.length} does not fit into the ${cap.bytes} bytes that a rule or a budget leaves here. Search, or read from offset ${offset} when more is left.]`];
+    return [
+      `[tollgate: nothing was read: line ${offset} of ${ends.length} does not fit into the ${cap.bytes} bytes that a rule or a budget leaves here. Search, or read from offset ${offset} when more is left.]`,
+    ];
   }
   const last = offset + cut.gap.first - 2;
   if (offset === 1 && last === ends.length) return [cut.head];
@@ -207,8 +250,10 @@ function whole(value: unknown, fallback: number): number {
 /** Searches for plain text: a model's regular expression must not run unguarded in the facade's own thread. */
 async function search(text: string, args: Readonly<Record<string, unknown>>): Promise<string> {
   const pattern = args['pattern'];
-  if (typeof pattern !== 'string' || pattern === '') throw new TollgateError('ARGS_INVALID', { detail: 'pattern: expected the text to search for' });
-  const fold = args['ignore_case'] === true ? (line: string): string => line.toLowerCase() : (line: string): string => line;
+  if (typeof pattern !== 'string' || pattern === '')
+    throw new TollgateError('ARGS_INVALID', { detail: 'pattern: expected the text to search for' });
+  const fold =
+    args['ignore_case'] === true ? (line: string): string => line.toLowerCase() : (line: string): string => line;
   const wanted = fold(pattern);
   const hits: string[] = [];
   let total = 0;
@@ -219,7 +264,8 @@ async function search(text: string, args: Readonly<Record<string, unknown>>): Pr
     const line = text.slice(ends[index - 1] ?? 0, end);
     if (!fold(line).includes(wanted)) continue;
     total += 1;
-    if (hits.length < Math.min(MATCHES, whole(args['limit'], MATCHES))) hits.push(`${index + 1}:${line.trimEnd().slice(0, MATCH_CHARS)}`);
+    if (hits.length < Math.min(MATCHES, whole(args['limit'], MATCHES)))
+      hits.push(`${index + 1}:${line.trimEnd().slice(0, MATCH_CHARS)}`);
   }
   const more = total > hits.length ? `\n[tollgate: ${hits.length} of ${total} matches. Narrow the pattern]` : '';
   return total === 0 ? '[tollgate: no match; the pattern is taken as plain text]' : hits.join('\n') + more;

@@ -20,11 +20,29 @@ export function concealer(config: Pick<Config, 'secrets'>): Conceal {
 /** `before` is the text in front of it in a list: the value of an option stands alone there. */
 function withoutNamed(value: unknown, before?: string): unknown {
   if (typeof value === 'string') return withoutShapes(value, before);
-  if (Array.isArray(value)) return value.map((item, at) => withoutNamed(item, typeof value[at - 1] === 'string' ? (value[at - 1] as string) : undefined));
+  if (Array.isArray(value))
+    return value.map((item, at) =>
+      withoutNamed(item, typeof value[at - 1] === 'string' ? (value[at - 1] as string) : undefined),
+    );
   if (typeof value !== 'object' || value === null) return value;
   const fields = Object.entries(value);
-  const hides = fields.some(([key, name]) => (key === 'name' || key === 'fact' || key === 'field') && typeof name === 'string' && /^arg(ument)?s\./.test(name) && isSecretName(name));
-  return Object.fromEntries(fields.map(([key, child]) => [key, isSecretName(key) || (hides && HOLDS_VALUE.has(key)) ? hidden(child) : OURS.has(key) ? child : withoutNamed(child)]));
+  const hides = fields.some(
+    ([key, name]) =>
+      (key === 'name' || key === 'fact' || key === 'field') &&
+      typeof name === 'string' &&
+      /^arg(ument)?s\./.test(name) &&
+      isSecretName(name),
+  );
+  return Object.fromEntries(
+    fields.map(([key, child]) => [
+      key,
+      isSecretName(key) || (hides && HOLDS_VALUE.has(key))
+        ? hidden(child)
+        : OURS.has(key)
+          ? child
+          : withoutNamed(child),
+    ]),
+  );
 }
 
 /** Names that Tollgate or a rule gave: a digest has the shape of a key. */
@@ -42,17 +60,19 @@ const MIN_BEARER = 8;
 /** A text word by word, each judged as an argument of a command is, by its own shape and by the name in front of it. */
 function withoutShapes(text: string, before: string | undefined): string {
   let last = before;
-  return text.replace(LOGIN, (whole, login: string) => (login.includes(':') || isToken(login) ? `://${CONCEALED}@` : whole)).replace(WORD, (word) => {
-    const name = last;
-    // `Authorization: Bearer abc` and `"token" : "abc"`: the value is one word further on.
-    last = word === ':' || word === '=' ? `${name ?? ''}${word}` : SCHEME.test(word) && isHeader(name) ? name : word;
-    if (word.startsWith('$') || last === name) return word;
-    const [, head = '', value = ''] = NAMED.exec(word) ?? [];
-    if (value.startsWith('$')) return word;
-    if (head !== '' && (isSecretName(head) || isToken(value))) return head + CONCEALED;
-    const follows = isHeader(name) || (SCHEME.test(name ?? '') && word.length >= MIN_BEARER);
-    return (follows && /\w/.test(word)) || isSecretArgument(word, name) ? CONCEALED : word;
-  });
+  return text
+    .replace(LOGIN, (whole, login: string) => (login.includes(':') || isToken(login) ? `://${CONCEALED}@` : whole))
+    .replace(WORD, (word) => {
+      const name = last;
+      // `Authorization: Bearer abc` and `"token" : "abc"`: the value is one word further on.
+      last = word === ':' || word === '=' ? `${name ?? ''}${word}` : SCHEME.test(word) && isHeader(name) ? name : word;
+      if (word.startsWith('$') || last === name) return word;
+      const [, head = '', value = ''] = NAMED.exec(word) ?? [];
+      if (value.startsWith('$')) return word;
+      if (head !== '' && (isSecretName(head) || isToken(value))) return head + CONCEALED;
+      const follows = isHeader(name) || (SCHEME.test(name ?? '') && word.length >= MIN_BEARER);
+      return (follows && /\w/.test(word)) || isSecretArgument(word, name) ? CONCEALED : word;
+    });
 }
 
 function isHeader(word: string | undefined): boolean {

@@ -37,7 +37,12 @@ export function recordingFolder(state: string): string {
 export function boundsOf({ mode, keepMs, maxBytes }: RecordingConfig): Bounds {
   const keep = mode === 'last' ? Math.min(keepMs, LAST_MS) : keepMs;
   const most = mode === 'last' ? Math.min(maxBytes, LAST_BYTES) : maxBytes;
-  return { keepMs: keep, maxBytes: most, spanMs: Math.min(HOUR_MS, keep / 4), fileBytes: Math.min(8 * 1024 * 1024, most / 8) };
+  return {
+    keepMs: keep,
+    maxBytes: most,
+    spanMs: Math.min(HOUR_MS, keep / 4),
+    fileBytes: Math.min(8 * 1024 * 1024, most / 8),
+  };
 }
 
 /** The name of a file of this process. */
@@ -47,10 +52,12 @@ export function fileName(start: number): string {
 
 /** The files, oldest first. A missing folder has none. */
 export function listFiles(folder: string): readonly RecordingFile[] {
-  return namesIn(folder).sort().flatMap((name) => {
-    const start = FORM.exec(name)?.[1];
-    return start === undefined ? [] : [{ path: path.join(folder, name), name, start: Number(start) }];
-  });
+  return namesIn(folder)
+    .sort()
+    .flatMap((name) => {
+      const start = FORM.exec(name)?.[1];
+      return start === undefined ? [] : [{ path: path.join(folder, name), name, start: Number(start) }];
+    });
 }
 
 /** Removes what is too old, and the oldest of what is too much. Another process may do the same. Throws what node:fs throws. */

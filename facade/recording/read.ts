@@ -27,7 +27,9 @@ export type ReadLine =
 export function* readRecordings(from: Recordings, since = 0): Generator<ReadLine> {
   const { keepMs, spanMs } = boundsOf(from.settings);
   const oldest = Math.max(since, from.now - keepMs);
-  const files = listFiles(recordingFolder(from.state)).filter(({ start }) => start >= oldest - spanMs).reverse();
+  const files = listFiles(recordingFolder(from.state))
+    .filter(({ start }) => start >= oldest - spanMs)
+    .reverse();
   if (files.length === 0) return;
   const key = requireKey(from.state);
   for (const file of files) {
@@ -49,7 +51,11 @@ export function readLast(from: Recordings): Recording | undefined {
     return lines.length === 0 ? [] : [newestOf(lines, requireKey(from.state))];
   });
   const read = ends.filter((one) => one !== undefined);
-  if (ends.length > 0 && read.length === 0) throw new TollgateError('STATE_FAILED', { detail: 'No recording can be read: they were written with another key, or changed.', next: 'Bring the key back, or delete the folder `recording` in the state folder.' });
+  if (ends.length > 0 && read.length === 0)
+    throw new TollgateError('STATE_FAILED', {
+      detail: 'No recording can be read: they were written with another key, or changed.',
+      next: 'Bring the key back, or delete the folder `recording` in the state folder.',
+    });
   return read.sort((a, b) => b.at - a.at)[0]?.recording;
 }
 
@@ -59,7 +65,10 @@ export function findRecording(from: Recordings, id: string): Recording | undefin
   return undefined;
 }
 
-function newestOf(lines: readonly string[], key: Buffer): { readonly at: number; readonly recording: Recording } | undefined {
+function newestOf(
+  lines: readonly string[],
+  key: Buffer,
+): { readonly at: number; readonly recording: Recording } | undefined {
   for (let at = lines.length - 1; at >= 0; at -= 1) {
     const opened = openRecording(lines[at] ?? '', key);
     if (typeof opened !== 'string') return opened;
@@ -70,7 +79,10 @@ function newestOf(lines: readonly string[], key: Buffer): { readonly at: number;
 function requireKey(state: string): Buffer {
   const key = findKey(state, RECORDING_KEY);
   if (key !== undefined) return key;
-  throw new TollgateError('STATE_FAILED', { detail: `There are recordings, and their key ${RECORDING_KEY} is gone from the state folder.`, next: 'Bring the key back, or delete the folder `recording` there.' });
+  throw new TollgateError('STATE_FAILED', {
+    detail: `There are recordings, and their key ${RECORDING_KEY} is gone from the state folder.`,
+    next: 'Bring the key back, or delete the folder `recording` there.',
+  });
 }
 
 /** A file that was swept away meanwhile has none. */

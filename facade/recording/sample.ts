@@ -20,7 +20,10 @@ function kindOf({ decision }: Recording): string {
 }
 
 function isSame(one: Recording, other: Recording): boolean {
-  return one.input.argsText === other.input.argsText && JSON.stringify([one.input.effect, one.input.labels]) === JSON.stringify([other.input.effect, other.input.labels]);
+  return (
+    one.input.argsText === other.input.argsText &&
+    JSON.stringify([one.input.effect, one.input.labels]) === JSON.stringify([other.input.effect, other.input.labels])
+  );
 }
 
 /** The first of each list, then the second of each. */

@@ -33,13 +33,18 @@ export function timeOf(line: string): number | undefined {
 }
 
 /** The recording of a line; a text that says what is wrong with it otherwise. */
-export function openRecording(line: string, key: Buffer): { readonly at: number; readonly recording: Recording } | string {
+export function openRecording(
+  line: string,
+  key: Buffer,
+): { readonly at: number; readonly recording: Recording } | string {
   const envelope = readEnvelope(line);
   if (envelope === undefined) return 'it is no line of a recording, or half of one';
   const [nonce, data] = [Buffer.from(envelope.nonce, 'base64'), Buffer.from(envelope.data, 'base64')];
   if (nonce.length !== NONCE_BYTES || data.length < TAG_BYTES) return 'it is no line of a recording, or half of one';
   try {
-    const decipher = createDecipheriv(CIPHER, key, nonce, { authTagLength: TAG_BYTES }).setAAD(outside(envelope.at)).setAuthTag(data.subarray(-TAG_BYTES));
+    const decipher = createDecipheriv(CIPHER, key, nonce, { authTagLength: TAG_BYTES })
+      .setAAD(outside(envelope.at))
+      .setAuthTag(data.subarray(-TAG_BYTES));
     const text = decipher.update(data.subarray(0, -TAG_BYTES), undefined, 'utf8') + decipher.final('utf8');
     return { at: envelope.at, recording: JSON.parse(text) as Recording };
   } catch {
@@ -54,7 +59,11 @@ function outside(at: number): Buffer {
 function readEnvelope(line: string): Envelope | undefined {
   try {
     const value = JSON.parse(line) as Partial<Envelope> | null;
-    const isOurs = value?.v === 1 && Number.isSafeInteger(value.at) && typeof value.nonce === 'string' && typeof value.data === 'string';
+    const isOurs =
+      value?.v === 1 &&
+      Number.isSafeInteger(value.at) &&
+      typeof value.nonce === 'string' &&
+      typeof value.data === 'string';
     return isOurs ? (value as Envelope) : undefined;
   } catch {
     return undefined;

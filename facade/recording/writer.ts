@@ -45,7 +45,9 @@ export function openRecorder(options: RecorderOptions): Recorder | undefined {
     mkdirSync(recordingFolder(state), { recursive: true, mode: 0o700 });
     return new Writer(options, readKey(state, RECORDING_KEY));
   } catch (cause) {
-    throw cause instanceof TollgateError ? cause : new TollgateError('STATE_FAILED', { detail: 'The folder of the recordings cannot be used.', cause });
+    throw cause instanceof TollgateError
+      ? cause
+      : new TollgateError('STATE_FAILED', { detail: 'The folder of the recordings cannot be used.', cause });
   }
 }
 
@@ -67,7 +69,10 @@ class Writer implements Recorder {
     this.#key = key;
     this.#bounds = boundsOf(options.settings);
     this.#folder = recordingFolder(options.state);
-    this.#sweeper = setInterval(() => this.#guard(() => this.#sweep()), Math.min(SWEEP_MS, this.#bounds.spanMs)).unref();
+    this.#sweeper = setInterval(
+      () => this.#guard(() => this.#sweep()),
+      Math.min(SWEEP_MS, this.#bounds.spanMs),
+    ).unref();
   }
 
   note(trace: Trace, error: TollgateError | undefined): void {
@@ -123,7 +128,12 @@ class Writer implements Recorder {
       if (this.#failing) return;
       this.#failing = true;
       const { code } = cause as NodeJS.ErrnoException;
-      this.#options.onFault(new TollgateError('STATE_FAILED', { detail: `A decision could not be recorded${code === undefined ? '' : ` (${code})`}.`, cause }));
+      this.#options.onFault(
+        new TollgateError('STATE_FAILED', {
+          detail: `A decision could not be recorded${code === undefined ? '' : ` (${code})`}.`,
+          cause,
+        }),
+      );
     };
     try {
       return work()?.catch(told);

@@ -22,7 +22,8 @@ export async function openKeychain(env: Readonly<Record<string, string | undefin
   if (process.platform === 'linux' && env['DBUS_SESSION_BUS_ADDRESS'] === undefined) return undefined;
   try {
     const { AsyncEntry } = await import('@napi-rs/keyring');
-    const entry = (service: string, account: string): InstanceType<typeof AsyncEntry> => new AsyncEntry(service, account, OPTIONS);
+    const entry = (service: string, account: string): InstanceType<typeof AsyncEntry> =>
+      new AsyncEntry(service, account, OPTIONS);
     await entry(KEYCHAIN_SERVICE, 'probe').getPassword();
     return {
       get: async (service, account) => (await entry(service, account).getPassword()) ?? undefined,

@@ -25,10 +25,21 @@ const COST = 2 ** 16;
 
 /** Finds the key of an existing vault. Throws VAULT_FAILED. */
 export async function findKey(folder: string, origin: KeyOrigin, sources: KeySources): Promise<Buffer> {
-  if (origin.from === 'file') return fileKey(folder) ?? fail('The key file vault.key is gone.', 'Put it back into the state folder; if it is lost, remove vault.json and set the secrets again.');
+  if (origin.from === 'file')
+    return (
+      fileKey(folder) ??
+      fail(
+        'The key file vault.key is gone.',
+        'Put it back into the state folder; if it is lost, remove vault.json and set the secrets again.',
+      )
+    );
   if (origin.from === 'keychain') return keychainKey(origin.account, sources);
   const passphrase = await sources.passphrase('needed');
-  if (passphrase === undefined) return fail('The vault is locked with a passphrase.', 'Set TOLLGATE_VAULT_PASSPHRASE in the environment of Tollgate.');
+  if (passphrase === undefined)
+    return fail(
+      'The vault is locked with a passphrase.',
+      'Set TOLLGATE_VAULT_PASSPHRASE in the environment of Tollgate.',
+    );
   return derive(passphrase, origin);
 }
 
@@ -54,9 +65,15 @@ function fileKey(folder: string): Buffer | undefined {
 
 async function keychainKey(account: string, sources: KeySources): Promise<Buffer> {
   const keychain = await sources.keychain();
-  if (keychain === undefined) return fail('The key of the vault is in the keychain, which cannot be reached.', 'Unlock the keychain, or run Tollgate in the session of the desktop.');
+  if (keychain === undefined)
+    return fail(
+      'The key of the vault is in the keychain, which cannot be reached.',
+      'Unlock the keychain, or run Tollgate in the session of the desktop.',
+    );
   const text = await keychain.get(KEYCHAIN_SERVICE, account).catch(() => undefined);
-  return text === undefined ? fail('The keychain has no key for this vault.', 'If it is lost, remove vault.json and set the secrets again.') : readKey(text, 'the keychain');
+  return text === undefined
+    ? fail('The keychain has no key for this vault.', 'If it is lost, remove vault.json and set the secrets again.')
+    : readKey(text, 'the keychain');
 }
 
 /** Only what can be read back was kept. */
@@ -74,13 +91,24 @@ async function keepInKeychain(account: string, key: Buffer, sources: KeySources)
 
 function readKey(text: string, where: string): Buffer {
   const key = Buffer.from(text.trim(), 'base64');
-  return key.length === KEY_BYTES ? key : fail(`What ${where} holds is not a key.`, 'Put it back as it was; if it is lost, remove vault.json and set the secrets again.');
+  return key.length === KEY_BYTES
+    ? key
+    : fail(
+        `What ${where} holds is not a key.`,
+        'Put it back as it was; if it is lost, remove vault.json and set the secrets again.',
+      );
 }
 
 function derive(passphrase: string, { salt, cost }: { readonly salt: string; readonly cost: number }): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     // The same letters can be typed as different code points.
-    scrypt(passphrase.normalize('NFKC'), Buffer.from(salt, 'base64'), KEY_BYTES, { N: cost, r: 8, p: 1, maxmem: 160 * cost * 8 }, (error, key) => (error === null ? resolve(key) : reject(error)));
+    scrypt(
+      passphrase.normalize('NFKC'),
+      Buffer.from(salt, 'base64'),
+      KEY_BYTES,
+      { N: cost, r: 8, p: 1, maxmem: 160 * cost * 8 },
+      (error, key) => (error === null ? resolve(key) : reject(error)),
+    );
   });
 }
 

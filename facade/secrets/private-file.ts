@@ -1,6 +1,18 @@
 /** Owns files that only their owner may read: whole or not at all, never through a link; refuses those that others can read. */
 import { randomBytes } from 'node:crypto';
-import { closeSync, constants, fstatSync, fsyncSync, linkSync, mkdirSync, openSync, readFileSync, renameSync, unlinkSync, writeFileSync } from 'node:fs';
+import {
+  closeSync,
+  constants,
+  fstatSync,
+  fsyncSync,
+  linkSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  unlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 
@@ -15,8 +27,16 @@ export function readPrivate(file: string): string | undefined {
   }
   try {
     const { mode, uid } = fstatSync(opened);
-    if ((mode & 0o077) !== 0) throw new TollgateError('VAULT_FAILED', { detail: `${path.basename(file)} in the state folder can be read by other users.`, next: 'Make it private with chmod 600, then replace the secrets in it with new ones: they may have been read.' });
-    if (process.getuid !== undefined && uid !== process.getuid()) throw new TollgateError('VAULT_FAILED', { detail: `${path.basename(file)} in the state folder belongs to another user.`, next: 'Run Tollgate as the user who owns it.' });
+    if ((mode & 0o077) !== 0)
+      throw new TollgateError('VAULT_FAILED', {
+        detail: `${path.basename(file)} in the state folder can be read by other users.`,
+        next: 'Make it private with chmod 600, then replace the secrets in it with new ones: they may have been read.',
+      });
+    if (process.getuid !== undefined && uid !== process.getuid())
+      throw new TollgateError('VAULT_FAILED', {
+        detail: `${path.basename(file)} in the state folder belongs to another user.`,
+        next: 'Run Tollgate as the user who owns it.',
+      });
     return readFileSync(opened, 'utf8');
   } finally {
     closeSync(opened);
@@ -72,5 +92,9 @@ function removeIfThere(file: string): void {
 
 function failure(file: string, what: string, cause: unknown): TollgateError {
   const code = (cause as NodeJS.ErrnoException).code ?? 'unknown';
-  return new TollgateError('VAULT_FAILED', { detail: `${path.basename(file)} in the state folder ${what} (${code}).`, next: 'Free the disk or mend the state folder.', cause });
+  return new TollgateError('VAULT_FAILED', {
+    detail: `${path.basename(file)} in the state folder ${what} (${code}).`,
+    next: 'Free the disk or mend the state folder.',
+    cause,
+  });
 }

@@ -10,13 +10,21 @@ export const PROGRAM_FOLDER = '/';
 /** Index of the word that leads into the workspace, as it is written or behind its links; -1: none. Other files that are not there are none. */
 export function wordInside(command: readonly string[], workspace: string): number {
   const roots = [workspace, realOf(workspace)];
-  return command.findIndex((word) => piecesOf(word).flatMap((piece) => pathsOf(piece)).some((file) => roots.some((root) => isWithin(file, root) || isWithin(realOf(file), root))));
+  return command.findIndex((word) =>
+    piecesOf(word)
+      .flatMap((piece) => pathsOf(piece))
+      .some((file) => roots.some((root) => isWithin(file, root) || isWithin(realOf(file), root))),
+  );
 }
 
 /** The file of a program, by an absolute path or a name in an absolute folder of `search` (a PATH) that agents may not write. Undefined: there is none. */
 export function programFile(program: string, search = ''): string | undefined {
   if (program.includes('/')) return path.resolve(PROGRAM_FOLDER, program);
-  return search.split(':').filter((folder) => folder.startsWith('/') && !liesWhereAgentsWrite(folder)).map((folder) => path.join(folder, program)).find(isProgram);
+  return search
+    .split(':')
+    .filter((folder) => folder.startsWith('/') && !liesWhereAgentsWrite(folder))
+    .map((folder) => path.join(folder, program))
+    .find(isProgram);
 }
 
 function pathsOf(piece: string): readonly string[] {

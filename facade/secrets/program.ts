@@ -19,20 +19,41 @@ const TIMEOUT_MS = 10_000;
 const MAX_BYTES = 64 * 1024;
 
 /** What it printed, without one line end at its end. Throws SECRET_MISSING. Its stderr stays unread: it may quote what it was asked for. */
-export async function runProgram({ name, command: [written = '', ...args], env, workspace, timeoutMs = TIMEOUT_MS }: SecretProgram): Promise<string> {
+export async function runProgram({
+  name,
+  command: [written = '', ...args],
+  env,
+  workspace,
+  timeoutMs = TIMEOUT_MS,
+}: SecretProgram): Promise<string> {
   const { TOLLGATE_VAULT_PASSPHRASE: _passphrase, ...given } = env;
   const program = programFile(written, given['PATH']) ?? written;
   // A link may have been turned since the configuration was read.
-  if (workspace !== undefined && wordInside([program, ...args], workspace) !== -1) throw new TollgateError('SECRET_MISSING', { detail: `The program that gives secret "${name}" was not run: it lies in the workspace, where agents write.`, next: 'Move it elsewhere, and mend its entry under secrets in tollgate.yaml.' });
+  if (workspace !== undefined && wordInside([program, ...args], workspace) !== -1)
+    throw new TollgateError('SECRET_MISSING', {
+      detail: `The program that gives secret "${name}" was not run: it lies in the workspace, where agents write.`,
+      next: 'Move it elsewhere, and mend its entry under secrets in tollgate.yaml.',
+    });
   return new Promise((resolve, reject) => {
-    const child = spawn(program, args, { cwd: PROGRAM_FOLDER, env: given, detached: true, shell: false, stdio: ['ignore', 'pipe', 'ignore'] });
+    const child = spawn(program, args, {
+      cwd: PROGRAM_FOLDER,
+      env: given,
+      detached: true,
+      shell: false,
+      stdio: ['ignore', 'pipe', 'ignore'],
+    });
     const chunks: Buffer[] = [];
     let size = 0;
     const fail = (why: string): void => {
       clearTimeout(timer);
       child.stdout.destroy();
       endGroup(child.pid);
-      reject(new TollgateError('SECRET_MISSING', { detail: `The program that gives secret "${name}" ${why}.`, next: 'Run it by hand: its output must be the value and nothing else. It stands under secrets in tollgate.yaml.' }));
+      reject(
+        new TollgateError('SECRET_MISSING', {
+          detail: `The program that gives secret "${name}" ${why}.`,
+          next: 'Run it by hand: its output must be the value and nothing else. It stands under secrets in tollgate.yaml.',
+        }),
+      );
     };
     const timer = setTimeout(() => fail(`did not end within ${timeoutMs / 1000} s`), timeoutMs);
     child.on('error', (error: NodeJS.ErrnoException) => fail(`could not be started (${error.code ?? 'unknown'})`));
@@ -43,7 +64,12 @@ export async function runProgram({ name, command: [written = '', ...args], env, 
     });
     child.on('close', (code, signal) => {
       clearTimeout(timer);
-      if (code === 0) resolve(Buffer.concat(chunks).toString('utf8').replace(/\r?\n$/, ''));
+      if (code === 0)
+        resolve(
+          Buffer.concat(chunks)
+            .toString('utf8')
+            .replace(/\r?\n$/, ''),
+        );
       else fail(signal === null ? `ended with exit code ${code}` : `was ended by ${signal}`);
     });
   });

@@ -26,7 +26,12 @@ export function seal(plain: string, key: Buffer, origin: KeyOrigin): string {
   const nonce = randomBytes(NONCE_BYTES);
   const cipher = createCipheriv('aes-256-gcm', key, nonce).setAAD(clearPart(origin));
   const text = Buffer.concat([cipher.update(plain, 'utf8'), cipher.final(), cipher.getAuthTag()]);
-  const sealed: Sealed = { tollgateVault: 1, key: origin, nonce: nonce.toString('base64'), text: text.toString('base64') };
+  const sealed: Sealed = {
+    tollgateVault: 1,
+    key: origin,
+    nonce: nonce.toString('base64'),
+    text: text.toString('base64'),
+  };
   return `${JSON.stringify(sealed)}\n`;
 }
 
@@ -34,21 +39,46 @@ export function seal(plain: string, key: Buffer, origin: KeyOrigin): string {
 export function unseal({ key: origin, nonce, text }: Sealed, key: Buffer): string {
   const bytes = Buffer.from(text, 'base64');
   try {
-    const decipher = createDecipheriv('aes-256-gcm', key, Buffer.from(nonce, 'base64'), { authTagLength: TAG_BYTES }).setAAD(clearPart(origin)).setAuthTag(bytes.subarray(-TAG_BYTES));
+    const decipher = createDecipheriv('aes-256-gcm', key, Buffer.from(nonce, 'base64'), { authTagLength: TAG_BYTES })
+      .setAAD(clearPart(origin))
+      .setAuthTag(bytes.subarray(-TAG_BYTES));
     return Buffer.concat([decipher.update(bytes.subarray(0, -TAG_BYTES)), decipher.final()]).toString('utf8');
   } catch (cause) {
-    const what = origin.from === 'passphrase' ? 'The passphrase is wrong, or vault.json was changed.' : `The key ${origin.from === 'file' ? 'in vault.key' : 'in the keychain'} does not open vault.json, or vault.json was changed.`;
-    throw new TollgateError('VAULT_FAILED', { detail: what, next: origin.from === 'passphrase' ? 'Set TOLLGATE_VAULT_PASSPHRASE to the passphrase of this vault; if it is lost, remove vault.json and set the secrets again.' : 'Put both back as they were; if one is lost, remove vault.json and set the secrets again.', cause });
+    const what =
+      origin.from === 'passphrase'
+        ? 'The passphrase is wrong, or vault.json was changed.'
+        : `The key ${origin.from === 'file' ? 'in vault.key' : 'in the keychain'} does not open vault.json, or vault.json was changed.`;
+    throw new TollgateError('VAULT_FAILED', {
+      detail: what,
+      next:
+        origin.from === 'passphrase'
+          ? 'Set TOLLGATE_VAULT_PASSPHRASE to the passphrase of this vault; if it is lost, remove vault.json and set the secrets again.'
+          : 'Put both back as they were; if one is lost, remove vault.json and set the secrets again.',
+      cause,
+    });
   }
 }
 
 /** Reads the form; throws VAULT_FAILED when it is not one that this version writes. */
 export function readSealed(text: string): Sealed {
   const value = parse(text);
-  if (typeof value?.['tollgateVault'] === 'number' && value['tollgateVault'] > 1) throw new TollgateError('VAULT_FAILED', { detail: 'vault.json was written by a newer Tollgate.', next: 'Upgrade Tollgate.' });
+  if (typeof value?.['tollgateVault'] === 'number' && value['tollgateVault'] > 1)
+    throw new TollgateError('VAULT_FAILED', {
+      detail: 'vault.json was written by a newer Tollgate.',
+      next: 'Upgrade Tollgate.',
+    });
   const key = value?.['key'] as Record<string, unknown> | undefined;
-  const isWhole = value?.['tollgateVault'] === 1 && typeof value['nonce'] === 'string' && Buffer.from(value['nonce'], 'base64').length === NONCE_BYTES && typeof value['text'] === 'string' && isOrigin(key);
-  if (!isWhole) throw new TollgateError('VAULT_FAILED', { detail: 'vault.json is damaged.', next: 'Put back a copy of it; if there is none, remove it and set the secrets again.' });
+  const isWhole =
+    value?.['tollgateVault'] === 1 &&
+    typeof value['nonce'] === 'string' &&
+    Buffer.from(value['nonce'], 'base64').length === NONCE_BYTES &&
+    typeof value['text'] === 'string' &&
+    isOrigin(key);
+  if (!isWhole)
+    throw new TollgateError('VAULT_FAILED', {
+      detail: 'vault.json is damaged.',
+      next: 'Put back a copy of it; if there is none, remove it and set the secrets again.',
+    });
   return value as unknown as Sealed;
 }
 
@@ -67,6 +97,7 @@ function isOrigin(key: Record<string, unknown> | undefined): boolean {
 }
 
 function clearPart(origin: KeyOrigin): Buffer {
-  const parts = origin.from === 'passphrase' ? [origin.salt, origin.cost] : origin.from === 'keychain' ? [origin.account] : [];
+  const parts =
+    origin.from === 'passphrase' ? [origin.salt, origin.cost] : origin.from === 'keychain' ? [origin.account] : [];
   return Buffer.from(JSON.stringify(['tollgate-vault', 1, origin.from, ...parts]));
 }

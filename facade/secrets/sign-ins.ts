@@ -32,8 +32,14 @@ export function keepSignIns(places: SignInPlaces): CredentialStore {
   const { vault, redactor } = places;
   const settler = createSettler(places.state);
   const known = (credentials: Credentials): Credentials => {
-    const secrets = [credentials.access, credentials.refresh, credentials.client.secret].filter((secret) => secret !== undefined);
-    if (!secrets.every((secret) => registerSecret(redactor, secret))) throw new TollgateError('LOGIN_FAILED', { detail: `The issuer gave a token shorter than ${MIN_SECRET} characters, which could not be kept out of results.`, next: 'Its owner must give longer ones.' });
+    const secrets = [credentials.access, credentials.refresh, credentials.client.secret].filter(
+      (secret) => secret !== undefined,
+    );
+    if (!secrets.every((secret) => registerSecret(redactor, secret)))
+      throw new TollgateError('LOGIN_FAILED', {
+        detail: `The issuer gave a token shorter than ${MIN_SECRET} characters, which could not be kept out of results.`,
+        next: 'Its owner must give longer ones.',
+      });
     return credentials;
   };
   return {
@@ -50,7 +56,11 @@ export function keepSignIns(places: SignInPlaces): CredentialStore {
 }
 
 /** A slot of the state ends with its process; a lock on the vault itself would hold up everybody while the network is slow. */
-async function alone<T>(server: string, work: () => Promise<T>, { state, settler, waitMs = WAIT_MS }: SignInPlaces & { readonly settler: Settler }): Promise<T> {
+async function alone<T>(
+  server: string,
+  work: () => Promise<T>,
+  { state, settler, waitMs = WAIT_MS }: SignInPlaces & { readonly settler: Settler },
+): Promise<T> {
   const claim: Claim = { budget: 'sign-in', scope: 'folder', key: server, demands: [], concurrent: 1 };
   const end = performance.now() + waitMs;
   let answer = await state.reserve([claim], instant());
@@ -58,7 +68,10 @@ async function alone<T>(server: string, work: () => Promise<T>, { state, settler
     await sleep(POLL_MS);
     answer = await state.reserve([claim], instant());
   }
-  if ('refused' in answer) throw new TollgateError('SERVER_UNAVAILABLE', { detail: `Another process has been renewing the sign-in to server "${server}" for too long.` });
+  if ('refused' in answer)
+    throw new TollgateError('SERVER_UNAVAILABLE', {
+      detail: `Another process has been renewing the sign-in to server "${server}" for too long.`,
+    });
   try {
     return await work();
   } finally {

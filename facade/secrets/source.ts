@@ -18,11 +18,26 @@ export function sourceName(source: SecretSource | undefined): 'vault' | SecretSo
 }
 
 /** Reads a secret; undefined where its place has none. Throws SECRET_MISSING for a program that fails, VAULT_FAILED. */
-export async function readSecret(name: string, source: SecretSource | undefined, places: SecretPlaces & { readonly workspace?: string }): Promise<string | undefined> {
+export async function readSecret(
+  name: string,
+  source: SecretSource | undefined,
+  places: SecretPlaces & { readonly workspace?: string },
+): Promise<string | undefined> {
   if (source === undefined) return places.vault.get(name);
-  if (source.from === 'env') return Object.hasOwn(places.env, source.variable) ? places.env[source.variable] : undefined;
-  if (source.from === 'exec') return runProgram({ name, command: source.command, env: places.env, ...(places.workspace !== undefined && { workspace: places.workspace }) });
+  if (source.from === 'env')
+    return Object.hasOwn(places.env, source.variable) ? places.env[source.variable] : undefined;
+  if (source.from === 'exec')
+    return runProgram({
+      name,
+      command: source.command,
+      env: places.env,
+      ...(places.workspace !== undefined && { workspace: places.workspace }),
+    });
   const keychain = await places.keychain();
-  if (keychain === undefined) throw new TollgateError('SECRET_MISSING', { detail: `Secret "${name}" is in the keychain, which cannot be reached.`, next: 'Unlock the keychain, or run Tollgate in the session of the desktop.' });
+  if (keychain === undefined)
+    throw new TollgateError('SECRET_MISSING', {
+      detail: `Secret "${name}" is in the keychain, which cannot be reached.`,
+      next: 'Unlock the keychain, or run Tollgate in the session of the desktop.',
+    });
   return keychain.get(source.service, source.account).catch(() => undefined);
 }

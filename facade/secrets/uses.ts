@@ -26,6 +26,10 @@ export function secretsIn(text: string): ReadonlySet<string> {
 
 /** A server with the places, other than the vault, that its secrets come from: a program among them would run with its start. */
 export function withSources(server: ServerConfig, sources: ReadonlyMap<string, SecretSource>): ServerConfig {
-  const own = [...secretsOf(server)].sort().flatMap((name) => (sources.has(name) ? [[name, sources.get(name)] as const] : []));
-  return own.length === 0 ? server : { ...server, secretSources: Object.fromEntries(own) as Record<string, SecretSource> };
+  const own = [...secretsOf(server)]
+    .sort()
+    .flatMap((name) => (sources.has(name) ? [[name, sources.get(name)] as const] : []));
+  return own.length === 0
+    ? server
+    : { ...server, secretSources: Object.fromEntries(own) as Record<string, SecretSource> };
 }

@@ -35,7 +35,9 @@ export class Vault {
 
   /** Names and times, sorted; never values. */
   async list(): Promise<readonly VaultItem[]> {
-    return [...(await this.#read())].map(([name, { setAt }]) => ({ name, setAt })).sort((a, b) => (a.name < b.name ? -1 : 1));
+    return [...(await this.#read())]
+      .map(([name, { setAt }]) => ({ name, setAt }))
+      .sort((a, b) => (a.name < b.name ? -1 : 1));
   }
 
   async get(name: string): Promise<string | undefined> {
@@ -44,12 +46,18 @@ export class Vault {
 
   /** Sets a secret; true when it replaced one. */
   set(name: string, value: string): Promise<boolean> {
-    return this.#change((entries) => ({ entries: new Map([...entries, [name, { value, setAt: new Date(this.#now()).toISOString() }]]), result: entries.has(name) }));
+    return this.#change((entries) => ({
+      entries: new Map([...entries, [name, { value, setAt: new Date(this.#now()).toISOString() }]]),
+      result: entries.has(name),
+    }));
   }
 
   /** Removes a secret; false when there was none. */
   remove(name: string): Promise<boolean> {
-    return this.#change((entries) => ({ entries: new Map([...entries].filter(([known]) => known !== name)), result: entries.has(name) }));
+    return this.#change((entries) => ({
+      entries: new Map([...entries].filter(([known]) => known !== name)),
+      result: entries.has(name),
+    }));
   }
 
   /** Where the key comes from; undefined while there is no vault. */
@@ -76,7 +84,11 @@ export class Vault {
     try {
       return lock.transact(() => {
         const text = readPrivate(this.#file);
-        if (text !== undefined && !sameKey(readSealed(text).key, key.origin)) throw new TollgateError('VAULT_FAILED', { detail: 'Another process made the vault at the same moment.', next: 'Do it again.' });
+        if (text !== undefined && !sameKey(readSealed(text).key, key.origin))
+          throw new TollgateError('VAULT_FAILED', {
+            detail: 'Another process made the vault at the same moment.',
+            next: 'Do it again.',
+          });
         const { entries, result } = work(text === undefined ? new Map() : open(text, key));
         writePrivate(this.#file, seal(JSON.stringify(Object.fromEntries(entries)), key.key, key.origin));
         this.#key = key;

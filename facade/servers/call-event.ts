@@ -31,11 +31,19 @@ export function callEvent(trace: Trace, error: TollgateError | undefined, now: n
   const { server = exposed?.server.name, tool = exposed?.entry?.tool.name } = target?.effect ?? {};
   const failed = error !== undefined || trace.serverError === true || trace.shaped?.isError === true;
   return {
-    event: !failed ? 'tool.completed' : intended === true ? 'tool.failed' : 'tool.refused', id,
-    ...(server !== undefined && { server }), ...(tool !== undefined && { tool }), ...(exposed !== undefined && { exposed: exposed.name }),
-    principal: principal.id, origin: principal.origin, session, run: caller?.run ?? session,
+    event: !failed ? 'tool.completed' : intended === true ? 'tool.failed' : 'tool.refused',
+    id,
+    ...(server !== undefined && { server }),
+    ...(tool !== undefined && { tool }),
+    ...(exposed !== undefined && { exposed: exposed.name }),
+    principal: principal.id,
+    origin: principal.origin,
+    session,
+    run: caller?.run ?? session,
     ...(caller?.correlation !== undefined && { correlation: caller.correlation }),
-    ms: now - startedAt, bytes: error !== undefined ? 0 : (trace.shaped?.sent ?? trace.errorBytes ?? 0), executed,
+    ms: now - startedAt,
+    bytes: error !== undefined ? 0 : (trace.shaped?.sent ?? trace.errorBytes ?? 0),
+    executed,
     ...(failed && { code: error?.code ?? 'TOOL_FAILED', retryable: error?.retryable ?? false }),
   };
 }

@@ -56,12 +56,26 @@ export class EventFeed {
     const kept = seq > this.#last ? undefined : this.#ring[seq % MAX];
     if (kept === undefined) return undefined;
     const { event: word, id, ...facts } = kept.event;
-    return { seq, id: `${this.#mark}-${seq}`, text: JSON.stringify({ at: new Date(kept.at).toISOString(), event: word, id, ...counted(facts), ...this.#namesIn(facts) }) };
+    return {
+      seq,
+      id: `${this.#mark}-${seq}`,
+      text: JSON.stringify({
+        at: new Date(kept.at).toISOString(),
+        event: word,
+        id,
+        ...counted(facts),
+        ...this.#namesIn(facts),
+      }),
+    };
   }
 
   /** Which tools are new, gone and others than before. */
   #namesIn(facts: Readonly<Record<string, unknown>>): { readonly names?: Readonly<Record<string, readonly string[]>> } {
-    const lists = Object.entries(facts).flatMap(([key, value]) => (Array.isArray(value) && value.length > 0 ? [[key === 'tools' ? 'added' : key, (value as string[]).slice(0, MAX_NAMES).map(this.#clean)] as const] : []));
+    const lists = Object.entries(facts).flatMap(([key, value]) =>
+      Array.isArray(value) && value.length > 0
+        ? [[key === 'tools' ? 'added' : key, (value as string[]).slice(0, MAX_NAMES).map(this.#clean)] as const]
+        : [],
+    );
     return lists.length === 0 ? {} : { names: Object.fromEntries(lists) };
   }
 

@@ -67,7 +67,12 @@ export class KillSwitch {
 export function refusalIn(names: ReadonlySet<string>, server: string): TollgateError | undefined {
   if (names.has(ALL)) return switchedOff();
   if (!names.has(server)) return undefined;
-  return new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${server}" was stopped by the kill switch.`, next: `Go on without it. The owner lifts it with \`tollgate kill --lift ${server}\`.`, data: { killed: true }, retryable: false });
+  return new TollgateError('SERVER_UNAVAILABLE', {
+    detail: `Server "${server}" was stopped by the kill switch.`,
+    next: `Go on without it. The owner lifts it with \`tollgate kill --lift ${server}\`.`,
+    data: { killed: true },
+    retryable: false,
+  });
 }
 
 function switchedOff(): TollgateError {

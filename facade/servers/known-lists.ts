@@ -48,7 +48,19 @@ export function openKnownLists({ config, digest, redactor, onFault }: KnownLists
 }
 
 /** All that decides what runs. */
-function definitionOf({ transport, command, args, env, cwd, url, socket, pin, headers, isolation, sandbox }: ServerConfig): string {
+function definitionOf({
+  transport,
+  command,
+  args,
+  env,
+  cwd,
+  url,
+  socket,
+  pin,
+  headers,
+  isolation,
+  sandbox,
+}: ServerConfig): string {
   return JSON.stringify([transport, command, args, env, cwd, url, headers, isolation, sandbox, socket, pin]);
 }
 
@@ -59,7 +71,9 @@ function short(digest: string): string {
 function readList(file: string): readonly RawTool[] | undefined {
   try {
     const tools: unknown = JSON.parse(readFileSync(file, 'utf8'));
-    return Array.isArray(tools) && tools.every((tool) => toolFault(tool) === undefined) ? (tools as RawTool[]) : undefined;
+    return Array.isArray(tools) && tools.every((tool) => toolFault(tool) === undefined)
+      ? (tools as RawTool[])
+      : undefined;
   } catch {
     // None was kept, or half of one: the server is asked.
     return undefined;

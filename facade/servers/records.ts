@@ -2,16 +2,34 @@
 import type { ServerEvent } from '../../adapters/port.ts';
 import type { AuditOutcome, ServerEntry } from '../audit/entry.ts';
 
-const FAULTS: ReadonlySet<ServerEvent['event']> = new Set(['start.failed', 'crashed', 'failed', 'disconnected', 'reconnect.exhausted', 'tools.failed']);
+const FAULTS: ReadonlySet<ServerEvent['event']> = new Set([
+  'start.failed',
+  'crashed',
+  'failed',
+  'disconnected',
+  'reconnect.exhausted',
+  'tools.failed',
+]);
 
 /** The record of an event. */
 export function recordOf(event: ServerEvent): ServerEntry {
   const { event: word, server, id, ...facts } = event;
-  const outcome: AuditOutcome = word === 'killed' || word === 'request.refused' ? 'deny' : FAULTS.has(word) ? 'error' : 'allow';
-  return { type: 'server', server, event: word, ...(id === '' ? {} : { id }), outcome, ...(word === 'request.refused' && { code: 'UPSTREAM_REQUEST_DENIED' as const }), ...counted(facts) };
+  const outcome: AuditOutcome =
+    word === 'killed' || word === 'request.refused' ? 'deny' : FAULTS.has(word) ? 'error' : 'allow';
+  return {
+    type: 'server',
+    server,
+    event: word,
+    ...(id === '' ? {} : { id }),
+    outcome,
+    ...(word === 'request.refused' && { code: 'UPSTREAM_REQUEST_DENIED' as const }),
+    ...counted(facts),
+  };
 }
 
 /** The facts of an event without names of tools that servers made up: lists become their lengths. */
 export function counted(facts: Readonly<Record<string, unknown>>): Partial<ServerEntry> {
-  return Object.fromEntries(Object.entries(facts).map(([key, value]) => [key, Array.isArray(value) ? value.length : value]));
+  return Object.fromEntries(
+    Object.entries(facts).map(([key, value]) => [key, Array.isArray(value) ? value.length : value]),
+  );
 }

@@ -22,10 +22,21 @@ export interface Renewed {
 }
 
 /** Throws USAGE for a server that does not exist or has no process or connection, AUDIT_FAILED, and why it does not start or list. */
-export async function renewServer({ catalog, append }: { readonly catalog: Catalog; readonly append: (entry: AuditEntry) => void }, { server, event, by }: Renewal): Promise<Renewed> {
+export async function renewServer(
+  { catalog, append }: { readonly catalog: Catalog; readonly append: (entry: AuditEntry) => void },
+  { server, event, by }: Renewal,
+): Promise<Renewed> {
   const served = catalog.servers.get(server);
-  if (served === undefined) throw new TollgateError('USAGE', { detail: 'There is no server of this name.', next: 'GET /host/v1/servers lists those that there are.' });
-  if (served.adapter.renew === undefined) throw new TollgateError('USAGE', { detail: `Server "${server}" is a part of Tollgate: it has no process of its own, and its tools do not change.`, next: 'Restart Tollgate instead.' });
+  if (served === undefined)
+    throw new TollgateError('USAGE', {
+      detail: 'There is no server of this name.',
+      next: 'GET /host/v1/servers lists those that there are.',
+    });
+  if (served.adapter.renew === undefined)
+    throw new TollgateError('USAGE', {
+      detail: `Server "${server}" is a part of Tollgate: it has no process of its own, and its tools do not change.`,
+      next: 'Restart Tollgate instead.',
+    });
   const before = pinsOf(catalog, server);
   append({ type: 'server', event, server, outcome: 'allow', by });
   await served.adapter.renew(event === 'restart' ? 'process' : 'list').catch((thrown: unknown) => {
@@ -36,8 +47,11 @@ export async function renewServer({ catalog, append }: { readonly catalog: Catal
   if (problem !== undefined) throw told(problem);
   const after = pinsOf(catalog, server);
   return {
-    server, state: served.adapter.health().state, tools: after.size,
-    added: [...after.keys()].filter((name) => !before.has(name)), removed: [...before.keys()].filter((name) => !after.has(name)),
+    server,
+    state: served.adapter.health().state,
+    tools: after.size,
+    added: [...after.keys()].filter((name) => !before.has(name)),
+    removed: [...before.keys()].filter((name) => !after.has(name)),
     changed: [...after].filter(([name, pin]) => before.has(name) && before.get(name) !== pin).map(([name]) => name),
   };
 }

@@ -30,10 +30,19 @@ export class OwnReports {
   /** Writes what has changed since the last time. Throws STATE_FAILED, and then waits for the next change. */
   async say(healths: ReadonlyMap<string, Told>): Promise<void> {
     const before = this.#said;
-    this.#said = new Map([...healths].filter(([, { state }]) => WORTH.has(state)).map(([server, { state, reason, version, unfit }]) => [server, JSON.stringify({ pid: process.pid, state, reason, version, unfit })]));
+    this.#said = new Map(
+      [...healths]
+        .filter(([, { state }]) => WORTH.has(state))
+        .map(([server, { state, reason, version, unfit }]) => [
+          server,
+          JSON.stringify({ pid: process.pid, state, reason, version, unfit }),
+        ]),
+    );
     const mark = this.#state.mark();
-    for (const server of before.keys()) if (!this.#said.has(server)) await this.#state.remove(SPACE, keyOf(mark, server));
-    for (const [server, text] of this.#said) if (before.get(server) !== text) await this.#state.put(SPACE, keyOf(mark, server), text);
+    for (const server of before.keys())
+      if (!this.#said.has(server)) await this.#state.remove(SPACE, keyOf(mark, server));
+    for (const [server, text] of this.#said)
+      if (before.get(server) !== text) await this.#state.put(SPACE, keyOf(mark, server), text);
   }
 }
 
@@ -43,7 +52,13 @@ export async function readReports(state: State): Promise<ReadonlyMap<string, rea
   for (const [key, text] of state.list(SPACE)) {
     const { mark, server } = partsOf(key);
     if (!state.isAlive(mark)) await state.remove(SPACE, key);
-    else all.set(server, [...(all.get(server) ?? []), { server, ...(JSON.parse(text) as Pick<Report, 'state' | 'pid'>) }].sort((one, other) => GRAVITY.indexOf(one.state) - GRAVITY.indexOf(other.state)));
+    else
+      all.set(
+        server,
+        [...(all.get(server) ?? []), { server, ...(JSON.parse(text) as Pick<Report, 'state' | 'pid'>) }].sort(
+          (one, other) => GRAVITY.indexOf(one.state) - GRAVITY.indexOf(other.state),
+        ),
+      );
   }
   return all;
 }

@@ -28,7 +28,11 @@ export function ownerOf(state: string): string {
 /** What a supervisor must be able to do at their word. */
 export interface Supervised {
   /** Those with a refusal end at once and refuse starts, the others may start again. Consent is no matter of what runs in this process: it ships with Tollgate. */
-  halt(decided: Record<'killed' | 'any', (server: string) => TollgateError | undefined> & { readonly changed: ReadonlySet<string> }): void;
+  halt(
+    decided: Record<'killed' | 'any', (server: string) => TollgateError | undefined> & {
+      readonly changed: ReadonlySet<string>;
+    },
+  ): void;
   /** Losses of these before now do not count. */
   revive(servers: readonly string[]): void;
   /** Gives up an idle connection, if there is one. */
@@ -87,7 +91,10 @@ export class Supervision {
       },
       onEvent: this.#onEvent,
       // Who has stopped it knows.
-      onUnstarted: (server, why) => (why.data['killed'] === true ? undefined : this.#shared.tell(`server ${server} was not started: ${why.message} ${why.next}`)),
+      onUnstarted: (server, why) =>
+        why.data['killed'] === true
+          ? undefined
+          : this.#shared.tell(`server ${server} was not started: ${why.message} ${why.next}`),
       halted: (server) => this.#refusalOf(server),
       consent: (settings) => this.#consents.refuseStart(settings),
       admits: (server, tool, list) => this.#consents.refuseTool(server, tool, list),
@@ -104,7 +111,11 @@ export class Supervision {
 
   /** Listens to the other processes until `close`. */
   watch(supervised: Supervised): void {
-    this.#timer = setInterval(() => void this.#look(supervised).catch((thrown: unknown) => this.#shared.log.error({ err: thrown }, 'supervision')), WATCH_MS).unref();
+    this.#timer = setInterval(
+      () =>
+        void this.#look(supervised).catch((thrown: unknown) => this.#shared.log.error({ err: thrown }, 'supervision')),
+      WATCH_MS,
+    ).unref();
   }
 
   /** From now on the other processes are told how the servers are. */
@@ -114,7 +125,10 @@ export class Supervision {
 
   close(): void {
     clearInterval(this.#timer);
-    if (this.#tells) void this.#reports.say(new Map()).catch((thrown: unknown) => this.#shared.log.error({ err: thrown }, 'supervision'));
+    if (this.#tells)
+      void this.#reports
+        .say(new Map())
+        .catch((thrown: unknown) => this.#shared.log.error({ err: thrown }, 'supervision'));
     this.#tells = false;
   }
 
@@ -129,16 +143,33 @@ export class Supervision {
 
   async #look(supervised: Supervised): Promise<void> {
     const killed = this.killSwitch.names();
-    const { marks, refusalOf } = this.#consentsOr(() => supervised.halt({ killed: (server) => refusalIn(killed, server), any: (server) => refusalIn(killed, server), changed: new Set() }));
+    const { marks, refusalOf } = this.#consentsOr(() =>
+      supervised.halt({
+        killed: (server) => refusalIn(killed, server),
+        any: (server) => refusalIn(killed, server),
+        changed: new Set(),
+      }),
+    );
     const before = this.#marks;
-    const changed = new Set(before === undefined ? [] : [...new Set([...marks.keys(), ...before.keys()])].filter((server) => marks.get(server) !== before.get(server)));
+    const changed = new Set(
+      before === undefined
+        ? []
+        : [...new Set([...marks.keys(), ...before.keys()])].filter(
+            (server) => marks.get(server) !== before.get(server),
+          ),
+    );
     const names = JSON.stringify([...killed]);
     const isNew = before === undefined || changed.size > 0 || names !== this.#killed;
     [this.#killed, this.#marks] = [names, marks];
     if (isNew) {
-      supervised.halt({ killed: (server) => refusalIn(killed, server), any: (server) => refusalIn(killed, server) ?? refusalOf(server), changed });
+      supervised.halt({
+        killed: (server) => refusalIn(killed, server),
+        any: (server) => refusalIn(killed, server) ?? refusalOf(server),
+        changed,
+      });
       // Nothing of these runs any more: the next look lets what is started then run under the consent of now.
-      for (const server of new Set([...marks.keys(), ...changed])) if (refusalOf(server) !== undefined && this.#consents.noteEnd(server)) this.#killed = undefined;
+      for (const server of new Set([...marks.keys(), ...changed]))
+        if (refusalOf(server) !== undefined && this.#consents.noteEnd(server)) this.#killed = undefined;
     }
     // After what was lifted: a server that is still stopped is not started.
     supervised.revive(this.#revivals.news());
@@ -161,7 +192,11 @@ export class Supervision {
     this.#shared.metrics.onServerEvent(event);
     this.#shared.feed.note(event);
     // The owner is told where the log is read; the default level shows it.
-    if (event.event === 'failed' || event.event === 'reconnect.exhausted') this.#shared.log.error({ server: event.server, tries: event.tries }, `server ${event.server} is given up; look at it: tollgate servers`);
+    if (event.event === 'failed' || event.event === 'reconnect.exhausted')
+      this.#shared.log.error(
+        { server: event.server, tries: event.tries },
+        `server ${event.server} is given up; look at it: tollgate servers`,
+      );
     appendQuietly(this.#shared.audit, recordOf(event));
   };
 }

@@ -1,6 +1,17 @@
 /** Care of the state database: it is checked, backed up, restored and repaired, also while processes of Tollgate run. */
 import { randomBytes } from 'node:crypto';
-import { chmodSync, closeSync, existsSync, fsyncSync, mkdirSync, openSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
+import {
+  chmodSync,
+  closeSync,
+  existsSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+} from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import type Libsql from 'libsql';
@@ -45,7 +56,8 @@ export function checkState(folder: string): Condition {
     const common = { problems: [], stopped: [...stops.list().keys()], processes: countProcesses(folder) };
     if (!existsSync(file)) return { ...common, database: stops.hasDatabase ? 'lost' : 'none' };
     const found = examine(file);
-    if (found.version === 0 && found.problems.length === 0) return { ...common, database: stops.hasDatabase ? 'lost' : 'none' };
+    if (found.version === 0 && found.problems.length === 0)
+      return { ...common, database: stops.hasDatabase ? 'lost' : 'none' };
     return { ...common, ...found, database: found.problems.length === 0 ? 'sound' : 'damaged' };
   } finally {
     stops.close();
@@ -76,7 +88,11 @@ export function backUp(folder: string, to: string): { readonly bytes: number } {
  */
 export function restore(folder: string, from: string): { readonly kept: string | undefined } {
   const { problems, version = 0 } = existsSync(from) ? examine(from) : { problems: ['There is no such file.'] };
-  if (problems.length > 0 || version === 0) throw new TollgateError('USAGE', { detail: `The file is no sound backup of a state: ${problems[0] ?? 'it is empty'}`, next: 'Name a file that `tollgate state backup` has written.' });
+  if (problems.length > 0 || version === 0)
+    throw new TollgateError('USAGE', {
+      detail: `The file is no sound backup of a state: ${problems[0] ?? 'it is empty'}`,
+      next: 'Name a file that `tollgate state backup` has written.',
+    });
   if (version > SCHEMA.version) throw new TollgateError('STATE_TOO_NEW');
   const rows = new Map(TABLES.map((table): [string, Salvaged] => [table, salvage(from, table)]));
   const file = path.join(folder, DATABASE);
@@ -105,10 +121,17 @@ export function repair(folder: string, { startEmpty }: { readonly startEmpty: bo
   if (!existsSync(file) && !startEmpty) throw new TollgateError('STATE_LOST');
   const rows = new Map(startEmpty ? [] : TABLES.map((table): [string, Salvaged] => [table, salvage(file, table)]));
   if (!startEmpty && [...rows.values()].every((one) => one.rows.length === 0 && !one.complete)) {
-    throw new TollgateError('STATE_FAILED', { detail: 'Nothing of the damaged database can be read.', next: 'Restore a backup: tollgate state restore FILE. Without one: tollgate state repair --start-empty' });
+    throw new TollgateError('STATE_FAILED', {
+      detail: 'Nothing of the damaged database can be read.',
+      next: 'Restore a backup: tollgate state restore FILE. Without one: tollgate state repair --start-empty',
+    });
   }
   const old = replace(folder, rows);
-  return { kept: Object.fromEntries([...rows].map(([table, { rows: found }]) => [table, found.length])), complete: !startEmpty && [...rows.values()].every(({ complete }) => complete), old };
+  return {
+    kept: Object.fromEntries([...rows].map(([table, { rows: found }]) => [table, found.length])),
+    complete: !startEmpty && [...rows.values()].every(({ complete }) => complete),
+    old,
+  };
 }
 
 type Row = Readonly<Record<string, string | number | null>>;
@@ -118,14 +141,21 @@ interface Salvaged {
   readonly complete: boolean;
 }
 
-const KEYS: Readonly<Record<(typeof TABLES)[number], readonly string[]>> = { value: ['space', 'key'], counter: ['budget', 'scope', 'key'] };
+const KEYS: Readonly<Record<(typeof TABLES)[number], readonly string[]>> = {
+  value: ['space', 'key'],
+  counter: ['budget', 'scope', 'key'],
+};
 
 /** From both ends towards the damage: a row in a page that cannot be read ends the way from its side. */
 function salvage(file: string, table: (typeof TABLES)[number]): Salvaged {
   const rows = new Map<string, Row>();
   let complete = true;
   for (const order of ['ASC', 'DESC']) {
-    const ended = readAll(file, `SELECT * FROM ${table} ORDER BY ${KEYS[table].map((key) => `${key} ${order}`).join(', ')}`, (row) => rows.set(JSON.stringify(KEYS[table].map((key) => row[key])), row));
+    const ended = readAll(
+      file,
+      `SELECT * FROM ${table} ORDER BY ${KEYS[table].map((key) => `${key} ${order}`).join(', ')}`,
+      (row) => rows.set(JSON.stringify(KEYS[table].map((key) => row[key])), row),
+    );
     if (ended) return { rows: [...rows.values()], complete: true };
     complete = false;
   }
@@ -146,17 +176,33 @@ function readAll(file: string, sql: string, take: (row: Row) => void): boolean {
 
 function insert(database: Database, table: string, row: Row): void {
   const columns = Object.keys(row).filter((column) => column !== '_metadata');
-  database.run(`INSERT INTO ${table} (${columns.join(', ')}) VALUES (${columns.map(() => '?').join(', ')})`)(...columns.map((column) => row[column] ?? null));
+  database.run(`INSERT INTO ${table} (${columns.join(', ')}) VALUES (${columns.map(() => '?').join(', ')})`)(
+    ...columns.map((column) => row[column] ?? null),
+  );
 }
 
 function examine(file: string): Pick<Condition, 'problems' | 'version' | 'bytes' | 'values' | 'counters'> {
-  const bytes = PARTS.reduce((sum, part) => sum + (statSync(`${file}${part}`, { throwIfNoEntry: false })?.size ?? 0), 0);
+  const bytes = PARTS.reduce(
+    (sum, part) => sum + (statSync(`${file}${part}`, { throwIfNoEntry: false })?.size ?? 0),
+    0,
+  );
   try {
     return read(file, (connection) => {
-      const problems = (connection.prepare(`PRAGMA integrity_check(${MOST_PROBLEMS})`).all() as { integrity_check: string }[]).map((row) => row.integrity_check).filter((line) => line !== 'ok');
+      const problems = (
+        connection.prepare(`PRAGMA integrity_check(${MOST_PROBLEMS})`).all() as { integrity_check: string }[]
+      )
+        .map((row) => row.integrity_check)
+        .filter((line) => line !== 'ok');
       const { user_version: version } = connection.prepare('PRAGMA user_version').get() as { user_version: number };
       if (problems.length > 0 || version === 0 || version > SCHEMA.version) return { problems, version, bytes };
-      const values = Object.fromEntries((connection.prepare('SELECT space, count(*) AS n FROM value GROUP BY space ORDER BY space').all() as { space: string; n: number }[]).map(({ space, n }) => [space, n]));
+      const values = Object.fromEntries(
+        (
+          connection.prepare('SELECT space, count(*) AS n FROM value GROUP BY space ORDER BY space').all() as {
+            space: string;
+            n: number;
+          }[]
+        ).map(({ space, n }) => [space, n]),
+      );
       const { n: counters } = connection.prepare('SELECT count(*) AS n FROM counter').get() as { n: number };
       return { problems, version, bytes, values, counters };
     });
@@ -167,7 +213,10 @@ function examine(file: string): Pick<Condition, 'problems' | 'version' | 'bytes'
 }
 
 function damaged(problems: readonly string[]): TollgateError {
-  return new TollgateError('STATE_FAILED', { detail: `The state database is damaged: ${problems[0] ?? 'unknown'}`, next: 'Keep what can be read: tollgate state repair' });
+  return new TollgateError('STATE_FAILED', {
+    detail: `The state database is damaged: ${problems[0] ?? 'unknown'}`,
+    next: 'Keep what can be read: tollgate state repair',
+  });
 }
 
 function read<T>(file: string, work: (connection: Libsql.Database) => T): T {
@@ -183,7 +232,11 @@ function read<T>(file: string, work: (connection: Libsql.Database) => T): T {
 /** Only while no process has the old one open: SQLite would remove the log of the new one when the last of them closes it. */
 function replace(folder: string, rows: ReadonlyMap<string, Salvaged>): string | undefined {
   const running = countProcesses(folder);
-  if (running > 0) throw new TollgateError('STATE_FAILED', { detail: `${running === 1 ? 'A process of Tollgate has' : `${running} processes of Tollgate have`} the database open, so it cannot be replaced.`, next: 'End what runs (they refuse every call now), and try again.' });
+  if (running > 0)
+    throw new TollgateError('STATE_FAILED', {
+      detail: `${running === 1 ? 'A process of Tollgate has' : `${running} processes of Tollgate have`} the database open, so it cannot be replaced.`,
+      next: 'End what runs (they refuse every call now), and try again.',
+    });
   const draft = path.join(folder, `.state-${randomBytes(8).toString('hex')}.db`);
   const made = `${draft}.made`;
   const file = path.join(folder, DATABASE);
@@ -214,17 +267,21 @@ function putAside(file: string): string | undefined {
   }
   const kept = path.join(path.dirname(file), `state-before-${new Date().toISOString().replaceAll(':', '')}`);
   mkdirSync(kept, { mode: 0o700 });
-  for (const part of PARTS.filter((one) => existsSync(`${file}${one}`))) renameSync(`${file}${part}`, path.join(kept, `${DATABASE}${part}`));
+  for (const part of PARTS.filter((one) => existsSync(`${file}${one}`)))
+    renameSync(`${file}${part}`, path.join(kept, `${DATABASE}${part}`));
   return kept;
 }
 
 function fillWith(database: Database, rows: ReadonlyMap<string, Salvaged>): void {
-  database.transact(() => {
-    for (const [table, { rows: found }] of rows) {
-      database.run(`DELETE FROM ${table}`)();
-      for (const row of found) insert(database, table, row);
-    }
-  }, { synced: true });
+  database.transact(
+    () => {
+      for (const [table, { rows: found }] of rows) {
+        database.run(`DELETE FROM ${table}`)();
+        for (const row of found) insert(database, table, row);
+      }
+    },
+    { synced: true },
+  );
 }
 
 function touch(folder: string): void {
@@ -239,7 +296,13 @@ function claim(file: string): void {
     closeSync(openSync(file, 'wx', 0o600));
   } catch (thrown) {
     const { code } = thrown as NodeJS.ErrnoException;
-    throw new TollgateError('USAGE', { detail: code === 'EEXIST' ? 'The file for the backup exists.' : `The file for the backup cannot be made (${code ?? 'unknown'}).`, next: 'Name a new file in a folder that you may write.' });
+    throw new TollgateError('USAGE', {
+      detail:
+        code === 'EEXIST'
+          ? 'The file for the backup exists.'
+          : `The file for the backup cannot be made (${code ?? 'unknown'}).`,
+      next: 'Name a new file in a folder that you may write.',
+    });
   }
 }
 
@@ -254,5 +317,7 @@ function sync(file: string): void {
 
 function countProcesses(folder: string): number {
   const locks = path.join(folder, 'processes');
-  return existsSync(locks) ? readdirSync(locks).filter((mark) => !isOwn(folder, mark) && isAlive(folder, mark)).length : 0;
+  return existsSync(locks)
+    ? readdirSync(locks).filter((mark) => !isOwn(folder, mark) && isAlive(folder, mark)).length
+    : 0;
 }

@@ -45,7 +45,11 @@ const BUSY_MS = 5000;
 const RETRY_MS = 5;
 
 /** Opens or creates the file (0600, folder 0700) and brings it to `schema`; ':memory:' stands for a private one. `busyMs`: how long statements wait for other processes; this thread does nothing else meanwhile. `exists`: one without a schema was emptied, and is refused with STATE_LOST. */
-export function openDatabase(path: string, schema: Schema, { busyMs = BUSY_MS, exists = false }: { readonly busyMs?: number; readonly exists?: boolean } = {}): Database {
+export function openDatabase(
+  path: string,
+  schema: Schema,
+  { busyMs = BUSY_MS, exists = false }: { readonly busyMs?: number; readonly exists?: boolean } = {},
+): Database {
   if (path !== ':memory:') guard(() => createPrivate(path));
   const connection = new Connection(path, busyMs);
   try {
@@ -88,14 +92,25 @@ function checkOwn(path: string): void {
   const folder = statSync(dirname(path));
   const file = lstatSync(path, { throwIfNoEntry: false });
   const own = process.geteuid?.() ?? folder.uid;
-  const fault = (folder.mode & 0o002) !== 0 ? 'its folder may be written by everybody'
-    : folder.uid !== own ? 'its folder belongs to another user'
-    : file === undefined ? undefined
-    : !file.isFile() ? 'it is a link, or no file'
-    : file.uid !== own ? 'it belongs to another user'
-    : (file.mode & 0o022) !== 0 ? 'it may be written by others' : undefined;
+  const fault =
+    (folder.mode & 0o002) !== 0
+      ? 'its folder may be written by everybody'
+      : folder.uid !== own
+        ? 'its folder belongs to another user'
+        : file === undefined
+          ? undefined
+          : !file.isFile()
+            ? 'it is a link, or no file'
+            : file.uid !== own
+              ? 'it belongs to another user'
+              : (file.mode & 0o022) !== 0
+                ? 'it may be written by others'
+                : undefined;
   if (fault === undefined) return;
-  throw new TollgateError('STATE_FAILED', { detail: `The state database is not used: ${fault}.`, next: 'Find out who did that, for approvals stand in it. Then give the state folder and its files to the user who runs Tollgate alone (chown, chmod 700), or remove it and approve again.' });
+  throw new TollgateError('STATE_FAILED', {
+    detail: `The state database is not used: ${fault}.`,
+    next: 'Find out who did that, for approvals stand in it. Then give the state folder and its files to the user who runs Tollgate alone (chown, chmod 700), or remove it and approve again.',
+  });
 }
 
 function versionOf(database: Database): number {
@@ -104,11 +119,17 @@ function versionOf(database: Database): number {
 
 function migrate(database: Database, { version, sql, upgrades = {} }: Schema): void {
   const found = versionOf(database);
-  if (found > version) throw new TollgateError('STATE_TOO_NEW', { detail: `The state has schema version ${found}; this Tollgate knows ${version}.` });
+  if (found > version)
+    throw new TollgateError('STATE_TOO_NEW', {
+      detail: `The state has schema version ${found}; this Tollgate knows ${version}.`,
+    });
   if (found === version) return;
   for (let from = found; from < version; from = from === 0 ? version : from + 1) {
     const step = from === 0 ? sql : upgrades[from];
-    if (step === undefined) throw new TollgateError('STATE_FAILED', { detail: `The database has schema version ${from}, which this Tollgate cannot bring to ${version}.` });
+    if (step === undefined)
+      throw new TollgateError('STATE_FAILED', {
+        detail: `The database has schema version ${from}, which this Tollgate cannot bring to ${version}.`,
+      });
     for (const statement of statementsOf(step)) database.run(statement)();
   }
   database.run(`PRAGMA user_version = ${version}`)();
@@ -116,7 +137,10 @@ function migrate(database: Database, { version, sql, upgrades = {} }: Schema): v
 
 /** A semicolon at the end of a line ends a statement; those in a trigger are followed by more text on their line. */
 function statementsOf(sql: string): readonly string[] {
-  return sql.split(/;\s*$/m).map((statement) => statement.trim()).filter((statement) => statement !== '');
+  return sql
+    .split(/;\s*$/m)
+    .map((statement) => statement.trim())
+    .filter((statement) => statement !== '');
 }
 
 /**
@@ -184,7 +208,9 @@ class Connection implements Database {
       try {
         probe.exec(whole ? CHECK : 'SELECT count(*) FROM sqlite_schema');
       } catch (error) {
-        throw (error as Error).message === CHECK_FAILED ? new TollgateError('STATE_FAILED', { detail: DAMAGED[1], next: DAMAGED[2] }) : error;
+        throw (error as Error).message === CHECK_FAILED
+          ? new TollgateError('STATE_FAILED', { detail: DAMAGED[1], next: DAMAGED[2] })
+          : error;
       } finally {
         probe.close();
       }
@@ -290,7 +316,8 @@ function connect(path: string): Libsql.Database {
 
 /** libsql reads text up to the first NUL: two keys could look like one. */
 function check(value: Value): Value {
-  if (typeof value === 'string' && value.includes('\0')) throw new TollgateError('STATE_FAILED', { detail: 'A text with a NUL cannot be kept.' });
+  if (typeof value === 'string' && value.includes('\0'))
+    throw new TollgateError('STATE_FAILED', { detail: 'A text with a NUL cannot be kept.' });
   return value;
 }
 
@@ -309,10 +336,18 @@ function causeOf(thrown: unknown): string | undefined {
   return typeof code === 'string' ? code : undefined;
 }
 
-const DAMAGED = [/^SQLITE_(CORRUPT|NOTADB)/, 'The state database is damaged.', 'Look at it with `tollgate state check`. Restore a backup with `tollgate state restore`, or keep what can be read with `tollgate state repair`.'] as const;
+const DAMAGED = [
+  /^SQLITE_(CORRUPT|NOTADB)/,
+  'The state database is damaged.',
+  'Look at it with `tollgate state check`. Restore a backup with `tollgate state restore`, or keep what can be read with `tollgate state repair`.',
+] as const;
 const CAUSES: readonly (readonly [RegExp, string, string])[] = [
   DAMAGED,
-  [/^SQLITE_BUSY/, 'Another process holds the lock of the state database.', 'Try again. If it stays so, find the process that holds it (fuser -v state.db) and end it.'],
+  [
+    /^SQLITE_BUSY/,
+    'Another process holds the lock of the state database.',
+    'Try again. If it stays so, find the process that holds it (fuser -v state.db) and end it.',
+  ],
 ];
 
 /** Turns what SQLite and the system throw into STATE_FAILED. */
@@ -323,7 +358,12 @@ export function guard<T>(work: () => T): T {
     if (error instanceof TollgateError) throw error;
     const { code } = error as { code?: unknown };
     const name = typeof code === 'string' && /^[A-Z_0-9]+$/.test(code) ? code : undefined;
-    const [, detail = 'The state database failed.', next] = CAUSES.find(([pattern]) => name !== undefined && pattern.test(name)) ?? [];
-    throw new TollgateError('STATE_FAILED', { detail: `${detail.slice(0, -1)}${name === undefined ? '' : ` (${name})`}.`, ...(next !== undefined && { next }), cause: error });
+    const [, detail = 'The state database failed.', next] =
+      CAUSES.find(([pattern]) => name !== undefined && pattern.test(name)) ?? [];
+    throw new TollgateError('STATE_FAILED', {
+      detail: `${detail.slice(0, -1)}${name === undefined ? '' : ` (${name})`}.`,
+      ...(next !== undefined && { next }),
+      cause: error,
+    });
   }
 }

@@ -34,12 +34,21 @@ type Work =
   | { readonly op: 'news' }
   | { readonly op: 'close' }
   | { readonly op: 'reserve'; readonly claims: readonly Claim[]; readonly now: Instant }
-  | { readonly op: 'settle'; readonly held: Held; readonly used: { readonly outputBytes: number; readonly wallMs: number } }
+  | {
+      readonly op: 'settle';
+      readonly held: Held;
+      readonly used: { readonly outputBytes: number; readonly wallMs: number };
+    }
   | { readonly op: 'endScope'; readonly scope: string; readonly key: string }
   | { readonly op: 'put'; readonly space: string; readonly key: string; readonly value: string }
   | { readonly op: 'remove'; readonly space: string; readonly key: string }
   | { readonly op: 'take'; readonly space: string; readonly key: string; readonly only: string | undefined }
-  | { readonly op: 'swap'; readonly space: string; readonly key: string; readonly change: { readonly from?: string; readonly to: string } };
+  | {
+      readonly op: 'swap';
+      readonly space: string;
+      readonly key: string;
+      readonly change: { readonly from?: string; readonly to: string };
+    };
 
 /** What the thread is asked. */
 export type Question = Work & { readonly id: number; readonly follower: number };
@@ -49,7 +58,10 @@ export type Answer =
   | { readonly result: unknown; readonly stamp: string; readonly changes: Changes }
   /** What changed no value. */
   | { readonly result: unknown }
-  | { readonly failed: { readonly code: ErrorCode; readonly message: string; readonly next: string }; readonly busy?: true };
+  | {
+      readonly failed: { readonly code: ErrorCode; readonly message: string; readonly next: string };
+      readonly busy?: true;
+    };
 
 /** One message of the thread. Id 0 answers no question. */
 export interface Told {
@@ -80,7 +92,8 @@ class Thread {
     if (this.#worker === undefined) {
       this.#worker = this.#start();
       // A new thread knows no follower: each is opened there before anything else is asked.
-      for (const [number, follower] of this.#followers) if (question.op !== 'open' || number !== question.follower) follower.open().catch(() => undefined);
+      for (const [number, follower] of this.#followers)
+        if (question.op !== 'open' || number !== question.follower) follower.open().catch(() => undefined);
     }
     this.#worker.postMessage(question);
     this.#count(1);
@@ -112,7 +125,8 @@ class Thread {
     this.#owed = 0;
     for (const follower of this.#followers.values()) follower.lose();
     setTimeout(() => {
-      if (this.#worker === undefined) for (const follower of this.#followers.values()) follower.open().catch(() => undefined);
+      if (this.#worker === undefined)
+        for (const follower of this.#followers.values()) follower.open().catch(() => undefined);
     }, RESTART_MS).unref();
   }
 }
@@ -153,7 +167,12 @@ class Follower implements State {
 
   async open(): Promise<void> {
     // The mark says that this process has the database open: it is not replaced meanwhile.
-    await this.#ask({ op: 'open', folder: this.#folder, mark: this.#tryMark(), proved: this.#proved.buffer as SharedArrayBuffer });
+    await this.#ask({
+      op: 'open',
+      folder: this.#folder,
+      mark: this.#tryMark(),
+      proved: this.#proved.buffer as SharedArrayBuffer,
+    });
     this.#stops ??= new Stops(this.#folder);
   }
 
@@ -178,7 +197,9 @@ class Follower implements State {
     const name = `${space}\n${prefix}`;
     const known = this.#lists.get(name);
     if (known !== undefined) return known;
-    const found = [...(this.#values.get(space) ?? [])].filter(([key]) => key.startsWith(prefix)).sort(([one], [other]) => (one < other ? -1 : 1));
+    const found = [...(this.#values.get(space) ?? [])]
+      .filter(([key]) => key.startsWith(prefix))
+      .sort(([one], [other]) => (one < other ? -1 : 1));
     const list = new Map(found);
     if (this.#lists.size >= MOST_LISTS) this.#lists.clear();
     this.#lists.set(name, list);
@@ -237,7 +258,10 @@ class Follower implements State {
 
   async close(): Promise<void> {
     // It is answered after all that was asked before it.
-    await Promise.race([this.#ask({ op: 'close' }).catch(() => undefined), sleep(PATIENCE_MS, undefined, { ref: false })]);
+    await Promise.race([
+      this.#ask({ op: 'close' }).catch(() => undefined),
+      sleep(PATIENCE_MS, undefined, { ref: false }),
+    ]);
     this.#isClosed = true;
     THREAD.remove(this.#number);
     this.#stops?.close();
@@ -260,7 +284,9 @@ class Follower implements State {
   }
 
   /** The thread has ended, or is not needed any more: nothing is known until another one answers. */
-  lose(fault = new TollgateError('STATE_FAILED', { detail: 'The thread of the state has ended. Another one is started.' })): void {
+  lose(
+    fault = new TollgateError('STATE_FAILED', { detail: 'The thread of the state has ended. Another one is started.' }),
+  ): void {
     this.#fault = fault;
     const failed = { code: fault.code, message: fault.message, next: fault.next };
     for (const answer of this.#pending.values()) answer({ failed });
@@ -286,7 +312,11 @@ class Follower implements State {
     const until = performance.now() + PATIENCE_MS;
     while (!this.#isFresh()) {
       const left = until - performance.now();
-      if (left <= 0) throw new TollgateError('STATE_FAILED', { detail: 'What people have decided cannot be read at present, so nothing runs.', next: 'Call again. If it stays so, look at the state: tollgate state check' });
+      if (left <= 0)
+        throw new TollgateError('STATE_FAILED', {
+          detail: 'What people have decided cannot be read at present, so nothing runs.',
+          next: 'Call again. If it stays so, look at the state: tollgate state check',
+        });
       await Promise.race([this.#ask({ op: 'news' }), sleep(left, undefined, { ref: false })]);
     }
   }

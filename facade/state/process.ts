@@ -43,7 +43,10 @@ export function ownMark(folder: string): ProcessMark {
 
 /** The refusal of what needs a mark. */
 export function noMark(): TollgateError {
-  return new TollgateError('STATE_FAILED', { detail: 'This process cannot lock a file in the state folder, so others could not tell when it has ended.', next: 'Free the disk, and let the user of Tollgate write to the state folder.' });
+  return new TollgateError('STATE_FAILED', {
+    detail: 'This process cannot lock a file in the state folder, so others could not tell when it has ended.',
+    next: 'Free the disk, and let the user of Tollgate write to the state folder.',
+  });
 }
 
 /** True for the mark that this process has in a folder. */
@@ -81,7 +84,8 @@ function removeDead(folder: string): void {
   for (const name of readdirSync(path.join(folder, LOCKS))) {
     const file = lockOf(folder, name);
     // Under its lock: a process that is starting must not lose a file that it is about to lock.
-    if (FORM.test(name) && held.get(folder)?.mark !== name) canLock(file, 'PRAGMA journal_mode = OFF; BEGIN EXCLUSIVE', () => rmSync(file, { force: true }));
+    if (FORM.test(name) && held.get(folder)?.mark !== name)
+      canLock(file, 'PRAGMA journal_mode = OFF; BEGIN EXCLUSIVE', () => rmSync(file, { force: true }));
   }
 }
 

@@ -20,12 +20,17 @@ export function currentCounter(claim: Claim, stored: Counter | undefined, now: I
 }
 
 /** Takes the demands of a claim from its counter, all or none. */
-export function draw(claim: Claim, counter: Counter, now: Instant): { readonly taken: Taken } | { readonly refused: Refused } {
+export function draw(
+  claim: Claim,
+  counter: Counter,
+  now: Instant,
+): { readonly taken: Taken } | { readonly refused: Refused } {
   const amounts: Record<Unit, number> = { ...NOTHING };
   for (const { unit, limit, most, least } of claim.demands) {
     const left = Math.max(0, limit - counter[unit]);
     if (left < least) {
-      const resets = claim.windowMs === undefined ? {} : { resetsAt: now.wall + claim.windowMs - elapsed(counter.since, now) };
+      const resets =
+        claim.windowMs === undefined ? {} : { resetsAt: now.wall + claim.windowMs - elapsed(counter.since, now) };
       return { refused: { claim, unit, limit, left, ...resets } };
     }
     amounts[unit] = Math.min(most, left);
@@ -35,5 +40,7 @@ export function draw(claim: Claim, counter: Counter, now: Instant): { readonly t
 
 /** Calls and argument bytes are exact when reserved: a budget of these alone costs one transaction a call, not two. */
 export function needsSettle({ taken }: Held): boolean {
-  return taken.some(({ claim, amounts }) => claim.concurrent !== undefined || amounts.outputBytes > 0 || amounts.wallMs > 0);
+  return taken.some(
+    ({ claim, amounts }) => claim.concurrent !== undefined || amounts.outputBytes > 0 || amounts.wallMs > 0,
+  );
 }

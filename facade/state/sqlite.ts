@@ -92,8 +92,17 @@ export function openState(folder: string, { now = Date.now(), mark: given, ...ho
     noteDatabase(database, stops);
     dropStale(database, { before: now - STALE_MS, stops });
     return {
-      ...createLedger(database, { folder, mark }), ...createValues(database, stops), stops, fresh: () => undefined, mark, isAlive: (mark) => isAlive(folder, mark), probe: (whole) => database.probe(whole), close,
-      get isInPlace() { return database.isInPlace; },
+      ...createLedger(database, { folder, mark }),
+      ...createValues(database, stops),
+      stops,
+      fresh: () => undefined,
+      mark,
+      isAlive: (mark) => isAlive(folder, mark),
+      probe: (whole) => database.probe(whole),
+      close,
+      get isInPlace() {
+        return database.isInPlace;
+      },
     };
   } catch (thrown) {
     close();
@@ -106,7 +115,11 @@ function noteDatabase(database: Database, stops: Stops): void {
   const isNoted = database.first('SELECT 1 AS found FROM value WHERE space = ?')(STOPS_NOTED) !== undefined;
   if (isNoted && !stops.hasDatabase) throw stopsLost();
   if (!stops.hasDatabase) stops.hasDatabase = true;
-  if (!isNoted) database.transact(() => database.run('INSERT INTO value VALUES (?, ?, ?) ON CONFLICT DO NOTHING')(STOPS_NOTED, '', ''), { synced: true });
+  if (!isNoted)
+    database.transact(
+      () => database.run('INSERT INTO value VALUES (?, ?, ?) ON CONFLICT DO NOTHING')(STOPS_NOTED, '', ''),
+      { synced: true },
+    );
 }
 
 function tryMark(folder: string): void {
@@ -130,9 +143,15 @@ function hadDatabase(folder: string): boolean {
 function dropStale(database: Database, { before, stops }: { readonly before: number; readonly stops: Stops }): void {
   try {
     // A database that another process has locked can still be opened, to be read.
-    const stale = database.first<{ n: number }>(`SELECT (SELECT count(*) FROM counter WHERE ${OLD_COUNTERS}) + (SELECT count(*) FROM value WHERE ${OLD_VALUES}) AS n`)(before, OLD_STOPS, before)?.n ?? 0;
+    const stale =
+      database.first<{ n: number }>(
+        `SELECT (SELECT count(*) FROM counter WHERE ${OLD_COUNTERS}) + (SELECT count(*) FROM value WHERE ${OLD_VALUES}) AS n`,
+      )(before, OLD_STOPS, before)?.n ?? 0;
     if (stale === 0) return;
-    for (const { key, value } of database.all<{ key: string; value: string }>('SELECT key, value FROM value WHERE space = ?')(OLD_STOPS)) stops.put(key, JSON.parse(value) as { since: string; by: string });
+    for (const { key, value } of database.all<{ key: string; value: string }>(
+      'SELECT key, value FROM value WHERE space = ?',
+    )(OLD_STOPS))
+      stops.put(key, JSON.parse(value) as { since: string; by: string });
     database.transact(() => {
       database.run(`DELETE FROM counter WHERE ${OLD_COUNTERS}`)(before);
       database.run(`DELETE FROM value WHERE ${OLD_VALUES}`)(OLD_STOPS, before);
@@ -145,8 +164,12 @@ function dropStale(database: Database, { before, stops }: { readonly before: num
 }
 
 function createLedger(database: Database, own: Own): Pick<State, 'reserve' | 'settle' | 'endScope'> {
-  const read = database.first<Amounts & { since: number; monotonic: number; boot: string }>('SELECT since, monotonic, boot, calls, argBytes, outputBytes, wallMs FROM counter WHERE budget = ? AND scope = ? AND key = ?');
-  const write = database.run('INSERT OR REPLACE INTO counter (budget, scope, key, since, monotonic, boot, touched, calls, argBytes, outputBytes, wallMs) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)');
+  const read = database.first<Amounts & { since: number; monotonic: number; boot: string }>(
+    'SELECT since, monotonic, boot, calls, argBytes, outputBytes, wallMs FROM counter WHERE budget = ? AND scope = ? AND key = ?',
+  );
+  const write = database.run(
+    'INSERT OR REPLACE INTO counter (budget, scope, key, since, monotonic, boot, touched, calls, argBytes, outputBytes, wallMs) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)',
+  );
   const correct = database.run(
     'UPDATE counter SET outputBytes = outputBytes + ?, wallMs = wallMs + ? WHERE budget = ? AND scope = ? AND key = ? AND since = ? AND monotonic = ?',
   );
@@ -157,11 +180,25 @@ function createLedger(database: Database, own: Own): Pick<State, 'reserve' | 'se
 
   const stored = (claim: Claim): Counter | undefined => {
     const row = read(claim.budget, claim.scope, claim.key);
-    return row === undefined ? undefined : { ...row, since: { wall: row.since, monotonic: row.monotonic, boot: row.boot } };
+    return row === undefined
+      ? undefined
+      : { ...row, since: { wall: row.since, monotonic: row.monotonic, boot: row.boot } };
   };
   const store = ({ claim, since, amounts }: Taken, before: Counter, now: number): void => {
     const sum = (unit: keyof Taken['amounts']): number => before[unit] + amounts[unit];
-    write(claim.budget, claim.scope, claim.key, since.wall, since.monotonic, since.boot, now, sum('calls'), sum('argBytes'), sum('outputBytes'), sum('wallMs'));
+    write(
+      claim.budget,
+      claim.scope,
+      claim.key,
+      since.wall,
+      since.monotonic,
+      since.boot,
+      now,
+      sum('calls'),
+      sum('argBytes'),
+      sum('outputBytes'),
+      sum('wallMs'),
+    );
   };
   return {
     reserve: (claims, now) =>
@@ -173,7 +210,8 @@ function createLedger(database: Database, own: Own): Pick<State, 'reserve' | 'se
           const answer = draw(claim, before, now);
           if ('refused' in answer) {
             // A window that began again at a refusal must not do so at each.
-            if (last !== undefined && before.since !== last.since) store({ claim, since: before.since, amounts: NOTHING }, before, now.wall);
+            if (last !== undefined && before.since !== last.since)
+              store({ claim, since: before.since, amounts: NOTHING }, before, now.wall);
             return answer;
           }
           drawn.push({ taken: answer.taken, before });
@@ -196,7 +234,8 @@ function createLedger(database: Database, own: Own): Pick<State, 'reserve' | 'se
             amounts.outputBytes === 0 ? 0 : used.outputBytes - amounts.outputBytes,
             amounts.wallMs === 0 ? 0 : used.wallMs - amounts.wallMs,
           ];
-          if (output !== 0 || wall !== 0) correct(output, wall, claim.budget, claim.scope, claim.key, since.wall, since.monotonic);
+          if (output !== 0 || wall !== 0)
+            correct(output, wall, claim.budget, claim.scope, claim.key, since.wall, since.monotonic);
           if (claim.concurrent !== undefined) slots.giveBack(claim, held.id);
         }
       });

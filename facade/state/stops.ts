@@ -3,7 +3,20 @@
  * is made ahead, and is written over in place. Every process reads it at every call.
  */
 import { randomBytes } from 'node:crypto';
-import { closeSync, constants, fstatSync, fsyncSync, linkSync, mkdirSync, openSync, readFileSync, readSync, rmSync, statSync, writeSync } from 'node:fs';
+import {
+  closeSync,
+  constants,
+  fstatSync,
+  fsyncSync,
+  linkSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  readSync,
+  rmSync,
+  statSync,
+  writeSync,
+} from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { tryLock } from './process.ts';
@@ -44,7 +57,10 @@ const LOOK_MS = 1;
 /** After so long all slots are read again, whatever the stamp says, ms: a writer may have died before it wrote the stamp. */
 const RENEW_MS = 1_000;
 
-const DAMAGED = { detail: 'The file of stops is damaged, so it is not known what is stopped.', next: 'Find out what wrote to the state folder. End Tollgate, remove `stopped` from the state folder, stop again what must not run, and say so: tollgate on' };
+const DAMAGED = {
+  detail: 'The file of stops is damaged, so it is not known what is stopped.',
+  next: 'Find out what wrote to the state folder. End Tollgate, remove `stopped` from the state folder, stop again what must not run, and say so: tollgate on',
+};
 
 /** The stops of a state folder, read and written without its database. Every method throws STATE_FAILED, or STATE_LOST if the file was removed. */
 export class Stops {
@@ -77,7 +93,11 @@ export class Stops {
     // The second read is for one that met a writer.
     const slots = this.#readSlots() ?? this.#readSlots();
     if (slots === undefined) throw new TollgateError('STATE_FAILED', DAMAGED);
-    this.#known = new Map([...slots].map(([name, { stop }]): [string, Stop] => [name, stop]).sort(([one], [other]) => (one < other ? -1 : 1)));
+    this.#known = new Map(
+      [...slots]
+        .map(([name, { stop }]): [string, Stop] => [name, stop])
+        .sort(([one], [other]) => (one < other ? -1 : 1)),
+    );
     [this.#knownStamp, this.#knownAt] = [this.#stamp, now];
     return this.#known;
   }
@@ -219,13 +239,20 @@ function freeIndex(name: string, taken: ReadonlySet<number>): number {
     const index = 2 + ((first + step) % count);
     if (!taken.has(index)) return index;
   }
-  throw new TollgateError('STATE_FAILED', { detail: `At most ${count} servers can be stopped one by one.`, next: 'Stop everything instead: tollgate off' });
+  throw new TollgateError('STATE_FAILED', {
+    detail: `At most ${count} servers can be stopped one by one.`,
+    next: 'Stop everything instead: tollgate off',
+  });
 }
 
 function textOf(name: string, { since, by, id }: Stop): string {
   const text = (user: string): string => JSON.stringify({ name, since, by: user, ...(id !== undefined && { id }) });
   const most = SLOT_BYTES - Buffer.byteLength(text(''));
-  if (most < 0) throw new TollgateError('STATE_FAILED', { detail: 'The name of the server is too long to be stopped by it.', next: 'Stop everything instead: tollgate off' });
+  if (most < 0)
+    throw new TollgateError('STATE_FAILED', {
+      detail: 'The name of the server is too long to be stopped by it.',
+      next: 'Stop everything instead: tollgate off',
+    });
   let user = by;
   while (Buffer.byteLength(text(user)) > SLOT_BYTES) user = user.slice(0, -1);
   return text(user);
@@ -235,7 +262,9 @@ function slotOf(text: string): { readonly name: string; readonly stop: Stop } | 
   if (text.trim() === '') return 'free';
   try {
     const { name, since, by, id } = JSON.parse(text) as { name?: unknown; since?: unknown; by?: unknown; id?: unknown };
-    return typeof name === 'string' && typeof since === 'string' && typeof by === 'string' ? { name, stop: { since, by, ...(typeof id === 'string' && { id }) } } : undefined;
+    return typeof name === 'string' && typeof since === 'string' && typeof by === 'string'
+      ? { name, stop: { since, by, ...(typeof id === 'string' && { id }) } }
+      : undefined;
   } catch {
     return undefined;
   }
@@ -247,7 +276,10 @@ function newStamp(): string {
 
 /** The refusal where the file is gone. */
 export function stopsLost(): TollgateError {
-  return new TollgateError('STATE_LOST', { detail: 'The file `stopped` was removed from the state folder, or replaced, so it is not known what is stopped.', next: 'End Tollgate. Stop again what must not run (tollgate kill NAME), and say so: tollgate on' });
+  return new TollgateError('STATE_LOST', {
+    detail: 'The file `stopped` was removed from the state folder, or replaced, so it is not known what is stopped.',
+    next: 'End Tollgate. Stop again what must not run (tollgate kill NAME), and say so: tollgate on',
+  });
 }
 
 function inodeOf({ dev, ino }: { readonly dev: number; readonly ino: number }): string {
@@ -294,7 +326,8 @@ function openOrMake(folder: string): number {
     try {
       const bytes = Buffer.alloc(FILE_BYTES, ' ');
       bytes.write(`${MARK}${newStamp()}${newStamp()}0`);
-      for (const [name, stop] of oldStops(folder)) bytes.write(textOf(name, stop), SLOT_BYTES * (name === EVERYTHING ? 1 : (taken += 1)));
+      for (const [name, stop] of oldStops(folder))
+        bytes.write(textOf(name, stop), SLOT_BYTES * (name === EVERYTHING ? 1 : (taken += 1)));
       writeSync(made, bytes);
       fsyncSync(made);
     } finally {
@@ -328,6 +361,9 @@ function guard<T>(work: () => T): T {
     return work();
   } catch (error) {
     if (error instanceof TollgateError) throw error;
-    throw new TollgateError('STATE_FAILED', { detail: `The file of stops cannot be used (${codeOf(error) ?? 'unknown'}).`, cause: error });
+    throw new TollgateError('STATE_FAILED', {
+      detail: `The file of stops cannot be used (${codeOf(error) ?? 'unknown'}).`,
+      cause: error,
+    });
   }
 }

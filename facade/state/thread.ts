@@ -86,7 +86,9 @@ class Followed {
       const state = this.#open();
       if (this.#damage !== undefined) throw this.#damage;
       if (isWithoutValues) return { result: work?.(state) };
-      return work === undefined ? { result: undefined, ...this.#news(state) } : { result: work(state), ...this.#newsIfAny(state) };
+      return work === undefined
+        ? { result: undefined, ...this.#news(state) }
+        : { result: work(state), ...this.#newsIfAny(state) };
     } catch (thrown) {
       const { code, message, next } = asTollgateError(thrown);
       return { failed: { code, message, next }, ...(isBusy(thrown) && { busy: true }) };
@@ -122,10 +124,12 @@ class Followed {
   /** Tells what has changed. Once a second it also reads the file again, because a connection returns from memory what it has read before. */
   #poll(): void {
     this.#polls += 1;
-    if (this.#polls % PROBE_POLLS === 0 || this.#damage !== undefined) this.#probe(this.#polls % CHECK_POLLS === 0 || this.#damage !== undefined);
+    if (this.#polls % PROBE_POLLS === 0 || this.#damage !== undefined)
+      this.#probe(this.#polls % CHECK_POLLS === 0 || this.#damage !== undefined);
     const answer = this.#attempt();
     const fault = 'failed' in answer && answer.busy !== true ? answer.failed.message : undefined;
-    if (fault === this.#fault && 'changes' in answer && answer.changes.changes.length === 0 && !answer.changes.all) return;
+    if (fault === this.#fault && 'changes' in answer && answer.changes.changes.length === 0 && !answer.changes.all)
+      return;
     this.#fault = fault;
     this.#answer(0, answer);
   }
@@ -147,14 +151,22 @@ class Followed {
 
 function perform(state: DirectState, question: Question): unknown {
   switch (question.op) {
-    case 'reserve': return state.reserve(question.claims, question.now);
-    case 'settle': return state.settle(question.held, question.used);
-    case 'endScope': return state.endScope(question.scope, question.key);
-    case 'put': return state.put(question.space, question.key, question.value);
-    case 'remove': return state.remove(question.space, question.key);
-    case 'take': return state.take(question.space, question.key, question.only);
-    case 'swap': return state.swap(question.space, question.key, question.change);
-    default: return undefined;
+    case 'reserve':
+      return state.reserve(question.claims, question.now);
+    case 'settle':
+      return state.settle(question.held, question.used);
+    case 'endScope':
+      return state.endScope(question.scope, question.key);
+    case 'put':
+      return state.put(question.space, question.key, question.value);
+    case 'remove':
+      return state.remove(question.space, question.key);
+    case 'take':
+      return state.take(question.space, question.key, question.only);
+    case 'swap':
+      return state.swap(question.space, question.key, question.change);
+    default:
+      return undefined;
   }
 }
 
@@ -162,5 +174,11 @@ port.on('message', (question: Question) => {
   if (question.op === 'open') followed.set(question.follower, new Followed(question));
   const one = followed.get(question.follower);
   if (one !== undefined) return void one.take(question);
-  port.postMessage({ id: question.id, follower: question.follower, answer: { failed: { code: 'STATE_FAILED', message: 'The thread of the state has just started.', next: 'Call again.' } } } satisfies Told);
+  port.postMessage({
+    id: question.id,
+    follower: question.follower,
+    answer: {
+      failed: { code: 'STATE_FAILED', message: 'The thread of the state has just started.', next: 'Call again.' },
+    },
+  } satisfies Told);
 });

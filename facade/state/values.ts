@@ -39,15 +39,20 @@ export function createValues(database: Database, stops: Stops): Values {
   const remove = database.run('DELETE FROM value WHERE space = ? AND key = ?');
   const insert = database.run('INSERT INTO value VALUES (?, ?, ?) ON CONFLICT DO NOTHING');
   const replace = database.run('UPDATE value SET value = ? WHERE space = ? AND key = ? AND value = ?');
-  const list = database.all<{ key: string; value: string }>('SELECT key, value FROM value WHERE space = ? AND key >= ? AND key < ? ORDER BY key');
+  const list = database.all<{ key: string; value: string }>(
+    'SELECT key, value FROM value WHERE space = ? AND key >= ? AND key < ? ORDER BY key',
+  );
   const forget = database.run('DELETE FROM change WHERE seq <= (SELECT max(seq) FROM change) - ?');
   let writes = 0;
   const write = <T>(work: () => T): T => {
-    const result = database.transact(() => {
-      writes += 1;
-      if (writes % KEPT_CHANGES === 1) forget(KEPT_CHANGES);
-      return work();
-    }, { synced: true });
+    const result = database.transact(
+      () => {
+        writes += 1;
+        if (writes % KEPT_CHANGES === 1) forget(KEPT_CHANGES);
+        return work();
+      },
+      { synced: true },
+    );
     stops.touchValues();
     return result;
   };
@@ -64,17 +69,27 @@ export function createValues(database: Database, stops: Stops): Values {
         remove(space, key);
         return found;
       }),
-    swap: (space, key, { from, to }) => write(() => (from === undefined ? insert(space, key, to) : replace(to, space, key, from)) === 1),
+    swap: (space, key, { from, to }) =>
+      write(() => (from === undefined ? insert(space, key, to) : replace(to, space, key, from)) === 1),
     stamp,
-    list: (space, prefix = '') => lists.read(space, prefix, () => new Map(list(space, prefix, `${prefix}${LAST}`).map((row): [string, string] => [row.key, row.value]))),
+    list: (space, prefix = '') =>
+      lists.read(
+        space,
+        prefix,
+        () => new Map(list(space, prefix, `${prefix}${LAST}`).map((row): [string, string] => [row.key, row.value])),
+      ),
     changesAfter: createFollowing(database),
   };
 }
 
 /** Triggers note each change of a value (see the schema in sqlite.ts). */
 function createFollowing(database: Database): Values['changesAfter'] {
-  const bounds = database.first<{ first: number | null; last: number | null }>('SELECT min(seq) AS first, max(seq) AS last FROM change');
-  const after = database.all<{ space: string; key: string; value: string | null }>('SELECT DISTINCT c.space AS space, c.key AS key, v.value AS value FROM change c LEFT JOIN value v ON v.space = c.space AND v.key = c.key WHERE c.seq > ? AND c.seq <= ?');
+  const bounds = database.first<{ first: number | null; last: number | null }>(
+    'SELECT min(seq) AS first, max(seq) AS last FROM change',
+  );
+  const after = database.all<{ space: string; key: string; value: string | null }>(
+    'SELECT DISTINCT c.space AS space, c.key AS key, v.value AS value FROM change c LEFT JOIN value v ON v.space = c.space AND v.key = c.key WHERE c.seq > ? AND c.seq <= ?',
+  );
   const all = database.all<Change>('SELECT space, key, value FROM value');
   return (from) => {
     const { first, last } = bounds() ?? { first: null, last: null };
@@ -85,7 +100,11 @@ function createFollowing(database: Database): Values['changesAfter'] {
     const changes = after(from, to);
     // Another process may have dropped some meanwhile.
     if ((bounds()?.first ?? 1) > from + 1) return { to, all: true, changes: all() };
-    return { to, all: false, changes: changes.map(({ space, key, value }) => ({ space, key, ...(value !== null && { value }) })) };
+    return {
+      to,
+      all: false,
+      changes: changes.map(({ space, key, value }) => ({ space, key, ...(value !== null && { value }) })),
+    };
   };
 }
 

@@ -20,7 +20,13 @@ const NOTHING_ADDED: ReadonlyMap<string, Upgrade> = new Map();
 type Entry = { readonly tool: { readonly name: string } };
 
 /** Capabilities as one of the things that people decide beforehand (CY-08, CY-09). They concern configured servers: what ships with Tollgate has none of them but that for other workspaces. */
-export function upgradeStanding(config: Settings, { upgrades, entriesOf }: { readonly upgrades: Pick<Upgrades, 'list'>; readonly entriesOf: (server: string) => readonly Entry[] }): StandingSource {
+export function upgradeStanding(
+  config: Settings,
+  {
+    upgrades,
+    entriesOf,
+  }: { readonly upgrades: Pick<Upgrades, 'list'>; readonly entriesOf: (server: string) => readonly Entry[] },
+): StandingSource {
   const hosts = hostServers(config);
   const named = namesOf();
   // Most servers take no files apart: their arguments are not looked at. What a server lists is judged once.
@@ -29,7 +35,10 @@ export function upgradeStanding(config: Settings, { upgrades, entriesOf }: { rea
     const entries = entriesOf(server);
     const known = judged.get(entries);
     if (known !== undefined) return known;
-    const offered = { mapping: config.servers.get(server)?.mapping, tools: new Set(entries.map(({ tool }) => tool.name)) };
+    const offered = {
+      mapping: config.servers.get(server)?.mapping,
+      tools: new Set(entries.map(({ tool }) => tool.name)),
+    };
     const found = [...CAPABILITIES.values()].filter((capability) => isOn(capability, offered));
     judged.set(entries, found);
     return found;
@@ -39,21 +48,32 @@ export function upgradeStanding(config: Settings, { upgrades, entriesOf }: { rea
     if (listed.length === 0) return NOTHING_ADDED;
     const all = listed.filter(({ profile }) => profile === undefined || profiles.includes(profile));
     // What was added to the profile itself counts before what was added to all.
-    return new Map([...all].sort((a, b) => Number(a.profile !== undefined) - Number(b.profile !== undefined)).map((one) => [one.capability, one]));
+    return new Map(
+      [...all]
+        .sort((a, b) => Number(a.profile !== undefined) - Number(b.profile !== undefined))
+        .map((one) => [one.capability, one]),
+    );
   };
   const hosted = [...CAPABILITIES.values()].filter(({ host }) => host);
   const ofServer = (server: string): readonly Capability[] => (hosts.has(server) ? hosted : NONE);
   const usedBy = (effect: Standee['effect'], args: Standee['args']): readonly Capability[] => {
     const [byServer, byName, offered] = [ofServer(effect.server), named(effect.tool), onServer(effect.server)];
     if (byServer.length + byName.length + offered.length === 0) return NONE;
-    const use = { tool: effect.tool, args, paths: effect.paths.map(({ path }) => path), ...(effect.command !== undefined && offered.length > 0 && { command: commandUse(effect.command.text) }) };
+    const use = {
+      tool: effect.tool,
+      args,
+      paths: effect.paths.map(({ path }) => path),
+      ...(effect.command !== undefined && offered.length > 0 && { command: commandUse(effect.command.text) }),
+    };
     return [...byServer, ...byName, ...offered.filter((capability) => isUsed(capability, use))];
   };
   const viewOf = (added: ReadonlyMap<string, Upgrade>): View => {
     const isMissing = (capability: Capability): boolean => !added.has(capability.name);
     return {
       revision: [...added.keys()].sort().join(),
-      hides: ({ server, tool, primitive }) => config.servers.has(server) && (ofServer(server).some(isMissing) || (primitive === undefined && named(tool).some(isMissing))),
+      hides: ({ server, tool, primitive }) =>
+        config.servers.has(server) &&
+        (ofServer(server).some(isMissing) || (primitive === undefined && named(tool).some(isMissing))),
       mayStart: (server) => !ofServer(server).some(isMissing),
     };
   };
@@ -70,7 +90,10 @@ export function upgradeStanding(config: Settings, { upgrades, entriesOf }: { rea
       const added = addedTo(caller.principal);
       const missing = used.find(({ name }) => !added.has(name));
       if (missing !== undefined) throw refusal(missing);
-      return { budgets: used.flatMap(({ name }) => budgetOf(added.get(name))), ...(crossing.length > 0 && { beyond: openFolders(config, effect, `${UPGRADE}${crossing[0]?.name}`) }) };
+      return {
+        budgets: used.flatMap(({ name }) => budgetOf(added.get(name))),
+        ...(crossing.length > 0 && { beyond: openFolders(config, effect, `${UPGRADE}${crossing[0]?.name}`) }),
+      };
     },
   };
 }
@@ -86,13 +109,19 @@ function hostServers({ profiles }: Pick<Config, 'profiles'>): ReadonlySet<string
 }
 
 function budgetOf(upgrade: Upgrade | undefined): readonly BudgetObligation[] {
-  return upgrade === undefined ? [] : [{ id: `${UPGRADE}${upgrade.capability}`, scope: 'session', calls: upgrade.calls, outputBytes: upgrade.bytes }];
+  return upgrade === undefined
+    ? []
+    : [{ id: `${UPGRADE}${upgrade.capability}`, scope: 'session', calls: upgrade.calls, outputBytes: upgrade.bytes }];
 }
 
 function refusal({ name, title }: Capability): TollgateError {
   const id = `${UPGRADE}${name}`;
   const message = `${title} is a capability that no owner has added here.`;
-  return new TollgateError('DENIED', { detail: `Refused by rule ${id}: ${message}`, next: `Choose another way, or tell the user: an owner adds it with \`tollgate upgrades enable ${name}\`.`, data: { reasons: [{ id, message }] } });
+  return new TollgateError('DENIED', {
+    detail: `Refused by rule ${id}: ${message}`,
+    next: `Choose another way, or tell the user: an owner adds it with \`tollgate upgrades enable ${name}\`.`,
+    data: { reasons: [{ id, message }] },
+  });
 }
 
 /** Names are looked at once: a list asks for thousands. */

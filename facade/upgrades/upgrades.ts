@@ -48,14 +48,31 @@ export class Upgrades {
   list(): readonly Upgrade[] {
     const found = this.#parts.state.list(SPACE);
     const now = this.#parts.now();
-    return found.size === 0 ? [] : [...found.values()].map((text) => JSON.parse(text) as Upgrade).filter(({ until }) => until === undefined || Date.parse(until) > now);
+    return found.size === 0
+      ? []
+      : [...found.values()]
+          .map((text) => JSON.parse(text) as Upgrade)
+          .filter(({ until }) => until === undefined || Date.parse(until) > now);
   }
 
   /** Adds it, or replaces what was added before. Throws AUDIT_FAILED: then nothing is added. */
-  async enable({ capability, by, profile, calls = capability.budget.calls, bytes = capability.budget.bytes, ms }: WantedUpgrade): Promise<Upgrade> {
+  async enable({
+    capability,
+    by,
+    profile,
+    calls = capability.budget.calls,
+    bytes = capability.budget.bytes,
+    ms,
+  }: WantedUpgrade): Promise<Upgrade> {
     const now = this.#parts.now();
     const upgrade: Upgrade = {
-      capability: capability.name, ...(profile !== undefined && { profile }), calls, bytes, by, since: new Date(now).toISOString(), ...(ms !== undefined && { until: new Date(now + ms).toISOString() }),
+      capability: capability.name,
+      ...(profile !== undefined && { profile }),
+      calls,
+      bytes,
+      by,
+      since: new Date(now).toISOString(),
+      ...(ms !== undefined && { until: new Date(now + ms).toISOString() }),
     };
     const { since: _since, capability: id, ...rest } = upgrade;
     this.#parts.append({ type: 'upgrade', event: 'enabled', id, outcome: 'allow', ...rest });
@@ -64,10 +81,28 @@ export class Upgrades {
   }
 
   /** Takes it back: of one profile, or wherever it was added. Those that were taken back. Throws AUDIT_FAILED: it is taken back all the same. */
-  async disable({ capability, profile, by }: { readonly capability: string; readonly profile?: string | undefined; readonly by: string }): Promise<readonly Upgrade[]> {
-    const ended = this.list().filter((one) => one.capability === capability && (profile === undefined || one.profile === profile));
+  async disable({
+    capability,
+    profile,
+    by,
+  }: {
+    readonly capability: string;
+    readonly profile?: string | undefined;
+    readonly by: string;
+  }): Promise<readonly Upgrade[]> {
+    const ended = this.list().filter(
+      (one) => one.capability === capability && (profile === undefined || one.profile === profile),
+    );
     for (const one of ended) await this.#parts.state.remove(SPACE, keyOf(capability, one.profile));
-    for (const one of ended) this.#parts.append({ type: 'upgrade', event: 'disabled', id: capability, outcome: 'deny', by, ...(one.profile !== undefined && { profile: one.profile }) });
+    for (const one of ended)
+      this.#parts.append({
+        type: 'upgrade',
+        event: 'disabled',
+        id: capability,
+        outcome: 'deny',
+        by,
+        ...(one.profile !== undefined && { profile: one.profile }),
+      });
     return ended;
   }
 }

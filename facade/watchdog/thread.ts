@@ -87,7 +87,14 @@ async function lastWords(cpuMs: number, stop: Stop | undefined): Promise<void> {
   try {
     // A chain of its own: that of the main thread may be in the middle of a record.
     const log = openAudit(audit);
-    log.append({ type: 'process', event: 'stuck', outcome: 'error', cpuMs, limitMs, ...(stop === undefined ? {} : { reason: stop }) });
+    log.append({
+      type: 'process',
+      event: 'stuck',
+      outcome: 'error',
+      cpuMs,
+      limitMs,
+      ...(stop === undefined ? {} : { reason: stop }),
+    });
     await log.close();
   } catch {
     recorded = ' This could not be recorded in the audit log.';
@@ -110,7 +117,9 @@ function hearSignals(): void {
   }
   process.noDeprecation = true;
   try {
-    const { Signal } = (process as unknown as { binding(name: string): { Signal: new () => SignalHandle } }).binding('signal_wrap');
+    const { Signal } = (process as unknown as { binding(name: string): { Signal: new () => SignalHandle } }).binding(
+      'signal_wrap',
+    );
     for (const number of [2, 15]) {
       const handle = new Signal();
       handle.onsignal = () => (signalled = true);

@@ -29,8 +29,16 @@ export function startWatchdog(watched: Watched, tell: (line: string) => void): v
   const counter = new Int32Array(turns);
   const workerData: WatchdogData = { ...watched, turns };
   // What the thread prints stays in it: stdout belongs to the wire.
-  const thread = new Worker(new URL(`./thread${import.meta.url.slice(-3)}`, import.meta.url), { workerData, execArgv: [], stdout: true, stderr: true, resourceLimits: { maxOldGenerationSizeMb: HEAP_MB } });
-  thread.once('error', (error) => tell(`The watchdog has failed (${error.message}). A call that keeps the process busy is not ended any more.\n`));
+  const thread = new Worker(new URL(`./thread${import.meta.url.slice(-3)}`, import.meta.url), {
+    workerData,
+    execArgv: [],
+    stdout: true,
+    stderr: true,
+    resourceLimits: { maxOldGenerationSizeMb: HEAP_MB },
+  });
+  thread.once('error', (error) =>
+    tell(`The watchdog has failed (${error.message}). A call that keeps the process busy is not ended any more.\n`),
+  );
   thread.unref();
   setInterval(() => Atomics.add(counter, 0, 1), BEAT_MS).unref();
 }

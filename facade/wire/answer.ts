@@ -18,7 +18,18 @@ export const STATUS: Readonly<Partial<Record<ErrorCode, number>>> = {
   ...each(429, 'HTTP_SESSIONS_QUOTA', 'RATE_LIMITED', 'BUDGET_EXCEEDED'),
   ...each(500, 'INTERNAL', 'POLICY_FAILED', 'OUTCOME_UNRECORDED'),
   ...each(502, 'TOOL_CRASHED', 'INTERRUPTED', 'UPSTREAM_INVALID', 'UPSTREAM_TOO_LARGE', 'OUTPUT_INVALID'),
-  ...each(503, 'HTTP_SESSIONS_FULL', 'SHUTTING_DOWN', 'STATE_FAILED', 'AUDIT_FAILED', 'SERVER_UNAVAILABLE', 'SANDBOX_UNAVAILABLE', 'SECRET_MISSING', 'VAULT_FAILED', 'SWITCHED_OFF'),
+  ...each(
+    503,
+    'HTTP_SESSIONS_FULL',
+    'SHUTTING_DOWN',
+    'STATE_FAILED',
+    'AUDIT_FAILED',
+    'SERVER_UNAVAILABLE',
+    'SANDBOX_UNAVAILABLE',
+    'SECRET_MISSING',
+    'VAULT_FAILED',
+    'SWITCHED_OFF',
+  ),
   TOOL_TIMEOUT: 504,
 };
 
@@ -46,7 +57,10 @@ export function answer(response: ServerResponse, body: string, headers: Outgoing
 }
 
 /** Answers a body with a status of one's own. */
-export function answerWith(response: ServerResponse, { status, body, headers }: { readonly status: number; readonly body: string; readonly headers: OutgoingHttpHeaders }): void {
+export function answerWith(
+  response: ServerResponse,
+  { status, body, headers }: { readonly status: number; readonly body: string; readonly headers: OutgoingHttpHeaders },
+): void {
   if (response.destroyed || response.writableEnded) return;
   response.writeHead(status, { 'content-length': Buffer.byteLength(body), ...headers });
   response.end(body);
@@ -63,7 +77,12 @@ export function answerEmpty(response: ServerResponse, status: 202 | 204, headers
 export function refuse(response: ServerResponse, error: TollgateError, options: RefusalOptions = {}): void {
   if (response.destroyed || response.headersSent) return;
   const body = refusalText(options.id ?? null, error);
-  const headers = { ...HEADERS[error.code], ...options.headers, 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) };
+  const headers = {
+    ...HEADERS[error.code],
+    ...options.headers,
+    'content-type': 'application/json',
+    'content-length': Buffer.byteLength(body),
+  };
   response.writeHead(options.status ?? STATUS[error.code] ?? 400, headers);
   response.end(body);
   letGo(response.req);

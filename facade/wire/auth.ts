@@ -31,7 +31,11 @@ export function asPrincipal(config: PrincipalConfig): Principal {
  * port, a page of an allowed origin included, would else give itself every grant. A wrong token is refused still.
  */
 export function createAuthenticator(sources: AuthSources): Authenticate {
-  const known: { readonly hash: Buffer; readonly principal: Principal }[] = sources.principals.flatMap((config) => (config.tokenHash === undefined ? [] : [{ hash: Buffer.from(config.tokenHash, 'hex'), principal: asPrincipal(config) }]));
+  const known: { readonly hash: Buffer; readonly principal: Principal }[] = sources.principals.flatMap((config) =>
+    config.tokenHash === undefined
+      ? []
+      : [{ hash: Buffer.from(config.tokenHash, 'hex'), principal: asPrincipal(config) }],
+  );
   const fallback = asPrincipal(sources.fallback);
   const anybody = Object.freeze({ ...fallback, origin: ANYBODY, owner: false });
   if (sources.accessToken !== undefined) known.push({ hash: sha256(sources.accessToken), principal: fallback });
@@ -39,7 +43,8 @@ export function createAuthenticator(sources: AuthSources): Authenticate {
     if (token === undefined) return sources.auth === 'none' ? anybody : undefined;
     const hash = sha256(token);
     let found: Principal | undefined;
-    for (const one of known) if (one.hash.length === hash.length && timingSafeEqual(one.hash, hash)) found ??= one.principal;
+    for (const one of known)
+      if (one.hash.length === hash.length && timingSafeEqual(one.hash, hash)) found ??= one.principal;
     return found;
   };
 }

@@ -2,7 +2,11 @@
 import type { ServerResponse } from 'node:http';
 import { oneLine } from './reply.ts';
 
-const HEADERS = { 'content-type': 'text/event-stream', 'cache-control': 'no-cache, no-transform', 'x-accel-buffering': 'no' };
+const HEADERS = {
+  'content-type': 'text/event-stream',
+  'cache-control': 'no-cache, no-transform',
+  'x-accel-buffering': 'no',
+};
 
 /** Messages as events on a response. Its headers go out with the first of them, so that until then plain JSON can still be answered. */
 export class EventStream {

@@ -30,9 +30,12 @@ export function createGate(listen: ListenConfig, port: number): Gate {
     hosts.add(entry);
     if (!/^(\[[^\]]*\]|[^:]*):\d+$/.test(entry)) hosts.add(`${entry}:${port}`);
   }
-  const origins = new Set(LOOPBACK.flatMap((name) => (port === 80 ? [`http://${name}`, `http://${name}:80`] : [`http://${name}:${port}`])));
+  const origins = new Set(
+    LOOPBACK.flatMap((name) => (port === 80 ? [`http://${name}`, `http://${name}:80`] : [`http://${name}:${port}`])),
+  );
   // `null` is what every sandboxed frame and every file: page sends, `*` is no origin: neither names anyone.
-  for (const entry of listen.origins.map(lower)) if (entry !== 'null' && entry !== '*') origins.add(entry.replace(/\/$/, ''));
+  for (const entry of listen.origins.map(lower))
+    if (entry !== 'null' && entry !== '*') origins.add(entry.replace(/\/$/, ''));
   return {
     allowsHost: (host) => host !== undefined && hosts.has(lower(host)),
     allowsOrigin: (origin) => origin === undefined || origins.has(lower(origin)),

@@ -11,17 +11,35 @@ export class HttpMetrics {
   /** Counts a response once it has ended, or its client has gone. */
   begin(response: ServerResponse): void {
     response.once('close', () => {
-      if (response.headersSent) this.#responses.set(response.statusCode, (this.#responses.get(response.statusCode) ?? 0) + 1);
+      if (response.headersSent)
+        this.#responses.set(response.statusCode, (this.#responses.get(response.statusCode) ?? 0) + 1);
     });
   }
 
   /** The lines of /metrics. */
   lines({ size, turnedAway }: Sockets, { evicted }: SessionTable): readonly string[] {
     return [
-      ...family('tollgate_http_responses_total', ['counter', 'Responses by status.'], [...this.#responses].sort(([one], [other]) => one - other).map(([status, count]) => [`status="${status}"`, count])),
+      ...family(
+        'tollgate_http_responses_total',
+        ['counter', 'Responses by status.'],
+        [...this.#responses]
+          .sort(([one], [other]) => one - other)
+          .map(([status, count]) => [`status="${status}"`, count]),
+      ),
       ...family('tollgate_http_connections', ['gauge', 'Open connections of clients.'], [['', size]]),
-      ...family('tollgate_http_connections_turned_away_total', ['counter', 'Connections beyond listen.maxConnections: evicted to make room, or refused because there was none.'], Object.entries(turnedAway).map(([how, count]) => [`how="${how}"`, count])),
-      ...family('tollgate_http_sessions_evicted_total', ['counter', 'Idle sessions that were ended to make room.'], [['', evicted]]),
+      ...family(
+        'tollgate_http_connections_turned_away_total',
+        [
+          'counter',
+          'Connections beyond listen.maxConnections: evicted to make room, or refused because there was none.',
+        ],
+        Object.entries(turnedAway).map(([how, count]) => [`how="${how}"`, count]),
+      ),
+      ...family(
+        'tollgate_http_sessions_evicted_total',
+        ['counter', 'Idle sessions that were ended to make room.'],
+        [['', evicted]],
+      ),
     ];
   }
 }

@@ -55,7 +55,13 @@ const PREFLIGHT = {
 /** Listens. Throws CONFIG_INVALID when the address cannot be had. */
 export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
   const front = new HttpFront(options);
-  return { url: await front.listen(), get connections() { return front.connections; }, close: () => front.close() };
+  return {
+    url: await front.listen(),
+    get connections() {
+      return front.connections;
+    },
+    close: () => front.close(),
+  };
 }
 
 class HttpFront {
@@ -74,7 +80,14 @@ class HttpFront {
     const { facade, listen, onFault, now = () => performance.now() } = options;
     this.#options = options;
     this.#now = now;
-    this.#sessions = new SessionTable({ facade, maxSessions: listen.maxSessions, maxPerPrincipal: listen.maxSessionsPerPrincipal, idleMs: listen.idleMs, now, onFault });
+    this.#sessions = new SessionTable({
+      facade,
+      maxSessions: listen.maxSessions,
+      maxPerPrincipal: listen.maxSessionsPerPrincipal,
+      idleMs: listen.idleMs,
+      now,
+      onFault,
+    });
     this.#server = createServer(
       {
         headersTimeout: listen.headersMs,
@@ -97,7 +110,9 @@ class HttpFront {
   async listen(): Promise<string> {
     const { host, port } = this.#options.listen;
     await new Promise<void>((resolve, reject) => {
-      this.#server.once('error', (cause: NodeJS.ErrnoException) => reject(unavailable(`${urlHost(host)}:${port}`, cause)));
+      this.#server.once('error', (cause: NodeJS.ErrnoException) =>
+        reject(unavailable(`${urlHost(host)}:${port}`, cause)),
+      );
       this.#server.listen(port, host, resolve);
     });
     this.#server.removeAllListeners('error').on('error', this.#options.onFault);
@@ -160,21 +175,47 @@ class HttpFront {
   #route(request: IncomingMessage, response: ServerResponse): Promise<void> | void {
     const { facade, listen } = this.#options;
     const path = pathOf(request);
-    if (path === '/mcp') return serveMcp(this.#visit(request, response), { sessions: this.#sessions, maxBodyBytes: listen.maxBodyBytes, now: this.#now, isDraining: this.#closed !== undefined });
-    if (this.#options.host !== undefined && path.startsWith(HOST_PATH)) return this.#options.host.serve({ request, response }, () => this.#visit(request, response).principal);
+    if (path === '/mcp')
+      return serveMcp(this.#visit(request, response), {
+        sessions: this.#sessions,
+        maxBodyBytes: listen.maxBodyBytes,
+        now: this.#now,
+        isDraining: this.#closed !== undefined,
+      });
+    if (this.#options.host !== undefined && path.startsWith(HOST_PATH))
+      return this.#options.host.serve({ request, response }, () => this.#visit(request, response).principal);
     if (path !== '/healthz' && path !== '/metrics') return refuse(response, new TollgateError('HTTP_PATH'));
-    if (request.method !== 'GET') return refuse(response, new TollgateError('HTTP_METHOD', { next: 'Use GET.' }), { headers: { allow: 'GET' } });
+    if (request.method !== 'GET')
+      return refuse(response, new TollgateError('HTTP_METHOD', { next: 'Use GET.' }), { headers: { allow: 'GET' } });
     // Without a token /healthz tells no more than /readyz.
-    const principal = path === '/healthz' && request.headers.authorization === undefined ? undefined : this.#visit(request, response).principal;
-    if (path === '/healthz' || principal === undefined) return this.#answerReadiness(response, 'ok', principal === undefined ? {} : { servers: facade.health(principal) });
-    const shared = principal.owner === true ? [...this.#metrics.lines(this.#sockets, this.#sessions), ...(this.#process?.lines() ?? []), ''].join('\n') : '';
-    return answer(response, `${facade.metrics(principal)}${shared}`, { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' });
+    const principal =
+      path === '/healthz' && request.headers.authorization === undefined
+        ? undefined
+        : this.#visit(request, response).principal;
+    if (path === '/healthz' || principal === undefined)
+      return this.#answerReadiness(
+        response,
+        'ok',
+        principal === undefined ? {} : { servers: facade.health(principal) },
+      );
+    const shared =
+      principal.owner === true
+        ? [...this.#metrics.lines(this.#sockets, this.#sessions), ...(this.#process?.lines() ?? []), ''].join('\n')
+        : '';
+    return answer(response, `${facade.metrics(principal)}${shared}`, {
+      'content-type': 'text/plain; version=0.0.4; charset=utf-8',
+    });
   }
 
   /** Tells strangers whether to send work here, and nothing else. */
   #probe(probe: 'live' | 'ready', { method }: IncomingMessage, response: ServerResponse): Promise<void> | void {
-    if (method !== 'GET' && method !== 'HEAD') return refuse(response, new TollgateError('HTTP_METHOD', { next: 'Use GET.' }), { headers: { allow: 'GET, HEAD' } });
-    return probe === 'live' ? answerHealth(response, 200, { status: 'live' }) : this.#answerReadiness(response, 'ready', {});
+    if (method !== 'GET' && method !== 'HEAD')
+      return refuse(response, new TollgateError('HTTP_METHOD', { next: 'Use GET.' }), {
+        headers: { allow: 'GET, HEAD' },
+      });
+    return probe === 'live'
+      ? answerHealth(response, 200, { status: 'live' })
+      : this.#answerReadiness(response, 'ready', {});
   }
 
   async #answerReadiness(response: ServerResponse, status: string, more: object): Promise<void> {
@@ -193,19 +234,30 @@ class HttpFront {
 }
 
 /** Health checks, which come by the address of the machine and with no token. */
-const PROBES: ReadonlyMap<string, 'live' | 'ready'> = new Map([['/livez', 'live'], ['/readyz', 'ready']]);
+const PROBES: ReadonlyMap<string, 'live' | 'ready'> = new Map([
+  ['/livez', 'live'],
+  ['/readyz', 'ready'],
+]);
 
 function pathOf({ url = '' }: IncomingMessage): string {
   return url.split('?', 1)[0] ?? '';
 }
 
 function answerHealth(response: ServerResponse, status: 200 | 503, health: object): void {
-  answerWith(response, { status, body: JSON.stringify(health), headers: { 'content-type': 'application/json', 'cache-control': 'no-store' } });
+  answerWith(response, {
+    status,
+    body: JSON.stringify(health),
+    headers: { 'content-type': 'application/json', 'cache-control': 'no-store' },
+  });
 }
 
 function unavailable(address: string, cause: NodeJS.ErrnoException): TollgateError {
   const detail = `listen: ${address} cannot be had (${cause.code ?? 'unknown'}).`;
-  return new TollgateError('CONFIG_INVALID', { detail, next: 'Choose another listen.host or listen.port, or stop what listens there.', cause });
+  return new TollgateError('CONFIG_INVALID', {
+    detail,
+    next: 'Choose another listen.host or listen.port, or stop what listens there.',
+    cause,
+  });
 }
 
 /** Origin is the checked header, else the client of the token (design §9). In lower case, as the gate has read it: a deny for it must not be got round by spelling. */

@@ -56,7 +56,8 @@ export class LegacyDispatch implements Dispatch {
   handle(message: WireMessage, send: Send): Awaitable<string | undefined> {
     if (message.kind === 'request') return this.#answer(message, send);
     if (message.kind === 'invalid') return refusalText(message.id, message.error);
-    if (message.kind === 'notification' && message.method === 'notifications/cancelled') this.#cancel(message.params?.value['requestId']);
+    if (message.kind === 'notification' && message.method === 'notifications/cancelled')
+      this.#cancel(message.params?.value['requestId']);
     // Tollgate asks its clients nothing, so their answers answer nothing; other notifications ask nothing of Tollgate.
     return undefined;
   }
@@ -92,10 +93,15 @@ export class LegacyDispatch implements Dispatch {
     try {
       if (method === 'initialize') return resultText(id, this.#initialize(request));
       const fixed = FIXED.get(method);
-      if (fixed === undefined && method !== 'tools/call' && method !== 'tools/list') throw new TollgateError('WIRE_METHOD');
+      if (fixed === undefined && method !== 'tools/call' && method !== 'tools/list')
+        throw new TollgateError('WIRE_METHOD');
       if (!this.#initialized && method !== 'ping') throw new TollgateError('NOT_INITIALIZED');
       // Two running requests of one id could not be told apart: neither their answers nor which of them is cancelled.
-      if (this.#running.has(id)) throw new TollgateError('WIRE_ID', { detail: 'A request of this id is still running.', next: 'Use each id once.' });
+      if (this.#running.has(id))
+        throw new TollgateError('WIRE_ID', {
+          detail: 'A request of this id is still running.',
+          next: 'Use each id once.',
+        });
       if (fixed !== undefined) return resultText(id, fixed);
       if (this.#draining) throw new TollgateError('SHUTTING_DOWN');
       return this.#run(request, send);
@@ -124,7 +130,10 @@ export class LegacyDispatch implements Dispatch {
     const cancel = new Cancel();
     this.#running.set(request.id, cancel);
     try {
-      const reply = await answered(request.method === 'tools/call' ? this.#call(request, cancel, send) : this.#list(request, cancel), cancel);
+      const reply = await answered(
+        request.method === 'tools/call' ? this.#call(request, cancel, send) : this.#list(request, cancel),
+        cancel,
+      );
       return isGivenUp(cancel) ? undefined : replyText(request.id, reply);
     } catch (thrown) {
       const refusal = this.#refuse(request.id, thrown);
@@ -144,7 +153,8 @@ export class LegacyDispatch implements Dispatch {
     const { name, meta, token } = readCall(request.params);
     const onProgress = (params: Readonly<Record<string, unknown>>): void => {
       // Not after the answer: then another request may have the id.
-      if (this.#running.get(request.id) === signal && !signal.aborted) send(notificationText('notifications/progress', { ...params, progressToken: token }));
+      if (this.#running.get(request.id) === signal && !signal.aborted)
+        send(notificationText('notifications/progress', { ...params, progressToken: token }));
     };
     const call: CallRequest = {
       name,

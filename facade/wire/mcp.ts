@@ -49,11 +49,23 @@ export async function serveMcp(visit: Visit, options: EndpointOptions): Promise<
 async function post(visit: Visit, options: EndpointOptions): Promise<void> {
   const { request, response } = visit;
   // A form or plain text is what a page may post anywhere without asking (attack: cross-site request).
-  if (!/^application\/json\s*(;|$)/i.test(request.headers['content-type'] ?? '')) return refuse(response, new TollgateError('HTTP_METHOD', { detail: 'The body is not application/json.' }), { status: 415 });
-  if (!accepts(request, JSON_RANGES)) return refuse(response, new TollgateError('HTTP_METHOD', { detail: 'The client does not accept application/json.' }), { status: 406 });
+  if (!/^application\/json\s*(;|$)/i.test(request.headers['content-type'] ?? ''))
+    return refuse(response, new TollgateError('HTTP_METHOD', { detail: 'The body is not application/json.' }), {
+      status: 415,
+    });
+  if (!accepts(request, JSON_RANGES))
+    return refuse(
+      response,
+      new TollgateError('HTTP_METHOD', { detail: 'The client does not accept application/json.' }),
+      { status: 406 },
+    );
   const body = await readBody(request, options.maxBodyBytes);
   if (body === 'gone') return;
-  if (body === 'too-large') return refuse(response, new TollgateError('HTTP_BODY_TOO_LARGE', { detail: `The body is larger than ${options.maxBodyBytes} bytes.` }));
+  if (body === 'too-large')
+    return refuse(
+      response,
+      new TollgateError('HTTP_BODY_TOO_LARGE', { detail: `The body is larger than ${options.maxBodyBytes} bytes.` }),
+    );
   // Many sessions may send a large body at once.
   if (body.length > LARGE_BYTES) await ownTurn();
   const message = readMessage(body, 'client');
@@ -96,7 +108,11 @@ function sessionFor(visit: Visit, message: WireMessage, sessions: SessionTable):
 /** The session of the Mcp-Session-Id header. */
 function namedSession({ request, principal }: Visit, sessions: SessionTable): HttpSession {
   const id = request.headers['mcp-session-id'];
-  if (typeof id !== 'string') throw new TollgateError('NOT_INITIALIZED', { detail: 'The request names no session.', next: 'Send initialize first, then its Mcp-Session-Id with every request.' });
+  if (typeof id !== 'string')
+    throw new TollgateError('NOT_INITIALIZED', {
+      detail: 'The request names no session.',
+      next: 'Send initialize first, then its Mcp-Session-Id with every request.',
+    });
   spokenEra(request);
   const session = sessions.find(id, principal);
   if (session === undefined) throw new TollgateError('HTTP_SESSION');
@@ -106,16 +122,33 @@ function namedSession({ request, principal }: Visit, sessions: SessionTable): Ht
 function spokenEra(request: IncomingMessage): Era {
   const revision = request.headers['mcp-protocol-version'];
   const era = eraOf(Array.isArray(revision) ? revision.join() : revision);
-  if (era === undefined) throw new TollgateError('WIRE_VERSION', { detail: 'MCP-Protocol-Version names a revision that is not spoken here.', next: 'Name the revision that initialize agreed on.' });
+  if (era === undefined)
+    throw new TollgateError('WIRE_VERSION', {
+      detail: 'MCP-Protocol-Version names a revision that is not spoken here.',
+      next: 'Name the revision that initialize agreed on.',
+    });
   return era;
 }
 
 function openStream(visit: Visit, { sessions, now, isDraining }: EndpointOptions): void {
   const { request, response } = visit;
   if (isDraining) throw new TollgateError('SHUTTING_DOWN');
-  if (!accepts(request, STREAM_RANGES)) return refuse(response, new TollgateError('HTTP_METHOD', { detail: 'The client does not accept text/event-stream.' }), { status: 406 });
+  if (!accepts(request, STREAM_RANGES))
+    return refuse(
+      response,
+      new TollgateError('HTTP_METHOD', { detail: 'The client does not accept text/event-stream.' }),
+      { status: 406 },
+    );
   const session = namedSession(visit, sessions);
-  if (session.streaming) return refuse(response, new TollgateError('HTTP_SESSION', { detail: 'This session has an open stream already.', next: 'Close it first.' }), { status: 409 });
+  if (session.streaming)
+    return refuse(
+      response,
+      new TollgateError('HTTP_SESSION', {
+        detail: 'This session has an open stream already.',
+        next: 'Close it first.',
+      }),
+      { status: 409 },
+    );
   session.attach(response, now);
 }
 

@@ -14,7 +14,8 @@ export interface CallParams {
 /** The params of a call. Throws WIRE_PARAMS. */
 export function readCall(params: JsonDoc<JsonObject> | undefined): CallParams {
   const { name, _meta } = params?.value ?? {};
-  if (typeof name !== 'string') throw new TollgateError('WIRE_PARAMS', { detail: 'tools/call needs the name of a tool, as a string.' });
+  if (typeof name !== 'string')
+    throw new TollgateError('WIRE_PARAMS', { detail: 'tools/call needs the name of a tool, as a string.' });
   if (_meta === undefined) return { name, meta: undefined, token: undefined };
   if (!isObject(_meta)) throw new TollgateError('WIRE_PARAMS', { detail: '_meta is not an object.' });
   const { progressToken, ...meta } = _meta;
@@ -26,5 +27,8 @@ export function readCall(params: JsonDoc<JsonObject> | undefined): CallParams {
 /** Throws WIRE_PARAMS on a cursor: the list has one page, and a cursor that was never given out would start a client's loop over. */
 export function refuseCursor(params: JsonDoc<JsonObject> | undefined): void {
   if ((params?.value['cursor'] ?? '') === '') return;
-  throw new TollgateError('WIRE_PARAMS', { detail: 'The list has one page; this cursor was not given out here.', next: 'Call tools/list without a cursor.' });
+  throw new TollgateError('WIRE_PARAMS', {
+    detail: 'The list has one page; this cursor was not given out here.',
+    next: 'Call tools/list without a cursor.',
+  });
 }

@@ -18,7 +18,10 @@ export function resultText(id: ReplyId, result: string): string {
 /** A response with an error object. */
 function errorText(id: ReplyId, error: RpcError): string {
   const { dataText, ...rest } = error;
-  const text = dataText === undefined ? JSON.stringify(rest) : `{"code":${rest.code},"message":${JSON.stringify(rest.message)},"data":${dataText}}`;
+  const text =
+    dataText === undefined
+      ? JSON.stringify(rest)
+      : `{"code":${rest.code},"message":${JSON.stringify(rest.message)},"data":${dataText}}`;
   return `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"error":${text}}`;
 }
 
@@ -30,7 +33,11 @@ export function replyText(id: ReplyId, reply: Reply): string {
 /** A response for a refusal of our own. What the refusal carries as data can shadow neither its code nor its advice. */
 export function refusalText(id: ReplyId, error: TollgateError): string {
   const { rpc = -32603 } = error.row;
-  return errorText(id, { code: rpc, message: error.message, data: { ...error.data, code: error.code, next: error.next, retryable: error.retryable } });
+  return errorText(id, {
+    code: rpc,
+    message: error.message,
+    data: { ...error.data, code: error.code, next: error.next, retryable: error.retryable },
+  });
 }
 
 /** A notification. */

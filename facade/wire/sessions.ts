@@ -35,7 +35,12 @@ export class HttpSession {
     this.session = session;
     this.holder = holder;
     this.lastUsed = options.now();
-    this.dispatch = openDispatch(era, { facade: options.facade, session, notify: (text) => this.#notify(text), onFault: options.onFault });
+    this.dispatch = openDispatch(era, {
+      facade: options.facade,
+      session,
+      notify: (text) => this.#notify(text),
+      onFault: options.onFault,
+    });
   }
 
   get streaming(): boolean {
@@ -102,9 +107,17 @@ export class SessionTable {
   open(era: Era, principal: Principal): HttpSession {
     const { facade, maxSessions, maxPerPrincipal } = this.#options;
     if (this.#sessions.size >= maxSessions || this.#countOf(principal) >= maxPerPrincipal) this.#expire();
-    if (this.#countOf(principal) >= maxPerPrincipal && !this.#evict(({ session }) => session.principal.id === principal.id)) throw overQuota(maxPerPrincipal);
+    if (
+      this.#countOf(principal) >= maxPerPrincipal &&
+      !this.#evict(({ session }) => session.principal.id === principal.id)
+    )
+      throw overQuota(maxPerPrincipal);
     if (this.#sessions.size >= maxSessions && !this.#evict(() => true)) throw new TollgateError('HTTP_SESSIONS_FULL');
-    const opened = new HttpSession(era, { session: facade.openSession(principal, 'http'), holder: principal }, this.#options);
+    const opened = new HttpSession(
+      era,
+      { session: facade.openSession(principal, 'http'), holder: principal },
+      this.#options,
+    );
     this.#sessions.set(opened.session.id, opened);
     return opened;
   }
@@ -159,8 +172,12 @@ export class SessionTable {
   /** False when all of these are in use. A client with an open stream may be gone without a word: after `idleMs` it holds its place no more. */
   #evict(which: (session: HttpSession) => boolean): boolean {
     const since = this.#options.now() - this.#options.idleMs;
-    const unused = [...this.#sessions.values()].filter((session) => which(session) && (session.idle || (session.dispatch.running === 0 && session.lastUsed < since)));
-    const [victim] = unused.sort((one, other) => Number(one.streaming) - Number(other.streaming) || one.lastUsed - other.lastUsed);
+    const unused = [...this.#sessions.values()].filter(
+      (session) => which(session) && (session.idle || (session.dispatch.running === 0 && session.lastUsed < since)),
+    );
+    const [victim] = unused.sort(
+      (one, other) => Number(one.streaming) - Number(other.streaming) || one.lastUsed - other.lastUsed,
+    );
     if (victim === undefined) return false;
     this.evicted += 1;
     this.#drop(victim);
@@ -172,7 +189,9 @@ export class SessionTable {
   }
 
   #expired(session: HttpSession): boolean {
-    return session.session.closed.aborted || (session.idle && this.#options.now() - session.lastUsed > this.#options.idleMs);
+    return (
+      session.session.closed.aborted || (session.idle && this.#options.now() - session.lastUsed > this.#options.idleMs)
+    );
   }
 
   #drop(session: HttpSession): void {
@@ -182,10 +201,17 @@ export class SessionTable {
 
 /** Whether a request of `principal` may use the session of `holder`. */
 function isHolder(principal: Principal, holder: Principal): boolean {
-  return principal.id === holder.id && principal.origin === holder.origin && (principal.owner === true || holder.owner !== true);
+  return (
+    principal.id === holder.id &&
+    principal.origin === holder.origin &&
+    (principal.owner === true || holder.owner !== true)
+  );
 }
 
 /** Returns the refusal of a session beyond the quota of its principal. */
 export function overQuota(limit: number): TollgateError {
-  return new TollgateError('HTTP_SESSIONS_QUOTA', { detail: `This principal has ${limit} sessions, all in use, and may have no more.`, data: { limit } });
+  return new TollgateError('HTTP_SESSIONS_QUOTA', {
+    detail: `This principal has ${limit} sessions, all in use, and may have no more.`,
+    data: { limit },
+  });
 }

@@ -32,7 +32,12 @@ export async function serveStdio(options: StdioOptions): Promise<void> {
   const { facade, input, output } = options;
   const writer = new LineWriter(output, () => regulate(input, writer, dispatch));
   const session = facade.openSession(options.principal, 'stdio');
-  const dispatch = openDispatch('legacy', { facade, session, notify: (text) => writer.write(text), onFault: options.onFault });
+  const dispatch = openDispatch('legacy', {
+    facade,
+    session,
+    notify: (text) => writer.write(text),
+    onFault: options.onFault,
+  });
   facade.onToolsChanged(() => dispatch.toolsChanged());
   const reader = new LineReader({
     maxBytes: options.maxBytes,
@@ -56,8 +61,14 @@ export async function serveStdio(options: StdioOptions): Promise<void> {
   const end = await ended(options);
   if (end === 'input') reader.end();
   // A client that only stopped writing may wait for answers; the next one to ask for an end is a signal.
-  if (end !== 'output') await drained(Promise.race([dispatch.drain(), broken(output)]), { drainMs: options.drainMs, onUrge: end === 'input' ? atStop(options.stop) : options.onUrge });
-  await dispatch.close(end === 'output' ? 'The client went away while the call ran.' : 'Tollgate stopped while the call ran.');
+  if (end !== 'output')
+    await drained(Promise.race([dispatch.drain(), broken(output)]), {
+      drainMs: options.drainMs,
+      onUrge: end === 'input' ? atStop(options.stop) : options.onUrge,
+    });
+  await dispatch.close(
+    end === 'output' ? 'The client went away while the call ran.' : 'Tollgate stopped while the call ran.',
+  );
   input.off('data', onData);
   await writer.finish(end === 'output' ? 0 : FLUSH_MS);
   input.destroy();
@@ -107,6 +118,8 @@ function atStop(stop: AbortSignal | undefined): NonNullable<Drain['onUrge']> {
 function idInEdges(edges: string): ReplyId {
   const id = '(-?(?:0|[1-9]\\d{0,14})|"[\\w-]{1,64}")';
   const version = '"jsonrpc":\\s*"2\\.0"';
-  const found = new RegExp(`^\\{(?:${version},\\s*)?"id":\\s*${id}\\s*,`).exec(edges) ?? new RegExp(`,\\s*"id":\\s*${id}(?:,\\s*${version})?\\s*\\}\\s*$`).exec(edges);
+  const found =
+    new RegExp(`^\\{(?:${version},\\s*)?"id":\\s*${id}\\s*,`).exec(edges) ??
+    new RegExp(`,\\s*"id":\\s*${id}(?:,\\s*${version})?\\s*\\}\\s*$`).exec(edges);
   return found?.[1] === undefined ? null : (JSON.parse(found[1]) as ReplyId);
 }

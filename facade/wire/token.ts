@@ -1,6 +1,16 @@
 /** Owns the access token file of `tollgate serve`; refuses a file that others can read or that is not a token. */
 import { randomBytes } from 'node:crypto';
-import { constants, closeSync, fstatSync, linkSync, mkdirSync, openSync, readFileSync, unlinkSync, writeFileSync } from 'node:fs';
+import {
+  constants,
+  closeSync,
+  fstatSync,
+  linkSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  unlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 
@@ -57,5 +67,8 @@ function makeToken(path: string): string {
 }
 
 function bad(detail: string): TollgateError {
-  return new TollgateError('STATE_FAILED', { detail, next: 'Delete the file named token in the state folder; the next start makes a new one.' });
+  return new TollgateError('STATE_FAILED', {
+    detail,
+    next: 'Delete the file named token in the state folder; the next start makes a new one.',
+  });
 }

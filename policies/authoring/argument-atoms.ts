@@ -8,17 +8,30 @@ import { factsOf } from './groups.ts';
 const OTHER = 'example';
 
 /** Changes of one argument, by its dotted name. A pattern is passed by none: nobody writes texts from expressions here. */
-export function argumentAtoms(name: string, tests: ArgumentTests, { input, hold }: { readonly input: CallInput; readonly hold: boolean }): readonly Atom[] {
+export function argumentAtoms(
+  name: string,
+  tests: ArgumentTests,
+  { input, hold }: { readonly input: CallInput; readonly hold: boolean },
+): readonly Atom[] {
   const fact = `arguments.${name}`;
   const from = factsOf(`args.${name}`, input)[0]?.value;
-  const at = (to: unknown, text: string): Atom => ({ fact, from, to: to ?? '(absent)', text: `${fact} ${text}`, apply: withArgument(name.split('.'), to) });
+  const at = (to: unknown, text: string): Atom => ({
+    fact,
+    from,
+    to: to ?? '(absent)',
+    text: `${fact} ${text}`,
+    apply: withArgument(name.split('.'), to),
+  });
   return hold ? passing(tests, at) : failing(tests, at);
 }
 
 type At = (to: unknown, text: string) => Atom;
 
 function passing({ equals, in: any, prefix, min, max, present, ...rest }: ArgumentTests, at: At): readonly Atom[] {
-  const one = at(min ?? max, `were ${[...(min === undefined ? [] : [`at least ${min}`]), ...(max === undefined ? [] : [`at most ${max}`])].join(' and ')}`);
+  const one = at(
+    min ?? max,
+    `were ${[...(min === undefined ? [] : [`at least ${min}`]), ...(max === undefined ? [] : [`at most ${max}`])].join(' and ')}`,
+  );
   return [
     ...(equals === undefined && !('equals' in rest) ? [] : [at(equals, `were ${JSON.stringify(equals)}`)]),
     ...(any ?? []).map((value) => at(value, `were ${JSON.stringify(value)}`)),
@@ -32,7 +45,14 @@ function failing({ equals, in: any, prefix, pattern, min, max, present }: Argume
   const named = [...(equals === undefined ? [] : [equals]), ...(any ?? [])];
   const numeric = named.every((value) => typeof value === 'number');
   return [
-    ...(named.length === 0 ? [] : [at(numeric ? Math.max(...(named as number[])) + 1 : OTHER, `were not ${named.map((value) => JSON.stringify(value)).join(' or ')}`)]),
+    ...(named.length === 0
+      ? []
+      : [
+          at(
+            numeric ? Math.max(...(named as number[])) + 1 : OTHER,
+            `were not ${named.map((value) => JSON.stringify(value)).join(' or ')}`,
+          ),
+        ]),
     ...(prefix === undefined ? [] : [at(OTHER, `did not begin with ${JSON.stringify(prefix)}`)]),
     ...(pattern === undefined ? [] : [at(OTHER, `did not match ${pattern}`), at('', `did not match ${pattern}`)]),
     ...(min === undefined ? [] : [at(min - 1, `were less than ${min}`)]),

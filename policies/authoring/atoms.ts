@@ -31,7 +31,12 @@ const WEEK_STEPS = 336;
 /** Changes after which this part may hold, or fail. None for a field that is not known here: then nothing is promised. */
 export function atomsFor(when: When, wish: Wish): readonly Atom[] {
   return [
-    ...principalAtoms(when, wish), ...targetAtoms(when, wish), ...pathAtoms(when, wish), ...urlAtoms(when, wish), ...commandAtoms(when, wish), ...labelAtoms(when, wish),
+    ...principalAtoms(when, wish),
+    ...targetAtoms(when, wish),
+    ...pathAtoms(when, wish),
+    ...urlAtoms(when, wish),
+    ...commandAtoms(when, wish),
+    ...labelAtoms(when, wish),
     ...(when.time === undefined ? [] : timeAtoms(when.time, wish)),
     ...Object.entries(when.args ?? {}).flatMap(([name, tests]) => argumentAtoms(name, tests, wish)),
   ];
@@ -39,22 +44,72 @@ export function atomsFor(when: When, wish: Wish): readonly Atom[] {
 
 function principalAtoms(when: When, { input, hold }: Wish): readonly Atom[] {
   const { principal } = input;
-  const one = (key: 'role' | 'id' | 'origin', wanted: readonly string[] = []): readonly Atom[] => single({ fact: `principal.${key}`, from: principal[key], wanted, hold, edit: (value) => withPrincipal({ [key]: value }) });
+  const one = (key: 'role' | 'id' | 'origin', wanted: readonly string[] = []): readonly Atom[] =>
+    single({
+      fact: `principal.${key}`,
+      from: principal[key],
+      wanted,
+      hold,
+      edit: (value) => withPrincipal({ [key]: value }),
+    });
   const many = (key: 'groups' | 'profiles', wanted: readonly string[] = []): readonly Atom[] =>
-    among({ fact: `principal.${key}`, from: principal[key], wanted, hold, edit: (values) => withPrincipal({ [key]: values } satisfies Partial<Principal>) });
-  const owner = when.owner === undefined ? [] : [{ fact: 'principal.owner', from: principal.owner ?? false, to: when.owner === hold, text: `the caller were ${when.owner === hold ? 'an' : 'no'} owner`, apply: withPrincipal({ owner: when.owner === hold }) }];
-  return [...one('role', when.roles), ...one('id', when.principals), ...one('origin', when.origins), ...many('groups', when.groups), ...many('profiles', when.profiles), ...owner];
+    among({
+      fact: `principal.${key}`,
+      from: principal[key],
+      wanted,
+      hold,
+      edit: (values) => withPrincipal({ [key]: values } satisfies Partial<Principal>),
+    });
+  const owner =
+    when.owner === undefined
+      ? []
+      : [
+          {
+            fact: 'principal.owner',
+            from: principal.owner ?? false,
+            to: when.owner === hold,
+            text: `the caller were ${when.owner === hold ? 'an' : 'no'} owner`,
+            apply: withPrincipal({ owner: when.owner === hold }),
+          },
+        ];
+  return [
+    ...one('role', when.roles),
+    ...one('id', when.principals),
+    ...one('origin', when.origins),
+    ...many('groups', when.groups),
+    ...many('profiles', when.profiles),
+    ...owner,
+  ];
 }
 
 function targetAtoms(when: When, { input, hold }: Wish): readonly Atom[] {
   const { verb, server, tool } = input.effect;
-  const verbs = when.verbs === undefined ? [] : VERBS.filter((one) => one !== verb && when.verbs?.includes(one) === hold);
+  const verbs =
+    when.verbs === undefined ? [] : VERBS.filter((one) => one !== verb && when.verbs?.includes(one) === hold);
   const servers = hold ? (when.servers ?? []) : [];
   const tools = hold ? (when.tools ?? []).filter((name) => !name.includes('*')) : [];
   return [
-    ...verbs.map((to): Atom => ({ fact: 'verb', from: verb, to, text: `the verb were ${to}`, apply: withEffect({ verb: to }) })),
-    ...servers.map((to): Atom => ({ fact: 'server', from: server, to, text: `the server were ${to}`, apply: withEffect({ server: to }) })),
-    ...tools.map((to): Atom => ({ fact: 'tool', from: `${server}.${tool}`, to, text: `the tool were ${to}`, apply: withEffect({ server: to.slice(0, to.indexOf('.')), tool: to.slice(to.indexOf('.') + 1) }) })),
+    ...verbs.map(
+      (to): Atom => ({ fact: 'verb', from: verb, to, text: `the verb were ${to}`, apply: withEffect({ verb: to }) }),
+    ),
+    ...servers.map(
+      (to): Atom => ({
+        fact: 'server',
+        from: server,
+        to,
+        text: `the server were ${to}`,
+        apply: withEffect({ server: to }),
+      }),
+    ),
+    ...tools.map(
+      (to): Atom => ({
+        fact: 'tool',
+        from: `${server}.${tool}`,
+        to,
+        text: `the tool were ${to}`,
+        apply: withEffect({ server: to.slice(0, to.indexOf('.')), tool: to.slice(to.indexOf('.') + 1) }),
+      }),
+    ),
   ];
 }
 
@@ -63,13 +118,37 @@ function pathAtoms(when: When, { input, hold }: Wish): readonly Atom[] {
   const { paths, insideWorkspace } = when;
   const from = input.effect.paths.map(({ path }) => path).join(', ');
   if ((paths === undefined && insideWorkspace === undefined) || input.effect.paths.length === 0) return [];
-  const at = (to: string, text: string): Atom => ({ fact: 'path', from, to, text, apply: withPath(to, !to.startsWith('/')) });
-  const elsewhere = insideWorkspace === undefined ? [] : [insideWorkspace === hold ? at(`${OTHER}.txt`, 'the path lay in the workspace') : at(`/${OTHER}/${OTHER}.txt`, 'the path lay outside the workspace')];
+  const at = (to: string, text: string): Atom => ({
+    fact: 'path',
+    from,
+    to,
+    text,
+    apply: withPath(to, !to.startsWith('/')),
+  });
+  const elsewhere =
+    insideWorkspace === undefined
+      ? []
+      : [
+          insideWorkspace === hold
+            ? at(`${OTHER}.txt`, 'the path lay in the workspace')
+            : at(`/${OTHER}/${OTHER}.txt`, 'the path lay outside the workspace'),
+        ];
   if (paths === undefined) return elsewhere;
-  if (hold) return paths.map((glob) => at(`${insideWorkspace === false && !glob.startsWith('/') ? '/' : ''}${sample(glob)}`, `the path matched ${glob}`));
-  const folders = new Set([...input.effect.paths.filter(({ inside }) => inside).map(({ path }) => path.slice(0, path.lastIndexOf('/') + 1)), '']);
+  if (hold)
+    return paths.map((glob) =>
+      at(`${insideWorkspace === false && !glob.startsWith('/') ? '/' : ''}${sample(glob)}`, `the path matched ${glob}`),
+    );
+  const folders = new Set([
+    ...input.effect.paths.filter(({ inside }) => inside).map(({ path }) => path.slice(0, path.lastIndexOf('/') + 1)),
+    '',
+  ]);
   const names = new Set([`${OTHER}.txt`, `${OTHER}${/\.[^./]+$/.exec(from)?.[0] ?? ''}`]);
-  return [...elsewhere, ...[...folders].flatMap((folder) => [...names].map((name) => at(`${folder}${name}`, `the path did not match ${some(paths)}`)))];
+  return [
+    ...elsewhere,
+    ...[...folders].flatMap((folder) =>
+      [...names].map((name) => at(`${folder}${name}`, `the path did not match ${some(paths)}`)),
+    ),
+  ];
 }
 
 function sample(glob: string): string {
@@ -80,11 +159,21 @@ function sample(glob: string): string {
 function urlAtoms(when: When, { input, hold }: Wish): readonly Atom[] {
   const { urls } = input.effect;
   if (urls.length === 0) return [];
-  const at = (url: string, text: string): Atom => ({ fact: 'url', from: urls.map(({ url: one }) => one).join(', '), to: url, text, apply: withUrl(url) });
-  const other = (field: readonly string[] | undefined, what: string): readonly Atom[] => (field === undefined ? [] : [at(`https://${OTHER}.invalid/`, `the ${what} did not match ${some(field)}`)]);
+  const at = (url: string, text: string): Atom => ({
+    fact: 'url',
+    from: urls.map(({ url: one }) => one).join(', '),
+    to: url,
+    text,
+    apply: withUrl(url),
+  });
+  const other = (field: readonly string[] | undefined, what: string): readonly Atom[] =>
+    field === undefined ? [] : [at(`https://${OTHER}.invalid/`, `the ${what} did not match ${some(field)}`)];
   if (!hold) return [...other(when.hosts, 'host'), ...other(when.schemes, 'scheme'), ...other(when.urls, 'URL')];
   const scheme = when.schemes?.[0] ?? 'https';
-  const hosts = (when.hosts ?? (when.schemes === undefined ? [] : ['*'])).map((pattern) => ({ pattern, host: pattern === '*' ? `${OTHER}.invalid` : pattern.replace('*', OTHER) }));
+  const hosts = (when.hosts ?? (when.schemes === undefined ? [] : ['*'])).map((pattern) => ({
+    pattern,
+    host: pattern === '*' ? `${OTHER}.invalid` : pattern.replace('*', OTHER),
+  }));
   return [
     ...hosts.map(({ pattern, host }) => at(`${scheme}://${host}/`, `the host matched ${pattern}`)),
     ...(when.urls ?? []).flatMap((pattern) => {
@@ -97,38 +186,89 @@ function urlAtoms(when: When, { input, hold }: Wish): readonly Atom[] {
 function commandAtoms(when: When, { input, hold }: Wish): readonly Atom[] {
   const { command } = input.effect;
   if (command === undefined) return [];
-  const at = (words: readonly string[] | 'opaque', text: string): Atom => ({ fact: 'command', from: command.text, to: words === 'opaque' ? words : words.join(' '), text, apply: withCommand(words) });
+  const at = (words: readonly string[] | 'opaque', text: string): Atom => ({
+    fact: 'command',
+    from: command.text,
+    to: words === 'opaque' ? words : words.join(' '),
+    text,
+    apply: withCommand(words),
+  });
   const begins = (when.commands ?? []).map((line) => at(line.trim().split(/\s+/), `the command began with ${line}`));
   // The same program with other words may still be what another rule allows.
   const others = [[command.words[0]?.[0] ?? 'true', OTHER], ['true']];
-  const named = when.commands === undefined ? [] : hold ? begins : others.map((words) => at(words, `the command were none of ${some(when.commands ?? [])}`));
-  const read = when.opaque === undefined ? [] : [when.opaque === hold ? at('opaque', 'the command could not be read') : at(['true'], 'the command could be read')];
-  const excepted = (when.exceptCommands ?? []).map((line) => at(line.trim().split(/\s+/), `the command began with ${line}`));
-  const besides = when.exceptCommands === undefined ? [] : hold ? [at(['true'], `the command were none of ${some(when.exceptCommands)}`)] : excepted;
-  const words = when.readable === undefined ? [] : [when.readable === hold ? at(['true'], 'the command could be read') : at('opaque', 'the command could not be read')];
+  const named =
+    when.commands === undefined
+      ? []
+      : hold
+        ? begins
+        : others.map((words) => at(words, `the command were none of ${some(when.commands ?? [])}`));
+  const read =
+    when.opaque === undefined
+      ? []
+      : [
+          when.opaque === hold
+            ? at('opaque', 'the command could not be read')
+            : at(['true'], 'the command could be read'),
+        ];
+  const excepted = (when.exceptCommands ?? []).map((line) =>
+    at(line.trim().split(/\s+/), `the command began with ${line}`),
+  );
+  const besides =
+    when.exceptCommands === undefined
+      ? []
+      : hold
+        ? [at(['true'], `the command were none of ${some(when.exceptCommands)}`)]
+        : excepted;
+  const words =
+    when.readable === undefined
+      ? []
+      : [
+          when.readable === hold
+            ? at(['true'], 'the command could be read')
+            : at('opaque', 'the command could not be read'),
+        ];
   return [...named, ...besides, ...read, ...words];
 }
 
 function labelAtoms({ labels }: When, { input, hold }: Wish): readonly Atom[] {
   if (labels === undefined) return [];
-  return among({ fact: 'labels', from: input.labels, wanted: labels, hold, edit: (values) => (call) => ({ ...call, labels: values }) });
+  return among({
+    fact: 'labels',
+    from: input.labels,
+    wanted: labels,
+    hold,
+    edit: (values) => (call) => ({ ...call, labels: values }),
+  });
 }
 
 /** The first few of a list. */
 function some(patterns: readonly string[]): string {
-  return patterns.length <= MOST_NAMED ? patterns.join(', ') : `${patterns.slice(0, MOST_NAMED).join(', ')} and ${patterns.length - MOST_NAMED} more`;
+  return patterns.length <= MOST_NAMED
+    ? patterns.join(', ')
+    : `${patterns.slice(0, MOST_NAMED).join(', ')} and ${patterns.length - MOST_NAMED} more`;
 }
 
 /** The next time at which the window is open, or closed. */
 function timeAtoms(window: TimeWindow, { input, hold }: Wish): readonly Atom[] {
-  const { spans } = compileTime(window, () => undefined) as unknown as { readonly spans: readonly (readonly [number, number])[] };
+  const { spans } = compileTime(window, () => undefined) as unknown as {
+    readonly spans: readonly (readonly [number, number])[];
+  };
   const { days, from, to, zone } = window;
   const words = [...(days ?? []), ...(from === undefined ? [] : [`${from}-${to ?? ''}`]), zone].join(' ');
   for (let step = 1; step <= WEEK_STEPS; step += 1) {
     const time = new Date(Date.parse(input.time) + step * STEP_MS).toISOString();
     const minute = readClocks([zone], time)[zone];
     const open = minute !== undefined && spans.some(([start, end]) => start <= minute && minute < end);
-    if (open === hold) return [{ fact: 'time', from: input.time, to: time, text: `the call came ${hold ? 'within' : 'outside of'} ${words}`, apply: (call) => ({ ...call, time }) }];
+    if (open === hold)
+      return [
+        {
+          fact: 'time',
+          from: input.time,
+          to: time,
+          text: `the call came ${hold ? 'within' : 'outside of'} ${words}`,
+          apply: (call) => ({ ...call, time }),
+        },
+      ];
   }
   return [];
 }
@@ -151,6 +291,13 @@ function single({ fact, from, wanted, hold, edit }: Choice<string>): readonly At
 function among({ fact, from, wanted, hold, edit }: Choice<readonly string[]>): readonly Atom[] {
   if (wanted.length === 0) return [];
   const without = from.filter((one) => !wanted.includes(one));
-  if (!hold) return [{ fact, from, to: without, text: `${fact} had no ${wanted.join(' and no ')}`, apply: edit(without) }];
-  return wanted.map((one) => ({ fact, from, to: [...from, one], text: `${fact} had ${one}`, apply: edit([...from, one]) }));
+  if (!hold)
+    return [{ fact, from, to: without, text: `${fact} had no ${wanted.join(' and no ')}`, apply: edit(without) }];
+  return wanted.map((one) => ({
+    fact,
+    from,
+    to: [...from, one],
+    text: `${fact} had ${one}`,
+    apply: edit([...from, one]),
+  }));
 }

@@ -36,10 +36,14 @@ export interface BuiltBundle {
 
 /** Builds a bundle. Throws POLICY_INVALID with every problem, OPA_MISSING, USAGE for a key that does not sign. */
 export async function buildBundle(request: BuildRequest): Promise<BuiltBundle> {
-  const { wasm, data, facts } = await compileRego(request.sources, { opa: await findOpa(request.opa), cache: request.cache });
+  const { wasm, data, facts } = await compileRego(request.sources, {
+    opa: await findOpa(request.opa),
+    cache: request.cache,
+  });
   const dataText = JSON.stringify(data);
   const factsJson = factsText(wasm, { facts, library: hashLibrary() });
-  const revision = request.revision ?? createHash('sha256').update(wasm).update(dataText).update(factsJson).digest('hex');
+  const revision =
+    request.revision ?? createHash('sha256').update(wasm).update(dataText).update(factsJson).digest('hex');
   const { entrypoints } = new WasmPolicy(wasm, '{}', { entrypoints: [] });
   const manifest = {
     revision,
@@ -48,12 +52,20 @@ export async function buildBundle(request: BuildRequest): Promise<BuiltBundle> {
     rego_version: 1,
     metadata: { tollgate: { library: hashLibrary() } },
   };
-  const files = new Map<string, Uint8Array>([[BUNDLE_FILES.manifest, `${JSON.stringify(manifest)}\n`], [BUNDLE_FILES.data, dataText], [BUNDLE_FILES.facts, factsJson]].map(([name = '', text]) => [name, new TextEncoder().encode(text)]));
+  const files = new Map<string, Uint8Array>(
+    [
+      [BUNDLE_FILES.manifest, `${JSON.stringify(manifest)}\n`],
+      [BUNDLE_FILES.data, dataText],
+      [BUNDLE_FILES.facts, factsJson],
+    ].map(([name = '', text]) => [name, new TextEncoder().encode(text)]),
+  );
   files.set(BUNDLE_FILES.wasm, wasm);
   if (request.signing !== undefined) files.set(BUNDLE_FILES.signatures, await sign(files, request.signing));
   const bytes = pack(files);
   return {
-    bytes, revision, entrypoints,
+    bytes,
+    revision,
+    entrypoints,
     sha256: createHash('sha256').update(bytes).digest('hex'),
     packages: [...new Set(facts.packages.map(({ name }) => name))].sort(),
     rules: facts.rules.length,
@@ -65,6 +77,10 @@ async function sign(files: ReadonlyMap<string, Uint8Array>, key: SigningKey): Pr
   try {
     return new TextEncoder().encode(await signFiles(files, key));
   } catch (cause) {
-    throw new TollgateError('USAGE', { detail: `The key does not sign with ${key.algorithm}.`, next: `Name a private key in PEM that fits, or another of ${ALGORITHMS.join(', ')} with --signing-alg.`, cause });
+    throw new TollgateError('USAGE', {
+      detail: `The key does not sign with ${key.algorithm}.`,
+      next: `Name a private key in PEM that fits, or another of ${ALGORITHMS.join(', ')} with --signing-alg.`,
+      cause,
+    });
   }
 }

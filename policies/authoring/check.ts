@@ -35,11 +35,21 @@ export interface CheckReport {
 export async function checkSources(parts: PolicyParts): Promise<CheckReport> {
   const local = parts.sources.filter(({ server }) => server === undefined);
   const yaml = await compileOrTell({ ...parts, sources: local.filter(({ kind }) => kind === 'yaml') });
-  const rego = await checkAllRego(parts, local.filter(({ kind }) => kind === 'rego'), yaml.problems);
+  const rego = await checkAllRego(
+    parts,
+    local.filter(({ kind }) => kind === 'rego'),
+    yaml.problems,
+  );
   const found = [...yaml.problems.map(asError), ...yaml.warnings, ...rego.findings];
   // What each part is told alone is not told again by all of them together.
-  const whole = found.some(({ severity }) => severity === 'error') ? [] : (await compileOrTell({ ...parts, sources: local })).problems.map(asError);
-  return { ...rego, yamlRules: yaml.rules, findings: [...found, ...whole].sort((a, b) => (a.file === b.file ? a.line - b.line : a.file < b.file ? -1 : 1)) };
+  const whole = found.some(({ severity }) => severity === 'error')
+    ? []
+    : (await compileOrTell({ ...parts, sources: local })).problems.map(asError);
+  return {
+    ...rego,
+    yamlRules: yaml.rules,
+    findings: [...found, ...whole].sort((a, b) => (a.file === b.file ? a.line - b.line : a.file < b.file ? -1 : 1)),
+  };
 }
 
 function asError(problem: Problem): Finding {
@@ -47,24 +57,41 @@ function asError(problem: Problem): Finding {
 }
 
 /** Compiles as a start does, and gives the problems instead of throwing them. */
-async function compileOrTell(parts: PolicyParts): Promise<{ readonly problems: readonly Problem[]; readonly warnings: readonly Finding[]; readonly rules: number }> {
+async function compileOrTell(
+  parts: PolicyParts,
+): Promise<{ readonly problems: readonly Problem[]; readonly warnings: readonly Finding[]; readonly rules: number }> {
   try {
     const { rules } = await compileParts(parts);
-    return { problems: [], warnings: [...findBlind(rules.rules), ...unjudged(parts, rules.rules)], rules: rules.list.length };
+    return {
+      problems: [],
+      warnings: [...findBlind(rules.rules), ...unjudged(parts, rules.rules)],
+      rules: rules.list.length,
+    };
   } catch (thrown) {
     if (!(thrown instanceof TollgateError) || thrown.code !== 'POLICY_INVALID') throw thrown;
     const problems = thrown.data['problems'] as readonly Problem[] | undefined;
-    return { problems: problems ?? [{ file: 'policies', line: 1, column: 1, message: thrown.message }], warnings: [], rules: 0 };
+    return {
+      problems: problems ?? [{ file: 'policies', line: 1, column: 1, message: thrown.message }],
+      warnings: [],
+      rules: 0,
+    };
   }
 }
 
 /** Servers that somebody approved are known; the others are told of once. */
 function unjudged({ settings, offered }: PolicyParts, rules: readonly LocatedRule[]): readonly Finding[] {
   if (offered === undefined) return [];
-  return findUnjudged(rules, settings.servers.map(({ name }) => name).filter((name) => !offered.has(name))).map((problem) => ({ ...problem, severity: 'warning' }));
+  return findUnjudged(
+    rules,
+    settings.servers.map(({ name }) => name).filter((name) => !offered.has(name)),
+  ).map((problem) => ({ ...problem, severity: 'warning' }));
 }
 
-async function checkAllRego(parts: PolicyParts, sources: readonly SourceSettings[], faults: readonly Problem[]): Promise<Omit<CheckReport, 'yamlRules'>> {
+async function checkAllRego(
+  parts: PolicyParts,
+  sources: readonly SourceSettings[],
+  faults: readonly Problem[],
+): Promise<Omit<CheckReport, 'yamlRules'>> {
   if (sources.length === 0) return { findings: [], regoFiles: 0, regoRules: 0 };
   const opa = await findOpa(parts.opa).catch((thrown: unknown) => {
     // Faults of YAML are told first: they can be mended without opa.
@@ -74,12 +101,20 @@ async function checkAllRego(parts: PolicyParts, sources: readonly SourceSettings
   if (opa === undefined) return { findings: [], regoFiles: 0, regoRules: 0 };
   const staging = await mkdtemp(path.join(tmpdir(), 'tollgate-check-'));
   try {
-    const files = await readSources(sources.map((source) => ({ path: source.path, shown: showName(source.path, parts.folder) })));
+    const files = await readSources(
+      sources.map((source) => ({ path: source.path, shown: showName(source.path, parts.folder) })),
+    );
     await stageFiles(files, staging);
     const { problems, files: parsed, rules } = await checkRego(files, { opa, staging });
     const taken = new Set(problems.map(({ file, line }) => `${file}:${line}`));
-    const linted = [...lintRego(parsed, rules), ...(await lintInputs(parsed, parts))].filter(({ file, line }) => !taken.has(`${file}:${line}`));
-    return { findings: [...problems.map(asError), ...firstOfLine(linted), ...(await findUnread(parts, sources))], regoFiles: files.filter(isRego).length, regoRules: rules.length };
+    const linted = [...lintRego(parsed, rules), ...(await lintInputs(parsed, parts))].filter(
+      ({ file, line }) => !taken.has(`${file}:${line}`),
+    );
+    return {
+      findings: [...problems.map(asError), ...firstOfLine(linted), ...(await findUnread(parts, sources))],
+      regoFiles: files.filter(isRego).length,
+      regoRules: rules.length,
+    };
   } finally {
     await rm(staging, { recursive: true, force: true });
   }
@@ -87,32 +122,69 @@ async function checkAllRego(parts: PolicyParts, sources: readonly SourceSettings
 
 async function lintInputs(files: readonly ParsedFile[], parts: PolicyParts): Promise<readonly Finding[]> {
   // Labels that rules in YAML give are known too; what is wrong with these rules is told elsewhere.
-  const yaml = await readRules(parts).then((documents) => compileRules(documents, parts.workspace).rules, () => []);
+  const yaml = await readRules(parts).then(
+    (documents) => compileRules(documents, parts.workspace).rules,
+    () => [],
+  );
   const { settings, offered = new Map() } = parts;
   const world = { offered, ...(settings.profiles.length === 0 ? {} : { known: readKnown(settings, yaml) }) };
-  return files.flatMap((file) => lintInput(file, world).map(({ where, message, isDoubt }): Finding => ({ file: file.shown, line: where?.row ?? 1, column: where?.col ?? 1, severity: isDoubt === true ? 'warning' : 'error', message })));
+  return files.flatMap((file) =>
+    lintInput(file, world).map(
+      ({ where, message, isDoubt }): Finding => ({
+        file: file.shown,
+        line: where?.row ?? 1,
+        column: where?.col ?? 1,
+        severity: isDoubt === true ? 'warning' : 'error',
+        message,
+      }),
+    ),
+  );
 }
 
 /** Of two findings at one line the first says enough; an error before a warning. */
 function firstOfLine(findings: readonly Finding[]): readonly Finding[] {
   const found = new Map<string, Finding>();
-  for (const finding of findings.toSorted((a, b) => Number(a.severity === 'warning') - Number(b.severity === 'warning'))) {
-    const key = finding.severity === 'warning' ? `${finding.file}:${finding.line}:${finding.message}` : `${finding.file}:${finding.line}`;
+  for (const finding of findings.toSorted(
+    (a, b) => Number(a.severity === 'warning') - Number(b.severity === 'warning'),
+  )) {
+    const key =
+      finding.severity === 'warning'
+        ? `${finding.file}:${finding.line}:${finding.message}`
+        : `${finding.file}:${finding.line}`;
     if (!found.has(key)) found.set(key, finding);
   }
   return [...found.values()];
 }
 
 /** Rules in YAML that lie in a folder of Rego: the folder brings its Rego only, and the rules would be missing in silence. */
-async function findUnread({ sources: all, folder, readYaml }: PolicyParts, sources: readonly SourceSettings[]): Promise<readonly Finding[]> {
+async function findUnread(
+  { sources: all, folder, readYaml }: PolicyParts,
+  sources: readonly SourceSettings[],
+): Promise<readonly Finding[]> {
   const read = new Set(all.map((source) => source.path));
-  const names = await Promise.all(sources.map(async (source) => (await readdir(source.path, { recursive: true }).catch(() => [])).map((name) => path.join(source.path, name))));
-  const unread = names.flat().filter((name) => /\.ya?ml$/.test(name) && !read.has(name) && !name.split(path.sep).includes('node_modules'));
-  const findings = await Promise.all(unread.map(async (name): Promise<readonly Finding[]> => {
-    const { value } = readYaml(showName(name, folder), await readFile(name, 'utf8'));
-    if (typeof value !== 'object' || value === null || !('rules' in value)) return [];
-    return [{ file: showName(name, folder), line: 1, column: 1, severity: 'warning', message: 'these rules are not read: name the file under `policies` of tollgate.yaml' }];
-  }));
+  const names = await Promise.all(
+    sources.map(async (source) =>
+      (await readdir(source.path, { recursive: true }).catch(() => [])).map((name) => path.join(source.path, name)),
+    ),
+  );
+  const unread = names
+    .flat()
+    .filter((name) => /\.ya?ml$/.test(name) && !read.has(name) && !name.split(path.sep).includes('node_modules'));
+  const findings = await Promise.all(
+    unread.map(async (name): Promise<readonly Finding[]> => {
+      const { value } = readYaml(showName(name, folder), await readFile(name, 'utf8'));
+      if (typeof value !== 'object' || value === null || !('rules' in value)) return [];
+      return [
+        {
+          file: showName(name, folder),
+          line: 1,
+          column: 1,
+          severity: 'warning',
+          message: 'these rules are not read: name the file under `policies` of tollgate.yaml',
+        },
+      ];
+    }),
+  );
   return findings.flat();
 }
 

@@ -78,9 +78,18 @@ function tell({ kind, name, file, line }: Item, change: Difference['change']): D
 /** Modes are words; of a rule its fields are named; what a setting holds may be a secret. */
 function explain(was: Item, is: Item): { readonly detail?: string } {
   if (is.kind === 'mode') return { detail: `${show(was.value)} → ${show(is.value)}` };
-  if (is.kind !== 'rule' || typeof was.value !== 'object' || was.value === null || typeof is.value !== 'object' || is.value === null) return {};
+  if (
+    is.kind !== 'rule' ||
+    typeof was.value !== 'object' ||
+    was.value === null ||
+    typeof is.value !== 'object' ||
+    is.value === null
+  )
+    return {};
   const [a, b] = [was.value as Readonly<Record<string, unknown>>, is.value as Readonly<Record<string, unknown>>];
-  const fields = [...new Set([...Object.keys(a), ...Object.keys(b)])].filter((key) => !isDeepStrictEqual(a[key], b[key]));
+  const fields = [...new Set([...Object.keys(a), ...Object.keys(b)])].filter(
+    (key) => !isDeepStrictEqual(a[key], b[key]),
+  );
   return { detail: fields.map((key) => (key === 'digest' ? 'the rule itself' : key)).join(', ') };
 }
 
@@ -88,7 +97,10 @@ function show(mode: unknown): string {
   return typeof mode === 'string' ? mode : JSON.stringify(mode);
 }
 
-async function readSide({ sources, settings }: DiffSide, { readYaml, opa }: Pick<DiffRequest, 'readYaml' | 'opa'>): Promise<readonly Item[]> {
+async function readSide(
+  { sources, settings }: DiffSide,
+  { readYaml, opa }: Pick<DiffRequest, 'readYaml' | 'opa'>,
+): Promise<readonly Item[]> {
   const items: Item[] = settings === undefined ? [] : [...leaves(settings, '')];
   for (const { path: file, kind, shown, mode } of sources) {
     if (mode !== undefined) items.push({ kind: 'mode', key: shown, name: `source ${shown}`, value: mode });
@@ -107,13 +119,20 @@ function readRules(shown: string, text: string, readYaml: PolicyParts['readYaml'
   return (rules ?? []).flatMap(({ id, mode, ...rule }, number): readonly Item[] => {
     const place = { file: shown, line: document.placeOf(['rules', number], 'value').line };
     const name = typeof id === 'string' ? id : `rule ${number + 1}`;
-    return [{ kind: 'rule', key: name, name, value: rule, ...place }, { kind: 'mode', key: `rule ${name}`, name: `rule ${name}`, value: mode ?? 'enforce', ...place }];
+    return [
+      { kind: 'rule', key: name, name, value: rule, ...place },
+      { kind: 'mode', key: `rule ${name}`, name: `rule ${name}`, value: mode ?? 'enforce', ...place },
+    ];
   });
 }
 
 async function readBuilt(file: string, shown: string): Promise<readonly Item[]> {
   const { facts, ...bundle } = await readBundle(file, shown);
-  if (facts === undefined) throw new TollgateError('POLICY_INVALID', { detail: `The bundle ${shown} does not say which rules are in it.`, next: 'Build it with `tollgate policy build`.' });
+  if (facts === undefined)
+    throw new TollgateError('POLICY_INVALID', {
+      detail: `The bundle ${shown} does not say which rules are in it.`,
+      next: 'Build it with `tollgate policy build`.',
+    });
   return builtItems({ ...bundle, facts });
 }
 
@@ -128,9 +147,16 @@ async function readRego(sources: readonly DiffSource[], option: string | undefin
 
 function builtItems({ wasm, data, facts }: CompiledRego): readonly Item[] {
   const { entrypoints } = new WasmPolicy(wasm, '{}', { entrypoints: [] });
-  const others = Object.entries(facts.others).map(([name, digest]): Item => ({ kind: 'rule', key: name, name, value: { digest } }));
+  const others = Object.entries(facts.others).map(
+    ([name, digest]): Item => ({ kind: 'rule', key: name, name, value: { digest } }),
+  );
   const settings = Object.entries(data).flatMap(([key, value]) => [...leaves(value, `data.${key}`)]);
-  return [...regoItems(facts.rules), ...others, ...entrypoints.map((name): Item => ({ kind: 'entrypoint', key: name, name, value: true })), ...settings];
+  return [
+    ...regoItems(facts.rules),
+    ...others,
+    ...entrypoints.map((name): Item => ({ kind: 'entrypoint', key: name, name, value: true })),
+    ...settings,
+  ];
 }
 
 /** Rules with the same id in one set, or without any, are told apart by what they say: those that say the same are the same. */

@@ -39,7 +39,11 @@ export function withUrl(url: string): Edit {
 /** The command is these words, or cannot be read. */
 export function withCommand(words: readonly string[] | 'opaque'): Edit {
   const text = words === 'opaque' ? '$COMMAND' : words.join(' ');
-  const command = { text, opaque: words === 'opaque' || !isLiteralCommand(words), words: words === 'opaque' ? [] : [words] };
+  const command = {
+    text,
+    opaque: words === 'opaque' || !isLiteralCommand(words),
+    words: words === 'opaque' ? [] : [words],
+  };
   return (input) => {
     const before = input.effect.command?.text;
     const args = readArgs(input);
@@ -56,7 +60,10 @@ export function withArgument(path: readonly string[], value: unknown): Edit {
 
 function replaceAt(node: unknown, [key, ...rest]: readonly string[], value: unknown): unknown {
   if (key === undefined) return value;
-  const fields = typeof node === 'object' && node !== null && !Array.isArray(node) ? (node as Readonly<Record<string, unknown>>) : {};
+  const fields =
+    typeof node === 'object' && node !== null && !Array.isArray(node)
+      ? (node as Readonly<Record<string, unknown>>)
+      : {};
   return { ...fields, [key]: replaceAt(Object.hasOwn(fields, key) ? fields[key] : undefined, rest, value) };
 }
 
@@ -65,6 +72,11 @@ function replaceTexts(argument: string, text: string): Edit {
   return (input) => {
     const before = readArgs(input)[argument];
     if (typeof before === 'string') return withArgument([argument], text)(input);
-    return Array.isArray(before) ? withArgument([argument], before.map((item) => (typeof item === 'string' ? text : (item as unknown))))(input) : input;
+    return Array.isArray(before)
+      ? withArgument(
+          [argument],
+          before.map((item) => (typeof item === 'string' ? text : (item as unknown))),
+        )(input)
+      : input;
   };
 }

@@ -17,7 +17,11 @@ export interface Search {
 const MOST_CHANGES = 3;
 const MOST_FLIPS = 3;
 /** What one would rather have. */
-const WANTED: Readonly<Record<Outcome, readonly Outcome[]>> = { deny: ['allow', 'ask'], ask: ['allow'], allow: ['deny', 'ask'] };
+const WANTED: Readonly<Record<Outcome, readonly Outcome[]>> = {
+  deny: ['allow', 'ask'],
+  ask: ['allow'],
+  allow: ['deny', 'ask'],
+};
 
 /** The smallest flips; where these do not lead to the first outcome that one would want, also the smallest that do. */
 export async function findFlips(search: Search): Promise<readonly Flip[]> {
@@ -34,9 +38,19 @@ export async function findFlips(search: Search): Promise<readonly Flip[]> {
       const rules = changes.map(({ of, text }) => of ?? text).join('\n');
       const isNew = !found.some((flip) => flip.outcome === outcome && flip.rules === rules);
       const isMeant = changes.every(({ toward }) => toward === undefined || toward === outcome);
-      if (outcome !== undefined && wanted.includes(outcome) && isNew && isMeant) found.push({ outcome, rules, changes: changes.map(({ fact, from, to, text }) => ({ fact, from, to, text })) });
+      if (outcome !== undefined && wanted.includes(outcome) && isNew && isMeant)
+        found.push({ outcome, rules, changes: changes.map(({ fact, from, to, text }) => ({ fact, from, to, text })) });
     }
-    flips.push(...wanted.flatMap((outcome) => (flips.some((flip) => flip.outcome === outcome) ? [] : found.filter((flip) => flip.outcome === outcome).slice(0, MOST_FLIPS).map(({ changes }) => ({ outcome, changes })))));
+    flips.push(
+      ...wanted.flatMap((outcome) =>
+        flips.some((flip) => flip.outcome === outcome)
+          ? []
+          : found
+              .filter((flip) => flip.outcome === outcome)
+              .slice(0, MOST_FLIPS)
+              .map(({ changes }) => ({ outcome, changes })),
+      ),
+    );
     if (flips.some(({ outcome }) => outcome === wanted[0])) break;
   }
   return flips;
@@ -53,6 +67,7 @@ function* combinations(atoms: readonly Atom[], size: number, from = 0): Generato
   for (let at = from; at <= atoms.length - size; at += 1) {
     const first = atoms[at];
     if (first === undefined) return;
-    for (const rest of combinations(atoms, size - 1, at + 1)) if (!rest.some(({ fact }) => fact === first.fact)) yield [first, ...rest];
+    for (const rest of combinations(atoms, size - 1, at + 1))
+      if (!rest.some(({ fact }) => fact === first.fact)) yield [first, ...rest];
   }
 }

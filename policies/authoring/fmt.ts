@@ -37,26 +37,57 @@ export async function formatRego({ paths, how, opa: option }: FormatRequest): Pr
   if (rego.length === 0) return { changed: [], files: 0, left, diffs: [], texts: [] };
   const opa = await findOpa(option);
   const run = async (files: readonly string[], ...flags: readonly string[]): Promise<string> => {
-    const { code, stdout, stderr } = await runOpa(opa, ['fmt', ...opa.flags, ...flags, ...files], path.parse(process.cwd()).root);
-    if (code !== 0) throw new TollgateError('POLICY_INVALID', { detail: firstLine(stderr || stdout, rego), next: 'Correct it first: `tollgate policy check` names every place.' });
+    const { code, stdout, stderr } = await runOpa(
+      opa,
+      ['fmt', ...opa.flags, ...flags, ...files],
+      path.parse(process.cwd()).root,
+    );
+    if (code !== 0)
+      throw new TollgateError('POLICY_INVALID', {
+        detail: firstLine(stderr || stdout, rego),
+        next: 'Correct it first: `tollgate policy check` names every place.',
+      });
     return stdout;
   };
-  const changed = (await run(rego, '--list')).split('\n').filter((line) => line !== '').map((line) => path.resolve('/', line));
-  const diffs = how !== 'diff' ? [] : changed.map(async (file) => ({ file, lines: diffLines((await readFile(file, 'utf8')).split('\n'), (await run([file])).split('\n')) }));
+  const changed = (await run(rego, '--list'))
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => path.resolve('/', line));
+  const diffs =
+    how !== 'diff'
+      ? []
+      : changed.map(async (file) => ({
+          file,
+          lines: diffLines((await readFile(file, 'utf8')).split('\n'), (await run([file])).split('\n')),
+        }));
   const texts = how !== 'text' ? [] : changed.map(async (file) => ({ file, text: await run([file]) }));
   return { changed, files: rego.length, left, diffs: await Promise.all(diffs), texts: await Promise.all(texts) };
 }
 
 async function listFiles(start: string): Promise<readonly string[]> {
   const top = await stat(start).catch(() => undefined);
-  if (top === undefined) throw new TollgateError('USAGE', { detail: `${path.basename(start)} is not there.`, next: 'Name files or folders of Rego.' });
+  if (top === undefined)
+    throw new TollgateError('USAGE', {
+      detail: `${path.basename(start)} is not there.`,
+      next: 'Name files or folders of Rego.',
+    });
   if (!top.isDirectory()) return [start];
-  const entries = (await readdir(start, { withFileTypes: true })).filter(({ name }) => !name.startsWith('.') && name !== 'node_modules');
-  return (await Promise.all(entries.map(async (entry) => (entry.isDirectory() ? listFiles(path.join(start, entry.name)) : [path.join(start, entry.name)])))).flat();
+  const entries = (await readdir(start, { withFileTypes: true })).filter(
+    ({ name }) => !name.startsWith('.') && name !== 'node_modules',
+  );
+  return (
+    await Promise.all(
+      entries.map(async (entry) =>
+        entry.isDirectory() ? listFiles(path.join(start, entry.name)) : [path.join(start, entry.name)],
+      ),
+    )
+  ).flat();
 }
 
 /** The first thing that opa says, without the folders of this machine. */
 function firstLine(text: string, files: readonly string[]): string {
   const line = text.split('\n').find((one) => /\.rego:\d+/.test(one)) ?? 'opa cannot read the files';
-  return files.reduce((shown, file) => shown.replaceAll(file, path.basename(file)), line).replace(/^.*?(?=[\w.-]+\.rego:)/, '');
+  return files
+    .reduce((shown, file) => shown.replaceAll(file, path.basename(file)), line)
+    .replace(/^.*?(?=[\w.-]+\.rego:)/, '');
 }

@@ -20,12 +20,22 @@ export type Failed = Readonly<Record<'principal' | 'target' | 'call', readonly n
 const PARTS = ['principal', 'target', 'call'] as const;
 
 /** The parts of a rule. Each is compiled alone and found again among the conditions of the whole, so a new field needs nothing here. */
-export function groupsOf({ rule, at }: Pick<LocatedRule, 'rule' | 'at'>, data: RuleData, { failed, workspace }: { readonly failed: Failed; readonly workspace: string }): readonly Group[] {
+export function groupsOf(
+  { rule, at }: Pick<LocatedRule, 'rule' | 'at'>,
+  data: RuleData,
+  { failed, workspace }: { readonly failed: Failed; readonly workspace: string },
+): readonly Group[] {
   const failing = new Set(PARTS.flatMap((part) => failed[part].map((number) => JSON.stringify(data[part][number]))));
   return split(rule.when).map(({ field, path, when, written }) => {
     const compiled = compileWhen(when, { outcome: rule.outcome, workspace, refuse: () => undefined });
     const conditions: readonly Condition[] = PARTS.flatMap((part) => compiled[part]);
-    return { field, when, written, line: at(['when', ...path]).line, holds: !conditions.some((one) => failing.has(JSON.stringify(one))) };
+    return {
+      field,
+      when,
+      written,
+      line: at(['when', ...path]).line,
+      holds: !conditions.some((one) => failing.has(JSON.stringify(one))),
+    };
   });
 }
 
@@ -39,15 +49,25 @@ interface Part {
 /** Paths and insideWorkspace are one condition: the same path must meet both. */
 function split(when: When): readonly Part[] {
   return Object.entries(when).flatMap(([field, written]): readonly Part[] => {
-    if (field === 'args') return Object.entries(when.args ?? {}).map(([name, tests]) => ({ field: `args.${name}`, path: ['args', name], when: { args: { [name]: tests } }, written: tests }));
+    if (field === 'args')
+      return Object.entries(when.args ?? {}).map(([name, tests]) => ({
+        field: `args.${name}`,
+        path: ['args', name],
+        when: { args: { [name]: tests } },
+        written: tests,
+      }));
     if (field === 'insideWorkspace' && when.paths !== undefined) return [];
-    const inside = field === 'paths' && when.insideWorkspace !== undefined ? { insideWorkspace: when.insideWorkspace } : {};
+    const inside =
+      field === 'paths' && when.insideWorkspace !== undefined ? { insideWorkspace: when.insideWorkspace } : {};
     return [{ field, path: [field], when: { [field]: written as unknown, ...inside }, written }];
   });
 }
 
 /** What each field of `when` reads, by the names of policies/schemas/input.json. */
-const READS: ReadonlyMap<string, (input: CallInput) => readonly Fact[]> = new Map<string, (input: CallInput) => readonly Fact[]>([
+const READS: ReadonlyMap<string, (input: CallInput) => readonly Fact[]> = new Map<
+  string,
+  (input: CallInput) => readonly Fact[]
+>([
   ['tools', ({ effect }) => [{ name: 'tool', value: `${effect.server}.${effect.tool}` }]],
   ['servers', ({ effect }) => [{ name: 'server', value: effect.server }]],
   ['trust', ({ effect }) => [{ name: 'server', value: effect.server }]],
@@ -58,15 +78,30 @@ const READS: ReadonlyMap<string, (input: CallInput) => readonly Fact[]> = new Ma
   ['origins', ({ principal }) => [{ name: 'principal.origin', value: principal.origin }]],
   ['profiles', ({ principal }) => [{ name: 'principal.profiles', value: principal.profiles }]],
   ['owner', ({ principal }) => [{ name: 'principal.owner', value: principal.owner ?? false }]],
-  ['paths', ({ effect }) => effect.paths.map(({ path, inside }) => ({ name: inside ? 'path' : 'path outside the workspace', value: path }))],
-  ['insideWorkspace', ({ effect }) => effect.paths.map(({ path, inside }) => ({ name: inside ? 'path' : 'path outside the workspace', value: path }))],
+  [
+    'paths',
+    ({ effect }) =>
+      effect.paths.map(({ path, inside }) => ({ name: inside ? 'path' : 'path outside the workspace', value: path })),
+  ],
+  [
+    'insideWorkspace',
+    ({ effect }) =>
+      effect.paths.map(({ path, inside }) => ({ name: inside ? 'path' : 'path outside the workspace', value: path })),
+  ],
   ['schemes', ({ effect }) => effect.urls.map(({ scheme }) => ({ name: 'scheme', value: scheme }))],
   ['hosts', ({ effect }) => effect.urls.map(({ host }) => ({ name: 'host', value: host }))],
   ['urls', ({ effect }) => effect.urls.map(({ url }) => ({ name: 'url', value: url }))],
   ['commands', commandsOf],
   ['exceptCommands', commandsOf],
-  ['opaque', ({ effect }) => (effect.command === undefined ? [] : [{ name: 'command.opaque', value: effect.command.opaque }])],
-  ['readable', ({ effect }) => (effect.command === undefined ? [] : [{ name: 'command.readable', value: effect.command.words.length > 0 }])],
+  [
+    'opaque',
+    ({ effect }) => (effect.command === undefined ? [] : [{ name: 'command.opaque', value: effect.command.opaque }]),
+  ],
+  [
+    'readable',
+    ({ effect }) =>
+      effect.command === undefined ? [] : [{ name: 'command.readable', value: effect.command.words.length > 0 }],
+  ],
   ['labels', ({ labels }) => [{ name: 'labels', value: labels }]],
   ['time', ({ time }) => [{ name: 'time', value: time }]],
 ]);
@@ -79,15 +114,35 @@ function commandsOf({ effect: { command } }: CallInput): readonly Fact[] {
 /** The facts that a field read in this call. None: the call has no such thing. */
 export function factsOf(field: string, input: CallInput): readonly Fact[] {
   if (!field.startsWith('args.')) return READS.get(field)?.(input) ?? [];
-  const value = field.slice('args.'.length).split('.').reduce<unknown>((node, key) => (typeof node === 'object' && node !== null && Object.hasOwn(node, key) ? (node as Record<string, unknown>)[key] : undefined), readArgs(input));
+  const value = field
+    .slice('args.'.length)
+    .split('.')
+    .reduce<unknown>(
+      (node, key) =>
+        typeof node === 'object' && node !== null && Object.hasOwn(node, key)
+          ? (node as Record<string, unknown>)[key]
+          : undefined,
+      readArgs(input),
+    );
   return [{ name: `arguments.${field.slice('args.'.length)}`, value: value ?? '(absent)' }];
 }
 
 /** The names alone, for a call whose facts are not known. */
 export function factNames(when: When): readonly string[] {
   const blank: CallInput = {
-    principal: { id: '', role: '', groups: [], profiles: [], origin: '' }, run: '', labels: [], time: '', argsText: '{}',
-    effect: { verb: 'read', server: '', tool: '', paths: [{ argument: '', path: '', inside: true }], urls: [{ argument: '', url: '', host: '' }], command: { text: '', opaque: false, words: [[]] } },
+    principal: { id: '', role: '', groups: [], profiles: [], origin: '' },
+    run: '',
+    labels: [],
+    time: '',
+    argsText: '{}',
+    effect: {
+      verb: 'read',
+      server: '',
+      tool: '',
+      paths: [{ argument: '', path: '', inside: true }],
+      urls: [{ argument: '', url: '', host: '' }],
+      command: { text: '', opaque: false, words: [[]] },
+    },
   };
   return [...new Set(split(when).flatMap(({ field }) => factsOf(field, blank).map(({ name }) => name)))];
 }

@@ -15,12 +15,15 @@ export function diffLines(before: readonly string[], after: readonly string[]): 
   const lines: DiffLine[] = [];
   for (let [i, j] = [0, 0]; i < before.length || j < after.length; ) {
     const same = i < before.length && j < after.length && before[i] === after[j];
-    const gone = !same && i < before.length && (j === after.length || (common[i + 1]?.[j] ?? 0) >= (common[i]?.[j + 1] ?? 0));
+    const gone =
+      !same && i < before.length && (j === after.length || (common[i + 1]?.[j] ?? 0) >= (common[i]?.[j + 1] ?? 0));
     lines.push({ sign: same ? ' ' : gone ? '-' : '+', line: i + 1, text: (same || gone ? before[i] : after[j]) ?? '' });
     if (same || gone) i += 1;
     if (same || !gone) j += 1;
   }
-  return lines.filter((_, at) => lines.slice(Math.max(at - CONTEXT, 0), at + CONTEXT + 1).some(({ sign }) => sign !== ' '));
+  return lines.filter((_, at) =>
+    lines.slice(Math.max(at - CONTEXT, 0), at + CONTEXT + 1).some(({ sign }) => sign !== ' '),
+  );
 }
 
 /** At [i][j] the length of the longest common subsequence of what comes from there. */

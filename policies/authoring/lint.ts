@@ -1,6 +1,15 @@
 /** Owns our own look at Rego, beyond what opa checks: what cannot be evaluated here, what can never fire, what nobody could find again; changes nothing. */
 import { readFileSync } from 'node:fs';
-import { aliasesOf, groundPath, packagePath, termsIn, type Expression, type Location, type Rule, type Term } from '../ast.ts';
+import {
+  aliasesOf,
+  groundPath,
+  packagePath,
+  termsIn,
+  type Expression,
+  type Location,
+  type Rule,
+  type Term,
+} from '../ast.ts';
 import { CAPABILITIES } from '../library.ts';
 import { adviseBuiltin } from '../opa-errors.ts';
 import type { Problem } from '../problems.ts';
@@ -14,12 +23,26 @@ export interface Finding extends Problem {
 
 /** Lints files that parse. `rules` are those of the sets. */
 export function lintRego(files: readonly ParsedFile[], rules: readonly SetRule[]): readonly Finding[] {
-  const supplied = new Set((JSON.parse(readFileSync(CAPABILITIES, 'utf8')) as { builtins: readonly { name: string }[] }).builtins.map(({ name }) => name));
-  const verbs = (JSON.parse(readFileSync(INPUT_SCHEMA, 'utf8')) as { properties: { effect: { properties: { verb: { enum: readonly string[] } } } } }).properties.effect.properties.verb.enum;
+  const supplied = new Set(
+    (JSON.parse(readFileSync(CAPABILITIES, 'utf8')) as { builtins: readonly { name: string }[] }).builtins.map(
+      ({ name }) => name,
+    ),
+  );
+  const verbs = (
+    JSON.parse(readFileSync(INPUT_SCHEMA, 'utf8')) as {
+      properties: { effect: { properties: { verb: { enum: readonly string[] } } } };
+    }
+  ).properties.effect.properties.verb.enum;
   const used = findUsed(files);
-  const findings = files.flatMap((file) => [
-    ...(file.module.rules ?? []).flatMap((rule) => [...lintCalls(rule, supplied), ...lintBody(rule, { verbs, aliases: aliasesOf(file.module) }), ...lintUse(file, rule, used)]),
-  ].map((found) => at(file, found)));
+  const findings = files.flatMap((file) =>
+    [
+      ...(file.module.rules ?? []).flatMap((rule) => [
+        ...lintCalls(rule, supplied),
+        ...lintBody(rule, { verbs, aliases: aliasesOf(file.module) }),
+        ...lintUse(file, rule, used),
+      ]),
+    ].map((found) => at(file, found)),
+  );
   return [...findings, ...rules.flatMap((rule) => [...lintMember(rule), ...lintId(rule)])];
 }
 
@@ -51,11 +74,21 @@ interface Call {
 /** Every call in a part of a tree, as a term or as an expression. */
 function* callsIn(part: unknown): Generator<Call> {
   if (typeof part !== 'object' || part === null) return;
-  const { type, value, terms } = part as { readonly type?: unknown; readonly value?: unknown; readonly terms?: unknown };
+  const { type, value, terms } = part as {
+    readonly type?: unknown;
+    readonly value?: unknown;
+    readonly terms?: unknown;
+  };
   const words = Array.isArray(terms) ? terms : type === 'call' ? value : undefined;
   const [operator, ...args] = Array.isArray(words) ? (words as readonly Term[]) : [];
-  if (operator?.type === 'ref') yield { name: (operator.value as readonly Term[]).map((term) => String(term.value)).join('.'), args, where: operator.location };
-  for (const [key, child] of Object.entries(part)) if (key !== 'location' && key !== 'annotations') yield* callsIn(child);
+  if (operator?.type === 'ref')
+    yield {
+      name: (operator.value as readonly Term[]).map((term) => String(term.value)).join('.'),
+      args,
+      where: operator.location,
+    };
+  for (const [key, child] of Object.entries(part))
+    if (key !== 'location' && key !== 'annotations') yield* callsIn(child);
 }
 
 function lintCalls(rule: Rule, supplied: ReadonlySet<string>): readonly Found[] {
@@ -69,11 +102,21 @@ function lintCalls(rule: Rule, supplied: ReadonlySet<string>): readonly Found[] 
 /** As builtins.ts formats: what it does not know stops the decision. */
 function lintFormat({ args: [format, values] }: Call): readonly Found[] {
   if (format?.type !== 'string') return [];
-  const verbs = [...String(format.value).matchAll(/%(.?)/gs)].map(([, verb = '']) => verb).filter((verb) => verb !== '%');
+  const verbs = [...String(format.value).matchAll(/%(.?)/gs)]
+    .map(([, verb = '']) => verb)
+    .filter((verb) => verb !== '%');
   const wrong = verbs.filter((verb) => !['s', 'v', 'd'].includes(verb));
-  if (wrong.length > 0) return [error(format.location, `sprintf has no %${wrong[0] ?? ''} here: use %s for texts, %d for whole numbers, %v for anything`)];
+  if (wrong.length > 0)
+    return [
+      error(
+        format.location,
+        `sprintf has no %${wrong[0] ?? ''} here: use %s for texts, %d for whole numbers, %v for anything`,
+      ),
+    ];
   const given = values?.type === 'array' ? (values.value as readonly Term[]).length : verbs.length;
-  return given === verbs.length ? [] : [error(format.location, `sprintf has ${verbs.length} verbs and ${given} values`)];
+  return given === verbs.length
+    ? []
+    : [error(format.location, `sprintf has ${verbs.length} verbs and ${given} values`)];
 }
 
 interface BodyContext {
@@ -90,7 +133,12 @@ function lintBody(rule: Rule, context: BodyContext): readonly Found[] {
       const never = neverHolds(expression, asked, context);
       if (never !== undefined) return [error(expression.location, `this rule can never fire: ${never}`)];
       const [server, tool] = /^([^.]+)\.(.+)$/.exec(readEquality(expression, context)?.[TOOL] ?? '')?.slice(1) ?? [];
-      if (server !== undefined) found.push({ where: expression.location, severity: 'warning', message: `${TOOL} is the name without the server: write input.effect.server == "${server}" and ${TOOL} == "${tool ?? ''}"` });
+      if (server !== undefined)
+        found.push({
+          where: expression.location,
+          severity: 'warning',
+          message: `${TOOL} is the name without the server: write input.effect.server == "${server}" and ${TOOL} == "${tool ?? ''}"`,
+        });
     }
     return found;
   });
@@ -99,26 +147,35 @@ function lintBody(rule: Rule, context: BodyContext): readonly Found[] {
 const TOOL = 'input.effect.tool';
 
 /** The text that an expression demands of a part of the input, by its path. */
-function readEquality({ terms, negated, with: mocks }: Expression, { aliases }: BodyContext): Readonly<Record<string, string>> | undefined {
+function readEquality(
+  { terms, negated, with: mocks }: Expression,
+  { aliases }: BodyContext,
+): Readonly<Record<string, string>> | undefined {
   if (negated === true || mocks !== undefined || !Array.isArray(terms)) return undefined;
   const [operator, ...sides] = terms as readonly Term[];
   const name = ((operator?.value ?? []) as readonly Term[])[0]?.value;
   if (sides.length !== 2 || (name !== 'equal' && name !== 'eq')) return undefined;
   const literal = sides.find(({ type }) => type === 'string');
-  const path = sides.map((side) => groundPath(side, aliases)).find((found) => found?.names[0] === 'input' && found.whole)?.names.join('.');
+  const path = sides
+    .map((side) => groundPath(side, aliases))
+    .find((found) => found?.names[0] === 'input' && found.whole)
+    ?.names.join('.');
   return literal === undefined || path === undefined ? undefined : { [path]: String(literal.value) };
 }
 
 /** `asked` holds what earlier expressions of the body demand of the input. */
 function neverHolds(expression: Expression, asked: Map<string, string>, context: BodyContext): string | undefined {
   const { terms, negated, with: mocks } = expression;
-  if (negated !== true && mocks === undefined && !Array.isArray(terms)) return (terms as Term).type === 'boolean' && (terms as Term).value === false ? 'it asks for `false`' : undefined;
+  if (negated !== true && mocks === undefined && !Array.isArray(terms))
+    return (terms as Term).type === 'boolean' && (terms as Term).value === false ? 'it asks for `false`' : undefined;
   const [path, value] = Object.entries(readEquality(expression, context) ?? {})[0] ?? [];
   if (path === undefined || value === undefined) return undefined;
   const before = asked.get(path);
   asked.set(path, value);
   if (before !== undefined && before !== value) return `${path} cannot be "${before}" and "${value}" at once`;
-  return path === 'input.effect.verb' && !context.verbs.includes(value) ? `a verb is one of ${context.verbs.join(', ')}, never "${value}"` : undefined;
+  return path === 'input.effect.verb' && !context.verbs.includes(value)
+    ? `a verb is one of ${context.verbs.join(', ')}, never "${value}"`
+    : undefined;
 }
 
 /** Paths of `data`, joined, that some rule reads. */
@@ -127,7 +184,10 @@ function findUsed(files: readonly ParsedFile[]): ReadonlySet<string> {
   for (const { module } of files) {
     const aliases = aliasesOf(module);
     const own = ['data', ...packagePath(module)];
-    for (const name of (module.rules ?? []).flatMap((rule) => chainOf(rule)).flatMap((rule) => [...namesIn([rule.head.key, rule.head.value, rule.head.args, rule.body])])) used.add([...own, name].join('.'));
+    for (const name of (module.rules ?? [])
+      .flatMap((rule) => chainOf(rule))
+      .flatMap((rule) => [...namesIn([rule.head.key, rule.head.value, rule.head.args, rule.body])]))
+      used.add([...own, name].join('.'));
     for (const term of termsIn(module.rules)) used.add((groundPath(term, aliases)?.names ?? []).join('.'));
   }
   return used;
@@ -141,13 +201,28 @@ function* namesIn(part: unknown): Generator<string> {
   for (const child of Object.values(part)) yield* namesIn(child);
 }
 
-function lintUse({ module }: ParsedFile, { head, location, default: isDefault }: Rule, used: ReadonlySet<string>): readonly Found[] {
+function lintUse(
+  { module }: ParsedFile,
+  { head, location, default: isDefault }: Rule,
+  used: ReadonlySet<string>,
+): readonly Found[] {
   const [root, ...names] = packagePath(module);
   const name = String(head.ref[0]?.value);
   if (root !== 'policy' || isDefault === true || name === EXPOSE || SETS.some((set) => set === name)) return [];
-  if (name.startsWith('test_')) return [{ where: location, severity: 'warning', message: `${name} runs only in a file *_test.rego; move it there` }];
+  if (name.startsWith('test_'))
+    return [
+      { where: location, severity: 'warning', message: `${name} runs only in a file *_test.rego; move it there` },
+    ];
   const paths = ['data', root, ...names, name].map((_, count, all) => all.slice(0, count + 1).join('.')).slice(1);
-  return paths.some((path) => used.has(path)) ? [] : [{ where: location, severity: 'warning', message: `${name} is used by no rule; remove it, or name it ${SETS.join(', ')} if it decides` }];
+  return paths.some((path) => used.has(path))
+    ? []
+    : [
+        {
+          where: location,
+          severity: 'warning',
+          message: `${name} is used by no rule; remove it, or name it ${SETS.join(', ')} if it decides`,
+        },
+      ];
 }
 
 /** A member that says neither is a fault at every call, and a fault denies: whoever comes from elsewhere writes `msg`. */
@@ -156,11 +231,19 @@ function lintMember({ file, rule: { head } }: SetRule): readonly Finding[] {
   const fault = (message: string): readonly Finding[] => [at(file, error(key?.location, message))];
   if (key === undefined || !['object', 'number', 'boolean', 'null', 'array', 'set'].includes(key.type)) return [];
   if (key.type !== 'object') return fault('a reason is a text, or {"id": "…", "message": "…"}');
-  const fields = new Map((key.value as readonly (readonly [Term, Term])[]).map(([name, value]) => [name.type === 'string' ? String(name.value) : undefined, value.type]));
+  const fields = new Map(
+    (key.value as readonly (readonly [Term, Term])[]).map(([name, value]) => [
+      name.type === 'string' ? String(name.value) : undefined,
+      value.type,
+    ]),
+  );
   if (fields.has(undefined)) return [];
   const missing = ['id', 'message'].filter((name) => !fields.has(name));
-  if (missing.length > 0) return fault(`a reason is {"id": "…", "message": "…"}; here is no ${missing.join(' and no ')}`);
-  const odd = ['id', 'message'].find((name) => ['object', 'number', 'boolean', 'null', 'array', 'set'].includes(fields.get(name) ?? ''));
+  if (missing.length > 0)
+    return fault(`a reason is {"id": "…", "message": "…"}; here is no ${missing.join(' and no ')}`);
+  const odd = ['id', 'message'].find((name) =>
+    ['object', 'number', 'boolean', 'null', 'array', 'set'].includes(fields.get(name) ?? ''),
+  );
   return odd === undefined ? [] : fault(`${odd} of a reason must be a text`);
 }
 

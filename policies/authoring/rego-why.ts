@@ -54,14 +54,31 @@ interface Event {
 }
 
 /** Without the index, since a rule that it passes over leaves no trace of why. The clock shows the time of the call. */
-async function trace(at: { readonly opa: Opa; readonly folder: string; readonly roots: readonly string[] }, time: string, packages: readonly string[]): Promise<readonly Failure[]> {
+async function trace(
+  at: { readonly opa: Opa; readonly folder: string; readonly roots: readonly string[] },
+  time: string,
+  packages: readonly string[],
+): Promise<readonly Failure[]> {
   const failures: Failure[] = [];
   for (const name of packages) {
     const query = `data.${name} with time.now_ns as ${Date.parse(time)}000000`;
-    const args = ['eval', ...at.opa.flags, '--disable-indexing', '--explain=fails', '-f', 'json', '-i', 'call.json', ...at.roots.flatMap((root) => ['-d', root]), query];
+    const args = [
+      'eval',
+      ...at.opa.flags,
+      '--disable-indexing',
+      '--explain=fails',
+      '-f',
+      'json',
+      '-i',
+      'call.json',
+      ...at.roots.flatMap((root) => ['-d', root]),
+      query,
+    ];
     const { code, stdout } = await runOpa(at.opa, args, at.folder);
     const { explanation = [] } = code === 0 ? (JSON.parse(stdout) as { explanation?: readonly Event[] }) : {};
-    failures.push(...explanation.flatMap(({ Op, Location }) => (Op === 'Fail' && Location !== undefined ? [Location] : [])));
+    failures.push(
+      ...explanation.flatMap(({ Op, Location }) => (Op === 'Fail' && Location !== undefined ? [Location] : [])),
+    );
   }
   return failures;
 }
@@ -71,10 +88,16 @@ function packagesOf(files: readonly ParsedSource[]): readonly string[] {
 }
 
 function hasSets(module: Module): boolean {
-  return packagePath(module)[0] === 'policy' && (module.rules ?? []).some(({ head }) => SETS.has(String(head.ref[0]?.value)));
+  return (
+    packagePath(module)[0] === 'policy' && (module.rules ?? []).some(({ head }) => SETS.has(String(head.ref[0]?.value)))
+  );
 }
 
-function firstFailures({ module, staged, shown, bytes }: ParsedSource, failures: readonly Failure[], given: readonly Reason[]): readonly ExpressionWhy[] {
+function firstFailures(
+  { module, staged, shown, bytes }: ParsedSource,
+  failures: readonly Failure[],
+  given: readonly Reason[],
+): readonly ExpressionWhy[] {
   if (!hasSets(module)) return [];
   const lines = bytes.toString('utf8').split('\n');
   const rules = (module.rules ?? []).filter(({ head }) => SETS.has(String(head.ref[0]?.value)));
@@ -82,18 +105,32 @@ function firstFailures({ module, staged, shown, bytes }: ParsedSource, failures:
     const [from, to] = rowsOf(rule);
     if (given.some(({ file, line }) => file === shown && line === from)) return [];
     const row = failures.find((failure) => failure.file === staged && failure.row >= from && failure.row <= to)?.row;
-    return row === undefined ? [] : [{ rule: `${packagePath(module).join('.')}.${String(rule.head.ref[0]?.value)}`, file: shown, line: row, text: expressionAt(lines[row - 1] ?? '') }];
+    return row === undefined
+      ? []
+      : [
+          {
+            rule: `${packagePath(module).join('.')}.${String(rule.head.ref[0]?.value)}`,
+            file: shown,
+            line: row,
+            text: expressionAt(lines[row - 1] ?? ''),
+          },
+        ];
   });
 }
 
 /** First and last row of a rule. */
 function rowsOf(rule: Rule): readonly [number, number] {
   const from = rule.head.location.row;
-  const rows = rule.body.map(({ location }) => (location?.row ?? from) + (sourceOf(location)?.split('\n').length ?? 1) - 1);
+  const rows = rule.body.map(
+    ({ location }) => (location?.row ?? from) + (sourceOf(location)?.split('\n').length ?? 1) - 1,
+  );
   return [from, Math.max(from, ...rows)];
 }
 
 /** Without the head, where the body stands in one line with it. */
 function expressionAt(line: string): string {
-  return line.replace(/^.*\bif\s+(?=\S)/, '').replace(/^\{\s*|\s*\}\s*$/g, '').trim();
+  return line
+    .replace(/^.*\bif\s+(?=\S)/, '')
+    .replace(/^\{\s*|\s*\}\s*$/g, '')
+    .trim();
 }

@@ -20,7 +20,12 @@ export interface RecordedCall {
 type Outcome = CallDecision['outcome'];
 
 /** What became of a decision. `reasons`: the same outcome and duties, by other rules. */
-export type ReplayClass = 'unchanged' | 'reasons' | 'obligations' | 'not-replayable' | { [A in Outcome]: `${A}-to-${Exclude<Outcome, A>}` }[Outcome];
+export type ReplayClass =
+  | 'unchanged'
+  | 'reasons'
+  | 'obligations'
+  | 'not-replayable'
+  | { [A in Outcome]: `${A}-to-${Exclude<Outcome, A>}` }[Outcome];
 
 /** What decided, short: a policy that gave no decision refuses. */
 export interface Decided {
@@ -64,13 +69,19 @@ async function loadApart(parts: PolicyParts): Promise<Policy> {
 
 async function replayOne(policy: Policy, call: RecordedCall): Promise<Replayed> {
   const { id, version, input, decision: before } = call;
-  const none = (why: string): Replayed => ({ id, class: 'not-replayable', ...(before === undefined ? {} : { before: short(before) }), why });
+  const none = (why: string): Replayed => ({
+    id,
+    class: 'not-replayable',
+    ...(before === undefined ? {} : { before: short(before) }),
+    why,
+  });
   if (version !== INPUT_VERSION) return none(`recorded with version ${version} of the input, this is ${INPUT_VERSION}`);
   const { argsText } = input;
   if (argsText === undefined) return none('the arguments were too large to be kept');
   const after = await decide(policy, { ...input, argsText });
   if (after === TIMED_OUT) return none('the draft did not decide in time, which may be the machine');
-  if (before === undefined) return typeof after === 'string' ? { id, class: 'unchanged' } : none('no decision was made when it was recorded');
+  if (before === undefined)
+    return typeof after === 'string' ? { id, class: 'unchanged' } : none('no decision was made when it was recorded');
   if (typeof after === 'string') return classify(id, before, refused(after));
   return classify(id, before, after);
 }
@@ -86,15 +97,31 @@ async function decide(policy: Policy, input: CallInput): Promise<CallDecision | 
 }
 
 function refused(message: string): CallDecision {
-  return { outcome: 'deny', reasons: [{ id: 'POLICY_FAILED', message }], obligations: { caps: {}, pins: {}, budgets: [], labels: [] }, shadow: [] };
+  return {
+    outcome: 'deny',
+    reasons: [{ id: 'POLICY_FAILED', message }],
+    obligations: { caps: {}, pins: {}, budgets: [], labels: [] },
+    shadow: [],
+  };
 }
 
 function classify(id: string, before: CallDecision, after: CallDecision): Replayed {
   const found = classOf(before, after);
-  return { id, class: found, before: short(before), after: short(after), ...(found === 'obligations' ? { obligations: differences({ ...before.obligations }, { ...after.obligations }) } : {}) };
+  return {
+    id,
+    class: found,
+    before: short(before),
+    after: short(after),
+    ...(found === 'obligations'
+      ? { obligations: differences({ ...before.obligations }, { ...after.obligations }) }
+      : {}),
+  };
 }
 
-function differences(before: Readonly<Record<string, unknown>>, after: Readonly<Record<string, unknown>>): NonNullable<Replayed['obligations']> {
+function differences(
+  before: Readonly<Record<string, unknown>>,
+  after: Readonly<Record<string, unknown>>,
+): NonNullable<Replayed['obligations']> {
   const names = new Set([...Object.keys(before), ...Object.keys(after)]);
   const differ = [...names].filter((name) => !isDeepStrictEqual(before[name], after[name]));
   return Object.fromEntries(differ.map((name) => [name, [before[name] ?? null, after[name] ?? null] as const]));

@@ -31,7 +31,9 @@ interface Range {
 
 /** As `opa test` and `opa eval` write it with `--coverage`. */
 export interface OpaCoverage {
-  readonly files?: Readonly<Record<string, { readonly covered?: readonly Range[]; readonly not_covered?: readonly Range[] }>>;
+  readonly files?: Readonly<
+    Record<string, { readonly covered?: readonly Range[]; readonly not_covered?: readonly Range[] }>
+  >;
 }
 
 /** Lines of Rego over several runs of opa. */
@@ -53,8 +55,13 @@ export class LineCoverage {
   }
 
   get result(): Coverage {
-    const all = [...this.#lines].flatMap(([file, lines]) => [...lines].map(([line, covered]) => ({ file, line, covered })));
-    return coverageOf(all.length, all.filter(({ covered }) => !covered).map(({ file, line }) => ({ file, line })));
+    const all = [...this.#lines].flatMap(([file, lines]) =>
+      [...lines].map(([line, covered]) => ({ file, line, covered })),
+    );
+    return coverageOf(
+      all.length,
+      all.filter(({ covered }) => !covered).map(({ file, line }) => ({ file, line })),
+    );
   }
 }
 
@@ -66,13 +73,30 @@ export interface Covering {
 }
 
 /** A rule of YAML is covered when it was among the reasons of a decision, enforced or not: one that others always overrule proves nothing. */
-export function ruleCoverage({ list, rules: located }: Pick<CompiledRules, 'list' | 'rules'>, { decisions, isOurs, hasServers }: Covering): Coverage {
+export function ruleCoverage(
+  { list, rules: located }: Pick<CompiledRules, 'list' | 'rules'>,
+  { decisions, isOurs, hasServers }: Covering,
+): Coverage {
   const seen = new Set(decisions.flatMap(({ reasons, shadow }) => [...reasons, ...shadow].map(({ id }) => id)));
-  const foreign = new Set(hasServers ? [] : located.filter(({ rule }) => rule.when.trust?.every((trust) => trust === 'external') === true && !seen.has(rule.id)).map(({ rule }) => rule.id));
-  const rules = list.map(({ reason: { id, file, line } }): Uncovered & { readonly rule: string } => ({ file, line, rule: id })).filter(({ rule }) => !isOurs(rule));
+  const foreign = new Set(
+    hasServers
+      ? []
+      : located
+          .filter(({ rule }) => rule.when.trust?.every((trust) => trust === 'external') === true && !seen.has(rule.id))
+          .map(({ rule }) => rule.id),
+  );
+  const rules = list
+    .map(({ reason: { id, file, line } }): Uncovered & { readonly rule: string } => ({ file, line, rule: id }))
+    .filter(({ rule }) => !isOurs(rule));
   const counted = rules.filter(({ rule }) => !foreign.has(rule));
   const waiting = rules.filter(({ rule }) => foreign.has(rule));
-  return { ...coverageOf(counted.length, counted.filter(({ rule }) => !seen.has(rule))), ...(waiting.length === 0 ? {} : { waiting }) };
+  return {
+    ...coverageOf(
+      counted.length,
+      counted.filter(({ rule }) => !seen.has(rule)),
+    ),
+    ...(waiting.length === 0 ? {} : { waiting }),
+  };
 }
 
 function coverageOf(total: number, uncovered: readonly Uncovered[]): Coverage {
@@ -82,5 +106,7 @@ function coverageOf(total: number, uncovered: readonly Uncovered[]): Coverage {
 }
 
 function rowsOf(ranges: readonly Range[] | undefined): readonly number[] {
-  return (ranges ?? []).flatMap(({ start, end }) => Array.from({ length: end.row - start.row + 1 }, (_, offset) => start.row + offset));
+  return (ranges ?? []).flatMap(({ start, end }) =>
+    Array.from({ length: end.row - start.row + 1 }, (_, offset) => start.row + offset),
+  );
 }

@@ -24,15 +24,33 @@ export interface TestFiles {
  * `*_suite.yaml`, `suite.yaml` and `*_test.rego` under `named` (absolute files or folders); where none are named, beside each policy
  * and, for suites, beside the configuration. Throws USAGE where there is nothing: a check that checks nothing must not pass.
  */
-export async function findTests(parts: Pick<PolicyParts, 'folder' | 'sources'>, named: readonly string[]): Promise<TestFiles> {
-  const found = named.length === 0 ? await besidePolicies(parts) : (await Promise.all(named.map((one) => under(one, showName(one, parts.folder))))).flat();
+export async function findTests(
+  parts: Pick<PolicyParts, 'folder' | 'sources'>,
+  named: readonly string[],
+): Promise<TestFiles> {
+  const found =
+    named.length === 0
+      ? await besidePolicies(parts)
+      : (await Promise.all(named.map((one) => under(one, showName(one, parts.folder))))).flat();
   const files = [...new Set(found)].sort().map((file) => ({ path: file, shown: showName(file, parts.folder) }));
-  if (files.length === 0) throw new TollgateError('USAGE', { detail: 'There are no suites and no Rego tests.', next: 'Write cases into policies/rules_suite.yaml; docs/trials.md shows one.' });
-  return { suites: files.filter(({ path: file }) => !REGO_TEST.test(file)), rego: files.filter(({ path: file }) => REGO_TEST.test(file)) };
+  if (files.length === 0)
+    throw new TollgateError('USAGE', {
+      detail: 'There are no suites and no Rego tests.',
+      next: 'Write cases into policies/rules_suite.yaml; docs/trials.md shows one.',
+    });
+  return {
+    suites: files.filter(({ path: file }) => !REGO_TEST.test(file)),
+    rego: files.filter(({ path: file }) => REGO_TEST.test(file)),
+  };
 }
 
-async function besidePolicies({ folder, sources }: Pick<PolicyParts, 'folder' | 'sources'>): Promise<readonly string[]> {
-  const folders = sources.map(async ({ path: source }) => ((await stat(source)).isDirectory() ? listFiles(source) : listBeside(source)));
+async function besidePolicies({
+  folder,
+  sources,
+}: Pick<PolicyParts, 'folder' | 'sources'>): Promise<readonly string[]> {
+  const folders = sources.map(async ({ path: source }) =>
+    (await stat(source)).isDirectory() ? listFiles(source) : listBeside(source),
+  );
   const own = (await listBeside(path.join(folder, 'tollgate.yaml'))).filter((file) => !REGO_TEST.test(file));
   return [...own, ...(await Promise.all(folders)).flat()];
 }
@@ -40,10 +58,18 @@ async function besidePolicies({ folder, sources }: Pick<PolicyParts, 'folder' | 
 /** A named file is a suite or a test whatever it is called. */
 async function under(named: string, shown: string): Promise<readonly string[]> {
   const top = await stat(named).catch(() => undefined);
-  if (top === undefined) throw new TollgateError('USAGE', { detail: `There is no ${shown}.`, next: 'Name a suite, a Rego test, or a folder of them.' });
+  if (top === undefined)
+    throw new TollgateError('USAGE', {
+      detail: `There is no ${shown}.`,
+      next: 'Name a suite, a Rego test, or a folder of them.',
+    });
   if (!top.isDirectory()) return [named];
   const files = await listFiles(named);
-  if (files.length === 0) throw new TollgateError('USAGE', { detail: `${shown} holds no suite and no Rego test.`, next: 'They are called *_suite.yaml, suite.yaml or *_test.rego.' });
+  if (files.length === 0)
+    throw new TollgateError('USAGE', {
+      detail: `${shown} holds no suite and no Rego test.`,
+      next: 'They are called *_suite.yaml, suite.yaml or *_test.rego.',
+    });
   return files;
 }
 
@@ -53,7 +79,9 @@ async function listBeside(file: string): Promise<readonly string[]> {
 }
 
 async function listFiles(folder: string): Promise<readonly string[]> {
-  const entries = (await readdir(folder, { withFileTypes: true })).filter(({ name }) => !name.startsWith('.') && name !== 'node_modules');
+  const entries = (await readdir(folder, { withFileTypes: true })).filter(
+    ({ name }) => !name.startsWith('.') && name !== 'node_modules',
+  );
   const nested = entries.map(async (entry) => {
     const file = path.join(folder, entry.name);
     if (entry.isDirectory()) return listFiles(file);

@@ -8,7 +8,10 @@ import type { DraftedCase } from './test-case.ts';
 import type { Expected } from './test-suite.ts';
 
 /** What an engine answers: a decision, verdicts, or why there is neither. */
-export type Answer = { readonly decision: CallDecision } | { readonly list: readonly ListDecision[] } | { readonly failed: string };
+export type Answer =
+  | { readonly decision: CallDecision }
+  | { readonly list: readonly ListDecision[] }
+  | { readonly failed: string };
 
 /** What became of a case. */
 export interface CaseResult {
@@ -29,7 +32,8 @@ type Record_ = Readonly<Record<string, unknown>>;
 export function readAnswer(value: unknown, asked: DraftedCase | undefined): Answer {
   if (typeof value !== 'object' || value === null) return { failed: String(value) };
   try {
-    if (asked !== undefined && 'tools' in asked) return { list: readListDecisions(value as Record_, asked.tools.length) };
+    if (asked !== undefined && 'tools' in asked)
+      return { list: readListDecisions(value as Record_, asked.tools.length) };
     return { decision: readCallDecision(value as Record_) };
   } catch (thrown) {
     return { failed: asTollgateError(thrown).message };
@@ -41,14 +45,23 @@ export function judge({ written }: DraftedCase, answers: { readonly wasm: Answer
   const { wasm, opa } = answers;
   const { name, expect, placeOf } = written;
   const { got, reasons } = sayOf(wasm);
-  const faults = [...(opa === undefined || agree(wasm, opa) ? [] : [`opa and the built wasm differ: opa says ${show(opa)}, wasm says ${show(wasm)}`]), ...findFaults(written, wasm)];
+  const faults = [
+    ...(opa === undefined || agree(wasm, opa)
+      ? []
+      : [`opa and the built wasm differ: opa says ${show(opa)}, wasm says ${show(wasm)}`]),
+    ...findFaults(written, wasm),
+  ];
   const { file, line } = placeOf(['name']);
   return { name, file, line, expected: expect, got, reasons, faults };
 }
 
 /** Both failing is agreement: the two engines word their failures differently. A built-in that failed is undefined in opa, which goes on. */
 function agree(wasm: Answer, opa: Answer): boolean {
-  return ('failed' in wasm && wasm.failed.startsWith(FAILED_BUILTIN)) || ('failed' in wasm && 'failed' in opa) || isDeepStrictEqual(wasm, opa);
+  return (
+    ('failed' in wasm && wasm.failed.startsWith(FAILED_BUILTIN)) ||
+    ('failed' in wasm && 'failed' in opa) ||
+    isDeepStrictEqual(wasm, opa)
+  );
 }
 
 function findFaults(written: DraftedCase['written'], answer: Answer): readonly string[] {
@@ -57,12 +70,16 @@ function findFaults(written: DraftedCase['written'], answer: Answer): readonly s
   const { got, reasons } = sayOf(answer);
   if (got !== expect) return [`expected ${expect}, got ${show(answer)}${besideNote(answer, expect)}`];
   const named = reason === undefined ? reasons : reasons.filter(({ id }) => id === reason);
-  if (named.length === 0) return [`${got} is right, but for another reason: expected ${String(reason)}, got ${listReasons(reasons)}`];
+  if (named.length === 0)
+    return [`${got} is right, but for another reason: expected ${String(reason)}, got ${listReasons(reasons)}`];
   const faults: string[] = [];
-  if (message !== undefined && !named.some((one) => new RegExp(message, 'u').test(one.message))) faults.push(`no message matches /${message}/: ${named.map((one) => JSON.stringify(one.message)).join(', ')}`);
+  if (message !== undefined && !named.some((one) => new RegExp(message, 'u').test(one.message)))
+    faults.push(`no message matches /${message}/: ${named.map((one) => JSON.stringify(one.message)).join(', ')}`);
   if (obligations === undefined || !('decision' in answer)) return faults;
   const owed = answer.decision.obligations as unknown as Record_;
-  for (const [key, value] of Object.entries(obligations)) if (!fits(value, owed[key])) faults.push(`obligation ${key} is ${JSON.stringify(owed[key]) ?? 'not there'}, not ${JSON.stringify(value)}`);
+  for (const [key, value] of Object.entries(obligations))
+    if (!fits(value, owed[key]))
+      faults.push(`obligation ${key} is ${JSON.stringify(owed[key]) ?? 'not there'}, not ${JSON.stringify(value)}`);
   return faults;
 }
 
@@ -72,7 +89,10 @@ function sayOf(answer: Answer): { readonly got: CaseResult['got']; readonly reas
   // A primitive stands for several tools of its backend: it is as uncertain as the least certain of them.
   const shown = answer.list.filter(({ verdict }) => verdict !== 'never');
   const reasons = (shown.length === 0 ? answer.list : shown).flatMap((one) => one.reasons);
-  return { got: shown.length === 0 ? 'never' : shown.every(({ verdict }) => verdict === 'always') ? 'always' : 'maybe', reasons };
+  return {
+    got: shown.length === 0 ? 'never' : shown.every(({ verdict }) => verdict === 'always') ? 'always' : 'maybe',
+    reasons,
+  };
 }
 
 function show(answer: Answer): string {
@@ -84,19 +104,29 @@ function show(answer: Answer): string {
 /** A rule on trial is the likeliest cause that a case does not hold yet. */
 function besideNote(answer: Answer, expect: Expected): string {
   const beside = 'decision' in answer ? answer.decision.shadow.find(({ would }) => would === expect) : undefined;
-  return beside === undefined ? '' : `. ${beside.id} would ${expect}, but is in ${beside.mode}: with --enforced it counts`;
+  return beside === undefined
+    ? ''
+    : `. ${beside.id} would ${expect}, but is in ${beside.mode}: with --enforced it counts`;
 }
 
 function listReasons(reasons: readonly Reason[]): string {
-  return reasons.map(({ id, file, line }) => (file === undefined ? id : `${id} (${file}:${line ?? 1})`)).join(', ') || 'nothing';
+  return (
+    reasons.map(({ id, file, line }) => (file === undefined ? id : `${id} (${file}:${line ?? 1})`)).join(', ') ||
+    'nothing'
+  );
 }
 
 /** Objects by the keys that are named, lists in any order, and things with an id by their id. */
 function fits(wanted: unknown, got: unknown): boolean {
   if (Array.isArray(wanted) && Array.isArray(got)) {
-    const names = got.map((one: unknown) => (typeof one === 'object' && one !== null && 'id' in one && wanted.every((name) => typeof name === 'string') ? one.id : one));
+    const names = got.map((one: unknown) =>
+      typeof one === 'object' && one !== null && 'id' in one && wanted.every((name) => typeof name === 'string')
+        ? one.id
+        : one,
+    );
     return wanted.length === names.length && wanted.every((one) => names.some((name) => fits(one, name)));
   }
-  if (typeof wanted === 'object' && wanted !== null && typeof got === 'object' && got !== null) return Object.entries(wanted).every(([key, value]) => fits(value, (got as Record_)[key]));
+  if (typeof wanted === 'object' && wanted !== null && typeof got === 'object' && got !== null)
+    return Object.entries(wanted).every(([key, value]) => fits(value, (got as Record_)[key]));
   return isDeepStrictEqual(wanted, got);
 }

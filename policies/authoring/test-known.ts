@@ -21,23 +21,36 @@ export class KnownAnswers {
   }
 
   /** Nothing is known where nothing can be read. `folder` need not exist, `data` is the text of all data. */
-  static async read(folder: string, { opa, data }: { readonly opa: Opa; readonly data: string }): Promise<KnownAnswers> {
+  static async read(
+    folder: string,
+    { opa, data }: { readonly opa: Opa; readonly data: string },
+  ): Promise<KnownAnswers> {
     const file = path.join(folder, FILE);
     const policy = digest(JSON.stringify([opa.version, hashLibrary(), data]));
-    const kept = await readFile(file, 'utf8').then((text) => JSON.parse(text) as unknown).catch(() => undefined);
-    const { policy: of, answers } = (typeof kept === 'object' && kept !== null ? kept : {}) as { readonly policy?: unknown; readonly answers?: unknown };
+    const kept = await readFile(file, 'utf8')
+      .then((text) => JSON.parse(text) as unknown)
+      .catch(() => undefined);
+    const { policy: of, answers } = (typeof kept === 'object' && kept !== null ? kept : {}) as {
+      readonly policy?: unknown;
+      readonly answers?: unknown;
+    };
     const isOurs = of === policy && typeof answers === 'object' && answers !== null;
     return new KnownAnswers(file, policy, new Map(isOurs ? Object.entries(answers) : []));
   }
 
   /** Asks for what is not known, and keeps all of it for the next time. What stopped opa is asked anew each time. */
-  async answer(questions: readonly Question[], ask: (unknown: readonly Question[]) => Promise<readonly unknown[]>): Promise<readonly unknown[]> {
+  async answer(
+    questions: readonly Question[],
+    ask: (unknown: readonly Question[]) => Promise<readonly unknown[]>,
+  ): Promise<readonly unknown[]> {
     const keys = questions.map((question) => digest(JSON.stringify([question.list, question.input, question.time])));
     const missing = questions.filter((_, number) => !this.#known.has(keys[number] ?? ''));
     if (missing.length === 0) return keys.map((key) => this.#known.get(key));
     const asked = (await ask(missing)).values();
     const answers = keys.map((key) => (this.#known.has(key) ? this.#known.get(key) : asked.next().value));
-    await this.#keep(keys.flatMap((key, number) => (typeof answers[number] === 'object' ? [[key, answers[number]]] : [])));
+    await this.#keep(
+      keys.flatMap((key, number) => (typeof answers[number] === 'object' ? [[key, answers[number]]] : [])),
+    );
     return answers;
   }
 
@@ -46,7 +59,9 @@ export class KnownAnswers {
     const own = `${this.#file}.${randomUUID()}`;
     try {
       await mkdir(path.dirname(this.#file), { mode: 0o700 }).catch(() => undefined);
-      await writeFile(own, JSON.stringify({ policy: this.#policy, answers: Object.fromEntries(entries) as unknown }), { mode: 0o600 });
+      await writeFile(own, JSON.stringify({ policy: this.#policy, answers: Object.fromEntries(entries) as unknown }), {
+        mode: 0o600,
+      });
       await rename(own, this.#file);
     } catch {
       return;

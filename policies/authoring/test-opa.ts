@@ -58,7 +58,13 @@ export class OpaBench {
   readonly #tests: readonly SourceFile[];
   readonly #places: ReadonlyMap<string, Place>;
 
-  private constructor(given: { readonly opa: Opa; readonly folder: string; readonly user: readonly SourceFile[]; readonly tests: readonly SourceFile[]; readonly places: ReadonlyMap<string, Place> }) {
+  private constructor(given: {
+    readonly opa: Opa;
+    readonly folder: string;
+    readonly user: readonly SourceFile[];
+    readonly tests: readonly SourceFile[];
+    readonly places: ReadonlyMap<string, Place>;
+  }) {
     this.#opa = given.opa;
     this.#folder = given.folder;
     this.#user = given.user;
@@ -67,20 +73,39 @@ export class OpaBench {
   }
 
   /** `folder` is empty and the caller's to remove; `files` what the sources hold, `tests` the Rego tests; `data` the text of all data, the user's included. */
-  static async prepare(opa: Opa, { folder, files, tests, data }: { readonly folder: string; readonly files: readonly SourceFile[]; readonly tests: readonly SourceFile[]; readonly data: string }): Promise<OpaBench> {
+  static async prepare(
+    opa: Opa,
+    {
+      folder,
+      files,
+      tests,
+      data,
+    }: {
+      readonly folder: string;
+      readonly files: readonly SourceFile[];
+      readonly tests: readonly SourceFile[];
+      readonly data: string;
+    },
+  ): Promise<OpaBench> {
     const user = files.filter((file) => isRego(file) && !isTest(file));
     await stageFiles([...user, ...tests], folder);
     const facts = user.length === 0 ? undefined : await prepareRego(user, { opa, staging: folder });
     await writeFile(path.join(folder, 'data.json'), data);
     await writeFile(path.join(folder, 'harness.rego'), HARNESS);
-    const places = await Promise.all(user.map(async (file) => placesOf(file, await readFile(path.join(folder, file.staged), 'utf8'), facts?.rules ?? [])));
+    const places = await Promise.all(
+      user.map(async (file) =>
+        placesOf(file, await readFile(path.join(folder, file.staged), 'utf8'), facts?.rules ?? []),
+      ),
+    );
     return new OpaBench({ opa, folder, user, tests, places: new Map(places.flat()) });
   }
 
   /** One answer for each question; a text says why there is none. Many questions are shared out among processes. */
   async answer(questions: readonly Question[]): Promise<readonly unknown[]> {
     const share = Math.max(LEAST, Math.ceil(questions.length / availableParallelism()));
-    const parts = Array.from({ length: Math.ceil(questions.length / share) }, (_, number) => questions.slice(number * share, (number + 1) * share));
+    const parts = Array.from({ length: Math.ceil(questions.length / share) }, (_, number) =>
+      questions.slice(number * share, (number + 1) * share),
+    );
     return (await Promise.all(parts.map((part) => this.#answer(part)))).flat();
   }
 
@@ -89,10 +114,29 @@ export class OpaBench {
     const file = `cases-${randomUUID()}.json`;
     // At once, so that opa runs before whoever called goes on.
     writeFileSync(path.join(this.#folder, file), `{"cases":[${questions.map(asInput).join(',')}]}`);
-    const files = [STAGED_LIBRARY, 'data.json', 'harness.rego', ...this.#user.map(({ staged }) => staged)].flatMap((name) => ['-d', name]);
-    const run = await runOpa(this.#opa, ['eval', ...this.#opa.flags, '--format', 'json', ...(this.#user.length === 0 ? [] : ['--coverage']), '-i', file, ...files, 'data.tollgate_harness.answers'], this.#folder);
+    const files = [STAGED_LIBRARY, 'data.json', 'harness.rego', ...this.#user.map(({ staged }) => staged)].flatMap(
+      (name) => ['-d', name],
+    );
+    const run = await runOpa(
+      this.#opa,
+      [
+        'eval',
+        ...this.#opa.flags,
+        '--format',
+        'json',
+        ...(this.#user.length === 0 ? [] : ['--coverage']),
+        '-i',
+        file,
+        ...files,
+        'data.tollgate_harness.answers',
+      ],
+      this.#folder,
+    );
     if (run.code === 0) {
-      const { result, coverage } = JSON.parse(run.stdout) as { result?: readonly [{ expressions: readonly [{ value: Readonly<Record<string, unknown>> }] }]; coverage?: OpaCoverage };
+      const { result, coverage } = JSON.parse(run.stdout) as {
+        result?: readonly [{ expressions: readonly [{ value: Readonly<Record<string, unknown>> }] }];
+        coverage?: OpaCoverage;
+      };
       this.coverage.add(coverage, this.#places);
       const answers = result?.[0].expressions[0].value ?? {};
       return questions.map((_, number) => answers[String(number)] ?? 'it has no answer');
@@ -108,10 +152,30 @@ export class OpaBench {
     const all = [...this.#tests, ...this.#user];
     const shown = new Map(all.map((file) => [file.staged, file.shown]));
     const files = [STAGED_LIBRARY, 'data.json', ...shown.keys()];
-    const run = (...options: readonly string[]) => runOpa(this.#opa, ['test', ...this.#opa.flags, '--capabilities', 'capabilities.json', ...options, ...files], this.#folder);
+    const run = (...options: readonly string[]) =>
+      runOpa(
+        this.#opa,
+        ['test', ...this.#opa.flags, '--capabilities', 'capabilities.json', ...options, ...files],
+        this.#folder,
+      );
     // The library reads other inputs than calls, so the schema of calls is for the user's files alone.
-    const check = ['check', ...this.#opa.flags, '--strict', '--format', 'json', '--capabilities', 'capabilities.json', '--schema', 'input.json', ...shown.keys()];
-    const [checked, told, covered] = await Promise.all([runOpa(this.#opa, check, this.#folder), run('--format', 'json'), run('--format', 'json', '--coverage')]);
+    const check = [
+      'check',
+      ...this.#opa.flags,
+      '--strict',
+      '--format',
+      'json',
+      '--capabilities',
+      'capabilities.json',
+      '--schema',
+      'input.json',
+      ...shown.keys(),
+    ];
+    const [checked, told, covered] = await Promise.all([
+      runOpa(this.#opa, check, this.#folder),
+      run('--format', 'json'),
+      run('--format', 'json', '--coverage'),
+    ]);
     if (checked.code !== 0) refuseProblems(readOpaProblems(checked.stderr, all));
     const results = readResults(told.stdout);
     if (results === undefined) refuseProblems(readOpaProblems(told.stderr + told.stdout, all));
@@ -119,19 +183,52 @@ export class OpaBench {
     return this.#explained(results ?? [], { run, shown });
   }
 
-  async #explained(results: readonly OpaTest[], { run, shown }: { readonly run: (...options: readonly string[]) => Promise<OpaRun>; readonly shown: ReadonlyMap<string, string> }): Promise<readonly RegoTest[]> {
+  async #explained(
+    results: readonly OpaTest[],
+    {
+      run,
+      shown,
+    }: {
+      readonly run: (...options: readonly string[]) => Promise<OpaRun>;
+      readonly shown: ReadonlyMap<string, string>;
+    },
+  ): Promise<readonly RegoTest[]> {
     const failed = results.filter(({ fail }) => fail === true);
-    const trace = failed.length === 0 ? '' : (await run('--verbose', '--explain', 'fails', '--var-values', '--run', `^data\\.(${failed.map((one) => fullName(one).replaceAll('.', '\\.')).join('|')})$`)).stdout;
+    const trace =
+      failed.length === 0
+        ? ''
+        : (
+            await run(
+              '--verbose',
+              '--explain',
+              'fails',
+              '--var-values',
+              '--run',
+              `^data\\.(${failed.map((one) => fullName(one).replaceAll('.', '\\.')).join('|')})$`,
+            )
+          ).stdout;
     return results.map((one): RegoTest => {
-      const detail = one.fail === true ? (one.error?.message ?? failedExpression(trace, fullName(one), shown)) : undefined;
+      const detail =
+        one.fail === true ? (one.error?.message ?? failedExpression(trace, fullName(one), shown)) : undefined;
       const { file, row } = one.location;
-      return { name: fullName(one), file: shown.get(file) ?? file, line: row, passed: one.fail !== true && one.skip !== true, skipped: one.skip === true, ...(detail === undefined ? {} : { detail }) };
+      return {
+        name: fullName(one),
+        file: shown.get(file) ?? file,
+        line: row,
+        passed: one.fail !== true && one.skip !== true,
+        skipped: one.skip === true,
+        ...(detail === undefined ? {} : { detail }),
+      };
     });
   }
 }
 
 /** Where each row of a staged file stands in the file that the user wrote: rows of copied rules (policies/placed.ts) are those of the rule itself. */
-function placesOf({ staged, shown, bytes }: SourceFile, text: string, rules: RegoFacts['rules']): readonly (readonly [string, Place])[] {
+function placesOf(
+  { staged, shown, bytes }: SourceFile,
+  text: string,
+  rules: RegoFacts['rules'],
+): readonly (readonly [string, Place])[] {
   const own = bytes.toString('utf8').split('\n').length;
   let copied: number | undefined;
   return text.split('\n').map((line, index) => {
@@ -181,6 +278,9 @@ function failedExpression(trace: string, name: string, shown: ReadonlyMap<string
   const section = trace.slice(Math.max(trace.indexOf(`data.${name}: FAIL`), 0)).split(/^data\.\S+: FAIL/m)[1] ?? '';
   const found = /^ {2}(\S+\.rego):(\d+):\n((?: {4}.*\n)+)/m.exec(section);
   if (found === null) return undefined;
-  const lines = (found[3] ?? '').split('\n').map((line) => line.replace(/^ {4}\t*/, '').trimEnd()).filter((line) => line !== '');
+  const lines = (found[3] ?? '')
+    .split('\n')
+    .map((line) => line.replace(/^ {4}\t*/, '').trimEnd())
+    .filter((line) => line !== '');
   return [`${shown.get(found[1] ?? '') ?? ''}:${found[2] ?? ''}`, ...lines].join('\n');
 }

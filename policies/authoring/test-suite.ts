@@ -49,7 +49,10 @@ interface WrittenSuite extends Pick<WrittenCase, 'as' | 'time'> {
 }
 
 /** The sound cases of all suites, and every fault of the others. Throws POLICY_INVALID for a file that cannot be read. */
-export async function readSuites(files: readonly TestFile[], readYaml: PolicyParts['readYaml']): Promise<{ readonly cases: readonly SuiteCase[]; readonly problems: readonly Problem[] }> {
+export async function readSuites(
+  files: readonly TestFile[],
+  readYaml: PolicyParts['readYaml'],
+): Promise<{ readonly cases: readonly SuiteCase[]; readonly problems: readonly Problem[] }> {
   const cases: SuiteCase[] = [];
   const problems: Problem[] = [];
   for (const { path, shown } of files) {
@@ -60,7 +63,9 @@ export async function readSuites(files: readonly TestFile[], readYaml: PolicyPar
     problems.push(...document.problems);
     if (document.problems.length > 0) continue;
     const faults = findShapeFaults(document.value);
-    problems.push(...faults.map(({ path: at, part, message }) => ({ file: shown, ...document.placeOf(at, part), message })));
+    problems.push(
+      ...faults.map(({ path: at, part, message }) => ({ file: shown, ...document.placeOf(at, part), message })),
+    );
     const faulty = new Set(faults.map(({ path: at }) => at[1]));
     for (const [number, one] of casesOf(document.value, shown, document).entries()) {
       if (faulty.has(number)) problems.push(...findTextFaults(one));
@@ -68,35 +73,46 @@ export async function readSuites(files: readonly TestFile[], readYaml: PolicyPar
     }
   }
   const judged = cases.map((one) => ({ one, faults: findFaults(one) }));
-  return { cases: judged.filter(({ faults }) => faults.length === 0).map(({ one }) => one), problems: [...problems, ...judged.flatMap(({ faults }) => faults)] };
+  return {
+    cases: judged.filter(({ faults }) => faults.length === 0).map(({ one }) => one),
+    problems: [...problems, ...judged.flatMap(({ faults }) => faults)],
+  };
 }
 
 function findShapeFaults(value: unknown): readonly SchemaFault[] {
   if (surelyFits(SCHEMA, value)) return [];
   const { Ajv } = require('ajv') as typeof import('ajv');
-  const isSuite = new Ajv({ allErrors: true, verbose: true, allowUnionTypes: true }).compile(JSON.parse(readFileSync(SCHEMA, 'utf8')) as object);
+  const isSuite = new Ajv({ allErrors: true, verbose: true, allowUnionTypes: true }).compile(
+    JSON.parse(readFileSync(SCHEMA, 'utf8')) as object,
+  );
   return isSuite(value) ? [] : (isSuite.errors ?? []).map(toFault);
 }
 
 /** Also of a suite with faults: what is no list of cases has none. */
 function casesOf(value: unknown, file: string, document: YamlDocument): readonly SuiteCase[] {
   const { as, time, cases } = (value ?? {}) as WrittenSuite;
-  return (Array.isArray(cases) ? (cases as readonly WrittenCase[]) : []).map((one, number): SuiteCase => ({
-    ...(as === undefined ? {} : { as }),
-    ...(time === undefined ? {} : { time }),
-    ...one,
-    placeOf: (path) => ({ file, ...document.placeOf(['cases', number, ...path], 'value') }),
-  }));
+  return (Array.isArray(cases) ? (cases as readonly WrittenCase[]) : []).map(
+    (one, number): SuiteCase => ({
+      ...(as === undefined ? {} : { as }),
+      ...(time === undefined ? {} : { time }),
+      ...one,
+      placeOf: (path) => ({ file, ...document.placeOf(['cases', number, ...path], 'value') }),
+    }),
+  );
 }
 
 /** What the schema cannot say. */
 function findFaults(one: SuiteCase): readonly Problem[] {
   const { call, effect, expect, obligations } = one;
   const faults: Problem[] = [];
-  const refuse = (path: readonly string[], text: string): void => void faults.push({ ...one.placeOf(path), message: text });
-  if ((call === undefined) === (effect === undefined)) refuse([], 'a case has either `call` or `effect`; write one of them.');
-  if (effect !== undefined && isVerdict(expect)) refuse(['expect'], `"${expect}" is what a list says of a tool; write \`call\`, or expect allow, ask or deny.`);
-  if (obligations !== undefined && expect !== 'allow' && expect !== 'ask') refuse(['obligations'], 'only a call that may run obeys something; remove the obligations.');
+  const refuse = (path: readonly string[], text: string): void =>
+    void faults.push({ ...one.placeOf(path), message: text });
+  if ((call === undefined) === (effect === undefined))
+    refuse([], 'a case has either `call` or `effect`; write one of them.');
+  if (effect !== undefined && isVerdict(expect))
+    refuse(['expect'], `"${expect}" is what a list says of a tool; write \`call\`, or expect allow, ask or deny.`);
+  if (obligations !== undefined && expect !== 'allow' && expect !== 'ask')
+    refuse(['obligations'], 'only a call that may run obeys something; remove the obligations.');
   return [...faults, ...findTextFaults(one)];
 }
 
@@ -105,8 +121,17 @@ function findTextFaults(one: SuiteCase): readonly Problem[] {
   const { time, message } = one as { readonly time?: unknown; readonly message?: unknown };
   const isTime = typeof time !== 'string' || (/^\d{4}-\d\d-\d\d[Tt]/.test(time) && !Number.isNaN(Date.parse(time)));
   return [
-    ...(isTime ? [] : [{ ...one.placeOf(['time']), message: `"${String(time).slice(0, 40)}" is no time; write it as 2026-01-05T12:00:00Z.` }]),
-    ...(typeof message !== 'string' || isPattern(message) ? [] : [{ ...one.placeOf(['message']), message: 'this is no regular expression.' }]),
+    ...(isTime
+      ? []
+      : [
+          {
+            ...one.placeOf(['time']),
+            message: `"${String(time).slice(0, 40)}" is no time; write it as 2026-01-05T12:00:00Z.`,
+          },
+        ]),
+    ...(typeof message !== 'string' || isPattern(message)
+      ? []
+      : [{ ...one.placeOf(['message']), message: 'this is no regular expression.' }]),
   ];
 }
 

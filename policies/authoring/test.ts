@@ -37,7 +37,14 @@ export interface TestRequest {
 export interface Drafting {
   /** The principal of this id; without one the only one that there is. */
   principal(id: string | undefined): Principal;
-  call(principal: Principal, call: { readonly tool: string; readonly args: Readonly<Record<string, unknown>>; readonly labels: readonly string[] }): Pick<CallInput, 'effect' | 'argsText'>;
+  call(
+    principal: Principal,
+    call: {
+      readonly tool: string;
+      readonly args: Readonly<Record<string, unknown>>;
+      readonly labels: readonly string[];
+    },
+  ): Pick<CallInput, 'effect' | 'argsText'>;
   /** What a list would be asked about a tool. */
   tools(principal: Principal, tool: string): readonly ListTool[];
 }
@@ -63,7 +70,9 @@ const PAUSE_AFTER = 4;
 export async function runTests(request: TestRequest): Promise<TestReport> {
   const { parts } = request;
   const files = await findTests(parts, request.paths);
-  const sources = parts.sources.filter((source) => source.kind === 'rego' && compileMode(source) !== 'off').map((source) => ({ path: source.path, shown: showName(source, parts) }));
+  const sources = parts.sources
+    .filter((source) => source.kind === 'rego' && compileMode(source) !== 'off')
+    .map((source) => ({ path: source.path, shown: showName(source, parts) }));
   // Asked for first, since it is another process that answers.
   const looking = lookForOpa(parts, { isNeeded: sources.length > 0 || files.rego.length > 0 });
   looking.catch(() => undefined);
@@ -77,16 +86,31 @@ export async function runTests(request: TestRequest): Promise<TestReport> {
   const bench = { user: await readSources(sources), tests: await readTests(files.rego), compiled, cache: parts.cache };
   const told = opa === undefined ? undefined : await askBoth(cases, opa, bench);
   const wasm = told?.wasm ?? (await askWasm(cases, compiled));
-  const results = cases.map((one, number) => judge(one, { wasm: wasm[number] ?? { failed: 'it has no answer' }, ...(told === undefined ? {} : { opa: told.answers[number] ?? { failed: 'it has no answer' } }) }));
+  const results = cases.map((one, number) =>
+    judge(one, {
+      wasm: wasm[number] ?? { failed: 'it has no answer' },
+      ...(told === undefined ? {} : { opa: told.answers[number] ?? { failed: 'it has no answer' } }),
+    }),
+  );
   const decisions = wasm.flatMap((answer) => ('decision' in answer ? [answer.decision] : []));
-  const rules = ruleCoverage(compiled.rules, { decisions, isOurs: (id) => request.ownRules.includes(id), hasServers: parts.settings.servers.length > 0 });
+  const rules = ruleCoverage(compiled.rules, {
+    decisions,
+    isOurs: (id) => request.ownRules.includes(id),
+    hasServers: parts.settings.servers.length > 0,
+  });
   const rego = told === undefined || told.coverage.total === 0 ? {} : { rego: told.coverage };
-  return { cases: results, rego: told?.rego ?? [], coverage: { rules, ...rego }, ...(typeof found === 'string' ? { notCompared: found } : {}) };
+  return {
+    cases: results,
+    rego: told?.rego ?? [],
+    coverage: { rules, ...rego },
+    ...(typeof found === 'string' ? { notCompared: found } : {}),
+  };
 }
 
 /** opa, or why there is none. What was named expressly and does not work is refused. */
 async function lookForOpa(parts: PolicyParts, { isNeeded }: { readonly isNeeded: boolean }): Promise<Opa | string> {
-  if (parts.sources.some(({ kind, mode }) => kind === 'bundle' && mode !== 'off')) return 'A bundle is compared with opa where it is built.';
+  if (parts.sources.some(({ kind, mode }) => kind === 'bundle' && mode !== 'off'))
+    return 'A bundle is compared with opa where it is built.';
   try {
     return await findOpa(parts.opa);
   } catch (thrown) {
@@ -97,12 +121,14 @@ async function lookForOpa(parts: PolicyParts, { isNeeded }: { readonly isNeeded:
 }
 
 async function readTests(files: readonly TestFile[]): Promise<readonly SourceFile[]> {
-  return Promise.all(files.map(async ({ path: file, shown }, number) => {
-    const bytes = await readFile(file).catch((cause: unknown) => {
-      throw new TollgateError('POLICY_INVALID', { detail: `The test ${shown} cannot be read.`, cause });
-    });
-    return { staged: path.join('tests', `${number}_${path.basename(file)}`), source: -1, shown, bytes };
-  }));
+  return Promise.all(
+    files.map(async ({ path: file, shown }, number) => {
+      const bytes = await readFile(file).catch((cause: unknown) => {
+        throw new TollgateError('POLICY_INVALID', { detail: `The test ${shown} cannot be read.`, cause });
+      });
+      return { staged: path.join('tests', `${number}_${path.basename(file)}`), source: -1, shown, bytes };
+    }),
+  );
 }
 
 /** The built policy as a running facade has it. */
@@ -123,7 +149,9 @@ async function askWasm(cases: readonly DraftedCase[], compiled: CompiledParts): 
 
 async function askOne(policy: Policy, asked: DraftedCase): Promise<Answer> {
   try {
-    return 'input' in asked ? { decision: await policy.call(asked.input) } : { list: await policy.list(asked.principal, asked.tools) };
+    return 'input' in asked
+      ? { decision: await policy.call(asked.input) }
+      : { list: await policy.list(asked.principal, asked.tools) };
   } catch (thrown) {
     return { failed: asTollgateError(thrown).message };
   }
@@ -138,16 +166,35 @@ interface Bench {
 }
 
 /** opa is asked first: it answers in processes of its own, while wasm decides in this one. */
-async function askBoth(cases: readonly DraftedCase[], opa: Opa, { user, tests, compiled, cache }: Bench): Promise<{ readonly answers: readonly Answer[]; readonly wasm: readonly Answer[]; readonly rego: readonly RegoTest[]; readonly coverage: Coverage }> {
+async function askBoth(
+  cases: readonly DraftedCase[],
+  opa: Opa,
+  { user, tests, compiled, cache }: Bench,
+): Promise<{
+  readonly answers: readonly Answer[];
+  readonly wasm: readonly Answer[];
+  readonly rego: readonly RegoTest[];
+  readonly coverage: Coverage;
+}> {
   const folder = await mkdtemp(path.join(tmpdir(), 'tollgate-test-'));
   try {
     const bench = await OpaBench.prepare(opa, { folder, files: user, tests, data: compiled.data });
-    const questions = cases.map((one) => 'input' in one
-      ? { list: false, input: callInputText(one.input, { project: !compiled.foreign, zones: compiled.rules.zones }), time: one.input.time }
-      : { list: true, input: listInputText(one.principal, one.tools), time: NOON });
+    const questions = cases.map((one) =>
+      'input' in one
+        ? {
+            list: false,
+            input: callInputText(one.input, { project: !compiled.foreign, zones: compiled.rules.zones }),
+            time: one.input.time,
+          }
+        : { list: true, input: listInputText(one.principal, one.tools), time: NOON },
+    );
     const known = user.length === 0 ? await KnownAnswers.read(cache, { opa, data: compiled.data }) : undefined;
     const ask = (unknown: readonly Question[]): Promise<readonly unknown[]> => bench.answer(unknown);
-    const [values, rego, wasm] = await Promise.all([known === undefined ? ask(questions) : known.answer(questions, ask), bench.test(), askWasm(cases, compiled)]);
+    const [values, rego, wasm] = await Promise.all([
+      known === undefined ? ask(questions) : known.answer(questions, ask),
+      bench.test(),
+      askWasm(cases, compiled),
+    ]);
     const answers = values.map((value, number) => readAnswer(value, cases[number]));
     return { answers, wasm, rego, coverage: bench.coverage.result };
   } finally {

@@ -29,9 +29,24 @@ export async function explainCall(parts: PolicyParts, input: CallInput): Promise
     const decision = await policy.call(input);
     const found = await judgeRules(compiled, parts, input);
     const staged = typeof rego === 'object' ? rego : undefined;
-    const atoms = [...ruleAtoms(found, input, decision.outcome), ...ownAtoms(parts, input, decision.reasons.map(({ id }) => id)), ...(staged === undefined ? [] : regoAtoms(staged.files.map(({ module }) => module), input))];
+    const atoms = [
+      ...ruleAtoms(found, input, decision.outcome),
+      ...ownAtoms(
+        parts,
+        input,
+        decision.reasons.map(({ id }) => id),
+      ),
+      ...(staged === undefined
+        ? []
+        : regoAtoms(
+            staged.files.map(({ module }) => module),
+            input,
+          )),
+    ];
     const fired = found.filter(({ rule }) => rule.fired).map(({ rule }) => rule);
-    const near = nearest(found, decision.outcome).slice(0, NEAR).map(({ rule }) => rule);
+    const near = nearest(found, decision.outcome)
+      .slice(0, NEAR)
+      .map(({ rule }) => rule);
     return {
       decision,
       revision: policy.revision,
@@ -39,7 +54,13 @@ export async function explainCall(parts: PolicyParts, input: CallInput): Promise
       others: found.length - fired.length - near.length,
       expressions: (await staged?.failures(input, [...decision.reasons, ...decision.shadow])) ?? [],
       ...(typeof rego === 'string' ? { unexplained: rego } : {}),
-      flips: await findFlips({ input, outcome: decision.outcome, atoms, decide: (call) => outcomeOf(policy, call), budget: compiled.foreign ? BUDGET.worker : BUDGET.library }),
+      flips: await findFlips({
+        input,
+        outcome: decision.outcome,
+        atoms,
+        decide: (call) => outcomeOf(policy, call),
+        budget: compiled.foreign ? BUDGET.worker : BUDGET.library,
+      }),
     };
   } finally {
     policy.close();
@@ -48,7 +69,10 @@ export async function explainCall(parts: PolicyParts, input: CallInput): Promise
 }
 
 /** Which facts each of these rules reads, by its id; those that stand in no YAML of today are absent. Throws as `loadPolicy`. */
-export async function readsOf(parts: PolicyParts, ids: readonly string[]): Promise<ReadonlyMap<string, readonly string[]>> {
+export async function readsOf(
+  parts: PolicyParts,
+  ids: readonly string[],
+): Promise<ReadonlyMap<string, readonly string[]>> {
   const { rules } = (await compileParts(parts)).rules;
   return new Map(rules.filter(({ rule }) => ids.includes(rule.id)).map(({ rule }) => [rule.id, factNames(rule.when)]));
 }
@@ -60,7 +84,10 @@ async function readRego({ sources, opa, folder }: PolicyParts): Promise<StagedRe
   const rego = active.filter(({ kind }) => kind === 'rego');
   if (rego.length === 0) return undefined;
   try {
-    return await stageRego(rego.map(({ path }) => ({ path, shown: shownIn(folder, path) })), opa);
+    return await stageRego(
+      rego.map(({ path }) => ({ path, shown: shownIn(folder, path) })),
+      opa,
+    );
   } catch (thrown) {
     if (thrown instanceof TollgateError && thrown.code === 'OPA_MISSING') return 'opa';
     throw thrown;
@@ -77,16 +104,28 @@ interface Judged {
   readonly groups: readonly Group[];
 }
 
-async function judgeRules(compiled: CompiledParts, { workspace }: PolicyParts, input: CallInput): Promise<readonly Judged[]> {
+async function judgeRules(
+  compiled: CompiledParts,
+  { workspace }: PolicyParts,
+  input: CallInput,
+): Promise<readonly Judged[]> {
   const library = await startPolicy({ ...compiled, wasm: readLibrary().wasm, foreign: false });
-  const { rules: told } = (await library.explain(input)) as unknown as { readonly rules: readonly { readonly id: string; readonly mode: Mode; readonly failed: Failed }[] };
+  const { rules: told } = (await library.explain(input)) as unknown as {
+    readonly rules: readonly { readonly id: string; readonly mode: Mode; readonly failed: Failed }[];
+  };
   const data = new Map(compiled.rules.list.map((rule) => [rule.reason.id, rule]));
   const located = new Map(compiled.rules.rules.map((one) => [one.rule.id, one]));
   return told.flatMap(({ id, mode, failed }): readonly Judged[] => {
     const [rule, where] = [data.get(id), located.get(id)];
     if (rule === undefined || where === undefined || mode === 'off') return [];
     const groups = groupsOf(where, rule, { failed, workspace });
-    const conditions = groups.map(({ field, written, line, holds }) => ({ field, written, line, holds, facts: factsOf(field, input) }));
+    const conditions = groups.map(({ field, written, line, holds }) => ({
+      field,
+      written,
+      line,
+      holds,
+      facts: factsOf(field, input),
+    }));
     const fired = failed.principal.length + failed.target.length + failed.call.length === 0;
     const { message, file, line } = rule.reason;
     return [{ groups, rule: { id, outcome: where.rule.outcome, mode, message, file, line, fired, conditions } }];
@@ -98,7 +137,10 @@ const OF_TOOL: ReadonlySet<string> = new Set(['tools', 'servers', 'trust']);
 
 /** Fewest failed parts first; rules that could change the outcome before others, and rules about other tools last. */
 function nearest(found: readonly Judged[], outcome: Outcome): readonly Judged[] {
-  const rank = ({ rule }: Judged): number => Number(rule.outcome === outcome) + Number(rule.mode !== 'enforce') + Number(rule.conditions.some(({ field, holds }) => !holds && OF_TOOL.has(field))) * 2;
+  const rank = ({ rule }: Judged): number =>
+    Number(rule.outcome === outcome) +
+    Number(rule.mode !== 'enforce') +
+    Number(rule.conditions.some(({ field, holds }) => !holds && OF_TOOL.has(field))) * 2;
   const near = found.filter((one) => !one.rule.fired && canFire(one));
   return [...near].sort((a, b) => failedOf(a).length + rank(a) - failedOf(b).length - rank(b));
 }
@@ -110,29 +152,72 @@ function failedOf({ groups }: Judged): readonly Group[] {
 /** A rule on commands never fires for a call that has none, however the facts that it has change. */
 function canFire({ rule, groups }: Judged): boolean {
   const failed = rule.conditions.filter(({ holds }) => !holds);
-  return failed.length <= MOST_FAILED && (failed.length < groups.length || failed.length <= 2) && failed.every(({ facts }) => facts.length > 0);
+  return (
+    failed.length <= MOST_FAILED &&
+    (failed.length < groups.length || failed.length <= 2) &&
+    failed.every(({ facts }) => facts.length > 0)
+  );
 }
 
 /** What takes a rule that decided away, and what lets one fire that would decide otherwise. Facts of the call before those of the caller and the tool. */
 function ruleAtoms(found: readonly Judged[], input: CallInput, outcome: Outcome): readonly Atom[] {
   const enforced = found.filter(({ rule }) => rule.mode === 'enforce');
   const standing = enforced.filter(({ rule }) => rule.fired && rule.outcome === outcome);
-  const wanted = nearest(enforced.filter(({ rule }) => rule.outcome !== outcome), outcome).slice(0, CANDIDATES);
+  const wanted = nearest(
+    enforced.filter(({ rule }) => rule.outcome !== outcome),
+    outcome,
+  ).slice(0, CANDIDATES);
   const atoms = [
     ...standing.flatMap(({ groups }) => groups.flatMap(({ when }) => atomsFor(when, { input, hold: false }))),
-    ...wanted.flatMap((one) => failedOf(one).flatMap(({ when }) => atomsFor(when, { input, hold: true }).map((atom): Atom => ({ ...atom, toward: one.rule.outcome, of: one.rule.id })))),
+    ...wanted.flatMap((one) =>
+      failedOf(one).flatMap(({ when }) =>
+        atomsFor(when, { input, hold: true }).map(
+          (atom): Atom => ({ ...atom, toward: one.rule.outcome, of: one.rule.id }),
+        ),
+      ),
+    ),
   ];
-  const rank = ({ fact }: Atom): number => (fact.startsWith('principal.') ? 1 : Number(['verb', 'server', 'tool'].includes(fact)) * 2);
+  const rank = ({ fact }: Atom): number =>
+    fact.startsWith('principal.') ? 1 : Number(['verb', 'server', 'tool'].includes(fact)) * 2;
   return [...atoms].sort((a, b) => rank(a) - rank(b));
 }
 
 /** What the configuration itself refuses can be lifted by facts too. */
 function ownAtoms({ settings }: PolicyParts, input: CallInput, ids: readonly string[]): readonly Atom[] {
   const { profiles } = input.principal;
-  const having = settings.profiles.filter(({ name, servers, primitives }) => !profiles.includes(name) && [...servers, ...Object.values(primitives).flat().map(({ server }) => server)].includes(input.effect.server));
+  const having = settings.profiles.filter(
+    ({ name, servers, primitives }) =>
+      !profiles.includes(name) &&
+      [
+        ...servers,
+        ...Object.values(primitives)
+          .flat()
+          .map(({ server }) => server),
+      ].includes(input.effect.server),
+  );
   return [
-    ...(ids.includes('profile') ? having.map(({ name }): Atom => ({ fact: 'principal.profiles', from: profiles, to: [...profiles, name], text: `principal.profiles had ${name}`, apply: withPrincipal({ profiles: [...profiles, name] }) })) : []),
-    ...(ids.includes('plan-mode') ? [{ fact: 'plan', from: input.plan ?? 'none', to: 'approved', text: 'the plan of the run were approved', apply: (call: CallInput): CallInput => ({ ...call, plan: 'approved' }) }] : []),
+    ...(ids.includes('profile')
+      ? having.map(
+          ({ name }): Atom => ({
+            fact: 'principal.profiles',
+            from: profiles,
+            to: [...profiles, name],
+            text: `principal.profiles had ${name}`,
+            apply: withPrincipal({ profiles: [...profiles, name] }),
+          }),
+        )
+      : []),
+    ...(ids.includes('plan-mode')
+      ? [
+          {
+            fact: 'plan',
+            from: input.plan ?? 'none',
+            to: 'approved',
+            text: 'the plan of the run were approved',
+            apply: (call: CallInput): CallInput => ({ ...call, plan: 'approved' }),
+          },
+        ]
+      : []),
   ];
 }
 

@@ -13,39 +13,56 @@ function hanging(): { readonly work: () => Promise<void>; end: () => void } {
 describe('losses of a process', () => {
   const blame = (maxRetries: number): Blame => new Blame({ name: 'chaos', maxRetries });
 
-  it('count for the session whose call ran, which may lose it three times within ten minutes and no more; others go on' + verifies('HA-08'), async () => {
-    const one = blame(3);
-    const call = hanging();
-    const running = one.within('culprit', call.work);
-    for (const now of [0, 1000, 2000]) {
-      one.noteLoss(now);
-      expect(one.refusal('culprit', now)).toBeUndefined();
-    }
-    one.noteLoss(3000);
-    expect(one.refusal('culprit', 3000)).toMatchObject({
-      code: 'SERVER_UNAVAILABLE', retryable: true, data: { retryAfterMs: 597_000 },
-      message: 'Server "chaos" was lost 4 times within ten minutes while it worked for this session, which may call it again in 597 s.',
-    });
-    expect([one.refusal('another', 3000), one.refusal(NOBODY, 3000)]).toEqual([undefined, undefined]);
-    expect([one.refusal('culprit', 599_999)?.code, one.refusal('culprit', 600_000)]).toEqual(['SERVER_UNAVAILABLE', undefined]);
-    call.end();
-    await running;
-    expect(one.isBusy).toBe(false);
-  });
+  it(
+    'count for the session whose call ran, which may lose it three times within ten minutes and no more; others go on' +
+      verifies('HA-08'),
+    async () => {
+      const one = blame(3);
+      const call = hanging();
+      const running = one.within('culprit', call.work);
+      for (const now of [0, 1000, 2000]) {
+        one.noteLoss(now);
+        expect(one.refusal('culprit', now)).toBeUndefined();
+      }
+      one.noteLoss(3000);
+      expect(one.refusal('culprit', 3000)).toMatchObject({
+        code: 'SERVER_UNAVAILABLE',
+        retryable: true,
+        data: { retryAfterMs: 597_000 },
+        message:
+          'Server "chaos" was lost 4 times within ten minutes while it worked for this session, which may call it again in 597 s.',
+      });
+      expect([one.refusal('another', 3000), one.refusal(NOBODY, 3000)]).toEqual([undefined, undefined]);
+      expect([one.refusal('culprit', 599_999)?.code, one.refusal('culprit', 600_000)]).toEqual([
+        'SERVER_UNAVAILABLE',
+        undefined,
+      ]);
+      call.end();
+      await running;
+      expect(one.isBusy).toBe(false);
+    },
+  );
 
   it('count for all whose calls ran, once each, for nobody can know which it was; else for who called last, else for nobody', async () => {
     const one = blame(0);
     const [first, second] = [hanging(), hanging()];
     const all = [one.within('first', first.work), one.within('first', first.work), one.within('second', second.work)];
     one.noteLoss(0);
-    expect(['first', 'second', NOBODY].map((session) => one.refusal(session, 0)?.code)).toEqual(['SERVER_UNAVAILABLE', 'SERVER_UNAVAILABLE', undefined]);
+    expect(['first', 'second', NOBODY].map((session) => one.refusal(session, 0)?.code)).toEqual([
+      'SERVER_UNAVAILABLE',
+      'SERVER_UNAVAILABLE',
+      undefined,
+    ]);
     first.end();
     second.end();
     await Promise.all(all);
     const other = blame(0);
     await other.within('last', async () => undefined);
     other.noteLoss(0);
-    expect([other.refusal('last', 0)?.message, other.refusal(NOBODY, 0)]).toEqual([expect.stringContaining('was lost once within'), undefined]);
+    expect([other.refusal('last', 0)?.message, other.refusal(NOBODY, 0)]).toEqual([
+      expect.stringContaining('was lost once within'),
+      undefined,
+    ]);
     other.noteLoss(1);
     expect(other.refusal(NOBODY, 1)?.code).toBe('SERVER_UNAVAILABLE');
   });
@@ -54,7 +71,9 @@ describe('losses of a process', () => {
     const one = blame(0);
     await one.within('culprit', async () => one.noteLoss(performance.now()));
     let ran = false;
-    await expect(one.within('culprit', async () => void (ran = true))).rejects.toMatchObject({ code: 'SERVER_UNAVAILABLE' });
+    await expect(one.within('culprit', async () => void (ran = true))).rejects.toMatchObject({
+      code: 'SERVER_UNAVAILABLE',
+    });
     expect(ran).toBe(false);
   });
 });

@@ -11,7 +11,15 @@ const open: Bench[] = [];
 
 function start(name: string, args: readonly string[]): Bench {
   const home = temporaryFolder();
-  const bench = serve(chaos('ok', { name, args: [join(MODULES, `server-${name}/dist/index.js`), ...args], env: { HOME: home }, cwd: home, connectTimeoutMs: 20_000 }));
+  const bench = serve(
+    chaos('ok', {
+      name,
+      args: [join(MODULES, `server-${name}/dist/index.js`), ...args],
+      env: { HOME: home },
+      cwd: home,
+      connectTimeoutMs: 20_000,
+    }),
+  );
   open.push(bench);
   return bench;
 }
@@ -28,7 +36,13 @@ describe('server-everything', () => {
     expect(tools.find((tool) => tool.outputSchema !== undefined)?.name).toBe('get-structured-content');
     expect(await textOf(server, callOf('echo', { message: 'hällo' }))).toBe('Echo: hällo');
     const seen: unknown[] = [];
-    await server.call(callOf('trigger-long-running-operation', { duration: 1, steps: 4 }, { onProgress: (params) => seen.push(params['progress']) }));
+    await server.call(
+      callOf(
+        'trigger-long-running-operation',
+        { duration: 1, steps: 4 },
+        { onProgress: (params) => seen.push(params['progress']) },
+      ),
+    );
     expect(seen).toEqual([1, 2, 3, 4]);
     const { value, text } = await server.call(callOf('get-structured-content', { location: 'Chicago' }));
     expect(value.structuredContent).toMatchObject({ temperature: expect.any(Number) as number });
@@ -41,7 +55,9 @@ describe('server-everything', () => {
     const wrong = await server.call(callOf('echo', {}));
     expect(wrong.value.isError).toBe(true);
     const controller = new AbortController();
-    const long = codeOf(server.call(callOf('trigger-long-running-operation', { duration: 20, steps: 2 }, { signal: controller.signal })));
+    const long = codeOf(
+      server.call(callOf('trigger-long-running-operation', { duration: 20, steps: 2 }, { signal: controller.signal })),
+    );
     setTimeout(() => controller.abort(), 50);
     expect(await long).toBe('CANCELLED');
     expect(await textOf(server, callOf('echo', { message: 'still here' }))).toBe('Echo: still here');
@@ -63,6 +79,10 @@ describe('server-filesystem', () => {
 
   it('starts both in parallel in one pool' + verifies('HA-05'), async () => {
     const both = [start('everything', []), start('filesystem', [temporaryFolder()])];
-    expect((await Promise.all(both.map(({ server }) => server.start()))).every((info) => info.protocolVersion === '2025-11-25')).toBe(true);
+    expect(
+      (await Promise.all(both.map(({ server }) => server.start()))).every(
+        (info) => info.protocolVersion === '2025-11-25',
+      ),
+    ).toBe(true);
   });
 });

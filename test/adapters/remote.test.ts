@@ -28,7 +28,9 @@ afterEach(async () => {
   for (const close of closers.splice(0).reverse()) await close();
 });
 
-async function listen(answer: Answer): Promise<{ url: string; server: Server; headers: IncomingHttpHeaders[]; bodies: string[] }> {
+async function listen(
+  answer: Answer,
+): Promise<{ url: string; server: Server; headers: IncomingHttpHeaders[]; bodies: string[] }> {
   const headers: IncomingHttpHeaders[] = [];
   const bodies: string[] = [];
   const server = createServer((request, response) => {
@@ -52,7 +54,15 @@ async function deafUrl(): Promise<string> {
 
 function connect(url: string, more: Partial<ServerSettings> = {}): Bench {
   const { command: _command, isolation: _isolation, ...rest } = chaos();
-  const bench = serve({ ...rest, name: 'remote', transport: 'http', url, maxRetries: 10, reconnectBackoffMs: 300, ...more });
+  const bench = serve({
+    ...rest,
+    name: 'remote',
+    transport: 'http',
+    url,
+    maxRetries: 10,
+    reconnectBackoffMs: 300,
+    ...more,
+  });
   closers.push(() => bench.pool.stopAll());
   return bench;
 }
@@ -61,10 +71,19 @@ function connect(url: string, more: Partial<ServerSettings> = {}): Bench {
 function makeMcp(): McpServer {
   const mcp = new McpServer({ name: 'real', version: '9' }, { capabilities: { tools: { listChanged: true } } });
   mcp.fallbackRequestHandler = async (request, extra) => {
-    if (request.method === 'tools/list') return { tools: [{ name: 'echo', inputSchema: { type: 'object' }, 'x-kept': 1 }] };
-    const { name, arguments: args, _meta } = request.params as { name: string; arguments: Record<string, unknown>; _meta?: { progressToken?: number } };
+    if (request.method === 'tools/list')
+      return { tools: [{ name: 'echo', inputSchema: { type: 'object' }, 'x-kept': 1 }] };
+    const {
+      name,
+      arguments: args,
+      _meta,
+    } = request.params as { name: string; arguments: Record<string, unknown>; _meta?: { progressToken?: number } };
     if (name === 'progress' && _meta?.progressToken !== undefined) {
-      for (const progress of [1, 2]) await extra.sendNotification({ method: 'notifications/progress', params: { progressToken: _meta.progressToken, progress } });
+      for (const progress of [1, 2])
+        await extra.sendNotification({
+          method: 'notifications/progress',
+          params: { progressToken: _meta.progressToken, progress },
+        });
     }
     if (name === 'changed') await mcp.sendToolListChanged();
     if (name === 'hang') await new Promise((resolve) => extra.signal.addEventListener('abort', resolve));
@@ -89,7 +108,11 @@ async function realHttp(json = false): Promise<Real> {
     let transport = typeof id === 'string' ? sessions.get(id) : undefined;
     if (transport === undefined && id !== undefined) return void response.writeHead(404).end();
     if (transport === undefined) {
-      const made: StreamableHTTPServerTransport = new StreamableHTTPServerTransport({ sessionIdGenerator: () => randomUUID(), enableJsonResponse: json, onsessioninitialized: (session) => void sessions.set(session, made) });
+      const made: StreamableHTTPServerTransport = new StreamableHTTPServerTransport({
+        sessionIdGenerator: () => randomUUID(),
+        enableJsonResponse: json,
+        onsessioninitialized: (session) => void sessions.set(session, made),
+      });
       transport = made;
       await makeMcp().connect(made as Transport);
     }
@@ -98,7 +121,10 @@ async function realHttp(json = false): Promise<Real> {
   return { url, headers, bodies, forget: () => sessions.clear() };
 }
 
-describe.each([['event streams', false], ['JSON answers', true]])('a real Streamable HTTP server with %s', (_kind, json) => {
+describe.each([
+  ['event streams', false],
+  ['JSON answers', true],
+])('a real Streamable HTTP server with %s', (_kind, json) => {
   it('lists and calls, with the configured headers and no others of ours' + verifies('HE-01', 'HE-02'), async () => {
     const real = await realHttp(json);
     const { server } = connect(real.url, { headers: { authorization: 'Bearer upstream-token', 'x-team': 'a' } });
@@ -106,8 +132,25 @@ describe.each([['event streams', false], ['JSON answers', true]])('a real Stream
     expect(await server.listTools()).toEqual([{ name: 'echo', inputSchema: { type: 'object' }, 'x-kept': 1 }]);
     const { text, value } = await server.call(callOf('echo', { a: 1 }));
     expect([value['x-kept'], JSON.parse(text)]).toEqual([{ deep: [1] }, value]);
-    for (const seen of real.headers) expect(seen).toMatchObject({ authorization: 'Bearer upstream-token', 'x-team': 'a' });
-    const known = ['accept', 'accept-encoding', 'accept-language', 'authorization', 'connection', 'content-length', 'content-type', 'host', 'mcp-protocol-version', 'mcp-session-id', 'sec-fetch-mode', 'user-agent', 'x-team', ':method', 'transfer-encoding'];
+    for (const seen of real.headers)
+      expect(seen).toMatchObject({ authorization: 'Bearer upstream-token', 'x-team': 'a' });
+    const known = [
+      'accept',
+      'accept-encoding',
+      'accept-language',
+      'authorization',
+      'connection',
+      'content-length',
+      'content-type',
+      'host',
+      'mcp-protocol-version',
+      'mcp-session-id',
+      'sec-fetch-mode',
+      'user-agent',
+      'x-team',
+      ':method',
+      'transfer-encoding',
+    ];
     expect(real.headers.flatMap((seen) => Object.keys(seen)).filter((key) => !known.includes(key))).toEqual([]);
     expect(real.headers.at(-1)?.['mcp-protocol-version']).toBe('2025-11-25');
   });
@@ -118,9 +161,18 @@ describe.each([['event streams', false], ['JSON answers', true]])('a real Stream
     const text = '{ "n": 12345678901234567890, "z": -0, "e": "\\u0061é" }';
     await Promise.all([server.call(callOf('echo', text)), server.call(callOf('echo', { b: 2 }))]);
     expect(real.bodies.some((body) => body.endsWith(`"params":{"name":"echo","arguments":${text}}}`))).toBe(true);
-    const { version } = JSON.parse(readFileSync(resolve(import.meta.dirname, '../../package.json'), 'utf8')) as { version: string };
-    expect(JSON.parse(real.bodies[0] ?? '')).toMatchObject({ params: { capabilities: {}, clientInfo: { name: 'tollgate', version } } });
-    expect(real.bodies.map((body) => (JSON.parse(body) as { method: string }).method)).toEqual(['initialize', 'notifications/initialized', 'tools/call', 'tools/call']);
+    const { version } = JSON.parse(readFileSync(resolve(import.meta.dirname, '../../package.json'), 'utf8')) as {
+      version: string;
+    };
+    expect(JSON.parse(real.bodies[0] ?? '')).toMatchObject({
+      params: { capabilities: {}, clientInfo: { name: 'tollgate', version } },
+    });
+    expect(real.bodies.map((body) => (JSON.parse(body) as { method: string }).method)).toEqual([
+      'initialize',
+      'notifications/initialized',
+      'tools/call',
+      'tools/call',
+    ]);
   });
 
   it('shakes hands anew after the server has forgotten the session, and repeats no call', async () => {
@@ -128,7 +180,9 @@ describe.each([['event streams', false], ['JSON answers', true]])('a real Stream
     const { server } = connect(real.url);
     await server.start();
     real.forget();
-    expect(await refusalOf(server.call(callOf('echo')))).toMatch(/SERVER_UNAVAILABLE: Server "remote" does not know our session/);
+    expect(await refusalOf(server.call(callOf('echo')))).toMatch(
+      /SERVER_UNAVAILABLE: Server "remote" does not know our session/,
+    );
     expect(await refusalOf(server.call(callOf('echo')))).toMatch(/SERVER_UNAVAILABLE: .* tried again in 1 s/);
     await expect.poll(() => textOf(server, callOf('echo', { again: 1 })).catch(() => undefined)).toBe('{"again":1}');
     expect(server.health()).toMatchObject({ state: 'healthy', restarts: 1 });
@@ -166,7 +220,8 @@ describe('a real Streamable HTTP server', () => {
 });
 
 describe('a remote server that goes away', () => {
-  const wordsOf = ({ events }: Bench): readonly string[] => events.map(({ event }) => event).filter((event) => !event.startsWith('tool.'));
+  const wordsOf = ({ events }: Bench): readonly string[] =>
+    events.map(({ event }) => event).filter((event) => !event.startsWith('tool.'));
 
   it('is degraded, comes back by itself, is listed anew and healthy' + verifies('HE-08', 'HE-09'), async () => {
     const real = await realHttp();
@@ -183,28 +238,47 @@ describe('a remote server that goes away', () => {
     expect(told).toBeGreaterThan(1);
   });
 
-  it.each([10, 2])('is given up after %i tries, as maxRetries says, and from then on left to the calls' + verifies('HE-08', 'HE-05', 'HE-02', 'TR-77', 'ST-80'), async (maxRetries) => {
-    const { url, server: listener } = await listen(async (request, response) => {
-      if (request.method === 'GET') return void response.writeHead(405).end();
-      const message = JSON.parse((await readText(request)) || '{}') as { id?: number; method?: string };
-      if (message.method !== 'initialize') return void response.writeHead(message.id === undefined ? 202 : 404).end();
-      response.writeHead(200, { 'content-type': 'application/json' });
-      response.end(JSON.stringify({ jsonrpc: '2.0', id: message.id, result: { protocolVersion: '2025-06-18', capabilities: {} } }));
-    });
-    const bench = connect(url, { reconnectBackoffMs: 1, maxRetries });
-    await bench.server.start();
-    listener.closeAllConnections();
-    await new Promise((resolve) => listener.close(resolve));
-    await codeOf(bench.server.call(callOf('echo')));
-    await expect.poll(() => wordsOf(bench).at(-1), { timeout: 20_000 }).toBe('reconnect.exhausted');
-    const tries = wordsOf(bench).filter((event) => event === 'start.failed');
-    // Each says which start follows; above the most there is none.
-    const lost = bench.events.filter(({ event }) => event === 'disconnected' || event === 'start.failed') as readonly Attempts[];
-    expect(lost.map(({ attempt, maxAttempts }) => [attempt, maxAttempts])).toEqual(Array.from({ length: maxRetries + 1 }, (_, at) => [at + 1, maxRetries]));
-    expect([tries.length, bench.events.at(-1)]).toEqual([maxRetries, expect.objectContaining({ event: 'reconnect.exhausted', tries: maxRetries })]);
-    expect(bench.server.health().state).toBe('unavailable');
-    expect(await refusalOf(bench.server.call(callOf('echo')))).toMatch(/^SERVER_UNAVAILABLE: .* It is tried again in (?:30|2\d) s/);
-  });
+  it.each([10, 2])(
+    'is given up after %i tries, as maxRetries says, and from then on left to the calls' +
+      verifies('HE-08', 'HE-05', 'HE-02', 'TR-77', 'ST-80'),
+    async (maxRetries) => {
+      const { url, server: listener } = await listen(async (request, response) => {
+        if (request.method === 'GET') return void response.writeHead(405).end();
+        const message = JSON.parse((await readText(request)) || '{}') as { id?: number; method?: string };
+        if (message.method !== 'initialize') return void response.writeHead(message.id === undefined ? 202 : 404).end();
+        response.writeHead(200, { 'content-type': 'application/json' });
+        response.end(
+          JSON.stringify({
+            jsonrpc: '2.0',
+            id: message.id,
+            result: { protocolVersion: '2025-06-18', capabilities: {} },
+          }),
+        );
+      });
+      const bench = connect(url, { reconnectBackoffMs: 1, maxRetries });
+      await bench.server.start();
+      listener.closeAllConnections();
+      await new Promise((resolve) => listener.close(resolve));
+      await codeOf(bench.server.call(callOf('echo')));
+      await expect.poll(() => wordsOf(bench).at(-1), { timeout: 20_000 }).toBe('reconnect.exhausted');
+      const tries = wordsOf(bench).filter((event) => event === 'start.failed');
+      // Each says which start follows; above the most there is none.
+      const lost = bench.events.filter(
+        ({ event }) => event === 'disconnected' || event === 'start.failed',
+      ) as readonly Attempts[];
+      expect(lost.map(({ attempt, maxAttempts }) => [attempt, maxAttempts])).toEqual(
+        Array.from({ length: maxRetries + 1 }, (_, at) => [at + 1, maxRetries]),
+      );
+      expect([tries.length, bench.events.at(-1)]).toEqual([
+        maxRetries,
+        expect.objectContaining({ event: 'reconnect.exhausted', tries: maxRetries }),
+      ]);
+      expect(bench.server.health().state).toBe('unavailable');
+      expect(await refusalOf(bench.server.call(callOf('echo')))).toMatch(
+        /^SERVER_UNAVAILABLE: .* It is tried again in (?:30|2\d) s/,
+      );
+    },
+  );
 });
 
 describe('a real SSE server' + verifies('HE-01'), () => {
@@ -224,7 +298,14 @@ describe('a real SSE server' + verifies('HE-01'), () => {
       await sessions.get(session)?.handlePostMessage(request, response, JSON.parse(body));
       accepted += 1;
     });
-    return { url, headers, bodies, accepted: () => accepted, forget: () => sessions.clear(), drop: () => server.closeAllConnections() };
+    return {
+      url,
+      headers,
+      bodies,
+      accepted: () => accepted,
+      forget: () => sessions.clear(),
+      drop: () => server.closeAllConnections(),
+    };
   }
 
   it('lists, calls and sends the arguments as they stand', async () => {
@@ -244,7 +325,9 @@ describe('a real SSE server' + verifies('HE-01'), () => {
     await server.start();
     const before = real.accepted();
     const hanging = codeOf(server.call(callOf('hang')));
-    await expect.poll(() => [real.accepted() > before, real.bodies.at(-1)]).toEqual([true, expect.stringContaining('"hang"')]);
+    await expect
+      .poll(() => [real.accepted() > before, real.bodies.at(-1)])
+      .toEqual([true, expect.stringContaining('"hang"')]);
     real.drop();
     expect(await hanging).toBe('TOOL_CRASHED');
     expect(server.health()).toMatchObject({ state: 'degraded' });
@@ -269,23 +352,58 @@ describe('a remote server that misbehaves', () => {
       if (message.id === undefined) return void response.writeHead(202).end();
       if (message.method !== 'initialize') return reply(message.id, response, request);
       response.writeHead(200, { 'content-type': 'application/json' });
-      response.end(JSON.stringify({ jsonrpc: '2.0', id: message.id, result: { protocolVersion: '2025-06-18', capabilities: {} } }));
+      response.end(
+        JSON.stringify({ jsonrpc: '2.0', id: message.id, result: { protocolVersion: '2025-06-18', capabilities: {} } }),
+      );
     });
     return connect(url);
   }
 
-  const json = (response: ServerResponse, body: string): void => void response.writeHead(200, { 'content-type': 'application/json' }).end(body);
+  const json = (response: ServerResponse, body: string): void =>
+    void response.writeHead(200, { 'content-type': 'application/json' }).end(body);
 
   it.each<[string, Reply, RegExp]>([
-    ['401', (_id, response) => void response.writeHead(401).end('secret body'), /^SERVER_UNAVAILABLE: Server "remote" refuses our credentials \(HTTP 401\)\. Correct the headers/],
-    ['500', (_id, response) => void response.writeHead(500).end('secret body'), /^SERVER_UNAVAILABLE: Server "remote" answers with HTTP 500\. The call may have run/],
-    ['503', (_id, response) => void response.writeHead(503).end('secret body'), /^SERVER_UNAVAILABLE: .*HTTP 503\. Call again later/],
-    ['a redirect elsewhere', (_id, response) => void response.writeHead(307, { location: 'http://127.0.0.2:1/' }).end(), /^SERVER_UNAVAILABLE: .*redirect to another origin/],
-    ['HTML', (_id, response) => void response.writeHead(200, { 'content-type': 'text/html' }).end('<p>'), /^UPSTREAM_INVALID/],
+    [
+      '401',
+      (_id, response) => void response.writeHead(401).end('secret body'),
+      /^SERVER_UNAVAILABLE: Server "remote" refuses our credentials \(HTTP 401\)\. Correct the headers/,
+    ],
+    [
+      '500',
+      (_id, response) => void response.writeHead(500).end('secret body'),
+      /^SERVER_UNAVAILABLE: Server "remote" answers with HTTP 500\. The call may have run/,
+    ],
+    [
+      '503',
+      (_id, response) => void response.writeHead(503).end('secret body'),
+      /^SERVER_UNAVAILABLE: .*HTTP 503\. Call again later/,
+    ],
+    [
+      'a redirect elsewhere',
+      (_id, response) => void response.writeHead(307, { location: 'http://127.0.0.2:1/' }).end(),
+      /^SERVER_UNAVAILABLE: .*redirect to another origin/,
+    ],
+    [
+      'HTML',
+      (_id, response) => void response.writeHead(200, { 'content-type': 'text/html' }).end('<p>'),
+      /^UPSTREAM_INVALID/,
+    ],
     ['half of JSON', (_id, response) => json(response, '{"jsonrpc":'), /^UPSTREAM_INVALID/],
-    ['a frame with result and error', (id, response) => json(response, `{"jsonrpc":"2.0","id":${id},"result":{},"error":{"code":"x","message":"y"}}`), /^UPSTREAM_INVALID/],
-    ['a reset', (_id, response) => void response.socket?.destroy(), /^TOOL_CRASHED: The connection to server "remote" broke/],
-    ['a stream that ends without an answer', (_id, response) => void response.writeHead(200, { 'content-type': 'text/event-stream' }).end(': hello\n\n'), /^TOOL_CRASHED: The server ended its answer stream/],
+    [
+      'a frame with result and error',
+      (id, response) => json(response, `{"jsonrpc":"2.0","id":${id},"result":{},"error":{"code":"x","message":"y"}}`),
+      /^UPSTREAM_INVALID/,
+    ],
+    [
+      'a reset',
+      (_id, response) => void response.socket?.destroy(),
+      /^TOOL_CRASHED: The connection to server "remote" broke/,
+    ],
+    [
+      'a stream that ends without an answer',
+      (_id, response) => void response.writeHead(200, { 'content-type': 'text/event-stream' }).end(': hello\n\n'),
+      /^TOOL_CRASHED: The server ended its answer stream/,
+    ],
   ])('refuses %s', async (_name, reply, expected) => {
     const { server } = await rogue(reply);
     const refusal = await refusalOf(server.call(callOf('echo')));
@@ -301,7 +419,9 @@ describe('a remote server that misbehaves', () => {
         // The client hangs up in the middle: that is what is tested.
         pipeline(Readable.from(Array<Buffer>(70).fill(piece)), response, () => {});
       });
-      expect(await codeOf(server.call(callOf('echo', {}, { timeoutMs: 20_000, hardTimeoutMs: 20_000 })))).toBe('UPSTREAM_TOO_LARGE');
+      expect(await codeOf(server.call(callOf('echo', {}, { timeoutMs: 20_000, hardTimeoutMs: 20_000 })))).toBe(
+        'UPSTREAM_TOO_LARGE',
+      );
     }
   });
 
@@ -310,11 +430,13 @@ describe('a remote server that misbehaves', () => {
       response.writeHead(200, { 'content-type': 'text/event-stream' });
       response.write('data: {"no":"frame"}\n\ndata: not json\n\n');
     });
-    expect(await codeOf(server.call(callOf('echo', {}, { timeoutMs: 1500, hardTimeoutMs: 1500 })))).toBe('TOOL_TIMEOUT');
+    expect(await codeOf(server.call(callOf('echo', {}, { timeoutMs: 1500, hardTimeoutMs: 1500 })))).toBe(
+      'TOOL_TIMEOUT',
+    );
     expect(server.health().badLines).toBe(2);
   });
 
-  it('does not reconnect hotly to a listening stream that ends at once' , async () => {
+  it('does not reconnect hotly to a listening stream that ends at once', async () => {
     let opened = 0;
     const { url } = await listen(async (request, response) => {
       if (request.method === 'GET') {
@@ -323,7 +445,10 @@ describe('a remote server that misbehaves', () => {
       }
       const message = JSON.parse((await readText(request)) || '{}') as { id?: number };
       if (message.id === undefined) return void response.writeHead(202).end();
-      json(response, JSON.stringify({ jsonrpc: '2.0', id: message.id, result: { protocolVersion: '2025-06-18', capabilities: {} } }));
+      json(
+        response,
+        JSON.stringify({ jsonrpc: '2.0', id: message.id, result: { protocolVersion: '2025-06-18', capabilities: {} } }),
+      );
     });
     const { server } = connect(url);
     await server.start();
@@ -338,12 +463,18 @@ describe('a remote server that misbehaves', () => {
   });
 
   it('is unavailable when nobody listens, mute, or without an address', async () => {
-    expect(await refusalOf(connect(await deafUrl()).server.start())).toMatch(/SERVER_UNAVAILABLE: Server "remote" cannot be reached/);
+    expect(await refusalOf(connect(await deafUrl()).server.start())).toMatch(
+      /SERVER_UNAVAILABLE: Server "remote" cannot be reached/,
+    );
     expect(await codeOf(connect('not a url').server.start())).toBe('INIT_FAILED');
     expect(await refusalOf(connect('http://user:hunter2@127.0.0.1:9/').server.start())).not.toContain('hunter2');
     const mute = await listen(() => {});
-    expect(await refusalOf(connect(mute.url, { connectTimeoutMs: 300 }).server.start())).toMatch(/INIT_FAILED: Server "remote" did not answer within 300 ms/);
-    expect(await codeOf(connect(mute.url, { unusable: 'it has no address.' }).server.start())).toBe('SERVER_UNAVAILABLE');
+    expect(await refusalOf(connect(mute.url, { connectTimeoutMs: 300 }).server.start())).toMatch(
+      /INIT_FAILED: Server "remote" did not answer within 300 ms/,
+    );
+    expect(await codeOf(connect(mute.url, { unusable: 'it has no address.' }).server.start())).toBe(
+      'SERVER_UNAVAILABLE',
+    );
   });
 });
 
@@ -353,6 +484,8 @@ describe('judgeFailure', () => {
     expect(judgeFailure('a', new TypeError('fetch failed', { cause: refused })).error.code).toBe('SERVER_UNAVAILABLE');
     expect(judgeFailure('a', new Error('other side closed')).error.code).toBe('TOOL_CRASHED');
     expect(judgeFailure('a', 'text').error.code).toBe('TOOL_CRASHED');
-    expect(judgeFailure('a', new Error('Error POSTing to endpoint (HTTP 500): secret')).error.message).toBe('Server "a" answers with HTTP 500.');
+    expect(judgeFailure('a', new Error('Error POSTing to endpoint (HTTP 500): secret')).error.message).toBe(
+      'Server "a" answers with HTTP 500.',
+    );
   });
 });

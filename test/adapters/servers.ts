@@ -15,13 +15,26 @@ const CHAOS = resolve(import.meta.dirname, '../fixtures/chaos.mjs');
 export const FAST = { closeMs: 400, termMs: 300 };
 
 /** A facade around that keeps no secrets. */
-export const HOST: LaunchHost = { workspace: tmpdir(), hidden: [], secrets: () => Promise.reject(new TollgateError('SECRET_MISSING')) };
+export const HOST: LaunchHost = {
+  workspace: tmpdir(),
+  hidden: [],
+  secrets: () => Promise.reject(new TollgateError('SECRET_MISSING')),
+};
 
 /** Settings of the misbehaving server in one of its modes. */
 export function chaos(mode = 'ok', more: Partial<ServerSettings> = {}): ServerSettings {
   return {
-    name: 'chaos', transport: 'stdio', command: process.execPath, args: [CHAOS, mode], env: {}, headers: {}, isolation: 'direct',
-    connectTimeoutMs: 5000, maxRetries: 3, reconnectBackoffMs: 1000, ...more,
+    name: 'chaos',
+    transport: 'stdio',
+    command: process.execPath,
+    args: [CHAOS, mode],
+    env: {},
+    headers: {},
+    isolation: 'direct',
+    connectTimeoutMs: 5000,
+    maxRetries: 3,
+    reconnectBackoffMs: 1000,
+    ...more,
   };
 }
 
@@ -36,14 +49,31 @@ export interface Bench {
 export function serve(settings: ServerSettings, options: Partial<AdapterOptions> = {}): Bench {
   const stderr: string[] = [];
   const events: ServerEvent[] = [];
-  const pool = new ServerPool({ servers: 20, connections: 5 }, { host: HOST, onStderr: (_name, line) => stderr.push(line), onEvent: (event) => events.push(event), grace: FAST, ...options });
+  const pool = new ServerPool(
+    { servers: 20, connections: 5 },
+    {
+      host: HOST,
+      onStderr: (_name, line) => stderr.push(line),
+      onEvent: (event) => events.push(event),
+      grace: FAST,
+      ...options,
+    },
+  );
   return { pool, server: pool.add(settings), stderr, events };
 }
 
 /** A call with generous limits; `args` is sent as this text. */
 export function callOf(tool: string, args: unknown = {}, more: Partial<UpstreamCall> = {}): UpstreamCall {
   const text = typeof args === 'string' ? args : JSON.stringify(args);
-  return { tool, args: { text, value: JSON.parse(text) as Record<string, unknown>, exact: true }, scope: 's', signal: new AbortController().signal, timeoutMs: 5000, hardTimeoutMs: 10_000, ...more };
+  return {
+    tool,
+    args: { text, value: JSON.parse(text) as Record<string, unknown>, exact: true },
+    scope: 's',
+    signal: new AbortController().signal,
+    timeoutMs: 5000,
+    hardTimeoutMs: 10_000,
+    ...more,
+  };
 }
 
 export async function textOf(server: ServerAdapter, call: UpstreamCall): Promise<string> {

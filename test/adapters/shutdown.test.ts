@@ -7,17 +7,32 @@ import type { Launched } from '../../adapters/launch.ts';
 import { verifies } from '../verifies.ts';
 
 /** Tells what it is told, and ends by SIGKILL alone. */
-const DEAF = 'process.stdin.on("end",()=>console.log("end of input")).resume();process.on("SIGTERM",()=>console.log("SIGTERM"));setInterval(()=>{},1000);console.log("ready")';
+const DEAF =
+  'process.stdin.on("end",()=>console.log("end of input")).resume();process.on("SIGTERM",()=>console.log("SIGTERM"));setInterval(()=>{},1000);console.log("ready")';
 
 describe('the end of a program' + verifies('PF-15'), () => {
   it('is the end of its input, SIGTERM and SIGKILL, each after its time; then its proxy goes', async () => {
     const child = spawn(process.execPath, ['-e', DEAF], { detached: true, stdio: 'pipe' });
     const told: (readonly [string, number])[] = [];
-    child.stdout.setEncoding('utf8').on('data', (text: string) => told.push(...text.trim().split('\n').map((line) => [line, performance.now()] as const)));
+    child.stdout.setEncoding('utf8').on('data', (text: string) =>
+      told.push(
+        ...text
+          .trim()
+          .split('\n')
+          .map((line) => [line, performance.now()] as const),
+      ),
+    );
     await expect.poll(() => told.length, { timeout: 20_000 }).toBe(1);
-    const ended = new Promise<readonly [string, number]>((resolve) => child.once('close', (_code, signal) => resolve([String(signal), performance.now()])));
+    const ended = new Promise<readonly [string, number]>((resolve) =>
+      child.once('close', (_code, signal) => resolve([String(signal), performance.now()])),
+    );
     let releasedAt = 0;
-    const launched = { child, signal: (name: NodeJS.Signals | 0) => signalGroup(child, name), kill: () => signalGroup(child, 'SIGKILL'), release: () => Promise.resolve(void (releasedAt = performance.now())) } as unknown as Launched;
+    const launched = {
+      child,
+      signal: (name: NodeJS.Signals | 0) => signalGroup(child, name),
+      kill: () => signalGroup(child, 'SIGKILL'),
+      release: () => Promise.resolve(void (releasedAt = performance.now())),
+    } as unknown as Launched;
     const grace = { closeMs: 2000, termMs: 2000 };
     const from = performance.now();
     await stopInOrder(launched, grace);
@@ -28,5 +43,6 @@ describe('the end of a program' + verifies('PF-15'), () => {
     expect(releasedAt).toBeGreaterThanOrEqual(from + grace.closeMs + grace.termMs - 5);
   });
 
-  it('waits 5 s for a program that does not end with its input, and 3 s after SIGTERM', () => expect(DEFAULT_GRACE).toEqual({ closeMs: 5000, termMs: 3000 }));
+  it('waits 5 s for a program that does not end with its input, and 3 s after SIGTERM', () =>
+    expect(DEFAULT_GRACE).toEqual({ closeMs: 5000, termMs: 3000 }));
 });

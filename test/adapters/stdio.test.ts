@@ -52,14 +52,25 @@ describe('the handshake', () => {
     const { server } = start('mute', { connectTimeoutMs: 4000, env: { CHAOS_STARTS: starts } });
     expect(await refusalOf(server.start())).toMatch(/INIT_FAILED: Server "chaos" did not answer within 4000 ms/);
     expect(await isGone(Number(readFileSync(starts, 'utf8')))).toBe(true);
-    expect(server.health()).toMatchObject({ state: 'unavailable', reason: 'Server "chaos" did not answer within 4000 ms.' });
+    expect(server.health()).toMatchObject({
+      state: 'unavailable',
+      reason: 'Server "chaos" did not answer within 4000 ms.',
+    });
   });
 
   it('says why a server did not start, without paths', async () => {
-    expect(await refusalOf(start('crash-at-start').server.start())).toMatch(/INIT_FAILED: Server "chaos" ended with exit code 7 before it had answered/);
-    expect(await refusalOf(start('ok', { command: '/nowhere/at-all' }).server.start())).toMatch(/INIT_FAILED: .*command or its folder was not found\. /);
-    expect(await refusalOf(start('ok', { args: ['a\0b'] }).server.start())).toMatch(/INIT_FAILED: Server "chaos" could not be started\. /);
-    expect(await codeOf(start('ok', { command: '/nowhere/at-all' }).server.call(callOf('echo')))).toBe('SERVER_UNAVAILABLE');
+    expect(await refusalOf(start('crash-at-start').server.start())).toMatch(
+      /INIT_FAILED: Server "chaos" ended with exit code 7 before it had answered/,
+    );
+    expect(await refusalOf(start('ok', { command: '/nowhere/at-all' }).server.start())).toMatch(
+      /INIT_FAILED: .*command or its folder was not found\. /,
+    );
+    expect(await refusalOf(start('ok', { args: ['a\0b'] }).server.start())).toMatch(
+      /INIT_FAILED: Server "chaos" could not be started\. /,
+    );
+    expect(await codeOf(start('ok', { command: '/nowhere/at-all' }).server.call(callOf('echo')))).toBe(
+      'SERVER_UNAVAILABLE',
+    );
   });
 
   it('lets one caller give up the wait without stopping the start', async () => {
@@ -77,7 +88,9 @@ describe('the handshake', () => {
     const starts = join(temporaryFolder(), 'starts');
     const settings = chaos('ok', { env: { CHAOS_STARTS: starts } });
     const asked: ServerSettings[] = [];
-    let refusal: TollgateError | undefined = new TollgateError('SERVER_UNAVAILABLE', { detail: 'Nobody has approved it.' });
+    let refusal: TollgateError | undefined = new TollgateError('SERVER_UNAVAILABLE', {
+      detail: 'Nobody has approved it.',
+    });
     const { server } = start('ok', settings, {
       consent: (seen) => {
         asked.push(seen);
@@ -85,7 +98,10 @@ describe('the handshake', () => {
       },
     });
     expect(await refusalOf(server.call(callOf('echo')))).toMatch(/SERVER_UNAVAILABLE: Nobody has approved it\./);
-    expect(server.health()).toMatchObject({ state: 'disabled', reason: expect.stringContaining('Nobody has approved it.') as string });
+    expect(server.health()).toMatchObject({
+      state: 'disabled',
+      reason: expect.stringContaining('Nobody has approved it.') as string,
+    });
     expect(await codeOf(server.listTools())).toBe('SERVER_UNAVAILABLE');
     expect([asked, existsSync(starts)]).toEqual([[settings, settings], false]);
     refusal = undefined;
@@ -95,15 +111,40 @@ describe('the handshake', () => {
 
   it('does not start what cannot be used, and asks nobody about it', async () => {
     const consent = (): never => expect.unreachable('consent to what cannot start');
-    expect(await refusalOf(start('ok', { unusable: 'it has no command.' }, { consent }).server.start())).toMatch(/SERVER_UNAVAILABLE: .*it has no command/);
+    expect(await refusalOf(start('ok', { unusable: 'it has no command.' }, { consent }).server.start())).toMatch(
+      /SERVER_UNAVAILABLE: .*it has no command/,
+    );
   });
 
   it('gives the process its own settings and next to nothing of ours', async () => {
     process.env['TOLLGATE_TEST_SECRET'] = 'hunter2';
     const { server } = start('ok', { env: { OWN: 'yes', HOME: '/somewhere' }, cwd: temporaryFolder() });
-    const { env, cwd } = JSON.parse(await textOf(server, callOf('env'))) as { env: Record<string, string>; cwd: string };
+    const { env, cwd } = JSON.parse(await textOf(server, callOf('env'))) as {
+      env: Record<string, string>;
+      cwd: string;
+    };
     expect(env).toMatchObject({ OWN: 'yes', HOME: '/somewhere', PATH: process.env['PATH'] });
-    expect(Object.keys(env).filter((key) => !['OWN', 'TOLLGATE_SERVER', 'PATH', 'HOME', 'LANG', 'LC_ALL', 'LC_CTYPE', 'TZ', 'TMPDIR', 'USER', 'LOGNAME', 'PWD', 'SHLVL', '_'].includes(key))).toEqual([]);
+    expect(
+      Object.keys(env).filter(
+        (key) =>
+          ![
+            'OWN',
+            'TOLLGATE_SERVER',
+            'PATH',
+            'HOME',
+            'LANG',
+            'LC_ALL',
+            'LC_CTYPE',
+            'TZ',
+            'TMPDIR',
+            'USER',
+            'LOGNAME',
+            'PWD',
+            'SHLVL',
+            '_',
+          ].includes(key),
+      ),
+    ).toEqual([]);
     expect(cwd).toContain('tollgate-adapters-');
     delete process.env['TOLLGATE_TEST_SECRET'];
   });
@@ -114,26 +155,37 @@ describe('calls', () => {
     const { server } = start();
     const text = '{ "n": 12345678901234567890, "z": -0, "e": "\\u0061" }';
     expect(await textOf(server, callOf('raw', text))).toContain(`"params":{"name":"raw","arguments":${text}}}`);
-    expect(await textOf(server, callOf('raw', text, { meta: { traceparent: 'x' } }))).toContain(`"arguments":${text},"_meta":{"traceparent":"x"}}}`);
-    expect(await textOf(server, callOf('raw', '{}', { meta: { a: 1 }, onProgress: () => {} }))).toMatch(/"_meta":\{"a":1,"progressToken":\d+\}/);
+    expect(await textOf(server, callOf('raw', text, { meta: { traceparent: 'x' } }))).toContain(
+      `"arguments":${text},"_meta":{"traceparent":"x"}}}`,
+    );
+    expect(await textOf(server, callOf('raw', '{}', { meta: { a: 1 }, onProgress: () => {} }))).toMatch(
+      /"_meta":\{"a":1,"progressToken":\d+\}/,
+    );
   });
 
   it('keeps the calls of 50 at once apart', async () => {
     const { server } = start();
-    const texts = await Promise.all(Array.from({ length: 50 }, (_, n) => textOf(server, callOf(n % 5 === 0 ? 'slow' : 'echo', { n, ms: n }))));
+    const texts = await Promise.all(
+      Array.from({ length: 50 }, (_, n) => textOf(server, callOf(n % 5 === 0 ? 'slow' : 'echo', { n, ms: n }))),
+    );
     expect(texts).toEqual(Array.from({ length: 50 }, (_, n) => (n % 5 === 0 ? 'slow' : JSON.stringify({ n, ms: n }))));
   });
 
   it('takes 16 MB in one line', async () => {
     const { server } = start();
-    const text = await textOf(server, callOf('big', { bytes: 16_000_000 }, { timeoutMs: 20_000, hardTimeoutMs: 20_000 }));
+    const text = await textOf(
+      server,
+      callOf('big', { bytes: 16_000_000 }, { timeoutMs: 20_000, hardTimeoutMs: 20_000 }),
+    );
     expect(text).toHaveLength(16_000_000);
   });
 
   it.each([false, true])('ends a call over the wire limit and serves the next (id at the end: %s)', async (tail) => {
     const { server } = start();
     const waiting = textOf(server, callOf('slow', { ms: 4000 }, { timeoutMs: 25_000, hardTimeoutMs: 25_000 }));
-    expect(await codeOf(server.call(callOf('huge', { tail }, { timeoutMs: 25_000, hardTimeoutMs: 25_000 })))).toBe('UPSTREAM_TOO_LARGE');
+    expect(await codeOf(server.call(callOf('huge', { tail }, { timeoutMs: 25_000, hardTimeoutMs: 25_000 })))).toBe(
+      'UPSTREAM_TOO_LARGE',
+    );
     expect(await textOf(server, callOf('echo'))).toBe('{}');
     expect(await waiting).toBe('slow');
   });
@@ -142,13 +194,31 @@ describe('calls', () => {
     const { server } = start();
     const seen: unknown[] = [];
     await server.call(callOf('glued', {}, { onProgress: (params) => seen.push(params) }));
-    expect(seen).toEqual([{ progress: 1, total: 3 }, { progress: 2, total: 3 }]);
+    expect(seen).toEqual([
+      { progress: 1, total: 3 },
+      { progress: 2, total: 3 },
+    ]);
   });
 
   it('lets progress extend the timeout up to the hard limit', async () => {
     const { server } = start();
-    expect(await textOf(server, callOf('progress', { steps: 14, every: 250 }, { timeoutMs: 3000, hardTimeoutMs: 10_000, onProgress: () => {} }))).toBe('done');
-    expect(await codeOf(server.call(callOf('progress', { steps: 50, every: 40, never: true }, { timeoutMs: 200, hardTimeoutMs: 500, onProgress: () => {} })))).toBe('TOOL_TIMEOUT');
+    expect(
+      await textOf(
+        server,
+        callOf('progress', { steps: 14, every: 250 }, { timeoutMs: 3000, hardTimeoutMs: 10_000, onProgress: () => {} }),
+      ),
+    ).toBe('done');
+    expect(
+      await codeOf(
+        server.call(
+          callOf(
+            'progress',
+            { steps: 50, every: 40, never: true },
+            { timeoutMs: 200, hardTimeoutMs: 500, onProgress: () => {} },
+          ),
+        ),
+      ),
+    ).toBe('TOOL_TIMEOUT');
   });
 
   it('cancels at the server, by its own id, on time-out and on abort; late answers do no harm', async () => {
@@ -156,7 +226,9 @@ describe('calls', () => {
     await server.call(callOf('echo'));
     const controller = new AbortController();
     const aborted = codeOf(server.call(callOf('hang', {}, { signal: controller.signal })));
-    expect(await codeOf(server.call(callOf('slow', { ms: 150 }, { timeoutMs: 50, hardTimeoutMs: 50 })))).toBe('TOOL_TIMEOUT');
+    expect(await codeOf(server.call(callOf('slow', { ms: 150 }, { timeoutMs: 50, hardTimeoutMs: 50 })))).toBe(
+      'TOOL_TIMEOUT',
+    );
     controller.abort();
     expect(await aborted).toBe('CANCELLED');
     await sleep(200);
@@ -187,14 +259,20 @@ describe('calls', () => {
 
   it('does not take an answer whose id has another type', async () => {
     const { server } = start();
-    expect(await codeOf(server.call(callOf('string-id', {}, { timeoutMs: 1500, hardTimeoutMs: 1500 })))).toBe('TOOL_TIMEOUT');
+    expect(await codeOf(server.call(callOf('string-id', {}, { timeoutMs: 1500, hardTimeoutMs: 1500 })))).toBe(
+      'TOOL_TIMEOUT',
+    );
     await expect.poll(() => server.health().badLines).toBe(1);
   });
 
   it('degrades a server that keeps breaking the protocol', async () => {
     const { server } = start();
     await server.call(callOf('flood'));
-    expect(server.health()).toMatchObject({ state: 'degraded', reason: expect.stringContaining('20000 times') as string, badLines: 20_000 });
+    expect(server.health()).toMatchObject({
+      state: 'degraded',
+      reason: expect.stringContaining('20000 times') as string,
+      badLines: 20_000,
+    });
     expect((await start('noise').server.start()).name).toBe('chaos');
   });
 
@@ -203,27 +281,38 @@ describe('calls', () => {
     await server.start();
     let answers: { id: string; result?: object; error?: { code: number } }[] = [];
     while (answers.length < 4) answers = JSON.parse(await textOf(server, callOf('asked'))) as typeof answers;
-    expect(answers.map(({ id, result, error }) => [id, result ?? error?.code])).toEqual([['q0', {}], ['q1', -32601], ['q2', -32601], ['q3', -32601]]);
+    expect(answers.map(({ id, result, error }) => [id, result ?? error?.code])).toEqual([
+      ['q0', {}],
+      ['q1', -32601],
+      ['q2', -32601],
+      ['q3', -32601],
+    ]);
   });
 });
 
 describe('tools/list', () => {
-  it('reads all pages, keeps every key, and caches until the server says otherwise' + verifies('HA-10', 'HE-04'), async () => {
-    const tools = await start('paging').server.listTools();
-    expect(tools).toHaveLength(28);
-    expect(tools[24]).toEqual({ name: 'scalar', inputSchema: { type: 'object' }, 'x-kept': true });
-    const { server } = start();
-    let told = 0;
-    server.onToolsChanged(() => told++);
-    expect((await Promise.all([server.listTools(), server.listTools()])).map((list) => list[0]?.name)).toEqual(['listed-1', 'listed-1']);
-    expect((await server.listTools())[0]?.name).toBe('listed-1');
-    const began = performance.now();
-    await server.call(callOf('storm', {}, { timeoutMs: 20_000, hardTimeoutMs: 20_000 }));
-    await expect.poll(() => told).toBeGreaterThan(0);
-    await sleep(450);
-    expect(told).toBeLessThanOrEqual((performance.now() - began) / 200);
-    expect((await server.listTools())[0]?.name).toBe('listed-2');
-  });
+  it(
+    'reads all pages, keeps every key, and caches until the server says otherwise' + verifies('HA-10', 'HE-04'),
+    async () => {
+      const tools = await start('paging').server.listTools();
+      expect(tools).toHaveLength(28);
+      expect(tools[24]).toEqual({ name: 'scalar', inputSchema: { type: 'object' }, 'x-kept': true });
+      const { server } = start();
+      let told = 0;
+      server.onToolsChanged(() => told++);
+      expect((await Promise.all([server.listTools(), server.listTools()])).map((list) => list[0]?.name)).toEqual([
+        'listed-1',
+        'listed-1',
+      ]);
+      expect((await server.listTools())[0]?.name).toBe('listed-1');
+      const began = performance.now();
+      await server.call(callOf('storm', {}, { timeoutMs: 20_000, hardTimeoutMs: 20_000 }));
+      await expect.poll(() => told).toBeGreaterThan(0);
+      await sleep(450);
+      expect(told).toBeLessThanOrEqual((performance.now() - began) / 200);
+      expect((await server.listTools())[0]?.name).toBe('listed-2');
+    },
+  );
 
   it.each([
     ['cursor-loop', 'UPSTREAM_INVALID'],
@@ -253,14 +342,18 @@ describe('servers that end', () => {
     let told = 0;
     server.onToolsChanged(() => told++);
     const hanging = codeOf(server.call(callOf('hang')));
-    expect(await refusalOf(server.call(callOf('crash')))).toMatch(/TOOL_CRASHED: Server "chaos" ended with exit code 3 before it had answered/);
+    expect(await refusalOf(server.call(callOf('crash')))).toMatch(
+      /TOOL_CRASHED: Server "chaos" ended with exit code 3 before it had answered/,
+    );
     expect(await hanging).toBe('TOOL_CRASHED');
     expect(server.health()).toMatchObject({ state: 'unavailable', reason: 'Server "chaos" ended with exit code 3.' });
     expect(await textOf(server, callOf('echo'))).toBe('{}');
     expect([server.health().state, server.health().restarts, told]).toEqual(['healthy', 1, 1]);
     expect(await codeOf(server.call(callOf('half')))).toBe('TOOL_CRASHED');
     expect(await codeOf(server.call(callOf('crash')))).toBe('TOOL_CRASHED');
-    expect(await refusalOf(server.call(callOf('echo')))).toMatch(/SERVER_UNAVAILABLE: Server "chaos" was lost 3 times within ten minutes while it worked for this session, which may call it again in \d+ s\./);
+    expect(await refusalOf(server.call(callOf('echo')))).toMatch(
+      /SERVER_UNAVAILABLE: Server "chaos" was lost 3 times within ten minutes while it worked for this session, which may call it again in \d+ s\./,
+    );
     expect(readFileSync(starts, 'utf8').trim().split('\n')).toHaveLength(3);
   });
 
@@ -278,7 +371,9 @@ describe('servers that end', () => {
     await textOf(bench.server, callOf('echo'));
     await Promise.all([bench.server.stop(), bench.server.stop()]);
     expect([await isGone(pid), await hanging]).toEqual([true, 'TOOL_CRASHED']);
-    expect(await refusalOf(bench.server.call(callOf('echo')))).toMatch(/SERVER_UNAVAILABLE: Server "chaos" was stopped/);
+    expect(await refusalOf(bench.server.call(callOf('echo')))).toMatch(
+      /SERVER_UNAVAILABLE: Server "chaos" was stopped/,
+    );
     expect((await bench.server.start()).name).toBe('chaos');
     expect(bench.server.health().restarts).toBe(0);
   });
@@ -291,7 +386,10 @@ describe('servers that end', () => {
   });
 
   it('ends what the server started, on stop and on a crash' + verifies('HA-07'), async () => {
-    for (const end of [(bench: Bench) => bench.server.stop(), (bench: Bench) => codeOf(bench.server.call(callOf('crash')))]) {
+    for (const end of [
+      (bench: Bench) => bench.server.stop(),
+      (bench: Bench) => codeOf(bench.server.call(callOf('crash'))),
+    ]) {
       const bench = start('grandchild');
       await bench.server.start();
       await expect.poll(() => bench.stderr.length).toBeGreaterThan(0);
@@ -369,9 +467,18 @@ describe('the pool', () => {
   it('starts all in parallel, and one that fails holds up no other', async () => {
     const pool = new ServerPool({ servers: 20, connections: 5 }, { host: HOST, onStderr: () => {}, grace: FAST });
     open.push(pool);
-    for (const [name, mode] of [['a', 'ok'], ['b', 'crash-at-start'], ['c', 'ok']] as const) pool.add(named(name, mode));
+    for (const [name, mode] of [
+      ['a', 'ok'],
+      ['b', 'crash-at-start'],
+      ['c', 'ok'],
+    ] as const)
+      pool.add(named(name, mode));
     const outcomes = await pool.startAll();
-    expect([...outcomes].map(([name, error]) => [name, error?.code])).toEqual([['a', undefined], ['b', 'INIT_FAILED'], ['c', undefined]]);
+    expect([...outcomes].map(([name, error]) => [name, error?.code])).toEqual([
+      ['a', undefined],
+      ['b', 'INIT_FAILED'],
+      ['c', undefined],
+    ]);
   });
 });
 
@@ -382,7 +489,11 @@ describe('a list of servers that changes', () => {
   it('keeps a server whose settings are the same, and ends one that was changed or removed after its running calls', async () => {
     const [kept, gone] = [chaos('ok', { name: 'kept' }), chaos('ok', { name: 'gone' })];
     const before = pool.sync([kept, gone]);
-    const processes = await Promise.all([...before.values()].map(async (server) => (JSON.parse(await textOf(server, callOf('env'))) as { pid: number }).pid));
+    const processes = await Promise.all(
+      [...before.values()].map(
+        async (server) => (JSON.parse(await textOf(server, callOf('env'))) as { pid: number }).pid,
+      ),
+    );
     const running = before.get('gone')?.call(callOf('slow', { ms: 300 }));
     const after = pool.sync([{ ...kept }, chaos('ok', { name: 'new' })]);
     expect(after.get('kept')).toBe(before.get('kept'));
@@ -390,7 +501,9 @@ describe('a list of servers that changes', () => {
     expect((await running)?.value.content?.[0]?.text).toBe('slow');
     expect(await isGone(processes[1] as number)).toBe(true);
     expect(await codeOf((before.get('gone') as UpstreamServer).call(callOf('echo')))).toBe('SERVER_UNAVAILABLE');
-    expect((JSON.parse(await textOf(after.get('kept') as UpstreamServer, callOf('env'))) as { pid: number }).pid).toBe(processes[0]);
+    expect((JSON.parse(await textOf(after.get('kept') as UpstreamServer, callOf('env'))) as { pid: number }).pid).toBe(
+      processes[0],
+    );
   });
 
   it('refuses a list over the cap, or with a name twice, and changes nothing', () => {

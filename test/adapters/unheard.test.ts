@@ -10,7 +10,18 @@ import { ServerPool } from '../../adapters/pool.ts';
 import type { ServerSettings } from '../../adapters/settings.ts';
 import { ConnectionSlots } from '../../adapters/slots.ts';
 
-const SETTINGS: ServerSettings = { name: 'one', transport: 'stdio', command: 'cat', args: [], env: {}, headers: {}, isolation: 'direct', connectTimeoutMs: 1000, maxRetries: 0, reconnectBackoffMs: 100 };
+const SETTINGS: ServerSettings = {
+  name: 'one',
+  transport: 'stdio',
+  command: 'cat',
+  args: [],
+  env: {},
+  headers: {},
+  isolation: 'direct',
+  connectTimeoutMs: 1000,
+  maxRetries: 0,
+  reconnectBackoffMs: 100,
+};
 const TMPDIR = process.env['TMPDIR'];
 let unheard: unknown[];
 const note = (thrown: unknown): number => unheard.push(thrown);
@@ -60,8 +71,21 @@ class Unending implements Connection {
 
 it('a server that is ended because nobody uses it, and cannot be ended in order, is told to whoever waits, and to nobody else', async () => {
   const slots = new ConnectionSlots(1);
-  const connector = new Connector({ settings: SETTINGS, slots, connect: () => new Unending(), isKept: () => false, onToolsChanged: () => undefined, onLost: () => undefined, onStopped: () => undefined, onRefused: () => undefined });
-  const open = (): Promise<unknown> => connector.open(() => undefined, () => Promise.resolve(undefined));
+  const connector = new Connector({
+    settings: SETTINGS,
+    slots,
+    connect: () => new Unending(),
+    isKept: () => false,
+    onToolsChanged: () => undefined,
+    onLost: () => undefined,
+    onStopped: () => undefined,
+    onRefused: () => undefined,
+  });
+  const open = (): Promise<unknown> =>
+    connector.open(
+      () => undefined,
+      () => Promise.resolve(undefined),
+    );
   await open();
   connector.endIfIdle();
   await new Promise((resolve) => setImmediate(resolve));
@@ -71,22 +95,41 @@ it('a server that is ended because nobody uses it, and cannot be ended in order,
 
 it('a way out that has no place says what to mend, and leaves nothing', async () => {
   process.env['TMPDIR'] = '/proc/no-such-folder';
-  await expect(openEgress({ server: 'one', allowedDomains: ['example.org'] }, { onBlocked: () => undefined })).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', next: expect.stringContaining('Make room') as string });
+  await expect(
+    openEgress({ server: 'one', allowedDomains: ['example.org'] }, { onBlocked: () => undefined }),
+  ).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', next: expect.stringContaining('Make room') as string });
   delete process.env['TMPDIR'];
   const folders = (): readonly string[] => readdirSync(tmpdir()).filter((name) => name.startsWith('tollgate-egress-'));
   const before = folders();
-  await expect(openEgress({ server: 'one', allowedDomains: ['example.org'], mark: 'x', owner: -2 }, { onBlocked: () => undefined })).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE' });
+  await expect(
+    openEgress(
+      { server: 'one', allowedDomains: ['example.org'], mark: 'x', owner: -2 },
+      { onBlocked: () => undefined },
+    ),
+  ).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE' });
   expect(folders()).toEqual(before);
 });
 
 it('a start that fails says why, though its way out cannot be closed', async () => {
   const egress = { socket: '/x', env: {}, mounts: [], close: () => Promise.reject(new Error('a folder stays')) };
-  const sandbox = { filesystem: { allowRead: [], allowWrite: [], denyRead: [] }, network: { allowedDomains: ['example.org'] }, limits: { memoryMb: 64, processes: 64, fileMb: 16 } };
-  await expect(launch({ ...SETTINGS, isolation: 'container', sandbox }, { workspace: '/', hidden: [], secrets: () => Promise.resolve(''), openEgress: () => Promise.resolve(egress) })).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', message: expect.stringContaining('no image') as string });
+  const sandbox = {
+    filesystem: { allowRead: [], allowWrite: [], denyRead: [] },
+    network: { allowedDomains: ['example.org'] },
+    limits: { memoryMb: 64, processes: 64, fileMb: 16 },
+  };
+  await expect(
+    launch(
+      { ...SETTINGS, isolation: 'container', sandbox },
+      { workspace: '/', hidden: [], secrets: () => Promise.resolve(''), openEgress: () => Promise.resolve(egress) },
+    ),
+  ).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', message: expect.stringContaining('no image') as string });
 });
 
 it('a server that was removed while its end fails is let go', async () => {
-  const pool = new ServerPool({ servers: 1, connections: 1 }, { host: { workspace: '/', hidden: [], secrets: () => Promise.resolve('') }, onStderr: () => undefined });
+  const pool = new ServerPool(
+    { servers: 1, connections: 1 },
+    { host: { workspace: '/', hidden: [], secrets: () => Promise.resolve('') }, onStderr: () => undefined },
+  );
   const server = pool.add(SETTINGS);
   server.stop = () => Promise.reject(new Error('a folder stays'));
   pool.sync([]);

@@ -2,7 +2,14 @@
 import { createHmac } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { bindingOf, differences, hashOf, reachHashOf, widestOf, type Bindable } from '../../facade/approvals/binding.ts';
+import {
+  bindingOf,
+  differences,
+  hashOf,
+  reachHashOf,
+  widestOf,
+  type Bindable,
+} from '../../facade/approvals/binding.ts';
 import { whereDiffers } from '../../facade/approvals/compare.ts';
 import { ApprovalStore } from '../../facade/approvals/item.ts';
 import { ApprovalQueue } from '../../facade/approvals/queue.ts';
@@ -20,12 +27,25 @@ const digest = (text: string): string => createHmac('sha256', 'key').update(text
 const word = fc.oneof(fc.string({ maxLength: 8 }), fc.constantFrom('', 'a', '"', '\\', ',', '[]', '\n', '\u0000'));
 const fact = fc.record({ argument: word, path: word, inside: fc.boolean() });
 const effect = fc.record({
-  verb: fc.constantFrom('read' as const, 'write' as const, 'destructive' as const, 'execute' as const), server: word, tool: word, paths: fc.array(fact, { maxLength: 2 }),
+  verb: fc.constantFrom('read' as const, 'write' as const, 'destructive' as const, 'execute' as const),
+  server: word,
+  tool: word,
+  paths: fc.array(fact, { maxLength: 2 }),
   urls: fc.array(fc.record({ argument: word, url: word, host: word }), { maxLength: 2 }),
 });
 const bindable: fc.Arbitrary<Bindable> = fc.record({
-  principal: fc.record({ id: word, role: word, groups: fc.array(word, { maxLength: 2 }), profiles: fc.array(word, { maxLength: 2 }), origin: word }),
-  effect, argsText: objectText(valueText({ depth: 1 })), sentText: objectText(valueText({ depth: 1 })), revision: word, pin: word,
+  principal: fc.record({
+    id: word,
+    role: word,
+    groups: fc.array(word, { maxLength: 2 }),
+    profiles: fc.array(word, { maxLength: 2 }),
+    origin: word,
+  }),
+  effect,
+  argsText: objectText(valueText({ depth: 1 })),
+  sentText: objectText(valueText({ depth: 1 })),
+  revision: word,
+  pin: word,
 });
 
 /** The same but for one part, which is really another. */
@@ -33,89 +53,207 @@ const mutated = fc.tuple(bindable, bindable, fc.nat(9)).map(([one, other, at]): 
   const fresh = (text: string): string => `${text}!`;
   const { principal, effect: does } = one;
   const mutations: readonly Bindable[] = [
-    { ...one, principal: { ...principal, id: fresh(principal.id) } }, { ...one, principal: { ...principal, role: fresh(principal.role) } },
-    { ...one, principal: { ...principal, groups: [...principal.groups, ...other.principal.groups, 'x'] } }, { ...one, principal: { ...principal, origin: fresh(principal.origin) } },
-    { ...one, effect: { ...does, tool: fresh(does.tool) } }, { ...one, effect: { ...does, paths: [...does.paths, { argument: 'p', path: 'q', inside: true }] } },
-    { ...one, argsText: `${one.argsText} ` }, { ...one, sentText: ` ${one.sentText}` }, { ...one, revision: fresh(one.revision) }, { ...one, pin: fresh(one.pin) },
+    { ...one, principal: { ...principal, id: fresh(principal.id) } },
+    { ...one, principal: { ...principal, role: fresh(principal.role) } },
+    { ...one, principal: { ...principal, groups: [...principal.groups, ...other.principal.groups, 'x'] } },
+    { ...one, principal: { ...principal, origin: fresh(principal.origin) } },
+    { ...one, effect: { ...does, tool: fresh(does.tool) } },
+    { ...one, effect: { ...does, paths: [...does.paths, { argument: 'p', path: 'q', inside: true }] } },
+    { ...one, argsText: `${one.argsText} ` },
+    { ...one, sentText: ` ${one.sentText}` },
+    { ...one, revision: fresh(one.revision) },
+    { ...one, pin: fresh(one.pin) },
   ];
   return [one, mutations[at] as Bindable];
 });
 
 describe('the hash of a binding', () => {
   it('is that of no other call, whatever one part becomes', () => {
-    fc.assert(fc.property(mutated, ([one, other]) => {
-      const [left, right] = [bindingOf(one, digest), bindingOf(other, digest)];
-      expect(hashOf(left, digest)).not.toBe(hashOf(right, digest));
-      expect(hashOf(left, digest)).toBe(hashOf(bindingOf(structuredClone(one), digest), digest));
-    }), { numRuns: 400 });
+    fc.assert(
+      fc.property(mutated, ([one, other]) => {
+        const [left, right] = [bindingOf(one, digest), bindingOf(other, digest)];
+        expect(hashOf(left, digest)).not.toBe(hashOf(right, digest));
+        expect(hashOf(left, digest)).toBe(hashOf(bindingOf(structuredClone(one), digest), digest));
+      }),
+      { numRuns: 400 },
+    );
   });
 
   it('keeps its parts apart: no two different calls have one form', () => {
-    fc.assert(fc.property(bindable, bindable, (one, other) => {
-      const forms: string[] = [];
-      const keep = (text: string): string => (forms.push(text), text);
-      hashOf(bindingOf(one, keep), keep);
-      hashOf(bindingOf(other, keep), keep);
-      const plain = (call: Bindable): string => JSON.stringify([call.principal.id, call.principal.role, call.principal.groups, call.principal.profiles, call.principal.origin, call.effect.verb, call.effect.server, call.effect.tool, call.effect.paths.map(({ argument, path, inside }) => [argument, path, inside]), call.effect.urls.map(({ argument, url, host }) => [argument, url, host]), call.argsText, call.sentText, call.revision, call.pin]);
-      expect(forms[1] === forms[3]).toBe(plain(one) === plain(other));
-    }), { numRuns: 300 });
+    fc.assert(
+      fc.property(bindable, bindable, (one, other) => {
+        const forms: string[] = [];
+        const keep = (text: string): string => (forms.push(text), text);
+        hashOf(bindingOf(one, keep), keep);
+        hashOf(bindingOf(other, keep), keep);
+        const plain = (call: Bindable): string =>
+          JSON.stringify([
+            call.principal.id,
+            call.principal.role,
+            call.principal.groups,
+            call.principal.profiles,
+            call.principal.origin,
+            call.effect.verb,
+            call.effect.server,
+            call.effect.tool,
+            call.effect.paths.map(({ argument, path, inside }) => [argument, path, inside]),
+            call.effect.urls.map(({ argument, url, host }) => [argument, url, host]),
+            call.argsText,
+            call.sentText,
+            call.revision,
+            call.pin,
+          ]);
+        expect(forms[1] === forms[3]).toBe(plain(one) === plain(other));
+      }),
+      { numRuns: 300 },
+    );
   });
 
   it('of a wider approval is another for another run, server, set, policy, principal, or set of rules', () => {
-    const call: Bindable = { principal: { id: 'a', role: 'r', groups: [], profiles: [], origin: 'o' }, effect: { verb: 'read', server: 's', tool: 't', paths: [], urls: [] }, argsText: '{}', sentText: '{}', revision: '1', pin: 'p' };
+    const call: Bindable = {
+      principal: { id: 'a', role: 'r', groups: [], profiles: [], origin: 'o' },
+      effect: { verb: 'read', server: 's', tool: 't', paths: [], urls: [] },
+      argsText: '{}',
+      sentText: '{}',
+      revision: '1',
+      pin: 'p',
+    };
     const at = { scope: 'group', run: 'r', rules: ['b', 'a'], set: 'x' } as const;
-    const of = (over: Partial<Bindable> = {}, reach: object = {}): string => reachHashOf(bindingOf({ ...call, ...over }, digest), { ...at, ...reach }, digest);
+    const of = (over: Partial<Bindable> = {}, reach: object = {}): string =>
+      reachHashOf(bindingOf({ ...call, ...over }, digest), { ...at, ...reach }, digest);
     expect(of({}, { rules: ['a', 'b'] })).toBe(of());
-    expect(of({ argsText: '{"a":1}', sentText: '{}', pin: 'q', effect: { ...call.effect, tool: 'u', verb: 'write' } })).toBe(of());
-    const others = [of({ revision: '2' }), of({ principal: { ...call.principal, id: 'b' } }), of({ principal: { ...call.principal, groups: ['g'] } }), of({ effect: { ...call.effect, server: 'z' } }), of({}, { run: 'q' }), of({}, { set: 'y' }), of({}, { rules: ['a'] }), of({}, { scope: 'server' }), hashOf(bindingOf(call, digest), digest)];
+    expect(
+      of({ argsText: '{"a":1}', sentText: '{}', pin: 'q', effect: { ...call.effect, tool: 'u', verb: 'write' } }),
+    ).toBe(of());
+    const others = [
+      of({ revision: '2' }),
+      of({ principal: { ...call.principal, id: 'b' } }),
+      of({ principal: { ...call.principal, groups: ['g'] } }),
+      of({ effect: { ...call.effect, server: 'z' } }),
+      of({}, { run: 'q' }),
+      of({}, { set: 'y' }),
+      of({}, { rules: ['a'] }),
+      of({}, { scope: 'server' }),
+      hashOf(bindingOf(call, digest), digest),
+    ];
     expect(new Set([of(), ...others]).size).toBe(others.length + 1);
   });
 });
 
 describe('what one approval may cover at most', () => {
   it('is the narrowest of what the rules say that ask' + verifies('CY-26'), () => {
-    const of = (...words: readonly ('call' | 'group' | 'server' | undefined)[]): string => widestOf(words.map((approval, at) => ({ id: String(at), message: '', ...(approval !== undefined && { approval }) })));
-    expect([of(), of(undefined), of('server'), of('server', 'group'), of('group', 'group'), of('server', undefined), of('call', 'server')]).toEqual(['call', 'call', 'server', 'group', 'group', 'call', 'call']);
+    const of = (...words: readonly ('call' | 'group' | 'server' | undefined)[]): string =>
+      widestOf(
+        words.map((approval, at) => ({ id: String(at), message: '', ...(approval !== undefined && { approval }) })),
+      );
+    expect([
+      of(),
+      of(undefined),
+      of('server'),
+      of('server', 'group'),
+      of('group', 'group'),
+      of('server', undefined),
+      of('call', 'server'),
+    ]).toEqual(['call', 'call', 'server', 'group', 'group', 'call', 'call']);
   });
 });
 
 describe('what differs', () => {
   it('is always named for another call, and never for the same', () => {
-    fc.assert(fc.property(mutated, ([one, other]) => {
-      const [left, right] = [bindingOf(one, digest), bindingOf(other, digest)];
-      expect(differences(left, left)).toEqual([]);
-      // Calls of another tool or principal are never compared.
-      if (one.effect.tool === other.effect.tool) expect(differences(left, right)).not.toEqual([]);
-    }), { numRuns: 200 });
+    fc.assert(
+      fc.property(mutated, ([one, other]) => {
+        const [left, right] = [bindingOf(one, digest), bindingOf(other, digest)];
+        expect(differences(left, left)).toEqual([]);
+        // Calls of another tool or principal are never compared.
+        if (one.effect.tool === other.effect.tool) expect(differences(left, right)).not.toEqual([]);
+      }),
+      { numRuns: 200 },
+    );
   });
 
   it('in arguments is a place, never a value', () => {
-    fc.assert(fc.property(fc.dictionary(fc.constantFrom('a', 'b', 'c'), fc.jsonValue()), fc.dictionary(fc.constantFrom('a', 'b', 'c'), fc.jsonValue()), (one, other) => {
-      expect(whereDiffers(JSON.stringify({ ...one, a: 'SECRET-1' }), JSON.stringify({ ...other, a: 'SECRET-2' }))).not.toContain('SECRET');
-    }));
-    expect([whereDiffers('{"a":[1,{"b":2}]}', '{"a":[1,{"b":3}]}'), whereDiffers('{"a":{}}', '{"a":[]}'), whereDiffers('{"a":1}', '{"a":1.0}'), whereDiffers('{"a":"***"}', '{"a":"***"}'), whereDiffers('[]', '{}')]).toEqual(['at /a/1/b', 'at /a', 'in the order of keys, the spelling of a number, or blanks', 'in a secret', 'at /']);
+    fc.assert(
+      fc.property(
+        fc.dictionary(fc.constantFrom('a', 'b', 'c'), fc.jsonValue()),
+        fc.dictionary(fc.constantFrom('a', 'b', 'c'), fc.jsonValue()),
+        (one, other) => {
+          expect(
+            whereDiffers(JSON.stringify({ ...one, a: 'SECRET-1' }), JSON.stringify({ ...other, a: 'SECRET-2' })),
+          ).not.toContain('SECRET');
+        },
+      ),
+    );
+    expect([
+      whereDiffers('{"a":[1,{"b":2}]}', '{"a":[1,{"b":3}]}'),
+      whereDiffers('{"a":{}}', '{"a":[]}'),
+      whereDiffers('{"a":1}', '{"a":1.0}'),
+      whereDiffers('{"a":"***"}', '{"a":"***"}'),
+      whereDiffers('[]', '{}'),
+    ]).toEqual([
+      'at /a/1/b',
+      'at /a',
+      'in the order of keys, the spelling of a number, or blanks',
+      'in a secret',
+      'at /',
+    ]);
   });
 });
 
 describe('the queue', () => {
   it('lets no mutation of an approved call through, and the call itself once' + verifies('PF-08'), async () => {
     const state = openState(temporaryFolder());
-    const queue = new ApprovalQueue({ settings: { waitMs: 0, expireMs: 60_000 }, state, append: () => undefined, digest, redactor: new Redactor(), now: () => 1, pinOf: () => undefined, setOf: () => '', refusalOf: async () => undefined, onAsked: () => undefined, onWaiting: () => undefined });
+    const queue = new ApprovalQueue({
+      settings: { waitMs: 0, expireMs: 60_000 },
+      state,
+      append: () => undefined,
+      digest,
+      redactor: new Redactor(),
+      now: () => 1,
+      pinOf: () => undefined,
+      setOf: () => '',
+      refusalOf: async () => undefined,
+      onAsked: () => undefined,
+      onWaiting: () => undefined,
+    });
     const store = new ApprovalStore(state);
     const asked = ({ principal, ...call }: Bindable): AskedCall => {
       const session = openSession(principal, 'stdio');
-      return { ...call, caller: { decision: 'd', session, principal, run: 'r', startedAt: 1 }, decision: { outcome: 'ask', reasons: [{ id: 'asks', message: '' }], shadow: [], obligations: { caps: {}, pins: {}, budgets: [], labels: [] } }, signal: session.closed, stands: async () => undefined };
+      return {
+        ...call,
+        caller: { decision: 'd', session, principal, run: 'r', startedAt: 1 },
+        decision: {
+          outcome: 'ask',
+          reasons: [{ id: 'asks', message: '' }],
+          shadow: [],
+          obligations: { caps: {}, pins: {}, budgets: [], labels: [] },
+        },
+        signal: session.closed,
+        stands: async () => undefined,
+      };
     };
-    const codeOf = (call: Bindable): Promise<unknown> => queue.obtain(asked(call)).then((id) => `used ${id}`, (thrown: { code?: unknown }) => thrown.code);
-    await fc.assert(fc.asyncProperty(mutated, async ([one, other]) => {
-      for (const stored of await store.list()) await store.take(stored);
-      expect(await codeOf(one)).toBe('APPROVAL_REQUIRED');
-      const [stored] = await store.list();
-      if (stored === undefined) throw new Error('nothing was asked');
-      const { id } = await approveRequest(store, stored, { by: 'o', now: 1, record: () => undefined, scope: 'call', expireMs: 60_000 });
-      expect(await codeOf(other)).toBe('APPROVAL_REQUIRED');
-      expect([await codeOf(one), await codeOf(one)]).toEqual([`used ${id}`, 'APPROVAL_REQUIRED']);
-    }), { numRuns: 120 });
+    const codeOf = (call: Bindable): Promise<unknown> =>
+      queue.obtain(asked(call)).then(
+        (id) => `used ${id}`,
+        (thrown: { code?: unknown }) => thrown.code,
+      );
+    await fc.assert(
+      fc.asyncProperty(mutated, async ([one, other]) => {
+        for (const stored of await store.list()) await store.take(stored);
+        expect(await codeOf(one)).toBe('APPROVAL_REQUIRED');
+        const [stored] = await store.list();
+        if (stored === undefined) throw new Error('nothing was asked');
+        const { id } = await approveRequest(store, stored, {
+          by: 'o',
+          now: 1,
+          record: () => undefined,
+          scope: 'call',
+          expireMs: 60_000,
+        });
+        expect(await codeOf(other)).toBe('APPROVAL_REQUIRED');
+        expect([await codeOf(one), await codeOf(one)]).toEqual([`used ${id}`, 'APPROVAL_REQUIRED']);
+      }),
+      { numRuns: 120 },
+    );
     await state.close();
   }, 60_000);
 });
@@ -123,14 +261,32 @@ describe('the queue', () => {
 describe('what lives in a session', () => {
   it('attack, the same id elsewhere: input for s1 of one session is no input for s1 of another', () => {
     const by = { digest, redactor: new Redactor(), pinOf: () => undefined, setOf: () => 's' };
-    const [one, other] = [0, 1].map(() => openSession({ id: 'me', role: 'user', groups: [], profiles: [], origin: 'o' }, 'stdio'));
-    const hashes = (text: string): readonly string[] => [one, other].map((session) => {
-      if (session === undefined) throw new Error('there are two sessions');
-      return bindRequest({
-        caller: { decision: 'd', session, principal: session.principal, run: 'r', startedAt: 0 }, argsText: text, sentText: text, revision: 'r', pin: 'p', signal: session.closed, stands: async () => undefined,
-        effect: { verb: 'execute', server: 'workspace', tool: 'bash', paths: [], urls: [] }, decision: { outcome: 'ask', reasons: [], shadow: [], obligations: { caps: {}, pins: {}, budgets: [], labels: [] } },
-      }, by).hash;
-    });
+    const [one, other] = [0, 1].map(() =>
+      openSession({ id: 'me', role: 'user', groups: [], profiles: [], origin: 'o' }, 'stdio'),
+    );
+    const hashes = (text: string): readonly string[] =>
+      [one, other].map((session) => {
+        if (session === undefined) throw new Error('there are two sessions');
+        return bindRequest(
+          {
+            caller: { decision: 'd', session, principal: session.principal, run: 'r', startedAt: 0 },
+            argsText: text,
+            sentText: text,
+            revision: 'r',
+            pin: 'p',
+            signal: session.closed,
+            stands: async () => undefined,
+            effect: { verb: 'execute', server: 'workspace', tool: 'bash', paths: [], urls: [] },
+            decision: {
+              outcome: 'ask',
+              reasons: [],
+              shadow: [],
+              obligations: { caps: {}, pins: {}, budgets: [], labels: [] },
+            },
+          },
+          by,
+        ).hash;
+      });
     expect(new Set(hashes('{"action":"send","session":"s1","input":"rm -rf ."}')).size).toBe(2);
     expect(new Set(hashes('{"command":"git push"}')).size).toBe(1);
   });
@@ -144,12 +300,27 @@ describe('a request that is kept', () => {
     const requestOf = (secret: string): ReturnType<typeof bindRequest> => {
       const text = JSON.stringify({ q: `https://api.example/?key=${secret}`, command: `curl -H ${secret}` });
       const call: AskedCall = {
-        caller: { decision: 'd', session, principal: session.principal, run: 'r', startedAt: 0 }, argsText: text, sentText: text, revision: 'r', pin: 'p', signal: session.closed, stands: async () => undefined,
+        caller: { decision: 'd', session, principal: session.principal, run: 'r', startedAt: 0 },
+        argsText: text,
+        sentText: text,
+        revision: 'r',
+        pin: 'p',
+        signal: session.closed,
+        stands: async () => undefined,
         effect: {
-          verb: 'execute', server: 's', tool: 't', paths: [{ argument: 'p', path: `out/${secret}`, inside: true }], urls: [{ argument: 'q', url: `https://api.example/?key=${secret}`, host: 'api.example' }],
+          verb: 'execute',
+          server: 's',
+          tool: 't',
+          paths: [{ argument: 'p', path: `out/${secret}`, inside: true }],
+          urls: [{ argument: 'q', url: `https://api.example/?key=${secret}`, host: 'api.example' }],
           command: { text: `curl -H ${secret}`, opaque: false, words: [['curl', '-H', secret]] },
         },
-        decision: { outcome: 'ask', reasons: [], shadow: [], obligations: { caps: {}, pins: {}, budgets: [], labels: [] } },
+        decision: {
+          outcome: 'ask',
+          reasons: [],
+          shadow: [],
+          obligations: { caps: {}, pins: {}, budgets: [], labels: [] },
+        },
       };
       return bindRequest(call, { digest, redactor, pinOf: () => undefined, setOf: () => 's' });
     };

@@ -39,16 +39,29 @@ export class Desk {
   }
 
   async approveOne(stored: Stored, scope: ApprovalScope = 'call', expireMs = 60_000): Promise<Approval> {
-    return approveRequest(this.store, stored, { by: 'olga', now: Date.now(), record: (entry) => void this.records.push(entry), scope, expireMs });
+    return approveRequest(this.store, stored, {
+      by: 'olga',
+      now: Date.now(),
+      record: (entry) => void this.records.push(entry),
+      scope,
+      expireMs,
+    });
   }
 
   async deny(reason?: string, stored?: Stored): Promise<Approval> {
-    return denyRequest(this.store, stored ?? (await this.open()), { by: 'olga', now: Date.now(), record: (entry) => void this.records.push(entry), expireMs: 60_000, ...(reason === undefined ? {} : { reason }) });
+    return denyRequest(this.store, stored ?? (await this.open()), {
+      by: 'olga',
+      now: Date.now(),
+      record: (entry) => void this.records.push(entry),
+      expireMs: 60_000,
+      ...(reason === undefined ? {} : { reason }),
+    });
   }
 
   /** Lets the clock of every request run ahead. */
   async age(ms: number): Promise<void> {
-    for (const stored of await this.all()) await this.store.replace(stored, { ...stored.item, expires: stored.item.expires - ms });
+    for (const stored of await this.all())
+      await this.store.replace(stored, { ...stored.item, expires: stored.item.expires - ms });
   }
 
   async close(): Promise<void> {
@@ -66,16 +79,49 @@ export interface Asking {
 }
 
 /** Asks as a facade of this state would that does not wait; resolves with the code of the answer, or `used` and the id. */
-export async function askFor(state: State, { principal = 'agent', argsText = '{}', effect = {}, reasons = [{ id: 'asks', message: 'Somebody must look.', file: 'rules.yaml', line: 3 }], now = Date.now() }: Asking = {}): Promise<string> {
+export async function askFor(
+  state: State,
+  {
+    principal = 'agent',
+    argsText = '{}',
+    effect = {},
+    reasons = [{ id: 'asks', message: 'Somebody must look.', file: 'rules.yaml', line: 3 }],
+    now = Date.now(),
+  }: Asking = {},
+): Promise<string> {
   const by: Principal = { id: principal, role: 'developer', groups: [], profiles: ['default'], origin: 'cli' };
   const session = openSession(by, 'stdio');
   const queue = new ApprovalQueue({
-    settings: { waitMs: 0, expireMs: 600_000 }, state, append: () => undefined, digest: (text) => createHmac('sha256', 'k').update(text).digest('hex'), redactor: new Redactor(), now: () => now,
-    pinOf: () => undefined, setOf: () => 'set', refusalOf: async () => undefined, onAsked: () => undefined, onWaiting: () => undefined,
+    settings: { waitMs: 0, expireMs: 600_000 },
+    state,
+    append: () => undefined,
+    digest: (text) => createHmac('sha256', 'k').update(text).digest('hex'),
+    redactor: new Redactor(),
+    now: () => now,
+    pinOf: () => undefined,
+    setOf: () => 'set',
+    refusalOf: async () => undefined,
+    onAsked: () => undefined,
+    onWaiting: () => undefined,
   });
   const call = {
-    caller: { decision: 'd1', session, principal: by, run: 'agent/task', startedAt: now }, effect: { verb: 'write' as const, server: 'mail', tool: 'send', paths: [], urls: [], ...effect }, argsText, sentText: argsText,
-    decision: { outcome: 'ask' as const, reasons, shadow: [], obligations: { caps: {}, pins: {}, budgets: [], labels: [] } }, revision: 'r', pin: 'p', signal: session.closed, stands: async () => undefined,
+    caller: { decision: 'd1', session, principal: by, run: 'agent/task', startedAt: now },
+    effect: { verb: 'write' as const, server: 'mail', tool: 'send', paths: [], urls: [], ...effect },
+    argsText,
+    sentText: argsText,
+    decision: {
+      outcome: 'ask' as const,
+      reasons,
+      shadow: [],
+      obligations: { caps: {}, pins: {}, budgets: [], labels: [] },
+    },
+    revision: 'r',
+    pin: 'p',
+    signal: session.closed,
+    stands: async () => undefined,
   };
-  return queue.obtain(call).then((id) => `used ${id}`, (thrown: { code?: unknown }) => String(thrown.code));
+  return queue.obtain(call).then(
+    (id) => `used ${id}`,
+    (thrown: { code?: unknown }) => String(thrown.code),
+  );
 }

@@ -18,20 +18,47 @@ let desk: Desk;
 let me: Session;
 
 const put = (session = me): Promise<Answer> => facade.call(session, 'one_put', { n: 1 });
-const asked = (): Promise<void> => expect.poll(() => desk.all('pending'), { interval: 10 }).toHaveLength(1) as unknown as Promise<void>;
-const events = (): readonly unknown[] => facade.records().flatMap((record) => (record.type === 'approval' ? [(record as { event?: unknown }).event] : []));
+const asked = (): Promise<void> =>
+  expect.poll(() => desk.all('pending'), { interval: 10 }).toHaveLength(1) as unknown as Promise<void>;
+const events = (): readonly unknown[] =>
+  facade.records().flatMap((record) => (record.type === 'approval' ? [(record as { event?: unknown }).event] : []));
 
 /** What stops a call, as another process does it, and what its caller is told. */
 const STOPS: readonly (readonly [name: string, stop: () => unknown, code: string, says: string])[] = [
   ['off', () => new KillSwitch(desk.state).throw(NOW), 'SWITCHED_OFF', 'tollgate on'],
-  ['kill', () => new KillSwitch(desk.state).throw({ server: 'one', ...NOW }), 'SERVER_UNAVAILABLE', 'tollgate kill --lift one'],
+  [
+    'kill',
+    () => new KillSwitch(desk.state).throw({ server: 'one', ...NOW }),
+    'SERVER_UNAVAILABLE',
+    'tollgate kill --lift one',
+  ],
   ['revoke', () => facade.assembled.consents.revoke('one'), 'SERVER_UNAVAILABLE', 'tollgate approve one'],
-  ['servers disable', () => facade.assembled.consents.disable('one', ACT_OF), 'SERVER_UNAVAILABLE', 'tollgate servers enable one'],
-  ['a grant that denies', () => facade.assembled.deps.grants.add({ origin: me.principal.origin, profile: 'all', scope: 'mcp:tools.call', kind: 'deny' } as never, 'olga'), 'DENIED', 'mcp:tools.call is denied'],
+  [
+    'servers disable',
+    () => facade.assembled.consents.disable('one', ACT_OF),
+    'SERVER_UNAVAILABLE',
+    'tollgate servers enable one',
+  ],
+  [
+    'a grant that denies',
+    () =>
+      facade.assembled.deps.grants.add(
+        { origin: me.principal.origin, profile: 'all', scope: 'mcp:tools.call', kind: 'deny' } as never,
+        'olga',
+      ),
+    'DENIED',
+    'mcp:tools.call is denied',
+  ],
 ];
 
 beforeEach(async () => {
-  facade = await startRaw({ one: { tools: [ACT, tool('put')] } }, { approvals: { waitMs: 60_000 }, rules: [allow('one'), { id: 'put-asks', outcome: 'ask', when: { tools: ['one.put'] } }] });
+  facade = await startRaw(
+    { one: { tools: [ACT, tool('put')] } },
+    {
+      approvals: { waitMs: 60_000 },
+      rules: [allow('one'), { id: 'put-asks', outcome: 'ask', when: { tools: ['one.put'] } }],
+    },
+  );
   desk = new Desk(facade.assembled.config.state);
   me = facade.open('me');
   await facade.list(me);
@@ -52,10 +79,17 @@ describe('a call that cannot run any more' + verifies('PF-08'), () => {
     expect(await answer).toMatchObject({ code, text: expect.stringContaining(says) });
     expect(performance.now() - began).toBeLessThan(20_000);
     expect((await answer).result?._meta?.['tollgate/retryable']).toBe(false);
-    expect((await desk.all()).map(({ item: { state, decided } }) => [state, decided?.by])).toEqual([['withdrawn', 'tollgate']]);
+    expect((await desk.all()).map(({ item: { state, decided } }) => [state, decided?.by])).toEqual([
+      ['withdrawn', 'tollgate'],
+    ]);
     expect(events()).toEqual(['asked', 'withdrawn']);
-    expect(facade.records()).toContainEqual(expect.objectContaining({ type: 'approval', event: 'withdrawn', id: item.id, code, outcome: 'deny' }));
-    await expect(desk.deny('No.', (await desk.all())[0])).rejects.toMatchObject({ code: 'USAGE', message: expect.stringContaining(`${item.id} is over`) });
+    expect(facade.records()).toContainEqual(
+      expect.objectContaining({ type: 'approval', event: 'withdrawn', id: item.id, code, outcome: 'deny' }),
+    );
+    await expect(desk.deny('No.', (await desk.all())[0])).rejects.toMatchObject({
+      code: 'USAGE',
+      message: expect.stringContaining(`${item.id} is over`),
+    });
     expect(facade.calls('one')).toEqual([]);
     expect((await awaited(desk.state)).size).toBe(0);
   });
@@ -110,14 +144,16 @@ describe('a server that nobody has approved', () => {
 describe('progress of a call that waits and then runs', () => {
   it('only ever grows, whatever was waited and whatever the server counts', () => {
     const growing = fc.uniqueArray(fc.nat(1000), { minLength: 1 }).map((numbers) => numbers.sort((a, b) => a - b));
-    fc.assert(fc.property(fc.array(fc.nat(60)), growing, (waited, counted) => {
-      const heard: { progress: number; total?: number }[] = [];
-      const { onWait, onProgress } = inTurn((params) => void heard.push(params as { progress: number }));
-      for (const progress of waited) onWait({ progress, total: 60 });
-      for (const progress of counted) onProgress({ progress, total: 1000 });
-      expect(heard.slice(1).every(({ progress }, at) => progress > (heard[at]?.progress ?? 0))).toBe(true);
-      expect(heard.slice(-counted.length).every(({ progress, total }) => progress <= (total ?? 0))).toBe(true);
-      if (waited.length === 0) expect(heard.map(({ progress }) => progress)).toEqual(counted);
-    }));
+    fc.assert(
+      fc.property(fc.array(fc.nat(60)), growing, (waited, counted) => {
+        const heard: { progress: number; total?: number }[] = [];
+        const { onWait, onProgress } = inTurn((params) => void heard.push(params as { progress: number }));
+        for (const progress of waited) onWait({ progress, total: 60 });
+        for (const progress of counted) onProgress({ progress, total: 1000 });
+        expect(heard.slice(1).every(({ progress }, at) => progress > (heard[at]?.progress ?? 0))).toBe(true);
+        expect(heard.slice(-counted.length).every(({ progress, total }) => progress <= (total ?? 0))).toBe(true);
+        if (waited.length === 0) expect(heard.map(({ progress }) => progress)).toEqual(counted);
+      }),
+    );
   });
 });

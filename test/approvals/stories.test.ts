@@ -13,7 +13,12 @@ import { Desk } from './desk.ts';
 interface Step {
   readonly call?: unknown;
   readonly tool?: 'group';
-  readonly want?: { readonly code?: string; readonly contains?: string; readonly contains2?: string; readonly sent?: string };
+  readonly want?: {
+    readonly code?: string;
+    readonly contains?: string;
+    readonly contains2?: string;
+    readonly sent?: string;
+  };
   readonly audit?: readonly Recorded[];
   readonly approve?: ApprovalScope;
   readonly deny?: string;
@@ -31,7 +36,8 @@ const stories = parse(readFileSync(path.join(import.meta.dirname, 'stories.yaml'
 const EXPOSURES: Readonly<Record<string, (step: Step, number: number) => string>> = {
   'passed through': ({ tool: kind }) => (kind === 'group' ? 'one_fold' : 'one_put'),
   aliased: ({ tool: kind }) => (kind === 'group' ? 'bend' : 'save'),
-  'one after the other': ({ tool: kind }, number) => (number % 2 === 0 ? (kind === 'group' ? 'bend' : 'save') : kind === 'group' ? 'one_fold' : 'one_put'),
+  'one after the other': ({ tool: kind }, number) =>
+    number % 2 === 0 ? (kind === 'group' ? 'bend' : 'save') : kind === 'group' ? 'one_fold' : 'one_put',
 };
 
 let facade: RawFacade;
@@ -39,14 +45,45 @@ let desk: Desk;
 let session: Session;
 
 beforeEach(async () => {
-  facade = await startRaw({ one: { tools: [tool('put'), tool('fold'), tool('bind')] } }, {
-    principals: [{ id: 'me', profiles: ['all'], stdio: true }, { id: 'olga', owner: true, stdio: true }],
-    profiles: { all: { servers: ['one'], expose: { primitives: 'workspace', tools: ['one.put', 'one.fold', 'one.bind', { tool: 'one.put', name: 'save' }, { tool: 'one.fold', name: 'bend' }] } } },
-    rules: [
-      { id: 'writes-ask', outcome: 'ask', message: 'Writes need a person.', when: { tools: ['one.put', 'workspace.write'] } },
-      { id: 'folding-asks', outcome: 'ask', message: 'Folding needs a person.', approval: 'group', when: { tools: ['one.fold', 'one.bind'] } },
-    ],
-  });
+  facade = await startRaw(
+    { one: { tools: [tool('put'), tool('fold'), tool('bind')] } },
+    {
+      principals: [
+        { id: 'me', profiles: ['all'], stdio: true },
+        { id: 'olga', owner: true, stdio: true },
+      ],
+      profiles: {
+        all: {
+          servers: ['one'],
+          expose: {
+            primitives: 'workspace',
+            tools: [
+              'one.put',
+              'one.fold',
+              'one.bind',
+              { tool: 'one.put', name: 'save' },
+              { tool: 'one.fold', name: 'bend' },
+            ],
+          },
+        },
+      },
+      rules: [
+        {
+          id: 'writes-ask',
+          outcome: 'ask',
+          message: 'Writes need a person.',
+          when: { tools: ['one.put', 'workspace.write'] },
+        },
+        {
+          id: 'folding-asks',
+          outcome: 'ask',
+          message: 'Folding needs a person.',
+          approval: 'group',
+          when: { tools: ['one.fold', 'one.bind'] },
+        },
+      ],
+    },
+  );
   desk = new Desk(facade.assembled.config.state);
   session = facade.open('me');
 });
@@ -56,15 +93,22 @@ afterEach(async () => {
 });
 
 describe.each(Object.entries(EXPOSURES))('with tools %s', (_, nameOf) => {
-  it.each(stories.map((story) => [story.name + (story.verifies === undefined ? '' : verifies(...story.verifies)), story] as const))('%s', async (__, story) => {
+  it.each(
+    stories.map(
+      (story) => [story.name + (story.verifies === undefined ? '' : verifies(...story.verifies)), story] as const,
+    ),
+  )('%s', async (__, story) => {
     for (const [number, step] of story.steps.entries()) await tell(step, nameOf(step, number));
   });
 });
 
 describe('with the primitive write', () => {
-  it.each(stories.filter(({ primitive }) => primitive === true).map((story) => [story.name, story] as const))('%s', async (_, story) => {
-    for (const step of story.steps) await tell(step, 'write');
-  });
+  it.each(stories.filter(({ primitive }) => primitive === true).map((story) => [story.name, story] as const))(
+    '%s',
+    async (_, story) => {
+      for (const step of story.steps) await tell(step, 'write');
+    },
+  );
 });
 
 async function tell(step: Step, name: string): Promise<void> {
@@ -76,12 +120,28 @@ async function tell(step: Step, name: string): Promise<void> {
   const { code = '', contains = '', contains2 = '', sent } = step.want ?? {};
   expect(answer.code, answer.text).toBe(code);
   for (const part of [contains, contains2]) expect(answer.text).toContain(part);
-  if (name !== 'write') expect(facade.calls('one').slice(calls).map(({ args }) => args)).toEqual(sent === undefined ? [] : [sent]);
-  const records = facade.records().slice(before).filter(({ type }) => type === 'approval');
+  if (name !== 'write')
+    expect(
+      facade
+        .calls('one')
+        .slice(calls)
+        .map(({ args }) => args),
+    ).toEqual(sent === undefined ? [] : [sent]);
+  const records = facade
+    .records()
+    .slice(before)
+    .filter(({ type }) => type === 'approval');
   expect(records).toHaveLength(step.audit?.length ?? 0);
   for (const [at, wanted] of (step.audit ?? []).entries()) expect(records[at]).toMatchObject(wanted);
-  const own = facade.records().slice(before).filter(({ type }) => type !== 'approval' && type !== 'server');
-  if (code === '') expect(own).toMatchObject([{ type: 'intent', consent: records[0]?.['id'] }, { type: 'outcome', consent: records[0]?.['id'] }]);
+  const own = facade
+    .records()
+    .slice(before)
+    .filter(({ type }) => type !== 'approval' && type !== 'server');
+  if (code === '')
+    expect(own).toMatchObject([
+      { type: 'intent', consent: records[0]?.['id'] },
+      { type: 'outcome', consent: records[0]?.['id'] },
+    ]);
   else expect(own).toMatchObject([{ type: 'decision', outcome: code === 'DENIED' ? 'deny' : 'ask', code }]);
   // Joined by the id of the call, and the used one recorded before its call.
   for (const record of records) expect(record['call']).toBe(own[0]?.['id']);

@@ -38,7 +38,10 @@ interface World {
 async function world(): Promise<World> {
   const state = temporaryFolder();
   const [folder, to] = [path.join(state, 'audit'), path.join(state, 'archive')];
-  writeDeadChain(folder, [[intent('1'), outcome('1')], [decision('2'), { type: 'closed' }]]);
+  writeDeadChain(folder, [
+    [intent('1'), outcome('1')],
+    [decision('2'), { type: 'closed' }],
+  ]);
   let day = 0;
   const live = openAudit({ folder, rotateBytes: 1e9, now: () => NEW_YEAR + day * DAY });
   onTestFinished(() => live.close());
@@ -47,9 +50,12 @@ async function world(): Promise<World> {
   await live.flush();
   const digest = createDigest(readAuditKey(state));
   return {
-    folder, to, live,
+    folder,
+    to,
+    live,
     files: (where = folder) => listParts(where).map(({ name }) => name),
-    archive: (before, more = {}) => archiveAudit({ folder, to, before, digest, now: Date.now(), record: () => undefined, ...more }),
+    archive: (before, more = {}) =>
+      archiveAudit({ folder, to, before, digest, now: Date.now(), record: () => undefined, ...more }),
     verify: (...archives) => verifyAudit(folder, [], { archives, digest }),
   };
 }
@@ -57,27 +63,39 @@ async function world(): Promise<World> {
 const whats = ({ faults }: AuditVerdict): readonly string[] => faults.map(({ what }) => what);
 
 describe('an archive', () => {
-  it('takes whole files of which every record is old, and verify goes on from its checkpoint' + verifies('ST-45'), async () => {
-    const { folder, to, files, archive, verify, live } = await world();
-    const before = verify();
-    expect(before).toMatchObject({ ok: true, chains: [{ records: 16, files: 4 }, { records: 6 }] });
-    const all = files();
-    expect(archive(at(2))).toEqual({ files: 4, records: 6 + 8 });
-    expect(files().length + files(to).length).toBe(all.length);
-    expect(files(to)).toEqual([...all.filter((name) => !name.startsWith(DEAD_CHAIN)).slice(0, 2), fileName(DEAD_CHAIN, 0), fileName(DEAD_CHAIN, 1)]);
-    const verdict = verify();
-    expect(verdict).toMatchObject({ ok: true, records: 8, chains: [{ from: 9, records: 8, head: live.head, state: 'open' }], archives: [{ folder: to, before: at(2), files: 4, records: 14, verified: false }] });
-    const together = verify(to);
-    expect(together).toMatchObject({ ok: true, records: 22, archives: [{ verified: true }] });
-    expect(together.chains).toEqual(before.chains);
-    // The chain goes on as if nothing had been.
-    live.append(decision('later'));
-    expect(verify(to)).toMatchObject({ ok: true, records: 23 });
-    const reader = openReader(folder, ':memory:');
-    expect([...reader.all({ id: 'day-0-1' })]).toEqual([]);
-    expect([...reader.all({ id: 'later' })]).toHaveLength(1);
-    reader.close();
-  });
+  it(
+    'takes whole files of which every record is old, and verify goes on from its checkpoint' + verifies('ST-45'),
+    async () => {
+      const { folder, to, files, archive, verify, live } = await world();
+      const before = verify();
+      expect(before).toMatchObject({ ok: true, chains: [{ records: 16, files: 4 }, { records: 6 }] });
+      const all = files();
+      expect(archive(at(2))).toEqual({ files: 4, records: 6 + 8 });
+      expect(files().length + files(to).length).toBe(all.length);
+      expect(files(to)).toEqual([
+        ...all.filter((name) => !name.startsWith(DEAD_CHAIN)).slice(0, 2),
+        fileName(DEAD_CHAIN, 0),
+        fileName(DEAD_CHAIN, 1),
+      ]);
+      const verdict = verify();
+      expect(verdict).toMatchObject({
+        ok: true,
+        records: 8,
+        chains: [{ from: 9, records: 8, head: live.head, state: 'open' }],
+        archives: [{ folder: to, before: at(2), files: 4, records: 14, verified: false }],
+      });
+      const together = verify(to);
+      expect(together).toMatchObject({ ok: true, records: 22, archives: [{ verified: true }] });
+      expect(together.chains).toEqual(before.chains);
+      // The chain goes on as if nothing had been.
+      live.append(decision('later'));
+      expect(verify(to)).toMatchObject({ ok: true, records: 23 });
+      const reader = openReader(folder, ':memory:');
+      expect([...reader.all({ id: 'day-0-1' })]).toEqual([]);
+      expect([...reader.all({ id: 'later' })]).toHaveLength(1);
+      reader.close();
+    },
+  );
 
   it('can be added to, or followed by another' + verifies('ST-45'), async () => {
     const { to, archive, verify } = await world();
@@ -86,27 +104,39 @@ describe('an archive', () => {
     expect(archive(at(2))).toMatchObject({ files: 1 });
     expect(verify(to)).toMatchObject({ ok: true, records: 22, archives: [{ files: 4, records: 14 }] });
     expect(archive(at(3), { to: second })).toMatchObject({ files: 1, records: 4 });
-    expect(verify(to, second)).toMatchObject({ ok: true, records: 22, archives: [{ verified: true }, { verified: true }] });
+    expect(verify(to, second)).toMatchObject({
+      ok: true,
+      records: 22,
+      archives: [{ verified: true }, { verified: true }],
+    });
     // Each by itself, with what is between them elsewhere.
-    for (const [archives, records] of [[[], 4], [[to], 18], [[second], 8]] as const) expect(verify(...archives)).toMatchObject({ ok: true, records });
+    for (const [archives, records] of [
+      [[], 4],
+      [[to], 18],
+      [[second], 8],
+    ] as const)
+      expect(verify(...archives)).toMatchObject({ ok: true, records });
     expect(archive(at(3))).toEqual({ files: 0, records: 0 });
   });
 
-  it('never takes the newest file of a living process, however old, nor anything behind it' + verifies('ST-46'), async () => {
-    const { folder, files, archive, verify } = await world();
-    const writer = startFixture('audit-writer.mjs', [folder, '1000000']);
-    await writer.line();
-    writer.child.kill('SIGSTOP');
-    const others = files().filter((name) => name.includes(`-${writer.child.pid}`));
-    expect(others).toHaveLength(1);
-    expect(archive('2999-01-01T00:00:00.000Z')).toMatchObject({ files: 2 + 3 });
-    expect(files()).toEqual(expect.arrayContaining([...others]));
-    expect(files()).toHaveLength(2);
-    expect(verify()).toMatchObject({ ok: true, chains: [{ state: 'open' }, { state: 'open' }] });
-    writer.child.kill('SIGKILL');
-    await writer.ended;
-    expect(archive('2999-01-01T00:00:00.000Z')).toMatchObject({ files: 1 });
-  });
+  it(
+    'never takes the newest file of a living process, however old, nor anything behind it' + verifies('ST-46'),
+    async () => {
+      const { folder, files, archive, verify } = await world();
+      const writer = startFixture('audit-writer.mjs', [folder, '1000000']);
+      await writer.line();
+      writer.child.kill('SIGSTOP');
+      const others = files().filter((name) => name.includes(`-${writer.child.pid}`));
+      expect(others).toHaveLength(1);
+      expect(archive('2999-01-01T00:00:00.000Z')).toMatchObject({ files: 2 + 3 });
+      expect(files()).toEqual(expect.arrayContaining([...others]));
+      expect(files()).toHaveLength(2);
+      expect(verify()).toMatchObject({ ok: true, chains: [{ state: 'open' }, { state: 'open' }] });
+      writer.child.kill('SIGKILL');
+      await writer.ended;
+      expect(archive('2999-01-01T00:00:00.000Z')).toMatchObject({ files: 1 });
+    },
+  );
 
   it('takes a copy of the torn ends that its records name' + verifies('ST-45'), async () => {
     const { folder, to, archive, verify } = await world();
@@ -132,14 +162,24 @@ describe('verify after an archive', () => {
     expect(files().length).toBeGreaterThan(4);
     const whole = `${folder}-whole`;
     cpSync(folder, whole, { recursive: true });
-    const last = new Set(listParts(folder).filter(({ chain, part }, index, all) => all[index + 1]?.chain !== chain && part > 0).map(({ name }) => name));
+    const last = new Set(
+      listParts(folder)
+        .filter(({ chain, part }, index, all) => all[index + 1]?.chain !== chain && part > 0)
+        .map(({ name }) => name),
+    );
     for (const name of files()) {
       const file = path.join(folder, name);
       const bytes = readFileSync(file);
       const harms: readonly (() => void)[] = [
         () => writeFileSync(file, bytes.toString().replace('"ts":"2026', '"ts":"2025')),
         // The end of a chain can be cut off without a trace, as docs/audit.md says.
-        ...(last.has(name) ? [] : [() => rmSync(file), () => truncateSync(file, bytes.lastIndexOf(10, bytes.length - 2) + 1), () => writeFileSync(file, '')]),
+        ...(last.has(name)
+          ? []
+          : [
+              () => rmSync(file),
+              () => truncateSync(file, bytes.lastIndexOf(10, bytes.length - 2) + 1),
+              () => writeFileSync(file, ''),
+            ]),
       ];
       for (const harm of harms) {
         harm();
@@ -153,29 +193,35 @@ describe('verify after an archive', () => {
     expect(whats(verify())).toEqual([expect.stringContaining('the file is missing')]);
   });
 
-  it('refuses a checkpoint that is gone, changed, older, of another key, or without its key' + verifies('ST-45'), async () => {
-    const { folder, to, archive, verify } = await world();
-    const file = path.join(folder, CHECKPOINT);
-    archive(at(1));
-    const older = readFileSync(file);
-    archive(at(2));
-    const bytes = readFileSync(file, 'utf8');
-    const other = createDigest(Buffer.alloc(32, 1));
-    const harms: readonly (readonly [() => void, RegExp])[] = [
-      [() => rmSync(file), /records are missing/], [() => writeFileSync(file, older), /is missing/], [() => writeFileSync(file, 'x'), /cannot be read/],
-      [() => writeFileSync(file, bytes.replace('"records":14', '"records":13')), /was changed/], [() => cpSync(path.join(to, CHECKPOINT), file), /is missing/],
-    ];
-    for (const [harm, what] of harms) {
-      harm();
-      expect(whats(verify()).join('\n')).toMatch(what);
-      writeFileSync(file, bytes);
-    }
-    expect(whats(verifyAudit(folder, [], { digest: other })).join()).toContain('under another key');
-    expect(whats(verifyAudit(folder)).join()).toContain('--key FILE');
-    expect(verify(to)).toMatchObject({ ok: true });
-    expect(() => archive(at(3), { digest: other })).not.toThrow();
-    expect(archive(at(3), { digest: other })).toMatchObject({ ok: false });
-  });
+  it(
+    'refuses a checkpoint that is gone, changed, older, of another key, or without its key' + verifies('ST-45'),
+    async () => {
+      const { folder, to, archive, verify } = await world();
+      const file = path.join(folder, CHECKPOINT);
+      archive(at(1));
+      const older = readFileSync(file);
+      archive(at(2));
+      const bytes = readFileSync(file, 'utf8');
+      const other = createDigest(Buffer.alloc(32, 1));
+      const harms: readonly (readonly [() => void, RegExp])[] = [
+        [() => rmSync(file), /records are missing/],
+        [() => writeFileSync(file, older), /is missing/],
+        [() => writeFileSync(file, 'x'), /cannot be read/],
+        [() => writeFileSync(file, bytes.replace('"records":14', '"records":13')), /was changed/],
+        [() => cpSync(path.join(to, CHECKPOINT), file), /is missing/],
+      ];
+      for (const [harm, what] of harms) {
+        harm();
+        expect(whats(verify()).join('\n')).toMatch(what);
+        writeFileSync(file, bytes);
+      }
+      expect(whats(verifyAudit(folder, [], { digest: other })).join()).toContain('under another key');
+      expect(whats(verifyAudit(folder)).join()).toContain('--key FILE');
+      expect(verify(to)).toMatchObject({ ok: true });
+      expect(() => archive(at(3), { digest: other })).not.toThrow();
+      expect(archive(at(3), { digest: other })).toMatchObject({ ok: false });
+    },
+  );
 
   it('finds what was done to an archive' + verifies('ST-45'), async () => {
     const { folder, to, files, archive, verify } = await world();
@@ -186,7 +232,11 @@ describe('verify after an archive', () => {
     for (const name of files(to)) {
       const file = path.join(to, name);
       const bytes = readFileSync(file);
-      for (const harm of [() => rmSync(file), () => truncateSync(file, bytes.length - 1), () => writeFileSync(file, bytes.toString().replace('"prev":"0', '"prev":"1').replace('allow', 'aloow'))]) {
+      for (const harm of [
+        () => rmSync(file),
+        () => truncateSync(file, bytes.length - 1),
+        () => writeFileSync(file, bytes.toString().replace('"prev":"0', '"prev":"1').replace('allow', 'aloow')),
+      ]) {
         harm();
         expect(verify(to), name).toMatchObject({ ok: false });
         writeFileSync(file, bytes);
@@ -194,119 +244,171 @@ describe('verify after an archive', () => {
     }
     expect(whats(verify(older)).join()).toContain('older copy');
     const own = readFileSync(path.join(to, CHECKPOINT));
-    for (const harm of [() => rmSync(path.join(to, CHECKPOINT)), () => cpSync(path.join(folder, CHECKPOINT), path.join(to, CHECKPOINT))]) {
+    for (const harm of [
+      () => rmSync(path.join(to, CHECKPOINT)),
+      () => cpSync(path.join(folder, CHECKPOINT), path.join(to, CHECKPOINT)),
+    ]) {
       harm();
       expect(verify(to)).toMatchObject({ ok: false });
       writeFileSync(path.join(to, CHECKPOINT), own);
     }
     expect(verify(to)).toMatchObject({ ok: true });
     // Alone, it is verified as a log is.
-    expect(verifyAudit(to, [], { digest: createDigest(readAuditKey(path.dirname(folder))) })).toMatchObject({ ok: true, records: 14 });
+    expect(verifyAudit(to, [], { digest: createDigest(readAuditKey(path.dirname(folder))) })).toMatchObject({
+      ok: true,
+      records: 14,
+    });
   });
 });
 
 describe('a move that stops', () => {
-  it('loses nothing at any step, and is finished by the next one, also into another folder' + verifies('ST-46'), async () => {
-    let isDone = false;
-    for (let step = 0; !isDone; step += 1) {
-      for (const order of [['to'], ['other', 'to']] as const) {
-        const { to, archive, verify } = await world();
-        const folders = { to, other: `${to}-other` };
-        archive(at(1));
-        isDone = !crash(step, () => archive(at(2)));
-        expect([verify(), verify(to)], `step ${step}`).toMatchObject([{ ok: true, faults: [] }, { ok: true, records: 22, faults: [] }]);
-        for (const name of order) archive(at(3), { to: folders[name] });
-        expect(verify(...order.map((name) => folders[name])), `step ${step}`).toMatchObject({ ok: true, records: 22, faults: [] });
-        expect(verify()).toMatchObject({ ok: true, records: 4 });
+  it(
+    'loses nothing at any step, and is finished by the next one, also into another folder' + verifies('ST-46'),
+    async () => {
+      let isDone = false;
+      for (let step = 0; !isDone; step += 1) {
+        for (const order of [['to'], ['other', 'to']] as const) {
+          const { to, archive, verify } = await world();
+          const folders = { to, other: `${to}-other` };
+          archive(at(1));
+          isDone = !crash(step, () => archive(at(2)));
+          expect([verify(), verify(to)], `step ${step}`).toMatchObject([
+            { ok: true, faults: [] },
+            { ok: true, records: 22, faults: [] },
+          ]);
+          for (const name of order) archive(at(3), { to: folders[name] });
+          expect(verify(...order.map((name) => folders[name])), `step ${step}`).toMatchObject({
+            ok: true,
+            records: 22,
+            faults: [],
+          });
+          expect(verify()).toMatchObject({ ok: true, records: 4 });
+        }
+        expect(step).toBeLessThan(100);
       }
-      expect(step).toBeLessThan(100);
-    }
-  });
+    },
+  );
 
-  it.each([['new', 0], ['that hold files', 1]])('at any step in one folder, and then at any step in another, leaves both whole, and is finished in both: folders %s' + verifies('ST-46'), (_, old) => {
-    const place = template();
-    let isFirstDone = false;
-    for (let first = 0; !isFirstDone; first += 1) {
-      let isSecondDone = false;
-      // Each second step is tried with every fourth first step.
-      for (let second = first % 4; !isSecondDone; second += 4) {
-        const { folders, archive, verify, remove } = copyOf(place);
-        const check = (): void => {
-          for (const archives of subsets(folders.filter(existsSync))) expect(verify(...archives), `steps ${first}, ${second}, with ${archives.length} of ${folders.length}`).toMatchObject({ ok: true, faults: [] });
-        };
-        for (const [index, to] of folders.entries()) archive(at(old * (index + 1)), to);
-        isFirstDone = !crash(first, () => archive(at(3), folders[0]));
-        check();
-        isSecondDone = !crash(second, () => archive(at(3), folders[1]));
-        check();
-        for (const to of folders) archive(at(4), to);
-        check();
-        expect(verify(...folders)).toMatchObject({ records: place.records });
-        expect(verify().chains).toHaveLength(1);
-        remove();
+  it.each([
+    ['new', 0],
+    ['that hold files', 1],
+  ])(
+    'at any step in one folder, and then at any step in another, leaves both whole, and is finished in both: folders %s' +
+      verifies('ST-46'),
+    (_, old) => {
+      const place = template();
+      let isFirstDone = false;
+      for (let first = 0; !isFirstDone; first += 1) {
+        let isSecondDone = false;
+        // Each second step is tried with every fourth first step.
+        for (let second = first % 4; !isSecondDone; second += 4) {
+          const { folders, archive, verify, remove } = copyOf(place);
+          const check = (): void => {
+            for (const archives of subsets(folders.filter(existsSync)))
+              expect(
+                verify(...archives),
+                `steps ${first}, ${second}, with ${archives.length} of ${folders.length}`,
+              ).toMatchObject({ ok: true, faults: [] });
+          };
+          for (const [index, to] of folders.entries()) archive(at(old * (index + 1)), to);
+          isFirstDone = !crash(first, () => archive(at(3), folders[0]));
+          check();
+          isSecondDone = !crash(second, () => archive(at(3), folders[1]));
+          check();
+          for (const to of folders) archive(at(4), to);
+          check();
+          expect(verify(...folders)).toMatchObject({ records: place.records });
+          expect(verify().chains).toHaveLength(1);
+          remove();
+        }
       }
-    }
-  });
+    },
+  );
 
-  it('before it has moved anything leaves a folder that verifies, once the rest went elsewhere' + verifies('ST-46'), async () => {
-    const { to, archive, verify } = await world();
-    const other = `${to}-other`;
-    expect(archive(at(3), { to: other })).toMatchObject({ files: 5 });
-    expect(archive(at(3))).toEqual({ files: 0, records: 0 });
-    expect(verify(to, other)).toMatchObject({ ok: true, records: 22, faults: [] });
-    // One that was never named is a mistake still, and so is one that lost all it held.
-    mkdirSync(`${to}-never`);
-    expect(whats(verify(`${to}-never`))).toEqual([expect.stringContaining('does not name this archive')]);
-    rmSync(other, { recursive: true });
-    mkdirSync(other);
-    expect(whats(verify(to, other)).join()).toContain('does not name this archive');
-  });
+  it(
+    'before it has moved anything leaves a folder that verifies, once the rest went elsewhere' + verifies('ST-46'),
+    async () => {
+      const { to, archive, verify } = await world();
+      const other = `${to}-other`;
+      expect(archive(at(3), { to: other })).toMatchObject({ files: 5 });
+      expect(archive(at(3))).toEqual({ files: 0, records: 0 });
+      expect(verify(to, other)).toMatchObject({ ok: true, records: 22, faults: [] });
+      // One that was never named is a mistake still, and so is one that lost all it held.
+      mkdirSync(`${to}-never`);
+      expect(whats(verify(`${to}-never`))).toEqual([expect.stringContaining('does not name this archive')]);
+      rmSync(other, { recursive: true });
+      mkdirSync(other);
+      expect(whats(verify(to, other)).join()).toContain('does not name this archive');
+    },
+  );
 
-  it('is refused where the archive is an older copy, or its checkpoint is gone: its gaps would look intended' + verifies('ST-45'), async () => {
-    const { to, archive, verify } = await world();
-    archive(at(1));
-    const older = `${to}-older`;
-    cpSync(to, older, { recursive: true });
-    archive(at(2));
-    expect(() => archive(at(3), { to: older })).toThrow(expect.objectContaining({ code: 'USAGE' }));
-    const own = readFileSync(path.join(to, CHECKPOINT));
-    rmSync(path.join(to, CHECKPOINT));
-    expect(() => archive(at(3))).toThrow(expect.objectContaining({ code: 'USAGE' }));
-    writeFileSync(path.join(to, CHECKPOINT), own);
-    // An archive may be moved.
-    cpSync(to, `${to}-moved`, { recursive: true });
-    rmSync(to, { recursive: true });
-    expect(archive(at(3), { to: `${to}-moved` })).toMatchObject({ files: 1 });
-    expect(verify(`${to}-moved`)).toMatchObject({ ok: true, records: 22, archives: [{ folder: `${to}-moved`, files: 5 }] });
-  });
+  it(
+    'is refused where the archive is an older copy, or its checkpoint is gone: its gaps would look intended' +
+      verifies('ST-45'),
+    async () => {
+      const { to, archive, verify } = await world();
+      archive(at(1));
+      const older = `${to}-older`;
+      cpSync(to, older, { recursive: true });
+      archive(at(2));
+      expect(() => archive(at(3), { to: older })).toThrow(expect.objectContaining({ code: 'USAGE' }));
+      const own = readFileSync(path.join(to, CHECKPOINT));
+      rmSync(path.join(to, CHECKPOINT));
+      expect(() => archive(at(3))).toThrow(expect.objectContaining({ code: 'USAGE' }));
+      writeFileSync(path.join(to, CHECKPOINT), own);
+      // An archive may be moved.
+      cpSync(to, `${to}-moved`, { recursive: true });
+      rmSync(to, { recursive: true });
+      expect(archive(at(3), { to: `${to}-moved` })).toMatchObject({ files: 1 });
+      expect(verify(`${to}-moved`)).toMatchObject({
+        ok: true,
+        records: 22,
+        archives: [{ folder: `${to}-moved`, files: 5 }],
+      });
+    },
+  );
 
-  it('is refused before it begins where the log is broken, the record cannot be written, or the folder holds something else' + verifies('ST-46'), async () => {
-    const { folder, to, files, archive, verify } = await world();
-    const all = files();
-    mkdirSync(to);
-    writeFileSync(path.join(to, fileName(DEAD_CHAIN, 1)), 'another');
-    expect(() => archive(at(2))).toThrow(expect.objectContaining({ code: 'USAGE' }));
-    rmSync(to, { recursive: true });
-    expect(() => archive(at(2), { record: () => { throw new Error('full'); } })).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }));
-    rmSync(to, { recursive: true });
-    writeFileSync(to, 'a file');
-    expect(() => archive(at(2))).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }));
-    rmSync(to);
-    expect(verify()).toMatchObject({ ok: true, records: 22 });
-    expect(verify()).not.toHaveProperty('archives');
-    writeFileSync(path.join(folder, fileName(DEAD_CHAIN, 1)), 'x\n', { flag: 'a' });
-    expect(archive(at(2))).toMatchObject({ ok: false, faults: [{}] });
-    expect(files()).toEqual(all);
-  });
+  it(
+    'is refused before it begins where the log is broken, the record cannot be written, or the folder holds something else' +
+      verifies('ST-46'),
+    async () => {
+      const { folder, to, files, archive, verify } = await world();
+      const all = files();
+      mkdirSync(to);
+      writeFileSync(path.join(to, fileName(DEAD_CHAIN, 1)), 'another');
+      expect(() => archive(at(2))).toThrow(expect.objectContaining({ code: 'USAGE' }));
+      rmSync(to, { recursive: true });
+      expect(() =>
+        archive(at(2), {
+          record: () => {
+            throw new Error('full');
+          },
+        }),
+      ).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }));
+      rmSync(to, { recursive: true });
+      writeFileSync(to, 'a file');
+      expect(() => archive(at(2))).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }));
+      rmSync(to);
+      expect(verify()).toMatchObject({ ok: true, records: 22 });
+      expect(verify()).not.toHaveProperty('archives');
+      writeFileSync(path.join(folder, fileName(DEAD_CHAIN, 1)), 'x\n', { flag: 'a' });
+      expect(archive(at(2))).toMatchObject({ ok: false, faults: [{}] });
+      expect(files()).toEqual(all);
+    },
+  );
 
   it('is one at a time: while another one works it is refused, and no longer' + verifies('ST-46'), async () => {
     const { folder, archive } = await world();
     const lock = path.join(folder, 'archive.lock');
     const other = tryLock(lock);
-    expect(() => archive(at(2))).toThrow(expect.objectContaining({ code: 'STATE_FAILED', message: expect.stringContaining('Another') as string }));
+    expect(() => archive(at(2))).toThrow(
+      expect.objectContaining({ code: 'STATE_FAILED', message: expect.stringContaining('Another') as string }),
+    );
     if (typeof other === 'object') other.close();
     writeFileSync(lock, 'something else');
-    expect(() => archive(at(2))).toThrow(expect.objectContaining({ code: 'STATE_FAILED', message: expect.stringContaining('cannot be locked') as string }));
+    expect(() => archive(at(2))).toThrow(
+      expect.objectContaining({ code: 'STATE_FAILED', message: expect.stringContaining('cannot be locked') as string }),
+    );
     rmSync(lock);
     expect(archive(at(2))).toMatchObject({ files: 4 });
   });
@@ -336,14 +438,18 @@ function copyOf(place: ReturnType<typeof template>) {
   return {
     folder,
     folders: ['one', 'two'].map((name) => path.join(state, name)),
-    archive: (before: string, to = '') => archiveAudit({ folder, to, before, digest, now: NEW_YEAR, record: () => undefined }),
+    archive: (before: string, to = '') =>
+      archiveAudit({ folder, to, before, digest, now: NEW_YEAR, record: () => undefined }),
     verify: (...archives: readonly string[]) => verifyAudit(folder, [], { archives, digest }),
     remove: () => rmSync(state, { recursive: true }),
   };
 }
 
 function subsets(all: readonly string[]): readonly (readonly string[])[] {
-  return all.reduce<readonly (readonly string[])[]>((sets, one) => [...sets, ...sets.map((set) => [...set, one])], [[]]);
+  return all.reduce<readonly (readonly string[])[]>(
+    (sets, one) => [...sets, ...sets.map((set) => [...set, one])],
+    [[]],
+  );
 }
 
 /** Lets so many changes of files be made, and fails all that follow, as the end of the process would; false when it ended before. */
@@ -374,21 +480,43 @@ describe('tollgate audit archive', () => {
   it('moves, records who did it, and verify says where the archive begins' + verifies('ST-45'), async () => {
     const project = new Project();
     onTestFinished(() => project.remove());
-    project.write('tollgate.yaml', 'version: 1\nworkspace: ./work\nstate: ./state\nrules: [{id: no, outcome: deny, when: {}}]\n');
+    project.write(
+      'tollgate.yaml',
+      'version: 1\nworkspace: ./work\nstate: ./state\nrules: [{id: no, outcome: deny, when: {}}]\n',
+    );
     project.write('work/x', '');
     const [folder, to] = [path.join(project.folder, 'state', 'audit'), path.join(project.folder, 'kept')];
     const head = writeDeadChain(folder, [[intent('1'), outcome('1')], [decision('2')]]);
     const run = (...words: string[]) => cli(project, ['audit', ...words]);
-    for (const words of [['--to', 'kept'], ['--before', '90d'], ['--before', 'soon', '--to', 'kept'], ['--before', '1d', '--to', 'work/kept'], ['--before', '1d', '--to', 'state/audit'], ['--before', '1d', '--to', 'state'], ['x', '--before', '1d', '--to', 'kept']]) {
+    for (const words of [
+      ['--to', 'kept'],
+      ['--before', '90d'],
+      ['--before', 'soon', '--to', 'kept'],
+      ['--before', '1d', '--to', 'work/kept'],
+      ['--before', '1d', '--to', 'state/audit'],
+      ['--before', '1d', '--to', 'state'],
+      ['x', '--before', '1d', '--to', 'kept'],
+    ]) {
       expect(await run('archive', ...words), words.join(' ')).toMatchObject({ code: 2, out: '' });
     }
-    expect(await run('archive', '--before', '2026-01-01T00:00:00Z', '--to', 'kept')).toMatchObject({ code: 0, out: expect.stringContaining('nothing moved') as string });
-    expect(await run('archive', '--before', '2026-02-01T00:00:00Z', '--to', 'kept')).toMatchObject({ code: 0, out: `moved 2 files with 5 records from before 2026-02-01T00:00:00.000Z to ${to}\n` });
+    expect(await run('archive', '--before', '2026-01-01T00:00:00Z', '--to', 'kept')).toMatchObject({
+      code: 0,
+      out: expect.stringContaining('nothing moved') as string,
+    });
+    expect(await run('archive', '--before', '2026-02-01T00:00:00Z', '--to', 'kept')).toMatchObject({
+      code: 0,
+      out: `moved 2 files with 5 records from before 2026-02-01T00:00:00.000Z to ${to}\n`,
+    });
     const { out, code } = await run('verify');
     expect(code).toBe(0);
-    expect(out).toContain(`archived: 2 files, 5 records from before 2026-02-01T00:00:00.000Z, in ${to} (not read; name it with --archive)`);
+    expect(out).toContain(
+      `archived: 2 files, 5 records from before 2026-02-01T00:00:00.000Z, in ${to} (not read; name it with --archive)`,
+    );
     expect(await run('verify', '--expect-head', head)).toMatchObject({ code: 3 });
-    expect(await run('verify', '--expect-head', head, '--archive', 'kept')).toMatchObject({ code: 0, out: expect.stringContaining(': verified too') as string });
+    expect(await run('verify', '--expect-head', head, '--archive', 'kept')).toMatchObject({
+      code: 0,
+      out: expect.stringContaining(': verified too') as string,
+    });
     expect((await run('list', '--type', 'setup')).out).toContain('audit archived by somebody');
     expect((await run('list', '--folder', 'kept')).out).toContain('read (workspace.read)');
     expect((await run('verify', '--folder', 'kept')).code).toBe(3);

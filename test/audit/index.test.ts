@@ -19,7 +19,10 @@ const ID = '0b6ef0a2-0000-4000-8000-000000000000';
 function logOf(records: number): { readonly state: string; readonly folder: string; readonly index: string } {
   const state = temporaryFolder();
   const folder = path.join(state, 'audit');
-  writeDeadChain(folder, [Array.from({ length: records }, (_, n) => intent(`a${n}`)), Array.from({ length: records }, (_, n) => outcome(`a${n}`))]);
+  writeDeadChain(folder, [
+    Array.from({ length: records }, (_, n) => intent(`a${n}`)),
+    Array.from({ length: records }, (_, n) => outcome(`a${n}`)),
+  ]);
   return { state, folder, index: path.join(state, AUDIT_INDEX) };
 }
 
@@ -37,7 +40,9 @@ function countOf(index: string): { readonly rows: number; readonly inserted: num
 
 /** `tollgate audit list` as a process. */
 function listing(project: Project): Promise<number | null> {
-  const child = spawn(process.execPath, [MAIN, 'audit', 'list', '-c', path.join(project.folder, 'tollgate.yaml')], { stdio: 'ignore' });
+  const child = spawn(process.execPath, [MAIN, 'audit', 'list', '-c', path.join(project.folder, 'tollgate.yaml')], {
+    stdio: 'ignore',
+  });
   onTestFinished(() => void child.kill('SIGKILL'));
   return new Promise((resolve) => child.once('close', resolve));
 }
@@ -45,10 +50,16 @@ function listing(project: Project): Promise<number | null> {
 function projectWith(records: number): { readonly project: Project; readonly index: string } {
   const project = new Project();
   onTestFinished(() => project.remove());
-  project.write('tollgate.yaml', 'version: 1\nworkspace: ./work\nstate: ./state\nrules: [{id: no, outcome: deny, when: {}}]\n');
+  project.write(
+    'tollgate.yaml',
+    'version: 1\nworkspace: ./work\nstate: ./state\nrules: [{id: no, outcome: deny, when: {}}]\n',
+  );
   project.write('work/x', '');
   const folder = path.join(project.folder, 'state', 'audit');
-  writeDeadChain(folder, Array.from({ length: 10 }, (_, file) => Array.from({ length: records / 10 }, (_, n) => decision(`${file}-${n}`))));
+  writeDeadChain(
+    folder,
+    Array.from({ length: 10 }, (_, file) => Array.from({ length: records / 10 }, (_, n) => decision(`${file}-${n}`))),
+  );
   writeDeadChain(folder, [[decision(ID)]], `20260102T000000000Z-${DEAD_PID}`);
   return { project, index: path.join(project.folder, 'state', AUDIT_INDEX) };
 }
@@ -122,7 +133,8 @@ describe('following the log', () => {
     const stop = new AbortController();
     const seen: unknown[] = [];
     const following = (async () => {
-      for await (const { record } of reader.follow({ type: 'decision' }, stop.signal, 5)) seen.push((record as { id?: string }).id);
+      for await (const { record } of reader.follow({ type: 'decision' }, stop.signal, 5))
+        seen.push((record as { id?: string }).id);
     })();
     writeDeadChain(folder, [[decision('before')]], `20260102T000000000Z-${DEAD_PID}`);
     await expect.poll(() => seen).toEqual(['before']);

@@ -27,45 +27,73 @@ describe('the log of a process', () => {
     log.append(outcome('1'));
     const head = log.head;
     const records = readRecords(log.file);
-    expect(records.map(({ seq, type, ts }) => [seq, type, ts])).toEqual([[1, 'opened', '2026-11-21T22:59:00.123Z'], [2, 'intent', expect.any(String)], [3, 'outcome', expect.any(String)]]);
+    expect(records.map(({ seq, type, ts }) => [seq, type, ts])).toEqual([
+      [1, 'opened', '2026-11-21T22:59:00.123Z'],
+      [2, 'intent', expect.any(String)],
+      [3, 'outcome', expect.any(String)],
+    ]);
     expect(records[2]).toMatchObject({ v: 1, prev: records[1]?.['hash'], hash: head, tool: 'read', executed: 'yes' });
     expect([statSync(folder).mode & 0o777, statSync(log.file).mode & 0o777]).toEqual([0o700, 0o600]);
     await log.flush();
     await log.close();
     await log.close();
-    expect(verifyAudit(folder, [head])).toMatchObject({ ok: true, records: 4, chains: [{ state: 'closed', files: 1 }] });
+    expect(verifyAudit(folder, [head])).toMatchObject({
+      ok: true,
+      records: 4,
+      chains: [{ state: 'closed', files: 1 }],
+    });
     expect(() => log.append(intent('2'))).toThrow(failure);
     expect(log.file).toBe('');
   });
 
-  it('takes no entry with a key of the seal: JSON with a key twice would lose the one of the entry' + verifies('PF-09'), () => {
-    const folder = temporaryFolder();
-    const log = open(folder);
-    for (const key of SEAL_KEYS) expect(() => log.append({ ...decision('1'), [key]: 'x' }), key).toThrow(failure);
-    expect(readRecords(log.file).filter(({ type }) => type === 'decision')).toEqual([]);
-    const keys = (text: string): string[] => [...text.matchAll(/"(\w+)":/g)].map(([, key = '']) => key);
-    const sealed = keys(seal({ entry: { type: 'consent', event: 'start-approved', server: 'one', outcome: 'allow', approved: 'a' } }, { seq: 1, ts: '', prev: NO_HASH }).bytes.toString());
-    expect(new Set(sealed).size).toBe(sealed.length);
-    expectTypeOf<AuditEntry>().toExtend<ChainEntry>();
-    expectTypeOf<Unsealed<{ readonly type: 'closed'; readonly hash?: string }>>().toEqualTypeOf<never>();
-  });
+  it(
+    'takes no entry with a key of the seal: JSON with a key twice would lose the one of the entry' + verifies('PF-09'),
+    () => {
+      const folder = temporaryFolder();
+      const log = open(folder);
+      for (const key of SEAL_KEYS) expect(() => log.append({ ...decision('1'), [key]: 'x' }), key).toThrow(failure);
+      expect(readRecords(log.file).filter(({ type }) => type === 'decision')).toEqual([]);
+      const keys = (text: string): string[] => [...text.matchAll(/"(\w+)":/g)].map(([, key = '']) => key);
+      const sealed = keys(
+        seal(
+          { entry: { type: 'consent', event: 'start-approved', server: 'one', outcome: 'allow', approved: 'a' } },
+          { seq: 1, ts: '', prev: NO_HASH },
+        ).bytes.toString(),
+      );
+      expect(new Set(sealed).size).toBe(sealed.length);
+      expectTypeOf<AuditEntry>().toExtend<ChainEntry>();
+      expectTypeOf<Unsealed<{ readonly type: 'closed'; readonly hash?: string }>>().toEqualTypeOf<never>();
+    },
+  );
 
   it('takes the facts of a call as text, in a record of the same members, bounded alike; a key of the seal is none of theirs', () => {
     const log = open(temporaryFolder());
     const { type, outcome, sizes, ...facts } = intent('1', { run: 'r"\n' });
     log.append({ ...facts, type, outcome, sizes });
     log.appendCall({ type, outcome, sizes, obligations: undefined }, JSON.stringify(facts));
-    log.appendCall({ type, outcome, sizes, obligations: undefined }, JSON.stringify({ ...facts, exposed: 'x'.repeat(5000) }));
+    log.appendCall(
+      { type, outcome, sizes, obligations: undefined },
+      JSON.stringify({ ...facts, exposed: 'x'.repeat(5000) }),
+    );
     const own = ({ seq: _seq, ts: _ts, prev: _prev, hash: _hash, ...rest }: Record<string, unknown>): unknown => rest;
     const [, whole, parted, long] = readRecords(log.file);
     expect(own(parted ?? {})).toEqual(own(whole ?? {}));
-    expect(long).toEqual({ ...parted, exposed: `${'x'.repeat(200)}…`, seq: 4, ts: long?.['ts'], prev: parted?.['hash'], hash: log.head });
+    expect(long).toEqual({
+      ...parted,
+      exposed: `${'x'.repeat(200)}…`,
+      seq: 4,
+      ts: long?.['ts'],
+      prev: parted?.['hash'],
+      hash: log.head,
+    });
     expect(verifyAudit(dirname(log.file))).toMatchObject({ ok: true, records: 4 });
     expectTypeOf<Unsealed<CallFacts>>().toEqualTypeOf<CallFacts>();
   });
 
   it('says a time as Date does', () => {
-    fc.assert(fc.property(fc.integer({ min: -8.64e15, max: 8.64e15 }), (ms) => isoTime(ms) === new Date(ms).toISOString()));
+    fc.assert(
+      fc.property(fc.integer({ min: -8.64e15, max: 8.64e15 }), (ms) => isoTime(ms) === new Date(ms).toISOString()),
+    );
   });
 
   it('has another name when one process opens two in the same millisecond', async () => {
@@ -105,18 +133,34 @@ describe('the log of a process', () => {
   it('log injection: a name with newlines, escapes and a megabyte stays one short line', () => {
     const folder = temporaryFolder();
     const log = open(folder);
-    log.append(decision('1', { exposed: `x","outcome":"allow"}\n{"type":"intent"}\r\u001B[2J\u2028${'y'.repeat(1_000_000)}`, reasons: Array.from({ length: 100 }, (_, n) => ({ id: `r${n}` })) }));
+    log.append(
+      decision('1', {
+        exposed: `x","outcome":"allow"}\n{"type":"intent"}\r\u001B[2J\u2028${'y'.repeat(1_000_000)}`,
+        reasons: Array.from({ length: 100 }, (_, n) => ({ id: `r${n}` })),
+      }),
+    );
     const lines = readFileSync(log.file, 'utf8').split('\n');
     expect(lines).toHaveLength(3);
     expect(lines[1]?.length).toBeLessThan(3000);
-    expect(readRecords(log.file)[1]).toMatchObject({ outcome: 'deny', exposed: expect.stringMatching(/^x","outcome[^]*…$/u), reasons: expect.objectContaining({ length: 33 }) });
+    expect(readRecords(log.file)[1]).toMatchObject({
+      outcome: 'deny',
+      exposed: expect.stringMatching(/^x","outcome[^]*…$/u),
+      reasons: expect.objectContaining({ length: 33 }),
+    });
     expect(verifyAudit(folder)).toMatchObject({ ok: true });
   });
 
   it('keeps any text that a name can be, and its seal fits', () => {
     const folder = temporaryFolder();
     const log = open(folder);
-    fc.assert(fc.property(fc.string({ unit: 'binary', maxLength: 100 }), fc.string({ unit: 'binary-ascii', maxLength: 300 }), (id, exposed) => log.append(intent(id, { exposed }))), { numRuns: 300 });
+    fc.assert(
+      fc.property(
+        fc.string({ unit: 'binary', maxLength: 100 }),
+        fc.string({ unit: 'binary-ascii', maxLength: 300 }),
+        (id, exposed) => log.append(intent(id, { exposed })),
+      ),
+      { numRuns: 300 },
+    );
     expect(verifyAudit(folder)).toMatchObject({ ok: true, records: 301 });
   });
 });
@@ -138,28 +182,31 @@ describe('a disk that fails', () => {
     return { ...fs, [name]: call };
   }
 
-  it.each([false, true])('at the n-th write, for all n: nothing half stands in the log, and the next append goes on (short write: %s)', async (short) => {
-    for (let n = 1; n <= 8; n += 1) {
-      const folder = temporaryFolder();
-      // A short write is followed by one that fails, as on a full disk.
-      const faults: Fault[] = short ? ['short', 'fail'] : ['fail'];
-      const files = faulty('writeSync', (use) => faults[use - n - 1]);
-      const log = open(folder, { files });
-      const kept: string[] = [];
-      for (let record = 1; record <= 8; record += 1) {
-        try {
-          log.append(intent(`${record}`));
-          kept.push(`${record}`);
-        } catch (error) {
-          expect(error).toMatchObject({ code: 'AUDIT_FAILED', message: expect.stringMatching(/EIO|ENOSPC/) });
+  it.each([false, true])(
+    'at the n-th write, for all n: nothing half stands in the log, and the next append goes on (short write: %s)',
+    async (short) => {
+      for (let n = 1; n <= 8; n += 1) {
+        const folder = temporaryFolder();
+        // A short write is followed by one that fails, as on a full disk.
+        const faults: Fault[] = short ? ['short', 'fail'] : ['fail'];
+        const files = faulty('writeSync', (use) => faults[use - n - 1]);
+        const log = open(folder, { files });
+        const kept: string[] = [];
+        for (let record = 1; record <= 8; record += 1) {
+          try {
+            log.append(intent(`${record}`));
+            kept.push(`${record}`);
+          } catch (error) {
+            expect(error).toMatchObject({ code: 'AUDIT_FAILED', message: expect.stringMatching(/EIO|ENOSPC/) });
+          }
         }
+        expect(kept).toHaveLength(7);
+        expect(readRecords(log.file).flatMap(({ id }) => id ?? [])).toEqual(kept);
+        await log.close();
+        expect(verifyAudit(folder, [log.head])).toMatchObject({ ok: true, records: 9 });
       }
-      expect(kept).toHaveLength(7);
-      expect(readRecords(log.file).flatMap(({ id }) => id ?? [])).toEqual(kept);
-      await log.close();
-      expect(verifyAudit(folder, [log.head])).toMatchObject({ ok: true, records: 9 });
-    }
-  });
+    },
+  );
 
   it('cannot be opened on: nothing starts, and no empty file stays', () => {
     const folder = temporaryFolder();
@@ -185,10 +232,19 @@ describe('a disk that fails', () => {
     const folder = temporaryFolder();
     let isFull = false;
     const full = fs.openSync('/dev/full', 'a');
-    const files: AuditFs = { ...fs, writeSync: ((fd: number, ...rest: [Buffer, number, number]) => fs.writeSync(isFull ? full : fd, ...rest)) as typeof fs.writeSync };
+    const files: AuditFs = {
+      ...fs,
+      writeSync: ((fd: number, ...rest: [Buffer, number, number]) =>
+        fs.writeSync(isFull ? full : fd, ...rest)) as typeof fs.writeSync,
+    };
     const log = open(folder, { files });
     isFull = true;
-    expect(() => log.append(intent('1'))).toThrow(expect.objectContaining({ code: 'AUDIT_FAILED', message: 'The audit log cannot be written (ENOSPC), so nothing runs.' }));
+    expect(() => log.append(intent('1'))).toThrow(
+      expect.objectContaining({
+        code: 'AUDIT_FAILED',
+        message: 'The audit log cannot be written (ENOSPC), so nothing runs.',
+      }),
+    );
     isFull = false;
     log.append(intent('1'));
     fs.closeSync(full);
@@ -198,7 +254,8 @@ describe('a disk that fails', () => {
   it('that does not keep what it took is told to the next append and to flush', async () => {
     const folder = temporaryFolder();
     let isBad = true;
-    const fdatasync = ((fd: number, done: (error: Error | null) => void) => (isBad ? done(Object.assign(new Error('EIO'), { code: 'EIO' })) : fs.fdatasync(fd, done))) as typeof fs.fdatasync;
+    const fdatasync = ((fd: number, done: (error: Error | null) => void) =>
+      isBad ? done(Object.assign(new Error('EIO'), { code: 'EIO' })) : fs.fdatasync(fd, done)) as typeof fs.fdatasync;
     const log = open(folder, { files: { ...fs, fdatasync } });
     log.append(intent('1'));
     await expect.poll(() => codeOf(() => log.append(intent('2')))).toBe('AUDIT_FAILED');

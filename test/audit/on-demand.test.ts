@@ -22,20 +22,23 @@ it('leaves no file and no folder where nothing was appended, and takes nothing o
   expect(existsSync(folder)).toBe(false);
 });
 
-it('begins its chain with the first record, after the torn ends of dead processes were put aside' + verifies('PF-09'), async () => {
-  const folder = temporaryFolder();
-  writeDeadChain(folder, [[]]);
-  writeFileSync(join(folder, fileName(DEAD_CHAIN, 0)), '{"half', { flag: 'a' });
-  const log = auditOnDemand({ folder, rotateBytes: 1e9 });
-  expect(readdirSync(folder)).toHaveLength(1);
-  log.append(decision('1'));
-  log.append(decision('2'));
-  expect(readRecords(log.file).map(({ type }) => type)).toEqual(['opened', 'recovered', 'decision', 'decision']);
-  const { head } = log;
-  await log.flush();
-  await log.close();
-  expect(verifyAudit(folder, [head])).toMatchObject({ ok: true });
-});
+it(
+  'begins its chain with the first record, after the torn ends of dead processes were put aside' + verifies('PF-09'),
+  async () => {
+    const folder = temporaryFolder();
+    writeDeadChain(folder, [[]]);
+    writeFileSync(join(folder, fileName(DEAD_CHAIN, 0)), '{"half', { flag: 'a' });
+    const log = auditOnDemand({ folder, rotateBytes: 1e9 });
+    expect(readdirSync(folder)).toHaveLength(1);
+    log.append(decision('1'));
+    log.append(decision('2'));
+    expect(readRecords(log.file).map(({ type }) => type)).toEqual(['opened', 'recovered', 'decision', 'decision']);
+    const { head } = log;
+    await log.flush();
+    await log.close();
+    expect(verifyAudit(folder, [head])).toMatchObject({ ok: true });
+  },
+);
 
 it('refuses what it cannot keep, and before an act where that is asked for; the next append tries anew', async () => {
   const place = temporaryFolder();

@@ -13,14 +13,30 @@ import { verifies } from '../verifies.ts';
 import { DEAD_CHAIN, DEAD_PID, decision, intent, outcome, writeDeadChain } from './sample.ts';
 
 const OTHER_CHAIN = `20260102T000000000Z-${DEAD_PID}`;
-const ids = (found: Iterable<Found>): unknown[] => [...found].map(({ record }) => (record as { id?: string }).id ?? record.type);
+const ids = (found: Iterable<Found>): unknown[] =>
+  [...found].map(({ record }) => (record as { id?: string }).id ?? record.type);
 
 /** Two processes, whose records interleave in time: 1 is answered, 2 refused, 3 and 4 never answered. */
 function twoChains(): { readonly folder: string; readonly index: string; readonly reader: AuditReader } {
   const state = temporaryFolder();
   const folder = join(state, 'audit');
   writeDeadChain(folder, [[intent('1'), outcome('1', { ms: 10 })], [intent('3', { tool: 'write', exposed: 'write' })]]);
-  writeDeadChain(folder, [[decision('2', { principal: { id: 'bob', role: 'ci', profiles: [], origin: 'o' }, code: 'DENIED', ms: 2, session: 's2', run: 'r2' }), intent('4')]], OTHER_CHAIN);
+  writeDeadChain(
+    folder,
+    [
+      [
+        decision('2', {
+          principal: { id: 'bob', role: 'ci', profiles: [], origin: 'o' },
+          code: 'DENIED',
+          ms: 2,
+          session: 's2',
+          run: 'r2',
+        }),
+        intent('4'),
+      ],
+    ],
+    OTHER_CHAIN,
+  );
   const index = join(state, 'audit-index.db');
   return { folder, index, reader: openReader(folder, index) };
 }
@@ -55,22 +71,38 @@ describe('the reader', () => {
     reader.close();
   });
 
-  it('reports as unknown what a dead process sent and never answered, not what a living one does now' + verifies('PF-09'), async () => {
-    const { folder, reader } = twoChains();
-    const live = openAudit({ folder, rotateBytes: 1e9 });
-    live.append(intent('5'));
-    expect(ids(reader.unknown())).toEqual(['4', '3']);
-    await live.close();
-    reader.close();
-  });
+  it(
+    'reports as unknown what a dead process sent and never answered, not what a living one does now' +
+      verifies('PF-09'),
+    async () => {
+      const { folder, reader } = twoChains();
+      const live = openAudit({ folder, rotateBytes: 1e9 });
+      live.append(intent('5'));
+      expect(ids(reader.unknown())).toEqual(['4', '3']);
+      await live.close();
+      reader.close();
+    },
+  );
 
   it('counts by tool, outcome and principal, with p50 and p95' + verifies('HB-06'), () => {
     const { folder, reader } = twoChains();
-    writeDeadChain(folder, [Array.from({ length: 100 }, (_, n) => outcome(`t${n}`, { tool: 'timed', ms: n + 1 }))], `20260103T000000000Z-${DEAD_PID}`);
+    writeDeadChain(
+      folder,
+      [Array.from({ length: 100 }, (_, n) => outcome(`t${n}`, { tool: 'timed', ms: n + 1 }))],
+      `20260103T000000000Z-${DEAD_PID}`,
+    );
     const stats = reader.stats({});
     expect(stats).toMatchObject({ calls: 104, unknown: 2 });
-    expect(stats.byTool).toEqual([{ name: 'workspace.timed', count: 100, p50: 50, p95: 95 }, { name: 'workspace.read', count: 3, p50: 2, p95: 10 }, { name: 'workspace.write', count: 1 }]);
-    expect(stats.byOutcome.map(({ name, count }) => [name, count])).toEqual([['allow', 101], ['unknown', 2], ['deny DENIED', 1]]);
+    expect(stats.byTool).toEqual([
+      { name: 'workspace.timed', count: 100, p50: 50, p95: 95 },
+      { name: 'workspace.read', count: 3, p50: 2, p95: 10 },
+      { name: 'workspace.write', count: 1 },
+    ]);
+    expect(stats.byOutcome.map(({ name, count }) => [name, count])).toEqual([
+      ['allow', 101],
+      ['unknown', 2],
+      ['deny DENIED', 1],
+    ]);
     expect(reader.stats({ principal: 'bob' })).toMatchObject({ calls: 1, byPrincipal: [{ name: 'bob', count: 1 }] });
     reader.close();
   });
@@ -140,7 +172,8 @@ describe('the reader', () => {
     const stop = new AbortController();
     const seen: unknown[] = [];
     const following = (async () => {
-      for await (const { record } of reader.follow({ type: 'intent' }, stop.signal, 5)) seen.push((record as { id?: string }).id);
+      for await (const { record } of reader.follow({ type: 'intent' }, stop.signal, 5))
+        seen.push((record as { id?: string }).id);
     })();
     for (const id of ['a', 'b']) live.append(intent(id));
     await expect.poll(() => seen).toEqual(['a', 'b']);
@@ -162,7 +195,10 @@ describe('reading lines', () => {
     const read = [...readLines(path)];
     expect(read.map(({ bytes }) => bytes.toString())).toEqual([...lines, 'end']);
     expect(read.map(({ whole }) => whole).lastIndexOf(true)).toBe(4999);
-    expect([...readLines(path, read[4999]?.offset)].map(({ offset }) => offset)).toEqual([read[4999]?.offset, read[5000]?.offset]);
+    expect([...readLines(path, read[4999]?.offset)].map(({ offset }) => offset)).toEqual([
+      read[4999]?.offset,
+      read[5000]?.offset,
+    ]);
     expect([...readLines(path, 1e9)]).toEqual([]);
   });
 
@@ -184,7 +220,8 @@ describe('the key of the digests', () => {
     expect(readAuditKey(folder)).toEqual(key);
     expect(statSync(join(folder, 'audit.key')).mode & 0o777).toBe(0o600);
     expect(readAuditKey(temporaryFolder())).not.toEqual(key);
-    for (const text of ['', 'rm -rf /', 'ü'.repeat(500), '漢'.repeat(2731)]) expect(createDigest(key)(text)).toBe(createHmac('sha256', key).update(text).digest('hex'));
+    for (const text of ['', 'rm -rf /', 'ü'.repeat(500), '漢'.repeat(2731)])
+      expect(createDigest(key)(text)).toBe(createHmac('sha256', key).update(text).digest('hex'));
     expect(createDigest(key)('a')).not.toBe(createDigest(Buffer.alloc(32))('a'));
   });
 

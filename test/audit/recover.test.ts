@@ -20,13 +20,18 @@ describe('a torn end', () => {
       writeFileSync(join(folder, name), whole.subarray(0, cut));
       const good = whole.subarray(0, cut).lastIndexOf(10) + 1;
       const torn = whole.subarray(good, cut);
-      if (torn.length > 0) expect(verifyAudit(folder).faults).toMatchObject([{ what: expect.stringContaining('half a record') }]);
+      if (torn.length > 0)
+        expect(verifyAudit(folder).faults).toMatchObject([{ what: expect.stringContaining('half a record') }]);
       const log = openAudit({ folder, rotateBytes: 1e9 });
       const recovered = readRecords(log.file).filter(({ type }) => type === 'recovered');
       expect(recovered).toHaveLength(torn.length > 0 ? 1 : 0);
       expect(readFileSync(join(folder, name))).toEqual(whole.subarray(0, good));
       if (torn.length > 0) {
-        expect(recovered[0]).toMatchObject({ file: name, bytes: torn.length, digest: createHash('sha256').update(torn).digest('hex') });
+        expect(recovered[0]).toMatchObject({
+          file: name,
+          bytes: torn.length,
+          digest: createHash('sha256').update(torn).digest('hex'),
+        });
         expect(readFileSync(join(folder, `${name}.torn`))).toEqual(torn);
       }
       expect(verifyAudit(folder)).toMatchObject({ ok: true, faults: [] });
@@ -74,7 +79,15 @@ describe('a process that is killed', () => {
     expect(verdict).toMatchObject({ ok: true, faults: [] });
     expect(verdict.chains.filter(({ state }) => state === 'ended')).toHaveLength(20);
     expect(verdict.chains.some(({ files }) => files > 1)).toBe(true);
-    const kept = new Set(verdict.chains.flatMap(({ chain, files }) => Array.from({ length: files }, (_, part) => readRecords(join(folder, fileName(chain, part))).map(({ id }) => id))).flat());
+    const kept = new Set(
+      verdict.chains
+        .flatMap(({ chain, files }) =>
+          Array.from({ length: files }, (_, part) =>
+            readRecords(join(folder, fileName(chain, part))).map(({ id }) => id),
+          ),
+        )
+        .flat(),
+    );
     expect([...told].filter((id) => !kept.has(id))).toEqual([]);
     expect(told.size).toBeGreaterThan(20);
     await log.close();
@@ -94,7 +107,9 @@ describe('a real short write', () => {
     const folder = temporaryFolder();
     const { ended } = startFixture('audit-writer.mjs', [folder, '1000', '1000000000'], 8192);
     const told = await ended;
-    expect(told.filter((line) => line.startsWith('failed')).slice(0, 3)).toEqual(Array(3).fill('failed AUDIT_FAILED EFBIG'));
+    expect(told.filter((line) => line.startsWith('failed')).slice(0, 3)).toEqual(
+      Array(3).fill('failed AUDIT_FAILED EFBIG'),
+    );
     const kept = told.filter((line) => !line.startsWith('failed'));
     expect(verifyAudit(folder)).toMatchObject({ ok: true, records: kept.length + 1 });
   });

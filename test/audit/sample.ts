@@ -22,7 +22,20 @@ export function intent(id: string, more: Partial<IntentEntry> = {}): IntentEntry
 }
 
 export function outcome(id: string, more: Partial<OutcomeEntry> = {}): OutcomeEntry {
-  return { type: 'outcome', id, ...FACTS, outcome: 'allow', executed: 'yes', sizes: { args: 20, raw: 90, sent: 80, spilled: 0 }, cut: false, redactions: 0, escaped: 0, ms: 3.5, upstreamMs: 2, ...more };
+  return {
+    type: 'outcome',
+    id,
+    ...FACTS,
+    outcome: 'allow',
+    executed: 'yes',
+    sizes: { args: 20, raw: 90, sent: 80, spilled: 0 },
+    cut: false,
+    redactions: 0,
+    escaped: 0,
+    ms: 3.5,
+    upstreamMs: 2,
+    ...more,
+  };
 }
 
 export function decision(id: string, more: Partial<DecisionEntry> = {}): DecisionEntry {
@@ -38,13 +51,19 @@ export function writeDeadChain(folder: string, files: readonly (readonly ChainEn
   mkdirSync(folder, { recursive: true });
   let [seq, prev] = [0, NO_HASH];
   const put = (entry: ChainEntry): Buffer => {
-    const sealed = seal({ entry }, { seq: (seq += 1), ts: new Date(Date.UTC(2026, 0, 1) + seq * 1000).toISOString(), prev });
+    const sealed = seal(
+      { entry },
+      { seq: (seq += 1), ts: new Date(Date.UTC(2026, 0, 1) + seq * 1000).toISOString(), prev },
+    );
     prev = sealed.hash;
     return sealed.bytes;
   };
   for (const [part, entries] of files.entries()) {
     const mark = { chain, pid: DEAD_PID, born: 'x.1' };
-    const first: ChainEntry = part === 0 ? { type: 'opened', nonce: 'n', ...mark } : { type: 'continued', before: fileName(chain, part - 1), ...mark };
+    const first: ChainEntry =
+      part === 0
+        ? { type: 'opened', nonce: 'n', ...mark }
+        : { type: 'continued', before: fileName(chain, part - 1), ...mark };
     writeFileSync(join(folder, fileName(chain, part)), Buffer.concat([first, ...entries].map(put)));
   }
   return prev;
@@ -52,5 +71,8 @@ export function writeDeadChain(folder: string, files: readonly (readonly ChainEn
 
 /** The records of a file. */
 export function readRecords(path: string): Record<string, unknown>[] {
-  return readFileSync(path, 'utf8').split('\n').filter((line) => line !== '').map((line) => JSON.parse(line) as Record<string, unknown>);
+  return readFileSync(path, 'utf8')
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => JSON.parse(line) as Record<string, unknown>);
 }

@@ -11,18 +11,37 @@ import { DEAD_CHAIN, DEAD_PID, decision, intent, outcome, readRecords, writeDead
 const OTHER_CHAIN = `20260102T000000000Z-${DEAD_PID}`;
 
 /** A dead log of one file, as lines that can be put together again in other ways. */
-function log(): { readonly folder: string; readonly path: string; readonly lines: readonly string[]; readonly head: string; write(lines: readonly string[]): void } {
+function log(): {
+  readonly folder: string;
+  readonly path: string;
+  readonly lines: readonly string[];
+  readonly head: string;
+  write(lines: readonly string[]): void;
+} {
   const folder = temporaryFolder();
-  const head = writeDeadChain(folder, [[intent('1'), outcome('1'), decision('2', { exposed: '\uFFFDé😀' }), intent('3'), outcome('3'), { type: 'closed' }]]);
+  const head = writeDeadChain(folder, [
+    [intent('1'), outcome('1'), decision('2', { exposed: '\uFFFDé😀' }), intent('3'), outcome('3'), { type: 'closed' }],
+  ]);
   const path = join(folder, fileName(DEAD_CHAIN, 0));
   const lines = readFileSync(path, 'utf8').trimEnd().split('\n');
-  return { folder, path, lines, head, write: (other) => writeFileSync(path, other.map((line) => `${line}\n`).join('')) };
+  return {
+    folder,
+    path,
+    lines,
+    head,
+    write: (other) => writeFileSync(path, other.map((line) => `${line}\n`).join('')),
+  };
 }
 
 describe('verify', () => {
   it('takes a log as it was written, and an empty or missing folder', () => {
     const { folder, head } = log();
-    expect(verifyAudit(folder, [head])).toEqual({ ok: true, records: 7, faults: [], chains: [{ chain: DEAD_CHAIN, files: 1, records: 7, head, state: 'closed' }] });
+    expect(verifyAudit(folder, [head])).toEqual({
+      ok: true,
+      records: 7,
+      faults: [],
+      chains: [{ chain: DEAD_CHAIN, files: 1, records: 7, head, state: 'closed' }],
+    });
     expect(verifyAudit(join(folder, 'none'))).toMatchObject({ ok: true, records: 0 });
   });
 
@@ -48,16 +67,21 @@ describe('verify', () => {
   it('names the first record that was deleted, repeated or put elsewhere', () => {
     const { folder, lines, write } = log();
     fc.assert(
-      fc.property(fc.nat({ max: 6 }), fc.nat({ max: 6 }), fc.constantFrom('delete', 'repeat', 'move'), (from, to, kind) => {
-        const line = lines[from] ?? '';
-        const rest = kind === 'repeat' ? [...lines] : lines.filter((_, at) => at !== from);
-        const changed = kind === 'delete' ? rest : [...rest.slice(0, to), line, ...rest.slice(to)];
-        write(changed);
-        const same = changed.findIndex((one, at) => one !== lines[at]);
-        // Deleting the last record is the one thing that a chain alone cannot show.
-        const expected = same < 0 ? [] : [expect.objectContaining({ seq: same + 1 })];
-        expect(verifyAudit(folder).faults).toEqual(expected);
-      }),
+      fc.property(
+        fc.nat({ max: 6 }),
+        fc.nat({ max: 6 }),
+        fc.constantFrom('delete', 'repeat', 'move'),
+        (from, to, kind) => {
+          const line = lines[from] ?? '';
+          const rest = kind === 'repeat' ? [...lines] : lines.filter((_, at) => at !== from);
+          const changed = kind === 'delete' ? rest : [...rest.slice(0, to), line, ...rest.slice(to)];
+          write(changed);
+          const same = changed.findIndex((one, at) => one !== lines[at]);
+          // Deleting the last record is the one thing that a chain alone cannot show.
+          const expected = same < 0 ? [] : [expect.objectContaining({ seq: same + 1 })];
+          expect(verifyAudit(folder).faults).toEqual(expected);
+        },
+      ),
       { numRuns: 150 },
     );
   });
@@ -66,7 +90,10 @@ describe('verify', () => {
     const { folder, lines, head, write } = log();
     write(lines.slice(0, 4));
     expect(verifyAudit(folder)).toMatchObject({ ok: true, records: 4, chains: [{ state: 'ended' }] });
-    expect(verifyAudit(folder, [head])).toMatchObject({ ok: false, faults: [{ what: expect.stringContaining('were cut off') }] });
+    expect(verifyAudit(folder, [head])).toMatchObject({
+      ok: false,
+      faults: [{ what: expect.stringContaining('were cut off') }],
+    });
   });
 
   it('sees a record that was taken from another chain, and a file that was given another name', () => {
@@ -78,12 +105,15 @@ describe('verify', () => {
     expect(verifyAudit(folder).faults).toMatchObject([{ seq: 2, what: expect.stringContaining('does not follow') }]);
     write(lines);
     copyFileSync(path, join(folder, fileName(OTHER_CHAIN, 0)));
-    expect(verifyAudit(folder).faults).toMatchObject([{ seq: 1, file: fileName(OTHER_CHAIN, 0), what: expect.stringContaining('belongs to chain') }]);
+    expect(verifyAudit(folder).faults).toMatchObject([
+      { seq: 1, file: fileName(OTHER_CHAIN, 0), what: expect.stringContaining('belongs to chain') },
+    ]);
   });
 
   it('sees what was written behind the end, or sealed without being a record', () => {
     const { folder, lines, head, path, write } = log();
-    const sealed = (body: object, seq: number, prev: string): Buffer => seal({ entry: body as never }, { seq, ts: 't', prev }).bytes;
+    const sealed = (body: object, seq: number, prev: string): Buffer =>
+      seal({ entry: body as never }, { seq, ts: 't', prev }).bytes;
     writeFileSync(path, Buffer.concat([Buffer.from(`${lines.join('\n')}\n`), sealed(intent('9'), 8, head)]));
     expect(verifyAudit(folder).faults).toMatchObject([{ seq: 8, what: expect.stringContaining('behind the end') }]);
     write(['']);
@@ -97,7 +127,10 @@ describe('verify', () => {
     writeDeadChain(folder, [[intent('1')], [outcome('1')], [intent('2')]]);
     expect(verifyAudit(folder)).toMatchObject({ ok: true, records: 6 });
     const [first, second] = [0, 1].map((part) => join(folder, fileName(DEAD_CHAIN, part))) as [string, string];
-    for (const [path, seq] of [[second, 3], [first, 1]] as const) {
+    for (const [path, seq] of [
+      [second, 3],
+      [first, 1],
+    ] as const) {
       renameSync(path, `${path}.away`);
       expect(verifyAudit(folder).faults).toMatchObject([{ seq }]);
       writeFileSync(path, '');
@@ -111,7 +144,11 @@ describe('verify', () => {
     const { folder, write } = log();
     writeDeadChain(folder, [[intent('1')]], OTHER_CHAIN);
     write(['{}']);
-    expect(verifyAudit(folder)).toMatchObject({ ok: false, faults: [{ file: fileName(DEAD_CHAIN, 0), seq: 1 }], chains: [{ records: 0 }, { records: 2 }] });
+    expect(verifyAudit(folder)).toMatchObject({
+      ok: false,
+      faults: [{ file: fileName(DEAD_CHAIN, 0), seq: 1 }],
+      chains: [{ records: 0 }, { records: 2 }],
+    });
   });
 
   it('leaves a record alone that a living process is writing right now', async () => {
@@ -139,7 +176,14 @@ describe('the form of the chain', () => {
   it('knows its files, each by one name only', () => {
     expect(parseFileName(fileName(DEAD_CHAIN, 0))).toEqual({ chain: DEAD_CHAIN, pid: DEAD_PID, part: 0 });
     expect(parseFileName(fileName(DEAD_CHAIN, 1234))).toMatchObject({ part: 1234 });
-    for (const name of [`${DEAD_CHAIN}.000.jsonl`, `${DEAD_CHAIN}.0001.jsonl`, `${DEAD_CHAIN}.jsonl.torn`, 'x.jsonl', `../${DEAD_CHAIN}.jsonl`]) expect([name, parseFileName(name)]).toEqual([name, undefined]);
+    for (const name of [
+      `${DEAD_CHAIN}.000.jsonl`,
+      `${DEAD_CHAIN}.0001.jsonl`,
+      `${DEAD_CHAIN}.jsonl.torn`,
+      'x.jsonl',
+      `../${DEAD_CHAIN}.jsonl`,
+    ])
+      expect([name, parseFileName(name)]).toEqual([name, undefined]);
     for (const line of ['', '[]', 'null', '"x"', '{']) expect(parseRecord(Buffer.from(line))).toBeUndefined();
   });
 

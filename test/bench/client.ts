@@ -15,7 +15,10 @@ export interface Target {
 /** CPU nanoseconds of a process and its threads so far, its children excepted (Linux: schedstat). */
 export function cpuOf(child: ChildProcess): number {
   const folder = `/proc/${child.pid}/task`;
-  return readdirSync(folder).reduce((sum, task) => sum + Number(readFileSync(`${folder}/${task}/schedstat`, 'utf8').split(' ')[0]), 0);
+  return readdirSync(folder).reduce(
+    (sum, task) => sum + Number(readFileSync(`${folder}/${task}/schedstat`, 'utf8').split(' ')[0]),
+    0,
+  );
 }
 
 /** Peak resident memory, MB. */
@@ -26,14 +29,19 @@ export function peakOf(child: ChildProcess): number {
 const HELLO = { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'bench', version: '1' } };
 
 /** Starts a target that speaks on its stdio, and shakes hands. */
-export async function openStdio(name: string, args: readonly string[], place: { readonly cwd?: string; readonly env?: NodeJS.ProcessEnv; readonly detached?: boolean } = {}): Promise<Target> {
+export async function openStdio(
+  name: string,
+  args: readonly string[],
+  place: { readonly cwd?: string; readonly env?: NodeJS.ProcessEnv; readonly detached?: boolean } = {},
+): Promise<Target> {
   const child = spawn(process.execPath, [...args], { stdio: ['pipe', 'pipe', 'ignore'], ...place });
   const waiting = new Map<number, (bytes: number) => void>();
   let parts: Buffer[] = [];
   child.stdout.on('data', (chunk: Buffer) => {
     let start = 0;
     for (let end = chunk.indexOf(10); end !== -1; end = chunk.indexOf(10, start)) {
-      const line = parts.length === 0 ? chunk.subarray(start, end) : Buffer.concat([...parts, chunk.subarray(start, end)]);
+      const line =
+        parts.length === 0 ? chunk.subarray(start, end) : Buffer.concat([...parts, chunk.subarray(start, end)]);
       parts = [];
       start = end + 1;
       settle(waiting, line);
@@ -44,11 +52,12 @@ export async function openStdio(name: string, args: readonly string[], place: { 
   const target: Target = {
     name,
     child,
-    ask: (method, params) => new Promise((resolve) => {
-      id += 1;
-      waiting.set(id, resolve);
-      child.stdin.write(`${JSON.stringify({ jsonrpc: '2.0', id, method, params })}\n`);
-    }),
+    ask: (method, params) =>
+      new Promise((resolve) => {
+        id += 1;
+        waiting.set(id, resolve);
+        child.stdin.write(`${JSON.stringify({ jsonrpc: '2.0', id, method, params })}\n`);
+      }),
     close: () => ended(child),
   };
   await target.ask('initialize', HELLO);
@@ -58,10 +67,14 @@ export async function openStdio(name: string, args: readonly string[], place: { 
 
 /** The id of a reply, wherever it stands: the first or the last member, never inside the result. */
 function settle(waiting: Map<number, (bytes: number) => void>, line: Buffer): void {
-  const edge = line.length < 200 ? line.toString('latin1') : line.toString('latin1', 0, 100) + line.toString('latin1', line.length - 60);
+  const edge =
+    line.length < 200
+      ? line.toString('latin1')
+      : line.toString('latin1', 0, 100) + line.toString('latin1', line.length - 60);
   const found = /"jsonrpc":"2.0","id":(\d+)/.exec(edge) ?? /"id":(\d+)\}?$/.exec(edge) ?? /"id":(\d+)/.exec(edge);
   const id = Number(found?.[1]);
-  if (edge.includes('"error":{')) throw new Error(`the target answered with an error: ${line.toString('utf8').slice(0, 400)}`);
+  if (edge.includes('"error":{'))
+    throw new Error(`the target answered with an error: ${line.toString('utf8').slice(0, 400)}`);
   waiting.get(id)?.(line.length);
   waiting.delete(id);
 }
@@ -71,19 +84,33 @@ export async function openHttp(name: string, args: readonly string[]): Promise<T
   const child = spawn(process.execPath, [...args], { stdio: ['pipe', 'ignore', 'pipe'] });
   const { url, token } = await listening(child);
   const agent = new http.Agent({ keepAlive: true, maxSockets: 128 });
-  const headers: Record<string, string> = { 'content-type': 'application/json', accept: 'application/json, text/event-stream', ...(token === '' ? {} : { authorization: `Bearer ${token}` }) };
+  const headers: Record<string, string> = {
+    'content-type': 'application/json',
+    accept: 'application/json, text/event-stream',
+    ...(token === '' ? {} : { authorization: `Bearer ${token}` }),
+  };
   let id = 0;
-  const post = (body: string): Promise<number> => new Promise((resolve, reject) => {
-    const request = http.request(url, { method: 'POST', agent, headers: { ...headers, 'content-length': Buffer.byteLength(body) } }, (response) => {
-      const session = response.headers['mcp-session-id'];
-      if (typeof session === 'string') headers['mcp-session-id'] = session;
-      let bytes = 0;
-      response.on('data', (chunk: Buffer) => (bytes += chunk.length));
-      response.on('end', () => ((response.statusCode ?? 500) < 300 ? resolve(bytes) : reject(new Error(`${name}: HTTP ${response.statusCode}`))));
+  const post = (body: string): Promise<number> =>
+    new Promise((resolve, reject) => {
+      const request = http.request(
+        url,
+        { method: 'POST', agent, headers: { ...headers, 'content-length': Buffer.byteLength(body) } },
+        (response) => {
+          const session = response.headers['mcp-session-id'];
+          if (typeof session === 'string') headers['mcp-session-id'] = session;
+          let bytes = 0;
+          response.on('data', (chunk: Buffer) => (bytes += chunk.length));
+          response.on('end', () =>
+            (response.statusCode ?? 500) < 300
+              ? resolve(bytes)
+              : reject(new Error(`${name}: HTTP ${response.statusCode}`)),
+          );
+        },
+      );
+      request.on('error', reject).end(body);
     });
-    request.on('error', reject).end(body);
-  });
-  const ask = (method: string, params: unknown): Promise<number> => post(JSON.stringify({ jsonrpc: '2.0', id: (id += 1), method, params }));
+  const ask = (method: string, params: unknown): Promise<number> =>
+    post(JSON.stringify({ jsonrpc: '2.0', id: (id += 1), method, params }));
   await ask('initialize', HELLO);
   headers['mcp-protocol-version'] = '2025-11-25';
   await post('{"jsonrpc":"2.0","method":"notifications/initialized"}');

@@ -43,7 +43,8 @@ async function openCheckout(root: string, name: string): Promise<{ target: Targe
   writeFileSync(path.join(folder, 'work', 'file.txt'), 'one line\n'.repeat(20));
   const file = path.join(folder, 'tollgate.yaml');
   writeFileSync(file, configOf(path.join(root, 'test', 'bench', 'backend.mjs')));
-  const load = async (module: string): Promise<Record<string, (...args: unknown[]) => unknown>> => import(pathToFileURL(path.join(root, 'dist', module)).href);
+  const load = async (module: string): Promise<Record<string, (...args: unknown[]) => unknown>> =>
+    import(pathToFileURL(path.join(root, 'dist', module)).href);
   const { loadConfig } = await load('facade/config/load.js');
   const { approveAll } = await load('test/approve.js');
   await approveAll?.(loadConfig?.(file, { env: process.env, home: folder }));
@@ -59,7 +60,11 @@ async function block(target: Target, [name, args]: (typeof KINDS)[number], calls
 }
 
 /** Compares the checkout at `before` with the one at `after`; both must be built. `pairs` blocks of `calls` calls each. */
-export async function compareCheckouts(before: string, after: string, plan: { readonly pairs: number; readonly calls: number }): Promise<Comparison[]> {
+export async function compareCheckouts(
+  before: string,
+  after: string,
+  plan: { readonly pairs: number; readonly calls: number },
+): Promise<Comparison[]> {
   const opened = [await openCheckout(before, 'before'), await openCheckout(after, 'after')];
   const found: Comparison[] = [];
   for (const kind of KINDS) {
@@ -67,13 +72,17 @@ export async function compareCheckouts(before: string, after: string, plan: { re
     const pairs: { before: number; after: number }[] = [];
     for (let round = 0; round < plan.pairs; round += 1) {
       const figures = new Map<string, number>();
-      for (const { target } of round % 2 === 0 ? opened : [...opened].reverse()) figures.set(target.name, await block(target, kind, plan.calls));
+      for (const { target } of round % 2 === 0 ? opened : [...opened].reverse())
+        figures.set(target.name, await block(target, kind, plan.calls));
       pairs.push({ before: figures.get('before') ?? Number.NaN, after: figures.get('after') ?? Number.NaN });
     }
     const median = (of: (pair: (typeof pairs)[number]) => number): number => quantile(pairs.map(of), 0.5);
     found.push({
-      call: kind[0] === 'read' ? 'read' : 'echo', before: median((pair) => pair.before), after: median((pair) => pair.after),
-      ratio: median((pair) => pair.after / pair.before), added: median((pair) => pair.after - pair.before),
+      call: kind[0] === 'read' ? 'read' : 'echo',
+      before: median((pair) => pair.before),
+      after: median((pair) => pair.after),
+      ratio: median((pair) => pair.after / pair.before),
+      added: median((pair) => pair.after - pair.before),
     });
   }
   for (const { target, folder } of opened) {
@@ -85,6 +94,13 @@ export async function compareCheckouts(before: string, after: string, plan: { re
 
 /** A table of comparisons. */
 export function formatComparisons(found: readonly Comparison[]): string {
-  const rows = found.map((one) => `| ${one.call} | ${one.before.toFixed(0)} | ${one.after.toFixed(0)} | ${one.ratio.toFixed(3)} | ${one.added.toFixed(0)} |`);
-  return ['| call | before, µs | after, µs | ratio (median of pairs) | added, µs |', '|---|---|---|---|---|', ...rows].join('\n');
+  const rows = found.map(
+    (one) =>
+      `| ${one.call} | ${one.before.toFixed(0)} | ${one.after.toFixed(0)} | ${one.ratio.toFixed(3)} | ${one.added.toFixed(0)} |`,
+  );
+  return [
+    '| call | before, µs | after, µs | ratio (median of pairs) | added, µs |',
+    '|---|---|---|---|---|',
+    ...rows,
+  ].join('\n');
 }

@@ -67,13 +67,41 @@ export async function measureEgress(rounds: number, count: number): Promise<read
   const port = String((server.address() as AddressInfo).port);
   const domains = [`${NAME}:${port}`, `127.0.0.1:${port}`];
   const host: LaunchHost = {
-    workspace, hidden: [], secrets: () => Promise.reject(new Error('no secrets here')),
-    openEgress: () => openEgress({ server: 'bench', allowedDomains: domains, ...(process.getuid?.() === 0 && { owner: OWNER }) }, { onBlocked: () => undefined, lookup: () => Promise.resolve(['127.0.0.1']) }),
+    workspace,
+    hidden: [],
+    secrets: () => Promise.reject(new Error('no secrets here')),
+    openEgress: () =>
+      openEgress(
+        { server: 'bench', allowedDomains: domains, ...(process.getuid?.() === 0 && { owner: OWNER }) },
+        { onBlocked: () => undefined, lookup: () => Promise.resolve(['127.0.0.1']) },
+      ),
   };
   const settingsOf = (target: string, proxy: string, allowedDomains: readonly string[]): ServerSettings => ({
-    name: 'bench', transport: 'stdio', // Without the preload, as programs that are not Node.
-    command: 'env', args: [...(proxy === '' ? [] : ['-u', 'NODE_OPTIONS']), process.execPath, '-e', CLIENT, target, port, proxy, `${count}`], env: {}, cwd: workspace, headers: {}, isolation: allowedDomains.length === 0 ? 'direct' : 'sandbox',
-    connectTimeoutMs: 10_000, maxRetries: 0, reconnectBackoffMs: 1000, sandbox: { filesystem: { allowRead: [], allowWrite: [workspace], denyRead: [] }, network: { allowedDomains }, limits: { memoryMb: 512, processes: 128, fileMb: 64 } },
+    name: 'bench',
+    transport: 'stdio', // Without the preload, as programs that are not Node.
+    command: 'env',
+    args: [
+      ...(proxy === '' ? [] : ['-u', 'NODE_OPTIONS']),
+      process.execPath,
+      '-e',
+      CLIENT,
+      target,
+      port,
+      proxy,
+      `${count}`,
+    ],
+    env: {},
+    cwd: workspace,
+    headers: {},
+    isolation: allowedDomains.length === 0 ? 'direct' : 'sandbox',
+    connectTimeoutMs: 10_000,
+    maxRetries: 0,
+    reconnectBackoffMs: 1000,
+    sandbox: {
+      filesystem: { allowRead: [], allowWrite: [workspace], denyRead: [] },
+      network: { allowedDomains },
+      limits: { memoryMb: 512, processes: 128, fileMb: 64 },
+    },
   });
   const ways = [
     { way: 'direct, on the host', settings: settingsOf('127.0.0.1', '', []) },
@@ -95,7 +123,10 @@ export async function measureEgress(rounds: number, count: number): Promise<read
   }
 }
 
-async function runOnce(settings: ServerSettings, host: LaunchHost): Promise<{ readonly fresh: readonly number[]; readonly kept: readonly number[] }> {
+async function runOnce(
+  settings: ServerSettings,
+  host: LaunchHost,
+): Promise<{ readonly fresh: readonly number[]; readonly kept: readonly number[] }> {
   const { child, release } = await launch(settings, host);
   let said = '';
   let complaint = '';
@@ -114,10 +145,13 @@ function signed(ms: number): string {
 /** A row for each way: p50 and p95, and what they add to the same of the first row. */
 export function formatEgress(figures: readonly EgressFigures[]): string {
   const [base] = figures;
-  const cells = (kind: 'fresh' | 'kept', one: EgressFigures): readonly string[] => [0.5, 0.95].map((part) => {
-    const ms = quantile(one[kind], part);
-    return one === base ? ms.toFixed(2) : `${ms.toFixed(2)} (${signed(ms - quantile(base?.[kind] ?? [], part))})`;
-  });
+  const cells = (kind: 'fresh' | 'kept', one: EgressFigures): readonly string[] =>
+    [0.5, 0.95].map((part) => {
+      const ms = quantile(one[kind], part);
+      return one === base ? ms.toFixed(2) : `${ms.toFixed(2)} (${signed(ms - quantile(base?.[kind] ?? [], part))})`;
+    });
   const rows = figures.map((one) => `| ${[one.way, ...cells('fresh', one), ...cells('kept', one)].join(' | ')} |`);
-  return ['| way | fresh p50 ms | fresh p95 ms | kept p50 ms | kept p95 ms |', '|---|---|---|---|---|', ...rows].join('\n').concat('\n');
+  return ['| way | fresh p50 ms | fresh p95 ms | kept p50 ms | kept p95 ms |', '|---|---|---|---|---|', ...rows]
+    .join('\n')
+    .concat('\n');
 }

@@ -31,25 +31,55 @@ function makeWasm(rules: number, candidates: number): WasmPolicy {
   const all = Array.from({ length: rules }, (_, number) => {
     const when = KINDS[number % KINDS.length]?.(number) ?? {};
     const near = [{ ...when, tools: ['s0.t0'] }, { ...when, servers: ['s0'] }, when][number % 3];
-    return { id: `r${number}`, outcome: number % 5 === 0 ? 'allow' : 'deny', when: number < candidates ? near : { ...when, tools: [`s${1 + (number % 49)}.t${number}`] } };
+    return {
+      id: `r${number}`,
+      outcome: number % 5 === 0 ? 'allow' : 'deny',
+      when: number < candidates ? near : { ...when, tools: [`s${1 + (number % 49)}.t${number}`] },
+    };
   });
-  const { list, index } = compileRules([{ file: 'bench', mode: 'enforce', value: { rules: all }, placeOf: () => ({ line: 1, column: 1 }) }], '/work');
+  const { list, index } = compileRules(
+    [{ file: 'bench', mode: 'enforce', value: { rules: all }, placeOf: () => ({ line: 1, column: 1 }) }],
+    '/work',
+  );
   const settings = compileSettings({
     servers: SERVERS.map((name) => ({ name })),
-    profiles: [{ name: 'work', servers: SERVERS, primitives: {}, expose: SERVERS.map((name) => ({ tool: `${name}.*`, pins: {} })), budgets: [], caps: {} }],
+    profiles: [
+      {
+        name: 'work',
+        servers: SERVERS,
+        primitives: {},
+        expose: SERVERS.map((name) => ({ tool: `${name}.*`, pins: {} })),
+        budgets: [],
+        caps: {},
+      },
+    ],
     budgets: [{ id: 'calls', scope: 'run', calls: 1000, when: {} }],
     caps: { bytes: 30_000, lines: 2000 },
     schemaProfile: 'portable',
   });
   const config = { version: 1, ...settings, rules: { list, index }, modes: {}, mode: 'enforce', places: {}, rego: {} };
-  return new WasmPolicy(readLibrary().wasm, JSON.stringify({ config }), { entrypoints: [ENTRYPOINTS.call, ENTRYPOINTS.list] });
+  return new WasmPolicy(readLibrary().wasm, JSON.stringify({ config }), {
+    entrypoints: [ENTRYPOINTS.call, ENTRYPOINTS.list],
+  });
 }
 
 function makeCall(argBytes: number): CallInput {
   const paths = [{ argument: 'path', path: 'src/a.ts', inside: true }];
   const urls = [{ argument: 'url', url: 'https://a.example/', host: 'a.example' }];
-  const argsText = JSON.stringify({ path: 'src/a.ts', mode: 'slow', url: 'https://a.example/', content: 'x'.repeat(argBytes) });
-  return { principal: PRINCIPAL, run: 'run', effect: { verb: 'read', server: 's0', tool: 't0', paths, urls }, argsText, labels: [], time: '2026-01-01T00:00:00Z' };
+  const argsText = JSON.stringify({
+    path: 'src/a.ts',
+    mode: 'slow',
+    url: 'https://a.example/',
+    content: 'x'.repeat(argBytes),
+  });
+  return {
+    principal: PRINCIPAL,
+    run: 'run',
+    effect: { verb: 'read', server: 's0', tool: 't0', paths, urls },
+    argsText,
+    labels: [],
+    time: '2026-01-01T00:00:00Z',
+  };
 }
 
 function measure(what: string, rounds: number, run: () => unknown): PolicyTiming {
@@ -64,12 +94,14 @@ function measure(what: string, rounds: number, run: () => unknown): PolicyTiming
 }
 
 function leastCpu(rounds: number, run: () => unknown): number {
-  return Math.min(...Array.from({ length: rounds }, () => {
-    const before = process.cpuUsage();
-    run();
-    const { user, system } = process.cpuUsage(before);
-    return user + system;
-  }));
+  return Math.min(
+    ...Array.from({ length: rounds }, () => {
+      const before = process.cpuUsage();
+      run();
+      const { user, system } = process.cpuUsage(before);
+      return user + system;
+    }),
+  );
 }
 
 /** Measures everything; takes some seconds. Times include making the input and reading nothing of the answer. */
@@ -77,13 +109,29 @@ export function measurePolicy(): readonly PolicyTiming[] {
   const timings: PolicyTiming[] = [];
   const decide = (what: string, wasm: WasmPolicy, options: { call?: CallInput; rounds?: number }): void => {
     const call = options.call ?? makeCall(100);
-    timings.push(measure(what, options.rounds ?? 3000, () => wasm.evaluate(ENTRYPOINTS.call, callInputText(call, { project: true }))));
+    timings.push(
+      measure(what, options.rounds ?? 3000, () =>
+        wasm.evaluate(ENTRYPOINTS.call, callInputText(call, { project: true })),
+      ),
+    );
   };
-  for (const [rules, candidates] of [[10, 8], [100, 8], [1000, 8], [10_000, 8], [1000, 16]] as const) decide(`${rules} rules, ${candidates} candidates`, makeWasm(rules, candidates), {});
-  for (const candidates of [100, 1000]) decide(`1000 rules, ${candidates} candidates`, makeWasm(1000, candidates), { rounds: 300 });
+  for (const [rules, candidates] of [
+    [10, 8],
+    [100, 8],
+    [1000, 8],
+    [10_000, 8],
+    [1000, 16],
+  ] as const)
+    decide(`${rules} rules, ${candidates} candidates`, makeWasm(rules, candidates), {});
+  for (const candidates of [100, 1000])
+    decide(`1000 rules, ${candidates} candidates`, makeWasm(1000, candidates), { rounds: 300 });
   const common = makeWasm(1000, 16);
-  for (const kib of [10, 60, 1000]) decide(`1000 rules, 16 candidates, ${kib} KiB of arguments`, common, { call: makeCall(kib * 1024), rounds: 300 });
-  const tools = Array.from({ length: 1000 }, (_, number): ListTool => ({ server: `s${number % 50}`, tool: `t${number}`, verb: 'read' }));
+  for (const kib of [10, 60, 1000])
+    decide(`1000 rules, 16 candidates, ${kib} KiB of arguments`, common, { call: makeCall(kib * 1024), rounds: 300 });
+  const tools = Array.from(
+    { length: 1000 },
+    (_, number): ListTool => ({ server: `s${number % 50}`, tool: `t${number}`, verb: 'read' }),
+  );
   const list = (): unknown => common.evaluate(ENTRYPOINTS.list, listInputText(PRINCIPAL, tools));
   timings.push({ ...measure('list of 1000 tools, 1000 rules', 40, list), cpu: leastCpu(40, list) });
   return timings;
@@ -91,7 +139,12 @@ export function measurePolicy(): readonly PolicyTiming[] {
 
 /** One line for each timing. */
 export function formatPolicyTimings(timings: readonly PolicyTiming[]): string {
-  return timings.map(({ what, p50, p99, cpu }) => `${what.padEnd(52)} p50 ${p50.toFixed(0).padStart(6)} µs   p99 ${p99.toFixed(0).padStart(6)} µs${cpu === undefined ? '' : `   least processor time ${cpu.toFixed(0)} µs`}\n`).join('');
+  return timings
+    .map(
+      ({ what, p50, p99, cpu }) =>
+        `${what.padEnd(52)} p50 ${p50.toFixed(0).padStart(6)} µs   p99 ${p99.toFixed(0).padStart(6)} µs${cpu === undefined ? '' : `   least processor time ${cpu.toFixed(0)} µs`}\n`,
+    )
+    .join('');
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) process.stdout.write(formatPolicyTimings(measurePolicy()));

@@ -11,23 +11,38 @@ import { formatPolicyTimings, type PolicyTiming } from './policy.ts';
 
 const PRINCIPAL = { id: 'bench', role: 'developer', groups: ['staff'], profiles: ['work'], origin: 'bench' };
 const SETTINGS = {
-  servers: [{ name: 's0' }], budgets: [], caps: {}, schemaProfile: 'portable',
-  profiles: [{ name: 'work', servers: ['s0'], primitives: {}, expose: [{ tool: 's0.*', pins: {} }], budgets: [], caps: {} }],
+  servers: [{ name: 's0' }],
+  budgets: [],
+  caps: {},
+  schemaProfile: 'portable',
+  profiles: [
+    { name: 'work', servers: ['s0'], primitives: {}, expose: [{ tool: 's0.*', pins: {} }], budgets: [], caps: {} },
+  ],
 };
 
 /** One rule for each tool, as people write them: the tool, then a test of an argument. */
 function regoOf(rules: number): string {
-  const each = Array.from({ length: rules }, (_, number) => `
+  const each = Array.from(
+    { length: rules },
+    (_, number) => `
 deny contains {"id": "r${number}", "message": "Not this."} if {
 	input.effect.tool == "t${number}"
 	input.effect.arguments.amount > ${number}
 }
-`);
+`,
+  );
   return `package policy.bench\n\nallow contains {"id": "all", "message": "Everything else."} if input.effect.server == "s0"\n${each.join('')}`;
 }
 
 function callAt(amount: number): CallInput {
-  return { principal: PRINCIPAL, run: 'run', effect: { verb: 'write', server: 's0', tool: 't1', paths: [], urls: [] }, argsText: JSON.stringify({ amount }), labels: [], time: '2026-01-01T00:00:00Z' };
+  return {
+    principal: PRINCIPAL,
+    run: 'run',
+    effect: { verb: 'write', server: 's0', tool: 't1', paths: [], urls: [] },
+    argsText: JSON.stringify({ amount }),
+    labels: [],
+    time: '2026-01-01T00:00:00Z',
+  };
 }
 
 async function timed(what: string, rounds: number, run: (round: number) => Promise<unknown>): Promise<PolicyTiming> {
@@ -46,29 +61,55 @@ async function timed(what: string, rounds: number, run: (round: number) => Promi
 export async function measureRego(): Promise<readonly PolicyTiming[]> {
   await installServers(() => true);
   const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-bench-rego-'));
-  const parts = (over: Partial<PolicyParts>): PolicyParts => ({ settings: SETTINGS as unknown as PolicyParts['settings'], workspace: folder, folder, cache: path.join(folder, 'cache'), rules: [], sources: [], readYaml, ...over });
+  const parts = (over: Partial<PolicyParts>): PolicyParts => ({
+    settings: SETTINGS as unknown as PolicyParts['settings'],
+    workspace: folder,
+    folder,
+    cache: path.join(folder, 'cache'),
+    rules: [],
+    sources: [],
+    readYaml,
+    ...over,
+  });
   const timings: PolicyTiming[] = [];
   try {
     for (const rules of [10, 100, 1000]) {
       const home = path.join(folder, `rules-${rules}`);
       mkdirSync(home);
       writeFileSync(path.join(home, 'bench.rego'), regoOf(rules));
-      const load = (): Promise<Policy> => loadPolicy(parts({ sources: [{ path: home, kind: 'rego', mode: 'enforce' }], deadlineMs: 5000 }));
-      timings.push(await timed(`${rules} rules of Rego: the first build`, 1, async (round) => {
-        writeFileSync(path.join(home, 'bench.rego'), `${regoOf(rules)}\n# ${round}\n`);
-        (await load()).close();
-      }));
-      timings.push(await timed(`${rules} rules of Rego: loaded from the cache`, 10, async () => (await load()).close()));
+      const load = (): Promise<Policy> =>
+        loadPolicy(parts({ sources: [{ path: home, kind: 'rego', mode: 'enforce' }], deadlineMs: 5000 }));
+      timings.push(
+        await timed(`${rules} rules of Rego: the first build`, 1, async (round) => {
+          writeFileSync(path.join(home, 'bench.rego'), `${regoOf(rules)}\n# ${round}\n`);
+          (await load()).close();
+        }),
+      );
+      timings.push(
+        await timed(`${rules} rules of Rego: loaded from the cache`, 10, async () => (await load()).close()),
+      );
       const policy = await load();
-      timings.push(await timed(`${rules} rules of Rego: one decision`, 1000, async (round) => policy.call(callAt(round % 2))));
+      timings.push(
+        await timed(`${rules} rules of Rego: one decision`, 1000, async (round) => policy.call(callAt(round % 2))),
+      );
       policy.close();
     }
     for (const rules of [10, 1000, 10_000]) {
-      const all = Array.from({ length: rules }, (_, number) => ({ id: `r${number}`, outcome: number % 2 === 0 ? 'allow' : 'deny', when: { tools: [`s0.t${number}`], paths: [`src/${number}/**`] } }));
-      timings.push(await timed(`${rules} rules of YAML: ready`, 10, async (round) => {
-        const value = { rules: all.map((rule) => ({ ...rule, message: `Round ${round}.` })) };
-        (await loadPolicy(parts({ rules: [{ file: 'bench', mode: 'enforce', value, placeOf: () => ({ line: 1, column: 1 }) }] }))).close();
+      const all = Array.from({ length: rules }, (_, number) => ({
+        id: `r${number}`,
+        outcome: number % 2 === 0 ? 'allow' : 'deny',
+        when: { tools: [`s0.t${number}`], paths: [`src/${number}/**`] },
       }));
+      timings.push(
+        await timed(`${rules} rules of YAML: ready`, 10, async (round) => {
+          const value = { rules: all.map((rule) => ({ ...rule, message: `Round ${round}.` })) };
+          (
+            await loadPolicy(
+              parts({ rules: [{ file: 'bench', mode: 'enforce', value, placeOf: () => ({ line: 1, column: 1 }) }] }),
+            )
+          ).close();
+        }),
+      );
     }
     return timings;
   } finally {

@@ -38,11 +38,17 @@ async function measureOne(rules: number, rounds: number): Promise<ReloadTiming> 
   const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-bench-'));
   mkdirSync(path.join(folder, 'work'));
   const names = Array.from({ length: Math.ceil(rules / A_FILE) }, (_, file) => `rules-${file}.yaml`);
-  const write = (edit: number): void => names.forEach((name, file) => writeFileSync(path.join(folder, name), ruleText(file, Math.min(A_FILE, rules - file * A_FILE), edit)));
+  const write = (edit: number): void =>
+    names.forEach((name, file) =>
+      writeFileSync(path.join(folder, name), ruleText(file, Math.min(A_FILE, rules - file * A_FILE), edit)),
+    );
   write(0);
   const servers = Array.from({ length: 10 }, (_, number) => `s${number}: {command: none}`);
   const file = path.join(folder, 'tollgate.yaml');
-  writeFileSync(file, `version: 1\nworkspace: ./work\nstate: ./state\nservers: {${servers.join(', ')}}\nprincipals: [{id: bench, role: agent, profiles: [default], stdio: true}]\nprofiles: {default: {servers: [s0, s1, s2, s3, s4, s5, s6, s7, s8, s9]}}\npolicies: [${names.join(', ')}]\n`);
+  writeFileSync(
+    file,
+    `version: 1\nworkspace: ./work\nstate: ./state\nservers: {${servers.join(', ')}}\nprincipals: [{id: bench, role: agent, profiles: [default], stdio: true}]\nprofiles: {default: {servers: [s0, s1, s2, s3, s4, s5, s6, s7, s8, s9]}}\npolicies: [${names.join(', ')}]\n`,
+  );
   const read = () => loadConfig(file, { env: process.env, home: '/nowhere' });
   const began = performance.now();
   const assembled = await assemble(read(), {});
@@ -63,8 +69,16 @@ async function measureOne(rules: number, rounds: number): Promise<ReloadTiming> 
   }
   await assembled.gateway.close();
   rmSync(folder, { recursive: true, force: true });
-  const median = (of: 'reload' | 'held' | 'worked'): number => times.map((one) => one[of]).sort((a, b) => a - b)[Math.floor(rounds / 2)] ?? 0;
-  return { rules, start, reload: median('reload'), held: median('held'), worked: median('worked'), mostWorked: Math.max(...times.map(({ worked }) => worked)) };
+  const median = (of: 'reload' | 'held' | 'worked'): number =>
+    times.map((one) => one[of]).sort((a, b) => a - b)[Math.floor(rounds / 2)] ?? 0;
+  return {
+    rules,
+    start,
+    reload: median('reload'),
+    held: median('held'),
+    worked: median('worked'),
+    mostWorked: Math.max(...times.map(({ worked }) => worked)),
+  };
 }
 
 /** Looks at every millisecond, as far as it is let: what the thread worked between two looks held everybody else up. */
@@ -94,7 +108,10 @@ export async function measureReload(rounds = 5): Promise<readonly ReloadTiming[]
 
 /** A table. */
 export function formatReloads(timings: readonly ReloadTiming[]): string {
-  const rows = timings.map(({ rules, ...times }) => `| ${[rules, ...[times.start, times.reload, times.held, times.worked, times.mostWorked].map((ms) => ms.toFixed(0))].join(' | ')} |\n`);
+  const rows = timings.map(
+    ({ rules, ...times }) =>
+      `| ${[rules, ...[times.start, times.reload, times.held, times.worked, times.mostWorked].map((ms) => ms.toFixed(0))].join(' | ')} |\n`,
+  );
   return `| rules | start, ms | reload, ms | calls held, ms | of processor time | at most |\n|---|---|---|---|---|---|\n${rows.join('')}`;
 }
 

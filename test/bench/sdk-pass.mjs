@@ -27,11 +27,16 @@ if (mode === 'stdio') {
   const listener = createServer(async (request, response) => {
     let transport = sessions.get(request.headers['mcp-session-id']);
     if (transport === undefined) {
-      transport = new StreamableHTTPServerTransport({ sessionIdGenerator: randomUUID, onsessioninitialized: (id) => sessions.set(id, transport) });
+      transport = new StreamableHTTPServerTransport({
+        sessionIdGenerator: randomUUID,
+        onsessioninitialized: (id) => sessions.set(id, transport),
+      });
       await makeServer().connect(transport);
     }
     await transport.handleRequest(request, response);
   });
-  listener.listen(0, '127.0.0.1', () => process.stderr.write(`listening http://127.0.0.1:${listener.address().port}/mcp\n`));
+  listener.listen(0, '127.0.0.1', () =>
+    process.stderr.write(`listening http://127.0.0.1:${listener.address().port}/mcp\n`),
+  );
   process.stdin.on('end', () => process.exit(0)).resume();
 }

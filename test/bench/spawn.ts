@@ -14,7 +14,10 @@ export interface SpawnFigures {
   readonly p50: number;
 }
 
-const PROGRAMS = [['true', []], [process.execPath, ['-e', '0']]] as const;
+const PROGRAMS = [
+  ['true', []],
+  [process.execPath, ['-e', '0']],
+] as const;
 const LEVELS = ['direct', 'sandbox'] as const;
 /** An owner that is not root: root's own folders are refused. */
 const OWNER = 1000;
@@ -24,11 +27,18 @@ export async function measureSpawns(rounds: number): Promise<readonly SpawnFigur
   const workspace = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-spawn-')));
   if (process.getuid?.() === 0) chownSync(workspace, OWNER, OWNER);
   const host: LaunchHost = { workspace, hidden: [], secrets: () => Promise.reject(new Error('no secrets here')) };
-  const cases = PROGRAMS.flatMap(([command, args]) => LEVELS.map((isolation) => ({ what: `${path.basename(command)} ${args.join(' ')} (${isolation})`.replace('  ', ' '), settings: settingsOf(command, args, { isolation, workspace }), times: [] as number[] })));
+  const cases = PROGRAMS.flatMap(([command, args]) =>
+    LEVELS.map((isolation) => ({
+      what: `${path.basename(command)} ${args.join(' ')} (${isolation})`.replace('  ', ' '),
+      settings: settingsOf(command, args, { isolation, workspace }),
+      times: [] as number[],
+    })),
+  );
   try {
     for (const { settings } of cases) await runOnce(settings, host);
     for (let round = 0; round < rounds; round += 1) {
-      for (const one of round % 2 === 0 ? cases : [...cases].reverse()) one.times.push(await runOnce(one.settings, host));
+      for (const one of round % 2 === 0 ? cases : [...cases].reverse())
+        one.times.push(await runOnce(one.settings, host));
     }
     return cases.map(({ what, times }) => ({ what, min: Math.min(...times), p50: quantile(times, 0.5) }));
   } finally {
@@ -36,9 +46,30 @@ export async function measureSpawns(rounds: number): Promise<readonly SpawnFigur
   }
 }
 
-function settingsOf(command: string, args: readonly string[], { isolation, workspace }: { isolation: 'direct' | 'sandbox'; workspace: string }): ServerSettings {
-  const sandbox = { filesystem: { allowRead: [], allowWrite: [workspace], denyRead: [] }, network: { allowedDomains: [] }, limits: { memoryMb: 256, processes: 64, fileMb: 64 } };
-  return { name: 'spawn', transport: 'stdio', command, args, env: {}, cwd: workspace, headers: {}, isolation, connectTimeoutMs: 10_000, maxRetries: 0, reconnectBackoffMs: 1000, ...(isolation === 'sandbox' ? { sandbox } : {}) };
+function settingsOf(
+  command: string,
+  args: readonly string[],
+  { isolation, workspace }: { isolation: 'direct' | 'sandbox'; workspace: string },
+): ServerSettings {
+  const sandbox = {
+    filesystem: { allowRead: [], allowWrite: [workspace], denyRead: [] },
+    network: { allowedDomains: [] },
+    limits: { memoryMb: 256, processes: 64, fileMb: 64 },
+  };
+  return {
+    name: 'spawn',
+    transport: 'stdio',
+    command,
+    args,
+    env: {},
+    cwd: workspace,
+    headers: {},
+    isolation,
+    connectTimeoutMs: 10_000,
+    maxRetries: 0,
+    reconnectBackoffMs: 1000,
+    ...(isolation === 'sandbox' ? { sandbox } : {}),
+  };
 }
 
 async function runOnce(settings: ServerSettings, host: LaunchHost): Promise<number> {
@@ -54,7 +85,13 @@ async function runOnce(settings: ServerSettings, host: LaunchHost): Promise<numb
 
 /** A row for each program and level. */
 export function formatSpawns(figures: readonly SpawnFigures[]): string {
-  return ['| program | min ms | p50 ms |', '|---|---|---|', ...figures.map(({ what, min, p50 }) => `| ${what} | ${min.toFixed(1)} | ${p50.toFixed(1)} |`)].join('\n').concat('\n');
+  return [
+    '| program | min ms | p50 ms |',
+    '|---|---|---|',
+    ...figures.map(({ what, min, p50 }) => `| ${what} | ${min.toFixed(1)} | ${p50.toFixed(1)} |`),
+  ]
+    .join('\n')
+    .concat('\n');
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) process.stdout.write(formatSpawns(await measureSpawns(30)));

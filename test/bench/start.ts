@@ -20,40 +20,73 @@ export interface StartFigures {
 
 type Isolation = 'direct' | 'sandbox';
 
-const modules = path.join(path.dirname(fileURLToPath(import.meta.url)), '..', '..', '..', 'test', 'servers', 'node_modules');
+const modules = path.join(
+  path.dirname(fileURLToPath(import.meta.url)),
+  '..',
+  '..',
+  '..',
+  'test',
+  'servers',
+  'node_modules',
+);
 
 /** Five: two of each of two, and one. */
 function serversIn(folder: string): readonly (readonly [string, readonly string[]])[] {
   const everything = path.join(modules, '@modelcontextprotocol/server-everything/dist/index.js');
   const filesystem = path.join(modules, '@modelcontextprotocol/server-filesystem/dist/index.js');
   const desktop = path.join(modules, '@wonderwhy-er/desktop-commander/dist/index.js');
-  return [['everything-one', [everything]], ['everything-two', [everything]], ['filesystem-one', [filesystem, folder]], ['filesystem-two', [filesystem, folder]], ['desktop', [desktop]]];
+  return [
+    ['everything-one', [everything]],
+    ['everything-two', [everything]],
+    ['filesystem-one', [filesystem, folder]],
+    ['filesystem-two', [filesystem, folder]],
+    ['desktop', [desktop]],
+  ];
 }
 
 function settingsOf(folder: string, isolation: Isolation): readonly ServerSettings[] {
   const limits = { memoryMb: 1024, processes: 128, fileMb: 1024 };
-  const sandbox = { filesystem: { allowRead: [], allowWrite: [folder], denyRead: [] }, network: { allowedDomains: [] }, limits };
+  const sandbox = {
+    filesystem: { allowRead: [], allowWrite: [folder], denyRead: [] },
+    network: { allowedDomains: [] },
+    limits,
+  };
   return serversIn(folder).map(([name, args]) => ({
-    name, transport: 'stdio', command: process.execPath, args, env: { HOME: folder }, cwd: folder, headers: {}, isolation,
-    connectTimeoutMs: 60_000, maxRetries: 3, reconnectBackoffMs: 1000, ...(isolation === 'sandbox' ? { sandbox } : {}),
+    name,
+    transport: 'stdio',
+    command: process.execPath,
+    args,
+    env: { HOME: folder },
+    cwd: folder,
+    headers: {},
+    isolation,
+    connectTimeoutMs: 60_000,
+    maxRetries: 3,
+    reconnectBackoffMs: 1000,
+    ...(isolation === 'sandbox' ? { sandbox } : {}),
   }));
 }
 
 function openPool(folder: string, onEvent: (event: ServerEvent) => void = () => undefined): ServerPool {
   const host = { workspace: folder, hidden: [], secrets: () => Promise.reject(new TollgateError('SECRET_MISSING')) };
-  return new ServerPool({ servers: 5, connections: 5 }, { host, onStderr: () => undefined, onEvent, grace: { closeMs: 1000, termMs: 500 } });
+  return new ServerPool(
+    { servers: 5, connections: 5 },
+    { host, onStderr: () => undefined, onEvent, grace: { closeMs: 1000, termMs: 500 } },
+  );
 }
 
 async function startBare(folder: string): Promise<number> {
   const began = performance.now();
   // The environment that the supervisor gives: one variable for certificates alone doubles the start of Node.
   const env = { PATH: process.env['PATH'], LANG: process.env['LANG'], HOME: folder };
-  const opened = await Promise.all(serversIn(folder).map(async ([name, args]) => {
-    // As the supervisor: a session of its own, to which Linux gives a share of its own of a busy machine (sched_autogroup).
-    const target = await openStdio(name, args, { cwd: folder, env, detached: true });
-    await target.ask('tools/list', {});
-    return target;
-  }));
+  const opened = await Promise.all(
+    serversIn(folder).map(async ([name, args]) => {
+      // As the supervisor: a session of its own, to which Linux gives a share of its own of a busy machine (sched_autogroup).
+      const target = await openStdio(name, args, { cwd: folder, env, detached: true });
+      await target.ask('tools/list', {});
+      return target;
+    }),
+  );
   const ms = performance.now() - began;
   await Promise.all(opened.map((target) => target.close()));
   return ms;
@@ -75,7 +108,15 @@ async function restart(folder: string): Promise<number> {
   const events: ServerEvent[] = [];
   const pool = openPool(folder, (event) => events.push(event));
   const [first] = settingsOf(folder, 'direct');
-  const servers = pool.sync([{ ...(first as ServerSettings), lifetime: 'keep-alive', env: { HOME: folder }, command: 'sh', args: ['-c', 'echo $$ >pid; exec "$0" "$1"', process.execPath, ...(first as ServerSettings).args] }]);
+  const servers = pool.sync([
+    {
+      ...(first as ServerSettings),
+      lifetime: 'keep-alive',
+      env: { HOME: folder },
+      command: 'sh',
+      args: ['-c', 'echo $$ >pid; exec "$0" "$1"', process.execPath, ...(first as ServerSettings).args],
+    },
+  ]);
   await [...servers.values()][0]?.listTools();
   process.kill(Number(readFileSync(path.join(folder, 'pid'), 'utf8')), 'SIGKILL');
   while (!events.some(({ event }) => event === 'restarted')) await new Promise((resolve) => setTimeout(resolve, 5));
@@ -91,15 +132,27 @@ export async function measureStarts(rounds: number): Promise<readonly StartFigur
   mkdirSync(path.join(folder, 'work'));
   // As root, sandboxed servers are given the rights of the folder's owner.
   if (process.getuid?.() === 0) chownSync(folder, 4711, 4711);
-  const runs = { bare: () => startBare(folder), direct: () => startPool(folder, 'direct'), sandbox: () => startPool(folder, 'sandbox') } as const;
+  const runs = {
+    bare: () => startBare(folder),
+    direct: () => startPool(folder, 'direct'),
+    sandbox: () => startPool(folder, 'sandbox'),
+  } as const;
   const times = new Map<string, number[]>();
   const names = Object.keys(runs) as (keyof typeof runs)[];
   for (const name of names) await runs[name]();
   for (let round = 0; round < rounds; round += 1) {
-    for (const name of round % 2 === 0 ? names : [...names].reverse()) times.set(name, [...(times.get(name) ?? []), await runs[name]()]);
+    for (const name of round % 2 === 0 ? names : [...names].reverse())
+      times.set(name, [...(times.get(name) ?? []), await runs[name]()]);
   }
   const bare = times.get('bare') ?? [];
-  const figures = names.map((name) => ({ name, ms: quantile(times.get(name) ?? [], 0.5), ratio: quantile((times.get(name) ?? []).map((ms, round) => ms / (bare[round] ?? ms)), 0.5) }));
+  const figures = names.map((name) => ({
+    name,
+    ms: quantile(times.get(name) ?? [], 0.5),
+    ratio: quantile(
+      (times.get(name) ?? []).map((ms, round) => ms / (bare[round] ?? ms)),
+      0.5,
+    ),
+  }));
   const again = [];
   for (let round = 0; round < rounds; round += 1) again.push(await restart(folder));
   rmSync(folder, { recursive: true, force: true });
@@ -108,6 +161,8 @@ export async function measureStarts(rounds: number): Promise<readonly StartFigur
 
 /** As a table. */
 export function formatStarts(figures: readonly StartFigures[]): string {
-  const rows = figures.map(({ name, ms, ratio }) => `| ${name} | ${ms.toFixed(0)} | ${Number.isNaN(ratio) ? '' : ratio.toFixed(2)} |`);
+  const rows = figures.map(
+    ({ name, ms, ratio }) => `| ${name} | ${ms.toFixed(0)} | ${Number.isNaN(ratio) ? '' : ratio.toFixed(2)} |`,
+  );
   return ['| start | ms | ratio |', '|---|---|---|', ...rows].join('\n');
 }

@@ -18,14 +18,19 @@ const SETTLED_MS = 3_000;
 /** The resident size of this process in MiB, after the watchdog has started or not. */
 async function sizeOfThis(watched: boolean): Promise<number> {
   const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-watchdog-'));
-  if (watched) startWatchdog({ state: folder, audit: { folder, rotateBytes: 1_048_576 }, parentIsClient: false }, (line) => { throw new Error(line); });
+  if (watched)
+    startWatchdog({ state: folder, audit: { folder, rotateBytes: 1_048_576 }, parentIsClient: false }, (line) => {
+      throw new Error(line);
+    });
   await sleep(SETTLED_MS);
   rmSync(folder, { recursive: true, force: true });
   return process.memoryUsage.rss() / 1_048_576;
 }
 
 function sizeOf(which: 'with' | 'without'): number {
-  const { stdout, stderr, status } = spawnSync(process.execPath, [fileURLToPath(import.meta.url), which], { encoding: 'utf8' });
+  const { stdout, stderr, status } = spawnSync(process.execPath, [fileURLToPath(import.meta.url), which], {
+    encoding: 'utf8',
+  });
   if (status !== 0) throw new Error(stderr);
   return Number(stdout);
 }
@@ -33,8 +38,19 @@ function sizeOf(which: 'with' | 'without'): number {
 const which = process.argv[2];
 if (which === undefined) {
   const sizes = Array.from({ length: ROUNDS }, () => ({ without: sizeOf('without'), with: sizeOf('with') }));
-  const [without, withIt] = [quantile(sizes.map((size) => size.without), 0.5), quantile(sizes.map((size) => size.with), 0.5)];
-  process.stdout.write(`resident size, medians of ${ROUNDS}: ${without.toFixed(1)} MiB without the watchdog, ${withIt.toFixed(1)} MiB with it\n`);
+  const [without, withIt] = [
+    quantile(
+      sizes.map((size) => size.without),
+      0.5,
+    ),
+    quantile(
+      sizes.map((size) => size.with),
+      0.5,
+    ),
+  ];
+  process.stdout.write(
+    `resident size, medians of ${ROUNDS}: ${without.toFixed(1)} MiB without the watchdog, ${withIt.toFixed(1)} MiB with it\n`,
+  );
 } else {
   process.stdout.write(`${await sizeOfThis(which === 'with')}`);
 }

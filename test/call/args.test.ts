@@ -8,29 +8,50 @@ import { verifies } from '../verifies.ts';
 
 const schema = {
   type: 'object',
-  properties: { path: { type: 'string' }, count: { type: 'integer' }, deep: { type: 'object', properties: { id: { type: 'number' } } } },
+  properties: {
+    path: { type: 'string' },
+    count: { type: 'integer' },
+    deep: { type: 'object', properties: { id: { type: 'number' } } },
+  },
   required: ['path'],
 };
 
 function shapeOf(more: Partial<ArgsShape> = {}): ArgsShape {
-  return { schema, validator: createValidator(schema), lift: (args) => ({ args, changed: false }), pins: {}, maxBytes: 10_000, ...more };
+  return {
+    schema,
+    validator: createValidator(schema),
+    lift: (args) => ({ args, changed: false }),
+    pins: {},
+    maxBytes: 10_000,
+    ...more,
+  };
 }
 
 const bind = (text: string, more: Partial<ArgsShape> = {}) => bindArgs(parseDoc(text), shapeOf(more));
 
 describe('bindArgs', () => {
   it('sends the very bytes when no stage changed them', () => {
-    for (const text of ['{"path":"a"}', '{ "path" : "\\u0061", "count": 1 }', '{"path":"a","deep":{"id":12345678901234567890}}', '{"path":"a","deep":{"id":-0}}', '{"path":"a","deep":{"id":1e400}}']) {
+    for (const text of [
+      '{"path":"a"}',
+      '{ "path" : "\\u0061", "count": 1 }',
+      '{"path":"a","deep":{"id":12345678901234567890}}',
+      '{"path":"a","deep":{"id":-0}}',
+      '{"path":"a","deep":{"id":1e400}}',
+    ]) {
       expect(bind(text).doc.text).toBe(text);
     }
   });
 
   it('carries every argument object as it came' + verifies('CY-15'), () => {
-    fc.assert(fc.property(fc.record({ path: fc.string({ unit: 'grapheme' }), more: fc.jsonValue() }), (value) => {
-      const text = JSON.stringify(value);
-      fc.pre(text.length < 9000 && !/[\ud800-\udfff]/.test(JSON.stringify(value).replace(/\\ud[89a-f]../gi, '\ud800')));
-      expect(bind(text).doc.text).toBe(text);
-    }));
+    fc.assert(
+      fc.property(fc.record({ path: fc.string({ unit: 'grapheme' }), more: fc.jsonValue() }), (value) => {
+        const text = JSON.stringify(value);
+        fc.pre(
+          text.length < 9000 && !/[\ud800-\udfff]/.test(JSON.stringify(value).replace(/\\ud[89a-f]../gi, '\ud800')),
+        );
+        expect(bind(text).doc.text).toBe(text);
+      }),
+    );
   });
 
   it('refuses a number that it would have to round', () => {
@@ -63,7 +84,10 @@ describe('bindArgs', () => {
     const many = Object.fromEntries(Array.from({ length: 200 }, (_, index) => [`p${index}`, { type: 'integer' }]));
     const wide = { type: 'object', properties: many };
     try {
-      bindArgs(parseDoc(JSON.stringify(Object.fromEntries(Object.keys(many).map((key) => [key, { not: 'a number' }])))), { ...shapeOf(), schema: wide, validator: createValidator(wide) });
+      bindArgs(
+        parseDoc(JSON.stringify(Object.fromEntries(Object.keys(many).map((key) => [key, { not: 'a number' }])))),
+        { ...shapeOf(), schema: wide, validator: createValidator(wide) },
+      );
       expect.unreachable();
     } catch (error) {
       expect((error as Error).message.length).toBeLessThanOrEqual(1100);
@@ -73,7 +97,14 @@ describe('bindArgs', () => {
 
   it('lets a pinned value win against every spelling', () => {
     const pins = { path: 'fixed' };
-    for (const text of ['{}', '{"path":"other"}', '{"PATH":"other"}', '{"\\uff50ath":"other"}', '{"__proto__":{"path":"other"}}', '{"path":{"path":"other"}}']) {
+    for (const text of [
+      '{}',
+      '{"path":"other"}',
+      '{"PATH":"other"}',
+      '{"\\uff50ath":"other"}',
+      '{"__proto__":{"path":"other"}}',
+      '{"path":{"path":"other"}}',
+    ]) {
       const { doc } = bind(text, { pins });
       expect((doc.value as { path: unknown }).path).toBe('fixed');
       expect(Object.keys(doc.value).filter((key) => key.normalize('NFKC').toLowerCase() === 'path')).toEqual(['path']);

@@ -16,7 +16,8 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(root, { recursive: true, force: true }));
 
-const facts = (semantics: Semantics, args: Record<string, unknown>) => effectOf({ server: 's', tool: 't', semantics, args }, root);
+const facts = (semantics: Semantics, args: Record<string, unknown>) =>
+  effectOf({ server: 's', tool: 't', semantics, args }, root);
 
 describe('effectOf', () => {
   it('gives the same facts for relative and absolute spellings of one place' + verifies('CY-18'), () => {
@@ -27,11 +28,17 @@ describe('effectOf', () => {
   });
 
   it('follows a symlink to where it leads', () => {
-    expect(facts({ verb: 'read', paths: ['path'] }, { path: 'out/passwd' }).paths).toEqual([{ argument: 'path', path: '/etc/passwd', inside: false }]);
+    expect(facts({ verb: 'read', paths: ['path'] }, { path: 'out/passwd' }).paths).toEqual([
+      { argument: 'path', path: '/etc/passwd', inside: false },
+    ]);
   });
 
   it('takes every path of a list, and lists in it', () => {
-    expect(facts({ verb: 'write', paths: ['paths', 'other'] }, { paths: ['a', ['b']], other: null }).paths.map((fact) => fact.path)).toEqual(['a', 'b']);
+    expect(
+      facts({ verb: 'write', paths: ['paths', 'other'] }, { paths: ['a', ['b']], other: null }).paths.map(
+        (fact) => fact.path,
+      ),
+    ).toEqual(['a', 'b']);
   });
 
   it('gives a fact that cannot be read for what is no text, so that no rule that denies is silent: object-for-path, list-for-command', () => {
@@ -46,15 +53,27 @@ describe('effectOf', () => {
   });
 
   it('names the host of a URL only where every parser reads the same one', () => {
-    const urls = facts({ verb: 'read', urls: ['url'] }, { url: ['https://example.com:8443/x', 'http://a@b.example/', 'no url', 'http://0x7f.1/'] }).urls;
+    const urls = facts(
+      { verb: 'read', urls: ['url'] },
+      { url: ['https://example.com:8443/x', 'http://a@b.example/', 'no url', 'http://0x7f.1/'] },
+    ).urls;
     expect(urls.map((fact) => fact.host)).toEqual(['example.com', '', '', '']);
   });
 
   it('chooses the verb by argument, and keeps the graver one for what it does not know', () => {
-    const semantics: Semantics = { verb: 'execute', command: 'command', byArgument: { argument: 'action', verbs: { poll: 'read' } } };
+    const semantics: Semantics = {
+      verb: 'execute',
+      command: 'command',
+      byArgument: { argument: 'action', verbs: { poll: 'read' } },
+    };
     expect(facts(semantics, { action: 'poll' }).verb).toBe('read');
-    for (const action of ['constructor', '__proto__', 'run', undefined, 4]) expect(facts(semantics, { action }).verb).toBe('execute');
-    expect(facts(semantics, { command: 'ls -l' }).command).toEqual({ text: 'ls -l', opaque: false, words: [['ls', '-l']] });
+    for (const action of ['constructor', '__proto__', 'run', undefined, 4])
+      expect(facts(semantics, { action }).verb).toBe('execute');
+    expect(facts(semantics, { command: 'ls -l' }).command).toEqual({
+      text: 'ls -l',
+      opaque: false,
+      words: [['ls', '-l']],
+    });
     expect(facts(semantics, {}).command).toBeUndefined();
   });
 });
@@ -63,7 +82,8 @@ describe('WorkspaceFiles', () => {
   it('resolves a call that names no path without a promise, which each call would pay for', async () => {
     const files = new WorkspaceFiles({ workspace: root, controlFiles: [], otherWorkspaces: { read: [], write: [] } });
     const semantics: Semantics = { verb: 'read', paths: ['path'] };
-    const resolve = (args: Record<string, unknown>): ReturnType<WorkspaceFiles['resolve']> => files.resolve({ server: 's', tool: 't', semantics, args });
+    const resolve = (args: Record<string, unknown>): ReturnType<WorkspaceFiles['resolve']> =>
+      files.resolve({ server: 's', tool: 't', semantics, args });
     expect(resolve({})).toMatchObject({ effect: { verb: 'read', paths: [] } });
     const { effect, held } = await resolve({ path: 'src/a' });
     held.close();

@@ -28,24 +28,32 @@ rules: [{id: all, outcome: allow, when: {}}]
 }
 
 describe('a list while a server starts', () => {
-  it('is answered without it, and its clients hear when it is there; a call waits for it' + verifies('HA-10'), async () => {
-    const { one, open } = await facade();
-    const { catalog, deps: { exposures }, gateway } = one.assembled;
-    const session = one.open('local');
-    // As a list that has waited long enough.
-    const serversNow = async (): Promise<ReadonlySet<string>> => new Set((await exposures.tableFor(session.principal, session, 1)).listed.map((shown) => shown.server.name));
-    let told = 0;
-    gateway.onToolsChanged(() => (told += 1));
-    await catalog.refresh(['quick'], 'let');
-    expect([...(await serversNow())].sort()).toEqual(['quick', 'workspace']);
-    const call = one.call(session, 'late_echo', { a: 1 });
-    expect((await one.call(session, 'quick_echo', { a: 2 })).text).toBe('{"a":2}');
-    expect([told, catalog.problems.size]).toEqual([0, 0]);
-    open();
-    expect((await call).text).toBe('{"a":1}');
-    await expect.poll(() => told).toBe(1);
-    expect([...(await serversNow())].sort()).toEqual(['late', 'quick', 'workspace']);
-  });
+  it(
+    'is answered without it, and its clients hear when it is there; a call waits for it' + verifies('HA-10'),
+    async () => {
+      const { one, open } = await facade();
+      const {
+        catalog,
+        deps: { exposures },
+        gateway,
+      } = one.assembled;
+      const session = one.open('local');
+      // As a list that has waited long enough.
+      const serversNow = async (): Promise<ReadonlySet<string>> =>
+        new Set((await exposures.tableFor(session.principal, session, 1)).listed.map((shown) => shown.server.name));
+      let told = 0;
+      gateway.onToolsChanged(() => (told += 1));
+      await catalog.refresh(['quick'], 'let');
+      expect([...(await serversNow())].sort()).toEqual(['quick', 'workspace']);
+      const call = one.call(session, 'late_echo', { a: 1 });
+      expect((await one.call(session, 'quick_echo', { a: 2 })).text).toBe('{"a":2}');
+      expect([told, catalog.problems.size]).toEqual([0, 0]);
+      open();
+      expect((await call).text).toBe('{"a":1}');
+      await expect.poll(() => told).toBe(1);
+      expect([...(await serversNow())].sort()).toEqual(['late', 'quick', 'workspace']);
+    },
+  );
 
   it('waits for it five seconds, has it when it comes in time, and nobody is told of what everybody has', async () => {
     const { one, open } = await facade();

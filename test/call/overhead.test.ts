@@ -15,7 +15,8 @@ describe('a call through the facade' + verifies('HE-11'), () => {
     await facade.list(session);
     for (let count = 0; count < 20; count += 1) await facade.call(session, 'one_say', { count });
     const before = process.cpuUsage();
-    for (let count = 0; count < CALLS; count += 1) expect((await facade.call(session, 'one_say', { count })).code).toBe('');
+    for (let count = 0; count < CALLS; count += 1)
+      expect((await facade.call(session, 'one_say', { count })).code).toBe('');
     const { user, system } = process.cpuUsage(before);
     expect((user + system) / CALLS).toBeLessThan(10_000);
   });

@@ -27,13 +27,18 @@ describe('refusal', () => {
       expect(result).toMatchObject({ isError: true, _meta: { 'tollgate/code': code, 'tollgate/decision': 'd1' } });
       expect(result.content?.[0]?.text?.split('\n')).toEqual([row.what, row.next]);
     } else {
-      expect(reply).toMatchObject({ kind: 'error', error: { code: 'rpc' in row ? row.rpc : -32603, data: { code, decision: 'd1' } } });
+      expect(reply).toMatchObject({
+        kind: 'error',
+        error: { code: 'rpc' in row ? row.rpc : -32603, data: { code, decision: 'd1' } },
+      });
     }
   });
 
   it('keeps numbers of its own out of the range of the specification', () => {
     const standard = new Set([-32700, -32600, -32601, -32602, -32603]);
-    for (const row of Object.values(ERRORS)) if ('rpc' in row && row.rpc !== undefined) expect(standard.has(row.rpc) || (row.rpc <= -32000 && row.rpc >= -32019)).toBe(true);
+    for (const row of Object.values(ERRORS))
+      if ('rpc' in row && row.rpc !== undefined)
+        expect(standard.has(row.rpc) || (row.rpc <= -32000 && row.rpc >= -32019)).toBe(true);
   });
 
   it('is opaque about what it did not foresee', () => {
@@ -45,13 +50,24 @@ describe('refusal', () => {
   it('passes an error of a server as it came, less registered secrets', () => {
     const own = new Redactor();
     own.register('secret-value');
-    expect(refusal(new UpstreamError({ code: -31999, message: 'no', data: { a: [1] } }), { id: 'x', redactor: own })).toEqual({ kind: 'error', error: { code: -31999, message: 'no', data: { a: [1] } }, upstream: 'x' });
-    expect(refusal(new UpstreamError({ code: 1, message: 'key secret-value' }), { id: 'x', redactor: own })).toEqual({ kind: 'error', error: { code: 1, message: 'key [redacted]' }, upstream: 'x' });
+    expect(
+      refusal(new UpstreamError({ code: -31999, message: 'no', data: { a: [1] } }), { id: 'x', redactor: own }),
+    ).toEqual({ kind: 'error', error: { code: -31999, message: 'no', data: { a: [1] } }, upstream: 'x' });
+    expect(refusal(new UpstreamError({ code: 1, message: 'key secret-value' }), { id: 'x', redactor: own })).toEqual({
+      kind: 'error',
+      error: { code: 1, message: 'key [redacted]' },
+      upstream: 'x',
+    });
   });
 });
 
 describe('identify', () => {
-  const request = (meta?: Record<string, unknown>) => ({ name: 't', args: { text: '{}', value: {}, exact: true }, signal: new AbortController().signal, ...(meta === undefined ? {} : { meta }) });
+  const request = (meta?: Record<string, unknown>) => ({
+    name: 't',
+    args: { text: '{}', value: {}, exact: true },
+    signal: new AbortController().signal,
+    ...(meta === undefined ? {} : { meta }),
+  });
 
   it('takes the run from the host, bound to the principal, else the session', () => {
     const session = openSession(principal, 'stdio');
@@ -60,11 +76,17 @@ describe('identify', () => {
   });
 
   it.each([7, '', 'a b', 'x'.repeat(129), '../x'])('refuses %j as a run', (run) => {
-    expect(() => identify(openSession(principal, 'stdio'), request({ 'tollgate/run': run }), { decision: 'd', now: 1 })).toThrow(expect.objectContaining({ code: 'IDENTITY' }));
+    expect(() =>
+      identify(openSession(principal, 'stdio'), request({ 'tollgate/run': run }), { decision: 'd', now: 1 }),
+    ).toThrow(expect.objectContaining({ code: 'IDENTITY' }));
   });
 
   it('takes no role, profile or origin from what a client says', () => {
-    const caller = identify(openSession(principal, 'http'), request({ role: 'admin', principal: 'root', origin: 'x' }), { decision: 'd', now: 1 });
+    const caller = identify(
+      openSession(principal, 'http'),
+      request({ role: 'admin', principal: 'root', origin: 'x' }),
+      { decision: 'd', now: 1 },
+    );
     expect(caller.principal).toBe(principal);
   });
 
@@ -77,34 +99,66 @@ describe('identify', () => {
 
 describe('decide', () => {
   const decision = (outcome: string, pins: Record<string, unknown> = {}): CallDecision => ({
-    outcome: outcome as CallDecision['outcome'], reasons: [{ id: 'r1', message: 'because', file: '/home/ann/rules.yaml', line: 3 }], shadow: [],
+    outcome: outcome as CallDecision['outcome'],
+    reasons: [{ id: 'r1', message: 'because', file: '/home/ann/rules.yaml', line: 3 }],
+    shadow: [],
     obligations: { caps: {}, pins, budgets: [], labels: [] },
   });
   const session = openSession(principal, 'stdio');
   const caller = { decision: 'a1', session, principal, run: session.id, startedAt: 0 };
-  const args: ArgsShape = { schema: {}, validator: { check: () => [] } as unknown as ArgsShape['validator'], lift: (given) => ({ args: given, changed: false }), pins: {}, maxBytes: 1000 };
+  const args: ArgsShape = {
+    schema: {},
+    validator: { check: () => [] } as unknown as ArgsShape['validator'],
+    lift: (given) => ({ args: given, changed: false }),
+    pins: {},
+    maxBytes: 1000,
+  };
   const exposed = { name: 's_t', server: { name: 's', labels: [] }, pin: 'p', args } as unknown as Judging['exposed'];
   /** What has answered the ask, with a person who is never there. */
-  const ask = async (made: CallDecision | (() => CallDecision), { args = {}, grant, obtain }: { args?: Record<string, unknown>; grant?: string; obtain?: () => Promise<string | undefined> } = {}): Promise<string | undefined> => {
+  const ask = async (
+    made: CallDecision | (() => CallDecision),
+    {
+      args = {},
+      grant,
+      obtain,
+    }: { args?: Record<string, unknown>; grant?: string; obtain?: () => Promise<string | undefined> } = {},
+  ): Promise<string | undefined> => {
     const trace = { startedAt: 0 } as Trace;
     const policy = { revision: 'r', call: typeof made === 'function' ? made : () => made } as unknown as Policy;
     const bound = { doc: { text: JSON.stringify(args), value: args, exact: true }, notes: [] };
     const deps = {
-      fresh: () => undefined, standing: { judge: () => ({ budgets: [], ...(grant !== undefined && { grant }) }) }, labels: { of: () => [] }, plans: { of: () => 'none' }, now: () => 1,
+      fresh: () => undefined,
+      standing: { judge: () => ({ budgets: [], ...(grant !== undefined && { grant }) }) },
+      labels: { of: () => [] },
+      plans: { of: () => 'none' },
+      now: () => 1,
       approvals: { obtain: obtain ?? (() => Promise.reject(new TollgateError('APPROVAL_REQUIRED'))) },
     } as unknown as Parameters<typeof decide>[0];
-    await decide(deps, { policy, trace, caller, exposed, bound, place: { files: new WorkspaceFiles({ workspace: '/', controlFiles: [], otherWorkspaces: { read: [], write: [] } }), owner: { principal: 'ann', run: 'r' } } as Judging['place'], request: { name: 's_t', args: bound.doc, signal: session.closed } });
+    await decide(deps, {
+      policy,
+      trace,
+      caller,
+      exposed,
+      bound,
+      place: {
+        files: new WorkspaceFiles({ workspace: '/', controlFiles: [], otherWorkspaces: { read: [], write: [] } }),
+        owner: { principal: 'ann', run: 'r' },
+      } as Judging['place'],
+      request: { name: 's_t', args: bound.doc, signal: session.closed },
+    });
     return trace.consent;
   };
 
   it('lets only a literal allow on' + verifies('CY-16'), async () => {
     await expect(ask(decision('allow'))).resolves.toBeUndefined();
-    for (const other of ['deny', 'ask', 'ALLOW', 'yes', '']) await expect(ask(decision(other))).rejects.toThrow(TollgateError);
+    for (const other of ['deny', 'ask', 'ALLOW', 'yes', ''])
+      await expect(ask(decision(other))).rejects.toThrow(TollgateError);
   });
 
   it('lets a grant answer what is asked, and nothing else', async () => {
     await expect(ask(decision('ask'), { grant: 'g1' })).resolves.toBe('g1');
-    for (const other of ['deny', 'ASK', 'yes', '']) await expect(ask(decision(other), { grant: 'g1' })).rejects.toMatchObject({ code: 'DENIED' });
+    for (const other of ['deny', 'ASK', 'yes', ''])
+      await expect(ask(decision(other), { grant: 'g1' })).rejects.toMatchObject({ code: 'DENIED' });
   });
 
   it('judges a call anew that has waited, by what is decided then', async () => {
@@ -125,7 +179,10 @@ describe('decide', () => {
 
   it('says what the caller can do instead, where the policy says it', async () => {
     const denied = decision('deny');
-    const advised = { ...denied, reasons: denied.reasons.map((reason) => ({ ...reason, remediation: 'Push to a branch.' })) };
+    const advised = {
+      ...denied,
+      reasons: denied.reasons.map((reason) => ({ ...reason, remediation: 'Push to a branch.' })),
+    };
     await expect(ask(advised)).rejects.toMatchObject({ code: 'DENIED', next: 'Push to a branch.' });
   });
 
@@ -136,19 +193,43 @@ describe('decide', () => {
       let asked = 0;
       return () => decision(outcome, { repo: [(asked += 1)] });
     });
-    for (const policy of changing) await expect(ask(policy, { grant: 'g1' })).rejects.toMatchObject({ code: 'POLICY_FAILED' });
+    for (const policy of changing)
+      await expect(ask(policy, { grant: 'g1' })).rejects.toMatchObject({ code: 'POLICY_FAILED' });
   });
 });
 
 describe('Metrics', () => {
   it('counts by tool, origin and outcome, without names that a client could invent' + verifies('HB-06'), () => {
     const metrics = new Metrics(new Tally({ get: () => undefined, swap: () => true }), { audit: 0, state: 0 });
-    const trace = (more: Partial<Trace>): Trace => ({ id: 'd', principal, session: 's', asked: 'made-up', argBytes: 0, startedAt: 0, revision: 'r', executed: 'no', ...more });
+    const trace = (more: Partial<Trace>): Trace => ({
+      id: 'd',
+      principal,
+      session: 's',
+      asked: 'made-up',
+      argBytes: 0,
+      startedAt: 0,
+      revision: 'r',
+      executed: 'no',
+      ...more,
+    });
     metrics.onEnd(trace({}), new TollgateError('UNKNOWN_TOOL'), 0);
-    metrics.onEnd(trace({ exposed: { name: 'read' } as NonNullable<Trace['exposed']>, upstreamMs: 20 }), undefined, 3000);
-    metrics.onEnd(trace({ exposed: { name: 'read' } as NonNullable<Trace['exposed']>, upstreamMs: 900_000 }), undefined, 900_500);
+    metrics.onEnd(
+      trace({ exposed: { name: 'read' } as NonNullable<Trace['exposed']>, upstreamMs: 20 }),
+      undefined,
+      3000,
+    );
+    metrics.onEnd(
+      trace({ exposed: { name: 'read' } as NonNullable<Trace['exposed']>, upstreamMs: 900_000 }),
+      undefined,
+      900_500,
+    );
     for (const change of [1, 1, -1] as const) metrics.onWaiting(change);
-    const text = metrics.text({ health: { 'a"b': { state: 'healthy', restarts: 2 } }, unsettled: 3, sessions: { stdio: 1, http: 2 }, spills: { files: 1, bytes: 7 } });
+    const text = metrics.text({
+      health: { 'a"b': { state: 'healthy', restarts: 2 } },
+      unsettled: 3,
+      sessions: { stdio: 1, http: 2 },
+      spills: { files: 1, bytes: 7 },
+    });
     expect(text).toContain('tollgate_calls_total{tool="unknown",origin="cli",outcome="UNKNOWN_TOOL"} 1');
     expect(text).toContain('tollgate_calls_total{tool="read",origin="cli",outcome="ok"} 2');
     expect(text).toContain('tollgate_upstream_seconds_bucket{tool="read",le="0.05"} 1');

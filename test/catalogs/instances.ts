@@ -2,12 +2,49 @@
 
 type Schema = Record<string, unknown>;
 
-const TEXTS = ['a', '2024-01-31', '2024-01-31T10:00:00Z', 'https://example.org/a', 'a@example.org', '1', '10', '1:2', '10px', '90deg', '#aabbcc', 'aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa', '10:00:00', 'a=b', 'GET', 'P1D', 'A_1', '1-2', 'timestamp:asc', '31/Jan/2024', 'A1-R1', 'x-T1', 'x-E1', 'aa.bb', 'a.png', '123', '31/Jan/2024 10:00', '1:00:00', 'a'.repeat(43), '192.168.0.1'];
+const TEXTS = [
+  'a',
+  '2024-01-31',
+  '2024-01-31T10:00:00Z',
+  'https://example.org/a',
+  'a@example.org',
+  '1',
+  '10',
+  '1:2',
+  '10px',
+  '90deg',
+  '#aabbcc',
+  'aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa',
+  '10:00:00',
+  'a=b',
+  'GET',
+  'P1D',
+  'A_1',
+  '1-2',
+  'timestamp:asc',
+  '31/Jan/2024',
+  'A1-R1',
+  'x-T1',
+  'x-E1',
+  'aa.bb',
+  'a.png',
+  '123',
+  '31/Jan/2024 10:00',
+  '1:00:00',
+  'a'.repeat(43),
+  '192.168.0.1',
+];
 
 function deref(root: Schema, node: Schema): Schema {
   const ref = node['$ref'];
   if (typeof ref !== 'string') return node;
-  const target = ref.split('/').slice(1).reduce<unknown>((at, step) => (at as Schema)?.[decodeURIComponent(step).replaceAll('~1', '/').replaceAll('~0', '~')], root);
+  const target = ref
+    .split('/')
+    .slice(1)
+    .reduce<unknown>(
+      (at, step) => (at as Schema)?.[decodeURIComponent(step).replaceAll('~1', '/').replaceAll('~0', '~')],
+      root,
+    );
   return (target ?? {}) as Schema;
 }
 
@@ -29,8 +66,10 @@ function make(input: unknown, making: Making): unknown {
   if ('const' in node) return node['const'];
   if (Array.isArray(node['enum'])) return node['enum'][0];
   const branches = (node['anyOf'] ?? node['oneOf']) as readonly unknown[] | undefined;
-  if (branches !== undefined && node['properties'] === undefined) return branches.map((branch) => make(branch, making)).find((value) => value !== undefined && value !== null);
-  if (Array.isArray(node['allOf']) && node['type'] === undefined) return Object.assign({}, ...node['allOf'].map((part) => make(part, making)));
+  if (branches !== undefined && node['properties'] === undefined)
+    return branches.map((branch) => make(branch, making)).find((value) => value !== undefined && value !== null);
+  if (Array.isArray(node['allOf']) && node['type'] === undefined)
+    return Object.assign({}, ...node['allOf'].map((part) => make(part, making)));
   const type = Array.isArray(node['type']) ? node['type'][0] : node['type'];
   if (type === 'object' || node['properties'] !== undefined) return makeObject(node, making);
   if (type === 'array') return makeArray(node, making);
@@ -63,7 +102,10 @@ function makeArray(node: Schema, making: Making): unknown {
 }
 
 function makeNumber(node: Schema): number {
-  const low = Number(node['minimum'] ?? (typeof node['exclusiveMinimum'] === 'number' ? node['exclusiveMinimum'] + 1 : node['maximum'] ?? 1));
+  const low = Number(
+    node['minimum'] ??
+      (typeof node['exclusiveMinimum'] === 'number' ? node['exclusiveMinimum'] + 1 : (node['maximum'] ?? 1)),
+  );
   const step = Number(node['multipleOf'] ?? 0);
   return step > 0 ? Math.ceil(low / step) * step : low;
 }
@@ -72,7 +114,16 @@ function makeText(node: Schema): string | undefined {
   const min = Number(node['minLength'] ?? 0);
   const max = Number(node['maxLength'] ?? Infinity);
   const pattern = typeof node['pattern'] === 'string' ? new RegExp(node['pattern']) : undefined;
-  const byFormat: Record<string, string> = { date: '2024-01-31', 'date-time': '2024-01-31T10:00:00Z', uri: 'https://example.org/a', email: 'a@example.org', uuid: 'aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa', time: '10:00:00Z', ipv4: '192.168.0.1', hostname: 'example.org' };
+  const byFormat: Record<string, string> = {
+    date: '2024-01-31',
+    'date-time': '2024-01-31T10:00:00Z',
+    uri: 'https://example.org/a',
+    email: 'a@example.org',
+    uuid: 'aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa',
+    time: '10:00:00Z',
+    ipv4: '192.168.0.1',
+    hostname: 'example.org',
+  };
   const known = byFormat[String(node['format'])];
   const texts = known === undefined ? TEXTS.flatMap((text) => [text, text.padEnd(min, text)]) : [known];
   return texts.find((text) => text.length >= min && text.length <= max && (pattern?.test(text) ?? true));

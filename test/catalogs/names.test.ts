@@ -12,7 +12,15 @@ describe('names of exposed tools' + verifies('CY-04', 'PF-06', 'HA-22'), () => {
   });
 
   it('are a snake_case slug of at most 40 characters with a hash where it is not', () => {
-    for (const tool of ['Dockerfile problems scanner', 'github/git_commit', 'a.b', 'é', 'x'.repeat(100), '../../etc', '__proto__ ']) {
+    for (const tool of [
+      'Dockerfile problems scanner',
+      'github/git_commit',
+      'a.b',
+      'é',
+      'x'.repeat(100),
+      '../../etc',
+      '__proto__ ',
+    ]) {
       expect(exposedName('srv', tool)).toMatch(/^[a-z][a-z0-9_]{0,31}_[0-9a-f]{8}$/);
     }
     expect(exposedName('1srv', 'a b')).toMatch(LEGAL);
@@ -20,22 +28,43 @@ describe('names of exposed tools' + verifies('CY-04', 'PF-06', 'HA-22'), () => {
   });
 
   it('aliases are taken when legal, else the slug', () => {
-    const { names } = exposedNames([{ server: 's', tool: 't', wanted: 'deploy' }, { server: 's', tool: 'u', wanted: 'not legal' }]);
+    const { names } = exposedNames([
+      { server: 's', tool: 't', wanted: 'deploy' },
+      { server: 's', tool: 'u', wanted: 'not legal' },
+    ]);
     expect([...names.keys()]).toEqual(['deploy', 's_u']);
   });
 
   it('of tools that would be called alike get a hash, all of them; an alias keeps its name' + verifies('ST-90'), () => {
-    const tools: NamedTool[] = [{ server: 'a', tool: 'pay' }, { server: 'a', tool: 'Pay' }, { server: 'a', tool: 'p' }, { server: 'a-b', tool: 'c' }, { server: 'a', tool: 'b_c' }, { server: 'x', tool: 'y', wanted: 'A-P' }];
+    const tools: NamedTool[] = [
+      { server: 'a', tool: 'pay' },
+      { server: 'a', tool: 'Pay' },
+      { server: 'a', tool: 'p' },
+      { server: 'a-b', tool: 'c' },
+      { server: 'a', tool: 'b_c' },
+      { server: 'x', tool: 'y', wanted: 'A-P' },
+    ];
     const { names, nameOf, collisions } = exposedNames(tools);
     expect(collisions).toEqual([]);
     expect(names.size).toBe(tools.length);
-    expect([...names].map(([name, { server, tool }]) => [name.replace(/_[0-9a-f]{8}$/, '_#'), server, tool])).toEqual([['a_pay_#', 'a', 'pay'], ['a_pay_#', 'a', 'Pay'], ['a_p_#', 'a', 'p'], ['a_b_c_#', 'a-b', 'c'], ['a_b_c_#', 'a', 'b_c'], ['A-P', 'x', 'y']]);
-    for (const tool of tools) expect(names.get(nameOf.get(tool) ?? '')).toEqual({ server: tool.server, tool: tool.tool });
+    expect([...names].map(([name, { server, tool }]) => [name.replace(/_[0-9a-f]{8}$/, '_#'), server, tool])).toEqual([
+      ['a_pay_#', 'a', 'pay'],
+      ['a_pay_#', 'a', 'Pay'],
+      ['a_p_#', 'a', 'p'],
+      ['a_b_c_#', 'a-b', 'c'],
+      ['a_b_c_#', 'a', 'b_c'],
+      ['A-P', 'x', 'y'],
+    ]);
+    for (const tool of tools)
+      expect(names.get(nameOf.get(tool) ?? '')).toEqual({ server: tool.server, tool: tool.tool });
     expect(new Map(exposedNames([...tools].reverse()).names)).toEqual(new Map(names));
   });
 
   it('a tool that is called like the hashed name of another takes it from nobody' + verifies('ST-90'), () => {
-    const two = [{ server: 'a-b', tool: 'c' }, { server: 'a', tool: 'b_c' }];
+    const two = [
+      { server: 'a-b', tool: 'c' },
+      { server: 'a', tool: 'b_c' },
+    ];
     const [taken = ''] = exposedNames(two).names.keys();
     const { names, collisions } = exposedNames([...two, { server: 'a', tool: taken.slice(2) }]);
     expect(collisions).toEqual([]);
@@ -44,50 +73,96 @@ describe('names of exposed tools' + verifies('CY-04', 'PF-06', 'HA-22'), () => {
   });
 
   it('a name that Tollgate uses itself is given to no tool' + verifies('ST-90'), () => {
-    const { names, collisions } = exposedNames([{ server: 'read', tool: 'spill' }, { server: 'a', tool: 'b', wanted: 'read_spill' }], ['read_spill']);
+    const { names, collisions } = exposedNames(
+      [
+        { server: 'read', tool: 'spill' },
+        { server: 'a', tool: 'b', wanted: 'read_spill' },
+      ],
+      ['read_spill'],
+    );
     expect([...names.keys()]).toEqual([expect.stringMatching(/^read_spill_[0-9a-f]{8}$/)]);
     expect(collisions).toEqual([{ name: 'read_spill', tools: [{ server: 'a', tool: 'b' }] }]);
   });
 
   it('collisions of aliases are refused on both sides, by case and by look too', () => {
-    const tools: NamedTool[] = [{ server: 'b', tool: 'x', wanted: 'read_file' }, { server: 'a', tool: 'y', wanted: 'Read-File' }, { server: 'a', tool: 'z' }];
+    const tools: NamedTool[] = [
+      { server: 'b', tool: 'x', wanted: 'read_file' },
+      { server: 'a', tool: 'y', wanted: 'Read-File' },
+      { server: 'a', tool: 'z' },
+    ];
     const { names, collisions } = exposedNames(tools);
     expect([...names.keys()]).toEqual(['a_z']);
-    expect(collisions).toEqual([{ name: 'Read-File', tools: [{ server: 'a', tool: 'y' }, { server: 'b', tool: 'x' }] }]);
+    expect(collisions).toEqual([
+      {
+        name: 'Read-File',
+        tools: [
+          { server: 'a', tool: 'y' },
+          { server: 'b', tool: 'x' },
+        ],
+      },
+    ]);
   });
 
-  it('forging the separator reaches nobody else\'s name: a server has no underscore', () => {
-    const { names, collisions } = exposedNames([{ server: 'evil', tool: 'server__read_file' }, { server: 'server', tool: '_read_file' }]);
+  it("forging the separator reaches nobody else's name: a server has no underscore", () => {
+    const { names, collisions } = exposedNames([
+      { server: 'evil', tool: 'server__read_file' },
+      { server: 'server', tool: '_read_file' },
+    ]);
     expect(collisions).toEqual([]);
     expect(names.get('server__read_file')).toEqual({ server: 'server', tool: '_read_file' });
   });
 
   it('several collisions are told in one order', () => {
-    const tools = [{ server: 'b', tool: 'r', wanted: 'two' }, { server: 'c', tool: 'r', wanted: 'two' }, { server: 'a', tool: 'r', wanted: 'one' }, { server: 'd', tool: 'r', wanted: 'one' }];
+    const tools = [
+      { server: 'b', tool: 'r', wanted: 'two' },
+      { server: 'c', tool: 'r', wanted: 'two' },
+      { server: 'a', tool: 'r', wanted: 'one' },
+      { server: 'd', tool: 'r', wanted: 'one' },
+    ];
     expect(exposedNames(tools).collisions.map(({ name }) => name)).toEqual(['one', 'two']);
     expect(exposedNames([...tools].reverse()).collisions).toEqual(exposedNames(tools).collisions);
   });
 
   it('are legal, reversible and the same for every order of the list', () => {
-    const tool = fc.record({ server: fc.stringMatching(/^[a-z][a-z0-9-]{0,12}$/), tool: fc.oneof(fc.string(), fc.stringMatching(/^[a-z_]{1,70}$/)) });
-    fc.assert(fc.property(fc.uniqueArray(tool, { maxLength: 12, selector: ({ server, tool: name }) => `${server}\0${name}` }), fc.integer(), (tools, seed) => {
-      const shuffled = [...tools].sort((left, right) => ((left.tool.length * 31 + seed) % 7) - ((right.tool.length * 31 + seed) % 7));
-      const { names, collisions } = exposedNames(tools);
-      expect(new Map(exposedNames(shuffled).names)).toEqual(names);
-      expect(collisions).toEqual([]);
-      expect(names.size).toBe(tools.length);
-      for (const [name, target] of names) {
-        expect(name).toMatch(LEGAL);
-        const plain = exposedName(target.server, target.tool);
-        const rivals = tools.filter((other) => exposedName(other.server, other.tool).toLowerCase().replaceAll('-', '_') === plain.toLowerCase().replaceAll('-', '_'));
-        if (rivals.length === 1) expect(name).toBe(plain);
-        else expect(name).toMatch(/_[0-9a-f]{8}$/);
-      }
-    }));
+    const tool = fc.record({
+      server: fc.stringMatching(/^[a-z][a-z0-9-]{0,12}$/),
+      tool: fc.oneof(fc.string(), fc.stringMatching(/^[a-z_]{1,70}$/)),
+    });
+    fc.assert(
+      fc.property(
+        fc.uniqueArray(tool, { maxLength: 12, selector: ({ server, tool: name }) => `${server}\0${name}` }),
+        fc.integer(),
+        (tools, seed) => {
+          const shuffled = [...tools].sort(
+            (left, right) => ((left.tool.length * 31 + seed) % 7) - ((right.tool.length * 31 + seed) % 7),
+          );
+          const { names, collisions } = exposedNames(tools);
+          expect(new Map(exposedNames(shuffled).names)).toEqual(names);
+          expect(collisions).toEqual([]);
+          expect(names.size).toBe(tools.length);
+          for (const [name, target] of names) {
+            expect(name).toMatch(LEGAL);
+            const plain = exposedName(target.server, target.tool);
+            const rivals = tools.filter(
+              (other) =>
+                exposedName(other.server, other.tool).toLowerCase().replaceAll('-', '_') ===
+                plain.toLowerCase().replaceAll('-', '_'),
+            );
+            if (rivals.length === 1) expect(name).toBe(plain);
+            else expect(name).toMatch(/_[0-9a-f]{8}$/);
+          }
+        },
+      ),
+    );
   });
 
   it('a model may swap hyphens and underscores, if only one tool is meant', () => {
-    const names = new Map([['a_b', 1], ['c-d', 2], ['c_d-e', 3], ['c-d_e', 4]]);
+    const names = new Map([
+      ['a_b', 1],
+      ['c-d', 2],
+      ['c_d-e', 3],
+      ['c-d_e', 4],
+    ]);
     expect(findExposed(names, 'a_b')).toEqual({ name: 'a_b', value: 1 });
     expect(findExposed(names, 'a-b')).toEqual({ name: 'a_b', value: 1 });
     expect(findExposed(names, 'c_d')).toEqual({ name: 'c-d', value: 2 });

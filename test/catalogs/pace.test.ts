@@ -35,14 +35,16 @@ describe('large inputs' + verifies('TR-44'), () => {
     const [running, order]: [Set<number>, number[]] = [new Set(), []];
     let most = 0;
     const ends: (() => void)[] = [];
-    const works = Array.from({ length: 16 }, (_, at) => inBounds(MOST_BYTES, async () => {
-      running.add(at);
-      order.push(at);
-      most = Math.max(most, running.size);
-      await new Promise<void>((resolve) => ends.push(resolve));
-      running.delete(at);
-      return at;
-    }));
+    const works = Array.from({ length: 16 }, (_, at) =>
+      inBounds(MOST_BYTES, async () => {
+        running.add(at);
+        order.push(at);
+        most = Math.max(most, running.size);
+        await new Promise<void>((resolve) => ends.push(resolve));
+        running.delete(at);
+        return at;
+      }),
+    );
     while (order.length < 4) await ownTurn();
     expect(await inBounds(LARGE_BYTES, () => running.size)).toBe(4);
     for (let ended = 0; ended < 16; ended += 1) {

@@ -32,7 +32,8 @@ afterEach(async () => {
   project.remove();
 });
 
-const run = (...words: readonly string[]): Promise<Answer> => cli(project, ['approvals', ...words, ...(words.includes('--as') ? [] : ['--as', 'olga'])], ENV);
+const run = (...words: readonly string[]): Promise<Answer> =>
+  cli(project, ['approvals', ...words, ...(words.includes('--as') ? [] : ['--as', 'olga'])], ENV);
 const ask = async (asking: Asking = {}): Promise<{ id: string; hash: string }> => {
   expect(await askFor(desk.state, asking)).toBe('APPROVAL_REQUIRED');
   const items = (await desk.all('pending')).map(({ item }) => item);
@@ -45,7 +46,11 @@ async function atTerminal(words: readonly string[], typed: string): Promise<Answ
   running.stdin.write(`${typed}\n`);
   return running.ended;
 }
-const events = async (): Promise<unknown[]> => (await cli(project, ['audit', 'export', '--type', 'approval'], ENV)).out.split('\n').filter((line) => line !== '').map((line) => dataOf<Record<string, unknown>>(line));
+const events = async (): Promise<unknown[]> =>
+  (await cli(project, ['audit', 'export', '--type', 'approval'], ENV)).out
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => dataOf<Record<string, unknown>>(line));
 
 describe('approvals list', () => {
   it('shows what waits, what was approved and what was denied, and sweeps what has expired', async () => {
@@ -58,38 +63,69 @@ describe('approvals list', () => {
     await ask({ argsText: '{"n":4}', now: Date.now() - 700_000 }).catch(() => undefined);
     const { out } = await run('list');
     expect(out.split('\n')[0]).toMatch(/^ID +STATE +CALLER +PRINCIPAL +TOOL +ARGUMENTS +RULE +COVERS +ENDS$/);
-    expect(out.trimEnd().split('\n').slice(1).map((line) => line.split(/ +/).slice(1, 8).join(' ')).sort()).toEqual(['approved - agent mail.send {"n":1} asks call', 'denied - agent mail.send {"n":2} asks call', 'pending gone agent mail.send {"n":3} asks call']);
-    expect(dataOf<{ approvals: { id: string }[] }>((await run('list', '--json')).out).approvals.map((one) => one.id)).toContain(id);
+    expect(
+      out
+        .trimEnd()
+        .split('\n')
+        .slice(1)
+        .map((line) => line.split(/ +/).slice(1, 8).join(' '))
+        .sort(),
+    ).toEqual([
+      'approved - agent mail.send {"n":1} asks call',
+      'denied - agent mail.send {"n":2} asks call',
+      'pending gone agent mail.send {"n":3} asks call',
+    ]);
+    expect(
+      dataOf<{ approvals: { id: string }[] }>((await run('list', '--json')).out).approvals.map((one) => one.id),
+    ).toContain(id);
     expect(await desk.all()).toHaveLength(3);
   });
 
   it('shows the beginning of the arguments, unable to drive the terminal, and who still waits', async () => {
-    const { id } = await ask({ argsText: JSON.stringify({ text: `\u001b[2J${'x'.repeat(60)}` }).replace('\\u001b', '\u009b') });
+    const { id } = await ask({
+      argsText: JSON.stringify({ text: `\u001b[2J${'x'.repeat(60)}` }).replace('\\u001b', '\u009b'),
+    });
     const lineOf = async (): Promise<string> => (await run('list')).out.split('\n')[1] ?? '';
     expect(await lineOf()).toMatch(/ gone .*\{"text":"\\u\{9b\}\[2Jx+… /);
     await whileWaiting(desk.state, { id, call: 'd' }, async () => {
       expect(await lineOf()).toContain(' waits ');
-      expect(dataOf<{ approvals: unknown }>((await run('list', '--json')).out).approvals).toMatchObject([{ id, awaited: true }]);
+      expect(dataOf<{ approvals: unknown }>((await run('list', '--json')).out).approvals).toMatchObject([
+        { id, awaited: true },
+      ]);
     });
     // Whoever died with its call does not wait.
     await desk.state.put('waiting', `${id}/dead`, JSON.stringify({ pid: 2 ** 22 + 1, born: 'x' }));
-    expect(dataOf<{ approvals: unknown }>((await run('list', '--json')).out).approvals).toMatchObject([{ id, awaited: false }]);
+    expect(dataOf<{ approvals: unknown }>((await run('list', '--json')).out).approvals).toMatchObject([
+      { id, awaited: false },
+    ]);
     expect((await desk.state.list('waiting')).size).toBe(0);
   });
 
   it.each([['list'], ['show', 'x'], ['approve', 'x'], ['deny', 'x']])('%s is for owners only', async (...words) => {
-    expect(await run(...words, '--as', 'guest')).toMatchObject({ code: EXIT.auth, err: expect.stringContaining('guest is no owner, and only an owner decides about calls.') });
+    expect(await run(...words, '--as', 'guest')).toMatchObject({
+      code: EXIT.auth,
+      err: expect.stringContaining('guest is no owner, and only an owner decides about calls.'),
+    });
   });
 });
 
 describe('approvals show', () => {
-  it('shows all of it: who, what, which rule, where it leads, and what the approval would cover' + verifies('PF-08'), async () => {
-    const { id, hash } = await ask({
-      argsText: '{"to":"ann@example.org","body":"Dear Ann,\\n\\nyours","n":7}', effect: { paths: [{ argument: 'path', path: '/etc/passwd', inside: false }], urls: [{ argument: 'url', url: 'https://x.example/', host: 'x.example' }], command: { text: 'x', opaque: true, words: [] } },
-      reasons: [{ id: 'asks', message: 'Look.', file: 'rules.yaml', line: 3, approval: 'server' }],
-    });
-    const { out } = await run('show', id.slice(0, 4));
-    expect(out.replace(/\d+ s ago, ends in \d+ min/, 'N s ago, ends in N min')).toBe(`approval   ${id}  pending, asked N s ago, ends in N min
+  it(
+    'shows all of it: who, what, which rule, where it leads, and what the approval would cover' + verifies('PF-08'),
+    async () => {
+      const { id, hash } = await ask({
+        argsText: '{"to":"ann@example.org","body":"Dear Ann,\\n\\nyours","n":7}',
+        effect: {
+          paths: [{ argument: 'path', path: '/etc/passwd', inside: false }],
+          urls: [{ argument: 'url', url: 'https://x.example/', host: 'x.example' }],
+          command: { text: 'x', opaque: true, words: [] },
+        },
+        reasons: [{ id: 'asks', message: 'Look.', file: 'rules.yaml', line: 3, approval: 'server' }],
+      });
+      const { out } = await run('show', id.slice(0, 4));
+      expect(
+        out.replace(/\d+ s ago, ends in \d+ min/, 'N s ago, ends in N min'),
+      ).toBe(`approval   ${id}  pending, asked N s ago, ends in N min
 principal  agent (role developer, profile default, origin cli)
 run        agent/task
 tool       mail.send (write)
@@ -109,27 +145,50 @@ arguments  58 characters
     | yours"
   n: 7
 `);
-    expect(dataOf((await run('show', id, '--json')).out)).toMatchObject({ id, binding: hash, arguments: '{"to":"ann@example.org","body":"Dear Ann,\\n\\nyours","n":7}', server: 'mail', widest: 'server', state: 'pending' });
-  });
+      expect(dataOf((await run('show', id, '--json')).out)).toMatchObject({
+        id,
+        binding: hash,
+        arguments: '{"to":"ann@example.org","body":"Dear Ann,\\n\\nyours","n":7}',
+        server: 'mail',
+        widest: 'server',
+        state: 'pending',
+      });
+    },
+  );
 
   it('an address whose letters hide its host shows the host, and words of several alphabets are named', async () => {
     const url = 'https://docs.example.org\u2215guide@evil.example/x';
-    const { id } = await ask({ argsText: JSON.stringify({ url, name: 'p\u0430ypal', pad: 'a\u3164b' }), effect: { paths: [], urls: [{ argument: 'url', url, host: 'evil.example', address: 'https://evil.example:443/x' }, { argument: 'other', url: '::', host: '' }] } });
+    const { id } = await ask({
+      argsText: JSON.stringify({ url, name: 'p\u0430ypal', pad: 'a\u3164b' }),
+      effect: {
+        paths: [],
+        urls: [
+          { argument: 'url', url, host: 'evil.example', address: 'https://evil.example:443/x' },
+          { argument: 'other', url: '::', host: '' },
+        ],
+      },
+    });
     const { out } = await run('show', id);
-    expect(out).toContain(`url        url: ${url}  (not all ASCII)\nreaches    evil.example (https://evil.example:443/x)\n`);
+    expect(out).toContain(
+      `url        url: ${url}  (not all ASCII)\nreaches    evil.example (https://evil.example:443/x)\n`,
+    );
     expect(out).toContain('reaches    a host that cannot be told from the address\n');
     expect(out).toContain('  name: "p\u0430ypal"  (not all ASCII, mixes scripts: p\\u{430}ypal)\n  pad: "a\\u{3164}b"');
   });
 
   it('a long argument never begins a row of ours', async () => {
-    const { id } = await ask({ argsText: JSON.stringify({ x: `${' '.repeat(89)}binding    000000000000${' '.repeat(77)}covers     nothing` }) });
+    const { id } = await ask({
+      argsText: JSON.stringify({ x: `${' '.repeat(89)}binding    000000000000${' '.repeat(77)}covers     nothing` }),
+    });
     const { out } = await run('show', id);
     expect(out.split('\n').filter((row) => /^(?:binding|covers)/.test(row))).toHaveLength(2);
     expect(Math.max(...out.split('\n').map((row) => row.length))).toBeLessThanOrEqual(100);
   });
 
   it('drives no terminal and hides nothing: bidi, escapes, and text that looks like ours stand as they are', async () => {
-    const { id } = await ask({ argsText: '{"a":"\\u001b[2J\\u202e","b\\u202e":"\u202etxt.exe","c":"x\\nbinding    000000000000\\\\n"}' });
+    const { id } = await ask({
+      argsText: '{"a":"\\u001b[2J\\u202e","b\\u202e":"\u202etxt.exe","c":"x\\nbinding    000000000000\\\\n"}',
+    });
     const { out } = await run('show', id);
     expect(out).not.toMatch(/[\u001b\u202e]/);
     expect(out).toContain('"a":"\\u001b[2J\\u202e"');
@@ -153,45 +212,81 @@ arguments  58 characters
     expect((await run('show', id, '--json')).out).not.toContain('mail-key-123456');
   });
 
-  it('takes the beginning of an id where it is no other\'s', async () => {
+  it("takes the beginning of an id where it is no other's", async () => {
     await ask({ argsText: '{"n":1}' });
     await ask({ argsText: '{"n":2}' });
-    expect(await run('show', '')).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('is the beginning of 2 approvals') });
-    expect(await run('show', 'nothing\u001b')).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('There is no approval "nothing') });
+    expect(await run('show', '')).toMatchObject({
+      code: EXIT.usage,
+      err: expect.stringContaining('is the beginning of 2 approvals'),
+    });
+    expect(await run('show', 'nothing\u001b')).toMatchObject({
+      code: EXIT.usage,
+      err: expect.stringContaining('There is no approval "nothing'),
+    });
   });
 });
 
 describe('approvals approve', () => {
   it('shows the call at a terminal and takes a yes; anything else decides nothing' + verifies('PF-08'), async () => {
     const { id } = await ask({ argsText: '{"to":"ann"}' });
-    for (const typed of ['', 'n', 'yess', id]) expect(await atTerminal(['approve', id, '--as', 'olga'], typed)).toMatchObject({ code: EXIT.refused, err: expect.stringContaining('Nothing was decided.') });
+    for (const typed of ['', 'n', 'yess', id])
+      expect(await atTerminal(['approve', id, '--as', 'olga'], typed)).toMatchObject({
+        code: EXIT.refused,
+        err: expect.stringContaining('Nothing was decided.'),
+      });
     const answer = await atTerminal(['approve', id, '--as', 'olga'], 'y');
-    expect(answer).toMatchObject({ code: EXIT.ok, err: expect.stringMatching(/to: "ann"\n[^]*Approve this call\? \[y\/N\] Approved: This call may be made once, until /) });
+    expect(answer).toMatchObject({
+      code: EXIT.ok,
+      err: expect.stringMatching(
+        /to: "ann"\n[^]*Approve this call\? \[y\/N\] Approved: This call may be made once, until /,
+      ),
+    });
     expect(await askFor(desk.state, { argsText: '{"to":"ann"}' })).toBe(`used ${id}`);
-    expect(await events()).toMatchObject([{ event: 'approved', id, by: 'olga', outcome: 'allow', server: 'mail', tool: 'send', covers: 'call' }]);
+    expect(await events()).toMatchObject([
+      { event: 'approved', id, by: 'olga', outcome: 'allow', server: 'mail', tool: 'send', covers: 'call' },
+    ]);
   });
 
   it('without a terminal needs the hash of what was shown, twelve digits at least', async () => {
     const { id, hash } = await ask();
-    expect(await run('approve', id)).toMatchObject({ code: EXIT.approval, err: expect.stringContaining(`--yes ${hash.slice(0, 12)}`) });
-    for (const yes of [hash.slice(0, 11), 'f'.repeat(12), id, 'yes', `${hash}0`]) expect(await run('approve', id, '--yes', yes)).toMatchObject({ code: EXIT.usage });
+    expect(await run('approve', id)).toMatchObject({
+      code: EXIT.approval,
+      err: expect.stringContaining(`--yes ${hash.slice(0, 12)}`),
+    });
+    for (const yes of [hash.slice(0, 11), 'f'.repeat(12), id, 'yes', `${hash}0`])
+      expect(await run('approve', id, '--yes', yes)).toMatchObject({ code: EXIT.usage });
     expect(await run('approve', id, '--yes', hash.slice(0, 12))).toMatchObject({ code: EXIT.ok });
-    expect(await run('approve', id, '--yes', hash)).toMatchObject({ code: EXIT.usage, err: expect.stringContaining(`${id} is approved already.`) });
+    expect(await run('approve', id, '--yes', hash)).toMatchObject({
+      code: EXIT.usage,
+      err: expect.stringContaining(`${id} is approved already.`),
+    });
   });
 
   it('by the one who asks is for a terminal only: an agent that can start commands approves nothing of its own', async () => {
     const { id, hash } = await ask();
-    expect(await run('approve', id, '--yes', hash, '--as', 'agent')).toMatchObject({ code: EXIT.auth, err: expect.stringContaining('approves its own calls at a terminal only') });
-    expect(await run('approve', id, '--as', 'agent')).toMatchObject({ code: EXIT.approval, err: expect.stringMatching(/Approve it at a terminal, or let another owner do it with --as\.$(?![^]*--yes)/m) });
+    expect(await run('approve', id, '--yes', hash, '--as', 'agent')).toMatchObject({
+      code: EXIT.auth,
+      err: expect.stringContaining('approves its own calls at a terminal only'),
+    });
+    expect(await run('approve', id, '--as', 'agent')).toMatchObject({
+      code: EXIT.approval,
+      err: expect.stringMatching(/Approve it at a terminal, or let another owner do it with --as\.$(?![^]*--yes)/m),
+    });
     expect((await desk.open()).item.id).toBe(id);
     expect(await atTerminal(['approve', id, '--as', 'agent'], 'y')).toMatchObject({ code: EXIT.ok });
   });
 
   it('covers what --for says, as far as the rules let it' + verifies('CY-26'), async () => {
     const { id, hash } = await ask({ reasons: [{ id: 'asks', message: 'Look.', approval: 'group' }] });
-    expect(await run('approve', id, '--yes', hash, '--for', 'server')).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('let one approval cover the group at most') });
+    expect(await run('approve', id, '--yes', hash, '--for', 'server')).toMatchObject({
+      code: EXIT.usage,
+      err: expect.stringContaining('let one approval cover the group at most'),
+    });
     expect(await run('approve', id, '--yes', hash, '--for', 'all')).toMatchObject({ code: EXIT.usage });
-    expect(await run('approve', id, '--yes', hash, '--for', 'group', '--json')).toMatchObject({ code: EXIT.ok, out: expect.stringContaining('"scope": "group"') });
+    expect(await run('approve', id, '--yes', hash, '--for', 'group', '--json')).toMatchObject({
+      code: EXIT.ok,
+      out: expect.stringContaining('"scope": "group"'),
+    });
     const { out } = await run('show', id);
     expect(out).toContain('covers     calls of mail that the same rules ask about, by agent in this run; used 0 times');
   });
@@ -200,13 +295,25 @@ describe('approvals approve', () => {
 describe('approvals deny', () => {
   it('refuses the call with a reason, and takes an approval back', async () => {
     const { id } = await ask({ argsText: '{"n":1}' });
-    expect(await run('deny', id, '--reason', 'Too late.')).toMatchObject({ code: EXIT.ok, err: expect.stringMatching(/^Denied: this call is refused until 2/) });
+    expect(await run('deny', id, '--reason', 'Too late.')).toMatchObject({
+      code: EXIT.ok,
+      err: expect.stringMatching(/^Denied: this call is refused until 2/),
+    });
     expect(await askFor(desk.state, { argsText: '{"n":1}' })).toBe('DENIED');
     const other = await ask({ argsText: '{"n":2}', reasons: [{ id: 'asks', message: 'Look.', approval: 'group' }] });
     await run('approve', other.id, '--yes', other.hash, '--for', 'group');
-    expect(await run('deny', other.id, '--json')).toMatchObject({ code: EXIT.ok, out: expect.stringContaining('"denied"') });
-    expect(await askFor(desk.state, { argsText: '{"n":2}', reasons: [{ id: 'asks', message: 'Look.', approval: 'group' }] })).toBe('APPROVAL_REQUIRED');
-    expect((await events()).map((event) => (event as { event: string }).event)).toEqual(['denied', 'approved', 'denied']);
+    expect(await run('deny', other.id, '--json')).toMatchObject({
+      code: EXIT.ok,
+      out: expect.stringContaining('"denied"'),
+    });
+    expect(
+      await askFor(desk.state, { argsText: '{"n":2}', reasons: [{ id: 'asks', message: 'Look.', approval: 'group' }] }),
+    ).toBe('APPROVAL_REQUIRED');
+    expect((await events()).map((event) => (event as { event: string }).event)).toEqual([
+      'denied',
+      'approved',
+      'denied',
+    ]);
   });
 });
 
@@ -216,15 +323,30 @@ describe('a request whose call cannot be made', () => {
     await new KillSwitch(desk.state).throw({ server: 'mail', since: 'x', by: 'olga' });
     const { code, err } = await atTerminal(['approve', id, '--as', 'olga'], 'n');
     expect(code).toBe(EXIT.refused);
-    expect(err).toMatch(/Nobody waits for it any more[^]*It cannot run now: Server "mail" was stopped by the kill switch\.[^]*Approve this call\?/);
+    expect(err).toMatch(
+      /Nobody waits for it any more[^]*It cannot run now: Server "mail" was stopped by the kill switch\.[^]*Approve this call\?/,
+    );
   });
 
   it('is over where it was withdrawn: shown with why, and neither approved nor denied', async () => {
     const { id, hash } = await ask();
     const stored = await desk.open();
-    await desk.store.replace(stored, { ...stored.item, state: 'withdrawn', decided: { by: 'tollgate', at: 1, reason: 'Server "mail" was disabled by olga.' } });
+    await desk.store.replace(stored, {
+      ...stored.item,
+      state: 'withdrawn',
+      decided: { by: 'tollgate', at: 1, reason: 'Server "mail" was disabled by olga.' },
+    });
     expect((await run('show', id)).out).toMatch(/withdrawn by tollgate[^]*over +Server "mail" was disabled by olga\./);
-    for (const words of [['approve', id, '--yes', hash], ['deny', id]]) expect(await run(...words)).toMatchObject({ code: EXIT.usage, err: expect.stringContaining(`${id} is over, because its call cannot run any more: Server "mail" was disabled by olga.`) });
+    for (const words of [
+      ['approve', id, '--yes', hash],
+      ['deny', id],
+    ])
+      expect(await run(...words)).toMatchObject({
+        code: EXIT.usage,
+        err: expect.stringContaining(
+          `${id} is over, because its call cannot run any more: Server "mail" was disabled by olga.`,
+        ),
+      });
     await desk.age(700_000);
     await run('list');
     expect(await events()).toEqual([]);

@@ -54,9 +54,20 @@ describe('init', () => {
       expect([code, out]).toEqual([EXIT.ok, '']);
       expect(err).toContain('tollgate check');
       expect(await cli(fresh, ['check'])).toMatchObject({ code: EXIT.ok, err: '' });
-      expect(await cli(fresh, ['try', 'read', '{"path": ".env"}'])).toMatchObject({ code: EXIT.refused, out: expect.stringContaining('no-secret-files') });
-      expect(await cli(fresh, ['init'])).toMatchObject({ code: EXIT.usage, out: '', err: expect.stringMatching(/^USAGE: There is already: tollgate\.yaml.*\nUse --force/) });
-      expect(await cli(fresh, ['init', '--force', '--json'])).toMatchObject({ code: EXIT.ok, err: '', out: expect.stringContaining('"written":["tollgate.yaml"') });
+      expect(await cli(fresh, ['try', 'read', '{"path": ".env"}'])).toMatchObject({
+        code: EXIT.refused,
+        out: expect.stringContaining('no-secret-files'),
+      });
+      expect(await cli(fresh, ['init'])).toMatchObject({
+        code: EXIT.usage,
+        out: '',
+        err: expect.stringMatching(/^USAGE: There is already: tollgate\.yaml.*\nUse --force/),
+      });
+      expect(await cli(fresh, ['init', '--force', '--json'])).toMatchObject({
+        code: EXIT.ok,
+        err: '',
+        out: expect.stringContaining('"written":["tollgate.yaml"'),
+      });
     } finally {
       fresh.remove();
     }
@@ -68,8 +79,13 @@ describe('check', () => {
     const fresh = configured();
     try {
       const { code, out, err } = await cli(fresh, ['check']);
-      expect({ code, err }).toEqual({ code: EXIT.ok, err: expect.stringMatching(/^rules\.yaml:6:74: story is not approved yet, .*\n$/) });
-      expect(out).toMatch(/^ok: 1 server, 2 principals, 3 profiles, 7 YAML rules in all, 1 policy source \(revision [0-9a-f]{12}\)\n$/);
+      expect({ code, err }).toEqual({
+        code: EXIT.ok,
+        err: expect.stringMatching(/^rules\.yaml:6:74: story is not approved yet, .*\n$/),
+      });
+      expect(out).toMatch(
+        /^ok: 1 server, 2 principals, 3 profiles, 7 YAML rules in all, 1 policy source \(revision [0-9a-f]{12}\)\n$/,
+      );
       expect(existsSync(path.join(fresh.home, '.local'))).toBe(false);
     } finally {
       fresh.remove();
@@ -79,14 +95,31 @@ describe('check', () => {
   it('--json gives the same as data', async () => {
     const { code, out } = await cli(project, ['check', '--json']);
     expect(code).toBe(EXIT.ok);
-    expect(dataOf(out)).toEqual({ file: project.file, servers: 1, principals: 2, profiles: 3, policies: 1, rules: 7, revision: expect.stringMatching(/^[0-9a-f]{64}$/), warnings: [], unbound: [], unjudged: [], missingSecrets: [], unstartable: [] });
+    expect(dataOf(out)).toEqual({
+      file: project.file,
+      servers: 1,
+      principals: 2,
+      profiles: 3,
+      policies: 1,
+      rules: 7,
+      revision: expect.stringMatching(/^[0-9a-f]{64}$/),
+      warnings: [],
+      unbound: [],
+      unjudged: [],
+      missingSecrets: [],
+      unstartable: [],
+    });
   });
 
   it('reads a file elsewhere, relative to where it is called', async () => {
     project.write('other/tollgate.yaml', 'version: 1\nworkspace: ../workspace\n');
-    const { code, out } = await cli(project, ['check', '--config', 'tollgate.yaml'], { cwd: path.join(project.folder, 'other') });
+    const { code, out } = await cli(project, ['check', '--config', 'tollgate.yaml'], {
+      cwd: path.join(project.folder, 'other'),
+    });
     expect([code, out]).toEqual([EXIT.ok, expect.stringContaining('No rule and no policy: every call is denied.')]);
-    expect(dataOf((await cli(project, ['check', '-c', 'other/tollgate.yaml', '--json'])).out)).toMatchObject({ file: path.join(project.folder, 'other', 'tollgate.yaml') });
+    expect(dataOf((await cli(project, ['check', '-c', 'other/tollgate.yaml', '--json'])).out)).toMatchObject({
+      file: path.join(project.folder, 'other', 'tollgate.yaml'),
+    });
   });
 
   it('says on stderr what is worth knowing', async () => {
@@ -102,15 +135,27 @@ describe('try', () => {
   const tried = (...argv: readonly string[]) => cli(project, ['try', ...argv]);
 
   it('shows an allow with its rule and place, and ends with 0', async () => {
-    expect(await tried('read', '{"path": "README.md"}')).toEqual({ code: EXIT.ok, err: '', out: 'ALLOW\n  inside: Rule inside says allow.  (rules.yaml:3)\n' });
+    expect(await tried('read', '{"path": "README.md"}')).toEqual({
+      code: EXIT.ok,
+      err: '',
+      out: 'ALLOW\n  inside: Rule inside says allow.  (rules.yaml:3)\n',
+    });
   });
 
   it('shows a deny with its message, and ends with 3', async () => {
-    expect(await tried('read', '{"path": ".env"}')).toEqual({ code: EXIT.refused, err: '', out: 'DENY\n  no-secrets: Secrets stay closed.  (rules.yaml:5)\n' });
+    expect(await tried('read', '{"path": ".env"}')).toEqual({
+      code: EXIT.refused,
+      err: '',
+      out: 'DENY\n  no-secrets: Secrets stay closed.  (rules.yaml:5)\n',
+    });
   });
 
   it('shows an ask, and ends with 7', async () => {
-    expect(await tried('story_open', '{"path": "x"}')).toEqual({ code: EXIT.approval, err: '', out: 'ASK\n  ask-opening: Somebody must look.  (rules.yaml:6)\n' });
+    expect(await tried('story_open', '{"path": "x"}')).toEqual({
+      code: EXIT.approval,
+      err: '',
+      out: 'ASK\n  ask-opening: Somebody must look.  (rules.yaml:6)\n',
+    });
   });
 
   it('--explain adds the effect and what the call must obey', async () => {
@@ -119,9 +164,13 @@ describe('try', () => {
     expect(out).toContain('path       README.md (inside the workspace, argument path)');
     expect(out).toMatch(/^caps +\{"bytes":4000,"lines":50\}$/m);
     expect(out).toMatch(/^budgets +ten$/m);
-    expect((await tried('bash', '{"command": "git status && ls"}', '--explain')).out).toMatch(/^command +git status \| ls$/m);
+    expect((await tried('bash', '{"command": "git status && ls"}', '--explain')).out).toMatch(
+      /^command +git status \| ls$/m,
+    );
     expect((await tried('bash', '{"command": "rm $X"}', '--explain')).out).toMatch(/^command +opaque$/m);
-    expect((await tried('story_fetch', '{"url": "https://example.org/x"}', '--explain')).out).toMatch(/^host +example\.org \(argument url\)$/m);
+    expect((await tried('story_fetch', '{"url": "https://example.org/x"}', '--explain')).out).toMatch(
+      /^host +example\.org \(argument url\)$/m,
+    );
   });
 
   it('tells of rules in shadow, and of arguments that were repaired', async () => {
@@ -133,8 +182,12 @@ describe('try', () => {
     const { code, out } = await tried('story_open', '{"path": "x"}', '--json');
     expect(code).toBe(EXIT.approval);
     expect(dataOf(out)).toMatchObject({
-      outcome: 'ask', reasons: [{ id: 'ask-opening', message: 'Somebody must look.', file: 'rules.yaml', line: 6 }], shadow: [],
-      effect: { verb: 'destructive', server: 'story', tool: 'open' }, obligations: { caps: { bytes: 4000 } }, notes: [],
+      outcome: 'ask',
+      reasons: [{ id: 'ask-opening', message: 'Somebody must look.', file: 'rules.yaml', line: 6 }],
+      shadow: [],
+      effect: { verb: 'destructive', server: 'story', tool: 'open' },
+      obligations: { caps: { bytes: 4000 } },
+      notes: [],
     });
   });
 
@@ -143,14 +196,39 @@ describe('try', () => {
   });
 
   it.each([
-    ['an unknown tool', ['nonsense'], EXIT.refused, /^UNKNOWN_TOOL: There is no tool of this name\.\nUse a name that `tollgate tools` shows/],
+    [
+      'an unknown tool',
+      ['nonsense'],
+      EXIT.refused,
+      /^UNKNOWN_TOOL: There is no tool of this name\.\nUse a name that `tollgate tools` shows/,
+    ],
     ['a tool that is never allowed', ['story_wipe'], EXIT.refused, /^UNKNOWN_TOOL: /],
     ['a tool that the server may not offer', ['story_hidden'], EXIT.refused, /^UNKNOWN_TOOL: /],
     ['wrong arguments', ['story_echo', '{}'], EXIT.refused, /^ARGS_INVALID: text: is required\n/],
-    ['arguments that are no object', ['story_echo', '[1]'], EXIT.refused, /^ARGS_INVALID: arguments: expected an object\n/],
-    ['arguments that are not JSON', ['story_echo', '{'], EXIT.usage, /^USAGE: The arguments are not JSON\.\nWrite and quote them so/],
-    ['arguments that name a key twice', ['story_echo', '{"text": "a", "text": "b"}'], EXIT.usage, /^USAGE: An object names the same key twice\.\n/],
-    ['nobody', ['story_echo', '{"text": "x"}', '--as', 'nobody'], EXIT.auth, /^IDENTITY: Principal "nobody" is not open to this user over stdio\.\nUse --as with one of: agent\.\n$/],
+    [
+      'arguments that are no object',
+      ['story_echo', '[1]'],
+      EXIT.refused,
+      /^ARGS_INVALID: arguments: expected an object\n/,
+    ],
+    [
+      'arguments that are not JSON',
+      ['story_echo', '{'],
+      EXIT.usage,
+      /^USAGE: The arguments are not JSON\.\nWrite and quote them so/,
+    ],
+    [
+      'arguments that name a key twice',
+      ['story_echo', '{"text": "a", "text": "b"}'],
+      EXIT.usage,
+      /^USAGE: An object names the same key twice\.\n/,
+    ],
+    [
+      'nobody',
+      ['story_echo', '{"text": "x"}', '--as', 'nobody'],
+      EXIT.auth,
+      /^IDENTITY: Principal "nobody" is not open to this user over stdio\.\nUse --as with one of: agent\.\n$/,
+    ],
     ['somebody with a token', ['story_echo', '{"text": "x"}', '--as', 'remote'], EXIT.auth, /^IDENTITY: /],
   ] as const)('refuses %s', async (_, argv, exit, expected) => {
     const { code, out, err } = await tried(...argv);
@@ -178,41 +256,78 @@ describe('tools', () => {
   });
 
   it('--json gives the same, with the sum', async () => {
-    const found = dataOf<{ principal: string; tools: { name: string; bytes: number }[]; bytes: number; missing: unknown[] }>((await cli(project, ['tools', '--json'])).out);
+    const found = dataOf<{
+      principal: string;
+      tools: { name: string; bytes: number }[];
+      bytes: number;
+      missing: unknown[];
+    }>((await cli(project, ['tools', '--json'])).out);
     expect(found).toMatchObject({ principal: 'agent', missing: [] });
     expect(found.bytes).toBeGreaterThan(found.tools.reduce((sum, tool) => sum + tool.bytes, 0));
   });
 
   it('says which two tools claim one name', async () => {
-    project.write('clash.yaml', CONFIG.replace('tools: ["story.*"]', 'tools: ["story.*", {tool: story.echo, name: do-it}, {tool: story.fail, name: do_it}]'));
+    project.write(
+      'clash.yaml',
+      CONFIG.replace(
+        'tools: ["story.*"]',
+        'tools: ["story.*", {tool: story.echo, name: do-it}, {tool: story.fail, name: do_it}]',
+      ),
+    );
     const { out, err } = await cli(project, ['tools', '-c', 'clash.yaml']);
-    expect(err).toBe('story.echo and story.fail would both be called do-it; neither is shown. Give each a name of its own under expose.\n');
+    expect(err).toBe(
+      'story.echo and story.fail would both be called do-it; neither is shown. Give each a name of its own under expose.\n',
+    );
     expect(out).not.toMatch(/do.it/);
   });
 
-  it('NAME shows one tool as the agent sees it: description, projected schema, verdict and limits' + verifies('HE-04', 'HA-18', 'ST-93'), async () => {
-    const { code, out, err } = await cli(project, ['tools', 'story_echo', '--json']);
-    expect([code, err]).toEqual([EXIT.ok, '']);
-    const found = dataOf<{ definition: { inputSchema: unknown } }>(out);
-    expect(found).toMatchObject({
-      principal: 'agent', name: 'story_echo', server: 'story', tool: 'echo', verdict: 'always', reasons: [expect.objectContaining({ id: 'stories' }) as unknown],
-      limits: { argumentBytes: 1_048_576, resultBytes: 4000, resultLines: 2000, timeoutMs: 30_000, concurrent: 16, budgets: [expect.objectContaining({ id: 'ten', calls: 10 }) as unknown] },
-      definition: { name: 'story_echo', description: expect.stringMatching(/./) as unknown },
-    });
-    const child = new Child(project, ['run']);
-    await child.hello();
-    const { tools } = (await child.ask('tools/list')).result as { tools: readonly { name: string }[] };
-    child.process.stdin.end();
-    await child.ended;
-    expect(tools.find(({ name }) => name === 'story_echo')).toEqual(found.definition);
-    expect(dataOf((await cli(project, ['tools', 'story.open', '--json'])).out)).toMatchObject({ name: 'story_open', verdict: 'maybe' });
-    const text = (await cli(project, ['tools', 'read'])).out;
-    expect(text).toMatch(/^verdict +decided at each call$/m);
-    expect(text).toContain('"path"');
-  });
+  it(
+    'NAME shows one tool as the agent sees it: description, projected schema, verdict and limits' +
+      verifies('HE-04', 'HA-18', 'ST-93'),
+    async () => {
+      const { code, out, err } = await cli(project, ['tools', 'story_echo', '--json']);
+      expect([code, err]).toEqual([EXIT.ok, '']);
+      const found = dataOf<{ definition: { inputSchema: unknown } }>(out);
+      expect(found).toMatchObject({
+        principal: 'agent',
+        name: 'story_echo',
+        server: 'story',
+        tool: 'echo',
+        verdict: 'always',
+        reasons: [expect.objectContaining({ id: 'stories' }) as unknown],
+        limits: {
+          argumentBytes: 1_048_576,
+          resultBytes: 4000,
+          resultLines: 2000,
+          timeoutMs: 30_000,
+          concurrent: 16,
+          budgets: [expect.objectContaining({ id: 'ten', calls: 10 }) as unknown],
+        },
+        definition: { name: 'story_echo', description: expect.stringMatching(/./) as unknown },
+      });
+      const child = new Child(project, ['run']);
+      await child.hello();
+      const { tools } = (await child.ask('tools/list')).result as { tools: readonly { name: string }[] };
+      child.process.stdin.end();
+      await child.ended;
+      expect(tools.find(({ name }) => name === 'story_echo')).toEqual(found.definition);
+      expect(dataOf((await cli(project, ['tools', 'story.open', '--json'])).out)).toMatchObject({
+        name: 'story_open',
+        verdict: 'maybe',
+      });
+      const text = (await cli(project, ['tools', 'read'])).out;
+      expect(text).toMatch(/^verdict +decided at each call$/m);
+      expect(text).toContain('"path"');
+    },
+  );
 
   it('NAME refuses what the agent does not see' + verifies('ST-93'), async () => {
-    for (const name of ['story_wipe', 'story.hidden', 'nothing']) expect(await cli(project, ['tools', name])).toMatchObject({ code: EXIT.refused, out: '', err: expect.stringContaining(`UNKNOWN_TOOL: This agent sees no tool "${name}"`) as unknown });
+    for (const name of ['story_wipe', 'story.hidden', 'nothing'])
+      expect(await cli(project, ['tools', name])).toMatchObject({
+        code: EXIT.refused,
+        out: '',
+        err: expect.stringContaining(`UNKNOWN_TOOL: This agent sees no tool "${name}"`) as unknown,
+      });
     expect((await cli(project, ['tools', 'story_ehco'])).err).toContain('did you mean "story_echo"');
   });
 
@@ -223,7 +338,11 @@ describe('tools', () => {
 
 describe('servers', () => {
   it('--log refuses a server that nobody configured, and tells of one that has written nothing', async () => {
-    expect(await cli(project, ['servers', '--log', 'stroy'])).toMatchObject({ code: EXIT.usage, out: '', err: 'USAGE: There is no server "stroy".\nName one of tollgate.yaml; did you mean "story"?\n' });
+    expect(await cli(project, ['servers', '--log', 'stroy'])).toMatchObject({
+      code: EXIT.usage,
+      out: '',
+      err: 'USAGE: There is no server "stroy".\nName one of tollgate.yaml; did you mean "story"?\n',
+    });
     expect(await cli(project, ['servers', '--log', 'story'])).toMatchObject({ code: EXIT.ok, out: '' });
   });
 
@@ -233,13 +352,25 @@ describe('servers', () => {
     expect(out).toMatch(/^NAME +CONSENT +STATE +TOOLS +PENDING +BYTES +QUARANTINED +VERSION$/m);
     expect(out).toMatch(/^story +any tools +healthy +17 +0 +\d+ +0 +7\.0\.0$/m);
     const { servers } = dataOf<{ servers: unknown[] }>((await cli(project, ['servers', '--json'])).out);
-    expect(servers).toEqual([expect.objectContaining({ name: 'workspace' }), expect.objectContaining({ name: 'story', state: 'healthy', tools: 17, version: '7.0.0', reason: '', quarantined: [] })]);
+    expect(servers).toEqual([
+      expect.objectContaining({ name: 'workspace' }),
+      expect.objectContaining({
+        name: 'story',
+        state: 'healthy',
+        tools: 17,
+        version: '7.0.0',
+        reason: '',
+        quarantined: [],
+      }),
+    ]);
   });
 });
 
 describe('when servers are down', () => {
   beforeAll(async () => {
-    project.write('broken.yaml', `version: 1
+    project.write(
+      'broken.yaml',
+      `version: 1
 workspace: ./workspace
 servers:
   story: ${server(['story-server.mjs'])}
@@ -249,7 +380,8 @@ servers:
   closed: ${server(['story-server.mjs'])}
 profiles: {default: {servers: [story, dead, mute, gone, closed], expose: {tools: ["story.*", "dead.*"]}}}
 rules: [{id: all, outcome: allow, when: {}}]
-`);
+`,
+    );
     // All but `closed`.
     await project.approve({ file: 'broken.yaml', names: ['story', 'dead', 'mute', 'gone'] });
   });
@@ -263,8 +395,15 @@ rules: [{id: all, outcome: allow, when: {}}]
     expect(err).toContain('gone: Server "gone" did not start: its command or its folder was not found');
     expect(err).toMatch(/^closed: .*nobody has approved it.*`tollgate approve closed`/m);
     expect(err).not.toContain('story');
-    const { servers } = dataOf<{ servers: { name: string; reason: string }[] }>((await cli(project, ['servers', '-c', 'broken.yaml', '--json'])).out);
-    expect(servers.filter(({ reason }) => reason !== '').map(({ name }) => name)).toEqual(['dead', 'mute', 'gone', 'closed']);
+    const { servers } = dataOf<{ servers: { name: string; reason: string }[] }>(
+      (await cli(project, ['servers', '-c', 'broken.yaml', '--json'])).out,
+    );
+    expect(servers.filter(({ reason }) => reason !== '').map(({ name }) => name)).toEqual([
+      'dead',
+      'mute',
+      'gone',
+      'closed',
+    ]);
   });
 
   it('tools shows what is there, says what is missing, and ends with 5', async () => {
@@ -276,18 +415,35 @@ rules: [{id: all, outcome: allow, when: {}}]
 
   it('try tells a missing server from a missing tool', async () => {
     expect(await cli(project, ['try', 'story_fail', '-c', 'broken.yaml'])).toMatchObject({ code: EXIT.ok });
-    expect(await cli(project, ['try', 'dead_echo', '-c', 'broken.yaml'])).toMatchObject({ code: EXIT.server, out: '', err: expect.stringMatching(/^SERVER_UNAVAILABLE: Server "dead" ended with exit code 7 .*\nIt has written nothing to its log\./) });
-    expect(await cli(project, ['try', 'renamed', '-c', 'broken.yaml'])).toMatchObject({ code: EXIT.server, out: '', err: expect.stringMatching(/^SERVER_UNAVAILABLE: There is no tool of this name at present\. .*"dead"/) });
+    expect(await cli(project, ['try', 'dead_echo', '-c', 'broken.yaml'])).toMatchObject({
+      code: EXIT.server,
+      out: '',
+      err: expect.stringMatching(
+        /^SERVER_UNAVAILABLE: Server "dead" ended with exit code 7 .*\nIt has written nothing to its log\./,
+      ),
+    });
+    expect(await cli(project, ['try', 'renamed', '-c', 'broken.yaml'])).toMatchObject({
+      code: EXIT.server,
+      out: '',
+      err: expect.stringMatching(/^SERVER_UNAVAILABLE: There is no tool of this name at present\. .*"dead"/),
+    });
   });
 
   it('a signal ends the wait for a server that hangs, and the server with it', async () => {
-    project.write('hangs.yaml', `version: 1\nworkspace: ./workspace\nservers: {mute: ${server(['chaos.mjs', 'mute'], `connectTimeoutMs: 60000, env: {CHAOS_STARTS: ${path.join(project.folder, 'started')}}`)}}\n`);
+    project.write(
+      'hangs.yaml',
+      `version: 1\nworkspace: ./workspace\nservers: {mute: ${server(['chaos.mjs', 'mute'], `connectTimeoutMs: 60000, env: {CHAOS_STARTS: ${path.join(project.folder, 'started')}}`)}}\n`,
+    );
     await project.approve({ file: 'hangs.yaml' });
     const running = start(project, ['servers', '-c', 'hangs.yaml']);
     const started = path.join(project.folder, 'started');
     await expect.poll(() => existsSync(started) && readFileSync(started, 'utf8'), { timeout: 20_000 }).toMatch(/\d/);
     running.stop();
-    expect(await running.ended).toEqual({ code: EXIT.unexpected, out: '', err: 'CANCELLED: Stopped by a signal.\nRun it again when you want the answer.\n' });
+    expect(await running.ended).toEqual({
+      code: EXIT.unexpected,
+      out: '',
+      err: 'CANCELLED: Stopped by a signal.\nRun it again when you want the answer.\n',
+    });
     const pid = Number(readFileSync(started, 'utf8'));
     expect(() => process.kill(pid, 0)).toThrow('ESRCH');
   });
@@ -298,11 +454,22 @@ describe('audit', () => {
     const list = await cli(project, ['audit', 'list', '--json', '--limit', '5', '-c', 'tollgate.yaml', '--all']);
     expect(list).toMatchObject({ code: EXIT.ok, err: '' });
     expect(dataOf<unknown[]>(list.out).length).toBe(5);
-    expect(await cli(project, ['audit', 'verify', '-c', 'tollgate.yaml'])).toMatchObject({ code: EXIT.ok, err: '', out: expect.stringContaining('all as they were written') });
+    expect(await cli(project, ['audit', 'verify', '-c', 'tollgate.yaml'])).toMatchObject({
+      code: EXIT.ok,
+      err: '',
+      out: expect.stringContaining('all as they were written'),
+    });
     expect(dataOf((await cli(project, ['audit', 'stats', '--json'])).out)).toMatchObject({ calls: 0, unknown: 0 });
-    const lines = (await cli(project, ['audit', 'export', '--type', 'config'])).out.trimEnd().split('\n').map((line) => dataOf<{ event: string }>(line).event);
+    const lines = (await cli(project, ['audit', 'export', '--type', 'config'])).out
+      .trimEnd()
+      .split('\n')
+      .map((line) => dataOf<{ event: string }>(line).event);
     expect(new Set(lines)).toEqual(new Set(['loaded']));
-    expect(await cli(project, ['audit', 'show', 'nothing'])).toEqual({ code: EXIT.unexpected, out: '', err: 'There is no record with the id nothing.\n' });
+    expect(await cli(project, ['audit', 'show', 'nothing'])).toEqual({
+      code: EXIT.unexpected,
+      out: '',
+      err: 'There is no record with the id nothing.\n',
+    });
   });
 
   it('tail follows until a signal, export gives a table too', async () => {
@@ -317,7 +484,10 @@ describe('audit', () => {
     mkdirSync(path.join(project.folder, 'copy'));
     const { out } = await cli(project, ['audit', 'export']);
     const first = out.split('\n', 1)[0] ?? '';
-    writeFileSync(path.join(project.folder, 'copy', `${dataOf<{ chain: string }>(first).chain}.jsonl`), `${first.replace('"opened"', '"forged"')}\n`);
+    writeFileSync(
+      path.join(project.folder, 'copy', `${dataOf<{ chain: string }>(first).chain}.jsonl`),
+      `${first.replace('"opened"', '"forged"')}\n`,
+    );
     const { code, err } = await cli(project, ['audit', 'verify', '--folder', 'copy']);
     expect([code, err]).toEqual([EXIT.refused, '']);
   });

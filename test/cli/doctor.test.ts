@@ -21,9 +21,12 @@ interface Data {
 
 /** The machine itself is looked at in test/sandbox/doctor.test.ts. */
 const wiring = { ...WIRING, examine: async () => [] };
-const doctor = (home: Home, ...words: readonly string[]) => start(home.project, ['doctor', ...words], { env: home.env }, wiring).ended;
-const look = async (home: Home, ...words: readonly string[]) => dataOf<Data>((await doctor(home, '--json', ...words)).out);
-const of = ({ findings }: Data, id: FindingId) => findings.filter((finding) => finding.id === id && finding.state !== 'ok');
+const doctor = (home: Home, ...words: readonly string[]) =>
+  start(home.project, ['doctor', ...words], { env: home.env }, wiring).ended;
+const look = async (home: Home, ...words: readonly string[]) =>
+  dataOf<Data>((await doctor(home, '--json', ...words)).out);
+const of = ({ findings }: Data, id: FindingId) =>
+  findings.filter((finding) => finding.id === id && finding.state !== 'ok');
 const config = (home: Home) => loadConfig(home.project.file, { env: home.env, home: home.project.home });
 
 describe('servers', () => {
@@ -46,7 +49,9 @@ describe('servers', () => {
 
   it('names them without a configuration too', async () => {
     await atHome(['cursor'], async (home) => {
-      expect((await look(home, '--config', 'none.yaml')).findings.find(({ id }) => id === 'bypass')?.seen).toContain('linear');
+      expect((await look(home, '--config', 'none.yaml')).findings.find(({ id }) => id === 'bypass')?.seen).toContain(
+        'linear',
+      );
     });
   });
 
@@ -54,7 +59,13 @@ describe('servers', () => {
     await atHome(['cursor'], async (home) => {
       await home.run(['import', '--all', '--yes']);
       const state = config(home).state;
-      expect(of(await look(home), 'unapproved')).toMatchObject([{ state: 'weak', fix: 'tollgate approve linear', seen: expect.stringContaining('nobody has approved it') as string }]);
+      expect(of(await look(home), 'unapproved')).toMatchObject([
+        {
+          state: 'weak',
+          fix: 'tollgate approve linear',
+          seen: expect.stringContaining('nobody has approved it') as string,
+        },
+      ]);
       expect(home.exists(path.relative(home.project.home, path.join(state, 'state.db')))).toBe(false);
       await approveAll(config(home), ['linear']);
       expect(of(await look(home), 'unapproved')).toEqual([]);
@@ -62,25 +73,52 @@ describe('servers', () => {
   });
 
   it('names servers that cannot be used and secrets that are nowhere, of profiles alone', async () => {
-    await atHome([], async (home) => {
-      const data = await look(home);
-      expect([data.ok, (await doctor(home)).code]).toEqual([false, EXIT.unexpected]);
-      expect(of(data, 'unusable-server').map(({ name }) => name)).toEqual(['server gone']);
-      expect(of(data, 'fetching-server')).toMatchObject([{ name: 'server fetched', state: 'missing', seen: 'npx fetches its package at each start, and its sandbox has no network', fix: 'install the package, and name its own program' }]);
-      expect((await home.run(['check'])).err).toContain('warning: fetched cannot start: npx fetches its package at each start, and its sandbox has no network; install the package, and name its own program\n');
-      expect(of(data, 'secret-missing').map(({ name, fix }) => [name, fix])).toEqual([['secret a.key', 'tollgate secret set a.key'], ['secret b.key', 'set the variable NO_SUCH where Tollgate runs']]);
-      expect((await home.run(['check'])).err).toContain('warning: secret b.key is missing, and b cannot start without it; set the variable NO_SUCH where Tollgate runs\n');
-      await openPlaces({ state: config(home).state, env: {} }).vault.set('a.key', 'a-value-of-it');
-      expect(of(await look(home), 'secret-missing').map(({ name }) => name)).toEqual(['secret b.key']);
-    }, 'version: 1\ninclude: [none.json]\nsecrets: {b.key: {env: NO_SUCH}}\nservers: {a: {command: x, env: {K: "${secret:a.key}"}, profiles: [default]}, b: {command: x, env: {K: "${secret:b.key}"}, profiles: [default]}, gone: {profiles: [default]}, fetched: {command: npx, args: [-y, some-server], profiles: [default]}, idle: {command: y, env: {K: "${secret:idle.key}"}}}\n');
+    await atHome(
+      [],
+      async (home) => {
+        const data = await look(home);
+        expect([data.ok, (await doctor(home)).code]).toEqual([false, EXIT.unexpected]);
+        expect(of(data, 'unusable-server').map(({ name }) => name)).toEqual(['server gone']);
+        expect(of(data, 'fetching-server')).toMatchObject([
+          {
+            name: 'server fetched',
+            state: 'missing',
+            seen: 'npx fetches its package at each start, and its sandbox has no network',
+            fix: 'install the package, and name its own program',
+          },
+        ]);
+        expect((await home.run(['check'])).err).toContain(
+          'warning: fetched cannot start: npx fetches its package at each start, and its sandbox has no network; install the package, and name its own program\n',
+        );
+        expect(of(data, 'secret-missing').map(({ name, fix }) => [name, fix])).toEqual([
+          ['secret a.key', 'tollgate secret set a.key'],
+          ['secret b.key', 'set the variable NO_SUCH where Tollgate runs'],
+        ]);
+        expect((await home.run(['check'])).err).toContain(
+          'warning: secret b.key is missing, and b cannot start without it; set the variable NO_SUCH where Tollgate runs\n',
+        );
+        await openPlaces({ state: config(home).state, env: {} }).vault.set('a.key', 'a-value-of-it');
+        expect(of(await look(home), 'secret-missing').map(({ name }) => name)).toEqual(['secret b.key']);
+      },
+      'version: 1\ninclude: [none.json]\nsecrets: {b.key: {env: NO_SUCH}}\nservers: {a: {command: x, env: {K: "${secret:a.key}"}, profiles: [default]}, b: {command: x, env: {K: "${secret:b.key}"}, profiles: [default]}, gone: {profiles: [default]}, fetched: {command: npx, args: [-y, some-server], profiles: [default]}, idle: {command: y, env: {K: "${secret:idle.key}"}}}\n',
+    );
   });
 
   it('names programs and scripts that are not there', async () => {
-    await atHome([], async (home) => {
-      const { findings } = dataOf<Data>((await home.run(['doctor', '--json'])).out);
-      const lacking = findings.filter(({ id }) => id === 'program-missing' || id === 'script-missing').map(({ id, name, seen }) => [id, name, seen]);
-      expect(lacking).toEqual([['program-missing', 'server a', 'the program no-such-program is not there'], ['script-missing', 'server b', 'gone/index.js is not there']]);
-    }, `version: 1\nservers: {a: {command: no-such-program, profiles: [default]}, b: {command: ${JSON.stringify(process.execPath)}, args: [gone/index.js, other], profiles: [default]}, idle: {command: no-such-program}}\n`);
+    await atHome(
+      [],
+      async (home) => {
+        const { findings } = dataOf<Data>((await home.run(['doctor', '--json'])).out);
+        const lacking = findings
+          .filter(({ id }) => id === 'program-missing' || id === 'script-missing')
+          .map(({ id, name, seen }) => [id, name, seen]);
+        expect(lacking).toEqual([
+          ['program-missing', 'server a', 'the program no-such-program is not there'],
+          ['script-missing', 'server b', 'gone/index.js is not there'],
+        ]);
+      },
+      `version: 1\nservers: {a: {command: no-such-program, profiles: [default]}, b: {command: ${JSON.stringify(process.execPath)}, args: [gone/index.js, other], profiles: [default]}, idle: {command: no-such-program}}\n`,
+    );
   });
 });
 
@@ -89,18 +127,27 @@ describe('--fix', () => {
     await atHome(['cursor'], async (home) => {
       await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes']);
       const { state } = config(home);
-      const [backup = ''] = (await import('../../facade/clients/changes.ts')).listBackups(state).map(({ file }) => file);
+      const [backup = ''] = (await import('../../facade/clients/changes.ts'))
+        .listBackups(state)
+        .map(({ file }) => file);
       utimesSync(backup, 1, 1);
       chmodSync(state, 0o755);
       chmodSync(path.join(state, 'vault.key'), 0o644);
       const before = await look(home);
       expect(before.ok).toBe(false);
-      for (const id of ['state-folder', 'vault-files', 'old-backups'] as const) expect(of(before, id)).toMatchObject([{ fixable: true }]);
-      expect((await doctor(home)).err).toContain('tollgate doctor --fix does this: state-folder, vault-files, old-backups.');
-      expect([statSync(state).mode & 0o777, statSync(path.join(state, 'vault.key')).mode & 0o777]).toEqual([0o755, 0o644]);
+      for (const id of ['state-folder', 'vault-files', 'old-backups'] as const)
+        expect(of(before, id)).toMatchObject([{ fixable: true }]);
+      expect((await doctor(home)).err).toContain(
+        'tollgate doctor --fix does this: state-folder, vault-files, old-backups.',
+      );
+      expect([statSync(state).mode & 0o777, statSync(path.join(state, 'vault.key')).mode & 0o777]).toEqual([
+        0o755, 0o644,
+      ]);
       const { err } = await doctor(home, '--fix');
       expect(err).toContain(`fixing state folder: chmod 700 ${state}`);
-      expect([statSync(state).mode & 0o777, statSync(path.join(state, 'vault.key')).mode & 0o777]).toEqual([0o700, 0o600]);
+      expect([statSync(state).mode & 0o777, statSync(path.join(state, 'vault.key')).mode & 0o777]).toEqual([
+        0o700, 0o600,
+      ]);
       expect(statSync(backup, { throwIfNoEntry: false })).toBeUndefined();
       expect(await look(home, '--fix')).toMatchObject({ mended: [] });
     });
@@ -122,8 +169,22 @@ describe('--fix', () => {
       const { state } = config(home);
       mkdirSync(state, { recursive: true });
       chmodSync(state, 0o755);
-      const finding: Finding = { id: 'opa', name: 'x', state: 'missing', seen: 's', fix: 'f', mend: () => { throw Object.assign(new Error('no'), { code: 'EPERM' }); } };
-      const { err, code } = await start(home.project, ['doctor', '--fix'], { env: home.env }, { ...WIRING, examine: async () => [finding] }).ended;
+      const finding: Finding = {
+        id: 'opa',
+        name: 'x',
+        state: 'missing',
+        seen: 's',
+        fix: 'f',
+        mend: () => {
+          throw Object.assign(new Error('no'), { code: 'EPERM' });
+        },
+      };
+      const { err, code } = await start(
+        home.project,
+        ['doctor', '--fix'],
+        { env: home.env },
+        { ...WIRING, examine: async () => [finding] },
+      ).ended;
       expect(err).toContain('fixing x: f\n  not done (EPERM)\n');
       expect(code).toBe(EXIT.unexpected);
     });
@@ -135,13 +196,23 @@ describe('ids', () => {
   const ids = Object.keys(FINDINGS) as FindingId[];
 
   it('are those of the page, with what --fix can mend', () => {
-    const rows = rowsOf(sectionOf('docs/cli.md', '## tollgate doctor')).filter((row) => row.length === 3 && row[0]?.startsWith('`'));
+    const rows = rowsOf(sectionOf('docs/cli.md', '## tollgate doctor')).filter(
+      (row) => row.length === 3 && row[0]?.startsWith('`'),
+    );
     expect(rows.map(([id = '']) => codeIn(id)[0]).sort()).toEqual([...ids].sort());
-    for (const [id = '', , fixed = ''] of rows) expect(fixed, id).toBe(FINDINGS[codeIn(id)[0] as FindingId] === 'fix' ? 'yes' : 'no');
+    for (const [id = '', , fixed = ''] of rows)
+      expect(fixed, id).toBe(FINDINGS[codeIn(id)[0] as FindingId] === 'fix' ? 'yes' : 'no');
   });
 
   it('are all given by the code', () => {
-    const text = ['facade/cli/doctor.ts', 'facade/cli/doctor/own-files.ts', 'facade/cli/doctor/servers.ts', 'adapters/sandbox/doctor.ts'].map((file) => readFileSync(path.join(ROOT, file), 'utf8')).join('\n');
+    const text = [
+      'facade/cli/doctor.ts',
+      'facade/cli/doctor/own-files.ts',
+      'facade/cli/doctor/servers.ts',
+      'adapters/sandbox/doctor.ts',
+    ]
+      .map((file) => readFileSync(path.join(ROOT, file), 'utf8'))
+      .join('\n');
     expect(ids.filter((id) => !text.includes(`'${id}'`))).toEqual([]);
   });
 });

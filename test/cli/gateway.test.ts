@@ -7,25 +7,29 @@ import { startFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 import { server } from './terminal.ts';
 
-it('opens no session that it cannot record, and ends every server although the last records cannot be written' + verifies('HA-07'), async () => {
-  const facade = await startFacade(`version: 1
+it(
+  'opens no session that it cannot record, and ends every server although the last records cannot be written' +
+    verifies('HA-07'),
+  async () => {
+    const facade = await startFacade(`version: 1
 workspace: ./workspace
 state: ./state
 servers: {chaos: ${server(['chaos.mjs'], 'env: {CHAOS_STARTS: "${configDir}/started"}')}}
 profiles: {default: {servers: [chaos], expose: {tools: ["chaos.echo"]}}}
 rules: [{id: all, outcome: allow, when: {}}]
 `);
-  const { gateway, deps } = facade.assembled;
-  const session = facade.open('local');
-  expect((await facade.call(session, 'chaos_echo', { a: 1 })).text).toBe('{"a":1}');
-  const pids = startedIn(path.join(facade.folder, 'started'));
-  expect(pids.map(isRunning)).toEqual([true]);
-  await deps.audit.close();
-  expect(() => facade.open('local')).toThrowError(expect.objectContaining({ code: 'AUDIT_FAILED' }) as Error);
-  await expect(gateway.close()).rejects.toMatchObject({ code: 'AUDIT_FAILED' });
-  expect(pids.map(isRunning)).toEqual([false]);
-  expect(session.closed.aborted).toBe(true);
-  // Nothing is left to end, so nothing can fail.
-  await gateway.close();
-  rmSync(facade.folder, { recursive: true, force: true, maxRetries: 3 });
-});
+    const { gateway, deps } = facade.assembled;
+    const session = facade.open('local');
+    expect((await facade.call(session, 'chaos_echo', { a: 1 })).text).toBe('{"a":1}');
+    const pids = startedIn(path.join(facade.folder, 'started'));
+    expect(pids.map(isRunning)).toEqual([true]);
+    await deps.audit.close();
+    expect(() => facade.open('local')).toThrowError(expect.objectContaining({ code: 'AUDIT_FAILED' }) as Error);
+    await expect(gateway.close()).rejects.toMatchObject({ code: 'AUDIT_FAILED' });
+    expect(pids.map(isRunning)).toEqual([false]);
+    expect(session.closed.aborted).toBe(true);
+    // Nothing is left to end, so nothing can fail.
+    await gateway.close();
+    rmSync(facade.folder, { recursive: true, force: true, maxRetries: 3 });
+  },
+);

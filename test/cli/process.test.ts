@@ -25,25 +25,34 @@ class FakeHost extends EventEmitter {
 const fault = (code: string): Error => Object.assign(new Error(code), { code });
 
 describe('signals', () => {
-  it.each(['SIGINT', 'SIGTERM', 'SIGHUP'])('%s stops in order what asked for it, and ends the process the second time', async (signal) => {
-    const host = new FakeHost();
-    const io = processIo(host.asHost);
-    expect(host.listenerCount(signal)).toBe(0);
-    const { stopped } = io;
-    expect(io.stopped).toBe(stopped);
-    host.emit(signal);
-    await stopped;
-    expect(host.exits).toEqual([]);
-    host.emit('SIGTERM');
-    expect(host.exits).toEqual([1]);
-  });
+  it.each(['SIGINT', 'SIGTERM', 'SIGHUP'])(
+    '%s stops in order what asked for it, and ends the process the second time',
+    async (signal) => {
+      const host = new FakeHost();
+      const io = processIo(host.asHost);
+      expect(host.listenerCount(signal)).toBe(0);
+      const { stopped } = io;
+      expect(io.stopped).toBe(stopped);
+      host.emit(signal);
+      await stopped;
+      expect(host.exits).toEqual([]);
+      host.emit('SIGTERM');
+      expect(host.exits).toEqual([1]);
+    },
+  );
 });
 
 describe('self', () => {
   it.each([
     [['node', '/usr/bin/tollgate'], ['tollgate']],
-    [['node', import.meta.filename], ['/usr/bin/node', realpathSync(import.meta.filename)]],
-    [['node', '/nowhere/main.js'], ['/usr/bin/node', '/nowhere/main.js']],
+    [
+      ['node', import.meta.filename],
+      ['/usr/bin/node', realpathSync(import.meta.filename)],
+    ],
+    [
+      ['node', '/nowhere/main.js'],
+      ['/usr/bin/node', '/nowhere/main.js'],
+    ],
     [['node'], ['tollgate']],
   ])('%j is started again by %j', (argv, self) => {
     const host = new FakeHost();
@@ -58,7 +67,12 @@ describe('output', () => {
     const io = processIo(host.asHost);
     io.stdout('data');
     io.stderr('talk');
-    expect([String(host.stdout.read()), String(host.stderr.read()), io.isTTY, io.cwd]).toEqual(['data', 'talk', false, '/somewhere']);
+    expect([String(host.stdout.read()), String(host.stderr.read()), io.isTTY, io.cwd]).toEqual([
+      'data',
+      'talk',
+      false,
+      '/somewhere',
+    ]);
   });
 
   it('that nobody reads any more stops the command, and is no fault', async () => {

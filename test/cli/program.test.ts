@@ -7,7 +7,40 @@ import { VERSION } from '../../facade/wire/version.ts';
 import { Project } from '../config/project.ts';
 import { cli, dataOf, start } from './terminal.ts';
 
-const COMMANDS = ['init', 'doctor', 'known', 'connect', 'import', 'export', 'run', 'serve', 'reload', 'check', 'tools', 'try', 'approve', 'revoke', 'servers', 'approvals', 'grants', 'upgrades', 'plan', 'labels', 'off', 'on', 'kill', 'policy', 'secret', 'login', 'logout', 'knowledge', 'state', 'audit', 'completion', 'version'];
+const COMMANDS = [
+  'init',
+  'doctor',
+  'known',
+  'connect',
+  'import',
+  'export',
+  'run',
+  'serve',
+  'reload',
+  'check',
+  'tools',
+  'try',
+  'approve',
+  'revoke',
+  'servers',
+  'approvals',
+  'grants',
+  'upgrades',
+  'plan',
+  'labels',
+  'off',
+  'on',
+  'kill',
+  'policy',
+  'secret',
+  'login',
+  'logout',
+  'knowledge',
+  'state',
+  'audit',
+  'completion',
+  'version',
+];
 let project: Project;
 
 beforeAll(() => {
@@ -31,18 +64,29 @@ describe('help', () => {
     expect(err).toContain('Usage: tollgate');
   });
 
-  it.each(COMMANDS)('of %s is the same by --help and by help, fits a terminal of 80, and starts nothing', async (name) => {
-    const asked = await cli(project, [name, '--help']);
-    expect(asked).toMatchObject({ code: EXIT.ok, err: '' });
-    expect(await cli(project, ['help', name])).toEqual(asked);
-    expect(asked.out).toContain(`Usage: tollgate ${name}`);
-    expect(asked.out.split('\n').filter((line) => line.length > 80)).toEqual([]);
-  });
+  it.each(COMMANDS)(
+    'of %s is the same by --help and by help, fits a terminal of 80, and starts nothing',
+    async (name) => {
+      const asked = await cli(project, [name, '--help']);
+      expect(asked).toMatchObject({ code: EXIT.ok, err: '' });
+      expect(await cli(project, ['help', name])).toEqual(asked);
+      expect(asked.out).toContain(`Usage: tollgate ${name}`);
+      expect(asked.out.split('\n').filter((line) => line.length > 80)).toEqual([]);
+    },
+  );
 
   it('of audit is shown by each of its commands too', async () => {
     expect((await cli(project, ['audit', 'list', '--help'])).out).toContain('--expect-head');
-    expect(await cli(project, ['audit', 'help'])).toMatchObject({ code: EXIT.ok, err: '', out: expect.stringContaining('Usage: tollgate audit') });
-    expect(await cli(project, ['audit'])).toMatchObject({ code: EXIT.usage, out: '', err: expect.stringContaining('Usage: tollgate audit') });
+    expect(await cli(project, ['audit', 'help'])).toMatchObject({
+      code: EXIT.ok,
+      err: '',
+      out: expect.stringContaining('Usage: tollgate audit'),
+    });
+    expect(await cli(project, ['audit'])).toMatchObject({
+      code: EXIT.usage,
+      out: '',
+      err: expect.stringContaining('Usage: tollgate audit'),
+    });
   });
 });
 
@@ -84,7 +128,9 @@ describe('misuse is one line what and one line what next, with exit code 2', () 
   it('is JSON where JSON was asked for', async () => {
     const { code, out, err } = await cli(project, ['tools', '--json', '--bogus']);
     expect([code, out]).toEqual([EXIT.usage, '']);
-    expect(dataOf(err)).toEqual({ error: { code: 'USAGE', message: "unknown option '--bogus'", next: 'Read `tollgate tools --help`.' } });
+    expect(dataOf(err)).toEqual({
+      error: { code: 'USAGE', message: "unknown option '--bogus'", next: 'Read `tollgate tools --help`.' },
+    });
   });
 
   it('lets no argument drive the terminal', async () => {
@@ -92,20 +138,27 @@ describe('misuse is one line what and one line what next, with exit code 2', () 
     expect(err).toContain('\\u{1b}[2J\\u{202e}');
     expect(err).not.toMatch(/[\u001B\u202E]/);
   });
-
 });
 
 describe('a fault of ours', () => {
-  const broken = { assemble: async () => Promise.reject(new RangeError('inside')), check: async () => Promise.reject(new RangeError('inside')), authoring: {} } as unknown as Wiring;
+  const broken = {
+    assemble: async () => Promise.reject(new RangeError('inside')),
+    check: async () => Promise.reject(new RangeError('inside')),
+    authoring: {},
+  } as unknown as Wiring;
 
   it('is opaque, without a stack, and says how to see more', async () => {
     project.write('tollgate.yaml', 'version: 1\n');
     for (const argv of [['check'], ['servers']]) {
       expect(await start(project, argv, {}, broken).ended).toEqual({
-        code: EXIT.unexpected, out: '', err: 'INTERNAL: Something went wrong inside Tollgate.\nRun it again with TOLLGATE_LOG=debug, and report what it says.\n',
+        code: EXIT.unexpected,
+        out: '',
+        err: 'INTERNAL: Something went wrong inside Tollgate.\nRun it again with TOLLGATE_LOG=debug, and report what it says.\n',
       });
     }
-    expect(dataOf((await start(project, ['check', '--json'], {}, broken).ended).err)).toMatchObject({ error: { code: 'INTERNAL' } });
+    expect(dataOf((await start(project, ['check', '--json'], {}, broken).ended).err)).toMatchObject({
+      error: { code: 'INTERNAL' },
+    });
   });
 
   it('is whole for who asks for it', async () => {
@@ -143,7 +196,10 @@ describe('completion', () => {
     expect(out).toContain('complete -o default -F _tollgate tollgate');
   });
 
-  it.each([['zsh', /^#compdef tollgate$/m], ['fish', /^complete -c tollgate -n __fish_use_subcommand -a run -d '/m]] as const)('for %s names every command', async (shell, expected) => {
+  it.each([
+    ['zsh', /^#compdef tollgate$/m],
+    ['fish', /^complete -c tollgate -n __fish_use_subcommand -a run -d '/m],
+  ] as const)('for %s names every command', async (shell, expected) => {
     const { out } = await cli(project, ['completion', shell]);
     expect(out).toMatch(expected);
     for (const name of COMMANDS) expect(out).toContain(name);

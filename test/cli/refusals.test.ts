@@ -37,22 +37,108 @@ interface Case {
 }
 
 const CASES: readonly Case[] = [
-  { says: 'an unknown key', file: `${PLAIN}servres: {}\n`, code: 'CONFIG_INVALID', problems: [/^tollgate\.yaml:3:1: .*servres.*servers/] },
-  { says: 'several faults at once, in the order of the file', file: `versoin: 1\nworkspace: ./nowhere\nlisten: {port: many}\n`, code: 'CONFIG_INVALID', problems: [/^tollgate\.yaml:1:1: /, /^tollgate\.yaml:2:12: /, /^tollgate\.yaml:3:16: /] },
-  { says: 'YAML that is none', file: 'version: 1\nservers: {story: {command: x}\n', code: 'CONFIG_INVALID', problems: [/^tollgate\.yaml:\d+:\d+: /] },
+  {
+    says: 'an unknown key',
+    file: `${PLAIN}servres: {}\n`,
+    code: 'CONFIG_INVALID',
+    problems: [/^tollgate\.yaml:3:1: .*servres.*servers/],
+  },
+  {
+    says: 'several faults at once, in the order of the file',
+    file: `versoin: 1\nworkspace: ./nowhere\nlisten: {port: many}\n`,
+    code: 'CONFIG_INVALID',
+    problems: [/^tollgate\.yaml:1:1: /, /^tollgate\.yaml:2:12: /, /^tollgate\.yaml:3:16: /],
+  },
+  {
+    says: 'YAML that is none',
+    file: 'version: 1\nservers: {story: {command: x}\n',
+    code: 'CONFIG_INVALID',
+    problems: [/^tollgate\.yaml:\d+:\d+: /],
+  },
   { says: 'a list where a map belongs', file: '- 1\n', code: 'CONFIG_INVALID', problems: [/^tollgate\.yaml:1:1: /] },
-  { says: 'an empty variable', file: `${PLAIN}servers: {story: {command: x, env: {KEY: "\${env:TOLLGATE_TEST_MISSING}"}}}\n`, code: 'CONFIG_INVALID', problems: [/^tollgate\.yaml:3:\d+: .*TOLLGATE_TEST_MISSING/] },
-  { says: 'a server that nothing could start', file: `${PLAIN}servers: {story: {isolation: direct}}\n`, code: 'CONFIG_INVALID', problems: [/^tollgate\.yaml:3:\d+: .*"story" has neither command nor url/] },
-  { says: 'a profile of a server that is missing', file: `${PLAIN}profiles: {default: {servers: [story]}}\n`, code: 'CONFIG_INVALID', problems: [/^tollgate\.yaml:3:\d+: .*story/] },
-  { says: 'a policy file that is missing', file: RULES, code: 'CONFIG_INVALID', problems: [/^tollgate\.yaml:3:12: .*does not exist/] },
-  { says: 'a rules file that is no YAML', file: RULES, files: { 'policies/rules.yaml': 'rules:\n  - {id: a, outcome: allow\n  - b\n' }, code: 'POLICY_INVALID', problems: [/^policies\/rules\.yaml:\d+:\d+: /] },
-  { says: 'an outcome that does not exist', file: RULES, files: { 'policies/rules.yaml': 'rules:\n  - id: a\n    outcome: permit\n    when: {}\n' }, code: 'POLICY_INVALID', problems: [/^policies\/rules\.yaml:3:14: .*allow/] },
-  { says: 'an unknown field of a rule', file: RULES, files: { 'policies/rules.yaml': 'rules:\n  - {id: a, outcome: deny, when: {tool: [x.y]}}\n' }, code: 'POLICY_INVALID', problems: [/^policies\/rules\.yaml:2:\d+: .*tool/] },
-  { says: 'a rule about a server that is missing', file: RULES, files: { 'policies/rules.yaml': 'rules:\n  - {id: a, outcome: deny, when: {servers: [nowhere]}}\n' }, code: 'POLICY_INVALID', problems: [/^policies\/rules\.yaml:2:\d+: .*nowhere/] },
-  { says: 'rules that share an id', file: RULES, files: { 'policies/rules.yaml': 'rules:\n  - {id: a, outcome: deny, when: {}}\n  - {id: a, outcome: deny, when: {verbs: [read]}}\n' }, code: 'POLICY_INVALID', problems: [/^policies\/rules\.yaml:3:\d+: .*"a"/] },
-  { says: 'a pattern that RE2 does not know', file: RULES, files: { 'policies/rules.yaml': 'rules:\n  - {id: a, outcome: deny, when: {args: {x: {pattern: "(?=a)"}}}}\n' }, code: 'POLICY_INVALID', problems: [/^policies\/rules\.yaml:2:\d+: .*RE2/] },
-  { says: 'Rego that does not parse', file: REGO, files: { 'rego/mine.rego': 'package policy.mine\n\ndeny contains {"id" if true\n' }, code: 'POLICY_INVALID', problems: [/^rego\/mine\.rego:3:21: /, /^rego\/mine\.rego:3:21: /] },
-  { says: 'Rego without its package', file: REGO, files: { 'rego/mine.rego': 'package elsewhere\n\nallow := true\n' }, code: 'POLICY_INVALID', problems: [/^rego\/mine\.rego:3:1: `allow` counts only in a package/] },
+  {
+    says: 'an empty variable',
+    file: `${PLAIN}servers: {story: {command: x, env: {KEY: "\${env:TOLLGATE_TEST_MISSING}"}}}\n`,
+    code: 'CONFIG_INVALID',
+    problems: [/^tollgate\.yaml:3:\d+: .*TOLLGATE_TEST_MISSING/],
+  },
+  {
+    says: 'a server that nothing could start',
+    file: `${PLAIN}servers: {story: {isolation: direct}}\n`,
+    code: 'CONFIG_INVALID',
+    problems: [/^tollgate\.yaml:3:\d+: .*"story" has neither command nor url/],
+  },
+  {
+    says: 'a profile of a server that is missing',
+    file: `${PLAIN}profiles: {default: {servers: [story]}}\n`,
+    code: 'CONFIG_INVALID',
+    problems: [/^tollgate\.yaml:3:\d+: .*story/],
+  },
+  {
+    says: 'a policy file that is missing',
+    file: RULES,
+    code: 'CONFIG_INVALID',
+    problems: [/^tollgate\.yaml:3:12: .*does not exist/],
+  },
+  {
+    says: 'a rules file that is no YAML',
+    file: RULES,
+    files: { 'policies/rules.yaml': 'rules:\n  - {id: a, outcome: allow\n  - b\n' },
+    code: 'POLICY_INVALID',
+    problems: [/^policies\/rules\.yaml:\d+:\d+: /],
+  },
+  {
+    says: 'an outcome that does not exist',
+    file: RULES,
+    files: { 'policies/rules.yaml': 'rules:\n  - id: a\n    outcome: permit\n    when: {}\n' },
+    code: 'POLICY_INVALID',
+    problems: [/^policies\/rules\.yaml:3:14: .*allow/],
+  },
+  {
+    says: 'an unknown field of a rule',
+    file: RULES,
+    files: { 'policies/rules.yaml': 'rules:\n  - {id: a, outcome: deny, when: {tool: [x.y]}}\n' },
+    code: 'POLICY_INVALID',
+    problems: [/^policies\/rules\.yaml:2:\d+: .*tool/],
+  },
+  {
+    says: 'a rule about a server that is missing',
+    file: RULES,
+    files: { 'policies/rules.yaml': 'rules:\n  - {id: a, outcome: deny, when: {servers: [nowhere]}}\n' },
+    code: 'POLICY_INVALID',
+    problems: [/^policies\/rules\.yaml:2:\d+: .*nowhere/],
+  },
+  {
+    says: 'rules that share an id',
+    file: RULES,
+    files: {
+      'policies/rules.yaml':
+        'rules:\n  - {id: a, outcome: deny, when: {}}\n  - {id: a, outcome: deny, when: {verbs: [read]}}\n',
+    },
+    code: 'POLICY_INVALID',
+    problems: [/^policies\/rules\.yaml:3:\d+: .*"a"/],
+  },
+  {
+    says: 'a pattern that RE2 does not know',
+    file: RULES,
+    files: { 'policies/rules.yaml': 'rules:\n  - {id: a, outcome: deny, when: {args: {x: {pattern: "(?=a)"}}}}\n' },
+    code: 'POLICY_INVALID',
+    problems: [/^policies\/rules\.yaml:2:\d+: .*RE2/],
+  },
+  {
+    says: 'Rego that does not parse',
+    file: REGO,
+    files: { 'rego/mine.rego': 'package policy.mine\n\ndeny contains {"id" if true\n' },
+    code: 'POLICY_INVALID',
+    problems: [/^rego\/mine\.rego:3:21: /, /^rego\/mine\.rego:3:21: /],
+  },
+  {
+    says: 'Rego without its package',
+    file: REGO,
+    files: { 'rego/mine.rego': 'package elsewhere\n\nallow := true\n' },
+    code: 'POLICY_INVALID',
+    problems: [/^rego\/mine\.rego:3:1: `allow` counts only in a package/],
+  },
 ];
 
 describe('check names the place of every fault, and so does every start', () => {
@@ -67,7 +153,9 @@ describe('check names the place of every fault, and so does every start', () => 
     for (const [index, expected] of problems.entries()) expect(lines[index]).toMatch(expected);
     const started = await cli(project, ['run']);
     expect(started).toEqual(checked);
-    const { error } = dataOf<{ error: { code: string; next: string; problems: { file: string; line: number; column: number }[] } }>((await cli(project, ['tools', '--json'])).err);
+    const { error } = dataOf<{
+      error: { code: string; next: string; problems: { file: string; line: number; column: number }[] };
+    }>((await cli(project, ['tools', '--json'])).err);
     expect(error).toMatchObject({ code, next: expect.stringContaining('tollgate check') });
     expect(error.problems).toHaveLength(problems.length);
   });
@@ -94,12 +182,16 @@ describe('where files cannot be had', () => {
   it('a state folder that is a file', async () => {
     project.write('in-the-way', '');
     project.write('tollgate.yaml', `${PLAIN}state: ./in-the-way\n`);
-    for (const command of [['tools'], ['run'], ['serve']]) expectRefusal(await cli(project, command), 'STATE_FAILED', EXIT.unexpected);
+    for (const command of [['tools'], ['run'], ['serve']])
+      expectRefusal(await cli(project, command), 'STATE_FAILED', EXIT.unexpected);
   });
 
   it('an audit folder that is a file: nothing starts', async () => {
     project.write('in-the-way', '');
-    project.write('tollgate.yaml', `${PLAIN}state: ./state\naudit: {folder: ./in-the-way}\nservers: {story: ${server(['story-server.mjs'])}}\n`);
+    project.write(
+      'tollgate.yaml',
+      `${PLAIN}state: ./state\naudit: {folder: ./in-the-way}\nservers: {story: ${server(['story-server.mjs'])}}\n`,
+    );
     const answer = await cli(project, ['servers']);
     expectRefusal(answer, 'AUDIT_FAILED', EXIT.unexpected);
   });

@@ -5,12 +5,33 @@ import { describe, expect, it } from 'vitest';
 import { json, printable } from '../../facade/cli/print.ts';
 import { inRows, letterMarks, marked } from '../../facade/cli/rows.ts';
 
-const terminal = (columns: number): { isTTY: boolean; out: PassThrough } => ({ isTTY: true, out: Object.assign(new PassThrough(), { columns }) });
+const terminal = (columns: number): { isTTY: boolean; out: PassThrough } => ({
+  isTTY: true,
+  out: Object.assign(new PassThrough(), { columns }),
+});
 
 describe('what a terminal does not show as it is', () => {
   it.each([
-    ['variation selector', '\ufe0f'], ['grapheme joiner', '\u034f'], ['Hangul filler', '\u3164'], ['initial filler', '\u115f'], ['medial filler', '\u1160'], ['narrow filler', '\uffa0'], ['empty Braille', '\u2800'], ['no-break space', '\u00a0'],
-    ['em space', '\u2003'], ['wide space', '\u3000'], ['Ogham space', '\u1680'], ['tag', '\u{e0041}'], ['override', '\u202e'], ['Hebrew letter', '\u05d0'], ['Arabic letter', '\u0627'], ['Adlam letter', '\u{1e900}'], ['mark on nothing', '\u0301'], ['enclosing mark', '\u20dd'], ['escape', '\u001b'], ['line end', '\n'],
+    ['variation selector', '\ufe0f'],
+    ['grapheme joiner', '\u034f'],
+    ['Hangul filler', '\u3164'],
+    ['initial filler', '\u115f'],
+    ['medial filler', '\u1160'],
+    ['narrow filler', '\uffa0'],
+    ['empty Braille', '\u2800'],
+    ['no-break space', '\u00a0'],
+    ['em space', '\u2003'],
+    ['wide space', '\u3000'],
+    ['Ogham space', '\u1680'],
+    ['tag', '\u{e0041}'],
+    ['override', '\u202e'],
+    ['Hebrew letter', '\u05d0'],
+    ['Arabic letter', '\u0627'],
+    ['Adlam letter', '\u{1e900}'],
+    ['mark on nothing', '\u0301'],
+    ['enclosing mark', '\u20dd'],
+    ['escape', '\u001b'],
+    ['line end', '\n'],
   ])('%s is written out', (_name, letter) => {
     expect(printable(`1${letter}2`)).toBe(`1\\u{${(letter.codePointAt(0) ?? 0).toString(16)}}2`);
   });
@@ -36,13 +57,19 @@ it('words that mix alphabets are named, and other languages are only said to be 
 
 describe('rows', () => {
   it('no row is wider than the terminal, and what goes on says so; nothing is lost', () => {
-    fc.assert(fc.property(fc.string({ unit: 'grapheme', maxLength: 600 }), fc.integer({ min: 40, max: 200 }), (text, columns) => {
-      const row = `  x: ${printable(text)}`;
-      const [first = '', ...more] = inRows(terminal(columns), row).split('\n');
-      expect(more.every((one) => one.startsWith('    | '))).toBe(true);
-      expect([first, ...more].every((one) => [...one].length <= columns)).toBe(true);
-      expect([first, ...more.map((one) => one.slice(6))].join('')).toBe(row);
-    }));
+    fc.assert(
+      fc.property(
+        fc.string({ unit: 'grapheme', maxLength: 600 }),
+        fc.integer({ min: 40, max: 200 }),
+        (text, columns) => {
+          const row = `  x: ${printable(text)}`;
+          const [first = '', ...more] = inRows(terminal(columns), row).split('\n');
+          expect(more.every((one) => one.startsWith('    | '))).toBe(true);
+          expect([first, ...more].every((one) => [...one].length <= columns)).toBe(true);
+          expect([first, ...more.map((one) => one.slice(6))].join('')).toBe(row);
+        },
+      ),
+    );
   });
 
   it('without a terminal a row has a hundred columns, and wide letters count twice', () => {

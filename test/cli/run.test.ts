@@ -22,7 +22,8 @@ profiles: {default: {servers: [story], expose: {primitives: workspace, tools: ["
 rules: [{id: all, outcome: allow, when: {servers: [story, workspace]}}]
 listen: {port: 0}
 `;
-const HELLO = '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}\n';
+const HELLO =
+  '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}\n';
 
 /** The SDK's client side of stdio, over the streams of a command in this process. */
 class Pipe implements Transport {
@@ -38,7 +39,8 @@ class Pipe implements Transport {
     const buffer = new ReadBuffer();
     this.#running.wire.on('data', (chunk: Buffer) => {
       buffer.append(chunk);
-      for (let message = buffer.readMessage(); message !== null; message = buffer.readMessage()) this.onmessage?.(message);
+      for (let message = buffer.readMessage(); message !== null; message = buffer.readMessage())
+        this.onmessage?.(message);
     });
   }
 
@@ -69,27 +71,37 @@ afterEach(async () => {
 
 /** The lines of the wire so far, parsed. */
 function linesOf(text: string): readonly { id?: unknown; result?: unknown; error?: unknown; method?: string }[] {
-  return text.split('\n').filter((line) => line !== '').map((line) => JSON.parse(line) as { id?: unknown });
+  return text
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => JSON.parse(line) as { id?: unknown });
 }
 
 describe('run', () => {
   beforeEach(() => project.approve());
 
-  it('serves the client of the SDK, ends with its input, and has printed nothing beside the wire' + verifies('CY-22'), async () => {
-    running = start(project, ['run']);
-    const client = new Client({ name: 'test', version: '1' });
-    await client.connect(new Pipe(running) as Transport);
-    const { tools } = await client.listTools();
-    expect(tools.map(({ name }) => name)).toEqual(expect.arrayContaining(['read', 'story_echo']));
-    expect(await client.callTool({ name: 'read', arguments: { path: 'README.md' } })).toMatchObject({ content: [{ text: expect.stringContaining('# Hello') }] });
-    expect(await client.callTool({ name: 'story_echo', arguments: { text: 'to and fro' } })).toMatchObject({ content: [{ text: 'to and fro' }] });
-    await client.close();
-    const { code, out, err } = await running.ended;
-    expect([code, out]).toEqual([EXIT.ok, '']);
-    expect(err).toBe('Servers without isolation, which run with all of your rights: story.\n');
-    const { out: listed } = await cli(project, ['audit', 'list', '--json']);
-    expect(dataOf<{ exposed: string }[]>(listed).map(({ exposed }) => exposed)).toEqual(['read', 'story_echo']);
-  });
+  it(
+    'serves the client of the SDK, ends with its input, and has printed nothing beside the wire' + verifies('CY-22'),
+    async () => {
+      running = start(project, ['run']);
+      const client = new Client({ name: 'test', version: '1' });
+      await client.connect(new Pipe(running) as Transport);
+      const { tools } = await client.listTools();
+      expect(tools.map(({ name }) => name)).toEqual(expect.arrayContaining(['read', 'story_echo']));
+      expect(await client.callTool({ name: 'read', arguments: { path: 'README.md' } })).toMatchObject({
+        content: [{ text: expect.stringContaining('# Hello') }],
+      });
+      expect(await client.callTool({ name: 'story_echo', arguments: { text: 'to and fro' } })).toMatchObject({
+        content: [{ text: 'to and fro' }],
+      });
+      await client.close();
+      const { code, out, err } = await running.ended;
+      expect([code, out]).toEqual([EXIT.ok, '']);
+      expect(err).toBe('Servers without isolation, which run with all of your rights: story.\n');
+      const { out: listed } = await cli(project, ['audit', 'list', '--json']);
+      expect(dataOf<{ exposed: string }[]>(listed).map(({ exposed }) => exposed)).toEqual(['read', 'story_echo']);
+    },
+  );
 
   it('answers raw lines, and ends with the input', async () => {
     running = start(project, ['run']);
@@ -120,11 +132,17 @@ describe('run', () => {
   it('goes on to its end when the client goes away in the middle of a call', async () => {
     running = start(project, ['run']);
     running.stdin.write(HELLO);
-    running.stdin.write('{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"story_slow","arguments":{"ms":60000}}}\n');
-    await expect.poll(async () => (await cli(project, ['audit', 'list', '--type', 'intent', '--json'])).out, { timeout: 20_000 }).toContain('story_slow');
+    running.stdin.write(
+      '{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"story_slow","arguments":{"ms":60000}}}\n',
+    );
+    await expect
+      .poll(async () => (await cli(project, ['audit', 'list', '--type', 'intent', '--json'])).out, { timeout: 20_000 })
+      .toContain('story_slow');
     running.wire.destroy();
     expect((await running.ended).code).toBe(EXIT.ok);
-    const [record] = dataOf<{ type: string; code: string; executed: string }[]>((await cli(project, ['audit', 'list', '--json'])).out);
+    const [record] = dataOf<{ type: string; code: string; executed: string }[]>(
+      (await cli(project, ['audit', 'list', '--json'])).out,
+    );
     expect(record).toMatchObject({ type: 'outcome', code: 'INTERRUPTED' });
   });
 });
@@ -132,7 +150,12 @@ describe('run', () => {
 describe('a start of nobody, or of nothing', () => {
   it.each([
     ['nobody', ['run', '--as', 'nobody'], EXIT.auth, /^IDENTITY: .*\nUse --as with one of: local\.\n$/],
-    ['a missing file', ['run', '-c', 'nowhere.yaml'], EXIT.usage, /^CONFIG_INVALID: The configuration is refused\.\nnowhere\.yaml:1:1: .*tollgate init\n/],
+    [
+      'a missing file',
+      ['run', '-c', 'nowhere.yaml'],
+      EXIT.usage,
+      /^CONFIG_INVALID: The configuration is refused\.\nnowhere\.yaml:1:1: .*tollgate init\n/,
+    ],
   ] as const)('refuses %s before it opens anything', async (_, argv, exit, expected) => {
     const { code, out, err } = await cli(project, argv);
     expect([code, out]).toEqual([exit, '']);
@@ -165,13 +188,27 @@ describe('serve', () => {
     const token = readFileSync(tokenFile, 'utf8').trim();
     expect(statSync(tokenFile).mode & 0o777).toBe(0o600);
     expect(running?.said.err).toContain(`token ${token}\n(kept in ${tokenFile})`);
-    expect(running?.said.err).toContain(`claude mcp add --transport http tollgate ${url} --header "Authorization: Bearer ${token}"`);
-    expect(running?.said.err).toContain(`claude mcp add tollgate -- /opt/node '/a b/main.js' run --config ${project.file}\n`);
-    expect(running?.said.err).toContain(JSON.stringify({ mcpServers: { tollgate: { command: '/opt/node', args: ['/a b/main.js', 'run', '--config', project.file] } } }));
+    expect(running?.said.err).toContain(
+      `claude mcp add --transport http tollgate ${url} --header "Authorization: Bearer ${token}"`,
+    );
+    expect(running?.said.err).toContain(
+      `claude mcp add tollgate -- /opt/node '/a b/main.js' run --config ${project.file}\n`,
+    );
+    expect(running?.said.err).toContain(
+      JSON.stringify({
+        mcpServers: { tollgate: { command: '/opt/node', args: ['/a b/main.js', 'run', '--config', project.file] } },
+      }),
+    );
     expect(running?.said.out).not.toContain(token);
     const client = new Client({ name: 'test', version: '1' });
-    await client.connect(new StreamableHTTPClientTransport(new URL(url), { requestInit: { headers: { authorization: `Bearer ${token}` } } }) as Transport);
-    expect(await client.callTool({ name: 'story_echo', arguments: { text: 'over http' } })).toMatchObject({ content: [{ text: 'over http' }] });
+    await client.connect(
+      new StreamableHTTPClientTransport(new URL(url), {
+        requestInit: { headers: { authorization: `Bearer ${token}` } },
+      }) as Transport,
+    );
+    expect(await client.callTool({ name: 'story_echo', arguments: { text: 'over http' } })).toMatchObject({
+      content: [{ text: 'over http' }],
+    });
     await client.close();
     running?.stop();
     expect((await running?.ended)?.code).toBe(EXIT.ok);
@@ -189,7 +226,9 @@ describe('serve', () => {
     const url = new URL(await serve('--port', '0'));
     const taken = await cli(project, ['serve', '--port', url.port]);
     expect(taken).toMatchObject({ code: EXIT.usage, out: '' });
-    expect(taken.err).toMatch(/^CONFIG_INVALID: listen: 127\.0\.0\.1:\d+ cannot be had \(EADDRINUSE\)\.\nChoose another/m);
+    expect(taken.err).toMatch(
+      /^CONFIG_INVALID: listen: 127\.0\.0\.1:\d+ cannot be had \(EADDRINUSE\)\.\nChoose another/m,
+    );
   });
 });
 
@@ -207,6 +246,11 @@ describe('limits that nobody wrote' + verifies('ST-26'), () => {
     };
     expect(await limits(['run'])).toEqual({ servers: 20, connections: 5, drainMs: 10_000 });
     expect(await limits(['serve'])).toEqual({ servers: 20, connections: 20, drainMs: 20_000 });
-    for (const command of ['run', 'serve']) expect(await limits([command], 'limits: {connections: 7, drainMs: 0}\n')).toEqual({ servers: 20, connections: 7, drainMs: 0 });
+    for (const command of ['run', 'serve'])
+      expect(await limits([command], 'limits: {connections: 7, drainMs: 0}\n')).toEqual({
+        servers: 20,
+        connections: 7,
+        drainMs: 0,
+      });
   });
 });

@@ -1,5 +1,16 @@
 /** Tests `tollgate state`, and that decisions are on the disk before a command says so, as a person meets them. */
-import { chmodSync, closeSync, existsSync, openSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync, writeSync } from 'node:fs';
+import {
+  chmodSync,
+  closeSync,
+  existsSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+  writeSync,
+} from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openState, SCHEMA } from '../../facade/state/sqlite.ts';
@@ -14,12 +25,22 @@ let project: Project;
 let folder: string;
 const file = (): string => path.join(folder, 'state.db');
 const tollgate = (...words: readonly string[]): ReturnType<typeof cli> => cli(project, words);
-const records = (): readonly string[] => readdirSync(path.join(folder, 'audit')).filter((name) => name.endsWith('.jsonl')).flatMap((name) => readFileSync(path.join(folder, 'audit', name), 'utf8').trim().split('\n'));
+const records = (): readonly string[] =>
+  readdirSync(path.join(folder, 'audit'))
+    .filter((name) => name.endsWith('.jsonl'))
+    .flatMap((name) =>
+      readFileSync(path.join(folder, 'audit', name), 'utf8')
+        .trim()
+        .split('\n'),
+    );
 
 beforeEach(() => {
   project = new Project();
   project.write('workspace/.keep', '');
-  project.write('tollgate.yaml', `version: 1\nworkspace: ./workspace\nstate: ./state\nservers: {chaos: ${server(['chaos.mjs', 'ok'])}}\nprincipals: [{id: boss, stdio: true, owner: true}]\nprofiles: {default: {servers: [chaos]}}\nrules: [{id: all, outcome: allow, when: {}}]\n`);
+  project.write(
+    'tollgate.yaml',
+    `version: 1\nworkspace: ./workspace\nstate: ./state\nservers: {chaos: ${server(['chaos.mjs', 'ok'])}}\nprincipals: [{id: boss, stdio: true, owner: true}]\nprofiles: {default: {servers: [chaos]}}\nrules: [{id: all, outcome: allow, when: {}}]\n`,
+  );
   folder = path.join(project.folder, 'state');
   const state = openState(folder);
   for (let n = 0; n < 500; n += 1) void state.put('grants', `g${String(n).padStart(4, '0')}`, 'x'.repeat(100));
@@ -38,19 +59,36 @@ describe('tollgate state' + verifies('ST-08'), () => {
   it('checks a sound database, and counts what is in it', async () => {
     await tollgate('off');
     const { code, err } = await tollgate('state', 'check');
-    expect([code, err]).toEqual([0, expect.stringMatching(/sound \(schema 2[^]*grants: 500[^]*Stopped: everything\.\nProcesses of Tollgate that have it open: 0\./)]);
-    expect(dataOf((await tollgate('state', 'check', '--json')).out)).toMatchObject({ database: 'sound', values: { grants: 500 }, stopped: ['*'], processes: 0, problems: [] });
+    expect([code, err]).toEqual([
+      0,
+      expect.stringMatching(
+        /sound \(schema 2[^]*grants: 500[^]*Stopped: everything\.\nProcesses of Tollgate that have it open: 0\./,
+      ),
+    ]);
+    expect(dataOf((await tollgate('state', 'check', '--json')).out)).toMatchObject({
+      database: 'sound',
+      values: { grants: 500 },
+      stopped: ['*'],
+      processes: 0,
+      problems: [],
+    });
   });
 
   it('backs up to a new private file, and restores it while another connection follows; stops stay', async () => {
     expect(await tollgate('state', 'backup', "it's a copy.db")).toMatchObject({ code: 0 });
     const copy = path.join(project.folder, "it's a copy.db");
     expect(statSync(copy).mode & 0o777).toBe(0o600);
-    expect(await tollgate('state', 'backup', "it's a copy.db")).toMatchObject({ code: 2, err: expect.stringContaining('exists') as string });
+    expect(await tollgate('state', 'backup', "it's a copy.db")).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('exists') as string,
+    });
     const state = openState(folder);
     void state.remove('grants', 'g0001');
     await tollgate('kill', 'chaos');
-    expect(await tollgate('state', 'restore', "it's a copy.db")).toMatchObject({ code: 0, err: expect.stringContaining('revocations too') as string });
+    expect(await tollgate('state', 'restore', "it's a copy.db")).toMatchObject({
+      code: 0,
+      err: expect.stringContaining('revocations too') as string,
+    });
     await expect.poll(() => state.list('grants').size).toBe(500);
     expect([...state.stops.list().keys()]).toEqual(['chaos']);
     state.close();
@@ -59,18 +97,27 @@ describe('tollgate state' + verifies('ST-08'), () => {
 
   it('refuses what is no backup', async () => {
     writeFileSync(path.join(project.folder, 'other.db'), 'no database at all'.repeat(1000));
-    for (const name of ['other.db', 'none.db', 'tollgate.yaml']) expect(await tollgate('state', 'restore', name)).toMatchObject({ code: 2, err: expect.stringContaining('no sound backup') as string });
+    for (const name of ['other.db', 'none.db', 'tollgate.yaml'])
+      expect(await tollgate('state', 'restore', name)).toMatchObject({
+        code: 2,
+        err: expect.stringContaining('no sound backup') as string,
+      });
     const newer = new Libsql(path.join(project.folder, 'newer.db'));
     newer.exec('CREATE TABLE value (a); CREATE TABLE counter (a); PRAGMA user_version = 99');
     newer.close();
-    expect(await tollgate('state', 'restore', 'newer.db')).toMatchObject({ err: expect.stringContaining('STATE_TOO_NEW') as string });
+    expect(await tollgate('state', 'restore', 'newer.db')).toMatchObject({
+      err: expect.stringContaining('STATE_TOO_NEW') as string,
+    });
     expect(grants()).toBe(500);
   });
 
   it('says that the database was removed, and begins again only when that is said', async () => {
     await tollgate('state', 'backup', 'copy.db');
     for (const part of ['', '-wal', '-shm']) rmSync(`${file()}${part}`, { force: true });
-    expect(await tollgate('state', 'check')).toMatchObject({ code: 1, err: expect.stringContaining('was removed') as string });
+    expect(await tollgate('state', 'check')).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('was removed') as string,
+    });
     expect((await tollgate('servers')).err).toContain('STATE_LOST');
     expect((await tollgate('off')).code).toBe(0);
     expect((await tollgate('on')).code).toBe(0);
@@ -85,34 +132,53 @@ describe('tollgate state' + verifies('ST-08'), () => {
 
   it('keeps what can be read of a damaged one on both sides of the damage, and the old file', async () => {
     damage(file());
-    expect(await tollgate('state', 'check')).toMatchObject({ code: 1, err: expect.stringContaining('damaged') as string });
+    expect(await tollgate('state', 'check')).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('damaged') as string,
+    });
     const { code, err } = await tollgate('state', 'repair');
-    expect([code, err]).toEqual([0, expect.stringMatching(/^Kept \d+ values.*could not be read.*kept in .*state-before-/)]);
+    expect([code, err]).toEqual([
+      0,
+      expect.stringMatching(/^Kept \d+ values.*could not be read.*kept in .*state-before-/),
+    ]);
     expect(grants()).toBeGreaterThan(100);
     expect(grants()).toBeLessThan(500);
     expect(await tollgate('state', 'check')).toMatchObject({ code: 0 });
-    expect(await tollgate('state', 'repair')).toMatchObject({ code: 0, err: 'The database is sound. Nothing was changed.\n' });
+    expect(await tollgate('state', 'repair')).toMatchObject({
+      code: 0,
+      err: 'The database is sound. Nothing was changed.\n',
+    });
   });
 
-  it('is refused where the file of stops was removed, until a person says what is stopped; one that was emptied is lost' + verifies('ST-02', 'ST-04'), async () => {
-    await tollgate('off');
-    rmSync(path.join(folder, 'stopped'));
-    expect(() => openState(folder)).toThrow(expect.objectContaining({ code: 'STATE_LOST' }) as Error);
-    expect((await tollgate('servers')).err).toContain('STATE_LOST');
-    await tollgate('kill', 'chaos');
-    expect((await tollgate('on')).code).toBe(0);
-    const state = openState(folder);
-    expect([...state.stops.list().keys()]).toEqual(['chaos']);
-    state.close();
-    for (const part of ['', '-wal', '-shm']) rmSync(`${file()}${part}`, { force: true });
-    writeFileSync(file(), '', { mode: 0o600 });
-    expect(() => openState(folder)).toThrow(expect.objectContaining({ code: 'STATE_LOST' }) as Error);
-    expect(await tollgate('state', 'check')).toMatchObject({ code: 1, err: expect.stringContaining('was removed') as string });
-  });
+  it(
+    'is refused where the file of stops was removed, until a person says what is stopped; one that was emptied is lost' +
+      verifies('ST-02', 'ST-04'),
+    async () => {
+      await tollgate('off');
+      rmSync(path.join(folder, 'stopped'));
+      expect(() => openState(folder)).toThrow(expect.objectContaining({ code: 'STATE_LOST' }) as Error);
+      expect((await tollgate('servers')).err).toContain('STATE_LOST');
+      await tollgate('kill', 'chaos');
+      expect((await tollgate('on')).code).toBe(0);
+      const state = openState(folder);
+      expect([...state.stops.list().keys()]).toEqual(['chaos']);
+      state.close();
+      for (const part of ['', '-wal', '-shm']) rmSync(`${file()}${part}`, { force: true });
+      writeFileSync(file(), '', { mode: 0o600 });
+      expect(() => openState(folder)).toThrow(expect.objectContaining({ code: 'STATE_LOST' }) as Error);
+      expect(await tollgate('state', 'check')).toMatchObject({
+        code: 1,
+        err: expect.stringContaining('was removed') as string,
+      });
+    },
+  );
 
   it('is backed up with a clear refusal when it is damaged', async () => {
     damage(file());
-    expect(await tollgate('state', 'backup', 'copy.db')).toMatchObject({ code: 1, err: expect.stringContaining('STATE_FAILED') as string });
+    expect(await tollgate('state', 'backup', 'copy.db')).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('STATE_FAILED') as string,
+    });
     expect(existsSync(path.join(project.folder, 'copy.db'))).toBe(false);
   });
 
@@ -120,17 +186,34 @@ describe('tollgate state' + verifies('ST-08'), () => {
     rmSync(folder, { recursive: true });
     openState(folder).close();
     const old = new Libsql(file());
-    old.exec('DROP TRIGGER value_put; DROP TRIGGER value_changed; DROP TRIGGER value_removed; DROP TABLE change; DROP TABLE slot; DROP TABLE counter; DELETE FROM value');
-    old.exec('CREATE TABLE counter (budget TEXT NOT NULL, scope TEXT NOT NULL, key TEXT NOT NULL, since INTEGER NOT NULL, touched INTEGER NOT NULL, calls INTEGER NOT NULL, argBytes INTEGER NOT NULL, outputBytes INTEGER NOT NULL, wallMs INTEGER NOT NULL, PRIMARY KEY (budget, scope, key)) STRICT, WITHOUT ROWID');
-    old.exec('CREATE TABLE slot (budget TEXT NOT NULL, scope TEXT NOT NULL, key TEXT NOT NULL, lease TEXT NOT NULL, pid INTEGER NOT NULL, born TEXT NOT NULL, PRIMARY KEY (budget, scope, key, lease)) STRICT, WITHOUT ROWID');
-    old.exec(`INSERT INTO value VALUES ('kill', 'chaos', '{"since":"2026-11-01T00:00:00.000Z","by":"boss"}'); INSERT INTO counter VALUES ('b', 'principal', 'p', ${Date.now()}, ${Date.now()}, 7, 0, 0, 0); PRAGMA user_version = 1`);
+    old.exec(
+      'DROP TRIGGER value_put; DROP TRIGGER value_changed; DROP TRIGGER value_removed; DROP TABLE change; DROP TABLE slot; DROP TABLE counter; DELETE FROM value',
+    );
+    old.exec(
+      'CREATE TABLE counter (budget TEXT NOT NULL, scope TEXT NOT NULL, key TEXT NOT NULL, since INTEGER NOT NULL, touched INTEGER NOT NULL, calls INTEGER NOT NULL, argBytes INTEGER NOT NULL, outputBytes INTEGER NOT NULL, wallMs INTEGER NOT NULL, PRIMARY KEY (budget, scope, key)) STRICT, WITHOUT ROWID',
+    );
+    old.exec(
+      'CREATE TABLE slot (budget TEXT NOT NULL, scope TEXT NOT NULL, key TEXT NOT NULL, lease TEXT NOT NULL, pid INTEGER NOT NULL, born TEXT NOT NULL, PRIMARY KEY (budget, scope, key, lease)) STRICT, WITHOUT ROWID',
+    );
+    old.exec(
+      `INSERT INTO value VALUES ('kill', 'chaos', '{"since":"2026-11-01T00:00:00.000Z","by":"boss"}'); INSERT INTO counter VALUES ('b', 'principal', 'p', ${Date.now()}, ${Date.now()}, 7, 0, 0, 0); PRAGMA user_version = 1`,
+    );
     old.close();
     rmSync(path.join(folder, 'stopped'));
     // As the version before left it, with what was stopped on a full disk.
-    writeFileSync(path.join(folder, 'stops'), JSON.stringify({ '*': '{"since":"2026-11-02T00:00:00.000Z","by":"boss"}' }).padEnd(4096));
+    writeFileSync(
+      path.join(folder, 'stops'),
+      JSON.stringify({ '*': '{"since":"2026-11-02T00:00:00.000Z","by":"boss"}' }).padEnd(4096),
+    );
     const state = openState(folder);
-    expect([...state.stops.list()]).toEqual([['*', { since: '2026-11-02T00:00:00.000Z', by: 'boss' }], ['chaos', { since: '2026-11-01T00:00:00.000Z', by: 'boss' }]]);
-    const refused = state.reserve([{ budget: 'b', scope: 'principal', key: 'p', demands: [{ unit: 'calls', limit: 7, most: 1, least: 1 }] }], { wall: Date.now(), monotonic: 1, boot: 'new' });
+    expect([...state.stops.list()]).toEqual([
+      ['*', { since: '2026-11-02T00:00:00.000Z', by: 'boss' }],
+      ['chaos', { since: '2026-11-01T00:00:00.000Z', by: 'boss' }],
+    ]);
+    const refused = state.reserve(
+      [{ budget: 'b', scope: 'principal', key: 'p', demands: [{ unit: 'calls', limit: 7, most: 1, least: 1 }] }],
+      { wall: Date.now(), monotonic: 1, boot: 'new' },
+    );
     expect(refused).toMatchObject({ refused: { left: 0 } });
     state.close();
     expect(SCHEMA.version).toBe(2);
@@ -138,14 +221,20 @@ describe('tollgate state' + verifies('ST-08'), () => {
 });
 
 describe('what a person decides' + verifies('ST-07'), () => {
-  it.each(['revoke', 'disable'])('against a server stops it by name where the database is damaged: %s', async (word) => {
-    checkpoint();
-    damage(file(), 0);
-    const words = word === 'revoke' ? ['revoke', 'chaos'] : ['servers', 'disable', 'chaos'];
-    expect(await tollgate(...words)).toMatchObject({ code: 1, err: expect.stringMatching(/chaos was stopped by name instead/) as string });
-    expect(dataOf((await tollgate('kill', '--json')).out)).toMatchObject({ killed: [{ server: 'chaos' }] });
-    expect((await tollgate('kill', '--lift', 'chaos')).err).toContain('Lifted for chaos');
-  });
+  it.each(['revoke', 'disable'])(
+    'against a server stops it by name where the database is damaged: %s',
+    async (word) => {
+      checkpoint();
+      damage(file(), 0);
+      const words = word === 'revoke' ? ['revoke', 'chaos'] : ['servers', 'disable', 'chaos'];
+      expect(await tollgate(...words)).toMatchObject({
+        code: 1,
+        err: expect.stringMatching(/chaos was stopped by name instead/) as string,
+      });
+      expect(dataOf((await tollgate('kill', '--json')).out)).toMatchObject({ killed: [{ server: 'chaos' }] });
+      expect((await tollgate('kill', '--lift', 'chaos')).err).toContain('Lifted for chaos');
+    },
+  );
 
   it('keeps what somebody killed while it was decided', async () => {
     const stops = new Stops(folder);
@@ -204,9 +293,16 @@ describe('what a person decides' + verifies('ST-07'), () => {
       const state = openState(folder);
       void state.put('grants', 'new', '1');
       expect(synced.at(-1)).toBe('PRAGMA synchronous = FULL');
-      void state.reserve([{ budget: 'b', scope: 'run', key: 'r', demands: [{ unit: 'calls', limit: 7, most: 1, least: 1 }] }], { wall: 1, monotonic: 1, boot: '' });
+      void state.reserve(
+        [{ budget: 'b', scope: 'run', key: 'r', demands: [{ unit: 'calls', limit: 7, most: 1, least: 1 }] }],
+        { wall: 1, monotonic: 1, boot: '' },
+      );
       expect(synced.at(-1)).toBe('PRAGMA synchronous = NORMAL');
-      for (const write of [() => state.take('grants', 'new'), () => state.swap('grants', 'a', { to: '1' }), () => state.remove('grants', 'a')]) {
+      for (const write of [
+        () => state.take('grants', 'new'),
+        () => state.swap('grants', 'a', { to: '1' }),
+        () => state.remove('grants', 'a'),
+      ]) {
         void write();
         expect(synced.at(-1)).toBe('PRAGMA synchronous = FULL');
       }

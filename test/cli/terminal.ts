@@ -34,14 +34,29 @@ export function server(words: readonly string[], more = ''): string {
 }
 
 /** Starts a command in a project; what it serves to agents is accepted as it stands. */
-export function start(project: Pick<Project, 'home' | 'folder'>, argv: readonly string[], more: Partial<Io> = {}, wiring: Wiring = WIRING): Running {
+export function start(
+  project: Pick<Project, 'home' | 'folder'>,
+  argv: readonly string[],
+  more: Partial<Io> = {},
+  wiring: Wiring = WIRING,
+): Running {
   const [stdin, wire] = [new PassThrough(), new PassThrough()];
   const said = { out: '', err: '' };
   let stop = (): void => undefined;
   const stopped = new Promise<void>((resolve) => (stop = resolve));
   const io: Io = {
-    stdout: (text) => void (said.out += text), stderr: (text) => void (said.err += text), isTTY: false,
-    env: {}, home: project.home, cwd: project.folder, user: 'somebody', self: ['tollgate'], stdin, out: wire, stopped, ...more,
+    stdout: (text) => void (said.out += text),
+    stderr: (text) => void (said.err += text),
+    isTTY: false,
+    env: {},
+    home: project.home,
+    cwd: project.folder,
+    user: 'somebody',
+    self: ['tollgate'],
+    stdin,
+    out: wire,
+    stopped,
+    ...more,
   };
   acceptFor(argv, { folder: io.cwd, home: io.home, env: io.env });
   const ended = runCli(argv, io, wiring).then((code) => ({ code, ...said }));

@@ -1,5 +1,15 @@
 /** Tests `tollgate export` as a user calls it: every client's form, servers that move behind Tollgate, what is never written, and the way back. */
-import { chmodSync, chownSync, lstatSync, mkdirSync, readdirSync, rmdirSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  chownSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  rmdirSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -20,9 +30,11 @@ const ids = CLIENTS.map(({ id }) => id);
 
 /** The sample of a client stands in its user's file for some. */
 const flags = (id: ClientId): readonly string[] => (['cursor', 'gemini'].includes(id) ? ['--user'] : []);
-const run = (home: Home, id: ClientId, ...more: readonly string[]) => home.run(['export', '--client', id, ...flags(id), ...more]);
+const run = (home: Home, id: ClientId, ...more: readonly string[]) =>
+  home.run(['export', '--client', id, ...flags(id), ...more]);
 const config = (home: Home) => loadConfig(home.project.file, { env: home.env, home: home.project.home });
-const entriesOf = (home: Home, id: ClientId) => readClientFile(home.file(SAMPLES[id].file), { shown: id, project: home.project.folder }).entries;
+const entriesOf = (home: Home, id: ClientId) =>
+  readClientFile(home.file(SAMPLES[id].file), { shown: id, project: home.project.folder }).entries;
 
 describe('every client', () => {
   it.each(ids)('%s: Tollgate is added, everything else stays, undo gives the bytes back', async (id) => {
@@ -31,11 +43,17 @@ describe('every client', () => {
       const others = entriesOf(home, id).map(({ original }) => original);
       const { code, out, err } = await run(home, id, '--yes');
       expect([code, out]).toEqual([EXIT.ok, '']);
-      expect(err).toContain(`reaches these round Tollgate:\n  ${others.filter((name) => name !== 'off').join('\n  ')}\nMove them behind it:\n  tollgate export --client ${[id, ...flags(id)].join(' ')} --replace\n`);
+      expect(err).toContain(
+        `reaches these round Tollgate:\n  ${others.filter((name) => name !== 'off').join('\n  ')}\nMove them behind it:\n  tollgate export --client ${[id, ...flags(id)].join(' ')} --replace\n`,
+      );
       for (const value of VALUES) expect(err).not.toContain(value);
       const entries = entriesOf(home, id);
       expect(entries.map(({ original }) => original)).toEqual([...others, 'tollgate']);
-      expect(entries.at(-1)).toMatchObject({ transport: 'stdio', command: 'tollgate', args: ['run', '--config', home.project.file] });
+      expect(entries.at(-1)).toMatchObject({
+        transport: 'stdio',
+        command: 'tollgate',
+        args: ['run', '--config', home.project.file],
+      });
       expect(isOurs(entries.at(-1) ?? expect.fail())).toBe(true);
       expect((await run(home, id, '--yes')).err).toContain('is as it should be already');
       expect(await home.run(['export', '--undo', '--json'])).toMatchObject({ code: EXIT.ok, err: '' });
@@ -48,9 +66,16 @@ describe('every client', () => {
       const before = home.snapshot();
       const { code, out } = await run(home, id, '--replace', '--secrets', 'vault', '--yes', '--json');
       expect(code).toBe(EXIT.ok);
-      const data = dataOf<{ readonly moved: readonly { readonly name: string }[]; readonly left: readonly { readonly name: string }[] }>(out);
+      const data = dataOf<{
+        readonly moved: readonly { readonly name: string }[];
+        readonly left: readonly { readonly name: string }[];
+      }>(out);
       expect(data.moved.map(({ name }) => name)).toEqual(SAMPLES[id].servers);
-      expect(entriesOf(home, id).map(({ name }) => name).filter((name) => SAMPLES[id].servers.includes(name))).toEqual([]);
+      expect(
+        entriesOf(home, id)
+          .map(({ name }) => name)
+          .filter((name) => SAMPLES[id].servers.includes(name)),
+      ).toEqual([]);
       expect([...config(home).servers.keys()].sort()).toEqual([...SAMPLES[id].servers].sort());
       for (const value of VALUES) expect(out + home.state()).not.toContain(value);
       await home.run(['export', '--undo']);
@@ -61,7 +86,15 @@ describe('every client', () => {
   it.each(ids)('%s: a file that is not there is made, and gone after undo', async (id) => {
     await atHome([], async (home) => {
       const before = home.snapshot();
-      const place = clientPlaces({ cwd: home.project.folder, home: home.project.home, env: {}, platform: process.platform }).find(({ client }) => client.id === id && client.places[0]?.[0] === (id === 'cursor' ? 'project' : client.places[0]?.[0]));
+      const place = clientPlaces({
+        cwd: home.project.folder,
+        home: home.project.home,
+        env: {},
+        platform: process.platform,
+      }).find(
+        ({ client }) =>
+          client.id === id && client.places[0]?.[0] === (id === 'cursor' ? 'project' : client.places[0]?.[0]),
+      );
       const dry = await home.run(['export', '--client', id, '--dry-run']);
       expect(dry.code).toBe(EXIT.ok);
       expect(home.snapshot()).toEqual(before);
@@ -69,20 +102,97 @@ describe('every client', () => {
       const made = Object.keys(home.snapshot()).filter((name) => !(name in before));
       expect(made).toHaveLength(1);
       expect(path.basename(made[0] ?? '')).toBe(path.basename(place?.file ?? ''));
-      expect(readClientFile(home.file(made[0] ?? ''), { shown: 'f', project: '/' }).entries.map(({ original }) => original)).toEqual(['tollgate']);
+      expect(
+        readClientFile(home.file(made[0] ?? ''), { shown: 'f', project: '/' }).entries.map(({ original }) => original),
+      ).toEqual(['tollgate']);
       await home.run(['export', '--undo']);
       expect(home.snapshot()).toEqual(before);
     });
   });
 
   it.each([
-    ['claude-code', 'project/.mcp.json', { mcpServers: { tollgate: { type: 'http', url: 'http://127.0.0.1:7310/mcp', headers: { Authorization: 'Bearer ${TOLLGATE_TOKEN}' } } } }],
-    ['vscode', 'project/.vscode/mcp.json', { servers: { tollgate: { type: 'http', url: 'http://127.0.0.1:7310/mcp', headers: { Authorization: 'Bearer ${input:tollgate-token}' } } }, inputs: [{ type: 'promptString', id: 'tollgate-token', description: 'Access token of Tollgate (tollgate serve prints it)', password: true }] }],
-    ['cursor', 'project/.cursor/mcp.json', { mcpServers: { tollgate: { url: 'http://127.0.0.1:7310/mcp', headers: { Authorization: 'Bearer ${env:TOLLGATE_TOKEN}' } } } }],
-    ['windsurf', '.codeium/windsurf/mcp_config.json', { mcpServers: { tollgate: { serverUrl: 'http://127.0.0.1:7310/mcp', headers: { Authorization: 'Bearer ${env:TOLLGATE_TOKEN}' } } } }],
-    ['gemini', 'project/.gemini/settings.json', { mcpServers: { tollgate: { httpUrl: 'http://127.0.0.1:7310/mcp', headers: { Authorization: 'Bearer ${TOLLGATE_TOKEN}' } } } }],
-    ['codex', '.codex/config.toml', { mcp_servers: { tollgate: { url: 'http://127.0.0.1:7310/mcp', bearer_token_env_var: 'TOLLGATE_TOKEN' } } }],
-    ['opencode', 'project/opencode.json', { mcp: { tollgate: { type: 'remote', url: 'http://127.0.0.1:7310/mcp', headers: { Authorization: 'Bearer {env:TOLLGATE_TOKEN}' } } } }],
+    [
+      'claude-code',
+      'project/.mcp.json',
+      {
+        mcpServers: {
+          tollgate: {
+            type: 'http',
+            url: 'http://127.0.0.1:7310/mcp',
+            headers: { Authorization: 'Bearer ${TOLLGATE_TOKEN}' },
+          },
+        },
+      },
+    ],
+    [
+      'vscode',
+      'project/.vscode/mcp.json',
+      {
+        servers: {
+          tollgate: {
+            type: 'http',
+            url: 'http://127.0.0.1:7310/mcp',
+            headers: { Authorization: 'Bearer ${input:tollgate-token}' },
+          },
+        },
+        inputs: [
+          {
+            type: 'promptString',
+            id: 'tollgate-token',
+            description: 'Access token of Tollgate (tollgate serve prints it)',
+            password: true,
+          },
+        ],
+      },
+    ],
+    [
+      'cursor',
+      'project/.cursor/mcp.json',
+      {
+        mcpServers: {
+          tollgate: { url: 'http://127.0.0.1:7310/mcp', headers: { Authorization: 'Bearer ${env:TOLLGATE_TOKEN}' } },
+        },
+      },
+    ],
+    [
+      'windsurf',
+      '.codeium/windsurf/mcp_config.json',
+      {
+        mcpServers: {
+          tollgate: {
+            serverUrl: 'http://127.0.0.1:7310/mcp',
+            headers: { Authorization: 'Bearer ${env:TOLLGATE_TOKEN}' },
+          },
+        },
+      },
+    ],
+    [
+      'gemini',
+      'project/.gemini/settings.json',
+      {
+        mcpServers: {
+          tollgate: { httpUrl: 'http://127.0.0.1:7310/mcp', headers: { Authorization: 'Bearer ${TOLLGATE_TOKEN}' } },
+        },
+      },
+    ],
+    [
+      'codex',
+      '.codex/config.toml',
+      { mcp_servers: { tollgate: { url: 'http://127.0.0.1:7310/mcp', bearer_token_env_var: 'TOLLGATE_TOKEN' } } },
+    ],
+    [
+      'opencode',
+      'project/opencode.json',
+      {
+        mcp: {
+          tollgate: {
+            type: 'remote',
+            url: 'http://127.0.0.1:7310/mcp',
+            headers: { Authorization: 'Bearer {env:TOLLGATE_TOKEN}' },
+          },
+        },
+      },
+    ],
   ])('%s over HTTP names where the token is, and holds none', async (id, file, wanted) => {
     await atHome([], async (home) => {
       expect((await home.run(['export', '--client', id, '--http', '--yes'])).code).toBe(EXIT.ok);
@@ -93,47 +203,87 @@ describe('every client', () => {
 
   it.each(['claude-desktop', 'zed'])('%s cannot do so', async (id) => {
     await atHome([], async (home) => {
-      expect(await home.run(['export', '--client', id, '--http', '--yes'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('outside of its file') as string });
+      expect(await home.run(['export', '--client', id, '--http', '--yes'])).toMatchObject({
+        code: EXIT.usage,
+        err: expect.stringContaining('outside of its file') as string,
+      });
     });
   });
 
   it('HTTP needs a port that stays, and no header without a token', async () => {
-    await atHome([], async (home) => {
-      expect((await home.run(['export', '--client', 'cursor', '--http', '--yes'])).err).toContain('listen.port is 0');
-    }, 'version: 1\nlisten: {port: 0}\n');
-    await atHome([], async (home) => {
-      await home.run(['export', '--client', 'cursor', '--http', '--yes']);
-      expect(JSON.parse(home.read('project/.cursor/mcp.json'))).toEqual({ mcpServers: { tollgate: { url: 'http://[::1]:80/mcp' } } });
-    }, 'version: 1\nlisten: {port: 80, host: "::1", auth: none}\n');
+    await atHome(
+      [],
+      async (home) => {
+        expect((await home.run(['export', '--client', 'cursor', '--http', '--yes'])).err).toContain('listen.port is 0');
+      },
+      'version: 1\nlisten: {port: 0}\n',
+    );
+    await atHome(
+      [],
+      async (home) => {
+        await home.run(['export', '--client', 'cursor', '--http', '--yes']);
+        expect(JSON.parse(home.read('project/.cursor/mcp.json'))).toEqual({
+          mcpServers: { tollgate: { url: 'http://[::1]:80/mcp' } },
+        });
+      },
+      'version: 1\nlisten: {port: 80, host: "::1", auth: none}\n',
+    );
   });
 
   it('Claude Desktop starts Node itself: it does not know the PATH of a shell', async () => {
-    await atHome([], async (home) => {
-      const bin = home.file('bin');
-      mkdirSync(bin);
-      writeFileSync(path.join(bin, 'main.js'), '');
-      chmodSync(path.join(bin, 'main.js'), 0o755);
-      symlinkSync(path.join(bin, 'main.js'), path.join(bin, 'tollgate'));
-      await home.run(['export', '--client', 'claude-desktop', '--yes'], { env: { PATH: `relative:${bin}` } });
-      const { mcpServers } = JSON.parse(home.read('.config/Claude/claude_desktop_config.json')) as { mcpServers: { tollgate: unknown } };
-      expect(mcpServers.tollgate).toEqual({ command: process.execPath, args: [path.join(bin, 'main.js'), 'run', '--config', home.project.file] });
-      await home.run(['export', '--client', 'cursor', '--as', 'alice', '--yes'], { self: ['/n', '/m.js'] });
-      expect(JSON.parse(home.read('project/.cursor/mcp.json'))).toEqual({ mcpServers: { tollgate: { command: '/n', args: ['/m.js', 'run', '--config', home.project.file, '--as', 'alice'] } } });
-      expect((await home.run(['export', '--client', 'cursor', '--as', 'alicia'])).err).toContain('"alice"');
-    }, 'version: 1\nprincipals: [{id: alice}]\n');
+    await atHome(
+      [],
+      async (home) => {
+        const bin = home.file('bin');
+        mkdirSync(bin);
+        writeFileSync(path.join(bin, 'main.js'), '');
+        chmodSync(path.join(bin, 'main.js'), 0o755);
+        symlinkSync(path.join(bin, 'main.js'), path.join(bin, 'tollgate'));
+        await home.run(['export', '--client', 'claude-desktop', '--yes'], { env: { PATH: `relative:${bin}` } });
+        const { mcpServers } = JSON.parse(home.read('.config/Claude/claude_desktop_config.json')) as {
+          mcpServers: { tollgate: unknown };
+        };
+        expect(mcpServers.tollgate).toEqual({
+          command: process.execPath,
+          args: [path.join(bin, 'main.js'), 'run', '--config', home.project.file],
+        });
+        await home.run(['export', '--client', 'cursor', '--as', 'alice', '--yes'], { self: ['/n', '/m.js'] });
+        expect(JSON.parse(home.read('project/.cursor/mcp.json'))).toEqual({
+          mcpServers: {
+            tollgate: { command: '/n', args: ['/m.js', 'run', '--config', home.project.file, '--as', 'alice'] },
+          },
+        });
+        expect((await home.run(['export', '--client', 'cursor', '--as', 'alicia'])).err).toContain('"alice"');
+      },
+      'version: 1\nprincipals: [{id: alice}]\n',
+    );
   });
 });
 
 describe('moving servers', () => {
   it('takes out what Tollgate has already, and leaves what it has otherwise', async () => {
-    await atHome([], async (home) => {
-      home.write('project/.mcp.json', '{"mcpServers": {"same": {"command": "x", "args": ["${HERE}"], "env": {"A": "1"}}, "other": {"command": "y"}, "off": {"command": "z", "disabled": true}}}');
-      const { out, err } = await home.run(['export', '--client', 'claude-code', '--replace', '--yes', '--secrets', 'vault'], { env: { HERE: 'h' } });
-      expect(out).toBe('');
-      expect(err).toMatch(/- same: x/);
-      expect(err).toMatch(/other: there is a server other already/);
-      expect(Object.keys((JSON.parse(home.read('project/.mcp.json')) as { mcpServers: object }).mcpServers)).toEqual(['other', 'off', 'tollgate']);
-    }, 'version: 1\nservers: {same: {command: x, args: [h]}, other: {command: something-else}}\n');
+    await atHome(
+      [],
+      async (home) => {
+        home.write(
+          'project/.mcp.json',
+          '{"mcpServers": {"same": {"command": "x", "args": ["${HERE}"], "env": {"A": "1"}}, "other": {"command": "y"}, "off": {"command": "z", "disabled": true}}}',
+        );
+        const { out, err } = await home.run(
+          ['export', '--client', 'claude-code', '--replace', '--yes', '--secrets', 'vault'],
+          { env: { HERE: 'h' } },
+        );
+        expect(out).toBe('');
+        expect(err).toMatch(/- same: x/);
+        expect(err).toMatch(/other: there is a server other already/);
+        expect(Object.keys((JSON.parse(home.read('project/.mcp.json')) as { mcpServers: object }).mcpServers)).toEqual([
+          'other',
+          'off',
+          'tollgate',
+        ]);
+      },
+      'version: 1\nservers: {same: {command: x, args: [h]}, other: {command: something-else}}\n',
+    );
   });
 
   it('moves what was included from the file itself, so that Tollgate keeps it', async () => {
@@ -151,12 +301,27 @@ describe('moving servers', () => {
   it('takes the servers of this project out of ~/.claude.json, and no other', async () => {
     await atHome([], async (home) => {
       const others = { '/elsewhere': { mcpServers: { theirs: { command: 'x' } }, history: ['a'] } };
-      home.write('.claude.json', JSON.stringify({ numStartups: 3, mcpServers: { all: { command: 'x' } }, projects: { [home.project.folder]: { mcpServers: { mine: { command: 'y' } }, allowedTools: [] }, ...others } }, null, 2));
+      home.write(
+        '.claude.json',
+        JSON.stringify(
+          {
+            numStartups: 3,
+            mcpServers: { all: { command: 'x' } },
+            projects: {
+              [home.project.folder]: { mcpServers: { mine: { command: 'y' } }, allowedTools: [] },
+              ...others,
+            },
+          },
+          null,
+          2,
+        ),
+      );
       const { err } = await home.run(['export', '--client', 'claude-code', '--dry-run']);
       expect(err).toContain('tollgate export --client claude-code --user --replace');
       await home.run(['export', '--client', 'claude-code', '--user', '--replace', '--yes']);
       expect(JSON.parse(home.read('.claude.json'))).toEqual({
-        numStartups: 3, mcpServers: { tollgate: { type: 'stdio', command: 'tollgate', args: ['run', '--config', home.project.file] } },
+        numStartups: 3,
+        mcpServers: { tollgate: { type: 'stdio', command: 'tollgate', args: ['run', '--config', home.project.file] } },
         projects: { [home.project.folder]: { mcpServers: {}, allowedTools: [] }, ...others },
       });
     });
@@ -166,7 +331,8 @@ describe('moving servers', () => {
     await atHome(['claude-code', 'windsurf'], async (home) => {
       await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes']);
       const once = [...config(home).servers.values()];
-      for (const id of ['claude-code', 'windsurf'] as const) await run(home, id, '--replace', '--secrets', 'vault', '--yes');
+      for (const id of ['claude-code', 'windsurf'] as const)
+        await run(home, id, '--replace', '--secrets', 'vault', '--yes');
       expect([...config(home).servers.values()]).toEqual(once);
       const again = await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes']);
       expect(again.err).toBe('There is nothing to write.\n');
@@ -180,21 +346,56 @@ describe('files that are not written', () => {
   it.each<readonly [string, (home: Home) => void, string]>([
     ['a link', (home) => symlinkSync(home.write('real.json', '{}'), target(home)), 'is a link'],
     ['a dangling link', (home) => symlinkSync(home.file('nowhere.json'), target(home)), 'is a link'],
-    ['a file in a folder that a cloned project brings as a link', (home) => { rmdirSync(path.dirname(target(home))); mkdirSync(home.file('elsewhere')); symlinkSync(home.file('elsewhere'), path.dirname(target(home))); }, 'is a link, so what is written would land elsewhere'],
+    [
+      'a file in a folder that a cloned project brings as a link',
+      (home) => {
+        rmdirSync(path.dirname(target(home)));
+        mkdirSync(home.file('elsewhere'));
+        symlinkSync(home.file('elsewhere'), path.dirname(target(home)));
+      },
+      'is a link, so what is written would land elsewhere',
+    ],
     ['a folder', (home) => mkdirSync(target(home)), 'is no plain file'],
-    ['a file of somebody else', (home) => chownSync(home.write('project/.cursor/mcp.json', '{}'), 12_345, 12_345), 'belongs to another user'],
-    ['a file that everybody can write', (home) => chmodSync(home.write('project/.cursor/mcp.json', '{}'), 0o666), 'can be written by everybody'],
-    ['a file in a folder that everybody can write', (home) => chmodSync(path.dirname(target(home)), 0o777), 'can be written by everybody'],
+    [
+      'a file of somebody else',
+      (home) => chownSync(home.write('project/.cursor/mcp.json', '{}'), 12_345, 12_345),
+      'belongs to another user',
+    ],
+    [
+      'a file that everybody can write',
+      (home) => chmodSync(home.write('project/.cursor/mcp.json', '{}'), 0o666),
+      'can be written by everybody',
+    ],
+    [
+      'a file in a folder that everybody can write',
+      (home) => chmodSync(path.dirname(target(home)), 0o777),
+      'can be written by everybody',
+    ],
     ['a file that is no text', (home) => writeFileSync(target(home), Buffer.from([0xff, 0xfe, 0])), 'UTF-8'],
-    ['a broken file', (home) => void home.write('project/.cursor/mcp.json', '{"mcpServers": {'), 'cannot be read as JSON'],
-    ['a key that stands twice', (home) => void home.write('project/.cursor/mcp.json', '{"mcpServers": {}, "mcpServers": {}}'), 'every key once'],
-    ['another server of that name', (home) => void home.write('project/.cursor/mcp.json', '{"mcpServers": {"tollgate": {"command": "evil"}}}'), 'is not Tollgate'],
+    [
+      'a broken file',
+      (home) => void home.write('project/.cursor/mcp.json', '{"mcpServers": {'),
+      'cannot be read as JSON',
+    ],
+    [
+      'a key that stands twice',
+      (home) => void home.write('project/.cursor/mcp.json', '{"mcpServers": {}, "mcpServers": {}}'),
+      'every key once',
+    ],
+    [
+      'another server of that name',
+      (home) => void home.write('project/.cursor/mcp.json', '{"mcpServers": {"tollgate": {"command": "evil"}}}'),
+      'is not Tollgate',
+    ],
   ])('%s', async (_name, prepare, why) => {
     await atHome([], async (home) => {
       mkdirSync(path.dirname(target(home)), { recursive: true });
       prepare(home);
       const before = home.snapshot();
-      expect(await home.run(['export', '--client', 'cursor', '--yes'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining(why) as string });
+      expect(await home.run(['export', '--client', 'cursor', '--yes'])).toMatchObject({
+        code: EXIT.usage,
+        err: expect.stringContaining(why) as string,
+      });
       expect(home.snapshot()).toEqual(before);
       expect(home.exists('nowhere.json')).toBe(false);
     });
@@ -204,9 +405,15 @@ describe('files that are not written', () => {
     await atHome([], async (home) => {
       expect((await home.run(['export'])).err).toContain('--client claude-code');
       expect((await home.run(['export', '--client', 'vscod'])).err).toContain('"vscode"');
-      expect(await home.run(['export', '--client', 'cursor'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('say --yes') as string });
+      expect(await home.run(['export', '--client', 'cursor'])).toMatchObject({
+        code: EXIT.usage,
+        err: expect.stringContaining('say --yes') as string,
+      });
       home.write('project/.cursor/mcp.json', '{"mcpServers": {"a": {"command": "x", "env": {"TOKEN": "abcdefgh1"}}}}');
-      expect(await home.run(['export', '--client', 'cursor', '--replace', '--yes'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('--secrets vault') as string });
+      expect(await home.run(['export', '--client', 'cursor', '--replace', '--yes'])).toMatchObject({
+        code: EXIT.usage,
+        err: expect.stringContaining('--secrets vault') as string,
+      });
       expect((await home.run(['export', '--client', 'cursor', '--file', 'other.json', '--yes'])).code).toBe(EXIT.ok);
       expect(home.exists('project/other.json')).toBe(true);
     });
@@ -217,10 +424,26 @@ describe('files that are not written', () => {
       const [one, two] = [home.write('a.json', 'a'), home.write('b.json', 'b')];
       chmodSync(one, 0o640);
       const at = { state: home.file('.local/s'), changer: 'export', now: 0 } as const;
-      expect(() => writeChanges([{ file: one, before: 'a', after: 'A' }, { file: two, before: 'old', after: 'B' }], at)).toThrow('was changed meanwhile');
+      expect(() =>
+        writeChanges(
+          [
+            { file: one, before: 'a', after: 'A' },
+            { file: two, before: 'old', after: 'B' },
+          ],
+          at,
+        ),
+      ).toThrow('was changed meanwhile');
       expect(home.read('a.json')).toBe('a');
       // A folder of that name: the second cannot be written, so the first is as before.
-      expect(() => writeChanges([{ file: one, before: 'a', after: 'A' }, { file: path.join(one, 'below'), after: 'B' }], at)).toThrow();
+      expect(() =>
+        writeChanges(
+          [
+            { file: one, before: 'a', after: 'A' },
+            { file: path.join(one, 'below'), after: 'B' },
+          ],
+          at,
+        ),
+      ).toThrow();
       expect(home.read('a.json')).toBe('a');
       writeChanges([{ file: one, before: 'a', after: 'A' }], at);
       expect([home.read('a.json'), lstatSync(one).mode & 0o777]).toEqual(['A', 0o640]);
@@ -233,18 +456,38 @@ describe('files that are not written', () => {
 it('undo restores the bytes of any file', async () => {
   await atHome([], async (home) => {
     let count = 0;
-    await fc.assert(fc.asyncProperty(fc.constantFrom('cursor', 'vscode', 'zed'), fc.boolean(), fc.nat(), async (id, replace, seed) => {
-      const container = clientOf(id)?.container ?? '';
-      const text = fc.sample(randomFile(container), { numRuns: 1, seed })[0]?.text ?? '';
-      const name = `f${(count += 1)}.json`;
-      const file = home.write(`project/${name}`, text);
-      const { code, err } = await home.run(['export', '--client', id, '--file', name, '--yes', ...(replace ? ['--replace', '--secrets', 'vault'] : [])]);
-      expect(code, err).toBe(EXIT.ok);
-      expect(readTarget(file)).not.toBe(text);
-      expect((await home.run(['export', '--undo'])).code).toBe(EXIT.ok);
-      expect(readTarget(file)).toBe(text);
-      expect(readdirSync(home.file('project')).filter((one) => one !== 'servers' && !/^(f\d+\.json|tollgate\.yaml)$/.test(one))).toEqual([]);
-    }), { numRuns: 30 });
+    await fc.assert(
+      fc.asyncProperty(
+        fc.constantFrom('cursor', 'vscode', 'zed'),
+        fc.boolean(),
+        fc.nat(),
+        async (id, replace, seed) => {
+          const container = clientOf(id)?.container ?? '';
+          const text = fc.sample(randomFile(container), { numRuns: 1, seed })[0]?.text ?? '';
+          const name = `f${(count += 1)}.json`;
+          const file = home.write(`project/${name}`, text);
+          const { code, err } = await home.run([
+            'export',
+            '--client',
+            id,
+            '--file',
+            name,
+            '--yes',
+            ...(replace ? ['--replace', '--secrets', 'vault'] : []),
+          ]);
+          expect(code, err).toBe(EXIT.ok);
+          expect(readTarget(file)).not.toBe(text);
+          expect((await home.run(['export', '--undo'])).code).toBe(EXIT.ok);
+          expect(readTarget(file)).toBe(text);
+          expect(
+            readdirSync(home.file('project')).filter(
+              (one) => one !== 'servers' && !/^(f\d+\.json|tollgate\.yaml)$/.test(one),
+            ),
+          ).toEqual([]);
+        },
+      ),
+      { numRuns: 30 },
+    );
     expect(listBackups(config(home).state)).toEqual([]);
   });
 });

@@ -41,15 +41,28 @@ export class Home {
 
   /** Hashes of all files but those of the state, by name. */
   snapshot(): Readonly<Record<string, string>> {
-    const names = readdirSync(this.project.home, { recursive: true, encoding: 'utf8' }).filter((name) => !name.startsWith('.local') && lstatSync(this.file(name)).isFile()).sort();
-    return Object.fromEntries(names.map((name) => [name, createHash('sha256').update(readFileSync(this.file(name))).digest('hex')]));
+    const names = readdirSync(this.project.home, { recursive: true, encoding: 'utf8' })
+      .filter((name) => !name.startsWith('.local') && lstatSync(this.file(name)).isFile())
+      .sort();
+    return Object.fromEntries(
+      names.map((name) => [
+        name,
+        createHash('sha256')
+          .update(readFileSync(this.file(name)))
+          .digest('hex'),
+      ]),
+    );
   }
 
   /** Everything that the state folder holds, as one text. */
   state(): string {
     const folder = this.file('.local');
     if (!existsSync(folder)) return '';
-    return readdirSync(folder, { recursive: true, encoding: 'utf8' }).map((name) => path.join(folder, name)).filter((name) => lstatSync(name).isFile() && !name.includes('backups')).map((name) => readFileSync(name, 'latin1')).join('\n');
+    return readdirSync(folder, { recursive: true, encoding: 'utf8' })
+      .map((name) => path.join(folder, name))
+      .filter((name) => lstatSync(name).isFile() && !name.includes('backups'))
+      .map((name) => readFileSync(name, 'latin1'))
+      .join('\n');
   }
 
   remove(): void {
@@ -58,7 +71,11 @@ export class Home {
 }
 
 /** Runs `work` in a home that is removed afterwards. */
-export async function atHome<T>(clients: readonly ClientId[], work: (home: Home) => Promise<T>, yaml?: string): Promise<T> {
+export async function atHome<T>(
+  clients: readonly ClientId[],
+  work: (home: Home) => Promise<T>,
+  yaml?: string,
+): Promise<T> {
   const home = yaml === undefined ? new Home(clients) : new Home(clients, yaml);
   try {
     return await work(home);

@@ -15,7 +15,12 @@ import { SAMPLES, VALUES } from './samples.ts';
 const ids = CLIENTS.map(({ id }) => id);
 
 interface Data {
-  readonly servers: readonly { readonly name: string; readonly left?: string; readonly dropped: readonly string[]; readonly unread?: readonly string[] }[];
+  readonly servers: readonly {
+    readonly name: string;
+    readonly left?: string;
+    readonly dropped: readonly string[];
+    readonly unread?: readonly string[];
+  }[];
   readonly files: readonly string[];
   readonly secrets: readonly string[];
   readonly wanted: readonly string[];
@@ -39,7 +44,9 @@ describe('tollgate import', () => {
       expect(out).toContain('BRAVE_API_KEY');
       expect(err).toContain('Nothing was changed');
       expectNoValue(out + err);
-      const data = dataOf<readonly { client: string; servers: readonly { name: string }[] }[]>((await home.run(['import', '--json'])).out);
+      const data = dataOf<readonly { client: string; servers: readonly { name: string }[] }[]>(
+        (await home.run(['import', '--json'])).out,
+      );
       expect(new Set(data.map(({ client }) => client))).toEqual(new Set(ids));
       expect(home.snapshot()).toEqual(before);
       expect(home.state()).toBe('');
@@ -49,9 +56,18 @@ describe('tollgate import', () => {
   it('says so where there is nothing, and knows its clients', async () => {
     await atHome([], async (home) => {
       expect((await home.run(['import'])).err).toContain('No file of a known client was found');
-      expect(await home.run(['import', '--from', 'curser'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('"cursor"') as string });
-      expect(await home.run(['import', 'none.json'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('there is no such file') as string });
-      expect(await home.run(['import', '--undo'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('nothing that import could undo') as string });
+      expect(await home.run(['import', '--from', 'curser'])).toMatchObject({
+        code: EXIT.usage,
+        err: expect.stringContaining('"cursor"') as string,
+      });
+      expect(await home.run(['import', 'none.json'])).toMatchObject({
+        code: EXIT.usage,
+        err: expect.stringContaining('there is no such file') as string,
+      });
+      expect(await home.run(['import', '--undo'])).toMatchObject({
+        code: EXIT.usage,
+        err: expect.stringContaining('nothing that import could undo') as string,
+      });
     });
   });
 
@@ -61,16 +77,26 @@ describe('tollgate import', () => {
       const { code, err } = await home.run(['import', '--all', '--yes']);
       expect(code).toBe(EXIT.ok);
       expect(err).toContain('  tollgate approve linear\n');
-      expect(err).toContain('  tollgate export --client cursor --user --replace\n  tollgate export --client zed --replace\n  tollgate export --client codex --replace\n');
-      expect(home.read('project/tollgate.yaml')).toMatch(/^# mine\nversion: 1\n\nlimits: \{servers: 40\} # enough\n\ninclude:\n {2}- ~\/\.cursor\/mcp\.json\n/);
+      expect(err).toContain(
+        '  tollgate export --client cursor --user --replace\n  tollgate export --client zed --replace\n  tollgate export --client codex --replace\n',
+      );
+      expect(home.read('project/tollgate.yaml')).toMatch(
+        /^# mine\nversion: 1\n\nlimits: \{servers: 40\} # enough\n\ninclude:\n {2}- ~\/\.cursor\/mcp\.json\n/,
+      );
       const { servers, profiles } = config(home);
       expect([...servers.keys()]).toEqual(['linear', 'postgres-zed', 'older', 'extension', 'context7', 'figma']);
       expect(profiles.get('default')?.servers).toEqual(['linear', 'postgres-zed', 'older', 'context7', 'figma']);
-      expect(servers.get('figma')).toMatchObject({ transport: 'http', headers: { Authorization: 'Bearer figd-in-environment' } });
+      expect(servers.get('figma')).toMatchObject({
+        transport: 'http',
+        headers: { Authorization: 'Bearer figd-in-environment' },
+      });
       expect({ ...home.snapshot(), 'project/tollgate.yaml': '' }).toEqual({ ...before, 'project/tollgate.yaml': '' });
       expectNoValue(err);
       expect((await home.run(['import', '--all', '--yes'])).err).toContain('There is nothing to write');
-      expect(await home.run(['import', '--undo'])).toMatchObject({ code: EXIT.ok, err: expect.stringMatching(/^As before: tollgate\.yaml\.\n/) as string });
+      expect(await home.run(['import', '--undo'])).toMatchObject({
+        code: EXIT.ok,
+        err: expect.stringMatching(/^As before: tollgate\.yaml\.\n/) as string,
+      });
       expect(home.snapshot()).toEqual(before);
     });
   });
@@ -81,19 +107,49 @@ describe('tollgate import', () => {
       const { code, out, err } = await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes', '--json']);
       const data = dataOf<Data>(out);
       expect([code, data.written]).toEqual([EXIT.ok, true]);
-      expect(readdirSync(home.file('project/servers')).sort()).toEqual(['brave-search', 'context7', 'db', 'events', 'figma', 'filesystem', 'github', 'http', 'linear', 'local', 'oc', 'older', 'playwright', 'postgres', 'postgres-zed', 'remote', 'sentry'].map((name) => `${name}.yaml`).sort());
+      expect(readdirSync(home.file('project/servers')).sort()).toEqual(
+        [
+          'brave-search',
+          'context7',
+          'db',
+          'events',
+          'figma',
+          'filesystem',
+          'github',
+          'http',
+          'linear',
+          'local',
+          'oc',
+          'older',
+          'playwright',
+          'postgres',
+          'postgres-zed',
+          'remote',
+          'sentry',
+        ]
+          .map((name) => `${name}.yaml`)
+          .sort(),
+      );
       expect(data.servers.find(({ name }) => name === 'http')?.dropped).toEqual(['trust']);
       expect(data.wanted).toEqual(['postgres.pg-url']);
-      const written = readdirSync(home.file('project/servers')).map((name) => home.read(`project/servers/${name}`)).join('\n');
+      const written = readdirSync(home.file('project/servers'))
+        .map((name) => home.read(`project/servers/${name}`))
+        .join('\n');
       expectNoValue(written + out + err + home.state());
-      expect(home.read('project/servers/github.yaml')).toContain('Authorization: Bearer ${secret:github.Authorization}');
+      expect(home.read('project/servers/github.yaml')).toContain(
+        'Authorization: Bearer ${secret:github.Authorization}',
+      );
       expect(await vault(home, 'github.Authorization')).toBe(VALUES[0]);
       expect(await vault(home, 'db.DATABASE_URL')).toBe(`postgres://me:${VALUES[4]}@localhost/app`);
       const at = (file: string): string => home.file(`project/${file}`);
       expect(config(home).servers.get('playwright')?.sandbox).toMatchObject({
-        filesystem: { allowRead: [], allowWrite: [at('shots')], denyRead: [at('.env')], denyWrite: [at('shots/kept')] }, network: { allowedDomains: ['example.org'], deniedDomains: ['private.example.org'] },
+        filesystem: { allowRead: [], allowWrite: [at('shots')], denyRead: [at('.env')], denyWrite: [at('shots/kept')] },
+        network: { allowedDomains: ['example.org'], deniedDomains: ['private.example.org'] },
       });
-      expect(data.servers.find(({ name }) => name === 'playwright')?.unread).toEqual(['sandbox.network.allowLocalBinding', 'sandbox.level']);
+      expect(data.servers.find(({ name }) => name === 'playwright')?.unread).toEqual([
+        'sandbox.network.allowLocalBinding',
+        'sandbox.level',
+      ]);
       expect(config(home).servers.get('events')?.transport).toBe('sse');
       // Where the files of the clients are, nothing has changed.
       for (const id of ids) expect(home.snapshot()[SAMPLES[id].file]).toBe(before[SAMPLES[id].file]);
@@ -107,8 +163,12 @@ describe('tollgate import', () => {
     await atHome(['cursor'], async (home) => {
       const { err } = await home.run(['import', '--from', 'cursor', '--copy', '--secrets', 'env', '--yes']);
       expect(err).toContain('Set these variables where Tollgate runs: Authorization.');
-      expect(home.read('project/tollgate.yaml')).toContain('secrets:\n  linear.Authorization:\n    env: Authorization\n');
-      expect([...config(home).secretSources]).toEqual([['linear.Authorization', { from: 'env', variable: 'Authorization' }]]);
+      expect(home.read('project/tollgate.yaml')).toContain(
+        'secrets:\n  linear.Authorization:\n    env: Authorization\n',
+      );
+      expect([...config(home).secretSources]).toEqual([
+        ['linear.Authorization', { from: 'env', variable: 'Authorization' }],
+      ]);
       expect(home.exists('.local/state/tollgate') && home.state().includes('vault')).toBe(false);
     });
   });
@@ -116,33 +176,88 @@ describe('tollgate import', () => {
   it('gives a copy the folders of the workspace that it is handed, and says which it does not see', async () => {
     await atHome([], async (home) => {
       mkdirSync(home.file('project/docs'));
-      home.write('project/.mcp.json', JSON.stringify({ mcpServers: {
-        fs: { command: 'npx', args: ['-y', '@modelcontextprotocol/server-filesystem', '${workspaceFolder}', '/usr'] },
-        own: { command: 'own', args: [home.file('project/docs'), '/no/such/folder', 'docs'], sandboxEnabled: true, sandbox: { filesystem: { allowRead: ['more'], denyWrite: ['kept'] }, network: { allowedDomains: ['*.a.example'], deniedDomains: ['b.a.example'] }, level: 'high' } },
-      } }));
+      home.write(
+        'project/.mcp.json',
+        JSON.stringify({
+          mcpServers: {
+            fs: {
+              command: 'npx',
+              args: ['-y', '@modelcontextprotocol/server-filesystem', '${workspaceFolder}', '/usr'],
+            },
+            own: {
+              command: 'own',
+              args: [home.file('project/docs'), '/no/such/folder', 'docs'],
+              sandboxEnabled: true,
+              sandbox: {
+                filesystem: { allowRead: ['more'], denyWrite: ['kept'] },
+                network: { allowedDomains: ['*.a.example'], deniedDomains: ['b.a.example'] },
+                level: 'high',
+              },
+            },
+          },
+        }),
+      );
       const { err } = await home.run(['import', '--all', '--copy', '--yes']);
-      expect(err).toContain('    reads and writes "${workspaceFolder}", which stands among its arguments\n    does not see "/usr", outside of the workspace; to give it, write in servers/fs.yaml: sandbox: {filesystem: {allowRead: ["/usr"]}}\n');
+      expect(err).toContain(
+        '    reads and writes "${workspaceFolder}", which stands among its arguments\n    does not see "/usr", outside of the workspace; to give it, write in servers/fs.yaml: sandbox: {filesystem: {allowRead: ["/usr"]}}\n',
+      );
       const { servers, workspace } = config(home);
       expect(servers.get('fs')?.sandbox?.filesystem).toMatchObject({ allowRead: [], allowWrite: [workspace] });
-      expect(servers.get('own')?.sandbox?.filesystem).toMatchObject({ allowRead: [home.file('project/more'), home.file('project/docs')], allowWrite: [] });
-      expect(err).toContain('own: own … (3 more) (keeps of its sandbox allowRead, denyWrite, allowedDomains, deniedDomains; without sandbox.level, which is not read here), from');
-      expect((await home.run(['approve', 'own'])).out).toMatch(/reads [^]*project\/docs", its own[^]*never writes "[^"]*\/kept"[^]*reaches \*\.a\.example and nothing else, never b\.a\.example/);
+      expect(servers.get('own')?.sandbox?.filesystem).toMatchObject({
+        allowRead: [home.file('project/more'), home.file('project/docs')],
+        allowWrite: [],
+      });
+      expect(err).toContain(
+        'own: own … (3 more) (keeps of its sandbox allowRead, denyWrite, allowedDomains, deniedDomains; without sandbox.level, which is not read here), from',
+      );
+      expect((await home.run(['approve', 'own'])).out).toMatch(
+        /reads [^]*project\/docs", its own[^]*never writes "[^"]*\/kept"[^]*reaches \*\.a\.example and nothing else, never b\.a\.example/,
+      );
     });
   });
 
   it('imports some, and the first definition of a name stands', async () => {
     await atHome(['vscode', 'windsurf'], async (home) => {
       home.write('project/.mcp.json', '{"mcpServers": {"db": {"command": "first"}, "My DB!": {"command": "other"}}}');
-      const only = dataOf<Data>((await home.run(['import', '--all', '--copy', '--only', 'My DB!,postgres', '--secrets', 'vault', '--dry-run', '--json'])).out);
-      expect(only.servers.map(({ name, left }) => [name, left])).toEqual([['my-db', undefined], ['postgres', undefined]]);
-      for (const [words, message] of [[['--copy'], '--copy does not say from where'], [['--only', 'db'], '--only does not say from where'], [['--all', '--only', 'dbb'], 'None of these files has a server "dbb".\n`tollgate import` lists them; did you mean "db"']] as const) {
-        expect(await home.run(['import', ...words])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining(message) as string });
+      const only = dataOf<Data>(
+        (
+          await home.run([
+            'import',
+            '--all',
+            '--copy',
+            '--only',
+            'My DB!,postgres',
+            '--secrets',
+            'vault',
+            '--dry-run',
+            '--json',
+          ])
+        ).out,
+      );
+      expect(only.servers.map(({ name, left }) => [name, left])).toEqual([
+        ['my-db', undefined],
+        ['postgres', undefined],
+      ]);
+      for (const [words, message] of [
+        [['--copy'], '--copy does not say from where'],
+        [['--only', 'db'], '--only does not say from where'],
+        [
+          ['--all', '--only', 'dbb'],
+          'None of these files has a server "dbb".\n`tollgate import` lists them; did you mean "db"',
+        ],
+      ] as const) {
+        expect(await home.run(['import', ...words])).toMatchObject({
+          code: EXIT.usage,
+          err: expect.stringContaining(message) as string,
+        });
       }
       const { err } = await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes']);
       expect(err).toContain('called "My DB!" there');
       expect(err).toMatch(/- db: .*\n {4}left out: another file has a server of this name/);
       expect(config(home).servers.get('db')?.command).toBe('first');
-      const again = dataOf<Data>((await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--dry-run', '--json'])).out);
+      const again = dataOf<Data>(
+        (await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--dry-run', '--json'])).out,
+      );
       expect(again.servers.every(({ left }) => left?.includes('there is a server') === true)).toBe(true);
     });
   });
@@ -153,7 +268,10 @@ describe('tollgate import', () => {
       await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes']);
       expect(home.exists('project/servers')).toBe(false);
       const { servers, warnings } = config(home);
-      expect(servers.get('linear')).toMatchObject({ source: 'tollgate.yaml', headers: { Authorization: 'Bearer ${secret:linear.Authorization}' } });
+      expect(servers.get('linear')).toMatchObject({
+        source: 'tollgate.yaml',
+        headers: { Authorization: 'Bearer ${secret:linear.Authorization}' },
+      });
       expect(warnings).toEqual([]);
     });
   });
@@ -161,10 +279,24 @@ describe('tollgate import', () => {
 
 it('says which programs would fetch their package, and which services connect knows better', async () => {
   await atHome([], async (home) => {
-    home.write('project/.mcp.json', JSON.stringify({ mcpServers: { s: { command: 'npx', args: ['-y', '@notionhq/notion-mcp-server@1.0.0'] }, unknown: { command: 'uvx', args: ['no-such-package'] }, linear: { url: 'https://mcp.linear.app/mcp' }, own: { command: 'own' } } }));
+    home.write(
+      'project/.mcp.json',
+      JSON.stringify({
+        mcpServers: {
+          s: { command: 'npx', args: ['-y', '@notionhq/notion-mcp-server@1.0.0'] },
+          unknown: { command: 'uvx', args: ['no-such-package'] },
+          linear: { url: 'https://mcp.linear.app/mcp' },
+          own: { command: 'own' },
+        },
+      }),
+    );
     const { err } = await home.run(['import', '.mcp.json', '--copy', '--dry-run']);
-    expect(err).toContain('s: npx fetches its package at each start, which a sandbox refuses; `tollgate connect notion --name s` knows its hosts and what its tools do, and installs it.\n');
-    expect(err).toContain('unknown: uvx fetches its package at each start, which a sandbox refuses; install it and name its own program.\n');
+    expect(err).toContain(
+      's: npx fetches its package at each start, which a sandbox refuses; `tollgate connect notion --name s` knows its hosts and what its tools do, and installs it.\n',
+    );
+    expect(err).toContain(
+      'unknown: uvx fetches its package at each start, which a sandbox refuses; install it and name its own program.\n',
+    );
     expect(err).toContain('linear: `tollgate connect linear` knows its hosts');
     expect(err).not.toMatch(/^own: /m);
   });
@@ -173,11 +305,27 @@ it('says which programs would fetch their package, and which services connect kn
 describe('what is not copied' + verifies('HA-01'), () => {
   it.each([
     ['a key in an argument', { command: 'x', args: ['--api-key', 'abcdef12345'] }, 'an argument looks like a secret'],
-    ['a key in an argument of one word', { command: 'x', args: ['--token=abcdef12345'] }, 'an argument looks like a secret'],
-    ['a token that is known by its shape', { command: 'x', args: ['ghp_abcdefghijklmnop'] }, 'an argument looks like a secret'],
-    ['an address with a password in an argument', { command: 'x', args: ['postgres://me:pw@h/db'] }, 'an argument looks like a secret'],
+    [
+      'a key in an argument of one word',
+      { command: 'x', args: ['--token=abcdef12345'] },
+      'an argument looks like a secret',
+    ],
+    [
+      'a token that is known by its shape',
+      { command: 'x', args: ['ghp_abcdefghijklmnop'] },
+      'an argument looks like a secret',
+    ],
+    [
+      'an address with a password in an argument',
+      { command: 'x', args: ['postgres://me:pw@h/db'] },
+      'an argument looks like a secret',
+    ],
     ['a key in an address', { url: 'https://x.example/mcp?api_key=abcdef123' }, 'its address holds'],
-    ['a key in the path of an address', { url: 'https://x.example/s/abcdef1234567890abcdef1234567890' }, 'its address holds'],
+    [
+      'a key in the path of an address',
+      { url: 'https://x.example/s/abcdef1234567890abcdef1234567890' },
+      'its address holds',
+    ],
     ['a password in an address', { url: 'https://me:pw@x.example/mcp' }, 'user or password'],
     ['a secret of Tollgate', { command: 'x', env: { A: '${secret:github.token}' } }, 'names a secret of Tollgate'],
     ['a value that is half a variable', { command: 'x', env: { API_TOKEN: 'abcdefgh${B}' } }, 'mixes variables'],
@@ -185,14 +333,23 @@ describe('what is not copied' + verifies('HA-01'), () => {
     ['a variable that loads code', { command: 'x', env: { NODE_OPTIONS: '--require ./evil.js' } }, 'NODE_OPTIONS'],
     ['an input in an argument', { command: 'x', args: ['${input:a}'] }, 'input'],
     ['a whole command line', { command: 'x --y z' }, 'a whole command line'],
-    ['a domain that is every domain', { command: 'x', sandboxEnabled: true, sandbox: { network: { allowedDomains: ['*'] } } }, 'allowedDomains'],
+    [
+      'a domain that is every domain',
+      { command: 'x', sandboxEnabled: true, sandbox: { network: { allowedDomains: ['*'] } } },
+      'allowedDomains',
+    ],
     ['an envFile that is not there', { command: 'x', envFile: 'no.env' }, 'its envFile gives nothing'],
     ['a server that is switched off', { command: 'x', disabled: true }, 'the file disables it'],
   ])('%s', async (_name, server, why) => {
     await atHome([], async (home) => {
       home.write('project/.mcp.json', JSON.stringify({ mcpServers: { bad: server, good: { command: 'x' } } }));
-      const { servers } = dataOf<Data>((await home.run(['import', '.mcp.json', '--copy', '--secrets', 'vault', '--yes', '--json'])).out);
-      expect(servers.map(({ name, left }) => [name, left === undefined])).toEqual([['bad', false], ['good', true]]);
+      const { servers } = dataOf<Data>(
+        (await home.run(['import', '.mcp.json', '--copy', '--secrets', 'vault', '--yes', '--json'])).out,
+      );
+      expect(servers.map(({ name, left }) => [name, left === undefined])).toEqual([
+        ['bad', false],
+        ['good', true],
+      ]);
       expect(servers[0]?.left).toContain(why);
       expect(readdirSync(home.file('project/servers'))).toEqual(['good.yaml']);
     });
@@ -201,11 +358,33 @@ describe('what is not copied' + verifies('HA-01'), () => {
   it('plain values stay where they can be read; those of an envFile are all secrets', async () => {
     await atHome([], async (home) => {
       home.write('project/keys.env', 'A_LEVEL=debug-it\nTOKEN="from-the-file"\n');
-      home.write('project/.mcp.json', JSON.stringify({ mcpServers: { a: { command: 'x', args: ['$$', '--mode', 'fast'], cwd: '${workspaceFolder}', envFile: '${workspaceFolder}/keys.env', env: { LOG_LEVEL: 'debug', PORT: 8080, HOST: 'https://x.example', SHORT: 'ab', NAME: 'something else' } } } }));
+      home.write(
+        'project/.mcp.json',
+        JSON.stringify({
+          mcpServers: {
+            a: {
+              command: 'x',
+              args: ['$$', '--mode', 'fast'],
+              cwd: '${workspaceFolder}',
+              envFile: '${workspaceFolder}/keys.env',
+              env: { LOG_LEVEL: 'debug', PORT: 8080, HOST: 'https://x.example', SHORT: 'ab', NAME: 'something else' },
+            },
+          },
+        }),
+      );
       await home.run(['import', '.mcp.json', '--copy', '--secrets', 'vault', '--yes']);
       expect(config(home).servers.get('a')).toMatchObject({
-        args: ['$$', '--mode', 'fast'], cwd: home.project.folder,
-        env: { A_LEVEL: '${secret:a.A_LEVEL}', TOKEN: '${secret:a.TOKEN}', LOG_LEVEL: 'debug', PORT: '8080', HOST: 'https://x.example', SHORT: 'ab', NAME: '${secret:a.NAME}' },
+        args: ['$$', '--mode', 'fast'],
+        cwd: home.project.folder,
+        env: {
+          A_LEVEL: '${secret:a.A_LEVEL}',
+          TOKEN: '${secret:a.TOKEN}',
+          LOG_LEVEL: 'debug',
+          PORT: '8080',
+          HOST: 'https://x.example',
+          SHORT: 'ab',
+          NAME: '${secret:a.NAME}',
+        },
       });
       expect(await vault(home, 'a.TOKEN')).toBe('from-the-file');
     });
@@ -220,7 +399,9 @@ describe('consent', () => {
         const stdin = Object.assign(new PassThrough(), { isTTY: true });
         const running = start(home.project, words, { env: home.env, stdin });
         for (const reply of replies) {
-          await expect.poll(() => running.said.err.split('[y/N] ').length, { interval: 5 }).toBeGreaterThan(replies.indexOf(reply) + 1);
+          await expect
+            .poll(() => running.said.err.split('[y/N] ').length, { interval: 5 })
+            .toBeGreaterThan(replies.indexOf(reply) + 1);
           stdin.write(`${reply}\n`);
         }
         return running.ended;
@@ -237,9 +418,18 @@ describe('consent', () => {
   it('without a terminal needs --yes, and --secrets for values', async () => {
     await atHome(['cursor'], async (home) => {
       const before = home.snapshot();
-      expect(await home.run(['import', '--all'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('say --yes') as string });
-      expect(await home.run(['import', '--all', '--copy', '--yes'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('--secrets vault') as string });
-      expect(await home.run(['import', '--all', '--yes', '--secrets', 'env'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('goes with --copy') as string });
+      expect(await home.run(['import', '--all'])).toMatchObject({
+        code: EXIT.usage,
+        err: expect.stringContaining('say --yes') as string,
+      });
+      expect(await home.run(['import', '--all', '--copy', '--yes'])).toMatchObject({
+        code: EXIT.usage,
+        err: expect.stringContaining('--secrets vault') as string,
+      });
+      expect(await home.run(['import', '--all', '--yes', '--secrets', 'env'])).toMatchObject({
+        code: EXIT.usage,
+        err: expect.stringContaining('goes with --copy') as string,
+      });
       expect((await home.run(['import', '--all', '--copy', '--dry-run'])).code).toBe(EXIT.ok);
       expect(home.snapshot()).toEqual(before);
     });
@@ -249,7 +439,10 @@ describe('consent', () => {
     await atHome(['cursor'], async (home) => {
       await openPlaces({ state: config(home).state, env: {} }).vault.set('linear.Authorization', 'another-value');
       const before = home.snapshot();
-      expect(await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('another value under linear.Authorization') as string });
+      expect(await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes'])).toMatchObject({
+        code: EXIT.usage,
+        err: expect.stringContaining('another value under linear.Authorization') as string,
+      });
       expect([home.snapshot(), await vault(home, 'linear.Authorization')]).toEqual([before, 'another-value']);
     });
   });
@@ -259,7 +452,10 @@ describe('consent', () => {
       await home.run(['import', '--all', '--yes']);
       home.write('project/tollgate.yaml', `${home.read('project/tollgate.yaml')}# more\n`);
       const before = home.snapshot();
-      expect(await home.run(['import', '--undo'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('was changed since') as string });
+      expect(await home.run(['import', '--undo'])).toMatchObject({
+        code: EXIT.usage,
+        err: expect.stringContaining('was changed since') as string,
+      });
       expect(home.snapshot()).toEqual(before);
     });
   });
@@ -277,28 +473,65 @@ describe('consent', () => {
 
 it('no value of any file reaches a screen, the state or the copies', async () => {
   const secret = fc.stringMatching(/^[A-Za-z0-9+/=_.:-]{12,40}$/).map((text) => `Zq${text}7x`);
-  await fc.assert(fc.asyncProperty(secret, secret, secret, fc.constantFrom('env', 'headers', 'args', 'url'), async (one, two, three, place) => {
-    await atHome([], async (home) => {
-      const servers = {
-        env: { command: 'x', env: { A: one, B_TOKEN: two, 'C-D': three } },
-        headers: { url: 'https://x.example/mcp', headers: { Authorization: `Bearer ${one}`, 'X-Key': two, Cookie: three } },
-        args: { command: 'x', args: [`--password=${one}`, '--secret', two, three] },
-        url: { url: `https://x.example/mcp?token=${encodeURIComponent(one)}` },
-      };
-      home.write('project/.mcp.json', JSON.stringify({ mcpServers: { a: servers[place] } }));
-      const answers = [];
-      for (const words of [['import'], ['import', '--json'], ['import', '--all', '--yes'], ['import', '--undo'], ['import', '--all', '--copy', '--secrets', 'vault', '--yes'], ['export', '--client', 'claude-code', '--replace', '--yes', '--secrets', 'vault'], ['export', '--undo', '--json'], ['import', '--all', '--copy', '--secrets', 'env', '--dry-run', '--json']]) answers.push(await home.run(words));
-      const files = Object.keys(home.snapshot()).filter((name) => name !== 'project/.mcp.json').map((name) => home.read(name));
-      const seen = [...answers.flatMap(({ out, err }) => [out, err]), ...files, home.state()].join('\n');
-      for (const value of [one, two, three]) expect(seen).not.toContain(value);
-    });
-  }), { numRuns: 12 });
+  await fc.assert(
+    fc.asyncProperty(
+      secret,
+      secret,
+      secret,
+      fc.constantFrom('env', 'headers', 'args', 'url'),
+      async (one, two, three, place) => {
+        await atHome([], async (home) => {
+          const servers = {
+            env: { command: 'x', env: { A: one, B_TOKEN: two, 'C-D': three } },
+            headers: {
+              url: 'https://x.example/mcp',
+              headers: { Authorization: `Bearer ${one}`, 'X-Key': two, Cookie: three },
+            },
+            args: { command: 'x', args: [`--password=${one}`, '--secret', two, three] },
+            url: { url: `https://x.example/mcp?token=${encodeURIComponent(one)}` },
+          };
+          home.write('project/.mcp.json', JSON.stringify({ mcpServers: { a: servers[place] } }));
+          const answers = [];
+          for (const words of [
+            ['import'],
+            ['import', '--json'],
+            ['import', '--all', '--yes'],
+            ['import', '--undo'],
+            ['import', '--all', '--copy', '--secrets', 'vault', '--yes'],
+            ['export', '--client', 'claude-code', '--replace', '--yes', '--secrets', 'vault'],
+            ['export', '--undo', '--json'],
+            ['import', '--all', '--copy', '--secrets', 'env', '--dry-run', '--json'],
+          ])
+            answers.push(await home.run(words));
+          const files = Object.keys(home.snapshot())
+            .filter((name) => name !== 'project/.mcp.json')
+            .map((name) => home.read(name));
+          const seen = [...answers.flatMap(({ out, err }) => [out, err]), ...files, home.state()].join('\n');
+          for (const value of [one, two, three]) expect(seen).not.toContain(value);
+        });
+      },
+    ),
+    { numRuns: 12 },
+  );
 });
 
 it('names from outside are escaped wherever they are printed', async () => {
   await atHome([], async (home) => {
-    home.write('project/.mcp.json', JSON.stringify({ mcpServers: { 'a\u001b[31m\u202eb': { command: 'x\u001b]0;y\u0007', env: { 'K\u0007': 'v' }, alwaysAllow: [] } } }));
-    for (const words of [['import'], ['import', '--all', '--yes'], ['import', '--all', '--copy', '--secrets', 'vault', '--dry-run'], ['export', '--client', 'claude-code', '--dry-run'], ['export', '--client', 'claude-code', '--replace', '--dry-run']]) {
+    home.write(
+      'project/.mcp.json',
+      JSON.stringify({
+        mcpServers: {
+          'a\u001b[31m\u202eb': { command: 'x\u001b]0;y\u0007', env: { 'K\u0007': 'v' }, alwaysAllow: [] },
+        },
+      }),
+    );
+    for (const words of [
+      ['import'],
+      ['import', '--all', '--yes'],
+      ['import', '--all', '--copy', '--secrets', 'vault', '--dry-run'],
+      ['export', '--client', 'claude-code', '--dry-run'],
+      ['export', '--client', 'claude-code', '--replace', '--dry-run'],
+    ]) {
       const { out, err } = await home.run(words);
       expect(/[\u0000-\u0008\u000b-\u001f\u007f\u202e]/.test(out + err), words.join(' ')).toBe(false);
     }

@@ -12,14 +12,18 @@ import { Home } from './home.ts';
 import { SAMPLES, VALUES } from './samples.ts';
 
 const ids = CLIENTS.map(({ id }) => id);
-const read = (id: ClientId): ClientFile => readClientText(SAMPLES[id].text, { shown: id, project: '/p', file: `/home/me/${SAMPLES[id].file}` });
-const readAny = (text: string, file = '/x/servers.json'): ClientFile => readClientText(text, { shown: 'f', project: '/p', file });
+const read = (id: ClientId): ClientFile =>
+  readClientText(SAMPLES[id].text, { shown: id, project: '/p', file: `/home/me/${SAMPLES[id].file}` });
+const readAny = (text: string, file = '/x/servers.json'): ClientFile =>
+  readClientText(text, { shown: 'f', project: '/p', file });
 
 describe('the files of all clients' + verifies('HA-01'), () => {
   it.each(ids)('%s: its servers, and what cannot be used', (id) => {
     const { entries, format } = read(id);
     expect(format?.id).toBe(id);
-    expect(entries.filter(({ unusable }) => unusable === undefined).map(({ name }) => name)).toEqual(SAMPLES[id].servers);
+    expect(entries.filter(({ unusable }) => unusable === undefined).map(({ name }) => name)).toEqual(
+      SAMPLES[id].servers,
+    );
   });
 
   it('every client is found where it keeps its files, on every platform', () => {
@@ -28,7 +32,11 @@ describe('the files of all clients' + verifies('HA-01'), () => {
       expect(new Set(places.map(({ client }) => client.id))).toEqual(new Set(ids));
       for (const { file, client } of places) expect(formatOf(file)?.id, file).toBe(client.id);
     }
-    expect(clientPlaces({ cwd: '/p', home: '/h', env: { CODEX_HOME: '/c', XDG_CONFIG_HOME: '/x' }, platform: 'linux' }).map(({ file }) => file)).toEqual(expect.arrayContaining(['/c/config.toml', '/x/zed/settings.json', '/x/Code/User/mcp.json']));
+    expect(
+      clientPlaces({ cwd: '/p', home: '/h', env: { CODEX_HOME: '/c', XDG_CONFIG_HOME: '/x' }, platform: 'linux' }).map(
+        ({ file }) => file,
+      ),
+    ).toEqual(expect.arrayContaining(['/c/config.toml', '/x/zed/settings.json', '/x/Code/User/mcp.json']));
   });
 
   it('spellings become one', () => {
@@ -37,18 +45,35 @@ describe('the files of all clients' + verifies('HA-01'), () => {
     expect(entry('gemini', 'local')?.env).toEqual({ TOKEN: '${GEMINI_TOKEN}' });
     expect(entry('gemini', 'http')?.dropped).toEqual(['trust']);
     expect(entry('windsurf', 'remote')).toMatchObject({ transport: 'http', url: 'https://example.org/mcp' });
-    expect(entry('codex', 'figma')?.headers).toEqual({ Authorization: 'Bearer ${env:FIGMA_TOKEN}', 'X-Figma-Region': 'us-east-1' });
+    expect(entry('codex', 'figma')?.headers).toEqual({
+      Authorization: 'Bearer ${env:FIGMA_TOKEN}',
+      'X-Figma-Region': 'us-east-1',
+    });
     expect(entry('zed', 'older')).toMatchObject({ command: 'older-mcp', args: ['-v'] });
     expect(entry('zed', 'extension')?.unusable).toContain('neither command nor url');
-    expect(entry('opencode', 'oc')).toMatchObject({ transport: 'stdio', command: 'npx', args: ['-y', 'oc-mcp@3.0.0'], env: { OC_KEY: '${env:OC_KEY}' } });
+    expect(entry('opencode', 'oc')).toMatchObject({
+      transport: 'stdio',
+      command: 'npx',
+      args: ['-y', 'oc-mcp@3.0.0'],
+      env: { OC_KEY: '${env:OC_KEY}' },
+    });
     expect(entry('opencode', 'off')?.unusable).toBe('the file disables it');
-    expect(entry('vscode', 'playwright')?.sandbox).toEqual({ filesystem: { allowWrite: ['${workspaceFolder}/shots'], denyRead: ['.env'], denyWrite: ['shots/kept'] }, network: { allowedDomains: ['example.org'], deniedDomains: ['private.example.org'] } });
+    expect(entry('vscode', 'playwright')?.sandbox).toEqual({
+      filesystem: { allowWrite: ['${workspaceFolder}/shots'], denyRead: ['.env'], denyWrite: ['shots/kept'] },
+      network: { allowedDomains: ['example.org'], deniedDomains: ['private.example.org'] },
+    });
     expect(entry('vscode', 'playwright')?.unread).toEqual(['sandbox.network.allowLocalBinding', 'sandbox.level']);
   });
 
   it('variables that Codex passes on and headers that it names are references', () => {
-    const { entries } = readAny('[mcp_servers.a]\ncommand = "x"\nenv_vars = ["A"]\n[mcp_servers.b]\nurl = "https://x"\nenv_http_headers = { "X-K" = "K" }\n', '/x/config.toml');
-    expect(entries.map(({ env, headers }) => [env, headers])).toEqual([[{ A: '${env:A}' }, {}], [{}, { 'X-K': '${env:K}' }]]);
+    const { entries } = readAny(
+      '[mcp_servers.a]\ncommand = "x"\nenv_vars = ["A"]\n[mcp_servers.b]\nurl = "https://x"\nenv_http_headers = { "X-K" = "K" }\n',
+      '/x/config.toml',
+    );
+    expect(entries.map(({ env, headers }) => [env, headers])).toEqual([
+      [{ A: '${env:A}' }, {}],
+      [{}, { 'X-K': '${env:K}' }],
+    ]);
   });
 
   it.each([
@@ -60,19 +85,24 @@ describe('the files of all clients' + verifies('HA-01'), () => {
     expect(readAny(text).entries.map(({ original }) => original)).toEqual(names);
   });
 
-  it('a key of another client within a client\'s settings is no server', () => {
+  it("a key of another client within a client's settings is no server", () => {
     expect(read('gemini').entries.map(({ original }) => original)).toEqual(['http', 'events', 'local']);
   });
 
   it('places in TOML are those of the table', () => {
     expect(read('codex').entries.map(({ place }) => place.line)).toEqual([4, 12]);
-    expect(readAny('[mcp_servers\n', '/x/a.toml').warnings[0]).toMatchObject({ line: 1, message: expect.stringContaining('not TOML') as string });
+    expect(readAny('[mcp_servers\n', '/x/a.toml').warnings[0]).toMatchObject({
+      line: 1,
+      message: expect.stringContaining('not TOML') as string,
+    });
   });
 });
 
 it('the page has every client, where its files are, and whether it reaches an address', () => {
   const rows = rowsOf(sectionOf('docs/connecting.md', '## Clients'));
-  expect(rows.map(([title, id = '', , http]) => [title, codeIn(id)[0], http])).toEqual(CLIENTS.map(({ title, id, token }) => [title, id, token === undefined ? 'no' : 'yes']));
+  expect(rows.map(([title, id = '', , http]) => [title, codeIn(id)[0], http])).toEqual(
+    CLIENTS.map(({ title, id, token }) => [title, id, token === undefined ? 'no' : 'yes']),
+  );
   for (const { id, places } of CLIENTS) {
     const files = rows.find(([, name]) => codeIn(name ?? '')[0] === id)?.[2] ?? '';
     for (const [root, ...parts] of places) expect(files, `${id} ${root}`).toContain(parts.join('/'));
@@ -81,14 +111,21 @@ it('the page has every client, where its files are, and whether it reaches an ad
 
 describe('hostile files', () => {
   it('keys of prototypes are names like others, in both syntaxes', () => {
-    for (const [text, file] of [['{"mcpServers": {"__proto__": {"command": "x"}, "constructor": {"command": "y"}}}', '/x/a.json'], ['[mcp_servers.__proto__]\ncommand = "x"\n[mcp_servers.constructor]\ncommand = "y"\n', '/x/a.toml']] as const) {
-      expect(readAny(text, file).entries.map(({ original, command }) => [original, command])).toEqual([['__proto__', 'x'], ['constructor', 'y']]);
+    for (const [text, file] of [
+      ['{"mcpServers": {"__proto__": {"command": "x"}, "constructor": {"command": "y"}}}', '/x/a.json'],
+      ['[mcp_servers.__proto__]\ncommand = "x"\n[mcp_servers.constructor]\ncommand = "y"\n', '/x/a.toml'],
+    ] as const) {
+      expect(readAny(text, file).entries.map(({ original, command }) => [original, command])).toEqual([
+        ['__proto__', 'x'],
+        ['constructor', 'y'],
+      ]);
     }
     expect(({} as Record<string, unknown>)['command']).toBeUndefined();
   });
 
   it('ten megabytes of servers are read once and in order, and only the first thousand', () => {
-    const one = (index: number): string => `"s${index}": {"command": "x", "alwaysAllow": true, "args": ["${'a'.repeat(100)}"]}`;
+    const one = (index: number): string =>
+      `"s${index}": {"command": "x", "alwaysAllow": true, "args": ["${'a'.repeat(100)}"]}`;
     const text = `{"mcpServers": {\n${Array.from({ length: 70_000 }, (_, index) => one(index)).join(',\n')}}}`;
     expect(text.length).toBeGreaterThan(10_000_000);
     const { entries, warnings } = readAny(text);
@@ -100,19 +137,31 @@ describe('hostile files', () => {
     ['nesting without end', '{"mcpServers": '.repeat(50_000), '/x/a.json'],
     ['nesting in TOML', `a = ${'['.repeat(50_000)}`, '/x/a.toml'],
     ['a server that is a list', '{"mcpServers": {"a": [1]}}', '/x/a.json'],
-    ['numbers for texts', '{"mcpServers": {"a": {"command": 1, "args": 2, "url": 3, "env": 4, "headers": 5, "env_vars": 6, "sandboxEnabled": true, "sandbox": 7}}}', '/x/a.json'],
+    [
+      'numbers for texts',
+      '{"mcpServers": {"a": {"command": 1, "args": 2, "url": 3, "env": 4, "headers": 5, "env_vars": 6, "sandboxEnabled": true, "sandbox": 7}}}',
+      '/x/a.json',
+    ],
   ])('%s leave no server to use', (_name, text, file) => {
     expect(readAny(text, file).entries.filter(({ unusable }) => unusable === undefined)).toEqual([]);
   });
 
   it('nothing makes the reader throw', () => {
-    fc.assert(fc.property(fc.oneof(fc.string(), fc.json()), fc.constantFrom('/x/a.json', '/x/a.toml', '/h/.gemini/settings.json'), (text, file) => {
-      expect(() => readAny(text, file)).not.toThrow();
-    }));
-    fc.assert(fc.property(fc.jsonValue(), (value) => {
-      const { entries } = readAny(JSON.stringify({ mcpServers: { a: value } }));
-      expect(entries.length).toBe(1);
-    }));
+    fc.assert(
+      fc.property(
+        fc.oneof(fc.string(), fc.json()),
+        fc.constantFrom('/x/a.json', '/x/a.toml', '/h/.gemini/settings.json'),
+        (text, file) => {
+          expect(() => readAny(text, file)).not.toThrow();
+        },
+      ),
+    );
+    fc.assert(
+      fc.property(fc.jsonValue(), (value) => {
+        const { entries } = readAny(JSON.stringify({ mcpServers: { a: value } }));
+        expect(entries.length).toBe(1);
+      }),
+    );
   });
 });
 
@@ -131,7 +180,21 @@ describe('what is shown of a server', () => {
     [['server --token SECRET'], 'server'],
     [['server'], 'server'],
   ])('%j is %s', ([command = '', ...args], shown) => {
-    expect(showEntry({ original: 'a', name: 'a', place: { line: 1, column: 1 }, path: [], transport: 'stdio', command, args, env: {}, headers: {}, dropped: [], unread: [] }).runs).toBe(shown);
+    expect(
+      showEntry({
+        original: 'a',
+        name: 'a',
+        place: { line: 1, column: 1 },
+        path: [],
+        transport: 'stdio',
+        command,
+        args,
+        env: {},
+        headers: {},
+        dropped: [],
+        unread: [],
+      }).runs,
+    ).toBe(shown);
   });
 
   it.each([
@@ -144,7 +207,9 @@ describe('what is shown of a server', () => {
   });
 
   it('an address is its host', () => {
-    const [entry] = readAny('{"a": {"url": "https://me:SECRET@x.example/SECRET?key=SECRET"}, "b": {"url": "SECRET"}}').entries.map(showEntry);
+    const [entry] = readAny(
+      '{"a": {"url": "https://me:SECRET@x.example/SECRET?key=SECRET"}, "b": {"url": "SECRET"}}',
+    ).entries.map(showEntry);
     expect(entry?.runs).toBe('x.example');
     expect(showEntry(readAny('{"b": {"url": "SECRET"}}').entries[0] ?? expect.fail()).runs).toBe('an address');
   });
@@ -153,11 +218,21 @@ describe('what is shown of a server', () => {
 it('finds what is there, and leaves out Tollgate itself', () => {
   const home = new Home(ids);
   try {
-    home.write('.cursor/mcp.json', '{"mcpServers": {"tollgate": {"command": "tollgate", "args": ["run"]}, "http": {"url": "https://x"}}}');
+    home.write(
+      '.cursor/mcp.json',
+      '{"mcpServers": {"tollgate": {"command": "tollgate", "args": ["run"]}, "http": {"url": "https://x"}}}',
+    );
     home.write('project/.cursor/mcp.json', '{"mcpServers": {"tollgate": {"url": "http://127.0.0.1:7310/mcp"}}}');
     const found = findFiles({ cwd: home.project.folder, home: home.project.home, env: {}, platform: 'linux' });
     expect(new Set(found.map(({ client }) => client?.id))).toEqual(new Set(ids));
-    expect(found.filter(({ client }) => client === clientOf('cursor')).map(({ shown, servers }) => [shown, servers.map(({ name }) => name)])).toEqual([['.cursor/mcp.json', []], ['~/.cursor/mcp.json', ['http']]]);
+    expect(
+      found
+        .filter(({ client }) => client === clientOf('cursor'))
+        .map(({ shown, servers }) => [shown, servers.map(({ name }) => name)]),
+    ).toEqual([
+      ['.cursor/mcp.json', []],
+      ['~/.cursor/mcp.json', ['http']],
+    ]);
   } finally {
     home.remove();
   }

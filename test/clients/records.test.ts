@@ -19,7 +19,11 @@ interface Setup {
 async function setups(home: Home): Promise<readonly Setup[]> {
   const { out } = await home.run(['audit', 'export', '--type', 'setup']);
   for (const value of [...VALUES, 'sesame', home.project.home]) expect(out).not.toContain(value);
-  return out.trim().split('\n').filter((line) => line !== '').map((line) => JSON.parse(line) as Setup);
+  return out
+    .trim()
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => JSON.parse(line) as Setup);
 }
 
 async function pipe(home: Home, words: readonly string[], value: string): Promise<number> {
@@ -29,24 +33,39 @@ async function pipe(home: Home, words: readonly string[], value: string): Promis
 }
 
 describe('records of the set-up', () => {
-  it('an import, an export and their undoing leave who, whose files, which servers and secrets' + verifies('PF-09', 'PF-04'), async () => {
-    await atHome(['cursor', 'zed'], async (home) => {
-      expect((await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--dry-run'])).code).toBe(EXIT.ok);
-      expect(await setups(home)).toEqual([]);
-      await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes']);
-      await home.run(['import', '--undo']);
-      await home.run(['export', '--client', 'zed', '--yes']);
-      await home.run(['export', '--undo']);
-      // The configuration lies in the workspace: what a command writes is accepted, and that is recorded too.
-      const [imported, undone, exported, taken, ...rest] = (await setups(home)).filter(({ event }) => event !== 'configuration-accepted');
-      expect(imported).toMatchObject({ event: 'imported', outcome: 'allow', by: 'somebody' });
-      expect([...(imported?.clients ?? [])].sort()).toEqual(['cursor', 'zed']);
-      expect([imported?.servers?.length, imported?.secrets?.length].every((count) => (count ?? 0) > 0)).toBe(true);
-      expect(undone).toMatchObject({ event: 'import-undone', clients: imported?.clients, servers: imported?.servers, secrets: imported?.secrets });
-      expect([exported, taken, rest]).toMatchObject([{ event: 'exported', clients: ['zed'], servers: [], secrets: [] }, { event: 'export-undone', clients: ['zed'] }, []]);
-      expect((await home.run(['audit', 'list', '--type', 'setup'])).out).toMatch(/ exported \(zed\) by somebody /);
-    });
-  });
+  it(
+    'an import, an export and their undoing leave who, whose files, which servers and secrets' +
+      verifies('PF-09', 'PF-04'),
+    async () => {
+      await atHome(['cursor', 'zed'], async (home) => {
+        expect((await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--dry-run'])).code).toBe(EXIT.ok);
+        expect(await setups(home)).toEqual([]);
+        await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes']);
+        await home.run(['import', '--undo']);
+        await home.run(['export', '--client', 'zed', '--yes']);
+        await home.run(['export', '--undo']);
+        // The configuration lies in the workspace: what a command writes is accepted, and that is recorded too.
+        const [imported, undone, exported, taken, ...rest] = (await setups(home)).filter(
+          ({ event }) => event !== 'configuration-accepted',
+        );
+        expect(imported).toMatchObject({ event: 'imported', outcome: 'allow', by: 'somebody' });
+        expect([...(imported?.clients ?? [])].sort()).toEqual(['cursor', 'zed']);
+        expect([imported?.servers?.length, imported?.secrets?.length].every((count) => (count ?? 0) > 0)).toBe(true);
+        expect(undone).toMatchObject({
+          event: 'import-undone',
+          clients: imported?.clients,
+          servers: imported?.servers,
+          secrets: imported?.secrets,
+        });
+        expect([exported, taken, rest]).toMatchObject([
+          { event: 'exported', clients: ['zed'], servers: [], secrets: [] },
+          { event: 'export-undone', clients: ['zed'] },
+          [],
+        ]);
+        expect((await home.run(['audit', 'list', '--type', 'setup'])).out).toMatch(/ exported \(zed\) by somebody /);
+      });
+    },
+  );
 
   it('a server of a file of its own is one of no client', async () => {
     await atHome([], async (home) => {
@@ -56,16 +75,21 @@ describe('records of the set-up', () => {
     });
   });
 
-  it('a secret that is set, rotated or removed leaves its name; one that is refused leaves nothing' + verifies('PF-04'), async () => {
-    await atHome([], async (home) => {
-      expect(await pipe(home, ['secret', 'set', 'gh.token'], 'sesame-open')).toBe(EXIT.ok);
-      expect(await pipe(home, ['secret', 'rotate', 'gh.token'], 'sesame-other')).toBe(EXIT.ok);
-      expect(await pipe(home, ['secret', 'rotate', 'gh.token'], 'x')).toBe(EXIT.usage);
-      expect((await home.run(['secret', 'rm', 'gh.token'])).code).toBe(EXIT.ok);
-      expect((await home.run(['secret', 'rm', 'gh.token'])).code).not.toBe(EXIT.ok);
-      expect((await setups(home)).map(({ event, by, secrets }) => [event, by, secrets])).toEqual(['set', 'rotated', 'removed'].map((what) => [`secret-${what}`, 'somebody', ['gh.token']]));
-    });
-  });
+  it(
+    'a secret that is set, rotated or removed leaves its name; one that is refused leaves nothing' + verifies('PF-04'),
+    async () => {
+      await atHome([], async (home) => {
+        expect(await pipe(home, ['secret', 'set', 'gh.token'], 'sesame-open')).toBe(EXIT.ok);
+        expect(await pipe(home, ['secret', 'rotate', 'gh.token'], 'sesame-other')).toBe(EXIT.ok);
+        expect(await pipe(home, ['secret', 'rotate', 'gh.token'], 'x')).toBe(EXIT.usage);
+        expect((await home.run(['secret', 'rm', 'gh.token'])).code).toBe(EXIT.ok);
+        expect((await home.run(['secret', 'rm', 'gh.token'])).code).not.toBe(EXIT.ok);
+        expect((await setups(home)).map(({ event, by, secrets }) => [event, by, secrets])).toEqual(
+          ['set', 'rotated', 'removed'].map((what) => [`secret-${what}`, 'somebody', ['gh.token']]),
+        );
+      });
+    },
+  );
 
   it('what cannot be recorded is not done', async () => {
     await atHome(['cursor'], async (home) => {

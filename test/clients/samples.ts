@@ -2,7 +2,13 @@
 import type { ClientId } from '../../facade/clients/formats.ts';
 
 /** Values of keys in the samples, in every spelling; none may reach a screen. */
-export const VALUES = ['ghp_mN8xQ2rT5vW7yZ1aB3cD4eF6gH9jK0lM2nO4', 'sk-proj-a81b72c63d54e45f36', 'pg-pass-7731', 'lin_oauth_55aa66bb77cc', 'dbpassw0rd-9'] as const;
+export const VALUES = [
+  'ghp_mN8xQ2rT5vW7yZ1aB3cD4eF6gH9jK0lM2nO4',
+  'sk-proj-a81b72c63d54e45f36',
+  'pg-pass-7731',
+  'lin_oauth_55aa66bb77cc',
+  'dbpassw0rd-9',
+] as const;
 const [GITHUB, OPENAI, PG, LINEAR, DB] = VALUES;
 
 /** A sample: where it stands below the home (`project/` is the project), and its text. */
@@ -16,7 +22,8 @@ export interface Sample {
 /** By client. */
 export const SAMPLES: Readonly<Record<ClientId, Sample>> = {
   'claude-desktop': {
-    file: '.config/Claude/claude_desktop_config.json', servers: ['filesystem', 'brave-search'],
+    file: '.config/Claude/claude_desktop_config.json',
+    servers: ['filesystem', 'brave-search'],
     text: `{
   "globalShortcut": "",
   "mcpServers": {
@@ -27,7 +34,8 @@ export const SAMPLES: Readonly<Record<ClientId, Sample>> = {
 `,
   },
   'claude-code': {
-    file: 'project/.mcp.json', servers: ['github', 'sentry'],
+    file: 'project/.mcp.json',
+    servers: ['github', 'sentry'],
     text: `{
   "mcpServers": {
     "github": { "type": "http", "url": "https://api.githubcopilot.com/mcp/", "headers": { "Authorization": "Bearer ${GITHUB}" } },
@@ -37,7 +45,8 @@ export const SAMPLES: Readonly<Record<ClientId, Sample>> = {
 `,
   },
   vscode: {
-    file: 'project/.vscode/mcp.json', servers: ['postgres', 'playwright'],
+    file: 'project/.vscode/mcp.json',
+    servers: ['postgres', 'playwright'],
     text: `{
 \t// asked for once
 \t"inputs": [{ "type": "promptString", "id": "pg-url", "description": "Postgres URL", "password": true, "default": "none" }],
@@ -54,30 +63,42 @@ export const SAMPLES: Readonly<Record<ClientId, Sample>> = {
 `,
   },
   cursor: {
-    file: '.cursor/mcp.json', servers: ['linear'],
+    file: '.cursor/mcp.json',
+    servers: ['linear'],
     text: `{ "mcpServers": { "linear": { "url": "https://mcp.linear.app/mcp", "headers": { "Authorization": "Bearer ${LINEAR}", "X-Team": "\${env:TEAM_NAME}" } } } }`,
   },
   codex: {
-    file: '.codex/config.toml', servers: ['context7', 'figma'],
+    file: '.codex/config.toml',
+    servers: ['context7', 'figma'],
     text: `model = "gpt-5-codex"\napproval_policy = "on-request" # mine\n\n[mcp_servers.context7]\ncommand = "npx"\nargs = ["-y", "@upstash/context7-mcp@1.0.31"]\nstartup_timeout_sec = 20\n\n[mcp_servers.context7.env]\nCONTEXT7_API_KEY = "${OPENAI}"\n\n[mcp_servers.figma]\nurl = "https://mcp.figma.com/mcp"\nbearer_token_env_var = "FIGMA_TOKEN"\nhttp_headers = { "X-Figma-Region" = "us-east-1" }\n\n[projects."/work"]\ntrust_level = "trusted"\n`,
   },
   windsurf: {
-    file: '.codeium/windsurf/mcp_config.json', servers: ['remote', 'db'],
+    file: '.codeium/windsurf/mcp_config.json',
+    servers: ['remote', 'db'],
     text: `{\r\n  "mcpServers": {\r\n    "remote": { "serverUrl": "https://example.org/mcp" },\r\n    "db": { "command": "uvx", "args": ["db-mcp==1.2.3"], "env": { "DATABASE_URL": "postgres://me:${DB}@localhost/app" }, "disabledTools": ["drop"] }\r\n  }\r\n}\r\n`,
   },
   gemini: {
-    file: '.gemini/settings.json', servers: ['http', 'events', 'local'],
+    file: '.gemini/settings.json',
+    servers: ['http', 'events', 'local'],
     text: `{ "theme": "GitHub", "mcp": { "allowed": ["http"] }, "mcpServers": { "http": { "httpUrl": "https://example.org/mcp", "trust": true }, "events": { "url": "https://example.org/sse" }, "local": { "command": "python3", "args": ["server.py"], "env": { "TOKEN": "$GEMINI_TOKEN" }, "timeout": 5000 } } }`,
   },
   zed: {
-    file: '.config/zed/settings.json', servers: ['postgres-zed', 'older'],
+    file: '.config/zed/settings.json',
+    servers: ['postgres-zed', 'older'],
     text: `// Zed settings\n{\n  "theme": "One Dark",\n  "context_servers": {\n    "postgres-zed": { "source": "custom", "command": "pg-zed", "args": ["--stdio"], "env": { "DATABASE_URL": "postgres://me:${DB}@localhost/zed" } },\n    "older": { "command": { "path": "older-mcp", "args": ["-v"], "env": { "API_TOKEN": "${LINEAR}" } } },\n    "extension": { "source": "extension", "settings": {} },\n  },\n}\n`,
   },
   opencode: {
-    file: 'project/opencode.json', servers: ['oc'],
+    file: 'project/opencode.json',
+    servers: ['oc'],
     text: `{ "$schema": "https://opencode.ai/config.json", "mcp": { "oc": { "type": "local", "command": ["npx", "-y", "oc-mcp@3.0.0"], "environment": { "OC_KEY": "{env:OC_KEY}" }, "enabled": true }, "off": { "type": "remote", "url": "https://x.example/mcp", "enabled": false } } }`,
   },
 };
 
 /** What stands in the environment for the variables in the samples. */
-export const ENVIRONMENT = { TEAM_NAME: 'team-of-mine', FIGMA_TOKEN: 'figd-in-environment', GEMINI_TOKEN: 'gem-in-environment', OC_KEY: 'oc-in-environment', TOLLGATE_INPUT_PG_URL: 'pg-in-environment' } as const;
+export const ENVIRONMENT = {
+  TEAM_NAME: 'team-of-mine',
+  FIGMA_TOKEN: 'figd-in-environment',
+  GEMINI_TOKEN: 'gem-in-environment',
+  OC_KEY: 'oc-in-environment',
+  TOLLGATE_INPUT_PG_URL: 'pg-in-environment',
+} as const;

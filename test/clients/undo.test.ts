@@ -16,18 +16,25 @@ const USER = 12_345;
 async function moved(home: Home): Promise<void> {
   home.write(FILE, SERVER);
   expect((await home.run(['import', '.cursor/mcp.json', '--copy', '--yes'])).code).toBe(EXIT.ok);
-  expect((await home.run(['export', '--client', 'cursor', '--file', '.cursor/mcp.json', '--replace', '--yes'])).code).toBe(EXIT.ok);
+  expect(
+    (await home.run(['export', '--client', 'cursor', '--file', '.cursor/mcp.json', '--replace', '--yes'])).code,
+  ).toBe(EXIT.ok);
   expect(home.read(FILE)).not.toContain('one.js');
 }
 
 describe('undoing' + verifies('PF-11'), () => {
-  it('an import is refused while a later export took its servers out of a client\'s file', async () => {
+  it("an import is refused while a later export took its servers out of a client's file", async () => {
     await atHome([], async (home) => {
       const before = home.snapshot();
       await moved(home);
       const later = home.snapshot();
       const { code, err } = await home.run(['import', '--undo']);
-      expect([code, err]).toEqual([EXIT.usage, expect.stringContaining('because Tollgate has them: one. Without the import they would be nowhere.\nPut them back there first: tollgate export --undo\n')]);
+      expect([code, err]).toEqual([
+        EXIT.usage,
+        expect.stringContaining(
+          'because Tollgate has them: one. Without the import they would be nowhere.\nPut them back there first: tollgate export --undo\n',
+        ),
+      ]);
       expect(home.snapshot()).toEqual(later);
       expect((await home.run(['export', '--undo'])).code).toBe(EXIT.ok);
       expect(home.read(FILE)).toBe(SERVER);
@@ -51,7 +58,10 @@ describe('undoing' + verifies('PF-11'), () => {
   it('says what to mend where the state folder cannot be known', async () => {
     await atHome([], async (home) => {
       home.write('project/tollgate.yaml', 'version: 1\nstate: ${NO_SUCH}/x\n');
-      expect(await home.run(['import', '--undo'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('Mend the line `state`') as string });
+      expect(await home.run(['import', '--undo'])).toMatchObject({
+        code: EXIT.usage,
+        err: expect.stringContaining('Mend the line `state`') as string,
+      });
     });
   });
 
@@ -62,21 +72,33 @@ describe('undoing' + verifies('PF-11'), () => {
       home.write('project/servers/other.yaml', 'command: node\n');
       await home.run(['import', '.cursor/mcp.json', '--copy', '--yes']);
       await approveAll(config(), ['one', 'other']);
-      expect((await home.run(['import', '--undo'])).err).toMatch(/^As before: servers\/one\.yaml\. No longer approved: one\.\nNo owner has accepted this configuration yet/);
+      expect((await home.run(['import', '--undo'])).err).toMatch(
+        /^As before: servers\/one\.yaml\. No longer approved: one\.\nNo owner has accepted this configuration yet/,
+      );
       expect(readdirSync(home.file('project/servers'))).toEqual(['other.yaml']);
       expect((await home.run(['audit', 'list', '--type', 'consent', '--json'])).out).toContain('"revoked"');
     });
   });
 
-  it('and importing by root keep a project that belongs to somebody else that user\'s', async () => {
+  it("and importing by root keep a project that belongs to somebody else that user's", async () => {
     await atHome([], async (home) => {
       home.write(FILE, SERVER);
       const owned = [home.file('project'), path.dirname(home.file(FILE)), home.file(FILE), home.project.file];
       for (const one of owned) chownSync(one, USER, USER);
       await home.run(['import', '.cursor/mcp.json', '--copy', '--yes']);
-      const { code, err } = await home.run(['export', '--client', 'cursor', '--file', '.cursor/mcp.json', '--replace', '--yes']);
+      const { code, err } = await home.run([
+        'export',
+        '--client',
+        'cursor',
+        '--file',
+        '.cursor/mcp.json',
+        '--replace',
+        '--yes',
+      ]);
       expect([code, err]).toEqual([EXIT.ok, expect.stringContaining('Written.')]);
-      const owners = [...owned, home.file('project/servers'), home.file('project/servers/one.yaml')].map((one) => statSync(one).uid);
+      const owners = [...owned, home.file('project/servers'), home.file('project/servers/one.yaml')].map(
+        (one) => statSync(one).uid,
+      );
       expect(new Set(owners)).toEqual(new Set([USER]));
       for (const command of ['export', 'import']) expect((await home.run([command, '--undo'])).code).toBe(EXIT.ok);
       expect([statSync(home.file(FILE)).uid, home.read(FILE)]).toEqual([USER, SERVER]);

@@ -6,14 +6,19 @@ import { verifies } from '../verifies.ts';
 describe('servers of which nothing more is written' + verifies('CY-01'), () => {
   it('are external, and judged less strictly; an internal one must be declared and name its tools', () => {
     withProject((project) => {
-      const { servers } = project.config('servers: {others: {command: x}, own: {command: y, trust: internal, tools: {allow: [find]}}}');
+      const { servers } = project.config(
+        'servers: {others: {command: x}, own: {command: y, trust: internal, tools: {allow: [find]}}}',
+      );
       expect(servers.get('others')?.trust).toBeUndefined();
       expect(servers.get('others')?.validateOutput).toBeUndefined();
       expect(servers.get('own')).toMatchObject({ trust: 'internal', validateOutput: 'strict' });
       const { problems } = project.load('servers: {own: {command: y, trust: internal}}');
       expect(problems.map(({ message }) => message).join()).toContain('tools');
       // A network address is no place for a server of one's own.
-      expect(project.load('servers: {own: {url: "https://a.example/mcp", trust: internal, tools: {allow: [find]}}}').problems).not.toEqual([]);
+      expect(
+        project.load('servers: {own: {url: "https://a.example/mcp", trust: internal, tools: {allow: [find]}}}')
+          .problems,
+      ).not.toEqual([]);
     });
   });
 });

@@ -4,7 +4,11 @@ import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { addTo, type Addition } from '../../facade/config/edit.ts';
 
-const server: Addition = { path: ['servers'], key: 'new', value: { command: 'npx', args: ['-y', 'x@1'], env: { A: '${secret:new.A}' } } };
+const server: Addition = {
+  path: ['servers'],
+  key: 'new',
+  value: { command: 'npx', args: ['-y', 'x@1'], env: { A: '${secret:new.A}' } },
+};
 const SERVER = '  new:\n    command: npx\n    args: [-y, x@1]\n    env:\n      A: ${secret:new.A}\n';
 
 describe('an addition', () => {
@@ -12,10 +16,26 @@ describe('an addition', () => {
     ['to nothing', '', `\nservers:\n${SERVER}`],
     ['to a file without the section', 'version: 1\n', `version: 1\n\nservers:\n${SERVER}`],
     ['to a file without a line end', 'version: 1', `version: 1\n\nservers:\n${SERVER}`],
-    ['behind the last entry, before the comments of the next section', 'servers:\n  a:   {command: x} # mine\n\n# policies\npolicies: [a.yaml]\n', `servers:\n  a:   {command: x} # mine\n${SERVER}\n# policies\npolicies: [a.yaml]\n`],
-    ['behind a nested entry', 'servers:\n  a:\n    env:\n      B: |\n        text\n        more\nversion: 1\n', `servers:\n  a:\n    env:\n      B: |\n        text\n        more\n${SERVER}version: 1\n`],
-    ['in the indentation that is used', 'servers:\n    a: {command: x}\n', `servers:\n    a: {command: x}\n${SERVER.replace(/^/gm, '  ').trimEnd()}\n`],
-    ['into a map of one line', 'servers: { a: {command: x} } # c\n', 'servers: { a: {command: x}, "new": {"command":"npx","args":["-y","x@1"],"env":{"A":"${secret:new.A}"}} } # c\n'],
+    [
+      'behind the last entry, before the comments of the next section',
+      'servers:\n  a:   {command: x} # mine\n\n# policies\npolicies: [a.yaml]\n',
+      `servers:\n  a:   {command: x} # mine\n${SERVER}\n# policies\npolicies: [a.yaml]\n`,
+    ],
+    [
+      'behind a nested entry',
+      'servers:\n  a:\n    env:\n      B: |\n        text\n        more\nversion: 1\n',
+      `servers:\n  a:\n    env:\n      B: |\n        text\n        more\n${SERVER}version: 1\n`,
+    ],
+    [
+      'in the indentation that is used',
+      'servers:\n    a: {command: x}\n',
+      `servers:\n    a: {command: x}\n${SERVER.replace(/^/gm, '  ').trimEnd()}\n`,
+    ],
+    [
+      'into a map of one line',
+      'servers: { a: {command: x} } # c\n',
+      'servers: { a: {command: x}, "new": {"command":"npx","args":["-y","x@1"],"env":{"A":"${secret:new.A}"}} } # c\n',
+    ],
     ['to an empty section', 'servers:\nversion: 1\n', `servers:\n${SERVER}version: 1\n`],
     ['to an empty section with a comment', 'servers: # none\nversion: 1\n', `servers: # none\n${SERVER}version: 1\n`],
     ['to {}', 'servers: {}\nversion: 1\n', `servers:\n${SERVER}version: 1\n`],
@@ -25,7 +45,11 @@ describe('an addition', () => {
   });
 
   it.each([
-    ['to a list in a block', 'include:\n  - a.json # A\nversion: 1\n', 'include:\n  - a.json # A\n  - ~/b.json\nversion: 1\n'],
+    [
+      'to a list in a block',
+      'include:\n  - a.json # A\nversion: 1\n',
+      'include:\n  - a.json # A\n  - ~/b.json\nversion: 1\n',
+    ],
     ['to a list that is not indented', 'include:\n- a.json\n', 'include:\n- a.json\n- ~/b.json\n'],
     ['to a list in one line', 'include: [a.json]\n', 'include: [a.json, "~/b.json"]\n'],
     ['to no list', 'version: 1\n', 'version: 1\n\ninclude:\n  - ~/b.json\n'],
@@ -35,9 +59,16 @@ describe('an addition', () => {
   });
 
   it('makes what leads to its place', () => {
-    const items = [{ path: ['profiles', 'default', 'servers'], items: ['new'] }, { path: ['expose', 'tools'], items: ['new.*'] }];
-    expect(addTo('profiles:\n  dev: {servers: [a]}\nexpose:\n  primitives: workspace\n  # tools: [x]\n', items)).toBe('profiles:\n  dev: {servers: [a]}\n  default:\n    servers: [new]\nexpose:\n  primitives: workspace\n  tools:\n    - new.*\n  # tools: [x]\n');
-    expect(addTo('profiles: {default: {servers: [a]}}\n', items.slice(0, 1))).toBe('profiles: {default: {servers: [a, "new"]}}\n');
+    const items = [
+      { path: ['profiles', 'default', 'servers'], items: ['new'] },
+      { path: ['expose', 'tools'], items: ['new.*'] },
+    ];
+    expect(addTo('profiles:\n  dev: {servers: [a]}\nexpose:\n  primitives: workspace\n  # tools: [x]\n', items)).toBe(
+      'profiles:\n  dev: {servers: [a]}\n  default:\n    servers: [new]\nexpose:\n  primitives: workspace\n  tools:\n    - new.*\n  # tools: [x]\n',
+    );
+    expect(addTo('profiles: {default: {servers: [a]}}\n', items.slice(0, 1))).toBe(
+      'profiles: {default: {servers: [a, "new"]}}\n',
+    );
   });
 
   it('leaves a key that is there as it is', () => {
@@ -56,11 +87,23 @@ describe('an addition', () => {
 
   it('keeps every line that was there, whatever is added', () => {
     const word = fc.string({ minLength: 1, maxLength: 12 });
-    fc.assert(fc.property(fc.constantFrom('', 'version: 1\n', 'servers:\n  a: {command: x} # c\n\n# end\n', '# top\nservers: {}\nlimits: {servers: 3}\n'), fc.array(word), fc.dictionary(fc.stringMatching(/^[A-Z]{1,5}$/), word, { noNullPrototype: true }), (text, args, env) => {
-      const value = { command: 'x', args, env };
-      const changed = addTo(text, [{ path: ['servers'], key: 'new', value }]);
-      expect((parse(changed) as { servers: { new: unknown } }).servers.new).toEqual(value);
-      for (const line of text.split('\n')) if (line !== 'servers: {}') expect(changed).toContain(line);
-    }));
+    fc.assert(
+      fc.property(
+        fc.constantFrom(
+          '',
+          'version: 1\n',
+          'servers:\n  a: {command: x} # c\n\n# end\n',
+          '# top\nservers: {}\nlimits: {servers: 3}\n',
+        ),
+        fc.array(word),
+        fc.dictionary(fc.stringMatching(/^[A-Z]{1,5}$/), word, { noNullPrototype: true }),
+        (text, args, env) => {
+          const value = { command: 'x', args, env };
+          const changed = addTo(text, [{ path: ['servers'], key: 'new', value }]);
+          expect((parse(changed) as { servers: { new: unknown } }).servers.new).toEqual(value);
+          for (const line of text.split('\n')) if (line !== 'servers: {}') expect(changed).toContain(line);
+        },
+      ),
+    );
   });
 });

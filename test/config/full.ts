@@ -1,7 +1,11 @@
 /** Owns a tollgate.yaml that uses every key of the schema with a value that is not its default. */
 import type { Project } from './project.ts';
 
-export const FULL_ENV = { GH_TOKEN: 'value-of-gh-token', ALICE: 'token-of-alice-0123456789', FLEET: 'value-of-fleet-token' } as const;
+export const FULL_ENV = {
+  GH_TOKEN: 'value-of-gh-token',
+  ALICE: 'token-of-alice-0123456789',
+  FLEET: 'value-of-fleet-token',
+} as const;
 
 export const FULL = `
 version: 1

@@ -37,20 +37,31 @@ describe('over stdio', () => {
     ['a name of a prototype', { user: 'constructor', as: '__proto__' }, 'alice, kiosk'],
   ])('refuses %s', (_what, caller, next) => {
     withProject((project) => {
-      expect(() => principalForStdio(project.config(YAML, ENV), caller)).toThrowError(expect.objectContaining({ code: 'IDENTITY', next: expect.stringContaining(next) as string }) as Error);
+      expect(() => principalForStdio(project.config(YAML, ENV), caller)).toThrowError(
+        expect.objectContaining({ code: 'IDENTITY', next: expect.stringContaining(next) as string }) as Error,
+      );
     });
   });
 
   it('says what to add when nobody may', () => {
     withProject((project) => {
       const config = project.config(`principals: [{id: ci, token: 'sha256:${'a'.repeat(64)}'}]`);
-      expect(() => principalForStdio(config, { user: 'x' })).toThrowError(expect.objectContaining({ next: 'Add a principal with `stdio: true` to tollgate.yaml.' }) as Error);
+      expect(() => principalForStdio(config, { user: 'x' })).toThrowError(
+        expect.objectContaining({ next: 'Add a principal with `stdio: true` to tollgate.yaml.' }) as Error,
+      );
     });
   });
 
   it('without principals in the file, whoever starts it is `local`', () => {
     withProject((project) => {
-      expect(principalForStdio(project.config(''), { user: 'anyone' })).toEqual({ id: 'local', role: 'user', groups: [], profiles: ['default'], origin: 'local', owner: true });
+      expect(principalForStdio(project.config(''), { user: 'anyone' })).toEqual({
+        id: 'local',
+        role: 'user',
+        groups: [],
+        profiles: ['default'],
+        origin: 'local',
+        owner: true,
+      });
     });
   });
 });
@@ -60,7 +71,16 @@ describe('tokens', () => {
     withProject((project) => {
       const { principals } = project.config(YAML, ENV);
       const hash = createHash('sha256').update(ENV.BOB).digest('hex');
-      expect(principals[1]).toEqual({ id: 'bob', role: 'user', groups: [], profiles: ['default'], client: 'cursor', owner: false, registers: [], tokenHash: hash });
+      expect(principals[1]).toEqual({
+        id: 'bob',
+        role: 'user',
+        groups: [],
+        profiles: ['default'],
+        client: 'cursor',
+        owner: false,
+        registers: [],
+        tokenHash: hash,
+      });
       expect(project.config(YAML, { BOB: `sha256:${hash.toUpperCase()}` }).principals[1]?.tokenHash).toBe(hash);
       const [fallback] = principals;
       if (fallback === undefined) throw new Error('no principal');

@@ -15,10 +15,17 @@ interface Setup {
 }
 
 /** Loads a project whose tollgate.yaml includes all `files`; objects are written as JSON. */
-function include({ files, yaml = '', env = {} }: Setup, look: (config: Config, said: string, project: Project) => void): void {
+function include(
+  { files, yaml = '', env = {} }: Setup,
+  look: (config: Config, said: string, project: Project) => void,
+): void {
   withProject((project) => {
-    for (const [name, content] of Object.entries(files)) project.write(name, typeof content === 'string' ? content : JSON.stringify(content));
-    const config = project.config(`include: ${JSON.stringify(Object.keys(files).filter((name) => !name.endsWith('.env')))}\n${yaml}`, env);
+    for (const [name, content] of Object.entries(files))
+      project.write(name, typeof content === 'string' ? content : JSON.stringify(content));
+    const config = project.config(
+      `include: ${JSON.stringify(Object.keys(files).filter((name) => !name.endsWith('.env')))}\n${yaml}`,
+      env,
+    );
     look(config, formatProblems(config.warnings), project);
   });
 }
@@ -36,23 +43,74 @@ describe('the forms of all clients' + verifies('HA-01'), () => {
         "events": { "type": "sse", "url": "http://127.0.0.1:9/sse" },
       },
     }`;
-    include({ files: { '.vscode/mcp.json': text }, env: { TOLLGATE_INPUT_GH_TOKEN: 'token-of-github', X: 'value-of-x' } }, (config, said, project) => {
-      expect(said).toBe('');
-      expect(config.servers.get('github')).toMatchObject({ transport: 'http', url: 'https://api.example.com/mcp', headers: { Authorization: 'Bearer token-of-github' }, source: '.vscode/mcp.json' });
-      expect(config.servers.get('local')).toMatchObject({ transport: 'stdio', command: 'node', args: [`${project.folder}/server.js`, project.home], env: { LEVEL: 'info', X: 'value-of-x' }, cwd: `${project.folder}/sub` });
-      expect(config.servers.get('events')).toMatchObject({ transport: 'sse' });
-      expect(config.secrets).toEqual(expect.arrayContaining(['token-of-github', 'value-of-x', 'Bearer token-of-github']));
-    });
+    include(
+      { files: { '.vscode/mcp.json': text }, env: { TOLLGATE_INPUT_GH_TOKEN: 'token-of-github', X: 'value-of-x' } },
+      (config, said, project) => {
+        expect(said).toBe('');
+        expect(config.servers.get('github')).toMatchObject({
+          transport: 'http',
+          url: 'https://api.example.com/mcp',
+          headers: { Authorization: 'Bearer token-of-github' },
+          source: '.vscode/mcp.json',
+        });
+        expect(config.servers.get('local')).toMatchObject({
+          transport: 'stdio',
+          command: 'node',
+          args: [`${project.folder}/server.js`, project.home],
+          env: { LEVEL: 'info', X: 'value-of-x' },
+          cwd: `${project.folder}/sub`,
+        });
+        expect(config.servers.get('events')).toMatchObject({ transport: 'sse' });
+        expect(config.secrets).toEqual(
+          expect.arrayContaining(['token-of-github', 'value-of-x', 'Bearer token-of-github']),
+        );
+      },
+    );
   });
 
   it.each([
-    ['Claude Desktop', '~/.config/Claude/claude_desktop_config.json', { command: 'npx', args: ['-y', 'x@1.0.0'], env: { A: 1, B: true } }, { transport: 'stdio', args: ['-y', 'x@1.0.0'], env: { A: '1', B: 'true' } }],
-    ['Claude Code', '.mcp.json', { type: 'http', url: '${BASE:-https://api.example.com}/mcp' }, { transport: 'http', url: 'https://api.example.com/mcp' }],
-    ['Cursor', '.cursor/mcp.json', { url: 'https://x.example/mcp', headers: { 'X-A': '${env:A}' } }, { transport: 'http', headers: { 'X-A': 'value-of-a' } }],
-    ['Windsurf', '~/.codeium/windsurf/mcp_config.json', { serverUrl: 'https://x.example/mcp' }, { transport: 'http', url: 'https://x.example/mcp' }],
-    ['Gemini CLI, streamable', '~/.gemini/settings.json', { httpUrl: 'https://x.example/mcp' }, { transport: 'http', url: 'https://x.example/mcp' }],
-    ['Gemini CLI, SSE', '.gemini/settings.json', { url: 'https://x.example/sse' }, { transport: 'sse', url: 'https://x.example/sse' }],
-    ['Cline', '~/cline_mcp_settings.json', { type: 'streamableHttp', url: 'https://x.example/mcp' }, { transport: 'http' }],
+    [
+      'Claude Desktop',
+      '~/.config/Claude/claude_desktop_config.json',
+      { command: 'npx', args: ['-y', 'x@1.0.0'], env: { A: 1, B: true } },
+      { transport: 'stdio', args: ['-y', 'x@1.0.0'], env: { A: '1', B: 'true' } },
+    ],
+    [
+      'Claude Code',
+      '.mcp.json',
+      { type: 'http', url: '${BASE:-https://api.example.com}/mcp' },
+      { transport: 'http', url: 'https://api.example.com/mcp' },
+    ],
+    [
+      'Cursor',
+      '.cursor/mcp.json',
+      { url: 'https://x.example/mcp', headers: { 'X-A': '${env:A}' } },
+      { transport: 'http', headers: { 'X-A': 'value-of-a' } },
+    ],
+    [
+      'Windsurf',
+      '~/.codeium/windsurf/mcp_config.json',
+      { serverUrl: 'https://x.example/mcp' },
+      { transport: 'http', url: 'https://x.example/mcp' },
+    ],
+    [
+      'Gemini CLI, streamable',
+      '~/.gemini/settings.json',
+      { httpUrl: 'https://x.example/mcp' },
+      { transport: 'http', url: 'https://x.example/mcp' },
+    ],
+    [
+      'Gemini CLI, SSE',
+      '.gemini/settings.json',
+      { url: 'https://x.example/sse' },
+      { transport: 'sse', url: 'https://x.example/sse' },
+    ],
+    [
+      'Cline',
+      '~/cline_mcp_settings.json',
+      { type: 'streamableHttp', url: 'https://x.example/mcp' },
+      { transport: 'http' },
+    ],
   ])('%s', (_client, file, server, wanted) => {
     include({ files: { [file]: { mcpServers: { a: server } } }, env: { A: 'value-of-a' } }, (config, said) => {
       expect(said).toBe('');
@@ -61,10 +119,16 @@ describe('the forms of all clients' + verifies('HA-01'), () => {
     });
   });
 
-  it('Claude Code, ~/.claude.json: the user\'s servers and those of this project, not of others', () => {
+  it("Claude Code, ~/.claude.json: the user's servers and those of this project, not of others", () => {
     withProject((project) => {
-      const projects = { [project.folder]: { mcpServers: { mine: { command: 'x' } } }, '/elsewhere': { mcpServers: { other: { command: 'x' } } } };
-      project.write('~/.claude.json', JSON.stringify({ numStartups: 7, mcpServers: { all: { command: 'x' } }, projects }));
+      const projects = {
+        [project.folder]: { mcpServers: { mine: { command: 'x' } } },
+        '/elsewhere': { mcpServers: { other: { command: 'x' } } },
+      };
+      project.write(
+        '~/.claude.json',
+        JSON.stringify({ numStartups: 7, mcpServers: { all: { command: 'x' } }, projects }),
+      );
       const { servers, warnings } = project.config('include: [~/.claude.json]');
       expect([...servers.keys()]).toEqual(['mine', 'all']);
       expect(formatProblems(warnings)).toContain('keys that are not read here: "numStartups"');
@@ -102,7 +166,9 @@ describe('such a file never stops the start' + verifies('HA-01'), () => {
     withProject((project) => {
       mkdirSync(path.join(project.folder, 'dir'));
       symlinkSync('/dev/zero', path.join(project.folder, 'zero'));
-      expect(formatProblems(project.config('include: [dir, zero]').warnings)).toMatch(/it is a folder[^]*it is not a plain file/);
+      expect(formatProblems(project.config('include: [dir, zero]').warnings)).toMatch(
+        /it is a folder[^]*it is not a plain file/,
+      );
     });
   });
 
@@ -114,95 +180,191 @@ describe('such a file never stops the start' + verifies('HA-01'), () => {
     ['an environment with null', { command: 'x', env: { A: null } }, 'value that is no text'],
     ['an unknown type', { type: 'grpc', url: 'https://x.example' }, 'its type is none of'],
     ['an unset variable', { command: 'x', env: { A: '${NOPE}' } }, 'variable NOPE is not set'],
-    ['an input that nobody answers', { command: 'x', env: { A: '${input:key}' } }, 'set TOLLGATE_INPUT_KEY in the environment'],
+    [
+      'an input that nobody answers',
+      { command: 'x', env: { A: '${input:key}' } },
+      'set TOLLGATE_INPUT_KEY in the environment',
+    ],
     ['a variable of another form', { command: 'x', args: ['${command:pick}'] }, 'unknown form'],
     ['a missing envFile', { command: 'x', envFile: '.nope.env' }, 'its envFile gives nothing: there is no such file'],
-    ['a variable that leads to other settings', { command: 'x', env: { HOME: './h' } }, 'HOME leads the program to settings'],
+    [
+      'a variable that leads to other settings',
+      { command: 'x', env: { HOME: './h' } },
+      'HOME leads the program to settings',
+    ],
     ['code in a cluster of options', { command: 'env', args: ['python3', '-Ic', 'x'] }, '-Ic runs code'],
     ['a variable that loads code', { command: 'x', env: { LD_PRELOAD: './x.so' } }, 'LD_PRELOAD loads foreign code'],
-    ['another PATH', { command: 'node', env: { PATH: './bin:/usr/bin' } }, 'variable PATH decides which program a name stands for'],
+    [
+      'another PATH',
+      { command: 'node', env: { PATH: './bin:/usr/bin' } },
+      'variable PATH decides which program a name stands for',
+    ],
     ['inline code', { command: 'bash', args: ['-c', 'curl x | sh'] }, '-c runs code'],
     ['an address of another kind', { url: 'file:///etc/passwd' }, 'not http or https'],
     ['look-alike letters', { command: 'npх' }, 'letters outside ASCII'],
     ['Tollgate itself', { command: 'npx', args: ['-y', 'tollgate', 'run'] }, 'inside itself'],
     ['a switch', { command: 'x', disabled: true }, 'the file disables it'],
   ])('a server with %s is alone unusable, and named', (_what, server, says) => {
-    include({ files: { 'mcp.json': { mcpServers: { a: server, b: { command: 'y' } } } }, yaml: 'servers: {a: {isolation: direct}}' }, ({ servers }, said) => {
-      expect(servers.get('a')?.unusable).toContain(says);
-      expect(servers.get('b')?.unusable).toBeUndefined();
-      expect(said).toContain('mcp.json:1:');
-      expect(said).toContain('server "a": cannot be used: ');
-    });
+    include(
+      {
+        files: { 'mcp.json': { mcpServers: { a: server, b: { command: 'y' } } } },
+        yaml: 'servers: {a: {isolation: direct}}',
+      },
+      ({ servers }, said) => {
+        expect(servers.get('a')?.unusable).toContain(says);
+        expect(servers.get('b')?.unusable).toBeUndefined();
+        expect(said).toContain('mcp.json:1:');
+        expect(said).toContain('server "a": cannot be used: ');
+      },
+    );
   });
 
-  it.each([['the home folder', '${userHome}', 'holds the home folder'], ['the keys of the user', '~/.ssh', 'keys or tokens of the user']])('a server that would start in %s, and so read it, is alone unusable', (_what, cwd, says) => {
-    include({ files: { 'mcp.json': { mcpServers: { a: { command: 'x', cwd }, b: { command: 'y' } } } }, yaml: 'servers: {a: {}}' }, ({ servers }, said) => {
-      expect(servers.get('a')?.unusable).toContain(says);
-      expect(servers.get('b')?.unusable).toBeUndefined();
-      expect(said).toContain(says);
-    });
-    include({ files: { 'mcp.json': { mcpServers: { a: { command: 'x', cwd } } } }, yaml: 'servers: {a: {isolation: direct}}' }, ({ servers }) => expect(servers.get('a')?.unusable).toBeUndefined());
+  it.each([
+    ['the home folder', '${userHome}', 'holds the home folder'],
+    ['the keys of the user', '~/.ssh', 'keys or tokens of the user'],
+  ])('a server that would start in %s, and so read it, is alone unusable', (_what, cwd, says) => {
+    include(
+      {
+        files: { 'mcp.json': { mcpServers: { a: { command: 'x', cwd }, b: { command: 'y' } } } },
+        yaml: 'servers: {a: {}}',
+      },
+      ({ servers }, said) => {
+        expect(servers.get('a')?.unusable).toContain(says);
+        expect(servers.get('b')?.unusable).toBeUndefined();
+        expect(said).toContain(says);
+      },
+    );
+    include(
+      {
+        files: { 'mcp.json': { mcpServers: { a: { command: 'x', cwd } } } },
+        yaml: 'servers: {a: {isolation: direct}}',
+      },
+      ({ servers }) => expect(servers.get('a')?.unusable).toBeUndefined(),
+    );
   });
 
   it('keys that stand twice make the server unusable: parsers differ on which one counts', () => {
-    include({ files: { 'mcp.json': '{"mcpServers": {"a": {"command": "x", "command": "y"}, "b": {"command": "x"}, "b": {"command": "z"}}}' } }, ({ servers }) => {
-      expect(servers.get('a')?.unusable).toContain('key "command" stands twice');
-      expect(servers.get('b')?.unusable).toContain('two servers of this file have this name');
-    });
+    include(
+      {
+        files: {
+          'mcp.json':
+            '{"mcpServers": {"a": {"command": "x", "command": "y"}, "b": {"command": "x"}, "b": {"command": "z"}}}',
+        },
+      },
+      ({ servers }) => {
+        expect(servers.get('a')?.unusable).toContain('key "command" stands twice');
+        expect(servers.get('b')?.unusable).toContain('two servers of this file have this name');
+      },
+    );
   });
 });
 
 describe('an included file grants nothing', () => {
   it('alwaysAllow, autoApprove and trust are reported, other unknown keys too' + verifies('HA-01'), () => {
-    include({ files: one({ command: 'x', alwaysAllow: ['*'], autoApprove: true, trust: true, approved: true, isolation: 'direct', sandboxEnabled: false }) }, ({ servers, warnings }, said) => {
-      // Said by `check`, and not at each start.
-      for (const { message, minor } of warnings) if (/is not read here|grants trust/.test(message)) expect([message, minor]).toEqual([message, true]);
-      // Without `isolation` it runs in a sandbox, whatever the file says of one.
-      for (const key of ['approved', 'isolation', 'sandboxEnabled']) expect(servers.get('a')).not.toHaveProperty(key);
-      for (const key of ['alwaysAllow', 'autoApprove', 'trust', 'approved']) expect(said).toContain(`${key} grants trust, which a client's file cannot`);
-      expect(said).toContain('key "isolation" is not read here');
-    });
+    include(
+      {
+        files: one({
+          command: 'x',
+          alwaysAllow: ['*'],
+          autoApprove: true,
+          trust: true,
+          approved: true,
+          isolation: 'direct',
+          sandboxEnabled: false,
+        }),
+      },
+      ({ servers, warnings }, said) => {
+        // Said by `check`, and not at each start.
+        for (const { message, minor } of warnings)
+          if (/is not read here|grants trust/.test(message)) expect([message, minor]).toEqual([message, true]);
+        // Without `isolation` it runs in a sandbox, whatever the file says of one.
+        for (const key of ['approved', 'isolation', 'sandboxEnabled']) expect(servers.get('a')).not.toHaveProperty(key);
+        for (const key of ['alwaysAllow', 'autoApprove', 'trust', 'approved'])
+          expect(said).toContain(`${key} grants trust, which a client's file cannot`);
+        expect(said).toContain('key "isolation" is not read here');
+      },
+    );
   });
 
   it('its sandbox counts for nothing, and that is said until tollgate.yaml has one' + verifies('HA-01'), () => {
     const files = one({ command: 'x', sandboxEnabled: true, sandbox: { filesystem: { allowWrite: ['out'] } } });
-    const line = 'server "a": its sandbox counts for nothing in an included file; write it under servers.a.sandbox in tollgate.yaml, or copy it: tollgate import --copy --only a';
+    const line =
+      'server "a": its sandbox counts for nothing in an included file; write it under servers.a.sandbox in tollgate.yaml, or copy it: tollgate import --copy --only a';
     include({ files }, ({ servers }, said) => {
       expect(servers.get('a')?.sandbox?.filesystem.allowWrite).toEqual([]);
       expect(said).toContain(line);
     });
-    include({ files, yaml: 'servers: {a: {sandbox: {}}}\n' }, (_config, said) => expect(said).not.toContain('counts for nothing'));
+    include({ files, yaml: 'servers: {a: {sandbox: {}}}\n' }, (_config, said) =>
+      expect(said).not.toContain('counts for nothing'),
+    );
   });
 
-  it('settings come from an entry of the same name in tollgate.yaml; approval from no file at all' + verifies('HA-01'), () => {
-    const yaml = 'servers: {a: {isolation: direct, timeoutMs: 5000, mapping: server-filesystem, tools: {deny: [x]}}}\nprofiles: {dev: {servers: [a]}}';
-    include({ files: one({ command: 'npx', args: ['pkg'] }), yaml }, ({ servers }, said) => {
-      expect(servers.get('a')).toMatchObject({ command: 'npx', isolation: 'direct', timeoutMs: 5000, mapping: 'server-filesystem', tools: { deny: ['x'] }, source: 'mcp.json' });
-      expect(said).toContain('the package has no exact version');
-    });
-  });
+  it(
+    'settings come from an entry of the same name in tollgate.yaml; approval from no file at all' + verifies('HA-01'),
+    () => {
+      const yaml =
+        'servers: {a: {isolation: direct, timeoutMs: 5000, mapping: server-filesystem, tools: {deny: [x]}}}\nprofiles: {dev: {servers: [a]}}';
+      include({ files: one({ command: 'npx', args: ['pkg'] }), yaml }, ({ servers }, said) => {
+        expect(servers.get('a')).toMatchObject({
+          command: 'npx',
+          isolation: 'direct',
+          timeoutMs: 5000,
+          mapping: 'server-filesystem',
+          tools: { deny: ['x'] },
+          source: 'mcp.json',
+        });
+        expect(said).toContain('the package has no exact version');
+      });
+    },
+  );
 
   it('an entry without its server stays, unusable', () => {
-    include({ files: { 'mcp.json': { mcpServers: {} } }, yaml: 'servers: {gone: {isolation: direct}}\nprofiles: {dev: {servers: [gone]}}' }, ({ servers }, said) => {
-      expect(servers.get('gone')).toMatchObject({ unusable: expect.stringContaining('no included file defines it') as string, source: 'tollgate.yaml' });
-      expect(said).toContain('tollgate.yaml:2:17: server "gone" is in none of the included files');
-    });
+    include(
+      {
+        files: { 'mcp.json': { mcpServers: {} } },
+        yaml: 'servers: {gone: {isolation: direct}}\nprofiles: {dev: {servers: [gone]}}',
+      },
+      ({ servers }, said) => {
+        expect(servers.get('gone')).toMatchObject({
+          unusable: expect.stringContaining('no included file defines it') as string,
+          source: 'tollgate.yaml',
+        });
+        expect(said).toContain('tollgate.yaml:2:17: server "gone" is in none of the included files');
+      },
+    );
   });
 });
 
 describe('names and collisions' + verifies('HA-04'), () => {
   it('illegal names become slugs, reported', () => {
-    include({ files: { 'mcp.json': { mcpServers: { 'GitHub (work)': { command: 'x' }, '7zip': { command: 'x' }, Café: { command: 'x' }, '日本': { command: 'x' } } } } }, ({ servers }, said) => {
-      expect([...servers.keys()]).toEqual(['github-work', 'server-7zip', 'cafe', 'server']);
-      expect(said).toContain('server "GitHub (work)" is called github-work here');
-    });
+    include(
+      {
+        files: {
+          'mcp.json': {
+            mcpServers: {
+              'GitHub (work)': { command: 'x' },
+              '7zip': { command: 'x' },
+              Café: { command: 'x' },
+              日本: { command: 'x' },
+            },
+          },
+        },
+      },
+      ({ servers }, said) => {
+        expect([...servers.keys()]).toEqual(['github-work', 'server-7zip', 'cafe', 'server']);
+        expect(said).toContain('server "GitHub (work)" is called github-work here');
+      },
+    );
   });
 
   it('a reserved name cannot be used', () => {
-    include({ files: { 'mcp.json': { mcpServers: { workspace: { command: 'x' }, 'Tollgate-X': { command: 'x' } } } } }, ({ servers }) => {
-      expect(servers.get('workspace')?.unusable).toContain('reserved');
-      expect(servers.get('tollgate-x')?.unusable).toContain('reserved');
-    });
+    include(
+      { files: { 'mcp.json': { mcpServers: { workspace: { command: 'x' }, 'Tollgate-X': { command: 'x' } } } } },
+      ({ servers }) => {
+        expect(servers.get('workspace')?.unusable).toContain('reserved');
+        expect(servers.get('tollgate-x')?.unusable).toContain('reserved');
+      },
+    );
   });
 
   it('tollgate.yaml keeps its name, whatever a file says', () => {
@@ -214,35 +376,69 @@ describe('names and collisions' + verifies('HA-04'), () => {
 
   it('two files that say the same mean one server; two that differ leave none to use', () => {
     const same = { command: 'x', args: ['1'] };
-    include({ files: { 'a.json': { mcpServers: { s: same, t: { command: 'x' }, 'My T': { command: 'a' } } }, 'b.json': { servers: { s: same, t: { command: 'y' }, 'my-t': { command: 'b' } } } } }, ({ servers }, said) => {
-      expect(servers.get('s')?.unusable).toBeUndefined();
-      expect(servers.get('t')?.unusable).toContain('a.json and b.json define it differently');
-      expect(servers.get('my-t')?.unusable).toContain('define it differently');
-      expect(said).toContain('b.json:1:');
-    });
+    include(
+      {
+        files: {
+          'a.json': { mcpServers: { s: same, t: { command: 'x' }, 'My T': { command: 'a' } } },
+          'b.json': { servers: { s: same, t: { command: 'y' }, 'my-t': { command: 'b' } } },
+        },
+      },
+      ({ servers }, said) => {
+        expect(servers.get('s')?.unusable).toBeUndefined();
+        expect(servers.get('t')?.unusable).toContain('a.json and b.json define it differently');
+        expect(servers.get('my-t')?.unusable).toContain('define it differently');
+        expect(said).toContain('b.json:1:');
+      },
+    );
   });
 
   it('included servers past the limit are left out, the start goes on' + verifies('HA-05'), () => {
     const many = Object.fromEntries(Array.from({ length: 30 }, (_, index) => [`s${index}`, { command: 'x' }]));
-    include({ files: { 'mcp.json': { mcpServers: many } }, yaml: 'limits: {servers: 3}\nservers: {own: {command: x}}' }, ({ servers }, said) => {
-      expect([...servers.keys()]).toEqual(['own', 's0', 's1']);
-      expect(said).toContain('server "s29": cannot be used: limits.servers (3) is reached');
-    });
+    include(
+      { files: { 'mcp.json': { mcpServers: many } }, yaml: 'limits: {servers: 3}\nservers: {own: {command: x}}' },
+      ({ servers }, said) => {
+        expect([...servers.keys()]).toEqual(['own', 's0', 's1']);
+        expect(said).toContain('server "s29": cannot be used: limits.servers (3) is reached');
+      },
+    );
   });
 });
 
 describe('environment files', () => {
   it('are read for programs, below what the entry sets, and hidden' + verifies('HA-02'), () => {
-    const text = "# keys\nexport API_KEY='key-from-file'\nPLAIN = value \nQUOTED=\"a b\"\nnot a line\nOVER=low\n";
-    include({ files: { 'server.env': text, 'mcp.json': { mcpServers: { a: { command: 'x', envFile: '${workspaceFolder}/server.env', env: { OVER: 'high' } } } } } }, ({ servers, secrets }) => {
-      expect(servers.get('a')?.env).toEqual({ API_KEY: 'key-from-file', PLAIN: 'value', QUOTED: 'a b', OVER: 'high' });
-      expect(secrets).toContain('key-from-file');
-    });
+    const text = '# keys\nexport API_KEY=\'key-from-file\'\nPLAIN = value \nQUOTED="a b"\nnot a line\nOVER=low\n';
+    include(
+      {
+        files: {
+          'server.env': text,
+          'mcp.json': {
+            mcpServers: { a: { command: 'x', envFile: '${workspaceFolder}/server.env', env: { OVER: 'high' } } },
+          },
+        },
+      },
+      ({ servers, secrets }) => {
+        expect(servers.get('a')?.env).toEqual({
+          API_KEY: 'key-from-file',
+          PLAIN: 'value',
+          QUOTED: 'a b',
+          OVER: 'high',
+        });
+        expect(secrets).toContain('key-from-file');
+      },
+    );
   });
 
   it('may not load code either', () => {
-    include({ files: { 'server.env': 'NODE_OPTIONS=--require ./x.js\n', 'mcp.json': { mcpServers: { a: { command: 'x', envFile: 'server.env' } } } } }, ({ servers }) => {
-      expect(servers.get('a')?.unusable).toContain('NODE_OPTIONS');
-    });
+    include(
+      {
+        files: {
+          'server.env': 'NODE_OPTIONS=--require ./x.js\n',
+          'mcp.json': { mcpServers: { a: { command: 'x', envFile: 'server.env' } } },
+        },
+      },
+      ({ servers }) => {
+        expect(servers.get('a')?.unusable).toContain('NODE_OPTIONS');
+      },
+    );
   });
 });

@@ -11,11 +11,28 @@ import { withProject } from './project.ts';
 import type { Project } from './project.ts';
 
 const SECRET = 'hunter2hunter2';
-const server = { command: 'npx', args: ['-y', 'x@1.0.0', SECRET], env: { API_KEY: SECRET, 'B-C': SECRET }, headers: {} };
+const server = {
+  command: 'npx',
+  args: ['-y', 'x@1.0.0', SECRET],
+  env: { API_KEY: SECRET, 'B-C': SECRET },
+  headers: {},
+};
 
-function init(project: Project, options: Partial<InitOptions> = {}, platform: NodeJS.Platform = 'linux', self: readonly string[] = ['tollgate']): { readonly exit: number; readonly out: string; readonly err: string } {
+function init(
+  project: Project,
+  options: Partial<InitOptions> = {},
+  platform: NodeJS.Platform = 'linux',
+  self: readonly string[] = ['tollgate'],
+): { readonly exit: number; readonly out: string; readonly err: string } {
   let [out, err] = ['', ''];
-  const io = { stdout: (text: string) => void (out += text), stderr: (text: string) => void (err += text), env: {}, home: project.home, self, platform };
+  const io = {
+    stdout: (text: string) => void (out += text),
+    stderr: (text: string) => void (err += text),
+    env: {},
+    home: project.home,
+    self,
+    platform,
+  };
   const { config = 'tollgate.yaml' } = options;
   const exit = writeProject(besideProject(path.resolve(project.folder, config)), { ...options, config }, io);
   return { exit, out, err };
@@ -28,17 +45,29 @@ function read(project: Project, name: string): string {
 describe('in an empty folder', () => {
   it('writes a file that loads, starter rules, and the schema for the editor', () => {
     withProject((project) => {
-      expect(init(project, { config: 'other.yaml' }).err).toContain(`Worth knowing:\n  neither servers nor bash can start in a sandbox: Tollgate runs as root, and the workspace belongs to root; run Tollgate as an ordinary user, or: chown -R USER: ${project.folder}\n`);
+      expect(init(project, { config: 'other.yaml' }).err).toContain(
+        `Worth knowing:\n  neither servers nor bash can start in a sandbox: Tollgate runs as root, and the workspace belongs to root; run Tollgate as an ordinary user, or: chown -R USER: ${project.folder}\n`,
+      );
     });
     withProject((project) => {
       chownSync(project.folder, 12_345, 12_345);
       const { exit, out, err } = init(project);
       expect({ exit, out }).toEqual({ exit: 0, out: '' });
-      expect(err).toBe('No client files were found; the workspace alone serves read, write, edit and bash.\nWrote tollgate.yaml, policies/rules.yaml, policies/rules_suite.yaml, policies/tollgate.schema.json, policies/rules.schema.json, policies/suite.schema.json.\nNext:\n  tollgate check\n  tollgate tools\n  tollgate run\n');
-      expect(read(project, 'tollgate.yaml').split('\n', 1)[0]).toBe('# yaml-language-server: $schema=./policies/tollgate.schema.json');
+      expect(err).toBe(
+        'No client files were found; the workspace alone serves read, write, edit and bash.\nWrote tollgate.yaml, policies/rules.yaml, policies/rules_suite.yaml, policies/tollgate.schema.json, policies/rules.schema.json, policies/suite.schema.json.\nNext:\n  tollgate check\n  tollgate tools\n  tollgate run\n',
+      );
+      expect(read(project, 'tollgate.yaml').split('\n', 1)[0]).toBe(
+        '# yaml-language-server: $schema=./policies/tollgate.schema.json',
+      );
       const config = loadConfig(project.file, { env: {}, home: project.home });
-      expect(config).toMatchObject({ workspace: project.folder, policies: [{ kind: 'yaml', mode: 'enforce', path: path.join(project.folder, 'policies/rules.yaml') }], warnings: [] });
-      expect(read(project, 'policies/rules.yaml')).toMatch(/^# yaml-language-server: \$schema=\.\/rules\.schema\.json\n[^]*\nrules:/);
+      expect(config).toMatchObject({
+        workspace: project.folder,
+        policies: [{ kind: 'yaml', mode: 'enforce', path: path.join(project.folder, 'policies/rules.yaml') }],
+        warnings: [],
+      });
+      expect(read(project, 'policies/rules.yaml')).toMatch(
+        /^# yaml-language-server: \$schema=\.\/rules\.schema\.json\n[^]*\nrules:/,
+      );
       expect(read(project, 'policies/rules.schema.json')).toBe(readFileSync('policies/schemas/rules.json', 'utf8'));
     });
   });
@@ -46,7 +75,10 @@ describe('in an empty folder', () => {
   it('holds a server as an example, which loads when it is uncommented', () => {
     withProject((project) => {
       init(project);
-      const text = read(project, 'tollgate.yaml').replace(/^# (servers:|profiles:| {2}.*)$/gm, '$1').replace('  # tools:', '  tools:').replace(/^ +- \{id: calls-per-run.*$/m, '');
+      const text = read(project, 'tollgate.yaml')
+        .replace(/^# (servers:|profiles:| {2}.*)$/gm, '$1')
+        .replace('  # tools:', '  tools:')
+        .replace(/^ +- \{id: calls-per-run.*$/m, '');
       const { servers, profiles } = project.config(text);
       expect(servers.get('tracker')).toMatchObject({ command: 'node', args: ['path/to/server.js'] });
       expect(profiles.get('default')).toMatchObject({ servers: ['tracker'], expose: [{ tool: 'tracker.*' }] });
@@ -62,46 +94,62 @@ describe('in an empty folder', () => {
 
   it('uses the schema of the installed package where there is one', () => {
     withProject((project) => {
-      for (const name of ['facade/config/tollgate.schema.json', 'policies/schemas/rules.json']) project.write(`node_modules/tollgate/dist/${name}`, '{}');
+      for (const name of ['facade/config/tollgate.schema.json', 'policies/schemas/rules.json'])
+        project.write(`node_modules/tollgate/dist/${name}`, '{}');
       init(project);
       expect(read(project, 'tollgate.yaml')).toMatch(/^# yaml-language-server: \$schema=\.\/node_modules\/tollgate\//);
-      expect(read(project, 'policies/rules.yaml')).toMatch(/\$schema=\.\.\/node_modules\/tollgate\/dist\/policies\/schemas\/rules\.json\n/);
+      expect(read(project, 'policies/rules.yaml')).toMatch(
+        /\$schema=\.\.\/node_modules\/tollgate\/dist\/policies\/schemas\/rules\.json\n/,
+      );
       expect(readdirSync(path.join(project.folder, 'policies'))).toEqual(['rules.yaml', 'rules_suite.yaml']);
     });
   });
 });
 
 describe('beside the files of clients' + verifies('HA-01'), () => {
-  const places = (project: Project, platform: NodeJS.Platform): readonly ClientPlace[] => clientPlaces({ cwd: project.folder, home: project.home, env: {}, platform });
+  const places = (project: Project, platform: NodeJS.Platform): readonly ClientPlace[] =>
+    clientPlaces({ cwd: project.folder, home: project.home, env: {}, platform });
 
-  it.each(['linux', 'darwin', 'win32'] as const)('includes every client of %s, approves none, shows names only', (platform) => {
-    withProject((project) => {
-      places(project, platform).forEach(({ client, file }, index) => {
-        const toml = `[${client.container}."Server ${index}"]\ncommand = "x"\n[${client.container}."Server ${index}".env]\nAPI_KEY = "${SECRET}"\nB-C = "${SECRET}"\n`;
-        project.write(file, client.syntax === 'toml' ? toml : JSON.stringify({ [client.container]: { [`Server ${index}`]: server } }));
+  it.each(['linux', 'darwin', 'win32'] as const)(
+    'includes every client of %s, approves none, shows names only',
+    (platform) => {
+      withProject((project) => {
+        places(project, platform).forEach(({ client, file }, index) => {
+          const toml = `[${client.container}."Server ${index}"]\ncommand = "x"\n[${client.container}."Server ${index}".env]\nAPI_KEY = "${SECRET}"\nB-C = "${SECRET}"\n`;
+          project.write(
+            file,
+            client.syntax === 'toml' ? toml : JSON.stringify({ [client.container]: { [`Server ${index}`]: server } }),
+          );
+        });
+        const { err } = init(project, {}, platform);
+        const text = read(project, 'tollgate.yaml');
+        for (const { client } of places(project, platform)) expect(err).toContain(client.title);
+        expect(err).toContain('server-0 (sets API_KEY, B-C)');
+        expect(text + err).not.toContain(SECRET);
+        expect(text).toContain('#   server-0: {profiles: [default]}\n');
+        const config = loadConfig(project.file, { env: {}, home: project.home });
+        expect(config.servers.size).toBe(places(project, platform).length);
+        // None is approved: a state folder, where consent would be, is not even made.
+        expect(existsSync(config.state)).toBe(false);
+        expect([...config.profiles.values()].flatMap(({ servers }) => servers)).toEqual([]);
       });
-      const { err } = init(project, {}, platform);
-      const text = read(project, 'tollgate.yaml');
-      for (const { client } of places(project, platform)) expect(err).toContain(client.title);
-      expect(err).toContain('server-0 (sets API_KEY, B-C)');
-      expect(text + err).not.toContain(SECRET);
-      expect(text).toContain('#   server-0: {profiles: [default]}\n');
-      const config = loadConfig(project.file, { env: {}, home: project.home });
-      expect(config.servers.size).toBe(places(project, platform).length);
-      // None is approved: a state folder, where consent would be, is not even made.
-      expect(existsSync(config.state)).toBe(false);
-      expect([...config.profiles.values()].flatMap(({ servers }) => servers)).toEqual([]);
-    });
-  });
+    },
+  );
 
   it('the comments, uncommented, let a profile reach the servers and show their tools', () => {
     withProject((project) => {
-      project.write('.mcp.json', JSON.stringify({ mcpServers: { one: { command: 'x' }, two: { command: 'y' }, broken: {} } }));
+      project.write(
+        '.mcp.json',
+        JSON.stringify({ mcpServers: { one: { command: 'x' }, two: { command: 'y' }, broken: {} } }),
+      );
       init(project);
       const uncommented = read(project, 'tollgate.yaml').replace(/^# (servers:| {2}.*: \{profiles.*)$/gm, '$1');
       const { servers, profiles } = project.config(uncommented);
       expect([...servers.keys()]).toEqual(['one', 'two', 'broken']);
-      expect(profiles.get('default')).toMatchObject({ servers: ['one', 'two'], expose: [{ tool: 'one.*' }, { tool: 'two.*' }] });
+      expect(profiles.get('default')).toMatchObject({
+        servers: ['one', 'two'],
+        expose: [{ tool: 'one.*' }, { tool: 'two.*' }],
+      });
     });
   });
 
@@ -123,9 +171,30 @@ describe('beside the files of clients' + verifies('HA-01'), () => {
       expect(err).toBe('');
       expect(out).not.toContain(SECRET);
       expect(JSON.parse(out)).toMatchObject({
-        written: ['tollgate.yaml', 'policies/rules.yaml', 'policies/rules_suite.yaml', 'policies/tollgate.schema.json', 'policies/rules.schema.json', 'policies/suite.schema.json'],
-        found: [{ client: 'VS Code', path: '.vscode/mcp.json', servers: [{ name: 'a', variables: ['API_KEY', 'B-C'] }, { name: 'b', unusable: 'it has neither command nor url' }] }],
-        next: ['tollgate check', 'tollgate import --all', 'tollgate approve a', 'tollgate export --client vscode --replace'],
+        written: [
+          'tollgate.yaml',
+          'policies/rules.yaml',
+          'policies/rules_suite.yaml',
+          'policies/tollgate.schema.json',
+          'policies/rules.schema.json',
+          'policies/suite.schema.json',
+        ],
+        found: [
+          {
+            client: 'VS Code',
+            path: '.vscode/mcp.json',
+            servers: [
+              { name: 'a', variables: ['API_KEY', 'B-C'] },
+              { name: 'b', unusable: 'it has neither command nor url' },
+            ],
+          },
+        ],
+        next: [
+          'tollgate check',
+          'tollgate import --all',
+          'tollgate approve a',
+          'tollgate export --client vscode --replace',
+        ],
       });
     });
   });
@@ -135,7 +204,12 @@ describe('refuses', () => {
   it('to overwrite anything, writing nothing at all; --force replaces', () => {
     withProject((project) => {
       project.write('policies/rules.yaml', 'mine');
-      expect(() => init(project, { starter: 'strict' })).toThrowError(expect.objectContaining({ code: 'USAGE', message: 'There is already: policies/rules.yaml. Nothing was written.' }) as Error);
+      expect(() => init(project, { starter: 'strict' })).toThrowError(
+        expect.objectContaining({
+          code: 'USAGE',
+          message: 'There is already: policies/rules.yaml. Nothing was written.',
+        }) as Error,
+      );
       expect(existsSync(project.file)).toBe(false);
       expect(read(project, 'policies/rules.yaml')).toBe('mine');
       expect(init(project, { force: true }).exit).toBe(0);
@@ -147,8 +221,12 @@ describe('refuses', () => {
     withProject((project) => {
       project.write('policies/rules.yaml', 'rules: [{id: a, outcome: deny, when: {}}]\n');
       project.write('policies/suite.schema.json', '{}');
-      expect(init(project).err).toContain('Wrote tollgate.yaml, policies/tollgate.schema.json, policies/rules.schema.json.\nLeft as they are: policies/rules.yaml, policies/suite.schema.json.\n');
-      expect(loadConfig(project.file, { env: {}, home: project.home }).policies).toMatchObject([{ path: path.join(project.folder, 'policies/rules.yaml') }]);
+      expect(init(project).err).toContain(
+        'Wrote tollgate.yaml, policies/tollgate.schema.json, policies/rules.schema.json.\nLeft as they are: policies/rules.yaml, policies/suite.schema.json.\n',
+      );
+      expect(loadConfig(project.file, { env: {}, home: project.home }).policies).toMatchObject([
+        { path: path.join(project.folder, 'policies/rules.yaml') },
+      ]);
       expect(existsSync(path.join(project.folder, 'policies/rules_suite.yaml'))).toBe(false);
     });
   });

@@ -22,7 +22,9 @@ const files = readdirSync(folder).filter((name) => name.endsWith('.yaml'));
 
 /** A number stands for a text of that length. */
 function toEnv(env: Case['env'] = {}): Record<string, string> {
-  return Object.fromEntries(Object.entries(env).map(([name, value]) => [name, typeof value === 'number' ? 'x'.repeat(value) : value]));
+  return Object.fromEntries(
+    Object.entries(env).map(([name, value]) => [name, typeof value === 'number' ? 'x'.repeat(value) : value]),
+  );
 }
 
 describe.each(files)('refuses, all at once, with line and column: %s', (file) => {
@@ -33,7 +35,10 @@ describe.each(files)('refuses, all at once, with line and column: %s', (file) =>
       for (const [name, text] of Object.entries(extra)) project.write(name, text);
       const { problems, error } = project.load(yaml, toEnv(env));
       const seen = [...problems].sort((a, b) => a.line - b.line || a.column - b.column);
-      expect(seen.map(({ line, column }) => `${line}:${column}`), formatProblems(problems)).toEqual(wanted.map(({ at }) => at));
+      expect(
+        seen.map(({ line, column }) => `${line}:${column}`),
+        formatProblems(problems),
+      ).toEqual(wanted.map(({ at }) => at));
       wanted.forEach(({ says }, index) => expect(seen[index]?.message).toContain(says));
       expect(error?.code).toBe('CONFIG_INVALID');
       // Seen and why, then what to write.
@@ -56,16 +61,32 @@ describe('a file that cannot be read', () => {
       make?.(project.file);
       if (what === 'is not UTF-8') project.write('tollgate.yaml', Buffer.from([0xff, 0xfe, 0x41]) as unknown as string);
       if (what === 'is too large') project.write('tollgate.yaml', `# ${'x'.repeat(1024 * 1024)}\n`);
-      expect(() => loadConfig(project.file, { env: {}, home: project.home })).toThrowError(expect.objectContaining({
-        code: 'CONFIG_INVALID',
-        data: { problems: [expect.objectContaining({ file: 'tollgate.yaml', line: 1, column: 1, message: expect.stringContaining(says) as string })] },
-      }) as Error);
+      expect(() => loadConfig(project.file, { env: {}, home: project.home })).toThrowError(
+        expect.objectContaining({
+          code: 'CONFIG_INVALID',
+          data: {
+            problems: [
+              expect.objectContaining({
+                file: 'tollgate.yaml',
+                line: 1,
+                column: 1,
+                message: expect.stringContaining(says) as string,
+              }),
+            ],
+          },
+        }) as Error,
+      );
     });
   });
 
   it('survives nesting that would end the parser', () => {
     withProject((project) => {
-      for (const text of ['['.repeat(20_000), '- '.repeat(20_000), '{a: '.repeat(20_000), Array.from({ length: 900 }, (_, i) => `${' '.repeat(i)}a:\n`).join('')]) {
+      for (const text of [
+        '['.repeat(20_000),
+        '- '.repeat(20_000),
+        '{a: '.repeat(20_000),
+        Array.from({ length: 900 }, (_, i) => `${' '.repeat(i)}a:\n`).join(''),
+      ]) {
         const { problems } = project.load(text);
         expect(problems[0]?.message).toMatch(/nested deeper than 64/);
         expect(problems[0]?.line).toBeLessThan(80);
@@ -75,30 +96,67 @@ describe('a file that cannot be read', () => {
 });
 
 describe('what is filled in', () => {
-  it('an empty file is a configuration: the workspace beside it, nobody else, nothing external' + verifies('HA-21'), () => {
-    withProject((project) => {
-      const config = project.config('');
-      expect(config).toMatchObject({
-        file: project.file,
-        folder: project.folder,
-        workspace: project.folder,
-        policies: [],
-        rules: [],
-        budgets: [],
-        caps: { bytes: 30_000, lines: 2000, argBytes: 1_048_576, spillBytes: 67_108_864, media: 1_048_576, validateOutput: 'warn', concurrent: 16 },
-        listen: { host: '127.0.0.1', port: 7310, auth: 'token' },
-        limits: { servers: 20, connections: 5, drainMs: 10_000 },
-        schemaProfile: 'portable',
-        secrets: [],
-        warnings: [],
+  it(
+    'an empty file is a configuration: the workspace beside it, nobody else, nothing external' + verifies('HA-21'),
+    () => {
+      withProject((project) => {
+        const config = project.config('');
+        expect(config).toMatchObject({
+          file: project.file,
+          folder: project.folder,
+          workspace: project.folder,
+          policies: [],
+          rules: [],
+          budgets: [],
+          caps: {
+            bytes: 30_000,
+            lines: 2000,
+            argBytes: 1_048_576,
+            spillBytes: 67_108_864,
+            media: 1_048_576,
+            validateOutput: 'warn',
+            concurrent: 16,
+          },
+          listen: { host: '127.0.0.1', port: 7310, auth: 'token' },
+          limits: { servers: 20, connections: 5, drainMs: 10_000 },
+          schemaProfile: 'portable',
+          secrets: [],
+          warnings: [],
+        });
+        expect(config.servers.size).toBe(0);
+        expect(config.principals).toEqual([
+          {
+            id: 'local',
+            role: 'user',
+            groups: [],
+            profiles: ['default'],
+            client: 'local',
+            stdio: true,
+            owner: true,
+            registers: [],
+          },
+        ]);
+        expect(config.profiles.get('default')).toEqual({
+          name: 'default',
+          servers: [],
+          primitives: {
+            read: [{ server: 'workspace' }],
+            write: [{ server: 'workspace' }],
+            edit: [{ server: 'workspace' }],
+            bash: [{ server: 'workspace' }],
+          },
+          expose: [],
+          budgets: [],
+          caps: {},
+          lifetimes: {},
+          starts: {},
+          plan: false,
+          grants: 'optional',
+          host: false,
+        });
       });
-      expect(config.servers.size).toBe(0);
-      expect(config.principals).toEqual([{ id: 'local', role: 'user', groups: [], profiles: ['default'], client: 'local', stdio: true, owner: true, registers: [] }]);
-      expect(config.profiles.get('default')).toEqual({
-        name: 'default', servers: [], primitives: { read: [{ server: 'workspace' }], write: [{ server: 'workspace' }], edit: [{ server: 'workspace' }], bash: [{ server: 'workspace' }] }, expose: [], budgets: [], caps: {}, lifetimes: {}, starts: {}, plan: false, grants: 'optional', host: false,
-      });
-    });
-  });
+    },
+  );
 
   it('a server has its settings' + verifies('HE-02', 'HA-08'), () => {
     withProject((project) => {
@@ -109,25 +167,63 @@ servers:
   slow: {command: x, timeoutMs: 900000, cwd: sub}
 `);
       expect(servers.get('plain')).toEqual({
-        name: 'plain', transport: 'stdio', command: 'x', args: [], env: {}, headers: {}, tools: {}, semantics: [], labels: [],
-        connectTimeoutMs: 10_000, timeoutMs: 30_000, hardTimeoutMs: 300_000, maxRetries: 3, start: 'lazy', lifetime: 'on-demand', trustHints: false, reconnectBackoffMs: 1000, source: 'tollgate.yaml',
-        sandbox: { filesystem: { allowRead: [], allowWrite: [], denyRead: [] }, network: { allowedDomains: [] }, limits: { memoryMb: 256, processes: 64, fileMb: 256 } },
+        name: 'plain',
+        transport: 'stdio',
+        command: 'x',
+        args: [],
+        env: {},
+        headers: {},
+        tools: {},
+        semantics: [],
+        labels: [],
+        connectTimeoutMs: 10_000,
+        timeoutMs: 30_000,
+        hardTimeoutMs: 300_000,
+        maxRetries: 3,
+        start: 'lazy',
+        lifetime: 'on-demand',
+        trustHints: false,
+        reconnectBackoffMs: 1000,
+        source: 'tollgate.yaml',
+        sandbox: {
+          filesystem: { allowRead: [], allowWrite: [], denyRead: [] },
+          network: { allowedDomains: [] },
+          limits: { memoryMb: 256, processes: 64, fileMb: 256 },
+        },
       });
-      expect(servers.get('full')).toMatchObject({ transport: 'sse', url: 'https://x.example/mcp', timeoutMs: 5000, maxRetries: 0, reconnectBackoffMs: 10 });
-      expect(servers.get('full')?.semantics).toEqual([{ pattern: 'get', semantics: { verb: 'read' } }, { pattern: 'set', semantics: { verb: 'write', paths: ['p'] } }]);
+      expect(servers.get('full')).toMatchObject({
+        transport: 'sse',
+        url: 'https://x.example/mcp',
+        timeoutMs: 5000,
+        maxRetries: 0,
+        reconnectBackoffMs: 10,
+      });
+      expect(servers.get('full')?.semantics).toEqual([
+        { pattern: 'get', semantics: { verb: 'read' } },
+        { pattern: 'set', semantics: { verb: 'write', paths: ['p'] } },
+      ]);
       expect(servers.get('slow')).toMatchObject({ hardTimeoutMs: 900_000, cwd: path.join(project.folder, 'sub') });
     });
   });
 
   it('twenty servers by default, and as many as the setting says' + verifies('HA-05'), () => {
     withProject((project) => {
-      const servers = (count: number): string => `servers:\n${Array.from({ length: count }, (_, index) => `  s${index}: {command: x}\n`).join('')}`;
+      const servers = (count: number): string =>
+        `servers:\n${Array.from({ length: count }, (_, index) => `  s${index}: {command: x}\n`).join('')}`;
       expect(project.config(servers(20)).servers.size).toBe(20);
       expect(project.load(servers(21)).problems[0]?.message).toContain('21 servers where 20 are allowed');
-      const kept = (count: number): string => `servers:\n${Array.from({ length: count }, (_, n) => `  kept-${n}: {command: run-it, lifetime: keep-alive}\n`).join('')}`;
-      expect(project.load(`${kept(3)}limits: {connections: 2}`).problems[0]).toMatchObject({ line: 4, message: expect.stringContaining('3 servers are kept alive where limits.connections allows 2') as string });
+      const kept = (count: number): string =>
+        `servers:\n${Array.from({ length: count }, (_, n) => `  kept-${n}: {command: run-it, lifetime: keep-alive}\n`).join('')}`;
+      expect(project.load(`${kept(3)}limits: {connections: 2}`).problems[0]).toMatchObject({
+        line: 4,
+        message: expect.stringContaining('3 servers are kept alive where limits.connections allows 2') as string,
+      });
       expect(project.load(`${kept(2)}limits: {connections: 2}`).problems).toEqual([]);
-      expect(project.config(`limits: {servers: 21, connections: 7, drainMs: 0}\n${servers(21)}`).limits).toEqual({ servers: 21, connections: 7, drainMs: 0 });
+      expect(project.config(`limits: {servers: 21, connections: 7, drainMs: 0}\n${servers(21)}`).limits).toEqual({
+        servers: 21,
+        connections: 7,
+        drainMs: 0,
+      });
     });
   });
 
@@ -138,13 +234,27 @@ servers:
         { A: 'one', EMPTY: '', NEST: '${A}' },
       );
       const { folder, home } = project;
-      expect(config.servers.get('a')?.args).toEqual(['one', 'one', 'd', 'd', '', 'one', folder, home, folder, '$ ${A} $A $', '${A}']);
+      expect(config.servers.get('a')?.args).toEqual([
+        'one',
+        'one',
+        'd',
+        'd',
+        '',
+        'one',
+        folder,
+        home,
+        folder,
+        '$ ${A} $A $',
+        '${A}',
+      ]);
     });
   });
 
   it('rules stay as they are, with the place of each value', () => {
     withProject((project) => {
-      const { rules, ruleDocument } = project.config("version: 1\nrules:\n  - {id: a, when: {x: '${NOPE} $$'}}\n  - {id: b}\n");
+      const { rules, ruleDocument } = project.config(
+        "version: 1\nrules:\n  - {id: a, when: {x: '${NOPE} $$'}}\n  - {id: b}\n",
+      );
       expect(rules).toEqual([{ id: 'a', when: { x: '${NOPE} $$' } }, { id: 'b' }]);
       expect(ruleDocument).toMatchObject({ file: 'tollgate.yaml', value: { rules } });
       expect(ruleDocument.placeOf(['rules', 1], 'value')).toEqual({ line: 4, column: 5 });
@@ -155,9 +265,12 @@ servers:
 
   it('Rego beside a policy that is named, and named itself by nothing: said, for its rules hold nowhere', () => {
     withProject((project) => {
-      for (const name of ['p/rules.yaml', 'p/mine.rego', 'p/mine_test.rego', 'p/team/a.rego', 'p/b.rego']) project.write(name, '');
+      for (const name of ['p/rules.yaml', 'p/mine.rego', 'p/mine_test.rego', 'p/team/a.rego', 'p/b.rego'])
+        project.write(name, '');
       const { warnings } = project.config('version: 1\npolicies: [p/rules.yaml, p/team, p/b.rego]\n');
-      expect(warnings).toEqual([{ file: 'p/mine.rego', line: 1, column: 1, message: expect.stringContaining('is not read') }]);
+      expect(warnings).toEqual([
+        { file: 'p/mine.rego', line: 1, column: 1, message: expect.stringContaining('is not read') },
+      ]);
     });
   });
 
@@ -166,7 +279,9 @@ servers:
       project.write('p/rules.yaml', 'rules: []');
       project.write('p/rego/x.rego', 'package x');
       project.write('p/bundle.tar.gz', '');
-      const config = project.config('policies: [p/rules.yaml, {path: p/rego, mode: shadow}, p/rego/x.rego, p/bundle.tar.gz]\ninclude: [mcp.json]\n');
+      const config = project.config(
+        'policies: [p/rules.yaml, {path: p/rego, mode: shadow}, p/rego/x.rego, p/bundle.tar.gz]\ninclude: [mcp.json]\n',
+      );
       const at = (name: string): string => path.join(project.folder, name);
       expect(config.policies).toEqual([
         { path: at('p/rules.yaml'), kind: 'yaml', mode: 'enforce' },
@@ -174,7 +289,12 @@ servers:
         { path: at('p/rego/x.rego'), kind: 'rego', mode: 'enforce' },
         { path: at('p/bundle.tar.gz'), kind: 'bundle', mode: 'enforce' },
       ]);
-      expect(config.controlFiles).toEqual([project.file, at('servers'), at('mcp.json'), ...config.policies.map((policy) => policy.path)]);
+      expect(config.controlFiles).toEqual([
+        project.file,
+        at('servers'),
+        at('mcp.json'),
+        ...config.policies.map((policy) => policy.path),
+      ]);
     });
   });
 });
@@ -187,7 +307,10 @@ describe('folders', () => {
       expect(project.config('')).toMatchObject({ state, audit: { folder: path.join(state, 'audit') } });
       expect(project.config('', { XDG_STATE_HOME: '/var/x' }).state).toBe(`/var/x/tollgate/project-${digest}`);
       expect(project.config('', { XDG_STATE_HOME: 'relative' }).state).toBe(state);
-      expect(project.config('state: ~/s\naudit: {folder: ~/a}\n')).toMatchObject({ state: path.join(project.home, 's'), audit: { folder: path.join(project.home, 'a') } });
+      expect(project.config('state: ~/s\naudit: {folder: ~/a}\n')).toMatchObject({
+        state: path.join(project.home, 's'),
+        audit: { folder: path.join(project.home, 'a') },
+      });
     });
   });
 
@@ -215,7 +338,17 @@ describe('what loaded is frozen', () => {
     withProject((project) => {
       const config = project.config('servers: {a: {command: x, args: [y], env: {Z: z}}}\nrules: [{id: a}]\n');
       const server = config.servers.get('a');
-      for (const part of [config, server, server?.args, server?.env, config.principals, config.principals[0], config.profiles.get('harbor')?.budgets[0], config.rules[0], config.caps]) {
+      for (const part of [
+        config,
+        server,
+        server?.args,
+        server?.env,
+        config.principals,
+        config.principals[0],
+        config.profiles.get('harbor')?.budgets[0],
+        config.rules[0],
+        config.caps,
+      ]) {
         expect(Object.isFrozen(part)).toBe(true);
       }
       const servers = config.servers as Map<string, unknown>;
@@ -230,18 +363,27 @@ describe('what loaded is frozen', () => {
 describe('remarks that do not stop the start', () => {
   it('secrets in clear, inline code, moving versions', () => {
     withProject((project) => {
-      const { warnings } = project.config(`
+      const { warnings } = project.config(
+        `
 servers:
   a: {command: npx, args: [-y, some-server], env: {API_TOKEN: hunter2, GH_TOKEN: '\${GH}', LEVEL: info}}
   b: {command: bash, args: [-c, 'exec server']}
   c: {command: uvx, args: [server@1.2.3]}
-`, { GH: 'long-enough-token' });
-      expect(formatProblems(warnings).split('\n').map((line) => line.slice(0, 90))).toEqual([
+`,
+        { GH: 'long-enough-token' },
+      );
+      expect(
+        formatProblems(warnings)
+          .split('\n')
+          .map((line) => line.slice(0, 90)),
+      ).toEqual([
         expect.stringContaining('tollgate.yaml:3:27: server "a": the package has no exact version'),
         expect.stringContaining('tollgate.yaml:3:63: API_TOKEN stands in the file in clear'),
         expect.stringContaining('tollgate.yaml:4:28: server "b": -c runs code'),
       ]);
-      expect(project.config("servers: {a: {command: x, env: {A_KEY: '${K}'}}}", { K: 'abc' }).warnings[0]?.message).toContain('shorter than 6 characters');
+      expect(
+        project.config("servers: {a: {command: x, env: {A_KEY: '${K}'}}}", { K: 'abc' }).warnings[0]?.message,
+      ).toContain('shorter than 6 characters');
     });
   });
 });

@@ -22,27 +22,44 @@ describe('profiles', () => {
       expect(profiles.get('default')).toMatchObject({ servers: [], budgets: [] });
       expect(profiles.get('harbor')).toMatchObject({
         servers: [],
-        budgets: [{ scope: 'run', calls: 5, when: {} }, { scope: 'origin', concurrent: 2, when: {} }],
+        budgets: [
+          { scope: 'run', calls: 5, when: {} },
+          { scope: 'origin', concurrent: 2, when: {} },
+        ],
         caps: { timeoutMs: 30_000 },
       });
       expect({ budgets, concurrent: caps.concurrent }).toEqual({ budgets: [], concurrent: 16 });
     });
   });
 
-  it('without an expose of its own it takes the file\'s, less the tools of servers that it does not reach', () => {
+  it("without an expose of its own it takes the file's, less the tools of servers that it does not reach", () => {
     withProject((project) => {
       const { profiles } = project.config(YAML);
-      expect(profiles.get('one')).toMatchObject({ servers: ['a', 'b', 'c'], primitives: { read: [{ server: 'a' }], bash: [{ server: 'workspace' }] }, expose: [{ tool: 'c.x', pins: {} }, { tool: 'b.*', pins: {} }] });
+      expect(profiles.get('one')).toMatchObject({
+        servers: ['a', 'b', 'c'],
+        primitives: { read: [{ server: 'a' }], bash: [{ server: 'workspace' }] },
+        expose: [
+          { tool: 'c.x', pins: {} },
+          { tool: 'b.*', pins: {} },
+        ],
+      });
       // A server that serves a primitive is reached: the effect names it.
       expect(profiles.get('default')).toMatchObject({ servers: ['a'], expose: [] });
-      expect(profiles.get('two')?.primitives).toEqual({ read: [{ server: 'workspace' }], write: [{ server: 'workspace' }], edit: [{ server: 'workspace' }], bash: [{ server: 'workspace' }] });
+      expect(profiles.get('two')?.primitives).toEqual({
+        read: [{ server: 'workspace' }],
+        write: [{ server: 'workspace' }],
+        edit: [{ server: 'workspace' }],
+        bash: [{ server: 'workspace' }],
+      });
       expect(profiles.get('three')?.primitives).toEqual({});
     });
   });
 
   it('a written one replaces a built-in of its name', () => {
     withProject((project) => {
-      const { profiles } = project.config('servers: {a: {command: x}}\nprofiles: {default: {servers: [a]}, harbor: {}}');
+      const { profiles } = project.config(
+        'servers: {a: {command: x}}\nprofiles: {default: {servers: [a]}, harbor: {}}',
+      );
       expect(profiles.get('default')?.servers).toEqual(['a']);
       expect(profiles.get('harbor')?.budgets).toEqual([]);
     });
@@ -54,9 +71,21 @@ describe('profiles', () => {
       expect(mergeProfiles(config, ['one', 'two', 'three'])).toEqual({
         name: 'one+two+three',
         servers: ['a', 'b', 'c'],
-        primitives: { read: [{ server: 'workspace' }], write: [{ server: 'workspace' }], edit: [{ server: 'workspace' }], bash: [{ server: 'workspace' }] },
-        expose: [{ tool: 'c.x', pins: {} }, { tool: 'b.*', pins: {} }, { tool: 'b.x', name: 'bx', description: 'three', pins: {} }],
-        budgets: [{ id: 'n', scope: 'run', calls: 2, when: {} }, { id: 'm', scope: 'run', calls: 3, when: {} }],
+        primitives: {
+          read: [{ server: 'workspace' }],
+          write: [{ server: 'workspace' }],
+          edit: [{ server: 'workspace' }],
+          bash: [{ server: 'workspace' }],
+        },
+        expose: [
+          { tool: 'c.x', pins: {} },
+          { tool: 'b.*', pins: {} },
+          { tool: 'b.x', name: 'bx', description: 'three', pins: {} },
+        ],
+        budgets: [
+          { id: 'n', scope: 'run', calls: 2, when: {} },
+          { id: 'm', scope: 'run', calls: 3, when: {} },
+        ],
         caps: { bytes: 3000, lines: 5 },
         lifetimes: {},
         starts: {},
@@ -72,25 +101,53 @@ describe('profiles', () => {
 
   it('names of servers under starts and lifetimes are checked, and what starts with Tollgate is what some profile wants', () => {
     withProject((project) => {
-      const { problems } = project.load('version: 1\nprofiles: {one: {starts: {nobody: eager}, lifetimes: {nothing: keep-alive}}}\n');
-      expect(problems.map(({ message }) => message).sort()).toEqual([expect.stringContaining('server "nobody" is not under servers'), expect.stringContaining('server "nothing" is not under servers')]);
-      const eager = (profiles: string): readonly string[] => eagerServers(project.config(`version: 1\nservers: {a: {command: x, start: eager}, b: {command: x}}\nprofiles: {${profiles}}\n`));
-      expect([eager(''), eager('one: {servers: [a]}'), eager('one: {servers: [a], starts: {a: lazy}}'), eager('one: {servers: [a], starts: {a: lazy}}, two: {servers: [a]}')]).toEqual([['a'], ['a'], [], ['a']]);
+      const { problems } = project.load(
+        'version: 1\nprofiles: {one: {starts: {nobody: eager}, lifetimes: {nothing: keep-alive}}}\n',
+      );
+      expect(problems.map(({ message }) => message).sort()).toEqual([
+        expect.stringContaining('server "nobody" is not under servers'),
+        expect.stringContaining('server "nothing" is not under servers'),
+      ]);
+      const eager = (profiles: string): readonly string[] =>
+        eagerServers(
+          project.config(
+            `version: 1\nservers: {a: {command: x, start: eager}, b: {command: x}}\nprofiles: {${profiles}}\n`,
+          ),
+        );
+      expect([
+        eager(''),
+        eager('one: {servers: [a]}'),
+        eager('one: {servers: [a], starts: {a: lazy}}'),
+        eager('one: {servers: [a], starts: {a: lazy}}, two: {servers: [a]}'),
+      ]).toEqual([['a'], ['a'], [], ['a']]);
     });
   });
 
   it('stacking is associative, and the same profile twice is the profile', () => {
     withProject((project) => {
       const config = project.config(YAML);
-      const names = fc.array(fc.constantFrom('one', 'two', 'three', 'harbor', 'default'), { minLength: 1, maxLength: 4 });
-      fc.assert(fc.property(names, names, (left, right) => {
-        const stacked = mergeProfiles(config, [...left, ...right]);
-        const [a, b] = [mergeProfiles(config, left), mergeProfiles(config, right)];
-        const twice = mergeProfiles({ profiles: new Map([['a', a], ['b', b]]) }, ['a', 'b']);
-        expect({ ...twice, name: '' }).toEqual({ ...stacked, name: '' });
-        expect(new Set(stacked.servers)).toEqual(new Set([...a.servers, ...b.servers]));
-        expect({ ...mergeProfiles(config, [...left, ...left]), name: '' }).toEqual({ ...a, name: '' });
-      }));
+      const names = fc.array(fc.constantFrom('one', 'two', 'three', 'harbor', 'default'), {
+        minLength: 1,
+        maxLength: 4,
+      });
+      fc.assert(
+        fc.property(names, names, (left, right) => {
+          const stacked = mergeProfiles(config, [...left, ...right]);
+          const [a, b] = [mergeProfiles(config, left), mergeProfiles(config, right)];
+          const twice = mergeProfiles(
+            {
+              profiles: new Map([
+                ['a', a],
+                ['b', b],
+              ]),
+            },
+            ['a', 'b'],
+          );
+          expect({ ...twice, name: '' }).toEqual({ ...stacked, name: '' });
+          expect(new Set(stacked.servers)).toEqual(new Set([...a.servers, ...b.servers]));
+          expect({ ...mergeProfiles(config, [...left, ...left]), name: '' }).toEqual({ ...a, name: '' });
+        }),
+      );
     });
   });
 });

@@ -52,7 +52,15 @@ export class Project {
   }
 
   /** Approves servers of a configuration as it stands now; default: all of tollgate.yaml. */
-  async approve({ file = this.file, names, env = {} }: { readonly file?: string; readonly names?: readonly string[]; readonly env?: Env } = {}): Promise<void> {
+  async approve({
+    file = this.file,
+    names,
+    env = {},
+  }: {
+    readonly file?: string;
+    readonly names?: readonly string[];
+    readonly env?: Env;
+  } = {}): Promise<void> {
     await approveAll(loadConfig(path.resolve(this.folder, file), { env, home: this.home }), names);
   }
 

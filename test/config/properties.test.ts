@@ -16,12 +16,56 @@ afterAll(() => project.remove());
 
 const WHOLE: unknown = parse(FULL);
 const folder = path.join(import.meta.dirname, 'cases');
-const seeds = [FULL, ...readdirSync(folder).flatMap((name) => (parse(readFileSync(path.join(folder, name), 'utf8')) as { yaml: string }[]).map(({ yaml }) => yaml))];
+const seeds = [
+  FULL,
+  ...readdirSync(folder).flatMap((name) =>
+    (parse(readFileSync(path.join(folder, name), 'utf8')) as { yaml: string }[]).map(({ yaml }) => yaml),
+  ),
+];
 
 /** A text with some pieces cut out, doubled, or replaced by what YAML and `${}` find hard. */
 const mutated = fc
-  .tuple(fc.constantFrom(...seeds), fc.array(fc.tuple(fc.nat(2000), fc.nat(12), fc.constantFrom('', '\t', '*a', '&a ', '!!map ', '- ', ': ', '{', ']', '"', '\n', '${', '${A:-', '%', '\0', '\ud800', '~', '0x7f', '.inf', '? ', '<<: ', '|', '__proto__')), { minLength: 1, maxLength: 6 }))
-  .map(([seed, edits]) => edits.reduce((text, [at, length, piece]) => text.slice(0, at % text.length) + piece + text.slice((at % text.length) + length), seed));
+  .tuple(
+    fc.constantFrom(...seeds),
+    fc.array(
+      fc.tuple(
+        fc.nat(2000),
+        fc.nat(12),
+        fc.constantFrom(
+          '',
+          '\t',
+          '*a',
+          '&a ',
+          '!!map ',
+          '- ',
+          ': ',
+          '{',
+          ']',
+          '"',
+          '\n',
+          '${',
+          '${A:-',
+          '%',
+          '\0',
+          '\ud800',
+          '~',
+          '0x7f',
+          '.inf',
+          '? ',
+          '<<: ',
+          '|',
+          '__proto__',
+        ),
+      ),
+      { minLength: 1, maxLength: 6 },
+    ),
+  )
+  .map(([seed, edits]) =>
+    edits.reduce(
+      (text, [at, length, piece]) => text.slice(0, at % text.length) + piece + text.slice((at % text.length) + length),
+      seed,
+    ),
+  );
 
 describe('whatever the file holds', () => {
   it('the loader loads it or refuses it with places that exist, and throws nothing else', () => {
@@ -53,7 +97,13 @@ describe('whatever the file holds', () => {
   });
 
   it('any client file, broken anywhere, is included with remarks at most', () => {
-    const text = JSON.stringify({ inputs: [{ id: 'a' }], mcpServers: { a: { command: 'x', args: ['${A}'], env: { B: '${input:a}' } }, b: { type: 'http', url: 'http://x' } } });
+    const text = JSON.stringify({
+      inputs: [{ id: 'a' }],
+      mcpServers: {
+        a: { command: 'x', args: ['${A}'], env: { B: '${input:a}' } },
+        b: { type: 'http', url: 'http://x' },
+      },
+    });
     fc.assert(
       fc.property(fc.nat(text.length), fc.nat(8), fc.string({ maxLength: 6, unit: 'binary' }), (at, length, piece) => {
         project.write('mutated.json', text.slice(0, at) + piece + text.slice(at + length));
@@ -67,37 +117,63 @@ describe('whatever the file holds', () => {
 describe('secrets', () => {
   const secret = fc.stringMatching(/^[a-zA-Z0-9:/@ "'{}$*-]{12,40}$/).map((text) => `Zq9!${text}`);
 
-  it('of the environment stand in no problem, warning or error, wherever a variable is used' + verifies('HA-02'), () => {
-    const texts = leaves(WHOLE);
-    fc.assert(
-      fc.property(secret, fc.subarray(texts, { minLength: 1, maxLength: 8 }), fc.constantFrom('${SECRET}', 'x${env:SECRET}', '${SECRET}/x', '${SECRET:?no}'), (value, places, form) => {
-        const yaml = stringify(places.reduce<unknown>((root, at) => replaced(root, at, form), WHOLE));
-        const { config, problems, error } = project.load(yaml, { ...FULL_ENV, SECRET: value });
-        const shown = [formatProblems(problems), formatProblems(config?.warnings ?? []), error?.message, error?.next, JSON.stringify(error?.data ?? {})].join('\n');
-        expect(shown).not.toContain('Zq9!');
-      }),
-      { numRuns: 200 },
-    );
-  });
+  it(
+    'of the environment stand in no problem, warning or error, wherever a variable is used' + verifies('HA-02'),
+    () => {
+      const texts = leaves(WHOLE);
+      fc.assert(
+        fc.property(
+          secret,
+          fc.subarray(texts, { minLength: 1, maxLength: 8 }),
+          fc.constantFrom('${SECRET}', 'x${env:SECRET}', '${SECRET}/x', '${SECRET:?no}'),
+          (value, places, form) => {
+            const yaml = stringify(places.reduce<unknown>((root, at) => replaced(root, at, form), WHOLE));
+            const { config, problems, error } = project.load(yaml, { ...FULL_ENV, SECRET: value });
+            const shown = [
+              formatProblems(problems),
+              formatProblems(config?.warnings ?? []),
+              error?.message,
+              error?.next,
+              JSON.stringify(error?.data ?? {}),
+            ].join('\n');
+            expect(shown).not.toContain('Zq9!');
+          },
+        ),
+        { numRuns: 200 },
+      );
+    },
+  );
 
   it('of included files stand in no warning either, and are all registered' + verifies('HA-02'), () => {
     fc.assert(
-      fc.property(secret, fc.constantFrom('command', 'url', 'cwd', 'envFile', 'type', 'name', 'nothing'), (value, spoiled) => {
-        const server = { command: 'x', env: { A_TOKEN: '${SECRET}', B: 'pre ${env:SECRET}', PASSWORD: value }, headers: {}, ...(spoiled === 'nothing' ? {} : { [spoiled]: '${SECRET}' }) };
-        project.write('secret.json', JSON.stringify({ mcpServers: { a: server } }));
-        const config = project.config('include: [secret.json]\nservers: {a: {isolation: direct}}', { SECRET: value });
-        expect(formatProblems(config.warnings)).not.toContain('Zq9!');
-        expect(config.servers.get('a')?.unusable ?? '').not.toContain('Zq9!');
-        expect(config.secrets).toEqual(expect.arrayContaining([value]));
-      }),
+      fc.property(
+        secret,
+        fc.constantFrom('command', 'url', 'cwd', 'envFile', 'type', 'name', 'nothing'),
+        (value, spoiled) => {
+          const server = {
+            command: 'x',
+            env: { A_TOKEN: '${SECRET}', B: 'pre ${env:SECRET}', PASSWORD: value },
+            headers: {},
+            ...(spoiled === 'nothing' ? {} : { [spoiled]: '${SECRET}' }),
+          };
+          project.write('secret.json', JSON.stringify({ mcpServers: { a: server } }));
+          const config = project.config('include: [secret.json]\nservers: {a: {isolation: direct}}', { SECRET: value });
+          expect(formatProblems(config.warnings)).not.toContain('Zq9!');
+          expect(config.servers.get('a')?.unusable ?? '').not.toContain('Zq9!');
+          expect(config.secrets).toEqual(expect.arrayContaining([value]));
+        },
+      ),
       { numRuns: 100 },
     );
   });
 
-  it('every value that goes to a server\'s env or headers from a variable is registered', () => {
+  it("every value that goes to a server's env or headers from a variable is registered", () => {
     fc.assert(
       fc.property(secret, (value) => {
-        const config = project.config("servers: {a: {command: x, env: {A: 'a ${SECRET} b'}}, b: {url: 'http://x', headers: {X-B: '${env:SECRET}'}}}\nprincipals: [{id: a, token: '${env:SECRET}'}]", { SECRET: value.padEnd(16, 'x') });
+        const config = project.config(
+          "servers: {a: {command: x, env: {A: 'a ${SECRET} b'}}, b: {url: 'http://x', headers: {X-B: '${env:SECRET}'}}}\nprincipals: [{id: a, token: '${env:SECRET}'}]",
+          { SECRET: value.padEnd(16, 'x') },
+        );
         expect(config.secrets).toEqual([value.padEnd(16, 'x')]);
         expect(JSON.stringify(config.principals)).not.toContain('Zq9!');
       }),
@@ -123,13 +199,16 @@ type At = readonly (string | number)[];
 
 function leaves(value: unknown, at: At = []): At[] {
   if (typeof value !== 'object' || value === null) return [at];
-  return Object.entries(value).flatMap(([key, item]) => leaves(item, [...at, Array.isArray(value) ? Number(key) : key]));
+  return Object.entries(value).flatMap(([key, item]) =>
+    leaves(item, [...at, Array.isArray(value) ? Number(key) : key]),
+  );
 }
 
 function replaced(root: unknown, at: At, value: unknown): unknown {
   const [key, ...rest] = at;
   if (key === undefined) return value;
-  if (Array.isArray(root)) return root.map((item: unknown, index) => (index === key ? replaced(item, rest, value) : item));
+  if (Array.isArray(root))
+    return root.map((item: unknown, index) => (index === key ? replaced(item, rest, value) : item));
   const map = (root ?? {}) as Record<string, unknown>;
   return { ...map, [key]: replaced(map[key], rest, value) };
 }

@@ -1,5 +1,17 @@
 /** Tests how files of a project are put in their place: owner, rights, folders, and nothing left of what failed. */
-import { chmodSync, chownSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  chownSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -20,10 +32,14 @@ const facts = (file: string): readonly number[] => {
 };
 
 describe('a file that is put in its place', () => {
-  it('is its owner\'s alone when it is new, with its folders, and belongs to whoever owns the project', () => {
+  it("is its owner's alone when it is new, with its folders, and belongs to whoever owns the project", () => {
     chownSync(folder, USER, USER);
     replaceFile(at('a', 'b', 'file'), 'new');
-    expect([facts(at('a')), facts(at('a', 'b')), facts(at('a', 'b', 'file'))]).toEqual([[USER, 0o700], [USER, 0o700], [USER, 0o600]]);
+    expect([facts(at('a')), facts(at('a', 'b')), facts(at('a', 'b', 'file'))]).toEqual([
+      [USER, 0o700],
+      [USER, 0o700],
+      [USER, 0o600],
+    ]);
   });
 
   it('keeps its owner and its rights, unless others are given', () => {

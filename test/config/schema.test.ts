@@ -21,7 +21,9 @@ interface Schema {
   readonly additionalProperties?: Schema | boolean;
 }
 
-const root = JSON.parse(readFileSync(SCHEMA_FILE, 'utf8')) as Schema & { readonly definitions: Readonly<Record<string, Schema>> };
+const root = JSON.parse(readFileSync(SCHEMA_FILE, 'utf8')) as Schema & {
+  readonly definitions: Readonly<Record<string, Schema>>;
+};
 
 function resolve(schema: Schema): Schema {
   return schema.$ref === undefined ? schema : (root.definitions[schema.$ref.replace('#/definitions/', '')] as Schema);
@@ -32,14 +34,27 @@ function keysOf(schema: Schema, at: readonly string[] = []): { readonly path: st
   const node = resolve(schema);
   const free = typeof node.additionalProperties === 'object' ? node.additionalProperties : node.items;
   const below = free === undefined ? [] : keysOf(free, [...at, '*']);
-  return [...Object.entries(node.properties ?? {}).flatMap(([key, inner]) => [{ path: [...at, key].join('.'), schema: resolve(inner) }, ...keysOf(inner, [...at, key])]), ...below];
+  return [
+    ...Object.entries(node.properties ?? {}).flatMap(([key, inner]) => [
+      { path: [...at, key].join('.'), schema: resolve(inner) },
+      ...keysOf(inner, [...at, key]),
+    ]),
+    ...below,
+  ];
 }
 
 const keys = keysOf(root);
 
 /** A configuration as plain JSON; maps become objects. */
 function plain(config: Config): string {
-  return JSON.stringify({ ...config, ruleDocument: undefined, mentions: undefined, servers: Object.fromEntries(config.servers), secretSources: Object.fromEntries(config.secretSources), profiles: Object.fromEntries(config.profiles) });
+  return JSON.stringify({
+    ...config,
+    ruleDocument: undefined,
+    mentions: undefined,
+    servers: Object.fromEntries(config.servers),
+    secretSources: Object.fromEntries(config.secretSources),
+    profiles: Object.fromEntries(config.profiles),
+  });
 }
 
 describe('the published schema', () => {
@@ -56,7 +71,8 @@ describe('the published schema', () => {
       expect(schema.description, path).toMatch(/\.$/);
       expect(schema.examples?.length ?? 0, path).toBeGreaterThan(0);
       const check = ajv.compile({ ...schema, definitions: root.definitions });
-      for (const example of schema.examples ?? []) expect(check(example), `${path}: ${JSON.stringify(example)} ${JSON.stringify(check.errors)}`).toBe(true);
+      for (const example of schema.examples ?? [])
+        expect(check(example), `${path}: ${JSON.stringify(example)} ${JSON.stringify(check.errors)}`).toBe(true);
     }
   });
 
@@ -66,14 +82,16 @@ describe('the published schema', () => {
       writeFull(project);
       const whole = plain(project.config(FULL, FULL_ENV));
       const full = parse(FULL) as unknown;
-      const unread = keys.filter(({ path }) => !['version', 'bash.isolation'].includes(path)).filter(({ path }) => {
-        const places = placesOf(full, path.split('.'));
-        expect(places.length, `full.ts does not use ${path}`).toBeGreaterThan(0);
-        return places.every((at) => {
-          const { config } = project.load(stringify(without(full, at)), FULL_ENV);
-          return config !== undefined && plain(config) === whole;
+      const unread = keys
+        .filter(({ path }) => !['version', 'bash.isolation'].includes(path))
+        .filter(({ path }) => {
+          const places = placesOf(full, path.split('.'));
+          expect(places.length, `full.ts does not use ${path}`).toBeGreaterThan(0);
+          return places.every((at) => {
+            const { config } = project.load(stringify(without(full, at)), FULL_ENV);
+            return config !== undefined && plain(config) === whole;
+          });
         });
-      });
       expect(unread.map(({ path }) => path)).toEqual([]);
     });
   });
@@ -83,7 +101,35 @@ describe('the published schema', () => {
       writeFull(project);
       const config = JSON.parse(plain(project.config(FULL, FULL_ENV))) as Config;
       // What the loader finds out by itself, and what stands there under another name.
-      const derived = new Set(['file', 'folder', 'ruleDocument', 'mentions', 'controlFiles', 'reads', 'at', 'acceptedFolder', 'secrets', 'warnings', 'name', 'source', 'tokenHash', 'kind', 'pattern', 'semantics', 'unusable', 'filled', 'primitives', 'expose', 'keepMs', 'pollMs', 'secretSources', 'from', 'variable', 'service', 'account']);
+      const derived = new Set([
+        'file',
+        'folder',
+        'ruleDocument',
+        'mentions',
+        'controlFiles',
+        'reads',
+        'at',
+        'acceptedFolder',
+        'secrets',
+        'warnings',
+        'name',
+        'source',
+        'tokenHash',
+        'kind',
+        'pattern',
+        'semantics',
+        'unusable',
+        'filled',
+        'primitives',
+        'expose',
+        'keepMs',
+        'pollMs',
+        'secretSources',
+        'from',
+        'variable',
+        'service',
+        'account',
+      ]);
       const known = new Set(keys.map(({ path }) => path.split('.').at(-1)));
       const unknown = new Set<string>();
       const visit = (value: unknown, free: boolean): void => {
@@ -91,7 +137,22 @@ describe('the published schema', () => {
         else if (typeof value === 'object' && value !== null) {
           for (const [key, inner] of Object.entries(value)) {
             if (!free && !known.has(key) && !derived.has(key)) unknown.add(key);
-            visit(inner, ['servers', 'profiles', 'secretSources', 'env', 'headers', 'filled', 'pins', 'verbs', 'rules', 'lifetimes', 'starts'].includes(key));
+            visit(
+              inner,
+              [
+                'servers',
+                'profiles',
+                'secretSources',
+                'env',
+                'headers',
+                'filled',
+                'pins',
+                'verbs',
+                'rules',
+                'lifetimes',
+                'starts',
+              ].includes(key),
+            );
           }
         }
       };
@@ -102,22 +163,47 @@ describe('the published schema', () => {
 
   it('names the defaults that the loader fills in', () => {
     withProject((project) => {
-      const config = project.config("servers: {plain: {command: x}}\npolicies: [{path: p.yaml}]\nprincipals: [{id: a}]".replace('p.yaml', project.write('p.yaml', 'rules: []')));
+      const config = project.config(
+        'servers: {plain: {command: x}}\npolicies: [{path: p.yaml}]\nprincipals: [{id: a}]'.replace(
+          'p.yaml',
+          project.write('p.yaml', 'rules: []'),
+        ),
+      );
       const [server, policy, principal] = [config.servers.get('plain'), config.policies[0], config.principals[0]];
       const filled: Readonly<Record<string, unknown>> = {
-        ...prefixed('caps', config.caps), ...prefixed('listen', config.listen), ...prefixed('limits', config.limits), ...prefixed('audit', config.audit),
-        ...prefixed('servers.*', server), ...prefixed('policies.*', policy), ...prefixed('principals.*', principal),
+        ...prefixed('caps', config.caps),
+        ...prefixed('listen', config.listen),
+        ...prefixed('limits', config.limits),
+        ...prefixed('audit', config.audit),
+        ...prefixed('servers.*', server),
+        ...prefixed('policies.*', policy),
+        ...prefixed('principals.*', principal),
         'policies.*.poll': `${(project.config('policies: [{url: "https://policies.example/b"}]').policies[0]?.server?.pollMs ?? 0) / 1000}s`,
-        'approvals.waitMs': config.approvals.waitMs, 'approvals.expireMs': config.approvals.expireMs,
-        'recording.mode': config.recording.mode, 'recording.keep': `${config.recording.keepMs / 86_400_000}d`, 'recording.maxBytes': config.recording.maxBytes, 'runs.keep': `${config.runs.keepMs / 86_400_000}d`,
-        'knowledge.requests': config.knowledge.requests, 'knowledge.bytes': config.knowledge.bytes, 'knowledge.candidates': config.knowledge.candidates,
-        version: 1, workspace: '.', schemaProfile: config.schemaProfile, 'expose.primitives': config.profiles.get('default')?.primitives.read?.[0]?.server, 'profiles.*.expose.primitives': 'workspace', 'profiles.*.plan': config.profiles.get('default')?.plan, 'profiles.*.grants': config.profiles.get('default')?.grants, 'profiles.*.host': config.profiles.get('default')?.host,
+        'approvals.waitMs': config.approvals.waitMs,
+        'approvals.expireMs': config.approvals.expireMs,
+        'recording.mode': config.recording.mode,
+        'recording.keep': `${config.recording.keepMs / 86_400_000}d`,
+        'recording.maxBytes': config.recording.maxBytes,
+        'runs.keep': `${config.runs.keepMs / 86_400_000}d`,
+        'knowledge.requests': config.knowledge.requests,
+        'knowledge.bytes': config.knowledge.bytes,
+        'knowledge.candidates': config.knowledge.candidates,
+        version: 1,
+        workspace: '.',
+        schemaProfile: config.schemaProfile,
+        'expose.primitives': config.profiles.get('default')?.primitives.read?.[0]?.server,
+        'profiles.*.expose.primitives': 'workspace',
+        'profiles.*.plan': config.profiles.get('default')?.plan,
+        'profiles.*.grants': config.profiles.get('default')?.grants,
+        'profiles.*.host': config.profiles.get('default')?.host,
       };
       const named = keys.filter(({ schema }) => schema.default !== undefined);
       expect(named.length).toBeGreaterThan(25);
       for (const { path, schema } of named) expect(filled[path], path).toEqual(schema.default);
       // And no number is filled in without being named.
-      const numbers = Object.entries(filled).filter(([, value]) => typeof value === 'number').map(([path]) => path);
+      const numbers = Object.entries(filled)
+        .filter(([, value]) => typeof value === 'number')
+        .map(([path]) => path);
       expect(numbers.filter((path) => keys.find((key) => key.path === path)?.schema.default === undefined)).toEqual([]);
     });
   });

@@ -21,8 +21,14 @@ describe('an address' + verifies('HA-24'), () => {
   });
 
   it.each([
-    'https://mcp.notion.com/mcp', 'https://api.example.com/v1/projects/my-project-2/mcp?version=2025-06-18&read_only=true', 'http://127.0.0.1:8765/', 'https://u.example/mcp?api_key=${secret:NAME}',
-    'https://a-rather-long-name-of-a-host-0123456789.example/x', 'https://u.example/a-long-name-of-words-and-more-words', 'no address at all', '',
+    'https://mcp.notion.com/mcp',
+    'https://api.example.com/v1/projects/my-project-2/mcp?version=2025-06-18&read_only=true',
+    'http://127.0.0.1:8765/',
+    'https://u.example/mcp?api_key=${secret:NAME}',
+    'https://a-rather-long-name-of-a-host-0123456789.example/x',
+    'https://u.example/a-long-name-of-words-and-more-words',
+    'no address at all',
+    '',
   ])('%s holds none', (address) => {
     expect(addressWithout(address, () => '*')).toBe(address);
   });

@@ -9,7 +9,15 @@ import { verifies } from '../verifies.ts';
 import { Project } from './project.ts';
 
 const HEAD = 'version: 1\nworkspace: ./work\n';
-const ENTRY = { description: 'Notes', command: 'node', args: ['notes.js', '${stateFolder}/x'], env: { NOTES_TOKEN: '${secret:notes}' }, labels: ['internal'], sandbox: { network: { allowedDomains: ['notes.example.org'] }, limits: { memoryMb: 512 } }, semantics: { 'get_*': 'read' } };
+const ENTRY = {
+  description: 'Notes',
+  command: 'node',
+  args: ['notes.js', '${stateFolder}/x'],
+  env: { NOTES_TOKEN: '${secret:notes}' },
+  labels: ['internal'],
+  sandbox: { network: { allowedDomains: ['notes.example.org'] }, limits: { memoryMb: 512 } },
+  semantics: { 'get_*': 'read' },
+};
 
 let project: Project;
 
@@ -20,7 +28,8 @@ beforeEach(() => {
 afterEach(() => project.remove());
 
 const plain = (server: ServerConfig | undefined): unknown => ({ ...server, source: '' });
-const places = (yaml = HEAD): readonly string[] => project.load(yaml).problems.map(({ file, line, column, message }) => `${file}:${line}:${column} ${message}`);
+const places = (yaml = HEAD): readonly string[] =>
+  project.load(yaml).problems.map(({ file, line, column, message }) => `${file}:${line}:${column} ${message}`);
 
 describe('a file under servers/', () => {
   it('means what the same entry in tollgate.yaml means, and says where it stands' + verifies('PF-01'), () => {
@@ -33,18 +42,36 @@ describe('a file under servers/', () => {
   });
 
   it('shows faults with its own file, line and column' + verifies('PF-01'), () => {
-    project.write('servers/notes.yaml', '# Notes\ncommand: node\nargz: [x]\nsandbox:\n  network:\n    allowedDomains: ["https://a.example.org/"]\n');
-    expect(places()).toEqual([expect.stringMatching(/^servers\/notes\.yaml:3:1 unknown key "argz" in servers\.notes: .*did you mean "args"\?$/), expect.stringMatching(/^servers\/notes\.yaml:6:22 servers\.notes\.sandbox\.network\.allowedDomains\[0\] is /)]);
+    project.write(
+      'servers/notes.yaml',
+      '# Notes\ncommand: node\nargz: [x]\nsandbox:\n  network:\n    allowedDomains: ["https://a.example.org/"]\n',
+    );
+    expect(places()).toEqual([
+      expect.stringMatching(/^servers\/notes\.yaml:3:1 unknown key "argz" in servers\.notes: .*did you mean "args"\?$/),
+      expect.stringMatching(/^servers\/notes\.yaml:6:22 servers\.notes\.sandbox\.network\.allowedDomains\[0\] is /),
+    ]);
   });
 
   it.each([
     ['a syntax error', 'command: [\n', /^servers\/notes\.yaml:\d+:\d+ a closing/],
     ['nothing', '', /^servers\/notes\.yaml:1:1 the file holds no server/],
     ['a list', '- command: node\n', /^servers\/notes\.yaml:1:1 the file holds no server/],
-    ['another name', 'name: other\ncommand: node\n', /^servers\/notes\.yaml:1:7 the server is called "notes", after its file/],
-    ['a secret on the command line', 'command: node\nargs: ["${secret:notes}"]\n', /^servers\/notes\.yaml:2:8 \$\{secret:…\} outside of env and headers/],
+    [
+      'another name',
+      'name: other\ncommand: node\n',
+      /^servers\/notes\.yaml:1:7 the server is called "notes", after its file/,
+    ],
+    [
+      'a secret on the command line',
+      'command: node\nargs: ["${secret:notes}"]\n',
+      /^servers\/notes\.yaml:2:8 \$\{secret:…\} outside of env and headers/,
+    ],
     ['an approval', 'command: node\napproved: true\n', /^servers\/notes\.yaml:2:1 .*`tollgate approve notes`/],
-    ['a profile that is not there', 'command: node\nprofiles: [default, ops]\n', /^servers\/notes\.yaml:2:21 profile "ops" is not under profiles/],
+    [
+      'a profile that is not there',
+      'command: node\nprofiles: [default, ops]\n',
+      /^servers\/notes\.yaml:2:21 profile "ops" is not under profiles/,
+    ],
   ])('with %s refuses the load', (_name, text, message) => {
     project.write('servers/notes.yaml', text);
     expect(places()).toEqual([expect.stringMatching(message)]);
@@ -52,14 +79,20 @@ describe('a file under servers/', () => {
 
   it('must not share its name with an entry of tollgate.yaml or another file', () => {
     project.write('servers/notes.yaml', 'command: node\n');
-    expect(places(`${HEAD}servers: {notes: {command: node}}\n`)).toEqual([expect.stringMatching(/^servers\/notes\.yaml:1:1 server "notes" is defined elsewhere too/)]);
+    expect(places(`${HEAD}servers: {notes: {command: node}}\n`)).toEqual([
+      expect.stringMatching(/^servers\/notes\.yaml:1:1 server "notes" is defined elsewhere too/),
+    ]);
     project.write('servers/notes.yml', 'command: node\n');
-    expect(places()).toEqual([expect.stringMatching(/^servers\/notes\.yml:1:1 server "notes" is defined elsewhere too/)]);
+    expect(places()).toEqual([
+      expect.stringMatching(/^servers\/notes\.yml:1:1 server "notes" is defined elsewhere too/),
+    ]);
   });
 
   it('has a legal name', () => {
     project.write('servers/My Notes.yaml', 'command: node\n');
-    expect(places()).toEqual([expect.stringMatching(/^servers\/My Notes\.yaml:1:1 server "My Notes": names of servers are lower-case/)]);
+    expect(places()).toEqual([
+      expect.stringMatching(/^servers\/My Notes\.yaml:1:1 server "My Notes": names of servers are lower-case/),
+    ]);
   });
 
   it('leaves a section of the wrong kind to be refused as such', () => {
@@ -73,13 +106,26 @@ describe('a file under servers/', () => {
     expect(JSON.stringify(controlRule(config).value.rules)).toContain('"servers/**"');
   });
 
-  it('in TOML is not read, which is said with the command that imports it, until that was done' + verifies('PF-01'), () => {
-    project.write('servers/notion.toml', 'command = "node"\n');
-    const { servers, warnings } = project.config(HEAD);
-    expect([servers.size, warnings]).toEqual([0, [{ file: 'servers/notion.toml', line: 1, column: 1, message: expect.stringContaining('tollgate import servers/notion.toml') }]]);
-    project.write('servers/notion.yaml', 'command: node\n');
-    expect(project.config(HEAD).warnings).toEqual([]);
-  });
+  it(
+    'in TOML is not read, which is said with the command that imports it, until that was done' + verifies('PF-01'),
+    () => {
+      project.write('servers/notion.toml', 'command = "node"\n');
+      const { servers, warnings } = project.config(HEAD);
+      expect([servers.size, warnings]).toEqual([
+        0,
+        [
+          {
+            file: 'servers/notion.toml',
+            line: 1,
+            column: 1,
+            message: expect.stringContaining('tollgate import servers/notion.toml'),
+          },
+        ],
+      ]);
+      project.write('servers/notion.yaml', 'command: node\n');
+      expect(project.config(HEAD).warnings).toEqual([]);
+    },
+  );
 
   it('ignores other files, and a file in the place of the folder', () => {
     project.write('servers/README.md', '#');
@@ -105,11 +151,16 @@ describe('the profiles of a server', () => {
     project.write('servers/notes.yaml', 'command: node\nprofiles: [default, ops]\n');
     const yaml = `${HEAD}servers: {a: {command: node}}\nexpose: {tools: [notes.search]}\nprofiles: {default: {servers: [a]}, ops: {servers: [a], expose: {tools: ["a.*"]}}}\n`;
     expect(shown(yaml, 'default')).toEqual([['a', 'notes'], ['notes.search']]);
-    expect(shown(yaml, 'ops')).toEqual([['a', 'notes'], ['a.*', 'notes.*']]);
+    expect(shown(yaml, 'ops')).toEqual([
+      ['a', 'notes'],
+      ['a.*', 'notes.*'],
+    ]);
   });
 
   it('must not show the tools of the server that serves their primitives', () => {
     const yaml = `${HEAD}servers: {files: {command: node, mapping: server-filesystem, profiles: [default]}}\nexpose: {primitives: files}\n`;
-    expect(places(yaml)).toEqual([expect.stringMatching(/^tollgate\.yaml:3:\d+ server "files" serves the primitives of profile "default"/)]);
+    expect(places(yaml)).toEqual([
+      expect.stringMatching(/^tollgate\.yaml:3:\d+ server "files" serves the primitives of profile "default"/),
+    ]);
   });
 });

@@ -12,20 +12,49 @@ import { withProject } from './project.ts';
 const root = path.join(import.meta.dirname, '..', '..');
 
 /** Maps whose keys people choose. */
-const NAMED = new Set(['servers', 'profiles', 'secretSources', 'env', 'headers', 'filled', 'pins', 'verbs', 'lifetimes', 'starts', 'primitives', 'programs']);
+const NAMED = new Set([
+  'servers',
+  'profiles',
+  'secretSources',
+  'env',
+  'headers',
+  'filled',
+  'pins',
+  'verbs',
+  'lifetimes',
+  'starts',
+  'primitives',
+  'programs',
+]);
 /** Of the loader itself, and texts that only describe: rules have a walk of their own in test/policy/used.test.ts. */
 const APART = new Set(['rules', 'value']);
 
 /** Code without comments and texts, so that a name counts only where it is a name. */
-const code = ['facade', 'policies', 'adapters', 'catalogs'].flatMap((folder) => readdirSync(path.join(root, folder), { recursive: true, encoding: 'utf8' }).map((name) => `${folder}/${name}`))
+const code = ['facade', 'policies', 'adapters', 'catalogs']
+  .flatMap((folder) =>
+    readdirSync(path.join(root, folder), { recursive: true, encoding: 'utf8' }).map((name) => `${folder}/${name}`),
+  )
   .filter((name) => name.endsWith('.ts') && !name.startsWith('facade/config/'))
-  .map((name) => readFileSync(path.join(root, name), 'utf8').replace(/\/\*[\s\S]*?\*\/|\/\/[^\n]*/g, '').replace(/^(?:export )?interface [\s\S]*?^\}/gm, '')).join('\n');
-const rego = readdirSync(path.join(root, 'policies', 'lib')).filter((name) => name.endsWith('.rego') && !name.endsWith('_test.rego')).map((name) => readFileSync(path.join(root, 'policies', 'lib', name), 'utf8')).join('\n');
+  .map((name) =>
+    readFileSync(path.join(root, name), 'utf8')
+      .replace(/\/\*[\s\S]*?\*\/|\/\/[^\n]*/g, '')
+      .replace(/^(?:export )?interface [\s\S]*?^\}/gm, ''),
+  )
+  .join('\n');
+const rego = readdirSync(path.join(root, 'policies', 'lib'))
+  .filter((name) => name.endsWith('.rego') && !name.endsWith('_test.rego'))
+  .map((name) => readFileSync(path.join(root, 'policies', 'lib', name), 'utf8'))
+  .join('\n');
 
 /** True if the member is read: after a dot, taken apart, by its name in brackets, or by the library. */
 function isRead(member: string): boolean {
   const taken = new RegExp(`[{,]\\s*${member}\\s*(?:[,:=][^;{}]*)?\\}\\s*(?:[=:),]|of )`);
-  return new RegExp(`\\.${member}\\b(?!\\s*=[^=])`).test(code) || taken.test(code) || code.includes(`['${member}']`) || new RegExp(`\\.${member}\\b`).test(rego);
+  return (
+    new RegExp(`\\.${member}\\b(?!\\s*=[^=])`).test(code) ||
+    taken.test(code) ||
+    code.includes(`['${member}']`) ||
+    new RegExp(`\\.${member}\\b`).test(rego)
+  );
 }
 
 /** Every member of a value, by its name, with one path that leads to it. */
@@ -45,7 +74,12 @@ describe('every setting of tollgate.yaml' + verifies('TR-79'), () => {
     withProject((project) => {
       writeFull(project);
       const config = project.config(FULL, FULL_ENV);
-      const plain = { ...config, servers: Object.fromEntries(config.servers), secretSources: Object.fromEntries(config.secretSources), profiles: Object.fromEntries(config.profiles) };
+      const plain = {
+        ...config,
+        servers: Object.fromEntries(config.servers),
+        secretSources: Object.fromEntries(config.secretSources),
+        profiles: Object.fromEntries(config.profiles),
+      };
       const members = membersOf(plain, 'config', new Map());
       expect(members.size).toBeGreaterThan(120);
       expect([...members].filter(([name]) => !isRead(name)).map(([, at]) => at)).toEqual([]);
@@ -53,6 +87,10 @@ describe('every setting of tollgate.yaml' + verifies('TR-79'), () => {
   });
 
   it('would be missed if nothing read it', () => {
-    expect([isRead('noSuchSetting'), isRead('hardTimeoutMs'), isRead('reconnectBackoffMs')]).toEqual([false, true, true]);
+    expect([isRead('noSuchSetting'), isRead('hardTimeoutMs'), isRead('reconnectBackoffMs')]).toEqual([
+      false,
+      true,
+      true,
+    ]);
   });
 });

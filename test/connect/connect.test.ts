@@ -20,7 +20,11 @@ interface Data {
   readonly installed: boolean;
   readonly stored: readonly string[];
   readonly approved: boolean;
-  readonly data: { readonly start: { readonly hash: string }; readonly tools?: { readonly hash: string }; readonly next: string };
+  readonly data: {
+    readonly start: { readonly hash: string };
+    readonly tools?: { readonly hash: string };
+    readonly next: string;
+  };
   readonly reach: { readonly runs: readonly string[]; readonly asks: readonly string[] };
 }
 
@@ -29,11 +33,14 @@ let place: Place;
 beforeEach(() => {
   place = new Place();
   // A package of ES modules names its kind; this stand-in has none.
-  place.fakeNpm(loadKnown('notion'), { program: `import { createRequire } from 'node:module';\nconst require = createRequire(import.meta.url);\n${PROGRAM}` });
+  place.fakeNpm(loadKnown('notion'), {
+    program: `import { createRequire } from 'node:module';\nconst require = createRequire(import.meta.url);\n${PROGRAM}`,
+  });
 });
 afterEach(() => place.project.remove());
 
-const connect = (...words: string[]): Promise<Answer> => place.run(['connect', ...words], { env: { ...place.env, THE_TOKEN: TOKEN } });
+const connect = (...words: string[]): Promise<Answer> =>
+  place.run(['connect', ...words], { env: { ...place.env, THE_TOKEN: TOKEN } });
 const json = async (...words: string[]): Promise<Data> => dataOf<Data>((await connect(...words, '--json')).out);
 
 /** As a script does it: each hash is taken from what was shown. */
@@ -51,19 +58,34 @@ describe('a known server' + verifies('PF-11', 'HA-29'), () => {
     const before = project();
     const { code, err } = await connect('notion', '--dry-run');
     expect(code).toBe(EXIT.ok);
-    expect(err).toContain('installs @notionhq/notion-mcp-server 2.5.2 into the state folder, without running its scripts');
+    expect(err).toContain(
+      'installs @notionhq/notion-mcp-server 2.5.2 into the state folder, without running its scripts',
+    );
     expect(err).toContain('keeps NOTION_TOKEN in the vault as notion.NOTION_TOKEN');
     expect(err).toContain('reaches api.notion.com');
-    expect(err).toContain("+ args:\n    +   - ${stateFolder}/packages/notion/2.5.2/");
+    expect(err).toContain('+ args:\n    +   - ${stateFolder}/packages/notion/2.5.2/');
     expect(err).toContain('Nothing was done.');
-    expect([project(), existsSync(place.calls), existsSync(path.join(place.state, 'vault.json'))]).toEqual([before, false, false]);
+    expect([project(), existsSync(place.calls), existsSync(path.join(place.state, 'vault.json'))]).toEqual([
+      before,
+      false,
+      false,
+    ]);
   });
 
   it('goes from nothing to a tool that an agent sees, without a terminal', async () => {
     const done = await throughout('notion', ...GIVEN);
-    expect(done).toMatchObject({ approved: true, installed: false, stored: ['notion.NOTION_TOKEN'], reach: { runs: ['API-get-self'], asks: ['API-post-page'] } });
+    expect(done).toMatchObject({
+      approved: true,
+      installed: false,
+      stored: ['notion.NOTION_TOKEN'],
+      reach: { runs: ['API-get-self'], asks: ['API-post-page'] },
+    });
     const { out } = await place.run(['tools', '--json']);
-    expect(dataOf<{ tools: { server: string; tool: string }[] }>(out).tools.filter(({ server }) => server === 'notion').map(({ tool }) => tool)).toEqual(['API-get-self', 'API-post-page']);
+    expect(
+      dataOf<{ tools: { server: string; tool: string }[] }>(out)
+        .tools.filter(({ server }) => server === 'notion')
+        .map(({ tool }) => tool),
+    ).toEqual(['API-get-self', 'API-post-page']);
   });
 
   it('attack, a linked folder: what a cloned project leads elsewhere is not written to', async () => {
@@ -79,7 +101,9 @@ describe('a known server' + verifies('PF-11', 'HA-29'), () => {
     const { code, err } = await connect('notion', '--yes', ...GIVEN);
     expect(code).toBe(EXIT.approval);
     expect(err).toContain('The key of the vault is ');
-    expect(err).toContain('notion is installed and configured, and starts nothing until it is approved.\n  go on:   tollgate approve notion\n  go back: tollgate connect --undo notion\n');
+    expect(err).toContain(
+      'notion is installed and configured, and starts nothing until it is approved.\n  go on:   tollgate approve notion\n  go back: tollgate connect --undo notion\n',
+    );
     const { data } = await json('notion', '--yes');
     expect(data.next).toBe(`tollgate approve notion --yes ${data.start.hash}`);
   });
@@ -88,21 +112,32 @@ describe('a known server' + verifies('PF-11', 'HA-29'), () => {
     const stdin = Object.assign(new PassThrough(), { isTTY: true, setRawMode: () => undefined });
     const running = start(place.project, ['connect', 'notion', '--yes'], { env: place.env, stdin });
     await expect.poll(() => running.said.err).toContain('Value (not shown): ');
-    expect(running.said.err).toContain('Integration secret (NOTION_TOKEN). Where to get it: https://www.notion.so/profile/integrations');
+    expect(running.said.err).toContain(
+      'Integration secret (NOTION_TOKEN). Where to get it: https://www.notion.so/profile/integrations',
+    );
     stdin.write(`${TOKEN}\n`);
     const { code, out, err } = await running.ended;
     expect([code, out + err]).toEqual([EXIT.approval, expect.not.stringContaining(TOKEN)]);
   });
 
-  it.each([['the end of the input', '\u0004'], ['a signal', undefined]])('is given up plainly by %s at its question', async (_name, typed) => {
+  it.each([
+    ['the end of the input', '\u0004'],
+    ['a signal', undefined],
+  ])('is given up plainly by %s at its question', async (_name, typed) => {
     const before = project();
     const stdin = Object.assign(new PassThrough(), { isTTY: true, setRawMode: () => undefined });
-    const running = start(place.project, ['connect', 'notion', ...GIVEN], { env: { ...place.env, THE_TOKEN: TOKEN }, stdin });
+    const running = start(place.project, ['connect', 'notion', ...GIVEN], {
+      env: { ...place.env, THE_TOKEN: TOKEN },
+      stdin,
+    });
     await expect.poll(() => running.said.err).toContain('Do this? [y/N] ');
     if (typed === undefined) running.stop();
     else stdin.write(typed);
     const { code, err } = await running.ended;
-    expect([code, err]).toEqual([EXIT.unexpected, expect.stringMatching(/Do this\? \[y\/N\] \nCANCELLED: Nothing was done\.\nRun it again when you want it\.\n$/)]);
+    expect([code, err]).toEqual([
+      EXIT.unexpected,
+      expect.stringMatching(/Do this\? \[y\/N\] \nCANCELLED: Nothing was done\.\nRun it again when you want it\.\n$/),
+    ]);
     expect([project(), existsSync(path.join(place.state, 'packages'))]).toEqual([before, false]);
   });
 
@@ -118,7 +153,10 @@ describe('a credential' + verifies('PF-11'), () => {
   it('stands in no file, no output, no record and no argument', async () => {
     const answers = [await connect('notion', '--yes', ...GIVEN)];
     const { data } = await json('notion', '--yes');
-    answers.push(await connect('notion', '--yes', '--approve', data.start.hash), await connect('--undo', 'notion', '--json'));
+    answers.push(
+      await connect('notion', '--yes', '--approve', data.start.hash),
+      await connect('--undo', 'notion', '--json'),
+    );
     expect(answers.map(({ out, err }) => out + err).join('')).not.toContain(TOKEN);
     expect(holders(place.project.root, TOKEN)).toEqual([]);
     expect(readFileSync(place.calls, 'utf8')).not.toContain(TOKEN);
@@ -141,15 +179,25 @@ describe('a credential' + verifies('PF-11'), () => {
     place.project.write('token', `${TOKEN}\n`);
     place.project.write('short', 'abc');
     place.project.write('lines', 'abcdefgh\nsecond');
-    for (const file of ['short', 'lines']) expect((await connect('notion', '--yes', '--credential', `NOTION_TOKEN=@${file}`)).code).toBe(EXIT.usage);
-    expect((await json('notion', '--yes', '--credential', 'NOTION_TOKEN=@token')).stored).toEqual(['notion.NOTION_TOKEN']);
+    for (const file of ['short', 'lines'])
+      expect((await connect('notion', '--yes', '--credential', `NOTION_TOKEN=@${file}`)).code).toBe(EXIT.usage);
+    expect((await json('notion', '--yes', '--credential', 'NOTION_TOKEN=@token')).stored).toEqual([
+      'notion.NOTION_TOKEN',
+    ]);
     place.project.write('other', 'a-key-of-another-form');
-    expect((await connect('notion', '--yes', '--credential', 'NOTION_TOKEN=@other')).err).toContain('NOTION_TOKEN does not look like those that Notion gives');
+    expect((await connect('notion', '--yes', '--credential', 'NOTION_TOKEN=@other')).err).toContain(
+      'NOTION_TOKEN does not look like those that Notion gives',
+    );
   });
 
   it('that is missing where nobody can be asked is named, with its page', async () => {
     const { code, err } = await connect('notion', '--yes');
-    expect([code, err]).toEqual([EXIT.usage, expect.stringContaining('Make it at https://www.notion.so/profile/integrations and give it with --credential NOTION_TOKEN=env:VARIABLE')]);
+    expect([code, err]).toEqual([
+      EXIT.usage,
+      expect.stringContaining(
+        'Make it at https://www.notion.so/profile/integrations and give it with --credential NOTION_TOKEN=env:VARIABLE',
+      ),
+    ]);
   });
 });
 
@@ -158,7 +206,10 @@ describe('taking it back' + verifies('PF-11'), () => {
     const before = project();
     await throughout('notion', ...GIVEN);
     const { code, err } = await connect('--undo', 'notion');
-    expect([code, err]).toEqual([EXIT.ok, expect.stringContaining('Undone: notion is not connected any more. Forgotten: notion.NOTION_TOKEN')]);
+    expect([code, err]).toEqual([
+      EXIT.ok,
+      expect.stringContaining('Undone: notion is not connected any more. Forgotten: notion.NOTION_TOKEN'),
+    ]);
     expect(project()).toEqual(before);
     expect(existsSync(path.join(place.project.folder, 'servers'))).toBe(false);
     expect(existsSync(path.join(place.state, 'packages'))).toBe(false);
@@ -183,7 +234,10 @@ describe('taking it back' + verifies('PF-11'), () => {
     const file = path.join(place.project.folder, 'servers', 'notion.yaml');
     writeFileSync(file, `${readFileSync(file, 'utf8')}lifetime: ephemeral\n`);
     const { code, err } = await connect('--undo', 'notion');
-    expect([code, err]).toEqual([EXIT.usage, expect.stringContaining('servers/notion.yaml was edited after it was written')]);
+    expect([code, err]).toEqual([
+      EXIT.usage,
+      expect.stringContaining('servers/notion.yaml was edited after it was written'),
+    ]);
     rmSync(file);
     expect((await connect('--undo', 'notion')).code).toBe(EXIT.ok);
   });
@@ -216,11 +270,17 @@ describe('a second run and a failed one' + verifies('PF-11'), () => {
     const before = project();
     const { code, err } = await connect('notion', '--yes', ...GIVEN);
     expect([code, err]).toEqual([EXIT.unexpected, expect.stringContaining('INSTALL_FAILED')]);
-    expect([project(), existsSync(path.join(place.state, 'vault.json')), existsSync(path.join(place.state, 'connected'))]).toEqual([before, false, false]);
+    expect([
+      project(),
+      existsSync(path.join(place.state, 'vault.json')),
+      existsSync(path.join(place.state, 'connected')),
+    ]).toEqual([before, false, false]);
   });
 
   it('that could not list without its secrets and its network says that it is given both', async () => {
-    expect((await connect('dynatrace', '--set', 'url=https://abc12345.apps.dynatrace.com', '--dry-run')).err).toContain('note: It lists its tools only with its secrets and its network');
+    expect((await connect('dynatrace', '--set', 'url=https://abc12345.apps.dynatrace.com', '--dry-run')).err).toContain(
+      'note: It lists its tools only with its secrets and its network',
+    );
   });
 
   it('that finds the vault broken in the middle takes back what it began', async () => {
@@ -228,14 +288,22 @@ describe('a second run and a failed one' + verifies('PF-11'), () => {
     const known = loadKnown('notion');
     // The install is the last step before the vault is written.
     place.fakeNpm(known, { program: '' });
-    writeFileSync(path.join(place.bin, 'npm'), readFileSync(path.join(place.bin, 'npm'), 'utf8').concat(`\nmkdir -p '${place.state}'; mkdir '${path.join(place.state, 'vault.lock')}'\n`));
+    writeFileSync(
+      path.join(place.bin, 'npm'),
+      readFileSync(path.join(place.bin, 'npm'), 'utf8').concat(
+        `\nmkdir -p '${place.state}'; mkdir '${path.join(place.state, 'vault.lock')}'\n`,
+      ),
+    );
     const { code, err } = await connect('notion', '--yes', ...GIVEN);
     expect([code, err]).toEqual([EXIT.unexpected, expect.stringMatching(/STATE_FAILED|VAULT_FAILED|INTERNAL/)]);
     expect([project(), existsSync(path.join(place.state, 'connected', 'notion.json'))]).toEqual([before, false]);
   });
 
   it('that makes a configuration which does not load is taken back', async () => {
-    place.project.write('tollgate.yaml', `${readFileSync(place.file, 'utf8')}limits: {servers: 1}\nservers: {one: {command: node}}\n`);
+    place.project.write(
+      'tollgate.yaml',
+      `${readFileSync(place.file, 'utf8')}limits: {servers: 1}\nservers: {one: {command: node}}\n`,
+    );
     const before = project();
     const { code, err } = await connect('notion', '--yes', ...GIVEN);
     expect([code, err]).toEqual([EXIT.usage, expect.stringContaining('2 servers where 1 are allowed')]);
@@ -253,7 +321,11 @@ describe('a second run and a failed one' + verifies('PF-11'), () => {
     if (!left.file) rmSync(path.join(place.project.folder, 'servers'), { recursive: true });
     if (!left.secret) await place.run(['secret', 'rm', 'notion.NOTION_TOKEN']);
     const again = await json('notion', '--yes', ...(left.secret ? [] : GIVEN));
-    expect(again).toMatchObject({ installed: false, written: !left.file, stored: left.secret ? [] : ['notion.NOTION_TOKEN'] });
+    expect(again).toMatchObject({
+      installed: false,
+      written: !left.file,
+      stored: left.secret ? [] : ['notion.NOTION_TOKEN'],
+    });
     await connect('--undo', 'notion');
     expect(project()).toEqual(before);
     expect((await place.run(['secret', 'list', '--json'])).out).toBe('[]\n');
@@ -268,11 +340,26 @@ describe('a second run and a failed one' + verifies('PF-11'), () => {
   });
 
   it.each([
-    ['a server of tollgate.yaml', (): void => void place.project.write('tollgate.yaml', `${readFileSync(place.file, 'utf8')}servers: {notion: {command: node}}\n`), /There is a server notion already, in tollgate\.yaml/],
-    ['a file of another hand', (): void => void place.project.write('servers/notion.yaml', 'command: node\n'), /was not written by connect here/],
+    [
+      'a server of tollgate.yaml',
+      (): void =>
+        void place.project.write(
+          'tollgate.yaml',
+          `${readFileSync(place.file, 'utf8')}servers: {notion: {command: node}}\n`,
+        ),
+      /There is a server notion already, in tollgate\.yaml/,
+    ],
+    [
+      'a file of another hand',
+      (): void => void place.project.write('servers/notion.yaml', 'command: node\n'),
+      /was not written by connect here/,
+    ],
   ])('is refused where the name belongs to %s', async (_name, prepare, words) => {
     prepare();
-    expect(await connect('notion', '--yes', ...GIVEN)).toMatchObject({ code: EXIT.usage, err: expect.stringMatching(words) as string });
+    expect(await connect('notion', '--yes', ...GIVEN)).toMatchObject({
+      code: EXIT.usage,
+      err: expect.stringMatching(words) as string,
+    });
   });
 
   it('takes over the same file from a project that was cloned', async () => {
@@ -285,20 +372,27 @@ describe('a second run and a failed one' + verifies('PF-11'), () => {
 
 describe('who and what may not', () => {
   it('connects nothing for whoever is no owner', async () => {
-    place.project.write('tollgate.yaml', `${readFileSync(place.file, 'utf8')}principals: [{id: somebody, stdio: true}]\n`);
+    place.project.write(
+      'tollgate.yaml',
+      `${readFileSync(place.file, 'utf8')}principals: [{id: somebody, stdio: true}]\n`,
+    );
     expect((await connect('notion', '--yes', ...GIVEN)).code).toBe(EXIT.auth);
     expect((await connect('--undo', 'notion')).code).toBe(EXIT.auth);
   });
 
   it('needs somebody who says yes', async () => {
-    expect(await connect('notion', ...GIVEN)).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('Nobody can be asked here') as string });
+    expect(await connect('notion', ...GIVEN)).toMatchObject({
+      code: EXIT.usage,
+      err: expect.stringContaining('Nobody can be asked here') as string,
+    });
   });
 
   it.each([
     [['notoin'], /did you mean "notion"/],
     [['memory', '--set', 'folder'], /not given as name=value/],
     [['filesystem', '--set', 'foldr=/x'], /has no choice "foldr", so nothing was done\.\nThere is: folder \(/],
-    [['memory', '--profile', 'nope'], /There is no profile "nope".*\nGive --profile/], [['filesystem', '--set', 'folder=/nope/at-all'], /There is no folder "\/nope\/at-all".*\nMake it/],
+    [['memory', '--profile', 'nope'], /There is no profile "nope".*\nGive --profile/],
+    [['filesystem', '--set', 'folder=/nope/at-all'], /There is no folder "\/nope\/at-all".*\nMake it/],
     [['notion', '--set', 'folder=/x'], /has no choice "folder".*\nThere is nothing to choose/],
     [['https://tracker.example.com', '--set', 'folder=/x'], /has nothing to choose/],
     [['not-exist.invalid'], /no address behind the name "not-exist\.invalid"/],
@@ -327,11 +421,20 @@ describe('a service without a server of its own' + verifies('PF-12'), () => {
   beforeEach(async () => {
     service = createServer((request, response) => {
       const chunks: Buffer[] = [];
-      request.on('data', (chunk: Buffer) => chunks.push(chunk)).on('end', () => {
-        const isHello = Buffer.concat(chunks).includes('"initialize"');
-        if (request.url === '/mcp' && isHello) return response.writeHead(200, { 'content-type': 'application/json' }).end('{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"x","version":"1"}}}');
-        return response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ sent: request.headers['x-api-key'] ?? null }));
-      });
+      request
+        .on('data', (chunk: Buffer) => chunks.push(chunk))
+        .on('end', () => {
+          const isHello = Buffer.concat(chunks).includes('"initialize"');
+          if (request.url === '/mcp' && isHello)
+            return response
+              .writeHead(200, { 'content-type': 'application/json' })
+              .end(
+                '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"x","version":"1"}}}',
+              );
+          return response
+            .writeHead(200, { 'content-type': 'application/json' })
+            .end(JSON.stringify({ sent: request.headers['x-api-key'] ?? null }));
+        });
     });
     await new Promise<void>((resolve) => service.listen(0, '127.0.0.1', resolve));
     address = `http://127.0.0.1:${(service.address() as AddressInfo).port}`;
@@ -343,23 +446,44 @@ describe('a service without a server of its own' + verifies('PF-12'), () => {
 
   it('at a private address is refused until the address is written out', async () => {
     const { code, err } = await connect(address, '--yes');
-    expect([code, err]).toEqual([EXIT.usage, expect.stringContaining('If that is meant, write it out: --address 127.0.0.1.')]);
+    expect([code, err]).toEqual([
+      EXIT.usage,
+      expect.stringContaining('If that is meant, write it out: --address 127.0.0.1.'),
+    ]);
   });
 
   it('is reached through our fetch server alone, with its credential from the vault', async () => {
-    const words = [address, '--name', 'tracker', '--address', '127.0.0.1', '--header', 'X-Api-Key', '--credential', 'X-Api-Key=env:THE_TOKEN'];
+    const words = [
+      address,
+      '--name',
+      'tracker',
+      '--address',
+      '127.0.0.1',
+      '--header',
+      'X-Api-Key',
+      '--credential',
+      'X-Api-Key=env:THE_TOKEN',
+    ];
     expect(await throughout(...words)).toMatchObject({ approved: true, reach: { runs: [], asks: ['fetch'] } });
-    const { allowedDomains } = (await import('yaml')).parse(readFileSync(path.join(place.project.folder, 'servers', 'tracker.yaml'), 'utf8')).sandbox.network as { allowedDomains: string[] };
+    const { allowedDomains } = (await import('yaml')).parse(
+      readFileSync(path.join(place.project.folder, 'servers', 'tracker.yaml'), 'utf8'),
+    ).sandbox.network as { allowedDomains: string[] };
     expect(allowedDomains).toEqual([new URL(address).host]);
     expect(holders(place.project.root, TOKEN)).toEqual([]);
-    const decisions = await Promise.all([{ path: '/' }, { path: '/', method: 'POST' }].map(async (args) => (await place.run(['try', 'tracker_fetch', JSON.stringify(args)])).code));
+    const decisions = await Promise.all(
+      [{ path: '/' }, { path: '/', method: 'POST' }].map(
+        async (args) => (await place.run(['try', 'tracker_fetch', JSON.stringify(args)])).code,
+      ),
+    );
     expect(decisions).toEqual([EXIT.ok, EXIT.approval]);
   });
 
   it('that answers as an MCP server is connected as one', async () => {
     const { err } = await connect(`${address}/mcp`, '--name', 'remote', '--address', '127.0.0.1', '--yes');
     expect(err).toContain('answers as an MCP server, so it is connected as one.');
-    expect(readFileSync(path.join(place.project.folder, 'servers', 'remote.yaml'), 'utf8')).toContain(`url: ${address}/mcp`);
+    expect(readFileSync(path.join(place.project.folder, 'servers', 'remote.yaml'), 'utf8')).toContain(
+      `url: ${address}/mcp`,
+    );
   });
 
   it('that does not answer is connected all the same, and said to be silent', async () => {
@@ -371,7 +495,10 @@ describe('a service without a server of its own' + verifies('PF-12'), () => {
 describe('a server that wants a sign-in', () => {
   it('is configured, and says what comes next', async () => {
     const { code, err } = await connect('linear', '--yes');
-    expect([code, err]).toEqual([EXIT.approval, expect.stringContaining('  tollgate login linear\n  tollgate approve linear --with-secrets\n')]);
+    expect([code, err]).toEqual([
+      EXIT.approval,
+      expect.stringContaining('  tollgate login linear\n  tollgate approve linear --with-secrets\n'),
+    ]);
     expect((await json('linear', '--yes')).approved).toBe(false);
   });
 });
@@ -387,7 +514,9 @@ describe('tollgate known' + verifies('PF-10'), () => {
     expect((await place.run(['known', 'github'])).out).toContain('nobody has tried it from here');
     expect((await place.run(['known', 'linear'])).out).toContain('tollgate login linear, in a browser');
     expect(dataOf<{ name: string }>((await place.run(['known', 'notion', '--json'])).out)).toEqual(loadKnown('notion'));
-    expect(dataOf<{ servers: unknown[] }>((await place.run(['known', '--json'])).out).servers.length).toBeGreaterThan(25);
+    expect(dataOf<{ servers: unknown[] }>((await place.run(['known', '--json'])).out).servers.length).toBeGreaterThan(
+      25,
+    );
     expect((await place.run(['known', 'none'])).code).toBe(EXIT.usage);
   });
 });

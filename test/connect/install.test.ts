@@ -1,5 +1,15 @@
 /** Tests the installation of packages: really from the registry, and against an npm that lies, fails, is killed or is not there. */
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync, writeFileSync, utimesSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  writeFileSync,
+  utimesSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -11,10 +21,14 @@ import { verify } from '../verify/servers.ts';
 import { Place } from './place.ts';
 
 describe('real installs, each started and listed in a sandbox without a network' + verifies('PF-13', 'HA-29'), () => {
-  it.each(['memory', 'git', 'tavily'])('%s', async (name) => {
-    const known = loadKnown(name);
-    expect(await verify(known, () => undefined)).toEqual({ name, installs: true, tools: known.verified?.tools });
-  }, 180_000);
+  it.each(['memory', 'git', 'tavily'])(
+    '%s',
+    async (name) => {
+      const known = loadKnown(name);
+      expect(await verify(known, () => undefined)).toEqual({ name, installs: true, tools: known.verified?.tools });
+    },
+    180_000,
+  );
 
   it('an archive that is not the one of the catalog is refused, and nothing of it stays', async () => {
     const state = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-install-')));
@@ -23,7 +37,12 @@ describe('real installs, each started and listed in a sandbox without a network'
     const folder = packageFolder(state, 'git', pkg.version);
     try {
       const other = { ...pkg, integrity: `sha512-${'A'.repeat(86)}==` };
-      await expect(installPackage({ package: other, asOf: '2026-11-22', folder }, { env: process.env, say: () => undefined })).rejects.toMatchObject({ code: 'INSTALL_FAILED', message: expect.stringContaining('is not the one that was verified') as string });
+      await expect(
+        installPackage({ package: other, asOf: '2026-11-22', folder }, { env: process.env, say: () => undefined }),
+      ).rejects.toMatchObject({
+        code: 'INSTALL_FAILED',
+        message: expect.stringContaining('is not the one that was verified') as string,
+      });
       expect(existsSync(path.dirname(folder))).toBe(false);
     } finally {
       rmSync(state, { recursive: true });
@@ -37,7 +56,8 @@ describe('an installation' + verifies('PF-13'), () => {
   let place: Place;
   let folder: string;
   let said: string[];
-  const install = (env: Record<string, string | undefined> = place.env, asOf = '2026-11-22'): Promise<boolean> => installPackage({ package: pkg, asOf, folder }, { env, say: (line) => said.push(line) });
+  const install = (env: Record<string, string | undefined> = place.env, asOf = '2026-11-22'): Promise<boolean> =>
+    installPackage({ package: pkg, asOf, folder }, { env, say: (line) => said.push(line) });
 
   beforeEach(() => {
     place = new Place();
@@ -59,7 +79,13 @@ describe('an installation' + verifies('PF-13'), () => {
 
   it('gives npm what it needs of the environment, and no secret of it', async () => {
     place.fakeNpm(known);
-    await install({ ...place.env, NOTION_TOKEN: 'value-of-the-token', npm_config_registry: 'https://registry.example.org', 'npm_config_//x/:_authToken': 'value-of-auth', HTTPS_PROXY: 'http://proxy:1' });
+    await install({
+      ...place.env,
+      NOTION_TOKEN: 'value-of-the-token',
+      npm_config_registry: 'https://registry.example.org',
+      'npm_config_//x/:_authToken': 'value-of-auth',
+      HTTPS_PROXY: 'http://proxy:1',
+    });
     const calls = readFileSync(place.calls, 'utf8');
     expect(calls).toContain('npm_config_registry=https://registry.example.org');
     expect(calls).toContain('HTTPS_PROXY=http://proxy:1');
@@ -67,30 +93,57 @@ describe('an installation' + verifies('PF-13'), () => {
   });
 
   it.each([
-    ['another digest', (): void => place.fakeNpm(known, { integrity: `sha512-${'B'.repeat(86)}==` }), /is not the one that was verified/],
+    [
+      'another digest',
+      (): void => place.fakeNpm(known, { integrity: `sha512-${'B'.repeat(86)}==` }),
+      /is not the one that was verified/,
+    ],
     ['no lock file', (): void => place.npm('true'), /is not the one that was verified/],
-    ['no program in it', (): void => place.npm(`mkdir -p node_modules/${pkg.name}; printf '%s' '${JSON.stringify({ packages: { [`node_modules/${pkg.name}`]: { version: pkg.version, integrity: pkg.integrity } } })}' > package-lock.json`), /it has no bin\/cli\.mjs/],
-    ['an npm that fails', (): void => place.npm('echo "npm error code E404" >&2; exit 1'), /npm ended with 1 \(code E404\)/],
+    [
+      'no program in it',
+      (): void =>
+        place.npm(
+          `mkdir -p node_modules/${pkg.name}; printf '%s' '${JSON.stringify({ packages: { [`node_modules/${pkg.name}`]: { version: pkg.version, integrity: pkg.integrity } } })}' > package-lock.json`,
+        ),
+      /it has no bin\/cli\.mjs/,
+    ],
+    [
+      'an npm that fails',
+      (): void => place.npm('echo "npm error code E404" >&2; exit 1'),
+      /npm ended with 1 \(code E404\)/,
+    ],
     ['an npm that is killed', (): void => place.npm('kill -9 $$'), /npm ended with a signal/],
   ])('with %s is refused and leaves nothing', async (_name, prepare, words) => {
     prepare();
-    await expect(install()).rejects.toMatchObject({ code: 'INSTALL_FAILED', message: expect.stringMatching(words) as string });
+    await expect(install()).rejects.toMatchObject({
+      code: 'INSTALL_FAILED',
+      message: expect.stringMatching(words) as string,
+    });
     expect(existsSync(path.join(place.state, 'packages'))).toBe(false);
   });
 
   it('that is stopped ends as cancelled, is no failure of npm, and leaves nothing', async () => {
     place.npm('sleep 30');
     const stop = new AbortController();
-    const running = installPackage({ package: pkg, asOf: '2026-11-22', folder }, { env: place.env, say: () => undefined, signal: stop.signal });
+    const running = installPackage(
+      { package: pkg, asOf: '2026-11-22', folder },
+      { env: place.env, say: () => undefined, signal: stop.signal },
+    );
     await expect.poll(() => existsSync(place.calls)).toBe(true);
     stop.abort();
-    await expect(running).rejects.toMatchObject({ code: 'CANCELLED', message: 'Stopped by a signal; nothing of it was kept.' });
+    await expect(running).rejects.toMatchObject({
+      code: 'CANCELLED',
+      message: 'Stopped by a signal; nothing of it was kept.',
+    });
     expect(existsSync(path.join(place.state, 'packages'))).toBe(false);
   });
 
   it('without npm says so', async () => {
     useHelpers({ programs: { npm: path.join(place.bin, 'no-npm') }, writable: [] });
-    await expect(install({ PATH: place.bin })).rejects.toMatchObject({ code: 'INSTALL_FAILED', message: expect.stringContaining('there is no npm beside Node.js') as string });
+    await expect(install({ PATH: place.bin })).rejects.toMatchObject({
+      code: 'INSTALL_FAILED',
+      message: expect.stringContaining('there is no npm beside Node.js') as string,
+    });
   });
 
   it('cleans up after one that was killed, and leaves one that runs alone', async () => {

@@ -17,7 +17,10 @@ export class Place {
   constructor() {
     mkdirSync(path.join(this.project.folder, 'work'));
     mkdirSync(this.bin);
-    this.project.write('tollgate.yaml', `# kept as it is\nversion: 1\nworkspace: work\nstate: ../../state\nprograms: {npm: ${path.join(this.bin, 'npm')}}\nrules:\n  - {id: reads, outcome: allow, when: {verbs: [read]}}\n  - {id: writes, outcome: ask, when: {verbs: [write, destructive]}}\n`);
+    this.project.write(
+      'tollgate.yaml',
+      `# kept as it is\nversion: 1\nworkspace: work\nstate: ../../state\nprograms: {npm: ${path.join(this.bin, 'npm')}}\nrules:\n  - {id: reads, outcome: allow, when: {verbs: [read]}}\n  - {id: writes, outcome: ask, when: {verbs: [write, destructive]}}\n`,
+    );
     giveAway(path.join(this.project.folder, 'work'));
     // What the sandbox shall see lies beneath folders that others may pass.
     chmodSync(this.project.root, 0o755);
@@ -32,10 +35,18 @@ export class Place {
   }
 
   /** In the place of npm: writes the lock file and program of a known server, and what it was called with. `integrity` replaces the true one. */
-  fakeNpm(known: KnownServer, { integrity = known.package?.integrity, program = '' }: { readonly integrity?: string | undefined; readonly program?: string } = {}): void {
+  fakeNpm(
+    known: KnownServer,
+    {
+      integrity = known.package?.integrity,
+      program = '',
+    }: { readonly integrity?: string | undefined; readonly program?: string } = {},
+  ): void {
     const { name = '', version = '', bin = '' } = known.package ?? {};
     const lock = JSON.stringify({ packages: { [`node_modules/${name}`]: { version, integrity } } });
-    this.npm(`mkdir -p "$(dirname node_modules/${name}/${bin})"; cat > node_modules/${name}/${bin} <<'PROGRAM'\n${program}\nPROGRAM\nprintf '%s' '${lock}' > package-lock.json`);
+    this.npm(
+      `mkdir -p "$(dirname node_modules/${name}/${bin})"; cat > node_modules/${name}/${bin} <<'PROGRAM'\n${program}\nPROGRAM\nprintf '%s' '${lock}' > package-lock.json`,
+    );
   }
 
   npm(script: string): void {
@@ -57,7 +68,9 @@ export class Place {
 
 /** Every file below a folder with its text, by its path. */
 export function filesIn(folder: string): ReadonlyMap<string, string> {
-  const entries = readdirSync(folder, { recursive: true, encoding: 'utf8' }).map((name) => path.join(folder, name)).filter((file) => statSync(file, { throwIfNoEntry: false })?.isFile() === true);
+  const entries = readdirSync(folder, { recursive: true, encoding: 'utf8' })
+    .map((name) => path.join(folder, name))
+    .filter((file) => statSync(file, { throwIfNoEntry: false })?.isFile() === true);
   return new Map(entries.map((file) => [file, readFileSync(file, 'latin1')]));
 }
 

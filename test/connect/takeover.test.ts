@@ -13,12 +13,16 @@ let place: Place;
 beforeEach(() => {
   place = new Place();
   place.fakeNpm(loadKnown('memory'));
-  place.project.write('.mcp.json', '{"mcpServers": {"memory": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-memory"]}, "fs": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem@1.0.0", "/srv/data"]}, "own": {"command": "node", "args": ["own.js"]}}}');
+  place.project.write(
+    '.mcp.json',
+    '{"mcpServers": {"memory": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-memory"]}, "fs": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem@1.0.0", "/srv/data"]}, "own": {"command": "node", "args": ["own.js"]}}}',
+  );
 });
 afterEach(() => place.project.remove());
 
 const project = (): unknown => [...filesIn(place.project.folder)].sort();
-const args = (name: string): readonly string[] => loadConfig(place.file, { env: {}, home: place.project.home }).servers.get(name)?.args ?? [];
+const args = (name: string): readonly string[] =>
+  loadConfig(place.file, { env: {}, home: place.project.home }).servers.get(name)?.args ?? [];
 
 describe('a server that import brought in' + verifies('PF-11'), () => {
   it.each([
@@ -26,7 +30,9 @@ describe('a server that import brought in' + verifies('PF-11'), () => {
     ['included', [], '.mcp.json'],
   ])('and %s is taken over by connect, shown so, and restored byte for byte', async (_name, more, source) => {
     const { err: advice } = await place.run(['import', '--all', ...more, '--yes']);
-    expect(advice).toContain('Next:\n  tollgate connect memory\n  tollgate connect filesystem --name fs --set folder=/srv/data\n  tollgate approve own\n');
+    expect(advice).toContain(
+      'Next:\n  tollgate connect memory\n  tollgate connect filesystem --name fs --set folder=/srv/data\n  tollgate approve own\n',
+    );
     const before = project();
     const { err: preview } = await place.run(['connect', 'memory', '--dry-run']);
     expect(preview).toContain(`takes the place of memory from ${source}, the same package; undoing brings that back`);
@@ -46,14 +52,28 @@ describe('a server that import brought in' + verifies('PF-11'), () => {
     place.project.write('tollgate.yaml', text.replace(/(memory:\n\s+)(profiles:)/, '$1timeoutMs: 5000\n    $2'));
     await place.run(['connect', 'memory', '--yes']);
     const memory = loadConfig(place.file, { env: {}, home: place.project.home }).servers.get('memory');
-    expect(memory).toMatchObject({ command: 'node', timeoutMs: 5000, labels: ['internal'], source: 'servers/memory.yaml' });
+    expect(memory).toMatchObject({
+      command: 'node',
+      timeoutMs: 5000,
+      labels: ['internal'],
+      source: 'servers/memory.yaml',
+    });
   });
 
-  it.each([['copied', ['--copy']], ['included', []]])('and %s stays where it is another package', async (_name, more) => {
-    place.project.write('.mcp.json', '{"mcpServers": {"memory": {"command": "npx", "args": ["-y", "another-memory"]}}}');
+  it.each([
+    ['copied', ['--copy']],
+    ['included', []],
+  ])('and %s stays where it is another package', async (_name, more) => {
+    place.project.write(
+      '.mcp.json',
+      '{"mcpServers": {"memory": {"command": "npx", "args": ["-y", "another-memory"]}}}',
+    );
     await place.run(['import', '--all', ...more, '--yes']);
     const before = project();
-    expect(await place.run(['connect', 'memory', '--yes'])).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('another name with --name') as string });
+    expect(await place.run(['connect', 'memory', '--yes'])).toMatchObject({
+      code: EXIT.usage,
+      err: expect.stringContaining('another name with --name') as string,
+    });
     expect(project()).toEqual(before);
   });
 });

@@ -19,7 +19,11 @@ const put = (name: string, text = ''): string => {
   writeFileSync(file, text);
   return file;
 };
-const look = (command: string, args: readonly string[], more: Partial<Parameters<Inspect>[0]> = {}): Promise<StartFiles> => inspectStart({ command, args, cwd: folder, isolation: 'direct', ...more }, folder);
+const look = (
+  command: string,
+  args: readonly string[],
+  more: Partial<Parameters<Inspect>[0]> = {},
+): Promise<StartFiles> => inspectStart({ command, args, cwd: folder, isolation: 'direct', ...more }, folder);
 const names = ({ scripts }: StartFiles): readonly string[] => scripts.map((fact) => path.relative(folder, fact.path));
 
 /** Commands, and the files that each of them runs. */
@@ -67,7 +71,28 @@ const FORMS: readonly (readonly [string, readonly string[]])[] = [
 
 describe('what a command runs is bound', () => {
   beforeEach(() => {
-    for (const name of ['hook.js', 'hook2.js', 'server.js', 'main', 'run', 'x', 'a.conf', 'lib/Main.class', 'build.mk', 'pkg/dist/x.js', 'mod.py', 'mod2.rb', 'deep/__init__.py', 'deep/er.py', 'app.dll', 'opts.txt', 'index.ts', 'comp/index.ts', 'Rakefile']) put(name, name);
+    for (const name of [
+      'hook.js',
+      'hook2.js',
+      'server.js',
+      'main',
+      'run',
+      'x',
+      'a.conf',
+      'lib/Main.class',
+      'build.mk',
+      'pkg/dist/x.js',
+      'mod.py',
+      'mod2.rb',
+      'deep/__init__.py',
+      'deep/er.py',
+      'app.dll',
+      'opts.txt',
+      'index.ts',
+      'comp/index.ts',
+      'Rakefile',
+    ])
+      put(name, name);
     put('pkg/package.json', '{"main":"dist/x.js"}');
     put('other/package.json', '{"scripts":{"start":"evil"}}');
   });
@@ -79,12 +104,18 @@ describe('what a command runs is bound', () => {
 
   it('a file within code among the words' + verifies('HA-15'), async () => {
     const file = put('deep/hook.mjs');
-    expect(names(await look('node', [`--import=data:text/javascript,import("${file}")`, 'server.js']))).toEqual(expect.arrayContaining(['deep/hook.mjs', 'server.js']));
-    expect(names(await look('bash', ['-c', 'node "./server.js" && ./run']))).toEqual(expect.arrayContaining(['server.js', 'run']));
+    expect(names(await look('node', [`--import=data:text/javascript,import("${file}")`, 'server.js']))).toEqual(
+      expect.arrayContaining(['deep/hook.mjs', 'server.js']),
+    );
+    expect(names(await look('bash', ['-c', 'node "./server.js" && ./run']))).toEqual(
+      expect.arrayContaining(['server.js', 'run']),
+    );
   });
 
   it('code that a variable loads, and no data that one names', async () => {
-    expect(names(await look('node', ['server'], { env: { NODE_OPTIONS: '--require ./hook.js', NOTES: 'a.conf' } }))).toEqual(['server.js', 'hook.js']);
+    expect(
+      names(await look('node', ['server'], { env: { NODE_OPTIONS: '--require ./hook.js', NOTES: 'a.conf' } })),
+    ).toEqual(['server.js', 'hook.js']);
   });
 
   it('the program behind a wrapper', async () => {
@@ -102,7 +133,15 @@ describe('what a command runs is bound', () => {
 
 describe('what is not bound is said', () => {
   it.each([
-    ['python3 -m installed', 'python3'], ['python3 -m installed a.conf', 'python3'], ['node -e 1', 'node'], ['bash -c run', 'bash'], ['env node nowhere', 'node'], ['npx tool', 'npx'], ['uvx tool', 'uvx'], ['npm start', 'npm'], ['java -cp /usr/share/java Main', 'java'],
+    ['python3 -m installed', 'python3'],
+    ['python3 -m installed a.conf', 'python3'],
+    ['node -e 1', 'node'],
+    ['bash -c run', 'bash'],
+    ['env node nowhere', 'node'],
+    ['npx tool', 'npx'],
+    ['uvx tool', 'uvx'],
+    ['npm start', 'npm'],
+    ['java -cp /usr/share/java Main', 'java'],
   ])('%s' + verifies('HA-16'), async (line, program) => {
     put('a.conf');
     put('run');
@@ -128,7 +167,14 @@ describe('a script that is not there', () => {
 });
 
 describe('data', () => {
-  const box = (...allowWrite: string[]): Partial<Parameters<Inspect>[0]> => ({ isolation: 'sandbox', sandbox: { filesystem: { allowRead: [], allowWrite, denyRead: [] }, network: { allowedDomains: [] }, limits: { memoryMb: 1, processes: 1, fileMb: 1 } } });
+  const box = (...allowWrite: string[]): Partial<Parameters<Inspect>[0]> => ({
+    isolation: 'sandbox',
+    sandbox: {
+      filesystem: { allowRead: [], allowWrite, denyRead: [] },
+      network: { allowedDomains: [] },
+      limits: { memoryMb: 1, processes: 1, fileMb: 1 },
+    },
+  });
 
   it('that its sandbox lets it write is named and not read; code there is' + verifies('HA-15'), async () => {
     const [server, notes, plugin] = [put('server.js'), put('work/notes.json'), put('work/plugin.js')];
@@ -147,7 +193,8 @@ describe('data', () => {
   it('by its name alone is run all the same, so it is bound' + verifies('HA-15'), async () => {
     put('server.js');
     const evil = put('evil.log');
-    for (const args of [[evil], ['-r', evil, 'server.js'], ['--require', './evil.log', 'server.js']]) expect(names(await look('node', args, box(folder)))).toContain('evil.log');
+    for (const args of [[evil], ['-r', evil, 'server.js'], ['--require', './evil.log', 'server.js']])
+      expect(names(await look('node', args, box(folder)))).toContain('evil.log');
   });
 
   it('a folder that the server works in is no module of it: what is in there may change', async () => {

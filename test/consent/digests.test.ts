@@ -66,42 +66,60 @@ describe('the digest of a program', () => {
   });
 
   // chown needs root, as the sandbox does that drops to the workspace's owner; a file that everybody may write needs none.
-  it.each([['its own user', (name: string) => chownSync(name, 1000, 1000)], ['everybody', (name: string) => chmodSync(name, 0o666)]])('of a file that %s may write through a shared map, which moves no time, is made at each look' + verifies('HA-15'), async (_who, open) => {
-    open(file);
-    await fileFact(file, { store });
-    const times = identityOf(file);
-    // The map dirties its page before the look, as an attacker would, and writes after it.
-    const script = 'import mmap,sys\nf=open(sys.argv[1],"r+b")\nm=mmap.mmap(f.fileno(),0)\nm[0:1]=b"x"\nprint("mapped",flush=True)\nsys.stdin.readline()\nm[0:1]=b"E"\n';
-    const child = spawn('python3', ['-c', script, file], { stdio: ['pipe', 'pipe', 'inherit'] });
-    await once(child.stdout, 'data');
-    const mapped = identityOf(file);
-    expect((await fileFact(file, { store }))?.sha256).toBe(sha256(TEXT));
-    child.stdin.end('\n');
-    await once(child, 'exit');
-    expect([identityOf(file) === mapped, times !== mapped]).toEqual([true, true]);
-    expect((await fileFact(file, { store }))?.sha256).toBe(sha256(TEXT.replace('x', 'E')));
-    expect(store.rows.size).toBe(0);
-  });
+  it.each([
+    ['its own user', (name: string) => chownSync(name, 1000, 1000)],
+    ['everybody', (name: string) => chmodSync(name, 0o666)],
+  ])(
+    'of a file that %s may write through a shared map, which moves no time, is made at each look' + verifies('HA-15'),
+    async (_who, open) => {
+      open(file);
+      await fileFact(file, { store });
+      const times = identityOf(file);
+      // The map dirties its page before the look, as an attacker would, and writes after it.
+      const script =
+        'import mmap,sys\nf=open(sys.argv[1],"r+b")\nm=mmap.mmap(f.fileno(),0)\nm[0:1]=b"x"\nprint("mapped",flush=True)\nsys.stdin.readline()\nm[0:1]=b"E"\n';
+      const child = spawn('python3', ['-c', script, file], { stdio: ['pipe', 'pipe', 'inherit'] });
+      await once(child.stdout, 'data');
+      const mapped = identityOf(file);
+      expect((await fileFact(file, { store }))?.sha256).toBe(sha256(TEXT));
+      child.stdin.end('\n');
+      await once(child, 'exit');
+      expect([identityOf(file) === mapped, times !== mapped]).toEqual([true, true]);
+      expect((await fileFact(file, { store }))?.sha256).toBe(sha256(TEXT.replace('x', 'E')));
+      expect(store.rows.size).toBe(0);
+    },
+  );
 
   it('of a small file is in no store, and that of a missing one is none', async () => {
     writeFileSync(file, 'small');
     expect((await fileFact(file, { store }))?.sha256).toBe(sha256('small'));
-    expect([store.rows.size, await fileFact(path.join(folder, 'none'), { store }), await fileFact(folder, { store })]).toEqual([0, undefined, undefined]);
+    expect([
+      store.rows.size,
+      await fileFact(path.join(folder, 'none'), { store }),
+      await fileFact(folder, { store }),
+    ]).toEqual([0, undefined, undefined]);
   });
 });
 
 describe('the store of digests', () => {
-  it('answers for the very identity that it was told, and believes no row that is not sealed to it' + verifies('HA-15'), async () => {
-    const state = openState(folder);
-    const rows = createDigestStore(state, (text) => sha256(`key ${text}`));
-    const digest = sha256('program');
-    await rows.put('/a\x001\x002', digest);
-    expect([await rows.get('/a\x001\x002'), await rows.get('/a\x001\x003'), await rows.get('/b\x001\x002')]).toEqual([digest, undefined, undefined]);
-    expect(await createDigestStore(state, (text) => sha256(`other ${text}`)).get('/a\x001\x002')).toBeUndefined();
-    await state.put('file-digest', '/a', `${sha256('evil')}${(await state.get('file-digest', '/a'))?.slice(64)}`);
-    expect(await rows.get('/a\x001\x002')).toBeUndefined();
-    await state.close();
-    await rows.put('/a\x001\x002', digest);
-    expect(await rows.get('/a\x001\x002')).toBeUndefined();
-  });
+  it(
+    'answers for the very identity that it was told, and believes no row that is not sealed to it' + verifies('HA-15'),
+    async () => {
+      const state = openState(folder);
+      const rows = createDigestStore(state, (text) => sha256(`key ${text}`));
+      const digest = sha256('program');
+      await rows.put('/a\x001\x002', digest);
+      expect([await rows.get('/a\x001\x002'), await rows.get('/a\x001\x003'), await rows.get('/b\x001\x002')]).toEqual([
+        digest,
+        undefined,
+        undefined,
+      ]);
+      expect(await createDigestStore(state, (text) => sha256(`other ${text}`)).get('/a\x001\x002')).toBeUndefined();
+      await state.put('file-digest', '/a', `${sha256('evil')}${(await state.get('file-digest', '/a'))?.slice(64)}`);
+      expect(await rows.get('/a\x001\x002')).toBeUndefined();
+      await state.close();
+      await rows.put('/a\x001\x002', digest);
+      expect(await rows.get('/a\x001\x002')).toBeUndefined();
+    },
+  );
 });

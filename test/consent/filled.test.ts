@@ -28,7 +28,15 @@ beforeEach(() => {
   project.write('workspace/a.txt', 'a');
   project.write('server.mjs', '');
   project.write('file.env', `DATA=${VALUE}\n`);
-  project.write('mcp.json', JSON.stringify({ inputs: [{ id: 'id', type: 'promptString' }], mcpServers: { three: { command: 'node', args: ['server.mjs', '${input:id}'], env: { PLAIN: 'x' }, envFile: 'file.env' } } }));
+  project.write(
+    'mcp.json',
+    JSON.stringify({
+      inputs: [{ id: 'id', type: 'promptString' }],
+      mcpServers: {
+        three: { command: 'node', args: ['server.mjs', '${input:id}'], env: { PLAIN: 'x' }, envFile: 'file.env' },
+      },
+    }),
+  );
   project.write('tollgate.yaml', YAML);
 });
 afterEach(() => project.remove());
@@ -38,35 +46,64 @@ function serverOf(name: string): ServerConfig {
   return servers.get(name) as ServerConfig;
 }
 
-const factsOf = (server: ServerConfig): Promise<unknown> => startFacts(server, { folder: project.folder, inspect: () => Promise.resolve({ scripts: [], folder: project.folder } as unknown as StartFiles), digest: (text) => createHmac('sha256', 'key').update(text).digest('hex') });
+const factsOf = (server: ServerConfig): Promise<unknown> =>
+  startFacts(server, {
+    folder: project.folder,
+    inspect: () => Promise.resolve({ scripts: [], folder: project.folder } as unknown as StartFiles),
+    digest: (text) => createHmac('sha256', 'key').update(text).digest('hex'),
+  });
 
 describe('values from outside' + verifies('HA-16', 'HA-24'), () => {
   it('are no part of the look, whatever their names are', () => {
     const one = discoverySettings(serverOf('one'), {});
-    expect([one.args, one.env]).toEqual([['server.mjs', '--at=tollgate-discovery', '/home/me/x', expect.stringContaining('workspace')], { LEVEL: 'tollgate-discovery', FIXED: 'plain', DEEP: 'tollgate-discovery' }]);
+    expect([one.args, one.env]).toEqual([
+      ['server.mjs', '--at=tollgate-discovery', '/home/me/x', expect.stringContaining('workspace')],
+      { LEVEL: 'tollgate-discovery', FIXED: 'plain', DEEP: 'tollgate-discovery' },
+    ]);
     const two = discoverySettings(serverOf('two'), {});
     expect([two.url, two.headers]).toEqual(['https://mcp.example.org/tollgate-discovery', { 'X-Kind': 'notes' }]);
     const three = discoverySettings(serverOf('three'), {});
-    expect([three.args, three.env]).toEqual([['server.mjs', 'tollgate-discovery'], { DATA: 'tollgate-discovery', PLAIN: 'x' }]);
+    expect([three.args, three.env]).toEqual([
+      ['server.mjs', 'tollgate-discovery'],
+      { DATA: 'tollgate-discovery', PLAIN: 'x' },
+    ]);
     expect(withheld(serverOf('one')).secrets).toEqual(['args.1', 'LEVEL', 'DEEP']);
   });
 
   it('are given to the look that was asked to have them', () => {
-    expect(discoverySettings(serverOf('one'), { withSecrets: true })).toMatchObject({ args: ['server.mjs', `--at=${VALUE}`, '/home/me/x', expect.any(String)], env: { LEVEL: VALUE } });
-    expect(discoverySettings(serverOf('two'), { withSecrets: true })).toMatchObject({ url: `https://mcp.example.org/${VALUE}`, headers: { 'X-Place': VALUE } });
+    expect(discoverySettings(serverOf('one'), { withSecrets: true })).toMatchObject({
+      args: ['server.mjs', `--at=${VALUE}`, '/home/me/x', expect.any(String)],
+      env: { LEVEL: VALUE },
+    });
+    expect(discoverySettings(serverOf('two'), { withSecrets: true })).toMatchObject({
+      url: `https://mcp.example.org/${VALUE}`,
+      headers: { 'X-Place': VALUE },
+    });
   });
 
   it('stand in no facts: the text as it was written, and a keyed digest that changes with the value', async () => {
-    for (const name of ['one', 'two', 'three']) expect(JSON.stringify(await factsOf(serverOf(name)))).not.toContain(VALUE);
+    for (const name of ['one', 'two', 'three'])
+      expect(JSON.stringify(await factsOf(serverOf(name)))).not.toContain(VALUE);
     const one = serverOf('one');
-    expect(await factsOf(one)).toMatchObject({ args: ['server.mjs', expect.stringMatching(/^--at=\$\{env:PLACE\} \(digest [0-9a-f]{32}\)$/), '/home/me/x', expect.any(String)] });
+    expect(await factsOf(one)).toMatchObject({
+      args: [
+        'server.mjs',
+        expect.stringMatching(/^--at=\$\{env:PLACE\} \(digest [0-9a-f]{32}\)$/),
+        '/home/me/x',
+        expect.any(String),
+      ],
+    });
     const other = { ...one, args: one.args.map((arg) => arg.replace(VALUE, 'another-value')) };
     expect(await factsOf(other)).not.toEqual(await factsOf(one));
   });
 
   it('stand on no screen, and a remark says where lists of processes show them', async () => {
     for (const name of ['one', 'two', 'three']) {
-      for (const argv of [['approve', name], ['approve', name, '--json'], ['servers', 'info', name]]) {
+      for (const argv of [
+        ['approve', name],
+        ['approve', name, '--json'],
+        ['servers', 'info', name],
+      ]) {
         const { out, err } = await cli(project, argv, { env: ENV });
         expect(out + err, argv.join(' ')).not.toContain(VALUE);
       }
@@ -79,7 +116,13 @@ describe('values from outside' + verifies('HA-16', 'HA-24'), () => {
 });
 
 it('texts are known by what is written: folders and what every program knows are not from outside', () => {
-  expect(filledOf({ args: ['${userHome}', '$${X}', '${PATH_X:-y}', 'a'], env: { A: '${secret:X}', B: '${LC_ALL}' }, url: '${input:HOME}' })).toEqual({ 'args.2': '${PATH_X:-y}', url: '${input:HOME}' });
+  expect(
+    filledOf({
+      args: ['${userHome}', '$${X}', '${PATH_X:-y}', 'a'],
+      env: { A: '${secret:X}', B: '${LC_ALL}' },
+      url: '${input:HOME}',
+    }),
+  ).toEqual({ 'args.2': '${PATH_X:-y}', url: '${input:HOME}' });
   expect(filledOf({})).toBeUndefined();
   expect(withWord('a ${X} $$ ${env:Y:-z}', 'W')).toBe('a W $ W');
 });

@@ -28,7 +28,13 @@ describe('before consent', () => {
 
   it('consent to start alone shows nothing either' + verifies('HA-15'), async () => {
     await start({ tools: [mail()] });
-    await withConsents(facade.assembled.config, async (consents) => consents.approveStart({ facts: await consents.factsOf(facade.assembled.config.servers.get('one')!), by: 'boss', at: 'now' }));
+    await withConsents(facade.assembled.config, async (consents) =>
+      consents.approveStart({
+        facts: await consents.factsOf(facade.assembled.config.servers.get('one')!),
+        by: 'boss',
+        at: 'now',
+      }),
+    );
     expect(await names()).toEqual([]);
     expect(facade.lines('one')).toEqual([]);
   });
@@ -50,14 +56,17 @@ describe('after consent', () => {
     ['outputSchema', { outputSchema: { type: 'object' } }],
     ['_meta', { _meta: { a: 1 } }],
     ['icons', { icons: [{ src: 'https://example.org/a.png' }] }],
-  ])('rug pull of the %s: that tool is pending, the others go on' + verifies('HA-15', 'CY-16'), async (_part, pulled) => {
-    await start({ tools: [ACT, mail(pulled), tool('fresh')] }, [ACT, mail(), tool('gone')]);
-    const session = facade.open('me');
-    expect((await facade.call(session, 'one_mail', {})).code).toBe('PIN_MISMATCH');
-    expect((await facade.call(session, 'one_fresh', {})).code).toBe('PIN_MISMATCH');
-    expect((await facade.call(session, 'one_gone', {})).code).toBe('UNKNOWN_TOOL');
-    expect((await facade.call(session, 'one_act', {})).code).toBe('');
-    expect(await names()).toEqual(['one_act']);
-    expect(facade.calls('one').map(({ name }) => name)).toEqual(['act']);
-  });
+  ])(
+    'rug pull of the %s: that tool is pending, the others go on' + verifies('HA-15', 'CY-16'),
+    async (_part, pulled) => {
+      await start({ tools: [ACT, mail(pulled), tool('fresh')] }, [ACT, mail(), tool('gone')]);
+      const session = facade.open('me');
+      expect((await facade.call(session, 'one_mail', {})).code).toBe('PIN_MISMATCH');
+      expect((await facade.call(session, 'one_fresh', {})).code).toBe('PIN_MISMATCH');
+      expect((await facade.call(session, 'one_gone', {})).code).toBe('UNKNOWN_TOOL');
+      expect((await facade.call(session, 'one_act', {})).code).toBe('');
+      expect(await names()).toEqual(['one_act']);
+      expect(facade.calls('one').map(({ name }) => name)).toEqual(['act']);
+    },
+  );
 });

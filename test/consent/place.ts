@@ -12,19 +12,37 @@ import type { State } from '../../facade/state/state.ts';
 export const ACT_OF_BOSS = { by: 'boss', at: '2026-11-22T00:00:00.000Z' };
 
 /** The consents of a state folder, opened as a second process opens them. */
-export async function withConsents<T>(config: Config, work: (consents: Consents, state: State) => Promise<T>): Promise<T> {
+export async function withConsents<T>(
+  config: Config,
+  work: (consents: Consents, state: State) => Promise<T>,
+): Promise<T> {
   const state = openState(config.state);
   try {
-    return await work(new Consents(state, { folder: config.folder, inspect: inspectStart, digest: createDigest(readAuditKey(config.state)) }), state);
+    return await work(
+      new Consents(state, {
+        folder: config.folder,
+        inspect: inspectStart,
+        digest: createDigest(readAuditKey(config.state)),
+      }),
+      state,
+    );
   } finally {
     await state.close();
   }
 }
 
 /** Approves one set of tools of a server, as it is configured now. */
-export async function approveSet(config: Config, name: string, tools: readonly RawTool[], more: Partial<ToolSet> = {}): Promise<void> {
+export async function approveSet(
+  config: Config,
+  name: string,
+  tools: readonly RawTool[],
+  more: Partial<ToolSet> = {},
+): Promise<void> {
   await withConsents(config, async (consents) => {
-    const start = await consents.approveStart({ facts: await consents.factsOf(config.servers.get(name)!), ...ACT_OF_BOSS });
+    const start = await consents.approveStart({
+      facts: await consents.factsOf(config.servers.get(name)!),
+      ...ACT_OF_BOSS,
+    });
     await consents.approveTools(name, { tools, prompts: [], hints: false, ...more }, { start, ...ACT_OF_BOSS });
   });
 }

@@ -8,7 +8,8 @@ const read = readCatalogs();
 const CASES = Math.min(100_000, Math.max(2000, 40 * listAll(read).length));
 const catalogs = [...read].map(([server, tools]): Catalog => ({ server, tools }));
 
-it(`over the real catalogs no hidden tool is callable and no tool listed always is denied, in ${CASES} calls` + verifies('CY-11', 'CY-16'), async () => {
+it(`over the real catalogs no hidden tool is callable and no tool listed always is denied, in ${CASES} calls` +
+  verifies('CY-11', 'CY-16'), async () => {
   const { always, maybe, never } = await compareListAndCall(catalogs, { cases: CASES, rounds: 10 });
   expect(always + maybe + never).toBe(CASES);
   expect(Math.min(always, maybe, never), JSON.stringify({ always, maybe, never })).toBeGreaterThan(CASES / 200);

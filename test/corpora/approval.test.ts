@@ -1,5 +1,16 @@
 /** Tests approvals over attacks/approval_cases.json: what changes the hash, what does not, and what is refused or said before anybody is asked. */
-import { chmodSync, chownSync, existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, truncateSync } from 'node:fs';
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  truncateSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import Libsql from 'libsql';
@@ -34,25 +45,70 @@ interface Case {
 const cases = readCases<Case>('attacks/approval_cases.json', ['base', 'change', 'same_hash', 'why', 'class']);
 /** Cases of a store or a race have no hash: what they describe is a test of its own, found by the words of the case. */
 const ELSEWHERE: readonly { readonly about: RegExp; readonly file: string; readonly test: string }[] = [
-  { about: /truncat|invalid JSON|corrupt|cut short/i, file: 'corpora/approval.test.ts', test: 'cut short, nothing is approved' },
-  { about: /writable|another user|owned by|permission/i, file: 'corpora/approval.test.ts', test: 'of another user, it is refused' },
-  { about: /symlink|symbolic|\blink\b/i, file: 'corpora/approval.test.ts', test: 'a link is refused, and what it leads to is left alone' },
+  {
+    about: /truncat|invalid JSON|corrupt|cut short/i,
+    file: 'corpora/approval.test.ts',
+    test: 'cut short, nothing is approved',
+  },
+  {
+    about: /writable|another user|owned by|permission/i,
+    file: 'corpora/approval.test.ts',
+    test: 'of another user, it is refused',
+  },
+  {
+    about: /symlink|symbolic|\blink\b/i,
+    file: 'corpora/approval.test.ts',
+    test: 'a link is refused, and what it leads to is left alone',
+  },
   { about: /revoked|withdrawn/i, file: 'consent/running.test.ts', test: 'while it runs' },
-  { about: /(config|file|binary|script|program).*(swapped|changed|replaced)|between hash and spawn/i, file: 'consent/gap.test.ts', test: 'while its secrets are fetched' },
-  { about: /tools?\/list|tool (set|definition)/i, file: 'consent/running.test.ts', test: 'without a word of the server' },
+  {
+    about: /(config|file|binary|script|program).*(swapped|changed|replaced)|between hash and spawn/i,
+    file: 'consent/gap.test.ts',
+    test: 'while its secrets are fetched',
+  },
+  {
+    about: /tools?\/list|tool (set|definition)/i,
+    file: 'consent/running.test.ts',
+    test: 'without a word of the server',
+  },
 ];
 const isHashed = ({ change }: Case): boolean => change._store === undefined && change._race === undefined;
 
 const settingsOf = ({ transport, command, args, env, cwd, url, sandbox: { net, write } }: Written): StartSettings => ({
-  name: 'acme', transport, command, args, env, cwd, headers: {}, ...(url !== undefined && { url }), isolation: 'sandbox',
-  sandbox: { filesystem: { allowRead: [], allowWrite: write, denyRead: [] }, network: { allowedDomains: net }, limits: { memoryMb: 256, processes: 64, fileMb: 256 } },
+  name: 'acme',
+  transport,
+  command,
+  args,
+  env,
+  cwd,
+  headers: {},
+  ...(url !== undefined && { url }),
+  isolation: 'sandbox',
+  sandbox: {
+    filesystem: { allowRead: [], allowWrite: write, denyRead: [] },
+    network: { allowedDomains: net },
+    limits: { memoryMb: 256, processes: 64, fileMb: 256 },
+  },
 });
-const hashOf = async (written: Written): Promise<string> => startHash(await startFacts(settingsOf(written), { folder: '/', inspect: inspectStart, digest: (text) => `keyed ${text}` }));
-const definitionOf = ({ transport, command, args, env, cwd }: Written): ServerDefinition => ({ transport, command, args, env, cwd, headers: {} });
+const hashOf = async (written: Written): Promise<string> =>
+  startHash(
+    await startFacts(settingsOf(written), { folder: '/', inspect: inspectStart, digest: (text) => `keyed ${text}` }),
+  );
+const definitionOf = ({ transport, command, args, env, cwd }: Written): ServerDefinition => ({
+  transport,
+  command,
+  args,
+  env,
+  cwd,
+  headers: {},
+});
 
 describe('approval cases', () => {
   it('are judged, every one: by its hash, or by a test of what it describes', () => {
-    for (const { id, change: { _store, _race } } of cases.filter((one) => !isHashed(one))) {
+    for (const {
+      id,
+      change: { _store, _race },
+    } of cases.filter((one) => !isHashed(one))) {
       const found = ELSEWHERE.find(({ about }) => about.test(_store ?? _race ?? ''));
       expect(found, `${id}: no test judges ${_store ?? _race}`).toBeDefined();
       const { file = '', test = '' } = found ?? {};
@@ -60,19 +116,35 @@ describe('approval cases', () => {
     }
   });
 
-  it.each(cases.filter(isHashed).map((one) => [one.id, one.why, one] as const))('%s: %s' + verifies('HA-15'), async (_id, _why, { base, change, same_hash: same }) => {
-    const reordered = '_order' in change;
-    const { _order: _ignored, ...rest } = change as Record<string, unknown>;
-    const changed = { ...base, ...rest } as Written;
-    const written = reordered ? (Object.fromEntries(Object.entries(changed).reverse()) as unknown as Written) : changed;
-    expect((await hashOf(written)) === (await hashOf(base))).toBe(same);
-  });
+  it.each(cases.filter(isHashed).map((one) => [one.id, one.why, one] as const))(
+    '%s: %s' + verifies('HA-15'),
+    async (_id, _why, { base, change, same_hash: same }) => {
+      const reordered = '_order' in change;
+      const { _order: _ignored, ...rest } = change as Record<string, unknown>;
+      const changed = { ...base, ...rest } as Written;
+      const written = reordered
+        ? (Object.fromEntries(Object.entries(changed).reverse()) as unknown as Written)
+        : changed;
+      expect((await hashOf(written)) === (await hashOf(base))).toBe(same);
+    },
+  );
 
-  it.each(cases.filter(({ class: kind }) => kind === 'unicode').map((one) => [one.id, one] as const))('%s is refused before anybody is asked' + verifies('HA-15'), (_id, { base, change }) => {
-    expect(faultsOf(definitionOf({ ...base, ...change })).map(({ message }) => message).join()).toContain('ASCII');
-  });
+  it.each(cases.filter(({ class: kind }) => kind === 'unicode').map((one) => [one.id, one] as const))(
+    '%s is refused before anybody is asked' + verifies('HA-15'),
+    (_id, { base, change }) => {
+      expect(
+        faultsOf(definitionOf({ ...base, ...change }))
+          .map(({ message }) => message)
+          .join(),
+      ).toContain('ASCII');
+    },
+  );
 
-  it.each(cases.filter(({ class: kind, why }) => kind === 'interpreter' || /unpinned|dist-tag/.test(why)).map((one) => [one.id, one.why, one] as const))('%s (%s) is said on the screen' + verifies('HA-16'), (_id, _why, { base, change }) => {
+  it.each(
+    cases
+      .filter(({ class: kind, why }) => kind === 'interpreter' || /unpinned|dist-tag/.test(why))
+      .map((one) => [one.id, one.why, one] as const),
+  )('%s (%s) is said on the screen' + verifies('HA-16'), (_id, _why, { base, change }) => {
     expect(remarksOf(definitionOf({ ...base, ...change }))).not.toEqual([]);
   });
 });
@@ -105,33 +177,52 @@ describe('the store', () => {
       await opened.close();
     }
   };
-  const refused = (state: string): void => expect(() => openState(state)).toThrow(expect.objectContaining({ code: 'STATE_FAILED', message: expect.not.stringContaining(folder) }));
+  const refused = (state: string): void =>
+    expect(() => openState(state)).toThrow(
+      expect.objectContaining({ code: 'STATE_FAILED', message: expect.not.stringContaining(folder) }),
+    );
 
   it('cut short, nothing is approved, and nothing is written over it' + verifies('HA-15'), async () => {
     for (const cut of [10, 100, 3000, 5000, 9000]) {
       const state = await fresh(`cut-${cut}`);
-      await withStore(state, (store) => store.put('acme', { hash: 'h', facts: { server: 'acme', transport: 'stdio', args: [], env: {}, headers: {} }, by: 'boss', at: 'now', tools: { hints: false, by: 'boss', at: 'now' } }));
+      await withStore(state, (store) =>
+        store.put('acme', {
+          hash: 'h',
+          facts: { server: 'acme', transport: 'stdio', args: [], env: {}, headers: {} },
+          by: 'boss',
+          at: 'now',
+          tools: { hints: false, by: 'boss', at: 'now' },
+        }),
+      );
       const database = path.join(state, 'state.db');
       checkpoint(database);
       truncateSync(database, cut);
       const before = readFileSync(database);
-      const codeOrConsent = await withStore(state, (store) => store.get('acme')).catch((thrown: unknown) => (thrown as { code?: string }).code);
+      const codeOrConsent = await withStore(state, (store) => store.get('acme')).catch(
+        (thrown: unknown) => (thrown as { code?: string }).code,
+      );
       expect([cut, codeOrConsent]).toEqual([cut, 'STATE_FAILED']);
       expect(readFileSync(database).equals(before)).toBe(true);
     }
   });
 
-  it('an entry that is no JSON, or has another seal, is damaged: it counts for nothing and stays' + verifies('HA-15'), async () => {
-    const state = await fresh('entry');
-    for (const text of ['', '{', 'null', '{"v":1}', '{"v":1,"seal":"x","body":"{}"}']) {
-      const opened = openState(state);
-      await opened.put('consent', 'acme', text);
-      await opened.close();
-      expect(await withStore(state, (store) => store.get('acme'))).toEqual({ damaged: true });
-    }
-  });
+  it(
+    'an entry that is no JSON, or has another seal, is damaged: it counts for nothing and stays' + verifies('HA-15'),
+    async () => {
+      const state = await fresh('entry');
+      for (const text of ['', '{', 'null', '{"v":1}', '{"v":1,"seal":"x","body":"{}"}']) {
+        const opened = openState(state);
+        await opened.put('consent', 'acme', text);
+        await opened.close();
+        expect(await withStore(state, (store) => store.get('acme'))).toEqual({ damaged: true });
+      }
+    },
+  );
 
-  it.each([['writable by everybody', 0o666], ['writable by a group', 0o620]])('%s, it is refused, and stays as it is' + verifies('HA-15'), async (name, mode) => {
+  it.each([
+    ['writable by everybody', 0o666],
+    ['writable by a group', 0o620],
+  ])('%s, it is refused, and stays as it is' + verifies('HA-15'), async (name, mode) => {
     const state = await fresh(name);
     chmodSync(path.join(state, 'state.db'), mode);
     refused(state);

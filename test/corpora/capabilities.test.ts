@@ -7,19 +7,27 @@ const tools = [...new Set(listAll(readCatalogs()).map(({ tool }) => tool.name))]
 
 /** Names that are known to say what a tool does, by capability. */
 const KNOWN: Readonly<Record<string, readonly string[]>> = {
-  pdf: ['browser_pdf_save', 'write_pdf'], in_memory_execution: ['puppeteer_evaluate', 'browser_evaluate', 'browser_run_code_unsafe'],
+  pdf: ['browser_pdf_save', 'write_pdf'],
+  in_memory_execution: ['puppeteer_evaluate', 'browser_evaluate', 'browser_run_code_unsafe'],
 };
 
 /** Another way to the same answer: the words of a name as one text, in which the words of the capability stand next to each other. */
 function saysSo(name: string, runs: readonly (readonly string[])[]): boolean {
-  const text = `_${name.replace(/([a-z0-9])([A-Z])/g, '$1_$2').replace(/([A-Z])([A-Z][a-z])/g, '$1_$2').replace(/[^A-Za-z0-9]+/g, '_').toLowerCase()}_`;
+  const text = `_${name
+    .replace(/([a-z0-9])([A-Z])/g, '$1_$2')
+    .replace(/([A-Z])([A-Z][a-z])/g, '$1_$2')
+    .replace(/[^A-Za-z0-9]+/g, '_')
+    .toLowerCase()}_`;
   return runs.some((run) => text.includes(`_${run.join('_')}_`));
 }
 
 describe('capabilities by name, over the real tools' + verifies('CY-08'), () => {
-  it.each([...CAPABILITIES.values()].map((capability) => [capability.name, capability] as const))('%s: a tool has it whose name says so, and no other', (name, capability) => {
-    const named = tools.filter((tool) => isNamed(capability, tool));
-    expect(named).toEqual(tools.filter((tool) => saysSo(tool, capability.names)));
-    expect((KNOWN[name] ?? []).filter((tool) => tools.includes(tool) && !named.includes(tool))).toEqual([]);
-  });
+  it.each([...CAPABILITIES.values()].map((capability) => [capability.name, capability] as const))(
+    '%s: a tool has it whose name says so, and no other',
+    (name, capability) => {
+      const named = tools.filter((tool) => isNamed(capability, tool));
+      expect(named).toEqual(tools.filter((tool) => saysSo(tool, capability.names)));
+      expect((KNOWN[name] ?? []).filter((tool) => tools.includes(tool) && !named.includes(tool))).toEqual([]);
+    },
+  );
 });

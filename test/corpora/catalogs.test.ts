@@ -26,7 +26,10 @@ describe('the catalogs of real servers', () => {
         const before = JSON.stringify(tool.inputSchema);
         const projection = project(tool.inputSchema, profile);
         if ('quarantined' in projection) throw new Error(`${server} ${tool.name}: ${projection.quarantined}`);
-        expect(projection.log.some(({ transform }) => transform === 'fallback'), `${server} ${tool.name}`).toBe(false);
+        expect(
+          projection.log.some(({ transform }) => transform === 'fallback'),
+          `${server} ${tool.name}`,
+        ).toBe(false);
         expect(violations(projection.schema, profile), `${server} ${tool.name}`).toEqual([]);
         expect(JSON.stringify(tool.inputSchema)).toBe(before);
         expect(toolDescription({ ...tool, hints: projection.hints }).length).toBeLessThanOrEqual(1024);
@@ -45,7 +48,11 @@ describe('the catalogs of real servers', () => {
       const lifted = projection.lift(Object.fromEntries(shown.map((name) => [name, 1]))).args;
       for (const name of originals) expect(Object.hasOwn(lifted, name), `${server} ${tool.name} ${name}`).toBe(true);
       const required = (tool.inputSchema['required'] ?? []) as readonly string[];
-      const demanded = Object.keys(projection.lift(Object.fromEntries(((projection.schema['required'] ?? []) as string[]).map((name) => [name, 1]))).args);
+      const demanded = Object.keys(
+        projection.lift(
+          Object.fromEntries(((projection.schema['required'] ?? []) as string[]).map((name) => [name, 1])),
+        ).args,
+      );
       for (const name of demanded) expect(required.includes(name), `${server} ${tool.name} ${name}`).toBe(true);
     }
   });
@@ -68,7 +75,9 @@ describe('the catalogs of real servers', () => {
       const prepared = prepareSchema(tool.inputSchema, 'input');
       if ('quarantined' in prepared) throw new Error(prepared.quarantined);
       const compiled = prepared.nodes > 300 ? undefined : compileSchema(prepared);
-      const values = [false, true].map((full) => instanceOf(tool.inputSchema, full)).filter((value) => value !== undefined);
+      const values = [false, true]
+        .map((full) => instanceOf(tool.inputSchema, full))
+        .filter((value) => value !== undefined);
       for (const value of [...values, ...mutantsOf(values.at(-1)), {}]) {
         const faults = createValidator(tool.inputSchema).check(value);
         const hint = `${server} ${tool.name} ${JSON.stringify(value).slice(0, 300)} ${formatFaults(faults)}`;
@@ -93,7 +102,9 @@ describe('the catalogs of real servers', () => {
       const projection = project(tool.inputSchema, profile);
       if ('quarantined' in projection) throw new Error(projection.quarantined);
       // The original spelling is always understood.
-      expect(createValidator(tool.inputSchema).check(projection.lift(value as Record<string, unknown>).args)).toEqual([]);
+      expect(createValidator(tool.inputSchema).check(projection.lift(value as Record<string, unknown>).args)).toEqual(
+        [],
+      );
     }
     expect(valid).toBeGreaterThan(0.9 * listed.length);
   });
@@ -118,7 +129,13 @@ describe('the catalogs of real servers', () => {
 
 /** Ajv on the schema exactly as the server sent it, in the dialect that it names. */
 function rawJudge(schema: Readonly<Record<string, unknown>>): (value: unknown) => boolean {
-  const options = { strict: false, validateSchema: false, ownProperties: true, logger: false, code: { optimize: false } } as const;
+  const options = {
+    strict: false,
+    validateSchema: false,
+    ownProperties: true,
+    logger: false,
+    code: { optimize: false },
+  } as const;
   const ajv = /draft-0[67]/.test(String(schema['$schema'])) ? new Ajv(options) : new Ajv2020(options);
   for (const [name, test] of Object.entries(format)) ajv.addFormat(name, test);
   const validate = ajv.compile({ ...schema, type: 'object' });
@@ -126,7 +143,12 @@ function rawJudge(schema: Readonly<Record<string, unknown>>): (value: unknown) =
 }
 
 describe('attacks in definitions', () => {
-  const poisoned = readTools<{ readonly id: string; readonly class: string; readonly basis: string; readonly tool: RawTool }>('attacks/poisoned_tools.json', ['class', 'basis', 'tool']);
+  const poisoned = readTools<{
+    readonly id: string;
+    readonly class: string;
+    readonly basis: string;
+    readonly tool: RawTool;
+  }>('attacks/poisoned_tools.json', ['class', 'basis', 'tool']);
   const benign = readTools<{ readonly id: string; readonly tool: RawTool }>('attacks/benign_tools.json', ['tool']);
 
   it('hidden, reordering and terminal characters quarantine the tool, every one', () => {
@@ -135,12 +157,15 @@ describe('attacks in definitions', () => {
     for (const { id, tool } of bytes) {
       const { quarantine, notes } = auditTool(tool);
       // Terminal escapes in a description are removed and noted.
-      if (notes.every((note) => note.id !== 'TERMINAL_ESCAPE')) expect(quarantine, id).toMatch(/^TOOL_(HIDDEN_TEXT|BIDI|CONTROL_CHAR)/);
+      if (notes.every((note) => note.id !== 'TERMINAL_ESCAPE'))
+        expect(quarantine, id).toMatch(/^TOOL_(HIDDEN_TEXT|BIDI|CONTROL_CHAR)/);
     }
   });
 
   it('hostile structure and illegal names quarantine the tool', () => {
-    for (const { id, tool } of poisoned.filter((attack) => ['schema-dos', 'invalid-name', 'padding'].some((name) => attack.class.startsWith(name)))) {
+    for (const { id, tool } of poisoned.filter((attack) =>
+      ['schema-dos', 'invalid-name', 'padding'].some((name) => attack.class.startsWith(name)),
+    )) {
       expect(auditTool(tool).quarantine, id).toMatch(/^(SCHEMA_|TOOL_)/);
     }
   });

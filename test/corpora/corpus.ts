@@ -21,7 +21,10 @@ export function readCorpus(file: string): unknown {
  * The cases of a file: a list, or a list under `cases`. `keys` are what the suite reads of each case besides `id`.
  * Throws when there are no cases, when a case lacks a key, and when two have the same id.
  */
-export function readCases<T extends { readonly id: string }>(file: string, keys: readonly (keyof T & string)[]): readonly T[] {
+export function readCases<T extends { readonly id: string }>(
+  file: string,
+  keys: readonly (keyof T & string)[],
+): readonly T[] {
   const value = readCorpus(file) as { readonly cases?: unknown } | readonly unknown[] | null;
   const cases: unknown = Array.isArray(value) ? value : (value as { readonly cases?: unknown } | null)?.cases;
   if (!Array.isArray(cases) || cases.length === 0) throw new Error(`${file}: no cases`);
@@ -39,26 +42,48 @@ export function readCases<T extends { readonly id: string }>(file: string, keys:
 }
 
 /** As `readCases`, of cases with a tool. A definition without an input schema gets an empty one: what such a case shows is in its words, and without it no server may list it. */
-export function readTools<T extends { readonly id: string; readonly tool: RawTool }>(file: string, keys: readonly (keyof T & string)[]): readonly T[] {
-  return readCases<T>(file, keys).map((one) => ({ ...one, tool: 'inputSchema' in one.tool ? one.tool : { ...(one.tool as RawTool), inputSchema: { type: 'object' } } }));
+export function readTools<T extends { readonly id: string; readonly tool: RawTool }>(
+  file: string,
+  keys: readonly (keyof T & string)[],
+): readonly T[] {
+  return readCases<T>(file, keys).map((one) => ({
+    ...one,
+    tool: 'inputSchema' in one.tool ? one.tool : { ...(one.tool as RawTool), inputSchema: { type: 'object' } },
+  }));
 }
 
 /** Throws when a field of a case holds a word that no test of the suite judges. */
-export function requireKnown<T extends { readonly id: string }>(file: string, cases: readonly T[], { field, known }: { readonly field: keyof T & string; readonly known: readonly unknown[] }): void {
-  for (const one of cases) if (!known.includes(one[field])) throw new Error(`${file}: case ${one.id} has the ${field} ${JSON.stringify(one[field])}, which no test judges; known are ${known.join(', ')}`);
+export function requireKnown<T extends { readonly id: string }>(
+  file: string,
+  cases: readonly T[],
+  { field, known }: { readonly field: keyof T & string; readonly known: readonly unknown[] },
+): void {
+  for (const one of cases)
+    if (!known.includes(one[field]))
+      throw new Error(
+        `${file}: case ${one.id} has the ${field} ${JSON.stringify(one[field])}, which no test judges; known are ${known.join(', ')}`,
+      );
 }
 
 /** Server → its tools, of every file under `catalogs/`. Throws when there are none, or when a file lists no tools. */
 export function readCatalogs(): ReadonlyMap<string, readonly RawTool[]> {
-  const files = readdirSync(path.join(corpora(), 'catalogs')).filter((name) => name.endsWith('.json')).sort();
+  const files = readdirSync(path.join(corpora(), 'catalogs'))
+    .filter((name) => name.endsWith('.json'))
+    .sort();
   if (files.length === 0) throw new Error('catalogs: no cases');
   const catalogs = new Map<string, readonly RawTool[]>();
   for (const file of files) {
     const { tools } = readCorpus(`catalogs/${file}`) as { readonly tools?: unknown };
     if (!Array.isArray(tools) || tools.length === 0) throw new Error(`catalogs/${file}: no cases`);
-    const bad = (tools as Partial<RawTool>[]).findIndex((tool) => typeof tool.name !== 'string' || typeof tool.inputSchema !== 'object');
+    const bad = (tools as Partial<RawTool>[]).findIndex(
+      (tool) => typeof tool.name !== 'string' || typeof tool.inputSchema !== 'object',
+    );
     if (bad !== -1) throw new Error(`catalogs/${file}: tool ${bad} has no name or no inputSchema`);
-    const server = `s-${file.replace(/\.json$/, '').toLowerCase().replace(/[^a-z0-9]+/g, '-').replace(/-+$/, '')}`;
+    const server = `s-${file
+      .replace(/\.json$/, '')
+      .toLowerCase()
+      .replace(/[^a-z0-9]+/g, '-')
+      .replace(/-+$/, '')}`;
     if (catalogs.has(server)) throw new Error(`catalogs/${file}: another file has the same server name ${server}`);
     catalogs.set(server, tools as readonly RawTool[]);
   }
@@ -79,9 +104,15 @@ export function listAll(catalogs: ReadonlyMap<string, readonly RawTool[]>): read
 /** What an honest tool may be withheld for, told by its own content: characters that hide text, or hints that its name contradicts. */
 export function isWithheldRightly(tool: RawTool): boolean {
   // The escapes are those of docs/description-audit.md: not drawn, turning the direction, or driving a terminal.
-  const hidden = /[\p{Cf}\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]/u.test(JSON.stringify(tool).replace(/\\u([0-9a-f]{4})/gi, (_escape, hex: string) => String.fromCharCode(Number.parseInt(hex, 16))));
+  const hidden = /[\p{Cf}\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]/u.test(
+    JSON.stringify(tool).replace(/\\u([0-9a-f]{4})/gi, (_escape, hex: string) =>
+      String.fromCharCode(Number.parseInt(hex, 16)),
+    ),
+  );
   const annotations = tool.annotations ?? {};
-  const lies = annotations['readOnlyHint'] === true && /(^|[_.\-/\s])(delete|remove|destroy|drop|wipe|purge|erase)/i.test(tool.name);
+  const lies =
+    annotations['readOnlyHint'] === true &&
+    /(^|[_.\-/\s])(delete|remove|destroy|drop|wipe|purge|erase)/i.test(tool.name);
   return hidden || lies;
 }
 

@@ -26,7 +26,8 @@ requireKnown(FILE, cases, { field: 'kind', known: ['CONNECT', 'HTTP', 'RESOLVE',
 requireKnown(FILE, cases, { field: 'expected', known: ['allow', 'deny', 'unreachable', 'timeout'] });
 const { allowlist } = readCorpus(FILE) as { readonly allowlist: readonly string[] };
 if (!Array.isArray(allowlist)) throw new Error(`${FILE}: no allowlist`);
-const of = (...kinds: readonly EgressCase['kind'][]): readonly EgressCase[] => cases.filter(({ kind }) => kinds.includes(kind));
+const of = (...kinds: readonly EgressCase['kind'][]): readonly EgressCase[] =>
+  cases.filter(({ kind }) => kinds.includes(kind));
 
 /** Refused by a rule. What passed the rules ends at the name server, which has no address for any name here. */
 function isDenied({ status, refusal }: { readonly status: number; readonly refusal?: string }): boolean {
@@ -49,16 +50,25 @@ describe('egress cases', () => {
   });
 
   it.each(of('HTTP'))('$id HTTP $note: $expected' + verifies('PF-03'), async ({ request, expected }) => {
-    const verdict = await askPage(await proxy(allowlist, { lookup: NOWHERE }), request['target'] ?? '', `Host: ${request['host']}\r\n`);
+    const verdict = await askPage(
+      await proxy(allowlist, { lookup: NOWHERE }),
+      request['target'] ?? '',
+      `Host: ${request['host']}\r\n`,
+    );
     expect(isDenied(verdict)).toBe(expected === 'deny');
   });
 
   it.each(of('RESOLVE'))('$id RESOLVE $note: $expected' + verifies('PF-03'), async ({ request, resolve, expected }) => {
     const target = parseAuthority(`${request['host']}:443`);
     const addresses = resolve ?? [];
-    expect(target !== undefined && addresses.every((address) => new Allowlist(allowlist).admits(target, address))).toBe(expected === 'allow');
+    expect(target !== undefined && addresses.every((address) => new Allowlist(allowlist).admits(target, address))).toBe(
+      expected === 'allow',
+    );
     // A public address would be dialled in earnest.
-    if (expected === 'deny') expect(await askTunnel(await proxy(allowlist, { lookup: async () => addresses }), `${request['host']}:443`)).toEqual({ status: 403, refusal: 'private-address' });
+    if (expected === 'deny')
+      expect(
+        await askTunnel(await proxy(allowlist, { lookup: async () => addresses }), `${request['host']}:443`),
+      ).toEqual({ status: 403, refusal: 'private-address' });
   });
 
   it.each(of('REDIRECT'))('$id REDIRECT $note: $expected' + verifies('PF-03'), async ({ request, expected }) => {
@@ -69,9 +79,13 @@ describe('egress cases', () => {
 
   it.each(of('DIRECT'))('$id DIRECT $note: $expected' + verifies('PF-03'), async ({ request, expected }) => {
     const [, host = '', port = ''] = /^(.*):(\d+)$/.exec(request['dial'] ?? '') ?? [];
-    const place = request['abstract'] === undefined ? { host, port: Number(port) } : { path: `\0${request['abstract'].slice(1)}` };
+    const place =
+      request['abstract'] === undefined ? { host, port: Number(port) } : { path: `\0${request['abstract'].slice(1)}` };
     const inner = `require('node:net').connect(${JSON.stringify(place)}).on('connect', () => console.log('reached')).on('error', () => console.log('unreachable'))`;
-    const { out } = await runJailed(`process.stdout.write(require('node:child_process').execFileSync(process.execPath, ['-e', ${JSON.stringify(inner)}], { env: {} }))`, allowlist);
+    const { out } = await runJailed(
+      `process.stdout.write(require('node:child_process').execFileSync(process.execPath, ['-e', ${JSON.stringify(inner)}], { env: {} }))`,
+      allowlist,
+    );
     expect(out.trim()).toBe(expected);
   });
 
@@ -79,7 +93,10 @@ describe('egress cases', () => {
     const bound = Math.max(PROXY_LIMITS.headersMs, PROXY_LIMITS.idleMs);
     expect(bound).toBeLessThan(Number(request['slowloris_s']) * 1000);
     // The same in small: a byte now and then does not keep a request open.
-    const client = connect(await proxy(allowlist, { lookup: NOWHERE, limits: { headersMs: 300 } })).on('error', () => undefined);
+    const client = connect(await proxy(allowlist, { lookup: NOWHERE, limits: { headersMs: 300 } })).on(
+      'error',
+      () => undefined,
+    );
     const closed = new Promise<string>((resolve) => client.once('close', () => resolve('timeout')));
     for (const letter of 'CONNECT allowed.test:443 HTTP/1.1\r\nX-Slow: ') {
       if (client.writable) client.write(letter);

@@ -22,7 +22,12 @@ const MAX_BYTES = 2 << 20;
 /** The corpus writes what JSON cannot hold as signs. */
 function bytes(raw: string): Buffer {
   const grown = raw.replace(/<<(\d+) MiB>>/, (_mark, size: string) => 'x'.repeat(Number(size) << 20));
-  return /\\x[0-9a-f]{2}/.test(grown) ? Buffer.from(grown.replace(/\\x(..)/g, (_sign, hex: string) => String.fromCharCode(parseInt(hex, 16))), 'latin1') : Buffer.from(grown);
+  return /\\x[0-9a-f]{2}/.test(grown)
+    ? Buffer.from(
+        grown.replace(/\\x(..)/g, (_sign, hex: string) => String.fromCharCode(parseInt(hex, 16))),
+        'latin1',
+      )
+    : Buffer.from(grown);
 }
 
 interface Reply {
@@ -36,11 +41,22 @@ async function overPipes(body: Buffer): Promise<{ readonly reply: Reply | undefi
   const [input, output] = [new PassThrough(), new PassThrough()];
   let seen = '';
   output.on('data', (chunk: Buffer) => (seen += chunk.toString()));
-  const done = serveStdio({ facade, principal: ALICE, input, output, maxBytes: MAX_BYTES, drainMs: 2000, onFault: noFault });
+  const done = serveStdio({
+    facade,
+    principal: ALICE,
+    input,
+    output,
+    maxBytes: MAX_BYTES,
+    drainMs: 2000,
+    onFault: noFault,
+  });
   input.write(`${JSON.stringify(initialize('hello'))}\n`);
   input.end(Buffer.concat([body, Buffer.from('\n')]));
   await done;
-  const replies = seen.trimEnd().split('\n').map((line) => JSON.parse(line) as Reply);
+  const replies = seen
+    .trimEnd()
+    .split('\n')
+    .map((line) => JSON.parse(line) as Reply);
   return { reply: replies.find(({ id }) => id !== 'hello'), facade };
 }
 
@@ -57,14 +73,17 @@ describe.each([
 ])('messages of hostile clients over %s', (name, send) => {
   it('are at hand', () => expect(fromClients).not.toEqual([]));
 
-  it.each(fromClients.map((one) => [`${one.id} ${one.note}`, one] as const))('%s', async (_name, { raw, expected, code }) => {
-    const { reply, facade } = await send(bytes(raw));
-    if (expected.startsWith('accept')) {
-      expect(reply).toHaveProperty('result');
-      expect(raw).toContain(facade.calls[0]?.request.args.text);
-      return;
-    }
-    expect(reply?.error?.data?.code).toBe(name === 'HTTP' && code === 'WIRE_SIZE' ? 'HTTP_BODY_TOO_LARGE' : code);
-    expect(facade.calls).toHaveLength(0);
-  });
+  it.each(fromClients.map((one) => [`${one.id} ${one.note}`, one] as const))(
+    '%s',
+    async (_name, { raw, expected, code }) => {
+      const { reply, facade } = await send(bytes(raw));
+      if (expected.startsWith('accept')) {
+        expect(reply).toHaveProperty('result');
+        expect(raw).toContain(facade.calls[0]?.request.args.text);
+        return;
+      }
+      expect(reply?.error?.data?.code).toBe(name === 'HTTP' && code === 'WIRE_SIZE' ? 'HTTP_BODY_TOO_LARGE' : code);
+      expect(facade.calls).toHaveLength(0);
+    },
+  );
 });

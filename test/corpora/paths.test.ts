@@ -50,7 +50,9 @@ describe('path cases', () => {
 });
 
 describe('argument cases about paths', () => {
-  const cases = readCases<ArgumentCase>('attacks/argument_cases.json', ['kind', 'expected', 'note']).filter((test) => test.kind === 'path');
+  const cases = readCases<ArgumentCase>('attacks/argument_cases.json', ['kind', 'expected', 'note']).filter(
+    (test) => test.kind === 'path',
+  );
   it('are there', () => expect(cases).not.toEqual([]));
   for (const test of cases) {
     it(`${test.id} ${test.note}: ${test.expected}${verifies('CY-18')}`, () => {

@@ -42,11 +42,21 @@ function shapeOf(node: unknown): unknown {
   if (Array.isArray(node)) return node.map(shapeOf);
   if (typeof node !== 'object' || node === null) return node;
   const { description: text, ...rest } = node as Record<string, unknown>;
-  if (typeof text !== 'string' && text !== undefined) return Object.fromEntries(Object.entries(node).map(([key, value]) => [key, shapeOf(value)]));
-  const types = Array.isArray(rest['anyOf']) ? rest['anyOf'].map((branch: Record<string, unknown>) => branch['type']) : [];
+  if (typeof text !== 'string' && text !== undefined)
+    return Object.fromEntries(Object.entries(node).map(([key, value]) => [key, shapeOf(value)]));
+  const types = Array.isArray(rest['anyOf'])
+    ? rest['anyOf'].map((branch: Record<string, unknown>) => branch['type'])
+    : [];
   if (['string', 'number', 'boolean'].every((type) => types.includes(type))) return 'ANY';
-  const entries = Object.entries(rest).filter(([key, value]) => !(key === 'required' && Array.isArray(value) && value.length === 0));
-  return Object.fromEntries(entries.map(([key, value]) => [key, key === 'required' ? [...(value as string[])].sort() : key === 'enum' ? value : shapeOf(value)]));
+  const entries = Object.entries(rest).filter(
+    ([key, value]) => !(key === 'required' && Array.isArray(value) && value.length === 0),
+  );
+  return Object.fromEntries(
+    entries.map(([key, value]) => [
+      key,
+      key === 'required' ? [...(value as string[])].sort() : key === 'enum' ? value : shapeOf(value),
+    ]),
+  );
 }
 
 /** The corpus says what admits null; a flat schema in strict mode is closed besides, and requires every property. */
@@ -74,22 +84,29 @@ function callWith(test: SchemaCase, projection: Projection, model: unknown): unk
 
 describe('schemas that real providers refused' + verifies('CY-14'), () => {
   it('holds the corpus', () => {
-    for (const { id, expected } of cases) expect(['widen', 'lossless', 'rename', 'repair', 'encode', 'annotation', 'pass', 'facade', 'narrow', 'quarantine'], id).toContain(expected.class);
+    for (const { id, expected } of cases)
+      expect(
+        ['widen', 'lossless', 'rename', 'repair', 'encode', 'annotation', 'pass', 'facade', 'narrow', 'quarantine'],
+        id,
+      ).toContain(expected.class);
   });
 
   for (const test of cases.filter(({ expected }) => expected.class !== 'quarantine' && expected.class !== 'facade')) {
     it(`${test.id}: the projection has the expected shape`, () => {
       const projection = projected(test);
       expect(violations(projection.schema, loadSchemaProfile(test.expected.profile ?? 'portable'))).toEqual([]);
-      if (test.expected.portable !== undefined) expect(shapeOf(projection.schema)).toEqual(shapeOf(test.expected.portable));
-      if (test.expected.portable_openai !== undefined) expect(shapeOf(projected(test, 'openai').schema)).toEqual(shapeOf(strict(test.expected.portable_openai)));
+      if (test.expected.portable !== undefined)
+        expect(shapeOf(projection.schema)).toEqual(shapeOf(test.expected.portable));
+      if (test.expected.portable_openai !== undefined)
+        expect(shapeOf(projected(test, 'openai').schema)).toEqual(shapeOf(strict(test.expected.portable_openai)));
     });
   }
 
   for (const test of cases.filter(({ expected }) => expected.unmap !== undefined || expected.reject !== undefined)) {
     it(`${test.id}: arguments come back, wrong ones are refused`, () => {
       const projection = projected(test);
-      for (const { model, upstream } of test.expected.unmap ?? []) expect(callWith(test, projection, model)).toEqual(upstream);
+      for (const { model, upstream } of test.expected.unmap ?? [])
+        expect(callWith(test, projection, model)).toEqual(upstream);
       for (const refused of test.expected.reject ?? []) {
         const outcome = callWith(test, projection, refused);
         expect(Array.isArray(outcome) && outcome.length > 0, JSON.stringify(outcome)).toBe(true);
@@ -99,7 +116,13 @@ describe('schemas that real providers refused' + verifies('CY-14'), () => {
 
   for (const test of cases.filter(({ expected }) => expected.validator !== undefined)) {
     it(`${test.id}: the validator agrees with the repaired original`, () => {
-      const samples = [...(test.expected.unmap ?? []).map(({ upstream }) => upstream), ...(test.expected.reject ?? []), {}, { stmt: 1 }, { q: 1 }];
+      const samples = [
+        ...(test.expected.unmap ?? []).map(({ upstream }) => upstream),
+        ...(test.expected.reject ?? []),
+        {},
+        { stmt: 1 },
+        { q: 1 },
+      ];
       const ours = samples.map((sample) => createValidator(schemaOf(test.input_schema)).check(sample).length === 0);
       const theirs = samples.map((sample) => createValidator(test.expected.validator).check(sample).length === 0);
       expect(ours).toEqual(theirs);
@@ -118,7 +141,10 @@ describe('schemas that real providers refused' + verifies('CY-14'), () => {
 describe('names that real providers refused' + verifies('CY-04', 'PF-06'), () => {
   const legal = /^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$/;
 
-  for (const test of cases.filter(({ expected, tool_name: name, tool_names: several }) => several !== undefined || (expected.class === 'rename' && name !== undefined))) {
+  for (const test of cases.filter(
+    ({ expected, tool_name: name, tool_names: several }) =>
+      several !== undefined || (expected.class === 'rename' && name !== undefined),
+  )) {
     it(test.id, () => {
       const tools = (test.tool_names ?? [test.tool_name ?? 'x']).map((tool) => ({ server: 'srv', tool }));
       const { names, collisions } = exposedNames(tools);
@@ -133,7 +159,10 @@ describe('names that real providers refused' + verifies('CY-04', 'PF-06'), () =>
   }
 
   it('toolname-duplicate: two servers, one tool name, two names', () => {
-    const { names } = exposedNames([{ server: 'a', tool: 'get_guide' }, { server: 'b', tool: 'get_guide' }]);
+    const { names } = exposedNames([
+      { server: 'a', tool: 'get_guide' },
+      { server: 'b', tool: 'get_guide' },
+    ]);
     expect([...names.keys()]).toEqual(['a_get_guide', 'b_get_guide']);
   });
 

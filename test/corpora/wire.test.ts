@@ -27,7 +27,10 @@ const fromServers = cases.filter((wire) => wire.direction === 'server->facade');
 function bytesOf({ raw }: WireCase): Buffer {
   const grown = raw.replace(/<<(\d+) MiB>>/, (_mark, size: string) => 'x'.repeat(Number(size) * 1024 * 1024));
   if (!/\\x[0-9a-f]{2}/.test(grown)) return Buffer.from(grown);
-  return Buffer.from(grown.replace(/\\x([0-9a-f]{2})/g, (_mark, hex: string) => String.fromCharCode(Number.parseInt(hex, 16))), 'latin1');
+  return Buffer.from(
+    grown.replace(/\\x([0-9a-f]{2})/g, (_mark, hex: string) => String.fromCharCode(Number.parseInt(hex, 16))),
+    'latin1',
+  );
 }
 
 /** What the facade answers to a line under a limit of 4 MiB, the size that the corpus has in mind. */
@@ -38,7 +41,13 @@ function answerTo(line: Buffer): { code: string; argsText?: string; exact?: bool
     onLine: (bytes) => {
       const message = readMessage(bytes, 'client');
       if (message.kind === 'invalid') answer = { code: message.error.code };
-      else answer = { code: '', ...(message.kind === 'request' && message.args !== undefined ? { argsText: message.args.text, exact: message.args.exact } : {}) };
+      else
+        answer = {
+          code: '',
+          ...(message.kind === 'request' && message.args !== undefined
+            ? { argsText: message.args.text, exact: message.args.exact }
+            : {}),
+        };
     },
     onBad: () => (answer = { code: 'WIRE_SIZE' }),
   });
@@ -52,19 +61,25 @@ describe('client to facade', () => {
     for (const { id, expected } of toUs) expect(expected, id).toMatch(/^(reject|accept)/);
   });
 
-  it.each(toUs.filter((wire) => wire.expected.startsWith('reject')).map((wire) => [wire.id, wire.note, wire] as const))('%s is refused: %s', (_id, _note, wire) => {
-    expect(answerTo(bytesOf(wire)).code).toBe(wire.code);
-  });
+  it.each(toUs.filter((wire) => wire.expected.startsWith('reject')).map((wire) => [wire.id, wire.note, wire] as const))(
+    '%s is refused: %s',
+    (_id, _note, wire) => {
+      expect(answerTo(bytesOf(wire)).code).toBe(wire.code);
+    },
+  );
 
-  it.each(toUs.filter((wire) => wire.expected.startsWith('accept')).map((wire) => [wire.id, wire.note, wire] as const))('%s is taken without loss: %s', (_id, _note, wire) => {
-    const answer = answerTo(bytesOf(wire));
-    expect(answer.code).toBe('');
-    const text = /"arguments":(.*)\}\}$/.exec(wire.raw)?.[1];
-    expect(answer.argsText).toBe(text);
-    // Either the value holds all, or it is marked that only the text does.
-    expect(answer.exact === false || JSON.stringify(JSON.parse(text ?? '')) === text).toBe(true);
-    expect(({} as Record<string, unknown>)['x']).toBeUndefined();
-  });
+  it.each(toUs.filter((wire) => wire.expected.startsWith('accept')).map((wire) => [wire.id, wire.note, wire] as const))(
+    '%s is taken without loss: %s',
+    (_id, _note, wire) => {
+      const answer = answerTo(bytesOf(wire));
+      expect(answer.code).toBe('');
+      const text = /"arguments":(.*)\}\}$/.exec(wire.raw)?.[1];
+      expect(answer.argsText).toBe(text);
+      // Either the value holds all, or it is marked that only the text does.
+      expect(answer.exact === false || JSON.stringify(JSON.parse(text ?? '')) === text).toBe(true);
+      expect(({} as Record<string, unknown>)['x']).toBeUndefined();
+    },
+  );
 });
 
 /** A server in memory that shakes hands and answers the first call with the lines of a case. */
@@ -84,8 +99,13 @@ class Scripted implements Connection {
   send(text: string): void {
     const message = JSON.parse(text) as Scripted['sent'][number];
     this.sent.push(message);
-    if (message.method === 'initialize') this.say(`{"jsonrpc":"2.0","id":${String(message.id)},"result":{"protocolVersion":"2025-11-25"}}`);
-    if (message.method === 'tools/call') for (const line of this.lines) this.say(line.replace('"id":1,', `"id":${String(message.id)},`).replace('"id":1}', `"id":${String(message.id)}}`));
+    if (message.method === 'initialize')
+      this.say(`{"jsonrpc":"2.0","id":${String(message.id)},"result":{"protocolVersion":"2025-11-25"}}`);
+    if (message.method === 'tools/call')
+      for (const line of this.lines)
+        this.say(
+          line.replace('"id":1,', `"id":${String(message.id)},`).replace('"id":1}', `"id":${String(message.id)}}`),
+        );
   }
 
   backlog(): number {
@@ -108,10 +128,19 @@ describe('server to facade', () => {
     const [, line = '', times = '1'] = /^(.*?)(?: x(\d+))?$/s.exec(wire.raw) ?? [];
     const connection = new Scripted(Array<string>(Number(times)).fill(line));
     let changed = 0;
-    const session = new UpstreamSession('scripted', connection, { onToolsChanged: () => changed++, onBad: () => {}, onClosed: () => {} });
+    const session = new UpstreamSession('scripted', connection, {
+      onToolsChanged: () => changed++,
+      onBad: () => {},
+      onClosed: () => {},
+    });
     await session.open(1000);
-    const outcome = await session.call(callOf()).then((result) => result, (thrown: unknown) => (thrown as TollgateError).code);
-    const refusedRequests = connection.sent.filter((message) => message.error !== undefined).map((message) => (message.error?.data as { code: string }).code);
+    const outcome = await session.call(callOf()).then(
+      (result) => result,
+      (thrown: unknown) => (thrown as TollgateError).code,
+    );
+    const refusedRequests = connection.sent
+      .filter((message) => message.error !== undefined)
+      .map((message) => (message.error?.data as { code: string }).code);
     if (wire.code === 'UPSTREAM_FLOOD') {
       await sleep(250);
       expect(changed).toBe(1);
@@ -126,5 +155,12 @@ describe('server to facade', () => {
 });
 
 function callOf(): UpstreamCall {
-  return { tool: 't', args: { text: '{}', value: {}, exact: true }, scope: 's', signal: new AbortController().signal, timeoutMs: 300, hardTimeoutMs: 300 };
+  return {
+    tool: 't',
+    args: { text: '{}', value: {}, exact: true },
+    scope: 's',
+    signal: new AbortController().signal,
+    timeoutMs: 300,
+    hardTimeoutMs: 300,
+  };
 }

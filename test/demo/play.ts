@@ -59,8 +59,12 @@ class Teller {
       const { start } = ask();
       const { tools } = start === undefined ? {} : ask('--yes', start.hash);
       if (start === undefined || tools === undefined) continue;
-      this.#say(`  ${name}: starts ${start.facts.program?.path ?? ''} in a sandbox, start hash ${start.hash.slice(0, 12)}…`);
-      this.#say(`  ${name}: offers ${tools.tools.length} tools, ${tools.tools.reduce((sum, { notes }) => sum + notes.length, 0)} notes on them, tools hash ${tools.hash.slice(0, 12)}…`);
+      this.#say(
+        `  ${name}: starts ${start.facts.program?.path ?? ''} in a sandbox, start hash ${start.hash.slice(0, 12)}…`,
+      );
+      this.#say(
+        `  ${name}: offers ${tools.tools.length} tools, ${tools.tools.reduce((sum, { notes }) => sum + notes.length, 0)} notes on them, tools hash ${tools.hash.slice(0, 12)}…`,
+      );
       this.#cli(['approve', name, '--yes', start.hash, tools.hash, '--as', 'owner']);
     }
   }
@@ -68,10 +72,17 @@ class Teller {
   /** What the servers offer, before anybody has asked for anything. */
   async offered(): Promise<void> {
     this.#title('What three servers offer');
-    const { servers } = JSON.parse(this.#cli(['servers', '--json'])) as { servers: { name: string; state: string; tools: number; bytes: number }[] };
-    for (const server of servers) this.#say(`  ${server.name.padEnd(11)} ${String(server.tools).padStart(3)} tools  ${String(server.bytes).padStart(7)} bytes  ${server.state}`);
+    const { servers } = JSON.parse(this.#cli(['servers', '--json'])) as {
+      servers: { name: string; state: string; tools: number; bytes: number }[];
+    };
+    for (const server of servers)
+      this.#say(
+        `  ${server.name.padEnd(11)} ${String(server.tools).padStart(3)} tools  ${String(server.bytes).padStart(7)} bytes  ${server.state}`,
+      );
     const external = servers.filter((server) => server.name !== 'workspace');
-    this.#say(`  in all      ${String(external.reduce((sum, one) => sum + one.tools, 0)).padStart(3)} tools  ${String(external.reduce((sum, one) => sum + one.bytes, 0)).padStart(7)} bytes`);
+    this.#say(
+      `  in all      ${String(external.reduce((sum, one) => sum + one.tools, 0)).padStart(3)} tools  ${String(external.reduce((sum, one) => sum + one.bytes, 0)).padStart(7)} bytes`,
+    );
     this.#check('three servers are healthy', external.length === 3 && external.every((one) => one.state === 'healthy'));
   }
 
@@ -79,26 +90,55 @@ class Teller {
     const client = await this.#stdio('agent');
     this.#title('What the agent sees, over stdio');
     const { tools } = await client.listTools();
-    this.#say(`  ${tools.length} tools, ${Buffer.byteLength(JSON.stringify(tools))} bytes: ${tools.map((tool) => tool.name).join(', ')}`);
+    this.#say(
+      `  ${tools.length} tools, ${Buffer.byteLength(JSON.stringify(tools))} bytes: ${tools.map((tool) => tool.name).join(', ')}`,
+    );
     this.#check('the agent sees six tools', tools.length === 6);
     this.#title('The agent works');
     await this.#call(client, 'read', { path: 'src/greet.js' }, (answer) => answer.text.includes('Hello'));
-    await this.#call(client, 'read', { action: 'search', path: '.', pattern: 'greet' }, (answer) => answer.text.includes('src/greet.js:1'));
-    await this.#call(client, 'write', { path: 'src/bye.js', content: "export const bye = () => 'Bye';\n" }, (answer) => !answer.isError);
-    await this.#call(client, 'edit', { path: 'src/greet.js', old_string: "'Hello, '", new_string: "'Good day, '" }, (answer) => answer.text.includes('Good day'));
+    await this.#call(client, 'read', { action: 'search', path: '.', pattern: 'greet' }, (answer) =>
+      answer.text.includes('src/greet.js:1'),
+    );
+    await this.#call(
+      client,
+      'write',
+      { path: 'src/bye.js', content: "export const bye = () => 'Bye';\n" },
+      (answer) => !answer.isError,
+    );
+    await this.#call(
+      client,
+      'edit',
+      { path: 'src/greet.js', old_string: "'Hello, '", new_string: "'Good day, '" },
+      (answer) => answer.text.includes('Good day'),
+    );
     await this.#call(client, 'bash', { command: 'ls src' }, (answer) => answer.text.includes('bye.js'));
     this.#title('Policy refuses, and says why');
-    await this.#call(client, 'read', { path: '.env' }, (answer) => answer.code === 'DENIED' && answer.text.includes('no-secrets'));
-    await this.#call(client, 'bash', { command: 'npm publish' }, (answer) => answer.code === 'APPROVAL_REQUIRED' && answer.text.includes('publishing-asks'));
+    await this.#call(
+      client,
+      'read',
+      { path: '.env' },
+      (answer) => answer.code === 'DENIED' && answer.text.includes('no-secrets'),
+    );
+    await this.#call(
+      client,
+      'bash',
+      { command: 'npm publish' },
+      (answer) => answer.code === 'APPROVAL_REQUIRED' && answer.text.includes('publishing-asks'),
+    );
     await this.#call(client, 'bash', { command: 'curl $(cat url)' }, (answer) => answer.code === 'APPROVAL_REQUIRED');
     await this.#approveOne(client);
     this.#title('A budget runs out: three echoes a session');
-    for (const text of ['one', 'two', 'three']) await this.#call(client, 'echo', { message: text }, (answer) => answer.text.includes(text));
+    for (const text of ['one', 'two', 'three'])
+      await this.#call(client, 'echo', { message: text }, (answer) => answer.text.includes(text));
     await this.#call(client, 'echo', { message: 'four' }, (answer) => answer.code === 'BUDGET_EXCEEDED');
     this.#title('A long output is cut, and read on from its spill');
-    const cut = await this.#call(client, 'bash', { command: 'cat log.txt' }, (answer) => answer.text.includes('spill://'));
+    const cut = await this.#call(client, 'bash', { command: 'cat log.txt' }, (answer) =>
+      answer.text.includes('spill://'),
+    );
     const next = /read path="(spill:\/\/\w+)" offset=(\d+)/.exec(cut.text);
-    await this.#call(client, 'read', { path: next?.[1] ?? '', offset: Number(next?.[2] ?? 0), limit: 3 }, (answer) => answer.text.startsWith(`${next?.[2]} request`));
+    await this.#call(client, 'read', { path: next?.[1] ?? '', offset: Number(next?.[2] ?? 0), limit: 3 }, (answer) =>
+      answer.text.startsWith(`${next?.[2]} request`),
+    );
     await client.close();
   }
 
@@ -108,10 +148,21 @@ class Teller {
     const push = { command: 'git push origin main; echo the command ran' };
     const { approval } = await this.#call(client, 'bash', push, (answer) => answer.code === 'APPROVAL_REQUIRED');
     const owner = ['--as', 'owner'];
-    this.#say(this.#cli(['approvals', 'show', approval, ...owner]).trimEnd().replace(/^/gm, '    '));
-    const { binding } = JSON.parse(this.#cli(['approvals', 'show', approval, '--json', ...owner])) as { binding: string };
+    this.#say(
+      this.#cli(['approvals', 'show', approval, ...owner])
+        .trimEnd()
+        .replace(/^/gm, '    '),
+    );
+    const { binding } = JSON.parse(this.#cli(['approvals', 'show', approval, '--json', ...owner])) as {
+      binding: string;
+    };
     this.#cli(['approvals', 'approve', approval, '--yes', binding.slice(0, 12), ...owner]);
-    await this.#call(client, 'bash', { command: 'git push --force origin main; echo the command ran' }, (answer) => answer.code === 'APPROVAL_REQUIRED' && answer.text.includes('arguments differ at /command'));
+    await this.#call(
+      client,
+      'bash',
+      { command: 'git push --force origin main; echo the command ran' },
+      (answer) => answer.code === 'APPROVAL_REQUIRED' && answer.text.includes('arguments differ at /command'),
+    );
     await this.#call(client, 'bash', push, (answer) => answer.code === '' && answer.text.includes('the command ran'));
     await this.#call(client, 'bash', push, (answer) => answer.code === 'APPROVAL_REQUIRED');
   }
@@ -119,7 +170,10 @@ class Teller {
   /** The same primitive, served by somebody else. */
   async onOtherBackends(): Promise<void> {
     this.#title('The same read, served by server-filesystem and by DesktopCommander');
-    for (const [principal, backend] of [['agent-on-files', 'server-filesystem'], ['agent-on-desktop', 'DesktopCommander']] as const) {
+    for (const [principal, backend] of [
+      ['agent-on-files', 'server-filesystem'],
+      ['agent-on-desktop', 'DesktopCommander'],
+    ] as const) {
       this.#say(`  as ${principal}, whose read is served by ${backend}:`);
       const client = await this.#stdio(principal);
       await this.#call(client, 'read', { path: 'README.md' }, (answer) => answer.text.includes('# Demo'));
@@ -129,7 +183,10 @@ class Teller {
 
   async overHttp(): Promise<void> {
     this.#title('Over Streamable HTTP, with a token');
-    const child = spawn(process.execPath, [this.#stage.main, 'serve', '--config', this.#stage.config, '--port', '0'], { env: this.#stage.env, stdio: ['ignore', 'ignore', 'pipe'] });
+    const child = spawn(process.execPath, [this.#stage.main, 'serve', '--config', this.#stage.config, '--port', '0'], {
+      env: this.#stage.env,
+      stdio: ['ignore', 'ignore', 'pipe'],
+    });
     let words = '';
     const { url, token } = await new Promise<{ url: string; token: string }>((resolve, reject) => {
       child.on('exit', () => reject(new Error(words)));
@@ -141,7 +198,11 @@ class Teller {
     });
     const client = new Client({ name: 'demo', version: '1' });
     // The SDK's transport types its session id without undefined; the value is the one its own client expects.
-    await client.connect(new StreamableHTTPClientTransport(new URL(url), { requestInit: { headers: { authorization: `Bearer ${token}` } } }) as Parameters<Client['connect']>[0]);
+    await client.connect(
+      new StreamableHTTPClientTransport(new URL(url), {
+        requestInit: { headers: { authorization: `Bearer ${token}` } },
+      }) as Parameters<Client['connect']>[0],
+    );
     await this.#call(client, 'add', { a: 19, b: 23 }, (answer) => answer.text.includes('42'));
     await client.close();
     const ended = new Promise<number | null>((resolve) => child.removeAllListeners('exit').on('exit', resolve));
@@ -152,10 +213,16 @@ class Teller {
   /** The records of exactly these calls. */
   audit(): void {
     this.#title('The audit of exactly these calls');
-    const records = this.#cli(['audit', 'export', '--format', 'jsonl']).trimEnd().split('\n').map((line) => JSON.parse(line) as { type: string });
+    const records = this.#cli(['audit', 'export', '--format', 'jsonl'])
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line) as { type: string });
     const of = (...types: string[]): number => records.filter((record) => types.includes(record.type)).length;
     this.#say(this.#cli(['audit', 'list', '--limit', '60']).trimEnd().replace(/^/gm, '  '));
-    this.#check(`each of the ${this.#calls} calls has one end on record`, of('outcome', 'decision', 'budget') === this.#calls);
+    this.#check(
+      `each of the ${this.#calls} calls has one end on record`,
+      of('outcome', 'decision', 'budget') === this.#calls,
+    );
     this.#check('each call that ran had its intent before it', of('intent') === of('outcome'));
     this.#say(this.#cli(['audit', 'verify']).trimEnd().replace(/^/gm, '  '));
   }
@@ -168,16 +235,35 @@ class Teller {
 
   async #stdio(principal: string): Promise<Client> {
     const client = new Client({ name: 'demo', version: '1' });
-    const env = Object.fromEntries(Object.entries(this.#stage.env).filter((entry): entry is [string, string] => entry[1] !== undefined));
-    await client.connect(new StdioClientTransport({ command: process.execPath, args: [this.#stage.main, 'run', '--config', this.#stage.config, '--as', principal], env, stderr: 'ignore' }));
+    const env = Object.fromEntries(
+      Object.entries(this.#stage.env).filter((entry): entry is [string, string] => entry[1] !== undefined),
+    );
+    await client.connect(
+      new StdioClientTransport({
+        command: process.execPath,
+        args: [this.#stage.main, 'run', '--config', this.#stage.config, '--as', principal],
+        env,
+        stderr: 'ignore',
+      }),
+    );
     return client;
   }
 
-  async #call(client: Client, name: string, args: Record<string, unknown>, judge: (answer: Answer) => boolean): Promise<Answer> {
+  async #call(
+    client: Client,
+    name: string,
+    args: Record<string, unknown>,
+    judge: (answer: Answer) => boolean,
+  ): Promise<Answer> {
     this.#calls += 1;
     const result = await client.callTool({ name, arguments: args });
     const items = result.content as { type: string; text?: string }[];
-    const answer = { text: items.map((item) => item.text ?? `(${item.type})`).join('\n'), isError: result.isError === true, code: String((result._meta ?? {})['tollgate/code'] ?? ''), approval: String((result._meta ?? {})['tollgate/approval'] ?? '') };
+    const answer = {
+      text: items.map((item) => item.text ?? `(${item.type})`).join('\n'),
+      isError: result.isError === true,
+      code: String((result._meta ?? {})['tollgate/code'] ?? ''),
+      approval: String((result._meta ?? {})['tollgate/approval'] ?? ''),
+    };
     this.#say(`  ${paint('bold', `${name} ${JSON.stringify(args)}`)}`);
     this.#say(short(answer.text).replace(/^/gm, answer.code === '' ? '    │ ' : '    ✗ '));
     this.#check(`${name} ${JSON.stringify(args).slice(0, 80)}`, judge(answer));
@@ -185,8 +271,13 @@ class Teller {
   }
 
   #cli(args: readonly string[], status = 0): string {
-    const run = spawnSync(process.execPath, [this.#stage.main, ...args, '--config', this.#stage.config], { env: this.#stage.env, encoding: 'utf8', maxBuffer: 64e6 });
-    if (run.status !== status) this.#failures.push(`tollgate ${args.join(' ')} ended with ${run.status}: ${run.stderr}`);
+    const run = spawnSync(process.execPath, [this.#stage.main, ...args, '--config', this.#stage.config], {
+      env: this.#stage.env,
+      encoding: 'utf8',
+      maxBuffer: 64e6,
+    });
+    if (run.status !== status)
+      this.#failures.push(`tollgate ${args.join(' ')} ended with ${run.status}: ${run.stderr}`);
     return run.stdout;
   }
 
@@ -206,7 +297,13 @@ class Teller {
 /** The first and last lines of a long text. */
 function short(text: string): string {
   const lines = text.trimEnd().split('\n');
-  return lines.length <= 8 ? lines.join('\n') : [...lines.slice(0, 3), `      (… ${lines.length - 6} lines left out of this transcript …)`, ...lines.slice(-3)].join('\n');
+  return lines.length <= 8
+    ? lines.join('\n')
+    : [
+        ...lines.slice(0, 3),
+        `      (… ${lines.length - 6} lines left out of this transcript …)`,
+        ...lines.slice(-3),
+      ].join('\n');
 }
 
 /** Colour on a terminal only; styleText of Node 20 does not look by itself. */

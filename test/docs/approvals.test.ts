@@ -14,10 +14,15 @@ import { expectLike } from './transcript.ts';
 
 const SECTION = sectionOf('docs/approvals.md', '## From the first look to the last');
 const BLOCKS = blocksOf('docs/approvals.md').filter(({ text }) => SECTION.includes(text));
-const TURNS = BLOCKS.filter(({ language }) => language === 'text').flatMap(({ text }) => `\n${text}`.split(/\n(?=\$ |agent: )/).slice(1).map((turn) => {
-  const [asked = '', ...output] = turn.trimEnd().split('\n');
-  return { asked, output: output.map((line) => line.trimEnd()) };
-}));
+const TURNS = BLOCKS.filter(({ language }) => language === 'text').flatMap(({ text }) =>
+  `\n${text}`
+    .split(/\n(?=\$ |agent: )/)
+    .slice(1)
+    .map((turn) => {
+      const [asked = '', ...output] = turn.trimEnd().split('\n');
+      return { asked, output: output.map((line) => line.trimEnd()) };
+    }),
+);
 
 let project: Project;
 let agent: Child | undefined;
@@ -29,7 +34,10 @@ beforeAll(() => {
   project = new Project();
   project.write('tollgate.yaml', BLOCKS.find(({ language }) => language === 'yaml')?.text ?? '');
   project.write('tools/README', '');
-  copyFileSync(path.join(import.meta.dirname, '..', 'fixtures', 'notes-server.mjs'), path.join(project.folder, 'tools', 'notes.mjs'));
+  copyFileSync(
+    path.join(import.meta.dirname, '..', 'fixtures', 'notes-server.mjs'),
+    path.join(project.folder, 'tools', 'notes.mjs'),
+  );
   project.write('data/notes.db', 'ok\n');
   chmodSync(project.root, 0o755);
   chmodSync(project.home, 0o755);
@@ -44,7 +52,10 @@ afterAll(async () => {
 });
 
 async function command(asked: string): Promise<string> {
-  const filled = Object.entries(seen).reduce((text, [word, value]) => text.replace(new RegExp(`\\b${word}\\b`), value), asked);
+  const filled = Object.entries(seen).reduce(
+    (text, [word, value]) => text.replace(new RegExp(`\\b${word}\\b`), value),
+    asked,
+  );
   return (await runLine(filled, { home: project.home, folder: project.folder, env })).shown;
 }
 
@@ -61,24 +72,50 @@ async function ask(asked: string): Promise<string> {
 
 /** An output without what differs from run to run; notes it for the commands that name it. */
 function settle(output: string): readonly string[] {
-  const find = (word: keyof typeof seen, pattern: RegExp): void => void (seen[word] = pattern.exec(output)?.[1] ?? seen[word]);
+  const find = (word: keyof typeof seen, pattern: RegExp): void =>
+    void (seen[word] = pattern.exec(output)?.[1] ?? seen[word]);
   find('START', /start hash {2}(\w{64})/);
   find('TOOLS', /tools hash {2}(\w{64})/);
   find('ID', /Approval id (\w{10})\b/);
   find('BINDING', /^binding +(\w{12})/m);
-  const words = Object.entries(seen).filter(([, value]) => value !== '').reduce((text, [word, value]) => text.replaceAll(value, word), output);
-  return words.trimEnd() === '' ? [] : words.trimEnd().split('\n').map((line) => line.trimEnd());
+  const words = Object.entries(seen)
+    .filter(([, value]) => value !== '')
+    .reduce((text, [word, value]) => text.replaceAll(value, word), output);
+  return words.trimEnd() === ''
+    ? []
+    : words
+        .trimEnd()
+        .split('\n')
+        .map((line) => line.trimEnd());
 }
 
 describe('the story of approvals', () => {
   it('has each thing that is decided', () => {
-    for (const word of ['approve notes', '--yes START TOOLS', 'approvals approve', 'approvals deny', 'revoke notes', 'tollgate off', 'tollgate on']) expect(TURNS.some(({ asked }) => asked.includes(word)), word).toBe(true);
+    for (const word of [
+      'approve notes',
+      '--yes START TOOLS',
+      'approvals approve',
+      'approvals deny',
+      'revoke notes',
+      'tollgate off',
+      'tollgate on',
+    ])
+      expect(
+        TURNS.some(({ asked }) => asked.includes(word)),
+        word,
+      ).toBe(true);
   });
 
-  it.each(TURNS.map((turn, number) => [number + 1, turn.asked, turn] as const))('%s. %s' + verifies('HA-15', 'PF-08'), async (_number, _asked, { asked, output }) => {
-    const shown = settle(await (asked.startsWith('$ ') ? command(asked.slice(2)) : ask(asked.slice('agent: '.length))));
-    expectLike(shown, output);
-  }, 60_000);
+  it.each(TURNS.map((turn, number) => [number + 1, turn.asked, turn] as const))(
+    '%s. %s' + verifies('HA-15', 'PF-08'),
+    async (_number, _asked, { asked, output }) => {
+      const shown = settle(
+        await (asked.startsWith('$ ') ? command(asked.slice(2)) : ask(asked.slice('agent: '.length))),
+      );
+      expectLike(shown, output);
+    },
+    60_000,
+  );
 });
 
 /** A person at a terminal: what the command prints, with a yes to each question, as it stands on the screen. */
@@ -90,7 +127,11 @@ async function typed(at: Project, asked: string): Promise<readonly string[]> {
     shown += 'y\n';
     setImmediate(() => running.stdin.write('y\n'));
   };
-  const running = start(at, asked.replace(/^\$ tollgate /, '').split(' '), { stdout: write, stderr: write, isTTY: true });
+  const running = start(at, asked.replace(/^\$ tollgate /, '').split(' '), {
+    stdout: write,
+    stderr: write,
+    isTTY: true,
+  });
   Object.assign(running.stdin, { isTTY: true });
   await running.ended;
   return shown.trimEnd().split('\n');
@@ -99,16 +140,31 @@ async function typed(at: Project, asked: string): Promise<readonly string[]> {
 /** Digests, ids, times and places are of each machine. */
 function masked(lines: readonly string[], at?: Project): readonly string[] {
   const here = (line: string): string => (at === undefined ? line : line.replaceAll(at.folder, '/home/me/project'));
-  return lines.map((line) => here(line).replace(/\b[0-9a-f]{32,64}\b/g, 'HASH').replace(/^(binding +)[0-9a-f]{12}$/, '$1HASH').replace(/(?<=\b(?:show|approve|deny|approval) +)[2-9a-hjkmnp-z]{10}\b/g, 'ID').replace(/^( {2}program {2}).*/, '$1NODE').replace(/asked .* ago, ends in .*/, 'asked').replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/, 'TIME'));
+  return lines.map((line) =>
+    here(line)
+      .replace(/\b[0-9a-f]{32,64}\b/g, 'HASH')
+      .replace(/^(binding +)[0-9a-f]{12}$/, '$1HASH')
+      .replace(/(?<=\b(?:show|approve|deny|approval) +)[2-9a-hjkmnp-z]{10}\b/g, 'ID')
+      .replace(/^( {2}program {2}).*/, '$1NODE')
+      .replace(/asked .* ago, ends in .*/, 'asked')
+      .replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/, 'TIME'),
+  );
 }
 
 describe('what a person sees at a terminal', () => {
-  const unnamed = BLOCKS.length === 0 ? [] : blocksOf('docs/approvals.md').filter(({ language }) => language === '').map(({ text }) => text.trimEnd().split('\n'));
+  const unnamed =
+    BLOCKS.length === 0
+      ? []
+      : blocksOf('docs/approvals.md')
+          .filter(({ language }) => language === '')
+          .map(({ text }) => text.trimEnd().split('\n'));
   let place: Project;
   beforeAll(() => {
     place = new Project();
     chmodSync(place.root, 0o755);
-    place.write('tollgate.yaml', `version: 1
+    place.write(
+      'tollgate.yaml',
+      `version: 1
 workspace: ./workspace
 principals: [{id: agent, stdio: true}, {id: boss, stdio: true, owner: true}]
 profiles: {default: {servers: [notes], expose: {primitives: workspace}}}
@@ -119,11 +175,15 @@ rules:
   - {id: pushes, outcome: ask, when: {commands: [git push]}, message: Pushing needs a person.}
 approvals: {waitMs: 60000}
 servers: {notes: {command: node, args: [servers/notes.js], env: {NOTES_KEY: "\${secret:NOTES_KEY}"}}}
-`);
+`,
+    );
     place.write('workspace/README.md', '# Hello\n');
-    place.write('servers/notes.js', `require('node:readline').createInterface({ input: process.stdin }).on('line', (line) => { const { id, method } = JSON.parse(line); if (id === undefined) return;
+    place.write(
+      'servers/notes.js',
+      `require('node:readline').createInterface({ input: process.stdin }).on('line', (line) => { const { id, method } = JSON.parse(line); if (id === undefined) return;
 const result = method === 'initialize' ? { protocolVersion: '2025-06-18', capabilities: { tools: {} }, serverInfo: { name: 'notes', version: '1.0.0' } } : { tools: [{ name: 'find', description: 'Finds notes.', inputSchema: { type: 'object', properties: { text: { type: 'string', description: 'What to look for.' } } } }] };
-process.stdout.write(JSON.stringify({ jsonrpc: '2.0', id, result }) + '\\n'); });`);
+process.stdout.write(JSON.stringify({ jsonrpc: '2.0', id, result }) + '\\n'); });`,
+    );
     giveAway(place.folder);
   });
   afterAll(() => place.remove());
@@ -138,8 +198,13 @@ process.stdout.write(JSON.stringify({ jsonrpc: '2.0', id, result }) + '\\n'); })
 
   it('the notice of a call, the request, and its approval' + verifies('PF-08'), async () => {
     const agent = start(place, ['run', '--as', 'agent']);
-    const send = (id: number, method: string, params: unknown): boolean => agent.stdin.write(`${JSON.stringify({ jsonrpc: '2.0', id, method, params })}\n`);
-    send(1, 'initialize', { protocolVersion: '2025-06-18', capabilities: {}, clientInfo: { name: 'test', version: '1' } });
+    const send = (id: number, method: string, params: unknown): boolean =>
+      agent.stdin.write(`${JSON.stringify({ jsonrpc: '2.0', id, method, params })}\n`);
+    send(1, 'initialize', {
+      protocolVersion: '2025-06-18',
+      capabilities: {},
+      clientInfo: { name: 'test', version: '1' },
+    });
     send(2, 'tools/call', { name: 'bash', arguments: { command: 'git push origin main' } });
     await expect.poll(() => agent.said.err, { timeout: 20_000 }).toContain('waits for approval');
     const notice = agent.said.err.split('\n').filter((line) => line.includes('waits for approval'));

@@ -12,8 +12,11 @@ import { blocksOf, PAGES, ROOT, type Block } from './markdown.ts';
 import { TUTORIAL } from './tutorial.ts';
 
 /** Recipes are run by their own cases: cookbook.test.ts. The tutorial is done step by step, faults too: tutorial.test.ts. */
-const blocks = PAGES.filter((page) => page !== 'docs/cookbook.md').flatMap(blocksOf).filter(({ page, line }) => !(page === TUTORIAL.page && line > TUTORIAL.from && line < TUTORIAL.to));
-const named = (language: string): readonly (readonly [string, Block])[] => blocks.filter((block) => block.language === language).map((block) => [`${block.page}:${block.line}`, block] as const);
+const blocks = PAGES.filter((page) => page !== 'docs/cookbook.md')
+  .flatMap(blocksOf)
+  .filter(({ page, line }) => !(page === TUTORIAL.page && line > TUTORIAL.from && line < TUTORIAL.to));
+const named = (language: string): readonly (readonly [string, Block])[] =>
+  blocks.filter((block) => block.language === language).map((block) => [`${block.page}:${block.line}`, block] as const);
 
 /** Variables that the examples take from the environment. */
 const VARIABLES = { TRACKER_TOKEN: 'value-of-tracker-token', ALICE_TOKEN: 'value-of-alice-token' };
@@ -30,7 +33,8 @@ beforeAll(() => {
   home = path.join(place, 'home');
   project = path.join(home, 'project');
   fresh = path.join(home, 'fresh');
-  for (const folder of ['.vscode', 'project', 'policies/rego', 'policies/example']) mkdirSync(path.join(project, folder), { recursive: true });
+  for (const folder of ['.vscode', 'project', 'policies/rego', 'policies/example'])
+    mkdirSync(path.join(project, folder), { recursive: true });
   mkdirSync(fresh);
   for (const folder of ['library', 'site']) mkdirSync(path.join(home, folder));
   // Root's own folder cannot be isolated, as the pages say.
@@ -59,22 +63,31 @@ async function load(name: string, text: string): Promise<string> {
 describe('blocks', () => {
   it('are in languages that are tested here', () => {
     const known = new Set(['yaml', 'rego', 'json', 'sh', 'text', '']);
-    expect(blocks.filter(({ language }) => !known.has(language)).map(({ page, line }) => `${page}:${line}`)).toEqual([]);
+    expect(blocks.filter(({ language }) => !known.has(language)).map(({ page, line }) => `${page}:${line}`)).toEqual(
+      [],
+    );
     for (const language of ['yaml', 'rego', 'json', 'sh']) expect(named(language).length, language).toBeGreaterThan(0);
   });
 
   const isSuite = ([, { text }]: readonly [string, Block]): boolean => /^cases:/m.test(text);
 
-  it.each(named('yaml').filter((one) => !isSuite(one)))('%s is configuration that loads, or rules that compile', async (where, { text }) => {
-    const whole = /^(version|servers):/m.test(text);
-    if (!whole) expect(text, where).toMatch(/^rules:/m);
-    if (!whole) write('policies/example.yaml', text);
-    await expect(load('example-config.yaml', whole ? text : 'policies: [policies/example.yaml]')).resolves.toMatch(/^[0-9a-f]{64}$/);
-  });
+  it.each(named('yaml').filter((one) => !isSuite(one)))(
+    '%s is configuration that loads, or rules that compile',
+    async (where, { text }) => {
+      const whole = /^(version|servers):/m.test(text);
+      if (!whole) expect(text, where).toMatch(/^rules:/m);
+      if (!whole) write('policies/example.yaml', text);
+      await expect(load('example-config.yaml', whole ? text : 'policies: [policies/example.yaml]')).resolves.toMatch(
+        /^[0-9a-f]{64}$/,
+      );
+    },
+  );
 
   it.each(named('rego'))('%s is checked and built by opa', async (_where, { text }) => {
     write('policies/example/example.rego', text);
-    await expect(load('example-config.yaml', 'servers: {git: {command: git-server}}\npolicies: [policies/example]')).resolves.toMatch(/^[0-9a-f]{64}$/);
+    await expect(
+      load('example-config.yaml', 'servers: {git: {command: git-server}}\npolicies: [policies/example]'),
+    ).resolves.toMatch(/^[0-9a-f]{64}$/);
   });
 
   it.each(named('json'))('%s is JSON', (_where, { text }) => {
@@ -90,7 +103,10 @@ const NOT_RUN: readonly (readonly [RegExp, string])[] = [
   [/^claude mcp add /, 'a program of somebody else'],
   [/ serve$/, 'it listens on a fixed port until it is stopped: test/wire/http.test.ts'],
   [/ servers --log (github|tickets)$/, 'it names a server of your own: test/cli/commands.test.ts'],
-  [/ (approve|revoke|servers (enable|disable|info)) (github|mine|memory)/, 'it names a server of your own: test/consent/approve.test.ts'],
+  [
+    / (approve|revoke|servers (enable|disable|info)) (github|mine|memory)/,
+    'it names a server of your own: test/consent/approve.test.ts',
+  ],
   [/ connect memory$/, 'it installs a package, and a person answers: test/docs/connecting.test.ts'],
   [/ export --client cursor --replace$/, 'it asks a person: test/clients/'],
   [/^podman /, 'it needs the image of a registry: test/sandbox/engine.test.ts'],
@@ -112,22 +128,37 @@ describe('commands', () => {
 
   it('are all run, or have a reason why not', () => {
     for (const [pattern, reason] of NOT_RUN) {
-      expect(lines.some((line) => pattern.test(line)), `${pattern} is in no page any more`).toBe(true);
+      expect(
+        lines.some((line) => pattern.test(line)),
+        `${pattern} is in no page any more`,
+      ).toBe(true);
       expect(reason.length).toBeGreaterThan(10);
     }
     expect(asked.filter((line) => !/^tollgate /.test(line))).toEqual([]);
   });
 
-  const run = (line: string): Promise<Shown> => runLine(line, { home, folder: fresh, env: { PATH: process.env['PATH'] ?? '', HOME: home, XDG_STATE_HOME: path.join(place, 'state') } });
+  const run = (line: string): Promise<Shown> =>
+    runLine(line, {
+      home,
+      folder: fresh,
+      env: { PATH: process.env['PATH'] ?? '', HOME: home, XDG_STATE_HOME: path.join(place, 'state') },
+    });
 
   it('init comes first, and what it writes loads', async () => {
     expect(await run(lines.find(isInit) ?? '')).toMatchObject({ code: 0 });
   });
 
-  it.each(named('yaml').filter(([, { text }]) => /^cases:/m.test(text)))('%s is a suite that holds for the rules of init', async (_where, { text }) => {
-    writeFileSync(path.join(fresh, 'policies', 'page_suite.yaml'), text);
-    expect(await run('tollgate policy test policies/page_suite.yaml')).toMatchObject({ code: 0, out: expect.stringMatching(/^\d+ passed, 0 failed/) as string, err: '' });
-  });
+  it.each(named('yaml').filter(([, { text }]) => /^cases:/m.test(text)))(
+    '%s is a suite that holds for the rules of init',
+    async (_where, { text }) => {
+      writeFileSync(path.join(fresh, 'policies', 'page_suite.yaml'), text);
+      expect(await run('tollgate policy test policies/page_suite.yaml')).toMatchObject({
+        code: 0,
+        out: expect.stringMatching(/^\d+ passed, 0 failed/) as string,
+        err: '',
+      });
+    },
+  );
 
   it.each(asked.filter((line) => !isInit(line)))('%s', async (line) => {
     const { code, err } = await run(line);

@@ -8,18 +8,32 @@ import { documentOf, settings, WORKSPACE } from '../policy/given.ts';
 import { codeIn, rowsOf, sectionOf } from './markdown.ts';
 
 const SETTINGS = settings({
-  servers: [{ name: 'git' }, { name: 'github' }], profiles: [{ name: 'default', servers: ['git', 'github'], primitives: {}, expose: [], budgets: [], caps: {} }],
-  principals: [{ id: 'alice', role: 'developer', groups: ['staff'], profiles: ['default'], client: 'editor' }], origins: ['https://app.example'],
+  servers: [{ name: 'git' }, { name: 'github' }],
+  profiles: [{ name: 'default', servers: ['git', 'github'], primitives: {}, expose: [], budgets: [], caps: {} }],
+  principals: [{ id: 'alice', role: 'developer', groups: ['staff'], profiles: ['default'], client: 'editor' }],
+  origins: ['https://app.example'],
 });
 const SECTION = sectionOf('docs/policies.md', '## Rules in YAML');
-const ROWS = rowsOf(SECTION.slice(0, SECTION.indexOf('A list holds'))).filter((row) => row.length === 3 && row[0]?.startsWith('`') === true);
+const ROWS = rowsOf(SECTION.slice(0, SECTION.indexOf('A list holds'))).filter(
+  (row) => row.length === 3 && row[0]?.startsWith('`') === true,
+);
 
 describe('examples of conditions', () => {
-  it.each(ROWS.map(([name = '', , example = '']) => [codeIn(name)[0] ?? '', codeIn(example)[0] ?? '']))('%s: %s', (field, example) => {
-    const when = parse(example) as Record<string, unknown>;
-    expect(Object.keys(when)).toEqual([field]);
-    for (const outcome of field === 'exceptCommands' ? ['deny', 'ask'] : ['deny', 'ask', 'allow']) expect(findFaults(compileRules([documentOf([{ id: 'it', outcome, when }])], WORKSPACE), { settings: SETTINGS }, readLibrary().wasm)).toEqual([]);
-  });
+  it.each(ROWS.map(([name = '', , example = '']) => [codeIn(name)[0] ?? '', codeIn(example)[0] ?? '']))(
+    '%s: %s',
+    (field, example) => {
+      const when = parse(example) as Record<string, unknown>;
+      expect(Object.keys(when)).toEqual([field]);
+      for (const outcome of field === 'exceptCommands' ? ['deny', 'ask'] : ['deny', 'ask', 'allow'])
+        expect(
+          findFaults(
+            compileRules([documentOf([{ id: 'it', outcome, when }])], WORKSPACE),
+            { settings: SETTINGS },
+            readLibrary().wasm,
+          ),
+        ).toEqual([]);
+    },
+  );
 
   it('there is one for every condition', () => {
     expect(ROWS.length).toBe(22);

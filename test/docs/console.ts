@@ -25,7 +25,9 @@ const PLAIN = /^tollgate(?: [^|<>;&$`*?~\\#()]*)?$/;
 
 /** Words as a shell reads them of a plain command. */
 export function wordsOf(line: string): readonly string[] {
-  return [...line.matchAll(/'([^']*)'|"([^"]*)"|(\S+)/g)].map(([, single, double, plain]) => single ?? double ?? plain ?? '');
+  return [...line.matchAll(/'([^']*)'|"([^"]*)"|(\S+)/g)].map(
+    ([, single, double, plain]) => single ?? double ?? plain ?? '',
+  );
 }
 
 /** Puts the program as it ships into `<root>/bin`, under the name that npm would link; the answer is the PATH that finds it. */
@@ -45,11 +47,19 @@ export async function runLine(line: string, desk: Desk): Promise<Shown> {
 
 async function inProcess(line: string, { home, folder, env }: Desk): Promise<Shown> {
   const said = { out: '', err: '', shown: '' };
-  const say = (stream: 'out' | 'err') => (text: string): void => {
-    said[stream] += text;
-    said.shown += text;
-  };
-  const { ended } = start({ home, folder }, wordsOf(line).slice(1), { env, user: userInfo().username, stdin: new PassThrough().end(), stdout: say('out'), stderr: say('err') });
+  const say =
+    (stream: 'out' | 'err') =>
+    (text: string): void => {
+      said[stream] += text;
+      said.shown += text;
+    };
+  const { ended } = start({ home, folder }, wordsOf(line).slice(1), {
+    env,
+    user: userInfo().username,
+    stdin: new PassThrough().end(),
+    stdout: say('out'),
+    stderr: say('err'),
+  });
   const { code } = await ended;
   return { ...said, code };
 }
@@ -57,10 +67,12 @@ async function inProcess(line: string, { home, folder, env }: Desk): Promise<Sho
 function inShell(line: string, { folder, env }: Desk): Promise<Shown> {
   const child = spawn('bash', ['-c', line], { cwd: folder, env, stdio: ['ignore', 'pipe', 'pipe'] });
   const said = { out: '', err: '', shown: '' };
-  const hear = (stream: 'out' | 'err') => (text: string): void => {
-    said[stream] += text;
-    said.shown += text;
-  };
+  const hear =
+    (stream: 'out' | 'err') =>
+    (text: string): void => {
+      said[stream] += text;
+      said.shown += text;
+    };
   child.stdout.setEncoding('utf8').on('data', hear('out'));
   child.stderr.setEncoding('utf8').on('data', hear('err'));
   return new Promise((resolve) => child.once('close', (code) => resolve({ ...said, code: code ?? -1 })));

@@ -24,7 +24,8 @@ function read(title: string): Recipe {
   const section = sectionOf(PAGE, `### ${title}`);
   const blocks = blocksOf(PAGE).filter(({ text }) => section.includes(text));
   const [rule, suite, ...more] = blocks;
-  if (rule === undefined || suite === undefined || more.length > 0 || !/^cases:/m.test(suite.text)) throw new Error(`${title}: one block of rules and one of cases are needed`);
+  if (rule === undefined || suite === undefined || more.length > 0 || !/^cases:/m.test(suite.text))
+    throw new Error(`${title}: one block of rules and one of cases are needed`);
   return { rule, suite };
 }
 
@@ -38,7 +39,10 @@ async function run({ rule, suite }: Recipe): Promise<{ code: number; out: string
   project.write(`${folder}/recipe_suite.yaml`, suite.text);
   if (!isWhole) project.write(file, rule.text);
   const policies = isWhole ? [] : [file, ...(alone ? [] : [`${folder}/everything.yaml`])];
-  const config = project.write('tollgate.yaml', `${isWhole ? rule.text : shared?.text ?? ''}\npolicies: [${policies.join(', ')}]\n`);
+  const config = project.write(
+    'tollgate.yaml',
+    `${isWhole ? rule.text : (shared?.text ?? '')}\npolicies: [${policies.join(', ')}]\n`,
+  );
   return cli(project, ['policy', 'test', `${folder}/recipe_suite.yaml`, '--config', config]);
 }
 

@@ -9,7 +9,11 @@ const PAGE = 'docs/host-api.md';
 const commands = blocksOf(PAGE).filter(({ text }) => text.includes('curl '));
 let host: HostBench;
 beforeAll(async () => {
-  host = await startHost(hostConfig().replace('  own: { }', '  own: { }\n  pages: { }').replace('owner: true', 'owner: true, registers: [pages]'));
+  host = await startHost(
+    hostConfig()
+      .replace('  own: { }', '  own: { }\n  pages: { }')
+      .replace('owner: true', 'owner: true, registers: [pages]'),
+  );
 }, 30_000);
 afterAll(() => host.close());
 
@@ -17,7 +21,9 @@ afterAll(() => host.close());
 function type(text: string): Promise<string> {
   return new Promise((resolve, reject) => {
     let out = '';
-    const child = spawn('bash', ['-c', text], { env: { PATH: process.env['PATH'], HOST: host.url, TOKEN: TOKENS.host } });
+    const child = spawn('bash', ['-c', text], {
+      env: { PATH: process.env['PATH'], HOST: host.url, TOKEN: TOKENS.host },
+    });
     child.stdout.on('data', (chunk: Buffer) => (out += chunk.toString()));
     child.on('error', reject).on('close', () => resolve(out));
   });
@@ -27,7 +33,15 @@ describe('docs/host-api.md', () => {
   it('does what it says, command by command', async () => {
     const answers: Record<string, unknown>[] = [];
     for (const { text } of commands) answers.push(JSON.parse(await type(text)) as Record<string, unknown>);
-    expect(answers.map((answer) => Object.keys(answer))).toEqual([['grant'], ['grant'], ['grant'], ['tools'], ['result'], ['expired'], ['server']]);
+    expect(answers.map((answer) => Object.keys(answer))).toEqual([
+      ['grant'],
+      ['grant'],
+      ['grant'],
+      ['tools'],
+      ['result'],
+      ['expired'],
+      ['server'],
+    ]);
     expect((answers[3]?.['tools'] as { name: string }[]).map(({ name }) => name)).toEqual(['chaos_echo']);
     expect(answers[5]).toEqual({ expired: 1 });
     expect(JSON.parse(await type(commands[4]?.text ?? ''))).toMatchObject({ error: { code: 'APPROVAL_REQUIRED' } });
@@ -35,8 +49,14 @@ describe('docs/host-api.md', () => {
 
   it('names every operation with its method and path', () => {
     const rows = rowsOf(sectionOf(PAGE, '## Who may do what'));
-    const said = rows.flatMap(([names = '', requests = '']) => codeIn(names).map((id) => `${id} ${/\/host\/v1\/[^`?]*/.exec(requests)?.[0] ?? ''}`));
-    expect(said.sort()).toEqual(describeHost().operations.map(({ id, path }) => `${id} ${path}`).sort());
+    const said = rows.flatMap(([names = '', requests = '']) =>
+      codeIn(names).map((id) => `${id} ${/\/host\/v1\/[^`?]*/.exec(requests)?.[0] ?? ''}`),
+    );
+    expect(said.sort()).toEqual(
+      describeHost()
+        .operations.map(({ id, path }) => `${id} ${path}`)
+        .sort(),
+    );
     expect(readPage(PAGE)).toContain('owner: true');
   });
 });

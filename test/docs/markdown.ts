@@ -10,7 +10,10 @@ export const ROOT = path.join(import.meta.dirname, '..', '..');
 /** README.md and everything under docs/, relative to the root. */
 export const PAGES: readonly string[] = [
   'README.md',
-  ...readdirSync(path.join(ROOT, 'docs'), { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.md')).map((name) => path.posix.join('docs', name)).sort(),
+  ...readdirSync(path.join(ROOT, 'docs'), { recursive: true, encoding: 'utf8' })
+    .filter((name) => name.endsWith('.md'))
+    .map((name) => path.posix.join('docs', name))
+    .sort(),
 ];
 
 /** A fenced block with its language and the line, from 1, on which it begins. */
@@ -51,7 +54,9 @@ export function sectionOf(page: string, heading: string): string {
   if (start < 0) throw new Error(`${page} has no heading ${heading}`);
   const level = /^#+/.exec(heading)?.[0].length ?? 1;
   const end = masked.slice(start + heading.length).search(new RegExp(`^#{1,${level}} `, 'm'));
-  return end < 0 ? text.slice(start + heading.length) : text.slice(start + heading.length, start + heading.length + end);
+  return end < 0
+    ? text.slice(start + heading.length)
+    : text.slice(start + heading.length, start + heading.length + end);
 }
 
 /** Rows of all tables in a text, without heads and rulers. Cells are trimmed; `\|` is a bar. */
@@ -61,7 +66,12 @@ export function rowsOf(text: string): readonly (readonly string[])[] {
   const isRuler = (line: string | undefined): boolean => /^\|(-+\|)+$/.test(line ?? '');
   return lines
     .filter((line, index) => isRow(line) && !isRuler(line) && !isRuler(lines[index + 1]))
-    .map((line) => line.slice(1, -1).split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll('\\|', '|')));
+    .map((line) =>
+      line
+        .slice(1, -1)
+        .split(/(?<!\\)\|/)
+        .map((cell) => cell.trim().replaceAll('\\|', '|')),
+    );
 }
 
 /** Texts in backticks, outside of fenced blocks. */
@@ -72,5 +82,12 @@ export function codeIn(text: string): readonly string[] {
 /** The anchors of a page's headings, as forges make them. */
 export function anchorsOf(page: string): ReadonlySet<string> {
   const headings = [...proseOf(page).matchAll(/^#+ (.*)$/gm)].map((found) => found[1] ?? '');
-  return new Set(headings.map((heading) => heading.toLowerCase().replace(/[^\w\- ]/g, '').replaceAll(' ', '-')));
+  return new Set(
+    headings.map((heading) =>
+      heading
+        .toLowerCase()
+        .replace(/[^\w\- ]/g, '')
+        .replaceAll(' ', '-'),
+    ),
+  );
 }

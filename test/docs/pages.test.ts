@@ -6,13 +6,16 @@ import { anchorsOf, blocksOf, codeIn, PAGES, proseOf, readPage, ROOT, rowsOf, se
 import { verifies } from '../verifies.ts';
 
 /** Paths of this project in backticks. Rules and bundles under policies/ are the reader's own. */
-const SOURCE_PATH = /^(?:(?:facade|policies|adapters|catalogs)\/[\w./-]+\.(?:ts|json|rego|wasm)|test\/[\w./-]+|docs\/[\w./-]+\.md)$/;
+const SOURCE_PATH =
+  /^(?:(?:facade|policies|adapters|catalogs)\/[\w./-]+\.(?:ts|json|rego|wasm)|test\/[\w./-]+|docs\/[\w./-]+\.md)$/;
 
 describe.each(PAGES)('%s', (page) => {
   const folder = path.posix.dirname(page);
 
   it('links to pages, anchors and files that exist', () => {
-    const links = [...proseOf(page).matchAll(/\]\(([^)\s]+)\)/g)].map((found) => found[1] ?? '').filter((link) => !/^https?:/.test(link));
+    const links = [...proseOf(page).matchAll(/\]\(([^)\s]+)\)/g)]
+      .map((found) => found[1] ?? '')
+      .filter((link) => !/^https?:/.test(link));
     const broken = links.filter((link) => {
       const [file = '', anchor] = link.split('#');
       const target = file === '' ? page : path.posix.join(folder, file);
@@ -35,7 +38,9 @@ describe.each(PAGES)('%s', (page) => {
 
 describe('README.md', () => {
   it('has the two commands, word for word', () => {
-    const blocks = blocksOf('README.md').filter(({ language }) => language === 'sh').map(({ text }) => text.trim());
+    const blocks = blocksOf('README.md')
+      .filter(({ language }) => language === 'sh')
+      .map(({ text }) => text.trim());
     expect(blocks).toContain('npm ci && npm run demo');
     expect(blocks).toContain('npm ci && npm test');
   });
@@ -44,7 +49,9 @@ describe('README.md', () => {
     const pages = PAGES.filter((page) => page.startsWith('docs/') && !page.startsWith('docs/decisions/'));
     expect(pages.filter((page) => !readPage('README.md').includes(`(${page})`))).toEqual([]);
     const { scripts } = JSON.parse(readPage('package.json')) as { scripts: Record<string, string> };
-    const named = [...readPage('README.md').matchAll(/\bnpm (?:run )?(demo|start|test|build|bench)\b/g)].map((found) => found[1] ?? '');
+    const named = [...readPage('README.md').matchAll(/\bnpm (?:run )?(demo|start|test|build|bench)\b/g)].map(
+      (found) => found[1] ?? '',
+    );
     expect(named.filter((name) => !Object.hasOwn(scripts, name))).toEqual([]);
   });
 });
@@ -54,7 +61,9 @@ describe('decisions', () => {
 
   it('are numbered without a gap', () => {
     expect(decisions.length).toBeGreaterThan(0);
-    expect(decisions.map((page) => Number(path.basename(page).slice(0, 4)))).toEqual(decisions.map((_, index) => index + 1));
+    expect(decisions.map((page) => Number(path.basename(page).slice(0, 4)))).toEqual(
+      decisions.map((_, index) => index + 1),
+    );
   });
 
   it.each(decisions)('%s says context, choice and consequence in 40 lines', (page) => {
@@ -80,7 +89,9 @@ describe('docs/threat-model.md', () => {
   });
 
   it('has a checklist for operators: each control says how to check it and what to do' + verifies('HA-35'), () => {
-    const controls = rowsOf(sectionOf(page, '## Checklist for operators')).filter(([number]) => /^\d+$/.test(number ?? ''));
+    const controls = rowsOf(sectionOf(page, '## Checklist for operators')).filter(([number]) =>
+      /^\d+$/.test(number ?? ''),
+    );
     expect(controls.length).toBeGreaterThanOrEqual(10);
     for (const [number, ...cells] of controls) {
       expect(cells, number).toHaveLength(3);
@@ -88,15 +99,22 @@ describe('docs/threat-model.md', () => {
     }
     const known = new Set(readPage('docs/cli.md').match(/tollgate [a-z]+(?: [a-z]+)?/g));
     const named = sectionOf(page, '## Checklist for operators').match(/`tollgate [^`]+`/g) ?? [];
-    for (const command of named) expect([...known].some((one) => command.startsWith(`\`${one}`)), command).toBe(true);
+    for (const command of named)
+      expect(
+        [...known].some((one) => command.startsWith(`\`${one}`)),
+        command,
+      ).toBe(true);
   });
 
-  it.each(threats.map(([id = '', name = '']) => [id, name] as const))('%s %s: what is done here, and what remains', (id, name) => {
-    const heading = `### ${id} ${name[0]?.toUpperCase()}${name.slice(1)}`;
-    const section = sectionOf(page, heading);
-    expect(section).toContain('**Here.** ');
-    expect(section).toContain('**What remains.** ');
-  });
+  it.each(threats.map(([id = '', name = '']) => [id, name] as const))(
+    '%s %s: what is done here, and what remains',
+    (id, name) => {
+      const heading = `### ${id} ${name[0]?.toUpperCase()}${name.slice(1)}`;
+      const section = sectionOf(page, heading);
+      expect(section).toContain('**Here.** ');
+      expect(section).toContain('**What remains.** ');
+    },
+  );
 
   it('says first what is not there yet', () => {
     const missing = sectionOf(page, '## What is not there yet');
@@ -109,16 +127,21 @@ describe('docs/threat-model.md', () => {
     expect(attacks.length).toBeGreaterThanOrEqual(30);
   });
 
-  it.each(attacks.map(([attack = '', , file = '']) => [codeIn(attack)[0] ?? '', codeIn(file)[0] ?? ''] as const))('%s stands in %s', (attack, file) => {
-    const absolute = path.join(ROOT, file);
-    expect(statSync(absolute).isFile()).toBe(true);
-    expect(readFileSync(absolute, 'utf8')).toContain(attack);
-  });
+  it.each(attacks.map(([attack = '', , file = '']) => [codeIn(attack)[0] ?? '', codeIn(file)[0] ?? ''] as const))(
+    '%s stands in %s',
+    (attack, file) => {
+      const absolute = path.join(ROOT, file);
+      expect(statSync(absolute).isFile()).toBe(true);
+      expect(readFileSync(absolute, 'utf8')).toContain(attack);
+    },
+  );
 });
 
 describe('docs/request-path.md', () => {
   it('names every key that a result can carry under tollgate/', () => {
-    const sources = ['call.ts', 'refusal.ts', 'output/shape.ts', 'session.ts'].map((name) => readFileSync(path.join(ROOT, 'facade', name), 'utf8')).join('\n');
+    const sources = ['call.ts', 'refusal.ts', 'output/shape.ts', 'session.ts']
+      .map((name) => readFileSync(path.join(ROOT, 'facade', name), 'utf8'))
+      .join('\n');
     const keys = new Set([...sources.matchAll(/'(tollgate\/[a-zA-Z]+)'/g)].map((found) => found[1] ?? ''));
     const named = readPage('docs/request-path.md') + readPage('docs/configuration.md');
     expect(keys.size).toBeGreaterThan(5);

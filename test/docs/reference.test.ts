@@ -17,14 +17,30 @@ const CODES = Object.keys(ERRORS) as ErrorCode[];
 
 /** Names of the source, and nothing else may be missing from the page (HB-08). */
 const SOURCE_CODES = [
-  'ERR_PERMISSION_DENIED', 'ERR_SCOPE_REQUIRED', 'ERR_SERVER_UNAVAILABLE', 'ERR_TOOL_NOT_FOUND', 'ERR_TOOL_NOT_ALLOWED', 'ERR_TOOL_TIMEOUT',
-  'ERR_TOOL_FAILED', 'ERR_PROTOCOL_ERROR', 'ERR_INTERNAL', 'ERR_RATE_LIMITED', 'ERR_BUDGET_EXCEEDED',
+  'ERR_PERMISSION_DENIED',
+  'ERR_SCOPE_REQUIRED',
+  'ERR_SERVER_UNAVAILABLE',
+  'ERR_TOOL_NOT_FOUND',
+  'ERR_TOOL_NOT_ALLOWED',
+  'ERR_TOOL_TIMEOUT',
+  'ERR_TOOL_FAILED',
+  'ERR_PROTOCOL_ERROR',
+  'ERR_INTERNAL',
+  'ERR_RATE_LIMITED',
+  'ERR_BUDGET_EXCEEDED',
 ];
 
 describe('docs/errors.md', () => {
   it('lists no code that nothing answers with', () => {
-    const sources = ['adapters', 'catalogs', 'facade', 'policies'].flatMap((folder) => readdirSync(path.join(ROOT, folder), { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts')).map((name) => path.join(folder, name)));
-    const text = sources.filter((file) => file !== path.join('catalogs', 'errors.ts')).map((file) => readFileSync(path.join(ROOT, file), 'utf8')).join('\n');
+    const sources = ['adapters', 'catalogs', 'facade', 'policies'].flatMap((folder) =>
+      readdirSync(path.join(ROOT, folder), { recursive: true, encoding: 'utf8' })
+        .filter((name) => name.endsWith('.ts'))
+        .map((name) => path.join(folder, name)),
+    );
+    const text = sources
+      .filter((file) => file !== path.join('catalogs', 'errors.ts'))
+      .map((file) => readFileSync(path.join(ROOT, file), 'utf8'))
+      .join('\n');
     expect(CODES.filter((code) => !new RegExp(`\\b${code}\\b`).test(text))).toEqual([]);
   });
 
@@ -36,7 +52,8 @@ describe('docs/errors.md', () => {
   it.each(CODES)('%s: wire, retry, what and next are those of the table, and why is said', (code) => {
     const row = ERRORS[code];
     const section = sectionOf('docs/errors.md', `### ${code}`);
-    const line = (name: string): string | undefined => new RegExp(`^\\*\\*${name}\\.\\*\\* (.+)$`, 'm').exec(section)?.[1];
+    const line = (name: string): string | undefined =>
+      new RegExp(`^\\*\\*${name}\\.\\*\\* (.+)$`, 'm').exec(section)?.[1];
     const wire = row.wire === 'rpc' ? `\`rpc\` ${row.rpc}` : `\`${row.wire}\``;
     expect(section).toContain(`Wire: ${wire}. Retry: ${row.retryable ? 'yes' : 'no'}.`);
     expect(line('What happened')).toBe(row.what);
@@ -84,7 +101,9 @@ function* settings(node: SchemaNode, at: string): Generator<readonly [string, Sc
 
 describe('docs/configuration.md', () => {
   const known = new Map(settings(SCHEMA, ''));
-  const rows = rowsOf(readPage('docs/configuration.md')).filter((row) => row.length === 3 && /^`[a-z]/.test(row[0] ?? ''));
+  const rows = rowsOf(readPage('docs/configuration.md')).filter(
+    (row) => row.length === 3 && /^`[a-z]/.test(row[0] ?? ''),
+  );
 
   it('has a row for every setting of the schema, and no other', () => {
     const documented = rows.map(([name]) => codeIn(name ?? '')[0]);
@@ -102,7 +121,18 @@ describe('docs/configuration.md', () => {
 
   it('names no setting in its text that does not exist', () => {
     const tops = Object.keys(SCHEMA.properties ?? {}).join('|');
-    const named = [...['docs/configuration.md', 'docs/policies.md', 'docs/rego.md', 'docs/trials.md', 'docs/catalogs.md', 'docs/wire.md', 'docs/audit.md', 'README.md'].flatMap((page) => codeIn(proseOf(page)))];
+    const named = [
+      ...[
+        'docs/configuration.md',
+        'docs/policies.md',
+        'docs/rego.md',
+        'docs/trials.md',
+        'docs/catalogs.md',
+        'docs/wire.md',
+        'docs/audit.md',
+        'README.md',
+      ].flatMap((page) => codeIn(proseOf(page))),
+    ];
     const paths = named.filter((text) => new RegExp(`^(${tops})(\\[\\])?\\.[A-Za-z*.\\[\\]]+$`).test(text));
     expect(paths.length).toBeGreaterThan(100);
     expect(paths.filter((text) => !known.has(text))).toEqual([]);
@@ -115,7 +145,9 @@ describe('docs/policies.md', () => {
   const section = sectionOf('docs/policies.md', '## Rules in YAML');
 
   it('has a row for every field of a rule and of `when`, and no other', () => {
-    const documented = rowsOf(section.slice(0, section.indexOf('A list holds'))).flatMap(([name]) => codeIn(name ?? ''));
+    const documented = rowsOf(section.slice(0, section.indexOf('A list holds'))).flatMap(([name]) =>
+      codeIn(name ?? ''),
+    );
     expect([...documented].sort()).toEqual([...part('rule'), ...part('when')].sort());
   });
 
@@ -125,7 +157,10 @@ describe('docs/policies.md', () => {
   });
 
   it('gives the same ways to get opa as the message does', () => {
-    const lines = blocksOf('docs/rego.md').find(({ language }) => language === 'text')?.text.trim().split('\n');
+    const lines = blocksOf('docs/rego.md')
+      .find(({ language }) => language === 'text')
+      ?.text.trim()
+      .split('\n');
     expect(lines).toEqual(INSTALL_LINES);
   });
 });
@@ -138,11 +173,23 @@ describe('docs/catalogs.md', () => {
   });
 
   it('says of every backend what its mapping cannot do', () => {
-    const actions = new Map([['read a file', 'read.file'], ['list', 'read.list'], ['find by glob', 'read.find'], ['search lines', 'read.search'], ['stat', 'read.stat'], ['write, append', 'write'], ['edit', 'edit'], ['bash run, sessions', 'bash.run']]);
+    const actions = new Map([
+      ['read a file', 'read.file'],
+      ['list', 'read.list'],
+      ['find by glob', 'read.find'],
+      ['search lines', 'read.search'],
+      ['stat', 'read.stat'],
+      ['write, append', 'write'],
+      ['edit', 'edit'],
+      ['bash run, sessions', 'bash.run'],
+    ]);
     const rows = rowsOf(sectionOf('docs/catalogs.md', '## Backends')).filter(([name]) => actions.has(name ?? ''));
     expect(rows).toHaveLength(actions.size);
     for (const [name = '', , desktop = '', files = ''] of rows) {
-      for (const [id, cell] of [['desktop-commander', desktop], ['server-filesystem', files]] as const) {
+      for (const [id, cell] of [
+        ['desktop-commander', desktop],
+        ['server-filesystem', files],
+      ] as const) {
         const action = loadMapping(id).actions.get(actions.get(name) ?? '');
         expect(cell.startsWith('no'), `${name} on ${id}`).toBe(action === undefined || 'missing' in action);
       }
@@ -150,7 +197,10 @@ describe('docs/catalogs.md', () => {
   });
 
   it('names reasons of quarantine that exist', () => {
-    const sources = readdirSync(path.join(ROOT, 'catalogs'), { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts')).map((name) => readFileSync(path.join(ROOT, 'catalogs', name), 'utf8')).join('\n');
+    const sources = readdirSync(path.join(ROOT, 'catalogs'), { recursive: true, encoding: 'utf8' })
+      .filter((name) => name.endsWith('.ts'))
+      .map((name) => readFileSync(path.join(ROOT, 'catalogs', name), 'utf8'))
+      .join('\n');
     const reasons = rowsOf(sectionOf('docs/catalogs.md', '## Quarantine')).flatMap(([name]) => codeIn(name ?? ''));
     expect(reasons.length).toBeGreaterThan(5);
     expect(reasons.filter((reason) => !sources.includes(reason))).toEqual([]);
@@ -166,7 +216,20 @@ function pathOf(command: Command): string {
 function terminal(): Io & { readonly said: string[] } {
   const said: string[] = [];
   const say = (text: string): void => void said.push(text);
-  return { said, stdout: say, stderr: say, isTTY: false, env: {}, home: tmpdir(), cwd: tmpdir(), user: 'somebody', self: ['tollgate'], stdin: process.stdin, out: process.stdout, stopped: Promise.resolve() };
+  return {
+    said,
+    stdout: say,
+    stderr: say,
+    isTTY: false,
+    env: {},
+    home: tmpdir(),
+    cwd: tmpdir(),
+    user: 'somebody',
+    self: ['tollgate'],
+    stdin: process.stdin,
+    out: process.stdout,
+    stopped: Promise.resolve(),
+  };
 }
 
 describe('docs/cli.md', () => {
@@ -175,10 +238,18 @@ describe('docs/cli.md', () => {
     throw new Error('no command is run here');
   };
   const commands = buildProgram(terminal(), { assemble: unused, check: unused } as unknown as Wiring, unused).commands;
-  const flagsIn = (text: string): readonly string[] => rowsOf(text).flatMap(([name]) => codeIn(name ?? '')).filter((flag) => flag.startsWith('-'));
+  const flagsIn = (text: string): readonly string[] =>
+    rowsOf(text)
+      .flatMap(([name]) => codeIn(name ?? ''))
+      .filter((flag) => flag.startsWith('-'));
   const common = flagsIn(sectionOf(page, '## Common options'));
   const titleOf = (command: Command): string =>
-    [pathOf(command), ...command.registeredArguments.filter(({ variadic }) => !variadic).map((one) => (one.required ? `<${one.name()}>` : `[${one.name()}]`))].join(' ');
+    [
+      pathOf(command),
+      ...command.registeredArguments
+        .filter(({ variadic }) => !variadic)
+        .map((one) => (one.required ? `<${one.name()}>` : `[${one.name()}]`)),
+    ].join(' ');
   const groups = commands.filter((command) => command.commands.length > 0);
   const nested = groups.flatMap((group) => group.commands);
   /** What a page says of a command itself: a group's own text ends where the first of its commands begins. */
@@ -190,18 +261,26 @@ describe('docs/cli.md', () => {
   });
 
   it('has a section for every command of a group under that group, and no other', () => {
-    const titles = (text: string): readonly string[] => [...text.matchAll(/^### (tollgate .*)$/gm)].map((found) => found[1] ?? '').sort();
-    for (const group of groups) expect(titles(sectionOf(page, `## ${titleOf(group)}`))).toEqual(group.commands.map(titleOf).sort());
+    const titles = (text: string): readonly string[] =>
+      [...text.matchAll(/^### (tollgate .*)$/gm)].map((found) => found[1] ?? '').sort();
+    for (const group of groups)
+      expect(titles(sectionOf(page, `## ${titleOf(group)}`))).toEqual(group.commands.map(titleOf).sort());
     expect(titles(readPage(page))).toEqual(nested.map(titleOf).sort());
   });
 
-  it.each([...commands.filter((command) => command.name() !== 'audit'), ...nested].map((command) => [titleOf(command), command] as const))('%s: every option, and no other', (title, command) => {
+  it.each(
+    [...commands.filter((command) => command.name() !== 'audit'), ...nested].map(
+      (command) => [titleOf(command), command] as const,
+    ),
+  )('%s: every option, and no other', (title, command) => {
     const all = command.options.map(({ flags }) => flags);
     const hasCommon = common.every((flag) => all.includes(flag));
     const own = hasCommon ? all.filter((flag) => !common.includes(flag)) : all;
     expect(flagsIn(ownText(`${nested.includes(command) ? '###' : '##'} ${title}`))).toEqual(own);
     if (nested.includes(command)) return;
-    expect(codeIn(sectionOf(page, '## Common options').split('|', 1)[0] ?? '').includes(command.name())).toBe(hasCommon);
+    expect(codeIn(sectionOf(page, '## Common options').split('|', 1)[0] ?? '').includes(command.name())).toBe(
+      hasCommon,
+    );
   });
 
   it('audit: every option that its help names, each taken by the commands that it is for', async () => {
@@ -213,17 +292,33 @@ describe('docs/cli.md', () => {
     const flags = rows.flatMap(([name]) => codeIn(name ?? '').map((text) => /--[a-z-]+/.exec(text)?.[0] ?? ''));
     expect([...flags].sort()).toEqual([...helped].sort());
     const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-docs-'));
-    const samples: Readonly<Record<string, string>> = { time: '2h', number: '3', form: 'csv', word: 'deny', type: 'consent', dir: folder, hash: '0'.repeat(64), file: path.join(folder, 'key') };
+    const samples: Readonly<Record<string, string>> = {
+      time: '2h',
+      number: '3',
+      form: 'csv',
+      word: 'deny',
+      type: 'consent',
+      dir: folder,
+      hash: '0'.repeat(64),
+      file: path.join(folder, 'key'),
+    };
     writeFileSync(path.join(folder, 'key'), Buffer.alloc(32));
-    const all = rowsOf(section).filter((row) => row.length === 2).map(([name]) => codeIn(name ?? '')[0] ?? '');
+    const all = rowsOf(section)
+      .filter((row) => row.length === 2)
+      .map(([name]) => codeIn(name ?? '')[0] ?? '');
     for (const [names = '', , takers = ''] of rows) {
-      const users = takers === 'all' ? all : all.filter((name) => takers.split(', ').includes(name.split(' ')[0] ?? ''));
+      const users =
+        takers === 'all' ? all : all.filter((name) => takers.split(', ').includes(name.split(' ')[0] ?? ''));
       for (const option of codeIn(names).filter((text) => !text.includes('config'))) {
         const [, flag = '', sample] = /(--[a-z-]+)(?: <(\w+)>)?/.exec(option) ?? [];
         const value = sample === undefined ? [] : [samples[sample] ?? 'x'];
         // An archive is made of the log of a configuration, and here is none.
-        const rest = (user: string): readonly string[] => (user === 'archive' ? ['--before', '2h', '--to', folder] : ['--folder', folder]);
-        const run = (user: string): Promise<unknown> => runAudit([...user.split(' '), ...rest(user), flag, ...value], terminal()).catch((thrown: { code?: string }) => thrown.code);
+        const rest = (user: string): readonly string[] =>
+          user === 'archive' ? ['--before', '2h', '--to', folder] : ['--folder', folder];
+        const run = (user: string): Promise<unknown> =>
+          runAudit([...user.split(' '), ...rest(user), flag, ...value], terminal()).catch(
+            (thrown: { code?: string }) => thrown.code,
+          );
         for (const user of users) expect(await run(user), `audit ${user} ${flag}`).not.toBe(EXIT.usage);
       }
     }
@@ -235,24 +330,40 @@ describe('docs/cli.md', () => {
   });
 
   it('has every variable of ours', () => {
-    const files = ['facade', 'policies', 'adapters', 'catalogs'].flatMap((folder) => readdirSync(path.join(ROOT, folder), { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts')).map((name) => path.join(ROOT, folder, name)));
-    const used = new Set(files.flatMap((file) => [...readFileSync(file, 'utf8').matchAll(/TOLLGATE_[A-Z]+/g)].map(([name]) => name)));
-    const named = rowsOf(sectionOf(page, '## Environment')).flatMap(([name]) => codeIn(name ?? '')).filter((name) => name.startsWith('TOLLGATE_'));
+    const files = ['facade', 'policies', 'adapters', 'catalogs'].flatMap((folder) =>
+      readdirSync(path.join(ROOT, folder), { recursive: true, encoding: 'utf8' })
+        .filter((name) => name.endsWith('.ts'))
+        .map((name) => path.join(ROOT, folder, name)),
+    );
+    const used = new Set(
+      files.flatMap((file) => [...readFileSync(file, 'utf8').matchAll(/TOLLGATE_[A-Z]+/g)].map(([name]) => name)),
+    );
+    const named = rowsOf(sectionOf(page, '## Environment'))
+      .flatMap(([name]) => codeIn(name ?? ''))
+      .filter((name) => name.startsWith('TOLLGATE_'));
     expect(named.map((name) => /^TOLLGATE_[A-Z]+/.exec(name)?.[0]).sort()).toEqual([...used].sort());
   });
 });
 
 describe('docs/audit.md', () => {
   it('has every type of record', () => {
-    const sources = ['entry.ts', 'consent-entry.ts', 'chain.ts'].map((name) => readFileSync(path.join(ROOT, 'facade', 'audit', name), 'utf8')).join('\n');
-    const types = [...sources.matchAll(/readonly type: (.*);/g)].flatMap((found) => [...(found[1] ?? '').matchAll(/'(\w+)'/g)].map(([, type]) => type));
+    const sources = ['entry.ts', 'consent-entry.ts', 'chain.ts']
+      .map((name) => readFileSync(path.join(ROOT, 'facade', 'audit', name), 'utf8'))
+      .join('\n');
+    const types = [...sources.matchAll(/readonly type: (.*);/g)].flatMap((found) =>
+      [...(found[1] ?? '').matchAll(/'(\w+)'/g)].map(([, type]) => type),
+    );
     const named = rowsOf(sectionOf('docs/audit.md', '## What is written')).flatMap(([name]) => codeIn(name ?? ''));
     expect(named.sort()).toEqual(types.sort());
   });
 
   it('has every field that a record of a call can have', () => {
     const source = readFileSync(path.join(ROOT, 'facade', 'audit', 'entry.ts'), 'utf8');
-    const parts = [...source.matchAll(/interface (?:CallFacts|IntentEntry|OutcomeEntry|DecisionEntry|BudgetEntry)\b.*?\n\}/gs)].map(([text]) => text).join('\n');
+    const parts = [
+      ...source.matchAll(/interface (?:CallFacts|IntentEntry|OutcomeEntry|DecisionEntry|BudgetEntry)\b.*?\n\}/gs),
+    ]
+      .map(([text]) => text)
+      .join('\n');
     const fields = new Set([...parts.matchAll(/^ {2}readonly (\w+)\??:/gm)].map(([, name]) => name ?? ''));
     const named = rowsOf(sectionOf('docs/audit.md', '## Fields')).flatMap(([name]) => codeIn(name ?? ''));
     expect([...fields].filter((name) => !named.includes(name))).toEqual([]);

@@ -47,25 +47,44 @@ async function perform(turn: Turn, kind: 'console' | 'agent'): Promise<string> {
   const before = reloads();
   const { shown } = await runLine(turn.asked.replace('HASH', hash), desk);
   hash = /--yes ([\da-f]{64})/.exec(shown)?.[1] ?? hash;
-  if (agent !== undefined && CHANGES.test(turn.asked)) await expect.poll(reloads, { timeout: 30_000 }).toBeGreaterThan(before);
+  if (agent !== undefined && CHANGES.test(turn.asked))
+    await expect.poll(reloads, { timeout: 30_000 }).toBeGreaterThan(before);
   // The page has no setting for the wait of nobody (see below).
-  return turn.asked.startsWith('tollgate reload') ? shown.replaceAll(hash, 'HASH').replace(/^.*approvals.*\n/m, '') : shown;
+  return turn.asked.startsWith('tollgate reload')
+    ? shown.replaceAll(hash, 'HASH').replace(/^.*approvals.*\n/m, '')
+    : shown;
 }
 
 describe('the tutorial', () => {
   it('has wrong rules and right ones, commands and calls', () => {
-    const asked = STEPS.flatMap((step) => (step.kind === 'file' ? [] : step.turns.map((turn) => turn.asked.split(' ').slice(0, 3).join(' '))));
-    for (const word of ['init', 'check', 'test', 'mode', 'replay', 'inputs', 'why', 'fmt', 'build', 'diff']) expect(asked).toContain(`tollgate policy ${word}`);
+    const asked = STEPS.flatMap((step) =>
+      step.kind === 'file' ? [] : step.turns.map((turn) => turn.asked.split(' ').slice(0, 3).join(' ')),
+    );
+    for (const word of ['init', 'check', 'test', 'mode', 'replay', 'inputs', 'why', 'fmt', 'build', 'diff'])
+      expect(asked).toContain(`tollgate policy ${word}`);
     expect(STEPS.filter(({ kind }) => kind === 'agent').length).toBeGreaterThan(1);
   });
 
-  it.each(STEPS.map((step, number) => [number + 1, step.kind === 'file' ? step.name : step.turns.map(({ asked }) => asked).join('; '), step] as const))('%s. %s', async (_number, _name, step) => {
-    // Nobody is there to approve: the page says what is answered after the wait.
-    if (step.kind === 'file') return void project.write(step.name, step.name === 'tollgate.yaml' ? `${step.text}\napprovals: {waitMs: 0}\n` : step.text);
-    for (const turn of step.turns) {
-      const done = async (): Promise<string> => settle(await perform(turn, step.kind));
-      if (LOOKS_BACK.test(turn.asked)) await expect.poll(done, { timeout: 20_000 }).toBe(settle(turn.output));
-      else expect(await done(), turn.asked).toBe(settle(turn.output));
-    }
-  }, 120_000);
+  it.each(
+    STEPS.map(
+      (step, number) =>
+        [number + 1, step.kind === 'file' ? step.name : step.turns.map(({ asked }) => asked).join('; '), step] as const,
+    ),
+  )(
+    '%s. %s',
+    async (_number, _name, step) => {
+      // Nobody is there to approve: the page says what is answered after the wait.
+      if (step.kind === 'file')
+        return void project.write(
+          step.name,
+          step.name === 'tollgate.yaml' ? `${step.text}\napprovals: {waitMs: 0}\n` : step.text,
+        );
+      for (const turn of step.turns) {
+        const done = async (): Promise<string> => settle(await perform(turn, step.kind));
+        if (LOOKS_BACK.test(turn.asked)) await expect.poll(done, { timeout: 20_000 }).toBe(settle(turn.output));
+        else expect(await done(), turn.asked).toBe(settle(turn.output));
+      }
+    },
+    120_000,
+  );
 });

@@ -22,20 +22,37 @@ export interface ProxyBench {
   close(): Promise<void>;
 }
 
-export async function openProxy(domains: readonly string[], more: { readonly lookup?: Lookup; readonly limits?: Partial<ProxyLimits> } = {}): Promise<ProxyBench> {
+export async function openProxy(
+  domains: readonly string[],
+  more: { readonly lookup?: Lookup; readonly limits?: Partial<ProxyLimits> } = {},
+): Promise<ProxyBench> {
   const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-proxy-'));
   const blocked: Blocked[] = [];
-  const proxy = new EgressProxy({ server: 'tested', allowlist: new Allowlist(domains), onBlocked: (one) => blocked.push(one), lookup: LOOPBACK, ...more });
+  const proxy = new EgressProxy({
+    server: 'tested',
+    allowlist: new Allowlist(domains),
+    onBlocked: (one) => blocked.push(one),
+    lookup: LOOPBACK,
+    ...more,
+  });
   const socket = path.join(folder, 'p.sock');
   await proxy.listen(socket);
-  return { socket, blocked, close: async () => {
-    await proxy.close();
-    rmSync(folder, { recursive: true, force: true });
-  } };
+  return {
+    socket,
+    blocked,
+    close: async () => {
+      await proxy.close();
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
 }
 
 /** What came back until the other end closed, or until `until` stood in it. */
-export function talk(socket: string, text: string | Buffer, until?: string): Promise<{ readonly text: string; readonly client: Socket }> {
+export function talk(
+  socket: string,
+  text: string | Buffer,
+  until?: string,
+): Promise<{ readonly text: string; readonly client: Socket }> {
   return new Promise((resolve) => {
     const client = connect(socket);
     let heard = '';
@@ -56,29 +73,47 @@ export function verdictOf(answer: string): { readonly status: number; readonly r
 }
 
 /** Asks for a tunnel. Latin-1: the bytes as they are written. */
-export async function askTunnel(socket: string, authority: string, headers = ''): Promise<ReturnType<typeof verdictOf>> {
-  const { text, client } = await talk(socket, Buffer.from(`CONNECT ${authority} HTTP/1.1\r\n${headers}\r\n`, 'utf8'), '\r\n\r\n');
+export async function askTunnel(
+  socket: string,
+  authority: string,
+  headers = '',
+): Promise<ReturnType<typeof verdictOf>> {
+  const { text, client } = await talk(
+    socket,
+    Buffer.from(`CONNECT ${authority} HTTP/1.1\r\n${headers}\r\n`, 'utf8'),
+    '\r\n\r\n',
+  );
   client.destroy();
   return verdictOf(text);
 }
 
 /** Asks for a page. */
-export async function askPage(socket: string, target: string, headers: string): Promise<ReturnType<typeof verdictOf> & { readonly text: string }> {
+export async function askPage(
+  socket: string,
+  target: string,
+  headers: string,
+): Promise<ReturnType<typeof verdictOf> & { readonly text: string }> {
   const { text, client } = await talk(socket, `GET ${target} HTTP/1.1\r\n${headers}Connection: close\r\n\r\n`);
   client.destroy();
   return { ...verdictOf(text), text };
 }
 
 /** A server on loopback; its port. */
-export async function serveHttp(listener: RequestListener): Promise<{ readonly port: number; readonly server: Server }> {
+export async function serveHttp(
+  listener: RequestListener,
+): Promise<{ readonly port: number; readonly server: Server }> {
   return listen(createHttp(listener));
 }
 
-export async function serveTcp(listener: (socket: Socket) => void): Promise<{ readonly port: number; readonly server: Server }> {
-  return listen(createServer({ allowHalfOpen: true }, (socket) => {
-    socket.on('error', () => undefined);
-    listener(socket);
-  }));
+export async function serveTcp(
+  listener: (socket: Socket) => void,
+): Promise<{ readonly port: number; readonly server: Server }> {
+  return listen(
+    createServer({ allowHalfOpen: true }, (socket) => {
+      socket.on('error', () => undefined);
+      listener(socket);
+    }),
+  );
 }
 
 async function listen<S extends Server>(server: S): Promise<{ readonly port: number; readonly server: S }> {

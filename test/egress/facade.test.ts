@@ -27,7 +27,9 @@ describe('a server with allowed domains', () => {
     const work = path.join(project.folder, 'work');
     mkdirSync(work);
     if (process.getuid?.() === 0) chownSync(work, NOBODY, NOBODY);
-    project.write('tollgate.yaml', `version: 1
+    project.write(
+      'tollgate.yaml',
+      `version: 1
 workspace: ./work
 state: ../state
 servers:
@@ -38,7 +40,8 @@ servers:
 expose: {tools: [web.*]}
 profiles: {default: {servers: [web]}}
 rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execute]}}]
-`);
+`,
+    );
     await project.approve();
     child = new Child(project, ['run']);
     await child.hello();
@@ -61,17 +64,30 @@ rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execu
     expect(await reach(`http://127.0.0.1:${port}/`)).toContain('not-allowed');
     const { out } = await cli(project, ['audit', 'list', '--all', '--json', '--type', 'server']);
     const blocked = dataOf<readonly Record<string, unknown>[]>(out).filter(({ event }) => event === 'egress-blocked');
-    expect(blocked.map(({ server, host, port: to, reason, outcome, count }) => [server, host, to, reason, outcome, count])).toEqual([
-      ['web', 'evil.example', 443, 'not-allowed', 'deny', 1], ['web', 'a.denied.example', 443, 'not-allowed', 'deny', 1], ['web', '127.0.0.1', port, 'not-allowed', 'deny', 1],
+    expect(
+      blocked.map(({ server, host, port: to, reason, outcome, count }) => [server, host, to, reason, outcome, count]),
+    ).toEqual([
+      ['web', 'evil.example', 443, 'not-allowed', 'deny', 1],
+      ['web', 'a.denied.example', 443, 'not-allowed', 'deny', 1],
+      ['web', '127.0.0.1', port, 'not-allowed', 'deny', 1],
     ]);
     expect(out).not.toContain('data=secret');
-    expect((await cli(project, ['audit', 'list', '--all', '--type', 'server'])).out).toContain('not-allowed evil.example:443');
+    expect((await cli(project, ['audit', 'list', '--all', '--type', 'server'])).out).toContain(
+      'not-allowed evil.example:443',
+    );
   });
 });
 
 describe('allowed domains in tollgate.yaml', () => {
-  it.each(['https://example.org', '*', '*.org', 'example.org:0', '0x7f.1', 'a b'])('%s is refused at load, with its place', (domain) => {
-    const { problems } = withProject((project) => project.load(`version: 1\nservers:\n  s: {command: node, sandbox: {network: {allowedDomains: [${JSON.stringify(domain)}]}}}\n`));
-    expect(problems.map(({ line }) => line)).toEqual([3]);
-  });
+  it.each(['https://example.org', '*', '*.org', 'example.org:0', '0x7f.1', 'a b'])(
+    '%s is refused at load, with its place',
+    (domain) => {
+      const { problems } = withProject((project) =>
+        project.load(
+          `version: 1\nservers:\n  s: {command: node, sandbox: {network: {allowedDomains: [${JSON.stringify(domain)}]}}}\n`,
+        ),
+      );
+      expect(problems.map(({ line }) => line)).toEqual([3]);
+    },
+  );
 });

@@ -18,10 +18,13 @@ afterEach(async () => {
 /** What Node says first to a server of this name. */
 function greet(servername?: string): Promise<Buffer> {
   return new Promise((resolve) => {
-    const wire = new Duplex({ read: () => undefined, write: (chunk: Buffer, _encoding, done) => {
-      resolve(chunk);
-      done();
-    } });
+    const wire = new Duplex({
+      read: () => undefined,
+      write: (chunk: Buffer, _encoding, done) => {
+        resolve(chunk);
+        done();
+      },
+    });
     connect({ socket: wire as never, ...(servername !== undefined && { servername }) }).on('error', () => undefined);
   });
 }
@@ -41,14 +44,19 @@ describe('a greeting', () => {
   it('tells the name that it asks for, in one record or in many', async () => {
     const hello = await greet('Some.Name.test');
     expect(readHello(hello)).toEqual({ kind: 'tls', name: 'Some.Name.test' });
-    for (const size of [1, 3, 40, 200]) expect(readHello(inRecords(hello, size))).toEqual({ kind: 'tls', name: 'Some.Name.test' });
-    expect(readHello(Buffer.concat([hello, Buffer.from([20, 3, 3, 0, 1, 1])]))).toEqual({ kind: 'tls', name: 'Some.Name.test' });
+    for (const size of [1, 3, 40, 200])
+      expect(readHello(inRecords(hello, size))).toEqual({ kind: 'tls', name: 'Some.Name.test' });
+    expect(readHello(Buffer.concat([hello, Buffer.from([20, 3, 3, 0, 1, 1])]))).toEqual({
+      kind: 'tls',
+      name: 'Some.Name.test',
+    });
     expect(readHello(await greet())).toEqual({ kind: 'tls' });
   });
 
   it('is waited for while any part of it is missing', async () => {
     const hello = await greet('some.name.test');
-    for (let length = 0; length < hello.length; length += 1) expect(readHello(hello.subarray(0, length)).kind).toBe('more');
+    for (let length = 0; length < hello.length; length += 1)
+      expect(readHello(hello.subarray(0, length)).kind).toBe('more');
   });
 
   it('of another kind is said to be so', async () => {
@@ -63,14 +71,20 @@ describe('a greeting', () => {
   });
 
   it('never throws, and a changed byte never gives a part of a name', () => {
-    fc.assert(fc.property(fc.uint8Array({ maxLength: 300 }), (bytes) => {
-      expect(['more', 'other', 'broken', 'tls']).toContain(readHello(Buffer.from([22, 3, 1, ...bytes])).kind);
-    }));
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 300 }), (bytes) => {
+        expect(['more', 'other', 'broken', 'tls']).toContain(readHello(Buffer.from([22, 3, 1, ...bytes])).kind);
+      }),
+    );
   });
 });
 
 describe('a tunnel', () => {
-  async function tlsTarget(): Promise<{ readonly port: number; readonly cert: string; readonly names: (string | false)[] }> {
+  async function tlsTarget(): Promise<{
+    readonly port: number;
+    readonly cert: string;
+    readonly names: (string | false)[];
+  }> {
     const { cert, key } = makeCertificate('secure.test');
     const names: (string | false)[] = [];
     const server: Server = createServer({ cert, key }, (socket) => {
@@ -82,7 +96,11 @@ describe('a tunnel', () => {
     return { port: (server.address() as { port: number }).port, cert, names };
   }
 
-  async function through(servername: string | undefined): Promise<{ readonly heard: string; readonly names: readonly (string | false)[]; readonly reasons: readonly string[] }> {
+  async function through(servername: string | undefined): Promise<{
+    readonly heard: string;
+    readonly names: readonly (string | false)[];
+    readonly reasons: readonly string[];
+  }> {
     const { port, cert, names } = await tlsTarget();
     const bench = await openProxy([`secure.test:${port}`, `127.0.0.1:${port}`]);
     closers.push(() => bench.close());
@@ -90,8 +108,17 @@ describe('a tunnel', () => {
     client.removeAllListeners('data');
     const heard = await new Promise<string>((resolve) => {
       let text = '';
-      const secure = connect({ socket: client, ca: cert, host: 'secure.test', checkServerIdentity: () => undefined, ...(servername !== undefined && { servername }) });
-      secure.on('data', (chunk: Buffer) => (text += chunk.toString())).on('close', () => resolve(text)).on('error', () => undefined);
+      const secure = connect({
+        socket: client,
+        ca: cert,
+        host: 'secure.test',
+        checkServerIdentity: () => undefined,
+        ...(servername !== undefined && { servername }),
+      });
+      secure
+        .on('data', (chunk: Buffer) => (text += chunk.toString()))
+        .on('close', () => resolve(text))
+        .on('error', () => undefined);
     });
     return { heard, names, reasons: bench.blocked.map(({ reason }) => reason) };
   }
@@ -111,7 +138,9 @@ describe('a tunnel', () => {
     closers.push(() => server.close());
     const bench = await openProxy([`secure.test:${port}`, `127.0.0.1:${port}`]);
     closers.push(() => bench.close());
-    const endless = Buffer.concat(Array.from({ length: 3000 }, () => Buffer.from([22, 3, 1, 0, 25, 1, 255, 255, 255, ...Buffer.alloc(21)])));
+    const endless = Buffer.concat(
+      Array.from({ length: 3000 }, () => Buffer.from([22, 3, 1, 0, 25, 1, 255, 255, 255, ...Buffer.alloc(21)])),
+    );
     for (const bytes of [Buffer.from([22, 3, 1, 0, 4, 2, 0, 0, 0]), endless]) {
       const client = connectNet(bench.socket).on('error', () => undefined);
       client.write(`CONNECT secure.test:${port} HTTP/1.1\r\n\r\n`);
@@ -125,7 +154,9 @@ describe('a tunnel', () => {
 
   it('half a greeting is not sent on when its client leaves', async () => {
     const seen: Buffer[] = [];
-    const { port, server } = await serveTcp((socket) => socket.on('data', (chunk: Buffer) => seen.push(chunk)).on('end', () => socket.end()));
+    const { port, server } = await serveTcp((socket) =>
+      socket.on('data', (chunk: Buffer) => seen.push(chunk)).on('end', () => socket.end()),
+    );
     closers.push(() => server.close());
     const bench = await openProxy([`secure.test:${port}`, `127.0.0.1:${port}`]);
     closers.push(() => bench.close());

@@ -18,17 +18,41 @@ export interface Jailed {
 }
 
 /** Runs Node with this code inside a sandbox whose network is these domains; names resolve to loopback. */
-export async function runJailed(code: string, allowedDomains: readonly string[], env: Readonly<Record<string, string>> = {}): Promise<Jailed> {
+export async function runJailed(
+  code: string,
+  allowedDomains: readonly string[],
+  env: Readonly<Record<string, string>> = {},
+): Promise<Jailed> {
   const workspace = mkdtempSync(path.join(tmpdir(), 'tollgate-jail-'));
   if (process.getuid?.() === 0) chownSync(workspace, NOBODY, NOBODY);
   const blocked: Blocked[] = [];
   const settings = {
-    name: 'jailed', transport: 'stdio', command: process.execPath, args: ['-e', code], env, headers: {}, cwd: workspace, isolation: 'sandbox', connectTimeoutMs: 10_000, maxRetries: 0, reconnectBackoffMs: 1000,
-    sandbox: { filesystem: { allowRead: [], allowWrite: [workspace], denyRead: [] }, network: { allowedDomains }, limits: { memoryMb: 512, processes: 64, fileMb: 64 } },
+    name: 'jailed',
+    transport: 'stdio',
+    command: process.execPath,
+    args: ['-e', code],
+    env,
+    headers: {},
+    cwd: workspace,
+    isolation: 'sandbox',
+    connectTimeoutMs: 10_000,
+    maxRetries: 0,
+    reconnectBackoffMs: 1000,
+    sandbox: {
+      filesystem: { allowRead: [], allowWrite: [workspace], denyRead: [] },
+      network: { allowedDomains },
+      limits: { memoryMb: 512, processes: 64, fileMb: 64 },
+    },
   } as const;
   const started = await launch(settings, {
-    workspace, hidden: [], secrets: () => Promise.reject(new Error('none')),
-    openEgress: ({ name }) => openEgress({ server: name, allowedDomains, owner: chooseIdentity(workspace).uid }, { onBlocked: (one) => blocked.push(one), lookup: async () => ['127.0.0.1'] }),
+    workspace,
+    hidden: [],
+    secrets: () => Promise.reject(new Error('none')),
+    openEgress: ({ name }) =>
+      openEgress(
+        { server: name, allowedDomains, owner: chooseIdentity(workspace).uid },
+        { onBlocked: (one) => blocked.push(one), lookup: async () => ['127.0.0.1'] },
+      ),
   });
   try {
     started.child.stdin.end();

@@ -31,7 +31,9 @@ function keep<T extends { readonly server: Server }>(one: T): T {
 }
 
 /** A target that says what it heard, and a proxy that may reach it under a name. */
-async function echo(limits: NonNullable<Parameters<typeof openProxy>[1]>['limits'] = {}): Promise<ProxyBench & { readonly port: number }> {
+async function echo(
+  limits: NonNullable<Parameters<typeof openProxy>[1]>['limits'] = {},
+): Promise<ProxyBench & { readonly port: number }> {
   const { port } = keep(await serveTcp((socket) => socket.pipe(socket)));
   return { ...(await proxy([`echo.test:${port}`, `127.0.0.1:${port}`], { limits })), port };
 }
@@ -39,7 +41,11 @@ async function echo(limits: NonNullable<Parameters<typeof openProxy>[1]>['limits
 describe('a tunnel', () => {
   it('carries bytes both ways, and what came with the request' + verifies('PF-03'), async () => {
     const { socket, port, blocked } = await echo();
-    const { text, client } = await talk(socket, `CONNECT ECHO.test.:${port} HTTP/1.1\r\nHost: echo.test:${port}\r\n\r\nearly\n`, 'early');
+    const { text, client } = await talk(
+      socket,
+      `CONNECT ECHO.test.:${port} HTTP/1.1\r\nHost: echo.test:${port}\r\n\r\nearly\n`,
+      'early',
+    );
     expect(verdictOf(text).status).toBe(200);
     const more = new Promise((resolve) => client.once('data', (chunk: Buffer) => resolve(chunk.toString())));
     client.write('later');
@@ -49,11 +55,15 @@ describe('a tunnel', () => {
   });
 
   it('passes the end of one side on, and the rest of the other', async () => {
-    const { port } = keep(await serveTcp((socket) => socket.on('end', () => setTimeout(() => socket.end('after your end'), 20)).resume()));
+    const { port } = keep(
+      await serveTcp((socket) => socket.on('end', () => setTimeout(() => socket.end('after your end'), 20)).resume()),
+    );
     const { socket } = await proxy([`half.test:${port}`, `127.0.0.1:${port}`]);
     const client = connect({ path: socket, allowHalfOpen: true });
     let heard = '';
-    client.on('data', (chunk: Buffer) => (heard += chunk.toString())).write(`CONNECT half.test:${port} HTTP/1.1\r\n\r\n`);
+    client
+      .on('data', (chunk: Buffer) => (heard += chunk.toString()))
+      .write(`CONNECT half.test:${port} HTTP/1.1\r\n\r\n`);
     while (!heard.includes('\r\n\r\n')) await sleep(5);
     client.end();
     await new Promise((resolve) => client.once('end', resolve));
@@ -82,7 +92,9 @@ describe('a tunnel', () => {
   it('says why a name that has no address, or nobody behind it, cannot be reached, which is no blocked attempt', async () => {
     const { server, port } = await serveTcp((socket) => socket.destroy());
     await new Promise((resolve) => server.close(resolve));
-    const bench = await proxy([`gone.test:${port}`, `none.test:${port}`, `127.0.0.1:${port}`], { lookup: async (name) => (name === 'none.test' ? [] : ['127.0.0.1']) });
+    const bench = await proxy([`gone.test:${port}`, `none.test:${port}`, `127.0.0.1:${port}`], {
+      lookup: async (name) => (name === 'none.test' ? [] : ['127.0.0.1']),
+    });
     expect(await askTunnel(bench.socket, `gone.test:${port}`)).toEqual({ status: 502, refusal: 'unreachable' });
     expect(await askTunnel(bench.socket, `none.test:${port}`)).toEqual({ status: 502, refusal: 'unresolved' });
     const failing = await proxy(['none.test'], { lookup: () => Promise.reject(new Error('ESERVFAIL')) });
@@ -91,7 +103,10 @@ describe('a tunnel', () => {
   });
 
   it('gives up on a name server that does not answer in time', async () => {
-    const { socket } = await proxy(['slow.test'], { lookup: () => new Promise(() => undefined), limits: { connectMs: 100 } });
+    const { socket } = await proxy(['slow.test'], {
+      lookup: () => new Promise(() => undefined),
+      limits: { connectMs: 100 },
+    });
     expect(await askTunnel(socket, 'slow.test:443')).toEqual({ status: 502, refusal: 'unresolved' });
   });
 
@@ -109,10 +124,21 @@ describe('a tunnel', () => {
 });
 
 describe('attacks on the resolution', () => {
-  it.each([['127.0.0.1'], ['10.0.0.5'], ['169.254.169.254'], ['::1'], ['::ffff:10.0.0.1'], ['64:ff9b::7f00:1'], ['fd00:ec2::254'], ['0.0.0.0']])('an allowed name that leads to %s is refused', async (address) => {
+  it.each([
+    ['127.0.0.1'],
+    ['10.0.0.5'],
+    ['169.254.169.254'],
+    ['::1'],
+    ['::ffff:10.0.0.1'],
+    ['64:ff9b::7f00:1'],
+    ['fd00:ec2::254'],
+    ['0.0.0.0'],
+  ])('an allowed name that leads to %s is refused', async (address) => {
     const { socket, blocked } = await proxy(['allowed.test'], { lookup: async () => [address] });
     expect(await askTunnel(socket, 'allowed.test:443')).toEqual({ status: 403, refusal: 'private-address' });
-    expect(blocked).toEqual([{ server: 'tested', reason: 'private-address', host: 'allowed.test', port: 443, count: 1 }]);
+    expect(blocked).toEqual([
+      { server: 'tested', reason: 'private-address', host: 'allowed.test', port: 443, count: 1 },
+    ]);
   });
 
   it('one inner address among public ones refuses them all', async () => {
@@ -124,7 +150,9 @@ describe('attacks on the resolution', () => {
     const { port } = keep(await serveTcp((socket) => socket.end('here')));
     let asked = 0;
     // The second answer would be refused: whoever asks again, or dials something else, does not get through.
-    const { socket } = await proxy([`twice.test:${port}`, `127.0.0.1:${port}`], { lookup: async () => (asked++ === 0 ? ['127.0.0.1'] : ['10.0.0.1']) });
+    const { socket } = await proxy([`twice.test:${port}`, `127.0.0.1:${port}`], {
+      lookup: async () => (asked++ === 0 ? ['127.0.0.1'] : ['10.0.0.1']),
+    });
     const { text } = await talk(socket, `CONNECT twice.test:${port} HTTP/1.1\r\n\r\n`);
     expect(text).toContain('here');
     expect(asked).toBe(1);
@@ -135,17 +163,27 @@ describe('attacks on the resolution', () => {
 describe('plain HTTP', () => {
   async function page(): Promise<ProxyBench & { readonly port: number; readonly seen: string[][] }> {
     const seen: string[][] = [];
-    const { port } = keep(await serveHttp((request, response) => {
-      seen.push([`${request.method} ${request.url}`, ...request.rawHeaders]);
-      let size = 0;
-      request.on('data', (chunk: Buffer) => (size += chunk.length)).on('end', () => response.writeHead(200, { 'x-told': 'yes', connection: 'x-hop', 'x-hop': '1' }).end(`heard ${size}`));
-    }));
+    const { port } = keep(
+      await serveHttp((request, response) => {
+        seen.push([`${request.method} ${request.url}`, ...request.rawHeaders]);
+        let size = 0;
+        request
+          .on('data', (chunk: Buffer) => (size += chunk.length))
+          .on('end', () =>
+            response.writeHead(200, { 'x-told': 'yes', connection: 'x-hop', 'x-hop': '1' }).end(`heard ${size}`),
+          );
+      }),
+    );
     return { ...(await proxy([`page.test:${port}`, `127.0.0.1:${port}`])), port, seen };
   }
 
   it('is told anew: path and headers as they came, without those of the hop' + verifies('PF-03'), async () => {
     const { socket, port, seen } = await page();
-    const { status, text } = await askPage(socket, `http://Page.test:${port}/a?b=%20c`, `Host: page.test:${port}\r\nX-Own: 1\r\nConnection: x-private\r\nX-Private: 2\r\nProxy-Authorization: Basic eDp5\r\n`);
+    const { status, text } = await askPage(
+      socket,
+      `http://Page.test:${port}/a?b=%20c`,
+      `Host: page.test:${port}\r\nX-Own: 1\r\nConnection: x-private\r\nX-Private: 2\r\nProxy-Authorization: Basic eDp5\r\n`,
+    );
     expect(status).toBe(200);
     expect(text).toContain('heard 0');
     expect(text).toContain('x-told: yes');
@@ -154,10 +192,14 @@ describe('plain HTTP', () => {
   });
 
   it.each([
-    ['with a length', 'Content-Length: 5\r\n', 'hello'], ['in chunks', 'Transfer-Encoding: chunked\r\n', '5\r\nhello\r\n0\r\n\r\n'],
+    ['with a length', 'Content-Length: 5\r\n', 'hello'],
+    ['in chunks', 'Transfer-Encoding: chunked\r\n', '5\r\nhello\r\n0\r\n\r\n'],
   ])('carries a body %s', async (_name, header, body) => {
     const { socket, port } = await page();
-    const { text } = await talk(socket, `POST http://page.test:${port} HTTP/1.1\r\nHost: page.test:${port}\r\n${header}Connection: close\r\n\r\n${body}`);
+    const { text } = await talk(
+      socket,
+      `POST http://page.test:${port} HTTP/1.1\r\nHost: page.test:${port}\r\n${header}Connection: close\r\n\r\n${body}`,
+    );
     expect(text).toContain('heard 5');
   });
 
@@ -179,20 +221,29 @@ describe('plain HTTP', () => {
   });
 
   it.each([
-    ['two framings', 'Content-Length: 4\r\nTransfer-Encoding: chunked\r\n', '0\r\n\r\nGET http://evil.test/ HTTP/1.1\r\n\r\n'],
+    [
+      'two framings',
+      'Content-Length: 4\r\nTransfer-Encoding: chunked\r\n',
+      '0\r\n\r\nGET http://evil.test/ HTTP/1.1\r\n\r\n',
+    ],
     ['two lengths', 'Content-Length: 0\r\nContent-Length: 44\r\n', 'GET http://evil.test/ HTTP/1.1\r\n\r\n'],
     ['a folded header', 'X-A: 1\r\n Transfer-Encoding: chunked\r\n', ''],
     ['a bare line feed', 'X-A: 1\nTransfer-Encoding: chunked\r\n', ''],
     ['a blank before the colon', 'Content-Length : 5\r\n', 'hello'],
   ])('request smuggling with %s never gives the target a second request', async (_name, headers, body) => {
     const { socket, port, seen } = await page();
-    await talk(socket, `POST http://page.test:${port}/first HTTP/1.1\r\nHost: page.test:${port}\r\n${headers}Connection: close\r\n\r\n${body}`);
+    await talk(
+      socket,
+      `POST http://page.test:${port}/first HTTP/1.1\r\nHost: page.test:${port}\r\n${headers}Connection: close\r\n\r\n${body}`,
+    );
     expect(seen.length).toBeLessThanOrEqual(1);
     expect(seen.flat().join()).not.toContain('evil');
   });
 
   it('is asked for anew after a redirect: each hop is judged', async () => {
-    const { port } = keep(await serveHttp((_request, response) => response.writeHead(302, { location: 'http://169.254.169.254/' }).end()));
+    const { port } = keep(
+      await serveHttp((_request, response) => response.writeHead(302, { location: 'http://169.254.169.254/' }).end()),
+    );
     const { socket } = await proxy([`page.test:${port}`, `127.0.0.1:${port}`]);
     const first = await askPage(socket, `http://page.test:${port}/`, `Host: page.test:${port}\r\n`);
     expect(first.text).toContain('location: http://169.254.169.254/');
@@ -201,7 +252,13 @@ describe('plain HTTP', () => {
 
   it('ends as 502 when the target talks nonsense, and as a cut answer when it stops', async () => {
     const { port } = keep(await serveTcp((socket) => socket.end('what?\r\n\r\n')));
-    const { port: cut } = keep(await serveTcp((socket) => socket.on('data', () => socket.write('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf', () => socket.destroy()))));
+    const { port: cut } = keep(
+      await serveTcp((socket) =>
+        socket.on('data', () =>
+          socket.write('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf', () => socket.destroy()),
+        ),
+      ),
+    );
     const { socket } = await proxy([`page.test:${port}`, `cut.test:${cut}`, `127.0.0.1:${port}`, `127.0.0.1:${cut}`]);
     expect((await askPage(socket, `http://page.test:${port}/`, '')).status).toBe(502);
     expect((await askPage(socket, `http://cut.test:${cut}/`, '')).text).not.toContain('half'.repeat(2));
@@ -209,11 +266,20 @@ describe('plain HTTP', () => {
   });
 
   it.each([
-    ['status 000', 'HTTP/1.1 000 None\r\n\r\n'], ['status 999', 'HTTP/1.1 999 All\r\nContent-Length: 0\r\n\r\n'], ['a control in the reason', 'HTTP/1.1 200 O\u0001K\r\nContent-Length: 0\r\n\r\n'], ['a reason of bytes', 'HTTP/1.1 200 \u00ff\u00fe\r\nContent-Length: 0\r\n\r\n'],
-    ['an upgrade', 'HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nbytes'], ['two lengths', 'HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab'], ['endless headers', `HTTP/1.1 200 OK\r\n${'X-A: b\r\n'.repeat(20_000)}\r\n`],
-    ['a header of NUL', 'HTTP/1.1 200 OK\r\nX-A: a\u0000b\r\n\r\n'], ['an early hint', 'HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n'], ['nothing', ''],
+    ['status 000', 'HTTP/1.1 000 None\r\n\r\n'],
+    ['status 999', 'HTTP/1.1 999 All\r\nContent-Length: 0\r\n\r\n'],
+    ['a control in the reason', 'HTTP/1.1 200 O\u0001K\r\nContent-Length: 0\r\n\r\n'],
+    ['a reason of bytes', 'HTTP/1.1 200 \u00ff\u00fe\r\nContent-Length: 0\r\n\r\n'],
+    ['an upgrade', 'HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nbytes'],
+    ['two lengths', 'HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab'],
+    ['endless headers', `HTTP/1.1 200 OK\r\n${'X-A: b\r\n'.repeat(20_000)}\r\n`],
+    ['a header of NUL', 'HTTP/1.1 200 OK\r\nX-A: a\u0000b\r\n\r\n'],
+    ['an early hint', 'HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n'],
+    ['nothing', ''],
   ])('a hostile answer (%s) costs that request alone', async (_name, bytes) => {
-    const { port } = keep(await serveTcp((socket) => socket.on('data', () => undefined).end(Buffer.from(bytes, 'latin1'))));
+    const { port } = keep(
+      await serveTcp((socket) => socket.on('data', () => undefined).end(Buffer.from(bytes, 'latin1'))),
+    );
     const { socket } = await proxy([`page.test:${port}`, `127.0.0.1:${port}`]);
     expect([0, 200, 502, 999]).toContain((await askPage(socket, `http://page.test:${port}/`, '')).status);
     expect((await askTunnel(socket, 'other.test:443')).refusal).toBe('not-allowed');
@@ -221,11 +287,38 @@ describe('plain HTTP', () => {
 
   it('any bytes at all cost that connection alone', async () => {
     const { socket, port } = await page();
-    const piece = fc.oneof(fc.string({ unit: 'binary', maxLength: 20 }), fc.constantFrom('CONNECT ', 'GET ', 'http://', `page.test:${port}`, ' HTTP/1.1\r\n', 'Host: ', '\r\n', '\r\n\r\n', 'Content-Length: 3\r\n', 'Transfer-Encoding: chunked\r\n', '0\r\n\r\n', '\u0016\u0003\u0001'));
-    await fc.assert(fc.asyncProperty(fc.array(piece, { maxLength: 8 }), async (pieces) => {
-      const client = connect(socket).on('error', () => undefined).resume();
-      await new Promise<void>((resolve) => client.once('close', () => resolve()).write(Buffer.from(pieces.join(''), 'latin1'), () => setTimeout(() => resolve(client.destroy() && undefined), 3)));
-    }), { numRuns: 300 });
+    const piece = fc.oneof(
+      fc.string({ unit: 'binary', maxLength: 20 }),
+      fc.constantFrom(
+        'CONNECT ',
+        'GET ',
+        'http://',
+        `page.test:${port}`,
+        ' HTTP/1.1\r\n',
+        'Host: ',
+        '\r\n',
+        '\r\n\r\n',
+        'Content-Length: 3\r\n',
+        'Transfer-Encoding: chunked\r\n',
+        '0\r\n\r\n',
+        '\u0016\u0003\u0001',
+      ),
+    );
+    await fc.assert(
+      fc.asyncProperty(fc.array(piece, { maxLength: 8 }), async (pieces) => {
+        const client = connect(socket)
+          .on('error', () => undefined)
+          .resume();
+        await new Promise<void>((resolve) =>
+          client
+            .once('close', () => resolve())
+            .write(Buffer.from(pieces.join(''), 'latin1'), () =>
+              setTimeout(() => resolve(client.destroy() && undefined), 3),
+            ),
+        );
+      }),
+      { numRuns: 300 },
+    );
     expect((await askTunnel(socket, 'other.test:443')).refusal).toBe('not-allowed');
   });
 
@@ -248,7 +341,9 @@ describe('bounds', () => {
 
   it('a server that has received its bytes receives no more', async () => {
     const { port } = keep(await serveTcp((socket) => socket.write(Buffer.alloc(300_000, 'z'))));
-    const { socket, blocked } = await proxy([`flood.test:${port}`, `127.0.0.1:${port}`], { limits: { bytes: { up: 1000, down: 100_000 } } });
+    const { socket, blocked } = await proxy([`flood.test:${port}`, `127.0.0.1:${port}`], {
+      limits: { bytes: { up: 1000, down: 100_000 } },
+    });
     const { text } = await talk(socket, `CONNECT flood.test:${port} HTTP/1.1\r\n\r\n`);
     expect(text.length).toBeLessThan(200_000);
     expect(blocked.map(({ reason }) => reason)).toEqual(['budget']);
@@ -256,8 +351,11 @@ describe('bounds', () => {
 
   it('headers count: nothing is carried out in many small requests', async () => {
     const { port } = keep(await serveHttp((_request, response) => response.end('ok')));
-    const { socket, blocked } = await proxy([`page.test:${port}`, `127.0.0.1:${port}`], { limits: { bytes: { up: 3000, down: 100_000 } } });
-    const ask = (): ReturnType<typeof askPage> => askPage(socket, `http://page.test:${port}/`, `X-Data: ${'d'.repeat(1400)}\r\n`);
+    const { socket, blocked } = await proxy([`page.test:${port}`, `127.0.0.1:${port}`], {
+      limits: { bytes: { up: 3000, down: 100_000 } },
+    });
+    const ask = (): ReturnType<typeof askPage> =>
+      askPage(socket, `http://page.test:${port}/`, `X-Data: ${'d'.repeat(1400)}\r\n`);
     await ask();
     await ask();
     expect((await ask()).status).not.toBe(200);
@@ -305,28 +403,45 @@ describe('reports', () => {
     for (let at = 0; at < 1000; at += 1) reports.note('not-allowed', { host: `h${at}.test`, port: 443 });
     expect(seen).toHaveLength(33);
     expect(seen.filter(({ host }) => host === undefined)).toHaveLength(1);
-    await expect.poll(() => seen.slice(33)).toEqual([{ server: 's', reason: 'not-allowed', host: 'a.test', port: 443, count: 999 }, { server: 's', reason: 'not-allowed', count: 968 }]);
+    await expect
+      .poll(() => seen.slice(33))
+      .toEqual([
+        { server: 's', reason: 'not-allowed', host: 'a.test', port: 443, count: 999 },
+        { server: 's', reason: 'not-allowed', count: 968 },
+      ]);
     expect(seen.reduce((sum, { count }) => sum + count, 0)).toBe(2000);
   });
 });
 
 describe('the way out that a server is given', () => {
   it('stands in a folder that others pass but do not see, and goes when it is closed', async () => {
-    const egress = await openEgress({ server: 'x', allowedDomains: ['example.org'], owner: process.getuid?.() ?? 0 }, { onBlocked: () => undefined });
+    const egress = await openEgress(
+      { server: 'x', allowedDomains: ['example.org'], owner: process.getuid?.() ?? 0 },
+      { onBlocked: () => undefined },
+    );
     const folder = path.dirname(egress.socket);
     expect(statSync(folder).mode & 0o777).toBe(0o711);
     expect(statSync(egress.socket).mode & 0o777).toBe(0o600);
-    expect(egress.env).toMatchObject({ HTTP_PROXY: 'http://127.0.0.1:3128', https_proxy: 'http://127.0.0.1:3128', NO_PROXY: 'localhost,127.0.0.1,::1' });
+    expect(egress.env).toMatchObject({
+      HTTP_PROXY: 'http://127.0.0.1:3128',
+      https_proxy: 'http://127.0.0.1:3128',
+      NO_PROXY: 'localhost,127.0.0.1,::1',
+    });
     expect(egress.env['NODE_OPTIONS']).toContain(egress.mounts[0]?.to);
     await egress.close();
     expect(() => statSync(folder)).toThrow();
   });
 
   it('leads to the loopback of the host only where that is allowed', async () => {
-    const egress = await openEgress({ server: 'x', allowedDomains: ['localhost:3000'] }, { onBlocked: () => undefined });
+    const egress = await openEgress(
+      { server: 'x', allowedDomains: ['localhost:3000'] },
+      { onBlocked: () => undefined },
+    );
     expect(egress.env['NO_PROXY']).toBe('');
     expect(statSync(egress.socket).mode & 0o777).toBe(0o666);
     await egress.close();
-    await expect(openEgress({ server: 'x', allowedDomains: ['http://a.test'] }, { onBlocked: () => undefined })).rejects.toThrow('scheme');
+    await expect(
+      openEgress({ server: 'x', allowedDomains: ['http://a.test'] }, { onBlocked: () => undefined }),
+    ).rejects.toThrow('scheme');
   });
 });

@@ -24,7 +24,9 @@ const domains = (): readonly string[] => [`plain.test:${port}`, `127.0.0.1:${por
 describe('a program in a sandbox', () => {
   it('reaches its allowed domains, and nothing else' + verifies('PF-03'), async () => {
     const { out, blocked } = await runJailed(
-      `fetch('http://plain.test:${port}/').then((one) => one.text()).then(console.log).then(() => fetch('http://evil.test/')).catch((error) => console.log(error.cause.message))`, domains());
+      `fetch('http://plain.test:${port}/').then((one) => one.text()).then(console.log).then(() => fetch('http://evil.test/')).catch((error) => console.log(error.cause.message))`,
+      domains(),
+    );
     expect(out).toBe('plain\nconnect ECONNREFUSED evil.test:80 (Tollgate: not-allowed)\n');
     expect(blocked).toEqual([{ server: 'jailed', reason: 'not-allowed', host: 'evil.test', port: 80, count: 1 }]);
   });
@@ -57,7 +59,10 @@ describe('a program in a sandbox', () => {
 
   it('without the preload sends no UDP, and finds no name', async () => {
     const inner = `require('node:dns').lookup('example.org', (error) => console.log(error.code)); require('node:dgram').createSocket('udp4').send('x', 53, '8.8.8.8', (error) => { console.log(error?.code ?? 'sent'); process.exit(); })`;
-    const { out } = await runJailed(`process.stdout.write(require('node:child_process').execFileSync(process.execPath, ['-e', ${JSON.stringify(inner)}], { env: {} }))`, domains());
+    const { out } = await runJailed(
+      `process.stdout.write(require('node:child_process').execFileSync(process.execPath, ['-e', ${JSON.stringify(inner)}], { env: {} }))`,
+      domains(),
+    );
     expect(out).not.toContain('sent');
     expect(out).toContain('ENETUNREACH');
   });

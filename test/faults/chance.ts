@@ -21,5 +21,8 @@ export function oneOf<T>(list: readonly [T, ...T[]], chance: () => number): T {
 
 /** Returns a list in an order of chance. */
 export function shuffled<T>(list: readonly T[], chance: () => number): readonly T[] {
-  return list.map((one) => ({ one, at: chance() })).sort((a, b) => a.at - b.at).map(({ one }) => one);
+  return list
+    .map((one) => ({ one, at: chance() }))
+    .sort((a, b) => a.at - b.at)
+    .map(({ one }) => one);
 }

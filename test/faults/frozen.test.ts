@@ -6,7 +6,8 @@ import { callOnce, codeOf, Ground, type Gateway } from './load.ts';
 /** Calls at once, of all gateways. */
 const SLOTS = 2;
 /** So long an echo may wait for a slot. A frozen call may take longer. */
-const RULES = '[{id: all, outcome: allow, when: {}}, {id: soon, outcome: allow, when: {tools: [a.echo, b.echo]}, obligations: {timeoutMs: 3500}}]';
+const RULES =
+  '[{id: all, outcome: allow, when: {}}, {id: soon, outcome: allow, when: {tools: [a.echo, b.echo]}, obligations: {timeoutMs: 3500}}]';
 
 let ground: Ground;
 let one: Gateway;
@@ -20,7 +21,9 @@ afterEach(() => ground.remove());
 
 /** Takes all slots by calls of the first gateway, and freezes it while they run. */
 async function freezeWith(tool: string, args: object): Promise<readonly Promise<string>[]> {
-  const held = Array.from({ length: SLOTS }, async (_, n) => codeOf(await callOnce(one, { tool, token: `held-${n}`, args }).catch(() => undefined)));
+  const held = Array.from({ length: SLOTS }, async (_, n) =>
+    codeOf(await callOnce(one, { tool, token: `held-${n}`, args }).catch(() => undefined)),
+  );
   await expect.poll(() => ground.ran('a')).toHaveLength(SLOTS);
   one.signal('SIGSTOP');
   return held;
@@ -32,7 +35,11 @@ describe('the slots of a frozen gateway' + verifies('ST-12'), () => {
   it('are not taken by others, and are free when it goes on and its calls end', async () => {
     const held = await freezeWith('a_slow', { ms: 2_500 });
     // Longer than its calls take, and than anything of it is renewed.
-    expect(await Promise.all([echo('x1'), echo('x2'), echo('x3')])).toEqual(['RATE_LIMITED', 'RATE_LIMITED', 'RATE_LIMITED']);
+    expect(await Promise.all([echo('x1'), echo('x2'), echo('x3')])).toEqual([
+      'RATE_LIMITED',
+      'RATE_LIMITED',
+      'RATE_LIMITED',
+    ]);
     expect(ground.ran('b')).toEqual([]);
     one.signal('SIGCONT');
     expect(await Promise.all(held)).toEqual(['ok', 'ok']);

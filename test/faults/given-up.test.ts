@@ -22,39 +22,66 @@ afterEach(async () => {
 });
 
 async function start(settings: string): Promise<TestFacade> {
-  facade = await startFacade(`version: 1
+  facade = await startFacade(
+    `version: 1
 workspace: ./workspace
 state: ./state
 servers: {one: ${server(['chaos.mjs'], settings)}}
 principals: [{id: alice, stdio: true, owner: true}]
 profiles: {default: {servers: [one], expose: {tools: ["one.*"]}}}
 rules: [{id: all, outcome: allow, when: {}}]
-`, { folder: project.folder });
+`,
+    { folder: project.folder },
+  );
   return facade;
 }
 
 const WAYS: readonly (readonly [string, readonly (readonly string[])[]])[] = [
-  ['enable', [['servers', 'enable', 'one']]], ['disable and enable', [['servers', 'disable', 'one'], ['servers', 'enable', 'one']]],
-  ['kill and lift', [['kill', 'one'], ['kill', '--lift', 'one']]], ['lift', [['kill', '--lift', 'one']]],
+  ['enable', [['servers', 'enable', 'one']]],
+  [
+    'disable and enable',
+    [
+      ['servers', 'disable', 'one'],
+      ['servers', 'enable', 'one'],
+    ],
+  ],
+  [
+    'kill and lift',
+    [
+      ['kill', 'one'],
+      ['kill', '--lift', 'one'],
+    ],
+  ],
+  ['lift', [['kill', '--lift', 'one']]],
 ];
 
 describe('a kept server that was given up after four crashes', () => {
-  it.each(WAYS)('is refused without a word of trying again, and comes back by %s' + verifies('ST-53'), async (_way, commands) => {
-    const one = await start('lifetime: keep-alive');
-    const session = one.open('alice');
-    const names = async (): Promise<readonly string[]> => (await one.list(session)).map(({ name }) => name).filter((name) => name === 'one_echo');
-    expect(await names()).toEqual(['one_echo']);
-    // Three crashes as they would be counted; the fourth is one.
-    const { keeper } = one.assembled.catalog.servers.get('one')!.adapter as unknown as { readonly keeper: { readonly restarts: Restarts } };
-    for (let crash = 0; crash < 3; crash += 1) keeper.restarts.noteLoss({ why: 'It ended.', regime: 'keep-alive', now: performance.now() - 60_000 });
-    expect((await one.call(session, 'one_crash', {})).code).toBe('TOOL_CRASHED');
-    expect(await one.call(session, 'one_echo', {})).toMatchObject({ code: 'SERVER_UNAVAILABLE', result: { _meta: { 'tollgate/retryable': false } } });
-    expect(await names()).toEqual([]);
-    for (const command of commands) expect((await cli(project, command)).code, command.join(' ')).toBe(0);
-    await expect.poll(names, { timeout: 20_000 }).toEqual(['one_echo']);
-    expect((await one.call(session, 'one_echo', { back: 1 })).text).toBe('{"back":1}');
-    expect(one.assembled.catalog.servers.get('one')?.adapter.health().state).toBe('healthy');
-  });
+  it.each(WAYS)(
+    'is refused without a word of trying again, and comes back by %s' + verifies('ST-53'),
+    async (_way, commands) => {
+      const one = await start('lifetime: keep-alive');
+      const session = one.open('alice');
+      const names = async (): Promise<readonly string[]> =>
+        (await one.list(session)).map(({ name }) => name).filter((name) => name === 'one_echo');
+      expect(await names()).toEqual(['one_echo']);
+      // Three crashes as they would be counted; the fourth is one.
+      const { keeper } = one.assembled.catalog.servers.get('one')!.adapter as unknown as {
+        readonly keeper: { readonly restarts: Restarts };
+      };
+      for (let crash = 0; crash < 3; crash += 1)
+        keeper.restarts.noteLoss({ why: 'It ended.', regime: 'keep-alive', now: performance.now() - 60_000 });
+      expect((await one.call(session, 'one_crash', {})).code).toBe('TOOL_CRASHED');
+      expect(await one.call(session, 'one_echo', {})).toMatchObject({
+        code: 'SERVER_UNAVAILABLE',
+        result: { _meta: { 'tollgate/retryable': false } },
+      });
+      expect(await names()).toEqual([]);
+      for (const command of commands) expect((await cli(project, command)).code, command.join(' ')).toBe(0);
+      await expect.poll(names, { timeout: 20_000 }).toEqual(['one_echo']);
+      expect((await one.call(session, 'one_echo', { back: 1 })).text).toBe('{"back":1}');
+      expect(one.assembled.catalog.servers.get('one')?.adapter.health().state).toBe('healthy');
+    },
+  );
 });
 
 describe('a process on call that its session has lost too often', () => {
@@ -64,15 +91,21 @@ describe('a process on call that its session has lost too often', () => {
     await one.list(session);
     await one.call(session, 'one_crash', {});
     // Here a retry helps, after the time that is named.
-    expect(await one.call(session, 'one_echo', {})).toMatchObject({ code: 'SERVER_UNAVAILABLE', result: { _meta: { 'tollgate/retryable': true } } });
+    expect(await one.call(session, 'one_echo', {})).toMatchObject({
+      code: 'SERVER_UNAVAILABLE',
+      result: { _meta: { 'tollgate/retryable': true } },
+    });
     await cli(project, ['servers', 'enable', 'one']);
-    await expect.poll(async () => (await one.call(session, 'one_echo', { back: 1 })).text, { timeout: 20_000 }).toBe('{"back":1}');
+    await expect
+      .poll(async () => (await one.call(session, 'one_echo', { back: 1 })).text, { timeout: 20_000 })
+      .toBe('{"back":1}');
   });
 });
 
 describe('a refusal that only a person can lift', () => {
   it('is not retryable' + verifies('ST-53'), async () => {
     await start('maxRetries: 0');
-    for (const refused of [{ unusable: 'its command is no text' }, { isolation: 'sandbox' as const, command: 'npx' }]) expect(startRefusal(chaos('ok', refused))?.retryable).toBe(false);
+    for (const refused of [{ unusable: 'its command is no text' }, { isolation: 'sandbox' as const, command: 'npx' }])
+      expect(startRefusal(chaos('ok', refused))?.retryable).toBe(false);
   });
 });

@@ -23,17 +23,35 @@ type Ping = 'answer' | 'hang' | 502 | 405;
 
 /** A Streamable HTTP server with one tool, and how many pings it got. */
 function listener(state: { ping: Ping; pings: number }): RequestListener {
-  return (request, response) => void (async () => {
-    const body = await readText(request);
-    if (request.method !== 'POST') return void response.writeHead(405).end();
-    const { id, method, params } = JSON.parse(body) as { id?: number; method: string; params: { protocolVersion: string } };
-    if (id === undefined) return void response.writeHead(202).end();
-    if (method === 'ping') state.pings += 1;
-    if (method === 'ping' && state.ping === 'hang') return;
-    if (method === 'ping' && typeof state.ping === 'number') return void response.writeHead(state.ping).end();
-    const result = method === 'initialize' ? { protocolVersion: params.protocolVersion, capabilities: { tools: {} }, serverInfo: { name: 'away', version: '1' } } : method === 'tools/list' ? { tools: [{ name: 'echo', inputSchema: { type: 'object' } }] } : method === 'ping' ? {} : { content: [{ type: 'text', text: 'here' }] };
-    response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ jsonrpc: '2.0', id, result }));
-  })();
+  return (request, response) =>
+    void (async () => {
+      const body = await readText(request);
+      if (request.method !== 'POST') return void response.writeHead(405).end();
+      const { id, method, params } = JSON.parse(body) as {
+        id?: number;
+        method: string;
+        params: { protocolVersion: string };
+      };
+      if (id === undefined) return void response.writeHead(202).end();
+      if (method === 'ping') state.pings += 1;
+      if (method === 'ping' && state.ping === 'hang') return;
+      if (method === 'ping' && typeof state.ping === 'number') return void response.writeHead(state.ping).end();
+      const result =
+        method === 'initialize'
+          ? {
+              protocolVersion: params.protocolVersion,
+              capabilities: { tools: {} },
+              serverInfo: { name: 'away', version: '1' },
+            }
+          : method === 'tools/list'
+            ? { tools: [{ name: 'echo', inputSchema: { type: 'object' } }] }
+            : method === 'ping'
+              ? {}
+              : { content: [{ type: 'text', text: 'here' }] };
+      response
+        .writeHead(200, { 'content-type': 'application/json' })
+        .end(JSON.stringify({ jsonrpc: '2.0', id, result }));
+    })();
 }
 
 async function listen(on: RequestListener, port = 0): Promise<{ readonly server: Server; readonly port: number }> {
@@ -45,7 +63,15 @@ async function listen(on: RequestListener, port = 0): Promise<{ readonly server:
 
 async function connected(port: number, healthCheckMs: number): Promise<Bench> {
   const { command: _command, isolation: _isolation, ...rest } = chaos();
-  const bench = serve({ ...rest, name: 'remote', transport: 'http', url: `http://127.0.0.1:${port}/mcp`, maxRetries: 100, reconnectBackoffMs: 20, healthCheckMs });
+  const bench = serve({
+    ...rest,
+    name: 'remote',
+    transport: 'http',
+    url: `http://127.0.0.1:${port}/mcp`,
+    maxRetries: 100,
+    reconnectBackoffMs: 20,
+    healthCheckMs,
+  });
   benches.push(bench);
   expect(await textOf(bench.server, callOf('echo'))).toBe('here');
   expect(bench.server.health().state).toBe('healthy');
@@ -55,27 +81,35 @@ async function connected(port: number, healthCheckMs: number): Promise<Bench> {
 const stateOf = ({ server }: Bench): string => server.health().state;
 
 describe('an idle remote server', () => {
-  it('that dies is degraded before anybody calls it, and is back by itself when it is' + verifies('ST-55'), async () => {
-    const on = listener({ ping: 'answer', pings: 0 });
-    const { server, port } = await listen(on);
-    const bench = await connected(port, 50);
-    end(server);
-    await expect.poll(() => stateOf(bench), { timeout: 20_000 }).toBe('degraded');
-    expect(bench.server.health().reason).toMatch(/^Server "remote" cannot be reached|^Server "remote" does not answer a ping/);
-    await listen(on, port);
-    await expect.poll(() => stateOf(bench), { timeout: 20_000 }).toBe('healthy');
-    expect(await textOf(bench.server, callOf('echo'))).toBe('here');
-  });
+  it(
+    'that dies is degraded before anybody calls it, and is back by itself when it is' + verifies('ST-55'),
+    async () => {
+      const on = listener({ ping: 'answer', pings: 0 });
+      const { server, port } = await listen(on);
+      const bench = await connected(port, 50);
+      end(server);
+      await expect.poll(() => stateOf(bench), { timeout: 20_000 }).toBe('degraded');
+      expect(bench.server.health().reason).toMatch(
+        /^Server "remote" cannot be reached|^Server "remote" does not answer a ping/,
+      );
+      await listen(on, port);
+      await expect.poll(() => stateOf(bench), { timeout: 20_000 }).toBe('healthy');
+      expect(await textOf(bench.server, callOf('echo'))).toBe('here');
+    },
+  );
 
-  it('before which a proxy says that it is gone is degraded too; one that knows no ping is healthy' + verifies('ST-55'), async () => {
-    const state = { ping: 405 as Ping, pings: 0 };
-    const { port } = await listen(listener(state));
-    const bench = await connected(port, 50);
-    await expect.poll(() => state.pings, { timeout: 20_000 }).toBeGreaterThan(3);
-    expect(stateOf(bench)).toBe('healthy');
-    state.ping = 502;
-    await expect.poll(() => bench.events.map(({ event }) => event), { timeout: 20_000 }).toContain('disconnected');
-  });
+  it(
+    'before which a proxy says that it is gone is degraded too; one that knows no ping is healthy' + verifies('ST-55'),
+    async () => {
+      const state = { ping: 405 as Ping, pings: 0 };
+      const { port } = await listen(listener(state));
+      const bench = await connected(port, 50);
+      await expect.poll(() => state.pings, { timeout: 20_000 }).toBeGreaterThan(3);
+      expect(stateOf(bench)).toBe('healthy');
+      state.ping = 502;
+      await expect.poll(() => bench.events.map(({ event }) => event), { timeout: 20_000 }).toContain('disconnected');
+    },
+  );
 
   it('that answers nothing any more is lost after five seconds' + verifies('ST-55'), async () => {
     const state = { ping: 'hang' as Ping, pings: 0 };

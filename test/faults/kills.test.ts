@@ -38,7 +38,10 @@ afterEach(() => ground.remove());
 function records(): { readonly intents: readonly Intent[]; readonly ended: ReadonlySet<string> } {
   const reader = openReader(path.join(ground.state, 'audit'), ':memory:');
   const of = (type: string): Intent[] => [...reader.all({ type })].map(({ record }) => record as unknown as Intent);
-  const found = { intents: of('intent'), ended: new Set(['outcome', 'budget', 'decision'].flatMap(of).map(({ id }) => id)) };
+  const found = {
+    intents: of('intent'),
+    ended: new Set(['outcome', 'budget', 'decision'].flatMap(of).map(({ id }) => id)),
+  };
   reader.close();
   return found;
 }
@@ -47,7 +50,9 @@ function records(): { readonly intents: readonly Intent[]; readonly ended: Reado
 function reserved(budget: string): number {
   const Database = createRequire(import.meta.url)('libsql') as typeof Libsql;
   const database = new Database(path.join(ground.state, 'state.db'));
-  const { calls } = database.prepare('SELECT sum(calls) AS calls FROM counter WHERE budget = ?').get(budget) as { calls: number };
+  const { calls } = database.prepare('SELECT sum(calls) AS calls FROM counter WHERE budget = ?').get(budget) as {
+    calls: number;
+  };
   database.close();
   return calls;
 }
@@ -69,42 +74,61 @@ function checkCalls(sent: readonly Sent[], { intents, ended }: ReturnType<typeof
   expect(intended.size).toBe(intents.length);
   expect(ran.filter((token) => !intended.has(token))).toEqual([]);
   const answered = sent.filter(({ reply }) => reply !== undefined);
-  expect(answered.filter(({ reply }) => reply !== undefined && !ended.has(decisionOf(reply) ?? '')).map(({ token, reply }) => [token, reply])).toEqual([]);
+  expect(
+    answered
+      .filter(({ reply }) => reply !== undefined && !ended.has(decisionOf(reply) ?? ''))
+      .map(({ token, reply }) => [token, reply]),
+  ).toEqual([]);
   const ranSet = new Set(ran);
-  expect(answered.filter(({ token, reply }) => codeOf(reply) === 'ok' && !ranSet.has(token)).map(({ token }) => token)).toEqual([]);
-  expect([...new Set(answered.map(({ reply }) => codeOf(reply)))].filter((code) => !['ok', 'BUDGET_EXCEEDED'].includes(code))).toEqual([]);
+  expect(
+    answered.filter(({ token, reply }) => codeOf(reply) === 'ok' && !ranSet.has(token)).map(({ token }) => token),
+  ).toEqual([]);
+  expect(
+    [...new Set(answered.map(({ reply }) => codeOf(reply)))].filter(
+      (code) => !['ok', 'BUDGET_EXCEEDED'].includes(code),
+    ),
+  ).toEqual([]);
 }
 
 describe('gateways that are killed under load', () => {
-  it(`keep every record, run nothing twice, and count exactly, over ${KILLS} kills` + verifies('ST-10'), async () => {
-    const chance = numbers();
-    const gateways = await Promise.all([ground.gateway(), ground.gateway()]);
-    const load = new Load(gateways, { chance });
-    const restarts: Promise<void>[] = [];
-    for (let kill = 0; kill < KILLS; kill += 1) {
-      await sleep(chance() * PAUSE_MS);
-      const gateway = gateways[kill % 2] as Gateway;
-      // The next kill of the same one comes when it runs: the other may be killed meanwhile.
-      await restarts[kill - 2];
-      restarts.push(gateway.restart());
-    }
-    await Promise.all(restarts);
-    await load.end();
-    await spend(gateways[0]);
-    await Promise.all(gateways.map((gateway) => gateway.end()));
-    const found = records();
-    checkCalls(load.sent, found);
-    // A call that was killed between its reservation and its intent has spent, and did not run.
-    const lost = load.sent.filter(({ token, reply }) => reply === undefined && !found.intents.some(({ correlation }) => correlation === token));
-    const few = found.intents.filter(({ server, tool }) => server === 'b' && tool === 'echo').length;
-    expect(reserved('few')).toBe(FEW);
-    expect(few).toBeLessThanOrEqual(FEW);
-    expect(FEW - few).toBeLessThanOrEqual(lost.length);
-    expect(reserved('many')).toBeGreaterThanOrEqual(found.intents.length);
-    expect(reserved('many') - found.intents.length).toBeLessThanOrEqual(lost.length);
-    expect(load.sent.filter(({ reply }) => reply === undefined).length).toBeGreaterThan(0);
-    expect(load.sent.length).toBeGreaterThan(KILLS);
-    await expect.poll(() => ground.running()).toEqual([]);
-    expect(dataOf((await cli(ground.project, ['audit', 'verify', '--json'])).out)).toMatchObject({ ok: true, faults: [] });
-  }, 60_000 + KILLS * 10_000);
+  it(
+    `keep every record, run nothing twice, and count exactly, over ${KILLS} kills` + verifies('ST-10'),
+    async () => {
+      const chance = numbers();
+      const gateways = await Promise.all([ground.gateway(), ground.gateway()]);
+      const load = new Load(gateways, { chance });
+      const restarts: Promise<void>[] = [];
+      for (let kill = 0; kill < KILLS; kill += 1) {
+        await sleep(chance() * PAUSE_MS);
+        const gateway = gateways[kill % 2] as Gateway;
+        // The next kill of the same one comes when it runs: the other may be killed meanwhile.
+        await restarts[kill - 2];
+        restarts.push(gateway.restart());
+      }
+      await Promise.all(restarts);
+      await load.end();
+      await spend(gateways[0]);
+      await Promise.all(gateways.map((gateway) => gateway.end()));
+      const found = records();
+      checkCalls(load.sent, found);
+      // A call that was killed between its reservation and its intent has spent, and did not run.
+      const lost = load.sent.filter(
+        ({ token, reply }) => reply === undefined && !found.intents.some(({ correlation }) => correlation === token),
+      );
+      const few = found.intents.filter(({ server, tool }) => server === 'b' && tool === 'echo').length;
+      expect(reserved('few')).toBe(FEW);
+      expect(few).toBeLessThanOrEqual(FEW);
+      expect(FEW - few).toBeLessThanOrEqual(lost.length);
+      expect(reserved('many')).toBeGreaterThanOrEqual(found.intents.length);
+      expect(reserved('many') - found.intents.length).toBeLessThanOrEqual(lost.length);
+      expect(load.sent.filter(({ reply }) => reply === undefined).length).toBeGreaterThan(0);
+      expect(load.sent.length).toBeGreaterThan(KILLS);
+      await expect.poll(() => ground.running()).toEqual([]);
+      expect(dataOf((await cli(ground.project, ['audit', 'verify', '--json'])).out)).toMatchObject({
+        ok: true,
+        faults: [],
+      });
+    },
+    60_000 + KILLS * 10_000,
+  );
 });

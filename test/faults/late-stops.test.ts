@@ -34,7 +34,15 @@ describe('a call that waits for its turn' + verifies('ST-03'), () => {
     ['off', () => kill(), 'SWITCHED_OFF'],
     ['kill', () => kill('one'), 'SERVER_UNAVAILABLE'],
     ['revoke', () => withConsents(facade.assembled.config, (consents) => consents.revoke('one')), 'SERVER_UNAVAILABLE'],
-    ['a grant that denies', () => facade.assembled.deps.grants.add({ origin: me.principal.origin, profile: 'all', scope: 'mcp:tools.call', kind: 'deny' } as never, 'olga'), 'DENIED'],
+    [
+      'a grant that denies',
+      () =>
+        facade.assembled.deps.grants.add(
+          { origin: me.principal.origin, profile: 'all', scope: 'mcp:tools.call', kind: 'deny' } as never,
+          'olga',
+        ),
+      'DENIED',
+    ],
   ];
 
   it.each(STOPS)('is not made after %s', async (_name, stop, code) => {

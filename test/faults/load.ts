@@ -18,23 +18,36 @@ export class Ground {
   readonly #gateways: Gateway[] = [];
 
   /** `more`: further lines of the configuration. */
-  constructor({ more = '', rules = '[{id: all, outcome: allow, when: {}}]' }: { readonly more?: string; readonly rules?: string } = {}) {
+  constructor({
+    more = '',
+    rules = '[{id: all, outcome: allow, when: {}}]',
+  }: { readonly more?: string; readonly rules?: string } = {}) {
     this.state = path.join(this.project.folder, 'state');
-    const servers = SERVERS.map((name) => `  ${name}: ${server(['chaos.mjs'], `env: {CHAOS_LOG: ${this.#file(`ran-${name}`)}, CHAOS_STARTS: ${this.#file('starts')}}`)}\n`).join('');
+    const servers = SERVERS.map(
+      (name) =>
+        `  ${name}: ${server(['chaos.mjs'], `env: {CHAOS_LOG: ${this.#file(`ran-${name}`)}, CHAOS_STARTS: ${this.#file('starts')}}`)}\n`,
+    ).join('');
     this.project.write('workspace/x', '');
-    this.project.write('tollgate.yaml', `version: 1
+    this.project.write(
+      'tollgate.yaml',
+      `version: 1
 workspace: ./workspace
 state: ./state
 servers:
 ${servers}profiles: {default: {servers: [a, b], expose: {tools: ["a.*", "b.*"]}}}
 rules: ${rules}
-${more}`);
+${more}`,
+    );
   }
 
   /** The tokens of the calls that a server ran, in order. */
   ran(name: ServerName): readonly string[] {
     const file = this.#file(`ran-${name}`);
-    return existsSync(file) ? readFileSync(file, 'utf8').split('\n').filter((line) => line !== '') : [];
+    return existsSync(file)
+      ? readFileSync(file, 'utf8')
+          .split('\n')
+          .filter((line) => line !== '')
+      : [];
   }
 
   /** The processes of servers that were ever started and run still. */
@@ -52,9 +65,14 @@ ${more}`);
   /** Types a command in a process of its own, to its end. */
   type(argv: readonly string[]): Promise<{ readonly code: number | null; readonly said: string }> {
     const { folder, home } = this.project;
-    const child = spawn(process.execPath, [MAIN, ...argv], { cwd: folder, env: { PATH: process.env['PATH'] ?? '', HOME: home }, stdio: ['ignore', 'pipe', 'pipe'] });
+    const child = spawn(process.execPath, [MAIN, ...argv], {
+      cwd: folder,
+      env: { PATH: process.env['PATH'] ?? '', HOME: home },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
     let said = '';
-    for (const stream of [child.stdout, child.stderr]) stream.setEncoding('utf8').on('data', (text: string) => void (said += text));
+    for (const stream of [child.stdout, child.stderr])
+      stream.setEncoding('utf8').on('data', (text: string) => void (said += text));
     return new Promise((resolve) => child.once('close', (code) => resolve({ code, said })));
   }
 
@@ -119,9 +137,16 @@ export interface Sent {
 }
 
 /** Calls one tool with a token that the server writes down, and that all records of the call carry. */
-export async function callOnce(gateway: Gateway, what: { readonly tool: string; readonly token: string; readonly args?: object }): Promise<Reply> {
+export async function callOnce(
+  gateway: Gateway,
+  what: { readonly tool: string; readonly token: string; readonly args?: object },
+): Promise<Reply> {
   const child = await gateway.ready;
-  return child.ask('tools/call', { name: what.tool, arguments: { token: what.token, ...what.args }, _meta: { 'tollgate/correlation': what.token } });
+  return child.ask('tools/call', {
+    name: what.tool,
+    arguments: { token: what.token, ...what.args },
+    _meta: { 'tollgate/correlation': what.token },
+  });
 }
 
 /** Calls that never stop: `inFlight` at a time for each gateway, to a server and a tool of chance. */
@@ -130,7 +155,10 @@ export class Load {
   #isOver = false;
   readonly #loops: readonly Promise<void>[];
 
-  constructor(gateways: readonly Gateway[], { chance, inFlight = 6 }: { readonly chance: () => number; readonly inFlight?: number }) {
+  constructor(
+    gateways: readonly Gateway[],
+    { chance, inFlight = 6 }: { readonly chance: () => number; readonly inFlight?: number },
+  ) {
     this.#loops = gateways.flatMap((gateway) => Array.from({ length: inFlight }, () => this.#fly(gateway, chance)));
   }
 
@@ -143,11 +171,21 @@ export class Load {
   async #fly(gateway: Gateway, chance: () => number): Promise<void> {
     while (!this.#isOver) {
       const server = SERVERS[chance() < 0.5 ? 0 : 1];
-      const call = chance() < 0.7 ? { tool: `${server}_echo` } : { tool: `${server}_slow`, args: { ms: Math.floor(chance() * 120) } };
+      const call =
+        chance() < 0.7
+          ? { tool: `${server}_echo` }
+          : { tool: `${server}_slow`, args: { ms: Math.floor(chance() * 120) } };
       await gateway.ready;
       const token = `t${this.sent.length}`;
       const reply = callOnce(gateway, { ...call, token });
-      const sent: Sent = { token, server, done: reply.then((one) => void (sent.reply = one), () => undefined) };
+      const sent: Sent = {
+        token,
+        server,
+        done: reply.then(
+          (one) => void (sent.reply = one),
+          () => undefined,
+        ),
+      };
       this.sent.push(sent);
       await sent.done;
       // A refusal comes at once: the load must not take the machine from what is tested.
@@ -159,11 +197,17 @@ export class Load {
 /** The code of a refusal, `ok`, or `lost` where no reply came. */
 export function codeOf(reply: Reply | undefined): string {
   if (reply === undefined) return 'lost';
-  return String(reply.error?.data?.code ?? reply.result?._meta?.['tollgate/code'] ?? (reply.error === undefined ? 'ok' : reply.error.code));
+  return String(
+    reply.error?.data?.code ??
+      reply.result?._meta?.['tollgate/code'] ??
+      (reply.error === undefined ? 'ok' : reply.error.code),
+  );
 }
 
 /** The decision id of a reply, by which its records are found. */
 export function decisionOf({ result, error }: Reply): string | undefined {
-  const told = result?._meta?.['tollgate/decision'] ?? (result?._meta?.['tollgate/provenance'] as { readonly decision?: string } | undefined)?.decision;
+  const told =
+    result?._meta?.['tollgate/decision'] ??
+    (result?._meta?.['tollgate/provenance'] as { readonly decision?: string } | undefined)?.decision;
   return (told ?? (error?.data as { readonly decision?: string } | undefined)?.decision) as string | undefined;
 }

@@ -14,7 +14,22 @@ interface User {
 
 /** A process of Tollgate that is the first of a PID namespace. */
 async function startUser(folder: string, audit: string): Promise<User> {
-  const child = spawn('unshare', ['--user', '--map-root-user', '--pid', '--fork', '--kill-child', '--mount-proc', process.execPath, path.join(import.meta.dirname, '..', 'fixtures', 'state-user.mjs'), folder, audit], { stdio: ['pipe', 'pipe', 'inherit'] });
+  const child = spawn(
+    'unshare',
+    [
+      '--user',
+      '--map-root-user',
+      '--pid',
+      '--fork',
+      '--kill-child',
+      '--mount-proc',
+      process.execPath,
+      path.join(import.meta.dirname, '..', 'fixtures', 'state-user.mjs'),
+      folder,
+      audit,
+    ],
+    { stdio: ['pipe', 'pipe', 'inherit'] },
+  );
   onTestFinished(() => void child.kill('SIGKILL'));
   const waiting: ((line: string) => void)[] = [];
   createInterface({ input: child.stdout }).on('line', (line) => waiting.shift()?.(line));
@@ -33,7 +48,8 @@ async function startUser(folder: string, audit: string): Promise<User> {
   };
 }
 
-it('two PID namespaces neither free slots, nor remove spills or records, of the other' + verifies('ST-05'), async () => {
+it('two PID namespaces neither free slots, nor remove spills or records, of the other' +
+  verifies('ST-05'), async () => {
   const folder = temporaryFolder();
   const audit = path.join(folder, 'audit');
   const [one, other] = [await startUser(folder, audit), await startUser(folder, audit)];
@@ -43,9 +59,14 @@ it('two PID namespaces neither free slots, nor remove spills or records, of the 
   for (let tries = 0; tries < 3; tries += 1) expect(await other.ask('take')).toBe('refused');
   expect([await one.ask('clean'), await other.ask('clean')]).toEqual(['2', '2']);
   // A writer in the middle of a record: nobody else cuts it.
-  for (const name of readdirSync(audit).filter((file) => file.endsWith('.jsonl'))) appendFileSync(path.join(audit, name), '{"half');
+  for (const name of readdirSync(audit).filter((file) => file.endsWith('.jsonl')))
+    appendFileSync(path.join(audit, name), '{"half');
   expect([await one.ask('recover'), await other.ask('recover')]).toEqual(['0', '0']);
   await one.kill();
-  expect([await other.ask('take'), await other.ask('clean'), await other.ask('recover')]).toEqual(['granted', '1', '1']);
+  expect([await other.ask('take'), await other.ask('clean'), await other.ask('recover')]).toEqual([
+    'granted',
+    '1',
+    '1',
+  ]);
   await other.kill();
 }, 60_000);

@@ -15,13 +15,21 @@ afterEach(async () => {
 });
 
 describe('more servers than connections', () => {
-  it('bursts of calls all get through: only an idle server is ended for another, and a call that waits is served' + verifies('ST-52'), async () => {
+  it('bursts of calls all get through: only an idle server is ended for another, and a call that waits is served' +
+    verifies('ST-52'), async () => {
     // As where tools are approved: what a server lists now is compared before each call.
-    const pool = new ServerPool({ servers: 7, connections: 5 }, { host: HOST, onStderr: () => undefined, grace: FAST, admits: async (_name, _tool, list) => void (await list()) });
+    const pool = new ServerPool(
+      { servers: 7, connections: 5 },
+      { host: HOST, onStderr: () => undefined, grace: FAST, admits: async (_name, _tool, list) => void (await list()) },
+    );
     pools.push(pool);
-    const servers = ['a', 'b', 'c', 'd', 'e', 'f', 'g'].map((name) => pool.add(chaos('ok', { name, connectTimeoutMs: 60_000 })));
+    const servers = ['a', 'b', 'c', 'd', 'e', 'f', 'g'].map((name) =>
+      pool.add(chaos('ok', { name, connectTimeoutMs: 60_000 })),
+    );
     for (let burst = 0; burst < 6; burst += 1) {
-      const calls = servers.flatMap((server, index) => [0, 1].map((turn) => refusalOf(server.call(callOf('slow', { ms: (index * 7 + turn * 13 + burst * 29) % 40 })))));
+      const calls = servers.flatMap((server, index) =>
+        [0, 1].map((turn) => refusalOf(server.call(callOf('slow', { ms: (index * 7 + turn * 13 + burst * 29) % 40 })))),
+      );
       expect((await Promise.all(calls)).filter((refusal) => refusal !== 'none')).toEqual([]);
     }
   }, 120_000);
@@ -41,28 +49,38 @@ rules: [{id: all, outcome: allow, when: {}}]
     return made;
   }
 
-  it('is refused before the server has answered, also as the first call; names and aliases of other servers are found' + verifies('ST-54'), async () => {
-    const one = await facade(60_000);
-    const session = one.open('alice');
-    let isOver = false;
-    const cancel = new AbortController();
-    const waiting = one.call(session, 'hung_echo', {}, { signal: cancel.signal }).then((answer) => ((isOver = true), answer));
-    for (const name of ['no_such_tool', 'good_nothing', 'nothing', 'no_such_tool']) expect((await one.call(session, name, {})).code, name).toBe('UNKNOWN_TOOL');
-    expect((await one.call(session, 'repeat', { n: 1 })).text).toBe('{"n":1}');
-    expect(isOver).toBe(false);
-    cancel.abort();
-    one.assembled.catalog.servers.get('hung')?.adapter.killNow?.();
-    await waiting;
-  });
+  it(
+    'is refused before the server has answered, also as the first call; names and aliases of other servers are found' +
+      verifies('ST-54'),
+    async () => {
+      const one = await facade(60_000);
+      const session = one.open('alice');
+      let isOver = false;
+      const cancel = new AbortController();
+      const waiting = one
+        .call(session, 'hung_echo', {}, { signal: cancel.signal })
+        .then((answer) => ((isOver = true), answer));
+      for (const name of ['no_such_tool', 'good_nothing', 'nothing', 'no_such_tool'])
+        expect((await one.call(session, name, {})).code, name).toBe('UNKNOWN_TOOL');
+      expect((await one.call(session, 'repeat', { n: 1 })).text).toBe('{"n":1}');
+      expect(isOver).toBe(false);
+      cancel.abort();
+      one.assembled.catalog.servers.get('hung')?.adapter.killNow?.();
+      await waiting;
+    },
+  );
 
-  it('that is the name of the server is answered with what is known of it, once it has failed' + verifies('ST-54'), async () => {
-    const one = await facade(1000);
-    const session = one.open('alice');
-    expect((await one.call(session, 'hung_echo', {})).code).toBe('SERVER_UNAVAILABLE');
-    // It is left alone for five seconds, and then asked again by somebody who does not wait for it.
-    const problem = one.assembled.catalog.problems.get('hung');
-    await sleep(5100);
-    expect((await one.call(session, 'hung_echo', {})).text).toContain(problem?.message ?? '-');
-    await expect.poll(() => one.assembled.catalog.problems.get('hung') === problem, { timeout: 20_000 }).toBe(false);
-  });
+  it(
+    'that is the name of the server is answered with what is known of it, once it has failed' + verifies('ST-54'),
+    async () => {
+      const one = await facade(1000);
+      const session = one.open('alice');
+      expect((await one.call(session, 'hung_echo', {})).code).toBe('SERVER_UNAVAILABLE');
+      // It is left alone for five seconds, and then asked again by somebody who does not wait for it.
+      const problem = one.assembled.catalog.problems.get('hung');
+      await sleep(5100);
+      expect((await one.call(session, 'hung_echo', {})).text).toContain(problem?.message ?? '-');
+      await expect.poll(() => one.assembled.catalog.problems.get('hung') === problem, { timeout: 20_000 }).toBe(false);
+    },
+  );
 });

@@ -44,12 +44,36 @@ process.exit(0);
 `;
 
 describe('Tollgate as process 1', () => {
-  it.skipIf(process.getuid?.() !== 0)('leaves no process behind, defunct ones included, however its servers end' + verifies('ST-56'), () => {
-    const { stdout, stderr } = spawnSync('unshare', ['--pid', '--fork', '--kill-child', '--mount-proc', process.execPath, '--input-type=module', '-e', program(path.join(folder, 'workspace'))], { encoding: 'utf8', timeout: 120_000 });
-    expect(JSON.parse(stdout === '' ? JSON.stringify(stderr) : stdout)).toEqual({ pid: 1, answers: ['{}', '{}', 'TOOL_CRASHED', '{}'], left: [] });
-  });
+  it.skipIf(process.getuid?.() !== 0)(
+    'leaves no process behind, defunct ones included, however its servers end' + verifies('ST-56'),
+    () => {
+      const { stdout, stderr } = spawnSync(
+        'unshare',
+        [
+          '--pid',
+          '--fork',
+          '--kill-child',
+          '--mount-proc',
+          process.execPath,
+          '--input-type=module',
+          '-e',
+          program(path.join(folder, 'workspace')),
+        ],
+        { encoding: 'utf8', timeout: 120_000 },
+      );
+      expect(JSON.parse(stdout === '' ? JSON.stringify(stderr) : stdout)).toEqual({
+        pid: 1,
+        answers: ['{}', '{}', 'TOOL_CRASHED', '{}'],
+        left: [],
+      });
+    },
+  );
 
   it('or below a Node.js that is process 1, is known by its name' + verifies('ST-56'), () => {
-    expect(['node\n', 'npm exec tollga\n', 'MainThread\n', 'systemd\n', 'tini\n', 'sh\n', 'nodemanager\n'].map((comm) => isUnreaped(comm))).toEqual([true, true, true, false, false, false, false]);
+    expect(
+      ['node\n', 'npm exec tollga\n', 'MainThread\n', 'systemd\n', 'tini\n', 'sh\n', 'nodemanager\n'].map((comm) =>
+        isUnreaped(comm),
+      ),
+    ).toEqual([true, true, true, false, false, false, false]);
   });
 });

@@ -27,9 +27,16 @@ describe('a state folder on a disk that can only be read' + verifies('ST-13'), (
     remount(ground.state, 'ro');
     for (const words of [['run'], ['off'], ['kill', '--lift', 'b'], ['servers', 'disable', 'a']]) {
       const { code, said } = await ground.type(words);
-      expect([words, code, said]).toEqual([words, 1, expect.stringMatching(/^(STATE_FAILED|AUDIT_FAILED): [^\n]+\n[^\n]+\n$/)]);
+      expect([words, code, said]).toEqual([
+        words,
+        1,
+        expect.stringMatching(/^(STATE_FAILED|AUDIT_FAILED): [^\n]+\n[^\n]+\n$/),
+      ]);
     }
-    expect(await ground.type(['on'])).toMatchObject({ code: 0, said: expect.stringContaining('It was on already') as string });
+    expect(await ground.type(['on'])).toMatchObject({
+      code: 0,
+      said: expect.stringContaining('It was on already') as string,
+    });
     remount(ground.state, 'rw');
     await ground.project.approve();
     const gateway = await ground.gateway();
@@ -48,28 +55,39 @@ function mountImage(image: string, folder: string): boolean {
   }
 }
 
-describe('a disk that becomes read only under a running gateway, as after a fault of the disk' + verifies('ST-13'), () => {
-  it('refuses every call, runs none, and is whole for the next gateway', async ({ skip }) => {
-    const image = path.join(ground.project.folder, 'image');
-    mkdirSync(ground.state);
-    execFileSync('mkfs.ext4', ['-q', '-O', '^has_journal', image, KIBIBYTES]);
-    skip(!mountImage(image, ground.state), 'There are no loop devices here.');
-    await ground.project.approve();
-    const gateway = await ground.gateway();
-    for (let n = 0; n < 5; n += 1) expect(codeOf(await callOnce(gateway, { tool: 'a_echo', token: `before-${n}` }))).toBe('ok');
-    execFileSync('sync', ['-f', ground.state]);
-    execFileSync('mount', ['-o', 'remount,abort', ground.state]);
-    const codes = await Promise.all(Array.from({ length: 20 }, async (_, n) => codeOf(await callOnce(gateway, { tool: 'a_echo', token: `during-${n}` }))));
-    expect([...new Set(codes)].filter((code) => !['AUDIT_FAILED', 'STATE_FAILED'].includes(code))).toEqual([]);
-    expect(ground.ran('a').filter((token) => token.startsWith('during'))).toEqual([]);
-    await gateway.end();
-    unmount(ground.state);
-    // The disk as it was left: a file system that had a fault stays read only while any file on it is open.
-    copyFileSync(image, `${image}-again`);
-    expect(mountImage(`${image}-again`, ground.state)).toBe(true);
-    const next = await ground.gateway();
-    expect(codeOf(await callOnce(next, { tool: 'a_echo', token: 'after' }))).toBe('ok');
-    await next.end();
-    expect(dataOf((await cli(ground.project, ['audit', 'verify', '--json'])).out)).toMatchObject({ ok: true, faults: [] });
-  });
-});
+describe(
+  'a disk that becomes read only under a running gateway, as after a fault of the disk' + verifies('ST-13'),
+  () => {
+    it('refuses every call, runs none, and is whole for the next gateway', async ({ skip }) => {
+      const image = path.join(ground.project.folder, 'image');
+      mkdirSync(ground.state);
+      execFileSync('mkfs.ext4', ['-q', '-O', '^has_journal', image, KIBIBYTES]);
+      skip(!mountImage(image, ground.state), 'There are no loop devices here.');
+      await ground.project.approve();
+      const gateway = await ground.gateway();
+      for (let n = 0; n < 5; n += 1)
+        expect(codeOf(await callOnce(gateway, { tool: 'a_echo', token: `before-${n}` }))).toBe('ok');
+      execFileSync('sync', ['-f', ground.state]);
+      execFileSync('mount', ['-o', 'remount,abort', ground.state]);
+      const codes = await Promise.all(
+        Array.from({ length: 20 }, async (_, n) =>
+          codeOf(await callOnce(gateway, { tool: 'a_echo', token: `during-${n}` })),
+        ),
+      );
+      expect([...new Set(codes)].filter((code) => !['AUDIT_FAILED', 'STATE_FAILED'].includes(code))).toEqual([]);
+      expect(ground.ran('a').filter((token) => token.startsWith('during'))).toEqual([]);
+      await gateway.end();
+      unmount(ground.state);
+      // The disk as it was left: a file system that had a fault stays read only while any file on it is open.
+      copyFileSync(image, `${image}-again`);
+      expect(mountImage(`${image}-again`, ground.state)).toBe(true);
+      const next = await ground.gateway();
+      expect(codeOf(await callOnce(next, { tool: 'a_echo', token: 'after' }))).toBe('ok');
+      await next.end();
+      expect(dataOf((await cli(ground.project, ['audit', 'verify', '--json'])).out)).toMatchObject({
+        ok: true,
+        faults: [],
+      });
+    });
+  },
+);

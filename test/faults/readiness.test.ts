@@ -14,7 +14,12 @@ import { Child } from '../process/child.ts';
 import { empty, fill, mountSmallDisk, unmount } from '../state/small-disk.ts';
 import { verifies } from '../verifies.ts';
 
-const INITIALIZE = JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'initialize', params: { protocolVersion: '2025-06-18', capabilities: {}, clientInfo: { name: 't', version: '1' } } });
+const INITIALIZE = JSON.stringify({
+  jsonrpc: '2.0',
+  id: 1,
+  method: 'initialize',
+  params: { protocolVersion: '2025-06-18', capabilities: {}, clientInfo: { name: 't', version: '1' } },
+});
 
 describe('the readiness of a process' + verifies('ST-28'), () => {
   let project: Project;
@@ -27,13 +32,16 @@ describe('the readiness of a process' + verifies('ST-28'), () => {
     project = new Project();
     project.write('workspace/README.md', '# Hello\n');
     mountSmallDisk(disk());
-    project.write('tollgate.yaml', `version: 1
+    project.write(
+      'tollgate.yaml',
+      `version: 1
 workspace: ./workspace
 state: ./state
 audit: {folder: ./disk/audit}
 rules: [{id: all, outcome: allow, when: {}}]
 listen: {port: 0}
-`);
+`,
+    );
     child = new Child(project, ['serve', '--json']);
     const first = JSON.parse(await child.firstLine()) as { url: string; tokenFile: string };
     url = new URL(first.url);
@@ -45,16 +53,41 @@ listen: {port: 0}
     project.remove();
   });
 
-  const ask = (method: string, route: string, more: { readonly headers?: Readonly<Record<string, string>>; readonly body?: string } = {}): Promise<{ readonly status: number; readonly text: string }> => new Promise((resolve, reject) => {
-    const sent = request({ host: url.hostname, port: url.port, method, path: route, headers: { host: '10.0.0.7:7310', ...more.headers } }, (response) => {
-      let text = '';
-      response.setEncoding('utf8').on('data', (chunk: string) => void (text += chunk)).on('end', () => resolve({ status: response.statusCode ?? 0, text }));
+  const ask = (
+    method: string,
+    route: string,
+    more: { readonly headers?: Readonly<Record<string, string>>; readonly body?: string } = {},
+  ): Promise<{ readonly status: number; readonly text: string }> =>
+    new Promise((resolve, reject) => {
+      const sent = request(
+        {
+          host: url.hostname,
+          port: url.port,
+          method,
+          path: route,
+          headers: { host: '10.0.0.7:7310', ...more.headers },
+        },
+        (response) => {
+          let text = '';
+          response
+            .setEncoding('utf8')
+            .on('data', (chunk: string) => void (text += chunk))
+            .on('end', () => resolve({ status: response.statusCode ?? 0, text }));
+        },
+      );
+      sent.on('error', reject).end(more.body);
     });
-    sent.on('error', reject).end(more.body);
-  });
   const ready = async (): Promise<unknown> => JSON.parse((await ask('GET', '/readyz')).text);
   const initialize = async (): Promise<string> => {
-    const { status, text } = await ask('POST', '/mcp', { headers: { host: url.host, authorization: `Bearer ${token}`, 'content-type': 'application/json', accept: 'application/json, text/event-stream' }, body: INITIALIZE });
+    const { status, text } = await ask('POST', '/mcp', {
+      headers: {
+        host: url.host,
+        authorization: `Bearer ${token}`,
+        'content-type': 'application/json',
+        accept: 'application/json, text/event-stream',
+      },
+      body: INITIALIZE,
+    });
     return `${status} ${(JSON.parse(text) as { error?: { data?: { code?: string } } }).error?.data?.code ?? 'ok'}`;
   };
 
@@ -79,7 +112,10 @@ listen: {port: 0}
 });
 
 describe('a check' + verifies('ST-28'), () => {
-  const FINE = { audit: { file: '/nonexistent/a.jsonl' }, state: { fresh: () => undefined, stops: { list: () => new Map() } } } as unknown as Pick<Shared, 'audit' | 'state'>;
+  const FINE = {
+    audit: { file: '/nonexistent/a.jsonl' },
+    state: { fresh: () => undefined, stops: { list: () => new Map() } },
+  } as unknown as Pick<Shared, 'audit' | 'state'>;
   const policy = { list: async () => [] } as unknown as Policy;
 
   it('that throws or does not end fails by its name', async () => {

@@ -1,5 +1,15 @@
 /** Named faults of the state database: locks that are held, a file that is damaged or removed under load, clocks that are set back. */
-import { closeSync, cpSync, openSync, readdirSync, readlinkSync, renameSync, rmSync, statSync, writeSync } from 'node:fs';
+import {
+  closeSync,
+  cpSync,
+  openSync,
+  readdirSync,
+  readlinkSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeSync,
+} from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -18,8 +28,19 @@ import { verifies } from '../verifies.ts';
 const NOW = { since: '2026-11-23T00:00:00.000Z', by: 'boss' };
 /** Longer than anything waits for a lock. */
 const FROZEN_MS = 6_000;
-const CALLS: Claim = { budget: 'b', scope: 'run', key: 'r', demands: [{ unit: 'calls', limit: 1000, most: 1, least: 1 }] };
-const OUTPUT: Claim = { budget: 'o', scope: 'run', key: 'r', demands: [{ unit: 'outputBytes', limit: 1_000_000, most: 10, least: 1 }], concurrent: 1000 };
+const CALLS: Claim = {
+  budget: 'b',
+  scope: 'run',
+  key: 'r',
+  demands: [{ unit: 'calls', limit: 1000, most: 1, least: 1 }],
+};
+const OUTPUT: Claim = {
+  budget: 'o',
+  scope: 'run',
+  key: 'r',
+  demands: [{ unit: 'outputBytes', limit: 1_000_000, most: 10, least: 1 }],
+  concurrent: 1000,
+};
 
 async function say(holder: Fixture, line: string): Promise<string> {
   holder.child.stdin?.write(`${line}\n`);
@@ -41,7 +62,11 @@ async function turnsDuring(work: Promise<unknown>): Promise<number> {
   return turns;
 }
 
-const codeOf = (work: Promise<unknown>): Promise<string> => work.then(() => '', (thrown: unknown) => (thrown as TollgateError).code);
+const codeOf = (work: Promise<unknown>): Promise<string> =>
+  work.then(
+    () => '',
+    (thrown: unknown) => (thrown as TollgateError).code,
+  );
 
 describe('another process that is frozen with the lock of the database' + verifies('ST-01'), () => {
   let folder: string;
@@ -94,7 +119,10 @@ describe('the descriptors of a process that runs for long' + verifies('ST-16'), 
   it('do not grow with the proofs that the database can be read, nor with tries to get its lock', async () => {
     const folder = temporaryFolder();
     const state = openState(folder, { busyMs: 300 });
-    const open = (): number => readdirSync('/proc/self/fd').filter((fd) => linkOf(`/proc/self/fd/${fd}`).startsWith(path.join(folder, 'state.db'))).length;
+    const open = (): number =>
+      readdirSync('/proc/self/fd').filter((fd) =>
+        linkOf(`/proc/self/fd/${fd}`).startsWith(path.join(folder, 'state.db')),
+      ).length;
     state.probe(true);
     const before = open();
     for (let n = 0; n < 40; n += 1) state.probe(n % 10 === 0);
@@ -140,7 +168,13 @@ describe('what other processes decide' + verifies('ST-03'), () => {
     const { to } = typed.changesAfter(undefined);
     for (const n of [1, 2, 3]) void typed.put('s', `k${n}`, `${n}`);
     void typed.remove('s', 'k2');
-    expect(typed.changesAfter(to)).toMatchObject({ all: false, changes: expect.arrayContaining([{ space: 's', key: 'k1', value: '1' }, { space: 's', key: 'k2' }]) as unknown });
+    expect(typed.changesAfter(to)).toMatchObject({
+      all: false,
+      changes: expect.arrayContaining([
+        { space: 's', key: 'k1', value: '1' },
+        { space: 's', key: 'k2' },
+      ]) as unknown,
+    });
     expect(typed.changesAfter(to + 100)).toMatchObject({ all: true });
     typed.close();
   });
@@ -157,7 +191,8 @@ rules: [{id: all, outcome: allow, when: {}}]
 
 describe('a running facade' + verifies('ST-04'), () => {
   let facade: TestFacade;
-  const read = (): Promise<{ code: string; text: string }> => facade.call(facade.open('alice'), 'read', { path: 'a.txt' });
+  const read = (): Promise<{ code: string; text: string }> =>
+    facade.call(facade.open('alice'), 'read', { path: 'a.txt' });
   const file = (): string => path.join(facade.folder, 'state', 'state.db');
   beforeEach(async () => {
     facade = await startFacade(CONFIG, { files: { 'workspace/a.txt': 'hello' } });
@@ -169,7 +204,9 @@ describe('a running facade' + verifies('ST-04'), () => {
   it('refuses every call when its database is removed, and still hears off', async () => {
     rmSync(file());
     await expect.poll(async () => (await read()).code, { timeout: 10_000 }).toBe('STATE_LOST');
-    expect(() => openState(path.join(facade.folder, 'state'))).toThrow(expect.objectContaining({ code: 'STATE_LOST' }) as Error);
+    expect(() => openState(path.join(facade.folder, 'state'))).toThrow(
+      expect.objectContaining({ code: 'STATE_LOST' }) as Error,
+    );
     expect(readdirSync(path.join(facade.folder, 'state'))).not.toContain('state.db');
     const stops = new Stops(path.join(facade.folder, 'state'));
     new KillSwitch({ stops }).throw(NOW);
@@ -210,7 +247,8 @@ function damage(file: string): void {
 describe('a running process' + verifies('ST-02', 'ST-03', 'ST-04'), () => {
   let folder: string;
   let state: State;
-  const refused = (code: string): Promise<unknown> => expect.poll(() => codeOf((async () => state.fresh())()), { timeout: 20_000 }).toBe(code);
+  const refused = (code: string): Promise<unknown> =>
+    expect.poll(() => codeOf((async () => state.fresh())()), { timeout: 20_000 }).toBe(code);
   beforeEach(async () => {
     folder = temporaryFolder();
     state = await followState(folder);
@@ -246,13 +284,16 @@ describe('a running process' + verifies('ST-02', 'ST-03', 'ST-04'), () => {
   it('that has closed its state refuses what is asked of it then, and does not wait for it', async () => {
     const other = await followState(temporaryFolder());
     await other.close();
-    for (const ask of [() => other.put('a', 'b', 'c'), () => other.fresh(), () => other.close()]) expect(['STATE_FAILED', '']).toContain(await codeOf((async () => ask())()));
+    for (const ask of [() => other.put('a', 'b', 'c'), () => other.fresh(), () => other.close()])
+      expect(['STATE_FAILED', '']).toContain(await codeOf((async () => ask())()));
   });
 
   it('starts its thread again when that has died, whenever the next call comes, and ends in order', async () => {
     const fixture = startFixture('state-thread.mjs', [temporaryFolder()]);
     const [line] = await fixture.ended;
-    expect(JSON.parse(line ?? '[]')).toEqual([0, 50, 800].map((wait) => ({ wait, code: '', first: true, value: `${wait}`, written: '' })));
+    expect(JSON.parse(line ?? '[]')).toEqual(
+      [0, 50, 800].map((wait) => ({ wait, code: '', first: true, value: `${wait}`, written: '' })),
+    );
     expect(fixture.child.exitCode).toBe(0);
   }, 60_000);
 
@@ -267,17 +308,30 @@ describe('a running process' + verifies('ST-02', 'ST-03', 'ST-04'), () => {
 
 describe('a clock that is set back' + verifies('ST-06'), () => {
   const MINUTE = { id: 'minute', scope: 'principal' as const, window: 60, calls: 1 };
-  const request = { budgets: [MINUTE], keys: { run: '', session: '', sessions: 'p', principal: 'p', server: '', tool: '', origin: '' }, argBytes: 0, maxOutputBytes: 0, maxWallMs: 0, signal: new AbortController().signal, deadline: 0 };
+  const request = {
+    budgets: [MINUTE],
+    keys: { run: '', session: '', sessions: 'p', principal: 'p', server: '', tool: '', origin: '' },
+    argBytes: 0,
+    maxOutputBytes: 0,
+    maxWallMs: 0,
+    signal: new AbortController().signal,
+    deadline: 0,
+  };
 
   it.each([
-    ['by a day', -86_400_000], ['by half of the window', -30_000], ['ahead by a day', 86_400_000],
+    ['by a day', -86_400_000],
+    ['by half of the window', -30_000],
+    ['ahead by a day', 86_400_000],
   ])('%s does not change when a window ends', async (_name, jump) => {
     const started = Date.parse('2026-11-23T12:00:00Z');
     let now: Instant = { wall: started, monotonic: 1_000, boot: 'one' };
     const budgets = createBudgets(openState(temporaryFolder()), () => now);
     await budgets.reserve(request);
     now = { wall: started + jump + 59_000, monotonic: 60_000, boot: 'one' };
-    await expect(budgets.reserve(request)).rejects.toMatchObject({ code: 'BUDGET_EXCEEDED', data: { resetsAt: new Date(now.wall + 1_000).toISOString() } });
+    await expect(budgets.reserve(request)).rejects.toMatchObject({
+      code: 'BUDGET_EXCEEDED',
+      data: { resetsAt: new Date(now.wall + 1_000).toISOString() },
+    });
     now = { wall: started + jump + 60_000, monotonic: 61_000, boot: 'one' };
     await expect(budgets.reserve(request)).resolves.toBeDefined();
   });

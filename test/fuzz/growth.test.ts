@@ -68,31 +68,68 @@ async function judge(target: Target, shape: Shape): Promise<void> {
   }
   const four = inputOf(chars * 4);
   // The least of three: the collector, or another process in the caches, costs as much as a run.
-  for (let again = 0; again < 3; again += 1) if ((await timed(target, four)) <= Math.max(ms * MOST_GROWTH, NOTHING_MS)) return;
-  const growing = { make: inputOf, run: (input: unknown) => guarded(() => target.run(input)), from: Math.min(ms < LEAST_MS ? chars * 4 : chars, MOST_FROM) };
+  for (let again = 0; again < 3; again += 1)
+    if ((await timed(target, four)) <= Math.max(ms * MOST_GROWTH, NOTHING_MS)) return;
+  const growing = {
+    make: inputOf,
+    run: (input: unknown) => guarded(() => target.run(input)),
+    from: Math.min(ms < LEAST_MS ? chars * 4 : chars, MOST_FROM),
+  };
   expect(await tooFast(growing), JSON.stringify(shape)).toBeUndefined();
 }
 
 describe('four times the input costs at most six times the time' + verifies('TR-40', 'TR-41', 'TR-45'), () => {
-  it.each(ROWS)('%s: the corpus', async (_name, target) => {
-    for (const shape of CORPUS) await judgeLegal(target, shape);
-  }, TIMEOUT_MS);
+  it.each(ROWS)(
+    '%s: the corpus',
+    async (_name, target) => {
+      for (const shape of CORPUS) await judgeLegal(target, shape);
+    },
+    TIMEOUT_MS,
+  );
 
-  it.each(BY_HAND ? ROWS : [])('%s: new shapes', async (_name, target) => {
-    await fc.assert(fc.asyncProperty(shapes, (shape) => judgeLegal(target, shape)), { numRuns: RUNS, endOnFailure: true });
-  }, TIMEOUT_MS);
+  it.each(BY_HAND ? ROWS : [])(
+    '%s: new shapes',
+    async (_name, target) => {
+      await fc.assert(
+        fc.asyncProperty(shapes, (shape) => judgeLegal(target, shape)),
+        { numRuns: RUNS, endOnFailure: true },
+      );
+    },
+    TIMEOUT_MS,
+  );
 });
 
 describe('the measure itself', () => {
-  it('finds a quadratic reader, also behind a linear part, and passes a linear one', async () => {
-    const quadratic = (text: string): number => { let found = 0; for (let at = 0; at < text.length; at += 64) found += text.slice(at).split('a').length; return found; };
-    const target = (run: (text: string) => unknown): Target => ({ name: 'x', make: (text) => text, run: run as Target['run'] });
-    const shape = { before: '', unit: 'a', after: '' };
-    // A cold run takes as long as four times the input: the real rows repeat their shapes, this one has one.
-    for (let run = 0; run < 50; run += 1) quadratic('a'.repeat(4_096));
-    await expect(judge(target(quadratic), shape)).rejects.toThrow('ms for');
-    // By hand only: each quadratic reader takes half a minute to judge.
-    if (BY_HAND) await expect(judge(target((text) => [text.split('a').length, quadratic(text.slice(0, text.length / 4))]), shape)).rejects.toThrow('ms for');
-    await judge(target((text) => text.split('a').length), shape);
-  }, TIMEOUT_MS);
+  it(
+    'finds a quadratic reader, also behind a linear part, and passes a linear one',
+    async () => {
+      const quadratic = (text: string): number => {
+        let found = 0;
+        for (let at = 0; at < text.length; at += 64) found += text.slice(at).split('a').length;
+        return found;
+      };
+      const target = (run: (text: string) => unknown): Target => ({
+        name: 'x',
+        make: (text) => text,
+        run: run as Target['run'],
+      });
+      const shape = { before: '', unit: 'a', after: '' };
+      // A cold run takes as long as four times the input: the real rows repeat their shapes, this one has one.
+      for (let run = 0; run < 50; run += 1) quadratic('a'.repeat(4_096));
+      await expect(judge(target(quadratic), shape)).rejects.toThrow('ms for');
+      // By hand only: each quadratic reader takes half a minute to judge.
+      if (BY_HAND)
+        await expect(
+          judge(
+            target((text) => [text.split('a').length, quadratic(text.slice(0, text.length / 4))]),
+            shape,
+          ),
+        ).rejects.toThrow('ms for');
+      await judge(
+        target((text) => text.split('a').length),
+        shape,
+      );
+    },
+    TIMEOUT_MS,
+  );
 });

@@ -45,7 +45,14 @@ function ofFile(name: string, run: (text: string) => unknown): Target {
 }
 
 async function say(backend: PrimitiveBackend, tool: string, args: Args): Promise<unknown> {
-  return backend.call({ tool, args: { text: JSON.stringify(args), value: args, exact: true }, scope: 's', signal: new AbortController().signal, timeoutMs: 600_000, hardTimeoutMs: 600_000 });
+  return backend.call({
+    tool,
+    args: { text: JSON.stringify(args), value: args, exact: true },
+    scope: 's',
+    signal: new AbortController().signal,
+    timeoutMs: 600_000,
+    hardTimeoutMs: 600_000,
+  });
 }
 
 const workspace = createWorkspace({ root: ROOT });
@@ -54,7 +61,11 @@ async function scanned(query: Partial<Query>): Promise<unknown> {
   const folder = await Folder.root(ROOT);
   const hits = new Hits();
   try {
-    await scan({ folder, root: ROOT, name: 'file.txt', prefix: 'file.txt', ignored: [], signal: new AbortController().signal }, { pattern: 'a', glob: undefined, context: 2, ignoreCase: false, literal: false, hidden: true, ...query }, hits);
+    await scan(
+      { folder, root: ROOT, name: 'file.txt', prefix: 'file.txt', ignored: [], signal: new AbortController().signal },
+      { pattern: 'a', glob: undefined, context: 2, ignoreCase: false, literal: false, hidden: true, ...query },
+      hits,
+    );
     return hits.page({}, 2);
   } finally {
     await folder.close();
@@ -71,7 +82,14 @@ function replying(text: string, facts: string): ServerAdapter {
       // Each entry is compared with each rule, of which there are 2,000 at most: here one, so that the growth of the entries shows.
       const isIgnore = String(args.value['path']).endsWith('.gitignore');
       const isNext = Number(args.value['offset'] ?? 0) > 0 && tool === 'get_more_search_results';
-      const value = { content: [{ type: 'text', text: isIgnore ? '*.tmp' : isNext ? 'Status: COMPLETED' : tool === 'get_file_info' ? facts : text }] };
+      const value = {
+        content: [
+          {
+            type: 'text',
+            text: isIgnore ? '*.tmp' : isNext ? 'Status: COMPLETED' : tool === 'get_file_info' ? facts : text,
+          },
+        ],
+      };
       return Promise.resolve({ text: '', value, exact: true });
     },
     health: () => ({ state: 'healthy', restarts: 0, badLines: 0 }),
@@ -81,26 +99,52 @@ function replying(text: string, facts: string): ServerAdapter {
   };
 }
 
-const factsOf = (text: string): string => `size: ${Buffer.byteLength(text)}\nmodified: "2026-11-21T23:04:53.489Z"\nisDirectory: false\nisFile: true\npermissions: 644`;
+const factsOf = (text: string): string =>
+  `size: ${Buffer.byteLength(text)}\nmodified: "2026-11-21T23:04:53.489Z"\nisDirectory: false\nisFile: true\npermissions: 644`;
 
 /** A row for one action of a primitive over a mapping. `dress` makes the text one that the backend could give. */
-function ofMapped(id: (typeof MAPPINGS)[number], [tool, args]: readonly [string, Args], dress: (text: string) => string = plain): Target {
+function ofMapped(
+  id: (typeof MAPPINGS)[number],
+  [tool, args]: readonly [string, Args],
+  dress: (text: string) => string = plain,
+): Target {
   return {
     name: `${id}, ${tool} ${typeof args['action'] === 'string' ? args['action'] : ''}: ${dress.name}`,
     make: (text) => {
       const dressed = dress(text);
-      return createMapped({ inner: replying(dressed, args['action'] === 'stat' ? dressed : factsOf(dressed)), mapping: loadMapping(id), root: ROOT });
+      return createMapped({
+        inner: replying(dressed, args['action'] === 'stat' ? dressed : factsOf(dressed)),
+        mapping: loadMapping(id),
+        root: ROOT,
+      });
     },
     run: (backend) => say(backend as PrimitiveBackend, tool, args),
   };
 }
 
 const plain = (text: string): string => text;
-const paged = (text: string): string => `[Reading ${text.split('\n').length} lines from start (total: ${text.split('\n').length} lines, 0 remaining)]\n\n${text}`;
-const entries = (text: string): string => text.split('\n').map((line) => `[FILE] ${line}`).join('\n');
-const tree = (text: string): string => JSON.stringify(text.split(/[\n,]/).map((name, at) => ({ name, type: at % 2 === 0 ? 'file' : 'directory', ...(at % 2 === 0 ? {} : { children: [{ name, type: 'file' }] }) })));
-const found = (text: string): string => `Started content search session: x\nStatus: COMPLETED\nTotal results found: ${text.split('\n').length}\n${text.split('\n').map((line, at) => `📄 ${ROOT}/${line}:${at + 1} - ${line}`).join('\n')}`;
-const dated = (text: string): string => `size: 5\nmodified: "${text.replaceAll('\n', ' (')}"\npermissions: 644\nisDirectory: true\n${text}`;
+const paged = (text: string): string =>
+  `[Reading ${text.split('\n').length} lines from start (total: ${text.split('\n').length} lines, 0 remaining)]\n\n${text}`;
+const entries = (text: string): string =>
+  text
+    .split('\n')
+    .map((line) => `[FILE] ${line}`)
+    .join('\n');
+const tree = (text: string): string =>
+  JSON.stringify(
+    text.split(/[\n,]/).map((name, at) => ({
+      name,
+      type: at % 2 === 0 ? 'file' : 'directory',
+      ...(at % 2 === 0 ? {} : { children: [{ name, type: 'file' }] }),
+    })),
+  );
+const found = (text: string): string =>
+  `Started content search session: x\nStatus: COMPLETED\nTotal results found: ${text.split('\n').length}\n${text
+    .split('\n')
+    .map((line, at) => `📄 ${ROOT}/${line}:${at + 1} - ${line}`)
+    .join('\n')}`;
+const dated = (text: string): string =>
+  `size: 5\nmodified: "${text.replaceAll('\n', ' (')}"\npermissions: 644\nisDirectory: true\n${text}`;
 const outputs = (text: string): string => `[Reading 100 lines from line 0 (total: 100 lines)]\n\n${text}`;
 
 const MAPPED: readonly Target[] = [
@@ -119,7 +163,9 @@ const MAPPED: readonly Target[] = [
 ];
 
 function pageOf(text: string): JsonDoc<JsonObject> {
-  const tools = text.split(/[\n,]/).map((part) => ({ name: part.slice(0, 50), inputSchema: { type: 'object', description: part } }));
+  const tools = text
+    .split(/[\n,]/)
+    .map((part) => ({ name: part.slice(0, 50), inputSchema: { type: 'object', description: part } }));
   const value = { tools, prompts: tools, nextCursor: `${text.length}` };
   return { text: JSON.stringify(value), value, exact: true };
 }
@@ -131,7 +177,10 @@ async function listed(pages: readonly JsonDoc<JsonObject>[]): Promise<unknown> {
     return () => {
       const page = pages[at] ?? { text: '{}', value: { tools: [], prompts: [] }, exact: true };
       at += 1;
-      return Promise.resolve({ ...page, value: { ...page.value, nextCursor: at < pages.length ? String(at) : undefined } });
+      return Promise.resolve({
+        ...page,
+        value: { ...page.value, nextCursor: at < pages.length ? String(at) : undefined },
+      });
     };
   };
   return [await readToolList(next()), await readPromptList(next())];
@@ -145,7 +194,11 @@ function chunksOf(text: string, size: number): readonly Buffer[] {
 async function streamed(text: string, type: string): Promise<number> {
   let heard = 0;
   const body = Readable.toWeb(Readable.from(chunksOf(text, 997))) as ReadableStream<Uint8Array>;
-  const remote = new RemoteFetch({ send: () => Promise.resolve(new Response(body, { headers: { 'content-type': type } })), onMessage: () => (heard += 1), onFailed: () => (heard += 1) });
+  const remote = new RemoteFetch({
+    send: () => Promise.resolve(new Response(body, { headers: { 'content-type': type } })),
+    onMessage: () => (heard += 1),
+    onFailed: () => (heard += 1),
+  });
   remote.substitute('x', '{}', 1);
   const response = await remote.fetch('http://127.0.0.1/', { method: 'POST', body: 'x' });
   await response.text().catch(() => undefined);
@@ -159,23 +212,55 @@ function ofStream(name: string, run: (text: string) => unknown): Target {
 
 /** The rows of this file. */
 export const READERS: readonly Target[] = [
-  ofFile('read of a file', async () => [await say(workspace, 'read', { path: 'file.txt', offset: 2 }), await say(workspace, 'read', { path: 'file.txt', offset: -3, limit: 2 }), await say(workspace, 'read', { action: 'stat', path: 'file.txt' })]),
-  ofFile('edit of a file', (text) => say(workspace, 'edit', { path: 'file.txt', old_string: text.slice(0, 2), new_string: 'xy', replace_all: true })),
+  ofFile('read of a file', async () => [
+    await say(workspace, 'read', { path: 'file.txt', offset: 2 }),
+    await say(workspace, 'read', { path: 'file.txt', offset: -3, limit: 2 }),
+    await say(workspace, 'read', { action: 'stat', path: 'file.txt' }),
+  ]),
+  ofFile('edit of a file', (text) =>
+    say(workspace, 'edit', { path: 'file.txt', old_string: text.slice(0, 2), new_string: 'xy', replace_all: true }),
+  ),
   ofFile('scan of a file', () => scanned({ pattern: 'a' })),
   ofFile('scan of a file, no match', () => scanned({ pattern: 'none of it', literal: true, ignoreCase: true })),
   ofFile('lines of a file that were found', async (text) => {
     const hits = new Hits();
-    for (let line = 1; line <= Math.min(1_000, text.length); line += 1) hits.add({ path: 'file.txt', line, text, matches: true });
+    for (let line = 1; line <= Math.min(1_000, text.length); line += 1)
+      hits.add({ path: 'file.txt', line, text, matches: true });
     return hits.page({}, 3);
   }),
-  ofStream('names for list and find', (text) => { const globs = ['**/*a*', 'a*b', '{a,b}/**'].map((glob) => compileGlob(glob)); return text.split(/[\n,]/).map((name) => globs.map((glob) => glob(name))); }),
+  ofStream('names for list and find', (text) => {
+    const globs = ['**/*a*', 'a*b', '{a,b}/**'].map((glob) => compileGlob(glob));
+    return text.split(/[\n,]/).map((name) => globs.map((glob) => glob(name)));
+  }),
   { name: 'tools/list and prompts/list, one page', make: (text) => [pageOf(text)], run: listed as Target['run'] },
-  { name: 'tools/list and prompts/list, 64 pages', make: (text) => Array.from({ length: 64 }, (_, at) => pageOf(text.slice((at * text.length) / 64, ((at + 1) * text.length) / 64))), run: listed as Target['run'] },
-  ofStream('the body of a request', async (text) => { const request = Object.assign(Readable.from(chunksOf(text, 61)), { headers: {} }) as unknown as IncomingMessage; return readBody(request, MOST); }),
-  ofStream('the messages of a stream', async (text) => { let heard = 0; const stream = Readable.from(chunksOf(`${text}\n`, 997)); const note = (): void => void (heard += 1); new MessageReader(stream, { onMessage: note, onBad: note, onTooLarge: note, onFailed: note, onClosed: note }); await new Promise((resolve) => stream.once('end', resolve)); return heard; }),
+  {
+    name: 'tools/list and prompts/list, 64 pages',
+    make: (text) =>
+      Array.from({ length: 64 }, (_, at) => pageOf(text.slice((at * text.length) / 64, ((at + 1) * text.length) / 64))),
+    run: listed as Target['run'],
+  },
+  ofStream('the body of a request', async (text) => {
+    const request = Object.assign(Readable.from(chunksOf(text, 61)), { headers: {} }) as unknown as IncomingMessage;
+    return readBody(request, MOST);
+  }),
+  ofStream('the messages of a stream', async (text) => {
+    let heard = 0;
+    const stream = Readable.from(chunksOf(`${text}\n`, 997));
+    const note = (): void => void (heard += 1);
+    new MessageReader(stream, { onMessage: note, onBad: note, onTooLarge: note, onFailed: note, onClosed: note });
+    await new Promise((resolve) => stream.once('end', resolve));
+    return heard;
+  }),
   ofStream('the answer of a remote server, JSON', (text) => streamed(text, 'application/json')),
-  ofStream('the answer of a remote server, a list', (text) => streamed(`[${JSON.stringify({ jsonrpc: '2.0', id: 1, result: { text } })}]`, 'application/json')),
-  ofStream('the answer of a remote server, events', (text) => streamed(`data: ${text}\n\n${text}`, 'text/event-stream')),
-  ofStream('a page of process output', (text) => [readPage(loadMapping('desktop-commander'), outputs(text)), readPage(loadMapping('desktop-commander'), text)]),
+  ofStream('the answer of a remote server, a list', (text) =>
+    streamed(`[${JSON.stringify({ jsonrpc: '2.0', id: 1, result: { text } })}]`, 'application/json'),
+  ),
+  ofStream('the answer of a remote server, events', (text) =>
+    streamed(`data: ${text}\n\n${text}`, 'text/event-stream'),
+  ),
+  ofStream('a page of process output', (text) => [
+    readPage(loadMapping('desktop-commander'), outputs(text)),
+    readPage(loadMapping('desktop-commander'), text),
+  ]),
   ...MAPPED,
 ];

@@ -8,5 +8,9 @@ const RACE_OPERATIONS = '20000';
 runRounds({
   name: 'fuzz',
   tests: ['test/fuzz', 'test/races'],
-  env: (seed) => ({ TOLLGATE_FUZZ_SEED: seed, TOLLGATE_FUZZ_SHAPES: process.env['TOLLGATE_FUZZ_SHAPES'] ?? SHAPES, TOLLGATE_RACE_OPERATIONS: process.env['TOLLGATE_RACE_OPERATIONS'] ?? RACE_OPERATIONS }),
+  env: (seed) => ({
+    TOLLGATE_FUZZ_SEED: seed,
+    TOLLGATE_FUZZ_SHAPES: process.env['TOLLGATE_FUZZ_SHAPES'] ?? SHAPES,
+    TOLLGATE_RACE_OPERATIONS: process.env['TOLLGATE_RACE_OPERATIONS'] ?? RACE_OPERATIONS,
+  }),
 });

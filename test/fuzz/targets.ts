@@ -81,12 +81,17 @@ const redactor = new Redactor();
 for (const secret of ['aaaaaaab', 'k"y\\/1\n+é-secret']) redactor.register(secret);
 const profile = loadSchemaProfile('portable');
 
-const tool = (text: string, inputSchema: Record<string, unknown> = { type: 'object' }): RawTool => ({ name: 'tool', description: text, inputSchema });
+const tool = (text: string, inputSchema: Record<string, unknown> = { type: 'object' }): RawTool => ({
+  name: 'tool',
+  description: text,
+  inputSchema,
+});
 /** Lists, objects and texts made of one text, by its lines: growth in number, not only in length. */
 const parts = (text: string): readonly string[] => text.split(/[\n,]/);
 /** Of definitions: servers have thousands of them at most. */
 const few = (text: string): readonly string[] => parts(text).slice(0, 2_000);
-const keyed = (text: string): Record<string, string> => Object.fromEntries(parts(text).map((part, at) => [`${at}${part.slice(0, 20)}`, part]));
+const keyed = (text: string): Record<string, string> =>
+  Object.fromEntries(parts(text).map((part, at) => [`${at}${part.slice(0, 20)}`, part]));
 
 function docOf(content: readonly ContentItem[], more: Readonly<Record<string, unknown>> = {}): JsonDoc<ToolResult> {
   const value = { content, ...more };
@@ -94,13 +99,32 @@ function docOf(content: readonly ContentItem[], more: Readonly<Record<string, un
 }
 
 function shaped(doc: JsonDoc<ToolResult>): unknown {
-  return shape(doc, { cap: { bytes: 30_000, lines: 2_000 }, mediaBytes: 1_048_576, headShare: 0.3, redactor, raw: false, spill: { put: (all) => ({ handle: 'spill://x', bytes: all.length }) }, reader: 'read', meta: { 'tollgate/a': 1 }, ownNotes: true, notes: [] });
+  return shape(doc, {
+    cap: { bytes: 30_000, lines: 2_000 },
+    mediaBytes: 1_048_576,
+    headShare: 0.3,
+    redactor,
+    raw: false,
+    spill: { put: (all) => ({ handle: 'spill://x', bytes: all.length }) },
+    reader: 'read',
+    meta: { 'tollgate/a': 1 },
+    ownNotes: true,
+    notes: [],
+  });
 }
 
 const SPILL_OWNER = { principal: 'p', run: 'r' };
 const spills = new Spills(mkdtempSync(path.join(tmpdir(), 'tollgate-fuzz-')));
 process.once('exit', () => spills.close());
-const callInput = (argsText: string): CallInput => ({ principal: { id: 'p', role: 'r', groups: [], profiles: [], origin: 'stdio' }, run: 'r', effect: { verb: 'read', server: 's', tool: 't', paths: [], urls: [] }, labels: [], time: '2026-01-01T00:00:00Z', argsText }) as unknown as CallInput;
+const callInput = (argsText: string): CallInput =>
+  ({
+    principal: { id: 'p', role: 'r', groups: [], profiles: [], origin: 'stdio' },
+    run: 'r',
+    effect: { verb: 'read', server: 's', tool: 't', paths: [], urls: [] },
+    labels: [],
+    time: '2026-01-01T00:00:00Z',
+    argsText,
+  }) as unknown as CallInput;
 
 function read(text: string, slices: number): number {
   let lines = 0;
@@ -116,15 +140,51 @@ const edit = async (text: string, args: Parameters<typeof applyEdit>[1]): Promis
   return 'refusal' in outcome ? outcome : [linesOf(outcome.text, outcome), around(outcome.text, outcome.places)];
 };
 
-const FORMATS = ['date', 'time', 'date-time', 'duration', 'uri', 'uri-reference', 'email', 'hostname', 'ipv4', 'ipv6', 'uuid', 'json-pointer', 'regex'];
+const FORMATS = [
+  'date',
+  'time',
+  'date-time',
+  'duration',
+  'uri',
+  'uri-reference',
+  'email',
+  'hostname',
+  'ipv4',
+  'ipv6',
+  'uuid',
+  'json-pointer',
+  'regex',
+];
 /** Expressions that may take longer run under a clock (catalogs/validation/guard.ts); test/security/blocking.test.ts measures it. */
 const PATTERNS = ['^[a-z]+$', 'a.c', '^.*$'];
 const one = (schema: Record<string, unknown>): ((text: string) => unknown) => {
   const { check } = createValidator({ type: 'object', properties: { x: schema } });
   return (text) => formatFaults(check({ x: text }));
 };
-const listed = createValidator({ type: 'object', properties: { l: { type: 'array', items: { anyOf: [{ type: 'string', maxLength: 3 }, { type: 'object', required: ['a'] }] }, uniqueItems: true }, o: { type: 'object', additionalProperties: { type: 'integer' }, propertyNames: { maxLength: 9 } } } });
-const loose = { type: 'object', properties: { l: { type: 'array', items: { type: 'object' } }, n: { type: 'integer' }, o: { type: 'object', properties: { a: { type: 'string' } } } } };
+const listed = createValidator({
+  type: 'object',
+  properties: {
+    l: {
+      type: 'array',
+      items: {
+        anyOf: [
+          { type: 'string', maxLength: 3 },
+          { type: 'object', required: ['a'] },
+        ],
+      },
+      uniqueItems: true,
+    },
+    o: { type: 'object', additionalProperties: { type: 'integer' }, propertyNames: { maxLength: 9 } },
+  },
+});
+const loose = {
+  type: 'object',
+  properties: {
+    l: { type: 'array', items: { type: 'object' } },
+    n: { type: 'integer' },
+    o: { type: 'object', properties: { a: { type: 'string' } } },
+  },
+};
 
 const looseCheck = createValidator(loose);
 
@@ -138,7 +198,11 @@ export const TARGETS: readonly Target[] = [
   ofText('LineReader, whole', (text) => read(text, 65_536)),
   ofText('LineReader, in slices of 7 bytes', (text) => read(text, 7)),
   ofText('oneLine', (text) => oneLine(text)),
-  ofText('readHello', (text) => [readHello(Buffer.from(text)), readHello(Buffer.concat([Buffer.from([22, 3, 1, 0, 9, 1]), Buffer.from(text, 'latin1')])), readHello(Buffer.from(`${'\u0016\u0003\u0001\u0000\u0001x'.repeat(text.length / 6)}`, 'latin1'))]),
+  ofText('readHello', (text) => [
+    readHello(Buffer.from(text)),
+    readHello(Buffer.concat([Buffer.from([22, 3, 1, 0, 9, 1]), Buffer.from(text, 'latin1')])),
+    readHello(Buffer.from(`${'\u0016\u0003\u0001\u0000\u0001x'.repeat(text.length / 6)}`, 'latin1')),
+  ]),
   ofText('readAbsolute', (text) => readAbsolute(`http://${text}`)),
   ofText('commandFact', (text) => commandFact(text)),
   ofText('readUrl', (text) => [readUrl(text), readUrl(`http://a/${text}`)]),
@@ -147,60 +211,246 @@ export const TARGETS: readonly Target[] = [
   ofText('locate', (text) => locate(['/nonexistent-root'], text)),
   ofText('segmentEnds', (text) => segmentEnds(text)),
   ofText('escapeHostile', (text) => escapeHostile(text)),
-  ofText('cleanDescription', (text) => [cleanDescription(text, { max: 1_024 }), cleanDescription(text, { max: 10_000_000 })]),
+  ofText('cleanDescription', (text) => [
+    cleanDescription(text, { max: 1_024 }),
+    cleanDescription(text, { max: 10_000_000 }),
+  ]),
   ofText('toolDescription', (text) => toolDescription({ name: text, description: text, hints: [text] })),
   ofText('auditTool, the description', (text) => auditTool(tool(text))),
-  ofText('auditTool, the schema', (text) => auditTool(tool('x', { type: 'object', properties: Object.fromEntries(parts(text).slice(0, 500).map((part, at) => [`p${at}`, { type: 'string', description: part }])) }))),
-  ofText('occurrences', (text) => [1, 40, text.length / 4].map((length) => occurrences(text, { wanted: text.slice(-length), overlap: true, most: 100_000 }))),
-  ofText('applyEdit, replace all', (text) => edit(text, { old_string: text.slice(0, 2), new_string: 'xyz', replace_all: true })),
-  ofText('applyEdit, a long text', (text) => edit(text, { old_string: `${text.slice(0, text.length / 4)}b${text.slice(0, text.length / 4)}`, new_string: 'x' })),
-  ofText('applyEdit, other line ends and numbers', (text) => edit(text, { old_string: `1: ${text.slice(0, 50).replaceAll('\n', '\r\n')}\n2: `, new_string: 'x\ny', line: 3 })),
+  ofText('auditTool, the schema', (text) =>
+    auditTool(
+      tool('x', {
+        type: 'object',
+        properties: Object.fromEntries(
+          parts(text)
+            .slice(0, 500)
+            .map((part, at) => [`p${at}`, { type: 'string', description: part }]),
+        ),
+      }),
+    ),
+  ),
+  ofText('occurrences', (text) =>
+    [1, 40, text.length / 4].map((length) =>
+      occurrences(text, { wanted: text.slice(-length), overlap: true, most: 100_000 }),
+    ),
+  ),
+  ofText('applyEdit, replace all', (text) =>
+    edit(text, { old_string: text.slice(0, 2), new_string: 'xyz', replace_all: true }),
+  ),
+  ofText('applyEdit, a long text', (text) =>
+    edit(text, { old_string: `${text.slice(0, text.length / 4)}b${text.slice(0, text.length / 4)}`, new_string: 'x' }),
+  ),
+  ofText('applyEdit, other line ends and numbers', (text) =>
+    edit(text, { old_string: `1: ${text.slice(0, 50).replaceAll('\n', '\r\n')}\n2: `, new_string: 'x\ny', line: 3 }),
+  ),
   ofText('nearestPlaces', (text) => nearestPlaces(text, `${text.slice(0, 80)}x`)),
-  ofText('compileGlob, the pattern', (text) => { const glob = compileGlob(text.slice(0, 1_000)); return glob('a/b/c.ts'); }),
+  ofText('compileGlob, the pattern', (text) => {
+    const glob = compileGlob(text.slice(0, 1_000));
+    return glob('a/b/c.ts');
+  }),
   of('canonicalJson', keyed, canonicalJson),
-  of('canonicalize', (text) => ({ type: 'object', properties: keyed(text), required: parts(text), enum: parts(text) }), canonicalize),
+  of(
+    'canonicalize',
+    (text) => ({ type: 'object', properties: keyed(text), required: parts(text), enum: parts(text) }),
+    canonicalize,
+  ),
   of('parseText', (text) => text, parseText),
   of('exposedNames', (text) => few(text).map((part) => ({ server: 's', tool: part.slice(0, 100) })), exposedNames),
   of('pinsOf', (text) => parts(text).map((part) => ({ ...tool('x'), name: part.slice(0, 5) })), pinsOf),
-  of('readMessage, the text as a value', (text) => Buffer.from(JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'tools/call', params: { name: text, arguments: keyed(text) } })), (bytes) => readMessage(bytes, 'client')),
-  ofText('pageText', (text) => [pageText(text, { offset: 1, limit: 50, bytes: 30_000, lines: 2_000 } as never, 'x'), holdsNote(text)]),
+  of(
+    'readMessage, the text as a value',
+    (text) =>
+      Buffer.from(
+        JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'tools/call', params: { name: text, arguments: keyed(text) } }),
+      ),
+    (bytes) => readMessage(bytes, 'client'),
+  ),
+  ofText('pageText', (text) => [
+    pageText(text, { offset: 1, limit: 50, bytes: 30_000, lines: 2_000 } as never, 'x'),
+    holdsNote(text),
+  ]),
   ...FORMATS.map((format) => ofText(`format ${format}`, one({ type: 'string', format }))),
   ...PATTERNS.map((pattern) => ofText(`pattern ${pattern}`, one({ type: 'string', pattern }))),
   ofText('maxLength, enum and const', one({ type: 'string', maxLength: 5, enum: ['a', 'b'], const: 'c' })),
   // Those that are not plain run under a clock, so their time does not tell how it grows; test/security/blocking.test.ts measures it.
-  ofText('patterns of others', (text) => { const pattern = text.slice(0, 2_000); return isPlain(pattern) && guardPattern(pattern)?.test('aaaa'); }),
-  of('a list and an object of values', (text) => ({ l: parts(text), o: keyed(text) }), (value) => formatFaults(listed.check(value))),
-  of('repairArgs', (text) => ({ l: parts(text), n: text, o: text }), (args) => repairArgs(loose, args, looseCheck.check(args))),
-  ofText('widen', (text) => widen(text, `${text.slice(0, text.length / 2)}x${text.slice(text.length / 2)}`, { start: Math.floor(text.length / 2), end: Math.floor(text.length / 2) + 1 })),
-  ofText('compileGlob, the path', (text) => ['**/a*b/**', '*a*b*', '{a,b}*/[!x]*'].map((glob) => compileGlob(glob)(text))),
+  ofText('patterns of others', (text) => {
+    const pattern = text.slice(0, 2_000);
+    return isPlain(pattern) && guardPattern(pattern)?.test('aaaa');
+  }),
+  of(
+    'a list and an object of values',
+    (text) => ({ l: parts(text), o: keyed(text) }),
+    (value) => formatFaults(listed.check(value)),
+  ),
+  of(
+    'repairArgs',
+    (text) => ({ l: parts(text), n: text, o: text }),
+    (args) => repairArgs(loose, args, looseCheck.check(args)),
+  ),
+  ofText('widen', (text) =>
+    widen(text, `${text.slice(0, text.length / 2)}x${text.slice(text.length / 2)}`, {
+      start: Math.floor(text.length / 2),
+      end: Math.floor(text.length / 2) + 1,
+    }),
+  ),
+  ofText('compileGlob, the path', (text) =>
+    ['**/a*b/**', '*a*b*', '{a,b}*/[!x]*'].map((glob) => compileGlob(glob)(text)),
+  ),
   ofText('textOfHtml', (text) => textOfHtml(text)),
-  ofText('OutputLog', (text) => { const log = new OutputLog(); for (let at = 0; at < text.length; at += 1_024) log.push(Buffer.from(text.slice(at, at + 1_024))); return log.lines(1, 2_000); }),
+  ofText('OutputLog', (text) => {
+    const log = new OutputLog();
+    for (let at = 0; at < text.length; at += 1_024) log.push(Buffer.from(text.slice(at, at + 1_024)));
+    return log.lines(1, 2_000);
+  }),
   ofText('marks', (text) => [findMarks(text.split('\n'), 'token'), quote(text)]),
-  of('decodeText', (text) => ({ text, bytes: Buffer.from(text) }), ({ text, bytes }) => [decodeText(bytes), countLines(text), printable(text)]),
-  ofText('cutText', (text) => (fits(text, { bytes: 3_000, lines: 20 }) ? text : cutText(text, { bytes: 3_000, lines: 20 }, 0.3))),
+  of(
+    'decodeText',
+    (text) => ({ text, bytes: Buffer.from(text) }),
+    ({ text, bytes }) => [decodeText(bytes), countLines(text), printable(text)],
+  ),
+  ofText('cutText', (text) =>
+    fits(text, { bytes: 3_000, lines: 20 }) ? text : cutText(text, { bytes: 3_000, lines: 20 }, 0.3),
+  ),
   ofText('Redactor', (text) => [redactor.touches(text), redactor.redact(text)]),
   of('shape, one text', (text) => docOf([{ type: 'text', text }]), shaped),
   of('shape, many items', (text) => docOf(parts(text).map((part) => ({ type: 'text', text: part }))), shaped),
-  of('shape, resources and unknown members', (text) => docOf(parts(text).map((part) => ({ type: 'resource_link', uri: `file:${part}`, name: part })), { more: text, _meta: keyed(text) }), shaped),
+  of(
+    'shape, resources and unknown members',
+    (text) =>
+      docOf(
+        parts(text).map((part) => ({ type: 'resource_link', uri: `file:${part}`, name: part })),
+        { more: text, _meta: keyed(text) },
+      ),
+    shaped,
+  ),
   of('shape, structured content', (text) => docOf([], { structuredContent: keyed(text) }), shaped),
-  of('shrink', (text) => [{ text, l: parts(text) }, keyed(text), parts(text).map((part) => ({ [part.slice(0, 9)]: part }))], (values) => values.map((value) => shrink(value, 3_000))),
+  of(
+    'shrink',
+    (text) => [{ text, l: parts(text) }, keyed(text), parts(text).map((part) => ({ [part.slice(0, 9)]: part }))],
+    (values) => values.map((value) => shrink(value, 3_000)),
+  ),
   ofText('numbers', (text) => releaseNumbers(holdNumbers(JSON.stringify([text, `${text}1.10`])))),
-  of('withMeta and withoutOwnKeys', (text) => ({ _meta: { ...keyed(text), 'tollgate/x': 1 }, content: parts(text).map((part) => ({ type: 'text', text: part, _meta: { 'Tollgate/y': part } })) }), (value) => [withMeta(JSON.stringify(value), value as never, { 'tollgate/a': 1 }), mayHoldMeta(JSON.stringify(value)), withoutOwnKeys(value)]),
-  ofText('spills', async (text) => { const { handle } = spills.put(text, SPILL_OWNER, { effect: {} as never, labels: [], maxBytes: 1 << 26 }); const pages = await Promise.all([{}, { offset: 3 }, { action: 'search', pattern: 'a*b' }].map((args) => spills.read({ path: handle, ...args }, SPILL_OWNER, { bytes: 30_000, lines: 2_000 }))); spills.forget(SPILL_OWNER); return pages; }),
-  of('the input of the policy', (text) => callInput(JSON.stringify({ text, l: parts(text) })), (input) => [true, false].map((project) => callInputText(input, { project }))),
-  of('the input of the policy, a text with escapes', (text) => callInput(JSON.stringify({ text: JSON.stringify(JSON.stringify(text)) })), (input) => callInputText(input, { project: true })),
-  of('bindArgs', (text) => parseDoc(JSON.stringify({ l: [], n: 1, more: parts(text) }).replace('"more"', '"mo\\u0072e"')), (doc) => bindArgs(doc, { schema: loose, validator: looseCheck, lift: (args) => ({ args, changed: false }), pins: { n: 2 }, maxBytes: 1 << 26 })),
-  of('effectOf', (text) => ({ path: text, more: keyed(text), url: text, command: text, list: few(text) }), (args) => effectOf({ server: 's', tool: 't', semantics: { verb: 'execute', paths: ['path', 'list'], urls: ['url'], command: 'command' }, args } as never, '/nonexistent-root')),
-  ofText('the body and the lines of the wire', (text) => { const lines = new LineWriter(new Writable({ write: (_chunk, _encoding, done) => done() }), () => undefined); for (const part of [text, ...few(text)]) lines.write(JSON.stringify(part)); return lines.finish(0); }),
-  ofText('EventStreamReader', (text) => { const reader = new EventStreamReader({ maxBytes: 1 << 26, onMessage: () => undefined }); const bytes = Buffer.from(`data: ${text}\n\n`); for (let at = 0; at < bytes.length; at += 1_000) reader.push(bytes.subarray(at, at + 1_000)); }),
-  ofText('carriedByDouble', (text) => [carriedByDouble(`1${text}`), carriedByDouble(`0.${text.replace(/[^0-9]/g, '0')}1`), carriedByDouble(`${text.replace(/[^0-9]/g, '1')}e5`)]),
-  ofText('marks of hidden text (lint)', (text) => [fold(text), unleet(text), isConfusable(text), hiddenMessage(text), decodedBlobs(text)]),
+  of(
+    'withMeta and withoutOwnKeys',
+    (text) => ({
+      _meta: { ...keyed(text), 'tollgate/x': 1 },
+      content: parts(text).map((part) => ({ type: 'text', text: part, _meta: { 'Tollgate/y': part } })),
+    }),
+    (value) => [
+      withMeta(JSON.stringify(value), value as never, { 'tollgate/a': 1 }),
+      mayHoldMeta(JSON.stringify(value)),
+      withoutOwnKeys(value),
+    ],
+  ),
+  ofText('spills', async (text) => {
+    const { handle } = spills.put(text, SPILL_OWNER, { effect: {} as never, labels: [], maxBytes: 1 << 26 });
+    const pages = await Promise.all(
+      [{}, { offset: 3 }, { action: 'search', pattern: 'a*b' }].map((args) =>
+        spills.read({ path: handle, ...args }, SPILL_OWNER, { bytes: 30_000, lines: 2_000 }),
+      ),
+    );
+    spills.forget(SPILL_OWNER);
+    return pages;
+  }),
+  of(
+    'the input of the policy',
+    (text) => callInput(JSON.stringify({ text, l: parts(text) })),
+    (input) => [true, false].map((project) => callInputText(input, { project })),
+  ),
+  of(
+    'the input of the policy, a text with escapes',
+    (text) => callInput(JSON.stringify({ text: JSON.stringify(JSON.stringify(text)) })),
+    (input) => callInputText(input, { project: true }),
+  ),
+  of(
+    'bindArgs',
+    (text) => parseDoc(JSON.stringify({ l: [], n: 1, more: parts(text) }).replace('"more"', '"mo\\u0072e"')),
+    (doc) =>
+      bindArgs(doc, {
+        schema: loose,
+        validator: looseCheck,
+        lift: (args) => ({ args, changed: false }),
+        pins: { n: 2 },
+        maxBytes: 1 << 26,
+      }),
+  ),
+  of(
+    'effectOf',
+    (text) => ({ path: text, more: keyed(text), url: text, command: text, list: few(text) }),
+    (args) =>
+      effectOf(
+        {
+          server: 's',
+          tool: 't',
+          semantics: { verb: 'execute', paths: ['path', 'list'], urls: ['url'], command: 'command' },
+          args,
+        } as never,
+        '/nonexistent-root',
+      ),
+  ),
+  ofText('the body and the lines of the wire', (text) => {
+    const lines = new LineWriter(new Writable({ write: (_chunk, _encoding, done) => done() }), () => undefined);
+    for (const part of [text, ...few(text)]) lines.write(JSON.stringify(part));
+    return lines.finish(0);
+  }),
+  ofText('EventStreamReader', (text) => {
+    const reader = new EventStreamReader({ maxBytes: 1 << 26, onMessage: () => undefined });
+    const bytes = Buffer.from(`data: ${text}\n\n`);
+    for (let at = 0; at < bytes.length; at += 1_000) reader.push(bytes.subarray(at, at + 1_000));
+  }),
+  ofText('carriedByDouble', (text) => [
+    carriedByDouble(`1${text}`),
+    carriedByDouble(`0.${text.replace(/[^0-9]/g, '0')}1`),
+    carriedByDouble(`${text.replace(/[^0-9]/g, '1')}e5`),
+  ]),
+  ofText('marks of hidden text (lint)', (text) => [
+    fold(text),
+    unleet(text),
+    isConfusable(text),
+    hiddenMessage(text),
+    decodedBlobs(text),
+  ]),
   ofText('lintTool', (text) => lintTool(tool(text))),
-  of('lintTool, names of others', (text) => ({ text, names: { own: new Set(['x']), others: new Map(few(text).map((part) => [part, 's'])) } }), ({ text, names }) => lintTool(tool(text), names as never)),
-  of('the code of an interpreter', (text) => text.split(/[\s,;]/), (words) => [inlineCode(words), inlineCode(['env', ...words]), inlineCode(['python3', ...words]), codeSource(['perl', words.join('')]), isLiteralCommand(words), isLiteralCommand(['ls', ...words])]),
-  ofText('the name of an interpreter', (text) => [interpreterName(text), interpreterName(`a${text}`), startedBy([text, text]), startedBy(['env', '-S', text])]),
-  ofText('ignore files', (text) => { const rules = parseIgnore(text, ''); return Promise.all([isIgnored(rules, { path: 'a/b/c', isFolder: false }, new Pace()), isIgnored(parseIgnore('*a*b\n**/x/**\n', ''), { path: text, isFolder: true }, new Pace())]); }),
-  of('Hits', (text) => text.split('\n'), (lines) => { const hits = new Hits(); for (const [at, line] of lines.entries()) if (!hits.add({ path: line.slice(0, 40), line: at + 1, text: line, matches: at % 2 === 0 })) break; return hits.page({}, 3); }),
+  of(
+    'lintTool, names of others',
+    (text) => ({ text, names: { own: new Set(['x']), others: new Map(few(text).map((part) => [part, 's'])) } }),
+    ({ text, names }) => lintTool(tool(text), names as never),
+  ),
+  of(
+    'the code of an interpreter',
+    (text) => text.split(/[\s,;]/),
+    (words) => [
+      inlineCode(words),
+      inlineCode(['env', ...words]),
+      inlineCode(['python3', ...words]),
+      codeSource(['perl', words.join('')]),
+      isLiteralCommand(words),
+      isLiteralCommand(['ls', ...words]),
+    ],
+  ),
+  ofText('the name of an interpreter', (text) => [
+    interpreterName(text),
+    interpreterName(`a${text}`),
+    startedBy([text, text]),
+    startedBy(['env', '-S', text]),
+  ]),
+  ofText('ignore files', (text) => {
+    const rules = parseIgnore(text, '');
+    return Promise.all([
+      isIgnored(rules, { path: 'a/b/c', isFolder: false }, new Pace()),
+      isIgnored(parseIgnore('*a*b\n**/x/**\n', ''), { path: text, isFolder: true }, new Pace()),
+    ]);
+  }),
+  of(
+    'Hits',
+    (text) => text.split('\n'),
+    (lines) => {
+      const hits = new Hits();
+      for (const [at, line] of lines.entries())
+        if (!hits.add({ path: line.slice(0, 40), line: at + 1, text: line, matches: at % 2 === 0 })) break;
+      return hits.page({}, 3);
+    },
+  ),
 ];
 
 /**
@@ -208,5 +458,17 @@ export const TARGETS: readonly Target[] = [
  * values that it makes. Definitions are read when a server starts, not in calls.
  */
 export const SLOW_TARGETS: readonly Target[] = [
-  of('project', (text) => ({ type: 'object', properties: Object.fromEntries(few(text).map((part, at) => [`p${at}${part.slice(0, 9)}`, { type: ['string', 'null'], enum: parts(text).slice(0, 20), description: part }])) }), (schema) => project(schema, profile)),
+  of(
+    'project',
+    (text) => ({
+      type: 'object',
+      properties: Object.fromEntries(
+        few(text).map((part, at) => [
+          `p${at}${part.slice(0, 9)}`,
+          { type: ['string', 'null'], enum: parts(text).slice(0, 20), description: part },
+        ]),
+      ),
+    }),
+    (schema) => project(schema, profile),
+  ),
 ];

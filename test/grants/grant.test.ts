@@ -6,7 +6,17 @@ import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { TollgateError } from '../../catalogs/errors.ts';
 import type { ConsentEntry } from '../../facade/audit/consent-entry.ts';
-import { answering, completeGrant, isInForce, KINDS, requireScope, SCOPES, weigh, type Grant, type WantedGrant } from '../../facade/grants/grant.ts';
+import {
+  answering,
+  completeGrant,
+  isInForce,
+  KINDS,
+  requireScope,
+  SCOPES,
+  weigh,
+  type Grant,
+  type WantedGrant,
+} from '../../facade/grants/grant.ts';
 import { Grants } from '../../facade/grants/grants.ts';
 import { openState } from '../../facade/state/sqlite.ts';
 import type { State } from '../../facade/state/state.ts';
@@ -17,11 +27,37 @@ const CALL = 'mcp:tools.call';
 const FILES = { server: 'files', tool: 'read' };
 const PAGE = 'https://a.example';
 
-const one = (more: Partial<Grant> = {}): Grant => ({ id: 'grant_1', origin: PAGE, profile: 'harbor', scope: CALL, kind: 'always', by: 'o', at: NOW, ...more });
-const tools = fc.option(fc.subarray(['*', 'files.*', 'files.read', 'files.write', 'web.get'], { minLength: 1 }), { nil: undefined });
-const grant: fc.Arbitrary<Grant> = fc.record({ id: fc.stringMatching(/^[0-9a-f]{6}$/), profile: fc.constantFrom('harbor', 'p'), scope: fc.constantFrom(CALL, 'mcp:tools.list'), kind: fc.constantFrom(...KINDS), tools, tab: fc.option(fc.constantFrom('1', '2'), { nil: undefined }) })
-  .map(({ tools: some, tab, ...rest }) => one({ ...rest, ...(some !== undefined && { tools: some }), ...(tab !== undefined && { tab }) }));
-const question = fc.record({ profile: fc.constantFrom('harbor', 'p'), scope: fc.constantFrom(CALL, 'mcp:tools.list'), tool: fc.constantFrom(FILES, { server: 'files', tool: 'write' }, { server: 'web', tool: 'get' }), from: fc.constantFrom({}, { tab: '1' }, { tab: '2' }) });
+const one = (more: Partial<Grant> = {}): Grant => ({
+  id: 'grant_1',
+  origin: PAGE,
+  profile: 'harbor',
+  scope: CALL,
+  kind: 'always',
+  by: 'o',
+  at: NOW,
+  ...more,
+});
+const tools = fc.option(fc.subarray(['*', 'files.*', 'files.read', 'files.write', 'web.get'], { minLength: 1 }), {
+  nil: undefined,
+});
+const grant: fc.Arbitrary<Grant> = fc
+  .record({
+    id: fc.stringMatching(/^[0-9a-f]{6}$/),
+    profile: fc.constantFrom('harbor', 'p'),
+    scope: fc.constantFrom(CALL, 'mcp:tools.list'),
+    kind: fc.constantFrom(...KINDS),
+    tools,
+    tab: fc.option(fc.constantFrom('1', '2'), { nil: undefined }),
+  })
+  .map(({ tools: some, tab, ...rest }) =>
+    one({ ...rest, ...(some !== undefined && { tools: some }), ...(tab !== undefined && { tab }) }),
+  );
+const question = fc.record({
+  profile: fc.constantFrom('harbor', 'p'),
+  scope: fc.constantFrom(CALL, 'mcp:tools.list'),
+  tool: fc.constantFrom(FILES, { server: 'files', tool: 'write' }, { server: 'web', tool: 'get' }),
+  from: fc.constantFrom({}, { tab: '1' }, { tab: '2' }),
+});
 const unique = fc.uniqueArray(grant, { selector: ({ id }) => id, maxLength: 8 });
 
 const codeOf = (work: () => unknown): string => {
@@ -35,34 +71,49 @@ const codeOf = (work: () => unknown): string => {
 
 describe('what grants say', () => {
   it('is the same in every order' + verifies('HB-02'), () => {
-    fc.assert(fc.property(unique, question, fc.infiniteStream(fc.nat()), (grants, asked, order) => {
-      const shuffled = grants.map((each) => ({ each, key: order.next().value })).sort((a, b) => a.key - b.key).map(({ each }) => each);
-      expect(weigh(shuffled, asked)).toEqual(weigh(grants, asked));
-      expect(answering(shuffled, asked)).toEqual(answering(grants, asked));
-    }));
+    fc.assert(
+      fc.property(unique, question, fc.infiniteStream(fc.nat()), (grants, asked, order) => {
+        const shuffled = grants
+          .map((each) => ({ each, key: order.next().value }))
+          .sort((a, b) => a.key - b.key)
+          .map(({ each }) => each);
+        expect(weigh(shuffled, asked)).toEqual(weigh(grants, asked));
+        expect(answering(shuffled, asked)).toEqual(answering(grants, asked));
+      }),
+    );
   });
 
   it('is a deny as soon as one denies, whatever else stands' + verifies('HB-02'), () => {
-    fc.assert(fc.property(unique, question, (grants, asked) => {
-      const denied = [...grants, one({ id: 'deny', kind: 'deny', profile: asked.profile, scope: asked.scope })];
-      expect(weigh(denied, asked).kind).toBe('deny');
-      expect(answering(denied, asked)).toBeUndefined();
-    }));
+    fc.assert(
+      fc.property(unique, question, (grants, asked) => {
+        const denied = [...grants, one({ id: 'deny', kind: 'deny', profile: asked.profile, scope: asked.scope })];
+        expect(weigh(denied, asked).kind).toBe('deny');
+        expect(answering(denied, asked)).toBeUndefined();
+      }),
+    );
   });
 
   it('never crosses profiles or scopes, and adding an allow never takes one away', () => {
-    fc.assert(fc.property(unique, grant, question, (grants, more, asked) => {
-      const before = weigh(grants, asked);
-      const after = weigh([...grants, more], asked);
-      if (more.profile !== asked.profile || more.scope !== asked.scope) expect(after).toEqual(before);
-      else if (more.kind !== 'deny' && before.kind === 'allow') expect(after.kind).toBe('allow');
-    }));
+    fc.assert(
+      fc.property(unique, grant, question, (grants, more, asked) => {
+        const before = weigh(grants, asked);
+        const after = weigh([...grants, more], asked);
+        if (more.profile !== asked.profile || more.scope !== asked.scope) expect(after).toEqual(before);
+        else if (more.kind !== 'deny' && before.kind === 'allow') expect(after.kind).toBe('allow');
+      }),
+    );
   });
 
   it('holds to its last millisecond and not beyond', () => {
-    fc.assert(fc.property(fc.integer({ min: 1, max: 2 ** 45 }), (end) => {
-      expect([isInForce({ expiresAt: end }, end - 1), isInForce({ expiresAt: end }, end), isInForce({ expiresAt: end }, end + 1)]).toEqual([true, false, false]);
-    }));
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 2 ** 45 }), (end) => {
+        expect([
+          isInForce({ expiresAt: end }, end - 1),
+          isInForce({ expiresAt: end }, end),
+          isInForce({ expiresAt: end }, end + 1),
+        ]).toEqual([true, false, false]);
+      }),
+    );
     expect(isInForce({}, Number.MAX_SAFE_INTEGER)).toBe(true);
   });
 
@@ -73,41 +124,107 @@ describe('what grants say', () => {
     expect(weigh([one({ tools: ['files.*'] })], asked)).toMatchObject({ kind: 'allow' });
     expect(weigh([one({ kind: 'deny', tools: ['files.write'] })], asked)).toEqual({ kind: 'none' });
     // As a whole: some of it is allowed, and not all of it is denied.
-    expect(weigh([one({ tools: ['files.read'] }), one({ id: 'grant_2', kind: 'deny', tools: ['web.*'] })], { profile: 'harbor', scope: CALL })).toMatchObject({ kind: 'allow' });
+    expect(
+      weigh([one({ tools: ['files.read'] }), one({ id: 'grant_2', kind: 'deny', tools: ['web.*'] })], {
+        profile: 'harbor',
+        scope: CALL,
+      }),
+    ).toMatchObject({ kind: 'allow' });
   });
 
   it('answers an ask only where the tool, its server or all stands written out', () => {
     const asked = { profile: 'harbor', scope: CALL, tool: FILES };
     expect(answering([one()], asked)).toBeUndefined();
-    for (const written of ['files.read', 'files.*', '*']) expect(answering([one(), one({ id: 'grant_2', tools: [written] })], asked)?.id).toBe('grant_2');
-    for (const written of ['files.readme', 'files.rea*', 'file.*', 'FILES.read']) expect(answering([one({ tools: [written] })], asked)).toBeUndefined();
+    for (const written of ['files.read', 'files.*', '*'])
+      expect(answering([one(), one({ id: 'grant_2', tools: [written] })], asked)?.id).toBe('grant_2');
+    for (const written of ['files.readme', 'files.rea*', 'file.*', 'FILES.read'])
+      expect(answering([one({ tools: [written] })], asked)).toBeUndefined();
     expect(answering([one({ tools: ['*'] }), one({ id: 'grant_2', kind: 'deny' })], asked)).toBeUndefined();
   });
 
   it('serves only the session and the tab that it names', () => {
-    const asked = (from: object): string => weigh([one({ kind: 'once', session: 's1', tab: 't1' })], { profile: 'harbor', scope: CALL, tool: FILES, from }).kind;
-    expect([asked({ id: 's1', tab: 't1' }), asked({ id: 's1' }), asked({ tab: 't1' }), asked({ id: 's2', tab: 't1' }), asked({})]).toEqual(['allow', 'none', 'none', 'none', 'none']);
+    const asked = (from: object): string =>
+      weigh([one({ kind: 'once', session: 's1', tab: 't1' })], { profile: 'harbor', scope: CALL, tool: FILES, from })
+        .kind;
+    expect([
+      asked({ id: 's1', tab: 't1' }),
+      asked({ id: 's1' }),
+      asked({ tab: 't1' }),
+      asked({ id: 's2', tab: 't1' }),
+      asked({}),
+    ]).toEqual(['allow', 'none', 'none', 'none', 'none']);
   });
 });
 
 describe('what may be granted', () => {
-  const wanted = (more: Partial<WantedGrant> = {}): WantedGrant => ({ origin: PAGE, profile: 'harbor', scope: CALL, kind: 'once', ...more });
+  const wanted = (more: Partial<WantedGrant> = {}): WantedGrant => ({
+    origin: PAGE,
+    profile: 'harbor',
+    scope: CALL,
+    kind: 'once',
+    ...more,
+  });
 
   it('knows its scopes, and takes those of hosts in their form' + verifies('HB-01'), () => {
     for (const scope of [...SCOPES, 'shop:cart.read', 'x:y.z']) expect(codeOf(() => requireScope(scope))).toBe('');
-    for (const scope of ['', 'mcp', 'mcp:tools', 'mcp:tools.delete', 'browser:tabs.read', 'MCP:tools.list', 'mcp:tools.list ', 'a:b.c.d', 'a:b.c\n', 'ä:b.c', '*', 'shop:*.read', 'a:b/../c']) expect([scope, codeOf(() => requireScope(scope))]).toEqual([scope, 'USAGE']);
+    for (const scope of [
+      '',
+      'mcp',
+      'mcp:tools',
+      'mcp:tools.delete',
+      'browser:tabs.read',
+      'MCP:tools.list',
+      'mcp:tools.list ',
+      'a:b.c.d',
+      'a:b.c\n',
+      'ä:b.c',
+      '*',
+      'shop:*.read',
+      'a:b/../c',
+    ])
+      expect([scope, codeOf(() => requireScope(scope))]).toEqual([scope, 'USAGE']);
   });
 
   it('takes origins as browsers write them, and clients; nothing that could be read as another', () => {
-    for (const origin of [PAGE, 'http://localhost:8080', 'moz-extension://0a-1b', 'cursor', 'a@b']) expect(codeOf(() => completeGrant(wanted({ origin }), NOW))).toBe('');
-    for (const origin of ['', '*', 'null ', 'https://A.example', 'https://a.example/', 'https://a.example/x', 'https://u@a.example', 'https://a.example?x', 'https://', '//a', 'https://a b', 'https://a\u202e', '../x', 'a b', 'x'.repeat(65)]) expect([origin, codeOf(() => completeGrant(wanted({ origin }), NOW))]).toEqual([origin, 'USAGE']);
+    for (const origin of [PAGE, 'http://localhost:8080', 'moz-extension://0a-1b', 'cursor', 'a@b'])
+      expect(codeOf(() => completeGrant(wanted({ origin }), NOW))).toBe('');
+    for (const origin of [
+      '',
+      '*',
+      'null ',
+      'https://A.example',
+      'https://a.example/',
+      'https://a.example/x',
+      'https://u@a.example',
+      'https://a.example?x',
+      'https://',
+      '//a',
+      'https://a b',
+      'https://a\u202e',
+      '../x',
+      'a b',
+      'x'.repeat(65),
+    ])
+      expect([origin, codeOf(() => completeGrant(wanted({ origin }), NOW))]).toEqual([origin, 'USAGE']);
   });
 
   it('ends a once in ten minutes unless it says otherwise; binds nothing else to a tab', () => {
     expect(completeGrant(wanted(), NOW).expiresAt).toBe(NOW + 600_000);
     expect(completeGrant(wanted({ expiresAt: NOW + 1 }), NOW).expiresAt).toBe(NOW + 1);
     expect(completeGrant(wanted({ kind: 'always' }), NOW)).not.toHaveProperty('expiresAt');
-    for (const more of [{ expiresAt: NOW }, { kind: 'always', tab: '1' }, { kind: 'deny', session: 's' }, { tab: '' }, { tab: '../1' }, { tools: [] }, { tools: ['x'] }, { tools: ['files.'] }, { tools: ['a b.c'] }, { scope: 'mcp:tools.list', tools: ['*'] }, { scope: 'mcp:server.connect', tools: ['files.read'] }] as Partial<WantedGrant>[]) {
+    for (const more of [
+      { expiresAt: NOW },
+      { kind: 'always', tab: '1' },
+      { kind: 'deny', session: 's' },
+      { tab: '' },
+      { tab: '../1' },
+      { tools: [] },
+      { tools: ['x'] },
+      { tools: ['files.'] },
+      { tools: ['a b.c'] },
+      { scope: 'mcp:tools.list', tools: ['*'] },
+      { scope: 'mcp:server.connect', tools: ['files.read'] },
+    ] as Partial<WantedGrant>[]) {
       expect([more, codeOf(() => completeGrant(wanted(more), NOW))]).toEqual([more, 'USAGE']);
     }
     expect(codeOf(() => completeGrant(wanted({ scope: 'mcp:server.connect', tools: ['files.*', '*'] }), NOW))).toBe('');
@@ -133,16 +250,32 @@ describe('the store', () => {
   });
 
   it('keeps always over a restart, in the words that were given' + verifies('HB-02'), async () => {
-    const given = await grants.add({ origin: PAGE, profile: 'harbor', scope: CALL, kind: 'always', tools: ['files.read'] }, 'owner');
+    const given = await grants.add(
+      { origin: PAGE, profile: 'harbor', scope: CALL, kind: 'always', tools: ['files.read'] },
+      'owner',
+    );
     await state.close();
     state = openState(folder);
     expect(await new Grants({ state, now: () => clock + 10 ** 12, append: () => undefined }).of(PAGE)).toEqual([given]);
-    expect(entries).toEqual([{ type: 'grant', event: 'added', id: given.id, outcome: 'allow', principal: { id: '', role: '', profiles: ['harbor'], origin: PAGE }, scope: CALL, kind: 'always', by: 'owner' }]);
+    expect(entries).toEqual([
+      {
+        type: 'grant',
+        event: 'added',
+        id: given.id,
+        outcome: 'allow',
+        principal: { id: '', role: '', profiles: ['harbor'], origin: PAGE },
+        scope: CALL,
+        kind: 'always',
+        by: 'owner',
+      },
+    ]);
   });
 
-  it('gives an origin its own and nobody else\'s, also where one begins like another' + verifies('HB-02'), async () => {
-    for (const origin of [PAGE, `${PAGE}.evil.example`, 'https://a.exampl', 'a']) await grants.add({ origin, profile: 'p', scope: CALL, kind: 'always' }, 'o');
-    for (const origin of [PAGE, `${PAGE}.evil.example`, 'https://a.exampl', 'a']) expect((await grants.of(origin)).map((each) => each.origin)).toEqual([origin]);
+  it("gives an origin its own and nobody else's, also where one begins like another" + verifies('HB-02'), async () => {
+    for (const origin of [PAGE, `${PAGE}.evil.example`, 'https://a.exampl', 'a'])
+      await grants.add({ origin, profile: 'p', scope: CALL, kind: 'always' }, 'o');
+    for (const origin of [PAGE, `${PAGE}.evil.example`, 'https://a.exampl', 'a'])
+      expect((await grants.of(origin)).map((each) => each.origin)).toEqual([origin]);
     for (const origin of ['https://a.example ', 'https:', '', '%']) expect(await grants.of(origin)).toEqual([]);
   });
 
@@ -157,12 +290,23 @@ describe('the store', () => {
   });
 
   it('ends with the tab or session that it names, and no other does' + verifies('HB-03'), async () => {
-    const add = (more: object, origin = PAGE): Promise<Grant> => grants.add({ origin, profile: 'p', scope: CALL, kind: 'once', ...more }, 'o');
-    await Promise.all([add({ tab: '12' }), add({ tab: '1' }), add({ tab: '12' }, 'https://b.example'), add({ session: '12' }), add({})]);
+    const add = (more: object, origin = PAGE): Promise<Grant> =>
+      grants.add({ origin, profile: 'p', scope: CALL, kind: 'once', ...more }, 'o');
+    await Promise.all([
+      add({ tab: '12' }),
+      add({ tab: '1' }),
+      add({ tab: '12' }, 'https://b.example'),
+      add({ session: '12' }),
+      add({}),
+    ]);
     expect(await grants.expire({ tab: '12', origin: PAGE }, 'o')).toBe(1);
     expect(await grants.expire({ tab: '12' }, 'o')).toBe(1);
     expect(await grants.expire({ tab: '12' }, 'o')).toBe(0);
-    expect((await grants.list()).map(({ tab, session }) => tab ?? session ?? 'none').sort()).toEqual(['1', '12', 'none']);
+    expect((await grants.list()).map(({ tab, session }) => tab ?? session ?? 'none').sort()).toEqual([
+      '1',
+      '12',
+      'none',
+    ]);
     expect(await grants.expire({ session: '12' })).toBe(1);
   });
 
@@ -187,12 +331,25 @@ describe('the store', () => {
 
   it('is asked anew as soon as anything has changed, here or elsewhere, and not before', async () => {
     let reads = 0;
-    const counted = new Grants({ state: { ...state, list: (space, prefix) => { reads += 1; return state.list(space, prefix); } }, now: () => clock, append: () => undefined });
+    const counted = new Grants({
+      state: {
+        ...state,
+        list: (space, prefix) => {
+          reads += 1;
+          return state.list(space, prefix);
+        },
+      },
+      now: () => clock,
+      append: () => undefined,
+    });
     const { id } = await grants.add({ origin: PAGE, profile: 'p', scope: CALL, kind: 'once', expiresAt: NOW + 5 }, 'o');
     for (let count = 0; count < 3; count += 1) expect(await counted.of(PAGE)).toHaveLength(1);
     expect(reads).toBe(1);
     const other = openState(folder);
-    await new Grants({ state: other, now: () => clock, append: () => undefined }).add({ origin: PAGE, profile: 'p', scope: CALL, kind: 'deny' }, 'o');
+    await new Grants({ state: other, now: () => clock, append: () => undefined }).add(
+      { origin: PAGE, profile: 'p', scope: CALL, kind: 'deny' },
+      'o',
+    );
     expect(await counted.of(PAGE)).toHaveLength(2);
     await other.close();
     await grants.revoke(id, 'o');
@@ -208,14 +365,23 @@ describe('the store', () => {
 
   it('attack, a path in an id: only an id is looked up', async () => {
     await grants.add({ origin: PAGE, profile: 'p', scope: CALL, kind: 'always' }, 'o');
-    for (const id of ['', '../grant_1', '%', 'grant_%', `${PAGE} p`, 'grant_' + '0'.repeat(32)]) await expect(grants.revoke(id, 'o')).rejects.toMatchObject({ code: 'USAGE' });
+    for (const id of ['', '../grant_1', '%', 'grant_%', `${PAGE} p`, 'grant_' + '0'.repeat(32)])
+      await expect(grants.revoke(id, 'o')).rejects.toMatchObject({ code: 'USAGE' });
     expect(await grants.list()).toHaveLength(1);
   });
 
   it('gives nothing that it cannot record, and takes back what it cannot record', async () => {
     const { id } = await grants.add({ origin: PAGE, profile: 'p', scope: CALL, kind: 'always' }, 'o');
-    const full = new Grants({ state, now: () => clock, append: () => { throw new Error('disk full'); } });
-    await expect(full.add({ origin: PAGE, profile: 'p', scope: CALL, kind: 'always' }, 'o')).rejects.toThrow('disk full');
+    const full = new Grants({
+      state,
+      now: () => clock,
+      append: () => {
+        throw new Error('disk full');
+      },
+    });
+    await expect(full.add({ origin: PAGE, profile: 'p', scope: CALL, kind: 'always' }, 'o')).rejects.toThrow(
+      'disk full',
+    );
     expect(await grants.of(PAGE)).toHaveLength(1);
     await expect(full.revoke(id, 'o')).rejects.toThrow('disk full');
     expect(await grants.of(PAGE)).toEqual([]);

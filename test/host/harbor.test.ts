@@ -20,35 +20,60 @@ afterEach(async () => {
   rmSync(folder, { recursive: true, force: true, maxRetries: 3 });
 });
 
-const start = async (config = hostConfig()): Promise<HostBench> => (host = await startHost(config, { folder, startsFile: path.join(folder, 'starts') }));
-const grant = (bench: HostBench, scope: string, more: object = {}): Promise<Answered> => bench.ask('POST /grants', { ...AT_PAGE, scope, kind: 'always', ...more });
+const start = async (config = hostConfig()): Promise<HostBench> =>
+  (host = await startHost(config, { folder, startsFile: path.join(folder, 'starts') }));
+const grant = (bench: HostBench, scope: string, more: object = {}): Promise<Answered> =>
+  bench.ask('POST /grants', { ...AT_PAGE, scope, kind: 'always', ...more });
 const allow = async (bench: HostBench): Promise<void> => {
-  for (const scope of ['mcp:tools.list', 'mcp:tools.call', 'mcp:server.connect']) expect((await grant(bench, scope)).status).toBe(201);
+  for (const scope of ['mcp:tools.list', 'mcp:tools.call', 'mcp:server.connect'])
+    expect((await grant(bench, scope)).status).toBe(201);
 };
-const call = async (bench: HostBench, name: string, args: object = {}): Promise<Answered> => bench.ask('POST /calls', { ...AT_PAGE, name, arguments: args });
+const call = async (bench: HostBench, name: string, args: object = {}): Promise<Answered> =>
+  bench.ask('POST /calls', { ...AT_PAGE, name, arguments: args });
 const list = (bench: HostBench): Promise<Answered> => bench.ask(`GET /tools?origin=${PAGE}&profile=harbor`);
-const pids = (): number[] => (existsSync(path.join(folder, 'starts')) ? readFileSync(path.join(folder, 'starts'), 'utf8').trim().split('\n').map(Number) : []);
+const pids = (): number[] =>
+  existsSync(path.join(folder, 'starts'))
+    ? readFileSync(path.join(folder, 'starts'), 'utf8').trim().split('\n').map(Number)
+    : [];
 const OWNER = { id: 'host', role: 'user', groups: [], profiles: [], origin: 'host', owner: true };
-const fresh = async (bench: HostBench): Promise<string> => (await bench.ask('POST /runs', AT_PAGE)).value.run.name as string;
+const fresh = async (bench: HostBench): Promise<string> =>
+  (await bench.ask('POST /runs', AT_PAGE)).value.run.name as string;
 
 describe("Harbor's acceptance tests", () => {
   it('Starting Host spawns configured servers' + verifies('HB-12'), async () => {
-    const bench = await start(hostConfig({ servers: ['everything', 'chaos'], everything: ', start: eager', chaos: ', start: eager' }));
+    const bench = await start(
+      hostConfig({ servers: ['everything', 'chaos'], everything: ', start: eager', chaos: ', start: eager' }),
+    );
     bench.facade.assembled.warmUp();
-    await until(() => ['everything', 'chaos'].every((name) => bench.facade.assembled.gateway.health(OWNER)[name] === 'healthy'));
+    await until(() =>
+      ['everything', 'chaos'].every((name) => bench.facade.assembled.gateway.health(OWNER)[name] === 'healthy'),
+    );
     expect(pids()).toHaveLength(1);
-    expect((await bench.ask('GET /statistics')).value.servers).toMatchObject({ everything: 'healthy', chaos: 'healthy' });
+    expect((await bench.ask('GET /statistics')).value.servers).toMatchObject({
+      everything: 'healthy',
+      chaos: 'healthy',
+    });
   });
 
   it('Server crash triggers restart up to N retries' + verifies('HB-12'), async () => {
     const bench = await start(hostConfig({ chaos: ', maxRetries: 1' }));
     await allow(bench);
     expect((await call(bench, 'chaos_crash')).value.error.code).toBe('TOOL_CRASHED');
-    await until(async () => (await bench.ask('POST /calls', { ...AT_PAGE, run: await fresh(bench), name: 'chaos_echo', arguments: {} })).status === 200);
+    await until(
+      async () =>
+        (await bench.ask('POST /calls', { ...AT_PAGE, run: await fresh(bench), name: 'chaos_echo', arguments: {} }))
+          .status === 200,
+    );
     expect(pids()).toHaveLength(2);
-    expect((await bench.ask('POST /calls', { ...AT_PAGE, run: await fresh(bench), name: 'chaos_crash', arguments: {} })).value.error.code).toBe('TOOL_CRASHED');
+    expect(
+      (await bench.ask('POST /calls', { ...AT_PAGE, run: await fresh(bench), name: 'chaos_crash', arguments: {} }))
+        .value.error.code,
+    ).toBe('TOOL_CRASHED');
     // The one retry is used up: it is not started again.
-    expect((await bench.ask('POST /calls', { ...AT_PAGE, run: await fresh(bench), name: 'chaos_echo', arguments: {} })).value.error.code).toBe('SERVER_UNAVAILABLE');
+    expect(
+      (await bench.ask('POST /calls', { ...AT_PAGE, run: await fresh(bench), name: 'chaos_echo', arguments: {} })).value
+        .error.code,
+    ).toBe('SERVER_UNAVAILABLE');
     expect(pids()).toHaveLength(2);
   });
 
@@ -67,7 +92,9 @@ describe("Harbor's acceptance tests", () => {
     const bench = await start(hostConfig({ servers: ['everything', 'chaos'] }));
     await allow(bench);
     const tools = (await list(bench)).value.tools as { name: string; inputSchema: unknown }[];
-    expect(tools.find(({ name }) => name === 'everything_echo')).toMatchObject({ inputSchema: { type: 'object', required: ['message'] } });
+    expect(tools.find(({ name }) => name === 'everything_echo')).toMatchObject({
+      inputSchema: { type: 'object', required: ['message'] },
+    });
   });
 
   it('Tool names are namespaced serverId/toolName' + verifies('HB-12'), async () => {
@@ -82,12 +109,20 @@ describe("Harbor's acceptance tests", () => {
 
   it('Without permission, tools.list and tools.call fail' + verifies('HB-12', 'HB-02'), async () => {
     const bench = await start();
-    expect((await list(bench)).value.error).toMatchObject({ code: 'APPROVAL_REQUIRED', message: `Nobody has granted mcp:tools.list to ${PAGE}.` });
+    expect((await list(bench)).value.error).toMatchObject({
+      code: 'APPROVAL_REQUIRED',
+      message: `Nobody has granted mcp:tools.list to ${PAGE}.`,
+    });
     // Not even a server is started to find the tool.
     expect((await call(bench, 'chaos_echo')).value.error.code).toBe('UNKNOWN_TOOL');
     expect(pids()).toEqual([]);
     await grant(bench, 'mcp:server.connect');
-    expect(await call(bench, 'chaos_echo')).toMatchObject({ status: 403, value: { error: { code: 'APPROVAL_REQUIRED', message: `Nobody has granted mcp:tools.call to ${PAGE} for chaos.echo.` } } });
+    expect(await call(bench, 'chaos_echo')).toMatchObject({
+      status: 403,
+      value: {
+        error: { code: 'APPROVAL_REQUIRED', message: `Nobody has granted mcp:tools.call to ${PAGE} for chaos.echo.` },
+      },
+    });
     await grant(bench, 'mcp:tools.call', { kind: 'deny' });
     expect(await call(bench, 'chaos_echo')).toMatchObject({ status: 403, value: { error: { code: 'DENIED' } } });
   });
@@ -100,7 +135,11 @@ describe("Harbor's acceptance tests", () => {
     expect((await call(bench, 'chaos_echo')).status).toBe(200);
     await bench.ask(`DELETE /grants/${id}`);
     await grant(bench, 'mcp:tools.call', { kind: 'once', expiresAt: Date.now() + 150 });
-    await until(async () => (await bench.ask('POST /calls', { ...AT_PAGE, run: await fresh(bench), name: 'chaos_echo' })).value.error?.code === 'APPROVAL_REQUIRED');
+    await until(
+      async () =>
+        (await bench.ask('POST /calls', { ...AT_PAGE, run: await fresh(bench), name: 'chaos_echo' })).value.error
+          ?.code === 'APPROVAL_REQUIRED',
+    );
   });
 
   it('ALLOW_ALWAYS persists across restarts' + verifies('HB-12', 'HB-02'), async () => {
@@ -123,7 +162,10 @@ describe("Harbor's acceptance tests", () => {
   it('Unknown tool returns ERR_TOOL_NOT_FOUND' + verifies('HB-12'), async () => {
     const bench = await start();
     await allow(bench);
-    expect(await call(bench, 'everything_nothing')).toMatchObject({ status: 404, value: { error: { code: 'UNKNOWN_TOOL' } } });
+    expect(await call(bench, 'everything_nothing')).toMatchObject({
+      status: 404,
+      value: { error: { code: 'UNKNOWN_TOOL' } },
+    });
   });
 
   it('Tool timeout returns ERR_TOOL_TIMEOUT' + verifies('HB-12'), async () => {
@@ -136,6 +178,9 @@ describe("Harbor's acceptance tests", () => {
     const bench = await start(hostConfig({ chaos: ', maxRetries: 0' }));
     await allow(bench);
     expect((await call(bench, 'chaos_crash')).value.error.code).toBe('TOOL_CRASHED');
-    expect(await call(bench, 'chaos_echo')).toMatchObject({ status: 503, value: { error: { code: 'SERVER_UNAVAILABLE' } } });
+    expect(await call(bench, 'chaos_echo')).toMatchObject({
+      status: 503,
+      value: { error: { code: 'SERVER_UNAVAILABLE' } },
+    });
   });
 });

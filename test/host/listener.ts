@@ -22,7 +22,9 @@ export class Listener {
   }
 
   static async open(bench: HostBench, after?: string): Promise<Listener> {
-    const response = await fetch(`${bench.url}/host/v1/events`, { headers: { authorization: `Bearer ${TOKENS.host}`, ...(after !== undefined && { 'last-event-id': after }) } });
+    const response = await fetch(`${bench.url}/host/v1/events`, {
+      headers: { authorization: `Bearer ${TOKENS.host}`, ...(after !== undefined && { 'last-event-id': after }) },
+    });
     expect([response.status, response.headers.get('content-type')]).toEqual([200, 'text/event-stream']);
     return new Listener(response.body as ReadableStream<Uint8Array>);
   }

@@ -10,7 +10,11 @@ import { verifies } from '../verifies.ts';
 import { startHost, type HostBench } from './bench.ts';
 
 const { Ajv2020 } = createRequire(import.meta.url)('ajv/dist/2020.js') as typeof import('ajv/dist/2020.js');
-const document = JSON.parse(readFileSync(OPENAPI_FILE, 'utf8')) as { openapi: string; paths: Record<string, Record<string, { operationId: string; requestBody?: unknown; responses: object }>>; components: { schemas: Record<string, { properties?: Record<string, { enum?: string[] }>; description?: string }> } };
+const document = JSON.parse(readFileSync(OPENAPI_FILE, 'utf8')) as {
+  openapi: string;
+  paths: Record<string, Record<string, { operationId: string; requestBody?: unknown; responses: object }>>;
+  components: { schemas: Record<string, { properties?: Record<string, { enum?: string[] }>; description?: string }> };
+};
 let host: HostBench | undefined;
 afterEach(async () => {
   await host?.close();
@@ -45,7 +49,8 @@ describe('the description of the host API', () => {
   it('holds valid JSON Schema 2020-12, a refusal for every operation, and bodies for POST alone', () => {
     expect(document.openapi).toMatch(/^3\.1\./);
     const ajv = new Ajv2020({ strict: false });
-    for (const schema of Object.values(document.components.schemas)) expect(ajv.validateSchema(schema as object)).toBe(true);
+    for (const schema of Object.values(document.components.schemas))
+      expect(ajv.validateSchema(schema as object)).toBe(true);
     for (const [path, methods] of Object.entries(document.paths)) {
       expect(path.startsWith('/host/v1/')).toBe(true);
       for (const [method, operation] of Object.entries(methods)) {

@@ -25,14 +25,22 @@ describe('statistics', () => {
     for (let n = 0; n < 3; n += 1) await first.call(session, 'web_act', {});
     await first.call(session, 'nothing', {});
     const before = first.assembled.deps.metrics.statistics();
-    expect(before).toMatchObject({ calls: 4, succeeded: 3, failed: 1, byTool: { web_act: 3, unknown: 1 }, byOutcome: { ok: 3, UNKNOWN_TOOL: 1 } });
+    expect(before).toMatchObject({
+      calls: 4,
+      succeeded: 3,
+      failed: 1,
+      byTool: { web_act: 3, unknown: 1 },
+      byOutcome: { ok: 3, UNKNOWN_TOOL: 1 },
+    });
     const text = readFileSync(path.join(first.folder, 'tollgate.yaml'), 'utf8');
     await first.assembled.gateway.close();
     const second = await startFacade(text, { folder: first.folder });
     onTestFinished(() => first.close());
     expect(second.assembled.deps.metrics.statistics()).toEqual(before);
     // The metrics of the process begin again, as those who scrape them expect.
-    expect(second.assembled.gateway.metrics({ ...second.assembled.config.principals[0], owner: true } as never)).not.toContain('tollgate_calls_total{');
+    expect(
+      second.assembled.gateway.metrics({ ...second.assembled.config.principals[0], owner: true } as never),
+    ).not.toContain('tollgate_calls_total{');
     await second.assembled.gateway.close();
   });
 
@@ -44,7 +52,15 @@ describe('statistics', () => {
       await Promise.all(tallies.map((tally) => tally.flush()));
     }
     tallies[0]?.count({ tool: 'read', origin: 'app', outcome: 'DENIED' });
-    expect(tallies[0]?.read()).toEqual({ calls: 151, succeeded: 150, failed: 1, averageMs: 10, byTool: { read: 151 }, byOrigin: { app: 151 }, byOutcome: { DENIED: 1, ok: 150 } });
+    expect(tallies[0]?.read()).toEqual({
+      calls: 151,
+      succeeded: 150,
+      failed: 1,
+      averageMs: 10,
+      byTool: { read: 151 },
+      byOrigin: { app: 151 },
+      byOutcome: { DENIED: 1, ok: 150 },
+    });
     expect(tallies[1]?.read().calls).toBe(150);
   });
 
@@ -57,24 +73,33 @@ describe('statistics', () => {
     expect(new Tally(open(folder)).read().calls).toBe(1);
   });
 
-  it('are kept while the state fails, start again where they cannot be read, and stay small' + verifies('ST-47'), async () => {
-    const state = open(temporaryFolder());
-    let isFull = true;
-    const tally = new Tally({ get: (space, key) => state.get(space, key), swap: (...change) => { if (isFull) throw new Error('full'); return state.swap(...change); } });
-    tally.count(OK);
-    await tally.flush();
-    tally.count(OK);
-    isFull = false;
-    await tally.flush();
-    expect(new Tally(state).read().calls).toBe(2);
-    await state.put('statistics', 'calls', '{');
-    tally.count(OK);
-    await tally.flush();
-    expect(new Tally(state).read().calls).toBe(1);
-    for (let n = 0; n < 3000; n += 1) tally.count({ ...OK, origin: `https://page-${n}.example` });
-    await tally.flush();
-    const { calls, byOrigin } = new Tally(state).read();
-    expect([calls, Object.keys(byOrigin).length]).toEqual([3001, 1001]);
-    expect(byOrigin['others']).toBe(2001);
-  });
+  it(
+    'are kept while the state fails, start again where they cannot be read, and stay small' + verifies('ST-47'),
+    async () => {
+      const state = open(temporaryFolder());
+      let isFull = true;
+      const tally = new Tally({
+        get: (space, key) => state.get(space, key),
+        swap: (...change) => {
+          if (isFull) throw new Error('full');
+          return state.swap(...change);
+        },
+      });
+      tally.count(OK);
+      await tally.flush();
+      tally.count(OK);
+      isFull = false;
+      await tally.flush();
+      expect(new Tally(state).read().calls).toBe(2);
+      await state.put('statistics', 'calls', '{');
+      tally.count(OK);
+      await tally.flush();
+      expect(new Tally(state).read().calls).toBe(1);
+      for (let n = 0; n < 3000; n += 1) tally.count({ ...OK, origin: `https://page-${n}.example` });
+      await tally.flush();
+      const { calls, byOrigin } = new Tally(state).read();
+      expect([calls, Object.keys(byOrigin).length]).toEqual([3001, 1001]);
+      expect(byOrigin['others']).toBe(2001);
+    },
+  );
 });

@@ -29,24 +29,42 @@ function answer(request: IncomingMessage, response: ServerResponse, body: string
   if (page === 'loop') return redirect(302, '/loop');
   if (page === 'moved') return redirect(307, '/plain');
   if (page === 'endless') {
-    const more = (): void => void (response.write('x'.repeat(65_536)) ? setImmediate(more) : response.once('drain', more));
+    const more = (): void =>
+      void (response.write('x'.repeat(65_536)) ? setImmediate(more) : response.once('drain', more));
     response.writeHead(200, { 'content-type': 'text/plain' });
     response.on('error', () => undefined);
     return more();
   }
   if (page === 'silent') return;
-  if (page === 'events') return void response.writeHead(200, { 'content-type': 'text/event-stream' }).write('data: {"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18"}}\n\n');
-  if (page === 'binary') return void response.writeHead(200, { 'content-type': 'image/png' }).end(Buffer.from([137, 80, 78, 71, 0, 1]));
-  if (page === 'latin') return void response.writeHead(200, { 'content-type': 'text/plain; charset=iso-8859-1' }).end(Buffer.from([0xfc]));
-  if (page === 'html') return void response.writeHead(200, { 'content-type': 'text/html; charset=utf-8' }).end('<html><head><title>T &amp; U</title></head><body><script>evil()</script><h2>Head</h2><p>a<b>b</b></p></body></html>');
-  if (page === 'login') return void response.writeHead(401, { 'www-authenticate': 'Bearer resource_metadata="https://x.example/.well-known"' }).end();
-  response.writeHead(page === 'missing' ? 404 : 200, { 'content-type': 'text/plain', 'set-cookie': 'session=1' }).end(page === 'empty' ? '' : 'plain');
+  if (page === 'events')
+    return void response
+      .writeHead(200, { 'content-type': 'text/event-stream' })
+      .write('data: {"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18"}}\n\n');
+  if (page === 'binary')
+    return void response.writeHead(200, { 'content-type': 'image/png' }).end(Buffer.from([137, 80, 78, 71, 0, 1]));
+  if (page === 'latin')
+    return void response.writeHead(200, { 'content-type': 'text/plain; charset=iso-8859-1' }).end(Buffer.from([0xfc]));
+  if (page === 'html')
+    return void response
+      .writeHead(200, { 'content-type': 'text/html; charset=utf-8' })
+      .end(
+        '<html><head><title>T &amp; U</title></head><body><script>evil()</script><h2>Head</h2><p>a<b>b</b></p></body></html>',
+      );
+  if (page === 'login')
+    return void response
+      .writeHead(401, { 'www-authenticate': 'Bearer resource_metadata="https://x.example/.well-known"' })
+      .end();
+  response
+    .writeHead(page === 'missing' ? 404 : 200, { 'content-type': 'text/plain', 'set-cookie': 'session=1' })
+    .end(page === 'empty' ? '' : 'plain');
 }
 
 beforeAll(async () => {
   service = createServer((request, response) => {
     const chunks: Buffer[] = [];
-    request.on('data', (chunk: Buffer) => chunks.push(chunk)).on('end', () => answer(request, response, Buffer.concat(chunks).toString()));
+    request
+      .on('data', (chunk: Buffer) => chunks.push(chunk))
+      .on('end', () => answer(request, response, Buffer.concat(chunks).toString()));
   });
   await new Promise<void>((resolve) => service.listen(0, '127.0.0.1', resolve));
   origin = new URL(`http://127.0.0.1:${(service.address() as AddressInfo).port}`);
@@ -56,10 +74,18 @@ afterAll(() => {
   service.close();
 });
 
-const scope = (more: Partial<FetchScope> = {}): FetchScope => ({ origin, addresses: ['127.0.0.1'], credential: ['Authorization', SECRET], ...more });
+const scope = (more: Partial<FetchScope> = {}): FetchScope => ({
+  origin,
+  addresses: ['127.0.0.1'],
+  credential: ['Authorization', SECRET],
+  ...more,
+});
 const textOf = (result: Awaited<ReturnType<typeof callFetch>>): string => result.content?.[0]?.text ?? '';
 
-async function call(args: object, more: Partial<FetchScope> = {}): Promise<{ text: string; failed: boolean; sent: typeof seen }> {
+async function call(
+  args: object,
+  more: Partial<FetchScope> = {},
+): Promise<{ text: string; failed: boolean; sent: typeof seen }> {
   seen = [];
   const result = await callFetch(args, scope(more));
   return { text: textOf(result), failed: result.isError === true, sent: seen };
@@ -69,12 +95,21 @@ describe('the fetch server' + verifies('PF-12'), () => {
   it('sends a request to its service with the credential, and gives the answer as text', async () => {
     const { text, sent } = await call({ path: '/plain?x=1', headers: { Accept: 'text/plain' } });
     expect(text).toBe('200 OK /plain?x=1\ncontent-type: text/plain\n\nplain');
-    expect(sent).toMatchObject([{ method: 'GET', url: '/plain?x=1', headers: { accept: 'text/plain', authorization: SECRET } }]);
+    expect(sent).toMatchObject([
+      { method: 'GET', url: '/plain?x=1', headers: { accept: 'text/plain', authorization: SECRET } },
+    ]);
   });
 
   it('sends bodies, and tells failures of the service as they are', async () => {
-    const { sent } = await call({ url: `${origin.origin}/made`, method: 'POST', headers: { 'Content-Type': 'application/json' }, body: '{"a":"ü"}' });
-    expect(sent).toMatchObject([{ method: 'POST', body: '{"a":"ü"}', headers: { 'content-type': 'application/json' } }]);
+    const { sent } = await call({
+      url: `${origin.origin}/made`,
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json' },
+      body: '{"a":"ü"}',
+    });
+    expect(sent).toMatchObject([
+      { method: 'POST', body: '{"a":"ü"}', headers: { 'content-type': 'application/json' } },
+    ]);
     expect((await call({ path: '/missing' })).text).toMatch(/^404 Not Found \/missing/);
     expect((await call({ path: '/empty', method: 'DELETE' })).text).toMatch(/\(no body\)$/);
   });
@@ -87,7 +122,9 @@ describe('the fetch server' + verifies('PF-12'), () => {
   });
 
   it('reduces pages to text, reads charsets, and refuses what is no text', async () => {
-    expect((await call({ path: '/html' })).text).toBe('200 OK /html\ncontent-type: text/html; charset=utf-8\n\nT & U\n\n## Head\n\na b');
+    expect((await call({ path: '/html' })).text).toBe(
+      '200 OK /html\ncontent-type: text/html; charset=utf-8\n\nT & U\n\n## Head\n\na b',
+    );
     expect((await call({ path: '/latin' })).text).toMatch(/ü$/);
     expect((await call({ path: '/binary' })).text).toBe('NOT_TEXT: The answer is 6 bytes of image/png, not text.');
   });
@@ -98,10 +135,22 @@ describe('the fetch server' + verifies('PF-12'), () => {
 });
 
 const ATTACKS: readonly (readonly [string, () => object, RegExp])[] = [
-  ['redirect-off-domain', () => ({ path: `/to?${encodeURIComponent('https://evil.example/x')}` }), /^REDIRECT_REFUSED: .*not evil\.example\.$/],
-  ['redirect-to-another-port', () => ({ path: `/to?${encodeURIComponent('http://127.0.0.1:1/x')}` }), /^REDIRECT_REFUSED/],
+  [
+    'redirect-off-domain',
+    () => ({ path: `/to?${encodeURIComponent('https://evil.example/x')}` }),
+    /^REDIRECT_REFUSED: .*not evil\.example\.$/,
+  ],
+  [
+    'redirect-to-another-port',
+    () => ({ path: `/to?${encodeURIComponent('http://127.0.0.1:1/x')}` }),
+    /^REDIRECT_REFUSED/,
+  ],
   ['redirect-to-file', () => ({ path: `/to?${encodeURIComponent('file:///etc/passwd')}` }), /^REDIRECT_REFUSED/],
-  ['redirect-with-userinfo', () => ({ path: `/to?${encodeURIComponent(`http://x@127.0.0.1:${origin.port}/`)}` }), /^REDIRECT_REFUSED/],
+  [
+    'redirect-with-userinfo',
+    () => ({ path: `/to?${encodeURIComponent(`http://x@127.0.0.1:${origin.port}/`)}` }),
+    /^REDIRECT_REFUSED/,
+  ],
   ['redirect-loop', () => ({ path: '/loop' }), /^REDIRECT_REFUSED: More than 5/],
   ['other-host', () => ({ url: 'https://evil.example/' }), /^OTHER_HOST/],
   ['scheme-relative-path', () => ({ path: '//evil.example/x' }), /^OTHER_HOST/],
@@ -146,10 +195,16 @@ describe('attacks on the fetch server' + verifies('PF-12'), () => {
     expect((await call({ path: '/plain' }, { addresses: [] })).text).toMatch(/^PRIVATE_ADDRESS/);
   });
 
-  it.each([['10.0.0.1'], ['169.254.169.254'], ['::ffff:127.0.0.1'], ['fd00::1']])('dns-to-private-address: a name that resolves to %s is not dialled, beside a public one either', async (address) => {
-    const named = new URL('http://tracker.example.org');
-    for (const found of [[address], ['93.184.216.34', address]]) expect((await call({ path: '/' }, { origin: named, addresses: [], lookup: async () => found })).text).toMatch(/^PRIVATE_ADDRESS/);
-  });
+  it.each([['10.0.0.1'], ['169.254.169.254'], ['::ffff:127.0.0.1'], ['fd00::1']])(
+    'dns-to-private-address: a name that resolves to %s is not dialled, beside a public one either',
+    async (address) => {
+      const named = new URL('http://tracker.example.org');
+      for (const found of [[address], ['93.184.216.34', address]])
+        expect((await call({ path: '/' }, { origin: named, addresses: [], lookup: async () => found })).text).toMatch(
+          /^PRIVATE_ADDRESS/,
+        );
+    },
+  );
 
   it('dns-rebinding: what was judged is what is dialled', async () => {
     const answers = [['127.0.0.1'], ['10.0.0.1']];
@@ -162,21 +217,41 @@ describe('attacks on the fetch server' + verifies('PF-12'), () => {
 
   it('no name, no port: both are said in words of ours', async () => {
     const named = new URL('http://tracker.example.org');
-    expect((await call({ path: '/' }, { origin: named, lookup: async () => Promise.reject(new Error('secret resolver')) })).text).toBe('UNREACHABLE: tracker.example.org has no address.');
-    expect((await call({ path: '/' }, { origin: new URL('http://127.0.0.1:1') })).text).toBe('UNREACHABLE: The service cannot be reached (ECONNREFUSED).');
+    expect(
+      (await call({ path: '/' }, { origin: named, lookup: async () => Promise.reject(new Error('secret resolver')) }))
+        .text,
+    ).toBe('UNREACHABLE: tracker.example.org has no address.');
+    expect((await call({ path: '/' }, { origin: new URL('http://127.0.0.1:1') })).text).toBe(
+      'UNREACHABLE: The service cannot be reached (ECONNREFUSED).',
+    );
   });
 
   it('whatever a caller writes, no request leaves for another host', async () => {
-    const text = fc.oneof(fc.string(), fc.webUrl(), fc.constantFrom('//a', '/\\a', 'http:a', '\thttp://a', 'http://127.0.0.1:80@a/'));
-    await fc.assert(fc.asyncProperty(text, fc.boolean(), async (written, asPath) => {
-      const { sent, failed } = await call(asPath ? { path: `/${written}` } : { url: written });
-      return failed || sent.every(({ headers }) => headers.host === origin.host);
-    }), { numRuns: 60 });
+    const text = fc.oneof(
+      fc.string(),
+      fc.webUrl(),
+      fc.constantFrom('//a', '/\\a', 'http:a', '\thttp://a', 'http://127.0.0.1:80@a/'),
+    );
+    await fc.assert(
+      fc.asyncProperty(text, fc.boolean(), async (written, asPath) => {
+        const { sent, failed } = await call(asPath ? { path: `/${written}` } : { url: written });
+        return failed || sent.every(({ headers }) => headers.host === origin.host);
+      }),
+      { numRuns: 60 },
+    );
   });
 });
 
 describe('what policy is told of a fetch' + verifies('PF-12'), () => {
-  it.each([[{}, 'read'], [{ method: 'GET' }, 'read'], [{ method: 'HEAD' }, 'read'], [{ method: 'POST' }, 'write'], [{ method: 'PUT' }, 'write'], [{ method: 'PATCH' }, 'write'], [{ method: 'DELETE' }, 'destructive']])('%o is %s', (args, verb) => {
+  it.each([
+    [{}, 'read'],
+    [{ method: 'GET' }, 'read'],
+    [{ method: 'HEAD' }, 'read'],
+    [{ method: 'POST' }, 'write'],
+    [{ method: 'PUT' }, 'write'],
+    [{ method: 'PATCH' }, 'write'],
+    [{ method: 'DELETE' }, 'destructive'],
+  ])('%o is %s', (args, verb) => {
     expect(effectOf({ server: 'tracker', tool: 'fetch', semantics: FETCH_SEMANTICS, args }, '/work').verb).toBe(verb);
   });
 
@@ -198,23 +273,36 @@ describe('HTML', () => {
     expect(textOfHtml(html)).toBe(text);
   });
 
-  it.each([['<!--'], ['<a href=a '], ['<a href="'], ['<a '], ['<script>'], ['<'], ['&'], ['</a'], ['<title>']])('page-of-beginnings: two MiB of %s take no square of time', (piece) => {
-    const html = piece.repeat((2 * 1024 * 1024) / piece.length);
-    expect(textOfHtml(html).length).toBeLessThanOrEqual(2 * html.length);
-    expect(textOfHtml(`<a ${'x'.repeat(html.length)}`).length).toBeLessThanOrEqual(2 * html.length);
-  });
+  it.each([['<!--'], ['<a href=a '], ['<a href="'], ['<a '], ['<script>'], ['<'], ['&'], ['</a'], ['<title>']])(
+    'page-of-beginnings: two MiB of %s take no square of time',
+    (piece) => {
+      const html = piece.repeat((2 * 1024 * 1024) / piece.length);
+      expect(textOfHtml(html).length).toBeLessThanOrEqual(2 * html.length);
+      expect(textOfHtml(`<a ${'x'.repeat(html.length)}`).length).toBeLessThanOrEqual(2 * html.length);
+    },
+  );
 
   it('takes any text, and leaves no tag', () => {
-    fc.assert(fc.property(fc.array(fc.constantFrom('<', '>', 'script', '</', 'a', ' href="', '"', '<!--', '-->', '&amp;', 'x')), (parts) => !/<script>/.test(textOfHtml(parts.join('')))));
+    fc.assert(
+      fc.property(
+        fc.array(fc.constantFrom('<', '>', 'script', '</', 'a', ' href="', '"', '<!--', '-->', '&amp;', 'x')),
+        (parts) => !/<script>/.test(textOfHtml(parts.join(''))),
+      ),
+    );
   });
 });
 
 describe('as an MCP server', () => {
-  const ask = (method: string, params: object = {}): Promise<object | undefined> => answerTo({ id: 1, method, params: params as Record<string, unknown> }, scope());
+  const ask = (method: string, params: object = {}): Promise<object | undefined> =>
+    answerTo({ id: 1, method, params: params as Record<string, unknown> }, scope());
 
   it('answers the handshake, its one tool, and errors', async () => {
-    expect(await ask('initialize', { protocolVersion: '2025-06-18' })).toMatchObject({ result: { protocolVersion: '2025-06-18', serverInfo: { name: 'tollgate-fetch' } } });
-    expect(await ask('initialize', { protocolVersion: 'x' })).toMatchObject({ result: { protocolVersion: '2025-11-25' } });
+    expect(await ask('initialize', { protocolVersion: '2025-06-18' })).toMatchObject({
+      result: { protocolVersion: '2025-06-18', serverInfo: { name: 'tollgate-fetch' } },
+    });
+    expect(await ask('initialize', { protocolVersion: 'x' })).toMatchObject({
+      result: { protocolVersion: '2025-11-25' },
+    });
     expect(await ask('tools/list')).toMatchObject({ result: { tools: [{ name: 'fetch' }] } });
     expect(await ask('ping')).toMatchObject({ result: {} });
     expect(await ask('tools/call', { name: 'other' })).toMatchObject({ error: { code: -32602 } });
@@ -223,17 +311,38 @@ describe('as an MCP server', () => {
   });
 
   it('does not start without an origin, or with one that says more', () => {
-    for (const text of ['', 'tracker', 'https://a.example/path', 'https://u@a.example', 'ftp://a.example']) expect(() => readScope(['--origin', text], {})).toThrow(/origin/);
-    expect(readScope(['--origin', 'https://a.example', '--address', '10.0.0.1'], { FETCH_HEADER: 'X-Key', FETCH_CREDENTIAL: 'v' })).toMatchObject({ addresses: ['10.0.0.1'], credential: ['X-Key', 'v'] });
+    for (const text of ['', 'tracker', 'https://a.example/path', 'https://u@a.example', 'ftp://a.example'])
+      expect(() => readScope(['--origin', text], {})).toThrow(/origin/);
+    expect(
+      readScope(['--origin', 'https://a.example', '--address', '10.0.0.1'], {
+        FETCH_HEADER: 'X-Key',
+        FETCH_CREDENTIAL: 'v',
+      }),
+    ).toMatchObject({ addresses: ['10.0.0.1'], credential: ['X-Key', 'v'] });
   });
 
   it('runs as a program: lines in, lines out, bad ones answered', async () => {
-    const child = spawn(process.execPath, [path.join(import.meta.dirname, '..', '..', 'dist', 'adapters', 'internal', 'fetch', 'main.js'), '--origin', origin.origin, '--address', '127.0.0.1'], { stdio: ['pipe', 'pipe', 'inherit'] });
+    const child = spawn(
+      process.execPath,
+      [
+        path.join(import.meta.dirname, '..', '..', 'dist', 'adapters', 'internal', 'fetch', 'main.js'),
+        '--origin',
+        origin.origin,
+        '--address',
+        '127.0.0.1',
+      ],
+      { stdio: ['pipe', 'pipe', 'inherit'] },
+    );
     let out = '';
     child.stdout.on('data', (chunk: Buffer) => (out += chunk.toString()));
-    child.stdin.end('no json\n{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"fetch","arguments":{"path":"/plain"}}}\n');
+    child.stdin.end(
+      'no json\n{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"fetch","arguments":{"path":"/plain"}}}\n',
+    );
     await new Promise((resolve) => child.once('close', resolve));
-    const [bad, good] = out.trim().split('\n').map((line) => JSON.parse(line) as { id: unknown; error?: object; result?: { content: { text: string }[] } });
+    const [bad, good] = out
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as { id: unknown; error?: object; result?: { content: { text: string }[] } });
     expect([bad?.id, bad?.error]).toEqual([null, expect.objectContaining({ code: -32700 })]);
     expect(good?.result?.content[0]?.text).toMatch(/^200 OK \/plain/);
   });

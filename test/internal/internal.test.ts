@@ -1,7 +1,18 @@
 /** Tests internal servers (CY-02): over stdio and on a private socket, held to named tools and their pin, in the audit without content. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -42,21 +53,28 @@ async function listen(): Promise<ChildProcess> {
 }
 
 async function facade(way: Way, pin?: string, more = ''): Promise<TestFacade> {
-  const reached = way === 'socket' ? `socket: ${JSON.stringify(socket)}` : `command: ${JSON.stringify(process.execPath)}, args: ${JSON.stringify([SCRIPT, mode])}, isolation: direct`;
-  const made = await startFacade(`version: 1
+  const reached =
+    way === 'socket'
+      ? `socket: ${JSON.stringify(socket)}`
+      : `command: ${JSON.stringify(process.execPath)}, args: ${JSON.stringify([SCRIPT, mode])}, isolation: direct`;
+  const made = await startFacade(
+    `version: 1
 workspace: ./workspace
 state: ./state
 servers: {notes: {${reached}, trust: internal, tools: {allow: [find, add]}${pin === undefined ? '' : `, pin: ${JSON.stringify(pin)}`}${way === 'socket' ? ', reconnectBackoffMs: 100' : ''}${more}}}
 principals: [{id: alice, stdio: true}]
 profiles: {default: {servers: [notes], expose: {primitives: workspace, tools: ["notes.*"]}}}
 rules: [{id: own, outcome: allow, when: {trust: [internal]}}]
-`, { folder });
+`,
+    { folder },
+  );
   facades.push(made);
   return made;
 }
 
 const problemOf = (one: TestFacade): string => one.assembled.catalog.problems.get('notes')?.message ?? '';
-const shown = async (one: TestFacade, session: Session): Promise<readonly string[]> => (await one.list(session)).map(({ name }) => name).filter((name) => name.startsWith('notes_'));
+const shown = async (one: TestFacade, session: Session): Promise<readonly string[]> =>
+  (await one.list(session)).map(({ name }) => name).filter((name) => name.startsWith('notes_'));
 
 /** The pin that the refusal of a server without one tells. */
 async function pinOf(way: Way): Promise<string> {
@@ -81,18 +99,24 @@ describe.each<Way>(['stdio', 'socket'])('an internal server over %s' + verifies(
     expect(ran()).toBe('add\nfind\n');
   });
 
-  it.each(['other words', 'other schema', 'one less', 'twice'])('is refused whole and loudly when its tools are not those of the pin: %s', async (how) => {
-    if (way === 'socket') await listen();
-    const pin = await pinOf(way);
-    misbehave(how);
-    const one = await facade(way, pin);
-    const session = one.open('alice');
-    expect(await shown(one, session)).toEqual([]);
-    expect(problemOf(one)).toMatch(/^Internal server "notes" /);
-    expect(one.records()).toContainEqual(expect.objectContaining({ type: 'server', event: 'tools.failed', outcome: 'error', code: 'PIN_MISMATCH' }));
-    for (const tool of ['notes_find', 'notes_add']) expect((await one.call(session, tool, { text: 'x' })).code).toMatch(/^(UNKNOWN_TOOL|SERVER_UNAVAILABLE)$/);
-    expect(ran()).toBe('');
-  });
+  it.each(['other words', 'other schema', 'one less', 'twice'])(
+    'is refused whole and loudly when its tools are not those of the pin: %s',
+    async (how) => {
+      if (way === 'socket') await listen();
+      const pin = await pinOf(way);
+      misbehave(how);
+      const one = await facade(way, pin);
+      const session = one.open('alice');
+      expect(await shown(one, session)).toEqual([]);
+      expect(problemOf(one)).toMatch(/^Internal server "notes" /);
+      expect(one.records()).toContainEqual(
+        expect.objectContaining({ type: 'server', event: 'tools.failed', outcome: 'error', code: 'PIN_MISMATCH' }),
+      );
+      for (const tool of ['notes_find', 'notes_add'])
+        expect((await one.call(session, tool, { text: 'x' })).code).toMatch(/^(UNKNOWN_TOOL|SERVER_UNAVAILABLE)$/);
+      expect(ran()).toBe('');
+    },
+  );
 
   it('is the same to its pin in any order', async () => {
     if (way === 'socket') await listen();
@@ -110,7 +134,9 @@ describe.each<Way>(['stdio', 'socket'])('an internal server over %s' + verifies(
     misbehave('other words');
     // The answer to this call comes with the notice.
     expect((await one.call(session, 'notes_add', { text: 'a' })).code).toBe('');
-    await expect.poll(async () => (await one.call(session, 'notes_add', { text: 'b' })).code, { timeout: 20_000 }).toMatch(/^(PIN_MISMATCH|SERVER_UNAVAILABLE|UNKNOWN_TOOL)$/);
+    await expect
+      .poll(async () => (await one.call(session, 'notes_add', { text: 'b' })).code, { timeout: 20_000 })
+      .toMatch(/^(PIN_MISMATCH|SERVER_UNAVAILABLE|UNKNOWN_TOOL)$/);
     const before = ran();
     expect(await shown(one, session)).toEqual([]);
     expect((await one.call(session, 'notes_add', { text: 'c' })).code).not.toBe('');
@@ -134,13 +160,18 @@ describe.each<Way>(['stdio', 'socket'])('an internal server over %s' + verifies(
     if (way === 'socket') await listen();
     const one = await facade(way, await pinOf(way));
     const session = one.open('alice');
-    expect((await one.call(session, 'notes_add', { text: 'the-words-of-the-user' })).text).toContain('the-words-of-the-user');
+    expect((await one.call(session, 'notes_add', { text: 'the-words-of-the-user' })).text).toContain(
+      'the-words-of-the-user',
+    );
     await one.call(session, 'notes_find', { text: 'the-words-of-the-user', more: 1 });
     const calls = one.records().filter(({ type }) => type === 'intent' || type === 'outcome' || type === 'decision');
-    expect(calls.map(({ server, tool }) => `${String(server)}.${String(tool)}`)).toEqual(expect.arrayContaining(['notes.add']));
+    expect(calls.map(({ server, tool }) => `${String(server)}.${String(tool)}`)).toEqual(
+      expect.arrayContaining(['notes.add']),
+    );
     for (const file of readdirSync(path.join(folder, 'state'), { recursive: true, encoding: 'utf8' })) {
       const absolute = path.join(folder, 'state', file);
-      if (!file.endsWith('.sock') && readable(absolute)) expect(readFileSync(absolute, 'latin1'), file).not.toContain('the-words-of-the-user');
+      if (!file.endsWith('.sock') && readable(absolute))
+        expect(readFileSync(absolute, 'latin1'), file).not.toContain('the-words-of-the-user');
     }
   });
 });
@@ -165,7 +196,9 @@ describe('an internal server on a socket' + verifies('CY-02'), () => {
     rmSync(socket);
     misbehave('ok');
     await listen();
-    await expect.poll(async () => (await one.call(session, 'notes_add', { text: 'again' })).text, { timeout: 20_000 }).toBe('add: again');
+    await expect
+      .poll(async () => (await one.call(session, 'notes_add', { text: 'again' })).text, { timeout: 20_000 })
+      .toBe('add: again');
   });
 
   it('is not there before anybody listens, and the call says so', async () => {
@@ -177,10 +210,23 @@ describe('an internal server on a socket' + verifies('CY-02'), () => {
   it('is not reached by what runs in a sandbox, though its folder was given', async () => {
     await listen();
     const { optionsOf, planJail } = await import('../../adapters/sandbox/bubblewrap.ts');
-    const jail = { command: '/bin/true', args: [], env: {}, cwd: folder, workspace: folder, read: [folder], write: [], hidden: [path.dirname(socket)], limits: { memoryMb: 64, processes: 8, fileMb: 8 }, input: false };
+    const jail = {
+      command: '/bin/true',
+      args: [],
+      env: {},
+      cwd: folder,
+      workspace: folder,
+      read: [folder],
+      write: [],
+      hidden: [path.dirname(socket)],
+      limits: { memoryMb: 64, processes: 8, fileMb: 8 },
+      input: false,
+    };
     const plan = planJail(jail);
     expect(plan?.masks).toEqual([path.dirname(socket)]);
-    expect(optionsOf(jail, plan as NonNullable<typeof plan>, { uid: 1, gid: 1, drop: false }).join(' ')).toContain(`--tmpfs ${path.dirname(socket)}`);
+    expect(optionsOf(jail, plan as NonNullable<typeof plan>, { uid: 1, gid: 1, drop: false }).join(' ')).toContain(
+      `--tmpfs ${path.dirname(socket)}`,
+    );
   });
 });
 
@@ -196,11 +242,36 @@ describe('a socket in whose place somebody else could put his own' + verifies('C
   it.each<readonly [string, string | undefined, () => void]>([
     ['it is ours, in a folder of ours', undefined, () => undefined],
     ['its folder lets others in', 'its folder is open to other users', () => chmodSync(path.dirname(socket), 0o710)],
-    ['a folder above can be changed by all', 'a folder above it can be changed by other users', () => chmodSync(folder, 0o777)],
+    [
+      'a folder above can be changed by all',
+      'a folder above it can be changed by other users',
+      () => chmodSync(folder, 0o777),
+    ],
     ['a folder above is one like /tmp', undefined, () => chmodSync(folder, 0o1777)],
-    ['it is a plain file', 'it is no socket', () => { rmSync(socket); writeFileSync(socket, ''); }],
-    ['it is a link', 'it is no socket', () => { renameSync(socket, `${socket}.real`); symlinkSync(`${socket}.real`, socket); }],
-    ['its folder is a link', 'its folder is a link', () => { renameSync(path.dirname(socket), path.join(folder, 'elsewhere')); symlinkSync(path.join(folder, 'elsewhere'), path.dirname(socket)); }],
+    [
+      'it is a plain file',
+      'it is no socket',
+      () => {
+        rmSync(socket);
+        writeFileSync(socket, '');
+      },
+    ],
+    [
+      'it is a link',
+      'it is no socket',
+      () => {
+        renameSync(socket, `${socket}.real`);
+        symlinkSync(`${socket}.real`, socket);
+      },
+    ],
+    [
+      'its folder is a link',
+      'its folder is a link',
+      () => {
+        renameSync(path.dirname(socket), path.join(folder, 'elsewhere'));
+        symlinkSync(path.join(folder, 'elsewhere'), path.dirname(socket));
+      },
+    ],
     ['it is gone', 'there is none', () => rmSync(socket)],
   ])('%s', (_what, fault, change) => {
     change();

@@ -11,10 +11,13 @@ import { verifies } from '../verifies.ts';
 let project: Project;
 beforeEach(() => {
   project = new Project();
-  project.write('tollgate.yaml', `version: 1
+  project.write(
+    'tollgate.yaml',
+    `version: 1
 state: ~/state
 principals: [{id: boss, owner: true, stdio: true, space: team}, {id: agent, stdio: true, space: team}, {id: other, stdio: true}]
-`);
+`,
+  );
   project.write('docs/guide.md', '# The guide\n\nHow to deploy.\n');
   project.write('docs/notes.txt', 'Notes.');
   project.write('docs/image.png', 'no text by its name');
@@ -23,9 +26,15 @@ principals: [{id: boss, owner: true, stdio: true, space: team}, {id: agent, stdi
 afterEach(() => project.remove());
 
 const run = (...words: readonly string[]): Promise<Answer> => cli(project, ['knowledge', ...words, '--as', 'boss']);
-const load = async (...words: readonly string[]): Promise<Record<string, unknown>> => dataOf((await run('load', ...words, '--space', 'team', '--json')).out);
-const listed = async (...words: readonly string[]): Promise<readonly Record<string, unknown>[]> => dataOf<{ entries: Record<string, unknown>[] }>((await run('list', ...words, '--json')).out).entries;
-const records = (): string => readdirSync(path.join(project.home, 'state', 'audit')).filter((name) => name.endsWith('.jsonl')).map((name) => readFileSync(path.join(project.home, 'state', 'audit', name), 'utf8')).join('\n');
+const load = async (...words: readonly string[]): Promise<Record<string, unknown>> =>
+  dataOf((await run('load', ...words, '--space', 'team', '--json')).out);
+const listed = async (...words: readonly string[]): Promise<readonly Record<string, unknown>[]> =>
+  dataOf<{ entries: Record<string, unknown>[] }>((await run('list', ...words, '--json')).out).entries;
+const records = (): string =>
+  readdirSync(path.join(project.home, 'state', 'audit'))
+    .filter((name) => name.endsWith('.jsonl'))
+    .map((name) => readFileSync(path.join(project.home, 'state', 'audit', name), 'utf8'))
+    .join('\n');
 
 describe('tollgate knowledge' + verifies('CY-10'), () => {
   it('takes in texts of folders once, and what changed again; a look leaves no log', async () => {
@@ -36,7 +45,15 @@ describe('tollgate knowledge' + verifies('CY-10'), () => {
     project.write('docs/notes.txt', 'Other notes.');
     expect(await load('docs', '--label', 'internal', 'public')).toMatchObject({ replaced: 2 });
     expect(await listed()).toMatchObject([
-      { kind: 'document', space: 'team', user: '', name: 'docs/guide.md', title: 'The guide', labels: ['internal', 'public'] }, { name: 'docs/notes.txt', title: 'docs/notes.txt' },
+      {
+        kind: 'document',
+        space: 'team',
+        user: '',
+        name: 'docs/guide.md',
+        title: 'The guide',
+        labels: ['internal', 'public'],
+      },
+      { name: 'docs/notes.txt', title: 'docs/notes.txt' },
     ]);
     expect(records()).not.toMatch(/guide|notes|deploy/i);
     expect(records()).toMatch(/"event":"knowledge.loaded".*"by":"boss".*"count":2,"whose":\{"space":"team"\}/);
@@ -52,10 +69,15 @@ describe('tollgate knowledge' + verifies('CY-10'), () => {
     symlinkSync(path.join(project.root, 'outside', 'secret.md'), path.join(project.folder, 'docs', 'link.md'));
     const answer = await run('load', 'docs', 'missing.md', '--space', 'team', '--json');
     expect(answer.code).toBe(3);
-    expect(dataOf(answer.out)).toMatchObject({ added: 2, refused: [
-      { name: 'docs/huge.md', reason: expect.stringContaining('larger') as string }, { name: 'docs/latin.md', reason: 'it is not UTF-8 text' }, { name: 'docs/nul.md', reason: expect.stringContaining('NUL') as string },
-      { name: 'missing.md', reason: 'there is no such file' },
-    ] });
+    expect(dataOf(answer.out)).toMatchObject({
+      added: 2,
+      refused: [
+        { name: 'docs/huge.md', reason: expect.stringContaining('larger') as string },
+        { name: 'docs/latin.md', reason: 'it is not UTF-8 text' },
+        { name: 'docs/nul.md', reason: expect.stringContaining('NUL') as string },
+        { name: 'missing.md', reason: 'there is no such file' },
+      ],
+    });
     expect((await run('load', 'docs/nul.md', '--space', 'team')).err).toContain('Left out docs/nul.md: it is no text');
   });
 
@@ -71,18 +93,41 @@ describe('tollgate knowledge' + verifies('CY-10'), () => {
     stdin.end('from stdin\n');
     expect((await run('set', 'a.line', 'from the line', '--space', 'team')).err).toBe('Stored: "a.line".\n');
     expect((await run('set', 'a.line', 'from the line', '--space', 'team')).err).toContain('Nothing to change');
-    expect(dataOf((await run('set', 'a.file', '@value.txt', '--space', 'team', '--user', 'agent', '--json')).out)).toEqual({ key: 'a.file', kept: 'added', space: 'team', user: 'agent' });
-    expect((await cli(project, ['knowledge', 'set', 'a.stdin', '-', '--space', 'team', '--as', 'boss'], { stdin })).code).toBe(0);
-    expect((await listed()).map(({ name, user, bytes }) => [name, user, bytes])).toEqual([['a.line', '', 13], ['a.stdin', '', 10], ['a.file', 'agent', 11]]);
-    for (const [key, value] of [['', 'x'], [' a', 'x'], ['a\nb', 'x'], ['x'.repeat(201), 'x'], ['k', ''], ['k', 'x'.repeat(17_000)], ['k', '@missing']] as const) expect([key, (await run('set', key, value, '--space', 'team')).code]).toEqual([key, 2]);
+    expect(
+      dataOf((await run('set', 'a.file', '@value.txt', '--space', 'team', '--user', 'agent', '--json')).out),
+    ).toEqual({ key: 'a.file', kept: 'added', space: 'team', user: 'agent' });
+    expect(
+      (await cli(project, ['knowledge', 'set', 'a.stdin', '-', '--space', 'team', '--as', 'boss'], { stdin })).code,
+    ).toBe(0);
+    expect((await listed()).map(({ name, user, bytes }) => [name, user, bytes])).toEqual([
+      ['a.line', '', 13],
+      ['a.stdin', '', 10],
+      ['a.file', 'agent', 11],
+    ]);
+    for (const [key, value] of [
+      ['', 'x'],
+      [' a', 'x'],
+      ['a\nb', 'x'],
+      ['x'.repeat(201), 'x'],
+      ['k', ''],
+      ['k', 'x'.repeat(17_000)],
+      ['k', '@missing'],
+    ] as const)
+      expect([key, (await run('set', key, value, '--space', 'team')).code]).toEqual([key, 2]);
   });
 
   it('keeps memories for a user, of a conversation or of none', async () => {
-    for (const words of [['--memory'], ['--conversation', 'c'], ['--memory', '--user', 'nobody']]) expect((await run('load', 'docs/notes.txt', '--space', 'team', ...words)).code).toBe(2);
+    for (const words of [['--memory'], ['--conversation', 'c'], ['--memory', '--user', 'nobody']])
+      expect((await run('load', 'docs/notes.txt', '--space', 'team', ...words)).code).toBe(2);
     await load('docs/notes.txt', '--memory', '--user', 'agent', '--conversation', 'talk');
     await load('docs/notes.txt', '--memory', '--user', 'agent');
-    expect((await listed('--user', 'agent')).map(({ kind, conversation }) => [kind, conversation])).toEqual([['memory', ''], ['memory', 'talk']]);
-    expect((await run('forget', '--conversation', 'talk', '--space', 'team')).err).toBe('Forgot 1 of what was stored.\n');
+    expect((await listed('--user', 'agent')).map(({ kind, conversation }) => [kind, conversation])).toEqual([
+      ['memory', ''],
+      ['memory', 'talk'],
+    ]);
+    expect((await run('forget', '--conversation', 'talk', '--space', 'team')).err).toBe(
+      'Forgot 1 of what was stored.\n',
+    );
   });
 
   it('forgets what is selected, and all only when that is said', async () => {
@@ -91,7 +136,9 @@ describe('tollgate knowledge' + verifies('CY-10'), () => {
     expect((await run('forget', '--space', 'team')).code).toBe(2);
     expect((await run('forget', 'docs/missing.md', '--space', 'team')).code).toBe(2);
     expect(dataOf((await run('forget', 'docs/guide.md', '--space', 'team', '--json')).out)).toEqual({ forgotten: 1 });
-    expect(dataOf((await run('forget', '--all', '--kind', 'fact', '--space', 'team', '--json')).out)).toEqual({ forgotten: 1 });
+    expect(dataOf((await run('forget', '--all', '--kind', 'fact', '--space', 'team', '--json')).out)).toEqual({
+      forgotten: 1,
+    });
     expect(dataOf((await run('forget', '--all', '--space', 'team', '--json')).out)).toEqual({ forgotten: 1 });
     expect((await run('list')).err).toContain('Nothing is stored');
     expect(records().match(/knowledge\.forgotten/g)).toHaveLength(3);
@@ -106,7 +153,9 @@ describe('tollgate knowledge' + verifies('CY-10'), () => {
     expect(await problems()).toContain('Nothing says which space');
     project.write('tollgate.yaml', config);
     expect(await problems('--space', 'teem')).toContain('team');
-    expect(await problems('--space', 'other', '--user', 'agent')).toContain('No principal "agent" has the space "other"');
+    expect(await problems('--space', 'other', '--user', 'agent')).toContain(
+      'No principal "agent" has the space "other"',
+    );
     expect(await problems('--space', 'team', '--label', 'intern')).toContain('internal');
     project.write('tollgate.yaml', 'version: 1\nstate: ~/state\n');
     expect((await cli(project, ['knowledge', 'load', 'docs'])).err).toContain('2 added');
@@ -116,7 +165,12 @@ describe('tollgate knowledge' + verifies('CY-10'), () => {
   });
 
   it('is for owners', async () => {
-    for (const words of [['load', 'docs', '--space', 'team'], ['set', 'k', 'v', '--space', 'team'], ['list'], ['forget', '--all', '--space', 'team']]) {
+    for (const words of [
+      ['load', 'docs', '--space', 'team'],
+      ['set', 'k', 'v', '--space', 'team'],
+      ['list'],
+      ['forget', '--all', '--space', 'team'],
+    ]) {
       const { code, err } = await cli(project, ['knowledge', ...words, '--as', 'agent']);
       expect([words[0], code, err.includes('agent is no owner')]).toEqual([words[0], 4, true]);
     }

@@ -10,15 +10,33 @@ import { createManagement } from '../../facade/manage/answer.ts';
 import { serveOffline } from '../../facade/offline.ts';
 import { withProject } from '../config/project.ts';
 
-const CALL: UpstreamCall = { tool: 'say', args: { text: '{}', value: {}, exact: true }, scope: 's', signal: new AbortController().signal, timeoutMs: 1, hardTimeoutMs: 1 };
+const CALL: UpstreamCall = {
+  tool: 'say',
+  args: { text: '{}', value: {}, exact: true },
+  scope: 's',
+  signal: new AbortController().signal,
+  timeoutMs: 1,
+  hardTimeoutMs: 1,
+};
 
 describe('a server in this process', () => {
   it('answers with a text, and tells its labels beside it', async () => {
     let closed = 0;
-    const server = createInProcess({ name: 'own', tools: [], answer: () => ({ text: 'hello', labels: ['secret'], hits: 2 }), close: () => (closed += 1) });
+    const server = createInProcess({
+      name: 'own',
+      tools: [],
+      answer: () => ({ text: 'hello', labels: ['secret'], hits: 2 }),
+      close: () => (closed += 1),
+    });
     expect(await server.start()).toMatchObject({ name: 'tollgate-own' });
     expect([await server.listTools(), server.health().state, server.info()?.version]).toEqual([[], 'healthy', '1']);
-    expect(await server.call(CALL)).toEqual({ text: '{"content":[{"type":"text","text":"hello"}]}', value: { content: [{ type: 'text', text: 'hello' }] }, exact: true, labels: ['secret'], hits: 2 });
+    expect(await server.call(CALL)).toEqual({
+      text: '{"content":[{"type":"text","text":"hello"}]}',
+      value: { content: [{ type: 'text', text: 'hello' }] },
+      exact: true,
+      labels: ['secret'],
+      hits: 2,
+    });
     server.onToolsChanged(() => undefined);
     await server.stop();
     expect(closed).toBe(1);
@@ -33,11 +51,20 @@ describe('a server in this process', () => {
   it('is stopped and refuses while the switch is thrown', async () => {
     let thrown: TollgateError | undefined;
     let closed = 0;
-    const server = haltable(createInProcess({ name: 'own', tools: [], answer: () => ({ text: '' }), close: () => (closed += 1) }), () => thrown);
+    const server = haltable(
+      createInProcess({ name: 'own', tools: [], answer: () => ({ text: '' }), close: () => (closed += 1) }),
+      () => thrown,
+    );
     await server.call(CALL);
     thrown = new TollgateError('SERVER_UNAVAILABLE');
     await expect(server.call(CALL)).rejects.toBe(thrown);
-    expect([server.health().state, closed, server.name, server.info()?.name, await server.listTools()]).toEqual(['disabled', 1, 'own', 'tollgate-own', []]);
+    expect([server.health().state, closed, server.name, server.info()?.name, await server.listTools()]).toEqual([
+      'disabled',
+      1,
+      'own',
+      'tollgate-own',
+      [],
+    ]);
     server.halt(undefined);
     expect(server.health().state).toBe('healthy');
     thrown = undefined;
@@ -51,7 +78,11 @@ describe('a server in this process', () => {
 
 describe('a server that must know who calls', () => {
   it('answers nobody without an identity', async () => {
-    const knowledge = createKnowledge({ store: () => expect.fail('it was opened'), caps: () => ({ requests: 1, bytes: 1, candidates: 1 }), now: () => 0 });
+    const knowledge = createKnowledge({
+      store: () => expect.fail('it was opened'),
+      caps: () => ({ requests: 1, bytes: 1, candidates: 1 }),
+      now: () => 0,
+    });
     expect(() => knowledge(CALL)).toThrow(expect.objectContaining({ code: 'INTERNAL' }) as Error);
     const nobody = (): never => expect.fail('it was asked');
     const management = createManagement({ state: {} as never, audit: {} as never, consentOf: nobody, now: nobody });

@@ -16,13 +16,43 @@ export interface TestStore extends Shelf {
 export function openTestStore(): TestStore {
   const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-knowledge-'));
   const store = openStore(folder);
-  return { folder, store, ...createShelf(store.database), close: () => {
-    store.close();
-    rmSync(folder, { recursive: true, force: true });
-  } };
+  return {
+    folder,
+    store,
+    ...createShelf(store.database),
+    close: () => {
+      store.close();
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
 }
 
 /** A document of the space `team`, unless said otherwise. */
-export const document = (text: string, more: Partial<Document> = {}): Document => ({ kind: 'document', space: 'team', user: '', conversation: '', name: text.slice(0, 40), text, labels: [], at: 0, ...more });
-export const fact = (key: string, value: string, more: Partial<NewFact> = {}): NewFact => ({ space: 'team', user: '', key, value, source: 'owner', labels: [], at: 0, ...more });
-export const scope = (more: Partial<RunScope> = {}): RunScope => ({ user: 'alice', space: 'team', conversation: 'talk', turn: 'turn', ...more });
+export const document = (text: string, more: Partial<Document> = {}): Document => ({
+  kind: 'document',
+  space: 'team',
+  user: '',
+  conversation: '',
+  name: text.slice(0, 40),
+  text,
+  labels: [],
+  at: 0,
+  ...more,
+});
+export const fact = (key: string, value: string, more: Partial<NewFact> = {}): NewFact => ({
+  space: 'team',
+  user: '',
+  key,
+  value,
+  source: 'owner',
+  labels: [],
+  at: 0,
+  ...more,
+});
+export const scope = (more: Partial<RunScope> = {}): RunScope => ({
+  user: 'alice',
+  space: 'team',
+  conversation: 'talk',
+  turn: 'turn',
+  ...more,
+});

@@ -24,10 +24,12 @@ afterEach(async () => {
   rmSync(folder, { recursive: true, force: true, maxRetries: 3 });
 });
 
-const EXPOSE = '{primitives: {}, tools: ["knowledge.*", knowledge.kb_search, {tool: knowledge.kb_search, name: kb_search}]}';
+const EXPOSE =
+  '{primitives: {}, tools: ["knowledge.*", knowledge.kb_search, {tool: knowledge.kb_search, name: kb_search}]}';
 
 async function start(more = '', rules = '[{id: reading, outcome: allow, when: {verbs: [read]}}]'): Promise<TestFacade> {
-  const facade = await startFacade(`version: 1
+  const facade = await startFacade(
+    `version: 1
 workspace: ./workspace
 state: ./state
 principals:
@@ -37,7 +39,9 @@ principals:
   - {id: plain, stdio: true}
 profiles: {kb: {servers: [knowledge], expose: ${EXPOSE}}}
 rules: ${rules}
-${more}`, { folder });
+${more}`,
+    { folder },
+  );
   open.push(facade);
   return facade;
 }
@@ -71,20 +75,30 @@ describe('servers that ship', () => {
   });
 
   it('are off: no profile that does not list them has them' + verifies('CY-10', 'HA-20'), async () => {
-    const facade = await startFacade('version: 1\nworkspace: ./workspace\nstate: ./state\nprincipals: [{id: me, stdio: true}]\nrules: [{id: all, outcome: allow, when: {verbs: [read]}}]\n', { folder });
+    const facade = await startFacade(
+      'version: 1\nworkspace: ./workspace\nstate: ./state\nprincipals: [{id: me, stdio: true}]\nrules: [{id: all, outcome: allow, when: {verbs: [read]}}]\n',
+      { folder },
+    );
     open.push(facade);
     const session = facade.open('me');
     expect((await facade.list(session)).map(({ name }) => name)).toEqual(['read', 'bash']);
     expect([...facade.assembled.catalog.servers.keys()]).toEqual(['workspace']);
-    for (const name of ['kb_search', 'knowledge_kb_search', 'manage_mcp', 'tollgate_manage_mcp']) expect((await facade.call(session, name, {})).code).toBe('UNKNOWN_TOOL');
+    for (const name of ['kb_search', 'knowledge_kb_search', 'manage_mcp', 'tollgate_manage_mcp'])
+      expect((await facade.call(session, name, {})).code).toBe('UNKNOWN_TOOL');
   });
 
-  it('have reserved names, which point somewhere only as servers with tools' , () => {
+  it('have reserved names, which point somewhere only as servers with tools', () => {
     withProject((project) => {
-      const messages = (yaml: string): string => project.load(`version: 1\n${yaml}`).problems.map(({ message }) => message).join('\n');
+      const messages = (yaml: string): string =>
+        project
+          .load(`version: 1\n${yaml}`)
+          .problems.map(({ message }) => message)
+          .join('\n');
       for (const name of SHIPPED.keys()) {
         expect(messages(`servers: {${name}: {command: x}}`)).toContain('the name is reserved for Tollgate itself');
-        expect(messages(`profiles: {p: {expose: {primitives: ${name}}}}`)).toContain('has tools of its own and no primitives');
+        expect(messages(`profiles: {p: {expose: {primitives: ${name}}}}`)).toContain(
+          'has tools of its own and no primitives',
+        );
         expect(messages(`profiles: {p: {servers: [${name}], expose: {tools: ["${name}.*"]}}}`)).toBe('');
       }
       expect(messages('profiles: {p: {expose: {tools: [knowledge.*]}}}')).toContain('does not reach server');
@@ -94,38 +108,82 @@ describe('servers that ship', () => {
 
   it('are held to rules like any server, and a rule about a tool that they have not is refused', async () => {
     fill();
-    const facade = await start('', '[{id: reading, outcome: allow, when: {servers: [knowledge]}}, {id: no-facts, outcome: deny, message: No facts., when: {tools: [knowledge.facts_get]}}, {id: own, outcome: deny, message: Not that., when: {trust: [internal], tools: [knowledge.kb_search], args: {query: {pattern: harbour}}}}]');
+    const facade = await start(
+      '',
+      '[{id: reading, outcome: allow, when: {servers: [knowledge]}}, {id: no-facts, outcome: deny, message: No facts., when: {tools: [knowledge.facts_get]}}, {id: own, outcome: deny, message: Not that., when: {trust: [internal], tools: [knowledge.kb_search], args: {query: {pattern: harbour}}}}]',
+    );
     const session = facade.open('alice');
-    expect((await facade.list(session)).map(({ name }) => name).sort()).toEqual(['kb_search', 'knowledge_kb_search', 'knowledge_memory_search']);
+    expect((await facade.list(session)).map(({ name }) => name).sort()).toEqual([
+      'kb_search',
+      'knowledge_kb_search',
+      'knowledge_memory_search',
+    ]);
     expect((await facade.call(session, 'kb_search', { query: 'harbour' })).code).toBe('DENIED');
-    await expect(startFacade('version: 1\nworkspace: ./workspace\nrules: [{id: a, outcome: allow, when: {tools: [knowledge.kb_serch]}}]\n', {})).rejects.toThrow(/kb_serch/);
+    await expect(
+      startFacade(
+        'version: 1\nworkspace: ./workspace\nrules: [{id: a, outcome: allow, when: {tools: [knowledge.kb_serch]}}]\n',
+        {},
+      ),
+    ).rejects.toThrow(/kb_serch/);
   });
 });
 
 describe('the knowledge server' + verifies('CY-10'), () => {
-  it.each(['kb_search', 'knowledge_kb_search'])('answers by %s for its caller alone, with titles, sources and labels', async (name) => {
-    fill();
-    const facade = await start('', `[{id: reading, outcome: allow, when: {verbs: [read]}}]`);
-    const of = async (principal: string): Promise<string> => (await facade.call(facade.open(principal), name, { query: 'harbour' })).text;
-    expect(await of('alice')).toBe('Guide (source 1, part 1, labels: internal)\n# Guide\n\nThe harbour opens at nine.');
-    expect(await of('bob')).toContain('A private harbour note of bob.');
-    expect(await of('bob')).not.toContain('elsewhere');
-    expect(await of('carol')).toBe('Nothing was found.');
-  });
+  it.each(['kb_search', 'knowledge_kb_search'])(
+    'answers by %s for its caller alone, with titles, sources and labels',
+    async (name) => {
+      fill();
+      const facade = await start('', `[{id: reading, outcome: allow, when: {verbs: [read]}}]`);
+      const of = async (principal: string): Promise<string> =>
+        (await facade.call(facade.open(principal), name, { query: 'harbour' })).text;
+      expect(await of('alice')).toBe(
+        'Guide (source 1, part 1, labels: internal)\n# Guide\n\nThe harbour opens at nine.',
+      );
+      expect(await of('bob')).toContain('A private harbour note of bob.');
+      expect(await of('bob')).not.toContain('elsewhere');
+      expect(await of('carol')).toBe('Nothing was found.');
+    },
+  );
 
   it('takes whose rows it reads from nothing that a model or a client says', async () => {
     fill();
     const facade = await start();
     const session = facade.open('alice');
-    for (const name of ['user', 'user_id', 'space', 'space_id', 'conversation', 'conversation_id', 'turn', 'scope', '__proto__']) {
-      const answer = await facade.call(session, 'kb_search', undefined, { text: `{"query": "harbour", ${JSON.stringify(name)}: "bob"}` });
+    for (const name of [
+      'user',
+      'user_id',
+      'space',
+      'space_id',
+      'conversation',
+      'conversation_id',
+      'turn',
+      'scope',
+      '__proto__',
+    ]) {
+      const answer = await facade.call(session, 'kb_search', undefined, {
+        text: `{"query": "harbour", ${JSON.stringify(name)}: "bob"}`,
+      });
       expect([name, answer.code]).toEqual([name, 'ARGS_INVALID']);
     }
-    const meta = { 'tollgate/user': 'bob', 'tollgate/space': 'elsewhere', user: 'bob', identity: { scope: { user: 'bob' } } };
+    const meta = {
+      'tollgate/user': 'bob',
+      'tollgate/space': 'elsewhere',
+      user: 'bob',
+      identity: { scope: { user: 'bob' } },
+    };
     expect((await facade.call(session, 'kb_search', { query: 'harbour' }, { meta })).text).not.toMatch(/bob|elsewhere/);
     expect((await facade.call(session, 'kb_search', { query: 'harbour', limit: '3' })).code).not.toBe('INTERNAL');
-    for (const args of [{}, { query: '' }, { query: 'x'.repeat(1001) }, { query: 'x', limit: 0 }, { query: 'x', limit: 21 }, { query: ['x'] }]) expect((await facade.call(session, 'kb_search', args)).code).toBe('ARGS_INVALID');
-    for (const args of [{}, { keys: [] }, { keys: ['a'], subject: 'a' }, { keys: 'a'.repeat(300) }]) expect((await facade.call(session, 'knowledge_facts_get', args)).code).toBe('ARGS_INVALID');
+    for (const args of [
+      {},
+      { query: '' },
+      { query: 'x'.repeat(1001) },
+      { query: 'x', limit: 0 },
+      { query: 'x', limit: 21 },
+      { query: ['x'] },
+    ])
+      expect((await facade.call(session, 'kb_search', args)).code).toBe('ARGS_INVALID');
+    for (const args of [{}, { keys: [] }, { keys: ['a'], subject: 'a' }, { keys: 'a'.repeat(300) }])
+      expect((await facade.call(session, 'knowledge_facts_get', args)).code).toBe('ARGS_INVALID');
   });
 
   it('binds memories to the conversation of the run, and facts to user and space', async () => {
@@ -135,21 +193,43 @@ describe('the knowledge server' + verifies('CY-10'), () => {
     const memory = (await facade.call(session, 'knowledge_memory_search', { query: 'harbour' })).text;
     expect(memory).toContain('Alice likes the harbour.');
     expect(memory).not.toContain('another talk');
-    const run = await facade.assembled.deps.runs.open({ principal: 'alice', origin: session.principal.origin, conversation: 'another' });
-    expect((await facade.call(session, 'knowledge_memory_search', { query: 'harbour' }, { meta: { 'tollgate/run': run.name } })).text).toContain('The harbour of another talk.');
-    expect((await facade.call(session, 'knowledge_facts_get', { keys: ['harbour.depth', 'none'] })).text).toBe('harbour.depth = 12 m\n(of the space, from owner, 1970-01-01T00:00:00.000Z)');
-    expect((await facade.call(facade.open('bob'), 'knowledge_facts_get', { subject: 'harbour' })).text).toMatch(/^harbour\.depth = 9 m\n\(of this user.*labels: secret\)\n\nharbour\.depth = 12 m/);
+    const run = await facade.assembled.deps.runs.open({
+      principal: 'alice',
+      origin: session.principal.origin,
+      conversation: 'another',
+    });
+    expect(
+      (
+        await facade.call(
+          session,
+          'knowledge_memory_search',
+          { query: 'harbour' },
+          { meta: { 'tollgate/run': run.name } },
+        )
+      ).text,
+    ).toContain('The harbour of another talk.');
+    expect((await facade.call(session, 'knowledge_facts_get', { keys: ['harbour.depth', 'none'] })).text).toBe(
+      'harbour.depth = 12 m\n(of the space, from owner, 1970-01-01T00:00:00.000Z)',
+    );
+    expect((await facade.call(facade.open('bob'), 'knowledge_facts_get', { subject: 'harbour' })).text).toMatch(
+      /^harbour\.depth = 9 m\n\(of this user.*labels: secret\)\n\nharbour\.depth = 12 m/,
+    );
   });
 
   it('gives the labels of what it found to the result and to the run', async () => {
     fill();
-    const facade = await start('', '[{id: reading, outcome: allow, when: {verbs: [read]}}, {id: none-after, outcome: deny, message: The run has seen internal text., when: {tools: [knowledge.facts_get], labels: [internal]}}]');
+    const facade = await start(
+      '',
+      '[{id: reading, outcome: allow, when: {verbs: [read]}}, {id: none-after, outcome: deny, message: The run has seen internal text., when: {tools: [knowledge.facts_get], labels: [internal]}}]',
+    );
     const [session, other] = [facade.open('alice'), facade.open('alice')];
     expect((await facade.call(session, 'knowledge_facts_get', { subject: 'harbour' })).code).toBe('');
     const { result } = await facade.call(session, 'kb_search', { query: 'harbour' });
     expect(result?._meta?.['tollgate/labels']).toEqual(['internal']);
     expect((await facade.call(session, 'knowledge_facts_get', { subject: 'harbour' })).code).toBe('DENIED');
-    expect((await facade.call(other, 'kb_search', { query: 'nothing-of-this' })).result?._meta?.['tollgate/labels']).toBeUndefined();
+    expect(
+      (await facade.call(other, 'kb_search', { query: 'nothing-of-this' })).result?._meta?.['tollgate/labels'],
+    ).toBeUndefined();
     expect((await facade.call(other, 'knowledge_facts_get', { subject: 'harbour' })).code).toBe('');
   });
 
@@ -157,20 +237,39 @@ describe('the knowledge server' + verifies('CY-10'), () => {
     fill();
     const facade = await start('knowledge: {requests: 3, bytes: 1024, candidates: 2}');
     const session = facade.open('alice');
-    const ask = (query: string, from = session): ReturnType<TestFacade['call']> => facade.call(from, 'kb_search', { query });
+    const ask = (query: string, from = session): ReturnType<TestFacade['call']> =>
+      facade.call(from, 'kb_search', { query });
     for (let time = 0; time < 3; time += 1) expect((await ask('nothing-of-this')).code).toBe('');
     const refused = await ask('harbour');
     expect(refused.code).toBe('BUDGET_EXCEEDED');
     expect(refused.text).toContain('its 3 requests to the knowledge server (knowledge.requests)');
     // Another turn, and another user, have caps of their own.
-    const next = await facade.assembled.deps.runs.open({ principal: 'alice', origin: session.principal.origin, owned: true });
-    expect((await facade.call(session, 'kb_search', { query: 'harbour' }, { meta: { 'tollgate/run': next.name } })).code).toBe('');
+    const next = await facade.assembled.deps.runs.open({
+      principal: 'alice',
+      origin: session.principal.origin,
+      owned: true,
+    });
+    expect(
+      (await facade.call(session, 'kb_search', { query: 'harbour' }, { meta: { 'tollgate/run': next.name } })).code,
+    ).toBe('');
     const bob = facade.open('bob');
     expect((await ask('harbour', bob)).text).toContain('private harbour note');
-    expect((await ask('harbour', bob)).text).toContain('its 2 results from the knowledge server (knowledge.candidates)');
+    expect((await ask('harbour', bob)).text).toContain(
+      'its 2 results from the knowledge server (knowledge.candidates)',
+    );
     // A name of its own begins no turn.
-    expect((await facade.call(session, 'kb_search', { query: 'harbour' }, { meta: { 'tollgate/run': 'next' } })).code).toBe('BUDGET_EXCEEDED');
-    expect(facade.records().filter(({ code }) => code === 'BUDGET_EXCEEDED').slice(0, 2)).toMatchObject([{ type: 'outcome', executed: 'no', whose: { user: 'alice', space: 'team' } }, { executed: 'no', whose: { user: 'bob' } }]);
+    expect(
+      (await facade.call(session, 'kb_search', { query: 'harbour' }, { meta: { 'tollgate/run': 'next' } })).code,
+    ).toBe('BUDGET_EXCEEDED');
+    expect(
+      facade
+        .records()
+        .filter(({ code }) => code === 'BUDGET_EXCEEDED')
+        .slice(0, 2),
+    ).toMatchObject([
+      { type: 'outcome', executed: 'no', whose: { user: 'alice', space: 'team' } },
+      { executed: 'no', whose: { user: 'bob' } },
+    ]);
   });
 
   it('answers with what the bytes of the turn still hold, and with nothing when that is nothing', async () => {
@@ -194,10 +293,22 @@ describe('the knowledge server' + verifies('CY-10'), () => {
     await facade.call(session, 'knowledge_facts_get', { keys: ['harbour.depth'] });
     const outcomes = facade.records().filter(({ type }) => type === 'outcome');
     expect(outcomes).toMatchObject([
-      { server: 'knowledge', tool: 'kb_search', verb: 'read', executed: 'yes', hits: 1, whose: { user: 'alice', space: 'team', conversation: session.id, turn: session.id } },
+      {
+        server: 'knowledge',
+        tool: 'kb_search',
+        verb: 'read',
+        executed: 'yes',
+        hits: 1,
+        whose: { user: 'alice', space: 'team', conversation: session.id, turn: session.id },
+      },
       { tool: 'facts_get', hits: 1 },
     ]);
-    for (const { ms, upstreamMs, sizes } of outcomes as readonly { ms?: unknown; upstreamMs?: unknown; sizes?: { raw?: unknown } }[]) expect([typeof ms, typeof upstreamMs, typeof sizes?.raw]).toEqual(['number', 'number', 'number']);
+    for (const { ms, upstreamMs, sizes } of outcomes as readonly {
+      ms?: unknown;
+      upstreamMs?: unknown;
+      sizes?: { raw?: unknown };
+    }[])
+      expect([typeof ms, typeof upstreamMs, typeof sizes?.raw]).toEqual(['number', 'number', 'number']);
     expect(JSON.stringify(facade.records())).not.toMatch(/harbour|nine|12 m|depth/);
   });
 
@@ -212,7 +323,10 @@ describe('the knowledge server' + verifies('CY-10'), () => {
     const state = openState(path.join(folder, 'state'));
     const killSwitch = new KillSwitch(state);
     await killSwitch.throw({ server: 'knowledge', since: '', by: 'me' });
-    expect(await facade.call(session, 'kb_search', { query: 'password' })).toMatchObject({ code: 'SERVER_UNAVAILABLE', text: expect.stringContaining('kill switch') as string });
+    expect(await facade.call(session, 'kb_search', { query: 'password' })).toMatchObject({
+      code: 'SERVER_UNAVAILABLE',
+      text: expect.stringContaining('kill switch') as string,
+    });
     await killSwitch.lift('knowledge');
     expect((await facade.call(session, 'kb_search', { query: 'password' })).code).toBe('');
     await state.close();

@@ -9,11 +9,25 @@ import { openBackend, type Opened } from './servers.ts';
 
 type Args = Readonly<Record<string, unknown>>;
 
-const call = (opened: Opened, tool: string, given: { readonly args: Args; readonly scope?: string; readonly signal?: AbortSignal }) =>
-  opened.backend.call({ tool, args: { text: JSON.stringify(given.args), value: given.args, exact: true }, scope: given.scope ?? 's', signal: given.signal ?? new AbortController().signal, timeoutMs: 30_000, hardTimeoutMs: 30_000 });
+const call = (
+  opened: Opened,
+  tool: string,
+  given: { readonly args: Args; readonly scope?: string; readonly signal?: AbortSignal },
+) =>
+  opened.backend.call({
+    tool,
+    args: { text: JSON.stringify(given.args), value: given.args, exact: true },
+    scope: given.scope ?? 's',
+    signal: given.signal ?? new AbortController().signal,
+    timeoutMs: 30_000,
+    hardTimeoutMs: 30_000,
+  });
 /** A command that no other run of these tests uses at the same time. */
 const sleep = (seconds: number, which: number): string => `sleep ${seconds}.${which}${process.pid}`;
-const running = (words: string): number => execFileSync('ps', ['-eo', 'args'], { encoding: 'utf8' }).split('\n').filter((line) => line.trim() === words).length;
+const running = (words: string): number =>
+  execFileSync('ps', ['-eo', 'args'], { encoding: 'utf8' })
+    .split('\n')
+    .filter((line) => line.trim() === words).length;
 const until = async (holds: () => boolean): Promise<void> => {
   for (let tries = 0; !holds() && tries < 200; tries += 1) await new Promise((resolve) => setTimeout(resolve, 100));
 };
@@ -27,7 +41,10 @@ describe('desktop-commander', () => {
 
   it('ends a command whose caller gives up, with its children', async () => {
     const caller = new AbortController();
-    const given = call(opened, 'bash', { args: { command: `${sleep(71, 1)} & ${sleep(71, 2)}; echo over > late` }, signal: caller.signal });
+    const given = call(opened, 'bash', {
+      args: { command: `${sleep(71, 1)} & ${sleep(71, 2)}; echo over > late` },
+      signal: caller.signal,
+    });
     await until(() => running(sleep(71, 2)) === 1);
     caller.abort();
     await expect(given).rejects.toMatchObject({ code: 'CANCELLED' });
@@ -76,7 +93,11 @@ describe('server-filesystem', () => {
   it('makes edits of one file take turns, so that none is lost', async () => {
     const words = Array.from({ length: 12 }, (_, index) => `word${String.fromCharCode(97 + index)}`);
     writeFileSync(path.join(opened.root, 'a.txt'), `${words.join('\n')}\n`);
-    await Promise.all(words.map((word) => call(opened, 'edit', { args: { path: 'a.txt', old_string: word, new_string: word.toUpperCase() } })));
+    await Promise.all(
+      words.map((word) =>
+        call(opened, 'edit', { args: { path: 'a.txt', old_string: word, new_string: word.toUpperCase() } }),
+      ),
+    );
     const { value } = await call(opened, 'read', { args: { path: 'a.txt' } });
     expect(value.content?.[0]?.text).toBe(`${words.join('\n').toUpperCase()}\n`);
   });

@@ -9,7 +9,16 @@ const ROOT = '/work/space';
 const refuse = (): never => {
   throw new Error('lowering must not call');
 };
-const inner = (name: string): ServerAdapter => ({ name, start: refuse, listTools: refuse, call: refuse, health: () => ({ state: 'idle', restarts: 0, badLines: 0 }), info: () => undefined, onToolsChanged: refuse, stop: refuse });
+const inner = (name: string): ServerAdapter => ({
+  name,
+  start: refuse,
+  listTools: refuse,
+  call: refuse,
+  health: () => ({ state: 'idle', restarts: 0, badLines: 0 }),
+  info: () => undefined,
+  onToolsChanged: refuse,
+  stop: refuse,
+});
 const mapped = (id: string) => createMapped({ inner: inner(id), mapping: loadMapping(id), root: ROOT });
 const codeOf = (act: () => unknown): string => {
   try {
@@ -24,10 +33,23 @@ describe('lowering to desktop-commander', () => {
   const backend = mapped('desktop-commander');
 
   it('gives the main tool with the arguments that are sent', () => {
-    expect(backend.lower('read', { path: 'a.txt', offset: 3 })).toEqual({ tool: 'read_file', args: { path: `${ROOT}/a.txt`, offset: 2, length: 2000 }, semantics: { verb: 'read', paths: ['path'] } });
-    expect(backend.lower('write', { path: 'a.txt', content: 'x', mode: 'append' }).args).toEqual({ path: `${ROOT}/a.txt`, content: 'x', mode: 'append' });
+    expect(backend.lower('read', { path: 'a.txt', offset: 3 })).toEqual({
+      tool: 'read_file',
+      args: { path: `${ROOT}/a.txt`, offset: 2, length: 2000 },
+      semantics: { verb: 'read', paths: ['path'] },
+    });
+    expect(backend.lower('write', { path: 'a.txt', content: 'x', mode: 'append' }).args).toEqual({
+      path: `${ROOT}/a.txt`,
+      content: 'x',
+      mode: 'append',
+    });
     expect(backend.lower('write', { path: 'a.txt', content: 'x' }).args).toMatchObject({ mode: 'rewrite' });
-    expect(backend.lower('edit', { path: 'a.txt', old_string: 'a', new_string: 'b' }).args).toEqual({ file_path: `${ROOT}/a.txt`, old_string: 'a', new_string: 'b', expected_replacements: 1 });
+    expect(backend.lower('edit', { path: 'a.txt', old_string: 'a', new_string: 'b' }).args).toEqual({
+      file_path: `${ROOT}/a.txt`,
+      old_string: 'a',
+      new_string: 'b',
+      expected_replacements: 1,
+    });
   });
 
   it('shows the policy the command as the caller gave it, without marks', () => {
@@ -35,7 +57,11 @@ describe('lowering to desktop-commander', () => {
     expect(tool).toBe('start_process');
     expect(args).toMatchObject({ command: 'ls -l', cwd: `${ROOT}/sub` });
     expect(semantics).toEqual({ verb: 'execute', command: 'command', paths: ['cwd'] });
-    expect(backend.lower('bash', { action: 'send', session: 's1', input: 'rm -r x' })).toMatchObject({ tool: 'interact_with_process', args: { input: 'rm -r x' }, semantics: { verb: 'execute', command: 'input' } });
+    expect(backend.lower('bash', { action: 'send', session: 's1', input: 'rm -r x' })).toMatchObject({
+      tool: 'interact_with_process',
+      args: { input: 'rm -r x' },
+      semantics: { verb: 'execute', command: 'input' },
+    });
   });
 
   it('takes the other spellings that models use', () => {
@@ -45,7 +71,11 @@ describe('lowering to desktop-commander', () => {
   it.each([
     ['context around matches', 'read', { action: 'search', path: '.', pattern: 'x', context: 2 }],
     ['a separator in a glob', 'read', { action: 'search', path: '.', pattern: 'x', glob: 'a|b' }],
-    ['several edits at once', 'edit', { path: 'a', old_string: 'a', new_string: 'b', edits: [{ old_string: 'c', new_string: 'd' }] }],
+    [
+      'several edits at once',
+      'edit',
+      { path: 'a', old_string: 'a', new_string: 'b', edits: [{ old_string: 'c', new_string: 'd' }] },
+    ],
     ['carriage returns in new text', 'edit', { path: 'a', old_string: 'a', new_string: 'b\r\n' }],
     ['the end of stdin', 'bash', { action: 'send', session: 's1', input: 'x', eof: true }],
     ['input without a line end', 'bash', { action: 'send', session: 's1', input: 'x', raw: true }],
@@ -54,7 +84,9 @@ describe('lowering to desktop-commander', () => {
   });
 
   it('sends raw input that ends with a line end', () => {
-    expect(backend.lower('bash', { action: 'send', session: 's1', input: 'x\n', raw: true }).args).toMatchObject({ input: 'x\n' });
+    expect(backend.lower('bash', { action: 'send', session: 's1', input: 'x\n', raw: true }).args).toMatchObject({
+      input: 'x\n',
+    });
   });
 
   it.each([
@@ -78,7 +110,11 @@ describe('lowering to server-filesystem', () => {
   it('never lowers to its edit tool, which guesses', () => {
     const tools = [...backend.serves().values()].flat().map(({ tool }) => tool);
     expect(tools).not.toContain('edit_file');
-    expect(backend.lower('edit', { path: 'a', old_string: 'a', new_string: 'b' })).toEqual({ tool: 'write_file', args: { path: `${ROOT}/a`, old_string: 'a', new_string: 'b' }, semantics: { verb: 'write', paths: ['path'] } });
+    expect(backend.lower('edit', { path: 'a', old_string: 'a', new_string: 'b' })).toEqual({
+      tool: 'write_file',
+      args: { path: `${ROOT}/a`, old_string: 'a', new_string: 'b' },
+      semantics: { verb: 'write', paths: ['path'] },
+    });
   });
 
   it('serves no bash and says what is missing', () => {
@@ -94,8 +130,12 @@ describe.each(MAPPINGS)('one effect on %s, whichever way it came', (id) => {
 
   it('a file that is read or written has the verb and the path of the tool passed through', () => {
     const calls: readonly [Primitive, Readonly<Record<string, unknown>>][] = [
-      ['read', { path: 'a' }], ['read', { path: 'a', action: 'list' }], ['read', { path: 'a', action: 'stat' }], ['read', { path: 'a', action: 'find', pattern: '*' }],
-      ['write', { path: 'a', content: 'x' }], ['edit', { path: 'a', old_string: 'x', new_string: 'y' }],
+      ['read', { path: 'a' }],
+      ['read', { path: 'a', action: 'list' }],
+      ['read', { path: 'a', action: 'stat' }],
+      ['read', { path: 'a', action: 'find', pattern: '*' }],
+      ['write', { path: 'a', content: 'x' }],
+      ['edit', { path: 'a', old_string: 'x', new_string: 'y' }],
     ];
     for (const [primitive, args] of calls) {
       const lowered = backend.lower(primitive, args);
@@ -120,7 +160,14 @@ describe.each(MAPPINGS)('one effect on %s, whichever way it came', (id) => {
   });
 
   it('knows the four primitives only', async () => {
-    const call = { tool: 'move', args: { text: '{}', value: {}, exact: true }, scope: 's', signal: new AbortController().signal, timeoutMs: 1, hardTimeoutMs: 1 };
+    const call = {
+      tool: 'move',
+      args: { text: '{}', value: {}, exact: true },
+      scope: 's',
+      signal: new AbortController().signal,
+      timeoutMs: 1,
+      hardTimeoutMs: 1,
+    };
     await expect(backend.call(call)).rejects.toMatchObject({ code: 'UNKNOWN_TOOL' });
   });
 });

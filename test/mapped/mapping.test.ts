@@ -8,11 +8,18 @@ import { openBackend, type Opened } from './servers.ts';
 
 const ACTIONS = [
   ...['file', 'list', 'find', 'search', 'stat'].map((action) => `read.${action}`),
-  'write', 'edit',
+  'write',
+  'edit',
   ...['run', 'start', 'send', 'poll', 'kill', 'list'].map((action) => `bash.${action}`),
 ];
 /** Arguments that a strategy carries out by other means, so that the policy sees them although the tool has no such argument. */
-const JUDGED_ONLY = new Map([['start_process', ['cwd']], ['interact_with_process', ['session']], ['read_process_output', ['session']], ['force_terminate', ['session']], ['write_file', ['old_string', 'new_string']]]);
+const JUDGED_ONLY = new Map([
+  ['start_process', ['cwd']],
+  ['interact_with_process', ['session']],
+  ['read_process_output', ['session']],
+  ['force_terminate', ['session']],
+  ['write_file', ['old_string', 'new_string']],
+]);
 
 const codeOf = (act: () => unknown): string => {
   try {
@@ -43,14 +50,20 @@ describe.each(MAPPINGS)('mapping %s', (id) => {
   });
 
   it('names only arguments that the tools have, in templates and in semantics', () => {
-    const argumentsOf = (name: string): readonly string[] => Object.keys((tools.find((tool) => tool.name === name)?.inputSchema['properties'] ?? {}) as object);
-    const steps: Step[] = [...mapping.steps.values(), ...[...mapping.actions.values()].flatMap((action) => ('missing' in action ? [] : [action]))];
+    const argumentsOf = (name: string): readonly string[] =>
+      Object.keys((tools.find((tool) => tool.name === name)?.inputSchema['properties'] ?? {}) as object);
+    const steps: Step[] = [
+      ...mapping.steps.values(),
+      ...[...mapping.actions.values()].flatMap((action) => ('missing' in action ? [] : [action])),
+    ];
     for (const step of steps) {
       const known = [...argumentsOf(step.tool), ...(JUDGED_ONLY.get(step.tool) ?? [])];
       expect(known, step.tool).toEqual(expect.arrayContaining(Object.keys(step.arguments)));
     }
     for (const [tool, { paths = [], urls = [], command }] of mapping.tools) {
-      expect(argumentsOf(tool), tool).toEqual(expect.arrayContaining([...paths, ...urls, ...(command === undefined ? [] : [command])]));
+      expect(argumentsOf(tool), tool).toEqual(
+        expect.arrayContaining([...paths, ...urls, ...(command === undefined ? [] : [command])]),
+      );
     }
   });
 
@@ -58,14 +71,17 @@ describe.each(MAPPINGS)('mapping %s', (id) => {
     for (const [key, action] of mapping.actions) {
       if ('missing' in action) continue;
       const known = Object.keys(ARGUMENT_SCHEMAS.get(key.split('.')[0] ?? '')?.properties ?? {});
-      const used = Object.values(action.arguments).flatMap((template) => (typeof template === 'object' ? [template.from] : []));
+      const used = Object.values(action.arguments).flatMap((template) =>
+        typeof template === 'object' ? [template.from] : [],
+      );
       expect(known, key).toEqual(expect.arrayContaining(used));
     }
   });
 
   it('never reads a tool that changes something as mere reading', () => {
     for (const tool of tools) {
-      if (tool.annotations?.['destructiveHint'] === true) expect(mapping.tools.get(tool.name)?.verb, tool.name).not.toBe('read');
+      if (tool.annotations?.['destructiveHint'] === true)
+        expect(mapping.tools.get(tool.name)?.verb, tool.name).not.toBe('read');
     }
   });
 
@@ -77,11 +93,14 @@ describe.each(MAPPINGS)('mapping %s', (id) => {
 });
 
 describe('a mapping that contradicts itself', () => {
-  const text = (action: string, steps = '{}'): string => `{id: x, measured: y, maxFileBytes: 1, tools: {t: {verb: read}}, actions: {read.file: ${action}}, steps: ${steps}, texts: {}}`;
+  const text = (action: string, steps = '{}'): string =>
+    `{id: x, measured: y, maxFileBytes: 1, tools: {t: {verb: read}}, actions: {read.file: ${action}}, steps: ${steps}, texts: {}}`;
 
   it('is refused when an action or a step uses a tool that nobody classified', () => {
     expect(codeOf(() => parseMapping(text('{strategy: info, tool: other, arguments: {}}')))).toBe('CONFIG_INVALID');
-    expect(codeOf(() => parseMapping(text('{missing: it cannot}', '{info: {tool: other, arguments: {}}}')))).toBe('CONFIG_INVALID');
+    expect(codeOf(() => parseMapping(text('{missing: it cannot}', '{info: {tool: other, arguments: {}}}')))).toBe(
+      'CONFIG_INVALID',
+    );
   });
 
   it('is refused when it names an unknown strategy, or an unknown mapping is asked for', () => {
@@ -102,7 +121,9 @@ describe('templates', () => {
 
   it('take no value from the prototype', () => {
     expect(render(step({ from: 'constructor' }), {})).toEqual({});
-    expect(render(step({ from: 'x', map: { append: 'append' }, default: 'rewrite' }), { x: 'constructor' })).toEqual({ a: 'rewrite' });
+    expect(render(step({ from: 'x', map: { append: 'append' }, default: 'rewrite' }), { x: 'constructor' })).toEqual({
+      a: 'rewrite',
+    });
   });
 
   it('shift offsets from 1 to 0, and leave those from the end', () => {
@@ -112,13 +133,19 @@ describe('templates', () => {
   });
 
   it('map named values and send all others to the default', () => {
-    expect(render(step({ from: 'mode', map: { append: 'append' }, default: 'rewrite' }), { mode: 'append' })).toEqual({ a: 'append' });
-    expect(render(step({ from: 'mode', map: { append: 'append' }, default: 'rewrite' }), { mode: 'create' })).toEqual({ a: 'rewrite' });
+    expect(render(step({ from: 'mode', map: { append: 'append' }, default: 'rewrite' }), { mode: 'append' })).toEqual({
+      a: 'append',
+    });
+    expect(render(step({ from: 'mode', map: { append: 'append' }, default: 'rewrite' }), { mode: 'create' })).toEqual({
+      a: 'rewrite',
+    });
   });
 
   it('widen a pattern to its line, and escape plain text', () => {
     expect(render(step({ from: 'pattern', as: 'matching-line' }), { pattern: 'a|b' })).toEqual({ a: '^.*(?:a|b).*$' });
-    expect(render(step({ from: 'pattern', as: 'matching-line' }), { pattern: 'a.b(', literal: true })).toEqual({ a: '^.*(?:a\\.b\\().*$' });
+    expect(render(step({ from: 'pattern', as: 'matching-line' }), { pattern: 'a.b(', literal: true })).toEqual({
+      a: '^.*(?:a\\.b\\().*$',
+    });
   });
 
   it('free a glob from the folder in which the backend runs', () => {

@@ -8,8 +8,10 @@ import { loadMapping } from '../../catalogs/primitives/mapping.ts';
 const mapping = loadMapping('desktop-commander');
 const TOKEN = '@tollgate-0123456789abcdef';
 /** The pause after the last mark is for the backend only. */
-const script = (command: string, input = false): string => markCommand({ command, cwd: '/', token: TOKEN, input }).replace(/; sleep 2$/, '');
-const run = (command: string, stdin = ''): readonly string[] => spawnSync('bash', ['-c', script(command, stdin !== '')], { input: stdin, encoding: 'utf8' }).stdout.split('\n');
+const script = (command: string, input = false): string =>
+  markCommand({ command, cwd: '/', token: TOKEN, input }).replace(/; sleep 2$/, '');
+const run = (command: string, stdin = ''): readonly string[] =>
+  spawnSync('bash', ['-c', script(command, stdin !== '')], { input: stdin, encoding: 'utf8' }).stdout.split('\n');
 const outputOf = (lines: readonly string[]): readonly string[] => {
   const { begin, end } = findMarks(lines, TOKEN);
   return lines.slice(begin?.first, end?.index);
@@ -36,7 +38,7 @@ describe('a marked command', () => {
     expect(end?.code).toBe(code);
   });
 
-  it('gives an empty stdin, or the session\'s own', () => {
+  it("gives an empty stdin, or the session's own", () => {
     expect(outputOf(run('cat; echo over'))).toEqual(['over', '']);
     expect(outputOf(run('read x; echo "got $x"', 'abc\n'))).toEqual(['got abc', '']);
   });
@@ -64,10 +66,14 @@ describe('a marked command', () => {
 });
 
 describe('ending a process group', () => {
-  const end = (group: number): string => spawnSync('bash', ['-c', endGroupCommand(group).replace(/; sleep 2$/, '')], { encoding: 'utf8' }).stdout.trim();
+  const end = (group: number): string =>
+    spawnSync('bash', ['-c', endGroupCommand(group).replace(/; sleep 2$/, '')], { encoding: 'utf8' }).stdout.trim();
 
   it('ends a child that ignores TERM, and is certain of it', async () => {
-    const child = spawn('bash', ['-c', 'trap "" TERM; echo up; sleep 62 & sleep 62; sleep 62'], { detached: true, stdio: ['ignore', 'pipe', 'ignore'] });
+    const child = spawn('bash', ['-c', 'trap "" TERM; echo up; sleep 62 & sleep 62; sleep 62'], {
+      detached: true,
+      stdio: ['ignore', 'pipe', 'ignore'],
+    });
     await new Promise((resolve) => child.stdout.once('data', resolve));
     const closed = new Promise((resolve) => child.once('close', resolve));
     expect(end(child.pid ?? 0)).toBe('gone>');
@@ -88,20 +94,32 @@ describe('a page of output', () => {
 
   it('tells the end, with or without a code', () => {
     const head = '[Reading 1 lines from line 1 (total: 2 lines, 0 remaining)]\n\nout';
-    expect(readPage(mapping, `${head}\n✅ Process completed with exit code 3 (runtime: 0.10s)`)?.ended).toEqual({ code: 3 });
+    expect(readPage(mapping, `${head}\n✅ Process completed with exit code 3 (runtime: 0.10s)`)?.ended).toEqual({
+      code: 3,
+    });
     expect(readPage(mapping, `${head}\n✅ Process completed with exit code null (runtime: 0.10s)`)?.ended).toEqual({});
     expect(readPage(mapping, `${head}\n🔄 Process 7 is waiting for input`)?.ended).toBeUndefined();
   });
 
   it('gives an empty line for the phrase that stands for it', () => {
-    expect(readPage(mapping, '[Reading 1 lines from line 4 (total: 5 lines, 0 remaining)]\n\n(No output in requested range)')?.lines).toEqual(['']);
-    expect(readPage(mapping, '[Reading 0 lines from line 5 (total: 5 lines, 0 remaining)]\n\n(No output in requested range)')?.lines).toEqual([]);
+    expect(
+      readPage(mapping, '[Reading 1 lines from line 4 (total: 5 lines, 0 remaining)]\n\n(No output in requested range)')
+        ?.lines,
+    ).toEqual(['']);
+    expect(
+      readPage(mapping, '[Reading 0 lines from line 5 (total: 5 lines, 0 remaining)]\n\n(No output in requested range)')
+        ?.lines,
+    ).toEqual([]);
   });
 
   it('counts what the backend dropped, and the start of a read from the end', () => {
-    const warned = '[Reading 1 lines from line 9 (total: 10 lines, 0 remaining)]\n[WARNING: output exceeded the 50MB buffer cap; the 40 earliest lines were evicted and cannot be read. Line numbers and totals refer to the retained buffer only]\n\nx';
+    const warned =
+      '[Reading 1 lines from line 9 (total: 10 lines, 0 remaining)]\n[WARNING: output exceeded the 50MB buffer cap; the 40 earliest lines were evicted and cannot be read. Line numbers and totals refer to the retained buffer only]\n\nx';
     expect(readPage(mapping, warned)).toEqual({ start: 9, lines: ['x'], total: 10, evicted: 40 });
-    expect(readPage(mapping, '[Reading last 2 lines (total: 6 lines)]\n\na\nb')).toMatchObject({ start: 4, lines: ['a', 'b'] });
+    expect(readPage(mapping, '[Reading last 2 lines (total: 6 lines)]\n\na\nb')).toMatchObject({
+      start: 4,
+      lines: ['a', 'b'],
+    });
   });
 
   it('is none without a header', () => {
@@ -112,7 +130,10 @@ describe('a page of output', () => {
     const line = fc.string({ unit: fc.constantFrom('a', '✅ ', '[Reading 1 lines', ' ', '@tollgate-', '\t') });
     fc.assert(
       fc.property(fc.array(line, { minLength: 2, maxLength: 6 }), (lines) => {
-        const page = readPage(mapping, `[Reading ${lines.length} lines from line 1 (total: ${lines.length + 1} lines, 0 remaining)]\n\n${lines.join('\n')}\n✅ Process completed with exit code 5 (runtime: 0.10s)`);
+        const page = readPage(
+          mapping,
+          `[Reading ${lines.length} lines from line 1 (total: ${lines.length + 1} lines, 0 remaining)]\n\n${lines.join('\n')}\n✅ Process completed with exit code 5 (runtime: 0.10s)`,
+        );
         expect(page).toEqual({ start: 1, lines, total: lines.length + 1, ended: { code: 5 }, evicted: 0 });
       }),
     );

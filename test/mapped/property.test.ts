@@ -16,13 +16,28 @@ interface Outcome {
   readonly bytes: string;
 }
 
-async function act(opened: Opened, given: { readonly tool: string; readonly args: Readonly<Record<string, unknown>>; readonly before: string; readonly scope: string }): Promise<Outcome> {
+async function act(
+  opened: Opened,
+  given: {
+    readonly tool: string;
+    readonly args: Readonly<Record<string, unknown>>;
+    readonly before: string;
+    readonly scope: string;
+  },
+): Promise<Outcome> {
   const file = path.join(opened.root, 'a.txt');
   writeFileSync(file, given.before);
   const bytes = (): string => readFileSync(file).toString('hex');
   const args = { path: 'a.txt', ...given.args };
   try {
-    const { value } = await opened.backend.call({ tool: given.tool, args: { text: JSON.stringify(args), value: args, exact: true }, scope: given.scope, signal: new AbortController().signal, timeoutMs: 20_000, hardTimeoutMs: 20_000 });
+    const { value } = await opened.backend.call({
+      tool: given.tool,
+      args: { text: JSON.stringify(args), value: args, exact: true },
+      scope: given.scope,
+      signal: new AbortController().signal,
+      timeoutMs: 20_000,
+      hardTimeoutMs: 20_000,
+    });
     return { items: (value.content ?? []).map((item) => item.text), isError: value.isError === true, bytes: bytes() };
   } catch (error) {
     if (!(error instanceof TollgateError)) throw error;
@@ -38,7 +53,11 @@ describe('workspace and server-filesystem', () => {
   });
   afterAll(() => Promise.all(backends.map((opened) => opened.close())));
 
-  const both = async (tool: string, args: Readonly<Record<string, unknown>>, before: string): Promise<readonly (Outcome | undefined)[]> => {
+  const both = async (
+    tool: string,
+    args: Readonly<Record<string, unknown>>,
+    before: string,
+  ): Promise<readonly (Outcome | undefined)[]> => {
     scope += 1;
     return Promise.all(backends.map((opened) => act(opened, { tool, args, before, scope: `s${scope}` })));
   };
@@ -68,10 +87,15 @@ describe('workspace and server-filesystem', () => {
 
   it('read shows the same lines and the same notes', async () => {
     await fc.assert(
-      fc.asyncProperty(text, fc.integer({ min: -4, max: 6 }), fc.integer({ min: 0, max: 4 }), async (before, offset, limit) => {
-        const [here, there] = await both('read', { offset, limit }, before);
-        expect(there).toEqual(here);
-      }),
+      fc.asyncProperty(
+        text,
+        fc.integer({ min: -4, max: 6 }),
+        fc.integer({ min: 0, max: 4 }),
+        async (before, offset, limit) => {
+          const [here, there] = await both('read', { offset, limit }, before);
+          expect(there).toEqual(here);
+        },
+      ),
       { numRuns: 120 },
     );
   }, 60_000);

@@ -42,10 +42,21 @@ export async function openBackend(name: BackendName): Promise<Opened> {
   mkdirSync(path.join(home, '.claude-server-commander'), { recursive: true });
   const config = { telemetryEnabled: false, allowedDirectories: [root], blockedCommands: ['sudo'] };
   writeFileSync(path.join(home, '.claude-server-commander', 'config.json'), JSON.stringify(config));
-  const pool = new ServerPool({ servers: 1, connections: 1 }, { host: HOST, onStderr: () => undefined, grace: { closeMs: 500, termMs: 2000 } });
+  const pool = new ServerPool(
+    { servers: 1, connections: 1 },
+    { host: HOST, onStderr: () => undefined, grace: { closeMs: 500, termMs: 2000 } },
+  );
   const inner = pool.add({
-    name, transport: 'stdio', command: process.execPath, args: [path.join(MODULES, PROGRAMS[name]), ...(name === 'server-filesystem' ? [root] : [])],
-    env: { HOME: home }, headers: {}, isolation: 'direct', connectTimeoutMs: 60_000, maxRetries: 0, reconnectBackoffMs: 100,
+    name,
+    transport: 'stdio',
+    command: process.execPath,
+    args: [path.join(MODULES, PROGRAMS[name]), ...(name === 'server-filesystem' ? [root] : [])],
+    env: { HOME: home },
+    headers: {},
+    isolation: 'direct',
+    connectTimeoutMs: 60_000,
+    maxRetries: 0,
+    reconnectBackoffMs: 100,
   });
   await inner.start();
   const backend = createMapped({ inner, mapping: loadMapping(name), root });

@@ -5,19 +5,27 @@ import { applyEdit } from '../../adapters/internal/edit.ts';
 import { widen } from '../../adapters/mapped/edit.ts';
 
 describe('a widened place', () => {
-  const text = fc.array(fc.constantFrom('a', 'b', '\n', '\n\n'), { minLength: 1, maxLength: 12 }).map((pieces) => pieces.join(''));
+  const text = fc
+    .array(fc.constantFrom('a', 'b', '\n', '\n\n'), { minLength: 1, maxLength: 12 })
+    .map((pieces) => pieces.join(''));
 
   it('occurs once, and replacing it gives the text that was wanted', async () => {
     await fc.assert(
-      fc.asyncProperty(text, fc.constantFrom('a', 'b', '\n', 'ab'), fc.constantFrom('', 'c', 'a\n'), fc.integer({ min: 1, max: 6 }), async (before, old_string, new_string, line) => {
-        const outcome = await applyEdit(before, { old_string, new_string, line });
-        if ('refusal' in outcome) return;
-        const [place] = outcome.places;
-        if (!place) throw new Error('no place');
-        const { old, new: fresh } = widen(before, outcome.text, place);
-        expect(before.indexOf(old)).toBe(before.lastIndexOf(old));
-        expect(before.replace(old, () => fresh)).toBe(outcome.text);
-      }),
+      fc.asyncProperty(
+        text,
+        fc.constantFrom('a', 'b', '\n', 'ab'),
+        fc.constantFrom('', 'c', 'a\n'),
+        fc.integer({ min: 1, max: 6 }),
+        async (before, old_string, new_string, line) => {
+          const outcome = await applyEdit(before, { old_string, new_string, line });
+          if ('refusal' in outcome) return;
+          const [place] = outcome.places;
+          if (!place) throw new Error('no place');
+          const { old, new: fresh } = widen(before, outcome.text, place);
+          expect(before.indexOf(old)).toBe(before.lastIndexOf(old));
+          expect(before.replace(old, () => fresh)).toBe(outcome.text);
+        },
+      ),
       { numRuns: 500 },
     );
   });

@@ -19,7 +19,9 @@ async function open(): Promise<void> {
   issuer = await new Issuer().open();
   guarded = await new Guarded(issuer).open();
   project.write('work/.keep', '');
-  project.write('tollgate.yaml', `version: 1
+  project.write(
+    'tollgate.yaml',
+    `version: 1
 workspace: ./work
 state: ../state
 programs: {xdg-open: ${path.join(project.folder, 'bin/xdg-open')}}
@@ -31,7 +33,8 @@ servers:
 expose: {tools: [tracker.*]}
 profiles: {default: {servers: [tracker]}}
 rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execute]}}]
-`);
+`,
+  );
   await project.approve({ names: ['tracker', 'local', 'written'] });
 }
 
@@ -70,15 +73,25 @@ describe('tollgate login and logout', () => {
     const again = await cli(project, ['logout', 'tracker', '--json']);
     expect(again.code).not.toBe(0);
     expect(again.err).toContain('There is no sign-in');
-    for (const { out: said, err } of [signedIn, list, out]) for (const token of tokens()) expect(said + err).not.toContain(token);
+    for (const { out: said, err } of [signedIn, list, out])
+      for (const token of tokens()) expect(said + err).not.toContain(token);
   });
 
   it('prints data as JSON', async () => {
     issuer.givesRefresh = false;
     const { out } = await login(['--json']);
-    expect(dataOf(out)).toEqual({ server: 'tracker', issuer: issuer.url, scopes: ['read'], renewable: false, expiresAt: expect.stringMatching(/^20\d\d-.*Z$/) as string });
+    expect(dataOf(out)).toEqual({
+      server: 'tracker',
+      issuer: issuer.url,
+      scopes: ['read'],
+      renewable: false,
+      expiresAt: expect.stringMatching(/^20\d\d-.*Z$/) as string,
+    });
     issuer.close();
-    expect(dataOf((await cli(project, ['logout', 'tracker', '--json'])).out)).toEqual({ server: 'tracker', revoked: false });
+    expect(dataOf((await cli(project, ['logout', 'tracker', '--json'])).out)).toEqual({
+      server: 'tracker',
+      revoked: false,
+    });
     expect((await login()).code).toBe(5);
   });
 
@@ -112,15 +125,24 @@ describe('tollgate login and logout', () => {
 
   it('opens a browser at a terminal only, without a shell and without our secrets', async () => {
     const seen = path.join(project.folder, 'seen');
-    chmodSync(project.write('bin/xdg-open', `#!/bin/sh\nprintf '%s\\n%s\\n' "$1" "$TOLLGATE_VAULT_PASSPHRASE" > '${seen}'\n`), 0o755);
+    chmodSync(
+      project.write('bin/xdg-open', `#!/bin/sh\nprintf '%s\\n%s\\n' "$1" "$TOLLGATE_VAULT_PASSPHRASE" > '${seen}'\n`),
+      0o755,
+    );
     const env = { PATH: '/usr/bin:/bin', TOLLGATE_VAULT_PASSPHRASE: 'a passphrase' };
-    for (const [argv, isTTY] of [[[], false], [['--no-browser'], true], [['--json'], true]] as const) {
+    for (const [argv, isTTY] of [
+      [[], false],
+      [['--no-browser'], true],
+      [['--json'], true],
+    ] as const) {
       await login(argv, { env, isTTY });
       await sleep(50);
       expect(existsSync(seen)).toBe(false);
     }
     await login([], { env, isTTY: true });
-    await expect.poll(() => existsSync(seen) && readFileSync(seen, 'utf8')).toMatch(new RegExp(`^${issuer.url}/authorize\\?\\S+\\n\\n$`));
+    await expect
+      .poll(() => existsSync(seen) && readFileSync(seen, 'utf8'))
+      .toMatch(new RegExp(`^${issuer.url}/authorize\\?\\S+\\n\\n$`));
     // Where no program opens it, the address on the screen is enough.
     rmSync(path.join(project.folder, 'bin/xdg-open'));
     expect((await login([], { env, isTTY: true })).code).toBe(0);
@@ -140,8 +162,17 @@ describe('a whole run behind a sign-in', () => {
     await login();
     all.push(...tokens());
     // The first facade has asked before the sign-in, and asks the server again after a pause.
-    for (let tries = 0; tries < 60 && (await first.ask('tools/list'))?.result?.tools?.some(({ name }) => name.includes('echo')) !== true; tries++) await sleep(250);
-    const children = [first, new Child(project, ['run'], { env: { TOLLGATE_LOG: 'debug' } }), new Child(project, ['run'], { env: { TOLLGATE_LOG: 'debug' } })];
+    for (
+      let tries = 0;
+      tries < 60 && (await first.ask('tools/list'))?.result?.tools?.some(({ name }) => name.includes('echo')) !== true;
+      tries++
+    )
+      await sleep(250);
+    const children = [
+      first,
+      new Child(project, ['run'], { env: { TOLLGATE_LOG: 'debug' } }),
+      new Child(project, ['run'], { env: { TOLLGATE_LOG: 'debug' } }),
+    ];
     await Promise.all(children.slice(1).map((child) => child.hello()));
     const names = (await children[1]?.ask('tools/list'))?.result?.tools?.map(({ name }) => name) ?? [];
     const echo = names.find((name) => name.includes('echo')) ?? '';
@@ -174,9 +205,13 @@ describe('a whole run behind a sign-in', () => {
   it('leaves no token in replies, logs, records or files' + verifies('HA-30', 'HA-24', 'PF-04'), () => {
     expect(all.length).toBeGreaterThanOrEqual(4);
     const state = path.join(project.home, 'state');
-    const files = readdirSync(state, { recursive: true, encoding: 'utf8' }).map((name) => path.join(state, name)).filter((file) => statSync(file).isFile());
+    const files = readdirSync(state, { recursive: true, encoding: 'utf8' })
+      .map((name) => path.join(state, name))
+      .filter((file) => statSync(file).isFile());
     expect(files.some((file) => file.endsWith('vault.json'))).toBe(true);
     const texts = [said, ...files.map((file) => readFileSync(file, 'latin1'))];
-    for (const token of all) for (const form of [token, Buffer.from(token).toString('base64').slice(0, -2)]) expect(texts.filter((text) => text.includes(form))).toEqual([]);
+    for (const token of all)
+      for (const form of [token, Buffer.from(token).toString('base64').slice(0, -2)])
+        expect(texts.filter((text) => text.includes(form))).toEqual([]);
   });
 });

@@ -26,18 +26,21 @@ describe.each(['http', 'sse'] as const)('a server over %s', (transport) => {
     room = await new Room().open(transport);
   });
 
-  it('is told to need a sign-in, takes the token after one, and is never asked through a browser' + verifies('HA-30'), async () => {
-    const { server } = room.bench({ transport });
-    expect(await refusalOf(server.call(callOf('echo')))).toMatch(NEEDS);
-    expect(room.issuer.heard).toEqual([]);
-    await room.signIn({ transport });
-    await sleep(5);
-    expect(await textOf(server, callOf('echo'))).toBe('ran echo');
-    expect(room.grants()).toEqual(['authorization_code']);
-    const { access } = await held();
-    expect(room.guarded.heard.at(-1)?.authorization).toBe(`Bearer ${access}`);
-    expect(room.guarded.heard.every(({ path }) => !path.includes(access))).toBe(true);
-  });
+  it(
+    'is told to need a sign-in, takes the token after one, and is never asked through a browser' + verifies('HA-30'),
+    async () => {
+      const { server } = room.bench({ transport });
+      expect(await refusalOf(server.call(callOf('echo')))).toMatch(NEEDS);
+      expect(room.issuer.heard).toEqual([]);
+      await room.signIn({ transport });
+      await sleep(5);
+      expect(await textOf(server, callOf('echo'))).toBe('ran echo');
+      expect(room.grants()).toEqual(['authorization_code']);
+      const { access } = await held();
+      expect(room.guarded.heard.at(-1)?.authorization).toBe(`Bearer ${access}`);
+      expect(room.guarded.heard.every(({ path }) => !path.includes(access))).toBe(true);
+    },
+  );
 
   it('is called with a renewed token when the old one is refused, and the call runs once', async () => {
     await room.signIn({ transport });
@@ -69,7 +72,11 @@ describe('renewing', () => {
     await room.signIn();
     room.issuer.lives = 3600;
     room.issuer.slowness = 50;
-    const servers = [room.bench().server, room.bench({}, room.desk.second()).server, room.bench({}, room.desk.second()).server];
+    const servers = [
+      room.bench().server,
+      room.bench({}, room.desk.second()).server,
+      room.bench({}, room.desk.second()).server,
+    ];
     const answers = await Promise.all(servers.flatMap((server) => [1, 2, 3].map(() => textOf(server, callOf('echo')))));
     expect(new Set(answers)).toEqual(new Set(['ran echo']));
     expect(room.grants()).toEqual(['authorization_code', 'refresh_token']);
@@ -97,7 +104,9 @@ describe('renewing', () => {
     await room.signIn();
     room.issuer.tokenFault = { status: 500, body: {} };
     expect(await textOf(room.bench().server, callOf('echo'))).toBe('ran echo');
-    expect(room.grants()).toEqual(['authorization_code', 'refresh_token', 'refresh_token', 'refresh_token'].slice(0, room.grants().length));
+    expect(room.grants()).toEqual(
+      ['authorization_code', 'refresh_token', 'refresh_token', 'refresh_token'].slice(0, room.grants().length),
+    );
   });
 
   it('says so once, and does not loop, when a new token is refused too', async () => {
@@ -113,7 +122,12 @@ describe('renewing', () => {
   it('asks for a token by itself where the client has the right', async () => {
     room.issuer.clients.set('robot', { redirects: [], secret: 'sesame-of-robot' });
     room.secrets.set('robot', 'sesame-of-robot');
-    const oauth = { grant: 'client_credentials', issuer: room.issuer.url, clientId: 'robot', clientSecret: '${secret:robot}' } as const;
+    const oauth = {
+      grant: 'client_credentials',
+      issuer: room.issuer.url,
+      clientId: 'robot',
+      clientSecret: '${secret:robot}',
+    } as const;
     const { server } = room.bench({ oauth });
     expect(await textOf(server, callOf('echo'))).toBe('ran echo');
     room.issuer.tokens.clear();
@@ -121,7 +135,9 @@ describe('renewing', () => {
     expect(room.grants()).toEqual(['client_credentials', 'client_credentials']);
     room.issuer.tokens.clear();
     room.issuer.clients.clear();
-    expect(await refusalOf(server.call(callOf('echo')))).toMatch(/No token could be had for server "remote"\. `tollgate login remote` shows why\./);
+    expect(await refusalOf(server.call(callOf('echo')))).toMatch(
+      /No token could be had for server "remote"\. `tollgate login remote` shows why\./,
+    );
   });
 });
 
@@ -129,7 +145,9 @@ describe('more rights (step-up)', () => {
   it('are asked of the person at the next sign-in, with those granted before' + verifies('HA-30'), async () => {
     await room.signIn();
     const { server } = room.bench();
-    expect(await refusalOf(server.call(callOf('write')))).toMatch(/asks for more rights than its sign-in has\. If it shall have them, run `tollgate login remote`/);
+    expect(await refusalOf(server.call(callOf('write')))).toMatch(
+      /asks for more rights than its sign-in has\. If it shall have them, run `tollgate login remote`/,
+    );
     expect(await refusalOf(server.call(callOf('write')))).toMatch(/more rights/);
     expect(room.guarded.ran).toEqual([]);
     await room.signIn();
@@ -163,7 +181,9 @@ describe('a token stays with its server', () => {
     })().open();
     await room.signIn();
     await room.desk.store.write('remote', { ...(await held()), url: `${way.url}/mcp` });
-    expect(await refusalOf(room.bench({ url: `${way.url}/mcp` }).server.start())).toMatch(/redirect to another origin, which is not followed/);
+    expect(await refusalOf(room.bench({ url: `${way.url}/mcp` }).server.start())).toMatch(
+      /redirect to another origin, which is not followed/,
+    );
     expect(way.heard[0]?.authorization).toMatch(/^Bearer access\./);
     expect(thief.heard).toEqual([]);
     thief.close();
@@ -182,7 +202,15 @@ describe('a token stays with its server', () => {
     const { store } = room.desk;
     const bearer = (url: string): Bearer => new Bearer({ settings: settingsOf(url), store, secrets: room.secret });
     const one = bearer('https://mcp.example/mcp');
-    expect(['https://mcp.example/other', 'https://mcp.example:8443/mcp', 'http://mcp.example/mcp', 'https://mcp.example.evil/mcp', 'https://other.example/'].map((url) => one.covers(url))).toEqual([true, false, false, false, false]);
+    expect(
+      [
+        'https://mcp.example/other',
+        'https://mcp.example:8443/mcp',
+        'http://mcp.example/mcp',
+        'https://mcp.example.evil/mcp',
+        'https://other.example/',
+      ].map((url) => one.covers(url)),
+    ).toEqual([true, false, false, false, false]);
     expect(bearer('http://mcp.example/mcp').covers('http://mcp.example/mcp')).toBe(false);
     expect(bearer('http://127.0.0.1:1/mcp').covers('http://127.0.0.1:1/mcp')).toBe(true);
   });
@@ -202,14 +230,21 @@ describe('a server without sign-ins', () => {
         json(response, request.headers['x-step'] === 'role' ? 403 : 401, {});
       }
     })().open();
-    expect(await refusalOf(room.bench({ url: `${keyed.url}/mcp` }).server.start())).toMatch(/refuses our credentials \(HTTP 401\)\. Correct the headers/);
-    expect(await refusalOf(room.bench({ url: `${keyed.url}/mcp`, headers: { 'x-step': 'role' } }).server.start())).toMatch(/HTTP 403/);
+    expect(await refusalOf(room.bench({ url: `${keyed.url}/mcp` }).server.start())).toMatch(
+      /refuses our credentials \(HTTP 401\)\. Correct the headers/,
+    );
+    expect(
+      await refusalOf(room.bench({ url: `${keyed.url}/mcp`, headers: { 'x-step': 'role' } }).server.start()),
+    ).toMatch(/HTTP 403/);
     expect(keyed.heard).toHaveLength(2);
     keyed.close();
   });
 
   it('is not reached when the vault that may hold its sign-in cannot be read', async () => {
-    const broken = { ...room.desk.store, read: () => Promise.reject(Object.assign(new Error('foreign'), { code: 'EIO' })) };
+    const broken = {
+      ...room.desk.store,
+      read: () => Promise.reject(Object.assign(new Error('foreign'), { code: 'EIO' })),
+    };
     expect(await codeOf(room.bench({}, broken).server.start())).not.toBe('none');
     expect(room.guarded.heard).toEqual([]);
   });
@@ -219,8 +254,13 @@ describe('the store', () => {
   it('gives a slot back by a later try where the state failed for a moment, and loses nothing that was done in it', async () => {
     const state = openState(room.desk.folder);
     let failures = 1;
-    const settle: typeof state.settle = (held, used) => (failures-- > 0 ? Promise.reject(new Error('disk')) : state.settle(held, used));
-    const store = keepSignIns({ vault: { get: async () => undefined } as never, redactor: room.desk.redactor, state: { ...state, settle } });
+    const settle: typeof state.settle = (held, used) =>
+      failures-- > 0 ? Promise.reject(new Error('disk')) : state.settle(held, used);
+    const store = keepSignIns({
+      vault: { get: async () => undefined } as never,
+      redactor: room.desk.redactor,
+      state: { ...state, settle },
+    });
     expect(await store.alone('remote', async () => 'renewed')).toBe('renewed');
     expect(await store.alone('remote', async () => 'again')).toBe('again');
     await state.close();
@@ -228,7 +268,12 @@ describe('the store', () => {
 
   it('gives one process after the other its turn, and gives up on one that takes too long', async () => {
     const state = openState(room.desk.folder);
-    const impatient = keepSignIns({ vault: { get: async () => undefined } as never, redactor: room.desk.redactor, state, waitMs: 60 });
+    const impatient = keepSignIns({
+      vault: { get: async () => undefined } as never,
+      redactor: room.desk.redactor,
+      state,
+      waitMs: 60,
+    });
     const order: string[] = [];
     let begin = (): void => undefined;
     let finish = (): void => undefined;
@@ -241,7 +286,9 @@ describe('the store', () => {
       order.push('first ends');
     });
     await began;
-    expect(await refusalOf(impatient.alone('remote', async () => void order.push('never')))).toMatch(/SERVER_UNAVAILABLE: Another process has been renewing/);
+    expect(await refusalOf(impatient.alone('remote', async () => void order.push('never')))).toMatch(
+      /SERVER_UNAVAILABLE: Another process has been renewing/,
+    );
     await impatient.alone('another', async () => void order.push('another'));
     const second = room.desk.second().alone('remote', async () => void order.push('second'));
     finish();

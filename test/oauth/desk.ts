@@ -32,10 +32,16 @@ export function openDesk(): Desk {
     closers.push(() => void state.close());
     return keepSignIns({ vault: openPlaces({ state: folder, env: {} }).vault, redactor, state });
   };
-  return { folder, redactor, store: store(), second: store, close: () => {
-    closers.forEach((close) => close());
-    rmSync(folder, { recursive: true, force: true });
-  } };
+  return {
+    folder,
+    redactor,
+    store: store(),
+    second: store,
+    close: () => {
+      closers.forEach((close) => close());
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
 }
 
 export function settingsOf(url: string, more: Partial<ServerSettings> = {}): ServerSettings {
@@ -67,26 +73,39 @@ export class Room {
     return this;
   }
 
-  readonly secret = async (name: string): Promise<string> => this.secrets.get(name) ?? Promise.reject(new Error('none'));
+  readonly secret = async (name: string): Promise<string> =>
+    this.secrets.get(name) ?? Promise.reject(new Error('none'));
 
   signIn(more: Partial<ServerSettings> = {}, parts: Partial<SignInParts> = {}): Promise<SignedIn> {
     const show: SignInParts['show'] = (consenting) => {
       this.shown.push(consenting);
       this.pages.push(consent(consenting.address));
     };
-    return signIns.signIn({ settings: settingsOf(this.guarded.mcp, more), store: this.desk.store, secrets: this.secret, show, signal: new AbortController().signal, waitMs: 2000, ...parts });
+    return signIns.signIn({
+      settings: settingsOf(this.guarded.mcp, more),
+      store: this.desk.store,
+      secrets: this.secret,
+      show,
+      signal: new AbortController().signal,
+      waitMs: 2000,
+      ...parts,
+    });
   }
 
   /** The server as an adapter reaches it. */
   bench(more: Partial<ServerSettings> = {}, store: CredentialStore = this.desk.store): Bench {
-    const bench = serve(settingsOf(this.guarded.mcp, more), { host: { ...HOST, credentials: store, secrets: this.secret } });
+    const bench = serve(settingsOf(this.guarded.mcp, more), {
+      host: { ...HOST, credentials: store, secrets: this.secret },
+    });
     this.benches.push(bench);
     return bench;
   }
 
   /** Requests to the token endpoint, by grant. */
   grants(): readonly string[] {
-    return this.issuer.heard.filter(({ path: at }) => at === '/token').map(({ body }) => new URLSearchParams(body).get('grant_type') ?? '');
+    return this.issuer.heard
+      .filter(({ path: at }) => at === '/token')
+      .map(({ body }) => new URLSearchParams(body).get('grant_type') ?? '');
   }
 
   async close(): Promise<void> {

@@ -43,7 +43,12 @@ export abstract class Listener {
     this.#server = createServer((request, response) => {
       void (async () => {
         const body = await readText(request);
-        this.heard.push({ method: request.method ?? '', path: request.url ?? '', authorization: request.headers.authorization, body });
+        this.heard.push({
+          method: request.method ?? '',
+          path: request.url ?? '',
+          authorization: request.headers.authorization,
+          body,
+        });
         await this.answer(request, response, body);
       })();
     });
@@ -65,7 +70,10 @@ export function json(response: ServerResponse, status: number, value: unknown, h
 /** The authorization server. Its fields are what the tests turn. */
 export class Issuer extends Listener {
   readonly tokens = new Map<string, Given>();
-  readonly refreshes = new Map<string, { readonly resource: string; readonly scope: string; readonly client: string }>();
+  readonly refreshes = new Map<
+    string,
+    { readonly resource: string; readonly scope: string; readonly client: string }
+  >();
   readonly clients = new Map<string, Client>();
   /** Seconds that a token lives. */
   lives = 3600;
@@ -82,7 +90,8 @@ export class Issuer extends Listener {
 
   protected async answer(request: IncomingMessage, response: ServerResponse, body: string): Promise<void> {
     const { pathname, searchParams } = new URL(request.url ?? '', this.url);
-    if (pathname === '/.well-known/oauth-authorization-server') return json(response, 200, { ...this.#metadata(), ...this.says });
+    if (pathname === '/.well-known/oauth-authorization-server')
+      return json(response, 200, { ...this.#metadata(), ...this.says });
     if (pathname === '/register') return this.#register(response, JSON.parse(body) as { redirect_uris: string[] });
     if (pathname === '/authorize') return this.#authorize(response, Object.fromEntries(searchParams));
     if (pathname === '/token') return this.#token(request, response, Object.fromEntries(new URLSearchParams(body)));
@@ -98,8 +107,14 @@ export class Issuer extends Listener {
   #metadata(): Record<string, unknown> {
     const at = (path: string): string => this.url + path;
     return {
-      issuer: this.url, authorization_endpoint: at('/authorize'), token_endpoint: at('/token'), registration_endpoint: at('/register'), revocation_endpoint: at('/revoke'),
-      response_types_supported: ['code'], grant_types_supported: ['authorization_code', 'refresh_token', 'client_credentials'], code_challenge_methods_supported: ['S256'],
+      issuer: this.url,
+      authorization_endpoint: at('/authorize'),
+      token_endpoint: at('/token'),
+      registration_endpoint: at('/register'),
+      revocation_endpoint: at('/revoke'),
+      response_types_supported: ['code'],
+      grant_types_supported: ['authorization_code', 'refresh_token', 'client_credentials'],
+      code_challenge_methods_supported: ['S256'],
       authorization_response_iss_parameter_supported: true,
     };
   }
@@ -112,11 +127,21 @@ export class Issuer extends Listener {
 
   #authorize(response: ServerResponse, words: Words): void {
     const known = this.clients.get(words['client_id'] ?? '');
-    if (known?.redirects.includes(words['redirect_uri'] ?? '') !== true || words['code_challenge_method'] !== 'S256' || words['response_type'] !== 'code') return void response.writeHead(400).end('wrong request');
+    if (
+      known?.redirects.includes(words['redirect_uri'] ?? '') !== true ||
+      words['code_challenge_method'] !== 'S256' ||
+      words['response_type'] !== 'code'
+    )
+      return void response.writeHead(400).end('wrong request');
     const code = `code-${randomUUID()}`;
     this.#codes.set(code, words);
     const redirect = new URL(words['redirect_uri'] ?? '');
-    for (const [name, value] of [['code', code], ['state', words['state'] ?? ''], ['iss', this.url]] as const) redirect.searchParams.set(name, value);
+    for (const [name, value] of [
+      ['code', code],
+      ['state', words['state'] ?? ''],
+      ['iss', this.url],
+    ] as const)
+      redirect.searchParams.set(name, value);
     this.bends(redirect);
     response.writeHead(302, { location: redirect.href }).end();
   }
@@ -129,21 +154,34 @@ export class Issuer extends Listener {
       const old = this.refreshes.get(words['refresh_token'] ?? '');
       // Used twice, as by a thief: it is not known any more.
       this.refreshes.delete(words['refresh_token'] ?? '');
-      if (old === undefined || old.resource !== words['resource']) return json(response, 400, { error: 'invalid_grant', error_description: `<b>${words['refresh_token']}</b>` });
+      if (old === undefined || old.resource !== words['resource'])
+        return json(response, 400, { error: 'invalid_grant', error_description: `<b>${words['refresh_token']}</b>` });
       return this.#give(response, old);
     }
     const asked = this.#codes.get(words['code'] ?? '');
     this.#codes.delete(words['code'] ?? '');
-    const proof = createHash('sha256').update(words['code_verifier'] ?? '').digest('base64url');
-    const fits = asked !== undefined && proof === asked['code_challenge'] && ['redirect_uri', 'client_id', 'resource'].every((name) => asked[name] === words[name]);
+    const proof = createHash('sha256')
+      .update(words['code_verifier'] ?? '')
+      .digest('base64url');
+    const fits =
+      asked !== undefined &&
+      proof === asked['code_challenge'] &&
+      ['redirect_uri', 'client_id', 'resource'].every((name) => asked[name] === words[name]);
     if (!fits) return json(response, 400, { error: 'invalid_grant' });
-    this.#give(response, { resource: asked['resource'] ?? '', scope: asked['scope'] ?? '', client: asked['client_id'] ?? '' });
+    this.#give(response, {
+      resource: asked['resource'] ?? '',
+      scope: asked['scope'] ?? '',
+      client: asked['client_id'] ?? '',
+    });
   }
 
   #giveMachine(request: IncomingMessage, response: ServerResponse, words: Words): void {
-    const [id = '', secret] = Buffer.from((request.headers.authorization ?? '').replace('Basic ', ''), 'base64').toString().split(':');
+    const [id = '', secret] = Buffer.from((request.headers.authorization ?? '').replace('Basic ', ''), 'base64')
+      .toString()
+      .split(':');
     const client = this.clients.get(id);
-    if (client?.secret === undefined || client.secret !== secret) return json(response, 401, { error: 'invalid_client' });
+    if (client?.secret === undefined || client.secret !== secret)
+      return json(response, 401, { error: 'invalid_client' });
     const access = this.#new({ resource: words['resource'] ?? '', scope: words['scope'] ?? '' });
     json(response, 200, { access_token: access, token_type: 'Bearer', expires_in: this.lives });
   }
@@ -154,10 +192,19 @@ export class Issuer extends Listener {
     return access;
   }
 
-  #give(response: ServerResponse, given: { readonly resource: string; readonly scope: string; readonly client: string }): void {
+  #give(
+    response: ServerResponse,
+    given: { readonly resource: string; readonly scope: string; readonly client: string },
+  ): void {
     const refresh = `refresh.${randomUUID()}`;
     if (this.givesRefresh) this.refreshes.set(refresh, given);
-    json(response, 200, { access_token: this.#new(given), token_type: 'Bearer', expires_in: this.lives, scope: given.scope, ...(this.givesRefresh && { refresh_token: refresh }) });
+    json(response, 200, {
+      access_token: this.#new(given),
+      token_type: 'Bearer',
+      expires_in: this.lives,
+      scope: given.scope,
+      ...(this.givesRefresh && { refresh_token: refresh }),
+    });
   }
 }
 
@@ -183,26 +230,45 @@ export class Guarded extends Listener {
 
   protected async answer(request: IncomingMessage, response: ServerResponse, body: string): Promise<void> {
     const { pathname, searchParams } = new URL(request.url ?? '', this.url);
-    if (pathname === '/.well-known/oauth-protected-resource/mcp') return json(response, 200, { resource: this.mcp, authorization_servers: [this.#issuer.url], scopes_supported: ['read', 'write'], ...this.says });
+    if (pathname === '/.well-known/oauth-protected-resource/mcp')
+      return json(response, 200, {
+        resource: this.mcp,
+        authorization_servers: [this.#issuer.url],
+        scopes_supported: ['read', 'write'],
+        ...this.says,
+      });
     if (pathname !== '/mcp' && pathname !== '/post') return void response.writeHead(404).end();
     const token = this.#issuer.tokens.get((request.headers.authorization ?? '').replace('Bearer ', ''));
     const where = `resource_metadata="${this.url}/.well-known/oauth-protected-resource/mcp"`;
-    if (token === undefined || token.resource !== this.mcp || token.expires <= Date.now()) return json(response, 401, { error: 'who are you' }, { 'www-authenticate': `Bearer ${where}, scope="read"` });
-    if (body.includes('"name":"write"') && !token.scope.includes('write')) return json(response, 403, {}, { 'www-authenticate': `Bearer error="insufficient_scope", scope="write", ${where}` });
+    if (token === undefined || token.resource !== this.mcp || token.expires <= Date.now())
+      return json(response, 401, { error: 'who are you' }, { 'www-authenticate': `Bearer ${where}, scope="read"` });
+    if (body.includes('"name":"write"') && !token.scope.includes('write'))
+      return json(
+        response,
+        403,
+        {},
+        { 'www-authenticate': `Bearer error="insufficient_scope", scope="write", ${where}` },
+      );
     if (this.#kind === 'http') return this.#http(request, response, body);
     if (request.method === 'GET') {
       const stream = new SSEServerTransport('/post', response);
       this.#streams.set(stream.sessionId, stream);
       return this.#makeMcp().connect(stream);
     }
-    await this.#streams.get(searchParams.get('sessionId') ?? '')?.handlePostMessage(request, response, JSON.parse(body));
+    await this.#streams
+      .get(searchParams.get('sessionId') ?? '')
+      ?.handlePostMessage(request, response, JSON.parse(body));
   }
 
   async #http(request: IncomingMessage, response: ServerResponse, body: string): Promise<void> {
     const id = request.headers['mcp-session-id'];
     let transport = typeof id === 'string' ? this.#sessions.get(id) : undefined;
     if (transport === undefined) {
-      const made: StreamableHTTPServerTransport = new StreamableHTTPServerTransport({ sessionIdGenerator: () => randomUUID(), enableJsonResponse: true, onsessioninitialized: (session) => void this.#sessions.set(session, made) });
+      const made: StreamableHTTPServerTransport = new StreamableHTTPServerTransport({
+        sessionIdGenerator: () => randomUUID(),
+        enableJsonResponse: true,
+        onsessioninitialized: (session) => void this.#sessions.set(session, made),
+      });
       transport = made;
       await this.#makeMcp().connect(made as Transport);
     }
@@ -212,7 +278,13 @@ export class Guarded extends Listener {
   #makeMcp(): McpServer {
     const mcp = new McpServer({ name: 'guarded', version: '1' }, { capabilities: { tools: {} } });
     mcp.fallbackRequestHandler = async (request) => {
-      if (request.method === 'tools/list') return { tools: [{ name: 'echo', inputSchema: { type: 'object' } }, { name: 'write', inputSchema: { type: 'object' } }] };
+      if (request.method === 'tools/list')
+        return {
+          tools: [
+            { name: 'echo', inputSchema: { type: 'object' } },
+            { name: 'write', inputSchema: { type: 'object' } },
+          ],
+        };
       const { name } = request.params as { name: string };
       this.ran.push(name);
       return { content: [{ type: 'text', text: `ran ${name}` }] };

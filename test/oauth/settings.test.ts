@@ -11,14 +11,27 @@ const at = (oauth: string, url = 'https://mcp.example.org/mcp'): string => yaml(
 
 describe('oauth of a server', () => {
   it('keeps the reference to the secret, and fills in the grant' + verifies('HA-30', 'PF-04'), () => {
-    const config = project.config(at("{issuer: 'https://login.example.org', clientId: '${env:CLIENT}', clientSecret: '${secret:s.client}', scopes: [read, 'files:write'], callbackPort: 7311}"), { CLIENT: 'team-a' });
-    expect(config.servers.get('s')?.oauth).toEqual({ grant: 'authorization_code', issuer: 'https://login.example.org', clientId: 'team-a', clientSecret: '${secret:s.client}', scopes: ['read', 'files:write'], callbackPort: 7311 });
+    const config = project.config(
+      at(
+        "{issuer: 'https://login.example.org', clientId: '${env:CLIENT}', clientSecret: '${secret:s.client}', scopes: [read, 'files:write'], callbackPort: 7311}",
+      ),
+      { CLIENT: 'team-a' },
+    );
+    expect(config.servers.get('s')?.oauth).toEqual({
+      grant: 'authorization_code',
+      issuer: 'https://login.example.org',
+      clientId: 'team-a',
+      clientSecret: '${secret:s.client}',
+      scopes: ['read', 'files:write'],
+      callbackPort: 7311,
+    });
     expect([...secretUses(config)]).toEqual([['s.client', ['s']]]);
     expect(config.secrets).toEqual([]);
   });
 
   it('hides a secret that stands in the file or comes from a variable, and says which stands there', () => {
-    const text = (secret: string): string => at(`{issuer: 'https://login.example.org', clientId: a, clientSecret: '${secret}'}`);
+    const text = (secret: string): string =>
+      at(`{issuer: 'https://login.example.org', clientId: a, clientSecret: '${secret}'}`);
     const literal = project.config(text('sesame-open'));
     expect(literal.secrets).toEqual(['sesame-open']);
     expect(literal.warnings.map(({ message }) => message).join()).toContain('clientSecret stands in the file in clear');
@@ -29,8 +42,16 @@ describe('oauth of a server', () => {
 
   it.each([
     ['a program', yaml('{command: node, oauth: {scopes: [read]}}'), 'oauth goes with url only'],
-    ['an address in clear', at('{scopes: [read]}', 'http://mcp.example.org/mcp'), 'everybody on the way would read the token'],
-    ['a header beside it', yaml("{url: 'https://a.test/mcp', headers: {authorization: x}, oauth: {scopes: [read]}}"), 'both oauth and a header'],
+    [
+      'an address in clear',
+      at('{scopes: [read]}', 'http://mcp.example.org/mcp'),
+      'everybody on the way would read the token',
+    ],
+    [
+      'a header beside it',
+      yaml("{url: 'https://a.test/mcp', headers: {authorization: x}, oauth: {scopes: [read]}}"),
+      'both oauth and a header',
+    ],
     ['a secret of nobody', at("{issuer: 'https://a.test', clientSecret: x}"), 'a secret of which client?'],
     ['a secret for whoever is named', at('{clientId: a, clientSecret: x}'), 'add issuer'],
     ['an issuer in clear', at("{issuer: 'http://a.test', clientId: a}"), 'no https address'],
@@ -40,7 +61,11 @@ describe('oauth of a server', () => {
     ['nothing', at('{}'), 'oauth'],
     ['a scope of two words', at('{scopes: [read write]}'), 'scopes'],
     ['a port of the system', at('{callbackPort: 80}'), 'callbackPort'],
-    ['a client for a server of another file', 'version: 1\nworkspace: .\nstate: ~/state\ninclude: [mcp.json]\nservers: {s: {oauth: {clientId: a}}}\n', 'cannot be redefined in part'],
+    [
+      'a client for a server of another file',
+      'version: 1\nworkspace: .\nstate: ~/state\ninclude: [mcp.json]\nservers: {s: {oauth: {clientId: a}}}\n',
+      'cannot be redefined in part',
+    ],
   ])('refuses %s', (_what, text, message) => {
     project.write('mcp.json', '{"mcpServers": {"s": {"url": "https://a.test/mcp"}}}');
     const { problems } = project.load(text);
@@ -48,6 +73,8 @@ describe('oauth of a server', () => {
   });
 
   it('takes an issuer and a server of this machine without https', () => {
-    expect(project.load(at("{issuer: 'http://127.0.0.1:9/', clientId: a}", 'http://localhost:1/mcp')).problems).toEqual([]);
+    expect(project.load(at("{issuer: 'http://127.0.0.1:9/', clientId: a}", 'http://localhost:1/mcp')).problems).toEqual(
+      [],
+    );
   });
 });

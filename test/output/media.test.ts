@@ -9,10 +9,20 @@ describe('caps.media' + verifies('ST-95', 'HA-23'), () => {
 
   it('of the file and of a profile', async () => {
     const picture = { type: 'image', mimeType: 'image/png', data: 'A'.repeat(4_000) };
-    facade = await startRaw({ one: { tools: [tool('draw')], answers: { draw: { raw: JSON.stringify({ content: [picture] }) } } } }, {
-      caps: { media: 2_999 }, principals: [{ id: 'me', profiles: ['all'], stdio: true }, { id: 'painter', profiles: ['all', 'pictures'], stdio: true }],
-      profiles: { all: { servers: ['one'], expose: { primitives: {}, tools: ['one.*'] } }, pictures: { servers: ['one'], caps: { media: 3_000 } } },
-    });
+    facade = await startRaw(
+      { one: { tools: [tool('draw')], answers: { draw: { raw: JSON.stringify({ content: [picture] }) } } } },
+      {
+        caps: { media: 2_999 },
+        principals: [
+          { id: 'me', profiles: ['all'], stdio: true },
+          { id: 'painter', profiles: ['all', 'pictures'], stdio: true },
+        ],
+        profiles: {
+          all: { servers: ['one'], expose: { primitives: {}, tools: ['one.*'] } },
+          pictures: { servers: ['one'], caps: { media: 3_000 } },
+        },
+      },
+    );
     const kindsFor = async (principal: string): Promise<readonly string[]> => {
       const session = facade.open(principal);
       await facade.list(session);

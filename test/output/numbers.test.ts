@@ -5,7 +5,11 @@ import { createValidator } from '../../catalogs/validate.ts';
 import { checkHeld, holdNumbers } from '../../facade/output/numbers.ts';
 import { verifies } from '../verifies.ts';
 
-const fits = (written: string, schema: object): boolean => checkHeld(JSON.parse(holdNumbers(`{"n":${written}}`)), createValidator({ type: 'object', properties: { n: schema } }, 'output').check).length === 0;
+const fits = (written: string, schema: object): boolean =>
+  checkHeld(
+    JSON.parse(holdNumbers(`{"n":${written}}`)),
+    createValidator({ type: 'object', properties: { n: schema } }, 'output').check,
+  ).length === 0;
 
 describe('a number that a double cannot hold, and an output schema' + verifies('TR-84'), () => {
   it.each([
@@ -35,7 +39,13 @@ describe('a number that a double cannot hold, and an output schema' + verifies('
   });
 
   it('lies strictly between the two doubles that are judged, which are neighbours', () => {
-    for (const [written, below, above] of [['9007199254740993', 9007199254740992, 9007199254740994], ['-9007199254740993', -9007199254740994, -9007199254740992], ['1e-400', 0, 5e-324], ['-1e-400', -5e-324, 0], ['1e400', Number.MAX_VALUE, Number.MAX_VALUE]] as const) {
+    for (const [written, below, above] of [
+      ['9007199254740993', 9007199254740992, 9007199254740994],
+      ['-9007199254740993', -9007199254740994, -9007199254740992],
+      ['1e-400', 0, 5e-324],
+      ['-1e-400', -5e-324, 0],
+      ['1e400', Number.MAX_VALUE, Number.MAX_VALUE],
+    ] as const) {
       expect(besideDecimal(written), written).toEqual({ below, above });
     }
   });

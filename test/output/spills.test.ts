@@ -8,7 +8,11 @@ import { startRaw, tool, allow } from '../properties/raw.ts';
 import { verifies } from '../verifies.ts';
 
 const HOUR_MS = 3_600_000;
-const SOURCE = { effect: { verb: 'read' as const, server: 'web', tool: 'page', paths: [], urls: [] }, labels: [], maxBytes: 10_000 };
+const SOURCE = {
+  effect: { verb: 'read' as const, server: 'web', tool: 'page', paths: [], urls: [] },
+  labels: [],
+  maxBytes: 10_000,
+};
 
 let state: string;
 let now: number;
@@ -37,13 +41,17 @@ function isKept(handle: string, principal: string, run: string): boolean {
 
 /** Files of all spills. */
 function files(): readonly string[] {
-  return readdirSync(path.join(state, 'spills'), { recursive: true, withFileTypes: true }).filter((one) => one.isFile()).map(({ name }) => name);
+  return readdirSync(path.join(state, 'spills'), { recursive: true, withFileTypes: true })
+    .filter((one) => one.isFile())
+    .map(({ name }) => name);
 }
 
 /** Counts the steps of every iterator of the language while `work` runs. */
 async function steps(work: () => unknown): Promise<number> {
   let count = 0;
-  const kinds = [new Map().entries(), new Set().values(), [][Symbol.iterator]()].map((one) => Object.getPrototypeOf(one) as { next: () => unknown });
+  const kinds = [new Map().entries(), new Set().values(), [][Symbol.iterator]()].map(
+    (one) => Object.getPrototypeOf(one) as { next: () => unknown },
+  );
   const before = kinds.map((kind) => kind.next);
   kinds.forEach((kind, at) => {
     kind.next = function next(this: unknown): unknown {
@@ -94,11 +102,12 @@ describe('the age of spills', () => {
 
 describe('many runs and spills', () => {
   it('leave the steps of keeping, finding and forgetting as they are' + verifies('ST-41'), async () => {
-    const round = (name: string): Promise<number> => steps(() => {
-      const handle = put('ann', `ann/${name}`);
-      isKept(handle, 'ann', `ann/${name}`);
-      spills.forget({ principal: 'ann', run: `ann/${name}` });
-    });
+    const round = (name: string): Promise<number> =>
+      steps(() => {
+        const handle = put('ann', `ann/${name}`);
+        isKept(handle, 'ann', `ann/${name}`);
+        spills.forget({ principal: 'ann', run: `ann/${name}` });
+      });
     await round('first');
     const few = await round('few');
     for (let run = 0; run < 1500; run += 1) put(run % 2 === 0 ? 'ann' : `p${run}`, `x/${run}`);
@@ -109,10 +118,24 @@ describe('many runs and spills', () => {
 
   it('leave the steps of a call as they are' + verifies('ST-41'), async () => {
     const keepFor = vi.spyOn(Spills.prototype, 'keepFor');
-    const facade = await startRaw({ web: { tools: [tool('page')], settings: { labels: ['untrusted'] }, answers: { page: { raw: JSON.stringify({ content: [{ type: 'text', text: 'line\n'.repeat(2000) }] }) } } } }, {
-      principals: [{ id: 'ann', profiles: ['all'], stdio: true }], profiles: { all: { servers: ['web'], expose: { primitives: {}, tools: ['web.*'] } } },
-      rules: [allow('web')], labels: { sticky: ['untrusted'] }, budgets: [{ id: 'many', scope: 'run', calls: 10_000, outputBytes: 1e9 }], caps: { bytes: 2048 }, runs: { keep: '2h' },
-    });
+    const facade = await startRaw(
+      {
+        web: {
+          tools: [tool('page')],
+          settings: { labels: ['untrusted'] },
+          answers: { page: { raw: JSON.stringify({ content: [{ type: 'text', text: 'line\n'.repeat(2000) }] }) } },
+        },
+      },
+      {
+        principals: [{ id: 'ann', profiles: ['all'], stdio: true }],
+        profiles: { all: { servers: ['web'], expose: { primitives: {}, tools: ['web.*'] } } },
+        rules: [allow('web')],
+        labels: { sticky: ['untrusted'] },
+        budgets: [{ id: 'many', scope: 'run', calls: 10_000, outputBytes: 1e9 }],
+        caps: { bytes: 2048 },
+        runs: { keep: '2h' },
+      },
+    );
     try {
       expect(keepFor.mock.calls).toEqual([[2 * HOUR_MS]]);
       const session = facade.open('ann');

@@ -14,19 +14,28 @@ policies:
 recording: {mode: on}
 rules: [{id: own, outcome: deny, mode: dryrun, when: {paths: ["own/**"]}}]
 `;
-const rule = (id: string, more = ''): string => `rules: [{id: ${id}, outcome: deny, ${more}when: {paths: ["${id}/**"]}}]\n`;
+const rule = (id: string, more = ''): string =>
+  `rules: [{id: ${id}, outcome: deny, ${more}when: {paths: ["${id}/**"]}}]\n`;
 
 let project: Project;
 beforeAll(() => {
   project = new Project();
   project.write('tollgate.yaml', CONFIG);
-  project.write('policies/rules.yaml', 'rules:\n  - {id: all, outcome: allow, when: {}}\n  - {id: warned, outcome: deny, mode: warn, when: {paths: ["warned/**"]}}\n  - {id: dead, outcome: deny, mode: off, when: {paths: ["dead/**"]}}\n');
+  project.write(
+    'policies/rules.yaml',
+    'rules:\n  - {id: all, outcome: allow, when: {}}\n  - {id: warned, outcome: deny, mode: warn, when: {paths: ["warned/**"]}}\n  - {id: dead, outcome: deny, mode: off, when: {paths: ["dead/**"]}}\n',
+  );
   for (const id of ['shadow', 'some', 'off']) project.write(`policies/${id}.yaml`, rule(id));
 });
 afterAll(() => project.remove());
 
 const suite = (expected: Readonly<Record<string, string>>): void => {
-  const cases = Object.entries(expected).map(([name, expect_]) => ({ name, as: { id: 'x', profiles: ['ci'] }, call: { tool: 'read', args: { path: `${name}/a.ts` } }, expect: expect_ }));
+  const cases = Object.entries(expected).map(([name, expect_]) => ({
+    name,
+    as: { id: 'x', profiles: ['ci'] },
+    call: { tool: 'read', args: { path: `${name}/a.ts` } },
+    expect: expect_,
+  }));
   project.write('policies/rules_suite.yaml', JSON.stringify({ cases }));
 };
 
@@ -35,14 +44,19 @@ describe('policy test --enforced', () => {
     suite({ warned: 'allow', shadow: 'allow', some: 'allow', own: 'allow', off: 'allow', dead: 'allow' });
     expect(await cli(project, ['policy', 'test', 'policies/rules_suite.yaml'])).toMatchObject({ code: EXIT.ok });
     suite({ warned: 'deny', shadow: 'deny', some: 'deny', own: 'deny', off: 'allow', dead: 'allow' });
-    expect(await cli(project, ['policy', 'test', 'policies/rules_suite.yaml', '--enforced'])).toMatchObject({ code: EXIT.ok, err: '' });
+    expect(await cli(project, ['policy', 'test', 'policies/rules_suite.yaml', '--enforced'])).toMatchObject({
+      code: EXIT.ok,
+      err: '',
+    });
   });
 
   it('is named where a case fails because its rule is on trial', async () => {
     suite({ warned: 'deny' });
     const { code, out } = await cli(project, ['policy', 'test', 'policies/rules_suite.yaml']);
     expect(code).toBe(EXIT.unexpected);
-    expect(out).toMatch(/expected deny, got allow by all \(policies\/rules\.yaml:2\)\. warned would deny, but is in warn: with --enforced it counts\n/);
+    expect(out).toMatch(
+      /expected deny, got allow by all \(policies\/rules\.yaml:2\)\. warned would deny, but is in warn: with --enforced it counts\n/,
+    );
   });
 
   it('leaves what is no list of rules to the schema', async () => {
@@ -62,11 +76,16 @@ describe('policy replay', () => {
 
 describe('policy why', () => {
   it('shows how arguments are written', async () => {
-    expect((await cli(project, ['policy', 'why', 'read', '{path: x}'])).err).toContain(`tollgate policy why read '{"path": "README.md"}'`);
+    expect((await cli(project, ['policy', 'why', 'read', '{path: x}'])).err).toContain(
+      `tollgate policy why read '{"path": "README.md"}'`,
+    );
   });
 
   it('says nothing of rules about the workspace that its list knows less of', async () => {
-    project.write('policies/off.yaml', 'rules: [{id: run, outcome: deny, when: {servers: [workspace], verbs: [execute], opaque: true}}]\n');
+    project.write(
+      'policies/off.yaml',
+      'rules: [{id: run, outcome: deny, when: {servers: [workspace], verbs: [execute], opaque: true}}]\n',
+    );
     const { err } = await cli(project, ['policy', 'why', 'nothing', '--json']);
     expect(dataOf<{ error: { code: string } }>(err).error.code).toBe('UNKNOWN_TOOL');
   });

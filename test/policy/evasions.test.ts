@@ -88,13 +88,25 @@ const ATTACKS: Readonly<Record<string, Attack>> = {
   'the last moment of the night, in summer': night('2026-07-01T03:59:59.999Z'),
   'the hour that comes twice': night('2026-10-25T01:30:00Z'),
   'a time with an offset': night('2026-01-07T23:30:00+01:00'),
-  'a label among others': { rule: 'no-secret-out', tool: 'web.fetch', args: { url: 'https://a.example/' }, more: { labels: ['public', 'secret'] } },
+  'a label among others': {
+    rule: 'no-secret-out',
+    tool: 'web.fetch',
+    args: { url: 'https://a.example/' },
+    more: { labels: ['public', 'secret'] },
+  },
   'a second profile in which the rule is on trial': { rule: 'no-guest', tool: 'bank.transfer', more: { as: 'both' } },
 };
 
 describe('a call that a rule refuses', () => {
   it('is refused however it is written', async () => {
-    const cases = Object.entries(ATTACKS).map(([name, { rule, tool, args, more }]) => ({ name, as: 'dev', call: { tool, ...(args === undefined ? {} : { args }) }, expect: 'deny', reason: rule, ...more }));
+    const cases = Object.entries(ATTACKS).map(([name, { rule, tool, args, more }]) => ({
+      name,
+      as: 'dev',
+      call: { tool, ...(args === undefined ? {} : { args }) },
+      expect: 'deny',
+      reason: rule,
+      ...more,
+    }));
     project.write('evasions_suite.yaml', JSON.stringify({ cases }));
     const { out, err } = await cli(project, ['policy', 'test', 'evasions_suite.yaml', '--json']);
     const report = dataOf<{ cases: readonly { name: string; faults: readonly string[] }[] }>(out === '' ? err : out);
@@ -104,10 +116,20 @@ describe('a call that a rule refuses', () => {
 
   it('is another call where only the words sound alike', async () => {
     const others = [
-      ['bash', { command: 'git commit -m push' }], ['bash', { command: 'git pull' }], ['bash', { command: 'ls rm' }], ['read', { path: 'src/.env.example' }],
-      ['web.fetch', { url: 'https://notevil.example/' }], ['web.fetch', { url: 'https://a.example/?u=https://evil.example/' }],
+      ['bash', { command: 'git commit -m push' }],
+      ['bash', { command: 'git pull' }],
+      ['bash', { command: 'ls rm' }],
+      ['read', { path: 'src/.env.example' }],
+      ['web.fetch', { url: 'https://notevil.example/' }],
+      ['web.fetch', { url: 'https://a.example/?u=https://evil.example/' }],
     ] as const;
-    project.write('others_suite.yaml', JSON.stringify({ as: 'dev', cases: others.map(([tool, args]) => ({ name: JSON.stringify(args), call: { tool, args }, expect: 'allow' })) }));
+    project.write(
+      'others_suite.yaml',
+      JSON.stringify({
+        as: 'dev',
+        cases: others.map(([tool, args]) => ({ name: JSON.stringify(args), call: { tool, args }, expect: 'allow' })),
+      }),
+    );
     expect((await cli(project, ['policy', 'test', 'others_suite.yaml'])).out).toMatch(/^6 passed, 0 failed/);
   }, 60_000);
 });

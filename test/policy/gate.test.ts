@@ -10,8 +10,10 @@ const GROUP = profile({ servers: ['desk', 'git'], expose: [{ tool: 'desk.*', pin
 const WRAPPED = profile({ name: 'wrapped', servers: ['desk'], primitives: { bash: [{ server: 'desk' }] } });
 const ALL = { id: 'all', outcome: 'allow', when: {} };
 
-const policyWith = (rules: readonly unknown[], over: Parameters<typeof policyOf>[1] = {}): Promise<Policy> => policyOf(rules, { settings: settings({ servers: [{ name: 'git' }, DESK], profiles: [GROUP, WRAPPED] }), ...over });
-const run = (over: CallOf = {}): ReturnType<typeof callOf> => callOf({ server: 'desk', tool: 'run', verb: 'execute', ...over });
+const policyWith = (rules: readonly unknown[], over: Parameters<typeof policyOf>[1] = {}): Promise<Policy> =>
+  policyOf(rules, { settings: settings({ servers: [{ name: 'git' }, DESK], profiles: [GROUP, WRAPPED] }), ...over });
+const run = (over: CallOf = {}): ReturnType<typeof callOf> =>
+  callOf({ server: 'desk', tool: 'run', verb: 'execute', ...over });
 
 async function said(policy: Policy, call: CallOf = {}): Promise<readonly [string, string | undefined]> {
   const { outcome, reasons } = await policy.call(run(call));
@@ -19,7 +21,10 @@ async function said(policy: Policy, call: CallOf = {}): Promise<readonly [string
 }
 
 async function verdictOf(policy: Policy, over: CallOf = {}): Promise<string> {
-  const { principal, effect: { server, tool, verb } } = run(over);
+  const {
+    principal,
+    effect: { server, tool, verb },
+  } = run(over);
   return (await policy.list(principal, [toolOf({ server, tool, verb })]))[0]?.verdict ?? '';
 }
 
@@ -34,7 +39,10 @@ describe('a high-risk tool of a group' + verifies('CY-07'), () => {
     ['a rule that names another', { when: { tools: ['desk.config'] } }],
     ['a rule that names it and is only on trial', { when: { tools: ['desk.run'] }, mode: 'shadow' }],
   ])('is not opened by %s', async (_what, rule) => {
-    const policy = await policyWith([{ id: 'one', outcome: 'allow', ...rule }, { ...ALL, id: 'two', when: { roles: ['developer'] } }]);
+    const policy = await policyWith([
+      { id: 'one', outcome: 'allow', ...rule },
+      { ...ALL, id: 'two', when: { roles: ['developer'] } },
+    ]);
     expect(await said(policy)).toEqual(['deny', 'second-gate']);
     expect(await verdictOf(policy)).toBe('never');
     // Its neighbours are.
@@ -63,7 +71,10 @@ describe('a high-risk tool of a group' + verifies('CY-07'), () => {
   });
 
   it('stays denied by a rule that denies, whoever names it', async () => {
-    const policy = await policyWith([{ id: 'named', outcome: 'allow', when: { tools: ['desk.run'] } }, { id: 'no', outcome: 'deny', when: { verbs: ['execute'] } }]);
+    const policy = await policyWith([
+      { id: 'named', outcome: 'allow', when: { tools: ['desk.run'] } },
+      { id: 'no', outcome: 'deny', when: { verbs: ['execute'] } },
+    ]);
     expect(await said(policy)).toEqual(['deny', 'no']);
   });
 
@@ -71,24 +82,43 @@ describe('a high-risk tool of a group' + verifies('CY-07'), () => {
     const named = [{ id: 'named', outcome: 'allow', when: { tools: ['desk.run', 'desk.config', 'desk.look'] } }];
     const policy = await policyWith(named);
     const tools = ['run', 'config', 'look'].map((tool) => toolOf({ server: 'desk', tool, verb: 'execute' }));
-    expect((await policy.list(run().principal, tools)).map(({ expose }) => expose[0]?.risk)).toEqual([['executes'], ['writes', 'executes'], undefined]);
-    const own = await policyWith(named, { settings: settings({ servers: [DESK], profiles: [profile({ servers: ['desk'], expose: [{ tool: 'desk.run', risk: ['approval'], pins: {} }] })] }) });
+    expect((await policy.list(run().principal, tools)).map(({ expose }) => expose[0]?.risk)).toEqual([
+      ['executes'],
+      ['writes', 'executes'],
+      undefined,
+    ]);
+    const own = await policyWith(named, {
+      settings: settings({
+        servers: [DESK],
+        profiles: [profile({ servers: ['desk'], expose: [{ tool: 'desk.run', risk: ['approval'], pins: {} }] })],
+      }),
+    });
     expect((await own.list(run().principal, tools.slice(0, 1)))[0]?.expose[0]?.risk).toEqual(['approval']);
   });
 
   it('is read on in, when a call of it was allowed', async () => {
-    const policy = await policyWith([{ id: 'git', outcome: 'allow', when: { tools: ['desk.run'], verbs: ['execute'] } }]);
+    const policy = await policyWith([
+      { id: 'git', outcome: 'allow', when: { tools: ['desk.run'], verbs: ['execute'] } },
+    ]);
     expect((await said(policy, { spill: true, verb: 'read' }))[0]).toBe('allow');
   });
 
   it('has no such gate behind a primitive: there the sandbox is the gate, and the tool is not shown', async () => {
     const policy = await policyWith([ALL]);
     expect(await said(policy, { principal: { profiles: ['wrapped'] } })).toEqual(['allow', 'all']);
-    expect((await policy.list(run({ principal: { profiles: ['wrapped'] } }).principal, [toolOf({ server: 'desk', tool: 'run', verb: 'execute' })]))[0]?.expose).toEqual([]);
+    expect(
+      (
+        await policy.list(run({ principal: { profiles: ['wrapped'] } }).principal, [
+          toolOf({ server: 'desk', tool: 'run', verb: 'execute' }),
+        ])
+      )[0]?.expose,
+    ).toEqual([]);
   });
 
   it('is not opened by Rego alone, for no one can see which tools a rule of it names', async () => {
-    const folder = scratch({ 'p.rego': 'package policy.p\n\nimport rego.v1\n\nallow contains "yes" if input.effect.tool == "run"\n' });
+    const folder = scratch({
+      'p.rego': 'package policy.p\n\nimport rego.v1\n\nallow contains "yes" if input.effect.tool == "run"\n',
+    });
     const policy = await policyWith([], { folder, sources: [regoSource(`${folder}/p.rego`)] });
     expect(await said(policy)).toEqual(['deny', 'second-gate']);
     expect(await verdictOf(policy)).toBe('never');
@@ -104,15 +134,26 @@ describe('lists and calls of gated tools agree, whatever the rules' + verifies('
 
   it('never is refused, always is allowed, and no wildcard opens', async () => {
     const when = fc.record({ tools, verbs: fc.subarray(['read', 'execute'], { minLength: 1 }) }, { requiredKeys: [] });
-    const rule = fc.record({ outcome: fc.constantFrom('allow', 'ask', 'deny'), when, mode: fc.constantFrom('enforce', 'enforce', 'shadow') });
-    await fc.assert(fc.asyncProperty(fc.array(rule, { maxLength: 4 }), async (rules) => {
-      const policy = await policyWith(rules.map((one, index) => ({ id: `r${index}`, message: String(index), ...one }))).catch(() => undefined);
-      if (policy === undefined) return;
-      const [verdict, [outcome]] = [await verdictOf(policy), await said(policy)];
-      if (verdict === 'never') expect(outcome).toBe('deny');
-      if (verdict === 'always') expect(outcome).toBe('allow');
-      const named = rules.some((one) => one.mode === 'enforce' && one.outcome !== 'deny' && one.when.tools?.includes('desk.run') === true);
-      if (!named) expect(outcome).toBe('deny');
-    }), { numRuns: 60 });
+    const rule = fc.record({
+      outcome: fc.constantFrom('allow', 'ask', 'deny'),
+      when,
+      mode: fc.constantFrom('enforce', 'enforce', 'shadow'),
+    });
+    await fc.assert(
+      fc.asyncProperty(fc.array(rule, { maxLength: 4 }), async (rules) => {
+        const policy = await policyWith(
+          rules.map((one, index) => ({ id: `r${index}`, message: String(index), ...one })),
+        ).catch(() => undefined);
+        if (policy === undefined) return;
+        const [verdict, [outcome]] = [await verdictOf(policy), await said(policy)];
+        if (verdict === 'never') expect(outcome).toBe('deny');
+        if (verdict === 'always') expect(outcome).toBe('allow');
+        const named = rules.some(
+          (one) => one.mode === 'enforce' && one.outcome !== 'deny' && one.when.tools?.includes('desk.run') === true,
+        );
+        if (!named) expect(outcome).toBe('deny');
+      }),
+      { numRuns: 60 },
+    );
   });
 });

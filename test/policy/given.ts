@@ -11,24 +11,65 @@ import type { ProfileSettings, Settings } from '../../policies/settings.ts';
 
 export const WORKSPACE = '/home/me/project';
 
-export const PRINCIPAL: Principal = { id: 'mia', role: 'developer', groups: ['staff', 'web'], profiles: ['work'], origin: 'editor' };
+export const PRINCIPAL: Principal = {
+  id: 'mia',
+  role: 'developer',
+  groups: ['staff', 'web'],
+  profiles: ['work'],
+  origin: 'editor',
+};
 
 export function profile(over: Partial<ProfileSettings> = {}): ProfileSettings {
-  return { name: 'work', servers: ['git', 'mail'], primitives: { read: [{ server: 'workspace' }], write: [{ server: 'workspace' }], edit: [{ server: 'workspace' }], bash: [{ server: 'workspace' }] }, expose: [], budgets: [], caps: {}, ...over };
+  return {
+    name: 'work',
+    servers: ['git', 'mail'],
+    primitives: {
+      read: [{ server: 'workspace' }],
+      write: [{ server: 'workspace' }],
+      edit: [{ server: 'workspace' }],
+      bash: [{ server: 'workspace' }],
+    },
+    expose: [],
+    budgets: [],
+    caps: {},
+    ...over,
+  };
 }
 
 export function settings(over: Partial<Settings> = {}): Settings {
-  return { servers: [{ name: 'git' }, { name: 'mail' }], profiles: [profile()], budgets: [], caps: {}, schemaProfile: 'portable', ...over };
+  return {
+    servers: [{ name: 'git' }, { name: 'mail' }],
+    profiles: [profile()],
+    budgets: [],
+    caps: {},
+    schemaProfile: 'portable',
+    ...over,
+  };
 }
 
 /** A document of rules whose places are the numbers of the rules, from 1. */
 export function documentOf(rules: readonly unknown[], over: Partial<RuleDocument> = {}): RuleDocument {
-  return { file: 'rules.yaml', mode: 'enforce', value: { rules }, placeOf: (at) => ({ line: Number(at[1] ?? 0) + 1, column: 1 }), ...over };
+  return {
+    file: 'rules.yaml',
+    mode: 'enforce',
+    value: { rules },
+    placeOf: (at) => ({ line: Number(at[1] ?? 0) + 1, column: 1 }),
+    ...over,
+  };
 }
 
 export function parts(over: Partial<PolicyParts> = {}): PolicyParts {
   const folder = over.folder ?? scratch();
-  return { settings: settings(), workspace: WORKSPACE, folder, cache: path.join(folder, 'cache'), rules: [], sources: [], readYaml, ...over };
+  return {
+    settings: settings(),
+    workspace: WORKSPACE,
+    folder,
+    cache: path.join(folder, 'cache'),
+    rules: [],
+    sources: [],
+    readYaml,
+    ...over,
+  };
 }
 
 export function policyOf(rules: readonly unknown[], over: Partial<PolicyParts> = {}): Promise<Policy> {
@@ -65,16 +106,48 @@ export interface CallOf extends Partial<Omit<Effect, 'paths' | 'urls' | 'command
 }
 
 export function callOf(call: CallOf = {}): CallInput {
-  const { inside = [], outside = [], hosts = [], urls = [], plan, commands, starts = false, args = {}, argsText, labels = [], principal, time = '2026-11-20T10:00:00Z', ...effect } = call;
-  const facts = [...inside.map((at) => ({ argument: 'path', path: at, inside: true })), ...outside.map((at) => ({ argument: 'path', path: at, inside: false }))];
-  const command = commands === 'opaque' ? { text: '$X', opaque: true, words: [] } : { text: (commands ?? []).map((words) => words.join(' ')).join('; '), opaque: starts, words: commands ?? [] };
+  const {
+    inside = [],
+    outside = [],
+    hosts = [],
+    urls = [],
+    plan,
+    commands,
+    starts = false,
+    args = {},
+    argsText,
+    labels = [],
+    principal,
+    time = '2026-11-20T10:00:00Z',
+    ...effect
+  } = call;
+  const facts = [
+    ...inside.map((at) => ({ argument: 'path', path: at, inside: true })),
+    ...outside.map((at) => ({ argument: 'path', path: at, inside: false })),
+  ];
+  const command =
+    commands === 'opaque'
+      ? { text: '$X', opaque: true, words: [] }
+      : { text: (commands ?? []).map((words) => words.join(' ')).join('; '), opaque: starts, words: commands ?? [] };
   return {
     principal: { ...PRINCIPAL, ...principal },
     run: 'run-1',
     effect: {
-      verb: 'read', server: 'git', tool: 'status', ...effect,
+      verb: 'read',
+      server: 'git',
+      tool: 'status',
+      ...effect,
       paths: facts,
-      urls: [...hosts.map((host) => ({ argument: 'url', url: `https://${host}/`, scheme: host === '' ? '' : 'https', host, address: host === '' ? '' : `https://${host}:443/` })), ...urls.map((url) => ({ argument: 'url', url, ...readUrl(url) }))],
+      urls: [
+        ...hosts.map((host) => ({
+          argument: 'url',
+          url: `https://${host}/`,
+          scheme: host === '' ? '' : 'https',
+          host,
+          address: host === '' ? '' : `https://${host}:443/`,
+        })),
+        ...urls.map((url) => ({ argument: 'url', url, ...readUrl(url) })),
+      ],
       ...(commands === undefined ? {} : { command }),
     },
     argsText: argsText ?? JSON.stringify(args),
@@ -90,7 +163,17 @@ export function toolOf(over: Partial<ListTool> = {}): ListTool {
 
 /** The problems of a refused load, as `file:line:col: message`. */
 export async function problemsOf(load: Promise<unknown>): Promise<readonly string[]> {
-  const thrown = await load.then(() => undefined, (error: unknown) => error as { code?: string; message: string; data?: { problems?: readonly { file: string; line: number; column: number; message: string }[] } });
+  const thrown = await load.then(
+    () => undefined,
+    (error: unknown) =>
+      error as {
+        code?: string;
+        message: string;
+        data?: { problems?: readonly { file: string; line: number; column: number; message: string }[] };
+      },
+  );
   if (thrown?.code !== 'POLICY_INVALID') throw new Error(`not refused: ${String(thrown?.message)}`);
-  return (thrown.data?.problems ?? []).map(({ file, line, column, message }) => `${file}:${line}:${column}: ${message}`);
+  return (thrown.data?.problems ?? []).map(
+    ({ file, line, column, message }) => `${file}:${line}:${column}: ${message}`,
+  );
 }

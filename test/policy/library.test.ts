@@ -7,7 +7,14 @@ import { unpack } from '../../policies/bundle.ts';
 import { BUILTINS } from '../../policies/builtins.ts';
 import { callAll, makeCapabilities } from '../../policies/capabilities.ts';
 import { listInputText } from '../../policies/input.ts';
-import { buildLibrary, CAPABILITIES, ENTRYPOINTS, hashLibrary, readLibrary, readLibrarySources } from '../../policies/library.ts';
+import {
+  buildLibrary,
+  CAPABILITIES,
+  ENTRYPOINTS,
+  hashLibrary,
+  readLibrary,
+  readLibrarySources,
+} from '../../policies/library.ts';
 import { findOpa, packageRoot, runOpa, type Opa } from '../../policies/opa.ts';
 import { compileRules } from '../../policies/rules.ts';
 import { compileSettings } from '../../policies/settings.ts';
@@ -31,31 +38,72 @@ describe('the shipped library', () => {
 
   it('passes opa check in strict mode, opa fmt and its own tests', async () => {
     const run = (...args: readonly string[]) => runOpa(opa, [args[0] ?? '', ...opa.flags, ...args.slice(1)], ROOT);
-    expect(await run('check', '--strict', '--capabilities', CAPABILITIES, 'policies/lib')).toMatchObject({ code: 0, stderr: '' });
+    expect(await run('check', '--strict', '--capabilities', CAPABILITIES, 'policies/lib')).toMatchObject({
+      code: 0,
+      stderr: '',
+    });
     const formatted = await run('fmt', '--list', 'policies/lib');
     expect(formatted).toMatchObject({ code: 0, stdout: '' });
     const tested = await run('test', 'policies/lib');
-    expect([tested.code, tested.stdout.trim().split('\n').at(-1)]).toEqual([0, expect.stringMatching(/^PASS: \d+\/\d+$/)]);
+    expect([tested.code, tested.stdout.trim().split('\n').at(-1)]).toEqual([
+      0,
+      expect.stringMatching(/^PASS: \d+\/\d+$/),
+    ]);
   });
 
   it('has a title and a description for every package, and marks its entry points', () => {
-    for (const [name, bytes] of readLibrarySources()) expect([name, bytes.toString()]).toEqual([name, expect.stringMatching(/^# METADATA\n# title: .+\n# description: >-\n[^]*\npackage tollgate\.[a-z]+\n/)]);
+    for (const [name, bytes] of readLibrarySources())
+      expect([name, bytes.toString()]).toEqual([
+        name,
+        expect.stringMatching(/^# METADATA\n# title: .+\n# description: >-\n[^]*\npackage tollgate\.[a-z]+\n/),
+      ]);
   });
 
   it('answers what the published schema of decisions describes', async () => {
-    const schema = new Ajv({ strict: false }).compile(JSON.parse(readFileSync(path.join(ROOT, 'policies/schemas/decision.json'), 'utf8')) as object);
-    const policy = await policyOf([{ id: 'a', outcome: 'allow', when: {}, obligations: { caps: { bytes: 5000 }, timeoutMs: 3, labels: ['x'] } }, { id: 'b', outcome: 'deny', mode: 'warn', when: {} }]);
+    const schema = new Ajv({ strict: false }).compile(
+      JSON.parse(readFileSync(path.join(ROOT, 'policies/schemas/decision.json'), 'utf8')) as object,
+    );
+    const policy = await policyOf([
+      { id: 'a', outcome: 'allow', when: {}, obligations: { caps: { bytes: 5000 }, timeoutMs: 3, labels: ['x'] } },
+      { id: 'b', outcome: 'deny', mode: 'warn', when: {} },
+    ]);
     expect([schema({ version: 1, ...(await policy.call(callOf())) }), schema.errors]).toEqual([true, null]);
-    const rules = [{ id: 'a', outcome: 'allow', when: { args: { x: { min: 1 } } } }, { id: 'b', outcome: 'deny', when: { tools: ['git.push'], paths: ['a'] } }];
+    const rules = [
+      { id: 'a', outcome: 'allow', when: { args: { x: { min: 1 } } } },
+      { id: 'b', outcome: 'deny', when: { tools: ['git.push'], paths: ['a'] } },
+    ];
     const { list, index } = compileRules([documentOf(rules)], WORKSPACE);
-    const config = { version: 1, ...compileSettings(settings()), rules: { list, index }, modes: {}, mode: 'enforce', places: {}, rego: {} };
-    const answer = new WasmPolicy(readLibrary().wasm, JSON.stringify({ config }), { entrypoints: [ENTRYPOINTS.list] }).evaluate(ENTRYPOINTS.list, listInputText(PRINCIPAL, [toolOf(), toolOf({ tool: 'push' }), toolOf({ server: 'no' })]));
-    expect([schema(answer), schema.errors, answer['tools']]).toEqual([true, null, [{ same: 0, expose: [] }, expect.objectContaining({ verdict: 'maybe' }), expect.objectContaining({ verdict: 'never' })]]);
+    const config = {
+      version: 1,
+      ...compileSettings(settings()),
+      rules: { list, index },
+      modes: {},
+      mode: 'enforce',
+      places: {},
+      rego: {},
+    };
+    const answer = new WasmPolicy(readLibrary().wasm, JSON.stringify({ config }), {
+      entrypoints: [ENTRYPOINTS.list],
+    }).evaluate(
+      ENTRYPOINTS.list,
+      listInputText(PRINCIPAL, [toolOf(), toolOf({ tool: 'push' }), toolOf({ server: 'no' })]),
+    );
+    expect([schema(answer), schema.errors, answer['tools']]).toEqual([
+      true,
+      null,
+      [
+        { same: 0, expose: [] },
+        expect.objectContaining({ verdict: 'maybe' }),
+        expect.objectContaining({ verdict: 'never' }),
+      ],
+    ]);
   });
 
   it('tells by its revision when any decision could change', async () => {
     const rule = { id: 'a', outcome: 'allow', when: {} };
-    const revisions = await Promise.all([[rule], [rule], [{ ...rule, message: 'x' }], []].map(async (rules) => (await policyOf(rules)).revision));
+    const revisions = await Promise.all(
+      [[rule], [rule], [{ ...rule, message: 'x' }], []].map(async (rules) => (await policyOf(rules)).revision),
+    );
     expect(revisions[0]).toMatch(/^[0-9a-f]{64}$/);
     expect([revisions[1] === revisions[0], new Set(revisions).size]).toEqual([true, 3]);
   });
@@ -67,12 +115,46 @@ describe('capabilities.json', () => {
   });
 
   it('allows nothing that wasm and host do not have, and everything that the host supplies', async () => {
-    const { builtins } = JSON.parse(readFileSync(CAPABILITIES, 'utf8')) as { builtins: readonly { name: string; infix?: string; decl: { args?: readonly unknown[] } }[] };
+    const { builtins } = JSON.parse(readFileSync(CAPABILITIES, 'utf8')) as {
+      builtins: readonly { name: string; infix?: string; decl: { args?: readonly unknown[] } }[];
+    };
     const names = new Set(builtins.map(({ name }) => name));
     for (const name of BUILTINS.keys()) expect([name, names.has(name)]).toEqual([name, true]);
-    for (const name of ['http.send', 'opa.runtime', 'rand.intn', 'net.lookup_ip_addr', 'uuid.rfc4122', 'regex.split', 'yaml.unmarshal', 'io.jwt.decode']) expect([name, names.has(name)]).toEqual([name, false]);
-    const folder = scratch({ 'all.rego': callAll(builtins.filter(({ name, infix }) => infix === undefined && !/^(internal|rego)\.|^(eq|assign|print)$/.test(name))) });
-    const built = await runOpa(opa, ['build', ...opa.flags, '-t', 'wasm', '-e', 'probe/called', '--capabilities', CAPABILITIES, '-o', 'out.tar.gz', 'all.rego'], folder);
+    for (const name of [
+      'http.send',
+      'opa.runtime',
+      'rand.intn',
+      'net.lookup_ip_addr',
+      'uuid.rfc4122',
+      'regex.split',
+      'yaml.unmarshal',
+      'io.jwt.decode',
+    ])
+      expect([name, names.has(name)]).toEqual([name, false]);
+    const folder = scratch({
+      'all.rego': callAll(
+        builtins.filter(
+          ({ name, infix }) => infix === undefined && !/^(internal|rego)\.|^(eq|assign|print)$/.test(name),
+        ),
+      ),
+    });
+    const built = await runOpa(
+      opa,
+      [
+        'build',
+        ...opa.flags,
+        '-t',
+        'wasm',
+        '-e',
+        'probe/called',
+        '--capabilities',
+        CAPABILITIES,
+        '-o',
+        'out.tar.gz',
+        'all.rego',
+      ],
+      folder,
+    );
     expect(built).toMatchObject({ code: 0 });
     const wasm = unpack(readFileSync(path.join(folder, 'out.tar.gz'))).get('policy.wasm') ?? new Uint8Array();
     expect(() => new WasmPolicy(wasm, '{}', { entrypoints: ['probe/called'] })).not.toThrow();
@@ -86,17 +168,47 @@ describe('assets', () => {
       mkdirSync(path.dirname(path.join(root, name)), { recursive: true });
       writeFileSync(path.join(root, name), name);
     };
-    for (const name of ['policies/lib/a.rego', 'policies/lib/a_test.rego', 'policies/a.ts', 'policies/lib/policy.wasm', 'catalogs/x/y.yaml', 'catalogs/notes.md', 'facade/.hidden', 'facade/s.json', 'docs/d.json', 'test/demo/rules.yaml']) write(name);
-    const expected = ['catalogs/x/y.yaml', 'facade/s.json', 'policies/lib/a.rego', 'policies/lib/policy.wasm', 'test/demo/rules.yaml'];
+    for (const name of [
+      'policies/lib/a.rego',
+      'policies/lib/a_test.rego',
+      'policies/a.ts',
+      'policies/lib/policy.wasm',
+      'catalogs/x/y.yaml',
+      'catalogs/notes.md',
+      'facade/.hidden',
+      'facade/s.json',
+      'docs/d.json',
+      'test/demo/rules.yaml',
+    ])
+      write(name);
+    const expected = [
+      'catalogs/x/y.yaml',
+      'facade/s.json',
+      'policies/lib/a.rego',
+      'policies/lib/policy.wasm',
+      'test/demo/rules.yaml',
+    ];
     expect(copyAssets(root, target)).toEqual(expected);
     for (const name of expected) expect(readFileSync(path.join(target, name), 'utf8')).toBe(name);
   });
 
   it('leave a build in which the policy loads', () => {
-    for (const name of ['lib/policy.wasm', 'lib/policy.json', 'lib/call.rego', 'capabilities.json', 'schemas/rules.json', 'schemas/input.json', 'schemas/decision.json', 'starter/workspace.yaml', 'worker.js']) {
+    for (const name of [
+      'lib/policy.wasm',
+      'lib/policy.json',
+      'lib/call.rego',
+      'capabilities.json',
+      'schemas/rules.json',
+      'schemas/input.json',
+      'schemas/decision.json',
+      'starter/workspace.yaml',
+      'worker.js',
+    ]) {
       expect([name, existsSync(path.join(ROOT, 'dist', 'policies', name))]).toEqual([name, true]);
     }
-    expect(readdirSync(path.join(ROOT, 'dist', 'policies', 'lib')).filter((name) => name.endsWith('_test.rego'))).toEqual([]);
+    expect(
+      readdirSync(path.join(ROOT, 'dist', 'policies', 'lib')).filter((name) => name.endsWith('_test.rego')),
+    ).toEqual([]);
   });
 
   it('overwrite what an earlier build left', () => {

@@ -14,9 +14,12 @@ describe('work in pieces', () => {
     for await (const item of inPieces([0, 1, 2, 3])) {
       setImmediate(() => turns.push(item));
       seen.push(item);
-      for (const began = performance.now(); performance.now() - began < 5;);
+      for (const began = performance.now(); performance.now() - began < 5; );
     }
-    expect([seen, turns]).toEqual([[0, 1, 2, 3], [0, 1, 2, 3]]);
+    expect([seen, turns]).toEqual([
+      [0, 1, 2, 3],
+      [0, 1, 2, 3],
+    ]);
   });
 
   it('has no turns where there is little of it, or nothing', async () => {
@@ -40,7 +43,12 @@ describe('what rules name that servers do not have', () => {
       return ['line'];
     };
     const { judge } = createNotices({ findUnoffered } as unknown as Policy, (line) => events.push(line));
-    const judged = await Promise.allSettled([judge('a', [entry]), judge('none', []), judge('b', [entry]), judge('c', [entry])]);
+    const judged = await Promise.allSettled([
+      judge('a', [entry]),
+      judge('none', []),
+      judge('b', [entry]),
+      judge('c', [entry]),
+    ]);
     expect(judged.map(({ status }) => status)).toEqual(['fulfilled', 'fulfilled', 'rejected', 'fulfilled']);
     expect(events).toEqual(['a x', 'a done', 'line', 'b x', 'b done', 'c x', 'c done']);
   });
@@ -49,5 +57,7 @@ describe('what rules name that servers do not have', () => {
 it('a program of a server that nobody thought of is not left open', async () => {
   const policy = await policyOf([]);
   expect(() => policy.confinement('unheard-of')).toThrowError(expect.objectContaining({ code: 'INTERNAL' }) as Error);
-  expect(() => policy.confinement('unheard-of', PRINCIPAL)).toThrowError(expect.objectContaining({ code: 'INTERNAL' }) as Error);
+  expect(() => policy.confinement('unheard-of', PRINCIPAL)).toThrowError(
+    expect.objectContaining({ code: 'INTERNAL' }) as Error,
+  );
 });

@@ -24,7 +24,8 @@ function waiting(...all: readonly (readonly [asker: Asker, item: string])[]): Tu
 
 describe('turns', () => {
   it('ask an innocent one before the rest of ten of another principal, and of another session of his own', () => {
-    const ten = (principal: string) => Array.from({ length: 10 }, (_, number) => [{ principal, run: 'bad' }, `bad ${number}`] as const);
+    const ten = (principal: string) =>
+      Array.from({ length: 10 }, (_, number) => [{ principal, run: 'bad' }, `bad ${number}`] as const);
     expect(serve(waiting(...ten('a'), [{ principal: 'b', run: 'good' }, 'good'])).indexOf('good')).toBe(1);
     expect(serve(waiting(...ten('a'), [{ principal: 'a', run: 'good' }, 'good'])).indexOf('good')).toBe(1);
     expect(serve(waiting(...ten('a'), ...ten('b'), [{ principal: 'c' }, 'good']), 2).indexOf('good')).toBe(2);
@@ -45,13 +46,18 @@ describe('turns', () => {
 
   it('ask everything once, what one run asks in its order, and let nobody wait for more than one turn of each other', () => {
     const askers = fc.record({ principal: fc.constantFrom('a', 'b', 'c'), run: fc.constantFrom('x', 'y') });
-    fc.assert(fc.property(fc.array(askers, { maxLength: 30 }), fc.integer({ min: 1, max: 3 }), (all, places) => {
-      const names = all.map(({ principal, run }, number) => `${principal}${run}${number}`);
-      const served = serve(waiting(...all.map((asker, number) => [asker, names[number] ?? ''] as const)), places);
-      expect([...served].sort()).toEqual([...names].sort());
-      for (const key of ['ax', 'ay', 'bx', 'by', 'cx', 'cy']) expect(served.filter((name) => name.startsWith(key))).toEqual(names.filter((name) => name.startsWith(key)));
-      const firsts = new Set(served.slice(0, new Set(all.map(({ principal }) => principal)).size).map((name) => name[0]));
-      if (places === 1) expect(firsts.size).toBe(new Set(all.map(({ principal }) => principal)).size);
-    }));
+    fc.assert(
+      fc.property(fc.array(askers, { maxLength: 30 }), fc.integer({ min: 1, max: 3 }), (all, places) => {
+        const names = all.map(({ principal, run }, number) => `${principal}${run}${number}`);
+        const served = serve(waiting(...all.map((asker, number) => [asker, names[number] ?? ''] as const)), places);
+        expect([...served].sort()).toEqual([...names].sort());
+        for (const key of ['ax', 'ay', 'bx', 'by', 'cx', 'cy'])
+          expect(served.filter((name) => name.startsWith(key))).toEqual(names.filter((name) => name.startsWith(key)));
+        const firsts = new Set(
+          served.slice(0, new Set(all.map(({ principal }) => principal)).size).map((name) => name[0]),
+        );
+        if (places === 1) expect(firsts.size).toBe(new Set(all.map(({ principal }) => principal)).size);
+      }),
+    );
   });
 });

@@ -15,24 +15,67 @@ interface Node {
   readonly additionalProperties?: Node | boolean;
 }
 
-const schema = JSON.parse(readFileSync(path.join(root, 'schemas', 'rules.json'), 'utf8')) as { readonly definitions: Readonly<Record<string, Node>> };
+const schema = JSON.parse(readFileSync(path.join(root, 'schemas', 'rules.json'), 'utf8')) as {
+  readonly definitions: Readonly<Record<string, Node>>;
+};
 
 /** Every key that a rule may have, by its path; `*` stands for any name or index. */
 function keysOf(node: Node, at: readonly string[] = []): readonly (readonly string[])[] {
   if (node.$ref !== undefined) return keysOf(schema.definitions[node.$ref.split('/').at(-1) ?? ''] ?? {}, at);
   const inner = typeof node.additionalProperties === 'object' ? keysOf(node.additionalProperties, [...at, '*']) : [];
   const items = node.items === undefined ? [] : keysOf(node.items, [...at, '*']);
-  return [...Object.entries(node.properties ?? {}).flatMap(([key, child]) => [[...at, key], ...keysOf(child, [...at, key])]), ...inner, ...items];
+  return [
+    ...Object.entries(node.properties ?? {}).flatMap(([key, child]) => [[...at, key], ...keysOf(child, [...at, key])]),
+    ...inner,
+    ...items,
+  ];
 }
 
-const NAMES = { tools: ['git.push'], servers: ['git'], trust: ['external'], verbs: ['write'], roles: ['r'], groups: ['g'], principals: ['p'], origins: ['o'], profiles: ['q'], owner: true, labels: ['secret'] };
-const CALL = { paths: ['a/**'], insideWorkspace: true, commands: ['git push'], hosts: ['a.example'], schemes: ['https'], time: { days: ['mon'], from: '09:00', to: '17:00', zone: 'Europe/Berlin' } };
-const ARGS = { a: { equals: 'x', present: true }, b: { in: ['x1', 'x2'], prefix: 'x', pattern: '^x[12]$' }, c: { min: 1, max: 2 } };
+const NAMES = {
+  tools: ['git.push'],
+  servers: ['git'],
+  trust: ['external'],
+  verbs: ['write'],
+  roles: ['r'],
+  groups: ['g'],
+  principals: ['p'],
+  origins: ['o'],
+  profiles: ['q'],
+  owner: true,
+  labels: ['secret'],
+};
+const CALL = {
+  paths: ['a/**'],
+  insideWorkspace: true,
+  commands: ['git push'],
+  hosts: ['a.example'],
+  schemes: ['https'],
+  time: { days: ['mon'], from: '09:00', to: '17:00', zone: 'Europe/Berlin' },
+};
+const ARGS = {
+  a: { equals: 'x', present: true },
+  b: { in: ['x1', 'x2'], prefix: 'x', pattern: '^x[12]$' },
+  c: { min: 1, max: 2 },
+};
 const BUDGET = { id: 'b', scope: 'run', window: 60, calls: 1, argBytes: 2, outputBytes: 3, wallMs: 4, concurrent: 5 };
-const OBLIGATIONS = { caps: { bytes: 1024, lines: 2 }, timeoutMs: 3, labels: ['secret'], pins: { a: 1 }, budgets: [BUDGET] };
+const OBLIGATIONS = {
+  caps: { bytes: 1024, lines: 2 },
+  timeoutMs: 3,
+  labels: ['secret'],
+  pins: { a: 1 },
+  budgets: [BUDGET],
+};
 /** Rules that use every key between them. */
 const RULES: readonly Readonly<Record<string, unknown>>[] = [
-  { id: 'one', outcome: 'ask', message: 'One.', mode: 'warn', approval: 'group', when: { ...NAMES, ...CALL, args: ARGS }, obligations: OBLIGATIONS },
+  {
+    id: 'one',
+    outcome: 'ask',
+    message: 'One.',
+    mode: 'warn',
+    approval: 'group',
+    when: { ...NAMES, ...CALL, args: ARGS },
+    obligations: OBLIGATIONS,
+  },
   { id: 'two', outcome: 'ask', when: { opaque: true } },
   { id: 'words', outcome: 'ask', when: { readable: false } },
   { id: 'others', outcome: 'ask', when: { exceptCommands: ['ls'] } },
@@ -47,7 +90,13 @@ const compiled = (rules: readonly unknown[]): string => {
 /** The rules without what stands at each place of this path. */
 function without(value: unknown, [first, ...rest]: readonly string[]): unknown {
   if (typeof value !== 'object' || value === null || first === undefined) return value;
-  const entries = Object.entries(value).flatMap(([key, inner]) => (key !== first && first !== '*' ? [[key, inner] as const] : rest.length === 0 ? [] : [[key, without(inner, rest)] as const]));
+  const entries = Object.entries(value).flatMap(([key, inner]) =>
+    key !== first && first !== '*'
+      ? [[key, inner] as const]
+      : rest.length === 0
+        ? []
+        : [[key, without(inner, rest)] as const],
+  );
   return Array.isArray(value) ? entries.map(([, inner]) => inner) : Object.fromEntries(entries);
 }
 
@@ -59,21 +108,46 @@ describe('every setting of the rules schema' + verifies('TR-79'), () => {
     expect(compileRules([documentOf(RULES)], WORKSPACE).problems).toEqual([]);
   });
 
-  it.each(keys.map((key) => [key.join('.'), key] as const))('%s changes what is compiled, or refuses the rule', (_name, key) => {
-    expect(JSON.stringify(without(RULES, ['*', ...key])), 'no rule here uses it').not.toBe(JSON.stringify(RULES));
-    expect(compiled(without(RULES, ['*', ...key]) as readonly unknown[])).not.toBe(compiled(RULES));
-  });
+  it.each(keys.map((key) => [key.join('.'), key] as const))(
+    '%s changes what is compiled, or refuses the rule',
+    (_name, key) => {
+      expect(JSON.stringify(without(RULES, ['*', ...key])), 'no rule here uses it').not.toBe(JSON.stringify(RULES));
+      expect(compiled(without(RULES, ['*', ...key]) as readonly unknown[])).not.toBe(compiled(RULES));
+    },
+  );
 
   it('becomes data whose every key the library or a list reads', () => {
-    const texts = readdirSync(path.join(root, 'lib')).filter((name) => name.endsWith('.rego') && !name.endsWith('_test.rego')).map((name) => readFileSync(path.join(root, 'lib', name), 'utf8')).join('\n');
+    const texts = readdirSync(path.join(root, 'lib'))
+      .filter((name) => name.endsWith('.rego') && !name.endsWith('_test.rego'))
+      .map((name) => readFileSync(path.join(root, 'lib', name), 'utf8'))
+      .join('\n');
     const reasons = readFileSync(path.join(root, 'decision.ts'), 'utf8');
     // Names that people choose, and values that go to the facade whole.
-    const free = new Set(['any', 'except', 'servers', 'exact', 'equal', 'labels', 'pins', 'bounds', 'first', 'budgets', 'verbs', 'schemes', 'trust']);
+    const free = new Set([
+      'any',
+      'except',
+      'servers',
+      'exact',
+      'equal',
+      'labels',
+      'pins',
+      'bounds',
+      'first',
+      'budgets',
+      'verbs',
+      'schemes',
+      'trust',
+    ]);
     const unread = new Set<string>();
     const visit = (value: unknown): void => {
       if (typeof value !== 'object' || value === null) return;
       for (const [key, inner] of Object.entries(value)) {
-        if (!Array.isArray(value) && !new RegExp(`[.\\["]${key}\\b`).test(texts) && !new RegExp(`\\b${key}\\b`).test(reasons)) unread.add(key);
+        if (
+          !Array.isArray(value) &&
+          !new RegExp(`[.\\["]${key}\\b`).test(texts) &&
+          !new RegExp(`\\b${key}\\b`).test(reasons)
+        )
+          unread.add(key);
         if (!free.has(key)) visit(inner);
       }
     };

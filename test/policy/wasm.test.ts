@@ -37,12 +37,27 @@ clock := {"now": time.now_ns(), "hour": time.clock(time.now_ns())}
 
 badcall := {"text": sprintf("%q", [input.x])}
 `;
-const ENTRIES = ['open', 'text', 'list', 'yes', 'nothing', 'conflict', 'echo', 'nul', 'grow', 'clock', 'badcall'].map((name) => `trap/${name}`);
+const ENTRIES = ['open', 'text', 'list', 'yes', 'nothing', 'conflict', 'echo', 'nul', 'grow', 'clock', 'badcall'].map(
+  (name) => `trap/${name}`,
+);
 
 async function build(rego: string, entries: readonly string[]): Promise<Uint8Array> {
   const folder = scratch({ 'trap.rego': rego });
   const opa = await findOpa();
-  const { code, stderr, stdout } = await runOpa(opa, ['build', ...opa.flags, '-t', 'wasm', ...entries.flatMap((entry) => ['-e', entry]), '-o', 'out.tar.gz', 'trap.rego'], folder);
+  const { code, stderr, stdout } = await runOpa(
+    opa,
+    [
+      'build',
+      ...opa.flags,
+      '-t',
+      'wasm',
+      ...entries.flatMap((entry) => ['-e', entry]),
+      '-o',
+      'out.tar.gz',
+      'trap.rego',
+    ],
+    folder,
+  );
   if (code !== 0) throw new Error(stderr + stdout);
   return unpack(readFileSync(path.join(folder, 'out.tar.gz'))).get('policy.wasm') ?? new Uint8Array();
 }
@@ -52,7 +67,8 @@ beforeAll(async () => {
   wasm = await build(TRAPS, ENTRIES);
 });
 
-const policy = (limits: Partial<WasmLimits> = {}, data = '{}'): WasmPolicy => new WasmPolicy(wasm, data, { entrypoints: ENTRIES, limits });
+const policy = (limits: Partial<WasmLimits> = {}, data = '{}'): WasmPolicy =>
+  new WasmPolicy(wasm, data, { entrypoints: ENTRIES, limits });
 const codeOf = (run: () => unknown): string => {
   try {
     run();
@@ -65,7 +81,8 @@ const codeOf = (run: () => unknown): string => {
 describe('traps of the wasm SDK', () => {
   it('takes no input that would be lost: empty, falsy, not an object, cut off', () => {
     const one = policy();
-    for (const text of ['', '0', 'false', 'null', '""', '[]', '[{}]', '{"tool":"rm"', ' {"tool":"rm"}x']) expect([text, codeOf(() => one.evaluate('trap/open', text))]).toEqual([text, 'POLICY_FAILED']);
+    for (const text of ['', '0', 'false', 'null', '""', '[]', '[{}]', '{"tool":"rm"', ' {"tool":"rm"}x'])
+      expect([text, codeOf(() => one.evaluate('trap/open', text))]).toEqual([text, 'POLICY_FAILED']);
     expect(one.evaluate('trap/open', '{}')).toEqual({ allow: true });
     expect(codeOf(() => one.evaluate('trap/open', '{"tool":"rm"}'))).toBe('POLICY_FAILED');
   });
@@ -79,7 +96,9 @@ describe('traps of the wasm SDK', () => {
   });
 
   it('lets toJSON and __proto__ in arguments be plain keys', () => {
-    const text = callInputText(callOf({ argsText: '{"toJSON":1,"__proto__":{"role":"admin"},"constructor":2}' }), { project: true });
+    const text = callInputText(callOf({ argsText: '{"toJSON":1,"__proto__":{"role":"admin"},"constructor":2}' }), {
+      project: true,
+    });
     const saw = policy().evaluate('trap/echo', text)['saw'] as object;
     expect(Object.keys(saw).sort()).toEqual(['__proto__', 'constructor', 'toJSON']);
   });
@@ -103,9 +122,14 @@ describe('traps of the wasm SDK', () => {
   });
 
   it('gives each module the memory that it asks for, where the SDK’s default is too small', async () => {
-    const big = await build(`package trap\n\nwords := [${Array.from({ length: 4000 }, (_, index) => `"a rather long word, made to fill pages, number ${index}"`).join(', ')}]\n\nopen := {"count": count([word | some word in words; word != input.x])}\n`, ['trap/open']);
+    const big = await build(
+      `package trap\n\nwords := [${Array.from({ length: 4000 }, (_, index) => `"a rather long word, made to fill pages, number ${index}"`).join(', ')}]\n\nopen := {"count": count([word | some word in words; word != input.x])}\n`,
+      ['trap/open'],
+    );
     expect(memoryPages(big)).toBeGreaterThan(5);
-    expect(new WasmPolicy(big, '{}', { entrypoints: ['trap/open'] }).evaluate('trap/open', '{"x":"y"}')).toEqual({ count: 4000 });
+    expect(new WasmPolicy(big, '{}', { entrypoints: ['trap/open'] }).evaluate('trap/open', '{"x":"y"}')).toEqual({
+      count: 4000,
+    });
   });
 
   it('bounds the memory, and serves the next call', () => {
@@ -125,7 +149,10 @@ describe('traps of the wasm SDK', () => {
 
   it('keeps its data over a replaced instance', async () => {
     const rego = 'package trap\n\nopen := {"allow": data.yes} if count(numbers.range(1, input.size)) > 0\n';
-    const one = new WasmPolicy(await build(rego, ['trap/open']), '{"yes":"still"}', { entrypoints: ['trap/open'], limits: { growthBytes: 65_536 } });
+    const one = new WasmPolicy(await build(rego, ['trap/open']), '{"yes":"still"}', {
+      entrypoints: ['trap/open'],
+      limits: { growthBytes: 65_536 },
+    });
     one.evaluate('trap/open', '{"size":200000}');
     expect(one.evaluate('trap/open', '{"size":1}')).toEqual({ allow: 'still' });
   });
@@ -147,12 +174,18 @@ describe('traps of the wasm SDK', () => {
   });
 
   it('shows the policy the clock of the call, not that of the machine', () => {
-    expect(policy().evaluate('trap/clock', '{}', '2026-11-20T10:20:30Z')).toEqual({ now: 1_795_170_030_000_000_000, hour: [10, 20, 30] });
+    expect(policy().evaluate('trap/clock', '{}', '2026-11-20T10:20:30Z')).toEqual({
+      now: 1_795_170_030_000_000_000,
+      hour: [10, 20, 30],
+    });
     expect(codeOf(() => policy().evaluate('trap/clock', '{}'))).toBe('POLICY_FAILED');
   });
 
   it('finds missing built-ins at load, not at a decision', async () => {
-    const needy = await build('package trap\n\nopen := {"x": http.send({"url": input.x})} if regex.split("a", input.y)\n', ['trap/open']);
+    const needy = await build(
+      'package trap\n\nopen := {"x": http.send({"url": input.x})} if regex.split("a", input.y)\n',
+      ['trap/open'],
+    );
     expect(() => new WasmPolicy(needy, '{}', { entrypoints: ['trap/open'] })).toThrow(/http\.send, regex\.split/);
   });
 
@@ -182,7 +215,13 @@ describe('modules that are none', () => {
 
   it('finds the memory behind functions, tables and globals', () => {
     const name = [1, 97, 1, 98];
-    const imports = [[...name, 0, 0], [...name, 1, 0x70, 0, 1], [...name, 1, 0x70, 1, 1, 2], [...name, 3, 0x7f, 0], [...name, 2, 0, 0x85, 1]];
+    const imports = [
+      [...name, 0, 0],
+      [...name, 1, 0x70, 0, 1],
+      [...name, 1, 0x70, 1, 1, 2],
+      [...name, 3, 0x7f, 0],
+      [...name, 2, 0, 0x85, 1],
+    ];
     const section = [imports.length, ...imports.flat()];
     expect(memoryPages(Uint8Array.from([...header, 1, 1, 0, 2, section.length, ...section]))).toBe(133);
   });
@@ -192,6 +231,8 @@ describe('modules that are none', () => {
     const host = new Host(new WebAssembly.Memory({ initial: 1 }), () => ({ time: '' }));
     expect(codeOf(() => host.attach(exports as never))).toBe('POLICY_INVALID');
     expect(codeOf(() => policy({}, '{"a":'))).toBe('POLICY_INVALID');
-    expect(() => new WasmPolicy(wasm, '{}', { entrypoints: ['trap/open', 'tollgate/call/decision'] })).toThrow(/no entry point tollgate\/call\/decision/);
+    expect(() => new WasmPolicy(wasm, '{}', { entrypoints: ['trap/open', 'tollgate/call/decision'] })).toThrow(
+      /no entry point tollgate\/call\/decision/,
+    );
   });
 });

@@ -13,32 +13,55 @@ const RULES = [
   { id: 'sources', outcome: 'allow', when: { verbs: ['read', 'write'], paths: ['src/**'] } },
   { id: 'admins', outcome: 'allow', when: { roles: ['admin'], insideWorkspace: true } },
   { id: 'no-secrets', outcome: 'deny', message: 'Closed.', when: { paths: ['**/.env', '**/*.pem'] } },
-  { id: 'office', outcome: 'allow', when: { commands: ['cat'], time: { days: ['mon-fri'], from: '08:00', to: '18:00', zone: 'Europe/Berlin' } } },
+  {
+    id: 'office',
+    outcome: 'allow',
+    when: { commands: ['cat'], time: { days: ['mon-fri'], from: '08:00', to: '18:00', zone: 'Europe/Berlin' } },
+  },
   { id: 'push', outcome: 'ask', when: { commands: ['cat secret'] } },
 ];
 
 function why(call: CallOf, rules: readonly unknown[] = RULES, over: Partial<PolicyParts> = {}): Promise<Explanation> {
-  return explainCall(parts({ rules: [documentOf(rules)], ...over }), callOf({ server: 'workspace', tool: 'read', ...call }));
+  return explainCall(
+    parts({ rules: [documentOf(rules)], ...over }),
+    callOf({ server: 'workspace', tool: 'read', ...call }),
+  );
 }
 
 const said = ({ outcome, changes }: Flip): string => `${outcome} if ${changes.map(({ text }) => text).join(' and ')}`;
 const flipsOf = ({ flips }: Explanation): readonly string[] => flips.map(said);
-const ids = (rules: Explanation['rules'], fired: boolean): readonly string[] => rules.filter((rule) => rule.fired === fired).map(({ id }) => id);
+const ids = (rules: Explanation['rules'], fired: boolean): readonly string[] =>
+  rules.filter((rule) => rule.fired === fired).map(({ id }) => id);
 
 describe('an explanation', () => {
   it('names the rule that fired, its place, and the facts that each of its conditions used', async () => {
     const { decision, rules } = await why({ inside: ['config/.env'], args: { path: 'config/.env' } });
     expect(decision.outcome).toBe('deny');
     expect(rules[0]).toMatchObject({
-      id: 'no-secrets', fired: true, file: 'rules.yaml', line: 3, message: 'Closed.', mode: 'enforce',
-      conditions: [{ field: 'paths', written: ['**/.env', '**/*.pem'], holds: true, facts: [{ name: 'path', value: 'config/.env' }] }],
+      id: 'no-secrets',
+      fired: true,
+      file: 'rules.yaml',
+      line: 3,
+      message: 'Closed.',
+      mode: 'enforce',
+      conditions: [
+        {
+          field: 'paths',
+          written: ['**/.env', '**/*.pem'],
+          holds: true,
+          facts: [{ name: 'path', value: 'config/.env' }],
+        },
+      ],
     });
   });
 
   it('names near rules, and the condition that failed in each', async () => {
     const { rules, others } = await why({ inside: ['README.md'], args: { path: 'README.md' } });
     expect(ids(rules, false)).toEqual(['sources', 'admins', 'no-secrets']);
-    expect(rules[0]?.conditions.map(({ field, holds }) => [field, holds])).toEqual([['verbs', true], ['paths', false]]);
+    expect(rules[0]?.conditions.map(({ field, holds }) => [field, holds])).toEqual([
+      ['verbs', true],
+      ['paths', false],
+    ]);
     expect(others).toBe(2);
   });
 
@@ -48,35 +71,95 @@ describe('an explanation', () => {
   });
 
   it('tells what stands beside the enforced rules, without counting it', async () => {
-    const { rules, decision } = await why({ inside: ['a'], args: {} }, [{ id: 'watch', outcome: 'deny', mode: 'shadow', when: { verbs: ['read'] } }, { id: 'open', outcome: 'allow', when: {} }]);
+    const { rules, decision } = await why({ inside: ['a'], args: {} }, [
+      { id: 'watch', outcome: 'deny', mode: 'shadow', when: { verbs: ['read'] } },
+      { id: 'open', outcome: 'allow', when: {} },
+    ]);
     expect(decision.outcome).toBe('allow');
     expect(rules.find(({ id }) => id === 'watch')).toMatchObject({ fired: true, mode: 'shadow' });
   });
 
   it('finds every field of `when` again, so that new ones need nothing here', async () => {
     const when = {
-      tools: ['git.status'], servers: ['git'], verbs: ['read'], roles: ['developer'], groups: ['web'], principals: ['mia'], origins: ['editor'], profiles: ['work'], labels: ['public'],
-      paths: ['src/**'], insideWorkspace: true, hosts: ['a.example'], commands: ['git'], opaque: false, args: { 'n.m': { min: 1, present: true } },
+      tools: ['git.status'],
+      servers: ['git'],
+      verbs: ['read'],
+      roles: ['developer'],
+      groups: ['web'],
+      principals: ['mia'],
+      origins: ['editor'],
+      profiles: ['work'],
+      labels: ['public'],
+      paths: ['src/**'],
+      insideWorkspace: true,
+      hosts: ['a.example'],
+      commands: ['git'],
+      opaque: false,
+      args: { 'n.m': { min: 1, present: true } },
     };
-    const call: CallOf = { server: 'git', tool: 'status', inside: ['src/a'], hosts: ['a.example'], commands: [['git', 'log']], labels: ['public'], args: { n: { m: 3 } } };
+    const call: CallOf = {
+      server: 'git',
+      tool: 'status',
+      inside: ['src/a'],
+      hosts: ['a.example'],
+      commands: [['git', 'log']],
+      labels: ['public'],
+      args: { n: { m: 3 } },
+    };
     const whole = await why(call, [{ id: 'all', outcome: 'allow', when }]);
-    expect(whole.rules[0]?.conditions.map(({ field }) => field)).toEqual([...Object.keys(when).filter((name) => name !== 'insideWorkspace' && name !== 'args'), 'args.n.m']);
+    expect(whole.rules[0]?.conditions.map(({ field }) => field)).toEqual([
+      ...Object.keys(when).filter((name) => name !== 'insideWorkspace' && name !== 'args'),
+      'args.n.m',
+    ]);
     expect(whole.rules[0]?.conditions.every(({ holds, facts }) => holds && facts.length > 0)).toBe(true);
     const broken = await why({ ...call, args: { n: { m: 0 } } }, [{ id: 'all', outcome: 'allow', when }]);
-    expect(broken.rules[0]?.conditions.filter(({ holds }) => !holds)).toEqual([expect.objectContaining({ field: 'args.n.m', facts: [{ name: 'arguments.n.m', value: 0 }] })]);
+    expect(broken.rules[0]?.conditions.filter(({ holds }) => !holds)).toEqual([
+      expect.objectContaining({ field: 'args.n.m', facts: [{ name: 'arguments.n.m', value: 0 }] }),
+    ]);
     expect(flipsOf(broken)).toEqual(['allow if arguments.n.m were at least 1']);
   });
 });
 
 describe('the smallest change', () => {
   it.each<readonly [string, CallOf, readonly string[]]>([
-    ['a path', { inside: ['README.md'], args: { path: 'README.md' } }, ['allow if the path matched src/**', 'allow if principal.role were admin']],
+    [
+      'a path',
+      { inside: ['README.md'], args: { path: 'README.md' } },
+      ['allow if the path matched src/**', 'allow if principal.role were admin'],
+    ],
     ['a secret file', { inside: ['.env'], args: { path: '.env' } }, ['allow if the path matched src/**']],
-    ['a path outside', { outside: ['/etc/x'], args: { path: '/etc/x' }, principal: { role: 'admin' } }, ['allow if the path lay in the workspace', 'allow if the path matched src/**']],
-    ['the wrong time', { verb: 'execute', commands: [['cat', 'x']], time: '2026-11-22T10:00:00Z' }, ['allow if the call came within mon-fri 08:00-18:00 Europe/Berlin', 'ask if the command began with cat secret']],
-    ['an allowed call', { inside: ['src/a'], args: { path: 'src/a' } }, ['deny if the path did not match src/**', 'deny if the path matched **/.env', 'deny if the verb were destructive']],
-    ['an asked call', { verb: 'execute', commands: [['cat', 'secret']] }, ['allow if the command were none of cat secret']],
-    ['two facts at once', { verb: 'execute', commands: [['rm']], time: '2026-11-22T10:00:00Z' }, ['ask if the command began with cat secret', 'allow if the command began with cat and the call came within mon-fri 08:00-18:00 Europe/Berlin']],
+    [
+      'a path outside',
+      { outside: ['/etc/x'], args: { path: '/etc/x' }, principal: { role: 'admin' } },
+      ['allow if the path lay in the workspace', 'allow if the path matched src/**'],
+    ],
+    [
+      'the wrong time',
+      { verb: 'execute', commands: [['cat', 'x']], time: '2026-11-22T10:00:00Z' },
+      ['allow if the call came within mon-fri 08:00-18:00 Europe/Berlin', 'ask if the command began with cat secret'],
+    ],
+    [
+      'an allowed call',
+      { inside: ['src/a'], args: { path: 'src/a' } },
+      [
+        'deny if the path did not match src/**',
+        'deny if the path matched **/.env',
+        'deny if the verb were destructive',
+      ],
+    ],
+    [
+      'an asked call',
+      { verb: 'execute', commands: [['cat', 'secret']] },
+      ['allow if the command were none of cat secret'],
+    ],
+    [
+      'two facts at once',
+      { verb: 'execute', commands: [['rm']], time: '2026-11-22T10:00:00Z' },
+      [
+        'ask if the command began with cat secret',
+        'allow if the command began with cat and the call came within mon-fri 08:00-18:00 Europe/Berlin',
+      ],
+    ],
   ])('of %s', async (_name, call, expected) => {
     expect([...flipsOf(await why(call))].sort()).toEqual([...expected].sort());
   });
@@ -89,7 +172,13 @@ describe('the smallest change', () => {
     ['present', { present: true }, {}, 'allow if arguments.a were given'],
     ['absent', { present: false }, { a: 1 }, 'allow if arguments.a were absent'],
   ])('of an argument: %s', async (_name, tests, args, expected) => {
-    expect(flipsOf(await why({ server: 'git', tool: 'status', args }, [{ id: 'r', outcome: 'allow', when: { tools: ['git.status'], args: { a: tests } } }]))).toContain(expected);
+    expect(
+      flipsOf(
+        await why({ server: 'git', tool: 'status', args }, [
+          { id: 'r', outcome: 'allow', when: { tools: ['git.status'], args: { a: tests } } },
+        ]),
+      ),
+    ).toContain(expected);
   });
 
   it.each<readonly [string, unknown, unknown, string]>([
@@ -102,7 +191,10 @@ describe('the smallest change', () => {
     ['present', { present: true }, { a: 1 }, 'allow if arguments.a were absent'],
     ['absent', { present: false }, {}, 'allow if arguments.a were given'],
   ])('of a denied argument: %s', async (_name, tests, args, expected) => {
-    const rules = [{ id: 'open', outcome: 'allow', when: {} }, { id: 'r', outcome: 'deny', when: { args: { a: tests } } }];
+    const rules = [
+      { id: 'open', outcome: 'allow', when: {} },
+      { id: 'r', outcome: 'deny', when: { args: { a: tests } } },
+    ];
     expect(flipsOf(await why({ server: 'git', tool: 'status', args }, rules))).toContain(expected);
   });
 
@@ -118,7 +210,9 @@ describe('the smallest change', () => {
     ['opaque', { opaque: false }, { commands: 'opaque' }, 'allow if the command could be read'],
     ['owner', { owner: true }, {}, 'allow if the caller were an owner'],
   ])('of %s', async (_name, when, call, expected) => {
-    expect(flipsOf(await why({ server: 'git', tool: 'status', ...call }, [{ id: 'r', outcome: 'allow', when }]))).toContain(expected);
+    expect(
+      flipsOf(await why({ server: 'git', tool: 'status', ...call }, [{ id: 'r', outcome: 'allow', when }])),
+    ).toContain(expected);
   });
 
   it.each<readonly [string, Record<string, unknown>, CallOf, string]>([
@@ -128,47 +222,97 @@ describe('the smallest change', () => {
     ['hosts', { hosts: ['bad.example'] }, { hosts: ['bad.example'] }, 'allow if the host did not match bad.example'],
     ['commands', { commands: ['rm'] }, { commands: [['rm']] }, 'allow if the command were none of rm'],
     ['opaque', { opaque: true }, { commands: 'opaque' }, 'allow if the command could be read'],
-    ['time', { time: { from: '09:00', to: '12:00', zone: 'UTC' } }, {}, 'allow if the call came outside of 09:00-12:00 UTC'],
+    [
+      'time',
+      { time: { from: '09:00', to: '12:00', zone: 'UTC' } },
+      {},
+      'allow if the call came outside of 09:00-12:00 UTC',
+    ],
   ])('of what denies: %s', async (_name, when, call, expected) => {
-    const rules = [{ id: 'open', outcome: 'allow', when: {} }, { id: 'r', outcome: 'deny', when }];
+    const rules = [
+      { id: 'open', outcome: 'allow', when: {} },
+      { id: 'r', outcome: 'deny', when },
+    ];
     expect(flipsOf(await why({ server: 'git', tool: 'status', ...call }, rules))).toContain(expected);
   });
 
   it('lifts what the configuration refuses: a profile that has the server', async () => {
     const two = settings({ profiles: [profile({ servers: [] }), profile({ name: 'ops', servers: ['git'] })] });
-    expect(flipsOf(await why({ server: 'git', tool: 'status' }, [{ id: 'open', outcome: 'allow', when: {} }], { settings: two }))).toEqual(['allow if principal.profiles had ops']);
+    expect(
+      flipsOf(
+        await why({ server: 'git', tool: 'status' }, [{ id: 'open', outcome: 'allow', when: {} }], { settings: two }),
+      ),
+    ).toEqual(['allow if principal.profiles had ops']);
   });
 
   it('says nothing that it cannot prove', async () => {
     expect((await why({ server: 'git', tool: 'status' }, [])).flips).toEqual([]);
-    expect((await why({ server: 'git', tool: 'status', args: { a: 'x' } }, [{ id: 'r', outcome: 'allow', when: { args: { a: { pattern: '^v[0-9]+$' } } } }])).flips).toEqual([]);
+    expect(
+      (
+        await why({ server: 'git', tool: 'status', args: { a: 'x' } }, [
+          { id: 'r', outcome: 'allow', when: { args: { a: { pattern: '^v[0-9]+$' } } } },
+        ])
+      ).flips,
+    ).toEqual([]);
   });
 
   it('is minimal and true for any rules and calls', async () => {
     const field = fc.oneof(
       fc.record({ paths: fc.subarray(['src/**', '**/.env', 'docs/*', '/etc/**'], { minLength: 1 }) }),
-      fc.record({ verbs: fc.subarray(['read', 'write'], { minLength: 1 }) }), fc.record({ roles: fc.subarray(['admin', 'developer'], { minLength: 1 }) }),
-      fc.record({ labels: fc.subarray(['secret', 'public'], { minLength: 1 }) }), fc.record({ args: fc.record({ n: fc.record({ max: fc.integer({ min: 0, max: 9 }) }) }) }),
+      fc.record({ verbs: fc.subarray(['read', 'write'], { minLength: 1 }) }),
+      fc.record({ roles: fc.subarray(['admin', 'developer'], { minLength: 1 }) }),
+      fc.record({ labels: fc.subarray(['secret', 'public'], { minLength: 1 }) }),
+      fc.record({ args: fc.record({ n: fc.record({ max: fc.integer({ min: 0, max: 9 }) }) }) }),
     );
-    const rule = fc.record({ outcome: fc.constantFrom('allow', 'ask', 'deny'), fields: fc.array(field, { minLength: 1, maxLength: 3 }) });
-    const call = fc.record({ verb: fc.constantFrom('read' as const, 'write' as const), inside: fc.subarray(['src/a', '.env', 'x'], { maxLength: 1 }), labels: fc.subarray(['secret', 'public']), n: fc.integer({ min: 0, max: 9 }) });
-    await fc.assert(fc.asyncProperty(fc.array(rule, { minLength: 1, maxLength: 4 }), call, async (drawn, { n, ...facts }) => {
-      const rules = drawn.map(({ outcome, fields }, number) => ({ id: `r${number}`, outcome, when: Object.assign({}, ...fields) as object }));
-      const found = await why({ ...facts, args: { n, path: facts.inside[0] } }, rules).catch((thrown: { code?: string }) => (thrown.code === 'POLICY_INVALID' ? undefined : Promise.reject(thrown as Error)));
-      // Rules of which one makes another useless are refused.
-      fc.pre(found !== undefined);
-      const { flips, decision } = found;
-      const sizes = flips.map(({ changes }) => changes.length);
-      expect(flips.every(({ outcome }) => outcome !== decision.outcome)).toBe(true);
-      expect(sizes.every((size) => size >= 1 && size <= 3)).toBe(true);
-      expect(sizes).toEqual([...sizes].sort());
-    }), { numRuns: 25 });
+    const rule = fc.record({
+      outcome: fc.constantFrom('allow', 'ask', 'deny'),
+      fields: fc.array(field, { minLength: 1, maxLength: 3 }),
+    });
+    const call = fc.record({
+      verb: fc.constantFrom('read' as const, 'write' as const),
+      inside: fc.subarray(['src/a', '.env', 'x'], { maxLength: 1 }),
+      labels: fc.subarray(['secret', 'public']),
+      n: fc.integer({ min: 0, max: 9 }),
+    });
+    await fc.assert(
+      fc.asyncProperty(fc.array(rule, { minLength: 1, maxLength: 4 }), call, async (drawn, { n, ...facts }) => {
+        const rules = drawn.map(({ outcome, fields }, number) => ({
+          id: `r${number}`,
+          outcome,
+          when: Object.assign({}, ...fields) as object,
+        }));
+        const found = await why({ ...facts, args: { n, path: facts.inside[0] } }, rules).catch(
+          (thrown: { code?: string }) =>
+            thrown.code === 'POLICY_INVALID' ? undefined : Promise.reject(thrown as Error),
+        );
+        // Rules of which one makes another useless are refused.
+        fc.pre(found !== undefined);
+        const { flips, decision } = found;
+        const sizes = flips.map(({ changes }) => changes.length);
+        expect(flips.every(({ outcome }) => outcome !== decision.outcome)).toBe(true);
+        expect(sizes.every((size) => size >= 1 && size <= 3)).toBe(true);
+        expect(sizes).toEqual([...sizes].sort());
+      }),
+      { numRuns: 25 },
+    );
   });
 
   it('decides no more often than it may', async () => {
     let decided = 0;
-    const atoms = Array.from({ length: 30 }, (_, number) => ({ fact: `f${number}`, from: 0, to: 1, text: '', apply: <T>(input: T): T => input }));
-    const flips = await findFlips({ input: callOf(), outcome: 'deny', atoms, budget: 100, decide: () => Promise.resolve(void (decided += 1)) });
+    const atoms = Array.from({ length: 30 }, (_, number) => ({
+      fact: `f${number}`,
+      from: 0,
+      to: 1,
+      text: '',
+      apply: <T>(input: T): T => input,
+    }));
+    const flips = await findFlips({
+      input: callOf(),
+      outcome: 'deny',
+      atoms,
+      budget: 100,
+      decide: () => Promise.resolve(void (decided += 1)),
+    });
     expect([flips, decided]).toEqual([[], 100]);
   });
 });
@@ -200,7 +344,11 @@ describe('rego', () => {
   };
 
   it('names the first expression that failed in each rule, with its line, and none of rules that fired', async () => {
-    const { expressions, decision } = await why({ inside: ['a.md'], args: { path: 'a.md' }, time: '2026-11-20T12:30:00Z' }, [], rego());
+    const { expressions, decision } = await why(
+      { inside: ['a.md'], args: { path: 'a.md' }, time: '2026-11-20T12:30:00Z' },
+      [],
+      rego(),
+    );
     expect(decision.reasons[0]?.id).toBe('noon');
     expect(expressions).toEqual([
       { rule: 'policy.team.deny', file: 'team.rego', line: 4, text: 'input.effect.verb == "write"' },
@@ -220,27 +368,45 @@ describe('rego', () => {
   });
 
   it('flips a length', async () => {
-    const flips = (await why({ verb: 'write', inside: ['a.md'], args: { text: 'x'.repeat(20) }, time: '2026-11-20T12:30:00Z' }, [], rego())).flips;
+    const flips = (
+      await why(
+        { verb: 'write', inside: ['a.md'], args: { text: 'x'.repeat(20) }, time: '2026-11-20T12:30:00Z' },
+        [],
+        rego(),
+      )
+    ).flips;
     expect(flips.flatMap(({ changes }) => changes).find(({ fact }) => fact === 'arguments.text')?.to).toHaveLength(9);
   });
 
   it('says that there is no opa, and explains YAML all the same', async () => {
     const given = rego();
     const policyParts = parts({ ...given, rules: [documentOf(RULES)] });
-    await expect(explainCall({ ...policyParts, opa: '/nowhere/opa' }, callOf())).rejects.toMatchObject({ code: 'OPA_MISSING' });
+    await expect(explainCall({ ...policyParts, opa: '/nowhere/opa' }, callOf())).rejects.toMatchObject({
+      code: 'OPA_MISSING',
+    });
   });
 });
 
 describe('what rules read', () => {
   it('is told by name for rules that are there', async () => {
-    const reads = await readsOf(parts({ rules: [documentOf(RULES)] }), ['no-secrets', 'office', 'gone', 'default-deny']);
-    expect([...reads]).toEqual([['no-secrets', ['path']], ['office', ['command', 'time']]]);
+    const reads = await readsOf(parts({ rules: [documentOf(RULES)] }), [
+      'no-secrets',
+      'office',
+      'gone',
+      'default-deny',
+    ]);
+    expect([...reads]).toEqual([
+      ['no-secrets', ['path']],
+      ['office', ['command', 'time']],
+    ]);
   });
 });
 
 it('the engine that explains is the one that decides', async () => {
   const policy = await policyOf(RULES);
   const { decision, revision } = await why({ inside: ['src/a'], args: {} });
-  expect(decision).toEqual(await policy.call(callOf({ server: 'workspace', tool: 'read', inside: ['src/a'], args: {} })));
+  expect(decision).toEqual(
+    await policy.call(callOf({ server: 'workspace', tool: 'read', inside: ['src/a'], args: {} })),
+  );
   expect(revision).toBe(policy.revision);
 });

@@ -41,7 +41,12 @@ async function run(): Promise<Child> {
 const codeOf = ({ result }: Reply): unknown => result?._meta?.['tollgate/code'] ?? 'ok';
 const owner = (...words: readonly string[]) => cli(project, ['approvals', ...words, '--as', 'olga', '--json']);
 const listed = async (): Promise<Listed['approvals']> => dataOf<Listed>((await owner('list')).out).approvals;
-const carriedOut = (): number => (existsSync(log) ? readFileSync(log, 'utf8').split('\n').filter((line) => line !== '').length : 0);
+const carriedOut = (): number =>
+  existsSync(log)
+    ? readFileSync(log, 'utf8')
+        .split('\n')
+        .filter((line) => line !== '').length
+    : 0;
 
 async function approve(): Promise<void> {
   const [one] = await listed();
@@ -65,7 +70,9 @@ describe('one approval', () => {
     const call = (child: Child): Promise<Reply> => child.call('chaos_echo', { token: 'once' });
     expect(codeOf(await call(five[0] as Child))).toBe('APPROVAL_REQUIRED');
     await approve();
-    const codes = (await Promise.all(five.flatMap((child) => Array.from({ length: 10 }, () => call(child))))).map(codeOf);
+    const codes = (await Promise.all(five.flatMap((child) => Array.from({ length: 10 }, () => call(child))))).map(
+      codeOf,
+    );
     expect(codes.filter((code) => code === 'ok')).toHaveLength(1);
     expect(codes.filter((code) => code === 'APPROVAL_REQUIRED')).toHaveLength(49);
     expect(carriedOut()).toBe(1);
@@ -90,7 +97,11 @@ describe('a call that waits in one process', () => {
     await begin(60_000);
     const child = await run();
     const reply = child.call('chaos_echo', { token: 'waits' });
-    await expect.poll(() => child.err, { timeout: 20_000 }).toMatch(/^agent waits for approval of chaos\.echo \(rule looks: Look first\.\)\. Decide: tollgate approvals show [2-9a-z]{10}$/m);
+    await expect
+      .poll(() => child.err, { timeout: 20_000 })
+      .toMatch(
+        /^agent waits for approval of chaos\.echo \(rule looks: Look first\.\)\. Decide: tollgate approvals show [2-9a-z]{10}$/m,
+      );
     await approve();
     expect(codeOf(await reply)).toBe('ok');
     expect(carriedOut()).toBe(1);
@@ -98,7 +109,10 @@ describe('a call that waits in one process', () => {
 
   it('holds up neither the end of its input nor a signal', async () => {
     await begin(60_000);
-    for (const [token, end] of [['end', (child: Child) => void child.process.stdin.end()], ['signal', (child: Child) => void child.process.kill('SIGTERM')]] as const) {
+    for (const [token, end] of [
+      ['end', (child: Child) => void child.process.stdin.end()],
+      ['signal', (child: Child) => void child.process.kill('SIGTERM')],
+    ] as const) {
       const child = await run();
       const reply = child.call('chaos_echo', { token });
       await expect.poll(() => child.err, { timeout: 20_000 }).toContain('waits for approval');

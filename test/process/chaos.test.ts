@@ -8,7 +8,8 @@ import { Child } from './child.ts';
 /** Mode of the fixture, and the reason that `tollgate servers` gives; none where the server is usable still. */
 const SERVERS: Readonly<Record<string, RegExp | undefined>> = {
   ok: undefined,
-  'crash-at-start': /^Server "crash-at-start" ended with exit code 7 before it had answered\. It has written nothing to its log\./,
+  'crash-at-start':
+    /^Server "crash-at-start" ended with exit code 7 before it had answered\. It has written nothing to its log\./,
   mute: /^Server "mute" did not answer within 2500 ms\. It has written nothing to its log\./,
   'stderr-flood': undefined,
   noise: undefined,
@@ -30,15 +31,26 @@ function tollgate(...argv: readonly string[]): Child {
 beforeEach(async () => {
   project = new Project();
   project.write('workspace/README.md', '# Hello\n');
-  const servers = Object.keys(SERVERS).map((mode) => `  ${mode}: ${server(['chaos.mjs', mode], `connectTimeoutMs: ${mode === 'mute' ? 2500 : 20_000}`)}\n`).join('');
-  project.write('tollgate.yaml', `version: 1
+  const servers = Object.keys(SERVERS)
+    .map(
+      (mode) => `  ${mode}: ${server(['chaos.mjs', mode], `connectTimeoutMs: ${mode === 'mute' ? 2500 : 20_000}`)}\n`,
+    )
+    .join('');
+  project.write(
+    'tollgate.yaml',
+    `version: 1
 workspace: ./workspace
 servers:
 ${servers}  missing: {command: no-such-program-here, isolation: direct}
 limits: {connections: 12, drainMs: 1000}
-profiles: {default: {servers: [missing, ${Object.keys(SERVERS).join(', ')}], expose: {primitives: workspace, tools: [${Object.keys(SERVERS).map((mode) => `"${mode}.*"`).join(', ')}]}}}
+profiles: {default: {servers: [missing, ${Object.keys(SERVERS).join(', ')}], expose: {primitives: workspace, tools: [${Object.keys(
+      SERVERS,
+    )
+      .map((mode) => `"${mode}.*"`)
+      .join(', ')}]}}}
 rules: [{id: all, outcome: allow, when: {}}]
-`);
+`,
+  );
   await project.approve();
 });
 afterEach(async () => {
@@ -47,27 +59,42 @@ afterEach(async () => {
 });
 
 describe('among servers that fail in every way', () => {
-  it('the list has the tools of the others within the time that a server has to connect, and they are called' + verifies('HA-09'), async () => {
-    const child = tollgate('run');
-    await child.hello();
-    const before = performance.now();
-    const listed = async (): Promise<readonly string[]> => (await child.ask('tools/list')).result?.tools?.map(({ name }) => name) ?? [];
-    await listed();
-    // The time to connect is 2.5 s; the rest is for a busy machine. Without a bound it would be the 30 s of a call.
-    expect(performance.now() - before).toBeLessThan(25_000);
-    // There, a server may take longer than the list waits: it is in the next one.
-    await expect.poll(listed, { timeout: 20_000 }).toEqual(expect.arrayContaining(['read', 'ok_echo', 'noise_echo', 'stderr-flood_echo']));
-    const names = await listed();
-    for (const mode of Object.keys(SERVERS).filter((name) => SERVERS[name] !== undefined)) expect(names.filter((name) => name.startsWith(mode)), mode).toEqual([]);
-    for (const name of ['ok_echo', 'noise_echo', 'stderr-flood_echo']) expect((await child.call(name, { n: 1 })).result).toMatchObject({ content: [{ text: '{"n":1}' }] });
-    // One that dies, and one that hangs, hold up no other.
-    void child.call('noise_hang', {});
-    expect((await child.call('ok_crash', {})).result).toMatchObject({ isError: true, _meta: { 'tollgate/code': 'TOOL_CRASHED' } });
-    expect((await child.call('stderr-flood_echo', { n: 2 })).result?.content?.[0]?.text).toBe('{"n":2}');
-    expect((await child.call('read', { path: 'README.md' })).result?.content?.[0]?.text).toContain('# Hello');
-    child.process.stdin.end();
-    expect((await child.ended).code).toBe(0);
-  });
+  it(
+    'the list has the tools of the others within the time that a server has to connect, and they are called' +
+      verifies('HA-09'),
+    async () => {
+      const child = tollgate('run');
+      await child.hello();
+      const before = performance.now();
+      const listed = async (): Promise<readonly string[]> =>
+        (await child.ask('tools/list')).result?.tools?.map(({ name }) => name) ?? [];
+      await listed();
+      // The time to connect is 2.5 s; the rest is for a busy machine. Without a bound it would be the 30 s of a call.
+      expect(performance.now() - before).toBeLessThan(25_000);
+      // There, a server may take longer than the list waits: it is in the next one.
+      await expect
+        .poll(listed, { timeout: 20_000 })
+        .toEqual(expect.arrayContaining(['read', 'ok_echo', 'noise_echo', 'stderr-flood_echo']));
+      const names = await listed();
+      for (const mode of Object.keys(SERVERS).filter((name) => SERVERS[name] !== undefined))
+        expect(
+          names.filter((name) => name.startsWith(mode)),
+          mode,
+        ).toEqual([]);
+      for (const name of ['ok_echo', 'noise_echo', 'stderr-flood_echo'])
+        expect((await child.call(name, { n: 1 })).result).toMatchObject({ content: [{ text: '{"n":1}' }] });
+      // One that dies, and one that hangs, hold up no other.
+      void child.call('noise_hang', {});
+      expect((await child.call('ok_crash', {})).result).toMatchObject({
+        isError: true,
+        _meta: { 'tollgate/code': 'TOOL_CRASHED' },
+      });
+      expect((await child.call('stderr-flood_echo', { n: 2 })).result?.content?.[0]?.text).toBe('{"n":2}');
+      expect((await child.call('read', { path: 'README.md' })).result?.content?.[0]?.text).toContain('# Hello');
+      child.process.stdin.end();
+      expect((await child.ended).code).toBe(0);
+    },
+  );
 
   it('tollgate servers names the state of each and the reason of those that cannot be used, and ends with 5', async () => {
     const child = tollgate('servers', '--json');

@@ -12,8 +12,17 @@ export const MAIN = path.join(ROOT, 'dist', 'facade', 'main.js');
 /** An answer of the wire. */
 export interface Reply {
   readonly id: number | string | null;
-  readonly result?: { readonly isError?: boolean; readonly content?: readonly { readonly text?: string }[]; readonly tools?: readonly { readonly name: string }[]; readonly _meta?: Readonly<Record<string, unknown>> };
-  readonly error?: { readonly code: number; readonly message: string; readonly data?: { readonly code?: string; readonly executed?: boolean } };
+  readonly result?: {
+    readonly isError?: boolean;
+    readonly content?: readonly { readonly text?: string }[];
+    readonly tools?: readonly { readonly name: string }[];
+    readonly _meta?: Readonly<Record<string, unknown>>;
+  };
+  readonly error?: {
+    readonly code: number;
+    readonly message: string;
+    readonly data?: { readonly code?: string; readonly executed?: boolean };
+  };
 }
 
 /** How a process ended. */
@@ -36,28 +45,41 @@ export class Child {
   readonly ended: Promise<End>;
   out = '';
   err = '';
-  readonly #waiting = new Map<unknown, { readonly resolve: (reply: Reply) => void; readonly reject: (why: Error) => void }>();
+  readonly #waiting = new Map<
+    unknown,
+    { readonly resolve: (reply: Reply) => void; readonly reject: (why: Error) => void }
+  >();
   #lastId = 0;
   #read = 0;
 
   constructor(project: Project, argv: readonly string[], { env = {}, shell, asItIs }: Start = {}) {
     if (asItIs !== true) acceptFor(argv, { folder: project.folder, home: project.home, env });
     const words = [process.execPath, MAIN, ...argv];
-    const [command = '', ...args] = shell === undefined ? words : ['bash', '-c', `${shell}; exec "$@"`, 'tollgate', ...words];
-    this.process = spawn(command, args, { cwd: project.folder, env: { PATH: process.env['PATH'] ?? '', HOME: project.home, ...env }, stdio: 'pipe' });
+    const [command = '', ...args] =
+      shell === undefined ? words : ['bash', '-c', `${shell}; exec "$@"`, 'tollgate', ...words];
+    this.process = spawn(command, args, {
+      cwd: project.folder,
+      env: { PATH: process.env['PATH'] ?? '', HOME: project.home, ...env },
+      stdio: 'pipe',
+    });
     this.process.stdout.setEncoding('utf8').on('data', (text: string) => this.#receive(text));
     this.process.stderr.setEncoding('utf8').on('data', (text: string) => void (this.err += text));
     // What it does not read any more is told by its end.
     this.process.stdin.on('error', () => undefined);
-    this.ended = new Promise((resolve) => this.process.once('close', (code, signal) => {
-      for (const { reject } of this.#waiting.values()) reject(new Error(`ended with ${code ?? signal}: ${this.err}`));
-      resolve({ code, signal });
-    }));
+    this.ended = new Promise((resolve) =>
+      this.process.once('close', (code, signal) => {
+        for (const { reject } of this.#waiting.values()) reject(new Error(`ended with ${code ?? signal}: ${this.err}`));
+        resolve({ code, signal });
+      }),
+    );
   }
 
   /** All lines of stdout so far, parsed; throws on one that is not JSON. */
   get lines(): readonly Record<string, unknown>[] {
-    return this.out.split('\n').filter((line) => line !== '').map((line) => JSON.parse(line) as Record<string, unknown>);
+    return this.out
+      .split('\n')
+      .filter((line) => line !== '')
+      .map((line) => JSON.parse(line) as Record<string, unknown>);
   }
 
   ask(method: string, params: unknown = {}): Promise<Reply> {
@@ -75,7 +97,11 @@ export class Child {
 
   /** The handshake of a client. */
   async hello(): Promise<void> {
-    await this.ask('initialize', { protocolVersion: '2025-06-18', capabilities: {}, clientInfo: { name: 'test', version: '1' } });
+    await this.ask('initialize', {
+      protocolVersion: '2025-06-18',
+      capabilities: {},
+      clientInfo: { name: 'test', version: '1' },
+    });
   }
 
   /** The first line of stdout; rejects when there will be none. */
@@ -110,7 +136,12 @@ export class Child {
 
 /** The pids that servers with `CHAOS_STARTS` wrote to this file. */
 export function startedIn(file: string): readonly number[] {
-  return existsSync(file) ? readFileSync(file, 'utf8').split('\n').filter((line) => line !== '').map(Number) : [];
+  return existsSync(file)
+    ? readFileSync(file, 'utf8')
+        .split('\n')
+        .filter((line) => line !== '')
+        .map(Number)
+    : [];
 }
 
 /** Whether a process exists and is no zombie. */

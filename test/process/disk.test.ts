@@ -12,11 +12,14 @@ let child: Child | undefined;
 beforeEach(() => {
   project = new Project();
   project.write('workspace/README.md', '# Hello\n');
-  project.write('tollgate.yaml', `version: 1
+  project.write(
+    'tollgate.yaml',
+    `version: 1
 workspace: ./workspace
 state: ./state
 rules: [{id: all, outcome: allow, when: {}}]
-`);
+`,
+  );
 });
 afterEach(async () => {
   await child?.kill('SIGKILL');
@@ -32,10 +35,14 @@ describe('when no file may grow beyond 96 kB', () => {
       const { result, error } = await child.call('write', { path: `made-${n}`, content: 'x' });
       const end = result === undefined ? String(error?.data?.code) : 'ok';
       ends.push(end);
-      expect(existsSync(path.join(project.folder, 'workspace', `made-${n}`)), `call ${n}: ${end}`).toBe(end !== 'AUDIT_FAILED');
+      expect(existsSync(path.join(project.folder, 'workspace', `made-${n}`)), `call ${n}: ${end}`).toBe(
+        end !== 'AUDIT_FAILED',
+      );
       if (end === 'OUTCOME_UNRECORDED') expect(error?.data?.executed).toBe(true);
     }
-    expect(new Set(ends)).toEqual(new Set(['ok', 'AUDIT_FAILED', ...(ends.includes('OUTCOME_UNRECORDED') ? ['OUTCOME_UNRECORDED'] : [])]));
+    expect(new Set(ends)).toEqual(
+      new Set(['ok', 'AUDIT_FAILED', ...(ends.includes('OUTCOME_UNRECORDED') ? ['OUTCOME_UNRECORDED'] : [])]),
+    );
     expect(ends[0]).toBe('ok');
     child.process.stdin.end();
     await child.ended;

@@ -21,13 +21,16 @@ afterEach(async () => {
 
 /** A process in which a call hangs on a server of this mode; the answer that the call gets. */
 async function hang(mode: string, drainMs = 300): Promise<{ readonly answer: Promise<Reply> }> {
-  project.write('tollgate.yaml', `version: 1
+  project.write(
+    'tollgate.yaml',
+    `version: 1
 workspace: ./workspace
 servers: {chaos: ${server(['chaos.mjs', mode], `env: {CHAOS_LOG: ${path.join(project.folder, 'ran')}}`)}}
 profiles: {default: {servers: [chaos], expose: {primitives: workspace, tools: ["chaos.*"]}}}
 rules: [{id: all, outcome: allow, when: {}}]
 limits: {drainMs: ${drainMs}}
-`);
+`,
+  );
   await project.approve();
   child = new Child(project, ['run']);
   await child.hello();
@@ -37,35 +40,60 @@ limits: {drainMs: ${drainMs}}
   return { answer };
 }
 
-const records = async (type: string): Promise<readonly Record<string, unknown>[]> => dataOf((await cli(project, ['audit', 'list', '--all', '--type', type, '--json'])).out);
-const ran = (): string => (existsSync(path.join(project.folder, 'ran')) ? readFileSync(path.join(project.folder, 'ran'), 'utf8') : '');
+const records = async (type: string): Promise<readonly Record<string, unknown>[]> =>
+  dataOf((await cli(project, ['audit', 'list', '--all', '--type', type, '--json'])).out);
+const ran = (): string =>
+  existsSync(path.join(project.folder, 'ran')) ? readFileSync(path.join(project.folder, 'ran'), 'utf8') : '';
 const END = { exposed: 'chaos_hang', code: 'INTERRUPTED', executed: 'unknown' };
-const CUT = { result: { isError: true, content: [{ type: 'text', text: expect.stringMatching(/^Tollgate stopped while the call ran\.\nThe call may have run/) as string }], _meta: { 'tollgate/code': 'INTERRUPTED', 'tollgate/executed': 'unknown', 'tollgate/retryable': false } } };
+const CUT = {
+  result: {
+    isError: true,
+    content: [
+      {
+        type: 'text',
+        text: expect.stringMatching(/^Tollgate stopped while the call ran\.\nThe call may have run/) as string,
+      },
+    ],
+    _meta: { 'tollgate/code': 'INTERRUPTED', 'tollgate/executed': 'unknown', 'tollgate/retryable': false },
+  },
+};
 
 describe('a signal in the middle of a call' + verifies('HA-07', 'PF-09'), () => {
-  it.each(['SIGTERM', 'SIGINT'] as const)('%s: the call is cut after the drain, answered and recorded, the chain is closed' + verifies('ST-21'), async (signal) => {
-    const { answer } = await hang('ok');
-    expect(await child.kill(signal)).toEqual({ code: 0, signal: null });
-    expect(await answer).toMatchObject(CUT);
-    expect(await records('intent')).toHaveLength(1);
-    expect(await records('outcome')).toEqual([expect.objectContaining(END)]);
-    expect(dataOf((await cli(project, ['audit', 'verify', '--json'])).out)).toMatchObject({ ok: true, chains: [{ state: 'closed' }] });
-  });
+  it.each(['SIGTERM', 'SIGINT'] as const)(
+    '%s: the call is cut after the drain, answered and recorded, the chain is closed' + verifies('ST-21'),
+    async (signal) => {
+      const { answer } = await hang('ok');
+      expect(await child.kill(signal)).toEqual({ code: 0, signal: null });
+      expect(await answer).toMatchObject(CUT);
+      expect(await records('intent')).toHaveLength(1);
+      expect(await records('outcome')).toEqual([expect.objectContaining(END)]);
+      expect(dataOf((await cli(project, ['audit', 'verify', '--json'])).out)).toMatchObject({
+        ok: true,
+        chains: [{ state: 'closed' }],
+      });
+    },
+  );
 
-  it('what comes while it drains is refused and does not run; a second signal cuts, a third ends the process' + verifies('ST-20', 'ST-21'), async () => {
-    const { answer } = await hang('stubborn', 3_600_000);
-    child.process.kill('SIGTERM');
-    // Refused from the moment that the signal is heard; before it a list is answered.
-    await expect.poll(async () => (await child.ask('tools/list')).error?.data?.code, { timeout: 20_000 }).toBe('SHUTTING_DOWN');
-    expect((await child.call('chaos_echo', { token: 'late' })).error?.data?.code).toBe('SHUTTING_DOWN');
-    expect(await records('outcome')).toEqual([]);
-    child.process.kill('SIGTERM');
-    expect(await answer).toMatchObject(CUT);
-    expect(await records('outcome')).toEqual([expect.objectContaining(END)]);
-    expect(await child.kill('SIGTERM')).toEqual({ code: 1, signal: null });
-    expect(ran()).toBe('running\n');
-    expect(await records('intent')).toHaveLength(1);
-  });
+  it(
+    'what comes while it drains is refused and does not run; a second signal cuts, a third ends the process' +
+      verifies('ST-20', 'ST-21'),
+    async () => {
+      const { answer } = await hang('stubborn', 3_600_000);
+      child.process.kill('SIGTERM');
+      // Refused from the moment that the signal is heard; before it a list is answered.
+      await expect
+        .poll(async () => (await child.ask('tools/list')).error?.data?.code, { timeout: 20_000 })
+        .toBe('SHUTTING_DOWN');
+      expect((await child.call('chaos_echo', { token: 'late' })).error?.data?.code).toBe('SHUTTING_DOWN');
+      expect(await records('outcome')).toEqual([]);
+      child.process.kill('SIGTERM');
+      expect(await answer).toMatchObject(CUT);
+      expect(await records('outcome')).toEqual([expect.objectContaining(END)]);
+      expect(await child.kill('SIGTERM')).toEqual({ code: 1, signal: null });
+      expect(ran()).toBe('running\n');
+      expect(await records('intent')).toHaveLength(1);
+    },
+  );
 });
 
 describe('the end of the input' + verifies('ST-22'), () => {
@@ -78,13 +106,16 @@ describe('the end of the input' + verifies('ST-22'), () => {
   });
 
   it('right behind a call and a list that are still worked on: both are answered before the process ends', async () => {
-    project.write('tollgate.yaml', `version: 1
+    project.write(
+      'tollgate.yaml',
+      `version: 1
 workspace: ./workspace
 servers: {chaos: ${server(['chaos.mjs'])}}
 profiles: {default: {servers: [chaos], expose: {primitives: workspace, tools: ["chaos.*"]}}}
 rules: [{id: all, outcome: allow, when: {}}]
 limits: {drainMs: 60000}
-`);
+`,
+    );
     await project.approve();
     child = new Child(project, ['run']);
     void child.hello();

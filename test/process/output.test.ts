@@ -11,7 +11,11 @@ let project: Project;
 
 /** A line of bash, in which $T is the program; `code` is that of the program, not of what reads from it. */
 function shell(line: string): { readonly code: number; readonly out: string; readonly err: string } {
-  const { stdout, stderr } = spawnSync('bash', ['-c', `T="${process.execPath} ${MAIN}"; ${line}; printf '\\n%s' "\${PIPESTATUS[0]}"`], { cwd: project.folder, encoding: 'utf8', env: { PATH: process.env['PATH'] ?? '', HOME: project.home } });
+  const { stdout, stderr } = spawnSync(
+    'bash',
+    ['-c', `T="${process.execPath} ${MAIN}"; ${line}; printf '\\n%s' "\${PIPESTATUS[0]}"`],
+    { cwd: project.folder, encoding: 'utf8', env: { PATH: process.env['PATH'] ?? '', HOME: project.home } },
+  );
   const at = stdout.lastIndexOf('\n');
   return { code: Number(stdout.slice(at + 1)), out: stdout.slice(0, at), err: stderr };
 }
@@ -30,7 +34,11 @@ describe('output', () => {
   });
 
   it('that a full disk does not take ends with 1', () => {
-    expect(shell('$T version > /dev/full')).toEqual({ code: 1, out: '', err: 'The output could not be written (ENOSPC).\n' });
+    expect(shell('$T version > /dev/full')).toEqual({
+      code: 1,
+      out: '',
+      err: 'The output could not be written (ENOSPC).\n',
+    });
   });
 
   it('is data alone on stdout, whatever is said beside it', () => {
@@ -45,11 +53,17 @@ describe('output', () => {
 describe('the program', () => {
   it('runs through a link, as npm makes one', () => {
     symlinkSync(MAIN, path.join(project.folder, 'tollgate'));
-    expect(spawnSync(process.execPath, [path.join(project.folder, 'tollgate'), 'version'], { encoding: 'utf8' })).toMatchObject({ status: 0, stdout: expect.stringMatching(/^tollgate \d/) });
+    expect(
+      spawnSync(process.execPath, [path.join(project.folder, 'tollgate'), 'version'], { encoding: 'utf8' }),
+    ).toMatchObject({ status: 0, stdout: expect.stringMatching(/^tollgate \d/) });
   });
 
   it('runs in a folder that is gone', () => {
-    expect(shell('mkdir gone; cd gone; rmdir ../gone; $T check')).toMatchObject({ code: 2, out: '', err: expect.stringMatching(/^CONFIG_INVALID: .*\ntollgate\.yaml:1:1: .*there is no such file/) });
+    expect(shell('mkdir gone; cd gone; rmdir ../gone; $T check')).toMatchObject({
+      code: 2,
+      out: '',
+      err: expect.stringMatching(/^CONFIG_INVALID: .*\ntollgate\.yaml:1:1: .*there is no such file/),
+    });
   });
 
   it('ends also where Rego runs in workers: with its input, and when the start fails after them', async () => {
@@ -61,6 +75,10 @@ describe('the program', () => {
     child.process.stdin.end();
     expect(await child.ended).toEqual({ code: 0, signal: null });
     project.write('state/audit.key', 'too short');
-    expect(shell('$T run < /dev/null')).toMatchObject({ code: 1, out: '', err: expect.stringMatching(/^STATE_FAILED: audit\.key is not a file of 32 bytes/) });
+    expect(shell('$T run < /dev/null')).toMatchObject({
+      code: 1,
+      out: '',
+      err: expect.stringMatching(/^STATE_FAILED: audit\.key is not a file of 32 bytes/),
+    });
   });
 });

@@ -43,31 +43,54 @@ beforeEach(() => {
 afterEach(() => project.remove());
 
 function atTerminal(argv: readonly string[], answers: readonly string[]): Shown {
-  const run = spawnSync('python3', ['-I', '-c', TYPIST, JSON.stringify([[process.execPath, MAIN, ...argv], answers])], { cwd: project.folder, encoding: 'utf8', timeout: 60_000, env: { PATH: process.env['PATH'], HOME: project.home, TERM: 'dumb' } });
+  const run = spawnSync('python3', ['-I', '-c', TYPIST, JSON.stringify([[process.execPath, MAIN, ...argv], answers])], {
+    cwd: project.folder,
+    encoding: 'utf8',
+    timeout: 60_000,
+    env: { PATH: process.env['PATH'], HOME: project.home, TERM: 'dumb' },
+  });
   if (run.status !== 0) throw new Error(run.stderr);
   const [text, code, asked] = JSON.parse(run.stdout) as [string, number, number];
   return { text: text.replaceAll('\r\n', '\n'), code, asked };
 }
 
-const yaml = (rule: string): string => `version: 1\nworkspace: .\nrules: [{id: ${rule}, outcome: allow, when: {verbs: [read]}}]\n`;
+const yaml = (rule: string): string =>
+  `version: 1\nworkspace: .\nrules: [{id: ${rule}, outcome: allow, when: {verbs: [read]}}]\n`;
 const rules = (): readonly unknown[] => loadInForce(project.file, { env: {}, home: project.home }).config.rules;
 const CTRL_C = '\u0003';
 
 describe('tollgate reload at a terminal', () => {
-  it('shows what may allow more and accepts by a yes alone; another key, an empty line and Ctrl-C accept nothing' + verifies('TR-33'), () => {
-    project.write('tollgate.yaml', yaml('first'));
-    const first = atTerminal(['reload'], ['y\n']);
-    expect(first).toMatchObject({ code: EXIT.ok, asked: 1, text: expect.stringContaining('Accepted. A Tollgate that runs takes it up within a second.') as string });
-    project.write('tollgate.yaml', yaml('second'));
-    for (const answer of ['n\n', '\n', 'yess\n', CTRL_C]) {
-      const shown = atTerminal(['reload'], [answer]);
-      expect([answer, shown.asked, shown.code === EXIT.ok, shown.text]).toEqual([answer, 1, false, expect.stringContaining('rule second (allow)')]);
-      expect(rules()).toMatchObject([{ id: 'first' }]);
-    }
-    expect(atTerminal(['reload'], ['YES\n']).code).toBe(EXIT.ok);
-    expect(rules()).toMatchObject([{ id: 'second' }]);
-    expect(atTerminal(['reload'], ['y\n'])).toMatchObject({ code: EXIT.ok, asked: 0, text: expect.stringContaining('Accepted already') as string });
-  });
+  it(
+    'shows what may allow more and accepts by a yes alone; another key, an empty line and Ctrl-C accept nothing' +
+      verifies('TR-33'),
+    () => {
+      project.write('tollgate.yaml', yaml('first'));
+      const first = atTerminal(['reload'], ['y\n']);
+      expect(first).toMatchObject({
+        code: EXIT.ok,
+        asked: 1,
+        text: expect.stringContaining('Accepted. A Tollgate that runs takes it up within a second.') as string,
+      });
+      project.write('tollgate.yaml', yaml('second'));
+      for (const answer of ['n\n', '\n', 'yess\n', CTRL_C]) {
+        const shown = atTerminal(['reload'], [answer]);
+        expect([answer, shown.asked, shown.code === EXIT.ok, shown.text]).toEqual([
+          answer,
+          1,
+          false,
+          expect.stringContaining('rule second (allow)'),
+        ]);
+        expect(rules()).toMatchObject([{ id: 'first' }]);
+      }
+      expect(atTerminal(['reload'], ['YES\n']).code).toBe(EXIT.ok);
+      expect(rules()).toMatchObject([{ id: 'second' }]);
+      expect(atTerminal(['reload'], ['y\n'])).toMatchObject({
+        code: EXIT.ok,
+        asked: 0,
+        text: expect.stringContaining('Accepted already') as string,
+      });
+    },
+  );
 });
 
 describe('tollgate init at a terminal', () => {
@@ -78,9 +101,18 @@ describe('tollgate init at a terminal', () => {
 
   it('puts the configuration outside of the workspace by a yes' + verifies('TR-35'), () => {
     const shown = atTerminal(['init'], ['y\n']);
-    expect(shown).toMatchObject({ code: EXIT.ok, asked: 1, text: expect.stringMatching(/Keep the configuration in .*\.config\/tollgate\/.*where no agent can write it\?/) as string });
+    expect(shown).toMatchObject({
+      code: EXIT.ok,
+      asked: 1,
+      text: expect.stringMatching(
+        /Keep the configuration in .*\.config\/tollgate\/.*where no agent can write it\?/,
+      ) as string,
+    });
     expect([outside().length, existsSync(project.file)]).toEqual([1, false]);
-    expect(readdirSync(path.join(project.home, '.config', 'tollgate', outside()[0] ?? '')).sort()).toEqual(['policies', 'tollgate.yaml']);
+    expect(readdirSync(path.join(project.home, '.config', 'tollgate', outside()[0] ?? '')).sort()).toEqual([
+      'policies',
+      'tollgate.yaml',
+    ]);
   });
 
   it('by any other answer keeps it in the project, and accepts what it wrote' + verifies('TR-35'), () => {

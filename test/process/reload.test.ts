@@ -24,13 +24,18 @@ afterEach(async () => {
   project.remove();
 });
 
-const said = (text: string): Promise<void> => expect.poll(() => child.err, { timeout: 20_000 }).toContain(text).then(() => undefined);
+const said = (text: string): Promise<void> =>
+  expect
+    .poll(() => child.err, { timeout: 20_000 })
+    .toContain(text)
+    .then(() => undefined);
 
 describe('tollgate run', () => {
   it('takes up what is edited, refuses what does not load, and tells its client when the list has changed', async () => {
     child = new Child(project, ['run']);
     await child.hello();
-    const names = async (): Promise<readonly string[]> => (await child.ask('tools/list')).result?.tools?.map(({ name }) => name) ?? [];
+    const names = async (): Promise<readonly string[]> =>
+      (await child.ask('tools/list')).result?.tools?.map(({ name }) => name) ?? [];
     expect(await names()).not.toContain('write');
     project.write('rules.yaml', rules(READ, '{id: write, outcome: alow, when: {}}'));
     await said('NOT RELOADED. What was loaded before stays in force');
@@ -40,7 +45,11 @@ describe('tollgate run', () => {
     renameSync(path.join(project.folder, 'rules.next'), path.join(project.folder, 'rules.yaml'));
     await said('Reloaded: policy revision');
     // Two changes may be told as one or as two.
-    await expect.poll(() => child.lines.filter((line) => line['method'] === 'notifications/tools/list_changed').length, { timeout: 20_000 }).toBeGreaterThan(0);
+    await expect
+      .poll(() => child.lines.filter((line) => line['method'] === 'notifications/tools/list_changed').length, {
+        timeout: 20_000,
+      })
+      .toBeGreaterThan(0);
     expect(await names()).toContain('write');
     expect(child.err.match(/NOT RELOADED/g)).toHaveLength(1);
   });
@@ -66,8 +75,23 @@ describe('tollgate run', () => {
 describe('tollgate serve', () => {
   const TOKEN = 'token-of-mia-long-enough';
   const ask = async (url: string, token: string): Promise<number> => {
-    const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'initialize', params: { protocolVersion: '2025-06-18', capabilities: {}, clientInfo: { name: 't', version: '1' } } });
-    return (await fetch(url, { method: 'POST', headers: { 'content-type': 'application/json', accept: 'application/json, text/event-stream', authorization: `Bearer ${token}` }, body })).status;
+    const body = JSON.stringify({
+      jsonrpc: '2.0',
+      id: 1,
+      method: 'initialize',
+      params: { protocolVersion: '2025-06-18', capabilities: {}, clientInfo: { name: 't', version: '1' } },
+    });
+    return (
+      await fetch(url, {
+        method: 'POST',
+        headers: {
+          'content-type': 'application/json',
+          accept: 'application/json, text/event-stream',
+          authorization: `Bearer ${token}`,
+        },
+        body,
+      })
+    ).status;
   };
 
   it('reloads at once with SIGHUP, admits by the tokens of now, and keeps its address', async () => {

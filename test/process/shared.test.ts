@@ -40,13 +40,17 @@ afterEach(async () => {
 describe('two processes on one state folder', () => {
   it('spend one budget: of forty calls at once ten run' + verifies('HB-05'), async () => {
     const both = await Promise.all([run(), run()]);
-    const replies = await Promise.all(both.flatMap((child) => Array.from({ length: 20 }, (_, n) => child.call('chaos_echo', { n }))));
+    const replies = await Promise.all(
+      both.flatMap((child) => Array.from({ length: 20 }, (_, n) => child.call('chaos_echo', { n }))),
+    );
     const codes = replies.map(codeOf);
     expect(codes.filter((code) => code === 'ok')).toHaveLength(10);
     expect(codes.filter((code) => code === 'BUDGET_EXCEEDED')).toHaveLength(30);
     for (const child of both) child.process.stdin.end();
     await Promise.all(both.map((child) => child.ended));
-    const { chains, ok } = dataOf<{ ok: boolean; chains: { state: string }[] }>((await cli(project, ['audit', 'verify', '--json'])).out);
+    const { chains, ok } = dataOf<{ ok: boolean; chains: { state: string }[] }>(
+      (await cli(project, ['audit', 'verify', '--json'])).out,
+    );
     expect([ok, chains.map(({ state }) => state)]).toEqual([true, ['closed', 'closed']]);
     expect(dataOf((await cli(project, ['audit', 'stats', '--json'])).out)).toMatchObject({ calls: 40, unknown: 0 });
   });
@@ -58,15 +62,21 @@ describe('a process that is killed in the middle of calls', () => {
     const acknowledged = await Promise.all(Array.from({ length: 5 }, (_, n) => child.call('chaos_seen', { n })));
     void child.call('chaos_hang', { n: 1 });
     void child.call('chaos_hang', { n: 2 });
-    const unknown = async (): Promise<readonly { exposed: string; executed?: string }[]> => dataOf((await cli(project, ['audit', 'list', '--unknown', '--json'])).out);
-    const listed = async (): Promise<readonly { exposed: string }[]> => dataOf((await cli(project, ['audit', 'list', '--type', 'intent', '--json'])).out);
-    await expect.poll(async () => (await listed()).filter(({ exposed }) => exposed === 'chaos_hang').length, { timeout: 20_000 }).toBe(2);
+    const unknown = async (): Promise<readonly { exposed: string; executed?: string }[]> =>
+      dataOf((await cli(project, ['audit', 'list', '--unknown', '--json'])).out);
+    const listed = async (): Promise<readonly { exposed: string }[]> =>
+      dataOf((await cli(project, ['audit', 'list', '--type', 'intent', '--json'])).out);
+    await expect
+      .poll(async () => (await listed()).filter(({ exposed }) => exposed === 'chaos_hang').length, { timeout: 20_000 })
+      .toBe(2);
     expect(await unknown()).toEqual([]);
     await child.kill('SIGKILL');
     const verdict = await cli(project, ['audit', 'verify', '--json']);
     expect(dataOf(verdict.out)).toMatchObject({ ok: true, faults: [] });
     expect((await unknown()).map(({ exposed }) => exposed)).toEqual(['chaos_hang', 'chaos_hang']);
-    const decisions = acknowledged.map(({ result }) => (result?._meta?.['tollgate/provenance'] as { decision: string }).decision);
+    const decisions = acknowledged.map(
+      ({ result }) => (result?._meta?.['tollgate/provenance'] as { decision: string }).decision,
+    );
     for (const id of decisions) expect((await cli(project, ['audit', 'show', id])).out).toContain('hash fits');
     // The next process begins a chain of its own, and finds nothing to mend.
     const next = await run();

@@ -22,13 +22,16 @@ function run(...argv: readonly string[]): Child {
 /** Two servers that tell their pids: one that keeps to the protocol, one of the given mode. */
 async function configure(mode: string): Promise<void> {
   const chaos = (name: string): string => server(['chaos.mjs', name], `env: {CHAOS_STARTS: ${started}}`);
-  project.write('tollgate.yaml', `version: 1
+  project.write(
+    'tollgate.yaml',
+    `version: 1
 workspace: ./workspace
 bash: {isolation: direct}
 servers: {good: ${chaos('ok')}, other: ${chaos(mode)}}
 profiles: {default: {servers: [good, other], expose: {primitives: workspace, tools: ["good.*", "other.echo", "other.noisy", "other.flood"]}}}
 rules: [{id: all, outcome: allow, when: {}}]
-`);
+`,
+  );
   await project.approve();
 }
 
@@ -70,11 +73,14 @@ describe('the end of tollgate run' + verifies('HA-07'), () => {
     expect(spilled()).toEqual([]);
   });
 
-  it.each(['SIGTERM', 'SIGINT', 'SIGHUP'] as const)('comes with %s: exit code 0, and no process is left', async (signal) => {
-    const { child, pids } = await busy();
-    expect(await child.kill(signal)).toEqual({ code: 0, signal: null });
-    expect(pids.filter(isRunning)).toEqual([]);
-  });
+  it.each(['SIGTERM', 'SIGINT', 'SIGHUP'] as const)(
+    'comes with %s: exit code 0, and no process is left',
+    async (signal) => {
+      const { child, pids } = await busy();
+      expect(await child.kill(signal)).toEqual({ code: 0, signal: null });
+      expect(pids.filter(isRunning)).toEqual([]);
+    },
+  );
 
   it('comes at once with a second signal, and ends a server that holds it up', async () => {
     const { child, pids } = await busy('stubborn');
@@ -124,31 +130,51 @@ describe('the end of tollgate run' + verifies('HA-07'), () => {
 });
 
 describe('stdout' + verifies('CY-22', 'CY-25'), () => {
-  it.each(['noise', 'stderr-flood', 'asks'])('is the wire alone beside a server with %s, with the log at its loudest', async (mode) => {
-    await configure(mode);
-    const child = run();
-    await child.hello();
-    await child.ask('tools/list');
-    const replies = await Promise.all([child.call('other_noisy', { a: 1 }), child.call('other_flood', {}), child.call('other_echo', { a: 1 }), child.call('good_crash', {})]);
-    child.process.stdin.write('this is no message\n');
-    await expect.poll(() => child.lines.some(({ id }) => id === null), { timeout: 20_000 }).toBe(true);
-    child.process.stdin.end();
-    expect((await child.ended).code).toBe(0);
-    expect(child.lines.filter(({ jsonrpc }) => jsonrpc !== '2.0')).toEqual([]);
-    expect(replies.map(({ result }) => result?.content?.[0]?.text?.slice(0, 16))).toEqual(['behind noise', 'after the flood', '{"a":1}', expect.stringContaining('Server "good"')]);
-    // What servers say on stderr is in the log, under their names, and nowhere else.
-    if (mode === 'stderr-flood') expect(child.err).toMatch(/"server":"other","msg":"line 1"/);
-    expect(child.out).not.toContain('line 1');
-  });
+  it.each(['noise', 'stderr-flood', 'asks'])(
+    'is the wire alone beside a server with %s, with the log at its loudest',
+    async (mode) => {
+      await configure(mode);
+      const child = run();
+      await child.hello();
+      await child.ask('tools/list');
+      const replies = await Promise.all([
+        child.call('other_noisy', { a: 1 }),
+        child.call('other_flood', {}),
+        child.call('other_echo', { a: 1 }),
+        child.call('good_crash', {}),
+      ]);
+      child.process.stdin.write('this is no message\n');
+      await expect.poll(() => child.lines.some(({ id }) => id === null), { timeout: 20_000 }).toBe(true);
+      child.process.stdin.end();
+      expect((await child.ended).code).toBe(0);
+      expect(child.lines.filter(({ jsonrpc }) => jsonrpc !== '2.0')).toEqual([]);
+      expect(replies.map(({ result }) => result?.content?.[0]?.text?.slice(0, 16))).toEqual([
+        'behind noise',
+        'after the flood',
+        '{"a":1}',
+        expect.stringContaining('Server "good"'),
+      ]);
+      // What servers say on stderr is in the log, under their names, and nowhere else.
+      if (mode === 'stderr-flood') expect(child.err).toMatch(/"server":"other","msg":"line 1"/);
+      expect(child.out).not.toContain('line 1');
+    },
+  );
 
   it('holds a client of the SDK, spawned by itself, to the end', async () => {
     await configure('ok');
     const client = new Client({ name: 'test', version: '1' });
-    const transport = new StdioClientTransport({ command: process.execPath, args: [MAIN, 'run', '--config', project.file], env: { PATH: process.env['PATH'] ?? '', HOME: project.home }, stderr: 'ignore' });
+    const transport = new StdioClientTransport({
+      command: process.execPath,
+      args: [MAIN, 'run', '--config', project.file],
+      env: { PATH: process.env['PATH'] ?? '', HOME: project.home },
+      stderr: 'ignore',
+    });
     await client.connect(transport);
     const pid = transport.pid ?? 0;
     expect((await client.listTools()).tools.map(({ name }) => name)).toContain('good_echo');
-    expect(await client.callTool({ name: 'read', arguments: { path: 'README.md' } })).toMatchObject({ content: [{ text: expect.stringContaining('# Hello') }] });
+    expect(await client.callTool({ name: 'read', arguments: { path: 'README.md' } })).toMatchObject({
+      content: [{ text: expect.stringContaining('# Hello') }],
+    });
     await client.close();
     await expect.poll(() => [pid, ...startedIn(started)].filter(isRunning), { timeout: 20_000 }).toEqual([]);
   });

@@ -6,9 +6,12 @@ import { verifies } from '../verifies.ts';
 import { compareListAndCall, type Catalog } from './catalogs.ts';
 
 const CASES = 3000;
-const catalogs = JSON.parse(readFileSync(path.join(import.meta.dirname, '../fixtures/catalogs.json'), 'utf8')) as readonly Catalog[];
+const catalogs = JSON.parse(
+  readFileSync(path.join(import.meta.dirname, '../fixtures/catalogs.json'), 'utf8'),
+) as readonly Catalog[];
 
-it('over small catalogs no hidden tool is callable and no tool listed always is denied' + verifies('CY-11', 'CY-16'), async () => {
+it('over small catalogs no hidden tool is callable and no tool listed always is denied' +
+  verifies('CY-11', 'CY-16'), async () => {
   const { always, maybe, never } = await compareListAndCall(catalogs, { cases: CASES, rounds: 6 });
   expect(always + maybe + never).toBe(CASES);
 }, 60_000);

@@ -8,7 +8,8 @@ import { verifies } from '../verifies.ts';
 
 describe('a folder of cases' + verifies('TR-67'), () => {
   const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-corpus-'));
-  const write = (file: string, value: unknown): void => writeFileSync(path.join(folder, file), typeof value === 'string' ? value : JSON.stringify(value));
+  const write = (file: string, value: unknown): void =>
+    writeFileSync(path.join(folder, file), typeof value === 'string' ? value : JSON.stringify(value));
   beforeEach(() => {
     vi.stubEnv('TOLLGATE_CORPORA', folder);
     rmSync(folder, { recursive: true, force: true });
@@ -21,22 +22,39 @@ describe('a folder of cases' + verifies('TR-67'), () => {
 
   it('is read whatever its ids, order and number are, with its marks removed', () => {
     write('a.json', '{"cases":[{"id":"zz","expected":"de{{+}}ny"},{"id":"b","expected":"allow","more":1}]}');
-    expect(readCases<{ id: string; expected: string }>('a.json', ['expected']).map(({ expected }) => expected)).toEqual(['deny', 'allow']);
+    expect(readCases<{ id: string; expected: string }>('a.json', ['expected']).map(({ expected }) => expected)).toEqual(
+      ['deny', 'allow'],
+    );
     write('b.json', [{ id: 'only', expected: 'allow' }]);
     expect(readCases<{ id: string; expected: string }>('b.json', ['expected'])).toHaveLength(1);
   });
 
   it.each([
-    ['no cases', { cases: [] }, 'a.json: no cases'], ['no list', {}, 'a.json: no cases'], ['an empty list', [], 'a.json: no cases'], ['no JSON', '{', 'a.json: not readable as JSON'], ['null', 'null', 'a.json: no cases'],
-    ['a case that is no object', [1], 'a.json: case 0 is no object'], ['a case without an id', [{ expected: 'deny' }], 'a.json: case 0 has no id'], ['a case without its verdict', [{ id: 'x' }], 'a.json: case x has no expected'],
-    ['an id twice', [{ id: 'x', expected: 'deny' }, { id: 'x', expected: 'deny' }], 'a.json: two cases have the id x'],
+    ['no cases', { cases: [] }, 'a.json: no cases'],
+    ['no list', {}, 'a.json: no cases'],
+    ['an empty list', [], 'a.json: no cases'],
+    ['no JSON', '{', 'a.json: not readable as JSON'],
+    ['null', 'null', 'a.json: no cases'],
+    ['a case that is no object', [1], 'a.json: case 0 is no object'],
+    ['a case without an id', [{ expected: 'deny' }], 'a.json: case 0 has no id'],
+    ['a case without its verdict', [{ id: 'x' }], 'a.json: case x has no expected'],
+    [
+      'an id twice',
+      [
+        { id: 'x', expected: 'deny' },
+        { id: 'x', expected: 'deny' },
+      ],
+      'a.json: two cases have the id x',
+    ],
   ])('with %s fails and says so', (_what, value, says) => {
     write('a.json', value);
     expect(() => readCases<{ id: string; expected: string }>('a.json', ['expected'])).toThrow(says);
   });
 
   it('with a word that no test judges fails and says so', () => {
-    expect(() => requireKnown('a.json', [{ id: 'x', kind: 'odd' }], { field: 'kind', known: ['path'] })).toThrow('a.json: case x has the kind "odd", which no test judges; known are path');
+    expect(() => requireKnown('a.json', [{ id: 'x', kind: 'odd' }], { field: 'kind', known: ['path'] })).toThrow(
+      'a.json: case x has the kind "odd", which no test judges; known are path',
+    );
   });
 
   it('without catalogs, or with one that lists nothing, fails and says so', () => {

@@ -50,34 +50,62 @@ export interface RawFacade extends TestFacade {
 /** An argument object that takes everything. */
 export const OPEN = { type: 'object' } as const;
 /** A tool with an open schema. */
-export const tool = (name: string, more: Readonly<Record<string, unknown>> = {}): RawTool => ({ name, description: `The tool ${name}.`, inputSchema: OPEN, ...more });
+export const tool = (name: string, more: Readonly<Record<string, unknown>> = {}): RawTool => ({
+  name,
+  description: `The tool ${name}.`,
+  inputSchema: OPEN,
+  ...more,
+});
 /** The tool that does what its arguments say. */
 export const ACT = tool('act');
 /** Everything of these servers is allowed. */
 export const allow = (...servers: readonly string[]): unknown => ({ id: 'all', outcome: 'allow', when: { servers } });
 
 /** Rest of tollgate.yaml as a value: JSON is YAML. `principals` default to one, `me`, which sees all tools of all servers. */
-export async function startRaw(servers: Readonly<Record<string, RawServer>>, rest: Readonly<Record<string, unknown>> = {}, env: Record<string, string> = {}, more: Pick<StartOptions, 'approved'> = {}): Promise<RawFacade> {
+export async function startRaw(
+  servers: Readonly<Record<string, RawServer>>,
+  rest: Readonly<Record<string, unknown>> = {},
+  env: Record<string, string> = {},
+  more: Pick<StartOptions, 'approved'> = {},
+): Promise<RawFacade> {
   const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-raw-'));
   const names = Object.keys(servers);
   const file = (name: string, kind: string): string => path.join(folder, `${name}.${kind}`);
-  const redefine = (name: string, { tools = [], lists = [tools], answers = {} }: RawServer): void => writeFileSync(file(name, 'jsonl'), JSON.stringify({ lists, answers }));
+  const redefine = (name: string, { tools = [], lists = [tools], answers = {} }: RawServer): void =>
+    writeFileSync(file(name, 'jsonl'), JSON.stringify({ lists, answers }));
   for (const [name, server] of Object.entries(servers)) redefine(name, server);
-  const entries = names.map((name) => [name, {
-    command: process.execPath, args: [program, file(name, 'jsonl'), file(name, 'log')], isolation: 'direct', connectTimeoutMs: 30_000, ...servers[name]?.settings,
-  }]);
+  const entries = names.map((name) => [
+    name,
+    {
+      command: process.execPath,
+      args: [program, file(name, 'jsonl'), file(name, 'log')],
+      isolation: 'direct',
+      connectTimeoutMs: 30_000,
+      ...servers[name]?.settings,
+    },
+  ]);
   const config = {
-    version: 1, workspace: './workspace', state: './state', approvals: { waitMs: 0 }, servers: Object.fromEntries(entries), limits: { connections: 32, servers: 64 },
+    version: 1,
+    workspace: './workspace',
+    state: './state',
+    approvals: { waitMs: 0 },
+    servers: Object.fromEntries(entries),
+    limits: { connections: 32, servers: 64 },
     principals: [{ id: 'me', profiles: ['all'], stdio: true }],
     profiles: { all: { servers: names, expose: { primitives: {}, tools: names.map((name) => `${name}.*`) } } },
     // How commands are isolated is not the subject here.
-    bash: { isolation: 'direct' }, rules: [allow(...names)], ...rest,
+    bash: { isolation: 'direct' },
+    rules: [allow(...names)],
+    ...rest,
   };
   const facade = await startFacade(JSON.stringify(config), { folder, env, ...more });
-  const log = (name: string): readonly string[] => (existsSync(file(name, 'log')) ? readFileSync(file(name, 'log'), 'utf8').split('\n').slice(0, -1) : []);
+  const log = (name: string): readonly string[] =>
+    existsSync(file(name, 'log')) ? readFileSync(file(name, 'log'), 'utf8').split('\n').slice(0, -1) : [];
   const lines = (name: string): readonly string[] => log(name).filter((line) => !line.startsWith('#'));
   return {
-    ...facade, lines, redefine,
+    ...facade,
+    lines,
+    redefine,
     calls: (name) => lines(name).flatMap(callIn),
     mostAtOnce: (name) => mostOpen(log(name)),
     close: async () => {
@@ -90,7 +118,14 @@ export async function startRaw(servers: Readonly<Record<string, RawServer>>, res
 function callIn(line: string): readonly Got[] {
   const message = JSON.parse(line) as { method?: string; id?: number; params?: { name: string } };
   if (message.method !== 'tools/call') return [];
-  return [{ id: message.id ?? -1, name: message.params?.name ?? '', args: memberOf(memberOf(line, 'params'), 'arguments'), line }];
+  return [
+    {
+      id: message.id ?? -1,
+      name: message.params?.name ?? '',
+      args: memberOf(memberOf(line, 'params'), 'arguments'),
+      line,
+    },
+  ];
 }
 
 /** The text of a member of an object's text. */

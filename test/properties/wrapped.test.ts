@@ -27,14 +27,31 @@ rules:
   - {id: keys, outcome: deny, when: {verbs: [write, destructive], paths: ["**/*.pem"]}}
   - {id: push, outcome: deny, when: {commands: [git push]}}
 `;
-const paths = fc.constantFrom('a', 'src/a.ts', './src//a.ts', 'k.pem', 'x/../k.pem', '../out', '/etc/passwd', 'run.sh', 'ä ö', '~');
+const paths = fc.constantFrom(
+  'a',
+  'src/a.ts',
+  './src//a.ts',
+  'k.pem',
+  'x/../k.pem',
+  '../out',
+  '/etc/passwd',
+  'run.sh',
+  'ä ö',
+  '~',
+);
 const texts = fc.constantFrom('', 'x', 'git push', '"\\\u0000', '😀\n');
 const calls = fc.oneof(
   fc.record({ tool: fc.constant('read'), args: fc.record({ path: paths }) }),
   fc.record({ tool: fc.constant('read'), args: fc.record({ path: paths, action: fc.constantFrom('list', 'stat') }) }),
   fc.record({ tool: fc.constant('write'), args: fc.record({ path: paths, content: texts }) }),
-  fc.record({ tool: fc.constant('edit'), args: fc.record({ path: paths, old_string: fc.constantFrom('a', 'b c'), new_string: texts }) }),
-  fc.record({ tool: fc.constant('bash'), args: fc.record({ command: fc.constantFrom('ls', 'git push -f', 'echo $HOME', 'a && git push') }) }),
+  fc.record({
+    tool: fc.constant('edit'),
+    args: fc.record({ path: paths, old_string: fc.constantFrom('a', 'b c'), new_string: texts }),
+  }),
+  fc.record({
+    tool: fc.constant('bash'),
+    args: fc.record({ command: fc.constantFrom('ls', 'git push -f', 'echo $HOME', 'a && git push') }),
+  }),
 );
 
 describe.each(['server-filesystem', 'desktop-commander'])('wrapped and shown by %s', (mapping) => {
@@ -52,29 +69,42 @@ describe.each(['server-filesystem', 'desktop-commander'])('wrapped and shown by 
     project.remove();
   });
 
-  const principalOf = (id: string) => asPrincipal(config.principals.find((one) => one.id === id) as Config['principals'][number]);
-  const draft = (id: string, tool: string, args: Readonly<Record<string, unknown>>): Draft => draftCall({ config, served }, principalOf(id), { tool, args });
+  const principalOf = (id: string) =>
+    asPrincipal(config.principals.find((one) => one.id === id) as Config['principals'][number]);
+  const draft = (id: string, tool: string, args: Readonly<Record<string, unknown>>): Draft =>
+    draftCall({ config, served }, principalOf(id), { tool, args });
   const digestOf = ({ effect, argsText }: Draft): string => effectDigest(effect, argsText, (text) => text);
-  const decide = (id: string, { effect, argsText }: Draft): unknown => policy.call({ principal: principalOf(id), run: 'r', labels: [], time: '2026-11-20T10:00:00Z', effect, argsText });
+  const decide = (id: string, { effect, argsText }: Draft): unknown =>
+    policy.call({ principal: principalOf(id), run: 'r', labels: [], time: '2026-11-20T10:00:00Z', effect, argsText });
 
   it('is one effect: the same digest, and the same decision with its reasons' + verifies('CY-18'), async () => {
-    await fc.assert(fc.asyncProperty(calls, async ({ tool, args }) => {
-      fc.pre(tool !== 'bash' || mapping === 'desktop-commander');
-      const wrapped = draft('wrapped', tool, args);
-      const shown = draft('shown', `files.${wrapped.effect.tool}`, JSON.parse(wrapped.argsText) as Record<string, unknown>);
-      // By its own name this tool may be told to fetch a URL from the same argument; as a primitive it is not.
-      const fetches = wrapped.effect.tool === 'read_file' && mapping === 'desktop-commander';
-      expect(fetches ? { ...shown, effect: { ...shown.effect, urls: [] } } : shown).toEqual(wrapped);
-      expect(digestOf(shown) === digestOf(wrapped)).toBe(!fetches);
-      expect(await decide('shown', shown)).toEqual(await decide('wrapped', wrapped));
-    }), { numRuns: 120 });
+    await fc.assert(
+      fc.asyncProperty(calls, async ({ tool, args }) => {
+        fc.pre(tool !== 'bash' || mapping === 'desktop-commander');
+        const wrapped = draft('wrapped', tool, args);
+        const shown = draft(
+          'shown',
+          `files.${wrapped.effect.tool}`,
+          JSON.parse(wrapped.argsText) as Record<string, unknown>,
+        );
+        // By its own name this tool may be told to fetch a URL from the same argument; as a primitive it is not.
+        const fetches = wrapped.effect.tool === 'read_file' && mapping === 'desktop-commander';
+        expect(fetches ? { ...shown, effect: { ...shown.effect, urls: [] } } : shown).toEqual(wrapped);
+        expect(digestOf(shown) === digestOf(wrapped)).toBe(!fetches);
+        expect(await decide('shown', shown)).toEqual(await decide('wrapped', wrapped));
+      }),
+      { numRuns: 120 },
+    );
   }, 60_000);
 
   it('shows an edit as what it replaces by what, also where the server can only store a file whole: its new text is known once it was read', () => {
     const edit = draft('wrapped', 'edit', { path: 'a.ts', old_string: 'a', new_string: 'b' });
     const write = draft('shown', 'files.write_file', { path: `${config.workspace}/a.ts`, content: 'b' });
     expect(JSON.parse(edit.argsText)).toMatchObject({ old_string: 'a', new_string: 'b' });
-    expect([edit.effect.verb, edit.effect.paths.map((fact) => fact.path)]).toEqual([write.effect.verb, write.effect.paths.map((fact) => fact.path)]);
+    expect([edit.effect.verb, edit.effect.paths.map((fact) => fact.path)]).toEqual([
+      write.effect.verb,
+      write.effect.paths.map((fact) => fact.path),
+    ]);
     expect(digestOf(edit)).not.toBe(digestOf(write));
   });
 });

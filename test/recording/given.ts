@@ -11,8 +11,10 @@ export const SETTINGS: RecordingConfig = { mode: 'on', keepMs: 60 * MINUTE, maxB
 export const NOON = Date.parse('2026-11-20T12:00:00Z');
 
 export const ALLOWED: CallDecision = {
-  outcome: 'allow', reasons: [{ id: 'src', message: 'Sources are open.', file: 'rules.yaml', line: 2 }],
-  obligations: { caps: { bytes: 100 }, pins: {}, budgets: [], labels: [] }, shadow: [],
+  outcome: 'allow',
+  reasons: [{ id: 'src', message: 'Sources are open.', file: 'rules.yaml', line: 2 }],
+  obligations: { caps: { bytes: 100 }, pins: {}, budgets: [], labels: [] },
+  shadow: [],
 };
 
 export function stateFolder(): string {
@@ -20,20 +22,41 @@ export function stateFolder(): string {
 }
 
 /** What the pipeline knows of a call at its end. */
-export function traceOf(id: string, args: unknown = { path: 'a' }, decision: CallDecision | undefined = ALLOWED): Trace {
+export function traceOf(
+  id: string,
+  args: unknown = { path: 'a' },
+  decision: CallDecision | undefined = ALLOWED,
+): Trace {
   const principal = { id: 'mia', role: 'dev', groups: [], profiles: ['work'], origin: '' };
   const argsText = JSON.stringify(args);
   return {
-    id, principal, session: 's', asked: 'read', argBytes: argsText.length, startedAt: NOON, revision: 'r1', executed: 'no',
-    input: { effect: { verb: 'read', server: 'workspace', tool: 'read', paths: [], urls: [] }, argsText, principal, run: 'run-1', labels: [], time: new Date(NOON).toISOString() },
+    id,
+    principal,
+    session: 's',
+    asked: 'read',
+    argBytes: argsText.length,
+    startedAt: NOON,
+    revision: 'r1',
+    executed: 'no',
+    input: {
+      effect: { verb: 'read', server: 'workspace', tool: 'read', paths: [], urls: [] },
+      argsText,
+      principal,
+      run: 'run-1',
+      labels: [],
+      time: new Date(NOON).toISOString(),
+    },
     ...(decision === undefined ? {} : { decision }),
   } as unknown as Trace;
 }
 
 /** Every byte below a folder, as one text. */
 export function allBytes(folder: string): string {
-  return readdirSync(folder, { recursive: true, encoding: 'utf8' }).map((name) => path.join(folder, name))
-    .filter((file) => statSync(file).isFile()).map((file) => `${file}\n${readFileSync(file, 'latin1')}`).join('\n');
+  return readdirSync(folder, { recursive: true, encoding: 'utf8' })
+    .map((name) => path.join(folder, name))
+    .filter((file) => statSync(file).isFile())
+    .map((file) => `${file}\n${readFileSync(file, 'latin1')}`)
+    .join('\n');
 }
 
 /** Mode bits of every file and folder below a folder, its own included. */

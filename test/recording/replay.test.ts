@@ -33,7 +33,12 @@ describe('a replay', () => {
   it('guesses nothing: another version, arguments that were not kept, no decision then', async () => {
     const { argsText: _, ...input } = callOf();
     const { decision: __, ...undecided } = await recorded();
-    const found = await replay([await recorded(), await recorded({ version: 0 }), await recorded({ input }), undecided]);
+    const found = await replay([
+      await recorded(),
+      await recorded({ version: 0 }),
+      await recorded({ input }),
+      undecided,
+    ]);
     expect(found.map((one) => [one.class, one.why ?? ''])).toEqual([
       ['unchanged', ''],
       ['not-replayable', 'recorded with version 0 of the input, this is 1'],
@@ -44,35 +49,53 @@ describe('a replay', () => {
 
   it('takes a draft that gives no decision for one that denies', async () => {
     const found = await replay([await recorded({ input: callOf({ argsText: '[1]' }) })]);
-    expect(found[0]).toMatchObject({ class: 'allow-to-deny', before: { outcome: 'allow' }, after: { outcome: 'deny', reasons: [{ id: 'POLICY_FAILED', message: 'The arguments are not an object.' }] } });
+    expect(found[0]).toMatchObject({
+      class: 'allow-to-deny',
+      before: { outcome: 'allow' },
+      after: { outcome: 'deny', reasons: [{ id: 'POLICY_FAILED', message: 'The arguments are not an object.' }] },
+    });
     const { decision: _, ...undecided } = await recorded({ input: callOf({ argsText: '[1]' }) });
     expect((await replay([undecided]))[0]?.class).toBe('unchanged');
   });
 
   it('does not blame the draft for a machine that is too slow, and goes on', async () => {
-    const slow = regoParts('deny contains "slow" if {\n\tinput.effect.arguments.a == 1\n\tcount([x | some i in numbers.range(1, 3000); some j in numbers.range(1, 3000); x := i * j]) < 0\n}');
-    const found = await replay([await recorded(), await recorded({ id: 'id-2', input: callOf({ args: { a: 2 } }) })], slow);
+    const slow = regoParts(
+      'deny contains "slow" if {\n\tinput.effect.arguments.a == 1\n\tcount([x | some i in numbers.range(1, 3000); some j in numbers.range(1, 3000); x := i * j]) < 0\n}',
+    );
+    const found = await replay(
+      [await recorded(), await recorded({ id: 'id-2', input: callOf({ args: { a: 2 } }) })],
+      slow,
+    );
     expect(found.map((one) => one.class)).toEqual(['not-replayable', 'unchanged']);
     expect(found[0]?.why).toContain('did not decide in time');
   }, 30_000);
 
   it('names the duties that differ', async () => {
-    const [found] = await replay([await recorded()], { rules: [documentOf([{ id: 'open', outcome: 'allow', when: {}, obligations: { timeoutMs: 5 } }])] });
+    const [found] = await replay([await recorded()], {
+      rules: [documentOf([{ id: 'open', outcome: 'allow', when: {}, obligations: { timeoutMs: 5 } }])],
+    });
     expect(found).toMatchObject({ class: 'obligations', obligations: { timeoutMs: [null, 5] } });
   });
 
   it('refuses a faulty draft before anything is decided', async () => {
-    await expect(replay([await recorded()], { rules: [documentOf([{ id: 'x', outcome: 'perhaps', when: {} }])] })).rejects.toMatchObject({ code: 'POLICY_INVALID' });
+    await expect(
+      replay([await recorded()], { rules: [documentOf([{ id: 'x', outcome: 'perhaps', when: {} }])] }),
+    ).rejects.toMatchObject({ code: 'POLICY_INVALID' });
   });
 });
 
 describe('a sample', () => {
-  const one = (id: string, rule: string, args: unknown = { id }): Recording => recordingOf(traceOf(id, args, { ...ALLOWED, reasons: [{ id: rule, message: '' }] }), undefined) as Recording;
+  const one = (id: string, rule: string, args: unknown = { id }): Recording =>
+    recordingOf(traceOf(id, args, { ...ALLOWED, reasons: [{ id: rule, message: '' }] }), undefined) as Recording;
 
   it('has every way of deciding before a second of one, and no call twice', () => {
     const many = Array.from({ length: 50 }, (_, number) => one(`common-${number}`, 'common'));
     const all = [...many, one('rare', 'rare'), one('twice', 'twice'), one('same', 'twice', { id: 'twice' })];
-    expect(sampleOf(all, 3).map(({ decision }) => decision?.reasons[0]?.id).sort()).toEqual(['common', 'rare', 'twice']);
+    expect(
+      sampleOf(all, 3)
+        .map(({ decision }) => decision?.reasons[0]?.id)
+        .sort(),
+    ).toEqual(['common', 'rare', 'twice']);
     expect(sampleOf(all, 5)).toHaveLength(5);
     expect(sampleOf(all, 100)).toHaveLength(52);
     expect(sampleOf([], 3)).toEqual([]);
@@ -82,21 +105,38 @@ describe('a sample', () => {
 describe('what is printed', () => {
   it('holds no registered secret and no value under the name of one', () => {
     const conceal = concealer({ secrets: ['hunter2-hunter2'] });
-    expect(conceal({
-      a: ['x hunter2-hunter2 y'], password: 'abc', api_key: { deep: 1 }, max_tokens: 5,
-      facts: [{ name: 'arguments.password', value: 'abc' }, { name: 'path', value: 'src' }],
-      change: { fact: 'arguments.token', from: 'abc', to: 'def', text: 'arguments.token were "def"' },
-      condition: { field: 'args.secret', written: { equals: 'abc' } },
-    })).toEqual({
-      a: ['x [redacted] y'], password: '[redacted]', api_key: '[redacted]', max_tokens: 5,
-      facts: [{ name: 'arguments.password', value: '[redacted]' }, { name: 'path', value: 'src' }],
+    expect(
+      conceal({
+        a: ['x hunter2-hunter2 y'],
+        password: 'abc',
+        api_key: { deep: 1 },
+        max_tokens: 5,
+        facts: [
+          { name: 'arguments.password', value: 'abc' },
+          { name: 'path', value: 'src' },
+        ],
+        change: { fact: 'arguments.token', from: 'abc', to: 'def', text: 'arguments.token were "def"' },
+        condition: { field: 'args.secret', written: { equals: 'abc' } },
+      }),
+    ).toEqual({
+      a: ['x [redacted] y'],
+      password: '[redacted]',
+      api_key: '[redacted]',
+      max_tokens: 5,
+      facts: [
+        { name: 'arguments.password', value: '[redacted]' },
+        { name: 'path', value: 'src' },
+      ],
       change: { fact: 'arguments.token', from: '[redacted]', to: '[redacted]', text: '[redacted]' },
       condition: { field: 'args.secret', written: '[redacted]' },
     });
   });
 
   it.each([
-    ["curl -H 'Authorization: Bearer abc.def' https://api.example/a?api_key=k1&b=2", "curl -H 'Authorization: Bearer [redacted]' https://api.example/a?api_key=[redacted]&b=2"],
+    [
+      "curl -H 'Authorization: Bearer abc.def' https://api.example/a?api_key=k1&b=2",
+      "curl -H 'Authorization: Bearer [redacted]' https://api.example/a?api_key=[redacted]&b=2",
+    ],
     ['git clone https://ghp_0123456789abcdef@git.example/a', 'git clone https://[redacted]@git.example/a'],
     ['gh auth login ghp_0123456789abcdef', 'gh auth login [redacted]'],
     ['AWS_ACCESS_KEY_ID=AKIAIOSFODNN7EXAMPLE aws s3 ls', 'AWS_ACCESS_KEY_ID=[redacted] aws s3 ls'],
@@ -109,11 +149,16 @@ describe('what is printed', () => {
     ['a bearer of news reads src/auth/token.ts', 'a bearer of news reads src/auth/token.ts'],
   ])('shows nothing of the shape of a secret: %s', (text, shown) => {
     const conceal = concealer({ secrets: [] });
-    expect(conceal({ facts: [{ name: 'command', value: text }] })).toEqual({ facts: [{ name: 'command', value: shown }] });
+    expect(conceal({ facts: [{ name: 'command', value: text }] })).toEqual({
+      facts: [{ name: 'command', value: shown }],
+    });
   });
 
   it('finds the value of an option in a list of words, and takes no digest for a key', () => {
     const kept = { revision: '0123456789abcdef0123456789abcdef', id: 'allow_everything_of_team_7_here' };
-    expect(concealer({ secrets: [] })({ words: [['mysql', '--password', 'hunter22', '-h', 'db']], ...kept })).toEqual({ words: [['mysql', '--password', '[redacted]', '-h', 'db']], ...kept });
+    expect(concealer({ secrets: [] })({ words: [['mysql', '--password', 'hunter22', '-h', 'db']], ...kept })).toEqual({
+      words: [['mysql', '--password', '[redacted]', '-h', 'db']],
+      ...kept,
+    });
   });
 });

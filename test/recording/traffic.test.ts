@@ -17,8 +17,13 @@ import { allBytes } from './given.ts';
 
 const stories = path.join(import.meta.dirname, '..', 'stories', 'pipeline');
 const server = path.join(import.meta.dirname, '..', 'fixtures', 'story-server.mjs');
-const calls = parse(readFileSync(path.join(stories, 'calls.yaml'), 'utf8')) as readonly { readonly name: string; readonly call: { readonly tool: string; readonly args: unknown } }[];
-const READS = [...new Set(calls.map(({ call }) => call.tool))].filter((tool) => !['open', 'fetch', 'wipe', 'count', 'nothing-here'].includes(tool));
+const calls = parse(readFileSync(path.join(stories, 'calls.yaml'), 'utf8')) as readonly {
+  readonly name: string;
+  readonly call: { readonly tool: string; readonly args: unknown };
+}[];
+const READS = [...new Set(calls.map(({ call }) => call.tool))].filter(
+  (tool) => !['open', 'fetch', 'wipe', 'count', 'nothing-here'].includes(tool),
+);
 const SECRET = 'story-key-1234567';
 
 const RULES = `rules:
@@ -54,13 +59,23 @@ ${more}
 }
 
 async function start(folder?: string, policies = 'policies: [./rules.yaml]'): Promise<TestFacade> {
-  return startFacade(config(policies), { files: { 'rules.yaml': RULES }, env: { STORY_KEY: SECRET }, ...(folder === undefined ? {} : { folder }) });
+  return startFacade(config(policies), {
+    files: { 'rules.yaml': RULES },
+    env: { STORY_KEY: SECRET },
+    ...(folder === undefined ? {} : { folder }),
+  });
 }
 
-const recordingsOf = ({ assembled: { config: { state, recording } } }: TestFacade): Parameters<typeof readLast>[0] => ({ state, settings: recording, now: Date.now() });
+const recordingsOf = ({
+  assembled: {
+    config: { state, recording },
+  },
+}: TestFacade): Parameters<typeof readLast>[0] => ({ state, settings: recording, now: Date.now() });
 
 async function replay(facade: TestFacade): Promise<readonly Replayed[]> {
-  const recorded = [...readRecordings(recordingsOf(facade))].flatMap((line) => ('recording' in line ? [line.recording] : []));
+  const recorded = [...readRecordings(recordingsOf(facade))].flatMap((line) =>
+    'recording' in line ? [line.recording] : [],
+  );
   const found: Replayed[] = [];
   for await (const one of authoring.replay(policyParts(facade.assembled.config, {}), recorded)) found.push(one);
   return found;
@@ -68,7 +83,10 @@ async function replay(facade: TestFacade): Promise<readonly Replayed[]> {
 
 describe('stories that were recorded', () => {
   it('are decided alike, every one, when they are replayed under the same policy', async () => {
-    const facade = await startFacade(config('policies: [./rules.yaml]'), { files: { 'rules.yaml': readFileSync(path.join(stories, 'rules.yaml'), 'utf8') }, env: { STORY_KEY: SECRET } });
+    const facade = await startFacade(config('policies: [./rules.yaml]'), {
+      files: { 'rules.yaml': readFileSync(path.join(stories, 'rules.yaml'), 'utf8') },
+      env: { STORY_KEY: SECRET },
+    });
     const session = facade.open('dev');
     for (const { call } of calls) await facade.call(session, `story_${call.tool}`, call.args);
     const { recorder } = facade.assembled.deps;
@@ -76,31 +94,52 @@ describe('stories that were recorded', () => {
     const replayed = await replay(facade);
     expect(replayed.length).toBeGreaterThan(calls.length / 2);
     expect(replayed.filter((one) => one.class !== 'unchanged')).toEqual([]);
-    const decided = facade.records().filter((record) => record['type'] !== 'outcome' && record['effectDigest'] !== undefined).map((record) => record['id']);
+    const decided = facade
+      .records()
+      .filter((record) => record['type'] !== 'outcome' && record['effectDigest'] !== undefined)
+      .map((record) => record['id']);
     expect(new Set(replayed.map(({ id }) => id))).toEqual(new Set(decided));
     await facade.close();
   }, 60_000);
 
   it('are decided alike for any calls, with Rego of the user that reads the clock too', async () => {
     const facade = await startFacade(config('policies: [./rules.yaml, ./rego]'), {
-      files: { 'rules.yaml': RULES, 'rego/team.rego': 'package policy.team\n\nallow contains {"id": "even", "message": "Even seconds."} if {\n\t[_, _, second] := time.clock(time.now_ns())\n\tsecond % 2 == 0\n\tcount(input.effect.arguments) < 3\n}\n' },
+      files: {
+        'rules.yaml': RULES,
+        'rego/team.rego':
+          'package policy.team\n\nallow contains {"id": "even", "message": "Even seconds."} if {\n\t[_, _, second] := time.clock(time.now_ns())\n\tsecond % 2 == 0\n\tcount(input.effect.arguments) < 3\n}\n',
+      },
       env: { STORY_KEY: SECRET },
     });
     const session = facade.open('dev');
     const call = fc.oneof(
       fc.tuple(fc.constantFrom('read'), fc.record({ path: fc.constantFrom('src/a', '.env', '../out', 'x') })),
       fc.tuple(fc.constantFrom('write'), fc.record({ path: fc.constantFrom('src/a', 'b'), content: fc.string() })),
-      fc.tuple(fc.constantFrom('bash'), fc.record({ command: fc.constantFrom('git push', 'echo hi', 'rm x', 'echo $HOME') })),
+      fc.tuple(
+        fc.constantFrom('bash'),
+        fc.record({ command: fc.constantFrom('git push', 'echo hi', 'rm x', 'echo $HOME') }),
+      ),
       fc.tuple(fc.constantFrom('story_echo'), fc.record({ text: fc.string({ unit: 'grapheme' }) })),
       fc.tuple(fc.constantFrom('story_fetch'), fc.record({ url: fc.webUrl() })),
     );
-    await fc.assert(fc.asyncProperty(call, async ([name, args]) => void (await facade.call(session, name, args))), { numRuns: 60 });
+    await fc.assert(
+      fc.asyncProperty(call, async ([name, args]) => void (await facade.call(session, name, args))),
+      { numRuns: 60 },
+    );
     await facade.assembled.deps.recorder?.flush();
     const replayed = await replay(facade);
     expect(replayed.length).toBeGreaterThanOrEqual(60);
     // A decision that was stopped for its time is no decision: such a call was refused, and cannot be replayed.
-    const undecided = new Set(facade.records().filter(({ code }) => code === 'POLICY_FAILED').map(({ id }) => id));
-    const [refused, decided] = [replayed.filter(({ id }) => undecided.has(id)), replayed.filter(({ id }) => !undecided.has(id))];
+    const undecided = new Set(
+      facade
+        .records()
+        .filter(({ code }) => code === 'POLICY_FAILED')
+        .map(({ id }) => id),
+    );
+    const [refused, decided] = [
+      replayed.filter(({ id }) => undecided.has(id)),
+      replayed.filter(({ id }) => !undecided.has(id)),
+    ];
     expect(refused.filter((one) => one.class !== 'not-replayable')).toEqual([]);
     expect(decided.filter((one) => one.class !== 'unchanged')).toEqual([]);
     expect(decided.length).toBeGreaterThan(30);
@@ -114,12 +153,17 @@ describe('stories that were recorded', () => {
     const { text } = await facade.call(facade.open('dev'), 'write', { path: 'src/fine.txt', content: 'fine' });
     expect(text).toContain('Created src/fine.txt');
     await facade.assembled.deps.recorder?.flush();
-    expect(facade.records().filter(({ event }) => event === 'unrecorded')).toEqual([expect.objectContaining({ type: 'config', outcome: 'error', code: 'STATE_FAILED' })]);
+    expect(facade.records().filter(({ event }) => event === 'unrecorded')).toEqual([
+      expect.objectContaining({ type: 'config', outcome: 'error', code: 'STATE_FAILED' }),
+    ]);
     await facade.close();
   }, 60_000);
 
   it('are none where recording is off', async () => {
-    const facade = await startFacade(config('policies: [./rules.yaml]', '{ mode: off }'), { files: { 'rules.yaml': RULES }, env: { STORY_KEY: SECRET } });
+    const facade = await startFacade(config('policies: [./rules.yaml]', '{ mode: off }'), {
+      files: { 'rules.yaml': RULES },
+      env: { STORY_KEY: SECRET },
+    });
     await facade.call(facade.open('dev'), 'bash', { command: 'echo fine' });
     expect(facade.assembled.deps.recorder).toBeUndefined();
     expect(existsSync(path.join(facade.assembled.config.state, 'recording.key'))).toBe(false);
@@ -144,7 +188,12 @@ describe('the commands', () => {
     await facade.call(session, 'bash', { command: `echo ${SECRET} | cat` });
     await facade.call(session, 'write', { path: 'src/b.txt', content: 'x forbidden x' });
     await facade.call(session, 'read', { path: 'src/nothing.txt' });
-    byTool = new Map(facade.records().filter((record) => record['type'] === 'decision').map((record) => [String(record['exposed']), String(record['id'])]));
+    byTool = new Map(
+      facade
+        .records()
+        .filter((record) => record['type'] === 'decision')
+        .map((record) => [String(record['exposed']), String(record['id'])]),
+    );
     await facade.close();
   }, 60_000);
   afterAll(() => rmSync(project.root, { recursive: true, force: true, maxRetries: 3 }));
@@ -162,8 +211,17 @@ describe('the commands', () => {
 
   it('why ID: a recorded decision, as JSON too', async () => {
     const { out } = await run('policy', 'why', byTool.get('read') ?? '', '--json');
-    const why = dataOf<{ id: string; principal: string; decision: CallDecision; flips: readonly { outcome: string }[] }>(out);
-    expect(why).toMatchObject({ id: byTool.get('read'), principal: 'dev', decision: { outcome: 'deny', reasons: [{ id: 'no-secrets' }] } });
+    const why = dataOf<{
+      id: string;
+      principal: string;
+      decision: CallDecision;
+      flips: readonly { outcome: string }[];
+    }>(out);
+    expect(why).toMatchObject({
+      id: byTool.get('read'),
+      principal: 'dev',
+      decision: { outcome: 'deny', reasons: [{ id: 'no-secrets' }] },
+    });
     expect(why.flips[0]?.outcome).toBe('allow');
   });
 
@@ -182,7 +240,11 @@ describe('the commands', () => {
   }, 60_000);
 
   it('why lets no name from outside drive the terminal', async () => {
-    const { out } = await cli(project, ['policy', 'why', 'read', JSON.stringify({ path: 'src/\u001b[2Jx\u202e' })], { env, user: 'dev', isTTY: true });
+    const { out } = await cli(project, ['policy', 'why', 'read', JSON.stringify({ path: 'src/\u001b[2Jx\u202e' })], {
+      env,
+      user: 'dev',
+      isTTY: true,
+    });
     expect(out).not.toContain('\u001b[2J');
     expect(out).not.toContain('\u202e');
     expect(out).toContain('src/\\u{1b}[2Jx\\u{202e}');
@@ -206,16 +268,29 @@ describe('the commands', () => {
   it('replay: unchanged under what decided, each change by its class under a draft, and the exit code of a gate', async () => {
     const same = await run('policy', 'replay', '--fail-on', 'deny-to-allow,allow-to-deny,obligations,not-replayable');
     expect([same.code, same.out]).toEqual([0, '6 recorded calls, decided anew\nCLASS      CALLS\nunchanged  6\n']);
-    project.write('draft.yaml', `rules:
+    project.write(
+      'draft.yaml',
+      `rules:
   - { id: open, outcome: allow, when: { verbs: [read] } }
   - { id: shell, outcome: allow, when: { commands: [git, echo, cat] }, obligations: { caps: { bytes: 1024 } } }
   - { id: push, outcome: allow, when: { commands: [git push], opaque: true } }
-`);
+`,
+    );
     const draft = await run('policy', 'replay', '--against', 'draft.yaml', '--json', '--fail-on', 'deny-to-allow');
     expect(draft.code).toBe(3);
     expect(dataOf<{ classes: Record<string, number>; failing: string[] }>(draft.out)).toMatchObject({
-      calls: 6, unreadable: 0, failing: ['deny-to-allow'],
-      classes: { 'deny-to-allow': 1, 'ask-to-allow': 1, 'allow-to-deny': 1, reasons: 2, obligations: 1, unchanged: 0, 'not-replayable': 0 },
+      calls: 6,
+      unreadable: 0,
+      failing: ['deny-to-allow'],
+      classes: {
+        'deny-to-allow': 1,
+        'ask-to-allow': 1,
+        'allow-to-deny': 1,
+        reasons: 2,
+        obligations: 1,
+        unchanged: 0,
+        'not-replayable': 0,
+      },
     });
     const table = await run('policy', 'replay', '--against', 'draft.yaml');
     expect(table.code).toBe(0);
@@ -223,17 +298,31 @@ describe('the commands', () => {
   });
 
   it('replay against a whole configuration, a folder and Rego', async () => {
-    project.write('other/tollgate.yaml', config('rules: [{ id: nothing, outcome: deny, when: {} }]').replace('./state', './elsewhere').replace('./workspace', '../workspace'));
+    project.write(
+      'other/tollgate.yaml',
+      config('rules: [{ id: nothing, outcome: deny, when: {} }]')
+        .replace('./state', './elsewhere')
+        .replace('./workspace', '../workspace'),
+    );
     project.write('folder/rules.yaml', RULES);
     project.write('folder/rules_suite.yaml', 'cases: []');
-    project.write('folder/rego/team.rego', 'package policy.team\n\ndeny contains "No." if input.effect.verb == "read"\n');
+    project.write(
+      'folder/rego/team.rego',
+      'package policy.team\n\ndeny contains "No." if input.effect.verb == "read"\n',
+    );
     project.write('one.rego', 'package policy.one\n\nallow contains "Yes." if true\n');
-    const classes = async (against: string): Promise<Record<string, number>> => dataOf<{ classes: Record<string, number> }>((await run('policy', 'replay', '--json', '--against', against)).out).classes;
+    const classes = async (against: string): Promise<Record<string, number>> =>
+      dataOf<{ classes: Record<string, number> }>((await run('policy', 'replay', '--json', '--against', against)).out)
+        .classes;
     expect(await classes('other/tollgate.yaml')).toMatchObject({ 'allow-to-deny': 3, 'ask-to-deny': 1, reasons: 2 });
     expect(existsSync(path.join(project.folder, 'other', 'elsewhere'))).toBe(false);
     expect(await classes('folder')).toMatchObject({ 'allow-to-deny': 1, reasons: 1, unchanged: 4 });
     expect(await classes('one.rego')).toMatchObject({ 'deny-to-allow': 2, 'ask-to-allow': 1 });
-    for (const [against, what] of [['nowhere', 'is not there'], ['workspace', 'holds neither rules']]) expect((await run('policy', 'replay', '--against', against ?? '')).err).toContain(what);
+    for (const [against, what] of [
+      ['nowhere', 'is not there'],
+      ['workspace', 'holds neither rules'],
+    ])
+      expect((await run('policy', 'replay', '--against', against ?? '')).err).toContain(what);
     expect((await run('policy', 'replay', '--fail-on', 'deny-to-alow')).err).toContain('Known are');
     expect((await run('policy', 'replay', '--since', 'yesterday')).code).toBe(2);
   }, 120_000);
@@ -254,15 +343,20 @@ describe('the commands', () => {
     expect([tested.code, tested.out]).toEqual([0, expect.stringContaining('6 passed, 0 failed')]);
     const documents = readdirSync(path.join(project.folder, 'fixtures', 'inputs'));
     expect(documents).toHaveLength(6);
-    expect(JSON.parse(readFileSync(path.join(project.folder, 'fixtures', 'inputs', documents[0] ?? ''), 'utf8'))).toMatchObject({ version: 1, phase: 'call', principal: { id: 'dev' } });
+    expect(
+      JSON.parse(readFileSync(path.join(project.folder, 'fixtures', 'inputs', documents[0] ?? ''), 'utf8')),
+    ).toMatchObject({ version: 1, phase: 'call', principal: { id: 'dev' } });
     expect((await run('policy', 'inputs', '--sample', '0')).code).toBe(2);
     expect((await run('policy', 'inputs', '--sample', '1', '--out', 'tollgate.yaml')).code).toBe(2);
   }, 60_000);
 
   it('print no registered secret, wherever it stood', async () => {
     const answers = [
-      await run('policy', 'inputs', '--sample', '9'), await run('policy', 'inputs', '--sample', '9', '--json'), await run('policy', 'replay', '--against', 'one.rego', '--json'),
-      await run('policy', 'why', 'bash', JSON.stringify({ command: `echo ${SECRET}` })), await run('policy', 'why', 'bash', JSON.stringify({ command: `rm ${SECRET}` }), '--json'),
+      await run('policy', 'inputs', '--sample', '9'),
+      await run('policy', 'inputs', '--sample', '9', '--json'),
+      await run('policy', 'replay', '--against', 'one.rego', '--json'),
+      await run('policy', 'why', 'bash', JSON.stringify({ command: `echo ${SECRET}` })),
+      await run('policy', 'why', 'bash', JSON.stringify({ command: `rm ${SECRET}` }), '--json'),
     ];
     for (const { out, err } of answers) expect(out + err).not.toContain(SECRET);
     expect(answers[3]?.out).toContain('[redacted]');

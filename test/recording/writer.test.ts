@@ -17,7 +17,12 @@ function open(over: { state?: string; settings?: Partial<typeof SETTINGS>; clock
   const settings = { ...SETTINGS, ...over.settings };
   const clock = over.clock ?? { now: NOON };
   const faults: TollgateError[] = [];
-  const recorder = openRecorder({ state, settings, now: () => clock.now, onFault: (error) => void faults.push(error) }) as Recorder;
+  const recorder = openRecorder({
+    state,
+    settings,
+    now: () => clock.now,
+    onFault: (error) => void faults.push(error),
+  }) as Recorder;
   const from = (): Parameters<typeof readLast>[0] => ({ state, settings, now: clock.now });
   return { state, settings, clock, faults, recorder, from, ids: () => [...readRecordings(from())].map(idOf) };
 }
@@ -29,13 +34,15 @@ describe('a line', () => {
   const recording = recordingOf(traceOf('id-1'), undefined) as Recording;
 
   it('opens to what was sealed, for any arguments', () => {
-    fc.assert(fc.property(fc.jsonValue(), fc.integer({ min: 0, max: 2 ** 43 }), (value, at) => {
-      const one = { ...recording, input: { ...recording.input, argsText: JSON.stringify({ value }) } };
-      const line = sealRecording(one, key, at);
-      expect(line.endsWith('\n') && !line.slice(0, -1).includes('\n')).toBe(true);
-      expect(timeOf(line)).toBe(at);
-      expect(openRecording(line, key)).toEqual({ at, recording: JSON.parse(JSON.stringify(one)) });
-    }));
+    fc.assert(
+      fc.property(fc.jsonValue(), fc.integer({ min: 0, max: 2 ** 43 }), (value, at) => {
+        const one = { ...recording, input: { ...recording.input, argsText: JSON.stringify({ value }) } };
+        const line = sealRecording(one, key, at);
+        expect(line.endsWith('\n') && !line.slice(0, -1).includes('\n')).toBe(true);
+        expect(timeOf(line)).toBe(at);
+        expect(openRecording(line, key)).toEqual({ at, recording: JSON.parse(JSON.stringify(one)) });
+      }),
+    );
   });
 
   it('is another line each time, so that equal calls cannot be told', () => {
@@ -45,15 +52,20 @@ describe('a line', () => {
   it('refuses another key, a changed time, a flipped bit and a cut', () => {
     const line = sealRecording(recording, key, NOON);
     expect(openRecording(line, Buffer.alloc(32, 8))).toBe('it was written with another key, or changed');
-    expect(openRecording(line.replace(String(NOON), String(NOON + 1)), key)).toBe('it was written with another key, or changed');
+    expect(openRecording(line.replace(String(NOON), String(NOON + 1)), key)).toBe(
+      'it was written with another key, or changed',
+    );
     const value = JSON.parse(line) as { data: string };
     const bytes = Buffer.from(value.data, 'base64');
     for (const at of [0, 20, bytes.length - 1]) {
       const changed = Buffer.from(bytes);
       changed.writeUInt8(changed.readUInt8(at) ^ 1, at);
-      expect(openRecording(JSON.stringify({ ...value, data: changed.toString('base64') }), key), String(at)).toContain('changed');
+      expect(openRecording(JSON.stringify({ ...value, data: changed.toString('base64') }), key), String(at)).toContain(
+        'changed',
+      );
     }
-    for (const text of [line.slice(0, 40), '', '{}', 'null', '{"v":2}', '{"v":1,"at":1,"nonce":"","data":""}']) expect(openRecording(text, key), text).toContain('no line of a recording');
+    for (const text of [line.slice(0, 40), '', '{}', 'null', '{"v":2}', '{"v":1,"at":1,"nonce":"","data":""}'])
+      expect(openRecording(text, key), text).toContain('no line of a recording');
   });
 });
 
@@ -87,14 +99,16 @@ describe('a recorder', () => {
     expect(readLast(from())?.id).toBe('three');
     expect(findRecording(from(), 'two')?.decision).toEqual(ALLOWED);
     expect(findRecording(from(), 'four')).toBeUndefined();
-    for (const [name, mode] of modesIn(state)) expect(mode, name).toBe(name === '' || name === 'recording' ? 0o700 : 0o600);
+    for (const [name, mode] of modesIn(state))
+      expect(mode, name).toBe(name === '' || name === 'recording' ? 0o700 : 0o600);
   });
 
   it('writes nothing in plain: no argument, no principal, no name of a tool', async () => {
     const { recorder, state } = open();
     recorder.note(traceOf('id-planted', { 'planted-key': 'planted-value', deep: ['planted-deep'] }), undefined);
     await recorder.close();
-    for (const word of ['planted', 'mia', 'workspace', 'Sources']) expect(allBytes(state).replaceAll(state, ''), word).not.toContain(word);
+    for (const word of ['planted', 'mia', 'workspace', 'Sources'])
+      expect(allBytes(state).replaceAll(state, ''), word).not.toContain(word);
   });
 
   it('is none where recording is off, and makes neither key nor folder', () => {
@@ -136,7 +150,9 @@ describe('a recorder', () => {
     writeFileSync(folder, '');
     await turn('lost');
     await turn('lost-too');
-    expect(faults.map(({ code, message }) => `${code} ${message}`)).toEqual([expect.stringMatching(/^STATE_FAILED A decision could not be recorded \(E\w+\)\.$/)]);
+    expect(faults.map(({ code, message }) => `${code} ${message}`)).toEqual([
+      expect.stringMatching(/^STATE_FAILED A decision could not be recorded \(E\w+\)\.$/),
+    ]);
     rmSync(folder);
     mkdirSync(folder);
     await turn('kept');
@@ -171,9 +187,19 @@ describe('retention', () => {
     const { recorder, state, clock } = open();
     recorder.note(traceOf('old'), undefined);
     await recorder.close();
-    openRecorder({ state, settings: { ...SETTINGS, mode: 'off' }, now: () => clock.now + 30 * MINUTE, onFault: () => undefined });
+    openRecorder({
+      state,
+      settings: { ...SETTINGS, mode: 'off' },
+      now: () => clock.now + 30 * MINUTE,
+      onFault: () => undefined,
+    });
     expect(listFiles(recordingFolder(state))).toHaveLength(1);
-    openRecorder({ state, settings: { ...SETTINGS, mode: 'off' }, now: () => clock.now + 76 * MINUTE, onFault: () => undefined });
+    openRecorder({
+      state,
+      settings: { ...SETTINGS, mode: 'off' },
+      now: () => clock.now + 76 * MINUTE,
+      onFault: () => undefined,
+    });
     expect(listFiles(recordingFolder(state))).toHaveLength(0);
   });
 

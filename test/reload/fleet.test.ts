@@ -14,7 +14,9 @@ let said: string[];
 
 beforeAll(async () => {
   for (const outcome of ['allow', 'deny']) {
-    unsigned = await buildBundle(`package policy.fleet\n\n${outcome} contains {"id": "fleet-${outcome}", "message": "The fleet says ${outcome}."} if input.effect.verb == "read"\n`);
+    unsigned = await buildBundle(
+      `package policy.fleet\n\n${outcome} contains {"id": "fleet-${outcome}", "message": "The fleet says ${outcome}."} if input.effect.verb == "read"\n`,
+    );
     bundles.push(await signBundle(unsigned, keys.privatePem, { scope: 'production' }));
   }
 }, 120_000);
@@ -38,7 +40,15 @@ async function start(poll = '1s'): Promise<void> {
   facade.env['FLEET_TOKEN'] = 'token-of-the-whole-fleet';
   await facade.start();
   const config = facade.read();
-  reloader = await Reloader.open({ file: facade.at('tollgate.yaml'), home: '/home/nobody-at-all', inForce: { config, differing: [] }, read: () => ({ config: facade.read(), differing: [] }), listening: false, tell: (line) => said.push(line), report: (thrown) => said.push(String((thrown as Error).message)) });
+  reloader = await Reloader.open({
+    file: facade.at('tollgate.yaml'),
+    home: '/home/nobody-at-all',
+    inForce: { config, differing: [] },
+    read: () => ({ config: facade.read(), differing: [] }),
+    listening: false,
+    tell: (line) => said.push(line),
+    report: (thrown) => said.push(String((thrown as Error).message)),
+  });
   reloader.start(facade.assembled);
 }
 
@@ -49,9 +59,14 @@ describe('a policy that a fleet shares', () => {
     expect(await facade.call(session, 'read', { path: 'a.txt' })).toMatchObject({ text: 'a' });
     expect(publisher.asked[0]).toMatchObject({ token: 'Bearer token-of-the-whole-fleet', status: 200 });
     publisher.publish(bundles[1] ?? unsigned, '"2"');
-    await expect.poll(() => said, { timeout: 20_000 }).toEqual([expect.stringMatching(/^Reloaded: policy revision [0-9a-f]{12} is in force/)]);
+    await expect
+      .poll(() => said, { timeout: 20_000 })
+      .toEqual([expect.stringMatching(/^Reloaded: policy revision [0-9a-f]{12} is in force/)]);
     await facade.list(session);
-    expect(await facade.call(session, 'read', { path: 'a.txt' })).toMatchObject({ code: 'DENIED', text: expect.stringContaining('The fleet says deny.') as string });
+    expect(await facade.call(session, 'read', { path: 'a.txt' })).toMatchObject({
+      code: 'DENIED',
+      text: expect.stringContaining('The fleet says deny.') as string,
+    });
     expect(facade.records('config').map(({ event }) => event)).toEqual(['loaded', 'reloaded']);
     await expect.poll(() => facade.assembled.gateway.generations).toBe(1);
   }, 60_000);
@@ -60,8 +75,17 @@ describe('a policy that a fleet shares', () => {
     await start();
     const session = facade.open('local');
     publisher.publish(unsigned, '"2"');
-    await expect.poll(() => said, { timeout: 20_000 }).toEqual(['A newer policy was NOT taken. What was loaded before stays in force:', expect.stringContaining('it is not signed')]);
-    expect(facade.records('config').at(-1)).toMatchObject({ event: 'refused', outcome: 'error', code: 'POLICY_INVALID' });
+    await expect
+      .poll(() => said, { timeout: 20_000 })
+      .toEqual([
+        'A newer policy was NOT taken. What was loaded before stays in force:',
+        expect.stringContaining('it is not signed'),
+      ]);
+    expect(facade.records('config').at(-1)).toMatchObject({
+      event: 'refused',
+      outcome: 'error',
+      code: 'POLICY_INVALID',
+    });
     expect(await facade.call(session, 'read', { path: 'a.txt' })).toMatchObject({ text: 'a' });
   }, 60_000);
 
@@ -74,10 +98,16 @@ describe('a policy that a fleet shares', () => {
     const rego = expect.stringContaining('Rules in Rego bind calls, not commands') as string;
     expect(facade.assembled.notices).toEqual([rego]);
     await facade.assembled.gateway.close();
-    facade.write('tollgate.yaml', `version: 1\nworkspace: ./workspace\nstate: ./state\npolicies: [{url: "${publisher.url}", poll: 1s, verify: {keys: [fleet.pem], scope: production}}]\n`);
+    facade.write(
+      'tollgate.yaml',
+      `version: 1\nworkspace: ./workspace\nstate: ./state\npolicies: [{url: "${publisher.url}", poll: 1s, verify: {keys: [fleet.pem], scope: production}}]\n`,
+    );
     await new Promise((resolve) => setTimeout(resolve, 1100));
     await facade.start();
-    expect(facade.assembled.notices).toEqual([rego, expect.stringContaining('the server cannot be reached (ECONNREFUSED). The last good one is in force')]);
+    expect(facade.assembled.notices).toEqual([
+      rego,
+      expect.stringContaining('the server cannot be reached (ECONNREFUSED). The last good one is in force'),
+    ]);
     expect(await facade.call(facade.open('local'), 'read', { path: 'a.txt' })).toMatchObject({ text: 'a' });
     reloader = undefined;
   }, 60_000);
@@ -86,29 +116,60 @@ describe('a policy that a fleet shares', () => {
     await start();
     await reloader?.close();
     publisher.publish(bundles[1] ?? unsigned, '"2"');
-    facade.write('tollgate.yaml', `version: 1\nworkspace: ./workspace\nstate: ./state\npolicies: [{url: "${publisher.url}", poll: 1s, mode: dryrun}]\nrules: [{id: all, outcome: allow, when: {}}]\n`);
+    facade.write(
+      'tollgate.yaml',
+      `version: 1\nworkspace: ./workspace\nstate: ./state\npolicies: [{url: "${publisher.url}", poll: 1s, mode: dryrun}]\nrules: [{id: all, outcome: allow, when: {}}]\n`,
+    );
     await new Promise((resolve) => setTimeout(resolve, 1100));
     await facade.reload();
     expect(await facade.call(facade.open('local'), 'read', { path: 'a.txt' })).toMatchObject({ text: 'a' });
-    expect(facade.records('outcome').at(-1)).toMatchObject({ reasons: [{ id: 'all' }], shadow: [{ id: 'fleet-deny', would: 'deny', mode: 'shadow' }] });
+    expect(facade.records('outcome').at(-1)).toMatchObject({
+      reasons: [{ id: 'all' }],
+      shadow: [{ id: 'fleet-deny', would: 'deny', mode: 'shadow' }],
+    });
   }, 60_000);
 });
 
 describe('the configuration of an address', () => {
   const load = (entry: string): string => {
-    facade = new Reloadable({ 'tollgate.yaml': `version: 1\nworkspace: ./workspace\nstate: ./state\npolicies: [${entry}]\n`, 'fleet.pem': 'x', 'rules.yaml': 'rules: []\n' });
+    facade = new Reloadable({
+      'tollgate.yaml': `version: 1\nworkspace: ./workspace\nstate: ./state\npolicies: [${entry}]\n`,
+      'fleet.pem': 'x',
+      'rules.yaml': 'rules: []\n',
+    });
     facade.env['T'] = 'token-of-the-whole-fleet';
     try {
       const { policies, secrets, controlFiles } = facade.read();
       return JSON.stringify({ policies, secrets, controlFiles }).replaceAll(facade.folder, '');
     } catch (thrown) {
-      return JSON.stringify((thrown as { data: { problems: { message: string }[] } }).data.problems.map(({ message }) => message));
+      return JSON.stringify(
+        (thrown as { data: { problems: { message: string }[] } }).data.problems.map(({ message }) => message),
+      );
     }
   };
 
   it('becomes a source; its token is a secret, its keys decide what is allowed', () => {
-    expect(JSON.parse(load('{url: "https://policies.example/b.tar.gz", poll: 5m, mode: deny, token: "${T}", verify: {keys: [fleet.pem]}, modes: [{profile: default, mode: dryrun}]}'))).toEqual({
-      policies: [{ path: 'https://policies.example/b.tar.gz', kind: 'bundle', server: { url: 'https://policies.example/b.tar.gz', pollMs: 300_000, token: 'token-of-the-whole-fleet', keys: ['/fleet.pem'] }, mode: 'enforce', modes: [{ profile: 'default', mode: 'shadow' }] }],
+    expect(
+      JSON.parse(
+        load(
+          '{url: "https://policies.example/b.tar.gz", poll: 5m, mode: deny, token: "${T}", verify: {keys: [fleet.pem]}, modes: [{profile: default, mode: dryrun}]}',
+        ),
+      ),
+    ).toEqual({
+      policies: [
+        {
+          path: 'https://policies.example/b.tar.gz',
+          kind: 'bundle',
+          server: {
+            url: 'https://policies.example/b.tar.gz',
+            pollMs: 300_000,
+            token: 'token-of-the-whole-fleet',
+            keys: ['/fleet.pem'],
+          },
+          mode: 'enforce',
+          modes: [{ profile: 'default', mode: 'shadow' }],
+        },
+      ],
       secrets: ['token-of-the-whole-fleet'],
       controlFiles: ['/tollgate.yaml', '/servers', '/fleet.pem'],
     });

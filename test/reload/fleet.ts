@@ -21,10 +21,14 @@ export class Publisher {
 
   constructor() {
     this.#server = createServer((request, response) => {
-      response.on('finish', () => this.asked.push({ path: request.url ?? '', token: request.headers.authorization, status: response.statusCode }));
+      response.on('finish', () =>
+        this.asked.push({ path: request.url ?? '', token: request.headers.authorization, status: response.statusCode }),
+      );
       if (this.answer?.(request, response) === true) return;
       const same = this.#etag !== undefined && request.headers['if-none-match'] === this.#etag;
-      response.writeHead(same ? 304 : 200, this.#etag === undefined ? {} : { etag: this.#etag }).end(same ? undefined : this.#bytes);
+      response
+        .writeHead(same ? 304 : 200, this.#etag === undefined ? {} : { etag: this.#etag })
+        .end(same ? undefined : this.#bytes);
     });
   }
 
@@ -56,17 +60,43 @@ export class Publisher {
 /** A key pair in PEM form. */
 export function keyPair(): { readonly privatePem: string; readonly publicPem: string } {
   const { privateKey, publicKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
-  return { privatePem: privateKey.export({ type: 'pkcs8', format: 'pem' }) as string, publicPem: publicKey.export({ type: 'spki', format: 'pem' }) as string };
+  return {
+    privatePem: privateKey.export({ type: 'pkcs8', format: 'pem' }) as string,
+    publicPem: publicKey.export({ type: 'spki', format: 'pem' }) as string,
+  };
 }
 
 /** A packed bundle of library and Rego, built by opa. */
 export async function buildBundle(rego: string): Promise<Buffer> {
   return withFolder(async (folder) => {
-    cpSync(path.join(import.meta.dirname, '..', '..', 'policies', 'lib'), path.join(folder, 'lib'), { recursive: true, filter: (name) => !/_test\.rego$|policy\.(wasm|json)$/.test(name) });
+    cpSync(path.join(import.meta.dirname, '..', '..', 'policies', 'lib'), path.join(folder, 'lib'), {
+      recursive: true,
+      filter: (name) => !/_test\.rego$|policy\.(wasm|json)$/.test(name),
+    });
     mkdirSync(path.join(folder, 'rego'));
     writeFileSync(path.join(folder, 'rego', 'fleet.rego'), rego);
     const opa = await findOpa();
-    const { code, stderr } = await runOpa(opa, ['build', ...opa.flags, '-t', 'wasm', '-e', ENTRYPOINTS.call, '-e', ENTRYPOINTS.list, '--prune-unused', '--capabilities', CAPABILITIES, '-o', 'bundle.tar.gz', 'lib', 'rego'], folder);
+    const { code, stderr } = await runOpa(
+      opa,
+      [
+        'build',
+        ...opa.flags,
+        '-t',
+        'wasm',
+        '-e',
+        ENTRYPOINTS.call,
+        '-e',
+        ENTRYPOINTS.list,
+        '--prune-unused',
+        '--capabilities',
+        CAPABILITIES,
+        '-o',
+        'bundle.tar.gz',
+        'lib',
+        'rego',
+      ],
+      folder,
+    );
     if (code !== 0) throw new Error(stderr);
     return readFileSync(path.join(folder, 'bundle.tar.gz'));
   });
@@ -84,7 +114,23 @@ export async function signBundle(packed: Uint8Array, privatePem: string, claims?
     writeFileSync(path.join(folder, 'key.pem'), privatePem);
     writeFileSync(path.join(folder, 'claims.json'), JSON.stringify(claims ?? {}));
     const opa = await findOpa();
-    const { code, stderr } = await runOpa(opa, ['sign', '--signing-key', '../key.pem', '--signing-alg', 'RS256', '--claims-file', '../claims.json', '--bundle', '.', '-o', '..'], root);
+    const { code, stderr } = await runOpa(
+      opa,
+      [
+        'sign',
+        '--signing-key',
+        '../key.pem',
+        '--signing-alg',
+        'RS256',
+        '--claims-file',
+        '../claims.json',
+        '--bundle',
+        '.',
+        '-o',
+        '..',
+      ],
+      root,
+    );
     if (code !== 0) throw new Error(stderr);
     return pack(new Map([...files, ['.signatures.json', readFileSync(path.join(folder, '.signatures.json'))]]));
   });

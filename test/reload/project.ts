@@ -62,15 +62,31 @@ export class Reloadable {
   }
 
   open(principal: string, transport: 'stdio' | 'http' = 'stdio'): Session {
-    return this.assembled.gateway.openSession(principalForStdio(this.read(), { user: 'nobody-else', as: principal }), transport);
+    return this.assembled.gateway.openSession(
+      principalForStdio(this.read(), { user: 'nobody-else', as: principal }),
+      transport,
+    );
   }
 
   async call(session: Session, name: string, args: unknown, signal = new AbortController().signal): Promise<Said> {
-    const reply = await this.assembled.gateway.callTool(session, { name, args: parseDoc(JSON.stringify(args)), signal });
-    if (reply.kind === 'error') return { text: reply.error.message, code: String((reply.error.data as { code?: unknown } | undefined)?.code ?? ''), meta: {} };
+    const reply = await this.assembled.gateway.callTool(session, {
+      name,
+      args: parseDoc(JSON.stringify(args)),
+      signal,
+    });
+    if (reply.kind === 'error')
+      return {
+        text: reply.error.message,
+        code: String((reply.error.data as { code?: unknown } | undefined)?.code ?? ''),
+        meta: {},
+      };
     const result = JSON.parse(reply.text) as ToolResult;
     const meta = result._meta ?? {};
-    return { text: (result.content ?? []).map(({ text }) => (typeof text === 'string' ? text : '')).join('\n'), code: String(meta['tollgate/code'] ?? ''), meta };
+    return {
+      text: (result.content ?? []).map(({ text }) => (typeof text === 'string' ? text : '')).join('\n'),
+      code: String(meta['tollgate/code'] ?? ''),
+      meta,
+    };
   }
 
   async list(session: Session): Promise<readonly string[]> {
@@ -81,8 +97,14 @@ export class Reloadable {
 
   records(type?: string): readonly Recorded[] {
     const { folder } = this.assembled.config.audit;
-    const lines = readdirSync(folder).filter((name) => name.endsWith('.jsonl')).sort().flatMap((name) => readFileSync(path.join(folder, name), 'utf8').split('\n'));
-    return lines.filter((line) => line !== '').map((line) => JSON.parse(line) as Recorded).filter((record) => type === undefined || record['type'] === type);
+    const lines = readdirSync(folder)
+      .filter((name) => name.endsWith('.jsonl'))
+      .sort()
+      .flatMap((name) => readFileSync(path.join(folder, name), 'utf8').split('\n'));
+    return lines
+      .filter((line) => line !== '')
+      .map((line) => JSON.parse(line) as Recorded)
+      .filter((record) => type === undefined || record['type'] === type);
   }
 
   async close(): Promise<void> {

@@ -10,22 +10,67 @@ let facade: Reloadable;
 afterEach(() => facade.close());
 
 async function start(more = '', text = OPEN): Promise<void> {
-  facade = await new Reloadable({ 'tollgate.yaml': configure(more), 'rules.yaml': text, 'workspace/a.txt': 'a' }).start();
+  facade = await new Reloadable({
+    'tollgate.yaml': configure(more),
+    'rules.yaml': text,
+    'workspace/a.txt': 'a',
+  }).start();
 }
 
 async function refusal(listening = false): Promise<TollgateError> {
-  return facade.reload(listening).then(() => { throw new Error('was not refused'); }, (thrown: TollgateError) => thrown);
+  return facade.reload(listening).then(
+    () => {
+      throw new Error('was not refused');
+    },
+    (thrown: TollgateError) => thrown,
+  );
 }
 
 describe('what does not load', () => {
   it.each([
-    ['a rule with a fault', 'rules.yaml', 'rules: [{id: open, outcome: alow, when: {}}]', 'POLICY_INVALID', 'did you mean'],
+    [
+      'a rule with a fault',
+      'rules.yaml',
+      'rules: [{id: open, outcome: alow, when: {}}]',
+      'POLICY_INVALID',
+      'did you mean',
+    ],
     ['YAML that is torn', 'rules.yaml', 'rules: [{id: open', 'POLICY_INVALID', ''],
-    ['a configuration with an unknown key', 'tollgate.yaml', `${configure()}polices: []\n`, 'CONFIG_INVALID', 'unknown key'],
-    ['a policy that is gone', 'tollgate.yaml', configure().replace('rules.yaml', 'nowhere.yaml'), 'CONFIG_INVALID', 'does not exist'],
-    ['another state folder', 'tollgate.yaml', configure().replace('./state', './elsewhere'), 'CONFIG_INVALID', 'state cannot change while Tollgate runs'],
-    ['another audit folder', 'tollgate.yaml', configure('audit: {folder: ./log}\n'), 'CONFIG_INVALID', 'audit cannot change while Tollgate runs'],
-    ['other limits', 'tollgate.yaml', configure('limits: {connections: 2}\n'), 'CONFIG_INVALID', 'limits cannot change while Tollgate runs'],
+    [
+      'a configuration with an unknown key',
+      'tollgate.yaml',
+      `${configure()}polices: []\n`,
+      'CONFIG_INVALID',
+      'unknown key',
+    ],
+    [
+      'a policy that is gone',
+      'tollgate.yaml',
+      configure().replace('rules.yaml', 'nowhere.yaml'),
+      'CONFIG_INVALID',
+      'does not exist',
+    ],
+    [
+      'another state folder',
+      'tollgate.yaml',
+      configure().replace('./state', './elsewhere'),
+      'CONFIG_INVALID',
+      'state cannot change while Tollgate runs',
+    ],
+    [
+      'another audit folder',
+      'tollgate.yaml',
+      configure('audit: {folder: ./log}\n'),
+      'CONFIG_INVALID',
+      'audit cannot change while Tollgate runs',
+    ],
+    [
+      'other limits',
+      'tollgate.yaml',
+      configure('limits: {connections: 2}\n'),
+      'CONFIG_INVALID',
+      'limits cannot change while Tollgate runs',
+    ],
   ])('%s leaves all as it was, and stands in the audit', async (_what, file, text, code, message) => {
     await start();
     const session = facade.open('local');
@@ -36,18 +81,33 @@ describe('what does not load', () => {
     expect(JSON.stringify(thrown.data['problems']).toLowerCase()).toContain(message.toLowerCase());
     expect(facade.assembled.gateway.generation).toBe(before);
     expect(await facade.call(session, 'read', { path: 'a.txt' })).toMatchObject({ text: 'a', code: '' });
-    expect(facade.records('config').at(-1)).toMatchObject({ event: 'refused', outcome: 'error', code, problems: (thrown.data['problems'] as unknown[]).length });
+    expect(facade.records('config').at(-1)).toMatchObject({
+      event: 'refused',
+      outcome: 'error',
+      code,
+      problems: (thrown.data['problems'] as unknown[]).length,
+    });
     facade.write('tollgate.yaml', configure());
     facade.write('rules.yaml', rules({ id: 'open', outcome: 'allow', message: 'Mended.', when: { verbs: ['read'] } }));
     await facade.reload();
-    expect(facade.records('config').at(-1)).toMatchObject({ event: 'reloaded', outcome: 'allow', revision: facade.assembled.deps.policy().revision });
+    expect(facade.records('config').at(-1)).toMatchObject({
+      event: 'reloaded',
+      outcome: 'allow',
+      revision: facade.assembled.deps.policy().revision,
+    });
     expect(facade.assembled.gateway.generation).not.toBe(before);
   });
 
   it('is an address while it is listened at, and none where nobody listens', async () => {
     await start();
     facade.write('tollgate.yaml', configure('listen: {port: 7999}\n'));
-    expect((await refusal(true)).data['problems']).toMatchObject([{ file: 'tollgate.yaml', line: 5, message: expect.stringContaining('listen cannot change while Tollgate runs') as string }]);
+    expect((await refusal(true)).data['problems']).toMatchObject([
+      {
+        file: 'tollgate.yaml',
+        line: 5,
+        message: expect.stringContaining('listen cannot change while Tollgate runs') as string,
+      },
+    ]);
     await facade.reload(false);
   });
 
@@ -69,7 +129,10 @@ describe('what does not load', () => {
 
   it('is recorded as reloaded only once all of it was asked: from the record on, no call is decided by the old one', async () => {
     await start();
-    const [asked, recorded] = [vi.spyOn(CompiledPolicy.prototype, 'list'), vi.spyOn(facade.assembled.deps.audit, 'append')];
+    const [asked, recorded] = [
+      vi.spyOn(CompiledPolicy.prototype, 'list'),
+      vi.spyOn(facade.assembled.deps.audit, 'append'),
+    ];
     try {
       await facade.reload();
       const at = recorded.mock.calls.findIndex(([entry]) => entry.type === 'config');
@@ -84,7 +147,8 @@ describe('what does not load', () => {
 });
 
 describe('sessions', () => {
-  const principals = (...all: readonly string[]): string => `principals: [${all.join(', ')}]\nprofiles: {small: {expose: {primitives: {read: workspace}}}}\n`;
+  const principals = (...all: readonly string[]): string =>
+    `principals: [${all.join(', ')}]\nprofiles: {small: {expose: {primitives: {read: workspace}}}}\n`;
   const HASH = `sha256:${'a'.repeat(64)}`;
   const changeTo = async (...all: readonly string[]): Promise<readonly string[]> => {
     facade.write('tollgate.yaml', configure(principals(...all)));
@@ -92,7 +156,10 @@ describe('sessions', () => {
   };
 
   it('have the role and the profiles of now, and their calls are judged by them', async () => {
-    await start(principals('{id: mia}', '{id: ann}'), rules({ id: 'users', outcome: 'allow', when: { roles: ['user'] } }));
+    await start(
+      principals('{id: mia}', '{id: ann}'),
+      rules({ id: 'users', outcome: 'allow', when: { roles: ['user'] } }),
+    );
     const session = facade.open('mia');
     expect(await facade.list(session)).toEqual(['read', 'write', 'edit', 'bash']);
     await changeTo('{id: mia, profiles: [small]}', '{id: ann}');
@@ -104,17 +171,29 @@ describe('sessions', () => {
 
   it.each([
     ['that is gone', '{id: tom}', '{id: other}'],
-    ['with another token', `{id: tom, token: "${HASH}", stdio: true}`, `{id: tom, token: "sha256:${'b'.repeat(64)}", stdio: true}`],
+    [
+      'with another token',
+      `{id: tom, token: "${HASH}", stdio: true}`,
+      `{id: tom, token: "sha256:${'b'.repeat(64)}", stdio: true}`,
+    ],
     ['that is no longer open to stdio', '{id: tom, stdio: true}', '{id: tom, stdio: false}'],
   ])('of a principal %s end with IDENTITY, for good, and others go on', async (_what, before, after) => {
     await start(principals('{id: mia}', before));
     const [mia, tom] = [facade.open('mia'), facade.open('tom')];
     expect(await changeTo('{id: mia}', after)).toEqual([expect.stringContaining('A session of tom has ended')]);
-    expect(await facade.call(tom, 'read', { path: 'a.txt' })).toMatchObject({ code: 'IDENTITY', text: expect.stringContaining('not in the configuration any more') as string });
+    expect(await facade.call(tom, 'read', { path: 'a.txt' })).toMatchObject({
+      code: 'IDENTITY',
+      text: expect.stringContaining('not in the configuration any more') as string,
+    });
     await expect(facade.list(tom)).rejects.toThrow('not in the configuration any more');
     expect(tom.closed.aborted).toBe(true);
     expect(await facade.call(mia, 'read', { path: 'a.txt' })).toMatchObject({ text: 'a' });
-    expect(facade.records('session').at(-1)).toMatchObject({ event: 'refused', code: 'IDENTITY', session: tom.id, principal: { id: 'tom' } });
+    expect(facade.records('session').at(-1)).toMatchObject({
+      event: 'refused',
+      code: 'IDENTITY',
+      session: tom.id,
+      principal: { id: 'tom' },
+    });
     await changeTo('{id: mia}', before);
     expect(await facade.call(tom, 'read', { path: 'a.txt' })).toMatchObject({ code: 'IDENTITY' });
     expect(await facade.call(facade.open('tom'), 'read', { path: 'a.txt' })).toMatchObject({ text: 'a' });
@@ -140,7 +219,10 @@ describe('sessions', () => {
   });
 
   it('hear that their list has changed when it has, and no others do', async () => {
-    const both = rules({ id: 'reads', outcome: 'allow', when: { verbs: ['read'] } }, { id: 'writes', outcome: 'allow', when: { verbs: ['write'], roles: ['user'] } });
+    const both = rules(
+      { id: 'reads', outcome: 'allow', when: { verbs: ['read'] } },
+      { id: 'writes', outcome: 'allow', when: { verbs: ['write'], roles: ['user'] } },
+    );
     await start(principals('{id: mia, role: user}', '{id: tom, role: guest}'), both);
     const told: (Session | undefined)[] = [];
     facade.assembled.gateway.onToolsChanged((session) => told.push(session));
@@ -175,11 +257,14 @@ describe('sessions', () => {
     facade.env['OLD'] = 'old-secret-value';
     facade.env['NEW'] = 'new-secret-value';
     facade.write('workspace/keys.txt', 'old-secret-value and new-secret-value');
-    const withHeader = (name: string): string => configure(`servers: {far: {url: "https://far.example/mcp", headers: {Authorization: "\${env:${name}}"}}}\n`);
+    const withHeader = (name: string): string =>
+      configure(`servers: {far: {url: "https://far.example/mcp", headers: {Authorization: "\${env:${name}}"}}}\n`);
     for (const name of ['OLD', 'NEW']) {
       facade.write('tollgate.yaml', withHeader(name));
       await facade.reload();
     }
-    expect((await facade.call(facade.open('local'), 'read', { path: 'keys.txt' })).text).toBe('[redacted] and [redacted]');
+    expect((await facade.call(facade.open('local'), 'read', { path: 'keys.txt' })).text).toBe(
+      '[redacted] and [redacted]',
+    );
   });
 });

@@ -17,12 +17,16 @@ beforeEach(async () => {
   reads = 0;
   facade = new Reloadable({ 'tollgate.yaml': configure(), 'rules.yaml': rules(READ), 'workspace/a.txt': 'a' });
   reloader = await Reloader.open({
-    file: facade.at('tollgate.yaml'), home: '/home/nobody-at-all', inForce: { config: facade.read(), differing: [] }, listening: false,
+    file: facade.at('tollgate.yaml'),
+    home: '/home/nobody-at-all',
+    inForce: { config: facade.read(), differing: [] },
+    listening: false,
     read: () => {
       reads += 1;
       return { config: facade.read(), differing: [] };
     },
-    tell: (line) => told.push(line), report: (thrown) => told.push((thrown as TollgateError).code),
+    tell: (line) => told.push(line),
+    report: (thrown) => told.push((thrown as TollgateError).code),
   });
 });
 afterEach(async () => {
@@ -47,7 +51,9 @@ describe('an edit', () => {
     await start();
     const before = revision();
     facade.write('rules.yaml', 'rules: [{id: read, outcome: alow, when: {}}]');
-    await expect.poll(() => told, { timeout: 20_000 }).toEqual([`NOT RELOADED. What was loaded before stays in force, revision ${before}:`, 'POLICY_INVALID']);
+    await expect
+      .poll(() => told, { timeout: 20_000 })
+      .toEqual([`NOT RELOADED. What was loaded before stays in force, revision ${before}:`, 'POLICY_INVALID']);
     facade.write('rules.yaml', rules(READ, WRITE));
     await expect.poll(() => told, { timeout: 20_000 }).toHaveLength(3);
     expect(revision()).not.toBe(before);
@@ -90,9 +96,17 @@ describe('an edit', () => {
   });
 
   it('brings notices that are new, and does not repeat the others', async () => {
-    facade.write('tollgate.yaml', configure('servers: {one: {command: /bin/true, isolation: direct}}\nprofiles: {default: {servers: [one]}}\n'));
+    facade.write(
+      'tollgate.yaml',
+      configure('servers: {one: {command: /bin/true, isolation: direct}}\nprofiles: {default: {servers: [one]}}\n'),
+    );
     await start();
-    facade.write('tollgate.yaml', configure('servers: {one: {command: /bin/true, isolation: direct}, two: {command: /bin/true, isolation: direct}}\nprofiles: {default: {servers: [one, two]}}\n'));
+    facade.write(
+      'tollgate.yaml',
+      configure(
+        'servers: {one: {command: /bin/true, isolation: direct}, two: {command: /bin/true, isolation: direct}}\nprofiles: {default: {servers: [one, two]}}\n',
+      ),
+    );
     await reloader.now();
     expect(told.slice(-1)).toEqual([expect.stringContaining('one, two')]);
     const known = told.length;

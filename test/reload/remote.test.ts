@@ -12,7 +12,8 @@ import { nameOf, RemoteBundle } from '../../policies/remote-bundle.ts';
 import { buildBundle, keyPair, Publisher, signBundle } from './fleet.ts';
 
 const bytesOf = (text: string): Uint8Array => new TextEncoder().encode(text);
-const plain = (wasm: string, more: Readonly<Record<string, string>> = {}): Buffer => pack(new Map(Object.entries({ 'policy.wasm': wasm, ...more }).map(([name, text]) => [name, bytesOf(text)])));
+const plain = (wasm: string, more: Readonly<Record<string, string>> = {}): Buffer =>
+  pack(new Map(Object.entries({ 'policy.wasm': wasm, ...more }).map(([name, text]) => [name, bytesOf(text)])));
 const wasmOf = (bundle: Bundle): string => new TextDecoder().decode(bundle.wasm).slice(0, 20);
 
 let publisher: Publisher;
@@ -31,7 +32,10 @@ afterEach(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-function remote(server: Partial<BundleServer> = {}, judge: (bundle: Bundle) => Promise<void> = () => Promise.resolve()): RemoteBundle {
+function remote(
+  server: Partial<BundleServer> = {},
+  judge: (bundle: Bundle) => Promise<void> = () => Promise.resolve(),
+): RemoteBundle {
   const whole = { url: publisher.url, pollMs: 60_000, ...server };
   const one = new RemoteBundle({ server: whole, name: nameOf(whole), cache: folder, judge, ids: [] });
   open.push(one);
@@ -56,10 +60,18 @@ describe('loading', () => {
   });
 
   it('a rule with the id of one in YAML is found before it is kept; ids of others are none of its business', async () => {
-    const facts = { rules: [{ id: 'fleet-deny', package: 'fleet', file: 'fleet.rego', line: 3 }], places: {} } as unknown as NonNullable<Bundle['facts']>;
+    const facts = {
+      rules: [{ id: 'fleet-deny', package: 'fleet', file: 'fleet.rego', line: 3 }],
+      places: {},
+    } as unknown as NonNullable<Bundle['facts']>;
     const bundle = { ...(await remote().load()), facts };
-    await expect(judgeBundle(bundle, ['other', 'fleet-deny'])).rejects.toMatchObject({ code: 'POLICY_INVALID', message: expect.stringContaining('a rule with the id "fleet-deny"') as string });
-    await expect(judgeBundle(bundle, ['other'])).rejects.not.toMatchObject({ message: expect.stringContaining('fleet-deny') as string });
+    await expect(judgeBundle(bundle, ['other', 'fleet-deny'])).rejects.toMatchObject({
+      code: 'POLICY_INVALID',
+      message: expect.stringContaining('a rule with the id "fleet-deny"') as string,
+    });
+    await expect(judgeBundle(bundle, ['other'])).rejects.not.toMatchObject({
+      message: expect.stringContaining('fleet-deny') as string,
+    });
   });
 
   it('asks with the ETag, and takes what it has when nothing is newer', async () => {
@@ -86,9 +98,16 @@ describe('loading', () => {
     await publisher.stop();
     const offline = remote();
     expect(wasmOf(await offline.load())).toBe('one');
-    expect(offline.remarks).toEqual([expect.stringMatching(/^The bundle 127\.0\.0\.1:\d+\/fleet\/bundle\.tar\.gz was not taken: the server cannot be reached \(ECONNREFUSED\)\. The last good one is in force; it was current at 1970-/)]);
+    expect(offline.remarks).toEqual([
+      expect.stringMatching(
+        /^The bundle 127\.0\.0\.1:\d+\/fleet\/bundle\.tar\.gz was not taken: the server cannot be reached \(ECONNREFUSED\)\. The last good one is in force; it was current at 1970-/,
+      ),
+    ]);
     rmSync(path.join(folder, 'bundles'), { recursive: true });
-    await expect(remote().load()).rejects.toMatchObject({ code: 'POLICY_INVALID', message: expect.stringContaining('the server cannot be reached (ECONNREFUSED)') as string });
+    await expect(remote().load()).rejects.toMatchObject({
+      code: 'POLICY_INVALID',
+      message: expect.stringContaining('the server cannot be reached (ECONNREFUSED)') as string,
+    });
   });
 
   it('keeps files for nobody else', async () => {
@@ -100,7 +119,10 @@ describe('loading', () => {
 
   it.each([
     ['cut short', (bytes: Buffer) => bytes.subarray(0, bytes.length - 3)],
-    ['changed in one byte', (bytes: Buffer) => Buffer.from(bytes.map((byte, index) => (index === bytes.length - 5 ? byte ^ 1 : byte)))],
+    [
+      'changed in one byte',
+      (bytes: Buffer) => Buffer.from(bytes.map((byte, index) => (index === bytes.length - 5 ? byte ^ 1 : byte))),
+    ],
     ['emptied', () => Buffer.alloc(0)],
   ])('does not believe a kept file that was %s', async (_what, tear) => {
     await remote().load();
@@ -115,9 +137,13 @@ describe('loading', () => {
     await remote().load();
     age();
     publisher.publish(plain('two'), '"2"');
-    const picky = remote({}, () => Promise.reject(new TollgateError('POLICY_INVALID', { detail: 'It was built by another version of Tollgate.' })));
+    const picky = remote({}, () =>
+      Promise.reject(new TollgateError('POLICY_INVALID', { detail: 'It was built by another version of Tollgate.' })),
+    );
     expect(wasmOf(await picky.load())).toBe('one');
-    expect(picky.remarks).toEqual([expect.stringContaining('was not taken: It was built by another version of Tollgate. The last good one')]);
+    expect(picky.remarks).toEqual([
+      expect.stringContaining('was not taken: It was built by another version of Tollgate. The last good one'),
+    ]);
     expect(wasmOf(await remote().load())).toBe('two');
   });
 });
@@ -126,16 +152,25 @@ describe('what is refused', () => {
   it.each([
     ['no gzip', bytesOf('<html>Sign in</html>'), 'it cannot be read (Z_DATA_ERROR)'],
     ['no policy', pack(new Map([['data.json', bytesOf('{}')]])), 'it holds no policy.wasm'],
-    ['data under a name of the library', plain('x', { 'data.json': '{"tollgate": {}}' }), 'its data stands under "tollgate"'],
+    [
+      'data under a name of the library',
+      plain('x', { 'data.json': '{"tollgate": {}}' }),
+      'its data stands under "tollgate"',
+    ],
     ['data that is no JSON', plain('x', { 'data.json': '{secret' }), 'a JSON file in it is not well formed'],
   ])('%s', async (_what, bytes, why) => {
     publisher.publish(bytes, '"x"');
-    await expect(remote().load()).rejects.toMatchObject({ code: 'POLICY_INVALID', message: expect.stringContaining(why) as string });
+    await expect(remote().load()).rejects.toMatchObject({
+      code: 'POLICY_INVALID',
+      message: expect.stringContaining(why) as string,
+    });
   });
 
   it.each([[404], [401], [500]])('a status of %i', async (status) => {
     publisher.answer = (_request, response) => (response.writeHead(status).end('no'), true);
-    await expect(remote().load()).rejects.toMatchObject({ message: expect.stringContaining(`the server answered with status ${status}`) as string });
+    await expect(remote().load()).rejects.toMatchObject({
+      message: expect.stringContaining(`the server answered with status ${status}`) as string,
+    });
   });
 
   it('a giant, before it is whole', async () => {
@@ -151,44 +186,70 @@ describe('what is refused', () => {
       more();
       return true;
     };
-    await expect(remote().load()).rejects.toMatchObject({ message: expect.stringContaining('it is larger than 67108864 bytes') as string });
+    await expect(remote().load()).rejects.toMatchObject({
+      message: expect.stringContaining('it is larger than 67108864 bytes') as string,
+    });
     expect(sent).toBeLessThan(40);
   });
 
   it('a bomb that unpacks to more than is allowed', async () => {
     publisher.publish(pack(new Map([['policy.wasm', Buffer.alloc(300 * 1024 * 1024)]])), '"bomb"');
-    await expect(remote().load()).rejects.toMatchObject({ message: expect.stringContaining('ERR_BUFFER_TOO_LARGE') as string });
+    await expect(remote().load()).rejects.toMatchObject({
+      message: expect.stringContaining('ERR_BUFFER_TOO_LARGE') as string,
+    });
   }, 30_000);
 
   it('a server that never answers', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     let asked = false;
     publisher.answer = () => (asked = true);
-    const refused = expect(remote().load()).rejects.toMatchObject({ message: expect.stringContaining('the server took too long') as string });
+    const refused = expect(remote().load()).rejects.toMatchObject({
+      message: expect.stringContaining('the server took too long') as string,
+    });
     while (!asked) await new Promise((resolve) => setImmediate(resolve));
     vi.advanceTimersByTime(10_000);
     await refused;
   });
 
   it('redirects to where there is no https, and endless ones', async () => {
-    publisher.answer = (_request, response) => (response.writeHead(302, { location: 'http://elsewhere.example/bundle.tar.gz' }).end(), true);
-    await expect(remote().load()).rejects.toMatchObject({ message: expect.stringContaining('sends on to an address without https') as string });
+    publisher.answer = (_request, response) => (
+      response.writeHead(302, { location: 'http://elsewhere.example/bundle.tar.gz' }).end(), true
+    );
+    await expect(remote().load()).rejects.toMatchObject({
+      message: expect.stringContaining('sends on to an address without https') as string,
+    });
     publisher.answer = (_request, response) => (response.writeHead(302, { location: '/again' }).end(), true);
-    await expect(remote().load()).rejects.toMatchObject({ message: expect.stringContaining('sends on more than 3 times') as string });
+    await expect(remote().load()).rejects.toMatchObject({
+      message: expect.stringContaining('sends on more than 3 times') as string,
+    });
     publisher.answer = (_request, response) => (response.writeHead(302, { location: 'http://[' }).end(), true);
     await expect(remote().load()).rejects.toMatchObject({ message: expect.stringContaining('no address') as string });
   });
 
   it('nothing that a redirect within the server leads to', async () => {
-    publisher.answer = (request, response) => (request.url === '/fleet/bundle.tar.gz' ? (response.writeHead(301, { location: '/v2/bundle.tar.gz' }).end(), true) : false);
+    publisher.answer = (request, response) =>
+      request.url === '/fleet/bundle.tar.gz'
+        ? (response.writeHead(301, { location: '/v2/bundle.tar.gz' }).end(), true)
+        : false;
     expect(wasmOf(await remote({ token: 'token-of-the-fleet' }).load())).toBe('one');
-    expect(publisher.asked.map(({ path: at, token }) => [at, token])).toEqual([['/fleet/bundle.tar.gz', 'Bearer token-of-the-fleet'], ['/v2/bundle.tar.gz', 'Bearer token-of-the-fleet']]);
+    expect(publisher.asked.map(({ path: at, token }) => [at, token])).toEqual([
+      ['/fleet/bundle.tar.gz', 'Bearer token-of-the-fleet'],
+      ['/v2/bundle.tar.gz', 'Bearer token-of-the-fleet'],
+    ]);
   });
 
   it('says neither token nor query in what it says', async () => {
     await publisher.stop();
-    const thrown = await remote({ url: `${publisher.url}?sig=query-secret`, token: 'token-secret' }).load().catch((error: TollgateError) => error);
-    expect(JSON.stringify([(thrown as TollgateError).message, (thrown as TollgateError).next, (thrown as TollgateError).data])).not.toMatch(/query-secret|token-secret/);
+    const thrown = await remote({ url: `${publisher.url}?sig=query-secret`, token: 'token-secret' })
+      .load()
+      .catch((error: TollgateError) => error);
+    expect(
+      JSON.stringify([
+        (thrown as TollgateError).message,
+        (thrown as TollgateError).next,
+        (thrown as TollgateError).data,
+      ]),
+    ).not.toMatch(/query-secret|token-secret/);
   });
 });
 
@@ -199,7 +260,9 @@ describe('signatures by opa', () => {
   let signed: Buffer;
   let keyFile: string;
   beforeAll(async () => {
-    built = await buildBundle('package policy.fleet\n\nallow contains {"id": "fleet", "message": "The fleet reads."} if input.effect.verb == "read"\n');
+    built = await buildBundle(
+      'package policy.fleet\n\nallow contains {"id": "fleet", "message": "The fleet reads."} if input.effect.verb == "read"\n',
+    );
     signed = await signBundle(built, mine.privatePem);
   }, 60_000);
   beforeEach(() => {
@@ -222,21 +285,36 @@ describe('signatures by opa', () => {
 
   it.each([
     ['unsigned', () => built, 'it is not signed'],
-    ['with a file changed', () => changed((files) => files.set('policy.wasm', bytesOf('evil'))), 'was changed after it was signed'],
-    ['with a file added', () => changed((files) => files.set('extra.rego', bytesOf('package x'))), 'is not named by the signature'],
+    [
+      'with a file changed',
+      () => changed((files) => files.set('policy.wasm', bytesOf('evil'))),
+      'was changed after it was signed',
+    ],
+    [
+      'with a file added',
+      () => changed((files) => files.set('extra.rego', bytesOf('package x'))),
+      'is not named by the signature',
+    ],
     ['with a file removed', () => changed((files) => files.delete('data.json')), 'is not there'],
     ['with its signature taken away', () => changed((files) => files.delete('.signatures.json')), 'it is not signed'],
   ])('are asked for: a bundle %s is refused', async (_what, bundle, why) => {
     publisher.publish(bundle(), '"bad"');
-    await expect(verified().load()).rejects.toMatchObject({ code: 'POLICY_INVALID', message: expect.stringContaining(why) as string });
+    await expect(verified().load()).rejects.toMatchObject({
+      code: 'POLICY_INVALID',
+      message: expect.stringContaining(why) as string,
+    });
     expect(readdirSync(folder)).toEqual(['fleet.pem']);
   });
 
   it('by somebody else, or for another scope, are refused', async () => {
     publisher.publish(await signBundle(built, other.privatePem), '"o"');
-    await expect(verified().load()).rejects.toMatchObject({ message: expect.stringContaining('none of the keys has signed it') as string });
+    await expect(verified().load()).rejects.toMatchObject({
+      message: expect.stringContaining('none of the keys has signed it') as string,
+    });
     publisher.publish(await signBundle(built, mine.privatePem, { scope: 'write' }), '"w"');
-    await expect(verified().load()).rejects.toMatchObject({ message: expect.stringContaining('signed for another scope') as string });
+    await expect(verified().load()).rejects.toMatchObject({
+      message: expect.stringContaining('signed for another scope') as string,
+    });
     await expect(verified({ scope: 'write' }).load()).resolves.toBeDefined();
   });
 
@@ -244,9 +322,13 @@ describe('signatures by opa', () => {
     publisher.publish(signed, '"s"');
     await verified().load();
     writeFileSync(keyFile, other.publicPem);
-    await expect(verified().load()).rejects.toMatchObject({ message: expect.stringContaining('none of the keys has signed it') as string });
+    await expect(verified().load()).rejects.toMatchObject({
+      message: expect.stringContaining('none of the keys has signed it') as string,
+    });
     await publisher.stop();
-    await expect(verified().load()).rejects.toMatchObject({ message: expect.stringContaining('cannot be reached') as string });
+    await expect(verified().load()).rejects.toMatchObject({
+      message: expect.stringContaining('cannot be reached') as string,
+    });
   });
 
   it('keep the last good bundle when the newer one has none', async () => {
@@ -256,7 +338,9 @@ describe('signatures by opa', () => {
     publisher.publish(built, '"u"');
     const now = verified();
     await now.load();
-    expect(now.remarks).toEqual([expect.stringContaining('was not taken: it is not signed. The last good one is in force')]);
+    expect(now.remarks).toEqual([
+      expect.stringContaining('was not taken: it is not signed. The last good one is in force'),
+    ]);
   });
 
   it('with a key that is gone are refused, not waved through', async () => {
@@ -271,7 +355,10 @@ describe('following', () => {
     const one = remote({ pollMs: 30 });
     await one.load();
     const told: string[] = [];
-    one.follow({ changed: () => told.push('changed'), failed: (thrown) => told.push((thrown as TollgateError).message) });
+    one.follow({
+      changed: () => told.push('changed'),
+      failed: (thrown) => told.push((thrown as TollgateError).message),
+    });
     await expect.poll(() => publisher.statuses.filter((status) => status === 304).length).toBeGreaterThan(1);
     expect(told).toEqual([]);
     publisher.publish(plain('two'), '"2"');

@@ -18,15 +18,26 @@ afterEach(() => facade.close());
 const STORY = server(['story-server.mjs']);
 
 /** Revisions that differ in everything that a call shows: the rule, the cap, the label. */
-const REVISIONS = [{ id: 'even', bytes: 1500, label: 'one' }, { id: 'odd', bytes: 3000, label: 'two' }] as const;
+const REVISIONS = [
+  { id: 'even', bytes: 1500, label: 'one' },
+  { id: 'odd', bytes: 3000, label: 'two' },
+] as const;
 
 function revision(number: number): string {
   const { id, bytes, label } = REVISIONS[number % 2] ?? REVISIONS[0];
-  return rules({ id, outcome: 'allow', when: { verbs: ['read', 'write'] }, obligations: { caps: { bytes }, labels: [label] } });
+  return rules({
+    id,
+    outcome: 'allow',
+    when: { verbs: ['read', 'write'] },
+    obligations: { caps: { bytes }, labels: [label] },
+  });
 }
 
 /** What is known of a server: which tools there are, and where its results come from. What they do is bound to its approval. */
-const CATALOGS = [{ allow: ['echo'], label: 'public' }, { allow: ['echo', 'count'], label: 'internal' }] as const;
+const CATALOGS = [
+  { allow: ['echo'], label: 'public' },
+  { allow: ['echo', 'count'], label: 'internal' },
+] as const;
 
 /** At the end every twentieth swap changes the catalog, that is the file of a server, which comes first. */
 function catalogOf(number: number): (typeof CATALOGS)[number] | undefined {
@@ -34,34 +45,63 @@ function catalogOf(number: number): (typeof CATALOGS)[number] | undefined {
 }
 
 function serverFile({ allow, label }: (typeof CATALOGS)[number]): string {
-  return JSON.stringify({ ...(parseYaml(STORY) as object), profiles: ['default'], semantics: { echo: 'read' }, tools: { allow }, labels: [label] });
+  return JSON.stringify({
+    ...(parseYaml(STORY) as object),
+    profiles: ['default'],
+    semantics: { echo: 'read' },
+    tools: { allow },
+    labels: [label],
+  });
 }
 
 /** Every hundredth swap changes a cap and the profiles too, and four of them bring Rego or take it away. */
 function surroundings(number: number): { readonly text: string; readonly bytes: number } {
   const [hundred, rego] = [Math.floor(number / 100), number % 400 >= 350 && number % 400 < 352];
   const bytes = hundred % 2 === 1 ? 2000 : 9000;
-  const text = configure(`caps: {concurrent: 64, bytes: ${bytes}}\nprofiles: {default: {}, of${hundred % 3}: {schemaProfile: openai}}\n`);
+  const text = configure(
+    `caps: {concurrent: 64, bytes: ${bytes}}\nprofiles: {default: {}, of${hundred % 3}: {schemaProfile: openai}}\n`,
+  );
   return { text: rego ? text.replace('[rules.yaml]', '[rules.yaml, rego]') : text, bytes };
 }
 
 describe('a thousand swaps under load', () => {
   it('drop no decision and mix none: rule, cap, labels, catalog and recorded revision of each call belong together', async () => {
     const rego = 'package policy.a\n\ndeny contains {"id": "r", "message": "No."} if input.effect.arguments.no\n';
-    facade = new Reloadable({ 'tollgate.yaml': surroundings(0).text, 'rego/a.rego': rego, 'rules.yaml': revision(0), 'servers/story.yaml': serverFile(CATALOGS[0]), 'workspace/long.txt': 'x'.repeat(10_000) });
+    facade = new Reloadable({
+      'tollgate.yaml': surroundings(0).text,
+      'rego/a.rego': rego,
+      'rules.yaml': revision(0),
+      'servers/story.yaml': serverFile(CATALOGS[0]),
+      'workspace/long.txt': 'x'.repeat(10_000),
+    });
     await facade.approve();
     rmSync(facade.at('servers/story.yaml'));
     await facade.start();
     const sessions = Array.from({ length: 2 }, () => facade.open('local'));
     /** By revision: which rule, which cap around it, and which catalog. */
-    const known = new Map<string, { readonly which: number; readonly cap: number; readonly catalog: ReturnType<typeof catalogOf> }>();
-    const note = (number: number): void => void known.set(facade.assembled.deps.policy().revision, { which: number % 2, cap: surroundings(number).bytes, catalog: catalogOf(number) });
+    const known = new Map<
+      string,
+      { readonly which: number; readonly cap: number; readonly catalog: ReturnType<typeof catalogOf> }
+    >();
+    const note = (number: number): void =>
+      void known.set(facade.assembled.deps.policy().revision, {
+        which: number % 2,
+        cap: surroundings(number).bytes,
+        catalog: catalogOf(number),
+      });
     const policies: WeakRef<Policy>[] = [];
     const answers: Awaited<ReturnType<Reloadable['call']>>[] = [];
     let [swapping, catalog] = [true, catalogOf(0)];
     const load = sessions.map(async (session) => {
       while (swapping) {
-        answers.push(...(await Promise.all([facade.call(session, 'read', { path: 'long.txt' }), catalog === undefined ? facade.call(session, 'read', { path: 'long.txt' }) : facade.call(session, 'story_echo', { text: 'x'.repeat(10_000) })])));
+        answers.push(
+          ...(await Promise.all([
+            facade.call(session, 'read', { path: 'long.txt' }),
+            catalog === undefined
+              ? facade.call(session, 'read', { path: 'long.txt' })
+              : facade.call(session, 'story_echo', { text: 'x'.repeat(10_000) }),
+          ])),
+        );
         await sleep(5);
       }
     });
@@ -74,7 +114,10 @@ describe('a thousand swaps under load', () => {
       if (next !== undefined && next !== catalog) facade.write('servers/story.yaml', serverFile(next));
       await facade.reload();
       // However long it starts: what follows is called for.
-      if (catalog === undefined && next !== undefined) answers.push(...(await Promise.all(sessions.map((session) => facade.call(session, 'story_echo', { text: 'x' })))));
+      if (catalog === undefined && next !== undefined)
+        answers.push(
+          ...(await Promise.all(sessions.map((session) => facade.call(session, 'story_echo', { text: 'x' })))),
+        );
       catalog = next;
       policies.push(new WeakRef(facade.assembled.deps.policy()));
     }
@@ -95,14 +138,31 @@ describe('a thousand swaps under load', () => {
     const intents = facade.records('intent');
     expect(intents).toHaveLength(answers.length);
     expect(facade.records('outcome')).toHaveLength(answers.length);
-    const seen = new Set(intents.map(({ reasons, obligations, server: called, verb, revision: recorded }) => {
-      const { which: number, cap, catalog } = known.get(String(recorded)) ?? { which: -1, cap: 0, catalog: undefined };
-      const which = REVISIONS[number];
-      const own = called === 'story' ? { verb: 'read', labels: [catalog?.label] } : { verb: 'read', labels: [] };
-      expect({ verb, reasons, obligations }).toMatchObject({ verb: own.verb, reasons: [{ id: which?.id }], obligations: { bytes: Math.min(cap, which?.bytes ?? 0), labels: [...own.labels, which?.label].sort() } });
-      return [which?.id, own.verb, ...own.labels].join(' ');
-    }));
-    expect([...seen].sort()).toEqual(['even read', 'even read internal', 'even read public', 'odd read', 'odd read internal', 'odd read public']);
+    const seen = new Set(
+      intents.map(({ reasons, obligations, server: called, verb, revision: recorded }) => {
+        const {
+          which: number,
+          cap,
+          catalog,
+        } = known.get(String(recorded)) ?? { which: -1, cap: 0, catalog: undefined };
+        const which = REVISIONS[number];
+        const own = called === 'story' ? { verb: 'read', labels: [catalog?.label] } : { verb: 'read', labels: [] };
+        expect({ verb, reasons, obligations }).toMatchObject({
+          verb: own.verb,
+          reasons: [{ id: which?.id }],
+          obligations: { bytes: Math.min(cap, which?.bytes ?? 0), labels: [...own.labels, which?.label].sort() },
+        });
+        return [which?.id, own.verb, ...own.labels].join(' ');
+      }),
+    );
+    expect([...seen].sort()).toEqual([
+      'even read',
+      'even read internal',
+      'even read public',
+      'odd read',
+      'odd read internal',
+      'odd read public',
+    ]);
     expect(facade.records('config').filter(({ event }) => event === 'reloaded')).toHaveLength(1000);
 
     expect(facade.assembled.gateway.generations).toBe(1);
@@ -114,8 +174,13 @@ describe('a thousand swaps under load', () => {
   }, 180_000);
 
   it('leave no worker of replaced Rego behind, and answer every call', async () => {
-    const rego = (number: number): string => `package policy.a\n\nallow contains {"id": "r${number % 3}", "message": "It is."} if input.effect.verb == "read"\n`;
-    facade = await new Reloadable({ 'tollgate.yaml': configure().replace('rules.yaml', 'rego'), 'rego/a.rego': rego(0), 'workspace/a.txt': 'a' }).start();
+    const rego = (number: number): string =>
+      `package policy.a\n\nallow contains {"id": "r${number % 3}", "message": "It is."} if input.effect.verb == "read"\n`;
+    facade = await new Reloadable({
+      'tollgate.yaml': configure().replace('rules.yaml', 'rego'),
+      'rego/a.rego': rego(0),
+      'workspace/a.txt': 'a',
+    }).start();
     const session = facade.open('local');
     const before = workers();
     const calls: Promise<Awaited<ReturnType<Reloadable['call']>>>[] = [];
@@ -151,10 +216,15 @@ it('reloads that are asked for together come one after the other, and the last o
 });
 
 describe('a running call', () => {
-  const CONFIG = configure(`bash: {isolation: direct}\nservers: {story: ${STORY}}\nprofiles: {default: {servers: [story], expose: {primitives: workspace, tools: ["story.*"]}}}\n`);
+  const CONFIG = configure(
+    `bash: {isolation: direct}\nservers: {story: ${STORY}}\nprofiles: {default: {servers: [story], expose: {primitives: workspace, tools: ["story.*"]}}}\n`,
+  );
 
   beforeEach(async () => {
-    facade = await new Reloadable({ 'tollgate.yaml': CONFIG, 'rules.yaml': rules({ id: 'before', outcome: 'allow', when: {} }) }).start();
+    facade = await new Reloadable({
+      'tollgate.yaml': CONFIG,
+      'rules.yaml': rules({ id: 'before', outcome: 'allow', when: {} }),
+    }).start();
   });
 
   it('keeps its generation to the end, which closes after it', async () => {
@@ -168,13 +238,17 @@ describe('a running call', () => {
     expect(await facade.call(session, 'bash', { command: 'echo x' })).toMatchObject({ code: 'UNKNOWN_TOOL' });
     facade.write('workspace/go', '');
     expect((await slow).text).toContain('done');
-    expect(facade.records('outcome')).toMatchObject([{ revision: old.policy.revision, reasons: [{ id: 'before' }], executed: 'yes' }]);
+    expect(facade.records('outcome')).toMatchObject([
+      { revision: old.policy.revision, reasons: [{ id: 'before' }], executed: 'yes' },
+    ]);
     await expect.poll(() => facade.assembled.gateway.generations).toBe(1);
   });
 
   it('keeps its server: an edit of other things leaves processes and shell sessions alone', async () => {
     const session = facade.open('local');
-    const pid = (await facade.call(session, 'bash', { action: 'start', session: 's', command: 'echo $$; cat', wait_ms: 300 })).text;
+    const pid = (
+      await facade.call(session, 'bash', { action: 'start', session: 's', command: 'echo $$; cat', wait_ms: 300 })
+    ).text;
     await facade.list(session);
     const { adapter } = facade.assembled.catalog.servers.get('story') ?? {};
     const entries = facade.assembled.catalog.entries('story');

@@ -1,5 +1,17 @@
 /** Tests the noticing of edits, as editors, copies and mounts make them; and that nothing is noticed that is none. */
-import { appendFileSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, truncateSync, unlinkSync, utimesSync, writeFileSync } from 'node:fs';
+import {
+  appendFileSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  truncateSync,
+  unlinkSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -34,14 +46,20 @@ const EDITS: readonly (readonly [string, () => void])[] = [
   ['a file that is written', () => writeFileSync(at('rules.yaml'), 'two')],
   ['a file that is written with the same length', () => writeFileSync(at('rules.yaml'), 'eno')],
   ['a file that is appended to', () => appendFileSync(at('rules.yaml'), ' more')],
-  ['a file that is replaced by another (vim, VS Code)', () => {
-    writeFileSync(at('.rules.yaml.swp'), 'three');
-    renameSync(at('.rules.yaml.swp'), at('rules.yaml'));
-  }],
-  ['a file that is moved away and written anew (backup copies)', () => {
-    renameSync(at('rules.yaml'), at('rules.yaml~'));
-    writeFileSync(at('rules.yaml'), 'four');
-  }],
+  [
+    'a file that is replaced by another (vim, VS Code)',
+    () => {
+      writeFileSync(at('.rules.yaml.swp'), 'three');
+      renameSync(at('.rules.yaml.swp'), at('rules.yaml'));
+    },
+  ],
+  [
+    'a file that is moved away and written anew (backup copies)',
+    () => {
+      renameSync(at('rules.yaml'), at('rules.yaml~'));
+      writeFileSync(at('rules.yaml'), 'four');
+    },
+  ],
   ['a file that is removed', () => unlinkSync(at('rules.yaml'))],
   ['a file that comes', () => writeFileSync(at('later.yaml'), 'x')],
   ['a file deep in a folder', () => writeFileSync(at('rego/deep/a.rego'), 'b')],
@@ -121,11 +139,25 @@ it('says nothing after it is closed', async () => {
 
 describe('the files that a configuration mentions', () => {
   it('are found in one that cannot be loaded', () => {
-    writeFileSync(at('tollgate.yaml'), 'include: [a.json, "${VAR}/b.json", 7]\npolicies: [p.yaml, {path: ~/q.yaml, verify: {keys: [k.pem]}}, {url: "https://x"}, 3]\nnonsense: true\nworkspace: /\n');
-    expect(mentionedFiles(at('tollgate.yaml'), '/home/me')).toEqual([at('tollgate.yaml'), at('a.json'), at('p.yaml'), '/home/me/q.yaml', at('k.pem')]);
+    writeFileSync(
+      at('tollgate.yaml'),
+      'include: [a.json, "${VAR}/b.json", 7]\npolicies: [p.yaml, {path: ~/q.yaml, verify: {keys: [k.pem]}}, {url: "https://x"}, 3]\nnonsense: true\nworkspace: /\n',
+    );
+    expect(mentionedFiles(at('tollgate.yaml'), '/home/me')).toEqual([
+      at('tollgate.yaml'),
+      at('a.json'),
+      at('p.yaml'),
+      '/home/me/q.yaml',
+      at('k.pem'),
+    ]);
   });
 
-  it.each([['torn', 'policies: [p.yaml'], ['a list', '- 1'], ['empty', ''], ['with other kinds', 'include: 3\npolicies: {a: 1}\n']])('are the file itself at least: %s', (_what, text) => {
+  it.each([
+    ['torn', 'policies: [p.yaml'],
+    ['a list', '- 1'],
+    ['empty', ''],
+    ['with other kinds', 'include: 3\npolicies: {a: 1}\n'],
+  ])('are the file itself at least: %s', (_what, text) => {
     writeFileSync(at('tollgate.yaml'), text);
     expect(mentionedFiles(at('tollgate.yaml'), '/home/me')).toContain(at('tollgate.yaml'));
     expect(mentionedFiles(at('absent.yaml'), '/home/me')).toEqual([at('absent.yaml')]);

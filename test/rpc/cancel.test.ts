@@ -12,7 +12,9 @@ describe('the giving up of a call', () => {
     process.on('unhandledRejection', note);
     const cancel = new Cancel();
     cancel.abort(reason);
-    await expect(abortable(Promise.reject(new Error('was stopped')), cancel)).rejects.toMatchObject({ code: 'CANCELLED' });
+    await expect(abortable(Promise.reject(new Error('was stopped')), cancel)).rejects.toMatchObject({
+      code: 'CANCELLED',
+    });
     await new Promise((resolve) => setImmediate(resolve));
     process.off('unhandledRejection', note);
     expect(unheard).toEqual([]);
@@ -36,7 +38,11 @@ describe('the giving up of a call', () => {
     cancel.abort(reason);
     cancel.abort(new Error('again'));
     cancel.addEventListener('abort', () => told.push('late'));
-    expect({ told, aborted: cancel.aborted, reason: cancel.reason }).toEqual({ told: ['first', 'second'], aborted: true, reason });
+    expect({ told, aborted: cancel.aborted, reason: cancel.reason }).toEqual({
+      told: ['first', 'second'],
+      aborted: true,
+      reason,
+    });
   });
 
   it('becomes a real signal for what takes no other, before and after', () => {
@@ -44,7 +50,8 @@ describe('the giving up of a call', () => {
     const early = abortSignalOf(cancel);
     expect(early.aborted).toBe(false);
     cancel.abort(reason);
-    for (const signal of [early, abortSignalOf(cancel)]) expect([signal instanceof AbortSignal, signal.aborted, signal.reason]).toEqual([true, true, reason]);
+    for (const signal of [early, abortSignalOf(cancel)])
+      expect([signal instanceof AbortSignal, signal.aborted, signal.reason]).toEqual([true, true, reason]);
     expect(abortSignalOf(early)).toBe(early);
   });
 });

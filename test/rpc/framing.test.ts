@@ -7,7 +7,11 @@ import { readNoisy } from '../../adapters/rpc/noise.ts';
 function reader(maxBytes = 1024): { push(chunk: Buffer | string): void; end(): void; lines: string[]; bad: string[] } {
   const lines: string[] = [];
   const bad: string[] = [];
-  const inner = new LineReader({ maxBytes, onLine: (line) => lines.push(line.toString('utf8')), onBad: (_reason, edges) => bad.push(edges) });
+  const inner = new LineReader({
+    maxBytes,
+    onLine: (line) => lines.push(line.toString('utf8')),
+    onBad: (_reason, edges) => bad.push(edges),
+  });
   return { push: (chunk) => inner.push(Buffer.from(chunk as string)), end: () => inner.end(), lines, bad };
 }
 
@@ -22,17 +26,22 @@ describe('LineReader', () => {
   });
 
   it('gives the same lines for any slicing of the bytes, split characters included', () => {
-    const line = fc.string({ unit: 'grapheme' }).map((text) => text.replace(/[\r\n]/g, '')).filter((text) => text !== '');
-    fc.assert(fc.property(fc.array(line), fc.array(fc.integer({ min: 1, max: 7 })), (wanted, sizes) => {
-      const bytes = Buffer.from(wanted.map((text) => `${text}\n`).join(''));
-      const { push, lines } = reader();
-      for (let at = 0, turn = 0; at < bytes.length; turn++) {
-        const size = sizes[turn % sizes.length] ?? 1;
-        push(bytes.subarray(at, at + size));
-        at += size;
-      }
-      expect(lines).toEqual(wanted);
-    }));
+    const line = fc
+      .string({ unit: 'grapheme' })
+      .map((text) => text.replace(/[\r\n]/g, ''))
+      .filter((text) => text !== '');
+    fc.assert(
+      fc.property(fc.array(line), fc.array(fc.integer({ min: 1, max: 7 })), (wanted, sizes) => {
+        const bytes = Buffer.from(wanted.map((text) => `${text}\n`).join(''));
+        const { push, lines } = reader();
+        for (let at = 0, turn = 0; at < bytes.length; turn++) {
+          const size = sizes[turn % sizes.length] ?? 1;
+          push(bytes.subarray(at, at + size));
+          at += size;
+        }
+        expect(lines).toEqual(wanted);
+      }),
+    );
   });
 
   it('drops a line over the limit, with its edges told, and goes on with the next', () => {
@@ -60,7 +69,11 @@ describe('LineReader', () => {
   it('reads 60 MB in one line, in chunks and in slices of one byte', () => {
     const size = 60 * 1024 * 1024;
     let got = 0;
-    const inner = new LineReader({ maxBytes: 64 * 1024 * 1024, onLine: (line) => (got = line.length), onBad: () => (got = -1) });
+    const inner = new LineReader({
+      maxBytes: 64 * 1024 * 1024,
+      onLine: (line) => (got = line.length),
+      onBad: () => (got = -1),
+    });
     const chunk = Buffer.alloc(65_536, 120);
     for (let sent = 0; sent < size; sent += chunk.length) inner.push(chunk);
     inner.push(Buffer.from('\n'));
@@ -79,12 +92,18 @@ describe('readNoisy', () => {
     expect(readNoisy(Buffer.from(frame))).toMatchObject({ noisy: false, message: { kind: 'result', id: 4 } });
   });
 
-  it.each(['starting... ', '{"half": ', '\u001b[31m{"jsonrpc" is fun ', 'é', '[1,2'])('finds the frame behind %j', (noise) => {
-    expect(readNoisy(Buffer.from(noise + frame))).toMatchObject({ noisy: true, message: { kind: 'result', id: 4 } });
-  });
+  it.each(['starting... ', '{"half": ', '\u001b[31m{"jsonrpc" is fun ', 'é', '[1,2'])(
+    'finds the frame behind %j',
+    (noise) => {
+      expect(readNoisy(Buffer.from(noise + frame))).toMatchObject({ noisy: true, message: { kind: 'result', id: 4 } });
+    },
+  );
 
   it('finds the frame behind bytes that are no UTF-8', () => {
-    expect(readNoisy(Buffer.concat([Buffer.from([0xff, 0xfe]), Buffer.from(frame)]))).toMatchObject({ noisy: true, message: { kind: 'result' } });
+    expect(readNoisy(Buffer.concat([Buffer.from([0xff, 0xfe]), Buffer.from(frame)]))).toMatchObject({
+      noisy: true,
+      message: { kind: 'result' },
+    });
   });
 
   it('does not look for frames inside a frame that is wrong in itself', () => {
@@ -93,7 +112,10 @@ describe('readNoisy', () => {
   });
 
   it('gives up after a few attempts', () => {
-    expect(readNoisy(Buffer.from('{"id" '.repeat(50) + frame))).toMatchObject({ noisy: true, message: { kind: 'invalid' } });
+    expect(readNoisy(Buffer.from('{"id" '.repeat(50) + frame))).toMatchObject({
+      noisy: true,
+      message: { kind: 'invalid' },
+    });
     expect(readNoisy(Buffer.from('only words'))).toMatchObject({ noisy: true, message: { kind: 'invalid' } });
   });
 });

@@ -25,7 +25,10 @@ class Bench {
   queued = 0;
   dropped = 0;
   changed = 0;
-  readonly peer = new Peer({ send: (text) => void this.texts.push(text), backlog: () => this.queued }, { onToolsChanged: () => this.changed++, onDropped: () => this.dropped++ });
+  readonly peer = new Peer(
+    { send: (text) => void this.texts.push(text), backlog: () => this.queued },
+    { onToolsChanged: () => this.changed++, onDropped: () => this.dropped++ },
+  );
 
   constructor() {
     benches.push(this);
@@ -36,11 +39,14 @@ class Bench {
   }
 
   receive(...messages: object[]): void {
-    for (const message of messages) this.peer.receive(readMessage(Buffer.from(JSON.stringify({ jsonrpc: '2.0', ...message })), 'server'));
+    for (const message of messages)
+      this.peer.receive(readMessage(Buffer.from(JSON.stringify({ jsonrpc: '2.0', ...message })), 'server'));
   }
 
   request(more: Partial<PeerRequest> = {}): Promise<unknown> {
-    return this.peer.request({ method: 'tools/call', params: () => '{}', timeoutMs: 5000, hardTimeoutMs: 5000, ...more }).then((result) => result.value);
+    return this.peer
+      .request({ method: 'tools/call', params: () => '{}', timeoutMs: 5000, hardTimeoutMs: 5000, ...more })
+      .then((result) => result.value);
   }
 }
 
@@ -53,26 +59,44 @@ async function codeOf(work: Promise<unknown>): Promise<string> {
   }
 }
 
-const progressOf = (token: unknown, progress: unknown): object => ({ method: 'notifications/progress', params: { progressToken: token, progress } });
+const progressOf = (token: unknown, progress: unknown): object => ({
+  method: 'notifications/progress',
+  params: { progressToken: token, progress },
+});
 
 describe('Peer', () => {
   it('gives every one of 50 interleaved calls its own answer, in any order', async () => {
-    await fc.assert(fc.asyncProperty(fc.shuffledSubarray(Array.from({ length: 50 }, (_, i) => i), { minLength: 50 }), async (order) => {
-      const bench = new Bench();
-      const calls = Array.from({ length: 50 }, (_, i) => bench.request({ params: () => `{"n":${i}}` }));
-      const ids = bench.sent.map((message) => message.id);
-      expect(new Set(ids).size).toBe(50);
-      for (const i of order) bench.receive({ id: ids[i], result: { n: bench.sent[i]?.params?.['n'] } });
-      expect(await Promise.all(calls)).toEqual(Array.from({ length: 50 }, (_, n) => ({ n })));
-      expect([bench.dropped, bench.peer.inFlight]).toEqual([0, 0]);
-    }), { numRuns: 20 });
+    await fc.assert(
+      fc.asyncProperty(
+        fc.shuffledSubarray(
+          Array.from({ length: 50 }, (_, i) => i),
+          { minLength: 50 },
+        ),
+        async (order) => {
+          const bench = new Bench();
+          const calls = Array.from({ length: 50 }, (_, i) => bench.request({ params: () => `{"n":${i}}` }));
+          const ids = bench.sent.map((message) => message.id);
+          expect(new Set(ids).size).toBe(50);
+          for (const i of order) bench.receive({ id: ids[i], result: { n: bench.sent[i]?.params?.['n'] } });
+          expect(await Promise.all(calls)).toEqual(Array.from({ length: 50 }, (_, n) => ({ n })));
+          expect([bench.dropped, bench.peer.inFlight]).toEqual([0, 0]);
+        },
+      ),
+      { numRuns: 20 },
+    );
   });
 
   it('takes no id or progress token of another type for its own, and counts each' + verifies('TR-54'), async () => {
     const bench = new Bench();
     const seen: unknown[] = [];
     const call = bench.request({ onProgress: (params) => seen.push(params) });
-    bench.receive(progressOf('1', 1), { id: '1', result: { forged: true } }, { id: '1', error: { code: 1, message: 'forged' } }, { id: '01', result: {} }, { id: 2, result: {} });
+    bench.receive(
+      progressOf('1', 1),
+      { id: '1', result: { forged: true } },
+      { id: '1', error: { code: 1, message: 'forged' } },
+      { id: '01', result: {} },
+      { id: 2, result: {} },
+    );
     expect([bench.dropped, bench.peer.inFlight, seen]).toEqual([5, 1, []]);
     bench.receive({ id: 1, result: { own: true } });
     expect(await call).toEqual({ own: true });
@@ -81,14 +105,19 @@ describe('Peer', () => {
   it('splices the text of the params as it stands', () => {
     const bench = new Bench();
     void codeOf(bench.request({ params: (id) => `{"arguments":{"n":12345678901234567890, "z" : -0},"t":${id}}` }));
-    expect(bench.texts).toEqual(['{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"arguments":{"n":12345678901234567890, "z" : -0},"t":1}}']);
+    expect(bench.texts).toEqual([
+      '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"arguments":{"n":12345678901234567890, "z" : -0},"t":1}}',
+    ]);
   });
 
-  it('passes a server\'s own error on as it came', async () => {
+  it("passes a server's own error on as it came", async () => {
     const bench = new Bench();
     const call = bench.request();
     bench.receive({ id: 1, error: { code: -32043, message: 'own', data: { a: 1 } } });
-    await expect(call).rejects.toMatchObject({ name: 'UpstreamError', rpc: { code: -32043, message: 'own', data: { a: 1 } } } satisfies Partial<UpstreamError>);
+    await expect(call).rejects.toMatchObject({
+      name: 'UpstreamError',
+      rpc: { code: -32043, message: 'own', data: { a: 1 } },
+    } satisfies Partial<UpstreamError>);
   });
 
   it('fails the call at once when its answer is not valid', async () => {
@@ -98,10 +127,16 @@ describe('Peer', () => {
     expect(await Promise.all(calls.map(codeOf))).toEqual(['UPSTREAM_INVALID', 'UPSTREAM_INVALID']);
   });
 
-  it('drops and counts second answers, strangers\' ids and answers without one', async () => {
+  it("drops and counts second answers, strangers' ids and answers without one", async () => {
     const bench = new Bench();
     const call = bench.request();
-    bench.receive({ id: 1, result: { first: true } }, { id: 1, result: { first: false } }, { id: 77, result: {} }, { id: 'abc', result: {} }, { id: null, error: { code: 1, message: 'x' } });
+    bench.receive(
+      { id: 1, result: { first: true } },
+      { id: 1, result: { first: false } },
+      { id: 77, result: {} },
+      { id: 'abc', result: {} },
+      { id: null, error: { code: 1, message: 'x' } },
+    );
     expect(await call).toEqual({ first: true });
     expect(bench.dropped).toBe(4);
   });
@@ -120,7 +155,9 @@ describe('Peer', () => {
     const bench = new Bench();
     const seen: unknown[] = [];
     const started = performance.now();
-    const call = codeOf(bench.request({ timeoutMs: 200, hardTimeoutMs: 700, onProgress: (params) => seen.push(params['progress']) }));
+    const call = codeOf(
+      bench.request({ timeoutMs: 200, hardTimeoutMs: 700, onProgress: (params) => seen.push(params['progress']) }),
+    );
     let step = 0;
     const ticking = setInterval(() => bench.receive(progressOf(1, ++step)), 20);
     expect(await call).toBe('TOOL_TIMEOUT');
@@ -132,7 +169,9 @@ describe('Peer', () => {
   it('delivers progress before the result that follows at once, and nothing after it', async () => {
     const bench = new Bench();
     const seen: string[] = [];
-    const call = bench.request({ onProgress: (params) => seen.push(JSON.stringify(params)) }).then(() => seen.push('result'));
+    const call = bench
+      .request({ onProgress: (params) => seen.push(JSON.stringify(params)) })
+      .then(() => seen.push('result'));
     bench.receive(progressOf(1, 1), progressOf(1, 2), { id: 1, result: {} }, progressOf(1, 3));
     await call;
     expect(seen).toEqual(['{"progress":1}', '{"progress":2}', 'result']);
@@ -143,7 +182,15 @@ describe('Peer', () => {
     void codeOf(bench.request());
     const seen: unknown[] = [];
     void codeOf(bench.request({ onProgress: (params) => seen.push(params['progress']) }));
-    bench.receive(progressOf(1, 1), progressOf(2, 5), progressOf(2, 5), progressOf(2, 4), progressOf(2, 'x'), progressOf(9, 1), { method: 'notifications/progress' });
+    bench.receive(
+      progressOf(1, 1),
+      progressOf(2, 5),
+      progressOf(2, 5),
+      progressOf(2, 4),
+      progressOf(2, 'x'),
+      progressOf(9, 1),
+      { method: 'notifications/progress' },
+    );
     expect([seen, bench.dropped]).toEqual([[5], 6]);
   });
 
@@ -165,15 +212,23 @@ describe('Peer', () => {
 
   it('never cancels initialize', async () => {
     const bench = new Bench();
-    expect(await codeOf(bench.request({ method: 'initialize', timeoutMs: 10, hardTimeoutMs: 10 }))).toBe('TOOL_TIMEOUT');
+    expect(await codeOf(bench.request({ method: 'initialize', timeoutMs: 10, hardTimeoutMs: 10 }))).toBe(
+      'TOOL_TIMEOUT',
+    );
     expect(bench.texts).toHaveLength(1);
   });
 
   it('answers pings and refuses every other request of the server', () => {
     const bench = new Bench();
-    bench.receive({ id: 'p', method: 'ping' }, { id: 5, method: 'sampling/createMessage', params: {} }, { id: 6, method: 'elicitation/create' }, { id: 7, method: 'roots/list' });
+    bench.receive(
+      { id: 'p', method: 'ping' },
+      { id: 5, method: 'sampling/createMessage', params: {} },
+      { id: 6, method: 'elicitation/create' },
+      { id: 7, method: 'roots/list' },
+    );
     expect(bench.sent[0]).toEqual({ jsonrpc: '2.0', id: 'p', result: {} });
-    for (const refused of bench.sent.slice(1)) expect(refused).toMatchObject({ error: { code: -32601, data: { code: 'UPSTREAM_REQUEST_DENIED' } } });
+    for (const refused of bench.sent.slice(1))
+      expect(refused).toMatchObject({ error: { code: -32601, data: { code: 'UPSTREAM_REQUEST_DENIED' } } });
     expect(bench.texts).toHaveLength(4);
   });
 

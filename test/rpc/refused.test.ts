@@ -40,13 +40,21 @@ describe('refused requests of a connection' + verifies('TR-82'), () => {
     for (let at = 0; at < 1000; at++) note(`evil/${at}`, 1);
     note('sampling/createMessage', 3);
     vi.advanceTimersByTime(60_000);
-    expect(told).toEqual([{ method: 'other', count: 1 }, { method: 'sampling/createMessage', count: 1 }, { method: 'other', count: 999 }, { method: 'sampling/createMessage', count: 2 }]);
+    expect(told).toEqual([
+      { method: 'other', count: 1 },
+      { method: 'sampling/createMessage', count: 1 },
+      { method: 'other', count: 999 },
+      { method: 'sampling/createMessage', count: 2 },
+    ]);
   });
 
   it('are told at the end of the connection, once, and hold no timer after it', () => {
     note('elicitation/create', 8);
     refused.end();
-    expect(told).toEqual([{ method: 'elicitation/create', count: 1 }, { method: 'elicitation/create', count: 7 }]);
+    expect(told).toEqual([
+      { method: 'elicitation/create', count: 1 },
+      { method: 'elicitation/create', count: 7 },
+    ]);
     refused.end();
     vi.advanceTimersByTime(120_000);
     expect(told).toHaveLength(2);

@@ -20,7 +20,17 @@ beforeEach(() => {
   [root, outside] = [openWorkspace(), openWorkspace()];
   more = {};
   const limits = { memoryMb: 1024, processes: 128, fileMb: 64 };
-  const shell = jailedShell(() => ({ workspace: root, sandbox: { filesystem: { allowRead: [], allowWrite: [root], denyRead: [] }, network: { allowedDomains: [] }, limits }, hidden: [], fixed: [path.join(root, 'tollgate.yaml')], ...more }));
+  const shell = jailedShell(() => ({
+    workspace: root,
+    sandbox: {
+      filesystem: { allowRead: [], allowWrite: [root], denyRead: [] },
+      network: { allowedDomains: [] },
+      limits,
+    },
+    hidden: [],
+    fixed: [path.join(root, 'tollgate.yaml')],
+    ...more,
+  }));
   server = createWorkspace({ root, shell });
 });
 
@@ -30,7 +40,14 @@ afterEach(async () => {
 });
 
 async function call(tool: string, args: Readonly<Record<string, unknown>>): Promise<string> {
-  const doc = await server.call({ tool, args: { text: JSON.stringify(args), value: args, exact: true }, scope: 'a', timeoutMs: 20_000, hardTimeoutMs: 600_000, signal: new AbortController().signal });
+  const doc = await server.call({
+    tool,
+    args: { text: JSON.stringify(args), value: args, exact: true },
+    scope: 'a',
+    timeoutMs: 20_000,
+    hardTimeoutMs: 600_000,
+    signal: new AbortController().signal,
+  });
   return (doc.value.content ?? []).map(({ text = '' }) => text).join('\n');
 }
 
@@ -49,7 +66,12 @@ describe('a command of the agent', () => {
   it('works in the workspace, as its owner, at home there' + verifies('PF-02'), async () => {
     mkdirSync(path.join(root, 'sub'));
     own(path.join(root, 'sub'));
-    expect(await call('bash', { command: 'id -u; pwd; echo "$HOME"; echo made >file; cat ../notes 2>&1; git --version | cut -c1-3', cwd: 'sub' })).toBe(`${OWNER}\n${root}/sub\n${root}\ncat: ../notes: No such file or directory\ngit`);
+    expect(
+      await call('bash', {
+        command: 'id -u; pwd; echo "$HOME"; echo made >file; cat ../notes 2>&1; git --version | cut -c1-3',
+        cwd: 'sub',
+      }),
+    ).toBe(`${OWNER}\n${root}/sub\n${root}\ncat: ../notes: No such file or directory\ngit`);
     expect(statSync(path.join(root, 'sub/file')).uid).toBe(OWNER);
   });
 
@@ -57,12 +79,16 @@ describe('a command of the agent', () => {
     for (const name of ['.bashrc', '.bash_profile', '.bash_login', '.profile', '.bash_logout', '.inputrc']) {
       await call('write', { path: name, content: 'echo read by the shell\n' });
     }
-    expect(await call('bash', { action, command: 'pwd', ...(action === 'start' && { wait_ms: 5000 }) })).toMatch(new RegExp(`^${root}(?:\\n\\[tollgate: [^\\n]*)?$`));
+    expect(await call('bash', { action, command: 'pwd', ...(action === 'start' && { wait_ms: 5000 }) })).toMatch(
+      new RegExp(`^${root}(?:\\n\\[tollgate: [^\\n]*)?$`),
+    );
   });
 
   it('changes what write has made, and the other way about', async () => {
     await call('write', { path: 'deep/notes.txt', content: 'one\n' });
-    expect(await bash('echo two >>deep/notes.txt; mkdir deep/er; echo three >deep/er/x; cat deep/notes.txt')).toBe('one\ntwo');
+    expect(await bash('echo two >>deep/notes.txt; mkdir deep/er; echo three >deep/er/x; cat deep/notes.txt')).toBe(
+      'one\ntwo',
+    );
     await call('edit', { path: 'deep/er/x', old_string: 'three', new_string: 'four' });
     expect(await bash('cat deep/er/x; stat -c %u deep deep/notes.txt deep/er/x | sort -u')).toBe(`four\n${OWNER}`);
   });
@@ -70,7 +96,9 @@ describe('a command of the agent', () => {
   it('sees nothing outside, has no network, and no secret of ours', async () => {
     writeFileSync(path.join(outside, 'secret'), 'the secret', { mode: 0o644 });
     process.env['TOLLGATE_BASH_LEAK'] = 'leaked';
-    const text = await bash(`cat ${outside}/secret /etc/shadow 2>&1; ls / | tr '\\n' ' '; cat /proc/net/route | wc -l; env | grep -c LEAK; cat /proc/*/environ 2>/dev/null | grep -c LEAK`);
+    const text = await bash(
+      `cat ${outside}/secret /etc/shadow 2>&1; ls / | tr '\\n' ' '; cat /proc/net/route | wc -l; env | grep -c LEAK; cat /proc/*/environ 2>/dev/null | grep -c LEAK`,
+    );
     delete process.env['TOLLGATE_BASH_LEAK'];
     expect(text).not.toContain('the secret');
     expect(text.trim().split('\n').slice(-3)).toEqual([expect.stringMatching(/ 1$/) as string, '0', '0']);
@@ -79,7 +107,9 @@ describe('a command of the agent', () => {
   it('reads what decides over it, and cannot change it', async () => {
     writeFileSync(path.join(root, 'tollgate.yaml'), 'version: 1\n');
     own(path.join(root, 'tollgate.yaml'));
-    const text = await bash('cat tollgate.yaml; echo x >>tollgate.yaml; rm -f tollgate.yaml; mv tollgate.yaml y; ln tollgate.yaml z');
+    const text = await bash(
+      'cat tollgate.yaml; echo x >>tollgate.yaml; rm -f tollgate.yaml; mv tollgate.yaml y; ln tollgate.yaml z',
+    );
     expect(text).toMatch(/^exit 1\nversion: 1\n[^]*Read-only file system[^]*Device or resource busy/);
     expect(readFileSync(path.join(root, 'tollgate.yaml'), 'utf8')).toBe('version: 1\n');
   });
@@ -95,22 +125,48 @@ describe('a command of the agent', () => {
     writeFileSync(path.join(root, 'keys/one'), 'key');
     writeFileSync(path.join(outside, 'tool'), 'tool');
     own(path.join(root, 'keys'));
-    more = { sandbox: { filesystem: { allowRead: [outside], allowWrite: [root], denyRead: [path.join(root, 'keys')], denyWrite: [path.join(root, 'hooks')] }, network: { allowedDomains: [] }, limits: { memoryMb: 512, processes: 64, fileMb: 16, cpuSeconds: 7200 } } };
+    more = {
+      sandbox: {
+        filesystem: {
+          allowRead: [outside],
+          allowWrite: [root],
+          denyRead: [path.join(root, 'keys')],
+          denyWrite: [path.join(root, 'hooks')],
+        },
+        network: { allowedDomains: [] },
+        limits: { memoryMb: 512, processes: 64, fileMb: 16, cpuSeconds: 7200 },
+      },
+    };
     expect(await bash('ulimit -t')).toBe('7200');
-    expect(await bash(`cat ${outside}/tool; cat keys/one 2>/dev/null || echo ' hidden'; touch hooks/x 2>/dev/null || mv hooks y 2>/dev/null || echo fixed`)).toBe('tool hidden\nfixed');
+    expect(
+      await bash(
+        `cat ${outside}/tool; cat keys/one 2>/dev/null || echo ' hidden'; touch hooks/x 2>/dev/null || mv hooks y 2>/dev/null || echo fixed`,
+      ),
+    ).toBe('tool hidden\nfixed');
   });
 
   it('has a way out to the domains of its settings, closed with the command', async () => {
     const limits = { memoryMb: 512, processes: 64, fileMb: 16 };
     const close = vi.fn();
     more = {
-      sandbox: { filesystem: { allowRead: [], allowWrite: [root], denyRead: [] }, network: { allowedDomains: ['allowed.example'] }, limits },
+      sandbox: {
+        filesystem: { allowRead: [], allowWrite: [root], denyRead: [] },
+        network: { allowedDomains: ['allowed.example'] },
+        limits,
+      },
       openEgress: async () => {
-        const egress = await openEgress({ server: 'workspace', allowedDomains: ['allowed.example'], owner: OWNER }, { onBlocked: () => undefined });
+        const egress = await openEgress(
+          { server: 'workspace', allowedDomains: ['allowed.example'], owner: OWNER },
+          { onBlocked: () => undefined },
+        );
         return { ...egress, close: () => (close(), egress.close()) };
       },
     };
-    expect(await bash('exec 5<>/dev/tcp/127.0.0.1/3128; printf "CONNECT other.example:443 HTTP/1.1\\r\\nHost: other.example:443\\r\\n\\r\\n" >&5; head -1 <&5')).toContain('403');
+    expect(
+      await bash(
+        'exec 5<>/dev/tcp/127.0.0.1/3128; printf "CONNECT other.example:443 HTTP/1.1\\r\\nHost: other.example:443\\r\\n\\r\\n" >&5; head -1 <&5',
+      ),
+    ).toContain('403');
     await vi.waitFor(() => expect(close).toHaveBeenCalledTimes(1), { timeout: 20_000 });
   });
 
@@ -122,7 +178,10 @@ describe('a command of the agent', () => {
   it('is refused when it cannot be isolated, and does not run: the refusal says what to install', async () => {
     useHelpers({ programs: { bwrap: path.join(outside, 'bwrap') }, writable: [] });
     try {
-      await expect(bash(`touch ${root}/ran`)).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', next: expect.stringMatching(/sudo apt-get install bubblewrap/) as string });
+      await expect(bash(`touch ${root}/ran`)).rejects.toMatchObject({
+        code: 'SANDBOX_UNAVAILABLE',
+        next: expect.stringMatching(/sudo apt-get install bubblewrap/) as string,
+      });
     } finally {
       useHelpers({ programs: {}, writable: [] });
     }
@@ -136,9 +195,15 @@ describe('a command of the agent', () => {
 
 describe('a session of the agent', () => {
   it('starts, is sent to, polled and killed with all that it started' + verifies('PF-02'), async () => {
-    const first = await call('bash', { action: 'start', command: 'setsid sleep 75.5 & while read line; do echo "got $line"; done', wait_ms: 200 });
+    const first = await call('bash', {
+      action: 'start',
+      command: 'setsid sleep 75.5 & while read line; do echo "got $line"; done',
+      wait_ms: 200,
+    });
     expect(first).toContain('s1');
-    expect(await call('bash', { action: 'send', session: 's1', input: 'hello', wait_ms: 20_000 })).toContain('got hello');
+    expect(await call('bash', { action: 'send', session: 's1', input: 'hello', wait_ms: 20_000 })).toContain(
+      'got hello',
+    );
     expect(await call('bash', { action: 'list' })).toMatch(/s1 running/);
     await vi.waitFor(() => expect(running('75.5')).toBeGreaterThan(0), { timeout: 20_000 });
     expect(await call('bash', { action: 'kill', session: 's1' })).toMatch(/all its processes were ended/);
@@ -149,7 +214,8 @@ describe('a session of the agent', () => {
   it('ends by itself at the end of its input', async () => {
     await call('bash', { action: 'start', command: 'cat; echo bye', wait_ms: 100 });
     let told = await call('bash', { action: 'send', session: 's1', input: 'last', eof: true, wait_ms: 20_000 });
-    for (let round = 0; round < 20 && !told.includes('bye'); round += 1) told += await call('bash', { action: 'poll', session: 's1', wait_ms: 1000 });
+    for (let round = 0; round < 20 && !told.includes('bye'); round += 1)
+      told += await call('bash', { action: 'poll', session: 's1', wait_ms: 1000 });
     expect(told).toMatch(/last[^]*bye/);
   });
 

@@ -7,7 +7,13 @@ import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 import { own } from './plants.ts';
 
-const SCRIPT = path.join(import.meta.dirname, '..', 'servers', 'node_modules', '@wonderwhy-er/desktop-commander/dist/index.js');
+const SCRIPT = path.join(
+  import.meta.dirname,
+  '..',
+  'servers',
+  'node_modules',
+  '@wonderwhy-er/desktop-commander/dist/index.js',
+);
 let folder: string;
 let one: TestFacade;
 
@@ -17,7 +23,8 @@ beforeAll(async () => {
   mkdirSync(path.join(folder, 'workspace'));
   own(path.join(folder, 'workspace'));
   writeFileSync(path.join(folder, 'secret'), 'the secret', { mode: 0o644 });
-  one = await startFacade(`version: 1
+  one = await startFacade(
+    `version: 1
 workspace: ./workspace
 state: ./state
 servers: {desktop: {command: ${JSON.stringify(process.execPath)}, args: [${JSON.stringify(SCRIPT)}], mapping: desktop-commander, connectTimeoutMs: 60000}}
@@ -28,7 +35,9 @@ profiles:
 rules:
   - {id: all, outcome: allow, when: {}}
   - {id: echo, outcome: allow, when: {tools: [desktop.start_process], commands: [echo]}}
-`, { folder });
+`,
+    { folder },
+  );
 }, 90_000);
 afterAll(async () => {
   await one.close();
@@ -40,34 +49,54 @@ describe('DesktopCommander behind the primitives' + verifies('CY-06'), () => {
     const session = one.open('wrapped');
     expect((await one.list(session)).map(({ name }) => name).sort()).toEqual(['bash', 'edit', 'read', 'write']);
     expect((await one.call(session, 'write', { path: 'notes.txt', content: 'hello\n' })).code).toBe('');
-    expect((await one.call(session, 'edit', { path: 'notes.txt', old_string: 'hello', new_string: 'good day' })).code).toBe('');
+    expect(
+      (await one.call(session, 'edit', { path: 'notes.txt', old_string: 'hello', new_string: 'good day' })).code,
+    ).toBe('');
     expect((await one.call(session, 'read', { path: 'notes.txt' })).text).toContain('good day');
     expect(readFileSync(path.join(folder, 'workspace', 'notes.txt'), 'utf8')).toBe('good day\n');
-    const { text } = await one.call(session, 'bash', { command: `cat notes.txt; cat ${folder}/secret; ls ${folder}/state; touch /usr/x; ls ${folder}` });
+    const { text } = await one.call(session, 'bash', {
+      command: `cat notes.txt; cat ${folder}/secret; ls ${folder}/state; touch /usr/x; ls ${folder}`,
+    });
     expect(text).toMatch(/good day\n/);
     expect(text).not.toContain('the secret');
     expect(text).toMatch(/Read-only file system/);
     expect(text).not.toMatch(/tollgate\.yaml|libsql|audit/);
-    expect(one.records().find(({ type, exposed }) => type === 'outcome' && exposed === 'bash')).toMatchObject({ server: 'desktop', tool: 'start_process' });
+    expect(one.records().find(({ type, exposed }) => type === 'outcome' && exposed === 'bash')).toMatchObject({
+      server: 'desktop',
+      tool: 'start_process',
+    });
   });
 });
 
 describe('DesktopCommander as a group of tools' + verifies('CY-07'), () => {
   it('shows what a pattern allows, and of its high-risk tools those alone that a rule names, with their risk', async () => {
     const tools = new Map((await one.list(one.open('group'))).map((tool) => [tool.name, String(tool['description'])]));
-    expect([...tools.keys()]).toEqual(expect.arrayContaining(['read', 'desktop_read_file', 'desktop_list_directory', 'desktop_start_process']));
-    for (const name of ['interact_with_process', 'set_config_value', 'kill_process', 'force_terminate']) expect([...tools.keys()]).not.toContain(`desktop_${name}`);
+    expect([...tools.keys()]).toEqual(
+      expect.arrayContaining(['read', 'desktop_read_file', 'desktop_list_directory', 'desktop_start_process']),
+    );
+    for (const name of ['interact_with_process', 'set_config_value', 'kill_process', 'force_terminate'])
+      expect([...tools.keys()]).not.toContain(`desktop_${name}`);
     expect(tools.get('desktop_start_process')).toMatch(/^\[runs code\] /);
   });
 
   it('runs such a tool as far as its rule goes', async () => {
     const session = one.open('group');
     // It may answer with the end of a short command before it has read the output.
-    await expect.poll(async () => (await one.call(session, 'desktop_start_process', { command: 'echo ran-here', timeout_ms: 3000 })).text, { timeout: 40_000 }).toContain('ran-here');
+    await expect
+      .poll(
+        async () =>
+          (await one.call(session, 'desktop_start_process', { command: 'echo ran-here', timeout_ms: 3000 })).text,
+        { timeout: 40_000 },
+      )
+      .toContain('ran-here');
     const refused = await one.call(session, 'desktop_start_process', { command: 'touch made', timeout_ms: 3000 });
     expect([refused.code, existsSync(path.join(folder, 'workspace', 'made'))]).toEqual(['DENIED', false]);
     expect(refused.text).toContain('only a rule that names it');
-    expect((await one.call(session, 'desktop_set_config_value', { key: 'blockedCommands', value: [] })).code).toBe('UNKNOWN_TOOL');
-    expect((await one.call(session, 'desktop_read_file', { path: path.join(folder, 'secret') })).text).not.toContain('the secret');
+    expect((await one.call(session, 'desktop_set_config_value', { key: 'blockedCommands', value: [] })).code).toBe(
+      'UNKNOWN_TOOL',
+    );
+    expect((await one.call(session, 'desktop_read_file', { path: path.join(folder, 'secret') })).text).not.toContain(
+      'the secret',
+    );
   });
 });

@@ -28,7 +28,8 @@ async function examine(): Promise<Report & { readonly code: number }> {
   return { ...dataOf<Report>(out), code };
 }
 
-const states = ({ findings }: Report): Readonly<Record<string, string>> => Object.fromEntries(findings.map(({ name, state }) => [name, state]));
+const states = ({ findings }: Report): Readonly<Record<string, string>> =>
+  Object.fromEntries(findings.map(({ name, state }) => [name, state]));
 
 /** As if the machine did not have these programs: each is named in a place where it is not. */
 function without(...names: readonly string[]): string {
@@ -45,7 +46,17 @@ describe('tollgate doctor', () => {
   it('proves the sandbox, part by part, and ends with 0' + verifies('PF-02', 'CY-24'), async () => {
     write('');
     const report = await examine();
-    expect(states(report)).toMatchObject({ 'Node.js': 'ok', configuration: 'ok', 'state folder': 'ok', bwrap: 'ok', prlimit: 'ok', socat: 'ok', rg: 'ok', 'user of sandboxes': 'ok', 'memory of sandboxes': 'ok' });
+    expect(states(report)).toMatchObject({
+      'Node.js': 'ok',
+      configuration: 'ok',
+      'state folder': 'ok',
+      bwrap: 'ok',
+      prlimit: 'ok',
+      socat: 'ok',
+      rg: 'ok',
+      'user of sandboxes': 'ok',
+      'memory of sandboxes': 'ok',
+    });
     const proofs = report.findings.filter(({ name }) => name.startsWith('sandbox: '));
     expect(proofs.length).toBeGreaterThanOrEqual(10);
     expect(proofs.filter(({ state }) => state !== 'ok')).toEqual([]);
@@ -56,24 +67,49 @@ describe('tollgate doctor', () => {
   });
 
   it('names what is missing with the command that installs it, and ends with 1', async () => {
-    write(`${without('bwrap', 'socat', 'rg', 'docker', 'podman')}servers: {a: {command: x, sandbox: {network: {allowedDomains: [a.example]}}}, b: {command: y, isolation: container, sandbox: {image: z}}}\nprofiles: {default: {servers: [a, b]}}\n`);
+    write(
+      `${without('bwrap', 'socat', 'rg', 'docker', 'podman')}servers: {a: {command: x, sandbox: {network: {allowedDomains: [a.example]}}}, b: {command: y, isolation: container, sandbox: {image: z}}}\nprofiles: {default: {servers: [a, b]}}\n`,
+    );
     const report = await examine();
     expect([report.ok, report.code]).toEqual([false, 1]);
-    expect(states(report)).toMatchObject({ bwrap: 'missing', socat: 'missing', rg: 'weak', opa: 'weak', 'container client': 'missing', prlimit: 'ok', 'server a': 'missing' });
+    expect(states(report)).toMatchObject({
+      bwrap: 'missing',
+      socat: 'missing',
+      rg: 'weak',
+      opa: 'weak',
+      'container client': 'missing',
+      prlimit: 'ok',
+      'server a': 'missing',
+    });
     const { out } = await cli(project, ['doctor']);
-    for (const fix of ['sudo apt-get install bubblewrap', 'sudo apt-get install socat', 'sudo apt-get install ripgrep', 'sudo apt-get install podman']) expect(out).toContain(fix);
+    for (const fix of [
+      'sudo apt-get install bubblewrap',
+      'sudo apt-get install socat',
+      'sudo apt-get install ripgrep',
+      'sudo apt-get install podman',
+    ])
+      expect(out).toContain(fix);
   });
 
   it('names both engines, and which of them answers', async () => {
     const folder = path.join(project.folder, 'elsewhere');
     mkdirSync(folder);
     write(without('docker', 'podman'));
-    const put = (name: string, script: string): void => writeFileSync(path.join(folder, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
-    const found = async (): Promise<Finding | undefined> => (await examine()).findings.find(({ id }) => id === 'container-client');
+    const put = (name: string, script: string): void =>
+      writeFileSync(path.join(folder, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
+    const found = async (): Promise<Finding | undefined> =>
+      (await examine()).findings.find(({ id }) => id === 'container-client');
     put('docker', 'echo no daemon >&2; exit 1');
-    expect(await found()).toMatchObject({ state: 'weak', seen: expect.stringContaining('/docker does not answer ("no daemon")') as string, fix: 'sudo systemctl start docker' });
+    expect(await found()).toMatchObject({
+      state: 'weak',
+      seen: expect.stringContaining('/docker does not answer ("no daemon")') as string,
+      fix: 'sudo systemctl start docker',
+    });
     put('podman', `echo '{"host":{"cgroupControllers":["memory","pids"],"security":{"rootless":false}}}'`);
-    expect(await found()).toMatchObject({ state: 'ok', seen: expect.stringMatching(/podman answers; .*docker does not answer/) as string });
+    expect(await found()).toMatchObject({
+      state: 'ok',
+      seen: expect.stringMatching(/podman answers; .*docker does not answer/) as string,
+    });
   });
 
   it('shows where each helper is, and why one is not run' + verifies('TR-23'), async () => {
@@ -81,12 +117,24 @@ describe('tollgate doctor', () => {
     const { findings } = await examine();
     const seen = (id: string): Finding | undefined => findings.find((finding) => finding.id === id);
     expect(seen('bwrap')?.seen).toContain('/usr/bin/bwrap');
-    expect(seen('helpers')).toMatchObject({ state: 'weak', seen: expect.stringMatching(/\/usr\/bin\/bash; .*setpriv not run: \S+\/elsewhere\/setpriv is not a program/) as string });
-    expect(seen('rg')).toMatchObject({ state: 'weak', seen: expect.stringContaining('/elsewhere/rg is not a program') as string });
+    expect(seen('helpers')).toMatchObject({
+      state: 'weak',
+      seen: expect.stringMatching(
+        /\/usr\/bin\/bash; .*setpriv not run: \S+\/elsewhere\/setpriv is not a program/,
+      ) as string,
+    });
+    expect(seen('rg')).toMatchObject({
+      state: 'weak',
+      seen: expect.stringContaining('/elsewhere/rg is not a program') as string,
+    });
     write('bash: {isolation: direct}\n');
     lchownSync(path.join(project.folder, 'work'), 0, 0);
     const rg = (await examine()).findings.find(({ id }) => id === 'rg');
-    expect(rg).toMatchObject(process.getuid?.() === 0 ? { state: 'weak', seen: expect.stringContaining('there is no sandbox for it') as string } : { state: 'ok' });
+    expect(rg).toMatchObject(
+      process.getuid?.() === 0
+        ? { state: 'weak', seen: expect.stringContaining('there is no sandbox for it') as string }
+        : { state: 'ok' },
+    );
   });
 
   it('asks for nothing that is not configured', async () => {
@@ -102,8 +150,13 @@ describe('tollgate doctor', () => {
     mkdirSync(path.join(project.folder, 'state'), { mode: 0o755 });
     const report = await examine();
     expect(report.code).toBe(1);
-    expect(report.findings.find(({ name }) => name === 'user of sandboxes')?.fix).toContain(`chown -R ${process.env['SUDO_USER'] ?? 'USER'}: ${path.join(project.folder, 'work')}`);
-    expect(report.findings.find(({ name }) => name === 'state folder')).toMatchObject({ state: 'missing', fix: `chmod 700 ${path.join(project.folder, 'state')}` });
+    expect(report.findings.find(({ name }) => name === 'user of sandboxes')?.fix).toContain(
+      `chown -R ${process.env['SUDO_USER'] ?? 'USER'}: ${path.join(project.folder, 'work')}`,
+    );
+    expect(report.findings.find(({ name }) => name === 'state folder')).toMatchObject({
+      state: 'missing',
+      fix: `chmod 700 ${path.join(project.folder, 'state')}`,
+    });
   });
 
   it('works where there is no configuration yet, and says which fault a broken one has', async () => {
@@ -112,7 +165,10 @@ describe('tollgate doctor', () => {
     expect(report.code).toBe(0);
     project.write('tollgate.yaml', 'versoin: 1\n');
     const broken = await examine();
-    expect(broken.findings.find(({ name }) => name === 'configuration')).toMatchObject({ state: 'missing', fix: 'tollgate check' });
+    expect(broken.findings.find(({ name }) => name === 'configuration')).toMatchObject({
+      state: 'missing',
+      fix: 'tollgate check',
+    });
     expect(broken.code).toBe(1);
   });
 });

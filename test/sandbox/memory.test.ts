@@ -40,11 +40,16 @@ afterEach(() => {
 });
 
 /** Of this process: others make some at the same time. */
-const foldersOfGroups = (): readonly string[] => readdirSync(groups.place.folder).filter((name) => name.startsWith('tollgate-') && name.includes(`-${process.pid}-`)).map((name) => path.join(groups.place.folder, name));
+const foldersOfGroups = (): readonly string[] =>
+  readdirSync(groups.place.folder)
+    .filter((name) => name.startsWith('tollgate-') && name.includes(`-${process.pid}-`))
+    .map((name) => path.join(groups.place.folder, name));
 
 /** The most that a group held, in bytes, with its account of TCP where that is another. */
 function peakOf(folder: string): number {
-  const files = ['memory.peak', 'memory.max_usage_in_bytes', 'memory.kmem.tcp.max_usage_in_bytes'].map((name) => path.join(folder, name)).filter((file) => existsSync(file));
+  const files = ['memory.peak', 'memory.max_usage_in_bytes', 'memory.kmem.tcp.max_usage_in_bytes']
+    .map((name) => path.join(folder, name))
+    .filter((file) => existsSync(file));
   return Math.max(...files.map((file) => Number(readFileSync(file, 'utf8'))));
 }
 
@@ -56,7 +61,10 @@ interface Outcome {
   readonly peak: number;
 }
 
-async function run(words: readonly string[], { limits = LIMITS, counted = true }: { limits?: Jail['limits']; counted?: boolean } = {}): Promise<Outcome> {
+async function run(
+  words: readonly string[],
+  { limits = LIMITS, counted = true }: { limits?: Jail['limits']; counted?: boolean } = {},
+): Promise<Outcome> {
   const [command = '', ...args] = words;
   let peak = 0;
   const measured: Groups = {
@@ -68,33 +76,75 @@ async function run(words: readonly string[], { limits = LIMITS, counted = true }
       return { ...group, remove: () => ((peak = peakOf(folder)), group.remove()) };
     },
   };
-  const jail: Jail = { command, args, env: {}, cwd: workspace, workspace, read: [], write: [workspace], hidden: [], limits, input: false };
+  const jail: Jail = {
+    command,
+    args,
+    env: {},
+    cwd: workspace,
+    workspace,
+    read: [],
+    write: [workspace],
+    hidden: [],
+    limits,
+    input: false,
+  };
   const { child, hasLackedMemory } = await startJailed(jail, counted ? () => Promise.resolve(measured) : NONE);
   let out = '';
-  for (const stream of [child.stdout, child.stderr]) stream.on('data', (text: Buffer) => (out += text.toString('utf8')));
+  for (const stream of [child.stdout, child.stderr])
+    stream.on('data', (text: Buffer) => (out += text.toString('utf8')));
   const code = await new Promise<number | null>((resolve) => child.once('close', resolve));
-  return { out: out.trim(), code: code ?? (child.signalCode === 'SIGKILL' ? 137 : null), lacked: hasLackedMemory?.() === true, peak };
+  return {
+    out: out.trim(),
+    code: code ?? (child.signalCode === 'SIGKILL' ? 137 : null),
+    lacked: hasLackedMemory?.() === true,
+    peak,
+  };
 }
 
 const python = (script: string): readonly string[] => [PYTHON, '-c', script];
 
 /** Each takes 200 MB and more, and prints `held` when it has them; none is data of one process. */
 const BOMBS: ReadonlyMap<string, readonly string[]> = new Map([
-  ['of many processes', python(`
+  [
+    'of many processes',
+    python(`
 import os
 for i in range(16):
   if os.fork() == 0:
     a = bytearray(b"x" * (14 << 20)); __import__("time").sleep(0.3); os._exit(0)
-print("held" if all(os.wait()[1] == 0 for i in range(16)) else "not all")`)],
-  ['of the stack moved by mremap', ['perl', '-e', `
+print("held" if all(os.wait()[1] == 0 for i in range(16)) else "not all")`),
+  ],
+  [
+    'of the stack moved by mremap',
+    [
+      'perl',
+      '-e',
+      `
 my ($old, $new) = (4096, 256 << 20); open my $maps, "<", "/proc/self/maps"; my ($at) = map { /^([0-9a-f]+)-.*\\[stack\\]/ ? hex $1 : () } <$maps>;
 open my $zero, "<", "/dev/zero"; my $moved = syscall(${process.arch === 'arm64' ? 216 : 25}, $at, $old, $new, 1, 0);
-print $moved > 0 && syscall(${process.arch === 'arm64' ? 63 : 0}, fileno $zero, $moved, $new) == $new ? "held" : "moved: $moved, $!"`]],
+print $moved > 0 && syscall(${process.arch === 'arm64' ? 63 : 0}, fileno $zero, $moved, $new) == $new ? "held" : "moved: $moved, $!"`,
+    ],
+  ],
   ['of files in /tmp', ['sh', '-c', 'exec dd if=/dev/zero of=/tmp/file bs=1M count=200 && echo held']],
-  ['of shared maps', python('import mmap\nm = mmap.mmap(-1, 256 << 20)\nfor at in range(0, 256 << 20, 4096): m[at] = 1\nprint("held")')],
-  ['of files of no folder', python('import os\nfd = os.memfd_create("x")\nfor i in range(200): os.write(fd, b"x" * (1 << 20))\nprint("held")')],
-  ['of shared memory of System V', ['perl', '-e', 'my $block = "x" x (8 << 20); for (1..30) { my $id = shmget(0, 8 << 20, 0600) // last; shmwrite($id, $block, 0, 8 << 20) or last; $n++ } print "held" if $n == 30']],
-  ['of pipes', python(`
+  [
+    'of shared maps',
+    python('import mmap\nm = mmap.mmap(-1, 256 << 20)\nfor at in range(0, 256 << 20, 4096): m[at] = 1\nprint("held")'),
+  ],
+  [
+    'of files of no folder',
+    python('import os\nfd = os.memfd_create("x")\nfor i in range(200): os.write(fd, b"x" * (1 << 20))\nprint("held")'),
+  ],
+  [
+    'of shared memory of System V',
+    [
+      'perl',
+      '-e',
+      'my $block = "x" x (8 << 20); for (1..30) { my $id = shmget(0, 8 << 20, 0600) // last; shmwrite($id, $block, 0, 8 << 20) or last; $n++ } print "held" if $n == 30',
+    ],
+  ],
+  [
+    'of pipes',
+    python(`
 import fcntl, os
 held, kept = 0, []
 for i in range(100):
@@ -102,8 +152,11 @@ for i in range(100):
   try:
     while True: held += os.write(w, b"x" * 65536)
   except BlockingIOError: pass
-print("held" if held >= 60 << 20 else held)`)],
-  ['of buffers of sockets', python(`
+print("held" if held >= 60 << 20 else held)`),
+  ],
+  [
+    'of buffers of sockets',
+    python(`
 import socket
 held, kept = 0, []
 for i in range(400):
@@ -111,8 +164,11 @@ for i in range(400):
   try:
     while True: held += a.send(b"x" * 65536)
   except BlockingIOError: pass
-print("held" if held >= 60 << 20 else held)`)],
-  ['of buffers of TCP', python(`
+print("held" if held >= 60 << 20 else held)`),
+  ],
+  [
+    'of buffers of TCP',
+    python(`
 import socket
 held, kept, door = 0, [], socket.create_server(("127.0.0.1", 0))
 for i in range(60):
@@ -120,8 +176,14 @@ for i in range(60):
   try:
     while True: held += a.send(b"x" * 65536)
   except BlockingIOError: pass
-print("held" if held >= 120 << 20 else held)`)],
-  ['of tables of pages', python('import mmap\nkept = []\nfor i in range(30000): kept.append(mmap.mmap(-1, 2 << 20)); kept[-1][0] = 1\nprint("held")')],
+print("held" if held >= 120 << 20 else held)`),
+  ],
+  [
+    'of tables of pages',
+    python(
+      'import mmap\nkept = []\nfor i in range(30000): kept.append(mmap.mmap(-1, 2 << 20)); kept[-1][0] = 1\nprint("held")',
+    ),
+  ],
 ]);
 
 describe('what no limit of a process counts, the sandbox counts as one: a bomb' + verifies('HE-07'), () => {
@@ -140,16 +202,40 @@ describe('what no limit of a process counts, the sandbox counts as one: a bomb' 
 
 describe('shared memory, which the group counts,', () => {
   it('is there for Python without a file' + verifies('HE-07'), async () => {
-    expect((await run(python('import mmap\nm = mmap.mmap(-1, 8 << 20)\nm[0:4] = b"here"\nprint(m[0:4].decode())'))).out).toBe('here');
+    expect(
+      (await run(python('import mmap\nm = mmap.mmap(-1, 8 << 20)\nm[0:4] = b"here"\nprint(m[0:4].decode())'))).out,
+    ).toBe('here');
   });
 
   it('is there for the calls that PostgreSQL begins with' + verifies('HE-07'), async () => {
-    expect((await run(['perl', '-e', 'my $id = shmget(5432, 56, 01600); my $sem = semget(5432, 17, 01600); print defined $id && defined $sem && shmwrite($id, "postmaster", 0, 10) ? "here" : $!'])).out).toBe('here');
+    expect(
+      (
+        await run([
+          'perl',
+          '-e',
+          'my $id = shmget(5432, 56, 01600); my $sem = semget(5432, 17, 01600); print defined $id && defined $sem && shmwrite($id, "postmaster", 0, 10) ? "here" : $!',
+        ])
+      ).out,
+    ).toBe('here');
   });
 
   it('is refused where no group can be had, and so is nothing else' + verifies('HE-07'), async () => {
-    expect((await run(python('import mmap, os\ntry: mmap.mmap(-1, 4096)\nexcept PermissionError as e: print(e.errno)\ntry: os.memfd_create("x")\nexcept OSError as e: print(e.errno)'), { counted: false })).out).toBe('1\n38');
-    expect(await run(['echo', 'started'], { counted: false })).toMatchObject({ out: 'started', code: 0, lacked: false, peak: 0 });
+    expect(
+      (
+        await run(
+          python(
+            'import mmap, os\ntry: mmap.mmap(-1, 4096)\nexcept PermissionError as e: print(e.errno)\ntry: os.memfd_create("x")\nexcept OSError as e: print(e.errno)',
+          ),
+          { counted: false },
+        )
+      ).out,
+    ).toBe('1\n38');
+    expect(await run(['echo', 'started'], { counted: false })).toMatchObject({
+      out: 'started',
+      code: 0,
+      lacked: false,
+      peak: 0,
+    });
     // A process by itself has its limit there too.
     expect((await run(python('bytearray(128 << 20)'), { counted: false })).out).toContain('MemoryError');
   });
@@ -166,14 +252,37 @@ describe('an end for lack of memory is told', () => {
   it('of a server, in its log and as the reason of its loss' + verifies('HE-07'), async () => {
     const [command, ...args] = bomb;
     const settings: ServerSettings = {
-      name: 'one', transport: 'stdio', command, args, env: {}, headers: {}, connectTimeoutMs: 1000, maxRetries: 0, reconnectBackoffMs: 100,
-      sandbox: { filesystem: { allowRead: [], allowWrite: [], denyRead: [] }, network: { allowedDomains: [] }, limits: LIMITS },
+      name: 'one',
+      transport: 'stdio',
+      command,
+      args,
+      env: {},
+      headers: {},
+      connectTimeoutMs: 1000,
+      maxRetries: 0,
+      reconnectBackoffMs: 100,
+      sandbox: {
+        filesystem: { allowRead: [], allowWrite: [], denyRead: [] },
+        network: { allowedDomains: [] },
+        limits: LIMITS,
+      },
     };
     const lines: string[] = [];
-    const connection = new StdioConnection(settings, { host: { workspace, hidden: [], secrets: () => Promise.resolve('') }, onStderr: (_, line) => lines.push(line) });
+    const connection = new StdioConnection(settings, {
+      host: { workspace, hidden: [], secrets: () => Promise.resolve('') },
+      onStderr: (_, line) => lines.push(line),
+    });
     const [why, exit] = await new Promise<readonly [string, string | number | undefined]>((resolve, reject) => {
       const nothing = (): void => undefined;
-      connection.start({ onMessage: nothing, onBad: nothing, onTooLarge: nothing, onFailed: nothing, onClosed: (...told) => resolve([told[0], told[1]]) }).catch(reject);
+      connection
+        .start({
+          onMessage: nothing,
+          onBad: nothing,
+          onTooLarge: nothing,
+          onFailed: nothing,
+          onClosed: (...told) => resolve([told[0], told[1]]),
+        })
+        .catch(reject);
     });
     expect(why).toBe('was ended by the system: all its processes together needed more memory than limits.memoryMb');
     expect(exit).toBe('memory');
@@ -181,12 +290,30 @@ describe('an end for lack of memory is told', () => {
   });
 
   it('of a command of the agent, in its answer' + verifies('HE-07'), async () => {
-    const shell = jailedShell(() => ({ workspace, sandbox: { filesystem: { allowRead: [], allowWrite: [workspace], denyRead: [] }, network: { allowedDomains: [] }, limits: LIMITS }, hidden: [], fixed: [] }));
+    const shell = jailedShell(() => ({
+      workspace,
+      sandbox: {
+        filesystem: { allowRead: [], allowWrite: [workspace], denyRead: [] },
+        network: { allowedDomains: [] },
+        limits: LIMITS,
+      },
+      hidden: [],
+      fixed: [],
+    }));
     const backend = createWorkspace({ root: workspace, shell });
     const value = { command: `exec ${bomb.join(' ')}` };
-    const { value: answer } = await backend.call({ tool: 'bash', args: { text: JSON.stringify(value), value, exact: true }, scope: 'a', timeoutMs: 20_000, hardTimeoutMs: 60_000, signal: new AbortController().signal });
+    const { value: answer } = await backend.call({
+      tool: 'bash',
+      args: { text: JSON.stringify(value), value, exact: true },
+      scope: 'a',
+      timeoutMs: 20_000,
+      hardTimeoutMs: 60_000,
+      signal: new AbortController().signal,
+    });
     await backend.stop();
-    expect((answer.content ?? []).map(({ text = '' }) => text).join('\n')).toMatch(/^exit 137.*[^]*the system ended it: .*bash\.limits\.memoryMb/);
+    expect((answer.content ?? []).map(({ text = '' }) => text).join('\n')).toMatch(
+      /^exit 137.*[^]*the system ended it: .*bash\.limits\.memoryMb/,
+    );
   });
 });
 
@@ -202,7 +329,12 @@ describe('a group', () => {
 
   it('that a killed Tollgate left is removed at the next start, and that of a living one or of another PID namespace is not', async () => {
     const [pid, born, here] = [process.pid, bornAt(process.pid), pidNamespace()];
-    const [gone, reborn, living, elsewhere] = [plant(`tollgate-${here}-4194304-7-00000001`), plant(`tollgate-${here}-${pid}-${born + 1}-00000002`), plant(`tollgate-${here}-${pid}-${born}-00000003`), plant(`tollgate-1${here}-4194304-7-00000004`)];
+    const [gone, reborn, living, elsewhere] = [
+      plant(`tollgate-${here}-4194304-7-00000001`),
+      plant(`tollgate-${here}-${pid}-${born + 1}-00000002`),
+      plant(`tollgate-${here}-${pid}-${born}-00000003`),
+      plant(`tollgate-1${here}-4194304-7-00000004`),
+    ];
     expect(await tryGroups(groups.place)).toBeDefined();
     expect([gone, reborn, living, elsewhere].map((folder) => existsSync(folder))).toEqual([false, false, true, true]);
   });
@@ -216,14 +348,31 @@ describe('a group', () => {
 
   it('that cannot be made or entered after all stops the start, and a server is never started with less', async () => {
     const failing = { ...groups.make(LIMITS, OWNER), hold: () => () => Promise.reject(new Error('gone')) };
-    const jail: Jail = { command: 'true', args: [], env: {}, cwd: workspace, workspace, read: [], write: [], hidden: [], limits: LIMITS, input: false };
+    const jail: Jail = {
+      command: 'true',
+      args: [],
+      env: {},
+      cwd: workspace,
+      workspace,
+      read: [],
+      write: [],
+      hidden: [],
+      limits: LIMITS,
+      input: false,
+    };
     const make = (): never => {
       throw new Error('no space');
     };
     const known = ownGroups();
     expect(ownGroups()).toBe(known);
-    for (const broken of [{ ...groups, make }, { ...groups, make: () => failing }]) {
-      await expect(startJailed(jail, () => Promise.resolve(broken))).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', message: expect.stringContaining('control group') as string });
+    for (const broken of [
+      { ...groups, make },
+      { ...groups, make: () => failing },
+    ]) {
+      await expect(startJailed(jail, () => Promise.resolve(broken))).rejects.toMatchObject({
+        code: 'SANDBOX_UNAVAILABLE',
+        message: expect.stringContaining('control group') as string,
+      });
     }
     // We may have been moved: the next start looks anew.
     expect(ownGroups()).not.toBe(known);
@@ -231,10 +380,32 @@ describe('a group', () => {
   });
 
   it('holds every process of a server, those of its way in too', async () => {
-    const launched = await launch({ name: 'one', transport: 'stdio', command: 'cat', args: [], env: {}, headers: {}, connectTimeoutMs: 1000, maxRetries: 0, reconnectBackoffMs: 100, cwd: workspace }, { workspace, hidden: [], secrets: () => Promise.resolve('') });
-    const mine = foldersOfGroups().find((folder) => folder.includes(`-${process.pid}-`) && readFileSync(path.join(folder, 'cgroup.procs'), 'utf8').split('\n').includes(`${launched.child.pid}`));
+    const launched = await launch(
+      {
+        name: 'one',
+        transport: 'stdio',
+        command: 'cat',
+        args: [],
+        env: {},
+        headers: {},
+        connectTimeoutMs: 1000,
+        maxRetries: 0,
+        reconnectBackoffMs: 100,
+        cwd: workspace,
+      },
+      { workspace, hidden: [], secrets: () => Promise.resolve('') },
+    );
+    const mine = foldersOfGroups().find(
+      (folder) =>
+        folder.includes(`-${process.pid}-`) &&
+        readFileSync(path.join(folder, 'cgroup.procs'), 'utf8').split('\n').includes(`${launched.child.pid}`),
+    );
     // The two of bubblewrap, and the program.
-    expect(readFileSync(path.join(mine ?? '', 'cgroup.procs'), 'utf8').trim().split('\n')).toHaveLength(3);
+    expect(
+      readFileSync(path.join(mine ?? '', 'cgroup.procs'), 'utf8')
+        .trim()
+        .split('\n'),
+    ).toHaveLength(3);
     launched.kill();
     await expect.poll(() => existsSync(mine ?? '')).toBe(false);
   });

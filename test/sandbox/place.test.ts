@@ -31,11 +31,21 @@ interface Level {
 function level(at: string, { gives = '', procs = [], max, isRoot = false, closed = false }: Level = {}): void {
   const folder = path.join(root, at);
   mkdirSync(folder, { recursive: true });
-  const files = { 'cgroup.controllers': 'cpu memory pids\n', 'cgroup.subtree_control': `${gives}\n`, ...(!closed && { 'cgroup.procs': procs.join('\n') }), ...(!isRoot && { 'cgroup.type': 'domain\n' }), ...(max !== undefined && { 'memory.max': `${max}\n`, 'memory.high': 'max\n' }) };
+  const files = {
+    'cgroup.controllers': 'cpu memory pids\n',
+    'cgroup.subtree_control': `${gives}\n`,
+    ...(!closed && { 'cgroup.procs': procs.join('\n') }),
+    ...(!isRoot && { 'cgroup.type': 'domain\n' }),
+    ...(max !== undefined && { 'memory.max': `${max}\n`, 'memory.high': 'max\n' }),
+  };
   for (const [name, content] of Object.entries(files)) writeFileSync(path.join(folder, name), content);
 }
 
-const unified = (group: string, seen = '/'): View => ({ groups: `0::${group}\n`, mounts: `22 27 0:21 / /proc rw - proc proc rw\n30 22 0:26 ${seen} ${root} rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n`, pid: PID });
+const unified = (group: string, seen = '/'): View => ({
+  groups: `0::${group}\n`,
+  mounts: `22 27 0:21 / /proc rw - proc proc rw\n30 22 0:26 ${seen} ${root} rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n`,
+  pid: PID,
+});
 const placeOf = (group: string): string | undefined => {
   const found = findPlace(unified(group));
   return found === undefined ? undefined : path.relative(root, found.folder);
@@ -110,12 +120,18 @@ describe('there is none', () => {
   it('without control groups, or with a controller that is mounted nowhere', () => {
     expect(findPlace({ groups: '', mounts: '', pid: PID })).toBeUndefined();
     expect(findPlace({ groups: '4:memory:/one\n', mounts: '', pid: PID })).toBeUndefined();
-    expect(findPlace({ groups: '0::/one\n', mounts: `30 22 0:26 / ${root} rw - tmpfs tmpfs rw\n`, pid: PID })).toBeUndefined();
+    expect(
+      findPlace({ groups: '0::/one\n', mounts: `30 22 0:26 / ${root} rw - tmpfs tmpfs rw\n`, pid: PID }),
+    ).toBeUndefined();
   });
 });
 
 it('is our own group with those of version 1, if it may be written', () => {
-  const view = (group: string): View => ({ groups: `9:name=systemd:/\n4:cpu,memory:${group}\n0::/\n`, mounts: `35 31 0:32 / ${root} rw,relatime - cgroup cgroup rw,cpu,memory\n41 31 0:38 / ${root}/unified rw - cgroup2 cgroup2 rw\n`, pid: PID });
+  const view = (group: string): View => ({
+    groups: `9:name=systemd:/\n4:cpu,memory:${group}\n0::/\n`,
+    mounts: `35 31 0:32 / ${root} rw,relatime - cgroup cgroup rw,cpu,memory\n41 31 0:38 / ${root}/unified rw - cgroup2 cgroup2 rw\n`,
+    pid: PID,
+  });
   mkdirSync(path.join(root, 'one'));
   expect(findPlace(view('/one'))).toEqual({ version: 1, folder: path.join(root, 'one') });
   expect(findPlace(view('/other'))).toBeUndefined();

@@ -4,7 +4,19 @@ import type { ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { createSocket } from 'node:dgram';
 import type { Socket } from 'node:dgram';
-import { chmodSync, chownSync, copyFileSync, mkdirSync, mkdtempSync, openSync, closeSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  chownSync,
+  copyFileSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  closeSync,
+  realpathSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { createServer } from 'node:net';
 import type { AddressInfo, Server } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -63,24 +75,45 @@ export async function plantAll(): Promise<Planted> {
   const [workspace, outside] = [openWorkspace(), openWorkspace()];
   const at = (name: string): string => path.join(outside, name);
   const shm = `/dev/shm/tollgate-probe-${process.pid}`;
-  for (const file of [at('file'), at('state'), at('vault'), at('docker.sock'), shm]) writeFileSync(file, 'planted', { mode: 0o666 });
+  for (const file of [at('file'), at('state'), at('vault'), at('docker.sock'), shm])
+    writeFileSync(file, 'planted', { mode: 0o666 });
   mkdirSync(at('mountpoint'));
   fillWorkspace(workspace, at);
   const victim = startVictim();
   const abstract = `tollgate-probe-${randomBytes(6).toString('hex')}`;
-  const servers = [await listen({ port: 0, host: '127.0.0.1' }), await listen({ path: at('socket') }), await listen({ path: `\0${abstract}` })] as const;
+  const servers = [
+    await listen({ port: 0, host: '127.0.0.1' }),
+    await listen({ path: at('socket') }),
+    await listen({ path: `\0${abstract}` }),
+  ] as const;
   chmodSync(at('socket'), 0o777);
   const datagrams = [await answer((message) => addressOf(message)), await answer((message) => message)] as const;
   const shmKey = 0x70_6c_00_00 + (process.pid & 0xffff);
-  const made = spawnSync('perl', ['-e', `print defined shmget(${shmKey}, 64, 0666 | 512) ? 1 : 0`], { encoding: 'utf8' }).stdout;
+  const made = spawnSync('perl', ['-e', `print defined shmget(${shmKey}, 64, 0666 | 512) ? 1 : 0`], {
+    encoding: 'utf8',
+  }).stdout;
   if (made !== '1') throw new Error('shared memory could not be planted; perl is needed for it');
   const plant: Plant = {
-    workspace, shm, abstract, shmKey, file: at('file'), state: at('state'), vault: at('vault'), docker: at('docker.sock'), mountpoint: at('mountpoint'), socket: at('socket'),
-    victim: { pid: victim.child.pid ?? 0, name: victim.name, secret: victim.secret }, facade: process.pid, own: 'own-secret-of-the-prober',
-    port: (servers[0].address() as AddressInfo).port, dns: datagrams[0].address().port, echo: datagrams[1].address().port,
+    workspace,
+    shm,
+    abstract,
+    shmKey,
+    file: at('file'),
+    state: at('state'),
+    vault: at('vault'),
+    docker: at('docker.sock'),
+    mountpoint: at('mountpoint'),
+    socket: at('socket'),
+    victim: { pid: victim.child.pid ?? 0, name: victim.name, secret: victim.secret },
+    facade: process.pid,
+    own: 'own-secret-of-the-prober',
+    port: (servers[0].address() as AddressInfo).port,
+    dns: datagrams[0].address().port,
+    echo: datagrams[1].address().port,
   };
   return {
-    plant, outside,
+    plant,
+    outside,
     close: () => {
       victim.child.kill('SIGKILL');
       for (const server of servers) server.close();
@@ -107,7 +140,12 @@ function fillWorkspace(workspace: string, at: (name: string) => string): void {
 function startVictim(): { readonly child: ChildProcess; readonly name: string; readonly secret: string } {
   const [name, secret] = [`tollgate-victim-${randomBytes(6).toString('hex')}`, randomBytes(12).toString('hex')];
   const drop = process.getuid?.() === 0 ? { uid: OWNER, gid: OWNER } : {};
-  const child = spawn('perl', ['-e', 'sleep 600', name], { env: { VICTIM: secret }, stdio: 'ignore', cwd: '/', ...drop });
+  const child = spawn('perl', ['-e', 'sleep 600', name], {
+    env: { VICTIM: secret },
+    stdio: 'ignore',
+    cwd: '/',
+    ...drop,
+  });
   return { child, name, secret };
 }
 
@@ -139,5 +177,9 @@ function addressOf(query: Buffer): Buffer {
   header.writeUInt16BE(1, 6);
   header.writeUInt32BE(0, 8);
   const end = query.indexOf(0, 12) + 5;
-  return Buffer.concat([header, query.subarray(12, end), Buffer.from([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 192, 0, 2, 1])]);
+  return Buffer.concat([
+    header,
+    query.subarray(12, end),
+    Buffer.from([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 192, 0, 2, 1]),
+  ]);
 }

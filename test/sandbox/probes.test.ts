@@ -3,21 +3,63 @@ import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ownGroups } from '../../adapters/sandbox/group.ts';
 import { verifies } from '../verifies.ts';
-import { asCommand, asServer, asServerOfUser, FATAL_WHERE_COUNTED, inContainer, OTHERWISE_IN_CONTAINER, outsideOfAll, PROBES, type Results } from './passes.ts';
+import {
+  asCommand,
+  asServer,
+  asServerOfUser,
+  FATAL_WHERE_COUNTED,
+  inContainer,
+  OTHERWISE_IN_CONTAINER,
+  outsideOfAll,
+  PROBES,
+  type Results,
+} from './passes.ts';
 import { plantAll } from './plants.ts';
 import type { Planted } from './plants.ts';
 
 /** What depends on the machine: another kernel, another container around the tests. They must fail in the sandbox all the same. */
 const WITHOUT_CONTROL: ReadonlySet<string> = new Set([
-  'see the home folder by HOME', 'see the command line of its sandbox with its environment in it', 'find a way to other machines', 'reach the address of cloud metadata',
-  'open a socket to the hypervisor', 'open a socket to the ciphers of the kernel', 'open a socket for whole packets', 'make a device', 'open devices of the host', 'write settings of the kernel',
-  'have a program run at a crash', 'command the kernel by sysrq', 'read memory of the kernel', 'see keys of others', 'make calls by the second table of the processor', 'fill /dev/shm', 'fill /run',
-  'leave a core of its memory', 'call io_uring_setup', 'call kcmp', 'call modify_ldt', 'call iopl', 'call userfaultfd', 'call memfd_secret', 'mount memory', 'gain rights by su', 'make namespaces', 'make a hard link to a program', 'raise its own limits',
-  'make the host end others first when memory is short', 'raise its own priority', 'walk out by the root of the first process', 'enter the namespaces of the first process',
+  'see the home folder by HOME',
+  'see the command line of its sandbox with its environment in it',
+  'find a way to other machines',
+  'reach the address of cloud metadata',
+  'open a socket to the hypervisor',
+  'open a socket to the ciphers of the kernel',
+  'open a socket for whole packets',
+  'make a device',
+  'open devices of the host',
+  'write settings of the kernel',
+  'have a program run at a crash',
+  'command the kernel by sysrq',
+  'read memory of the kernel',
+  'see keys of others',
+  'make calls by the second table of the processor',
+  'fill /dev/shm',
+  'fill /run',
+  'leave a core of its memory',
+  'call io_uring_setup',
+  'call kcmp',
+  'call modify_ldt',
+  'call iopl',
+  'call userfaultfd',
+  'call memfd_secret',
+  'mount memory',
+  'gain rights by su',
+  'make namespaces',
+  'make a hard link to a program',
+  'raise its own limits',
+  'make the host end others first when memory is short',
+  'raise its own priority',
+  'walk out by the root of the first process',
+  'enter the namespaces of the first process',
 ]);
 
-const NAMES = [...readFileSync(PROBES, 'utf8').matchAll(/^(?: {2}|PROBES\[)'([^']+)'[\]:]/gm)].map(([, name = '']) => name);
-const CALLS = [...readFileSync(PROBES, 'utf8').matchAll(/\['([a-z_0-9]+)', (?:[-\d']|process)/g)].map(([, name = '']) => `call ${name}`);
+const NAMES = [...readFileSync(PROBES, 'utf8').matchAll(/^(?: {2}|PROBES\[)'([^']+)'[\]:]/gm)].map(
+  ([, name = '']) => name,
+);
+const CALLS = [...readFileSync(PROBES, 'utf8').matchAll(/\['([a-z_0-9]+)', (?:[-\d']|process)/g)].map(
+  ([, name = '']) => `call ${name}`,
+);
 const ALL = [...NAMES, ...CALLS];
 const IN_CONTAINER = ALL.filter((name) => !OTHERWISE_IN_CONTAINER.has(name) && !FATAL_WHERE_COUNTED.includes(name));
 const CONTROLS = ALL.filter((name) => !WITHOUT_CONTROL.has(name));
@@ -46,7 +88,12 @@ beforeAll(async () => {
   together = isCounted ? ALL.filter((name) => !FATAL_WHERE_COUNTED.includes(name)) : ALL;
   const { plant } = planted;
   // Most of their time is waiting for what must not answer.
-  [inside, ofUser, ofCommand, ofContainer] = await Promise.all([asServer(plant, together), asServerOfUser(plant), asCommand(plant, together), inContainer(plant, IN_CONTAINER)]);
+  [inside, ofUser, ofCommand, ofContainer] = await Promise.all([
+    asServer(plant, together),
+    asServerOfUser(plant),
+    asCommand(plant, together),
+    inContainer(plant, IN_CONTAINER),
+  ]);
   outside = await outsideOfAll(plant, CONTROLS);
 }, 120_000);
 
@@ -76,7 +123,8 @@ describe('no server gets out of its sandbox', () => {
 });
 
 describe('nor by another way in', () => {
-  const gotOut = (results: Results, of: readonly string[] = ALL): readonly string[] => of.filter((name) => results[name] !== false);
+  const gotOut = (results: Results, of: readonly string[] = ALL): readonly string[] =>
+    of.filter((name) => results[name] !== false);
 
   it('as a server of a Tollgate that an ordinary user runs' + verifies('PF-02', 'CY-24'), () => {
     expect(gotOut(ofUser)).toEqual([]);
@@ -87,7 +135,9 @@ describe('nor by another way in', () => {
   });
 
   it('as a server in a container of a real engine' + verifies('CY-24', 'HB-10'), () => {
-    expect([...OTHERWISE_IN_CONTAINER.keys(), ...FATAL_WHERE_COUNTED].filter((name) => !ALL.includes(name))).toEqual([]);
+    expect([...OTHERWISE_IN_CONTAINER.keys(), ...FATAL_WHERE_COUNTED].filter((name) => !ALL.includes(name))).toEqual(
+      [],
+    );
     expect(Object.keys(ofContainer).length).toBeGreaterThanOrEqual(100);
     expect(IN_CONTAINER.filter((name) => ofContainer[name] !== false)).toEqual([]);
   });

@@ -1,6 +1,17 @@
 /** Tests that commands and servers in sandboxes meet the rules that calls meet: a whole facade, real sandboxes, real rules. */
 import { execFileSync } from 'node:child_process';
-import { chmodSync, chownSync, existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -30,7 +41,14 @@ interface Project {
 }
 
 /** A facade whose workspace is the folder of its own configuration, as people have it. `files` belong to the workspace's owner. */
-async function start(rules: string, { more = '', files = {}, workspace: name = '.' }: { more?: string; files?: Readonly<Record<string, string>>; workspace?: string } = {}): Promise<Project> {
+async function start(
+  rules: string,
+  {
+    more = '',
+    files = {},
+    workspace: name = '.',
+  }: { more?: string; files?: Readonly<Record<string, string>>; workspace?: string } = {},
+): Promise<Project> {
   const folder = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-rules-')));
   folders.push(folder);
   chmodSync(folder, 0o755);
@@ -62,7 +80,8 @@ rules:${rules}`;
   const facade = await startFacade(config, { folder });
   own(path.join(folder, 'tollgate.yaml'));
   open.push(facade);
-  const call = async (tool: string, args: Readonly<Record<string, unknown>>, as = 'ada'): Promise<string> => (await facade.call(facade.open(as), tool, args)).text;
+  const call = async (tool: string, args: Readonly<Record<string, unknown>>, as = 'ada'): Promise<string> =>
+    (await facade.call(facade.open(as), tool, args)).text;
   return { facade, workspace, put, call, bash: (command, as) => call('bash', { command }, as) };
 }
 
@@ -74,22 +93,45 @@ describe('a rule that closes a path', () => {
 ${ALL}`;
 
   it('closes it to read, to cat, to grep and to any program of a command' + verifies('PF-02'), async () => {
-    const { bash, call } = await start(CLOSED, { files: { '.env': SECRET, 'app/.env': SECRET, 'app/secrets/one': SECRET, 'app/open.txt': 'KEY of nothing' } });
+    const { bash, call } = await start(CLOSED, {
+      files: { '.env': SECRET, 'app/.env': SECRET, 'app/secrets/one': SECRET, 'app/open.txt': 'KEY of nothing' },
+    });
     expect(await call('read', { path: '.env' })).toContain('no-env');
     expect(await bash('cat .env app/.env; cat app/secrets/one')).not.toContain('secret-itself');
-    expect(await bash('grep -rs KEY . --include=.env --include=one --include=open.txt')).toBe('exit 2\n./app/open.txt:KEY of nothing');
-    expect(await bash('python3 -c "print(open(\'.env\').read())" 2>&1; perl -pe 1 app/.env; tar cf - . 2>/dev/null | grep -ac secret-itself')).not.toMatch(/secret-itself|[1-9]$/);
+    expect(await bash('grep -rs KEY . --include=.env --include=one --include=open.txt')).toBe(
+      'exit 2\n./app/open.txt:KEY of nothing',
+    );
+    expect(
+      await bash(
+        'python3 -c "print(open(\'.env\').read())" 2>&1; perl -pe 1 app/.env; tar cf - . 2>/dev/null | grep -ac secret-itself',
+      ),
+    ).not.toMatch(/secret-itself|[1-9]$/);
   });
 
   it('cannot be lifted by moving, linking, opening or covering what it closes, nor for the next command', async () => {
-    const { bash, workspace } = await start(`
+    const { bash, workspace } = await start(
+      `
   - {id: deep, outcome: deny, when: {paths: [config/live/keys/**, config/.token]}}
-${ALL}`, { files: { 'config/live/keys/one': SECRET, 'config/.token': SECRET, 'config/open': 'open' } });
-    const tries = ['mv config c2', 'mv config/live config/l2', 'mv config/.token t', 'ln config/.token t', 'chmod 777 config/live/keys', 'umount config/.token', 'rm -rf config/live', 'cp -r config copy', 'cat config/open'];
+${ALL}`,
+      { files: { 'config/live/keys/one': SECRET, 'config/.token': SECRET, 'config/open': 'open' } },
+    );
+    const tries = [
+      'mv config c2',
+      'mv config/live config/l2',
+      'mv config/.token t',
+      'ln config/.token t',
+      'chmod 777 config/live/keys',
+      'umount config/.token',
+      'rm -rf config/live',
+      'cp -r config copy',
+      'cat config/open',
+    ];
     const said = await bash(tries.join('; '));
     expect(said).toMatch(/busy/);
     expect(said).toMatch(/open$/);
-    expect(await bash('cat config/.token c2/.token t copy/.token; grep -rs secret-itself . --exclude=tollgate.yaml')).not.toContain('secret-itself');
+    expect(
+      await bash('cat config/.token c2/.token t copy/.token; grep -rs secret-itself . --exclude=tollgate.yaml'),
+    ).not.toContain('secret-itself');
     expect(readFileSync(path.join(workspace, 'config/live/keys/one'), 'utf8')).toBe(SECRET);
   });
 
@@ -109,19 +151,30 @@ ${ALL}`, { files: { 'config/live/keys/one': SECRET, 'config/.token': SECRET, 'co
 
   it('is no reason for git to take a closed file out of the repository: it refuses, and says so', async () => {
     const { bash, workspace } = await start(CLOSED, { files: { '.env': SECRET, x: 'x' } });
-    execFileSync('sh', ['-c', 'git init -q . && git add .env x && git -c user.email=a@b -c user.name=a commit -qm 1'], { cwd: workspace, env: { PATH: process.env['PATH'] }, ...(process.getuid?.() === 0 && { uid: OWNER, gid: OWNER }) });
+    execFileSync('sh', ['-c', 'git init -q . && git add .env x && git -c user.email=a@b -c user.name=a commit -qm 1'], {
+      cwd: workspace,
+      env: { PATH: process.env['PATH'] },
+      ...(process.getuid?.() === 0 && { uid: OWNER, gid: OWNER }),
+    });
     expect(await bash('git add -A; git ls-files')).toMatch(/fatal[^]*\.env\nx$/);
   });
 
   it('is not outrun by a session that moves folders while the next command starts', async () => {
     const { bash, call } = await start(CLOSED, { files: { 'a/.env': SECRET } });
-    await call('bash', { action: 'start', command: 'while :; do mv a b; mv b a; mkdir c; mv c d; rmdir d; done 2>/dev/null', wait_ms: 100 });
+    await call('bash', {
+      action: 'start',
+      command: 'while :; do mv a b; mv b a; mkdir c; mv c d; rmdir d; done 2>/dev/null',
+      wait_ms: 100,
+    });
     for (let tries = 0; tries < 6; tries += 1) expect(await bash('cat */.env')).not.toContain('secret-itself');
     await call('bash', { action: 'kill', session: 's1' });
   });
 
   it('holds in a project that only root may enter', async () => {
-    const { bash, workspace, facade } = await start(CLOSED, { workspace: 'ws', files: { 'a/.env': SECRET, open: 'open', 'secrets/x': SECRET } });
+    const { bash, workspace, facade } = await start(CLOSED, {
+      workspace: 'ws',
+      files: { 'a/.env': SECRET, open: 'open', 'secrets/x': SECRET },
+    });
     chmodSync(facade.folder, 0o700);
     if (process.getuid?.() === 0) chownSync(facade.folder, 0, 0);
     expect(await bash('cat open; cat a/.env secrets/x; mv a b')).toMatch(/^exit 1\nopen[^]*denied[^]*denied[^]*busy/);
@@ -140,36 +193,48 @@ ${ALL}`, { files: { 'config/live/keys/one': SECRET, 'config/.token': SECRET, 'co
   });
 
   it('follows whoever calls', async () => {
-    const { bash } = await start(`
+    const { bash } = await start(
+      `
   - {id: not-for-agents, outcome: deny, when: {roles: [agent], paths: ["**/.env"]}}
-${ALL}`, { files: { '.env': SECRET } });
+${ALL}`,
+      { files: { '.env': SECRET } },
+    );
     expect(await bash('cat .env', 'bot')).not.toContain('secret-itself');
     expect(await bash('cat .env', 'ada')).toBe(SECRET);
   });
 
   it('that asks closes it too, one on trial does not, and one about a single tool is about that tool', async () => {
-    const { bash, call } = await start(`
+    const { bash, call } = await start(
+      `
   - {id: ask, outcome: ask, when: {paths: [asked]}}
   - {id: trial, outcome: deny, mode: shadow, when: {paths: [tried]}}
   - {id: one-tool, outcome: deny, when: {tools: [workspace.read], paths: [named]}}
-${ALL}`, { files: { asked: SECRET, tried: 'tried ', named: 'named' } });
+${ALL}`,
+      { files: { asked: SECRET, tried: 'tried ', named: 'named' } },
+    );
     expect(await bash('cat asked tried named')).toMatch(/tried named$/);
     expect(await bash('cat asked')).not.toContain('secret');
     expect(await call('read', { path: 'named' })).toContain('one-tool');
   });
 
   it('on the whole workspace leaves a command nothing', async () => {
-    const { bash } = await start(`
+    const { bash } = await start(
+      `
   - {id: shut, outcome: deny, when: {verbs: [read], paths: ["**"]}}
-${ALL}`, { files: { x: SECRET } });
+${ALL}`,
+      { files: { x: SECRET } },
+    );
     expect(await bash('pwd; ls; cat ~/x')).not.toContain('secret-itself');
   });
 
   it('refuses the command where it would need too many covers, and says what to write', async () => {
     const files = Object.fromEntries(Array.from({ length: 401 }, (_, index) => [`keys/${index}.pem`, 'x']));
-    const { bash } = await start(`
+    const { bash } = await start(
+      `
   - {id: pem, outcome: deny, when: {paths: ["**/*.pem"]}}
-${ALL}`, { files });
+${ALL}`,
+      { files },
+    );
     expect(await bash('echo ran')).toMatch(/more than 400 files[^]*folder\/\*\*/);
   });
 });
@@ -181,8 +246,12 @@ ${ALL}`;
 
   it('keeps hooks and settings of git from commands, which commit as before', async () => {
     const { bash, workspace } = await start(GIT);
-    expect(await bash('git init -q . && git config user.email a@b && git config user.name a && mkdir -p sub && echo ok')).toContain('ok');
-    const said = await bash('echo evil >.git/hooks/pre-commit; mv .git .g; rm -rf .git/hooks; mv .git/hooks h; git config core.fsmonitor evil; echo x >x; git add x && git commit -qm first && git log --format=%s');
+    expect(
+      await bash('git init -q . && git config user.email a@b && git config user.name a && mkdir -p sub && echo ok'),
+    ).toContain('ok');
+    const said = await bash(
+      'echo evil >.git/hooks/pre-commit; mv .git .g; rm -rf .git/hooks; mv .git/hooks h; git config core.fsmonitor evil; echo x >x; git add x && git commit -qm first && git log --format=%s',
+    );
     expect(said).toMatch(/Read-only file system/);
     expect(said).toMatch(/first$/);
     expect(existsSync(path.join(workspace, '.git/hooks/pre-commit'))).toBe(false);
@@ -190,16 +259,26 @@ ${ALL}`;
   });
 
   it('leaves what it protects to be read', async () => {
-    const { bash } = await start(`
+    const { bash } = await start(
+      `
   - {id: fixed, outcome: deny, when: {verbs: [write], paths: [docs/**]}}
-${ALL}`, { files: { 'docs/a/b': 'text', 'docs/c': 'c' } });
-    expect(await bash('cat docs/a/b; echo x >docs/a/b; echo x >docs/new; rm docs/c; mv docs d')).toMatch(/text[^]*Read-only[^]*Read-only[^]*Read-only[^]*busy/);
+${ALL}`,
+      { files: { 'docs/a/b': 'text', 'docs/c': 'c' } },
+    );
+    expect(await bash('cat docs/a/b; echo x >docs/a/b; echo x >docs/new; rm docs/c; mv docs d')).toMatch(
+      /text[^]*Read-only[^]*Read-only[^]*Read-only[^]*busy/,
+    );
   });
 
   it('of Tollgate itself keeps tollgate.yaml and policies from commands, also when their folder is moved away', async () => {
-    const { bash, workspace } = await start(ALL, { more: 'policies: [rules/own.yaml]', files: { 'rules/own.yaml': 'rules: []\n' } });
+    const { bash, workspace } = await start(ALL, {
+      more: 'policies: [rules/own.yaml]',
+      files: { 'rules/own.yaml': 'rules: []\n' },
+    });
     const before = readFileSync(path.join(workspace, 'tollgate.yaml'), 'utf8');
-    const said = await bash('echo x >>tollgate.yaml; mv tollgate.yaml t; mv rules r2; mkdir -p rules; echo "rules: [x]" >rules/own.yaml; rm -f rules/own.yaml');
+    const said = await bash(
+      'echo x >>tollgate.yaml; mv tollgate.yaml t; mv rules r2; mkdir -p rules; echo "rules: [x]" >rules/own.yaml; rm -f rules/own.yaml',
+    );
     expect(said).toMatch(/Read-only[^]*busy[^]*busy/);
     expect(readFileSync(path.join(workspace, 'tollgate.yaml'), 'utf8')).toBe(before);
     expect(readFileSync(path.join(workspace, 'rules/own.yaml'), 'utf8')).toBe('rules: []\n');
@@ -231,11 +310,23 @@ expose: {tools: ["x.*"]}
 
 describe('a server in a sandbox', () => {
   it('does not see, or cannot change, what rules about everybody close, whatever its tools are given as arguments', async () => {
-    const { call, workspace } = await start(`
+    const { call, workspace } = await start(
+      `
   - {id: no-env, outcome: deny, when: {paths: ["**/.env"]}}
   - {id: fixed, outcome: deny, when: {verbs: [write, destructive], paths: [docs/**]}}
   - {id: of-others, outcome: deny, when: {servers: [workspace], paths: [mine]}}
-${ALL}`, { more: servers('{filesystem: {allowWrite: [.]}}'), files: { 'server/index.mjs': SERVER, 'server/package.json': '{}', '.env': SECRET, 'docs/a': 'text', mine: 'mine' } });
+${ALL}`,
+      {
+        more: servers('{filesystem: {allowWrite: [.]}}'),
+        files: {
+          'server/index.mjs': SERVER,
+          'server/package.json': '{}',
+          '.env': SECRET,
+          'docs/a': 'text',
+          mine: 'mine',
+        },
+      },
+    );
     const at = (file: string): string => path.join(workspace, file);
     expect(await call('x_read', { file: at('.env') })).toMatch(/EACCES/);
     expect(await call('x_read', { file: at('docs/a') })).toBe('text');
@@ -245,18 +336,31 @@ ${ALL}`, { more: servers('{filesystem: {allowWrite: [.]}}'), files: { 'server/in
   });
 
   it('does not see what lies in its own folder either, where that is the workspace', async () => {
-    const { call, workspace } = await start(`
+    const { call, workspace } = await start(
+      `
   - {id: no-env, outcome: deny, when: {paths: ["**/.env"]}}
-${ALL}`, { more: servers('{}'), files: { 'server/index.mjs': SERVER, 'server/package.json': '{}', 'server/.env': SECRET } });
+${ALL}`,
+      {
+        more: servers('{}'),
+        files: { 'server/index.mjs': SERVER, 'server/package.json': '{}', 'server/.env': SECRET },
+      },
+    );
     expect(await call('x_read', { file: path.join(workspace, 'server/.env') })).toMatch(/EACCES/);
   });
 
   it('reaches no host that a rule closes, though its list allows it' + verifies('HA-31'), async () => {
-    const { call, facade } = await start(`
+    const { call, facade } = await start(
+      `
   - {id: no-evil, outcome: deny, when: {hosts: ["*.evil.example", one.example], servers: [x]}}
   - {id: no-plain, outcome: ask, when: {urls: ["http://two.example"]}}
-${ALL}`, { more: servers('{network: {allowedDomains: ["*.evil.example", one.example, two.example]}}'), files: { 'server/index.mjs': SERVER, 'server/package.json': '{}' } });
-    for (const url of ['https://a.evil.example/', 'https://one.example/', 'http://two.example/']) expect(await call('x_reach', { url })).toContain('Tollgate: not-allowed');
+${ALL}`,
+      {
+        more: servers('{network: {allowedDomains: ["*.evil.example", one.example, two.example]}}'),
+        files: { 'server/index.mjs': SERVER, 'server/package.json': '{}' },
+      },
+    );
+    for (const url of ['https://a.evil.example/', 'https://one.example/', 'http://two.example/'])
+      expect(await call('x_reach', { url })).toContain('Tollgate: not-allowed');
     expect(facade.records().filter(({ event }) => event === 'egress-blocked')).toHaveLength(3);
   });
 
@@ -266,7 +370,13 @@ ${ALL}`, { more: servers('{network: {allowedDomains: ["*.evil.example", one.exam
     const file = path.join(workspace, 'secret');
     expect(await call('x_read', { file })).toBe(SECRET);
     const config = path.join(workspace, 'tollgate.yaml');
-    writeFileSync(config, readFileSync(config, 'utf8').replace('rules:', 'rules:\n  - {id: closed, outcome: deny, when: {paths: [secret]}}'));
+    writeFileSync(
+      config,
+      readFileSync(config, 'utf8').replace(
+        'rules:',
+        'rules:\n  - {id: closed, outcome: deny, when: {paths: [secret]}}',
+      ),
+    );
     await facade.assembled.reload(() => loadConfig(config, { env: {}, home: '/home/nobody-at-all' }), false);
     expect(await call('x_read', { file })).toMatch(/EACCES/);
   });
@@ -277,19 +387,26 @@ describe('what cannot be held', () => {
   - {id: late, outcome: deny, when: {paths: [x], labels: [secret]}}
   - {id: mine, outcome: deny, when: {roles: [agent], paths: [y]}}
 `;
-  const notes = (project: Project): readonly string[] => project.facade.assembled.notices.filter((line) => /bind/.test(line));
+  const notes = (project: Project): readonly string[] =>
+    project.facade.assembled.notices.filter((line) => /bind/.test(line));
 
   it('is told at the start, where a command or a server is open to somebody', async () => {
     const project = await start(`${LOOSE}${ALL}`, { more: servers('{}'), files: { 'server/index.mjs': SERVER } });
     expect(notes(project)).toEqual([
-      expect.stringMatching(/^tollgate\.yaml:\d+:\d+: "late" does not bind commands of bash, the program of x: /) as string, expect.stringMatching(/"mine" does not bind the program of x: it is about some callers/) as string,
+      expect.stringMatching(
+        /^tollgate\.yaml:\d+:\d+: "late" does not bind commands of bash, the program of x: /,
+      ) as string,
+      expect.stringMatching(/"mine" does not bind the program of x: it is about some callers/) as string,
     ]);
   });
 
   it('is not told of commands and servers that nobody may use', async () => {
-    const closed = await start(`${LOOSE}
+    const closed = await start(
+      `${LOOSE}
   - {id: none, outcome: deny, when: {verbs: [execute]}}
-  - {id: reads, outcome: allow, when: {verbs: [read]}}`, { more: servers('{}').replace(/^profiles:[^]*/m, ''), files: { 'server/index.mjs': SERVER } });
+  - {id: reads, outcome: allow, when: {verbs: [read]}}`,
+      { more: servers('{}').replace(/^profiles:[^]*/m, ''), files: { 'server/index.mjs': SERVER } },
+    );
     expect(notes(closed)).toEqual([]);
     expect(notes(await start(`${LOOSE}${ALL}`, { more: 'expose: {primitives: {read: workspace}}' }))).toEqual([]);
   });

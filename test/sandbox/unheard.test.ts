@@ -26,7 +26,18 @@ afterEach(async () => {
   expect(unheard).toEqual([]);
 });
 
-const jail = (...[command = 'true', ...args]: readonly string[]): Jail => ({ command, args, env: {}, cwd: workspace, workspace, read: [], write: [], hidden: [], limits: LIMITS, input: false });
+const jail = (...[command = 'true', ...args]: readonly string[]): Jail => ({
+  command,
+  args,
+  env: {},
+  cwd: workspace,
+  workspace,
+  read: [],
+  write: [],
+  hidden: [],
+  limits: LIMITS,
+  input: false,
+});
 
 /** Control groups that only write down what is asked of them. */
 function groupsOf(more: Partial<Group> = {}): { readonly groups: () => Promise<Groups>; readonly told: unknown[] } {
@@ -50,7 +61,10 @@ describe('a sandbox', () => {
   });
 
   it('is not started where control groups were had and are none any more', async () => {
-    await expect(startJailed(jail(), () => Promise.reject(new Error('none any more')))).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', next: expect.stringContaining('anew') as string });
+    await expect(startJailed(jail(), () => Promise.reject(new Error('none any more')))).rejects.toMatchObject({
+      code: 'SANDBOX_UNAVAILABLE',
+      next: expect.stringContaining('anew') as string,
+    });
   });
 
   it('that ends after its output was closed here ends alone', async () => {
@@ -64,17 +78,50 @@ describe('a sandbox', () => {
 });
 
 describe('a server', () => {
-  it.each(['direct', 'sandbox'] as const)('that is given up while its start is agreed to does not run (%s)', async (isolation) => {
-    const ran = path.join(workspace, 'ran');
-    const connection: StdioConnection = new StdioConnection({ name: 'one', transport: 'stdio', command: 'touch', args: [ran], env: {}, headers: {}, isolation, cwd: workspace, connectTimeoutMs: 1000, maxRetries: 0, reconnectBackoffMs: 100, sandbox: { filesystem: { allowRead: [], allowWrite: [workspace], denyRead: [] }, network: { allowedDomains: [] }, limits: LIMITS } }, {
-      host: { workspace, hidden: [], secrets: () => Promise.resolve('') }, onStderr: () => undefined,
-      consent: async () => {
-        connection.killNow();
-        return undefined;
-      },
-    });
-    const start = connection.start({ onMessage: () => undefined, onBad: () => undefined, onTooLarge: () => undefined, onFailed: () => undefined, onClosed: () => undefined });
-    await expect(start).rejects.toMatchObject({ code: 'SERVER_UNAVAILABLE', message: expect.stringContaining('before it ran') as string });
-    expect(existsSync(ran)).toBe(false);
-  });
+  it.each(['direct', 'sandbox'] as const)(
+    'that is given up while its start is agreed to does not run (%s)',
+    async (isolation) => {
+      const ran = path.join(workspace, 'ran');
+      const connection: StdioConnection = new StdioConnection(
+        {
+          name: 'one',
+          transport: 'stdio',
+          command: 'touch',
+          args: [ran],
+          env: {},
+          headers: {},
+          isolation,
+          cwd: workspace,
+          connectTimeoutMs: 1000,
+          maxRetries: 0,
+          reconnectBackoffMs: 100,
+          sandbox: {
+            filesystem: { allowRead: [], allowWrite: [workspace], denyRead: [] },
+            network: { allowedDomains: [] },
+            limits: LIMITS,
+          },
+        },
+        {
+          host: { workspace, hidden: [], secrets: () => Promise.resolve('') },
+          onStderr: () => undefined,
+          consent: async () => {
+            connection.killNow();
+            return undefined;
+          },
+        },
+      );
+      const start = connection.start({
+        onMessage: () => undefined,
+        onBad: () => undefined,
+        onTooLarge: () => undefined,
+        onFailed: () => undefined,
+        onClosed: () => undefined,
+      });
+      await expect(start).rejects.toMatchObject({
+        code: 'SERVER_UNAVAILABLE',
+        message: expect.stringContaining('before it ran') as string,
+      });
+      expect(existsSync(ran)).toBe(false);
+    },
+  );
 });

@@ -36,41 +36,55 @@ async function pipe(project: Project, argv: readonly string[], value: string, mo
 /** A terminal at which somebody types. */
 function keyboard(): PassThrough & { isTTY: true; setRawMode: (raw: boolean) => void; readonly modes: boolean[] } {
   const modes: boolean[] = [];
-  return Object.assign(new PassThrough(), { isTTY: true as const, modes, setRawMode: (raw: boolean) => void modes.push(raw) });
+  return Object.assign(new PassThrough(), {
+    isTTY: true as const,
+    modes,
+    setRawMode: (raw: boolean) => void modes.push(raw),
+  });
 }
 
 describe('tollgate secret', () => {
-  it('stores a piped value, lists it without it, rotates it and removes it' + verifies('PF-04'), () => withSecrets(async (project) => {
-    const stored = await pipe(project, ['secret', 'set', 'github.token'], 'sesame-open\n');
-    expect(stored.code).toBe(0);
-    expect(stored.err).toContain('vault.key beside it');
-    expect(stored.err).toContain('Stored github.token.');
-    const again = await pipe(project, ['secret', 'set', 'github.token', '--json'], 'sesame-again\n');
-    expect(dataOf(again.out)).toEqual({ name: 'github.token', replaced: true, servers: ['local', 'remote'] });
-    expect(again.err).toBe('');
-    const list = await cli(project, ['secret', 'list']);
-    expect(list.out).toMatch(/github\.token +vault +20\d\d-\d\d-\d\d \d\d:\d\d +local, remote/);
-    expect(list.out).toMatch(/absent +vault +missing +remote/);
-    expect(list.out).toMatch(/from\.env +env/);
-    const rotated = await pipe(project, ['secret', 'rotate', 'github.token'], 'sesame-third\n');
-    expect(rotated.err).toContain('until they restart: local, remote.');
-    const removed = await cli(project, ['secret', 'rm', 'github.token']);
-    expect(removed.err).toContain('These servers cannot start without it: local, remote.');
-    expect((await cli(project, ['secret', 'rm', 'github.token'])).err).toContain('SECRET_MISSING');
-    const all = [stored, again, list, rotated, removed].map(({ out, err }) => out + err).join();
-    expect(all).not.toContain('sesame');
-    expect(all).not.toMatch(/\b(11|12) (characters|bytes)/);
-  }));
+  it('stores a piped value, lists it without it, rotates it and removes it' + verifies('PF-04'), () =>
+    withSecrets(async (project) => {
+      const stored = await pipe(project, ['secret', 'set', 'github.token'], 'sesame-open\n');
+      expect(stored.code).toBe(0);
+      expect(stored.err).toContain('vault.key beside it');
+      expect(stored.err).toContain('Stored github.token.');
+      const again = await pipe(project, ['secret', 'set', 'github.token', '--json'], 'sesame-again\n');
+      expect(dataOf(again.out)).toEqual({ name: 'github.token', replaced: true, servers: ['local', 'remote'] });
+      expect(again.err).toBe('');
+      const list = await cli(project, ['secret', 'list']);
+      expect(list.out).toMatch(/github\.token +vault +20\d\d-\d\d-\d\d \d\d:\d\d +local, remote/);
+      expect(list.out).toMatch(/absent +vault +missing +remote/);
+      expect(list.out).toMatch(/from\.env +env/);
+      const rotated = await pipe(project, ['secret', 'rotate', 'github.token'], 'sesame-third\n');
+      expect(rotated.err).toContain('until they restart: local, remote.');
+      const removed = await cli(project, ['secret', 'rm', 'github.token']);
+      expect(removed.err).toContain('These servers cannot start without it: local, remote.');
+      expect((await cli(project, ['secret', 'rm', 'github.token'])).err).toContain('SECRET_MISSING');
+      const all = [stored, again, list, rotated, removed].map(({ out, err }) => out + err).join();
+      expect(all).not.toContain('sesame');
+      expect(all).not.toMatch(/\b(11|12) (characters|bytes)/);
+    }),
+  );
 
-  it('lists as JSON, and says when there is nothing', () => withSecrets(async (project) => {
-    await pipe(project, ['secret', 'set', 'other'], 'sesame-open');
-    const items = dataOf<readonly { name: string; provider: string; missing: boolean; setAt?: string }[]>((await cli(project, ['secret', 'list', '--json'])).out);
-    expect(items.map(({ name, provider, missing }) => [name, provider, missing])).toEqual([
-      ['absent', 'vault', true], ['from.env', 'env', false], ['from.keychain', 'keychain', false], ['from.program', 'exec', false], ['github.token', 'vault', true], ['other', 'vault', false],
-    ]);
-    project.write('tollgate.yaml', 'version: 1\nworkspace: ./work\nstate: ../empty\n');
-    expect((await cli(project, ['secret', 'list'])).err).toContain('No secrets.');
-  }));
+  it('lists as JSON, and says when there is nothing', () =>
+    withSecrets(async (project) => {
+      await pipe(project, ['secret', 'set', 'other'], 'sesame-open');
+      const items = dataOf<readonly { name: string; provider: string; missing: boolean; setAt?: string }[]>(
+        (await cli(project, ['secret', 'list', '--json'])).out,
+      );
+      expect(items.map(({ name, provider, missing }) => [name, provider, missing])).toEqual([
+        ['absent', 'vault', true],
+        ['from.env', 'env', false],
+        ['from.keychain', 'keychain', false],
+        ['from.program', 'exec', false],
+        ['github.token', 'vault', true],
+        ['other', 'vault', false],
+      ]);
+      project.write('tollgate.yaml', 'version: 1\nworkspace: ./work\nstate: ../empty\n');
+      expect((await cli(project, ['secret', 'list'])).err).toContain('No secrets.');
+    }));
 
   it.each([
     ['a value on the command line', ['secret', 'set', 'a', 'sesame-open'], '', 'USAGE'],
@@ -84,38 +98,47 @@ describe('tollgate secret', () => {
     ['a rotation of what is not there', ['secret', 'rotate', 'none'], 'sesame-open', 'SECRET_MISSING'],
     ['a keychain that is not there', ['secret', 'set', 'from.keychain'], 'sesame-open', 'VAULT_FAILED'],
     ['the removal from a keychain that is not there', ['secret', 'rm', 'from.keychain'], '', 'VAULT_FAILED'],
-  ])('refuses %s', (_name, argv, value, code) => withSecrets(async (project) => {
-    const { err, out, code: exit } = await pipe(project, argv, value);
-    expect(err).toMatch(new RegExp(`^${code}: `));
-    expect(exit).not.toBe(0);
-    expect(out + err).not.toContain('sesame');
-  }));
+  ])('refuses %s', (_name, argv, value, code) =>
+    withSecrets(async (project) => {
+      const { err, out, code: exit } = await pipe(project, argv, value);
+      expect(err).toMatch(new RegExp(`^${code}: `));
+      expect(exit).not.toBe(0);
+      expect(out + err).not.toContain('sesame');
+    }),
+  );
 
-  it('takes the passphrase from the environment, or asks for it at a terminal', () => withSecrets(async (project) => {
-    const env = { TOLLGATE_VAULT_PASSPHRASE: 'correct horse' };
-    expect((await pipe(project, ['secret', 'set', 'a'], 'sesame-open', { env })).err).toContain('TOLLGATE_VAULT_PASSPHRASE');
-    const locked = await pipe(project, ['secret', 'list'], '');
-    expect(locked.err).toContain('VAULT_FAILED: The vault is locked with a passphrase.');
-    const stdin = keyboard();
-    const asked = cli(project, ['secret', 'list', '--json'], { stdin });
-    stdin.write('correct horse\r');
-    expect(dataOf<readonly { name: string }[]>((await asked).out).map(({ name }) => name)).toContain('a');
-    expect(stdin.modes).toEqual([true, false]);
-  }));
+  it('takes the passphrase from the environment, or asks for it at a terminal', () =>
+    withSecrets(async (project) => {
+      const env = { TOLLGATE_VAULT_PASSPHRASE: 'correct horse' };
+      expect((await pipe(project, ['secret', 'set', 'a'], 'sesame-open', { env })).err).toContain(
+        'TOLLGATE_VAULT_PASSPHRASE',
+      );
+      const locked = await pipe(project, ['secret', 'list'], '');
+      expect(locked.err).toContain('VAULT_FAILED: The vault is locked with a passphrase.');
+      const stdin = keyboard();
+      const asked = cli(project, ['secret', 'list', '--json'], { stdin });
+      stdin.write('correct horse\r');
+      expect(dataOf<readonly { name: string }[]>((await asked).out).map(({ name }) => name)).toContain('a');
+      expect(stdin.modes).toEqual([true, false]);
+    }));
 
-  it('asks for the value at a terminal, unseen', () => withSecrets(async (project) => {
-    const stdin = keyboard();
-    const setting = cli(project, ['secret', 'set', 'a'], { stdin });
-    stdin.write('sesame-openX\u007f\r');
-    const { err, out } = await setting;
-    expect(err).toContain('Value of a: ');
-    expect(out + err).not.toContain('sesame');
-    expect((await cli(project, ['secret', 'list'])).out).toMatch(/^a +vault +20/m);
-  }));
+  it('asks for the value at a terminal, unseen', () =>
+    withSecrets(async (project) => {
+      const stdin = keyboard();
+      const setting = cli(project, ['secret', 'set', 'a'], { stdin });
+      stdin.write('sesame-openX\u007f\r');
+      const { err, out } = await setting;
+      expect(err).toContain('Value of a: ');
+      expect(out + err).not.toContain('sesame');
+      expect((await cli(project, ['secret', 'list'])).out).toMatch(/^a +vault +20/m);
+    }));
 });
 
 describe('a prompt', () => {
-  it.each([['Ctrl-C', '\u0003'], ['Ctrl-D', '\u0004']])('ends with %s, and gives the terminal back', async (_name, key) => {
+  it.each([
+    ['Ctrl-C', '\u0003'],
+    ['Ctrl-D', '\u0004'],
+  ])('ends with %s, and gives the terminal back', async (_name, key) => {
     const stdin = keyboard();
     const asking = askHidden({ stdin, stderr: () => undefined }, '? ');
     stdin.write(`half${key}`);

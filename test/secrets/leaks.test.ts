@@ -14,19 +14,36 @@ import { verifies } from '../verifies.ts';
 
 const LEAKY = path.join(import.meta.dirname, '..', 'fixtures', 'leaky-server.mjs');
 /** One of each place. Characters that JSON, URLs and base64 write differently. */
-const VALUES = { vault: 'vault+sesame/"öpen"=1', env: 'env-sesame-open-two', exec: 'exec-sesame-open-three', header: 'header-sesame-open-four' } as const;
+const VALUES = {
+  vault: 'vault+sesame/"öpen"=1',
+  env: 'env-sesame-open-two',
+  exec: 'exec-sesame-open-three',
+  header: 'header-sesame-open-four',
+} as const;
 const NOBODY = 65_534;
 
 /** The value as a leak would show it. */
 function formsOf(value: string): readonly string[] {
   const bytes = Buffer.from(value);
-  return [value, bytes.toString('base64').replace(/=+$/, ''), bytes.toString('base64url'), bytes.toString('hex'), encodeURIComponent(value), JSON.stringify(value).slice(1, -1), JSON.stringify(value).slice(1, -1).replace(/[\u0080-\uffff]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`)];
+  return [
+    value,
+    bytes.toString('base64').replace(/=+$/, ''),
+    bytes.toString('base64url'),
+    bytes.toString('hex'),
+    encodeURIComponent(value),
+    JSON.stringify(value).slice(1, -1),
+    JSON.stringify(value)
+      .slice(1, -1)
+      .replace(/[\u0080-\uffff]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`),
+  ];
 }
 const FORMS = Object.values(VALUES).flatMap(formsOf);
 const leaksIn = (text: string): readonly string[] => FORMS.filter((form) => text.includes(form));
 
 function filesUnder(folder: string): readonly string[] {
-  return readdirSync(folder, { recursive: true, encoding: 'utf8' }).map((name) => path.join(folder, name)).filter((file) => statSync(file).isFile());
+  return readdirSync(folder, { recursive: true, encoding: 'utf8' })
+    .map((name) => path.join(folder, name))
+    .filter((file) => statSync(file).isFile());
 }
 
 interface Seen {
@@ -44,9 +61,18 @@ function processesBelow(parent: number): readonly Seen[] {
       return '';
     }
   };
-  const parents = new Map(readdirSync('/proc').filter((name) => /^\d+$/.test(name)).map((name) => [Number(name), Number(/^PPid:\s+(\d+)/m.exec(read(Number(name), 'status'))?.[1] ?? 0)]));
-  const isBelow = (pid: number): boolean => pid !== 0 && (parents.get(pid) === parent || isBelow(parents.get(pid) ?? 0));
-  return [...parents.keys()].filter(isBelow).map((pid) => ({ pid, command: read(pid, 'cmdline'), environment: Buffer.from(read(pid, 'environ'), 'latin1').toString('utf8') }));
+  const parents = new Map(
+    readdirSync('/proc')
+      .filter((name) => /^\d+$/.test(name))
+      .map((name) => [Number(name), Number(/^PPid:\s+(\d+)/m.exec(read(Number(name), 'status'))?.[1] ?? 0)]),
+  );
+  const isBelow = (pid: number): boolean =>
+    pid !== 0 && (parents.get(pid) === parent || isBelow(parents.get(pid) ?? 0));
+  return [...parents.keys()].filter(isBelow).map((pid) => ({
+    pid,
+    command: read(pid, 'cmdline'),
+    environment: Buffer.from(read(pid, 'environ'), 'latin1').toString('utf8'),
+  }));
 }
 
 describe.each(['direct', 'sandbox'] as const)('a run with servers in isolation %s', (isolation) => {
@@ -64,14 +90,19 @@ describe.each(['direct', 'sandbox'] as const)('a run with servers in isolation %
   beforeAll(async () => {
     web = createServer((request, response) => {
       heard.push(request.headers);
-      response.writeHead(401, { 'content-type': 'text/plain' }).end(`wrong token: ${request.headers['x-token'] as string}`);
+      response
+        .writeHead(401, { 'content-type': 'text/plain' })
+        .end(`wrong token: ${request.headers['x-token'] as string}`);
     });
     await new Promise<void>((resolve) => web.listen(0, '127.0.0.1', resolve));
     const work = path.join(project.folder, 'work');
     mkdirSync(work);
     if (process.getuid?.() === 0) chownSync(work, NOBODY, NOBODY);
-    const entry = (env: string): string => `{command: ${process.execPath}, args: [${LEAKY}], env: {${env}}, isolation: ${isolation}${isolation === 'sandbox' ? `, sandbox: {filesystem: {allowRead: [${LEAKY}]}, limits: {memoryMb: 512}}` : ''}}`;
-    project.write('tollgate.yaml', `version: 1
+    const entry = (env: string): string =>
+      `{command: ${process.execPath}, args: [${LEAKY}], env: {${env}}, isolation: ${isolation}${isolation === 'sandbox' ? `, sandbox: {filesystem: {allowRead: [${LEAKY}]}, limits: {memoryMb: 512}}` : ''}}`;
+    project.write(
+      'tollgate.yaml',
+      `version: 1
 workspace: ./work
 state: ../state
 secrets:
@@ -85,7 +116,8 @@ servers:
 expose: {primitives: workspace, tools: [leaky.*, other.*, missing.*, web.*]}
 profiles: {default: {servers: [leaky, other, missing, web]}}
 rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execute]}}]
-`);
+`,
+    );
     await pipeValue(project, 'of.vault', VALUES.vault);
     await pipeValue(project, 'of.header', VALUES.header);
     await project.approve({ env: { PLANTED: VALUES.env } });
@@ -94,8 +126,10 @@ rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execu
     const list = await child.ask('tools/list');
     replies.push(list);
     const names = list.result?.tools?.map(({ name }) => name) ?? [];
-    told = (await child.call(names.find((name) => /^leaky.count/.test(name)) ?? '', {})).result?.content?.[0]?.text ?? '';
-    for (const name of names.filter((one) => /leaky.(tell|fail|shout|long)/.test(one))) replies.push(await child.call(name, {}));
+    told =
+      (await child.call(names.find((name) => /^leaky.count/.test(name)) ?? '', {})).result?.content?.[0]?.text ?? '';
+    for (const name of names.filter((one) => /leaky.(tell|fail|shout|long)/.test(one)))
+      replies.push(await child.call(name, {}));
     processes = processesBelow(child.process.pid ?? 0);
     own = readFileSync(`/proc/${child.process.pid}/cmdline`, 'latin1');
     for (const name of names.filter((one) => one.includes('die'))) replies.push(await child.call(name, {}));
@@ -117,7 +151,9 @@ rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execu
   });
 
   it('gives a header from the vault to the remote server' + verifies('HA-30'), () => {
-    expect(heard.map((headers) => headers['x-token'])).toContain(`Bearer ${VALUES.header}`.replace(/[^\x20-\x7e]/g, ''));
+    expect(heard.map((headers) => headers['x-token'])).toContain(
+      `Bearer ${VALUES.header}`.replace(/[^\x20-\x7e]/g, ''),
+    );
   });
 
   it('says none to the agent, in any form' + verifies('PF-04', 'HA-24'), () => {
@@ -137,16 +173,24 @@ rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execu
     const files = [...filesUnder(state), ...filesUnder(project.folder)];
     expect(files.some((file) => file.includes('audit'))).toBe(true);
     expect(files.some((file) => file.endsWith('vault.json'))).toBe(true);
-    const leaking = files.filter((file) => leaksIn(readFileSync(file, 'utf8')).length > 0 || leaksIn(readFileSync(file, 'latin1')).length > 0);
+    const leaking = files.filter(
+      (file) => leaksIn(readFileSync(file, 'utf8')).length > 0 || leaksIn(readFileSync(file, 'latin1')).length > 0,
+    );
     expect(leaking).toEqual([]);
   });
 
-  it('shows none in the arguments of any process, nor in the environment of another server' + verifies('PF-04', 'HA-24'), () => {
-    expect(processes.length).toBeGreaterThanOrEqual(2);
-    expect(leaksIn(own + processes.map(({ command }) => command).join('\n'))).toEqual([]);
-    const foreign = processes.filter(({ environment, command }) => leaksIn(environment).length > 0 && !command.startsWith(`${process.execPath}\0${LEAKY}`));
-    expect(foreign).toEqual([]);
-  });
+  it(
+    'shows none in the arguments of any process, nor in the environment of another server' + verifies('PF-04', 'HA-24'),
+    () => {
+      expect(processes.length).toBeGreaterThanOrEqual(2);
+      expect(leaksIn(own + processes.map(({ command }) => command).join('\n'))).toEqual([]);
+      const foreign = processes.filter(
+        ({ environment, command }) =>
+          leaksIn(environment).length > 0 && !command.startsWith(`${process.execPath}\0${LEAKY}`),
+      );
+      expect(foreign).toEqual([]);
+    },
+  );
 
   it('names the secret that is missing, and how it is stored', () => {
     expect(servers).toMatch(/missing.*Secret \\"nowhere\\" is not in the vault/);

@@ -19,7 +19,9 @@ describe('a run in which everything fails', () => {
 
   beforeAll(async () => {
     project.write('work/locked/file', 'x');
-    project.write('tollgate.yaml', `version: 1
+    project.write(
+      'tollgate.yaml',
+      `version: 1
 workspace: ./work
 state: ../state
 servers:
@@ -32,41 +34,71 @@ servers:
 expose: {primitives: workspace, tools: [gone.*, homeless.*, exits.*, quiet.*, works.*, jailed.*]}
 profiles: {default: {servers: [gone, homeless, exits, quiet, works, jailed]}}
 rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execute]}}]
-`);
+`,
+    );
     await project.approve();
     const child = new Child(project, ['run']);
     await child.hello();
     await child.ask('tools/list');
     const calls: readonly (readonly [string, unknown])[] = [
-      ['read', { path: 'missing.txt' }], ['read', { path: '../../state/state.db' }], ['read', { path: '/etc/nonexistent-file' }], ['read', { path: 'locked' }], ['read', { action: 'search', path: 'nowhere', pattern: 'x' }],
-      ['write', { path: 'locked', content: 'x' }], ['write', { path: 'locked/file/below', content: 'x' }], ['edit', { path: 'missing.txt', old_string: 'a', new_string: 'b' }], ['read', { path: 'locked/file', more: 1 }],
-      ['gone_x', {}], ['works_die', {}], ['works_echo', 'no object'],
+      ['read', { path: 'missing.txt' }],
+      ['read', { path: '../../state/state.db' }],
+      ['read', { path: '/etc/nonexistent-file' }],
+      ['read', { path: 'locked' }],
+      ['read', { action: 'search', path: 'nowhere', pattern: 'x' }],
+      ['write', { path: 'locked', content: 'x' }],
+      ['write', { path: 'locked/file/below', content: 'x' }],
+      ['edit', { path: 'missing.txt', old_string: 'a', new_string: 'b' }],
+      ['read', { path: 'locked/file', more: 1 }],
+      ['gone_x', {}],
+      ['works_die', {}],
+      ['works_echo', 'no object'],
     ];
     for (const [name, args] of calls) await child.call(name, args);
     child.process.stdin.end();
     await child.ended;
     told.set('replies', child.out).set('log', child.err);
-    for (const argv of [['servers'], ['servers', '--json'], ['tools'], ['try', 'read', '{"path": "../x"}'], ['audit', 'list'], ['plan', 'list'], ['secret', 'list'], ['servers', '--log', 'exits']]) {
+    for (const argv of [
+      ['servers'],
+      ['servers', '--json'],
+      ['tools'],
+      ['try', 'read', '{"path": "../x"}'],
+      ['audit', 'list'],
+      ['plan', 'list'],
+      ['secret', 'list'],
+      ['servers', '--log', 'exits'],
+    ]) {
       const { out, err } = await cli(project, argv);
       told.set(`tollgate ${argv.join(' ')}`, out + err);
     }
     const audit = path.join(project.home, 'state', 'audit');
-    for (const name of existsSync(audit) ? readdirSync(audit) : []) if (statSync(path.join(audit, name)).isFile()) told.set(`audit ${name}`, readFileSync(path.join(audit, name), 'utf8'));
+    for (const name of existsSync(audit) ? readdirSync(audit) : [])
+      if (statSync(path.join(audit, name)).isFile())
+        told.set(`audit ${name}`, readFileSync(path.join(audit, name), 'utf8'));
   }, 60_000);
   afterAll(() => project.remove());
 
   it('has told of each fault', () => {
     expect([...told.keys()].some((name) => name.startsWith('audit '))).toBe(true);
     expect(told.get('replies')).toContain('ARGS_INVALID');
-    for (const name of ['gone', 'homeless', 'exits', 'quiet', 'jailed']) expect(told.get('tollgate servers --json')).toContain(`"${name}"`);
+    for (const name of ['gone', 'homeless', 'exits', 'quiet', 'jailed'])
+      expect(told.get('tollgate servers --json')).toContain(`"${name}"`);
   });
 
   it('tells no value of an environment' + verifies('HA-24'), () => {
-    expect([...told].filter(([, text]) => VALUES.some((value) => text.includes(value))).map(([name]) => name)).toEqual([]);
+    expect([...told].filter(([, text]) => VALUES.some((value) => text.includes(value))).map(([name]) => name)).toEqual(
+      [],
+    );
   });
 
   it('tells no path of the host' + verifies('HA-24'), () => {
-    const found = [...told].flatMap(([name, text]) => around.flatMap((place) => [...text.matchAll(new RegExp(`.{0,80}${place}(?!/home/project/work).{0,60}`, 'g'))].map(([line]) => `${name}: ${line}`)));
+    const found = [...told].flatMap(([name, text]) =>
+      around.flatMap((place) =>
+        [...text.matchAll(new RegExp(`.{0,80}${place}(?!/home/project/work).{0,60}`, 'g'))].map(
+          ([line]) => `${name}: ${line}`,
+        ),
+      ),
+    );
     expect(found).toEqual([]);
   });
 });

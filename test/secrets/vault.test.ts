@@ -1,6 +1,18 @@
 /** Tests the vault: what it keeps, who can open it, what happens to it under damage, strange files and several processes. */
 import { execFile } from 'node:child_process';
-import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, statSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  unlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
@@ -21,12 +33,18 @@ afterEach(() => rmSync(folder, { recursive: true, force: true }));
 const file = (name: string): string => path.join(folder, name);
 const NO_KEYCHAIN = async (): Promise<undefined> => undefined;
 const withFile: KeySources = { passphrase: async () => undefined, keychain: NO_KEYCHAIN };
-const withPassphrase = (passphrase: string | undefined): KeySources => ({ passphrase: async () => passphrase, keychain: NO_KEYCHAIN });
+const withPassphrase = (passphrase: string | undefined): KeySources => ({
+  passphrase: async () => passphrase,
+  keychain: NO_KEYCHAIN,
+});
 const EARLY = Date.UTC(2026, 0, 2);
 const open = (sources: KeySources = withFile): Vault => new Vault(folder, sources, () => EARLY);
 
 /** No machine of the tests has a keychain: this one keeps entries as one does. */
-function memoryKeychain(entries = new Map<string, string>()): { readonly entries: Map<string, string>; readonly sources: KeySources } {
+function memoryKeychain(entries = new Map<string, string>()): {
+  readonly entries: Map<string, string>;
+  readonly sources: KeySources;
+} {
   const keychain: Keychain = {
     get: async (service, account) => entries.get(`${service}/${account}`),
     set: async (service, account, password) => void entries.set(`${service}/${account}`, password),
@@ -36,7 +54,10 @@ function memoryKeychain(entries = new Map<string, string>()): { readonly entries
 }
 
 async function failure(work: Promise<unknown>): Promise<string> {
-  const thrown = await work.then(() => undefined, (error: unknown) => error);
+  const thrown = await work.then(
+    () => undefined,
+    (error: unknown) => error,
+  );
   expect(thrown).toBeInstanceOf(TollgateError);
   expect((thrown as TollgateError).code).toBe('VAULT_FAILED');
   expect((thrown as TollgateError).next.length).toBeGreaterThan(10);
@@ -50,7 +71,10 @@ describe('a vault', () => {
     expect(await open().set('b.token', 'value-of-b')).toBe(false);
     expect(await open().set('a', 'value of a\nand more')).toBe(false);
     expect(await open().set('a', 'another')).toBe(true);
-    expect(await open().list()).toEqual([{ name: 'a', setAt: '2026-01-02T00:00:00.000Z' }, { name: 'b.token', setAt: '2026-01-02T00:00:00.000Z' }]);
+    expect(await open().list()).toEqual([
+      { name: 'a', setAt: '2026-01-02T00:00:00.000Z' },
+      { name: 'b.token', setAt: '2026-01-02T00:00:00.000Z' },
+    ]);
     expect(await open().get('a')).toBe('another');
     expect(await open().remove('a')).toBe(true);
     expect(await open().remove('a')).toBe(false);
@@ -59,17 +83,26 @@ describe('a vault', () => {
 
   it('stands on the disk without values or names, readable by its owner alone', async () => {
     await open().set('github.token', 'sesame-sesame');
-    const texts = readdirSync(folder).map((name) => readFileSync(file(name), 'latin1')).join();
+    const texts = readdirSync(folder)
+      .map((name) => readFileSync(file(name), 'latin1'))
+      .join();
     expect(texts).not.toContain('sesame');
     expect(texts).not.toContain('github');
     for (const name of ['vault.json', 'vault.key', 'vault.lock']) expect(statSync(file(name)).mode & 0o777).toBe(0o600);
   });
 
   it('takes any name and any value', async () => {
-    await fc.assert(fc.asyncProperty(fc.stringMatching(/^[A-Za-z_][\w.-]{0,20}$/), fc.string({ unit: 'grapheme' }), async (name, value) => {
-      await open().set(name, value);
-      expect(await open().get(name)).toBe(value);
-    }), { numRuns: 20 });
+    await fc.assert(
+      fc.asyncProperty(
+        fc.stringMatching(/^[A-Za-z_][\w.-]{0,20}$/),
+        fc.string({ unit: 'grapheme' }),
+        async (name, value) => {
+          await open().set(name, value);
+          expect(await open().get(name)).toBe(value);
+        },
+      ),
+      { numRuns: 20 },
+    );
     await open().set('__proto__', 'not a prototype');
     expect(await open().get('__proto__')).toBe('not a prototype');
     expect(await open().get('constructor')).toBeUndefined();
@@ -90,11 +123,17 @@ describe('a vault', () => {
     const { mkdirSync } = await import('node:fs');
     mkdirSync(file('work'));
     const names = ['one', 'two', 'three', 'four'];
-    await Promise.all(names.map(async (name) => {
-      const child = promisify(execFile)(process.execPath, [main, 'secret', 'set', name, '-c', file('tollgate.yaml')], { env: { PATH: process.env['PATH'] } });
-      child.child.stdin?.end(`value of ${name}\n`);
-      await child;
-    }));
+    await Promise.all(
+      names.map(async (name) => {
+        const child = promisify(execFile)(
+          process.execPath,
+          [main, 'secret', 'set', name, '-c', file('tollgate.yaml')],
+          { env: { PATH: process.env['PATH'] } },
+        );
+        child.child.stdin?.end(`value of ${name}\n`);
+        await child;
+      }),
+    );
     const vault = new Vault(file('state'), withFile);
     expect((await vault.list()).map(({ name }) => name)).toEqual([...names].sort());
     for (const name of names) expect(await vault.get(name)).toBe(`value of ${name}`);
@@ -107,7 +146,9 @@ describe('the key', () => {
     expect(existsSync(file('vault.key'))).toBe(false);
     expect(open().origin()).toBe('passphrase');
     // The same letters, as a keyboard of another system types them.
-    await open(withPassphrase('caf\u00e9')).list().catch(() => undefined);
+    await open(withPassphrase('caf\u00e9'))
+      .list()
+      .catch(() => undefined);
     expect(await open(withPassphrase('correct horse')).get('a')).toBe('value of a');
     expect(await failure(open(withPassphrase('wrong')).get('a'))).toContain('passphrase is wrong');
     expect(await failure(open(withPassphrase('wrong')).set('b', 'value of b'))).toContain('passphrase is wrong');
@@ -135,7 +176,11 @@ describe('the key', () => {
   });
 
   it('falls back to a file when the keychain fails, or does not keep what it is given', async () => {
-    const broken: Keychain = { get: async () => undefined, set: () => Promise.reject(new Error('locked')), remove: async () => undefined };
+    const broken: Keychain = {
+      get: async () => undefined,
+      set: () => Promise.reject(new Error('locked')),
+      remove: async () => undefined,
+    };
     const forgetful: Keychain = { ...broken, set: async () => undefined };
     for (const keychain of [broken, forgetful]) {
       await open({ passphrase: async () => undefined, keychain: async () => keychain }).set('a', 'value of a');
@@ -162,7 +207,8 @@ describe('the key', () => {
   it('is not asked of the keyrings of the kernel, which forget', async () => {
     expect(await openKeychain({})).toBe(process.platform === 'linux' ? undefined : expect.anything());
     // No bus listens there: a fault of the keychain is none of ours.
-    if (process.platform === 'linux') expect(await openKeychain({ DBUS_SESSION_BUS_ADDRESS: 'unix:path=/nonexistent' })).toBeUndefined();
+    if (process.platform === 'linux')
+      expect(await openKeychain({ DBUS_SESSION_BUS_ADDRESS: 'unix:path=/nonexistent' })).toBeUndefined();
   });
 });
 
@@ -171,24 +217,37 @@ describe('damage', () => {
     await open().set('a', 'value of a');
     const text = readFileSync(file('vault.json'), 'utf8');
     const key = Buffer.from(readFileSync(file('vault.key'), 'utf8'), 'base64');
-    fc.assert(fc.property(fc.nat(text.length - 2), fc.integer({ min: 33, max: 126 }), (at, letter) => {
-      const changed = text.slice(0, at) + String.fromCharCode(letter) + text.slice(at + 1);
-      let plain: string | undefined;
-      try {
-        plain = unseal(readSealed(changed), key);
-      } catch (thrown) {
-        expect((thrown as TollgateError).code).toBe('VAULT_FAILED');
-        return;
-      }
-      // Base64 has letters whose last bits say nothing, and JSON has more than one spelling: what opens is what was sealed.
-      expect(JSON.parse(plain)).toEqual({ a: { value: 'value of a', setAt: '2026-01-02T00:00:00.000Z' } });
-    }), { numRuns: 500 });
+    fc.assert(
+      fc.property(fc.nat(text.length - 2), fc.integer({ min: 33, max: 126 }), (at, letter) => {
+        const changed = text.slice(0, at) + String.fromCharCode(letter) + text.slice(at + 1);
+        let plain: string | undefined;
+        try {
+          plain = unseal(readSealed(changed), key);
+        } catch (thrown) {
+          expect((thrown as TollgateError).code).toBe('VAULT_FAILED');
+          return;
+        }
+        // Base64 has letters whose last bits say nothing, and JSON has more than one spelling: what opens is what was sealed.
+        expect(JSON.parse(plain)).toEqual({ a: { value: 'value of a', setAt: '2026-01-02T00:00:00.000Z' } });
+      }),
+      { numRuns: 500 },
+    );
   });
 
   it.each([
-    ['an empty file', ''], ['half a file', '{"tollgateVault":1,"key":{"fr'], ['another file', '[1]'], ['null', 'null'], ['no key', '{"tollgateVault":1,"nonce":"AAAAAAAAAAAAAAAA","text":""}'],
-    ['a cheap derivation', '{"tollgateVault":1,"key":{"from":"passphrase","salt":"AA==","cost":2},"nonce":"AAAAAAAAAAAAAAAA","text":""}'],
-    ['an endless derivation', '{"tollgateVault":1,"key":{"from":"passphrase","salt":"AA==","cost":1073741824},"nonce":"AAAAAAAAAAAAAAAA","text":""}'],
+    ['an empty file', ''],
+    ['half a file', '{"tollgateVault":1,"key":{"fr'],
+    ['another file', '[1]'],
+    ['null', 'null'],
+    ['no key', '{"tollgateVault":1,"nonce":"AAAAAAAAAAAAAAAA","text":""}'],
+    [
+      'a cheap derivation',
+      '{"tollgateVault":1,"key":{"from":"passphrase","salt":"AA==","cost":2},"nonce":"AAAAAAAAAAAAAAAA","text":""}',
+    ],
+    [
+      'an endless derivation',
+      '{"tollgateVault":1,"key":{"from":"passphrase","salt":"AA==","cost":1073741824},"nonce":"AAAAAAAAAAAAAAAA","text":""}',
+    ],
   ])('%s is refused', async (_name, text) => {
     writePrivate(file('vault.json'), text);
     expect(await failure(open(withPassphrase('x')).list())).toContain('damaged');

@@ -37,10 +37,33 @@ describe('an edit with many matches' + verifies('TR-40'), () => {
     ['all of them replaced', (size: number) => [lines(size), { old_string: 'a', new_string: 'bc', replace_all: true }]],
     ['none chosen', (size: number) => [lines(size), { old_string: 'a', new_string: 'b' }]],
     ['one chosen by its line', (size: number) => [lines(size), { old_string: 'a', new_string: 'b', line: 3 }]],
-    ['other line ends', (size: number) => ['a\r\n'.repeat(size), { old_string: 'a\na', new_string: 'b', replace_all: true }]],
-    ['two replacements, the second before the first', (size: number) => ['ab\n'.repeat(size), { old_string: 'b', new_string: 'c', replace_all: true, edits: [{ old_string: 'a', new_string: 'aa', replace_all: true }] }]],
-    ['a long text that nearly occurs everywhere', (size: number) => ['a'.repeat(size * 8), { old_string: `${'a'.repeat(size)}b${'a'.repeat(size)}`, new_string: 'b' }]],
-    ['places that overlap', (size: number) => ['a'.repeat(size * 2), { old_string: 'a'.repeat(size), new_string: 'b' }]],
+    [
+      'other line ends',
+      (size: number) => ['a\r\n'.repeat(size), { old_string: 'a\na', new_string: 'b', replace_all: true }],
+    ],
+    [
+      'two replacements, the second before the first',
+      (size: number) => [
+        'ab\n'.repeat(size),
+        {
+          old_string: 'b',
+          new_string: 'c',
+          replace_all: true,
+          edits: [{ old_string: 'a', new_string: 'aa', replace_all: true }],
+        },
+      ],
+    ],
+    [
+      'a long text that nearly occurs everywhere',
+      (size: number) => [
+        'a'.repeat(size * 8),
+        { old_string: `${'a'.repeat(size)}b${'a'.repeat(size)}`, new_string: 'b' },
+      ],
+    ],
+    [
+      'places that overlap',
+      (size: number) => ['a'.repeat(size * 2), { old_string: 'a'.repeat(size), new_string: 'b' }],
+    ],
   ];
   it.each(attacks)('takes linear time: %s', async (_name, make) => {
     expect(await tooFast({ make, run: ([text, args]) => applyEdit(text, args) })).toBeUndefined();
@@ -56,17 +79,28 @@ describe('an edit with many matches' + verifies('TR-40'), () => {
 
   it('lets others have their turn between many edits, and ends with its call', async () => {
     const text = Array.from({ length: 2_000 }, (_, at) => `${at};${'x'.repeat(500)}`).join('\n');
-    const edits = Array.from({ length: 1_999 }, (_, at) => ({ old_string: `\n${at + 1};`, new_string: `\n${at + 1}:` }));
+    const edits = Array.from({ length: 1_999 }, (_, at) => ({
+      old_string: `\n${at + 1};`,
+      new_string: `\n${at + 1}:`,
+    }));
     const turns = alwaysDue();
-    expect(await applyEdit(text, { old_string: '0;', new_string: '0:', edits: edits.slice(0, 300), line: 1 })).toMatchObject({ count: 301 });
+    expect(
+      await applyEdit(text, { old_string: '0;', new_string: '0:', edits: edits.slice(0, 300), line: 1 }),
+    ).toMatchObject({ count: 301 });
     expect(turns.mock.calls.length).toBeGreaterThan(300);
     vi.restoreAllMocks();
-    await expect(applyEdit(text, { old_string: '0;', new_string: '0:', edits, line: 1 }, AbortSignal.timeout(20))).rejects.toThrow();
+    await expect(
+      applyEdit(text, { old_string: '0;', new_string: '0:', edits, line: 1 }, AbortSignal.timeout(20)),
+    ).rejects.toThrow();
   });
 
   it('refuses what would need more memory than a file may have', async () => {
-    expect(await applyEdit('a'.repeat(1_000_000), { old_string: 'a', new_string: 'b'.repeat(1_000), replace_all: true })).toMatchObject({ refusal: { what: expect.stringContaining('would have 1000000000 characters') } });
-    expect(await applyEdit('a'.repeat(1_000_001), { old_string: 'a', new_string: 'b', replace_all: true })).toMatchObject({ refusal: { what: expect.stringContaining('more than 1000000 times') } });
+    expect(
+      await applyEdit('a'.repeat(1_000_000), { old_string: 'a', new_string: 'b'.repeat(1_000), replace_all: true }),
+    ).toMatchObject({ refusal: { what: expect.stringContaining('would have 1000000000 characters') } });
+    expect(
+      await applyEdit('a'.repeat(1_000_001), { old_string: 'a', new_string: 'b', replace_all: true }),
+    ).toMatchObject({ refusal: { what: expect.stringContaining('more than 1000000 times') } });
   });
 });
 
@@ -84,7 +118,9 @@ describe('uniqueItems in arguments and results' + verifies('TR-40'), () => {
       const make = (size: number): unknown => ({ l: Array.from({ length: size }, (_, at) => item(at)) });
       expect(check(make(1_000))).toEqual([]);
       expect(await tooFast({ make, run: check })).toBeUndefined();
-      expect(check({ l: [...(make(20_000) as { l: unknown[] }).l, item(7)] })).toMatchObject([{ path: 'l', message: 'must not hold the same item twice' }]);
+      expect(check({ l: [...(make(20_000) as { l: unknown[] }).l, item(7)] })).toMatchObject([
+        { path: 'l', message: 'must not hold the same item twice' },
+      ]);
     });
   }
 
@@ -98,7 +134,11 @@ describe('uniqueItems in arguments and results' + verifies('TR-40'), () => {
 
   it('bounds a schema whose branches refer to itself', () => {
     const twice = { $ref: '#/$defs/n' };
-    const { check } = createValidator({ type: 'object', properties: { x: twice }, $defs: { n: { properties: { x: { allOf: [twice, twice] } } } } });
+    const { check } = createValidator({
+      type: 'object',
+      properties: { x: twice },
+      $defs: { n: { properties: { x: { allOf: [twice, twice] } } } },
+    });
     let value: unknown = {};
     for (let depth = 0; depth < 50; depth += 1) value = { x: value };
     const began = cpuMs();
@@ -108,10 +148,19 @@ describe('uniqueItems in arguments and results' + verifies('TR-40'), () => {
 });
 
 describe('structuredContent with many keys' + verifies('TR-40'), () => {
-  const keys = (size: number): Record<string, number> => Object.fromEntries(Array.from({ length: size }, (_, at) => [`key${at}`, at]));
+  const keys = (size: number): Record<string, number> =>
+    Object.fromEntries(Array.from({ length: size }, (_, at) => [`key${at}`, at]));
 
   it('is judged in linear time, with a fault or without', async () => {
-    const { check } = createValidator({ type: 'object', properties: { a: { type: 'string' } }, additionalProperties: { type: 'string' }, required: ['a'] }, 'output');
+    const { check } = createValidator(
+      {
+        type: 'object',
+        properties: { a: { type: 'string' } },
+        additionalProperties: { type: 'string' },
+        required: ['a'],
+      },
+      'output',
+    );
     const valid = createValidator({ type: 'object', additionalProperties: { type: 'integer' } }, 'output').check;
     expect(await tooFast({ make: keys, run: check, from: 1_024 })).toBeUndefined();
     expect(await tooFast({ make: keys, run: valid, from: 1_024 })).toBeUndefined();
@@ -121,9 +170,15 @@ describe('structuredContent with many keys' + verifies('TR-40'), () => {
 
   it('is shortened, or found to be too long, in linear time', async () => {
     // Up to 65,536 keys: of more, V8 sorts the keys of an object out of the caches.
-    const nested = (size: number): unknown => ({ rows: Array.from({ length: 10 }, () => keys(size / 10)), more: keys(size) });
-    const rows = (size: number): unknown => ({ rows: Array.from({ length: size }, (_, id) => ({ id, text: 'x'.repeat(50) })) });
-    for (const make of [keys, nested, rows]) expect(await tooFast({ make, run: (value) => shrink(value, 10_000), from: 1_024 })).toBeUndefined();
+    const nested = (size: number): unknown => ({
+      rows: Array.from({ length: 10 }, () => keys(size / 10)),
+      more: keys(size),
+    });
+    const rows = (size: number): unknown => ({
+      rows: Array.from({ length: size }, (_, id) => ({ id, text: 'x'.repeat(50) })),
+    });
+    for (const make of [keys, nested, rows])
+      expect(await tooFast({ make, run: (value) => shrink(value, 10_000), from: 1_024 })).toBeUndefined();
     const began = cpuMs();
     expect(shrink(keys(400_000), 10_000)).toBeUndefined();
     expect(shrink(rows(100_000), 10_000)).toMatchObject({ rows: expect.any(Array) });
@@ -146,39 +201,58 @@ describe('a folder that an agent has filled' + verifies('TR-40'), () => {
     return worst;
   }
 
-  it.each([['list', {}], ['find', { pattern: '*.none' }]] as const)('with a .gitignore of a million rules: %s answers, and lets others have their turn', async (action, more) => {
-    const bench = makeBench({ '.gitignore': 'aa*b?c\n'.repeat(1_000_000) });
-    for (let at = 0; at < 500; at += 1) bench.put(`f${at}`, '');
-    let answer = '';
-    expect(await longestBlock(async () => (answer = await bench.text('read', { action, path: '.', ...more })))).toBeLessThan(1_000);
-    expect(answer).toContain(action === 'list' ? 'f499' : 'no file matches');
-  });
+  it.each([
+    ['list', {}],
+    ['find', { pattern: '*.none' }],
+  ] as const)(
+    'with a .gitignore of a million rules: %s answers, and lets others have their turn',
+    async (action, more) => {
+      const bench = makeBench({ '.gitignore': 'aa*b?c\n'.repeat(1_000_000) });
+      for (let at = 0; at < 500; at += 1) bench.put(`f${at}`, '');
+      let answer = '';
+      expect(
+        await longestBlock(async () => (answer = await bench.text('read', { action, path: '.', ...more }))),
+      ).toBeLessThan(1_000);
+      expect(answer).toContain(action === 'list' ? 'f499' : 'no file matches');
+    },
+  );
 
-  it('with many entries: list and find cost no more for each, and let others have their turn' + verifies('TR-45'), async () => {
-    const cost = async (count: number): Promise<number> => {
-      const bench = makeBench();
-      for (let at = 0; at < count; at += 1) writeFileSync(path.join(bench.root, `f${at}`), '');
-      let least = Infinity;
-      for (let round = 0; round < 3; round += 1) {
-        const began = cpuMs();
-        expect(await longestBlock(async () => {
-          expect(await bench.text('read', { action: 'list', path: '.' })).toContain(`of ${count}`);
-          expect(await bench.text('read', { action: 'find', path: '.', pattern: `*${count - 1}` })).toContain(`f${count - 1}`);
-        })).toBeLessThan(1_000);
-        least = Math.min(least, cpuMs() - began);
-      }
-      return least;
-    };
-    const few = await cost(2_000);
-    expect(await cost(8_000)).toBeLessThan(6 * few);
-  });
+  it(
+    'with many entries: list and find cost no more for each, and let others have their turn' + verifies('TR-45'),
+    async () => {
+      const cost = async (count: number): Promise<number> => {
+        const bench = makeBench();
+        for (let at = 0; at < count; at += 1) writeFileSync(path.join(bench.root, `f${at}`), '');
+        let least = Infinity;
+        for (let round = 0; round < 3; round += 1) {
+          const began = cpuMs();
+          expect(
+            await longestBlock(async () => {
+              expect(await bench.text('read', { action: 'list', path: '.' })).toContain(`of ${count}`);
+              expect(await bench.text('read', { action: 'find', path: '.', pattern: `*${count - 1}` })).toContain(
+                `f${count - 1}`,
+              );
+            }),
+          ).toBeLessThan(1_000);
+          least = Math.min(least, cpuMs() - began);
+        }
+        return least;
+      };
+      const few = await cost(2_000);
+      expect(await cost(8_000)).toBeLessThan(6 * few);
+    },
+  );
 
   it('with rules up to the limit in every folder', async () => {
     const bench = makeBench();
     const folder = (depth: number): string => Array.from({ length: depth }, () => 'd').join('/');
-    for (let depth = 1; depth <= 20; depth += 1) for (let at = 0; at < 20; at += 1) bench.put(`${folder(depth)}/f${at}`, '');
-    for (let depth = 1; depth <= 20; depth += 1) bench.put(`${folder(depth)}/.gitignore`, `${'*a'.repeat(10)}\n`.repeat(3_000));
-    expect(await longestBlock(() => bench.text('read', { action: 'find', path: '.', pattern: '**/f1' }))).toBeLessThan(1_000);
+    for (let depth = 1; depth <= 20; depth += 1)
+      for (let at = 0; at < 20; at += 1) bench.put(`${folder(depth)}/f${at}`, '');
+    for (let depth = 1; depth <= 20; depth += 1)
+      bench.put(`${folder(depth)}/.gitignore`, `${'*a'.repeat(10)}\n`.repeat(3_000));
+    expect(await longestBlock(() => bench.text('read', { action: 'find', path: '.', pattern: '**/f1' }))).toBeLessThan(
+      1_000,
+    );
   });
 
   it('with a file of millions of lines: what a search found in it is judged with turns for others', async () => {
@@ -236,8 +310,17 @@ describe('a message of many values' + verifies('TR-44'), () => {
   const values = (count: number): string => `{"jsonrpc":"2.0","id":1,"result":{"content":[${'{},'.repeat(count)}{}]}}`;
 
   it('is refused before it is parsed, with its id, and one of two hundred thousand is read', () => {
-    expect(readMessage(Buffer.from(values(150_000)), 'server')).toMatchObject({ kind: 'invalid', id: 1, error: { code: 'UPSTREAM_TOO_LARGE' } });
-    expect(readMessage(Buffer.from(`{"jsonrpc":"2.0","id":1,"method":"x","params":{"l":[${'1,'.repeat(250_000)}1]}}`), 'client')).toMatchObject({ kind: 'invalid', id: 1, error: { code: 'WIRE_SIZE' } });
+    expect(readMessage(Buffer.from(values(150_000)), 'server')).toMatchObject({
+      kind: 'invalid',
+      id: 1,
+      error: { code: 'UPSTREAM_TOO_LARGE' },
+    });
+    expect(
+      readMessage(
+        Buffer.from(`{"jsonrpc":"2.0","id":1,"method":"x","params":{"l":[${'1,'.repeat(250_000)}1]}}`),
+        'client',
+      ),
+    ).toMatchObject({ kind: 'invalid', id: 1, error: { code: 'WIRE_SIZE' } });
     expect(readMessage(Buffer.from(values(100_000)), 'server').kind).toBe('result');
   });
 
@@ -256,7 +339,10 @@ describe('a message of many values' + verifies('TR-44'), () => {
 });
 
 describe('a text of nothing but hostile characters' + verifies('TR-44'), () => {
-  it.each([['zero width', '\u200b', 2_000_000, '\\u{200B}'], ['control', '\u0001', 2_000_000, '\\u{1}']] as const)('is escaped in seconds: %s', (_name, char, count, written) => {
+  it.each([
+    ['zero width', '\u200b', 2_000_000, '\\u{200B}'],
+    ['control', '\u0001', 2_000_000, '\\u{1}'],
+  ] as const)('is escaped in seconds: %s', (_name, char, count, written) => {
     const began = cpuMs();
     const escaped = escapeHostile(char.repeat(count));
     expect(cpuMs() - began).toBeLessThan(3_000);
@@ -271,21 +357,36 @@ describe('more hostile characters than a result may hold' + verifies('TR-44'), (
     const refused = expect.objectContaining({ code: 'UPSTREAM_TOO_LARGE' }) as Error;
     expect(() => escapeHostile('\u007f'.repeat(2_000_001))).toThrow(refused);
     const result = { content: Array.from({ length: 11 }, () => ({ type: 'text', text: '\u007f'.repeat(200_000) })) };
-    expect(() => cleanResult(JSON.stringify(result), result, { redactor: new Redactor(), raw: false })).toThrow(refused);
+    expect(() => cleanResult(JSON.stringify(result), result, { redactor: new Redactor(), raw: false })).toThrow(
+      refused,
+    );
   });
 });
 
 describe('expressions and arguments that would hold the process' + verifies('TR-44'), () => {
-  it.each(['\\s+$', '^(\\s+)+$', '(\\s|\\s\\s)*b', '\\s{1,500}y'])('an expression of a schema ends with its clock: %s', (pattern) => {
-    const { check } = createValidator({ type: 'object', properties: { x: { type: 'string', pattern } } });
-    const began = cpuMs();
-    check({ x: `${' '.repeat(1_000_000)}x` });
-    expect(cpuMs() - began).toBeLessThan(2_000);
-  });
+  it.each(['\\s+$', '^(\\s+)+$', '(\\s|\\s\\s)*b', '\\s{1,500}y'])(
+    'an expression of a schema ends with its clock: %s',
+    (pattern) => {
+      const { check } = createValidator({ type: 'object', properties: { x: { type: 'string', pattern } } });
+      const began = cpuMs();
+      check({ x: `${' '.repeat(1_000_000)}x` });
+      expect(cpuMs() - began).toBeLessThan(2_000);
+    },
+  );
 
   it('a thousand paths are judged, more are refused', () => {
-    const doing = (count: number): Parameters<typeof effectOf>[0] => ({ server: 's', tool: 't', semantics: { verb: 'read', paths: ['p'] }, args: { p: [Array.from({ length: count }, (_, at) => `a/${at}`)] } });
+    const doing = (count: number): Parameters<typeof effectOf>[0] => ({
+      server: 's',
+      tool: 't',
+      semantics: { verb: 'read', paths: ['p'] },
+      args: { p: [Array.from({ length: count }, (_, at) => `a/${at}`)] },
+    });
     expect(effectOf(doing(1_000), '/nonexistent-root').paths).toHaveLength(1_000);
-    expect(() => effectOf(doing(1_001), '/nonexistent-root')).toThrow(expect.objectContaining({ code: 'ARGS_INVALID', message: expect.stringContaining('at most 1000') as string }) as Error);
+    expect(() => effectOf(doing(1_001), '/nonexistent-root')).toThrow(
+      expect.objectContaining({
+        code: 'ARGS_INVALID',
+        message: expect.stringContaining('at most 1000') as string,
+      }) as Error,
+    );
   });
 });

@@ -23,7 +23,12 @@ afterEach(async () => {
 function git(folder: string, ...args: readonly string[]): string {
   const { uid, gid } = chooseIdentity(folder);
   const identity = process.getuid?.() === 0 ? { uid, gid } : {};
-  return execFileSync('git', ['-C', folder, '-c', 'user.name=a', '-c', 'user.email=a@example.org', ...args], { encoding: 'utf8', env: { PATH: process.env['PATH'], HOME: '/nonexistent' }, stdio: 'pipe', ...identity });
+  return execFileSync('git', ['-C', folder, '-c', 'user.name=a', '-c', 'user.email=a@example.org', ...args], {
+    encoding: 'utf8',
+    env: { PATH: process.env['PATH'], HOME: '/nonexistent' },
+    stdio: 'pipe',
+    ...identity,
+  });
 }
 
 function repository(folder: string): void {
@@ -34,7 +39,11 @@ function repository(folder: string): void {
 }
 
 /** A repository with the rules of starter `workspace`, in which `npm test` runs `script`. */
-async function underStarter(script: string): Promise<{ readonly folder: string; readonly run: () => Promise<string>; readonly ask: (tool: string, args: object) => Promise<string> }> {
+async function underStarter(script: string): Promise<{
+  readonly folder: string;
+  readonly run: () => Promise<string>;
+  readonly ask: (tool: string, args: object) => Promise<string>;
+}> {
   const root = openWorkspace();
   done.push(() => rmSync(root, { recursive: true, force: true }));
   const folder = path.join(root, 'project');
@@ -47,10 +56,15 @@ async function underStarter(script: string): Promise<{ readonly folder: string; 
   const facade = await startFacade(config, { folder: root });
   done.push(() => facade.close());
   const session = facade.open('agent');
-  return { folder, run: async () => (await facade.call(session, 'bash', { command: 'npm test --silent' })).text, ask: async (tool, args) => (await facade.call(session, tool, args)).code };
+  return {
+    folder,
+    run: async () => (await facade.call(session, 'bash', { command: 'npm test --silent' })).text,
+    ask: async (tool, args) => (await facade.call(session, tool, args)).code,
+  };
 }
 
-const SHIFT = (repo: string): string => `cp -r ${repo}/.git ${repo}/evil; printf '[core]\\n repositoryformatversion = 0\\n fsmonitor = "touch %s/pwned; false"\\n' "$PWD" > ${repo}/evil/config; echo ../evil > ${repo}/.git/commondir`;
+const SHIFT = (repo: string): string =>
+  `cp -r ${repo}/.git ${repo}/evil; printf '[core]\\n repositoryformatversion = 0\\n fsmonitor = "touch %s/pwned; false"\\n' "$PWD" > ${repo}/evil/config; echo ../evil > ${repo}/.git/commondir`;
 
 describe('a command under the rules of starter workspace', () => {
   for (const repo of ['.', 'nested']) {
@@ -66,31 +80,85 @@ describe('a command under the rules of starter workspace', () => {
     });
   }
 
-  it('creates no task of an editor, no hook, no workflow, no settings of an agent, nor moves the names away; nothing is left behind' + verifies('TR-16'), async () => {
-    const names = ['.vscode/tasks.json', '.mcp.json', '.git/hooks/post-checkout', '.husky/pre-commit', '.claude/settings.json', '.gemini/settings.json', 'opencode.json', '.github/workflows/a.yml', '.npmrc', '.git/config.worktree', 'nested/.git/hooks/post-checkout'];
-    const folders = names.map((name) => path.dirname(name)).filter((name) => name !== '.' && name !== '.git');
-    const { folder, run } = await underStarter([...folders.map((name) => `mkdir -p ${name}; mv ${name} moved; rm -rf ${name}`), 'rmdir .mcp.json; mv .mcp.json m', ...names.map((name) => `mkdir -p $(dirname ${name}); echo x > ${name}`), 'echo ran'].join('\n'));
-    expect(await run()).toContain('ran');
-    for (const name of names) expect(lstatSync(path.join(folder, name), { throwIfNoEntry: false })?.isFile() === true && readFileSync(path.join(folder, name), 'utf8') !== '', name).toBe(false);
-    await expect.poll(() => [...names, ...folders].filter((name) => existsSync(path.join(folder, name)))).toEqual([]);
-  });
+  it(
+    'creates no task of an editor, no hook, no workflow, no settings of an agent, nor moves the names away; nothing is left behind' +
+      verifies('TR-16'),
+    async () => {
+      const names = [
+        '.vscode/tasks.json',
+        '.mcp.json',
+        '.git/hooks/post-checkout',
+        '.husky/pre-commit',
+        '.claude/settings.json',
+        '.gemini/settings.json',
+        'opencode.json',
+        '.github/workflows/a.yml',
+        '.npmrc',
+        '.git/config.worktree',
+        'nested/.git/hooks/post-checkout',
+      ];
+      const folders = names.map((name) => path.dirname(name)).filter((name) => name !== '.' && name !== '.git');
+      const { folder, run } = await underStarter(
+        [
+          ...folders.map((name) => `mkdir -p ${name}; mv ${name} moved; rm -rf ${name}`),
+          'rmdir .mcp.json; mv .mcp.json m',
+          ...names.map((name) => `mkdir -p $(dirname ${name}); echo x > ${name}`),
+          'echo ran',
+        ].join('\n'),
+      );
+      expect(await run()).toContain('ran');
+      for (const name of names)
+        expect(
+          lstatSync(path.join(folder, name), { throwIfNoEntry: false })?.isFile() === true &&
+            readFileSync(path.join(folder, name), 'utf8') !== '',
+          name,
+        ).toBe(false);
+      await expect.poll(() => [...names, ...folders].filter((name) => existsSync(path.join(folder, name)))).toEqual([]);
+    },
+  );
 
-  it('a missing name that a rule closes by a pattern is refused to read, write and edit; a command may create it, and the next one is held to it' + verifies('TR-89'), async () => {
-    const { folder, run, ask } = await underStarter('echo old > k.pem; echo old > id_rsa_new; mkdir -p app/.vscode; echo old > app/.vscode/tasks.json; echo ran');
-    for (const [name, code] of [['k.pem', 'DENIED'], ['deep/er/k.pem', 'DENIED'], ['id_rsa_new', 'DENIED'], ['app/.vscode/tasks.json', 'APPROVAL_REQUIRED'], ['a/b/.vscode/x', 'APPROVAL_REQUIRED']] as const) {
-      expect([name, await ask('write', { path: name, content: 'x' }), await ask('edit', { path: name, old_string: '', new_string: 'x' })]).toEqual([name, code, code]);
-      expect([name, (await ask('read', { path: name })) === 'DENIED']).toEqual([name, code === 'DENIED']);
-      expect(existsSync(path.join(folder, name))).toBe(false);
-    }
-    expect(await run()).toContain('ran');
-    expect(['k.pem', 'id_rsa_new', 'app/.vscode/tasks.json'].map((name) => readFileSync(path.join(folder, name), 'utf8'))).toEqual(['old\n', 'old\n', 'old\n']);
-    writeFileSync(path.join(folder, 'attack.sh'), 'cat k.pem id_rsa_new; echo new > k.pem; echo new > app/.vscode/tasks.json; echo ran');
-    expect(await run()).not.toContain('old');
-    expect(['k.pem', 'app/.vscode/tasks.json'].map((name) => readFileSync(path.join(folder, name), 'utf8'))).toEqual(['old\n', 'old\n']);
-  });
+  it(
+    'a missing name that a rule closes by a pattern is refused to read, write and edit; a command may create it, and the next one is held to it' +
+      verifies('TR-89'),
+    async () => {
+      const { folder, run, ask } = await underStarter(
+        'echo old > k.pem; echo old > id_rsa_new; mkdir -p app/.vscode; echo old > app/.vscode/tasks.json; echo ran',
+      );
+      for (const [name, code] of [
+        ['k.pem', 'DENIED'],
+        ['deep/er/k.pem', 'DENIED'],
+        ['id_rsa_new', 'DENIED'],
+        ['app/.vscode/tasks.json', 'APPROVAL_REQUIRED'],
+        ['a/b/.vscode/x', 'APPROVAL_REQUIRED'],
+      ] as const) {
+        expect([
+          name,
+          await ask('write', { path: name, content: 'x' }),
+          await ask('edit', { path: name, old_string: '', new_string: 'x' }),
+        ]).toEqual([name, code, code]);
+        expect([name, (await ask('read', { path: name })) === 'DENIED']).toEqual([name, code === 'DENIED']);
+        expect(existsSync(path.join(folder, name))).toBe(false);
+      }
+      expect(await run()).toContain('ran');
+      expect(
+        ['k.pem', 'id_rsa_new', 'app/.vscode/tasks.json'].map((name) => readFileSync(path.join(folder, name), 'utf8')),
+      ).toEqual(['old\n', 'old\n', 'old\n']);
+      writeFileSync(
+        path.join(folder, 'attack.sh'),
+        'cat k.pem id_rsa_new; echo new > k.pem; echo new > app/.vscode/tasks.json; echo ran',
+      );
+      expect(await run()).not.toContain('old');
+      expect(['k.pem', 'app/.vscode/tasks.json'].map((name) => readFileSync(path.join(folder, name), 'utf8'))).toEqual([
+        'old\n',
+        'old\n',
+      ]);
+    },
+  );
 
   it('still commits, branches and makes worktrees, and adds no placeholder' + verifies('TR-16'), async () => {
-    const { folder, run } = await underStarter('set -e\nexport GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.org GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.org\ngit add package.json attack.sh\ngit commit -qm one\ngit branch b\ngit checkout -q b\ngit worktree add -q /tmp/w2\ngit worktree remove /tmp/w2\ngit add -A -- :!nested :!.npm\ngit status --short\ngit log --oneline --all | wc -l\necho ran');
+    const { folder, run } = await underStarter(
+      'set -e\nexport GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.org GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@example.org\ngit add package.json attack.sh\ngit commit -qm one\ngit branch b\ngit checkout -q b\ngit worktree add -q /tmp/w2\ngit worktree remove /tmp/w2\ngit add -A -- :!nested :!.npm\ngit status --short\ngit log --oneline --all | wc -l\necho ran',
+    );
     expect(await run()).toMatch(/1\nran$/);
     expect(git(folder, 'ls-files').trim().split('\n')).toEqual(['attack.sh', 'package.json']);
   });
@@ -99,24 +167,42 @@ describe('a command under the rules of starter workspace', () => {
 describe('a name that is held', () => {
   const fixed: Confinement = { hidden: NOWHERE, fixed: { inside: ['**/.vscode/**'], outside: [] }, closedHosts: [] };
 
-  it('stays held until the last of two commands ends, and goes to the owner who writes into it' + verifies('TR-16'), async () => {
-    const root = openWorkspace();
-    done.push(() => rmSync(root, { recursive: true, force: true }));
-    const sandbox = { filesystem: { allowRead: [], allowWrite: [root], denyRead: [] }, network: { allowedDomains: [] }, limits: { memoryMb: 1024, processes: 128, fileMb: 64 } };
-    const server = createWorkspace({ root, shell: jailedShell(() => ({ workspace: root, sandbox, hidden: [], fixed: [] })) });
-    done.push(() => server.stop());
-    const bash = async (command: string): Promise<string> => {
-      const args = { command };
-      const doc = await server.call({ tool: 'bash', args: { text: JSON.stringify(args), value: args, exact: true }, scope: 'a', confinement: fixed, timeoutMs: 20_000, hardTimeoutMs: 60_000, signal: new AbortController().signal });
-      return (doc.value.content ?? []).map(({ text = '' }) => text).join('\n');
-    };
-    const long = bash('touch begun; while [ ! -e go ]; do sleep 0.05; done; echo x > .vscode/a');
-    await expect.poll(() => existsSync(path.join(root, 'begun')), { timeout: 20_000 }).toBe(true);
-    expect(await bash('echo x > .vscode/b')).toMatch(/Read-only file system/);
-    expect(existsSync(path.join(root, '.vscode'))).toBe(true);
-    writeFileSync(path.join(root, '.vscode', 'mine'), 'x');
-    writeFileSync(path.join(root, 'go'), '');
-    expect(await long).toMatch(/Read-only file system/);
-    expect(readFileSync(path.join(root, '.vscode', 'mine'), 'utf8')).toBe('x');
-  });
+  it(
+    'stays held until the last of two commands ends, and goes to the owner who writes into it' + verifies('TR-16'),
+    async () => {
+      const root = openWorkspace();
+      done.push(() => rmSync(root, { recursive: true, force: true }));
+      const sandbox = {
+        filesystem: { allowRead: [], allowWrite: [root], denyRead: [] },
+        network: { allowedDomains: [] },
+        limits: { memoryMb: 1024, processes: 128, fileMb: 64 },
+      };
+      const server = createWorkspace({
+        root,
+        shell: jailedShell(() => ({ workspace: root, sandbox, hidden: [], fixed: [] })),
+      });
+      done.push(() => server.stop());
+      const bash = async (command: string): Promise<string> => {
+        const args = { command };
+        const doc = await server.call({
+          tool: 'bash',
+          args: { text: JSON.stringify(args), value: args, exact: true },
+          scope: 'a',
+          confinement: fixed,
+          timeoutMs: 20_000,
+          hardTimeoutMs: 60_000,
+          signal: new AbortController().signal,
+        });
+        return (doc.value.content ?? []).map(({ text = '' }) => text).join('\n');
+      };
+      const long = bash('touch begun; while [ ! -e go ]; do sleep 0.05; done; echo x > .vscode/a');
+      await expect.poll(() => existsSync(path.join(root, 'begun')), { timeout: 20_000 }).toBe(true);
+      expect(await bash('echo x > .vscode/b')).toMatch(/Read-only file system/);
+      expect(existsSync(path.join(root, '.vscode'))).toBe(true);
+      writeFileSync(path.join(root, '.vscode', 'mine'), 'x');
+      writeFileSync(path.join(root, 'go'), '');
+      expect(await long).toMatch(/Read-only file system/);
+      expect(readFileSync(path.join(root, '.vscode', 'mine'), 'utf8')).toBe('x');
+    },
+  );
 });

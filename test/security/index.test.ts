@@ -42,14 +42,24 @@ const table = /\/\*\*[\s\S]*?\*\//.exec(readFileSync(import.meta.filename, 'utf8
 
 describe('the table above', () => {
   it('names files that are there, and all files of this folder', () => {
-    const named = new Set([...table.matchAll(/\b(?:adapters|call|catalogs|corpora|oauth|output|properties|rpc|security|stories|wire|workspace)\/[a-z]+(?:-[a-z]+)?\b/g)].map(([file]) => file));
+    const named = new Set(
+      [
+        ...table.matchAll(
+          /\b(?:adapters|call|catalogs|corpora|oauth|output|properties|rpc|security|stories|wire|workspace)\/[a-z]+(?:-[a-z]+)?\b/g,
+        ),
+      ].map(([file]) => file),
+    );
     expect(named.size).toBeGreaterThan(25);
     for (const file of named) expect(existsSync(path.join(tests, `${file}.test.ts`)), file).toBe(true);
     for (const file of ['smuggling', 'definitions', 'results', 'callers']) expect(named).toContain(`security/${file}`);
   });
 
   it('leaves out no row of parts A to D', () => {
-    const rows = [...table.matchAll(/(\d+) to (\d+)|\b(\d+)\b/g)].flatMap(([, from, to, one]) => (one === undefined ? Array.from({ length: Number(to) - Number(from) + 1 }, (_, n) => Number(from) + n) : [Number(one)]));
+    const rows = [...table.matchAll(/(\d+) to (\d+)|\b(\d+)\b/g)].flatMap(([, from, to, one]) =>
+      one === undefined
+        ? Array.from({ length: Number(to) - Number(from) + 1 }, (_, n) => Number(from) + n)
+        : [Number(one)],
+    );
     expect(Array.from({ length: 62 }, (_, n) => n + 1).filter((row) => !rows.includes(row))).toEqual([]);
   });
 });

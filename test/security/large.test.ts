@@ -49,14 +49,17 @@ async function amongOthers(name: string, args: unknown, times = 1): Promise<read
 /** Starts a process with these files, for each test anew: the preload keeps the longest turn since its start. */
 async function start(files: Readonly<Record<string, string>> = {}): Promise<void> {
   for (const [name, text] of Object.entries(files)) project.write(`workspace/${name}`, text);
-  child = new Child(project, ['run'], { env: { NODE_OPTIONS: `--import ${pathToFileURL(PRELOAD).href}`, TOLLGATE_TEST_TURNS: turns } });
+  child = new Child(project, ['run'], {
+    env: { NODE_OPTIONS: `--import ${pathToFileURL(PRELOAD).href}`, TOLLGATE_TEST_TURNS: turns },
+  });
   await child.hello();
   await child.call('chaos_echo', { token: 'x' });
 }
 
 function expectShortTurns(what: string): void {
   const ms = Number(readFileSync(turns, 'latin1'));
-  if (process.env['TOLLGATE_FIGURES'] !== undefined) process.stdout.write(`${what}: longest turn ${ms} ms of processor time\n`);
+  if (process.env['TOLLGATE_FIGURES'] !== undefined)
+    process.stdout.write(`${what}: longest turn ${ms} ms of processor time\n`);
   expect(ms).toBeGreaterThan(0);
   expect(ms).toBeLessThan(LIMIT_MS);
 }
@@ -81,70 +84,108 @@ describe.skipIf(process.platform !== 'linux')('the largest legal messages and fi
     ['keys', { keys: 240_000 }, 1],
     ['newlines, eight at once', { unit: '\n', bytes: 7.9 * MIB }, 8],
   ];
-  it.each(results)('a result is cut and kept: %s', async (what, args, times) => {
-    await start();
-    for (const reply of await amongOthers('chaos_big', args, times)) {
-      expect(codeOf(reply)).toBeUndefined();
-      expect(textOf(reply).length).toBeLessThan(100_000);
-      expect(textOf(reply)).toContain('spill://');
-    }
-    expectShortTurns(`result of ${what}`);
-  }, TIMEOUT_MS);
+  it.each(results)(
+    'a result is cut and kept: %s',
+    async (what, args, times) => {
+      await start();
+      for (const reply of await amongOthers('chaos_big', args, times)) {
+        expect(codeOf(reply)).toBeUndefined();
+        expect(textOf(reply).length).toBeLessThan(100_000);
+        expect(textOf(reply)).toContain('spill://');
+      }
+      expectShortTurns(`result of ${what}`);
+    },
+    TIMEOUT_MS,
+  );
 
   const files: readonly (readonly [string, string, Readonly<Record<string, unknown>>, number])[] = [
     ['read of one line, sixteen at once', 'read', { path: 'line' }, 16],
     ['read of newlines, sixteen at once', 'read', { path: 'newlines', offset: -5 }, 16],
     ['search of newlines, four at once', 'read', { path: 'newlines', action: 'search', pattern: 'b' }, 4],
-    ['edit of a million places, sixteen at once', 'edit', { path: 'newlines', old_string: '\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n', new_string: 'c', replace_all: true }, 16],
-    ['edit that finds nothing, sixteen at once', 'edit', { path: 'newlines', old_string: `${'\n'.repeat(500_000)}x`, new_string: 'c' }, 16],
+    [
+      'edit of a million places, sixteen at once',
+      'edit',
+      { path: 'newlines', old_string: '\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n', new_string: 'c', replace_all: true },
+      16,
+    ],
+    [
+      'edit that finds nothing, sixteen at once',
+      'edit',
+      { path: 'newlines', old_string: `${'\n'.repeat(500_000)}x`, new_string: 'c' },
+      16,
+    ],
   ];
-  it.each(files)('%s', async (what, tool, args, times) => {
-    await start({ line: 'x'.repeat(16 * MIB), newlines: '\n'.repeat(16 * MIB) });
-    for (const reply of await amongOthers(tool, args, times)) expect(codeOf(reply)).not.toBe('INTERNAL');
-    expectShortTurns(what);
-  }, TIMEOUT_MS);
+  it.each(files)(
+    '%s',
+    async (what, tool, args, times) => {
+      await start({ line: 'x'.repeat(16 * MIB), newlines: '\n'.repeat(16 * MIB) });
+      for (const reply of await amongOthers(tool, args, times)) expect(codeOf(reply)).not.toBe('INTERNAL');
+      expectShortTurns(what);
+    },
+    TIMEOUT_MS,
+  );
 
-  it('arguments of 4 MiB are carried out', async () => {
-    await start();
-    const [reply] = await amongOthers('chaos_echo', { text: 'x\n'.repeat(1_398_090) });
-    expect(reply?.error).toBeUndefined();
-    expect(textOf(reply as Reply)).toContain('spill://');
-    expectShortTurns('arguments of 4 MiB');
-  }, TIMEOUT_MS);
+  it(
+    'arguments of 4 MiB are carried out',
+    async () => {
+      await start();
+      const [reply] = await amongOthers('chaos_echo', { text: 'x\n'.repeat(1_398_090) });
+      expect(reply?.error).toBeUndefined();
+      expect(textOf(reply as Reply)).toContain('spill://');
+      expectShortTurns('arguments of 4 MiB');
+    },
+    TIMEOUT_MS,
+  );
 
   it.each([
     ['keys', Object.fromEntries(Array.from({ length: 60_000 }, (_, at) => [`k${at}`, at]))],
     ['numbers', { l: Array.from({ length: 240_000 }, () => 1) }],
     ['escapes', { text: JSON.stringify('"'.repeat(250_000)) }],
-  ])('arguments that a rule reads: %s', async (what, args) => {
-    await start();
-    const [reply] = await amongOthers('chaos_echo', args);
-    // The policy may refuse to judge them (input over 256 KiB); it must not hold others up.
-    expect([undefined, 'POLICY_FAILED']).toContain(codeOf(reply as Reply));
-    expectShortTurns(`arguments of ${what}`);
-  }, TIMEOUT_MS);
+  ])(
+    'arguments that a rule reads: %s',
+    async (what, args) => {
+      await start();
+      const [reply] = await amongOthers('chaos_echo', args);
+      // The policy may refuse to judge them (input over 256 KiB); it must not hold others up.
+      expect([undefined, 'POLICY_FAILED']).toContain(codeOf(reply as Reply));
+      expectShortTurns(`arguments of ${what}`);
+    },
+    TIMEOUT_MS,
+  );
 
-  it('a client that sends 16 MiB is refused at the size of arguments, one that sends more at the size of messages', async () => {
-    await start();
-    const [reply] = await amongOthers('chaos_echo', { text: '\n'.repeat(7.9 * MIB) });
-    expect(codeOf(reply as Reply)).toBe('ARGS_INVALID');
-    expectShortTurns('message of 16 MiB from a client');
-    expect(codeOf(await child.call('chaos_echo', { text: 'x'.repeat(17 * MIB) }))).toBe('WIRE_SIZE');
-  }, TIMEOUT_MS);
+  it(
+    'a client that sends 16 MiB is refused at the size of arguments, one that sends more at the size of messages',
+    async () => {
+      await start();
+      const [reply] = await amongOthers('chaos_echo', { text: '\n'.repeat(7.9 * MIB) });
+      expect(codeOf(reply as Reply)).toBe('ARGS_INVALID');
+      expectShortTurns('message of 16 MiB from a client');
+      expect(codeOf(await child.call('chaos_echo', { text: 'x'.repeat(17 * MIB) }))).toBe('WIRE_SIZE');
+    },
+    TIMEOUT_MS,
+  );
 
-  it('a result of more than 16 MiB or 250,000 values is refused, and so is the last large word of a server not lost', async () => {
-    await start();
-    expect(codeOf(await child.call('chaos_big', { unit: 'x', bytes: 17 * MIB }))).toBe('UPSTREAM_TOO_LARGE');
-    expect(codeOf(await child.call('chaos_big', { keys: 260_000 }))).toBe('UPSTREAM_TOO_LARGE');
-    expect(textOf(await child.call('chaos_last', { bytes: 8 * MIB }))).toMatch(/^last words/);
-  }, TIMEOUT_MS);
+  it(
+    'a result of more than 16 MiB or 250,000 values is refused, and so is the last large word of a server not lost',
+    async () => {
+      await start();
+      expect(codeOf(await child.call('chaos_big', { unit: 'x', bytes: 17 * MIB }))).toBe('UPSTREAM_TOO_LARGE');
+      expect(codeOf(await child.call('chaos_big', { keys: 260_000 }))).toBe('UPSTREAM_TOO_LARGE');
+      expect(textOf(await child.call('chaos_last', { bytes: 8 * MIB }))).toMatch(/^last words/);
+    },
+    TIMEOUT_MS,
+  );
 
-  it('SIGTERM ends the process in order while eight of them run', async () => {
-    await start();
-    const calls = Array.from({ length: 8 }, () => child.call('chaos_big', { unit: '\n', bytes: 7.9 * MIB }));
-    await Promise.race(calls);
-    child.process.kill('SIGTERM');
-    expect(await child.ended).toEqual({ code: 0, signal: null });
-    await Promise.allSettled(calls);
-  }, TIMEOUT_MS);
+  it(
+    'SIGTERM ends the process in order while eight of them run',
+    async () => {
+      await start();
+      const calls = Array.from({ length: 8 }, () => child.call('chaos_big', { unit: '\n', bytes: 7.9 * MIB }));
+      await Promise.race(calls);
+      child.process.kill('SIGTERM');
+      expect(await child.ended).toEqual({ code: 0, signal: null });
+      await Promise.allSettled(calls);
+    },
+    TIMEOUT_MS,
+  );
 });

@@ -22,7 +22,12 @@ afterEach(async () => {
 /** A shell command of the workspace's owner on the host. */
 function asOwner(folder: string, command: string): string {
   const { uid, gid } = chooseIdentity(folder);
-  const { stdout, stderr } = spawnSync('sh', ['-c', command], { cwd: folder, encoding: 'utf8', env: { PATH: process.env['PATH'], HOME: '/nonexistent' }, ...(process.getuid?.() === 0 && { uid, gid }) });
+  const { stdout, stderr } = spawnSync('sh', ['-c', command], {
+    cwd: folder,
+    encoding: 'utf8',
+    env: { PATH: process.env['PATH'], HOME: '/nonexistent' },
+    ...(process.getuid?.() === 0 && { uid, gid }),
+  });
   return stdout + stderr;
 }
 
@@ -60,7 +65,10 @@ async function gateway(folder: string): Promise<Gateway> {
   const root = path.join(path.dirname(folder), `gateway${(scripts += 1)}`);
   mkdirSync(root);
   writeFileSync(path.join(root, 'rules.yaml'), readFileSync(STARTER));
-  const facade = await startFacade(`version: 1\nworkspace: ${folder}\nstate: ${root}/state\nprincipals:\n  - {id: agent, role: agent, profiles: [default]}\npolicies: [rules.yaml]\nexpose:\n  primitives: workspace\n`, { folder: root });
+  const facade = await startFacade(
+    `version: 1\nworkspace: ${folder}\nstate: ${root}/state\nprincipals:\n  - {id: agent, role: agent, profiles: [default]}\npolicies: [rules.yaml]\nexpose:\n  primitives: workspace\n`,
+    { folder: root },
+  );
   done.push(() => facade.close());
   const session = facade.open('agent');
   const bash = async (script: string, args: object): Promise<string> => {
@@ -73,7 +81,13 @@ async function gateway(folder: string): Promise<Gateway> {
     start: async (script) => /session (s\d+)/.exec(await bash(script, { action: 'start', wait_ms: 1 }))?.[1] ?? 'none',
     end: async (id) => {
       let text = '';
-      await expect.poll(async () => (text += (await facade.call(session, 'bash', { action: 'poll', session: id, wait_ms: 200 })).text), WAIT).toContain('has ended');
+      await expect
+        .poll(
+          async () =>
+            (text += (await facade.call(session, 'bash', { action: 'poll', session: id, wait_ms: 200 })).text),
+          WAIT,
+        )
+        .toContain('has ended');
       return text;
     },
     run: (script) => bash(script, {}),
@@ -82,7 +96,8 @@ async function gateway(folder: string): Promise<Gateway> {
   };
 }
 
-const appears = (folder: string, name: string): Promise<void> => expect.poll(() => existsSync(path.join(folder, name)), WAIT).toBe(true);
+const appears = (folder: string, name: string): Promise<void> =>
+  expect.poll(() => existsSync(path.join(folder, name)), WAIT).toBe(true);
 const evil = (file: string): string => `printf '[core]\\n\\tfsmonitor = "touch %s/pwned; false"\\n' "$PWD" >> ${file}`;
 
 describe('a closed name that is replaced while a command runs', () => {
@@ -98,8 +113,13 @@ describe('a closed name that is replaced while a command runs', () => {
     expect(text).toMatch(/something outside of its sandbox replaced \.git\/config while it ran/);
     // It may have written into the old file only, which git has replaced.
     const wrote = asOwner(folder, 'cat .git/config.withheld').includes('pwned');
-    expect([text.includes('.git/config. A person'), asOwner(folder, 'cat .git/config').includes('pwned')]).toEqual([wrote, false]);
-    expect(records().filter(({ event }) => event === 'cover-lost')).toMatchObject([{ server: 'workspace', outcome: 'error', files: ['.git/config'], count: 1 }]);
+    expect([text.includes('.git/config. A person'), asOwner(folder, 'cat .git/config').includes('pwned')]).toEqual([
+      wrote,
+      false,
+    ]);
+    expect(records().filter(({ event }) => event === 'cover-lost')).toMatchObject([
+      { server: 'workspace', outcome: 'error', files: ['.git/config'], count: 1 },
+    ]);
   });
 
   it('by git of the owner, and the command did nothing: the settings stay' + verifies('TR-91'), async () => {
@@ -115,7 +135,9 @@ describe('a closed name that is replaced while a command runs', () => {
   it('by an older command, for which it is a file of its own repository' + verifies('TR-91'), async () => {
     const folder = project();
     const { start, end } = await gateway(folder);
-    const older = await start('git init -q sub; touch made; while [ ! -e go ]; do sleep 0.05; done; rm sub/.git/config; touch gone; sleep 1');
+    const older = await start(
+      'git init -q sub; touch made; while [ ! -e go ]; do sleep 0.05; done; rm sub/.git/config; touch gone; sleep 1',
+    );
     await appears(folder, 'made');
     const younger = await start(`touch began; while [ ! -e gone ]; do :; done; ${evil('sub/.git/config')}; sleep 60`);
     await appears(folder, 'began');
@@ -129,9 +151,13 @@ describe('a closed name that is replaced while a command runs', () => {
   it('by the look at an older command, whose settings it then takes over' + verifies('TR-91'), async () => {
     const folder = project();
     const { start, end } = await gateway(folder);
-    const older = await start(`git init -q sub; ${evil('sub/.git/config')}; touch made; while [ ! -e go ]; do sleep 0.05; done`);
+    const older = await start(
+      `git init -q sub; ${evil('sub/.git/config')}; touch made; while [ ! -e go ]; do sleep 0.05; done`,
+    );
     await appears(folder, 'made');
-    const younger = await start(`touch began; cp sub/.git/config text; while :; do cp -n text sub/.git/config 2>/dev/null; done`);
+    const younger = await start(
+      `touch began; cp sub/.git/config text; while :; do cp -n text sub/.git/config 2>/dev/null; done`,
+    );
     await appears(folder, 'began');
     writeFileSync(path.join(folder, 'go'), '');
     await end(older);
@@ -140,50 +166,71 @@ describe('a closed name that is replaced while a command runs', () => {
     expect(existsSync(path.join(folder, 'pwned'))).toBe(false);
   });
 
-  it('with its repository: another command goes on, and one that makes the repository again is looked at' + verifies('TR-91'), async () => {
-    const folder = project();
-    const { run, start, end } = await gateway(folder);
-    asOwner(folder, 'git init -q sub');
-    const id = await start(`touch began; while [ -e sub ]; do sleep 0.05; done; sleep 0.5; git init -q sub; ${evil('sub/.git/config')}; echo whole`);
-    await appears(folder, 'began');
-    asOwner(folder, 'mv sub gone; rm -rf gone');
-    expect(await run('git init -q sub2; sleep 4')).not.toContain('withheld');
-    expect(await end(id)).toMatch(/whole[^]*sub\/\.git\/config\. A person/);
-    asOwner(folder, 'git -C sub status');
-    expect(existsSync(path.join(folder, 'pwned'))).toBe(false);
-  });
+  it(
+    'with its repository: another command goes on, and one that makes the repository again is looked at' +
+      verifies('TR-91'),
+    async () => {
+      const folder = project();
+      const { run, start, end } = await gateway(folder);
+      asOwner(folder, 'git init -q sub');
+      const id = await start(
+        `touch began; while [ -e sub ]; do sleep 0.05; done; sleep 0.5; git init -q sub; ${evil('sub/.git/config')}; echo whole`,
+      );
+      await appears(folder, 'began');
+      asOwner(folder, 'mv sub gone; rm -rf gone');
+      expect(await run('git init -q sub2; sleep 4')).not.toContain('withheld');
+      expect(await end(id)).toMatch(/whole[^]*sub\/\.git\/config\. A person/);
+      asOwner(folder, 'git -C sub status');
+      expect(existsSync(path.join(folder, 'pwned'))).toBe(false);
+    },
+  );
 
-  it.each(['sub', '.'])('or stands in a repository that a second command completes, in %s' + verifies('TR-17'), async (where) => {
-    const folder = project();
-    rmSync(path.join(folder, '.git'), { recursive: true });
-    const { run } = await gateway(folder);
-    const first = await run(`git init -q ${where}; ${evil(`${where}/.git/config`)}; mv ${where}/.git/refs ${where}/.git/r; mv ${where}/.git ${where}/aside`);
-    const second = await run(`mv ${where}/aside/r ${where}/aside/refs; mv ${where}/aside ${where}/.git`);
-    asOwner(folder, `git -C ${where} status`);
-    expect([existsSync(path.join(folder, 'pwned')), (first + second).includes('withheld')]).toEqual([false, true]);
-  });
+  it.each(['sub', '.'])(
+    'or stands in a repository that a second command completes, in %s' + verifies('TR-17'),
+    async (where) => {
+      const folder = project();
+      rmSync(path.join(folder, '.git'), { recursive: true });
+      const { run } = await gateway(folder);
+      const first = await run(
+        `git init -q ${where}; ${evil(`${where}/.git/config`)}; mv ${where}/.git/refs ${where}/.git/r; mv ${where}/.git ${where}/aside`,
+      );
+      const second = await run(`mv ${where}/aside/r ${where}/aside/refs; mv ${where}/aside ${where}/.git`);
+      asOwner(folder, `git -C ${where} status`);
+      expect([existsSync(path.join(folder, 'pwned')), (first + second).includes('withheld')]).toEqual([false, true]);
+    },
+  );
 
-  it('by another process of Tollgate that made it: it stays held until no sandbox needs it' + verifies('TR-91'), async () => {
-    const folder = project();
-    const place = path.join(folder, '.cursor');
-    const { release } = holdNames([place]);
-    // What another process does with a name that is there.
-    const other = spawn('bwrap', ['--bind', '/', '/', '--ro-bind', place, place, 'sh', '-c', 'echo stands; cat'], { stdio: ['pipe', 'pipe', 'inherit'] });
-    done.push(() => void other.kill('SIGKILL'));
-    await once(other.stdout, 'data');
-    release();
-    expect(existsSync(place)).toBe(true);
-    other.stdin.end();
-    await once(other, 'exit');
-    await expect.poll(() => existsSync(place), WAIT).toBe(false);
-  });
+  it(
+    'by another process of Tollgate that made it: it stays held until no sandbox needs it' + verifies('TR-91'),
+    async () => {
+      const folder = project();
+      const place = path.join(folder, '.cursor');
+      const { release } = holdNames([place]);
+      // What another process does with a name that is there.
+      const other = spawn('bwrap', ['--bind', '/', '/', '--ro-bind', place, place, 'sh', '-c', 'echo stands; cat'], {
+        stdio: ['pipe', 'pipe', 'inherit'],
+      });
+      done.push(() => void other.kill('SIGKILL'));
+      await once(other.stdout, 'data');
+      release();
+      expect(existsSync(place)).toBe(true);
+      other.stdin.end();
+      await once(other, 'exit');
+      await expect.poll(() => existsSync(place), WAIT).toBe(false);
+    },
+  );
 
   it('is not free before the last process of a command that is killed has ended' + verifies('TR-91'), async () => {
     const folder = project();
     const { start, kill } = await gateway(folder);
-    writeFileSync(path.join(folder, 'worker.pl'), `$SIG{TERM} = 'IGNORE'; while (1) { rename "hold$ARGV[0]", '.zed'; mkdir '.cursor'; if (open(F, '>', '.mcp.json')) { close F; } if (open(F, '>', '.git/commondir')) { print F "../x"; close F; } }`);
+    writeFileSync(
+      path.join(folder, 'worker.pl'),
+      `$SIG{TERM} = 'IGNORE'; while (1) { rename "hold$ARGV[0]", '.zed'; mkdir '.cursor'; if (open(F, '>', '.mcp.json')) { close F; } if (open(F, '>', '.git/commondir')) { print F "../x"; close F; } }`,
+    );
     for (let round = 0; round < 3; round += 1) {
-      const id = await start(`trap '' TERM; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do mkdir -p hold$i/e; perl worker.pl $i & done; touch began${round}; wait`);
+      const id = await start(
+        `trap '' TERM; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do mkdir -p hold$i/e; perl worker.pl $i & done; touch began${round}; wait`,
+      );
       await appears(folder, `began${round}`);
       await kill(id);
       expect(readdirSync(folder).filter((name) => ['.zed', '.cursor', '.mcp.json'].includes(name))).toEqual([]);
@@ -192,7 +239,9 @@ describe('a closed name that is replaced while a command runs', () => {
   });
 
   it.each([
-    ['all of it', '', false], ['a harmless setting more', '[branch "b"]\n\tremote = o\n', false], ['another program', '[alias]\n\tx = !true\n', true],
+    ['all of it', '', false],
+    ['a harmless setting more', '[branch "b"]\n\tremote = o\n', false],
+    ['another program', '[alias]\n\tx = !true\n', true],
   ])('keeps what the owner had set for a while: %s', async (_, more, isWithheld) => {
     const folder = project();
     const file = path.join(folder, '.git/config');
@@ -201,12 +250,23 @@ describe('a closed name that is replaced while a command runs', () => {
     expect(settingsIn([file], Date.now())).toEqual(before);
     writeFileSync(file, readFileSync(file, 'utf8') + more);
     const withheld: string[] = [];
-    await withholdSettings({ writable: [folder], closed: new Map([[file, 'fixed']]), known: new Set([keyOf(path.dirname(file))]), since: Date.now() - 1000, lost: new Set([file]), before }, withheld);
+    await withholdSettings(
+      {
+        writable: [folder],
+        closed: new Map([[file, 'fixed']]),
+        known: new Set([keyOf(path.dirname(file))]),
+        since: Date.now() - 1000,
+        lost: new Set([file]),
+        before,
+      },
+      withheld,
+    );
     expect(withheld).toEqual(isWithheld ? [file] : []);
   });
 
   it.each([
-    ['the other of two lines', 'a\n\tfsmonitor = b\n', 'b\n\tfsmonitor = a\n'], ['a line that goes on', '"a \\', '"a \\\n;b"\n'],
+    ['the other of two lines', 'a\n\tfsmonitor = b\n', 'b\n\tfsmonitor = a\n'],
+    ['a line that goes on', '"a \\', '"a \\\n;b"\n'],
     ['a line under another header', '"a"\n[pager] # mine\n', '"a"\n[submodule "x"]\n[pager] # mine\n\tbranch = run\n'],
   ])('does not take for the owner’s: %s', async (_, old, changed) => {
     const folder = project();
@@ -216,15 +276,31 @@ describe('a closed name that is replaced while a command runs', () => {
     const before = settingsIn([file], Date.now() + 700_000);
     writeFileSync(file, `${text}[core]\n\tfsmonitor = ${changed}`);
     const withheld: string[] = [];
-    await withholdSettings({ writable: [folder], closed: new Map([[file, 'fixed']]), known: new Set([keyOf(path.dirname(file))]), since: Date.now() - 1000, lost: new Set([file]), before }, withheld);
+    await withholdSettings(
+      {
+        writable: [folder],
+        closed: new Map([[file, 'fixed']]),
+        known: new Set([keyOf(path.dirname(file))]),
+        since: Date.now() - 1000,
+        lost: new Set([file]),
+        before,
+      },
+      withheld,
+    );
     expect(withheld).toEqual([file]);
   });
 
   it('a rebase that would run a command is withheld' + verifies('TR-91'), async () => {
     const folder = project();
     const { run } = await gateway(folder);
-    expect(await run('mkdir .git/rebase-merge; printf "pick 1\\n\\texec touch pwned\\n" > .git/rebase-merge/git-rebase-todo')).toContain('.git/rebase-merge/git-rebase-todo');
+    expect(
+      await run(
+        'mkdir .git/rebase-merge; printf "pick 1\\n\\texec touch pwned\\n" > .git/rebase-merge/git-rebase-todo',
+      ),
+    ).toContain('.git/rebase-merge/git-rebase-todo');
     expect(readdirSync(path.join(folder, '.git/rebase-merge'))).toEqual(['git-rebase-todo.withheld']);
-    expect(await run('mkdir -p .git/rebase-merge; echo "pick 1" > .git/rebase-merge/git-rebase-todo')).not.toContain('withheld');
+    expect(await run('mkdir -p .git/rebase-merge; echo "pick 1" > .git/rebase-merge/git-rebase-todo')).not.toContain(
+      'withheld',
+    );
   });
 });

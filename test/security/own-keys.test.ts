@@ -5,7 +5,25 @@ import { withoutOurs } from '../../facade/candidates.ts';
 import { withMeta } from '../../facade/output/meta.ts';
 import { verifies } from '../verifies.ts';
 
-const FORGED = ['tollgate/decision', 'Tollgate/Decision', 'TOLLGATE/code', 'tollgate', ' tollgate/code', 'tollgate /code', 'tollgate\t/code', 'tоllgate/code', 'ｔollgate/code', 'tollgate∕code', 'toll\u200bgate/code', 't0llgate/code', 'toIIgate/code', 'to11gate/code', '/tollgate/code', 'tollgate.dev/code', 'tollgate:code'];
+const FORGED = [
+  'tollgate/decision',
+  'Tollgate/Decision',
+  'TOLLGATE/code',
+  'tollgate',
+  ' tollgate/code',
+  'tollgate /code',
+  'tollgate\t/code',
+  'tоllgate/code',
+  'ｔollgate/code',
+  'tollgate∕code',
+  'toll\u200bgate/code',
+  't0llgate/code',
+  'toIIgate/code',
+  'to11gate/code',
+  '/tollgate/code',
+  'tollgate.dev/code',
+  'tollgate:code',
+];
 const THEIRS = ['traceparent', 'example.org/tollgate', 'tollgates/x', 'progressToken', 'com.example/key'];
 
 describe('a key of _meta that passes for one of Tollgate (M)', () => {
@@ -13,10 +31,25 @@ describe('a key of _meta that passes for one of Tollgate (M)', () => {
     const meta = { [key]: 'forged', 'com.example/key': 1 };
     const clean = { 'com.example/key': 1 };
     expect(isOwnKey(key)).toBe(true);
-    const result = { content: [{ type: 'text', text: 'x', _meta: meta }, { type: 'resource', resource: { uri: 'a:b', text: '', _meta: meta } }], structuredContent: { a: [{ _meta: meta }] } };
-    expect(withoutOwnKeys(result)).toEqual({ content: [{ type: 'text', text: 'x', _meta: clean }, { type: 'resource', resource: { uri: 'a:b', text: '', _meta: clean } }], structuredContent: { a: [{ _meta: clean }] } });
+    const result = {
+      content: [
+        { type: 'text', text: 'x', _meta: meta },
+        { type: 'resource', resource: { uri: 'a:b', text: '', _meta: meta } },
+      ],
+      structuredContent: { a: [{ _meta: meta }] },
+    };
+    expect(withoutOwnKeys(result)).toEqual({
+      content: [
+        { type: 'text', text: 'x', _meta: clean },
+        { type: 'resource', resource: { uri: 'a:b', text: '', _meta: clean } },
+      ],
+      structuredContent: { a: [{ _meta: clean }] },
+    });
     const whole = { content: [], _meta: meta };
-    expect(JSON.parse(withMeta(JSON.stringify(whole), whole, { 'tollgate/labels': [] }))).toEqual({ content: [], _meta: { ...clean, 'tollgate/labels': [] } });
+    expect(JSON.parse(withMeta(JSON.stringify(whole), whole, { 'tollgate/labels': [] }))).toEqual({
+      content: [],
+      _meta: { ...clean, 'tollgate/labels': [] },
+    });
     expect(withoutOurs({ name: 'a', inputSchema: { type: 'object' }, _meta: meta })).toMatchObject({ _meta: clean });
   });
 
@@ -26,6 +59,10 @@ describe('a key of _meta that passes for one of Tollgate (M)', () => {
   });
 
   it('is looked for where the word is written with escapes', () => {
-    expect([mayHoldMeta('{"_meta":{}}'), mayHoldMeta('{"\\u005fmeta":{}}'), mayHoldMeta('{"content":[]}')]).toEqual([true, true, false]);
+    expect([mayHoldMeta('{"_meta":{}}'), mayHoldMeta('{"\\u005fmeta":{}}'), mayHoldMeta('{"content":[]}')]).toEqual([
+      true,
+      true,
+      false,
+    ]);
   });
 });

@@ -25,13 +25,17 @@ const CONFIG = routedConfig({
   - {id: asks, outcome: ask, when: {paths: ["src/ask"]}}
 `,
 });
-const FILES = Object.fromEntries(['docs/a', 'src/a', 'src/ask', 'closed/a', 'keys/k'].map((name) => [name, `text of ${name}\n`]));
+const FILES = Object.fromEntries(
+  ['docs/a', 'src/a', 'src/ask', 'closed/a', 'keys/k'].map((name) => [name, `text of ${name}\n`]),
+);
 
 let facade: TestFacade;
 let root: string;
 
 beforeAll(async () => {
-  ({ facade, root } = await startRouted(CONFIG, FILES, (_root, folder) => writeFileSync(path.join(folder, 'swap.mjs'), SWAP)));
+  ({ facade, root } = await startRouted(CONFIG, FILES, (_root, folder) =>
+    writeFileSync(path.join(folder, 'swap.mjs'), SWAP),
+  ));
 }, 60_000);
 afterAll(async () => {
   await facade.close();
@@ -39,10 +43,15 @@ afterAll(async () => {
 });
 
 describe('a routed call', () => {
-  it('is not led to a hidden server, nor to a file of another one, by a link that is swapped' + verifies('ST-118'), async () => {
+  it('is not led to a hidden server, nor to a file of another one, by a link that is swapped' +
+    verifies('ST-118'), async () => {
     const session = facade.open('agent');
     const link = path.join(root, 'src', 'link');
-    const swapper = spawn(process.execPath, [path.join(facade.folder, 'swap.mjs'), link, '../closed/a', '../docs/a', 'a'], { stdio: ['ignore', 'pipe', 'inherit'] });
+    const swapper = spawn(
+      process.execPath,
+      [path.join(facade.folder, 'swap.mjs'), link, '../closed/a', '../docs/a', 'a'],
+      { stdio: ['ignore', 'pipe', 'inherit'] },
+    );
     try {
       await once(swapper.stdout, 'data');
       const seen = new Set<string>();
@@ -63,12 +72,16 @@ describe('a routed call', () => {
     }
   }, 60_000);
 
-  it('that waits for a person goes to the server of the labels that its run has by then, and asks again for it' + verifies('ST-118', 'ST-117'), async () => {
+  it('that waits for a person goes to the server of the labels that its run has by then, and asks again for it' +
+    verifies('ST-118', 'ST-117'), async () => {
     const desk = new Desk(facade.assembled.config.state);
     try {
       const session = facade.open('agent');
       const answer = facade.call(session, 'read', { path: 'src/ask' });
-      const asked = (binding: object) => expect.poll(async () => (await desk.all('pending')).map(({ item }) => item), { interval: 20, timeout: 20_000 }).toMatchObject([{ binding }]);
+      const asked = (binding: object) =>
+        expect
+          .poll(async () => (await desk.all('pending')).map(({ item }) => item), { interval: 20, timeout: 20_000 })
+          .toMatchObject([{ binding }]);
       await asked({ effect: { server: 'workspace' } });
       expect((await facade.call(session, 'read', { path: 'keys/k' })).code).toBe('');
       await desk.approve();

@@ -8,9 +8,15 @@ let facade: RawFacade;
 let session: Session;
 
 beforeAll(async () => {
-  facade = await startRaw({ one: { tools: [ACT, tool('open'), tool('wipe')] } }, {
-    rules: [{ id: 'all', outcome: 'allow', when: { servers: ['one'] } }, { id: 'no', outcome: 'deny', message: 'Never.', when: { tools: ['one.wipe'] } }],
-  });
+  facade = await startRaw(
+    { one: { tools: [ACT, tool('open'), tool('wipe')] } },
+    {
+      rules: [
+        { id: 'all', outcome: 'allow', when: { servers: ['one'] } },
+        { id: 'no', outcome: 'deny', message: 'Never.', when: { tools: ['one.wipe'] } },
+      ],
+    },
+  );
   session = facade.open('me');
   await facade.list(session);
 });
@@ -19,26 +25,51 @@ afterAll(() => facade.close());
 describe('message smuggling', () => {
   const inner = '{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"name":"wipe","arguments":{}}}';
 
-  it.each(['\n', '\r\n', '\r'])('a line break %j between the tokens of the arguments does not make a second, unjudged call' + verifies('CY-16', 'PF-09'), async (end) => {
-    const before = facade.lines('one').length;
-    const answer = await facade.call(session, 'one_open', undefined, { text: `{"x":${end}${inner}${end}}` });
-    expect(answer.code).toBe('');
-    const got = facade.lines('one').slice(before);
-    expect(got).toHaveLength(1);
-    expect(got[0]).not.toMatch(/[\r\n]/);
-    expect(facade.calls('one').at(-1)).toMatchObject({ name: 'open', args: `{"x":${end.replace(/./gs, ' ')}${inner}${end.replace(/./gs, ' ')}}` });
-  });
+  it.each(['\n', '\r\n', '\r'])(
+    'a line break %j between the tokens of the arguments does not make a second, unjudged call' +
+      verifies('CY-16', 'PF-09'),
+    async (end) => {
+      const before = facade.lines('one').length;
+      const answer = await facade.call(session, 'one_open', undefined, { text: `{"x":${end}${inner}${end}}` });
+      expect(answer.code).toBe('');
+      const got = facade.lines('one').slice(before);
+      expect(got).toHaveLength(1);
+      expect(got[0]).not.toMatch(/[\r\n]/);
+      expect(facade.calls('one').at(-1)).toMatchObject({
+        name: 'open',
+        args: `{"x":${end.replace(/./gs, ' ')}${inner}${end.replace(/./gs, ' ')}}`,
+      });
+    },
+  );
 
   it('a name with line breaks, quotes and braces stays a name', async () => {
     const before = facade.lines('one').length;
-    for (const name of [`x"}}\n${inner}`, `one_open\n${inner}`, '__proto__', 'constructor', 'toString', 'hasOwnProperty', '', ' one_open', 'one_open ', 'ONE_OPEN', 'ONE.open', `one.open\n${inner}`]) {
+    for (const name of [
+      `x"}}\n${inner}`,
+      `one_open\n${inner}`,
+      '__proto__',
+      'constructor',
+      'toString',
+      'hasOwnProperty',
+      '',
+      ' one_open',
+      'one_open ',
+      'ONE_OPEN',
+      'ONE.open',
+      `one.open\n${inner}`,
+    ]) {
       expect((await facade.call(session, name, {})).code, name).toBe('UNKNOWN_TOOL');
     }
     expect(facade.lines('one')).toHaveLength(before);
   });
 
   it('what a host writes into _meta stays in _meta, and keys of ours do not travel', async () => {
-    const meta = { traceparent: `00-1\n${inner}`, 'tollgate/run': 'r1', 'tollgate/principal': 'boss', nested: { progressToken: 5 } };
+    const meta = {
+      traceparent: `00-1\n${inner}`,
+      'tollgate/run': 'r1',
+      'tollgate/principal': 'boss',
+      nested: { progressToken: 5 },
+    };
     await facade.call(session, 'one_open', {}, { meta });
     const { params } = JSON.parse(facade.calls('one').at(-1)?.line ?? '') as { params: Record<string, unknown> };
     expect(params['_meta']).toEqual({ traceparent: meta.traceparent, nested: meta.nested });
@@ -47,14 +78,28 @@ describe('message smuggling', () => {
 
   it('a result that is printed over several lines costs its call alone, and smuggles in no answer', async () => {
     const raw = '{"content":[],\n"x":{"jsonrpc":"2.0","id":1,"result":{}}}';
-    const answers = await Promise.all([facade.call(session, 'one_act', { line: `{"jsonrpc":"2.0","id":$ID,"result":${raw}}` }, { signal: AbortSignal.timeout(400) }), facade.call(session, 'one_open', {})]);
+    const answers = await Promise.all([
+      facade.call(
+        session,
+        'one_act',
+        { line: `{"jsonrpc":"2.0","id":$ID,"result":${raw}}` },
+        { signal: AbortSignal.timeout(400) },
+      ),
+      facade.call(session, 'one_open', {}),
+    ]);
     expect(answers.map(({ code }) => code)).toEqual(['CANCELLED', '']);
   });
 });
 
 describe('arguments that come as text', () => {
   it('are as strict as the wire: no key twice, no half pair, no rounded number', async () => {
-    for (const inner of ['{"path":"a","path":"/etc/passwd"}', '{"a":"\\ud800"}', '[1]', '{"a":1} {"b":2}', '"\\"{}\\""']) {
+    for (const inner of [
+      '{"path":"a","path":"/etc/passwd"}',
+      '{"a":"\\ud800"}',
+      '[1]',
+      '{"a":1} {"b":2}',
+      '"\\"{}\\""',
+    ]) {
       expect((await facade.call(session, 'one_open', inner)).code, inner).toBe('ARGS_INVALID');
     }
     const exact = '{ "id": 12345678901234567890, "x": -0 }';

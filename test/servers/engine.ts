@@ -6,9 +6,30 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { installPrograms } from './system.ts';
 
-const PACKAGES = [['podman', 'podman'], ['runc', 'runc'], ['catatonit', 'catatonit']] as const;
+const PACKAGES = [
+  ['podman', 'podman'],
+  ['runc', 'runc'],
+  ['catatonit', 'catatonit'],
+] as const;
 /** What the probes run beside Node, and what a bridge to the proxy needs. */
-const PROGRAMS = ['sh', 'perl', 'socat', 'cat', 'dd', 'env', 'find', 'id', 'mknod', 'mount', 'nsenter', 'prlimit', 'sleep', 'su', 'umount', 'unshare'];
+const PROGRAMS = [
+  'sh',
+  'perl',
+  'socat',
+  'cat',
+  'dd',
+  'env',
+  'find',
+  'id',
+  'mknod',
+  'mount',
+  'nsenter',
+  'prlimit',
+  'sleep',
+  'su',
+  'umount',
+  'unshare',
+];
 
 /** Installs podman, lets all that is started from here on use the settings of the tests, and makes the image once a machine. Throws when it cannot. */
 export function installEngine(say: (line: string) => void): void {
@@ -26,7 +47,10 @@ export function installEngine(say: (line: string) => void): void {
 /** Another Node or another list is another image. */
 function imageName(): string {
   const { size, mtimeMs } = statSync(process.execPath);
-  return `localhost/tollgate-test:${createHash('sha256').update(`${process.version} ${size} ${mtimeMs} ${PROGRAMS.join(' ')}`).digest('hex').slice(0, 12)}`;
+  return `localhost/tollgate-test:${createHash('sha256')
+    .update(`${process.version} ${size} ${mtimeMs} ${PROGRAMS.join(' ')}`)
+    .digest('hex')
+    .slice(0, 12)}`;
 }
 
 function makeImage(image: string): void {
@@ -36,8 +60,15 @@ function makeImage(image: string): void {
       mkdirSync(path.join(root, 'usr', folder), { recursive: true });
       symlinkSync(`usr/${folder}`, path.join(root, folder));
     }
-    const found = PROGRAMS.map((name) => (process.env['PATH'] ?? '').split(':').map((folder) => path.join(folder, name)).find((file) => existsSync(file)) ?? name);
-    for (const file of new Set(found.flatMap((program) => [program, ...librariesOf(program)]))) copy(file, path.join(root, file));
+    const found = PROGRAMS.map(
+      (name) =>
+        (process.env['PATH'] ?? '')
+          .split(':')
+          .map((folder) => path.join(folder, name))
+          .find((file) => existsSync(file)) ?? name,
+    );
+    for (const file of new Set(found.flatMap((program) => [program, ...librariesOf(program)])))
+      copy(file, path.join(root, file));
     for (const file of librariesOf(process.execPath)) copy(file, path.join(root, file));
     copy(process.execPath, path.join(root, 'usr/local/bin/node'));
     for (const folder of ['tmp', 'app']) mkdirSync(path.join(root, folder));
@@ -51,7 +82,11 @@ function makeImage(image: string): void {
 
 /** With the loader that is named in the program. */
 function librariesOf(program: string): readonly string[] {
-  return spawnSync('ldd', [program], { encoding: 'utf8' }).stdout.match(/\/\S+/g)?.filter((file) => existsSync(file)) ?? [];
+  return (
+    spawnSync('ldd', [program], { encoding: 'utf8' })
+      .stdout.match(/\/\S+/g)
+      ?.filter((file) => existsSync(file)) ?? []
+  );
 }
 
 function copy(from: string, to: string): void {

@@ -11,7 +11,9 @@ const stamp = path.join(here, 'node_modules', '.tollgate-installed');
 
 /** Installs once per lock file; `say` gets a line of progress now and then. Throws with npm's last words when npm fails. */
 export async function installServers(say: (line: string) => void): Promise<void> {
-  const lock = createHash('sha256').update(readFileSync(path.join(here, 'package-lock.json'))).digest('hex');
+  const lock = createHash('sha256')
+    .update(readFileSync(path.join(here, 'package-lock.json')))
+    .digest('hex');
   if (existsSync(stamp) && readFileSync(stamp, 'utf8') === lock) return;
   say('installing the real servers and opa (once, about a minute; scripts stay off)');
   const started = Date.now();

@@ -4,7 +4,11 @@ import { chmodSync, lchownSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 
 /** Each with the package that holds it, on Debian and Ubuntu. */
-const PROGRAMS: readonly (readonly [program: string, pack: string])[] = [['bwrap', 'bubblewrap'], ['socat', 'socat'], ['rg', 'ripgrep']];
+const PROGRAMS: readonly (readonly [program: string, pack: string])[] = [
+  ['bwrap', 'bubblewrap'],
+  ['socat', 'socat'],
+  ['rg', 'ripgrep'],
+];
 
 /** Installs with apt what sandboxes and search need. Throws with the command to type when that did not help: nothing may pass without a sandbox. */
 export function installSystem(say: (line: string) => void): void {
@@ -12,11 +16,15 @@ export function installSystem(say: (line: string) => void): void {
 }
 
 /** Installs with apt what is missing of them. Lists of packages that are here already are used as they are, which saves seconds. Throws as `installSystem`. */
-export function installPrograms(programs: readonly (readonly [program: string, pack: string])[], say: (line: string) => void): void {
+export function installPrograms(
+  programs: readonly (readonly [program: string, pack: string])[],
+  say: (line: string) => void,
+): void {
   const missing = (): readonly string[] => programs.filter(([program]) => !isThere(program)).map(([, pack]) => pack);
   if (missing().length === 0) return;
   say(`installing ${missing().join(', ')} with apt`);
-  const apt = (...words: readonly string[]): number | null => spawnSync('apt-get', words, { stdio: 'ignore', env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' } }).status;
+  const apt = (...words: readonly string[]): number | null =>
+    spawnSync('apt-get', words, { stdio: 'ignore', env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' } }).status;
   // Another run of tests may be at it.
   const install = ['install', '-y', '-qq', '--no-install-recommends', '-o', 'DPkg::Lock::Timeout=120', ...missing()];
   if (apt(...install) !== 0) {
@@ -24,11 +32,16 @@ export function installPrograms(programs: readonly (readonly [program: string, p
     apt(...install);
   }
   const left = missing();
-  if (left.length > 0) throw new Error(`${left.join(', ')} could not be installed; install by hand: sudo apt-get install ${left.join(' ')}`);
+  if (left.length > 0)
+    throw new Error(
+      `${left.join(', ')} could not be installed; install by hand: sudo apt-get install ${left.join(' ')}`,
+    );
 }
 
 function isThere(program: string): boolean {
-  return [...(process.env['PATH'] ?? '').split(':'), '/usr/sbin'].some((folder) => spawnSync('test', ['-x', path.join(folder, program)]).status === 0);
+  return [...(process.env['PATH'] ?? '').split(':'), '/usr/sbin'].some(
+    (folder) => spawnSync('test', ['-x', path.join(folder, program)]).status === 0,
+  );
 }
 
 /** Any user but root, who owns what nobody else does. */
@@ -39,5 +52,6 @@ export function giveAway(folder: string): void {
   if (process.getuid?.() !== 0) return;
   lchownSync(folder, NOBODY, NOBODY);
   chmodSync(folder, 0o755);
-  for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) lchownSync(path.join(entry.parentPath, entry.name), NOBODY, NOBODY);
+  for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true }))
+    lchownSync(path.join(entry.parentPath, entry.name), NOBODY, NOBODY);
 }

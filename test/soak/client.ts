@@ -33,7 +33,11 @@ function rootOf(folder: string): string {
 }
 
 function start(words: readonly string[], folder: string): ChildProcess {
-  const child = spawn(process.execPath, ['--expose-gc', '--import', PROBE, MAIN, ...words, '-c', path.join(folder, 'tollgate.yaml')], { cwd: folder, env: { PATH: process.env['PATH'] ?? '', HOME: folder }, stdio: ['pipe', 'pipe', 'pipe', 'ipc'] });
+  const child = spawn(
+    process.execPath,
+    ['--expose-gc', '--import', PROBE, MAIN, ...words, '-c', path.join(folder, 'tollgate.yaml')],
+    { cwd: folder, env: { PATH: process.env['PATH'] ?? '', HOME: folder }, stdio: ['pipe', 'pipe', 'pipe', 'ipc'] },
+  );
   // What it says at its start is not what is measured.
   child.stderr?.resume();
   return child;
@@ -41,7 +45,9 @@ function start(words: readonly string[], folder: string): ChildProcess {
 
 function readingOf(child: ChildProcess): Promise<Reading> {
   return new Promise((resolve) => {
-    child.once('message', (told) => resolve({ ...(told as Omit<Reading, 'descriptors'>), descriptors: readdirSync(`/proc/${child.pid}/fd`).length }));
+    child.once('message', (told) =>
+      resolve({ ...(told as Omit<Reading, 'descriptors'>), descriptors: readdirSync(`/proc/${child.pid}/fd`).length }),
+    );
     child.send('read');
   });
 }
@@ -68,7 +74,10 @@ function eachLine(child: ChildProcess, take: (line: string) => void): void {
 /** Starts `tollgate run` in a folder. It has one session. */
 export async function openStdio(folder: string): Promise<Soaked> {
   const child = start(['run'], folder);
-  const waiting = new Map<number, { readonly resolve: (text: string) => void; readonly reject: (why: Error) => void }>();
+  const waiting = new Map<
+    number,
+    { readonly resolve: (text: string) => void; readonly reject: (why: Error) => void }
+  >();
   eachLine(child, (line) => {
     const id = Number((JSON.parse(line) as { id?: unknown }).id);
     waiting.get(id)?.resolve(line);
@@ -76,18 +85,26 @@ export async function openStdio(folder: string): Promise<Soaked> {
   });
   child.once('close', () => [...waiting.values()].forEach(({ reject }) => reject(new Error('The gateway has ended.'))));
   let ids = 0;
-  const ask = (method: string, params: object): Promise<string> => new Promise((resolve, reject) => {
-    ids += 1;
-    waiting.set(ids, { resolve, reject });
-    child.stdin?.write(`${JSON.stringify({ jsonrpc: '2.0', id: ids, method, params })}\n`);
-  });
+  const ask = (method: string, params: object): Promise<string> =>
+    new Promise((resolve, reject) => {
+      ids += 1;
+      waiting.set(ids, { resolve, reject });
+      child.stdin?.write(`${JSON.stringify({ jsonrpc: '2.0', id: ids, method, params })}\n`);
+    });
   await ask('initialize', HELLO);
   await ask('tools/list', {});
-  return { call: (_session, params) => ask('tools/call', params), read: () => readingOf(child), close: () => ended(child) };
+  return {
+    call: (_session, params) => ask('tools/call', params),
+    read: () => readingOf(child),
+    close: () => ended(child),
+  };
 }
 
 /** Starts `tollgate serve` in a folder and opens sessions of one principal. */
-export async function openHttp(folder: string, { sessions, sockets }: { readonly sessions: number; readonly sockets: number }): Promise<Soaked> {
+export async function openHttp(
+  folder: string,
+  { sessions, sockets }: { readonly sessions: number; readonly sockets: number },
+): Promise<Soaked> {
   const child = start(['serve', '--json'], folder);
   const { url, tokenFile } = await new Promise<{ url: string; tokenFile: string }>((resolve, reject) => {
     eachLine(child, (line) => resolve(JSON.parse(line) as { url: string; tokenFile: string }));
@@ -96,18 +113,32 @@ export async function openHttp(folder: string, { sessions, sockets }: { readonly
   const token = readFileSync(tokenFile, 'utf8').trim();
   const agent = new http.Agent({ keepAlive: true, maxSockets: sockets });
   let ids = 0;
-  const post = (method: string, params: object, session?: string): Promise<{ readonly session: string; readonly text: string }> => new Promise((resolve, reject) => {
-    const body = JSON.stringify({ jsonrpc: '2.0', id: (ids += 1), method, params });
-    const headers = { 'content-type': 'application/json', accept: 'application/json, text/event-stream', authorization: `Bearer ${token}`, 'content-length': Buffer.byteLength(body), ...(session === undefined ? {} : { 'mcp-session-id': session, 'mcp-protocol-version': HELLO.protocolVersion }) };
-    const sent = http.request(url, { method: 'POST', agent, headers }, (response) => {
-      let text = '';
-      response.setEncoding('utf8').on('data', (chunk: string) => void (text += chunk)).on('end', () => {
-        if (response.statusCode === 200) resolve({ session: String(response.headers['mcp-session-id']), text });
-        else reject(new Error(`HTTP ${response.statusCode}: ${text}`));
+  const post = (
+    method: string,
+    params: object,
+    session?: string,
+  ): Promise<{ readonly session: string; readonly text: string }> =>
+    new Promise((resolve, reject) => {
+      const body = JSON.stringify({ jsonrpc: '2.0', id: (ids += 1), method, params });
+      const headers = {
+        'content-type': 'application/json',
+        accept: 'application/json, text/event-stream',
+        authorization: `Bearer ${token}`,
+        'content-length': Buffer.byteLength(body),
+        ...(session === undefined ? {} : { 'mcp-session-id': session, 'mcp-protocol-version': HELLO.protocolVersion }),
+      };
+      const sent = http.request(url, { method: 'POST', agent, headers }, (response) => {
+        let text = '';
+        response
+          .setEncoding('utf8')
+          .on('data', (chunk: string) => void (text += chunk))
+          .on('end', () => {
+            if (response.statusCode === 200) resolve({ session: String(response.headers['mcp-session-id']), text });
+            else reject(new Error(`HTTP ${response.statusCode}: ${text}`));
+          });
       });
+      sent.on('error', reject).end(body);
     });
-    sent.on('error', reject).end(body);
-  });
   const open: string[] = [];
   for (let at = 0; at < sessions; at += 1) open.push((await post('initialize', HELLO)).session);
   for (const session of open) await post('tools/list', {}, session);

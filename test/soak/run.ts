@@ -10,16 +10,34 @@ const { values } = parseArgs({
     'in-flight': { type: 'string', default: '32' },
   },
 });
-const [calls, httpCalls, sessions, inFlight] = [values.calls, values['http-calls'], values.sessions, values['in-flight']].map(Number) as [number, number, number, number];
+const [calls, httpCalls, sessions, inFlight] = [
+  values.calls,
+  values['http-calls'],
+  values.sessions,
+  values['in-flight'],
+].map(Number) as [number, number, number, number];
 const say = (line: string): boolean => process.stdout.write(`${line}\n`);
-if (![calls, httpCalls, sessions, inFlight].every((number) => Number.isSafeInteger(number) && number >= 0) || sessions === 0 || inFlight === 0) {
-  process.stderr.write('Give whole numbers: npm run soak -- --calls 250000 --http-calls 115000 --sessions 500 --in-flight 32\n');
+if (
+  ![calls, httpCalls, sessions, inFlight].every((number) => Number.isSafeInteger(number) && number >= 0) ||
+  sessions === 0 ||
+  inFlight === 0
+) {
+  process.stderr.write(
+    'Give whole numbers: npm run soak -- --calls 250000 --http-calls 115000 --sessions 500 --in-flight 32\n',
+  );
   process.exit(2);
 }
 
-for (const [transport, count] of [['stdio', calls], ['http', httpCalls]] as const) {
+for (const [transport, count] of [
+  ['stdio', calls],
+  ['http', httpCalls],
+] as const) {
   if (count === 0) continue;
   const grown = await soak({ transport, calls: count, sessions: transport === 'stdio' ? 1 : sessions, inFlight }, say);
-  say(grown.length === 0 ? `${transport}: heap and descriptors stayed flat over ${count} calls` : `${transport}: ${grown.join('; ')}`);
+  say(
+    grown.length === 0
+      ? `${transport}: heap and descriptors stayed flat over ${count} calls`
+      : `${transport}: ${grown.join('; ')}`,
+  );
   if (grown.length > 0) process.exitCode = 1;
 }

@@ -6,14 +6,24 @@ import { growthIn, soak, type Sample } from './soak.ts';
 const MIB = 1_048_576;
 
 function samples(grow: { readonly heap?: number; readonly descriptors?: number }): readonly Sample[] {
-  return Array.from({ length: 21 }, (_, at) => ({ calls: at * 1000, heap: (20 + (at % 2) + at * (grow.heap ?? 0)) * MIB, rss: 100 * MIB, cpuUs: at, descriptors: 30 + (at % 2) + at * (grow.descriptors ?? 0) }));
+  return Array.from({ length: 21 }, (_, at) => ({
+    calls: at * 1000,
+    heap: (20 + (at % 2) + at * (grow.heap ?? 0)) * MIB,
+    rss: 100 * MIB,
+    cpuUs: at,
+    descriptors: 30 + (at % 2) + at * (grow.descriptors ?? 0),
+  }));
 }
 
 describe('a soak' + verifies('ST-15'), () => {
   it('finds a heap and descriptors that grow, and no noise', () => {
     expect(growthIn(samples({}))).toEqual([]);
-    expect(growthIn(samples({ heap: 0.5 }))).toEqual([expect.stringMatching(/^the heap grew from \d+\.\d to \d+\.\d MB$/)]);
-    expect(growthIn(samples({ descriptors: 1 }))).toEqual([expect.stringMatching(/^descriptors grew from \d+ to \d+$/)]);
+    expect(growthIn(samples({ heap: 0.5 }))).toEqual([
+      expect.stringMatching(/^the heap grew from \d+\.\d to \d+\.\d MB$/),
+    ]);
+    expect(growthIn(samples({ descriptors: 1 }))).toEqual([
+      expect.stringMatching(/^descriptors grew from \d+ to \d+$/),
+    ]);
   });
 
   it.each([
@@ -23,6 +33,10 @@ describe('a soak' + verifies('ST-15'), () => {
     const lines: string[] = [];
     expect(await soak(plan, (line) => lines.push(line)), lines.join('\n')).toEqual([]);
     expect(lines).toHaveLength(20);
-    expect(lines.at(-1)).toMatch(new RegExp(`^${plan.transport}: ${plan.calls} calls, heap [\\d.]+ MB, resident [\\d.]+ MB, \\d+ descriptors, \\d+ µs of processor time a call, \\d+ calls/s$`));
+    expect(lines.at(-1)).toMatch(
+      new RegExp(
+        `^${plan.transport}: ${plan.calls} calls, heap [\\d.]+ MB, resident [\\d.]+ MB, \\d+ descriptors, \\d+ µs of processor time a call, \\d+ calls/s$`,
+      ),
+    );
   });
 });

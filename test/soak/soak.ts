@@ -33,7 +33,10 @@ const REFUSED_EVERY = 50;
 export async function soak(plan: Plan, say: (line: string) => void): Promise<readonly string[]> {
   const folder = await prepare(plan);
   try {
-    const soaked = plan.transport === 'stdio' ? await openStdio(folder) : await openHttp(folder, { sessions: plan.sessions, sockets: plan.inFlight });
+    const soaked =
+      plan.transport === 'stdio'
+        ? await openStdio(folder)
+        : await openHttp(folder, { sessions: plan.sessions, sockets: plan.inFlight });
     try {
       const samples = await sampled(plan, soaked, say);
       return growthIn(samples);
@@ -50,12 +53,17 @@ export function growthIn(samples: readonly Sample[]): readonly string[] {
   const warm = samples.slice(Math.ceil(samples.length / 10));
   const third = Math.ceil(warm.length / 3);
   const [first, last] = [warm.slice(0, third), warm.slice(-third)];
-  const grown = (of: (sample: Sample) => number): readonly [before: number, after: number] => [median(first.map(of)), median(last.map(of))];
+  const grown = (of: (sample: Sample) => number): readonly [before: number, after: number] => [
+    median(first.map(of)),
+    median(last.map(of)),
+  ];
   const heap = grown((sample) => sample.heap);
   const descriptors = grown((sample) => sample.descriptors);
   return [
     ...(heap[1] - heap[0] > HEAP_BYTES ? [`the heap grew from ${megabytes(heap[0])} to ${megabytes(heap[1])} MB`] : []),
-    ...(descriptors[1] - descriptors[0] > DESCRIPTORS ? [`descriptors grew from ${descriptors[0]} to ${descriptors[1]}`] : []),
+    ...(descriptors[1] - descriptors[0] > DESCRIPTORS
+      ? [`descriptors grew from ${descriptors[0]} to ${descriptors[1]}`]
+      : []),
   ];
 }
 
@@ -63,7 +71,9 @@ async function prepare({ sessions, inFlight }: Plan): Promise<string> {
   const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-soak-'));
   mkdirSync(path.join(folder, 'work'));
   const file = path.join(folder, 'tollgate.yaml');
-  writeFileSync(file, `version: 1
+  writeFileSync(
+    file,
+    `version: 1
 workspace: ./work
 state: ./state
 servers: {soak: {command: ${process.execPath}, args: [${path.join(ROOT, 'test', 'bench', 'backend.mjs')}, "10"], isolation: direct}}
@@ -73,35 +83,47 @@ rules:
   - {id: not, outcome: deny, when: {tools: [soak.tool-1], args: {text: {in: ["no"]}}}}
 caps: {concurrent: ${inFlight}}
 listen: {port: 0, maxSessions: ${sessions + 10}, maxSessionsPerPrincipal: ${sessions + 10}}
-`);
+`,
+  );
   const world = { env: process.env, home: folder };
   await approveAll(loadConfig(file, world));
   acceptNow(file, world);
   return folder;
 }
 
-async function sampled({ transport, calls, sessions, inFlight }: Plan, soaked: Soaked, say: (line: string) => void): Promise<readonly Sample[]> {
+async function sampled(
+  { transport, calls, sessions, inFlight }: Plan,
+  soaked: Soaked,
+  say: (line: string) => void,
+): Promise<readonly Sample[]> {
   const samples: Sample[] = [{ calls: 0, ...(await soaked.read()) }];
   let made = 0;
   for (let step = 1; step <= SAMPLES; step += 1) {
     const until = Math.round((calls * step) / SAMPLES);
     const before = performance.now();
-    await Promise.all(Array.from({ length: inFlight }, async () => {
-      while (made < until) await one(soaked, (made += 1), sessions);
-    }));
+    await Promise.all(
+      Array.from({ length: inFlight }, async () => {
+        while (made < until) await one(soaked, (made += 1), sessions);
+      }),
+    );
     const seconds = (performance.now() - before) / 1000;
     const last = samples.at(-1) as Sample;
     const sample = { calls: made, ...(await soaked.read()) };
     samples.push(sample);
     const since = sample.calls - last.calls;
-    say(`${transport}: ${made} calls, heap ${megabytes(sample.heap)} MB, resident ${megabytes(sample.rss)} MB, ${sample.descriptors} descriptors, ${Math.round((sample.cpuUs - last.cpuUs) / since)} µs of processor time a call, ${Math.round(since / seconds)} calls/s`);
+    say(
+      `${transport}: ${made} calls, heap ${megabytes(sample.heap)} MB, resident ${megabytes(sample.rss)} MB, ${sample.descriptors} descriptors, ${Math.round((sample.cpuUs - last.cpuUs) / since)} µs of processor time a call, ${Math.round(since / seconds)} calls/s`,
+    );
   }
   return samples;
 }
 
 async function one(soaked: Soaked, number: number, sessions: number): Promise<void> {
   const isRefused = number % REFUSED_EVERY === 0;
-  const text = await soaked.call(number % sessions, { name: 'soak_tool-1', arguments: { text: isRefused ? 'no' : `call ${number}` } });
+  const text = await soaked.call(number % sessions, {
+    name: 'soak_tool-1',
+    arguments: { text: isRefused ? 'no' : `call ${number}` },
+  });
   if (text.includes(isRefused ? '"tollgate/code":"DENIED"' : '"text":"ok"')) return;
   throw new Error(`call ${number}: ${text}`);
 }

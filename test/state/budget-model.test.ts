@@ -19,48 +19,66 @@ const WINDOW_S = 10;
 
 const step = fc.oneof(
   { weight: 5, arbitrary: fc.record({ kind: fc.constant('take' as const), most: fc.integer({ min: 0, max: 6000 }) }) },
-  { weight: 4, arbitrary: fc.record({ kind: fc.constant('settle' as const), which: fc.nat(), share: fc.double({ min: 0, max: 1, noNaN: true }) }) },
+  {
+    weight: 4,
+    arbitrary: fc.record({
+      kind: fc.constant('settle' as const),
+      which: fc.nat(),
+      share: fc.double({ min: 0, max: 1, noNaN: true }),
+    }),
+  },
   { weight: 2, arbitrary: fc.record({ kind: fc.constant('wait' as const), ms: fc.integer({ min: 1, max: 12_000 }) }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('restart' as const) }) },
 );
 
 describe('budgets against a model', () => {
-  it('grant and refuse exactly what is left, over windows and restarts, and never exceed a limit' + verifies('CY-17'), async () => {
-    const folder = temporaryFolder();
-    let runs = 0;
-    await fc.assert(
-      fc.asyncProperty(fc.array(step, { maxLength: 40 }), async (steps) => {
-        const model: Model = { now: 0, windowEnds: -1, calls: 0, bytes: 0, open: [] };
-        const budget = { id: `b${(runs += 1)}`, scope: 'principal' as const, window: WINDOW_S, ...LIMIT };
-        let state = openState(folder, { now: 0 });
-        let budgets = createBudgets(state, () => momentAt(model.now));
-        const take = async (most: number): Promise<Lease | undefined> => {
-          try {
-            // A deadline that is over: whoever would have to wait is refused at once.
-            return await budgets.reserve({ budgets: [budget], keys: { run: '', session: '', sessions: 'p', principal: 'p', server: '', tool: '', origin: '' }, argBytes: 0, maxOutputBytes: most, maxWallMs: 0, signal: new AbortController().signal, deadline: 0 });
-          } catch {
-            return undefined;
+  it(
+    'grant and refuse exactly what is left, over windows and restarts, and never exceed a limit' + verifies('CY-17'),
+    async () => {
+      const folder = temporaryFolder();
+      let runs = 0;
+      await fc.assert(
+        fc.asyncProperty(fc.array(step, { maxLength: 40 }), async (steps) => {
+          const model: Model = { now: 0, windowEnds: -1, calls: 0, bytes: 0, open: [] };
+          const budget = { id: `b${(runs += 1)}`, scope: 'principal' as const, window: WINDOW_S, ...LIMIT };
+          let state = openState(folder, { now: 0 });
+          let budgets = createBudgets(state, () => momentAt(model.now));
+          const take = async (most: number): Promise<Lease | undefined> => {
+            try {
+              // A deadline that is over: whoever would have to wait is refused at once.
+              return await budgets.reserve({
+                budgets: [budget],
+                keys: { run: '', session: '', sessions: 'p', principal: 'p', server: '', tool: '', origin: '' },
+                argBytes: 0,
+                maxOutputBytes: most,
+                maxWallMs: 0,
+                signal: new AbortController().signal,
+                deadline: 0,
+              });
+            } catch {
+              return undefined;
+            }
+          };
+          for (const one of steps) {
+            if (one.kind === 'wait') model.now += one.ms;
+            if (one.kind === 'settle') settleOne(model, one);
+            if (one.kind === 'restart') {
+              // Killed with leases open: what they reserved stays spent.
+              await state.close();
+              model.open.length = 0;
+              state = openState(folder, { now: 0 });
+              budgets = createBudgets(state, () => momentAt(model.now));
+            }
+            if (one.kind === 'take') checkTake(model, await take(one.most), one.most);
+            expect(model.calls).toBeLessThanOrEqual(LIMIT.calls);
+            expect(model.bytes).toBeLessThanOrEqual(LIMIT.outputBytes);
           }
-        };
-        for (const one of steps) {
-          if (one.kind === 'wait') model.now += one.ms;
-          if (one.kind === 'settle') settleOne(model, one);
-          if (one.kind === 'restart') {
-            // Killed with leases open: what they reserved stays spent.
-            await state.close();
-            model.open.length = 0;
-            state = openState(folder, { now: 0 });
-            budgets = createBudgets(state, () => momentAt(model.now));
-          }
-          if (one.kind === 'take') checkTake(model, await take(one.most), one.most);
-          expect(model.calls).toBeLessThanOrEqual(LIMIT.calls);
-          expect(model.bytes).toBeLessThanOrEqual(LIMIT.outputBytes);
-        }
-        await state.close();
-      }),
-      { numRuns: 60 },
-    );
-  });
+          await state.close();
+        }),
+        { numRuns: 60 },
+      );
+    },
+  );
 });
 
 function checkTake(model: Model, lease: Lease | undefined, most: number): void {

@@ -74,7 +74,11 @@ it('of runs are swept away in the background: opening one reads no other' + veri
     const last = await runs.open({ principal: 'ann', origin: 'app' });
     expect([runs.find(last.name)?.name, listed]).toEqual([last.name, 0]);
     await writeOldPlan(state);
-    const expiry = new RunExpiry([(signal) => runs.sweep(signal), (signal) => listPlans(state, 3 * DAY, signal)], (thrown) => expect.unreachable(String(thrown)), 0);
+    const expiry = new RunExpiry(
+      [(signal) => runs.sweep(signal), (signal) => listPlans(state, 3 * DAY, signal)],
+      (thrown) => expect.unreachable(String(thrown)),
+      0,
+    );
     await expect.poll(() => [state.list('runs').size, state.list('plan').size]).toEqual([1, 0]);
     await expiry.close();
   } finally {
@@ -84,6 +88,10 @@ it('of runs are swept away in the background: opening one reads no other' + veri
 
 async function writeOldPlan(state: State): Promise<void> {
   const careful = { ...ANN, profiles: ['careful'] };
-  await createPlans({ profiles: new Map([['careful', { plan: true }]]) } as unknown as Parameters<typeof createPlans>[0], state, () => DAY).of(careful, 'ann/old');
+  await createPlans(
+    { profiles: new Map([['careful', { plan: true }]]) } as unknown as Parameters<typeof createPlans>[0],
+    state,
+    () => DAY,
+  ).of(careful, 'ann/old');
   expect(state.list('plan').size).toBe(1);
 }

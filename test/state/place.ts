@@ -23,7 +23,12 @@ export interface Fixture {
 /** A fixture as a process of its own, killed with the test; its files can grow to `fileBytes`. */
 export function startFixture(name: string, args: readonly string[], fileBytes?: number): Fixture {
   const limit = fileBytes === undefined ? [] : ['prlimit', `--fsize=${fileBytes}`];
-  const [command = '', ...words] = [...limit, process.execPath, join(import.meta.dirname, '..', 'fixtures', name), ...args];
+  const [command = '', ...words] = [
+    ...limit,
+    process.execPath,
+    join(import.meta.dirname, '..', 'fixtures', name),
+    ...args,
+  ];
   const child = spawn(command, words, { stdio: ['pipe', 'pipe', 'inherit'] });
   onTestFinished(() => void child.kill('SIGKILL'));
   const lines: string[] = [];

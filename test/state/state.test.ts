@@ -20,7 +20,8 @@ describe('the state database', () => {
     const folder = join(temporaryFolder(), 'state');
     const state = openState(folder);
     expect(statSync(folder).mode & 0o777).toBe(0o700);
-    for (const name of readdirSync(folder)) expect([name, statSync(join(folder, name)).mode & 0o777]).toEqual([name, 0o600]);
+    for (const name of readdirSync(folder))
+      expect([name, statSync(join(folder, name)).mode & 0o777]).toEqual([name, 0o600]);
     void state.close();
   });
 
@@ -44,7 +45,9 @@ describe('the state database', () => {
   it('names a file that is no database, without its path', () => {
     const folder = temporaryFolder();
     writeFileSync(join(folder, 'state.db'), 'not a database '.repeat(500));
-    expect(() => openState(folder)).toThrow(expect.objectContaining({ code: 'STATE_FAILED', message: expect.not.stringContaining(folder) }));
+    expect(() => openState(folder)).toThrow(
+      expect.objectContaining({ code: 'STATE_FAILED', message: expect.not.stringContaining(folder) }),
+    );
   });
 
   it('fails when its folder cannot be', () => {
@@ -73,7 +76,10 @@ describe('the state database', () => {
     const again = openState(folder);
     expect(again.get('grants', 'k')).toBe('2');
     expect(again.get('grants', 'none')).toBeUndefined();
-    expect([...(again.list('grants') as Map<string, string>)]).toEqual([['a', 'é'], ['k', '2']]);
+    expect([...(again.list('grants') as Map<string, string>)]).toEqual([
+      ['a', 'é'],
+      ['k', '2'],
+    ]);
     void again.remove('pins', 'k');
     expect(again.get('pins', 'k')).toBeUndefined();
     void again.close();
@@ -85,7 +91,16 @@ describe('the state database', () => {
     void kept.put('grants', 'a', '1');
     void openState(folder).close();
     const main = join(import.meta.dirname, '..', '..', 'dist', 'facade', 'state', 'sqlite.js');
-    const look = (): string => execFileSync(process.execPath, ['--input-type=module', '-e', `import { openState } from ${JSON.stringify(main)}; const state = openState(${JSON.stringify(folder)}); process.stdout.write([...state.list('grants').keys()].join()); state.close();`], { encoding: 'utf8' });
+    const look = (): string =>
+      execFileSync(
+        process.execPath,
+        [
+          '--input-type=module',
+          '-e',
+          `import { openState } from ${JSON.stringify(main)}; const state = openState(${JSON.stringify(folder)}); process.stdout.write([...state.list('grants').keys()].join()); state.close();`,
+        ],
+        { encoding: 'utf8' },
+      );
     expect(look()).toBe('a');
     void kept.put('grants', 'b', '2');
     expect(look()).toBe('a,b');
@@ -121,7 +136,9 @@ describe('the state database', () => {
     const database = openDatabase(':memory:', { version: 1, sql: 'CREATE TABLE t (a INTEGER NOT NULL) STRICT' });
     const insert = database.run('INSERT INTO t VALUES (?)');
     const count = database.first<{ n: number }>('SELECT count(*) AS n FROM t');
-    expect(() => database.transact(() => [insert(1), insert(1.5)])).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }));
+    expect(() => database.transact(() => [insert(1), insert(1.5)])).toThrow(
+      expect.objectContaining({ code: 'STATE_FAILED' }),
+    );
     expect(count()?.n).toBe(0);
     expect(database.transact(() => insert(7))).toBe(1);
     expect(count()?.n).toBe(1);
@@ -134,7 +151,8 @@ describe('a reservation', () => {
   it('is all or nothing over its claims', () => {
     const state = openState(temporaryFolder());
     const spent: Claim = { ...CALLS, budget: 'spent', demands: [{ unit: 'calls', limit: 0, most: 1, least: 1 }] };
-    for (let n = 0; n < 5; n += 1) expect(refusedBy(state, [CALLS, spent])).toMatchObject({ claim: spent, unit: 'calls', limit: 0, left: 0 });
+    for (let n = 0; n < 5; n += 1)
+      expect(refusedBy(state, [CALLS, spent])).toMatchObject({ claim: spent, unit: 'calls', limit: 0, left: 0 });
     for (let n = 0; n < 3; n += 1) expect(refusedBy(state, [CALLS])).toBeUndefined();
     expect(refusedBy(state, [CALLS])).toMatchObject({ limit: 3, left: 0 });
     void state.close();

@@ -12,11 +12,24 @@ const TWO: BudgetObligation = { id: 'slots', scope: 'origin', concurrent: 2 };
 const NOTHING = { outputBytes: 0, wallMs: 0 };
 
 function request(budgets: readonly BudgetObligation[], more: Partial<LeaseRequest> = {}): LeaseRequest {
-  return { budgets, keys: KEYS, argBytes: 10, maxOutputBytes: 30_000, maxWallMs: 30_000, signal: new AbortController().signal, deadline: Date.now() + 5000, ...more };
+  return {
+    budgets,
+    keys: KEYS,
+    argBytes: 10,
+    maxOutputBytes: 30_000,
+    maxWallMs: 30_000,
+    signal: new AbortController().signal,
+    deadline: Date.now() + 5000,
+    ...more,
+  };
 }
 
 /** Heard at once, so that a refusal does not count as unheard while the test waits for something else. */
-const codeOf = async (lease: Lease | Promise<Lease>): Promise<string> => Promise.resolve(lease).then(() => 'granted', (error: TollgateError) => error.code);
+const codeOf = async (lease: Lease | Promise<Lease>): Promise<string> =>
+  Promise.resolve(lease).then(
+    () => 'granted',
+    (error: TollgateError) => error.code,
+  );
 
 describe('calls at once', () => {
   it('wait for one of two per origin to end, in the order in which they came' + verifies('HB-05'), async () => {
@@ -41,11 +54,19 @@ describe('calls at once', () => {
   it('are RATE_LIMITED when none ends before the deadline' + verifies('HB-05'), async () => {
     const budgets = createBudgets(openState(temporaryFolder()));
     for (const _ of [1, 2]) await budgets.reserve(request([TWO]));
-    const late = await Promise.allSettled([1, 2].map(async () => budgets.reserve(request([TWO], { deadline: Date.now() + 60 }))));
+    const late = await Promise.allSettled(
+      [1, 2].map(async () => budgets.reserve(request([TWO], { deadline: Date.now() + 60 }))),
+    );
     for (const reason of late.map((one) => (one as PromiseRejectedResult).reason as TollgateError)) {
-      expect(reason).toMatchObject({ code: 'RATE_LIMITED', row: { retryable: true }, data: { budget: 'slots', scope: 'origin', unit: 'concurrent', limit: 2, left: 0 } });
+      expect(reason).toMatchObject({
+        code: 'RATE_LIMITED',
+        row: { retryable: true },
+        data: { budget: 'slots', scope: 'origin', unit: 'concurrent', limit: 2, left: 0 },
+      });
     }
-    await expect(budgets.reserve(request([TWO], { deadline: Date.now() - 1 }))).rejects.toMatchObject({ code: 'RATE_LIMITED' });
+    await expect(budgets.reserve(request([TWO], { deadline: Date.now() - 1 }))).rejects.toMatchObject({
+      code: 'RATE_LIMITED',
+    });
   });
 
   it('leave the queue when their caller goes, and lose no place', async () => {
@@ -75,7 +96,10 @@ describe('calls at once', () => {
   it('that wait hear of a spent budget and of a fault of the state', async () => {
     const state = openState(temporaryFolder());
     const budgets = createBudgets(state);
-    const both: BudgetObligation[] = [{ ...TWO, concurrent: 1 }, { id: 'calls', scope: 'run', calls: 1 }];
+    const both: BudgetObligation[] = [
+      { ...TWO, concurrent: 1 },
+      { id: 'calls', scope: 'run', calls: 1 },
+    ];
     const first = await budgets.reserve(request(both));
     const other = { keys: { ...KEYS, run: 'other' } };
     const second = Promise.resolve(budgets.reserve(request(both, other)));
@@ -121,7 +145,9 @@ describe('calls at once', () => {
     child.stdin?.write('go\n');
     expect(await line()).toBe('granted 2');
     const budgets = createBudgets(openState(folder));
-    await expect(budgets.reserve(request([TWO], { deadline: Date.now() + 100 }))).rejects.toMatchObject({ code: 'RATE_LIMITED' });
+    await expect(budgets.reserve(request([TWO], { deadline: Date.now() + 100 }))).rejects.toMatchObject({
+      code: 'RATE_LIMITED',
+    });
     const waits = Promise.resolve(budgets.reserve(request([TWO])));
     child.kill('SIGKILL');
     await waits;
@@ -176,7 +202,9 @@ describe('two processes', () => {
     for (const taker of takers) taker.child.stdin?.write('go\n');
     const granted = (await Promise.all(answers)).map((answer) => Number(/^granted (\d+)$/.exec(answer)?.[1]));
     expect(granted.reduce((sum, n) => sum + n, 0)).toBe(10);
-    expect(await codeOf(createBudgets(openState(folder)).reserve(request([{ id: 'calls', scope: 'run', calls: 10 }])))).toBe('BUDGET_EXCEEDED');
+    expect(
+      await codeOf(createBudgets(openState(folder)).reserve(request([{ id: 'calls', scope: 'run', calls: 10 }]))),
+    ).toBe('BUDGET_EXCEEDED');
   });
 
   it('on a disk that is full are refused with STATE_FAILED, grant no more than was kept, and go on when there is room', async () => {

@@ -4,7 +4,16 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { verifies } from '../verifies.ts';
 import { startFacade, type TestFacade } from './facade.ts';
 
-const everything = path.join(import.meta.dirname, '..', 'servers', 'node_modules', '@modelcontextprotocol', 'server-everything', 'dist', 'index.js');
+const everything = path.join(
+  import.meta.dirname,
+  '..',
+  'servers',
+  'node_modules',
+  '@modelcontextprotocol',
+  'server-everything',
+  'dist',
+  'index.js',
+);
 const story = path.join(import.meta.dirname, '..', 'fixtures', 'story-server.mjs');
 let facade: TestFacade | undefined;
 
@@ -43,22 +52,40 @@ const names = (tools: readonly { name: string }[]): string[] => tools.map((tool)
 
 describe('a real server behind the facade' + verifies('HA-27'), () => {
   it('lists, calls and says where a result came from', async () => {
-    facade = await startFacade(config({ principals: '[{ id: a, profiles: [p], stdio: true }]', profiles: '{ p: { servers: [everything], expose: { tools: ["everything.*"] } } }', rules: ALLOW }));
+    facade = await startFacade(
+      config({
+        principals: '[{ id: a, profiles: [p], stdio: true }]',
+        profiles: '{ p: { servers: [everything], expose: { tools: ["everything.*"] } } }',
+        rules: ALLOW,
+      }),
+    );
     const session = facade.open('a');
     const tools = await facade.list(session);
-    expect(names(tools)).toEqual(expect.arrayContaining(['everything_echo', 'everything_get-sum', 'read', 'bash'].filter((name) => name.startsWith('everything'))));
+    expect(names(tools)).toEqual(
+      expect.arrayContaining(
+        ['everything_echo', 'everything_get-sum', 'read', 'bash'].filter((name) => name.startsWith('everything')),
+      ),
+    );
     const answer = await facade.call(session, 'everything_get-sum', { a: 2, b: 40 });
     expect(answer.text).toContain('42');
     expect(answer.result?._meta?.['tollgate/provenance']).toMatchObject({ server: 'everything', tool: 'get-sum' });
   });
 
   it('passes progress on to whoever asked for it', async () => {
-    facade = await startFacade(config({ principals: '[{ id: a, profiles: [p], stdio: true }]', profiles: '{ p: { servers: [everything], expose: { tools: ["everything.*"] } } }', rules: ALLOW }));
+    facade = await startFacade(
+      config({
+        principals: '[{ id: a, profiles: [p], stdio: true }]',
+        profiles: '{ p: { servers: [everything], expose: { tools: ["everything.*"] } } }',
+        rules: ALLOW,
+      }),
+    );
     const { gateway } = facade.assembled;
     const seen: unknown[] = [];
     const args = { duration: 1, steps: 3 };
     const reply = await gateway.callTool(facade.open('a'), {
-      name: 'everything_trigger-long-running-operation', args: { text: JSON.stringify(args), value: args, exact: true }, signal: new AbortController().signal,
+      name: 'everything_trigger-long-running-operation',
+      args: { text: JSON.stringify(args), value: args, exact: true },
+      signal: new AbortController().signal,
       onProgress: (params) => seen.push(params['progress']),
     });
     expect(reply.kind).toBe('result');
@@ -67,7 +94,14 @@ describe('a real server behind the facade' + verifies('HA-27'), () => {
 
   it('keeps to allowTools and denyTools' + verifies('HA-03'), async () => {
     const shown = async (tools: string): Promise<string[]> => {
-      facade = await startFacade(config({ principals: '[{ id: a, profiles: [p], stdio: true }]', profiles: '{ p: { servers: [everything], expose: { primitives: {}, tools: ["everything.*"] } } }', rules: ALLOW, tools }));
+      facade = await startFacade(
+        config({
+          principals: '[{ id: a, profiles: [p], stdio: true }]',
+          profiles: '{ p: { servers: [everything], expose: { primitives: {}, tools: ["everything.*"] } } }',
+          rules: ALLOW,
+          tools,
+        }),
+      );
       const listed = names(await facade.list(facade.open('a')));
       const denied = await facade.call(facade.open('a'), 'everything_get-tiny-image', {});
       expect(denied.code).toBe('UNKNOWN_TOOL');
@@ -76,16 +110,22 @@ describe('a real server behind the facade' + verifies('HA-27'), () => {
       return listed;
     };
     expect(await shown('tools: { allow: [echo, get-sum] }')).toEqual(['everything_echo', 'everything_get-sum']);
-    expect(await shown('tools: { allow: ["get-*"], deny: [get-env, "get-*image", get-annotated-message] }')).not.toContain('everything_get-env');
+    expect(
+      await shown('tools: { allow: ["get-*"], deny: [get-env, "get-*image", get-annotated-message] }'),
+    ).not.toContain('everything_get-env');
     expect(await shown('tools: { deny: ["get-*"] }')).toContain('everything_echo');
   });
 
   it('shows each role and profile its own tools, and calls keep to it' + verifies('CY-11', 'CY-16'), async () => {
-    facade = await startFacade(config({
-      principals: '[{ id: boss, role: owner, profiles: [p], stdio: true }, { id: hand, role: user, profiles: [p], stdio: true }, { id: guest, role: user, stdio: true }]',
-      profiles: '{ p: { servers: [everything], expose: { primitives: {}, tools: ["everything.*"] } } }',
-      rules: '[{ id: all, outcome: allow, when: { servers: [everything] } }, { id: owner-only, outcome: deny, message: Only the owner., when: { tools: [everything.get-env], roles: [user] } }]',
-    }));
+    facade = await startFacade(
+      config({
+        principals:
+          '[{ id: boss, role: owner, profiles: [p], stdio: true }, { id: hand, role: user, profiles: [p], stdio: true }, { id: guest, role: user, stdio: true }]',
+        profiles: '{ p: { servers: [everything], expose: { primitives: {}, tools: ["everything.*"] } } }',
+        rules:
+          '[{ id: all, outcome: allow, when: { servers: [everything] } }, { id: owner-only, outcome: deny, message: Only the owner., when: { tools: [everything.get-env], roles: [user] } }]',
+      }),
+    );
     const [boss, hand, guest] = [facade.open('boss'), facade.open('hand'), facade.open('guest')];
     expect(names(await facade.list(boss))).toContain('everything_get-env');
     expect(names(await facade.list(hand))).not.toContain('everything_get-env');
@@ -98,12 +138,14 @@ describe('a real server behind the facade' + verifies('HA-27'), () => {
   });
 
   it('gives tools of several servers stable names, with risk first' + verifies('CY-12', 'CY-13', 'DC-02'), async () => {
-    facade = await startFacade(config({
-      principals: '[{ id: a, profiles: [p], stdio: true }, { id: b, profiles: [q], stdio: true }]',
-      profiles: `{ p: { servers: [everything], expose: { primitives: {}, tools: [{ tool: everything.echo, name: say, risk: [network, writes], description: Says it. }] } },
+    facade = await startFacade(
+      config({
+        principals: '[{ id: a, profiles: [p], stdio: true }, { id: b, profiles: [q], stdio: true }]',
+        profiles: `{ p: { servers: [everything], expose: { primitives: {}, tools: [{ tool: everything.echo, name: say, risk: [network, writes], description: Says it. }] } },
                    q: { servers: [story], expose: { primitives: {}, tools: [{ tool: story.echo, name: say }] } } }`,
-      rules: ALLOW,
-    }));
+        rules: ALLOW,
+      }),
+    );
     const [one] = await facade.list(facade.open('a'));
     expect(one).toMatchObject({ name: 'say', description: '[uses the network; writes] Says it.' });
     expect((await facade.call(facade.open('a'), 'say', { message: 'hi' })).text).toContain('hi');
@@ -111,11 +153,14 @@ describe('a real server behind the facade' + verifies('HA-27'), () => {
   });
 
   it('shows neither of two tools that claim one name, and finds the one that a model misspells with hyphens', async () => {
-    facade = await startFacade(config({
-      principals: '[{ id: a, profiles: [p], stdio: true }]',
-      profiles: '{ p: { servers: [everything, story], expose: { primitives: {}, tools: [{ tool: everything.echo, name: say-it }, { tool: story.echo, name: say_it }, { tool: everything.get-sum, name: get-sum }] } } }',
-      rules: ALLOW,
-    }));
+    facade = await startFacade(
+      config({
+        principals: '[{ id: a, profiles: [p], stdio: true }]',
+        profiles:
+          '{ p: { servers: [everything, story], expose: { primitives: {}, tools: [{ tool: everything.echo, name: say-it }, { tool: story.echo, name: say_it }, { tool: everything.get-sum, name: get-sum }] } } }',
+        rules: ALLOW,
+      }),
+    );
     const session = facade.open('a');
     expect(names(await facade.list(session))).toEqual(['get-sum']);
     expect((await facade.call(session, 'get_sum', { a: 1, b: 1 })).text).toContain('2');
@@ -123,19 +168,29 @@ describe('a real server behind the facade' + verifies('HA-27'), () => {
   });
 
   it('hides a pinned argument, and sends its value whatever is tried', async () => {
-    facade = await startFacade(config({
-      principals: '[{ id: a, profiles: [p], stdio: true }]',
-      profiles: '{ p: { servers: [everything], expose: { primitives: {}, tools: [{ tool: everything.get-sum, name: add-ten, pins: { b: 10 } }] } } }',
-      rules: ALLOW,
-    }));
+    facade = await startFacade(
+      config({
+        principals: '[{ id: a, profiles: [p], stdio: true }]',
+        profiles:
+          '{ p: { servers: [everything], expose: { primitives: {}, tools: [{ tool: everything.get-sum, name: add-ten, pins: { b: 10 } }] } } }',
+        rules: ALLOW,
+      }),
+    );
     const session = facade.open('a');
     const [tool] = await facade.list(session);
     expect(Object.keys((tool?.['inputSchema'] as { properties: object }).properties)).toEqual(['a']);
-    for (const args of [{ a: 1 }, { a: 1, b: 99 }, { a: 1, B: 99 }]) expect((await facade.call(session, 'add-ten', args)).text).toContain('11');
+    for (const args of [{ a: 1 }, { a: 1, b: 99 }, { a: 1, B: 99 }])
+      expect((await facade.call(session, 'add-ten', args)).text).toContain('11');
   });
 
   it('denies everything without a rule, and lists nothing', async () => {
-    facade = await startFacade(config({ principals: '[{ id: a, profiles: [p], stdio: true }]', profiles: '{ p: { servers: [everything], expose: { tools: ["everything.*"] } } }', rules: '[]' }));
+    facade = await startFacade(
+      config({
+        principals: '[{ id: a, profiles: [p], stdio: true }]',
+        profiles: '{ p: { servers: [everything], expose: { tools: ["everything.*"] } } }',
+        rules: '[]',
+      }),
+    );
     const session = facade.open('a');
     expect(await facade.list(session)).toEqual([]);
     expect((await facade.call(session, 'read', { path: 'x' })).code).toBe('UNKNOWN_TOOL');
@@ -144,18 +199,40 @@ describe('a real server behind the facade' + verifies('HA-27'), () => {
 
 describe('budgets of a profile', () => {
   it('are those of Harbor: five calls a run, then a refusal that says so' + verifies('HB-05', 'HA-21'), async () => {
-    facade = await startFacade(config({
-      principals: '[{ id: a, profiles: [p, harbor], stdio: true }]',
-      profiles: '{ p: { servers: [everything], expose: { primitives: {}, tools: ["everything.*"] } } }', rules: ALLOW,
-    }));
+    facade = await startFacade(
+      config({
+        principals: '[{ id: a, profiles: [p, harbor], stdio: true }]',
+        profiles: '{ p: { servers: [everything], expose: { primitives: {}, tools: ["everything.*"] } } }',
+        rules: ALLOW,
+      }),
+    );
     // The profile wants grants too.
-    for (const scope of ['mcp:tools.call', 'mcp:server.connect']) await facade.assembled.deps.grants.add({ origin: 'a', profile: 'harbor', scope, kind: 'always' }, 'a');
+    for (const scope of ['mcp:tools.call', 'mcp:server.connect'])
+      await facade.assembled.deps.grants.add({ origin: 'a', profile: 'harbor', scope, kind: 'always' }, 'a');
     const session = facade.open('a');
     const codes: string[] = [];
-    for (let index = 0; index < 6; index += 1) codes.push((await facade.call(session, 'everything_echo', { message: String(index) })).code);
+    for (let index = 0; index < 6; index += 1)
+      codes.push((await facade.call(session, 'everything_echo', { message: String(index) })).code);
     expect(codes).toEqual(['', '', '', '', '', 'BUDGET_EXCEEDED']);
     const second = await facade.assembled.deps.runs.open({ principal: 'a', origin: 'a', owned: true });
-    expect((await facade.call(session, 'everything_echo', { message: 'other run' }, { meta: { 'tollgate/run': second.name } })).code).toBe('');
-    expect(facade.records().at(-3)).toMatchObject({ type: 'budget', code: 'BUDGET_EXCEEDED', budget: 'harbor-run-calls', scope: 'run', unit: 'calls', limit: 5, left: 0 });
+    expect(
+      (
+        await facade.call(
+          session,
+          'everything_echo',
+          { message: 'other run' },
+          { meta: { 'tollgate/run': second.name } },
+        )
+      ).code,
+    ).toBe('');
+    expect(facade.records().at(-3)).toMatchObject({
+      type: 'budget',
+      code: 'BUDGET_EXCEEDED',
+      budget: 'harbor-run-calls',
+      scope: 'run',
+      unit: 'calls',
+      limit: 5,
+      left: 0,
+    });
   });
 });

@@ -30,7 +30,12 @@ export interface TestFacade {
   readonly folder: string;
   readonly assembled: Assembled;
   open(principal: string): Session;
-  call(session: Session, name: string, args: unknown, more?: { signal?: AbortSignal; meta?: Record<string, unknown>; text?: string }): Promise<Answer>;
+  call(
+    session: Session,
+    name: string,
+    args: unknown,
+    more?: { signal?: AbortSignal; meta?: Record<string, unknown>; text?: string },
+  ): Promise<Answer>;
   list(session: Session): Promise<readonly { name: string; [key: string]: unknown }[]>;
   /** All records of the log, oldest first. */
   records(): readonly Recorded[];
@@ -65,18 +70,35 @@ export async function startFacade(config: string, options: StartOptions = {}): P
   return {
     folder,
     assembled,
-    open: (principal) => gateway.openSession(principalForStdio(loaded, { user: 'nobody-else', as: principal }), 'stdio'),
+    open: (principal) =>
+      gateway.openSession(principalForStdio(loaded, { user: 'nobody-else', as: principal }), 'stdio'),
     call: async (session, name, args, more = {}) => {
       const doc = parseDoc(more.text ?? JSON.stringify(args));
-      return read(await gateway.callTool(session, { name, args: doc, signal: more.signal ?? new AbortController().signal, ...(more.meta === undefined ? {} : { meta: more.meta }) }));
+      return read(
+        await gateway.callTool(session, {
+          name,
+          args: doc,
+          signal: more.signal ?? new AbortController().signal,
+          ...(more.meta === undefined ? {} : { meta: more.meta }),
+        }),
+      );
     },
     list: async (session) => {
       const reply = await gateway.listTools(session, session.closed);
       if (reply.kind === 'error') throw new Error(reply.error.message);
       return (JSON.parse(reply.text) as { tools: { name: string }[] }).tools;
     },
-    records: () => readdirSync(loaded.audit.folder).filter((name) => name.endsWith('.jsonl')).sort()
-      .flatMap((name) => readFileSync(path.join(loaded.audit.folder, name), 'utf8').trimEnd().split('\n').filter((line) => line !== '').map((line) => JSON.parse(line) as Recorded)),
+    records: () =>
+      readdirSync(loaded.audit.folder)
+        .filter((name) => name.endsWith('.jsonl'))
+        .sort()
+        .flatMap((name) =>
+          readFileSync(path.join(loaded.audit.folder, name), 'utf8')
+            .trimEnd()
+            .split('\n')
+            .filter((line) => line !== '')
+            .map((line) => JSON.parse(line) as Recorded),
+        ),
     close: async () => {
       await gateway.close();
       if (options.folder === undefined) rmSync(folder, { recursive: true, force: true, maxRetries: 3 });
@@ -95,7 +117,16 @@ function load(file: string, env: Record<string, string | undefined>): ReturnType
 }
 
 function read(reply: Awaited<ReturnType<Assembled['gateway']['callTool']>>): Answer {
-  if (reply.kind === 'error') return { error: reply.error, code: String((reply.error.data as { code?: unknown } | undefined)?.code ?? ''), text: reply.error.message };
+  if (reply.kind === 'error')
+    return {
+      error: reply.error,
+      code: String((reply.error.data as { code?: unknown } | undefined)?.code ?? ''),
+      text: reply.error.message,
+    };
   const result = JSON.parse(reply.text) as ToolResult;
-  return { result, code: String(result._meta?.['tollgate/code'] ?? ''), text: (result.content ?? []).map((item) => (typeof item.text === 'string' ? item.text : '')).join('\n') };
+  return {
+    result,
+    code: String(result._meta?.['tollgate/code'] ?? ''),
+    text: (result.content ?? []).map((item) => (typeof item.text === 'string' ? item.text : '')).join('\n'),
+  };
 }

@@ -14,8 +14,16 @@ interface Story {
   readonly verifies?: readonly string[];
   readonly call: { readonly tool: string; readonly args: unknown };
   readonly want: {
-    readonly code?: string; readonly rpc?: number; readonly text?: string; readonly contains?: string; readonly contains2?: string; readonly isError?: boolean;
-    readonly structured?: unknown; readonly meta?: Record<string, unknown>; readonly noMeta?: readonly string[]; readonly types?: readonly string[];
+    readonly code?: string;
+    readonly rpc?: number;
+    readonly text?: string;
+    readonly contains?: string;
+    readonly contains2?: string;
+    readonly isError?: boolean;
+    readonly structured?: unknown;
+    readonly meta?: Record<string, unknown>;
+    readonly noMeta?: readonly string[];
+    readonly types?: readonly string[];
   };
   readonly audit: readonly Recorded[];
 }
@@ -74,8 +82,14 @@ describe.each(['stdio', 'http', 'sse'] as const)('over %s', (mode) => {
     const remote = mode === 'stdio' ? undefined : await serve(mode);
     child = remote?.child;
     const key = 'env: { STORY_KEY: "${STORY_KEY}" }';
-    const transport = remote === undefined ? `command: ${process.execPath}\n    args: [${server}]\n    ${key}` : `transport: ${mode}\n    url: ${remote.url}\n    headers: { x-key: "\${STORY_KEY}" }`;
-    facade = await startFacade(config(transport), { files: { 'rules.yaml': rules }, env: { STORY_KEY: 'story-key-1234567' } });
+    const transport =
+      remote === undefined
+        ? `command: ${process.execPath}\n    args: [${server}]\n    ${key}`
+        : `transport: ${mode}\n    url: ${remote.url}\n    headers: { x-key: "\${STORY_KEY}" }`;
+    facade = await startFacade(config(transport), {
+      files: { 'rules.yaml': rules },
+      env: { STORY_KEY: 'story-key-1234567' },
+    });
   }, 60_000);
   afterAll(async () => {
     await facade.close();
@@ -88,15 +102,23 @@ describe.each(['stdio', 'http', 'sse'] as const)('over %s', (mode) => {
       session = facade.open(principal);
     });
 
-    it.each(stories.map((story) => [story.name + (story.verifies === undefined ? '' : verifies(...story.verifies)), story] as const))('%s', async (_, story) => {
+    it.each(
+      stories.map(
+        (story) => [story.name + (story.verifies === undefined ? '' : verifies(...story.verifies)), story] as const,
+      ),
+    )('%s', async (_, story) => {
       const before = facade.records().length;
       const shown = principal === 'plain' ? exposedName('story', story.call.tool) : `x_${story.call.tool}`;
       const answer = await facade.call(session, shown, rename(story));
       judge(answer, story.want);
       // What people decide of calls has stories of its own (approvals.test.ts).
-      const records = facade.records().slice(before).filter((record) => record['type'] !== 'server' && record['type'] !== 'approval');
+      const records = facade
+        .records()
+        .slice(before)
+        .filter((record) => record['type'] !== 'server' && record['type'] !== 'approval');
       expect(records).toHaveLength(story.audit.length);
-      for (const [index, wanted] of story.audit.entries()) expect(records[index]).toMatchObject({ ...wanted, session: session.id });
+      for (const [index, wanted] of story.audit.entries())
+        expect(records[index]).toMatchObject({ ...wanted, session: session.id });
       expect(new Set(records.map((record) => record['id'])).size).toBe(1);
     });
 
@@ -104,8 +126,11 @@ describe.each(['stdio', 'http', 'sse'] as const)('over %s', (mode) => {
       const digests = new Set<unknown>();
       for (const other of ['plain', 'aliased']) {
         const before = facade.records().length;
-        await facade.call(facade.open(other), other === 'plain' ? 'story_echo' : 'x_echo', { text: 'a very special payload' });
-        for (const record of facade.records().slice(before)) if (record['effectDigest'] !== undefined) digests.add(record['effectDigest']);
+        await facade.call(facade.open(other), other === 'plain' ? 'story_echo' : 'x_echo', {
+          text: 'a very special payload',
+        });
+        for (const record of facade.records().slice(before))
+          if (record['effectDigest'] !== undefined) digests.add(record['effectDigest']);
       }
       expect(digests.size).toBe(1);
       expect(JSON.stringify(facade.records())).not.toContain('special payload');

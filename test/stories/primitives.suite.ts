@@ -52,7 +52,9 @@ const FOLDER = path.join(path.dirname(fileURLToPath(import.meta.url)), 'primitiv
 
 /** All stories, in order of their files. */
 export function loadStories(): readonly Story[] {
-  return readdirSync(FOLDER).sort().flatMap((file) => parse(readFileSync(path.join(FOLDER, file), 'utf8')) as readonly Story[]);
+  return readdirSync(FOLDER)
+    .sort()
+    .flatMap((file) => parse(readFileSync(path.join(FOLDER, file), 'utf8')) as readonly Story[]);
 }
 
 /** Declares the stories for one backend; all of them share its process. */
@@ -82,21 +84,39 @@ function place(root: string, files: Readonly<Record<string, string>>): void {
   }
 }
 
-async function play(opened: Opened, at: { readonly step: Step; readonly name: BackendName; readonly scope: string }): Promise<void> {
+async function play(
+  opened: Opened,
+  at: { readonly step: Step; readonly name: BackendName; readonly scope: string },
+): Promise<void> {
   const { step, name, scope } = at;
   if (step.change) return place(opened.root, step.change);
   const want = { ...(step.backends?.[name] ?? step.want) };
-  if (!step.primitive || Object.keys(want).length === 0) throw new Error('a step of this story calls nothing or wants nothing');
+  if (!step.primitive || Object.keys(want).length === 0)
+    throw new Error('a step of this story calls nothing or wants nothing');
   check(await call(opened, { tool: step.primitive, args: step.args ?? {}, scope }), want);
-  for (const [file, content] of Object.entries(want.files ?? {})) expect(contentOf(path.join(opened.root, file)), file).toBe(content);
+  for (const [file, content] of Object.entries(want.files ?? {}))
+    expect(contentOf(path.join(opened.root, file)), file).toBe(content);
 }
 
-async function call(opened: Opened, given: { readonly tool: string; readonly args: Readonly<Record<string, unknown>>; readonly scope: string }): Promise<Said> {
+async function call(
+  opened: Opened,
+  given: { readonly tool: string; readonly args: Readonly<Record<string, unknown>>; readonly scope: string },
+): Promise<Said> {
   const { tool, args, scope } = given;
   const doc = { text: JSON.stringify(args), value: args, exact: true };
   try {
-    const { value } = await opened.backend.call({ tool, args: doc, scope, signal: new AbortController().signal, timeoutMs: 60_000, hardTimeoutMs: 60_000 });
-    return { items: (value.content ?? []).map((item) => item.text ?? `(${item.type})`), isError: value.isError === true };
+    const { value } = await opened.backend.call({
+      tool,
+      args: doc,
+      scope,
+      signal: new AbortController().signal,
+      timeoutMs: 60_000,
+      hardTimeoutMs: 60_000,
+    });
+    return {
+      items: (value.content ?? []).map((item) => item.text ?? `(${item.type})`),
+      isError: value.isError === true,
+    };
   } catch (error) {
     if (!(error instanceof TollgateError)) throw error;
     return { items: [error.message, error.next], isError: true, code: error.code };

@@ -4,12 +4,30 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { startFacade, type TestFacade } from './facade.ts';
 
-const PROGRAM = path.join(import.meta.dirname, '..', 'servers', 'node_modules', '@modelcontextprotocol', 'server-filesystem', 'dist', 'index.js');
+const PROGRAM = path.join(
+  import.meta.dirname,
+  '..',
+  'servers',
+  'node_modules',
+  '@modelcontextprotocol',
+  'server-filesystem',
+  'dist',
+  'index.js',
+);
 
-const server = (labels: string): string => `{command: ${process.execPath}, args: [${PROGRAM}, "\${workspaceFolder}"], mapping: server-filesystem, isolation: direct, connectTimeoutMs: 60000, labels: [${labels}]}`;
+const server = (labels: string): string =>
+  `{command: ${process.execPath}, args: [${PROGRAM}, "\${workspaceFolder}"], mapping: server-filesystem, isolation: direct, connectTimeoutMs: 60000, labels: [${labels}]}`;
 
 /** The configuration with three servers and the routes of `read`; `waitMs`: how long a call waits for a person; `write`: the routes of `write`. */
-export function routedConfig({ waitMs, rules, write = '' }: { readonly waitMs: number; readonly rules: string; readonly write?: string }): string {
+export function routedConfig({
+  waitMs,
+  rules,
+  write = '',
+}: {
+  readonly waitMs: number;
+  readonly rules: string;
+  readonly write?: string;
+}): string {
   return `version: 1
 workspace: ./workspace
 state: ./state
@@ -26,7 +44,11 @@ ${rules}`;
 }
 
 /** Starts it over a workspace with these files. `prepare` adds links and other files. The caller closes it and removes its folder. */
-export async function startRouted(config: string, files: Readonly<Record<string, string>>, prepare: (root: string, folder: string) => void): Promise<{ readonly facade: TestFacade; readonly root: string }> {
+export async function startRouted(
+  config: string,
+  files: Readonly<Record<string, string>>,
+  prepare: (root: string, folder: string) => void,
+): Promise<{ readonly facade: TestFacade; readonly root: string }> {
   const folder = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-routes-')));
   const root = path.join(folder, 'workspace');
   for (const [name, text] of Object.entries(files)) {

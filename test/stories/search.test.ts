@@ -15,8 +15,11 @@ rules:
 ${caps}
 `;
 const FILES = {
-  'workspace/.env': 'SECRET=top\n', 'workspace/src/key.pem': 'SECRET pem\n', 'workspace/src/a.ts': '// SECRET is only named here\n',
-  'workspace/drafts/b.md': 'SECRET draft\n', 'workspace/big.txt': Array.from({ length: 5000 }, (_, index) => `row ${index + 1} of many`).join('\n'),
+  'workspace/.env': 'SECRET=top\n',
+  'workspace/src/key.pem': 'SECRET pem\n',
+  'workspace/src/a.ts': '// SECRET is only named here\n',
+  'workspace/drafts/b.md': 'SECRET draft\n',
+  'workspace/big.txt': Array.from({ length: 5000 }, (_, index) => `row ${index + 1} of many`).join('\n'),
 };
 let facade: TestFacade;
 
@@ -26,7 +29,14 @@ describe('a search beneath files that policy closes' + verifies('CY-16', 'CY-18'
   });
   afterEach(() => facade.close());
 
-  it.each([{}, { hidden: true }, { glob: '.env' }, { hidden: true, context: 2 }, { path: 'src' }, { path: '.', literal: true, hidden: true }])('shows only what could be read by name: %j', async (more) => {
+  it.each([
+    {},
+    { hidden: true },
+    { glob: '.env' },
+    { hidden: true, context: 2 },
+    { path: 'src' },
+    { path: '.', literal: true, hidden: true },
+  ])('shows only what could be read by name: %j', async (more) => {
     const session = facade.open('a');
     const { text } = await facade.call(session, 'read', { action: 'search', path: '.', pattern: 'SECRET', ...more });
     expect(text).not.toMatch(/top|pem|draft/);
@@ -35,7 +45,11 @@ describe('a search beneath files that policy closes' + verifies('CY-16', 'CY-18'
 
   it('does not tell by its count that a closed file holds the pattern', async () => {
     const session = facade.open('a');
-    const answers = await Promise.all(['SECRET=top', 'SECRET=other'].map((pattern) => facade.call(session, 'read', { action: 'search', path: '.', pattern, hidden: true })));
+    const answers = await Promise.all(
+      ['SECRET=top', 'SECRET=other'].map((pattern) =>
+        facade.call(session, 'read', { action: 'search', path: '.', pattern, hidden: true }),
+      ),
+    );
     expect(answers[0]?.text).toBe(answers[1]?.text);
   });
 });
@@ -43,7 +57,10 @@ describe('a search beneath files that policy closes' + verifies('CY-16', 'CY-18'
 describe('pages of a file', () => {
   afterEach(() => facade.close());
 
-  it.each([['', 30_000], ['caps: { bytes: 2000, lines: 50 }', 2000]])('stay within the cap %j and name the next page', async (caps, bytes) => {
+  it.each([
+    ['', 30_000],
+    ['caps: { bytes: 2000, lines: 50 }', 2000],
+  ])('stay within the cap %j and name the next page', async (caps, bytes) => {
     facade = await startFacade(CONFIG(caps), { files: FILES });
     const session = facade.open('a');
     let all = '';
@@ -63,6 +80,9 @@ describe('pages of a file', () => {
   it('say what is missing before policy is asked', async () => {
     facade = await startFacade(CONFIG(''), { files: FILES });
     const session = facade.open('a');
-    expect(await facade.call(session, 'read', { action: 'search', path: '.' })).toMatchObject({ code: 'ARGS_INVALID', text: expect.stringContaining('pattern: is required') });
+    expect(await facade.call(session, 'read', { action: 'search', path: '.' })).toMatchObject({
+      code: 'ARGS_INVALID',
+      text: expect.stringContaining('pattern: is required'),
+    });
   });
 });

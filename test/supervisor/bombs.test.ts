@@ -18,8 +18,10 @@ beforeEach(async () => {
   chmodSync(folder, 0o755);
   // As root, servers are given the rights of the workspace's owner, who must be somebody else.
   if (process.getuid?.() === 0) chownSync(path.join(folder, 'workspace'), 4711, 4711);
-  const server = (more: string): string => `{command: ${JSON.stringify(process.execPath)}, args: [${JSON.stringify(CHAOS)}], env: {CHAOS_BOMBS: "yes"}, isolation: sandbox, ${more}}`;
-  one = await startFacade(`version: 1
+  const server = (more: string): string =>
+    `{command: ${JSON.stringify(process.execPath)}, args: [${JSON.stringify(CHAOS)}], env: {CHAOS_BOMBS: "yes"}, isolation: sandbox, ${more}}`;
+  one = await startFacade(
+    `version: 1
 workspace: ./workspace
 state: ./state
 servers:
@@ -28,7 +30,9 @@ servers:
 principals: [{id: alice, stdio: true}]
 profiles: {default: {servers: [bomb, calm], expose: {primitives: workspace, tools: ["bomb.*", "calm.*"]}}}
 rules: [{id: all, outcome: allow, when: {}}]
-`, { folder });
+`,
+    { folder },
+  );
   session = one.open('alice');
   await one.list(session);
   expect(Object.fromEntries(one.assembled.catalog.problems)).toEqual({});
@@ -43,7 +47,9 @@ async function survives(tool: string, args: unknown): Promise<string> {
   const bomb = one.call(session, `bomb_${tool}`, args);
   expect((await one.call(session, 'calm_echo', { n: 1 })).text).toBe('{"n":1}');
   const { code, text } = await bomb;
-  await expect.poll(async () => (await one.call(session, 'bomb_echo', { n: 2 })).text, { timeout: 20_000 }).toBe('{"n":2}');
+  await expect
+    .poll(async () => (await one.call(session, 'bomb_echo', { n: 2 })).text, { timeout: 20_000 })
+    .toBe('{"n":2}');
   return code === '' ? text : code;
 }
 

@@ -12,8 +12,13 @@ async function listen(): Promise<Server> {
       if (request.method !== 'POST') return response.writeHead(405).end();
       const { id, method } = JSON.parse(body) as { id?: number; method: string };
       if (id === undefined) return response.writeHead(202).end();
-      const result = method === 'initialize' ? { protocolVersion: '2025-06-18', capabilities: { tools: {} }, serverInfo: { name: 'far', version: '1' } } : { tools: [{ name: 'look', description: 'Looks.', inputSchema: { type: 'object' } }], content: [] };
-      return response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ jsonrpc: '2.0', id, result }));
+      const result =
+        method === 'initialize'
+          ? { protocolVersion: '2025-06-18', capabilities: { tools: {} }, serverInfo: { name: 'far', version: '1' } }
+          : { tools: [{ name: 'look', description: 'Looks.', inputSchema: { type: 'object' } }], content: [] };
+      return response
+        .writeHead(200, { 'content-type': 'application/json' })
+        .end(JSON.stringify({ jsonrpc: '2.0', id, result }));
     });
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -32,20 +37,30 @@ describe('a server that is given up' + verifies('PF-14', 'HE-05'), () => {
   it('is told to the owner with the command to look at it, and is on record', async () => {
     server = await listen();
     const said: string[] = [];
-    facade = await startFacade(`version: 1
+    facade = await startFacade(
+      `version: 1
 workspace: ./workspace
 state: ./state
 servers: {far: {url: "http://127.0.0.1:${(server.address() as AddressInfo).port}/mcp", maxRetries: 1, reconnectBackoffMs: 20}}
 principals: [{id: alice, stdio: true}]
 profiles: {default: {servers: [far], expose: {primitives: {}, tools: ["far.*"]}}}
 rules: [{id: all, outcome: allow, when: {}}]
-`, { onLog: (line) => said.push(line) });
+`,
+      { onLog: (line) => said.push(line) },
+    );
     const session = facade.open('alice');
     expect((await facade.list(session)).map(({ name }) => name)).toEqual(['far_look']);
     server.close();
     server.closeAllConnections();
     expect((await facade.call(session, 'far_look', {})).code).not.toBe('');
-    await expect.poll(() => said.join(''), { timeout: 30_000 }).toContain('server far is given up; look at it: tollgate servers');
-    expect(facade.records().filter(({ type }) => type === 'server').map(({ event }) => event)).toContain('reconnect.exhausted');
+    await expect
+      .poll(() => said.join(''), { timeout: 30_000 })
+      .toContain('server far is given up; look at it: tollgate servers');
+    expect(
+      facade
+        .records()
+        .filter(({ type }) => type === 'server')
+        .map(({ event }) => event),
+    ).toContain('reconnect.exhausted');
   });
 });

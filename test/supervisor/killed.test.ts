@@ -21,10 +21,13 @@ async function acknowledged(project: Project, waitMs: number): Promise<readonly 
   const replies: string[] = [];
   const started = child.call('chaos_echo', { n: 0 });
   for (let n = 1; n < CALLS; n += 1) {
-    child.call('chaos_echo', { n }).then(({ result }) => {
-      const decision = (result?._meta?.['tollgate/provenance'] as { decision?: string } | undefined)?.decision;
-      if (decision !== undefined) replies.push(decision);
-    }, () => undefined);
+    child.call('chaos_echo', { n }).then(
+      ({ result }) => {
+        const decision = (result?._meta?.['tollgate/provenance'] as { decision?: string } | undefined)?.decision;
+        if (decision !== undefined) replies.push(decision);
+      },
+      () => undefined,
+    );
   }
   await started;
   await sleep(waitMs);
@@ -39,17 +42,21 @@ describe('facades killed with kill -9' + verifies('PF-09'), () => {
     try {
       const starts = path.join(project.folder, 'starts');
       project.write('workspace/README.md', '# Hello\n');
-      project.write('tollgate.yaml', `version: 1
+      project.write(
+        'tollgate.yaml',
+        `version: 1
 workspace: ./workspace
 state: ./state
 servers: {chaos: ${server(['chaos.mjs'], `env: {CHAOS_STARTS: ${JSON.stringify(starts)}}`)}}
 limits: {connections: 8}
 profiles: {default: {servers: [chaos], expose: {primitives: workspace, tools: ["chaos.*"]}}}
 rules: [{id: all, outcome: allow, when: {}}]
-`);
+`,
+      );
       await project.approve();
       const ids: string[] = [];
-      for (let at = 0; at < MOMENTS.length; at += AT_ONCE) ids.push(...(await Promise.all(MOMENTS.slice(at, at + AT_ONCE).map((ms) => acknowledged(project, ms)))).flat());
+      for (let at = 0; at < MOMENTS.length; at += AT_ONCE)
+        ids.push(...(await Promise.all(MOMENTS.slice(at, at + AT_ONCE).map((ms) => acknowledged(project, ms)))).flat());
       expect(ids.length).toBeGreaterThan(MOMENTS.length / 6);
       // The next start puts torn ends aside and ends what was left.
       const last = new Child(project, ['run']);
@@ -57,7 +64,14 @@ rules: [{id: all, outcome: allow, when: {}}]
       last.process.stdin.end();
       await last.ended;
       const folder = path.join(project.folder, 'state', 'audit');
-      const records = readdirSync(folder).filter((name) => name.endsWith('.jsonl')).flatMap((name) => readFileSync(path.join(folder, name), 'utf8').trimEnd().split('\n').map((line) => JSON.parse(line) as { type: string; id?: string }));
+      const records = readdirSync(folder)
+        .filter((name) => name.endsWith('.jsonl'))
+        .flatMap((name) =>
+          readFileSync(path.join(folder, name), 'utf8')
+            .trimEnd()
+            .split('\n')
+            .map((line) => JSON.parse(line) as { type: string; id?: string }),
+        );
       const outcomes = new Set(records.filter(({ type }) => type === 'outcome').map(({ id }) => id));
       expect(ids.filter((id) => !outcomes.has(id))).toEqual([]);
       expect(verifyAudit(folder)).toMatchObject({ ok: true, faults: [] });

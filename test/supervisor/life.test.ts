@@ -9,7 +9,18 @@ import type { AdapterOptions, ServerSettings } from '../../adapters/settings.ts'
 import { MARK } from '../../adapters/strays.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { verifies } from '../verifies.ts';
-import { callOf, chaos, codeOf, FAST, HOST, isGone, refusalOf, serve, temporaryFolder, textOf } from '../adapters/servers.ts';
+import {
+  callOf,
+  chaos,
+  codeOf,
+  FAST,
+  HOST,
+  isGone,
+  refusalOf,
+  serve,
+  temporaryFolder,
+  textOf,
+} from '../adapters/servers.ts';
 import type { Bench } from '../adapters/servers.ts';
 
 const open: Bench[] = [];
@@ -29,28 +40,38 @@ async function pidOf({ server }: Bench): Promise<number> {
 }
 
 const wordsOf = ({ events }: Bench): readonly string[] => events.map(({ event }) => event);
-const eventOf = <T extends ServerEvent['event']>({ events }: Bench, word: T): (ServerEvent & { event: T }) | undefined => events.find((one): one is ServerEvent & { event: T } => one.event === word);
+const eventOf = <T extends ServerEvent['event']>(
+  { events }: Bench,
+  word: T,
+): (ServerEvent & { event: T }) | undefined =>
+  events.find((one): one is ServerEvent & { event: T } => one.event === word);
 
 describe('a kept server', () => {
-  it('comes back by itself after a crash, is listed anew, and refuses calls at once meanwhile' + verifies('PF-14', 'HE-09', 'HB-09', 'ST-80'), async () => {
-    const bench = start('ok', { lifetime: 'keep-alive' });
-    let told = 0;
-    await bench.server.listTools();
-    bench.server.onToolsChanged(() => told++);
-    expect(await codeOf(bench.server.call(callOf('crash')))).toBe('TOOL_CRASHED');
-    expect(await refusalOf(bench.server.call(callOf('echo')))).toMatch(/^SERVER_UNAVAILABLE: Server "chaos" ended with exit code 3\. It is tried again in 1 s\./);
-    expect(await codeOf(bench.server.listTools())).toBe('SERVER_UNAVAILABLE');
-    // At once: before it is tried again.
-    expect(wordsOf(bench)).not.toContain('restarted');
-    expect([told, bench.server.health().state]).toEqual([1, 'unavailable']);
-    await expect.poll(() => wordsOf(bench).at(-1), { timeout: 20_000 }).toBe('tools.refreshed');
-    expect(await textOf(bench.server, callOf('echo', { again: 1 }))).toBe('{"again":1}');
-    expect(wordsOf(bench)).toEqual(['started', 'tools.discovered', 'crashed', 'restarted', 'tools.refreshed']);
-    expect(eventOf(bench, 'crashed')).toMatchObject({ exit: 3, inMs: 1000, attempt: 1, maxAttempts: 3 });
-    expect(eventOf(bench, 'restarted')).toMatchObject({ attempt: 1 });
-    expect(eventOf(bench, 'restarted')?.ms).toBeGreaterThan(0);
-    expect(bench.server.health()).toMatchObject({ state: 'healthy', restarts: 1 });
-  });
+  it(
+    'comes back by itself after a crash, is listed anew, and refuses calls at once meanwhile' +
+      verifies('PF-14', 'HE-09', 'HB-09', 'ST-80'),
+    async () => {
+      const bench = start('ok', { lifetime: 'keep-alive' });
+      let told = 0;
+      await bench.server.listTools();
+      bench.server.onToolsChanged(() => told++);
+      expect(await codeOf(bench.server.call(callOf('crash')))).toBe('TOOL_CRASHED');
+      expect(await refusalOf(bench.server.call(callOf('echo')))).toMatch(
+        /^SERVER_UNAVAILABLE: Server "chaos" ended with exit code 3\. It is tried again in 1 s\./,
+      );
+      expect(await codeOf(bench.server.listTools())).toBe('SERVER_UNAVAILABLE');
+      // At once: before it is tried again.
+      expect(wordsOf(bench)).not.toContain('restarted');
+      expect([told, bench.server.health().state]).toEqual([1, 'unavailable']);
+      await expect.poll(() => wordsOf(bench).at(-1), { timeout: 20_000 }).toBe('tools.refreshed');
+      expect(await textOf(bench.server, callOf('echo', { again: 1 }))).toBe('{"again":1}');
+      expect(wordsOf(bench)).toEqual(['started', 'tools.discovered', 'crashed', 'restarted', 'tools.refreshed']);
+      expect(eventOf(bench, 'crashed')).toMatchObject({ exit: 3, inMs: 1000, attempt: 1, maxAttempts: 3 });
+      expect(eventOf(bench, 'restarted')).toMatchObject({ attempt: 1 });
+      expect(eventOf(bench, 'restarted')?.ms).toBeGreaterThan(0);
+      expect(bench.server.health()).toMatchObject({ state: 'healthy', restarts: 1 });
+    },
+  );
 
   it('waits longer when it does not start, and a stop ends the waiting' + verifies('HE-10'), async () => {
     const starts = join(temporaryFolder(), 'starts');
@@ -79,7 +100,11 @@ describe('a kept server', () => {
 describe('a server on which sessions keep something', () => {
   it('is not given up for another while they do' + verifies('HA-05'), async () => {
     const pool = new ServerPool({ servers: 3, connections: 1 }, { host: HOST, onStderr: () => undefined, grace: FAST });
-    const [kept, hasty, other] = [pool.add(chaos('ok', { name: 'kept' })), pool.add(chaos('ok', { name: 'hasty', connectTimeoutMs: 200 })), pool.add(chaos('ok', { name: 'other' }))];
+    const [kept, hasty, other] = [
+      pool.add(chaos('ok', { name: 'kept' })),
+      pool.add(chaos('ok', { name: 'hasty', connectTimeoutMs: 200 })),
+      pool.add(chaos('ok', { name: 'other' })),
+    ];
     let holds = true;
     kept.holdWhile?.(() => holds);
     await kept.start();
@@ -139,7 +164,9 @@ describe('an ephemeral server', () => {
   it('ends after a time-out, as nobody else uses it' + verifies('HE-07'), async () => {
     const bench = start('ok', { lifetime: 'ephemeral' });
     const pid = await pidOf(bench);
-    expect(await codeOf(bench.server.call(callOf('hang', {}, { timeoutMs: 100, hardTimeoutMs: 100 })))).toBe('TOOL_TIMEOUT');
+    expect(await codeOf(bench.server.call(callOf('hang', {}, { timeoutMs: 100, hardTimeoutMs: 100 })))).toBe(
+      'TOOL_TIMEOUT',
+    );
     expect(await isGone(pid)).toBe(true);
   });
 });
@@ -148,27 +175,44 @@ describe('a time-out', () => {
   it('cancels the call and leaves a server that shows life' + verifies('HE-07'), async () => {
     const bench = start('ok', {}, { livenessMs: 4000 });
     const pid = await pidOf(bench);
-    expect(await codeOf(bench.server.call(callOf('hang', {}, { timeoutMs: 100, hardTimeoutMs: 100 })))).toBe('TOOL_TIMEOUT');
+    expect(await codeOf(bench.server.call(callOf('hang', {}, { timeoutMs: 100, hardTimeoutMs: 100 })))).toBe(
+      'TOOL_TIMEOUT',
+    );
     await sleep(4300);
     expect(await pidOf(bench)).toBe(pid);
     expect(JSON.parse(await textOf(bench.server, callOf('seen')))).toHaveLength(1);
   });
 
-  it('ends a server that takes no notice of the cancellation nor of a ping, and the calls on it hear why' + verifies('HE-07'), async () => {
-    const bench = start('deaf', {}, { livenessMs: 200 });
-    const pid = await pidOf(bench);
-    const other = refusalOf(bench.server.call(callOf('hang')));
-    expect(await codeOf(bench.server.call(callOf('hang', {}, { timeoutMs: 100, hardTimeoutMs: 100 })))).toBe('TOOL_TIMEOUT');
-    expect(await other).toMatch(/^TOOL_CRASHED: Server "chaos" was ended, because it took no notice of a cancelled call nor of a ping/);
-    expect(await isGone(pid)).toBe(true);
-    expect(bench.server.health()).toMatchObject({ state: 'unavailable', reason: 'Server "chaos" was ended, because it took no notice of a cancelled call nor of a ping.' });
-    expect(await textOf(bench.server, callOf('echo'))).toBe('{}');
-  });
+  it(
+    'ends a server that takes no notice of the cancellation nor of a ping, and the calls on it hear why' +
+      verifies('HE-07'),
+    async () => {
+      const bench = start('deaf', {}, { livenessMs: 200 });
+      const pid = await pidOf(bench);
+      const other = refusalOf(bench.server.call(callOf('hang')));
+      expect(await codeOf(bench.server.call(callOf('hang', {}, { timeoutMs: 100, hardTimeoutMs: 100 })))).toBe(
+        'TOOL_TIMEOUT',
+      );
+      expect(await other).toMatch(
+        /^TOOL_CRASHED: Server "chaos" was ended, because it took no notice of a cancelled call nor of a ping/,
+      );
+      expect(await isGone(pid)).toBe(true);
+      expect(bench.server.health()).toMatchObject({
+        state: 'unavailable',
+        reason: 'Server "chaos" was ended, because it took no notice of a cancelled call nor of a ping.',
+      });
+      expect(await textOf(bench.server, callOf('echo'))).toBe('{}');
+    },
+  );
 });
 
 describe('the end of a server', () => {
   it('takes processes with it that left its group and their parent' + verifies('HA-07', 'PF-15'), async () => {
-    for (const end of [(bench: Bench) => bench.server.stop(), (bench: Bench) => codeOf(bench.server.call(callOf('crash'))), async (bench: Bench) => bench.pool.killNow()]) {
+    for (const end of [
+      (bench: Bench) => bench.server.stop(),
+      (bench: Bench) => codeOf(bench.server.call(callOf('crash'))),
+      async (bench: Bench) => bench.pool.killNow(),
+    ]) {
       const bench = start('stray', {}, { owner: 'test-life' });
       await bench.server.start();
       const strays = async (): Promise<readonly number[]> => marked(await markOf(bench));
@@ -196,19 +240,32 @@ describe('events' + verifies('HE-05'), () => {
     expect(eventOf(bench, 'request.refused')).toMatchObject({ call: 'decision-2' });
     expect(eventOf(bench, 'tools.discovered')?.tools).toHaveLength(29);
     // The first entry of the fixture's list has another name each time.
-    expect(eventOf(bench, 'tools.refreshed')).toMatchObject({ added: ['listed-2'], removed: ['listed-1'], changed: [], unchanged: 28 });
+    expect(eventOf(bench, 'tools.refreshed')).toMatchObject({
+      added: ['listed-2'],
+      removed: ['listed-1'],
+      changed: [],
+      unchanged: 28,
+    });
   });
 
   it('say that a server is given up', async () => {
     const bench = start('ok', { maxRetries: 0 });
     expect(await codeOf(bench.server.call(callOf('crash')))).toBe('TOOL_CRASHED');
-    expect(bench.events.slice(-2)).toMatchObject([{ event: 'crashed', exit: 3, attempt: 1, maxAttempts: 0 }, { event: 'failed', tries: 1 }]);
-    expect(await refusalOf(bench.server.call(callOf('echo', {}, { scope: 'another' })))).toMatch(/It was lost once within ten minutes\. It is tried again in \d+ s\./);
+    expect(bench.events.slice(-2)).toMatchObject([
+      { event: 'crashed', exit: 3, attempt: 1, maxAttempts: 0 },
+      { event: 'failed', tries: 1 },
+    ]);
+    expect(await refusalOf(bench.server.call(callOf('echo', {}, { scope: 'another' })))).toMatch(
+      /It was lost once within ten minutes\. It is tried again in \d+ s\./,
+    );
   });
 });
 
 describe('the kill switch', () => {
-  const refusal = new TollgateError('SERVER_UNAVAILABLE', { detail: 'Stopped by the kill switch.', data: { killed: true } });
+  const refusal = new TollgateError('SERVER_UNAVAILABLE', {
+    detail: 'Stopped by the kill switch.',
+    data: { killed: true },
+  });
 
   it('ends a server at once, with its calls, and refuses starts until it is lifted', async () => {
     // An end that gave it time to stop by itself would take longer than `isGone` waits.
@@ -219,7 +276,9 @@ describe('the kill switch', () => {
     bench.pool.halt(() => refusal);
     expect(await hanging).toMatch(/^TOOL_CRASHED: Server "chaos" was ended by the kill switch before it had answered/);
     expect(await isGone(pid)).toBe(true);
-    expect(await refusalOf(bench.server.call(callOf('echo')))).toMatch(/^SERVER_UNAVAILABLE: Stopped by the kill switch/);
+    expect(await refusalOf(bench.server.call(callOf('echo')))).toMatch(
+      /^SERVER_UNAVAILABLE: Stopped by the kill switch/,
+    );
     expect(await codeOf(bench.server.listTools())).toBe('SERVER_UNAVAILABLE');
     expect(bench.server.health().state).toBe('killed');
     bench.pool.halt(() => refusal);
@@ -269,11 +328,13 @@ async function markOf(bench: Bench): Promise<string> {
 
 /** Living processes with this mark. */
 function marked(mark: string): readonly number[] {
-  return readdirSync('/proc').map(Number).filter((pid) => {
-    try {
-      return readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0').includes(`${MARK}=${mark}`);
-    } catch {
-      return false;
-    }
-  });
+  return readdirSync('/proc')
+    .map(Number)
+    .filter((pid) => {
+      try {
+        return readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0').includes(`${MARK}=${mark}`);
+      } catch {
+        return false;
+      }
+    });
 }

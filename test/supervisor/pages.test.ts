@@ -8,13 +8,28 @@ import { codeIn, rowsOf, sectionOf } from '../docs/markdown.ts';
 const PAGE = 'docs/servers.md';
 const source = (file: string): string => readFileSync(path.join(import.meta.dirname, '..', '..', file), 'utf8');
 /** What the first cells of a section's rows name. */
-const named = (heading: string): readonly string[] => rowsOf(sectionOf(PAGE, heading)).flatMap(([cell]) => codeIn(cell ?? ''));
+const named = (heading: string): readonly string[] =>
+  rowsOf(sectionOf(PAGE, heading)).flatMap(([cell]) => codeIn(cell ?? ''));
 
 describe(PAGE, () => {
   it('has every event, and no other', () => {
-    const events = [...source('adapters/events.ts').matchAll(/event: ((?:'[a-z.]+'(?: \| )?)+)/g)].flatMap(([, words]) => [...(words ?? '').matchAll(/'([a-z.]+)'/g)].map(([, word]) => word));
-    const thrown = ['cli/kill.ts', 'cli/connect.ts', 'cli/connect-undo.ts', 'cli/knowledge/desk.ts', 'servers/call-event.ts', 'servers/renew.ts', 'host/register.ts'].flatMap((name) => [...source(`facade/${name}`).matchAll(/event: ((?:'[a-z.]+'(?: \| )?)+)/g)]).flatMap(([, words]) => [...(words ?? '').matchAll(/'([a-z.]+)'/g)].map(([, word]) => word));
-    expect([...named('## Events')].filter((word) => word !== 'id').sort()).toEqual([...new Set([...events, ...thrown])].sort());
+    const events = [...source('adapters/events.ts').matchAll(/event: ((?:'[a-z.]+'(?: \| )?)+)/g)].flatMap(
+      ([, words]) => [...(words ?? '').matchAll(/'([a-z.]+)'/g)].map(([, word]) => word),
+    );
+    const thrown = [
+      'cli/kill.ts',
+      'cli/connect.ts',
+      'cli/connect-undo.ts',
+      'cli/knowledge/desk.ts',
+      'servers/call-event.ts',
+      'servers/renew.ts',
+      'host/register.ts',
+    ]
+      .flatMap((name) => [...source(`facade/${name}`).matchAll(/event: ((?:'[a-z.]+'(?: \| )?)+)/g)])
+      .flatMap(([, words]) => [...(words ?? '').matchAll(/'([a-z.]+)'/g)].map(([, word]) => word));
+    expect([...named('## Events')].filter((word) => word !== 'id').sort()).toEqual(
+      [...new Set([...events, ...thrown])].sort(),
+    );
   });
 
   it('has every lifetime and every state', () => {

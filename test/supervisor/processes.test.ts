@@ -13,8 +13,15 @@ let starts: string;
 const children: Child[] = [];
 
 function configure({ names = ['chaos'], mode = 'ok', limits = '', settings = '', env = '' } = {}): void {
-  const list = names.map((name) => `${name}: ${server(['chaos.mjs', mode], `env: {CHAOS_STARTS: ${JSON.stringify(starts)}${env}}${settings}`)}`).join(', ');
-  project.write('tollgate.yaml', `version: 1
+  const list = names
+    .map(
+      (name) =>
+        `${name}: ${server(['chaos.mjs', mode], `env: {CHAOS_STARTS: ${JSON.stringify(starts)}${env}}${settings}`)}`,
+    )
+    .join(', ');
+  project.write(
+    'tollgate.yaml',
+    `version: 1
 workspace: ./workspace
 state: ./state
 bash: {isolation: direct}
@@ -22,7 +29,8 @@ servers: {${list}}
 ${limits}
 profiles: {default: {servers: [${names.join(', ')}], expose: {primitives: workspace, tools: [${names.map((name) => `"${name}.*"`).join(', ')}]}}}
 rules: [{id: all, outcome: allow, when: {}}]
-`);
+`,
+  );
 }
 
 async function run(): Promise<Child> {
@@ -36,7 +44,8 @@ async function run(): Promise<Child> {
 
 const codeOf = ({ result }: Reply): unknown => result?._meta?.['tollgate/code'] ?? 'ok';
 const textOf = ({ result }: Reply): string => result?.content?.[0]?.text ?? '';
-const gone = async (pids: readonly number[]): Promise<void> => expect.poll(() => pids.filter(isRunning), { timeout: 20_000 }).toEqual([]);
+const gone = async (pids: readonly number[]): Promise<void> =>
+  expect.poll(() => pids.filter(isRunning), { timeout: 20_000 }).toEqual([]);
 
 beforeEach(() => {
   project = new Project();
@@ -58,7 +67,10 @@ describe('the kill switch' + verifies('CY-23', 'CY-21'), () => {
     expect((await cli(project, ['kill', 'chaos'])).err).toMatch(/^chaos is stopped: no call reaches it from now on/);
     for (const child of both) {
       const reply = await child.call('chaos_echo', {});
-      expect([codeOf(reply), textOf(reply)]).toEqual(['SERVER_UNAVAILABLE', expect.stringContaining('Server "chaos" was stopped by the kill switch.')]);
+      expect([codeOf(reply), textOf(reply)]).toEqual([
+        'SERVER_UNAVAILABLE',
+        expect.stringContaining('Server "chaos" was stopped by the kill switch.'),
+      ]);
     }
     expect(codeOf(await (hanging as Promise<Reply>))).toBe('TOOL_CRASHED');
     await gone(pids);
@@ -66,11 +78,22 @@ describe('the kill switch' + verifies('CY-23', 'CY-21'), () => {
     const third = await run();
     expect(codeOf(await third.call('chaos_echo', {}))).toBe('SERVER_UNAVAILABLE');
     expect(startedIn(starts)).toHaveLength(pids.length);
-    expect(dataOf<{ killed: unknown[] }>((await cli(project, ['kill', '--json'])).out).killed).toMatchObject([{ server: 'chaos', by: 'somebody' }]);
+    expect(dataOf<{ killed: unknown[] }>((await cli(project, ['kill', '--json'])).out).killed).toMatchObject([
+      { server: 'chaos', by: 'somebody' },
+    ]);
     expect((await cli(project, ['kill', '--lift'])).err).toBe('Lifted for chaos.\n');
-    await expect.poll(async () => codeOf(await (both[0] as Child).call('chaos_echo', {})), { timeout: 20_000 }).toBe('ok');
-    const events = dataOf<{ event: string; by?: string }[]>((await cli(project, ['audit', 'list', '--all', '--type', 'server', '--json'])).out).map(({ event }) => event);
-    expect(events.filter((event) => event === 'kill' || event === 'kill.lifted' || event === 'killed').sort()).toEqual(['kill', 'kill.lifted', 'killed', 'killed']);
+    await expect
+      .poll(async () => codeOf(await (both[0] as Child).call('chaos_echo', {})), { timeout: 20_000 })
+      .toBe('ok');
+    const events = dataOf<{ event: string; by?: string }[]>(
+      (await cli(project, ['audit', 'list', '--all', '--type', 'server', '--json'])).out,
+    ).map(({ event }) => event);
+    expect(events.filter((event) => event === 'kill' || event === 'kill.lifted' || event === 'killed').sort()).toEqual([
+      'kill',
+      'kill.lifted',
+      'killed',
+      'killed',
+    ]);
     // Consent that is taken back in a third process holds as soon.
     expect((await cli(project, ['revoke', 'chaos'])).code).toBe(0);
     for (const child of both) expect(codeOf(await child.call('chaos_echo', {}))).toBe('SERVER_UNAVAILABLE');
@@ -80,7 +103,9 @@ describe('the kill switch' + verifies('CY-23', 'CY-21'), () => {
   it('of all servers stops the primitives too, and the commands that run', async () => {
     configure();
     const child = await run();
-    const started = textOf(await child.call('bash', { action: 'start', command: 'echo $$; exec sleep 600', wait_ms: 20_000 }));
+    const started = textOf(
+      await child.call('bash', { action: 'start', command: 'echo $$; exec sleep 600', wait_ms: 20_000 }),
+    );
     const pid = Number(/^(\d+)$/m.exec(started)?.[1]);
     expect(isRunning(pid)).toBe(true);
     expect((await cli(project, ['kill', '--all'])).code).toBe(0);
@@ -92,7 +117,10 @@ describe('the kill switch' + verifies('CY-23', 'CY-21'), () => {
 
   it('takes the names of the configuration, and works without it', async () => {
     configure();
-    expect(await cli(project, ['kill', 'choas'])).toMatchObject({ code: 2, err: expect.stringContaining('did you mean "chaos"?') });
+    expect(await cli(project, ['kill', 'choas'])).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('did you mean "chaos"?'),
+    });
     expect(await cli(project, ['kill', 'chaos', '--all'])).toMatchObject({ code: 2 });
     expect((await cli(project, ['kill'])).err).toMatch(/^No server is stopped/);
     const child = await run();
@@ -100,25 +128,38 @@ describe('the kill switch' + verifies('CY-23', 'CY-21'), () => {
     expect(await cli(project, ['kill', 'chaos'])).toMatchObject({ code: 2 });
     expect(await cli(project, ['kill', 'chaos', '--state', 'state'])).toMatchObject({ code: 0 });
     expect(codeOf(await child.call('chaos_echo', {}))).toBe('SERVER_UNAVAILABLE');
-    expect((await cli(project, ['kill', '--lift', 'other', '--state', 'state'])).err).toBe('other was not stopped; what is: tollgate kill.\n');
+    expect((await cli(project, ['kill', '--lift', 'other', '--state', 'state'])).err).toBe(
+      'other was not stopped; what is: tollgate kill.\n',
+    );
   });
 });
 
 describe('connections', () => {
-  it('are counted over all processes: an idle one of another process is given up, a busy one is not' + verifies('HA-05'), async () => {
-    const ran = path.join(project.folder, 'ran');
-    configure({ names: ['a', 'b'], limits: 'limits: {connections: 1}', settings: ', connectTimeoutMs: 5000', env: `, CHAOS_LOG: ${JSON.stringify(ran)}` });
-    const [one, two] = [await run(), await run()];
-    expect(codeOf(await one.call('a_echo', {}))).toBe('ok');
-    const [pid] = startedIn(starts).slice(-1);
-    expect(codeOf(await two.call('b_echo', {}))).toBe('ok');
-    await gone([pid as number]);
-    const busy = two.call('b_slow', { ms: 9000, token: 'busy' });
-    await expect.poll(() => existsSync(ran) && readFileSync(ran, 'utf8')).toContain('busy');
-    const refused = await one.call('a_echo', {});
-    expect([codeOf(refused), textOf(refused)]).toEqual(['SERVER_UNAVAILABLE', expect.stringContaining('All 1 connections to servers are in use in all processes.')]);
-    expect(codeOf(await busy)).toBe('ok');
-  });
+  it(
+    'are counted over all processes: an idle one of another process is given up, a busy one is not' + verifies('HA-05'),
+    async () => {
+      const ran = path.join(project.folder, 'ran');
+      configure({
+        names: ['a', 'b'],
+        limits: 'limits: {connections: 1}',
+        settings: ', connectTimeoutMs: 5000',
+        env: `, CHAOS_LOG: ${JSON.stringify(ran)}`,
+      });
+      const [one, two] = [await run(), await run()];
+      expect(codeOf(await one.call('a_echo', {}))).toBe('ok');
+      const [pid] = startedIn(starts).slice(-1);
+      expect(codeOf(await two.call('b_echo', {}))).toBe('ok');
+      await gone([pid as number]);
+      const busy = two.call('b_slow', { ms: 9000, token: 'busy' });
+      await expect.poll(() => existsSync(ran) && readFileSync(ran, 'utf8')).toContain('busy');
+      const refused = await one.call('a_echo', {});
+      expect([codeOf(refused), textOf(refused)]).toEqual([
+        'SERVER_UNAVAILABLE',
+        expect.stringContaining('All 1 connections to servers are in use in all processes.'),
+      ]);
+      expect(codeOf(await busy)).toBe('ok');
+    },
+  );
 
   it('of a process that was killed are free again', async () => {
     configure({ limits: 'limits: {connections: 1}' });
@@ -130,24 +171,37 @@ describe('connections', () => {
 });
 
 describe('a facade that is killed', () => {
-  it('leaves nothing that the next one does not end: servers that outlive their stdin, and what left their group' + verifies('HA-07'), async () => {
-    configure({ mode: 'stubborn' });
-    const one = await run();
-    expect(codeOf(await one.call('chaos_echo', {}))).toBe('ok');
-    const pids = startedIn(starts);
-    await one.kill('SIGKILL');
-    expect(pids.filter(isRunning)).toEqual(pids);
-    await run();
-    await gone(pids);
-  });
+  it(
+    'leaves nothing that the next one does not end: servers that outlive their stdin, and what left their group' +
+      verifies('HA-07'),
+    async () => {
+      configure({ mode: 'stubborn' });
+      const one = await run();
+      expect(codeOf(await one.call('chaos_echo', {}))).toBe('ok');
+      const pids = startedIn(starts);
+      await one.kill('SIGKILL');
+      expect(pids.filter(isRunning)).toEqual(pids);
+      await run();
+      await gone(pids);
+    },
+  );
 
   it('leaves no command of a shell without isolation behind either, in whatever group it is', async () => {
     configure();
     const one = await run();
-    const told = textOf(await one.call('bash', { action: 'start', command: 'setsid sleep 600 & echo "$!"; exec sleep 600', wait_ms: 20_000 }));
+    const told = textOf(
+      await one.call('bash', {
+        action: 'start',
+        command: 'setsid sleep 600 & echo "$!"; exec sleep 600',
+        wait_ms: 20_000,
+      }),
+    );
     expect(told).toMatch(/^\d+$/m);
     const owner = textOf(await one.call('bash', { command: `printenv ${MARK}` })).split('/')[0] ?? '';
-    const left = (): readonly number[] => readdirSync('/proc').map(Number).filter((pid) => Number.isInteger(pid) && environmentOf(pid).includes(`${MARK}=${owner}/`));
+    const left = (): readonly number[] =>
+      readdirSync('/proc')
+        .map(Number)
+        .filter((pid) => Number.isInteger(pid) && environmentOf(pid).includes(`${MARK}=${owner}/`));
     await one.kill('SIGKILL');
     // What only looked itself up has ended by now; the two that sleep have not.
     await expect.poll(() => left().length, { timeout: 20_000 }).toBe(2);

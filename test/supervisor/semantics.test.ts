@@ -19,7 +19,8 @@ afterEach(async () => {
 });
 
 async function facade(servers: string, rules: string): Promise<TestFacade> {
-  const made = await startFacade(`version: 1
+  const made = await startFacade(
+    `version: 1
 workspace: ./workspace
 state: ./state
 approvals: {waitMs: 0}
@@ -27,35 +28,64 @@ servers: {${servers}}
 principals: [{id: alice, stdio: true}]
 profiles: {default: {servers: [chaos], expose: {primitives: workspace, tools: ["chaos.*"]}}}
 rules: ${rules}
-`, { folder });
+`,
+    { folder },
+  );
   running.push(made);
   return made;
 }
 
-const DEFAULTS = '[{id: look, outcome: allow, when: {trust: [external], verbs: [read]}}, {id: ask, outcome: ask, when: {trust: [external], verbs: [write, destructive]}}]';
+const DEFAULTS =
+  '[{id: look, outcome: allow, when: {trust: [external], verbs: [read]}}, {id: ask, outcome: ask, when: {trust: [external], verbs: [write, destructive]}}]';
 
 /** How calls of the fixture's annotated tools end, by tool. */
 async function ends(one: TestFacade): Promise<Record<string, string>> {
   const session = one.open('alice');
   const tools = ['hinted-read', 'hinted-write', 'hinted-nothing', 'hinted-both'];
-  return Object.fromEntries(await Promise.all(tools.map(async (tool) => [tool, (await one.call(session, `chaos_${tool}`, {})).code || 'ok'] as const)));
+  return Object.fromEntries(
+    await Promise.all(
+      tools.map(async (tool) => [tool, (await one.call(session, `chaos_${tool}`, {})).code || 'ok'] as const),
+    ),
+  );
 }
 
 describe('hints of a server' + verifies('PF-05'), () => {
   it('count for nothing until the owner trusts them', async () => {
     const one = await facade(`chaos: ${server(['chaos.mjs', 'hints'])}`, DEFAULTS);
     expect(new Set(Object.values(await ends(one)))).toEqual(new Set(['APPROVAL_REQUIRED']));
-    expect(new Set(one.records().filter(({ type }) => type === 'decision').map(({ verb }) => verb))).toEqual(new Set(['destructive']));
+    expect(
+      new Set(
+        one
+          .records()
+          .filter(({ type }) => type === 'decision')
+          .map(({ verb }) => verb),
+      ),
+    ).toEqual(new Set(['destructive']));
   });
 
   it('make a tool read or write where the owner trusts them; everything else stays destructive', async () => {
     const one = await facade(`chaos: ${server(['chaos.mjs', 'hints'], 'trustHints: true')}`, DEFAULTS);
-    expect(await ends(one)).toEqual({ 'hinted-read': 'ok', 'hinted-write': 'APPROVAL_REQUIRED', 'hinted-nothing': 'APPROVAL_REQUIRED', 'hinted-both': 'ok' });
-    expect(Object.fromEntries(one.records().filter(({ type }) => type === 'decision').map(({ tool, verb }) => [tool, verb]))).toEqual({ 'hinted-write': 'write', 'hinted-nothing': 'destructive' });
+    expect(await ends(one)).toEqual({
+      'hinted-read': 'ok',
+      'hinted-write': 'APPROVAL_REQUIRED',
+      'hinted-nothing': 'APPROVAL_REQUIRED',
+      'hinted-both': 'ok',
+    });
+    expect(
+      Object.fromEntries(
+        one
+          .records()
+          .filter(({ type }) => type === 'decision')
+          .map(({ tool, verb }) => [tool, verb]),
+      ),
+    ).toEqual({ 'hinted-write': 'write', 'hinted-nothing': 'destructive' });
   });
 
   it('give way to what the owner says of a tool', async () => {
-    const one = await facade(`chaos: ${server(['chaos.mjs', 'hints'], 'trustHints: true, semantics: {hinted-read: destructive, hinted-nothing: read}')}`, DEFAULTS);
+    const one = await facade(
+      `chaos: ${server(['chaos.mjs', 'hints'], 'trustHints: true, semantics: {hinted-read: destructive, hinted-nothing: read}')}`,
+      DEFAULTS,
+    );
     expect(await ends(one)).toMatchObject({ 'hinted-read': 'APPROVAL_REQUIRED', 'hinted-nothing': 'ok' });
   });
 });
@@ -66,7 +96,8 @@ describe('an argument that decides what a tool does', () => {
     const one = await facade(`chaos: ${server(['chaos.mjs'], semantics)}`, DEFAULTS);
     const session = one.open('alice');
     expect((await one.call(session, 'chaos_echo', { dry: true })).code).toBe('');
-    for (const args of [{ dry: false }, { dry: 'yes' }, {}, { dry: null }]) expect((await one.call(session, 'chaos_echo', args)).code).toBe('APPROVAL_REQUIRED');
+    for (const args of [{ dry: false }, { dry: 'yes' }, {}, { dry: null }])
+      expect((await one.call(session, 'chaos_echo', args)).code).toBe('APPROVAL_REQUIRED');
   });
 });
 
@@ -74,7 +105,8 @@ describe('labels of a server' + verifies('PF-07'), () => {
   const RULES = `[{id: all, outcome: allow, when: {}},
     {id: secrets-stay, outcome: deny, message: Secret data stays here., when: {labels: [secret], verbs: [write]}},
     {id: secrets-shown, outcome: ask, when: {labels: [secret], tools: [chaos.env]}}]`;
-  const labelled = (timeoutMs = 20_000): Promise<TestFacade> => facade(`chaos: ${server(['chaos.mjs'], `labels: [secret], timeoutMs: ${timeoutMs}`)}`, RULES);
+  const labelled = (timeoutMs = 20_000): Promise<TestFacade> =>
+    facade(`chaos: ${server(['chaos.mjs'], `labels: [secret], timeoutMs: ${timeoutMs}`)}`, RULES);
   const write = { path: 'out.txt', content: 'x' };
 
   it('stand on every result, join the run, and decide where data may flow', async () => {
@@ -83,13 +115,20 @@ describe('labels of a server' + verifies('PF-07'), () => {
     expect((await one.call(session, 'write', write)).code).toBe('');
     const { result } = await one.call(session, 'chaos_echo', { n: 1 });
     expect(result?._meta?.['tollgate/labels']).toEqual(['secret']);
-    expect(await one.call(session, 'write', { ...write, path: 'b.txt' })).toMatchObject({ code: 'DENIED', text: expect.stringContaining('Secret data stays here.') });
+    expect(await one.call(session, 'write', { ...write, path: 'b.txt' })).toMatchObject({
+      code: 'DENIED',
+      text: expect.stringContaining('Secret data stays here.'),
+    });
     expect((await one.call(session, 'chaos_env', {})).code).toBe('APPROVAL_REQUIRED');
     // Another run of the same principal has seen nothing.
     expect((await one.call(one.open('alice'), 'write', { path: 'other.txt', content: 'x' })).code).toBe('');
   });
 
-  it.each([['an error of its own', 'failing', {}], ['a crash', 'crash', {}], ['a time-out, after progress', 'progress', { steps: 2, every: 20, never: true }]])('join with %s too: those are its words as well', async (_what, tool, args) => {
+  it.each([
+    ['an error of its own', 'failing', {}],
+    ['a crash', 'crash', {}],
+    ['a time-out, after progress', 'progress', { steps: 2, every: 20, never: true }],
+  ])('join with %s too: those are its words as well', async (_what, tool, args) => {
     const one = await labelled(tool === 'progress' ? 300 : undefined);
     const session = one.open('alice');
     await one.call(session, `chaos_${tool}`, args);

@@ -60,7 +60,8 @@ export class World {
   killSwitch!: KillSwitch;
 
   constructor(seed: number) {
-    const env = (more: string): string => `env: {CHAOS_STARTS: ${this.file('starts')}, CHAOS_CALLS: ${this.file('calls')}, CHAOS_SEED: "${seed}"${more}}, timeoutMs: 250, maxRetries: 50`;
+    const env = (more: string): string =>
+      `env: {CHAOS_STARTS: ${this.file('starts')}, CHAOS_CALLS: ${this.file('calls')}, CHAOS_SEED: "${seed}"${more}}, timeoutMs: 250, maxRetries: 50`;
     const one = `{command: ${JSON.stringify(process.execPath)}, args: [${this.file('server.mjs')}], isolation: direct, ${env(`, CHAOS_PLAN: ${this.file('plan')}`)}}`;
     this.#config = `version: 1
 workspace: ./workspace
@@ -103,7 +104,11 @@ budgets: [{id: throws, scope: principal, calls: ${BUDGET}, when: {tool: dice}}]
 
   /** Until no start of server `one` is on its way. */
   async started(): Promise<void> {
-    for (const facade of this.#facades) await facade?.assembled.catalog.servers.get('one')?.adapter.listTools().catch(() => undefined);
+    for (const facade of this.#facades)
+      await facade?.assembled.catalog.servers
+        .get('one')
+        ?.adapter.listTools()
+        .catch(() => undefined);
   }
 
   async leave(index: number, who: string): Promise<void> {
@@ -121,13 +126,24 @@ budgets: [{id: throws, scope: principal, calls: ${BUDGET}, when: {tool: dice}}]
 
   /** Puts a program on the disk, and how it will start and what it will list. */
   write({ script, list }: Version, mode: Mode): void {
-    writeFileSync(this.file('plan'), JSON.stringify({ mode, list, tools: toolsOf(list), other: { list: -list, tools: toolsOf(-list) } }));
-    writeFileSync(this.file('server.mjs'), `// ${script}\nprocess.env.CHAOS_SCRIPT = '${script}';\nawait import(${JSON.stringify(pathToFileURL(CHAOS))});\n`);
+    writeFileSync(
+      this.file('plan'),
+      JSON.stringify({ mode, list, tools: toolsOf(list), other: { list: -list, tools: toolsOf(-list) } }),
+    );
+    writeFileSync(
+      this.file('server.mjs'),
+      `// ${script}\nprocess.env.CHAOS_SCRIPT = '${script}';\nawait import(${JSON.stringify(pathToFileURL(CHAOS))});\n`,
+    );
   }
 
   /** Every execution so far, in order. */
   done(): readonly Done[] {
-    return existsSync(this.file('calls')) ? readFileSync(this.file('calls'), 'utf8').trimEnd().split('\n').map((line) => JSON.parse(line) as Done) : [];
+    return existsSync(this.file('calls'))
+      ? readFileSync(this.file('calls'), 'utf8')
+          .trimEnd()
+          .split('\n')
+          .map((line) => JSON.parse(line) as Done)
+      : [];
   }
 
   async close(): Promise<void> {

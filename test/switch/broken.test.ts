@@ -31,7 +31,11 @@ describe('the switches with a configuration that is refused' + verifies('HA-19')
     ['an unknown key', `${GOOD}nonsense: 1\n`, GOOD],
     ['a variable that is not set', `${GOOD}include: ["\${NOT_SET}/x.json"]\n`, GOOD],
     ['its own state folder, and an unknown key', `${GOOD}state: ../own\nnonsense: 1\n`, `${GOOD}state: ../own\n`],
-    ['its own state folder, in text that is no YAML', `${GOOD}state: "~/own" # here\nnonsense: [`, `${GOOD}state: ~/own\n`],
+    [
+      'its own state folder, in text that is no YAML',
+      `${GOOD}state: "~/own" # here\nnonsense: [`,
+      `${GOOD}state: ~/own\n`,
+    ],
     ['no file any more', undefined, GOOD],
   ])('are thrown and taken back: %s', async (_what, broken, good) => {
     const state = await begin(good);
@@ -65,7 +69,10 @@ describe('the switches with a configuration that is refused' + verifies('HA-19')
     const state = await begin();
     project.write('tollgate.yaml', broken);
     for (const words of [['off'], ['on'], ['kill', 'anything'], ['kill', '--lift']]) {
-      expect(await cli(project, words)).toMatchObject({ code: 2, err: expect.stringMatching(/--state FOLDER.*doctor/) });
+      expect(await cli(project, words)).toMatchObject({
+        code: 2,
+        err: expect.stringMatching(/--state FOLDER.*doctor/),
+      });
     }
     expect((await cli(project, ['off', '--state', state])).code).toBe(0);
   });
@@ -79,6 +86,9 @@ describe('the switches from another folder', () => {
     expect((await cli(project, ['kill', '--json'], deep)).err).toBe(`Using ${project.file}\n`);
     expect(dataOf((await cli(project, ['on', '--json'])).out)).toMatchObject({ changed: true });
     // A file that was named is meant.
-    expect(await cli(project, ['off', '--config', 'other.yaml'], deep)).toMatchObject({ code: 2, err: expect.stringContaining('--state FOLDER') });
+    expect(await cli(project, ['off', '--config', 'other.yaml'], deep)).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('--state FOLDER'),
+    });
   });
 });

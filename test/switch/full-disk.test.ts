@@ -16,14 +16,18 @@ beforeEach(async () => {
   project = new Project();
   project.write('workspace/README.md', '# Hello\n');
   mountSmallDisk(inProject('state'));
-  const entry = (name: string): string => server(['chaos.mjs', 'ok'], `env: {CHAOS_STARTS: ${JSON.stringify(inProject(name))}}`);
-  project.write('tollgate.yaml', `version: 1
+  const entry = (name: string): string =>
+    server(['chaos.mjs', 'ok'], `env: {CHAOS_STARTS: ${JSON.stringify(inProject(name))}}`);
+  project.write(
+    'tollgate.yaml',
+    `version: 1
 workspace: ./workspace
 state: ./state
 servers: {one: ${entry('one')}, two: ${entry('two')}}
 profiles: {default: {servers: [one, two], expose: {primitives: workspace, tools: ["one.*", "two.*"]}}}
 rules: [{id: all, outcome: allow, when: {}}]
-`);
+`,
+  );
   await project.approve();
 });
 afterEach(async () => {
@@ -55,5 +59,5 @@ it('kill and off stop what runs on a full disk, and on lets it run again' + veri
   expect((await cli(project, ['on'])).code).toBe(0);
   expect((await cli(project, ['kill', '--lift', 'one'])).code).toBe(0);
   expect(existsSync(inProject('state/stopped'))).toBe(true);
-  await expect.poll(async () => ((await child?.call('two_echo', {}))?.error), { timeout: 20_000 }).toBeUndefined();
+  await expect.poll(async () => (await child?.call('two_echo', {}))?.error, { timeout: 20_000 }).toBeUndefined();
 });

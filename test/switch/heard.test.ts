@@ -22,13 +22,16 @@ const ACT = { since: '2026-01-01T00:00:00.000Z', by: 'somebody' };
 
 beforeAll(async () => {
   folder = mkdtempSync(path.join(tmpdir(), 'tollgate-heard-'));
-  facade = await startFacade(`version: 1
+  facade = await startFacade(
+    `version: 1
 workspace: ./workspace
 state: ./state
 servers: {chaos: ${server(['chaos.mjs', 'ok'])}}
 profiles: {default: {servers: [chaos], expose: {primitives: workspace, tools: ["chaos.*"]}}}
 rules: [{id: all, outcome: allow, when: {}}]
-`, { folder });
+`,
+    { folder },
+  );
   // As another process does.
   state = openState(path.join(folder, 'state'));
   session = facade.open('local');
@@ -45,7 +48,10 @@ afterAll(async () => {
 
 const names = async (): Promise<readonly string[]> => (await facade.list(session)).map(({ name }) => name);
 /** It lists when it is told, and never else, and sees everything in the end. */
-const hears = (): Promise<void> => expect.poll(async () => told.splice(0).length > 0 && (await names()).includes('chaos_echo'), { timeout: 20_000 }).toBe(true);
+const hears = (): Promise<void> =>
+  expect
+    .poll(async () => told.splice(0).length > 0 && (await names()).includes('chaos_echo'), { timeout: 20_000 })
+    .toBe(true);
 
 it('hears that everything is on again when it listed while it was off for a moment' + verifies('HA-19'), async () => {
   const killSwitch = new KillSwitch(state);

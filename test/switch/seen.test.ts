@@ -9,21 +9,34 @@ let project: Project;
 beforeEach(() => {
   project = new Project();
   project.write('workspace/README.md', '# Hello\n');
-  project.write('tollgate.yaml', `version: 1\nworkspace: ./workspace\nstate: ./state\nbash: {isolation: direct}\nservers: {chaos: ${server(['chaos.mjs', 'ok'], 'env: {API_TOKEN: abcdefgh}')}}\nprofiles: {default: {servers: [chaos]}}\nrules: [{id: all, outcome: allow, when: {}}]\n`);
+  project.write(
+    'tollgate.yaml',
+    `version: 1\nworkspace: ./workspace\nstate: ./state\nbash: {isolation: direct}\nservers: {chaos: ${server(['chaos.mjs', 'ok'], 'env: {API_TOKEN: abcdefgh}')}}\nprofiles: {default: {servers: [chaos]}}\nrules: [{id: all, outcome: allow, when: {}}]\n`,
+  );
 });
 afterEach(() => project.remove());
 
-const COMMANDS: readonly (readonly [name: string, words: readonly string[]])[] = [['check', ['check']], ['check --json', ['check', '--json']], ['doctor', ['doctor']], ['servers', ['servers']]];
-const firstLine = async (words: readonly string[]): Promise<string> => (await cli(project, words)).err.split('\n')[0] ?? '';
+const COMMANDS: readonly (readonly [name: string, words: readonly string[]])[] = [
+  ['check', ['check']],
+  ['check --json', ['check', '--json']],
+  ['doctor', ['doctor']],
+  ['servers', ['servers']],
+];
+const firstLine = async (words: readonly string[]): Promise<string> =>
+  (await cli(project, words)).err.split('\n')[0] ?? '';
 
 describe('what is stopped' + verifies('HA-19'), () => {
   it.each(COMMANDS)('is the first line of %s', async (_name, words) => {
     expect(await firstLine(words)).not.toMatch(/^(?:SWITCHED OFF|KILLED)/);
     await cli(project, ['kill', 'chaos']);
-    expect(await firstLine(words)).toBe('KILLED, so that no call reaches them: chaos. Lift it with: tollgate kill --lift NAME');
+    expect(await firstLine(words)).toBe(
+      'KILLED, so that no call reaches them: chaos. Lift it with: tollgate kill --lift NAME',
+    );
     await cli(project, ['off']);
     const lines = (await cli(project, words)).err.split('\n');
-    expect(lines[0]).toMatch(/^SWITCHED OFF since \S+Z by somebody: lists are empty, and every call is refused\. Turn it on with: tollgate on$/);
+    expect(lines[0]).toMatch(
+      /^SWITCHED OFF since \S+Z by somebody: lists are empty, and every call is refused\. Turn it on with: tollgate on$/,
+    );
     expect(lines[1]).toMatch(/^KILLED/);
     await cli(project, ['kill', '--lift']);
     expect(await firstLine(words)).not.toMatch(/^(?:SWITCHED OFF|KILLED)/);

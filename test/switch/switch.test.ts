@@ -14,14 +14,17 @@ beforeEach(async () => {
   project = new Project();
   starts = path.join(project.folder, 'starts');
   project.write('workspace/README.md', '# Hello\n');
-  project.write('tollgate.yaml', `version: 1
+  project.write(
+    'tollgate.yaml',
+    `version: 1
 workspace: ./workspace
 state: ./state
 bash: {isolation: direct}
 servers: {chaos: ${server(['chaos.mjs', 'ok'], `env: {CHAOS_STARTS: ${JSON.stringify(starts)}}`)}, early: ${server(['chaos.mjs', 'ok'], `start: eager, env: {CHAOS_STARTS: ${JSON.stringify(starts)}}`)}}
 profiles: {default: {servers: [chaos, early], expose: {primitives: workspace, tools: ["chaos.*"]}}}
 rules: [{id: all, outcome: allow, when: {}}]
-`);
+`,
+  );
   await project.approve();
 });
 afterEach(async () => {
@@ -38,9 +41,12 @@ async function run(): Promise<Child> {
 
 const codeOf = ({ result, error }: Reply): unknown => error?.data?.code ?? result?._meta?.['tollgate/code'] ?? 'ok';
 const textOf = ({ result }: Reply): string => result?.content?.[0]?.text ?? '';
-const namesOf = async (child: Child): Promise<readonly string[]> => ((await child.ask('tools/list')).result?.tools ?? []).map(({ name }) => name);
-const changes = (child: Child): number => child.lines.filter(({ method }) => method === 'notifications/tools/list_changed').length;
-const gone = async (pids: readonly number[]): Promise<void> => expect.poll(() => pids.filter(isRunning), { timeout: 20_000 }).toEqual([]);
+const namesOf = async (child: Child): Promise<readonly string[]> =>
+  ((await child.ask('tools/list')).result?.tools ?? []).map(({ name }) => name);
+const changes = (child: Child): number =>
+  child.lines.filter(({ method }) => method === 'notifications/tools/list_changed').length;
+const gone = async (pids: readonly number[]): Promise<void> =>
+  expect.poll(() => pids.filter(isRunning), { timeout: 20_000 }).toEqual([]);
 
 describe('the master switch' + verifies('HA-19'), () => {
   it('empties every list, refuses every call, ends every server and command, and tells the clients within a second; on again, all is as before', async () => {
@@ -48,7 +54,9 @@ describe('the master switch' + verifies('HA-19'), () => {
     const before = await Promise.all(both.map(namesOf));
     expect(before[0]).toEqual(expect.arrayContaining(['chaos_echo', 'read', 'bash']));
     expect(codeOf(await (both[0] as Child).call('chaos_echo', {}))).toBe('ok');
-    const started = textOf(await (both[1] as Child).call('bash', { action: 'start', command: 'echo $$; exec sleep 600', wait_ms: 20_000 }));
+    const started = textOf(
+      await (both[1] as Child).call('bash', { action: 'start', command: 'echo $$; exec sleep 600', wait_ms: 20_000 }),
+    );
     const pids = [...startedIn(starts), Number(/^(\d+)$/m.exec(started)?.[1])];
     const hanging = (both[0] as Child).call('chaos_hang', {});
 
@@ -71,8 +79,13 @@ describe('the master switch' + verifies('HA-19'), () => {
     await Promise.all(both.map((child) => expect.poll(() => changes(child), { timeout: 20_000 }).toBeGreaterThan(0)));
     await expect.poll(async () => Promise.all(both.map(namesOf)), { timeout: 20_000 }).toEqual(before);
     await expect.poll(async () => codeOf(await third.call('chaos_echo', {})), { timeout: 20_000 }).toBe('ok');
-    const acts = dataOf<{ event: string; by: string; outcome: string }[]>((await cli(project, ['audit', 'list', '--all', '--type', 'switch', '--json'])).out);
-    expect(acts.map(({ event, by, outcome }) => [event, by, outcome]).sort()).toEqual([['off', 'somebody', 'deny'], ['on', 'somebody', 'allow']]);
+    const acts = dataOf<{ event: string; by: string; outcome: string }[]>(
+      (await cli(project, ['audit', 'list', '--all', '--type', 'switch', '--json'])).out,
+    );
+    expect(acts.map(({ event, by, outcome }) => [event, by, outcome]).sort()).toEqual([
+      ['off', 'somebody', 'deny'],
+      ['on', 'somebody', 'allow'],
+    ]);
   });
 
   it('is heard of by a client that sits idle, both times', async () => {
@@ -93,22 +106,44 @@ describe('the master switch' + verifies('HA-19'), () => {
     await namesOf(child);
     project.write('tollgate.yaml', 'nonsense: [');
     expect(await cli(project, ['off'])).toMatchObject({ code: 2 });
-    expect(await cli(project, ['off', '--state', 'nowhere'])).toMatchObject({ code: 2, err: expect.stringContaining('There is no state of Tollgate') });
-    expect(dataOf((await cli(project, ['off', '--state', 'state', '--json'])).out)).toMatchObject({ switch: 'off', changed: true, by: 'somebody', killed: [] });
+    expect(await cli(project, ['off', '--state', 'nowhere'])).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('There is no state of Tollgate'),
+    });
+    expect(dataOf((await cli(project, ['off', '--state', 'state', '--json'])).out)).toMatchObject({
+      switch: 'off',
+      changed: true,
+      by: 'somebody',
+      killed: [],
+    });
     expect(codeOf(await child.call('read', { path: 'README.md' }))).toBe('SWITCHED_OFF');
     expect((await cli(project, ['off', '--state', 'state'])).err).toMatch(/^It was off already, since .* by somebody/);
-    expect(dataOf((await cli(project, ['off', '--state', 'state', '--json'])).out)).toMatchObject({ switch: 'off', changed: false, by: 'somebody' });
-    expect(dataOf((await cli(project, ['on', '--state', 'state', '--json'])).out)).toEqual({ switch: 'on', changed: true, killed: [] });
+    expect(dataOf((await cli(project, ['off', '--state', 'state', '--json'])).out)).toMatchObject({
+      switch: 'off',
+      changed: false,
+      by: 'somebody',
+    });
+    expect(dataOf((await cli(project, ['on', '--state', 'state', '--json'])).out)).toEqual({
+      switch: 'on',
+      changed: true,
+      killed: [],
+    });
     expect((await cli(project, ['on', '--state', 'state'])).err).toBe('It was on already.\n');
   });
 
   it('is what kill --all throws, and leaves what was stopped by name stopped', async () => {
     await cli(project, ['kill', 'chaos']);
     expect((await cli(project, ['kill', '--all'])).err).toMatch(/as by `tollgate off`.*Lift it with: tollgate on\n$/);
-    expect(dataOf((await cli(project, ['kill', '--json'])).out)).toMatchObject({ killed: [{ by: 'somebody' }, { server: 'chaos' }] });
-    expect((await cli(project, ['kill', '--lift', 'chaos'])).err).toContain('Everything is switched off still: tollgate on');
+    expect(dataOf((await cli(project, ['kill', '--json'])).out)).toMatchObject({
+      killed: [{ by: 'somebody' }, { server: 'chaos' }],
+    });
+    expect((await cli(project, ['kill', '--lift', 'chaos'])).err).toContain(
+      'Everything is switched off still: tollgate on',
+    );
     await cli(project, ['kill', 'chaos']);
-    expect((await cli(project, ['on'])).err).toBe('On: servers start when they are asked for. Stopped by the kill switch still: chaos; see tollgate kill.\n');
+    expect((await cli(project, ['on'])).err).toBe(
+      'On: servers start when they are asked for. Stopped by the kill switch still: chaos; see tollgate kill.\n',
+    );
     const child = await run();
     expect(codeOf(await child.call('chaos_echo', {}))).toBe('SERVER_UNAVAILABLE');
     expect(codeOf(await child.call('read', { path: 'README.md' }))).toBe('ok');

@@ -14,21 +14,55 @@ const DIRECT = 'command: node, isolation: direct';
 
 describe('a configuration that mixes a host profile with something else is refused' + verifies('CY-09'), () => {
   it.each([
-    ['a server in a sandbox', `servers: {a: {command: node}}\nprofiles: {desk: {host: true, servers: [a]}}`, 'server "a" does not run with isolation: direct'],
-    ['a remote server', `servers: {a: {url: "https://a.example/mcp"}}\nprofiles: {desk: {host: true, servers: [a]}}`, 'server "a" does not run with isolation: direct'],
-    ['a server that joins by itself', `servers: {a: {command: node, profiles: [desk]}}\nprofiles: {desk: {host: true}}`, 'server "a" does not run with isolation: direct'],
-    ['a server that ships with Tollgate', `profiles: {desk: {host: true, servers: [knowledge]}}`, 'server "knowledge" does not run with isolation: direct'],
-    ['primitives', `servers: {a: {${DIRECT}}}\nprofiles: {desk: {host: true, servers: [a], expose: {primitives: workspace}}}`, 'a host profile has no primitives'],
-    ['another profile with the same server', `servers: {a: {${DIRECT}}}\nprofiles: {desk: {host: true, servers: [a]}, more: {servers: [a]}}`, 'server "a" stands in a host profile too'],
-    ['the default profile with its primitives', `servers: {a: {${DIRECT}, mapping: desktop-commander}}\nexpose: {primitives: a}\nprofiles: {desk: {host: true, servers: [a], expose: {}}}`, 'server "a" stands in a host profile too'],
-    ['a principal with two profiles', `servers: {a: {${DIRECT}}}\nprincipals: [{id: me, profiles: [default, desk]}]\nprofiles: {desk: {host: true, servers: [a]}}`, 'profile "desk" is a host profile, and others stand beside it'],
+    [
+      'a server in a sandbox',
+      `servers: {a: {command: node}}\nprofiles: {desk: {host: true, servers: [a]}}`,
+      'server "a" does not run with isolation: direct',
+    ],
+    [
+      'a remote server',
+      `servers: {a: {url: "https://a.example/mcp"}}\nprofiles: {desk: {host: true, servers: [a]}}`,
+      'server "a" does not run with isolation: direct',
+    ],
+    [
+      'a server that joins by itself',
+      `servers: {a: {command: node, profiles: [desk]}}\nprofiles: {desk: {host: true}}`,
+      'server "a" does not run with isolation: direct',
+    ],
+    [
+      'a server that ships with Tollgate',
+      `profiles: {desk: {host: true, servers: [knowledge]}}`,
+      'server "knowledge" does not run with isolation: direct',
+    ],
+    [
+      'primitives',
+      `servers: {a: {${DIRECT}}}\nprofiles: {desk: {host: true, servers: [a], expose: {primitives: workspace}}}`,
+      'a host profile has no primitives',
+    ],
+    [
+      'another profile with the same server',
+      `servers: {a: {${DIRECT}}}\nprofiles: {desk: {host: true, servers: [a]}, more: {servers: [a]}}`,
+      'server "a" stands in a host profile too',
+    ],
+    [
+      'the default profile with its primitives',
+      `servers: {a: {${DIRECT}, mapping: desktop-commander}}\nexpose: {primitives: a}\nprofiles: {desk: {host: true, servers: [a], expose: {}}}`,
+      'server "a" stands in a host profile too',
+    ],
+    [
+      'a principal with two profiles',
+      `servers: {a: {${DIRECT}}}\nprincipals: [{id: me, profiles: [default, desk]}]\nprofiles: {desk: {host: true, servers: [a]}}`,
+      'profile "desk" is a host profile, and others stand beside it',
+    ],
   ])('%s', (_name, yaml, message) => {
     const { problems } = project.load(`version: 1\n${yaml}\n`);
     expect(problems.map((problem) => problem.message).join('\n')).toContain(message);
   });
 
   it('and one that does not is taken, without primitives', () => {
-    const { profiles } = project.config(`version: 1\nservers: {a: {${DIRECT}}, b: {command: node}}\nprincipals: [{id: me, profiles: [desk]}]\nprofiles: {desk: {host: true, servers: [a]}, default: {servers: [b]}}\n`);
+    const { profiles } = project.config(
+      `version: 1\nservers: {a: {${DIRECT}}, b: {command: node}}\nprincipals: [{id: me, profiles: [desk]}]\nprofiles: {desk: {host: true, servers: [a]}, default: {servers: [b]}}\n`,
+    );
     expect(profiles.get('desk')).toMatchObject({ host: true, primitives: {}, servers: ['a'] });
     expect(profiles.get('default')).toMatchObject({ host: false });
   });
@@ -38,7 +72,7 @@ describe('the desktop' + verifies('CY-09'), () => {
   let facade: TestFacade | undefined;
   afterEach(async () => facade?.close());
 
-  it('is not there, and its server does not start, until an owner adds it; taken back, it is gone at once' , async () => {
+  it('is not there, and its server does not start, until an owner adds it; taken back, it is gone at once', async () => {
     const starts = path.join(project.folder, 'starts');
     const config = `version: 1
 workspace: ./workspace
@@ -55,12 +89,19 @@ rules: [{id: all, outcome: allow, when: {}}]
     expect(startedIn(starts)).toEqual([]);
 
     const run = (...argv: readonly string[]): ReturnType<typeof cli> => cli(project, ['upgrades', ...argv]);
-    expect(await run('enable', 'desktop', '--profile', 'default', '--as', 'admin')).toMatchObject({ code: 2, err: expect.stringContaining('There is no host profile "default"') });
-    expect((await run('enable', 'desktop', '--as', 'admin')).err).toMatch(/^On: The desktop of this machine, for every profile; 200 calls/);
+    expect(await run('enable', 'desktop', '--profile', 'default', '--as', 'admin')).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('There is no host profile "default"'),
+    });
+    expect((await run('enable', 'desktop', '--as', 'admin')).err).toMatch(
+      /^On: The desktop of this machine, for every profile; 200 calls/,
+    );
     expect((await facade.list(session)).map(({ name }) => name)).toContain('screen_echo');
     expect((await facade.call(session, 'screen_echo', {})).code).toBe('');
     expect((await facade.list(facade.open('safe'))).map(({ name }) => name)).toEqual(['read', 'write', 'edit', 'bash']);
-    expect(facade.records().find(({ type }) => type === 'intent')).toMatchObject({ obligations: { budgets: ['upgrade:desktop'] } });
+    expect(facade.records().find(({ type }) => type === 'intent')).toMatchObject({
+      obligations: { budgets: ['upgrade:desktop'] },
+    });
 
     await run('disable', 'desktop', '--as', 'admin');
     expect((await facade.call(session, 'screen_echo', {})).code).toBe('UNKNOWN_TOOL');

@@ -32,9 +32,16 @@ export async function verify(known: KnownServer, say: (line: string) => void): P
   let installs = false;
   try {
     const place = makePlace(root);
-    const choices = new Map((known.choices ?? []).map((choice) => [choice.name, choice.default ?? choice.example ?? '']));
+    const choices = new Map(
+      (known.choices ?? []).map((choice) => [choice.name, choice.default ?? choice.example ?? '']),
+    );
     const draft = draftKnown(known, { name, profile: 'default', choices, given: new Set() });
-    await carryOut(draft, new Map(), { ...place.places, vault: openPlaces({ state: place.places.state, env: {} }).vault, install: { env: process.env, say }, reload: () => undefined });
+    await carryOut(draft, new Map(), {
+      ...place.places,
+      vault: openPlaces({ state: place.places.state, env: {} }).vault,
+      install: { env: process.env, say },
+      reload: () => undefined,
+    });
     installs = true;
     const config = loadConfig(place.file, { env: {}, home: root });
     const server = config.servers.get(name);
@@ -43,7 +50,11 @@ export async function verify(known: KnownServer, say: (line: string) => void): P
     const audit = openAudit(config.audit);
     try {
       const look: Look = await WIRING.openLook(config, { redactor: new Redactor(), audit, state });
-      const { tools } = await discover({ ...server, connectTimeoutMs: 60_000 }, {}, { look, signal: AbortSignal.timeout(TIMEOUT_MS) });
+      const { tools } = await discover(
+        { ...server, connectTimeoutMs: 60_000 },
+        {},
+        { look, signal: AbortSignal.timeout(TIMEOUT_MS) },
+      );
       return { name, installs, tools: tools.length };
     } finally {
       await audit.close();
@@ -56,7 +67,10 @@ export async function verify(known: KnownServer, say: (line: string) => void): P
   }
 }
 
-function makePlace(root: string): { readonly file: string; readonly places: { readonly state: string; readonly folder: string } } {
+function makePlace(root: string): {
+  readonly file: string;
+  readonly places: { readonly state: string; readonly folder: string };
+} {
   const folder = path.join(root, 'project');
   mkdirSync(path.join(folder, 'work'), { recursive: true });
   giveAway(path.join(folder, 'work'));
@@ -75,11 +89,15 @@ function note({ name, tools }: Finding, date: string): void {
 if (process.argv[1]?.endsWith('verify/servers.js') === true) {
   const wanted = process.argv.slice(2);
   const say = (line: string): void => void process.stderr.write(`${line}\n`);
-  const all = loadAllKnown().filter((known) => known.package !== undefined && (wanted.length === 0 || wanted.includes(known.name)));
+  const all = loadAllKnown().filter(
+    (known) => known.package !== undefined && (wanted.length === 0 || wanted.includes(known.name)),
+  );
   for (const known of all) {
     const began = Date.now();
     const found = await verify(known, say);
-    say(`${found.name.padEnd(16)} ${found.installs ? 'installs' : 'DOES NOT INSTALL'}  ${found.tools === undefined ? `lists nothing: ${found.why ?? ''}` : `lists ${found.tools}`}  ${Math.round((Date.now() - began) / 1000)} s`);
+    say(
+      `${found.name.padEnd(16)} ${found.installs ? 'installs' : 'DOES NOT INSTALL'}  ${found.tools === undefined ? `lists nothing: ${found.why ?? ''}` : `lists ${found.tools}`}  ${Math.round((Date.now() - began) / 1000)} s`,
+    );
     if (found.installs) note(found, new Date().toISOString().slice(0, 10));
     else process.exitCode = 1;
   }

@@ -1,6 +1,16 @@
 /** Owns the proof of tokens and of the access token file: whose they are, and which are refused. */
 import { createHash } from 'node:crypto';
-import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -10,10 +20,24 @@ import { ensureToken } from '../../facade/wire/token.ts';
 import { verifies } from '../verifies.ts';
 
 const hash = (token: string): string => createHash('sha256').update(token).digest('hex');
-const person = (id: string, tokenHash?: string): PrincipalConfig => ({ id, role: 'user', groups: ['g'], profiles: ['p'], client: `${id}-client`, owner: false, registers: [], ...(tokenHash === undefined ? {} : { tokenHash }) });
+const person = (id: string, tokenHash?: string): PrincipalConfig => ({
+  id,
+  role: 'user',
+  groups: ['g'],
+  profiles: ['p'],
+  client: `${id}-client`,
+  owner: false,
+  registers: [],
+  ...(tokenHash === undefined ? {} : { tokenHash }),
+});
 
 describe('tokens', () => {
-  const principals = [person('alice', hash('alice-token')), person('bob', hash('bob-token')), person('carol'), person('broken', 'abcd')];
+  const principals = [
+    person('alice', hash('alice-token')),
+    person('bob', hash('bob-token')),
+    person('carol'),
+    person('broken', 'abcd'),
+  ];
   const fallback = person('owner');
 
   it.each([
@@ -32,7 +56,11 @@ describe('tokens', () => {
 
   it('without an access token the fallback has none', () => {
     const authenticate = createAuthenticator({ auth: 'token', principals: [], fallback });
-    expect([authenticate('access'), authenticate(''), authenticate(undefined)]).toEqual([undefined, undefined, undefined]);
+    expect([authenticate('access'), authenticate(''), authenticate(undefined)]).toEqual([
+      undefined,
+      undefined,
+      undefined,
+    ]);
   });
 
   it('auth none opens the door to those without a token, not to those with a wrong one', () => {
@@ -44,13 +72,24 @@ describe('tokens', () => {
   });
 
   it('two principals of one token: the first stands', () => {
-    const authenticate = createAuthenticator({ auth: 'token', principals: [person('a', hash('t')), person('b', hash('t'))], fallback });
+    const authenticate = createAuthenticator({
+      auth: 'token',
+      principals: [person('a', hash('t')), person('b', hash('t'))],
+      fallback,
+    });
     expect(authenticate('t')?.id).toBe('a');
   });
 
   it('makes a frozen principal whose origin is the client of the token', () => {
     const principal = asPrincipal(person('alice'));
-    expect(principal).toEqual({ id: 'alice', role: 'user', groups: ['g'], profiles: ['p'], origin: 'alice-client', owner: false });
+    expect(principal).toEqual({
+      id: 'alice',
+      role: 'user',
+      groups: ['g'],
+      profiles: ['p'],
+      origin: 'alice-client',
+      owner: false,
+    });
     expect(Object.isFrozen(principal)).toBe(true);
   });
 });
@@ -97,7 +136,9 @@ describe('the access token file', () => {
   it('is refused when others can read it', () => {
     ensureToken(folder);
     chmodSync(join(folder, 'token'), 0o644);
-    expect(() => ensureToken(folder)).toThrow(expect.objectContaining({ code: 'STATE_FAILED', message: expect.stringContaining('other users') as string }));
+    expect(() => ensureToken(folder)).toThrow(
+      expect.objectContaining({ code: 'STATE_FAILED', message: expect.stringContaining('other users') as string }),
+    );
   });
 
   it.each(['', 'short', 'a'.repeat(44), `${'a'.repeat(42)} `])('is refused when it holds %j', (text) => {
@@ -113,7 +154,9 @@ describe('the access token file', () => {
 
   it('says nothing of paths when the folder cannot be made', () => {
     writeFileSync(join(folder, 'file'), '');
-    expect(() => ensureToken(join(folder, 'file', 'state'))).toThrow(expect.objectContaining({ code: 'STATE_FAILED', message: 'The access token cannot be read or made.' }));
+    expect(() => ensureToken(join(folder, 'file', 'state'))).toThrow(
+      expect.objectContaining({ code: 'STATE_FAILED', message: 'The access token cannot be read or made.' }),
+    );
     mkdirSync(join(folder, 'token'));
     expect(() => ensureToken(folder)).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }));
   });

@@ -56,18 +56,36 @@ async function overPipes(): Promise<Pair> {
   const facade = new FakeFacade();
   const faults: unknown[] = [];
   const [input, output] = [new PassThrough(), new PassThrough()];
-  const done = serveStdio({ facade, principal: ALICE, input, output, maxBytes: 64 << 20, drainMs: 100, onFault: (thrown) => faults.push(thrown) });
+  const done = serveStdio({
+    facade,
+    principal: ALICE,
+    input,
+    output,
+    maxBytes: 64 << 20,
+    drainMs: 100,
+    onFault: (thrown) => faults.push(thrown),
+  });
   const client = new Client({ name: 'test', version: '1' });
   client.onerror = (error) => faults.push(error);
   await client.connect(new PipeTransport(input, output));
-  return { client, facade, faults, end: async () => { await client.close(); await done; } };
+  return {
+    client,
+    facade,
+    faults,
+    end: async () => {
+      await client.close();
+      await done;
+    },
+  };
 }
 
 async function overHttp(): Promise<Pair> {
   const { facade, faults, server } = await listen({ listen: { maxBodyBytes: 64 << 20 } });
   const client = new Client({ name: 'test', version: '1' });
   client.onerror = (error) => faults.push(error);
-  const transport = new StreamableHTTPClientTransport(new URL(server.url), { requestInit: { headers: { authorization: 'Bearer alice-token' } } });
+  const transport = new StreamableHTTPClientTransport(new URL(server.url), {
+    requestInit: { headers: { authorization: 'Bearer alice-token' } },
+  });
   await client.connect(transport);
   return {
     client,
@@ -82,7 +100,8 @@ async function overHttp(): Promise<Pair> {
   };
 }
 
-const text = (result: unknown): unknown => JSON.parse((result as { content: { text: string }[] }).content[0]?.text ?? 'null');
+const text = (result: unknown): unknown =>
+  JSON.parse((result as { content: { text: string }[] }).content[0]?.text ?? 'null');
 
 describe.each([
   ['pipes', overPipes],
@@ -102,8 +121,13 @@ describe.each([
 
   it('gets each answer to its own of many calls at once', async () => {
     const { client, facade, end } = await connect();
-    facade.onCall = (running) => new Promise((resolve) => setTimeout(() => resolve(echo(running)), ((running.args.value as { n: number }).n * 7) % 20));
-    const results = await Promise.all(Array.from({ length: 60 }, (_, n) => client.callTool({ name: 'read', arguments: { n } })));
+    facade.onCall = (running) =>
+      new Promise((resolve) =>
+        setTimeout(() => resolve(echo(running)), ((running.args.value as { n: number }).n * 7) % 20),
+      );
+    const results = await Promise.all(
+      Array.from({ length: 60 }, (_, n) => client.callTool({ name: 'read', arguments: { n } })),
+    );
     expect(results.map(text)).toEqual(Array.from({ length: 60 }, (_, n) => ({ n })));
     await end();
   });
@@ -118,7 +142,9 @@ describe.each([
       return echo(running);
     };
     const seen: unknown[] = [];
-    await client.callTool({ name: 'read', arguments: {} }, undefined, { onprogress: (progress) => seen.push(progress) });
+    await client.callTool({ name: 'read', arguments: {} }, undefined, {
+      onprogress: (progress) => seen.push(progress),
+    });
     expect(seen).toEqual([
       { progress: 1, total: 3, message: 'one' },
       { progress: 2, total: 3 },
@@ -152,9 +178,17 @@ describe.each([
 
   it('gets refusals with number and code', async () => {
     const { client, facade, end } = await connect();
-    facade.onCall = async () => ({ kind: 'error', error: { code: -32602, message: 'There is no tool of this name.', data: { code: 'UNKNOWN_TOOL' } } });
-    await expect(client.callTool({ name: 'nope', arguments: {} })).rejects.toMatchObject({ code: -32602, data: { code: 'UNKNOWN_TOOL' } });
-    await expect(client.complete({ ref: { type: 'ref/prompt', name: 'x' }, argument: { name: 'a', value: 'b' } })).rejects.toMatchObject({ code: -32601 });
+    facade.onCall = async () => ({
+      kind: 'error',
+      error: { code: -32602, message: 'There is no tool of this name.', data: { code: 'UNKNOWN_TOOL' } },
+    });
+    await expect(client.callTool({ name: 'nope', arguments: {} })).rejects.toMatchObject({
+      code: -32602,
+      data: { code: 'UNKNOWN_TOOL' },
+    });
+    await expect(
+      client.complete({ ref: { type: 'ref/prompt', name: 'x' }, argument: { name: 'a', value: 'b' } }),
+    ).rejects.toMatchObject({ code: -32601 });
     await end();
   });
 

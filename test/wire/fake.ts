@@ -77,7 +77,11 @@ export class FakeFacade implements Facade {
 /** A call that ends only when it is aborted, and says so. */
 export function untilAborted(request: Pick<CallRequest, 'signal'>): Promise<Reply> {
   return new Promise((resolve) => {
-    request.signal.addEventListener('abort', () => resolve({ kind: 'error', error: { code: -32800, message: 'cancelled' } }), { once: true });
+    request.signal.addEventListener(
+      'abort',
+      () => resolve({ kind: 'error', error: { code: -32800, message: 'cancelled' } }),
+      { once: true },
+    );
   });
 }
 

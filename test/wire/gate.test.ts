@@ -3,7 +3,14 @@ import { describe, expect, it } from 'vitest';
 import { createGate, urlHost } from '../../facade/wire/gate.ts';
 import { LISTEN } from './http-bench.ts';
 
-const gate = createGate({ ...LISTEN, hosts: ['Tollgate.local', 'proxy.example:443', '[fd00::1]'], origins: ['https://app.example', 'http://localhost:6274/', 'null', '*'] }, 7310);
+const gate = createGate(
+  {
+    ...LISTEN,
+    hosts: ['Tollgate.local', 'proxy.example:443', '[fd00::1]'],
+    origins: ['https://app.example', 'http://localhost:6274/', 'null', '*'],
+  },
+  7310,
+);
 
 describe('dns-rebinding: Host', () => {
   it.each([
@@ -80,8 +87,14 @@ describe('dns-rebinding: Origin', () => {
 describe('addresses', () => {
   it('on port 80 the port may be left out', () => {
     const plain = createGate(LISTEN, 80);
-    expect(['localhost', 'localhost:80', '127.0.0.1'].map((host) => plain.allowsHost(host))).toEqual([true, true, true]);
-    expect(['http://localhost', 'http://localhost:80', 'http://localhost:81'].map((origin) => plain.allowsOrigin(origin))).toEqual([true, true, false]);
+    expect(['localhost', 'localhost:80', '127.0.0.1'].map((host) => plain.allowsHost(host))).toEqual([
+      true,
+      true,
+      true,
+    ]);
+    expect(
+      ['http://localhost', 'http://localhost:80', 'http://localhost:81'].map((origin) => plain.allowsOrigin(origin)),
+    ).toEqual([true, true, false]);
   });
 
   it('an address that is listened on by choice is a name of the listener', () => {

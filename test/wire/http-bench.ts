@@ -4,7 +4,21 @@ import type { ListenConfig } from '../../facade/config/config.ts';
 import { serveHttp, type HttpOptions, type HttpServer } from '../../facade/wire/http.ts';
 import { ALICE, BOB, FakeFacade, initialize } from './fake.ts';
 
-export const LISTEN: ListenConfig = { host: '127.0.0.1', port: 0, hosts: [], origins: [], auth: 'token', maxBodyBytes: 64 * 1024, maxSessions: 100, maxSessionsPerPrincipal: 100, idleMs: 600_000, maxConnections: 4096, headersMs: 10_000, requestMs: 60_000, socketIdleMs: 60_000 };
+export const LISTEN: ListenConfig = {
+  host: '127.0.0.1',
+  port: 0,
+  hosts: [],
+  origins: [],
+  auth: 'token',
+  maxBodyBytes: 64 * 1024,
+  maxSessions: 100,
+  maxSessionsPerPrincipal: 100,
+  idleMs: 600_000,
+  maxConnections: 4096,
+  headersMs: 10_000,
+  requestMs: 60_000,
+  socketIdleMs: 60_000,
+};
 export const TOKENS = new Map([
   ['alice-token', ALICE],
   ['bob-token', BOB],
@@ -35,7 +49,9 @@ export interface HttpBench {
   session(token?: string): Promise<string>;
 }
 
-export async function listen(options: Partial<Omit<HttpOptions, 'listen'>> & { readonly listen?: Partial<ListenConfig> } = {}): Promise<HttpBench> {
+export async function listen(
+  options: Partial<Omit<HttpOptions, 'listen'>> & { readonly listen?: Partial<ListenConfig> } = {},
+): Promise<HttpBench> {
   const facade = new FakeFacade();
   const faults: unknown[] = [];
   const server = await serveHttp({
@@ -55,19 +71,38 @@ export async function listen(options: Partial<Omit<HttpOptions, 'listen'>> & { r
   return { facade, server, faults, port, ask, session };
 }
 
-const DEFAULTS = { authorization: 'Bearer alice-token', 'content-type': 'application/json', accept: 'application/json, text/event-stream' };
+const DEFAULTS = {
+  authorization: 'Bearer alice-token',
+  'content-type': 'application/json',
+  accept: 'application/json, text/event-stream',
+};
 
 function send(port: number, { method = 'POST', path = '/mcp', headers = {}, body, signal }: Asked): Promise<Answered> {
   return new Promise((resolve, reject) => {
-    const all = Object.entries({ host: `127.0.0.1:${port}`, ...DEFAULTS, ...headers }).filter(([, value]) => value !== undefined);
-    const sent = open({ host: '127.0.0.1', port, method, path, setHost: false, headers: Object.fromEntries(all) as Record<string, string>, ...(signal === undefined ? {} : { signal }) }, (response) => {
-      let text = '';
-      response.setEncoding('utf8');
-      response.on('data', (chunk: string) => (text += chunk));
-      response.on('end', () => resolve({ status: response.statusCode ?? 0, headers: response.headers, text }));
-      response.on('error', reject);
-    });
+    const all = Object.entries({ host: `127.0.0.1:${port}`, ...DEFAULTS, ...headers }).filter(
+      ([, value]) => value !== undefined,
+    );
+    const sent = open(
+      {
+        host: '127.0.0.1',
+        port,
+        method,
+        path,
+        setHost: false,
+        headers: Object.fromEntries(all) as Record<string, string>,
+        ...(signal === undefined ? {} : { signal }),
+      },
+      (response) => {
+        let text = '';
+        response.setEncoding('utf8');
+        response.on('data', (chunk: string) => (text += chunk));
+        response.on('end', () => resolve({ status: response.statusCode ?? 0, headers: response.headers, text }));
+        response.on('error', reject);
+      },
+    );
     sent.on('error', reject);
-    sent.end(body === undefined ? undefined : typeof body === 'string' || Buffer.isBuffer(body) ? body : JSON.stringify(body));
+    sent.end(
+      body === undefined ? undefined : typeof body === 'string' || Buffer.isBuffer(body) ? body : JSON.stringify(body),
+    );
   });
 }

@@ -7,21 +7,42 @@ import { SessionTable } from '../../facade/wire/sessions.ts';
 import { ALICE, BOB, FakeFacade, initialize, message, request, until, untilAborted } from './fake.ts';
 import { verifies } from '../verifies.ts';
 
-function table(limits: { readonly maxSessions?: number; readonly maxPerPrincipal?: number; readonly idleMs?: number } = {}): { readonly facade: FakeFacade; readonly sessions: SessionTable; readonly faults: unknown[]; pass(ms: number): void } {
+function table(
+  limits: { readonly maxSessions?: number; readonly maxPerPrincipal?: number; readonly idleMs?: number } = {},
+): {
+  readonly facade: FakeFacade;
+  readonly sessions: SessionTable;
+  readonly faults: unknown[];
+  pass(ms: number): void;
+} {
   const facade = new FakeFacade();
   const faults: unknown[] = [];
   let now = 0;
-  const sessions = new SessionTable({ facade, maxSessions: 10, maxPerPrincipal: 10, idleMs: 1000, now: () => now, onFault: (thrown) => faults.push(thrown), ...limits });
+  const sessions = new SessionTable({
+    facade,
+    maxSessions: 10,
+    maxPerPrincipal: 10,
+    idleMs: 1000,
+    now: () => now,
+    onFault: (thrown) => faults.push(thrown),
+    ...limits,
+  });
   return { facade, sessions, faults, pass: (ms) => void (now += ms) };
 }
 
 /** A real response whose client does not read until it is told to. */
-async function response(): Promise<{ readonly response: ServerResponse; readonly client: IncomingMessage; end(): void }> {
+async function response(): Promise<{
+  readonly response: ServerResponse;
+  readonly client: IncomingMessage;
+  end(): void;
+}> {
   let serve: (given: ServerResponse) => void = () => undefined;
   const given = new Promise<ServerResponse>((resolve) => (serve = resolve));
   const server = createServer((_request, made) => serve(made));
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const incoming = new Promise<IncomingMessage>((resolve) => get({ host: '127.0.0.1', port: (server.address() as AddressInfo).port }, resolve));
+  const incoming = new Promise<IncomingMessage>((resolve) =>
+    get({ host: '127.0.0.1', port: (server.address() as AddressInfo).port }, resolve),
+  );
   const made = await given;
   made.flushHeaders();
   const client = await incoming;
@@ -60,25 +81,38 @@ describe('the table of sessions', () => {
     expect(sessions.size).toBe(0);
   });
 
-  it('makes room by ending the idle session that was used longest ago, of a principal at its quota one of its own' + verifies('TR-64', 'ST-24'), async () => {
-    const { facade, sessions, pass } = table({ maxSessions: 3, maxPerPrincipal: 2 });
-    const [first, second, other] = [sessions.open('legacy', ALICE), sessions.open('legacy', ALICE), sessions.open('legacy', BOB)];
-    pass(1);
-    sessions.find(first.session.id, ALICE);
-    pass(1);
-    const third = sessions.open('legacy', ALICE);
-    expect([sessions.find(second.session.id, ALICE), sessions.find(other.session.id, BOB), sessions.size, sessions.evicted]).toEqual([undefined, other, 3, 1]);
-    facade.onCall = untilAborted;
-    for (const busy of [first, third]) {
-      await busy.dispatch.handle(message(initialize()), () => undefined);
-      void busy.dispatch.handle(message(request(1, 'tools/call', { name: 'a' })), () => undefined);
-    }
-    expect(() => sessions.open('legacy', ALICE)).toThrow(expect.objectContaining({ code: 'HTTP_SESSIONS_QUOTA' }));
-    const next = sessions.open('legacy', BOB);
-    void next.dispatch.handle(message(initialize()), () => undefined);
-    expect([sessions.open('legacy', BOB).session.principal, sessions.evicted]).toEqual([BOB, 3]);
-    await sessions.endAll('The test ended.');
-  });
+  it(
+    'makes room by ending the idle session that was used longest ago, of a principal at its quota one of its own' +
+      verifies('TR-64', 'ST-24'),
+    async () => {
+      const { facade, sessions, pass } = table({ maxSessions: 3, maxPerPrincipal: 2 });
+      const [first, second, other] = [
+        sessions.open('legacy', ALICE),
+        sessions.open('legacy', ALICE),
+        sessions.open('legacy', BOB),
+      ];
+      pass(1);
+      sessions.find(first.session.id, ALICE);
+      pass(1);
+      const third = sessions.open('legacy', ALICE);
+      expect([
+        sessions.find(second.session.id, ALICE),
+        sessions.find(other.session.id, BOB),
+        sessions.size,
+        sessions.evicted,
+      ]).toEqual([undefined, other, 3, 1]);
+      facade.onCall = untilAborted;
+      for (const busy of [first, third]) {
+        await busy.dispatch.handle(message(initialize()), () => undefined);
+        void busy.dispatch.handle(message(request(1, 'tools/call', { name: 'a' })), () => undefined);
+      }
+      expect(() => sessions.open('legacy', ALICE)).toThrow(expect.objectContaining({ code: 'HTTP_SESSIONS_QUOTA' }));
+      const next = sessions.open('legacy', BOB);
+      void next.dispatch.handle(message(initialize()), () => undefined);
+      expect([sessions.open('legacy', BOB).session.principal, sessions.evicted]).toEqual([BOB, 3]);
+      await sessions.endAll('The test ended.');
+    },
+  );
 
   it('counts an open stream as use, for as long as a session may be idle' + verifies('ST-24'), async () => {
     const { sessions, pass } = table({ maxSessions: 2, idleMs: 1000 });
@@ -99,12 +133,16 @@ describe('the table of sessions', () => {
     second.end();
   });
 
-  it('session-hijack: knows a session by its principal, its origin and whether it is an owner' + verifies('TR-88'), () => {
-    const { sessions } = table();
-    const { session } = sessions.open('legacy', { ...ALICE, owner: true });
-    for (const other of [BOB, { ...ALICE, origin: 'another', owner: true }, { ...ALICE, owner: false }]) expect(sessions.find(session.id, other)).toBeUndefined();
-    expect(sessions.find(session.id, { ...ALICE, owner: true })).toBeDefined();
-  });
+  it(
+    'session-hijack: knows a session by its principal, its origin and whether it is an owner' + verifies('TR-88'),
+    () => {
+      const { sessions } = table();
+      const { session } = sessions.open('legacy', { ...ALICE, owner: true });
+      for (const other of [BOB, { ...ALICE, origin: 'another', owner: true }, { ...ALICE, owner: false }])
+        expect(sessions.find(session.id, other)).toBeUndefined();
+      expect(sessions.find(session.id, { ...ALICE, owner: true })).toBeDefined();
+    },
+  );
 
   it('tells of a facade that cannot close a session', async () => {
     const { facade, sessions, faults, pass } = table();

@@ -26,7 +26,16 @@ function serve(options: Partial<StdioOptions> = {}): Pipes {
   const chunks: string[] = [];
   const faults: unknown[] = [];
   output.on('data', (chunk: Buffer) => chunks.push(chunk.toString()));
-  const done = serveStdio({ facade, principal: ALICE, input, output, maxBytes: 1 << 20, drainMs: 20_000, onFault: (thrown) => faults.push(thrown), ...options });
+  const done = serveStdio({
+    facade,
+    principal: ALICE,
+    input,
+    output,
+    maxBytes: 1 << 20,
+    drainMs: 20_000,
+    onFault: (thrown) => faults.push(thrown),
+    ...options,
+  });
   return {
     facade,
     input,
@@ -35,16 +44,27 @@ function serve(options: Partial<StdioOptions> = {}): Pipes {
     faults,
     done,
     say: (...messages) => input.write(messages.map((message) => `${JSON.stringify(message)}\n`).join('')),
-    replies: () => chunks.join('').split('\n').filter((line) => line !== '').map((line) => JSON.parse(line) as Record<string, unknown>),
+    replies: () =>
+      chunks
+        .join('')
+        .split('\n')
+        .filter((line) => line !== '')
+        .map((line) => JSON.parse(line) as Record<string, unknown>),
   };
 }
 
-const call = (id: string | number, args: unknown = {}): Record<string, unknown> => request(id, 'tools/call', { name: 'read', arguments: args });
+const call = (id: string | number, args: unknown = {}): Record<string, unknown> =>
+  request(id, 'tools/call', { name: 'read', arguments: args });
 
 describe('stdio', () => {
   it('answers, and ends the session when the input ends', async () => {
     const { facade, input, say, replies, done } = serve();
-    say(initialize(), { jsonrpc: '2.0', method: 'notifications/initialized' }, request(1, 'tools/list'), call(2, { a: 1 }));
+    say(
+      initialize(),
+      { jsonrpc: '2.0', method: 'notifications/initialized' },
+      request(1, 'tools/list'),
+      call(2, { a: 1 }),
+    );
     await until(() => replies().length === 3);
     input.end();
     await done;
@@ -74,49 +94,56 @@ describe('stdio', () => {
     expect(facade.calls[0]?.request.signal.reason).toMatchObject({ code: 'INTERRUPTED' });
   });
 
-  it('told to stop, refuses what comes later, takes a cancellation, and lets the rest end' + verifies('ST-20'), async () => {
-    const stop = new AbortController();
-    const { facade, say, replies, done } = serve({ stop: stop.signal, drainMs: 60_000 });
-    const ends: (() => void)[] = [];
-    facade.onCall = (running) => Promise.race([untilAborted(running), new Promise<Reply>((resolve) => ends.push(() => resolve(echo(running))))]);
-    say(initialize(), call(1), call(2));
-    await until(() => facade.calls.length === 2);
-    stop.abort();
-    await new Promise((resolve) => setImmediate(resolve));
-    say(call(3), { jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 2 } });
-    await until(() => replies().length === 2);
-    expect(replies()[1]).toMatchObject({ id: 3, error: { data: { code: 'SHUTTING_DOWN' } } });
-    ends[0]?.();
-    await done;
-    expect(replies().map(({ id }) => id)).toEqual([0, 3, 1]);
-    expect(facade.calls).toHaveLength(2);
-  });
-
-  it.each(['a second signal', 'a signal after the end of the input'])('%s cuts at once' + verifies('ST-20'), async (which) => {
-    const stop = new AbortController();
-    let urge: (() => void) | undefined;
-    const onUrge = (listener: () => void): (() => void) => {
-      urge = listener;
-      return () => (urge = undefined);
-    };
-    const { facade, input, say, replies, done } = serve({ stop: stop.signal, onUrge, drainMs: 3_600_000 });
-    facade.onCall = untilAborted;
-    say(initialize(), call(1));
-    await until(() => facade.calls.length === 1);
-    if (which === 'a second signal') {
+  it(
+    'told to stop, refuses what comes later, takes a cancellation, and lets the rest end' + verifies('ST-20'),
+    async () => {
+      const stop = new AbortController();
+      const { facade, say, replies, done } = serve({ stop: stop.signal, drainMs: 60_000 });
+      const ends: (() => void)[] = [];
+      facade.onCall = (running) =>
+        Promise.race([untilAborted(running), new Promise<Reply>((resolve) => ends.push(() => resolve(echo(running))))]);
+      say(initialize(), call(1), call(2));
+      await until(() => facade.calls.length === 2);
       stop.abort();
-      await until(() => urge !== undefined);
-      urge?.();
-    } else {
-      input.end();
       await new Promise((resolve) => setImmediate(resolve));
-      stop.abort();
-    }
-    await done;
-    expect(replies().map(({ id }) => id)).toEqual([0, 1]);
-    // What comes after the drain ends the process at once.
-    expect(urge).toBeUndefined();
-  });
+      say(call(3), { jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 2 } });
+      await until(() => replies().length === 2);
+      expect(replies()[1]).toMatchObject({ id: 3, error: { data: { code: 'SHUTTING_DOWN' } } });
+      ends[0]?.();
+      await done;
+      expect(replies().map(({ id }) => id)).toEqual([0, 3, 1]);
+      expect(facade.calls).toHaveLength(2);
+    },
+  );
+
+  it.each(['a second signal', 'a signal after the end of the input'])(
+    '%s cuts at once' + verifies('ST-20'),
+    async (which) => {
+      const stop = new AbortController();
+      let urge: (() => void) | undefined;
+      const onUrge = (listener: () => void): (() => void) => {
+        urge = listener;
+        return () => (urge = undefined);
+      };
+      const { facade, input, say, replies, done } = serve({ stop: stop.signal, onUrge, drainMs: 3_600_000 });
+      facade.onCall = untilAborted;
+      say(initialize(), call(1));
+      await until(() => facade.calls.length === 1);
+      if (which === 'a second signal') {
+        stop.abort();
+        await until(() => urge !== undefined);
+        urge?.();
+      } else {
+        input.end();
+        await new Promise((resolve) => setImmediate(resolve));
+        stop.abort();
+      }
+      await done;
+      expect(replies().map(({ id }) => id)).toEqual([0, 1]);
+      // What comes after the drain ends the process at once.
+      expect(urge).toBeUndefined();
+    },
+  );
 
   it('takes a last line without a newline', async () => {
     const { input, replies, done } = serve();
@@ -176,7 +203,10 @@ describe('bad lines', () => {
     const { input, replies, done } = serve();
     input.end(`${line}\n\n${JSON.stringify(request(5, 'ping'))}\n`);
     await done;
-    expect(replies()).toMatchObject([{ id, error: { data: { code } } }, { id: 5, result: {} }]);
+    expect(replies()).toMatchObject([
+      { id, error: { data: { code } } },
+      { id: 5, result: {} },
+    ]);
   });
 
   const big = 'x'.repeat(2000);
@@ -223,7 +253,15 @@ describe('load', () => {
       for (let step = 0; step < 100; step++) running.onProgress?.({ progress: step });
       return echo(running);
     };
-    const done = serveStdio({ facade, principal: ALICE, input, output, maxBytes: 1 << 20, drainMs: 2000, onFault: () => undefined });
+    const done = serveStdio({
+      facade,
+      principal: ALICE,
+      input,
+      output,
+      maxBytes: 1 << 20,
+      drainMs: 2000,
+      onFault: () => undefined,
+    });
     const say = (value: unknown): boolean => input.write(`${JSON.stringify(value)}\n`);
     say(initialize());
     for (let id = 1; id <= 10; id++) say(call(id));
@@ -236,7 +274,10 @@ describe('load', () => {
     await until(() => facade.calls.length === 11);
     input.end();
     await done;
-    const ids = seen.trim().split('\n').map((line) => (JSON.parse(line) as { id?: number }).id);
+    const ids = seen
+      .trim()
+      .split('\n')
+      .map((line) => (JSON.parse(line) as { id?: number }).id);
     expect(ids.filter((id) => id !== undefined)).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
   });
 
@@ -262,7 +303,15 @@ describe('load', () => {
     const facade = new FakeFacade();
     const input = new PassThrough();
     const stuck = new Writable({ highWaterMark: 1, write: () => undefined });
-    const done = serveStdio({ facade, principal: ALICE, input, output: stuck, maxBytes: 1000, drainMs: 20, onFault: () => undefined });
+    const done = serveStdio({
+      facade,
+      principal: ALICE,
+      input,
+      output: stuck,
+      maxBytes: 1000,
+      drainMs: 20,
+      onFault: () => undefined,
+    });
     input.end(`${JSON.stringify(initialize())}\n`);
     await done;
     expect(facade.closed).toHaveLength(1);
@@ -279,25 +328,38 @@ describe('load', () => {
 
   it('gives each of n interleaved requests its own answer, whatever the slices of the input', async () => {
     await fc.assert(
-      fc.asyncProperty(fc.uniqueArray(fc.oneof(fc.integer(), fc.string({ maxLength: 8 })), { minLength: 1, maxLength: 30 }), fc.array(fc.integer({ min: 1, max: 40 }), { minLength: 1 }), async (ids, slices) => {
-        const { facade, input, replies, done } = serve();
-        facade.onCall = async (running) => {
-          const { wait } = running.args.value as { readonly wait: number };
-          for (let turn = 0; turn < wait; turn++) await new Promise((resolve) => setImmediate(resolve));
-          return echo(running);
-        };
-        const bytes = Buffer.from([initialize('first!!!!'), ...ids.map((id, at) => call(id, { id, wait: (at * 7) % 5 }))].map((value) => `${JSON.stringify(value)}\n`).join(''));
-        for (let at = 0, turn = 0; at < bytes.length; turn++) {
-          const length = slices[turn % slices.length] ?? 1;
-          input.write(bytes.subarray(at, at + length));
-          at += length;
-        }
-        input.end();
-        await done;
-        const texts = new Map(replies().map((reply) => [reply.id, (reply['result'] as { content?: { text: string }[] }).content?.[0]?.text]));
-        expect(texts.size).toBe(ids.length + 1);
-        for (const id of ids) expect((JSON.parse(texts.get(id) ?? '{}') as { id?: unknown }).id).toBe(id);
-      }),
+      fc.asyncProperty(
+        fc.uniqueArray(fc.oneof(fc.integer(), fc.string({ maxLength: 8 })), { minLength: 1, maxLength: 30 }),
+        fc.array(fc.integer({ min: 1, max: 40 }), { minLength: 1 }),
+        async (ids, slices) => {
+          const { facade, input, replies, done } = serve();
+          facade.onCall = async (running) => {
+            const { wait } = running.args.value as { readonly wait: number };
+            for (let turn = 0; turn < wait; turn++) await new Promise((resolve) => setImmediate(resolve));
+            return echo(running);
+          };
+          const bytes = Buffer.from(
+            [initialize('first!!!!'), ...ids.map((id, at) => call(id, { id, wait: (at * 7) % 5 }))]
+              .map((value) => `${JSON.stringify(value)}\n`)
+              .join(''),
+          );
+          for (let at = 0, turn = 0; at < bytes.length; turn++) {
+            const length = slices[turn % slices.length] ?? 1;
+            input.write(bytes.subarray(at, at + length));
+            at += length;
+          }
+          input.end();
+          await done;
+          const texts = new Map(
+            replies().map((reply) => [
+              reply.id,
+              (reply['result'] as { content?: { text: string }[] }).content?.[0]?.text,
+            ]),
+          );
+          expect(texts.size).toBe(ids.length + 1);
+          for (const id of ids) expect((JSON.parse(texts.get(id) ?? '{}') as { id?: unknown }).id).toBe(id);
+        },
+      ),
       { numRuns: 40 },
     );
   });

@@ -22,10 +22,28 @@ describe('normalise', () => {
     ['write', { file_path: 'f', file_text: 'x' }, { path: 'f', content: 'x' }],
     ['write', { path: 'f', text: 'x' }, { path: 'f', content: 'x' }],
     ['edit', { path: 'f', oldText: 'a', newText: 'b' }, { path: 'f', old_string: 'a', new_string: 'b' }],
-    ['edit', { path: 'f', search: 'a', replace: 'b', replaceAll: true }, { path: 'f', old_string: 'a', new_string: 'b', replace_all: true }],
-    ['edit', { path: 'f', old_str: 'a', new_str: 'b', expected_replacements: 1 }, { path: 'f', old_string: 'a', new_string: 'b', replace_all: false }],
+    [
+      'edit',
+      { path: 'f', search: 'a', replace: 'b', replaceAll: true },
+      { path: 'f', old_string: 'a', new_string: 'b', replace_all: true },
+    ],
+    [
+      'edit',
+      { path: 'f', old_str: 'a', new_str: 'b', expected_replacements: 1 },
+      { path: 'f', old_string: 'a', new_string: 'b', replace_all: false },
+    ],
     ['edit', { path: 'f', edits: [{ oldText: 'a', newText: 'b' }] }, { path: 'f', old_string: 'a', new_string: 'b' }],
-    ['edit', { path: 'f', edits: [{ old_str: 'a', new_str: 'b' }, { before: 'c', after: 'd' }] }, { path: 'f', old_string: 'a', new_string: 'b', edits: [{ old_string: 'c', new_string: 'd' }] }],
+    [
+      'edit',
+      {
+        path: 'f',
+        edits: [
+          { old_str: 'a', new_str: 'b' },
+          { before: 'c', after: 'd' },
+        ],
+      },
+      { path: 'f', old_string: 'a', new_string: 'b', edits: [{ old_string: 'c', new_string: 'd' }] },
+    ],
     ['edit', { path: 'f', edits: [] }, { path: 'f', edits: [] }],
     ['edit', { path: 'f', edits: ['x'] }, { path: 'f', edits: ['x'] }],
     ['bash', { cmd: 'ls', workdir: 'd', timeout: 30 }, { command: 'ls', cwd: 'd', timeout_ms: 30_000 }],
@@ -38,8 +56,13 @@ describe('normalise', () => {
   });
 
   it('says every change, and the unit it took' + verifies('DC-03'), () => {
-    expect(normalise('bash', { cmd: 'ls', timeout: 30 }).notes).toEqual(['cmd was taken as command', 'timeout (30 s) was taken as timeout_ms']);
-    expect(normalise('edit', { path: 'f', old_string: 'a', new_string: 'b', expected_replacements: 3 }).notes).toEqual(['expected_replacements (the number is not checked) was taken as replace_all']);
+    expect(normalise('bash', { cmd: 'ls', timeout: 30 }).notes).toEqual([
+      'cmd was taken as command',
+      'timeout (30 s) was taken as timeout_ms',
+    ]);
+    expect(normalise('edit', { path: 'f', old_string: 'a', new_string: 'b', expected_replacements: 3 }).notes).toEqual([
+      'expected_replacements (the number is not checked) was taken as replace_all',
+    ]);
     expect(normalise('read', { path: 'f', limit: 3 }).notes).toEqual([]);
   });
 
@@ -55,18 +78,37 @@ describe('normalise', () => {
   });
 
   it('changes nothing the second time, and keys of the prototype are only keys', () => {
-    const key = fc.constantFrom('path', 'file_path', 'cmd', 'command', 'start_line', 'end_line', 'timeout', 'pid', 'session', '__proto__', 'constructor', 'toString', 'edits', 'x');
+    const key = fc.constantFrom(
+      'path',
+      'file_path',
+      'cmd',
+      'command',
+      'start_line',
+      'end_line',
+      'timeout',
+      'pid',
+      'session',
+      '__proto__',
+      'constructor',
+      'toString',
+      'edits',
+      'x',
+    );
     fc.assert(
-      fc.property(fc.constantFrom(...PRIMITIVES), fc.dictionary(key, fc.oneof(fc.string(), fc.integer({ min: 1 }), fc.constant(null))), (primitive, args) => {
-        let once;
-        try {
-          once = normalise(primitive, args);
-        } catch (error) {
-          expect(error).toMatchObject({ code: 'ARGS_INVALID' });
-          return;
-        }
-        expect(normalise(primitive, once.args)).toEqual({ args: once.args, notes: [] });
-      }),
+      fc.property(
+        fc.constantFrom(...PRIMITIVES),
+        fc.dictionary(key, fc.oneof(fc.string(), fc.integer({ min: 1 }), fc.constant(null))),
+        (primitive, args) => {
+          let once;
+          try {
+            once = normalise(primitive, args);
+          } catch (error) {
+            expect(error).toMatchObject({ code: 'ARGS_INVALID' });
+            return;
+          }
+          expect(normalise(primitive, once.args)).toEqual({ args: once.args, notes: [] });
+        },
+      ),
     );
   });
 });
@@ -82,7 +124,11 @@ describe('the arguments of the primitives', () => {
     ['read', { path: 'f', constructor: 1 }, '"constructor" is no argument'],
     ['edit', { path: 'f', old_string: 'a', new_string: 'b', edits: 'x' }, 'edits must be a list'],
     ['edit', { path: 'f', old_string: 'a', new_string: 'b', edits: [null] }, 'edits must be a list'],
-    ['edit', { path: 'f', old_string: 'a', new_string: 'b', edits: [{ old_string: 'x' }] }, 'new_string must be a string'],
+    [
+      'edit',
+      { path: 'f', old_string: 'a', new_string: 'b', edits: [{ old_string: 'x' }] },
+      'new_string must be a string',
+    ],
   ])('%s %j is refused', (primitive, args, why) => {
     expect(() => checkArguments(primitive, args)).toThrow(why);
   });
@@ -93,21 +139,38 @@ describe('the arguments of the primitives', () => {
 });
 
 describe('the workspace server', () => {
-  it('lists the four tools with the published schemas and short descriptions' + verifies('DC-03', 'CY-05'), async () => {
-    const tools = await makeBench().server.listTools();
-    expect(tools.map((tool) => tool.name)).toEqual(['read', 'write', 'edit', 'bash']);
-    for (const tool of tools) {
-      expect(tool.inputSchema).toEqual(ARGUMENT_SCHEMAS.get(tool.name));
-      expect(tool.description?.length).toBeLessThanOrEqual(1024);
-    }
-  });
+  it(
+    'lists the four tools with the published schemas and short descriptions' + verifies('DC-03', 'CY-05'),
+    async () => {
+      const tools = await makeBench().server.listTools();
+      expect(tools.map((tool) => tool.name)).toEqual(['read', 'write', 'edit', 'bash']);
+      for (const tool of tools) {
+        expect(tool.inputSchema).toEqual(ARGUMENT_SCHEMAS.get(tool.name));
+        expect(tool.description?.length).toBeLessThanOrEqual(1024);
+      }
+    },
+  );
 
   it('lowers a primitive to itself, with what the policy must see' + verifies('CY-18'), () => {
     const { server } = makeBench();
-    expect(server.lower('read', { file_path: 'f', action: null })).toEqual({ tool: 'read', args: { path: 'f' }, semantics: { verb: 'read', paths: ['path'] } });
-    expect(server.lower('bash', { cmd: 'ls' })).toMatchObject({ args: { command: 'ls' }, semantics: { verb: 'execute', command: 'command', paths: ['cwd'], byArgument: { argument: 'action', verbs: { poll: 'read', list: 'read' } } } });
+    expect(server.lower('read', { file_path: 'f', action: null })).toEqual({
+      tool: 'read',
+      args: { path: 'f' },
+      semantics: { verb: 'read', paths: ['path'] },
+    });
+    expect(server.lower('bash', { cmd: 'ls' })).toMatchObject({
+      args: { command: 'ls' },
+      semantics: {
+        verb: 'execute',
+        command: 'command',
+        paths: ['cwd'],
+        byArgument: { argument: 'action', verbs: { poll: 'read', list: 'read' } },
+      },
+    });
     expect(() => server.lower('write', { path: 'f' })).toThrow('content is missing');
-    expect(() => server.lower('other' as Primitive, {})).toThrow(expect.objectContaining({ code: 'NOT_SUPPORTED' }) as Error);
+    expect(() => server.lower('other' as Primitive, {})).toThrow(
+      expect.objectContaining({ code: 'NOT_SUPPORTED' }) as Error,
+    );
     expect([...server.serves().keys()]).toEqual([...PRIMITIVES]);
   });
 
@@ -128,14 +191,29 @@ describe('the workspace server', () => {
     writeFileSync(path.join(bench.root, 'file'), '');
     for (const root of [path.join(bench.root, 'none'), path.join(bench.root, 'file')]) {
       const broken = createWorkspace({ root });
-      await expect(broken.call({ tool: 'read', args: { text: '{}', value: { path: '.' }, exact: true }, scope: 'a', signal: new AbortController().signal, timeoutMs: 1, hardTimeoutMs: 1 })).rejects.toMatchObject({ code: 'INIT_FAILED' });
+      await expect(
+        broken.call({
+          tool: 'read',
+          args: { text: '{}', value: { path: '.' }, exact: true },
+          scope: 'a',
+          signal: new AbortController().signal,
+          timeoutMs: 1,
+          hardTimeoutMs: 1,
+        }),
+      ).rejects.toMatchObject({ code: 'INIT_FAILED' });
       expect(broken.health()).toMatchObject({ state: 'unavailable', reason: expect.any(String) });
     }
   });
 
   it('several edits in one call, all or none' + verifies('DC-03'), async () => {
     const bench = makeBench({ f: 'one\ntwo\n' });
-    const { args } = bench.server.lower('edit', { path: 'f', edits: [{ oldText: 'one', newText: '1' }, { oldText: 'two', newText: '2' }] });
+    const { args } = bench.server.lower('edit', {
+      path: 'f',
+      edits: [
+        { oldText: 'one', newText: '1' },
+        { oldText: 'two', newText: '2' },
+      ],
+    });
     expect(await bench.text('edit', args)).toContain('lines 1, 2 (2 places)');
     expect(bench.get('f').toString()).toBe('1\n2\n');
     expect(await bench.failure('edit', { ...args, old_string: '1' })).toContain('nothing was changed');

@@ -27,7 +27,9 @@ const EVERY_TOOL = (raw: string): readonly (readonly [string, Record<string, unk
 
 async function refusedByAll(bench: Bench, raw: string): Promise<void> {
   for (const [tool, args] of EVERY_TOOL(raw)) {
-    await expect(bench.call(tool, args), `${tool} ${JSON.stringify(args)}`).rejects.toMatchObject({ code: expect.stringMatching(/^(DENIED|ARGS_INVALID)$/) });
+    await expect(bench.call(tool, args), `${tool} ${JSON.stringify(args)}`).rejects.toMatchObject({
+      code: expect.stringMatching(/^(DENIED|ARGS_INVALID)$/),
+    });
   }
   expect(readFileSync(path.join(bench.outside, 'secret'), 'utf8')).toBe('the secret\n');
   expect(readdirSync(bench.outside)).toEqual(['secret']);
@@ -41,15 +43,20 @@ describe('paths that lead outside', () => {
     await refusedByAll(bench, '../w2/secret');
   });
 
-  it('symlink-escape (CVE-2025-53109): to a file, a folder, through a chain, and a link whose target is missing' + verifies('CY-18'), async () => {
-    const bench = makeBench();
-    symlinkSync(path.join(bench.outside, 'secret'), path.join(bench.root, 'file'));
-    symlinkSync(bench.outside, path.join(bench.root, 'folder'));
-    symlinkSync('folder', path.join(bench.root, 'chain'));
-    symlinkSync(path.join(bench.outside, 'new'), path.join(bench.root, 'dangling'));
-    for (const raw of ['file', 'folder', 'folder/secret', 'chain/secret', 'dangling', 'folder/new/deep']) await refusedByAll(bench, raw);
-    expect(existsSync(path.join(bench.outside, 'new'))).toBe(false);
-  });
+  it(
+    'symlink-escape (CVE-2025-53109): to a file, a folder, through a chain, and a link whose target is missing' +
+      verifies('CY-18'),
+    async () => {
+      const bench = makeBench();
+      symlinkSync(path.join(bench.outside, 'secret'), path.join(bench.root, 'file'));
+      symlinkSync(bench.outside, path.join(bench.root, 'folder'));
+      symlinkSync('folder', path.join(bench.root, 'chain'));
+      symlinkSync(path.join(bench.outside, 'new'), path.join(bench.root, 'dangling'));
+      for (const raw of ['file', 'folder', 'folder/secret', 'chain/secret', 'dangling', 'folder/new/deep'])
+        await refusedByAll(bench, raw);
+      expect(existsSync(path.join(bench.outside, 'new'))).toBe(false);
+    },
+  );
 
   it('link loops are refused and do not hang', async () => {
     const bench = makeBench();
@@ -74,12 +81,61 @@ describe('paths that lead outside', () => {
     expect(locate([bench.root], 'link/x')).toMatchObject({ inside: true, relative: 'deep/er/x' });
   });
 
-  const spellings = ['%2e%2e/w2/secret', '..%2fw2%2fsecret', '%252e%252e%252fw2', '%c0%ae%c0%ae/w2', '%u002e%u002e/w2', '..\\w2\\secret', ' ../w2/secret', '"../w2/secret"', '....//w2', '..././w2', 'a%00.txt', '~/x', '~root/x', '$HOME/x', '${HOME}/x', '$(id)/x', '`id`', '%USERPROFILE%/x', 'C:\\x', 'c:/x', '\\\\host\\share', 'file:///etc/passwd', 'file://host/w/x', 'https://example.com/x', 'nul\0', '', '  ', `${'a'.repeat(300)}`, 'a/'.repeat(3000), '/etc/passwd'];
+  const spellings = [
+    '%2e%2e/w2/secret',
+    '..%2fw2%2fsecret',
+    '%252e%252e%252fw2',
+    '%c0%ae%c0%ae/w2',
+    '%u002e%u002e/w2',
+    '..\\w2\\secret',
+    ' ../w2/secret',
+    '"../w2/secret"',
+    '....//w2',
+    '..././w2',
+    'a%00.txt',
+    '~/x',
+    '~root/x',
+    '$HOME/x',
+    '${HOME}/x',
+    '$(id)/x',
+    '`id`',
+    '%USERPROFILE%/x',
+    'C:\\x',
+    'c:/x',
+    '\\\\host\\share',
+    'file:///etc/passwd',
+    'file://host/w/x',
+    'https://example.com/x',
+    'nul\0',
+    '',
+    '  ',
+    `${'a'.repeat(300)}`,
+    'a/'.repeat(3000),
+    '/etc/passwd',
+  ];
   it.each(spellings)('spelling %j is refused by every tool' + verifies('CY-18'), async (raw) => {
     await refusedByAll(makeBench(), raw);
   });
 
-  const names = ['50%.txt', 'a b', '...', '..a', 'a..', '‥', 'app/$id.tsx', 'app/$id/edit.tsx', 'Outer$Inner.class', 'a%20b', 'x~', '--output=x', '-rf', 'a\\b.txt', "it's", '日本語', '%E6%97%A5'];
+  const names = [
+    '50%.txt',
+    'a b',
+    '...',
+    '..a',
+    'a..',
+    '‥',
+    'app/$id.tsx',
+    'app/$id/edit.tsx',
+    'Outer$Inner.class',
+    'a%20b',
+    'x~',
+    '--output=x',
+    '-rf',
+    'a\\b.txt',
+    "it's",
+    '日本語',
+    '%E6%97%A5',
+  ];
   it.each(names)('name %j is a name', async (raw) => {
     const bench = makeBench();
     await bench.text('write', { path: raw, content: 'x\n' });
@@ -96,7 +152,28 @@ describe('paths that lead outside', () => {
     symlinkSync('../..', path.join(bench.root, 'a/up'));
     symlinkSync('/', path.join(bench.root, 'a/slash'));
     symlinkSync('b', path.join(bench.root, 'a/good'));
-    const piece = fc.constantFrom('a', 'b', 'c', 'up', 'slash', 'good', '..', '.', '', 'new', '%2e%2e', '%2f', '\\', '..\\', '~', 'etc', '...', ' ', bench.root, 'w2');
+    const piece = fc.constantFrom(
+      'a',
+      'b',
+      'c',
+      'up',
+      'slash',
+      'good',
+      '..',
+      '.',
+      '',
+      'new',
+      '%2e%2e',
+      '%2f',
+      '\\',
+      '..\\',
+      '~',
+      'etc',
+      '...',
+      ' ',
+      bench.root,
+      'w2',
+    );
     fc.assert(
       fc.property(fc.array(piece, { maxLength: 8 }), fc.constantFrom('', '/', bench.root + '/'), (pieces, start) => {
         const location = locate([bench.root], start + pieces.join('/'));
@@ -108,10 +185,12 @@ describe('paths that lead outside', () => {
       }),
       { numRuns: 1000 },
     );
-    fc.assert(fc.property(fc.string({ unit: 'binary' }), (raw) => {
-      const location = locate([bench.root], raw);
-      if (location.inside) expect(isBeneath(bench.root, location.absolute)).toBe(true);
-    }));
+    fc.assert(
+      fc.property(fc.string({ unit: 'binary' }), (raw) => {
+        const location = locate([bench.root], raw);
+        if (location.inside) expect(isBeneath(bench.root, location.absolute)).toBe(true);
+      }),
+    );
   });
 
   it('no usable root means no place at all', () => {
@@ -192,11 +271,23 @@ describe('races', () => {
 });
 
 describe('what a write must not do', () => {
-  it.each(['[tollgate: lines 1-3 of 9 (30 B). Next: read path="a" offset=4]', 'a\n  [tollgate: 100 of 1842 matches]\r\nb'])('marker-leak: a note of ours is not written back (%j)', async (content) => {
+  it.each([
+    '[tollgate: lines 1-3 of 9 (30 B). Next: read path="a" offset=4]',
+    'a\n  [tollgate: 100 of 1842 matches]\r\nb',
+  ])('marker-leak: a note of ours is not written back (%j)', async (content) => {
     const bench = makeBench({ f: 'one\ntwo\n' });
     await expect(bench.call('write', { path: 'g', content })).rejects.toMatchObject({ code: 'ARGS_INVALID' });
-    await expect(bench.call('edit', { path: 'f', old_string: 'one', new_string: content })).rejects.toMatchObject({ code: 'ARGS_INVALID' });
-    await expect(bench.call('edit', { path: 'f', old_string: 'one', new_string: '1', edits: [{ old_string: 'two', new_string: content }] })).rejects.toMatchObject({ code: 'ARGS_INVALID' });
+    await expect(bench.call('edit', { path: 'f', old_string: 'one', new_string: content })).rejects.toMatchObject({
+      code: 'ARGS_INVALID',
+    });
+    await expect(
+      bench.call('edit', {
+        path: 'f',
+        old_string: 'one',
+        new_string: '1',
+        edits: [{ old_string: 'two', new_string: content }],
+      }),
+    ).rejects.toMatchObject({ code: 'ARGS_INVALID' });
     expect(bench.get('f').toString()).toBe('one\ntwo\n');
     expect(existsSync(path.join(bench.root, 'g'))).toBe(false);
   });
@@ -204,7 +295,11 @@ describe('what a write must not do', () => {
   it('marker-leak: text that only speaks of such notes passes, and a line that is there can be edited', async () => {
     const bench = makeBench({ f: '[tollgate: a line in a document]\n' });
     await bench.text('write', { path: 'g', content: 'const prefix = "[tollgate: ";\n' });
-    await bench.text('edit', { path: 'f', old_string: '[tollgate: a line in a document]', new_string: '[tollgate: another]' });
+    await bench.text('edit', {
+      path: 'f',
+      old_string: '[tollgate: a line in a document]',
+      new_string: '[tollgate: another]',
+    });
     expect(bench.get('f').toString()).toBe('[tollgate: another]\n');
   });
 
@@ -217,9 +312,15 @@ describe('what a write must not do', () => {
 
   it('option-injection: names and patterns that look like options are names and patterns', async () => {
     const bench = makeBench({ '--files': 'needle --help\n', 'x.txt': 'needle\n' });
-    expect(await bench.text('read', { action: 'search', path: '.', pattern: '--help' })).toBe('--files:1:needle --help');
-    expect(await bench.text('read', { action: 'search', path: '--files', pattern: 'needle' })).toBe('--files:1:needle --help');
-    expect(await bench.text('read', { action: 'search', path: '.', pattern: 'needle', glob: '--files' })).toContain('--files:1:');
+    expect(await bench.text('read', { action: 'search', path: '.', pattern: '--help' })).toBe(
+      '--files:1:needle --help',
+    );
+    expect(await bench.text('read', { action: 'search', path: '--files', pattern: 'needle' })).toBe(
+      '--files:1:needle --help',
+    );
+    expect(await bench.text('read', { action: 'search', path: '.', pattern: 'needle', glob: '--files' })).toContain(
+      '--files:1:',
+    );
   });
 
   it('forged lines: a name with a line end is shown as JSON', async () => {

@@ -28,15 +28,23 @@ describe('applyEdit', () => {
 
   it('refuses two places with their lines, and takes all, or the one nearest to a line', async () => {
     const text = 'foo\nx\nfoo\ny\nfoo\n';
-    expect(await refused(text, { old_string: 'foo', new_string: 'bar' })).toContain('3 times, starting on lines 1, 3, 5');
-    expect(await edited(text, { old_string: 'foo', new_string: 'bar', replace_all: true })).toBe('bar\nx\nbar\ny\nbar\n');
+    expect(await refused(text, { old_string: 'foo', new_string: 'bar' })).toContain(
+      '3 times, starting on lines 1, 3, 5',
+    );
+    expect(await edited(text, { old_string: 'foo', new_string: 'bar', replace_all: true })).toBe(
+      'bar\nx\nbar\ny\nbar\n',
+    );
     expect(await edited(text, { old_string: 'foo', new_string: 'bar', line: 4_000 })).toBe('foo\nx\nfoo\ny\nbar\n');
     expect(await refused(text, { old_string: 'foo', new_string: 'bar', line: 2 })).toContain('equally near to line 2');
-    expect(await refused(text, { old_string: 'foo', new_string: 'bar', line: 2, replace_all: true })).toContain('contradict');
+    expect(await refused(text, { old_string: 'foo', new_string: 'bar', line: 2, replace_all: true })).toContain(
+      'contradict',
+    );
   });
 
   it('names at most twenty of many lines', async () => {
-    expect(await refused('foo\n'.repeat(30), { old_string: 'foo', new_string: 'bar' })).toContain('30 times, starting on lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, …');
+    expect(await refused('foo\n'.repeat(30), { old_string: 'foo', new_string: 'bar' })).toContain(
+      '30 times, starting on lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, …',
+    );
   });
 
   it('counts overlapping places as several, and replaces them without overlap', async () => {
@@ -63,7 +71,12 @@ describe('applyEdit', () => {
     expect(await edited('one\ntwo', { old_string: 'two', new_string: 'dos' })).toBe('one\ndos');
   });
 
-  it.each([['1: a\n2: b', '1: x\n2: y'], ['  9\ta\n 10\tb\n', '  9\tx\n 10\ty\n'], ['4 | a\n5 | b', 'x\ny'], ['7→a\n8→b', 'x\ny']])('takes pasted line numbers off (%j)', async (old_string, new_string) => {
+  it.each([
+    ['1: a\n2: b', '1: x\n2: y'],
+    ['  9\ta\n 10\tb\n', '  9\tx\n 10\ty\n'],
+    ['4 | a\n5 | b', 'x\ny'],
+    ['7→a\n8→b', 'x\ny'],
+  ])('takes pasted line numbers off (%j)', async (old_string, new_string) => {
     const outcome = await applyEdit('a\nb\n', { old_string, new_string });
     expect(outcome).toMatchObject({ text: 'x\ny\n', notes: [expect.stringContaining('line numbers')] });
   });
@@ -83,7 +96,9 @@ describe('applyEdit', () => {
   });
 
   it('shows at most three places and 2 KB, and says when nothing is like it', async () => {
-    const text = Array.from({ length: 200 }, (_, at) => `const value${at} = compute(${'long '.repeat(60)}${at});`).join('\n');
+    const text = Array.from({ length: 200 }, (_, at) => `const value${at} = compute(${'long '.repeat(60)}${at});`).join(
+      '\n',
+    );
     const refusal = await refused(text, { old_string: 'const value = compute(long long);', new_string: 'x' });
     expect(refusal.match(/^lines /gm)?.length ?? 0).toBeLessThanOrEqual(3);
     expect(refusal.length).toBeLessThan(2200);
@@ -92,15 +107,30 @@ describe('applyEdit', () => {
   });
 
   it('applies edits in order, each on the result of the one before, all or none', async () => {
-    const args = { old_string: 'a', new_string: 'bb\nbb', edits: [{ old_string: 'c', new_string: 'd' }, { old_string: 'bb\nbb', new_string: 'e' }] };
+    const args = {
+      old_string: 'a',
+      new_string: 'bb\nbb',
+      edits: [
+        { old_string: 'c', new_string: 'd' },
+        { old_string: 'bb\nbb', new_string: 'e' },
+      ],
+    };
     const outcome = await applyEdit('a\nc\n', args);
     expect(outcome).toMatchObject({ text: 'e\nd\n' });
-    expect(await refused('a\nc\n', { ...args, edits: [{ old_string: 'zz', new_string: 'd' }] })).toContain('Edit 2 of 2, nothing was changed');
-    expect(await refused('a b', { old_string: 'a', new_string: 'b', edits: [{ old_string: 'b b', new_string: 'a b' }] })).toContain('change nothing');
+    expect(await refused('a\nc\n', { ...args, edits: [{ old_string: 'zz', new_string: 'd' }] })).toContain(
+      'Edit 2 of 2, nothing was changed',
+    );
+    expect(
+      await refused('a b', { old_string: 'a', new_string: 'b', edits: [{ old_string: 'b b', new_string: 'a b' }] }),
+    ).toContain('change nothing');
   });
 
   it('places stand where the new text is, also after later edits before them', async () => {
-    const outcome = await applyEdit('1\n2\n3\n', { old_string: '3', new_string: 'three', edits: [{ old_string: '1', new_string: 'one\nuno' }] });
+    const outcome = await applyEdit('1\n2\n3\n', {
+      old_string: '3',
+      new_string: 'three',
+      edits: [{ old_string: '1', new_string: 'one\nuno' }],
+    });
     if ('refusal' in outcome) throw new Error(outcome.refusal.what);
     expect(outcome.places.map((place) => outcome.text.slice(place.start, place.end))).toEqual(['one\nuno', 'three']);
   });
@@ -111,7 +141,9 @@ describe('applyEdit', () => {
       fc.asyncProperty(piece, piece, piece, async (before, after, replacement) => {
         const text = `${before}<<OLD>>${after}`;
         if (replacement.includes('\n')) return;
-        expect(await edited(text, { old_string: '<<OLD>>', new_string: replacement })).toBe(before + replacement + after);
+        expect(await edited(text, { old_string: '<<OLD>>', new_string: replacement })).toBe(
+          before + replacement + after,
+        );
       }),
     );
     await fc.assert(
@@ -131,22 +163,38 @@ describe('edit on files', () => {
     const bench = makeBench({ 'src/x.py': 'one\r\ntwo\r\nthree\r\nfour\r\nfive\r\nsix\r\nseven\r\n' });
     chmodSync(path.join(bench.root, 'src/x.py'), 0o750);
     const answer = await bench.text('edit', { path: 'src/x.py', old_string: 'five', new_string: 'FIVE' });
-    expect(answer).toMatch(/^Edited src\/x\.py, line 5 \(1 place\)\. Version [0-9a-f]{12}\.\n@@ from line 2\ntwo\nthree\nfour\nFIVE\nsix\nseven\n/);
+    expect(answer).toMatch(
+      /^Edited src\/x\.py, line 5 \(1 place\)\. Version [0-9a-f]{12}\.\n@@ from line 2\ntwo\nthree\nfour\nFIVE\nsix\nseven\n/,
+    );
     expect(bench.get('src/x.py').toString()).toBe('one\r\ntwo\r\nthree\r\nfour\r\nFIVE\r\nsix\r\nseven\r\n');
     expect(statSync(path.join(bench.root, 'src/x.py')).mode & 0o777).toBe(0o750);
   });
 
   it('shows far places apart, near ones together, and at most 2 KB', async () => {
-    const bench = makeBench({ f: Array.from({ length: 400 }, (_, at) => (at % 40 === 0 ? 'here' : `line ${at}`)).join('\n') });
+    const bench = makeBench({
+      f: Array.from({ length: 400 }, (_, at) => (at % 40 === 0 ? 'here' : `line ${at}`)).join('\n'),
+    });
     const answer = await bench.text('edit', { path: 'f', old_string: 'here', new_string: 'there', replace_all: true });
     expect(answer).toContain('lines 1, 41, 81, 121, 161, 201, 241, 281, 321, 361 (10 places)');
     expect(answer).toContain('@@ from line 38\n');
-    await bench.text('edit', { path: 'f', old_string: 'line', new_string: `${'long '.repeat(40)}line`, replace_all: true });
-    expect((await bench.text('edit', { path: 'f', old_string: 'long', new_string: 'lang', replace_all: true })).length).toBeLessThan(2500);
+    await bench.text('edit', {
+      path: 'f',
+      old_string: 'line',
+      new_string: `${'long '.repeat(40)}line`,
+      replace_all: true,
+    });
+    expect(
+      (await bench.text('edit', { path: 'f', old_string: 'long', new_string: 'lang', replace_all: true })).length,
+    ).toBeLessThan(2500);
   });
 
   it('refuses a file that is missing, binary, not UTF-8, a folder, or changed since it was seen', async () => {
-    const bench = makeBench({ bin: Buffer.from([1, 0, 2]), latin: Buffer.from([0x61, 0xe9, 0x62]), f: 'one\n', 'd/x': '' });
+    const bench = makeBench({
+      bin: Buffer.from([1, 0, 2]),
+      latin: Buffer.from([0x61, 0xe9, 0x62]),
+      f: 'one\n',
+      'd/x': '',
+    });
     const change = { old_string: 'a', new_string: 'b' };
     expect(await bench.failure('edit', { path: 'none', ...change })).toContain('does not exist');
     expect(await bench.failure('edit', { path: 'bin', ...change })).toContain('not UTF-8');
@@ -154,7 +202,9 @@ describe('edit on files', () => {
     expect(await bench.failure('edit', { path: 'd', ...change })).toContain('is a directory');
     await bench.text('read', { path: 'f' });
     bench.put('f', 'one and more\n');
-    expect(await bench.failure('edit', { path: 'f', old_string: 'one', new_string: 'two' })).toContain('has changed since you saw it');
+    expect(await bench.failure('edit', { path: 'f', old_string: 'one', new_string: 'two' })).toContain(
+      'has changed since you saw it',
+    );
     await bench.text('read', { path: 'f' });
     await bench.text('edit', { path: 'f', old_string: 'one', new_string: 'two' });
     expect(bench.get('f').toString()).toBe('two and more\n');
@@ -164,13 +214,21 @@ describe('edit on files', () => {
     const bench = makeBench({ f: 'one\n' });
     await bench.text('edit', { path: 'f', old_string: 'one', new_string: 'two' });
     await bench.text('edit', { path: 'f', old_string: 'two', new_string: 'three' });
-    expect(await bench.failure('edit', { path: 'f', old_string: 'three', new_string: 'x', version: 'other' })).toContain('not other');
-    expect(await bench.failure('edit', { path: 'f', old_string: 'nothing', new_string: 'x' })).toContain('f: old_string does not occur');
+    expect(
+      await bench.failure('edit', { path: 'f', old_string: 'three', new_string: 'x', version: 'other' }),
+    ).toContain('not other');
+    expect(await bench.failure('edit', { path: 'f', old_string: 'nothing', new_string: 'x' })).toContain(
+      'f: old_string does not occur',
+    );
   });
 
   it('two edits of one file at once are both kept' + verifies('CY-18'), async () => {
     const bench = makeBench({ f: Array.from({ length: 20 }, (_, at) => `<${at}>`).join('\n') });
-    await Promise.all(Array.from({ length: 20 }, (_, at) => bench.text('edit', { path: 'f', old_string: `<${at}>`, new_string: `[${at}]` })));
+    await Promise.all(
+      Array.from({ length: 20 }, (_, at) =>
+        bench.text('edit', { path: 'f', old_string: `<${at}>`, new_string: `[${at}]` }),
+      ),
+    );
     expect(bench.get('f').toString()).toBe(Array.from({ length: 20 }, (_, at) => `[${at}]`).join('\n'));
   });
 });

@@ -69,7 +69,15 @@ export function makeOwnedBench(files: Readonly<Record<string, string | Buffer>> 
 function benchOf(root: string, outside: string, server: PrimitiveBackend): Bench {
   const call: Bench['call'] = async (tool, args, options = {}) => {
     const signal = options.signal ?? new AbortController().signal;
-    const doc = await server.call({ tool, args: { text: JSON.stringify(args), value: args, exact: true }, scope: 'a', timeoutMs: 20_000, hardTimeoutMs: 600_000, ...options, signal });
+    const doc = await server.call({
+      tool,
+      args: { text: JSON.stringify(args), value: args, exact: true },
+      scope: 'a',
+      timeoutMs: 20_000,
+      hardTimeoutMs: 600_000,
+      ...options,
+      signal,
+    });
     if (doc.text !== JSON.stringify(doc.value)) throw new Error('text and value of a result differ');
     return doc.value;
   };

@@ -8,7 +8,12 @@ import { verifies } from '../verifies.ts';
 import { makeOwnedBench } from './harness.ts';
 import type { Bench } from './harness.ts';
 
-const FROM_SERVERS = path.resolve('test/servers/node_modules/@vscode', `ripgrep-${process.platform}-${process.arch}`, 'bin', 'rg');
+const FROM_SERVERS = path.resolve(
+  'test/servers/node_modules/@vscode',
+  `ripgrep-${process.platform}-${process.arch}`,
+  'bin',
+  'rg',
+);
 
 /** ripgrep of the system, else the one that a test server brings along. */
 function ripgrepHere(): HelperSettings['programs'] {
@@ -47,18 +52,34 @@ describe.each(ENGINES)('search with %s', (engine, programs) => {
   };
 
   it('gives path:line:text, leaving out hidden, ignored and binary files' + verifies('CY-05'), async () => {
-    expect(await found(bench(), { pattern: 'needle' })).toEqual(['a.txt:3:needle two', 'src/b.ts:2:const needle = 1;', 'src/deep/c.ts:1:a.b*c needle']);
+    expect(await found(bench(), { pattern: 'needle' })).toEqual([
+      'a.txt:3:needle two',
+      'src/b.ts:2:const needle = 1;',
+      'src/deep/c.ts:1:a.b*c needle',
+    ]);
   });
 
   it('takes case, plain text, globs, hidden files, a folder, a file', async () => {
     const w = bench();
-    expect(await found(w, { pattern: 'NEEDLE', ignore_case: true, glob: '*.txt' })).toEqual(['a.txt:1:Needle one', 'a.txt:3:needle two']);
+    expect(await found(w, { pattern: 'NEEDLE', ignore_case: true, glob: '*.txt' })).toEqual([
+      'a.txt:1:Needle one',
+      'a.txt:3:needle two',
+    ]);
     expect(await found(w, { pattern: '(?i)^NEEDLE one$' })).toEqual(['a.txt:1:Needle one']);
     expect(await found(w, { pattern: 'a.b*c', literal: true })).toEqual(['src/deep/c.ts:1:a.b*c needle']);
-    expect(await found(w, { pattern: 'needle', glob: 'src/**/*.ts' })).toEqual(['src/b.ts:2:const needle = 1;', 'src/deep/c.ts:1:a.b*c needle']);
-    expect(await found(w, { pattern: 'needle \\w+d', hidden: true })).toEqual(['.hidden:1:needle hidden', 'src/gen.ts:1:needle generated']);
+    expect(await found(w, { pattern: 'needle', glob: 'src/**/*.ts' })).toEqual([
+      'src/b.ts:2:const needle = 1;',
+      'src/deep/c.ts:1:a.b*c needle',
+    ]);
+    expect(await found(w, { pattern: 'needle \\w+d', hidden: true })).toEqual([
+      '.hidden:1:needle hidden',
+      'src/gen.ts:1:needle generated',
+    ]);
     expect(await found(w, { pattern: 'needle', path: 'src/deep' })).toEqual(['src/deep/c.ts:1:a.b*c needle']);
-    expect(await found(w, { pattern: 'needle', path: 'src' })).toEqual(['src/b.ts:2:const needle = 1;', 'src/deep/c.ts:1:a.b*c needle']);
+    expect(await found(w, { pattern: 'needle', path: 'src' })).toEqual([
+      'src/b.ts:2:const needle = 1;',
+      'src/deep/c.ts:1:a.b*c needle',
+    ]);
     expect(await found(w, { pattern: 'needle', path: 'src/gen.ts' })).toEqual(['src/gen.ts:1:needle generated']);
     expect(await found(w, { pattern: 'two$', path: 'a.txt', glob: '*.ts' })).toEqual(['a.txt:3:needle two']);
     expect(await found(w, { pattern: 'nothing' })).toEqual(['[tollgate: no match]']);
@@ -67,8 +88,21 @@ describe.each(ENGINES)('search with %s', (engine, programs) => {
 
   it('shows lines around, and marks apart what is apart', async () => {
     const w = bench({ f: '1\n2\nhit\n4\n5\n6\n7\nhit\nhit\n', g: 'hit\n' });
-    expect(await found(w, { pattern: 'hit', context: 1 })).toEqual(['f-2-2', 'f:3:hit', 'f-4-4', '--', 'f-7-7', 'f:8:hit', 'f:9:hit', '--', 'g:1:hit']);
-    expect(await found(w, { pattern: 'hit', context: 1, limit: 1, offset: 4 })).toEqual(['g:1:hit', '[tollgate: matches 4-4 of 4.]']);
+    expect(await found(w, { pattern: 'hit', context: 1 })).toEqual([
+      'f-2-2',
+      'f:3:hit',
+      'f-4-4',
+      '--',
+      'f-7-7',
+      'f:8:hit',
+      'f:9:hit',
+      '--',
+      'g:1:hit',
+    ]);
+    expect(await found(w, { pattern: 'hit', context: 1, limit: 1, offset: 4 })).toEqual([
+      'g:1:hit',
+      '[tollgate: matches 4-4 of 4.]',
+    ]);
   });
 
   it('gives 100 matches, states the total, and goes on' + verifies('CY-05'), async () => {
@@ -76,14 +110,21 @@ describe.each(ENGINES)('search with %s', (engine, programs) => {
     const first = await found(w, { pattern: 'hit' });
     expect(first).toHaveLength(101);
     expect(first.at(-1)).toBe('[tollgate: matches 1-100 of 250. Narrow with glob or path, or go on with offset=101]');
-    expect((await found(w, { pattern: 'hit', offset: 201 })).slice(-2)).toEqual(['f:250:hit', '[tollgate: matches 201-250 of 250.]']);
-    expect(await w.failure('read', { action: 'search', path: '.', pattern: 'hit', offset: 251 })).toContain('there are 250 matches');
+    expect((await found(w, { pattern: 'hit', offset: 201 })).slice(-2)).toEqual([
+      'f:250:hit',
+      '[tollgate: matches 201-250 of 250.]',
+    ]);
+    expect(await w.failure('read', { action: 'search', path: '.', pattern: 'hit', offset: 251 })).toContain(
+      'there are 250 matches',
+    );
   });
 
   it('cuts lines at 500 characters and the list at 5000 matches', async () => {
     const w = bench({ long: `${'y'.repeat(700)}\n`, many: 'hit\n'.repeat(9000) });
     expect(await found(w, { pattern: 'yy' })).toEqual([`long:1:${'y'.repeat(500)}…[+200 chars]`]);
-    expect((await found(w, { pattern: 'hit', limit: 1 })).at(-1)).toMatch(/^\[tollgate: matches 1-1 of more than 5000; ended after the first matches\./);
+    expect((await found(w, { pattern: 'hit', limit: 1 })).at(-1)).toMatch(
+      /^\[tollgate: matches 1-1 of more than 5000; ended after the first matches\./,
+    );
   });
 
   it('reads files that are no UTF-8 as far as they are', async () => {
@@ -92,8 +133,23 @@ describe.each(ENGINES)('search with %s', (engine, programs) => {
     expect(await found(w, { pattern: 'needle', path: 'latin' })).toEqual(['latin:1:needle \ufffd']);
   });
 
-  it.each([{ pattern: '(' }, { pattern: '' }, {}, { pattern: 'a\nb' }, { pattern: 'a', context: -1 }, { pattern: 'a', context: 51 }, { pattern: 'a', offset: 0 }])('refuses %j', async (args) => {
-    await expect(bench().call('read', { action: 'search', path: '.', ...args, ...('offset' in args ? { pattern: 'needle' } : {}) })).rejects.toMatchObject({ code: 'ARGS_INVALID' });
+  it.each([
+    { pattern: '(' },
+    { pattern: '' },
+    {},
+    { pattern: 'a\nb' },
+    { pattern: 'a', context: -1 },
+    { pattern: 'a', context: 51 },
+    { pattern: 'a', offset: 0 },
+  ])('refuses %j', async (args) => {
+    await expect(
+      bench().call('read', {
+        action: 'search',
+        path: '.',
+        ...args,
+        ...('offset' in args ? { pattern: 'needle' } : {}),
+      }),
+    ).rejects.toMatchObject({ code: 'ARGS_INVALID' });
   });
 
   it('redos: a pattern that runs away is ended', async () => {
@@ -104,12 +160,16 @@ describe.each(ENGINES)('search with %s', (engine, programs) => {
 
   it('ends when the caller gives up, and when the time of the call is over', async () => {
     const w = bench(Object.fromEntries(Array.from({ length: 300 }, (__, at) => [`d${at}/f`, 'hay\n'.repeat(50)])));
-    await expect(w.call('read', { action: 'search', path: '.', pattern: 'hay' }, { signal: AbortSignal.abort() })).rejects.toMatchObject({ code: 'CANCELLED' });
+    await expect(
+      w.call('read', { action: 'search', path: '.', pattern: 'hay' }, { signal: AbortSignal.abort() }),
+    ).rejects.toMatchObject({ code: 'CANCELLED' });
     const soon = new AbortController();
     const cancelled = w.call('read', { action: 'search', path: '.', pattern: 'hay' }, { signal: soon.signal });
     setTimeout(() => soon.abort(), 3);
     await expect(cancelled).rejects.toMatchObject({ code: 'CANCELLED' });
-    await expect(w.call('read', { action: 'search', path: '.', pattern: 'hay' }, { timeoutMs: 1 })).rejects.toMatchObject({ code: 'TOOL_TIMEOUT' });
+    await expect(
+      w.call('read', { action: 'search', path: '.', pattern: 'hay' }, { timeoutMs: 1 }),
+    ).rejects.toMatchObject({ code: 'TOOL_TIMEOUT' });
   });
 });
 

@@ -59,13 +59,37 @@ function redirected(location: string, from: URL, origin: URL): URL {
 
 function send({ url, method, headers, body }: FetchRequest, scope: FetchScope, signal: AbortSignal): Promise<Fetched> {
   const { credential } = scope;
-  const all = { 'user-agent': 'tollgate-fetch/1', accept: 'text/html, application/json, text/*;q=0.9, */*;q=0.1', 'accept-encoding': 'identity', ...headers, ...(credential !== undefined && { [credential[0].toLowerCase()]: credential[1] }) };
+  const all = {
+    'user-agent': 'tollgate-fetch/1',
+    accept: 'text/html, application/json, text/*;q=0.9, */*;q=0.1',
+    'accept-encoding': 'identity',
+    ...headers,
+    ...(credential !== undefined && { [credential[0].toLowerCase()]: credential[1] }),
+  };
   return new Promise((resolve, reject) => {
     const start = url.protocol === 'https:' ? requestSecure : requestPlain;
-    const outgoing = start(url, { method, headers: all, agent: false, signal, lookup: checkedLookup(scope) as never, ...literalCheck(url, scope) });
+    const outgoing = start(url, {
+      method,
+      headers: all,
+      agent: false,
+      signal,
+      lookup: checkedLookup(scope) as never,
+      ...literalCheck(url, scope),
+    });
     outgoing.on('error', (thrown) => reject(failureOf(thrown, signal)));
     outgoing.on('response', (answer) => {
-      read(answer).then(({ body: read, cut }) => resolve({ url, status: answer.statusCode ?? 0, reason: (answer.statusMessage ?? '').replace(/[^\x20-\x7e]/g, '?'), headers: answer.headers, body: read, cut }), (thrown: unknown) => reject(failureOf(thrown, signal)));
+      read(answer).then(
+        ({ body: read, cut }) =>
+          resolve({
+            url,
+            status: answer.statusCode ?? 0,
+            reason: (answer.statusMessage ?? '').replace(/[^\x20-\x7e]/g, '?'),
+            headers: answer.headers,
+            body: read,
+            cut,
+          }),
+        (thrown: unknown) => reject(failureOf(thrown, signal)),
+      );
     });
     outgoing.end(body);
   });
@@ -82,17 +106,31 @@ type Looked = (error: Error | null, found: readonly { readonly address: string; 
 
 /** One resolution, judged whole, and only its addresses are dialled (DNS rebinding). In a sandbox the proxy resolves instead, and judges as strictly. */
 function checkedLookup({ lookup, addresses }: FetchScope): (name: string, options: unknown, done: Looked) => void {
-  const find = lookup ?? (async (name) => (await systemLookup(name, { all: true, verbatim: true })).map(({ address }) => address));
+  const find =
+    lookup ?? (async (name) => (await systemLookup(name, { all: true, verbatim: true })).map(({ address }) => address));
   return (name, _options, done) => {
-    find(name).then((found) => {
-      const isOpen = found.length > 0 && found.every((address) => isPublic(address) || addresses.includes(address));
-      done(isOpen ? null : found.length === 0 ? new FetchError('UNREACHABLE', `${name} has no address.`) : privateAddress(name), found.map((address) => ({ address, family: isIP(address) })));
-    }, () => done(new FetchError('UNREACHABLE', `${name} has no address.`), []));
+    find(name).then(
+      (found) => {
+        const isOpen = found.length > 0 && found.every((address) => isPublic(address) || addresses.includes(address));
+        done(
+          isOpen
+            ? null
+            : found.length === 0
+              ? new FetchError('UNREACHABLE', `${name} has no address.`)
+              : privateAddress(name),
+          found.map((address) => ({ address, family: isIP(address) })),
+        );
+      },
+      () => done(new FetchError('UNREACHABLE', `${name} has no address.`), []),
+    );
   };
 }
 
 function privateAddress(name: string): FetchError {
-  return new FetchError('PRIVATE_ADDRESS', `${name} is at an address of this machine or its networks, which the owner has not written out.`);
+  return new FetchError(
+    'PRIVATE_ADDRESS',
+    `${name} is at an address of this machine or its networks, which the owner has not written out.`,
+  );
 }
 
 /** What is longer is cut, and the connection closed: a body without end costs no more than this. */
@@ -111,8 +149,13 @@ async function read(answer: IncomingMessage): Promise<{ readonly body: Buffer; r
 
 function failureOf(thrown: unknown, signal: AbortSignal): FetchError {
   if (thrown instanceof FetchError) return thrown;
-  if (signal.aborted) return new FetchError('TIMEOUT', 'The service did not answer in time. What was sent may have had its effect.');
+  if (signal.aborted)
+    return new FetchError('TIMEOUT', 'The service did not answer in time. What was sent may have had its effect.');
   const { code = 'unknown', message } = thrown as NodeJS.ErrnoException;
-  if (/Tollgate: private-address/.test(message)) return new FetchError('PRIVATE_ADDRESS', 'The service is at a private address, which the owner has not written out.');
+  if (/Tollgate: private-address/.test(message))
+    return new FetchError(
+      'PRIVATE_ADDRESS',
+      'The service is at a private address, which the owner has not written out.',
+    );
   return new FetchError('UNREACHABLE', `The service cannot be reached (${code}).`);
 }

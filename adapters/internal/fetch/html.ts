@@ -3,8 +3,24 @@
 /** Elements whose content nobody reads. */
 const DROPPED = 'script|style|template|noscript|svg|iframe|object|head';
 const MAX_ATTRIBUTES = 4096;
-const BLOCK = /<\/?(?:p|div|section|article|header|footer|main|nav|aside|ul|ol|table|tr|blockquote|pre|figure|form|fieldset|dl|dt|dd|h[1-6]|br|hr)\b[^<>]*>/gi;
-const ENTITIES: Readonly<Record<string, string>> = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'", nbsp: ' ', ndash: '–', mdash: '—', hellip: '…', copy: '©', laquo: '«', raquo: '»', middot: '·', bull: '•' };
+const BLOCK =
+  /<\/?(?:p|div|section|article|header|footer|main|nav|aside|ul|ol|table|tr|blockquote|pre|figure|form|fieldset|dl|dt|dd|h[1-6]|br|hr)\b[^<>]*>/gi;
+const ENTITIES: Readonly<Record<string, string>> = {
+  amp: '&',
+  lt: '<',
+  gt: '>',
+  quot: '"',
+  apos: "'",
+  nbsp: ' ',
+  ndash: '–',
+  mdash: '—',
+  hellip: '…',
+  copy: '©',
+  laquo: '«',
+  raquo: '»',
+  middot: '·',
+  bull: '•',
+};
 
 /** Reduces HTML to text. Linear in its length; broken markup only costs looks. */
 export function textOfHtml(html: string): string {
@@ -17,7 +33,11 @@ export function textOfHtml(html: string): string {
     .replace(/<a\b([^<>]*)>([^<]*)<\/a\s*>/gi, (_whole, attributes: string, text: string) => linkOf(attributes, text))
     .replace(BLOCK, '\n')
     .replace(/<[^<>]*>/g, ' ');
-  const text = decode(marked).replace(/[^\S\n]+/g, ' ').replace(/ ?\n ?/g, '\n').replace(/\n{3,}/g, '\n\n').trim();
+  const text = decode(marked)
+    .replace(/[^\S\n]+/g, ' ')
+    .replace(/ ?\n ?/g, '\n')
+    .replace(/\n{3,}/g, '\n\n')
+    .trim();
   return title === undefined ? text : `${decode(title).trim()}\n\n${text}`;
 }
 

@@ -15,9 +15,14 @@ interface Message {
 
 /** What it is started with: `--origin https://host[:port]`, and `--address IP` for each private address that the owner has written out. */
 export function readScope(argv: readonly string[], env: Readonly<Record<string, string | undefined>>): FetchScope {
-  const valuesOf = (flag: string): readonly string[] => argv.flatMap((word, at) => (argv[at - 1] === flag ? [word] : []));
+  const valuesOf = (flag: string): readonly string[] =>
+    argv.flatMap((word, at) => (argv[at - 1] === flag ? [word] : []));
   const [name, value] = [env['FETCH_HEADER'], env['FETCH_CREDENTIAL']];
-  return { origin: readOrigin(valuesOf('--origin')[0] ?? ''), addresses: valuesOf('--address'), ...(name !== undefined && value !== undefined && { credential: [name, value] as const }) };
+  return {
+    origin: readOrigin(valuesOf('--origin')[0] ?? ''),
+    addresses: valuesOf('--address'),
+    ...(name !== undefined && value !== undefined && { credential: [name, value] as const }),
+  };
 }
 
 /** The answer to one request; undefined for a notification. */
@@ -27,7 +32,11 @@ export async function answerTo({ id, method, params = {} }: Message, scope: Fetc
   switch (method) {
     case 'initialize': {
       const asked = String(params['protocolVersion']);
-      return result({ protocolVersion: REVISIONS.includes(asked) ? asked : REVISIONS[0], capabilities: { tools: {} }, serverInfo: { name: 'tollgate-fetch', version: '1' } });
+      return result({
+        protocolVersion: REVISIONS.includes(asked) ? asked : REVISIONS[0],
+        capabilities: { tools: {} },
+        serverInfo: { name: 'tollgate-fetch', version: '1' },
+      });
     }
     case 'ping':
       return result({});
@@ -63,7 +72,11 @@ async function answerLine(line: string, scope: FetchScope): Promise<object | und
   } catch {
     return { jsonrpc: '2.0', id: null, error: { code: -32700, message: 'The message is not JSON.' } };
   }
-  return answerTo(message, scope).catch(() => ({ jsonrpc: '2.0', id: message.id, error: { code: -32603, message: 'The request could not be sent.' } }));
+  return answerTo(message, scope).catch(() => ({
+    jsonrpc: '2.0',
+    id: message.id,
+    error: { code: -32603, message: 'The request could not be sent.' },
+  }));
 }
 
 // This file is only ever started; tests import its parts.

@@ -5,7 +5,12 @@ import { exchange, type Fetched } from './client.ts';
 import { FetchError } from './scope.ts';
 
 const TIMEOUT_MS = 8000;
-const HELLO = { jsonrpc: '2.0', id: 1, method: 'initialize', params: { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'tollgate', version: '1' } } };
+const HELLO = {
+  jsonrpc: '2.0',
+  id: 1,
+  method: 'initialize',
+  params: { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'tollgate', version: '1' } },
+};
 const HEADERS = { accept: 'application/json, text/event-stream', 'content-type': 'application/json' };
 
 /** Greets the address as an MCP client would (Streamable HTTP). Never throws. */
@@ -15,20 +20,28 @@ export const probe: Probe = async (address, addresses) => {
   try {
     const answer = await exchange({ url, method: 'POST', headers: HEADERS, body: JSON.stringify(HELLO) }, scope);
     const session = answer.headers['mcp-session-id'];
-    if (typeof session === 'string') await exchange({ url, method: 'DELETE', headers: { ...HEADERS, 'mcp-session-id': session } }, scope).catch(() => undefined);
+    if (typeof session === 'string')
+      await exchange({ url, method: 'DELETE', headers: { ...HEADERS, 'mcp-session-id': session } }, scope).catch(
+        () => undefined,
+      );
     return judge(answer);
   } catch (thrown) {
     if (!(thrown instanceof FetchError)) throw thrown;
     if (thrown.code === 'PRIVATE_ADDRESS') return { kind: 'private', addresses: await addressesOf(url.hostname) };
-    return thrown.code === 'UNREACHABLE' && (await isUnknown(url.hostname)) ? { kind: 'unknown' } : { kind: 'unreachable', why: thrown.message };
+    return thrown.code === 'UNREACHABLE' && (await isUnknown(url.hostname))
+      ? { kind: 'unknown' }
+      : { kind: 'unreachable', why: thrown.message };
   }
 };
 
 function judge({ status, headers, body }: Fetched): Probed {
   // RFC 9728: who answers so wants a sign-in, and says where.
-  if (status === 401 && /resource_metadata\s*=/i.test(headers['www-authenticate'] ?? '')) return { kind: 'mcp', login: true };
+  if (status === 401 && /resource_metadata\s*=/i.test(headers['www-authenticate'] ?? ''))
+    return { kind: 'mcp', login: true };
   const text = body.toString('utf8');
-  const json = /^text\/event-stream/i.test(headers['content-type'] ?? '') ? (/^data:(.*)$/m.exec(text)?.[1] ?? '') : text;
+  const json = /^text\/event-stream/i.test(headers['content-type'] ?? '')
+    ? (/^data:(.*)$/m.exec(text)?.[1] ?? '')
+    : text;
   try {
     const { jsonrpc, result } = JSON.parse(json) as { jsonrpc?: unknown; result?: { protocolVersion?: unknown } };
     if (jsonrpc === '2.0' && typeof result?.protocolVersion === 'string') return { kind: 'mcp', login: false };
@@ -44,5 +57,8 @@ async function isUnknown(name: string): Promise<boolean> {
 
 async function addressesOf(name: string): Promise<readonly string[]> {
   const host = name.replace(/^\[|\]$/g, '');
-  return lookup(host, { all: true }).then((found) => found.map(({ address }) => address), () => []);
+  return lookup(host, { all: true }).then(
+    (found) => found.map(({ address }) => address),
+    () => [],
+  );
 }

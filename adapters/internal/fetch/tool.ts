@@ -21,11 +21,21 @@ export const FETCH_TOOL: RawTool = {
       path: { type: 'string', description: 'Path and query, beginning with /.', maxLength: 8192 },
       url: { type: 'string', description: 'Whole address, instead of path.', maxLength: 8192 },
       method: { type: 'string', enum: [...METHODS], description: 'Default GET.' },
-      headers: { type: 'object', additionalProperties: { type: 'string' }, description: 'Accept, Content-Type and conditional headers.' },
+      headers: {
+        type: 'object',
+        additionalProperties: { type: 'string' },
+        description: 'Accept, Content-Type and conditional headers.',
+      },
       body: { type: 'string', description: 'Body of POST, PUT, PATCH or DELETE.', maxLength: 1_048_576 },
     },
   },
-  annotations: { title: 'Fetch from the service', readOnlyHint: false, destructiveHint: true, idempotentHint: false, openWorldHint: true },
+  annotations: {
+    title: 'Fetch from the service',
+    readOnlyHint: false,
+    destructiveHint: true,
+    idempotentHint: false,
+    openWorldHint: true,
+  },
 };
 
 /** Answers one call. Never throws for what a caller or the service did. */
@@ -41,10 +51,19 @@ export async function callFetch(args: unknown, scope: FetchScope): Promise<ToolR
 /** The facade has judged them by the schema already; another host may not have. */
 function readArgs(args: unknown): FetchArgs {
   const given = (typeof args === 'object' && args !== null ? args : {}) as Readonly<Record<string, unknown>>;
-  for (const key of ['path', 'url', 'body'] as const) if (given[key] !== undefined && typeof given[key] !== 'string') throw new FetchError('BAD_ADDRESS', `${key} is a text.`);
-  if (given['method'] !== undefined && !METHODS.includes(given['method'] as Method)) throw new FetchError('BAD_ADDRESS', `method is one of ${METHODS.join(', ')}.`);
+  for (const key of ['path', 'url', 'body'] as const)
+    if (given[key] !== undefined && typeof given[key] !== 'string')
+      throw new FetchError('BAD_ADDRESS', `${key} is a text.`);
+  if (given['method'] !== undefined && !METHODS.includes(given['method'] as Method))
+    throw new FetchError('BAD_ADDRESS', `method is one of ${METHODS.join(', ')}.`);
   const { headers = {} } = given;
-  if (typeof headers !== 'object' || headers === null || Array.isArray(headers) || !Object.values(headers).every((value) => typeof value === 'string')) throw new FetchError('BAD_HEADER', 'headers is a map of texts.');
+  if (
+    typeof headers !== 'object' ||
+    headers === null ||
+    Array.isArray(headers) ||
+    !Object.values(headers).every((value) => typeof value === 'string')
+  )
+    throw new FetchError('BAD_HEADER', 'headers is a map of texts.');
   return given as FetchArgs;
 }
 
@@ -53,7 +72,12 @@ function textResult(text: string): ToolResult {
 }
 
 function show({ url, status, reason, headers, body, cut }: Fetched): string {
-  const head = [`${status} ${reason} ${url.pathname}${url.search}`.trim(), ...SHOWN.flatMap((name) => (headers[name] === undefined ? [] : [`${name}: ${String(headers[name]).slice(0, MAX_SHOWN)}`]))];
+  const head = [
+    `${status} ${reason} ${url.pathname}${url.search}`.trim(),
+    ...SHOWN.flatMap((name) =>
+      headers[name] === undefined ? [] : [`${name}: ${String(headers[name]).slice(0, MAX_SHOWN)}`],
+    ),
+  ];
   const end = cut ? '\n\n(The answer goes on; only its first 2 MiB were read. Ask for a smaller part.)' : '';
   return `${head.join('\n')}\n\n${textOf(headers['content-type'] ?? '', body)}${end}`;
 }
@@ -61,7 +85,14 @@ function show({ url, status, reason, headers, body, cut }: Fetched): string {
 function textOf(type: string, body: Buffer): string {
   if (body.length === 0) return '(no body)';
   const [, charset = 'utf-8'] = /charset="?([\w-]+)/i.exec(type) ?? [];
-  if (/^(image|audio|video|font)\/(?!svg)|application\/(octet-stream|zip|pdf|gzip)/i.test(type) || body.subarray(0, 4096).includes(0)) throw new FetchError('NOT_TEXT', `The answer is ${body.length} bytes of ${type.split(';')[0] === '' ? 'data' : type.split(';')[0]}, not text.`);
+  if (
+    /^(image|audio|video|font)\/(?!svg)|application\/(octet-stream|zip|pdf|gzip)/i.test(type) ||
+    body.subarray(0, 4096).includes(0)
+  )
+    throw new FetchError(
+      'NOT_TEXT',
+      `The answer is ${body.length} bytes of ${type.split(';')[0] === '' ? 'data' : type.split(';')[0]}, not text.`,
+    );
   const text = decoderOf(charset).decode(body);
   return /^text\/html|application\/xhtml/i.test(type) ? textOfHtml(text) : text;
 }

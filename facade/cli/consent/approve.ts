@@ -15,11 +15,19 @@ import { lookAtStart } from './start.ts';
  * Walks through both steps; what was agreed to and has not changed is not asked again. Exit code 7 when a person must still agree.
  * Throws USAGE, IDENTITY, CONFIG_INVALID, PIN_MISMATCH for a hash of something else or a start that another replaced meanwhile, and what a start throws.
  */
-export async function runApprove(options: ApproveOptions, io: Io, wiring: ConsentWiring & { readonly check: Check }): Promise<number> {
+export async function runApprove(
+  options: ApproveOptions,
+  io: Io,
+  wiring: ConsentWiring & { readonly check: Check },
+): Promise<number> {
   checkWords(options);
   return atDesk(options, { io, wiring }, async (desk) => {
     const server = serverNamed(desk.config, options.name);
-    if (server.unusable !== undefined) throw new TollgateError('SERVER_UNAVAILABLE', { detail: `Server "${server.name}" cannot be used: ${server.unusable}`, next: 'Mend its entry; `tollgate check` shows it.' });
+    if (server.unusable !== undefined)
+      throw new TollgateError('SERVER_UNAVAILABLE', {
+        detail: `Server "${server.name}" cannot be used: ${server.unusable}`,
+        next: 'Mend its entry; `tollgate check` shows it.',
+      });
     const hearing: Hearing = { server, desk, options, io, shown: { server: server.name } };
     const start = await lookAtStart(server, desk, io);
     showStart(hearing, start);
@@ -45,7 +53,13 @@ async function tellUnshown(hearing: Hearing, check: Check): Promise<void> {
 function showStart(hearing: Hearing, start: StartReview): void {
   const { server, options, shown } = hearing;
   const { facts, hash, changed, remarks, approved } = start;
-  shown['start'] = { hash, approved: approved !== undefined, changed, remarks, facts: { ...facts, env: stars(facts.env), headers: stars(facts.headers) } };
+  shown['start'] = {
+    hash,
+    approved: approved !== undefined,
+    changed,
+    remarks,
+    facts: { ...facts, env: stars(facts.env), headers: stars(facts.headers) },
+  };
   print(hearing, startScreen(server, start));
   checkHash(hearing, { named: options.yes?.[0], actual: hash, what: 'start' });
 }
@@ -54,8 +68,17 @@ function showStart(hearing: Hearing, start: StartReview): void {
 async function agreeToAny(hearing: Hearing, { facts, hash, approved }: StartReview): Promise<number> {
   const { server, desk, options } = hearing;
   const { consent } = desk.consents.statusOf(server.name);
-  if (approved !== undefined && consent?.tools !== undefined && consent.tools.set === undefined && consent.tools.hints === server.trustHints) return done(hearing, 'Approved already, with any tools.');
-  const question = approved === undefined ? 'Let it start as it is above, with whatever tools it lists, now and later?' : 'Let agents use whatever tools it lists, now and later, unseen?';
+  if (
+    approved !== undefined &&
+    consent?.tools !== undefined &&
+    consent.tools.set === undefined &&
+    consent.tools.hints === server.trustHints
+  )
+    return done(hearing, 'Approved already, with any tools.');
+  const question =
+    approved === undefined
+      ? 'Let it start as it is above, with whatever tools it lists, now and later?'
+      : 'Let agents use whatever tools it lists, now and later, unseen?';
   if (!(await agrees(hearing, { named: options.yes?.[1], question, next: [hash, ANY] }))) return EXIT.approval;
   if (approved === undefined) {
     desk.record({ event: 'start-approved', server: server.name, outcome: 'allow', approved: hash });
@@ -63,7 +86,12 @@ async function agreeToAny(hearing: Hearing, { facts, hash, approved }: StartRevi
   }
   desk.consents.store.checkStart(server.name, hash);
   desk.record({ event: 'any-tools-approved', server: server.name, outcome: 'allow' });
-  await desk.consents.approveAnyTools(server.name, { start: hash, hints: server.trustHints, by: desk.by, at: desk.now() });
+  await desk.consents.approveAnyTools(server.name, {
+    start: hash,
+    hints: server.trustHints,
+    by: desk.by,
+    at: desk.now(),
+  });
   return done(hearing, 'Approved, with any tools: nobody will be asked when they change.');
 }
 
@@ -72,25 +100,56 @@ async function agreeToTools(hearing: Hearing, start: StartReview): Promise<numbe
   const looked = await seenOrLooked(hearing, start);
   if (looked === undefined) return EXIT.approval;
   const { consent } = desk.consents.statusOf(server.name);
-  const review = reviewTools(server, looked, { before: desk.consents.lastSet(server.name), others: desk.consents.toolsBeside(server.name) });
+  const review = reviewTools(server, looked, {
+    before: desk.consents.lastSet(server.name),
+    others: desk.consents.toolsBeside(server.name),
+  });
   shown['tools'] = dataOf(review);
   print(hearing, toolsScreen(server, review));
   checkHash(hearing, { named: options.yes?.[1], actual: review.hash, what: 'tools' });
   if (consent?.tools?.set === review.hash) return done(hearing, 'Approved already, and nothing has changed.');
-  if (!(await agrees(hearing, { named: options.yes?.[1], question: 'Let agents see and call these tools, as policy allows?', next: [start.hash, review.hash] }))) return EXIT.approval;
+  if (
+    !(await agrees(hearing, {
+      named: options.yes?.[1],
+      question: 'Let agents see and call these tools, as policy allows?',
+      next: [start.hash, review.hash],
+    }))
+  )
+    return EXIT.approval;
   // Somebody else may have approved another start while this one was read.
   desk.consents.store.checkStart(server.name, start.hash);
-  desk.record({ event: 'tools-approved', server: server.name, outcome: 'allow', approved: review.hash, tools: review.tools.length });
+  desk.record({
+    event: 'tools-approved',
+    server: server.name,
+    outcome: 'allow',
+    approved: review.hash,
+    tools: review.tools.length,
+  });
   await desk.consents.approveTools(server.name, review.set, { start: start.hash, by: desk.by, at: desk.now() });
   const unknown = findUnknownNames(desk.config, server.name, review.set.tools);
-  for (const { file, line, column, message, binds } of unknown) tell(hearing, `${file}:${line}:${column}: ${message}${binds === undefined ? '' : ' Until it is corrected, calls that it is about are refused.'}`);
+  for (const { file, line, column, message, binds } of unknown)
+    tell(
+      hearing,
+      `${file}:${line}:${column}: ${message}${binds === undefined ? '' : ' Until it is corrected, calls that it is about are refused.'}`,
+    );
   return done(hearing, 'Approved.');
 }
 
 function dataOf({ hash, set, version, tools, removed, texts }: ToolReview): unknown {
   return {
-    hash, version, removed, texts, hints: set.hints,
-    tools: tools.map(({ tool, semantics, audit, state, changes }) => ({ name: tool.name, semantics, ...(state !== undefined && { state }), ...audit, changes, definition: tool })),
+    hash,
+    version,
+    removed,
+    texts,
+    hints: set.hints,
+    tools: tools.map(({ tool, semantics, audit, state, changes }) => ({
+      name: tool.name,
+      semantics,
+      ...(state !== undefined && { state }),
+      ...audit,
+      changes,
+      definition: tool,
+    })),
   };
 }
 

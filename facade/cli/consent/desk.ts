@@ -23,7 +23,10 @@ import { signed } from '../place.ts';
 /** What facade/main.ts gives. */
 export interface ConsentWiring {
   readonly inspect: Inspect;
-  readonly openLook: (config: Config, parts: { readonly redactor: Redactor; readonly audit: AuditLog; readonly state: State; readonly opa?: string }) => Promise<Look>;
+  readonly openLook: (
+    config: Config,
+    parts: { readonly redactor: Redactor; readonly audit: AuditLog; readonly state: State; readonly opa?: string },
+  ) => Promise<Look>;
 }
 
 /** What every command of consent takes. */
@@ -49,12 +52,20 @@ export interface Desk {
 export function ownerOf(options: ConsentOptions, io: Io): { readonly config: Config; readonly by: string } {
   const config = readForOwner(options, io);
   const { id: by, owner } = readPrincipal(config, options, io);
-  if (owner !== true) throw new TollgateError('IDENTITY', { detail: `${by} is no owner, and only an owner decides on servers.`, next: 'Use --as with a principal that has `owner: true`.' });
+  if (owner !== true)
+    throw new TollgateError('IDENTITY', {
+      detail: `${by} is no owner, and only an owner decides on servers.`,
+      next: 'Use --as with a principal that has `owner: true`.',
+    });
   return { config, by };
 }
 
 /** Opens a desk for the owner that `--as` names, and closes it however `work` ends. Throws IDENTITY, CONFIG_INVALID, STATE_FAILED, AUDIT_FAILED. */
-export async function atDesk(options: ConsentOptions, { io, wiring }: { readonly io: Io; readonly wiring: ConsentWiring }, work: (desk: Desk) => Promise<number>): Promise<number> {
+export async function atDesk(
+  options: ConsentOptions,
+  { io, wiring }: { readonly io: Io; readonly wiring: ConsentWiring },
+  work: (desk: Desk) => Promise<number>,
+): Promise<number> {
   const { config, by } = ownerOf(options, io);
   const state = openState(config.state);
   try {
@@ -62,12 +73,25 @@ export async function atDesk(options: ConsentOptions, { io, wiring }: { readonly
     try {
       const redactor = new Redactor();
       registerSecrets(redactor, config);
-      const consents = new Consents(state, { folder: config.folder, inspect: wiring.inspect, digest: createDigest(readAuditKey(config.state)) });
+      const consents = new Consents(state, {
+        folder: config.folder,
+        inspect: wiring.inspect,
+        digest: createDigest(readAuditKey(config.state)),
+      });
       const decided = new Set<string>();
-      const code = await work({ config, consents, by, now: () => new Date().toISOString(), revive: (server) => revive(state, server, randomUUID()), look: () => wiring.openLook(config, { redactor, audit, state, ...(options.opa !== undefined && { opa: options.opa }) }), record: (entry) => {
-        audit.append(signed({ type: 'consent', ...entry, by }, io));
-        if (entry.event !== 'looked') decided.add(entry.server);
-      } });
+      const code = await work({
+        config,
+        consents,
+        by,
+        now: () => new Date().toISOString(),
+        revive: (server) => revive(state, server, randomUUID()),
+        look: () =>
+          wiring.openLook(config, { redactor, audit, state, ...(options.opa !== undefined && { opa: options.opa }) }),
+        record: (entry) => {
+          audit.append(signed({ type: 'consent', ...entry, by }, io));
+          if (entry.event !== 'looked') decided.add(entry.server);
+        },
+      });
       // What agents have asked for is answered, whatever the answer was.
       for (const server of decided) await dropRequests(state, server);
       return code;
@@ -82,6 +106,10 @@ export async function atDesk(options: ConsentOptions, { io, wiring }: { readonly
 /** The server of a name that a person typed. Throws USAGE. */
 export function serverNamed({ servers }: Config, name: string): ServerConfig {
   const server = servers.get(name);
-  if (server === undefined) throw new TollgateError('USAGE', { detail: `There is no server ${quote(name)}.`, next: `Name one of tollgate.yaml; ${didYouMean(name, servers.keys())}` });
+  if (server === undefined)
+    throw new TollgateError('USAGE', {
+      detail: `There is no server ${quote(name)}.`,
+      next: `Name one of tollgate.yaml; ${didYouMean(name, servers.keys())}`,
+    });
   return server;
 }

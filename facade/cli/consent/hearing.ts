@@ -32,12 +32,27 @@ export interface Hearing {
 /** Words after `--yes` that nothing would be done with are a mistake, and agree to nothing. Throws USAGE. */
 export function checkWords({ yes = [], anyTools }: ApproveOptions): void {
   const [, second, third] = yes;
-  if (third !== undefined) throw new TollgateError('USAGE', { detail: 'More than two words stand after --yes.', next: 'Name the start hash, then the tools hash, and nothing else; the name of the server stands before --yes.' });
-  if (anyTools === true && second !== undefined && second !== ANY) throw new TollgateError('USAGE', { detail: `With --any-tools the second word after --yes is ${ANY}: nobody has seen those tools, so they have no hash.`, next: `Name the start hash, then ${ANY}; or leave --any-tools out.` });
+  if (third !== undefined)
+    throw new TollgateError('USAGE', {
+      detail: 'More than two words stand after --yes.',
+      next: 'Name the start hash, then the tools hash, and nothing else; the name of the server stands before --yes.',
+    });
+  if (anyTools === true && second !== undefined && second !== ANY)
+    throw new TollgateError('USAGE', {
+      detail: `With --any-tools the second word after --yes is ${ANY}: nobody has seen those tools, so they have no hash.`,
+      next: `Name the start hash, then ${ANY}; or leave --any-tools out.`,
+    });
 }
 
 /** By its hash, or by a person at a terminal; otherwise says what to type. */
-export async function agrees(hearing: Hearing, { named, question, next }: { readonly named: string | undefined; readonly question: string; readonly next: readonly string[] }): Promise<boolean> {
+export async function agrees(
+  hearing: Hearing,
+  {
+    named,
+    question,
+    next,
+  }: { readonly named: string | undefined; readonly question: string; readonly next: readonly string[] },
+): Promise<boolean> {
   const { io, options, server, shown } = hearing;
   if (named !== undefined) return true;
   if (isInteractive(io) && io.isTTY && options.json !== true && options.yes === undefined) {
@@ -45,7 +60,9 @@ export async function agrees(hearing: Hearing, { named, question, next }: { read
     tell(hearing, 'Not approved.');
     return false;
   }
-  const flags = [...(options.anyTools === true ? ['any-tools'] : []), ...openingsOf(options)].map((flag) => `--${flag}`);
+  const flags = [...(options.anyTools === true ? ['any-tools'] : []), ...openingsOf(options)].map(
+    (flag) => `--${flag}`,
+  );
   const command = ['tollgate approve', server.name, ...flags, '--yes', ...next].join(' ');
   shown['next'] = command;
   tell(hearing, `A person must agree to this. Whoever has read it types:\n  ${command}`);
@@ -53,10 +70,20 @@ export async function agrees(hearing: Hearing, { named, question, next }: { read
 }
 
 /** A hash that was copied from another screen is no consent to this one. Throws PIN_MISMATCH. */
-export function checkHash({ io, options, shown }: Hearing, { named, actual, what }: { readonly named: string | undefined; readonly actual: string; readonly what: 'start' | 'tools' }): void {
+export function checkHash(
+  { io, options, shown }: Hearing,
+  {
+    named,
+    actual,
+    what,
+  }: { readonly named: string | undefined; readonly actual: string; readonly what: 'start' | 'tools' },
+): void {
   if (named === undefined || named === actual) return;
   if (options.json === true) io.stdout(json({ ...shown, approved: false }));
-  throw new TollgateError('PIN_MISMATCH', { detail: `The ${what} hash that was named is not that of what is there now${what === 'tools' ? '; the start hash is' : ''}.`, next: `Read what is shown above, and name its ${what} hash: all 64 digits of it.` });
+  throw new TollgateError('PIN_MISMATCH', {
+    detail: `The ${what} hash that was named is not that of what is there now${what === 'tools' ? '; the start hash is' : ''}.`,
+    next: `Read what is shown above, and name its ${what} hash: all 64 digits of it.`,
+  });
 }
 
 /** What is shown, where data was not asked for. */

@@ -7,7 +7,11 @@ import { agrees, tell, type Hearing } from './hearing.ts';
 
 /** What the server lists: as it was seen, or by a look that somebody agrees to; undefined when nobody does. Throws as `discover`, and AUDIT_FAILED. */
 export async function seenOrLooked(hearing: Hearing, start: StartReview): Promise<Looked | undefined> {
-  const { server: { name }, desk, options } = hearing;
+  const {
+    server: { name },
+    desk,
+    options,
+  } = hearing;
   const opened = openingsOf(options);
   const seen = start.approved === undefined ? undefined : desk.consents.statusOf(name).consent?.seen;
   // The start hash alone asks for a look; beside the tools hash it speaks of what was seen.
@@ -29,7 +33,13 @@ async function agreeToLook(hearing: Hearing, { facts, hash, approved }: StartRev
   const again = approved === undefined ? '' : ' more';
   const question = `Let it start once${again} as it is above, ${openWords(server, options)}, to list its tools?`;
   if (!(await agrees(hearing, { named: options.yes?.[0], question, next: [hash] }))) return false;
-  desk.record({ event: approved === undefined ? 'start-approved' : 'look-approved', server: server.name, outcome: 'allow', approved: hash, opened: openingsOf(options) });
+  desk.record({
+    event: approved === undefined ? 'start-approved' : 'look-approved',
+    server: server.name,
+    outcome: 'allow',
+    approved: hash,
+    opened: openingsOf(options),
+  });
   if (approved === undefined) await desk.consents.approveStart({ facts, by: desk.by, at: desk.now() });
   return true;
 }
@@ -39,22 +49,41 @@ async function lookOnce({ server, desk, options, io }: Hearing, start: StartRevi
   void io.stopped.then(() => stop.abort());
   let looked: Looked | undefined;
   try {
-    looked = await discover(server, options, { look: await desk.look(), signal: stop.signal, consent: () => refuseOther(server, start, desk.consents) });
+    looked = await discover(server, options, {
+      look: await desk.look(),
+      signal: stop.signal,
+      consent: () => refuseOther(server, start, desk.consents),
+    });
     return looked;
   } finally {
-    desk.record({ event: 'looked', server: server.name, outcome: looked === undefined ? 'error' : 'allow', opened: openingsOf(options), ...(looked !== undefined && { tools: looked.tools.length }) });
+    desk.record({
+      event: 'looked',
+      server: server.name,
+      outcome: looked === undefined ? 'error' : 'allow',
+      opened: openingsOf(options),
+      ...(looked !== undefined && { tools: looked.tools.length }),
+    });
   }
 }
 
-function openWords({ isolation = 'sandbox', transport }: ServerConfig, { withSecrets, withNetwork, ownIsolation }: Openness): string {
-  const words = [...(ownIsolation === true && transport === 'stdio' ? [`at its own isolation (${isolation})`] : []), ...(withSecrets === true ? ['with its secrets'] : []), ...(withNetwork === true ? ['with its domains'] : [])];
+function openWords(
+  { isolation = 'sandbox', transport }: ServerConfig,
+  { withSecrets, withNetwork, ownIsolation }: Openness,
+): string {
+  const words = [
+    ...(ownIsolation === true && transport === 'stdio' ? [`at its own isolation (${isolation})`] : []),
+    ...(withSecrets === true ? ['with its secrets'] : []),
+    ...(withNetwork === true ? ['with its domains'] : []),
+  ];
   return words.length === 0 ? 'closed in' : words.join(', ');
 }
 
 function lookWords(server: ServerConfig, { ownIsolation }: Openness): string {
   const { transport, isolation = 'sandbox', name } = server;
   if (transport !== 'stdio') return `Reaching ${name} once to list its tools …`;
-  const aside = isLookedAtAside(server, ownIsolation) ? ' (it is configured direct; it is looked at in a sandbox first)' : '';
+  const aside = isLookedAtAside(server, ownIsolation)
+    ? ' (it is configured direct; it is looked at in a sandbox first)'
+    : '';
   const where = isolation === 'container' ? ', in a container' : `, in a sandbox${aside}`;
   return `Starting ${name} once to list its tools${ownIsolation === true ? ` at its own isolation (${isolation})` : where} …`;
 }

@@ -18,16 +18,30 @@ type Named = ConsentOptions & { readonly name: string };
 export async function runRevoke(options: Named, io: Io, wiring: ConsentWiring): Promise<number> {
   return against(options, { io, wiring }, async (desk) => {
     // A server that was taken out of the configuration may have left its consent.
-    if (nameFault(options.name) !== undefined || (!desk.config.servers.has(options.name) && !desk.consents.store.all().has(options.name))) throw noSuch(desk, options.name);
+    if (
+      nameFault(options.name) !== undefined ||
+      (!desk.config.servers.has(options.name) && !desk.consents.store.all().has(options.name))
+    )
+      throw noSuch(desk, options.name);
     const was = await desk.consents.revoke(options.name);
     if (was) desk.record({ event: 'revoked', server: options.name, outcome: 'deny' });
-    tell({ io, options }, { server: options.name, revoked: was }, was ? `${options.name} is no longer approved: no call reaches it from now on, and what runs ends within a second.` : `${options.name} was not approved.`);
+    tell(
+      { io, options },
+      { server: options.name, revoked: was },
+      was
+        ? `${options.name} is no longer approved: no call reaches it from now on, and what runs ends within a second.`
+        : `${options.name} was not approved.`,
+    );
     return EXIT.ok;
   });
 }
 
 /** Takes a server out of use, or back into it; consent stays as it is. Throws USAGE, IDENTITY. */
-export async function runSwitch(options: Named & { readonly enable: boolean }, io: Io, wiring: ConsentWiring): Promise<number> {
+export async function runSwitch(
+  options: Named & { readonly enable: boolean },
+  io: Io,
+  wiring: ConsentWiring,
+): Promise<number> {
   const { name, enable } = options;
   return (enable ? atDesk : against)(options, { io, wiring }, async (desk) => {
     serverNamed(desk.config, name);
@@ -37,13 +51,22 @@ export async function runSwitch(options: Named & { readonly enable: boolean }, i
       await desk.consents.enable(name);
       await desk.revive(name);
       const { state } = desk.consents.statusOf(name);
-      const advice = state === 'approved' || state === 'any tools' ? '' : ` It is not approved yet: tollgate approve ${name}`;
-      tell({ io, options }, { server: name, enabled: was, consent: state }, `${name} ${was ? 'is enabled.' : 'was not disabled; one that was given up is started again.'}${advice}`);
+      const advice =
+        state === 'approved' || state === 'any tools' ? '' : ` It is not approved yet: tollgate approve ${name}`;
+      tell(
+        { io, options },
+        { server: name, enabled: was, consent: state },
+        `${name} ${was ? 'is enabled.' : 'was not disabled; one that was given up is started again.'}${advice}`,
+      );
       return EXIT.ok;
     }
     await desk.consents.disable(name, { by: desk.by, at: desk.now() });
     desk.record({ event: 'disabled', server: name, outcome: 'deny' });
-    tell({ io, options }, { server: name, disabled: true }, `${name} is disabled: no call reaches it from now on, and what runs ends within a second. Its approval stays. Undo it with: tollgate servers enable ${name}`);
+    tell(
+      { io, options },
+      { server: name, disabled: true },
+      `${name} is disabled: no call reaches it from now on, and what runs ends within a second. Its approval stays. Undo it with: tollgate servers enable ${name}`,
+    );
     return EXIT.ok;
   });
 }
@@ -52,7 +75,11 @@ export async function runSwitch(options: Named & { readonly enable: boolean }, i
  * Decides against a server: it is stopped by name first, which needs no database, until the database has the decision. Where that fails,
  * it stays stopped. A stop that somebody else has thrown meanwhile stays too.
  */
-async function against(options: Named, { io, wiring }: { readonly io: Io; readonly wiring: ConsentWiring }, work: (desk: Desk) => Promise<number>): Promise<number> {
+async function against(
+  options: Named,
+  { io, wiring }: { readonly io: Io; readonly wiring: ConsentWiring },
+  work: (desk: Desk) => Promise<number>,
+): Promise<number> {
   const { config, by } = ownerOf(options, io);
   if (!config.servers.has(options.name)) return atDesk(options, { io, wiring }, work);
   const stops = new Stops(config.state);
@@ -68,7 +95,11 @@ async function against(options: Named, { io, wiring }: { readonly io: Io; readon
       stops.remove(options.name, stop);
       throw thrown;
     }
-    throw new TollgateError(code, { detail: `${message} ${options.name} was stopped by name instead, as by tollgate kill.`, next: `${next} Then do this again, and lift the stop: tollgate kill --lift ${options.name}`, cause: thrown });
+    throw new TollgateError(code, {
+      detail: `${message} ${options.name} was stopped by name instead, as by tollgate kill.`,
+      next: `${next} Then do this again, and lift the stop: tollgate kill --lift ${options.name}`,
+      cause: thrown,
+    });
   } finally {
     stops.close();
   }
@@ -84,26 +115,68 @@ export async function runInfo(options: Named, io: Io, wiring: ConsentWiring): Pr
     const pending = consents.tools.pending(server.name);
     const set = consents.lastSet(server.name);
     if (options.json === true) {
-      io.stdout(json({ server: server.name, consent: word, ...(disabled !== undefined && { disabled }), changed: start.changed, ...(consent !== undefined && { start: { hash: consent.hash, by: consent.by, at: consent.at } }), ...(consent?.tools !== undefined && { tools: { ...consent.tools, names: set?.tools.map(({ name }) => name) ?? [] } }), ...(pending !== undefined && { pending }) }));
+      io.stdout(
+        json({
+          server: server.name,
+          consent: word,
+          ...(disabled !== undefined && { disabled }),
+          changed: start.changed,
+          ...(consent !== undefined && { start: { hash: consent.hash, by: consent.by, at: consent.at } }),
+          ...(consent?.tools !== undefined && {
+            tools: { ...consent.tools, names: set?.tools.map(({ name }) => name) ?? [] },
+          }),
+          ...(pending !== undefined && { pending }),
+        }),
+      );
       return EXIT.ok;
     }
     io.stdout(inRows(io, startScreen(server, start)));
-    const tools = consent?.tools === undefined ? 'its tools are not approved' : consent.tools.set === undefined ? `any tools, by ${consent.tools.by} (${consent.tools.at})` : `${set?.tools.length ?? 0} tools, by ${consent.tools.by} (${consent.tools.at}): ${(set?.tools ?? []).map(({ name }) => name).join(', ')}`;
-    const waiting = pending === undefined ? [] : (['changed', 'added', 'removed'] as const).flatMap((what) => (pending[what].length === 0 ? [] : [`  waiting  ${what}: ${pending[what].join(', ')} (seen ${pending.since})`]));
+    const tools =
+      consent?.tools === undefined
+        ? 'its tools are not approved'
+        : consent.tools.set === undefined
+          ? `any tools, by ${consent.tools.by} (${consent.tools.at})`
+          : `${set?.tools.length ?? 0} tools, by ${consent.tools.by} (${consent.tools.at}): ${(set?.tools ?? []).map(({ name }) => name).join(', ')}`;
+    const waiting =
+      pending === undefined
+        ? []
+        : (['changed', 'added', 'removed'] as const).flatMap((what) =>
+            pending[what].length === 0
+              ? []
+              : [`  waiting  ${what}: ${pending[what].join(', ')} (seen ${pending.since})`],
+          );
     const more = pending?.more === undefined ? [] : [`  waiting  and ${pending.more} more: all its tools are withheld`];
-    const words = [`  consent  ${word}`, ...(consent === undefined ? [] : [`  tools    ${tools}`]), ...waiting, ...more, ...(disabled === undefined ? [] : [`  disabled by ${disabled.by} (${disabled.at})`])];
+    const words = [
+      `  consent  ${word}`,
+      ...(consent === undefined ? [] : [`  tools    ${tools}`]),
+      ...waiting,
+      ...more,
+      ...(disabled === undefined ? [] : [`  disabled by ${disabled.by} (${disabled.at})`]),
+    ];
     io.stdout(inRows(io, `${words.map(printable).join('\n')}\n`));
     return EXIT.ok;
   });
 }
 
 /** How each server stands, for a list: read from the state, with a look at the files. */
-export async function consentSummaries({ config, consents }: Pick<Desk, 'config' | 'consents'>): Promise<ReadonlyMap<string, ConsentSummary>> {
-  return new Map(await Promise.all([...config.servers.values()].map(async (server) => [server.name, await consentSummary(server.name, consents, server)] as const)));
+export async function consentSummaries({
+  config,
+  consents,
+}: Pick<Desk, 'config' | 'consents'>): Promise<ReadonlyMap<string, ConsentSummary>> {
+  return new Map(
+    await Promise.all(
+      [...config.servers.values()].map(
+        async (server) => [server.name, await consentSummary(server.name, consents, server)] as const,
+      ),
+    ),
+  );
 }
 
 function noSuch({ config }: Desk, name: string): TollgateError {
-  return new TollgateError('USAGE', { detail: `There is no server ${quote(name)}.`, next: `Name one of tollgate.yaml; ${didYouMean(name, config.servers.keys())}` });
+  return new TollgateError('USAGE', {
+    detail: `There is no server ${quote(name)}.`,
+    next: `Name one of tollgate.yaml; ${didYouMean(name, config.servers.keys())}`,
+  });
 }
 
 function tell({ io, options }: { io: Io; options: Named }, data: unknown, words: string): void {

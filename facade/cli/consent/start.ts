@@ -7,12 +7,18 @@ import type { Desk } from './desk.ts';
 import { obstaclesTo } from './obstacles.ts';
 
 /** What would run, with a remark on what it cannot start without, each of its secrets that is nowhere among that. Throws STATE_FAILED. */
-export async function lookAtStart(server: ServerConfig, { config, consents }: Pick<Desk, 'config' | 'consents'>, io: Io): Promise<StartReview> {
+export async function lookAtStart(
+  server: ServerConfig,
+  { config, consents }: Pick<Desk, 'config' | 'consents'>,
+  io: Io,
+): Promise<StartReview> {
   const review = await reviewStart(server, consents);
   const { names } = await missingSecrets({ ...config, servers: new Map([[server.name, server]]) }, io);
   const missing = names.map((name) => {
     const source = config.secretSources.get(name);
-    return source?.from === 'env' ? `secret ${name} is not set: variable ${source.variable} is not there` : `secret ${name} is not set: tollgate secret set ${name}`;
+    return source?.from === 'env'
+      ? `secret ${name} is not set: variable ${source.variable} is not there`
+      : `secret ${name} is not set: tollgate secret set ${name}`;
   });
   return { ...review, remarks: [...review.remarks, ...obstaclesTo(server, config), ...missing] };
 }

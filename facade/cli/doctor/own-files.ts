@@ -20,7 +20,13 @@ function stateFolder(state: string): Finding {
   const mode = modeOf(state);
   if (mode === undefined) return { ...base, state: 'ok', seen: `${state} (made at the first start)` };
   const isPrivate = (mode & 0o077) === 0;
-  return { ...base, state: isPrivate ? 'ok' : 'missing', seen: `${state} (mode ${mode.toString(8)})`, fix: `chmod 700 ${state}`, ...(!isPrivate && { mend: () => chmodSync(state, 0o700) }) };
+  return {
+    ...base,
+    state: isPrivate ? 'ok' : 'missing',
+    seen: `${state} (mode ${mode.toString(8)})`,
+    fix: `chmod 700 ${state}`,
+    ...(!isPrivate && { mend: () => chmodSync(state, 0o700) }),
+  };
 }
 
 function vaultFiles(state: string): readonly Finding[] {
@@ -28,7 +34,16 @@ function vaultFiles(state: string): readonly Finding[] {
   const files = open.map((name) => path.join(state, name));
   if (files.length === 0) return [];
   const mend = (): void => files.forEach((file) => chmodSync(file, 0o600));
-  return [{ id: 'vault-files', name: 'private files', state: 'missing', seen: `others can read ${open.join(', ')}`, fix: `chmod 600 ${files.join(' ')}, then replace the secrets: they may have been read`, mend }];
+  return [
+    {
+      id: 'vault-files',
+      name: 'private files',
+      state: 'missing',
+      seen: `others can read ${open.join(', ')}`,
+      fix: `chmod 600 ${files.join(' ')}, then replace the secrets: they may have been read`,
+      mend,
+    },
+  ];
 }
 
 /** They hold what clients' files held, keys too. */
@@ -36,7 +51,16 @@ function oldBackups(state: string, now: number): readonly Finding[] {
   const old = listBackups(state).filter(({ at }) => now - at > OLD_MS);
   if (old.length === 0) return [];
   const mend = (): void => old.forEach(({ file }) => rmSync(file, { force: true }));
-  return [{ id: 'old-backups', name: 'backups of clients\' files', state: 'weak', seen: `${plural(old.length, 'backup')} older than 30 days, with the keys that stood in those files`, fix: `rm ${old.map(({ file }) => file).join(' ')}`, mend }];
+  return [
+    {
+      id: 'old-backups',
+      name: "backups of clients' files",
+      state: 'weak',
+      seen: `${plural(old.length, 'backup')} older than 30 days, with the keys that stood in those files`,
+      fix: `rm ${old.map(({ file }) => file).join(' ')}`,
+      mend,
+    },
+  ];
 }
 
 function modeOf(file: string): number | undefined {

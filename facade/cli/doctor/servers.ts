@@ -28,10 +28,21 @@ export async function examineServers(config: Config, io: Io, platform: NodeJS.Pl
   const roots = { cwd: config.folder, home: io.home, env: io.env, platform };
   return [
     ...findBypasses(roots),
-    ...unusable.map(({ name, unusable: why = '' }): Finding => ({ id: 'unusable-server', name: `server ${name}`, state: 'missing', seen: why, fix: 'tollgate check' })),
+    ...unusable.map(
+      ({ name, unusable: why = '' }): Finding => ({
+        id: 'unusable-server',
+        name: `server ${name}`,
+        state: 'missing',
+        seen: why,
+        fix: 'tollgate check',
+      }),
+    ),
     ...usable.flatMap(fetching),
     ...(await findUnapproved(config, usable)),
-    ...(await findDisabled(config, usable.filter((server) => fetchObstacle(server) === undefined))),
+    ...(await findDisabled(
+      config,
+      usable.filter((server) => fetchObstacle(server) === undefined),
+    )),
     ...(await findMissingSecrets(config, reached, io)),
   ];
 }
@@ -42,21 +53,36 @@ export function findBypasses(roots: ClientRoots): readonly Finding[] {
     const live = servers.filter(({ unusable }) => unusable !== 'the file disables it');
     if (live.length === 0) return [];
     const isDefault = client !== undefined && isDefaultPlace({ client, ofProject });
-    return [{ id: 'bypass', name: `${client?.title ?? 'client'} (${shown})`, state: 'weak', seen: `reaches round Tollgate: ${listNames(live.map(({ original }) => original))}`, fix: `tollgate export --client ${client?.id ?? ''}${isDefault ? '' : ' --user'} --replace` }];
+    return [
+      {
+        id: 'bypass',
+        name: `${client?.title ?? 'client'} (${shown})`,
+        state: 'weak',
+        seen: `reaches round Tollgate: ${listNames(live.map(({ original }) => original))}`,
+        fix: `tollgate export --client ${client?.id ?? ''}${isDefault ? '' : ' --user'} --replace`,
+      },
+    ];
   });
 }
 
 async function findUnapproved(config: Config, servers: readonly ServerConfig[]): Promise<readonly Finding[]> {
-  const states = await consentOf(config, servers.map(({ name }) => name));
+  const states = await consentOf(
+    config,
+    servers.map(({ name }) => name),
+  );
   return servers.flatMap(({ name }): Finding[] => {
     const seen = states.get(name);
-    return seen === undefined ? [] : [{ id: 'unapproved', name: `server ${name}`, state: 'weak', seen, fix: `tollgate approve ${name}` }];
+    return seen === undefined
+      ? []
+      : [{ id: 'unapproved', name: `server ${name}`, state: 'weak', seen, fix: `tollgate approve ${name}` }];
   });
 }
 
 function fetching(server: ServerConfig): readonly Finding[] {
   const found = fetchObstacle(server);
-  return found === undefined ? [] : [{ id: 'fetching-server', name: `server ${server.name}`, state: 'missing', ...found }];
+  return found === undefined
+    ? []
+    : [{ id: 'fetching-server', name: `server ${server.name}`, state: 'missing', ...found }];
 }
 
 /** What a person disabled is no finding. */
@@ -66,9 +92,21 @@ async function findDisabled(config: Config, servers: readonly ServerConfig[]): P
   try {
     const reports = await readReports(state);
     const byPerson = await new ConsentStore(state, createDigest(readAuditKey(config.state))).disabled();
-    return servers.filter(({ name }) => !byPerson.has(name)).flatMap(({ name }) => (reports.get(name) ?? []).filter((report) => report.state === 'disabled').map(({ pid, reason = '' }): Finding => ({
-      id: 'disabled-server', name: `server ${name}`, state: 'weak', seen: `process ${pid}: ${reason}`, fix: `Mend what \`tollgate servers\` shows of ${name}, and start that Tollgate again.`,
-    })));
+    return servers
+      .filter(({ name }) => !byPerson.has(name))
+      .flatMap(({ name }) =>
+        (reports.get(name) ?? [])
+          .filter((report) => report.state === 'disabled')
+          .map(
+            ({ pid, reason = '' }): Finding => ({
+              id: 'disabled-server',
+              name: `server ${name}`,
+              state: 'weak',
+              seen: `process ${pid}: ${reason}`,
+              fix: `Mend what \`tollgate servers\` shows of ${name}, and start that Tollgate again.`,
+            }),
+          ),
+      );
   } finally {
     await state.close();
   }
@@ -77,7 +115,8 @@ async function findDisabled(config: Config, servers: readonly ServerConfig[]): P
 /** What is lacking, by server. Where there is no state yet, nobody has approved anything: none is made for the look. */
 async function consentOf(config: Config, names: readonly string[]): Promise<ReadonlyMap<string, string>> {
   const nobody = 'nobody has approved it, so it does not start';
-  if (names.length === 0 || !existsSync(path.join(config.state, DATABASE))) return new Map(names.map((name) => [name, nobody]));
+  if (names.length === 0 || !existsSync(path.join(config.state, DATABASE)))
+    return new Map(names.map((name) => [name, nobody]));
   const state = openState(config.state);
   try {
     const store = new ConsentStore(state, createDigest(readAuditKey(config.state)));
@@ -94,8 +133,31 @@ async function consentOf(config: Config, names: readonly string[]): Promise<Read
   }
 }
 
-async function findMissingSecrets(config: Config, servers: readonly ServerConfig[], io: Io): Promise<readonly Finding[]> {
-  const { names, lines } = await missingSecrets({ ...config, servers: new Map(servers.map((server) => [server.name, server])) }, io);
-  if (names.length === 0) return lines.map((line): Finding => ({ id: 'secret-missing', name: 'secrets', state: 'weak', seen: line.replace(/^warning: /, '') }));
-  return names.map((name): Finding => ({ id: 'secret-missing', name: `secret ${name}`, state: 'missing', seen: 'it is nowhere, and a server cannot start without it', fix: setWords(config, name).replace(/^store it with: /, '') }));
+async function findMissingSecrets(
+  config: Config,
+  servers: readonly ServerConfig[],
+  io: Io,
+): Promise<readonly Finding[]> {
+  const { names, lines } = await missingSecrets(
+    { ...config, servers: new Map(servers.map((server) => [server.name, server])) },
+    io,
+  );
+  if (names.length === 0)
+    return lines.map(
+      (line): Finding => ({
+        id: 'secret-missing',
+        name: 'secrets',
+        state: 'weak',
+        seen: line.replace(/^warning: /, ''),
+      }),
+    );
+  return names.map(
+    (name): Finding => ({
+      id: 'secret-missing',
+      name: `secret ${name}`,
+      state: 'missing',
+      seen: 'it is nowhere, and a server cannot start without it',
+      fix: setWords(config, name).replace(/^store it with: /, ''),
+    }),
+  );
 }

@@ -21,23 +21,41 @@ export interface Desk {
   /** Called before anything is changed: what could not be recorded is not begun. Throws AUDIT_FAILED. */
   begin(): void;
   /** Writes down how many entries were added, changed or taken out; never which. */
-  record(event: 'knowledge.loaded' | 'knowledge.set' | 'knowledge.forgotten', facts: { readonly count: number; readonly whose: Partial<RunScope> }): void;
+  record(
+    event: 'knowledge.loaded' | 'knowledge.set' | 'knowledge.forgotten',
+    facts: { readonly count: number; readonly whose: Partial<RunScope> },
+  ): void;
 }
 
 /** Labels of design §1, which rules may speak of always. */
 const LABELS = ['public', 'internal', 'secret', 'untrusted'] as const;
 
 /** Opens log and store for an owner. Throws CONFIG_INVALID, IDENTITY, AUDIT_FAILED, STATE_FAILED, and what `work` throws. */
-export async function withDesk(options: KnowledgeOptions, io: Io, work: (desk: Desk) => number | Promise<number>): Promise<number> {
+export async function withDesk(
+  options: KnowledgeOptions,
+  io: Io,
+  work: (desk: Desk) => number | Promise<number>,
+): Promise<number> {
   const config = readConfig(options, io);
   const { id: by, owner } = readPrincipal(config, options, io);
   const own = config.principals.find(({ id }) => id === by)?.space;
-  if (owner !== true) throw new TollgateError('IDENTITY', { detail: `${by} is no owner, and only an owner fills the store or looks into it.`, next: 'Use --as with a principal that has `owner: true`.' });
+  if (owner !== true)
+    throw new TollgateError('IDENTITY', {
+      detail: `${by} is no owner, and only an owner fills the store or looks into it.`,
+      next: 'Use --as with a principal that has `owner: true`.',
+    });
   const audit = auditOnDemand(config.audit);
   try {
     const store = openStore(config.state);
     try {
-      return await work({ config, ...(own !== undefined && { own }), shelf: createShelf(store.database), begin: () => audit.begin(), record: (event, facts) => audit.append(signed({ type: 'server', server: KNOWLEDGE, event, outcome: 'allow', by, ...facts }, io)) });
+      return await work({
+        config,
+        ...(own !== undefined && { own }),
+        shelf: createShelf(store.database),
+        begin: () => audit.begin(),
+        record: (event, facts) =>
+          audit.append(signed({ type: 'server', server: KNOWLEDGE, event, outcome: 'allow', by, ...facts }, io)),
+      });
     } finally {
       store.close();
     }
@@ -47,15 +65,30 @@ export async function withDesk(options: KnowledgeOptions, io: Io, work: (desk: D
 }
 
 /** The space and user that the options name, else the owner's own space or the only one there is. A name that nobody has would hide what is loaded for ever. Throws USAGE. */
-export function ownerOf({ config: { principals }, own: mine }: Pick<Desk, 'config' | 'own'>, { space, user }: Pick<KnowledgeOptions, 'space' | 'user'>): { readonly space: string; readonly user: string } {
+export function ownerOf(
+  { config: { principals }, own: mine }: Pick<Desk, 'config' | 'own'>,
+  { space, user }: Pick<KnowledgeOptions, 'space' | 'user'>,
+): { readonly space: string; readonly user: string } {
   const spaces = new Map<string, string[]>();
   for (const { id, space: own = id } of principals) spaces.set(own, [...(spaces.get(own) ?? []), id]);
   const only = spaces.size === 1 ? [...spaces.keys()][0] : undefined;
   const chosen = space ?? mine ?? only;
-  if (chosen === undefined) throw new TollgateError('USAGE', { detail: 'Nothing says which space this is for.', next: `Add --space with one of: ${listNames(spaces.keys())}.` });
+  if (chosen === undefined)
+    throw new TollgateError('USAGE', {
+      detail: 'Nothing says which space this is for.',
+      next: `Add --space with one of: ${listNames(spaces.keys())}.`,
+    });
   const users = spaces.get(chosen);
-  if (users === undefined) throw new TollgateError('USAGE', { detail: `No principal has the space ${quote(chosen)}; ${didYouMean(chosen, spaces.keys())}`, next: 'A principal has the space that its `space` names, else one of its own, named like it.' });
-  if (user !== undefined && !users.includes(user)) throw new TollgateError('USAGE', { detail: `No principal ${quote(user)} has the space ${quote(chosen)}; ${didYouMean(user, users)}`, next: 'Name a principal of this space.' });
+  if (users === undefined)
+    throw new TollgateError('USAGE', {
+      detail: `No principal has the space ${quote(chosen)}; ${didYouMean(chosen, spaces.keys())}`,
+      next: 'A principal has the space that its `space` names, else one of its own, named like it.',
+    });
+  if (user !== undefined && !users.includes(user))
+    throw new TollgateError('USAGE', {
+      detail: `No principal ${quote(user)} has the space ${quote(chosen)}; ${didYouMean(user, users)}`,
+      next: 'Name a principal of this space.',
+    });
   return { space: chosen, user: user ?? '' };
 }
 
@@ -63,7 +96,11 @@ export function ownerOf({ config: { principals }, own: mine }: Pick<Desk, 'confi
 export function labelsOf({ servers }: Config, labels: readonly string[] = []): readonly string[] {
   const known = new Set<string>([...LABELS, ...[...servers.values()].flatMap((server) => server.labels)]);
   const unknown = labels.find((label) => !known.has(label));
-  if (unknown !== undefined) throw new TollgateError('USAGE', { detail: `Label ${quote(unknown)} is none that rules know; ${didYouMean(unknown, known)}`, next: `Use one of: ${listNames(known)}.` });
+  if (unknown !== undefined)
+    throw new TollgateError('USAGE', {
+      detail: `Label ${quote(unknown)} is none that rules know; ${didYouMean(unknown, known)}`,
+      next: `Use one of: ${listNames(known)}.`,
+    });
   return [...new Set(labels)].sort();
 }
 

@@ -17,7 +17,10 @@ const MAX_FILES = 10_000;
 const PROGRESS = 100;
 
 /** What became of one file; the reason names no folder. */
-type Loaded = { readonly name: string; readonly chunks: number } & ({ readonly kept: Kept } | { readonly refused: string });
+type Loaded = { readonly name: string; readonly chunks: number } & (
+  | { readonly kept: Kept }
+  | { readonly refused: string }
+);
 
 /**
  * Takes in files. What was taken in before and has not changed is left alone; a file that is refused keeps no other from being
@@ -27,12 +30,33 @@ export async function runLoad(options: LoadOptions & { readonly paths: readonly 
   return withDesk(options, io, (desk) => {
     const owner = ownerOf(desk, options);
     const labels = labelsOf(desk.config, options.label);
-    if (options.memory === true && owner.user === '') throw new TollgateError('USAGE', { detail: 'A memory belongs to somebody.', next: 'Add --user.' });
-    if (options.conversation !== undefined && options.memory !== true) throw new TollgateError('USAGE', { detail: 'Only memories belong to a conversation.', next: 'Add --memory, or leave --conversation out.' });
+    if (options.memory === true && owner.user === '')
+      throw new TollgateError('USAGE', { detail: 'A memory belongs to somebody.', next: 'Add --user.' });
+    if (options.conversation !== undefined && options.memory !== true)
+      throw new TollgateError('USAGE', {
+        detail: 'Only memories belong to a conversation.',
+        next: 'Add --memory, or leave --conversation out.',
+      });
     const files = options.paths.flatMap((written) => filesOf(path.resolve(io.cwd, written)));
-    if (files.length > MAX_FILES) throw new TollgateError('USAGE', { detail: `${files.length} files are more than the ${MAX_FILES} that are taken in at once.`, next: 'Load folder by folder.' });
+    if (files.length > MAX_FILES)
+      throw new TollgateError('USAGE', {
+        detail: `${files.length} files are more than the ${MAX_FILES} that are taken in at once.`,
+        next: 'Load folder by folder.',
+      });
     desk.begin();
-    const loaded = loadAll(files, { desk, io, make: (name, text) => ({ kind: options.memory === true ? 'memory' : 'document', ...owner, conversation: options.conversation ?? '', name, text, labels, at: Date.now() }) });
+    const loaded = loadAll(files, {
+      desk,
+      io,
+      make: (name, text) => ({
+        kind: options.memory === true ? 'memory' : 'document',
+        ...owner,
+        conversation: options.conversation ?? '',
+        name,
+        text,
+        labels,
+        at: Date.now(),
+      }),
+    });
     const changed = loaded.filter((one) => 'kept' in one && one.kept !== 'unchanged');
     if (changed.length > 0) desk.record('knowledge.loaded', { count: changed.length, whose: whoseOf(owner) });
     return answer(loaded, { io, isJson: options.json === true });
@@ -41,7 +65,10 @@ export async function runLoad(options: LoadOptions & { readonly paths: readonly 
 
 type Make = (name: string, text: string) => Parameters<Desk['shelf']['keep']>[0];
 
-function loadAll(files: readonly string[], { desk, io, make }: { readonly desk: Desk; readonly io: Io; readonly make: Make }): readonly Loaded[] {
+function loadAll(
+  files: readonly string[],
+  { desk, io, make }: { readonly desk: Desk; readonly io: Io; readonly make: Make },
+): readonly Loaded[] {
   let total = 0;
   return files.map((file, index) => {
     if (index > 0 && index % PROGRESS === 0) io.stderr(`${index} of ${files.length} files\n`);
@@ -58,19 +85,26 @@ function loadAll(files: readonly string[], { desk, io, make }: { readonly desk: 
 /** The file itself, or what a folder holds of texts, in order; what begins with a dot is left out, and links in it are not followed. */
 function filesOf(named: string): readonly string[] {
   if (statSync(named, { throwIfNoEntry: false })?.isDirectory() !== true) return [realPath(named)];
-  return readdirSync(named, { withFileTypes: true }).filter(({ name }) => !name.startsWith('.')).sort((one, other) => (one.name < other.name ? -1 : 1)).flatMap((entry) => {
-    const inner = path.join(named, entry.name);
-    if (entry.isDirectory()) return filesOf(inner);
-    return entry.isFile() && TEXTS.test(entry.name) ? [realPath(inner)] : [];
-  });
+  return readdirSync(named, { withFileTypes: true })
+    .filter(({ name }) => !name.startsWith('.'))
+    .sort((one, other) => (one.name < other.name ? -1 : 1))
+    .flatMap((entry) => {
+      const inner = path.join(named, entry.name);
+      if (entry.isDirectory()) return filesOf(inner);
+      return entry.isFile() && TEXTS.test(entry.name) ? [realPath(inner)] : [];
+    });
 }
 
 function answer(loaded: readonly Loaded[], { io, isJson }: { readonly io: Io; readonly isJson: boolean }): number {
   const of = (kept: Kept): number => loaded.filter((one) => 'kept' in one && one.kept === kept).length;
   const chunks = loaded.reduce((sum, one) => sum + one.chunks, 0);
   const refused = loaded.flatMap((one) => ('refused' in one ? [{ name: one.name, reason: one.refused }] : []));
-  if (isJson) io.stdout(json({ added: of('added'), replaced: of('replaced'), unchanged: of('unchanged'), chunks, refused }));
-  else io.stderr(`${of('added')} added, ${of('replaced')} replaced, ${of('unchanged')} unchanged; ${plural(chunks, 'passage')} new.${loaded.length === 0 ? ' Folders are searched for .md, .markdown and .txt.' : ''}\n`);
+  if (isJson)
+    io.stdout(json({ added: of('added'), replaced: of('replaced'), unchanged: of('unchanged'), chunks, refused }));
+  else
+    io.stderr(
+      `${of('added')} added, ${of('replaced')} replaced, ${of('unchanged')} unchanged; ${plural(chunks, 'passage')} new.${loaded.length === 0 ? ' Folders are searched for .md, .markdown and .txt.' : ''}\n`,
+    );
   if (!isJson) for (const { name, reason } of refused) io.stderr(`Left out ${printable(name)}: ${reason}.\n`);
   return refused.length > 0 ? EXIT.refused : EXIT.ok;
 }

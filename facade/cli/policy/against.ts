@@ -14,14 +14,23 @@ import { printable } from '../print.ts';
 const YAML = /\.ya?ml$/;
 
 /** The policy of a configuration, or of a draft in its place. `draft` as the user wrote it. Throws USAGE, CONFIG_INVALID. */
-export function partsAgainst(config: Config, { draft, opa }: { readonly draft?: string | undefined; readonly opa?: string | undefined }, io: Io): PolicyParts {
+export function partsAgainst(
+  config: Config,
+  { draft, opa }: { readonly draft?: string | undefined; readonly opa?: string | undefined },
+  io: Io,
+): PolicyParts {
   const options = opa === undefined ? {} : { opa };
   if (draft === undefined) return policyParts(config, options);
   const file = path.resolve(io.cwd, draft);
   if (isConfiguration(file, draft)) return policyParts(loadConfig(file, { env: io.env, home: io.home }), options);
   const policies = sourcesAt(file, draft).map(({ kind, at }): PolicySource => ({ path: at, kind, mode: 'enforce' }));
-  io.stderr(`${printable(draft)} stands in for all rules of tollgate.yaml: what they allowed and it does not is denied.\n`);
-  return policyParts({ ...config, policies, rules: [], ruleDocument: { ...config.ruleDocument, value: { rules: [] } } }, options);
+  io.stderr(
+    `${printable(draft)} stands in for all rules of tollgate.yaml: what they allowed and it does not is denied.\n`,
+  );
+  return policyParts(
+    { ...config, policies, rules: [], ruleDocument: { ...config.ruleDocument, value: { rules: [] } } },
+    options,
+  );
 }
 
 /** Whether a path is a whole configuration: a file of rules has nothing but rules. `shown` as the user wrote it. Throws USAGE when it is not there. */
@@ -55,12 +64,20 @@ function sourcesIn(file: string): readonly Source[] {
   const kind = statSync(file).isDirectory() ? undefined : policyKind(file, 'file');
   if (kind !== undefined) return [{ kind, at: file }];
   if (!statSync(file).isDirectory()) return [];
-  const names = readdirSync(file, { recursive: true, encoding: 'utf8' }).filter((name) => !name.split(path.sep).some((part) => part.startsWith('.'))).sort();
+  const names = readdirSync(file, { recursive: true, encoding: 'utf8' })
+    .filter((name) => !name.split(path.sep).some((part) => part.startsWith('.')))
+    .sort();
   const rego = names.some((name) => name.endsWith('.rego') && !name.endsWith('_test.rego'));
   const yaml = names.filter((name) => YAML.test(name) && !name.includes(path.sep) && holdsRules(path.join(file, name)));
-  return [...(rego ? [{ kind: 'rego' as const, at: file }] : []), ...yaml.map((name) => ({ kind: 'yaml' as const, at: path.join(file, name) }))];
+  return [
+    ...(rego ? [{ kind: 'rego' as const, at: file }] : []),
+    ...yaml.map((name) => ({ kind: 'yaml' as const, at: path.join(file, name) })),
+  ];
 }
 
 function usage(draft: string, what: string): TollgateError {
-  return new TollgateError('USAGE', { detail: `${draft === '.' ? 'This folder' : printable(draft)} ${what}.`, next: 'Name a tollgate.yaml, a file of rules, a file or folder of Rego, or a bundle.' });
+  return new TollgateError('USAGE', {
+    detail: `${draft === '.' ? 'This folder' : printable(draft)} ${what}.`,
+    next: 'Name a tollgate.yaml, a file of rules, a file or folder of Rego, or a bundle.',
+  });
 }

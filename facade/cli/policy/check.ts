@@ -8,20 +8,34 @@ import type { Wiring } from '../program.ts';
 import { partsOf, type PathOptions } from './written.ts';
 
 /** Exit code 0 without errors, 2 with one: the policy would not start. Throws what `Authoring.check` throws. */
-export async function runPolicyCheck(options: PathOptions, io: Io, { authoring }: Pick<Wiring, 'authoring'>): Promise<number> {
+export async function runPolicyCheck(
+  options: PathOptions,
+  io: Io,
+  { authoring }: Pick<Wiring, 'authoring'>,
+): Promise<number> {
   const { config, ...parts } = partsOf(options, io);
-  const { findings: found, regoFiles, regoRules, ...checked } = await authoring.check(config === undefined ? parts : { ...parts, offered: await approvedOffer(config) });
+  const {
+    findings: found,
+    regoFiles,
+    regoRules,
+    ...checked
+  } = await authoring.check(config === undefined ? parts : { ...parts, offered: await approvedOffer(config) });
   const strays = config === undefined || options.paths.length > 0 ? [] : strayRego(config.folder, config.policies);
   const findings = [...found, ...strays.map((stray): Finding => ({ ...stray, severity: 'warning' }))];
   const yamlRules = Math.max(checked.yamlRules - parts.ownRules, 0);
   const errors = findings.filter(({ severity }) => severity === 'error').length;
   const code = errors > 0 ? EXIT.usage : EXIT.ok;
   if (options.json === true) {
-    io.stdout(`${JSON.stringify({ ok: errors === 0, errors, warnings: findings.length - errors, regoFiles, regoRules, yamlRules, findings })}\n`);
+    io.stdout(
+      `${JSON.stringify({ ok: errors === 0, errors, warnings: findings.length - errors, regoFiles, regoRules, yamlRules, findings })}\n`,
+    );
     return code;
   }
   io.stdout(findings.map((finding) => `${show(finding, io)}\n`).join(''));
-  const counts = errors > 0 ? plural(errors, 'error') : `ok: ${plural(yamlRules, 'YAML rule')}${regoFiles === 0 ? '' : `, ${plural(regoRules, 'rule')} in ${plural(regoFiles, 'file')} of Rego`}`;
+  const counts =
+    errors > 0
+      ? plural(errors, 'error')
+      : `ok: ${plural(yamlRules, 'YAML rule')}${regoFiles === 0 ? '' : `, ${plural(regoRules, 'rule')} in ${plural(regoFiles, 'file')} of Rego`}`;
   const warnings = findings.length > errors ? `, ${plural(findings.length - errors, 'warning')}` : '';
   io.stdout(`${counts}${warnings}\n`);
   return code;

@@ -9,7 +9,10 @@ export function asEnforced(parts: PolicyParts, { enforced }: { readonly enforced
   if (enforced !== true) return parts;
   return {
     ...parts,
-    sources: parts.sources.map(({ modes, ...source }) => ({ ...source, mode: source.mode === 'off' && modes === undefined ? 'off' : 'enforce' })),
+    sources: parts.sources.map(({ modes, ...source }) => ({
+      ...source,
+      mode: source.mode === 'off' && modes === undefined ? 'off' : 'enforce',
+    })),
     rules: parts.rules.map((document) => ({ ...document, value: enforceRules(document.value) })),
     readYaml: (file, text) => {
       const document = parts.readYaml(file, text);
@@ -22,10 +25,17 @@ export function asEnforced(parts: PolicyParts, { enforced }: { readonly enforced
 function enforceRules(value: unknown): unknown {
   const { rules } = (value ?? {}) as { readonly rules?: unknown };
   if (!Array.isArray(rules)) return value;
-  return { ...(value as object), rules: rules.map((rule: unknown) => (isBeside(rule) ? { ...rule, mode: 'enforce' } : rule)) };
+  return {
+    ...(value as object),
+    rules: rules.map((rule: unknown) => (isBeside(rule) ? { ...rule, mode: 'enforce' } : rule)),
+  };
 }
 
 function isBeside(rule: unknown): rule is Readonly<Record<string, unknown>> {
   const { mode } = (rule ?? {}) as { readonly mode?: unknown };
-  return typeof mode === 'string' && Object.hasOwn(MODE_NAMES, mode) && ['warn', 'shadow'].includes(MODE_NAMES[mode as Modes]);
+  return (
+    typeof mode === 'string' &&
+    Object.hasOwn(MODE_NAMES, mode) &&
+    ['warn', 'shadow'].includes(MODE_NAMES[mode as Modes])
+  );
 }

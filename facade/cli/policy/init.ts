@@ -25,23 +25,40 @@ interface InitOptions {
 type Named = 'written' | 'added' | 'there' | 'left';
 
 /** Writes what is not there yet, and says what to do next. Throws USAGE for a place where nothing can be written, and for a folder that cannot be a project. */
-export async function runPolicyInit(options: InitOptions, io: Io, { authoring }: Pick<Wiring, 'authoring'>): Promise<number> {
+export async function runPolicyInit(
+  options: InitOptions,
+  io: Io,
+  { authoring }: Pick<Wiring, 'authoring'>,
+): Promise<number> {
   const folder = path.resolve(io.cwd, options.folder);
   const file = path.resolve(io.cwd, options.config);
   const shown = path.relative(io.cwd, folder) || '.';
   refuseFolder(file, io);
-  const { files, sources } = await authoring.draft({ folder: shown, ...(options.rego === undefined ? {} : { rego: options.rego }), ...(options.opa === undefined ? {} : { opa: options.opa }) });
+  const { files, sources } = await authoring.draft({
+    folder: shown,
+    ...(options.rego === undefined ? {} : { rego: options.rego }),
+    ...(options.opa === undefined ? {} : { opa: options.opa }),
+  });
   const [written, kept]: [string[], string[]] = [[], []];
   for (const [name, text] of files) {
     // Cases for rules of somebody else would fail.
     if (kept.includes(path.join(shown, name.replace(/_suite(?=\.yaml$)/, '')))) continue;
-    (writeAsked({ file: path.join(folder, name), shown: path.join(shown, name), content: text, isNew: true }) ? written : kept).push(path.join(shown, name));
+    (writeAsked({ file: path.join(folder, name), shown: path.join(shown, name), content: text, isNew: true })
+      ? written
+      : kept
+    ).push(path.join(shown, name));
   }
   const policies = sources.map((source) => path.posix.join(path.relative(path.dirname(file), folder), source));
   const named = nameIn(file, options.config, policies);
   if (named === 'written') written.push(options.config);
   const more = options.config === 'tollgate.yaml' ? [] : ['--config', options.config];
-  const commands = named === 'left' ? [['policy', 'check', ...sources.map((source) => path.join(shown, source))]] : [['policy', 'check'], ['policy', 'test']];
+  const commands =
+    named === 'left'
+      ? [['policy', 'check', ...sources.map((source) => path.join(shown, source))]]
+      : [
+          ['policy', 'check'],
+          ['policy', 'test'],
+        ];
   const next = commands.map((words) => commandLine([...io.self, ...words, ...more]));
   if (options.json === true) io.stdout(`${JSON.stringify({ written, kept, policies, config: named, next })}\n`);
   else io.stderr(report({ written, kept, policies, named, config: options.config, next, hasRego: sources.length > 1 }));
@@ -51,8 +68,14 @@ export async function runPolicyInit(options: InitOptions, io: Io, { authoring }:
 /** As `tollgate init`, where a tollgate.yaml is to be made. */
 function refuseFolder(file: string, { home }: Pick<Io, 'home'>): void {
   if (existsSync(file)) return;
-  const fault = existsSync(path.dirname(file)) ? workspaceFault(realPath(path.dirname(file)), home) : 'there is no such folder';
-  if (fault !== undefined) throw new TollgateError('USAGE', { detail: `This folder cannot be a project: ${fault}.`, next: 'Change to the folder of your project and call tollgate policy init again.' });
+  const fault = existsSync(path.dirname(file))
+    ? workspaceFault(realPath(path.dirname(file)), home)
+    : 'there is no such folder';
+  if (fault !== undefined)
+    throw new TollgateError('USAGE', {
+      detail: `This folder cannot be a project: ${fault}.`,
+      next: 'Change to the folder of your project and call tollgate policy init again.',
+    });
 }
 
 /**
@@ -64,8 +87,13 @@ function nameIn(file: string, shown: string, policies: readonly string[]): Named
   const text = readFileSync(file, 'utf8');
   const { value, problems } = readYaml(path.basename(file), text);
   const { policies: there, rules } = (value ?? {}) as { readonly policies?: unknown; readonly rules?: unknown };
-  const known = Array.isArray(there) ? (there as readonly unknown[]).map((entry) => (typeof entry === 'string' ? entry : (entry as { path?: unknown } | null)?.path)) : [];
-  const isNamed = (policy: string): boolean => known.some((one) => typeof one === 'string' && path.normalize(one) === path.normalize(policy));
+  const known = Array.isArray(there)
+    ? (there as readonly unknown[]).map((entry) =>
+        typeof entry === 'string' ? entry : (entry as { path?: unknown } | null)?.path,
+      )
+    : [];
+  const isNamed = (policy: string): boolean =>
+    known.some((one) => typeof one === 'string' && path.normalize(one) === path.normalize(policy));
   if (policies.every(isNamed)) return 'there';
   if (problems.length > 0 || known.length > 0 || (Array.isArray(rules) && rules.length > 0)) return 'left';
   replaceFile(file, addTo(text, [{ path: ['policies'], items: policies }]));
@@ -84,7 +112,12 @@ interface Report {
 
 function report({ written, kept, policies, named, config, next, hasRego }: Report): string {
   const list = `policies: [${policies.join(', ')}]`;
-  const names: Readonly<Record<Named, string>> = { written: '', there: '', added: `Added to ${config}:\n  ${list}\n`, left: `${config} names rules already. To use the new ones too:\n  ${list}\n` };
+  const names: Readonly<Record<Named, string>> = {
+    written: '',
+    there: '',
+    added: `Added to ${config}:\n  ${list}\n`,
+    left: `${config} names rules already. To use the new ones too:\n  ${list}\n`,
+  };
   return [
     `Wrote ${plural(written.length, 'file')}${written.length === 0 ? '' : `: ${written.join(', ')}`}.\n`,
     kept.length === 0 ? '' : `Left as they are: ${kept.join(', ')}.\n`,

@@ -43,17 +43,24 @@ export async function runInputs(options: InputsOptions, io: Io, { authoring }: W
   }
   const conceal = concealer(config);
   const cleaned = sample.map((recording): Fixture => ({ recording, input: clean(recording.input, conceal) }));
-  const fixtures = await withoutChanged(cleaned, (calls) => authoring.replay(policyParts(config, options.opa === undefined ? {} : { opa: options.opa }), calls));
-  if (fixtures.length < cleaned.length) io.stderr(`${plural(cleaned.length - fixtures.length, 'call')} left out: without the secret in it the decision would be another.\n`);
+  const fixtures = await withoutChanged(cleaned, (calls) =>
+    authoring.replay(policyParts(config, options.opa === undefined ? {} : { opa: options.opa }), calls),
+  );
+  if (fixtures.length < cleaned.length)
+    io.stderr(
+      `${plural(cleaned.length - fixtures.length, 'call')} left out: without the secret in it the decision would be another.\n`,
+    );
   const suite = { cases: fixtures.map(caseOf) };
   if (options.out === undefined) io.stdout(options.json === true ? json(suite) : suiteText(suite));
   else await writeAll(path.resolve(io.cwd, options.out), { out: options.out, fixtures, suite, authoring });
-  if (options.out !== undefined) io.stderr(`${plural(fixtures.length, 'case')} in ${options.out}: recorded_suite.yaml, and inputs/ for opa.\n`);
+  if (options.out !== undefined)
+    io.stderr(`${plural(fixtures.length, 'case')} in ${options.out}: recorded_suite.yaml, and inputs/ for opa.\n`);
   return EXIT.ok;
 }
 
 function* whole(recordings: Iterable<Recording>): Generator<Decided> {
-  for (const recording of recordings) if (isWhole(recording) && recording.decision !== undefined) yield recording as Decided;
+  for (const recording of recordings)
+    if (isWhole(recording) && recording.decision !== undefined) yield recording as Decided;
 }
 
 function clean(input: CallInput, conceal: Conceal): CallInput {
@@ -62,11 +69,19 @@ function clean(input: CallInput, conceal: Conceal): CallInput {
 }
 
 /** Only those that were cleaned can differ; both forms are asked of the policy of today, whatever decided then. */
-async function withoutChanged(fixtures: readonly Fixture[], replay: (calls: Iterable<Decided>) => ReturnType<Authoring['replay']>): Promise<readonly Fixture[]> {
-  const touched = fixtures.filter(({ recording, input }) => JSON.stringify(JSON.parse(recording.input.argsText)) !== input.argsText || JSON.stringify(recording.input.effect) !== JSON.stringify(input.effect));
+async function withoutChanged(
+  fixtures: readonly Fixture[],
+  replay: (calls: Iterable<Decided>) => ReturnType<Authoring['replay']>,
+): Promise<readonly Fixture[]> {
+  const touched = fixtures.filter(
+    ({ recording, input }) =>
+      JSON.stringify(JSON.parse(recording.input.argsText)) !== input.argsText ||
+      JSON.stringify(recording.input.effect) !== JSON.stringify(input.effect),
+  );
   if (touched.length === 0) return fixtures;
   const classes: string[] = [];
-  for await (const one of replay(touched.flatMap(({ recording, input }) => [recording, { ...recording, input }]))) classes.push(JSON.stringify([one.class, one.after]));
+  for await (const one of replay(touched.flatMap(({ recording, input }) => [recording, { ...recording, input }])))
+    classes.push(JSON.stringify([one.class, one.after]));
   const changed = new Set(touched.filter((_, at) => classes[2 * at] !== classes[2 * at + 1]));
   return fixtures.filter((one) => !changed.has(one));
 }
@@ -84,10 +99,14 @@ function caseOf({ recording, input }: Fixture): Readonly<Record<string, unknown>
     ...(labels.length === 0 ? {} : { labels }),
     ...(plan === undefined || plan === 'none' ? {} : { plan }),
     effect: {
-      verb, server, tool,
+      verb,
+      server,
+      tool,
       ...(paths.length === 0 ? {} : { paths }),
       ...(urls.length === 0 ? {} : { urls: urls.map(({ argument, url, host }) => ({ argument, url, host })) }),
-      ...(command === undefined ? {} : { command: { text: command.text, opaque: command.opaque, words: command.words } }),
+      ...(command === undefined
+        ? {}
+        : { command: { text: command.text, opaque: command.opaque, words: command.words } }),
       ...(spill === true ? { spill } : {}),
       args: JSON.parse(argsText) as unknown,
     },
@@ -100,9 +119,23 @@ function suiteText(suite: unknown): string {
   return `# ${SCHEMA}\n${stringify(suite, { lineWidth: 0 })}`;
 }
 
-async function writeAll(folder: string, made: { readonly out: string; readonly fixtures: readonly Fixture[]; readonly suite: unknown; readonly authoring: Authoring }): Promise<void> {
-  const documents = await Promise.all(made.fixtures.map(async ({ recording, input }) => [`${recording.id}.json`, await made.authoring.inputText(input)] as const));
-  const write = (name: string, content: string): boolean => writeAsked({ file: path.join(folder, name), shown: path.join(made.out, name), content });
+async function writeAll(
+  folder: string,
+  made: {
+    readonly out: string;
+    readonly fixtures: readonly Fixture[];
+    readonly suite: unknown;
+    readonly authoring: Authoring;
+  },
+): Promise<void> {
+  const documents = await Promise.all(
+    made.fixtures.map(
+      async ({ recording, input }) => [`${recording.id}.json`, await made.authoring.inputText(input)] as const,
+    ),
+  );
+  const write = (name: string, content: string): boolean =>
+    writeAsked({ file: path.join(folder, name), shown: path.join(made.out, name), content });
   write('recorded_suite.yaml', suiteText(made.suite));
-  for (const [name, text] of documents) write(path.join('inputs', name), `${JSON.stringify(JSON.parse(text), null, 2)}\n`);
+  for (const [name, text] of documents)
+    write(path.join('inputs', name), `${JSON.stringify(JSON.parse(text), null, 2)}\n`);
 }

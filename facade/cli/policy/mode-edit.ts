@@ -51,9 +51,17 @@ function valueOf(text: string): unknown {
 
 function expected(value: unknown, index: number, mode: Mode): unknown {
   const { policies = [], ...rest } = value as { policies?: readonly (string | object)[] };
-  return { ...rest, policies: policies.map((entry, at) => (at !== index ? entry : typeof entry === 'string' ? { path: entry, mode } : { ...entry, mode })) };
+  return {
+    ...rest,
+    policies: policies.map((entry, at) =>
+      at !== index ? entry : typeof entry === 'string' ? { path: entry, mode } : { ...entry, mode },
+    ),
+  };
 }
 
 function unclear(): TollgateError {
-  return new TollgateError('USAGE', { detail: 'The entry is written in a way that is not changed by a program.', next: 'Write its mode into tollgate.yaml by hand.' });
+  return new TollgateError('USAGE', {
+    detail: 'The entry is written in a way that is not changed by a program.',
+    next: 'Write its mode into tollgate.yaml by hand.',
+  });
 }

@@ -19,7 +19,10 @@ export interface Traffic {
 export function readTraffic(config: Config, since: string | undefined, io: Io): Traffic {
   const now = Date.now();
   const faults: string[] = [];
-  const lines = readRecordings({ state: config.state, settings: config.recording, now }, since === undefined ? 0 : timeOf(since, now));
+  const lines = readRecordings(
+    { state: config.state, settings: config.recording, now },
+    since === undefined ? 0 : timeOf(since, now),
+  );
   function* recordings(): Generator<Recording> {
     for (const line of lines) {
       if ('recording' in line) yield line.recording;
@@ -46,6 +49,10 @@ export function noTraffic(config: Config): string {
 function timeOf(text: string, now: number): number {
   const [, count, unit] = /^(\d{1,6})([smhd])$/.exec(text) ?? [];
   const time = count === undefined ? Date.parse(text) : now - Number(count) * (UNITS[unit ?? ''] ?? 0);
-  if (Number.isNaN(time)) throw new TollgateError('USAGE', { detail: `${text} is no time.`, next: 'Write 2026-01-31T12:00:00Z, or 30m, 2h, 7d.' });
+  if (Number.isNaN(time))
+    throw new TollgateError('USAGE', {
+      detail: `${text} is no time.`,
+      next: 'Write 2026-01-31T12:00:00Z, or 30m, 2h, 7d.',
+    });
   return time;
 }

@@ -20,8 +20,28 @@ export interface ReplayOptions extends CommonOptions {
 }
 
 /** Every class, in the order of the table; the first two change nothing. */
-const CLASSES = ['unchanged', 'reasons', 'deny-to-allow', 'deny-to-ask', 'ask-to-allow', 'allow-to-ask', 'ask-to-deny', 'allow-to-deny', 'obligations', 'not-replayable'] as const satisfies readonly Replayed['class'][];
-const COLOURS: Readonly<Partial<Record<Replayed['class'], Colour>>> = { 'deny-to-allow': 'red', 'deny-to-ask': 'yellow', 'ask-to-allow': 'red', 'allow-to-ask': 'yellow', 'ask-to-deny': 'magenta', 'allow-to-deny': 'magenta', obligations: 'yellow', 'not-replayable': 'dim' };
+const CLASSES = [
+  'unchanged',
+  'reasons',
+  'deny-to-allow',
+  'deny-to-ask',
+  'ask-to-allow',
+  'allow-to-ask',
+  'ask-to-deny',
+  'allow-to-deny',
+  'obligations',
+  'not-replayable',
+] as const satisfies readonly Replayed['class'][];
+const COLOURS: Readonly<Partial<Record<Replayed['class'], Colour>>> = {
+  'deny-to-allow': 'red',
+  'deny-to-ask': 'yellow',
+  'ask-to-allow': 'red',
+  'allow-to-ask': 'yellow',
+  'ask-to-deny': 'magenta',
+  'allow-to-deny': 'magenta',
+  obligations: 'yellow',
+  'not-replayable': 'dim',
+};
 /** Calls of a class that the table shows; JSON has all. */
 const EXAMPLES = 5;
 
@@ -47,7 +67,11 @@ export async function runReplay(options: ReplayOptions, io: Io, { authoring }: W
   const parts = asEnforced(partsAgainst(config, { draft: options.against, opa: options.opa }, io), options);
   const traffic = readTraffic(config, options.since, io);
   const asJson = options.json === true;
-  const { counts, changed, total } = await gather((calls) => authoring.replay(parts, calls), traffic.recordings, asJson ? Infinity : EXAMPLES);
+  const { counts, changed, total } = await gather(
+    (calls) => authoring.replay(parts, calls),
+    traffic.recordings,
+    asJson ? Infinity : EXAMPLES,
+  );
   const unreadable = traffic.tell();
   if (total === 0) {
     io.stderr(unreadable > 0 ? 'No recording could be read.\n' : noTraffic(config));
@@ -55,13 +79,30 @@ export async function runReplay(options: ReplayOptions, io: Io, { authoring }: W
   }
   const failing = failOn.filter((name) => counts.has(name));
   const shown = { counts, total, changed: concealer(config)(changed) };
-  io.stdout(asJson ? json({ calls: total, unreadable, classes: Object.fromEntries(CLASSES.map((name) => [name, counts.get(name) ?? 0])), failing, changed: shown.changed }) : replayText(io, shown));
-  if (failing.length > 0) io.stderr(`Failed: there are calls of the class ${failing.map((name) => `${name} (${counts.get(name)})`).join(', ')}.\n`);
+  io.stdout(
+    asJson
+      ? json({
+          calls: total,
+          unreadable,
+          classes: Object.fromEntries(CLASSES.map((name) => [name, counts.get(name) ?? 0])),
+          failing,
+          changed: shown.changed,
+        })
+      : replayText(io, shown),
+  );
+  if (failing.length > 0)
+    io.stderr(
+      `Failed: there are calls of the class ${failing.map((name) => `${name} (${counts.get(name)})`).join(', ')}.\n`,
+    );
   return failing.length > 0 ? EXIT.refused : EXIT.ok;
 }
 
 /** One recording at a time is in memory. */
-async function gather(replay: (calls: Iterable<Recording>) => AsyncIterable<Replayed>, recordings: Iterable<Recording>, most: number): Promise<Outcome> {
+async function gather(
+  replay: (calls: Iterable<Recording>) => AsyncIterable<Replayed>,
+  recordings: Iterable<Recording>,
+  most: number,
+): Promise<Outcome> {
   const counts = new Map<Replayed['class'], number>();
   const changed: Changed[] = [];
   let current: Recording | undefined;
@@ -73,7 +114,12 @@ async function gather(replay: (calls: Iterable<Recording>) => AsyncIterable<Repl
     counts.set(one.class, count);
     if (one.class === 'unchanged' || current === undefined || count > most) continue;
     const { exposed, input } = current;
-    changed.push({ ...one, exposed, principal: input.principal.id, tool: `${input.effect.server}.${input.effect.tool}` });
+    changed.push({
+      ...one,
+      exposed,
+      principal: input.principal.id,
+      tool: `${input.effect.server}.${input.effect.tool}`,
+    });
   }
   return { counts, changed, total: [...counts.values()].reduce((sum, count) => sum + count, 0) };
 }
@@ -83,7 +129,15 @@ function replayText(io: Io, { counts, changed, total }: Outcome): string {
   const lists = CLASSES.flatMap((name) => {
     const some = changed.filter((one) => one.class === name);
     if (some.length === 0) return [];
-    const head = ['ID', 'CALL', ...(name === 'not-replayable' ? ['WHY'] : name === 'obligations' ? ['RULES', 'WHAT'] : ['PRINCIPAL', 'BEFORE', 'AFTER'])];
+    const head = [
+      'ID',
+      'CALL',
+      ...(name === 'not-replayable'
+        ? ['WHY']
+        : name === 'obligations'
+          ? ['RULES', 'WHAT']
+          : ['PRINCIPAL', 'BEFORE', 'AFTER']),
+    ];
     const left = (counts.get(name) ?? 0) - some.length;
     return [`\n${name}\n${table(io, head, some.map(rowOf))}${left > 0 ? `and ${left} more; --json has all\n` : ''}`];
   });
@@ -91,10 +145,20 @@ function replayText(io: Io, { counts, changed, total }: Outcome): string {
 }
 
 function rowOf(one: Changed): readonly string[] {
-  const rules = (decided: Replayed['before']): string => `${decided?.outcome ?? ''} ${(decided?.reasons ?? []).map(({ id }) => id).join(', ')}`;
+  const rules = (decided: Replayed['before']): string =>
+    `${decided?.outcome ?? ''} ${(decided?.reasons ?? []).map(({ id }) => id).join(', ')}`;
   const start = [one.id, printable(one.exposed)];
-  if (one.obligations !== undefined) return [...start, rules(one.after), Object.entries(one.obligations).map(([name, [before, after]]) => `${name}: ${JSON.stringify(before)} to ${JSON.stringify(after)}`).join(', ')];
-  return one.class === 'not-replayable' ? [...start, one.why ?? ''] : [...start, one.principal, rules(one.before), rules(one.after)];
+  if (one.obligations !== undefined)
+    return [
+      ...start,
+      rules(one.after),
+      Object.entries(one.obligations)
+        .map(([name, [before, after]]) => `${name}: ${JSON.stringify(before)} to ${JSON.stringify(after)}`)
+        .join(', '),
+    ];
+  return one.class === 'not-replayable'
+    ? [...start, one.why ?? '']
+    : [...start, one.principal, rules(one.before), rules(one.after)];
 }
 
 function coloured(name: Replayed['class']): { readonly text: string; readonly colour: Colour } | string {
@@ -106,6 +170,10 @@ function readClasses(text: string | undefined): readonly Replayed['class'][] {
   const names = text?.split(',').map((name) => name.trim()) ?? [];
   const known: readonly string[] = CLASSES.slice(1);
   const wrong = names.find((name) => !known.includes(name));
-  if (wrong !== undefined) throw new TollgateError('USAGE', { detail: `There is no class ${printable(wrong)}.`, next: `Known are ${known.join(', ')}.` });
+  if (wrong !== undefined)
+    throw new TollgateError('USAGE', {
+      detail: `There is no class ${printable(wrong)}.`,
+      next: `Known are ${known.join(', ')}.`,
+    });
   return names as readonly Replayed['class'][];
 }

@@ -28,9 +28,16 @@ const PATIENCE_MS = 1_000;
 const SHOWN = 5;
 
 /** Exit code 0 when all pass, 1 when one fails or a coverage is below the threshold. Throws what `Authoring.test` throws. */
-export async function runPolicyTest(options: TestOptions, io: Io, { authoring, serveOffline }: Pick<Wiring, 'authoring' | 'serveOffline'>): Promise<number> {
+export async function runPolicyTest(
+  options: TestOptions,
+  io: Io,
+  { authoring, serveOffline }: Pick<Wiring, 'authoring' | 'serveOffline'>,
+): Promise<number> {
   const config = readConfig(options, io);
-  const patience = setTimeout(() => io.stderr('Still at it: Rego is built on the first run, and after each change.\n'), PATIENCE_MS);
+  const patience = setTimeout(
+    () => io.stderr('Still at it: Rego is built on the first run, and after each change.\n'),
+    PATIENCE_MS,
+  );
   if (!io.isTTY) clearTimeout(patience);
   try {
     const report = await authoring.test({
@@ -40,8 +47,15 @@ export async function runPolicyTest(options: TestOptions, io: Io, { authoring, s
       ownRules: controlRule(config).value.rules.map(({ id }) => id),
     });
     const missed = missing(report, options.threshold);
-    const passed = missed.length === 0 && report.cases.every(({ faults }) => faults.length === 0) && report.rego.every((test) => test.passed || test.skipped);
-    io.stdout(options.json === true ? `${JSON.stringify({ passed, ...report })}\n` : readable(report, { missed, isPart: options.paths.length > 0 }, io));
+    const passed =
+      missed.length === 0 &&
+      report.cases.every(({ faults }) => faults.length === 0) &&
+      report.rego.every((test) => test.passed || test.skipped);
+    io.stdout(
+      options.json === true
+        ? `${JSON.stringify({ passed, ...report })}\n`
+        : readable(report, { missed, isPart: options.paths.length > 0 }, io),
+    );
     return passed ? EXIT.ok : EXIT.unexpected;
   } finally {
     clearTimeout(patience);
@@ -54,10 +68,17 @@ export function drafting(config: Config, world: DraftWorld): Drafting {
   return {
     principal(id) {
       const [only, ...others] = config.principals;
-      const found = id === undefined && others.length === 0 ? only : config.principals.find((principal) => principal.id === id);
+      const found =
+        id === undefined && others.length === 0 ? only : config.principals.find((principal) => principal.id === id);
       if (found !== undefined) return asPrincipal(found);
-      const detail = id === undefined ? `It is not said who calls, and there are several principals: ${listNames(ids)}.` : `There is no principal ${quote(id)}; ${didYouMean(id, ids)}`;
-      throw new TollgateError('IDENTITY', { detail, next: 'Write `as` with one of them, or a principal written out: {id, role, groups}.' });
+      const detail =
+        id === undefined
+          ? `It is not said who calls, and there are several principals: ${listNames(ids)}.`
+          : `There is no principal ${quote(id)}; ${didYouMean(id, ids)}`;
+      throw new TollgateError('IDENTITY', {
+        detail,
+        next: 'Write `as` with one of them, or a principal written out: {id, role, groups}.',
+      });
     },
     call: (principal, call) => draftCall(world, principal, call),
     tools: (principal, tool) => draftTools(world, principal, tool),
@@ -67,30 +88,73 @@ export function drafting(config: Config, world: DraftWorld): Drafting {
 /** Coverages below the threshold, in words; none where there is no threshold. */
 function missing({ coverage: { rules, rego } }: TestReport, threshold = 0): readonly string[] {
   const below = (name: string, part: Coverage | undefined): readonly string[] =>
-    part === undefined || part.percent >= threshold ? [] : [`${name}: ${part.percent} % covered, ${threshold} % wanted. Not covered: ${part.uncovered.map(showPlace).join(', ')}`];
+    part === undefined || part.percent >= threshold
+      ? []
+      : [
+          `${name}: ${part.percent} % covered, ${threshold} % wanted. Not covered: ${part.uncovered.map(showPlace).join(', ')}`,
+        ];
   return [...below('YAML rules', rules), ...below('lines of Rego', rego)];
 }
 
 /** `isPart`: only some suites ran, so what they do not cover says nothing. */
-function readable(report: TestReport, { missed, isPart }: { readonly missed: readonly string[]; readonly isPart: boolean }, io: Io): string {
+function readable(
+  report: TestReport,
+  { missed, isPart }: { readonly missed: readonly string[]; readonly isPart: boolean },
+  io: Io,
+): string {
   const { cases, rego, coverage, notCompared } = report;
-  const failed = [...cases.filter(({ faults }) => faults.length > 0).map((one) => showCase(one, io)), ...rego.filter((test) => !test.passed && !test.skipped).map(({ name, file, line, detail }) => {
-    const indented = detail === undefined ? '' : `\n${detail.split('\n').map((text) => `    ${text}`).join('\n')}`;
-    return `${paint(io, 'red', 'FAIL')} ${file}:${line}  ${name}${indented}`;
-  })];
+  const failed = [
+    ...cases.filter(({ faults }) => faults.length > 0).map((one) => showCase(one, io)),
+    ...rego
+      .filter((test) => !test.passed && !test.skipped)
+      .map(({ name, file, line, detail }) => {
+        const indented =
+          detail === undefined
+            ? ''
+            : `\n${detail
+                .split('\n')
+                .map((text) => `    ${text}`)
+                .join('\n')}`;
+        return `${paint(io, 'red', 'FAIL')} ${file}:${line}  ${name}${indented}`;
+      }),
+  ];
   const skipped = rego.filter((test) => test.skipped).length;
-  const counts = [`${cases.length + rego.length - failed.length - skipped} passed`, paint(io, failed.length > 0 ? 'red' : 'dim', `${failed.length} failed`), ...(skipped === 0 ? [] : [`${skipped} skipped`])];
-  const parts = [...(coverage.rules.total === 0 ? [] : [`${coverage.rules.covered} of ${plural(coverage.rules.total, 'YAML rule')} decided a case`]), ...(coverage.rego === undefined ? [] : [`${coverage.rego.percent} % of Rego lines ran`])];
-  const uncovered = missed.length > 0 || failed.length > 0 || isPart ? [] : [...coverage.rules.uncovered, ...(coverage.rego?.uncovered ?? [])];
+  const counts = [
+    `${cases.length + rego.length - failed.length - skipped} passed`,
+    paint(io, failed.length > 0 ? 'red' : 'dim', `${failed.length} failed`),
+    ...(skipped === 0 ? [] : [`${skipped} skipped`]),
+  ];
+  const parts = [
+    ...(coverage.rules.total === 0
+      ? []
+      : [`${coverage.rules.covered} of ${plural(coverage.rules.total, 'YAML rule')} decided a case`]),
+    ...(coverage.rego === undefined ? [] : [`${coverage.rego.percent} % of Rego lines ran`]),
+  ];
+  const uncovered =
+    missed.length > 0 || failed.length > 0 || isPart
+      ? []
+      : [...coverage.rules.uncovered, ...(coverage.rego?.uncovered ?? [])];
   const more = uncovered.length > SHOWN ? `, and ${uncovered.length - SHOWN} more` : '';
   return [
     ...failed,
     ...missed.map((text) => `${paint(io, 'red', 'FAIL')} ${text}`),
     `${counts.join(', ')}. ${parts.join(', ')}${parts.length === 0 ? '' : '.'}`.trimEnd(),
-    ...(uncovered.length === 0 ? [] : [paint(io, 'dim', `Not covered: ${uncovered.slice(0, SHOWN).map(showPlace).join(', ')}${more}`)]),
-    ...(isPart || coverage.rules.waiting === undefined ? [] : [paint(io, 'dim', `For servers of others, and there are none: ${coverage.rules.waiting.slice(0, SHOWN).map(showPlace).join(', ')}`)]),
+    ...(uncovered.length === 0
+      ? []
+      : [paint(io, 'dim', `Not covered: ${uncovered.slice(0, SHOWN).map(showPlace).join(', ')}${more}`)]),
+    ...(isPart || coverage.rules.waiting === undefined
+      ? []
+      : [
+          paint(
+            io,
+            'dim',
+            `For servers of others, and there are none: ${coverage.rules.waiting.slice(0, SHOWN).map(showPlace).join(', ')}`,
+          ),
+        ]),
     ...(notCompared === undefined ? [] : [`The cases ran in the built wasm only. ${notCompared}`]),
-  ].map((line) => `${line}\n`).join('');
+  ]
+    .map((line) => `${line}\n`)
+    .join('');
 }
 
 function showCase({ file, line, name, faults }: CaseResult, io: Io): string {

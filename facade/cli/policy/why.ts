@@ -42,7 +42,13 @@ const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 /** Exit code 0 whatever the decision was, 1 where there is none of that id. Throws as `try`, STATE_FAILED for recordings without a key. */
 export async function runWhy(options: WhyOptions, io: Io, wiring: Wiring): Promise<number> {
   const config = readConfig(options, io);
-  const asking: Asking = { options, config, io, wiring, parts: policyParts(config, options.opa === undefined ? {} : { opa: options.opa }) };
+  const asking: Asking = {
+    options,
+    config,
+    io,
+    wiring,
+    parts: policyParts(config, options.opa === undefined ? {} : { opa: options.opa }),
+  };
   const from: Recordings = { state: config.state, settings: config.recording, now: Date.now() };
   if (options.call === 'last') return whyRecorded(asking, readLast(from));
   if (!ID.test(options.call)) return whyWritten(asking);
@@ -58,7 +64,10 @@ async function whyWritten(asking: Asking): Promise<number> {
   return show(asking, { call: options.call, explanation, remarks });
 }
 
-async function withAssembled<T>({ config, options, io, wiring }: Asking, work: (assembled: Assembled) => Promise<T>): Promise<T> {
+async function withAssembled<T>(
+  { config, options, io, wiring }: Asking,
+  work: (assembled: Assembled) => Promise<T>,
+): Promise<T> {
   let answer: T | undefined;
   await withFacade({ config, options, io, assemble: wiring.assemble }, async (assembled) => {
     answer = await work(assembled);
@@ -68,41 +77,71 @@ async function withAssembled<T>({ config, options, io, wiring }: Asking, work: (
 }
 
 /** By the stages of a real call. A tool that is hidden from this principal is explained all the same: that is what one would ask. */
-async function lower(assembled: Assembled, { principal, options }: { readonly principal: Principal; readonly options: WhyOptions }): Promise<{ readonly input: CallInput; readonly remarks: readonly string[] }> {
+async function lower(
+  assembled: Assembled,
+  { principal, options }: { readonly principal: Principal; readonly options: WhyOptions },
+): Promise<{ readonly input: CallInput; readonly remarks: readonly string[] }> {
   const { deps, catalog, config } = assembled;
   const doc = parseArgs(options.args ?? '{}', 'policy why');
   const around = { principal, run: 'why', labels: [], time: new Date(deps.now()).toISOString() };
   try {
     const { exposed } = await deps.exposures.resolve(principal, options.call);
-    const { effect, argsText, held } = await aim(exposed, bindArgs(doc, exposed.args), { files: deps.files, spills: deps.spills, owner: { principal: principal.id, run: 'why' }, labels: [] });
+    const { effect, argsText, held } = await aim(exposed, bindArgs(doc, exposed.args), {
+      files: deps.files,
+      spills: deps.spills,
+      owner: { principal: principal.id, run: 'why' },
+      labels: [],
+    });
     held.close();
     return { input: { ...around, effect, argsText }, remarks: [] };
   } catch (thrown) {
     if (!(thrown instanceof TollgateError) || thrown.code !== 'UNKNOWN_TOOL') throw thrown;
-    const { effect, argsText } = draftCall({ config, served: catalog.servers }, principal, { tool: options.call, args: doc.value as Readonly<Record<string, unknown>> });
-    return { input: { ...around, effect, argsText }, remarks: ['This tool is hidden from this principal: a call of it is answered like a call of a tool that does not exist.'] };
+    const { effect, argsText } = draftCall({ config, served: catalog.servers }, principal, {
+      tool: options.call,
+      args: doc.value as Readonly<Record<string, unknown>>,
+    });
+    return {
+      input: { ...around, effect, argsText },
+      remarks: [
+        'This tool is hidden from this principal: a call of it is answered like a call of a tool that does not exist.',
+      ],
+    };
   }
 }
 
 async function whyRecorded(asking: Asking, recording: Recording | undefined): Promise<number> {
   const { config, io, wiring } = asking;
   if (recording === undefined) {
-    io.stderr(config.recording.mode === 'off' ? 'Nothing is recorded. Write `recording: {mode: last}` into tollgate.yaml to ask about the last call.\n' : 'No decision of the time that is kept is recorded.\n');
+    io.stderr(
+      config.recording.mode === 'off'
+        ? 'Nothing is recorded. Write `recording: {mode: last}` into tollgate.yaml to ask about the last call.\n'
+        : 'No decision of the time that is kept is recorded.\n',
+    );
     return EXIT.unexpected;
   }
   if (!isWhole(recording)) {
-    io.stderr(`The arguments of this call (${recording.argChars} characters) were too large to be kept, so that it cannot be explained by its facts.\n`);
+    io.stderr(
+      `The arguments of this call (${recording.argChars} characters) were too large to be kept, so that it cannot be explained by its facts.\n`,
+    );
     return whyAudited({ ...asking, options: { ...asking.options, call: recording.id } });
   }
   const explanation = await wiring.authoring.explain(asking.parts, recording.input);
-  return show(asking, { call: recording.exposed, id: recording.id, input: recording.input, explanation, remarks: remarksOf(recording, explanation) });
+  return show(asking, {
+    call: recording.exposed,
+    id: recording.id,
+    input: recording.input,
+    explanation,
+    remarks: remarksOf(recording, explanation),
+  });
 }
 
 /** Rules may be others than then. */
 function remarksOf({ revision, decision, failed }: Recording, explanation: Explanation): readonly string[] {
   if (decision === undefined) return [`No decision was made then: ${failed ?? ''}`];
   if (revision === explanation.revision) return [];
-  return [`The policy has changed since. Then it was ${told(decision)}; what follows is how the policy of now decides.`];
+  return [
+    `The policy has changed since. Then it was ${told(decision)}; what follows is how the policy of now decides.`,
+  ];
 }
 
 function told({ outcome, reasons }: CallDecision): string {
@@ -119,10 +158,17 @@ async function whyAudited(asking: Asking): Promise<number> {
     return EXIT.unexpected;
   }
   const reasons = 'reasons' in first.record ? (first.record.reasons ?? []) : [];
-  const reads = await wiring.authoring.readsOf(asking.parts, reasons.map(({ id }) => id));
+  const reads = await wiring.authoring.readsOf(
+    asking.parts,
+    reasons.map(({ id }) => id),
+  );
   const rules = reasons.map((reason) => ({ ...reason, reads: reads.get(reason.id) ?? [] }));
-  io.stdout(options.json === true ? json({ id: options.call, record: first.record, rules }) : auditText(first.record, rules));
-  io.stderr('The audit keeps no facts. With `recording: {mode: on}` in tollgate.yaml they are kept, encrypted, and this command shows which of them decided and what would have changed it.\n');
+  io.stdout(
+    options.json === true ? json({ id: options.call, record: first.record, rules }) : auditText(first.record, rules),
+  );
+  io.stderr(
+    'The audit keeps no facts. With `recording: {mode: on}` in tollgate.yaml they are kept, encrypted, and this command shows which of them decided and what would have changed it.\n',
+  );
   return EXIT.ok;
 }
 
@@ -146,7 +192,11 @@ interface Shown {
 function show({ config, options, io }: Asking, shown: Shown): number {
   const clean = concealer(config)({ ...shown.explanation });
   for (const remark of shown.remarks) io.stderr(`${remark}\n`);
-  const call = { call: shown.call, ...(shown.id === undefined ? {} : { id: shown.id }), ...(shown.input === undefined ? {} : { principal: shown.input.principal.id, time: shown.input.time }) };
+  const call = {
+    call: shown.call,
+    ...(shown.id === undefined ? {} : { id: shown.id }),
+    ...(shown.input === undefined ? {} : { principal: shown.input.principal.id, time: shown.input.time }),
+  };
   io.stdout(options.json === true ? json({ ...call, ...clean }) : explanationText(io, call, clean));
   return EXIT.ok;
 }

@@ -23,15 +23,33 @@ export type WrittenParts = PolicyParts & { readonly ownRules: number; readonly c
  * a folder of policies can stand for itself. Throws CONFIG_INVALID, USAGE.
  */
 export function partsOf(options: PathOptions, io: Io): WrittenParts {
-  const named = options.paths.flatMap((shown): readonly PolicySource[] => sourcesAt(path.resolve(io.cwd, shown), shown).map(({ kind, at }) => ({ path: at, kind, mode: 'enforce' })));
+  const named = options.paths.flatMap((shown): readonly PolicySource[] =>
+    sourcesAt(path.resolve(io.cwd, shown), shown).map(({ kind, at }) => ({ path: at, kind, mode: 'enforce' })),
+  );
   const opa = options.opa === undefined ? {} : { opa: options.opa };
-  if (named.length > 0 && named.every(({ kind }) => kind !== 'yaml') && !existsSync(path.resolve(io.cwd, options.config))) {
+  if (
+    named.length > 0 &&
+    named.every(({ kind }) => kind !== 'yaml') &&
+    !existsSync(path.resolve(io.cwd, options.config))
+  ) {
     const settings = { servers: [], profiles: [], budgets: [], caps: {}, schemaProfile: 'portable' };
-    return { settings, workspace: io.cwd, folder: io.cwd, cache: path.join(stateBase(io), 'tollgate', 'policy'), rules: [], sources: named, readYaml, ownRules: 0, ...opa };
+    return {
+      settings,
+      workspace: io.cwd,
+      folder: io.cwd,
+      cache: path.join(stateBase(io), 'tollgate', 'policy'),
+      rules: [],
+      sources: named,
+      readYaml,
+      ownRules: 0,
+      ...opa,
+    };
   }
   const config = readConfig(options, io);
   const parts = policyParts(config, opa);
-  return named.length === 0 ? { ...parts, config, ownRules: controlRule(config).value.rules.length } : { ...parts, config, rules: [], sources: named, ownRules: 0 };
+  return named.length === 0
+    ? { ...parts, config, ownRules: controlRule(config).value.rules.length }
+    : { ...parts, config, rules: [], sources: named, ownRules: 0 };
 }
 
 /** Where state goes by default (XDG base directories). */

@@ -41,7 +41,12 @@ describe('a primitive', () => {
   });
 
   it('is lowered to the tool of its backend, as a mapping says', () => {
-    expect(draftCall(world, FAR, { tool: 'read', args: { path: 'src/a.ts' } }).effect).toMatchObject({ server: 'files', tool: 'read_file', verb: 'read', paths: [{ path: 'src/a.ts', inside: true }] });
+    expect(draftCall(world, FAR, { tool: 'read', args: { path: 'src/a.ts' } }).effect).toMatchObject({
+      server: 'files',
+      tool: 'read_file',
+      verb: 'read',
+      paths: [{ path: 'src/a.ts', inside: true }],
+    });
     expect(draftTools(world, FAR, 'read').map(({ tool }) => tool)).toContain('list_directory');
     expect(draftCall(world, FAR, { tool: 'workspace.read', args: { path: 'a' } }).effect.server).toBe('workspace');
   });
@@ -50,7 +55,12 @@ describe('a primitive', () => {
     ['an argument that is none', NEAR, { tool: 'read', args: { paht: 'a' } }, 'ARGS_INVALID'],
     ['an action without its part', NEAR, { tool: 'bash', args: {} }, 'ARGS_INVALID'],
     ['a primitive that the profile has not', FAR, { tool: 'write', args: { path: 'a', content: 'b' } }, 'UNKNOWN_TOOL'],
-    ['what the backend cannot do', FAR, { tool: 'read', args: { action: 'find', path: '.', pattern: '*', hidden: true, limit: -1 } }, undefined],
+    [
+      'what the backend cannot do',
+      FAR,
+      { tool: 'read', args: { action: 'find', path: '.', pattern: '*', hidden: true, limit: -1 } },
+      undefined,
+    ],
   ] as const)('with %s is refused as the call would be', (_name, principal, call, code) => {
     const draft = (): unknown => draftCall(world, principal, call);
     if (code === undefined) expect(draft).not.toThrow();
@@ -69,15 +79,22 @@ describe('a tool', () => {
   });
 
   it('has the semantics of the configuration, and is asked of a list with them', () => {
-    expect(draftCall(world, NEAR, { tool: 'story.get_it', args: { file: 'src/a.ts' } }).effect).toMatchObject({ verb: 'read', paths: [{ path: 'src/a.ts', inside: true }] });
+    expect(draftCall(world, NEAR, { tool: 'story.get_it', args: { file: 'src/a.ts' } }).effect).toMatchObject({
+      verb: 'read',
+      paths: [{ path: 'src/a.ts', inside: true }],
+    });
     expect(draftTools(world, NEAR, 'story.get_it')).toMatchObject([{ server: 'story', tool: 'get_it', verb: 'read' }]);
   });
 
   it.each(['', 'nothing', 'stroy.put', 'workspace.put', '.put', 'story'])('%j is refused', (tool) => {
-    expect(() => draftCall(world, NEAR, { tool, args: {} })).toThrowError(expect.objectContaining({ code: 'UNKNOWN_TOOL' }) as Error);
+    expect(() => draftCall(world, NEAR, { tool, args: {} })).toThrowError(
+      expect.objectContaining({ code: 'UNKNOWN_TOOL' }) as Error,
+    );
   });
 
   it('of a profile that is not there is refused', () => {
-    expect(() => draftTools(world, { profiles: ['nope'] }, 'read')).toThrowError(expect.objectContaining({ code: 'CONFIG_INVALID' }) as Error);
+    expect(() => draftTools(world, { profiles: ['nope'] }, 'read')).toThrowError(
+      expect.objectContaining({ code: 'CONFIG_INVALID' }) as Error,
+    );
   });
 });
