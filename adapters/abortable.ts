@@ -1,5 +1,5 @@
 /** Owns the waiting of one caller for work that several share; refuses to stop the work when one of them gives up. */
-import { reasonOf, type CancelSignal } from './rpc/cancel.ts';
+import { type CancelSignal, reasonOf } from './rpc/cancel.ts';
 
 /** Settles as the work does, or throws the signal's reason (see `reasonOf`) as soon as it aborts. */
 export function abortable<T>(work: Promise<T>, signal: CancelSignal | undefined): Promise<T> {

@@ -1,6 +1,6 @@
 /** Owns the kill switch of a server that runs in this process; refuses its calls and ends what it has running. */
 import type { TollgateError } from '../catalogs/errors.ts';
-import { refusedState, type Health, type ServerAdapter } from './port.ts';
+import { type Health, refusedState, type ServerAdapter } from './port.ts';
 
 /** A server that can be halted like one with a process. */
 export interface Haltable extends ServerAdapter {

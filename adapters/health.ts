@@ -1,8 +1,8 @@
 /** Owns the judgement of how a server is; refuses to call one healthy that breaks the protocol or keeps ending. */
 import { MENDABLE, type TollgateError } from '../catalogs/errors.ts';
 import type { Keeper } from './keeper.ts';
-import { refusedState, type Health } from './port.ts';
-import { startRefusal, type Lifetime, type ServerSettings } from './settings.ts';
+import { type Health, refusedState } from './port.ts';
+import { type Lifetime, type ServerSettings, startRefusal } from './settings.ts';
 
 /** What is known of a server at one moment. */
 export interface ServerFacts {

@@ -2,12 +2,12 @@
 import { realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { pathOf, piecesOf } from '../catalogs/words.ts';
-import { fileFact, type DigestStore, type FileFact } from './digests.ts';
+import { type DigestStore, type FileFact, fileFact } from './digests.ts';
 import { openPlain } from './plain-file.ts';
 import { outermost } from './sandbox/covers.ts';
 import { findProgram, ownFilesOf } from './sandbox/programs.ts';
 import type { ServerSettings } from './settings.ts';
-import { placeFacts, startPlaces, type PlaceFact } from './start-places.ts';
+import { type PlaceFact, placeFacts, startPlaces } from './start-places.ts';
 import { filesNamed, isNamedAsCode, type Named } from './start-words.ts';
 
 /** The files behind a command. */

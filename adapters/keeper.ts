@@ -2,16 +2,16 @@
 import { asTollgateError, MENDABLE, TollgateError } from '../catalogs/errors.ts';
 import { abortable } from './abortable.ts';
 import type { Blame } from './blame.ts';
-import { Connector } from './connector.ts';
 import type { ConnectorParts } from './connector.ts';
+import { Connector } from './connector.ts';
 import type { Happening } from './events.ts';
 import { unstarted } from './port.ts';
-import { Restarts } from './restarts.ts';
 import type { Regime } from './restarts.ts';
+import { Restarts } from './restarts.ts';
 import type { CancelSignal } from './rpc/cancel.ts';
 import type { UpstreamSession } from './session.ts';
-import { startRefusal } from './settings.ts';
 import type { AdapterOptions, Lifetime } from './settings.ts';
+import { startRefusal } from './settings.ts';
 import { tidingsOf } from './tidings.ts';
 
 /** What a keeper is made of, and what it reports. */

@@ -1,25 +1,26 @@
 /** Owns the start of a server's process at the isolation that it asks for; refuses to start what cannot be isolated as asked. */
+
+import type { ChildProcess, ChildProcessWithoutNullStreams } from 'node:child_process';
 import { spawn } from 'node:child_process';
 import { existsSync, realpathSync } from 'node:fs';
 import path from 'node:path';
-import type { ChildProcess, ChildProcessWithoutNullStreams } from 'node:child_process';
 import { NO_CONFINEMENT } from '../catalogs/confinement.ts';
 import { TollgateError } from '../catalogs/errors.ts';
 import { searchFolders } from '../catalogs/programs.ts';
 import type { CredentialStore } from './oauth/credentials.ts';
 import { signalGroup } from './process-group.ts';
-import { withoutForeign } from './sandbox/descriptors.ts';
+import { isWithin } from './sandbox/closed.ts';
 import { startContained } from './sandbox/contain.ts';
 import type { Contained } from './sandbox/container.ts';
-import { findEngine, type Engine } from './sandbox/engine.ts';
-import { isWithin } from './sandbox/closed.ts';
-import { closeFiles, outermost, type Closing } from './sandbox/covers.ts';
+import { type Closing, closeFiles, outermost } from './sandbox/covers.ts';
+import { withoutForeign } from './sandbox/descriptors.ts';
+import { type Engine, findEngine } from './sandbox/engine.ts';
 import { checkGiven } from './sandbox/given.ts';
 import { chooseIdentity } from './sandbox/identity.ts';
 import type { Jail } from './sandbox/jail.ts';
 import { holdPlaces } from './sandbox/placeholders.ts';
 import { findProgram } from './sandbox/programs.ts';
-import { watchRepositories, type Grounds, type Withholding } from './sandbox/repositories.ts';
+import { type Grounds, type Withholding, watchRepositories } from './sandbox/repositories.ts';
 import { proveIsolation } from './sandbox/selftest.ts';
 import { startJailed } from './sandbox/start.ts';
 import { fillSecrets } from './secrets.ts';

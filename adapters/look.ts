@@ -3,7 +3,7 @@ import type { RawTool } from '../catalogs/tool.ts';
 import { connectionTo } from './pool.ts';
 import type { ServerInfo, Unfit } from './port.ts';
 import { UpstreamSession } from './session.ts';
-import { startRefusal, type AdapterOptions, type ServerSettings } from './settings.ts';
+import { type AdapterOptions, type ServerSettings, startRefusal } from './settings.ts';
 import type { RawPrompt } from './tool-list.ts';
 
 /** All that a server says before it is called. */

@@ -1,8 +1,8 @@
 /** Owns the reading of messages from a server's bytes: lines within the wire limit; tells of what is none, and drops it. */
 import type { Readable } from 'node:stream';
+import { ownTurn } from '../catalogs/pace.ts';
 import { LARGE_BYTES, MOST_BYTES } from '../catalogs/sizes.ts';
 import type { ConnectionEvents } from './connection.ts';
-import { ownTurn } from '../catalogs/pace.ts';
 import { LineReader } from './rpc/framing.ts';
 import { readNoisy } from './rpc/noise.ts';
 

@@ -1,7 +1,7 @@
 /** Opens regular files that somebody else may exchange: a pipe in the place of a file would hold up a thread, or this process, for ever. */
 import { closeSync, constants, fstatSync, openSync, readFileSync } from 'node:fs';
-import { open } from 'node:fs/promises';
 import type { FileHandle } from 'node:fs/promises';
+import { open } from 'node:fs/promises';
 
 const FLAGS = constants.O_RDONLY | constants.O_NONBLOCK;
 

@@ -1,9 +1,9 @@
 /** Owns all external servers of one process and their caps; refuses more servers than are allowed. */
 import { isDeepStrictEqual } from 'node:util';
 import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
-import type { Health, ServerAdapter } from './port.ts';
 import type { Connection } from './connection.ts';
 import { SocketConnection } from './internal/socket.ts';
+import type { Health, ServerAdapter } from './port.ts';
 import { RemoteConnection } from './remote.ts';
 import { UpstreamServer } from './server.ts';
 import type { AdapterOptions, ServerSettings } from './settings.ts';

@@ -1,21 +1,22 @@
 /** Owns the port through which the facade reaches any server; knows no policy, no principal and no client. */
+
+import type { Confinement } from '../catalogs/confinement.ts';
+import { type ErrorCode, MENDABLE, TollgateError } from '../catalogs/errors.ts';
+import type { HeldPaths } from '../catalogs/held.ts';
+import type { RawTool, Semantics, ToolResult } from '../catalogs/tool.ts';
 import type { CancelSignal } from './rpc/cancel.ts';
 import type { RpcError } from './rpc/message.ts';
 import type { Lifetime } from './settings.ts';
-import type { Confinement } from '../catalogs/confinement.ts';
-import { MENDABLE, TollgateError, type ErrorCode } from '../catalogs/errors.ts';
-import type { HeldPaths } from '../catalogs/held.ts';
-import type { RawTool, Semantics, ToolResult } from '../catalogs/tool.ts';
 
 export { abortable } from './abortable.ts';
-export type { OnEvent, ServerEvent } from './events.ts';
 export type { DigestStore, FileFact } from './digests.ts';
+export type { OnEvent, ServerEvent } from './events.ts';
 export type { Inspect, StartFiles } from './inspect.ts';
-export { startPlaces } from './start-places.ts';
 export type { Looked } from './look.ts';
-export type { RawPrompt } from './tool-list.ts';
-export type { Credentials, CredentialStore, SignedIn, SignInParts, SignIns } from './oauth/credentials.ts';
+export type { CredentialStore, Credentials, SignedIn, SignInParts, SignIns } from './oauth/credentials.ts';
 export type { Lifetime, OAuthSettings, ServerSettings, SharedSlots } from './settings.ts';
+export { startPlaces } from './start-places.ts';
+export type { RawPrompt } from './tool-list.ts';
 
 /** JSON as it stands on the wire, with its parsed value. `exact` is false when `value` lost something that `text` holds. */
 export interface JsonDoc<T = unknown> {
@@ -118,8 +119,8 @@ export type HealthState = 'idle' | 'healthy' | 'degraded' | 'unavailable' | 'not
 
 /** The state of a server that may not run, from what refuses it. */
 export function refusedState({ data }: Pick<TollgateError, 'data'>): HealthState {
-  if (data['killed'] === true) return 'killed';
-  return data['consent'] === 'lacking' ? 'not approved' : 'disabled';
+  if (data.killed === true) return 'killed';
+  return data.consent === 'lacking' ? 'not approved' : 'disabled';
 }
 
 /** What a caller is told of a start that failed: that the server is not there, or what a person must mend; in the words of the failure. */

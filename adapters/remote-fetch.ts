@@ -1,8 +1,8 @@
 /** Owns the HTTP requests under the SDK's transports: exact bodies, size limits, the end of answer streams; refuses hot reconnect loops. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../catalogs/errors.ts';
-import { LARGE_BYTES, MOST_BYTES } from '../catalogs/sizes.ts';
 import { ownTurn } from '../catalogs/pace.ts';
+import { LARGE_BYTES, MOST_BYTES } from '../catalogs/sizes.ts';
 import { EventStreamReader } from './rpc/event-stream.ts';
 import { MOST_VALUES, readMessage, type WireMessage } from './rpc/json.ts';
 import { scanJson } from './rpc/scan.ts';

@@ -6,7 +6,7 @@ import type { Connection, ConnectionEvents } from './connection.ts';
 import type { LaunchHost } from './launch.ts';
 import { AuthorizedFetch } from './oauth/authorized-fetch.ts';
 import { Bearer } from './oauth/bearer.ts';
-import { judgeFailure, type Failure } from './remote-failure.ts';
+import { type Failure, judgeFailure } from './remote-failure.ts';
 import { RemoteFetch } from './remote-fetch.ts';
 import type { WireMessage } from './rpc/json.ts';
 import { fillSecrets } from './secrets.ts';

@@ -193,10 +193,10 @@ export class UpstreamServer implements ServerAdapter {
     this.halted = refusal;
     const id = this.keeper.kill(
       refusal,
-      refusal.data['killed'] === true ? 'was ended by the kill switch' : 'was ended, because it may not run any more',
+      refusal.data.killed === true ? 'was ended by the kill switch' : 'was ended, because it may not run any more',
     );
     if (id !== undefined) this.tell({ event: 'killed' }, id);
-    if (id !== undefined || refusal.data['killed'] === true) this.forgetTools();
+    if (id !== undefined || refusal.data.killed === true) this.forgetTools();
   }
 
   lift(): void {

@@ -3,12 +3,12 @@ import { randomUUID } from 'node:crypto';
 import { asTollgateError, MENDABLE, TollgateError } from '../catalogs/errors.ts';
 import type { RawTool, ToolResult } from '../catalogs/tool.ts';
 import type { Connection } from './connection.ts';
-import { UpstreamError } from './port.ts';
 import type { JsonDoc, ServerInfo, UpstreamCall } from './port.ts';
+import { UpstreamError } from './port.ts';
 import { isObject } from './rpc/json.ts';
 import { Peer } from './rpc/peer.ts';
 import { INPUT_REQUIRED, type Refused } from './rpc/refused.ts';
-import { readPromptList, readToolList, type Listed, type RawPrompt } from './tool-list.ts';
+import { type Listed, type RawPrompt, readPromptList, readToolList } from './tool-list.ts';
 
 /** What the owner of a session is told. */
 export interface SessionEvents {
@@ -105,7 +105,7 @@ export class UpstreamSession {
     try {
       const result = await this.peer.request(onProgress === undefined ? request : { ...request, onProgress });
       // The revision of 2026-07-28 carries requests to the client inside results; they are refused like the others.
-      if (result.value['resultType'] === 'input_required') {
+      if (result.value.resultType === 'input_required') {
         this.peer.noteRefused(INPUT_REQUIRED);
         throw new TollgateError('UPSTREAM_REQUEST_DENIED');
       }
@@ -193,10 +193,10 @@ export class UpstreamSession {
     const { instructions, capabilities } = value;
     this.said = {
       ...(typeof instructions === 'string' && { instructions }),
-      offersPrompts: isObject(capabilities) && isObject(capabilities['prompts']),
+      offersPrompts: isObject(capabilities) && isObject(capabilities.prompts),
     };
-    const told = isObject(value['serverInfo']) ? value['serverInfo'] : {};
-    return { name: textOr(told['name'], this.name), version: textOr(told['version'], ''), protocolVersion };
+    const told = isObject(value.serverInfo) ? value.serverInfo : {};
+    return { name: textOr(told.name, this.name), version: textOr(told.version, ''), protocolVersion };
   }
 
   private asInitFailure(thrown: unknown): TollgateError {

@@ -1,6 +1,6 @@
 /** Finds what a start loads from places that agents may write, besides the files that its words name: its package, and modules on the way. */
 import { createHash } from 'node:crypto';
-import { existsSync, readdirSync, realpathSync, type Dirent } from 'node:fs';
+import { type Dirent, existsSync, readdirSync, realpathSync } from 'node:fs';
 import { lstat, readdir, readlink } from 'node:fs/promises';
 import path from 'node:path';
 import { linksTo, writableRootOf } from '../catalogs/programs.ts';

@@ -1,5 +1,5 @@
 /** Owns which files a command may run, by its words alone: everything that could be named is; refuses to guess which option of which program counts. */
-import { statSync, type Stats } from 'node:fs';
+import { type Stats, statSync } from 'node:fs';
 import path from 'node:path';
 import { pathOf, piecesOf } from '../catalogs/words.ts';
 import { readPlainSync } from './plain-file.ts';

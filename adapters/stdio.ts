@@ -2,8 +2,8 @@
 import type { ChildProcessWithoutNullStreams } from 'node:child_process';
 import { TollgateError } from '../catalogs/errors.ts';
 import type { Connection, ConnectionEvents } from './connection.ts';
-import { launch } from './launch.ts';
 import type { Launched } from './launch.ts';
+import { launch } from './launch.ts';
 import { MessageReader } from './messages.ts';
 import { stopInOrder } from './process-group.ts';
 import { LineReader, oneLine } from './rpc/framing.ts';

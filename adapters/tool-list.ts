@@ -2,10 +2,10 @@
 import { promptFault, toolFault } from '../catalogs/definition.ts';
 import { TollgateError } from '../catalogs/errors.ts';
 import type { RawTool } from '../catalogs/tool.ts';
-import { UpstreamError } from './port.ts';
 import type { JsonDoc, Unfit } from './port.ts';
-import { isObject } from './rpc/json.ts';
+import { UpstreamError } from './port.ts';
 import type { JsonObject } from './rpc/json.ts';
+import { isObject } from './rpc/json.ts';
 
 const MAX_PAGES = 64;
 const MAX_LIST_BYTES = 8 * 1024 * 1024;
@@ -63,7 +63,7 @@ async function readPages<Entry>(request: RequestPage, { key, faultOf }: Wanted):
     if (!Array.isArray(listed))
       throw new TollgateError('UPSTREAM_INVALID', { detail: `The server's list of ${key} is no list.` });
     found.push(...(listed as readonly unknown[]));
-    const cursor = page.value['nextCursor'];
+    const cursor = page.value.nextCursor;
     if (typeof cursor !== 'string') return sort(found, faultOf);
     if (cursors.has(cursor)) break;
     cursors.add(cursor);
@@ -103,6 +103,6 @@ function sort<Entry>(found: readonly unknown[], faultOf: Wanted['faultOf']): Lis
 }
 
 function labelOf(entry: unknown, index: number): string {
-  const name = isObject(entry) ? entry['name'] : undefined;
+  const name = isObject(entry) ? entry.name : undefined;
   return typeof name === 'string' && name !== '' ? name.slice(0, MAX_NAME).replace(/[^ -~]/gu, '?') : `#${index + 1}`;
 }

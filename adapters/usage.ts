@@ -1,6 +1,7 @@
 /** Owns who uses a server and how long it therefore stays; refuses to end one that somebody uses. */
-import { LIFETIMES } from './settings.ts';
+
 import type { Lifetime } from './settings.ts';
+import { LIFETIMES } from './settings.ts';
 
 /** What a usage is told and may do. */
 export interface UsageParts {

@@ -1,7 +1,7 @@
 /** Owns the check of a tool's definition before it is listed: hostile bytes and structure quarantine that tool alone; prose never does. */
 import { toolFault } from './definition.ts';
-import { excerpt, lintTool, lintValue, type LintNote } from './lint.ts';
-import { liesOfReading, type KnownNames } from './lint-names.ts';
+import { excerpt, type LintNote, lintTool, lintValue } from './lint.ts';
+import { type KnownNames, liesOfReading } from './lint-names.ts';
 import { canonicalize } from './projection/canonical.ts';
 import { copyJson } from './projection/copy.ts';
 import { isObject, LIMITS } from './projection/schema.ts';

@@ -1,7 +1,7 @@
 /** Owns how allowed and denied domains are written: a host or `*.` and a host, with a port or those of the web; refuses patterns that say more than their reader thinks. */
 import { domainToASCII } from 'node:url';
-import { parseAuthority } from './hosts.ts';
 import type { Host } from './hosts.ts';
+import { parseAuthority } from './hosts.ts';
 
 /** Ports of an allowed domain that names none: those of HTTP and HTTPS. */
 export const WEB_PORTS: readonly number[] = [80, 443];

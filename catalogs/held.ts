@@ -1,10 +1,11 @@
 /** Resolves path arguments to open descriptors, so that the object that the policy judges is the object that is opened. */
-import { closeSync, constants, existsSync, fstatSync, lstatSync, openSync, readlinkSync } from 'node:fs';
+
 import type { BigIntStats } from 'node:fs';
+import { closeSync, constants, existsSync, fstatSync, lstatSync, openSync, readlinkSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from './errors.ts';
-import { existingOf, locate, realPathOf } from './paths.ts';
 import type { Location } from './paths.ts';
+import { existingOf, locate, realPathOf } from './paths.ts';
 import type { Verb } from './tool.ts';
 
 /** Linux: names an object without opening it for reading or writing (open(2)). Node has no constant for it. */

@@ -1,7 +1,7 @@
 /** Owns the lint of everything that a model would read of a server: notes for the person who approves; refuses nothing (prose is no proof, security 8). */
 import { decodedBlobs, fold, hiddenMessage, isConfusable, unleet } from './lint-fold.ts';
+import { crossNotes, isTellingName, type KnownNames, nameNotes } from './lint-names.ts';
 import { LINT_RULES, type LintId } from './lint-rules.ts';
-import { crossNotes, nameNotes, isTellingName, type KnownNames } from './lint-names.ts';
 import type { RawTool } from './tool.ts';
 
 /** One thing to look at. `text` is an excerpt that is safe to print: at most 120 characters, everything but plain letters escaped. */

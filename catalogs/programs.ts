@@ -103,7 +103,7 @@ export function linksTo(file: string): readonly string[] {
 
 /** Absolute folders of the PATH of this process in which agents may not write. */
 export function searchFolders(): readonly string[] {
-  return (process.env['PATH'] ?? '')
+  return (process.env.PATH ?? '')
     .split(':')
     .filter((folder) => folder.startsWith('/') && !liesWhereAgentsWrite(folder));
 }

@@ -36,7 +36,7 @@ export function absenceOf(
 ): TollgateError {
   const server = servers.find((one) => isOf(name, one) && entries(one).length === 0);
   const problem = server === undefined ? undefined : problems.get(server);
-  return problem === undefined || problem.data['consent'] !== undefined
+  return problem === undefined || problem.data.consent !== undefined
     ? new TollgateError('UNKNOWN_TOOL', hidden === undefined ? {} : { cause: new HiddenBy(hidden) })
     : unstarted(problem);
 }

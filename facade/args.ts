@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from 'node:util';
 import type { JsonDoc } from '../adapters/port.ts';
 import { parseDoc } from '../adapters/rpc/json.ts';
 import { asTollgateError, TollgateError } from '../catalogs/errors.ts';
-import { formatFaults, repairArgs, type Fault, type Validator } from '../catalogs/validate.ts';
+import { type Fault, formatFaults, repairArgs, type Validator } from '../catalogs/validate.ts';
 
 /** How the arguments of one exposed tool are understood. */
 export interface ArgsShape {

@@ -1,16 +1,16 @@
 /** Owns how a configuration becomes a running facade, and how the next one takes its place; knows implementations by their ports alone. */
 import path from 'node:path';
 import type { Inspect } from '../adapters/port.ts';
-import { asTollgateError, TollgateError, type ErrorCode } from '../catalogs/errors.ts';
+import { asTollgateError, type ErrorCode, TollgateError } from '../catalogs/errors.ts';
 import type { Policy } from '../policies/port.ts';
 import type { Assemble, Assembled } from './assembled.ts';
-import { Backends, type BackendMakers } from './backends.ts';
+import { type BackendMakers, Backends } from './backends.ts';
 import type { Config, Problem } from './config/config.ts';
 import { useProgramsOf } from './config/programs.ts';
 import { Gateway } from './gateway.ts';
 import { Generation } from './generation.ts';
-import { findUnbound } from './unbound.ts';
 import { appendQuietly, closeShared, openShared, registerSecrets, type Shared } from './shared.ts';
+import { findUnbound } from './unbound.ts';
 
 /** What facade/main.ts gives. */
 export interface Implementations {
@@ -133,7 +133,7 @@ class Assembly {
 
   #recordRefusal(thrown: unknown): void {
     const { code, data } = asTollgateError(thrown);
-    const problems = Array.isArray(data['problems']) ? { problems: data['problems'].length } : {};
+    const problems = Array.isArray(data.problems) ? { problems: data.problems.length } : {};
     appendQuietly(this.#shared.audit, {
       type: 'config',
       event: 'refused',

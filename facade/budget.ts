@@ -1,7 +1,7 @@
 /** Owns what a call reserves of its budgets and gives back; refuses what is spent at once, and what is busy at the deadline. */
-import { canComeBack, claimsOf, grantOf, keyOf, spentError, type LeaseRequest } from './budget/claims.ts';
-import { createLine, type Attempt } from './budget/line.ts';
-import { instant, type Instant } from './state/clock.ts';
+import { canComeBack, claimsOf, grantOf, keyOf, type LeaseRequest, spentError } from './budget/claims.ts';
+import { type Attempt, createLine } from './budget/line.ts';
+import { type Instant, instant } from './state/clock.ts';
 import { createSettler } from './state/settler.ts';
 import type { Held, State } from './state/state.ts';
 

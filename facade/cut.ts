@@ -1,5 +1,5 @@
 /** Owns what becomes of calls and lists whose session ends under them; refuses to leave one without an answer. */
-import { reasonOf, type CancelSignal } from '../adapters/rpc/cancel.ts';
+import { type CancelSignal, reasonOf } from '../adapters/rpc/cancel.ts';
 import { TollgateError } from '../catalogs/errors.ts';
 import type { Trace } from './record.ts';
 

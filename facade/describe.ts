@@ -45,7 +45,7 @@ function condition({ says = [], bounds = [] }: ListDecision): string {
     ...bounds.map(boundWords),
     ...says.map(({ outcome, say }) => (say === '' ? EACH_CALL[outcome] : `${OUTCOME_WORDS[outcome]} ${say}`)),
   ];
-  const whole = phrases.filter((phrase, at) => phrases.slice(0, at + 1).join('; ').length <= CONDITION_CHARS);
+  const whole = phrases.filter((_, at) => phrases.slice(0, at + 1).join('; ').length <= CONDITION_CHARS);
   if (whole.length === 0) return '(Policy judges each call by its arguments.) ';
   return `(Policy: ${whole.join('; ')}${whole.length < phrases.length ? '; and more' : ''}.) `;
 }

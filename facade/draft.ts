@@ -11,7 +11,7 @@ import type { Config, ProfileConfig, Route } from './config/config.ts';
 import { splitToolId, WORKSPACE } from './config/names.ts';
 import { didYouMean, quote } from './config/problems.ts';
 import { mergeProfiles } from './config/profiles.ts';
-import { effectOf, prospectOf, type Doing } from './effect.ts';
+import { type Doing, effectOf, prospectOf } from './effect.ts';
 import { serverFor, unserved } from './routes.ts';
 import { matcher } from './served.ts';
 

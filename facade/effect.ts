@@ -1,6 +1,6 @@
 /** Owns the lowering of a call to its canonical effect: the same facts for the same doing, whichever exposure it came through. */
 import { TollgateError } from '../catalogs/errors.ts';
-import { locate, type Location } from '../catalogs/paths.ts';
+import { type Location, locate } from '../catalogs/paths.ts';
 import type { Semantics, Verb } from '../catalogs/tool.ts';
 import { readUrl } from '../catalogs/urls.ts';
 import type { CommandFact, Effect, ListTool, PathFact, UrlFact } from '../policies/port.ts';

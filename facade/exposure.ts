@@ -1,18 +1,18 @@
 /** Owns the name table of a principal: what the last list decision lets it see, under which names; list and resolve both read it. */
 import { isDeepStrictEqual } from 'node:util';
-import { PRIMITIVES, unstarted, type Primitive } from '../adapters/port.ts';
+import { PRIMITIVES, type Primitive, unstarted } from '../adapters/port.ts';
 import { MENDABLE, TollgateError } from '../catalogs/errors.ts';
-import { exposedNames, findExposed, shownName, type NameCollision, type NamedTool } from '../catalogs/names.ts';
+import { exposedNames, findExposed, type NameCollision, type NamedTool, shownName } from '../catalogs/names.ts';
 import { normalise } from '../catalogs/primitives/arguments.ts';
 import { tighten } from '../catalogs/projection/bounds.ts';
-import { loadSchemaProfile, project, withoutPinned, type Projection } from '../catalogs/projection/project.ts';
+import { loadSchemaProfile, type Projection, project, withoutPinned } from '../catalogs/projection/project.ts';
 import type { RawTool } from '../catalogs/tool.ts';
 import { clientSchema, createValidator, type Validator } from '../catalogs/validate.ts';
 import type { ListDecision, Policy, Principal, Reason } from '../policies/port.ts';
 import { absenceOf, isOf } from './absence.ts';
 import type { ArgsShape } from './args.ts';
-import { isPending, lastOf, named, primitivesOf, withoutOurs, type Candidate, type Shown } from './candidates.ts';
-import { Catalog, type Served } from './catalog.ts';
+import { type Candidate, isPending, lastOf, named, primitivesOf, type Shown, withoutOurs } from './candidates.ts';
+import type { Catalog, Served } from './catalog.ts';
 import type { ProfileConfig, Route } from './config/config.ts';
 import { pendingRefusal } from './consent/refusals.ts';
 import { describe } from './describe.ts';

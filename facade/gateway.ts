@@ -5,16 +5,16 @@ import { TollgateError } from '../catalogs/errors.ts';
 import type { Principal } from '../policies/port.ts';
 import { Announcer } from './announcer.ts';
 import type { Backends } from './backends.ts';
-import type { Served } from './catalog.ts';
 import { callTool } from './call.ts';
-import { interrupted } from './cut.ts';
+import type { Served } from './catalog.ts';
 import { principalAfter } from './config/identity.ts';
+import { interrupted } from './cut.ts';
 import type { CallRequest, Facade, HostSide, Reply, Session } from './facade.ts';
 import type { Generation } from './generation.ts';
-import { listTools, type ListParts } from './list.ts';
+import { type ListParts, listTools } from './list.ts';
 import { createReadiness } from './readiness.ts';
+import { type OpenSession, openSession } from './session.ts';
 import { appendQuietly, closeShared, type Shared } from './shared.ts';
-import { openSession, type OpenSession } from './session.ts';
 
 /** The one implementation of Facade. Sessions are looked up by identity: an object of somebody else's is refused. */
 export class Gateway implements Facade {

@@ -1,6 +1,7 @@
 /** Finds the other names of a file, so that a rule about one name of a file holds for all of them. */
-import { lstatSync, statSync } from 'node:fs';
+
 import type { BigIntStats, Dirent } from 'node:fs';
+import { lstatSync, statSync } from 'node:fs';
 import { opendir } from 'node:fs/promises';
 import path from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';

@@ -2,12 +2,12 @@
 import { abortable } from '../adapters/port.ts';
 import type { CancelSignal } from '../adapters/rpc/cancel.ts';
 import { failureAfterCut } from './cut.ts';
+import { type Exposed, type Exposures, idsOf, type Table } from './exposure.ts';
 import type { Reply } from './facade.ts';
-import { idsOf, type Exposed, type Exposures, type Table } from './exposure.ts';
 import { mapStrings } from './output/clean.ts';
 import type { Redactor } from './output/redact.ts';
 import { refusal } from './refusal.ts';
-import { requireOpen, type OpenSession } from './session.ts';
+import { type OpenSession, requireOpen } from './session.ts';
 
 /**
  * For how long a list waits for a server that is asked for the first time, from when it was asked: long enough for most to start, because

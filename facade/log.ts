@@ -1,5 +1,5 @@
 /** Owns the log of the process: pino on stderr, secrets redacted; stdout belongs to the wire. */
-import { pino, type Logger } from 'pino';
+import { type Logger, pino } from 'pino';
 import type { Redactor } from './output/redact.ts';
 
 export type { Logger } from 'pino';

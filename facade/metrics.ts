@@ -1,7 +1,7 @@
 /** Owns the counters of the process in Prometheus text format (HB-06); refuses labels whose number a client could grow. */
 import type { HealthState, ServerEvent } from '../adapters/port.ts';
 import type { TollgateError } from '../catalogs/errors.ts';
-import { family, histograms, labelled, noDurations, observe, type Durations } from './exposition.ts';
+import { type Durations, family, histograms, labelled, noDurations, observe } from './exposition.ts';
 import type { Trace } from './record.ts';
 import type { Statistics, Tally } from './statistics.ts';
 

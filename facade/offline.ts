@@ -2,13 +2,13 @@
 import { createInProcess, type InProcess } from '../adapters/internal/in-process.ts';
 import { createWorkspace } from '../adapters/internal/workspace.ts';
 import type { LaunchHost } from '../adapters/launch.ts';
-import type { ServerAdapter } from '../adapters/port.ts';
 import { createMapped } from '../adapters/mapped/backend.ts';
 import { ServerPool } from '../adapters/pool.ts';
+import type { ServerAdapter } from '../adapters/port.ts';
 import { NO_CONFINEMENT } from '../catalogs/confinement.ts';
 import { TollgateError } from '../catalogs/errors.ts';
 import { SHIPPED } from '../catalogs/shipped.ts';
-import { Backends, type BackendMakers } from './backends.ts';
+import { type BackendMakers, Backends } from './backends.ts';
 import type { Served } from './catalog.ts';
 import type { Config } from './config/config.ts';
 

@@ -3,8 +3,8 @@ import path from 'node:path';
 import { startPlaces } from '../adapters/port.ts';
 import { loadMapping } from '../catalogs/primitives/mapping.ts';
 import type { Config, PolicySource, ServerConfig } from './config/config.ts';
-import { isWithin } from './config/files.ts';
 import { readYaml } from './config/document.ts';
+import { isWithin } from './config/files.ts';
 
 /** Parts for `loadPolicy`. `cache` keeps built Rego; the default is in the state folder. */
 export function policyParts(config: Config, options: { readonly opa?: string; readonly cache?: string }) {

@@ -1,6 +1,6 @@
 /** Owns what is measured of this process: its build, processor time, memory, files and the delay of its event loop; refuses to cost anything where nobody asks. */
 import { readdirSync, readFileSync } from 'node:fs';
-import { monitorEventLoopDelay, type IntervalHistogram } from 'node:perf_hooks';
+import { type IntervalHistogram, monitorEventLoopDelay } from 'node:perf_hooks';
 import { family } from './exposition.ts';
 import { VERSION } from './wire/version.ts';
 

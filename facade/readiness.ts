@@ -3,8 +3,8 @@ import { randomBytes } from 'node:crypto';
 import { open, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import type { ListTool, Policy, Principal } from '../policies/port.ts';
-import type { Shared } from './shared.ts';
 import { KillSwitch } from './servers/kill-switch.ts';
+import type { Shared } from './shared.ts';
 
 /** What can fail: the audit folder takes no record, the state cannot be read, the policy decides nothing, everything is switched off. */
 export type Failing = 'audit' | 'state' | 'policy' | 'off';

@@ -5,11 +5,11 @@ import type { CallDecision, CallInput, Effect, Principal, Reason } from '../poli
 import { HiddenBy } from './absence.ts';
 import type { CallEntry, Unsealed, Written } from './audit/chain.ts';
 import type { AuditObligations, AuditReason, BudgetEntry, CallFacts } from './audit/entry.ts';
+import type { Exposed } from './exposure.ts';
 import type { ProgressCounts, ServerProgress } from './output/progress.ts';
 import type { Shaped } from './output/shape.ts';
-import type { Exposed } from './exposure.ts';
-import type { Target } from './target.ts';
 import type { Caller } from './session.ts';
+import type { Target } from './target.ts';
 
 /** What is known of a call so far; stages add to it, records read it. */
 export interface Trace {
@@ -135,7 +135,7 @@ export function endRecord(
 /** Of a refusal that came before the policy: what an owner has not added is a reason too. */
 function reasonsOf(failure: TollgateError | undefined): readonly AuditReason[] | undefined {
   if (failure?.cause instanceof HiddenBy) return failure.cause.reasons.map(place);
-  const reasons = failure?.data['reasons'];
+  const reasons = failure?.data.reasons;
   return Array.isArray(reasons) ? reasons.map(place) : undefined;
 }
 

@@ -5,8 +5,8 @@ import { withoutOwnKeys } from '../catalogs/own-keys.ts';
 import { escapeHostile } from '../catalogs/text.ts';
 import type { Reply } from './facade.ts';
 import { mapStrings } from './output/clean.ts';
-import { holdNumbers, releaseNumbers } from './output/numbers.ts';
 import type { HidePaths } from './output/host-paths.ts';
+import { holdNumbers, releaseNumbers } from './output/numbers.ts';
 import type { Redactor } from './output/redact.ts';
 import { CORRELATION_KEY } from './session.ts';
 

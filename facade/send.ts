@@ -1,16 +1,17 @@
 /** Owns what one call may take and how it goes to its server; refuses to widen what the configuration allows. */
+
+import { type Answer, UpstreamError } from '../adapters/port.ts';
+import { MENDABLE, TollgateError } from '../catalogs/errors.ts';
+import { isOwnKey } from '../catalogs/own-keys.ts';
 import { ownTurn } from '../catalogs/pace.ts';
 import { LARGE_BYTES } from '../catalogs/sizes.ts';
-import { UpstreamError, type Answer } from '../adapters/port.ts';
-import { isOwnKey } from '../catalogs/own-keys.ts';
-import { MENDABLE, TollgateError } from '../catalogs/errors.ts';
 import type { ToolResult } from '../catalogs/tool.ts';
 import type { Obligations } from '../policies/port.ts';
 import type { BudgetKeys, Lease } from './budget.ts';
 import type { Deps } from './call.ts';
 import type { CapsConfig } from './config/config.ts';
-import type { CallRequest } from './facade.ts';
 import type { Table } from './exposure.ts';
+import type { CallRequest } from './facade.ts';
 import type { Cap } from './output/cut.ts';
 import { holdNumbers } from './output/numbers.ts';
 import type { Trace } from './record.ts';

@@ -71,8 +71,8 @@ export function serveShipped(adapter: ServerAdapter): Served {
  * delete_all would open itself, so they count only where the owner has confirmed them (PF-05).
  */
 function hinted(annotations: RawTool['annotations']): Semantics {
-  if (annotations?.['readOnlyHint'] === true) return { verb: 'read' };
-  return annotations?.['destructiveHint'] === false ? { verb: 'write' } : UNKNOWN;
+  if (annotations?.readOnlyHint === true) return { verb: 'read' };
+  return annotations?.destructiveHint === false ? { verb: 'write' } : UNKNOWN;
 }
 
 /** A name, or a pattern in which `*` stands for any characters. */

@@ -2,21 +2,21 @@
 import type { Inspect } from '../adapters/port.ts';
 import { asTollgateError } from '../catalogs/errors.ts';
 import { createDigest, readAuditKey } from './audit/key.ts';
-import { openAudit, type AuditEntry, type AuditLog } from './audit/log.ts';
-import { createBudgets, createGate, type Budgets, type Gate } from './budget.ts';
+import { type AuditEntry, type AuditLog, openAudit } from './audit/log.ts';
+import { type Budgets, createBudgets, createGate, type Gate } from './budget.ts';
 import type { Config } from './config/config.ts';
 import { Consents } from './consent/consents.ts';
 import { countFaults } from './faults.ts';
 import { createLog, type Logger } from './log.ts';
 import { Aside } from './manage/aside.ts';
-import { Metrics, type Faults } from './metrics.ts';
+import { type Faults, Metrics } from './metrics.ts';
 import { Redactor } from './output/redact.ts';
 import { Spills } from './output/spills.ts';
 import { EventFeed } from './servers/feed.ts';
 import type { OpenSession } from './session.ts';
+import { followState } from './state/follow.ts';
 import type { State } from './state/state.ts';
 import { Tally } from './statistics.ts';
-import { followState } from './state/follow.ts';
 
 /** What every generation works with. */
 export interface Shared {
@@ -49,7 +49,7 @@ export async function openShared(
 ): Promise<Shared> {
   const redactor = new Redactor();
   registerSecrets(redactor, config);
-  const log = createLog(redactor, onLog, process.env['TOLLGATE_LOG']);
+  const log = createLog(redactor, onLog, process.env.TOLLGATE_LOG);
   const faults: Faults = { audit: 0, state: 0 };
   const state = countFaults(await followState(config.state), () => void (faults.state += 1));
   let audit: AuditLog | undefined;

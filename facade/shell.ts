@@ -1,10 +1,10 @@
 /** Owns the facts of a shell command: the literal words of its simple commands, and whether one of them starts other programs. */
 import {
-  parse,
+  type AndOr,
   type Command,
   type CommandNode,
   type PipelineNode,
-  type AndOr,
+  parse,
   type Redirection,
   type Statement,
   type Word,

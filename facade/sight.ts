@@ -51,7 +51,7 @@ export function sightOf(deps: Judges, seeing: Seeing): Pick<UpstreamCall, 'mayRe
     ...(server.backend !== undefined && { confinement: policy.confinement(server.name, input.principal) }),
     ...(standing.beyond !== undefined && { beyond: () => openNow(deps, { caller, effect, args }) }),
   };
-  if (exposed.primitive !== 'read' || bound.doc.value['action'] !== 'search') return own;
+  if (exposed.primitive !== 'read' || bound.doc.value.action !== 'search') return own;
   const mayRead: UpstreamCall['mayRead'] = async (path) => {
     const target = await aimAtHit(exposed, path, { ...place, labels: input.labels });
     if (target === undefined) return undefined;

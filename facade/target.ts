@@ -6,8 +6,8 @@ import { PRIMITIVE_SEMANTICS } from '../catalogs/primitives/semantics.ts';
 import type { Effect } from '../policies/port.ts';
 import type { Bound } from './args.ts';
 import type { Exposed, Ways } from './exposure.ts';
-import { Spills, type SpillOwner } from './output/spills.ts';
 import type { Cap } from './output/cut.ts';
+import { type SpillOwner, Spills } from './output/spills.ts';
 import { serverFor, unserved } from './routes.ts';
 import type { Resolved, WorkspaceFiles } from './workspace-files.ts';
 
@@ -51,7 +51,7 @@ const MOST_LOOKS = 3;
  */
 export function aim(exposed: Exposed, bound: Bound, place: Place): Target | Promise<Target> {
   const args = bound.doc.value;
-  if (exposed.primitive === 'read' && Spills.names(args['path'])) return aimAtSpill(exposed, bound, place);
+  if (exposed.primitive === 'read' && Spills.names(args.path)) return aimAtSpill(exposed, bound, place);
   if (exposed.primitive !== undefined && exposed.ways !== undefined)
     return aimByRoute(exposed.primitive, { ways: exposed.ways, bound, place });
   return aimAt(exposed, bound, place);
@@ -158,7 +158,7 @@ function whenResolved(
 
 function aimAtSpill(exposed: Exposed, bound: Bound, place: Place): Target {
   const args = bound.doc.value;
-  const { effect, labels } = place.spills.source(String(args['path']), place.owner);
+  const { effect, labels } = place.spills.source(String(args.path), place.owner);
   return {
     exposed,
     effect,
@@ -174,7 +174,7 @@ function aimAtSpill(exposed: Exposed, bound: Bound, place: Place): Target {
 }
 
 function bashTimes(args: Readonly<Record<string, unknown>>): { timeoutMs: number; hardTimeoutMs: number } {
-  const asked = typeof args['timeout_ms'] === 'number' ? args['timeout_ms'] : BASH_DEFAULT_MS;
+  const asked = typeof args.timeout_ms === 'number' ? args.timeout_ms : BASH_DEFAULT_MS;
   const timeoutMs = Math.min(BASH_MAX_MS, Math.max(0, asked)) + BASH_GRACE_MS;
   return { timeoutMs, hardTimeoutMs: timeoutMs };
 }

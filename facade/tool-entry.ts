@@ -1,8 +1,8 @@
 /** Owns one tool of one server as the facade knows it: judged, pinned, projected when asked; refuses a hostile definition alone. */
 import { judgeTool } from '../catalogs/audit.ts';
-import { tighten, type Bound } from '../catalogs/projection/bounds.ts';
-import { loadSchemaProfile, project, type Projection } from '../catalogs/projection/project.ts';
 import { pinOf } from '../catalogs/pin.ts';
+import { type Bound, tighten } from '../catalogs/projection/bounds.ts';
+import { loadSchemaProfile, type Projection, project } from '../catalogs/projection/project.ts';
 import type { RawTool, Semantics } from '../catalogs/tool.ts';
 import { createValidator, type Validator } from '../catalogs/validate.ts';
 import type { Served } from './catalog.ts';

@@ -5,8 +5,8 @@ import type { Config } from './config/config.ts';
 import { splitToolId } from './config/names.ts';
 import { didYouMean, quote } from './config/problems.ts';
 import { matcher } from './served.ts';
-import { asPrincipal } from './wire/auth.ts';
 import { argumentFault, type NamedTool } from './tool-names.ts';
+import { asPrincipal } from './wire/auth.ts';
 
 /** What became of the members of `expose` in Rego for one principal. */
 export interface Wanted {

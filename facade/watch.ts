@@ -1,6 +1,6 @@
 /** Owns the noticing of edits: content of files and folders that has become another; refuses to speak while something is still being written. */
 import { createHash } from 'node:crypto';
-import { watch, type FSWatcher } from 'node:fs';
+import { type FSWatcher, watch } from 'node:fs';
 import { lstat, readdir, readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';

@@ -1,9 +1,9 @@
 /** Resolves the paths of calls: each to descriptors, and to every name by which a rule may know the object. */
-import { HeldPaths, type Held } from '../catalogs/held.ts';
+import { type Held, HeldPaths } from '../catalogs/held.ts';
 import { isBeneath } from '../catalogs/paths.ts';
 import type { Effect, PathFact } from '../policies/port.ts';
 import type { Config } from './config/config.ts';
-import { effectOf, placeOf, type Doing } from './effect.ts';
+import { type Doing, effectOf, placeOf } from './effect.ts';
 import { HardLinks } from './hard-links.ts';
 
 /** A call's effect, and the descriptors that its paths were judged by. */

@@ -2,10 +2,10 @@
 import { stat } from 'node:fs/promises';
 import { setImmediate as turn } from 'node:timers/promises';
 import { parentPort, Worker, workerData } from 'node:worker_threads';
-import { asTollgateError, TollgateError, type ErrorCode, type Refusal } from '../catalogs/errors.ts';
+import { asTollgateError, type ErrorCode, type Refusal, TollgateError } from '../catalogs/errors.ts';
 import type { CompiledPolicy } from './compiled-policy.ts';
 import { compileParts, loadPolicy, type PolicyParts } from './engine.ts';
-import { flattenParts, flattenPolicy, revivePolicy, reviveParts, type PlainParts, type PlainPolicy } from './plain.ts';
+import { flattenParts, flattenPolicy, type PlainParts, type PlainPolicy, reviveParts, revivePolicy } from './plain.ts';
 import { loadImage, readyParts, startReady } from './start.ts';
 
 /** What the thread says at its end. */

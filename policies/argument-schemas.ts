@@ -28,8 +28,8 @@ export function findValues({
     ...('equals' in tests ? [[tests.equals, ['equals']] as const] : []),
     ...(tests.in ?? []).map((value, index) => [value, ['in', index]] as const),
   ];
-  const values = found.every((schema) => Array.isArray(schema['enum']))
-    ? found.flatMap((schema) => schema['enum'] as readonly unknown[])
+  const values = found.every((schema) => Array.isArray(schema.enum))
+    ? found.flatMap((schema) => schema.enum as readonly unknown[])
     : undefined;
   if (values !== undefined) {
     return asked
@@ -78,7 +78,7 @@ const READ_BY: Readonly<Record<'min' | 'max' | 'prefix' | 'pattern', readonly st
 
 /** Every type that a value may have; undefined where one schema leaves it open. Of a list its items are looked at too, so that it tells nothing. */
 function typesOf(found: readonly Schema[]): readonly string[] | undefined {
-  const types = found.flatMap((schema) => [schema['type']].flat());
+  const types = found.flatMap((schema) => [schema.type].flat());
   return types.length > 0 && types.every((type) => typeof type === 'string') && !types.includes('array')
     ? [...new Set(types)]
     : undefined;

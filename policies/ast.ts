@@ -1,5 +1,5 @@
 /** Owns what we read of opa's syntax trees: modules, rules, terms and their source texts; judges nothing. */
-import { runOpa, type Opa } from './opa.ts';
+import { type Opa, runOpa } from './opa.ts';
 
 /** Where something stands, and its source text in base64 where opa gives it. Rows and columns count from 1. */
 export interface Location {

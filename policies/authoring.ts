@@ -1,7 +1,7 @@
 /** Owns the port to what authors of policies use beside a running facade: check, test, build, format, explain; decides no call. */
 import type { BuildRequest, BuiltBundle } from './authoring/build.ts';
 import type { CheckReport } from './authoring/check.ts';
-import type { DiffRequest, Difference } from './authoring/diff.ts';
+import type { Difference, DiffRequest } from './authoring/diff.ts';
 import type { Explanation } from './authoring/explanation.ts';
 import type { FormatReport, FormatRequest } from './authoring/fmt.ts';
 import type { Draft } from './authoring/init.ts';
@@ -12,14 +12,14 @@ import type { CallInput } from './port.ts';
 
 export type { BuildRequest, BuiltBundle } from './authoring/build.ts';
 export type { CheckReport, Finding } from './authoring/check.ts';
-export type { DiffRequest, DiffSide, DiffSource, Difference } from './authoring/diff.ts';
+export type { Difference, DiffRequest, DiffSide, DiffSource } from './authoring/diff.ts';
+export type { Change, ConditionWhy, Explanation, ExpressionWhy, Fact, Flip, RuleWhy } from './authoring/explanation.ts';
 export type { FormatReport, FormatRequest } from './authoring/fmt.ts';
 export type { Draft } from './authoring/init.ts';
-export type { Change, ConditionWhy, Explanation, ExpressionWhy, Fact, Flip, RuleWhy } from './authoring/explanation.ts';
 export type { Decided, RecordedCall, ReplayClass, Replayed } from './authoring/replay.ts';
+export type { CaseResult, Coverage, Drafting, RegoTest, TestReport, TestRequest, Uncovered } from './authoring/test.ts';
 export type { PolicyParts } from './engine.ts';
 export type { Offered } from './offered.ts';
-export type { CaseResult, Coverage, Drafting, RegoTest, TestReport, TestRequest, Uncovered } from './authoring/test.ts';
 
 /** Every tool loads its own code when it is called, so that a running facade never pays for it. See policies/authoring/. */
 export interface Authoring {

@@ -2,11 +2,11 @@
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { unpack } from './bundle.ts';
 import { BUILTINS } from './builtins.ts';
-import { Host, type Exports } from './host.ts';
+import { unpack } from './bundle.ts';
+import { type Exports, Host } from './host.ts';
 import { memoryPages } from './module.ts';
-import { runOpa, type Opa } from './opa.ts';
+import { type Opa, runOpa } from './opa.ts';
 
 /** Gone by the time that wasm runs, or operators: their calls cannot be probed, and need no host. */
 const COMPILE_TIME = new Set(['assign', 'eq', 'print', 'rego.metadata.chain', 'rego.metadata.rule']);

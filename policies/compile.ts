@@ -5,23 +5,23 @@ import { appendFile, mkdir, readFile, rename, rm, stat, writeFile } from 'node:f
 import path from 'node:path';
 import { TollgateError } from '../catalogs/errors.ts';
 import { parseModules } from './ast.ts';
-import { factsText, readBundle, unpack, type Bundle } from './bundle.ts';
+import { type Bundle, factsText, readBundle, unpack } from './bundle.ts';
 import { buildFlags, hashLibrary } from './library.ts';
+import { type Opa, runOpa } from './opa.ts';
 import { readOpaProblems } from './opa-errors.ts';
-import { runOpa, type Opa } from './opa.ts';
 import { placeRules } from './placed.ts';
-import { refuseProblems, type Problem } from './problems.ts';
-import { inspectRego, type Inspected, type ParsedFile, type RegoFacts } from './rego.ts';
+import { type Problem, refuseProblems } from './problems.ts';
+import { type Inspected, inspectRego, type ParsedFile, type RegoFacts } from './rego.ts';
 import {
   INPUT_SCHEMA,
   isRego,
   isTest,
-  readSources,
-  STAGED_LIBRARY,
-  stageFiles,
-  stagedRoots,
   type RegoSource,
+  readSources,
   type SourceFile,
+  STAGED_LIBRARY,
+  stagedRoots,
+  stageFiles,
 } from './stage.ts';
 
 export type { RegoSource } from './stage.ts';

@@ -1,10 +1,10 @@
 /** Owns the policy port over compiled wasm: asks, and reads the answers; knows nothing of where policy came from. */
-import { TollgateError } from '../catalogs/errors.ts';
-import { costOfCall, costOfList, DEAR_MS, type Weights } from './cost.ts';
-import type { Question, WorkerParts } from './worker-handle.ts';
+
 import type { Confinement } from '../catalogs/confinement.ts';
+import { TollgateError } from '../catalogs/errors.ts';
 import { Confinements } from './confinement.ts';
 import type { Confining } from './confining.ts';
+import { costOfCall, costOfList, DEAR_MS, type Weights } from './cost.ts';
 import { readCallDecision, readListDecisions, readWanted } from './decision.ts';
 import { callInputText, listInputText } from './input.ts';
 import { ENTRYPOINTS } from './library.ts';
@@ -24,6 +24,7 @@ import type {
 import { formatProblem } from './problems.ts';
 import type { LocatedRule } from './rules.ts';
 import type { WasmPolicy } from './wasm.ts';
+import type { Question, WorkerParts } from './worker-handle.ts';
 import { WorkerEvaluator } from './workers.ts';
 
 type Result = Readonly<Record<string, unknown>>;
@@ -141,7 +142,7 @@ export class CompiledPolicy implements Policy {
   /** Keeps what the library says it would answer to every such call; bounded by the tools that the servers have. */
   #keep({ principal, effect }: CallInput, result: Result): CallDecision {
     const decision = readCallDecision(result);
-    if (result['constant'] !== true || !this.#evaluator.projects) return decision;
+    if (result.constant !== true || !this.#evaluator.projects) return decision;
     const known = this.#constants.get(principal) ?? new Map<string, CallDecision>();
     this.#constants.set(principal, known.set(callKey(effect), decision));
     return decision;

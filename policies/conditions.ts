@@ -2,17 +2,17 @@
 import path from 'node:path';
 import { mayBeLiteral } from '../catalogs/literal-programs.ts';
 import type { Verb } from '../catalogs/tool.ts';
-import { compileArguments, type ArgumentTests } from './arguments.ts';
+import { type ArgumentTests, compileArguments } from './arguments.ts';
 import {
   addHost,
   addPath,
   addText,
   addUrl,
+  type Forms,
   nullMap,
+  type PathForms,
   PatternError,
   splitTool,
-  type Forms,
-  type PathForms,
 } from './patterns.ts';
 import { compileTime, type TimeWindow } from './time.ts';
 

@@ -1,7 +1,7 @@
 /** Owns what enforced rules on paths and hosts mean to programs that act without a call, for each caller; refuses servers that it was not told of. */
 import type { Confinement, PathGlobs } from '../catalogs/confinement.ts';
 import { TollgateError } from '../catalogs/errors.ts';
-import { closures, WORKSPACE, type Confining, type PersonalRule } from './confining.ts';
+import { type Confining, closures, type PersonalRule, WORKSPACE } from './confining.ts';
 import type { ModeData } from './modes.ts';
 import type { Principal } from './port.ts';
 import { formatProblem } from './problems.ts';
@@ -113,8 +113,6 @@ function isAbout({ when, mode }: PersonalRule, principal: Principal): boolean {
 function modeFor(mode: ModeData, { profiles, origin }: Principal): string {
   if (typeof mode === 'string') return mode;
   const held = (condition: Readonly<Record<string, unknown>>): boolean =>
-    (condition['of'] === 'profile' ? profiles : [origin]).some((value) =>
-      Object.hasOwn(condition['any'] as object, value),
-    );
+    (condition.of === 'profile' ? profiles : [origin]).some((value) => Object.hasOwn(condition.any as object, value));
   return mode.first.find((entry) => entry.principal.every(held))?.mode ?? mode.otherwise;
 }

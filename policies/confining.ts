@@ -3,7 +3,7 @@ import type { Confinement, PathGlobs } from '../catalogs/confinement.ts';
 import { SHIPPED } from '../catalogs/shipped.ts';
 import { portOf } from '../catalogs/urls.ts';
 import type { Trust, When } from './conditions.ts';
-import { mayBe, type ModeData } from './modes.ts';
+import { type ModeData, mayBe } from './modes.ts';
 import { covers, placePath } from './patterns.ts';
 import type { Problem } from './problems.ts';
 import type { LocatedRule } from './rules.ts';

@@ -130,9 +130,9 @@ export function costOfList(weights: Weights, tools: readonly ListTool[]): number
 
 /** Only rules that deny or ask look for an argument in lists too. */
 function isWalk(condition: Readonly<Record<string, unknown>>): boolean {
-  return condition['over'] === 'argument'
-    ? condition['need'] === 'any'
-    : condition['present'] === 'somewhere' || condition['present'] === 'nowhere';
+  return condition.over === 'argument'
+    ? condition.need === 'any'
+    : condition.present === 'somewhere' || condition.present === 'nowhere';
 }
 
 function sum(a: Weight, b: Weight): Weight {
@@ -157,7 +157,7 @@ function countRegexes(value: unknown): number {
 
 /** Values in the lists that a condition looks through. */
 function countAmong(condition: Readonly<Record<string, unknown>>): number {
-  const tests = (condition['tests'] ?? []) as readonly { readonly among?: readonly unknown[] }[];
+  const tests = (condition.tests ?? []) as readonly { readonly among?: readonly unknown[] }[];
   return tests.reduce((total, { among }) => total + (among?.length ?? 0), 0);
 }
 

@@ -26,33 +26,33 @@ const LIMITS = ['window', 'calls', 'argBytes', 'outputBytes', 'wallMs', 'concurr
 
 /** Reads a result of `tollgate/call/decision`. Throws POLICY_FAILED. */
 export function readCallDecision(value: Record_): CallDecision {
-  requireThat(value['version'] === 1, 'version');
-  checkMembers(list(value['extended'], 'extended'));
-  const outcome = oneOf(OUTCOMES, value['outcome'], 'outcome');
-  const reasons = list(value['reasons'], 'reasons').map(readReason);
+  requireThat(value.version === 1, 'version');
+  checkMembers(list(value.extended, 'extended'));
+  const outcome = oneOf(OUTCOMES, value.outcome, 'outcome');
+  const reasons = list(value.reasons, 'reasons').map(readReason);
   requireThat(reasons.length > 0, 'reasons');
-  const shadow = list(value['shadow'], 'shadow').map(readShadow);
-  return { outcome, reasons, obligations: readObligations(record(value['obligations'], 'obligations')), shadow };
+  const shadow = list(value.shadow, 'shadow').map(readShadow);
+  return { outcome, reasons, obligations: readObligations(record(value.obligations, 'obligations')), shadow };
 }
 
 /** Reads a result of `tollgate/list/decisions` for `count` tools. Throws POLICY_FAILED. */
 export function readListDecisions(value: Record_, count: number): readonly ListDecision[] {
-  requireThat(value['version'] === 1, 'version');
+  requireThat(value.version === 1, 'version');
   readWanted(value);
-  const schemaProfile = text(value['schemaProfile'], 'schemaProfile');
-  const verdicts = list(value['verdicts'], 'verdicts').map(readVerdict);
-  const tools = list(value['tools'], 'tools');
+  const schemaProfile = text(value.schemaProfile, 'schemaProfile');
+  const verdicts = list(value.verdicts, 'verdicts').map(readVerdict);
+  const tools = list(value.tools, 'tools');
   requireThat(tools.length === count, 'one verdict for each tool');
   return tools.map((entry) => {
     const tool = record(entry, 'tools');
-    const verdict = typeof tool['same'] === 'number' ? (verdicts[tool['same']] ?? failed('same')) : readVerdict(tool);
-    return { ...verdict, expose: list(tool['expose'], 'expose').map(readExposure), schemaProfile };
+    const verdict = typeof tool.same === 'number' ? (verdicts[tool.same] ?? failed('same')) : readVerdict(tool);
+    return { ...verdict, expose: list(tool.expose, 'expose').map(readExposure), schemaProfile };
   });
 }
 
 /** What a list decision says of `expose` in Rego. Throws POLICY_FAILED. */
 export function readWanted(value: Record_): readonly WantedExposure[] {
-  return readExposed(list(value['exposed'], 'exposed'), list(value['unshown'], 'unshown'));
+  return readExposed(list(value.exposed, 'exposed'), list(value.unshown, 'unshown'));
 }
 
 /** Of one tool, or of all of a kind. */
@@ -65,8 +65,8 @@ function readVerdict(value: unknown): Omit<ListDecision, 'expose' | 'schemaProfi
       ? {}
       : {
           says: list(says, 'says').map((say) => ({
-            outcome: oneOf(OUTCOMES, record(say, 'says')['outcome'], 'says'),
-            say: text(record(say, 'says')['say'], 'says'),
+            outcome: oneOf(OUTCOMES, record(say, 'says').outcome, 'says'),
+            say: text(record(say, 'says').say, 'says'),
           })),
         }),
     ...(bounds === undefined ? {} : { bounds: list(bounds, 'bounds').map(readBound) }),
@@ -74,31 +74,28 @@ function readVerdict(value: unknown): Omit<ListDecision, 'expose' | 'schemaProfi
 }
 
 function readObligations(value: Record_): Obligations {
-  const caps = record(value['caps'], 'caps');
+  const caps = record(value.caps, 'caps');
   const { validateOutput } = value;
   return {
     caps: { ...optionalNumber(caps, 'bytes'), ...optionalNumber(caps, 'lines') },
     ...optionalNumber(value, 'timeoutMs'),
-    pins: record(value['pins'], 'pins'),
-    budgets: list(value['budgets'], 'budgets').map(readBudget),
-    labels: list(value['labels'], 'labels').map((label) => text(label, 'labels')),
+    pins: record(value.pins, 'pins'),
+    budgets: list(value.budgets, 'budgets').map(readBudget),
+    labels: list(value.labels, 'labels').map((label) => text(label, 'labels')),
     ...(validateOutput === undefined ? {} : { validateOutput: oneOf(VALIDATION, validateOutput, 'validateOutput') }),
   };
 }
 
 function readBudget(value: unknown): BudgetObligation {
   const budget = record(value, 'budgets');
-  const limits = LIMITS.reduce<Record<string, number>>(
-    (found, name) => ({ ...found, ...optionalNumber(budget, name) }),
-    {},
-  );
-  return { id: text(budget['id'], 'budgets'), scope: oneOf(SCOPES, budget['scope'], 'scope'), ...limits };
+  const limits: Record<string, number> = Object.assign({}, ...LIMITS.map((name) => optionalNumber(budget, name)));
+  return { id: text(budget.id, 'budgets'), scope: oneOf(SCOPES, budget.scope, 'scope'), ...limits };
 }
 
 /** The library wrote these objects from configuration that was checked; only what the facade relies on is checked again. */
 function readExposure(value: unknown): Exposure {
   const exposure = record(value, 'expose');
-  return { ...exposure, pins: record(exposure['pins'], 'pins') };
+  return { ...exposure, pins: record(exposure.pins, 'pins') };
 }
 
 function readShadow(value: unknown): ShadowReason {
@@ -109,7 +106,7 @@ function readShadow(value: unknown): ShadowReason {
 /** Written by policies/shows.ts from rules that were checked. */
 function readBound(value: unknown): Bound {
   const bound = record(value, 'bounds');
-  return { ...bound, path: list(bound['path'], 'bounds').map((part) => text(part, 'bounds')) };
+  return { ...bound, path: list(bound.path, 'bounds').map((part) => text(part, 'bounds')) };
 }
 
 function readReason(value: unknown): Reason {

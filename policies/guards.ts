@@ -1,5 +1,5 @@
 /** Owns the part of a rule that a list can judge where the rest reads the call, and what such a rule may come to; gives the empty part where there is none. */
-import { sourceOf, type Expression, type Module, type Term } from './ast.ts';
+import { type Expression, type Module, sourceOf, type Term } from './ast.ts';
 import type { Marks } from './reads.ts';
 import type { SetName, SetRule } from './rego.ts';
 

@@ -1,5 +1,5 @@
 /** Owns the reading of expressions of Rego that compare one field of the input with what is written: `==`, `!=` and `in`; reads no other, and judges none. */
-import { groundPath, type Expression, type Location, type Term } from './ast.ts';
+import { type Expression, groundPath, type Location, type Term } from './ast.ts';
 
 /** One comparison. `has`: the field is a list, and the value is looked for in it. */
 export interface InputTest {

@@ -1,7 +1,7 @@
 /** Owns one running instance of policy wasm with its data, loaded from text or copied from the memory of another; judges neither questions nor answers. */
 import { createRequire } from 'node:module';
 import type { Moment } from './builtins.ts';
-import { Host, type Exports } from './host.ts';
+import { type Exports, Host } from './host.ts';
 import { memoryPages } from './module.ts';
 import { inPieces } from './pieces.ts';
 import { readSites, type Site } from './strict.ts';

@@ -1,6 +1,6 @@
 /** Owns the names that rules may use: those of the configuration; refuses names of nothing, each with what was probably meant. */
 import type { Trust } from './conditions.ts';
-import { suggest, type Problem } from './problems.ts';
+import { type Problem, suggest } from './problems.ts';
 import type { LocatedRule } from './rules.ts';
 import { INTERNAL_SERVERS, type PrincipalSettings, type Settings } from './settings.ts';
 

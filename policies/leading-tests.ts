@@ -1,5 +1,5 @@
 /** Owns the choice of the test that rules are grouped by, of those that their bodies begin with; finds none behind what could fail first. */
-import { aliasesOf, groundPath, type Expression, type Module, type Term } from './ast.ts';
+import { aliasesOf, type Expression, groundPath, type Module, type Term } from './ast.ts';
 
 /** A rule that holds only where the text at `path` of the input is one of `values`. */
 export interface Test {

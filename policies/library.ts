@@ -1,13 +1,13 @@
 /** Owns the shipped library: its sources, the wasm built from them and the hash that ties the two; refuses to build with faults. */
 import { createHash } from 'node:crypto';
-import { readFileSync, readdirSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { unpack } from './bundle.ts';
 import { makeCapabilities } from './capabilities.ts';
-import { findOpa, packageRoot, runOpa, type Opa } from './opa.ts';
+import { findOpa, type Opa, packageRoot, runOpa } from './opa.ts';
 
 /** What the wasm answers: one call, one list, whether patterns compile, and which conditions of rules hold. */
 export const ENTRYPOINTS = {

@@ -2,10 +2,10 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { When } from './conditions.ts';
 import { type Known, serversOfTools } from './known.ts';
-import { isWideHost } from './suffixes.ts';
 import { covers } from './patterns.ts';
 import type { Problem } from './problems.ts';
 import type { LocatedRule } from './rules.ts';
+import { isWideHost } from './suffixes.ts';
 
 /** Problems of all rules, each at its place. Rules that are off are left alone. */
 export function lintRules(rules: readonly LocatedRule[], known: Pick<Known, 'servers'>): readonly Problem[] {

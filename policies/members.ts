@@ -1,7 +1,7 @@
 /** Judges members of Rego sets that hold more than a reason: their keys, and obligations by the schema of rules in YAML. */
 import { TollgateError } from '../catalogs/errors.ts';
 import type { Term } from './ast.ts';
-import { suggest, type Problem } from './problems.ts';
+import { type Problem, suggest } from './problems.ts';
 import type { SetRule } from './rego.ts';
 import { findObligationFaults } from './rule-schema.ts';
 

@@ -1,7 +1,7 @@
 /** Finds sets of Rego that nothing reads and that are called nearly like one that counts: a deny that would be lost without a word. */
 import { packagePath, type Rule } from './ast.ts';
-import { suggest, type Problem } from './problems.ts';
-import { EXPOSE, isSetRule, SETS, type ParsedFile } from './rego.ts';
+import { type Problem, suggest } from './problems.ts';
+import { EXPOSE, isSetRule, type ParsedFile, SETS } from './rego.ts';
 
 /** A problem for each such set in a package of policy. A helper that a rule uses may have any name. */
 export function findMisspelledSets(files: readonly ParsedFile[]): readonly Problem[] {

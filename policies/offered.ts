@@ -1,14 +1,14 @@
 /** Owns the check of rules about one server against the tools that it offers; refuses names, arguments and values that none of them has. */
 import { ARGUMENT_SCHEMAS } from '../catalogs/primitives/schemas.ts';
 import { PRIMITIVE_SEMANTICS } from '../catalogs/primitives/semantics.ts';
-import { argumentValueFault } from '../catalogs/validation/judge.ts';
 import { SHIPPED } from '../catalogs/shipped.ts';
 import type { Semantics } from '../catalogs/tool.ts';
-import { findValues, schemasAt, type Schema } from './argument-schemas.ts';
+import { argumentValueFault } from '../catalogs/validation/judge.ts';
+import { findValues, type Schema, schemasAt } from './argument-schemas.ts';
 import { serversOfTools } from './known.ts';
 import { covers } from './patterns.ts';
 import type { OfferedTool } from './port.ts';
-import { suggest, type Problem } from './problems.ts';
+import { type Problem, suggest } from './problems.ts';
 import type { LocatedRule } from './rules.ts';
 
 /** The tools of a server as far as they are known without asking it; `any`: whatever it lists is agreed to. */

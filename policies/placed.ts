@@ -3,21 +3,21 @@
  * by what they ask of the input first, since wasm has no index of rules; changes no line that the user wrote, and no meaning.
  */
 import {
+  type Annotation,
   aliasesOf,
+  type Expression,
   groundPath,
   packagePath,
+  type Rule,
   sourceOf,
   termsIn,
-  type Annotation,
-  type Expression,
-  type Rule,
 } from './ast.ts';
+import { exposeNumber } from './exposures.ts';
 import { leadingGuard, outcomesOf } from './guards.ts';
 import { chooseTests, isRef } from './leading-tests.ts';
 import { Marks, mostOf, type Reads } from './reads.ts';
-import { exposeNumber } from './exposures.ts';
-import { EXPOSE, SETS, type ExposeRule, type ParsedFile, type SetRule } from './rego.ts';
-import { sourcesText, type Folded, type Part } from './sources-module.ts';
+import { EXPOSE, type ExposeRule, type ParsedFile, SETS, type SetRule } from './rego.ts';
+import { type Folded, type Part, sourcesText } from './sources-module.ts';
 
 /** What the build adds. */
 export interface Placed {

@@ -5,7 +5,7 @@ import type { Semantics, Verb } from '../catalogs/tool.ts';
 import type { ApprovalScope } from './approval-scope.ts';
 
 export { APPROVAL_SCOPES, type ApprovalScope } from './approval-scope.ts';
-export { MODE_NAMES, type BundleServer, type Mode, type ModeFor, type ModeSettings } from './sources.ts';
+export { type BundleServer, MODE_NAMES, type Mode, type ModeFor, type ModeSettings } from './sources.ts';
 
 /** Version of the input document that a decision is made from; recordings of another one cannot be decided anew. */
 export const INPUT_VERSION = 1;

@@ -28,7 +28,7 @@ export function refuseProblems(unsorted: readonly Problem[]): void {
 /** The problems that a refused load carries; none for everything else that was thrown. */
 export function problemsOf(thrown: unknown): readonly Problem[] {
   const problems =
-    thrown instanceof TollgateError && thrown.code === 'POLICY_INVALID' ? thrown.data['problems'] : undefined;
+    thrown instanceof TollgateError && thrown.code === 'POLICY_INVALID' ? thrown.data.problems : undefined;
   return Array.isArray(problems) ? (problems as readonly Problem[]) : [];
 }
 

@@ -16,7 +16,7 @@ export function pruneRule(rule: YamlRule, paths: readonly SchemaFault['path'][])
 
 function removeAt(rule: Record<string, unknown>, path: SchemaFault['path']): void {
   const [top, field] = path;
-  const when = rule['when'] as Record<string, unknown>;
+  const when = rule.when as Record<string, unknown>;
   if (top === 'when' && field === 'time' && path.length > 2) return keepZone(when);
   // Without one of its entries a list would say where the others stand wrongly.
   const end = path.findIndex((key) => typeof key === 'number');
@@ -29,7 +29,7 @@ function removeAt(rule: Record<string, unknown>, path: SchemaFault['path']): voi
 
 /** `from`, `to` and `days` are read together: where one is faulty, what the others say of it would be told too. */
 function keepZone(when: Record<string, unknown>): void {
-  const zone = (when['time'] as { readonly zone?: unknown } | undefined)?.zone;
-  if (typeof zone === 'string') when['time'] = { ...ANY_WINDOW, zone };
-  else delete when['time'];
+  const zone = (when.time as { readonly zone?: unknown } | undefined)?.zone;
+  if (typeof zone === 'string') when.time = { ...ANY_WINDOW, zone };
+  else delete when.time;
 }

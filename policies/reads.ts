@@ -1,5 +1,5 @@
 /** Owns what a part of Rego reads of a call, through every rule and function that it asks; refuses to guess: what cannot be followed reads the whole call. */
-import { aliasesOf, groundPath, packagePath, termsIn, type Module, type Rule, type Term } from './ast.ts';
+import { aliasesOf, groundPath, type Module, packagePath, type Rule, type Term, termsIn } from './ast.ts';
 
 /**
  * Everything that a value can depend on: the caller, the server and the verb; the name of the tool too; what only the call

@@ -2,7 +2,7 @@
 import type { Rule } from './ast.ts';
 import type { Problem } from './problems.ts';
 import type { RegoFacts, SetRule } from './rego.ts';
-import { RESERVED, type LocatedRule } from './rules.ts';
+import { type LocatedRule, RESERVED } from './rules.ts';
 
 /** As policies/schemas/rules.json has it for YAML. */
 export const ID = /^[a-z0-9][a-z0-9._-]{0,63}$/;
@@ -27,7 +27,7 @@ export function findSharedIds(rules: readonly SetRule[]): readonly Problem[] {
       ...writtenIds(one.rule),
       ...(one.rule.annotations ?? [])
         .filter(({ scope }) => scope === 'rule')
-        .flatMap(({ custom }) => (typeof custom?.['id'] === 'string' ? [custom['id']] : [])),
+        .flatMap(({ custom }) => (typeof custom?.id === 'string' ? [custom.id] : [])),
     ];
     return own.flatMap((id) => {
       const before = first.get(id);

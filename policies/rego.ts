@@ -1,22 +1,22 @@
 /** Owns what user Rego must look like before it is built: folded sets in packages of their own; refuses names of the library, sets that are none, and ids that are none. */
 import { createHash } from 'node:crypto';
 import {
+  type Annotation,
   aliasesOf,
   groundPath,
+  type Module,
   packagePath,
+  type Rule,
   sourceOf,
   termsIn,
-  type Annotation,
-  type Module,
-  type Rule,
 } from './ast.ts';
 import { exposeFacts, findExposeFaults } from './exposures.ts';
 import { findMemberFaults } from './members.ts';
 import { findMisspelledSets } from './misspelled.ts';
 import type { Problem } from './problems.ts';
 import { Marks } from './reads.ts';
-import { RESERVED } from './rules.ts';
 import { findIdFaults, findSharedIds, ID, ID_WORDS, writtenIds } from './rego-ids.ts';
+import { RESERVED } from './rules.ts';
 
 /** The sets that count. */
 export const SETS = ['deny', 'ask', 'allow'] as const;

@@ -3,8 +3,8 @@ import { createHash, randomUUID } from 'node:crypto';
 import { mkdir, readFile, rename, stat, utimes, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { TollgateError } from '../catalogs/errors.ts';
+import { type Bundle, openBundle, unpack } from './bundle.ts';
 import { fetchBundle } from './bundle-fetch.ts';
-import { openBundle, unpack, type Bundle } from './bundle.ts';
 import type { BundleServer, Policy } from './port.ts';
 
 /** What a bundle on a server is handled with. */

@@ -3,9 +3,9 @@ import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import type { ErrorObject, ValidateFunction } from 'ajv';
 import { surelyFits } from '../catalogs/schema-code.ts';
-import { suggest } from './problems.ts';
 import type { Outcome, When } from './conditions.ts';
 import type { ApprovalScope, BudgetObligation, MODE_NAMES } from './port.ts';
+import { suggest } from './problems.ts';
 
 const require = createRequire(import.meta.url);
 
@@ -64,7 +64,7 @@ export function toFault(error: ErrorObject): SchemaFault {
   const path = error.instancePath.split('/').slice(1).map(unescapePointer);
   const params = error.params as Readonly<Record<string, unknown>>;
   if (error.keyword === 'additionalProperties') {
-    const key = String(params['additionalProperty']);
+    const key = String(params.additionalProperty);
     const known = Object.keys((error.parentSchema as { properties?: object } | undefined)?.properties ?? {});
     return {
       path: [...path, key],
@@ -84,16 +84,16 @@ function hintOf(key: string, known: readonly string[]): string {
 function describe(error: ErrorObject, params: Readonly<Record<string, unknown>>): string {
   const seen = JSON.stringify(error.data)?.slice(0, 60) ?? 'nothing';
   if (error.keyword === 'enum') {
-    const known = (params['allowedValues'] as readonly unknown[]).map(String);
+    const known = (params.allowedValues as readonly unknown[]).map(String);
     return `${seen} is not one of ${known.join(', ')}.${typeof error.data === 'string' ? suggest(error.data, known) : ''}`;
   }
-  if (error.keyword === 'required') return `"${String(params['missingProperty'])}" is missing; write it.`;
+  if (error.keyword === 'required') return `"${String(params.missingProperty)}" is missing; write it.`;
   if (error.keyword === 'minItems') return 'an empty list never matches; leave the key out, or name something.';
   if (error.keyword === 'minProperties') return 'nothing stands here; leave the key out, or say something.';
   if (error.keyword === 'type' && error.data === null)
     return 'nothing stands here; write the value, or indent deeper what follows.';
   if (error.keyword === 'type')
-    return `${seen} is not of type ${String(params['type'])}${howToWrite(error.data, String(params['type']))}.`;
+    return `${seen} is not of type ${String(params.type)}${howToWrite(error.data, String(params.type))}.`;
   if (error.keyword === 'pattern') return `${seen} does not fit: ${hintFor(error)}.`;
   return `${seen} ${error.message ?? 'is refused'}.`;
 }

@@ -1,13 +1,13 @@
 /** Owns the way from YAML rules to the data of the library: list and index; refuses faulty rules, all of them at once, each at its place. */
-import { compileWhen, type Condition, type When } from './conditions.ts';
+import { type Condition, compileWhen, type When } from './conditions.ts';
 import { serversOfTools } from './known.ts';
-import type { Problem } from './problems.ts';
-import { nullMap } from './patterns.ts';
-import { pruneRule } from './pruned.ts';
-import { showsOf, type Shows } from './shows.ts';
 import { compileMode, type ModeData } from './modes.ts';
+import { nullMap } from './patterns.ts';
 import type { ApprovalScope, ModeSettings } from './port.ts';
+import type { Problem } from './problems.ts';
+import { pruneRule } from './pruned.ts';
 import { findSchemaFaults, type YamlRule } from './rule-schema.ts';
+import { type Shows, showsOf } from './shows.ts';
 
 /** A document of YAML rules that has been read: `{rules: [...]}`, and where its values stand. */
 export interface RuleDocument extends ModeSettings {

@@ -2,8 +2,8 @@
 import { TollgateError } from '../catalogs/errors.ts';
 import { SHIPPED } from '../catalogs/shipped.ts';
 import type { Verb } from '../catalogs/tool.ts';
-import { compileTarget, formsOf, setOf, type Condition, type Trust } from './conditions.ts';
-import { addText, nullMap, PatternError, splitTool, type Forms } from './patterns.ts';
+import { type Condition, compileTarget, formsOf, setOf, type Trust } from './conditions.ts';
+import { addText, type Forms, nullMap, PatternError, splitTool } from './patterns.ts';
 import type { BudgetObligation, Exposure } from './port.ts';
 
 /** Servers of Tollgate itself, which no configuration lists. */

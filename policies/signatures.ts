@@ -95,8 +95,8 @@ async function readSigned(
   for (const { key, algorithms } of [...keys.map(readPublic), ...secrets.map(readSecret)]) {
     const verified = await jwtVerify(token, key, { algorithms: [...algorithms] }).catch(() => undefined);
     if (verified === undefined) continue;
-    if ((verified.payload['scope'] ?? '') !== scope) throw new Error('it is signed for another scope');
-    return requireList(verified.payload['files']);
+    if ((verified.payload.scope ?? '') !== scope) throw new Error('it is signed for another scope');
+    return requireList(verified.payload.files);
   }
   throw new Error('none of the keys has signed it');
 }

@@ -1,5 +1,5 @@
 /** Owns which files a source of Rego has, and the folder that opa works in; refuses sources without Rego, and links to folders. */
-import { cp, mkdir, readFile, readdir, stat, writeFile } from 'node:fs/promises';
+import { cp, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { TollgateError } from '../catalogs/errors.ts';
 import { CAPABILITIES, readLibrarySources, SCHEMAS } from './library.ts';

@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { setImmediate as turn } from 'node:timers/promises';
 import { TollgateError } from '../catalogs/errors.ts';
-import { CompiledPolicy, LibraryEvaluator, type Evaluator } from './compiled-policy.ts';
+import { CompiledPolicy, type Evaluator, LibraryEvaluator } from './compiled-policy.ts';
 import type { CompiledParts } from './engine.ts';
 import { callInputText, listInputText } from './input.ts';
 import type { Image } from './instance.ts';
@@ -11,8 +11,8 @@ import { dropCache, SOUND_CACHE } from './module.ts';
 import { groupByServer } from './offered.ts';
 import type { LocatedRule } from './rules.ts';
 import { noticeFailures } from './strict.ts';
-import type { Question } from './worker-handle.ts';
 import { WasmPolicy } from './wasm.ts';
+import type { Question } from './worker-handle.ts';
 import { WorkerEvaluator } from './workers.ts';
 
 /** All that a policy is started with. */

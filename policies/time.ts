@@ -121,6 +121,6 @@ function minuteOfWeek(zone: string, at: number): number {
       .formatToParts(at)
       .map(({ type, value }) => [type, value]),
   );
-  const day = DAYS.findIndex((name) => name === parts.get('weekday')?.toLowerCase());
+  const day = (DAYS as readonly string[]).indexOf(parts.get('weekday')?.toLowerCase() ?? '');
   return day * DAY + Number(parts.get('hour')) * 60 + Number(parts.get('minute'));
 }

@@ -1,6 +1,6 @@
 /** Owns the one place where policy wasm runs, and closes every trap of the SDK; refuses input and results that are not exactly one object. */
 import { TollgateError } from '../catalogs/errors.ts';
-import { Instance, openModule, type Failure, type Image, type Startable } from './instance.ts';
+import { type Failure, type Image, Instance, openModule, type Startable } from './instance.ts';
 
 /** Bounds of one evaluator, in bytes. */
 export interface WasmLimits {
@@ -98,7 +98,7 @@ export class WasmPolicy {
       });
     }
     const result = onlyResult(results);
-    refuseFailed(failures, result['enforced']);
+    refuseFailed(failures, result.enforced);
     return result;
   }
 

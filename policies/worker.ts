@@ -1,9 +1,9 @@
 /** Owns the inside of a policy worker: one module, one question after the other; refuses nothing itself, it reports. */
-import { workerData, type MessagePort } from 'node:worker_threads';
+import { type MessagePort, workerData } from 'node:worker_threads';
 import { TollgateError } from '../catalogs/errors.ts';
 import { ownThread } from './thread-clock.ts';
-import type { Question, WorkerAnswer, WorkerParts } from './worker-handle.ts';
 import { WasmPolicy } from './wasm.ts';
+import type { Question, WorkerAnswer, WorkerParts } from './worker-handle.ts';
 
 const { port, ...parts } = workerData as WorkerParts & { readonly port: MessagePort };
 

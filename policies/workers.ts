@@ -1,7 +1,7 @@
 /** Owns the workers that evaluate what must not hold up this thread: two, each warm; stops what runs away and refuses what it was asked. */
 import { TollgateError } from '../catalogs/errors.ts';
 import { Turns } from './turns.ts';
-import { WorkerHandle, type Question, type WorkerAnswer, type WorkerParts } from './worker-handle.ts';
+import { type Question, type WorkerAnswer, WorkerHandle, type WorkerParts } from './worker-handle.ts';
 
 interface Asked {
   readonly question: Question;

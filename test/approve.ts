@@ -1,7 +1,7 @@
 /** Approves servers in a state folder as `tollgate approve NAME --any-tools` would, or to these tools alone, for tests of what comes after consent; starts nothing. */
 import { inspectStart } from '../adapters/inspect.ts';
-import { createDigest, readAuditKey } from '../facade/audit/key.ts';
 import type { RawTool } from '../catalogs/tool.ts';
+import { createDigest, readAuditKey } from '../facade/audit/key.ts';
 import type { Config } from '../facade/config/config.ts';
 import { useProgramsOf } from '../facade/config/programs.ts';
 import { Consents } from '../facade/consent/consents.ts';

@@ -48,10 +48,10 @@ function walk(
 function importsOf(source: Source): { to: string; typeOnly: boolean }[] {
   const found: { to: string; typeOnly: boolean }[] = [];
   walk(source.program, (node) => {
-    const from = (node['source'] as { value?: unknown } | undefined)?.value;
+    const from = (node.source as { value?: unknown } | undefined)?.value;
     if (!/^(Import|ExportAll|ExportNamed)/.test(node.type) || typeof from !== 'string') return;
     const to = from.startsWith('.') ? path.posix.join(path.posix.dirname(source.file), from) : from;
-    found.push({ to, typeOnly: node['importKind'] === 'type' || node['exportKind'] === 'type' });
+    found.push({ to, typeOnly: node.importKind === 'type' || node.exportKind === 'type' });
   });
   return found;
 }
@@ -121,7 +121,7 @@ describe('the house', () => {
         const place = `${source.file}:${lineOf(source.text, node.start)}`;
         if (FUNCTIONS.has(node.type)) {
           const lines = lineOf(source.text, node.end) - lineOf(source.text, node.start) + 1;
-          const parameters = (node['params'] as unknown[]).length;
+          const parameters = (node.params as unknown[]).length;
           if (lines > 60) faults.push(`${place}: ${lines} lines`);
           if (parameters > 3) faults.push(`${place}: ${parameters} parameters`);
         }
@@ -171,8 +171,8 @@ describe('the house', () => {
     const wrong = all.flatMap((source) => {
       const bare = [
         ...source.text.matchAll(/^(?<before>.*)\nexport (?:async )?(?:function|class|interface) (?<name>\w+)/gm),
-      ].filter((found) => !/\*\/\s*$/.test(found.groups?.['before'] ?? ''));
-      return bare.map((found) => `${source.file}: ${found.groups?.['name']}`);
+      ].filter((found) => !/\*\/\s*$/.test(found.groups?.before ?? ''));
+      return bare.map((found) => `${source.file}: ${found.groups?.name}`);
     });
     expect(wrong).toEqual([]);
   });
@@ -186,7 +186,7 @@ function depthOf(node: Node, parents: readonly Node[]): number {
     if (FUNCTIONS.has(parent.type)) break;
     const isElseIf =
       parent.type === 'IfStatement' &&
-      parent['alternate'] === (parents[at + 1] ?? node) &&
+      parent.alternate === (parents[at + 1] ?? node) &&
       (parents[at + 1] ?? node).type === 'IfStatement';
     if (NESTING.has(parent.type) && !isElseIf) depth += 1;
   }

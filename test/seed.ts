@@ -1,10 +1,11 @@
 /** Owns how property tests begin and how they tell of a failure: with one and the same seed at the gate, so that a change is judged by itself, and another at every run by hand. */
-import { useHelpers } from '../catalogs/programs.ts';
+
 import fc from 'fast-check';
+import { useHelpers } from '../catalogs/programs.ts';
 
 /** A seed from outside (npm run fuzz) wins; the gate has one of its own. */
-const given = process.env['TOLLGATE_FUZZ_SEED'];
-const seed = given !== undefined ? Number(given) : process.env['CI'] === undefined ? undefined : 20_261_122;
+const given = process.env.TOLLGATE_FUZZ_SEED;
+const seed = given !== undefined ? Number(given) : process.env.CI === undefined ? undefined : 20_261_122;
 
 // What failed stands in the message, beside the seed and the counterexample: a report that leaves out the cause of an error is all that is left of some runs.
 fc.configureGlobal({ includeErrorInReport: true, ...(seed === undefined ? {} : { seed }) });

@@ -25,7 +25,7 @@ export default async function setup(): Promise<() => Promise<void>> {
 function ownFolder(): () => void {
   const folder = mkdtempSync(path.join(tmpdir(), 'tg'));
   chmodSync(folder, 0o1777);
-  process.env['TMPDIR'] = folder;
+  process.env.TMPDIR = folder;
   findPython(path.join(folder, 'bin'));
   return () => rmSync(folder, { recursive: true, force: true });
 }
@@ -36,5 +36,5 @@ function findPython(bin: string): void {
   if (status !== 0) return;
   mkdirSync(bin);
   symlinkSync(stdout.trim(), path.join(bin, 'python3'));
-  process.env['PATH'] = `${bin}${path.delimiter}${process.env['PATH'] ?? ''}`;
+  process.env.PATH = `${bin}${path.delimiter}${process.env.PATH ?? ''}`;
 }

@@ -1,9 +1,10 @@
 /** Owns the targets that one server may reach; refuses all that no entry names. */
-import { namesHost, parseDomain, WEB_PORTS } from '../../catalogs/domains.ts';
+
 import type { Domain } from '../../catalogs/domains.ts';
-import { parseHost } from '../../catalogs/hosts.ts';
-import type { Target } from '../../catalogs/hosts.ts';
+import { namesHost, parseDomain, WEB_PORTS } from '../../catalogs/domains.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
+import type { Target } from '../../catalogs/hosts.ts';
+import { parseHost } from '../../catalogs/hosts.ts';
 import { isPublic } from './address.ts';
 
 const LOOPBACK: readonly string[] = ['127.0.0.1', '::1'];

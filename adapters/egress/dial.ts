@@ -1,10 +1,10 @@
 /** Owns the connection from the proxy to the outside: one resolution, checked whole, and only its addresses dialled. */
 import { lookup as systemLookup } from 'node:dns/promises';
-import { connect, isIP } from 'node:net';
 import type { Socket } from 'node:net';
+import { connect, isIP } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Allowlist } from './allowlist.ts';
 import type { Target } from '../../catalogs/hosts.ts';
+import type { Allowlist } from './allowlist.ts';
 
 /** Addresses of a name. Rejects, or resolves empty, when it has none. */
 export type Lookup = (name: string) => Promise<readonly string[]>;

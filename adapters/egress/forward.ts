@@ -1,9 +1,10 @@
 /** Owns plain HTTP through the proxy: one request in absolute form, told anew to the target; refuses requests that two readers read differently. */
-import { request } from 'node:http';
+
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { request } from 'node:http';
 import type { Socket } from 'node:net';
-import { parseAuthority, showTarget } from '../../catalogs/hosts.ts';
 import type { Target } from '../../catalogs/hosts.ts';
+import { parseAuthority, showTarget } from '../../catalogs/hosts.ts';
 import type { Meter } from './meter.ts';
 
 /** A request as it goes to the target. */

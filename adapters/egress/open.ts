@@ -4,13 +4,13 @@ import { lstat, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { EGRESS_PORT } from '../launch.ts';
 import type { Egress } from '../launch.ts';
+import { EGRESS_PORT } from '../launch.ts';
 import { Allowlist } from './allowlist.ts';
 import type { Blocked } from './blocked.ts';
 import type { Lookup } from './dial.ts';
-import { EgressProxy } from './proxy.ts';
 import type { ProxyLimits } from './proxy.ts';
+import { EgressProxy } from './proxy.ts';
 
 /** What a server may reach, and who it is. */
 export interface EgressPlan {

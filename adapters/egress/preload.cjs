@@ -7,10 +7,10 @@
 const net = require('node:net');
 const tls = require('node:tls');
 
-const SOCKET = process.env['TOLLGATE_EGRESS'];
+const SOCKET = process.env.TOLLGATE_EGRESS;
 /** Hosts that are the sandbox's own. */
-const OWN = new Set((process.env['NO_PROXY'] ?? '').split(',').filter((name) => name !== ''));
-const PROXY = new URL(process.env['HTTP_PROXY'] ?? 'http://127.0.0.1:3128');
+const OWN = new Set((process.env.NO_PROXY ?? '').split(',').filter((name) => name !== ''));
+const PROXY = new URL(process.env.HTTP_PROXY ?? 'http://127.0.0.1:3128');
 const MAX_ANSWER = 16 * 1024;
 
 /** Arguments of net.connect and tls.connect, as one object and the callback: (options), (port, host), (path), or Node's own pair. */

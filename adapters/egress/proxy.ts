@@ -1,19 +1,19 @@
 /** The proxy of one server: CONNECT and plain HTTP on a unix socket. It refuses every target that its allowlist does not name. */
 import { chmodSync, chownSync } from 'node:fs';
-import { createServer } from 'node:http';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import { createServer } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import type { Allowlist } from './allowlist.ts';
-import { BlockedReports } from './blocked.ts';
-import type { Blocked, BlockReason } from './blocked.ts';
-import { dial, lookupBySystem } from './dial.ts';
-import type { Dialled, Lookup } from './dial.ts';
-import { hostAgrees, passRequest, readAbsolute, readInner } from './forward.ts';
-import { parseAuthority, showTarget } from '../../catalogs/hosts.ts';
 import type { Target } from '../../catalogs/hosts.ts';
-import { Meter } from './meter.ts';
+import { parseAuthority, showTarget } from '../../catalogs/hosts.ts';
+import type { Allowlist } from './allowlist.ts';
+import type { Blocked, BlockReason } from './blocked.ts';
+import { BlockedReports } from './blocked.ts';
+import type { Dialled, Lookup } from './dial.ts';
+import { dial, lookupBySystem } from './dial.ts';
+import { hostAgrees, passRequest, readAbsolute, readInner } from './forward.ts';
 import type { ByteBudget } from './meter.ts';
+import { Meter } from './meter.ts';
 import { openTunnel } from './tunnel.ts';
 
 /** Bounds of one proxy. Times in milliseconds. */

@@ -1,9 +1,10 @@
 /** Judges the first bytes of a CONNECT tunnel and passes the rest; hands tunnels that carry plain HTTP back to the proxy. */
-import type { Duplex } from 'node:stream';
+
 import type { Socket } from 'node:net';
-import { readHello } from './hello.ts';
-import { parseHost } from '../../catalogs/hosts.ts';
+import type { Duplex } from 'node:stream';
 import type { Target } from '../../catalogs/hosts.ts';
+import { parseHost } from '../../catalogs/hosts.ts';
+import { readHello } from './hello.ts';
 import type { Meter } from './meter.ts';
 
 /** A ClientHello with post-quantum keys takes 2 kB; the rest is room for what nobody sends. */

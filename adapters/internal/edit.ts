@@ -1,6 +1,7 @@
 /** Owns the replacing of text in text; refuses every match that is not certain, since a wrong edit is worse than none. */
-import { MOST_BYTES } from '../../catalogs/sizes.ts';
+
 import { Pace } from '../../catalogs/pace.ts';
+import { MOST_BYTES } from '../../catalogs/sizes.ts';
 import { nearestPlaces } from './nearest.ts';
 import { occurrences } from './occurrences.ts';
 

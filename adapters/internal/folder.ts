@@ -1,11 +1,12 @@
 /** Owns folders held open beneath the workspace, so that a symlink swapped in after the check is refused at use (TOCTOU). */
-import { constants } from 'node:fs';
+
 import type { Dirent, Stats } from 'node:fs';
-import { lchown, lstat, mkdir, open, opendir, readlink, realpath } from 'node:fs/promises';
+import { constants } from 'node:fs';
 import type { FileHandle } from 'node:fs/promises';
+import { lchown, lstat, mkdir, open, opendir, readlink, realpath } from 'node:fs/promises';
 import path from 'node:path';
-import { canHold, changed, pathOfDescriptor } from '../../catalogs/held.ts';
 import type { Held } from '../../catalogs/held.ts';
+import { canHold, changed, pathOfDescriptor } from '../../catalogs/held.ts';
 import type { Pace } from '../../catalogs/pace.ts';
 import { failed } from './text.ts';
 

@@ -1,12 +1,13 @@
 /** Owns what a search gathers and how it is shown; refuses lines and lists without bounds. */
-import { Folder } from './folder.ts';
-import { MOST_BYTES } from '../../catalogs/sizes.ts';
-import { Pace } from '../../catalogs/pace.ts';
-import { withSnapshot } from './snapshot.ts';
-import type { UpstreamCall } from '../port.ts';
+
 import { basename } from 'node:path';
+import { Pace } from '../../catalogs/pace.ts';
 import { firstOf, note } from '../../catalogs/paging.ts';
+import { MOST_BYTES } from '../../catalogs/sizes.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
+import type { UpstreamCall } from '../port.ts';
+import { Folder } from './folder.ts';
+import { withSnapshot } from './snapshot.ts';
 import { answer, headOf, printable } from './text.ts';
 
 /** One line of a file: a match, or one of the lines around it. */

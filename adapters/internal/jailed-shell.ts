@@ -3,14 +3,14 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Confinement } from '../../catalogs/confinement.ts';
 import type { Egress } from '../launch.ts';
-import { holdPlaces } from '../sandbox/placeholders.ts';
 import type { Jailed } from '../sandbox/jail.ts';
-import { watchRepositories, type Withholding } from '../sandbox/repositories.ts';
+import { holdPlaces } from '../sandbox/placeholders.ts';
+import { type Withholding, watchRepositories } from '../sandbox/repositories.ts';
 import { proveIsolation } from '../sandbox/selftest.ts';
 import { startJailed } from '../sandbox/start.ts';
 import type { SandboxSettings } from '../settings.ts';
-import { shellOf } from './processes.ts';
 import type { Command, Running, StartCommand } from './processes.ts';
+import { shellOf } from './processes.ts';
 
 /** What commands are given. Asked for at each start, as the configuration may have changed. Paths absolute and real. */
 export interface ShellSettings {

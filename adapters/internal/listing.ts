@@ -9,8 +9,8 @@ import { compileGlob } from './globs.ts';
 import { bindPath, namesOf, reachOf } from './paths.ts';
 import type { ReadArgs } from './read.ts';
 import { answer, invalid, printable } from './text.ts';
-import { ignoreRules, walk } from './walk.ts';
 import type { Entry, IgnoreRule } from './walk.ts';
+import { ignoreRules, walk } from './walk.ts';
 
 const PAGE_ENTRIES = 500;
 /** Entries looked at; a walk through more is stopped and says so. */

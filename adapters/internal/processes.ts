@@ -1,14 +1,15 @@
 /** Owns the start and the certain end of a command with all its children; refuses to leave a process of its group behind. */
-import { spawn } from 'node:child_process';
+
 import type { ChildProcess } from 'node:child_process';
-import { existsSync, readFileSync, readdirSync } from 'node:fs';
+import { spawn } from 'node:child_process';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Confinement } from '../../catalogs/confinement.ts';
 import { findHelper, searchFolders } from '../../catalogs/programs.ts';
 import { withoutForeign } from '../sandbox/descriptors.ts';
+import { killMarked, MARK, newMark } from '../strays.ts';
 import { GIT } from './git.ts';
 import type { End } from './session.ts';
-import { killMarked, MARK, newMark } from '../strays.ts';
 
 const TERM_MS = 2000;
 const KILL_MS = 2000;
@@ -70,7 +71,7 @@ export function shellOf(
   const env = {
     PATH: search,
     HOME: home,
-    LANG: process.env['LANG'] ?? 'C.UTF-8',
+    LANG: process.env.LANG ?? 'C.UTF-8',
     TERM: 'dumb',
     NO_COLOR: '1',
     PAGER: 'cat',

@@ -3,14 +3,14 @@ import path from 'node:path';
 import type { Held } from '../../catalogs/held.ts';
 import { countLines, note, pageText } from '../../catalogs/paging.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
-import { explain } from './desk.ts';
 import type { Desk } from './desk.ts';
+import { explain } from './desk.ts';
 import { Folder, openerOf } from './folder.ts';
 import { find, list } from './listing.ts';
 import { bindReach } from './paths.ts';
 import { search } from './search.ts';
-import { presentVersion, withSnapshot } from './snapshot.ts';
 import type { Opener, Snapshot } from './snapshot.ts';
+import { presentVersion, withSnapshot } from './snapshot.ts';
 import { answer, decodeText, failed, mimeOf, printable } from './text.ts';
 
 /** Arguments of `read`, catalogs/primitives/schemas.json. */

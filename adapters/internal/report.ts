@@ -1,6 +1,7 @@
 /** Owns how the output and the end of a command are told; refuses to call a command's own failure an error of the tool. */
-import { note } from '../../catalogs/paging.ts';
+
 import type { PageRequest } from '../../catalogs/paging.ts';
+import { note } from '../../catalogs/paging.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import type { Lines, OutputLog } from './output.ts';
 import { answer, invalid, printable } from './text.ts';

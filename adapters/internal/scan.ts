@@ -1,11 +1,11 @@
 /** Owns the search without ripgrep: file by file, in order; refuses a pattern that runs away, which would hold up every caller. */
 import vm from 'node:vm';
 import { TollgateError } from '../../catalogs/errors.ts';
+import { Pace } from '../../catalogs/pace.ts';
 import { countLines } from '../../catalogs/paging.ts';
 import { compileGlob } from './globs.ts';
 import type { Hits, Query } from './hits.ts';
 import type { Ground } from './search.ts';
-import { Pace } from '../../catalogs/pace.ts';
 import { withSnapshot } from './snapshot.ts';
 import { decodeText, invalid } from './text.ts';
 import { walk } from './walk.ts';
@@ -55,7 +55,7 @@ function lineFinder(query: Query): LineFinder {
   const sandbox: Record<string, unknown> = { pattern, flags: query.ignoreCase || inline ? 'i' : '' };
   const context = vm.createContext(sandbox);
   return (lines) => {
-    sandbox['lines'] = lines;
+    sandbox.lines = lines;
     try {
       const found: unknown = FIND_LINES.runInContext(context, { timeout: FILE_MS });
       return String(found)

@@ -1,6 +1,7 @@
 /** Owns the sessions of every scope: their ids, their number, their end; refuses a seventeenth and one of another scope. */
-import { Session } from './session.ts';
+
 import type { Command, StartCommand } from './processes.ts';
+import { Session } from './session.ts';
 import { failed } from './text.ts';
 
 const MAX_SESSIONS = 16;

@@ -1,9 +1,9 @@
 /** Owns one look at a file: its bytes, state and version taken through one open handle; refuses what is no regular file or too large. */
 import type { BigIntStats } from 'node:fs';
 import type { FileHandle } from 'node:fs/promises';
-import type { Folder } from './folder.ts';
-import { MOST_BYTES } from '../../catalogs/sizes.ts';
 import { inBounds } from '../../catalogs/pace.ts';
+import { MOST_BYTES } from '../../catalogs/sizes.ts';
+import type { Folder } from './folder.ts';
 import { failed, isHashed, versionOf, versionOfStat } from './text.ts';
 
 /** What opens files by their names. */

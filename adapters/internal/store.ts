@@ -1,9 +1,9 @@
 /** Owns the putting of bytes into a file so that readers see the old or the new, never half; refuses to go on after a half write. */
 import { randomBytes } from 'node:crypto';
-import { constants } from 'node:fs';
 import type { BigIntStats } from 'node:fs';
-import { access, link, lstat, rename, unlink } from 'node:fs/promises';
+import { constants } from 'node:fs';
 import type { FileHandle } from 'node:fs/promises';
+import { access, link, lstat, rename, unlink } from 'node:fs/promises';
 import { changed } from '../../catalogs/held.ts';
 import type { Folder } from './folder.ts';
 import type { Opener } from './snapshot.ts';

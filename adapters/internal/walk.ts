@@ -1,9 +1,9 @@
 /** Owns the walk through folders of the workspace, each held open, symlinks never followed; refuses to go on without end. */
 import type { Dirent } from 'node:fs';
-import { compileGlob } from './globs.ts';
-import type { Glob } from './globs.ts';
-import type { Folder } from './folder.ts';
 import { Pace } from '../../catalogs/pace.ts';
+import type { Folder } from './folder.ts';
+import type { Glob } from './globs.ts';
+import { compileGlob } from './globs.ts';
 import { withSnapshot } from './snapshot.ts';
 
 /** One entry, with the open folder that holds it (only until the next entry is asked for). */

@@ -6,21 +6,21 @@ import { normalise } from '../../catalogs/primitives/arguments.ts';
 import { ARGUMENT_SCHEMAS, checkArguments } from '../../catalogs/primitives/schemas.ts';
 import { PRIMITIVE_SEMANTICS } from '../../catalogs/primitives/semantics.ts';
 import type { RawTool, Semantics, ToolResult } from '../../catalogs/tool.ts';
-import { PRIMITIVES } from '../port.ts';
 import type { Health, HealthState, JsonDoc, Primitive, PrimitiveBackend, ServerInfo, UpstreamCall } from '../port.ts';
+import { PRIMITIVES } from '../port.ts';
 import { abortSignalOf } from '../rpc/cancel.ts';
-import { bash } from './bash.ts';
 import type { BashArgs } from './bash.ts';
+import { bash } from './bash.ts';
 import { Locks, Stored, Versions } from './desk.ts';
 import type { EditArgs } from './edit.ts';
-import { directShell } from './processes.ts';
 import type { StartCommand } from './processes.ts';
-import { read } from './read.ts';
+import { directShell } from './processes.ts';
 import type { ReadArgs } from './read.ts';
+import { read } from './read.ts';
 import { Sessions } from './sessions.ts';
 import { refusal } from './text.ts';
-import { edit, write } from './write.ts';
 import type { WriteArgs } from './write.ts';
+import { edit, write } from './write.ts';
 
 /** `root`: the folder to which everything is bound. `idleMs`: life of a session that nobody asks for, default 30 minutes. `shell`: how commands start, default with all rights of the user. */
 export interface WorkspaceOptions {

@@ -1,17 +1,17 @@
 /** Owns the actions write and edit on files of the workspace; refuses to replace what the caller has not seen, and text with cut marks. */
 import type { BigIntStats } from 'node:fs';
-import { changed } from '../../catalogs/held.ts';
 import type { Held } from '../../catalogs/held.ts';
+import { changed } from '../../catalogs/held.ts';
 import { countLines, holdsNote } from '../../catalogs/paging.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
-import { explain } from './desk.ts';
 import type { Desk } from './desk.ts';
-import { applyEdit, linesAt } from './edit.ts';
+import { explain } from './desk.ts';
 import type { EditArgs, Edited, Place } from './edit.ts';
+import { applyEdit, linesAt } from './edit.ts';
 import { Folder } from './folder.ts';
 import { bindReach, namesOf, reachOf } from './paths.ts';
-import { presentVersion, withSnapshot } from './snapshot.ts';
 import type { Opener, Snapshot } from './snapshot.ts';
+import { presentVersion, withSnapshot } from './snapshot.ts';
 import { appendFile, storeFile } from './store.ts';
 import { answer, decodeText, failed, headOf, invalid, isHashed, refusal, versionOf, versionOfStat } from './text.ts';
 

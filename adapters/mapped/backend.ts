@@ -4,17 +4,17 @@ import { fileURLToPath } from 'node:url';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { Held, HeldPaths, whileInPlace } from '../../catalogs/held.ts';
 import { locate } from '../../catalogs/paths.ts';
-import { render, type Mapping, type ServedAction, type Strategy } from '../../catalogs/primitives/mapping.ts';
 import { normalise } from '../../catalogs/primitives/arguments.ts';
+import { type Mapping, render, type ServedAction, type Strategy } from '../../catalogs/primitives/mapping.ts';
 import { ARGUMENT_SCHEMAS, checkArguments } from '../../catalogs/primitives/schemas.ts';
 import type { RawTool, Semantics, ToolResult } from '../../catalogs/tool.ts';
 import { Locks, Versions } from '../internal/desk.ts';
 import { bindPath } from '../internal/paths.ts';
 import { refusal } from '../internal/text.ts';
 import {
-  PRIMITIVES,
   type JsonDoc,
   type Lowered,
+  PRIMITIVES,
   type Primitive,
   type PrimitiveBackend,
   type ServerAdapter,
@@ -22,7 +22,7 @@ import {
 } from '../port.ts';
 import { checkEdit, editChecked, editWhole } from './edit.ts';
 import { findInTree, list } from './entries.ts';
-import { stat, type Desk } from './facts.ts';
+import { type Desk, stat } from './facts.ts';
 import { readPaged, readWhole } from './file.ts';
 import { checkProcess, Processes } from './process.ts';
 import { checkSearch, search } from './search.ts';
@@ -181,7 +181,7 @@ function keyOf(primitive: Primitive, args: Args): string {
   const fallback = DEFAULT_ACTIONS[primitive];
   return fallback === undefined
     ? primitive
-    : `${primitive}.${typeof args['action'] === 'string' ? args['action'] : fallback}`;
+    : `${primitive}.${typeof args.action === 'string' ? args.action : fallback}`;
 }
 
 /** The path arguments as they were judged. Throws what `bindPath` throws. */

@@ -1,13 +1,14 @@
 /** Owns `edit` on backends: the new text is computed here by exact match, the backend only stores it; refuses what it would damage. */
 import { countLines, holdsNote } from '../../catalogs/paging.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
-import { abortSignalOf } from '../rpc/cancel.ts';
 import { applyEdit, type EditArgs, type Edited, type Place } from '../internal/edit.ts';
 import { occurrences } from '../internal/occurrences.ts';
 import { answer, failed, versionOf } from '../internal/text.ts';
 import { around, linesOf, refuseCutText } from '../internal/write.ts';
+import { abortSignalOf } from '../rpc/cancel.ts';
 import {
   checkVersion,
+  type Desk,
   factsOf,
   fileFacts,
   pathOf,
@@ -15,17 +16,16 @@ import {
   unsupported,
   versionOfFacts,
   wholeText,
-  type Desk,
 } from './facts.ts';
 import { storeText } from './store.ts';
-import { ask, askMain, failure, find, step, type Work } from './work.ts';
+import { type ask, askMain, failure, find, step, type Work } from './work.ts';
 
 /** Occurrences counted at most. */
 const MAX_COUNT = 1_000_000;
 
 /** For backends that keep every byte of a text: read, replace here, store whole. */
 export function editWhole(work: Work, desk: Desk): Promise<ToolResult> {
-  return desk.locks.hold(String(work.args['path']), async () => {
+  return desk.locks.hold(String(work.args.path), async () => {
     const before = await wholeText(work);
     checkVersion(work, desk, versionOf(Buffer.from(before)));
     const edited = await compute(work, before);
@@ -40,7 +40,7 @@ export function editWhole(work: Work, desk: Desk): Promise<ToolResult> {
  * widened until it is unique, and replaced by the backend's own tool, whose answer and the new size are checked.
  */
 export function editChecked(work: Work, desk: Desk): Promise<ToolResult> {
-  return desk.locks.hold(String(work.args['path']), async () => {
+  return desk.locks.hold(String(work.args.path), async () => {
     const facts = await fileFacts(work);
     checkVersion(work, desk, versionOfFacts(facts));
     const before = await shownText(work, facts.size);
@@ -70,12 +70,12 @@ export function editChecked(work: Work, desk: Desk): Promise<ToolResult> {
 
 /** What such a backend cannot edit honestly. Pure; throws NOT_SUPPORTED. */
 export function checkEdit(args: Readonly<Record<string, unknown>>): void {
-  if (args['edits'] !== undefined)
+  if (args.edits !== undefined)
     throw unsupported(
       'this backend makes one replacement a call, so several cannot be all or nothing',
       'Call edit once for each.',
     );
-  if (String(args['new_string']).includes('\r'))
+  if (String(args.new_string).includes('\r'))
     throw unsupported(
       'this backend replaces the line ends of new_string by those of the file',
       'Give new_string with plain line feeds.',
@@ -96,7 +96,7 @@ async function shownText(work: Work, size: number): Promise<string> {
     throw unsupported(
       `${JSON.stringify(pathOf(work))} has ${size} bytes; this backend edits at most ${work.mapping.maxFileBytes}`,
     );
-  const answered = await step(work, 'lines', { path: work.args['path'] });
+  const answered = await step(work, 'lines', { path: work.args.path });
   if (answered.failed) throw failure(work, answered);
   const gap = answered.text.indexOf('\n\n');
   const header = find(work, 'header', answered.text.slice(0, Math.max(0, gap)));
@@ -108,20 +108,20 @@ async function shownText(work: Work, size: number): Promise<string> {
 }
 
 function replaceBy(work: Work, before: string, edited: Edited): ReturnType<typeof ask> {
-  const old = String(work.args['old_string']);
-  const fresh = String(work.args['new_string']);
+  const old = String(work.args.old_string);
+  const fresh = String(work.args.new_string);
   const count = countOf(before, old, MAX_COUNT);
   const [place] = edited.places;
   if (count === 1 && edited.notes.length === 0) return askMain(work);
-  if (count > 0 && work.args['replace_all'] === true)
-    return step(work, 'replace', { path: work.args['path'], old, new: fresh, count });
+  if (count > 0 && work.args.replace_all === true)
+    return step(work, 'replace', { path: work.args.path, old, new: fresh, count });
   if (edited.count !== 1 || !place)
     throw unsupported(
       'this backend cannot replace several places that differ from old_string',
       'Copy the text exactly from the file.',
     );
   const widened = widen(before, edited.text, place);
-  return step(work, 'replace', { path: work.args['path'], ...widened, count: 1 });
+  return step(work, 'replace', { path: work.args.path, ...widened, count: 1 });
 }
 
 /** The changed place with whole lines around it, as few as make it unique in the old text. A wider text occurs no more often, so the width is bisected. */

@@ -6,10 +6,10 @@ import type { ToolResult } from '../../catalogs/tool.ts';
 import { explain } from '../internal/desk.ts';
 import { compileGlob } from '../internal/globs.ts';
 import { answer, invalid, printable } from '../internal/text.ts';
-import { isIgnored, MAX_RULES, parseIgnore, type IgnoreRule } from '../internal/walk.ts';
+import { type IgnoreRule, isIgnored, MAX_RULES, parseIgnore } from '../internal/walk.ts';
 import { isObject } from '../rpc/json.ts';
 import { pathOf } from './facts.ts';
-import { askMain, failure, find, step, type Answer, type Work } from './work.ts';
+import { type Answer, askMain, failure, find, step, type Work } from './work.ts';
 
 const ENTRIES = 500;
 const MAX_FOLDERS = 500;
@@ -34,7 +34,7 @@ interface Listing {
 
 /** Carries out `read action="list"`: one call when the backend descends by itself, else one a folder, at most 500. */
 export async function list(work: Work): Promise<ToolResult> {
-  const depth = typeof work.args['depth'] === 'number' ? work.args['depth'] : 1;
+  const depth = typeof work.args.depth === 'number' ? work.args.depth : 1;
   if (depth < 1) throw invalid('depth must be at least 1.', 'Leave depth out for one level.');
   const first = await askMain(work);
   const isShown = await filterOf(work);
@@ -74,12 +74,12 @@ function readTree(work: Work, text: string): Listing {
   for (let next = open.pop(); next !== undefined; next = open.pop()) {
     if (!Array.isArray(next.nodes)) throw noTree(work);
     for (const node of next.nodes as unknown[]) {
-      if (!isObject(node) || typeof node['name'] !== 'string') throw noTree(work);
+      if (!isObject(node) || typeof node.name !== 'string') throw noTree(work);
       if (entries.length >= MAX_ENTRIES) return { entries, gaps: [`only ${MAX_ENTRIES} entries were read`] };
-      const path = next.prefix + node['name'];
-      entries.push({ path, folder: node['type'] === 'directory' });
-      if (node['children'] === undefined) continue;
-      if (next.depth < MAX_DEPTH) open.push({ nodes: node['children'], prefix: `${path}/`, depth: next.depth + 1 });
+      const path = next.prefix + node.name;
+      entries.push({ path, folder: node.type === 'directory' });
+      if (node.children === undefined) continue;
+      if (next.depth < MAX_DEPTH) open.push({ nodes: node.children, prefix: `${path}/`, depth: next.depth + 1 });
       else isCut = true;
     }
   }
@@ -135,7 +135,7 @@ async function descend(
     next = queue.shift()
   ) {
     asked += 1;
-    const answered = await step(work, 'folder', { path: `${String(work.args['path'])}/${next.path}` });
+    const answered = await step(work, 'folder', { path: `${String(work.args.path)}/${next.path}` });
     if (answered.failed) continue;
     for (const child of readListing(work, answered).entries) {
       const entry = { ...child, path: `${next.path}/${child.path}` };
@@ -159,8 +159,8 @@ function readListing(work: Work, answered: Answer): Listing {
     const entry = find(work, 'entry', line);
     const cut = find(work, 'entriesCut', line);
     const last = entries.at(-1);
-    if (cut) gaps.push(`${cut['count']} more in ${printable(cut['name'] ?? '')}`);
-    else if (entry) entries.push({ path: entry['name'] ?? '', folder: entry['kind'] === 'DIR' });
+    if (cut) gaps.push(`${cut.count} more in ${printable(cut.name ?? '')}`);
+    else if (entry) entries.push({ path: entry.name ?? '', folder: entry.kind === 'DIR' });
     else if (last) entries[entries.length - 1] = { ...last, path: `${last.path}\n${line}` };
   }
   return { entries, gaps };
@@ -177,7 +177,7 @@ export function prefixOf(work: Work): string {
 
 /** Leaves out dot files and what the .gitignore files from the root down to the folder name; those below it are not asked for. */
 export async function filterOf(work: Work): Promise<IsShown> {
-  if (work.args['hidden'] === true) return () => Promise.resolve(true);
+  if (work.args.hidden === true) return () => Promise.resolve(true);
   const rules: IgnoreRule[] = [];
   const names = pathOf(work) === '.' ? [] : pathOf(work).split('/');
   for (let depth = 0; depth <= names.length; depth += 1) {

@@ -25,15 +25,15 @@ export interface Facts {
 
 /** Asks for the facts of the call's path; undefined when there is nothing. */
 export async function factsOf(work: Work): Promise<Facts | undefined> {
-  const answered = await step(work, 'info', { path: work.args['path'] });
+  const answered = await step(work, 'info', { path: work.args.path });
   if (answered.failed && find(work, 'absent', answered.text)) return undefined;
-  const size = find(work, 'size', answered.text)?.['value'];
+  const size = find(work, 'size', answered.text)?.value;
   if (answered.failed || size === undefined) throw failure(work, answered);
   return {
     size: Number(size),
     directory: find(work, 'directory', answered.text) !== undefined,
-    modified: find(work, 'modified', answered.text)?.['value'] ?? '',
-    permissions: find(work, 'permissions', answered.text)?.['value'] ?? '',
+    modified: find(work, 'modified', answered.text)?.value ?? '',
+    permissions: find(work, 'permissions', answered.text)?.value ?? '',
   };
 }
 
@@ -56,7 +56,7 @@ export async function wholeText(work: Work): Promise<string> {
     throw unsupported(
       `${path} has ${size} bytes; this backend can only hand over whole files of at most ${work.mapping.maxFileBytes}`,
     );
-  const answered = await step(work, 'text', { path: work.args['path'] });
+  const answered = await step(work, 'text', { path: work.args.path });
   if (answered.failed) throw failure(work, answered);
   if (answered.text.includes('\0')) throw unsupported(`${path} is binary, and this backend only hands over text`);
   if (Buffer.byteLength(answered.text) !== size || answered.text.includes('\uFFFD'))
@@ -77,8 +77,8 @@ export function versionOfFacts(facts: Facts): string {
 
 /** Refuses a version that is not the present one: the one given, else the one that this caller saw last. */
 export function checkVersion(work: Work, desk: Desk, present: string): void {
-  const given = work.args['version'];
-  const expected = typeof given === 'string' ? given : desk.versions.seen(work.call.scope, String(work.args['path']));
+  const given = work.args.version;
+  const expected = typeof given === 'string' ? given : desk.versions.seen(work.call.scope, String(work.args.path));
   if (expected === undefined || expected === present) return;
   throw failed(
     `${JSON.stringify(pathOf(work))} has changed: its version is ${present}, not ${expected}.`,
@@ -88,7 +88,7 @@ export function checkVersion(work: Work, desk: Desk, present: string): void {
 
 /** Remembers the version that the caller has now seen. */
 export function remember(work: Work, desk: Desk, version: string): void {
-  desk.versions.note(work.call.scope, String(work.args['path']), version);
+  desk.versions.note(work.call.scope, String(work.args.path), version);
 }
 
 /** Carries out `read action="stat"`. */
@@ -122,7 +122,7 @@ function isoTime(text: string): string {
 
 /** The call's path as the caller knows it. */
 export function pathOf(work: Work): string {
-  return shown(work, String(work.args['path'] ?? work.root));
+  return shown(work, String(work.args.path ?? work.root));
 }
 
 /** NOT_SUPPORTED with what is missing. */

@@ -1,9 +1,9 @@
 /** Owns `read action="file"` on backends; refuses lines whose place the backend only guesses. */
-import { firstOf, note, NOTE_BYTES, NOTE_LINES, pageText } from '../../catalogs/paging.ts';
+import { firstOf, NOTE_BYTES, NOTE_LINES, note, pageText } from '../../catalogs/paging.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import { explain } from '../internal/desk.ts';
 import { answer, versionOf } from '../internal/text.ts';
-import { fileFacts, pathOf, remember, unsupported, versionOfFacts, wholeText, type Desk, type Facts } from './facts.ts';
+import { type Desk, type Facts, fileFacts, pathOf, remember, unsupported, versionOfFacts, wholeText } from './facts.ts';
 import { askMain, failure, find, type Work } from './work.ts';
 
 /** Reads the file whole, byte for byte, and cuts the page here. */
@@ -29,11 +29,11 @@ export async function readPaged(work: Work, desk: Desk): Promise<ToolResult> {
       `${JSON.stringify(pathOf(work))} is not a text file for this backend`,
       'Expose its own tool read_file, which converts documents and pictures.',
     );
-  const total = header['total'] === undefined ? undefined : Number(header['total']);
+  const total = header.total === undefined ? undefined : Number(header.total);
   const { offset = 1, limit = 2000 } = request(work);
   if (total === undefined && (offset > 1000 || offset < 0))
     throw unsupported('above 10 MiB this backend only estimates where a line is');
-  const count = Number(header['count']);
+  const count = Number(header.count);
   const lines = count === 0 ? [] : answered.text.slice(gap + 2).split('\n', limit);
   const from = total === undefined ? offset : firstOf({ offset, limit }, total);
   const shownLines = fitting(lines, work.call.cap);

@@ -68,18 +68,18 @@ export function readPage(mapping: Mapping, text: string): OutputPage | undefined
   const head = gap < 0 ? text : text.slice(0, gap);
   const header = groups('outputHeader', head);
   if (!header) return undefined;
-  const count = Number(header['count']);
+  const count = Number(header.count);
   const rest = gap < 0 ? [] : text.slice(gap + 2).split('\n', MAX_LINES);
   const trailer = groups('completed', rest.slice(Math.max(count, 1)).join('\n'));
-  const code = Number(trailer?.['code'] ?? Number.NaN);
-  const total = Number(header['total']);
+  const code = Number(trailer?.code ?? Number.NaN);
+  const total = Number(header.total);
   return {
-    start: Number(header['start'] ?? total - count),
+    start: Number(header.start ?? total - count),
     // A single empty line comes as this phrase.
     lines: count === 1 && rest[0] === '(No output in requested range)' ? [''] : rest.slice(0, count),
     total,
     ...(trailer ? { ended: Number.isNaN(code) ? {} : { code } } : {}),
-    evicted: Number(groups('evicted', head)?.['count'] ?? 0),
+    evicted: Number(groups('evicted', head)?.count ?? 0),
   };
 }
 

@@ -37,7 +37,7 @@ export class Processes {
 
   /** Carries out a `bash` action. */
   async call(work: Work): Promise<ToolResult> {
-    const action = work.args['action'] ?? 'run';
+    const action = work.args.action ?? 'run';
     if (action === 'run') return this.#run(work);
     if (action === 'start') return this.#start(work);
     if (action === 'list') return this.#list(work);
@@ -131,9 +131,8 @@ export class Processes {
   }
 
   #wanted(work: Work): readonly [string, RemoteSession] {
-    const id = work.args['session'];
-    if (typeof id !== 'string')
-      throw invalid(`action="${work.args['action']}" needs session.`, 'See bash action="list".');
+    const id = work.args.session;
+    if (typeof id !== 'string') throw invalid(`action="${work.args.action}" needs session.`, 'See bash action="list".');
     const kept = this.#shelf(work).sessions.get(id);
     if (!kept) throw failed('There is no such session.', 'See bash action="list".');
     kept.touchedAt = Date.now();
@@ -159,27 +158,27 @@ export function checkProcess(args: Readonly<Record<string, unknown>>): void {
   if ((action === 'run' || action === 'start') && (typeof command !== 'string' || command.trim() === ''))
     throw invalid(`action="${action}" needs command.`, 'Give the shell command.');
   if (action !== 'send') return;
-  if (args['eof'] === true)
+  if (args.eof === true)
     throw unsupported(
       'this backend cannot close the stdin of a session',
       'Run the command with its input: command <<EOF … EOF',
     );
-  if (typeof args['input'] !== 'string') throw invalid('action="send" needs input.', 'Give the text for stdin.');
-  if (args['raw'] === true && !args['input'].endsWith('\n'))
+  if (typeof args.input !== 'string') throw invalid('action="send" needs input.', 'Give the text for stdin.');
+  if (args.raw === true && !args.input.endsWith('\n'))
     throw unsupported('this backend always adds a line end to input', 'Send it without raw.');
 }
 
 async function launch(work: Work, input: boolean): Promise<RemoteSession> {
   const token = `@tollgate-${randomBytes(8).toString('hex')}`;
-  const command = String(work.args['command']);
-  const cwd = typeof work.args['cwd'] === 'string' ? work.args['cwd'] : work.root;
+  const command = String(work.args.command);
+  const cwd = typeof work.args.cwd === 'string' ? work.args.cwd : work.root;
   const started = await step(uncancelled(work), 'spawn', {
     command: markCommand({ command, cwd, token, input }),
     wait: BACKEND_WAIT_MS,
   });
   if (find(work, 'blocked', started.text))
     throw new TollgateError('DENIED', { detail: `${work.inner.name} blocks this command by its own list.` });
-  const pid = Number(find(work, 'pid', started.text)?.['pid']);
+  const pid = Number(find(work, 'pid', started.text)?.pid);
   if (started.failed || !Number.isInteger(pid)) throw failure(work, started);
   return new RemoteSession({ pid, token, command });
 }
@@ -188,7 +187,7 @@ async function send(work: Work, id: string, session: RemoteSession): Promise<Too
   await session.refresh(work);
   if (session.end !== undefined)
     throw failed('This session takes no input: it has ended.', 'Start a new one with action="start".');
-  const input = String(work.args['input']) + (work.args['raw'] === true ? '' : '\n');
+  const input = String(work.args.input) + (work.args.raw === true ? '' : '\n');
   const sent = await step(work, 'input', { pid: session.pid, input });
   if (sent.failed) throw failure(work, sent);
   await session.waitFor(work, { ms: number(work, 'wait_ms') ?? WAIT_MS, until: () => session.log.unread > 0 });

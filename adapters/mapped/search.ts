@@ -2,7 +2,7 @@
 import type { ToolResult } from '../../catalogs/tool.ts';
 import { explain } from '../internal/desk.ts';
 import { compileGlob } from '../internal/globs.ts';
-import { Hits, type Hit } from '../internal/hits.ts';
+import { type Hit, Hits } from '../internal/hits.ts';
 import { failed, invalid, printable } from '../internal/text.ts';
 import { filterOf, keep, pageOf } from './entries.ts';
 import { factsOf, pathOf, unsupported } from './facts.ts';
@@ -46,13 +46,13 @@ export function checkSearch(args: Readonly<Record<string, unknown>>): void {
 export async function search(work: Work): Promise<ToolResult> {
   if (!(await factsOf(work))) throw explain({ code: 'ENOENT' }, pathOf(work));
   const started = await askMain(work);
-  const id = find(work, 'searchId', started.text)?.['id'];
+  const id = find(work, 'searchId', started.text)?.id;
   if (started.failed || id === undefined) throw failure(work, started);
   const results = await collect(work, id).finally(() => step(work, 'stop', { id }));
-  const hidden = work.args['hidden'] === true ? ['ignored files stay out on this backend'] : [];
+  const hidden = work.args.hidden === true ? ['ignored files stay out on this backend'] : [];
   const gaps = [...results.gaps, ...hidden];
-  const files = work.lowered.args['searchType'] === 'files';
-  const isWanted = await filterBy(work, files ? work.args['pattern'] : work.args['glob']);
+  const files = work.lowered.args.searchType === 'files';
+  const isWanted = await filterBy(work, files ? work.args.pattern : work.args.glob);
   return files
     ? pageOf(work, await foundFiles(work, results.lines, isWanted), gaps)
     : matchPage(work, { ...results, gaps }, isWanted);
@@ -69,7 +69,7 @@ async function collect(work: Work, id: string): Promise<Results> {
       .split('\n', MAX_RESULTS)
       .filter((line) => find(work, 'match', line) ?? find(work, 'found', line));
     lines.push(...fresh);
-    const total = Number(find(work, 'searchTotal', answered.text)?.['count'] ?? 0);
+    const total = Number(find(work, 'searchTotal', answered.text)?.count ?? 0);
     const done = find(work, 'searchDone', answered.text) !== undefined;
     if (done && fresh.length < PAGE)
       return finish(work, { lines, total, partial: find(work, 'searchPartial', answered.text) !== undefined });
@@ -104,7 +104,7 @@ type IsWanted = (path: string) => Promise<boolean>;
 async function filterBy(work: Work, glob: unknown): Promise<IsWanted> {
   const matches = typeof glob === 'string' ? compileGlob(glob) : () => true;
   const isShown = await filterOf(work);
-  const base = String(work.args['path']);
+  const base = String(work.args.path);
   return async (path) => {
     if (path === base) return matches(path.slice(path.lastIndexOf('/') + 1));
     const inner = shown({ root: base }, path);
@@ -113,7 +113,7 @@ async function filterBy(work: Work, glob: unknown): Promise<IsWanted> {
 }
 
 async function foundFiles(work: Work, lines: readonly string[], isWanted: IsWanted): Promise<readonly string[]> {
-  const paths = lines.flatMap((line) => find(work, 'found', line)?.['path'] ?? []);
+  const paths = lines.flatMap((line) => find(work, 'found', line)?.path ?? []);
   return (await keep(work, paths, isWanted))
     .map((path) => shown(work, path))
     .sort()

@@ -4,7 +4,7 @@ import { OutputLog } from '../internal/output.ts';
 import type { Reported } from '../internal/report.ts';
 import { failed } from '../internal/text.ts';
 import type { CancelSignal } from '../rpc/cancel.ts';
-import { endGroupCommand, findMarks, readPage, type OutputPage } from './marks.ts';
+import { endGroupCommand, findMarks, type OutputPage, readPage } from './marks.ts';
 import { find, step, type Work } from './work.ts';
 
 const PAGE_LINES = 2000;
@@ -138,12 +138,12 @@ export class RemoteSession implements Reported {
 
 async function isListed(work: Work, pid: number): Promise<boolean> {
   const { text } = await step(work, 'sessions', {});
-  return text.split('\n').some((line) => Number(find(work, 'sessionLine', line)?.['pid']) === pid);
+  return text.split('\n').some((line) => Number(find(work, 'sessionLine', line)?.pid) === pid);
 }
 
 async function endGroup(work: Work, group: number): Promise<void> {
   const answer = await step(work, 'spawn', { command: endGroupCommand(group), wait: KILL_MS });
-  const pid = Number(find(work, 'pid', answer.text)?.['pid']);
+  const pid = Number(find(work, 'pid', answer.text)?.pid);
   const deadline = Date.now() + KILL_MS;
   while (Date.now() < deadline && Number.isInteger(pid)) {
     const page = await readOutput(work, pid, { start: -5, count: 5 });

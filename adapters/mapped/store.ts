@@ -6,27 +6,27 @@ import { answer, failed, versionOf } from '../internal/text.ts';
 import { refuseCutText } from '../internal/write.ts';
 import {
   checkVersion,
+  type Desk,
+  type Facts,
   factsOf,
   pathOf,
   presentVersion,
   remember,
   versionOfFacts,
   wholeText,
-  type Desk,
-  type Facts,
 } from './facts.ts';
 import { askMain, failure, parent, shown, step, type Work } from './work.ts';
 
 /** Carries out `write`. The backend has no exclusive create: between look and store another process may still come first. */
 export function write(work: Work, desk: Desk): Promise<ToolResult> {
-  const content = String(work.args['content']);
+  const content = String(work.args.content);
   refuseCutText(content, 'content');
-  return desk.locks.hold(String(work.args['path']), async () => {
+  return desk.locks.hold(String(work.args.path), async () => {
     const facts = await factsOf(work);
     if (facts?.directory) throw explain({ code: 'EISDIR' }, pathOf(work));
     await checkMode(work, desk, facts);
     if (!facts) await makeParent(work);
-    const appends = work.args['mode'] === 'append' && facts !== undefined;
+    const appends = work.args.mode === 'append' && facts !== undefined;
     const version = appends ? await append(work, facts, content) : await replace(work, content);
     remember(work, desk, version);
     const done = appends ? 'Appended to' : facts ? 'Replaced' : 'Created';
@@ -38,7 +38,7 @@ export function write(work: Work, desk: Desk): Promise<ToolResult> {
 
 /** Stores a whole text and checks its size; gives the new version. Throws TOOL_FAILED when the backend stored something else. */
 export async function storeText(work: Work, content: string): Promise<string> {
-  const answered = await step(work, 'store', { path: work.args['path'], content });
+  const answered = await step(work, 'store', { path: work.args.path, content });
   if (answered.failed) throw failure(work, answered);
   return checkStored(work, content, Buffer.byteLength(content));
 }
@@ -56,14 +56,14 @@ async function checkMode(work: Work, desk: Desk, facts: Facts | undefined): Prom
   }
   if (mode === 'create') throw explain({ code: 'EEXIST' }, pathOf(work));
   if (version === undefined && mode !== 'auto') return;
-  if (version === undefined && desk.versions.seen(work.call.scope, String(work.args['path'])) === undefined) {
+  if (version === undefined && desk.versions.seen(work.call.scope, String(work.args.path)) === undefined) {
     throw failed(`${path} exists and you have not read it. Nothing was changed.`, `Read it first: read path=${path}`);
   }
   checkVersion(work, desk, await presentVersion(work));
 }
 
 async function makeParent(work: Work): Promise<void> {
-  const path = String(work.args['path']);
+  const path = String(work.args.path);
   if (parent(shown(work, path)) === '.') return;
   const made = await step(work, 'mkdir', { path: path.slice(0, path.lastIndexOf('/')) });
   if (made.failed) throw failure(work, made);

@@ -1,6 +1,6 @@
 /** Owns one call on its way through a mapping: asking the backend's tools and reading their texts; refuses to judge them. */
 import { TollgateError } from '../../catalogs/errors.ts';
-import { render, type Mapping } from '../../catalogs/primitives/mapping.ts';
+import { type Mapping, render } from '../../catalogs/primitives/mapping.ts';
 import type { ContentItem } from '../../catalogs/tool.ts';
 import { explain } from '../internal/desk.ts';
 import type { Lowered, ServerAdapter, UpstreamCall } from '../port.ts';
@@ -86,10 +86,10 @@ export function shown(work: Pick<Work, 'root'>, path: string): string {
 
 /** Turns a failed answer into the one error; host paths in the backend's text are cut to the workspace. */
 export function failure(work: Work, answer: Answer): TollgateError {
-  const path = shown(work, String(work.args['path'] ?? work.args['cwd'] ?? '.'));
+  const path = shown(work, String(work.args.path ?? work.args.cwd ?? '.'));
   if (find(work, 'outside', answer.text))
     return new TollgateError('DENIED', { detail: `${work.inner.name} refuses ${path}: it is outside its folders` });
-  const code = find(work, 'systemError', answer.text)?.['code'] ?? (find(work, 'absent', answer.text) ? 'ENOENT' : '');
+  const code = find(work, 'systemError', answer.text)?.code ?? (find(work, 'absent', answer.text) ? 'ENOENT' : '');
   if (SYSTEM_ERRORS.has(code)) return explain({ code }, path);
   return new TollgateError('TOOL_FAILED', { detail: `${work.inner.name}: ${publicLine(work, answer.text)}` });
 }

@@ -2,7 +2,7 @@
 import { TollgateError } from '../../catalogs/errors.ts';
 import { isConfidential } from '../../catalogs/urls.ts';
 import type { ServerSettings } from '../settings.ts';
-import { scopeWords, type Credentials, type CredentialStore, type SignInParts } from './credentials.ts';
+import { type CredentialStore, type Credentials, type SignInParts, scopeWords } from './credentials.ts';
 import { guardFetch } from './guarded-fetch.ts';
 import { configuredClient, refresh } from './tokens.ts';
 

@@ -1,13 +1,14 @@
 /** Owns the HTTP requests of a sign-in, whose addresses strangers name; refuses plain http, inner addresses, endless and large answers. */
-import { request as requestHttp } from 'node:http';
+
 import type { IncomingMessage } from 'node:http';
+import { request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import { isIP } from 'node:net';
 import { Readable } from 'node:stream';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { isConfidential } from '../../catalogs/urls.ts';
 import { isPublic } from '../egress/address.ts';
-import { lookupBySystem, type Lookup } from '../egress/dial.ts';
+import { type Lookup, lookupBySystem } from '../egress/dial.ts';
 
 /** The part of `fetch` that the SDK's sign-in uses. Redirects are answers like others here. */
 export type GuardedFetch = (url: string | URL, init?: RequestInit) => Promise<Response>;

@@ -3,10 +3,10 @@ import { randomBytes } from 'node:crypto';
 import type { OAuthTokens } from '@modelcontextprotocol/sdk/shared/auth.js';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { startRefusal } from '../settings.ts';
-import { openCallback, type Callback } from './callback.ts';
-import { scopeWords, type Credentials, type SignedIn, type SignInParts, type SignIns } from './credentials.ts';
-import { discover, textIn, type Discovered } from './discovery.ts';
-import { guardFetch, type GuardedFetch } from './guarded-fetch.ts';
+import { type Callback, openCallback } from './callback.ts';
+import { type Credentials, type SignedIn, type SignInParts, type SignIns, scopeWords } from './credentials.ts';
+import { type Discovered, discover, textIn } from './discovery.ts';
+import { type GuardedFetch, guardFetch } from './guarded-fetch.ts';
 import { addressOf, asInformation, configuredClient, credentialsOf } from './tokens.ts';
 
 const WAIT_MS = 300_000;

@@ -9,7 +9,7 @@ import { isConfidential } from '../../catalogs/urls.ts';
 import { fillSecrets } from '../secrets.ts';
 import type { ServerSettings } from '../settings.ts';
 import type { Credentials, SignInParts } from './credentials.ts';
-import { textIn, type Discovered } from './discovery.ts';
+import { type Discovered, textIn } from './discovery.ts';
 import type { GuardedFetch } from './guarded-fetch.ts';
 
 type Client = Credentials['client'];

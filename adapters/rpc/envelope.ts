@@ -1,8 +1,8 @@
 /** Owns the envelope of JSON-RPC 2.0: which message a parsed object is; refuses ids, versions and params that the standard does not know. */
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { JsonDoc } from '../port.ts';
-import { isId, isObject } from './message.ts';
 import type { JsonObject, Parsed, RpcError, WireMessage } from './message.ts';
+import { isId, isObject } from './message.ts';
 import { scanJson } from './scan.ts';
 
 const ENVELOPE_KEYS = ['jsonrpc', 'id', 'method', 'params', 'result', 'error'];
@@ -36,7 +36,7 @@ const PARAMS = foldedKeys(PARAM_KEYS);
 export function judgeEnvelope(parsed: Parsed): WireMessage {
   const { value, side } = parsed;
   if (side === 'client') refuseCaseVariants(Object.keys(value), ENVELOPE);
-  if (value['jsonrpc'] !== '2.0') throw new TollgateError('WIRE_VERSION');
+  if (value.jsonrpc !== '2.0') throw new TollgateError('WIRE_VERSION');
   const answers = 'result' in value || 'error' in value;
   if (!('method' in value)) return readAnswer(parsed);
   if (answers) throw new TollgateError('WIRE_VERSION', { detail: 'The message is a request and an answer at once.' });
@@ -52,7 +52,7 @@ function readRequest(parsed: Parsed): WireMessage {
   const params = readParams(parsed);
   if (side === 'client' && method === 'tools/call') {
     if (id === undefined) throw new TollgateError('WIRE_NOTIFICATION_CALL');
-    if (typeof params?.value['name'] !== 'string')
+    if (typeof params?.value.name !== 'string')
       throw new TollgateError('WIRE_PARAMS', { detail: 'params.name is not a string.' });
   }
   if (id === undefined) return { kind: 'notification', method, params };
@@ -73,7 +73,7 @@ function readArguments(params: JsonDoc<JsonObject> | undefined): JsonDoc | undef
   const span = scanJson(params.text).members.find((member) => member.key === 'arguments');
   if (span === undefined) return undefined;
   const text = params.text.slice(span.start, span.end);
-  return { text, value: params.value['arguments'], exact: params.exact || scanJson(text).exact };
+  return { text, value: params.value.arguments, exact: params.exact || scanJson(text).exact };
 }
 
 function readAnswer(parsed: Parsed): WireMessage {

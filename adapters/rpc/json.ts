@@ -1,18 +1,18 @@
 /** Owns the reading of one JSON-RPC message from bytes, with the text of each part kept; refuses what two readers could read differently. */
 import { isUtf8 } from 'node:buffer';
-import { TollgateError } from '../../catalogs/errors.ts';
 import type { ErrorCode } from '../../catalogs/errors.ts';
+import { TollgateError } from '../../catalogs/errors.ts';
 import type { JsonDoc } from '../port.ts';
 import { judgeEnvelope } from './envelope.ts';
-import { isId, isObject } from './message.ts';
 import type { JsonObject, Side, WireMessage } from './message.ts';
-import { scanJson } from './scan.ts';
+import { isId, isObject } from './message.ts';
 import type { Member, Scan } from './scan.ts';
+import { scanJson } from './scan.ts';
 
-export { isId, isObject } from './message.ts';
 export type { JsonObject, RpcError, Side, WireMessage } from './message.ts';
-export { members } from './scan.ts';
+export { isId, isObject } from './message.ts';
 export type { Member } from './scan.ts';
+export { members } from './scan.ts';
 
 /** Nesting that is still read. Results of servers have run already, and one deep tool must not cost its list, so they get more room; both are far below any stack. */
 const MAX_DEPTH: Readonly<Record<Side, number>> = { client: 64, server: 512 };

@@ -1,7 +1,7 @@
 /** Owns the search for a frame behind noise on a server's stdout; refuses to search more than a few times in one line. */
 import { TollgateError } from '../../catalogs/errors.ts';
-import { readMessage } from './json.ts';
 import type { WireMessage } from './json.ts';
+import { readMessage } from './json.ts';
 
 /** How frames of the known implementations begin; the TypeScript SDK puts `result` first. */
 const BEGINNINGS = ['{"jsonrpc"', '{"result"', '{"id"', '{"method"', '{"error"'];

@@ -1,13 +1,13 @@
 /** Owns one JSON-RPC conversation with a server: ids, deadlines, progress, cancellation; refuses what the server asks of the client. */
 import { ERRORS, TollgateError } from '../../catalogs/errors.ts';
-import { UpstreamError } from '../port.ts';
 import type { JsonDoc } from '../port.ts';
+import { UpstreamError } from '../port.ts';
 import { reasonOf } from './cancel.ts';
-import type { JsonObject, RpcError, WireMessage } from './json.ts';
 import { carriedByDouble } from './decimal.ts';
-import { PendingCall } from './pending.ts';
+import type { JsonObject, RpcError, WireMessage } from './json.ts';
 import type { PeerRequest } from './pending.ts';
-import { RefusedRequests, URL_ELICITATION, type Refused } from './refused.ts';
+import { PendingCall } from './pending.ts';
+import { type Refused, RefusedRequests, URL_ELICITATION } from './refused.ts';
 import { members } from './scan.ts';
 
 /** The way out. */

@@ -1,7 +1,7 @@
 /** Owns one request that waits for its answer: its deadlines, its progress and its caller's signal; refuses progress that goes backwards. */
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { JsonDoc } from '../port.ts';
-import { reasonOf, type CancelSignal } from './cancel.ts';
+import { type CancelSignal, reasonOf } from './cancel.ts';
 import type { JsonObject } from './json.ts';
 
 /** One request to a server. */

@@ -3,8 +3,8 @@ import { existsSync, lstatSync, readFileSync, readlinkSync, realpathSync, statSy
 import { searchFolders } from '../../catalogs/programs.ts';
 import { isWithin } from './closed.ts';
 import { asJudged } from './given.ts';
-import { HOME } from './jail.ts';
 import type { Identity, Jail } from './jail.ts';
+import { HOME } from './jail.ts';
 import { filesOf, findProgram, isOfSystem, SYSTEM } from './programs.ts';
 import type { Tools } from './tools.ts';
 

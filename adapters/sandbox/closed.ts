@@ -1,11 +1,11 @@
 /** Owns the search for what rules close among the files that a program is given; refuses to start one when it cannot look everywhere. */
-import { lstatSync, opendirSync, statSync, type BigIntStats } from 'node:fs';
+import { type BigIntStats, lstatSync, opendirSync, statSync } from 'node:fs';
 import path from 'node:path';
 import type { Confinement } from '../../catalogs/confinement.ts';
-import { PathTree, type Closure, type Standing } from '../../catalogs/path-globs.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { Pace } from '../../catalogs/pace.ts';
-import { entriesOf, NO_ENTRIES, repositoryKey, type Entries } from './entries.ts';
+import { type Closure, PathTree, type Standing } from '../../catalogs/path-globs.ts';
+import { type Entries, entriesOf, NO_ENTRIES, repositoryKey } from './entries.ts';
 
 /** What was found: absolute, outermost first. Nothing lies beneath a hidden one. */
 export type Closed = ReadonlyMap<string, Closure>;

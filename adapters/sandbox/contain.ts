@@ -1,15 +1,16 @@
 /** Owns the start and the end of contained servers; refuses to take a failure of the engine for one of the server. */
-import { spawn } from 'node:child_process';
+
 import type { ChildProcessWithoutNullStreams } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { signalGroup } from '../process-group.ts';
-import { containerArguments, containerEnvironment } from './container.ts';
 import type { Contained } from './container.ts';
+import { containerArguments, containerEnvironment } from './container.ts';
 import { withoutForeign } from './descriptors.ts';
-import { clientEnvironment, findEngine, forgetEngines, removal, type Engine } from './engine.ts';
+import { clientEnvironment, type Engine, findEngine, forgetEngines, removal } from './engine.ts';
 import type { Jailed } from './jail.ts';
 import { lastLine } from './start.ts';
 import { bornAt } from './tree.ts';

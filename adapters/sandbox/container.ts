@@ -5,10 +5,10 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import type { Egress } from '../launch.ts';
 import type { SandboxSettings } from '../settings.ts';
 import { bridge, EGRESS_SOCKET } from './bubblewrap.ts';
-import { isWithin, type Closed } from './closed.ts';
+import { type Closed, isWithin } from './closed.ts';
 import { layOver, withFixed } from './covers.ts';
+import { type Engine, placeLabel } from './engine.ts';
 import type { Identity } from './jail.ts';
-import { placeLabel, type Engine } from './engine.ts';
 
 /** What a container is made of. Paths absolute. */
 export interface Contained {

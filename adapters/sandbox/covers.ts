@@ -1,14 +1,14 @@
 /** Owns how what is closed is laid over what is given, and kept in its place; refuses to let a program move it away to uncover it. */
 import path from 'node:path';
-import { NO_CONFINEMENT, type Confinement } from '../../catalogs/confinement.ts';
+import { type Confinement, NO_CONFINEMENT } from '../../catalogs/confinement.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { unite, type Mount, type Plan } from './bubblewrap.ts';
-import { findClosed, isWithin, type Closed, type Given } from './closed.ts';
+import { type Mount, type Plan, unite } from './bubblewrap.ts';
+import { type Closed, findClosed, type Given, isWithin } from './closed.ts';
 import { asJudged } from './given.ts';
-import { HOME } from './jail.ts';
 import type { Jail } from './jail.ts';
+import { HOME } from './jail.ts';
 import { holdNames } from './placeholders.ts';
-import { closesGit, settingsIn, type Grounds } from './repositories.ts';
+import { closesGit, type Grounds, settingsIn } from './repositories.ts';
 
 /** What `closeFiles` found and holds. */
 export interface Closing {

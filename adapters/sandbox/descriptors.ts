@@ -1,6 +1,7 @@
 /** Owns what a child inherits beside its own pipes: nothing; descriptors that our own parent left open would be a way out. */
-import { closeSync, openSync, readdirSync, readFileSync } from 'node:fs';
+
 import type { StdioOptions } from 'node:child_process';
+import { closeSync, openSync, readdirSync, readFileSync } from 'node:fs';
 
 const O_CLOEXEC = 0o2000000;
 

@@ -67,7 +67,7 @@ export async function examine(needs: Needs): Promise<readonly Finding[]> {
       needed: needs.rego,
       without: 'only Rego of your own needs it',
       fix: 'Install opa 0.70 or later in /usr/local/bin, or name it: programs.opa in tollgate.yaml, TOLLGATE_OPA or --opa.',
-      file: process.env['TOLLGATE_OPA'],
+      file: process.env.TOLLGATE_OPA,
       ask: 'version',
     }),
     await containerClient(needs.container),
@@ -213,7 +213,7 @@ function ownerOf(workspace: string): Finding {
     const { uid } = chooseIdentity(workspace);
     return { ...base, state: 'ok', seen: `uid ${uid}` };
   } catch (thrown) {
-    const user = process.env['SUDO_USER'] ?? 'USER';
+    const user = process.env.SUDO_USER ?? 'USER';
     return {
       ...base,
       state: 'missing',

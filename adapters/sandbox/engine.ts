@@ -4,8 +4,8 @@ import { hostname } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { findHelper, HELPER_PATH } from '../../catalogs/programs.ts';
 import { pidNamespace } from '../../catalogs/pid-namespace.ts';
+import { findHelper, HELPER_PATH } from '../../catalogs/programs.ts';
 import { lastLine } from './start.ts';
 import { isGone } from './tree.ts';
 

@@ -3,7 +3,7 @@ import type { ChildProcess, ChildProcessWithoutNullStreams } from 'node:child_pr
 import { signalGroup } from '../process-group.ts';
 import type { Jailed } from './jail.ts';
 import type { Lifetime } from './lifetime.ts';
-import { descendantsOf, hasEnded, isGone, signalOne, type Born } from './tree.ts';
+import { type Born, descendantsOf, hasEnded, isGone, signalOne } from './tree.ts';
 
 /** Of a sandbox that stands: `first` is its first process, as we number it. */
 export function handleOf(child: ChildProcess, first: Born, life: Pick<Lifetime, 'ended'>): Jailed {

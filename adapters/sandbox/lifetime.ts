@@ -9,8 +9,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Plan } from './bubblewrap.ts';
 import { isWithin } from './closed.ts';
-import { parseMounts, type MountLine } from './mounts.ts';
-import { hasEnded, type Born } from './tree.ts';
+import { type MountLine, parseMounts } from './mounts.ts';
+import { type Born, hasEnded } from './tree.ts';
 
 /** Milliseconds between two looks at the mounts. */
 const LOOK_MS = 100;

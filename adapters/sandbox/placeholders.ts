@@ -15,7 +15,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import path from 'node:path';
-import { holdPlain, pathOfDescriptor, type Held } from '../../catalogs/held.ts';
+import { type Held, holdPlain, pathOfDescriptor } from '../../catalogs/held.ts';
 import { isWithin } from './closed.ts';
 import { mountedElsewhere } from './mounts.ts';
 

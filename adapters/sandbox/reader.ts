@@ -1,5 +1,5 @@
 /** Starts a program that reads files of agents: in a sandbox of its own, with a read-only view of one folder, no network and bounds. */
-import { spawn, type ChildProcess } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { existsSync, readlinkSync } from 'node:fs';
 import { Duplex } from 'node:stream';
 import { HELPER_PATH } from '../../catalogs/programs.ts';

@@ -7,8 +7,8 @@ import {
   constants,
   fstatSync,
   lstatSync,
-  openSync,
   opendirSync,
+  openSync,
   readFileSync,
   renameSync,
 } from 'node:fs';
@@ -16,10 +16,10 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Confinement } from '../../catalogs/confinement.ts';
 import { holdPlain } from '../../catalogs/held.ts';
-import { PathTree } from '../../catalogs/path-globs.ts';
 import { Pace } from '../../catalogs/pace.ts';
-import { isWithin, type Closed } from './closed.ts';
-import { entriesOf, NO_ENTRIES, repositoryKey, type Entries } from './entries.ts';
+import { PathTree } from '../../catalogs/path-globs.ts';
+import { type Closed, isWithin } from './closed.ts';
+import { type Entries, entriesOf, NO_ENTRIES, repositoryKey } from './entries.ts';
 
 /** Milliseconds between two looks while the program runs, and how many times the cost of the last look it is at least. */
 const LOOK_MS = 3000;

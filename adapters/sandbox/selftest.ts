@@ -1,12 +1,12 @@
 /** Owns the proof that a sandbox isolates on this machine, by things planted for it to find; refuses the first start without it. */
-import { existsSync, mkdtempSync, rmSync, writeFileSync, chmodSync } from 'node:fs';
-import { connect, createServer } from 'node:net';
+import { chmodSync, existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import type { AddressInfo, Server } from 'node:net';
+import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { HOME } from './jail.ts';
 import type { Jail } from './jail.ts';
+import { HOME } from './jail.ts';
 import { lastLine, startJailed } from './start.ts';
 
 /** One property of the sandbox, and whether it holds here. */
@@ -74,10 +74,10 @@ export async function testIsolation(workspace: string): Promise<readonly Proof[]
     return [
       { name: 'the probe finds its plants outside', holds: isPlanted },
       ...PROPERTIES.map(([key, name]) => ({ name, holds: seen[key] === false })),
-      { name: 'the program is not root', holds: typeof seen['uid'] === 'number' && seen['uid'] !== 0 },
+      { name: 'the program is not root', holds: typeof seen.uid === 'number' && seen.uid !== 0 },
       {
         name: 'other processes cannot be seen',
-        holds: typeof seen['pids'] === 'number' && seen['pids'] <= OWN_PROCESSES,
+        holds: typeof seen.pids === 'number' && seen.pids <= OWN_PROCESSES,
       },
     ];
   } finally {

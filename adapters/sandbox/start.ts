@@ -1,25 +1,26 @@
 /** Owns the start of a program in a sandbox; refuses to hand over one whose sandbox was not set up to the end. */
+
+import type { ChildProcess } from 'node:child_process';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { realpathSync } from 'node:fs';
-import type { ChildProcess } from 'node:child_process';
 import { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { signalGroup } from '../process-group.ts';
-import { commandOf, FDS, madeFiles, optionsOf, planJail, unite, type Mount } from './bubblewrap.ts';
+import { commandOf, FDS, type Mount, madeFiles, optionsOf, planJail, unite } from './bubblewrap.ts';
 import { coverPlan } from './covers.ts';
-import { asJudged } from './given.ts';
-import { chooseIdentity } from './identity.ts';
-import { forgetGroups, ownGroups, type Group, type Groups } from './group.ts';
-import { handleOf, killInside } from './handle.ts';
-import type { Identity, Jail, Jailed } from './jail.ts';
 import { withoutForeign } from './descriptors.ts';
+import { asJudged } from './given.ts';
+import { forgetGroups, type Group, type Groups, ownGroups } from './group.ts';
+import { handleOf, killInside } from './handle.ts';
+import { chooseIdentity } from './identity.ts';
+import type { Identity, Jail, Jailed } from './jail.ts';
 import { Lifetime } from './lifetime.ts';
-import { checkMounts, ownMounts, standingMounts, swapped } from './mounts.ts';
-import { compileFilter } from './seccomp.ts';
 import { throughLinks } from './links.ts';
+import { checkMounts, ownMounts, standingMounts, swapped } from './mounts.ts';
 import { isOfSystem } from './programs.ts';
+import { compileFilter } from './seccomp.ts';
 import { stagePlan } from './stage.ts';
 import { findTools, namespaceFix, type Tools } from './tools.ts';
 import { bornAt, isFull, restingDescendantsOf } from './tree.ts';

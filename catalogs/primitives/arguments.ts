@@ -77,7 +77,7 @@ const PARTS: ReadonlyMap<string, string> = new Map([
 ]);
 
 function requireParts(primitive: string, args: Readonly<Record<string, unknown>>): void {
-  const action = String(args['action'] ?? (primitive === 'bash' ? 'run' : 'file'));
+  const action = String(args.action ?? (primitive === 'bash' ? 'run' : 'file'));
   const part = PARTS.get(`${primitive}.${action}`);
   if (part === undefined || (args[part] !== undefined && args[part] !== '')) return;
   throw new TollgateError('ARGS_INVALID', {

@@ -152,5 +152,5 @@ function transform(kind: Transform, value: unknown, values: Readonly<Record<stri
   // A glob with a slash would be anchored at the folder in which the backend happens to run.
   if (kind === 'any-depth') return text.startsWith('**/') ? text : `**/${text}`;
   // The backend shows only what matched, so the match is widened to its line; plain text is escaped for the same reason.
-  return `^.*(?:${values['literal'] === true ? text.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&') : text}).*$`;
+  return `^.*(?:${values.literal === true ? text.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&') : text}).*$`;
 }

@@ -1,5 +1,5 @@
 /** Owns the bounds that policy puts on arguments, as they are shown: in the schema before it is projected, and in words; refuses nothing. */
-import { isObject, strings, type Schema } from './schema.ts';
+import { isObject, type Schema, strings } from './schema.ts';
 import { brief } from './words.ts';
 
 /** What every call that policy lets pass keeps to, on one argument. `path` names it from the top; fields that are given all hold. */
@@ -32,7 +32,7 @@ export function tighten(schema: Schema, bounds: readonly Bound[]): Schema {
 }
 
 function tightenOne(schema: Schema, name: string, bound: Bound): Schema {
-  const properties = schema['properties'];
+  const properties = schema.properties;
   const node: unknown = isObject(properties) && Object.hasOwn(properties, name) ? properties[name] : undefined;
   if (!isObject(properties) || node === undefined || typeof node === 'boolean') return schema;
   if (bound.present === false) return withoutName(schema, properties, name);
@@ -40,12 +40,12 @@ function tightenOne(schema: Schema, name: string, bound: Bound): Schema {
   return {
     ...schema,
     properties: { ...properties, [name]: join(node as Schema, rulesOf(bound)) },
-    ...(required ? { required: [...new Set([...strings(schema['required']), name])] } : {}),
+    ...(required ? { required: [...new Set([...strings(schema.required), name])] } : {}),
   };
 }
 
 function withoutName(schema: Schema, properties: Schema, name: string): Schema {
-  if (strings(schema['required']).includes(name)) return schema;
+  if (strings(schema.required).includes(name)) return schema;
   return { ...schema, properties: Object.fromEntries(Object.entries(properties).filter(([key]) => key !== name)) };
 }
 
@@ -75,15 +75,15 @@ function join(node: Schema, rules: Schema): Schema {
       joined[key] = own.filter((value) => rule.some((other) => JSON.stringify(other) === JSON.stringify(value)));
     else rest[key] = rule;
   }
-  const listed: unknown = joined['enum'];
-  const without = rules['not'];
-  if (Array.isArray(listed) && isObject(without) && Array.isArray(without['enum'])) {
-    const gone = new Set(without['enum'].map((value) => JSON.stringify(value)));
-    joined['enum'] = listed.filter((value) => !gone.has(JSON.stringify(value)));
-    if (joined['not'] === without) delete joined['not'];
+  const listed: unknown = joined.enum;
+  const without = rules.not;
+  if (Array.isArray(listed) && isObject(without) && Array.isArray(without.enum)) {
+    const gone = new Set(without.enum.map((value) => JSON.stringify(value)));
+    joined.enum = listed.filter((value) => !gone.has(JSON.stringify(value)));
+    if (joined.not === without) delete joined.not;
   }
   // An empty list of values is no schema, and validators let everything pass it.
-  if (Array.isArray(joined['enum']) && joined['enum'].length === 0) return { not: {} };
+  if (Array.isArray(joined.enum) && joined.enum.length === 0) return { not: {} };
   return Object.keys(rest).length === 0 ? joined : { allOf: [joined, rest] };
 }
 

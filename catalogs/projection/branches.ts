@@ -1,5 +1,5 @@
 /** Owns the joining of branches into one union: nothing twice, one branch for each scalar type, and "anything" swallows the rest. */
-import { sameJson, strings, typesOf, type Schema } from './schema.ts';
+import { type Schema, sameJson, strings, typesOf } from './schema.ts';
 import { constraintWords, either } from './words.ts';
 
 const SCALARS = ['string', 'number', 'integer', 'boolean'];
@@ -13,8 +13,8 @@ export function joinBranches(list: readonly Schema[], around: Schema): Schema {
   if (any !== undefined) return { ...any, ...around };
   const [only] = branches;
   if (branches.length > 1 || only === undefined) return { ...around, anyOf: branches };
-  const description = around['description'] ?? only['description'];
-  const words = [...strings(around['words']), ...strings(only['words'])];
+  const description = around.description ?? only.description;
+  const words = [...strings(around.words), ...strings(only.words)];
   return {
     ...only,
     ...around,
@@ -38,15 +38,15 @@ function mergeScalars(branches: readonly Schema[]): readonly Schema[] {
 
 function mergeTwins(left: Schema, right: Schema): Schema {
   const description = [
-    ...new Set([left['description'], right['description']].filter((text) => typeof text === 'string')),
+    ...new Set([left.description, right.description].filter((text) => typeof text === 'string')),
   ].join('; ');
-  const named: Schema = { type: left['type'], ...(description === '' ? {} : { description }) };
-  if (Array.isArray(left['enum']) && Array.isArray(right['enum']))
-    return { ...named, enum: [...new Set([...left['enum'], ...right['enum']])] };
+  const named: Schema = { type: left.type, ...(description === '' ? {} : { description }) };
+  if (Array.isArray(left.enum) && Array.isArray(right.enum))
+    return { ...named, enum: [...new Set([...left.enum, ...right.enum])] };
   const rules = [left, right].map((node) =>
-    Array.isArray(node['enum'])
-      ? node['enum'].map((value) => JSON.stringify(value)).join(', ')
-      : [...strings(node['words']), ...constraintWords(node)].join(', '),
+    Array.isArray(node.enum)
+      ? node.enum.map((value) => JSON.stringify(value)).join(', ')
+      : [...strings(node.words), ...constraintWords(node)].join(', '),
   );
   return rules.includes('') ? named : { ...named, words: [either(rules)] };
 }

@@ -1,10 +1,10 @@
 /** Owns the repaired original: one dialect, no reference that leads out or in circles; refuses what cannot be judged safely. */
 import { copyJson } from './copy.ts';
+import { checkGraph } from './graph.ts';
 import { dependentNames, needsNullBranch, plainKeywords, requiredNames } from './keywords.ts';
 import { below, type Log } from './log.ts';
-import { checkGraph } from './graph.ts';
 import { RefTable } from './refs.ts';
-import { isObject, LIMITS, LIST_KEYWORDS, SINGLE_KEYWORDS, type Schema } from './schema.ts';
+import { isObject, LIMITS, LIST_KEYWORDS, type Schema, SINGLE_KEYWORDS } from './schema.ts';
 
 /** The repaired original, in draft 2020-12: references all read `#` or `#/$defs/…`; or why the schema is refused. */
 export type Canonical = { readonly schema: Schema; readonly log: Log } | { readonly quarantined: string };
@@ -46,7 +46,7 @@ function repair(input: unknown, as: 'input' | 'output'): Canonical {
   const log: Log = [];
   const raw = as === 'input' ? repairRoot(copy.value, log) : copy.value;
   const root: Schema = isObject(raw) ? raw : {};
-  const refAlone = typeof root['$schema'] === 'string' && OLD_DRAFT.test(root['$schema']);
+  const refAlone = typeof root.$schema === 'string' && OLD_DRAFT.test(root.$schema);
   const work: Work = { refs: new RefTable(root), root, names: new Map([[root, '#']]), queue: [], log, refAlone };
   try {
     const schema = canonNode(root, { path: '', depth: 0 }, work);
@@ -54,7 +54,7 @@ function repair(input: unknown, as: 'input' | 'output'): Canonical {
     for (let next = work.queue.shift(); next !== undefined; next = work.queue.shift()) {
       defs.push([next.name, canonNode(next.raw, { path: below('/$defs', next.name), depth: 0 }, work)]);
     }
-    if (defs.length > 0) schema['$defs'] = Object.fromEntries(defs);
+    if (defs.length > 0) schema.$defs = Object.fromEntries(defs);
     const fault = checkGraph(schema);
     return fault === undefined ? { schema, log } : { quarantined: fault };
   } catch (error) {
@@ -67,7 +67,7 @@ function repair(input: unknown, as: 'input' | 'output'): Canonical {
 
 function repairRoot(value: unknown, log: Log): Schema {
   const raw = unwrap(value, log);
-  if (raw['type'] === 'object') return raw;
+  if (raw.type === 'object') return raw;
   log.push({ transform: 'root-object', effect: 'repair', path: '' });
   return { ...raw, type: 'object' };
 }
@@ -78,10 +78,8 @@ function unwrap(value: unknown, log: Log): Schema {
   const only = keys[0];
   const wrapped = keys.length === 1 && only !== undefined && WRAPPERS.includes(only) ? value[only] : undefined;
   const nested =
-    isObject(value['properties']) &&
-    typeof value['properties']['type'] === 'string' &&
-    isObject(value['properties']['properties']);
-  const inner = nested ? value['properties'] : wrapped;
+    isObject(value.properties) && typeof value.properties.type === 'string' && isObject(value.properties.properties);
+  const inner = nested ? value.properties : wrapped;
   if (!isObject(inner)) return value;
   log.push({ transform: 'unwrap', effect: 'repair', path: '' });
   return inner;
@@ -94,7 +92,7 @@ function canonNode(raw: unknown, { path, depth }: Place, work: Work): Schema {
   const repaired = (transform: string): void => void work.log.push({ transform, effect: 'repair', path });
   const node = plainKeywords(raw, repaired);
   const ref = reference(raw, path, work);
-  if (ref !== undefined) node['$ref'] = ref;
+  if (ref !== undefined) node.$ref = ref;
   if (ref !== undefined && work.refAlone) return keepAnnotations(node);
   const child = (value: unknown, ...steps: (string | number)[]): Schema =>
     canonNode(value, { path: below(path, ...steps), depth: depth + 1 }, work);
@@ -123,7 +121,7 @@ function keepAnnotations(node: Schema): Schema {
 }
 
 function reference(raw: Schema, path: string, work: Work): string | undefined {
-  const ref = raw['$ref'] ?? raw['$dynamicRef'] ?? raw['$recursiveRef'];
+  const ref = raw.$ref ?? raw.$dynamicRef ?? raw.$recursiveRef;
   if (typeof ref !== 'string') return undefined;
   const target = work.refs.resolve(ref);
   if (target === 'external') throw new Refused('SCHEMA_REF: a $ref leads out of the schema; nothing is fetched');
@@ -160,39 +158,37 @@ function objectKeywords(raw: Schema, node: Schema, child: Child): void {
       );
   }
   const required = requiredNames(raw);
-  if (required.length > 0) node['required'] = required;
+  if (required.length > 0) node.required = required;
   const needs = dependentNames(raw);
-  if (Object.keys(needs).length > 0) node['dependentRequired'] = needs;
-  const conditions = [raw['dependencies'], raw['dependentSchemas']].flatMap((map) =>
+  if (Object.keys(needs).length > 0) node.dependentRequired = needs;
+  const conditions = [raw.dependencies, raw.dependentSchemas].flatMap((map) =>
     isObject(map) ? Object.entries(map) : [],
   );
   const schemas = conditions.filter(([, value]) => isSchema(value));
   if (schemas.length > 0)
-    node['dependentSchemas'] = Object.fromEntries(
+    node.dependentSchemas = Object.fromEntries(
       schemas.map(([name, value]) => [name, child(value, 'dependentSchemas', name)]),
     );
 }
 
 function arrayKeywords(raw: Schema, node: Schema, child: Child): void {
-  const old = Array.isArray(raw['items']) ? raw['items'] : undefined;
-  const tuple = old ?? (Array.isArray(raw['prefixItems']) ? raw['prefixItems'] : undefined);
+  const old = Array.isArray(raw.items) ? raw.items : undefined;
+  const tuple = old ?? (Array.isArray(raw.prefixItems) ? raw.prefixItems : undefined);
   if (tuple !== undefined && tuple.length > 0)
-    node['prefixItems'] = tuple.map((item, index) => child(item, 'prefixItems', index));
-  const rest = old === undefined ? raw['items'] : raw['additionalItems'];
-  if (isSchema(rest)) node['items'] = child(rest, 'items');
+    node.prefixItems = tuple.map((item, index) => child(item, 'prefixItems', index));
+  const rest = old === undefined ? raw.items : raw.additionalItems;
+  if (isSchema(rest)) node.items = child(rest, 'items');
 }
 
 /** A closed object cannot hold a name that it does not declare: requiring one would refuse every call (transform 26). */
 function dropGhosts(node: Schema, repaired: (transform: string) => void): void {
   const closed =
-    isObject(node['additionalProperties']) &&
-    'not' in node['additionalProperties'] &&
-    node['patternProperties'] === undefined;
-  if (!closed || !isObject(node['properties']) || !Array.isArray(node['required'])) return;
-  const declared = node['properties'];
-  const real = node['required'].filter((name) => Object.hasOwn(declared, String(name)));
-  if (real.length === node['required'].length) return;
+    isObject(node.additionalProperties) && 'not' in node.additionalProperties && node.patternProperties === undefined;
+  if (!closed || !isObject(node.properties) || !Array.isArray(node.required)) return;
+  const declared = node.properties;
+  const real = node.required.filter((name) => Object.hasOwn(declared, String(name)));
+  if (real.length === node.required.length) return;
   repaired('ghost-required');
-  if (real.length > 0) node['required'] = real;
-  else delete node['required'];
+  if (real.length > 0) node.required = real;
+  else delete node.required;
 }

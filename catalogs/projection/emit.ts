@@ -1,6 +1,6 @@
 /** Owns the shape that the model sees: a simplified tree written with the keywords of one profile, and the way back from it. */
 import { described } from './describe.ts';
-import { liftNode, mergeLifts, type LiftNode } from './lift.ts';
+import { type LiftNode, liftNode, mergeLifts } from './lift.ts';
 import { below, type Log } from './log.ts';
 import type { SchemaProfile } from './profile.ts';
 import type { Renames } from './rename.ts';
@@ -9,12 +9,12 @@ import {
   isNever,
   isObject,
   own,
+  type Schema,
   sameJson,
   schemasOf,
   strings,
   typesOf,
   without,
-  type Schema,
 } from './schema.ts';
 import { chooseUnion } from './variants.ts';
 import { constraintWords, shape } from './words.ts';
@@ -44,7 +44,7 @@ export interface Emitted {
 
 /** Writes the root, an object. Its words are returned apart: they belong into the description of the tool. */
 export function emitRoot(root: Schema, rendering: Rendering): Emitted & { readonly hints: readonly string[] } {
-  const hints = [...strings(root['words']), ...constraintWords({ ...root, default: null })];
+  const hints = [...strings(root.words), ...constraintWords({ ...root, default: null })];
   const { schema, lift } = emitObject(without(root, ['description', 'words']), rendering, {
     path: '',
     depth: 1,
@@ -56,10 +56,9 @@ export function emitRoot(root: Schema, rendering: Rendering): Emitted & { readon
 
 function emit(input: Schema, rendering: Rendering, place: Place): Emitted {
   const node = chooseUnion(input, rendering);
-  if (node['text'] === true || (isAny(node) && rendering.profile.any === 'text'))
-    return emitText(node, rendering, place);
-  if (Array.isArray(node['anyOf'])) return emitUnion(node, rendering, place);
-  if (node['nothingElse'] === true) return emitNull(node, rendering, place);
+  if (node.text === true || (isAny(node) && rendering.profile.any === 'text')) return emitText(node, rendering, place);
+  if (Array.isArray(node.anyOf)) return emitUnion(node, rendering, place);
+  if (node.nothingElse === true) return emitNull(node, rendering, place);
   if (isAny(node)) return anyValue(node, rendering, place);
   const [type] = typesOf(node);
   if (type === 'object') return emitObject(node, rendering, { ...place, depth: place.depth + 1 });
@@ -68,14 +67,14 @@ function emit(input: Schema, rendering: Rendering, place: Place): Emitted {
 }
 
 function isAny(node: Schema): boolean {
-  return typesOf(node).length === 0 && node['anyOf'] === undefined && node['nothingElse'] !== true;
+  return typesOf(node).length === 0 && node.anyOf === undefined && node.nothingElse !== true;
 }
 
 function scalar(node: Schema, rendering: Rendering, place: Place): Schema {
   const [type] = typesOf(node);
-  const values = Array.isArray(node['enum']) ? strings(node['enum']).filter((value) => value !== '') : [];
+  const values = Array.isArray(node.enum) ? strings(node.enum).filter((value) => value !== '') : [];
   if (type !== 'string' || values.length === 0) return { type };
-  if (values.length < (node['enum'] as unknown[]).length)
+  if (values.length < (node.enum as unknown[]).length)
     rendering.log.push({ transform: 'empty-value', effect: 'widen', path: place.path });
   return { type, enum: values };
 }
@@ -88,7 +87,7 @@ function anyValue(node: Schema, rendering: Rendering, place: Place): Emitted {
     return {
       schema: described(
         { anyOf: scalars },
-        { ...node, words: [...strings(node['words']), 'write objects and lists as JSON text'] },
+        { ...node, words: [...strings(node.words), 'write objects and lists as JSON text'] },
         rendering,
       ),
       lift: liftNode({ json: true }),
@@ -124,7 +123,7 @@ function emitText(node: Schema, rendering: Rendering, place: Place): Emitted {
   return {
     schema: described(
       { type: 'string' },
-      { ...without(node, ['enum']), words: [...strings(node['words']), words] },
+      { ...without(node, ['enum']), words: [...strings(node.words), words] },
       rendering,
     ),
     lift: liftNode({ json: true }),
@@ -132,49 +131,49 @@ function emitText(node: Schema, rendering: Rendering, place: Place): Emitted {
 }
 
 function emitUnion(node: Schema, rendering: Rendering, place: Place): Emitted {
-  const branches = schemasOf(node['anyOf']).map((branch, index) =>
+  const branches = schemasOf(node.anyOf).map((branch, index) =>
     emit(branch, rendering, { ...place, path: below(place.path, 'anyOf', index) }),
   );
   const written = joinWritten(branches.map((branch) => branch.schema));
   const [only = {}] = written;
   const lift = mergeLifts(branches.map((branch) => branch.lift));
   if (written.length > 1) return { schema: described({ anyOf: written }, node, rendering), lift };
-  const words = [...strings(node['words']), ...(typeof only['description'] === 'string' ? [only['description']] : [])];
+  const words = [...strings(node.words), ...(typeof only.description === 'string' ? [only.description] : [])];
   return { schema: described(without(only, ['description']), { ...without(node, ['anyOf']), words }, rendering), lift };
 }
 
 /** Branches that are written alike are one branch, and so are texts: some of them became text only here. */
 function joinWritten(written: readonly Schema[]): readonly Schema[] {
   const branches = written.filter((branch, index) => written.findIndex((other) => sameJson(branch, other)) === index);
-  const texts = branches.filter((branch) => branch['type'] === 'string');
+  const texts = branches.filter((branch) => branch.type === 'string');
   if (texts.length < 2) return branches;
   const description = [
-    ...new Set(texts.map((text) => text['description']).filter((text) => typeof text === 'string')),
+    ...new Set(texts.map((text) => text.description).filter((text) => typeof text === 'string')),
   ].join('; ');
   return [
-    ...branches.filter((branch) => branch['type'] !== 'string'),
+    ...branches.filter((branch) => branch.type !== 'string'),
     { type: 'string', ...(description === '' ? {} : { description }) },
   ];
 }
 
 function emitArray(node: Schema, rendering: Rendering, place: Place): Emitted {
-  const items = isObject(node['items']) && !isNever(node['items']) ? node['items'] : {};
+  const items = isObject(node.items) && !isNever(node.items) ? node.items : {};
   const inner = emit(items, rendering, { path: below(place.path, 'items'), depth: place.depth, inArray: true });
-  const words = items['nullable'] === true ? [...strings(node['words']), 'items may be null'] : strings(node['words']);
+  const words = items.nullable === true ? [...strings(node.words), 'items may be null'] : strings(node.words);
   const lift = liftNode(inner.lift === undefined ? {} : { items: inner.lift });
   return { schema: described({ type: 'array', items: inner.schema }, { ...node, words }, rendering), lift };
 }
 
 function emitObject(node: Schema, rendering: Rendering, place: Place): Emitted {
-  const declared = entriesOf(node['properties']).filter(([, child]) => !isNever(child));
+  const declared = entriesOf(node.properties).filter(([, child]) => !isNever(child));
   const free = isFree(node, declared.length > 0, place);
   if (declared.length > 0 && place.depth > 1 && place.depth >= rendering.maxDepth)
     return cutObject(node, rendering, place);
   const isUnsaid =
-    declared.length === 0 && rendering.profile.openObjects === 'text' && strings(node['required']).length === 0;
+    declared.length === 0 && rendering.profile.openObjects === 'text' && strings(node.required).length === 0;
   if (place.depth > 1 && (isUnsaid || (free && rendering.profile.strict))) return emitText(node, rendering, place);
-  const required = strings(node['required']);
-  const ghosts = required.filter((name) => own(node['properties'], name) === undefined);
+  const required = strings(node.required);
+  const ghosts = required.filter((name) => own(node.properties, name) === undefined);
   if (ghosts.length > 0) rendering.log.push({ transform: 'ghost-required', effect: 'repair', path: place.path });
   const all = [...declared, ...ghosts.map((name): readonly [string, Schema] => [name, {}])];
   const fields = all.map(([name, child]) => emitProperty(name, child, { node, rendering, place }));
@@ -183,11 +182,11 @@ function emitObject(node: Schema, rendering: Rendering, place: Place): Emitted {
     properties: Object.fromEntries(fields.map((field) => [field.shown, field.schema])),
   };
   const shown = fields.filter((field) => field.required).map((field) => field.shown);
-  if (shown.length > 0) schema['required'] = shown;
-  if (rendering.profile.strict) schema['additionalProperties'] = false;
+  if (shown.length > 0) schema.required = shown;
+  if (rendering.profile.strict) schema.additionalProperties = false;
   const values = free && !rendering.profile.strict ? emitValues(node, rendering, place) : undefined;
   if (values !== undefined && rendering.profile.keywords.includes('additionalProperties'))
-    schema['additionalProperties'] = values.schema;
+    schema.additionalProperties = values.schema;
   const lift = liftNode({
     names: new Map(fields.filter((field) => field.shown !== field.name).map((field) => [field.shown, field.name])),
     below: new Map(
@@ -200,7 +199,7 @@ function emitObject(node: Schema, rendering: Rendering, place: Place): Emitted {
   return {
     schema: described(
       schema,
-      values?.words === undefined ? node : { ...node, words: [...strings(node['words']), values.words] },
+      values?.words === undefined ? node : { ...node, words: [...strings(node.words), values.words] },
       rendering,
     ),
     lift,
@@ -209,9 +208,9 @@ function emitObject(node: Schema, rendering: Rendering, place: Place): Emitted {
 
 /** A free map: it says so itself, or (below the root) declares no names at all. */
 function isFree(node: Schema, declares: boolean, place: Place): boolean {
-  const rest = node['additionalProperties'];
-  if (isObject(rest)) return !isNever(rest) || node['patternProperties'] !== undefined;
-  return node['patternProperties'] !== undefined || (!declares && place.depth > 1);
+  const rest = node.additionalProperties;
+  if (isObject(rest)) return !isNever(rest) || node.patternProperties !== undefined;
+  return node.patternProperties !== undefined || (!declares && place.depth > 1);
 }
 
 interface Field {
@@ -233,12 +232,12 @@ function emitProperty(
   const path = below(place.path, 'properties', name);
   const shown = rendering.renames.get(name) ?? name;
   if (shown !== name) rendering.log.push({ transform: 'rename', effect: 'rename', path });
-  const needs = (Array.isArray(node['needs']) ? node['needs'] : [])
+  const needs = (Array.isArray(node.needs) ? node.needs : [])
     .filter((need): need is [string, string] => Array.isArray(need) && need[0] === name)
     .map(([, words]) => words);
   const words = [
     ...(shown === name ? [] : [`upstream name: ${name === '' ? '""' : name}`]),
-    ...strings(child['words']),
+    ...strings(child.words),
     ...new Set(needs),
   ];
   const inner = emit(words.length > 0 ? { ...child, words } : child, rendering, {
@@ -246,10 +245,10 @@ function emitProperty(
     depth: place.depth,
     inArray: false,
   });
-  const wanted = strings(node['required']).includes(name);
+  const wanted = strings(node.required).includes(name);
   const style = rendering.profile.nulls;
-  const nullable = child['nullable'] === true || child['nothingElse'] === true;
-  const asKeyword = style === 'keyword' && inner.schema['anyOf'] === undefined;
+  const nullable = child.nullable === true || child.nothingElse === true;
+  const asKeyword = style === 'keyword' && inner.schema.anyOf === undefined;
   const { strict } = rendering.profile;
   if (style === 'list' && (nullable || (strict && !wanted))) {
     return {
@@ -275,11 +274,11 @@ function emitProperty(
 }
 
 function withNull(schema: Schema): Schema {
-  if (Array.isArray(schema['anyOf'])) return { ...schema, anyOf: [...schema['anyOf'], { type: 'null' }] };
+  if (Array.isArray(schema.anyOf)) return { ...schema, anyOf: [...schema.anyOf, { type: 'null' }] };
   return {
     ...schema,
-    type: [schema['type'], 'null'],
-    ...(Array.isArray(schema['enum']) ? { enum: [...schema['enum'], null] } : {}),
+    type: [schema.type, 'null'],
+    ...(Array.isArray(schema.enum) ? { enum: [...schema.enum, null] } : {}),
   };
 }
 
@@ -289,10 +288,9 @@ function emitValues(
   rendering: Rendering,
   place: Place,
 ): { readonly schema: unknown; readonly lift?: LiftNode; readonly words?: string } {
-  const rest = node['additionalProperties'];
-  if (!isObject(rest) || isNever(rest) || isAny(rest) || node['patternProperties'] !== undefined)
-    return { schema: true };
-  if (rest['nullable'] === true || rest['nothingElse'] === true) {
+  const rest = node.additionalProperties;
+  if (!isObject(rest) || isNever(rest) || isAny(rest) || node.patternProperties !== undefined) return { schema: true };
+  if (rest.nullable === true || rest.nothingElse === true) {
     rendering.log.push({ transform: 'map-values', effect: 'widen', path: place.path });
     return { schema: true, words: `map: name -> ${shape(rest)}` };
   }
@@ -307,7 +305,7 @@ function emitValues(
 /** An object below the depth limit: open, with its shape in words; its names are the originals (transform 31). */
 function cutObject(node: Schema, rendering: Rendering, place: Place): Emitted {
   rendering.log.push({ transform: 'depth', effect: 'widen', path: place.path });
-  const words = [...strings(node['words']), `object ${shape(node)}`];
+  const words = [...strings(node.words), `object ${shape(node)}`];
   if (rendering.profile.openObjects === 'text') return emitText({ ...node, words }, rendering, place);
   const open = {
     type: 'object',

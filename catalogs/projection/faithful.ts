@@ -1,6 +1,6 @@
 /** Owns the projection that keeps constraint keywords: only the root is cleaned, references are inlined and names made legal. */
 import type { Emitted, Rendering } from './emit.ts';
-import { liftNode, mergeLifts, type LiftNode } from './lift.ts';
+import { type LiftNode, liftNode, mergeLifts } from './lift.ts';
 import { below, type Log } from './log.ts';
 import { intersect, unite } from './merge.ts';
 import {
@@ -9,10 +9,10 @@ import {
   isNever,
   isObject,
   mapChildren,
+  type Schema,
   schemasOf,
   strings,
   without,
-  type Schema,
 } from './schema.ts';
 import { cutWord } from './words.ts';
 
@@ -21,8 +21,8 @@ export function faithfulRoot(tree: Schema, log: Log): Schema {
   const combined = IN_PLACE_KEYWORDS.filter((keyword) => tree[keyword] !== undefined);
   if (combined.length === 0) return tree;
   log.push({ transform: 'root-combinator', effect: 'widen', path: '' });
-  const base = schemasOf(tree['allOf']).reduce(intersect, without(tree, IN_PLACE_KEYWORDS));
-  const variants = [...schemasOf(tree['anyOf']), ...schemasOf(tree['oneOf'])].map((branch) => intersect(branch, base));
+  const base = schemasOf(tree.allOf).reduce(intersect, without(tree, IN_PLACE_KEYWORDS));
+  const variants = [...schemasOf(tree.anyOf), ...schemasOf(tree.oneOf)].map((branch) => intersect(branch, base));
   const root = without(variants.length > 0 ? unite(variants) : base, IN_PLACE_KEYWORDS);
   return {
     ...root,
@@ -37,7 +37,7 @@ export function emitFaithful(root: Schema, rendering: Rendering): Emitted & { re
   const kept = Object.entries({ type: 'object', properties: {}, ...schema }).filter(([key]) =>
     rendering.profile.rootKeywords.includes(key),
   );
-  return { schema: Object.fromEntries(kept), lift, hints: strings(root['words']) };
+  return { schema: Object.fromEntries(kept), lift, hints: strings(root.words) };
 }
 
 function emit(node: Schema, rendering: Rendering, path: string): Emitted {
@@ -49,17 +49,17 @@ function emit(node: Schema, rendering: Rendering, path: string): Emitted {
     return inner.schema;
   });
   const schema = pruned(written, rendering);
-  const properties = entriesOf(node['properties']);
+  const properties = entriesOf(node.properties);
   const renamed = properties.filter(([name]) => shown(name) !== name);
   for (const [name] of renamed)
     rendering.log.push({ transform: 'rename', effect: 'rename', path: below(path, 'properties', name) });
-  if (isObject(schema['properties']))
-    schema['properties'] = Object.fromEntries(
-      Object.entries(schema['properties']).map(([name, child]) => [shown(name), child]),
+  if (isObject(schema.properties))
+    schema.properties = Object.fromEntries(
+      Object.entries(schema.properties).map(([name, child]) => [shown(name), child]),
     );
-  if (Array.isArray(schema['required'])) schema['required'] = strings(schema['required']).map(shown);
+  if (Array.isArray(schema.required)) schema.required = strings(schema.required).map(shown);
   const liftOf = (child: unknown): LiftNode | undefined => (isObject(child) ? lifts.get(child) : undefined);
-  const [items, values] = [liftOf(node['items']), liftOf(node['additionalProperties'])];
+  const [items, values] = [liftOf(node.items), liftOf(node.additionalProperties)];
   const own = liftNode({
     names: new Map(renamed.map(([name]) => [shown(name), name])),
     below: new Map(
@@ -78,8 +78,7 @@ function emit(node: Schema, rendering: Rendering, path: string): Emitted {
 
 function pruned(node: Schema, rendering: Rendering): Schema {
   const kept = Object.fromEntries(Object.entries(node).filter(([key]) => rendering.profile.keywords.includes(key)));
-  if (typeof kept['description'] === 'string')
-    kept['description'] = cutWord(kept['description'], rendering.maxDescription);
+  if (typeof kept.description === 'string') kept.description = cutWord(kept.description, rendering.maxDescription);
   for (const keyword of ['additionalProperties', 'items'] as const) {
     const child = kept[keyword];
     // Booleans again: some hosts know `false` and `true` there, but not the schemas that mean the same.

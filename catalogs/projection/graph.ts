@@ -1,19 +1,19 @@
 /** Owns the check that following references ends: refuses loops that consume nothing and references that multiply (security 22). */
-import { childrenOf, entriesOf, IN_PLACE_KEYWORDS, LIMITS, typesOf, type Schema } from './schema.ts';
+import { childrenOf, entriesOf, IN_PLACE_KEYWORDS, LIMITS, type Schema, typesOf } from './schema.ts';
 
 /** Looks up the target of a canonical reference, `#` or `#/$defs/…`. */
 export function targetOf(root: Schema, ref: unknown): Schema | undefined {
   if (ref === '#') return root;
   if (typeof ref !== 'string') return undefined;
   const name = ref.slice('#/$defs/'.length);
-  return entriesOf(root['$defs']).find(([key]) => key === name)?.[1];
+  return entriesOf(root.$defs).find(([key]) => key === name)?.[1];
 }
 
 /** Why a canonical schema is refused, or nothing. */
 export function checkGraph(root: Schema): string | undefined {
   const targets = new Map<string, Schema>([
     ['#', { ...root, $defs: undefined }],
-    ...entriesOf(root['$defs']).map(([name, node]) => [`#/$defs/${name}`, node] as const),
+    ...entriesOf(root.$defs).map(([name, node]) => [`#/$defs/${name}`, node] as const),
   ]);
   if (targets.size > 1 || hasRef(root)) {
     for (const ref of targets.keys())
@@ -26,7 +26,7 @@ export function checkGraph(root: Schema): string | undefined {
 }
 
 function hasRef(node: Schema): boolean {
-  return node['$ref'] !== undefined || childrenOf(node).some(hasRef);
+  return node.$ref !== undefined || childrenOf(node).some(hasRef);
 }
 
 /** True when `ref` can be reached from itself through keywords that judge the same value. */
@@ -44,12 +44,12 @@ function loops(ref: string, targets: ReadonlyMap<string, Schema>): boolean {
 
 function inPlaceRefs(node: Schema | undefined): string[] {
   if (node === undefined) return [];
-  const own = typeof node['$ref'] === 'string' ? [node['$ref']] : [];
+  const own = typeof node.$ref === 'string' ? [node.$ref] : [];
   return [...own, ...childrenOf(node, IN_PLACE_KEYWORDS).flatMap(inPlaceRefs)];
 }
 
 function refsIn(node: Schema): readonly string[] {
-  const own = typeof node['$ref'] === 'string' ? [node['$ref']] : [];
+  const own = typeof node.$ref === 'string' ? [node.$ref] : [];
   return [...own, ...childrenOf(node).flatMap(refsIn)];
 }
 
@@ -71,7 +71,7 @@ function sizeOfRef(ref: string, sizing: Sizing): number {
 
 function sizeOf(node: Schema, owner: string, sizing: Sizing): number {
   const inner = childrenOf(node).reduce((sum, child) => sum + sizeOf(child, owner, sizing), 1);
-  const ref = node['$ref'];
+  const ref = node.$ref;
   if (typeof ref !== 'string' || sizing.groups.get(ref) === sizing.groups.get(owner)) return inner;
   return inner + sizeOfRef(ref, sizing);
 }

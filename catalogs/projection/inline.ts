@@ -1,7 +1,7 @@
 /** Owns the replacement of every reference by its target; recursion is unrolled a little and then shown as an open object. */
 import { below, type Log } from './log.ts';
 import { intersect } from './merge.ts';
-import { entriesOf, mapChildren, typesOf, without, type Schema } from './schema.ts';
+import { entriesOf, mapChildren, type Schema, typesOf, without } from './schema.ts';
 
 /** Schemas that one inlined tree may have; above it recursion is unrolled less. */
 const MAX_NODES = 3_000;
@@ -35,7 +35,7 @@ export function inline(root: Schema, log: Log): Schema {
   const body = without(root, ['$defs']);
   const targets = new Map<string, Schema>([
     ['#', body],
-    ...entriesOf(root['$defs']).map(([name, node]) => [`#/$defs/${name}`, node] as const),
+    ...entriesOf(root.$defs).map(([name, node]) => [`#/$defs/${name}`, node] as const),
   ]);
   for (const [unroll, maxRefs] of ATTEMPTS) {
     const walk: Walk = { targets, unroll, maxRefs, log: [], nodes: 0 };
@@ -54,7 +54,7 @@ export function inline(root: Schema, log: Log): Schema {
 function visit(node: Schema, { path, trail }: Place, walk: Walk): Schema {
   walk.nodes += 1;
   if (walk.nodes > MAX_NODES && walk.maxRefs > 1) throw new TooMany();
-  const ref = node['$ref'];
+  const ref = node.$ref;
   const rest = typeof ref === 'string' ? without(node, ['$ref']) : node;
   const inner = mapChildren(rest, (child, ...steps) => visit(child, { path: below(path, ...steps), trail }, walk));
   if (typeof ref !== 'string') return inner;
@@ -70,7 +70,7 @@ function visit(node: Schema, { path, trail }: Place, walk: Walk): Schema {
 /** What stands where the unrolling ends: an open object for objects, anything for the rest. */
 function openLike(target: Schema, ref: string): Schema {
   const name = ref === '#' ? 'the whole arguments' : ref.slice('#/$defs/'.length);
-  const object = typesOf(target).includes('object') || target['properties'] !== undefined;
+  const object = typesOf(target).includes('object') || target.properties !== undefined;
   return object
     ? { type: 'object', additionalProperties: {}, description: `same shape as ${name}` }
     : { description: `same shape as ${name}` };

@@ -1,6 +1,6 @@
 /** Owns the keywords that Tollgate understands and the one shape each is kept in; a value of another shape is repaired or dropped. */
 import { cleanDescription } from '../text.ts';
-import { isObject, own, strings, type Schema } from './schema.ts';
+import { isObject, own, type Schema, strings } from './schema.ts';
 
 /** No profile shows more of one description; the whole text stays with the server's definition. */
 const MAX_DESCRIPTION = 2_000;
@@ -27,27 +27,27 @@ export function plainKeywords(raw: Schema, repaired: (transform: string) => void
   readType(raw, node, repaired);
   for (const key of TEXTS) if (typeof raw[key] === 'string' && raw[key] !== '') node[key] = raw[key];
   const description =
-    typeof raw['description'] === 'string' ? cleanDescription(raw['description'], { max: MAX_DESCRIPTION }) : '';
-  if (description !== '') node['description'] = description;
+    typeof raw.description === 'string' ? cleanDescription(raw.description, { max: MAX_DESCRIPTION }) : '';
+  if (description !== '') node.description = description;
   for (const key of NUMBERS) if (typeof raw[key] === 'number') node[key] = raw[key];
   for (const key of COUNTS) if (Number.isInteger(raw[key]) && (raw[key] as number) >= 0) node[key] = raw[key];
-  if (typeof node['multipleOf'] === 'number' && node['multipleOf'] <= 0) delete node['multipleOf'];
-  if (raw['uniqueItems'] === true) node['uniqueItems'] = true;
+  if (typeof node.multipleOf === 'number' && node.multipleOf <= 0) delete node.multipleOf;
+  if (raw.uniqueItems === true) node.uniqueItems = true;
   // Default, const and enum are data of the instance: opaque, whatever keys they carry (schema-primitives A6.2).
   for (const key of ['default', 'const']) if (Object.hasOwn(raw, key)) node[key] = raw[key];
-  if (Array.isArray(raw['enum']) && raw['enum'].length > 0) node['enum'] = raw['enum'];
+  if (Array.isArray(raw.enum) && raw.enum.length > 0) node.enum = raw.enum;
   exclusiveBounds(raw, node, repaired);
   nullable(raw, node);
   return node;
 }
 
 function readType(raw: Schema, node: Schema, repaired: (transform: string) => void): void {
-  if (raw['type'] === undefined) return;
-  const named = typeof raw['type'] === 'string' ? [raw['type']] : strings(raw['type']);
+  if (raw.type === undefined) return;
+  const named = typeof raw.type === 'string' ? [raw.type] : strings(raw.type);
   const types = [...new Set(named.map((name) => name.toLowerCase()))].filter((name) => TYPES.has(name));
   if (types.length !== named.length || named.some((name) => !TYPES.has(name))) repaired('type');
-  if (types.length === 1) node['type'] = types[0];
-  else if (types.length > 1) node['type'] = types;
+  if (types.length === 1) node.type = types[0];
+  else if (types.length > 1) node.type = types;
 }
 
 function exclusiveBounds(raw: Schema, node: Schema, repaired: (transform: string) => void): void {
@@ -65,31 +65,28 @@ function exclusiveBounds(raw: Schema, node: Schema, repaired: (transform: string
 }
 
 function nullable(raw: Schema, node: Schema): void {
-  if (raw['nullable'] !== true) return;
-  const type = node['type'];
-  if (type !== undefined) node['type'] = [...new Set([...(Array.isArray(type) ? type : [type]), 'null'])];
-  if (Array.isArray(node['enum']) && !node['enum'].includes(null)) node['enum'] = [...node['enum'], null];
+  if (raw.nullable !== true) return;
+  const type = node.type;
+  if (type !== undefined) node.type = [...new Set([...(Array.isArray(type) ? type : [type]), 'null'])];
+  if (Array.isArray(node.enum) && !node.enum.includes(null)) node.enum = [...node.enum, null];
 }
 
 /** True when OpenAPI's `nullable` stands on a node that names no type, so that a union has to say it. */
 export function needsNullBranch(raw: Schema): boolean {
   return (
-    raw['nullable'] === true &&
-    raw['type'] === undefined &&
-    (raw['$ref'] !== undefined ||
-      raw['anyOf'] !== undefined ||
-      raw['oneOf'] !== undefined ||
-      raw['allOf'] !== undefined)
+    raw.nullable === true &&
+    raw.type === undefined &&
+    (raw.$ref !== undefined || raw.anyOf !== undefined || raw.oneOf !== undefined || raw.allOf !== undefined)
   );
 }
 
 /** The names that a node requires: its own list, the keys of an object, and properties that say `required: true` (draft-03). */
 export function requiredNames(raw: Schema): readonly string[] {
-  const listed = isObject(raw['required'])
-    ? Object.keys(raw['required']).filter((key) => own(raw['required'], key) === true)
-    : strings(raw['required']);
-  const marked = Object.entries(isObject(raw['properties']) ? raw['properties'] : {})
-    .filter(([, child]) => isObject(child) && child['required'] === true)
+  const listed = isObject(raw.required)
+    ? Object.keys(raw.required).filter((key) => own(raw.required, key) === true)
+    : strings(raw.required);
+  const marked = Object.entries(isObject(raw.properties) ? raw.properties : {})
+    .filter(([, child]) => isObject(child) && child.required === true)
     .map(([name]) => name);
   return [...new Set([...listed, ...marked])];
 }

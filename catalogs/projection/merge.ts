@@ -5,30 +5,29 @@ import {
   isNever,
   isObject,
   own,
+  type Schema,
   sameJson,
   schemasOf,
   strings,
   typesOf,
   valuesOf,
   without,
-  type Schema,
 } from './schema.ts';
 
 /** Both schemas in one node. Where two keywords clash the first stays: the projection widens, the validator closes the gap (transform 10). */
 export function intersect(first: Schema, second: Schema): Schema {
   const merged: Schema = { ...second, ...first };
   const types = commonTypes(first, second);
-  if (types.length > 0) merged['type'] = types.length === 1 ? types[0] : types;
+  if (types.length > 0) merged.type = types.length === 1 ? types[0] : types;
   mergeProperties(first, second, merged);
-  const required = [...new Set([...strings(first['required']), ...strings(second['required'])])];
-  if (required.length > 0) merged['required'] = required;
+  const required = [...new Set([...strings(first.required), ...strings(second.required)])];
+  if (required.length > 0) merged.required = required;
   const values = commonValues(first, second);
   if (values !== undefined) {
-    merged['enum'] = values;
-    delete merged['const'];
+    merged.enum = values;
+    delete merged.const;
   }
-  if (isObject(first['items']) && isObject(second['items']))
-    merged['items'] = intersect(first['items'], second['items']);
+  if (isObject(first.items) && isObject(second.items)) merged.items = intersect(first.items, second.items);
   for (const keyword of ['allOf', 'words', 'needs'] as const) {
     const list = [...asList(first[keyword]), ...asList(second[keyword])];
     if (list.length > 0) merged[keyword] = list;
@@ -57,30 +56,30 @@ function commonTypes(first: Schema, second: Schema): readonly string[] {
 }
 
 function mergeProperties(first: Schema, second: Schema, merged: Schema): void {
-  if (isObject(first['properties']) && isObject(second['properties'])) {
+  if (isObject(first.properties) && isObject(second.properties)) {
     const both = [
-      ...entriesOf(first['properties']),
-      ...entriesOf(second['properties']).filter(([name]) => own(first['properties'], name) === undefined),
+      ...entriesOf(first.properties),
+      ...entriesOf(second.properties).filter(([name]) => own(first.properties, name) === undefined),
     ];
-    merged['properties'] = Object.fromEntries(
+    merged.properties = Object.fromEntries(
       both.map(([name, node]) => {
-        const other = own(second['properties'], name);
+        const other = own(second.properties, name);
         return [name, isObject(other) && other !== node ? intersect(node, other) : node];
       }),
     );
   }
   // Two closed halves of an allOf would shut each other out in words that no author meant for the model.
-  const [left, right] = [first['additionalProperties'], second['additionalProperties']];
+  const [left, right] = [first.additionalProperties, second.additionalProperties];
   if (isObject(left) && isObject(right) && isNever(left) !== isNever(right))
-    merged['additionalProperties'] = isNever(left) ? right : left;
+    merged.additionalProperties = isNever(left) ? right : left;
 }
 
 /** Null passes both only if neither half names types without it. */
 function mergeNull(first: Schema, second: Schema, merged: Schema): void {
   const refuses = [first, second].some(
-    (node) => node['nullable'] !== true && (typesOf(node).length > 0 || node['anyOf'] !== undefined),
+    (node) => node.nullable !== true && (typesOf(node).length > 0 || node.anyOf !== undefined),
   );
-  if (refuses) delete merged['nullable'];
+  if (refuses) delete merged.nullable;
 }
 
 /** A second union cannot stand beside the first one: the validator keeps it, the model reads of it. */
@@ -88,9 +87,7 @@ function mergeUnions(first: Schema, second: Schema, merged: Schema): void {
   for (const keyword of ['anyOf', 'oneOf'] as const) {
     if (first[keyword] === undefined || second[keyword] === undefined || sameJson(first[keyword], second[keyword]))
       continue;
-    merged['words'] = [
-      ...new Set([...strings(merged['words']), 'some combinations are refused; the error says which']),
-    ];
+    merged.words = [...new Set([...strings(merged.words), 'some combinations are refused; the error says which'])];
   }
 }
 
@@ -112,32 +109,32 @@ function tighten(
 
 /** One object that accepts every variant: all their properties, and required what all of them require (transform 7). */
 export function unite(variants: readonly Schema[]): Schema {
-  const names = [...new Set(variants.flatMap((variant) => entriesOf(variant['properties']).map(([name]) => name)))];
+  const names = [...new Set(variants.flatMap((variant) => entriesOf(variant.properties).map(([name]) => name)))];
   const properties = names.map((name) => {
-    const nodes = variants.map((variant) => own(variant['properties'], name)).filter(isObject);
+    const nodes = variants.map((variant) => own(variant.properties, name)).filter(isObject);
     return [name, nodes.reduce(widest)] as const;
   });
-  const required = strings(variants[0]?.['required']).filter((name) =>
-    variants.every((variant) => strings(variant['required']).includes(name)),
+  const required = strings(variants[0]?.required).filter((name) =>
+    variants.every((variant) => strings(variant.required).includes(name)),
   );
   const united: Schema = { type: 'object', properties: Object.fromEntries(properties) };
-  if (required.length > 0) united['required'] = required;
+  if (required.length > 0) united.required = required;
   const open = variants
-    .map((variant) => variant['additionalProperties'])
+    .map((variant) => variant.additionalProperties)
     .filter(isObject)
     .filter((node) => !isNever(node));
-  if (open.length > 0) united['additionalProperties'] = open.reduce(widest);
-  const words = [...variants.flatMap((variant) => strings(variant['words'])), ...variantWords(variants)];
-  if (words.length > 0) united['words'] = [...new Set(words)];
-  const description = variants.map((variant) => variant['description']).find((text) => typeof text === 'string');
-  if (description !== undefined && variants.length === 1) united['description'] = description;
+  if (open.length > 0) united.additionalProperties = open.reduce(widest);
+  const words = [...variants.flatMap((variant) => strings(variant.words)), ...variantWords(variants)];
+  if (words.length > 0) united.words = [...new Set(words)];
+  const description = variants.map((variant) => variant.description).find((text) => typeof text === 'string');
+  if (description !== undefined && variants.length === 1) united.description = description;
   return united;
 }
 
 /** A node that accepts what either accepts. */
 function widest(left: Schema, right: Schema): Schema {
   if (sameJson(without(left, ['description']), without(right, ['description']))) return left;
-  const description = left['description'] ?? right['description'];
+  const description = left.description ?? right.description;
   const named = description === undefined ? {} : { description };
   const [one, two] = [valuesOf(left), valuesOf(right)];
   const [type] = typesOf(left);
@@ -156,7 +153,7 @@ function widest(left: Schema, right: Schema): Schema {
   if (same && type !== 'object' && type !== 'array') return { ...named, type };
   if (same && type === 'object') return { ...unite([left, right]), ...named };
   const branches = [left, right].flatMap((node) =>
-    Array.isArray(node['anyOf']) ? schemasOf(node['anyOf']) : [without(node, ['description'])],
+    Array.isArray(node.anyOf) ? schemasOf(node.anyOf) : [without(node, ['description'])],
   );
   return joinBranches(branches, named);
 }
@@ -164,11 +161,11 @@ function widest(left: Schema, right: Schema): Schema {
 /** The property whose single value tells the variants apart, if there is one. */
 function discriminator(variants: readonly Schema[]): string | undefined {
   const valueOf = (variant: Schema, name: string): unknown => {
-    const node = own(variant['properties'], name);
+    const node = own(variant.properties, name);
     const values = isObject(node) ? valuesOf(node) : undefined;
     return values?.length === 1 ? values[0] : undefined;
   };
-  return entriesOf(variants[0]?.['properties'])
+  return entriesOf(variants[0]?.properties)
     .map(([name]) => name)
     .find((name) => {
       const values = variants.map((variant) => valueOf(variant, name));
@@ -181,9 +178,9 @@ function variantWords(variants: readonly Schema[]): readonly string[] {
   const key = variants.length > 1 ? discriminator(variants) : undefined;
   if (key === undefined) return [];
   const parts = variants.map((variant) => {
-    const node = own(variant['properties'], key);
+    const node = own(variant.properties, key);
     const value = isObject(node) ? valuesOf(node)?.[0] : undefined;
-    const names = entriesOf(variant['properties'])
+    const names = entriesOf(variant.properties)
       .map(([name]) => name)
       .filter((name) => name !== key);
     return `${String(value)}: ${names.length > 0 ? names.join(', ') : 'nothing more'}`;

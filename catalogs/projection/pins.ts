@@ -1,6 +1,6 @@
 /** Owns the hiding of pinned arguments: policy fixes their values, so the model neither sees nor needs them. */
 import { RefTable } from './refs.ts';
-import { isObject, strings, type Schema } from './schema.ts';
+import { isObject, type Schema, strings } from './schema.ts';
 
 /**
  * A copy of an input schema in which the pinned top-level arguments are neither declared nor required. Only for what is
@@ -17,8 +17,8 @@ export function withoutPinned(
 
 /** A root that is only a reference is opened, or its arguments could not be hidden. */
 function openRoot(schema: Schema): Schema {
-  if (typeof schema['$ref'] !== 'string') return schema;
-  const target = new RefTable(schema).resolve(schema['$ref']);
+  if (typeof schema.$ref !== 'string') return schema;
+  const target = new RefTable(schema).resolve(schema.$ref);
   if (typeof target === 'string' || !isObject(target.node) || target.node === schema) return schema;
   const { $ref: _followed, ...rest } = schema;
   return { ...target.node, ...rest };
@@ -26,9 +26,9 @@ function openRoot(schema: Schema): Schema {
 
 function strip(node: Schema, pinned: ReadonlySet<string>, depth: number): Schema {
   const copy: Schema = { ...node };
-  if (isObject(node['properties']))
-    copy['properties'] = Object.fromEntries(Object.entries(node['properties']).filter(([name]) => !pinned.has(name)));
-  if (Array.isArray(node['required'])) copy['required'] = strings(node['required']).filter((name) => !pinned.has(name));
+  if (isObject(node.properties))
+    copy.properties = Object.fromEntries(Object.entries(node.properties).filter(([name]) => !pinned.has(name)));
+  if (Array.isArray(node.required)) copy.required = strings(node.required).filter((name) => !pinned.has(name));
   // Branches at the root speak of the same arguments; deeper objects have arguments of their own.
   for (const keyword of ['anyOf', 'oneOf', 'allOf'] as const) {
     const list = node[keyword];

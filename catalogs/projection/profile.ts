@@ -42,7 +42,7 @@ export function loadSchemaProfile(name = 'portable'): SchemaProfile {
   const known = loaded.get(name);
   if (known !== undefined) return known;
   const data = read(name);
-  const parent = typeof data['extends'] === 'string' ? loadSchemaProfile(data['extends']) : {};
+  const parent = typeof data.extends === 'string' ? loadSchemaProfile(data.extends) : {};
   const { extends: _parent, ...own } = data;
   const profile = Object.freeze({ ...parent, ...own, name }) as SchemaProfile;
   loaded.set(name, profile);

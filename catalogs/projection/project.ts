@@ -1,6 +1,6 @@
 /** Owns the projection of one tool's schema for one profile: repaired, simplified, written, verified; it never throws and never mutates. */
 import { canonicalize } from './canonical.ts';
-import { emitRoot, type Emitted, type Rendering } from './emit.ts';
+import { type Emitted, emitRoot, type Rendering } from './emit.ts';
 import { emitFaithful, faithfulRoot } from './faithful.ts';
 import { inline } from './inline.ts';
 import { liftValue } from './lift.ts';
@@ -12,8 +12,8 @@ import { rootObject, simplify } from './unions.ts';
 import { violations } from './verify.ts';
 
 export { readArguments } from './lift.ts';
-export { withoutPinned } from './pins.ts';
 export type { LogEntry, TransformEffect } from './log.ts';
+export { withoutPinned } from './pins.ts';
 export { loadSchemaProfile, type SchemaProfile } from './profile.ts';
 
 /** What the model sees of a tool's arguments, and the way back. */

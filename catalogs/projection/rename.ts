@@ -1,6 +1,6 @@
 /** Owns legal names for properties: one bijection for a whole schema, the same in every session and for every order of keys. */
 import { createHash } from 'node:crypto';
-import { childrenOf, entriesOf, strings, type Schema } from './schema.ts';
+import { childrenOf, entriesOf, type Schema, strings } from './schema.ts';
 
 /** Original name → shown name, for names that had to change. */
 export type Renames = ReadonlyMap<string, string>;
@@ -31,8 +31,8 @@ function collect(tree: Schema): ReadonlySet<string> {
   const names = new Set<string>();
   const stack = [tree];
   for (let node = stack.pop(); node !== undefined; node = stack.pop()) {
-    for (const [name] of entriesOf(node['properties'])) names.add(name);
-    for (const name of strings(node['required'])) names.add(name);
+    for (const [name] of entriesOf(node.properties)) names.add(name);
+    for (const name of strings(node.required)) names.add(name);
     stack.push(...childrenOf(node));
   }
   return names;

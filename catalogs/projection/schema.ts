@@ -91,18 +91,18 @@ export function childrenOf(node: Schema, keywords: readonly string[] = Object.ke
 
 /** True when no value fits: `{ not: {} }`. */
 export function isNever(node: Schema): boolean {
-  return isObject(node['not']) && Object.keys(node['not']).length === 0;
+  return isObject(node.not) && Object.keys(node.not).length === 0;
 }
 
 /** The types that a node names, as a list; empty when it names none. */
 export function typesOf(node: Schema): readonly string[] {
-  return typeof node['type'] === 'string' ? [node['type']] : strings(node['type']);
+  return typeof node.type === 'string' ? [node.type] : strings(node.type);
 }
 
 /** The finite set of values that a node names with `enum` or `const`. */
 export function valuesOf(node: Schema): readonly unknown[] | undefined {
-  if (Object.hasOwn(node, 'const')) return [node['const']];
-  return Array.isArray(node['enum']) ? node['enum'] : undefined;
+  if (Object.hasOwn(node, 'const')) return [node.const];
+  return Array.isArray(node.enum) ? node.enum : undefined;
 }
 
 /** `node` without the given keywords. */

@@ -1,5 +1,5 @@
 /** Owns the type of a node: after this stage it names one type, or is a union, or means anything; keywords stay with their type only. */
-import { isObject, own, strings, typesOf, valuesOf, without, type Schema } from './schema.ts';
+import { isObject, own, type Schema, strings, typesOf, valuesOf, without } from './schema.ts';
 import { either, shape } from './words.ts';
 
 const BOUND: Readonly<Record<string, readonly string[]>> = {
@@ -34,7 +34,7 @@ const SHARED = ['description', 'default', 'words', 'nullable'];
 
 /** Type lists become unions, `null` becomes the mark `nullable`, a missing type is read from values and keywords. */
 export function settle(input: Schema): Schema {
-  if (input['anyOf'] !== undefined || input['not'] !== undefined) return input;
+  if (input.anyOf !== undefined || input.not !== undefined) return input;
   const node = withValues(input);
   const types = typesOf(node);
   const real = types.filter((type) => type !== 'null' && !(type === 'integer' && types.includes('number')));
@@ -44,7 +44,7 @@ export function settle(input: Schema): Schema {
     return { ...shared(node), ...nullable, anyOf: real.map((type) => forType(without(node, SHARED), type)) };
   const [type] = real.length === 1 ? real : inferType(node);
   return type === undefined
-    ? { ...shared(node), ...nullable, ...(node['nothingElse'] === true ? { nothingElse: true } : {}) }
+    ? { ...shared(node), ...nullable, ...(node.nothingElse === true ? { nothingElse: true } : {}) }
     : { ...forType(node, type), ...nullable };
 }
 
@@ -86,7 +86,7 @@ function forType(node: Schema, type: string): Schema {
       ([key]) => !ALL_BOUND.has(key) || keep.includes(key) || (key === 'format' && type !== 'boolean'),
     ),
   );
-  const values = Array.isArray(node['enum']) ? node['enum'].filter((value) => fits(value, type)) : undefined;
+  const values = Array.isArray(node.enum) ? node.enum.filter((value) => fits(value, type)) : undefined;
   const typed: Schema = {
     ...without(kept, ['enum']),
     type,
@@ -102,20 +102,20 @@ function fits(value: unknown, type: string): boolean {
 
 /** A tuple becomes a list of whatever any place takes; the places are said in words (transform 25). */
 function withoutTuple(node: Schema): Schema {
-  if (!Array.isArray(node['prefixItems'])) return node;
-  const places = node['prefixItems'].filter(isObject);
+  if (!Array.isArray(node.prefixItems)) return node;
+  const places = node.prefixItems.filter(isObject);
   const rest = own(node, 'items');
   const words = `${places.length} items: ${places.map((place) => shape(place)).join(', ')}`;
-  const open = isObject(rest) && rest['not'] === undefined ? [rest] : [];
+  const open = isObject(rest) && rest.not === undefined ? [rest] : [];
   return {
     ...without(node, ['prefixItems', 'minItems', 'maxItems']),
     items: { anyOf: [...places, ...open] },
-    words: [...strings(node['words']), words],
+    words: [...strings(node.words), words],
     tuple: true,
   };
 }
 
 /** `give a or b`: what a union of required names asks for. */
 export function requiredWords(branches: readonly Schema[]): string {
-  return `give ${either([...new Set(branches.map((branch) => strings(branch['required']).join(' and ')))])}`;
+  return `give ${either([...new Set(branches.map((branch) => strings(branch.required).join(' and ')))])}`;
 }

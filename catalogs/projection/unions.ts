@@ -3,7 +3,7 @@ import { joinBranches } from './branches.ts';
 import { dropConditions } from './conditions.ts';
 import { below, type Log } from './log.ts';
 import { intersect, unite } from './merge.ts';
-import { isNever, isObject, mapChildren, own, schemasOf, strings, typesOf, without, type Schema } from './schema.ts';
+import { isNever, isObject, mapChildren, own, type Schema, schemasOf, strings, typesOf, without } from './schema.ts';
 import { requiredWords, settle } from './settle.ts';
 
 /** Keywords that describe the union itself and stay on its node. */
@@ -19,40 +19,37 @@ export function simplify(node: Schema, path: string, log: Log): Schema {
   const plain = dropConditions(merged, path, log);
   const union = simplifyUnion(plain, path, log);
   const settled = settle(union);
-  if (settled['anyOf'] !== undefined && union['anyOf'] === undefined)
+  if (settled.anyOf !== undefined && union.anyOf === undefined)
     log.push({ transform: 'type-list', effect: 'lossless', path });
-  const whole =
-    settled['anyOf'] === undefined || union['anyOf'] !== undefined ? settled : simplifyUnion(settled, path, log);
+  const whole = settled.anyOf === undefined || union.anyOf !== undefined ? settled : simplifyUnion(settled, path, log);
   return finishTuple(whole, path, log);
 }
 
 function finishTuple(node: Schema, path: string, log: Log): Schema {
-  if (node['tuple'] !== true || !isObject(node['items'])) return node;
+  if (node.tuple !== true || !isObject(node.items)) return node;
   log.push({ transform: 'tuple', effect: 'widen', path });
-  return { ...without(node, ['tuple']), items: simplifyUnion(node['items'], below(path, 'items'), log) };
+  return { ...without(node, ['tuple']), items: simplifyUnion(node.items, below(path, 'items'), log) };
 }
 
 function mergeAllOf(node: Schema, path: string, log: Log): Schema {
-  if (!Array.isArray(node['allOf'])) return node;
+  if (!Array.isArray(node.allOf)) return node;
   log.push({ transform: 'all-of', effect: 'lossless', path });
-  const merged = schemasOf(node['allOf']).reduce(intersect, without(node, ['allOf']));
-  return merged['allOf'] === undefined ? merged : mergeAllOf(merged, path, log);
+  const merged = schemasOf(node.allOf).reduce(intersect, without(node, ['allOf']));
+  return merged.allOf === undefined ? merged : mergeAllOf(merged, path, log);
 }
 
 function simplifyUnion(node: Schema, path: string, log: Log): Schema {
-  const keyword = node['anyOf'] === undefined ? 'oneOf' : 'anyOf';
+  const keyword = node.anyOf === undefined ? 'oneOf' : 'anyOf';
   if (node[keyword] === undefined) return node;
-  if (node['oneOf'] !== undefined) log.push({ transform: 'one-of', effect: 'widen', path });
+  if (node.oneOf !== undefined) log.push({ transform: 'one-of', effect: 'widen', path });
   const base = without(node, ['anyOf', 'oneOf', ...OUTSIDE]);
   const outside: Schema = Object.fromEntries(Object.entries(node).filter(([key]) => OUTSIDE.includes(key)));
   const flat = schemasOf(node[keyword])
     .flatMap(flatten)
     .filter((branch) => !isNever(branch));
   const nullable =
-    flat.some((branch) => branch['nullable'] === true) && typesOf(base).length === 0 ? { nullable: true } : {};
-  const branches = flat
-    .filter((branch) => branch['nothingElse'] !== true)
-    .map((branch) => without(branch, ['nullable']));
+    flat.some((branch) => branch.nullable === true) && typesOf(base).length === 0 ? { nullable: true } : {};
+  const branches = flat.filter((branch) => branch.nothingElse !== true).map((branch) => without(branch, ['nullable']));
   const around = { ...outside, ...nullable };
   if (branches.length === 0)
     return flat.length > 0 && Object.keys(base).length === 0
@@ -62,11 +59,11 @@ function simplifyUnion(node: Schema, path: string, log: Log): Schema {
     log.push({ transform: 'required-union', effect: 'widen', path });
     return {
       ...around,
-      ...settle({ ...base, type: base['type'] ?? 'object' }),
+      ...settle({ ...base, type: base.type ?? 'object' }),
       words: [
-        ...strings(outside['words']),
+        ...strings(outside.words),
         requiredWords(branches),
-        ...branches.flatMap((branch) => strings(branch['words'])),
+        ...branches.flatMap((branch) => strings(branch.words)),
       ],
     };
   }
@@ -75,14 +72,12 @@ function simplifyUnion(node: Schema, path: string, log: Log): Schema {
 
 /** A union inside a union is one union; its description goes to its first branch. */
 function flatten(branch: Schema): readonly Schema[] {
-  if (!Array.isArray(branch['anyOf'])) return [branch];
+  if (!Array.isArray(branch.anyOf)) return [branch];
   const outer = without(branch, ['anyOf', 'default']);
-  return schemasOf(branch['anyOf']).map((inner, index) => {
-    if (index > 0) return branch['nullable'] === true ? { ...inner, nullable: true } : inner;
-    const description = [outer['description'], inner['description']]
-      .filter((text) => typeof text === 'string')
-      .join('. ');
-    const words = [...strings(outer['words']), ...strings(inner['words'])];
+  return schemasOf(branch.anyOf).map((inner, index) => {
+    if (index > 0) return branch.nullable === true ? { ...inner, nullable: true } : inner;
+    const description = [outer.description, inner.description].filter((text) => typeof text === 'string').join('. ');
+    const words = [...strings(outer.words), ...strings(inner.words)];
     return {
       ...outer,
       ...inner,
@@ -95,7 +90,7 @@ function flatten(branch: Schema): readonly Schema[] {
 function onlyRequires(branch: Schema): boolean {
   return (
     Object.keys(branch).every((key) => ['required', 'type', 'words', 'needs', 'description'].includes(key)) &&
-    strings(branch['required']).length > 0
+    strings(branch.required).length > 0
   );
 }
 
@@ -121,11 +116,11 @@ function distribute(branches: readonly Schema[], base: Schema): readonly Schema[
 
 /** The root as one object: no provider takes a union there (schema-primitives A1, A2). */
 export function rootObject(tree: Schema): Schema {
-  const variants = schemasOf(tree['anyOf']).filter(
+  const variants = schemasOf(tree.anyOf).filter(
     (branch) => typesOf(branch).includes('object') || typesOf(branch).length === 0,
   );
   const merged = variants.length > 0 ? unite(variants) : without(tree, ['anyOf', 'nullable', 'nothingElse']);
-  const words = [...new Set([...strings(tree['words']), ...strings(merged['words'])])];
+  const words = [...new Set([...strings(tree.words), ...strings(merged.words)])];
   return {
     ...merged,
     type: 'object',

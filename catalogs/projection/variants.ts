@@ -2,12 +2,12 @@
 import { joinBranches } from './branches.ts';
 import type { Rendering } from './emit.ts';
 import { unite } from './merge.ts';
-import { isObject, schemasOf, strings, typesOf, without, type Schema } from './schema.ts';
+import { isObject, type Schema, schemasOf, strings, typesOf, without } from './schema.ts';
 import { shape } from './words.ts';
 
 /** The node with its union reduced as the rendering asks; `text: true` marks a value that is written as JSON text. */
 export function chooseUnion(node: Schema, rendering: Rendering): Schema {
-  const branches = schemasOf(node['anyOf']);
+  const branches = schemasOf(node.anyOf);
   if (branches.length === 0) return node;
   if (rendering.profile.unions === 'merge') return collapse(node, branches, rendering);
   if (!rendering.mergeVariants) return node;
@@ -19,7 +19,7 @@ export function chooseUnion(node: Schema, rendering: Rendering): Schema {
 
 function around(chosen: Schema, node: Schema): Schema {
   const outer = without(node, ['anyOf']);
-  const words = [...strings(outer['words']), ...strings(chosen['words'])];
+  const words = [...strings(outer.words), ...strings(chosen.words)];
   return { ...chosen, ...outer, ...(words.length > 0 ? { words } : {}) };
 }
 
@@ -38,11 +38,11 @@ function collapse(node: Schema, branches: readonly Schema[], rendering: Renderin
 function uniteArrays(arrays: readonly Schema[]): Schema {
   const [first = {}] = arrays;
   if (arrays.length === 1) return first;
-  const items = arrays.map((array) => array['items']).filter(isObject);
+  const items = arrays.map((array) => array.items).filter(isObject);
   return {
     type: 'array',
     items: joinBranches(
-      items.flatMap((item) => (Array.isArray(item['anyOf']) ? schemasOf(item['anyOf']) : [item])),
+      items.flatMap((item) => (Array.isArray(item.anyOf) ? schemasOf(item.anyOf) : [item])),
       {},
     ),
   };

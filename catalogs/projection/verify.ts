@@ -1,30 +1,29 @@
 /** Owns the proof that a projection keeps the rules of its profile; nothing is listed that fails it (schema-primitives A7.6). */
 import type { SchemaProfile } from './profile.ts';
-import { childrenOf, entriesOf, isObject, own, schemasOf, strings, type Schema } from './schema.ts';
+import { childrenOf, entriesOf, isObject, own, type Schema, schemasOf, strings } from './schema.ts';
 
 const TYPES = ['string', 'number', 'integer', 'boolean', 'object', 'array'];
 
 /** Every rule that the schema breaks, as short lines; empty when it may be shown. */
 export function violations(schema: Schema, profile: SchemaProfile): readonly string[] {
   const found: string[] = [];
-  if (schema['type'] !== 'object') found.push('the root is not an object');
+  if (schema.type !== 'object') found.push('the root is not an object');
   for (const key of Object.keys(schema)) if (!profile.rootKeywords.includes(key)) found.push(`the root carries ${key}`);
-  if (!isObject(schema['properties'])) found.push('the root has no properties');
+  if (!isObject(schema.properties)) found.push('the root has no properties');
   const legal = new RegExp(profile.propertyName);
   const stack: { readonly node: Schema; readonly depth: number }[] = [{ node: schema, depth: 1 }];
   for (let next = stack.pop(); next !== undefined; next = stack.pop()) {
     const { node, depth } = next;
     found.push(...nodeFaults(node, profile), ...nameFaults(node, legal));
-    if (isObject(node['properties']) && Object.keys(node['properties']).length > 0 && depth > profile.maxDepth)
+    if (isObject(node.properties) && Object.keys(node.properties).length > 0 && depth > profile.maxDepth)
       found.push('too deep');
-    for (const child of childrenOf(node))
-      stack.push({ node: child, depth: depth + (child['type'] === 'object' ? 1 : 0) });
+    for (const child of childrenOf(node)) stack.push({ node: child, depth: depth + (child.type === 'object' ? 1 : 0) });
   }
   return found;
 }
 
 function nameFaults(node: Schema, legal: RegExp): readonly string[] {
-  return entriesOf(node['properties'])
+  return entriesOf(node.properties)
     .filter(([name]) => !legal.test(name))
     .map(([name]) => `the name ${name.slice(0, 70)} is not legal`);
 }
@@ -33,13 +32,13 @@ function nodeFaults(node: Schema, profile: SchemaProfile): readonly string[] {
   const found = Object.keys(node)
     .filter((key) => !profile.keywords.includes(key))
     .map((key) => `${key} is not allowed`);
-  if (typeof node['description'] === 'string' && node['description'].length > profile.maxDescription)
+  if (typeof node.description === 'string' && node.description.length > profile.maxDescription)
     found.push('a description is too long');
   if (profile.constraints === 'keep') return found;
-  if (node['anyOf'] !== undefined) {
+  if (node.anyOf !== undefined) {
     if (profile.unions === 'merge') found.push('a union is not allowed');
     if (Object.keys(node).length > 1) found.push('a union does not stand alone');
-    if (schemasOf(node['anyOf']).length < 2) found.push('a union has fewer than two branches');
+    if (schemasOf(node.anyOf).length < 2) found.push('a union has fewer than two branches');
     return found;
   }
   return [...found, ...typeFaults(node, profile)];
@@ -47,20 +46,20 @@ function nodeFaults(node: Schema, profile: SchemaProfile): readonly string[] {
 
 function typeFaults(node: Schema, profile: SchemaProfile): readonly string[] {
   const types =
-    Array.isArray(node['type']) && profile.nulls === 'list'
-      ? strings(node['type']).filter((type) => type !== 'null')
-      : [node['type']];
+    Array.isArray(node.type) && profile.nulls === 'list'
+      ? strings(node.type).filter((type) => type !== 'null')
+      : [node.type];
   const [type] = types;
   if (type === 'null' && profile.nulls === 'list') return [];
   const found: string[] = [];
   if (types.length !== 1 || typeof type !== 'string' || !TYPES.includes(type))
     found.push('a node does not name one type');
-  if (type === 'array' && !isObject(node['items'])) found.push('a list has no items');
-  if (type === 'object' && !isObject(node['properties'])) found.push('an object has no properties');
-  if (strings(node['required']).some((name) => own(node['properties'], name) === undefined))
+  if (type === 'array' && !isObject(node.items)) found.push('a list has no items');
+  if (type === 'object' && !isObject(node.properties)) found.push('an object has no properties');
+  if (strings(node.required).some((name) => own(node.properties, name) === undefined))
     found.push('a required name is not declared');
   if (type === 'object' && profile.strict) found.push(...strictFaults(node));
-  const values = node['enum'];
+  const values = node.enum;
   const plain =
     Array.isArray(values) &&
     values.length > 0 &&
@@ -72,11 +71,11 @@ function typeFaults(node: Schema, profile: SchemaProfile): readonly string[] {
 }
 
 function strictFaults(node: Schema): readonly string[] {
-  const missing = Object.keys(isObject(node['properties']) ? node['properties'] : {}).some(
-    (name) => !strings(node['required']).includes(name),
+  const missing = Object.keys(isObject(node.properties) ? node.properties : {}).some(
+    (name) => !strings(node.required).includes(name),
   );
   return [
     ...(missing ? ['a property is not required'] : []),
-    ...(node['additionalProperties'] === false ? [] : ['an object is not closed']),
+    ...(node.additionalProperties === false ? [] : ['an object is not closed']),
   ];
 }

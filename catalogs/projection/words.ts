@@ -1,5 +1,5 @@
 /** Owns the words that say in a description what the shown schema no longer says by keyword; they never hold instructions of their own. */
-import { entriesOf, isNever, isObject, own, schemasOf, strings, typesOf, valuesOf, type Schema } from './schema.ts';
+import { entriesOf, isNever, isObject, own, type Schema, schemasOf, strings, typesOf, valuesOf } from './schema.ts';
 
 const MAX_WORD = 300;
 /** Keywords that have words. */
@@ -33,11 +33,11 @@ export function constraintWords(node: Schema): readonly string[] {
     ...textWords(node),
     ...boundWords(node),
     ...fromTo(node, ['minItems', 'maxItems'], 'items'),
-    ...(node['uniqueItems'] === true ? ['unique'] : []),
+    ...(node.uniqueItems === true ? ['unique'] : []),
     ...fromTo(node, ['minProperties', 'maxProperties'], 'names'),
     ...nameWords(node),
     ...valueWords(node),
-    ...(Object.hasOwn(node, 'default') && node['default'] !== null ? [`default ${brief(node['default'])}`] : []),
+    ...(Object.hasOwn(node, 'default') && node.default !== null ? [`default ${brief(node.default)}`] : []),
   ].map((word) => cutWord(word));
 }
 
@@ -67,11 +67,11 @@ function boundWords(node: Schema): readonly string[] {
   const words = bounds
     .filter(([key]) => typeof node[key] === 'number')
     .map(([key, sign]) => `${sign} ${String(node[key])}`);
-  return node['multipleOf'] === undefined ? words : [...words, `multiple of ${String(node['multipleOf'])}`];
+  return node.multipleOf === undefined ? words : [...words, `multiple of ${String(node.multipleOf)}`];
 }
 
 function nameWords(node: Schema): readonly string[] {
-  const patterns = entriesOf(node['patternProperties']).map(
+  const patterns = entriesOf(node.patternProperties).map(
     ([pattern, child]) => `names matching ${pattern}: ${shape(child)}`,
   );
   const names = own(node, 'propertyNames');
@@ -101,17 +101,17 @@ export function cutWord(word: string, max = MAX_WORD): string {
 
 /** The shape of a node in a few words: `{e:{f:string}}`, `string or number`. */
 export function shape(node: Schema, depth = 0): string {
-  const suffix = node['nullable'] === true ? ' or null' : '';
-  if (Array.isArray(node['anyOf']))
+  const suffix = node.nullable === true ? ' or null' : '';
+  if (Array.isArray(node.anyOf))
     return (
-      schemasOf(node['anyOf'])
+      schemasOf(node.anyOf)
         .map((branch) => shape(branch, depth))
         .join(' or ') + suffix
     );
   const [type] = typesOf(node);
-  if (type === 'array') return `[${isObject(node['items']) ? shape(node['items'], depth + 1) : 'any'}]${suffix}`;
+  if (type === 'array') return `[${isObject(node.items) ? shape(node.items, depth + 1) : 'any'}]${suffix}`;
   if (type !== 'object') return (type ?? 'any') + suffix;
-  const names = entriesOf(node['properties']).filter(([, child]) => !isNever(child));
+  const names = entriesOf(node.properties).filter(([, child]) => !isNever(child));
   if (names.length === 0 || depth > 3) return `object${suffix}`;
   return `{${names
     .slice(0, 12)
@@ -127,14 +127,14 @@ export function either(parts: readonly string[]): string {
 /** What a condition asks for: `mode is a`; undefined when it cannot be said shortly. */
 export function conditionWords(condition: unknown): string | undefined {
   if (!isObject(condition)) return undefined;
-  const parts = entriesOf(condition['properties']).map(([name, node]) => {
+  const parts = entriesOf(condition.properties).map(([name, node]) => {
     const values = valuesOf(node);
     return values === undefined
       ? undefined
       : `${name} is ${either(values.map((value) => (typeof value === 'string' ? value : brief(value))))}`;
   });
-  const given = strings(condition['required'])
-    .filter((name) => own(condition['properties'], name) === undefined)
+  const given = strings(condition.required)
+    .filter((name) => own(condition.properties, name) === undefined)
     .map((name) => `${name} is given`);
   const all = [...parts, ...given];
   return all.length === 0 || all.includes(undefined) ? undefined : all.join(' and ');

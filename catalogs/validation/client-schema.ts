@@ -1,6 +1,6 @@
 /** Owns the output schema that a client is shown: as it came if every client can compile it, else repaired; a client that cannot compile one schema refuses the whole list. */
 import { canonicalize } from '../projection/canonical.ts';
-import { isObject, LIST_KEYWORDS, mapChildren, SINGLE_KEYWORDS, without, type Schema } from '../projection/schema.ts';
+import { isObject, LIST_KEYWORDS, mapChildren, type Schema, SINGLE_KEYWORDS, without } from '../projection/schema.ts';
 
 type Judge = (value: unknown, root: Schema) => boolean;
 

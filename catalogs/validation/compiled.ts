@@ -3,7 +3,7 @@ import { createRequire } from 'node:module';
 import type { ErrorObject } from 'ajv';
 import { canonicalJson } from '../pin.ts';
 import { mapChildren, type Schema } from '../projection/schema.ts';
-import { fault, faultOf, type Fault } from './faults.ts';
+import { type Fault, fault, faultOf } from './faults.ts';
 import { positionOf } from './locate.ts';
 import type { Prepared } from './prepare.ts';
 
@@ -79,7 +79,7 @@ const COUNTED = 'tollgate-counted';
 
 function countReferences(node: Schema): Schema {
   const copy = mapChildren(node, (child) => countReferences(child));
-  return typeof copy['$ref'] === 'string' ? { ...copy, [COUNTED]: true } : copy;
+  return typeof copy.$ref === 'string' ? { ...copy, [COUNTED]: true } : copy;
 }
 
 /** No two items are equal as JSON. Linear in their size, but for the order of keys. */

@@ -1,19 +1,19 @@
 /** Owns the text of what is wrong with a value: short, by place, with the legal names and values; never more than 40 characters of an argument. */
 import type { OutputUnit } from '@cfworker/json-schema';
+import { targetOf } from '../projection/graph.ts';
 import {
   entriesOf,
   isNever,
   isObject,
   own,
+  type Schema,
   schemasOf,
   strings,
   typesOf,
   valuesOf,
-  type Schema,
 } from '../projection/schema.ts';
-import { targetOf } from '../projection/graph.ts';
 import { brief, constraintWords, cutWord, either } from '../projection/words.ts';
-import { nodeAt, positionOf, valueAt, type Position } from './locate.ts';
+import { nodeAt, type Position, positionOf, valueAt } from './locate.ts';
 
 /** One thing that is wrong. `path` reads `items[0].name`; `at` is the same place for programs. */
 export interface Fault {
@@ -41,7 +41,7 @@ export function faultOf(unit: OutputUnit, context: FaultContext): readonly Fault
     case 'const':
       return [fault(at, valueMessage(valuesOf(node) ?? [], value))];
     case 'required':
-      return strings(node['required'])
+      return strings(node.required)
         .filter((name) => own(value, name) === undefined)
         .map((name) => fault([...at, name], 'is required'));
     case 'dependentRequired':
@@ -49,7 +49,7 @@ export function faultOf(unit: OutputUnit, context: FaultContext): readonly Fault
     case 'not':
       return [isNever(node) ? unknownName(unit, at, context) : fault(at, 'is refused here')];
     case 'format':
-      return [fault(at, formatMessage(String(node['format']), value, context))];
+      return [fault(at, formatMessage(String(node.format), value, context))];
     case 'propertyNames':
       return [fault(at, `holds a name that is not allowed${suffix(constraintWords({ ...node, type: 'object' }))}`)];
     case 'contains':
@@ -109,7 +109,7 @@ function valueMessage(values: readonly unknown[], value: unknown): string {
 }
 
 function dependents(node: Schema, value: unknown, at: Position): readonly Fault[] {
-  const needs = Object.entries(isObject(node['dependentRequired']) ? node['dependentRequired'] : {});
+  const needs = Object.entries(isObject(node.dependentRequired) ? node.dependentRequired : {});
   return needs
     .filter(([name]) => own(value, name) !== undefined)
     .flatMap(([name, others]) =>
@@ -123,7 +123,7 @@ function unknownName(unit: OutputUnit, at: Position, context: FaultContext): Fau
   const holder = /\/(?:additional|unevaluated)Properties\/not$/.test(unit.keywordLocation);
   const parent = nodeAt(context.root, unit.keywordLocation.replace(/\/not$/, ''));
   if (!holder || parent === undefined) return fault(at, 'is refused here');
-  const legal = entriesOf(parent['properties'])
+  const legal = entriesOf(parent.properties)
     .filter(([, node]) => !isNever(node))
     .map(([name]) => name);
   const near = nearest(String(at.at(-1)), legal);
@@ -169,8 +169,8 @@ function editDistance(left: string, right: string): number {
 
 /** The types that a union takes, in words. */
 export function unionTypes(root: Schema, union: Schema): string {
-  const branches = [...schemasOf(union['anyOf']), ...schemasOf(union['oneOf'])].map(
-    (branch) => targetOf(root, branch['$ref']) ?? branch,
+  const branches = [...schemasOf(union.anyOf), ...schemasOf(union.oneOf)].map(
+    (branch) => targetOf(root, branch.$ref) ?? branch,
   );
   return either([
     ...new Set(

@@ -1,10 +1,10 @@
 /** Owns the judgement of a value by the schema that its server gave: interpreted first, compiled when hot or large; it changes nothing. */
 import { Validator as Interpreter } from '@cfworker/json-schema';
-import { compileSchema, type Compiled } from './compiled.ts';
-import { fault, type Fault } from './faults.ts';
 import { mapChildren, type Schema } from '../projection/schema.ts';
+import { type Compiled, compileSchema } from './compiled.ts';
+import { type Fault, fault } from './faults.ts';
 import { resetClock } from './guard.ts';
-import { prepareSchema, type Prepared } from './prepare.ts';
+import { type Prepared, prepareSchema } from './prepare.ts';
 import { readReport } from './report.ts';
 
 /** Judges values by one schema. An empty list means valid. */

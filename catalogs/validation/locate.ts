@@ -1,6 +1,6 @@
 /** Owns the finding of schema nodes: by the location that a validator reports, and by a position in the arguments. */
 import { targetOf } from '../projection/graph.ts';
-import { entriesOf, isObject, own, schemasOf, typesOf, valuesOf, type Schema } from '../projection/schema.ts';
+import { entriesOf, isObject, own, type Schema, schemasOf, typesOf, valuesOf } from '../projection/schema.ts';
 
 /** A place in a value: names and indices from the root. */
 export type Position = readonly (string | number)[];
@@ -10,7 +10,7 @@ export function nodeAt(root: Schema, location: string): Schema | undefined {
   let node: unknown = root;
   for (const step of location.split('/').slice(1, -1)) {
     const name = decode(step);
-    if (name === '$ref' && isObject(node) && typeof node['$ref'] === 'string') node = targetOf(root, node['$ref']);
+    if (name === '$ref' && isObject(node) && typeof node.$ref === 'string') node = targetOf(root, node.$ref);
     else node = Array.isArray(node) ? (node as readonly unknown[])[Number(name)] : own(node, name);
   }
   return isObject(node) ? node : undefined;
@@ -67,7 +67,7 @@ export function replaceAt(value: unknown, position: Position, change: (old: unkn
 /** The names that some schema at a position declares, whichever branch of a union it stands in. */
 export function declaredNames(root: Schema, position: Position): ReadonlySet<string> {
   const names = new Set<string>();
-  for (const node of nodesAt(root, position)) for (const [name] of entriesOf(node['properties'])) names.add(name);
+  for (const node of nodesAt(root, position)) for (const [name] of entriesOf(node.properties)) names.add(name);
   return names;
 }
 
@@ -91,10 +91,10 @@ function nodesAt(root: Schema, position: Position): readonly Schema[] {
 
 function steps(node: Schema, key: string | number): readonly Schema[] {
   if (typeof key === 'number') {
-    const place = schemasOf(node['prefixItems'])[key] ?? node['items'];
+    const place = schemasOf(node.prefixItems)[key] ?? node.items;
     return isObject(place) ? [place] : [];
   }
-  const declared = own(node['properties'], key) ?? node['additionalProperties'];
+  const declared = own(node.properties, key) ?? node.additionalProperties;
   return isObject(declared) ? [declared] : [];
 }
 
@@ -105,11 +105,11 @@ function expand(root: Schema, nodes: readonly Schema[]): readonly Schema[] {
   for (let node = stack.pop(); node !== undefined; node = stack.pop()) {
     if (seen.has(node)) continue;
     seen.add(node);
-    const target = targetOf(root, node['$ref']);
+    const target = targetOf(root, node.$ref);
     if (target !== undefined) stack.push(target);
     for (const keyword of ['anyOf', 'oneOf', 'allOf'] as const) stack.push(...schemasOf(node[keyword]));
     for (const keyword of ['then', 'else'] as const) if (isObject(node[keyword])) stack.push(node[keyword]);
-    stack.push(...entriesOf(node['dependentSchemas']).map(([, child]) => child));
+    stack.push(...entriesOf(node.dependentSchemas).map(([, child]) => child));
   }
   return [...seen];
 }

@@ -1,7 +1,7 @@
 /** Owns the form of a schema that the validators get: repaired, without annotations, its dangerous patterns behind a guard. */
 import { format as interpreterFormats } from '@cfworker/json-schema';
 import { canonicalize } from '../projection/canonical.ts';
-import { childrenOf, isObject, mapChildren, without, type Schema } from '../projection/schema.ts';
+import { childrenOf, isObject, mapChildren, type Schema, without } from '../projection/schema.ts';
 import { guardPattern, isPlain } from './guard.ts';
 
 /** Formats that are checked; every other format is an annotation. Each is linear in the length of the text. */
@@ -61,7 +61,7 @@ interface Work {
 function strip(node: Schema, work: Work): Schema {
   const bare = mapChildren(without(node, ANNOTATIONS), (child) => strip(child, work));
   const checked = guardMaps(guardText(bare, work), work);
-  const name = checked['format'];
+  const name = checked.format;
   if (typeof name !== 'string' || work.formats.has(name)) return checked;
   const test = FORMATS.includes(name) ? interpreterFormats[name] : undefined;
   if (test === undefined) return without(checked, ['format']);
@@ -70,7 +70,7 @@ function strip(node: Schema, work: Work): Schema {
 }
 
 function guardText(node: Schema, work: Work): Schema {
-  const pattern = node['pattern'];
+  const pattern = node.pattern;
   if (typeof pattern !== 'string' || isPlain(pattern)) return node;
   const rest = without(node, ['pattern']);
   const guarded = guardPattern(pattern);
@@ -82,11 +82,11 @@ function guardText(node: Schema, work: Work): Schema {
   work.patterns.set(guarded.format, pattern);
   // The interpreter knows formats by a table of its own; the name holds a hash of the pattern, so entries never differ.
   interpreterFormats[guarded.format] = guarded.test;
-  return { ...rest, allOf: [...(Array.isArray(rest['allOf']) ? rest['allOf'] : []), { format: guarded.format }] };
+  return { ...rest, allOf: [...(Array.isArray(rest.allOf) ? rest.allOf : []), { format: guarded.format }] };
 }
 
 function guardMaps(node: Schema, work: Work): Schema {
-  const map = node['patternProperties'];
+  const map = node.patternProperties;
   if (!isObject(map) || Object.keys(map).every(isPlain)) return node;
   work.dropped.push('patterns of names');
   return without(node, ['patternProperties', 'additionalProperties', 'unevaluatedProperties']);
@@ -100,9 +100,9 @@ function measure(root: Schema): Pick<Prepared, 'nodes' | 'compilable' | 'unique'
   for (let node = stack.pop(); node !== undefined; node = stack.pop()) {
     nodes += 1;
     // Ajv divides in binary, the interpreter in decimal; unevaluated keywords differ in corners.
-    if (typeof node['multipleOf'] === 'number' && !Number.isInteger(node['multipleOf'])) compilable = false;
-    if (node['unevaluatedProperties'] !== undefined || node['unevaluatedItems'] !== undefined) compilable = false;
-    unique ||= node['uniqueItems'] === true;
+    if (typeof node.multipleOf === 'number' && !Number.isInteger(node.multipleOf)) compilable = false;
+    if (node.unevaluatedProperties !== undefined || node.unevaluatedItems !== undefined) compilable = false;
+    unique ||= node.uniqueItems === true;
     stack.push(...childrenOf(node));
   }
   return { nodes, compilable, unique };

@@ -2,10 +2,10 @@
 import { canonicalize } from '../projection/canonical.ts';
 import { parseText } from '../projection/lift.ts';
 import { isObject, type Schema } from '../projection/schema.ts';
+import type { Fault } from './faults.ts';
 import { processorMs } from './guard.ts';
 import { createValidator } from './judge.ts';
-import type { Fault } from './faults.ts';
-import { declaredNames, namesNull, replaceAt, valueAt, type Position } from './locate.ts';
+import { declaredNames, namesNull, type Position, replaceAt, valueAt } from './locate.ts';
 
 /** Repaired arguments, valid by the original schema, and one short note for each change. */
 export interface Repair {

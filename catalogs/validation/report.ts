@@ -2,7 +2,7 @@
 import type { OutputUnit } from '@cfworker/json-schema';
 import { strings } from '../projection/schema.ts';
 import { either } from '../projection/words.ts';
-import { describe, fault, faultOf, unionTypes, type Fault, type FaultContext } from './faults.ts';
+import { describe, type Fault, type FaultContext, fault, faultOf, unionTypes } from './faults.ts';
 import { nodeAt, positionOf, valueAt } from './locate.ts';
 
 /** Entries that only say that something below them failed. */
@@ -78,7 +78,7 @@ function unionFaults(union: OutputUnit, inner: readonly OutputUnit[], context: F
     )
   ) {
     const names = leaves.map((units) =>
-      strings(nodeAt(context.root, units[0]?.keywordLocation ?? '')?.['required']).join(' and '),
+      strings(nodeAt(context.root, units[0]?.keywordLocation ?? '')?.required).join(' and '),
     );
     return [fault(at, `needs ${either([...new Set(names)])}`)];
   }

@@ -1,16 +1,16 @@
 /** Owns the way of one asked call to its answer: a consent that stands is used up, else a person is asked and waited for; refuses whatever differs from what was shown. */
 import { asTollgateError, TollgateError } from '../../catalogs/errors.ts';
+import type { Effect } from '../../policies/port.ts';
 import type { Approvals, AskedCall } from '../approvals.ts';
 import type { AuditEntry } from '../audit/entry.ts';
 import type { ApprovalsConfig } from '../config/approvals.ts';
 import type { Redactor } from '../output/redact.ts';
-import type { Effect } from '../../policies/port.ts';
 import type { OpenSession } from '../session.ts';
 import type { State } from '../state/state.ts';
-import { bindRequest, type Request } from './request.ts';
-import { ApprovalStore, entryOf, type Approval, type Stored } from './item.ts';
+import { type Approval, ApprovalStore, entryOf, type Stored } from './item.ts';
 import { deniedBy, findNearest, refuseFull, refuseGone, refusePending } from './refusals.ts';
-import { pause, Progress } from './wait.ts';
+import { bindRequest, type Request } from './request.ts';
+import { Progress, pause } from './wait.ts';
 import { whileWaiting } from './waiters.ts';
 
 /** What the queue stands on. */

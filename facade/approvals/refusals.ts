@@ -1,7 +1,7 @@
 /** Owns what a caller reads whose call waits for a person: which request, what to do, and what differs from a call that was approved; refuses to name values. */
 import { reasonOf } from '../../adapters/rpc/cancel.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { explain, publicReasons, type AskedCall } from '../approvals.ts';
+import { type AskedCall, explain, publicReasons } from '../approvals.ts';
 import { differences } from './binding.ts';
 import { whereDiffers } from './compare.ts';
 import type { Approval, Stored } from './item.ts';

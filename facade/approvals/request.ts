@@ -4,7 +4,7 @@ import type { ApprovalScope, Effect } from '../../policies/port.ts';
 import type { AskedCall } from '../approvals.ts';
 import { mapStrings } from '../output/clean.ts';
 import type { Redactor } from '../output/redact.ts';
-import { bindingOf, hashOf, reachHashOf, widestOf, type Binding } from './binding.ts';
+import { type Binding, bindingOf, hashOf, reachHashOf, widestOf } from './binding.ts';
 import type { Approval } from './item.ts';
 
 /** One asked call, bound. */

@@ -2,7 +2,7 @@
 import { TollgateError } from '../../catalogs/errors.ts';
 import { APPROVAL_SCOPES, type ApprovalScope } from '../../policies/port.ts';
 import type { ConsentEntry } from '../audit/consent-entry.ts';
-import { entryOf, type Approval, type ApprovalStore, type Stored } from './item.ts';
+import { type Approval, type ApprovalStore, entryOf, type Stored } from './item.ts';
 
 /** Who decides, when (ms since 1970), and how it is recorded: `record` is awaited before anything holds. */
 export interface Decider {

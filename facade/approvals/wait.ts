@@ -52,7 +52,7 @@ export function inTurn(send: Send): { readonly onWait: Send; readonly onProgress
   let waited: number | undefined;
   return {
     onWait: (params) => {
-      const progress = Number(params['progress']);
+      const progress = Number(params.progress);
       // Asked twice, as when the approval was another's, it goes on from where it was.
       if (waited !== undefined && progress <= waited) return;
       waited = progress;

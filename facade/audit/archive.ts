@@ -6,21 +6,21 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import { tryLock } from '../state/process.ts';
 import { checkSeal, parseRecord } from './chain.ts';
 import {
+  type Archive,
+  type ChainStart,
+  type Checkpoint,
+  type Digest,
   digestFile,
+  type HeldFile,
   isOf,
   readCheckpoint,
   sealOf,
   syncFolder,
   writeCheckpoint,
-  type Archive,
-  type Checkpoint,
-  type ChainStart,
-  type Digest,
-  type HeldFile,
 } from './checkpoint.ts';
-import { byChain, isWriterAlive, listParts, readLines, type ChainPart } from './lines.ts';
+import { byChain, type ChainPart, isWriterAlive, listParts, readLines } from './lines.ts';
 import { TORN } from './recover.ts';
-import { verifyAudit, type AuditVerdict } from './verify.ts';
+import { type AuditVerdict, verifyAudit } from './verify.ts';
 
 /** What is to be moved. `before`: ISO time; files whose last record is older go. */
 export interface ArchiveRequest {

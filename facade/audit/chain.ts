@@ -201,7 +201,7 @@ export function parseFileName(
 ): { readonly chain: string; readonly pid: number; readonly part: number } | undefined {
   const groups = NAME.exec(name)?.groups;
   if (groups === undefined) return undefined;
-  const parsed = { chain: groups['chain'] ?? '', pid: Number(groups['pid']), part: Number(groups['part'] ?? 0) };
+  const parsed = { chain: groups.chain ?? '', pid: Number(groups.pid), part: Number(groups.part ?? 0) };
   // `.000` or `.0001` would be a second name for the same part.
   return fileName(parsed.chain, parsed.part) === name ? parsed : undefined;
 }

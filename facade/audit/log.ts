@@ -3,19 +3,19 @@ import { randomBytes } from 'node:crypto';
 import fs from 'node:fs';
 import { basename, join } from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { OWN_PROCESS, ownMark, type LocalProcess } from '../state/process.ts';
+import { type LocalProcess, OWN_PROCESS, ownMark } from '../state/process.ts';
 import {
+  type CallEntry,
+  type ChainEntry,
   chainName,
   fileName,
   isoTime,
   NO_HASH,
-  seal,
-  type CallEntry,
-  type ChainEntry,
   type Sealable,
+  seal,
 } from './chain.ts';
 import type { AuditEntry } from './entry.ts';
-import { createChainFile, type AuditFs, type ChainFile } from './file.ts';
+import { type AuditFs, type ChainFile, createChainFile } from './file.ts';
 import { recoverTorn } from './recover.ts';
 
 export type { AuditEntry } from './entry.ts';

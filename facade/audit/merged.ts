@@ -1,9 +1,9 @@
 /** Owns the SQLite index that merges all chains by time; refuses to be a source: it can be deleted, and keeps places, not records. */
 import { rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { openDatabase, type Database, type Value } from '../state/database.ts';
-import { checkSeal, parseRecord, type AuditRecord } from './chain.ts';
-import { listParts, readLineAt, readLines, type ChainPart, type Line } from './lines.ts';
+import { type Database, openDatabase, type Value } from '../state/database.ts';
+import { type AuditRecord, checkSeal, parseRecord } from './chain.ts';
+import { type ChainPart, type Line, listParts, readLineAt, readLines } from './lines.ts';
 
 const COLUMNS = ['type', 'id', 'outcome', 'code', 'principal', 'exposed', 'server', 'tool', 'run', 'session'] as const;
 type Column = (typeof COLUMNS)[number];

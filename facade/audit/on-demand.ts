@@ -1,7 +1,7 @@
 /** Owns the log of whoever may have nothing to write: its chain begins with the first record; refuses as any log does, then. */
 import { TollgateError } from '../../catalogs/errors.ts';
 import { NO_HASH } from './chain.ts';
-import { openAudit, type AuditLog, type AuditOptions } from './log.ts';
+import { type AuditLog, type AuditOptions, openAudit } from './log.ts';
 
 /** A log that leaves no file where nothing was appended. */
 export interface AuditOnDemand extends AuditLog {

@@ -1,7 +1,7 @@
 /** Owns the questions that people ask the log: which calls, how many, how slow, which have no outcome; refuses to change anything. */
 import type { Value } from '../state/database.ts';
-import { openIndex, readRecord, type AuditIndex, type Found, type IndexRow } from './merged.ts';
 import { isWriterAlive, listParts } from './lines.ts';
+import { type AuditIndex, type Found, type IndexRow, openIndex, readRecord } from './merged.ts';
 
 export type { Found } from './merged.ts';
 

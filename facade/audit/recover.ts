@@ -11,7 +11,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import type { RecoveredEntry } from './entry.ts';
-import { isWriterAlive, listParts, type ChainPart } from './lines.ts';
+import { type ChainPart, isWriterAlive, listParts } from './lines.ts';
 
 /** Where the cut end of a file is kept. */
 export const TORN = '.torn';

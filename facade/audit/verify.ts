@@ -1,17 +1,17 @@
 /** Owns the proof that the logs are as they were written; refuses to trust anything but the bytes of the chain files. */
 import { dirname, join } from 'node:path';
-import { checkSeal, NO_HASH, parseFileName, parseRecord, type AuditRecord } from './chain.ts';
+import { type AuditRecord, checkSeal, NO_HASH, parseFileName, parseRecord } from './chain.ts';
 import {
-  CHECKPOINT,
-  digestFile,
-  isOf,
-  readCheckpoint,
   type Archive,
+  CHECKPOINT,
   type ChainStart,
   type Digest,
+  digestFile,
+  isOf,
   type ReadCheckpoint,
+  readCheckpoint,
 } from './checkpoint.ts';
-import { byChain, isWriterAlive, listParts, readLines, type ChainPart, type Line } from './lines.ts';
+import { byChain, type ChainPart, isWriterAlive, type Line, listParts, readLines } from './lines.ts';
 import { TORN } from './recover.ts';
 
 /** The first thing wrong in a chain, or with a part of the evidence. `seq`: the first record that cannot be trusted. */

@@ -1,5 +1,5 @@
 /** Owns one place in a queue: given, refused at its deadline or left when its caller goes; refuses to end twice. */
-import { reasonOf, type CancelSignal } from '../../adapters/rpc/cancel.ts';
+import { type CancelSignal, reasonOf } from '../../adapters/rpc/cancel.ts';
 import type { TollgateError } from '../../catalogs/errors.ts';
 
 /** What waits and for how long. `deadline` in ms since 1970. */

@@ -2,24 +2,24 @@
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import {
+  type Accepted,
   acceptStaged,
+  type Contents,
   changedFiles,
   dropStaged,
   exposedReads,
   readAccepted,
   readPlaces,
   stageAccepted,
-  type Accepted,
-  type Contents,
 } from '../config/accepted.ts';
-import { compareConfigs, compareFiles, type Change } from '../config/compare.ts';
+import { type Change, compareConfigs, compareFiles } from '../config/compare.ts';
 import type { Config } from '../config/config.ts';
 import { isWithin } from '../config/files.ts';
 import { loadConfig } from '../config/load.ts';
 import type { World } from '../config/places.ts';
 import { captureWrites, type Replaced } from '../config/replace.ts';
 import { EXIT, type Io } from './io.ts';
-import { readConfig, type CommonOptions } from './open.ts';
+import { type CommonOptions, readConfig } from './open.ts';
 import { recordSetup } from './place.ts';
 import { printable } from './print.ts';
 

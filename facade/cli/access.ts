@@ -1,10 +1,10 @@
 /** Owns what `serve` says to a person: where it listens, with which token, and how each client is pointed at it. */
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { clientOf, type ClientId } from '../clients/formats.ts';
+import { type ClientId, clientOf } from '../clients/formats.ts';
 import { ownEntry } from '../clients/own-entry.ts';
 import type { Config, ListenConfig } from '../config/config.ts';
-import { createAuthenticator, type Authenticate } from '../wire/auth.ts';
+import { type Authenticate, createAuthenticator } from '../wire/auth.ts';
 import { ensureToken } from '../wire/token.ts';
 import { commandLine } from './print.ts';
 

@@ -1,5 +1,5 @@
 /** Owns `tollgate approvals` and its commands: who decides about calls that wait; their code is loaded when one is called. */
-import { Option, type Command } from 'commander';
+import { type Command, Option } from 'commander';
 import { APPROVAL_SCOPES, type ApprovalScope } from '../../policies/port.ts';
 import type { Io } from './io.ts';
 import type { CommonOptions } from './open.ts';

@@ -1,8 +1,8 @@
 /** Owns how a request for approval is shown: all of it, every argument as it will be sent; refuses to cut in silence, and to let a text drive the terminal. */
-import { shortHash, type Approval } from '../approvals/item.ts';
+import { type Approval, shortHash } from '../approvals/item.ts';
 import { mapStrings } from '../output/clean.ts';
 import type { Redactor } from '../output/redact.ts';
-import { plural, printable, table, type CliIo } from './print.ts';
+import { type CliIo, plural, printable, table } from './print.ts';
 import { marked } from './rows.ts';
 
 /** Characters of one argument that are shown without being asked for the rest. */

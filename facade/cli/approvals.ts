@@ -1,17 +1,17 @@
 /** Owns `approvals list`, `show`, `approve` and `deny`: an owner sees all of what was asked and decides; refuses everybody else, and a yes to what was not shown. */
 import { TollgateError } from '../../catalogs/errors.ts';
-import { ApprovalStore, entryOf, type Approval, type Stored } from '../approvals/item.ts';
-import { approveRequest, denyRequest, refuseOver, type Decider } from '../approvals/verdict.ts';
+import type { Principal } from '../../policies/port.ts';
+import { type Approval, ApprovalStore, entryOf, type Stored } from '../approvals/item.ts';
+import { approveRequest, type Decider, denyRequest, refuseOver } from '../approvals/verdict.ts';
 import { awaited } from '../approvals/waiters.ts';
 import type { AuditEntry } from '../audit/entry.ts';
 import { auditOnDemand } from '../audit/on-demand.ts';
 import type { Config } from '../config/config.ts';
 import { Redactor } from '../output/redact.ts';
-import { registerSecrets } from '../shared.ts';
 import { KillSwitch } from '../servers/kill-switch.ts';
+import { registerSecrets } from '../shared.ts';
 import { openState } from '../state/sqlite.ts';
 import type { State } from '../state/state.ts';
-import type { Principal } from '../../policies/port.ts';
 import type { ApprovalOptions, VerdictOptions } from './approval-commands.ts';
 import { approvalData, approvalTable, approvalText } from './approval-view.ts';
 import { EXIT, type Io } from './io.ts';

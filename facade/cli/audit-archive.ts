@@ -29,12 +29,12 @@ export async function runArchive(values: Values, io: Io, config: Config | undefi
         audit.append({ type: 'setup', event: 'audit-archived', outcome: 'allow', by: io.user, before, ...moved }),
     });
     if ('faults' in done) {
-      io.stdout(values['json'] === true ? json(done) : verdictText(io, { verdict: done, isWhole: false }));
+      io.stdout(values.json === true ? json(done) : verdictText(io, { verdict: done, isWhole: false }));
       io.stderr('Nothing was moved: only a log that is as it was written is archived.\n');
       return EXIT.refused;
     }
     io.stdout(
-      values['json'] === true
+      values.json === true
         ? json({ ...done, before, to })
         : `${said(done, before)}${done.files === 0 ? '' : ` to ${printable(to)}`}\n`,
     );

@@ -38,7 +38,7 @@ export function filterOf(values: Values, now: number): AuditFilter {
   checkWord(values, 'type', AUDIT_TYPES);
   // Who names a type wants all of it, also what is no call.
   const filter: Record<string, string | boolean> =
-    values['all'] === true || values['type'] !== undefined ? {} : { callsOnly: true };
+    values.all === true || values.type !== undefined ? {} : { callsOnly: true };
   for (const name of Object.keys(FILTERS)) {
     const value = values[name];
     if (typeof value === 'string') filter[name] = name === 'since' || name === 'until' ? timeOf(value, now) : value;

@@ -2,7 +2,7 @@
 import { parseFileName } from '../audit/chain.ts';
 import type { AuditStat, AuditStats, Found } from '../audit/read.ts';
 import type { AuditVerdict } from '../audit/verify.ts';
-import { paint, plural, printable, table, type Cell, type CliIo, type Colour } from './print.ts';
+import { type Cell, type CliIo, type Colour, paint, plural, printable, table } from './print.ts';
 
 type Tty = Pick<CliIo, 'isTTY'>;
 

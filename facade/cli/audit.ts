@@ -1,20 +1,20 @@
 /** Owns `tollgate audit`: the questions an admin asks the log; refuses options it does not know, with exit code 2. */
 import { statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
-import { parseArgs, type ParseArgsConfig } from 'node:util';
+import { type ParseArgsConfig, parseArgs } from 'node:util';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { AUDIT_INDEX } from '../audit/merged.ts';
-import { openReader, type AuditFilter, type AuditReader, type Found } from '../audit/read.ts';
 import { createDigest, findKey } from '../audit/key.ts';
+import { AUDIT_INDEX } from '../audit/merged.ts';
+import { type AuditFilter, type AuditReader, type Found, openReader } from '../audit/read.ts';
 import { verifyAudit } from '../audit/verify.ts';
 import type { Config } from '../config/config.ts';
 import { runArchive } from './audit-archive.ts';
-import { csvHead, csvLine, fullText, listTable, statsText, verdictText } from './audit-view.ts';
-import { COMMON, filterOf, FILTERS, numberOf, usage, type Values } from './audit-filters.ts';
+import { COMMON, FILTERS, filterOf, numberOf, usage, type Values } from './audit-filters.ts';
 import { AUDIT_USAGE } from './audit-usage.ts';
+import { csvHead, csvLine, fullText, listTable, statsText, verdictText } from './audit-view.ts';
 import { EXIT, type Io } from './io.ts';
-import { json, printable } from './print.ts';
 import { readForOwner } from './open.ts';
+import { json, printable } from './print.ts';
 import { reportError } from './report.ts';
 
 const TEXT = { type: 'string' } as const;
@@ -98,9 +98,9 @@ export async function runAudit(args: readonly string[], io: Io): Promise<number>
 
 /** A copy that is looked at gets no index of its own on the disk. */
 function placesOf(values: Values, io: Io): Places {
-  if (typeof values['folder'] === 'string')
-    return { folder: existingFolder(resolve(io.cwd, values['folder'])), index: ':memory:' };
-  const file = typeof values['config'] === 'string' ? values['config'] : 'tollgate.yaml';
+  if (typeof values.folder === 'string')
+    return { folder: existingFolder(resolve(io.cwd, values.folder)), index: ':memory:' };
+  const file = typeof values.config === 'string' ? values.config : 'tollgate.yaml';
   const config = readForOwner({ config: file }, io);
   return { folder: config.audit.folder, index: join(config.state, AUDIT_INDEX), config };
 }
@@ -117,7 +117,7 @@ function existingFolder(folder: string): string {
 function list({ values, io, places, filter }: Running): number {
   const limit = numberOf(values, 'limit', 50);
   return withReader(places, (reader) => {
-    const found = values['unknown'] === true ? reader.unknown().slice(-limit) : reader.list(filter, limit);
+    const found = values.unknown === true ? reader.unknown().slice(-limit) : reader.list(filter, limit);
     print(io, values, found);
     return EXIT.ok;
   });
@@ -129,7 +129,7 @@ function show({ operands, values, io, places }: Running): number {
     const named = [...reader.all({ id })];
     const found = named.length === 0 ? byHash(reader, id) : named;
     if (found.length === 0) io.stderr(`There is no record with the id ${printable(id)}.\n`);
-    else io.stdout(values['json'] === true ? json(found.map((one) => one.record)) : fullText(io, found));
+    else io.stdout(values.json === true ? json(found.map((one) => one.record)) : fullText(io, found));
     return found.length === 0 ? EXIT.unexpected : EXIT.ok;
   });
 }
@@ -148,7 +148,7 @@ async function tail({ values, io, places, filter }: Running): Promise<number> {
   try {
     print(io, values, reader.list(filter, numberOf(values, 'limit', 10)));
     for await (const found of reader.follow(filter, stop.signal)) {
-      io.stdout(values['json'] === true ? `${found.line}\n` : rowOnly(listTable(io, [found])));
+      io.stdout(values.json === true ? `${found.line}\n` : rowOnly(listTable(io, [found])));
     }
     return EXIT.ok;
   } finally {
@@ -159,13 +159,13 @@ async function tail({ values, io, places, filter }: Running): Promise<number> {
 function stats({ values, io, places, filter }: Running): number {
   return withReader(places, (reader) => {
     const found = reader.stats(filter);
-    io.stdout(values['json'] === true ? json(found) : statsText(io, found));
+    io.stdout(values.json === true ? json(found) : statsText(io, found));
     return EXIT.ok;
   });
 }
 
 function exportAll({ values, io, places, filter }: Running): number {
-  const format = values['format'] ?? 'jsonl';
+  const format = values.format ?? 'jsonl';
   if (format !== 'jsonl' && format !== 'csv') throw usage('--format is jsonl or csv');
   return withReader(places, (reader) => {
     if (format === 'csv') io.stdout(csvHead());
@@ -176,7 +176,7 @@ function exportAll({ values, io, places, filter }: Running): number {
 }
 
 function verify({ values, io, places }: Running): number {
-  const archives = ((values['archive'] ?? []) as readonly string[]).map((folder) =>
+  const archives = ((values.archive ?? []) as readonly string[]).map((folder) =>
     existingFolder(resolve(io.cwd, folder)),
   );
   const digest = digestOf(values, io, places);
@@ -184,13 +184,13 @@ function verify({ values, io, places }: Running): number {
     archives,
     ...(digest !== undefined && { digest }),
   });
-  io.stdout(values['json'] === true ? json(verdict) : verdictText(io, { verdict, isWhole: values['all'] === true }));
+  io.stdout(values.json === true ? json(verdict) : verdictText(io, { verdict, isWhole: values.all === true }));
   return verdict.ok ? EXIT.ok : EXIT.refused;
 }
 
 /** By the key that checkpoints are under. A log without one needs none. Throws USAGE for a file that is not there. */
 function digestOf(values: Values, io: Io, { config }: Places): ((text: string) => string) | undefined {
-  const given = typeof values['key'] === 'string' ? resolve(io.cwd, values['key']) : undefined;
+  const given = typeof values.key === 'string' ? resolve(io.cwd, values.key) : undefined;
   const path = given ?? (config === undefined ? undefined : join(config.state, 'audit.key'));
   const key = path === undefined ? undefined : findKey(dirname(path), basename(path));
   if (given !== undefined && key === undefined) throw usage(`There is no file ${given}`);
@@ -207,7 +207,7 @@ function withReader(places: Places, work: (reader: AuditReader) => number): numb
 }
 
 function print(io: Io, values: Values, found: readonly Found[]): void {
-  io.stdout(values['json'] === true ? json(found.map((one) => one.record)) : listTable(io, found));
+  io.stdout(values.json === true ? json(found.map((one) => one.record)) : listTable(io, found));
   const changed = found.filter((one) => !one.intact).length;
   if (changed > 0)
     io.stderr(`${changed} of these records were changed after they were written: run tollgate audit verify\n`);

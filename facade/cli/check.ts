@@ -6,9 +6,9 @@ import type { Config } from '../config/config.ts';
 import { differenceNote, differingFiles } from '../config/in-force.ts';
 import { openPlaces } from '../secrets/secrets.ts';
 import { secretUses } from '../secrets/uses.ts';
-import { EXIT, type Io } from './io.ts';
-import { readConfig, type CommonOptions } from './open.ts';
 import { fetchObstacle } from './consent/obstacles.ts';
+import { EXIT, type Io } from './io.ts';
+import { type CommonOptions, readConfig } from './open.ts';
 import { plural, printable } from './print.ts';
 import { tellStopped } from './stopped.ts';
 

@@ -1,5 +1,5 @@
 /** Owns `tollgate import` and `tollgate export`: what clients have, brought in, and Tollgate written into their files; their code is loaded when one is called. */
-import { Option, type Command } from 'commander';
+import { type Command, Option } from 'commander';
 import type { ExportOptions } from './export.ts';
 import type { ImportOptions } from './import.ts';
 import type { Io } from './io.ts';

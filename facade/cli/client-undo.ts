@@ -3,16 +3,16 @@ import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { createDigest, readAuditKey } from '../audit/key.ts';
-import { openUndo, type Changer } from '../clients/changes.ts';
+import { type Changer, openUndo } from '../clients/changes.ts';
 import { shownPath } from '../clients/places.ts';
 import { loadConfig } from '../config/load.ts';
-import { roughPlaces, type RoughPlaces } from '../config/rough.ts';
+import { type RoughPlaces, roughPlaces } from '../config/rough.ts';
 import { Consents } from '../consent/consents.ts';
 import { DATABASE, openState } from '../state/sqlite.ts';
-import { openVault, type Confirming } from './client-files.ts';
+import { type Confirming, openVault } from './client-files.ts';
 import { EXIT, type Io } from './io.ts';
 import type { CommonOptions } from './open.ts';
-import { recordActs, recordSetup, ROTATE_BYTES, signed } from './place.ts';
+import { ROTATE_BYTES, recordActs, recordSetup, signed } from './place.ts';
 import { json, printable } from './print.ts';
 
 /**

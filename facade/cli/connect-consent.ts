@@ -1,12 +1,12 @@
 /** Owns the last part of connecting: the two consents on the screens of `approve`, and what agents can do then; refuses to agree in anybody's place. */
 import { UpstreamError } from '../../adapters/port.ts';
-import { prospectOf } from '../effect.ts';
+import { asTollgateError } from '../../catalogs/errors.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { Draft } from '../connect/draft.ts';
-import { asTollgateError } from '../../catalogs/errors.ts';
+import { prospectOf } from '../effect.ts';
 import type { ConnectOptions } from './connect.ts';
-import { atDesk } from './consent/desk.ts';
 import { runApprove } from './consent/approve.ts';
+import { atDesk } from './consent/desk.ts';
 import { EXIT, type Io } from './io.ts';
 import { readForOwner, readPrincipal, withFacade } from './open.ts';
 import { plural } from './print.ts';

@@ -1,14 +1,14 @@
 /** Owns what a person means by the service that is to be connected: a known one, an MCP server at an address, or another service there; refuses addresses that say more than one thing. */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
-import { parseHost } from '../../catalogs/hosts.ts';
-import { isConfidential } from '../../catalogs/urls.ts';
-import { TollgateError } from '../../catalogs/errors.ts';
-import { knownNames, loadKnown, type KnownCredential, type KnownServer } from '../../catalogs/servers/known-server.ts';
 import type { Probe } from '../../adapters/port.ts';
-import { draftKnown, draftRemote, draftService, type Draft, type Wish } from '../connect/draft.ts';
+import { TollgateError } from '../../catalogs/errors.ts';
+import { parseHost } from '../../catalogs/hosts.ts';
+import { type KnownCredential, type KnownServer, knownNames, loadKnown } from '../../catalogs/servers/known-server.ts';
+import { isConfidential } from '../../catalogs/urls.ts';
 import { nameFault, toSlug } from '../config/names.ts';
 import { didYouMean, quote } from '../config/problems.ts';
+import { type Draft, draftKnown, draftRemote, draftService, type Wish } from '../connect/draft.ts';
 import type { Sources } from './connect-credentials.ts';
 import type { Io } from './io.ts';
 import { askYes, isInteractive } from './prompt.ts';

@@ -1,11 +1,11 @@
 /** Owns `tollgate connect --undo`: consent, file, secrets and package of a connected server go, in this order; refuses servers that were not connected. */
 import { TollgateError } from '../../catalogs/errors.ts';
+import { quote } from '../config/problems.ts';
 import { removePackages, takeBack } from '../connect/carry-out.ts';
 import { connectedNames, readJournal } from '../connect/journal.ts';
-import { quote } from '../config/problems.ts';
-import { openVault } from './connect-credentials.ts';
+import { type ConnectOptions, ownerOf } from './connect.ts';
 import { withdraw } from './connect-consent.ts';
-import { ownerOf, type ConnectOptions } from './connect.ts';
+import { openVault } from './connect-credentials.ts';
 import { EXIT, type Io } from './io.ts';
 import { readConfig } from './open.ts';
 import { recordActs, signed } from './place.ts';

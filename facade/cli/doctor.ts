@@ -9,8 +9,8 @@ import type { Examine, Finding, NeededProgram, Needs } from './doctor/findings.t
 import { examineOwnFiles } from './doctor/own-files.ts';
 import { examineServers, findBypasses, reachedServers } from './doctor/servers.ts';
 import { EXIT, type Io } from './io.ts';
-import { readConfig, type CommonOptions } from './open.ts';
-import { json, printable, table, type Cell } from './print.ts';
+import { type CommonOptions, readConfig } from './open.ts';
+import { type Cell, json, printable, table } from './print.ts';
 import { tellStopped } from './stopped.ts';
 
 /** Options of the command. */
@@ -96,7 +96,7 @@ function tryConfig(options: CommonOptions, io: Io): { readonly config?: Config; 
     if (!(thrown instanceof TollgateError)) throw thrown;
     if (!existsSync(path.resolve(io.cwd, options.config)))
       return { finding: { ...base, state: 'weak', seen: `there is no ${options.config}`, fix: 'tollgate init' } };
-    const problems = thrown.data['problems'] as readonly Problem[] | undefined;
+    const problems = thrown.data.problems as readonly Problem[] | undefined;
     const first = problems?.[0] === undefined ? thrown.message : formatProblems([problems[0]]);
     return { finding: { ...base, state: 'missing', seen: first, fix: 'tollgate check' } };
   }

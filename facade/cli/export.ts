@@ -3,19 +3,19 @@ import { accessSync, constants, existsSync, realpathSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { writeChanges } from '../clients/changes.ts';
-import { planExport, type ExportPlan } from '../clients/export.ts';
-import { clientOf, CLIENTS, type ClientFormat } from '../clients/formats.ts';
-import { findFiles, type FoundFile } from '../clients/found.ts';
+import { type ExportPlan, planExport } from '../clients/export.ts';
+import { CLIENTS, type ClientFormat, clientOf } from '../clients/formats.ts';
+import { type FoundFile, findFiles } from '../clients/found.ts';
 import { TOKEN_VARIABLE, type Way } from '../clients/own-entry.ts';
-import { clientPlaces, isDefaultPlace, shownPath, type ClientRoots } from '../clients/places.ts';
+import { type ClientRoots, clientPlaces, isDefaultPlace, shownPath } from '../clients/places.ts';
 import { showEntry } from '../clients/show.ts';
 import type { Config } from '../config/config.ts';
 import { didYouMean } from '../config/problems.ts';
-import { agree, keepSecrets, type Confirming } from './client-files.ts';
+import { agree, type Confirming, keepSecrets } from './client-files.ts';
 import { undo } from './client-undo.ts';
 import { planData, planLines } from './import-view.ts';
 import { EXIT, type Io } from './io.ts';
-import { readConfig, type CommonOptions } from './open.ts';
+import { type CommonOptions, readConfig } from './open.ts';
 import { recordSetup } from './place.ts';
 import { commandLine, json, paint, printable } from './print.ts';
 
@@ -136,7 +136,7 @@ function wayOf(
 function withoutPath({ self, env }: Io): readonly string[] {
   const [program = ''] = self;
   if (path.isAbsolute(program)) return self;
-  const found = (env['PATH'] ?? '')
+  const found = (env.PATH ?? '')
     .split(path.delimiter)
     .filter(path.isAbsolute)
     .map((folder) => path.join(folder, program))

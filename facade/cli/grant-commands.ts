@@ -1,6 +1,6 @@
 /** Owns `tollgate grants` and its commands: what origins may do; their code is loaded when one is called. */
-import { Option, type Command } from 'commander';
-import { KINDS, type Grant } from '../grants/grant.ts';
+import { type Command, Option } from 'commander';
+import { type Grant, KINDS } from '../grants/grant.ts';
 import type { Io } from './io.ts';
 import type { CommonOptions } from './open.ts';
 

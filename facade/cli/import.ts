@@ -1,19 +1,19 @@
 /** Owns `tollgate import`: lists what clients have, and brings servers in after a preview; refuses to write without consent, and shows no value. */
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { writeChanges, type ChangeNames } from '../clients/changes.ts';
-import { clientOf, CLIENTS } from '../clients/formats.ts';
-import { findFiles, readFound, type FoundFile } from '../clients/found.ts';
-import { planCopy, planInclude, type ImportPlan } from '../clients/import.ts';
+import { type ChangeNames, writeChanges } from '../clients/changes.ts';
+import { CLIENTS, clientOf } from '../clients/formats.ts';
+import { type FoundFile, findFiles, readFound } from '../clients/found.ts';
+import { type ImportPlan, planCopy, planInclude } from '../clients/import.ts';
 import type { ClientRoots } from '../clients/places.ts';
 import type { Config } from '../config/config.ts';
 import { didYouMean, quote } from '../config/problems.ts';
-import { agree, keepSecrets, type Confirming } from './client-files.ts';
+import { agree, type Confirming, keepSecrets } from './client-files.ts';
 import { undo } from './client-undo.ts';
-import { importReport, listReport, planData } from './import-view.ts';
 import { importServer, serverText } from './import-server.ts';
+import { importReport, listReport, planData } from './import-view.ts';
 import { EXIT, type Io } from './io.ts';
-import { readConfig, type CommonOptions } from './open.ts';
+import { type CommonOptions, readConfig } from './open.ts';
 import { recordSetup } from './place.ts';
 import { commandLine, json } from './print.ts';
 import { askYes, isInteractive } from './prompt.ts';

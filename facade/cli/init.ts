@@ -12,12 +12,12 @@ import { loadConfig } from '../config/load.ts';
 import { toSlug } from '../config/names.ts';
 import { workspaceFault } from '../config/places.ts';
 import { formatProblems } from '../config/problems.ts';
-import { SCHEMA_FILE } from '../config/schema.ts';
 import { captureWrites, capturing, type Replaced } from '../config/replace.ts';
-import { ownerObstacle } from './consent/obstacles.ts';
+import { SCHEMA_FILE } from '../config/schema.ts';
 import { accept, acceptWritten, stageDisk } from './acceptance.ts';
-import { EXIT, type Io } from './io.ts';
+import { ownerObstacle } from './consent/obstacles.ts';
 import { projectFile } from './init-file.ts';
+import { EXIT, type Io } from './io.ts';
 import { commandLine } from './print.ts';
 import { askYes, isInteractive } from './prompt.ts';
 
@@ -152,7 +152,7 @@ export interface InitPlace {
 async function placeFor(options: InitOptions, io: Io): Promise<InitPlace> {
   const beside = besideProject(path.resolve(io.cwd, options.config));
   const { workspace } = beside;
-  const base = io.env['XDG_CONFIG_HOME'] ?? '';
+  const base = io.env.XDG_CONFIG_HOME ?? '';
   const folder = realPath(
     path.join(
       path.isAbsolute(base) ? base : path.join(io.home, '.config'),

@@ -2,13 +2,13 @@
 import { randomUUID } from 'node:crypto';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { didYouMean, quote } from '../config/problems.ts';
-import { KillSwitch, type Kill } from '../servers/kill-switch.ts';
+import { type Kill, KillSwitch } from '../servers/kill-switch.ts';
 import { revive } from '../servers/revivals.ts';
 import { openState } from '../state/sqlite.ts';
 import { Stops } from '../state/stops.ts';
 import { EXIT, type Io } from './io.ts';
 import type { CommonOptions } from './open.ts';
-import { placeOf, recordActs, type Place } from './place.ts';
+import { type Place, placeOf, recordActs } from './place.ts';
 import { json, table } from './print.ts';
 
 /** What `kill` is given. */

@@ -1,5 +1,5 @@
 /** Owns `tollgate known`: the catalog of known servers, as a table or one of them whole. */
-import { loadAllKnown, loadKnown, type KnownServer } from '../../catalogs/servers/known-server.ts';
+import { type KnownServer, loadAllKnown, loadKnown } from '../../catalogs/servers/known-server.ts';
 import { EXIT, type Io } from './io.ts';
 import { json, table } from './print.ts';
 

@@ -1,6 +1,6 @@
 /** Owns what `login` and `logout` do at a terminal; refuses to print a token, and to open a browser that nobody sees. */
 import { spawn } from 'node:child_process';
-import type { Inspect, SignedIn, SignIns, SignInParts } from '../../adapters/port.ts';
+import type { Inspect, SignedIn, SignInParts, SignIns } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { findHelper } from '../../catalogs/programs.ts';
 import { createDigest, readAuditKey } from '../audit/key.ts';

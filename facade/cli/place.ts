@@ -12,7 +12,7 @@ import { roughPlaces } from '../config/rough.ts';
 import { DATABASE } from '../state/sqlite.ts';
 import { STOPS_FILE } from '../state/stops.ts';
 import type { Io } from './io.ts';
-import { readForOwner, type CommonOptions } from './open.ts';
+import { type CommonOptions, readForOwner } from './open.ts';
 import { printable } from './print.ts';
 
 /** What a command works on. */

@@ -1,5 +1,5 @@
 /** Owns `tollgate policy` and its commands: what an author of rules uses; each command's code is loaded when it is called. */
-import { InvalidArgumentError, Option, type Command } from 'commander';
+import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { Io } from './io.ts';
 import type { CommonOptions } from './open.ts';
 import type { Wiring } from './program.ts';

@@ -1,14 +1,15 @@
 /** `tollgate reload`: shows how the configuration on the disk differs from the accepted one, and accepts it for its owner. */
+
+import { existsSync } from 'node:fs';
+import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Check } from '../assembled.ts';
 import { acceptedMarker, dropStaged, forgetAccepted } from '../config/accepted.ts';
 import type { Config } from '../config/config.ts';
 import { hasOwnerFor } from '../config/identity.ts';
-import { accept, stageDisk, type Candidate } from './acceptance.ts';
-import { existsSync } from 'node:fs';
-import path from 'node:path';
+import { accept, type Candidate, stageDisk } from './acceptance.ts';
 import { EXIT, type Io } from './io.ts';
-import { readConfig, readPrincipal, type CommonOptions } from './open.ts';
+import { type CommonOptions, readConfig, readPrincipal } from './open.ts';
 import { json, plural } from './print.ts';
 import { askYes, isInteractive } from './prompt.ts';
 import { inRows } from './rows.ts';

@@ -35,11 +35,11 @@ export function reportError(thrown: unknown, { json, io }: { readonly json: bool
   if (
     (!isOurs || error.code === 'SANDBOX_UNAVAILABLE' || error.code === 'INIT_FAILED') &&
     error.cause !== undefined &&
-    io.env['TOLLGATE_LOG'] === 'debug'
+    io.env.TOLLGATE_LOG === 'debug'
   )
     io.stderr(`${inspect(error.cause)}\n`);
   const next = isOurs ? error.next : 'Run it again with TOLLGATE_LOG=debug, and report what it says.';
-  const problems = error.data['problems'];
+  const problems = error.data.problems;
   const lines = Array.isArray(problems) ? `${formatProblems(problems as readonly Problem[])}\n` : '';
   // The list says it better than the summary of it that a message holds.
   const what = lines === '' ? error.message : error.row.what;

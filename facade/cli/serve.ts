@@ -2,14 +2,14 @@
 import type { Readable, Writable } from 'node:stream';
 import { MOST_BYTES } from '../../catalogs/sizes.ts';
 import type { Assemble, Assembled } from '../assembled.ts';
+import { differenceNote, type InForce } from '../config/in-force.ts';
 import { openHostDoor } from '../host/door.ts';
 import { serveHttp } from '../wire/http.ts';
 import { serveStdio } from '../wire/stdio.ts';
-import { differenceNote, type InForce } from '../config/in-force.ts';
-import { connectHelp, createAccess, openAccess, type Access } from './access.ts';
+import { type Access, connectHelp, createAccess, openAccess } from './access.ts';
 import { EXIT, type Io } from './io.ts';
+import { type CommonOptions, readInForce, readPrincipal, withReloading } from './open.ts';
 import { printable } from './print.ts';
-import { readInForce, readPrincipal, withReloading, type CommonOptions } from './open.ts';
 
 /** Serves one agent on stdin and stdout; ends with the input or a signal. */
 export async function runStdio(options: CommonOptions & { as?: string }, io: Io, assemble: Assemble): Promise<number> {

@@ -4,7 +4,7 @@ import { nameFault } from '../config/names.ts';
 import { didYouMean, quote } from '../config/problems.ts';
 import { readServerLog } from '../servers/logs.ts';
 import { EXIT, type Io } from './io.ts';
-import { readForOwner, type CommonOptions } from './open.ts';
+import { type CommonOptions, readForOwner } from './open.ts';
 import { json } from './print.ts';
 
 /** Prints the log, oldest line first. Throws USAGE, CONFIG_INVALID. */

@@ -1,6 +1,6 @@
 /** Runs `state check`, `backup`, `restore` and `repair`. What changes the state is recorded before it is done. */
 import path from 'node:path';
-import { backUp, checkState, repair, restore, type Condition } from '../state/care.ts';
+import { backUp, type Condition, checkState, repair, restore } from '../state/care.ts';
 import { EXIT, type Io } from './io.ts';
 import { placeOf, recordSetup } from './place.ts';
 import { json, plural, printable } from './print.ts';
@@ -55,7 +55,7 @@ export async function runStateRepair(options: StateOptions & { readonly startEmp
   if (options.json === true) io.stdout(json({ repaired: true, kept, complete, ...(old !== undefined && { old }) }));
   else
     io.stderr(
-      `${startEmpty ? 'The state begins empty: servers must be approved again, and budgets begin again.' : `Kept ${plural(kept['value'] ?? 0, 'value')} and ${plural(kept['counter'] ?? 0, 'counter')}.${complete ? '' : ' Others could not be read: look whether a denied grant or a disabled server is missing (tollgate grants list, tollgate servers).'}`}${old === undefined ? '' : ` The old database is kept in ${printable(old)}.`}\n`,
+      `${startEmpty ? 'The state begins empty: servers must be approved again, and budgets begin again.' : `Kept ${plural(kept.value ?? 0, 'value')} and ${plural(kept.counter ?? 0, 'counter')}.${complete ? '' : ' Others could not be read: look whether a denied grant or a disabled server is missing (tollgate grants list, tollgate servers).'}`}${old === undefined ? '' : ` The old database is kept in ${printable(old)}.`}\n`,
     );
   return EXIT.ok;
 }

@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { asTollgateError } from '../../catalogs/errors.ts';
 import { KillSwitch } from '../servers/kill-switch.ts';
-import { Stops, STOPS_FILE } from '../state/stops.ts';
+import { STOPS_FILE, Stops } from '../state/stops.ts';
 import type { Io } from './io.ts';
 import { printable } from './print.ts';
 

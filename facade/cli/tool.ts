@@ -1,12 +1,13 @@
 /** Owns `tools NAME`: one tool as an agent sees it, with the verdict of policy and the limits of a call; refuses a name that the agent does not see. */
-import { findExposed } from '../../catalogs/names.ts';
+
 import { TollgateError } from '../../catalogs/errors.ts';
+import { findExposed } from '../../catalogs/names.ts';
 import type { ListDecision, Principal } from '../../policies/port.ts';
 import type { Assembled } from '../assembled.ts';
 import type { BudgetConfig, Config } from '../config/config.ts';
-import { mergeProfiles } from '../config/profiles.ts';
 import { didYouMean } from '../config/problems.ts';
-import { serversBehind, type Exposed, type Table } from '../exposure.ts';
+import { mergeProfiles } from '../config/profiles.ts';
+import { type Exposed, serversBehind, type Table } from '../exposure.ts';
 import { json, printable } from './print.ts';
 
 /** Milliseconds and bytes. Rules may set less for a call: `tollgate try` shows what holds for one. */

@@ -1,22 +1,23 @@
 /** Owns `tools` and `servers`: what an agent sees, and what stands behind it with its state and its quarantined tools. */
+
+import { refusedState } from '../../adapters/port.ts';
 import { CAPABILITIES, isNamed } from '../../catalogs/capabilities.ts';
 import type { TollgateError } from '../../catalogs/errors.ts';
 import type { NameCollision } from '../../catalogs/names.ts';
-import { refusedState } from '../../adapters/port.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { Assemble, Assembled } from '../assembled.ts';
-import type { Standings } from '../standing.ts';
 import type { Config } from '../config/config.ts';
-import { listRequests, type EnableRequest } from '../manage/requests.ts';
+import { type EnableRequest, listRequests } from '../manage/requests.ts';
 import { KillSwitch } from '../servers/kill-switch.ts';
 import { readServerLog } from '../servers/logs.ts';
-import { isFinal, readReports, type Report } from '../servers/reports.ts';
+import { isFinal, type Report, readReports } from '../servers/reports.ts';
+import type { Standings } from '../standing.ts';
 import { openState } from '../state/sqlite.ts';
-import { tellStopped } from './stopped.ts';
 import { consentSummaries } from './consent/servers.ts';
 import { EXIT, type Io } from './io.ts';
-import { askFacade, readForOwner, readPrincipal, type CommonOptions } from './open.ts';
+import { askFacade, type CommonOptions, readForOwner, readPrincipal } from './open.ts';
 import { plural, table } from './print.ts';
+import { tellStopped } from './stopped.ts';
 import { toolText } from './tool.ts';
 
 /**
@@ -120,14 +121,14 @@ export async function runServers(options: CommonOptions, io: Io, assemble: Assem
       const { word = 'not needed', pending = 0, refusal } = summaries.get(name) ?? {};
       const seen = catalog.problems.get(name);
       // Only a start looks at the files, and nothing starts whose tools nobody has approved.
-      const problem = seen?.data['consent'] === 'lacking' ? (refusal ?? seen) : seen;
+      const problem = seen?.data.consent === 'lacking' ? (refusal ?? seen) : seen;
       const processes = reports.get(name) ?? [];
       const told = problem === undefined && isTold(name) ? processes[0] : undefined;
       const state =
-        told?.state ?? (problem?.data['consent'] === undefined ? adapter.health().state : refusedState(problem));
+        told?.state ?? (problem?.data.consent === undefined ? adapter.health().state : refusedState(problem));
       const reason = reasonOf(problem).join('') || (told?.reason ?? '');
       const log =
-        reason !== '' && problem?.data['consent'] === undefined && (readServerLog(config.state, name) ?? '') !== '';
+        reason !== '' && problem?.data.consent === undefined && (readServerLog(config.state, name) ?? '') !== '';
       return {
         name,
         consent: word,

@@ -7,7 +7,7 @@ import type { Assemble, Assembled } from '../assembled.ts';
 import { openSession } from '../session.ts';
 import { aim, type Target } from '../target.ts';
 import { EXIT, type Io } from './io.ts';
-import { askFacade, readForOwner, readPrincipal, type CommonOptions } from './open.ts';
+import { askFacade, type CommonOptions, readForOwner, readPrincipal } from './open.ts';
 
 interface TryOptions extends CommonOptions {
   readonly tool: string;

@@ -1,5 +1,5 @@
 /** Owns `tollgate upgrades` and its commands: capabilities that are off until an owner adds them; their code is loaded when one is called. */
-import { InvalidArgumentError, type Command } from 'commander';
+import { type Command, InvalidArgumentError } from 'commander';
 import type { Io } from './io.ts';
 import type { CommonOptions } from './open.ts';
 

@@ -1,9 +1,9 @@
 /** Owns the change of servers in the text of a client's file: every other key, comment and byte stays; refuses text that it cannot change so. */
 import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../../catalogs/errors.ts';
-import type { ClientFormat } from './formats.ts';
 import { jsonEditor } from './edit-json.ts';
 import { tomlEditor } from './edit-toml.ts';
+import type { ClientFormat } from './formats.ts';
 
 /** What becomes of the servers of a file. */
 export interface ServerChange {
@@ -73,7 +73,7 @@ function wanted(before: Plain, container: string, { add, remove, input }: Server
       ...Object.entries(after[container] ?? {}).filter(([name]) => name !== add.name),
       [add.name, add.value],
     ]);
-  return input === undefined ? after : { ...after, inputs: withInput(before['inputs'], input) };
+  return input === undefined ? after : { ...after, inputs: withInput(before.inputs, input) };
 }
 
 /** TOML has no table left when its last entry is gone. */
@@ -86,7 +86,7 @@ function withoutEmpty(value: Plain, { container }: ClientFormat): Plain {
 
 function withInput(there: unknown, { id, description }: NonNullable<ServerChange['input']>): readonly unknown[] {
   const inputs = Array.isArray(there) ? (there as Plain[]) : [];
-  return inputs.some((input) => input['id'] === id)
+  return inputs.some((input) => input.id === id)
     ? inputs
     : [...inputs, { type: 'promptString', id, description, password: true }];
 }

@@ -2,11 +2,11 @@
 import type { Node } from 'jsonc-parser';
 import { fieldsOf } from '../config/jsonc.ts';
 import { toSlug } from '../config/names.ts';
-import { quote } from '../config/problems.ts';
 import type { Place } from '../config/problems.ts';
-import { ADDRESS_KEYS, TRANSPORTS, TRUST_KEYS, type ClientFormat } from './formats.ts';
+import { quote } from '../config/problems.ts';
+import { ADDRESS_KEYS, type ClientFormat, TRANSPORTS, TRUST_KEYS } from './formats.ts';
 import { isRestriction, meantRestriction, readRestrictions, type ToolLimits } from './restrictions.ts';
-import { readSandbox, type ClientSandbox } from './sandbox.ts';
+import { type ClientSandbox, readSandbox } from './sandbox.ts';
 import { asOurs } from './variables.ts';
 
 /** One server as the client wrote it, variables not filled in. */

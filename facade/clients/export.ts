@@ -3,14 +3,14 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import type { Config } from '../config/config.ts';
 import { resolver, type World } from '../config/places.ts';
 import { substitute, type Variables } from '../config/substitute.ts';
-import { readTarget, type FileChange } from './changes.ts';
+import { type FileChange, readTarget } from './changes.ts';
 import { changeServers } from './edit.ts';
 import type { ClientEntry } from './entry.ts';
 import type { ClientFormat } from './formats.ts';
-import { isOurs, type FoundFile } from './found.ts';
-import { planCopy, type ImportPlan } from './import.ts';
+import { type FoundFile, isOurs } from './found.ts';
+import { type ImportPlan, planCopy } from './import.ts';
 import { OWN_NAME, ownEntry, type Way } from './own-entry.ts';
-import { shownPath, type ClientRoots } from './places.ts';
+import { type ClientRoots, shownPath } from './places.ts';
 import { readClientText } from './read.ts';
 
 /** Tollgate into one file of a client. */

@@ -3,8 +3,8 @@ import { existsSync } from 'node:fs';
 import { isTollgate } from '../config/spawn-rules.ts';
 import type { ClientEntry } from './entry.ts';
 import type { ClientFormat } from './formats.ts';
-import { clientPlaces, shownPath, type ClientRoots } from './places.ts';
-import { readClientFile, type ClientFile } from './read.ts';
+import { type ClientRoots, clientPlaces, shownPath } from './places.ts';
+import { type ClientFile, readClientFile } from './read.ts';
 
 /** A client's file that exists. */
 export interface FoundFile {

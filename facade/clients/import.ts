@@ -3,17 +3,17 @@ import path from 'node:path';
 import { parse, stringify } from 'yaml';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Config, Problem } from '../config/config.ts';
-import { addTo, type Addition } from '../config/edit.ts';
+import { type Addition, addTo } from '../config/edit.ts';
 import { readText } from '../config/files.ts';
 import { parseEnvFile } from '../config/include.ts';
-import { loadConfig, type Draft } from '../config/load.ts';
+import { type Draft, loadConfig } from '../config/load.ts';
 import { nameFault } from '../config/names.ts';
 import { resolver, type World } from '../config/places.ts';
 import { serverFileOf } from '../config/server-files.ts';
-import { readTarget, type FileChange } from './changes.ts';
-import { convert, type Converted, type MovedSecret } from './convert.ts';
+import { type FileChange, readTarget } from './changes.ts';
+import { type Converted, convert, type MovedSecret } from './convert.ts';
 import type { ClientEntry } from './entry.ts';
-import { handedFolders, type HandedFolders } from './folders.ts';
+import { type HandedFolders, handedFolders } from './folders.ts';
 import type { FoundFile } from './found.ts';
 import type { ClientSandbox } from './sandbox.ts';
 
@@ -187,12 +187,12 @@ class Copier {
     const overlaid = entryIn(this.#text, name);
     const { profiles, ...definition } = server;
     // Two lists of tools cannot be joined in a text that a person wrote.
-    if (overlaid?.['tools'] !== undefined && definition['tools'] !== undefined)
+    if (overlaid?.tools !== undefined && definition.tools !== undefined)
       return `servers.${name}.tools stands in tollgate.yaml already; add what its file takes away there, remove it here, and import it then`;
     const keys =
       overlaid === undefined
         ? []
-        : Object.entries({ ...definition, ...(overlaid['profiles'] === undefined && { profiles }) }).map(
+        : Object.entries({ ...definition, ...(overlaid.profiles === undefined && { profiles }) }).map(
             ([key, value]): Addition => ({ path: ['servers', name], key, value }),
           );
     const text = addTo(this.#text, [...sources, ...keys]);
@@ -222,7 +222,7 @@ class Copier {
       loadConfig(config.file, world, draft);
       return undefined;
     } catch (thrown) {
-      const [first] = ((thrown as TollgateError).data['problems'] ?? []) as readonly Problem[];
+      const [first] = ((thrown as TollgateError).data.problems ?? []) as readonly Problem[];
       if (first === undefined) throw thrown;
       return first.message.replace(/^server "[^"]*": /, '');
     }

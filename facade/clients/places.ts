@@ -36,11 +36,11 @@ export function clientPlaces(roots: ClientRoots): readonly ClientPlace[] {
 function folderOf(root: Root, { cwd, home, env, platform }: ClientRoots): string {
   if (root === 'project') return cwd;
   if (root === 'home') return home;
-  if (root === 'codex') return absolute(env['CODEX_HOME']) ?? path.join(home, '.codex');
-  if (platform === 'win32') return env['APPDATA'] ?? path.join(home, 'AppData', 'Roaming');
+  if (root === 'codex') return absolute(env.CODEX_HOME) ?? path.join(home, '.codex');
+  if (platform === 'win32') return env.APPDATA ?? path.join(home, 'AppData', 'Roaming');
   if (platform === 'darwin')
     return root === 'settings' ? path.join(home, 'Library', 'Application Support') : path.join(home, '.config');
-  return absolute(env['XDG_CONFIG_HOME']) ?? path.join(home, '.config');
+  return absolute(env.XDG_CONFIG_HOME) ?? path.join(home, '.config');
 }
 
 function absolute(folder: string | undefined): string | undefined {

@@ -3,11 +3,11 @@ import type { Node } from 'jsonc-parser';
 import type { Problem } from '../config/config.ts';
 import { readText } from '../config/files.ts';
 import { fieldsOf, parseJson } from '../config/jsonc.ts';
-import { listNames, quote } from '../config/problems.ts';
 import type { Place } from '../config/problems.ts';
+import { listNames, quote } from '../config/problems.ts';
 import type { InputVariable } from '../config/substitute.ts';
-import { readEntry, type ClientEntry } from './entry.ts';
-import { ADDRESS_KEYS, CONTAINERS, formatOf, type ClientFormat } from './formats.ts';
+import { type ClientEntry, readEntry } from './entry.ts';
+import { ADDRESS_KEYS, type ClientFormat, CONTAINERS, formatOf } from './formats.ts';
 import { parseToml } from './toml.ts';
 
 /** ~/.claude.json holds histories too; a server file above this size is none. */

@@ -3,16 +3,16 @@ import { createHash } from 'node:crypto';
 import {
   closeSync,
   constants,
+  type Dirent,
   existsSync,
   fstatSync,
   mkdirSync,
   openSync,
-  readFileSync,
   readdirSync,
+  readFileSync,
   rmSync,
   statSync,
   writeFileSync,
-  type Dirent,
 } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';

@@ -160,9 +160,7 @@ function compareLists(at: string, before: readonly unknown[], after: readonly un
 /** A rule that denies can be added, and one that allows removed: the outcome of every call stays or gets stricter. */
 function compareRules(file: string, before: readonly unknown[], after: readonly unknown[]): readonly Change[] {
   const byId = (rules: readonly unknown[]): Map<string, Plain> =>
-    new Map(
-      rules.filter(isMap).map((rule, index) => [typeof rule['id'] === 'string' ? rule['id'] : `#${index + 1}`, rule]),
-    );
+    new Map(rules.filter(isMap).map((rule, index) => [typeof rule.id === 'string' ? rule.id : `#${index + 1}`, rule]));
   const [old, now] = [byId(before), byId(after)];
   const named = (id: string, { outcome }: Plain): string =>
     `${file}: rule ${id} (${typeof outcome === 'string' ? outcome : 'no outcome'})`;
@@ -170,12 +168,12 @@ function compareRules(file: string, before: readonly unknown[], after: readonly 
     const [was, is] = [old.get(id), now.get(id)];
     if (isDeepEqual(was, is)) return [];
     if (was === undefined && is !== undefined)
-      return [{ what: `${named(id, is)} is new`, widens: is['outcome'] !== 'deny' }];
+      return [{ what: `${named(id, is)} is new`, widens: is.outcome !== 'deny' }];
     if (was !== undefined && is === undefined)
       return [
         {
           what: `${named(id, was)} is removed`,
-          widens: was['outcome'] !== 'allow' || was['obligations'] !== undefined,
+          widens: was.outcome !== 'allow' || was.obligations !== undefined,
         },
       ];
     return [{ what: `${named(id, is ?? {})} is changed`, widens: true }];
@@ -184,7 +182,7 @@ function compareRules(file: string, before: readonly unknown[], after: readonly 
 
 function rulesIn(bytes: Buffer | undefined): readonly unknown[] {
   const { value } = readYaml('rules.yaml', bytes?.toString('utf8') ?? '');
-  const rules = isMap(value) ? value['rules'] : undefined;
+  const rules = isMap(value) ? value.rules : undefined;
   return Array.isArray(rules) ? rules : [];
 }
 

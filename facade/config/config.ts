@@ -1,14 +1,15 @@
 /** Owns the shape of a loaded configuration: complete, frozen, every default filled in. */
+
+import type { Lifetime, OAuthSettings } from '../../adapters/port.ts';
 import type { HelperSettings } from '../../catalogs/programs.ts';
 import type { Semantics, Verb } from '../../catalogs/tool.ts';
-import type { Lifetime, OAuthSettings } from '../../adapters/port.ts';
 import type { BudgetObligation, BundleServer, ModeSettings } from '../../policies/port.ts';
 import type { ApprovalsConfig } from './approvals.ts';
 import type { ServerDefinition } from './definition.ts';
 import type { BashConfig, SandboxConfig } from './isolation.ts';
 import type { KnowledgeConfig } from './knowledge.ts';
-import type { SecretSource } from './secret-sources.ts';
 import type { RecordingConfig, RunsConfig } from './recording.ts';
+import type { SecretSource } from './secret-sources.ts';
 import type { ToolMention } from './tool-mentions.ts';
 
 /** When a server starts: before anybody calls it, or with its first use. */

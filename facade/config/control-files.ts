@@ -1,5 +1,5 @@
 /** Finds every place on the disk that decides what a named file is: the name, each link on the way to it, and its real place. */
-import { readdirSync, readlinkSync, statSync, type Dirent } from 'node:fs';
+import { type Dirent, readdirSync, readlinkSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { isWithin } from './files.ts';
 

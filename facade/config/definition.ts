@@ -1,8 +1,8 @@
 /** Owns what makes a server startable or reachable, whoever wrote it; refuses what would run other code than it shows. */
 import { urlFault } from '../../catalogs/urls.ts';
 import type { Filled } from './filled.ts';
-import { quote, showPath } from './problems.ts';
 import type { Path } from './problems.ts';
+import { quote, showPath } from './problems.ts';
 import { isSecretArgument, keysInAddress } from './secret-shapes.ts';
 import {
   hasLookAlike,
@@ -82,7 +82,7 @@ export function remarksOf(definition: ServerDefinition): readonly Finding[] {
       message: `${showPath(path)} is filled from a variable: lists of processes and logs show its value; pass what is secret in env or headers`,
     });
   }
-  if (definition.filled?.['url'] === undefined && keysInAddress(definition.url ?? '').length > 0)
+  if (definition.filled?.url === undefined && keysInAddress(definition.url ?? '').length > 0)
     found.push({
       path: ['url'],
       message: 'url looks as if it held a secret: proxies and logs show it; pass it in headers, as ${secret:NAME}',

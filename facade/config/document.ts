@@ -1,9 +1,10 @@
 /** Owns the reading of YAML into plain values that know their place; refuses tags, loops, bombs and deep nesting before they cost anything. */
-import { Composer, Lexer, LineCounter, Parser, YAMLParseError, isAlias, isMap, isScalar, isSeq } from 'yaml';
+
 import type { CST, Document, Node, YAMLError, YAMLMap } from 'yaml';
+import { Composer, isAlias, isMap, isScalar, isSeq, Lexer, LineCounter, Parser, YAMLParseError } from 'yaml';
 import type { Problem } from './config.ts';
-import { pathId } from './problems.ts';
 import type { Located, Path, Place } from './problems.ts';
+import { pathId } from './problems.ts';
 
 /** Levels of nesting; the parser itself would end the process some thousand levels further down. */
 const MAX_DEPTH = 64;

@@ -8,10 +8,10 @@ import {
   isPair,
   isScalar,
   isSeq,
-  parseDocument,
-  visit,
   type Node,
   type Pair,
+  parseDocument,
+  visit,
   type YAMLMap,
   type YAMLSeq,
 } from 'yaml';

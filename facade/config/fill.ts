@@ -1,7 +1,7 @@
 /** Owns which texts of tollgate.yaml may hold variables, and fills them in; refuses variables in names, so that no message can show one. */
 import type { Path, Report } from './problems.ts';
-import { substitute } from './substitute.ts';
 import type { Variables } from './substitute.ts';
+import { substitute } from './substitute.ts';
 
 /** Characters of one text, variables filled in. */
 const MAX_TEXT = 32_768;

@@ -1,7 +1,7 @@
 /** Loads the configuration that counts: what an owner accepted, wherever an agent could have changed the files. */
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { acceptedFolder, changedFiles, exposedReads, readAccepted, readPlaces, type Accepted } from './accepted.ts';
+import { type Accepted, acceptedFolder, changedFiles, exposedReads, readAccepted, readPlaces } from './accepted.ts';
 import type { Config } from './config.ts';
 import { isWithin } from './files.ts';
 import { loadConfig } from './load.ts';

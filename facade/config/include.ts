@@ -1,21 +1,21 @@
 /** Owns how servers of included client files become servers here; refuses single servers, never the start (design §9). */
 import type { ClientEntry } from '../clients/entry.ts';
-import { readClientFile, type ClientFile } from '../clients/read.ts';
+import { type ClientFile, readClientFile } from '../clients/read.ts';
 import { joinLimits } from '../clients/restrictions.ts';
 import type { Problem, ServerConfig } from './config.ts';
-import { faultsOf, remarksOf } from './definition.ts';
-import { isSecretName } from './secret-shapes.ts';
 import type { ServerDefinition } from './definition.ts';
+import { faultsOf, remarksOf } from './definition.ts';
 import { readText, realPath } from './files.ts';
 import { filledOf } from './filled.ts';
 import { nameFault, SERVER_NAME } from './names.ts';
 import { quote } from './problems.ts';
 import type { Counting } from './registered.ts';
 import type { SandboxBase } from './sandbox.ts';
+import { isSecretName } from './secret-shapes.ts';
 import { isOverlay, settingsOf } from './servers.ts';
 import { inlineCodeFlag, isLeadingVariable, isTollgate } from './spawn-rules.ts';
-import { substitute } from './substitute.ts';
 import type { Variables } from './substitute.ts';
+import { substitute } from './substitute.ts';
 import type { WrittenServer } from './written.ts';
 
 /** What including needs. `servers` are those of tollgate.yaml and gain the included ones. */

@@ -2,8 +2,8 @@
 import path from 'node:path';
 import { PIN } from '../../catalogs/pin.ts';
 import { isWithin, realPath } from './files.ts';
-import { quote } from './problems.ts';
 import type { Path, Report } from './problems.ts';
+import { quote } from './problems.ts';
 import type { SandboxBase } from './sandbox.ts';
 import type { WrittenServer } from './written.ts';
 

@@ -1,7 +1,7 @@
 /** Owns the origins that a caller can have: those of `listen.origins`, clients of principals, pages of this machine; refuses others where a name is written. */
 import type { PrincipalConfig } from './config.ts';
-import { didYouMean, quote } from './problems.ts';
 import type { Path, Report } from './problems.ts';
+import { didYouMean, quote } from './problems.ts';
 
 /** A page that any machine may serve to itself, on whatever port. */
 const LOOPBACK = /^https?:\/\/(localhost|127\.0\.0\.1|\[::1\])(:\d+)?$/;

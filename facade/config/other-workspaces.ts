@@ -1,13 +1,13 @@
 /** Reads which folders of other workspaces an upgrade may open; refuses one that agents, Tollgate or keys of the user have anything to do with. */
 import { breadthOf } from '../../catalogs/breadth.ts';
+import { wordInside } from '../secrets/program-place.ts';
 import type { Config, OtherWorkspaces } from './config.ts';
 import { isExposed } from './control-files.ts';
 import { isWithin, realPath } from './files.ts';
 import { kindOf, PROGRAM } from './places.ts';
-import { writableFolders } from './programs.ts';
 import { quote } from './problems.ts';
+import { writableFolders } from './programs.ts';
 import type { Guarded } from './sandbox.ts';
-import { wordInside } from '../secrets/program-place.ts';
 import type { Written } from './written.ts';
 
 /** Nothing outside of the workspace. */

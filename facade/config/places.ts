@@ -95,7 +95,7 @@ export function stateFolder(
 
 /** The state folder of a configuration that names none: one per folder of a configuration. */
 export function defaultState({ env, home, folder }: Pick<StateContext, 'env' | 'home' | 'folder'>): string {
-  const wanted = env['XDG_STATE_HOME'] ?? '';
+  const wanted = env.XDG_STATE_HOME ?? '';
   // The XDG specification has relative values ignored.
   const base = path.isAbsolute(wanted) ? wanted : path.join(home, '.local', 'state');
   const digest = createHash('sha256').update(folder).digest('hex').slice(0, 12);

@@ -1,8 +1,9 @@
 /** Owns how an entry under `policies` becomes a source of policy; refuses sources that are not there, and addresses that anybody could answer for. */
-import { urlFault } from '../../catalogs/urls.ts';
+
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
-import { MODE_NAMES, type BundleServer, type ModeSettings } from '../../policies/port.ts';
+import { urlFault } from '../../catalogs/urls.ts';
+import { type BundleServer, MODE_NAMES, type ModeSettings } from '../../policies/port.ts';
 import type { PolicySource, Problem } from './config.ts';
 import { kindOf } from './places.ts';
 import type { Path, Report } from './problems.ts';

@@ -1,8 +1,8 @@
 /** Owns how principals and their tokens are read; refuses tokens in clear, weak ones, and two owners of one token. */
 import { createHash } from 'node:crypto';
 import type { PrincipalConfig } from './config.ts';
-import { quote } from './problems.ts';
 import type { Path, Report } from './problems.ts';
+import { quote } from './problems.ts';
 import type { WrittenPrincipal } from './written.ts';
 
 /** Below this a token can be guessed; 16 characters of hex are 64 bits. */

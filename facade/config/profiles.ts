@@ -3,7 +3,7 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import type { BudgetConfig, Config, ExposeRule, ProfileConfig } from './config.ts';
 import { WORKSPACE } from './names.ts';
 import { quote } from './problems.ts';
-import { buildPrimitives, backendsIn } from './routes.ts';
+import { backendsIn, buildPrimitives } from './routes.ts';
 import type { Written, WrittenBudget, WrittenExpose, WrittenProfile } from './written.ts';
 
 /** Profiles that exist without being written; a written one of the same name replaces it. */

@@ -1,5 +1,5 @@
 /** Reads where the owner says that Tollgate's helper programs are, and which folders agents may write. */
-import { HELPERS, isWithinAny, useHelpers, type HelperSettings } from '../../catalogs/programs.ts';
+import { HELPERS, type HelperSettings, isWithinAny, useHelpers } from '../../catalogs/programs.ts';
 import type { Config } from './config.ts';
 import { realPath } from './files.ts';
 import { quote, type Report } from './problems.ts';

@@ -1,11 +1,11 @@
 /** Owns the names by which parts of tollgate.yaml point at each other; refuses names that point nowhere and rules that can never match. */
 import { readdirSync } from 'node:fs';
 import { SHIPPED } from '../../catalogs/shipped.ts';
+import { matcher } from '../served.ts';
 import type { PrincipalConfig } from './config.ts';
 import { splitToolId, WORKSPACE } from './names.ts';
-import { matcher } from '../served.ts';
 import { checkOrigin } from './origins.ts';
-import { didYouMean, quote, type Path, type Report } from './problems.ts';
+import { didYouMean, type Path, quote, type Report } from './problems.ts';
 import { profileNames } from './profiles.ts';
 import { backendsOf, checkRoutes } from './routes.ts';
 import type { Written, WrittenBudget, WrittenExpose } from './written.ts';

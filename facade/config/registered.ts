@@ -1,7 +1,7 @@
 /** Owns the servers that hosts have registered: one file each in the state folder, read at each load; refuses those whose registrar may not register them any more. */
 import { linkSync, readdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
-import { readClientText, type ClientFile } from '../clients/read.ts';
+import { type ClientFile, readClientText } from '../clients/read.ts';
 import type { PrincipalConfig, Problem } from './config.ts';
 import { readText } from './files.ts';
 import { SERVER_NAME } from './names.ts';

@@ -1,10 +1,11 @@
 /** Reads which server, or which servers in order, the configuration names for each primitive; refuses routes that no call can take. */
-import { SHIPPED } from '../../catalogs/shipped.ts';
+
 import { globProblem, matchesGlobs } from '../../catalogs/path-globs.ts';
 import { loadMapping, MAPPINGS } from '../../catalogs/primitives/mapping.ts';
+import { SHIPPED } from '../../catalogs/shipped.ts';
 import type { ProfileConfig, Route } from './config.ts';
 import { WORKSPACE } from './names.ts';
-import { didYouMean, quote, type Path, type Report } from './problems.ts';
+import { didYouMean, type Path, quote, type Report } from './problems.ts';
 import type { Written, WrittenExpose, WrittenRoutes } from './written.ts';
 
 /** What routes are checked against. */

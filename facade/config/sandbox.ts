@@ -5,8 +5,8 @@ import { parseDomain } from '../../catalogs/domains.ts';
 import type { Problem, ServerConfig } from './config.ts';
 import { realPath } from './files.ts';
 import type { BashConfig, SandboxConfig } from './isolation.ts';
-import { quote } from './problems.ts';
 import type { Path, Report } from './problems.ts';
+import { quote } from './problems.ts';
 import type { Written, WrittenBash, WrittenSandbox } from './written.ts';
 
 /** Defaults of limits; the schema names the same ones. HE-07: 256 MB a server. Commands of the agent build whole projects, and end; a server may run for weeks, so that no sum of its processor time says that it went wrong. */

@@ -3,8 +3,8 @@ import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import type { ErrorObject, ValidateFunction } from 'ajv';
 import { surelyFits } from '../../catalogs/schema-code.ts';
-import { listNames, nearest, quote, showPath } from './problems.ts';
 import type { Path, Report } from './problems.ts';
+import { listNames, nearest, quote, showPath } from './problems.ts';
 
 /** The published schema, a file beside this one; `tollgate init` puts a copy into new projects. */
 export const SCHEMA_FILE = new URL('./tollgate.schema.json', import.meta.url);

@@ -1,7 +1,7 @@
 /** Owns `secrets` of tollgate.yaml: the places of secrets that are not in the vault; refuses programs that another folder, or an agent, could replace. */
 import { wordInside } from '../secrets/program-place.ts';
-import { quote } from './problems.ts';
 import type { Report } from './problems.ts';
+import { quote } from './problems.ts';
 import type { WrittenSecret } from './written.ts';
 
 /** Where a secret comes from that is not in the vault. */

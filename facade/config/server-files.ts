@@ -2,11 +2,11 @@
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import type { Problem } from './config.ts';
-import { readYaml } from './document.ts';
 import type { YamlFile } from './document.ts';
+import { readYaml } from './document.ts';
 import { readText } from './files.ts';
-import { quote } from './problems.ts';
 import type { Path } from './problems.ts';
+import { quote } from './problems.ts';
 
 /** The folder, beside tollgate.yaml. */
 export const SERVER_FOLDER = 'servers';
@@ -33,7 +33,7 @@ export function joinServerFiles(
   const found = [...readFiles(folder).filter(({ name }) => !drafts.has(name)), ...drafted];
   if (found.length === 0) return yaml;
   const root = isMap(yaml.value) ? yaml.value : {};
-  const own = isMap(root['servers']) ? root['servers'] : {};
+  const own = isMap(root.servers) ? root.servers : {};
   // An entry that defines nothing adds its settings to the file, as it does to a server of an included file.
   const taken = new Set(Object.keys(own).filter((name) => !isSettings(own[name])));
   const files = new Map<string, YamlFile>();
@@ -47,7 +47,7 @@ export function joinServerFiles(
   const entries = [...files].map(([name, { value }]) => [name, { ...entryOf(value), ...settingsOf(name) }] as const);
   // A section of the wrong kind stays as it is, to be refused as such.
   const servers =
-    root['servers'] === undefined || isMap(root['servers'])
+    root.servers === undefined || isMap(root.servers)
       ? {
           servers: {
             ...own,
@@ -148,7 +148,7 @@ function faultsOf(
       [],
       `server ${quote(name)} is defined elsewhere too, in tollgate.yaml or in a file of the same name; keep one of them`,
     );
-  if (value['name'] !== undefined && value['name'] !== name)
+  if (value.name !== undefined && value.name !== name)
     return fault(['name'], `the server is called ${quote(name)}, after its file; write that, or rename the file`);
   return [];
 }

@@ -2,18 +2,18 @@
 import { MAPPINGS } from '../../catalogs/primitives/mapping.ts';
 import type { Semantics, Verb } from '../../catalogs/tool.ts';
 import type { ServerConfig } from './config.ts';
-import { faultsOf, remarksOf } from './definition.ts';
-import { isSecretName } from './secret-shapes.ts';
 import type { Finding, ServerDefinition } from './definition.ts';
+import { faultsOf, remarksOf } from './definition.ts';
+import { realPath } from './files.ts';
 import { filledOf } from './filled.ts';
+import { checkInternal } from './internal.ts';
 import { nameFault } from './names.ts';
 import { buildOAuth } from './oauth.ts';
-import { realPath } from './files.ts';
-import { checkInternal } from './internal.ts';
-import { didYouMean, quote } from './problems.ts';
 import type { Path, Report } from './problems.ts';
-import { sandboxOf } from './sandbox.ts';
+import { didYouMean, quote } from './problems.ts';
 import type { SandboxBase } from './sandbox.ts';
+import { sandboxOf } from './sandbox.ts';
+import { isSecretName } from './secret-shapes.ts';
 import type { WrittenServer } from './written.ts';
 
 /** Defaults of a server; the schema names the same ones (HA-08, HA-09, HE-02). */

@@ -1,6 +1,7 @@
 /** Collects every place of tollgate.yaml that names a tool of a server or an argument of one, so that the names can be judged once the definitions are known. */
-import type { Located, Path, Place } from './problems.ts';
+
 import { splitToolId } from './names.ts';
+import type { Located, Path, Place } from './problems.ts';
 import type { Written, WrittenBudget, WrittenExpose, WrittenServer } from './written.ts';
 
 /** One argument that is named, and where. */

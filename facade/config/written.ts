@@ -1,6 +1,7 @@
 /** Owns the shape of tollgate.yaml as people write it, after its variables are filled in; what is absent here gets its default in the loader. */
-import type { HelperSettings } from '../../catalogs/programs.ts';
+
 import type { Lifetime, OAuthSettings } from '../../adapters/port.ts';
+import type { HelperSettings } from '../../catalogs/programs.ts';
 import type { Semantics, Verb } from '../../catalogs/tool.ts';
 import type { MODE_NAMES } from '../../policies/port.ts';
 import type { BudgetConfig, CapsConfig, Config, ListenConfig, OtherWorkspaces, Route, Start } from './config.ts';

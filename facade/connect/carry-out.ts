@@ -1,10 +1,11 @@
 /** Owns the steps of connecting and of taking it back, in an order that leaves nothing half done; refuses to go on after one that failed. */
-import { existsSync, readdirSync, rmSync, rmdirSync } from 'node:fs';
+import { existsSync, readdirSync, rmdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import type { Vault } from '../secrets/vault.ts';
 import type { Draft } from './draft.ts';
-import { installPackage, packageFolder } from './install.ts';
 import type { InstallWorld } from './install.ts';
+import { installPackage, packageFolder } from './install.ts';
+import type { Journal, Places } from './journal.ts';
 import {
   beginJournal,
   dropJournal,
@@ -14,7 +15,6 @@ import {
   restoreServerFile,
   writeServerFile,
 } from './journal.ts';
-import type { Journal, Places } from './journal.ts';
 import { serverFileText } from './server-file.ts';
 
 /** What the steps work with. */

@@ -14,8 +14,8 @@ import {
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { findHelper, HELPER_PATH, isHelperNamed } from '../../catalogs/programs.ts';
-import { removeIfEmpty } from '../config/replace.ts';
 import type { KnownPackage } from '../../catalogs/servers/known-server.ts';
+import { removeIfEmpty } from '../config/replace.ts';
 
 /** What is installed, and where. */
 export interface Installation {

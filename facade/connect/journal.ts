@@ -3,8 +3,8 @@ import { createHash } from 'node:crypto';
 import { existsSync, lstatSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { SERVER_FOLDER, serverFileOf } from '../config/server-files.ts';
 import { capturing, removeIfEmpty, replaceFile } from '../config/replace.ts';
+import { SERVER_FOLDER, serverFileOf } from '../config/server-files.ts';
 
 /** What was done for one server. */
 export interface Journal {

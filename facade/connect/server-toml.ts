@@ -1,7 +1,7 @@
 /** Owns the reading of one server written in TOML, as other agents keep them in a file each; refuses keys that mean nothing here, and credentials in clear. */
 import { createRequire } from 'node:module';
-import type { WrittenServer } from '../config/written.ts';
 import { listNames, nearest, quote } from '../config/problems.ts';
+import type { WrittenServer } from '../config/written.ts';
 
 const require = createRequire(import.meta.url);
 
@@ -91,13 +91,13 @@ class Reader {
   #limits(): { readonly memoryMb: number } | undefined {
     const sandbox = this.#table('sandbox');
     this.#known(sandbox, SANDBOX, '[sandbox]');
-    if (sandbox['read_only_fs'] === false)
+    if (sandbox.read_only_fs === false)
       this.#problems.push(
         '[sandbox] read_only_fs = false would let the server write everywhere; remove it, and name folders in sandbox.filesystem.allowWrite of the file that is made',
       );
-    if (sandbox['allow_tmp'] === false)
+    if (sandbox.allow_tmp === false)
       this.#remarks.push('[sandbox] allow_tmp = false: every server has a /tmp of its own here, which is gone with it');
-    const limit = sandbox['memory_limit'];
+    const limit = sandbox.memory_limit;
     if (limit === undefined) return undefined;
     const [, digits, unit = ''] = /^(\d{1,7})([kmg])b?$/i.exec(String(limit)) ?? [];
     if (digits === undefined) this.#problems.push('[sandbox] memory_limit is no size; write for example "256m"');

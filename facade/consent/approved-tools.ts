@@ -5,7 +5,7 @@ import type { RawTool } from '../../catalogs/tool.ts';
 import type { State } from '../state/state.ts';
 import { pendingRefusal } from './refusals.ts';
 import { driftOf, pinsOnce, setHash, type ToolSet } from './tool-set.ts';
-import { boundItem, itemOf, readItem, waitingIn, withholdsSame, type PendingItem, type Waiting } from './waiting.ts';
+import { boundItem, itemOf, type PendingItem, readItem, type Waiting, waitingIn, withholdsSame } from './waiting.ts';
 
 const SETS = 'consent/tools';
 const PENDING = 'consent/pending';

@@ -2,10 +2,9 @@
 import type { TollgateError } from '../../catalogs/errors.ts';
 import type { RawTool } from '../../catalogs/tool.ts';
 import type { Awaitable, State } from '../state/state.ts';
-import { createDigestStore } from './digests.ts';
-import { differences, startFacts, startHash, type FactSources, type StartFacts, type StartSettings } from './facts.ts';
 import { ApprovedTools, refuseDrifted } from './approved-tools.ts';
-import type { ToolSet } from './tool-set.ts';
+import { createDigestStore } from './digests.ts';
+import { differences, type FactSources, type StartFacts, type StartSettings, startFacts, startHash } from './facts.ts';
 import {
   changedRefusal,
   damagedRefusal,
@@ -15,15 +14,16 @@ import {
   unapproved,
 } from './refusals.ts';
 import {
-  ConsentStore,
-  stateOf,
   type Act,
   type Consent,
   type ConsentState,
+  ConsentStore,
   type Kept,
+  stateOf,
   type ToolAct,
   type ToolConsent,
 } from './store.ts';
+import type { ToolSet } from './tool-set.ts';
 
 /** What is known of the consent to a server, without looking at what it would run now. */
 export interface ConsentStatus {

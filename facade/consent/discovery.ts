@@ -1,6 +1,7 @@
 /** Owns the look at a server that one consent allows: as closed as it can be; refuses to open more than its owner asked for, and says what that would be. */
+
+import { type Looked, type ServerSettings, UpstreamError } from '../../adapters/port.ts';
 import { asTollgateError, MENDABLE, TollgateError } from '../../catalogs/errors.ts';
-import { UpstreamError, type Looked, type ServerSettings } from '../../adapters/port.ts';
 import type { ServerConfig } from '../config/config.ts';
 import { withWord } from '../config/filled.ts';
 import { addressWithout, argumentsWithout, isSecretName, keysInAddress } from '../config/secret-shapes.ts';
@@ -58,7 +59,7 @@ export async function discover(
         next: 'Run it again when you want the answer.',
       });
     // It was not looked at: to give it more would not help.
-    if (error.data['consent'] !== undefined) throw error;
+    if (error.data.consent !== undefined) throw error;
     const advice = adviceFor(server, openness, error);
     throw advice === undefined
       ? error
@@ -134,7 +135,7 @@ function holdsSecret(name: string, value: string): boolean {
 
 function adviceFor(server: ServerConfig, openness: Openness, error: TollgateError): string | undefined {
   // It was stopped, and fails at nothing that it could be given.
-  if (error.data['killed'] === true) return undefined;
+  if (error.data.killed === true) return undefined;
   // What a person must mend is said already: to give the look more would not help, but for a server that asks for no sandbox.
   const isAside = isLookedAtAside(server, openness.ownIsolation);
   if (error.code === 'SANDBOX_UNAVAILABLE' && isAside)

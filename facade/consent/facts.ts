@@ -101,7 +101,7 @@ export async function startFacts(
     args: args.map((arg, index) => shown(`args.${index}`, arg, written[index] ?? '')),
     env: masked('env', env),
     headers: masked('headers', headers),
-    url: url === undefined ? undefined : shown('url', url, addressWithout(filled['url'] ?? url, star)),
+    url: url === undefined ? undefined : shown('url', url, addressWithout(filled.url ?? url, star)),
     socket,
     trust,
     pin,

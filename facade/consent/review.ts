@@ -1,6 +1,6 @@
 /** Owns what a person is shown before agreeing to a server: what would run, what its tools are, and what has changed; refuses to leave a difference out. */
 import type { Looked, Unfit } from '../../adapters/port.ts';
-import { auditTool, auditValue, type AuditFinding } from '../../catalogs/audit.ts';
+import { type AuditFinding, auditTool, auditValue } from '../../catalogs/audit.ts';
 import type { TollgateError } from '../../catalogs/errors.ts';
 import { canonicalJson } from '../../catalogs/pin.ts';
 import { loadMapping } from '../../catalogs/primitives/mapping.ts';
@@ -10,8 +10,8 @@ import { remarksOf } from '../config/definition.ts';
 import { imageRemarks } from '../config/sandbox.ts';
 import { createSemantics } from '../served.ts';
 import type { Consents } from './consents.ts';
+import { differences, type StartFacts, startHash } from './facts.ts';
 import { changedRefusal } from './refusals.ts';
-import { differences, startHash, type StartFacts } from './facts.ts';
 import { setHash, type ToolSet } from './tool-set.ts';
 
 /** The first thing to agree to: what would run. */

@@ -1,7 +1,8 @@
 /** Owns what tools that wait for their owner mean in every process: they are neither shown nor called, whichever process saw them change; refuses to judge a definition itself. */
+
+import { NOTHING_STANDS, OPEN, type StandingSource, type View } from '../standing.ts';
 import type { ApprovedTools } from './approved-tools.ts';
 import { pendingRefusal } from './refusals.ts';
-import { NOTHING_STANDS, OPEN, type StandingSource, type View } from '../standing.ts';
 import type { Waiting } from './waiting.ts';
 
 /**

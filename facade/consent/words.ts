@@ -2,7 +2,7 @@
 import type { TollgateError } from '../../catalogs/errors.ts';
 import { SHIPPED } from '../../catalogs/shipped.ts';
 import { WORKSPACE } from '../config/names.ts';
-import type { Consents, ConsentStatus } from './consents.ts';
+import type { ConsentStatus, Consents } from './consents.ts';
 import { differences, type StartSettings } from './facts.ts';
 import { changedRefusal } from './refusals.ts';
 

@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { ConsentEntry } from '../audit/consent-entry.ts';
 import type { State } from '../state/state.ts';
-import { completeGrant, isInForce, type Grant, type WantedGrant } from './grant.ts';
+import { completeGrant, type Grant, isInForce, type WantedGrant } from './grant.ts';
 
 /** What grants stand on. `now` in ms since 1970; `append` throws AUDIT_FAILED. */
 export interface GrantParts {

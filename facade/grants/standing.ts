@@ -3,7 +3,7 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { Config } from '../config/config.ts';
 import { NOTHING_STANDS, OPEN, type Standee, type Standing, type StandingSource } from '../standing.ts';
-import { answering, serves, weigh, type Grant, type Question, type Weighed } from './grant.ts';
+import { answering, type Grant, type Question, serves, type Weighed, weigh } from './grant.ts';
 
 /** What grants are judged with. `isAsleep`: the next call of this server would start it. */
 export interface GrantStanding {

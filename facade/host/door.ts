@@ -2,7 +2,7 @@
 import { isUtf8 } from 'node:buffer';
 import type { IncomingMessage } from 'node:http';
 import { members, parseDoc } from '../../adapters/rpc/json.ts';
-import { asTollgateError, ERRORS, TollgateError, type ErrorCode } from '../../catalogs/errors.ts';
+import { asTollgateError, ERRORS, type ErrorCode, TollgateError } from '../../catalogs/errors.ts';
 import { ownTurn } from '../../catalogs/pace.ts';
 import { LARGE_BYTES } from '../../catalogs/sizes.ts';
 import type { ListenConfig } from '../config/config.ts';
@@ -10,8 +10,8 @@ import { answerWith, letGo, STATUS } from '../wire/answer.ts';
 import { readBody } from '../wire/body.ts';
 import { EventStream } from '../wire/events.ts';
 import type { Visit } from '../wire/mcp.ts';
-import { createOperations, Refused, requireOwner, type HostParts } from './host.ts';
-import { findOperation, judge, type Asked, type Operation } from './operations.ts';
+import { createOperations, type HostParts, Refused, requireOwner } from './host.ts';
+import { type Asked, findOperation, judge, type Operation } from './operations.ts';
 import { HostSessions } from './sessions.ts';
 import { streamEvents } from './stream.ts';
 
@@ -209,7 +209,7 @@ function inform(thrown: unknown, onFault: (thrown: unknown) => void): Refused {
     code: shown,
     next,
     retryable,
-    ...(typeof data['status'] === 'number' && { status: data['status'] }),
-    ...(typeof data['allow'] === 'string' && { allow: data['allow'] }),
+    ...(typeof data.status === 'number' && { status: data.status }),
+    ...(typeof data.allow === 'string' && { allow: data.allow }),
   });
 }

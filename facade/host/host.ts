@@ -1,19 +1,20 @@
 /** Owns what a host may do: grants, runs, lists and calls for origins; refuses to let any but an owner decide, or speak for another origin. */
+
+import { type JsonDoc, refusedState } from '../../adapters/port.ts';
 import { parseDoc } from '../../adapters/rpc/json.ts';
-import { refusedState, type JsonDoc } from '../../adapters/port.ts';
 import { asTollgateError, ERRORS, TollgateError } from '../../catalogs/errors.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { Assembled } from '../assembled.ts';
+import { type Registration, readRegistrations } from '../config/registered.ts';
 import type { Reply, Session } from '../facade.ts';
 import { requireOrigin, requireScope, type WantedGrant } from '../grants/grant.ts';
 import { checkGrants } from '../grants/standing.ts';
-import { runKey, type HostRun } from '../runs.ts';
-import { renewServer, type Renewed } from '../servers/renew.ts';
+import { type HostRun, runKey } from '../runs.ts';
+import { type Renewed, renewServer } from '../servers/renew.ts';
 import { CORRELATION_KEY } from '../session.ts';
 import { asPrincipal } from '../wire/auth.ts';
 import { HostCalls } from './calls.ts';
-import { readRegistrations, type Registration } from '../config/registered.ts';
-import { describeHost, type Asked } from './operations.ts';
+import { type Asked, describeHost } from './operations.ts';
 import { Registrar, type WantedServer } from './register.ts';
 import type { HostCaller, HostSessions } from './sessions.ts';
 
@@ -56,7 +57,7 @@ export function createOperations(
           parts.gateway.listToolsWithIds(session, session.closed),
         ),
       );
-      return asked['id'] === undefined ? text : toolsOf(text, String(asked['id']));
+      return asked.id === undefined ? text : toolsOf(text, String(asked.id));
     },
     ...callOperations(parts, sessions),
     ...serverOperations(parts),
@@ -101,7 +102,7 @@ function grantOperations(parts: HostParts, sessions: HostSessions): HostOperatio
     },
     revokeGrant: async ({ principal, asked }) => {
       requireOwner(principal);
-      const grant = await parts.deps.grants.revoke(String(asked['id']), principal.id);
+      const grant = await parts.deps.grants.revoke(String(asked.id), principal.id);
       parts.gateway.noteChange();
       return JSON.stringify({ grant });
     },
@@ -158,11 +159,10 @@ function runOperations(parts: HostParts): HostOperations {
         }),
       });
     },
-    getRun: async ({ principal, asked }) =>
-      JSON.stringify(await withLeft(await findRun(parts, principal, asked['name']))),
+    getRun: async ({ principal, asked }) => JSON.stringify(await withLeft(await findRun(parts, principal, asked.name))),
     endRun: async ({ principal, asked }) => {
       const { deps } = parts;
-      const run = await findRun(parts, principal, asked['name']);
+      const run = await findRun(parts, principal, asked.name);
       const answer = JSON.stringify(await withLeft(run));
       await deps.runs.end(run);
       deps.spills.forget({ principal: run.principal, run: runKey(run) });
@@ -203,12 +203,12 @@ function serverOperations(parts: HostParts): HostOperations {
     },
     restartServer: async ({ principal, asked }) => {
       requireOwner(principal);
-      return JSON.stringify(await renew(String(asked['server']), 'restart', principal));
+      return JSON.stringify(await renew(String(asked.server), 'restart', principal));
     },
     syncServers: async ({ principal, asked }) => {
       requireOwner(principal);
-      if (asked['server'] !== undefined)
-        return JSON.stringify({ servers: [await renew(String(asked['server']), 'sync', principal)], failed: [] });
+      if (asked.server !== undefined)
+        return JSON.stringify({ servers: [await renew(String(asked.server), 'sync', principal)], failed: [] });
       // Nothing is started for a question about all.
       const running = [...parts.catalog.servers.values()].filter(
         ({ adapter }) => adapter.renew !== undefined && RUNNING.has(adapter.health().state),
@@ -231,7 +231,7 @@ function registerOperations(registrar: Registrar): HostOperations {
     registerServer: async ({ principal, asked }) =>
       JSON.stringify({ server: shownOf(await registrar.register(principal, asked as unknown as WantedServer)) }),
     unregisterServer: async ({ principal, asked }) =>
-      JSON.stringify({ server: shownOf(await registrar.unregister(principal, String(asked['name']))) }),
+      JSON.stringify({ server: shownOf(await registrar.unregister(principal, String(asked.name))) }),
   };
 }
 
@@ -281,7 +281,7 @@ function callOperations(parts: HostParts, sessions: HostSessions): HostOperation
       return `{"result":${resultOf(await sessions.within(callerOf(parts, principal, asked), call))}}`;
     },
     cancelCalls: async ({ principal, asked }) =>
-      JSON.stringify({ cancelled: calls.cancel(principal, String(asked['correlation'])) }),
+      JSON.stringify({ cancelled: calls.cancel(principal, String(asked.correlation)) }),
   };
 }
 

@@ -4,11 +4,11 @@ import type { Principal } from '../../policies/port.ts';
 import type { Config } from '../config/config.ts';
 import { nameFault } from '../config/names.ts';
 import {
+  type RegisteredServer,
+  type Registration,
   readRegistration,
   removeRegistration,
   writeRegistration,
-  type RegisteredServer,
-  type Registration,
 } from '../config/registered.ts';
 import type { HostParts } from './host.ts';
 

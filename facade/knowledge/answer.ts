@@ -3,7 +3,7 @@ import type { Spoken, UpstreamCall } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { KnowledgeConfig } from '../config/knowledge.ts';
 import { wholeCut } from './chunks.ts';
-import { spent, type Share } from './spending.ts';
+import { type Share, spent } from './spending.ts';
 import type { Fact, FactQuery, Passage, Store } from './store.ts';
 import { placeOf, wordsOf } from './words.ts';
 

@@ -1,7 +1,7 @@
 /** Owns the database of documents, memories and facts: its schema, and reading it for one scope alone; refuses a question without a scope. */
 import { join } from 'node:path';
 import type { RunScope } from '../runs.ts';
-import { openDatabase, type Database } from '../state/database.ts';
+import { type Database, openDatabase } from '../state/database.ts';
 import { createSpending, type Spending } from './spending.ts';
 import { expressionOf, wordsOf } from './words.ts';
 

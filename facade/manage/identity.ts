@@ -1,5 +1,5 @@
 /** Owns what a server in this process is told of its caller: who it is, whose rows it may read, what it may see; refuses to take any of it from a call. */
-import { refusedState, type Identity, type SeenServer } from '../../adapters/port.ts';
+import { type Identity, refusedState, type SeenServer } from '../../adapters/port.ts';
 import type { Catalog } from '../catalog.ts';
 import { serversBehind, type Table } from '../exposure.ts';
 import type { Runs } from '../runs.ts';
@@ -27,7 +27,7 @@ export function createIdentify({ catalog, runs, aside, serversOf, onChange }: Id
     return {
       name,
       state:
-        problem?.data['consent'] === undefined
+        problem?.data.consent === undefined
           ? (catalog.servers.get(name)?.adapter.health().state ?? 'unavailable')
           : refusedState(problem),
       ...(problem === undefined ? {} : { fault: problem.code }),

@@ -1,5 +1,5 @@
 /** Owns what is done to every string of a result before it is cut: secrets out, hostile characters made visible, local links removed. */
-import { escapeHostile, mayBeHostile, MOST_HOSTILE, tooHostile } from '../../catalogs/text.ts';
+import { escapeHostile, MOST_HOSTILE, mayBeHostile, tooHostile } from '../../catalogs/text.ts';
 import type { ContentItem, ToolResult } from '../../catalogs/tool.ts';
 import type { HidePaths } from './host-paths.ts';
 import type { Redactor } from './redact.ts';
@@ -70,7 +70,7 @@ function withoutLocalAddress(item: ContentItem, done: Cleaning): ContentItem {
   const { icons, ...rest } = item;
   if (icons !== undefined) done.links += 1;
   const kept = icons === undefined ? item : (rest as ContentItem);
-  const scheme = localScheme(kept['uri']);
+  const scheme = localScheme(kept.uri);
   if (scheme !== undefined) {
     done.links += 1;
     if (kept.type === 'resource_link')
@@ -80,7 +80,7 @@ function withoutLocalAddress(item: ContentItem, done: Cleaning): ContentItem {
       };
     return { ...kept, uri: NO_ADDRESS };
   }
-  const resource = kept['resource'];
+  const resource = kept.resource;
   if (
     typeof resource !== 'object' ||
     resource === null ||

@@ -1,7 +1,7 @@
 /** Owns the cut of a result's content, item by item: what fits stays, one text is cut, the rest is spilled; refuses half an image. */
 import { NOTE_BYTES, NOTE_PREFIX } from '../../catalogs/paging.ts';
 import type { ContentItem } from '../../catalogs/tool.ts';
-import { cutText, fits, type Cap } from './cut.ts';
+import { type Cap, cutText, fits } from './cut.ts';
 import type { ShapeRequest } from './shape.ts';
 
 /** Bytes of an item that cost nothing beside its text: its type, and little more. */
@@ -76,9 +76,9 @@ function cutItems(items: readonly ContentItem[], request: ShapeRequest): { items
 
 /** Decoded bytes of media, and what stands beside it or beside the text: unknown keys count, or they would carry what the cap keeps out. */
 function weigh(item: ContentItem): { readonly media: number; readonly extra: number } {
-  const resource = item['resource'] as { blob?: unknown } | null | undefined;
-  const inside = typeof item['data'] !== 'string' && typeof resource?.blob === 'string';
-  const data = inside ? resource?.blob : item['data'];
+  const resource = item.resource as { blob?: unknown } | null | undefined;
+  const inside = typeof item.data !== 'string' && typeof resource?.blob === 'string';
+  const data = inside ? resource?.blob : item.data;
   const media = typeof data === 'string' ? Math.floor((data.length * 3) / 4) : 0;
   const hidden = inside
     ? { resource: { ...resource, blob: undefined } }
@@ -106,7 +106,7 @@ function restNotice(items: readonly ContentItem[], request: ShapeRequest): Notic
 
 /** The server's word stands in a line of ours: whatever could pass for more than a kind is not repeated. */
 function kindOf(item: ContentItem): string {
-  const kind = String(item['mimeType'] ?? item.type);
+  const kind = String(item.mimeType ?? item.type);
   return KIND.test(kind) ? kind : 'unknown';
 }
 

@@ -1,7 +1,7 @@
 /** Carries numbers that a double cannot hold through work on parsed JSON: as marked strings, which become the same digits again at the end. */
 import { randomBytes } from 'node:crypto';
 import { besideDecimal, carriedByDouble } from '../../adapters/rpc/decimal.ts';
-import { fault, type Fault } from '../../catalogs/validation/faults.ts';
+import { type Fault, fault } from '../../catalogs/validation/faults.ts';
 
 /** Random for each process, so that no server can write such a string. */
 const MARK = `number-${randomBytes(16).toString('hex')}:`;

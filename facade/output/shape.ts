@@ -1,12 +1,13 @@
 /** Owns stage 7: one result cleaned, cut to its cap, the rest spilled, and its provenance added; loses nothing in silence. */
-import { inBounds, ownTurn } from '../../catalogs/pace.ts';
+
 import type { JsonDoc } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
-import type { ContentItem, ToolResult } from '../../catalogs/tool.ts';
-import { LARGE_BYTES } from '../../catalogs/sizes.ts';
 import { mayHoldMeta, withoutOwnKeys } from '../../catalogs/own-keys.ts';
-import { cleanResult, type Cleaning } from './clean.ts';
-import { cutContent, nextCall, type Notice } from './content.ts';
+import { inBounds, ownTurn } from '../../catalogs/pace.ts';
+import { LARGE_BYTES } from '../../catalogs/sizes.ts';
+import type { ContentItem, ToolResult } from '../../catalogs/tool.ts';
+import { type Cleaning, cleanResult } from './clean.ts';
+import { cutContent, type Notice, nextCall } from './content.ts';
 import type { Cap } from './cut.ts';
 import type { HidePaths } from './host-paths.ts';
 import { serialise, withMeta } from './meta.ts';

@@ -3,15 +3,15 @@ import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import type { JsonDoc } from '../../adapters/port.ts';
-import { inBounds, Pace } from '../../catalogs/pace.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
+import { inBounds, Pace } from '../../catalogs/pace.ts';
 import { segmentEnds } from '../../catalogs/segments.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import type { Effect } from '../../policies/port.ts';
 import { isAlive, ownMark } from '../state/process.ts';
-import { cutText, type Cap } from './cut.ts';
-import { keepFile, readKept, type KeptFile } from './kept-file.ts';
-import { SpillLines, type Spill, type SpillLimit, type SpillOwner } from './spill-lines.ts';
+import { type Cap, cutText } from './cut.ts';
+import { type KeptFile, keepFile, readKept } from './kept-file.ts';
+import { type Spill, type SpillLimit, SpillLines, type SpillOwner } from './spill-lines.ts';
 
 export type { SpillOwner } from './spill-lines.ts';
 
@@ -123,7 +123,7 @@ export class Spills {
     owner: SpillOwner,
     how: Cap & { readonly tool?: string },
   ): Promise<JsonDoc<ToolResult>> {
-    const handle = String(args['path']);
+    const handle = String(args.path);
     const spill = this.#find(handle, owner);
     return inBounds(spill.bytes, () => readSpill(spill, { handle, args, how }));
   }
@@ -186,7 +186,7 @@ async function readSpill(spill: Spill, ask: Ask): Promise<JsonDoc<ToolResult>> {
       next: 'Repeat the call that made it.',
       retryable: false,
     });
-  const action = ask.args['action'] ?? 'file';
+  const action = ask.args.action ?? 'file';
   if (action === 'file') return textResult(...page(text, ask));
   if (action === 'search') return textResult(await search(text, ask.args));
   throw new TollgateError('ARGS_INVALID', {
@@ -218,9 +218,9 @@ function page(text: string, ask: Ask): readonly string[] {
     how: { tool = 'read', ...cap },
   } = ask;
   const ends = segmentEnds(text);
-  const asked = whole(args['offset'], 1);
+  const asked = whole(args.offset, 1);
   const offset = asked < 0 ? Math.max(1, ends.length + asked + 1) : asked;
-  const limit = whole(args['limit'], cap.lines);
+  const limit = whole(args.limit, cap.lines);
   if (limit < 1) throw new TollgateError('ARGS_INVALID', { detail: 'limit: expected at least 1' });
   if (offset === 0 || (offset > ends.length && ends.length > 0)) {
     throw new TollgateError('ARGS_INVALID', { detail: `offset: the spill has ${ends.length} lines, counted from 1` });
@@ -249,11 +249,11 @@ function whole(value: unknown, fallback: number): number {
 
 /** Searches for plain text: a model's regular expression must not run unguarded in the facade's own thread. */
 async function search(text: string, args: Readonly<Record<string, unknown>>): Promise<string> {
-  const pattern = args['pattern'];
+  const pattern = args.pattern;
   if (typeof pattern !== 'string' || pattern === '')
     throw new TollgateError('ARGS_INVALID', { detail: 'pattern: expected the text to search for' });
   const fold =
-    args['ignore_case'] === true ? (line: string): string => line.toLowerCase() : (line: string): string => line;
+    args.ignore_case === true ? (line: string): string => line.toLowerCase() : (line: string): string => line;
   const wanted = fold(pattern);
   const hits: string[] = [];
   let total = 0;
@@ -264,7 +264,7 @@ async function search(text: string, args: Readonly<Record<string, unknown>>): Pr
     const line = text.slice(ends[index - 1] ?? 0, end);
     if (!fold(line).includes(wanted)) continue;
     total += 1;
-    if (hits.length < Math.min(MATCHES, whole(args['limit'], MATCHES)))
+    if (hits.length < Math.min(MATCHES, whole(args.limit, MATCHES)))
       hits.push(`${index + 1}:${line.trimEnd().slice(0, MATCH_CHARS)}`);
   }
   const more = total > hits.length ? `\n[tollgate: ${hits.length} of ${total} matches. Narrow the pattern]` : '';

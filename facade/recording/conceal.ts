@@ -1,6 +1,7 @@
 /** Owns what of recorded facts may be printed: no registered secret, nothing that stands under the name of one, and nothing of the shape of one; changes no other value. */
-import { isSecretArgument, isSecretName, isToken } from '../config/secret-shapes.ts';
+
 import type { Config } from '../config/config.ts';
+import { isSecretArgument, isSecretName, isToken } from '../config/secret-shapes.ts';
 import { mapStrings } from '../output/clean.ts';
 import { Redactor } from '../output/redact.ts';
 

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { findKey } from '../audit/key.ts';
 import type { RecordingConfig } from '../config/recording.ts';
-import { boundsOf, listFiles, recordingFolder, type RecordingFile } from './files.ts';
+import { boundsOf, listFiles, type RecordingFile, recordingFolder } from './files.ts';
 import type { Recording } from './recording.ts';
 import { openRecording, RECORDING_KEY, timeOf } from './seal.ts';
 

@@ -1,6 +1,6 @@
 /** Owns what is recorded of one decision: exactly what the policy was told and what it answered; refuses results, and calls that no policy was asked about. */
 import type { TollgateError } from '../../catalogs/errors.ts';
-import { INPUT_VERSION, type CallDecision, type CallInput } from '../../policies/port.ts';
+import { type CallDecision, type CallInput, INPUT_VERSION } from '../../policies/port.ts';
 import type { Trace } from '../record.ts';
 
 /** Characters of arguments above which they are not kept: such a recording can be shown, and not be replayed. */

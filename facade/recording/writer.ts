@@ -6,7 +6,7 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import { readKey } from '../audit/key.ts';
 import type { RecordingConfig } from '../config/recording.ts';
 import type { Trace } from '../record.ts';
-import { boundsOf, fileName, recordingFolder, sweep, type Bounds } from './files.ts';
+import { type Bounds, boundsOf, fileName, recordingFolder, sweep } from './files.ts';
 import { recordingOf } from './recording.ts';
 import { RECORDING_KEY, sealRecording } from './seal.ts';
 

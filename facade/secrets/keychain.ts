@@ -19,7 +19,7 @@ const OPTIONS = { linux: { store: 'secret-service' } } as const;
  */
 export async function openKeychain(env: Readonly<Record<string, string | undefined>>): Promise<Keychain | undefined> {
   // Without a session bus nothing answers, and the package may wait for it.
-  if (process.platform === 'linux' && env['DBUS_SESSION_BUS_ADDRESS'] === undefined) return undefined;
+  if (process.platform === 'linux' && env.DBUS_SESSION_BUS_ADDRESS === undefined) return undefined;
   try {
     const { AsyncEntry } = await import('@napi-rs/keyring');
     const entry = (service: string, account: string): InstanceType<typeof AsyncEntry> =>

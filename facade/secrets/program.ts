@@ -27,7 +27,7 @@ export async function runProgram({
   timeoutMs = TIMEOUT_MS,
 }: SecretProgram): Promise<string> {
   const { TOLLGATE_VAULT_PASSPHRASE: _passphrase, ...given } = env;
-  const program = programFile(written, given['PATH']) ?? written;
+  const program = programFile(written, given.PATH) ?? written;
   // A link may have been turned since the configuration was read.
   if (workspace !== undefined && wordInside([program, ...args], workspace) !== -1)
     throw new TollgateError('SECRET_MISSING', {

@@ -62,17 +62,17 @@ export function unseal({ key: origin, nonce, text }: Sealed, key: Buffer): strin
 /** Reads the form; throws VAULT_FAILED when it is not one that this version writes. */
 export function readSealed(text: string): Sealed {
   const value = parse(text);
-  if (typeof value?.['tollgateVault'] === 'number' && value['tollgateVault'] > 1)
+  if (typeof value?.tollgateVault === 'number' && value.tollgateVault > 1)
     throw new TollgateError('VAULT_FAILED', {
       detail: 'vault.json was written by a newer Tollgate.',
       next: 'Upgrade Tollgate.',
     });
-  const key = value?.['key'] as Record<string, unknown> | undefined;
+  const key = value?.key as Record<string, unknown> | undefined;
   const isWhole =
-    value?.['tollgateVault'] === 1 &&
-    typeof value['nonce'] === 'string' &&
-    Buffer.from(value['nonce'], 'base64').length === NONCE_BYTES &&
-    typeof value['text'] === 'string' &&
+    value?.tollgateVault === 1 &&
+    typeof value.nonce === 'string' &&
+    Buffer.from(value.nonce, 'base64').length === NONCE_BYTES &&
+    typeof value.text === 'string' &&
     isOrigin(key);
   if (!isWhole)
     throw new TollgateError('VAULT_FAILED', {
@@ -92,8 +92,8 @@ function parse(text: string): Record<string, unknown> | undefined {
 }
 
 function isOrigin(key: Record<string, unknown> | undefined): boolean {
-  if (key?.['from'] === 'passphrase') return typeof key['salt'] === 'string' && COSTS.includes(Number(key['cost']));
-  return key?.['from'] === 'file' || (key?.['from'] === 'keychain' && typeof key['account'] === 'string');
+  if (key?.from === 'passphrase') return typeof key.salt === 'string' && COSTS.includes(Number(key.cost));
+  return key?.from === 'file' || (key?.from === 'keychain' && typeof key.account === 'string');
 }
 
 function clearPart(origin: KeyOrigin): Buffer {

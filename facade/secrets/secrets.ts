@@ -3,7 +3,7 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import type { Config } from '../config/config.ts';
 import type { SecretSource } from '../config/secret-sources.ts';
 import type { Redactor } from '../output/redact.ts';
-import { openKeychain, type Keychain } from './keychain.ts';
+import { type Keychain, openKeychain } from './keychain.ts';
 import type { KeySources } from './keys.ts';
 import { readSecret, type SecretPlaces } from './source.ts';
 import { Vault } from './vault.ts';
@@ -24,7 +24,7 @@ export interface SecretWorld {
 /** The vault and the other places of secrets. */
 export function openPlaces({ state, env, ask, keychain }: SecretWorld): SecretPlaces {
   const reach = once(keychain ?? (() => openKeychain(env)));
-  const fromEnv = env['TOLLGATE_VAULT_PASSPHRASE'] || undefined;
+  const fromEnv = env.TOLLGATE_VAULT_PASSPHRASE || undefined;
   const sources: KeySources = {
     keychain: reach,
     passphrase: async (when) => fromEnv ?? (when === 'needed' ? ask?.() : undefined),

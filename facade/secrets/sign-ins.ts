@@ -1,6 +1,6 @@
 /** Owns the sign-ins to remote servers, kept in the vault; refuses a token that the redactor could not find. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Credentials, CredentialStore } from '../../adapters/port.ts';
+import type { CredentialStore, Credentials } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Redactor } from '../output/redact.ts';
 import { instant } from '../state/clock.ts';

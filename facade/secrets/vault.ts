@@ -2,9 +2,9 @@
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { openDatabase } from '../state/database.ts';
-import { findKey, makeKey, type KeySources, type VaultKey } from './keys.ts';
+import { findKey, type KeySources, makeKey, type VaultKey } from './keys.ts';
 import { readPrivate, writePrivate } from './private-file.ts';
-import { readSealed, seal, unseal, type KeyOrigin } from './sealed.ts';
+import { type KeyOrigin, readSealed, seal, unseal } from './sealed.ts';
 
 /** One secret. `setAt`: ISO time. */
 interface Entry {

@@ -1,7 +1,7 @@
 /** Owns what the facade gives the supervisor of servers, and the watch over what people and other processes decide of them; starts no server itself. */
 import { createHash } from 'node:crypto';
 import type { OnEvent, SharedSlots } from '../../adapters/port.ts';
-import { TollgateError } from '../../catalogs/errors.ts';
+import type { TollgateError } from '../../catalogs/errors.ts';
 import { pidNamespace } from '../../catalogs/pid-namespace.ts';
 import type { Consents } from '../consent/consents.ts';
 import type { StartSettings } from '../consent/facts.ts';
@@ -92,7 +92,7 @@ export class Supervision {
       onEvent: this.#onEvent,
       // Who has stopped it knows.
       onUnstarted: (server, why) =>
-        why.data['killed'] === true
+        why.data.killed === true
           ? undefined
           : this.#shared.tell(`server ${server} was not started: ${why.message} ${why.next}`),
       halted: (server) => this.#refusalOf(server),

@@ -16,7 +16,7 @@ import { createRequire } from 'node:module';
 import path from 'node:path';
 import type Libsql from 'libsql';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { guard, isBusy, openDatabase, type Database } from './database.ts';
+import { type Database, guard, isBusy, openDatabase } from './database.ts';
 import { isAlive, isOwn } from './process.ts';
 import { DATABASE, SCHEMA } from './sqlite.ts';
 import { Stops } from './stops.ts';

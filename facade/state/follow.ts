@@ -7,7 +7,7 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
-import { TollgateError, type ErrorCode } from '../../catalogs/errors.ts';
+import { type ErrorCode, TollgateError } from '../../catalogs/errors.ts';
 import type { Instant } from './clock.ts';
 import { isAlive, ownMark } from './process.ts';
 import { needsSettle } from './spend.ts';

@@ -1,5 +1,5 @@
 /** Owns the arithmetic of one budget's counter: windows and what may still be taken; refuses nothing by itself but says so. */
-import { elapsed, isSameBoot, type Instant } from './clock.ts';
+import { elapsed, type Instant, isSameBoot } from './clock.ts';
 import type { Amounts, Claim, Held, Refused, Taken, Unit } from './state.ts';
 
 /** A counter as stored: what has been reserved or used since its window began. */

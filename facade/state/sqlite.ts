@@ -3,11 +3,11 @@ import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { isBusy, isFull, openDatabase, type Database, type Schema } from './database.ts';
+import { type Database, isBusy, isFull, openDatabase, type Schema } from './database.ts';
 import { isAlive, noMark, ownMark } from './process.ts';
-import { currentCounter, draw, needsSettle, NOTHING, type Counter } from './spend.ts';
+import { type Counter, currentCounter, draw, NOTHING, needsSettle } from './spend.ts';
 import type { Amounts, Claim, Held, Refused, State, Taken } from './state.ts';
-import { Stops, STOPS_FILE, stopsLost } from './stops.ts';
+import { STOPS_FILE, Stops, stopsLost } from './stops.ts';
 import { createValues, type Values } from './values.ts';
 
 const CHANGES = `

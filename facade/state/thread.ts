@@ -2,12 +2,13 @@
  * The thread of the state. It alone waits for the database: for its disk, and for the locks of other processes. One thread serves all state
  * folders of the process. What cannot have its lock is tried again between other questions, so a locked database is still read.
  */
-import { parentPort } from 'node:worker_threads';
+
 import { setTimeout as sleep } from 'node:timers/promises';
+import { parentPort } from 'node:worker_threads';
 import { asTollgateError, TollgateError } from '../../catalogs/errors.ts';
 import { isBusy } from './database.ts';
-import { BUSY_MS, POLL_MS, type Answer, type Question, type Told } from './follow.ts';
-import { openState, type DirectState } from './sqlite.ts';
+import { type Answer, BUSY_MS, POLL_MS, type Question, type Told } from './follow.ts';
+import { type DirectState, openState } from './sqlite.ts';
 
 /** Milliseconds between two tries to get a lock. */
 const RETRY_MS = 10;

@@ -1,11 +1,11 @@
 /** Owns what capabilities mean for lists and calls: what nobody added does not exist, and has a budget of its own once it was; refuses to ask about what ships with Tollgate, other workspaces excepted. */
-import { CAPABILITIES, isNamed, isOn, isUsed, type Capability, type Use } from '../../catalogs/capabilities.ts';
+import { CAPABILITIES, type Capability, isNamed, isOn, isUsed, type Use } from '../../catalogs/capabilities.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { BudgetObligation, Principal } from '../../policies/port.ts';
 import type { Config } from '../config/config.ts';
 import { literalWords } from '../shell.ts';
 import { NOTHING_STANDS, type Standee, type StandingSource, type View } from '../standing.ts';
-import { crosses, CROSSING, openFolders } from './crossing.ts';
+import { CROSSING, crosses, openFolders } from './crossing.ts';
 import type { Upgrade, Upgrades } from './upgrades.ts';
 
 /** Before the name of a capability, in ids of reasons and of budgets. */

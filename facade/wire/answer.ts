@@ -1,7 +1,7 @@
 /** Owns plain HTTP answers: status, headers and body in one write; refuses to reflect anything of the request. */
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
-import { TollgateError, type ErrorCode } from '../../catalogs/errors.ts';
-import { refusalText, type ReplyId } from './reply.ts';
+import type { ErrorCode, TollgateError } from '../../catalogs/errors.ts';
+import { type ReplyId, refusalText } from './reply.ts';
 
 /** A refused client may go on sending this long, so that it gets to read the answer; what it sends is not kept. */
 const LINGER_MS = 1000;

@@ -1,17 +1,17 @@
 /** Owns the HTTP listener of `tollgate serve`: gate, token, routes; refuses on every route what the gate does not know. */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { setImmediate as turn, setTimeout as delay } from 'node:timers/promises';
+import { setTimeout as delay, setImmediate as turn } from 'node:timers/promises';
 import { asTollgateError, TollgateError } from '../../catalogs/errors.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { ListenConfig } from '../config/config.ts';
 import type { Facade } from '../facade.ts';
-import { answer, answerEmpty, answerWith, refuse } from './answer.ts';
-import { bearerToken, type Authenticate } from './auth.ts';
-import { drained, type Drain } from './drain.ts';
-import { createGate, urlHost, type Gate } from './gate.ts';
-import { ProcessMetrics } from '../process-metrics.ts';
 import { HOST_PATH, type HostDoor } from '../host/door.ts';
+import { ProcessMetrics } from '../process-metrics.ts';
+import { answer, answerEmpty, answerWith, refuse } from './answer.ts';
+import { type Authenticate, bearerToken } from './auth.ts';
+import { type Drain, drained } from './drain.ts';
+import { createGate, type Gate, urlHost } from './gate.ts';
 import { HttpMetrics } from './http-metrics.ts';
 import { serveMcp, type Visit } from './mcp.ts';
 import { SessionTable } from './sessions.ts';

@@ -57,7 +57,7 @@ export class LegacyDispatch implements Dispatch {
     if (message.kind === 'request') return this.#answer(message, send);
     if (message.kind === 'invalid') return refusalText(message.id, message.error);
     if (message.kind === 'notification' && message.method === 'notifications/cancelled')
-      this.#cancel(message.params?.value['requestId']);
+      this.#cancel(message.params?.value.requestId);
     // Tollgate asks its clients nothing, so their answers answer nothing; other notifications ask nothing of Tollgate.
     return undefined;
   }
@@ -119,7 +119,7 @@ export class LegacyDispatch implements Dispatch {
     const instructions = this.#facade.instructions(this.#session);
     this.#initialized = true;
     return JSON.stringify({
-      protocolVersion: negotiate(request.params?.value['protocolVersion']),
+      protocolVersion: negotiate(request.params?.value.protocolVersion),
       capabilities: { tools: { listChanged: true } },
       serverInfo: { name: 'tollgate', version: VERSION },
       ...(instructions === '' ? {} : { instructions }),

@@ -8,7 +8,7 @@ import type { Principal } from '../../policies/port.ts';
 import { answer, answerEmpty, refuse } from './answer.ts';
 import { readBody } from './body.ts';
 import { MAX_RUNNING } from './dispatch.ts';
-import { eraOf, MODERN_PROBE, type Era } from './era.ts';
+import { type Era, eraOf, MODERN_PROBE } from './era.ts';
 import { EventStream } from './events.ts';
 import type { HttpSession, SessionTable } from './sessions.ts';
 

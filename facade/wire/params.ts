@@ -26,7 +26,7 @@ export function readCall(params: JsonDoc<JsonObject> | undefined): CallParams {
 
 /** Throws WIRE_PARAMS on a cursor: the list has one page, and a cursor that was never given out would start a client's loop over. */
 export function refuseCursor(params: JsonDoc<JsonObject> | undefined): void {
-  if ((params?.value['cursor'] ?? '') === '') return;
+  if ((params?.value.cursor ?? '') === '') return;
   throw new TollgateError('WIRE_PARAMS', {
     detail: 'The list has one page; this cursor was not given out here.',
     next: 'Call tools/list without a cursor.',

@@ -3,7 +3,7 @@ import type { ServerResponse } from 'node:http';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { Facade, Session } from '../facade.ts';
-import { openDispatch, type Dispatch } from './dispatch.ts';
+import { type Dispatch, openDispatch } from './dispatch.ts';
 import type { Era } from './era.ts';
 import { EventStream } from './events.ts';
 

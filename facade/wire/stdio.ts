@@ -5,10 +5,10 @@ import { readMessage } from '../../adapters/rpc/json.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { Facade } from '../facade.ts';
-import { MAX_RUNNING, openDispatch, type Dispatch } from './dispatch.ts';
-import { drained, type Drain } from './drain.ts';
+import { type Dispatch, MAX_RUNNING, openDispatch } from './dispatch.ts';
+import { type Drain, drained } from './drain.ts';
 import { LineWriter } from './lines.ts';
-import { refusalText, type ReplyId } from './reply.ts';
+import { type ReplyId, refusalText } from './reply.ts';
 
 /** What one client on pipes needs. */
 export interface StdioOptions extends Drain {

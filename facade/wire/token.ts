@@ -1,8 +1,8 @@
 /** Owns the access token file of `tollgate serve`; refuses a file that others can read or that is not a token. */
 import { randomBytes } from 'node:crypto';
 import {
-  constants,
   closeSync,
+  constants,
   fstatSync,
   linkSync,
   mkdirSync,

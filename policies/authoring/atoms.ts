@@ -3,7 +3,7 @@ import type { Outcome, When } from '../conditions.ts';
 import type { CallInput, Principal } from '../port.ts';
 import { compileTime, readClocks, type TimeWindow } from '../time.ts';
 import { argumentAtoms } from './argument-atoms.ts';
-import { withCommand, withEffect, withPath, withPrincipal, withUrl, type Edit } from './edits.ts';
+import { type Edit, withCommand, withEffect, withPath, withPrincipal, withUrl } from './edits.ts';
 import type { Change } from './explanation.ts';
 
 /** A change with the way to make it. */

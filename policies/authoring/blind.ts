@@ -33,5 +33,5 @@ export function findBlind(rules: readonly LocatedRule[]): readonly Finding[] {
 }
 
 function isOfCommands({ verbs, tools }: LocatedRule['rule']['when']): boolean {
-  return verbs?.join() === 'execute' || (tools !== undefined && tools.every((tool) => COMMANDS.includes(tool)));
+  return verbs?.join() === 'execute' || (tools?.every((tool) => COMMANDS.includes(tool)) ?? false);
 }

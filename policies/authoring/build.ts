@@ -5,7 +5,7 @@ import { BUNDLE_FILES, factsText, pack } from '../bundle.ts';
 import { compileRego } from '../compile.ts';
 import { hashLibrary } from '../library.ts';
 import { findOpa } from '../opa.ts';
-import { ALGORITHMS, signFiles, type SigningKey } from '../signatures.ts';
+import { ALGORITHMS, type SigningKey, signFiles } from '../signatures.ts';
 import type { RegoSource } from '../stage.ts';
 import { WasmPolicy } from '../wasm.ts';
 

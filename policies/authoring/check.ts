@@ -5,16 +5,16 @@ import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { isBeneath } from '../../catalogs/paths.ts';
 import { checkRego } from '../compile.ts';
-import { compileParts, readRules, type PolicyParts, type SourceSettings } from '../engine.ts';
+import { compileParts, type PolicyParts, readRules, type SourceSettings } from '../engine.ts';
 import { readKnown } from '../known.ts';
-import { findOpa } from '../opa.ts';
 import { findUnjudged } from '../offered.ts';
+import { findOpa } from '../opa.ts';
 import type { Problem } from '../problems.ts';
 import type { ParsedFile } from '../rego.ts';
 import { compileRules, type LocatedRule } from '../rules.ts';
 import { isRego, readSources, stageFiles } from '../stage.ts';
 import { findBlind } from './blind.ts';
-import { lintRego, type Finding } from './lint.ts';
+import { type Finding, lintRego } from './lint.ts';
 import { lintInput } from './lint-input.ts';
 
 export type { Finding } from './lint.ts';
@@ -69,7 +69,7 @@ async function compileOrTell(
     };
   } catch (thrown) {
     if (!(thrown instanceof TollgateError) || thrown.code !== 'POLICY_INVALID') throw thrown;
-    const problems = thrown.data['problems'] as readonly Problem[] | undefined;
+    const problems = thrown.data.problems as readonly Problem[] | undefined;
     return {
       problems: problems ?? [{ file: 'policies', line: 1, column: 1, message: thrown.message }],
       warnings: [],

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { readBundle } from '../bundle.ts';
-import { compileRego, type CompiledRego } from '../compile.ts';
+import { type CompiledRego, compileRego } from '../compile.ts';
 import type { PolicyParts } from '../engine.ts';
 import { findOpa } from '../opa.ts';
 import { refuseProblems } from '../problems.ts';

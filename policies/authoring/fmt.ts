@@ -1,9 +1,9 @@
 /** Owns the formatting of Rego, which is opa's; leaves YAML and data as people wrote them. */
-import { readFile, readdir, stat } from 'node:fs/promises';
+import { readdir, readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { findOpa, runOpa } from '../opa.ts';
-import { diffLines, type DiffLine } from './line-diff.ts';
+import { type DiffLine, diffLines } from './line-diff.ts';
 
 /** What to format and how. */
 export interface FormatRequest {

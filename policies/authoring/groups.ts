@@ -1,5 +1,5 @@
 /** Owns the way from conditions of the library back to the words of a rule: which field of `when` holds, and which facts it read. */
-import { compileWhen, type Condition, type When } from '../conditions.ts';
+import { type Condition, compileWhen, type When } from '../conditions.ts';
 import type { CallInput } from '../port.ts';
 import type { LocatedRule, RuleData } from '../rules.ts';
 import type { Fact } from './explanation.ts';

@@ -1,14 +1,14 @@
 /** Owns what Rego says of fields of the input whose values are known: names of the configuration, tools and arguments, words of the schema; refuses what no call can have. */
 import { readFileSync } from 'node:fs';
-import { findValues, schemasAt, type Schema } from '../argument-schemas.ts';
-import { aliasesOf, groundPath, termsIn, type Expression, type Location, type Rule, type Term } from '../ast.ts';
-import { isLiteral, operatorOf, readInputTest, type InputTest } from '../input-tests.ts';
+import { findValues, type Schema, schemasAt } from '../argument-schemas.ts';
+import { aliasesOf, type Expression, groundPath, type Location, type Rule, type Term, termsIn } from '../ast.ts';
+import { type InputTest, isLiteral, operatorOf, readInputTest } from '../input-tests.ts';
+import type { Known } from '../known.ts';
 import { INTERNAL_TOOLS, type Offered } from '../offered.ts';
 import type { OfferedTool } from '../port.ts';
 import { suggest } from '../problems.ts';
 import type { ParsedFile } from '../rego.ts';
 import { INPUT_SCHEMA } from '../stage.ts';
-import type { Known } from '../known.ts';
 
 /** What names are judged against. Without `known` there is no configuration, and none is judged. */
 export interface InputWorld {
@@ -59,7 +59,7 @@ function undefinedFields(rule: Rule, aliases: Aliases): readonly InputFault[] {
     if (names[0] !== 'input') return [];
     let node: Schema | undefined = (schema ??= JSON.parse(readFileSync(INPUT_SCHEMA, 'utf8')) as Schema);
     for (const [at, name] of names.slice(1).entries()) {
-      const properties = node['properties'] as Readonly<Record<string, Schema>> | undefined;
+      const properties = node.properties as Readonly<Record<string, Schema>> | undefined;
       if (properties === undefined) return [];
       const next: Schema | undefined = Object.hasOwn(properties, name) ? properties[name] : undefined;
       if (next === undefined)
@@ -139,10 +139,10 @@ function lintWords(test: InputTest): readonly InputFault[] {
   const node = test.path
     .split('.')
     .reduce<Schema | undefined>(
-      (at, name) => (at?.['properties'] as Readonly<Record<string, Schema>> | undefined)?.[name],
+      (at, name) => (at?.properties as Readonly<Record<string, Schema>> | undefined)?.[name],
       (schema ??= JSON.parse(readFileSync(INPUT_SCHEMA, 'utf8')) as Schema),
     );
-  const words = node?.['enum'] as readonly string[] | undefined;
+  const words = node?.enum as readonly string[] | undefined;
   if (words === undefined) return [];
   return textsOf(test)
     .filter(({ text }) => !words.includes(text))
@@ -205,7 +205,7 @@ function lintArguments(
   if (meant.length === 0) return [];
   const schemasOf = (path: readonly string[]): readonly Schema[] =>
     meant.flatMap(({ inputSchema }) => schemasAt(inputSchema, path, { root: inputSchema, depth: 0 }));
-  const known = new Set(meant.flatMap(({ inputSchema }) => Object.keys((inputSchema['properties'] ?? {}) as object)));
+  const known = new Set(meant.flatMap(({ inputSchema }) => Object.keys((inputSchema.properties ?? {}) as object)));
   const unknown = [...termsIn(body)].flatMap((term): readonly InputFault[] => {
     const [, effect, kind, ...path] = term.type === 'ref' ? (groundPath(term, aliases)?.names ?? []) : [];
     if (effect !== 'effect' || kind !== 'arguments' || path.length === 0 || schemasOf(path).length > 0) return [];

@@ -2,18 +2,18 @@
 import { readFileSync } from 'node:fs';
 import {
   aliasesOf,
-  groundPath,
-  packagePath,
-  termsIn,
   type Expression,
+  groundPath,
   type Location,
+  packagePath,
   type Rule,
   type Term,
+  termsIn,
 } from '../ast.ts';
 import { CAPABILITIES } from '../library.ts';
 import { adviseBuiltin } from '../opa-errors.ts';
 import type { Problem } from '../problems.ts';
-import { EXPOSE, SETS, type ParsedFile, type SetRule } from '../rego.ts';
+import { EXPOSE, type ParsedFile, SETS, type SetRule } from '../rego.ts';
 import { INPUT_SCHEMA } from '../stage.ts';
 
 /** A fault, or something that an author should know. Only errors refuse. */

@@ -1,9 +1,9 @@
 /** Owns changes of facts that Rego of the user suggests: the constants that it stands beside a fact are tried as that fact's value; guesses like those of atoms.ts. */
 import type { Verb } from '../../catalogs/tool.ts';
-import { aliasesOf, groundPath, termsIn, type Expression, type Module, type Term } from '../ast.ts';
+import { aliasesOf, type Expression, groundPath, type Module, type Term, termsIn } from '../ast.ts';
 import type { CallInput } from '../port.ts';
 import type { Atom } from './atoms.ts';
-import { withArgument, withEffect, withPath, withPrincipal, withUrl, withCommand, type Edit } from './edits.ts';
+import { type Edit, withArgument, withCommand, withEffect, withPath, withPrincipal, withUrl } from './edits.ts';
 import { readArgs } from './groups.ts';
 
 const OTHER = 'example';

@@ -2,11 +2,11 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { packagePath, parseModules, sourceOf, type Module, type Rule } from '../ast.ts';
+import { type Module, packagePath, parseModules, type Rule, sourceOf } from '../ast.ts';
 import { callInputText } from '../input.ts';
-import { findOpa, runOpa, type Opa } from '../opa.ts';
+import { findOpa, type Opa, runOpa } from '../opa.ts';
 import type { CallInput, Reason } from '../port.ts';
-import { isRego, isTest, readSources, stagedRoots, stageFiles, type RegoSource, type SourceFile } from '../stage.ts';
+import { isRego, isTest, type RegoSource, readSources, type SourceFile, stagedRoots, stageFiles } from '../stage.ts';
 import type { ExpressionWhy } from './explanation.ts';
 
 const SETS: ReadonlySet<string> = new Set(['deny', 'ask', 'allow']);

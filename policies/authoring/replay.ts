@@ -5,7 +5,7 @@ import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { loadPolicy, type PolicyParts } from '../engine.ts';
-import { INPUT_VERSION, type CallDecision, type CallInput, type Policy, type Reason } from '../port.ts';
+import { type CallDecision, type CallInput, INPUT_VERSION, type Policy, type Reason } from '../port.ts';
 import { TIMED_OUT } from '../worker-handle.ts';
 
 /** A call as it was recorded. `argsText` is absent where it was too large to keep, `decision` where the policy gave none. */

@@ -1,6 +1,7 @@
 /** Owns the way from a written case to what the policy is told; refuses principals and calls that nobody knows, at their place. */
+
+import { type ErrorCode, TollgateError } from '../../catalogs/errors.ts';
 import { readUrl } from '../../catalogs/urls.ts';
-import { TollgateError, type ErrorCode } from '../../catalogs/errors.ts';
 import type { CallInput, ListTool, Principal } from '../port.ts';
 import type { Problem } from '../problems.ts';
 import type { Drafting } from './test.ts';

@@ -1,6 +1,7 @@
 /** Owns what tests have touched: lines of Rego and rules of YAML; refuses to count what is not the user's. */
-import type { CompiledRules } from '../rules.ts';
+
 import type { CallDecision } from '../port.ts';
+import type { CompiledRules } from '../rules.ts';
 
 /** A line of a file as messages name it. */
 export interface Place {

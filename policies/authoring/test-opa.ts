@@ -5,11 +5,11 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import { prepareRego } from '../compile.ts';
+import { type Opa, type OpaRun, runOpa } from '../opa.ts';
 import { readOpaProblems } from '../opa-errors.ts';
-import { runOpa, type Opa, type OpaRun } from '../opa.ts';
 import { refuseProblems } from '../problems.ts';
 import type { RegoFacts } from '../rego.ts';
-import { isRego, isTest, STAGED_LIBRARY, stageFiles, type SourceFile } from '../stage.ts';
+import { isRego, isTest, type SourceFile, STAGED_LIBRARY, stageFiles } from '../stage.ts';
 import { LineCoverage, type OpaCoverage, type Place } from './test-coverage.ts';
 
 /** A question of the policy: the very text that wasm is asked with. */

@@ -7,7 +7,7 @@ import { surelyFits } from '../../catalogs/schema-code.ts';
 import type { PolicyParts, YamlDocument } from '../engine.ts';
 import type { CallInput, Principal } from '../port.ts';
 import type { Problem } from '../problems.ts';
-import { toFault, type SchemaFault } from '../rule-schema.ts';
+import { type SchemaFault, toFault } from '../rule-schema.ts';
 import type { TestFile } from './test-files.ts';
 
 const require = createRequire(import.meta.url);

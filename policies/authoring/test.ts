@@ -4,17 +4,17 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import { asTollgateError, TollgateError } from '../../catalogs/errors.ts';
-import { compileParts, showName, startPolicy, type CompiledParts, type PolicyParts } from '../engine.ts';
+import { type CompiledParts, compileParts, type PolicyParts, showName, startPolicy } from '../engine.ts';
 import { callInputText, listInputText } from '../input.ts';
 import { compileMode } from '../modes.ts';
 import { findOpa, INSTALL_LINES, type Opa } from '../opa.ts';
 import type { CallInput, ListTool, Policy, Principal } from '../port.ts';
 import { refuseProblems } from '../problems.ts';
 import { readSources, type SourceFile } from '../stage.ts';
-import { draftCase, NOON, type DraftedCase } from './test-case.ts';
-import { ruleCoverage, type Coverage } from './test-coverage.ts';
+import { type DraftedCase, draftCase, NOON } from './test-case.ts';
+import { type Coverage, ruleCoverage } from './test-coverage.ts';
 import { findTests, type TestFile } from './test-files.ts';
-import { judge, readAnswer, type Answer, type CaseResult } from './test-judge.ts';
+import { type Answer, type CaseResult, judge, readAnswer } from './test-judge.ts';
 import { KnownAnswers } from './test-known.ts';
 import { OpaBench, type Question, type RegoTest } from './test-opa.ts';
 import { readSuites } from './test-suite.ts';
@@ -114,7 +114,7 @@ async function lookForOpa(parts: PolicyParts, { isNeeded }: { readonly isNeeded:
   try {
     return await findOpa(parts.opa);
   } catch (thrown) {
-    const isNamed = parts.opa !== undefined || (process.env['TOLLGATE_OPA'] ?? '') !== '';
+    const isNamed = parts.opa !== undefined || (process.env.TOLLGATE_OPA ?? '') !== '';
     if (isNeeded || isNamed || asTollgateError(thrown).code !== 'OPA_MISSING') throw thrown;
     return `There is no opa. To get it: ${INSTALL_LINES.slice(0, 3).join('; or ')}.`;
   }

@@ -1,16 +1,16 @@
 /** Owns the answer to "why was this call decided so": asks the engine which conditions hold, opa which expressions failed, and decides anew what it claims; refuses to guess. */
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Outcome } from '../conditions.ts';
-import { compileParts, startPolicy, type CompiledParts, type PolicyParts } from '../engine.ts';
+import { type CompiledParts, compileParts, type PolicyParts, startPolicy } from '../engine.ts';
 import { readLibrary } from '../library.ts';
 import type { CallInput, Mode, Policy } from '../port.ts';
-import { atomsFor, type Atom } from './atoms.ts';
+import { type Atom, atomsFor } from './atoms.ts';
 import { withPrincipal } from './edits.ts';
 import type { Explanation, RuleWhy } from './explanation.ts';
 import { findFlips } from './flips.ts';
-import { factNames, factsOf, groupsOf, type Failed, type Group } from './groups.ts';
+import { type Failed, factNames, factsOf, type Group, groupsOf } from './groups.ts';
 import { regoAtoms } from './rego-atoms.ts';
-import { stageRego, type StagedRego } from './rego-why.ts';
+import { type StagedRego, stageRego } from './rego-why.ts';
 
 /** Rules that did not fire and are told of. */
 const NEAR = 5;

@@ -2,8 +2,8 @@
 import { mkdirSync, readFileSync, realpathSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
-import type { Bench } from './servers.ts';
 import { verifies } from '../verifies.ts';
+import type { Bench } from './servers.ts';
 import { callOf, chaos, codeOf, serve, temporaryFolder, textOf } from './servers.ts';
 
 const MODULES = resolve(import.meta.dirname, '../servers/node_modules/@modelcontextprotocol');
@@ -40,7 +40,7 @@ describe('server-everything', () => {
       callOf(
         'trigger-long-running-operation',
         { duration: 1, steps: 4 },
-        { onProgress: (params) => seen.push(params['progress']) },
+        { onProgress: (params) => seen.push(params.progress) },
       ),
     );
     expect(seen).toEqual([1, 2, 3, 4]);

@@ -1,6 +1,6 @@
 /** Tests adapters/settings.ts: servers that are refused before a process is tried, with what to write instead. */
 import { describe, expect, it } from 'vitest';
-import { startRefusal, type ServerSettings } from '../../adapters/settings.ts';
+import { type ServerSettings, startRefusal } from '../../adapters/settings.ts';
 
 const settings = (over: Partial<ServerSettings>): ServerSettings => ({
   name: 'fs',

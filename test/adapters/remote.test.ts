@@ -1,10 +1,11 @@
 /** Owns the tests of remote servers: real Streamable HTTP and SSE servers on loopback, and one that misbehaves. */
-import { createServer } from 'node:http';
-import type { IncomingHttpHeaders, IncomingMessage, Server, ServerResponse } from 'node:http';
+
+import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
+import type { IncomingHttpHeaders, IncomingMessage, Server, ServerResponse } from 'node:http';
+import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { resolve } from 'node:path';
-import { randomUUID } from 'node:crypto';
 import { pipeline, Readable } from 'node:stream';
 import { text as readText } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -13,16 +14,16 @@ import { SSEServerTransport } from '@modelcontextprotocol/sdk/server/sse.js';
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
 import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
 import { afterEach, describe, expect, it } from 'vitest';
+import type { Attempts } from '../../adapters/events.ts';
 import { judgeFailure } from '../../adapters/remote-failure.ts';
 import type { ServerSettings } from '../../adapters/settings.ts';
-import type { Attempts } from '../../adapters/events.ts';
 import { verifies } from '../verifies.ts';
-import { callOf, chaos, codeOf, refusalOf, serve, textOf } from './servers.ts';
 import type { Bench } from './servers.ts';
+import { callOf, chaos, codeOf, refusalOf, serve, textOf } from './servers.ts';
 
 type Answer = (request: IncomingMessage, response: ServerResponse) => void | Promise<void>;
 
-const closers: (() => Promise<unknown> | void)[] = [];
+const closers: (() => unknown)[] = [];
 
 afterEach(async () => {
   for (const close of closers.splice(0).reverse()) await close();

@@ -1,11 +1,11 @@
 /** Owns the tests of restarts, health and slots by themselves, at exact times. */
 import { describe, expect, it } from 'vitest';
-import { TollgateError } from '../../catalogs/errors.ts';
 import { judgeHealth } from '../../adapters/health.ts';
-import { Restarts } from '../../adapters/restarts.ts';
 import type { Outlook, Regime } from '../../adapters/restarts.ts';
-import { ConnectionSlots } from '../../adapters/slots.ts';
+import { Restarts } from '../../adapters/restarts.ts';
 import type { SlotHolder } from '../../adapters/slots.ts';
+import { ConnectionSlots } from '../../adapters/slots.ts';
+import { TollgateError } from '../../catalogs/errors.ts';
 import { verifies } from '../verifies.ts';
 import { chaos, codeOf } from './servers.ts';
 

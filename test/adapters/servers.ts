@@ -3,12 +3,12 @@ import { mkdtempSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { TollgateError } from '../../catalogs/errors.ts';
 import type { LaunchHost } from '../../adapters/launch.ts';
-import { UpstreamError } from '../../adapters/port.ts';
-import type { ServerAdapter, ServerEvent, UpstreamCall } from '../../adapters/port.ts';
 import { ServerPool } from '../../adapters/pool.ts';
+import type { ServerAdapter, ServerEvent, UpstreamCall } from '../../adapters/port.ts';
+import { UpstreamError } from '../../adapters/port.ts';
 import type { AdapterOptions, ServerSettings } from '../../adapters/settings.ts';
+import { TollgateError } from '../../catalogs/errors.ts';
 
 const CHAOS = resolve(import.meta.dirname, '../fixtures/chaos.mjs');
 

@@ -1,9 +1,9 @@
 /** Tests the ordered end of a server's program: what it is told, in which order and after which time. */
 import { spawn } from 'node:child_process';
 import { describe, expect, it } from 'vitest';
+import type { Launched } from '../../adapters/launch.ts';
 import { signalGroup, stopInOrder } from '../../adapters/process-group.ts';
 import { DEFAULT_GRACE } from '../../adapters/stdio.ts';
-import type { Launched } from '../../adapters/launch.ts';
 import { verifies } from '../verifies.ts';
 
 /** Tells what it is told, and ends by SIGKILL alone. */

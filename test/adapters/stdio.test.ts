@@ -3,13 +3,13 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
-import { TollgateError } from '../../catalogs/errors.ts';
 import { ServerPool } from '../../adapters/pool.ts';
 import type { UpstreamServer } from '../../adapters/server.ts';
 import type { AdapterOptions, ServerSettings } from '../../adapters/settings.ts';
+import { TollgateError } from '../../catalogs/errors.ts';
 import { verifies } from '../verifies.ts';
-import { callOf, chaos, codeOf, FAST, HOST, isGone, refusalOf, serve, temporaryFolder, textOf } from './servers.ts';
 import type { Bench } from './servers.ts';
+import { callOf, chaos, codeOf, FAST, HOST, isGone, refusalOf, serve, temporaryFolder, textOf } from './servers.ts';
 
 const open: ServerPool[] = [];
 
@@ -117,13 +117,13 @@ describe('the handshake', () => {
   });
 
   it('gives the process its own settings and next to nothing of ours', async () => {
-    process.env['TOLLGATE_TEST_SECRET'] = 'hunter2';
+    process.env.TOLLGATE_TEST_SECRET = 'hunter2';
     const { server } = start('ok', { env: { OWN: 'yes', HOME: '/somewhere' }, cwd: temporaryFolder() });
     const { env, cwd } = JSON.parse(await textOf(server, callOf('env'))) as {
       env: Record<string, string>;
       cwd: string;
     };
-    expect(env).toMatchObject({ OWN: 'yes', HOME: '/somewhere', PATH: process.env['PATH'] });
+    expect(env).toMatchObject({ OWN: 'yes', HOME: '/somewhere', PATH: process.env.PATH });
     expect(
       Object.keys(env).filter(
         (key) =>
@@ -146,7 +146,7 @@ describe('the handshake', () => {
       ),
     ).toEqual([]);
     expect(cwd).toContain('tollgate-adapters-');
-    delete process.env['TOLLGATE_TEST_SECRET'];
+    delete process.env.TOLLGATE_TEST_SECRET;
   });
 });
 

@@ -22,7 +22,7 @@ describe('the end of processes with a mark' + verifies('PF-15'), () => {
       const forker = spawn('/bin/sh', ['-c', 'for count in $(seq 200); do setsid sleep 60 & done; wait'], {
         detached: true,
         stdio: 'ignore',
-        env: { PATH: process.env['PATH'], [MARK]: mark },
+        env: { PATH: process.env.PATH, [MARK]: mark },
       });
       const ended = new Promise((resolve) => forker.once('exit', resolve));
       await expect.poll(left, { interval: 1 }).toBeGreaterThan(20);

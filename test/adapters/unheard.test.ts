@@ -22,7 +22,7 @@ const SETTINGS: ServerSettings = {
   maxRetries: 0,
   reconnectBackoffMs: 100,
 };
-const TMPDIR = process.env['TMPDIR'];
+const TMPDIR = process.env.TMPDIR;
 let unheard: unknown[];
 const note = (thrown: unknown): number => unheard.push(thrown);
 
@@ -34,8 +34,8 @@ beforeEach(() => {
 afterEach(async () => {
   await new Promise((resolve) => setImmediate(resolve));
   process.off('unhandledRejection', note);
-  if (TMPDIR === undefined) delete process.env['TMPDIR'];
-  else process.env['TMPDIR'] = TMPDIR;
+  if (TMPDIR === undefined) delete process.env.TMPDIR;
+  else process.env.TMPDIR = TMPDIR;
   expect(unheard).toEqual([]);
 });
 
@@ -94,11 +94,11 @@ it('a server that is ended because nobody uses it, and cannot be ended in order,
 });
 
 it('a way out that has no place says what to mend, and leaves nothing', async () => {
-  process.env['TMPDIR'] = '/proc/no-such-folder';
+  process.env.TMPDIR = '/proc/no-such-folder';
   await expect(
     openEgress({ server: 'one', allowedDomains: ['example.org'] }, { onBlocked: () => undefined }),
   ).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', next: expect.stringContaining('Make room') as string });
-  delete process.env['TMPDIR'];
+  delete process.env.TMPDIR;
   const folders = (): readonly string[] => readdirSync(tmpdir()).filter((name) => name.startsWith('tollgate-egress-'));
   const before = folders();
   await expect(

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { loadConfig } from '../../facade/config/load.ts';
 import type { Session } from '../../facade/facade.ts';
-import { ACT, allow, startRaw, tool, type RawFacade } from '../properties/raw.ts';
+import { ACT, allow, type RawFacade, startRaw, tool } from '../properties/raw.ts';
 import type { Answer } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 import { Desk } from './desk.ts';

@@ -3,12 +3,12 @@ import { createHmac } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
+  type Bindable,
   bindingOf,
   differences,
   hashOf,
   reachHashOf,
   widestOf,
-  type Bindable,
 } from '../../facade/approvals/binding.ts';
 import { whereDiffers } from '../../facade/approvals/compare.ts';
 import { ApprovalStore } from '../../facade/approvals/item.ts';

@@ -1,7 +1,7 @@
 /** Owns the owner's side of approvals in tests: a second connection to the state of a running facade, as the command line has. */
 import { createHmac } from 'node:crypto';
+import { type Approval, ApprovalStore, type Stored } from '../../facade/approvals/item.ts';
 import { ApprovalQueue } from '../../facade/approvals/queue.ts';
-import { ApprovalStore, type Approval, type Stored } from '../../facade/approvals/item.ts';
 import { approveRequest, denyRequest } from '../../facade/approvals/verdict.ts';
 import type { ConsentEntry } from '../../facade/audit/consent-entry.ts';
 import { Redactor } from '../../facade/output/redact.ts';

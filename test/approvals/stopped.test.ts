@@ -5,7 +5,7 @@ import { inTurn } from '../../facade/approvals/wait.ts';
 import { awaited } from '../../facade/approvals/waiters.ts';
 import type { Session } from '../../facade/facade.ts';
 import { KillSwitch } from '../../facade/servers/kill-switch.ts';
-import { ACT, allow, startRaw, tool, type RawFacade } from '../properties/raw.ts';
+import { ACT, allow, type RawFacade, startRaw, tool } from '../properties/raw.ts';
 import type { Answer } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 import { Desk } from './desk.ts';

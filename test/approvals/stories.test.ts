@@ -3,9 +3,9 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
-import type { ApprovalScope } from '../../policies/port.ts';
 import type { Session } from '../../facade/facade.ts';
-import { startRaw, tool, type RawFacade } from '../properties/raw.ts';
+import type { ApprovalScope } from '../../policies/port.ts';
+import { type RawFacade, startRaw, tool } from '../properties/raw.ts';
 import type { Recorded } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 import { Desk } from './desk.ts';
@@ -139,11 +139,11 @@ async function tell(step: Step, name: string): Promise<void> {
     .filter(({ type }) => type !== 'approval' && type !== 'server');
   if (code === '')
     expect(own).toMatchObject([
-      { type: 'intent', consent: records[0]?.['id'] },
-      { type: 'outcome', consent: records[0]?.['id'] },
+      { type: 'intent', consent: records[0]?.id },
+      { type: 'outcome', consent: records[0]?.id },
     ]);
   else expect(own).toMatchObject([{ type: 'decision', outcome: code === 'DENIED' ? 'deny' : 'ask', code }]);
   // Joined by the id of the call, and the used one recorded before its call.
-  for (const record of records) expect(record['call']).toBe(own[0]?.['id']);
-  if (code === '') expect(records[0]?.['seq']).toBeLessThan(own[0]?.['seq'] as number);
+  for (const record of records) expect(record.call).toBe(own[0]?.id);
+  if (code === '') expect(records[0]?.seq).toBeLessThan(own[0]?.seq as number);
 }

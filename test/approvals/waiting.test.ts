@@ -4,7 +4,7 @@ import { readMessage } from '../../adapters/rpc/json.ts';
 import { loadConfig } from '../../facade/config/load.ts';
 import type { Session } from '../../facade/facade.ts';
 import { openDispatch } from '../../facade/wire/dispatch.ts';
-import { ACT, allow, startRaw, tool, type RawFacade } from '../properties/raw.ts';
+import { ACT, allow, type RawFacade, startRaw, tool } from '../properties/raw.ts';
 import type { Answer } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 import { Desk } from './desk.ts';

@@ -2,16 +2,16 @@
 import fs, { cpSync, existsSync, mkdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import { archiveAudit, type ArchiveRequest } from '../../facade/audit/archive.ts';
-import { tryLock } from '../../facade/state/process.ts';
+import { type ArchiveRequest, archiveAudit } from '../../facade/audit/archive.ts';
 import { fileName } from '../../facade/audit/chain.ts';
 import { CHECKPOINT } from '../../facade/audit/checkpoint.ts';
 import { createDigest, readAuditKey } from '../../facade/audit/key.ts';
 import { listParts } from '../../facade/audit/lines.ts';
-import { openAudit, type AuditLog } from '../../facade/audit/log.ts';
+import { type AuditLog, openAudit } from '../../facade/audit/log.ts';
 import { openReader } from '../../facade/audit/read.ts';
 import { recoverTorn } from '../../facade/audit/recover.ts';
-import { verifyAudit, type AuditVerdict } from '../../facade/audit/verify.ts';
+import { type AuditVerdict, verifyAudit } from '../../facade/audit/verify.ts';
+import { tryLock } from '../../facade/state/process.ts';
 import { cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { startFixture, temporaryFolder } from '../state/place.ts';
@@ -446,10 +446,9 @@ function copyOf(place: ReturnType<typeof template>) {
 }
 
 function subsets(all: readonly string[]): readonly (readonly string[])[] {
-  return all.reduce<readonly (readonly string[])[]>(
-    (sets, one) => [...sets, ...sets.map((set) => [...set, one])],
-    [[]],
-  );
+  let sets: readonly (readonly string[])[] = [[]];
+  for (const one of all) sets = sets.flatMap((set) => [set, [...set, one]]);
+  return sets;
 }
 
 /** Lets so many changes of files be made, and fails all that follow, as the end of the process would; false when it ended before. */

@@ -1,7 +1,7 @@
 import { appendFileSync, existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, expectTypeOf, it, vi } from 'vitest';
-import { AUDIT_TYPES, fileName, type ChainEntry } from '../../facade/audit/chain.ts';
+import { type AUDIT_TYPES, type ChainEntry, fileName } from '../../facade/audit/chain.ts';
 import { openAudit } from '../../facade/audit/log.ts';
 import { runAudit } from '../../facade/cli/audit.ts';
 import type { Io } from '../../facade/cli/io.ts';

@@ -1,12 +1,12 @@
 import fs, { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { setTimeout as delay } from 'node:timers/promises';
 import { dirname, join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import fc from 'fast-check';
 import { describe, expect, expectTypeOf, it } from 'vitest';
-import { isoTime, NO_HASH, seal, SEAL_KEYS, type ChainEntry, type Unsealed } from '../../facade/audit/chain.ts';
+import { type ChainEntry, isoTime, NO_HASH, SEAL_KEYS, seal, type Unsealed } from '../../facade/audit/chain.ts';
 import type { AuditEntry, CallFacts } from '../../facade/audit/entry.ts';
 import type { AuditFs } from '../../facade/audit/file.ts';
-import { openAudit, type AuditLog, type AuditOptions } from '../../facade/audit/log.ts';
+import { type AuditLog, type AuditOptions, openAudit } from '../../facade/audit/log.ts';
 import { verifyAudit } from '../../facade/audit/verify.ts';
 import { temporaryFolder } from '../state/place.ts';
 import { verifies } from '../verifies.ts';
@@ -32,7 +32,7 @@ describe('the log of a process', () => {
       [2, 'intent', expect.any(String)],
       [3, 'outcome', expect.any(String)],
     ]);
-    expect(records[2]).toMatchObject({ v: 1, prev: records[1]?.['hash'], hash: head, tool: 'read', executed: 'yes' });
+    expect(records[2]).toMatchObject({ v: 1, prev: records[1]?.hash, hash: head, tool: 'read', executed: 'yes' });
     expect([statSync(folder).mode & 0o777, statSync(log.file).mode & 0o777]).toEqual([0o700, 0o600]);
     await log.flush();
     await log.close();
@@ -82,8 +82,8 @@ describe('the log of a process', () => {
       ...parted,
       exposed: `${'x'.repeat(200)}…`,
       seq: 4,
-      ts: long?.['ts'],
-      prev: parted?.['hash'],
+      ts: long?.ts,
+      prev: parted?.hash,
       hash: log.head,
     });
     expect(verifyAudit(dirname(log.file))).toMatchObject({ ok: true, records: 4 });

@@ -7,7 +7,7 @@ import { fileName } from '../../facade/audit/chain.ts';
 import { createDigest, readAuditKey } from '../../facade/audit/key.ts';
 import { readLines } from '../../facade/audit/lines.ts';
 import { openAudit } from '../../facade/audit/log.ts';
-import { openReader, type AuditFilter, type AuditReader, type Found } from '../../facade/audit/read.ts';
+import { type AuditFilter, type AuditReader, type Found, openReader } from '../../facade/audit/read.ts';
 import { temporaryFolder } from '../state/place.ts';
 import { verifies } from '../verifies.ts';
 import { DEAD_CHAIN, DEAD_PID, decision, intent, outcome, writeDeadChain } from './sample.ts';

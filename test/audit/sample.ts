@@ -1,7 +1,7 @@
 /** Owns sample entries and logs of dead processes for tests. */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { fileName, NO_HASH, seal, type ChainEntry } from '../../facade/audit/chain.ts';
+import { type ChainEntry, fileName, NO_HASH, seal } from '../../facade/audit/chain.ts';
 import type { DecisionEntry, IntentEntry, OutcomeEntry } from '../../facade/audit/entry.ts';
 
 const FACTS = {

@@ -1,18 +1,18 @@
 /** Owns the benchmark: one facade call beside a direct call, a pipe and a pass-through of the SDK, in one run, as ratios. */
-import { mkdtempSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { cpus, tmpdir, totalmem } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { loadConfig } from '../../facade/config/load.ts';
 import { approveAll } from '../approve.ts';
-import { compareCheckouts, formatComparisons } from './compare.ts';
 import { openHttp, openStdio, peakOf, type Target } from './client.ts';
+import { compareCheckouts, formatComparisons } from './compare.ts';
 import { formatEgress, measureEgress } from './egress.ts';
+import { measureSequential, measureThroughput } from './measure.ts';
 import { formatPolicyTimings, measurePolicy } from './policy.ts';
 import { measureRego } from './rego.ts';
 import { formatReloads, measureReload } from './reload.ts';
 import { formatSpawns, measureSpawns } from './spawn.ts';
-import { measureSequential, measureThroughput } from './measure.ts';
 import { formatStarts, measureStarts } from './start.ts';
 
 const here = path.dirname(fileURLToPath(import.meta.url));

@@ -1,5 +1,5 @@
 /** Owns the clients of the benchmark: hand-written JSON-RPC over stdio and HTTP, so that they cost as little as can be. */
-import { spawn, type ChildProcess } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import http from 'node:http';
 

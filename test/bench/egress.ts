@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { openEgress } from '../../adapters/egress/open.ts';
-import { EGRESS_PORT, launch, type LaunchHost } from '../../adapters/launch.ts';
+import { EGRESS_PORT, type LaunchHost, launch } from '../../adapters/launch.ts';
 import type { ServerSettings } from '../../adapters/settings.ts';
 import { quantile } from './measure.ts';
 

@@ -3,7 +3,7 @@ import { chownSync, mkdtempSync, realpathSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { launch, type LaunchHost } from '../../adapters/launch.ts';
+import { type LaunchHost, launch } from '../../adapters/launch.ts';
 import type { ServerSettings } from '../../adapters/settings.ts';
 import { quantile } from './measure.ts';
 

@@ -3,8 +3,8 @@ import { chownSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync }
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import type { ServerEvent } from '../../adapters/port.ts';
 import { ServerPool } from '../../adapters/pool.ts';
+import type { ServerEvent } from '../../adapters/port.ts';
 import type { ServerSettings } from '../../adapters/settings.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { installServers } from '../servers/install.ts';
@@ -78,7 +78,7 @@ function openPool(folder: string, onEvent: (event: ServerEvent) => void = () => 
 async function startBare(folder: string): Promise<number> {
   const began = performance.now();
   // The environment that the supervisor gives: one variable for certificates alone doubles the start of Node.
-  const env = { PATH: process.env['PATH'], LANG: process.env['LANG'], HOME: folder };
+  const env = { PATH: process.env.PATH, LANG: process.env.LANG, HOME: folder };
   const opened = await Promise.all(
     serversIn(folder).map(async ([name, args]) => {
       // As the supervisor: a session of its own, to which Linux gives a share of its own of a busy machine (sched_autogroup).

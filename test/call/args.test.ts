@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parseDoc } from '../../adapters/rpc/json.ts';
 import { createValidator } from '../../catalogs/validate.ts';
-import { bindArgs, type ArgsShape } from '../../facade/args.ts';
+import { type ArgsShape, bindArgs } from '../../facade/args.ts';
 import { verifies } from '../verifies.ts';
 
 const schema = {

@@ -1,6 +1,6 @@
 /** Tests what a call costs in the facade, in processor time: other work on the machine does not count in it. The figures that are promised are in docs/performance.md. */
 import { afterEach, describe, expect, it } from 'vitest';
-import { startRaw, tool, type RawFacade } from '../properties/raw.ts';
+import { type RawFacade, startRaw, tool } from '../properties/raw.ts';
 import { verifies } from '../verifies.ts';
 
 const CALLS = 200;

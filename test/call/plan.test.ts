@@ -8,7 +8,7 @@ import type { Session } from '../../facade/facade.ts';
 import { createPlans, decidePlan, listPlans } from '../../facade/plan.ts';
 import { openState } from '../../facade/state/sqlite.ts';
 import type { Principal } from '../../policies/port.ts';
-import { startRaw, tool, type RawFacade } from '../properties/raw.ts';
+import { type RawFacade, startRaw, tool } from '../properties/raw.ts';
 import { verifies } from '../verifies.ts';
 
 const MAIN = path.join(import.meta.dirname, '..', '..', 'dist', 'facade', 'main.js');
@@ -225,7 +225,7 @@ describe('plan mode', () => {
 
   it('says so in the list, and to whoever begins' + verifies('CY-27'), async () => {
     const session = facade.open('agent');
-    const told = new Map((await facade.list(session)).map((one) => [one.name, String(one['description'])]));
+    const told = new Map((await facade.list(session)).map((one) => [one.name, String(one.description)]));
     for (const name of ['write', 'edit', 'bash', 'save', 'look_only', 'git_wipe', 'git_run'])
       expect([name, told.get(name)]).toEqual([name, expect.stringContaining('the plan of this run is not approved')]);
     for (const name of ['read', 'git_get'])

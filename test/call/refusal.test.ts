@@ -1,19 +1,19 @@
 /** Tests facade/refusal.ts, facade/session.ts, facade/decide.ts and facade/metrics.ts: how calls are refused, by whom they came, and how they are counted. */
 import { describe, expect, it } from 'vitest';
 import { UpstreamError } from '../../adapters/port.ts';
-import { ERRORS, TollgateError, type ErrorCode } from '../../catalogs/errors.ts';
+import { ERRORS, type ErrorCode, TollgateError } from '../../catalogs/errors.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import type { ArgsShape } from '../../facade/args.ts';
 import { decide, type Judging } from '../../facade/decide.ts';
-import { Tally } from '../../facade/statistics.ts';
 import { Metrics } from '../../facade/metrics.ts';
 import { Redactor } from '../../facade/output/redact.ts';
 import type { Trace } from '../../facade/record.ts';
 import { refusal } from '../../facade/refusal.ts';
 import { identify, openSession } from '../../facade/session.ts';
+import { Tally } from '../../facade/statistics.ts';
+import { WorkspaceFiles } from '../../facade/workspace-files.ts';
 import type { CallDecision, Policy, Principal } from '../../policies/port.ts';
 import { verifies } from '../verifies.ts';
-import { WorkspaceFiles } from '../../facade/workspace-files.ts';
 
 const redactor = new Redactor();
 const principal: Principal = { id: 'ann', role: 'r', groups: [], profiles: ['default'], origin: 'cli' };

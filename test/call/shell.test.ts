@@ -197,7 +197,7 @@ describe('commandFact', () => {
         witnessed += run.length;
         for (const command of run) expect(fact.words).toContainEqual(command);
       }),
-      { numRuns: Number(process.env['SHELL_RUNS'] ?? 1500) },
+      { numRuns: Number(process.env.SHELL_RUNS ?? 1500) },
     );
     expect(witnessed).toBeGreaterThan(20);
   });

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { loadSchemaProfile } from '../../catalogs/projection/profile.ts';
 import { violations } from '../../catalogs/projection/verify.ts';
-import { startRaw, tool, type RawFacade } from '../properties/raw.ts';
+import { type RawFacade, startRaw, tool } from '../properties/raw.ts';
 import { verifies } from '../verifies.ts';
 
 describe('schemaProfile: openai' + verifies('CY-14', 'ST-94'), () => {

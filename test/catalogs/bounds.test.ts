@@ -1,7 +1,7 @@
 /** Tests catalogs/projection/bounds.ts: what is shown of policy's bounds says neither more nor less than they do. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { boundWords, tighten, type Bound } from '../../catalogs/projection/bounds.ts';
+import { type Bound, boundWords, tighten } from '../../catalogs/projection/bounds.ts';
 import { createValidator } from '../../catalogs/validate.ts';
 import { verifies } from '../verifies.ts';
 
@@ -19,7 +19,7 @@ const schema = {
 const shown = (...bounds: readonly Bound[]): Record<string, unknown> =>
   tighten(schema, bounds) as Record<string, unknown>;
 const propertyOf = (tight: Record<string, unknown>, name: string): unknown =>
-  (tight['properties'] as Record<string, unknown>)[name];
+  (tight.properties as Record<string, unknown>)[name];
 
 describe('bounds in the schema' + verifies('CY-13'), () => {
   it('takes the tighter of two limits, and the values that both know', () => {
@@ -38,8 +38,8 @@ describe('bounds in the schema' + verifies('CY-13'), () => {
   });
 
   it('requires what every allowed call must give, and hides what none may give', () => {
-    expect(shown({ path: ['branch'], oneOf: ['main'] })['required']).toEqual(['kind', 'branch']);
-    expect(shown({ path: ['branch'], noneOf: ['main'] })['required']).toEqual(['kind']);
+    expect(shown({ path: ['branch'], oneOf: ['main'] }).required).toEqual(['kind', 'branch']);
+    expect(shown({ path: ['branch'], noneOf: ['main'] }).required).toEqual(['kind']);
     expect(propertyOf(shown({ path: ['branch'], present: false }), 'branch')).toBeUndefined();
     expect(shown({ path: ['kind'], present: false })).toEqual(schema);
   });

@@ -36,7 +36,7 @@ const TEXTS = [
 ];
 
 function deref(root: Schema, node: Schema): Schema {
-  const ref = node['$ref'];
+  const ref = node.$ref;
   if (typeof ref !== 'string') return node;
   const target = ref
     .split('/')
@@ -63,15 +63,15 @@ function make(input: unknown, making: Making): unknown {
   if (typeof input !== 'object' || input === null) return input === false ? undefined : 'a';
   const node = deref(making.root, input as Schema);
   if (node !== input) return making.depth > 12 ? undefined : make(node, { ...making, depth: making.depth + 1 });
-  if ('const' in node) return node['const'];
-  if (Array.isArray(node['enum'])) return node['enum'][0];
-  const branches = (node['anyOf'] ?? node['oneOf']) as readonly unknown[] | undefined;
-  if (branches !== undefined && node['properties'] === undefined)
+  if ('const' in node) return node.const;
+  if (Array.isArray(node.enum)) return node.enum[0];
+  const branches = (node.anyOf ?? node.oneOf) as readonly unknown[] | undefined;
+  if (branches !== undefined && node.properties === undefined)
     return branches.map((branch) => make(branch, making)).find((value) => value !== undefined && value !== null);
-  if (Array.isArray(node['allOf']) && node['type'] === undefined)
-    return Object.assign({}, ...node['allOf'].map((part) => make(part, making)));
-  const type = Array.isArray(node['type']) ? node['type'][0] : node['type'];
-  if (type === 'object' || node['properties'] !== undefined) return makeObject(node, making);
+  if (Array.isArray(node.allOf) && node.type === undefined)
+    return Object.assign({}, ...node.allOf.map((part) => make(part, making)));
+  const type = Array.isArray(node.type) ? node.type[0] : node.type;
+  if (type === 'object' || node.properties !== undefined) return makeObject(node, making);
   if (type === 'array') return makeArray(node, making);
   if (type === 'number' || type === 'integer') return makeNumber(node);
   if (type === 'boolean') return true;
@@ -79,9 +79,9 @@ function make(input: unknown, making: Making): unknown {
 }
 
 function makeObject(node: Schema, making: Making): unknown {
-  const required = (node['required'] ?? []) as readonly string[];
+  const required = (node.required ?? []) as readonly string[];
   const entries: [string, unknown][] = [];
-  for (const [name, child] of Object.entries((node['properties'] ?? {}) as Schema)) {
+  for (const [name, child] of Object.entries((node.properties ?? {}) as Schema)) {
     const needed = required.includes(name);
     if (!needed && (!making.full || making.depth > 3)) continue;
     const value = make(child, { ...making, depth: making.depth + 1 });
@@ -93,27 +93,26 @@ function makeObject(node: Schema, making: Making): unknown {
 }
 
 function makeArray(node: Schema, making: Making): unknown {
-  const tuple = (Array.isArray(node['items']) ? node['items'] : node['prefixItems']) as readonly unknown[] | undefined;
+  const tuple = (Array.isArray(node.items) ? node.items : node.prefixItems) as readonly unknown[] | undefined;
   if (tuple !== undefined) return tuple.map((item) => make(item, { ...making, depth: making.depth + 1 }));
-  const count = Number(node['minItems'] ?? (making.full && making.depth < 4 ? 1 : 0));
-  const item = count > 0 ? make(node['items'] ?? {}, { ...making, depth: making.depth + 1 }) : undefined;
+  const count = Number(node.minItems ?? (making.full && making.depth < 4 ? 1 : 0));
+  const item = count > 0 ? make(node.items ?? {}, { ...making, depth: making.depth + 1 }) : undefined;
   if (count > 0 && item === undefined) return undefined;
   return Array.from({ length: count }, () => item);
 }
 
 function makeNumber(node: Schema): number {
   const low = Number(
-    node['minimum'] ??
-      (typeof node['exclusiveMinimum'] === 'number' ? node['exclusiveMinimum'] + 1 : (node['maximum'] ?? 1)),
+    node.minimum ?? (typeof node.exclusiveMinimum === 'number' ? node.exclusiveMinimum + 1 : (node.maximum ?? 1)),
   );
-  const step = Number(node['multipleOf'] ?? 0);
+  const step = Number(node.multipleOf ?? 0);
   return step > 0 ? Math.ceil(low / step) * step : low;
 }
 
 function makeText(node: Schema): string | undefined {
-  const min = Number(node['minLength'] ?? 0);
-  const max = Number(node['maxLength'] ?? Infinity);
-  const pattern = typeof node['pattern'] === 'string' ? new RegExp(node['pattern']) : undefined;
+  const min = Number(node.minLength ?? 0);
+  const max = Number(node.maxLength ?? Infinity);
+  const pattern = typeof node.pattern === 'string' ? new RegExp(node.pattern) : undefined;
   const byFormat: Record<string, string> = {
     date: '2024-01-31',
     'date-time': '2024-01-31T10:00:00Z',
@@ -124,7 +123,7 @@ function makeText(node: Schema): string | undefined {
     ipv4: '192.168.0.1',
     hostname: 'example.org',
   };
-  const known = byFormat[String(node['format'])];
+  const known = byFormat[String(node.format)];
   const texts = known === undefined ? TEXTS.flatMap((text) => [text, text.padEnd(min, text)]) : [known];
   return texts.find((text) => text.length >= min && text.length <= max && (pattern?.test(text) ?? true));
 }

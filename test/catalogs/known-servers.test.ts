@@ -6,10 +6,10 @@ import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { parseDomain } from '../../catalogs/domains.ts';
 import { knownNames, loadAllKnown, loadKnown } from '../../catalogs/servers/known-server.ts';
-import { draftKnown } from '../../facade/connect/draft.ts';
-import { serverFileText } from '../../facade/connect/server-file.ts';
 import { nameFault } from '../../facade/config/names.ts';
 import { mergeProfiles } from '../../facade/config/profiles.ts';
+import { draftKnown } from '../../facade/connect/draft.ts';
+import { serverFileText } from '../../facade/connect/server-file.ts';
 import { withProject } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
 

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { auditTool } from '../../catalogs/audit.ts';
-import { lintTool, lintValue, type LintNote } from '../../catalogs/lint.ts';
+import { type LintNote, lintTool, lintValue } from '../../catalogs/lint.ts';
 import { LINT_IDS, LINT_MEANINGS, LINT_RULES } from '../../catalogs/lint-rules.ts';
 import type { RawTool } from '../../catalogs/tool.ts';
 import { verifies } from '../verifies.ts';

@@ -39,8 +39,8 @@ describe('a pin' + verifies('CY-02'), () => {
         const [first, ...rest] = all as [RawTool, ...RawTool[]];
         const pin = pinOf(all);
         if (
-          JSON.stringify(turned(other)) !== JSON.stringify(turned(first['extra'])) &&
-          JSON.stringify(other) !== JSON.stringify(first['extra'])
+          JSON.stringify(turned(other)) !== JSON.stringify(turned(first.extra)) &&
+          JSON.stringify(other) !== JSON.stringify(first.extra)
         )
           expect(pinOf([{ ...first, extra: other }, ...rest])).not.toBe(pin);
         expect(pinOf([{ ...first, 'added now': null }, ...rest])).not.toBe(pin);

@@ -2,10 +2,10 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
   loadSchemaProfile,
+  type Projection,
   project,
   readArguments,
   withoutPinned,
-  type Projection,
 } from '../../catalogs/projection/project.ts';
 import { violations } from '../../catalogs/projection/verify.ts';
 import { createValidator } from '../../catalogs/validate.ts';
@@ -31,13 +31,13 @@ function shown(schema: unknown, profile = 'portable'): Projection {
 }
 
 function properties(map: Schema, profile = 'portable'): Schema {
-  return shown({ type: 'object', properties: map }, profile).schema['properties'] as Schema;
+  return shown({ type: 'object', properties: map }, profile).schema.properties as Schema;
 }
 
 /** The schema of one argument, texts left out. */
 function bare(node: Schema, profile = 'portable'): unknown {
   return JSON.parse(
-    JSON.stringify(properties({ x: node }, profile)['x'], (key, value: unknown) =>
+    JSON.stringify(properties({ x: node }, profile).x, (key, value: unknown) =>
       key === 'description' && typeof value === 'string' ? undefined : value,
     ),
   );
@@ -71,7 +71,7 @@ describe('bug classes of known cleaners (A6)' + verifies('CY-14'), () => {
       examples: [{ pattern: '(' }],
       const: { $ref: '#/nowhere' },
     };
-    expect(properties({ x: node })['x']).toMatchObject({ type: 'object', additionalProperties: true });
+    expect(properties({ x: node }).x).toMatchObject({ type: 'object', additionalProperties: true });
     expect(createValidator({ type: 'object', properties: { x: node } }).check({ x: { $ref: '#/nowhere' } })).toEqual(
       [],
     );
@@ -129,7 +129,7 @@ describe('bug classes of known cleaners (A6)' + verifies('CY-14'), () => {
       ]),
     );
     const cyclic: Schema = { type: 'object', properties: {} };
-    (cyclic['properties'] as Schema)['me'] = cyclic;
+    (cyclic.properties as Schema).me = cyclic;
     let deep: Schema = { type: 'string' };
     for (let level = 0; level < 100; level += 1) deep = { type: 'object', properties: { a: deep } };
     const hostile = [
@@ -170,7 +170,7 @@ describe('bug classes of known cleaners (A6)' + verifies('CY-14'), () => {
         u: { $ref: '#nowhere' },
       },
     };
-    const map = shown(schema).schema['properties'] as Schema;
+    const map = shown(schema).schema.properties as Schema;
     expect(map).toMatchObject({
       p: { type: 'integer' },
       q: { type: 'boolean' },
@@ -253,9 +253,7 @@ describe('bug classes of known cleaners (A6)' + verifies('CY-14'), () => {
 
   it('17 generated rules stay when a description is cut', () => {
     const text = String(
-      (properties({ x: { type: 'integer', minimum: 5, description: 'word '.repeat(600) } })['x'] as Schema)[
-        'description'
-      ],
+      (properties({ x: { type: 'integer', minimum: 5, description: 'word '.repeat(600) } }).x as Schema).description,
     );
     expect(text.length).toBeLessThanOrEqual(1024);
     expect(text).toMatch(/>= 5$/);
@@ -299,7 +297,7 @@ describe('repairs of the root (A5, transform 4)', () => {
       properties: { k: { type: 'string', enum: ['a', 'b'] }, n: { anyOf: [{ type: 'number' }, { type: 'string' }] } },
       required: ['k'],
     });
-    expect(shown(variants, 'faithful').schema['properties']).toMatchObject({ k: { enum: ['a', 'b'] } });
+    expect(shown(variants, 'faithful').schema.properties).toMatchObject({ k: { enum: ['a', 'b'] } });
     expect(
       shown(
         {
@@ -369,7 +367,7 @@ describe('transforms (A5)', () => {
       { properties: { c: { type: 'array', items: { type: 'string' } } } },
       { properties: { c: { items: { minLength: 1 } } } },
     ];
-    const merged = properties({ x: { allOf: parts } })['x'];
+    const merged = properties({ x: { allOf: parts } }).x;
     expect(merged).toEqual({
       type: 'object',
       properties: {
@@ -408,10 +406,10 @@ describe('transforms (A5)', () => {
       not: { required: ['x', 'q'] },
     };
     const projection = shown(schema);
-    const map = projection.schema['properties'] as Record<string, Schema>;
-    expect(map['x']).toEqual({ type: 'string', description: 'needed when mode is a' });
-    expect(map['y']).toEqual({ type: 'number' });
-    expect(map['v']).toEqual({ type: 'boolean', description: 'needed when x is given' });
+    const map = projection.schema.properties as Record<string, Schema>;
+    expect(map.x).toEqual({ type: 'string', description: 'needed when mode is a' });
+    expect(map.y).toEqual({ type: 'number' });
+    expect(map.v).toEqual({ type: 'boolean', description: 'needed when x is given' });
     expect(projection.hints).toContain('not x together with q');
     expect(
       shown({
@@ -430,7 +428,7 @@ describe('transforms (A5)', () => {
   });
 
   it('says every constraint in words', () => {
-    const words = (node: Schema): unknown => (properties({ x: node })['x'] as Schema)['description'];
+    const words = (node: Schema): unknown => (properties({ x: node }).x as Schema).description;
     expect(words({ type: 'string', minLength: 1, maxLength: 80 })).toBe('1 to 80 characters');
     expect(words({ type: 'string', minLength: 4, maxLength: 4 })).toBe('exactly 4 characters');
     expect(words({ type: 'number', minimum: 0, exclusiveMaximum: 2, multipleOf: 0.5, default: 1 })).toBe(
@@ -466,7 +464,7 @@ describe('transforms (A5)', () => {
             { type: 'string', enum: ['now'] },
           ],
         },
-      })['x'],
+      }).x,
     ).toEqual({ type: 'string', description: 'format: date or "now"' });
     expect(bare({ anyOf: [{ type: 'string', minLength: 1 }, { type: 'string' }] })).toEqual({ type: 'string' });
     expect(
@@ -509,8 +507,8 @@ describe('profiles', () => {
       },
       'openai',
     );
-    expect(map['a']).toEqual({ type: ['string', 'null'], enum: ['x', null] });
-    expect((map['b'] as Schema)['anyOf']).toContainEqual({ type: 'null' });
+    expect(map.a).toEqual({ type: ['string', 'null'], enum: ['x', null] });
+    expect((map.b as Schema).anyOf).toContainEqual({ type: 'null' });
   });
 
   it(
@@ -540,18 +538,15 @@ describe('profiles', () => {
       expect(violations(schema, loadSchemaProfile('openai'))).toEqual([]);
       const objects: Schema[] = [];
       JSON.stringify(schema, (_key, value: unknown) => {
-        const types = [(value as Schema | null)?.['type']].flat();
+        const types = [(value as Schema | null)?.type].flat();
         if (types.includes('object')) objects.push(value as Schema);
         return value;
       });
       expect(objects).toHaveLength(4);
       for (const one of objects)
-        expect([one['additionalProperties'], one['required']]).toEqual([
-          false,
-          Object.keys(one['properties'] as Schema),
-        ]);
-      expect((schema['properties'] as Schema)['count']).toMatchObject({ type: ['integer', 'null'] });
-      expect((schema['properties'] as Schema)['title']).toEqual({ type: 'string' });
+        expect([one.additionalProperties, one.required]).toEqual([false, Object.keys(one.properties as Schema)]);
+      expect((schema.properties as Schema).count).toMatchObject({ type: ['integer', 'null'] });
+      expect((schema.properties as Schema).title).toEqual({ type: 'string' });
       const validator = createValidator(source);
       const given = {
         title: 'x',
@@ -716,8 +711,8 @@ describe('the budget of 4 KB (A7.5)', () => {
     };
     const projection = shown(outer);
     expect(JSON.stringify(projection.schema).length).toBeLessThan(12_000);
-    expect(projection.schema['required']).toEqual(['outer_1']);
-    const first = (projection.schema['properties'] as Record<string, Schema>)['outer_7'];
+    expect(projection.schema.required).toEqual(['outer_1']);
+    const first = (projection.schema.properties as Record<string, Schema>).outer_7;
     expect(first).toMatchObject({ required: ['deep'], properties: { deep: { type: 'object' } } });
     expect(projection.log.map(({ transform }) => transform)).toContain('budget');
   });
@@ -767,7 +762,7 @@ describe('the way back', () => {
       JSON.parse('{"a_b":1,"__proto__":{"x":1}}') as Schema,
     ).args;
     expect(Object.keys(lifted)).toEqual(['a.b', '__proto__']);
-    expect(({} as Schema)['x']).toBeUndefined();
+    expect(({} as Schema).x).toBeUndefined();
   });
 });
 
@@ -792,7 +787,7 @@ describe('pinned arguments', () => {
       anyOf: [{ required: [] }],
       then: { required: [] },
     });
-    expect(withoutPinned(schema, ['p'])['properties']).not.toHaveProperty('p');
+    expect(withoutPinned(schema, ['p']).properties).not.toHaveProperty('p');
     expect(JSON.stringify(schema)).toBe(before);
     expect(withoutPinned(schema, [])).toBe(schema);
     expect(withoutPinned({ $ref: '#' }, ['p'])).toEqual({ $ref: '#' });
@@ -878,7 +873,7 @@ describe('properties of every projection', () => {
           'quarantined' in once ||
           once.log.some(({ transform }) => transform === 'budget') ||
           /"properties":\{\}(?!,"additionalProperties")/.test(
-            JSON.stringify([once.schema['properties'], once.schema['additionalProperties']]),
+            JSON.stringify([once.schema.properties, once.schema.additionalProperties]),
           )
         )
           return;
@@ -903,7 +898,7 @@ describe('properties of every projection', () => {
         const projection = project(schema, loadSchemaProfile());
         if (
           'quarantined' in projection ||
-          schema['anyOf'] !== undefined ||
+          schema.anyOf !== undefined ||
           projection.log.some(({ effect }) => effect === 'widen' || effect === 'repair') ||
           /"not"|"const"|"enum"|minimum|format|\$ref/.test(JSON.stringify(schema))
         )

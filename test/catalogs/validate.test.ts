@@ -1,9 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { createValidator, formatFaults, repairArgs } from '../../catalogs/validate.ts';
+import { compileSchema } from '../../catalogs/validation/compiled.ts';
 import { nearest } from '../../catalogs/validation/faults.ts';
 import { guardPattern, isPlain, resetClock } from '../../catalogs/validation/guard.ts';
-import { compileSchema } from '../../catalogs/validation/compiled.ts';
 import { prepareSchema } from '../../catalogs/validation/prepare.ts';
 import { verifies } from '../verifies.ts';
 

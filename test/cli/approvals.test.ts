@@ -1,12 +1,12 @@
 /** Tests `tollgate approvals`: what an owner sees, and that nothing is approved which was not seen. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { whileWaiting } from '../../facade/approvals/waiters.ts';
 import { EXIT } from '../../facade/cli/io.ts';
-import { askFor, Desk, type Asking } from '../approvals/desk.ts';
+import { KillSwitch } from '../../facade/servers/kill-switch.ts';
+import { type Asking, askFor, Desk } from '../approvals/desk.ts';
 import { Project } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
-import { cli, dataOf, start, type Answer } from './terminal.ts';
-import { whileWaiting } from '../../facade/approvals/waiters.ts';
-import { KillSwitch } from '../../facade/servers/kill-switch.ts';
+import { type Answer, cli, dataOf, start } from './terminal.ts';
 
 const CONFIG = `version: 1
 workspace: ./workspace

@@ -3,7 +3,7 @@ import { EventEmitter } from 'node:events';
 import { realpathSync } from 'node:fs';
 import { PassThrough } from 'node:stream';
 import { describe, expect, it } from 'vitest';
-import { processIo, type Host } from '../../facade/cli/process.ts';
+import { type Host, processIo } from '../../facade/cli/process.ts';
 
 class FakeHost extends EventEmitter {
   readonly stdin = new PassThrough();

@@ -6,7 +6,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { ErrorCode } from '../../catalogs/errors.ts';
 import { EXIT } from '../../facade/cli/io.ts';
 import { Project } from '../config/project.ts';
-import { cli, dataOf, server, type Answer } from './terminal.ts';
+import { type Answer, cli, dataOf, server } from './terminal.ts';
 
 const PLAIN = 'version: 1\nworkspace: ./workspace\n';
 const RULES = `${PLAIN}policies: [policies/rules.yaml]\n`;

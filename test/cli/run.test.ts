@@ -13,7 +13,7 @@ import type { Wiring } from '../../facade/cli/program.ts';
 import { WIRING } from '../../facade/main.ts';
 import { Project } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
-import { cli, dataOf, server, start, type Running } from './terminal.ts';
+import { cli, dataOf, type Running, server, start } from './terminal.ts';
 
 const CONFIG = `version: 1
 workspace: ./workspace

@@ -12,10 +12,10 @@ import {
   writeSync,
 } from 'node:fs';
 import path from 'node:path';
+import Libsql from 'libsql';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openState, SCHEMA } from '../../facade/state/sqlite.ts';
 import { Stops } from '../../facade/state/stops.ts';
-import Libsql from 'libsql';
 import { Project } from '../config/project.ts';
 import { startFixture } from '../state/place.ts';
 import { verifies } from '../verifies.ts';

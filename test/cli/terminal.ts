@@ -1,6 +1,7 @@
 /** Owns commands run in this process, with a terminal made of strings and streams: what they printed, and how they ended. */
-import { PassThrough } from 'node:stream';
+
 import path from 'node:path';
+import { PassThrough } from 'node:stream';
 import type { Io } from '../../facade/cli/io.ts';
 import { runCli, type Wiring } from '../../facade/cli/program.ts';
 import { WIRING } from '../../facade/main.ts';

@@ -1,9 +1,9 @@
 /** Tests changes of servers in clients' files: every other byte stays, comments too, and what cannot be changed so is refused. */
 import fc from 'fast-check';
-import { parseTree, printParseErrorCode, type ParseError } from 'jsonc-parser';
+import { type ParseError, parseTree, printParseErrorCode } from 'jsonc-parser';
 import { describe, expect, it } from 'vitest';
 import { changeServers } from '../../facade/clients/edit.ts';
-import { clientOf, type ClientFormat } from '../../facade/clients/formats.ts';
+import { type ClientFormat, clientOf } from '../../facade/clients/formats.ts';
 import { readClientText } from '../../facade/clients/read.ts';
 import { randomFile } from './jsonc.ts';
 

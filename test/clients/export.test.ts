@@ -12,11 +12,11 @@ import {
 } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
-import { describe, expect, it } from 'vitest';
 import { parse } from 'smol-toml';
+import { describe, expect, it } from 'vitest';
 import { EXIT } from '../../facade/cli/io.ts';
 import { listBackups, openUndo, readTarget, writeChanges } from '../../facade/clients/changes.ts';
-import { CLIENTS, clientOf, type ClientId } from '../../facade/clients/formats.ts';
+import { CLIENTS, type ClientId, clientOf } from '../../facade/clients/formats.ts';
 import { isOurs } from '../../facade/clients/found.ts';
 import { clientPlaces } from '../../facade/clients/places.ts';
 import { readClientFile } from '../../facade/clients/read.ts';

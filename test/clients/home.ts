@@ -4,7 +4,7 @@ import { existsSync, lstatSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Io } from '../../facade/cli/io.ts';
 import type { ClientId } from '../../facade/clients/formats.ts';
-import { cli, type Answer } from '../cli/terminal.ts';
+import { type Answer, cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { ENVIRONMENT, SAMPLES } from './samples.ts';
 

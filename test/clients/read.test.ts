@@ -1,10 +1,10 @@
 /** Tests the reading of every client's file by the one table, and that hostile files cost little and break nothing. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { CLIENTS, clientOf, formatOf, type ClientId } from '../../facade/clients/formats.ts';
+import { CLIENTS, type ClientId, clientOf, formatOf } from '../../facade/clients/formats.ts';
 import { findFiles } from '../../facade/clients/found.ts';
 import { clientPlaces } from '../../facade/clients/places.ts';
-import { readClientText, type ClientFile } from '../../facade/clients/read.ts';
+import { type ClientFile, readClientText } from '../../facade/clients/read.ts';
 import { fetchedPackage, showEntry } from '../../facade/clients/show.ts';
 import { codeIn, rowsOf, sectionOf } from '../docs/markdown.ts';
 import { verifies } from '../verifies.ts';
@@ -120,7 +120,7 @@ describe('hostile files', () => {
         ['constructor', 'y'],
       ]);
     }
-    expect(({} as Record<string, unknown>)['command']).toBeUndefined();
+    expect(({} as Record<string, unknown>).command).toBeUndefined();
   });
 
   it('ten megabytes of servers are read once and in order, and only the first thousand', () => {

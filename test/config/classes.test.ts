@@ -1,7 +1,7 @@
 /** Tests the two classes of servers: what an internal and an external one get where nothing more is written. */
 import { describe, expect, it } from 'vitest';
-import { withProject } from './project.ts';
 import { verifies } from '../verifies.ts';
+import { withProject } from './project.ts';
 
 describe('servers of which nothing more is written' + verifies('CY-01'), () => {
   it('are external, and judged less strictly; an internal one must be declared and name its tools', () => {

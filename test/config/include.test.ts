@@ -5,8 +5,8 @@ import { describe, expect, it } from 'vitest';
 import type { Config } from '../../facade/config/config.ts';
 import { formatProblems } from '../../facade/config/problems.ts';
 import { verifies } from '../verifies.ts';
-import { withProject } from './project.ts';
 import type { Env, Project } from './project.ts';
+import { withProject } from './project.ts';
 
 interface Setup {
   readonly files: Readonly<Record<string, unknown>>;

@@ -40,7 +40,7 @@ export class Project {
       return { config: loadConfig(this.file, { env, home: this.home }), problems: [] };
     } catch (thrown) {
       if (!(thrown instanceof TollgateError)) throw thrown;
-      return { problems: (thrown.data['problems'] ?? []) as readonly Problem[], error: thrown };
+      return { problems: (thrown.data.problems ?? []) as readonly Problem[], error: thrown };
     }
   }
 

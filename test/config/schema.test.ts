@@ -59,8 +59,8 @@ function plain(config: Config): string {
 
 describe('the published schema', () => {
   it('is draft-07 with a stable id, and strict', () => {
-    expect(root['$schema']).toBe('http://json-schema.org/draft-07/schema#');
-    expect(root['$id']).toBe('https://tollgate.invalid/schemas/tollgate.json');
+    expect(root.$schema).toBe('http://json-schema.org/draft-07/schema#');
+    expect(root.$id).toBe('https://tollgate.invalid/schemas/tollgate.json');
     expect(() => new Ajv({ strict: true, allowUnionTypes: true }).compile(root)).not.toThrow();
   });
 

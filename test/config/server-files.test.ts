@@ -2,9 +2,9 @@
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { controlRule } from '../../facade/policy-parts.ts';
-import { mergeProfiles } from '../../facade/config/profiles.ts';
 import type { ServerConfig } from '../../facade/config/config.ts';
+import { mergeProfiles } from '../../facade/config/profiles.ts';
+import { controlRule } from '../../facade/policy-parts.ts';
 import { verifies } from '../verifies.ts';
 import { Project } from './project.ts';
 

@@ -7,8 +7,8 @@ import {
   readFileSync,
   realpathSync,
   rmSync,
-  writeFileSync,
   utimesSync,
+  writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

@@ -2,11 +2,11 @@
 import { chmodSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { useHelpers } from '../../catalogs/programs.ts';
+import type { KnownServer } from '../../catalogs/servers/known-server.ts';
+import type { Io } from '../../facade/cli/io.ts';
+import { type Answer, cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { giveAway } from '../servers/system.ts';
-import { cli, type Answer } from '../cli/terminal.ts';
-import type { Io } from '../../facade/cli/io.ts';
-import type { KnownServer } from '../../catalogs/servers/known-server.ts';
 
 /** A project with a workspace of another user, and rules that let reads run and writes ask. */
 export class Place {
@@ -31,7 +31,7 @@ export class Place {
   }
 
   get env(): Record<string, string> {
-    return { PATH: `${this.bin}:${process.env['PATH'] ?? ''}`, HOME: process.env['HOME'] ?? '' };
+    return { PATH: `${this.bin}:${process.env.PATH ?? ''}`, HOME: process.env.HOME ?? '' };
   }
 
   /** In the place of npm: writes the lock file and program of a known server, and what it was called with. `integrity` replaces the true one. */

@@ -2,8 +2,8 @@
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
-import { stringify } from 'yaml';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { stringify } from 'yaml';
 import { readServerToml } from '../../facade/connect/server-toml.ts';
 import { withProject } from '../config/project.ts';
 import { verifies } from '../verifies.ts';

@@ -8,7 +8,7 @@ import type { PassThrough } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { EXIT } from '../../facade/cli/io.ts';
 import { loadConfig } from '../../facade/config/load.ts';
-import { cli, dataOf, start, type Answer } from '../cli/terminal.ts';
+import { type Answer, cli, dataOf, start } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
 import { withConsents } from './place.ts';
@@ -258,7 +258,7 @@ describe('approve without a terminal', () => {
   );
 
   it('a variable that leads a program to settings of its own is shown in clear' + verifies('HA-16'), async () => {
-    project.write('tollgate.yaml', yaml('x', ', env: {HOME: /tmp/other, SHELL: "\${env:PLACE}", LEVEL: debug}'));
+    project.write('tollgate.yaml', yaml('x', ', env: {HOME: /tmp/other, SHELL: "${env:PLACE}", LEVEL: debug}'));
     const { out } = await cli(project, ['approve', 'one'], { env: { PLACE: SECRET } });
     expect(out).toContain(
       '  env      HOME = "/tmp/other"  (leads to settings and programs of its own)\n  env      SHELL = "${env:PLACE}"  (leads to settings and programs of its own)\n  env      LEVEL = ***\n',

@@ -1,7 +1,8 @@
 /** Tests that a large program is read once while it stays as it is, over processes too, and that nothing else is believed about it. */
+
+import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import { spawn } from 'node:child_process';
 import { chmodSync, chownSync, mkdtempSync, realpathSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

@@ -2,11 +2,11 @@
 import { createHmac } from 'node:crypto';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { StartFiles } from '../../adapters/port.ts';
-import { loadConfig } from '../../facade/config/load.ts';
+import type { ServerConfig } from '../../facade/config/config.ts';
 import { filledOf, withWord } from '../../facade/config/filled.ts';
+import { loadConfig } from '../../facade/config/load.ts';
 import { discoverySettings, withheld } from '../../facade/consent/discovery.ts';
 import { startFacts } from '../../facade/consent/facts.ts';
-import type { ServerConfig } from '../../facade/config/config.ts';
 import { cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { verifies } from '../verifies.ts';

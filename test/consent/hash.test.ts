@@ -7,7 +7,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { inspectStart } from '../../adapters/inspect.ts';
 import { canonicalJson } from '../../catalogs/pin.ts';
 import { createDigest } from '../../facade/audit/key.ts';
-import { differences, startFacts, startHash, type StartFacts, type StartSettings } from '../../facade/consent/facts.ts';
+import { differences, type StartFacts, type StartSettings, startFacts, startHash } from '../../facade/consent/facts.ts';
 import { verifies } from '../verifies.ts';
 
 let folder: string;
@@ -234,14 +234,14 @@ describe('files behind a start', () => {
     const [first, second] = [path.join(folder, 'first'), path.join(folder, 'second')];
     mkdirSync(first);
     put('second/unusual-tool', '#!/bin/sh\n', 0o755);
-    const before = process.env['PATH'];
-    process.env['PATH'] = `${first}:${second}:${before ?? ''}`;
+    const before = process.env.PATH;
+    process.env.PATH = `${first}:${second}:${before ?? ''}`;
     try {
       expect(await changes({ command: 'unusual-tool' }, () => put('first/unusual-tool', '#!/bin/sh\n', 0o755))).toEqual(
         ['program.path'],
       );
     } finally {
-      process.env['PATH'] = before;
+      process.env.PATH = before;
     }
   });
 

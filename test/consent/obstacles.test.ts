@@ -5,8 +5,8 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { obstaclesTo } from '../../facade/cli/consent/obstacles.ts';
 import { EXIT } from '../../facade/cli/io.ts';
 import { loadConfig } from '../../facade/config/load.ts';
-import { verifies } from '../verifies.ts';
 import { Place } from '../connect/place.ts';
+import { verifies } from '../verifies.ts';
 
 let place: Place;
 

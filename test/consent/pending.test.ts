@@ -7,7 +7,7 @@ import { ApprovedTools } from '../../facade/consent/approved-tools.ts';
 import { pendingStanding } from '../../facade/consent/standing.ts';
 import { consentSummary } from '../../facade/consent/words.ts';
 import { openState } from '../../facade/state/sqlite.ts';
-import { ACT, startRaw, tool, type RawFacade } from '../properties/raw.ts';
+import { ACT, type RawFacade, startRaw, tool } from '../properties/raw.ts';
 import { temporaryFolder } from '../state/place.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';

@@ -1,7 +1,7 @@
 /** Tests that tools are those that were approved: listed without a start, pending when they change, and never shown before. */
 import { afterEach, describe, expect, it } from 'vitest';
 import type { RawTool } from '../../catalogs/tool.ts';
-import { ACT, startRaw, tool, type RawFacade, type RawServer } from '../properties/raw.ts';
+import { ACT, type RawFacade, type RawServer, startRaw, tool } from '../properties/raw.ts';
 import { verifies } from '../verifies.ts';
 import { approveSet, withConsents } from './place.ts';
 

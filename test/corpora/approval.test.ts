@@ -17,7 +17,7 @@ import Libsql from 'libsql';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { inspectStart } from '../../adapters/inspect.ts';
 import { faultsOf, remarksOf, type ServerDefinition } from '../../facade/config/definition.ts';
-import { startFacts, startHash, type StartSettings } from '../../facade/consent/facts.ts';
+import { type StartSettings, startFacts, startHash } from '../../facade/consent/facts.ts';
 import { ConsentStore } from '../../facade/consent/store.ts';
 import { openState } from '../../facade/state/sqlite.ts';
 import { verifies } from '../verifies.ts';

@@ -1,6 +1,6 @@
+import { format } from '@cfworker/json-schema';
 import { Ajv } from 'ajv';
 import { Ajv2020 } from 'ajv/dist/2020.js';
-import { format } from '@cfworker/json-schema';
 import { describe, expect, it } from 'vitest';
 import { auditTool } from '../../catalogs/audit.ts';
 import { exposedNames } from '../../catalogs/names.ts';
@@ -42,16 +42,15 @@ describe('the catalogs of real servers', () => {
     for (const { server, tool } of listed) {
       const projection = project(tool.inputSchema, profile);
       if ('quarantined' in projection) throw new Error(projection.quarantined);
-      const originals = Object.keys((tool.inputSchema['properties'] ?? {}) as object);
-      const shown = Object.keys(projection.schema['properties'] as object);
+      const originals = Object.keys((tool.inputSchema.properties ?? {}) as object);
+      const shown = Object.keys(projection.schema.properties as object);
       expect(shown.length, `${server} ${tool.name}`).toBeGreaterThanOrEqual(originals.length);
       const lifted = projection.lift(Object.fromEntries(shown.map((name) => [name, 1]))).args;
       for (const name of originals) expect(Object.hasOwn(lifted, name), `${server} ${tool.name} ${name}`).toBe(true);
-      const required = (tool.inputSchema['required'] ?? []) as readonly string[];
+      const required = (tool.inputSchema.required ?? []) as readonly string[];
       const demanded = Object.keys(
-        projection.lift(
-          Object.fromEntries(((projection.schema['required'] ?? []) as string[]).map((name) => [name, 1])),
-        ).args,
+        projection.lift(Object.fromEntries(((projection.schema.required ?? []) as string[]).map((name) => [name, 1])))
+          .args,
       );
       for (const name of demanded) expect(required.includes(name), `${server} ${tool.name} ${name}`).toBe(true);
     }
@@ -136,7 +135,7 @@ function rawJudge(schema: Readonly<Record<string, unknown>>): (value: unknown) =
     logger: false,
     code: { optimize: false },
   } as const;
-  const ajv = /draft-0[67]/.test(String(schema['$schema'])) ? new Ajv(options) : new Ajv2020(options);
+  const ajv = /draft-0[67]/.test(String(schema.$schema)) ? new Ajv(options) : new Ajv2020(options);
   for (const [name, test] of Object.entries(format)) ajv.addFormat(name, test);
   const validate = ajv.compile({ ...schema, type: 'object' });
   return (value) => validate(value) === true;

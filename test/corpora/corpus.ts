@@ -5,7 +5,7 @@ import type { RawTool } from '../../catalogs/tool.ts';
 
 /** The folder of the cases: `TOLLGATE_CORPORA`, else the one next to the project. */
 function corpora(): string {
-  return path.resolve(process.env['TOLLGATE_CORPORA'] ?? path.resolve(import.meta.dirname, '../../../shared/corpora'));
+  return path.resolve(process.env.TOLLGATE_CORPORA ?? path.resolve(import.meta.dirname, '../../../shared/corpora'));
 }
 
 /** A value of a JSON file. Marks that keep scanners of secrets away are removed first. Throws with the name of the file. */
@@ -111,8 +111,7 @@ export function isWithheldRightly(tool: RawTool): boolean {
   );
   const annotations = tool.annotations ?? {};
   const lies =
-    annotations['readOnlyHint'] === true &&
-    /(^|[_.\-/\s])(delete|remove|destroy|drop|wipe|purge|erase)/i.test(tool.name);
+    annotations.readOnlyHint === true && /(^|[_.\-/\s])(delete|remove|destroy|drop|wipe|purge|erase)/i.test(tool.name);
   return hidden || lies;
 }
 

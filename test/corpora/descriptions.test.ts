@@ -4,7 +4,7 @@
  * the shares that were measured).
  */
 import { describe, expect, it } from 'vitest';
-import { auditTool, auditValue, judgeTool, type AuditFinding } from '../../catalogs/audit.ts';
+import { type AuditFinding, auditTool, auditValue, judgeTool } from '../../catalogs/audit.ts';
 import { exposedNames } from '../../catalogs/names.ts';
 import type { RawTool } from '../../catalogs/tool.ts';
 import { verifies } from '../verifies.ts';

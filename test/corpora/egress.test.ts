@@ -1,12 +1,13 @@
 /** Tests the way out of a sandbox against the recorded attacks; each case says what a facade owes. */
-import { setTimeout as sleep } from 'node:timers/promises';
+
 import { connect } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, describe, expect, it } from 'vitest';
 import { Allowlist } from '../../adapters/egress/allowlist.ts';
 import { PROXY_LIMITS } from '../../adapters/egress/proxy.ts';
 import { parseAuthority } from '../../catalogs/hosts.ts';
-import { askPage, askTunnel, NOWHERE, openProxy } from '../egress/bench.ts';
 import type { ProxyBench } from '../egress/bench.ts';
+import { askPage, askTunnel, NOWHERE, openProxy } from '../egress/bench.ts';
 import { runJailed } from '../egress/jailed.ts';
 import { verifies } from '../verifies.ts';
 import { readCases, readCorpus, requireKnown } from './corpus.ts';
@@ -52,35 +53,35 @@ describe('egress cases', () => {
   it.each(of('HTTP'))('$id HTTP $note: $expected' + verifies('PF-03'), async ({ request, expected }) => {
     const verdict = await askPage(
       await proxy(allowlist, { lookup: NOWHERE }),
-      request['target'] ?? '',
-      `Host: ${request['host']}\r\n`,
+      request.target ?? '',
+      `Host: ${request.host}\r\n`,
     );
     expect(isDenied(verdict)).toBe(expected === 'deny');
   });
 
   it.each(of('RESOLVE'))('$id RESOLVE $note: $expected' + verifies('PF-03'), async ({ request, resolve, expected }) => {
-    const target = parseAuthority(`${request['host']}:443`);
+    const target = parseAuthority(`${request.host}:443`);
     const addresses = resolve ?? [];
     expect(target !== undefined && addresses.every((address) => new Allowlist(allowlist).admits(target, address))).toBe(
       expected === 'allow',
     );
     // A public address would be dialled in earnest.
     if (expected === 'deny')
-      expect(
-        await askTunnel(await proxy(allowlist, { lookup: async () => addresses }), `${request['host']}:443`),
-      ).toEqual({ status: 403, refusal: 'private-address' });
+      expect(await askTunnel(await proxy(allowlist, { lookup: async () => addresses }), `${request.host}:443`)).toEqual(
+        { status: 403, refusal: 'private-address' },
+      );
   });
 
   it.each(of('REDIRECT'))('$id REDIRECT $note: $expected' + verifies('PF-03'), async ({ request, expected }) => {
     const socket = await proxy(allowlist, { lookup: NOWHERE });
-    expect(isDenied(await askPage(socket, request['from'] ?? '', ''))).toBe(false);
-    expect(isDenied(await askPage(socket, request['to'] ?? '', ''))).toBe(expected === 'deny');
+    expect(isDenied(await askPage(socket, request.from ?? '', ''))).toBe(false);
+    expect(isDenied(await askPage(socket, request.to ?? '', ''))).toBe(expected === 'deny');
   });
 
   it.each(of('DIRECT'))('$id DIRECT $note: $expected' + verifies('PF-03'), async ({ request, expected }) => {
-    const [, host = '', port = ''] = /^(.*):(\d+)$/.exec(request['dial'] ?? '') ?? [];
+    const [, host = '', port = ''] = /^(.*):(\d+)$/.exec(request.dial ?? '') ?? [];
     const place =
-      request['abstract'] === undefined ? { host, port: Number(port) } : { path: `\0${request['abstract'].slice(1)}` };
+      request.abstract === undefined ? { host, port: Number(port) } : { path: `\0${request.abstract.slice(1)}` };
     const inner = `require('node:net').connect(${JSON.stringify(place)}).on('connect', () => console.log('reached')).on('error', () => console.log('unreachable'))`;
     const { out } = await runJailed(
       `process.stdout.write(require('node:child_process').execFileSync(process.execPath, ['-e', ${JSON.stringify(inner)}], { env: {} }))`,
@@ -91,7 +92,7 @@ describe('egress cases', () => {
 
   it.each(of('SLOW'))('$id SLOW $note: $expected' + verifies('PF-03'), async ({ request, expected }) => {
     const bound = Math.max(PROXY_LIMITS.headersMs, PROXY_LIMITS.idleMs);
-    expect(bound).toBeLessThan(Number(request['slowloris_s']) * 1000);
+    expect(bound).toBeLessThan(Number(request.slowloris_s) * 1000);
     // The same in small: a byte now and then does not keep a request open.
     const client = connect(await proxy(allowlist, { lookup: NOWHERE, limits: { headersMs: 300 } })).on(
       'error',

@@ -13,7 +13,7 @@ import { openState } from '../../facade/state/sqlite.ts';
 import { Upgrades } from '../../facade/upgrades/upgrades.ts';
 import type { CallInput, Policy } from '../../policies/port.ts';
 import { instanceOf, mutantsOf } from '../catalogs/instances.ts';
-import { ACT, allow, startRaw, tool, type RawFacade, type RawServer } from '../properties/raw.ts';
+import { ACT, allow, type RawFacade, type RawServer, startRaw, tool } from '../properties/raw.ts';
 import { verifies } from '../verifies.ts';
 import { isWithheldRightly, listAll, mostWithheld, readCases, readCatalogs, requireKnown } from './corpus.ts';
 

@@ -1,5 +1,5 @@
 /** Tests the path rule against the recorded path attacks; each case says what a facade owes. */
-import { mkdtempSync, mkdirSync, realpathSync, symlinkSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, realpathSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { exposedName, exposedNames } from '../../catalogs/names.ts';
-import { loadSchemaProfile, project, readArguments, type Projection } from '../../catalogs/projection/project.ts';
+import { loadSchemaProfile, type Projection, project, readArguments } from '../../catalogs/projection/project.ts';
 import { violations } from '../../catalogs/projection/verify.ts';
 import { toolDescription } from '../../catalogs/text.ts';
 import { createValidator, repairArgs } from '../../catalogs/validate.ts';
@@ -28,12 +28,12 @@ const cases = readCases<SchemaCase>('schema-cases.json', ['input_schema', 'expec
 
 /** Schemas that the corpus describes instead of writing out. */
 function schemaOf(raw: Record<string, unknown> | null): Record<string, unknown> {
-  if (raw?.['$generate'] === 'nest') {
-    let node = raw['leaf'] as Record<string, unknown>;
-    for (let depth = 0; depth < Number(raw['depth']); depth += 1) node = { type: 'object', properties: { a: node } };
+  if (raw?.$generate === 'nest') {
+    let node = raw.leaf as Record<string, unknown>;
+    for (let depth = 0; depth < Number(raw.depth); depth += 1) node = { type: 'object', properties: { a: node } };
     return node;
   }
-  if (raw?.['$generate'] === 'tools') return { type: 'object', properties: {} };
+  if (raw?.$generate === 'tools') return { type: 'object', properties: {} };
   return raw as Record<string, unknown>;
 }
 
@@ -44,9 +44,7 @@ function shapeOf(node: unknown): unknown {
   const { description: text, ...rest } = node as Record<string, unknown>;
   if (typeof text !== 'string' && text !== undefined)
     return Object.fromEntries(Object.entries(node).map(([key, value]) => [key, shapeOf(value)]));
-  const types = Array.isArray(rest['anyOf'])
-    ? rest['anyOf'].map((branch: Record<string, unknown>) => branch['type'])
-    : [];
+  const types = Array.isArray(rest.anyOf) ? rest.anyOf.map((branch: Record<string, unknown>) => branch.type) : [];
   if (['string', 'number', 'boolean'].every((type) => types.includes(type))) return 'ANY';
   const entries = Object.entries(rest).filter(
     ([key, value]) => !(key === 'required' && Array.isArray(value) && value.length === 0),
@@ -61,7 +59,7 @@ function shapeOf(node: unknown): unknown {
 
 /** The corpus says what admits null; a flat schema in strict mode is closed besides, and requires every property. */
 function strict(schema: Record<string, unknown>): Record<string, unknown> {
-  return { ...schema, required: Object.keys(schema['properties'] as object), additionalProperties: false };
+  return { ...schema, required: Object.keys(schema.properties as object), additionalProperties: false };
 }
 
 function projected(test: SchemaCase, profile = test.expected.profile ?? 'portable'): Projection {

@@ -1,12 +1,12 @@
 /** Tests that malformed and hostile messages of the corpus are refused, in both directions. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import { TollgateError } from '../../catalogs/errors.ts';
 import type { Connection, ConnectionEvents } from '../../adapters/connection.ts';
 import type { UpstreamCall } from '../../adapters/port.ts';
 import { LineReader } from '../../adapters/rpc/framing.ts';
 import { readMessage } from '../../adapters/rpc/json.ts';
 import { UpstreamSession } from '../../adapters/session.ts';
+import type { TollgateError } from '../../catalogs/errors.ts';
 import { readCases, requireKnown } from './corpus.ts';
 
 interface WireCase {
@@ -77,7 +77,7 @@ describe('client to facade', () => {
       expect(answer.argsText).toBe(text);
       // Either the value holds all, or it is marked that only the text does.
       expect(answer.exact === false || JSON.stringify(JSON.parse(text ?? '')) === text).toBe(true);
-      expect(({} as Record<string, unknown>)['x']).toBeUndefined();
+      expect(({} as Record<string, unknown>).x).toBeUndefined();
     },
   );
 });

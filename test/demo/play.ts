@@ -261,8 +261,8 @@ class Teller {
     const answer = {
       text: items.map((item) => item.text ?? `(${item.type})`).join('\n'),
       isError: result.isError === true,
-      code: String((result._meta ?? {})['tollgate/code'] ?? ''),
-      approval: String((result._meta ?? {})['tollgate/approval'] ?? ''),
+      code: String(result._meta?.['tollgate/code'] ?? ''),
+      approval: String(result._meta?.['tollgate/approval'] ?? ''),
     };
     this.#say(`  ${paint('bold', `${name} ${JSON.stringify(args)}`)}`);
     this.#say(short(answer.text).replace(/^/gm, answer.code === '' ? '    │ ' : '    ✗ '));

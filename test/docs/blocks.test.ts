@@ -3,12 +3,12 @@ import { cpSync, mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } f
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { giveAway } from '../servers/system.ts';
 import { loadConfig } from '../../facade/config/load.ts';
 import { policyParts } from '../../facade/policy-parts.ts';
 import { loadPolicy } from '../../policies/engine.ts';
+import { giveAway } from '../servers/system.ts';
 import { runLine, type Shown } from './console.ts';
-import { blocksOf, PAGES, ROOT, type Block } from './markdown.ts';
+import { type Block, blocksOf, PAGES, ROOT } from './markdown.ts';
 import { TUTORIAL } from './tutorial.ts';
 
 /** Recipes are run by their own cases: cookbook.test.ts. The tutorial is done step by step, faults too: tutorial.test.ts. */
@@ -141,7 +141,7 @@ describe('commands', () => {
     runLine(line, {
       home,
       folder: fresh,
-      env: { PATH: process.env['PATH'] ?? '', HOME: home, XDG_STATE_HOME: path.join(place, 'state') },
+      env: { PATH: process.env.PATH ?? '', HOME: home, XDG_STATE_HOME: path.join(place, 'state') },
     });
 
   it('init comes first, and what it writes loads', async () => {

@@ -1,6 +1,7 @@
 /** Tests that each example in the table of conditions is one: it is taken as it stands, and holds what its row is about. */
-import { parse } from 'yaml';
+
 import { describe, expect, it } from 'vitest';
+import { parse } from 'yaml';
 import { findFaults } from '../../policies/judge.ts';
 import { readLibrary } from '../../policies/library.ts';
 import { compileRules } from '../../policies/rules.ts';

@@ -40,7 +40,7 @@ beforeAll(async () => {
   env = {
     PATH: linkProgram(project.root),
     HOME: project.home,
-    npm_config_cache: process.env['npm_config_cache'] ?? path.join(process.env['HOME'] ?? '', '.npm'),
+    npm_config_cache: process.env.npm_config_cache ?? path.join(process.env.HOME ?? '', '.npm'),
     TRACKER_TOKEN: 'token-of-the-tracker',
   };
   for (const [name, value] of Object.entries(process.env))

@@ -4,7 +4,7 @@ import { chmodSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { userInfo } from 'node:os';
 import path from 'node:path';
 import { PassThrough } from 'node:stream';
-import { start, type Answer } from '../cli/terminal.ts';
+import { type Answer, start } from '../cli/terminal.ts';
 import { MAIN } from '../process/child.ts';
 
 /** How a line ended; `shown` is all that stands on the screen. */
@@ -37,7 +37,7 @@ export function linkProgram(root: string): string {
   symlinkSync(MAIN, link);
   writeFileSync(path.join(bin, 'tollgate'), `#!/bin/sh\nexec "${process.execPath}" "${link}" "$@"\n`);
   chmodSync(path.join(bin, 'tollgate'), 0o755);
-  return `${bin}:${process.env['PATH'] ?? ''}`;
+  return `${bin}:${process.env.PATH ?? ''}`;
 }
 
 /** Runs a line to its end. */

@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
-import { blocksOf, readPage, sectionOf, type Block } from './markdown.ts';
+import { type Block, blocksOf, readPage, sectionOf } from './markdown.ts';
 
 const PAGE = 'docs/cookbook.md';
 const recipes = [...readPage(PAGE).matchAll(/^### (.+)$/gm)].map((found) => found[1] ?? '');

@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { describeHost } from '../../facade/host/operations.ts';
-import { hostConfig, startHost, TOKENS, type HostBench } from '../host/bench.ts';
+import { type HostBench, hostConfig, startHost, TOKENS } from '../host/bench.ts';
 import { blocksOf, codeIn, readPage, rowsOf, sectionOf } from './markdown.ts';
 
 const PAGE = 'docs/host-api.md';
@@ -22,7 +22,7 @@ function type(text: string): Promise<string> {
   return new Promise((resolve, reject) => {
     let out = '';
     const child = spawn('bash', ['-c', text], {
-      env: { PATH: process.env['PATH'], HOST: host.url, TOKEN: TOKENS.host },
+      env: { PATH: process.env.PATH, HOST: host.url, TOKEN: TOKENS.host },
     });
     child.stdout.on('data', (chunk: Buffer) => (out += chunk.toString()));
     child.on('error', reject).on('close', () => resolve(out));
@@ -42,7 +42,7 @@ describe('docs/host-api.md', () => {
       ['expired'],
       ['server'],
     ]);
-    expect((answers[3]?.['tools'] as { name: string }[]).map(({ name }) => name)).toEqual(['chaos_echo']);
+    expect((answers[3]?.tools as { name: string }[]).map(({ name }) => name)).toEqual(['chaos_echo']);
     expect(answers[5]).toEqual({ expired: 1 });
     expect(JSON.parse(await type(commands[4]?.text ?? ''))).toMatchObject({ error: { code: 'APPROVAL_REQUIRED' } });
   });

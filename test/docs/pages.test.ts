@@ -2,8 +2,8 @@
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { anchorsOf, blocksOf, codeIn, PAGES, proseOf, readPage, ROOT, rowsOf, sectionOf } from './markdown.ts';
 import { verifies } from '../verifies.ts';
+import { anchorsOf, blocksOf, codeIn, PAGES, proseOf, ROOT, readPage, rowsOf, sectionOf } from './markdown.ts';
 
 /** Paths of this project in backticks. Rules and bundles under policies/ are the reader's own. */
 const SOURCE_PATH =

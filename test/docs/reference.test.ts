@@ -11,7 +11,7 @@ import { EXIT, type Io } from '../../facade/cli/io.ts';
 import { buildProgram, type Wiring } from '../../facade/cli/program.ts';
 import { INSTALL_LINES } from '../../policies/opa.ts';
 import { verifies } from '../verifies.ts';
-import { blocksOf, codeIn, proseOf, readPage, ROOT, rowsOf, sectionOf } from './markdown.ts';
+import { blocksOf, codeIn, proseOf, ROOT, readPage, rowsOf, sectionOf } from './markdown.ts';
 
 const CODES = Object.keys(ERRORS) as ErrorCode[];
 

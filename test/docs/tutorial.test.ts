@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Project } from '../config/project.ts';
 import { Child } from '../process/child.ts';
 import { giveAway } from '../servers/system.ts';
-import { linkProgram, runLine, type Desk } from './console.ts';
+import { type Desk, linkProgram, runLine } from './console.ts';
 import { readSteps, settle, TUTORIAL, type Turn } from './tutorial.ts';
 
 const STEPS = readSteps(TUTORIAL.text);

@@ -1,16 +1,16 @@
 /** Owns what the egress tests share: a proxy on a socket of its own, requests written byte by byte, and targets on loopback. */
 import { mkdtempSync, rmSync } from 'node:fs';
-import { createServer as createHttp } from 'node:http';
 import type { RequestListener } from 'node:http';
-import { connect, createServer } from 'node:net';
+import { createServer as createHttp } from 'node:http';
 import type { AddressInfo, Server, Socket } from 'node:net';
+import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Allowlist } from '../../adapters/egress/allowlist.ts';
 import type { Blocked } from '../../adapters/egress/blocked.ts';
 import type { Lookup } from '../../adapters/egress/dial.ts';
-import { EgressProxy } from '../../adapters/egress/proxy.ts';
 import type { ProxyLimits } from '../../adapters/egress/proxy.ts';
+import { EgressProxy } from '../../adapters/egress/proxy.ts';
 
 export const LOOPBACK: Lookup = async () => ['127.0.0.1'];
 /** Names have no address: whatever passes the rules ends as `unresolved`, and nothing leaves the machine. */

@@ -1,7 +1,7 @@
 /** Tests the way out as a user has it: a server in tollgate.yaml with allowed domains, the shipped program, and the audit of what was blocked. */
 import { chownSync, mkdirSync } from 'node:fs';
-import { createServer } from 'node:http';
 import type { Server } from 'node:http';
+import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

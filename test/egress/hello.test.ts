@@ -1,9 +1,10 @@
 /** Tests the reading of TLS greetings, with those of the real TLS of Node and with hostile ones, and what a tunnel makes of them. */
-import { connect as connectNet } from 'node:net';
+
 import type { Server } from 'node:net';
+import { connect as connectNet } from 'node:net';
 import { Duplex } from 'node:stream';
-import { connect, createServer } from 'node:tls';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { connect, createServer } from 'node:tls';
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
 import { readHello } from '../../adapters/egress/hello.ts';

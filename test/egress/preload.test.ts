@@ -101,7 +101,7 @@ describe('a Node program with the preload', () => {
   });
 
   it('is refused after a redirect to the metadata service', () => {
-    expect(said['redirected']).toContain('ECONNREFUSED 169.254.169.254:80 (Tollgate: not-allowed)');
+    expect(said.redirected).toContain('ECONNREFUSED 169.254.169.254:80 (Tollgate: not-allowed)');
     expect(blocked.map(({ host }) => host)).toContain('169.254.169.254');
   });
 

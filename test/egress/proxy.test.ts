@@ -1,18 +1,18 @@
 /** Tests the proxy of a server over its real socket: what passes, what is refused and recorded, what is cut, and attacks by name. */
 import { statSync } from 'node:fs';
-import { connect } from 'node:net';
 import type { Server } from 'node:net';
+import { connect } from 'node:net';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
-import { BlockedReports } from '../../adapters/egress/blocked.ts';
 import type { Blocked } from '../../adapters/egress/blocked.ts';
+import { BlockedReports } from '../../adapters/egress/blocked.ts';
 import { lookupBySystem } from '../../adapters/egress/dial.ts';
 import { openEgress } from '../../adapters/egress/open.ts';
 import { verifies } from '../verifies.ts';
-import { askPage, askTunnel, openProxy, serveHttp, serveTcp, talk, verdictOf } from './bench.ts';
 import type { ProxyBench } from './bench.ts';
+import { askPage, askTunnel, openProxy, serveHttp, serveTcp, talk, verdictOf } from './bench.ts';
 
 const closers: (() => unknown)[] = [];
 afterEach(async () => {
@@ -427,7 +427,7 @@ describe('the way out that a server is given', () => {
       https_proxy: 'http://127.0.0.1:3128',
       NO_PROXY: 'localhost,127.0.0.1,::1',
     });
-    expect(egress.env['NODE_OPTIONS']).toContain(egress.mounts[0]?.to);
+    expect(egress.env.NODE_OPTIONS).toContain(egress.mounts[0]?.to);
     await egress.close();
     expect(() => statSync(folder)).toThrow();
   });
@@ -437,7 +437,7 @@ describe('the way out that a server is given', () => {
       { server: 'x', allowedDomains: ['localhost:3000'] },
       { onBlocked: () => undefined },
     );
-    expect(egress.env['NO_PROXY']).toBe('');
+    expect(egress.env.NO_PROXY).toBe('');
     expect(statSync(egress.socket).mode & 0o777).toBe(0o666);
     await egress.close();
     await expect(

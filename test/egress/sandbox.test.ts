@@ -1,7 +1,8 @@
 /** Tests the way out of a real sandbox: by the preload, by the bridge for other programs, and by no other way. */
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { createServer } from 'node:net';
+
 import type { Server } from 'node:net';
+import { createServer } from 'node:net';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { verifies } from '../verifies.ts';
 import { serveHttp } from './bench.ts';
 import { runJailed } from './jailed.ts';

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { createDigest, readAuditKey } from '../../facade/audit/key.ts';
 import { openReader } from '../../facade/audit/read.ts';
-import { verifyAudit, type AuditVerdict } from '../../facade/audit/verify.ts';
+import { type AuditVerdict, verifyAudit } from '../../facade/audit/verify.ts';
 import { cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { startFixture } from '../state/place.ts';

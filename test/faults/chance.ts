@@ -1,9 +1,9 @@
 /** Owns the chance of the fault tests: one seed at the gate, another and more rounds from `npm run faults`. */
 
 /** `npm run faults` gives a new one each time. */
-export const SEED = Number(process.env['TOLLGATE_FAULT_SEED'] ?? 20_261_123);
+export const SEED = Number(process.env.TOLLGATE_FAULT_SEED ?? 20_261_123);
 /** How many times the rounds of the gate are run. */
-export const TIMES = Number(process.env['TOLLGATE_FAULT_TIMES'] ?? 1);
+export const TIMES = Number(process.env.TOLLGATE_FAULT_TIMES ?? 1);
 
 /** Returns numbers from 0 to 1, the same for the same seed. */
 export function numbers(seed: number = SEED): () => number {

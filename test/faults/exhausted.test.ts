@@ -4,6 +4,7 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { ServerSettings } from '../../adapters/settings.ts';
 import {
+  type Bench,
   callOf,
   chaos,
   FAST,
@@ -12,7 +13,6 @@ import {
   serve,
   temporaryFolder,
   textOf,
-  type Bench,
 } from '../adapters/servers.ts';
 import { verifies } from '../verifies.ts';
 

@@ -1,7 +1,7 @@
 /** Tests a gateway that is frozen while its calls run: what it holds stays its own until it goes on, or has ended. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { verifies } from '../verifies.ts';
-import { callOnce, codeOf, Ground, type Gateway } from './load.ts';
+import { callOnce, codeOf, type Gateway, Ground } from './load.ts';
 
 /** Calls at once, of all gateways. */
 const SLOTS = 2;

@@ -8,7 +8,7 @@ import { openReader } from '../../facade/audit/read.ts';
 import { cli, dataOf } from '../cli/terminal.ts';
 import { verifies } from '../verifies.ts';
 import { numbers, TIMES } from './chance.ts';
-import { callOnce, codeOf, decisionOf, Ground, Load, SERVERS, type Gateway, type Sent } from './load.ts';
+import { callOnce, codeOf, decisionOf, type Gateway, Ground, Load, SERVERS, type Sent } from './load.ts';
 
 const KILLS = 6 * TIMES;
 /** Between two kills at most, ms. */

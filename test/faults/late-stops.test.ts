@@ -6,7 +6,7 @@ import type { Session } from '../../facade/facade.ts';
 import { KillSwitch } from '../../facade/servers/kill-switch.ts';
 import { Stops } from '../../facade/state/stops.ts';
 import { withConsents } from '../consent/place.ts';
-import { ACT, startRaw, tool, type RawFacade } from '../properties/raw.ts';
+import { ACT, type RawFacade, startRaw, tool } from '../properties/raw.ts';
 import { verifies } from '../verifies.ts';
 
 const NOW = { since: '2026-11-23T00:00:00.000Z', by: 'boss' };

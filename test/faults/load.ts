@@ -5,7 +5,7 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
-import { Child, isRunning, MAIN, startedIn, type Reply } from '../process/child.ts';
+import { Child, isRunning, MAIN, type Reply, startedIn } from '../process/child.ts';
 
 /** Both servers of a ground. */
 export const SERVERS = ['a', 'b'] as const;
@@ -67,7 +67,7 @@ ${more}`,
     const { folder, home } = this.project;
     const child = spawn(process.execPath, [MAIN, ...argv], {
       cwd: folder,
-      env: { PATH: process.env['PATH'] ?? '', HOME: home },
+      env: { PATH: process.env.PATH ?? '', HOME: home },
       stdio: ['ignore', 'pipe', 'pipe'],
     });
     let said = '';

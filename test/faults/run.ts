@@ -7,5 +7,5 @@ const TIMES = '5';
 runRounds({
   name: 'faults',
   tests: ['kills', 'stops', 'archive'].map((name) => `test/faults/${name}.test.ts`),
-  env: (seed) => ({ TOLLGATE_FAULT_SEED: seed, TOLLGATE_FAULT_TIMES: process.env['TOLLGATE_FAULT_TIMES'] ?? TIMES }),
+  env: (seed) => ({ TOLLGATE_FAULT_SEED: seed, TOLLGATE_FAULT_TIMES: process.env.TOLLGATE_FAULT_TIMES ?? TIMES }),
 });

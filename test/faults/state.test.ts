@@ -13,15 +13,15 @@ import {
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { TollgateError } from '../../catalogs/errors.ts';
+import type { TollgateError } from '../../catalogs/errors.ts';
 import { createBudgets } from '../../facade/budget.ts';
-import { elapsed, instant, type Instant } from '../../facade/state/clock.ts';
+import { KillSwitch } from '../../facade/servers/kill-switch.ts';
+import { elapsed, type Instant, instant } from '../../facade/state/clock.ts';
 import { followState } from '../../facade/state/follow.ts';
 import { openState } from '../../facade/state/sqlite.ts';
-import { Stops } from '../../facade/state/stops.ts';
 import type { Claim, Held, State } from '../../facade/state/state.ts';
-import { KillSwitch } from '../../facade/servers/kill-switch.ts';
-import { momentAt, startFixture, temporaryFolder, type Fixture } from '../state/place.ts';
+import { Stops } from '../../facade/state/stops.ts';
+import { type Fixture, momentAt, startFixture, temporaryFolder } from '../state/place.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 

@@ -3,11 +3,11 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { Reply } from '../process/child.ts';
-import { empty, fill, mountSmallDisk, unmount } from '../state/small-disk.ts';
 import { startFixture } from '../state/place.ts';
+import { empty, fill, mountSmallDisk, unmount } from '../state/small-disk.ts';
 import { verifies } from '../verifies.ts';
 import { numbers, shuffled, TIMES } from './chance.ts';
-import { callOnce, codeOf, Ground, Load, SERVERS, type Gateway, type ServerName } from './load.ts';
+import { callOnce, codeOf, type Gateway, Ground, Load, SERVERS, type ServerName } from './load.ts';
 
 /** Before the command at most, ms. */
 const PAUSE_MS = 300;

@@ -11,16 +11,16 @@ import { describe, expect, it } from 'vitest';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { cpuMs, MOST_GROWTH, tooFast } from '../growth.ts';
 import { verifies } from '../verifies.ts';
-import { CORPUS, grow, shapes, type Shape } from './shapes.ts';
 import { READERS } from './readers.ts';
+import { CORPUS, grow, type Shape, shapes } from './shapes.ts';
 import { SLOW_TARGETS, TARGETS, type Target } from './targets.ts';
 
 /** The gate runs the corpus over the rows of TARGETS and READERS; by hand (npm run fuzz) all rows get it, at larger sizes, and new shapes. */
-const BY_HAND = process.env['TOLLGATE_FUZZ_SEED'] !== undefined;
+const BY_HAND = process.env.TOLLGATE_FUZZ_SEED !== undefined;
 const GATE = [...TARGETS, ...READERS];
 const ROWS = (BY_HAND ? [...GATE, ...SLOW_TARGETS] : GATE).map((target) => [target.name, target] as const);
 /** Shapes made anew for each reader when run by hand. */
-const RUNS = Number(process.env['TOLLGATE_FUZZ_SHAPES'] ?? 3);
+const RUNS = Number(process.env.TOLLGATE_FUZZ_SHAPES ?? 3);
 const FIRST_CHARS = 1_024;
 const [LEAST_MS, MOST_CHARS] = BY_HAND ? [20, 1_048_576] : [0.5, 8_192];
 /** Sixteen times as much is the longest message. */

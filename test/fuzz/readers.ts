@@ -1,14 +1,15 @@
 /** Rows for what reads by asking: files and folders of the workspace, lists and bodies of servers, texts of backends behind a mapping. */
-import type { IncomingMessage } from 'node:http';
+
 import { mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import type { IncomingMessage } from 'node:http';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Readable } from 'node:stream';
-import { compileGlob } from '../../adapters/internal/globs.ts';
 import { Folder } from '../../adapters/internal/folder.ts';
+import { compileGlob } from '../../adapters/internal/globs.ts';
+import type { Query } from '../../adapters/internal/hits.ts';
 import { Hits } from '../../adapters/internal/hits.ts';
 import { scan } from '../../adapters/internal/scan.ts';
-import type { Query } from '../../adapters/internal/hits.ts';
 import { createWorkspace } from '../../adapters/internal/workspace.ts';
 import { createMapped } from '../../adapters/mapped/backend.ts';
 import { readPage } from '../../adapters/mapped/marks.ts';
@@ -17,7 +18,7 @@ import type { JsonDoc, PrimitiveBackend, ServerAdapter } from '../../adapters/po
 import { RemoteFetch } from '../../adapters/remote-fetch.ts';
 import type { JsonObject } from '../../adapters/rpc/json.ts';
 import { readPromptList, readToolList } from '../../adapters/tool-list.ts';
-import { loadMapping, MAPPINGS } from '../../catalogs/primitives/mapping.ts';
+import { loadMapping, type MAPPINGS } from '../../catalogs/primitives/mapping.ts';
 import { readBody } from '../../facade/wire/body.ts';
 import type { Target } from './targets.ts';
 
@@ -80,8 +81,8 @@ function replying(text: string, facts: string): ServerAdapter {
     listTools: () => Promise.resolve([]),
     call: ({ tool, args }) => {
       // Each entry is compared with each rule, of which there are 2,000 at most: here one, so that the growth of the entries shows.
-      const isIgnore = String(args.value['path']).endsWith('.gitignore');
-      const isNext = Number(args.value['offset'] ?? 0) > 0 && tool === 'get_more_search_results';
+      const isIgnore = String(args.value.path).endsWith('.gitignore');
+      const isNext = Number(args.value.offset ?? 0) > 0 && tool === 'get_more_search_results';
       const value = {
         content: [
           {
@@ -109,11 +110,11 @@ function ofMapped(
   dress: (text: string) => string = plain,
 ): Target {
   return {
-    name: `${id}, ${tool} ${typeof args['action'] === 'string' ? args['action'] : ''}: ${dress.name}`,
+    name: `${id}, ${tool} ${typeof args.action === 'string' ? args.action : ''}: ${dress.name}`,
     make: (text) => {
       const dressed = dress(text);
       return createMapped({
-        inner: replying(dressed, args['action'] === 'stat' ? dressed : factsOf(dressed)),
+        inner: replying(dressed, args.action === 'stat' ? dressed : factsOf(dressed)),
         mapping: loadMapping(id),
         root: ROOT,
       });

@@ -10,7 +10,7 @@ runRounds({
   tests: ['test/fuzz', 'test/races'],
   env: (seed) => ({
     TOLLGATE_FUZZ_SEED: seed,
-    TOLLGATE_FUZZ_SHAPES: process.env['TOLLGATE_FUZZ_SHAPES'] ?? SHAPES,
-    TOLLGATE_RACE_OPERATIONS: process.env['TOLLGATE_RACE_OPERATIONS'] ?? RACE_OPERATIONS,
+    TOLLGATE_FUZZ_SHAPES: process.env.TOLLGATE_FUZZ_SHAPES ?? SHAPES,
+    TOLLGATE_RACE_OPERATIONS: process.env.TOLLGATE_RACE_OPERATIONS ?? RACE_OPERATIONS,
   }),
 });

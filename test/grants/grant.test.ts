@@ -9,13 +9,13 @@ import type { ConsentEntry } from '../../facade/audit/consent-entry.ts';
 import {
   answering,
   completeGrant,
+  type Grant,
   isInForce,
   KINDS,
   requireScope,
   SCOPES,
-  weigh,
-  type Grant,
   type WantedGrant,
+  weigh,
 } from '../../facade/grants/grant.ts';
 import { Grants } from '../../facade/grants/grants.ts';
 import { openState } from '../../facade/state/sqlite.ts';

@@ -1,14 +1,15 @@
 /** Owns a host at work: a whole facade with real servers behind a real listener, and requests that are checked against the published description. */
-import { createRequire } from 'node:module';
+
 import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import path from 'node:path';
 import type { ValidateFunction } from 'ajv';
-import { OPENAPI_FILE } from '../../facade/host/operations.ts';
-import { openHostDoor } from '../../facade/host/door.ts';
-import { loadConfig } from '../../facade/config/load.ts';
 import { createAccess } from '../../facade/cli/access.ts';
+import { loadConfig } from '../../facade/config/load.ts';
+import { openHostDoor } from '../../facade/host/door.ts';
+import { OPENAPI_FILE } from '../../facade/host/operations.ts';
 import { serveHttp } from '../../facade/wire/http.ts';
-import { startFacade, type StartOptions, type TestFacade } from '../stories/facade.ts';
+import { type StartOptions, startFacade, type TestFacade } from '../stories/facade.ts';
 
 const { Ajv2020 } = createRequire(import.meta.url)('ajv/dist/2020.js') as typeof import('ajv/dist/2020.js');
 
@@ -63,7 +64,7 @@ ${more.rest ?? ''}
 export interface Answered {
   readonly status: number;
   // What the tests look into; the description has judged its shape.
-  // eslint-disable-next-line @typescript-eslint/no-explicit-any
+  // biome-ignore lint/suspicious/noExplicitAny: each test reads another shape of answer
   readonly value: any;
 }
 
@@ -193,8 +194,8 @@ function createCheck(): (exchange: Exchange) => void {
       .sort((a, b) => Number(a.includes('{')) - Number(b.includes('{')))
       .find((one) => new RegExp(`^${one.replaceAll('.', '\\.').replace(/\{\w+\}/g, '[^/]+')}$`).test(at));
     const operation = template === undefined ? undefined : document.paths[template]?.[method.toLowerCase()];
-    const failure = document.paths['/host/v1/grants']?.['get']?.responses['default'];
-    const described = operation?.responses[String(status)] ?? operation?.responses['default'] ?? failure;
+    const failure = document.paths['/host/v1/grants']?.get?.responses.default;
+    const described = operation?.responses[String(status)] ?? operation?.responses.default ?? failure;
     // Refusals of the listener itself, before anything of a host: JSON-RPC, as on every route.
     if (described === undefined) throw new Error(`${method} ${at} ${status} is not described`);
     if (body !== undefined && operation?.requestBody !== undefined)

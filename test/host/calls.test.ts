@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { Session } from '../../facade/facade.ts';
 import { verifies } from '../verifies.ts';
-import { hostConfig, PAGE, startHost, TOKENS, until, type Answered, type Asking, type HostBench } from './bench.ts';
+import { type Answered, type Asking, type HostBench, hostConfig, PAGE, startHost, TOKENS, until } from './bench.ts';
 import { Listener } from './listener.ts';
 
 const ALICE: Asking = { token: TOKENS.alice };
@@ -32,7 +32,7 @@ const openAlice = (): Session =>
   );
 /** Runs until it has reached its server. */
 const runs = (tool: string, count = 1): Promise<void> =>
-  until(() => records().filter((one) => one['type'] === 'intent' && one['tool'] === tool).length >= count);
+  until(() => records().filter((one) => one.type === 'intent' && one.tool === tool).length >= count);
 
 describe('the id that a caller gives its call', () => {
   it('stands in the answer, the records, the events and the log' + verifies('ST-73', 'HE-13'), async () => {
@@ -226,7 +226,7 @@ describe('the end of a call', () => {
       await expect.poll(() => ends().length).toBe(6);
       const outcomes = records().filter(({ type }) => type !== 'intent');
       expect(ends().map(({ id }) => id)).toEqual(outcomes.map(({ id }) => id));
-      const size = (outcomes[0]?.['sizes'] as { sent: number }).sent;
+      const size = (outcomes[0]?.sizes as { sent: number }).sent;
       expect(ends()).toMatchObject([
         {
           event: 'tool.completed',

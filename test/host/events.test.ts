@@ -1,14 +1,15 @@
 /** Tests the stream of events for hosts: what they hear and by which ids, who may, where they go on, and what is kept for them. */
-import { createRequire } from 'node:module';
+
 import { readFileSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { loadConfig } from '../../facade/config/load.ts';
 import { OPENAPI_FILE } from '../../facade/host/operations.ts';
 import { EventFeed } from '../../facade/servers/feed.ts';
 import { verifies } from '../verifies.ts';
-import { hostConfig, startHost, TOKENS, type HostBench } from './bench.ts';
-import { Listener, type Heard } from './listener.ts';
+import { type HostBench, hostConfig, startHost, TOKENS } from './bench.ts';
+import { type Heard, Listener } from './listener.ts';
 
 const { Ajv2020 } = createRequire(import.meta.url)('ajv/dist/2020.js') as typeof import('ajv/dist/2020.js');
 const { components } = JSON.parse(readFileSync(OPENAPI_FILE, 'utf8')) as { components: { schemas: { Event: object } } };

@@ -4,7 +4,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { Grants } from '../../facade/grants/grants.ts';
 import { openState } from '../../facade/state/sqlite.ts';
 import { verifies } from '../verifies.ts';
-import { hostConfig, PAGE, startHost, TOKENS, type Answered, type Asking, type HostBench } from './bench.ts';
+import { type Answered, type Asking, type HostBench, hostConfig, PAGE, startHost, TOKENS } from './bench.ts';
 
 const AT_PAGE = { origin: PAGE, profile: 'harbor' } as const;
 const ALICE: Asking = { token: TOKENS.alice };

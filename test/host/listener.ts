@@ -1,6 +1,6 @@
 /** Owns a host that listens to events, for tests: what it has heard, in order. */
 import { expect } from 'vitest';
-import { TOKENS, type HostBench } from './bench.ts';
+import { type HostBench, TOKENS } from './bench.ts';
 
 export interface Heard {
   readonly key: string;

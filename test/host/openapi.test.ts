@@ -1,13 +1,14 @@
 /** Owns the proof that the published description and the host API are one: routes both ways, schemas that are judged whole, a file of the package. */
-import { createRequire } from 'node:module';
+
 import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { afterEach, describe, expect, it } from 'vitest';
 import { ERRORS, type ErrorCode } from '../../catalogs/errors.ts';
+import { KINDS, SCOPES } from '../../facade/grants/grant.ts';
 import { createOperations } from '../../facade/host/host.ts';
 import { describeHost, findOperation, OPENAPI_FILE } from '../../facade/host/operations.ts';
-import { KINDS, SCOPES } from '../../facade/grants/grant.ts';
 import { verifies } from '../verifies.ts';
-import { startHost, type HostBench } from './bench.ts';
+import { type HostBench, startHost } from './bench.ts';
 
 const { Ajv2020 } = createRequire(import.meta.url)('ajv/dist/2020.js') as typeof import('ajv/dist/2020.js');
 const document = JSON.parse(readFileSync(OPENAPI_FILE, 'utf8')) as {
@@ -61,8 +62,8 @@ describe('the description of the host API', () => {
   });
 
   it('says what the code says of kinds and scopes', () => {
-    expect(document.components.schemas['Grant']?.properties?.['kind']?.enum).toEqual([...KINDS]);
-    for (const scope of SCOPES) expect(document.components.schemas['Scope']?.description).toContain(scope);
+    expect(document.components.schemas.Grant?.properties?.kind?.enum).toEqual([...KINDS]);
+    for (const scope of SCOPES) expect(document.components.schemas.Scope?.description).toContain(scope);
   });
 
   it('is served as it stands in the package; every refusal has a code of the table', async () => {

@@ -15,7 +15,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { registeredFolder } from '../../facade/config/registered.ts';
 import { approveAll } from '../approve.ts';
 import { verifies } from '../verifies.ts';
-import { hostConfig, startHost, TOKENS, type Answered, type Asking, type HostBench } from './bench.ts';
+import { type Answered, type Asking, type HostBench, hostConfig, startHost, TOKENS } from './bench.ts';
 
 const ALICE: Asking = { token: TOKENS.alice };
 const CHAOS = path.join(import.meta.dirname, '..', 'fixtures', 'chaos.mjs');

@@ -7,7 +7,7 @@ import { KillSwitch } from '../../facade/servers/kill-switch.ts';
 import { openState } from '../../facade/state/sqlite.ts';
 import { isRunning } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
-import { hostConfig, startHost, TOKENS, until, type Answered, type HostBench } from './bench.ts';
+import { type Answered, type HostBench, hostConfig, startHost, TOKENS, until } from './bench.ts';
 
 let folder: string;
 let host: HostBench | undefined;

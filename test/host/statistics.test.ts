@@ -2,12 +2,12 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import { Tally } from '../../facade/statistics.ts';
 import { openState } from '../../facade/state/sqlite.ts';
 import type { State } from '../../facade/state/state.ts';
+import { Tally } from '../../facade/statistics.ts';
 import { ACT, startRaw } from '../properties/raw.ts';
-import { startFacade } from '../stories/facade.ts';
 import { temporaryFolder } from '../state/place.ts';
+import { startFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
 function open(folder: string): State {
@@ -99,7 +99,7 @@ describe('statistics', () => {
       await tally.flush();
       const { calls, byOrigin } = new Tally(state).read();
       expect([calls, Object.keys(byOrigin).length]).toEqual([3001, 1001]);
-      expect(byOrigin['others']).toBe(2001);
+      expect(byOrigin.others).toBe(2001);
     },
   );
 });

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { verifies } from '../verifies.ts';
-import { hostConfig, PAGE, startHost, type Answered, type HostBench } from './bench.ts';
+import { type Answered, type HostBench, hostConfig, PAGE, startHost } from './bench.ts';
 
 const AT_PAGE = { origin: PAGE, profile: 'harbor' } as const;
 const TOOLS = `GET /tools?origin=${PAGE}&profile=harbor`;

@@ -5,11 +5,11 @@ import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { FetchScope } from '../../adapters/internal/fetch/client.ts';
 import { textOfHtml } from '../../adapters/internal/fetch/html.ts';
 import { answerTo, readScope } from '../../adapters/internal/fetch/main.ts';
 import { probe } from '../../adapters/internal/fetch/probe.ts';
 import { callFetch, FETCH_TOOL } from '../../adapters/internal/fetch/tool.ts';
-import type { FetchScope } from '../../adapters/internal/fetch/client.ts';
 import { FETCH_SEMANTICS } from '../../facade/connect/draft.ts';
 import { effectOf } from '../../facade/effect.ts';
 import { verifies } from '../verifies.ts';
@@ -256,7 +256,7 @@ describe('what policy is told of a fetch' + verifies('PF-12'), () => {
   });
 
   it('covers every method of the schema, so that no other can pass as a read', () => {
-    const { method } = FETCH_TOOL.inputSchema['properties'] as { method: { enum: string[] } };
+    const { method } = FETCH_TOOL.inputSchema.properties as { method: { enum: string[] } };
     expect(Object.keys(FETCH_SEMANTICS.byArgument?.verbs ?? {}).sort()).toEqual([...method.enum].sort());
   });
 });

@@ -1,5 +1,5 @@
 /** Tests internal servers (CY-02): over stdio and on a private socket, held to named tools and their pin, in the audit without content. */
-import { spawn, type ChildProcess } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
   chmodSync,

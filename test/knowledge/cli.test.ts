@@ -1,10 +1,9 @@
 /** Tests `tollgate knowledge` as an owner types it: texts in once, facts by key, names out, nothing for anybody else. */
-import { existsSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { PassThrough } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { readdirSync, readFileSync } from 'node:fs';
-import { cli, dataOf, type Answer } from '../cli/terminal.ts';
+import { type Answer, cli, dataOf } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
 

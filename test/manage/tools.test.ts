@@ -6,7 +6,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Session } from '../../facade/facade.ts';
 import { dropRequests, listRequests, noteRequest } from '../../facade/manage/requests.ts';
 import { openState } from '../../facade/state/sqlite.ts';
-import { cli, dataOf, type Answer } from '../cli/terminal.ts';
+import { type Answer, cli, dataOf } from '../cli/terminal.ts';
 import type { Project } from '../config/project.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';

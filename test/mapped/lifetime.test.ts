@@ -5,7 +5,7 @@ import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { verifies } from '../verifies.ts';
-import { openBackend, type Opened } from './servers.ts';
+import { type Opened, openBackend } from './servers.ts';
 
 type Args = Readonly<Record<string, unknown>>;
 

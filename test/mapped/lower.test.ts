@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { createMapped } from '../../adapters/mapped/backend.ts';
 import type { Primitive, ServerAdapter } from '../../adapters/port.ts';
-import { TollgateError } from '../../catalogs/errors.ts';
+import type { TollgateError } from '../../catalogs/errors.ts';
 import { loadMapping, MAPPINGS } from '../../catalogs/primitives/mapping.ts';
 
 const ROOT = '/work/space';

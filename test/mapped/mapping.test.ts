@@ -1,10 +1,10 @@
 /** Owns the tests of the mappings as data: complete, classified against the real servers, and pure to render. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { TollgateError } from '../../catalogs/errors.ts';
-import { ARGUMENT_SCHEMAS } from '../../catalogs/primitives/schemas.ts';
+import type { TollgateError } from '../../catalogs/errors.ts';
 import { loadMapping, MAPPINGS, parseMapping, render, type Step } from '../../catalogs/primitives/mapping.ts';
+import { ARGUMENT_SCHEMAS } from '../../catalogs/primitives/schemas.ts';
 import type { RawTool } from '../../catalogs/tool.ts';
-import { openBackend, type Opened } from './servers.ts';
+import { type Opened, openBackend } from './servers.ts';
 
 const ACTIONS = [
   ...['file', 'list', 'find', 'search', 'stat'].map((action) => `read.${action}`),
@@ -51,7 +51,7 @@ describe.each(MAPPINGS)('mapping %s', (id) => {
 
   it('names only arguments that the tools have, in templates and in semantics', () => {
     const argumentsOf = (name: string): readonly string[] =>
-      Object.keys((tools.find((tool) => tool.name === name)?.inputSchema['properties'] ?? {}) as object);
+      Object.keys((tools.find((tool) => tool.name === name)?.inputSchema.properties ?? {}) as object);
     const steps: Step[] = [
       ...mapping.steps.values(),
       ...[...mapping.actions.values()].flatMap((action) => ('missing' in action ? [] : [action])),
@@ -80,7 +80,7 @@ describe.each(MAPPINGS)('mapping %s', (id) => {
 
   it('never reads a tool that changes something as mere reading', () => {
     for (const tool of tools) {
-      if (tool.annotations?.['destructiveHint'] === true)
+      if (tool.annotations?.destructiveHint === true)
         expect(mapping.tools.get(tool.name)?.verb, tool.name).not.toBe('read');
     }
   });

@@ -1,6 +1,7 @@
 /** Owns the tests of the marks around commands: run by a real shell, and read from pages that try to deceive. */
-import fc from 'fast-check';
+
 import { spawn, spawnSync } from 'node:child_process';
+import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { endGroupCommand, findMarks, markCommand, quote, readPage } from '../../adapters/mapped/marks.ts';
 import { loadMapping } from '../../catalogs/primitives/mapping.ts';

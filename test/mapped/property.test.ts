@@ -1,10 +1,11 @@
 /** Owns the differential test: the same edits and reads leave the same bytes on the workspace and on a real server. */
-import fc from 'fast-check';
+
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { openBackend, type Opened } from './servers.ts';
+import { type Opened, openBackend } from './servers.ts';
 
 const piece = fc.constantFrom('a', 'b', 'ab', 'ä', '😀', ' ', '\t', '\n', '\r\n', '\n\n', '$&', '1: ', '\ufeff');
 const text = fc.array(piece, { maxLength: 14 }).map((pieces) => pieces.join(''));

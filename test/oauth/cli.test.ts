@@ -1,9 +1,9 @@
 /** Tests `tollgate login` and `logout` as a person uses them, and a whole run behind a sign-in: no token stands in any reply, log, record or file. */
-import { chmodSync, existsSync, readdirSync, readFileSync, statSync, rmSync } from 'node:fs';
+import { chmodSync, existsSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { cli, dataOf, start, type Answer } from '../cli/terminal.ts';
+import { type Answer, cli, dataOf, start } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { Child } from '../process/child.ts';
 import { verifies } from '../verifies.ts';

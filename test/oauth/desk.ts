@@ -2,15 +2,15 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import type { CredentialStore, SignedIn } from '../../adapters/port.ts';
-import { signIns } from '../../adapters/oauth/sign-in.ts';
 import type { SignInParts } from '../../adapters/oauth/credentials.ts';
+import { signIns } from '../../adapters/oauth/sign-in.ts';
+import type { CredentialStore, SignedIn } from '../../adapters/port.ts';
 import type { ServerSettings } from '../../adapters/settings.ts';
 import { Redactor } from '../../facade/output/redact.ts';
 import { openPlaces } from '../../facade/secrets/secrets.ts';
 import { keepSignIns } from '../../facade/secrets/sign-ins.ts';
 import { openState } from '../../facade/state/sqlite.ts';
-import { chaos, HOST, serve, type Bench } from '../adapters/servers.ts';
+import { type Bench, chaos, HOST, serve } from '../adapters/servers.ts';
 import { Guarded, Issuer } from './issuer.ts';
 
 /** A state folder with a vault. */

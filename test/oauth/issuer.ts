@@ -126,19 +126,19 @@ export class Issuer extends Listener {
   }
 
   #authorize(response: ServerResponse, words: Words): void {
-    const known = this.clients.get(words['client_id'] ?? '');
+    const known = this.clients.get(words.client_id ?? '');
     if (
-      known?.redirects.includes(words['redirect_uri'] ?? '') !== true ||
-      words['code_challenge_method'] !== 'S256' ||
-      words['response_type'] !== 'code'
+      known?.redirects.includes(words.redirect_uri ?? '') !== true ||
+      words.code_challenge_method !== 'S256' ||
+      words.response_type !== 'code'
     )
       return void response.writeHead(400).end('wrong request');
     const code = `code-${randomUUID()}`;
     this.#codes.set(code, words);
-    const redirect = new URL(words['redirect_uri'] ?? '');
+    const redirect = new URL(words.redirect_uri ?? '');
     for (const [name, value] of [
       ['code', code],
-      ['state', words['state'] ?? ''],
+      ['state', words.state ?? ''],
       ['iss', this.url],
     ] as const)
       redirect.searchParams.set(name, value);
@@ -148,30 +148,30 @@ export class Issuer extends Listener {
 
   async #token(request: IncomingMessage, response: ServerResponse, words: Words): Promise<void> {
     if (this.tokenFault !== undefined) return json(response, this.tokenFault.status, this.tokenFault.body);
-    if (words['grant_type'] === 'client_credentials') return this.#giveMachine(request, response, words);
-    if (words['grant_type'] === 'refresh_token') {
+    if (words.grant_type === 'client_credentials') return this.#giveMachine(request, response, words);
+    if (words.grant_type === 'refresh_token') {
       await new Promise((resolve) => setTimeout(resolve, this.slowness));
-      const old = this.refreshes.get(words['refresh_token'] ?? '');
+      const old = this.refreshes.get(words.refresh_token ?? '');
       // Used twice, as by a thief: it is not known any more.
-      this.refreshes.delete(words['refresh_token'] ?? '');
-      if (old === undefined || old.resource !== words['resource'])
-        return json(response, 400, { error: 'invalid_grant', error_description: `<b>${words['refresh_token']}</b>` });
+      this.refreshes.delete(words.refresh_token ?? '');
+      if (old === undefined || old.resource !== words.resource)
+        return json(response, 400, { error: 'invalid_grant', error_description: `<b>${words.refresh_token}</b>` });
       return this.#give(response, old);
     }
-    const asked = this.#codes.get(words['code'] ?? '');
-    this.#codes.delete(words['code'] ?? '');
+    const asked = this.#codes.get(words.code ?? '');
+    this.#codes.delete(words.code ?? '');
     const proof = createHash('sha256')
-      .update(words['code_verifier'] ?? '')
+      .update(words.code_verifier ?? '')
       .digest('base64url');
     const fits =
       asked !== undefined &&
-      proof === asked['code_challenge'] &&
+      proof === asked.code_challenge &&
       ['redirect_uri', 'client_id', 'resource'].every((name) => asked[name] === words[name]);
     if (!fits) return json(response, 400, { error: 'invalid_grant' });
     this.#give(response, {
-      resource: asked['resource'] ?? '',
-      scope: asked['scope'] ?? '',
-      client: asked['client_id'] ?? '',
+      resource: asked.resource ?? '',
+      scope: asked.scope ?? '',
+      client: asked.client_id ?? '',
     });
   }
 
@@ -182,7 +182,7 @@ export class Issuer extends Listener {
     const client = this.clients.get(id);
     if (client?.secret === undefined || client.secret !== secret)
       return json(response, 401, { error: 'invalid_client' });
-    const access = this.#new({ resource: words['resource'] ?? '', scope: words['scope'] ?? '' });
+    const access = this.#new({ resource: words.resource ?? '', scope: words.scope ?? '' });
     json(response, 200, { access_token: access, token_type: 'Bearer', expires_in: this.lives });
   }
 

@@ -4,7 +4,7 @@ import { guardFetch } from '../../adapters/oauth/guarded-fetch.ts';
 import { signIns } from '../../adapters/oauth/sign-in.ts';
 import { refusalOf } from '../adapters/servers.ts';
 import { verifies } from '../verifies.ts';
-import { settingsOf, Room } from './desk.ts';
+import { Room, settingsOf } from './desk.ts';
 import { json, Listener } from './issuer.ts';
 
 let room: Room;
@@ -24,8 +24,8 @@ describe('a person signs in', () => {
         resource: room.guarded.mcp,
         scope: 'read',
       });
-      expect(asked['redirect_uri']).toMatch(/^http:\/\/127\.0\.0\.1:\d+\/callback$/);
-      expect(asked['state']?.length).toBe(43);
+      expect(asked.redirect_uri).toMatch(/^http:\/\/127\.0\.0\.1:\d+\/callback$/);
+      expect(asked.state?.length).toBe(43);
       const kept = await room.desk.store.read('remote');
       expect(kept).toMatchObject({
         url: room.guarded.mcp,

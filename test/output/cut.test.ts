@@ -1,7 +1,7 @@
 /** Tests facade/output/cut.ts and catalogs/segments.ts. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { segmentEnds, SEGMENT_CHARS } from '../../catalogs/segments.ts';
+import { SEGMENT_CHARS, segmentEnds } from '../../catalogs/segments.ts';
 import { cutText, fits } from '../../facade/output/cut.ts';
 import { verifies } from '../verifies.ts';
 

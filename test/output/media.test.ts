@@ -1,6 +1,6 @@
 /** Tests the limit of media through the facade: of the file, and of a profile. */
 import { afterEach, describe, expect, it } from 'vitest';
-import { startRaw, tool, type RawFacade } from '../properties/raw.ts';
+import { type RawFacade, startRaw, tool } from '../properties/raw.ts';
 import { verifies } from '../verifies.ts';
 
 describe('caps.media' + verifies('ST-95', 'HA-23'), () => {

@@ -1,5 +1,5 @@
 /** Tests facade/output/shape.ts: what leaves is the server's bytes, or says what was done to them and where the rest is. */
-import fc from 'fast-check';
+
 import {
   linkSync,
   mkdirSync,
@@ -13,12 +13,13 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { JsonDoc } from '../../adapters/port.ts';
 import { parseDoc } from '../../adapters/rpc/json.ts';
 import type { ContentItem, ToolResult } from '../../catalogs/tool.ts';
-import type { JsonDoc } from '../../adapters/port.ts';
 import { Redactor } from '../../facade/output/redact.ts';
-import { shape, type ShapeRequest } from '../../facade/output/shape.ts';
+import { type ShapeRequest, shape } from '../../facade/output/shape.ts';
 import { Spills } from '../../facade/output/spills.ts';
 import { ownMark } from '../../facade/state/process.ts';
 import { verifies } from '../verifies.ts';

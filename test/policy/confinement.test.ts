@@ -1,11 +1,11 @@
 /** Tests what rules mean to programs: the same paths that calls are refused, for the same callers, and a word on each rule that means nothing to them. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { matchesName, PathTree } from '../../catalogs/path-globs.ts';
 import type { Confinement } from '../../catalogs/confinement.ts';
-import type { Policy, Principal } from '../../policies/port.ts';
-import { callOf, documentOf, parts, policyOf, PRINCIPAL, scratch, regoSource, settings } from './given.ts';
+import { matchesName, PathTree } from '../../catalogs/path-globs.ts';
 import { loadPolicy } from '../../policies/engine.ts';
+import type { Policy, Principal } from '../../policies/port.ts';
+import { callOf, documentOf, PRINCIPAL, parts, policyOf, regoSource, scratch, settings } from './given.ts';
 
 const ALL = { id: 'all', outcome: 'allow', when: {} };
 

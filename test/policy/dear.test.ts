@@ -10,7 +10,7 @@ import { readLibrary } from '../../policies/library.ts';
 import { dropCache, SOUND_CACHE } from '../../policies/module.ts';
 import type { CallDecision, Policy } from '../../policies/port.ts';
 import type { RuleData } from '../../policies/rules.ts';
-import { callOf, parts, policyOf, scratch, toolOf, PRINCIPAL, WORKSPACE, type CallOf } from './given.ts';
+import { type CallOf, callOf, PRINCIPAL, parts, policyOf, scratch, toolOf, WORKSPACE } from './given.ts';
 
 const OPEN = { id: 'open', outcome: 'allow', when: {} };
 const patterns = (count: number): readonly object[] => [

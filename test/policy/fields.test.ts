@@ -9,7 +9,7 @@ import { compileSettings } from '../../policies/settings.ts';
 import { WasmPolicy } from '../../policies/wasm.ts';
 import { verifies } from '../verifies.ts';
 import { FIELDS } from './fields.ts';
-import { callOf, documentOf, PRINCIPAL, scratch, settings, toolOf, WORKSPACE, type CallOf } from './given.ts';
+import { type CallOf, callOf, documentOf, PRINCIPAL, scratch, settings, toolOf, WORKSPACE } from './given.ts';
 
 const OUTCOMES = ['deny', 'ask', 'allow'] as const;
 

@@ -660,6 +660,7 @@ export const FIELDS: readonly FieldCase[] = [
   },
   {
     name: 'args: numbers beyond a double',
+    // biome-ignore lint/correctness/noPrecisionLoss: the loss is what this case is about
     when: { args: { n: { min: 9007199254740993 } } },
     fires: [{ argsText: '{"n":9007199254740994}' }],
     rests: [{ argsText: '{"n":9007199254740991}' }],

@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Policy } from '../../policies/port.ts';
 import { verifies } from '../verifies.ts';
-import { callOf, policyOf, profile, regoSource, scratch, settings, toolOf, type CallOf } from './given.ts';
+import { type CallOf, callOf, policyOf, profile, regoSource, scratch, settings, toolOf } from './given.ts';
 
 const DESK = { name: 'desk', gated: { run: ['executes'], config: ['writes', 'executes'] } };
 const GROUP = profile({ servers: ['desk', 'git'], expose: [{ tool: 'desk.*', pins: {} }] });

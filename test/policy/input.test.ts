@@ -5,7 +5,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { callInputText, listInputText } from '../../policies/input.ts';
-import { callOf, policyOf, PRINCIPAL, toolOf } from './given.ts';
+import { callOf, PRINCIPAL, policyOf, toolOf } from './given.ts';
 
 interface Input {
   readonly principal: { readonly role: string };

@@ -2,12 +2,12 @@
 import fc from 'fast-check';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { TollgateError } from '../../catalogs/errors.ts';
+import { compileParts } from '../../policies/engine.ts';
 import { callInputText, listInputText } from '../../policies/input.ts';
 import { Instance, openModule, type Startable } from '../../policies/instance.ts';
 import { ENTRYPOINTS, readLibrary } from '../../policies/library.ts';
-import { compileParts } from '../../policies/engine.ts';
 import { WasmPolicy } from '../../policies/wasm.ts';
-import { callOf, documentOf, parts, PRINCIPAL, toolOf } from './given.ts';
+import { callOf, documentOf, PRINCIPAL, parts, toolOf } from './given.ts';
 
 const MIB = 1024 * 1024;
 const { wasm } = readLibrary();

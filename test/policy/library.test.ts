@@ -1,10 +1,10 @@
-import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { Ajv } from 'ajv';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { copyAssets } from '../../policies/assets.ts';
-import { unpack } from '../../policies/bundle.ts';
 import { BUILTINS } from '../../policies/builtins.ts';
+import { unpack } from '../../policies/bundle.ts';
 import { callAll, makeCapabilities } from '../../policies/capabilities.ts';
 import { listInputText } from '../../policies/input.ts';
 import {
@@ -15,11 +15,11 @@ import {
   readLibrary,
   readLibrarySources,
 } from '../../policies/library.ts';
-import { findOpa, packageRoot, runOpa, type Opa } from '../../policies/opa.ts';
+import { findOpa, type Opa, packageRoot, runOpa } from '../../policies/opa.ts';
 import { compileRules } from '../../policies/rules.ts';
 import { compileSettings } from '../../policies/settings.ts';
 import { WasmPolicy } from '../../policies/wasm.ts';
-import { callOf, documentOf, policyOf, PRINCIPAL, scratch, settings, toolOf, WORKSPACE } from './given.ts';
+import { callOf, documentOf, PRINCIPAL, policyOf, scratch, settings, toolOf, WORKSPACE } from './given.ts';
 
 let opa: Opa;
 beforeAll(async () => {
@@ -88,7 +88,7 @@ describe('the shipped library', () => {
       ENTRYPOINTS.list,
       listInputText(PRINCIPAL, [toolOf(), toolOf({ tool: 'push' }), toolOf({ server: 'no' })]),
     );
-    expect([schema(answer), schema.errors, answer['tools']]).toEqual([
+    expect([schema(answer), schema.errors, answer.tools]).toEqual([
       true,
       null,
       [

@@ -1,12 +1,12 @@
 /** Tests `tollgate policy mode`: what it shows, and that it changes one mode and nothing else of the file. */
-import { readFileSync, statSync, chmodSync } from 'node:fs';
+import { chmodSync, readFileSync, statSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { setMode } from '../../facade/cli/policy/mode-edit.ts';
-import { EXIT } from '../../facade/cli/io.ts';
-import { assemble } from '../../facade/main.ts';
 import { parseDoc } from '../../adapters/rpc/json.ts';
+import { EXIT } from '../../facade/cli/io.ts';
+import { setMode } from '../../facade/cli/policy/mode-edit.ts';
 import { principalForStdio } from '../../facade/config/identity.ts';
 import { loadConfig } from '../../facade/config/load.ts';
+import { assemble } from '../../facade/main.ts';
 import { cli, dataOf } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 

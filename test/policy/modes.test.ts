@@ -1,20 +1,20 @@
 /** Tests modes: what counts for whom, what is told beside it, and that in any mix of modes the enforced rules alone decide. */
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
+import { confine } from '../../policies/confining.ts';
 import { weigh } from '../../policies/cost.ts';
 import { loadPolicy, startPolicy } from '../../policies/engine.ts';
 import { readLibrary } from '../../policies/library.ts';
 import type { CallDecision, Mode, ModeFor, Policy, Principal } from '../../policies/port.ts';
-import { confine } from '../../policies/confining.ts';
 import { compileRules, type RuleDocument } from '../../policies/rules.ts';
 import { compileSettings } from '../../policies/settings.ts';
 import { configure, Reloadable } from '../reload/project.ts';
 import {
   callOf,
   documentOf,
+  PRINCIPAL,
   parts,
   policyOf,
-  PRINCIPAL,
   profile,
   regoSource,
   scratch,
@@ -315,11 +315,11 @@ describe('the caller', () => {
     ]);
     const [outcome] = facade.records('outcome');
     expect(
-      (outcome?.['shadow'] as { id: string; would: string; mode: string }[])
+      (outcome?.shadow as { id: string; would: string; mode: string }[])
         .map(({ id, would, mode }) => [id, would, mode].join(' '))
         .sort(),
     ).toEqual(['later ask warn', 'quiet deny shadow', 'soon deny warn', 'wider allow warn']);
-    expect(outcome?.['reasons']).toMatchObject([{ id: 'all' }]);
+    expect(outcome?.reasons).toMatchObject([{ id: 'all' }]);
     facade.write('workspace/b.md', 'b');
     expect((await facade.call(session, 'read', { path: 'b.md' })).meta).not.toHaveProperty(['tollgate/warnings']);
   });

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { BudgetSettings, Settings } from '../../policies/settings.ts';
 import { verifies } from '../verifies.ts';
-import { callOf, policyOf, profile, settings, type CallOf } from './given.ts';
+import { type CallOf, callOf, policyOf, profile, settings } from './given.ts';
 
 const ALLOW = { id: 'yes', outcome: 'allow', when: {} };
 const policyWith = (over: Partial<Settings>, rules: readonly unknown[] = [ALLOW]) =>

@@ -3,9 +3,9 @@ import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
+import { useHelpers } from '../../catalogs/programs.ts';
 import { readBundle, unpack } from '../../policies/bundle.ts';
 import { findOpa, INSTALL_LINES, packageRoot, runOpa } from '../../policies/opa.ts';
-import { useHelpers } from '../../catalogs/programs.ts';
 import { verifies } from '../verifies.ts';
 import { scratch } from './given.ts';
 

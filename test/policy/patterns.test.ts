@@ -4,10 +4,10 @@ import {
   addHost,
   addPath,
   addText,
-  PatternError,
-  splitTool,
   type Forms,
   type PathForms,
+  PatternError,
+  splitTool,
 } from '../../policies/patterns.ts';
 
 /** What lib/match.rego does with forms; fields.test.ts holds the two together in the engine itself. */

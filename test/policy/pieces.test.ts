@@ -1,11 +1,11 @@
 /** Tests that long work lets others have their turn, and that what a server lists is judged one server after the other. */
 import { performance } from 'node:perf_hooks';
 import { describe, expect, it } from 'vitest';
+import type { ToolEntry } from '../../facade/tool-entry.ts';
 import { createNotices } from '../../facade/unoffered.ts';
 import { inPieces } from '../../policies/pieces.ts';
 import type { OfferedTool, Policy } from '../../policies/port.ts';
-import type { ToolEntry } from '../../facade/tool-entry.ts';
-import { policyOf, PRINCIPAL } from './given.ts';
+import { PRINCIPAL, policyOf } from './given.ts';
 
 describe('work in pieces', () => {
   it('goes through all items in their order, and others have their turn before it ends', async () => {

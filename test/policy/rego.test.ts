@@ -3,7 +3,7 @@ import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { loadPolicy } from '../../policies/engine.ts';
 import type { Policy } from '../../policies/port.ts';
-import { callOf, documentOf, parts, problemsOf, regoSource, scratch, toolOf, PRINCIPAL, type CallOf } from './given.ts';
+import { type CallOf, callOf, documentOf, PRINCIPAL, parts, problemsOf, regoSource, scratch, toolOf } from './given.ts';
 
 const LOOP = `package policy.team
 

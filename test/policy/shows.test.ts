@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import type { ListDecision } from '../../policies/port.ts';
 import { startRaw, tool } from '../properties/raw.ts';
 import { verifies } from '../verifies.ts';
-import { policyOf, PRINCIPAL, toolOf } from './given.ts';
+import { PRINCIPAL, policyOf, toolOf } from './given.ts';
 
 const on = { tools: ['git.status'] };
 async function listed(...rules: readonly object[]): Promise<ListDecision> {
@@ -149,10 +149,10 @@ describe('what the agent sees' + verifies('CY-13'), () => {
     );
     try {
       const [shown] = await facade.list(facade.open('mia'));
-      expect(shown?.['description']).toBe(
+      expect(shown?.description).toBe(
         '(Policy: amount below 101; branch one of "main", "dev"; refused when a path is **/.env.) Pushes.',
       );
-      expect(shown?.['inputSchema']).toMatchObject({
+      expect(shown?.inputSchema).toMatchObject({
         properties: { branch: { type: 'string', enum: ['main', 'dev'] } },
         required: ['branch', 'path'],
       });

@@ -2,14 +2,14 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { readCallDecision } from '../../policies/decision.ts';
 import { callInputText } from '../../policies/input.ts';
+import { findFaults } from '../../policies/judge.ts';
 import { ENTRYPOINTS, readLibrary } from '../../policies/library.ts';
 import type { CallDecision, ListTool, Principal } from '../../policies/port.ts';
-import { findFaults } from '../../policies/judge.ts';
 import { compileRules } from '../../policies/rules.ts';
 import { compileSettings } from '../../policies/settings.ts';
 import { WasmPolicy } from '../../policies/wasm.ts';
 import { verifies } from '../verifies.ts';
-import { callOf, documentOf, policyOf, PRINCIPAL, profile, settings, toolOf, WORKSPACE, type CallOf } from './given.ts';
+import { type CallOf, callOf, documentOf, PRINCIPAL, policyOf, profile, settings, toolOf, WORKSPACE } from './given.ts';
 
 const OUTCOMES = ['deny', 'ask', 'allow'] as const;
 const VERBS = ['read', 'write', 'execute'] as const;

@@ -1,11 +1,11 @@
-import { describe, expect, it } from 'vitest';
 import path from 'node:path';
+import { describe, expect, it } from 'vitest';
 import { commandFact } from '../../facade/shell.ts';
 import { loadPolicy } from '../../policies/engine.ts';
 import { packageRoot } from '../../policies/opa.ts';
 import type { Policy } from '../../policies/port.ts';
 import { verifies } from '../verifies.ts';
-import { callOf, parts, PRINCIPAL, type CallOf } from './given.ts';
+import { type CallOf, callOf, PRINCIPAL, parts } from './given.ts';
 
 const starter = (): Promise<Policy> =>
   loadPolicy(

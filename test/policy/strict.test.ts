@@ -10,7 +10,7 @@ import { findOpa, runOpa } from '../../policies/opa.ts';
 import type { CallDecision, Policy } from '../../policies/port.ts';
 import { noticeFailures } from '../../policies/strict.ts';
 import { verifies } from '../verifies.ts';
-import { callOf, parts, PRINCIPAL, regoSource, scratch, toolOf } from './given.ts';
+import { callOf, PRINCIPAL, parts, regoSource, scratch, toolOf } from './given.ts';
 
 const cache = scratch();
 

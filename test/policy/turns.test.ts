@@ -1,7 +1,7 @@
 /** Tests the order of waiting questions: nobody is held up by the many, or the slow ones, of somebody else. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { Turns, type Asker } from '../../policies/turns.ts';
+import { type Asker, Turns } from '../../policies/turns.ts';
 
 /** Asks all with `places` at a time; gives them in the order in which they were asked. */
 function serve(turns: Turns<string>, places = 1): readonly string[] {

@@ -101,7 +101,7 @@ function without(value: unknown, [first, ...rest]: readonly string[]): unknown {
 }
 
 describe('every setting of the rules schema' + verifies('TR-79'), () => {
-  const keys = keysOf(schema.definitions['rule'] ?? {});
+  const keys = keysOf(schema.definitions.rule ?? {});
 
   it('stands in a rule here, which compiles', () => {
     expect(keys.length).toBeGreaterThan(50);

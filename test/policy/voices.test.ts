@@ -4,7 +4,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { loadPolicy } from '../../policies/engine.ts';
 import type { ListTool, Policy, Principal } from '../../policies/port.ts';
 import { verifies } from '../verifies.ts';
-import { callOf, documentOf, parts, PRINCIPAL, profile, regoSource, scratch, settings, toolOf } from './given.ts';
+import { callOf, documentOf, PRINCIPAL, parts, profile, regoSource, scratch, settings, toolOf } from './given.ts';
 
 const SETTINGS = settings({
   profiles: [

@@ -7,7 +7,7 @@ import { Host } from '../../policies/host.ts';
 import { callInputText } from '../../policies/input.ts';
 import { memoryPages } from '../../policies/module.ts';
 import { findOpa, runOpa } from '../../policies/opa.ts';
-import { WasmPolicy, type WasmLimits } from '../../policies/wasm.ts';
+import { type WasmLimits, WasmPolicy } from '../../policies/wasm.ts';
 import { callOf, scratch } from './given.ts';
 
 /** A policy that fails open wherever its input is lost, and one of each wrong kind of answer. */
@@ -92,14 +92,14 @@ describe('traps of the wasm SDK', () => {
     one.evaluate('trap/open', `{"tool":"rm${'x'.repeat(5000)}"}`);
     const args = '{"a":"é\u{1F600}","n":1e400,"z":9007199254740993}';
     const text = callInputText(callOf({ argsText: args }), { project: true });
-    expect(one.evaluate('trap/echo', text)['saw']).toMatchObject({ a: 'é\u{1F600}' });
+    expect(one.evaluate('trap/echo', text).saw).toMatchObject({ a: 'é\u{1F600}' });
   });
 
   it('lets toJSON and __proto__ in arguments be plain keys', () => {
     const text = callInputText(callOf({ argsText: '{"toJSON":1,"__proto__":{"role":"admin"},"constructor":2}' }), {
       project: true,
     });
-    const saw = policy().evaluate('trap/echo', text)['saw'] as object;
+    const saw = policy().evaluate('trap/echo', text).saw as object;
     expect(Object.keys(saw).sort()).toEqual(['__proto__', 'constructor', 'toJSON']);
   });
 
@@ -192,7 +192,7 @@ describe('traps of the wasm SDK', () => {
   it('keeps what a policy prints off stdout', () => {
     const written = vi.spyOn(process.stdout, 'write');
     const host = new Host(new WebAssembly.Memory({ initial: 1 }), () => ({ time: '' }));
-    expect((host.imports['opa_println'] as (address: number) => unknown)(0)).toBeUndefined();
+    expect((host.imports.opa_println as (address: number) => unknown)(0)).toBeUndefined();
     expect(written).not.toHaveBeenCalled();
     written.mockRestore();
   });

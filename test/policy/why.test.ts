@@ -3,11 +3,11 @@ import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { findFlips } from '../../policies/authoring/flips.ts';
 import type { Explanation, Flip } from '../../policies/authoring/explanation.ts';
+import { findFlips } from '../../policies/authoring/flips.ts';
 import { explainCall, readsOf } from '../../policies/authoring/why.ts';
 import type { PolicyParts } from '../../policies/engine.ts';
-import { callOf, documentOf, parts, policyOf, profile, regoSource, scratch, settings, type CallOf } from './given.ts';
+import { type CallOf, callOf, documentOf, parts, policyOf, profile, regoSource, scratch, settings } from './given.ts';
 
 const RULES = [
   { id: 'sources', outcome: 'allow', when: { verbs: ['read', 'write'], paths: ['src/**'] } },

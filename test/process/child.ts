@@ -1,5 +1,5 @@
 /** Owns `tollgate` as a process of its own, from dist/: its lines, its end, and what it left behind. */
-import { spawn, type ChildProcessWithoutNullStreams } from 'node:child_process';
+import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { acceptFor } from '../accept.ts';
@@ -59,7 +59,7 @@ export class Child {
       shell === undefined ? words : ['bash', '-c', `${shell}; exec "$@"`, 'tollgate', ...words];
     this.process = spawn(command, args, {
       cwd: project.folder,
-      env: { PATH: process.env['PATH'] ?? '', HOME: project.home, ...env },
+      env: { PATH: process.env.PATH ?? '', HOME: project.home, ...env },
       stdio: 'pipe',
     });
     this.process.stdout.setEncoding('utf8').on('data', (text: string) => this.#receive(text));

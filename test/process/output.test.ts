@@ -14,7 +14,7 @@ function shell(line: string): { readonly code: number; readonly out: string; rea
   const { stdout, stderr } = spawnSync(
     'bash',
     ['-c', `T="${process.execPath} ${MAIN}"; ${line}; printf '\\n%s' "\${PIPESTATUS[0]}"`],
-    { cwd: project.folder, encoding: 'utf8', env: { PATH: process.env['PATH'] ?? '', HOME: project.home } },
+    { cwd: project.folder, encoding: 'utf8', env: { PATH: process.env.PATH ?? '', HOME: project.home } },
   );
   const at = stdout.lastIndexOf('\n');
   return { code: Number(stdout.slice(at + 1)), out: stdout.slice(0, at), err: stderr };

@@ -47,7 +47,7 @@ function atTerminal(argv: readonly string[], answers: readonly string[]): Shown 
     cwd: project.folder,
     encoding: 'utf8',
     timeout: 60_000,
-    env: { PATH: process.env['PATH'], HOME: project.home, TERM: 'dumb' },
+    env: { PATH: process.env.PATH, HOME: project.home, TERM: 'dumb' },
   });
   if (run.status !== 0) throw new Error(run.stderr);
   const [text, code, asked] = JSON.parse(run.stdout) as [string, number, number];

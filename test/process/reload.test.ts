@@ -46,7 +46,7 @@ describe('tollgate run', () => {
     await said('Reloaded: policy revision');
     // Two changes may be told as one or as two.
     await expect
-      .poll(() => child.lines.filter((line) => line['method'] === 'notifications/tools/list_changed').length, {
+      .poll(() => child.lines.filter((line) => line.method === 'notifications/tools/list_changed').length, {
         timeout: 20_000,
       })
       .toBeGreaterThan(0);

@@ -166,7 +166,7 @@ describe('stdout' + verifies('CY-22', 'CY-25'), () => {
     const transport = new StdioClientTransport({
       command: process.execPath,
       args: [MAIN, 'run', '--config', project.file],
-      env: { PATH: process.env['PATH'] ?? '', HOME: project.home },
+      env: { PATH: process.env.PATH ?? '', HOME: project.home },
       stderr: 'ignore',
     });
     await client.connect(transport);

@@ -7,7 +7,7 @@ import type { RawTool } from '../../catalogs/tool.ts';
 import type { Session } from '../../facade/facade.ts';
 import type { Answer } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
-import { startRaw, tool, type RawFacade } from './raw.ts';
+import { type RawFacade, startRaw, tool } from './raw.ts';
 
 const text = { type: 'string' };
 const TOOLS: readonly RawTool[] = [
@@ -96,7 +96,7 @@ const HOSTILE = [
 ] as const;
 const argsFor = (tool_: RawTool): fc.Arbitrary<Record<string, unknown>> => {
   const properties = Object.entries(
-    tool_.inputSchema['properties'] as Record<string, { type?: string; enum?: string[]; items?: unknown }>,
+    tool_.inputSchema.properties as Record<string, { type?: string; enum?: string[]; items?: unknown }>,
   );
   const parts = properties.map(
     ([name, schema]) =>
@@ -173,7 +173,7 @@ async function judge(facade: RawFacade, { session, name, listed, args }: Probe):
   for (const given of [{}, ...args()]) {
     const { code } = await facade.call(session, name, given);
     expect(code, name).not.toBe('UNKNOWN_TOOL');
-    if (SURE.test(String(shown['description'])))
+    if (SURE.test(String(shown.description)))
       expect(['', 'ARGS_INVALID'], `${name} ${JSON.stringify(given)}`).toContain(code);
   }
 }
@@ -238,11 +238,11 @@ describe('one effect, many exposures', () => {
     return {
       code: answer.code,
       types: records.map(({ type }) => type),
-      reasons: records[0]?.['reasons'],
-      digest: records[0]?.['effectDigest'],
-      server: records[0]?.['server'],
-      tool: records[0]?.['tool'],
-      verb: records[0]?.['verb'],
+      reasons: records[0]?.reasons,
+      digest: records[0]?.effectDigest,
+      server: records[0]?.server,
+      tool: records[0]?.tool,
+      verb: records[0]?.verb,
     };
   }
 

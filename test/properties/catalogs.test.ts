@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, it } from 'vitest';
 import { verifies } from '../verifies.ts';
-import { compareListAndCall, type Catalog } from './catalogs.ts';
+import { type Catalog, compareListAndCall } from './catalogs.ts';
 
 const CASES = 3000;
 const catalogs = JSON.parse(

@@ -1,12 +1,12 @@
 /** Owns the comparison of list and call over catalogs of tools, with rules by chance and arguments made from the tools' own schemas; names no catalog. */
 import fc from 'fast-check';
 import { expect } from 'vitest';
+import { TollgateError } from '../../catalogs/errors.ts';
 import type { RawTool, Semantics, Verb } from '../../catalogs/tool.ts';
 import { effectOf, prospectOf } from '../../facade/effect.ts';
 import type { ListTool, Policy, Principal } from '../../policies/port.ts';
-import { TollgateError } from '../../catalogs/errors.ts';
 import { instanceOf, mutantsOf } from '../catalogs/instances.ts';
-import { policyOf, PRINCIPAL, profile, settings, WORKSPACE } from '../policy/given.ts';
+import { PRINCIPAL, policyOf, profile, settings, WORKSPACE } from '../policy/given.ts';
 
 const VERBS: readonly Verb[] = ['read', 'write', 'destructive', 'execute'];
 
@@ -20,7 +20,7 @@ interface Known {
 }
 
 function known(server: string, tool: RawTool): Known {
-  const names = Object.keys((tool.inputSchema['properties'] ?? {}) as object);
+  const names = Object.keys((tool.inputSchema.properties ?? {}) as object);
   const pick = (form: RegExp): string[] => names.filter((name) => form.test(name));
   const command = pick(/^(command|cmd|script)$/)[0];
   const semantics: Semantics = {
@@ -129,7 +129,7 @@ async function policyFrom(random: RandomFrom, tools: readonly Known[]): Promise<
     } catch (thrown) {
       if (!(thrown instanceof TollgateError) || thrown.code !== 'POLICY_INVALID') throw thrown;
       const bad = new Set(
-        ((thrown.data['problems'] ?? []) as readonly { readonly line: number }[]).map(({ line }) => line - 1),
+        ((thrown.data.problems ?? []) as readonly { readonly line: number }[]).map(({ line }) => line - 1),
       );
       if (bad.size === 0) throw thrown;
       rules.splice(0, rules.length, ...rules.filter((_, number) => !bad.has(number)));

@@ -4,9 +4,9 @@ import path from 'node:path';
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
 import type { Session } from '../../facade/facade.ts';
-import { startFacade, type Answer, type Recorded } from '../stories/facade.ts';
+import { type Answer, type Recorded, startFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
-import { ACT, allow, startRaw, tool, type Act, type RawFacade } from './raw.ts';
+import { ACT, type Act, allow, type RawFacade, startRaw, tool } from './raw.ts';
 
 let facade: RawFacade | undefined;
 afterEach(async () => {
@@ -278,7 +278,7 @@ function judge(records: readonly Recorded[], seen: { calls: number; sent: number
   const ids = [...new Set(records.map(({ id }) => id))];
   expect(ids).toHaveLength(seen.calls);
   for (const id of ids) {
-    const types = records.filter((record) => record['id'] === id).map(({ type }) => type);
+    const types = records.filter((record) => record.id === id).map(({ type }) => type);
     expect(['outcome', 'budget', 'decision']).toContain(types.at(-1));
     expect(types.slice(0, -1)).toEqual(types.at(-1) === 'outcome' ? ['intent'] : []);
   }

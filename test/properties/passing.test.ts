@@ -3,11 +3,11 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { members, readMessage } from '../../adapters/rpc/json.ts';
 import { isOwnKey } from '../../catalogs/own-keys.ts';
-import { openDispatch, type Dispatch } from '../../facade/wire/dispatch.ts';
+import { type Dispatch, openDispatch } from '../../facade/wire/dispatch.ts';
 import type { CallInput, Policy } from '../../policies/port.ts';
 import { verifies } from '../verifies.ts';
 import { objectText, valueText } from './json-text.ts';
-import { ACT, memberOf, startRaw, tool, type RawFacade } from './raw.ts';
+import { ACT, memberOf, type RawFacade, startRaw, tool } from './raw.ts';
 
 let facade: RawFacade;
 let wire: Dispatch;

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { members } from '../../adapters/rpc/json.ts';
 import type { RawTool } from '../../catalogs/tool.ts';
-import { startFacade, type StartOptions, type TestFacade } from '../stories/facade.ts';
+import { type StartOptions, startFacade, type TestFacade } from '../stories/facade.ts';
 
 const program = path.join(import.meta.dirname, '..', 'fixtures', 'raw-server.mjs');
 

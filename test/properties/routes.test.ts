@@ -6,7 +6,7 @@ import { TollgateError } from '../../catalogs/errors.ts';
 import { primitivesOf, type Shown } from '../../facade/candidates.ts';
 import type { Served } from '../../facade/catalog.ts';
 import type { Config, Route } from '../../facade/config/config.ts';
-import { draftCall, draftTools, type Draft } from '../../facade/draft.ts';
+import { type Draft, draftCall, draftTools } from '../../facade/draft.ts';
 import { serveOffline } from '../../facade/main.ts';
 import { policyParts } from '../../facade/policy-parts.ts';
 import { asPrincipal } from '../../facade/wire/auth.ts';

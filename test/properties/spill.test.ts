@@ -7,7 +7,7 @@ import { escapeHostile } from '../../catalogs/text.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import type { Session } from '../../facade/facade.ts';
 import { verifies } from '../verifies.ts';
-import { ACT, startRaw, type RawFacade } from './raw.ts';
+import { ACT, type RawFacade, startRaw } from './raw.ts';
 
 const SECRET = 'spill-key/12345"67';
 /** Small, so that there are many pages. The smallest that is accepted is tested in test/security/channels.test.ts. */

@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Served } from '../../facade/catalog.ts';
 import type { Config } from '../../facade/config/config.ts';
-import { draftCall, type Draft } from '../../facade/draft.ts';
+import { type Draft, draftCall } from '../../facade/draft.ts';
 import { serveOffline } from '../../facade/main.ts';
 import { policyParts } from '../../facade/policy-parts.ts';
 import { effectDigest } from '../../facade/record.ts';

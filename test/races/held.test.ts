@@ -1,5 +1,5 @@
 /** A property: whatever a process swaps while calls are made, no call has an effect on, or shows anything of, an object that the policy refuses. */
-import { spawn, type ChildProcess } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
@@ -12,7 +12,7 @@ import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
 /** By hand: TOLLGATE_RACE_OPERATIONS=100000. */
-const OPERATIONS = Number(process.env['TOLLGATE_RACE_OPERATIONS'] ?? 1200);
+const OPERATIONS = Number(process.env.TOLLGATE_RACE_OPERATIONS ?? 1200);
 const AT_ONCE = 4;
 /** In every protected file, in every name in a protected folder, and nowhere else. */
 const MARK = 'protected-by-policy';
@@ -117,7 +117,7 @@ beforeAll(async () => {
   };
   facade = await startFacade(JSON.stringify(config), {
     folder,
-    onLog: (line) => process.env['TOLLGATE_RACE_OPERATIONS'] === undefined || process.stderr.write(`${line}\n`),
+    onLog: (line) => process.env.TOLLGATE_RACE_OPERATIONS === undefined || process.stderr.write(`${line}\n`),
   });
   session = facade.open('agent');
   before = fingerprint();
@@ -170,7 +170,7 @@ describe('a process that swaps links, folders and files', () => {
     } finally {
       await stopSwapper();
     }
-    if (process.env['TOLLGATE_RACE_OPERATIONS'] !== undefined)
+    if (process.env.TOLLGATE_RACE_OPERATIONS !== undefined)
       process.stderr.write(`${JSON.stringify(Object.fromEntries([...codes].sort()))}\n`);
     expect(fingerprint()).toBe(before);
     // What was tried was met both ways, and nothing failed inside.

@@ -1,12 +1,13 @@
 /** Tests what a replay says of calls that cannot be decided anew, which recordings a sample takes, and what is never printed. */
-import path from 'node:path';
+
 import { writeFileSync } from 'node:fs';
+import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { replayCalls, type RecordedCall, type Replayed } from '../../policies/authoring/replay.ts';
-import type { PolicyParts } from '../../policies/engine.ts';
 import { concealer } from '../../facade/recording/conceal.ts';
-import { recordingOf, type Recording } from '../../facade/recording/recording.ts';
+import { type Recording, recordingOf } from '../../facade/recording/recording.ts';
 import { sampleOf } from '../../facade/recording/sample.ts';
+import { type RecordedCall, type Replayed, replayCalls } from '../../policies/authoring/replay.ts';
+import type { PolicyParts } from '../../policies/engine.ts';
 import { callOf, documentOf, parts, policyOf, regoSource, scratch } from '../policy/given.ts';
 import { ALLOWED, traceOf } from './given.ts';
 

@@ -6,8 +6,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { authoring } from '../../facade/main.ts';
 import { policyParts } from '../../facade/policy-parts.ts';
-import { readRecordings, readLast } from '../../facade/recording/read.ts';
 import { recordingFolder } from '../../facade/recording/files.ts';
+import { type readLast, readRecordings } from '../../facade/recording/read.ts';
 import type { Replayed } from '../../policies/authoring.ts';
 import type { CallDecision } from '../../policies/port.ts';
 import { cli, dataOf } from '../cli/terminal.ts';
@@ -96,8 +96,8 @@ describe('stories that were recorded', () => {
     expect(replayed.filter((one) => one.class !== 'unchanged')).toEqual([]);
     const decided = facade
       .records()
-      .filter((record) => record['type'] !== 'outcome' && record['effectDigest'] !== undefined)
-      .map((record) => record['id']);
+      .filter((record) => record.type !== 'outcome' && record.effectDigest !== undefined)
+      .map((record) => record.id);
     expect(new Set(replayed.map(({ id }) => id))).toEqual(new Set(decided));
     await facade.close();
   }, 60_000);
@@ -191,8 +191,8 @@ describe('the commands', () => {
     byTool = new Map(
       facade
         .records()
-        .filter((record) => record['type'] === 'decision')
-        .map((record) => [String(record['exposed']), String(record['id'])]),
+        .filter((record) => record.type === 'decision')
+        .map((record) => [String(record.exposed), String(record.id)]),
     );
     await facade.close();
   }, 60_000);
@@ -255,7 +255,7 @@ describe('the commands', () => {
     renameSync(recordingFolder(state), away);
     const found = await run('policy', 'why', byTool.get('read') ?? '');
     expect(found.out).toContain('no-secrets  rules.yaml:3  reads path');
-    expect(found.out).toMatch(/^DENY  read  \(dev, /);
+    expect(found.out).toMatch(/^DENY {2}read {2}\(dev, /);
     expect(found.err).toContain('recording: {mode: on}');
     const none = await run('policy', 'why', '00000000-0000-4000-8000-000000000000');
     expect([none.code, none.err]).toEqual([1, expect.stringContaining('neither recorded nor in the audit')]);

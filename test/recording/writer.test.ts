@@ -5,11 +5,11 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { boundsOf, fileName, listFiles, recordingFolder, sweep } from '../../facade/recording/files.ts';
-import { findRecording, readLast, readRecordings, type ReadLine } from '../../facade/recording/read.ts';
-import { isWhole, MAX_ARGS, recordingOf, type Recording } from '../../facade/recording/recording.ts';
+import { findRecording, type ReadLine, readLast, readRecordings } from '../../facade/recording/read.ts';
+import { isWhole, MAX_ARGS, type Recording, recordingOf } from '../../facade/recording/recording.ts';
 import { openRecording, sealRecording, timeOf } from '../../facade/recording/seal.ts';
 import { openRecorder, type Recorder } from '../../facade/recording/writer.ts';
-import { allBytes, ALLOWED, MINUTE, modesIn, NOON, SETTINGS, stateFolder, traceOf } from './given.ts';
+import { ALLOWED, allBytes, MINUTE, modesIn, NOON, SETTINGS, stateFolder, traceOf } from './given.ts';
 
 /** A recorder whose clock the test turns. */
 function open(over: { state?: string; settings?: Partial<typeof SETTINGS>; clock?: { now: number } } = {}) {

@@ -7,8 +7,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { loadApart } from '../../policies/apart.ts';
 import { compileParts, loadPolicy, type PolicyParts } from '../../policies/engine.ts';
-import { readyParts } from '../../policies/start.ts';
 import { flattenParts, flattenPolicy, reviveParts, revivePolicy } from '../../policies/plain.ts';
+import { readyParts } from '../../policies/start.ts';
 import { callOf, documentOf, parts } from '../policy/given.ts';
 import { configure, Reloadable } from './project.ts';
 

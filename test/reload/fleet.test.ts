@@ -37,7 +37,7 @@ async function start(poll = '1s'): Promise<void> {
     'fleet.pem': keys.publicPem,
     'workspace/a.txt': 'a',
   });
-  facade.env['FLEET_TOKEN'] = 'token-of-the-whole-fleet';
+  facade.env.FLEET_TOKEN = 'token-of-the-whole-fleet';
   await facade.start();
   const config = facade.read();
   reloader = await Reloader.open({
@@ -137,7 +137,7 @@ describe('the configuration of an address', () => {
       'fleet.pem': 'x',
       'rules.yaml': 'rules: []\n',
     });
-    facade.env['T'] = 'token-of-the-whole-fleet';
+    facade.env.T = 'token-of-the-whole-fleet';
     try {
       const { policies, secrets, controlFiles } = facade.read();
       return JSON.stringify({ policies, secrets, controlFiles }).replaceAll(facade.folder, '');

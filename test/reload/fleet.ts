@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pack, unpack } from '../../policies/bundle.ts';
-import { ENTRYPOINTS, CAPABILITIES } from '../../policies/library.ts';
+import { CAPABILITIES, ENTRYPOINTS } from '../../policies/library.ts';
 import { findOpa, runOpa } from '../../policies/opa.ts';
 
 /** A file with an ETag at every path, until told otherwise. Counts what it is asked. */

@@ -104,7 +104,7 @@ export class Reloadable {
     return lines
       .filter((line) => line !== '')
       .map((line) => JSON.parse(line) as Recorded)
-      .filter((record) => type === undefined || record['type'] === type);
+      .filter((record) => type === undefined || record.type === type);
   }
 
   async close(): Promise<void> {

@@ -78,14 +78,14 @@ describe('what does not load', () => {
     facade.write(file, text);
     const thrown = await refusal();
     expect(thrown.code).toBe(code);
-    expect(JSON.stringify(thrown.data['problems']).toLowerCase()).toContain(message.toLowerCase());
+    expect(JSON.stringify(thrown.data.problems).toLowerCase()).toContain(message.toLowerCase());
     expect(facade.assembled.gateway.generation).toBe(before);
     expect(await facade.call(session, 'read', { path: 'a.txt' })).toMatchObject({ text: 'a', code: '' });
     expect(facade.records('config').at(-1)).toMatchObject({
       event: 'refused',
       outcome: 'error',
       code,
-      problems: (thrown.data['problems'] as unknown[]).length,
+      problems: (thrown.data.problems as unknown[]).length,
     });
     facade.write('tollgate.yaml', configure());
     facade.write('rules.yaml', rules({ id: 'open', outcome: 'allow', message: 'Mended.', when: { verbs: ['read'] } }));
@@ -101,7 +101,7 @@ describe('what does not load', () => {
   it('is an address while it is listened at, and none where nobody listens', async () => {
     await start();
     facade.write('tollgate.yaml', configure('listen: {port: 7999}\n'));
-    expect((await refusal(true)).data['problems']).toMatchObject([
+    expect((await refusal(true)).data.problems).toMatchObject([
       {
         file: 'tollgate.yaml',
         line: 5,
@@ -254,8 +254,8 @@ describe('sessions', () => {
 
   it('are shown no secret that a new configuration brought, and none that an old one had', async () => {
     await start();
-    facade.env['OLD'] = 'old-secret-value';
-    facade.env['NEW'] = 'new-secret-value';
+    facade.env.OLD = 'old-secret-value';
+    facade.env.NEW = 'new-secret-value';
     facade.write('workspace/keys.txt', 'old-secret-value and new-secret-value');
     const withHeader = (name: string): string =>
       configure(`servers: {far: {url: "https://far.example/mcp", headers: {Authorization: "\${env:${name}}"}}}\n`);

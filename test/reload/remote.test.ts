@@ -5,7 +5,7 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { pack, unpack, type Bundle } from '../../policies/bundle.ts';
+import { type Bundle, pack, unpack } from '../../policies/bundle.ts';
 import { judgeBundle } from '../../policies/engine.ts';
 import type { BundleServer } from '../../policies/port.ts';
 import { nameOf, RemoteBundle } from '../../policies/remote-bundle.ts';

@@ -1,9 +1,9 @@
 /** Owns the tests of reading one message: what is refused, what is kept to the byte; refuses nothing itself. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { TollgateError } from '../../catalogs/errors.ts';
-import { members, parseDoc, readMessage } from '../../adapters/rpc/json.ts';
 import type { Side, WireMessage } from '../../adapters/rpc/json.ts';
+import { members, parseDoc, readMessage } from '../../adapters/rpc/json.ts';
+import { TollgateError } from '../../catalogs/errors.ts';
 
 const read = (text: string | Buffer, side: Side = 'client'): WireMessage =>
   readMessage(Buffer.from(text as string), side);
@@ -161,8 +161,8 @@ describe('hostile sizes', () => {
     const message = request(
       call('{"name":"t","arguments":{"__proto__":{"polluted":1},"constructor":{"prototype":{"polluted":1}}}}'),
     );
-    expect(({} as Record<string, unknown>)['polluted']).toBeUndefined();
-    expect((message.args?.value as Record<string, unknown>)['polluted']).toBeUndefined();
+    expect(({} as Record<string, unknown>).polluted).toBeUndefined();
+    expect((message.args?.value as Record<string, unknown>).polluted).toBeUndefined();
     expect(Object.keys(message.args?.value as object)).toEqual(['__proto__', 'constructor']);
   });
 });

@@ -1,12 +1,13 @@
 /** Owns the tests of one conversation with a server over a link in memory: ids, deadlines, progress, cancellation. */
-import fc from 'fast-check';
+
 import { setTimeout as sleep } from 'node:timers/promises';
+import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
-import { TollgateError } from '../../catalogs/errors.ts';
-import { UpstreamError } from '../../adapters/port.ts';
+import type { UpstreamError } from '../../adapters/port.ts';
 import { readMessage } from '../../adapters/rpc/json.ts';
 import { Peer } from '../../adapters/rpc/peer.ts';
 import type { PeerRequest } from '../../adapters/rpc/pending.ts';
+import { TollgateError } from '../../catalogs/errors.ts';
 import { verifies } from '../verifies.ts';
 
 interface Sent {
@@ -77,7 +78,7 @@ describe('Peer', () => {
           const calls = Array.from({ length: 50 }, (_, i) => bench.request({ params: () => `{"n":${i}}` }));
           const ids = bench.sent.map((message) => message.id);
           expect(new Set(ids).size).toBe(50);
-          for (const i of order) bench.receive({ id: ids[i], result: { n: bench.sent[i]?.params?.['n'] } });
+          for (const i of order) bench.receive({ id: ids[i], result: { n: bench.sent[i]?.params?.n } });
           expect(await Promise.all(calls)).toEqual(Array.from({ length: 50 }, (_, n) => ({ n })));
           expect([bench.dropped, bench.peer.inFlight]).toEqual([0, 0]);
         },
@@ -156,7 +157,7 @@ describe('Peer', () => {
     const seen: unknown[] = [];
     const started = performance.now();
     const call = codeOf(
-      bench.request({ timeoutMs: 200, hardTimeoutMs: 700, onProgress: (params) => seen.push(params['progress']) }),
+      bench.request({ timeoutMs: 200, hardTimeoutMs: 700, onProgress: (params) => seen.push(params.progress) }),
     );
     let step = 0;
     const ticking = setInterval(() => bench.receive(progressOf(1, ++step)), 20);
@@ -181,7 +182,7 @@ describe('Peer', () => {
     const bench = new Bench();
     void codeOf(bench.request());
     const seen: unknown[] = [];
-    void codeOf(bench.request({ onProgress: (params) => seen.push(params['progress']) }));
+    void codeOf(bench.request({ onProgress: (params) => seen.push(params.progress) }));
     bench.receive(
       progressOf(1, 1),
       progressOf(2, 5),

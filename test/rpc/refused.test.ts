@@ -1,6 +1,6 @@
 /** Tests the count of refused requests of a server: at once, once a minute, and at the end of the connection. */
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { RefusedRequests, type Refused } from '../../adapters/rpc/refused.ts';
+import { type Refused, RefusedRequests } from '../../adapters/rpc/refused.ts';
 import { verifies } from '../verifies.ts';
 
 describe('refused requests of a connection' + verifies('TR-82'), () => {

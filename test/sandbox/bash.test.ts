@@ -2,14 +2,14 @@
 import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { useHelpers } from '../../catalogs/programs.ts';
 import { openEgress } from '../../adapters/egress/open.ts';
-import { jailedShell } from '../../adapters/internal/jailed-shell.ts';
 import type { ShellSettings } from '../../adapters/internal/jailed-shell.ts';
+import { jailedShell } from '../../adapters/internal/jailed-shell.ts';
 import { createWorkspace } from '../../adapters/internal/workspace.ts';
 import type { PrimitiveBackend } from '../../adapters/port.ts';
+import { useHelpers } from '../../catalogs/programs.ts';
 import { verifies } from '../verifies.ts';
-import { openWorkspace, own, OWNER } from './plants.ts';
+import { OWNER, openWorkspace, own } from './plants.ts';
 
 let root: string;
 let outside: string;
@@ -95,11 +95,11 @@ describe('a command of the agent', () => {
 
   it('sees nothing outside, has no network, and no secret of ours', async () => {
     writeFileSync(path.join(outside, 'secret'), 'the secret', { mode: 0o644 });
-    process.env['TOLLGATE_BASH_LEAK'] = 'leaked';
+    process.env.TOLLGATE_BASH_LEAK = 'leaked';
     const text = await bash(
       `cat ${outside}/secret /etc/shadow 2>&1; ls / | tr '\\n' ' '; cat /proc/net/route | wc -l; env | grep -c LEAK; cat /proc/*/environ 2>/dev/null | grep -c LEAK`,
     );
-    delete process.env['TOLLGATE_BASH_LEAK'];
+    delete process.env.TOLLGATE_BASH_LEAK;
     expect(text).not.toContain('the secret');
     expect(text.trim().split('\n').slice(-3)).toEqual([expect.stringMatching(/ 1$/) as string, '0', '0']);
   });

@@ -15,13 +15,13 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Allowlist } from '../../adapters/egress/allowlist.ts';
-import { Pace } from '../../catalogs/pace.ts';
 import { findClosed } from '../../adapters/sandbox/closed.ts';
 import { layOver, outermost } from '../../adapters/sandbox/covers.ts';
 import { entriesOf } from '../../adapters/sandbox/entries.ts';
-import { NO_CONFINEMENT, type Confinement } from '../../catalogs/confinement.ts';
-import { verifies } from '../verifies.ts';
+import { type Confinement, NO_CONFINEMENT } from '../../catalogs/confinement.ts';
 import { parseAuthority } from '../../catalogs/hosts.ts';
+import { Pace } from '../../catalogs/pace.ts';
+import { verifies } from '../verifies.ts';
 
 let root: string;
 const at = (name: string): string => path.join(root, name);

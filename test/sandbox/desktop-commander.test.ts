@@ -70,7 +70,7 @@ describe('DesktopCommander behind the primitives' + verifies('CY-06'), () => {
 
 describe('DesktopCommander as a group of tools' + verifies('CY-07'), () => {
   it('shows what a pattern allows, and of its high-risk tools those alone that a rule names, with their risk', async () => {
-    const tools = new Map((await one.list(one.open('group'))).map((tool) => [tool.name, String(tool['description'])]));
+    const tools = new Map((await one.list(one.open('group'))).map((tool) => [tool.name, String(tool.description)]));
     expect([...tools.keys()]).toEqual(
       expect.arrayContaining(['read', 'desktop_read_file', 'desktop_list_directory', 'desktop_start_process']),
     );

@@ -151,7 +151,7 @@ describe('tollgate doctor', () => {
     const report = await examine();
     expect(report.code).toBe(1);
     expect(report.findings.find(({ name }) => name === 'user of sandboxes')?.fix).toContain(
-      `chown -R ${process.env['SUDO_USER'] ?? 'USER'}: ${path.join(project.folder, 'work')}`,
+      `chown -R ${process.env.SUDO_USER ?? 'USER'}: ${path.join(project.folder, 'work')}`,
     );
     expect(report.findings.find(({ name }) => name === 'state folder')).toMatchObject({
       state: 'missing',

@@ -3,7 +3,7 @@ import { chmodSync, mkdirSync, readdirSync, renameSync, rmdirSync, rmSync, symli
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { inspectStart } from '../../adapters/inspect.ts';
-import { launch, type Launched, type LaunchHost } from '../../adapters/launch.ts';
+import { type Launched, type LaunchHost, launch } from '../../adapters/launch.ts';
 import { startJailed } from '../../adapters/sandbox/start.ts';
 import type { ServerSettings } from '../../adapters/settings.ts';
 import { startScreen } from '../../facade/cli/consent/screens.ts';
@@ -149,7 +149,7 @@ describe('a folder that was judged, and is a link by the time of the start', () 
 
 describe('folders that nobody named', () => {
   it('the home folder as cwd is refused at the start too, and one that is gone', async () => {
-    process.env['HOME'] = outside;
+    process.env.HOME = outside;
     for (const cwd of [outside, path.dirname(outside), '/'])
       await expect(said(settings(['true'], { cwd }))).rejects.toMatchObject({
         code: 'SANDBOX_UNAVAILABLE',
@@ -180,7 +180,7 @@ describe('folders that nobody named', () => {
   });
 
   it('a home that holds a package.json, a bin or an environment of Python is no package', async () => {
-    process.env['HOME'] = outside;
+    process.env.HOME = outside;
     mkdirSync(path.join(outside, 'bin'));
     for (const file of ['package.json', 'pyvenv.cfg', 'secret']) writeFileSync(path.join(outside, file), '{}');
     program(path.join(outside, 'bin', 'server'), `"$(ls -A ${outside})"`);
@@ -195,7 +195,7 @@ describe('the file that was looked at', () => {
       mkdirSync(folder);
       program(path.join(folder, 'tool'), path.basename(folder));
     }
-    process.env['PATH'] = `evil:${good}:${PATH}`;
+    process.env.PATH = `evil:${good}:${PATH}`;
     const one = settings(['tool'], { isolation: 'direct', cwd: workspace });
     const { program: looked } = await inspectStart(one, workspace);
     expect([looked?.path, await said(one)]).toEqual([path.join(good, 'tool'), 'good']);

@@ -1,9 +1,9 @@
 /** Tests the documented layout: a server whose program lies in `servers/` beside tollgate.yaml, in a project with a package.json. */
 import { chmodSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
+import { acceptFor } from '../accept.ts';
 import { cli, dataOf } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
-import { acceptFor } from '../accept.ts';
 import { giveAway } from '../servers/system.ts';
 import { verifies } from '../verifies.ts';
 

@@ -6,7 +6,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { jailedShell } from '../../adapters/internal/jailed-shell.ts';
 import { createWorkspace } from '../../adapters/internal/workspace.ts';
 import { launch } from '../../adapters/launch.ts';
-import { ownGroups, tryGroups, type Group, type Groups } from '../../adapters/sandbox/group.ts';
+import { type Group, type Groups, ownGroups, tryGroups } from '../../adapters/sandbox/group.ts';
 import type { Jail } from '../../adapters/sandbox/jail.ts';
 import { startJailed } from '../../adapters/sandbox/start.ts';
 import { bornAt } from '../../adapters/sandbox/tree.ts';
@@ -14,7 +14,7 @@ import type { ServerSettings } from '../../adapters/settings.ts';
 import { StdioConnection } from '../../adapters/stdio.ts';
 import { pidNamespace } from '../../catalogs/pid-namespace.ts';
 import { verifies } from '../verifies.ts';
-import { openWorkspace, OWNER } from './plants.ts';
+import { OWNER, openWorkspace } from './plants.ts';
 
 const MB = 1024 * 1024;
 const LIMIT_MB = 32;

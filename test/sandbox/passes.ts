@@ -1,10 +1,11 @@
 /** Owns the ways in which the probes are run: one process each, which tries them all, started as Tollgate starts programs; and outside of everything as a control. */
-import { spawn } from 'node:child_process';
+
 import type { ChildProcess } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import path from 'node:path';
 import { jailedShell } from '../../adapters/internal/jailed-shell.ts';
-import { launch } from '../../adapters/launch.ts';
 import type { LaunchHost } from '../../adapters/launch.ts';
+import { launch } from '../../adapters/launch.ts';
 import type { SandboxSettings, ServerSettings } from '../../adapters/settings.ts';
 import { leak, OWNER, type Plant } from './plants.ts';
 
@@ -114,7 +115,7 @@ export const FATAL_WHERE_COUNTED: readonly string[] = [
 ];
 
 /** Made of this machine's own programs by test/servers/engine.ts. */
-export const IMAGE = process.env['TOLLGATE_TEST_IMAGE'] ?? '';
+export const IMAGE = process.env.TOLLGATE_TEST_IMAGE ?? '';
 
 /** As a server in a container; tries the named ones. */
 export async function inContainer(plant: Plant, only: readonly string[]): Promise<Results> {

@@ -1,24 +1,25 @@
 /** Owns what the probes look for: files, processes, sockets and memory of the host, each open to everybody, so that only a sandbox can hide it. */
-import { spawn, spawnSync } from 'node:child_process';
+
 import type { ChildProcess } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { createSocket } from 'node:dgram';
 import type { Socket } from 'node:dgram';
+import { createSocket } from 'node:dgram';
 import {
   chmodSync,
   chownSync,
+  closeSync,
   copyFileSync,
   mkdirSync,
   mkdtempSync,
   openSync,
-  closeSync,
   realpathSync,
   rmSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
-import { createServer } from 'node:net';
 import type { AddressInfo, Server } from 'node:net';
+import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 

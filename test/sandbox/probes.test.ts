@@ -14,8 +14,8 @@ import {
   PROBES,
   type Results,
 } from './passes.ts';
-import { plantAll } from './plants.ts';
 import type { Planted } from './plants.ts';
+import { plantAll } from './plants.ts';
 
 /** What depends on the machine: another kernel, another container around the tests. They must fail in the sandbox all the same. */
 const WITHOUT_CONTROL: ReadonlySet<string> = new Set([
@@ -81,7 +81,7 @@ let ofCommand: Results;
 let ofContainer: Results;
 
 beforeAll(async () => {
-  process.env['TOLLGATE_PROBE_LEAK'] = 'leaked';
+  process.env.TOLLGATE_PROBE_LEAK = 'leaked';
   planted = await plantAll();
   const isCounted = (await ownGroups()) !== undefined;
   meantInside = isCounted ? MEANT_WHERE_COUNTED : [];
@@ -106,7 +106,7 @@ function alone(pass: typeof asServer, name: string): Promise<Results> {
 }
 
 afterAll(() => {
-  delete process.env['TOLLGATE_PROBE_LEAK'];
+  delete process.env.TOLLGATE_PROBE_LEAK;
   planted.close();
 });
 

@@ -19,7 +19,7 @@ import { loadConfig } from '../../facade/config/load.ts';
 import { cli } from '../cli/terminal.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
-import { own, OWNER } from './plants.ts';
+import { OWNER, own } from './plants.ts';
 
 const open: TestFacade[] = [];
 const folders: string[] = [];
@@ -153,7 +153,7 @@ ${ALL}`,
     const { bash, workspace } = await start(CLOSED, { files: { '.env': SECRET, x: 'x' } });
     execFileSync('sh', ['-c', 'git init -q . && git add .env x && git -c user.email=a@b -c user.name=a commit -qm 1'], {
       cwd: workspace,
-      env: { PATH: process.env['PATH'] },
+      env: { PATH: process.env.PATH },
       ...(process.getuid?.() === 0 && { uid: OWNER, gid: OWNER }),
     });
     expect(await bash('git add -A; git ls-files')).toMatch(/fatal[^]*\.env\nx$/);

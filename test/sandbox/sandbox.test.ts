@@ -2,12 +2,12 @@
 import { spawn, spawnSync } from 'node:child_process';
 import {
   chmodSync,
+  closeSync,
   copyFileSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
   openSync,
-  closeSync,
   readdirSync,
   readFileSync,
   rmSync,
@@ -17,13 +17,13 @@ import {
 import { homedir, tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { useHelpers } from '../../catalogs/programs.ts';
 import { openEgress } from '../../adapters/egress/open.ts';
-import { launch } from '../../adapters/launch.ts';
 import type { Launched, LaunchHost } from '../../adapters/launch.ts';
+import { launch } from '../../adapters/launch.ts';
 import type { SandboxSettings, ServerSettings } from '../../adapters/settings.ts';
+import { useHelpers } from '../../catalogs/programs.ts';
 import { verifies } from '../verifies.ts';
-import { openWorkspace, own, OWNER } from './plants.ts';
+import { OWNER, openWorkspace, own } from './plants.ts';
 
 const DIST = path.join(import.meta.dirname, '..', '..', 'dist', 'adapters', 'launch.js');
 let workspace: string;
@@ -153,13 +153,13 @@ describe('a sandboxed server', () => {
   });
 
   it('has its own variables and secrets, and next to nothing of ours', async () => {
-    process.env['TOLLGATE_TEST_LEAK'] = 'leaked';
+    process.env.TOLLGATE_TEST_LEAK = 'leaked';
     const names = await sh(
       'env | cut -d= -f1 | sort; echo "$TOKEN"',
       {},
       { env: { TOKEN: 'x ${secret:a} y', LEVEL: '1' } },
     );
-    delete process.env['TOLLGATE_TEST_LEAK'];
+    delete process.env.TOLLGATE_TEST_LEAK;
     expect(
       names
         .split('\n')

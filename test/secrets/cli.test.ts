@@ -3,7 +3,7 @@ import { PassThrough } from 'node:stream';
 import { describe, expect, it } from 'vitest';
 import type { Io } from '../../facade/cli/io.ts';
 import { askHidden, readPiped } from '../../facade/cli/prompt.ts';
-import { cli, dataOf, start, type Answer } from '../cli/terminal.ts';
+import { type Answer, cli, dataOf, start } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
 

@@ -1,16 +1,16 @@
 /** Tests a whole run with servers that give their secrets away: no value stands in any reply, record, log, file, argument list or foreign environment. */
 import { chownSync, mkdirSync, readdirSync, readFileSync, statSync } from 'node:fs';
-import { createServer } from 'node:http';
 import type { IncomingHttpHeaders, Server } from 'node:http';
+import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { pipeValue } from './pipe.ts';
 import { cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { Child, type Reply } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
+import { pipeValue } from './pipe.ts';
 
 const LEAKY = path.join(import.meta.dirname, '..', 'fixtures', 'leaky-server.mjs');
 /** One of each place. Characters that JSON, URLs and base64 write differently. */

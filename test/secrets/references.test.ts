@@ -10,7 +10,7 @@ import { Redactor } from '../../facade/output/redact.ts';
 import { runProgram } from '../../facade/secrets/program.ts';
 import { openPlaces, openSecrets, registerSecret } from '../../facade/secrets/secrets.ts';
 import { secretUses } from '../../facade/secrets/uses.ts';
-import { withProject, type Env } from '../config/project.ts';
+import { type Env, withProject } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
 
 const messages = (yaml: string, env: Env = {}): string =>
@@ -224,7 +224,7 @@ describe('resolving a name', () => {
 });
 
 describe('a program that gives a secret', () => {
-  const env = { PATH: process.env['PATH'], TOLLGATE_VAULT_PASSPHRASE: 'sesame-open' };
+  const env = { PATH: process.env.PATH, TOLLGATE_VAULT_PASSPHRASE: 'sesame-open' };
   const run = (code: string, timeoutMs?: number): Promise<string> =>
     runProgram({
       name: 'a',

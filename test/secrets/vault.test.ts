@@ -19,7 +19,7 @@ import { promisify } from 'node:util';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { openKeychain, type Keychain } from '../../facade/secrets/keychain.ts';
+import { type Keychain, openKeychain } from '../../facade/secrets/keychain.ts';
 import type { KeySources } from '../../facade/secrets/keys.ts';
 import { createPrivate, readPrivate, writePrivate } from '../../facade/secrets/private-file.ts';
 import { readSealed, seal, unseal } from '../../facade/secrets/sealed.ts';
@@ -128,7 +128,7 @@ describe('a vault', () => {
         const child = promisify(execFile)(
           process.execPath,
           [main, 'secret', 'set', name, '-c', file('tollgate.yaml')],
-          { env: { PATH: process.env['PATH'] } },
+          { env: { PATH: process.env.PATH } },
         );
         child.child.stdin?.end(`value of ${name}\n`);
         await child;

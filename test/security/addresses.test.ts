@@ -1,7 +1,7 @@
 /** Named attacks with what stands beside the text of a result or a tool: addresses that a client opens, and icons that it fetches. */
 import { describe, expect, it } from 'vitest';
-import { parseDoc } from '../../adapters/rpc/json.ts';
 import type { JsonDoc } from '../../adapters/port.ts';
+import { parseDoc } from '../../adapters/rpc/json.ts';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import { Redactor } from '../../facade/output/redact.ts';
 import { shape } from '../../facade/output/shape.ts';

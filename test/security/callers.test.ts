@@ -8,13 +8,13 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { readMessage } from '../../adapters/rpc/json.ts';
 import { openAccess } from '../../facade/cli/access.ts';
 import type { Session } from '../../facade/facade.ts';
-import { openDispatch, type Dispatch } from '../../facade/wire/dispatch.ts';
+import { type Dispatch, openDispatch } from '../../facade/wire/dispatch.ts';
 import { serveHttp } from '../../facade/wire/http.ts';
-import { startFacade, type Answer, type TestFacade } from '../stories/facade.ts';
+import { ACT, allow, type RawFacade, startRaw, tool } from '../properties/raw.ts';
+import { type Answer, startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
-import { ACT, allow, startRaw, tool, type RawFacade } from '../properties/raw.ts';
 
-const closers: (() => Promise<unknown> | void)[] = [];
+const closers: (() => unknown)[] = [];
 afterEach(async () => {
   for (const close of closers.splice(0).reverse()) await close();
 });

@@ -3,14 +3,13 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text as readText } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { parseDoc } from '../../adapters/rpc/json.ts';
+import { parseDoc, readMessage } from '../../adapters/rpc/json.ts';
 import type { Reply, Session } from '../../facade/facade.ts';
-import { openDispatch } from '../../facade/wire/dispatch.ts';
-import { readMessage } from '../../adapters/rpc/json.ts';
 import { ServerProgress } from '../../facade/output/progress.ts';
 import { Redactor } from '../../facade/output/redact.ts';
+import { openDispatch } from '../../facade/wire/dispatch.ts';
+import { ACT, type Act, allow, type RawFacade, startRaw, tool } from '../properties/raw.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
-import { ACT, allow, startRaw, tool, type Act, type RawFacade } from '../properties/raw.ts';
 import { verifies } from '../verifies.ts';
 
 const KEY = 'channel-key-97531';
@@ -101,7 +100,7 @@ describe('attack, progress of a server' + verifies('TR-80'), () => {
       '[tollgate: a message of 200000 characters was left out]',
     ]);
     for (const line of sent) expect(Buffer.byteLength(line)).toBeLessThan(700);
-    expect(outcome()?.['progress']).toEqual({ sent: 4, coalesced: 0, refused: 0, redactions: 1, escaped: 3, cut: 2 });
+    expect(outcome()?.progress).toEqual({ sent: 4, coalesced: 0, refused: 0, redactions: 1, escaped: 3, cut: 2 });
   });
 
   it('only grows, and a number that a double cannot hold does not pass rounded', async () => {
@@ -110,7 +109,7 @@ describe('attack, progress of a server' + verifies('TR-80'), () => {
         progress(`"progress":${value}`),
       ),
     });
-    expect(params.map((one) => one['progress'])).toEqual([1, 10, 11.5]);
+    expect(params.map((one) => one.progress)).toEqual([1, 10, 11.5]);
   });
 
   it('of a flood the newest passes, at most twenty at once and ten a second, all before the reply', async () => {
@@ -120,7 +119,7 @@ describe('attack, progress of a server' + verifies('TR-80'), () => {
     expect(params.length).toBeGreaterThanOrEqual(21);
     expect(params.length).toBeLessThan(60);
     expect(params.at(-1)).toMatchObject({ progress: 1499 });
-    expect(outcome()?.['progress']).toMatchObject({ sent: params.length, coalesced: 1500 - params.length });
+    expect(outcome()?.progress).toMatchObject({ sent: params.length, coalesced: 1500 - params.length });
   });
 
   it('of a call that has ended does not pass, and the guard holds no timer', () => {
@@ -213,7 +212,7 @@ describe('attack, requests of a server' + verifies('TR-82'), () => {
       result: { isError: true, _meta: { 'tollgate/code': 'URL_ELICITATION_DENIED' } },
     });
     expect(outcome()).toMatchObject({ code: 'URL_ELICITATION_DENIED', executed: 'yes', outcome: 'error' });
-    expect(serverRecords().at(-1)).toMatchObject({ method: 'elicitation/url', count: 1, call: outcome()?.['id'] });
+    expect(serverRecords().at(-1)).toMatchObject({ method: 'elicitation/url', count: 1, call: outcome()?.id });
   });
 
   it('a result that asks the client (input_required) is refused and recorded', async () => {

@@ -393,7 +393,7 @@ describe('a command that counts as literal' + verifies('TR-53'), () => {
           literal += 1;
           expect([text, startedIn(log).filter((file) => file !== program.split(' ')[0])]).toEqual([text, []]);
         }),
-        { numRuns: Number(process.env['LITERAL_RUNS'] ?? 300), seed: Number(process.env['LITERAL_SEED'] ?? 10) },
+        { numRuns: Number(process.env.LITERAL_RUNS ?? 300), seed: Number(process.env.LITERAL_SEED ?? 10) },
       );
       expect(literal).toBeGreaterThan(100);
     } finally {
@@ -503,7 +503,7 @@ describe('the words of a literal command', () => {
             readdirSync(work),
           ]).toEqual([text, [], []]);
         }),
-        { numRuns: Number(process.env['WORDS_RUNS'] ?? 3000), seed: Number(process.env['WORDS_SEED'] ?? 10) },
+        { numRuns: Number(process.env.WORDS_RUNS ?? 3000), seed: Number(process.env.WORDS_SEED ?? 10) },
       );
       expect(started).toBeGreaterThan(100);
     } finally {

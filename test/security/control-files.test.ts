@@ -5,8 +5,8 @@ import {
   existsSync,
   lchownSync,
   mkdirSync,
-  readFileSync,
   readdirSync,
+  readFileSync,
   rmSync,
   symlinkSync,
   writeFileSync,
@@ -15,21 +15,21 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { jailedShell } from '../../adapters/internal/jailed-shell.ts';
 import { createWorkspace } from '../../adapters/internal/workspace.ts';
-import { realPlaces } from '../../facade/config/control-files.ts';
+import { startScreen } from '../../facade/cli/consent/screens.ts';
 import { EXIT } from '../../facade/cli/io.ts';
 import { readConfig } from '../../facade/cli/open.ts';
-import { startScreen } from '../../facade/cli/consent/screens.ts';
 import type { Config, ServerConfig } from '../../facade/config/config.ts';
-import { reviewStart } from '../../facade/consent/review.ts';
-import { withConsents } from '../consent/place.ts';
-import { Reloadable } from '../reload/project.ts';
+import { realPlaces } from '../../facade/config/control-files.ts';
 import { loadInForce } from '../../facade/config/in-force.ts';
-import { cli, type Answer } from '../cli/terminal.ts';
+import { reviewStart } from '../../facade/consent/review.ts';
+import { type Answer, cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { withConsents } from '../consent/place.ts';
 import { Child } from '../process/child.ts';
-import { own, openWorkspace } from '../sandbox/plants.ts';
-import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { allow, startRaw, tool } from '../properties/raw.ts';
+import { Reloadable } from '../reload/project.ts';
+import { openWorkspace, own } from '../sandbox/plants.ts';
+import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
 const ALLOW_ALL = 'rules:\n  - {id: all, outcome: allow, when: {verbs: [read, write, destructive, execute]}}\n';

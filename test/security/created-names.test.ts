@@ -7,8 +7,8 @@ import { jailedShell } from '../../adapters/internal/jailed-shell.ts';
 import { createWorkspace } from '../../adapters/internal/workspace.ts';
 import { chooseIdentity } from '../../adapters/sandbox/identity.ts';
 import type { Confinement } from '../../catalogs/confinement.ts';
-import { startFacade } from '../stories/facade.ts';
 import { openWorkspace, own } from '../sandbox/plants.ts';
+import { startFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
 const STARTER = path.join(import.meta.dirname, '..', '..', 'policies', 'starter', 'workspace.yaml');
@@ -25,7 +25,7 @@ function git(folder: string, ...args: readonly string[]): string {
   const identity = process.getuid?.() === 0 ? { uid, gid } : {};
   return execFileSync('git', ['-C', folder, '-c', 'user.name=a', '-c', 'user.email=a@example.org', ...args], {
     encoding: 'utf8',
-    env: { PATH: process.env['PATH'], HOME: '/nonexistent' },
+    env: { PATH: process.env.PATH, HOME: '/nonexistent' },
     stdio: 'pipe',
     ...identity,
   });

@@ -2,8 +2,8 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import type { RawTool } from '../../catalogs/tool.ts';
 import type { Session } from '../../facade/facade.ts';
+import { ACT, allow, type RawFacade, startRaw, tool } from '../properties/raw.ts';
 import { verifies } from '../verifies.ts';
-import { ACT, allow, startRaw, tool, type RawFacade } from '../properties/raw.ts';
 
 let facade: RawFacade;
 afterEach(() => facade.close());

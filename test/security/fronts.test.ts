@@ -132,7 +132,7 @@ describe.each(['stdio', 'http'] as const)(
         .filter(({ method }) => method === 'notifications/progress')
         .map(({ params }) => params as Readonly<Record<string, unknown>>);
     const textsOf = (messages: readonly Readonly<Record<string, unknown>>[]): readonly string[] =>
-      ((replyIn(messages)?.['result'] as { content?: { text: string }[] } | undefined)?.content ?? []).map(
+      ((replyIn(messages)?.result as { content?: { text: string }[] } | undefined)?.content ?? []).map(
         ({ text }) => text,
       );
     const records = (): ReturnType<typeof recordsIn> => recordsIn(front.project);
@@ -162,7 +162,7 @@ describe.each(['stdio', 'http'] as const)(
       expect(params.length).toBeGreaterThanOrEqual(21);
       expect(params.length).toBeLessThan(200);
       expect(params.at(-1)).toEqual({ progressToken: 't', progress: 2009, message: 'flood' });
-      const values = params.map((one) => Number(one['progress']));
+      const values = params.map((one) => Number(one.progress));
       expect(values).toEqual([...values].sort((left, right) => left - right));
       expect(
         sent.filter(

@@ -3,18 +3,18 @@ import { chownSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSyn
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
+import { EXIT } from '../../facade/cli/io.ts';
 import { readClientText } from '../../facade/clients/read.ts';
 import { joinLimits } from '../../facade/clients/restrictions.ts';
 import { loadConfig } from '../../facade/config/load.ts';
-import { EXIT } from '../../facade/cli/io.ts';
+import { loadPolicy } from '../../policies/engine.ts';
+import type { CallDecision } from '../../policies/port.ts';
 import { cli, dataOf } from '../cli/terminal.ts';
 import { atHome } from '../clients/home.ts';
 import { Project } from '../config/project.ts';
-import { allow, startRaw, tool, type RawFacade } from '../properties/raw.ts';
 import { callOf, documentOf, parts, regoSource, scratch, settings } from '../policy/given.ts';
-import { loadPolicy } from '../../policies/engine.ts';
-import type { CallDecision } from '../../policies/port.ts';
 import { Child } from '../process/child.ts';
+import { allow, type RawFacade, startRaw, tool } from '../properties/raw.ts';
 import { verifies } from '../verifies.ts';
 
 let facade: RawFacade | undefined;
@@ -272,7 +272,7 @@ describe('a name that matches nothing, of a server whose definitions are known',
       const reasons = facade
         .records()
         .filter(({ type, code }) => type === 'decision' && code === 'DENIED')
-        .map((record) => record['reasons']);
+        .map((record) => record.reasons);
       expect(reasons).toEqual(refused.map(() => [{ id: 'unknown-name', file: 'tollgate.yaml', line: 1 }]));
     },
   );

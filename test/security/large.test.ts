@@ -58,7 +58,7 @@ async function start(files: Readonly<Record<string, string>> = {}): Promise<void
 
 function expectShortTurns(what: string): void {
   const ms = Number(readFileSync(turns, 'latin1'));
-  if (process.env['TOLLGATE_FIGURES'] !== undefined)
+  if (process.env.TOLLGATE_FIGURES !== undefined)
     process.stdout.write(`${what}: longest turn ${ms} ms of processor time\n`);
   expect(ms).toBeGreaterThan(0);
   expect(ms).toBeLessThan(LIMIT_MS);

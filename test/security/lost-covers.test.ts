@@ -1,13 +1,13 @@
 /** Attacks on names that are closed to a command by mounts of its sandbox: something outside removes or replaces the name while the command runs. */
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, lstatSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, lstatSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { chooseIdentity } from '../../adapters/sandbox/identity.ts';
 import { holdNames } from '../../adapters/sandbox/placeholders.ts';
 import { settingsIn, withholdSettings } from '../../adapters/sandbox/repositories.ts';
-import { own, openWorkspace } from '../sandbox/plants.ts';
+import { openWorkspace, own } from '../sandbox/plants.ts';
 import { startFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
@@ -25,7 +25,7 @@ function asOwner(folder: string, command: string): string {
   const { stdout, stderr } = spawnSync('sh', ['-c', command], {
     cwd: folder,
     encoding: 'utf8',
-    env: { PATH: process.env['PATH'], HOME: '/nonexistent' },
+    env: { PATH: process.env.PATH, HOME: '/nonexistent' },
     ...(process.getuid?.() === 0 && { uid, gid }),
   });
   return stdout + stderr;

@@ -1,14 +1,14 @@
 /** Attacks by a repository that a sandboxed command makes itself: what git of the owner, or the owner's editor, would run on the host. */
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { launch } from '../../adapters/launch.ts';
 import { chooseIdentity } from '../../adapters/sandbox/identity.ts';
 import { withholdSettings } from '../../adapters/sandbox/repositories.ts';
-import { startFacade } from '../stories/facade.ts';
-import { openWorkspace, own } from '../sandbox/plants.ts';
 import { cpuMs } from '../growth.ts';
+import { openWorkspace, own } from '../sandbox/plants.ts';
+import { startFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
 const STARTER = path.join(import.meta.dirname, '..', '..', 'policies', 'starter', 'workspace.yaml');
@@ -59,7 +59,7 @@ function asOwner(folder: string, command: string): string {
   const { stdout } = spawnSync('sh', ['-c', command], {
     cwd: folder,
     encoding: 'utf8',
-    env: { PATH: process.env['PATH'], HOME: '/nonexistent', ROOT: folder },
+    env: { PATH: process.env.PATH, HOME: '/nonexistent', ROOT: folder },
     ...(process.getuid?.() === 0 && { uid, gid }),
   });
   return stdout;

@@ -11,13 +11,13 @@ import {
 } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { checkMounts, parseMounts } from '../../adapters/sandbox/mounts.ts';
 import type { Groups } from '../../adapters/sandbox/group.ts';
+import { checkMounts, parseMounts } from '../../adapters/sandbox/mounts.ts';
 import { holdNames } from '../../adapters/sandbox/placeholders.ts';
 import { startJailed } from '../../adapters/sandbox/start.ts';
 import type { Confinement } from '../../catalogs/confinement.ts';
-import { openWorkspace, own } from '../sandbox/plants.ts';
 import { cpuMs } from '../growth.ts';
+import { openWorkspace, own } from '../sandbox/plants.ts';
 import { verifies } from '../verifies.ts';
 
 const LIMITS = { memoryMb: 256, processes: 64, fileMb: 16 };

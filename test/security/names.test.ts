@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { judgeTool } from '../../catalogs/audit.ts';
 import { exposedNames, findExposed } from '../../catalogs/names.ts';
 import { nameFault, SERVER_NAME, toSlug } from '../../facade/config/names.ts';
-import { completeGrant, weigh, type Grant } from '../../facade/grants/grant.ts';
+import { completeGrant, type Grant, weigh } from '../../facade/grants/grant.ts';
 import { matcher } from '../../facade/served.ts';
 import { callOf, policyOf } from '../policy/given.ts';
 import { verifies } from '../verifies.ts';

@@ -19,10 +19,10 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { canHold } from '../../catalogs/held.ts';
-import { packageRoot } from '../../policies/opa.ts';
 import type { Session } from '../../facade/facade.ts';
 import { findUnbound } from '../../facade/unbound.ts';
-import { startFacade, type Answer, type TestFacade } from '../stories/facade.ts';
+import { packageRoot } from '../../policies/opa.ts';
+import { type Answer, startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
 /** Puts links to one target and then the other in the place of its argument, as fast as it can. The rename is atomic. */

@@ -9,10 +9,10 @@ import type { Session } from '../../facade/facade.ts';
 import { openHostDoor } from '../../facade/host/door.ts';
 import { Spills } from '../../facade/output/spills.ts';
 import { serveHttp } from '../../facade/wire/http.ts';
-import { ACT, allow, startRaw, tool, type RawFacade } from '../properties/raw.ts';
+import { ACT, allow, type RawFacade, startRaw, tool } from '../properties/raw.ts';
 import { startFacade } from '../stories/facade.ts';
-import { initialize } from '../wire/fake.ts';
 import { verifies } from '../verifies.ts';
+import { initialize } from '../wire/fake.ts';
 
 const MAIN = path.join(import.meta.dirname, '..', '..', 'dist', 'facade', 'main.js');
 const closers: (() => Promise<unknown>)[] = [];

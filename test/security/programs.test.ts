@@ -20,17 +20,17 @@ import { createWorkspace } from '../../adapters/internal/workspace.ts';
 import { findProgram } from '../../adapters/sandbox/programs.ts';
 import { startPlaces } from '../../adapters/start-places.ts';
 import { HELPERS, lookForHelper, useHelpers } from '../../catalogs/programs.ts';
-import { useProgramsOf } from '../../facade/config/programs.ts';
-import { differences, startFacts, startHash, type StartFacts, type StartSettings } from '../../facade/consent/facts.ts';
-import { controlRule } from '../../facade/policy-parts.ts';
 import { formatProblems } from '../../facade/config/problems.ts';
+import { useProgramsOf } from '../../facade/config/programs.ts';
+import { differences, type StartFacts, type StartSettings, startFacts, startHash } from '../../facade/consent/facts.ts';
+import { controlRule } from '../../facade/policy-parts.ts';
 import { runOpa } from '../../policies/opa.ts';
 import { withProject } from '../config/project.ts';
 import { own } from '../sandbox/plants.ts';
 import { verifies } from '../verifies.ts';
 import { makeOwnedBench } from '../workspace/harness.ts';
 
-const PATH = process.env['PATH'];
+const PATH = process.env.PATH;
 let folder: string;
 
 beforeEach(() => {
@@ -39,7 +39,7 @@ beforeEach(() => {
 });
 
 afterEach(() => {
-  process.env['PATH'] = PATH;
+  process.env.PATH = PATH;
   useHelpers({ programs: {}, writable: [] });
   rmSync(folder, { recursive: true, force: true });
 });
@@ -56,7 +56,7 @@ describe('C: a program of the agent early in PATH', () => {
     const bench = makeOwnedBench({ 'a.txt': 'needle\n' });
     const [bin, mark] = [path.join(bench.root, 'node_modules', '.bin'), path.join(folder, 'mark')];
     for (const name of [...HELPERS, 'git', 'systemd-run', 'sh', 'mount']) plant(path.join(bin, name), mark);
-    process.env['PATH'] = `${bin}:${PATH ?? ''}`;
+    process.env.PATH = `${bin}:${PATH ?? ''}`;
     expect(await bench.text('read', { action: 'search', path: '.', pattern: 'needle' })).toBe('a.txt:1:needle');
     expect(await bench.text('bash', { command: 'echo "$0"' })).toBe('/usr/bin/bash');
     for (const name of HELPERS) expect(lookForHelper(name).file ?? '/usr/bin/none', name).toMatch(/^\/usr\//);
@@ -69,9 +69,9 @@ describe('C: a program of the agent early in PATH', () => {
     Object.assign(process.env, {
       PATH: `${folder}:${PATH}`,
       LD_PRELOAD_TEST: 'x',
-      NODE_OPTIONS: process.env['NODE_OPTIONS'] ?? '',
+      NODE_OPTIONS: process.env.NODE_OPTIONS ?? '',
     });
-    delete process.env['LD_PRELOAD_TEST'];
+    delete process.env.LD_PRELOAD_TEST;
     const { stdout } = await runOpa({ program }, [], folder);
     expect(
       stdout
@@ -87,12 +87,12 @@ describe('C: a program of the agent early in PATH', () => {
   it('is not the command of a server either, unless its owner wrote the path' + verifies('TR-25'), () => {
     const bin = path.join(folder, 'workspace', 'node_modules', '.bin');
     plant(path.join(bin, 'sh'), path.join(folder, 'mark'));
-    process.env['PATH'] = `${bin}:/usr/bin:/bin`;
+    process.env.PATH = `${bin}:/usr/bin:/bin`;
     expect(findProgram('sh', '/')).toBe(path.join(bin, 'sh'));
     useHelpers({ programs: {}, writable: [path.join(folder, 'workspace')] });
     expect(findProgram('sh', '/')).toMatch(/^\/(?:usr\/)?bin\/sh$/);
     symlinkSync(bin, path.join(folder, 'link'));
-    process.env['PATH'] = `${path.join(folder, 'link')}:/usr/bin:/bin`;
+    process.env.PATH = `${path.join(folder, 'link')}:/usr/bin:/bin`;
     expect(findProgram('sh', '/')).toMatch(/^\/(?:usr\/)?bin\/sh$/);
   });
 

@@ -4,14 +4,13 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { FetchError, readOrigin, requestOf } from '../../adapters/internal/fetch/scope.ts';
+import { addressOf } from '../../adapters/oauth/tokens.ts';
 import { parseHost } from '../../catalogs/hosts.ts';
-import { readUrl } from '../../catalogs/urls.ts';
+import { isConfidential, readUrl } from '../../catalogs/urls.ts';
+import { withProject } from '../config/project.ts';
 import { callOf, policyOf } from '../policy/given.ts';
 import { installPrograms } from '../servers/system.ts';
-import { addressOf } from '../../adapters/oauth/tokens.ts';
-import { FetchError, readOrigin, requestOf } from '../../adapters/internal/fetch/scope.ts';
-import { isConfidential } from '../../catalogs/urls.ts';
-import { withProject } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
 
 installPrograms(
@@ -131,7 +130,7 @@ async function hostsInCurl(urls: readonly string[]): Promise<readonly string[]> 
   );
   const curl = spawn('curl', ['-q', '-s', '-K', '-'], {
     stdio: ['pipe', 'ignore', 'ignore'],
-    env: { PATH: process.env['PATH'], LANG: 'C.UTF-8' },
+    env: { PATH: process.env.PATH, LANG: 'C.UTF-8' },
   });
   curl.stdin.end(parts.join('\nnext\n'));
   await new Promise<void>((resolve, reject) => curl.once('error', reject).once('close', () => resolve()));
@@ -281,7 +280,7 @@ describe('an address that two programs may read differently (K)', () => {
     const urls = [
       ...new Set([
         ...EMBEDDED,
-        ...fc.sample(mutated, { numRuns: 20_000, ...(process.env['CI'] === undefined ? {} : { seed: 20_261_122 }) }),
+        ...fc.sample(mutated, { numRuns: 20_000, ...(process.env.CI === undefined ? {} : { seed: 20_261_122 }) }),
       ]),
     ].filter((url) => readUrl(url).host !== '' && /^https?:/i.test(url));
     // Every one of these is a claim. Curl gets a part of them: each is a request to the proxy.

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { cli, dataOf } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
-import { allow, startRaw, tool, type RawFacade } from '../properties/raw.ts';
+import { allow, type RawFacade, startRaw, tool } from '../properties/raw.ts';
 import { verifies } from '../verifies.ts';
 
 interface Schema {
@@ -336,7 +336,7 @@ describe('exposures of Rego', () => {
       JSON.parse(readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8')) as Schema;
     const [rego, yaml] = [
       read('policies/schemas/exposure.json'),
-      read('facade/config/tollgate.schema.json').definitions['exposed'],
+      read('facade/config/tollgate.schema.json').definitions.exposed,
     ];
     expect([rego.properties, rego.required, rego.additionalProperties]).toEqual([
       yaml?.properties,

@@ -3,8 +3,8 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ToolResult } from '../../catalogs/tool.ts';
 import type { Session } from '../../facade/facade.ts';
+import { ACT, allow, type RawFacade, startRaw, tool } from '../properties/raw.ts';
 import { verifies } from '../verifies.ts';
-import { ACT, allow, startRaw, tool, type RawFacade } from '../properties/raw.ts';
 
 /** Quotes, a backslash, a slash, a line break and a letter outside ASCII: each encoding writes them its own way. */
 const KEY = 'k"y\\/1\n+é-secret';

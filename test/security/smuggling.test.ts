@@ -1,8 +1,8 @@
 /** Attacks on the line between Tollgate and a server: what is one call here must be one message there. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Session } from '../../facade/facade.ts';
+import { ACT, type RawFacade, startRaw, tool } from '../properties/raw.ts';
 import { verifies } from '../verifies.ts';
-import { ACT, startRaw, tool, type RawFacade } from '../properties/raw.ts';
 
 let facade: RawFacade;
 let session: Session;
@@ -72,7 +72,7 @@ describe('message smuggling', () => {
     };
     await facade.call(session, 'one_open', {}, { meta });
     const { params } = JSON.parse(facade.calls('one').at(-1)?.line ?? '') as { params: Record<string, unknown> };
-    expect(params['_meta']).toEqual({ traceparent: meta.traceparent, nested: meta.nested });
+    expect(params._meta).toEqual({ traceparent: meta.traceparent, nested: meta.nested });
     expect(Object.keys(params)).toEqual(['name', 'arguments', '_meta']);
   });
 

@@ -122,7 +122,7 @@ describe.skipIf(process.platform !== 'linux')(
       const script = `const { spawn } = require('node:child_process'); const c = spawn(process.execPath, ${JSON.stringify([MAIN, 'run'])}, { stdio: ['pipe', 'pipe', 'ignore'] }); c.stdout.once('data', () => console.log(c.pid)); c.stdin.write(${JSON.stringify(`${JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'ping' })}\n`)}); setInterval(() => 0, 1000);`;
       const client = spawn(process.execPath, ['-e', script], {
         cwd: project.folder,
-        env: { PATH: process.env['PATH'] ?? '', HOME: project.home, ...env() },
+        env: { PATH: process.env.PATH ?? '', HOME: project.home, ...env() },
         stdio: ['ignore', 'pipe', 'ignore'],
       });
       const pid = await new Promise<number>((resolve) =>

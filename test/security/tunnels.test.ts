@@ -1,14 +1,14 @@
 /** Named attacks with CONNECT tunnels (finding M): what a tunnel carries must be for the host that the tunnel names. */
 import { createServer } from 'node:http';
-import { connect } from 'node:net';
 import type { Server } from 'node:net';
+import { connect } from 'node:net';
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
 import { judgeGreeting } from '../../adapters/egress/tunnel.ts';
-import { parseAuthority } from '../../catalogs/hosts.ts';
 import type { Target } from '../../catalogs/hosts.ts';
-import { openProxy, serveHttp, serveTcp, talk } from '../egress/bench.ts';
+import { parseAuthority } from '../../catalogs/hosts.ts';
 import type { ProxyBench } from '../egress/bench.ts';
+import { openProxy, serveHttp, serveTcp, talk } from '../egress/bench.ts';
 import { runJailed } from '../egress/jailed.ts';
 import { installPrograms } from '../servers/system.ts';
 import { verifies } from '../verifies.ts';

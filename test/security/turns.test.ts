@@ -2,10 +2,10 @@
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { HeldPaths } from '../../catalogs/held.ts';
 import { createWorkspace } from '../../adapters/internal/workspace.ts';
-import { openWorkspace } from '../sandbox/plants.ts';
+import { HeldPaths } from '../../catalogs/held.ts';
 import { cpuMs } from '../growth.ts';
+import { openWorkspace } from '../sandbox/plants.ts';
 import { verifies } from '../verifies.ts';
 
 /** Milliseconds of processor time in one turn. The watchdog ends the process at 5,000. */

@@ -34,11 +34,11 @@ const PROGRAMS = [
 /** Installs podman, lets all that is started from here on use the settings of the tests, and makes the image once a machine. Throws when it cannot. */
 export function installEngine(say: (line: string) => void): void {
   installPrograms(PACKAGES, say);
-  process.env['CONTAINERS_CONF'] = path.join(import.meta.dirname, '..', 'fixtures', 'containers.conf');
+  process.env.CONTAINERS_CONF = path.join(import.meta.dirname, '..', 'fixtures', 'containers.conf');
   // The image is podman's: a docker that answers on this machine must not be taken for it.
-  process.env['DOCKER_HOST'] = 'unix:///var/empty/no-docker.sock';
+  process.env.DOCKER_HOST = 'unix:///var/empty/no-docker.sock';
   const image = imageName();
-  process.env['TOLLGATE_TEST_IMAGE'] = image;
+  process.env.TOLLGATE_TEST_IMAGE = image;
   if (spawnSync('podman', ['image', 'exists', image]).status === 0) return;
   say(`making the image ${image}`);
   makeImage(image);
@@ -62,7 +62,7 @@ function makeImage(image: string): void {
     }
     const found = PROGRAMS.map(
       (name) =>
-        (process.env['PATH'] ?? '')
+        (process.env.PATH ?? '')
           .split(':')
           .map((folder) => path.join(folder, name))
           .find((file) => existsSync(file)) ?? name,

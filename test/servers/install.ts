@@ -2,8 +2,8 @@
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
-import { fileURLToPath } from 'node:url';
 import path from 'node:path';
+import { fileURLToPath } from 'node:url';
 
 /** The folder in the source tree, whether this file runs as TypeScript or from dist/. */
 const here = path.dirname(fileURLToPath(import.meta.url)).replace(`${path.sep}dist${path.sep}`, path.sep);

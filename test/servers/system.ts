@@ -39,7 +39,7 @@ export function installPrograms(
 }
 
 function isThere(program: string): boolean {
-  return [...(process.env['PATH'] ?? '').split(':'), '/usr/sbin'].some(
+  return [...(process.env.PATH ?? '').split(':'), '/usr/sbin'].some(
     (folder) => spawnSync('test', ['-x', path.join(folder, program)]).status === 0,
   );
 }

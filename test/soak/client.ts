@@ -1,5 +1,5 @@
 /** Owns the clients of the soak: `tollgate run` over stdio, and many sessions of `tollgate serve`, with a probe of the process. */
-import { spawn, type ChildProcess } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import http from 'node:http';
 import path from 'node:path';
@@ -36,7 +36,7 @@ function start(words: readonly string[], folder: string): ChildProcess {
   const child = spawn(
     process.execPath,
     ['--expose-gc', '--import', PROBE, MAIN, ...words, '-c', path.join(folder, 'tollgate.yaml')],
-    { cwd: folder, env: { PATH: process.env['PATH'] ?? '', HOME: folder }, stdio: ['pipe', 'pipe', 'pipe', 'ipc'] },
+    { cwd: folder, env: { PATH: process.env.PATH ?? '', HOME: folder }, stdio: ['pipe', 'pipe', 'pipe', 'ipc'] },
   );
   // What it says at its start is not what is measured.
   child.stderr?.resume();

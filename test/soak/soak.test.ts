@@ -1,7 +1,7 @@
 /** Tests the soak itself with few calls, and that it finds what grows. `npm run soak` makes as many as it takes to see a small leak. */
 import { describe, expect, it } from 'vitest';
 import { verifies } from '../verifies.ts';
-import { growthIn, soak, type Sample } from './soak.ts';
+import { growthIn, type Sample, soak } from './soak.ts';
 
 const MIB = 1_048_576;
 

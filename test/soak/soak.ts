@@ -5,7 +5,7 @@ import path from 'node:path';
 import { loadConfig } from '../../facade/config/load.ts';
 import { acceptNow } from '../accept.ts';
 import { approveAll } from '../approve.ts';
-import { openHttp, openStdio, ROOT, type Reading, type Soaked } from './client.ts';
+import { openHttp, openStdio, type Reading, ROOT, type Soaked } from './client.ts';
 
 /** How much is called. */
 export interface Plan {

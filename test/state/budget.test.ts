@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import type { BudgetObligation } from '../../policies/port.ts';
-import { createBudgets, type Budgets, type Lease, type LeaseRequest } from '../../facade/budget.ts';
+import { type Budgets, createBudgets, type Lease, type LeaseRequest } from '../../facade/budget.ts';
 import { openState } from '../../facade/state/sqlite.ts';
 import type { State } from '../../facade/state/state.ts';
+import type { BudgetObligation } from '../../policies/port.ts';
 import { verifies } from '../verifies.ts';
 import { momentAt, temporaryFolder } from './place.ts';
 

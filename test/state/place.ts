@@ -1,8 +1,9 @@
 /** Owns temporary folders and waiting in tests; refuses to leave a folder behind. */
+
+import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { spawn, type ChildProcess } from 'node:child_process';
 import { onTestFinished } from 'vitest';
 import type { Instant } from '../../facade/state/clock.ts';
 

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import type { TollgateError } from '../../catalogs/errors.ts';
-import type { BudgetObligation } from '../../policies/port.ts';
 import { createBudgets, createGate, type Lease, type LeaseRequest } from '../../facade/budget.ts';
 import { openState } from '../../facade/state/sqlite.ts';
 import type { State } from '../../facade/state/state.ts';
+import type { BudgetObligation } from '../../policies/port.ts';
 import { verifies } from '../verifies.ts';
 import { startFixture, temporaryFolder } from './place.ts';
 

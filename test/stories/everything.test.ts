@@ -86,7 +86,7 @@ describe('a real server behind the facade' + verifies('HA-27'), () => {
       name: 'everything_trigger-long-running-operation',
       args: { text: JSON.stringify(args), value: args, exact: true },
       signal: new AbortController().signal,
-      onProgress: (params) => seen.push(params['progress']),
+      onProgress: (params) => seen.push(params.progress),
     });
     expect(reply.kind).toBe('result');
     expect(seen).toEqual([1, 2, 3]);
@@ -178,7 +178,7 @@ describe('a real server behind the facade' + verifies('HA-27'), () => {
     );
     const session = facade.open('a');
     const [tool] = await facade.list(session);
-    expect(Object.keys((tool?.['inputSchema'] as { properties: object }).properties)).toEqual(['a']);
+    expect(Object.keys((tool?.inputSchema as { properties: object }).properties)).toEqual(['a']);
     for (const args of [{ a: 1 }, { a: 1, b: 99 }, { a: 1, B: 99 }])
       expect((await facade.call(session, 'add-ten', args)).text).toContain('11');
   });

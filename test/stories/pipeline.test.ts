@@ -1,13 +1,13 @@
 /** Tells every story of test/stories/pipeline/ over each transport and under each exposure. */
-import { spawn, type ChildProcess } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { exposedName } from '../../catalogs/names.ts';
-import { verifies } from '../verifies.ts';
-import { startFacade, type Answer, type Recorded, type TestFacade } from './facade.ts';
 import type { Session } from '../../facade/facade.ts';
+import { verifies } from '../verifies.ts';
+import { type Answer, type Recorded, startFacade, type TestFacade } from './facade.ts';
 
 interface Story {
   readonly name: string;
@@ -115,11 +115,11 @@ describe.each(['stdio', 'http', 'sse'] as const)('over %s', (mode) => {
       const records = facade
         .records()
         .slice(before)
-        .filter((record) => record['type'] !== 'server' && record['type'] !== 'approval');
+        .filter((record) => record.type !== 'server' && record.type !== 'approval');
       expect(records).toHaveLength(story.audit.length);
       for (const [index, wanted] of story.audit.entries())
         expect(records[index]).toMatchObject({ ...wanted, session: session.id });
-      expect(new Set(records.map((record) => record['id'])).size).toBe(1);
+      expect(new Set(records.map((record) => record.id)).size).toBe(1);
     });
 
     it('gives the same effect digest for the same call under every exposure, and keeps payloads out of the log', async () => {
@@ -130,7 +130,7 @@ describe.each(['stdio', 'http', 'sse'] as const)('over %s', (mode) => {
           text: 'a very special payload',
         });
         for (const record of facade.records().slice(before))
-          if (record['effectDigest'] !== undefined) digests.add(record['effectDigest']);
+          if (record.effectDigest !== undefined) digests.add(record.effectDigest);
       }
       expect(digests.size).toBe(1);
       expect(JSON.stringify(facade.records())).not.toContain('special payload');

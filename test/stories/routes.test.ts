@@ -110,7 +110,7 @@ describe('one primitive with several servers', () => {
     const session = facade.open('agent');
     await facade.call(session, 'read', { path: 'docs/a.md' });
     await facade.call(session, 'read', { path: 'closed/c' });
-    const own = facade.records().filter((record) => record['session'] === session.id);
+    const own = facade.records().filter((record) => record.session === session.id);
     expect(own.filter(({ type }) => type === 'intent')).toMatchObject([
       { server: 'notes', tool: 'read_text_file', exposed: 'read' },
     ]);

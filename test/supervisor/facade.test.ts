@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { readServerLog, ServerLogs } from '../../facade/servers/logs.ts';
 import { Redactor } from '../../facade/output/redact.ts';
+import { readServerLog, ServerLogs } from '../../facade/servers/logs.ts';
 import { server } from '../cli/terminal.ts';
 import { startedIn } from '../process/child.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
@@ -92,7 +92,7 @@ describe('a list of tools', () => {
     (await import('node:fs')).writeFileSync(path.join(kept, name), old);
     const second = await facade();
     const session = second.open('alice');
-    expect((await second.list(session)).find((tool) => tool.name === 'chaos_echo')?.['description']).toContain('old');
+    expect((await second.list(session)).find((tool) => tool.name === 'chaos_echo')?.description).toContain('old');
     expect(await second.call(session, 'chaos_echo', {})).toMatchObject({ code: 'PIN_MISMATCH' });
     await second.list(session);
     expect((await second.call(session, 'chaos_echo', {})).text).toBe('{}');

@@ -1,5 +1,5 @@
 /** Tests faults of the machine and of neighbours: nothing left to start a process with, a server that gushes, cancellation that races an answer. */
-import { spawn, spawnSync, type ChildProcessWithoutNullStreams } from 'node:child_process';
+import { type ChildProcessWithoutNullStreams, spawn, spawnSync } from 'node:child_process';
 import { chmodSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { createInterface } from 'node:readline';

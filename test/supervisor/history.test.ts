@@ -6,9 +6,9 @@ import { describe, expect, it } from 'vitest';
 import { verifyAudit } from '../../facade/audit/verify.ts';
 import { ACT_OF_BOSS, withConsents } from '../consent/place.ts';
 import { isRunning, startedIn } from '../process/child.ts';
-import { verifies } from '../verifies.ts';
 import type { Answer } from '../stories/facade.ts';
-import { BUDGET, MODES, PRINCIPALS, toolsOf, World, type Done, type Made, type Mode, type Version } from './world.ts';
+import { verifies } from '../verifies.ts';
+import { BUDGET, type Done, type Made, MODES, type Mode, PRINCIPALS, toolsOf, type Version, World } from './world.ts';
 
 /** Codes of calls that never came as far as budgets and approvals, and all that promise that the server never had the call. */
 const EARLY = ['UNKNOWN_TOOL', 'BUDGET_EXCEEDED', 'APPROVAL_REQUIRED', 'DENIED', 'IDENTITY'];
@@ -356,7 +356,7 @@ async function judge(model: Model, world: World): Promise<number> {
   }
   const written = records();
   const intents = new Map(
-    written.filter(({ type }) => type === 'intent').map((record) => [String(record['run']).split('/')[1], record]),
+    written.filter(({ type }) => type === 'intent').map((record) => [String(record.run).split('/')[1], record]),
   );
   const used = written.filter(({ event }) => event === 'used');
   expect(new Set(used.map(({ id }) => id)).size, 'each approval is used once').toBe(used.length);
@@ -378,10 +378,10 @@ async function judge(model: Model, world: World): Promise<number> {
     const intent = intents.get(id);
     expect(intent, `${id} was written down before`).toMatchObject({ outcome: 'allow' });
     if (tool !== 'one_ask') continue;
-    expect(model.approvals, `${id} was approved`).toContain(intent?.['consent']);
-    expect(
-      used.filter(({ id: approval, call: by }) => approval === intent?.['consent'] && by === intent?.['id']),
-    ).toHaveLength(1);
+    expect(model.approvals, `${id} was approved`).toContain(intent?.consent);
+    expect(used.filter(({ id: approval, call: by }) => approval === intent?.consent && by === intent?.id)).toHaveLength(
+      1,
+    );
   }
   for (const name of PRINCIPALS) {
     const counted = [...intents.values()].filter(
@@ -434,7 +434,7 @@ describe('random histories of calls, crashes, approvals and switches over two fa
           }
         },
       ),
-      { numRuns: Number(process.env['TOLLGATE_HISTORIES'] ?? 6), endOnFailure: true },
+      { numRuns: Number(process.env.TOLLGATE_HISTORIES ?? 6), endOnFailure: true },
     );
     expect(reached, 'some calls are carried out').toBeGreaterThan(0);
   }, 300_000);

@@ -3,7 +3,7 @@ import { chownSync, mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { PassThrough } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { useHelpers, type HelperName } from '../../catalogs/programs.ts';
+import { type HelperName, useHelpers } from '../../catalogs/programs.ts';
 import { cli, dataOf, server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';

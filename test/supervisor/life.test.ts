@@ -8,7 +8,7 @@ import type { ServerEvent } from '../../adapters/port.ts';
 import type { AdapterOptions, ServerSettings } from '../../adapters/settings.ts';
 import { MARK } from '../../adapters/strays.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
-import { verifies } from '../verifies.ts';
+import type { Bench } from '../adapters/servers.ts';
 import {
   callOf,
   chaos,
@@ -21,7 +21,7 @@ import {
   temporaryFolder,
   textOf,
 } from '../adapters/servers.ts';
-import type { Bench } from '../adapters/servers.ts';
+import { verifies } from '../verifies.ts';
 
 const open: Bench[] = [];
 

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { MARK } from '../../adapters/strays.ts';
 import { cli, dataOf, server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
-import { Child, isRunning, startedIn, type Reply } from '../process/child.ts';
+import { Child, isRunning, type Reply, startedIn } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
 
 let project: Project;

@@ -7,8 +7,8 @@ import type { RawTool } from '../../catalogs/tool.ts';
 import type { Session } from '../../facade/facade.ts';
 import { KillSwitch } from '../../facade/servers/kill-switch.ts';
 import { Desk } from '../approvals/desk.ts';
-import { startFacade, type Answer, type TestFacade } from '../stories/facade.ts';
 import { server } from '../cli/terminal.ts';
+import { type Answer, startFacade, type TestFacade } from '../stories/facade.ts';
 
 export const BUDGET = 8;
 export const PRINCIPALS = ['alice', 'bob'] as const;

@@ -3,7 +3,7 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { cli, dataOf, server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
-import { Child, isRunning, startedIn, type Reply } from '../process/child.ts';
+import { Child, isRunning, type Reply, startedIn } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
 
 let project: Project;

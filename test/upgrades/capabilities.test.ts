@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { CAPABILITIES, isNamed, isOn, isUsed, type Capability } from '../../catalogs/capabilities.ts';
+import { CAPABILITIES, type Capability, isNamed, isOn, isUsed } from '../../catalogs/capabilities.ts';
 import { literalWords } from '../../facade/shell.ts';
 import { verifies } from '../verifies.ts';
 
@@ -12,7 +12,7 @@ function named(tool: string): readonly string[] {
 }
 
 function used(tool: string, args: Readonly<Record<string, unknown>>, paths: readonly string[] = []): readonly string[] {
-  const text = args['command'];
+  const text = args.command;
   const words = typeof text === 'string' ? literalWords(text) : undefined;
   const command = typeof text === 'string' ? { command: { text, ...(words !== undefined && { words }) } } : {};
   return [...CAPABILITIES.values()]

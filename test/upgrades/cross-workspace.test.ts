@@ -18,10 +18,10 @@ import { createWorkspace } from '../../adapters/internal/workspace.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import { HeldPaths } from '../../catalogs/held.ts';
 import { loadConfig } from '../../facade/config/load.ts';
-import { cli, type Answer as CliAnswer } from '../cli/terminal.ts';
+import { type Answer as CliAnswer, cli } from '../cli/terminal.ts';
 import type { Project } from '../config/project.ts';
 import { OPEN, startRaw, tool } from '../properties/raw.ts';
-import { startFacade, type Answer, type TestFacade } from '../stories/facade.ts';
+import { type Answer, startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
 const FILES = {

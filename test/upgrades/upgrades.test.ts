@@ -3,15 +3,15 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
-import { verifyAudit } from '../../facade/audit/verify.ts';
 import { CAPABILITIES } from '../../catalogs/capabilities.ts';
+import { verifyAudit } from '../../facade/audit/verify.ts';
 import { openState } from '../../facade/state/sqlite.ts';
 import type { State } from '../../facade/state/state.ts';
 import { Upgrades } from '../../facade/upgrades/upgrades.ts';
-import { cli, dataOf, type Answer as CliAnswer } from '../cli/terminal.ts';
+import { type Answer as CliAnswer, cli, dataOf } from '../cli/terminal.ts';
 import type { Project } from '../config/project.ts';
-import { startFacade, type Answer, type TestFacade } from '../stories/facade.ts';
-import { OPEN, startRaw, tool, type RawFacade } from '../properties/raw.ts';
+import { OPEN, type RawFacade, startRaw, tool } from '../properties/raw.ts';
+import { type Answer, startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
 const DESK = [

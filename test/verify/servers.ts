@@ -2,13 +2,13 @@
 import { mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { loadAllKnown, type KnownServer } from '../../catalogs/servers/known-server.ts';
-import { discover, type Look } from '../../facade/consent/discovery.ts';
+import { type KnownServer, loadAllKnown } from '../../catalogs/servers/known-server.ts';
+import { openAudit } from '../../facade/audit/log.ts';
+import { loadConfig } from '../../facade/config/load.ts';
 import { carryOut } from '../../facade/connect/carry-out.ts';
 import { draftKnown } from '../../facade/connect/draft.ts';
-import { loadConfig } from '../../facade/config/load.ts';
+import { discover, type Look } from '../../facade/consent/discovery.ts';
 import { WIRING } from '../../facade/main.ts';
-import { openAudit } from '../../facade/audit/log.ts';
 import { Redactor } from '../../facade/output/redact.ts';
 import { openPlaces } from '../../facade/secrets/secrets.ts';
 import { openState } from '../../facade/state/sqlite.ts';

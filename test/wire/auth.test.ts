@@ -14,8 +14,8 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { asPrincipal, bearerToken, createAuthenticator } from '../../facade/wire/auth.ts';
 import type { PrincipalConfig } from '../../facade/config/config.ts';
+import { asPrincipal, bearerToken, createAuthenticator } from '../../facade/wire/auth.ts';
 import { ensureToken } from '../../facade/wire/token.ts';
 import { verifies } from '../verifies.ts';
 

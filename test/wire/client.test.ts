@@ -9,8 +9,8 @@ import { ToolListChangedNotificationSchema } from '@modelcontextprotocol/sdk/typ
 import { describe, expect, it } from 'vitest';
 import { serveStdio } from '../../facade/wire/stdio.ts';
 import { VERSION } from '../../facade/wire/version.ts';
-import { ALICE, echo, FakeFacade, until, untilAborted } from './fake.ts';
 import { verifies } from '../verifies.ts';
+import { ALICE, echo, FakeFacade, until, untilAborted } from './fake.ts';
 import { listen } from './http-bench.ts';
 
 /** A real SDK client before a real front, and how to end both. */

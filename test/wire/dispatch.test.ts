@@ -1,11 +1,12 @@
 /** Owns the proof of one session's protocol, message by message. */
-import fc from 'fast-check';
+
 import { readFileSync } from 'node:fs';
+import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { readMessage } from '../../adapters/rpc/json.ts';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Reply } from '../../facade/facade.ts';
-import { openDispatch, type Dispatch } from '../../facade/wire/dispatch.ts';
+import { type Dispatch, openDispatch } from '../../facade/wire/dispatch.ts';
 import { eraOf, negotiate } from '../../facade/wire/era.ts';
 import { notificationText, oneLine, refusalText, resultText } from '../../facade/wire/reply.ts';
 import { verifies } from '../verifies.ts';
@@ -76,7 +77,7 @@ describe('initialize', () => {
     'answers its own revision when asked for %s',
     async (asked) => {
       const reply = await bench().ask(request(1, 'initialize', { protocolVersion: asked }));
-      expect(reply?.result?.['protocolVersion']).toBe('2025-11-25');
+      expect(reply?.result?.protocolVersion).toBe('2025-11-25');
     },
   );
 

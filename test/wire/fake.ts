@@ -1,7 +1,7 @@
 /** Owns a facade that only answers what a test tells it to; the wire is the unit under test, so nothing behind it is real. */
 import { randomBytes } from 'node:crypto';
-import { readMessage } from '../../adapters/rpc/json.ts';
 import type { WireMessage } from '../../adapters/rpc/json.ts';
+import { readMessage } from '../../adapters/rpc/json.ts';
 import type { CallRequest, Facade, Reply, Session } from '../../facade/facade.ts';
 import type { Principal } from '../../policies/port.ts';
 

@@ -1,7 +1,7 @@
 /** Owns a real listener in front of the fake facade, and plain HTTP requests to it. */
-import { request as open, type IncomingHttpHeaders } from 'node:http';
+import { type IncomingHttpHeaders, request as open } from 'node:http';
 import type { ListenConfig } from '../../facade/config/config.ts';
-import { serveHttp, type HttpOptions, type HttpServer } from '../../facade/wire/http.ts';
+import { type HttpOptions, type HttpServer, serveHttp } from '../../facade/wire/http.ts';
 import { ALICE, BOB, FakeFacade, initialize } from './fake.ts';
 
 export const LISTEN: ListenConfig = {

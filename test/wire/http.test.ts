@@ -1,14 +1,14 @@
 /** Owns the proof of the HTTP front over real sockets: routes, tokens, sessions, bodies, streams, closing. */
 import { once } from 'node:events';
+import { Agent, type IncomingMessage, request as open } from 'node:http';
 import { connect, type Socket } from 'node:net';
-import { Agent, request as open, type IncomingMessage } from 'node:http';
 import { afterEach, describe, expect, it } from 'vitest';
 import { TollgateError } from '../../catalogs/errors.ts';
 import type { Reply } from '../../facade/facade.ts';
 import { serveHttp } from '../../facade/wire/http.ts';
-import { ALICE, echo, FakeFacade, initialize, LIST_TEXT, request, until, untilAborted } from './fake.ts';
 import { verifies } from '../verifies.ts';
-import { LISTEN, listen, type Answered, type Asked, type HttpBench } from './http-bench.ts';
+import { ALICE, echo, FakeFacade, initialize, LIST_TEXT, request, until, untilAborted } from './fake.ts';
+import { type Answered, type Asked, type HttpBench, LISTEN, listen } from './http-bench.ts';
 
 const benches: HttpBench[] = [];
 async function start(options: Parameters<typeof listen>[0] = {}): Promise<HttpBench> {

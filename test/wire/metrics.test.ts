@@ -2,8 +2,8 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
-import { countFaults } from '../../facade/faults.ts';
 import { createAccess } from '../../facade/cli/access.ts';
+import { countFaults } from '../../facade/faults.ts';
 import { serveHttp } from '../../facade/wire/http.ts';
 import { server as entry } from '../cli/terminal.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';

@@ -4,8 +4,8 @@ import type { AddressInfo } from 'node:net';
 import { describe, expect, it } from 'vitest';
 import { EventStream } from '../../facade/wire/events.ts';
 import { SessionTable } from '../../facade/wire/sessions.ts';
-import { ALICE, BOB, FakeFacade, initialize, message, request, until, untilAborted } from './fake.ts';
 import { verifies } from '../verifies.ts';
+import { ALICE, BOB, FakeFacade, initialize, message, request, until, untilAborted } from './fake.ts';
 
 function table(
   limits: { readonly maxSessions?: number; readonly maxPerPrincipal?: number; readonly idleMs?: number } = {},

@@ -1,10 +1,11 @@
 /** Owns the proof of the front on pipes: order, ends, bad lines, load. */
-import fc from 'fast-check';
+
 import { PassThrough, Writable } from 'node:stream';
+import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { serveStdio, type StdioOptions } from '../../facade/wire/stdio.ts';
-import { LineWriter } from '../../facade/wire/lines.ts';
 import type { Reply } from '../../facade/facade.ts';
+import { LineWriter } from '../../facade/wire/lines.ts';
+import { type StdioOptions, serveStdio } from '../../facade/wire/stdio.ts';
 import { verifies } from '../verifies.ts';
 import { ALICE, echo, FakeFacade, initialize, request, until, untilAborted } from './fake.ts';
 
@@ -351,10 +352,7 @@ describe('load', () => {
           input.end();
           await done;
           const texts = new Map(
-            replies().map((reply) => [
-              reply.id,
-              (reply['result'] as { content?: { text: string }[] }).content?.[0]?.text,
-            ]),
+            replies().map((reply) => [reply.id, (reply.result as { content?: { text: string }[] }).content?.[0]?.text]),
           );
           expect(texts.size).toBe(ids.length + 1);
           for (const id of ids) expect((JSON.parse(texts.get(id) ?? '{}') as { id?: unknown }).id).toBe(id);

@@ -4,8 +4,8 @@ import path from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { createWorkspace } from '../../adapters/internal/workspace.ts';
-import { PRIMITIVES } from '../../adapters/port.ts';
 import type { Primitive } from '../../adapters/port.ts';
+import { PRIMITIVES } from '../../adapters/port.ts';
 import { normalise } from '../../catalogs/primitives/arguments.ts';
 import { ARGUMENT_SCHEMAS, checkArguments } from '../../catalogs/primitives/schemas.ts';
 import { verifies } from '../verifies.ts';
@@ -99,7 +99,7 @@ describe('normalise', () => {
         fc.constantFrom(...PRIMITIVES),
         fc.dictionary(key, fc.oneof(fc.string(), fc.integer({ min: 1 }), fc.constant(null))),
         (primitive, args) => {
-          let once;
+          let once: ReturnType<typeof normalise>;
           try {
             once = normalise(primitive, args);
           } catch (error) {

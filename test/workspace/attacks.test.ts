@@ -1,7 +1,8 @@
 /** Owns the attacks on the workspace's walls, by name, with real files and real symlinks. */
-import { existsSync, linkSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync, symlinkSync } from 'node:fs';
+
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
+import { existsSync, linkSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -11,8 +12,8 @@ import { hold } from '../../catalogs/held.ts';
 import { isBeneath, locate } from '../../catalogs/paths.ts';
 import { otherReadings } from '../../catalogs/readings.ts';
 import { verifies } from '../verifies.ts';
-import { makeBench } from './harness.ts';
 import type { Bench } from './harness.ts';
+import { makeBench } from './harness.ts';
 
 const EVERY_TOOL = (raw: string): readonly (readonly [string, Record<string, unknown>])[] => [
   ['read', { path: raw }],
@@ -239,7 +240,7 @@ describe('races', () => {
     const outcomes = new Set<string>();
     try {
       for (let round = 0; round < 150; round += 1) {
-        for (const [tool, args] of EVERY_TOOL('d/secret').filter(([, args]) => args['command'] === undefined)) {
+        for (const [tool, args] of EVERY_TOOL('d/secret').filter(([, args]) => args.command === undefined)) {
           const result = await bench.call(tool, args).catch((error: { code: string }) => error.code);
           outcomes.add(typeof result === 'string' ? result : `isError ${result.isError}`);
           expect(JSON.stringify(result)).not.toContain('the secret');

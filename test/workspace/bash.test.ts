@@ -1,17 +1,17 @@
 /** Owns the proof that commands tell the truth, sessions live and end, and no process is left behind. */
 import { spawnSync } from 'node:child_process';
-import { chmodSync, mkdirSync, readFileSync, readdirSync } from 'node:fs';
+import { chmodSync, mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
-import { TollgateError } from '../../catalogs/errors.ts';
-import { useHelpers } from '../../catalogs/programs.ts';
 import { haltable } from '../../adapters/haltable.ts';
 import { OutputLog } from '../../adapters/internal/output.ts';
 import { endGroup, groupLives } from '../../adapters/internal/processes.ts';
+import { TollgateError } from '../../catalogs/errors.ts';
+import { useHelpers } from '../../catalogs/programs.ts';
 import { verifies } from '../verifies.ts';
-import { makeBench, textsOf } from './harness.ts';
 import type { Bench } from './harness.ts';
+import { makeBench, textsOf } from './harness.ts';
 
 const OWN_ENV = { ...process.env };
 
@@ -66,8 +66,8 @@ describe('bash run', () => {
   it(
     'runs in the workspace with a clean environment: no secret of the facade gets in' + verifies('CY-18'),
     async () => {
-      process.env['SECRET_TOKEN'] = 'hush';
-      delete process.env['LANG'];
+      process.env.SECRET_TOKEN = 'hush';
+      delete process.env.LANG;
       const bench = makeBench();
       mkdirSync(path.join(bench.root, 'sub dir'));
       expect(await bench.text('bash', { command: 'pwd; echo $TERM $NO_COLOR $PAGER $GIT_PAGER $LANG $HOME' })).toBe(
@@ -81,10 +81,10 @@ describe('bash run', () => {
   );
 
   it('works with sh where there is no bash', async () => {
-    process.env['PATH'] = '/nonexistent';
+    process.env.PATH = '/nonexistent';
     useHelpers({ programs: { bash: '/nonexistent/bash' }, writable: [] });
     expect(await makeBench().text('bash', { command: 'echo ok; echo $PATH' })).toBe('ok\n/nonexistent');
-    delete process.env['PATH'];
+    delete process.env.PATH;
     expect(await makeBench().text('bash', { command: 'echo $PATH' })).toBe('/usr/bin:/bin');
     useHelpers({ programs: {}, writable: [] });
   });
@@ -93,7 +93,7 @@ describe('bash run', () => {
     const bench = makeBench();
     bench.put('node_modules/.bin/ls', '#!/bin/sh\necho the program of the agent\n');
     chmodSync(path.join(bench.root, 'node_modules/.bin/ls'), 0o755);
-    process.env['PATH'] = `${path.join(bench.root, 'node_modules/.bin')}:.:${OWN_ENV['PATH']}`;
+    process.env.PATH = `${path.join(bench.root, 'node_modules/.bin')}:.:${OWN_ENV.PATH}`;
     useHelpers({ programs: {}, writable: [bench.root] });
     try {
       expect(await bench.text('bash', { command: 'ls -d node_modules' })).toBe('node_modules');

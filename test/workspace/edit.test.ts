@@ -3,8 +3,8 @@ import { chmodSync, statSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { applyEdit } from '../../adapters/internal/edit.ts';
 import type { EditArgs } from '../../adapters/internal/edit.ts';
+import { applyEdit } from '../../adapters/internal/edit.ts';
 import { verifies } from '../verifies.ts';
 import { makeBench } from './harness.ts';
 

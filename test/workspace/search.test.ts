@@ -2,11 +2,11 @@
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
-import { findHelper, useHelpers, type HelperSettings } from '../../catalogs/programs.ts';
 import { Hits } from '../../adapters/internal/hits.ts';
+import { findHelper, type HelperSettings, useHelpers } from '../../catalogs/programs.ts';
 import { verifies } from '../verifies.ts';
-import { makeOwnedBench } from './harness.ts';
 import type { Bench } from './harness.ts';
+import { makeOwnedBench } from './harness.ts';
 
 const FROM_SERVERS = path.resolve(
   'test/servers/node_modules/@vscode',
@@ -45,7 +45,7 @@ async function found(bench: Bench, args: Readonly<Record<string, unknown>>): Pro
   return (await bench.text('read', { action: 'search', path: '.', ...args })).split('\n');
 }
 
-describe.each(ENGINES)('search with %s', (engine, programs) => {
+describe.each(ENGINES)('search with %s', (_engine, programs) => {
   const bench = (files: Readonly<Record<string, string | Buffer>> = FILES): Bench => {
     useHelpers({ programs: programs(), writable: [] });
     return makeOwnedBench(files);

@@ -1,10 +1,10 @@
 /** Owns one HTTP exchange of the fetch server, redirects included; refuses to leave its origin, private addresses, and answers without end. */
 import { lookup as systemLookup } from 'node:dns/promises';
-import { request as requestPlain, type IncomingMessage } from 'node:http';
+import { type IncomingMessage, request as requestPlain } from 'node:http';
 import { request as requestSecure } from 'node:https';
 import { isIP } from 'node:net';
 import { isPublic } from '../../egress/address.ts';
-import { FetchError, within, type FetchRequest } from './scope.ts';
+import { FetchError, type FetchRequest, within } from './scope.ts';
 
 /** An answer, its body as far as it was read. */
 export interface Fetched {

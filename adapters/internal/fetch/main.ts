@@ -17,7 +17,7 @@ interface Message {
 export function readScope(argv: readonly string[], env: Readonly<Record<string, string | undefined>>): FetchScope {
   const valuesOf = (flag: string): readonly string[] =>
     argv.flatMap((word, at) => (argv[at - 1] === flag ? [word] : []));
-  const [name, value] = [env['FETCH_HEADER'], env['FETCH_CREDENTIAL']];
+  const [name, value] = [env.FETCH_HEADER, env.FETCH_CREDENTIAL];
   return {
     origin: readOrigin(valuesOf('--origin')[0] ?? ''),
     addresses: valuesOf('--address'),
@@ -31,7 +31,7 @@ export async function answerTo({ id, method, params = {} }: Message, scope: Fetc
   const result = (value: unknown): object => ({ jsonrpc: '2.0', id, result: value });
   switch (method) {
     case 'initialize': {
-      const asked = String(params['protocolVersion']);
+      const asked = String(params.protocolVersion);
       return result({
         protocolVersion: REVISIONS.includes(asked) ? asked : REVISIONS[0],
         capabilities: { tools: {} },
@@ -43,7 +43,7 @@ export async function answerTo({ id, method, params = {} }: Message, scope: Fetc
     case 'tools/list':
       return result({ tools: [FETCH_TOOL] });
     case 'tools/call':
-      if (params['name'] === FETCH_TOOL.name) return result(await callFetch(params['arguments'], scope));
+      if (params.name === FETCH_TOOL.name) return result(await callFetch(params.arguments, scope));
       return { jsonrpc: '2.0', id, error: { code: -32602, message: 'There is no such tool.' } };
     default:
       return { jsonrpc: '2.0', id, error: { code: -32601, message: 'There is no such method.' } };

@@ -2,7 +2,7 @@
 import type { RawTool, ToolResult } from '../../../catalogs/tool.ts';
 import { exchange, type Fetched, type FetchScope } from './client.ts';
 import { textOfHtml } from './html.ts';
-import { FetchError, METHODS, requestOf, type FetchArgs, type Method } from './scope.ts';
+import { type FetchArgs, FetchError, METHODS, type Method, requestOf } from './scope.ts';
 
 /** Headers of an answer that are worth a reader's time. */
 const SHOWN = ['content-type', 'location', 'etag', 'last-modified', 'retry-after', 'link'] as const;
@@ -54,7 +54,7 @@ function readArgs(args: unknown): FetchArgs {
   for (const key of ['path', 'url', 'body'] as const)
     if (given[key] !== undefined && typeof given[key] !== 'string')
       throw new FetchError('BAD_ADDRESS', `${key} is a text.`);
-  if (given['method'] !== undefined && !METHODS.includes(given['method'] as Method))
+  if (given.method !== undefined && !METHODS.includes(given.method as Method))
     throw new FetchError('BAD_ADDRESS', `method is one of ${METHODS.join(', ')}.`);
   const { headers = {} } = given;
   if (

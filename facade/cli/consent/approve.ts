@@ -5,8 +5,8 @@ import { reviewTools, type StartReview, type ToolReview } from '../../consent/re
 import { findUnknownNames } from '../../tool-names.ts';
 import { EXIT, type Io } from '../io.ts';
 import { json } from '../print.ts';
-import { atDesk, serverNamed, type ConsentWiring } from './desk.ts';
-import { agrees, ANY, checkHash, checkWords, print, tell, type ApproveOptions, type Hearing } from './hearing.ts';
+import { atDesk, type ConsentWiring, serverNamed } from './desk.ts';
+import { ANY, type ApproveOptions, agrees, checkHash, checkWords, type Hearing, print, tell } from './hearing.ts';
 import { seenOrLooked } from './look.ts';
 import { startScreen, toolsScreen } from './screens.ts';
 import { lookAtStart } from './start.ts';
@@ -53,7 +53,7 @@ async function tellUnshown(hearing: Hearing, check: Check): Promise<void> {
 function showStart(hearing: Hearing, start: StartReview): void {
   const { server, options, shown } = hearing;
   const { facts, hash, changed, remarks, approved } = start;
-  shown['start'] = {
+  shown.start = {
     hash,
     approved: approved !== undefined,
     changed,
@@ -104,7 +104,7 @@ async function agreeToTools(hearing: Hearing, start: StartReview): Promise<numbe
     before: desk.consents.lastSet(server.name),
     others: desk.consents.toolsBeside(server.name),
   });
-  shown['tools'] = dataOf(review);
+  shown.tools = dataOf(review);
   print(hearing, toolsScreen(server, review));
   checkHash(hearing, { named: options.yes?.[1], actual: review.hash, what: 'tools' });
   if (consent?.tools?.set === review.hash) return done(hearing, 'Approved already, and nothing has changed.');

@@ -12,12 +12,12 @@ import { Consents } from '../../consent/consents.ts';
 import type { Look } from '../../consent/discovery.ts';
 import { dropRequests } from '../../manage/requests.ts';
 import { Redactor } from '../../output/redact.ts';
+import { revive } from '../../servers/revivals.ts';
 import { registerSecrets } from '../../shared.ts';
 import { openState } from '../../state/sqlite.ts';
-import { revive } from '../../servers/revivals.ts';
 import type { Awaitable, State } from '../../state/state.ts';
 import type { Io } from '../io.ts';
-import { readForOwner, readPrincipal, type CommonOptions } from '../open.ts';
+import { type CommonOptions, readForOwner, readPrincipal } from '../open.ts';
 import { signed } from '../place.ts';
 
 /** What facade/main.ts gives. */

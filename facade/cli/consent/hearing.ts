@@ -1,7 +1,7 @@
 /** Owns how `approve` speaks with whoever decides: what is shown, what is asked, what a named hash agrees to; refuses a hash of anything else than what is shown. */
 import { TollgateError } from '../../../catalogs/errors.ts';
 import type { ServerConfig } from '../../config/config.ts';
-import { openingsOf, type Openness } from '../../consent/discovery.ts';
+import { type Openness, openingsOf } from '../../consent/discovery.ts';
 import type { Io } from '../io.ts';
 import { json } from '../print.ts';
 import { askYes, isInteractive } from '../prompt.ts';
@@ -64,7 +64,7 @@ export async function agrees(
     (flag) => `--${flag}`,
   );
   const command = ['tollgate approve', server.name, ...flags, '--yes', ...next].join(' ');
-  shown['next'] = command;
+  shown.next = command;
   tell(hearing, `A person must agree to this. Whoever has read it types:\n  ${command}`);
   return false;
 }

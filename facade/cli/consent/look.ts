@@ -1,9 +1,9 @@
 /** Owns whether `approve` may look at a server, and the look itself: each is agreed to by itself and recorded, and what it found is kept; refuses to run a server again only to show what was seen. */
 import type { Looked } from '../../../adapters/port.ts';
-import { discover, isLookedAtAside, openingsOf, type Openness } from '../../consent/discovery.ts';
-import { refuseOther, type StartReview } from '../../consent/review.ts';
 import type { ServerConfig } from '../../config/config.ts';
-import { agrees, tell, type Hearing } from './hearing.ts';
+import { discover, isLookedAtAside, type Openness, openingsOf } from '../../consent/discovery.ts';
+import { refuseOther, type StartReview } from '../../consent/review.ts';
+import { agrees, type Hearing, tell } from './hearing.ts';
 
 /** What the server lists: as it was seen, or by a look that somebody agrees to; undefined when nobody does. Throws as `discover`, and AUDIT_FAILED. */
 export async function seenOrLooked(hearing: Hearing, start: StartReview): Promise<Looked | undefined> {

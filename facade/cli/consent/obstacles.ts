@@ -22,7 +22,7 @@ export function obstaclesTo(server: ServerConfig, { workspace }: Pick<Config, 'w
 }
 
 /** A workspace of root cannot be isolated from a program that root starts (adapters/sandbox/identity.ts). `user`: whom it could be given to. */
-export function ownerObstacle(workspace: string, user = process.env['SUDO_USER'] ?? 'USER'): readonly string[] {
+export function ownerObstacle(workspace: string, user = process.env.SUDO_USER ?? 'USER'): readonly string[] {
   if (process.getuid?.() !== 0 || statSync(workspace, { throwIfNoEntry: false })?.uid !== 0) return [];
   return [
     `Tollgate runs as root, and the workspace belongs to root; run Tollgate as an ordinary user, or: ${commandLine(['chown', '-R', `${user}:`, workspace])}`,

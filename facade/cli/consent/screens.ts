@@ -1,11 +1,11 @@
 /** Owns the two screens of an approval: what would run, and what its tools are, whole and in characters that cannot deceive; refuses to show a value of its environment. */
 import type { AuditFinding } from '../../../catalogs/audit.ts';
 import { LINT_MEANINGS } from '../../../catalogs/lint-rules.ts';
-import type { StartFacts } from '../../consent/facts.ts';
-import type { FieldChange, ReviewedTool, StartReview, ToolReview } from '../../consent/review.ts';
 import type { ServerConfig } from '../../config/config.ts';
 import type { Filled } from '../../config/filled.ts';
 import { isLeadingVariable } from '../../config/spawn-rules.ts';
+import type { StartFacts } from '../../consent/facts.ts';
+import type { FieldChange, ReviewedTool, StartReview, ToolReview } from '../../consent/review.ts';
 import { secretsIn } from '../../secrets/uses.ts';
 import { printable } from '../print.ts';
 import { letterMarks } from '../rows.ts';

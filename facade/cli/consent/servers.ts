@@ -3,12 +3,12 @@ import { randomUUID } from 'node:crypto';
 import { asTollgateError, TollgateError } from '../../../catalogs/errors.ts';
 import { nameFault } from '../../config/names.ts';
 import { didYouMean, quote } from '../../config/problems.ts';
-import { consentSummary, type ConsentSummary } from '../../consent/words.ts';
+import { type ConsentSummary, consentSummary } from '../../consent/words.ts';
 import { Stops } from '../../state/stops.ts';
 import { EXIT, type Io } from '../io.ts';
 import { json, printable } from '../print.ts';
 import { inRows } from '../rows.ts';
-import { atDesk, ownerOf, serverNamed, type ConsentOptions, type ConsentWiring, type Desk } from './desk.ts';
+import { atDesk, type ConsentOptions, type ConsentWiring, type Desk, ownerOf, serverNamed } from './desk.ts';
 import { startScreen } from './screens.ts';
 import { lookAtStart } from './start.ts';
 

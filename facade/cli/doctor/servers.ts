@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { createDigest, readAuditKey } from '../../audit/key.ts';
 import { findFiles } from '../../clients/found.ts';
-import { isDefaultPlace, type ClientRoots } from '../../clients/places.ts';
+import { type ClientRoots, isDefaultPlace } from '../../clients/places.ts';
 import type { Config, ServerConfig } from '../../config/config.ts';
 import { listNames } from '../../config/problems.ts';
 import { ConsentStore } from '../../consent/store.ts';

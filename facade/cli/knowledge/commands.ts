@@ -1,5 +1,5 @@
 /** Owns `tollgate knowledge` and its commands as the command line has them; their code is loaded when one is called. */
-import { Option, type Command } from 'commander';
+import { type Command, Option } from 'commander';
 import type { Io } from '../io.ts';
 import type { CommonOptions } from '../open.ts';
 

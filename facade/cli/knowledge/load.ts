@@ -7,7 +7,7 @@ import type { Kept } from '../../knowledge/shelf.ts';
 import { EXIT, type Io } from '../io.ts';
 import { json, plural, printable } from '../print.ts';
 import type { LoadOptions } from './commands.ts';
-import { labelsOf, ownerOf, whoseOf, withDesk, type Desk } from './desk.ts';
+import { type Desk, labelsOf, ownerOf, whoseOf, withDesk } from './desk.ts';
 
 const TEXTS = /\.(md|markdown|txt)$/i;
 const MAX_FILE = 5 * 1024 * 1024;

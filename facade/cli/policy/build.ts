@@ -7,7 +7,7 @@ import { EXIT, type Io } from '../io.ts';
 import { plural } from '../print.ts';
 import type { Wiring } from '../program.ts';
 import { writeAsked } from '../written-file.ts';
-import { partsOf, type PathOptions } from './written.ts';
+import { type PathOptions, partsOf } from './written.ts';
 
 interface BuildOptions extends PathOptions {
   readonly output: string;

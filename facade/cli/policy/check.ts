@@ -5,7 +5,7 @@ import { approvedOffer } from '../../consent/approved-offer.ts';
 import { EXIT, type Io } from '../io.ts';
 import { paint, plural, printable } from '../print.ts';
 import type { Wiring } from '../program.ts';
-import { partsOf, type PathOptions } from './written.ts';
+import { type PathOptions, partsOf } from './written.ts';
 
 /** Exit code 0 without errors, 2 with one: the policy would not start. Throws what `Authoring.check` throws. */
 export async function runPolicyCheck(

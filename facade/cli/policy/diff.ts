@@ -1,11 +1,11 @@
 /** Owns `policy diff`: which two policies are compared, and how the differences are shown. */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import type { DiffSide, Difference } from '../../../policies/authoring.ts';
+import type { Difference, DiffSide } from '../../../policies/authoring.ts';
 import { readYaml } from '../../config/document.ts';
 import { loadConfig } from '../../config/load.ts';
 import { EXIT, type Io } from '../io.ts';
-import { table, type Cell, type Colour } from '../print.ts';
+import { type Cell, type Colour, table } from '../print.ts';
 import type { Wiring } from '../program.ts';
 import { isConfiguration, sourcesAt } from './against.ts';
 

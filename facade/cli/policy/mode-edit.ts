@@ -1,6 +1,6 @@
 /** Owns the change of one policy's mode in the text of tollgate.yaml: every other byte, comments too, stays; refuses text that it does not understand. */
 import { isDeepStrictEqual } from 'node:util';
-import { isMap, isScalar, isSeq, parseDocument, type Pair, type Scalar, type YAMLMap } from 'yaml';
+import { isMap, isScalar, isSeq, type Pair, parseDocument, type Scalar, type YAMLMap } from 'yaml';
 import { TollgateError } from '../../../catalogs/errors.ts';
 import type { Mode } from '../../../policies/port.ts';
 

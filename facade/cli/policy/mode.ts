@@ -7,7 +7,7 @@ import { openReader } from '../../audit/read.ts';
 import type { Config, PolicySource } from '../../config/config.ts';
 import { replaceFile } from '../../config/replace.ts';
 import { EXIT, type Io } from '../io.ts';
-import { readConfig, type CommonOptions } from '../open.ts';
+import { type CommonOptions, readConfig } from '../open.ts';
 import { plural, printable, table } from '../print.ts';
 import { setMode } from './mode-edit.ts';
 

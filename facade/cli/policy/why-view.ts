@@ -1,7 +1,7 @@
 /** Owns how an explanation looks to a person: the outcome, what decided, what was near, what would change it; prints only what was cleaned. */
 import type { Change, ConditionWhy, Explanation, Fact, Flip, RuleWhy } from '../../../policies/authoring.ts';
 import type { Found } from '../../audit/read.ts';
-import { paint, plural, printable, type CliIo } from '../print.ts';
+import { type CliIo, paint, plural, printable } from '../print.ts';
 
 const COLOURS = { allow: 'green', ask: 'yellow', deny: 'red' } as const;
 const MOST_LETTERS = 100;

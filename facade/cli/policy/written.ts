@@ -6,7 +6,7 @@ import type { Config, PolicySource } from '../../config/config.ts';
 import { readYaml } from '../../config/document.ts';
 import { controlRule, policyParts } from '../../policy-parts.ts';
 import type { Io } from '../io.ts';
-import { readConfig, type CommonOptions } from '../open.ts';
+import { type CommonOptions, readConfig } from '../open.ts';
 import { sourcesAt } from './against.ts';
 
 /** Options of commands that take paths. */
@@ -54,6 +54,6 @@ export function partsOf(options: PathOptions, io: Io): WrittenParts {
 
 /** Where state goes by default (XDG base directories). */
 function stateBase({ env, home }: Pick<Io, 'env' | 'home'>): string {
-  const wanted = env['XDG_STATE_HOME'] ?? '';
+  const wanted = env.XDG_STATE_HOME ?? '';
   return path.isAbsolute(wanted) ? wanted : path.join(home, '.local', 'state');
 }

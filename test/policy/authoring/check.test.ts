@@ -3,8 +3,8 @@ import { describe, expect, it } from 'vitest';
 import { EXIT } from '../../../facade/cli/io.ts';
 import { loadConfig } from '../../../facade/config/load.ts';
 import { approveAll } from '../../approve.ts';
-import { Project } from '../../config/project.ts';
 import { cli, dataOf } from '../../cli/terminal.ts';
+import { Project } from '../../config/project.ts';
 
 /** A project with these files; `policies` names the sources. */
 function project(files: Readonly<Record<string, string>>, policies = '[policies/git]'): Project {

@@ -9,7 +9,7 @@ import { buildFlags, CAPABILITIES, ENTRYPOINTS, readLibrarySources } from '../..
 import { findOpa, runOpa } from '../../../policies/opa.ts';
 import { readSources, stageFiles } from '../../../policies/stage.ts';
 import { WasmPolicy } from '../../../policies/wasm.ts';
-import { callOf, scratch, type CallOf } from '../given.ts';
+import { type CallOf, callOf, scratch } from '../given.ts';
 
 const opa = await findOpa();
 const cache = path.join(scratch(), 'cache');
@@ -384,9 +384,8 @@ describe('many rules', () => {
     const input = callInputText(callOf({ tool: 't7', args: { n: 100 } }), { project: false });
     expect(large.evaluate(ENTRYPOINTS.call, input)).toEqual(small.evaluate(ENTRYPOINTS.call, input));
     expect(
-      large.evaluate(ENTRYPOINTS.call, callInputText(callOf({ tool: 't700', args: { n: 1000 } }), { project: false }))[
-        'reasons'
-      ],
+      large.evaluate(ENTRYPOINTS.call, callInputText(callOf({ tool: 't700', args: { n: 1000 } }), { project: false }))
+        .reasons,
     ).toEqual(expect.arrayContaining([expect.objectContaining({ message: 'rule 700' })]));
   });
 });

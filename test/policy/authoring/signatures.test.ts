@@ -1,12 +1,12 @@
 import { generateKeyPairSync } from 'node:crypto';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { CompactSign } from 'jose';
 import fc from 'fast-check';
+import { CompactSign } from 'jose';
 import { describe, expect, it } from 'vitest';
 import { pack } from '../../../policies/bundle.ts';
 import { findOpa, runOpa } from '../../../policies/opa.ts';
-import { signFiles, verifyFiles, type SigningAlgorithm } from '../../../policies/signatures.ts';
+import { type SigningAlgorithm, signFiles, verifyFiles } from '../../../policies/signatures.ts';
 import { scratch } from '../given.ts';
 
 const opa = await findOpa();

@@ -1,5 +1,5 @@
 import { createPublicKey, generateKeyPairSync } from 'node:crypto';
-import { existsSync, readFileSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -169,13 +169,13 @@ describe('a bundle with facts', () => {
   it.each([
     [
       'that belong to another wasm',
-      (facts: Record<string, unknown>) => void (facts['wasm'] = '0'.repeat(64)),
+      (facts: Record<string, unknown>) => void (facts.wasm = '0'.repeat(64)),
       'its tollgate.json belongs to another policy.wasm',
     ],
-    ['of another version', (facts: Record<string, unknown>) => void (facts['version'] = 2), 'is of another version'],
+    ['of another version', (facts: Record<string, unknown>) => void (facts.version = 2), 'is of another version'],
     [
       'that do not say which library is in it',
-      (facts: Record<string, unknown>) => void delete facts['library'],
+      (facts: Record<string, unknown>) => void delete facts.library,
       'is of another version',
     ],
   ])('%s is refused', async (_name, change, expected) => {
@@ -184,7 +184,7 @@ describe('a bundle with facts', () => {
   });
 
   it('built by another version of Tollgate is refused at load', async () => {
-    const { made, files } = await changed((facts) => void (facts['library'] = '0'.repeat(64)));
+    const { made, files } = await changed((facts) => void (facts.library = '0'.repeat(64)));
     made.write('tollgate.yaml', YAML.replace('policies/git', 'old.tar.gz'));
     writeFileSync(path.join(made.folder, 'old.tar.gz'), pack(files));
     expect(await cli(made, ['check'])).toMatchObject({

@@ -1,6 +1,6 @@
 /** Tests facade/draft.ts: a call that is only written down has the very facts of the call that is made. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { draftCall, draftTools, type DraftWorld } from '../../../facade/draft.ts';
+import { type DraftWorld, draftCall, draftTools } from '../../../facade/draft.ts';
 import { serveOffline } from '../../../facade/main.ts';
 import { cli, dataOf, server } from '../../cli/terminal.ts';
 import { Project } from '../../config/project.ts';

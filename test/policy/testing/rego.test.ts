@@ -1,5 +1,5 @@
 /** Tests what `tollgate policy test` makes of Rego: its tests, the lines that ran, and cases on which opa and the built wasm differ. */
-import { spawnSync, type SpawnSyncReturns } from 'node:child_process';
+import { type SpawnSyncReturns, spawnSync } from 'node:child_process';
 import { cpSync, mkdtempSync, realpathSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
