@@ -6,7 +6,7 @@ export default defineConfig({
     include: ['test/**/*.test.ts'],
     exclude: ['test/corpora/**', 'test/servers/**', 'node_modules/**', 'dist/**'],
     globalSetup: ['test/setup.ts'],
-    setupFiles: ['test/seed.ts'],
+    setupFiles: ['test/properties/seed.ts'],
     reporters: ['default', './test/closing-line.ts'],
     testTimeout: 60_000,
     hookTimeout: 120_000,

@@ -4,7 +4,7 @@ export default defineConfig({
   test: {
     include: ['test/corpora/**/*.test.ts'],
     globalSetup: ['test/setup.ts'],
-    setupFiles: ['test/seed.ts'],
+    setupFiles: ['test/properties/seed.ts'],
     reporters: ['default', './test/closing-line.ts'],
     testTimeout: 120_000,
     // What is waited for comes later where much else runs; what never comes fails all the same.

@@ -1,22 +1,27 @@
 /** Owns the port through which the facade reaches any server; knows no policy, no principal and no client. */
 
-import type { Confinement } from '../catalogs/confinement.ts';
-import { type ErrorCode, MENDABLE, TollgateError } from '../catalogs/errors.ts';
-import type { HeldPaths } from '../catalogs/held.ts';
-import type { RawTool, Semantics, ToolResult } from '../catalogs/tool.ts';
-import type { CancelSignal } from './rpc/cancel.ts';
-import type { RpcError } from './rpc/message.ts';
-import type { Lifetime } from './settings.ts';
+import { type ErrorCode, OWNER_CORRECTABLE, TollgateError } from '../catalogs/errors/error-table.ts';
+import type { Confinement } from '../catalogs/readers/confinement.ts';
+import type { CallPathHandles } from '../catalogs/readers/path-handles.ts';
+import type { RawTool, Semantics, ToolResult } from '../catalogs/tools/tool-definition.ts';
+import type { CancelSignal } from './rpc/cancellation.ts';
+import type { JsonRpcError } from './rpc/wire-message.ts';
+import type { ServerLifetime } from './supervisor/server-settings.ts';
 
-export { abortable } from './abortable.ts';
-export type { DigestStore, FileFact } from './digests.ts';
-export type { OnEvent, ServerEvent } from './events.ts';
-export type { Inspect, StartFiles } from './inspect.ts';
-export type { Looked } from './look.ts';
-export type { CredentialStore, Credentials, SignedIn, SignInParts, SignIns } from './oauth/credentials.ts';
-export type { Lifetime, OAuthSettings, ServerSettings, SharedSlots } from './settings.ts';
-export { startPlaces } from './start-places.ts';
-export type { RawPrompt } from './tool-list.ts';
+export type { CredentialStore, Credentials, SignInParts, SignInSummary, SignIns } from './oauth/sign-in-credentials.ts';
+export { abortable } from './rpc/cancellation.ts';
+export type { DigestStore, FileDigest } from './stdio/file-digests.ts';
+export type { StartFiles, StartInspector } from './stdio/start-inspection.ts';
+export { startPlaces } from './stdio/start-places.ts';
+export type { OnEvent, ServerEvent } from './supervisor/server-events.ts';
+export type { ServerProbeResult } from './supervisor/server-probe.ts';
+export type {
+  OAuthSettings,
+  ServerLifetime,
+  ServerSettings,
+  SharedConnectionSlots,
+} from './supervisor/server-settings.ts';
+export type { RawPrompt } from './supervisor/tool-list.ts';
 
 /** JSON as it stands on the wire, with its parsed value. `exact` is false when `value` lost something that `text` holds. */
 export interface JsonDoc<T = unknown> {
@@ -26,7 +31,7 @@ export interface JsonDoc<T = unknown> {
 }
 
 /** What a server answered. Only a server that runs in this process can say what no wire carries. */
-export interface Answer extends JsonDoc<ToolResult> {
+export interface ServerAnswer extends JsonDoc<ToolResult> {
   /** Labels of what the result holds, beside those of the server. */
   readonly labels?: readonly string[];
   /** How many things were found, for the record. */
@@ -34,7 +39,7 @@ export interface Answer extends JsonDoc<ToolResult> {
 }
 
 /** An answer of a server that runs in this process: a text, and what Tollgate is told beside it. */
-export type Spoken = { readonly text: string } & Pick<Answer, 'labels' | 'hits'>;
+export type InProcessAnswer = { readonly text: string } & Pick<ServerAnswer, 'labels' | 'hits'>;
 
 /** Whom and what a call serves. */
 export interface CallScope {
@@ -45,7 +50,7 @@ export interface CallScope {
 }
 
 /** Who calls, as the facade knows it: for servers that run in this process. Nothing of it comes from arguments or `_meta`. */
-export interface Identity {
+export interface CallerIdentity {
   /** Id, role, profiles and origin, as records have them. */
   readonly principal: {
     readonly id: string;
@@ -58,17 +63,17 @@ export interface Identity {
   /** Whom limits per turn count for: the scope of a run that an owner opened; else the session, so that a new name of a run refreshes nothing. */
   readonly counted: CallScope;
   /** The servers of its profiles, as it may see them. */
-  readonly servers: () => readonly SeenServer[];
+  readonly servers: () => readonly VisibleServer[];
   /** Hides a server from this session alone, or shows it again. */
-  readonly putAside: (server: string, aside: boolean) => void;
+  readonly setHidden: (server: string, aside: boolean) => void;
 }
 
 /** A server as a caller may see it. `fault` is a code of the error table: why its tools are missing. */
-export interface SeenServer {
+export interface VisibleServer {
   readonly name: string;
   readonly state: HealthState;
   readonly fault?: ErrorCode;
-  readonly aside: boolean;
+  readonly hidden: boolean;
   readonly tools: readonly { readonly name: string; readonly description: string }[];
 }
 
@@ -90,22 +95,22 @@ export interface UpstreamCall {
   /** What the caller will be shown of the result: a backend that pages by itself keeps its pages within it. */
   readonly cap?: { readonly bytes: number; readonly lines: number };
   /** The paths of the arguments as they were judged. Absent: nobody judged them. The caller closes them. */
-  readonly held?: HeldPaths;
+  readonly pathHandles?: CallPathHandles;
   /**
    * Judges whether this caller may read a file (relative to the workspace), and gives the judged descriptor, which the backend closes;
    * undefined: it may not. A search shows lines of what the descriptor names only; it says nothing of other files, because a count would
    * tell what is in them. Absent: every file.
    */
-  readonly mayRead?: (path: string) => Promise<HeldPaths | undefined>;
+  readonly mayRead?: (path: string) => Promise<CallPathHandles | undefined>;
   /**
    * Folders outside of the workspace that are open to this call now, real; the workspace server asks again before it acts on a path in
    * one and before it shows what it read. Throws DENIED when they were closed meanwhile. Absent: none.
    */
-  readonly beyond?: () => Promise<readonly string[]>;
+  readonly outsideFolders?: () => Promise<readonly string[]>;
   /** What rules close to programs that are started for this caller. Absent: nothing. */
   readonly confinement?: Confinement;
   /** Given to servers that run in this process, and to no other. */
-  readonly identity?: Identity;
+  readonly identity?: CallerIdentity;
   /** Given when the client asked for progress; called with the params of the server's notification, less its token. */
   readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
 }
@@ -124,15 +129,15 @@ export function refusedState({ data }: Pick<TollgateError, 'data'>): HealthState
 }
 
 /** What a caller is told of a start that failed: that the server is not there, or what a person must mend; in the words of the failure. */
-export function unstarted(error: TollgateError): TollgateError {
+export function startFailure(error: TollgateError): TollgateError {
   const { code, message, next } = error;
-  return code === 'SERVER_UNAVAILABLE' || MENDABLE.has(code)
+  return code === 'SERVER_UNAVAILABLE' || OWNER_CORRECTABLE.has(code)
     ? error
     : new TollgateError('SERVER_UNAVAILABLE', { detail: message, next, cause: error });
 }
 
 /** A definition that does not fit the schema of the protocol: it is left out, and nobody can call it. `tool`: its name, or its place in the list. */
-export interface Unfit {
+export interface InvalidDefinition {
   readonly tool: string;
   readonly reason: string;
 }
@@ -146,7 +151,7 @@ export interface Health {
   /** Lines that broke the protocol and were skipped. */
   readonly badLines: number;
   /** Definitions of the last list that were left out. Absent: none. */
-  readonly unfit?: readonly Unfit[];
+  readonly unfit?: readonly InvalidDefinition[];
 }
 
 /** Identity that the server gave at its handshake. */
@@ -168,7 +173,7 @@ export interface ServerAdapter {
   start(signal?: CancelSignal): Promise<ServerInfo>;
   /** All pages; starts the server if needed; cached until the server says list_changed or restarts. */
   listTools(signal?: CancelSignal): Promise<readonly RawTool[]>;
-  call(call: UpstreamCall): Promise<Answer>;
+  call(call: UpstreamCall): Promise<ServerAnswer>;
   health(): Health;
   info(): ServerInfo | undefined;
   /**
@@ -194,16 +199,16 @@ export interface ServerAdapter {
   /** A session of the facade ended: drop what was kept for this scope. */
   endScope?(scope: string): Promise<void>;
   /** For as long as this session of the facade lives, the server stays as its profile asks; of several sessions the longest wish counts. Absent: the server's own setting. */
-  demand?(scope: string, lifetime?: Lifetime): void;
+  demand?(scope: string, lifetime?: ServerLifetime): void;
   /** Something kept on the server belongs to sessions while `holds` says so: it is not given up for others meanwhile. */
   holdWhile?(holds: () => boolean): void;
 }
 
 /** A server's own JSON-RPC error, which passes to the client as it came. */
 export class UpstreamError extends Error {
-  readonly rpc: RpcError;
+  readonly rpc: JsonRpcError;
 
-  constructor(rpc: RpcError) {
+  constructor(rpc: JsonRpcError) {
     super(rpc.message);
     this.name = 'UpstreamError';
     this.rpc = rpc;
@@ -211,7 +216,7 @@ export class UpstreamError extends Error {
 }
 
 /** What answers at an address: an MCP server (perhaps after a sign-in), another service, nothing, or something at private addresses. */
-export type Probed =
+export type AddressProbeResult =
   | { readonly kind: 'mcp'; readonly login: boolean }
   | { readonly kind: 'web'; readonly status: number }
   | { readonly kind: 'private'; readonly addresses: readonly string[] }
@@ -220,14 +225,14 @@ export type Probed =
   | { readonly kind: 'unknown' };
 
 /** Asks what answers at an address. `addresses`: those that are not public and were written out. Never throws for what answers. */
-export type Probe = (address: string, addresses: readonly string[]) => Promise<Probed>;
+export type AddressProbe = (address: string, addresses: readonly string[]) => Promise<AddressProbeResult>;
 
 /** The four primitives (design §1). */
 export const PRIMITIVES = ['read', 'write', 'edit', 'bash'] as const;
 export type Primitive = (typeof PRIMITIVES)[number];
 
 /** What a primitive's call really is on its backend: the tool and arguments that the policy judges (design §3). */
-export interface Lowered {
+export interface LoweredPrimitive {
   readonly tool: string;
   readonly args: Readonly<Record<string, unknown>>;
   readonly semantics: Semantics;
@@ -241,5 +246,5 @@ export interface PrimitiveBackend extends ServerAdapter {
   /** Tools of the backend behind each primitive, with their meaning; a primitive that is absent is not served. */
   serves(): ReadonlyMap<Primitive, readonly { readonly tool: string; readonly semantics: Semantics }[]>;
   /** Pure: no I/O. Throws ARGS_INVALID or NOT_SUPPORTED. */
-  lower(primitive: Primitive, args: Readonly<Record<string, unknown>>): Lowered;
+  lower(primitive: Primitive, args: Readonly<Record<string, unknown>>): LoweredPrimitive;
 }

@@ -1,68 +1,72 @@
 #!/usr/bin/env node
-/** Owns the start of the process, and which code is loaded for what is asked: only this file, facade/wiring.ts and facade/offline.ts know implementations. */
+/** Owns the start of the process, and which code is loaded for what is asked: only this file, facade/app.ts and facade/runtime/servers/offline-servers.ts know implementations. */
 import { mkdtempSync, realpathSync, rmSync } from 'node:fs';
 import * as nodeModule from 'node:module';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { SignIns } from '../adapters/port.ts';
-import type { Authoring } from '../policies/authoring.ts';
-import type { Assemble, Check, ServeOffline } from './assembled.ts';
+import type { Authoring } from '../policies/authoring/authoring-port.ts';
 import type { Wiring } from './cli/program.ts';
+import type { AssembleFacade, CheckPolicy, ServeOffline } from './runtime/assembled-facade.ts';
 
 /** What authors use; loaded when it is asked for. */
 export const authoring: Authoring = {
-  test: async (request) => (await import('../policies/authoring/test.ts')).runTests(request),
-  explain: async (parts, input) => (await import('../policies/authoring/why.ts')).explainCall(parts, input),
-  readsOf: async (parts, ids) => (await import('../policies/authoring/why.ts')).readsOf(parts, ids),
+  test: async (request) => (await import('../policies/authoring/testing/test-run.ts')).runTests(request),
+  explain: async (parts, input) =>
+    (await import('../policies/authoring/why/call-explanation.ts')).explainCall(parts, input),
+  readsOf: async (parts, ids) => (await import('../policies/authoring/why/call-explanation.ts')).readsOf(parts, ids),
   replay: async function* (parts, calls) {
-    yield* (await import('../policies/authoring/replay.ts')).replayCalls(parts, calls);
+    yield* (await import('../policies/authoring/call-replay.ts')).replayCalls(parts, calls);
   },
-  check: async (parts) => (await import('../policies/authoring/check.ts')).checkSources(parts),
-  build: async (request) => (await import('../policies/authoring/build.ts')).buildBundle(request),
-  format: async (request) => (await import('../policies/authoring/fmt.ts')).formatRego(request),
-  diff: async (request) => (await import('../policies/authoring/diff.ts')).diffPolicies(request),
-  draft: async (request) => (await import('../policies/authoring/init.ts')).draftPolicy(request),
-  inputText: async (input) => (await import('../policies/input.ts')).callInputText(input, { project: false }),
+  check: async (parts) => (await import('../policies/authoring/policy-check.ts')).checkSources(parts),
+  build: async (request) => (await import('../policies/authoring/bundle-build.ts')).buildBundle(request),
+  format: async (request) => (await import('../policies/authoring/rego-format.ts')).formatRego(request),
+  diff: async (request) => (await import('../policies/authoring/policy-diff.ts')).diffPolicies(request),
+  draft: async (request) => (await import('../policies/authoring/policy-draft.ts')).draftPolicy(request),
+  inputText: async (input) =>
+    (await import('../policies/engine/policy-input.ts')).callInputText(input, { project: false }),
 };
 
-/** Wires a configuration (see Assemble in facade/assembled.ts). */
-export const assemble: Assemble = async (config, options) => (await import('./wiring.ts')).assemble(config, options);
+/** Wires a configuration (see Assemble in facade/runtime/assembled-facade.ts). */
+export const assembleOnDemand: AssembleFacade = async (config, options) =>
+  (await import('./app.ts')).assembleFacade(config, options);
 
-/** Adapters without processes (see ServeOffline in facade/assembled.ts). */
-export const serveOffline: ServeOffline = async (config) => (await import('./offline.ts')).serveOffline(config);
+/** Adapters without processes (see ServeOffline in facade/runtime/assembled-facade.ts). */
+export const serveOfflineOnDemand: ServeOffline = async (config) =>
+  (await import('./runtime/servers/offline-servers.ts')).serveOffline(config);
 
 /** What a line says, without its place: of each server it is said once. */
 function told(line: string): string {
   return /: (\S+ is not approved yet)/.exec(line)?.[1] ?? line;
 }
 
-/** Compiles the policy and keeps nothing (see Check in facade/assembled.ts). */
-export const checkPolicy: Check = async (config, options) => {
+/** Compiles the policy and keeps nothing (see Check in facade/runtime/assembled-facade.ts). */
+export const checkPolicy: CheckPolicy = async (config, options) => {
   const [
     { findUnjudgedNames, findUnknownNames },
     { TollgateError },
     { compileParts, startPolicy },
-    { findUnjudged },
+    { findUncheckedRules },
     { formatProblem },
     { controlRule, policyParts },
-    { findUnbound },
-    { approvedOffer },
-    { findUnshown },
+    { findUnboundPrograms },
+    { approvedDefinitions },
+    { findUnshownExposures },
   ] = await Promise.all([
-    import('./tool-names.ts'),
-    import('../catalogs/errors.ts'),
-    import('../policies/engine.ts'),
-    import('../policies/offered.ts'),
-    import('../policies/problems.ts'),
-    import('./policy-parts.ts'),
-    import('./unbound.ts'),
-    import('./consent/approved-offer.ts'),
-    import('./wanted.ts'),
+    import('./exposure/tool-name-check.ts'),
+    import('../catalogs/errors/error-table.ts'),
+    import('../policies/engine/policy-loader.ts'),
+    import('../policies/rules/offered-tools.ts'),
+    import('../policies/rules/policy-problems.ts'),
+    import('./runtime/policy-parts.ts'),
+    import('./runtime/unbound-programs.ts'),
+    import('./consent/servers/approved-tools.ts'),
+    import('./exposure/rego-exposures.ts'),
   ]);
   const cache = mkdtempSync(path.join(tmpdir(), 'tollgate-check-'));
   try {
-    const offered = await approvedOffer(config);
+    const offered = await approvedDefinitions(config);
     const unknown = [...offered].flatMap(([server, tools]) =>
       tools === 'any' ? [] : findUnknownNames(config, server, tools),
     );
@@ -76,10 +80,10 @@ export const checkPolicy: Check = async (config, options) => {
     const compiled = await compileParts({ ...policyParts(config, { ...options, cache }), offered });
     const policy = await startPolicy(compiled);
     const [unbound, unshown] = await Promise.all([
-      findUnbound(config, policy),
-      findUnshown(config, policy, offered),
+      findUnboundPrograms(config, policy),
+      findUnshownExposures(config, policy, offered),
     ]).finally(() => policy.close());
-    const unjudged = findUnjudged(
+    const unjudged = findUncheckedRules(
       compiled.rules.rules,
       [...config.servers.keys()].filter((name) => !offered.has(name)),
     ).map(formatProblem);
@@ -105,20 +109,22 @@ const signIns: SignIns = {
 };
 
 /** Looking at servers before anybody agreed to them. */
-const inspect: Wiring['inspect'] = async (...asked) => (await import('../adapters/inspect.ts')).inspectStart(...asked);
-const openLook: Wiring['openLook'] = async (config, parts) => (await import('./wiring.ts')).openLook(config, parts);
+const inspect: Wiring['inspect'] = async (...asked) =>
+  (await import('../adapters/stdio/start-inspection.ts')).inspectStart(...asked);
+const openLook: Wiring['openLook'] = async (config, parts) =>
+  (await import('./app.ts')).openConsentProbe(config, parts);
 
 /** What answers at an address. */
 const probe: Wiring['probe'] = async (address, addresses) =>
-  (await import('../adapters/internal/fetch/probe.ts')).probe(address, addresses);
+  (await import('../adapters/primitives/fetch/address-probe.ts')).probeAddress(address, addresses);
 
 /** What the commands are given. */
-export const WIRING: Wiring = {
-  assemble,
+export const APP_MODULE: Wiring = {
+  assemble: assembleOnDemand,
   check: checkPolicy,
   authoring,
-  serveOffline,
-  examine: async (needs) => (await import('../adapters/sandbox/doctor.ts')).examine(needs),
+  serveOffline: serveOfflineOnDemand,
+  examine: async (needs) => (await import('../adapters/sandbox/isolation-doctor.ts')).examineIsolation(needs),
   signIns,
   probe,
   inspect,
@@ -136,7 +142,10 @@ function keepCompiled(): void {
 
 if (process.argv[1] !== undefined && realpathSync(process.argv[1]) === fileURLToPath(import.meta.url)) {
   keepCompiled();
-  const [{ runCli }, { processIo }] = await Promise.all([import('./cli/program.ts'), import('./cli/process.ts')]);
-  const code = await runCli(process.argv.slice(2), processIo(process), WIRING);
+  const [{ runCli }, { processIo }] = await Promise.all([
+    import('./cli/program.ts'),
+    import('./cli/command-process.ts'),
+  ]);
+  const code = await runCli(process.argv.slice(2), processIo(process), APP_MODULE);
   process.exitCode ??= code;
 }

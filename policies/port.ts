@@ -1,11 +1,8 @@
 /** Owns the port to the policy: what it is told, what it answers; refuses to know how it is evaluated. */
-import type { Confinement } from '../catalogs/confinement.ts';
-import type { Bound } from '../catalogs/projection/bounds.ts';
-import type { Semantics, Verb } from '../catalogs/tool.ts';
-import type { ApprovalScope } from './approval-scope.ts';
 
-export { APPROVAL_SCOPES, type ApprovalScope } from './approval-scope.ts';
-export { type BundleServer, MODE_NAMES, type Mode, type ModeFor, type ModeSettings } from './sources.ts';
+import type { ArgumentBound } from '../catalogs/projection/argument-bounds.ts';
+import type { Confinement } from '../catalogs/readers/confinement.ts';
+import type { Semantics, Verb } from '../catalogs/tools/tool-definition.ts';
 
 /** Version of the input document that a decision is made from; recordings of another one cannot be decided anew. */
 export const INPUT_VERSION = 1;
@@ -28,13 +25,13 @@ export interface PathFact {
   readonly inside: boolean;
 }
 
-/** A URL that a call names (catalogs/urls.ts); `scheme` and `host` are `''` when it cannot be read one way only, an absent scheme likewise. */
+/** A URL that a call names (catalogs/readers/urls.ts); `scheme` and `host` are `''` when it cannot be read one way only, an absent scheme likewise. */
 export interface UrlFact {
   readonly argument: string;
   readonly url: string;
   readonly scheme?: string;
   readonly host: string;
-  /** `scheme://host:port/path` in one spelling (catalogs/urls.ts); `''` when it may be read in two ways, absent likewise. */
+  /** `scheme://host:port/path` in one spelling (catalogs/readers/urls.ts); `''` when it may be read in two ways, absent likewise. */
   readonly address?: string;
 }
 
@@ -147,7 +144,7 @@ export interface ListTool {
 
 /** One way in which a tool is shown. */
 export interface Exposure {
-  /** The name to show; absent: made from the tool's own (catalogs/names.ts). */
+  /** The name to show; absent: made from the tool's own (catalogs/tools/exposed-names.ts). */
   readonly name?: string;
   readonly description?: string;
   readonly risk?: readonly ('approval' | 'writes' | 'network' | 'executes')[];
@@ -157,7 +154,7 @@ export interface Exposure {
 }
 
 /** One member of `expose` of Rego, as it holds for one principal. */
-export interface WantedExposure {
+export interface RequestedExposure {
   /** `server.tool`, or a pattern. */
   readonly tool: string;
   /** Names of the arguments that it pins. */
@@ -178,7 +175,7 @@ export interface ListDecision {
   /** What decides a call of a tool listed `maybe`, in words, some of each outcome; an empty text stands for each call. */
   readonly says?: readonly { readonly outcome: 'allow' | 'ask' | 'deny'; readonly say: string }[];
   /** What every call that is allowed keeps to. */
-  readonly bounds?: readonly Bound[];
+  readonly bounds?: readonly ArgumentBound[];
 }
 
 /** A tool as its server lists it, and what the configuration says of it. */
@@ -200,7 +197,7 @@ export interface Policy {
   /** One decision per tool, in order. */
   list(principal: Principal, tools: readonly ListTool[]): Promise<readonly ListDecision[]> | readonly ListDecision[];
   /** How Rego wants tools shown to this principal; absent or empty: it says nothing. Throws POLICY_FAILED. */
-  wanted?(principal: Principal): Promise<readonly WantedExposure[]>;
+  requestedExposures?(principal: Principal): Promise<readonly RequestedExposure[]>;
   /**
    * What the enforced YAML rules on paths and hosts mean to programs that this server starts or is: rules that deny or ask, and
    * read nothing else of a call. `workspace` means the commands of bash. `principal`: whom a program is started for; absent
@@ -217,4 +214,53 @@ export interface Policy {
    */
   follow?(told: { readonly changed: () => void; readonly failed: (thrown: unknown) => void }): void;
   close(): void;
+}
+
+/**
+ * `call`: this very call, once. For a principal and run, until it expires, `group`: every tool of the server that the same rules ask
+ * about, and `server`: all of its tools that rules with this word ask about.
+ */
+export const APPROVAL_SCOPES = ['call', 'group', 'server'] as const;
+
+/** One of them. */
+export type ApprovalScope = (typeof APPROVAL_SCOPES)[number];
+
+/** How much a rule counts: only `enforce` changes decisions; `warn` tells the caller too what it would have said. */
+export type Mode = 'enforce' | 'warn' | 'shadow' | 'off';
+
+/** Modes as people write them: `deny` and `dryrun` are Gatekeeper's names. */
+export const MODE_NAMES = {
+  enforce: 'enforce',
+  warn: 'warn',
+  shadow: 'shadow',
+  off: 'off',
+  deny: 'enforce',
+  dryrun: 'shadow',
+} as const satisfies Readonly<Record<string, Mode>>;
+
+/** The mode of a source: `modes` for some callers, the first entry that fits counts; `mode` for all others. */
+export interface ModeSettings {
+  readonly mode: Mode;
+  readonly modes?: readonly ModeFor[];
+}
+
+/** A mode for the callers of a profile, of an origin, or of both together. */
+export interface ModeFor {
+  readonly profile?: string;
+  readonly origin?: string;
+  readonly mode: Mode;
+}
+
+/** Where a bundle is fetched from, so that many machines share one policy. */
+export interface BundleServer {
+  /** https, or http on the loopback address; holds no user and no password. */
+  readonly url: string;
+  /** Milliseconds between two questions for a newer one. */
+  readonly pollMs: number;
+  /** Sent as bearer token; a secret. */
+  readonly token?: string;
+  /** Files of public keys (PEM), absolute. Given: a bundle that none of them signed is refused. */
+  readonly keys?: readonly string[];
+  /** The scope that the signature must name. */
+  readonly scope?: string;
 }

@@ -3,20 +3,22 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
 /** Parts of the paths of files that take more than five seconds, the longest first. */
 const LONGEST = [
-  'adapters/stdio',
-  'process/stdio',
-  'reload/swap',
-  'supervisor/killed',
-  'supervisor/processes',
-  'switch/switch',
+  'audit/chain-archive',
+  'stdio/stdio-connection',
+  'process/run-process',
+  'runtime/snapshot-swap',
+  'supervisor/killed-facade',
+  'supervisor/several-processes',
+  'switch/master-switch',
   'docs/connecting',
-  'policy/authoring',
-  'policy/rego.',
+  'authoring/',
+  'rego/user-rego',
   'connect/',
-  'policy/fields',
-  'recording/traffic',
+  'rules/rule-fields',
+  'recording/recorded-traffic',
   'process/',
-  'policy/',
+  'engine/',
+  'rules/',
   'supervisor/',
   'docs/',
   'mapped/',
@@ -26,7 +28,8 @@ const LONGEST = [
   'stories/',
   'properties/',
   'sandbox/',
-  'reload/',
+  'container/',
+  'runtime/',
 ] as const;
 
 const rankOf = ({ moduleId }: TestSpecification): number => {

@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { ownGroups } from '../adapters/sandbox/group.ts';
+import { ownControlGroups } from '../adapters/sandbox/bubblewrap/control-group.ts';
 import { installEngine } from './servers/engine.ts';
 import { installServers } from './servers/install.ts';
 import { installSystem } from './servers/system.ts';
@@ -17,7 +17,7 @@ export default async function setup(): Promise<() => Promise<void>> {
   return async () => {
     removeFolder();
     // The first look removes the control groups that killed facades left.
-    await ownGroups();
+    await ownControlGroups();
   };
 }
 

@@ -1,11 +1,9 @@
 /** Owns the targets that one server may reach; refuses all that no entry names. */
 
-import type { Domain } from '../../catalogs/domains.ts';
-import { namesHost, parseDomain, WEB_PORTS } from '../../catalogs/domains.ts';
-import { TollgateError } from '../../catalogs/errors.ts';
-import type { Target } from '../../catalogs/hosts.ts';
-import { parseHost } from '../../catalogs/hosts.ts';
-import { isPublic } from './address.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { type Domain, namesHost, parseDomain, WEB_PORTS } from '../../catalogs/readers/domains.ts';
+import { type Authority, parseHost } from '../../catalogs/readers/hosts.ts';
+import { isPublicAddress } from './public-address.ts';
 
 const LOOPBACK: readonly string[] = ['127.0.0.1', '::1'];
 
@@ -23,7 +21,7 @@ export class Allowlist {
   }
 
   /** Whether an entry names this very host, or a domain above it, with this port, and nothing denies or closes it. */
-  allows(target: Target): boolean {
+  allows(target: Authority): boolean {
     return (
       !this.#refuses(target) && this.#entries.some((entry) => opensPort(entry, target.port) && namesHost(entry, target))
     );
@@ -33,11 +31,11 @@ export class Allowlist {
    * Whether a target may be dialled at this address. A public one may; any other must be in the list itself, with the port,
    * so that no name server can send a server into the host's networks; one that is denied or closed is never dialled, whatever name led to it. The name `localhost` stands for the loopback addresses.
    */
-  admits({ host, port }: Target, address: string): boolean {
+  admits({ host, port }: Authority, address: string): boolean {
     const named = parseHost(address.includes(':') ? `[${address}]` : address);
     // An address that stands for another in an unclear way could be a denied one.
     if (named === undefined || this.#refuses({ ...named, port })) return false;
-    if (isPublic(address)) return true;
+    if (isPublicAddress(address)) return true;
     if (host === 'localhost' && LOOPBACK.includes(address)) return true;
     return this.#entries.some((entry) => !entry.below && entry.host === named.host && opensPort(entry, port));
   }
@@ -47,7 +45,7 @@ export class Allowlist {
     return this.#entries.some(({ host }) => host === 'localhost' || host.startsWith('127.') || host === '::1');
   }
 
-  #refuses(target: Target): boolean {
+  #refuses(target: Authority): boolean {
     return (
       this.#denied.some((entry) => (entry.port ?? target.port) === target.port && namesHost(entry, target)) ||
       this.#closed.some((pattern) => closes(pattern, target))
@@ -65,7 +63,7 @@ function opensPort({ port }: Domain, wanted: number): boolean {
   return port === undefined ? WEB_PORTS.includes(wanted) : port === wanted;
 }
 
-function closes(pattern: string, { host, kind, port }: Target): boolean {
+function closes(pattern: string, { host, kind, port }: Authority): boolean {
   const [, name = '', only] = /^(\[.*\]|[^:]*)(?::(\d+))?$/.exec(pattern) ?? [];
   const shown = kind === 'ipv6' ? `[${host}]` : host;
   return (

@@ -1,9 +1,8 @@
 /** Owns the connection from the proxy to the outside: one resolution, checked whole, and only its addresses dialled. */
 import { lookup as systemLookup } from 'node:dns/promises';
-import type { Socket } from 'node:net';
-import { connect, isIP } from 'node:net';
+import { connect, isIP, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Target } from '../../catalogs/hosts.ts';
+import type { Authority } from '../../catalogs/readers/hosts.ts';
 import type { Allowlist } from './allowlist.ts';
 
 /** Addresses of a name. Rejects, or resolves empty, when it has none. */
@@ -28,12 +27,12 @@ export const lookupBySystem: Lookup = async (name) => {
 };
 
 /** What became of an attempt to dial. */
-export type Dialled =
+export type DialResult =
   | { readonly socket: Socket }
   | { readonly failure: 'private-address' | 'unresolved' | 'unreachable' };
 
 /** What dialling needs. Milliseconds. */
-export interface Dialling {
+export interface DialOptions {
   readonly allowlist: Allowlist;
   readonly lookup: Lookup;
   /** For the name, and then for the connection. */
@@ -46,14 +45,14 @@ export interface Dialling {
  * Connects to a target that the allowlist allows. One address among those found that may not be dialled refuses all of
  * them: a name server that mixes inner addresses in is up to something. Nothing is resolved a second time (DNS rebinding).
  */
-export async function dial(target: Target, dialling: Dialling): Promise<Dialled> {
+export async function dial(target: Authority, dialling: DialOptions): Promise<DialResult> {
   const addresses = target.kind === 'name' ? await findAddresses(target.host, dialling) : [target.host];
   if (addresses.length === 0) return { failure: 'unresolved' };
   if (!addresses.every((address) => dialling.allowlist.admits(target, address))) return { failure: 'private-address' };
   return openSocket(target, addresses, dialling);
 }
 
-async function findAddresses(name: string, { lookup, connectMs }: Dialling): Promise<readonly string[]> {
+async function findAddresses(name: string, { lookup, connectMs }: DialOptions): Promise<readonly string[]> {
   const late = new AbortController();
   try {
     return await Promise.race([lookup(name), sleep(connectMs, [], { signal: late.signal, ref: false })]);
@@ -64,7 +63,11 @@ async function findAddresses(name: string, { lookup, connectMs }: Dialling): Pro
   }
 }
 
-function openSocket(target: Target, addresses: readonly string[], { connectMs, onSocket }: Dialling): Promise<Dialled> {
+function openSocket(
+  target: Authority,
+  addresses: readonly string[],
+  { connectMs, onSocket }: DialOptions,
+): Promise<DialResult> {
   const checked = addresses.map((address) => ({ address, family: isIP(address) }));
   const socket = connect({
     host: target.host,

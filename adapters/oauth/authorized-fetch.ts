@@ -1,13 +1,13 @@
 /** Owns the requests of a connection that has a sign-in: a refused one is sent once more with a new token; refuses a third time. */
-import { asTollgateError, TollgateError } from '../../catalogs/errors.ts';
-import type { Bearer } from './bearer.ts';
+import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { BearerToken } from './bearer-token.ts';
 
 /** Sends requests with the token of a bearer. */
 export class AuthorizedFetch {
-  readonly #bearer: Bearer;
+  readonly #bearer: BearerToken;
   #refusal: TollgateError | undefined;
 
-  constructor(bearer: Bearer) {
+  constructor(bearer: BearerToken) {
     this.#bearer = bearer;
   }
 

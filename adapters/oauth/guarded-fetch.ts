@@ -1,14 +1,13 @@
 /** Owns the HTTP requests of a sign-in, whose addresses strangers name; refuses plain http, inner addresses, endless and large answers. */
 
-import type { IncomingMessage } from 'node:http';
-import { request as requestHttp } from 'node:http';
+import { type IncomingMessage, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import { isIP } from 'node:net';
 import { Readable } from 'node:stream';
-import { TollgateError } from '../../catalogs/errors.ts';
-import { isConfidential } from '../../catalogs/urls.ts';
-import { isPublic } from '../egress/address.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { isConfidential } from '../../catalogs/readers/urls.ts';
 import { type Lookup, lookupBySystem } from '../egress/dial.ts';
+import { isPublicAddress } from '../egress/public-address.ts';
 
 /** The part of `fetch` that the SDK's sign-in uses. Redirects are answers like others here. */
 export type GuardedFetch = (url: string | URL, init?: RequestInit) => Promise<Response>;
@@ -34,8 +33,8 @@ export function guardFetch(server: URL, lookup: Lookup = lookupBySystem): Guarde
     const url = new URL(input);
     if (!isConfidential(url)) throw refused(`The address of a sign-in is not https: ${url.protocol}//${url.host}.`);
     const addresses = await addressesOf(url);
-    const isInner = !addresses.every(isPublic);
-    if (isInner && (await addressesOf(server)).some(isPublic))
+    const isInner = !addresses.every(isPublicAddress);
+    if (isInner && (await addressesOf(server)).some(isPublicAddress))
       throw refused(`The server sends the sign-in to an address that is not public: ${url.host}.`);
     return toResponse(await send(url, init, addresses));
   };

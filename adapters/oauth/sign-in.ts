@@ -1,18 +1,24 @@
 /** Owns signing in to a remote server and out of it: consent of a person, or the client's own right; refuses answers of another issuer. */
 import { randomBytes } from 'node:crypto';
 import type { OAuthTokens } from '@modelcontextprotocol/sdk/shared/auth.js';
-import { TollgateError } from '../../catalogs/errors.ts';
-import { startRefusal } from '../settings.ts';
-import { type Callback, openCallback } from './callback.ts';
-import { type Credentials, type SignedIn, type SignInParts, type SignIns, scopeWords } from './credentials.ts';
-import { type Discovered, discover, textIn } from './discovery.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { startRefusal } from '../supervisor/server-settings.ts';
+import { type CallbackListener, openCallbackListener } from './callback-listener.ts';
 import { type GuardedFetch, guardFetch } from './guarded-fetch.ts';
-import { addressOf, asInformation, configuredClient, credentialsOf } from './tokens.ts';
+import { type DiscoveredIssuer, discoverIssuer, metadataText } from './issuer-discovery.ts';
+import {
+  type Credentials,
+  type SignInParts,
+  type SignInSummary,
+  type SignIns,
+  scopeWords,
+} from './sign-in-credentials.ts';
+import { configuredClient, credentialsOf, sdkClientInformation, signInUrl } from './token-endpoint.ts';
 
 const WAIT_MS = 300_000;
 
 interface Flow extends SignInParts {
-  readonly found: Discovered;
+  readonly found: DiscoveredIssuer;
   readonly fetch: GuardedFetch;
   readonly asked: readonly string[];
 }
@@ -24,12 +30,12 @@ export const signIns: SignIns = {
   signIn: async (parts) => {
     const refusal = startRefusal(parts.settings);
     if (refusal !== undefined) throw refusal;
-    const held = await obtain(parts, await parts.store.read(parts.settings.name));
-    await parts.store.alone(parts.settings.name, () => parts.store.write(parts.settings.name, held));
+    const held = await obtainCredentials(parts, await parts.store.read(parts.settings.name));
+    await parts.store.withLock(parts.settings.name, () => parts.store.write(parts.settings.name, held));
     return shown(held);
   },
   signOut: ({ settings, store, secrets }) =>
-    store.alone(settings.name, async () => {
+    store.withLock(settings.name, async () => {
       const held = await store.read(settings.name).catch(() => undefined);
       const revoked =
         held !== undefined &&
@@ -39,12 +45,12 @@ export const signIns: SignIns = {
 };
 
 /** The whole way to new credentials; writes nothing. `before` are those that stand now. */
-export async function obtain(parts: SignInParts, before?: Credentials): Promise<Credentials> {
+export async function obtainCredentials(parts: SignInParts, before?: Credentials): Promise<Credentials> {
   const { settings, secrets, signal } = parts;
-  const url = addressOf(settings);
+  const url = signInUrl(settings);
   const fetch = guardFetch(url);
   try {
-    const found = await discover({ settings, url, secrets, fetch, signal });
+    const found = await discoverIssuer({ settings, url, secrets, fetch, signal });
     const flow: Flow = {
       ...parts,
       found,
@@ -59,9 +65,9 @@ export async function obtain(parts: SignInParts, before?: Credentials): Promise<
     // A secret of the configuration is not kept twice.
     return credentialsOf({
       url,
-      found,
+      discovered: found,
       client: client === undefined ? used : { id: client.id },
-      asked: flow.asked,
+      requestedScopes: flow.asked,
       tokens,
       now: Date.now(),
     });
@@ -77,7 +83,7 @@ function scopesFor({
   before,
 }: {
   readonly parts: SignInParts;
-  readonly found: Discovered;
+  readonly found: DiscoveredIssuer;
   readonly before: Credentials | undefined;
 }): readonly string[] {
   const written = parts.settings.oauth?.scopes;
@@ -98,7 +104,7 @@ async function asPerson(
       detail: `${new URL(issuer).host} does not say that it knows PKCE with S256.`,
       next: 'Its owner must turn it on: without it a sign-in can be stolen.',
     });
-  const callback = await openCallback(flow.settings.oauth?.callbackPort ?? 0);
+  const callback = await openCallbackListener(flow.settings.oauth?.callbackPort ?? 0);
   try {
     const client = configured ?? (await register(flow, callback.redirectUrl));
     return { tokens: await consent(flow, { callback, client }), client };
@@ -138,7 +144,7 @@ async function register(
 
 async function consent(
   flow: Flow,
-  { callback, client }: { readonly callback: Callback; readonly client: Client },
+  { callback, client }: { readonly callback: CallbackListener; readonly client: Client },
 ): Promise<OAuthTokens> {
   const { startAuthorization, exchangeAuthorization } = await import('@modelcontextprotocol/sdk/client/auth.js');
   const {
@@ -149,7 +155,7 @@ async function consent(
   } = flow;
   const { redirectUrl } = callback;
   const state = randomBytes(32).toString('base64url');
-  const clientInformation = asInformation(client);
+  const clientInformation = sdkClientInformation(client);
   const { authorizationUrl: address, codeVerifier } = await startAuthorization(issuer, {
     metadata,
     clientInformation,
@@ -162,7 +168,8 @@ async function consent(
   flow.show({ address, issuer, scopes: asked });
   const { code, issuer: from } = await answer;
   const named =
-    from ?? (textIn(metadata, 'authorization_response_iss_parameter_supported') === undefined ? metadata.issuer : '');
+    from ??
+    (metadataText(metadata, 'authorization_response_iss_parameter_supported') === undefined ? metadata.issuer : '');
   // A code of one issuer must not be carried to the token endpoint of another (mix-up; RFC 9207).
   if (named !== metadata.issuer)
     throw new TollgateError('LOGIN_FAILED', {
@@ -191,7 +198,7 @@ async function asMachine(
   });
   const provider = {
     clientMetadata: { redirect_uris: [] },
-    clientInformation: () => asInformation(client),
+    clientInformation: () => sdkClientInformation(client),
     prepareTokenRequest: () => words,
   };
   return fetchToken(provider as unknown as Parameters<typeof fetchToken>[0], issuer, {
@@ -245,7 +252,7 @@ async function revoke(held: Credentials, client: Client): Promise<boolean> {
   }
 }
 
-function shown({ issuer, scope, expiresAt, refresh }: Credentials): SignedIn {
+function shown({ issuer, scope, expiresAt, refresh }: Credentials): SignInSummary {
   return {
     issuer,
     scopes: scopeWords(scope),

@@ -4,7 +4,7 @@
 const NORMAL = 1e-290;
 
 /** Whether a double holds exactly the decimal number that is written; minus zero counts as lost, since JSON.stringify drops its sign. */
-export function carriedByDouble(written: string): boolean {
+export function fitsDouble(written: string): boolean {
   const digits = significantDigits(written);
   // No double is written with more digits than these (ECMA-262, Number::toString).
   if (digits > 17) return false;
@@ -19,7 +19,7 @@ export function carriedByDouble(written: string): boolean {
  * The doubles next to a written number that a double does not hold. Undefined where both are whole and the number is not: then they
  * would pass for an integer. Numbers beyond the range of doubles get the largest one.
  */
-export function besideDecimal(written: string): { readonly below: number; readonly above: number } | undefined {
+export function doublesAround(written: string): { readonly below: number; readonly above: number } | undefined {
   const nearest = clamp(Number(written));
   const order = compareDecimals(written, String(nearest));
   const below = order < 0 ? clamp(nextDouble(nearest, -1)) : nearest;

@@ -1,9 +1,15 @@
 /** Owns the envelope of JSON-RPC 2.0: which message a parsed object is; refuses ids, versions and params that the standard does not know. */
-import { TollgateError } from '../../catalogs/errors.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { JsonDoc } from '../port.ts';
-import type { JsonObject, Parsed, RpcError, WireMessage } from './message.ts';
-import { isId, isObject } from './message.ts';
-import { scanJson } from './scan.ts';
+import { scanJson } from './json-scan.ts';
+import {
+  isId,
+  isObject,
+  type JsonObject,
+  type JsonRpcError,
+  type ParsedMessage,
+  type WireMessage,
+} from './wire-message.ts';
 
 const ENVELOPE_KEYS = ['jsonrpc', 'id', 'method', 'params', 'result', 'error'];
 /** Keys that the protocol gives a meaning to directly under `params`, over all methods (MCP 2025-11-25 schema). */
@@ -33,7 +39,7 @@ const ENVELOPE = foldedKeys(ENVELOPE_KEYS);
 const PARAMS = foldedKeys(PARAM_KEYS);
 
 /** Says what a message is. Throws WIRE_* for clients, UPSTREAM_INVALID or WIRE_* for servers. */
-export function judgeEnvelope(parsed: Parsed): WireMessage {
+export function classifyMessage(parsed: ParsedMessage): WireMessage {
   const { value, side } = parsed;
   if (side === 'client') refuseCaseVariants(Object.keys(value), ENVELOPE);
   if (value.jsonrpc !== '2.0') throw new TollgateError('WIRE_VERSION');
@@ -43,7 +49,7 @@ export function judgeEnvelope(parsed: Parsed): WireMessage {
   return readRequest(parsed);
 }
 
-function readRequest(parsed: Parsed): WireMessage {
+function readRequest(parsed: ParsedMessage): WireMessage {
   const { value, side } = parsed;
   const { id, method } = value;
   if (id !== undefined && !isId(id)) throw new TollgateError('WIRE_ID');
@@ -59,7 +65,7 @@ function readRequest(parsed: Parsed): WireMessage {
   return { kind: 'request', id, method, params, args: readArguments(params) };
 }
 
-function readParams(parsed: Parsed): JsonDoc<JsonObject> | undefined {
+function readParams(parsed: ParsedMessage): JsonDoc<JsonObject> | undefined {
   const { params } = parsed.value;
   if (params === undefined || (params === null && parsed.side === 'server')) return undefined;
   if (!isObject(params)) throw new TollgateError('WIRE_PARAMS', { detail: 'params is not an object.' });
@@ -76,7 +82,7 @@ function readArguments(params: JsonDoc<JsonObject> | undefined): JsonDoc | undef
   return { text, value: params.value.arguments, exact: params.exact || scanJson(text).exact };
 }
 
-function readAnswer(parsed: Parsed): WireMessage {
+function readAnswer(parsed: ParsedMessage): WireMessage {
   const { value, side } = parsed;
   const { id, result, error } = value;
   // Some implementations always write both and leave one null.
@@ -98,7 +104,7 @@ function readAnswer(parsed: Parsed): WireMessage {
 }
 
 /** Servers exist that send a string as code or as the whole error: their words still reach the caller, under the standard's number. */
-function readError(error: unknown, parsed: Parsed): RpcError {
+function readError(error: unknown, parsed: ParsedMessage): JsonRpcError {
   if (!isObject(error))
     return {
       code: -32603,
@@ -116,7 +122,7 @@ function readError(error: unknown, parsed: Parsed): RpcError {
   };
 }
 
-function exactData(parsed: Parsed): Pick<RpcError, 'dataText'> {
+function exactData(parsed: ParsedMessage): Pick<JsonRpcError, 'dataText'> {
   if (parsed.exact) return {};
   const error = textOf(parsed, 'error');
   const span = scanJson(error).members.find((member) => member.key === 'data');
@@ -124,7 +130,7 @@ function exactData(parsed: Parsed): Pick<RpcError, 'dataText'> {
   return dataText === undefined || scanJson(dataText).exact ? {} : { dataText };
 }
 
-function textOf(parsed: Parsed, key: string): string {
+function textOf(parsed: ParsedMessage, key: string): string {
   const span = parsed.members.find((member) => member.key === key);
   return span === undefined ? 'null' : parsed.text.slice(span.start, span.end);
 }

@@ -1,17 +1,15 @@
 /** Owns one JSON-RPC conversation with a server: ids, deadlines, progress, cancellation; refuses what the server asks of the client. */
-import { ERRORS, TollgateError } from '../../catalogs/errors.ts';
-import type { JsonDoc } from '../port.ts';
-import { UpstreamError } from '../port.ts';
-import { reasonOf } from './cancel.ts';
-import { carriedByDouble } from './decimal.ts';
-import type { JsonObject, RpcError, WireMessage } from './json.ts';
-import type { PeerRequest } from './pending.ts';
-import { PendingCall } from './pending.ts';
-import { type Refused, RefusedRequests, URL_ELICITATION } from './refused.ts';
-import { members } from './scan.ts';
+import { ERRORS, TollgateError } from '../../catalogs/errors/error-table.ts';
+import { type JsonDoc, UpstreamError } from '../port.ts';
+import { cancelReason } from './cancellation.ts';
+import { fitsDouble } from './decimal.ts';
+import { jsonMembers } from './json-scan.ts';
+import type { JsonObject, JsonRpcError, WireMessage } from './message-parser.ts';
+import { type PeerRequest, PendingCall } from './pending-call.ts';
+import { type RefusedRequest, RefusedRequests, URL_ELICITATION } from './refused-requests.ts';
 
 /** The way out. */
-export interface Link {
+export interface PeerLink {
   /** `id` is given with requests, for links on which each has an answer of its own. A promise settles when the other side has taken the text; it never rejects. */
   send(text: string, id?: number): Promise<void> | void;
   /** Bytes handed over and not yet taken by the other side. */
@@ -25,7 +23,7 @@ export interface PeerEvents {
   /** An answer to nothing, a second answer, or a message that breaks the protocol was dropped. */
   onDropped(): void;
   /** Requests of the server were refused. The first of a method is told at once, those of the next minute as a count. */
-  onRefused?(refused: Refused): void;
+  onRefused?(refused: RefusedRequest): void;
 }
 
 const LIST_CHANGED_MS = 200;
@@ -42,7 +40,7 @@ const URL_ELICITATION_REQUIRED = -32042;
  * progress token too. Nothing is sent twice.
  */
 export class Peer {
-  private readonly link: Link;
+  private readonly link: PeerLink;
   private readonly events: PeerEvents;
   private readonly pending = new Map<number, PendingCall>();
   /** Calls given up whose answers may still come: those are no fault of the server. */
@@ -52,7 +50,7 @@ export class Peer {
   private ended: TollgateError | undefined;
   private readonly refused: RefusedRequests;
 
-  constructor(link: Link, events: PeerEvents) {
+  constructor(link: PeerLink, events: PeerEvents) {
     this.link = link;
     this.events = events;
     this.refused = new RefusedRequests((refused) => events.onRefused?.(refused));
@@ -69,7 +67,7 @@ export class Peer {
    */
   request(request: PeerRequest): Promise<JsonDoc<JsonObject>> {
     if (this.ended !== undefined) return Promise.reject(new TollgateError('SERVER_UNAVAILABLE', { cause: this.ended }));
-    if (request.signal?.aborted === true) return Promise.reject(reasonOf(request.signal));
+    if (request.signal?.aborted === true) return Promise.reject(cancelReason(request.signal));
     if (this.link.backlog() > MAX_BACKLOG)
       return Promise.reject(
         new TollgateError('SERVER_UNAVAILABLE', { detail: 'The server does not read what it is sent.' }),
@@ -172,7 +170,7 @@ export class Peer {
     this.refused.note(method);
   }
 
-  private errorOf(error: RpcError): Error {
+  private errorOf(error: JsonRpcError): Error {
     if (error.code !== URL_ELICITATION_REQUIRED) return new UpstreamError(error);
     this.refused.note(URL_ELICITATION);
     return new TollgateError('URL_ELICITATION_DENIED');
@@ -202,8 +200,8 @@ export class Peer {
 /** Whether the numbers of a progress notification are carried as they were written. */
 function holdsExactly({ text, exact }: JsonDoc<JsonObject>): boolean {
   if (exact) return true;
-  return members(text).every(
-    ({ key, start, end }) => (key !== 'progress' && key !== 'total') || carriedByDouble(text.slice(start, end)),
+  return jsonMembers(text).every(
+    ({ key, start, end }) => (key !== 'progress' && key !== 'total') || fitsDouble(text.slice(start, end)),
   );
 }
 

@@ -1,8 +1,8 @@
 /** Owns the catalog of servers that `tollgate connect` knows by name: one file each, read as data; refuses names that are none of them. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { parse } from 'yaml';
-import { TollgateError } from '../errors.ts';
-import type { Semantics, Verb } from '../tool.ts';
+import { TollgateError } from '../errors/error-table.ts';
+import type { Semantics, Verb } from '../tools/tool-definition.ts';
 
 /** A package as it was verified. `integrity` is what the registry says of its archive (SRI, sha512). */
 export interface KnownPackage {
@@ -44,7 +44,7 @@ export interface KnownChoice {
 }
 
 /** What `npm run verify:servers` found: it was installed, started in a sandbox without a network, and asked for its tools. */
-export interface Verified {
+export interface VerifiedInstall {
   /** ISO date. What the package depends on is installed as of that day. */
   readonly date: string;
   readonly installs: boolean;
@@ -76,10 +76,10 @@ export interface KnownServer {
   readonly mapping?: string;
   readonly memoryMb?: number;
   readonly processes?: number;
-  readonly verified?: Verified;
+  readonly verified?: VerifiedInstall;
 }
 
-const FOLDER = new URL('./', import.meta.url);
+const FOLDER = new URL('.//', import.meta.url);
 const FILE = /^([a-z][a-z0-9-]*)\.yaml$/;
 
 /** Names of all known servers, sorted. */

@@ -1,8 +1,15 @@
 /** Owns the output schema that a client is shown: as it came if every client can compile it, else repaired; a client that cannot compile one schema refuses the whole list. */
-import { canonicalize } from '../projection/canonical.ts';
-import { isObject, LIST_KEYWORDS, mapChildren, type Schema, SINGLE_KEYWORDS, without } from '../projection/schema.ts';
+import { canonicalize } from '../schemas/canonical-schema.ts';
+import {
+  isJsonObject,
+  type JsonSchema,
+  LIST_KEYWORDS,
+  mapChildren,
+  SINGLE_KEYWORDS,
+  withoutKeywords,
+} from '../schemas/json-schema.ts';
 
-type Judge = (value: unknown, root: Schema) => boolean;
+type Judge = (value: unknown, root: JsonSchema) => boolean;
 
 const TYPES: ReadonlySet<unknown> = new Set(['string', 'number', 'integer', 'boolean', 'object', 'array', 'null']);
 const isText: Judge = (value) => typeof value === 'string';
@@ -11,7 +18,8 @@ const isCount: Judge = (value) => Number.isInteger(value) && (value as number) >
 const isFlag: Judge = (value) => typeof value === 'boolean';
 const isNever: Judge = () => false;
 const isPattern: Judge = (value) => typeof value === 'string' && compiles(value);
-const isSchema: Judge = (value, root) => typeof value === 'boolean' || (isObject(value) && isCompilable(value, root));
+const isSchema: Judge = (value, root) =>
+  typeof value === 'boolean' || (isJsonObject(value) && isCompilable(value, root));
 const isList =
   (each: Judge): Judge =>
   (value, root) =>
@@ -19,7 +27,7 @@ const isList =
 const isMap =
   (each: Judge): Judge =>
   (value, root) =>
-    isObject(value) && Object.values(value).every((item) => each(item, root));
+    isJsonObject(value) && Object.values(value).every((item) => each(item, root));
 const isNames: Judge = (value) => Array.isArray(value) && value.every((item) => typeof item === 'string');
 const either =
   (...judges: readonly Judge[]): Judge =>
@@ -75,7 +83,7 @@ const KEYWORDS: ReadonlyMap<string, Judge> = new Map([
   ['pattern', isPattern],
   [
     'patternProperties',
-    (value, root) => isObject(value) && Object.keys(value).every(compiles) && isMap(isSchema)(value, root),
+    (value, root) => isJsonObject(value) && Object.keys(value).every(compiles) && isMap(isSchema)(value, root),
   ],
   [
     '$ref',
@@ -85,22 +93,22 @@ const KEYWORDS: ReadonlyMap<string, Judge> = new Map([
 ]);
 
 /** Returns the schema for clients. `schema`: of a tool that is not in quarantine. */
-export function clientSchema(schema: Schema): Schema {
+export function clientSchema(schema: JsonSchema): JsonSchema {
   if (isCompilable(schema, schema)) return schema;
   const canonical = canonicalize(schema, 'output');
   return 'quarantined' in canonical ? { type: 'object' } : withoutOddPatterns(canonical.schema);
 }
 
-function isCompilable(schema: Schema, root: Schema): boolean {
+function isCompilable(schema: JsonSchema, root: JsonSchema): boolean {
   return Object.entries(schema).every(([key, value]) => KEYWORDS.get(key)?.(value, root) ?? true);
 }
 
-function leads(ref: string, root: Schema): boolean {
+function leads(ref: string, root: JsonSchema): boolean {
   const target = ref
     .split('/')
     .slice(1)
-    .reduce<unknown>((node, step) => (isObject(node) && Object.hasOwn(node, step) ? node[step] : undefined), root);
-  return typeof target === 'boolean' || isObject(target);
+    .reduce<unknown>((node, step) => (isJsonObject(node) && Object.hasOwn(node, step) ? node[step] : undefined), root);
+  return typeof target === 'boolean' || isJsonObject(target);
 }
 
 function compiles(pattern: string): boolean {
@@ -113,13 +121,13 @@ function compiles(pattern: string): boolean {
 }
 
 /** A rule that no client can check is none: Tollgate checks results by the whole schema. */
-function withoutOddPatterns(node: Schema): Schema {
+function withoutOddPatterns(node: JsonSchema): JsonSchema {
   const { pattern, patternProperties: names } = node;
   const odd = [
     ...(typeof pattern === 'string' && !compiles(pattern) ? ['pattern'] : []),
-    ...(isObject(names) && !Object.keys(names).every(compiles)
+    ...(isJsonObject(names) && !Object.keys(names).every(compiles)
       ? ['patternProperties', 'additionalProperties', 'unevaluatedProperties']
       : []),
   ];
-  return mapChildren(without(node, odd), withoutOddPatterns);
+  return mapChildren(withoutKeywords(node, odd), withoutOddPatterns);
 }

@@ -20,7 +20,7 @@ export interface ChainStart {
 }
 
 /** A file that was moved into an archive. */
-export interface HeldFile {
+export interface ArchivedFile {
   readonly file: string;
   readonly bytes: number;
   readonly sha256: string;
@@ -50,7 +50,7 @@ export interface Checkpoint {
   readonly id?: string;
   readonly starts: readonly ChainStart[];
   readonly archives: readonly Archive[];
-  readonly held: readonly HeldFile[];
+  readonly held: readonly ArchivedFile[];
   /** Files that are archived, and about to be removed: one that is still there does not count. */
   readonly leaving: readonly string[];
 }
@@ -76,7 +76,7 @@ export function readCheckpoint(folder: string, digest: Digest | undefined): Read
     );
   try {
     const { checkpoint, seal } = JSON.parse(text) as { readonly checkpoint: Checkpoint; readonly seal: string };
-    if (sealOf(checkpoint, digest) !== seal) return refused('the checkpoint was changed, or is under another key');
+    if (archiveSeal(checkpoint, digest) !== seal) return refused('the checkpoint was changed, or is under another key');
     return checkpoint.v === 1 ? { checkpoint, seal } : refused('the checkpoint is of a newer Tollgate');
   } catch {
     return refused('the checkpoint cannot be read');
@@ -86,19 +86,19 @@ export function readCheckpoint(folder: string, digest: Digest | undefined): Read
 /** Writes it whole or not at all; it is on the disk when this returns. Throws what node:fs throws. */
 export function writeCheckpoint(folder: string, checkpoint: Checkpoint, digest: Digest): void {
   const path = join(folder, CHECKPOINT);
-  const seal = sealOf(checkpoint, digest);
+  const seal = archiveSeal(checkpoint, digest);
   fs.writeFileSync(`${path}.${process.pid}`, `${JSON.stringify({ checkpoint, seal })}\n`, { mode: 0o600, flush: true });
   fs.renameSync(`${path}.${process.pid}`, path);
   syncFolder(folder);
 }
 
 /** The keyed digest of a checkpoint. */
-export function sealOf(checkpoint: Checkpoint, digest: Digest): string {
+export function archiveSeal(checkpoint: Checkpoint, digest: Digest): string {
   return digest(`${DOMAIN}${JSON.stringify(checkpoint)}`);
 }
 
 /** Whether a log means the archive in this folder, as it is. `found` is the seal that is there, '' for none. */
-export function isOf({ folder, seal, next }: Archive, path: string, found: string): boolean {
+export function isSameArchive({ folder, seal, next }: Archive, path: string, found: string): boolean {
   return found === '' ? seal === '' && folder === path : found === seal || found === next;
 }
 

@@ -1,6 +1,6 @@
 /** Owns what an audit record says of an act of consent: who decided what about whom; refuses what was shown by having no field for it. */
 import type { ApprovalScope } from '../../policies/port.ts';
-import type { AuditOutcome, AuditPrincipal } from './entry.ts';
+import type { AuditOutcome, AuditPrincipal } from './audit-entry.ts';
 
 /** An act of a person: an approval or a grant, given, refused, used or revoked. */
 export interface ConsentEntry {

@@ -1,6 +1,6 @@
 /** Owns completion scripts: made from the help of the commands, so that they cannot differ from it. */
 import type { Command } from 'commander';
-import { EXIT, type Io } from './io.ts';
+import { EXIT, type Io } from './command-io.ts';
 
 /** A shell that there is a script for. */
 export type Shell = 'bash' | 'zsh' | 'fish';

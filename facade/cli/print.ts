@@ -1,6 +1,6 @@
 /** Owns how commands print: tables, JSON, colour; refuses to let a name from outside drive the terminal. */
 import { styleText } from 'node:util';
-import type { Io } from './io.ts';
+import type { Io } from './command-io.ts';
 
 /** Where a command prints. `isTTY`: a person reads it, so there is colour. */
 export type CliIo = Pick<Io, 'stdout' | 'stderr' | 'isTTY'>;

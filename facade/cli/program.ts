@@ -1,41 +1,41 @@
 /** Owns the command line: commands, options and help; each command's code is loaded when it is called. */
 import { Argument, Command, CommanderError, InvalidArgumentError, Option } from 'commander';
-import type { Probe, SignIns } from '../../adapters/port.ts';
-import { TollgateError } from '../../catalogs/errors.ts';
-import type { Authoring } from '../../policies/authoring.ts';
-import type { Assemble, Check, ServeOffline } from '../assembled.ts';
-import { VERSION } from '../wire/version.ts';
-import { addApprovals } from './approval-commands.ts';
-import { AUDIT_USAGE } from './audit-usage.ts';
-import { addClients } from './client-commands.ts';
+import type { AddressProbe, SignIns } from '../../adapters/port.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { Authoring } from '../../policies/authoring/authoring-port.ts';
+import type { AssembleFacade, CheckPolicy, ServeOffline } from '../runtime/assembled-facade.ts';
+import { VERSION } from '../serve/version.ts';
+import { addApprovals } from './approval-commands/approvals-command.ts';
+import { addGrants } from './approval-commands/grants-command.ts';
+import { addLabels } from './approval-commands/labels-command.ts';
+import { addPlan } from './approval-commands/plan-command.ts';
+import { addUpgrades } from './approval-commands/upgrades-command.ts';
+import { AUDIT_USAGE } from './audit-commands/audit-usage.ts';
+import { addClients } from './client-files/client-commands.ts';
+import type { CommonOptions } from './command-facade.ts';
+import { EXIT, type Io } from './command-io.ts';
 import type { Shell } from './completion.ts';
-import { addConnect } from './connect-commands.ts';
-import { addConsent } from './consent/commands.ts';
-import type { ConsentWiring } from './consent/desk.ts';
-import type { Examine } from './doctor/findings.ts';
-import { addGrants } from './grant-commands.ts';
-import type { Starter } from './init.ts';
-import { EXIT, type Io } from './io.ts';
-import { addKnowledge } from './knowledge/commands.ts';
-import { addLabels } from './label-commands.ts';
-import { addLogin } from './login-commands.ts';
-import type { CommonOptions } from './open.ts';
-import { addPlan } from './plan-commands.ts';
-import { addPolicy } from './policy.ts';
-import { reportError } from './report.ts';
-import { addSecret } from './secret.ts';
-import { addState } from './state-commands.ts';
-import { addUpgrades } from './upgrade-commands.ts';
+import type { Examine } from './configuration/doctor-findings.ts';
+import type { Starter } from './configuration/init-command.ts';
+import { addLogin } from './configuration/login-command.ts';
+import { addSecret } from './configuration/secret-command.ts';
+import { addConnect } from './connect/connect-commands.ts';
+import { reportError } from './failure-report.ts';
+import { addKnowledge } from './knowledge-commands/knowledge-command.ts';
+import { addPolicy } from './policy-commands/policy-command.ts';
+import { addConsent } from './server-consent/consent-commands.ts';
+import type { ConsentWiring } from './server-consent/owner-context.ts';
+import { addState } from './serving/state-command.ts';
 
 /** What facade/main.ts gives the commands. */
 export interface Wiring extends ConsentWiring {
-  readonly assemble: Assemble;
-  readonly check: Check;
+  readonly assemble: AssembleFacade;
+  readonly check: CheckPolicy;
   readonly authoring: Authoring;
   readonly serveOffline: ServeOffline;
   readonly examine: Examine;
   readonly signIns: SignIns;
-  readonly probe: Probe;
+  readonly probe: AddressProbe;
 }
 
 type As = CommonOptions & { readonly as?: string };
@@ -94,39 +94,43 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
     .addOption(new Option('--starter <name>', 'the rules to begin with; default workspace').choices(STARTERS))
     .option('--outside', 'write it to a folder of yours, where no agent can change it')
     .action(async (options: CommonOptions & { force?: true; starter?: Starter; outside?: true }) =>
-      done(await (await import('./init.ts')).runInit(options, io)),
+      done(await (await import('./configuration/init-command.ts')).runInit(options, io)),
     );
   add('doctor', 'look at what this machine and its clients have, and prove the isolation')
     .option('--fix', 'mend what Tollgate can mend by itself')
     .action(async (options: CommonOptions & { fix?: true }) =>
-      done(await (await import('./doctor.ts')).runDoctor(options, io, wiring.examine)),
+      done(await (await import('./configuration/doctor-command.ts')).runDoctor(options, io, wiring.examine)),
     );
   addConnect({ program, io, wiring, done });
   addClients({ program, io, done });
   program.commandsGroup('Serve an agent:');
   add('run', 'serve one agent over stdio; this is what clients start')
     .option('--as <principal>', 'who the agent is')
-    .action(async (options: As) => done(await (await import('./serve.ts')).runStdio(options, io, assemble)));
+    .action(async (options: As) =>
+      done(await (await import('./serving/serve-command.ts')).runStdio(options, io, assemble)),
+    );
   add('serve', 'serve agents over Streamable HTTP')
     .option('--port <number>', 'port; 0 picks a free one', readPort)
     .action(async (options: CommonOptions & { port?: number }) =>
-      done(await (await import('./serve.ts')).runHttp(options, io, assemble)),
+      done(await (await import('./serving/serve-command.ts')).runHttp(options, io, assemble)),
     );
   addReload(add, { io, check, done });
   add('check', 'read configuration and policy; start nothing').action(async (options: CommonOptions) =>
-    done(await (await import('./check.ts')).runCheck(options, io, check)),
+    done(await (await import('./configuration/check-command.ts')).runCheck(options, io, check)),
   );
   add('tools [name]', 'show what an agent sees, or one tool of it whole')
     .option('--as <principal>', 'whose view')
     .action(async (name: string | undefined, options: As) =>
-      done(await (await import('./tools.ts')).runTools({ ...options, name }, io, assemble)),
+      done(await (await import('./serving/tools-command.ts')).runTools({ ...options, name }, io, assemble)),
     );
   add('try <tool> [args]', 'show the decision on a call without calling')
     .option('--as <principal>', 'who calls')
     .option('--explain', 'show the effect and the obligations too')
     .addHelpText('after', `\nArguments are one JSON object:\n  $ tollgate try read '{"path": "README.md"}' --explain`)
     .action(async (tool: string, args: string | undefined, options: As & { explain?: true }) =>
-      done(await (await import('./try.ts')).runTry({ ...options, tool, args: args ?? '{}' }, io, assemble)),
+      done(
+        await (await import('./serving/try-command.ts')).runTry({ ...options, tool, args: args ?? '{}' }, io, assemble),
+      ),
     );
   program.commandsGroup('Decide:');
   addConsent({ program, io, wiring, done });
@@ -168,7 +172,7 @@ export function buildProgram(io: Io, wiring: Wiring, done: (code: number) => voi
 
 function addReload(
   add: (usage: string, about: string) => Command,
-  { io, check, done }: { readonly io: Io; readonly check: Check; readonly done: (code: number) => void },
+  { io, check, done }: { readonly io: Io; readonly check: CheckPolicy; readonly done: (code: number) => void },
 ): void {
   add('reload', 'show what changed in the configuration, and accept it')
     .option('--as <principal>', 'who accepts')
@@ -178,7 +182,7 @@ function addReload(
       '\nExamples:\n  $ tollgate reload             show what differs, ask, and accept it\n  $ tollgate reload --yes HASH  without a question: the hash that was shown',
     )
     .action(async (options: As & { yes?: string }) =>
-      done(await (await import('./reload.ts')).runReload(options, io, check)),
+      done(await (await import('./configuration/reload-command.ts')).runReload(options, io, check)),
     );
 }
 
@@ -196,7 +200,12 @@ function addKill(program: Command, io: Io, done: (code: number) => void): void {
       '\nExamples:\n  $ tollgate kill github         stop one server\n  $ tollgate kill                what is stopped?\n  $ tollgate kill --lift github  let it run again',
     )
     .action(async (server: string | undefined, options: CommonOptions & { all?: true; lift?: true; state?: string }) =>
-      done(await (await import('./kill.ts')).runKill({ ...options, ...(server === undefined ? {} : { server }) }, io)),
+      done(
+        await (await import('./serving/kill-command.ts')).runKill(
+          { ...options, ...(server === undefined ? {} : { server }) },
+          io,
+        ),
+      ),
     );
 }
 
@@ -212,7 +221,7 @@ function addSwitch(program: Command, io: Io, done: (code: number) => void): void
       .option('--state <folder>', 'the state folder, when the configuration cannot be read')
       .option('--json', 'print data as JSON')
       .action(async (options: CommonOptions & { state?: string }) =>
-        done(await (await import('./switch.ts')).runSwitch({ ...options, to: name }, io)),
+        done(await (await import('./serving/switch-command.ts')).runMasterSwitch({ ...options, to: name }, io)),
       );
   }
 }
@@ -224,7 +233,9 @@ function addAudit(program: Command, io: Io, done: (code: number) => void): void 
     .description('read the audit log: list, show, tail, verify, export, stats, archive')
     .argument('[words...]')
     .allowUnknownOption()
-    .action(async (words: string[]) => done(await (await import('./audit.ts')).runAudit(words, io)));
+    .action(async (words: string[]) =>
+      done(await (await import('./audit-commands/audit-command.ts')).runAudit(words, io)),
+    );
   audit.helpInformation = () => AUDIT_USAGE;
 }
 

@@ -1,16 +1,16 @@
 /** Owns the shape of a loaded configuration: complete, frozen, every default filled in. */
 
-import type { Lifetime, OAuthSettings } from '../../adapters/port.ts';
-import type { HelperSettings } from '../../catalogs/programs.ts';
-import type { Semantics, Verb } from '../../catalogs/tool.ts';
+import type { OAuthSettings, ServerLifetime } from '../../adapters/port.ts';
+import type { HelperSettings } from '../../catalogs/programs/helper-programs.ts';
+import type { Semantics, Verb } from '../../catalogs/tools/tool-definition.ts';
 import type { BudgetObligation, BundleServer, ModeSettings } from '../../policies/port.ts';
-import type { ApprovalsConfig } from './approvals.ts';
-import type { ServerDefinition } from './definition.ts';
-import type { BashConfig, SandboxConfig } from './isolation.ts';
-import type { KnowledgeConfig } from './knowledge.ts';
-import type { RecordingConfig, RunsConfig } from './recording.ts';
-import type { SecretSource } from './secret-sources.ts';
-import type { ToolMention } from './tool-mentions.ts';
+import type { BashConfig, SandboxConfig } from './servers/isolation-settings.ts';
+import type { ServerDefinition } from './servers/server-definition-rules.ts';
+import type { ToolMention } from './servers/tool-mentions.ts';
+import type { ApprovalsConfig } from './settings/approval-settings.ts';
+import type { KnowledgeConfig } from './settings/knowledge-settings.ts';
+import type { RecordingConfig, RunsConfig } from './settings/recording-settings.ts';
+import type { SecretSource } from './settings/secret-sources.ts';
 
 /** When a server starts: before anybody calls it, or with its first use. */
 export type Start = 'lazy' | 'eager';
@@ -21,7 +21,7 @@ export interface ServerConfig extends ServerDefinition {
   readonly description?: string;
   /** Absent: external. */
   readonly trust?: 'internal' | 'external';
-  /** Of an internal server: see catalogs/pin.ts. */
+  /** Of an internal server: see catalogs/tools/definition-pin.ts. */
   readonly pin?: string;
   readonly oauth?: OAuthSettings;
   /** Of the secrets that it uses, those that are not in the vault. */
@@ -38,7 +38,7 @@ export interface ServerConfig extends ServerDefinition {
   /** The owner has read what the server says its tools do, and lets it count. */
   readonly trustHints: boolean;
   readonly start: Start;
-  readonly lifetime: Lifetime;
+  readonly lifetime: ServerLifetime;
   readonly connectTimeoutMs: number;
   readonly timeoutMs: number;
   readonly hardTimeoutMs: number;
@@ -84,7 +84,7 @@ export interface ProfileConfig {
   readonly budgets: readonly BudgetConfig[];
   readonly caps: Partial<CapsConfig>;
   /** Server → how long it stays for sessions of this profile. */
-  readonly lifetimes: Readonly<Record<string, Lifetime>>;
+  readonly lifetimes: Readonly<Record<string, ServerLifetime>>;
   /** Server → when it starts for this profile: with each of its sessions, or not before its use. */
   readonly starts: Readonly<Record<string, Start>>;
   readonly schemaProfile?: string;
@@ -221,7 +221,7 @@ export interface Config {
   readonly policies: readonly PolicySource[];
   /** Rules written in tollgate.yaml itself, as they stand there. */
   readonly rules: readonly unknown[];
-  /** The same rules as a document whose values know their place, as policies/rules.ts takes it. */
+  /** The same rules as a document whose values know their place, as policies/rules/rule-compiler.ts takes it. */
   readonly ruleDocument: RuleDocument;
   /** Files and folders that the load has read, or would have read if they existed: absolute, as they are named. */
   readonly reads: readonly string[];

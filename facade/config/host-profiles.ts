@@ -1,12 +1,12 @@
 /** Owns the wall between host profiles and all others (CY-09); refuses a configuration that has a server, a primitive or a principal on both sides. */
-import { quote, type Report } from './problems.ts';
-import { backendsOf } from './routes.ts';
-import type { Written, WrittenProfile } from './written.ts';
+import { type ProblemReport, quote } from './config-problems.ts';
+import { backendsOf } from './servers/configured-routes.ts';
+import type { WrittenConfig, WrittenProfile } from './written-config.ts';
 
 const MIXED = 'what acts on the machine itself is never mixed with what a sandbox holds';
 
 /** Reports every mixture of a host profile with something else. */
-export function checkHostProfiles(written: Written, report: Report): void {
+export function checkHostProfiles(written: WrittenConfig, report: ProblemReport): void {
   // The default profile is there without being written.
   const profiles = Object.entries<WrittenProfile>({ default: {}, ...written.profiles });
   const hosts = new Set(profiles.filter(([, profile]) => profile.host === true).map(([name]) => name));

@@ -1,9 +1,8 @@
 /** Owns how principals and their tokens are read; refuses tokens in clear, weak ones, and two owners of one token. */
 import { createHash } from 'node:crypto';
 import type { PrincipalConfig } from './config.ts';
-import type { Path, Report } from './problems.ts';
-import { quote } from './problems.ts';
-import type { WrittenPrincipal } from './written.ts';
+import { type Path, type ProblemReport, quote } from './config-problems.ts';
+import type { WrittenPrincipal } from './written-config.ts';
 
 /** Below this a token can be guessed; 16 characters of hex are 64 bits. */
 const MIN_TOKEN = 16;
@@ -24,7 +23,7 @@ const LOCAL: PrincipalConfig = {
 export function buildPrincipals(
   written: readonly WrittenPrincipal[] | undefined,
   raw: unknown,
-  report: Report,
+  report: ProblemReport,
 ): readonly PrincipalConfig[] {
   if (written === undefined) return [LOCAL];
   const ids = new Set<string>();
@@ -77,7 +76,7 @@ function rawToken(raw: unknown, index: number): string {
 function readToken(
   { token }: WrittenPrincipal,
   raw: string,
-  { path, report }: { readonly path: Path; readonly report: Report },
+  { path, report }: { readonly path: Path; readonly report: ProblemReport },
 ): string | undefined {
   if (token === undefined) return undefined;
   const hash = /^sha256:(.*)$/is.exec(token)?.[1];

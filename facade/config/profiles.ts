@@ -1,10 +1,10 @@
 /** Owns profiles: the two that ship, the defaults of the others, and how stacked ones become one (HA-21). */
-import { TollgateError } from '../../catalogs/errors.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { BudgetConfig, Config, ExposeRule, ProfileConfig } from './config.ts';
-import { WORKSPACE } from './names.ts';
-import { quote } from './problems.ts';
-import { backendsIn, buildPrimitives } from './routes.ts';
-import type { Written, WrittenBudget, WrittenExpose, WrittenProfile } from './written.ts';
+import { quote } from './config-problems.ts';
+import { backendsIn, buildPrimitives } from './servers/configured-routes.ts';
+import { WORKSPACE } from './servers/server-names.ts';
+import type { WrittenBudget, WrittenConfig, WrittenExpose, WrittenProfile } from './written-config.ts';
 
 /** Profiles that exist without being written; a written one of the same name replaces it. */
 const BUILT_IN: Readonly<Record<string, WrittenProfile>> = {
@@ -33,7 +33,7 @@ export function buildProfiles({
   profiles = {},
   servers = {},
   expose,
-}: Pick<Written, 'profiles' | 'servers' | 'expose'>): Map<string, ProfileConfig> {
+}: Pick<WrittenConfig, 'profiles' | 'servers' | 'expose'>): Map<string, ProfileConfig> {
   const joining = (profile: string): readonly string[] =>
     Object.entries(servers)
       .filter(([, server]) => server.profiles?.includes(profile))

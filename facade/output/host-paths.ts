@@ -1,7 +1,7 @@
 /** Owns what a server's own error may tell of the machine: paths outside of the workspace are replaced; refuses none that the caller wrote itself. */
 import { posix } from 'node:path';
-import { isBeneath } from '../../catalogs/paths.ts';
-import type { Redaction } from './redact.ts';
+import { isBeneath } from '../../catalogs/readers/path-location.ts';
+import type { Redaction } from './redactor.ts';
 
 /** An absolute path in a folder that Unix systems have at the root. `/repos/x` is none: it may be a route of an HTTP API, as `https://example.org/home/x` is. */
 const START =

@@ -1,5 +1,5 @@
 /** The exposed tool that reads spills for a principal whose profiles have no `read`. It reads nothing else. */
-import type { RawTool } from '../../catalogs/tool.ts';
+import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 
 /** Its name. No other tool is shown under it; `tollgate tools` says so. */
 export const READ_SPILL = 'read_spill';

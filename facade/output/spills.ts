@@ -3,17 +3,24 @@ import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import type { JsonDoc } from '../../adapters/port.ts';
-import { TollgateError } from '../../catalogs/errors.ts';
-import { inBounds, Pace } from '../../catalogs/pace.ts';
-import { segmentEnds } from '../../catalogs/segments.ts';
-import type { ToolResult } from '../../catalogs/tool.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { segmentEnds } from '../../catalogs/text/text-segments.ts';
+import { runWithinBounds, TimeSlices } from '../../catalogs/text/time-slices.ts';
+import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import type { Effect } from '../../policies/port.ts';
-import { isAlive, ownMark } from '../state/process.ts';
-import { type Cap, cutText } from './cut.ts';
-import { type KeptFile, keepFile, readKept } from './kept-file.ts';
-import { type Spill, type SpillLimit, SpillLines, type SpillOwner } from './spill-lines.ts';
+import { isAlive, ownMark } from '../state/process-mark.ts';
+import {
+  readSpillFile,
+  type Spill,
+  type SpillFile,
+  SpillIndex,
+  type SpillLimit,
+  type SpillOwner,
+  writeSpillFile,
+} from './spill-index.ts';
+import { type Cap, cutText } from './text-cut.ts';
 
-export type { SpillOwner } from './spill-lines.ts';
+export type { SpillOwner } from './spill-index.ts';
 
 const SCHEME = 'spill://';
 /** The folder of all processes' spills in a state folder. */
@@ -46,7 +53,7 @@ export class Spills {
   #folder: string | undefined;
   readonly #most: SpillLimit;
   readonly #now: () => number;
-  #lines = new SpillLines(({ file }) => removeFile(file));
+  #lines = new SpillIndex(({ file }) => removeFile(file));
   #keepMs = Number.POSITIVE_INFINITY;
   #timer: NodeJS.Timeout | undefined;
 
@@ -82,10 +89,10 @@ export class Spills {
     const id = randomBytes(16).toString('hex');
     this.#folder ??= path.join(this.#state, SPILLS, `${ownMark(this.#state)}-${randomBytes(4).toString('hex')}`);
     const file = path.join(this.#folder, id);
-    let stored: KeptFile;
+    let stored: SpillFile;
     try {
       mkdirSync(this.#folder, { recursive: true, mode: 0o700 });
-      stored = keepFile(file, kept);
+      stored = writeSpillFile(file, kept);
     } catch (cause) {
       // What a full disk took in part is of no use.
       removeFile(file);
@@ -125,7 +132,7 @@ export class Spills {
   ): Promise<JsonDoc<ToolResult>> {
     const handle = String(args.path);
     const spill = this.#find(handle, owner);
-    return inBounds(spill.bytes, () => readSpill(spill, { handle, args, how }));
+    return runWithinBounds(spill.bytes, () => readSpill(spill, { handle, args, how }));
   }
 
   /** How many there are, and bytes of all. */
@@ -141,7 +148,7 @@ export class Spills {
   /** Deletes everything, at the end of the process. */
   close(): void {
     clearTimeout(this.#timer);
-    this.#lines = new SpillLines(() => undefined);
+    this.#lines = new SpillIndex(() => undefined);
     if (this.#folder !== undefined) rmSync(this.#folder, { recursive: true, force: true });
   }
 
@@ -179,7 +186,7 @@ interface Ask {
 }
 
 async function readSpill(spill: Spill, ask: Ask): Promise<JsonDoc<ToolResult>> {
-  const text = readKept(spill);
+  const text = readSpillFile(spill);
   if (text === undefined)
     throw new TollgateError('STATE_FAILED', {
       detail: 'The file of this spill is gone, or another file has its place.',
@@ -258,7 +265,7 @@ async function search(text: string, args: Readonly<Record<string, unknown>>): Pr
   const hits: string[] = [];
   let total = 0;
   const ends = segmentEnds(text);
-  const pace = new Pace();
+  const pace = new TimeSlices();
   for (const [index, end] of ends.entries()) {
     if (index % SEGMENTS_A_LOOK === 0 && pace.isDue) await pace.rest();
     const line = text.slice(ends[index - 1] ?? 0, end);

@@ -14,7 +14,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import path from 'node:path';
-import { TollgateError } from '../../catalogs/errors.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
 
 /** The text of a private file; undefined when there is none. Throws VAULT_FAILED for a link, another owner, or rights of others. */
 export function readPrivate(file: string): string | undefined {

@@ -1,14 +1,14 @@
 /** Owns the way from a name to a value at a start; refuses to hand out a value that the redactor does not know. */
-import { TollgateError } from '../../catalogs/errors.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Config } from '../config/config.ts';
-import type { SecretSource } from '../config/secret-sources.ts';
-import type { Redactor } from '../output/redact.ts';
+import type { SecretSource } from '../config/settings/secret-sources.ts';
+import type { Redactor } from '../output/redactor.ts';
 import { type Keychain, openKeychain } from './keychain.ts';
-import type { KeySources } from './keys.ts';
-import { readSecret, type SecretPlaces } from './source.ts';
+import { readSecret, type SecretPlaces } from './secret-source.ts';
 import { Vault } from './vault.ts';
+import type { KeySources } from './vault-key.ts';
 
-/** Shorter values cannot be told from other text, so results could not be searched for them (facade/output/redact.ts). */
+/** Shorter values cannot be told from other text, so results could not be searched for them (facade/output/redactor.ts). */
 export const MIN_SECRET = 6;
 /** Lines of this length and more are looked for by themselves: a key file is often shown line by line. */
 const MIN_LINE = 16;

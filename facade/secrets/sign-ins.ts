@@ -1,11 +1,11 @@
 /** Owns the sign-ins to remote servers, kept in the vault; refuses a token that the redactor could not find. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { CredentialStore, Credentials } from '../../adapters/port.ts';
-import { TollgateError } from '../../catalogs/errors.ts';
-import type { Redactor } from '../output/redact.ts';
-import { instant } from '../state/clock.ts';
-import { createSettler, type Settler } from '../state/settler.ts';
-import type { Claim, State } from '../state/state.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { createSettler, type Settler } from '../budget/budget-settler.ts';
+import type { Redactor } from '../output/redactor.ts';
+import { instant } from '../state/budget-clock.ts';
+import type { BudgetClaim, State } from '../state/state-port.ts';
 import { MIN_SECRET, registerSecret } from './secrets.ts';
 import type { Vault } from './vault.ts';
 
@@ -51,7 +51,7 @@ export function keepSignIns(places: SignInPlaces): CredentialStore {
       await vault.set(PREFIX + server, JSON.stringify(known(credentials)));
     },
     remove: (server) => vault.remove(PREFIX + server),
-    alone: (server, work) => alone(server, work, { ...places, settler }),
+    withLock: (server, work) => alone(server, work, { ...places, settler }),
   };
 }
 
@@ -61,7 +61,7 @@ async function alone<T>(
   work: () => Promise<T>,
   { state, settler, waitMs = WAIT_MS }: SignInPlaces & { readonly settler: Settler },
 ): Promise<T> {
-  const claim: Claim = { budget: 'sign-in', scope: 'folder', key: server, demands: [], concurrent: 1 };
+  const claim: BudgetClaim = { budget: 'sign-in', scope: 'folder', key: server, demands: [], concurrent: 1 };
   const end = performance.now() + waitMs;
   let answer = await state.reserve([claim], instant());
   while ('refused' in answer && performance.now() < end) {

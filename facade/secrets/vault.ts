@@ -1,10 +1,10 @@
 /** Owns the encrypted vault in the state folder; refuses to lose a change that another process made meanwhile. */
 import path from 'node:path';
-import { TollgateError } from '../../catalogs/errors.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { openDatabase } from '../state/database.ts';
-import { findKey, type KeySources, makeKey, type VaultKey } from './keys.ts';
 import { readPrivate, writePrivate } from './private-file.ts';
-import { type KeyOrigin, readSealed, seal, unseal } from './sealed.ts';
+import { type KeyOrigin, readSealed, seal, unseal } from './vault-file.ts';
+import { findKey, type KeySources, makeKey, type VaultKey } from './vault-key.ts';
 
 /** One secret. `setAt`: ISO time. */
 interface Entry {

@@ -3,15 +3,15 @@ import { chmodSync, closeSync, lstatSync, mkdirSync, openSync, statSync } from '
 import { createRequire } from 'node:module';
 import { dirname } from 'node:path';
 import type Libsql from 'libsql';
-import { TollgateError } from '../../catalogs/errors.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
 
 const require = createRequire(import.meta.url);
 
 /** What may be bound: no booleans (libsql 0.5.29 aborts the process on one), no text with NUL, only whole numbers below 2^53. */
-export type Value = string | number | null;
+export type SqlValue = string | number | null;
 
 /** How a database is made, and brought from an older version to this one. */
-export interface Schema {
+export interface DatabaseSchema {
   readonly version: number;
   /** Statements that make an empty database one of this version. */
   readonly sql: string;
@@ -22,11 +22,11 @@ export interface Schema {
 /** A database. Its functions are made once and stay valid until `close`. */
 export interface Database {
   /** All rows of a statement that returns rows. */
-  all<Row>(sql: string): (...values: Value[]) => Row[];
+  all<Row>(sql: string): (...values: SqlValue[]) => Row[];
   /** The first row, or undefined; it carries an extra key `_metadata`, so name the columns that you read. */
-  first<Row>(sql: string): (...values: Value[]) => Row | undefined;
+  first<Row>(sql: string): (...values: SqlValue[]) => Row | undefined;
   /** Runs a statement that returns no rows; answers how many it changed. With RETURNING, libsql would keep the write lock. */
-  run(sql: string): (...values: Value[]) => number;
+  run(sql: string): (...values: SqlValue[]) => number;
   /**
    * Runs `work` as one write transaction: the write lock is taken at once, and anything thrown rolls all of it back. `synced`: it is on
    * the disk when this returns. Without it, a loss of power can take the last transactions back; the end of a process cannot.
@@ -47,7 +47,7 @@ const RETRY_MS = 5;
 /** Opens or creates the file (0600, folder 0700) and brings it to `schema`; ':memory:' stands for a private one. `busyMs`: how long statements wait for other processes; this thread does nothing else meanwhile. `exists`: one without a schema was emptied, and is refused with STATE_LOST. */
 export function openDatabase(
   path: string,
-  schema: Schema,
+  schema: DatabaseSchema,
   { busyMs = BUSY_MS, exists = false }: { readonly busyMs?: number; readonly exists?: boolean } = {},
 ): Database {
   if (path !== ':memory:') guard(() => createPrivate(path));
@@ -117,7 +117,7 @@ function versionOf(database: Database): number {
   return database.first<{ user_version: number }>('PRAGMA user_version')()?.user_version ?? 0;
 }
 
-function migrate(database: Database, { version, sql, upgrades = {} }: Schema): void {
+function migrate(database: Database, { version, sql, upgrades = {} }: DatabaseSchema): void {
   const found = versionOf(database);
   if (found > version)
     throw new TollgateError('STATE_TOO_NEW', {
@@ -171,15 +171,15 @@ class Connection implements Database {
     return this.#file === fileOf(this.#path) && (this.#log === undefined || this.#log === log.join());
   }
 
-  all<Row>(sql: string): (...values: Value[]) => Row[] {
+  all<Row>(sql: string): (...values: SqlValue[]) => Row[] {
     return this.#prepare(sql, (statement, values) => statement.all(values) as Row[]);
   }
 
-  first<Row>(sql: string): (...values: Value[]) => Row | undefined {
+  first<Row>(sql: string): (...values: SqlValue[]) => Row | undefined {
     return this.#prepare(sql, (statement, values) => statement.get(values) as Row | undefined);
   }
 
-  run(sql: string): (...values: Value[]) => number {
+  run(sql: string): (...values: SqlValue[]) => number {
     return this.#prepare(sql, (statement, values) => statement.run(values).changes);
   }
 
@@ -224,7 +224,7 @@ class Connection implements Database {
     this.#live = undefined;
   }
 
-  #prepare<T>(sql: string, call: (statement: Libsql.Statement, values: Value[]) => T): (...values: Value[]) => T {
+  #prepare<T>(sql: string, call: (statement: Libsql.Statement, values: SqlValue[]) => T): (...values: SqlValue[]) => T {
     this.#use(() => this.#statement(sql));
     return (...values) => {
       const checked = values.map(check);
@@ -315,14 +315,14 @@ function connect(path: string): Libsql.Database {
 }
 
 /** libsql reads text up to the first NUL: two keys could look like one. */
-function check(value: Value): Value {
+function check(value: SqlValue): SqlValue {
   if (typeof value === 'string' && value.includes('\0'))
     throw new TollgateError('STATE_FAILED', { detail: 'A text with a NUL cannot be kept.' });
   return value;
 }
 
 /** True for a fault of the disk, or of its quota: there is no room. */
-export function isFull(thrown: unknown): boolean {
+export function isDiskFull(thrown: unknown): boolean {
   return causeOf(thrown) === 'SQLITE_FULL';
 }
 

@@ -50,7 +50,7 @@ wanted_pattern(target) := {show |
 	show := object.union({"pins": {}}, object.remove(entry.member, ["tool"]))
 }
 
-# Other characters could mean something else in a regular expression (policies/exposures.ts refuses them too).
+# Other characters could mean something else in a regular expression (policies/rego/expose-members.ts refuses them too).
 covers(pattern, id) if {
 	regex.match(`^[a-z0-9-]+\.[A-Za-z0-9_*-]+$`, pattern)
 	regex.match(concat("", ["^", replace(replace(pattern, ".", "[.]"), "*", ".*"), "$"]), id)
@@ -83,7 +83,7 @@ doubled(show, shows) if {
 	object.get(other, "name", "") == object.get(show, "name", "")
 }
 
-# As names are compared (catalogs/names.ts): a second tool of a name would hide the primitive.
+# As names are compared (catalogs/tools/exposed-names.ts): a second tool of a name would hide the primitive.
 is_reserved(show) if replace(lower(show.name), "-", "_") in {"read", "write", "edit", "bash", "read_spill"}
 
 # Members that show nothing, with the reason: for a list, which tells the owner.

@@ -1,7 +1,7 @@
 # METADATA
 # title: Patterns
 # description: >-
-#   Patterns as the YAML compiler writes them (policies/patterns.ts): prefixes, suffixes and exact words wherever they
+#   Patterns as the YAML compiler writes them (policies/rules/rule-patterns.ts): prefixes, suffixes and exact words wherever they
 #   suffice, because a regular expression costs thirty times as much; wasm has no rule index to hide that cost.
 package tollgate.match
 

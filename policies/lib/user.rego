@@ -20,7 +20,7 @@ owed(member) := member.obligations
 
 keys_of(member) := object.keys(member) if is_object(member)
 
-# Members with more than a reason. Their keys and obligations are judged by the schema of rules (policies/members.ts), and one
+# Members with more than a reason. Their keys and obligations are judged by the schema of rules (policies/rego/set-members.ts), and one
 # that does not fit refuses the call: a misspelled key must not make the rule do less than its author wrote.
 extended := sort({entry |
 	some set in sources.found
@@ -89,7 +89,7 @@ counts(name) := mode(name) == "enforce"
 mode(name) := data.tollgate.modes.of(object.get(data.config.modes, name, data.config.mode))
 
 # How tools are shown (lib/exposure.rego). Members see the caller and nothing else, so that a list and a call agree.
-# Their form is judged where a list is read (policies/exposures.ts), and no call comes before its list.
+# Their form is judged where a list is read (policies/rego/expose-members.ts), and no call comes before its list.
 exposures := {entry | some entry in exposed; is_string(entry.member.tool)}
 
 exposed := sort({object.union(place(pair[0]), {"package": set.name, "member": pair[1]}) |

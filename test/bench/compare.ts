@@ -45,8 +45,8 @@ async function openCheckout(root: string, name: string): Promise<{ target: Targe
   writeFileSync(file, configOf(path.join(root, 'test', 'bench', 'backend.mjs')));
   const load = async (module: string): Promise<Record<string, (...args: unknown[]) => unknown>> =>
     import(pathToFileURL(path.join(root, 'dist', module)).href);
-  const { loadConfig } = await load('facade/config/load.js');
-  const { approveAll } = await load('test/approve.js');
+  const { loadConfig } = await load('facade/config/load-config.js');
+  const { approveAll } = await load('test/consent/approve-servers.js');
   await approveAll?.(loadConfig?.(file, { env: process.env, home: folder }));
   const target = await openStdio(name, [path.join(root, 'dist', 'facade', 'main.js'), 'run', '--config', file]);
   await target.ask('tools/list', {});

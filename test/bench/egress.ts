@@ -4,9 +4,9 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { openEgress } from '../../adapters/egress/open.ts';
-import { EGRESS_PORT, type LaunchHost, launch } from '../../adapters/launch.ts';
-import type { ServerSettings } from '../../adapters/settings.ts';
+import { openEgress } from '../../adapters/egress/open-egress.ts';
+import { EGRESS_PORT, type LaunchHost, launch } from '../../adapters/stdio/launch.ts';
+import type { ServerSettings } from '../../adapters/supervisor/server-settings.ts';
 import { quantile } from './measure.ts';
 
 /** Milliseconds of a request of one way: on a connection of its own, and on one that is kept. */

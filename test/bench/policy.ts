@@ -1,11 +1,11 @@
 /** Owns the measuring of single decisions: by number of rules, by candidates of one call, by size of the arguments, and of lists. */
 import { fileURLToPath } from 'node:url';
-import { callInputText, listInputText } from '../../policies/input.ts';
-import { ENTRYPOINTS, readLibrary } from '../../policies/library.ts';
+import { callInputText, listInputText } from '../../policies/engine/policy-input.ts';
+import { ENTRYPOINTS, readLibrary } from '../../policies/engine/policy-library.ts';
+import { WasmPolicy } from '../../policies/engine/wasm/wasm-policy.ts';
 import type { CallInput, ListTool, Principal } from '../../policies/port.ts';
-import { compileRules } from '../../policies/rules.ts';
-import { compileSettings } from '../../policies/settings.ts';
-import { WasmPolicy } from '../../policies/wasm.ts';
+import { compileSettings } from '../../policies/rules/policy-settings.ts';
+import { compileRules } from '../../policies/rules/rule-compiler.ts';
 
 /** Microseconds of one way of deciding; `cpu` is the least processor time of a round, which other work disturbs the least. */
 export interface PolicyTiming {

@@ -5,9 +5,9 @@ import path from 'node:path';
 import { monitorEventLoopDelay, performance } from 'node:perf_hooks';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { loadConfig } from '../../facade/config/load.ts';
-import { assemble } from '../../facade/main.ts';
-import { openThreadClock, ownThread } from '../../policies/thread-clock.ts';
+import { loadConfig } from '../../facade/config/load-config.ts';
+import { assembleOnDemand } from '../../facade/main.ts';
+import { openThreadClock, ownThread } from '../../policies/engine/workers/thread-clock.ts';
 
 /** Milliseconds: medians over the reloads of one number of rules, unless told otherwise. */
 export interface ReloadTiming {
@@ -51,7 +51,7 @@ async function measureOne(rules: number, rounds: number): Promise<ReloadTiming> 
   );
   const read = () => loadConfig(file, { env: process.env, home: '/nowhere' });
   const began = performance.now();
-  const assembled = await assemble(read(), {});
+  const assembled = await assembleOnDemand(read(), {});
   const start = performance.now() - began;
   const times: { readonly reload: number; readonly held: number; readonly worked: number }[] = [];
   for (let round = 1; round <= rounds; round += 1) {

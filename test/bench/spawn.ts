@@ -3,8 +3,8 @@ import { chownSync, mkdtempSync, realpathSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { type LaunchHost, launch } from '../../adapters/launch.ts';
-import type { ServerSettings } from '../../adapters/settings.ts';
+import { type LaunchHost, launch } from '../../adapters/stdio/launch.ts';
+import type { ServerSettings } from '../../adapters/supervisor/server-settings.ts';
 import { quantile } from './measure.ts';
 
 /** Milliseconds from the start of a program to its end. */

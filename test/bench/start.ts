@@ -3,10 +3,10 @@ import { chownSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync }
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { ServerPool } from '../../adapters/pool.ts';
 import type { ServerEvent } from '../../adapters/port.ts';
-import type { ServerSettings } from '../../adapters/settings.ts';
-import { TollgateError } from '../../catalogs/errors.ts';
+import { ServerPool } from '../../adapters/supervisor/server-pool.ts';
+import type { ServerSettings } from '../../adapters/supervisor/server-settings.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { installServers } from '../servers/install.ts';
 import { openStdio } from './client.ts';
 import { quantile } from './measure.ts';

@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { startWatchdog } from '../../facade/watchdog/watchdog.ts';
+import { startWatchdog } from '../../facade/runtime/watchdog.ts';
 import { quantile } from './measure.ts';
 
 const ROUNDS = 5;

@@ -1,17 +1,17 @@
-/** Tests facade/refusal.ts, facade/session.ts, facade/decide.ts and facade/metrics.ts: how calls are refused, by whom they came, and how they are counted. */
+/** Tests facade/call/refusal.ts, facade/call/identify.ts, facade/call/decide.ts and facade/runtime/metrics/metrics.ts: how calls are refused, by whom they came, and how they are counted. */
 import { describe, expect, it } from 'vitest';
 import { UpstreamError } from '../../adapters/port.ts';
-import { ERRORS, type ErrorCode, TollgateError } from '../../catalogs/errors.ts';
-import type { ToolResult } from '../../catalogs/tool.ts';
-import type { ArgsShape } from '../../facade/args.ts';
-import { decide, type Judging } from '../../facade/decide.ts';
-import { Metrics } from '../../facade/metrics.ts';
-import { Redactor } from '../../facade/output/redact.ts';
-import type { Trace } from '../../facade/record.ts';
-import { refusal } from '../../facade/refusal.ts';
-import { identify, openSession } from '../../facade/session.ts';
-import { Tally } from '../../facade/statistics.ts';
-import { WorkspaceFiles } from '../../facade/workspace-files.ts';
+import { ERRORS, type ErrorCode, TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
+import { type DecisionRequest, decide } from '../../facade/call/decide.ts';
+import { identify, openSession } from '../../facade/call/identify.ts';
+import { WorkspaceFiles } from '../../facade/call/lowering/workspace-files.ts';
+import type { CallTrace } from '../../facade/call/record.ts';
+import { refusalReply } from '../../facade/call/refusal.ts';
+import type { ArgsShape } from '../../facade/call/validate.ts';
+import { Redactor } from '../../facade/output/redactor.ts';
+import { Metrics } from '../../facade/runtime/metrics/metrics.ts';
+import { CallTally } from '../../facade/serve/host/call-statistics.ts';
 import type { CallDecision, Policy, Principal } from '../../policies/port.ts';
 import { verifies } from '../verifies.ts';
 
@@ -20,7 +20,7 @@ const principal: Principal = { id: 'ann', role: 'r', groups: [], profiles: ['def
 
 describe('refusal', () => {
   it.each(Object.keys(ERRORS) as ErrorCode[])('%s travels as its row says', (code) => {
-    const reply = refusal(new TollgateError(code), { id: 'd1', redactor });
+    const reply = refusalReply(new TollgateError(code), { id: 'd1', redactor });
     const row = ERRORS[code];
     if (row.wire === 'result') {
       const result = JSON.parse((reply as { text: string }).text) as ToolResult;
@@ -42,7 +42,7 @@ describe('refusal', () => {
   });
 
   it('is opaque about what it did not foresee', () => {
-    const reply = refusal(new Error('secret /etc/passwd path'), { id: 'd2', redactor });
+    const reply = refusalReply(new Error('secret /etc/passwd path'), { id: 'd2', redactor });
     expect(JSON.stringify(reply)).not.toContain('passwd');
     expect(reply).toMatchObject({ error: { code: -32603, data: { code: 'INTERNAL', decision: 'd2' } } });
   });
@@ -51,9 +51,11 @@ describe('refusal', () => {
     const own = new Redactor();
     own.register('secret-value');
     expect(
-      refusal(new UpstreamError({ code: -31999, message: 'no', data: { a: [1] } }), { id: 'x', redactor: own }),
+      refusalReply(new UpstreamError({ code: -31999, message: 'no', data: { a: [1] } }), { id: 'x', redactor: own }),
     ).toEqual({ kind: 'error', error: { code: -31999, message: 'no', data: { a: [1] } }, upstream: 'x' });
-    expect(refusal(new UpstreamError({ code: 1, message: 'key secret-value' }), { id: 'x', redactor: own })).toEqual({
+    expect(
+      refusalReply(new UpstreamError({ code: 1, message: 'key secret-value' }), { id: 'x', redactor: own }),
+    ).toEqual({
       kind: 'error',
       error: { code: 1, message: 'key [redacted]' },
       upstream: 'x',
@@ -113,7 +115,12 @@ describe('decide', () => {
     pins: {},
     maxBytes: 1000,
   };
-  const exposed = { name: 's_t', server: { name: 's', labels: [] }, pin: 'p', args } as unknown as Judging['exposed'];
+  const exposed = {
+    name: 's_t',
+    server: { name: 's', labels: [] },
+    pin: 'p',
+    args,
+  } as unknown as DecisionRequest['exposed'];
   /** What has answered the ask, with a person who is never there. */
   const ask = async (
     made: CallDecision | (() => CallDecision),
@@ -123,12 +130,12 @@ describe('decide', () => {
       obtain,
     }: { args?: Record<string, unknown>; grant?: string; obtain?: () => Promise<string | undefined> } = {},
   ): Promise<string | undefined> => {
-    const trace = { startedAt: 0 } as Trace;
+    const trace = { startedAt: 0 } as CallTrace;
     const policy = { revision: 'r', call: typeof made === 'function' ? made : () => made } as unknown as Policy;
     const bound = { doc: { text: JSON.stringify(args), value: args, exact: true }, notes: [] };
     const deps = {
       fresh: () => undefined,
-      standing: { judge: () => ({ budgets: [], ...(grant !== undefined && { grant }) }) },
+      preconditions: { judge: () => ({ budgets: [], ...(grant !== undefined && { grant }) }) },
       labels: { of: () => [] },
       plans: { of: () => 'none' },
       now: () => 1,
@@ -143,7 +150,7 @@ describe('decide', () => {
       place: {
         files: new WorkspaceFiles({ workspace: '/', controlFiles: [], otherWorkspaces: { read: [], write: [] } }),
         owner: { principal: 'ann', run: 'r' },
-      } as Judging['place'],
+      } as DecisionRequest['place'],
       request: { name: 's_t', args: bound.doc, signal: session.closed },
     });
     return trace.consent;
@@ -200,12 +207,12 @@ describe('decide', () => {
 
 describe('Metrics', () => {
   it('counts by tool, origin and outcome, without names that a client could invent' + verifies('HB-06'), () => {
-    const metrics = new Metrics(new Tally({ get: () => undefined, swap: () => true }), { audit: 0, state: 0 });
-    const trace = (more: Partial<Trace>): Trace => ({
+    const metrics = new Metrics(new CallTally({ get: () => undefined, swap: () => true }), { audit: 0, state: 0 });
+    const trace = (more: Partial<CallTrace>): CallTrace => ({
       id: 'd',
       principal,
       session: 's',
-      asked: 'made-up',
+      requestedName: 'made-up',
       argBytes: 0,
       startedAt: 0,
       revision: 'r',
@@ -214,12 +221,12 @@ describe('Metrics', () => {
     });
     metrics.onEnd(trace({}), new TollgateError('UNKNOWN_TOOL'), 0);
     metrics.onEnd(
-      trace({ exposed: { name: 'read' } as NonNullable<Trace['exposed']>, upstreamMs: 20 }),
+      trace({ exposed: { name: 'read' } as NonNullable<CallTrace['exposed']>, upstreamMs: 20 }),
       undefined,
       3000,
     );
     metrics.onEnd(
-      trace({ exposed: { name: 'read' } as NonNullable<Trace['exposed']>, upstreamMs: 900_000 }),
+      trace({ exposed: { name: 'read' } as NonNullable<CallTrace['exposed']>, upstreamMs: 900_000 }),
       undefined,
       900_500,
     );

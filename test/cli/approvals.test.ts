@@ -1,9 +1,9 @@
 /** Tests `tollgate approvals`: what an owner sees, and that nothing is approved which was not seen. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { whileWaiting } from '../../facade/approvals/waiters.ts';
-import { EXIT } from '../../facade/cli/io.ts';
-import { KillSwitch } from '../../facade/servers/kill-switch.ts';
-import { type Asking, askFor, Desk } from '../approvals/desk.ts';
+import { EXIT } from '../../facade/cli/command-io.ts';
+import { whileRequestWaits } from '../../facade/consent/approvals/approval-wait.ts';
+import { KillSwitch } from '../../facade/consent/switch/kill-switch.ts';
+import { type Asking, askFor, Desk } from '../approvals/owner-context.ts';
 import { Project } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
 import { type Answer, cli, dataOf, start } from './terminal.ts';
@@ -87,7 +87,7 @@ describe('approvals list', () => {
     });
     const lineOf = async (): Promise<string> => (await run('list')).out.split('\n')[1] ?? '';
     expect(await lineOf()).toMatch(/ gone .*\{"text":"\\u\{9b\}\[2Jx+… /);
-    await whileWaiting(desk.state, { id, call: 'd' }, async () => {
+    await whileRequestWaits(desk.state, { id, call: 'd' }, async () => {
       expect(await lineOf()).toContain(' waits ');
       expect(dataOf<{ approvals: unknown }>((await run('list', '--json')).out).approvals).toMatchObject([
         { id, awaited: true },

@@ -2,7 +2,7 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { EXIT } from '../../facade/cli/io.ts';
+import { EXIT } from '../../facade/cli/command-io.ts';
 import { Project } from '../config/project.ts';
 import { Child } from '../process/child.ts';
 import { verifies } from '../verifies.ts';

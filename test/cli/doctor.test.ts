@@ -2,25 +2,25 @@
 import { chmodSync, mkdirSync, readFileSync, statSync, utimesSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { FINDINGS, type Finding, type FindingId } from '../../facade/cli/doctor/findings.ts';
-import { EXIT } from '../../facade/cli/io.ts';
-import { loadConfig } from '../../facade/config/load.ts';
-import { WIRING } from '../../facade/main.ts';
+import { EXIT } from '../../facade/cli/command-io.ts';
+import { type DoctorFinding, FINDINGS, type FindingId } from '../../facade/cli/configuration/doctor-findings.ts';
+import { loadConfig } from '../../facade/config/load-config.ts';
+import { APP_MODULE } from '../../facade/main.ts';
 import { openPlaces } from '../../facade/secrets/secrets.ts';
-import { approveAll } from '../approve.ts';
 import { atHome, type Home } from '../clients/home.ts';
 import { VALUES } from '../clients/samples.ts';
+import { approveAll } from '../consent/approve-servers.ts';
 import { codeIn, rowsOf, sectionOf } from '../docs/markdown.ts';
 import { dataOf, start } from './terminal.ts';
 
 interface Data {
   readonly ok: boolean;
-  readonly findings: readonly (Finding & { readonly fixable: boolean })[];
+  readonly findings: readonly (DoctorFinding & { readonly fixable: boolean })[];
   readonly mended: readonly FindingId[];
 }
 
-/** The machine itself is looked at in test/sandbox/doctor.test.ts. */
-const wiring = { ...WIRING, examine: async () => [] };
+/** The machine itself is looked at in test/sandbox/isolation-doctor.test.ts. */
+const wiring = { ...APP_MODULE, examine: async () => [] };
 const doctor = (home: Home, ...words: readonly string[]) =>
   start(home.project, ['doctor', ...words], { env: home.env }, wiring).ended;
 const look = async (home: Home, ...words: readonly string[]) =>
@@ -127,7 +127,7 @@ describe('--fix', () => {
     await atHome(['cursor'], async (home) => {
       await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes']);
       const { state } = config(home);
-      const [backup = ''] = (await import('../../facade/clients/changes.ts'))
+      const [backup = ''] = (await import('../../facade/cli/clients/client-file-changes.ts'))
         .listBackups(state)
         .map(({ file }) => file);
       utimesSync(backup, 1, 1);
@@ -169,7 +169,7 @@ describe('--fix', () => {
       const { state } = config(home);
       mkdirSync(state, { recursive: true });
       chmodSync(state, 0o755);
-      const finding: Finding = {
+      const finding: DoctorFinding = {
         id: 'opa',
         name: 'x',
         state: 'missing',
@@ -183,7 +183,7 @@ describe('--fix', () => {
         home.project,
         ['doctor', '--fix'],
         { env: home.env },
-        { ...WIRING, examine: async () => [finding] },
+        { ...APP_MODULE, examine: async () => [finding] },
       ).ended;
       expect(err).toContain('fixing x: f\n  not done (EPERM)\n');
       expect(code).toBe(EXIT.unexpected);
@@ -206,10 +206,10 @@ describe('ids', () => {
 
   it('are all given by the code', () => {
     const text = [
-      'facade/cli/doctor.ts',
-      'facade/cli/doctor/own-files.ts',
-      'facade/cli/doctor/servers.ts',
-      'adapters/sandbox/doctor.ts',
+      'facade/cli/configuration/doctor-command.ts',
+      'facade/cli/configuration/doctor-own-files.ts',
+      'facade/cli/configuration/doctor-servers.ts',
+      'adapters/sandbox/isolation-doctor.ts',
     ]
       .map((file) => readFileSync(path.join(ROOT, file), 'utf8'))
       .join('\n');

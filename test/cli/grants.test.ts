@@ -2,10 +2,10 @@
 import { existsSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { EXIT } from '../../facade/cli/io.ts';
-import { ApprovedTools } from '../../facade/consent/approved-tools.ts';
-import type { Grant } from '../../facade/grants/grant.ts';
-import { openState } from '../../facade/state/sqlite.ts';
+import { EXIT } from '../../facade/cli/command-io.ts';
+import type { Grant } from '../../facade/consent/grants/grant.ts';
+import { ApprovedTools } from '../../facade/consent/servers/approved-tools.ts';
+import { openState } from '../../facade/state/sqlite-state.ts';
 import { Project } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
 import { cli, dataOf } from './terminal.ts';

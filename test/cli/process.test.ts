@@ -3,7 +3,7 @@ import { EventEmitter } from 'node:events';
 import { realpathSync } from 'node:fs';
 import { PassThrough } from 'node:stream';
 import { describe, expect, it } from 'vitest';
-import { type Host, processIo } from '../../facade/cli/process.ts';
+import { type CommandProcess, processIo } from '../../facade/cli/command-process.ts';
 
 class FakeHost extends EventEmitter {
   readonly stdin = new PassThrough();
@@ -17,8 +17,8 @@ class FakeHost extends EventEmitter {
   cwd = (): string => '/somewhere';
   exit = (code: unknown): void => void this.exits.push(code);
 
-  get asHost(): Host {
-    return this as unknown as Host;
+  get asHost(): CommandProcess {
+    return this as unknown as CommandProcess;
   }
 }
 

@@ -1,9 +1,9 @@
 /** Tests the command line itself: help, version, misuse, and completion scripts in the shells that are here. */
 import { spawnSync } from 'node:child_process';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { EXIT } from '../../facade/cli/io.ts';
+import { EXIT } from '../../facade/cli/command-io.ts';
 import type { Wiring } from '../../facade/cli/program.ts';
-import { VERSION } from '../../facade/wire/version.ts';
+import { VERSION } from '../../facade/serve/version.ts';
 import { Project } from '../config/project.ts';
 import { cli, dataOf, start } from './terminal.ts';
 

@@ -3,8 +3,8 @@ import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import Libsql from 'libsql';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { ErrorCode } from '../../catalogs/errors.ts';
-import { EXIT } from '../../facade/cli/io.ts';
+import type { ErrorCode } from '../../catalogs/errors/error-table.ts';
+import { EXIT } from '../../facade/cli/command-io.ts';
 import { Project } from '../config/project.ts';
 import { type Answer, cli, dataOf, server } from './terminal.ts';
 

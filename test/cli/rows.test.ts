@@ -3,7 +3,7 @@ import { PassThrough } from 'node:stream';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { json, printable } from '../../facade/cli/print.ts';
-import { inRows, letterMarks, marked } from '../../facade/cli/rows.ts';
+import { inRows, letterMarks, marked } from '../../facade/cli/terminal-rows.ts';
 
 const terminal = (columns: number): { isTTY: boolean; out: PassThrough } => ({
   isTTY: true,

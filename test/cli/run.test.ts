@@ -7,10 +7,10 @@ import { ReadBuffer, serializeMessage } from '@modelcontextprotocol/sdk/shared/s
 import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
 import type { JSONRPCMessage } from '@modelcontextprotocol/sdk/types.js';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { TollgateError } from '../../catalogs/errors.ts';
-import { EXIT } from '../../facade/cli/io.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { EXIT } from '../../facade/cli/command-io.ts';
 import type { Wiring } from '../../facade/cli/program.ts';
-import { WIRING } from '../../facade/main.ts';
+import { APP_MODULE } from '../../facade/main.ts';
 import { Project } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
 import { cli, dataOf, type Running, server, start } from './terminal.ts';
@@ -241,7 +241,7 @@ describe('limits that nobody wrote' + verifies('ST-26'), () => {
         seen = config.limits;
         throw new TollgateError('STATE_FAILED');
       };
-      await start(project, argv, {}, { ...WIRING, assemble }).ended;
+      await start(project, argv, {}, { ...APP_MODULE, assemble }).ended;
       return seen;
     };
     expect(await limits(['run'])).toEqual({ servers: 20, connections: 5, drainMs: 10_000 });

@@ -14,10 +14,10 @@ import {
 import path from 'node:path';
 import Libsql from 'libsql';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { openState, SCHEMA } from '../../facade/state/sqlite.ts';
-import { Stops } from '../../facade/state/stops.ts';
+import { openState, STATE_SCHEMA } from '../../facade/state/sqlite-state.ts';
+import { Stops } from '../../facade/state/stop-file.ts';
 import { Project } from '../config/project.ts';
-import { startFixture } from '../state/place.ts';
+import { startFixture } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
 import { cli, dataOf, server } from './terminal.ts';
 
@@ -216,7 +216,7 @@ describe('tollgate state' + verifies('ST-08'), () => {
     );
     expect(refused).toMatchObject({ refused: { left: 0 } });
     state.close();
-    expect(SCHEMA.version).toBe(2);
+    expect(STATE_SCHEMA.version).toBe(2);
   });
 });
 

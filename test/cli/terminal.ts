@@ -2,11 +2,11 @@
 
 import path from 'node:path';
 import { PassThrough } from 'node:stream';
-import type { Io } from '../../facade/cli/io.ts';
+import type { Io } from '../../facade/cli/command-io.ts';
 import { runCli, type Wiring } from '../../facade/cli/program.ts';
-import { WIRING } from '../../facade/main.ts';
-import { acceptFor } from '../accept.ts';
+import { APP_MODULE } from '../../facade/main.ts';
 import type { Project } from '../config/project.ts';
+import { acceptFor } from '../stories/accept-configuration.ts';
 
 /** How a command ended. */
 export interface Answer {
@@ -39,7 +39,7 @@ export function start(
   project: Pick<Project, 'home' | 'folder'>,
   argv: readonly string[],
   more: Partial<Io> = {},
-  wiring: Wiring = WIRING,
+  wiring: Wiring = APP_MODULE,
 ): Running {
   const [stdin, wire] = [new PassThrough(), new PassThrough()];
   const said = { out: '', err: '' };

@@ -3,9 +3,9 @@ import { chmodSync, mkdirSync, readdirSync, statSync, symlinkSync } from 'node:f
 import { PassThrough } from 'node:stream';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { EXIT } from '../../facade/cli/io.ts';
-import { CLIENTS } from '../../facade/clients/formats.ts';
-import { loadConfig } from '../../facade/config/load.ts';
+import { CLIENTS } from '../../facade/cli/clients/client-formats.ts';
+import { EXIT } from '../../facade/cli/command-io.ts';
+import { loadConfig } from '../../facade/config/load-config.ts';
 import { openPlaces } from '../../facade/secrets/secrets.ts';
 import { dataOf, start } from '../cli/terminal.ts';
 import { verifies } from '../verifies.ts';

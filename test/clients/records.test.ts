@@ -1,9 +1,9 @@
 /** Tests what the audit log keeps of changes to the set-up: names, who, never a value or a place; and that nothing changes without it. */
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { EXIT } from '../../facade/cli/io.ts';
-import { acceptNow } from '../accept.ts';
+import { EXIT } from '../../facade/cli/command-io.ts';
 import { start } from '../cli/terminal.ts';
+import { acceptNow } from '../stories/accept-configuration.ts';
 import { verifies } from '../verifies.ts';
 import { atHome, type Home } from './home.ts';
 import { VALUES } from './samples.ts';

@@ -2,9 +2,9 @@
 import { chownSync, readdirSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { EXIT } from '../../facade/cli/io.ts';
-import { loadConfig } from '../../facade/config/load.ts';
-import { approveAll } from '../approve.ts';
+import { EXIT } from '../../facade/cli/command-io.ts';
+import { loadConfig } from '../../facade/config/load-config.ts';
+import { approveAll } from '../consent/approve-servers.ts';
 import { verifies } from '../verifies.ts';
 import { atHome, type Home } from './home.ts';
 

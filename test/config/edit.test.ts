@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
-import { type Addition, addTo } from '../../facade/config/edit.ts';
+import { type Addition, addTo } from '../../facade/config/reading/config-edit.ts';
 
 const server: Addition = {
   path: ['servers'],

@@ -1,8 +1,8 @@
 /** Tests who the caller over stdio is, and how tokens of the configuration become hashes. */
 import { createHash } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
-import { principalForStdio } from '../../facade/config/identity.ts';
-import { createAuthenticator } from '../../facade/wire/auth.ts';
+import { principalForStdio } from '../../facade/config/stdio-identity.ts';
+import { createAuthenticator } from '../../facade/serve/http/token-authentication.ts';
 import { withProject } from './project.ts';
 
 const YAML = `

@@ -3,10 +3,9 @@ import { mkdirSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import type { Config } from '../../facade/config/config.ts';
-import { formatProblems } from '../../facade/config/problems.ts';
+import { formatProblems } from '../../facade/config/config-problems.ts';
 import { verifies } from '../verifies.ts';
-import type { Env, Project } from './project.ts';
-import { withProject } from './project.ts';
+import { type Env, type Project, withProject } from './project.ts';
 
 interface Setup {
   readonly files: Readonly<Record<string, unknown>>;

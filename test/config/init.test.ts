@@ -2,13 +2,11 @@
 import { chownSync, existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import type { InitOptions } from '../../facade/cli/init.ts';
-import { besideProject, writeProject } from '../../facade/cli/init.ts';
-import { type ClientPlace, clientPlaces } from '../../facade/clients/places.ts';
-import { loadConfig } from '../../facade/config/load.ts';
+import { type ClientPlace, clientPlaces } from '../../facade/cli/clients/client-places.ts';
+import { besideProject, type InitOptions, writeProject } from '../../facade/cli/configuration/init-command.ts';
+import { loadConfig } from '../../facade/config/load-config.ts';
 import { verifies } from '../verifies.ts';
-import type { Project } from './project.ts';
-import { withProject } from './project.ts';
+import { type Project, withProject } from './project.ts';
 
 const SECRET = 'hunter2hunter2';
 const server = {

@@ -4,8 +4,8 @@ import { mkdirSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
-import { loadConfig } from '../../facade/config/load.ts';
-import { formatProblems } from '../../facade/config/problems.ts';
+import { formatProblems } from '../../facade/config/config-problems.ts';
+import { loadConfig } from '../../facade/config/load-config.ts';
 import { verifies } from '../verifies.ts';
 import { withProject } from './project.ts';
 

@@ -2,10 +2,10 @@
 import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { TollgateError } from '../../catalogs/errors.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Config, Problem } from '../../facade/config/config.ts';
-import { loadConfig } from '../../facade/config/load.ts';
-import { approveAll } from '../approve.ts';
+import { loadConfig } from '../../facade/config/load-config.ts';
+import { approveAll } from '../consent/approve-servers.ts';
 
 export type Env = Readonly<Record<string, string | undefined>>;
 

@@ -15,7 +15,7 @@ import {
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { missingFolders, removeIfEmpty, replaceFile } from '../../facade/config/replace.ts';
+import { missingFolders, removeIfEmpty, replaceFile } from '../../facade/config/reading/file-replacement.ts';
 
 const USER = 12_345;
 let folder: string;

@@ -4,7 +4,7 @@ import { Ajv } from 'ajv';
 import { describe, expect, it } from 'vitest';
 import { parse, stringify } from 'yaml';
 import type { Config } from '../../facade/config/config.ts';
-import { SCHEMA_FILE } from '../../facade/config/schema.ts';
+import { SCHEMA_FILE } from '../../facade/config/config-schema.ts';
 import { verifies } from '../verifies.ts';
 import { FULL, FULL_ENV, writeFull } from './full.ts';
 import { withProject } from './project.ts';

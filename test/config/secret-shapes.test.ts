@@ -1,6 +1,6 @@
 /** Tests what of an address looks like a key, and what does not. */
 import { describe, expect, it } from 'vitest';
-import { addressWithout } from '../../facade/config/secret-shapes.ts';
+import { addressWithout } from '../../facade/config/servers/secret-shapes.ts';
 import { verifies } from '../verifies.ts';
 
 const KEY = '9f8e7d6c5b4a39281706f5e4d3c2b1a0';

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { ServerConfig } from '../../facade/config/config.ts';
 import { mergeProfiles } from '../../facade/config/profiles.ts';
-import { controlRule } from '../../facade/policy-parts.ts';
+import { controlRule } from '../../facade/runtime/policy-parts.ts';
 import { verifies } from '../verifies.ts';
 import { Project } from './project.ts';
 

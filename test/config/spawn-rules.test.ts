@@ -1,8 +1,8 @@
 /** Tests what is suspicious about a command, attack by attack (security.md §3 E). */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { nameFault, SERVER_NAME, splitToolId, toSlug } from '../../facade/config/names.ts';
-import { nearest, quote, showPath } from '../../facade/config/problems.ts';
+import { nearest, quote, showPath } from '../../facade/config/config-problems.ts';
+import { nameFault, SERVER_NAME, splitToolId, toSlug } from '../../facade/config/servers/server-names.ts';
 import {
   hasLookAlike,
   inlineCodeFlag,
@@ -11,7 +11,7 @@ import {
   isTollgate,
   programOf,
   runsMovingPackage,
-} from '../../facade/config/spawn-rules.ts';
+} from '../../facade/config/servers/spawn-rules.ts';
 import { verifies } from '../verifies.ts';
 
 const spawn = (line: string): { command: string; args: string[]; env: Record<string, string> } => {

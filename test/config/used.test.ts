@@ -26,7 +26,7 @@ const NAMED = new Set([
   'primitives',
   'programs',
 ]);
-/** Of the loader itself, and texts that only describe: rules have a walk of their own in test/policy/used.test.ts. */
+/** Of the loader itself, and texts that only describe: rules have a walk of their own in test/rules/used-settings.test.ts. */
 const APART = new Set(['rules', 'value']);
 
 /** Code without comments and texts, so that a name counts only where it is a name. */

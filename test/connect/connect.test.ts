@@ -6,7 +6,7 @@ import path from 'node:path';
 import { PassThrough } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { loadKnown } from '../../catalogs/servers/known-server.ts';
-import { EXIT } from '../../facade/cli/io.ts';
+import { EXIT } from '../../facade/cli/command-io.ts';
 import { type Answer, dataOf, start } from '../cli/terminal.ts';
 import { verifies } from '../verifies.ts';
 import { filesIn, holders, Place } from './place.ts';

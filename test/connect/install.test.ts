@@ -13,9 +13,9 @@ import {
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { useHelpers } from '../../catalogs/programs.ts';
+import { useHelpers } from '../../catalogs/programs/helper-programs.ts';
 import { loadKnown } from '../../catalogs/servers/known-server.ts';
-import { installPackage, packageFolder } from '../../facade/connect/install.ts';
+import { installPackage, packageFolder } from '../../facade/cli/connect/package-install.ts';
 import { verifies } from '../verifies.ts';
 import { verify } from '../verify/servers.ts';
 import { Place } from './place.ts';

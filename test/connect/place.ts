@@ -1,9 +1,9 @@
 /** Owns what tests of connecting share: projects whose programs can be isolated, a stand-in for npm that packs what it is told, and looking for a value in every file. */
 import { chmodSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { useHelpers } from '../../catalogs/programs.ts';
+import { useHelpers } from '../../catalogs/programs/helper-programs.ts';
 import type { KnownServer } from '../../catalogs/servers/known-server.ts';
-import type { Io } from '../../facade/cli/io.ts';
+import type { Io } from '../../facade/cli/command-io.ts';
 import { type Answer, cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { giveAway } from '../servers/system.ts';

@@ -4,7 +4,7 @@ import path from 'node:path';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { stringify } from 'yaml';
-import { readServerToml } from '../../facade/connect/server-toml.ts';
+import { readServerToml } from '../../facade/cli/connect/server-toml.ts';
 import { withProject } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
 import { Place } from './place.ts';

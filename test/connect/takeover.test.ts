@@ -3,8 +3,8 @@ import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { loadKnown } from '../../catalogs/servers/known-server.ts';
-import { EXIT } from '../../facade/cli/io.ts';
-import { loadConfig } from '../../facade/config/load.ts';
+import { EXIT } from '../../facade/cli/command-io.ts';
+import { loadConfig } from '../../facade/config/load-config.ts';
 import { verifies } from '../verifies.ts';
 import { filesIn, Place } from './place.ts';
 

@@ -1,6 +1,6 @@
 /** Tests list and call against each other over the real catalogs: calls with arguments made from the tools' own schemas, forty for each tool. */
 import { expect, it } from 'vitest';
-import { type Catalog, compareListAndCall } from '../properties/catalogs.ts';
+import { type Catalog, compareListAndCall } from '../properties/catalog-comparison.ts';
 import { verifies } from '../verifies.ts';
 import { listAll, readCatalogs } from './corpus.ts';
 

@@ -15,11 +15,11 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import Libsql from 'libsql';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { inspectStart } from '../../adapters/inspect.ts';
-import { faultsOf, remarksOf, type ServerDefinition } from '../../facade/config/definition.ts';
-import { type StartSettings, startFacts, startHash } from '../../facade/consent/facts.ts';
-import { ConsentStore } from '../../facade/consent/store.ts';
-import { openState } from '../../facade/state/sqlite.ts';
+import { inspectStart } from '../../adapters/stdio/start-inspection.ts';
+import { faultsOf, remarksOf, type ServerDefinition } from '../../facade/config/servers/server-definition-rules.ts';
+import { ConsentStore } from '../../facade/consent/servers/consent-store.ts';
+import { type StartSettings, startFacts, startHash } from '../../facade/consent/servers/start-facts.ts';
+import { openState } from '../../facade/state/sqlite-state.ts';
 import { verifies } from '../verifies.ts';
 import { readCases } from './corpus.ts';
 

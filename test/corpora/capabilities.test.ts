@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { CAPABILITIES, isNamed } from '../../catalogs/capabilities.ts';
+import { isNamed, TOOL_CAPABILITIES } from '../../catalogs/tools/tool-capabilities.ts';
 import { verifies } from '../verifies.ts';
 import { listAll, readCatalogs } from './corpus.ts';
 
@@ -22,7 +22,7 @@ function saysSo(name: string, runs: readonly (readonly string[])[]): boolean {
 }
 
 describe('capabilities by name, over the real tools' + verifies('CY-08'), () => {
-  it.each([...CAPABILITIES.values()].map((capability) => [capability.name, capability] as const))(
+  it.each([...TOOL_CAPABILITIES.values()].map((capability) => [capability.name, capability] as const))(
     '%s: a tool has it whose name says so, and no other',
     (name, capability) => {
       const named = tools.filter((tool) => isNamed(capability, tool));

@@ -2,16 +2,16 @@ import { format } from '@cfworker/json-schema';
 import { Ajv } from 'ajv';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { describe, expect, it } from 'vitest';
-import { auditTool } from '../../catalogs/audit.ts';
-import { exposedNames } from '../../catalogs/names.ts';
-import { loadSchemaProfile, project } from '../../catalogs/projection/project.ts';
-import { violations } from '../../catalogs/projection/verify.ts';
-import { toolDescription } from '../../catalogs/text.ts';
-import type { RawTool } from '../../catalogs/tool.ts';
-import { createValidator, formatFaults } from '../../catalogs/validate.ts';
-import { compileSchema } from '../../catalogs/validation/compiled.ts';
-import { prepareSchema } from '../../catalogs/validation/prepare.ts';
-import { instanceOf, mutantsOf } from '../catalogs/instances.ts';
+import { auditTool } from '../../catalogs/lint/definition-audit.ts';
+import { profileViolations } from '../../catalogs/projection/profile-violations.ts';
+import { loadSchemaProfile, projectSchema } from '../../catalogs/projection/schema-projection.ts';
+import { toolDescription } from '../../catalogs/text/hostile-text.ts';
+import { exposedNames } from '../../catalogs/tools/exposed-names.ts';
+import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
+import { createValidator, formatFaults } from '../../catalogs/validation/argument-validation.ts';
+import { compileSchema } from '../../catalogs/validation/compiled-schema.ts';
+import { prepareSchema } from '../../catalogs/validation/prepared-schema.ts';
+import { instanceOf, mutantsOf } from '../projection/schema-instances.ts';
 import { verifies } from '../verifies.ts';
 import { isWithheldRightly, listAll, mostWithheld, readCatalogs, readTools } from './corpus.ts';
 
@@ -24,13 +24,13 @@ describe('the catalogs of real servers', () => {
       const profile = loadSchemaProfile(name);
       for (const { server, tool } of listed) {
         const before = JSON.stringify(tool.inputSchema);
-        const projection = project(tool.inputSchema, profile);
+        const projection = projectSchema(tool.inputSchema, profile);
         if ('quarantined' in projection) throw new Error(`${server} ${tool.name}: ${projection.quarantined}`);
         expect(
           projection.log.some(({ transform }) => transform === 'fallback'),
           `${server} ${tool.name}`,
         ).toBe(false);
-        expect(violations(projection.schema, profile), `${server} ${tool.name}`).toEqual([]);
+        expect(profileViolations(projection.schema, profile), `${server} ${tool.name}`).toEqual([]);
         expect(JSON.stringify(tool.inputSchema)).toBe(before);
         expect(toolDescription({ ...tool, hints: projection.hints }).length).toBeLessThanOrEqual(1024);
       }
@@ -40,7 +40,7 @@ describe('the catalogs of real servers', () => {
   it('show every top-level argument and never demand more than the original', () => {
     const profile = loadSchemaProfile();
     for (const { server, tool } of listed) {
-      const projection = project(tool.inputSchema, profile);
+      const projection = projectSchema(tool.inputSchema, profile);
       if ('quarantined' in projection) throw new Error(projection.quarantined);
       const originals = Object.keys((tool.inputSchema.properties ?? {}) as object);
       const shown = Object.keys(projection.schema.properties as object);
@@ -59,7 +59,7 @@ describe('the catalogs of real servers', () => {
   it('keep to 4 KB, but for tools whose first two levels alone are larger', () => {
     const profile = loadSchemaProfile();
     const large = listed.filter(({ tool }) => {
-      const projection = project(tool.inputSchema, profile);
+      const projection = projectSchema(tool.inputSchema, profile);
       return 'schema' in projection && JSON.stringify(projection.schema).length > profile.maxBytes;
     });
     // A tool for itself may be large; a collection in which many are says that the projection does not cut.
@@ -98,7 +98,7 @@ describe('the catalogs of real servers', () => {
       const value = instanceOf(tool.inputSchema, true);
       if (value === undefined || createValidator(tool.inputSchema).check(value).length > 0) continue;
       valid += 1;
-      const projection = project(tool.inputSchema, profile);
+      const projection = projectSchema(tool.inputSchema, profile);
       if ('quarantined' in projection) throw new Error(projection.quarantined);
       // The original spelling is always understood.
       expect(createValidator(tool.inputSchema).check(projection.lift(value as Record<string, unknown>).args)).toEqual(
@@ -182,6 +182,7 @@ describe('attacks in definitions', () => {
   });
 
   it('no attack throws, whatever the profile', () => {
-    for (const { tool } of poisoned) for (const name of PROFILES) project(tool.inputSchema, loadSchemaProfile(name));
+    for (const { tool } of poisoned)
+      for (const name of PROFILES) projectSchema(tool.inputSchema, loadSchemaProfile(name));
   });
 });

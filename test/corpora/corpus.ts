@@ -1,7 +1,7 @@
 /** Reads the cases and catalogs of a corpora folder for the suites; a file that is missing, empty or malformed fails with its name and place. */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import type { RawTool } from '../../catalogs/tool.ts';
+import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 
 /** The folder of the cases: `TOLLGATE_CORPORA`, else the one next to the project. */
 function corpora(): string {

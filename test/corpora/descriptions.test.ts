@@ -4,9 +4,9 @@
  * the shares that were measured).
  */
 import { describe, expect, it } from 'vitest';
-import { type AuditFinding, auditTool, auditValue, judgeTool } from '../../catalogs/audit.ts';
-import { exposedNames } from '../../catalogs/names.ts';
-import type { RawTool } from '../../catalogs/tool.ts';
+import { type AuditFinding, auditTool, auditValue, judgeTool } from '../../catalogs/lint/definition-audit.ts';
+import { exposedNames } from '../../catalogs/tools/exposed-names.ts';
+import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import { verifies } from '../verifies.ts';
 import {
   isWithheldRightly,

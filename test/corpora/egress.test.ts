@@ -4,11 +4,10 @@ import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, describe, expect, it } from 'vitest';
 import { Allowlist } from '../../adapters/egress/allowlist.ts';
-import { PROXY_LIMITS } from '../../adapters/egress/proxy.ts';
-import { parseAuthority } from '../../catalogs/hosts.ts';
-import type { ProxyBench } from '../egress/bench.ts';
-import { askPage, askTunnel, NOWHERE, openProxy } from '../egress/bench.ts';
-import { runJailed } from '../egress/jailed.ts';
+import { PROXY_LIMITS } from '../../adapters/egress/egress-proxy.ts';
+import { parseAuthority } from '../../catalogs/readers/hosts.ts';
+import { askPage, askTunnel, NOWHERE, openProxy, type ProxyBench } from '../egress/proxy-bench.ts';
+import { runJailed } from '../egress/sandboxed-program.ts';
 import { verifies } from '../verifies.ts';
 import { readCases, readCorpus, requireKnown } from './corpus.ts';
 

@@ -2,18 +2,18 @@
 import path from 'node:path';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
-import { auditTool } from '../../catalogs/audit.ts';
-import { CAPABILITIES, isNamed } from '../../catalogs/capabilities.ts';
-import { exposedName, exposedNames } from '../../catalogs/names.ts';
-import { escapeHostile } from '../../catalogs/text.ts';
-import type { RawTool } from '../../catalogs/tool.ts';
-import { createValidator } from '../../catalogs/validate.ts';
-import type { Session } from '../../facade/facade.ts';
-import { openState } from '../../facade/state/sqlite.ts';
-import { Upgrades } from '../../facade/upgrades/upgrades.ts';
+import { auditTool } from '../../catalogs/lint/definition-audit.ts';
+import { escapeHostile } from '../../catalogs/text/hostile-text.ts';
+import { exposedName, exposedNames } from '../../catalogs/tools/exposed-names.ts';
+import { isNamed, TOOL_CAPABILITIES } from '../../catalogs/tools/tool-capabilities.ts';
+import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
+import { createValidator } from '../../catalogs/validation/argument-validation.ts';
+import { Upgrades } from '../../facade/consent/capabilities/capability-upgrades.ts';
+import type { Session } from '../../facade/serve/facade-port.ts';
+import { openState } from '../../facade/state/sqlite-state.ts';
 import type { CallInput, Policy } from '../../policies/port.ts';
-import { instanceOf, mutantsOf } from '../catalogs/instances.ts';
-import { ACT, allow, type RawFacade, type RawServer, startRaw, tool } from '../properties/raw.ts';
+import { instanceOf, mutantsOf } from '../projection/schema-instances.ts';
+import { ACT, allow, type RawFacade, type RawServer, startRaw, tool } from '../properties/raw-facade.ts';
 import { verifies } from '../verifies.ts';
 import { isWithheldRightly, listAll, mostWithheld, readCases, readCatalogs, requireKnown } from './corpus.ts';
 
@@ -36,7 +36,7 @@ async function settled(facade: RawFacade, session: Session): Promise<void> {
 async function addCapabilities(folder: string): Promise<void> {
   const state = openState(path.join(folder, 'state'));
   const upgrades = new Upgrades({ state, now: Date.now, append: () => undefined });
-  for (const capability of CAPABILITIES.values())
+  for (const capability of TOOL_CAPABILITIES.values())
     await upgrades.enable({ capability, by: 'test', calls: 1e6, bytes: 1e12 });
   await state.close();
 }
@@ -63,7 +63,9 @@ describe('the catalogs of real servers, served', () => {
     () => {
       const capable = new Set(
         all
-          .filter(({ tool: { name } }) => [...CAPABILITIES.values()].some((capability) => isNamed(capability, name)))
+          .filter(({ tool: { name } }) =>
+            [...TOOL_CAPABILITIES.values()].some((capability) => isNamed(capability, name)),
+          )
           .map(({ server, tool: { name } }) => exposedName(server, name)),
       );
       expect(listed.size - withoutUpgrades).toBe([...listed.keys()].filter((name) => capable.has(name)).length);
@@ -195,7 +197,7 @@ describe('schemas that real providers refused, through stage 3' + verifies('CY-1
   const PROFILES = [...new Set(cases.map(({ expected }) => expected.profile ?? 'portable'))];
   let facade: RawFacade;
   beforeAll(async () => {
-    // A server may list no schema at all; Tollgate keeps to those that are objects (see adapters/tool-list.ts).
+    // A server may list no schema at all; Tollgate keeps to those that are objects (see adapters/supervisor/tool-list.ts).
     const tools = cases
       .filter(({ input_schema: schema }) => typeof schema === 'object' && schema !== null)
       .map(({ id, input_schema: schema }) => tool(id, { inputSchema: schema }));

@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, realpathSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { locate } from '../../catalogs/paths.ts';
+import { locate } from '../../catalogs/readers/path-location.ts';
 import { verifies } from '../verifies.ts';
 import { readCases, requireKnown } from './corpus.ts';
 

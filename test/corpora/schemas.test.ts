@@ -1,9 +1,14 @@
 import { describe, expect, it } from 'vitest';
-import { exposedName, exposedNames } from '../../catalogs/names.ts';
-import { loadSchemaProfile, type Projection, project, readArguments } from '../../catalogs/projection/project.ts';
-import { violations } from '../../catalogs/projection/verify.ts';
-import { toolDescription } from '../../catalogs/text.ts';
-import { createValidator, repairArgs } from '../../catalogs/validate.ts';
+import { profileViolations } from '../../catalogs/projection/profile-violations.ts';
+import {
+  loadSchemaProfile,
+  type Projection,
+  projectSchema,
+  readArguments,
+} from '../../catalogs/projection/schema-projection.ts';
+import { toolDescription } from '../../catalogs/text/hostile-text.ts';
+import { exposedName, exposedNames } from '../../catalogs/tools/exposed-names.ts';
+import { createValidator, repairArguments } from '../../catalogs/validation/argument-validation.ts';
 import { verifies } from '../verifies.ts';
 import { readCases } from './corpus.ts';
 
@@ -63,7 +68,7 @@ function strict(schema: Record<string, unknown>): Record<string, unknown> {
 }
 
 function projected(test: SchemaCase, profile = test.expected.profile ?? 'portable'): Projection {
-  const projection = project(schemaOf(test.input_schema), loadSchemaProfile(profile));
+  const projection = projectSchema(schemaOf(test.input_schema), loadSchemaProfile(profile));
   if ('quarantined' in projection) throw new Error(projection.quarantined);
   return projection;
 }
@@ -76,7 +81,7 @@ function callWith(test: SchemaCase, projection: Projection, model: unknown): unk
   const { args: lifted } = projection.lift(args);
   const faults = createValidator(schema).check(lifted);
   if (faults.length === 0) return lifted;
-  const repair = repairArgs(schema, lifted, faults);
+  const repair = repairArguments(schema, lifted, faults);
   return repair === undefined ? faults : repair.value;
 }
 
@@ -92,7 +97,7 @@ describe('schemas that real providers refused' + verifies('CY-14'), () => {
   for (const test of cases.filter(({ expected }) => expected.class !== 'quarantine' && expected.class !== 'facade')) {
     it(`${test.id}: the projection has the expected shape`, () => {
       const projection = projected(test);
-      expect(violations(projection.schema, loadSchemaProfile(test.expected.profile ?? 'portable'))).toEqual([]);
+      expect(profileViolations(projection.schema, loadSchemaProfile(test.expected.profile ?? 'portable'))).toEqual([]);
       if (test.expected.portable !== undefined)
         expect(shapeOf(projection.schema)).toEqual(shapeOf(test.expected.portable));
       if (test.expected.portable_openai !== undefined)
@@ -130,7 +135,7 @@ describe('schemas that real providers refused' + verifies('CY-14'), () => {
   for (const test of cases.filter(({ expected }) => expected.class === 'quarantine')) {
     it(`${test.id}: that tool alone is quarantined`, () => {
       for (const profile of ['portable', 'flat', 'faithful']) {
-        expect(project(schemaOf(test.input_schema), loadSchemaProfile(profile))).toHaveProperty('quarantined');
+        expect(projectSchema(schemaOf(test.input_schema), loadSchemaProfile(profile))).toHaveProperty('quarantined');
       }
     });
   }

@@ -1,12 +1,12 @@
 /** Tests that malformed and hostile messages of the corpus are refused, in both directions. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import type { Connection, ConnectionEvents } from '../../adapters/connection.ts';
 import type { UpstreamCall } from '../../adapters/port.ts';
+import type { Connection, ConnectionEvents } from '../../adapters/rpc/connection.ts';
 import { LineReader } from '../../adapters/rpc/framing.ts';
-import { readMessage } from '../../adapters/rpc/json.ts';
-import { UpstreamSession } from '../../adapters/session.ts';
-import type { TollgateError } from '../../catalogs/errors.ts';
+import { readMessage } from '../../adapters/rpc/message-parser.ts';
+import { UpstreamSession } from '../../adapters/supervisor/upstream-session.ts';
+import type { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { readCases, requireKnown } from './corpus.ts';
 
 interface WireCase {

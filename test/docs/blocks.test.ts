@@ -3,9 +3,9 @@ import { cpSync, mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } f
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { loadConfig } from '../../facade/config/load.ts';
-import { policyParts } from '../../facade/policy-parts.ts';
-import { loadPolicy } from '../../policies/engine.ts';
+import { loadConfig } from '../../facade/config/load-config.ts';
+import { policyParts } from '../../facade/runtime/policy-parts.ts';
+import { loadPolicy } from '../../policies/engine/policy-loader.ts';
 import { giveAway } from '../servers/system.ts';
 import { runLine, type Shown } from './console.ts';
 import { type Block, blocksOf, PAGES, ROOT } from './markdown.ts';
@@ -101,15 +101,15 @@ const NOT_RUN: readonly (readonly [RegExp, string])[] = [
   [/^npm run build$/, 'these tests run on what it has built'],
   [/^npm link$/, 'it writes to a folder of the whole machine'],
   [/^claude mcp add /, 'a program of somebody else'],
-  [/ serve$/, 'it listens on a fixed port until it is stopped: test/wire/http.test.ts'],
+  [/ serve$/, 'it listens on a fixed port until it is stopped: test/serve/http-listener.test.ts'],
   [/ servers --log (github|tickets)$/, 'it names a server of your own: test/cli/commands.test.ts'],
   [
     / (approve|revoke|servers (enable|disable|info)) (github|mine|memory)/,
-    'it names a server of your own: test/consent/approve.test.ts',
+    'it names a server of your own: test/consent/approve-command.test.ts',
   ],
   [/ connect memory$/, 'it installs a package, and a person answers: test/docs/connecting.test.ts'],
   [/ export --client cursor --replace$/, 'it asks a person: test/clients/'],
-  [/^podman /, 'it needs the image of a registry: test/sandbox/engine.test.ts'],
+  [/^podman /, 'it needs the image of a registry: test/container/container-engine.test.ts'],
   [/ audit tail/, 'it goes on until it is stopped: test/audit/'],
 ];
 

@@ -2,10 +2,10 @@
 
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
-import { findFaults } from '../../policies/judge.ts';
-import { readLibrary } from '../../policies/library.ts';
-import { compileRules } from '../../policies/rules.ts';
-import { documentOf, settings, WORKSPACE } from '../policy/given.ts';
+import { readLibrary } from '../../policies/engine/policy-library.ts';
+import { compileRules } from '../../policies/rules/rule-compiler.ts';
+import { findRuleFaults } from '../../policies/rules/rule-faults.ts';
+import { documentOf, settings, WORKSPACE } from '../engine/policy-fixture.ts';
 import { codeIn, rowsOf, sectionOf } from './markdown.ts';
 
 const SETTINGS = settings({
@@ -27,7 +27,7 @@ describe('examples of conditions', () => {
       expect(Object.keys(when)).toEqual([field]);
       for (const outcome of field === 'exceptCommands' ? ['deny', 'ask'] : ['deny', 'ask', 'allow'])
         expect(
-          findFaults(
+          findRuleFaults(
             compileRules([documentOf([{ id: 'it', outcome, when }])], WORKSPACE),
             { settings: SETTINGS },
             readLibrary().wasm,

@@ -1,8 +1,8 @@
 /** Tests docs/host-api.md by running its commands, in their order, against a host at work. */
 import { spawn } from 'node:child_process';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { describeHost } from '../../facade/host/operations.ts';
-import { type HostBench, hostConfig, startHost, TOKENS } from '../host/bench.ts';
+import { describeHostApi } from '../../facade/serve/host/host-api-description.ts';
+import { type HostBench, hostConfig, startHost, TOKENS } from '../host/host-bench.ts';
 import { blocksOf, codeIn, readPage, rowsOf, sectionOf } from './markdown.ts';
 
 const PAGE = 'docs/host-api.md';
@@ -53,7 +53,7 @@ describe('docs/host-api.md', () => {
       codeIn(names).map((id) => `${id} ${/\/host\/v1\/[^`?]*/.exec(requests)?.[0] ?? ''}`),
     );
     expect(said.sort()).toEqual(
-      describeHost()
+      describeHostApi()
         .operations.map(({ id, path }) => `${id} ${path}`)
         .sort(),
     );

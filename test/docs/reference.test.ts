@@ -4,12 +4,12 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { Command } from 'commander';
 import { describe, expect, it } from 'vitest';
-import { ERRORS, type ErrorCode } from '../../catalogs/errors.ts';
-import { loadMapping } from '../../catalogs/primitives/mapping.ts';
-import { runAudit } from '../../facade/cli/audit.ts';
-import { EXIT, type Io } from '../../facade/cli/io.ts';
+import { ERRORS, type ErrorCode } from '../../catalogs/errors/error-table.ts';
+import { loadMapping } from '../../catalogs/primitives/primitive-mapping.ts';
+import { runAudit } from '../../facade/cli/audit-commands/audit-command.ts';
+import { EXIT, type Io } from '../../facade/cli/command-io.ts';
 import { buildProgram, type Wiring } from '../../facade/cli/program.ts';
-import { INSTALL_LINES } from '../../policies/opa.ts';
+import { INSTALL_LINES } from '../../policies/rego/opa-program.ts';
 import { verifies } from '../verifies.ts';
 import { blocksOf, codeIn, proseOf, ROOT, readPage, rowsOf, sectionOf } from './markdown.ts';
 
@@ -38,7 +38,7 @@ describe('docs/errors.md', () => {
         .map((name) => path.join(folder, name)),
     );
     const text = sources
-      .filter((file) => file !== path.join('catalogs', 'errors.ts'))
+      .filter((file) => file !== path.join('catalogs', 'errors', 'error-table.ts'))
       .map((file) => readFileSync(path.join(ROOT, file), 'utf8'))
       .join('\n');
     expect(CODES.filter((code) => !new RegExp(`\\b${code}\\b`).test(text))).toEqual([]);
@@ -167,7 +167,9 @@ describe('docs/policies.md', () => {
 
 describe('docs/catalogs.md', () => {
   it('has every schema profile', () => {
-    const files = readdirSync(path.join(ROOT, 'catalogs', 'profiles')).map((name) => name.replace('.json', ''));
+    const files = readdirSync(path.join(ROOT, 'catalogs', 'profiles'))
+      .filter((name) => name.endsWith('.json'))
+      .map((name) => name.replace('.json', ''));
     const named = rowsOf(sectionOf('docs/catalogs.md', '## Schema profiles')).map(([name]) => codeIn(name ?? '')[0]);
     expect([...named].sort()).toEqual(files.sort());
   });
@@ -347,7 +349,7 @@ describe('docs/cli.md', () => {
 
 describe('docs/audit.md', () => {
   it('has every type of record', () => {
-    const sources = ['entry.ts', 'consent-entry.ts', 'chain.ts']
+    const sources = ['audit-entry.ts', 'consent-entry.ts', 'audit-chain.ts']
       .map((name) => readFileSync(path.join(ROOT, 'facade', 'audit', name), 'utf8'))
       .join('\n');
     const types = [...sources.matchAll(/readonly type: (.*);/g)].flatMap((found) =>
@@ -358,7 +360,7 @@ describe('docs/audit.md', () => {
   });
 
   it('has every field that a record of a call can have', () => {
-    const source = readFileSync(path.join(ROOT, 'facade', 'audit', 'entry.ts'), 'utf8');
+    const source = readFileSync(path.join(ROOT, 'facade', 'audit', 'audit-entry.ts'), 'utf8');
     const parts = [
       ...source.matchAll(/interface (?:CallFacts|IntentEntry|OutcomeEntry|DecisionEntry|BudgetEntry)\b.*?\n\}/gs),
     ]

@@ -3,7 +3,7 @@ import { createServer, type RequestListener, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text as readText } from 'node:stream/consumers';
 import { afterEach, describe, expect, it } from 'vitest';
-import { type Bench, callOf, chaos, serve, textOf } from '../adapters/servers.ts';
+import { type Bench, callOf, chaos, serve, textOf } from '../stdio/misbehaving-server.ts';
 import { verifies } from '../verifies.ts';
 
 const servers: Server[] = [];

@@ -2,11 +2,11 @@
 import { rmSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { Session } from '../../facade/facade.ts';
-import { KillSwitch } from '../../facade/servers/kill-switch.ts';
-import { Stops } from '../../facade/state/stops.ts';
-import { withConsents } from '../consent/place.ts';
-import { ACT, type RawFacade, startRaw, tool } from '../properties/raw.ts';
+import { KillSwitch } from '../../facade/consent/switch/kill-switch.ts';
+import type { Session } from '../../facade/serve/facade-port.ts';
+import { Stops } from '../../facade/state/stop-file.ts';
+import { withConsents } from '../consent/consent-facade.ts';
+import { ACT, type RawFacade, startRaw, tool } from '../properties/raw-facade.ts';
 import { verifies } from '../verifies.ts';
 
 const NOW = { since: '2026-11-23T00:00:00.000Z', by: 'boss' };

@@ -1,9 +1,9 @@
 /** Tests that the trouble of one server costs no other a call: a want of connections, and a server that hangs when it starts. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
-import { ServerPool } from '../../adapters/pool.ts';
-import { callOf, chaos, FAST, HOST, refusalOf } from '../adapters/servers.ts';
+import { ServerPool } from '../../adapters/supervisor/server-pool.ts';
 import { server } from '../cli/terminal.ts';
+import { callOf, chaos, FAST, HOST, refusalOf } from '../stdio/misbehaving-server.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 

@@ -4,7 +4,7 @@ import { chmodSync, chownSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { isUnreaped } from '../../adapters/sandbox/bubblewrap.ts';
+import { isUnreaped } from '../../adapters/sandbox/bubblewrap/bubblewrap-arguments.ts';
 import { verifies } from '../verifies.ts';
 
 const ROOT = path.join(import.meta.dirname, '..', '..');
@@ -23,7 +23,7 @@ afterEach(() => rmSync(folder, { recursive: true, force: true, maxRetries: 3 }))
 const program = (workspace: string): string => `
 import { readdirSync, readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { ServerPool } from ${JSON.stringify(path.join(ROOT, 'dist', 'adapters', 'pool.js'))};
+import { ServerPool } from ${JSON.stringify(path.join(ROOT, 'dist', 'adapters', 'supervisor', 'server-pool.js'))};
 const workspace = ${JSON.stringify(workspace)};
 const settings = { name: 'one', transport: 'stdio', command: process.execPath, args: [${JSON.stringify(path.join(FIXTURES, 'chaos.mjs'))}], env: {}, headers: {}, isolation: 'sandbox', connectTimeoutMs: 60000, maxRetries: 3, reconnectBackoffMs: 100, cwd: workspace,
   sandbox: { filesystem: { allowRead: [${JSON.stringify(FIXTURES)}], allowWrite: [workspace], denyRead: [] }, network: { allowedDomains: [] }, limits: { memoryMb: 512, processes: 64, fileMb: 64 } } };

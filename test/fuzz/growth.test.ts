@@ -8,8 +8,8 @@
  */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { TollgateError } from '../../catalogs/errors.ts';
-import { cpuMs, MOST_GROWTH, tooFast } from '../growth.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { cpuMs, MOST_GROWTH, tooFast } from '../bench/growth.ts';
 import { verifies } from '../verifies.ts';
 import { READERS } from './readers.ts';
 import { CORPUS, grow, type Shape, shapes } from './shapes.ts';

@@ -5,21 +5,20 @@ import type { IncomingMessage } from 'node:http';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Readable } from 'node:stream';
-import { Folder } from '../../adapters/internal/folder.ts';
-import { compileGlob } from '../../adapters/internal/globs.ts';
-import type { Query } from '../../adapters/internal/hits.ts';
-import { Hits } from '../../adapters/internal/hits.ts';
-import { scan } from '../../adapters/internal/scan.ts';
-import { createWorkspace } from '../../adapters/internal/workspace.ts';
-import { createMapped } from '../../adapters/mapped/backend.ts';
-import { readPage } from '../../adapters/mapped/marks.ts';
-import { MessageReader } from '../../adapters/messages.ts';
+import { RemoteFetch } from '../../adapters/http/remote-fetch.ts';
 import type { JsonDoc, PrimitiveBackend, ServerAdapter } from '../../adapters/port.ts';
-import { RemoteFetch } from '../../adapters/remote-fetch.ts';
-import type { JsonObject } from '../../adapters/rpc/json.ts';
-import { readPromptList, readToolList } from '../../adapters/tool-list.ts';
-import { loadMapping, type MAPPINGS } from '../../catalogs/primitives/mapping.ts';
-import { readBody } from '../../facade/wire/body.ts';
+import { readOutputPage } from '../../adapters/primitives/mapped/command-markers.ts';
+import { createMappedBackend } from '../../adapters/primitives/mapped/mapped-backend.ts';
+import { compileGlob } from '../../adapters/primitives/search/glob-matcher.ts';
+import { searchByScan } from '../../adapters/primitives/search/scan-search.ts';
+import { SearchHits, type SearchQuery } from '../../adapters/primitives/search/search-hits.ts';
+import { OpenFolder } from '../../adapters/primitives/workspace/open-folder.ts';
+import { createWorkspace } from '../../adapters/primitives/workspace/workspace-server.ts';
+import type { JsonObject } from '../../adapters/rpc/message-parser.ts';
+import { MessageReader } from '../../adapters/rpc/message-reader.ts';
+import { readPromptList, readToolList } from '../../adapters/supervisor/tool-list.ts';
+import { loadMapping, type MAPPINGS } from '../../catalogs/primitives/primitive-mapping.ts';
+import { readBody } from '../../facade/serve/http/request-body.ts';
 import type { Target } from './targets.ts';
 
 type Args = Readonly<Record<string, unknown>>;
@@ -58,11 +57,11 @@ async function say(backend: PrimitiveBackend, tool: string, args: Args): Promise
 
 const workspace = createWorkspace({ root: ROOT });
 
-async function scanned(query: Partial<Query>): Promise<unknown> {
-  const folder = await Folder.root(ROOT);
-  const hits = new Hits();
+async function scanned(query: Partial<SearchQuery>): Promise<unknown> {
+  const folder = await OpenFolder.root(ROOT);
+  const hits = new SearchHits();
   try {
-    await scan(
+    await searchByScan(
       { folder, root: ROOT, name: 'file.txt', prefix: 'file.txt', ignored: [], signal: new AbortController().signal },
       { pattern: 'a', glob: undefined, context: 2, ignoreCase: false, literal: false, hidden: true, ...query },
       hits,
@@ -113,7 +112,7 @@ function ofMapped(
     name: `${id}, ${tool} ${typeof args.action === 'string' ? args.action : ''}: ${dress.name}`,
     make: (text) => {
       const dressed = dress(text);
-      return createMapped({
+      return createMappedBackend({
         inner: replying(dressed, args.action === 'stat' ? dressed : factsOf(dressed)),
         mapping: loadMapping(id),
         root: ROOT,
@@ -224,7 +223,7 @@ export const READERS: readonly Target[] = [
   ofFile('scan of a file', () => scanned({ pattern: 'a' })),
   ofFile('scan of a file, no match', () => scanned({ pattern: 'none of it', literal: true, ignoreCase: true })),
   ofFile('lines of a file that were found', async (text) => {
-    const hits = new Hits();
+    const hits = new SearchHits();
     for (let line = 1; line <= Math.min(1_000, text.length); line += 1)
       hits.add({ path: 'file.txt', line, text, matches: true });
     return hits.page({}, 3);
@@ -260,8 +259,8 @@ export const READERS: readonly Target[] = [
     streamed(`data: ${text}\n\n${text}`, 'text/event-stream'),
   ),
   ofStream('a page of process output', (text) => [
-    readPage(loadMapping('desktop-commander'), outputs(text)),
-    readPage(loadMapping('desktop-commander'), text),
+    readOutputPage(loadMapping('desktop-commander'), outputs(text)),
+    readOutputPage(loadMapping('desktop-commander'), text),
   ]),
   ...MAPPED,
 ];

@@ -3,60 +3,60 @@ import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Writable } from 'node:stream';
-import { readAbsolute } from '../../adapters/egress/forward.ts';
-import { readHello } from '../../adapters/egress/hello.ts';
-import { applyEdit } from '../../adapters/internal/edit.ts';
-import { textOfHtml } from '../../adapters/internal/fetch/html.ts';
-import { compileGlob } from '../../adapters/internal/globs.ts';
-import { Hits } from '../../adapters/internal/hits.ts';
-import { nearestPlaces } from '../../adapters/internal/nearest.ts';
-import { occurrences } from '../../adapters/internal/occurrences.ts';
-import { OutputLog } from '../../adapters/internal/output.ts';
-import { decodeText, printable } from '../../adapters/internal/text.ts';
-import { isIgnored, parseIgnore } from '../../adapters/internal/walk.ts';
-import { around, linesOf } from '../../adapters/internal/write.ts';
-import { widen } from '../../adapters/mapped/edit.ts';
-import { findMarks, quote } from '../../adapters/mapped/marks.ts';
+import { readClientHello } from '../../adapters/egress/client-hello.ts';
+import { readAbsoluteUrl } from '../../adapters/egress/http-forward.ts';
 import type { JsonDoc } from '../../adapters/port.ts';
-import { carriedByDouble } from '../../adapters/rpc/decimal.ts';
+import { textOfHtml } from '../../adapters/primitives/fetch/html-text.ts';
+import { findMarkers, shellQuote } from '../../adapters/primitives/mapped/command-markers.ts';
+import { widenUntilUnique } from '../../adapters/primitives/mapped/mapped-edit.ts';
+import { isIgnored, parseIgnore } from '../../adapters/primitives/search/folder-walk.ts';
+import { compileGlob } from '../../adapters/primitives/search/glob-matcher.ts';
+import { SearchHits } from '../../adapters/primitives/search/search-hits.ts';
+import { OutputLog } from '../../adapters/primitives/shell/output-log.ts';
+import { decodeText, printableName } from '../../adapters/primitives/workspace/file-text.ts';
+import { nearestText } from '../../adapters/primitives/workspace/nearest-text.ts';
+import { occurrences } from '../../adapters/primitives/workspace/occurrences.ts';
+import { applyEdit } from '../../adapters/primitives/workspace/text-edit.ts';
+import { changedLines, textAround } from '../../adapters/primitives/workspace/write-actions.ts';
+import { fitsDouble } from '../../adapters/rpc/decimal.ts';
 import { EventStreamReader } from '../../adapters/rpc/event-stream.ts';
 import { LineReader, oneLine } from '../../adapters/rpc/framing.ts';
-import { members, parseDoc, readMessage } from '../../adapters/rpc/json.ts';
-import { readNoisy } from '../../adapters/rpc/noise.ts';
-import { auditTool } from '../../catalogs/audit.ts';
-import { parseAuthority, parseHost } from '../../catalogs/hosts.ts';
-import { codeSource, inlineCode, interpreterName, startedBy } from '../../catalogs/interpreters.ts';
-import { lintTool } from '../../catalogs/lint.ts';
-import { decodedBlobs, fold, hiddenMessage, isConfusable, unleet } from '../../catalogs/lint-fold.ts';
-import { isLiteralCommand } from '../../catalogs/literal-programs.ts';
-import { exposedNames } from '../../catalogs/names.ts';
-import { mayHoldMeta, withoutOwnKeys } from '../../catalogs/own-keys.ts';
-import { Pace } from '../../catalogs/pace.ts';
-import { countLines, holdsNote, pageText } from '../../catalogs/paging.ts';
-import { locate } from '../../catalogs/paths.ts';
-import { canonicalJson, pinsOf } from '../../catalogs/pin.ts';
-import { canonicalize } from '../../catalogs/projection/canonical.ts';
-import { parseText } from '../../catalogs/projection/lift.ts';
-import { loadSchemaProfile, project } from '../../catalogs/projection/project.ts';
-import { otherReadings } from '../../catalogs/readings.ts';
-import { segmentEnds } from '../../catalogs/segments.ts';
-import { cleanDescription, escapeHostile, toolDescription } from '../../catalogs/text.ts';
-import type { ContentItem, RawTool, ToolResult } from '../../catalogs/tool.ts';
-import { readUrl } from '../../catalogs/urls.ts';
-import { createValidator, formatFaults, repairArgs } from '../../catalogs/validate.ts';
-import { guardPattern, isPlain } from '../../catalogs/validation/guard.ts';
-import { bindArgs } from '../../facade/args.ts';
-import { effectOf } from '../../facade/effect.ts';
-import { cutText, fits } from '../../facade/output/cut.ts';
-import { withMeta } from '../../facade/output/meta.ts';
-import { holdNumbers, releaseNumbers } from '../../facade/output/numbers.ts';
-import { Redactor } from '../../facade/output/redact.ts';
-import { shape } from '../../facade/output/shape.ts';
-import { shrink } from '../../facade/output/shrink.ts';
+import { jsonMembers, parseJsonDoc, readMessage } from '../../adapters/rpc/message-parser.ts';
+import { readNoisyLine } from '../../adapters/rpc/message-reader.ts';
+import { auditTool } from '../../catalogs/lint/definition-audit.ts';
+import { lintTool } from '../../catalogs/lint/definition-lint.ts';
+import { decodedBlobs, fold, hiddenMessage, isConfusable, unleet } from '../../catalogs/lint/lint-fold.ts';
+import { codeSource, inlineCode, interpreterName, startedBy } from '../../catalogs/programs/interpreters.ts';
+import { isLiteralCommand } from '../../catalogs/programs/literal-programs.ts';
+import { parseText } from '../../catalogs/projection/argument-lifting.ts';
+import { loadSchemaProfile, projectSchema } from '../../catalogs/projection/schema-projection.ts';
+import { parseAuthority, parseHost } from '../../catalogs/readers/hosts.ts';
+import { locate } from '../../catalogs/readers/path-location.ts';
+import { otherReadings } from '../../catalogs/readers/path-readings.ts';
+import { readUrl } from '../../catalogs/readers/urls.ts';
+import { canonicalize } from '../../catalogs/schemas/canonical-schema.ts';
+import { cleanDescription, escapeHostile, toolDescription } from '../../catalogs/text/hostile-text.ts';
+import { countLines, holdsNote, pageText } from '../../catalogs/text/text-pages.ts';
+import { segmentEnds } from '../../catalogs/text/text-segments.ts';
+import { TimeSlices } from '../../catalogs/text/time-slices.ts';
+import { canonicalJson, pinsOf } from '../../catalogs/tools/definition-pin.ts';
+import { exposedNames } from '../../catalogs/tools/exposed-names.ts';
+import { mayHoldMeta, withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
+import type { ContentItem, RawTool, ToolResult } from '../../catalogs/tools/tool-definition.ts';
+import { createValidator, formatFaults, repairArguments } from '../../catalogs/validation/argument-validation.ts';
+import { guardPattern, isPlain } from '../../catalogs/validation/pattern-guard.ts';
+import { effectOf } from '../../facade/call/lowering/call-effect.ts';
+import { commandFact } from '../../facade/call/lowering/command-facts.ts';
+import { shapeResult } from '../../facade/call/shape.ts';
+import { bindArguments } from '../../facade/call/validate.ts';
+import { markExactNumbers, restoreExactNumbers } from '../../facade/output/exact-numbers.ts';
+import { Redactor } from '../../facade/output/redactor.ts';
+import { withMeta } from '../../facade/output/result-meta.ts';
 import { Spills } from '../../facade/output/spills.ts';
-import { commandFact } from '../../facade/shell.ts';
-import { LineWriter } from '../../facade/wire/lines.ts';
-import { callInputText } from '../../policies/input.ts';
+import { cutStructuredContent } from '../../facade/output/structured-cut.ts';
+import { cutText, fitsCap } from '../../facade/output/text-cut.ts';
+import { LineWriter } from '../../facade/serve/line-writer.ts';
+import { callInputText } from '../../policies/engine/policy-input.ts';
 import type { CallInput } from '../../policies/port.ts';
 
 /** One reader. */
@@ -99,7 +99,7 @@ function docOf(content: readonly ContentItem[], more: Readonly<Record<string, un
 }
 
 function shaped(doc: JsonDoc<ToolResult>): unknown {
-  return shape(doc, {
+  return shapeResult(doc, {
     cap: { bytes: 30_000, lines: 2_000 },
     mediaBytes: 1_048_576,
     headShare: 0.3,
@@ -137,7 +137,9 @@ function read(text: string, slices: number): number {
 
 const edit = async (text: string, args: Parameters<typeof applyEdit>[1]): Promise<unknown> => {
   const outcome = await applyEdit(text, args);
-  return 'refusal' in outcome ? outcome : [linesOf(outcome.text, outcome), around(outcome.text, outcome.places)];
+  return 'refusal' in outcome
+    ? outcome
+    : [changedLines(outcome.text, outcome), textAround(outcome.text, outcome.places)];
 };
 
 const FORMATS = [
@@ -155,7 +157,7 @@ const FORMATS = [
   'json-pointer',
   'regex',
 ];
-/** Expressions that may take longer run under a clock (catalogs/validation/guard.ts); test/security/blocking.test.ts measures it. */
+/** Expressions that may take longer run under a clock (catalogs/validation/pattern-guard.ts); test/security/blocking.test.ts measures it. */
 const PATTERNS = ['^[a-z]+$', 'a.c', '^.*$'];
 const one = (schema: Record<string, unknown>): ((text: string) => unknown) => {
   const { check } = createValidator({ type: 'object', properties: { x: schema } });
@@ -192,18 +194,18 @@ const looseCheck = createValidator(loose);
 export const TARGETS: readonly Target[] = [
   ofText('readMessage of a client', (text) => readMessage(Buffer.from(text), 'client')),
   ofText('readMessage of a server', (text) => readMessage(Buffer.from(text), 'server')),
-  ofText('readNoisy', (text) => readNoisy(Buffer.from(`log: ${text}`))),
-  ofText('parseDoc', (text) => parseDoc(text)),
-  ofText('members', (text) => members(text)),
+  ofText('readNoisy', (text) => readNoisyLine(Buffer.from(`log: ${text}`))),
+  ofText('parseDoc', (text) => parseJsonDoc(text)),
+  ofText('members', (text) => jsonMembers(text)),
   ofText('LineReader, whole', (text) => read(text, 65_536)),
   ofText('LineReader, in slices of 7 bytes', (text) => read(text, 7)),
   ofText('oneLine', (text) => oneLine(text)),
   ofText('readHello', (text) => [
-    readHello(Buffer.from(text)),
-    readHello(Buffer.concat([Buffer.from([22, 3, 1, 0, 9, 1]), Buffer.from(text, 'latin1')])),
-    readHello(Buffer.from(`${'\u0016\u0003\u0001\u0000\u0001x'.repeat(text.length / 6)}`, 'latin1')),
+    readClientHello(Buffer.from(text)),
+    readClientHello(Buffer.concat([Buffer.from([22, 3, 1, 0, 9, 1]), Buffer.from(text, 'latin1')])),
+    readClientHello(Buffer.from(`${'\u0016\u0003\u0001\u0000\u0001x'.repeat(text.length / 6)}`, 'latin1')),
   ]),
-  ofText('readAbsolute', (text) => readAbsolute(`http://${text}`)),
+  ofText('readAbsolute', (text) => readAbsoluteUrl(`http://${text}`)),
   ofText('commandFact', (text) => commandFact(text)),
   ofText('readUrl', (text) => [readUrl(text), readUrl(`http://a/${text}`)]),
   ofText('parseHost and parseAuthority', (text) => [parseHost(text), parseAuthority(text), parseAuthority(`[${text}`)]),
@@ -231,7 +233,7 @@ export const TARGETS: readonly Target[] = [
   ),
   ofText('occurrences', (text) =>
     [1, 40, text.length / 4].map((length) =>
-      occurrences(text, { wanted: text.slice(-length), overlap: true, most: 100_000 }),
+      occurrences(text, { needle: text.slice(-length), overlap: true, most: 100_000 }),
     ),
   ),
   ofText('applyEdit, replace all', (text) =>
@@ -243,7 +245,7 @@ export const TARGETS: readonly Target[] = [
   ofText('applyEdit, other line ends and numbers', (text) =>
     edit(text, { old_string: `1: ${text.slice(0, 50).replaceAll('\n', '\r\n')}\n2: `, new_string: 'x\ny', line: 3 }),
   ),
-  ofText('nearestPlaces', (text) => nearestPlaces(text, `${text.slice(0, 80)}x`)),
+  ofText('nearestPlaces', (text) => nearestText(text, `${text.slice(0, 80)}x`)),
   ofText('compileGlob, the pattern', (text) => {
     const glob = compileGlob(text.slice(0, 1_000));
     return glob('a/b/c.ts');
@@ -285,10 +287,10 @@ export const TARGETS: readonly Target[] = [
   of(
     'repairArgs',
     (text) => ({ l: parts(text), n: text, o: text }),
-    (args) => repairArgs(loose, args, looseCheck.check(args)),
+    (args) => repairArguments(loose, args, looseCheck.check(args)),
   ),
   ofText('widen', (text) =>
-    widen(text, `${text.slice(0, text.length / 2)}x${text.slice(text.length / 2)}`, {
+    widenUntilUnique(text, `${text.slice(0, text.length / 2)}x${text.slice(text.length / 2)}`, {
       start: Math.floor(text.length / 2),
       end: Math.floor(text.length / 2) + 1,
     }),
@@ -302,14 +304,14 @@ export const TARGETS: readonly Target[] = [
     for (let at = 0; at < text.length; at += 1_024) log.push(Buffer.from(text.slice(at, at + 1_024)));
     return log.lines(1, 2_000);
   }),
-  ofText('marks', (text) => [findMarks(text.split('\n'), 'token'), quote(text)]),
+  ofText('marks', (text) => [findMarkers(text.split('\n'), 'token'), shellQuote(text)]),
   of(
     'decodeText',
     (text) => ({ text, bytes: Buffer.from(text) }),
-    ({ text, bytes }) => [decodeText(bytes), countLines(text), printable(text)],
+    ({ text, bytes }) => [decodeText(bytes), countLines(text), printableName(text)],
   ),
   ofText('cutText', (text) =>
-    fits(text, { bytes: 3_000, lines: 20 }) ? text : cutText(text, { bytes: 3_000, lines: 20 }, 0.3),
+    fitsCap(text, { bytes: 3_000, lines: 20 }) ? text : cutText(text, { bytes: 3_000, lines: 20 }, 0.3),
   ),
   ofText('Redactor', (text) => [redactor.touches(text), redactor.redact(text)]),
   of('shape, one text', (text) => docOf([{ type: 'text', text }]), shaped),
@@ -327,9 +329,9 @@ export const TARGETS: readonly Target[] = [
   of(
     'shrink',
     (text) => [{ text, l: parts(text) }, keyed(text), parts(text).map((part) => ({ [part.slice(0, 9)]: part }))],
-    (values) => values.map((value) => shrink(value, 3_000)),
+    (values) => values.map((value) => cutStructuredContent(value, 3_000)),
   ),
-  ofText('numbers', (text) => releaseNumbers(holdNumbers(JSON.stringify([text, `${text}1.10`])))),
+  ofText('numbers', (text) => restoreExactNumbers(markExactNumbers(JSON.stringify([text, `${text}1.10`])))),
   of(
     'withMeta and withoutOwnKeys',
     (text) => ({
@@ -364,9 +366,9 @@ export const TARGETS: readonly Target[] = [
   ),
   of(
     'bindArgs',
-    (text) => parseDoc(JSON.stringify({ l: [], n: 1, more: parts(text) }).replace('"more"', '"mo\\u0072e"')),
+    (text) => parseJsonDoc(JSON.stringify({ l: [], n: 1, more: parts(text) }).replace('"more"', '"mo\\u0072e"')),
     (doc) =>
-      bindArgs(doc, {
+      bindArguments(doc, {
         schema: loose,
         validator: looseCheck,
         lift: (args) => ({ args, changed: false }),
@@ -399,9 +401,9 @@ export const TARGETS: readonly Target[] = [
     for (let at = 0; at < bytes.length; at += 1_000) reader.push(bytes.subarray(at, at + 1_000));
   }),
   ofText('carriedByDouble', (text) => [
-    carriedByDouble(`1${text}`),
-    carriedByDouble(`0.${text.replace(/[^0-9]/g, '0')}1`),
-    carriedByDouble(`${text.replace(/[^0-9]/g, '1')}e5`),
+    fitsDouble(`1${text}`),
+    fitsDouble(`0.${text.replace(/[^0-9]/g, '0')}1`),
+    fitsDouble(`${text.replace(/[^0-9]/g, '1')}e5`),
   ]),
   ofText('marks of hidden text (lint)', (text) => [
     fold(text),
@@ -437,15 +439,15 @@ export const TARGETS: readonly Target[] = [
   ofText('ignore files', (text) => {
     const rules = parseIgnore(text, '');
     return Promise.all([
-      isIgnored(rules, { path: 'a/b/c', isFolder: false }, new Pace()),
-      isIgnored(parseIgnore('*a*b\n**/x/**\n', ''), { path: text, isFolder: true }, new Pace()),
+      isIgnored(rules, { path: 'a/b/c', isFolder: false }, new TimeSlices()),
+      isIgnored(parseIgnore('*a*b\n**/x/**\n', ''), { path: text, isFolder: true }, new TimeSlices()),
     ]);
   }),
   of(
     'Hits',
     (text) => text.split('\n'),
     (lines) => {
-      const hits = new Hits();
+      const hits = new SearchHits();
       for (const [at, line] of lines.entries())
         if (!hits.add({ path: line.slice(0, 40), line: at + 1, text: line, matches: at % 2 === 0 })) break;
       return hits.page({}, 3);
@@ -469,6 +471,6 @@ export const SLOW_TARGETS: readonly Target[] = [
         ]),
       ),
     }),
-    (schema) => project(schema, profile),
+    (schema) => projectSchema(schema, profile),
   ),
 ];

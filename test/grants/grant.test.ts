@@ -4,22 +4,22 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { TollgateError } from '../../catalogs/errors.ts';
+import type { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { ConsentEntry } from '../../facade/audit/consent-entry.ts';
 import {
-  answering,
   completeGrant,
+  evaluateGrants,
+  findAnsweringGrant,
+  GRANT_KINDS,
+  GRANT_SCOPES,
   type Grant,
   isInForce,
-  KINDS,
+  type NewGrant,
   requireScope,
-  SCOPES,
-  type WantedGrant,
-  weigh,
-} from '../../facade/grants/grant.ts';
-import { Grants } from '../../facade/grants/grants.ts';
-import { openState } from '../../facade/state/sqlite.ts';
-import type { State } from '../../facade/state/state.ts';
+} from '../../facade/consent/grants/grant.ts';
+import { Grants } from '../../facade/consent/grants/grant-store.ts';
+import { openState } from '../../facade/state/sqlite-state.ts';
+import type { State } from '../../facade/state/state-port.ts';
 import { verifies } from '../verifies.ts';
 
 const NOW = 1_800_000_000_000;
@@ -45,7 +45,7 @@ const grant: fc.Arbitrary<Grant> = fc
     id: fc.stringMatching(/^[0-9a-f]{6}$/),
     profile: fc.constantFrom('harbor', 'p'),
     scope: fc.constantFrom(CALL, 'mcp:tools.list'),
-    kind: fc.constantFrom(...KINDS),
+    kind: fc.constantFrom(...GRANT_KINDS),
     tools,
     tab: fc.option(fc.constantFrom('1', '2'), { nil: undefined }),
   })
@@ -77,8 +77,8 @@ describe('what grants say', () => {
           .map((each) => ({ each, key: order.next().value }))
           .sort((a, b) => a.key - b.key)
           .map(({ each }) => each);
-        expect(weigh(shuffled, asked)).toEqual(weigh(grants, asked));
-        expect(answering(shuffled, asked)).toEqual(answering(grants, asked));
+        expect(evaluateGrants(shuffled, asked)).toEqual(evaluateGrants(grants, asked));
+        expect(findAnsweringGrant(shuffled, asked)).toEqual(findAnsweringGrant(grants, asked));
       }),
     );
   });
@@ -87,8 +87,8 @@ describe('what grants say', () => {
     fc.assert(
       fc.property(unique, question, (grants, asked) => {
         const denied = [...grants, one({ id: 'deny', kind: 'deny', profile: asked.profile, scope: asked.scope })];
-        expect(weigh(denied, asked).kind).toBe('deny');
-        expect(answering(denied, asked)).toBeUndefined();
+        expect(evaluateGrants(denied, asked).kind).toBe('deny');
+        expect(findAnsweringGrant(denied, asked)).toBeUndefined();
       }),
     );
   });
@@ -96,8 +96,8 @@ describe('what grants say', () => {
   it('never crosses profiles or scopes, and adding an allow never takes one away', () => {
     fc.assert(
       fc.property(unique, grant, question, (grants, more, asked) => {
-        const before = weigh(grants, asked);
-        const after = weigh([...grants, more], asked);
+        const before = evaluateGrants(grants, asked);
+        const after = evaluateGrants([...grants, more], asked);
         if (more.profile !== asked.profile || more.scope !== asked.scope) expect(after).toEqual(before);
         else if (more.kind !== 'deny' && before.kind === 'allow') expect(after.kind).toBe('allow');
       }),
@@ -119,13 +119,13 @@ describe('what grants say', () => {
 
   it('tells nobody decided from decided otherwise', () => {
     const asked = { profile: 'harbor', scope: CALL, tool: FILES };
-    expect(weigh([], asked)).toEqual({ kind: 'none' });
-    expect(weigh([one({ tools: ['files.write', 'web.*'] })], asked)).toEqual({ kind: 'uncovered' });
-    expect(weigh([one({ tools: ['files.*'] })], asked)).toMatchObject({ kind: 'allow' });
-    expect(weigh([one({ kind: 'deny', tools: ['files.write'] })], asked)).toEqual({ kind: 'none' });
+    expect(evaluateGrants([], asked)).toEqual({ kind: 'none' });
+    expect(evaluateGrants([one({ tools: ['files.write', 'web.*'] })], asked)).toEqual({ kind: 'uncovered' });
+    expect(evaluateGrants([one({ tools: ['files.*'] })], asked)).toMatchObject({ kind: 'allow' });
+    expect(evaluateGrants([one({ kind: 'deny', tools: ['files.write'] })], asked)).toEqual({ kind: 'none' });
     // As a whole: some of it is allowed, and not all of it is denied.
     expect(
-      weigh([one({ tools: ['files.read'] }), one({ id: 'grant_2', kind: 'deny', tools: ['web.*'] })], {
+      evaluateGrants([one({ tools: ['files.read'] }), one({ id: 'grant_2', kind: 'deny', tools: ['web.*'] })], {
         profile: 'harbor',
         scope: CALL,
       }),
@@ -134,18 +134,22 @@ describe('what grants say', () => {
 
   it('answers an ask only where the tool, its server or all stands written out', () => {
     const asked = { profile: 'harbor', scope: CALL, tool: FILES };
-    expect(answering([one()], asked)).toBeUndefined();
+    expect(findAnsweringGrant([one()], asked)).toBeUndefined();
     for (const written of ['files.read', 'files.*', '*'])
-      expect(answering([one(), one({ id: 'grant_2', tools: [written] })], asked)?.id).toBe('grant_2');
+      expect(findAnsweringGrant([one(), one({ id: 'grant_2', tools: [written] })], asked)?.id).toBe('grant_2');
     for (const written of ['files.readme', 'files.rea*', 'file.*', 'FILES.read'])
-      expect(answering([one({ tools: [written] })], asked)).toBeUndefined();
-    expect(answering([one({ tools: ['*'] }), one({ id: 'grant_2', kind: 'deny' })], asked)).toBeUndefined();
+      expect(findAnsweringGrant([one({ tools: [written] })], asked)).toBeUndefined();
+    expect(findAnsweringGrant([one({ tools: ['*'] }), one({ id: 'grant_2', kind: 'deny' })], asked)).toBeUndefined();
   });
 
   it('serves only the session and the tab that it names', () => {
     const asked = (from: object): string =>
-      weigh([one({ kind: 'once', session: 's1', tab: 't1' })], { profile: 'harbor', scope: CALL, tool: FILES, from })
-        .kind;
+      evaluateGrants([one({ kind: 'once', session: 's1', tab: 't1' })], {
+        profile: 'harbor',
+        scope: CALL,
+        tool: FILES,
+        from,
+      }).kind;
     expect([
       asked({ id: 's1', tab: 't1' }),
       asked({ id: 's1' }),
@@ -157,7 +161,7 @@ describe('what grants say', () => {
 });
 
 describe('what may be granted', () => {
-  const wanted = (more: Partial<WantedGrant> = {}): WantedGrant => ({
+  const wanted = (more: Partial<NewGrant> = {}): NewGrant => ({
     origin: PAGE,
     profile: 'harbor',
     scope: CALL,
@@ -166,7 +170,8 @@ describe('what may be granted', () => {
   });
 
   it('knows its scopes, and takes those of hosts in their form' + verifies('HB-01'), () => {
-    for (const scope of [...SCOPES, 'shop:cart.read', 'x:y.z']) expect(codeOf(() => requireScope(scope))).toBe('');
+    for (const scope of [...GRANT_SCOPES, 'shop:cart.read', 'x:y.z'])
+      expect(codeOf(() => requireScope(scope))).toBe('');
     for (const scope of [
       '',
       'mcp',
@@ -224,7 +229,7 @@ describe('what may be granted', () => {
       { tools: ['a b.c'] },
       { scope: 'mcp:tools.list', tools: ['*'] },
       { scope: 'mcp:server.connect', tools: ['files.read'] },
-    ] as Partial<WantedGrant>[]) {
+    ] as Partial<NewGrant>[]) {
       expect([more, codeOf(() => completeGrant(wanted(more), NOW))]).toEqual([more, 'USAGE']);
     }
     expect(codeOf(() => completeGrant(wanted({ scope: 'mcp:server.connect', tools: ['files.*', '*'] }), NOW))).toBe('');

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { isRunning } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
-import { type Answered, type HostBench, hostConfig, PAGE, startHost, until } from './bench.ts';
+import { type Answered, type HostBench, hostConfig, PAGE, startHost, until } from './host-bench.ts';
 
 const AT_PAGE = { origin: PAGE, profile: 'harbor' } as const;
 let folder: string;

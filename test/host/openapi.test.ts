@@ -3,12 +3,12 @@
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { afterEach, describe, expect, it } from 'vitest';
-import { ERRORS, type ErrorCode } from '../../catalogs/errors.ts';
-import { KINDS, SCOPES } from '../../facade/grants/grant.ts';
-import { createOperations } from '../../facade/host/host.ts';
-import { describeHost, findOperation, OPENAPI_FILE } from '../../facade/host/operations.ts';
+import { ERRORS, type ErrorCode } from '../../catalogs/errors/error-table.ts';
+import { GRANT_KINDS, GRANT_SCOPES } from '../../facade/consent/grants/grant.ts';
+import { describeHostApi, findOperation, OPENAPI_FILE } from '../../facade/serve/host/host-api-description.ts';
+import { createHostOperations } from '../../facade/serve/host/host-operations.ts';
 import { verifies } from '../verifies.ts';
-import { type HostBench, startHost } from './bench.ts';
+import { type HostBench, startHost } from './host-bench.ts';
 
 const { Ajv2020 } = createRequire(import.meta.url)('ajv/dist/2020.js') as typeof import('ajv/dist/2020.js');
 const document = JSON.parse(readFileSync(OPENAPI_FILE, 'utf8')) as {
@@ -24,15 +24,15 @@ afterEach(async () => {
 
 describe('the description of the host API', () => {
   it('names exactly the operations that there are' + verifies('HB-11'), () => {
-    const { operations } = describeHost();
+    const { operations } = describeHostApi();
     // The one that does not answer with one text is made at the door.
-    const made = ['events', ...Object.keys(createOperations({} as never, {} as never, {} as never))].sort();
+    const made = ['events', ...Object.keys(createHostOperations({} as never, {} as never, {} as never))].sort();
     expect(operations.map(({ id }) => id).sort()).toEqual(made);
     expect(new Set(made).size).toBe(operations.length);
   });
 
   it('leads each of its paths to its own operation, and no other path anywhere', () => {
-    for (const { method, path, id } of describeHost().operations) {
+    for (const { method, path, id } of describeHostApi().operations) {
       const at = path.replace('{id}', 'grant_x').replace('{name}', 'host_x');
       expect(findOperation(method, at).operation.id).toBe(id);
       expect(() => findOperation(method, `${at}/more`)).toThrow();
@@ -41,7 +41,7 @@ describe('the description of the host API', () => {
   });
 
   it('judges every request in full: no rule of a schema is left unchecked, and no unknown key passes', () => {
-    for (const { id, judge } of describeHost().operations) {
+    for (const { id, judge } of describeHostApi().operations) {
       expect([id, judge.unchecked]).toEqual([id, undefined]);
       expect([id, judge.check({ 'no such key': 1 }).length > 0]).toEqual([id, true]);
     }
@@ -62,8 +62,8 @@ describe('the description of the host API', () => {
   });
 
   it('says what the code says of kinds and scopes', () => {
-    expect(document.components.schemas.Grant?.properties?.kind?.enum).toEqual([...KINDS]);
-    for (const scope of SCOPES) expect(document.components.schemas.Scope?.description).toContain(scope);
+    expect(document.components.schemas.Grant?.properties?.kind?.enum).toEqual([...GRANT_KINDS]);
+    for (const scope of GRANT_SCOPES) expect(document.components.schemas.Scope?.description).toContain(scope);
   });
 
   it('is served as it stands in the package; every refusal has a code of the table', async () => {

@@ -2,10 +2,10 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { guardFetch } from '../../adapters/oauth/guarded-fetch.ts';
 import { signIns } from '../../adapters/oauth/sign-in.ts';
-import { refusalOf } from '../adapters/servers.ts';
+import { refusalOf } from '../stdio/misbehaving-server.ts';
 import { verifies } from '../verifies.ts';
-import { Room, settingsOf } from './desk.ts';
 import { json, Listener } from './issuer.ts';
+import { Room, settingsOf } from './sign-in-bench.ts';
 
 let room: Room;
 beforeEach(async () => (room = await new Room().open()));

@@ -2,7 +2,7 @@
 import { homedir } from 'node:os';
 import { afterEach, describe, expect, it } from 'vitest';
 import { hidePaths } from '../../facade/output/host-paths.ts';
-import { type RawFacade, startRaw, tool } from '../properties/raw.ts';
+import { type RawFacade, startRaw, tool } from '../properties/raw-facade.ts';
 import { verifies } from '../verifies.ts';
 
 describe('paths of the host in a text of a server' + verifies('HA-24', 'ST-92'), () => {

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { Spills } from '../../facade/output/spills.ts';
-import { allow, startRaw, tool } from '../properties/raw.ts';
+import { allow, startRaw, tool } from '../properties/raw-facade.ts';
 import { verifies } from '../verifies.ts';
 
 const HOUR_MS = 3_600_000;

@@ -2,8 +2,8 @@
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { acceptFor } from '../accept.ts';
 import type { Project } from '../config/project.ts';
+import { acceptFor } from '../stories/accept-configuration.ts';
 
 const ROOT = path.join(import.meta.dirname, '..', '..');
 /** The program as it ships. */

@@ -3,10 +3,10 @@ import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
-import type { Session } from '../../facade/facade.ts';
+import type { Session } from '../../facade/serve/facade-port.ts';
 import { type Answer, type Recorded, startFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
-import { ACT, type Act, allow, type RawFacade, startRaw, tool } from './raw.ts';
+import { ACT, type Act, allow, type RawFacade, startRaw, tool } from './raw-facade.ts';
 
 let facade: RawFacade | undefined;
 afterEach(async () => {

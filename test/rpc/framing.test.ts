@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { LineReader } from '../../adapters/rpc/framing.ts';
-import { readNoisy } from '../../adapters/rpc/noise.ts';
+import { readNoisyLine } from '../../adapters/rpc/message-reader.ts';
 
 function reader(maxBytes = 1024): { push(chunk: Buffer | string): void; end(): void; lines: string[]; bad: string[] } {
   const lines: string[] = [];
@@ -89,18 +89,21 @@ describe('readNoisy', () => {
   const frame = '{"result":{"a":1},"jsonrpc":"2.0","id":4}';
 
   it('reads a clean frame without a word', () => {
-    expect(readNoisy(Buffer.from(frame))).toMatchObject({ noisy: false, message: { kind: 'result', id: 4 } });
+    expect(readNoisyLine(Buffer.from(frame))).toMatchObject({ noisy: false, message: { kind: 'result', id: 4 } });
   });
 
   it.each(['starting... ', '{"half": ', '\u001b[31m{"jsonrpc" is fun ', 'é', '[1,2'])(
     'finds the frame behind %j',
     (noise) => {
-      expect(readNoisy(Buffer.from(noise + frame))).toMatchObject({ noisy: true, message: { kind: 'result', id: 4 } });
+      expect(readNoisyLine(Buffer.from(noise + frame))).toMatchObject({
+        noisy: true,
+        message: { kind: 'result', id: 4 },
+      });
     },
   );
 
   it('finds the frame behind bytes that are no UTF-8', () => {
-    expect(readNoisy(Buffer.concat([Buffer.from([0xff, 0xfe]), Buffer.from(frame)]))).toMatchObject({
+    expect(readNoisyLine(Buffer.concat([Buffer.from([0xff, 0xfe]), Buffer.from(frame)]))).toMatchObject({
       noisy: true,
       message: { kind: 'result' },
     });
@@ -108,14 +111,14 @@ describe('readNoisy', () => {
 
   it('does not look for frames inside a frame that is wrong in itself', () => {
     const wrong = '{"jsonrpc":"2.0","id":1,"result":5,"x":{"jsonrpc":"2.0","id":2,"result":{}}}';
-    expect(readNoisy(Buffer.from(wrong))).toMatchObject({ noisy: false, message: { kind: 'invalid', id: 1 } });
+    expect(readNoisyLine(Buffer.from(wrong))).toMatchObject({ noisy: false, message: { kind: 'invalid', id: 1 } });
   });
 
   it('gives up after a few attempts', () => {
-    expect(readNoisy(Buffer.from('{"id" '.repeat(50) + frame))).toMatchObject({
+    expect(readNoisyLine(Buffer.from('{"id" '.repeat(50) + frame))).toMatchObject({
       noisy: true,
       message: { kind: 'invalid' },
     });
-    expect(readNoisy(Buffer.from('only words'))).toMatchObject({ noisy: true, message: { kind: 'invalid' } });
+    expect(readNoisyLine(Buffer.from('only words'))).toMatchObject({ noisy: true, message: { kind: 'invalid' } });
   });
 });

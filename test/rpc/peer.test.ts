@@ -4,10 +4,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
 import type { UpstreamError } from '../../adapters/port.ts';
-import { readMessage } from '../../adapters/rpc/json.ts';
+import { readMessage } from '../../adapters/rpc/message-parser.ts';
 import { Peer } from '../../adapters/rpc/peer.ts';
-import type { PeerRequest } from '../../adapters/rpc/pending.ts';
-import { TollgateError } from '../../catalogs/errors.ts';
+import type { PeerRequest } from '../../adapters/rpc/pending-call.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { verifies } from '../verifies.ts';
 
 interface Sent {

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
-import { own } from './plants.ts';
+import { own } from './probe-targets.ts';
 
 const SCRIPT = path.join(
   import.meta.dirname,

@@ -1,8 +1,8 @@
 /** Tests `tollgate secret` as a person and a script use it: hidden prompts, piped values, lists without values, what is refused. */
 import { PassThrough } from 'node:stream';
 import { describe, expect, it } from 'vitest';
-import type { Io } from '../../facade/cli/io.ts';
-import { askHidden, readPiped } from '../../facade/cli/prompt.ts';
+import type { Io } from '../../facade/cli/command-io.ts';
+import { askHidden, readPiped } from '../../facade/cli/terminal-prompt.ts';
 import { type Answer, cli, dataOf, start } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { verifies } from '../verifies.ts';

@@ -1,7 +1,6 @@
 /** Tests a whole run with servers that give their secrets away: no value stands in any reply, record, log, file, argument list or foreign environment. */
 import { chownSync, mkdirSync, readdirSync, readFileSync, statSync } from 'node:fs';
-import type { IncomingHttpHeaders, Server } from 'node:http';
-import { createServer } from 'node:http';
+import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';

@@ -3,13 +3,13 @@ import { mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSyn
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { fillSecrets, secretNames } from '../../adapters/secrets.ts';
-import { TollgateError } from '../../catalogs/errors.ts';
-import type { SecretSource } from '../../facade/config/secret-sources.ts';
-import { Redactor } from '../../facade/output/redact.ts';
-import { runProgram } from '../../facade/secrets/program.ts';
+import { fillSecrets, secretNames } from '../../adapters/stdio/server-secrets.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { SecretSource } from '../../facade/config/settings/secret-sources.ts';
+import { Redactor } from '../../facade/output/redactor.ts';
+import { runProgram } from '../../facade/secrets/secret-program.ts';
+import { secretUses } from '../../facade/secrets/secret-uses.ts';
 import { openPlaces, openSecrets, registerSecret } from '../../facade/secrets/secrets.ts';
-import { secretUses } from '../../facade/secrets/uses.ts';
 import { type Env, withProject } from '../config/project.ts';
 import { verifies } from '../verifies.ts';
 

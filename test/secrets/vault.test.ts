@@ -18,12 +18,12 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { TollgateError } from '../../catalogs/errors.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { type Keychain, openKeychain } from '../../facade/secrets/keychain.ts';
-import type { KeySources } from '../../facade/secrets/keys.ts';
 import { createPrivate, readPrivate, writePrivate } from '../../facade/secrets/private-file.ts';
-import { readSealed, seal, unseal } from '../../facade/secrets/sealed.ts';
 import { Vault } from '../../facade/secrets/vault.ts';
+import { readSealed, seal, unseal } from '../../facade/secrets/vault-file.ts';
+import type { KeySources } from '../../facade/secrets/vault-key.ts';
 import { verifies } from '../verifies.ts';
 
 let folder = '';

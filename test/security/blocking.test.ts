@@ -4,31 +4,31 @@ import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, type MockInstance, vi } from 'vitest';
-import { fileFact } from '../../adapters/digests.ts';
-import { applyEdit, type EditArgs } from '../../adapters/internal/edit.ts';
-import { Hits } from '../../adapters/internal/hits.ts';
-import { readMessage } from '../../adapters/rpc/json.ts';
-import { entriesOf } from '../../adapters/sandbox/entries.ts';
-import { placeFacts } from '../../adapters/start-places.ts';
-import { filesNamed } from '../../adapters/start-words.ts';
-import { HeldPaths } from '../../catalogs/held.ts';
-import { Pace } from '../../catalogs/pace.ts';
-import { escapeHostile } from '../../catalogs/text.ts';
-import { createValidator } from '../../catalogs/validate.ts';
-import { effectOf } from '../../facade/effect.ts';
-import { cleanResult } from '../../facade/output/clean.ts';
-import { Redactor } from '../../facade/output/redact.ts';
-import { shrink } from '../../facade/output/shrink.ts';
-import { cpuMs, tooFast } from '../growth.ts';
+import { SearchHits } from '../../adapters/primitives/search/search-hits.ts';
+import { applyEdit, type EditArgs } from '../../adapters/primitives/workspace/text-edit.ts';
+import { readMessage } from '../../adapters/rpc/message-parser.ts';
+import { readFolderEntries } from '../../adapters/sandbox/closed-paths/folder-entries.ts';
+import { digestStartFile } from '../../adapters/stdio/file-digests.ts';
+import { digestPlaces } from '../../adapters/stdio/start-places.ts';
+import { findNamedFiles } from '../../adapters/stdio/start-words.ts';
+import { CallPathHandles } from '../../catalogs/readers/path-handles.ts';
+import { escapeHostile } from '../../catalogs/text/hostile-text.ts';
+import { TimeSlices } from '../../catalogs/text/time-slices.ts';
+import { createValidator } from '../../catalogs/validation/argument-validation.ts';
+import { effectOf } from '../../facade/call/lowering/call-effect.ts';
+import { Redactor } from '../../facade/output/redactor.ts';
+import { cleanResult } from '../../facade/output/result-cleaning.ts';
+import { cutStructuredContent } from '../../facade/output/structured-cut.ts';
+import { cpuMs, tooFast } from '../bench/growth.ts';
 import { verifies } from '../verifies.ts';
-import { makeBench, textsOf } from '../workspace/harness.ts';
+import { makeBench, textsOf } from '../workspace/workspace-harness.ts';
 
 afterEach(() => vi.restoreAllMocks());
 
 /** Ends every time slice at once, and returns what counts the turns that are given to others: how many a real clock ends depends on the machine. */
-function alwaysDue(): MockInstance<Pace['rest']> {
-  vi.spyOn(Pace.prototype, 'isDue', 'get').mockReturnValue(true);
-  return vi.spyOn(Pace.prototype, 'rest');
+function alwaysDue(): MockInstance<TimeSlices['rest']> {
+  vi.spyOn(TimeSlices.prototype, 'isDue', 'get').mockReturnValue(true);
+  return vi.spyOn(TimeSlices.prototype, 'rest');
 }
 
 describe('an edit with many matches' + verifies('TR-40'), () => {
@@ -178,10 +178,10 @@ describe('structuredContent with many keys' + verifies('TR-40'), () => {
       rows: Array.from({ length: size }, (_, id) => ({ id, text: 'x'.repeat(50) })),
     });
     for (const make of [keys, nested, rows])
-      expect(await tooFast({ make, run: (value) => shrink(value, 10_000), from: 1_024 })).toBeUndefined();
+      expect(await tooFast({ make, run: (value) => cutStructuredContent(value, 10_000), from: 1_024 })).toBeUndefined();
     const began = cpuMs();
-    expect(shrink(keys(400_000), 10_000)).toBeUndefined();
-    expect(shrink(rows(100_000), 10_000)).toMatchObject({ rows: expect.any(Array) });
+    expect(cutStructuredContent(keys(400_000), 10_000)).toBeUndefined();
+    expect(cutStructuredContent(rows(100_000), 10_000)).toMatchObject({ rows: expect.any(Array) });
     expect(cpuMs() - began).toBeLessThan(3_000);
   });
 });
@@ -257,10 +257,10 @@ describe('a folder that an agent has filled' + verifies('TR-40'), () => {
 
   it('with a file of millions of lines: what a search found in it is judged with turns for others', async () => {
     const bench = makeBench({ 'lines.txt': `${'\n'.repeat(40_000_000)}needle\n` });
-    const hits = new Hits();
+    const hits = new SearchHits();
     hits.add({ path: 'lines.txt', line: 40_000_001, text: 'needle\n', matches: true });
-    const mayRead = (file: string): Promise<HeldPaths> => {
-      const held = new HeldPaths([bench.root]);
+    const mayRead = (file: string): Promise<CallPathHandles> => {
+      const held = new CallPathHandles([bench.root]);
       held.of(file);
       return Promise.resolve(held);
     };
@@ -272,7 +272,7 @@ describe('a folder that an agent has filled' + verifies('TR-40'), () => {
     const bench = makeBench();
     for (let at = 0; at < 10_000; at += 1) writeFileSync(path.join(bench.root, `f${at}`), '');
     const turns = alwaysDue();
-    expect((await entriesOf(bench.root, new Pace())).files).toHaveLength(10_000);
+    expect((await readFolderEntries(bench.root, new TimeSlices())).files).toHaveLength(10_000);
     expect(turns.mock.calls.length).toBeGreaterThanOrEqual(9);
   });
 });
@@ -295,9 +295,9 @@ describe('a pipe in the place of a file that a start reads' + verifies('TR-40'),
   });
 
   const attacks: readonly (readonly [string, (pipe: string) => unknown])[] = [
-    ['the digests of a package', (pipe) => placeFacts({ own: [path.dirname(pipe)], shared: [], running: [] })],
-    ['the digest of a script', (pipe) => fileFact(pipe)],
-    ['the main file of a package', (pipe) => filesNamed('node', ['srv'], path.dirname(path.dirname(pipe)))],
+    ['the digests of a package', (pipe) => digestPlaces({ own: [path.dirname(pipe)], shared: [], running: [] })],
+    ['the digest of a script', (pipe) => digestStartFile(pipe)],
+    ['the main file of a package', (pipe) => findNamedFiles('node', ['srv'], path.dirname(path.dirname(pipe)))],
   ];
   it.each(attacks)('holds up nothing: %s', async (_name, attack) => {
     const began = Date.now();

@@ -1,8 +1,8 @@
 /** Named attacks with keys of `_meta` that pass for ours (finding M). */
 import { describe, expect, it } from 'vitest';
-import { isOwnKey, mayHoldMeta, withoutOwnKeys } from '../../catalogs/own-keys.ts';
-import { withoutOurs } from '../../facade/candidates.ts';
-import { withMeta } from '../../facade/output/meta.ts';
+import { isOwnKey, mayHoldMeta, withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
+import { withoutOurs } from '../../facade/exposure/tool-candidates.ts';
+import { withMeta } from '../../facade/output/result-meta.ts';
 import { verifies } from '../verifies.ts';
 
 const FORGED = [

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { cli, dataOf } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
-import { allow, type RawFacade, startRaw, tool } from '../properties/raw.ts';
+import { allow, type RawFacade, startRaw, tool } from '../properties/raw-facade.ts';
 import { verifies } from '../verifies.ts';
 
 interface Schema {
@@ -207,7 +207,7 @@ describe('exposures of Rego', () => {
         expect([name, (await facade.call(session, name, { text: 'x' })).code]).toEqual([name, 'UNKNOWN_TOOL']);
       }
       expect([facade.calls('one'), facade.calls('two')]).toEqual([[], []]);
-      const log = (await facade.assembled.deps.exposures.tableFor(session.principal)).unshown.join('\n');
+      const log = (await facade.assembled.deps.nameTables.tableFor(session.principal)).unshown.join('\n');
       const told = facade.records().filter(({ event }) => event === 'unshown');
       expect(told.map(({ tool: name }) => name)).toEqual(
         expect.arrayContaining(['one.beyond', 'one.bound', 'one.twice', 'one.pinned', 'one.no-such', 'one.reserved']),

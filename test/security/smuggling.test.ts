@@ -1,7 +1,7 @@
 /** Attacks on the line between Tollgate and a server: what is one call here must be one message there. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Session } from '../../facade/facade.ts';
-import { ACT, type RawFacade, startRaw, tool } from '../properties/raw.ts';
+import type { Session } from '../../facade/serve/facade-port.ts';
+import { ACT, type RawFacade, startRaw, tool } from '../properties/raw-facade.ts';
 import { verifies } from '../verifies.ts';
 
 let facade: RawFacade;

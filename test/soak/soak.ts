@@ -2,9 +2,9 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { loadConfig } from '../../facade/config/load.ts';
-import { acceptNow } from '../accept.ts';
-import { approveAll } from '../approve.ts';
+import { loadConfig } from '../../facade/config/load-config.ts';
+import { approveAll } from '../consent/approve-servers.ts';
+import { acceptNow } from '../stories/accept-configuration.ts';
 import { openHttp, openStdio, type Reading, ROOT, type Soaked } from './client.ts';
 
 /** How much is called. */

@@ -2,15 +2,15 @@
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { parseDoc } from '../../adapters/rpc/json.ts';
-import { TollgateError } from '../../catalogs/errors.ts';
-import type { ToolResult } from '../../catalogs/tool.ts';
-import type { Assembled } from '../../facade/assembled.ts';
-import { principalForStdio } from '../../facade/config/identity.ts';
-import { loadConfig } from '../../facade/config/load.ts';
-import type { Session } from '../../facade/facade.ts';
-import { assemble } from '../../facade/main.ts';
-import { approveAll } from '../approve.ts';
+import { parseJsonDoc } from '../../adapters/rpc/message-parser.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
+import { loadConfig } from '../../facade/config/load-config.ts';
+import { principalForStdio } from '../../facade/config/stdio-identity.ts';
+import { assembleOnDemand } from '../../facade/main.ts';
+import type { AssembledFacade } from '../../facade/runtime/assembled-facade.ts';
+import type { Session } from '../../facade/serve/facade-port.ts';
+import { approveAll } from '../consent/approve-servers.ts';
 
 /** What a call answered, either way. */
 export interface Answer {
@@ -28,7 +28,7 @@ export type Recorded = Readonly<Record<string, unknown>>;
 /** A running facade of a test. */
 export interface TestFacade {
   readonly folder: string;
-  readonly assembled: Assembled;
+  readonly assembled: AssembledFacade;
   open(principal: string): Session;
   call(
     session: Session,
@@ -65,7 +65,7 @@ export async function startFacade(config: string, options: StartOptions = {}): P
   }
   const loaded = load(path.join(folder, 'tollgate.yaml'), { ...process.env, ...options.env });
   await approveAll(loaded, options.approved);
-  const assembled = await assemble(loaded, options.onLog === undefined ? {} : { onLog: options.onLog });
+  const assembled = await assembleOnDemand(loaded, options.onLog === undefined ? {} : { onLog: options.onLog });
   const { gateway } = assembled;
   return {
     folder,
@@ -73,7 +73,7 @@ export async function startFacade(config: string, options: StartOptions = {}): P
     open: (principal) =>
       gateway.openSession(principalForStdio(loaded, { user: 'nobody-else', as: principal }), 'stdio'),
     call: async (session, name, args, more = {}) => {
-      const doc = parseDoc(more.text ?? JSON.stringify(args));
+      const doc = parseJsonDoc(more.text ?? JSON.stringify(args));
       return read(
         await gateway.callTool(session, {
           name,
@@ -116,7 +116,7 @@ function load(file: string, env: Record<string, string | undefined>): ReturnType
   }
 }
 
-function read(reply: Awaited<ReturnType<Assembled['gateway']['callTool']>>): Answer {
+function read(reply: Awaited<ReturnType<AssembledFacade['gateway']['callTool']>>): Answer {
   if (reply.kind === 'error')
     return {
       error: reply.error,

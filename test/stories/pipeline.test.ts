@@ -4,8 +4,8 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
-import { exposedName } from '../../catalogs/names.ts';
-import type { Session } from '../../facade/facade.ts';
+import { exposedName } from '../../catalogs/tools/exposed-names.ts';
+import type { Session } from '../../facade/serve/facade-port.ts';
 import { verifies } from '../verifies.ts';
 import { type Answer, type Recorded, startFacade, type TestFacade } from './facade.ts';
 

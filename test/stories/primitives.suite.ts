@@ -4,8 +4,8 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
-import { TollgateError } from '../../catalogs/errors.ts';
-import { type BackendName, type Opened, openBackend } from '../mapped/servers.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { type BackendName, type Opened, openBackend } from '../mapped/third-party-servers.ts';
 import { verifies } from '../verifies.ts';
 
 /** What a step's answer must be. `text` is the first content item; `contains` and `matches` look at all of it. */

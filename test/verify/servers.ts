@@ -3,15 +3,15 @@ import { mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSy
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { type KnownServer, loadAllKnown } from '../../catalogs/servers/known-server.ts';
-import { openAudit } from '../../facade/audit/log.ts';
-import { loadConfig } from '../../facade/config/load.ts';
-import { carryOut } from '../../facade/connect/carry-out.ts';
-import { draftKnown } from '../../facade/connect/draft.ts';
-import { discover, type Look } from '../../facade/consent/discovery.ts';
-import { WIRING } from '../../facade/main.ts';
-import { Redactor } from '../../facade/output/redact.ts';
+import { openAudit } from '../../facade/audit/audit-log.ts';
+import { draftKnown } from '../../facade/cli/connect/connection-draft.ts';
+import { carryOut } from '../../facade/cli/connect/connection-steps.ts';
+import { loadConfig } from '../../facade/config/load-config.ts';
+import { type ConsentProbe, probeForConsent } from '../../facade/consent/servers/consent-probe.ts';
+import { APP_MODULE } from '../../facade/main.ts';
+import { Redactor } from '../../facade/output/redactor.ts';
 import { openPlaces } from '../../facade/secrets/secrets.ts';
-import { openState } from '../../facade/state/sqlite.ts';
+import { openState } from '../../facade/state/sqlite-state.ts';
 import { giveAway } from '../servers/system.ts';
 
 const ROOT = path.join(import.meta.dirname, '..', '..').replace(/\/dist$/, '');
@@ -49,8 +49,8 @@ export async function verify(known: KnownServer, say: (line: string) => void): P
     const state = openState(config.state);
     const audit = openAudit(config.audit);
     try {
-      const look: Look = await WIRING.openLook(config, { redactor: new Redactor(), audit, state });
-      const { tools } = await discover(
+      const look: ConsentProbe = await APP_MODULE.openLook(config, { redactor: new Redactor(), audit, state });
+      const { tools } = await probeForConsent(
         { ...server, connectTimeoutMs: 60_000 },
         {},
         { look, signal: AbortSignal.timeout(TIMEOUT_MS) },

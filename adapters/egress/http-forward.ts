@@ -1,0 +1,129 @@
+/** Owns plain HTTP through the proxy: one request in absolute form, told anew to the target; refuses requests that two readers read differently. */
+
+import { type IncomingMessage, request, type ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import { type Authority, formatAuthority, parseAuthority } from '../../catalogs/readers/hosts.ts';
+import type { ByteMeter } from './byte-meter.ts';
+
+/** A request as it goes to the target. */
+export interface ForwardedRequest {
+  readonly target: Authority;
+  readonly path: string;
+}
+
+/** Headers of one hop (RFC 9110 §7.6.1) and those for proxies: they end here. */
+const HOP_HEADERS: ReadonlySet<string> = new Set([
+  'connection',
+  'keep-alive',
+  'proxy-connection',
+  'proxy-authorization',
+  'proxy-authenticate',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+  'host',
+]);
+const MAX_HEADER_BYTES = 32 * 1024;
+
+/** Reads `http://host[:port]/path` (RFC 9112 §3.2.2); undefined for origin form, other schemes, userinfo and fragments. */
+export function readAbsoluteUrl(url: string): ForwardedRequest | undefined {
+  const [, authority = '', path = ''] = /^http:\/\/([^/?#]*)([/?][^#]*)?$/i.exec(url) ?? [];
+  const target = parseAuthority(authority, 80);
+  return target === undefined ? undefined : { target, path: path.startsWith('/') ? path : `/${path}` };
+}
+
+/**
+ * Reads the target of a request inside a tunnel: a path, `*`, or an absolute URL of the host of the tunnel. A string says
+ * why it is refused.
+ */
+export function readTunnelledUrl(url: string, target: Authority): ForwardedRequest | 'other-name' | 'malformed' {
+  if (url === '*' || /^\/[^#]*$/.test(url)) return { target, path: url };
+  const named = readAbsoluteUrl(url);
+  if (named === undefined) return 'malformed';
+  return named.target.host === target.host && named.target.port === target.port
+    ? { target, path: named.path }
+    : 'other-name';
+}
+
+/** Whether the Host header, where there is one, names the target too: a second name is for a second reader. */
+export function hostAgrees(message: IncomingMessage, target: Authority): boolean {
+  const hosts = message.rawHeaders.filter((_, at) => at % 2 === 0 && message.rawHeaders[at]?.toLowerCase() === 'host');
+  if (hosts.length > 1) return false;
+  if (message.headers.host === undefined) return true;
+  const named = parseAuthority(message.headers.host, target.port);
+  return named?.host === target.host && named.port === target.port;
+}
+
+/** What passing one request on needs beside it. */
+export interface ForwardOptions {
+  readonly forward: ForwardedRequest;
+  readonly upstream: Socket;
+  readonly meter: ByteMeter;
+  readonly onSpent: () => void;
+}
+
+/** Sends the request to the target and its answer back. Never rejects: what fails ends as 502, or as a cut answer. */
+export function forwardRequest(message: IncomingMessage, answer: ServerResponse, passing: ForwardOptions): void {
+  const { forward, upstream, meter, onSpent } = passing;
+  const fail = (): void => {
+    upstream.destroy();
+    if (answer.headersSent) answer.destroy();
+    else answer.writeHead(502, 'Bad Gateway', { connection: 'close' }).end();
+  };
+  const count = (direction: 'up' | 'down', bytes: number): void => {
+    if (meter.spend(direction, bytes)) return;
+    onSpent();
+    fail();
+    message.destroy();
+  };
+  const headers: string[] = [
+    ...endToEnd(message),
+    'Host',
+    showHost(forward.target),
+    'Connection',
+    'close',
+    ...(message.headers['transfer-encoding'] === undefined ? [] : ['Transfer-Encoding', 'chunked']),
+  ];
+  const { method = 'GET' } = message;
+  const outgoing = request({
+    method,
+    path: forward.path,
+    headers,
+    setHost: false,
+    createConnection: () => upstream,
+    maxHeaderSize: MAX_HEADER_BYTES,
+  });
+  count('up', forward.path.length + headers.join('').length);
+  outgoing.on('error', fail).on('upgrade', fail);
+  outgoing.on('response', (incoming) => {
+    const back = endToEnd(incoming);
+    count('down', back.join('').length);
+    if (answer.destroyed || answer.headersSent) return;
+    try {
+      answer.writeHead(incoming.statusCode ?? 502, [...back]);
+    } catch {
+      // Node reads more answers (status 000) than it writes. Reasons have been seen with controls in them, so they are not passed on.
+      return fail();
+    }
+    incoming.on('data', (chunk: Buffer) => count('down', chunk.length)).on('error', fail);
+    incoming.pipe(answer);
+  });
+  message.on('data', (chunk: Buffer) => count('up', chunk.length));
+  message.pipe(outgoing);
+  answer.on('close', () => upstream.destroy());
+}
+
+/** Headers without those of this hop and those that `Connection` adds to them. Pairs in a row, as they came. */
+function endToEnd({ rawHeaders, headers }: IncomingMessage): readonly string[] {
+  const dropped = new Set((headers.connection ?? '').split(',').map((name) => name.trim().toLowerCase()));
+  const isKept = (name: string): boolean =>
+    !HOP_HEADERS.has(name.toLowerCase()) &&
+    !(dropped.has(name.toLowerCase()) && name.toLowerCase() !== 'content-length');
+  return rawHeaders.flatMap((name, at) => (at % 2 === 0 && isKept(name) ? [name, rawHeaders[at + 1] ?? ''] : []));
+}
+
+/** Servers compare the Host header with their name, which has no port where the port is that of the scheme. */
+function showHost(target: Authority): string {
+  return target.port === 80 ? formatAuthority(target).replace(/:80$/, '') : formatAuthority(target);
+}

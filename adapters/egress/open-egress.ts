@@ -1,0 +1,114 @@
+/** Owns a server's way out of its sandbox: the proxy, its socket, and what the server is told of both; refuses nothing itself. */
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { lstat, readdir, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { EGRESS_PORT, type Egress } from '../stdio/launch.ts';
+import { Allowlist } from './allowlist.ts';
+import type { BlockedAttempt } from './blocked-attempts.ts';
+import type { Lookup } from './dial.ts';
+import { EgressProxy, type ProxyLimits } from './egress-proxy.ts';
+
+/** What a server may reach, and who it is. */
+export interface EgressPlan {
+  readonly server: string;
+  /** As parseDomain of catalogs/readers/domains.ts takes them. */
+  readonly allowedDomains: readonly string[];
+  /** In the same form: never reached, whatever is allowed. */
+  readonly deniedDomains?: readonly string[] | undefined;
+  /** As in Confinement: nor are these. */
+  readonly closedHosts?: readonly string[];
+  /** Uid that the server runs as on the host; absent: any local user can use the socket, if he finds it. */
+  readonly owner?: number;
+  readonly limits?: Partial<ProxyLimits>;
+  /** Names our process, so that a later one finds what it left behind. */
+  readonly mark?: string;
+}
+
+/** What a proxy reports to, and for tests how it resolves names. */
+export interface EgressEvents {
+  readonly onBlocked: (blocked: BlockedAttempt) => void;
+  readonly lookup?: Lookup;
+}
+
+const PRELOAD = path.join(import.meta.dirname, 'preload.cjs');
+/** Where the server sees them. */
+const INSIDE = { preload: '/run/tollgate/egress.cjs', socket: '/run/tollgate/egress.sock' } as const;
+const PREFIX = 'tollgate-egress-';
+const MARK = 'owner';
+const OWN_LOOPBACK = 'localhost,127.0.0.1,::1';
+
+/** Opens the proxy of one server. Throws CONFIG_INVALID for an entry that is not a domain, and SANDBOX_UNAVAILABLE where it has no place. */
+export async function openEgress(
+  { server, allowedDomains, deniedDomains, closedHosts, owner, limits, mark }: EgressPlan,
+  events: EgressEvents,
+): Promise<Egress> {
+  const allowlist = new Allowlist(allowedDomains, closedHosts, deniedDomains);
+  const proxy = new EgressProxy({ server, allowlist, ...events, ...(limits !== undefined && { limits }) });
+  let folder: string | undefined;
+  const close = async (): Promise<void> => {
+    await proxy.close();
+    if (folder !== undefined) rmSync(folder, { recursive: true, force: true });
+  };
+  try {
+    folder = mkdtempSync(path.join(tmpdir(), PREFIX));
+    if (mark !== undefined) writeFileSync(path.join(folder, MARK), mark, { mode: 0o600 });
+    const socket = path.join(folder, 'proxy.sock');
+    // Others may pass through, but not look: the server runs as another user.
+    chmodSync(folder, 0o711);
+    await proxy.listen(socket, owner);
+    return {
+      socket,
+      env: envOf(allowlist),
+      mounts: [
+        { from: PRELOAD, to: INSIDE.preload },
+        { from: socket, to: INSIDE.socket },
+      ],
+      close,
+    };
+  } catch (thrown) {
+    await close();
+    throw noPlace(server, thrown as NodeJS.ErrnoException);
+  }
+}
+
+/** A full disk, for example. */
+function noPlace(server: string, cause: NodeJS.ErrnoException): TollgateError {
+  return new TollgateError('SANDBOX_UNAVAILABLE', {
+    detail: `The way out of server "${server}" could not be made (${cause.code ?? 'unknown'}).`,
+    next: 'Make room in the folder for temporary files (TMPDIR), and let Tollgate write there.',
+    cause,
+  });
+}
+
+/** Removes the folders of proxies that bear a mark for which `isLeft` holds, and belong to our user. What cannot be read is not ours. */
+export async function sweepEgress(isLeft: (mark: string) => boolean): Promise<void> {
+  const names = (await readdir(tmpdir())).filter((name) => name.startsWith(PREFIX));
+  for (const folder of names.map((name) => path.join(tmpdir(), name))) {
+    const stat = await lstat(folder).catch(() => undefined);
+    if (stat?.isDirectory() !== true || stat.uid !== process.geteuid?.()) continue;
+    const mark = await readFile(path.join(folder, MARK), 'utf8').catch(() => undefined);
+    if (mark !== undefined && isLeft(mark)) await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** Both spellings: programs read one or the other. */
+function envOf(allowlist: Allowlist): Readonly<Record<string, string>> {
+  const proxy = `http://127.0.0.1:${EGRESS_PORT}`;
+  const variables = {
+    HTTP_PROXY: proxy,
+    HTTPS_PROXY: proxy,
+    ALL_PROXY: proxy,
+    NO_PROXY: allowlist.namesLoopback ? '' : OWN_LOOPBACK,
+  };
+  const both = Object.entries(variables).flatMap(([name, value]) => [
+    [name, value],
+    [name.toLowerCase(), value],
+  ]);
+  return {
+    ...(Object.fromEntries(both) as Record<string, string>),
+    NODE_OPTIONS: `--require ${INSIDE.preload}`,
+    TOLLGATE_EGRESS: INSIDE.socket,
+  };
+}

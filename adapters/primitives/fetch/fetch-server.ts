@@ -1,0 +1,86 @@
+/** Owns the fetch server as a program: MCP over stdio for one service, named on the command line, its credential in the environment; refuses to start without an origin. */
+import { LineReader } from '../../rpc/framing.ts';
+import type { FetchScope } from './fetch-client.ts';
+import { readOrigin } from './fetch-scope.ts';
+import { callFetch, FETCH_TOOL } from './fetch-tool.ts';
+
+const REVISIONS = ['2025-11-25', '2025-06-18', '2025-03-26', '2024-11-05'];
+const MAX_LINE = 4 * 1024 * 1024;
+
+interface Message {
+  readonly id?: unknown;
+  readonly method?: unknown;
+  readonly params?: Readonly<Record<string, unknown>>;
+}
+
+/** What it is started with: `--origin https://host[:port]`, and `--address IP` for each private address that the owner has written out. */
+export function readFetchScope(argv: readonly string[], env: Readonly<Record<string, string | undefined>>): FetchScope {
+  const valuesOf = (flag: string): readonly string[] =>
+    argv.flatMap((word, at) => (argv[at - 1] === flag ? [word] : []));
+  const [name, value] = [env.FETCH_HEADER, env.FETCH_CREDENTIAL];
+  return {
+    origin: readOrigin(valuesOf('--origin')[0] ?? ''),
+    addresses: valuesOf('--address'),
+    ...(name !== undefined && value !== undefined && { credential: [name, value] as const }),
+  };
+}
+
+/** The answer to one request; undefined for a notification. */
+export async function answerFetchRequest(
+  { id, method, params = {} }: Message,
+  scope: FetchScope,
+): Promise<object | undefined> {
+  if (id === undefined) return undefined;
+  const result = (value: unknown): object => ({ jsonrpc: '2.0', id, result: value });
+  switch (method) {
+    case 'initialize': {
+      const asked = String(params.protocolVersion);
+      return result({
+        protocolVersion: REVISIONS.includes(asked) ? asked : REVISIONS[0],
+        capabilities: { tools: {} },
+        serverInfo: { name: 'tollgate-fetch', version: '1' },
+      });
+    }
+    case 'ping':
+      return result({});
+    case 'tools/list':
+      return result({ tools: [FETCH_TOOL] });
+    case 'tools/call':
+      if (params.name === FETCH_TOOL.name) return result(await callFetch(params.arguments, scope));
+      return { jsonrpc: '2.0', id, error: { code: -32602, message: 'There is no such tool.' } };
+    default:
+      return { jsonrpc: '2.0', id, error: { code: -32601, message: 'There is no such method.' } };
+  }
+}
+
+/** Serves until the input ends. */
+function serve({ stdin, stdout, argv, env }: Pick<NodeJS.Process, 'stdin' | 'stdout' | 'argv' | 'env'>): void {
+  const scope = readFetchScope(argv.slice(2), env);
+  const reader = new LineReader({
+    maxBytes: MAX_LINE,
+    onLine: (line) => {
+      void answerLine(line.toString('utf8'), scope).then((answer) => {
+        if (answer !== undefined) stdout.write(`${JSON.stringify(answer)}\n`);
+      });
+    },
+    onBad: () => undefined,
+  });
+  stdin.on('data', (chunk: Buffer) => reader.push(chunk)).on('end', () => reader.end());
+}
+
+async function answerLine(line: string, scope: FetchScope): Promise<object | undefined> {
+  let message: Message;
+  try {
+    message = JSON.parse(line) as Message;
+  } catch {
+    return { jsonrpc: '2.0', id: null, error: { code: -32700, message: 'The message is not JSON.' } };
+  }
+  return answerFetchRequest(message, scope).catch(() => ({
+    jsonrpc: '2.0',
+    id: message.id,
+    error: { code: -32603, message: 'The request could not be sent.' },
+  }));
+}
+
+// This file is only ever started; tests import its parts.
+if (process.argv[1]?.endsWith('/fetch/fetch-server.js') === true) serve(process);

@@ -1,0 +1,141 @@
+/** Owns how the output and the end of a command are told; refuses to call a command's own failure an error of the tool. */
+
+import { note, type PageRequest } from '../../../catalogs/text/text-pages.ts';
+import type { ToolResult } from '../../../catalogs/tools/tool-definition.ts';
+import { invalidArguments, printableName, textResult } from '../workspace/file-text.ts';
+import type { OutputLines, OutputLog } from './output-log.ts';
+
+/** What is told of a command, whether it runs here or on another server. Times in Unix milliseconds. */
+export interface ReportedCommand {
+  readonly log: OutputLog;
+  readonly startedAt: number;
+  /** `torn`: the end of the output may be missing. */
+  readonly end:
+    | {
+        readonly code: number | 'unknown';
+        readonly signal?: string;
+        readonly leftovers: boolean;
+        readonly torn?: boolean;
+        readonly lackedMemory?: boolean;
+        readonly withheld?: readonly string[];
+        readonly lost?: readonly string[];
+        readonly at: number;
+      }
+    | undefined;
+}
+
+const PAGE_LINES = 2000;
+const PAGE_BYTES = 30_000;
+const ALL = Number.MAX_SAFE_INTEGER;
+
+/** The whole output of a finished run: the facade makes the cut, and spills the rest. */
+export function wholeOutput(session: ReportedCommand, limit: number | undefined): ToolResult {
+  const all = session.log.lines(1, ALL);
+  const cut = limit !== undefined && all.lines.length > limit ? ends(all.lines, limit) : withGap(all);
+  return textResult(exitLine(session) + cut, endNote(session), withheldNote(session));
+}
+
+function exitLine(session: ReportedCommand): string {
+  const { end } = session;
+  if (end === undefined || end.code === 0) return '';
+  return `exit ${end.code}${end.signal === undefined ? '' : ` (${end.signal})`}\n`;
+}
+
+function endNote(session: ReportedCommand): string | undefined {
+  const lost = session.end?.lost ?? [];
+  if (lost.length > 0)
+    return note(
+      `Tollgate ended it: something outside of its sandbox replaced ${namesOf(lost)} while it ran. Rules close this name to it. Run it again`,
+    );
+  if (session.end?.torn === true)
+    return note('the backend did not tell how the command ended; the end of its output may be missing');
+  if (session.end?.lackedMemory === true)
+    return note(
+      'the system ended it: all its processes together, and its files in /tmp, needed more memory than bash.limits.memoryMb',
+    );
+  if (session.end?.leftovers === true)
+    return note('processes that the command left in the background were ended; use action="start" to keep one');
+  return session.log.total === 0 && session.end?.code === 0 ? note('no output, exit 0') : undefined;
+}
+
+const MAX_WITHHELD = 10;
+
+function withheldNote({ end }: ReportedCommand): string | undefined {
+  const files = end?.withheld ?? [];
+  if (files.length === 0) return undefined;
+  return note(
+    `git would run on the host what these name, so .withheld was added to their names: ${namesOf(files)}. A person can look at them and rename them back`,
+  );
+}
+
+function namesOf(files: readonly string[]): string {
+  const more = files.length > MAX_WITHHELD ? ` and ${files.length - MAX_WITHHELD} more` : '';
+  return files.slice(0, MAX_WITHHELD).map(printableName).join(', ') + more;
+}
+
+/** 30 % of the lines from the head, the rest from the tail, where results and errors stand. */
+function ends(lines: readonly string[], limit: number): string {
+  const head = Math.floor(limit * 0.3);
+  const tail = limit - head;
+  const cut = note(`lines ${head + 1}-${lines.length - tail} of ${lines.length} were cut by limit`);
+  return [...lines.slice(0, head), cut, ...lines.slice(lines.length - tail)].join('\n');
+}
+
+function withGap({ lines, gap }: OutputLines): string {
+  if (gap === undefined) return lines.join('\n');
+  return [
+    ...lines.slice(0, gap.before),
+    note(`${gap.lines} lines here were not kept`),
+    ...lines.slice(gap.before),
+  ].join('\n');
+}
+
+/** What has not been shown yet; it counts as shown from now on. */
+export function newOutput(session: ReportedCommand, limit: number | undefined): string {
+  return withGap(session.log.next(limit ?? PAGE_LINES, PAGE_BYTES));
+}
+
+/** What is new in a session, and its state. */
+export function sessionReport(id: string, session: ReportedCommand, limit: number | undefined): ToolResult {
+  const text = newOutput(session, limit);
+  const { unread } = session.log;
+  if (unread > 0 || session.end === undefined) {
+    const state = session.end === undefined ? 'is running' : `has ended (exit ${session.end.code})`;
+    return textResult(text, note(`session ${id} ${state}, ${unread} more lines to show. ${nextPollCall(id)}`));
+  }
+  const time = formatSeconds(session.end.at - session.startedAt);
+  return textResult(
+    exitLine(session) + text,
+    endNote(session),
+    withheldNote(session),
+    note(`session ${id} has ended: exit ${session.end.code} after ${time}`),
+  );
+}
+
+/** Lines by number, shown before or not; `offset` negative counts from the end. */
+export function outputHistory(id: string, session: ReportedCommand, { offset = 1, limit }: PageRequest): ToolResult {
+  const total = session.log.total;
+  if (offset === 0)
+    throw invalidArguments(
+      'offset counts from 1; 0 is no line.',
+      'Use offset=1, or a negative offset to count from the end.',
+    );
+  const from = offset < 0 ? Math.max(1, total + offset + 1) : offset;
+  const page = session.log.lines(from, limit ?? PAGE_LINES);
+  return textResult(
+    withGap(page),
+    note(
+      `session ${id}: lines ${from}-${page.to} of ${total}, ${session.end === undefined ? 'running' : `exit ${session.end.code}`}`,
+    ),
+  );
+}
+
+/** The call that shows what comes next. */
+export function nextPollCall(id: string): string {
+  return `Next: bash action="poll" session="${id}"`;
+}
+
+/** Milliseconds for people. */
+export function formatSeconds(ms: number): string {
+  return `${(ms / 1000).toFixed(1)} s`;
+}

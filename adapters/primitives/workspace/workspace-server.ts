@@ -1,0 +1,235 @@
+/** Owns the internal workspace server, which runs in this process: read, write, edit and bash; refuses all that leads out of its root and of the folders that are open to a call. */
+import { realpathSync, statSync } from 'node:fs';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { normalizeArguments } from '../../../catalogs/primitives/argument-spellings.ts';
+import { ARGUMENT_SCHEMAS, checkArguments } from '../../../catalogs/primitives/primitive-schemas.ts';
+import { PRIMITIVE_SEMANTICS } from '../../../catalogs/primitives/primitive-semantics.ts';
+import { CallPathHandles } from '../../../catalogs/readers/path-handles.ts';
+import type { RawTool, Semantics, ToolResult } from '../../../catalogs/tools/tool-definition.ts';
+import {
+  type Health,
+  type HealthState,
+  type JsonDoc,
+  PRIMITIVES,
+  type Primitive,
+  type PrimitiveBackend,
+  type ServerInfo,
+  type UpstreamCall,
+} from '../../port.ts';
+import { abortSignalOf } from '../../rpc/cancellation.ts';
+import { type BashArgs, bashAction } from '../shell/bash-action.ts';
+import { directShell, type StartCommand } from '../shell/shell-process.ts';
+import { ShellSessions } from '../shell/shell-sessions.ts';
+import { KeyedLocks, SeenVersions, StoredObjects } from './action-context.ts';
+import { refusalResult } from './file-text.ts';
+import { type ReadArgs, readAction } from './read-action.ts';
+import type { EditArgs } from './text-edit.ts';
+import { editAction, type WriteArgs, writeAction } from './write-actions.ts';
+
+/** `root`: the folder to which everything is bound. `idleMs`: life of a session that nobody asks for, default 30 minutes. `shell`: how commands start, default with all rights of the user. */
+export interface WorkspaceOptions {
+  readonly root: string;
+  readonly idleMs?: number;
+  readonly shell?: StartCommand;
+}
+
+const IDLE_MS = 30 * 60_000;
+const INFO: ServerInfo = { name: 'tollgate-workspace', version: '1', protocolVersion: '2025-11-25' };
+
+const DESCRIPTIONS: Readonly<Record<Primitive, string>> = {
+  read:
+    'Read from the workspace. Without action: the text of a file, 2000 lines or 30000 bytes at a time, exactly as it is, without line numbers; a note names ' +
+    'the call for the rest. list: entries of a directory; find: files by glob; search: lines by regular expression as path:line:text; stat: size, times and ' +
+    'version. Files and directories that .gitignore names are left out unless hidden is true.',
+  write:
+    'Write a whole text file in the workspace, or append to one. Parent directories are made. By default an existing file is replaced only when you have ' +
+    'read its present version. For small changes use edit.',
+  edit:
+    'Replace text in a file of the workspace. old_string must be exactly the text in the file and occur once, unless replace_all or line is given. Line ' +
+    'ends, byte order mark and mode stay. The answer shows the changed lines. When nothing matches, the nearest places are shown and nothing is changed.',
+  bash:
+    'Run a shell command in the workspace and get its output, stdout and stderr together; a non-zero exit code stands in the first line. A command that ' +
+    'takes longer than timeout_ms goes on as a session. For servers and interactive programs: start, then send, poll, kill; list shows the sessions. ' +
+    'Processes left in the background by run are ended.',
+};
+
+/** The internal server over `root`. Throws INIT_FAILED at start when the root is no folder. */
+export function createWorkspace(options: WorkspaceOptions): PrimitiveBackend {
+  return new Workspace(options);
+}
+
+const TOOLS: readonly RawTool[] = PRIMITIVES.map((name) => ({
+  name,
+  description: DESCRIPTIONS[name],
+  inputSchema: { ...ARGUMENT_SCHEMAS.get(name) },
+}));
+
+class Workspace implements PrimitiveBackend {
+  readonly name = 'workspace';
+  readonly #configured: string;
+  readonly #versions = new SeenVersions();
+  readonly #locks = new KeyedLocks();
+  readonly #stored = new StoredObjects();
+  readonly #idleMs: number;
+  readonly #shell: StartCommand;
+  #sessions: ShellSessions | undefined;
+  #root: string | undefined;
+  #state: HealthState = 'idle';
+
+  constructor(options: WorkspaceOptions) {
+    this.#configured = options.root;
+    this.#idleMs = options.idleMs ?? IDLE_MS;
+    this.#shell = options.shell ?? directShell(String(process.pid));
+  }
+
+  start(): Promise<ServerInfo> {
+    if (this.#root !== undefined) return Promise.resolve(INFO);
+    try {
+      const root = realpathSync.native(this.#configured);
+      if (!statSync(root).isDirectory()) throw new Error('not a directory');
+      this.#root = root;
+    } catch (cause) {
+      this.#state = 'unavailable';
+      return Promise.reject(
+        new TollgateError('INIT_FAILED', {
+          detail: 'The workspace is no folder that can be used.',
+          next: 'Set `workspace` in tollgate.yaml to a folder that exists.',
+          cause,
+        }),
+      );
+    }
+    this.#sessions = new ShellSessions(this.#idleMs, this.#shell);
+    this.#state = 'healthy';
+    return Promise.resolve(INFO);
+  }
+
+  listTools(): Promise<readonly RawTool[]> {
+    return Promise.resolve(TOOLS);
+  }
+
+  serves(): ReadonlyMap<Primitive, readonly { readonly tool: string; readonly semantics: Semantics }[]> {
+    return new Map([...PRIMITIVE_SEMANTICS].map(([tool, semantics]) => [tool, [{ tool, semantics }]]));
+  }
+
+  lower(
+    primitive: Primitive,
+    args: Readonly<Record<string, unknown>>,
+  ): { tool: string; args: Readonly<Record<string, unknown>>; semantics: Semantics } {
+    const semantics = PRIMITIVE_SEMANTICS.get(primitive);
+    if (semantics === undefined) throw new TollgateError('NOT_SUPPORTED');
+    const named = normalizeArguments(primitive, args).args;
+    checkArguments(primitive, named);
+    return { tool: primitive, args: named, semantics };
+  }
+
+  async call(call: UpstreamCall): Promise<JsonDoc<ToolResult>> {
+    await this.start();
+    checkArguments(call.tool, call.args.value);
+    const value = await this.#answer(call);
+    return { text: JSON.stringify(value), value, exact: true };
+  }
+
+  async #answer(call: UpstreamCall): Promise<ToolResult> {
+    // Commands have a timeout of their own; everything else must answer within the facade's.
+    const time = call.tool === 'bash' ? undefined : AbortSignal.timeout(call.timeoutMs);
+    const given = abortSignalOf(call.signal);
+    const signal = time === undefined ? given : AbortSignal.any([given, time]);
+    try {
+      signal.throwIfAborted();
+      return await this.#act(call, signal);
+    } catch (error) {
+      if (call.signal.aborted) throw new TollgateError('CANCELLED', { cause: error });
+      if (time?.aborted === true) throw new TollgateError('TOOL_TIMEOUT', { cause: error });
+      if (error instanceof TollgateError && error.code === 'TOOL_FAILED')
+        return refusalResult(error.message, error.next);
+      throw error;
+    }
+  }
+
+  async #act(call: UpstreamCall, signal: AbortSignal): Promise<ToolResult> {
+    const { root, sessions } = this.#ready();
+    const held = call.pathHandles ?? new CallPathHandles([root]);
+    try {
+      return await this.#carryOut(call, { signal, root, sessions, held });
+    } finally {
+      if (call.pathHandles === undefined) held.close();
+    }
+  }
+
+  #carryOut(
+    call: UpstreamCall,
+    {
+      signal,
+      root,
+      sessions,
+      held,
+    }: { signal: AbortSignal; root: string; sessions: ShellSessions; held: CallPathHandles },
+  ): Promise<ToolResult> {
+    const readScope = {
+      ...(call.cap === undefined ? {} : { cap: call.cap }),
+      ...(call.mayRead === undefined ? {} : { mayRead: call.mayRead }),
+      ...(call.confinement === undefined ? {} : { confinement: call.confinement }),
+      ...(call.outsideFolders === undefined ? {} : { outsideFolders: call.outsideFolders }),
+    };
+    const context = {
+      root,
+      pathHandles: held,
+      scope: call.scope,
+      signal,
+      ...readScope,
+      versions: this.#versions,
+      locks: this.#locks,
+      stored: this.#stored,
+    };
+    // checkArguments has just compared the arguments with the schemas that these types write out.
+    const args: unknown = call.args.value;
+    switch (call.tool) {
+      case 'read':
+        return readAction(context, args as ReadArgs);
+      case 'write':
+        return writeAction(context, args as WriteArgs);
+      case 'edit':
+        return editAction(context, args as EditArgs & { path: string });
+      default:
+        return bashAction({ ...context, sessions, hardTimeoutMs: call.hardTimeoutMs }, args as BashArgs);
+    }
+  }
+
+  #ready(): { readonly root: string; readonly sessions: ShellSessions } {
+    if (this.#root === undefined || this.#sessions === undefined) throw new TollgateError('SERVER_UNAVAILABLE');
+    return { root: this.#root, sessions: this.#sessions };
+  }
+
+  health(): Health {
+    return {
+      state: this.#state,
+      restarts: 0,
+      badLines: 0,
+      ...(this.#state === 'unavailable' ? { reason: 'the workspace is no folder that can be used' } : {}),
+    };
+  }
+
+  info(): ServerInfo | undefined {
+    return this.#root === undefined ? undefined : INFO;
+  }
+
+  /** The four tools never change. */
+  onToolsChanged(): void {}
+
+  async stop(): Promise<void> {
+    const sessions = this.#sessions;
+    this.#sessions = undefined;
+    this.#root = undefined;
+    this.#state = 'idle';
+    await sessions?.stop();
+  }
+
+  killNow(): void {
+    this.#sessions?.killNow();
+  }
+
+  async endScope(scope: string): Promise<void> {
+    this.#versions.drop(scope);
+    await this.#sessions?.endScope(scope);
+  }
+}

@@ -1,0 +1,204 @@
+/** Owns the one linear scan of a JSON text that decides whether the native parse is safe; refuses to build values itself. */
+import { fitsDouble } from './decimal.ts';
+
+/** One member of the outermost object: `text.slice(start, end)` is its value, white space trimmed. */
+export interface JsonMember {
+  readonly key: string;
+  readonly start: number;
+  readonly end: number;
+}
+
+/** What one pass over a text saw. It is meaningful only for texts that JSON.parse accepts; the scan itself never throws. */
+export interface JsonScan {
+  readonly members: readonly JsonMember[];
+  /** Object members at all depths. A parsed value with fewer keys than this has lost a duplicate. */
+  readonly keys: number;
+  /** Commas, and arrays and objects that begin: at least as many as there are values, but for one. */
+  readonly values: number;
+  /** Deepest nesting of arrays and objects. */
+  readonly depth: number;
+  /** False when a number is not carried by a double: digits lost, out of range, or minus zero. */
+  readonly exact: boolean;
+  readonly loneSurrogate: boolean;
+}
+
+const QUOTE = 34;
+const BACKSLASH = 92;
+const LETTER_D = 100;
+const LETTER_U = 117;
+/** Units that are looked at one by one behind an escape. */
+const NEAR = 16;
+
+/**
+ * Walks a text once, in time linear in its length and with a stack of fixed size, so that a nesting of any depth and a
+ * million keys cost no more than their bytes. String bodies without escapes are hopped over by native searches.
+ */
+export function scanJson(text: string): JsonScan {
+  return new Scanner(text).run();
+}
+
+/** Shallow spans of the members of an object text, in order. Linear; throws nothing. */
+export function jsonMembers(text: string): readonly JsonMember[] {
+  return scanJson(text).members;
+}
+
+class Scanner {
+  private readonly text: string;
+  private readonly members: JsonMember[] = [];
+  private keys = 0;
+  private values = 0;
+  private level = 0;
+  private depth = 0;
+  private exact = true;
+  private loneSurrogate = false;
+  /** Place of the next backslash at or after the cursor: found once, used for every string before it. */
+  private backslash = -1;
+  private keyStart = 0;
+  private keyEnd = 0;
+  private valueStart = -1;
+  private key = '';
+
+  constructor(text: string) {
+    this.text = text;
+  }
+
+  run(): JsonScan {
+    const { text } = this;
+    for (let at = 0; at < text.length; at++) {
+      const unit = text.charCodeAt(at);
+      if (unit === QUOTE) at = this.skipString(at);
+      else if (unit === 45 || (unit >= 48 && unit <= 57)) at = this.skipNumber(at);
+      else if (unit > 32) this.mark(unit, at);
+    }
+    const { members: found, keys, values, depth, exact, loneSurrogate } = this;
+    return { members: found, keys, values, depth, exact, loneSurrogate };
+  }
+
+  /** Structure: nesting, and where the members of the outermost object begin and end. */
+  private mark(unit: number, at: number): void {
+    switch (unit) {
+      case 123: // {
+      case 91: // [
+        this.values++;
+        this.level++;
+        if (this.level > this.depth) this.depth = this.level;
+        return;
+      case 125: // }
+      case 93: // ]
+        if (this.level === 1) this.closeMember(at);
+        this.level--;
+        return;
+      case 58: // :
+        this.keys++;
+        if (this.level === 1) this.openMember(at + 1);
+        return;
+      case 44: // ,
+        this.values++;
+        if (this.level === 1) this.closeMember(at);
+        return;
+      default:
+    }
+  }
+
+  private openMember(start: number): void {
+    const raw = this.text.slice(this.keyStart, this.keyEnd);
+    this.key = raw.includes('\\') ? unescape(raw) : raw;
+    this.valueStart = start;
+  }
+
+  private closeMember(end: number): void {
+    if (this.valueStart < 0) return;
+    let start = this.valueStart;
+    let stop = end;
+    while (start < stop && this.text.charCodeAt(start) <= 32) start++;
+    while (stop > start && this.text.charCodeAt(stop - 1) <= 32) stop--;
+    this.members.push({ key: this.key, start, end: stop });
+    this.valueStart = -1;
+  }
+
+  /** Returns the place of the closing quote, or the end of the text. */
+  private skipString(open: number): number {
+    const { text } = this;
+    if (this.backslash < open) this.backslash = orEnd(text.indexOf('\\', open + 1), text);
+    let close = orEnd(text.indexOf('"', open + 1), text);
+    if (this.backslash < close) close = this.skipEscapes(this.backslash);
+    if (this.level === 1) {
+      this.keyStart = open + 1;
+      this.keyEnd = close;
+    }
+    return close;
+  }
+
+  /**
+   * From the first escape of a string on: a few units one by one, because escapes often stand close together, then a native
+   * search for what comes first. The next backslash and quote are remembered, so that no part of the text is searched twice.
+   */
+  private skipEscapes(from: number): number {
+    const { text } = this;
+    let at = from;
+    let close = -1;
+    while (at < text.length) {
+      for (let near = at + NEAR; at < near; ) {
+        const unit = text.charCodeAt(at);
+        if (unit === QUOTE) return at;
+        if (unit !== BACKSLASH) at += 1;
+        else {
+          at = text.charCodeAt(at + 1) === LETTER_U ? this.skipUnicode(at + 1) + 1 : at + 2;
+          near = at + NEAR;
+        }
+      }
+      if (close < at) close = orEnd(text.indexOf('"', at), text);
+      if (this.backslash < at) this.backslash = orEnd(text.indexOf('\\', at), text);
+      if (close <= this.backslash) return close;
+      at = this.backslash;
+    }
+    return text.length;
+  }
+
+  /** `at` is the `u` of an escape; returns its last hex digit, or that of the second half of a pair. */
+  private skipUnicode(at: number): number {
+    // Only \uD… can be half of a pair, and texts that are escaped throughout hold millions of others.
+    if ((this.text.charCodeAt(at + 1) | 32) !== LETTER_D) return at;
+    const unit = hexUnit(this.text, at + 1);
+    if (unit < 0xd800) return at;
+    const second = this.text.startsWith('\\u', at + 5) ? hexUnit(this.text, at + 7) : 0;
+    if (unit < 0xdc00 && second >= 0xdc00 && second <= 0xdfff) return at + 10;
+    this.loneSurrogate = true;
+    return at;
+  }
+
+  private skipNumber(start: number): number {
+    const { text } = this;
+    let end = start + 1;
+    let plain = true;
+    for (; end < text.length; end++) {
+      const unit = text.charCodeAt(end);
+      if (unit >= 48 && unit <= 57) continue;
+      // . + - E e
+      if (unit !== 46 && unit !== 43 && unit !== 45 && unit !== 69 && unit !== 101) break;
+      plain = false;
+    }
+    const certain = plain && end - start <= 15 && text.charCodeAt(start) !== 45;
+    if (!certain && this.exact) this.exact = fitsDouble(text.slice(start, end));
+    return end - 1;
+  }
+}
+
+function orEnd(found: number, text: string): number {
+  return found < 0 ? text.length : found;
+}
+
+/** The code unit of four hex digits, or -1: JSON.parse refuses such a text anyway. */
+function hexUnit(text: string, at: number): number {
+  const digits = text.slice(at, at + 4);
+  return /^[0-9a-fA-F]{4}$/.test(digits) ? Number.parseInt(digits, 16) : -1;
+}
+
+/** A key as JSON reads it; the raw text when it is not JSON, which the parse refuses later. */
+function unescape(raw: string): string {
+  try {
+    return JSON.parse(`"${raw}"`) as string;
+  } catch {
+    return raw;
+  }
+}

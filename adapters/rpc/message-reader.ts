@@ -1,0 +1,92 @@
+/** Owns the reading of messages from a server's bytes: lines within the wire limit; tells of what is none, and drops it. */
+import type { Readable } from 'node:stream';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { LARGE_INPUT_BYTES, MAX_INPUT_BYTES, ownEventLoopTurn } from '../../catalogs/text/time-slices.ts';
+import type { ConnectionEvents } from './connection.ts';
+import { LineReader } from './framing.ts';
+import { readMessage, type WireMessage } from './message-parser.ts';
+
+/** Reads the messages of a stream. A large message is parsed in a turn of its own; the stream waits for that, and the order stays. */
+export class MessageReader {
+  readonly #events: ConnectionEvents;
+  readonly #stream: Readable;
+  readonly #lines: LineReader;
+  /** A large line, and what came behind it in the same chunk. */
+  #later: Buffer[] = [];
+
+  constructor(stream: Readable, events: ConnectionEvents) {
+    this.#events = events;
+    this.#stream = stream;
+    this.#lines = new LineReader({
+      maxBytes: MAX_INPUT_BYTES,
+      onLine: (line) => this.#receive(line),
+      onBad: (_reason, edges) => events.onTooLarge(edges),
+    });
+    stream.on('data', (chunk: Buffer) => this.#lines.push(chunk));
+    stream.on('end', () => this.#lines.end());
+  }
+
+  /** Delivers what has been read, at once: nothing is to come after the end of the server is told. */
+  flush(): void {
+    for (const line of this.#later.splice(0)) this.#deliver(line);
+  }
+
+  #receive(line: Buffer): void {
+    const isLarge = line.length > LARGE_INPUT_BYTES;
+    if (!isLarge && this.#later.length === 0) return this.#deliver(line);
+    // The bytes of a small line are those of the reader, which goes on.
+    this.#later.push(isLarge ? line : Buffer.from(line));
+    if (this.#later.length > 1) return;
+    this.#stream.pause();
+    void ownEventLoopTurn().then(() => {
+      this.flush();
+      this.#stream.resume();
+    });
+  }
+
+  #deliver(line: Buffer): void {
+    const { message, noisy } = readNoisyLine(line);
+    if (noisy) this.#events.onBad();
+    if (!noisy || message.kind !== 'invalid') this.#events.onMessage(message);
+  }
+}
+
+/** How frames of the known implementations begin; the TypeScript SDK puts `result` first. */
+const BEGINNINGS = ['{"jsonrpc"', '{"result"', '{"id"', '{"method"', '{"error"'];
+/** Every attempt reads the line once more, so their number and its length bound what a hostile line costs. */
+const ATTEMPTS = 4;
+const MOST_NOISY_BYTES = 1_048_576;
+
+/** A message of a server, and whether bytes that were not part of it had to be skipped. */
+export interface NoisyMessage {
+  readonly message: WireMessage;
+  readonly noisy: boolean;
+}
+
+/**
+ * Reads a line of a server. Where log text without a newline stands before a frame, the frame is still read: otherwise
+ * its call would wait for its timeout. Only in lines of at most 1 MiB. A server that prints foreign text could print the newline too, so nothing is lost in trust.
+ */
+export function readNoisyLine(line: Buffer): NoisyMessage {
+  const message = readMessage(line, 'server');
+  if (!isNoise(message) || line.length > MOST_NOISY_BYTES) return { message, noisy: false };
+  let from = 0;
+  for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
+    from = nextBeginning(line, from + 1);
+    if (from < 0) break;
+    const behind = readMessage(line.subarray(from), 'server');
+    if (behind.kind !== 'invalid') return { message: behind, noisy: true };
+  }
+  return { message, noisy: true };
+}
+
+function isNoise(message: WireMessage): boolean {
+  if (message.kind !== 'invalid') return false;
+  const { cause } = message.error;
+  return cause instanceof TollgateError && (cause.code === 'WIRE_PARSE' || cause.code === 'WIRE_UTF8');
+}
+
+function nextBeginning(line: Buffer, from: number): number {
+  const places = BEGINNINGS.map((beginning) => line.indexOf(beginning, from)).filter((place) => place >= 0);
+  return places.length === 0 ? -1 : Math.min(...places);
+}

@@ -1,0 +1,89 @@
+/** Owns one request that waits for its answer: its deadlines, its progress and its caller's signal; refuses progress that goes backwards. */
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { JsonDoc } from '../port.ts';
+import { type CancelSignal, cancelReason } from './cancellation.ts';
+import type { JsonObject } from './message-parser.ts';
+
+/** One request to a server. */
+export interface PeerRequest {
+  readonly method: string;
+  /** Text of the params, made when the id is known; the id serves as progress token. Texts of the caller are spliced in as they are. */
+  readonly params: (id: number) => string;
+  /** Milliseconds without an answer or progress. */
+  readonly timeoutMs: number;
+  /** Milliseconds that progress cannot extend. */
+  readonly hardTimeoutMs: number;
+  readonly signal?: CancelSignal;
+  readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
+}
+
+/** Longest delay that setTimeout takes; longer ones would fire at once. */
+const MAX_DELAY = 2 ** 31 - 1;
+
+/** A request in flight: one timer and at most one listener, both gone on `release`. */
+export class PendingCall {
+  readonly method: string;
+  readonly result: Promise<JsonDoc<JsonObject>>;
+  resolve!: (result: JsonDoc<JsonObject>) => void;
+  reject!: (error: Error) => void;
+  private readonly request: PeerRequest;
+  private readonly giveUp: (error: TollgateError) => void;
+  private readonly hardAt: number;
+  private expiresAt: number;
+  private timer: NodeJS.Timeout;
+  private lastProgress = Number.NEGATIVE_INFINITY;
+  private readonly onAbort: (() => void) | undefined;
+
+  /** `giveUp` ends it on our side: the peer tells the server. */
+  constructor(request: PeerRequest, giveUp: (error: TollgateError) => void) {
+    this.method = request.method;
+    this.result = new Promise((resolve, reject) => {
+      this.resolve = resolve;
+      this.reject = reject;
+    });
+    this.request = request;
+    this.giveUp = giveUp;
+    const now = performance.now();
+    this.hardAt = now + request.hardTimeoutMs;
+    this.expiresAt = Math.min(now + request.timeoutMs, this.hardAt);
+    this.timer = this.arm(now);
+    if (request.signal !== undefined) {
+      const { signal } = request;
+      this.onAbort = () => this.giveUp(cancelReason(signal));
+      signal.addEventListener('abort', this.onAbort, { once: true });
+    }
+  }
+
+  /** False when the progress was not asked for, is no number or does not increase (MCP 2025-11-25, progress). */
+  progress(params: Readonly<Record<string, unknown>>): boolean {
+    const { progress } = params;
+    const { onProgress, timeoutMs } = this.request;
+    if (onProgress === undefined || typeof progress !== 'number' || progress <= this.lastProgress) return false;
+    this.lastProgress = progress;
+    // The timer is left alone: when it fires it sees the later deadline and waits for the rest.
+    this.expiresAt = Math.min(performance.now() + timeoutMs, this.hardAt);
+    onProgress(params);
+    return true;
+  }
+
+  release(): void {
+    clearTimeout(this.timer);
+    if (this.onAbort !== undefined) this.request.signal?.removeEventListener('abort', this.onAbort);
+  }
+
+  private arm(now: number): NodeJS.Timeout {
+    return setTimeout(() => this.expire(), Math.min(Math.max(1, Math.ceil(this.expiresAt - now)), MAX_DELAY));
+  }
+
+  private expire(): void {
+    const now = performance.now();
+    if (now < this.expiresAt) {
+      this.timer = this.arm(now);
+      return;
+    }
+    const { timeoutMs, hardTimeoutMs } = this.request;
+    const why =
+      now >= this.hardAt ? `took longer than ${hardTimeoutMs} ms in all` : `did not answer within ${timeoutMs} ms`;
+    this.giveUp(new TollgateError('TOOL_TIMEOUT', { detail: `The tool ${why} and was cancelled.` }));
+  }
+}

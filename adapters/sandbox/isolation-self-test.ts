@@ -1,0 +1,128 @@
+/** Owns the proof that a sandbox isolates on this machine, by things planted for it to find; refuses the first start without it. */
+import { chmodSync, existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { type AddressInfo, connect, createServer, type Server } from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { lastLine, startSandboxed } from './bubblewrap/sandbox-start.ts';
+import { SANDBOX_HOME, type SandboxSpec } from './sandbox-spec.ts';
+
+/** One property of the sandbox, and whether it holds here. */
+export interface IsolationProof {
+  readonly name: string;
+  readonly holds: boolean;
+}
+
+/** Looks from within; prints one line of JSON. It must see the plants when it runs outside, or it would prove nothing. */
+const PROBE = `
+const fs = require('node:fs'), net = require('node:net'); const [file, port] = process.argv.slice(1);
+const can = (what) => { try { what(); return true } catch { return false } };
+const status = fs.readFileSync('/proc/self/status', 'latin1'), field = (name) => new RegExp('^' + name + ':\\\\s*(\\\\S+)', 'm').exec(status)[1];
+const socket = net.connect(Number(port), '127.0.0.1'), done = (reached) => { socket.destroy(); fs.writeSync(1, JSON.stringify({
+  file: can(() => fs.readFileSync(file)), port: reached, capabilities: BigInt('0x' + field('CapEff')) !== 0n, gain: field('NoNewPrivs') !== '1', calls: field('Seccomp') !== '2',
+  root: can(() => fs.writeFileSync('/tollgate-probe', '')), settings: can(() => fs.closeSync(fs.openSync('/proc/sys/kernel/core_pattern', 'r+'))), uid: process.getuid(), pids: fs.readdirSync('/proc').filter((name) => /^\\d+$/.test(name)).length })) };
+socket.on('connect', () => done(true)).on('error', () => done(false)).setTimeout(1000, () => done(false));`;
+
+/** What each answer of the probe stands for; true means that it got out. */
+const PROPERTIES: readonly (readonly [key: string, name: string])[] = [
+  ['file', 'files of the host cannot be seen'],
+  ['port', 'ports of the host cannot be reached'],
+  ['capabilities', 'no capability is held'],
+  ['gain', 'no right can be gained'],
+  ['calls', 'system calls are filtered'],
+  ['root', 'the root is read-only'],
+  ['settings', 'settings of the kernel are read-only'],
+];
+/** The first process, the gate's heir, and no other. */
+const OWN_PROCESSES = 3;
+
+const proven = new Map<string, Promise<void>>();
+
+/** Proves the isolation once a process and workspace; later calls cost nothing. Throws SANDBOX_UNAVAILABLE; then the next call tries again. */
+export function proveIsolation(workspace: string): Promise<void> {
+  const known = proven.get(workspace);
+  if (known !== undefined) return known;
+  const proof = prove(workspace);
+  proven.set(workspace, proof);
+  proof.catch(() => proven.delete(workspace));
+  return proof;
+}
+
+async function prove(workspace: string): Promise<void> {
+  const broken = (await testIsolation(workspace)).filter(({ holds }) => !holds).map(({ name }) => name);
+  if (broken.length === 0) return;
+  throw new TollgateError('SANDBOX_UNAVAILABLE', {
+    detail: `The sandbox does not isolate on this machine; it failed: ${broken.join('; ')}.`,
+    next: 'Run `tollgate doctor`; until all hold, use `isolation: container`.',
+  });
+}
+
+/** Runs the probe in a sandbox as servers get it. Throws SANDBOX_UNAVAILABLE when none can be made. */
+export async function testIsolation(workspace: string): Promise<readonly IsolationProof[]> {
+  const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-plant-'));
+  const server = createServer((socket) => socket.destroy());
+  try {
+    const file = path.join(folder, 'planted');
+    // Everybody may read it, so that only the sandbox can hide it.
+    chmodSync(folder, 0o755);
+    writeFileSync(file, 'planted', { mode: 0o644 });
+    const port = await listen(server);
+    const isPlanted = existsSync(file) && (await reaches(port));
+    const seen = await look(workspace, [file, `${port}`]);
+    return [
+      { name: 'the probe finds its plants outside', holds: isPlanted },
+      ...PROPERTIES.map(([key, name]) => ({ name, holds: seen[key] === false })),
+      { name: 'the program is not root', holds: typeof seen.uid === 'number' && seen.uid !== 0 },
+      {
+        name: 'other processes cannot be seen',
+        holds: typeof seen.pids === 'number' && seen.pids <= OWN_PROCESSES,
+      },
+    ];
+  } finally {
+    server.close();
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+async function look(workspace: string, words: readonly string[]): Promise<Readonly<Record<string, unknown>>> {
+  const limits = { memoryMb: 256, processes: 64, fileMb: 16 };
+  const jail: SandboxSpec = {
+    command: process.execPath,
+    args: ['-e', PROBE, ...words],
+    env: {},
+    cwd: SANDBOX_HOME,
+    workspace,
+    read: [],
+    write: [],
+    hidden: [],
+    limits,
+    input: false,
+  };
+  const { child } = await startSandboxed(jail);
+  const [said, failed]: [Buffer[], Buffer[]] = [[], []];
+  child.stdout.on('data', (chunk: Buffer) => said.push(chunk));
+  child.stderr.on('data', (chunk: Buffer) => failed.push(chunk));
+  await new Promise((resolve) => child.once('close', resolve));
+  try {
+    return JSON.parse(Buffer.concat(said).toString('utf8')) as Record<string, unknown>;
+  } catch (cause) {
+    throw new TollgateError('SANDBOX_UNAVAILABLE', {
+      detail: `The probe of the sandbox did not answer: ${lastLine(Buffer.concat(failed).toString('utf8').trim())}`,
+      next: 'Run `tollgate doctor`.',
+      cause,
+    });
+  }
+}
+
+function listen(server: Server): Promise<number> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject).listen(0, '127.0.0.1', () => resolve((server.address() as AddressInfo).port));
+  });
+}
+
+function reaches(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect(port, '127.0.0.1', () => (socket.destroy(), resolve(true)));
+    socket.once('error', () => resolve(false));
+  });
+}

@@ -1,0 +1,178 @@
+/** Finds the programs that Tollgate runs for itself: at a path that the owner named, or in folders that only the system can change. */
+import { accessSync, constants, lstatSync, readlinkSync, realpathSync, statSync } from 'node:fs';
+import path from 'node:path';
+
+/** Every program that `programs` in tollgate.yaml may name. */
+export const HELPER_NAMES = [
+  'bash',
+  'bwrap',
+  'docker',
+  'npm',
+  'opa',
+  'podman',
+  'prlimit',
+  'rg',
+  'setpriv',
+  'socat',
+  'unshare',
+  'xdg-open',
+] as const;
+
+export type HelperName = (typeof HELPER_NAMES)[number];
+
+/** What an owner decides about helpers. */
+export interface HelperSettings {
+  /** Absolute paths. A helper that is named here is looked for nowhere else. */
+  readonly programs: Readonly<Partial<Record<HelperName, string>>>;
+  /** Folders that agents may write, absolute: nothing in them is run. */
+  readonly writable: readonly string[];
+}
+
+/** Where a helper is, or why the one that was found is not run. Neither: there is none. */
+export interface FoundHelper {
+  readonly file?: string;
+  readonly refused?: string;
+}
+
+const FOLDERS = ['/usr/local/sbin', '/usr/local/bin', '/usr/sbin', '/usr/bin', '/sbin', '/bin'] as const;
+/** The PATH of every helper: nothing of ours, which agents may write to. */
+export const HELPER_PATH = FOLDERS.join(':');
+const MAX_LINKS = 40;
+const OTHERS_WRITE = 0o022;
+
+let settings: HelperSettings = { programs: {}, writable: [] };
+/** Helpers of system folders: the system alone could change them, so each is found once. */
+const known = new Map<string, FoundHelper>();
+
+/** Sets what the owner decided, for this process. Call it with each configuration that comes into force. */
+export function useHelpers(next: HelperSettings): void {
+  settings = { programs: next.programs, writable: next.writable.flatMap((folder) => [folder, realOf(folder)]) };
+  known.clear();
+}
+
+/** Returns the absolute path of a helper that may be run; undefined when there is none. */
+export function findHelper(name: HelperName): string | undefined {
+  return locateHelper(name).file;
+}
+
+/** True when the owner named a place for it. */
+export function isHelperNamed(name: HelperName): boolean {
+  return settings.programs[name] !== undefined;
+}
+
+/** As `findHelper`, with the reason why a program was refused. */
+export function locateHelper(name: HelperName): FoundHelper {
+  const named = settings.programs[name];
+  if (named !== undefined) return checkNamedHelper(named);
+  const before = known.get(name);
+  if (before !== undefined) return before;
+  const found = FOLDERS.map((folder) => path.join(folder, name))
+    .filter(isProgram)
+    .map(lookAtSystem);
+  const best = found.find(({ file }) => file !== undefined) ?? found[0] ?? {};
+  if (best.file !== undefined) known.set(name, best);
+  return best;
+}
+
+/** Judges a program that the owner named by its absolute path. Call it before each use: a link may have been turned since. */
+export function checkNamedHelper(file: string): FoundHelper {
+  if (!isProgram(file)) return { refused: `${file} is not a program` };
+  return isAgentWritable(file) ? { refused: `${file} lies where agents may write` } : { file };
+}
+
+/** True for a path of which a step or the end lies in a folder that agents may write. */
+export function isAgentWritable(file: string): boolean {
+  return isWithinAny(file, settings.writable);
+}
+
+/** The folder that agents may write and that holds a real path; undefined when there is none. The innermost of several. */
+export function writableRootOf(file: string): string | undefined {
+  return settings.writable.filter((root) => isInside(file, root)).sort((one, other) => other.length - one.length)[0];
+}
+
+/** True for a path of which a step, a link on the way or the end lies in one of the folders. */
+export function isWithinAny(file: string, folders: readonly string[]): boolean {
+  const steps = [path.resolve(file), ...(stepsTo(file) ?? [file])];
+  return steps.some((step) => folders.some((folder) => isInside(step, folder)));
+}
+
+/** Links on the way to a path, each with its real folder. */
+export function linksTo(file: string): readonly string[] {
+  return (stepsTo(file) ?? []).filter((step) => linkAt(step) !== undefined);
+}
+
+/** Absolute folders of the PATH of this process in which agents may not write. */
+export function searchFolders(): readonly string[] {
+  return (process.env.PATH ?? '').split(':').filter((folder) => folder.startsWith('/') && !isAgentWritable(folder));
+}
+
+function lookAtSystem(file: string): FoundHelper {
+  const steps = stepsTo(file);
+  if (steps === undefined) return { refused: `${file} cannot be resolved` };
+  const open = steps.find((step) => !isOfSystemAlone(step));
+  // The real path: its folder may be closed to the user that a sandbox runs as. A program that acts by its name keeps it.
+  const real = steps.at(-1) ?? file;
+  if (open === undefined) return { file: path.basename(real) === path.basename(file) ? real : file };
+  return { refused: `${open} does not belong to root alone` };
+}
+
+/** A link cannot be changed: it is as safe as its folder, which is a step too. */
+function isOfSystemAlone(file: string): boolean {
+  const found = lstatSync(file);
+  return found.isSymbolicLink() || (found.uid === 0 && (found.mode & OTHERS_WRITE) === 0);
+}
+
+/** Every folder and link on the way to a path, and last what it leads to, whether that exists or not; undefined for a circle. */
+function stepsTo(file: string): readonly string[] | undefined {
+  const steps = ['/'];
+  let rest = path
+    .resolve(file)
+    .split('/')
+    .filter((name) => name !== '');
+  let at = '/';
+  for (let links = 0; rest.length > 0; ) {
+    const [name = '', ...after] = rest;
+    const next = name === '..' ? path.dirname(at) : path.join(at, name);
+    const target = linkAt(next);
+    steps.push(next);
+    rest = after;
+    if (target === undefined) {
+      at = next;
+      continue;
+    }
+    if ((links += 1) > MAX_LINKS) return undefined;
+    if (target.startsWith('/')) at = '/';
+    rest = [...target.split('/').filter((part) => part !== '' && part !== '.'), ...after];
+  }
+  return steps;
+}
+
+function linkAt(file: string): string | undefined {
+  try {
+    return readlinkSync(file);
+  } catch {
+    return undefined;
+  }
+}
+
+/** True for a file that this process may execute. Follows links; throws nothing. */
+export function isProgram(file: string): boolean {
+  try {
+    accessSync(file, constants.X_OK);
+    return statSync(file).isFile();
+  } catch {
+    return false;
+  }
+}
+
+function isInside(file: string, folder: string): boolean {
+  return file === folder || folder === '/' || file.startsWith(`${folder}/`);
+}
+
+function realOf(folder: string): string {
+  try {
+    return realpathSync(folder);
+  } catch {
+    return path.resolve(folder);
+  }
+}

@@ -1,0 +1,108 @@
+/** Owns the way back: arguments as the model wrote them, with renames and encodings of the projection undone by position. */
+import { isJsonObject } from '../schemas/json-schema.ts';
+
+/** What must be undone at one position of the arguments. Positions that need nothing have no place in the tree. */
+export interface LiftNode {
+  /** Shown name → original name. */
+  readonly names: ReadonlyMap<string, string>;
+  /** Original name → what to undo below it. */
+  readonly below: ReadonlyMap<string, LiftNode>;
+  readonly items?: LiftNode;
+  /** Values of names that are not declared. */
+  readonly values?: LiftNode;
+  /** The value was shown as a string that holds JSON text. */
+  readonly json: boolean;
+  /** Required names that admit null and were shown as optional: absent means null (transform 13). */
+  readonly nulls: readonly string[];
+  /** Optional names that do not admit null and were shown as required with null: null means absent (transform 14). */
+  readonly drops: readonly string[];
+}
+
+const NOTHING: LiftNode = { names: new Map(), below: new Map(), json: false, nulls: [], drops: [] };
+
+/** A node with the given parts, or undefined when there is nothing to undo. */
+export function liftNode(parts: Partial<LiftNode>): LiftNode | undefined {
+  const node = { ...NOTHING, ...parts };
+  const empty =
+    node.names.size === 0 &&
+    node.below.size === 0 &&
+    !node.json &&
+    node.nulls.length === 0 &&
+    node.drops.length === 0 &&
+    node.items === undefined &&
+    node.values === undefined;
+  return empty ? undefined : node;
+}
+
+/** One node for all branches of a union. Absent names stay absent, and nulls stay: which branch would need its null is not known here. */
+export function mergeLifts(nodes: readonly (LiftNode | undefined)[]): LiftNode | undefined {
+  const present = nodes.filter((node) => node !== undefined);
+  if (present.length < 2)
+    return present[0] === undefined ? undefined : liftNode({ ...present[0], nulls: [], drops: [] });
+  const names = [...new Set(present.flatMap((node) => [...node.below.keys()]))];
+  const below = names.map((name) => [name, mergeLifts(present.map((node) => node.below.get(name)))] as const);
+  const items = mergeLifts(present.map((node) => node.items));
+  const values = mergeLifts(present.map((node) => node.values));
+  return liftNode({
+    names: new Map(present.flatMap((node) => [...node.names])),
+    below: new Map(below.filter((entry): entry is [string, LiftNode] => entry[1] !== undefined)),
+    json: present.some((node) => node.json),
+    ...(items === undefined ? {} : { items }),
+    ...(values === undefined ? {} : { values }),
+  });
+}
+
+/** Undoes the projection. The same object comes back when nothing had to be done; the input is never changed. */
+export function liftValue(value: unknown, node: LiftNode | undefined): unknown {
+  if (node === undefined) return value;
+  const parsed = node.json && typeof value === 'string' ? parseText(value) : value;
+  if (Array.isArray(parsed)) return liftArray(parsed, node.items);
+  return isJsonObject(parsed) ? liftObject(parsed, node) : parsed;
+}
+
+function liftArray(list: readonly unknown[], items: LiftNode | undefined): unknown {
+  const lifted = list.map((item) => liftValue(item, items));
+  return lifted.every((item, index) => item === list[index]) ? list : lifted;
+}
+
+function liftObject(object: Record<string, unknown>, node: LiftNode): unknown {
+  let changed = false;
+  const entries = Object.entries(object).map(([key, value]): [string, unknown] => {
+    const original = node.names.get(key);
+    // The original spelling is accepted too; where both are given, the shown one stays and is judged as an unknown key.
+    const name = original === undefined || Object.hasOwn(object, original) ? key : original;
+    const lifted = liftValue(value, node.below.get(name) ?? node.values);
+    changed ||= name !== key || lifted !== value;
+    return [name, lifted];
+  });
+  const missing = node.nulls.filter((name) => !entries.some(([key]) => key === name));
+  const dropped = new Set(node.drops);
+  const kept = dropped.size === 0 ? entries : entries.filter(([name, inner]) => inner !== null || !dropped.has(name));
+  if (!changed && missing.length === 0 && kept.length === entries.length) return object;
+  return Object.fromEntries([...kept, ...missing.map((name): [string, unknown] => [name, null])]);
+}
+
+/** JSON text of an object or a list; other text is a value of its own. */
+export function parseText(text: string): unknown {
+  if (!/^\s*[[{]/.test(text) || losesDigits(text)) return text;
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
+/** True when a number in the text may not survive as a double: it must not be rounded in silence (design §3). */
+function losesDigits(text: string): boolean {
+  return /\d{16}|\.\d{15}|\d[eE][+-]?\d{3}/.test(text.replace(/"(?:[^"\\]|\\.)*"/g, '""'));
+}
+
+/**
+ * The arguments object of a call: absent and null mean none, JSON text of an object is read (some hosts send the whole
+ * arguments as text). Undefined when it is something else, which is ARGS_INVALID.
+ */
+export function readArguments(raw: unknown): Record<string, unknown> | undefined {
+  if (raw === undefined || raw === null) return {};
+  const value = typeof raw === 'string' ? parseText(raw) : raw;
+  return isJsonObject(value) ? value : undefined;
+}

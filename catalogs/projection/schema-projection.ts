@@ -1,0 +1,119 @@
+/** Owns the projection of one tool's schema for one profile: repaired, simplified, written, verified; it never throws and never mutates. */
+
+import type { SchemaProfile } from '../profiles/schema-profile.ts';
+import { canonicalize } from '../schemas/canonical-schema.ts';
+import type { JsonSchema } from '../schemas/json-schema.ts';
+import type { TransformLog, TransformLogEntry } from '../schemas/transform-log.ts';
+import { liftValue } from './argument-lifting.ts';
+import { inlineReferences } from './inlined-references.ts';
+import { emitPreserved, preservedRoot } from './preserved-keywords.ts';
+import { profileViolations } from './profile-violations.ts';
+import { renameProperties } from './property-names.ts';
+import { type Emitted, emitRoot, type Rendering } from './schema-emitter.ts';
+import { rootObject, simplifySchema } from './schema-simplification.ts';
+
+export { loadSchemaProfile, type SchemaProfile } from '../profiles/schema-profile.ts';
+export type { TransformEffect, TransformLogEntry } from '../schemas/transform-log.ts';
+export { readArguments } from './argument-lifting.ts';
+export { withoutPinned } from './pinned-arguments.ts';
+
+/** What the model sees of a tool's arguments, and the way back. */
+export interface Projection {
+  readonly schema: Record<string, unknown>;
+  /** What was done, for `describe` and logs. */
+  readonly log: readonly TransformLogEntry[];
+  /** Rules of the root in words, for the description of the tool: generated, so they go first. */
+  readonly hints: readonly string[];
+  /** Undoes renames and encodings. The same object comes back when nothing changed. */
+  lift(args: Record<string, unknown>): { readonly args: Record<string, unknown>; readonly changed: boolean };
+}
+
+/** Less and less detail, until the projection fits its budget. Names and required of the first two levels are never dropped. */
+const DETAILS: readonly {
+  readonly maxDescription: number;
+  readonly mergeVariants: boolean;
+  readonly maxDepth: number;
+}[] = [
+  { maxDescription: 1024, mergeVariants: false, maxDepth: 64 },
+  { maxDescription: 300, mergeVariants: false, maxDepth: 64 },
+  { maxDescription: 120, mergeVariants: false, maxDepth: 64 },
+  { maxDescription: 120, mergeVariants: true, maxDepth: 64 },
+  { maxDescription: 120, mergeVariants: true, maxDepth: 4 },
+  { maxDescription: 80, mergeVariants: true, maxDepth: 3 },
+  { maxDescription: 40, mergeVariants: true, maxDepth: 3 },
+];
+
+const CLOSED_EYES = 'the schema of this tool cannot be shown; errors name the legal arguments';
+
+/**
+ * Projects an input schema as it came from a server. Schemas that are hostile or over the limits give `quarantined`
+ * with a reason: that tool alone is not listed (CY-14). A projection that breaks a rule of its profile falls back to
+ * an open object. Deterministic; a few hundred microseconds for a usual schema.
+ */
+export function projectSchema(
+  inputSchema: Record<string, unknown>,
+  profile: SchemaProfile,
+): Projection | { readonly quarantined: string } {
+  try {
+    const canonical = canonicalize(inputSchema);
+    if ('quarantined' in canonical) return canonical;
+    const log: TransformLog = [...canonical.log];
+    const inlined = inlineReferences(canonical.schema, log);
+    const tree =
+      profile.constraints === 'keep' ? preservedRoot(inlined, log) : rootObject(simplifySchema(inlined, '', log));
+    const written = fit(tree, profile, log);
+    return profileViolations(written.schema, profile).length === 0 ? projection(written, log) : fallback(profile, log);
+  } catch (error) {
+    if (error instanceof RangeError) return { quarantined: 'SCHEMA_LIMIT: the schema is too big to be read' };
+    throw error;
+  }
+}
+
+type Written = Emitted & { readonly hints: readonly string[] };
+
+function fit(tree: JsonSchema, profile: SchemaProfile, log: TransformLog): Written {
+  const renames = renameProperties(tree, new RegExp(profile.propertyName));
+  let written: Written | undefined;
+  let entries: TransformLog = [];
+  let size = 0;
+  for (const detail of DETAILS) {
+    // Shorter texts alone never save nine tenths: go on to the depth.
+    if (size > profile.maxBytes * 10 && detail.maxDepth === 64 && profile.constraints === 'words') continue;
+    entries = written === undefined ? [] : [{ transform: 'budget', effect: 'annotation', path: '' }];
+    const rendering: Rendering = {
+      profile,
+      renames,
+      log: entries,
+      ...detail,
+      maxDescription: Math.min(detail.maxDescription, profile.maxDescription),
+      maxDepth: Math.min(detail.maxDepth, profile.maxDepth),
+    };
+    written = profile.constraints === 'keep' ? emitPreserved(tree, rendering) : emitRoot(tree, rendering);
+    size = Buffer.byteLength(JSON.stringify(written.schema));
+    if (size <= profile.maxBytes || (profile.constraints === 'keep' && detail.maxDescription < 300)) break;
+  }
+  log.push(...entries);
+  return written as Written;
+}
+
+function projection(written: Written, log: TransformLog): Projection {
+  return {
+    schema: written.schema,
+    log,
+    hints: written.hints,
+    lift(args) {
+      const lifted = liftValue(args, written.lift) as Record<string, unknown>;
+      return { args: lifted, changed: lifted !== args };
+    },
+  };
+}
+
+function fallback(profile: SchemaProfile, log: TransformLog): Projection {
+  log.push({ transform: 'fallback', effect: 'widen', path: '' });
+  const schema = {
+    type: 'object',
+    properties: {},
+    ...(profile.rootKeywords.includes('additionalProperties') ? { additionalProperties: !profile.strict } : {}),
+  };
+  return projection({ schema, lift: undefined, hints: [CLOSED_EYES] }, log);
+}

@@ -1,0 +1,164 @@
+/** Owns where a path argument really leads, for policy and workspace alike; refuses every path that two readers could take for two places. */
+import { lstatSync, readlinkSync, realpathSync } from 'node:fs';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { otherReadings } from './path-readings.ts';
+
+/** Where a path leads. Symlinks are resolved on what exists; the rest is taken as it is written. */
+export interface PathLocation {
+  /** Absolute and real. With a `problem`: where the path might lead, or the argument itself. */
+  readonly absolute: string;
+  /** Relative to `root`, `.` for the root itself; equals `absolute` when not inside. */
+  readonly relative: string;
+  readonly inside: boolean;
+  /** The root that holds it, real. */
+  readonly root?: string;
+  /** One public line: why the path is refused although it might lie inside. */
+  readonly problem?: string;
+}
+
+const MAX_PATH_BYTES = 4096;
+const MAX_NAME_BYTES = 255;
+const MAX_LINKS = 40;
+/** Each costs a look at the disk. */
+const MAX_UPS = 64;
+
+/**
+ * Locates `raw` among `roots`; relative paths start at the first usable root. Never throws. Roots that are empty, relative or
+ * hold NUL are skipped. Components are compared, never prefixes of strings (CVE-2025-53110); symlinks are resolved
+ * (CVE-2025-53109). It is true at the time of asking only: whoever opens the file must open it beneath the root.
+ */
+export function locate(roots: readonly string[], raw: string): PathLocation {
+  const usable = roots
+    .filter((root) => path.isAbsolute(root) && !root.includes('\0'))
+    .map((root) => path.resolve(root));
+  const base = usable[0];
+  if (base === undefined) return refused(raw, 'there is no workspace');
+  const literal = fromUri(raw);
+  const problem = literal === undefined ? 'a URL is not a path here' : problemOf(literal);
+  if (literal === undefined || problem !== undefined) return refused(raw, problem ?? '');
+  try {
+    const located = locateReal(usable, path.resolve(base, literal));
+    if (!located.inside) return located;
+    if (literal.split('/').includes('..') && walk(base, literal) !== located.absolute) {
+      return refused(raw, 'a `..` behind a symlink can mean two places');
+    }
+    return otherProblem(usable, literal, located.relative) ?? located;
+  } catch {
+    return refused(raw, 'the path cannot be resolved');
+  }
+}
+
+function refused(absolute: string, problem: string): PathLocation {
+  return { absolute, relative: absolute, inside: false, problem };
+}
+
+/** A file: URI is decoded as backends do; any other scheme is no path. */
+function fromUri(raw: string): string | undefined {
+  if (!/^(?:file:|[a-z][a-z0-9+.-]*:\/\/)/i.test(raw)) return raw;
+  try {
+    return fileURLToPath(raw);
+  } catch {
+    return undefined;
+  }
+}
+
+/** What no reader may be given, wherever it leads: a shell, a home folder or another system would decide. */
+function problemOf(text: string): string | undefined {
+  if (text.trim() === '') return 'the path is empty';
+  if (text.includes('\0')) return 'the path holds NUL';
+  if (Buffer.byteLength(text) > MAX_PATH_BYTES) return `the path is longer than ${MAX_PATH_BYTES} bytes`;
+  if (text.split('/').some((name) => Buffer.byteLength(name) > MAX_NAME_BYTES))
+    return `a name in the path is longer than ${MAX_NAME_BYTES} bytes`;
+  if (text.split('/..').length > MAX_UPS + 1) return `the path holds more than ${MAX_UPS} \`..\``;
+  if (text.startsWith('~')) return '`~` is not expanded; a file of that name is written `./~…`';
+  if (/^[a-z]:(?:[\\/]|$)/i.test(text) || text.startsWith('\\\\')) return 'Windows paths are not served';
+  // `$id.tsx` and `routes/$id/` are names that web frameworks use; capitals, braces and a leading `$name/` are variables.
+  if (/\$[{(]|`|\$[A-Z_][A-Z0-9_]*(?![\w.])|^\$(?:\w+(?:\/|$)|[A-Z]{2})|%[A-Z_][A-Z0-9_]{2,}%/.test(text))
+    return 'shell variables are not expanded';
+  return undefined;
+}
+
+/** A backend that decodes, trims or swaps separators must not end elsewhere than the policy was told. */
+function otherProblem(roots: readonly string[], literal: string, relative: string): PathLocation | undefined {
+  const base = roots.find((root) => literal.startsWith(`${root}/`));
+  const rest = base === undefined ? literal : literal.slice(base.length + 1);
+  const start = base ?? roots[0] ?? '/';
+  for (const reading of [...otherReadings(rest), ...(rest === relative ? [] : otherReadings(relative))]) {
+    if (reading.trim() === '') continue;
+    const problem = problemOf(reading);
+    if (problem !== undefined) return refused(literal, problem);
+    const target = path.resolve(start, reading);
+    if (!roots.some((root) => isBeneath(root, target)))
+      return refused(target, 'the path leads outside when it is decoded');
+  }
+  return undefined;
+}
+
+function locateReal(roots: readonly string[], absolute: string): PathLocation {
+  const real = realPathOf(absolute);
+  const root = roots.map((candidate) => realPathOf(candidate)).find((candidate) => isBeneath(candidate, real));
+  if (root === undefined) return { absolute: real, relative: real, inside: false };
+  return { absolute: real, relative: path.relative(root, real) || '.', inside: true, root };
+}
+
+/** True when `target` is `root` or lies beneath it; both absolute and normal. Compares components. */
+export function isBeneath(root: string, target: string): boolean {
+  const relative = path.relative(root, target);
+  return relative === '' || (!path.isAbsolute(relative) && relative.split(path.sep)[0] !== '..');
+}
+
+/** The real path of what exists, with what does not exist yet behind it; a dangling symlink counts as where it points. Throws errors of the system. */
+export function realPathOf(absolute: string, links = 0): string {
+  try {
+    return realpathSync.native(absolute);
+  } catch (error) {
+    const code = (error as NodeJS.ErrnoException).code;
+    if ((code !== 'ENOENT' && code !== 'ENOTDIR') || links > MAX_LINKS) throw error;
+  }
+  const there = existingOf(absolute);
+  if (there !== absolute) return path.join(realPathOf(there, links), absolute.slice(there.length));
+  const parent = realPathOf(path.dirname(absolute), links);
+  const entry = path.join(parent, path.basename(absolute));
+  const target = linkTarget(entry);
+  return target === undefined ? entry : realPathOf(path.resolve(parent, target), links + 1);
+}
+
+/** The longest part of an absolute path that exists, a link at its end included. Halving: each missing name costs an exception, and a path may hold 2,000. */
+export function existingOf(absolute: string): string {
+  const names = absolute.split('/');
+  const partOf = (count: number): string => names.slice(0, count).join('/') || '/';
+  let [most, least] = [names.length, 1];
+  while (least < most) {
+    const middle = Math.ceil((least + most) / 2);
+    if (exists(partOf(middle))) least = middle;
+    else most = middle - 1;
+  }
+  return partOf(least);
+}
+
+function exists(file: string): boolean {
+  try {
+    return lstatSync(file, { throwIfNoEntry: false }) !== undefined;
+  } catch {
+    return false; // A part of it is a file, or closed to us.
+  }
+}
+
+function linkTarget(entry: string): string | undefined {
+  try {
+    return readlinkSync(entry);
+  } catch {
+    return undefined; // Nothing there, or no link: either way the name stands for itself.
+  }
+}
+
+/** Follows `raw` as the kernel does, where `..` after a symlink is the parent of the link's target. */
+function walk(base: string, raw: string): string {
+  const absolute = path.isAbsolute(raw) ? raw : `${base}/${raw}`;
+  const [first = '', ...others] = absolute.split(/\/\.\.(?=\/|$)/);
+  return others.reduce(
+    (current, names) => realPathOf(path.join(path.dirname(current), names)),
+    realPathOf(path.join('/', first)),
+  );
+}

@@ -1,0 +1,102 @@
+/** Owns the keywords that Tollgate understands and the one shape each is kept in; a value of another shape is repaired or dropped. */
+import { cleanDescription } from '../text/hostile-text.ts';
+import { isJsonObject, type JsonSchema, ownValue, stringsOf } from './json-schema.ts';
+
+/** No profile shows more of one description; the whole text stays with the server's definition. */
+const MAX_DESCRIPTION = 2_000;
+const TYPES = new Set(['string', 'number', 'integer', 'boolean', 'object', 'array', 'null']);
+const NUMBERS = ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum', 'multipleOf'];
+const COUNTS = [
+  'minLength',
+  'maxLength',
+  'minItems',
+  'maxItems',
+  'minProperties',
+  'maxProperties',
+  'minContains',
+  'maxContains',
+];
+const TEXTS = ['format', 'pattern'];
+
+/**
+ * The keywords of `raw` that hold no schema, in the form of draft 2020-12; `repaired(name)` is called for each one that
+ * had to be changed. Booleans of draft-04, OpenAPI's `nullable` and upper-case types become what they mean.
+ */
+export function plainKeywords(raw: JsonSchema, repaired: (transform: string) => void): JsonSchema {
+  const node: JsonSchema = {};
+  readType(raw, node, repaired);
+  for (const key of TEXTS) if (typeof raw[key] === 'string' && raw[key] !== '') node[key] = raw[key];
+  const description =
+    typeof raw.description === 'string' ? cleanDescription(raw.description, { max: MAX_DESCRIPTION }) : '';
+  if (description !== '') node.description = description;
+  for (const key of NUMBERS) if (typeof raw[key] === 'number') node[key] = raw[key];
+  for (const key of COUNTS) if (Number.isInteger(raw[key]) && (raw[key] as number) >= 0) node[key] = raw[key];
+  if (typeof node.multipleOf === 'number' && node.multipleOf <= 0) delete node.multipleOf;
+  if (raw.uniqueItems === true) node.uniqueItems = true;
+  // Default, const and enum are data of the instance: opaque, whatever keys they carry (schema-primitives A6.2).
+  for (const key of ['default', 'const']) if (Object.hasOwn(raw, key)) node[key] = raw[key];
+  if (Array.isArray(raw.enum) && raw.enum.length > 0) node.enum = raw.enum;
+  exclusiveBounds(raw, node, repaired);
+  nullable(raw, node);
+  return node;
+}
+
+function readType(raw: JsonSchema, node: JsonSchema, repaired: (transform: string) => void): void {
+  if (raw.type === undefined) return;
+  const named = typeof raw.type === 'string' ? [raw.type] : stringsOf(raw.type);
+  const types = [...new Set(named.map((name) => name.toLowerCase()))].filter((name) => TYPES.has(name));
+  if (types.length !== named.length || named.some((name) => !TYPES.has(name))) repaired('type');
+  if (types.length === 1) node.type = types[0];
+  else if (types.length > 1) node.type = types;
+}
+
+function exclusiveBounds(raw: JsonSchema, node: JsonSchema, repaired: (transform: string) => void): void {
+  for (const [exclusive, bound] of [
+    ['exclusiveMinimum', 'minimum'],
+    ['exclusiveMaximum', 'maximum'],
+  ] as const) {
+    if (typeof raw[exclusive] !== 'boolean') continue;
+    repaired('draft-04');
+    if (raw[exclusive] === true && typeof raw[bound] === 'number') {
+      node[exclusive] = raw[bound];
+      delete node[bound];
+    }
+  }
+}
+
+function nullable(raw: JsonSchema, node: JsonSchema): void {
+  if (raw.nullable !== true) return;
+  const type = node.type;
+  if (type !== undefined) node.type = [...new Set([...(Array.isArray(type) ? type : [type]), 'null'])];
+  if (Array.isArray(node.enum) && !node.enum.includes(null)) node.enum = [...node.enum, null];
+}
+
+/** True when OpenAPI's `nullable` stands on a node that names no type, so that a union has to say it. */
+export function needsNullBranch(raw: JsonSchema): boolean {
+  return (
+    raw.nullable === true &&
+    raw.type === undefined &&
+    (raw.$ref !== undefined || raw.anyOf !== undefined || raw.oneOf !== undefined || raw.allOf !== undefined)
+  );
+}
+
+/** The names that a node requires: its own list, the keys of an object, and properties that say `required: true` (draft-03). */
+export function requiredNames(raw: JsonSchema): readonly string[] {
+  const listed = isJsonObject(raw.required)
+    ? Object.keys(raw.required).filter((key) => ownValue(raw.required, key) === true)
+    : stringsOf(raw.required);
+  const marked = Object.entries(isJsonObject(raw.properties) ? raw.properties : {})
+    .filter(([, child]) => isJsonObject(child) && child.required === true)
+    .map(([name]) => name);
+  return [...new Set([...listed, ...marked])];
+}
+
+/** `dependentRequired` (and the lists in `dependencies` of older drafts): name → names that it needs. */
+export function dependentNames(raw: JsonSchema): Record<string, readonly string[]> {
+  const entries = ['dependencies', 'dependentRequired'].flatMap((keyword) =>
+    Object.entries(isJsonObject(raw[keyword]) ? raw[keyword] : {}),
+  );
+  return Object.fromEntries(
+    entries.filter(([, names]) => Array.isArray(names)).map(([name, names]) => [name, stringsOf(names)]),
+  );
+}

@@ -1,0 +1,136 @@
+/** Owns pages of a text by lines, for files and spills alike; refuses a page that is empty or hides that something is missing. */
+import { TollgateError } from '../errors/error-table.ts';
+
+/** How every line begins that Tollgate adds to a result (one line, in brackets, a content item of its own). */
+export const NOTE_PREFIX = '[tollgate: ';
+
+/** `[tollgate: …]`. */
+export function note(text: string): string {
+  return `${NOTE_PREFIX}${text}]`;
+}
+
+/** True when a line of `text` is one of Tollgate's own notes: such text was cut, and writing it back would lose the rest. */
+export function holdsNote(text: string): boolean {
+  return text.includes(NOTE_PREFIX) && /^[ \t]*\[tollgate: [^\n]*\][ \t]*\r?$/m.test(text);
+}
+
+/** Which lines. `offset` counts from 1, negative from the end; `limit` is at least 1. */
+export interface PageRequest {
+  readonly offset?: number | undefined;
+  readonly limit?: number | undefined;
+  /** What will be shown at most, the note included; default 30,000 bytes and 2,000 lines. */
+  readonly cap?: { readonly bytes: number; readonly lines: number } | undefined;
+}
+
+/** Lines of a text, byte for byte with their ends. `note` is there only when something was left out. */
+export interface Page {
+  readonly text: string;
+  readonly note?: string;
+  readonly from: number;
+  readonly to: number;
+  readonly total: number;
+}
+
+const NEWLINE = 10;
+const PAGE_LINES = 2000;
+const PAGE_BYTES = 30_000;
+/** Room for the note, so that nobody has to cut it off. */
+export const NOTE_BYTES = 400;
+export const NOTE_LINES = 3;
+
+/**
+ * Cuts one page out of `text`: whole lines, at most `limit` (default 2000) and 30,000 bytes. `label` is the path that the next call
+ * names. A first line that alone is longer gives its first 30,000 bytes. Joined, the pages of a text are the text (long lines
+ * excepted). Throws ARGS_INVALID for offset 0 or limit < 1, TOOL_FAILED for an offset past the end.
+ */
+export function pageText(text: string, request: PageRequest, label: string): Page {
+  const total = countLines(text);
+  const from = firstOf(request, total);
+  if (total === 0) return { text: '', note: note('empty, 0 lines'), from: 1, to: 0, total };
+  const { bytes: most, lines } = roomOf(request.cap);
+  const wanted = Math.min(total, from - 1 + Math.min(request.limit ?? lines, lines));
+  const begin = lineStart(text, from);
+  let end = lineEnd(text, begin);
+  let bytes = Buffer.byteLength(text.slice(begin, end));
+  if (bytes > most) return longLine(text.slice(begin, end), { from, total, label, most });
+  let to = from;
+  for (; to < wanted; to += 1) {
+    const next = lineEnd(text, end);
+    const more = Buffer.byteLength(text.slice(end, next));
+    if (bytes + more > most) break;
+    bytes += more;
+    end = next;
+  }
+  const page = { text: text.slice(begin, end), from, to, total };
+  if (from === 1 && to === total) return page;
+  const next = to < total ? ` Next: read path=${JSON.stringify(label)} offset=${to + 1}` : '';
+  return { ...page, note: note(`lines ${from}-${to} of ${total} (${bytes} B).${next}`) };
+}
+
+function roomOf(cap: PageRequest['cap']): { readonly bytes: number; readonly lines: number } {
+  const { bytes, lines } = cap ?? { bytes: PAGE_BYTES + NOTE_BYTES, lines: PAGE_LINES + NOTE_LINES };
+  return { bytes: Math.max(1, bytes - NOTE_BYTES), lines: Math.max(1, lines - NOTE_LINES) };
+}
+
+/** Turns `offset` into the first line, from 1. The same errors as pageText; entries and matches count alike. */
+export function firstOf(request: PageRequest, total: number, what = 'lines'): number {
+  const { offset = 1, limit } = request;
+  if (offset === 0)
+    throw new TollgateError('ARGS_INVALID', {
+      detail: 'offset counts from 1; 0 is no line.',
+      next: 'Use offset=1, or a negative offset to count from the end.',
+    });
+  if (limit !== undefined && limit < 1)
+    throw new TollgateError('ARGS_INVALID', {
+      detail: 'limit must be at least 1.',
+      next: 'Leave limit out for the default.',
+    });
+  if (offset < 0) return Math.max(1, total + offset + 1);
+  if (offset <= Math.max(1, total)) return offset;
+  throw new TollgateError('TOOL_FAILED', {
+    detail: `offset=${offset} is past the end: there are ${total} ${what}.`,
+    next: `Use an offset from 1 to ${total}, or a negative one.`,
+  });
+}
+
+/** Lines of a text as people count them: an end of line ends a line, it does not begin one. One by one: lines may be short, and sixteen million. */
+export function countLines(text: string): number {
+  let lines = text === '' || text.endsWith('\n') ? 0 : 1;
+  for (let at = 0; at < text.length; at += 1) if (text.charCodeAt(at) === NEWLINE) lines += 1;
+  return lines;
+}
+
+/** Where a line begins, from 1. */
+function lineStart(text: string, line: number): number {
+  let at = 0;
+  for (let left = line - 1; left > 0 && at < text.length; at += 1) if (text.charCodeAt(at) === NEWLINE) left -= 1;
+  return at;
+}
+
+/** Behind the end of the line that begins there. */
+function lineEnd(text: string, start: number): number {
+  const newline = text.indexOf('\n', start);
+  return newline === -1 ? text.length : newline + 1;
+}
+
+function longLine(line: string, at: { from: number; total: number; label: string; most: number }): Page {
+  const bytes = Buffer.from(line);
+  let cut = at.most;
+  while (((bytes[cut] ?? 0) & 0xc0) === 0x80) cut -= 1;
+  const whole = `line ${at.from} of ${at.total}, bytes 1-${cut} of ${bytes.length}.`;
+  const rest = at.label.includes('://')
+    ? `read action="search" path=${JSON.stringify(at.label)} pattern="…"`
+    : `bash command=${JSON.stringify(`sed -n '${at.from}p' ${quote(at.label)} | tail -c +${cut + 1} | head -c ${at.most}`)}`;
+  const next = at.from < at.total ? ` Lines after it: offset=${at.from + 1}` : '';
+  return {
+    text: bytes.toString('utf8', 0, cut),
+    note: note(`${whole} Next: ${rest}${next}`),
+    from: at.from,
+    to: at.from,
+    total: at.total,
+  };
+}
+
+function quote(text: string): string {
+  return /^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}

@@ -1,0 +1,109 @@
+/** Gives other calls their turn while one call works through what clients, servers and agents have made, and bounds how much of it stands in memory. */
+import { setImmediate as turn } from 'node:timers/promises';
+
+/** Most bytes of one message, one file that is read or edited, and the result of one edit. */
+export const MAX_INPUT_BYTES = 16 * 1_048_576;
+
+/** What is larger is worked on in turns of the event loop of its own, a bounded amount at a time. */
+export const LARGE_INPUT_BYTES = 262_144;
+
+/** Milliseconds of work between two turns of the event loop. */
+const SLICE_MS = 10;
+/** Bytes of large inputs that are worked on at once, over all calls. Work on them takes several times their memory. */
+const MOST_AT_ONCE = 4 * MAX_INPUT_BYTES;
+
+let lastTurn: Promise<void> = Promise.resolve();
+
+/**
+ * Resolves in a turn of the event loop that the caller shares with no other caller: all callbacks of `setImmediate` run in one turn, so
+ * the time slices of sixteen calls would add up.
+ */
+export function ownEventLoopTurn(): Promise<void> {
+  return (lastTurn = lastTurn.then(() => turn()));
+}
+
+/** The pace of one call. */
+export class TimeSlices {
+  readonly #signal: AbortSignal | undefined;
+  #began = performance.now();
+
+  constructor(signal?: AbortSignal) {
+    this.#signal = signal;
+  }
+
+  /** True when others should have their turn now: then await `rest`. */
+  get isDue(): boolean {
+    return performance.now() - this.#began > SLICE_MS;
+  }
+
+  /** Lets others have their turn. Throws the signal's reason when it is aborted. */
+  async rest(): Promise<void> {
+    await ownEventLoopTurn();
+    this.#signal?.throwIfAborted();
+    this.#began = performance.now();
+  }
+}
+
+let bytesAtOnce = 0;
+const waiting: { readonly bytes: number; readonly start: () => void }[] = [];
+
+/**
+ * Runs work on an input of this many bytes: a small one at once, a large one in a turn of its own, as soon as all large inputs together
+ * are small enough, in the order of the calls. `work` must not wait for other large work. Throws the signal's reason when it is aborted
+ * before the work begins.
+ */
+export async function runWithinBounds<T>(bytes: number, work: () => T | Promise<T>, signal?: AbortSignal): Promise<T> {
+  if (bytes <= LARGE_INPUT_BYTES) return work();
+  const counted = Math.min(bytes, MOST_AT_ONCE);
+  await room(counted, signal);
+  try {
+    await ownEventLoopTurn();
+    signal?.throwIfAborted();
+    return await work();
+  } finally {
+    bytesAtOnce -= counted;
+    startWaiting();
+  }
+}
+
+/** Waits until there is room for so many bytes, and takes it. */
+function room(bytes: number, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const giveUp = (): void => {
+      waiting.splice(waiting.indexOf(one), 1);
+      reject(signal?.reason as Error);
+      startWaiting();
+    };
+    const start = (): void => {
+      signal?.removeEventListener('abort', giveUp);
+      resolve();
+    };
+    const one = { bytes, start };
+    if (signal?.aborted === true) return reject(signal.reason as Error);
+    signal?.addEventListener('abort', giveUp, { once: true });
+    waiting.push(one);
+    startWaiting();
+  });
+}
+
+function startWaiting(): void {
+  for (let [first] = waiting; first !== undefined && bytesAtOnce + first.bytes <= MOST_AT_ONCE; [first] = waiting) {
+    bytesAtOnce += first.bytes;
+    waiting.shift();
+    first.start();
+  }
+}
+
+/** Milliseconds of work after which others have their turn. */
+const PIECE_MS = 4;
+
+/** Goes through the items; whoever works on one of them should need no more than some milliseconds for it. */
+export async function* inTimeSlices<T>(items: Iterable<T>): AsyncGenerator<T, void, undefined> {
+  let began = performance.now();
+  for (const item of items) {
+    yield item;
+    if (performance.now() - began < PIECE_MS) continue;
+    await turn();
+    began = performance.now();
+  }
+}

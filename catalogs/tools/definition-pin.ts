@@ -1,0 +1,39 @@
+/** Owns the pin of a set of tools: one hash over their whole definitions; refuses to leave a field out, for poison would go there. */
+import { createHash } from 'node:crypto';
+import type { RawTool } from './tool-definition.ts';
+
+/** Form of a pin as people write it. */
+export const PIN_PATTERN = /^sha256:[0-9a-f]{64}$/;
+
+/**
+ * SHA-256 over everything that the definitions say, whatever the order of tools and of keys. The prefix keeps it apart from other
+ * hashes, and the number rises when the form does.
+ */
+export function pinOf(tools: readonly RawTool[]): string {
+  const sorted = [...tools].sort((one, other) => (one.name < other.name ? -1 : one.name > other.name ? 1 : 0));
+  return `sha256:${createHash('sha256')
+    .update(`tollgate-tools\0${1}\0${canonicalJson(sorted)}`)
+    .digest('hex')}`;
+}
+
+/** What each tool of a list is defined as, by name. A name that stands there twice is defined by both. */
+export function pinsOf(tools: readonly RawTool[]): ReadonlyMap<string, string> {
+  const same = new Map<string, RawTool[]>();
+  for (const tool of tools) {
+    const known = same.get(tool.name);
+    if (known === undefined) same.set(tool.name, [tool]);
+    else known.push(tool);
+  }
+  return new Map([...same].map(([name, definitions]) => [name, pinOf(definitions)]));
+}
+
+/** JSON with keys in order; for values that came from JSON. */
+export function canonicalJson(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(canonicalJson).join()}]`;
+  if (typeof value !== 'object' || value === null) return JSON.stringify(value);
+  const object = value as Readonly<Record<string, unknown>>;
+  return `{${Object.keys(object)
+    .sort()
+    .map((key) => `${JSON.stringify(key)}:${canonicalJson(object[key])}`)
+    .join()}}`;
+}

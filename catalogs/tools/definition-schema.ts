@@ -1,0 +1,73 @@
+/** Owns the shape of what servers define, by the schema of the protocol; refuses a definition alone, with the member that does not fit. */
+import { createValidator } from '../validation/argument-validation.ts';
+
+const TEXT = { type: 'string' };
+const FLAG = { type: 'boolean' };
+const OBJECT = { type: 'object' };
+const ICON = {
+  type: 'object',
+  required: ['src'],
+  properties: { src: TEXT, mimeType: TEXT, sizes: { type: 'array', items: TEXT }, theme: { enum: ['light', 'dark'] } },
+};
+const COMMON = { name: TEXT, title: TEXT, description: TEXT, icons: { type: 'array', items: ICON }, _meta: OBJECT };
+
+/**
+ * `Tool` of the protocol (MCP 2025-11-25, schema.json). The inside of `inputSchema` is left out: a client is shown its projection, which
+ * repairs it. An output schema passes as it came.
+ */
+const TOOL = createValidator({
+  type: 'object',
+  required: ['name', 'inputSchema'],
+  properties: {
+    ...COMMON,
+    inputSchema: OBJECT,
+    outputSchema: {
+      type: 'object',
+      required: ['type'],
+      properties: {
+        $schema: TEXT,
+        type: { const: 'object' },
+        properties: { type: 'object', additionalProperties: OBJECT },
+        required: { type: 'array', items: TEXT },
+      },
+    },
+    annotations: {
+      type: 'object',
+      properties: { title: TEXT, readOnlyHint: FLAG, destructiveHint: FLAG, idempotentHint: FLAG, openWorldHint: FLAG },
+    },
+    execution: { type: 'object', properties: { taskSupport: { enum: ['required', 'optional', 'forbidden'] } } },
+  },
+});
+
+/** `Prompt` of the protocol (MCP 2025-11-25, schema.json). */
+const PROMPT = createValidator({
+  type: 'object',
+  required: ['name'],
+  properties: {
+    ...COMMON,
+    arguments: {
+      type: 'array',
+      items: {
+        type: 'object',
+        required: ['name'],
+        properties: { name: TEXT, title: TEXT, description: TEXT, required: FLAG },
+      },
+    },
+  },
+});
+
+/** Returns why this is no tool of the protocol, with the member; undefined if it is one. */
+export function toolFault(value: unknown): string | undefined {
+  return faultOf(TOOL, value);
+}
+
+/** As `toolFault`, for a prompt. */
+export function promptFault(value: unknown): string | undefined {
+  return faultOf(PROMPT, value);
+}
+
+function faultOf(validator: typeof TOOL, value: unknown): string | undefined {
+  const [first] = validator.check(value);
+  if (first === undefined) return undefined;
+  return `DEFINITION_INVALID: ${first.at.length === 0 ? 'the definition' : first.path}: ${first.message}`;
+}

@@ -1,0 +1,197 @@
+/** Owns the text of what is wrong with a value: short, by place, with the legal names and values; never more than 40 characters of an argument. */
+import type { OutputUnit } from '@cfworker/json-schema';
+import { briefJson, constraintWords, cutWord, orList } from '../projection/constraint-words.ts';
+import {
+  isJsonObject,
+  isNever,
+  type JsonSchema,
+  ownValue,
+  schemaEntries,
+  schemasOf,
+  stringsOf,
+  typesOf,
+  valuesOf,
+} from '../schemas/json-schema.ts';
+import { referenceTarget } from '../schemas/reference-graph.ts';
+import { nodeAt, positionOf, type ValuePosition, valueAt } from './value-position.ts';
+
+/** One thing that is wrong. `path` reads `items[0].name`; `at` is the same place for programs. */
+export interface Fault {
+  readonly path: string;
+  readonly message: string;
+  readonly at: ValuePosition;
+}
+
+/** What the messages need to know. */
+export interface FaultContext {
+  readonly root: JsonSchema;
+  readonly value: unknown;
+  readonly patterns: ReadonlyMap<string, string>;
+}
+
+/** A fault from one leaf of the interpreter's report; undefined for the structural entries around it. */
+export function faultOf(unit: OutputUnit, context: FaultContext): readonly Fault[] {
+  const node = nodeAt(context.root, unit.keywordLocation) ?? {};
+  const at = positionOf(context.value, unit.instanceLocation);
+  const value = valueAt(context.value, at);
+  switch (unit.keyword) {
+    case 'type':
+      return [faultAt(at, `expected ${orList(typesOf(node))}, got ${describeValue(value)}`)];
+    case 'enum':
+    case 'const':
+      return [faultAt(at, valueMessage(valuesOf(node) ?? [], value))];
+    case 'required':
+      return stringsOf(node.required)
+        .filter((name) => ownValue(value, name) === undefined)
+        .map((name) => faultAt([...at, name], 'is required'));
+    case 'dependentRequired':
+      return dependents(node, value, at);
+    case 'not':
+      return [isNever(node) ? unknownName(unit, at, context) : faultAt(at, 'is refused here')];
+    case 'format':
+      return [faultAt(at, formatMessage(String(node.format), value, context))];
+    case 'propertyNames':
+      return [faultAt(at, `holds a name that is not allowed${suffix(constraintWords({ ...node, type: 'object' }))}`)];
+    case 'contains':
+      return [faultAt(at, 'holds no item of the kind that is needed')];
+    default:
+      return [faultAt(at, ruleMessage(unit.keyword, node, value))];
+  }
+}
+
+/** A fault at a position. */
+export function faultAt(at: ValuePosition, message: string): Fault {
+  return { path: pathText(at), message, at };
+}
+
+function pathText(at: ValuePosition): string {
+  const text = at
+    .map((key, index) =>
+      typeof key === 'number' ? `[${key}]` : `${index === 0 ? '' : '.'}${cutWord(key.replace(/[^ -~]/gu, '?'), 60)}`,
+    )
+    .join('');
+  return text === '' ? 'arguments' : text;
+}
+
+/** A value in at most 40 characters and a word. */
+export function describeValue(value: unknown): string {
+  if (value === undefined) return 'nothing';
+  if (Array.isArray(value)) return `a list of ${value.length}`;
+  if (isJsonObject(value)) return 'an object';
+  if (typeof value !== 'string') return `${value === null ? '' : `${typeof value} `}${String(value)}`;
+  const shown = JSON.stringify(cutWord(value, 30));
+  return `string ${shown.length > 40 ? `of ${value.length} characters` : shown}`;
+}
+
+function suffix(words: readonly string[]): string {
+  return words.length === 0 ? '' : `: ${words.join(', ')}`;
+}
+
+function ruleMessage(keyword: string, node: JsonSchema, value: unknown): string {
+  if (keyword === 'uniqueItems') return 'must not hold the same item twice';
+  // The interpreter reports an exclusive bound beside a plain one under its own name.
+  const words = constraintWords(node[keyword] === undefined ? {} : { [keyword]: node[keyword] });
+  return words.length === 0 ? 'does not fit' : `expected ${words.join(', ')}, got ${describeValue(value)}`;
+}
+
+function formatMessage(format: string, value: unknown, context: FaultContext): string {
+  const pattern = context.patterns.get(format);
+  return `expected ${pattern === undefined ? `format ${format}` : `pattern ${cutWord(pattern, 120)}`}, got ${describeValue(value)}`;
+}
+
+function valueMessage(values: readonly unknown[], value: unknown): string {
+  const near = typeof value === 'string' ? nearestName(value, stringsOf(values)) : undefined;
+  const shown = values
+    .slice(0, 25)
+    .map((item) => briefJson(item))
+    .join(', ');
+  return `expected ${values.length === 1 ? '' : 'one of '}${cutWord(shown, 300)}${values.length > 25 ? ', …' : ''}, got ${describeValue(value)}${near === undefined ? '' : `; did you mean ${briefJson(near)}?`}`;
+}
+
+function dependents(node: JsonSchema, value: unknown, at: ValuePosition): readonly Fault[] {
+  const needs = Object.entries(isJsonObject(node.dependentRequired) ? node.dependentRequired : {});
+  return needs
+    .filter(([name]) => ownValue(value, name) !== undefined)
+    .flatMap(([name, others]) =>
+      stringsOf(others)
+        .filter((other) => ownValue(value, other) === undefined)
+        .map((other) => faultAt([...at, other], `is required when ${name} is given`)),
+    );
+}
+
+function unknownName(unit: OutputUnit, at: ValuePosition, context: FaultContext): Fault {
+  const holder = /\/(?:additional|unevaluated)Properties\/not$/.test(unit.keywordLocation);
+  const parent = nodeAt(context.root, unit.keywordLocation.replace(/\/not$/, ''));
+  if (!holder || parent === undefined) return faultAt(at, 'is refused here');
+  const legal = schemaEntries(parent.properties)
+    .filter(([, node]) => !isNever(node))
+    .map(([name]) => name);
+  const near = nearestName(String(at.at(-1)), legal);
+  const hint = near === undefined ? '' : `; did you mean ${near}?`;
+  return faultAt(
+    at,
+    `is no argument here${hint} Legal: ${legal.length === 0 ? 'none' : cutWord(legal.join(', '), 300)}`.replace(
+      /here Legal/,
+      'here. Legal',
+    ),
+  );
+}
+
+/** The candidate that a typing error away from `word`, if one is near enough. */
+export function nearestName(word: string, candidates: readonly string[]): string | undefined {
+  const fold = (text: string): string =>
+    text
+      .slice(0, 60)
+      .toLowerCase()
+      .replace(/[^a-z0-9]/g, '');
+  const wanted = fold(word);
+  let best: string | undefined;
+  let bestDistance = Math.min(4, Math.max(1, Math.floor(wanted.length / 2))) + 1;
+  for (const candidate of candidates.slice(0, 200)) {
+    const distance = editDistance(wanted, fold(candidate));
+    if (distance < bestDistance) [best, bestDistance] = [candidate, distance];
+  }
+  return best;
+}
+
+function editDistance(left: string, right: string): number {
+  let row = Array.from({ length: right.length + 1 }, (_, index) => index);
+  for (let i = 1; i <= left.length; i += 1) {
+    const next = [i];
+    for (let j = 1; j <= right.length; j += 1) {
+      const swap = (row[j - 1] ?? 0) + (left[i - 1] === right[j - 1] ? 0 : 1);
+      next.push(Math.min(swap, (row[j] ?? 0) + 1, (next[j - 1] ?? 0) + 1));
+    }
+    row = next;
+  }
+  return row[right.length] ?? 0;
+}
+
+/** The types that a union takes, in words. */
+export function unionTypes(root: JsonSchema, union: JsonSchema): string {
+  const branches = [...schemasOf(union.anyOf), ...schemasOf(union.oneOf)].map(
+    (branch) => referenceTarget(root, branch.$ref) ?? branch,
+  );
+  return orList([
+    ...new Set(
+      branches.flatMap((branch) =>
+        typesOf(branch).length > 0
+          ? typesOf(branch)
+          : (valuesOf(branch) ?? ['another value']).map((item) => (item === 'another value' ? item : briefJson(item))),
+      ),
+    ),
+  ]);
+}
+
+/** The faults as lines of at most `max` characters in all: what does not fit is counted. */
+export function formatFaults(faults: readonly Fault[], max = 1000): string {
+  const lines: string[] = [];
+  let length = 0;
+  for (const { path, message } of faults) {
+    const line = cutWord(`${path}: ${message}`, 460);
+    if (length + line.length > max - 30) return [...lines, `… and ${faults.length - lines.length} more`].join('\n');
+    lines.push(line);
+    length += line.length + 1;
+  }
+  return lines.join('\n');
+}

@@ -1,0 +1,307 @@
+/** Owns the wiring of a facade: which implementations stand behind its ports; loaded by facade/main.ts when a command needs servers. */
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import { openEgress, sweepEgress } from '../adapters/egress/open-egress.ts';
+import type { ServerAdapter, ServerEvent } from '../adapters/port.ts';
+import { sandboxedShell } from '../adapters/primitives/shell/sandboxed-shell.ts';
+import { directShell, type StartCommand } from '../adapters/primitives/shell/shell-process.ts';
+import { type HaltableServer, withKillSwitch } from '../adapters/primitives/workspace/in-process-server.ts';
+import { createWorkspace } from '../adapters/primitives/workspace/workspace-server.ts';
+import type { WithheldSettings } from '../adapters/sandbox/closed-paths/git-repositories.ts';
+import { removeOrphanContainers } from '../adapters/sandbox/container/container-start.ts';
+import { chooseSandboxUser } from '../adapters/sandbox/sandbox-spec.ts';
+import type { Egress, LaunchHost } from '../adapters/stdio/launch.ts';
+import { killMarked } from '../adapters/stdio/orphans.ts';
+import { inspectStart } from '../adapters/stdio/start-inspection.ts';
+import { ServerPool } from '../adapters/supervisor/server-pool.ts';
+import { probeServer } from '../adapters/supervisor/server-probe.ts';
+import type { ServerSettings } from '../adapters/supervisor/server-settings.ts';
+import { TollgateError } from '../catalogs/errors/error-table.ts';
+import type { Confinement } from '../catalogs/readers/confinement.ts';
+import { KNOWLEDGE } from '../catalogs/servers/shipped-servers.ts';
+import { loadPolicyInThread } from '../policies/engine/compilation-thread.ts';
+import { loadPolicy } from '../policies/engine/policy-loader.ts';
+import type { Config } from './config/config.ts';
+import { realPlaces } from './config/reading/control-files.ts';
+import { hiddenFrom } from './config/servers/server-files.ts';
+import type { ConsentProbe } from './consent/servers/consent-probe.ts';
+import { consentSummary } from './consent/servers/consent-summary.ts';
+import { KillSwitch } from './consent/switch/kill-switch.ts';
+import { createKnowledge } from './internal-servers/knowledge-server.ts';
+import { type KnowledgeStore, openKnowledgeStore } from './internal-servers/knowledge-store.ts';
+import { createManagement } from './internal-servers/management-server.ts';
+import type { AssembleFacade } from './runtime/assembled-facade.ts';
+import { createFacadeAssembly } from './runtime/facade-assembly.ts';
+import { policyParts } from './runtime/policy-parts.ts';
+import { type BackendMakers, isIsolated } from './runtime/servers/backends.ts';
+import { poolBackendMakers, shippedServer } from './runtime/servers/offline-servers.ts';
+import { ServerLogs } from './runtime/servers/server-logs.ts';
+import { serverRecordOf } from './runtime/servers/server-records.ts';
+import { type Supervised, Supervision, supervisionOwner } from './runtime/servers/supervision.ts';
+import { appendQuietly, type SharedServices } from './runtime/shared-services.ts';
+import { openPlaces, openSecrets } from './secrets/secrets.ts';
+import { keepSignIns } from './secrets/sign-ins.ts';
+
+/** Servers whose processes must not outlive this one, however it ends. */
+const pools = new Set<ServerPool>();
+process.once('exit', () => pools.forEach((pool) => pool.killNow()));
+
+/** Wires a configuration (see Assemble in facade/runtime/assembled-facade.ts). */
+export const assembleFacade: AssembleFacade = createFacadeAssembly({
+  loadPolicy: (config, { busy, ...options }) =>
+    busy ? loadPolicyInThread(policyParts(config, options), compileThread()) : loadPolicy(policyParts(config, options)),
+  inspect: inspectStart,
+  openBackends: (shared, current) => {
+    const { state, limits } = current();
+    const supervision = new Supervision(shared, { state, connections: limits.connections });
+    // What a killed facade of this folder has left behind ends now.
+    killMarked((mark) => supervision.isOrphan(mark));
+    const pool = new ServerPool(limits, { host: launchHost(current, shared), ...supervision.options() });
+    pools.add(pool);
+    return supervised(pool, {
+      supervision,
+      sweep: () =>
+        void sweepLeft(current(), supervision).catch((err: unknown) => shared.log.debug({ err }, 'left behind')),
+      shell: shellFor(current, { ...shared, owner: supervision.owner }),
+      answers: answersFor(current, shared),
+    });
+  },
+});
+
+/** Looks at servers that nobody has agreed to use yet (see facade/consent/servers/consent-probe.ts). */
+export function openConsentProbe(
+  config: Config,
+  parts: Pick<SharedServices, 'redactor' | 'audit' | 'state'> & { readonly opa?: string },
+): ConsentProbe {
+  const { credentials, ...host } = launchHost(() => config, parts);
+  const logs = new ServerLogs({ state: config.state, redactor: parts.redactor, onFault: () => undefined });
+  const refuse = (): Promise<never> =>
+    Promise.reject(new TollgateError('SECRET_MISSING', { detail: 'A look is given no secrets.' }));
+  const killSwitch = new KillSwitch(parts.state);
+  const onEvent = (event: ServerEvent): void => {
+    appendQuietly(parts.audit, serverRecordOf(event));
+  };
+  return async (settings, { signal, withSecrets, consent }) => {
+    const refusal = killSwitch.refusalOf(settings.name);
+    if (refusal !== undefined) throw refusal;
+    // It may write what the server may: rules on paths hold for the first start too.
+    const closed = isIsolated(settings)
+      ? { ...settings, confinement: await confinementOf(config, settings.name, parts.opa) }
+      : settings;
+    return probeServer(closed, {
+      host: { ...host, ...(withSecrets ? { ...(credentials !== undefined && { credentials }) } : { secrets: refuse }) },
+      signal,
+      onEvent,
+      onStderr: (name, line) => logs.write(name, line),
+      ...(consent !== undefined && { consent }),
+    });
+  };
+}
+
+/** What rules close to a server. Throws as the load of the policy. */
+async function confinementOf(config: Config, server: string, opa?: string): Promise<Confinement> {
+  const policy = await loadPolicy(policyParts(config, opa === undefined ? {} : { opa }));
+  try {
+    return policy.confinement(server);
+  } finally {
+    policy.close();
+  }
+}
+
+/** Node 20 cannot run TypeScript in a thread: the sources use the built file, as a package does. */
+function compileThread(): string {
+  const beside = path.join(import.meta.dirname, 'runtime/compile-thread.js');
+  return existsSync(beside) ? beside : path.join(import.meta.dirname, '../dist/facade/runtime/compile-thread.js');
+}
+
+type Answers = BackendMakers['shipped'];
+
+/** The servers of catalogs/servers/shipped-servers.ts with their answers. */
+function answersFor(
+  current: () => Config,
+  { state, audit, consents }: Pick<SharedServices, 'state' | 'audit' | 'consents'>,
+): Answers {
+  let store: KnowledgeStore | undefined;
+  const knowledge = createKnowledge({
+    store: () => (store ??= openKnowledgeStore(current().state)),
+    caps: () => current().knowledge,
+    now: Date.now,
+  });
+  const management = createManagement({
+    state,
+    audit,
+    consentOf: (server) => consentSummary(server, consents),
+    now: Date.now,
+  });
+  const close = (): void => {
+    store?.close();
+    store = undefined;
+  };
+  return (name) => (name === KNOWLEDGE ? shippedServer(name, knowledge, close) : shippedServer(name, management));
+}
+
+/** The kill switch reaches the servers too that are no processes of the pool. */
+function supervised(
+  pool: ServerPool,
+  {
+    supervision,
+    sweep,
+    shell,
+    answers,
+  }: {
+    readonly supervision: Supervision;
+    readonly sweep: () => void;
+    readonly shell: StartCommand;
+    readonly answers: Answers;
+  },
+): BackendMakers {
+  const inProcess = new Set<HaltableServer>();
+  const held = (server: ServerAdapter): HaltableServer => {
+    const made = withKillSwitch(server, (name) => supervision.killSwitch.refusalOf(name));
+    inProcess.add(made);
+    return made;
+  };
+  const halt: Supervised['halt'] = ({ any, killed, changed }) => {
+    pool.halt(any);
+    pool.relist(changed);
+    for (const server of inProcess) server.halt(killed(server.name));
+  };
+  supervision.watch({
+    halt,
+    revive: (servers) => pool.revive(servers),
+    yieldOne: () => pool.yieldOne(),
+    healths: () => pool.healths(),
+  });
+  return {
+    ...poolBackendMakers(pool),
+    warmUp: () => {
+      supervision.tellOthers();
+      sweep();
+    },
+    workspace: (root) => {
+      const inner = createWorkspace({ root, shell });
+      return { ...held(inner), serves: () => inner.serves(), lower: (primitive, args) => inner.lower(primitive, args) };
+    },
+    shipped: (name) => held(answers(name)),
+    stop: () => {
+      supervision.close();
+      return pool.stopAll().finally(() => pools.delete(pool));
+    },
+  };
+}
+
+/** What killed facades left that does not end with them; nobody waits for it. */
+async function sweepLeft({ servers }: Config, supervision: Supervision): Promise<void> {
+  await sweepEgress((mark) => supervision.isOrphan(mark));
+  if ([...servers.values()].some(({ isolation }) => isolation === 'container')) await removeOrphanContainers();
+}
+
+/** What servers are started with. */
+function launchHost(
+  current: () => Config,
+  { redactor, audit, state }: Pick<SharedServices, 'redactor' | 'audit' | 'state'>,
+): LaunchHost {
+  const places = openPlaces({ state: current().state, env: process.env });
+  return {
+    get workspace() {
+      return current().workspace;
+    },
+    get folder() {
+      return current().folder;
+    },
+    get hidden() {
+      return [
+        current().state,
+        current().acceptedFolder,
+        current().audit.folder,
+        ...hiddenFrom(current().controlFiles),
+        ...socketFolders(current()),
+      ];
+    },
+    get fixed() {
+      return realPlaces(current().controlFiles);
+    },
+    secrets: openSecrets(current, { places, redactor }),
+    credentials: keepSignIns({ vault: places.vault, redactor, state }),
+    openEgress: egressFor(current, { audit }),
+    onWithheld: recordWithheld(current, audit),
+  };
+}
+
+/** Where internal servers listen: nothing that is isolated may speak to them past the policy. */
+function socketFolders({ servers }: Config): readonly string[] {
+  return [...servers.values()].flatMap(({ socket }) => (socket === undefined ? [] : [path.dirname(socket)]));
+}
+
+function egressFor(
+  current: () => Config,
+  { audit }: Pick<SharedServices, 'audit'>,
+): (settings: Pick<ServerSettings, 'name' | 'isolation' | 'sandbox' | 'confinement'>) => Promise<Egress> {
+  return async ({ name, isolation, sandbox, confinement }) =>
+    openEgress(
+      {
+        server: name,
+        mark: supervisionOwner(current().state),
+        allowedDomains: sandbox?.network.allowedDomains ?? [],
+        deniedDomains: sandbox?.network.deniedDomains,
+        closedHosts: confinement?.closedHosts ?? [],
+        ...(isolation !== 'container' && { owner: chooseSandboxUser(current().workspace).uid }),
+      },
+      {
+        onBlocked: (blocked) =>
+          appendQuietly(audit, { type: 'server', event: 'egress-blocked', outcome: 'deny', ...blocked }),
+      },
+    );
+}
+
+const MAX_FILES = 50;
+
+function recordWithheld(
+  current: () => Config,
+  audit: SharedServices['audit'],
+): (server: string, look: WithheldSettings) => void {
+  const named = (files: readonly string[]): { files: readonly string[]; count: number } => ({
+    files: files.slice(0, MAX_FILES).map((file) => path.relative(current().workspace, file)),
+    count: files.length,
+  });
+  return (server, { withheld, failed, lost }) => {
+    if (lost !== undefined)
+      return appendQuietly(audit, { type: 'server', event: 'cover-lost', server, outcome: 'error', ...named(lost) });
+    appendQuietly(audit, {
+      type: 'server',
+      event: 'settings-withheld',
+      server,
+      outcome: failed === undefined ? 'deny' : 'error',
+      ...named(withheld),
+      ...(failed !== undefined && { reason: failed }),
+    });
+  };
+}
+
+/** How commands of the workspace start. The settings are asked for at each, for they may change while we run. */
+function shellFor(
+  current: () => Config,
+  shared: Pick<SharedServices, 'audit'> & { readonly owner: string },
+): StartCommand {
+  const direct = directShell(shared.owner);
+  const jailed = sandboxedShell(() => {
+    const {
+      workspace,
+      bash: { sandbox },
+      state,
+      acceptedFolder,
+      audit,
+      controlFiles,
+    } = current();
+    return {
+      workspace,
+      sandbox,
+      hidden: [state, acceptedFolder, audit.folder, ...socketFolders(current())],
+      fixed: realPlaces(controlFiles),
+      openEgress: (confinement) =>
+        egressFor(current, shared)({ name: 'workspace', sandbox, ...(confinement !== undefined && { confinement }) }),
+      onWithheld: (look) => recordWithheld(current, shared.audit)('workspace', look),
+    };
+  });
+  return (command) => (current().bash.isolation === 'direct' ? direct(command) : jailed(command));
+}

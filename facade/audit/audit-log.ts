@@ -1,0 +1,258 @@
+/** Owns the chain that this process writes: one record after the other, rotated by size and day; refuses with AUDIT_FAILED what cannot be kept. */
+import { randomBytes } from 'node:crypto';
+import fs from 'node:fs';
+import { basename, join } from 'node:path';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { type LocalProcess, OWN_PROCESS, ownMark } from '../state/process-mark.ts';
+import {
+  type CallEntry,
+  type ChainEntry,
+  chainFileName,
+  chainName,
+  isoTime,
+  NO_HASH,
+  type Sealable,
+  sealRecord,
+} from './audit-chain.ts';
+import type { AuditEntry } from './audit-entry.ts';
+import { type AuditFs, type ChainFile, createChainFile } from './chain-file.ts';
+import { recoverTorn } from './chain-recovery.ts';
+
+export type { AuditEntry } from './audit-entry.ts';
+
+/** The audit log of this process. */
+export interface AuditLog {
+  /** Returns when write(2) has taken every byte. Throws AUDIT_FAILED; then nothing stands in the log, and the next append tries anew. */
+  append(entry: AuditEntry): void;
+  /** The same for a record of a call, with the text of its facts. */
+  appendCall(entry: CallEntry, facts: string): void;
+  /** Hash of the last record. Kept elsewhere, it proves later that nothing was cut off (`verify --expect-head`). */
+  readonly head: string;
+  /** The file that is written to. */
+  readonly file: string;
+  /** Resolves when the disk has everything. */
+  flush(): Promise<void>;
+  /** Ends the chain with a record that says so. Idempotent. */
+  close(): Promise<void>;
+}
+
+/** Where and how to log. */
+export interface AuditOptions {
+  /** Made 0700 when missing at the start; a folder that vanishes later is not made again. */
+  readonly folder: string;
+  /** A file that would grow beyond this is followed by the next. */
+  readonly rotateBytes: number;
+  /** ms since 1970. */
+  readonly now?: () => number;
+  readonly files?: AuditFs;
+}
+
+/** fdatasync is called once for all records of this long, ms: what a loss of power may cost. A killed process costs nothing. */
+const SYNC_MS = 50;
+
+/** Opens a chain of its own for this process, and puts the torn ends of dead ones aside. Throws AUDIT_FAILED. */
+export function openAudit(options: AuditOptions): AuditLog {
+  return guard(() => {
+    fs.mkdirSync(options.folder, { recursive: true, mode: 0o700 });
+    const chain = new Chain(options);
+    recoverTorn(options.folder, (entry) => chain.append(entry));
+    return chain;
+  });
+}
+
+class Chain implements AuditLog {
+  readonly #options: AuditOptions;
+  readonly #now: () => number;
+  readonly #name: string;
+  /** Files of this chain that are being closed. */
+  readonly #closing = new Set<Promise<void>>();
+  #file: ChainFile | undefined;
+  #part = 0;
+  #day = '';
+  #seq = 0;
+  #head = NO_HASH;
+  #timer: NodeJS.Timeout | undefined;
+  #syncFault: unknown;
+  readonly #writer: LocalProcess & { readonly process?: string };
+  #closed = false;
+  /** Records are made in here, one after the other; the usual one fits. */
+  readonly #room = Buffer.allocUnsafe(8192);
+
+  /** Begins the first file. Another log that this process opened in the same millisecond has the name: take the next. */
+  constructor(options: AuditOptions) {
+    this.#options = options;
+    this.#now = options.now ?? Date.now;
+    this.#writer = writerIn(options.folder);
+    for (let start = this.#now(); ; start += 1) {
+      this.#name = chainName(new Date(start), OWN_PROCESS.pid);
+      const nonce = randomBytes(16).toString('hex');
+      if (this.#begin(0, { type: 'opened', chain: this.#name, ...this.#writer, nonce }) !== undefined) return;
+    }
+  }
+
+  get head(): string {
+    return this.#head;
+  }
+
+  get file(): string {
+    return this.#file?.path ?? '';
+  }
+
+  append(entry: AuditEntry): void {
+    this.#append({ entry });
+  }
+
+  appendCall(entry: CallEntry, facts: string): void {
+    this.#append({ entry, facts });
+  }
+
+  async flush(): Promise<void> {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    await this.#sync();
+    await Promise.all(this.#closing);
+    guard(() => this.#throwSyncFault());
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return;
+    try {
+      guard(() => this.#write({ entry: { type: 'closed' } }));
+    } finally {
+      this.#closed = true;
+      if (this.#file !== undefined) this.#retire(this.#file);
+      this.#file = undefined;
+      await this.flush();
+    }
+  }
+
+  #append(record: Sealable): void {
+    guard(() => {
+      if (this.#closed) throw new Error('the audit log is closed');
+      this.#throwSyncFault();
+      this.#write(record);
+    });
+  }
+
+  #write(record: Sealable): void {
+    const now = this.#now();
+    const file = this.#file;
+    const isFull =
+      file === undefined || file.size >= this.#options.rotateBytes || isoTime(now).slice(0, 10) > this.#day;
+    this.#put(isFull || !file.isInPlace(now) ? this.#rotate() : file, record);
+    this.#timer ??= setTimeout(() => void this.#sync(), SYNC_MS).unref();
+  }
+
+  /** Carries the chain on in the next file. The old one stays in use until the new one stands. */
+  #rotate(): ChainFile {
+    const old = this.#file;
+    const first: ChainEntry = { type: 'continued', chain: this.#name, before: basename(this.file), ...this.#writer };
+    let next: ChainFile | undefined;
+    for (let part = this.#part + 1; next === undefined; part += 1) next = this.#begin(part, first);
+    if (old !== undefined) this.#retire(old);
+    return next;
+  }
+
+  /** Begins a file; undefined when one of this name exists. */
+  #begin(part: number, first: ChainEntry): ChainFile | undefined {
+    const file = createChainFile(join(this.#options.folder, chainFileName(this.#name, part)), this.#options.files);
+    if (file === undefined) return undefined;
+    try {
+      this.#put(file, { entry: first });
+    } catch (error) {
+      file.discard();
+      throw error;
+    }
+    this.#file = file;
+    this.#part = part;
+    this.#day = isoTime(this.#now()).slice(0, 10);
+    return file;
+  }
+
+  #put(file: ChainFile, record: Sealable): void {
+    const sealed = sealRecord(record, { seq: this.#seq + 1, ts: isoTime(this.#now()), prev: this.#head }, this.#room);
+    file.write(sealed.bytes);
+    this.#seq += 1;
+    this.#head = sealed.hash;
+  }
+
+  async #sync(): Promise<void> {
+    this.#timer = undefined;
+    try {
+      await this.#file?.sync();
+    } catch (error) {
+      // Told to the next append: the records were taken, but the disk may not keep them.
+      this.#syncFault = error;
+    }
+  }
+
+  #retire(file: ChainFile): void {
+    const closing = file
+      .sync()
+      .finally(() => file.close())
+      .catch((error: unknown) => void (this.#syncFault = error))
+      .finally(() => this.#closing.delete(closing));
+    this.#closing.add(closing);
+  }
+
+  #throwSyncFault(): void {
+    const fault = this.#syncFault;
+    this.#syncFault = undefined;
+    if (fault !== undefined) throw fault;
+  }
+}
+
+function guard<T>(work: () => T): T {
+  try {
+    return work();
+  } catch (cause) {
+    if (cause instanceof TollgateError) throw cause;
+    const code = (cause as NodeJS.ErrnoException).code;
+    throw new TollgateError(
+      'AUDIT_FAILED',
+      code === undefined ? { cause } : { detail: `The audit log cannot be written (${code}), so nothing runs.`, cause },
+    );
+  }
+}
+
+/** Where no lock can be taken, the process number has to do. */
+function writerIn(folder: string): LocalProcess & { readonly process?: string } {
+  try {
+    return { ...OWN_PROCESS, process: ownMark(folder) };
+  } catch {
+    return OWN_PROCESS;
+  }
+}
+
+/** A log that leaves no file where nothing was appended. */
+export interface AuditOnDemand extends AuditLog {
+  /** Begins the chain now: for who acts first and records after, so that what could not be recorded is not begun. Throws AUDIT_FAILED. */
+  begin(): void;
+}
+
+/** Opens nothing yet. Torn ends of dead processes are put aside when the chain begins, as `openAudit` does. */
+export function openAuditOnDemand(options: AuditOptions): AuditOnDemand {
+  let log: AuditLog | undefined;
+  let isClosed = false;
+  const opened = (): AuditLog => {
+    if (isClosed && log === undefined)
+      throw new TollgateError('AUDIT_FAILED', { cause: new Error('the audit log is closed') });
+    return (log ??= openAudit(options));
+  };
+  return {
+    append: (entry) => opened().append(entry),
+    appendCall: (entry, facts) => opened().appendCall(entry, facts),
+    begin: () => void opened(),
+    get head() {
+      return log?.head ?? NO_HASH;
+    },
+    get file() {
+      return log?.file ?? '';
+    },
+    flush: async () => log?.flush(),
+    close: async () => {
+      isClosed = true;
+      await log?.close();
+    },
+  };
+}

@@ -1,0 +1,307 @@
+/** Owns the move of old chain files into an archive: copied, on the disk and under a checkpoint before anything is removed; refuses files that a living process may write, and a log that is broken. */
+import { randomUUID } from 'node:crypto';
+import fs from 'node:fs';
+import { join } from 'node:path';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { tryLock } from '../state/process-mark.ts';
+import { checkSeal, parseRecord } from './audit-chain.ts';
+import { type ChainPart, groupByChain, isWriterAlive, listParts, readLines } from './chain-lines.ts';
+import { TORN } from './chain-recovery.ts';
+import { type AuditVerdict, verifyAudit } from './chain-verification.ts';
+import {
+  type Archive,
+  type ArchivedFile,
+  archiveSeal,
+  type ChainStart,
+  type Checkpoint,
+  type Digest,
+  digestFile,
+  isSameArchive,
+  readCheckpoint,
+  syncFolder,
+  writeCheckpoint,
+} from './checkpoint.ts';
+
+/** What is to be moved. `before`: ISO time; files whose last record is older go. */
+export interface ArchiveRequest {
+  /** Of the log. */
+  readonly folder: string;
+  /** Absolute; made 0700 when missing. */
+  readonly to: string;
+  readonly before: string;
+  readonly digest: Digest;
+  readonly now: number;
+  /** Awaited before anything is moved: what cannot be recorded is not done. */
+  readonly record: (moved: { readonly files: number; readonly records: number }) => void;
+}
+
+/** What was moved. */
+export interface ArchiveResult {
+  readonly files: number;
+  readonly records: number;
+}
+
+/** A file that goes, and where its chain stands at its end. */
+interface Leaving {
+  readonly part: ChainPart;
+  readonly end: End;
+}
+
+/** The last record of a file, how many it has, and the torn ends that they name. */
+interface End {
+  readonly seq: number;
+  readonly head: string;
+  readonly ts: string;
+  readonly records: number;
+  readonly torn: readonly string[];
+}
+
+/** Locked while something is archived. */
+const LOCK = 'archive.lock';
+
+/**
+ * Moves whole files of the log, oldest first in each chain. An interrupted move leaves every record in one place at least, and is finished
+ * by the next one. Answers the verdict instead when the log is broken: nothing is moved then. Throws USAGE, STATE_FAILED, and what `record` throws.
+ */
+export function archiveAudit(request: ArchiveRequest): ArchiveResult | AuditVerdict {
+  return guard(() => {
+    return locked(request.folder, () => {
+      const verdict = verifyAudit(request.folder, [], { digest: request.digest });
+      if (!verdict.ok) return verdict;
+      const kept = settle(request);
+      const leaving = [...groupByChain(listParts(request.folder))].flatMap((parts) => leavingOf(parts, request.before));
+      const moved = { files: leaving.length, records: leaving.reduce((sum, { end }) => sum + end.records, 0) };
+      if (leaving.length === 0) return moved;
+      request.record(moved);
+      move(request, leaving, kept);
+      return moved;
+    });
+  });
+}
+
+/** The oldest files of a chain, up to the first that is too young or may still be written: the newest one of a living process. */
+function leavingOf(parts: readonly ChainPart[], before: string): readonly Leaving[] {
+  const leaving: Leaving[] = [];
+  for (const part of parts) {
+    if (part === parts.at(-1) && isWriterAlive(part)) break;
+    const end = endOf(part);
+    if (end === undefined || end.ts >= before) break;
+    leaving.push({ part, end });
+  }
+  return leaving;
+}
+
+/** Undefined for a file without a whole record. */
+function endOf(part: ChainPart): End | undefined {
+  let end: End | undefined;
+  const torn: string[] = [];
+  let records = 0;
+  for (const { bytes, whole } of readLines(part.path)) {
+    const record = whole ? parseRecord(bytes) : undefined;
+    if (record === undefined) return undefined;
+    if (record.type === 'recovered') torn.push(`${record.file}${TORN}`);
+    records += 1;
+    end = { seq: record.seq, head: checkSeal(bytes) ?? '', ts: record.ts, records, torn };
+  }
+  return end;
+}
+
+/**
+ * The checkpoint of the archive, which must be the one that the log knows: to add to an older copy would make its gaps look intended. What a
+ * move left open that was interrupted is closed. Throws USAGE.
+ */
+function settle({ folder, to, before, digest, now }: ArchiveRequest): Checkpoint {
+  const refused = (what: string): TollgateError =>
+    new TollgateError('USAGE', {
+      detail: `${to} cannot be added to: ${what}.`,
+      next: 'Bring the archive back, or name another folder with --to.',
+    });
+  const kept = readCheckpoint(to, digest);
+  if (kept.fault !== undefined) throw refused(kept.fault);
+  const { checkpoint } = readCheckpoint(folder, digest);
+  const known = checkpoint.archives.find((archive) =>
+    kept.seal === '' ? archive.folder === to : isSameArchive(archive, to, kept.seal),
+  );
+  if (kept.seal !== '' && known === undefined)
+    throw refused('it holds an archive of another log, or an older copy of one');
+  if (kept.seal === '' && known !== undefined && known.seal !== '')
+    throw refused('it held an archive, and its checkpoint is gone');
+  const finished = removeLeaving(folder, checkpoint, digest);
+  // Named before the folder is made: one that a move stopped in, or had nothing to move to, is then no foreign one for verify.
+  if (known === undefined)
+    writeCheckpoint(
+      folder,
+      naming(finished, { folder: to, seal: '', at: new Date(now).toISOString(), before, files: 0, records: 0 }),
+      digest,
+    );
+  fs.mkdirSync(to, { recursive: true, mode: 0o700 });
+  if (known?.next !== undefined && known.next === kept.seal)
+    writeCheckpoint(
+      folder,
+      naming(
+        { ...finished, archives: finished.archives.filter((one) => one !== known) },
+        { ...known, folder: to, ...countsOf(kept.checkpoint), seal: kept.seal, next: undefined },
+      ),
+      digest,
+    );
+  return kept.checkpoint;
+}
+
+/** Removes what was moved, and says so. */
+function removeLeaving(folder: string, checkpoint: Checkpoint, digest: Digest): Checkpoint {
+  if (checkpoint.leaving.length === 0) return checkpoint;
+  // Torn ends are small, and another record may name them as well: a copy went along, and they stay.
+  for (const name of checkpoint.leaving) fs.rmSync(join(folder, name), { force: true });
+  syncFolder(folder);
+  const finished = { ...checkpoint, leaving: [] };
+  writeCheckpoint(folder, finished, digest);
+  return finished;
+}
+
+/** The checkpoint with what it says of one archive replaced. Another archive may have been in this folder before its owner moved it. */
+function naming(
+  checkpoint: Checkpoint,
+  archive: Omit<Archive, 'next'> & { readonly next?: string | undefined },
+): Checkpoint {
+  const isSame = (one: Archive): boolean =>
+    one.seal === '' ? one.folder === archive.folder : one.seal === archive.seal;
+  const { next, ...rest } = archive;
+  return {
+    ...checkpoint,
+    archives: [...checkpoint.archives.filter((one) => !isSame(one)), { ...rest, ...(next !== undefined && { next }) }],
+  };
+}
+
+function countsOf({ held }: Checkpoint): Pick<Archive, 'files' | 'records'> {
+  const files = held.filter(({ records }) => records > 0);
+  return { files: files.length, records: files.reduce((sum, { records }) => sum + records, 0) };
+}
+
+/** Copies, then what the log expects of the archive, the archive's checkpoint, the log's, and the removal: each is on the disk before the next. */
+function move(
+  { folder, to, before, digest, now }: ArchiveRequest,
+  leaving: readonly Leaving[],
+  kept: Checkpoint,
+): void {
+  const { checkpoint } = readCheckpoint(folder, digest);
+  const held = new Map(kept.held.map((one) => [one.file, one]));
+  for (const { part, end } of leaving) {
+    for (const name of [part.name, ...end.torn])
+      held.set(name, copy(name, { folder, to, records: name === part.name ? end.records : 0 }));
+  }
+  syncFolder(to);
+  const names = new Set(leaving.map(({ part }) => part.name));
+  const atStart = checkpoint.starts.filter(({ file, before: prior }) => names.has(file) && !held.has(prior));
+  const after: Checkpoint = {
+    id: randomUUID(),
+    ...kept,
+    starts: merged(kept.starts, atStart),
+    held: [...held.values()],
+  };
+  const [seal, next] = [kept.held.length === 0 ? '' : archiveSeal(kept, digest), archiveSeal(after, digest)];
+  const archive = { folder: to, at: new Date(now).toISOString(), before };
+  writeCheckpoint(folder, naming(checkpoint, { ...archive, ...countsOf(kept), seal, next }), digest);
+  writeCheckpoint(to, after, digest);
+  const starts = merged(
+    checkpoint.starts.filter(({ file }) => !names.has(file)),
+    startsOf(folder, leaving),
+  );
+  const others = checkpoint.archives.filter((one) => one.seal === '' || one.seal !== seal);
+  const moved: Checkpoint = {
+    ...naming({ ...checkpoint, archives: others }, { ...archive, ...countsOf(after), seal: next }),
+    starts,
+    leaving: [...names],
+  };
+  writeCheckpoint(folder, moved, digest);
+  removeLeaving(folder, moved, digest);
+}
+
+function merged(starts: readonly ChainStart[], more: readonly ChainStart[]): readonly ChainStart[] {
+  return [...new Map([...starts, ...more].map((start) => [start.file, start])).values()];
+}
+
+/** Where the chains go on of which something stays. */
+function startsOf(folder: string, leaving: readonly Leaving[]): readonly ChainStart[] {
+  const ends = new Map(leaving.map(({ part, end }) => [part.chain, { before: part.name, end }]));
+  return [...groupByChain(listParts(folder))].flatMap((parts) => {
+    const last = ends.get(parts[0]?.chain ?? '');
+    const next = last === undefined ? undefined : parts[parts.findIndex(({ name }) => name === last.before) + 1];
+    return last === undefined || next === undefined
+      ? []
+      : [{ file: next.name, before: last.before, seq: last.end.seq, head: last.end.head }];
+  });
+}
+
+/** A copy that is there already, from a move that was interrupted, is taken; another file of this name is not written over. */
+function copy(
+  name: string,
+  { folder, to, records }: { readonly folder: string; readonly to: string; readonly records: number },
+): ArchivedFile {
+  const [from, target] = [join(folder, name), join(to, name)];
+  const source = digestFile(from);
+  const found = digestFile(target);
+  if (source === undefined)
+    throw new TollgateError('STATE_FAILED', {
+      detail: `${name} vanished from the log while it was archived.`,
+      next: 'Run `tollgate audit verify`.',
+      retryable: false,
+    });
+  if (found !== undefined && found.sha256 !== source.sha256)
+    throw new TollgateError('USAGE', {
+      detail: `${to} holds another file called ${name}.`,
+      next: 'Name another folder with --to.',
+    });
+  if (found === undefined) {
+    const draft = `${target}.${process.pid}`;
+    fs.copyFileSync(from, draft);
+    fs.chmodSync(draft, 0o600);
+    syncFile(draft);
+    fs.renameSync(draft, target);
+    if (digestFile(target)?.sha256 !== source.sha256) throw new Error('the copy is not what was copied');
+  }
+  return { file: name, ...source, records };
+}
+
+function syncFile(path: string): void {
+  const fd = fs.openSync(path, 'r+');
+  try {
+    fs.fsyncSync(fd);
+  } finally {
+    fs.closeSync(fd);
+  }
+}
+
+/** Two at once would each write a checkpoint that the other does not know of. */
+function locked<T>(folder: string, work: () => T): T {
+  const lock = tryLock(join(folder, LOCK));
+  if (lock === 'busy')
+    throw new TollgateError('STATE_FAILED', {
+      detail: 'Another `tollgate audit archive` works on this log.',
+      next: 'Wait until it has ended.',
+    });
+  if (lock === 'none')
+    throw new TollgateError('STATE_FAILED', {
+      detail: `The file ${LOCK} in the folder of the log cannot be locked.`,
+      next: 'Free the disk, or remove this file.',
+      retryable: false,
+    });
+  try {
+    return work();
+  } finally {
+    lock.close();
+  }
+}
+
+function guard<T>(work: () => T): T {
+  try {
+    return work();
+  } catch (cause) {
+    if (cause instanceof TollgateError) throw cause;
+    const { code } = cause as NodeJS.ErrnoException;
+    throw new TollgateError('STATE_FAILED', {
+      detail: `The log could not be archived${code === undefined ? '' : ` (${code})`}: no record was lost, and what was not moved is in the log.`,
+      next: `Mend the folder of the archive, then run it again.`,
+      cause,
+    });
+  }
+}

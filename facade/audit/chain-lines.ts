@@ -1,0 +1,111 @@
+/** Owns how chain files are found and read line by line, as bytes; refuses to hold more than one line in memory. */
+import { closeSync, fstatSync, openSync, readdirSync, readSync } from 'node:fs';
+import path, { join } from 'node:path';
+import { isAlive, isRunning } from '../state/process-mark.ts';
+import { parseChainFileName, parseRecord } from './audit-chain.ts';
+
+/** A file of a chain. */
+export interface ChainPart {
+  readonly name: string;
+  readonly path: string;
+  readonly chain: string;
+  readonly pid: number;
+  readonly part: number;
+}
+
+/** A line without its newline. `whole` is false for an end without newline, or a line that is longer than any record. */
+export interface ChainLine {
+  readonly offset: number;
+  readonly bytes: Buffer;
+  readonly whole: boolean;
+}
+
+const CHUNK_BYTES = 256 * 1024;
+const MAX_LINE_BYTES = 1024 * 1024;
+
+/** The chain files of a folder: chains by start, parts in order. A missing folder has none. */
+export function listParts(folder: string): ChainPart[] {
+  const parts: ChainPart[] = [];
+  for (const name of namesIn(folder)) {
+    const parsed = parseChainFileName(name);
+    if (parsed !== undefined) parts.push({ name, path: join(folder, name), ...parsed });
+  }
+  return parts.sort((a, b) => (a.chain === b.chain ? a.part - b.part : a.chain < b.chain ? -1 : 1));
+}
+
+/** Files by their chains, in the order of both. */
+export function groupByChain(parts: readonly ChainPart[]): Iterable<readonly ChainPart[]> {
+  const chains = new Map<string, ChainPart[]>();
+  for (const part of parts) {
+    const chain = chains.get(part.chain);
+    if (chain === undefined) chains.set(part.chain, [part]);
+    else chain.push(part);
+  }
+  return chains.values();
+}
+
+/** Names in a folder; a missing one has none. Throws what node:fs throws. */
+export function namesIn(folder: string): string[] {
+  try {
+    return readdirSync(folder);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
+    throw error;
+  }
+}
+
+/** Reads the lines from a byte offset to the size that the file has now. */
+export function* readLines(path: string, from = 0): Generator<ChainLine> {
+  const fd = openSync(path, 'r');
+  try {
+    const { size } = fstatSync(fd);
+    let rest: Buffer = Buffer.alloc(0);
+    let offset = from;
+    for (let at = from; at < size; ) {
+      const chunk = Buffer.allocUnsafe(Math.min(CHUNK_BYTES, size - at));
+      const read = readSync(fd, chunk, 0, chunk.length, at);
+      if (read === 0) break;
+      at += read;
+      rest = Buffer.concat([rest, chunk.subarray(0, read)]);
+      for (let end = rest.indexOf(10); end >= 0; end = rest.indexOf(10)) {
+        yield { offset, bytes: rest.subarray(0, end), whole: true };
+        offset += end + 1;
+        rest = rest.subarray(end + 1);
+      }
+      if (rest.length > MAX_LINE_BYTES) break;
+    }
+    if (rest.length > 0) yield { offset, bytes: rest, whole: false };
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** Reads one line at its place; undefined when the file has gone or has become shorter. */
+export function readLineAt(path: string, offset: number, length: number): Buffer | undefined {
+  let fd: number | undefined;
+  try {
+    fd = openSync(path, 'r');
+    const bytes = Buffer.allocUnsafe(length);
+    return readSync(fd, bytes, 0, length, offset) === length ? bytes : undefined;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw error;
+  } finally {
+    if (fd !== undefined) closeSync(fd);
+  }
+}
+
+/** True while the process that writes this file runs. The first record tells it apart from a later process with its number. */
+export function isWriterAlive(part: ChainPart): boolean {
+  const { process, born = '' } = writerOf(part.path);
+  return process === undefined ? isRunning({ pid: part.pid, born }) : isAlive(path.dirname(part.path), process);
+}
+
+/** Nothing for a file that is torn in its first record: then the pid alone must do, which errs towards waiting. */
+function writerOf(file: string): { readonly process?: string; readonly born?: string } {
+  for (const line of readLines(file)) {
+    const { process, born } = (parseRecord(line.bytes) ?? {}) as { process?: unknown; born?: unknown };
+    return { ...(typeof process === 'string' && { process }), ...(typeof born === 'string' && { born }) };
+  }
+  return {};
+}

@@ -1,0 +1,308 @@
+/** Owns the proof that the logs are as they were written; refuses to trust anything but the bytes of the chain files. */
+import { dirname, join } from 'node:path';
+import { type AuditRecord, checkSeal, NO_HASH, parseChainFileName, parseRecord } from './audit-chain.ts';
+import { type ChainLine, type ChainPart, groupByChain, isWriterAlive, listParts, readLines } from './chain-lines.ts';
+import { TORN } from './chain-recovery.ts';
+import {
+  type Archive,
+  CHECKPOINT,
+  type ChainStart,
+  type Digest,
+  digestFile,
+  isSameArchive,
+  type ReadCheckpoint,
+  readCheckpoint,
+} from './checkpoint.ts';
+
+/** The first thing wrong in a chain, or with a part of the evidence. `seq`: the first record that cannot be trusted. */
+export interface AuditFault {
+  readonly file: string;
+  readonly seq?: number;
+  readonly what: string;
+}
+
+/** One process's chain. `open`: its writer lives; `closed`: it ended in order; `ended`: it was killed, or its end was cut off. */
+export interface ChainReport {
+  readonly chain: string;
+  readonly files: number;
+  readonly records: number;
+  /** The first record that is here; absent for 1. Those before it are archived. */
+  readonly from?: number;
+  readonly head: string;
+  readonly state: 'open' | 'closed' | 'ended';
+}
+
+/** What `verify` found. Chains that were broken are there as far as they hold. */
+export interface AuditVerdict {
+  readonly ok: boolean;
+  readonly records: number;
+  readonly chains: readonly ChainReport[];
+  readonly faults: readonly AuditFault[];
+  /** Where older records were moved. `verified`: this archive was given, and read with the rest. Absent where nothing was. */
+  readonly archives?: readonly (Archive & { readonly verified: boolean })[];
+}
+
+/** What is verified besides the log. `digest`: by the key of its state folder; without it no checkpoint counts. */
+export interface VerifyOptions {
+  readonly archives?: readonly string[];
+  readonly digest?: Digest;
+}
+
+/**
+ * Reads every chain file and finds edits, deletions, reorders, repeats and torn ends. A chain whose first files are archived goes on from
+ * the checkpoint. A chain that was cut off at the end of a record, or removed as a whole, can only be missed by somebody who kept its
+ * head: `expectHeads`. Begins again when files are archived meanwhile.
+ */
+export function verifyAudit(
+  folder: string,
+  expectHeads: readonly string[] = [],
+  options: VerifyOptions = {},
+): AuditVerdict {
+  for (;;) {
+    const { seal } = readCheckpoint(folder, options.digest);
+    const isMoved = (): boolean => readCheckpoint(folder, options.digest).seal !== seal;
+    try {
+      const verdict = verifyOnce(folder, expectHeads, options);
+      if (!isMoved()) return verdict;
+    } catch (thrown) {
+      if ((thrown as NodeJS.ErrnoException).code !== 'ENOENT' || !isMoved()) throw thrown;
+    }
+  }
+}
+
+function verifyOnce(
+  folder: string,
+  expectHeads: readonly string[],
+  { archives = [], digest }: VerifyOptions,
+): AuditVerdict {
+  const folders = [folder, ...archives].map((path): Folder => ({ path, ...readCheckpoint(path, digest) }));
+  const missing = new Set(expectHeads);
+  const starts = new Map(
+    folders.flatMap(({ checkpoint }) => checkpoint.starts.map((start) => [start.file, start] as const)),
+  );
+  for (const { head } of starts.values()) missing.delete(head);
+  const parts = partsOf(folders);
+  const chains: ChainReport[] = [];
+  const faults: AuditFault[] = [...faultsOf(folders), ...lostStarts(starts, parts)];
+  for (const own of groupByChain(parts)) {
+    const walk = new ChainWalk({ folders, starts, missing });
+    const fault = walk.follow(own);
+    if (fault !== undefined) faults.push(fault);
+    faults.push(...walk.lost);
+    const from = walk.from === 1 ? {} : { from: walk.from };
+    chains.push({
+      chain: own[0]?.chain ?? '',
+      files: own.length,
+      records: walk.records,
+      ...from,
+      head: walk.head,
+      state: stateOf(walk, own),
+    });
+  }
+  for (const head of missing)
+    faults.push({
+      file: '',
+      what: `the expected head ${head.slice(0, 200)} is in no chain: records were cut off, or archived`,
+    });
+  const known =
+    folders[0]?.checkpoint.archives
+      .filter(({ files }) => files > 0)
+      .map(({ next: _, ...archive }) => ({
+        ...archive,
+        verified: folders.some(({ seal }) => seal === archive.seal),
+      })) ?? [];
+  return {
+    ok: faults.length === 0,
+    records: chains.reduce((sum, chain) => sum + chain.records, 0),
+    chains,
+    faults,
+    ...(known.length > 0 && { archives: known }),
+  };
+}
+
+/** A folder with its checkpoint: the log first, then archives. */
+interface Folder extends ReadCheckpoint {
+  readonly path: string;
+}
+
+/**
+ * The files of all folders. One that is being archived may be in two. In an archive only the files count that its checkpoint holds: others
+ * are copies that an interrupted move left, and the originals may have gone to another archive since.
+ */
+function partsOf(folders: readonly Folder[]): readonly ChainPart[] {
+  const found = folders.flatMap(({ path, checkpoint }, index) => {
+    const leaving = new Set(checkpoint.leaving);
+    const held = new Set(checkpoint.held.map(({ file }) => file));
+    const isArchive = index > 0 || held.size > 0;
+    return listParts(path).filter(({ name }) => (isArchive ? held.has(name) : !leaving.has(name)));
+  });
+  const byName = new Map(found.reverse().map((part) => [part.name, part] as const));
+  return [...byName.values()].sort((a, b) => (a.chain === b.chain ? a.part - b.part : a.chain < b.chain ? -1 : 1));
+}
+
+/** What is wrong with checkpoints, and with the files that archives hold. */
+function faultsOf(folders: readonly Folder[]): AuditFault[] {
+  const [log] = folders;
+  return folders.flatMap((folder) => {
+    const file = join(folder.path, CHECKPOINT);
+    if (folder.fault !== undefined) return [{ file, what: folder.fault }];
+    const isForeign =
+      folder !== log &&
+      log?.checkpoint.archives.every((archive) => !isSameArchive(archive, folder.path, folder.seal)) === true;
+    const foreign = isForeign
+      ? [
+          {
+            file,
+            what: 'the checkpoint of the log does not name this archive as it is: it is of another log, or an older copy',
+          },
+        ]
+      : [];
+    return [
+      ...foreign,
+      ...folder.checkpoint.held.flatMap((held) => {
+        const found = digestFile(join(folder.path, held.file));
+        const isSame = found?.bytes === held.bytes && found.sha256 === held.sha256;
+        return isSame
+          ? []
+          : [
+              {
+                file: join(folder.path, held.file),
+                what: found === undefined ? 'the archived file is missing' : 'the archived file was changed',
+              },
+            ];
+      }),
+    ];
+  });
+}
+
+/** A chain that goes on after what was archived has a file there. */
+function lostStarts(starts: ReadonlyMap<string, ChainStart>, parts: readonly ChainPart[]): AuditFault[] {
+  const names = new Set(parts.map(({ name }) => name));
+  return [...starts.values()]
+    .filter(({ file }) => !names.has(file))
+    .map(({ file, seq }) => ({
+      file,
+      seq: seq + 1,
+      what: 'the chain goes on here after what was archived, and the file is missing',
+    }));
+}
+
+function stateOf(walk: ChainWalk, parts: readonly ChainPart[]): ChainReport['state'] {
+  if (walk.last === 'closed') return 'closed';
+  const end = parts.at(-1);
+  return end !== undefined && isWriterAlive(end) ? 'open' : 'ended';
+}
+
+/** What a chain is verified by. */
+interface Evidence {
+  readonly folders: readonly Folder[];
+  readonly starts: ReadonlyMap<string, ChainStart>;
+  readonly missing: Set<string>;
+}
+
+/** Goes along one chain as far as it can be trusted. */
+class ChainWalk {
+  readonly #evidence: Evidence;
+  /** Parts of the evidence that this chain says were put aside, and that are not there. */
+  readonly lost: AuditFault[] = [];
+  seq = 0;
+  head = NO_HASH;
+  last = '';
+  /** The first record, and how many were read. */
+  from = 1;
+  records = 0;
+
+  constructor(evidence: Evidence) {
+    this.#evidence = evidence;
+  }
+
+  follow(parts: readonly ChainPart[]): AuditFault | undefined {
+    let before = '';
+    for (const part of parts) {
+      const fault = this.#begin(part, before);
+      if (fault !== undefined) return fault;
+      before = this.#evidence.starts.get(part.name)?.before ?? before;
+      const isLast = part === parts.at(-1);
+      let isFirst = true;
+      for (const line of readLines(part.path)) {
+        const what = isUnfinished(line, part, isLast)
+          ? undefined
+          : this.#step(line, { part, before: isFirst ? before : undefined });
+        if (what !== undefined) return { file: part.name, seq: this.seq + 1, what };
+        isFirst = false;
+      }
+      if (isFirst && !isLast)
+        return { file: part.name, seq: this.seq + 1, what: 'the file is empty, but the chain goes on after it' };
+      before = part.name;
+    }
+    return undefined;
+  }
+
+  /** Where the file before is archived, the checkpoint stands for it; where it is here too, both must say the same. */
+  #begin(part: ChainPart, before: string): AuditFault | undefined {
+    const start = this.#evidence.starts.get(part.name);
+    if (start === undefined) return undefined;
+    if (start.before === before) {
+      return start.seq === this.seq && start.head === this.head
+        ? undefined
+        : { file: before, seq: this.seq + 1, what: 'the file does not end where it ended when it was archived' };
+    }
+    if (before === '') this.from = start.seq + 1;
+    this.seq = start.seq;
+    this.head = start.head;
+    this.last = '';
+    return undefined;
+  }
+
+  /** Takes one record; answers what is wrong with it. `before` is given for the first record of a file: the file before it. */
+  #step(line: ChainLine, at: { readonly part: ChainPart; readonly before: string | undefined }): string | undefined {
+    if (!line.whole) return 'half a record at the end of the file: the next start puts it aside';
+    const hash = checkSeal(line.bytes);
+    if (hash === undefined) return 'the record was changed: its hash does not fit';
+    const record = parseRecord(line.bytes);
+    if (record === undefined) return 'the line is sealed, but it is no record';
+    if (this.last === 'closed') return 'a record stands behind the end of the chain';
+    if (record.seq !== this.seq + 1)
+      return `record ${record.seq} stands where record ${this.seq + 1} belongs: records are missing, repeated or out of order`;
+    if (record.prev !== this.head) return 'the record does not follow the one before it';
+    const what = at.before === undefined ? undefined : checkFirst(record, { chain: at.part.chain, before: at.before });
+    if (what !== undefined) return what;
+    if (record.type === 'recovered') this.#checkTorn(record, at.part);
+    this.seq = record.seq;
+    this.head = hash;
+    this.last = record.type;
+    this.records += 1;
+    this.#evidence.missing.delete(hash);
+    return undefined;
+  }
+
+  #checkTorn(record: { readonly file: string; readonly digest: string; readonly seq: number }, part: ChainPart): void {
+    const places = [dirname(part.path), ...this.#evidence.folders.map(({ path }) => path)];
+    const isThere =
+      parseChainFileName(record.file) !== undefined &&
+      places.some((folder) => digestFile(join(folder, `${record.file}${TORN}`))?.sha256 === record.digest);
+    if (!isThere)
+      this.lost.push({
+        file: part.name,
+        seq: record.seq,
+        what: `the torn end of ${record.file} is not as it was put aside`,
+      });
+  }
+}
+
+/** A record that is being written right now is no fault. */
+function isUnfinished(line: ChainLine, part: ChainPart, isLast: boolean): boolean {
+  return !line.whole && isLast && isWriterAlive(part);
+}
+
+/** Files belong to one chain in one order, whatever they are called. */
+function checkFirst(
+  record: AuditRecord,
+  expected: { readonly chain: string; readonly before: string },
+): string | undefined {
+  if (record.type !== 'opened' && record.type !== 'continued')
+    return 'the file does not begin with the record that begins files';
+  if (record.chain !== expected.chain) return `the file belongs to chain ${record.chain}`;
+  const before = record.type === 'continued' ? record.before : '';
+  return before === expected.before ? undefined : `the file before this one, ${before}, is missing`;
+}

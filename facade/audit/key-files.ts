@@ -1,0 +1,84 @@
+/** Owns the key files of a state folder, each made once: that of the audit's digests, and others; refuses a key that is not whole. */
+import { createHmac, hash as hashOnce, randomBytes } from 'node:crypto';
+import { linkSync, mkdirSync, readFileSync, unlinkSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+
+const KEY_BYTES = 32;
+/** Of SHA-256; the key is shorter, as RFC 2104 asks of keys that are not hashed first. */
+const BLOCK_BYTES = 64;
+const HASH_BYTES = 32;
+/** More than the usual text takes, and the most that one UTF-16 unit takes in UTF-8. */
+const [ROOM_BYTES, MOST_BYTES] = [8192, 3];
+
+/** The key of the audit's digests: `audit.key`. Throws STATE_FAILED. */
+export function readAuditKey(folder: string): Buffer {
+  return readKeyFile(folder, 'audit.key');
+}
+
+/**
+ * Reads `<folder>/<name>` (0600, 32 random bytes), or makes it. Processes that start together agree on one key: it is linked
+ * into place whole, and only once. Throws STATE_FAILED.
+ */
+export function readKeyFile(folder: string, name: string): Buffer {
+  const path = join(folder, name);
+  try {
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
+    const key = readIfThere(path) ?? create(path);
+    if (key.length !== KEY_BYTES) throw new Error(`${name} has ${key.length} bytes`);
+    return key;
+  } catch (cause) {
+    throw new TollgateError('STATE_FAILED', {
+      detail: `${name} is not a file of ${KEY_BYTES} bytes that can be read or made.`,
+      cause,
+    });
+  }
+}
+
+/** The key where there is one: who only reads makes none. Throws STATE_FAILED. */
+export function findKeyFile(folder: string, name: string): Buffer | undefined {
+  return readIfThere(join(folder, name)) === undefined ? undefined : readKeyFile(folder, name);
+}
+
+/**
+ * HMAC-SHA-256 (RFC 2104) under one key, hex. Plain hashes of short arguments could be looked up in a dictionary; these
+ * cannot without the key. The two padded keys are made once, with room for what follows them, and Node hashes in one step.
+ */
+export function createDigest(key: Buffer): (text: string) => string {
+  if (typeof hashOnce !== 'function') return (text) => createHmac('sha256', key).update(text).digest('hex');
+  const padded = Buffer.concat([key], BLOCK_BYTES);
+  const inner = padded.map((byte) => byte ^ 0x36);
+  const outer = padded.map((byte) => byte ^ 0x5c);
+  const within = Buffer.concat([inner], BLOCK_BYTES + ROOM_BYTES);
+  const around = Buffer.concat([outer], BLOCK_BYTES + HASH_BYTES);
+  return (text) => {
+    const fits = text.length * MOST_BYTES <= ROOM_BYTES;
+    const message = fits
+      ? within.subarray(0, BLOCK_BYTES + within.write(text, BLOCK_BYTES))
+      : Buffer.concat([inner, Buffer.from(text)]);
+    around.set(hashOnce('sha256', message, 'buffer'), BLOCK_BYTES);
+    return hashOnce('sha256', around, 'hex');
+  };
+}
+
+function create(path: string): Buffer {
+  const draft = `${path}.${process.pid}.${randomBytes(4).toString('hex')}`;
+  writeFileSync(draft, randomBytes(KEY_BYTES), { mode: 0o600, flag: 'wx', flush: true });
+  try {
+    linkSync(draft, path);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+  } finally {
+    unlinkSync(draft);
+  }
+  return readFileSync(path);
+}
+
+function readIfThere(path: string): Buffer | undefined {
+  try {
+    return readFileSync(path);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw error;
+  }
+}

@@ -1,0 +1,98 @@
+/** Owns the reading of recordings, newest file first; refuses to make a key, and tells of every line that it cannot read. */
+import { readFileSync } from 'node:fs';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { RecordingConfig } from '../../config/settings/recording-settings.ts';
+import { findKeyFile } from '../key-files.ts';
+import type { Recording } from './decision-recording.ts';
+import { openRecording, RECORDING_KEY, recordingTime } from './recording-encryption.ts';
+import { listRecordingFiles, type RecordingFile, recordingBounds, recordingFolder } from './recording-files.ts';
+
+/** Where recordings are, and how old they may be. */
+export interface Recordings {
+  readonly state: string;
+  readonly settings: RecordingConfig;
+  /** ms since 1970. */
+  readonly now: number;
+}
+
+/** A recording that could be read, or a line that could not; `line` counts from 1. */
+export type ReadLine =
+  | { readonly at: number; readonly recording: Recording }
+  | { readonly file: string; readonly line: number; readonly fault: string };
+
+/**
+ * Lines not older than `since` (ms) and the retention: newest file first, in a file newest line first. One file is in memory
+ * at a time. Throws STATE_FAILED when there are files and no key.
+ */
+export function* readRecordings(from: Recordings, since = 0): Generator<ReadLine> {
+  const { keepMs, spanMs } = recordingBounds(from.settings);
+  const oldest = Math.max(since, from.now - keepMs);
+  const files = listRecordingFiles(recordingFolder(from.state))
+    .filter(({ start }) => start >= oldest - spanMs)
+    .reverse();
+  if (files.length === 0) return;
+  const key = requireKey(from.state);
+  for (const file of files) {
+    const lines = readLines(file);
+    for (let at = lines.length - 1; at >= 0; at -= 1) {
+      const text = lines[at] ?? '';
+      if ((recordingTime(text) ?? oldest) < oldest) continue;
+      const opened = openRecording(text, key);
+      yield typeof opened === 'string' ? { file: file.name, line: at + 1, fault: opened } : opened;
+    }
+  }
+}
+
+/** The newest one of all processes. Lines that cannot be read are passed over; throws STATE_FAILED when that leaves none. */
+export function readLast(from: Recordings): Recording | undefined {
+  const { keepMs } = recordingBounds(from.settings);
+  const ends = listRecordingFiles(recordingFolder(from.state)).flatMap((file) => {
+    const lines = readLines(file).filter((line) => (recordingTime(line) ?? from.now) >= from.now - keepMs);
+    return lines.length === 0 ? [] : [newestOf(lines, requireKey(from.state))];
+  });
+  const read = ends.filter((one) => one !== undefined);
+  if (ends.length > 0 && read.length === 0)
+    throw new TollgateError('STATE_FAILED', {
+      detail: 'No recording can be read: they were written with another key, or changed.',
+      next: 'Bring the key back, or delete the folder `recording` in the state folder.',
+    });
+  return read.sort((a, b) => b.at - a.at)[0]?.recording;
+}
+
+/** The one of a decision id. Throws STATE_FAILED. */
+export function findRecording(from: Recordings, id: string): Recording | undefined {
+  for (const line of readRecordings(from)) if ('recording' in line && line.recording.id === id) return line.recording;
+  return undefined;
+}
+
+function newestOf(
+  lines: readonly string[],
+  key: Buffer,
+): { readonly at: number; readonly recording: Recording } | undefined {
+  for (let at = lines.length - 1; at >= 0; at -= 1) {
+    const opened = openRecording(lines[at] ?? '', key);
+    if (typeof opened !== 'string') return opened;
+  }
+  return undefined;
+}
+
+function requireKey(state: string): Buffer {
+  const key = findKeyFile(state, RECORDING_KEY);
+  if (key !== undefined) return key;
+  throw new TollgateError('STATE_FAILED', {
+    detail: `There are recordings, and their key ${RECORDING_KEY} is gone from the state folder.`,
+    next: 'Bring the key back, or delete the folder `recording` there.',
+  });
+}
+
+/** A file that was swept away meanwhile has none. */
+function readLines(file: RecordingFile): string[] {
+  try {
+    const lines = readFileSync(file.path, 'utf8').split('\n');
+    if (lines.at(-1) === '') lines.pop();
+    return lines;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
+    throw error;
+  }
+}

@@ -1,0 +1,110 @@
+/** Owns what a call reserves of its budgets and gives back; refuses what is spent at once, and what is busy at the deadline. */
+
+import { type Instant, instant } from '../state/budget-clock.ts';
+import type { Reservation, State } from '../state/state-port.ts';
+import { budgetKeyOf, claimsOf, grantOf, isReleasable, type LeaseRequest, spentError } from './budget-claims.ts';
+import { createSettler } from './budget-settler.ts';
+import { createPrincipalQueue, type QueueAttempt } from './principal-queue.ts';
+
+export type { BudgetKeys, KeyedBudget, LeaseRequest } from './budget-claims.ts';
+export { type ConcurrencyLimit, createConcurrencyLimit, type ReleaseSlot } from './concurrency-limit.ts';
+
+/** What a call has used, or may use. */
+export interface BudgetUse {
+  readonly outputBytes: number;
+  readonly wallMs: number;
+}
+
+/** What one call has reserved: the asked maximum, or the rest of a budget where that is less. The call must keep to it. */
+export interface Lease extends BudgetUse {
+  /** Replaces the reservation by the real use. Idempotent, never throws: while it fails, the reservation stays spent. */
+  settle(used: BudgetUse): void;
+}
+
+/** The budgets of every scope. */
+export interface Budgets {
+  /**
+   * Reserves the worst case of a call on all its budgets, or nothing; a crash before `settle` leaves it spent.
+   * Calls that want the same budget are served first come first served, over processes by chance.
+   * Throws BUDGET_EXCEEDED or RATE_LIMITED with `data` {budget, scope, unit, limit, left, resetsAt?}, CANCELLED, STATE_FAILED.
+   */
+  reserve(request: LeaseRequest): Promise<Lease> | Lease;
+  /** Forgets what a run or a session has spent. */
+  end(scope: 'run' | 'session', key: string): Promise<void>;
+  /** Leases whose settling failed; each is tried again every second, and before the next reservation. */
+  readonly unsettled: number;
+}
+
+/** Budgets over shared state. `clock` is replaced in tests. */
+export function createBudgets(state: State, clock: () => Instant = instant): Budgets {
+  const now = (): number => clock().wall;
+  /** Counter → calls of this process that hold some of it. */
+  const running = new Map<string, number>();
+  const settler = createSettler(state, () => line.callNext());
+
+  const attempt = async (request: LeaseRequest): Promise<QueueAttempt<Lease>> => {
+    if (settler.failed > 0) await settler.retry();
+    // Remembered from before the answer: a call that ends meanwhile has given back what this one may have.
+    const shared = new Set<string>();
+    const claims = claimsOf(request, (key) => running.has(key) && Boolean(shared.add(key)));
+    const answer = await state.reserve(claims, clock());
+    if ('held' in answer) return { got: open(request, answer.held) };
+    const { refused } = answer;
+    const isHeld = refused.unit === 'concurrent' || shared.has(budgetKeyOf(refused.claim));
+    if (isReleasable(refused.unit) && isHeld) return { busy: refused };
+    throw spentError(refused);
+  };
+  const line = createPrincipalQueue<Lease>({
+    attempt,
+    now,
+    giveBack: (lease) => lease.settle({ outputBytes: 0, wallMs: 0 }),
+  });
+
+  const open = (request: LeaseRequest, held: Reservation): Lease => {
+    const keys = held.taken.map((taken) => budgetKeyOf(taken.claim));
+    for (const key of keys) running.set(key, (running.get(key) ?? 0) + 1);
+    const granted = grantOf(request, held);
+    let settled = false;
+    return {
+      ...granted,
+      settle: (used) => {
+        if (settled) return;
+        settled = true;
+        for (const key of keys) countDown(running, key);
+        void settler.settle(held, wholeUse(used, granted)).then(line.callNext);
+      },
+    };
+  };
+  const reserve = async (request: LeaseRequest): Promise<Lease> => {
+    const keys = claimsOf(request, () => false).map(budgetKeyOf);
+    if (!line.wants(keys)) {
+      const answer = await attempt(request);
+      if ('got' in answer) return answer.got;
+    }
+    return line.join(request, keys);
+  };
+  return {
+    // The usual call has no budget and costs no database.
+    reserve: (request) =>
+      request.budgets.length > 0
+        ? reserve(request)
+        : { outputBytes: request.maxOutputBytes, wallMs: request.maxWallMs, settle: () => undefined },
+    end: async (scope, key) => state.endScope(scope, key),
+    get unsettled() {
+      return settler.failed;
+    },
+  };
+}
+
+function countDown(counts: Map<string, number>, key: string): void {
+  const left = (counts.get(key) ?? 1) - 1;
+  if (left > 0) counts.set(key, left);
+  else counts.delete(key);
+}
+
+/** What a caller measured, in whole amounts; what cannot be read as one counts as everything that was reserved. */
+function wholeUse(used: BudgetUse, reserved: BudgetUse): BudgetUse {
+  const whole = (measured: number, otherwise: number): number =>
+    Math.ceil(Number.isFinite(measured) && measured >= 0 ? measured : otherwise);
+  return { outputBytes: whole(used.outputBytes, reserved.outputBytes), wallMs: whole(used.wallMs, reserved.wallMs) };
+}

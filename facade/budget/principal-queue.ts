@@ -1,0 +1,139 @@
+/** Orders the calls that wait for what others give back: principals take turns, and the calls of one principal keep their order. */
+import type { ReservationRefusal } from '../state/state-port.ts';
+import { budgetKeyOf, busyError, type LeaseRequest } from './budget-claims.ts';
+import { openQueuePlace, type QueuePlace } from './queue-place.ts';
+
+/** What a try gives: the thing, or what stands in its way. */
+export type QueueAttempt<T> = { readonly got: T } | { readonly busy: ReservationRefusal };
+
+/** A queue of calls. */
+export interface PrincipalQueue<T> {
+  /** True when somebody waits for one of these counters already. */
+  wants(keys: readonly string[]): boolean;
+  /** Waits for `attempt` to succeed, in order. Rejects with RATE_LIMITED, CANCELLED, or what `attempt` throws. */
+  join(request: LeaseRequest, keys: readonly string[]): Promise<T>;
+  /** Tries everybody again, in order. Never rejects. */
+  callNext(): Promise<void>;
+}
+
+interface Waiting<T> {
+  readonly request: LeaseRequest;
+  readonly keys: readonly string[];
+  readonly turn: QueuePlace<T>;
+}
+
+/** How often waiting calls look for what another process gave back, ms. */
+const POLL_MS = 20;
+
+interface LineOptions<T> {
+  readonly attempt: (request: LeaseRequest) => Promise<QueueAttempt<T>>;
+  /** Takes what was got for a call that has left meanwhile. */
+  readonly giveBack: (got: T) => void;
+  readonly now: () => number;
+}
+
+/** Opens a line. */
+export function createPrincipalQueue<T>(options: LineOptions<T>): PrincipalQueue<T> {
+  const waiting = new Set<Waiting<T>>();
+  const blockers = new WeakMap<LeaseRequest, ReservationRefusal>();
+  let poll: NodeJS.Timeout | undefined;
+  let calling = false;
+  let again = false;
+  const turns = createTurns();
+
+  const serveAll = async (): Promise<void> => {
+    const blocked = new Map<string, ReservationRefusal>();
+    for (const one of turns.order([...waiting])) {
+      if (one.turn.over) continue;
+      const ahead = one.keys.find((key) => blocked.has(key));
+      const blocker = ahead === undefined ? await serve(one, options) : blocked.get(ahead);
+      if (blocker === undefined) {
+        turns.note(one);
+        continue;
+      }
+      blockers.set(one.request, blocker);
+      blocked.set(budgetKeyOf(blocker.claim), blocker);
+    }
+  };
+  const callNext = async (): Promise<void> => {
+    again = true;
+    if (calling) return;
+    calling = true;
+    while (again) {
+      again = false;
+      await serveAll();
+    }
+    calling = false;
+  };
+  return {
+    wants: (keys) => [...waiting].some((one) => one.keys.some((key) => keys.includes(key))),
+    join: (request, keys) => {
+      const turn = openQueuePlace<T>(request, options.now(), () => busyError(blockers.get(request)));
+      const one = { request, keys, turn };
+      waiting.add(one);
+      poll ??= setInterval(() => void callNext(), POLL_MS);
+      void callNext();
+      return turn.promise.finally(() => {
+        waiting.delete(one);
+        if (waiting.size > 0) return;
+        clearInterval(poll);
+        poll = undefined;
+        turns.forget();
+      });
+    },
+    callNext,
+  };
+}
+
+/** Serves one call; answers what still stands in its way. */
+async function serve<T>(
+  { request, turn }: Waiting<T>,
+  { attempt, giveBack }: LineOptions<T>,
+): Promise<ReservationRefusal | undefined> {
+  try {
+    const answer = await attempt(request);
+    if ('busy' in answer) return answer.busy;
+    if (!turn.give(answer.got)) giveBack(answer.got);
+  } catch (error) {
+    turn.refuse(error);
+  }
+  return undefined;
+}
+
+interface Turns {
+  /** Returns the waiting calls with one of each principal in turn; the principal whose last turn is the longest ago comes first. */
+  order<T extends Asker>(waiting: readonly T[]): readonly T[];
+  note(served: Asker): void;
+  forget(): void;
+}
+
+type Asker = { readonly request: LeaseRequest };
+
+/** The turns of principals: the queue of one does not hold up another, and the calls of one keep their order. */
+function createTurns(): Turns {
+  /** Principal → when it was served last, as a count of servings. */
+  const served = new Map<string, number>();
+  let servings = 0;
+  return {
+    order: (waiting) => {
+      const queues = new Map<string, (typeof waiting)[number][]>();
+      for (const one of waiting) {
+        const { principal } = one.request.keys;
+        const queue = queues.get(principal);
+        if (queue === undefined) queues.set(principal, [one]);
+        else queue.push(one);
+      }
+      if (queues.size < 2) return waiting;
+      const order = [...queues]
+        .sort(([one], [other]) => (served.get(one) ?? 0) - (served.get(other) ?? 0))
+        .map(([, queue]) => queue);
+      const longest = Math.max(...order.map((queue) => queue.length));
+      return Array.from({ length: longest }, (_, at) => order.flatMap((queue) => queue[at] ?? [])).flat();
+    },
+    note: ({ request }) => {
+      servings += 1;
+      served.set(request.keys.principal, servings);
+    },
+    forget: () => served.clear(),
+  };
+}

@@ -1,0 +1,64 @@
+/** Owns one place in a queue: given, refused at its deadline or left when its caller goes; refuses to end twice. */
+import { type CancelSignal, cancelReason } from '../../adapters/rpc/cancellation.ts';
+import type { TollgateError } from '../../catalogs/errors/error-table.ts';
+
+/** What waits and for how long. `deadline` in ms since 1970. */
+export interface WaitLimit {
+  readonly signal: CancelSignal;
+  readonly deadline: number;
+}
+
+/** A place in a queue. */
+export interface QueuePlace<T> {
+  readonly promise: Promise<T>;
+  readonly over: boolean;
+  /** False when the turn was over already: then the caller keeps `value` and must give it back. */
+  give(value: T): boolean;
+  refuse(error: unknown): void;
+}
+
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
+/** Opens a turn that ends by itself: RATE_LIMITED with `late()` at the deadline, the signal's reason when that aborts. */
+export function openQueuePlace<T>(patience: WaitLimit, now: number, late: () => TollgateError): QueuePlace<T> {
+  const { promise, resolve, reject } = splitPromise<T>();
+  let over = false;
+  const end = (): boolean => {
+    if (over) return false;
+    over = true;
+    clearTimeout(timer);
+    patience.signal.removeEventListener('abort', leave);
+    return true;
+  };
+  const leave = (): void => refuse(cancelReason(patience.signal));
+  const refuse = (error: unknown): void => {
+    if (end()) reject(error);
+  };
+  const wait = Math.min(Math.max(0, patience.deadline - now), LONGEST_TIMER_MS);
+  const timer = setTimeout(() => refuse(late()), wait);
+  patience.signal.addEventListener('abort', leave, { once: true });
+  if (patience.signal.aborted) leave();
+  return {
+    promise,
+    get over() {
+      return over;
+    },
+    give: (value) => {
+      if (!end()) return false;
+      resolve(value);
+      return true;
+    },
+    refuse,
+  };
+}
+
+/** Promise.withResolvers, which Node 20 lacks. */
+function splitPromise<T>(): { promise: Promise<T>; resolve: (value: T) => void; reject: (error: unknown) => void } {
+  let resolve!: (value: T) => void;
+  let reject!: (error: unknown) => void;
+  const promise = new Promise<T>((accept, refuse) => {
+    resolve = accept;
+    reject = refuse;
+  });
+  return { promise, resolve, reject };
+}

@@ -1,0 +1,82 @@
+/** Owns how a refusal looks to the caller: a tool result or a JSON-RPC error, by the table; private causes stay inside. */
+import { UpstreamError } from '../../adapters/port.ts';
+import { asTollgateError } from '../../catalogs/errors/error-table.ts';
+import { escapeHostile } from '../../catalogs/text/hostile-text.ts';
+import { withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
+import { markExactNumbers, restoreExactNumbers } from '../output/exact-numbers.ts';
+import type { HidePaths } from '../output/host-paths.ts';
+import type { Redactor } from '../output/redactor.ts';
+import { mapStrings } from '../output/result-cleaning.ts';
+import type { Reply } from '../serve/facade-port.ts';
+import { CORRELATION_KEY } from './identify.ts';
+
+/** Bytes of a server's error that pass, and characters of its message when there are more: an error must not carry what the cap keeps out. */
+const ERROR_BYTES = 30_000;
+const MESSAGE_CHARS = 2_000;
+
+/** The number of a refusal that has none of its own, where a result is no answer: a list. */
+const NO_LIST = -32011;
+
+/** The reply for anything thrown; `of` is what was asked for. A server's own JSON-RPC error passes as it came, cleaned as a result is and without paths of the host. */
+export function refusalReply(
+  thrown: unknown,
+  call: { id: string; redactor: Redactor; hidePaths?: HidePaths; of?: 'list'; correlation?: string | undefined },
+): Reply {
+  // Our own words may quote a server: its version, its revision, a name.
+  const clean = <T>(value: T): T =>
+    mapStrings(value, (text) => escapeHostile(call.redactor.redact(text).value).text) as T;
+  if (thrown instanceof UpstreamError)
+    return { kind: 'error', error: cleanUpstream(thrown.rpc, call), upstream: call.id };
+  const error = asTollgateError(thrown);
+  const { row, code, data, retryable } = error;
+  if (row.wire === 'result' && call.of !== 'list') {
+    const meta = {
+      ...prefixed(data),
+      'tollgate/code': code,
+      'tollgate/decision': call.id,
+      'tollgate/retryable': retryable,
+      [CORRELATION_KEY]: call.correlation,
+    };
+    const text = `${error.message}\n${error.next}`;
+    return {
+      kind: 'result',
+      text: JSON.stringify(clean({ content: [{ type: 'text', text }], isError: true, _meta: meta })),
+    };
+  }
+  // Many clients show the message alone, so what to do next stands in it.
+  const message = `${code === 'INTERNAL' ? row.what : error.message} ${error.next}`;
+  return {
+    kind: 'error',
+    error: clean({
+      code: row.rpc ?? (row.wire === 'result' ? NO_LIST : -32603),
+      message,
+      data: { ...data, code, next: error.next, retryable, decision: call.id, correlation: call.correlation },
+    }),
+  };
+}
+
+function cleanUpstream(
+  rpc: UpstreamError['rpc'],
+  { redactor, hidePaths }: { redactor: Redactor; hidePaths?: HidePaths },
+): UpstreamError['rpc'] {
+  const { dataText, ...rest } = rpc;
+  const told = (text: string): string => hidePaths?.(text).value ?? text;
+  const exact = dataText === undefined ? rest : { ...rest, data: JSON.parse(markExactNumbers(dataText)) as unknown };
+  const clean = mapStrings(
+    withoutOwnKeys(exact),
+    (text) => escapeHostile(told(redactor.redact(text).value)).text,
+  ) as UpstreamError['rpc'];
+  const text = restoreExactNumbers(JSON.stringify(clean));
+  if (Buffer.byteLength(text) <= ERROR_BYTES)
+    return dataText === undefined
+      ? clean
+      : { ...clean, dataText: clean.data === exact.data ? dataText : restoreExactNumbers(JSON.stringify(clean.data)) };
+  return {
+    code: clean.code,
+    message: `${clean.message.slice(0, MESSAGE_CHARS).replace(/[\ud800-\udbff]$/, '')} [tollgate: the error was cut here, its data left out]`,
+  };
+}
+
+function prefixed(data: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(data).map(([key, value]) => [`tollgate/${key}`, value]));
+}

@@ -1,0 +1,97 @@
+/** Keeps the labels that calls brought in: by session, by named run, and by principal for sticky ones, which only an owner clears. */
+import type { Principal } from '../../policies/port.ts';
+import { labelSpace, type Runs } from '../serve/host/host-runs.ts';
+import type { State } from '../state/state-port.ts';
+import type { OpenSession } from './identify.ts';
+
+/** What a running facade needs of labels. Throws STATE_FAILED. */
+export interface RunLabels {
+  /**
+   * Returns the labels that hold for a call. A run that the client named has those of its session and those that its name
+   * brought in elsewhere; a run that an owner opened has its own. Sticky labels of the principal hold everywhere.
+   */
+  of(session: OpenSession, run: string): readonly string[];
+  /** Adds labels for good. To be called before the server is reached: its progress and its errors are its words as well. */
+  join(session: OpenSession, run: string, labels: readonly string[]): Promise<void>;
+}
+
+/** A sticky label that stands. `since`: ms since 1970. */
+export interface StickyLabel {
+  readonly principal: string;
+  readonly label: string;
+  readonly since: number;
+}
+
+const STICKY = 'sticky';
+const NONE: readonly string[] = [];
+
+/** What labels are kept by. `sticky`: the labels of the configuration that survive sessions. */
+export interface LabelParts {
+  readonly state: State;
+  readonly runs: Pick<Runs, 'isOwned'>;
+  readonly sticky: readonly string[];
+  readonly now: () => number;
+}
+
+/** Each label is one value of the shared state, so that two processes cannot overwrite each other's. */
+export function createLabels({ state, runs, sticky, now }: LabelParts): RunLabels {
+  const stickyOf = createStickyReader(state, sticky.length > 0);
+  return {
+    of: (session, run) => {
+      const stuck = stickyOf(session.principal);
+      const isNamed = run !== session.id;
+      if (!isNamed && stuck.length === 0) return [...session.labels];
+      const named = isNamed ? state.list(labelSpace(run)).keys() : NONE;
+      return [
+        ...new Set([...(isNamed && runs.isOwned(session.principal, run) ? NONE : session.labels), ...named, ...stuck]),
+      ];
+    },
+    join: async (session, run, labels) => {
+      for (const label of labels) {
+        if (sticky.includes(label)) {
+          if (!stickyOf(session.principal).includes(label))
+            await state.put(STICKY, keyOf(session.principal.id, label), String(now()));
+          continue;
+        }
+        session.labels.add(label);
+        if (run !== session.id) await state.put(labelSpace(run), label, String(now()));
+      }
+    },
+  };
+}
+
+/** Reads the sticky labels of a principal; again only when the state has changed. Reads nothing where none is configured. */
+function createStickyReader(state: State, isUsed: boolean): (principal: Principal) => readonly string[] {
+  const known = new Map<string, readonly string[]>();
+  let stamp = '';
+  return ({ id }) => {
+    if (!isUsed) return NONE;
+    const current = state.stamp();
+    if (current !== stamp) known.clear();
+    stamp = current;
+    const labels = known.get(id) ?? [...state.list(STICKY, `${id}/`).keys()].map((key) => key.slice(id.length + 1));
+    known.set(id, labels);
+    return labels;
+  };
+}
+
+/** Returns all sticky labels that stand, by principal. Throws STATE_FAILED. */
+export function listSticky(state: Pick<State, 'list'>): readonly StickyLabel[] {
+  return [...state.list(STICKY)].map(([key, since]) => {
+    const slash = key.indexOf('/');
+    return { principal: key.slice(0, slash), label: key.slice(slash + 1), since: Number(since) };
+  });
+}
+
+/** Removes a sticky label. Throws STATE_FAILED. */
+export async function clearSticky(
+  state: Pick<State, 'remove'>,
+  { principal, label }: Pick<StickyLabel, 'principal' | 'label'>,
+): Promise<void> {
+  await state.remove(STICKY, keyOf(principal, label));
+}
+
+/** Ids of principals hold no slash. */
+function keyOf(principal: string, label: string): string {
+  return `${principal}/${label}`;
+}

@@ -1,0 +1,238 @@
+/** Owns stage 7: one result cleaned, cut to its cap, the rest spilled, and its provenance added; loses nothing in silence. */
+
+import type { JsonDoc } from '../../adapters/port.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { LARGE_INPUT_BYTES, ownEventLoopTurn, runWithinBounds } from '../../catalogs/text/time-slices.ts';
+import { mayHoldMeta, withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
+import type { ContentItem, ToolResult } from '../../catalogs/tools/tool-definition.ts';
+import { type CutNotice, cutContent, nextCall } from '../output/content-cut.ts';
+import { restoreExactNumbers } from '../output/exact-numbers.ts';
+import type { HidePaths } from '../output/host-paths.ts';
+import type { Redactor } from '../output/redactor.ts';
+import { type Cleaning, cleanResult } from '../output/result-cleaning.ts';
+import { serialise, withMeta } from '../output/result-meta.ts';
+import { cutStructuredContent } from '../output/structured-cut.ts';
+import type { Cap } from '../output/text-cut.ts';
+
+const PLAIN: Cleaning = { redactions: 0, escaped: 0, links: 0 };
+
+/** Keeps what was cut; gives the handle under which `read` finds it, and how many bytes it kept. */
+export interface SpillSink {
+  put(text: string): { readonly handle: string; readonly bytes: number };
+}
+
+/** What shaping needs to know beside the result. */
+export interface ShapeRequest {
+  readonly cap: Cap;
+  /** Decoded bytes of images, audio and blobs that the result may carry whole (HA-23). */
+  readonly mediaBytes: number;
+  /** Part of the cap for the head: 1, or 0.3 for command output. */
+  readonly headShare: number;
+  readonly redactor: Redactor;
+  /** For the errors of servers; absent where Tollgate itself made the result. */
+  readonly hidePaths?: HidePaths | undefined;
+  readonly raw: boolean;
+  readonly spill: SpillSink;
+  /** The exposed tool that reads spills for this principal. Absent: the notice names no call, because it would fail. */
+  readonly reader: string | undefined;
+  /** Judges structured content after a cut; absent when the tool declares no output schema. */
+  readonly validOutput?: (value: unknown) => boolean;
+  /** Keys under `tollgate/` for `_meta`. */
+  readonly meta: Readonly<Record<string, unknown>>;
+  /** True for primitives: their backends' own notes, at the end, are kept whatever is cut before them. */
+  readonly ownNotes: boolean;
+  /** Lines to show before the result: repairs of arguments that were made. */
+  readonly notes: readonly string[];
+}
+
+/** The text of the result as it leaves, and the sizes for settle and record. */
+export interface Shaped extends Cleaning {
+  readonly text: string;
+  readonly sent: number;
+  readonly cut: boolean;
+  readonly spilled: number;
+  readonly isError: boolean;
+}
+
+/**
+ * Shapes one result. The same bytes leave when nothing was cleaned, cut or noted, `_meta` excepted (design §3). Where `doc` is not
+ * exact, its numbers are held (see numbers.ts): they leave, and are spilled, as they were written. Others have their turn between the
+ * steps of a large result.
+ * Throws UPSTREAM_INVALID when the content is no list of objects, STATE_FAILED when the rest cannot be kept.
+ */
+export function shapeResult(doc: JsonDoc<ToolResult>, request: ShapeRequest): Shaped | Promise<Shaped> {
+  if (doc.text.length > LARGE_INPUT_BYTES) return runWithinBounds(doc.text.length, () => inTurns(doc, request));
+  const cleaned = clean(doc, request);
+  return finish(doc, request, { cleaned, cutting: cut(doc, request, cleaned) });
+}
+
+async function inTurns(doc: JsonDoc<ToolResult>, request: ShapeRequest): Promise<Shaped> {
+  const cleaned = clean(doc, request);
+  await ownEventLoopTurn();
+  const cutting = cut(doc, request, cleaned);
+  await ownEventLoopTurn();
+  return finish(doc, request, { cleaned, cutting });
+}
+
+/** A result without what may not pass, with its notes. `same`: not a byte of it had to change. */
+interface Cleaned {
+  readonly result: ToolResult;
+  readonly done: Cleaning;
+  readonly same: boolean;
+}
+
+function clean(doc: JsonDoc<ToolResult>, request: ShapeRequest): Cleaned {
+  requireContent(doc.value.content);
+  const theirs = mayHoldMeta(doc.text) ? withoutForged(doc.value) : doc.value;
+  const { result, done } = cleanResult(doc.text, theirs, request);
+  const same = result === doc.value;
+  if (request.notes.length === 0) return { result, done: same ? PLAIN : done, same };
+  return {
+    result: { ...result, content: [...request.notes.map(note), ...(result.content ?? [])] },
+    done: same ? PLAIN : done,
+    same: false,
+  };
+}
+
+function cut(doc: JsonDoc<ToolResult>, request: ShapeRequest, { result }: Cleaned): Cutting | undefined {
+  return surelyFits(doc.text, request) ? undefined : cutResult(result, request);
+}
+
+function finish(
+  doc: JsonDoc<ToolResult>,
+  request: ShapeRequest,
+  { cleaned, cutting }: { readonly cleaned: Cleaned; readonly cutting: Cutting | undefined },
+): Shaped {
+  const { result, done, same } = cleaned;
+  const meta = metaOf(request.meta, done, cutting);
+  const made =
+    same && cutting === undefined
+      ? withMeta(doc.text, doc.value, meta)
+      : serialise(doc, cutting?.result ?? result, meta);
+  const text = doc.exact ? made : restoreExactNumbers(made);
+  return {
+    text,
+    sent: Buffer.byteLength(text),
+    cut: cutting !== undefined,
+    spilled: cutting?.spilled ?? 0,
+    isError: result.isError === true,
+    redactions: done.redactions,
+    escaped: done.escaped,
+    links: done.links,
+  };
+}
+
+/** Keys of the result's own `_meta` are dropped from its text (see meta.ts), so that the others keep their bytes. */
+function withoutForged(value: ToolResult): ToolResult {
+  const { _meta, ...rest } = value;
+  const [clean, meta] = [withoutOwnKeys(rest), withoutOwnKeys(_meta)];
+  return clean === rest && meta === _meta ? value : { ...clean, ...(meta !== undefined && { _meta: meta }) };
+}
+
+function requireContent(content: unknown): void {
+  if (
+    content === undefined ||
+    (Array.isArray(content) &&
+      content.every((item) => typeof item === 'object' && item !== null && !Array.isArray(item)))
+  )
+    return;
+  throw new TollgateError('UPSTREAM_INVALID', { detail: 'The content of the result is no list of objects.' });
+}
+
+/** The JSON of a result is longer than its texts, and each newline in them stands there as an escape. */
+function surelyFits(json: string, { cap, mediaBytes }: ShapeRequest): boolean {
+  if (json.length > cap.bytes || json.length > mediaBytes || Buffer.byteLength(json) > cap.bytes) return false;
+  if (json.length <= cap.lines * 2) return true;
+  let newlines = 0;
+  for (let at = json.indexOf('\\n'); at !== -1; at = json.indexOf('\\n', at + 2)) newlines += 1;
+  return newlines < cap.lines;
+}
+
+function note(line: string): ContentItem {
+  return { type: 'text', text: `[tollgate: ${line}]` };
+}
+
+function metaOf(
+  base: Readonly<Record<string, unknown>>,
+  done: Cleaning,
+  cutting: Cutting | undefined,
+): Readonly<Record<string, unknown>> {
+  if (done === PLAIN && cutting === undefined) return base;
+  const meta: Record<string, unknown> = { ...base };
+  if (done.redactions > 0) meta['tollgate/redacted'] = done.redactions;
+  if (done.escaped > 0) meta['tollgate/escaped'] = done.escaped;
+  if (done.links > 0) meta['tollgate/removed'] = done.links;
+  if (cutting !== undefined) meta['tollgate/cut'] = cutting.facts;
+  return meta;
+}
+
+interface Cutting {
+  readonly result: ToolResult;
+  readonly facts: Readonly<Record<string, unknown>>;
+  readonly spilled: number;
+}
+
+/** Cuts content, structured content and what stands beside them; undefined when all of it fits after all. */
+function cutResult(result: ToolResult, request: ShapeRequest): Cutting | undefined {
+  const content = cutContent(result.content ?? [], request);
+  const structured =
+    result.structuredContent === undefined ? undefined : cutStructured(result.structuredContent, request);
+  const others = cutOthers(result, request);
+  const notices = [
+    ...content.notices,
+    ...(structured?.notice === undefined ? [] : [structured.notice]),
+    ...others.notices,
+  ];
+  if (notices.length === 0) return undefined;
+  const whole: ToolResult = {
+    ...others.result,
+    content: [...content.items, ...notices.map((notice) => note(notice.line))],
+  };
+  const facts = notices.map(({ line: _, ...fact }) => fact);
+  const spilled = notices.reduce((sum, notice) => sum + notice.bytes, 0);
+  return { result: applyStructured(whole, structured), facts: { parts: facts }, spilled };
+}
+
+function applyStructured(
+  result: ToolResult,
+  structured: { value: unknown; notice?: CutNotice } | undefined,
+): ToolResult {
+  if (structured?.notice === undefined) return result;
+  if (structured.value !== undefined) return { ...result, structuredContent: structured.value };
+  const { structuredContent: _, ...rest } = result;
+  return { ...rest, isError: true };
+}
+
+/** Members that no revision knows, and the server's `_meta`, would else carry past the cap what the content may not. */
+function cutOthers(
+  result: ToolResult,
+  request: ShapeRequest,
+): { readonly result: ToolResult; readonly notices: readonly CutNotice[] } {
+  const { content, structuredContent, isError, ...others } = result;
+  const text = JSON.stringify(others);
+  if (Buffer.byteLength(text) <= request.cap.bytes) return { result, notices: [] };
+  const { handle, bytes } = request.spill.put(text);
+  const kept = {
+    ...(content === undefined ? {} : { content }),
+    ...(structuredContent === undefined ? {} : { structuredContent }),
+    ...(isError === undefined ? {} : { isError }),
+  };
+  const line = `members beside the content (${bytes} bytes) not shown. ${nextCall(handle, 1, request.reader)}`;
+  return { result: kept, notices: [{ line, bytes, spill: handle, offset: 1 }] };
+}
+
+/** Structured content that cannot be cut within its schema makes the result an error that says where all of it is. */
+function cutStructured(value: unknown, request: ShapeRequest): { value: unknown; notice?: CutNotice } {
+  const text = JSON.stringify(value);
+  if (Buffer.byteLength(text) <= request.cap.bytes) return { value };
+  const { handle, bytes } = request.spill.put(text);
+  const smaller = cutStructuredContent(value, request.cap.bytes);
+  const valid = smaller !== undefined && (request.validOutput?.(smaller) ?? true);
+  const what = valid
+    ? `structured content was shortened (${bytes} bytes in all)`
+    : `structured content of ${bytes} bytes cannot be shortened within its schema`;
+  return {
+    value: valid ? smaller : undefined,
+    notice: { line: `${what}. ${nextCall(handle, 1, request.reader)}`, bytes, spill: handle, offset: 1 },
+  };
+}

@@ -1,0 +1,169 @@
+/** Owns how a request for approval is shown: all of it, every argument as it will be sent; refuses to cut in silence, and to let a text drive the terminal. */
+import { type Approval, shortHash } from '../../consent/approvals/call-approval.ts';
+import type { Redactor } from '../../output/redactor.ts';
+import { mapStrings } from '../../output/result-cleaning.ts';
+import { type CliIo, plural, printable, table } from '../print.ts';
+import { marked } from '../terminal-rows.ts';
+
+/** Characters of one argument that are shown without being asked for the rest. */
+const PAGE = 2000;
+const STATE_COLOURS = { pending: 'yellow', approved: 'green', denied: 'red', withdrawn: 'dim' } as const;
+/** Characters of the arguments in a list: enough to tell one from another, `show` has all. */
+const BEGINNING = 40;
+
+/** How a list is shown. `awaited`: ids of the requests that a call is waiting for. */
+export interface ListView {
+  readonly redactor: Redactor;
+  readonly awaited: ReadonlySet<string>;
+  readonly now: number;
+}
+
+/** One line each. */
+export function approvalTable(
+  io: Pick<CliIo, 'isTTY'>,
+  items: readonly Approval[],
+  { redactor, awaited, now }: ListView,
+): string {
+  return table(
+    io,
+    ['ID', 'STATE', 'CALLER', 'PRINCIPAL', 'TOOL', 'ARGUMENTS', 'RULE', 'COVERS', 'ENDS'],
+    items.map((item) => {
+      const { principal, effect } = item.binding;
+      return [
+        item.id,
+        { text: item.state, colour: STATE_COLOURS[item.state] },
+        item.state !== 'pending' ? '-' : awaited.has(item.id) ? 'waits' : 'gone',
+        principal.id,
+        `${effect.server}.${effect.tool}`,
+        beginningOf(item, redactor),
+        item.reasons.map(({ id }) => id).join(', '),
+        item.scope,
+        `in ${spell(item.expires - now)}`,
+      ];
+    }),
+  );
+}
+
+/** Redacted whole, then cut: half a secret would not be known. */
+function beginningOf({ argsText }: Approval, redactor: Redactor): string {
+  const text = redactor.redact(argsText).value.replaceAll('[redacted]', '***');
+  return printable(text.length > BEGINNING ? `${text.slice(0, BEGINNING)}…` : text);
+}
+
+/** For machines: the arguments as text, exactly as they will be sent. */
+export function approvalData(item: Approval, redactor: Redactor): Readonly<Record<string, unknown>> {
+  const { id, state, scope, widest, binding, hash, reasons, session, run, call, uses, concealed, decided } = item;
+  const data = {
+    id,
+    state,
+    scope,
+    widest,
+    principal: binding.principal,
+    server: binding.effect.server,
+    tool: binding.effect.tool,
+    verb: binding.effect.verb,
+    effect: binding.effect,
+    arguments: item.argsText,
+    concealed,
+    reasons,
+    session,
+    run,
+    call,
+    uses,
+    binding: hash,
+    asked: new Date(item.asked).toISOString(),
+    expires: new Date(item.expires).toISOString(),
+    ...(decided === undefined ? {} : { decided: { ...decided, at: new Date(decided.at).toISOString() } }),
+  };
+  return mapStrings(data, (text) => redactor.redact(text).value) as typeof data;
+}
+
+/** For a person. `isWhole`: long arguments to their end. */
+export function approvalText(
+  item: Approval,
+  { redactor, now, isWhole }: { readonly redactor: Redactor; readonly now: number; readonly isWhole: boolean },
+): string {
+  const { principal, effect } = item.binding;
+  const { id, role, profiles, origin } = principal;
+  const decided = item.decided === undefined ? '' : ` by ${item.decided.by}`;
+  const rows: readonly (readonly [string, string])[] = [
+    [
+      'approval',
+      `${item.id}  ${item.state}${decided}, asked ${spell(now - item.asked)} ago, ends in ${spell(item.expires - now)}`,
+    ],
+    ...(item.state === 'withdrawn' ? [['over', item.decided?.reason ?? ''] as [string, string]] : []),
+    ['principal', `${id} (role ${role}, profile ${profiles.join(', ')}, origin ${origin})`],
+    ['run', item.run],
+    ['tool', `${effect.server}.${effect.tool} (${effect.verb})`],
+    ...item.reasons.map((reason): [string, string] => [
+      'rule',
+      `${reason.id}${reason.file === undefined ? '' : ` (${reason.file}:${reason.line})`}: ${reason.message}`,
+    ]),
+    ...effect.paths.map(({ argument, path, inside }): [string, string] => [
+      'path',
+      `${argument}: ${path}${inside ? '' : ' (outside the workspace)'}`,
+    ]),
+    ...effect.urls.flatMap(({ argument, url, host, address }): [string, string][] => [
+      ['url', `${argument}: ${url}`],
+      [
+        'reaches',
+        host === ''
+          ? 'a host that cannot be told from the address'
+          : `${host}${address === undefined || address === '' ? '' : ` (${address})`}`,
+      ],
+    ]),
+    ...(effect.command?.opaque === true
+      ? [['command', 'starts other programs, or cannot be read ahead'] as [string, string]]
+      : []),
+    ['covers', coverage(item)],
+    ['binding', shortHash(item)],
+  ];
+  const head = rows.map(([name, text]) => `${name.padEnd(10)} ${marked(text)}`);
+  const secrets = item.concealed === 0 ? '' : `, ${plural(item.concealed, 'secret')} shown as ***`;
+  const lines = [...head, `arguments  ${item.argsText.length} characters${secrets}`, ...argumentLines(item, isWhole)];
+  return `${redactor.redact(lines.join('\n')).value.replaceAll('[redacted]', '***')}\n`;
+}
+
+function coverage({ scope, widest, uses, state, binding: { effect, principal } }: Approval): string {
+  const words = {
+    call: 'this call, once',
+    group: `calls of ${effect.server} that the same rules ask about, by ${principal.id} in this run`,
+    server: `all calls of ${effect.server} that may be approved so, by ${principal.id} in this run`,
+  };
+  if (state === 'approved' && scope !== 'call') return `${words[scope]}; used ${plural(uses, 'time')}`;
+  return widest === 'call' ? words[scope] : `${words[scope]}; may be widened: --for ${widest} for ${words[widest]}`;
+}
+
+/** Each argument by itself where that says the same as the text that is sent; else the text. */
+function argumentLines({ argsText }: Approval, isWhole: boolean): readonly string[] {
+  const value = JSON.parse(argsText) as Readonly<Record<string, unknown>>;
+  if (JSON.stringify(value) !== argsText) return blockOf('', argsText, isWhole);
+  return Object.entries(value).flatMap(([name, one]) =>
+    blockOf(JSON.stringify(name).slice(1, -1), JSON.stringify(one), isWhole),
+  );
+}
+
+/** JSON as it is sent: on one line where it fits, a long text by its own lines. What a terminal would not show stands as \u{…}. */
+function blockOf(name: string, text: string, isWhole: boolean): readonly string[] {
+  const shown = isWhole || text.length <= PAGE ? text : text.slice(0, PAGE);
+  const isText = text.startsWith('"') && text.includes('\\n');
+  const rest =
+    shown.length === text.length ? [] : [`    [${shown.length} of ${text.length} characters; the rest: --all]`];
+  if (!isText) return [`  ${marked(name)}${name === '' ? '' : ': '}${marked(shown)}`, ...rest];
+  // A line end within a text is shown as one; every other escape stays as JSON has it.
+  const lines = shown.split(/(?<!\\)((?:\\\\)*)\\n/);
+  return [`  ${marked(name)}:`, ...joinLines(lines).map((line) => `    | ${marked(line)}`), ...rest];
+}
+
+/** The pieces of a split that keeps backslashes before a line end. */
+function joinLines(pieces: readonly string[]): readonly string[] {
+  const lines: string[] = [];
+  for (let at = 0; at < pieces.length; at += 2) lines.push(`${pieces[at] ?? ''}${pieces[at + 1] ?? ''}`);
+  return lines;
+}
+
+/** A time for people. */
+function spell(ms: number): string {
+  const seconds = Math.max(0, Math.round(ms / 1000));
+  return seconds < 120 ? `${seconds} s` : `${Math.round(seconds / 60)} min`;
+}

@@ -1,0 +1,213 @@
+/** Owns `approvals list`, `show`, `approve` and `deny`: an owner sees all of what was asked and decides; refuses everybody else, and a yes to what was not shown. */
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { Principal } from '../../../policies/port.ts';
+import type { AuditEntry } from '../../audit/audit-entry.ts';
+import { openAuditOnDemand } from '../../audit/audit-log.ts';
+import type { Config } from '../../config/config.ts';
+import { approveRequest, type Decider, denyRequest, refuseOver } from '../../consent/approvals/approval-verdict.ts';
+import { awaitedRequests } from '../../consent/approvals/approval-wait.ts';
+import {
+  type Approval,
+  ApprovalStore,
+  approvalEntry,
+  type StoredApproval,
+} from '../../consent/approvals/call-approval.ts';
+import { KillSwitch } from '../../consent/switch/kill-switch.ts';
+import { Redactor } from '../../output/redactor.ts';
+import { registerSecrets } from '../../runtime/shared-services.ts';
+import { openState } from '../../state/sqlite-state.ts';
+import type { State } from '../../state/state-port.ts';
+import { readForOwner, readPrincipal } from '../command-facade.ts';
+import { EXIT, type Io } from '../command-io.ts';
+import { signed } from '../command-state.ts';
+import { json, printable } from '../print.ts';
+import { askYes, isInteractive } from '../terminal-prompt.ts';
+import { inRows } from '../terminal-rows.ts';
+import { approvalData, approvalTable, approvalText } from './approval-view.ts';
+import type { ApprovalOptions, VerdictOptions } from './approvals-command.ts';
+
+/** Digits of the binding that a yes without a question must name. */
+const MIN_HASH = 12;
+/** For somebody whose own call it is. */
+const OWN = 'Approve it at a terminal, or let another owner do it with --as.';
+
+/** Prints what waits and what was decided. Throws CONFIG_INVALID, IDENTITY, STATE_FAILED. */
+export async function runApprovalList(options: ApprovalOptions, io: Io): Promise<number> {
+  return within(options, io, async ({ store, record, redactor, now, state }) => {
+    const waited = await awaitedRequests(state);
+    const items = (await store.sweep(now, (item) => record(approvalEntry(item, 'expired')))).map(({ item }) => item);
+    if (options.json === true)
+      io.stdout(
+        json({ approvals: items.map((item) => ({ ...approvalData(item, redactor), awaited: waited.has(item.id) })) }),
+      );
+    else if (items.length === 0) io.stderr('Nothing waits for approval.\n');
+    else io.stdout(approvalTable(io, items, { redactor, awaited: waited, now }));
+    return EXIT.ok;
+  });
+}
+
+/** Prints one with all its arguments. Throws USAGE for an id that is not known, or stands for several; as `runApprovalList`. */
+export async function runApprovalShow(
+  options: ApprovalOptions & { readonly id: string; readonly all?: true },
+  io: Io,
+): Promise<number> {
+  return within(options, io, async ({ store, redactor, now }) => {
+    const { item } = await findOne(store, options.id, now);
+    io.stdout(
+      options.json === true
+        ? json(approvalData(item, redactor))
+        : inRows(io, approvalText(item, { redactor, now, isWhole: options.all === true })),
+    );
+    if (options.json !== true && item.state === 'pending')
+      io.stderr(`Decide: tollgate approvals approve ${item.id}, or: tollgate approvals deny ${item.id}\n`);
+    return EXIT.ok;
+  });
+}
+
+/** Approves after a look: at the terminal by an answer, elsewhere by the hash of what was shown. Throws as `runApprovalShow`, and AUDIT_FAILED. */
+export async function runApproveCall(options: VerdictOptions, io: Io): Promise<number> {
+  return within(options, io, async ({ config, store, redactor, now, decider, state }) => {
+    const stored = await findOne(store, options.id, now);
+    const { item } = stored;
+    refuseOver(item);
+    if (options.yes === undefined) io.stderr(inRows(io, approvalText(item, { redactor, now, isWhole: true })));
+    if (item.state === 'pending' && !(await awaitedRequests(state)).has(item.id))
+      io.stderr(
+        'Nobody waits for it any more: its caller has gone, or was told to ask again. It is made only if the same call is repeated.\n',
+      );
+    const stopped = new KillSwitch(state).refusalOf(item.binding.effect.server);
+    if (stopped !== undefined) io.stderr(`It cannot run now: ${stopped.message}\n`);
+    if (!(await isMeant({ options, item, by: decider.by }, io))) {
+      io.stderr('Nothing was decided.\n');
+      return EXIT.refused;
+    }
+    const { expireMs } = config.approvals;
+    const approved = await approveRequest(store, stored, {
+      ...decider,
+      now: Date.now(),
+      scope: options.for ?? 'call',
+      expireMs,
+    });
+    const what =
+      approved.scope === 'call'
+        ? 'This call may be made once'
+        : `${item.binding.principal.id} may make calls of this ${approved.scope} in this run`;
+    tell(
+      { io, options },
+      approvalData(approved, redactor),
+      `Approved: ${what}, until ${new Date(approved.expires).toISOString()}. Take it back with: tollgate approvals deny ${item.id}`,
+    );
+    return EXIT.ok;
+  });
+}
+
+/** Denies a request, or takes an approval back; nobody is asked, for it opens nothing. Throws as `runApprove`. */
+export async function runDeny(options: VerdictOptions, io: Io): Promise<number> {
+  return within(options, io, async ({ config, store, redactor, now, decider }) => {
+    const stored = await findOne(store, options.id, now);
+    const denied = await denyRequest(store, stored, {
+      ...decider,
+      expireMs: config.approvals.expireMs,
+      ...(options.reason === undefined ? {} : { reason: options.reason }),
+    });
+    const after =
+      stored.item.scope === 'call'
+        ? `this call is refused until ${new Date(denied.expires).toISOString()}`
+        : 'calls that it covered ask again';
+    tell({ io, options }, approvalData(denied, redactor), `Denied: ${after}.`);
+    return EXIT.ok;
+  });
+}
+
+/** What each of these commands works with. */
+interface Desk {
+  readonly config: Config;
+  readonly state: State;
+  readonly store: ApprovalStore;
+  readonly redactor: Redactor;
+  readonly now: number;
+  readonly record: (entry: AuditEntry) => void;
+  readonly decider: Decider;
+}
+
+async function within(options: ApprovalOptions, io: Io, work: (desk: Desk) => Promise<number>): Promise<number> {
+  const config = readForOwner(options, io);
+  const by = requireOwner(readPrincipal(config, options, io));
+  const redactor = new Redactor();
+  registerSecrets(redactor, config);
+  const state = openState(config.state);
+  const audit = openAuditOnDemand(config.audit);
+  const record = (entry: AuditEntry): void => audit.append(signed(entry, io));
+  const now = Date.now();
+  try {
+    return await work({
+      config,
+      state,
+      store: new ApprovalStore(state),
+      redactor,
+      now,
+      record,
+      decider: { by: by.id, now, record },
+    });
+  } finally {
+    await audit.close();
+    await state.close();
+  }
+}
+
+function requireOwner(principal: Principal): Principal {
+  if (principal.owner === true) return principal;
+  throw new TollgateError('IDENTITY', {
+    detail: `${principal.id} is no owner, and only an owner decides about calls.`,
+    next: 'Use --as with a principal that has `owner: true`.',
+  });
+}
+
+/** By an id, or the beginning of one that is no other's. */
+async function findOne(store: ApprovalStore, id: string, now: number): Promise<StoredApproval> {
+  const live = (await store.list()).filter(({ item }) => item.expires > now);
+  const found = live.filter(({ item }) => item.id.startsWith(id));
+  const [one] = found;
+  if (one !== undefined && found.length === 1) return one;
+  const detail =
+    found.length === 0
+      ? `There is no approval ${JSON.stringify(printable(id.slice(0, 40)))}: it may have been used, or have expired.`
+      : `${id} is the beginning of ${found.length} approvals.`;
+  throw new TollgateError('USAGE', { detail, next: '`tollgate approvals list` shows those that there are.' });
+}
+
+/** Whether a person has seen this and says yes. An agent that could start commands must not approve what it asked for itself. */
+async function isMeant(
+  { options, item, by }: { readonly options: VerdictOptions; readonly item: Approval; readonly by: string },
+  io: Io,
+): Promise<boolean> {
+  const isOwn = by === item.binding.principal.id;
+  if (options.yes === undefined) {
+    if (isInteractive(io)) return askYes(io, `Approve this ${options.for ?? 'call'}?`);
+    throw new TollgateError('APPROVAL_REQUIRED', {
+      detail: 'Nobody can be asked here, so nothing was decided.',
+      next: isOwn ? OWN : `Say what you approve: --yes ${item.hash.slice(0, MIN_HASH)}`,
+    });
+  }
+  if (isOwn && !isInteractive(io))
+    throw new TollgateError('IDENTITY', {
+      detail: `${by} asks for this call, and approves its own calls at a terminal only.`,
+      next: OWN,
+    });
+  if (!new RegExp(`^[0-9a-f]{${MIN_HASH},64}$`).test(options.yes) || !item.hash.startsWith(options.yes)) {
+    throw new TollgateError('USAGE', {
+      detail: `--yes does not name the binding of ${item.id}.`,
+      next: `Look at it with \`tollgate approvals show ${item.id}\`; --yes takes the first ${MIN_HASH} digits or more of its binding.`,
+    });
+  }
+  return true;
+}
+
+function tell(
+  { io, options }: { readonly io: Io; readonly options: ApprovalOptions },
+  data: unknown,
+  words: string,
+): void {
+  if (options.json === true) io.stdout(json(data));
+  else io.stderr(`${words}\n`);
+}

@@ -1,0 +1,214 @@
+/** Owns `upgrades list`, `enable` and `disable`: an owner at the terminal decides, the audit keeps who; refuses everybody else. */
+import path from 'node:path';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { type Capability, TOOL_CAPABILITIES } from '../../../catalogs/tools/tool-capabilities.ts';
+import type { IntentEntry, OutcomeEntry } from '../../audit/audit-entry.ts';
+import { type AuditLog, openAuditOnDemand } from '../../audit/audit-log.ts';
+import { type AuditReader, openAuditReader } from '../../audit/audit-reader.ts';
+import type { Config } from '../../config/config.ts';
+import { didYouMean, quote } from '../../config/config-problems.ts';
+import { UPGRADE } from '../../consent/capabilities/capability-precondition.ts';
+import { type Upgrade, Upgrades } from '../../consent/capabilities/capability-upgrades.ts';
+import { openState } from '../../state/sqlite-state.ts';
+import { readForOwner, readPrincipal } from '../command-facade.ts';
+import { EXIT, type Io } from '../command-io.ts';
+import { signed } from '../command-state.ts';
+import { readTime } from '../durations.ts';
+import { type Cell, json, plural, printable, table } from '../print.ts';
+import type { UpgradeOptions } from './upgrades-command.ts';
+
+/** What was done under a capability, over all sessions that the log holds. */
+interface Uses {
+  readonly calls: number;
+  readonly bytes: number;
+}
+
+/** Prints every capability, added or not, with what the log says of its use. Throws CONFIG_INVALID, STATE_FAILED. */
+export async function runUpgradeList(options: UpgradeOptions, io: Io): Promise<number> {
+  const config = readForOwner(options, io);
+  const added = await withUpgrades({ config, io }, (upgrades) => upgrades.list());
+  const uses = readUses(config);
+  const rows = [...TOOL_CAPABILITIES.values()].map((capability) => ({
+    name: capability.name,
+    title: capability.title,
+    allows: capability.allows,
+    risk: capability.risk,
+    budget: capability.budget,
+    added: added.filter((one) => one.capability === capability.name),
+    uses: uses.get(capability.name) ?? { calls: 0, bytes: 0 },
+  }));
+  if (options.json === true) {
+    io.stdout(json({ upgrades: rows }));
+    return EXIT.ok;
+  }
+  io.stdout(
+    table(
+      io,
+      ['NAME', 'STATE', 'PROFILE', 'SESSION', 'BY', 'SINCE', 'UNTIL', 'USED', 'WHAT'],
+      rows.flatMap(({ name, title, added: on, uses: { calls, bytes } }): readonly (readonly Cell[])[] => {
+        const used = calls === 0 ? '' : `${plural(calls, 'call')}, ${bytes} B`;
+        if (on.length === 0) return [[name, { text: 'off', colour: 'dim' }, '', '', '', '', '', used, title]];
+        return on.map((one) => [
+          name,
+          { text: 'on', colour: 'yellow' },
+          one.profile ?? 'all',
+          `${plural(one.calls, 'call')}, ${one.bytes} B`,
+          one.by,
+          one.since,
+          one.until ?? '',
+          used,
+          title,
+        ]);
+      }),
+    ),
+  );
+  return EXIT.ok;
+}
+
+/** Adds. Throws IDENTITY for somebody who is no owner, USAGE, AUDIT_FAILED, STATE_FAILED. */
+export async function runUpgradeEnable(
+  options: UpgradeOptions & {
+    readonly name: string;
+    readonly calls?: number;
+    readonly bytes?: number;
+    readonly for?: string;
+  },
+  io: Io,
+): Promise<number> {
+  const config = readForOwner(options, io);
+  const by = readOwner(config, options, io);
+  const capability = readCapability(options.name);
+  checkProfile(config, capability, options.profile);
+  const { profile, calls, bytes } = options;
+  const upgrade = await withUpgrades({ config, io }, (upgrades) =>
+    upgrades.enable({
+      capability,
+      by,
+      profile,
+      calls,
+      bytes,
+      ...(options.for !== undefined && { ms: readTime(options.for) }),
+    }),
+  );
+  if (options.json === true) io.stdout(json({ upgrade }));
+  else
+    io.stderr(
+      `On: ${capability.title}, for ${nameOf(upgrade)}${upgrade.until === undefined ? '' : `, until ${upgrade.until}`}; ${plural(upgrade.calls, 'call')} and ${upgrade.bytes} bytes a session.\n  allows: ${capability.allows}\n  risk:   ${capability.risk}\n${foldersOf(config, capability)}Rules decide each call all the same. Take it back with: tollgate upgrades disable ${capability.name}\n`,
+    );
+  return EXIT.ok;
+}
+
+/** Takes back. Throws as `runUpgradeEnable`. */
+export async function runUpgradeDisable(options: UpgradeOptions & { readonly name: string }, io: Io): Promise<number> {
+  const config = readForOwner(options, io);
+  const by = readOwner(config, options, io);
+  const { name } = readCapability(options.name);
+  const ended = await withUpgrades({ config, io }, (upgrades) =>
+    upgrades.disable({ capability: name, profile: options.profile, by }),
+  );
+  if (options.json === true) io.stdout(json({ disabled: ended }));
+  else
+    io.stderr(
+      ended.length === 0
+        ? 'It was off already.\n'
+        : `Off: ${name}, for ${ended.map(nameOf).join(', ')}. It holds for no call from now on.\n`,
+    );
+  return EXIT.ok;
+}
+
+/** How often each capability was used, and the bytes that came of it: intents carry the budget's name, outcomes the size. */
+function readUses(config: Config): ReadonlyMap<string, Uses> {
+  const reader = openAuditReader(config.audit.folder, path.join(config.state, 'audit-index.db'));
+  const uses = new Map<string, Uses>();
+  try {
+    for (const { record } of reader.all({ type: 'intent', text: `"${UPGRADE}` })) {
+      const { id = '', obligations: { budgets = [] } = {} } = record as Partial<IntentEntry>;
+      const names = budgets.flatMap((budget) => (budget.startsWith(UPGRADE) ? [budget.slice(UPGRADE.length)] : []));
+      const sent = names.length === 0 ? 0 : sentBy(reader, id);
+      for (const name of names) {
+        const { calls, bytes } = uses.get(name) ?? { calls: 0, bytes: 0 };
+        uses.set(name, { calls: calls + 1, bytes: bytes + sent });
+      }
+    }
+    return uses;
+  } finally {
+    reader.close();
+  }
+}
+
+/** Bytes of the result of a call; none where it has no outcome. */
+function sentBy(reader: AuditReader, id: string): number {
+  const [{ record } = { record: {} }] = reader.list({ id, type: 'outcome' }, 1);
+  const { sizes: { sent = 0 } = {} } = record as Partial<OutcomeEntry>;
+  return sent;
+}
+
+function readCapability(name: string): Capability {
+  const found = TOOL_CAPABILITIES.get(name);
+  if (found === undefined)
+    throw new TollgateError('USAGE', {
+      detail: `There is no capability ${quote(name)}.`,
+      next: `Name one that \`tollgate upgrades list\` shows; ${didYouMean(name, [...TOOL_CAPABILITIES.keys()])}`,
+    });
+  return found;
+}
+
+function checkProfile(
+  { profiles, otherWorkspaces: { read, write } }: Config,
+  { name, host, crosses }: Capability,
+  profile: string | undefined,
+): void {
+  if (crosses && read.length + write.length === 0)
+    throw new TollgateError('USAGE', {
+      detail: `No folder stands under otherWorkspaces, so ${name} would change nothing.`,
+      next: 'Name the folders under `otherWorkspaces` in tollgate.yaml.',
+    });
+  const fitting = [...profiles.values()].filter((one) => !host || one.host).map((one) => one.name);
+  if (host && fitting.length === 0)
+    throw new TollgateError('USAGE', {
+      detail: `No profile is a host profile, so ${name} would change nothing.`,
+      next: 'Give a profile of its own `host: true` in tollgate.yaml.',
+    });
+  if (profile === undefined || fitting.includes(profile)) return;
+  throw new TollgateError('USAGE', {
+    detail: `There is no ${host ? 'host ' : ''}profile ${quote(printable(profile))}.`,
+    next: `Known are ${fitting.join(', ')}.`,
+  });
+}
+
+/** What other workspaces are opened, a line for each folder. */
+function foldersOf({ otherWorkspaces }: Config, { crosses }: Capability): string {
+  if (!crosses) return '';
+  return (['read', 'write'] as const)
+    .flatMap((list) => otherWorkspaces[list].map((folder) => `  ${list.padEnd(6)}  ${printable(folder)}\n`))
+    .join('');
+}
+
+function readOwner(config: Config, options: UpgradeOptions, io: Io): string {
+  const { id, owner } = readPrincipal(config, options, io);
+  if (owner !== true)
+    throw new TollgateError('IDENTITY', {
+      detail: `${id} is no owner, and only an owner adds capabilities.`,
+      next: 'Use --as with a principal that has `owner: true`.',
+    });
+  return id;
+}
+
+function nameOf({ profile }: Upgrade): string {
+  return profile === undefined ? 'every profile' : `profile ${profile}`;
+}
+
+async function withUpgrades<T>(
+  { config, io }: { readonly config: Config; readonly io: Io },
+  work: (upgrades: Upgrades) => Promise<T> | T,
+): Promise<T> {
+  const state = openState(config.state);
+  const audit = openAuditOnDemand(config.audit);
+  const append = (entry: Parameters<AuditLog['append']>[0]): void => audit.append(signed(entry, io));
+  try {
+    return await work(new Upgrades({ state, now: Date.now, append }));
+  } finally {
+    await audit.close();
+    await state.close();
+  }
+}

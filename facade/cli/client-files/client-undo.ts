@@ -1,0 +1,96 @@
+/** Owns `import --undo` and `export --undo`: files, secrets and consent as they were before; refuses to leave a server nowhere, and needs no configuration that loads. */
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { createDigest, readAuditKey } from '../../audit/key-files.ts';
+import { loadConfig } from '../../config/load-config.ts';
+import { type GuessedFolders, guessFolders } from '../../config/state-folder-guess.ts';
+import { Consents } from '../../consent/servers/server-consents.ts';
+import { DATABASE_FILE, openState } from '../../state/sqlite-state.ts';
+import { type Changer, openUndo } from '../clients/client-file-changes.ts';
+import { shownPath } from '../clients/client-places.ts';
+import type { CommonOptions } from '../command-facade.ts';
+import { EXIT, type Io } from '../command-io.ts';
+import { ROTATE_BYTES, recordActs, recordSetup, signed } from '../command-state.ts';
+import { json, printable } from '../print.ts';
+import { type Confirming, openVault } from './client-files.ts';
+
+/**
+ * Takes back the last changes of a command, with the secrets that came with them and the consent to servers that are gone with them. It needs
+ * the backups alone: a configuration that is refused, which it may be there to mend, is not read for it. Throws USAGE, AUDIT_FAILED, VAULT_FAILED.
+ */
+export async function undo(
+  changer: Changer,
+  { options, io }: { readonly options: Confirming & Pick<CommonOptions, 'config'>; readonly io: Io },
+): Promise<number> {
+  const file = path.resolve(io.cwd, options.config);
+  const { state, auditFolder } = placesOf(file, io);
+  const { files, secrets, of, putBack } = openUndo(state, changer);
+  const audit = { folder: auditFolder, rotateBytes: ROTATE_BYTES };
+  await recordSetup(
+    { event: changer === 'import' ? 'import-undone' : 'export-undone', ...of, secrets },
+    { audit, user: io.user },
+  );
+  putBack();
+  const vault = openVault({ state }, io);
+  for (const name of secrets) await vault.remove(name);
+  const revoked = await forget(of.servers, { file, state, io });
+  if (revoked.length > 0)
+    await recordActs(
+      audit,
+      revoked.map((server) =>
+        signed({ type: 'consent', event: 'revoked', server, outcome: 'deny', by: io.user } as const, io),
+      ),
+    );
+  const restored = files.map((one) => shownPath(one, { cwd: path.dirname(file), home: io.home }));
+  const gone = `${secrets.length === 0 ? '' : ` Out of the vault: ${secrets.join(', ')}.`}${revoked.length === 0 ? '' : ` No longer approved: ${revoked.join(', ')}.`}`;
+  if (options.json === true) io.stdout(json({ restored, removedSecrets: secrets, revoked }));
+  else io.stderr(printable(`As before: ${restored.join(', ')}.${gone}`) + '\n');
+  return EXIT.ok;
+}
+
+/** Throws USAGE where a broken file may name another state folder. */
+function placesOf(file: string, { env, home }: Io): GuessedFolders {
+  const places = guessFolders(file, { env, home });
+  if (places === undefined)
+    throw new TollgateError('USAGE', {
+      detail: 'Where its state folder is cannot be read from the configuration.',
+      next: 'Mend the line `state` in it, or set the variable that it names.',
+    });
+  return places;
+}
+
+/** Whoever brings a server of the same name in again shall be asked again. Consent to what is still there stays. */
+async function forget(
+  names: readonly string[],
+  { file, state, io }: { readonly file: string; readonly state: string; readonly io: Io },
+): Promise<readonly string[]> {
+  if (names.length === 0 || !existsSync(path.join(state, DATABASE_FILE))) return [];
+  const there = serversOf(file, io);
+  const opened = openState(state);
+  try {
+    const inspect = (): never => {
+      throw new Error('taking consent back looks at no file');
+    };
+    const consents = new Consents(opened, {
+      folder: path.dirname(file),
+      inspect,
+      digest: createDigest(readAuditKey(state)),
+    });
+    const gone: string[] = [];
+    for (const name of names) if (!there.has(name) && (await consents.revoke(name))) gone.push(name);
+    return gone;
+  } finally {
+    await opened.close();
+  }
+}
+
+/** None of a configuration that is refused: nothing starts with it, and what starts later is asked about. */
+function serversOf(file: string, { env, home }: Io): ReadonlyMap<string, unknown> {
+  try {
+    return loadConfig(file, { env, home }).servers;
+  } catch (thrown) {
+    if (!(thrown instanceof TollgateError) || thrown.code !== 'CONFIG_INVALID') throw thrown;
+    return new Map();
+  }
+}

@@ -1,0 +1,226 @@
+/** Owns `tollgate export`: Tollgate into a client's file after a preview, and back out again; refuses to write without consent. */
+import { accessSync, constants, existsSync, realpathSync } from 'node:fs';
+import path from 'node:path';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { Config } from '../../config/config.ts';
+import { didYouMean } from '../../config/config-problems.ts';
+import { showEntry } from '../clients/client-entry-view.ts';
+import { writeChanges } from '../clients/client-file-changes.ts';
+import { CLIENTS, type ClientFormat, clientOf } from '../clients/client-formats.ts';
+import { type ClientRoots, clientPlaces, isDefaultPlace, shownPath } from '../clients/client-places.ts';
+import { type ExportPlan, planExport } from '../clients/export-plan.ts';
+import { type FoundClientFile, findFiles } from '../clients/found-client-files.ts';
+import { TOKEN_VARIABLE, type Way } from '../clients/own-entry.ts';
+import { type CommonOptions, readConfig } from '../command-facade.ts';
+import { EXIT, type Io } from '../command-io.ts';
+import { recordSetup } from '../command-state.ts';
+import { commandLine, json, paint, printable } from '../print.ts';
+import { agree, type Confirming, keepSecrets } from './client-files.ts';
+import { undo } from './client-undo.ts';
+import { planData, planLines } from './import-view.ts';
+
+/** Options of the command. */
+export interface ExportOptions extends CommonOptions, Confirming {
+  readonly client?: string;
+  readonly file?: string;
+  readonly user?: true;
+  readonly replace?: true;
+  readonly http?: true;
+  readonly as?: string;
+  readonly secrets?: 'vault' | 'env';
+  readonly undo?: true;
+}
+
+/** Exports or undoes. Throws USAGE, CONFIG_INVALID, AUDIT_FAILED, VAULT_FAILED, CANCELLED. */
+export async function runExport(
+  options: ExportOptions,
+  io: Io,
+  platform: NodeJS.Platform = process.platform,
+): Promise<number> {
+  if (options.undo === true) return undo('export', { options, io });
+  const config = readConfig(options, io);
+  const roots = { cwd: config.folder, home: io.home, env: io.env, platform };
+  const client = readClient(options.client);
+  const file = targetOf(options, client, { roots, io });
+  const fromVariables = options.secrets === 'env';
+  const plan = planExport({
+    config,
+    world: { env: io.env, home: io.home },
+    roots,
+    client,
+    file,
+    way: wayOf(options, { client, config, io }),
+    replace: options.replace === true,
+    fromVariables,
+  });
+  const elsewhere = findFiles(roots).filter(
+    (found) => found.client?.id === client.id && found.file !== file && found.servers.length > 0,
+  );
+  if (options.json !== true) io.stderr(report(plan, { options, client, config, roots, io, elsewhere }));
+  if (
+    options.dryRun !== true &&
+    options.secrets === undefined &&
+    plan.copied.secrets.length > 0 &&
+    options.yes === true
+  ) {
+    throw new TollgateError('USAGE', {
+      detail: 'Some of these servers have values in the file, and nobody is asked where they shall go.',
+      next: 'Say --secrets vault (they move into the vault), or --secrets env (you set the variables).',
+    });
+  }
+  const isDone = plan.changes.length > 0 && (await agree(options, io));
+  const of = { clients: [client.id], servers: plan.moved.map(({ name }) => name) };
+  if (isDone)
+    await recordSetup(
+      { event: 'exported', ...of, secrets: fromVariables ? [] : plan.copied.secrets.map(({ name }) => name) },
+      { audit: config.audit, user: io.user },
+    );
+  const secrets = isDone && !fromVariables ? await keepSecrets(plan.copied.secrets, config, io) : [];
+  if (isDone) writeChanges(plan.changes, { state: config.state, changer: 'export', now: Date.now(), secrets, of });
+  if (options.json === true) io.stdout(json({ ...dataOf(plan, { config, roots, elsewhere }), written: isDone }));
+  else if (isDone)
+    io.stderr(`Written. Restart ${client.title}. To take it back: ${commandLine([...io.self, 'export', '--undo'])}\n`);
+  return EXIT.ok;
+}
+
+function readClient(id: string | undefined): ClientFormat {
+  const ids = CLIENTS.map((client) => client.id);
+  const client = id === undefined ? undefined : clientOf(id);
+  if (client === undefined)
+    throw new TollgateError('USAGE', {
+      detail: id === undefined ? 'No client is named.' : `There is no client ${id}.`,
+      next: id === undefined ? `Name one: --client ${ids.join(', ')}.` : didYouMean(id, ids),
+    });
+  return client;
+}
+
+/** The file that is written: of the project where the client has such, else of the user. */
+function targetOf(
+  { file, user }: ExportOptions,
+  client: ClientFormat,
+  { roots, io }: { readonly roots: ClientRoots; readonly io: Io },
+): string {
+  if (file !== undefined) return path.resolve(io.cwd, file);
+  const places = clientPlaces(roots).filter((place) => place.client.id === client.id);
+  const place =
+    places.find((one) => isDefaultPlace(one) && user !== true) ?? places.find(({ ofProject }) => !ofProject);
+  return place?.file ?? '';
+}
+
+function wayOf(
+  { http, as }: ExportOptions,
+  { client, config, io }: { readonly client: ClientFormat; readonly config: Config; readonly io: Io },
+): Way {
+  const { host, port, auth } = config.listen;
+  if (http === true) {
+    if (port === 0)
+      throw new TollgateError('USAGE', {
+        detail: 'listen.port is 0, so every start has another address.',
+        next: 'Set listen.port in tollgate.yaml.',
+      });
+    return { url: `http://${host.includes(':') ? `[${host}]` : host}:${port}/mcp`, auth: auth !== 'none' };
+  }
+  if (as !== undefined && !config.principals.some(({ id }) => id === as))
+    throw new TollgateError('USAGE', {
+      detail: `tollgate.yaml lists no principal ${as}.`,
+      next: didYouMean(
+        as,
+        config.principals.map(({ id }) => id),
+      ),
+    });
+  const self = client.bare === true ? withoutPath(io) : io.self;
+  return { words: [...self, 'run', '--config', config.file, ...(as === undefined ? [] : ['--as', as])] };
+}
+
+/** Applications of a desktop do not know the PATH of a shell: they are given Node itself, and the file. */
+function withoutPath({ self, env }: Io): readonly string[] {
+  const [program = ''] = self;
+  if (path.isAbsolute(program)) return self;
+  const found = (env.PATH ?? '')
+    .split(path.delimiter)
+    .filter(path.isAbsolute)
+    .map((folder) => path.join(folder, program))
+    .find(isProgram);
+  return found === undefined ? self : [process.execPath, realpathSync(found), ...self.slice(1)];
+}
+
+function isProgram(file: string): boolean {
+  try {
+    accessSync(file, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+interface View {
+  readonly options: ExportOptions;
+  readonly client: ClientFormat;
+  readonly config: Config;
+  readonly roots: ClientRoots;
+  readonly io: Io;
+  readonly elsewhere: readonly FoundClientFile[];
+}
+
+/** The preview. */
+function report(plan: ExportPlan, { options, client, roots, io, elsewhere, config }: View): string {
+  const isNew = !existsSync(path.dirname(plan.file));
+  const own = plan.changes.find(({ file }) => file === plan.file);
+  const self = commandLine([...io.self, 'export', '--client', client.id]);
+  const hints = [
+    ...(plan.left.length > 0 && options.replace !== true
+      ? [
+          `  ${self}${options.user === true ? ' --user' : ''}${options.file === undefined ? '' : ` --file ${commandLine([options.file])}`} --replace\n`,
+        ]
+      : []),
+    ...elsewhere
+      .filter(({ ofProject }) => !ofProject && options.user !== true)
+      .slice(0, 1)
+      .map(() => `  ${self} --user --replace\n`),
+  ];
+  const round = [
+    ...plan.left.map(({ entry, why }) => `${entry.original}${options.replace === true ? `: ${why}` : ''}`),
+    ...elsewhere.map(({ shown, servers }) => `${servers.map(({ original }) => original).join(', ')}, in ${shown}`),
+  ];
+  return [
+    `${shownPath(plan.file, roots)} (${client.title})${isNew ? ', in a folder that is made' : ''}\n`,
+    own === undefined
+      ? '  is as it should be already\n'
+      : paint(
+          io,
+          'green',
+          `  + tollgate: ${options.http === true ? 'its address' : `starts ${printable(commandLine(['tollgate', 'run', '--config', config.file]))}`}\n`,
+        ),
+    ...plan.moved.map((entry) =>
+      paint(
+        io,
+        'yellow',
+        `  - ${printable(`${entry.original}: ${showEntry(entry).runs}`)}, which stands behind Tollgate\n`,
+      ),
+    ),
+    planLines(plan.copied, { io, config, fromVariables: options.secrets === 'env' }),
+    round.length === 0
+      ? ''
+      : `The agent reaches these round Tollgate:\n${round.map((line) => `  ${printable(line)}\n`).join('')}${hints.length === 0 ? '' : `Move them behind it:\n${hints.join('')}`}`,
+    options.http === true && client.token !== 'input' && config.listen.auth !== 'none'
+      ? `Set ${TOKEN_VARIABLE} in the environment of ${client.title} to the token that tollgate serve prints.\n`
+      : '',
+  ].join('');
+}
+
+function dataOf(
+  plan: ExportPlan,
+  { config, roots, elsewhere }: Pick<View, 'config' | 'roots' | 'elsewhere'>,
+): Readonly<Record<string, unknown>> {
+  return {
+    file: shownPath(plan.file, roots),
+    files: plan.changes.map(({ file }) => shownPath(file, roots)),
+    moved: plan.moved.map(showEntry),
+    left: plan.left.map(({ entry, why }) => ({ ...showEntry(entry), why })),
+    elsewhere: elsewhere.map(({ shown, servers }) => ({
+      file: shown,
+      servers: servers.map(({ original }) => original),
+    })),
+    imported: planData(plan.copied, config),
+  };
+}

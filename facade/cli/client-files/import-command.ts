@@ -1,0 +1,171 @@
+/** Owns `tollgate import`: lists what clients have, and brings servers in after a preview; refuses to write without consent, and shows no value. */
+import path from 'node:path';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { Config } from '../../config/config.ts';
+import { didYouMean, quote } from '../../config/config-problems.ts';
+import { type ChangeNames, writeChanges } from '../clients/client-file-changes.ts';
+import { CLIENTS, clientOf } from '../clients/client-formats.ts';
+import type { ClientRoots } from '../clients/client-places.ts';
+import { type FoundClientFile, findFiles, readFound } from '../clients/found-client-files.ts';
+import { type ImportPlan, planCopy, planInclude } from '../clients/import-plan.ts';
+import { type CommonOptions, readConfig } from '../command-facade.ts';
+import { EXIT, type Io } from '../command-io.ts';
+import { recordSetup } from '../command-state.ts';
+import { commandLine, json } from '../print.ts';
+import { askYes, isInteractive } from '../terminal-prompt.ts';
+import { agree, type Confirming, keepSecrets } from './client-files.ts';
+import { undo } from './client-undo.ts';
+import { importServer, serverText } from './import-server.ts';
+import { importReport, listReport, planData } from './import-view.ts';
+
+/** Options of the command. */
+export interface ImportOptions extends CommonOptions, Confirming {
+  readonly file?: string;
+  readonly from?: string;
+  readonly all?: true;
+  /** Names, separated by commas. */
+  readonly only?: string;
+  readonly copy?: true;
+  readonly secrets?: 'vault' | 'env';
+  readonly undo?: true;
+}
+
+/** Lists, imports or undoes. Throws USAGE, CONFIG_INVALID, AUDIT_FAILED, VAULT_FAILED, CANCELLED. */
+export async function runImport(
+  options: ImportOptions,
+  io: Io,
+  platform: NodeJS.Platform = process.platform,
+): Promise<number> {
+  if (options.undo === true) return undo('import', { options, io });
+  const config = readConfig(options, io);
+  const text = options.file === undefined ? undefined : serverText(path.resolve(io.cwd, options.file));
+  if (options.file !== undefined && text !== undefined)
+    return importServer({ text, options: { ...options, file: options.file }, config, io });
+  const roots = rootsOf(config, io, platform);
+  const files = filesOf(options, roots, io);
+  if (options.file === undefined && options.from === undefined && options.all !== true) {
+    if (options.copy !== true && options.only === undefined) return list(files, options, io);
+    throw new TollgateError('USAGE', {
+      detail: `${options.copy === true ? '--copy' : '--only'} does not say from where.`,
+      next: 'Add --all, --from CLIENT or a file.',
+    });
+  }
+  checkNames(options, files);
+  const fromVariables = await chooseSecrets(options, files, io);
+  const request = {
+    config,
+    world: { env: io.env, home: io.home },
+    files,
+    ...(options.only !== undefined && { only: namesIn(options.only) }),
+    fromVariables,
+  };
+  const plan = options.copy === true ? planCopy(request) : planInclude(request);
+  if (options.json !== true) io.stderr(importReport(plan, { files, io, config, fromVariables }));
+  const isDone = plan.changes.length > 0 && (await agree(options, io));
+  const of = namesOf(plan, files);
+  if (isDone)
+    await recordSetup(
+      { event: 'imported', ...of, secrets: fromVariables ? [] : plan.secrets.map(({ name }) => name) },
+      { audit: config.audit, user: io.user },
+    );
+  const secrets = isDone && !fromVariables ? await keepSecrets(plan.secrets, config, io) : [];
+  if (isDone) writeChanges(plan.changes, { state: config.state, changer: 'import', now: Date.now(), secrets, of });
+  if (options.json === true) io.stdout(json({ ...planData(plan, config), written: isDone }));
+  else if (isDone) io.stderr(`Written. To take it back: ${commandLine([...io.self, 'import', '--undo'])}\n`);
+  return EXIT.ok;
+}
+
+/** A name that was mistyped would be left out in silence. */
+function checkNames({ only }: ImportOptions, files: readonly FoundClientFile[]): void {
+  const there = files.flatMap(({ servers }) => servers.flatMap(({ name, original }) => [name, original]));
+  const unknown = namesIn(only ?? '').find((name) => !there.includes(name));
+  if (unknown !== undefined)
+    throw new TollgateError('USAGE', {
+      detail: `None of these files has a server ${quote(unknown)}.`,
+      next: `\`tollgate import\` lists them; ${didYouMean(unknown, new Set(there))}`,
+    });
+}
+
+function namesIn(only: string): readonly string[] {
+  return only
+    .split(',')
+    .map((name) => name.trim())
+    .filter((name) => name !== '');
+}
+
+/** The servers that come in, and whose files have them. */
+function namesOf({ outcomes }: ImportPlan, files: readonly FoundClientFile[]): ChangeNames {
+  const come = outcomes.filter(({ left }) => left === undefined);
+  const clients = files
+    .filter(({ shown }) => come.some(({ file }) => file === shown))
+    .map(({ client }) => client?.id ?? 'file');
+  return { clients: [...new Set(clients)], servers: [...new Set(come.map(({ entry }) => entry.name))] };
+}
+
+function rootsOf(config: Config, io: Io, platform: NodeJS.Platform): ClientRoots {
+  return { cwd: config.folder, home: io.home, env: io.env, platform };
+}
+
+function filesOf({ file, from }: ImportOptions, roots: ClientRoots, io: Io): readonly FoundClientFile[] {
+  if (from !== undefined && clientOf(from) === undefined)
+    throw new TollgateError('USAGE', {
+      detail: `There is no client ${from}.`,
+      next: didYouMean(
+        from,
+        CLIENTS.map(({ id }) => id),
+      ),
+    });
+  if (file === undefined) return findFiles(roots).filter(({ client }) => from === undefined || client?.id === from);
+  const found = readFound(path.resolve(io.cwd, file), roots);
+  const [warning] = found.content.warnings;
+  if (found.content.entries.length === 0)
+    throw new TollgateError('USAGE', {
+      detail: `${file} gives no server${warning === undefined ? '' : `: ${warning.message}`}.`,
+      next: 'Name a file in which a client keeps its servers.',
+    });
+  return [found];
+}
+
+function list(files: readonly FoundClientFile[], options: ImportOptions, io: Io): number {
+  const { data, text } = listReport(files, io);
+  if (options.json === true) io.stdout(json(data));
+  else if (files.length === 0) io.stderr('No file of a known client was found. Name one: tollgate import FILE\n');
+  else {
+    io.stdout(text);
+    io.stderr(
+      'Nothing was changed. Bring them in:\n  tollgate import --all          they stay in their files\n  tollgate import --all --copy   copies of your own; keys move into the vault\n',
+    );
+  }
+  return EXIT.ok;
+}
+
+/** Where literal secrets go. Only copies move them. */
+async function chooseSecrets(options: ImportOptions, files: readonly FoundClientFile[], io: Io): Promise<boolean> {
+  if (options.copy !== true) {
+    if (options.secrets !== undefined)
+      throw new TollgateError('USAGE', {
+        detail: "--secrets goes with --copy: without it, values stay in the client's file.",
+        next: 'Add --copy, or leave --secrets out.',
+      });
+    return false;
+  }
+  if (options.secrets !== undefined) return options.secrets === 'env';
+  const holdsValues = files.some(({ servers }) =>
+    servers.some(
+      ({ env, headers, envFile }) =>
+        envFile !== undefined ||
+        [...Object.values(env), ...Object.values(headers)].some((value) => !value.includes('${')),
+    ),
+  );
+  if (!holdsValues) return false;
+  if (options.dryRun === true) return false;
+  if (!isInteractive(io))
+    throw new TollgateError('USAGE', {
+      detail: 'Some of these servers have values in their files, and nobody can be asked where they shall go.',
+      next: 'Say --secrets vault (they move into the vault), or --secrets env (you set the variables).',
+    });
+  return !(await askYes(
+    io,
+    'Move the keys in these files into the vault? Otherwise they are read from variables that you set.',
+  ));
+}

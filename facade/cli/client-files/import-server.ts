@@ -1,0 +1,82 @@
+/** Owns the import of one server from a TOML file of its own; refuses a name that is taken, and what Tollgate would not load. */
+import path from 'node:path';
+import { stringify } from 'yaml';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { Config } from '../../config/config.ts';
+import { loadConfig } from '../../config/load-config.ts';
+import { readText } from '../../config/reading/text-files.ts';
+import { SERVER_FOLDER, serverFileOf } from '../../config/servers/server-files.ts';
+import { nameFault, toSlug } from '../../config/servers/server-names.ts';
+import { writeChanges } from '../clients/client-file-changes.ts';
+import { EXIT, type Io } from '../command-io.ts';
+import { recordSetup } from '../command-state.ts';
+import { readServerToml } from '../connect/server-toml.ts';
+import { json, printable } from '../print.ts';
+import { agree } from './client-files.ts';
+import type { ImportOptions } from './import-command.ts';
+
+const MAX_BYTES = 64 * 1024;
+
+/** What the import works with. `text`: see serverText. */
+interface Importing {
+  readonly text: string;
+  readonly options: ImportOptions & { readonly file: string };
+  readonly config: Config;
+  readonly io: Io;
+}
+
+/** The text of a TOML file that holds one server (`[server]`), or undefined: then it is a client's, or none. */
+export function serverText(file: string): string | undefined {
+  const read = file.endsWith('.toml') ? readText(file, MAX_BYTES) : undefined;
+  return read?.ok === true && /^[ \t]*\[[ \t]*server[ \t]*\]/m.test(read.text) ? read.text : undefined;
+}
+
+/** Writes `servers/NAME.yaml` after a preview; `tollgate import --undo` takes it back. Throws USAGE with all that is wrong. */
+export async function importServer({ text, options, config, io }: Importing): Promise<number> {
+  const shown = path.basename(options.file);
+  const read = readServerToml(text);
+  if (!read.ok)
+    throw new TollgateError('USAGE', {
+      detail: `${shown} cannot be imported: ${read.problems.join('; ')}.`,
+      next: 'Mend it, and import it again.',
+    });
+  const name = read.name === undefined ? toSlug(path.basename(shown, '.toml')) : read.name;
+  const fault = nameFault(name) ?? (config.servers.has(name) ? 'there is a server of this name already' : undefined);
+  if (fault !== undefined)
+    throw new TollgateError('USAGE', {
+      detail: `${shown} cannot be imported as ${JSON.stringify(name)}: ${fault}.`,
+      next: 'Change its name, or remove the other one.',
+    });
+  const after = `# Imported from ${shown.replace(/[^\w.-]/g, '_')}; it starts once it is approved: tollgate approve ${name}\n${stringify({ ...read.entry, profiles: ['default'] }, { lineWidth: 0 })}`;
+  loadConfig(config.file, { env: io.env, home: io.home }, { servers: new Map([[name, after]]) });
+  if (options.json !== true)
+    io.stderr(
+      [
+        ...read.remarks,
+        `Writes ${SERVER_FOLDER}/${name}.yaml:`,
+        ...after
+          .trimEnd()
+          .split('\n')
+          .map((line) => `  + ${line}`),
+        '',
+      ]
+        .map(printable)
+        .join('\n'),
+    );
+  const isDone = await agree(options, io);
+  const of = { clients: ['file'], servers: [name] };
+  if (isDone) await recordSetup({ event: 'imported', ...of }, { audit: config.audit, user: io.user });
+  if (isDone)
+    writeChanges([{ file: serverFileOf(config.folder, name), after }], {
+      state: config.state,
+      changer: 'import',
+      now: Date.now(),
+      of,
+    });
+  const next = [...read.secrets.map((secret) => `tollgate secret set ${secret}`), `tollgate approve ${name}`];
+  if (options.json === true)
+    io.stdout(json({ server: name, written: isDone, secrets: read.secrets, remarks: read.remarks, next }));
+  else if (isDone)
+    io.stderr(`Written. Next:\n${next.map((line) => `  ${line}\n`).join('')}To take it back: tollgate import --undo\n`);
+  return EXIT.ok;
+}

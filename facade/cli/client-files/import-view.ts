@@ -1,0 +1,197 @@
+/** Owns how an import looks before it is done: servers, what is left out and why, what is written; refuses every value. */
+import { loadAllKnown } from '../../../catalogs/servers/known-server.ts';
+import type { Config } from '../../config/config.ts';
+import { fetchedPackage, showEntry } from '../clients/client-entry-view.ts';
+import { isDefaultPlace, shownPath } from '../clients/client-places.ts';
+import { sandboxKeys } from '../clients/client-sandbox.ts';
+import type { HandedFolders } from '../clients/folder-arguments.ts';
+import type { FoundClientFile } from '../clients/found-client-files.ts';
+import type { ImportPlan, Outcome } from '../clients/import-plan.ts';
+import type { Io } from '../command-io.ts';
+import { connectWords } from '../connect/same-service.ts';
+import { commandLine, paint, plural, printable, table } from '../print.ts';
+
+/** Servers by client, for a table and as data. */
+export function listReport(
+  files: readonly FoundClientFile[],
+  io: Pick<Io, 'isTTY'>,
+): { readonly data: unknown; readonly text: string } {
+  const rows = files.flatMap((found) => {
+    const { client, shown, servers, content } = found;
+    const title = client?.title ?? '';
+    if (servers.length === 0)
+      return [
+        [
+          title,
+          shown,
+          '',
+          content.entries.length > 0 ? 'Tollgate alone' : (content.warnings[0]?.message ?? 'no server'),
+          '',
+        ],
+      ];
+    return servers.map((entry) => {
+      const { name, runs, variables, headers, unusable } = showEntry(entry);
+      return [
+        title,
+        shown,
+        name,
+        unusable === undefined ? runs : `cannot be used: ${unusable}`,
+        [...variables, ...headers].join(', '),
+      ];
+    });
+  });
+  const data = files.map(({ client, shown, servers }) => ({
+    client: client?.id,
+    file: shown,
+    servers: servers.map(showEntry),
+  }));
+  return { data, text: table(io, ['client', 'file', 'server', 'runs', 'sets'], rows) };
+}
+
+interface View {
+  readonly io: Io;
+  readonly config: Config;
+  readonly fromVariables: boolean;
+}
+
+/** The preview of an import. */
+export function importReport(plan: ImportPlan, view: View & { readonly files: readonly FoundClientFile[] }): string {
+  const came = view.files.filter(
+    ({ shown }) =>
+      plan.changes.length > 0 && plan.outcomes.some(({ file, left }) => file === shown && left === undefined),
+  );
+  const exports = came.flatMap(({ client, ofProject }) =>
+    client === undefined
+      ? []
+      : [
+          `  tollgate export --client ${client.id}${isDefaultPlace({ client, ofProject }) ? '' : ' --user'} --replace\n`,
+        ],
+  );
+  return [
+    ...plan.outcomes.map((outcome) => lineOf(outcome, view.io)),
+    plan.changes.length === 0 ? 'There is nothing to write.\n' : '',
+    planLines(plan, view),
+    ...new Set(exports),
+  ].join('');
+}
+
+/** What is written on the way in, and what is left to do. */
+export function planLines(plan: ImportPlan, { io, config, fromVariables }: View): string {
+  const { changes, outcomes, secrets, wanted } = plan;
+  const names = addedNames(plan);
+  const isCopy = changes.length > 1 || changes.some(({ file }) => file !== config.file);
+  const isClosed = outcomes.some(
+    ({ entry, left }) =>
+      left === undefined && entry.command !== undefined && entry.sandbox?.network?.allowedDomains === undefined,
+  );
+  return [
+    changes.length === 0
+      ? ''
+      : `Writes: ${changes.map(({ file }) => shownPath(file, { cwd: config.folder, home: io.home })).join(', ')}.\n`,
+    secretsLine(secrets, fromVariables),
+    ...remarksOn(outcomes),
+    isCopy && isClosed
+      ? 'Programs have no network until sandbox.network.allowedDomains of their server names hosts.\n'
+      : '',
+    names.length === 0
+      ? ''
+      : `Next:\n${wanted.map((name) => `  tollgate secret set ${name}\n`).join('')}${nextLines(outcomes)
+          .map((line) => `  ${line}\n`)
+          .join('')}`,
+  ].join('');
+}
+
+/** A sandbox has no network to fetch a package with; what connect knows, it installs ahead. */
+function remarksOn(outcomes: readonly Outcome[]): readonly string[] {
+  const entries = outcomes.filter(({ left }) => left === undefined).map(({ entry }) => entry);
+  const catalog = entries.length === 0 ? [] : loadAllKnown();
+  return entries.flatMap((entry) => {
+    const fetched = fetchedPackage(entry);
+    const words = connectWords(catalog, entry);
+    const better =
+      words === undefined ? '' : `\`${commandLine(['tollgate', ...words])}\` knows its hosts and what its tools do`;
+    if (fetched === undefined) return better === '' ? [] : [`${entry.name}: ${better}.\n`];
+    return [
+      `${entry.name}: ${printable(entry.command ?? '')} fetches its package at each start, which a sandbox refuses; ${better === '' ? 'install it and name its own program' : `${better}, and installs it`}.\n`,
+    ];
+  });
+}
+
+/** What can be fetched by no sandbox is connected, not approved. */
+function nextLines(outcomes: readonly Outcome[]): readonly string[] {
+  const catalog = loadAllKnown();
+  const lines = new Map<string, string>();
+  for (const { entry, left } of outcomes) {
+    const words = fetchedPackage(entry) === undefined ? undefined : connectWords(catalog, entry);
+    if (left === undefined && !lines.has(entry.name))
+      lines.set(entry.name, commandLine(['tollgate', ...(words ?? ['approve', entry.name])]));
+  }
+  return [...lines.values()];
+}
+
+function addedNames({ outcomes }: ImportPlan): readonly string[] {
+  return [...new Set(outcomes.filter(({ left }) => left === undefined).map(({ entry }) => entry.name))];
+}
+
+function folderLines(
+  name: string,
+  { allowRead, allowWrite, outside }: HandedFolders = { allowRead: [], allowWrite: [], outside: [] },
+): string {
+  const list = (folders: readonly string[]): string => folders.map((folder) => JSON.stringify(folder)).join(', ');
+  const lines = [
+    ...(allowRead.length === 0
+      ? []
+      : [`reads ${list(allowRead)}, which stands among its arguments; to let it write there, allowWrite in its file`]),
+    ...(allowWrite.length === 0 ? [] : [`reads and writes ${list(allowWrite)}, which stands among its arguments`]),
+    ...(outside.length === 0
+      ? []
+      : [
+          `does not see ${list(outside)}, outside of the workspace; to give it, write in servers/${name}.yaml: sandbox: {filesystem: {allowRead: [${list(outside)}]}}`,
+        ]),
+  ];
+  return lines.map((line) => `    ${printable(line)}\n`).join('');
+}
+
+function lineOf({ entry, file, left, folders }: Outcome, io: Io): string {
+  const { runs, variables, headers } = showEntry(entry);
+  const sets = [...variables, ...headers];
+  const notes = [
+    ...(entry.name === entry.original ? [] : [`called ${JSON.stringify(entry.original)} there`]),
+    ...(sets.length === 0 ? [] : [`sets ${sets.join(', ')}`]),
+    ...(entry.sandbox === undefined ? [] : [`keeps of its sandbox ${sandboxKeys(entry.sandbox).join(', ')}`]),
+    ...(entry.tools === undefined ? [] : ['keeps which tools its file takes away']),
+    ...(entry.unread.length === 0 ? [] : [`without ${entry.unread.join(', ')}, which is not read here`]),
+    ...(entry.dropped.length === 0 ? [] : [`without ${entry.dropped.join(', ')}: a file grants no trust`]),
+  ];
+  const text = printable(`${entry.name}: ${runs}${notes.length === 0 ? '' : ` (${notes.join('; ')})`}, from ${file}`);
+  return left === undefined
+    ? `${paint(io, 'green', `+ ${text}\n`)}${folderLines(entry.name, folders)}`
+    : `${paint(io, 'yellow', `- ${text}`)}\n    left out: ${printable(left)}\n`;
+}
+
+function secretsLine(secrets: ImportPlan['secrets'], fromVariables: boolean): string {
+  if (secrets.length === 0) return '';
+  const names = secrets.map(({ name }) => name).join(', ');
+  return fromVariables
+    ? `Set these variables where Tollgate runs: ${[...new Set(secrets.map(({ key }) => key.replace(/\W/g, '_')))].join(', ')}.\n`
+    : `Into the vault: ${printable(names)} (${plural(secrets.length, 'value')}).\n`;
+}
+
+/** The plan as data: names only. */
+export function planData(
+  { changes, outcomes, secrets, wanted }: ImportPlan,
+  config: Config,
+): Readonly<Record<string, unknown>> {
+  return {
+    servers: outcomes.map(({ entry, file, left }) => ({
+      ...showEntry(entry),
+      file,
+      dropped: entry.dropped,
+      ...(entry.unread.length > 0 && { unread: entry.unread }),
+      ...(left !== undefined && { left }),
+    })),
+    files: changes.map(({ file }) => shownPath(file, { cwd: config.folder, home: config.folder })),
+    secrets: secrets.map(({ name }) => name),
+    wanted,
+  };
+}

@@ -1,0 +1,255 @@
+/** Owns writing to files that belong to others: checked, backed up, whole or not at all, undone byte for byte; refuses links, foreign files, and files that changed since. */
+import { createHash, randomBytes } from 'node:crypto';
+import { existsSync, lstatSync, readdirSync, readFileSync, rmSync, statSync, unlinkSync } from 'node:fs';
+import path from 'node:path';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { capturing, missingFolders, removeIfEmpty, replaceFile } from '../../config/reading/file-replacement.ts';
+import { readPrivate, writePrivate } from '../../secrets/private-file.ts';
+
+/** A file as it is and as it shall be. Texts keep a byte order mark. */
+export interface FileChange {
+  readonly file: string;
+  /** Absent: there is no such file yet. */
+  readonly before?: string;
+  readonly after: string;
+}
+
+/** Which command made a set of changes; each undoes its own. */
+export type Changer = 'import' | 'export';
+
+/** What stands in a backup beside the files: `before` absent for a file that was made. */
+interface Manifest {
+  readonly files: readonly {
+    readonly file: string;
+    readonly before?: string;
+    readonly afterHash: string;
+    readonly mode?: number;
+  }[];
+  /** Names of secrets that went into the vault with them. */
+  readonly secrets: readonly string[];
+  /** Absent in backups of older versions, as are the folders. */
+  readonly of?: ChangeNames;
+  /** Those that were made for the files, the deepest first. */
+  readonly folders?: readonly string[];
+}
+
+/** What a set of changes was about, in names that may be recorded: ids of clients, servers. */
+export interface ChangeNames {
+  readonly clients: readonly string[];
+  readonly servers: readonly string[];
+}
+
+/** Where backups are kept, and what a set of changes is called. `secrets`: names that the vault has gained for it. */
+export interface Keeping {
+  readonly state: string;
+  readonly changer: Changer;
+  readonly now: number;
+  readonly secrets?: readonly string[];
+  readonly of?: ChangeNames;
+}
+
+/** One backup that is kept. */
+export interface Backup {
+  readonly name: string;
+  readonly file: string;
+  /** ms since 1970. */
+  readonly at: number;
+}
+
+const MAX_BYTES = 32 * 1024 * 1024;
+
+/** The text of a file that is to be written; undefined when there is none. Throws USAGE for what must not be written through or over. */
+export function readTarget(file: string): string | undefined {
+  const status = lstatSync(file, { throwIfNoEntry: false });
+  checkFolder(path.dirname(file));
+  if (status === undefined) return undefined;
+  if (status.isSymbolicLink())
+    throw refused(
+      file,
+      'is a link, and what it leads to may belong to something else',
+      'Name the file itself with --file.',
+    );
+  if (!status.isFile()) throw refused(file, 'is no plain file', 'Name another with --file.');
+  if (!mayWrite(status.uid, path.dirname(file)))
+    throw refused(file, 'belongs to another user', 'Run this as the user who owns it.');
+  if ((status.mode & 0o002) !== 0)
+    throw refused(
+      file,
+      'can be written by everybody',
+      'Take that right away with chmod o-w, look at what the file says, then do it again.',
+    );
+  if (status.size > MAX_BYTES)
+    throw refused(file, `is larger than ${MAX_BYTES / 1024 / 1024} MiB`, 'Make the change by hand.');
+  return decode(file);
+}
+
+/** Root writes for whoever owns the folder: that user could have written it too. */
+function mayWrite(uid: number, folder: string): boolean {
+  const self = process.getuid?.();
+  return self === undefined || uid === self || (self === 0 && uid === statSync(folder).uid);
+}
+
+function decode(file: string): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(readFileSync(file));
+  } catch {
+    throw refused(file, 'cannot be read as UTF-8 text', 'Correct it, or make the change by hand.');
+  }
+}
+
+/** Where everybody may put files, somebody else decides what stands there in the end. */
+function checkFolder(folder: string): void {
+  // A project that is cloned may bring `.vscode` or `servers` as a link to anywhere.
+  if (lstatSync(folder, { throwIfNoEntry: false })?.isSymbolicLink() === true)
+    throw refused(
+      folder,
+      'is a link, so what is written would land elsewhere',
+      'Name the file behind it with --file, or make it a folder.',
+    );
+  const status = statSync(folder, { throwIfNoEntry: false });
+  const isOpen = status !== undefined && (status.mode & 0o002) !== 0 && (status.mode & 0o1000) === 0;
+  if (isOpen) throw refused(folder, 'can be written by everybody', 'Take that right away with chmod o-w.');
+}
+
+/** Keeps what the files were, then writes all of them. Returns the name of the backup. Throws USAGE when one changed meanwhile; then nothing is written. */
+export function writeChanges(
+  changes: readonly FileChange[],
+  { state, changer, now, secrets = [], of }: Keeping,
+): string {
+  for (const { file, before } of changes)
+    if (readTarget(file) !== before) throw refused(file, 'was changed meanwhile', 'Do it again: nothing was written.');
+  const files = changes.map(({ file, before, after }) => ({
+    file,
+    ...(before !== undefined && { before, mode: statSync(file).mode & 0o777 }),
+    afterHash: hashOf(after),
+  }));
+  const folders = [...new Set(changes.flatMap(({ file }) => missingFolders(file)))].sort(
+    (one, other) => other.length - one.length,
+  );
+  const name = `${new Date(now).toISOString().replace(/[:.]/g, '-')}-${changer}-${randomBytes(2).toString('hex')}`;
+  writePrivate(
+    path.join(folderOf(state), `${name}.json`),
+    JSON.stringify({ files, secrets, folders, ...(of !== undefined && { of }) } satisfies Manifest),
+  );
+  const done: FileChange[] = [];
+  try {
+    for (const change of changes) {
+      place(change.file, change.after);
+      done.push(change);
+    }
+  } catch (thrown) {
+    for (const { file, before } of done)
+      if (before === undefined) capturing(file, undefined, () => unlinkSync(file));
+      else place(file, before);
+    for (const folder of folders) removeIfEmpty(folder);
+    throw thrown;
+  }
+  return name;
+}
+
+/** What can be put back. `secrets` are still in the vault. */
+export interface Undoing {
+  readonly files: readonly string[];
+  readonly secrets: readonly string[];
+  readonly of: ChangeNames;
+  readonly putBack: () => void;
+}
+
+/**
+ * The last changes of this command, to be put back. Throws USAGE when there are none, when one of the files is not as it was left, or when a
+ * later export took servers out of a client's file that would be nowhere then.
+ */
+export function openUndo(state: string, changer: Changer): Undoing {
+  const backups = listBackups(state);
+  const last = backups.findLast(({ name }) => name.includes(`-${changer}-`));
+  if (last === undefined)
+    throw new TollgateError('USAGE', {
+      detail: `There is nothing that ${changer} could undo.`,
+      next: 'Only what it wrote itself from this tollgate.yaml can be undone, once.',
+    });
+  const { files, secrets, of = { clients: [], servers: [] }, folders = [] } = readManifest(last);
+  if (changer === 'import')
+    checkLater(
+      backups.filter((one) => timeOf(one) >= timeOf(last)),
+      of,
+    );
+  for (const { file, afterHash } of files) {
+    const there = readTarget(file);
+    if (there === undefined || hashOf(there) !== afterHash)
+      throw refused(
+        file,
+        'was changed since, so that undoing would lose that',
+        `Where \`tollgate connect\` took a server over, undo that first. Else put it back by hand: what it was stands in ${last.file}.`,
+      );
+  }
+  const putBack = (): void => {
+    for (const { file, before, mode } of files) {
+      if (before === undefined) capturing(file, undefined, () => unlinkSync(file));
+      else place(file, before, mode);
+    }
+    for (const folder of folders) removeIfEmpty(folder);
+    rmSync(last.file);
+  };
+  return { files: files.map(({ file }) => file), secrets, of, putBack };
+}
+
+function readManifest({ file }: Backup): Manifest {
+  return JSON.parse(readPrivate(file) ?? '{"files": [], "secrets": []}') as Manifest;
+}
+
+/** The names of backups begin with it. */
+function timeOf({ name }: Backup): string {
+  return name.split('Z')[0] ?? '';
+}
+
+function checkLater(later: readonly Backup[], { servers }: ChangeNames): void {
+  const moved = later
+    .filter(({ name }) => name.includes('-export-'))
+    .flatMap((backup) => readManifest(backup).of?.servers ?? []);
+  const lost = servers.filter((name) => moved.includes(name));
+  if (lost.length > 0)
+    throw new TollgateError('USAGE', {
+      detail: `A later export took servers out of a client's file because Tollgate has them: ${lost.join(', ')}. Without the import they would be nowhere.`,
+      next: 'Put them back there first: tollgate export --undo',
+    });
+}
+
+/** Backups, the oldest first. They hold what the files held, keys too. */
+export function listBackups(state: string): readonly Backup[] {
+  const folder = folderOf(state);
+  const names = existsSync(folder)
+    ? readdirSync(folder)
+        .filter((name) => /-(import|export)-[0-9a-f]{4}\.json$/.test(name))
+        .sort()
+    : [];
+  return names.map((name) => ({
+    name: name.replace('.json', ''),
+    file: path.join(folder, name),
+    at: statSync(path.join(folder, name)).mtimeMs,
+  }));
+}
+
+/** As one step: a client that reads meanwhile meets the old text or the new one. */
+function place(file: string, text: string, mode?: number): void {
+  try {
+    replaceFile(file, text, mode);
+  } catch (thrown) {
+    throw refused(
+      file,
+      `cannot be written (${(thrown as NodeJS.ErrnoException).code ?? 'unknown'})`,
+      'Look at the rights of its folder.',
+    );
+  }
+}
+
+function folderOf(state: string): string {
+  return path.join(state, 'backups');
+}
+
+function hashOf(text: string): string {
+  return createHash('sha256').update(text).digest('hex');
+}
+
+function refused(file: string, why: string, next: string): TollgateError {
+  return new TollgateError('USAGE', { detail: `${file} ${why}.`, next });
+}

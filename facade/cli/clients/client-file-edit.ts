@@ -1,0 +1,99 @@
+/** Owns the change of servers in the text of a client's file: every other key, comment and byte stays; refuses text that it cannot change so. */
+import { isDeepStrictEqual } from 'node:util';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { ClientFormat } from './client-formats.ts';
+import { jsonEditor } from './edit-json.ts';
+import { tomlEditor } from './edit-toml.ts';
+
+/** What becomes of the servers of a file. */
+export interface ServerChange {
+  /** Takes the place of one of the same name. */
+  readonly add?: { readonly name: string; readonly value: Plain };
+  /** Paths of keys from the root. */
+  readonly remove: readonly (readonly string[])[];
+  /** VS Code asks for such a value once and keeps it. */
+  readonly input?: { readonly id: string; readonly description: string };
+}
+
+/** Plain values as a file has them. */
+export type Plain = Readonly<Record<string, unknown>>;
+
+/** One syntax: its value, and the two changes of its text. Each throws or gives undefined where it cannot. */
+export interface Editor {
+  read(text: string): Plain | undefined;
+  set(text: string, path: readonly string[], value: unknown): string | undefined;
+  remove(text: string, path: readonly string[]): string | undefined;
+}
+
+/** The text of the file after the change. An empty text counts as an empty file. Throws USAGE when only a person can make it. */
+export function changeServers(text: string, format: ClientFormat, change: ServerChange): string {
+  const bom = text.startsWith('\uFEFF') ? '\uFEFF' : '';
+  const editor = format.syntax === 'toml' ? tomlEditor : jsonEditor;
+  const before = editor.read(text.slice(bom.length));
+  if (before === undefined)
+    throw unclear(
+      `The file of ${format.title} cannot be read as ${format.syntax === 'toml' ? 'TOML' : 'JSON with every key once'}.`,
+    );
+  const target = wanted(before, format.container, change);
+  const sets = [[format.container, change.add?.name ?? ''], ['inputs']]
+    .map((path) => ({ path, value: valueAt(target, path) }))
+    .filter(({ path, value }) => value !== undefined && !isDeepStrictEqual(value, valueAt(before, path)));
+  const removed = change.remove.reduce<string | undefined>(
+    (body, path) => (body === undefined ? undefined : editor.remove(body, path)),
+    text.slice(bom.length),
+  );
+  const changed = sets.reduce(
+    (body, { path, value }) => (body === undefined ? undefined : editor.set(body, path, value)),
+    removed,
+  );
+  const after = changed === undefined ? undefined : editor.read(changed);
+  if (after !== undefined && isDeepStrictEqual(withoutEmpty(after, format), withoutEmpty(target, format)))
+    return `${bom}${changed}`;
+  throw unclear(`The servers in the file of ${format.title} are written in a way that is not changed by a program.`);
+}
+
+function valueAt(root: Plain, path: readonly string[]): unknown {
+  return path.reduce<unknown>(
+    (value, key) => (typeof value === 'object' && value !== null ? (value as Plain)[key] : undefined),
+    root,
+  );
+}
+
+function wanted(before: Plain, container: string, { add, remove, input }: ServerChange): Plain {
+  const after = structuredClone(before) as Record<string, unknown>;
+  for (const path of remove) {
+    const parent = path.slice(0, -1).reduce<unknown>((value, key) => (value as Plain)[key], after) as Record<
+      string,
+      unknown
+    >;
+    delete parent[path.at(-1) ?? ''];
+  }
+  if (add !== undefined)
+    after[container] = Object.fromEntries([
+      ...Object.entries(after[container] ?? {}).filter(([name]) => name !== add.name),
+      [add.name, add.value],
+    ]);
+  return input === undefined ? after : { ...after, inputs: withInput(before.inputs, input) };
+}
+
+/** TOML has no table left when its last entry is gone. */
+function withoutEmpty(value: Plain, { container }: ClientFormat): Plain {
+  const servers = value[container];
+  return typeof servers === 'object' && servers !== null && Object.keys(servers).length === 0
+    ? Object.fromEntries(Object.entries(value).filter(([key]) => key !== container))
+    : value;
+}
+
+function withInput(there: unknown, { id, description }: NonNullable<ServerChange['input']>): readonly unknown[] {
+  const inputs = Array.isArray(there) ? (there as Plain[]) : [];
+  return inputs.some((input) => input.id === id)
+    ? inputs
+    : [...inputs, { type: 'promptString', id, description, password: true }];
+}
+
+function unclear(detail: string): TollgateError {
+  return new TollgateError('USAGE', {
+    detail,
+    next: 'Correct the file, or make the change by hand: nothing was written.',
+  });
+}

@@ -1,0 +1,120 @@
+/** Owns what an export would change, before anything is written; refuses to take a server out of a client that Tollgate does not have. */
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { Config } from '../../config/config.ts';
+import { substitute, type Variables } from '../../config/reading/variable-substitution.ts';
+import { resolver, type World } from '../../config/work-folders.ts';
+import type { ClientEntry } from './client-entry.ts';
+import { type FileChange, readTarget } from './client-file-changes.ts';
+import { changeServers } from './client-file-edit.ts';
+import { readClientText } from './client-file-reader.ts';
+import type { ClientFormat } from './client-formats.ts';
+import { type ClientRoots, shownPath } from './client-places.ts';
+import { type FoundClientFile, isOurs } from './found-client-files.ts';
+import { type ImportPlan, planCopy } from './import-plan.ts';
+import { OWN_NAME, ownEntry, type Way } from './own-entry.ts';
+
+/** Tollgate into one file of a client. */
+export interface ExportRequest {
+  readonly config: Config;
+  readonly world: World;
+  readonly roots: ClientRoots;
+  readonly client: ClientFormat;
+  readonly file: string;
+  readonly way: Way;
+  /** The servers of the file move behind Tollgate. */
+  readonly replace: boolean;
+  readonly fromVariables: boolean;
+}
+
+/** All that an export will do. */
+export interface ExportPlan {
+  readonly file: string;
+  readonly changes: readonly FileChange[];
+  /** Taken out of the file: Tollgate has them. */
+  readonly moved: readonly ClientEntry[];
+  /** Still there: the agent reaches them round Tollgate. */
+  readonly left: readonly { readonly entry: ClientEntry; readonly why: string }[];
+  /** What comes into tollgate.yaml on the way. */
+  readonly copied: ImportPlan;
+}
+
+const NOTHING: ImportPlan = { changes: [], outcomes: [], secrets: [], wanted: [] };
+
+/** Throws USAGE, CONFIG_INVALID. */
+export function planExport(request: ExportRequest): ExportPlan {
+  const { config, roots, client, file, way, replace } = request;
+  const before = readTarget(file);
+  const shown = shownPath(file, roots);
+  const content =
+    before === undefined || before.trim() === ''
+      ? { file: shown, entries: [], inputs: new Map(), warnings: [] }
+      : readClientText(before.replace(/^\uFEFF/, ''), { shown, project: config.folder, file, format: client });
+  const others = content.entries.filter((entry) => !isOurs(entry));
+  const taken = others.find(({ original, path }) => original === OWN_NAME && path.length === 2);
+  if (taken !== undefined)
+    throw new TollgateError('USAGE', {
+      detail: `${shown} has a server called ${OWN_NAME} that is not Tollgate.`,
+      next: 'Rename it there first.',
+    });
+  const found: FoundClientFile = { file, shown, client, ofProject: true, content, servers: others };
+  const { moved, left, copied } = replace
+    ? moveAll(found, request)
+    : {
+        moved: [],
+        left: others.filter(isLive).map((entry) => ({ entry, why: 'nobody asked to move it' })),
+        copied: NOTHING,
+      };
+  const after = changeServers(before ?? '', client, {
+    ...ownEntry(client, way),
+    remove: moved.map(({ path }) => path),
+  });
+  const own: readonly FileChange[] = after === before ? [] : [{ file, after, ...(before !== undefined && { before }) }];
+  return { file, changes: [...copied.changes, ...own], moved, left, copied };
+}
+
+/** What the client starts by itself: an entry that it disables is none. */
+function isLive({ unusable }: ClientEntry): boolean {
+  return unusable !== 'the file disables it';
+}
+
+function moveAll(found: FoundClientFile, request: ExportRequest): Pick<ExportPlan, 'moved' | 'left' | 'copied'> {
+  const { config, world, fromVariables } = request;
+  const has = found.servers.filter((entry) => standsBefore(entry, found, request));
+  const rest = found.servers.filter((entry) => !has.includes(entry) && isLive(entry));
+  const copied =
+    rest.length === 0 ? NOTHING : planCopy({ config, world, files: [{ ...found, servers: rest }], fromVariables });
+  const came = copied.outcomes.filter(({ left }) => left === undefined).map(({ entry }) => entry);
+  const left = copied.outcomes.flatMap(({ entry, left: why }) => (why === undefined ? [] : [{ entry, why }]));
+  return { moved: [...has, ...came], left, copied };
+}
+
+/** True when Tollgate has the same server, and not from this file. */
+function standsBefore(
+  entry: ClientEntry,
+  { file, content }: FoundClientFile,
+  { config, world }: ExportRequest,
+): boolean {
+  const server = config.servers.get(entry.name);
+  if (
+    server === undefined ||
+    server.unusable !== undefined ||
+    resolver(config.folder, world.home)(server.source) === file
+  )
+    return false;
+  const variables: Variables = {
+    env: world.env,
+    folders: new Map([
+      ['workspaceFolder', config.workspace],
+      ['userHome', world.home],
+      ['configDir', config.folder],
+    ]),
+    inputs: content.inputs,
+  };
+  const filled = (text: string): string => {
+    const result = substitute(text, variables);
+    return result.ok ? result.text : text;
+  };
+  const essence = ({ command = '', args, url = '' }: Pick<ClientEntry, 'command' | 'args' | 'url'>): string =>
+    JSON.stringify([command, args, url].flat().map(filled));
+  return essence(entry) === essence(server);
+}

@@ -1,0 +1,40 @@
+/** Owns which folders a server is handed among its arguments, and the rights that they need in its sandbox; refuses to propose any outside of the workspace. */
+import path from 'node:path';
+import { loadAllKnown } from '../../../catalogs/servers/known-server.ts';
+import { isWithin, realPath } from '../../config/reading/text-files.ts';
+import { kindOf } from '../../config/work-folders.ts';
+import type { ClientEntry } from './client-entry.ts';
+import { fetchedPackage } from './client-entry-view.ts';
+
+/** Folders as they stand among the arguments. */
+export interface HandedFolders {
+  readonly allowRead: readonly string[];
+  readonly allowWrite: readonly string[];
+  /** Outside of the workspace: a person writes those down. */
+  readonly outside: readonly string[];
+}
+
+/** The folders that exist. Writing is proposed where the catalog knows that the package writes what it is handed. `workspace`, `home`: absolute. */
+export function handedFolders(
+  entry: Pick<ClientEntry, 'command' | 'args'>,
+  { workspace, home }: { readonly workspace: string; readonly home: string },
+): HandedFolders {
+  const placed = (arg: string): string =>
+    arg.replace(/^\$\{workspaceFolder\}/, workspace).replace(/^(?:\$\{userHome\}|~(?=\/|$))/, home);
+  const folders = [...new Set(entry.args)].filter(
+    (arg) => path.isAbsolute(placed(arg)) && kindOf(placed(arg)) === 'folder',
+  );
+  const inside = folders.filter((arg) => isWithin(realPath(placed(arg)), workspace));
+  const writes = inside.length > 0 && doesWrite(entry);
+  return {
+    allowRead: writes ? [] : inside,
+    allowWrite: writes ? inside : [],
+    outside: folders.filter((arg) => !inside.includes(arg)),
+  };
+}
+
+function doesWrite(entry: Pick<ClientEntry, 'command' | 'args'>): boolean {
+  const fetched = fetchedPackage(entry);
+  const known = fetched === undefined ? undefined : loadAllKnown().find(({ package: pkg }) => pkg?.name === fetched);
+  return known?.choices?.some(({ kind, access }) => kind === 'folder' && access !== 'read') === true;
+}

@@ -1,0 +1,43 @@
+/** Owns how Tollgate stands in a client's file; refuses to write a token there: it names where the client finds it. */
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { Plain, ServerChange } from './client-file-edit.ts';
+import type { ClientFormat } from './client-formats.ts';
+import { asTheirs } from './client-server-conversion.ts';
+
+/** The name of Tollgate's entry. */
+export const OWN_NAME = 'tollgate';
+
+/** The variable that holds the access token where a client fills in variables. */
+export const TOKEN_VARIABLE = 'TOLLGATE_TOKEN';
+
+const INPUT = { id: 'tollgate-token', description: 'Access token of Tollgate (tollgate serve prints it)' };
+
+/** A program that the client starts, or an address that it reaches; `auth` false: nobody asks for a token there. */
+export type Way = { readonly words: readonly string[] } | { readonly url: string; readonly auth: boolean };
+
+/** The entry, and what else the file needs for it. Throws USAGE for a client that cannot reach an address without a token in its file. */
+export function ownEntry(client: ClientFormat, way: Way): Pick<ServerChange, 'add' | 'input'> {
+  if ('words' in way) return { add: { name: OWN_NAME, value: program(client, way.words) } };
+  const { url, auth } = way;
+  if (client.address === undefined || (auth && client.token === undefined)) {
+    throw new TollgateError('USAGE', {
+      detail: `${client.title} cannot reach an address with a token that stands outside of its file.`,
+      next: 'Leave --http out: it starts Tollgate itself then.',
+    });
+  }
+  const type = client.types === undefined ? {} : { type: client.types.http };
+  const value = { ...type, [client.address]: url, ...(auth && credentials(client)) };
+  return { add: { name: OWN_NAME, value }, ...(auth && client.token === 'input' && { input: INPUT }) };
+}
+
+function program({ types, oneList, extra }: ClientFormat, words: readonly string[]): Plain {
+  const [command = '', ...args] = words;
+  const type = types === undefined ? {} : { type: types.stdio };
+  return oneList === true ? { ...type, command: words } : { ...extra, ...type, command, args };
+}
+
+function credentials({ token, interpolation }: ClientFormat): Plain {
+  if (token === 'named') return { bearer_token_env_var: TOKEN_VARIABLE };
+  const reference = token === 'input' ? `\${input:${INPUT.id}}` : asTheirs(TOKEN_VARIABLE, interpolation);
+  return { headers: { Authorization: `Bearer ${reference}` } };
+}

@@ -1,0 +1,121 @@
+/** Owns `check`: configuration and policy are read as at a start, nothing is started or opened for writing. */
+import { asTollgateError } from '../../../catalogs/errors/error-table.ts';
+import { readAccepted } from '../../config/accepted-config.ts';
+import type { Config } from '../../config/config.ts';
+import { differenceNote, differingFiles } from '../../config/config-in-force.ts';
+import type { CheckPolicy } from '../../runtime/assembled-facade.ts';
+import { secretUses } from '../../secrets/secret-uses.ts';
+import { openPlaces } from '../../secrets/secrets.ts';
+import { type CommonOptions, readConfig } from '../command-facade.ts';
+import { EXIT, type Io } from '../command-io.ts';
+import { plural, printable } from '../print.ts';
+import { fetchObstacle } from '../server-consent/start-obstacles.ts';
+import { reportStops } from '../stop-notice.ts';
+
+/** Prints what was read and what was reported on; throws what refuses the load. */
+export async function runCheck(options: CommonOptions, io: Io, check: CheckPolicy): Promise<number> {
+  const config = readConfig(options, io);
+  await reportStops(config.state, io);
+  const {
+    revision,
+    rules,
+    unbound,
+    unjudged: names,
+    unshown,
+  } = await check(config, options.opa === undefined ? {} : { opa: options.opa });
+  const unjudged = [...names, ...unshown];
+  const unknown = await missingSecrets(config, io);
+  const unstartable = unstartableIn(config);
+  const facts = {
+    file: config.file,
+    servers: config.servers.size,
+    principals: config.principals.length,
+    profiles: config.profiles.size,
+    policies: config.policies.length,
+    rules,
+    revision,
+    warnings: config.warnings,
+    unbound,
+    unjudged,
+    missingSecrets: unknown.names,
+    unstartable: unstartable.map(({ server }) => server),
+  };
+  if (options.json === true) {
+    io.stdout(`${JSON.stringify(facts)}\n`);
+    return EXIT.ok;
+  }
+  const note = unacceptedNote(config);
+  if (note !== undefined) io.stderr(`${printable(note)}\n`);
+  for (const { file, line, column, message } of config.warnings) io.stderr(`${file}:${line}:${column}: ${message}\n`);
+  for (const line of [...unbound, ...unjudged]) io.stderr(`${line}\n`);
+  for (const line of unknown.lines) io.stderr(`${line}\n`);
+  for (const { server, seen, fix } of unstartable) io.stderr(`warning: ${server} cannot start: ${seen}; ${fix}\n`);
+  const isEmpty = rules === 0 && config.policies.every(({ kind, mode }) => kind === 'yaml' || mode === 'off');
+  const parts = [
+    plural(facts.servers, 'server'),
+    plural(facts.principals, 'principal'),
+    plural(facts.profiles, 'profile'),
+    `${plural(rules, 'YAML rule')} in all`,
+    plural(facts.policies, 'policy source'),
+  ];
+  io.stdout(
+    `ok: ${parts.join(', ')} (revision ${revision.slice(0, 12)})\n${isEmpty ? 'No rule and no policy: every call is denied.\n' : ''}`,
+  );
+  return EXIT.ok;
+}
+
+/** What was checked may not be what an agent is served. Throws CONFIG_NOT_ACCEPTED for a damaged copy. */
+function unacceptedNote({ acceptedFolder, folder }: Config): string | undefined {
+  const accepted = readAccepted(acceptedFolder);
+  return accepted === undefined ? undefined : differenceNote(differingFiles(accepted, folder));
+}
+
+/** Servers that cannot start as they are written, whatever the machine has. */
+function unstartableIn({
+  servers,
+}: Config): readonly { readonly server: string; readonly seen: string; readonly fix: string }[] {
+  return [...servers.values()].flatMap((server) => {
+    const found = server.unusable === undefined ? fetchObstacle(server) : undefined;
+    return found === undefined ? [] : [{ server: server.name, ...found }];
+  });
+}
+
+/** How a missing secret is given, where it comes from. */
+export function setWords({ secretSources }: Pick<Config, 'secretSources'>, name: string): string {
+  const source = secretSources.get(name);
+  return source?.from === 'env'
+    ? `set the variable ${source.variable} where Tollgate runs`
+    : `store it with: tollgate secret set ${name}`;
+}
+
+/** Secrets that servers use and that are nowhere. It is no fault of the file: whoever runs it here may store them later. */
+export async function missingSecrets(
+  config: Config,
+  io: Io,
+): Promise<{ readonly names: readonly string[]; readonly lines: readonly string[] }> {
+  const uses = secretUses(config);
+  if (uses.size === 0) return { names: [], lines: [] };
+  const { vault, env } = openPlaces({ state: config.state, env: io.env });
+  try {
+    const known = new Set((await vault.list()).map(({ name }) => name));
+    const isMissing = (name: string): boolean => {
+      const source = config.secretSources.get(name);
+      return source === undefined ? !known.has(name) : source.from === 'env' && env[source.variable] === undefined;
+    };
+    const names = [...uses.keys()].filter(isMissing);
+    return {
+      names,
+      lines: names.map(
+        (name) =>
+          `warning: secret ${name} is missing, and ${(uses.get(name) ?? []).join(', ')} cannot start without it; ${setWords(config, name)}`,
+      ),
+    };
+  } catch (thrown) {
+    const error = asTollgateError(thrown);
+    if (error.code !== 'VAULT_FAILED') throw thrown;
+    return {
+      names: [],
+      lines: [`warning: whether the secrets of servers are there was not looked at: ${error.message} ${error.next}`],
+    };
+  }
+}

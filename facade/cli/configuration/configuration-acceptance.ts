@@ -1,0 +1,226 @@
+/** Accepts configurations for their owner: what lies on the disk, or only what a command has written. */
+import path from 'node:path';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import {
+  type Accepted,
+  acceptStaged,
+  type Contents,
+  changedFiles,
+  dropStaged,
+  exposedReads,
+  readAccepted,
+  readPlaces,
+  stageAccepted,
+} from '../../config/accepted-config.ts';
+import type { Config } from '../../config/config.ts';
+import { type Change, compareConfigs, compareFiles } from '../../config/config-changes.ts';
+import { loadConfig } from '../../config/load-config.ts';
+import { captureWrites, type Replaced } from '../../config/reading/file-replacement.ts';
+import { isWithin } from '../../config/reading/text-files.ts';
+import type { World } from '../../config/work-folders.ts';
+import { type CommonOptions, readConfig } from '../command-facade.ts';
+import { EXIT, type Io } from '../command-io.ts';
+import { recordSetup } from '../command-state.ts';
+import { printable } from '../print.ts';
+
+/** A copy of the disk that loads, and what accepting it would change. */
+export interface Candidate {
+  readonly config: Config;
+  readonly staged: Accepted;
+  /** The accepted copy that it would replace, and what that loads; absent at the first time, or if that loads no more. */
+  readonly before?: { readonly accepted: Accepted; readonly config?: Config };
+  readonly changes: readonly Change[];
+}
+
+const worldOf = ({ env, home }: Pick<Io, 'env' | 'home'>): World => ({ env, home });
+
+/** Copies what lies on the disk and loads the copy. Undefined if no agent can change any file. Throws CONFIG_INVALID, CONFIG_NOT_ACCEPTED. */
+export function stageDisk(options: Pick<CommonOptions, 'config'>, io: Io): Candidate | undefined {
+  const disk = readConfig(options, io);
+  const places = exposedReads(disk);
+  if (places.length === 0) return undefined;
+  const contents = readPlaces(places);
+  const [skipped] = contents.skipped;
+  if (skipped !== undefined)
+    throw new TollgateError('CONFIG_NOT_ACCEPTED', {
+      detail: `${shownIn(disk.folder, skipped)} cannot be copied: it is a link to a folder, no plain file, not readable, or more than 2,000 files or 64 MiB.`,
+      next: 'Name a linked folder as a policy of its own, take away what is no configuration, and run: tollgate reload',
+    });
+  return candidateOf({ file: disk.file, folder: disk.acceptedFolder, contents }, io);
+}
+
+interface Staging {
+  readonly file: string;
+  /** The folder of accepted copies. */
+  readonly folder: string;
+  readonly contents: Contents;
+}
+
+function candidateOf({ file, folder, contents }: Staging, io: Io): Candidate {
+  const accepted = readBefore(folder);
+  const staged = stageAccepted(folder, contents);
+  try {
+    const config = loadConfig(file, { ...worldOf(io), at: staged.at });
+    const [loose] = exposedReads(config).filter((name) => !contents.places.includes(name));
+    if (loose !== undefined)
+      throw new TollgateError('CONFIG_NOT_ACCEPTED', {
+        detail: `${shownIn(config.folder, loose)} is named by the configuration and was not read with it: a file was changed meanwhile, or an unaccepted file is named.`,
+        next: 'Read the configuration, then accept it with: tollgate reload',
+      });
+    const old = accepted === undefined ? undefined : loadBefore(file, accepted, io);
+    const changes =
+      accepted === undefined || old === undefined
+        ? []
+        : [...compareConfigs(old, config), ...compareFiles(accepted, contents, config)];
+    return {
+      config,
+      staged,
+      changes,
+      ...(accepted !== undefined && { before: { accepted, ...(old !== undefined && { config: old }) } }),
+    };
+  } catch (thrown) {
+    dropStaged(folder, staged);
+    throw thrown;
+  }
+}
+
+/** A damaged copy is replaced like none. */
+function readBefore(folder: string): Accepted | undefined {
+  try {
+    return readAccepted(folder);
+  } catch {
+    return undefined;
+  }
+}
+
+/** What was accepted may load no more: a variable is not set here, or Tollgate has become stricter. */
+function loadBefore(file: string, accepted: Accepted, io: Io): Config | undefined {
+  try {
+    return loadConfig(file, { ...worldOf(io), at: accepted.at });
+  } catch {
+    return undefined;
+  }
+}
+
+/** Records the acceptance, then makes it count. Throws AUDIT_FAILED. */
+export async function accept(
+  { config, staged, changes, before }: Candidate,
+  { by, io }: { readonly by: string; readonly io: Io },
+): Promise<void> {
+  const widens = changes.filter((change) => change.widens).length;
+  await recordSetup(
+    {
+      event: 'configuration-accepted',
+      accepted: staged.hash,
+      files: staged.files.size,
+      ...(before !== undefined && { widens }),
+    },
+    { audit: config.audit, user: io.user },
+  );
+  acceptStaged(config.acceptedFolder, staged, by);
+}
+
+/**
+ * Runs a command that edits the configuration, and accepts what it has written: a file whose accepted copy was what the command
+ * found. Other differences stay as they are, and are told. Throws what `work` throws.
+ */
+export async function accepting(
+  options: Pick<CommonOptions, 'config'>,
+  io: Io,
+  work: () => Promise<number> | number,
+): Promise<number> {
+  const { result, writes } = await captureWrites(work);
+  if (result === EXIT.ok && writes.length > 0) await acceptWritten(options, io, writes);
+  return result;
+}
+
+/** Accepts what was written (see `accepting`). Throws AUDIT_FAILED. */
+export async function acceptWritten(
+  options: Pick<CommonOptions, 'config'>,
+  io: Io,
+  writes: readonly Replaced[],
+): Promise<void> {
+  const disk = readDisk(options, io);
+  if (disk === undefined)
+    return say(
+      io,
+      'Not accepted: the configuration on the disk does not load. `tollgate check` shows why; when it is mended, run: tollgate reload',
+    );
+  const accepted = readBefore(disk.acceptedFolder);
+  const exposed = exposedReads(disk);
+  if (exposed.length === 0) return;
+  const touched = writes.filter(({ file }) => exposed.some((place) => isWithin(file, place)));
+  if (accepted === undefined && touched.length === 0) return;
+  // Before the first acceptance a command accepts what it wrote if nothing else lies there.
+  const { contents, left } = merged(accepted ?? { places: exposed, files: new Map() }, touched, exposed);
+  if (accepted === undefined && (left.length > 0 || changedFiles(contents, readPlaces(exposed)).length > 0))
+    return say(
+      io,
+      'No owner has accepted this configuration yet, so no agent is served. Read it, then run: tollgate reload',
+    );
+  if (left.length > 0)
+    say(
+      io,
+      `Not accepted, because it had been changed before: ${left.map((file) => shownIn(disk.folder, file)).join(', ')}. Read it, then run: tollgate reload`,
+    );
+  try {
+    const candidate = candidateOf({ file: disk.file, folder: disk.acceptedFolder, contents }, io);
+    if (candidate.staged.hash === accepted?.hash) return;
+    await accept(candidate, { by: io.user, io });
+  } catch (thrown) {
+    if (
+      !(thrown instanceof TollgateError) ||
+      (thrown.code !== 'CONFIG_INVALID' && thrown.code !== 'CONFIG_NOT_ACCEPTED')
+    )
+      throw thrown;
+    return say(
+      io,
+      `Not accepted: with the files that were accepted before, this configuration does not load. Read what differs, then run: tollgate reload`,
+    );
+  }
+  const others = changedFiles(contents, readPlaces(contents.places)).filter((file) => !left.includes(file));
+  if (others.length > 0)
+    say(
+      io,
+      `These differ from what was accepted, and stay so: ${others.map((file) => shownIn(disk.folder, file)).join(', ')}. Read them, then run: tollgate reload`,
+    );
+}
+
+function readDisk(options: Pick<CommonOptions, 'config'>, io: Io): Config | undefined {
+  try {
+    return readConfig(options, io);
+  } catch (thrown) {
+    if (!(thrown instanceof TollgateError) || thrown.code !== 'CONFIG_INVALID') throw thrown;
+    return undefined;
+  }
+}
+
+/** The accepted contents with what was written. A client's file that is named for the first time is taken as it lies there: it grants nothing. */
+function merged(
+  accepted: Contents,
+  writes: readonly Replaced[],
+  exposed: readonly string[],
+): { readonly contents: Contents; readonly left: readonly string[] } {
+  const files = new Map(accepted.files);
+  const left: string[] = [];
+  for (const { file, before, after } of writes) {
+    const known = files.get(file);
+    if ((known?.toString('utf8') ?? undefined) !== before) left.push(file);
+    else if (after === undefined) files.delete(file);
+    else files.set(file, Buffer.from(after));
+  }
+  const fresh = exposed.filter((place) => !accepted.places.some((known) => isWithin(place, known)));
+  const own = fresh.filter(
+    (place) => /\.(?:jsonc?|toml)$/.test(place) || [...files.keys()].some((file) => isWithin(file, place)),
+  );
+  for (const [file, bytes] of readPlaces(own).files) if (!files.has(file) && own.includes(file)) files.set(file, bytes);
+  return { contents: { places: [...new Set([...accepted.places, ...own])], files }, left };
+}
+
+function shownIn(folder: string, file: string): string {
+  return isWithin(file, folder) ? path.relative(folder, file) : file;
+}
+
+function say({ stderr }: Pick<Io, 'stderr'>, line: string): void {
+  stderr(`${printable(line)}\n`);
+}

@@ -1,0 +1,167 @@
+/** Owns what `doctor` sees of servers: those that clients reach round Tollgate, those that nobody approved, and what they lack; refuses to approve or move any. */
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import { createDigest, readAuditKey } from '../../audit/key-files.ts';
+import type { Config, ServerConfig } from '../../config/config.ts';
+import { listNames } from '../../config/config-problems.ts';
+import { ConsentStore } from '../../consent/servers/consent-store.ts';
+import { readReports } from '../../runtime/servers/server-reports.ts';
+import { DATABASE_FILE, openState } from '../../state/sqlite-state.ts';
+import { type ClientRoots, isDefaultPlace } from '../clients/client-places.ts';
+import { findFiles } from '../clients/found-client-files.ts';
+import type { Io } from '../command-io.ts';
+import { fetchObstacle } from '../server-consent/start-obstacles.ts';
+import { missingSecrets, setWords } from './check-command.ts';
+import type { DoctorFinding } from './doctor-findings.ts';
+
+/** The servers that some profile reaches; the others are there for nobody. */
+export function reachedServers({ profiles, servers }: Pick<Config, 'profiles' | 'servers'>): readonly ServerConfig[] {
+  const reached = new Set([...profiles.values()].flatMap((profile) => profile.servers));
+  return [...servers.values()].filter(({ name }) => reached.has(name));
+}
+
+/** Throws STATE_FAILED. */
+export async function examineServers(
+  config: Config,
+  io: Io,
+  platform: NodeJS.Platform,
+): Promise<readonly DoctorFinding[]> {
+  const reached = reachedServers(config);
+  const unusable = reached.filter((server) => server.unusable !== undefined);
+  const usable = reached.filter((server) => server.unusable === undefined);
+  const roots = { cwd: config.folder, home: io.home, env: io.env, platform };
+  return [
+    ...findBypasses(roots),
+    ...unusable.map(
+      ({ name, unusable: why = '' }): DoctorFinding => ({
+        id: 'unusable-server',
+        name: `server ${name}`,
+        state: 'missing',
+        seen: why,
+        fix: 'tollgate check',
+      }),
+    ),
+    ...usable.flatMap(fetching),
+    ...(await findUnapproved(config, usable)),
+    ...(await findDisabled(
+      config,
+      usable.filter((server) => fetchObstacle(server) === undefined),
+    )),
+    ...(await findMissingSecrets(config, reached, io)),
+  ];
+}
+
+/** What an agent starts by itself obeys no policy and stands in no record. */
+export function findBypasses(roots: ClientRoots): readonly DoctorFinding[] {
+  return findFiles(roots).flatMap(({ client, shown, servers, ofProject }): DoctorFinding[] => {
+    const live = servers.filter(({ unusable }) => unusable !== 'the file disables it');
+    if (live.length === 0) return [];
+    const isDefault = client !== undefined && isDefaultPlace({ client, ofProject });
+    return [
+      {
+        id: 'bypass',
+        name: `${client?.title ?? 'client'} (${shown})`,
+        state: 'weak',
+        seen: `reaches round Tollgate: ${listNames(live.map(({ original }) => original))}`,
+        fix: `tollgate export --client ${client?.id ?? ''}${isDefault ? '' : ' --user'} --replace`,
+      },
+    ];
+  });
+}
+
+async function findUnapproved(config: Config, servers: readonly ServerConfig[]): Promise<readonly DoctorFinding[]> {
+  const states = await consentOf(
+    config,
+    servers.map(({ name }) => name),
+  );
+  return servers.flatMap(({ name }): DoctorFinding[] => {
+    const seen = states.get(name);
+    return seen === undefined
+      ? []
+      : [{ id: 'unapproved', name: `server ${name}`, state: 'weak', seen, fix: `tollgate approve ${name}` }];
+  });
+}
+
+function fetching(server: ServerConfig): readonly DoctorFinding[] {
+  const found = fetchObstacle(server);
+  return found === undefined
+    ? []
+    : [{ id: 'fetching-server', name: `server ${server.name}`, state: 'missing', ...found }];
+}
+
+/** What a person disabled is no finding. */
+async function findDisabled(config: Config, servers: readonly ServerConfig[]): Promise<readonly DoctorFinding[]> {
+  if (servers.length === 0 || !existsSync(path.join(config.state, DATABASE_FILE))) return [];
+  const state = openState(config.state);
+  try {
+    const reports = await readReports(state);
+    const byPerson = await new ConsentStore(state, createDigest(readAuditKey(config.state))).disabled();
+    return servers
+      .filter(({ name }) => !byPerson.has(name))
+      .flatMap(({ name }) =>
+        (reports.get(name) ?? [])
+          .filter((report) => report.state === 'disabled')
+          .map(
+            ({ pid, reason = '' }): DoctorFinding => ({
+              id: 'disabled-server',
+              name: `server ${name}`,
+              state: 'weak',
+              seen: `process ${pid}: ${reason}`,
+              fix: `Mend what \`tollgate servers\` shows of ${name}, and start that Tollgate again.`,
+            }),
+          ),
+      );
+  } finally {
+    await state.close();
+  }
+}
+
+/** What is lacking, by server. Where there is no state yet, nobody has approved anything: none is made for the look. */
+async function consentOf(config: Config, names: readonly string[]): Promise<ReadonlyMap<string, string>> {
+  const nobody = 'nobody has approved it, so it does not start';
+  if (names.length === 0 || !existsSync(path.join(config.state, DATABASE_FILE)))
+    return new Map(names.map((name) => [name, nobody]));
+  const state = openState(config.state);
+  try {
+    const store = new ConsentStore(state, createDigest(readAuditKey(config.state)));
+    const lacking = new Map<string, string>();
+    for (const name of names) {
+      const { consent, damaged } = store.get(name);
+      if (damaged === true) lacking.set(name, 'its approval was damaged, so it does not start');
+      else if (consent === undefined) lacking.set(name, nobody);
+      else if (consent.tools === undefined) lacking.set(name, 'nobody has approved its tools, so it is not used');
+    }
+    return lacking;
+  } finally {
+    await state.close();
+  }
+}
+
+async function findMissingSecrets(
+  config: Config,
+  servers: readonly ServerConfig[],
+  io: Io,
+): Promise<readonly DoctorFinding[]> {
+  const { names, lines } = await missingSecrets(
+    { ...config, servers: new Map(servers.map((server) => [server.name, server])) },
+    io,
+  );
+  if (names.length === 0)
+    return lines.map(
+      (line): DoctorFinding => ({
+        id: 'secret-missing',
+        name: 'secrets',
+        state: 'weak',
+        seen: line.replace(/^warning: /, ''),
+      }),
+    );
+  return names.map(
+    (name): DoctorFinding => ({
+      id: 'secret-missing',
+      name: `secret ${name}`,
+      state: 'missing',
+      seen: 'it is nowhere, and a server cannot start without it',
+      fix: setWords(config, name).replace(/^store it with: /, ''),
+    }),
+  );
+}

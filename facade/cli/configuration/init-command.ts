@@ -1,0 +1,319 @@
+/** Owns `tollgate init`: a working tollgate.yaml out of what clients have already; refuses to overwrite and shows no value of theirs. */
+import { createHash } from 'node:crypto';
+import { existsSync, lstatSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { dropStaged } from '../../config/accepted-config.ts';
+import { formatProblems } from '../../config/config-problems.ts';
+import { SCHEMA_FILE } from '../../config/config-schema.ts';
+import { loadConfig } from '../../config/load-config.ts';
+import { captureWrites, capturing, type Replaced } from '../../config/reading/file-replacement.ts';
+import { realPath } from '../../config/reading/text-files.ts';
+import { toSlug } from '../../config/servers/server-names.ts';
+import { workspaceFault } from '../../config/work-folders.ts';
+import type { ClientEntry } from '../clients/client-entry.ts';
+import { readClientFile } from '../clients/client-file-reader.ts';
+import { clientPlaces, isDefaultPlace, shownPath } from '../clients/client-places.ts';
+import { EXIT, type Io } from '../command-io.ts';
+import { commandLine } from '../print.ts';
+import { ownerObstacle } from '../server-consent/start-obstacles.ts';
+import { askYes, isInteractive } from '../terminal-prompt.ts';
+import { accept, acceptWritten, stageDisk } from './configuration-acceptance.ts';
+import { projectFile } from './init-file.ts';
+
+/** Rules to begin with: policies/starter/, docs/starters.md. */
+export type Starter = 'workspace' | 'reviewer' | 'no-leaving' | 'ci' | 'strict';
+
+/** Options of the command. */
+export interface InitOptions {
+  /** The file to write; relative to the current folder. */
+  readonly config: string;
+  readonly force?: true;
+  /** Default workspace. */
+  readonly starter?: Starter;
+  /** Writes the configuration to a folder of the user instead of the project. */
+  readonly outside?: true;
+  readonly json?: true;
+}
+
+/** A client's file that was found, as the new configuration names it. */
+export interface InitClientFile {
+  readonly id: string;
+  readonly client: string;
+  /** Whether export writes it unless another is named. */
+  readonly isDefault: boolean;
+  /** Relative to the project, or with `~/`. */
+  readonly path: string;
+  readonly servers: readonly ClientEntry[];
+  readonly unread?: string;
+}
+
+const RULES_SCHEMA = new URL('../../../policies/schemas/rules.json', import.meta.url);
+const SUITE_SCHEMA = new URL('../../../policies/schemas/suite.json', import.meta.url);
+const STARTER_FOLDER = new URL('../../../policies/starter/', import.meta.url);
+const PACKAGED = 'node_modules/tollgate/dist';
+
+/** With servers of other clients: bring them in, look at each, then let the client see Tollgate alone. */
+function nextOf(found: readonly InitClientFile[]): readonly (readonly string[])[] {
+  const first = found.find(({ servers }) => servers.length > 0);
+  const name = first?.servers.find(({ unusable }) => unusable === undefined)?.name;
+  if (first === undefined || name === undefined) return [['check'], ['tools'], ['run']];
+  return [
+    ['check'],
+    ['import', '--all'],
+    ['approve', name],
+    ['export', '--client', first.id, ...(first.isDefault ? [] : ['--user']), '--replace'],
+  ];
+}
+
+/** Writes a configuration and accepts it. A person at a terminal is asked where it goes. Throws as `writeProject`, and AUDIT_FAILED. */
+export async function runInit(options: InitOptions, io: Io): Promise<number> {
+  const place = await placeFor(options, io);
+  const { result, writes } = await captureWrites(() => writeProject(place, options, io));
+  await acceptFirst({ config: place.file, ...(options.force === true && { force: true }) }, io, writes);
+  return result;
+}
+
+/**
+ * Writes tollgate.yaml, policies/rules.yaml with its suite and, where the package is not installed in the project, the schemas for the editor.
+ * Data goes to stdout with `json`, talk to stderr. Returns the exit code. Rules that are there stay, unless a starter is named.
+ * Throws USAGE when another file exists and `force` is not given, or the folder cannot be a workspace.
+ */
+export function writeProject(
+  place: InitPlace,
+  options: InitOptions,
+  io: Pick<Io, 'stdout' | 'stderr' | 'env' | 'home' | 'self'> & { readonly platform?: NodeJS.Platform },
+): number {
+  const { file, folder, workspace } = place;
+  const fault = workspaceFault(workspace, io.home);
+  if (fault !== undefined)
+    throw new TollgateError('USAGE', {
+      detail: `This folder cannot be a project: ${fault}.`,
+      next: 'Change to the folder of your project and call tollgate init again.',
+    });
+  const planned = plannedFiles(place, options.starter ?? 'workspace');
+  const kept = keptFiles(options, folder, planned);
+  const files = planned.filter(({ path: target }) => !kept.includes(target));
+  const existing = files.filter(({ path: target }) => occupied(target));
+  if (existing.length > 0 && options.force !== true) {
+    const names = existing.map(({ path: target }) => path.relative(folder, target)).join(', ');
+    throw new TollgateError('USAGE', {
+      detail: `There is already: ${names}. Nothing was written.`,
+      next: 'Use --force to replace, or --config to write another file.',
+    });
+  }
+  const found = findClients(place, io, io.platform ?? process.platform);
+  // All texts first: what cannot be made must not leave half a project.
+  const texts = files.map(({ path: target, text }) => [target, text(found)] as const);
+  for (const [target, text] of texts) write(target, text);
+  const { warnings } = loadConfig(file, { env: io.env, home: io.home });
+  const next = nextOf(found).map((words) =>
+    commandLine([
+      ...io.self,
+      ...words,
+      ...(place.isOutside
+        ? ['--config', file]
+        : options.config === 'tollgate.yaml'
+          ? []
+          : ['--config', options.config]),
+    ]),
+  );
+  const written = files.map(({ path: target }) => (place.isOutside ? target : path.relative(folder, target)));
+  const left = kept.filter(occupied).map((target) => path.relative(folder, target));
+  if (options.json === true)
+    io.stdout(`${JSON.stringify({ written, kept: left, found: found.map(asData), warnings, next })}\n`);
+  else
+    io.stderr(
+      report({
+        written,
+        left,
+        found,
+        next,
+        warnings: [
+          formatProblems(warnings),
+          ...ownerObstacle(folder).map((line) => `neither servers nor bash can start in a sandbox: ${line}`),
+        ]
+          .filter((line) => line !== '')
+          .join('\n'),
+      }),
+    );
+  return EXIT.ok;
+}
+
+/** Where the configuration goes, and the folder that agents work in. */
+export interface InitPlace {
+  readonly file: string;
+  readonly folder: string;
+  readonly workspace: string;
+  readonly isOutside: boolean;
+}
+
+/** Beside the project, or in a folder of the user that no agent can write. A person at a terminal is asked. */
+async function placeFor(options: InitOptions, io: Io): Promise<InitPlace> {
+  const beside = besideProject(path.resolve(io.cwd, options.config));
+  const { workspace } = beside;
+  const base = io.env.XDG_CONFIG_HOME ?? '';
+  const folder = realPath(
+    path.join(
+      path.isAbsolute(base) ? base : path.join(io.home, '.config'),
+      'tollgate',
+      `${toSlug(path.basename(workspace))}-${createHash('sha256').update(workspace).digest('hex').slice(0, 6)}`,
+    ),
+  );
+  const mayAsk = options.json !== true && options.config === 'tollgate.yaml' && isInteractive(io) && io.isTTY;
+  const question = `Keep the configuration in ${folder}, where no agent can write it? Otherwise it lies here, and edits count when you run tollgate reload.`;
+  const isOutside = options.outside === true || (mayAsk && (await askYes(io, question)));
+  return isOutside ? { file: path.join(folder, 'tollgate.yaml'), folder, workspace, isOutside } : beside;
+}
+
+/** A configuration in the folder that agents work in. */
+export function besideProject(file: string): InitPlace {
+  const workspace = realPath(path.dirname(file));
+  return { file, folder: workspace, workspace, isOutside: false };
+}
+
+/**
+ * The owner who begins has written all of it, or has found it here. A later call accepts only what it has written; with `force`
+ * also where that replaced an edit that no owner had accepted.
+ */
+async function acceptFirst(
+  options: Pick<InitOptions, 'config' | 'force'>,
+  io: Io,
+  writes: readonly Replaced[],
+): Promise<void> {
+  const candidate = stageDisk(options, io);
+  if (candidate === undefined) return;
+  if (candidate.before === undefined) return accept(candidate, { by: io.user, io });
+  dropStaged(candidate.config.acceptedFolder, candidate.staged);
+  const { files } = candidate.before.accepted;
+  return acceptWritten(
+    options,
+    io,
+    options.force === true
+      ? writes.map((write) => ({ ...write, before: files.get(write.file)?.toString('utf8') }))
+      : writes,
+  );
+}
+
+/** Rules that are there stay, with what lies beside them: cases of a starter would fail on rules of somebody else. */
+function keptFiles(
+  { force, starter }: InitOptions,
+  folder: string,
+  planned: readonly PlannedFile[],
+): readonly string[] {
+  if (force === true || starter !== undefined || !occupied(path.join(folder, 'policies', 'rules.yaml'))) return [];
+  const beside = planned
+    .map(({ path: target }) => target)
+    .filter((target) => path.dirname(target) === path.join(folder, 'policies'));
+  return beside.filter((target) => occupied(target) || path.basename(target) === 'rules_suite.yaml');
+}
+
+interface PlannedFile {
+  readonly path: string;
+  readonly text: (found: readonly InitClientFile[]) => string;
+}
+
+/** The schemas are copied only where the editor could not find the package's own. */
+function plannedFiles({ file, folder, workspace, isOutside }: InitPlace, starter: Starter): readonly PlannedFile[] {
+  const packaged = ['facade/config/tollgate.schema.json', 'policies/schemas/rules.json'].every((name) =>
+    existsSync(path.join(folder, PACKAGED, name)),
+  );
+  const schema = packaged ? `./${PACKAGED}/facade/config/tollgate.schema.json` : './policies/tollgate.schema.json';
+  const started = (name: string, schemaName: string): PlannedFile => {
+    const own = packaged ? `../${PACKAGED}/policies/schemas/${schemaName}.json` : `./${schemaName}.schema.json`;
+    return {
+      path: path.join(folder, 'policies', name),
+      text: () =>
+        readFileSync(new URL(name.replace('rules', starter), STARTER_FOLDER), 'utf8').replace(/(?<=\$schema=)\S+/, own),
+    };
+  };
+  const files: PlannedFile[] = [
+    { path: file, text: (found) => projectFile({ schema, found, ...(isOutside && { workspace }) }) },
+    started('rules.yaml', 'rules'),
+    started('rules_suite.yaml', 'suite'),
+  ];
+  const copied = (name: string, from: string | URL): PlannedFile => ({
+    path: path.join(folder, 'policies', name),
+    text: () => readFileSync(from, 'utf8'),
+  });
+  return packaged
+    ? files
+    : [
+        ...files,
+        copied('tollgate.schema.json', SCHEMA_FILE),
+        copied('rules.schema.json', RULES_SCHEMA),
+        copied('suite.schema.json', SUITE_SCHEMA),
+      ];
+}
+
+/** True for a dangling link too: writing through one would create a file elsewhere. */
+function occupied(target: string): boolean {
+  return lstatSync(target, { throwIfNoEntry: false }) !== undefined;
+}
+
+function write(target: string, text: string): void {
+  mkdirSync(path.dirname(target), { recursive: true });
+  capturing(target, text, () => writeFileSync(target, text));
+}
+
+function findClients(
+  { folder, workspace }: InitPlace,
+  io: Pick<Io, 'env' | 'home'>,
+  platform: NodeJS.Platform,
+): readonly InitClientFile[] {
+  return clientPlaces({ cwd: workspace, home: io.home, env: io.env, platform })
+    .filter(({ file }) => existsSync(file))
+    .map(({ client, file, ofProject }): InitClientFile => {
+      const shown = shownPath(file, { cwd: folder, home: io.home });
+      const { entries, warnings } = readClientFile(file, { shown, project: workspace });
+      const [first] = warnings;
+      return {
+        id: client.id,
+        client: client.title,
+        isDefault: isDefaultPlace({ client, ofProject }),
+        path: shown,
+        servers: entries,
+        ...(entries.length === 0 && { unread: first?.message ?? 'it defines no server' }),
+      };
+    });
+}
+
+/** Names only: a client's file holds keys in its arguments, variables and headers. */
+function asData({ client, path: shown, servers, unread }: InitClientFile): unknown {
+  const names = servers.map(({ original, name, env, headers, unusable }) => ({
+    name,
+    original,
+    variables: Object.keys(env),
+    headers: Object.keys(headers),
+    ...(unusable !== undefined && { unusable }),
+  }));
+  return { client, path: shown, servers: names, ...(unread !== undefined && { unread }) };
+}
+
+interface Report {
+  readonly written: readonly string[];
+  readonly left: readonly string[];
+  readonly found: readonly InitClientFile[];
+  readonly next: readonly string[];
+  readonly warnings: string;
+}
+
+function report({ written, left, found, next, warnings }: Report): string {
+  const clients = found.map(
+    ({ client, path: shown, servers, unread }) =>
+      `  ${client} (${shown}): ${unread ?? servers.map(({ name, env }) => name + variables(Object.keys(env))).join(', ')}\n`,
+  );
+  return [
+    clients.length === 0
+      ? 'No client files were found; the workspace alone serves read, write, edit and bash.\n'
+      : `Found:\n${clients.join('')}`,
+    `Wrote ${written.join(', ')}.\n`,
+    left.length === 0 ? '' : `Left as they are: ${left.join(', ')}.\n`,
+    warnings === '' ? '' : `Worth knowing:\n${warnings.replace(/^/gm, '  ')}\n`,
+    `Next:\n${next.map((command) => `  ${command}\n`).join('')}`,
+  ].join('');
+}
+
+function variables(names: readonly string[]): string {
+  return names.length === 0 ? '' : ` (sets ${names.join(', ')})`;
+}

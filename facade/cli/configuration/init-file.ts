@@ -1,0 +1,73 @@
+/** Owns the text of a new tollgate.yaml; refuses to approve or to reach anything by itself: that is left to the reader. */
+import { stringify } from 'yaml';
+import type { InitClientFile } from './init-command.ts';
+
+const EXAMPLE = 'tracker';
+
+/** For whoever has no client file to include: uncommented, it loads. */
+const EXAMPLE_SERVER = `
+# A server of your own. It starts in a sandbox. Uncomment this, and \`tools\` under \`expose\`; then run: tollgate approve ${EXAMPLE}
+# servers:
+#   ${EXAMPLE}:
+#     command: node
+#     args: [path/to/server.js]
+#     semantics: {"get_*": read, create_issue: write}
+# profiles:
+#   default: {servers: [${EXAMPLE}]}
+`;
+
+/** What a new tollgate.yaml is made from. Without `schema` the editor is told of none. `policies` are relative to it. */
+export interface ProjectParts {
+  readonly schema?: string;
+  readonly found?: readonly InitClientFile[];
+  readonly policies?: readonly string[];
+  /** The folder that agents work in, absolute; default: the folder of the file. */
+  readonly workspace?: string;
+}
+
+/** The file, with what was found included and a profile that reaches it ready to be uncommented. */
+export function projectFile({
+  schema,
+  found = [],
+  policies = ['policies/rules.yaml'],
+  workspace = '.',
+}: ProjectParts): string {
+  const included = found.filter(({ servers }) => servers.length > 0);
+  const names = [
+    ...new Set(
+      included.flatMap(({ servers }) =>
+        servers.filter(({ unusable }) => unusable === undefined).map(({ name }) => name),
+      ),
+    ),
+  ];
+  return [
+    schema === undefined ? '' : `# yaml-language-server: $schema=${schema}\n`,
+    '# What stands behind Tollgate, who may use it, and within which limits. `tollgate check` reads it.\n',
+    'version: 1\n',
+    '\n# The folder that read, write, edit and bash work in.\n',
+    `workspace: ${stringify(workspace.replaceAll('$', '$$$$')).trim()}\n`,
+    includes(included),
+    names.length === 0 ? EXAMPLE_SERVER : profiles(names),
+    `\npolicies:\n${policies.map((source) => `  - ${stringify(source).trim()}\n`).join('')}`,
+    '\nexpose:\n  primitives: workspace\n',
+    names.length === 0 ? `  # tools: [${EXAMPLE}.*]\n` : '',
+    '\n# budgets:\n#   - {id: calls-per-run, scope: run, calls: 200}\n',
+  ].join('');
+}
+
+function includes(included: readonly InitClientFile[]): string {
+  if (included.length === 0) return '';
+  const lines = included.map(
+    ({ client, path }) => `  - ${stringify(path.replaceAll('$', '$$$$')).trim()} # ${client}\n`,
+  );
+  return `\n# Servers of other clients. Their files stay as they are, and grant nothing here.\ninclude:\n${lines.join('')}`;
+}
+
+/** Being reached is one step, being approved another. */
+function profiles(names: readonly string[]): string {
+  if (names.length === 0) return '';
+  return [
+    '\n# A server starts when it is approved (tollgate approve NAME), in a sandbox (docs/sandbox.md), without network unless it lists domains.\n# Uncomment those that you want, or run: tollgate import --all\n# servers:\n',
+    ...names.map((name) => `#   ${name}: {profiles: [default]}\n`),
+  ].join('');
+}

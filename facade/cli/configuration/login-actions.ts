@@ -1,0 +1,147 @@
+/** Owns what `login` and `logout` do at a terminal; refuses to print a token, and to open a browser that nobody sees. */
+import { spawn } from 'node:child_process';
+import type { SignInParts, SignInSummary, SignIns, StartInspector } from '../../../adapters/port.ts';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { findHelper } from '../../../catalogs/programs/helper-programs.ts';
+import { createDigest, readAuditKey } from '../../audit/key-files.ts';
+import type { Config } from '../../config/config.ts';
+import { didYouMean } from '../../config/config-problems.ts';
+import { Consents } from '../../consent/servers/server-consents.ts';
+import { Redactor } from '../../output/redactor.ts';
+import { openPlaces, openSecrets } from '../../secrets/secrets.ts';
+import { keepSignIns } from '../../secrets/sign-ins.ts';
+import { openState } from '../../state/sqlite-state.ts';
+import { readForOwner } from '../command-facade.ts';
+import { EXIT, type Io } from '../command-io.ts';
+import { json, printable } from '../print.ts';
+import { askHidden, isInteractive } from '../terminal-prompt.ts';
+import type { LoginOptions } from './login-command.ts';
+
+type Named = LoginOptions & { readonly server: string };
+type LoginParts = { readonly signIns: SignIns; readonly inspect: StartInspector };
+type Opened = Pick<SignInParts, 'settings' | 'store' | 'secrets'> & { readonly consents: Consents };
+
+/** Signs in and stores what came. Throws USAGE, CONFIG_INVALID, and as SignIns.signIn. */
+export async function runLogin(
+  options: Named & { readonly browser: boolean },
+  io: Io,
+  { signIns, inspect }: LoginParts,
+): Promise<number> {
+  return withStore(options, { io, inspect }, async (opened) => {
+    const stop = new AbortController();
+    void io.stopped.then(() => stop.abort());
+    const opens = options.browser && io.isTTY && options.json !== true;
+    const show: SignInParts['show'] = ({ address, issuer, scopes }) => {
+      const rights = scopes.length === 0 ? '' : `It asks for: ${printable(scopes.join(', '))}.\n`;
+      io.stderr(
+        `Consent at ${new URL(issuer).host} within five minutes, in a browser of this machine:\n\n  ${address.href}\n\n${rights}`,
+      );
+      if (opens) openBrowser(address, io);
+    };
+    const { consents, ...parts } = opened;
+    const refusal = await consents.refuseLook(parts.settings);
+    if (refusal !== undefined) throw refusal;
+    const signedIn = await signIns.signIn({ ...parts, show, signal: stop.signal });
+    if (options.json === true)
+      io.stdout(
+        json({
+          server: options.server,
+          ...signedIn,
+          ...(signedIn.expiresAt !== undefined && { expiresAt: new Date(signedIn.expiresAt).toISOString() }),
+        }),
+      );
+    else io.stderr(`${printable(lineOf(options.server, signedIn))}\n`);
+    return EXIT.ok;
+  });
+}
+
+/** Signs out. Throws USAGE, CONFIG_INVALID, SECRET_MISSING where there was no sign-in, and as SignIns.signOut. */
+export async function runLogout(options: Named, io: Io, { signIns, inspect }: LoginParts): Promise<number> {
+  return withStore(options, { io, inspect }, async (opened) => {
+    const { removed, revoked } = await signIns.signOut(opened);
+    if (!removed)
+      throw new TollgateError('SECRET_MISSING', {
+        detail: `There is no sign-in to server "${options.server}".`,
+        next: '`tollgate secret list` shows those that there are.',
+      });
+    if (options.json === true) io.stdout(json({ server: options.server, revoked }));
+    else
+      io.stderr(
+        `Signed out of ${options.server}. ${revoked ? 'The issuer has taken the tokens back.' : 'The issuer did not take the tokens back: they end by themselves, or in your account there. A running Tollgate has its token until then; `tollgate kill` ends that.'}\n`,
+      );
+    return EXIT.ok;
+  });
+}
+
+async function withStore(
+  options: Named,
+  { io, inspect }: { readonly io: Io; readonly inspect: StartInspector },
+  work: (opened: Opened) => Promise<number>,
+): Promise<number> {
+  const config = readForOwner(options, io);
+  const settings = serverOf(config, options.server);
+  const redactor = new Redactor();
+  const places = openPlaces({
+    state: config.state,
+    env: io.env,
+    ...(isInteractive(io) && { ask: () => askHidden(io, 'Passphrase of the vault: ') }),
+  });
+  const state = openState(config.state);
+  try {
+    const consents = new Consents(state, {
+      folder: config.folder,
+      inspect,
+      digest: createDigest(readAuditKey(config.state)),
+    });
+    return await work({
+      settings,
+      consents,
+      store: keepSignIns({ vault: places.vault, redactor, state }),
+      secrets: openSecrets(() => config, { places, redactor }),
+    });
+  } finally {
+    await state.close();
+  }
+}
+
+function serverOf(config: Config, name: string): SignInParts['settings'] {
+  const server = config.servers.get(name);
+  if (server === undefined)
+    throw new TollgateError('USAGE', {
+      detail: `There is no server "${printable(name).slice(0, 64)}" in tollgate.yaml.`,
+      next: `Name one with a url; ${didYouMean(name, config.servers.keys())}`,
+    });
+  if (server.transport === 'stdio')
+    throw new TollgateError('USAGE', {
+      detail: `Server "${name}" is a program on this machine: it signs in by itself.`,
+      next: 'Pass it a token in env, from the vault: `tollgate secret set NAME`.',
+    });
+  const isWritten = Object.keys(server.headers).some((header) => header.toLowerCase() === 'authorization');
+  if (isWritten)
+    throw new TollgateError('USAGE', {
+      detail: `Server "${name}" has a header Authorization in tollgate.yaml, which goes before every sign-in.`,
+      next: 'Take the header out, then sign in.',
+    });
+  return server;
+}
+
+function lineOf(server: string, { scopes, expiresAt, renewable }: SignInSummary): string {
+  const rights = scopes.length === 0 ? '' : ` with ${scopes.join(', ')}`;
+  const end =
+    expiresAt === undefined
+      ? ''
+      : renewable
+        ? '; it renews itself'
+        : `, until ${new Date(expiresAt).toISOString().slice(0, 16).replace('T', ' ')} UTC`;
+  return `Signed in to ${server}${rights}${end}.`;
+}
+
+/** No shell reads the address (CVE-2025-6514), and it is https or of this machine. Where no program opens it, it stands on the screen. */
+function openBrowser(address: URL, { env }: Io): void {
+  const { TOLLGATE_VAULT_PASSPHRASE: _passphrase, ...given } = env;
+  const program = process.platform === 'darwin' ? '/usr/bin/open' : findHelper('xdg-open');
+  if (program === undefined) return;
+  spawn(program, [address.href], { env: given, shell: false, detached: true, stdio: 'ignore' })
+    .on('error', () => undefined)
+    .unref();
+}

@@ -1,0 +1,195 @@
+/** Owns what `secret set`, `list`, `rm` and `rotate` do; refuses to print a value, or how long one is. */
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { Config } from '../../config/config.ts';
+import { type SecretPlaces, sourceName } from '../../secrets/secret-source.ts';
+import { secretUses } from '../../secrets/secret-uses.ts';
+import { MIN_SECRET, openPlaces } from '../../secrets/secrets.ts';
+import { signedInServer } from '../../secrets/sign-ins.ts';
+import { type CommonOptions, readForOwner } from '../command-facade.ts';
+import { EXIT, type Io } from '../command-io.ts';
+import { recordSetup } from '../command-state.ts';
+import { json, table } from '../print.ts';
+import { askHidden, isInteractive, readPiped } from '../terminal-prompt.ts';
+
+type Named = CommonOptions & { readonly name: string };
+
+const NAME = /^[A-Za-z_][\w.-]*$/;
+
+/** What a new vault's key is worth, for the person who made it. */
+export const KEY_WORDS = {
+  passphrase:
+    'The key of the vault comes from TOLLGATE_VAULT_PASSPHRASE: Tollgate needs it at each start. If it is lost, so are the secrets.',
+  keychain: 'The key of the vault is in the keychain of this user.',
+  file: 'The key of the vault is the file vault.key beside it: whoever can read your files can read your secrets. To have a key that is not on the disk, remove both, set TOLLGATE_VAULT_PASSPHRASE, and begin again.',
+} as const;
+
+/** Stores a value. Throws USAGE, CANCELLED, AUDIT_FAILED, VAULT_FAILED, CONFIG_INVALID. */
+export async function runSecretSet(options: Named, io: Io): Promise<number> {
+  const { config, places } = open(options, io);
+  const replaced = await store(options.name, { config, places, io, event: 'secret-set' });
+  tell(
+    { io, options },
+    { name: options.name, replaced, servers: usersOf(options.name, config) },
+    `${replaced ? 'Replaced' : 'Stored'} ${options.name}.`,
+  );
+  return EXIT.ok;
+}
+
+/** Replaces a value that is there. Throws SECRET_MISSING beside what `set` throws. */
+export async function runSecretRotate(options: Named, io: Io): Promise<number> {
+  const { config, places } = open(options, io);
+  const source = config.secretSources.get(options.name);
+  if (source === undefined && (await places.vault.get(options.name)) === undefined) throw missing(options.name);
+  await store(options.name, { config, places, io, event: 'secret-rotated' });
+  const servers = usersOf(options.name, config);
+  const restart =
+    servers.length === 0
+      ? 'No server uses it.'
+      : `These servers have the old value until they restart: ${servers.join(', ')}.`;
+  tell({ io, options }, { name: options.name, restart: servers }, `Rotated ${options.name}. ${restart}`);
+  return EXIT.ok;
+}
+
+/** Removes a value. Throws SECRET_MISSING, USAGE, AUDIT_FAILED, VAULT_FAILED, CONFIG_INVALID. */
+export async function runSecretRemove(options: Named, io: Io): Promise<number> {
+  const { config, places } = open(options, io);
+  const source = config.secretSources.get(options.name);
+  if (source !== undefined && source.from !== 'keychain') throw elsewhere(options.name, source.from);
+  if (source === undefined && !(await places.vault.list()).some(({ name }) => name === options.name))
+    throw missing(options.name);
+  const keychain = source === undefined ? undefined : await keychainOf(places);
+  await recordSetup({ event: 'secret-removed', secrets: [options.name] }, { audit: config.audit, user: io.user });
+  if (source !== undefined) await keychain?.remove(source.service, source.account);
+  else if (!(await places.vault.remove(options.name))) throw missing(options.name);
+  const servers = usersOf(options.name, config);
+  const rest = servers.length === 0 ? '' : ` These servers cannot start without it: ${servers.join(', ')}.`;
+  tell({ io, options }, { name: options.name, servers }, `Removed ${options.name}.${rest}`);
+  return EXIT.ok;
+}
+
+/** Prints all secrets that are stored, configured or used. Throws VAULT_FAILED, CONFIG_INVALID. */
+export async function runSecretList(options: CommonOptions, io: Io): Promise<number> {
+  const { config, places } = open(options, io);
+  const stored = new Map((await places.vault.list()).map(({ name, setAt }) => [name, setAt]));
+  const uses = secretUses(config);
+  const names = [...new Set([...stored.keys(), ...config.secretSources.keys(), ...uses.keys()])].sort();
+  const items = names.map((name) => {
+    const provider = sourceName(config.secretSources.get(name));
+    const setAt = provider === 'vault' ? stored.get(name) : undefined;
+    return {
+      name,
+      provider,
+      ...(setAt !== undefined && { setAt }),
+      missing: provider === 'vault' && setAt === undefined,
+      servers: uses.get(name) ?? [signedInServer(name)].filter((server) => server !== undefined),
+    };
+  });
+  if (options.json === true) io.stdout(json(items));
+  else if (items.length === 0) io.stderr('No secrets. Store one with: tollgate secret set NAME\n');
+  else
+    io.stdout(
+      table(
+        io,
+        ['name', 'provider', 'set', 'servers'],
+        items.map((item) => [
+          item.name,
+          item.provider,
+          item.missing ? { text: 'missing', colour: 'red' } : (item.setAt ?? '').slice(0, 16).replace('T', ' '),
+          item.servers.join(', '),
+        ]),
+      ),
+    );
+  return EXIT.ok;
+}
+
+function open(
+  options: CommonOptions & { readonly name?: string },
+  io: Io,
+): { readonly config: Config; readonly places: SecretPlaces } {
+  if (options.name !== undefined && !NAME.test(options.name))
+    throw new TollgateError('USAGE', {
+      detail: 'A name of a secret begins with a letter and has letters, digits, dots, dashes and underscores.',
+      next: 'Take a name like github.token.',
+    });
+  const config = readForOwner(options, io);
+  const ask = isInteractive(io) ? { ask: () => askHidden(io, 'Passphrase of the vault: ') } : {};
+  return { config, places: openPlaces({ state: config.state, env: io.env, ...ask }) };
+}
+
+/** Asks for the value and stores it; true when it replaced one. */
+async function store(
+  name: string,
+  {
+    config,
+    places,
+    io,
+    event,
+  }: {
+    readonly config: Config;
+    readonly places: SecretPlaces;
+    readonly io: Io;
+    readonly event: 'secret-set' | 'secret-rotated';
+  },
+): Promise<boolean> {
+  const source = config.secretSources.get(name);
+  if (source !== undefined && source.from !== 'keychain') throw elsewhere(name, source.from);
+  const value = isInteractive(io) ? await askHidden(io, `Value of ${name}: `) : await readPiped(io);
+  if (value.length < MIN_SECRET)
+    throw new TollgateError('USAGE', {
+      detail: `The value is shorter than ${MIN_SECRET} characters: it could not be told from other text, so it could not be kept out of results.`,
+      next: 'Take a longer one.',
+    });
+  if (value.includes('\0'))
+    throw new TollgateError('USAGE', {
+      detail: 'The value holds a NUL character, which no variable and no header can carry.',
+      next: 'Encode it, for example as base64.',
+    });
+  const keychain = source === undefined ? undefined : await keychainOf(places);
+  await recordSetup({ event, secrets: [name] }, { audit: config.audit, user: io.user });
+  if (source !== undefined) {
+    await keychain?.set(source.service, source.account, value);
+    return false;
+  }
+  const isNew = places.vault.origin() === undefined;
+  const replaced = await places.vault.set(name, value);
+  const origin = places.vault.origin();
+  if (isNew && origin !== undefined) io.stderr(`${KEY_WORDS[origin]}\n`);
+  return replaced;
+}
+
+async function keychainOf(places: SecretPlaces): Promise<NonNullable<Awaited<ReturnType<SecretPlaces['keychain']>>>> {
+  const keychain = await places.keychain();
+  if (keychain === undefined)
+    throw new TollgateError('VAULT_FAILED', {
+      detail: 'The keychain cannot be reached.',
+      next: 'Unlock it, or run this in the session of the desktop.',
+    });
+  return keychain;
+}
+
+function usersOf(name: string, config: Config): readonly string[] {
+  return secretUses(config).get(name) ?? [];
+}
+
+function missing(name: string): TollgateError {
+  return new TollgateError('SECRET_MISSING', {
+    detail: `Secret "${name}" is not in the vault.`,
+    next: `\`tollgate secret list\` shows the names; store it with \`tollgate secret set ${name}\`.`,
+  });
+}
+
+function elsewhere(name: string, from: 'env' | 'exec'): TollgateError {
+  return new TollgateError('USAGE', {
+    detail: `Secret "${name}" comes from ${from === 'env' ? 'a variable' : 'a program'}, as tollgate.yaml says.`,
+    next: 'Change it there, or take its entry out of secrets to keep it in the vault.',
+  });
+}
+
+function tell(
+  { io, options }: { readonly io: Io; readonly options: CommonOptions },
+  facts: Readonly<Record<string, unknown>>,
+  line: string,
+): void {
+  if (options.json === true) io.stdout(json(facts));
+  else io.stderr(`${line}\n`);
+}

@@ -1,0 +1,117 @@
+/** Owns the last part of connecting: the two consents on the screens of `approve`, and what agents can do then; refuses to agree in anybody's place. */
+import { UpstreamError } from '../../../adapters/port.ts';
+import { asTollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { Principal } from '../../../policies/port.ts';
+import { listToolFacts } from '../../call/lowering/call-effect.ts';
+import { readForOwner, readPrincipal, withFacade } from '../command-facade.ts';
+import { EXIT, type Io } from '../command-io.ts';
+import { plural } from '../print.ts';
+import type { Wiring } from '../program.ts';
+import { runApproveServer } from '../server-consent/approve-command.ts';
+import { withOwnerContext } from '../server-consent/owner-context.ts';
+import type { ConnectOptions } from './connect-command.ts';
+import type { ConnectionDraft } from './connection-draft.ts';
+
+/** What came of it: an exit code, what `approve` has to say as data, and a line where something failed. */
+export interface Consented {
+  readonly code: number;
+  readonly data?: unknown;
+  readonly failure?: string;
+}
+
+/** Both screens of `approve`. A catalog that has seen a server list only with its secrets asks for them. A refusal is told, not thrown: what was written stands, and can be approved later. */
+export async function approveConnected(
+  draft: ConnectionDraft,
+  { options, io, wiring }: { readonly options: ConnectOptions; readonly io: Io; readonly wiring: Wiring },
+): Promise<Consented> {
+  let data = '';
+  const inner: Io = options.json === true ? { ...io, stdout: (text) => void (data += text) } : io;
+  const more = draft.openness ?? {};
+  try {
+    const code = await runApproveServer(
+      {
+        config: options.config,
+        name: draft.name,
+        ...more,
+        ...(options.json === true && { json: true }),
+        ...(options.as !== undefined && { as: options.as }),
+        ...(options.approve !== undefined && { yes: options.approve }),
+      },
+      inner,
+      wiring,
+    );
+    return { code, ...(data !== '' && { data: JSON.parse(data) as unknown }) };
+  } catch (thrown) {
+    if (thrown instanceof UpstreamError)
+      return {
+        code: EXIT.server,
+        failure: `${draft.name} answers the question for its tools with an error: ${thrown.message.slice(0, 200)}`,
+      };
+    const { code, message, next } = asTollgateError(thrown);
+    if (code === 'INTERNAL') throw thrown;
+    return {
+      code: code === 'APPROVAL_REQUIRED' ? EXIT.approval : code === 'PIN_MISMATCH' ? EXIT.refused : EXIT.server,
+      failure: `${code}: ${message} ${next}`,
+    };
+  }
+}
+
+/** Takes all consent to a server back. Throws IDENTITY, STATE_FAILED. */
+export async function withdraw(
+  options: ConnectOptions,
+  name: string,
+  { io, wiring }: { readonly io: Io; readonly wiring: Wiring },
+): Promise<void> {
+  await withOwnerContext(options, { io, wiring }, async (desk) => {
+    if (await desk.consents.revoke(name)) desk.record({ event: 'revoked', server: name, outcome: 'deny' });
+    return EXIT.ok;
+  });
+}
+
+/** What policy says of a server's tools, before any argument. */
+export interface Reach {
+  readonly runs: readonly string[];
+  /** Asked about, or allowed for some arguments. */
+  readonly asks: readonly string[];
+  readonly closed: readonly string[];
+}
+
+/** What the principal's agent can do with a server now. Reads the list that was approved. Throws as `assemble`. */
+export async function reachOf(
+  name: string,
+  { options, io, wiring }: { readonly options: ConnectOptions; readonly io: Io; readonly wiring: Wiring },
+): Promise<Reach> {
+  const config = readForOwner(options, io);
+  const principal: Principal = readPrincipal(config, options, io);
+  const reach = { runs: [] as string[], asks: [] as string[], closed: [] as string[] };
+  await withFacade({ config, options: {}, io, assemble: wiring.assemble }, async ({ catalog, deps }) => {
+    await catalog.refresh([name], 'let');
+    const entries = catalog.entries(name);
+    const decisions = await deps.policy().list(
+      principal,
+      entries.map(({ tool, semantics }) => ({ server: name, tool: tool.name, ...listToolFacts(semantics) })),
+    );
+    entries.forEach(({ tool }, index) => {
+      const { verdict } = decisions[index] ?? { verdict: 'never' };
+      reach[verdict === 'always' ? 'runs' : verdict === 'maybe' ? 'asks' : 'closed'].push(tool.name);
+    });
+    return EXIT.ok;
+  });
+  return reach;
+}
+
+/** The reach in lines for a person. */
+export function reachLines(name: string, { runs, asks, closed }: Reach): readonly string[] {
+  const some = (what: readonly string[]): string =>
+    `${plural(what.length, 'tool')} (${what.slice(0, 6).join(', ')}${what.length > 6 ? ', …' : ''})`;
+  return [
+    ...(runs.length === 0 ? [] : [`  runs at once: ${some(runs)}`]),
+    ...(asks.length === 0 ? [] : [`  asks a person, or depends on the arguments or the run: ${some(asks)}`]),
+    ...(closed.length === 0 ? [] : [`  closed by policy: ${some(closed)}`]),
+    ...(runs.length + asks.length > 0
+      ? []
+      : [
+          `  No rule allows any of them. Rules for reads that run and writes that ask:\n    - {id: read-${name}, outcome: allow, when: {servers: [${name}], verbs: [read]}}\n    - {id: ask-${name}, outcome: ask, when: {servers: [${name}], verbs: [write, destructive, execute]}}`,
+        ]),
+  ];
+}

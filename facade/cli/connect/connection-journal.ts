@@ -1,0 +1,130 @@
+/** Owns what connecting has done, step by step, so that it can be gone on with or taken back; refuses to overwrite what somebody has edited since. */
+import { createHash } from 'node:crypto';
+import { existsSync, lstatSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { capturing, removeIfEmpty, replaceFile } from '../../config/reading/file-replacement.ts';
+import { SERVER_FOLDER, serverFileOf } from '../../config/servers/server-files.ts';
+
+/** What was done for one server. */
+export interface Journal {
+  readonly server: string;
+  /** The file before, null where there was none. */
+  readonly before: string | null;
+  /** SHA-256 of the file as it was written, hex. */
+  readonly after: string;
+  /** The folder of server files was made for it. */
+  readonly madeFolder: boolean;
+  /** Secrets that were not in the vault before. */
+  readonly secrets: readonly string[];
+  readonly version?: string;
+}
+
+/** Where journals and files lie. */
+export interface Places {
+  readonly state: string;
+  /** Folder of tollgate.yaml. */
+  readonly folder: string;
+}
+
+/** What was done for a server; undefined where nothing was. */
+export function readJournal({ state }: Places, server: string): Journal | undefined {
+  const file = journalFile(state, server);
+  return existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as Journal) : undefined;
+}
+
+/** Names of the servers that were connected. */
+export function connectedNames({ state }: Places): readonly string[] {
+  const folder = path.join(state, 'connected');
+  return existsSync(folder)
+    ? readdirSync(folder)
+        .flatMap((file) => /^([a-z][a-z0-9-]*)\.json$/.exec(file)?.[1] ?? [])
+        .sort()
+    : [];
+}
+
+/** The file of a server as it stands; undefined where there is none. */
+export function readServerFile({ folder }: Places, server: string): string | undefined {
+  const file = serverFileOf(folder, server);
+  return existsSync(file) ? readFileSync(file, 'utf8') : undefined;
+}
+
+/** Whether the file is as it was written by us. */
+export function isUntouched(journal: Journal, text: string | undefined): boolean {
+  return text !== undefined && digestOf(text) === journal.after;
+}
+
+/** What is about to be done. `text`: the file; `secrets`: names that the vault does not have yet. */
+export interface Plan {
+  readonly server: string;
+  readonly text: string;
+  readonly secrets: readonly string[];
+  readonly version?: string;
+}
+
+/** Keeps what it takes to go back, before anything is done: no moment is without a way back. What an earlier run has kept stays. Throws USAGE. */
+export function beginJournal(places: Places, { server, text, secrets, version }: Plan): void {
+  checkFolder(places);
+  const known = readJournal(places, server);
+  const madeFolder = known?.madeFolder ?? !existsSync(path.join(places.folder, SERVER_FOLDER));
+  const before = known === undefined ? (readServerFile(places, server) ?? null) : known.before;
+  const all = [...new Set([...(known?.secrets ?? []), ...secrets])];
+  writeJournal(places, {
+    server,
+    before,
+    after: digestOf(text),
+    madeFolder,
+    secrets: all,
+    ...(version !== undefined && { version }),
+  });
+}
+
+/** Writes the file of a server, after its journal was begun. */
+export function writeServerFile(places: Places, { server, text }: Pick<Plan, 'server' | 'text'>): void {
+  replaceFile(serverFileOf(places.folder, server), text);
+}
+
+/** Puts the file back as it was. Throws USAGE when somebody has edited it since. */
+export function restoreServerFile(places: Places, journal: Journal): void {
+  const text = readServerFile(places, journal.server);
+  if (text !== undefined && text !== journal.before && !isUntouched(journal, text)) {
+    throw new TollgateError('USAGE', {
+      detail: `servers/${journal.server}.yaml was edited after it was written, so nothing was undone.`,
+      next: `Remove the file yourself, then call \`tollgate connect --undo ${journal.server}\` again.`,
+    });
+  }
+  checkFolder(places);
+  const target = serverFileOf(places.folder, journal.server);
+  if (journal.before !== null) return replaceFile(target, journal.before);
+  capturing(target, undefined, () => rmSync(target, { force: true }));
+  if (journal.madeFolder) removeIfEmpty(path.join(places.folder, SERVER_FOLDER));
+}
+
+/** Forgets what was done; the last step of taking it back. */
+export function dropJournal({ state }: Places, server: string): void {
+  const file = journalFile(state, server);
+  rmSync(file, { force: true });
+  removeIfEmpty(path.dirname(file));
+}
+
+/** A project that is cloned may bring the folder as a link to anywhere. */
+function checkFolder({ folder }: Places): void {
+  if (lstatSync(path.join(folder, SERVER_FOLDER), { throwIfNoEntry: false })?.isSymbolicLink() !== true) return;
+  throw new TollgateError('USAGE', {
+    detail: `The folder ${SERVER_FOLDER} is a link, so what is written would land elsewhere.`,
+    next: 'Make it a folder beside tollgate.yaml.',
+  });
+}
+
+function writeJournal({ state }: Places, journal: Journal): void {
+  const file = journalFile(state, journal.server);
+  replaceFile(file, `${JSON.stringify(journal)}\n`);
+}
+
+function journalFile(state: string, server: string): string {
+  return path.join(state, 'connected', `${server}.json`);
+}
+
+function digestOf(text: string): string {
+  return createHash('sha256').update(text).digest('hex');
+}

@@ -1,0 +1,67 @@
+/** Owns the change of one policy's mode in the text of tollgate.yaml: every other byte, comments too, stays; refuses text that it does not understand. */
+import { isDeepStrictEqual } from 'node:util';
+import { isMap, isScalar, isSeq, type Pair, parseDocument, type Scalar, type YAMLMap } from 'yaml';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { Mode } from '../../../policies/port.ts';
+
+interface Edit {
+  readonly from: number;
+  readonly to: number;
+  readonly text: string;
+}
+
+/** The text with `policies[index].mode` set, and the lines that it changed. Throws USAGE when only a person can. */
+export function setMode(text: string, index: number, mode: Mode): string {
+  const policies = parseDocument(text).get('policies', true);
+  const entry = isSeq(policies) ? policies.items[index] : undefined;
+  const edit = isScalar(entry) ? intoMap(entry, text, mode) : isMap(entry) ? withinMap(entry, text, mode) : undefined;
+  if (edit === undefined) throw unclear();
+  const changed = text.slice(0, edit.from) + edit.text + text.slice(edit.to);
+  if (!isDeepStrictEqual(valueOf(changed), expected(valueOf(text), index, mode))) throw unclear();
+  return changed;
+}
+
+/** `- rules.yaml` becomes `- {path: rules.yaml, mode: warn}`. */
+function intoMap(entry: Scalar, text: string, mode: Mode): Edit | undefined {
+  if (entry.range == null) return undefined;
+  const [from, to] = entry.range;
+  const written = text.slice(from, to);
+  // What is plain text in a list may end a word within braces.
+  const path = entry.type === 'PLAIN' && /[,[\]{}#]|: /.test(written) ? JSON.stringify(entry.value) : written;
+  return { from, to, text: `{path: ${path}, mode: ${mode}}` };
+}
+
+function withinMap(map: YAMLMap, text: string, mode: Mode): Edit | undefined {
+  const pairs = map.items as Pair<Scalar, Scalar>[];
+  const range = pairs.find(({ key }) => key.value === 'mode')?.value?.range;
+  if (range != null) return { from: range[0], to: range[1], text: mode };
+  const place = pairs.find(({ key }) => key.value === 'path' || key.value === 'url');
+  if (place?.key.range == null || place.value?.range == null) return undefined;
+  const after = place.value.range[1];
+  if (map.flow === true) return { from: after, to: after, text: `, mode: ${mode}` };
+  const lineEnd = text.indexOf('\n', after);
+  const at = lineEnd === -1 ? text.length : lineEnd;
+  const column = place.key.range[0] - (text.lastIndexOf('\n', place.key.range[0]) + 1);
+  return { from: at, to: at, text: `\n${' '.repeat(column)}mode: ${mode}` };
+}
+
+function valueOf(text: string): unknown {
+  return parseDocument(text).toJS();
+}
+
+function expected(value: unknown, index: number, mode: Mode): unknown {
+  const { policies = [], ...rest } = value as { policies?: readonly (string | object)[] };
+  return {
+    ...rest,
+    policies: policies.map((entry, at) =>
+      at !== index ? entry : typeof entry === 'string' ? { path: entry, mode } : { ...entry, mode },
+    ),
+  };
+}
+
+function unclear(): TollgateError {
+  return new TollgateError('USAGE', {
+    detail: 'The entry is written in a way that is not changed by a program.',
+    next: 'Write its mode into tollgate.yaml by hand.',
+  });
+}

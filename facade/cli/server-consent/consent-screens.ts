@@ -1,0 +1,197 @@
+/** Owns the two screens of an approval: what would run, and what its tools are, whole and in characters that cannot deceive; refuses to show a value of its environment. */
+import type { AuditFinding } from '../../../catalogs/lint/definition-audit.ts';
+import { LINT_MEANINGS } from '../../../catalogs/lint/lint-rules.ts';
+import type { ServerConfig } from '../../config/config.ts';
+import type { OutsideValues } from '../../config/reading/outside-values.ts';
+import { isLeadingVariable } from '../../config/servers/spawn-rules.ts';
+import type { FieldChange, ReviewedTool, StartReview, ToolReview } from '../../consent/servers/consent-review.ts';
+import type { StartFacts } from '../../consent/servers/start-facts.ts';
+import { secretsIn } from '../../secrets/secret-uses.ts';
+import { printable } from '../print.ts';
+import { letterMarks } from '../terminal-rows.ts';
+import { definitionLines, MAX_TEXT } from './definition-texts.ts';
+
+const LONG = 200;
+
+/** What would run, a thing a line. */
+export function startScreen(
+  server: ServerConfig,
+  { facts, hash, approved, changed, before, remarks }: StartReview,
+): string {
+  const { command, args, url, socket, program, scripts = [], folder, mapping, semantics = [] } = facts;
+  return lines([
+    `Server ${server.name} (from ${printable(server.source)})`,
+    ...(command === undefined
+      ? []
+      : [`  command  ${quoted(command)}`, ...args.map((arg, index) => `  args[${index}]  ${quoted(arg)}`)]),
+    ...(server.transport !== 'stdio' || server.isolation === 'container'
+      ? []
+      : program === undefined
+        ? ['  program  not found']
+        : [`  program  ${quoted(program.path)}`, `  sha256   ${program.sha256}`]),
+    ...scripts.flatMap(({ path, sha256 }) => [`  script   ${quoted(path)}`, `  sha256   ${sha256}`]),
+    ...(folder === undefined ? [] : [`  folder   ${quoted(folder)}`]),
+    ...(url === undefined ? [] : [`  url      ${quoted(url)}`]),
+    ...(socket === undefined ? [] : [`  socket   ${quoted(socket)}`]),
+    ...named('env', server.env, server.filled),
+    ...named('header', server.headers),
+    ...Object.keys(server.secretSources ?? {}).map(
+      (name) => `  secret   ${printable(name)} comes from ${sourceWords(server.secretSources?.[name])}`,
+    ),
+    ...isolationWords(server, facts.given).map(
+      (line, index) => `${index === 0 ? '  rights   ' : '           '}${line}`,
+    ),
+    ...(mapping === undefined ? [] : [`  mapping  ${quoted(mapping)}`]),
+    ...semantics.map((rule) => `  tools    ${quoted(rule)}`),
+    ...remarks.map((remark) => `  ! ${printable(remark)}`),
+    ...(changed.length === 0
+      ? []
+      : [
+          '  changed since it was approved:',
+          ...changed.map((field) => `    ${printable(field)}${changeWords(field, before, facts)}`),
+        ]),
+    `  start hash  ${hash}`,
+    ...(approved === undefined
+      ? []
+      : [`  approved by ${printable(approved.by)} (${approved.at}), and not changed since`]),
+  ]);
+}
+
+/** What the server says of itself. Without a change only the changed tools would be needed; all are shown, for they work together. */
+export function toolsScreen(
+  server: ServerConfig,
+  { tools, removed, texts, unfit, hash, version, set }: ToolReview,
+): string {
+  return lines([
+    `Server ${server.name} offers ${tools.length} tool${tools.length === 1 ? '' : 's'}${version === '' ? '' : ` (version ${printable(version)})`}${set.hints ? '; what it says that they do counts (trustHints)' : ''}`,
+    ...tools.flatMap((one) => toolLines(one, set.hints)),
+    ...removed.map((name) => `  - ${quoted(name)} is gone`),
+    ...unfit.map(
+      ({ tool, reason }) => `  ! ${quoted(tool)} is in quarantine, whatever you answer: ${printable(reason)}`,
+    ),
+    ...texts.flatMap(({ name, text, audit, change }) => [
+      `  ${printable(name)}${change === undefined ? '' : ' (changed)'}`,
+      ...body(text),
+      ...findings(audit),
+      ...(change === undefined ? [] : diff(change)),
+    ]),
+    ...legend([...tools, ...texts].map(({ audit }) => audit)),
+    `  tools hash  ${hash}`,
+  ]);
+}
+
+/** Text in quotes, with everything visible that a terminal would hide, and a word on what cannot be seen at all. */
+export function quoted(text: string): string {
+  const marks = [...(text.length > LONG ? [`${text.length} characters`] : []), ...letterMarks(text)];
+  return `${printable(JSON.stringify(text))}${marks.length === 0 ? '' : `  (${marks.join(', ')})`}`;
+}
+
+function named(what: string, values: Readonly<Record<string, string>>, filled: OutsideValues = {}): readonly string[] {
+  return Object.entries(values).map(([name, value]) => {
+    const secrets = [...secretsIn(value)];
+    if (what === 'env' && isLeadingVariable(name) && secrets.length === 0)
+      return `  env      ${printable(name)} = ${quoted(filled[`env.${name}`] ?? value)}  (leads to settings and programs of its own)`;
+    const isWhole = value === `\${secret:${secrets[0]}}`;
+    return `  ${what.padEnd(8)} ${printable(name)} = ***${secrets.length === 0 ? '' : ` (${isWhole ? '' : 'with '}secret ${secrets.join(', ')})`}`;
+  });
+}
+
+function sourceWords(
+  source: { readonly from: string; readonly command?: readonly string[]; readonly variable?: string } | undefined,
+): string {
+  if (source?.from === 'exec') return `a program: ${(source.command ?? []).map(quoted).join(' ')}`;
+  return source?.from === 'env' ? `the variable ${printable(source.variable ?? '')}` : 'the keychain';
+}
+
+/** What its isolation gives it, in plain words. */
+function isolationWords(
+  { transport, isolation = 'sandbox', sandbox, url }: ServerConfig,
+  given: readonly string[] = [],
+): readonly string[] {
+  if (transport !== 'stdio')
+    return [
+      url === undefined
+        ? 'runs already, outside of Tollgate; what it may do is not known here'
+        : 'runs elsewhere; it is sent the arguments of calls, and the headers above',
+    ];
+  if (isolation === 'direct') return ['runs with all of your rights: your files, your network, your other programs'];
+  const { allowRead = [], allowWrite = [], denyRead = [], denyWrite = [] } = sandbox?.filesystem ?? {};
+  const files = (list: readonly string[]): string => list.map(quoted).join(', ');
+  const { allowedDomains: domains = [], deniedDomains: denied = [] } = sandbox?.network ?? {};
+  return [
+    isolation === 'container' ? `runs in a container of ${quoted(sandbox?.image ?? '')}` : 'runs in a sandbox',
+    allowWrite.length === 0 ? 'writes no files' : `writes ${files(allowWrite)}`,
+    `reads ${[...allowRead, ...given].map((file) => `${quoted(file)}, `).join('')}${isolation === 'container' ? 'its image' : "its own program, and the system's"}`,
+    ...(denyRead.length === 0 ? [] : [`never reads ${files(denyRead)}`]),
+    ...(denyWrite.length === 0 ? [] : [`never writes ${files(denyWrite)}`]),
+    domains.length === 0
+      ? 'has no network'
+      : `reaches ${domains.map(printable).join(', ')} and nothing else${denied.length === 0 ? '' : `, never ${denied.map(printable).join(', ')}`}`,
+  ];
+}
+
+/** Values of maps are digests: that they differ is all there is to say. */
+function changeWords(field: string, before: StartFacts | undefined, after: StartFacts): string {
+  const at = (facts: unknown): unknown =>
+    field
+      .split(/\.|\[|\]/)
+      .filter((part) => part !== '')
+      .reduce<unknown>((node, key) => (node as Record<string, unknown> | undefined)?.[key], facts);
+  const show = (value: unknown): string =>
+    value === undefined ? 'nothing' : quoted(typeof value === 'string' ? value : JSON.stringify(value));
+  return /^(?:env|headers|oauth)\b/.test(field) ? '' : `: was ${show(at(before))}, is ${show(at(after))}`;
+}
+
+function toolLines({ tool, semantics, audit, state, changes }: ReviewedTool, hints: boolean): readonly string[] {
+  const mark = state === 'new' ? '+' : state === 'changed' ? '~' : ' ';
+  const meaning =
+    semantics.byArgument === undefined
+      ? semantics.verb
+      : `${semantics.verb}, or by its argument ${semantics.byArgument.argument}`;
+  const claim =
+    tool.annotations?.readOnlyHint === true && semantics.verb !== 'read' && !hints
+      ? ' (says read-only, which counts for nothing without trustHints)'
+      : '';
+  return [
+    `${mark} ${quoted(tool.name)}  ${meaning}${claim}${state === 'changed' ? '  CHANGED' : state === 'new' ? '  NEW' : ''}`,
+    ...body(tool.description ?? ''),
+    ...definitionLines(tool),
+    ...findings(audit),
+    ...changes.flatMap(diff),
+  ];
+}
+
+function body(text: string): readonly string[] {
+  if (text === '') return [];
+  const cut = text.slice(0, MAX_TEXT);
+  return [
+    ...cut.split('\n').map((line) => `    | ${printable(line)}`),
+    ...(text.length > MAX_TEXT ? [`    | … (${text.length} characters in all)`] : []),
+  ];
+}
+
+function findings({ quarantine, notes }: AuditFinding): readonly string[] {
+  return [
+    ...(quarantine === undefined ? [] : [`    ! in quarantine, whatever you answer: ${printable(quarantine)}`]),
+    ...notes.map(({ id, where, text }) => `    ? ${printable(`${id} in ${where}: ${text}`)}`),
+  ];
+}
+
+/** What the notes mean, each once. */
+function legend(audits: readonly AuditFinding[]): readonly string[] {
+  return [...new Set(audits.flatMap(({ notes }) => notes.map(({ id }) => id)))].map(
+    (id) => `  ${id}: ${LINT_MEANINGS[id]}`,
+  );
+}
+
+function diff({ field, old, new: young }: FieldChange): readonly string[] {
+  return [
+    `    ${printable(field)}:`,
+    ...old.map((line) => `    - ${printable(line)}`),
+    ...young.map((line) => `    + ${printable(line)}`),
+  ];
+}
+
+function lines(all: readonly string[]): string {
+  return `${all.join('\n')}\n`;
+}

@@ -1,0 +1,82 @@
+/** Owns the texts of a tool's definition that its name and description are not: each with its path, none left out; refuses to cut one without saying so. */
+import type { RawTool } from '../../../catalogs/tools/tool-definition.ts';
+import { marked } from '../terminal-rows.ts';
+
+/** HA-22: what one text is cut to on the screen. */
+export const MAX_TEXT = 2000;
+
+/** Types of JSON schema, which say nothing to a model beyond themselves. */
+const TYPES = new Set(['string', 'number', 'integer', 'boolean', 'object', 'array', 'null']);
+const PLAIN_KEY = /^[A-Za-z_$][\w$-]*$/;
+/** Keys whose own keys are names that a server chose. */
+const OF_NAMES = new Set([
+  'properties',
+  'patternProperties',
+  '$defs',
+  'definitions',
+  'dependentSchemas',
+  'dependentRequired',
+]);
+
+interface Text {
+  readonly path: string;
+  /** Absent: a name that has no text of its own. */
+  readonly text?: string;
+}
+
+/** A row each, more for a text of several lines: all of it goes to the model. */
+export function definitionLines(tool: RawTool): readonly string[] {
+  const { name: _name, description: _description, ...rest } = tool;
+  return textsIn(rest, '').flatMap(({ path, text }) =>
+    text === undefined ? [`    ${marked(path)}`] : linesOf(marked(path), text),
+  );
+}
+
+function linesOf(path: string, text: string): readonly string[] {
+  const [first = '', ...more] = text.slice(0, MAX_TEXT).split('\n').map(marked);
+  const cut = text.length > MAX_TEXT ? [`      | … (${text.length} characters in all)`] : [];
+  return [`    ${path} | ${first}`, ...more.map((line) => `      | ${line}`), ...cut];
+}
+
+function textsIn(value: unknown, path: string): readonly Text[] {
+  if (typeof value === 'string') return [{ path, text: value }];
+  if (Array.isArray(value)) {
+    if (value.length > 0 && value.every((one) => typeof one === 'string'))
+      return [{ path, text: JSON.stringify(value) }];
+    return value.flatMap((one, index) => textsIn(one, `${path}[${index}]`));
+  }
+  if (typeof value !== 'object' || value === null) return [];
+  return Object.entries(value)
+    .filter(([key, one]) => !isBare(key, one, value))
+    .flatMap(([key, one]) => textsOfKey(key, one, path));
+}
+
+/** Says nothing that is not on the screen already: a type, or that properties with names above are required. */
+function isBare(key: string, value: unknown, beside: object): boolean {
+  if (key === 'type') return [value].flat().every((one) => typeof one === 'string' && TYPES.has(one));
+  if (key !== 'required' || !Array.isArray(value)) return false;
+  const { properties } = beside as { readonly properties?: unknown };
+  return (
+    typeof properties === 'object' &&
+    properties !== null &&
+    value.every((name) => typeof name === 'string' && Object.hasOwn(properties, name))
+  );
+}
+
+/** A key of another form than that of a name may be a text itself, and names of arguments are read like texts. */
+function textsOfKey(key: string, value: unknown, path: string): readonly Text[] {
+  const at = PLAIN_KEY.test(key) ? (path === '' ? key : `${path}.${key}`) : `${path}[${keyText(key)}]`;
+  const below = textsIn(value, at);
+  const isName =
+    [...OF_NAMES].some((names) => path === names || path.endsWith(`.${names}`)) ||
+    !PLAIN_KEY.test(key) ||
+    path.startsWith('_meta') ||
+    key.length > 40;
+  return isName && below.length === 0 ? [{ path: at }] : below;
+}
+
+function keyText(key: string): string {
+  return key.length > MAX_TEXT
+    ? `${JSON.stringify(key.slice(0, MAX_TEXT))}… (${key.length} characters)`
+    : JSON.stringify(key);
+}

@@ -1,0 +1,133 @@
+/** Owns `kill`: stops one server or all in every process of a state folder, shows what is stopped, and lifts it; refuses names that nobody configured. */
+import { randomUUID } from 'node:crypto';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { didYouMean, quote } from '../../config/config-problems.ts';
+import { type Kill, KillSwitch } from '../../consent/switch/kill-switch.ts';
+import { reviveServer } from '../../runtime/servers/revivals.ts';
+import { openState } from '../../state/sqlite-state.ts';
+import { Stops } from '../../state/stop-file.ts';
+import type { CommonOptions } from '../command-facade.ts';
+import { EXIT, type Io } from '../command-io.ts';
+import { type CommandState, findCommandState, recordActs } from '../command-state.ts';
+import { json, table } from '../print.ts';
+
+/** What `kill` is given. */
+export interface KillOptions extends CommonOptions {
+  readonly server?: string;
+  readonly all?: true;
+  readonly lift?: true;
+  /** The state folder itself, for when the configuration cannot be read. */
+  readonly state?: string;
+}
+
+/**
+ * The switch is thrown and said to be, and recorded after that: a full disk must not keep a server running. Throws USAGE, CONFIG_INVALID,
+ * STATE_FAILED, AUDIT_FAILED.
+ */
+export async function runKill(options: KillOptions, io: Io): Promise<number> {
+  const { server, all, lift } = options;
+  if (all === true && server !== undefined)
+    throw new TollgateError('USAGE', { detail: 'A server and --all were given.', next: 'Give one of them.' });
+  const place = findCommandState(options, io);
+  // Whatever is stopped can be let go again: a name that was never checked, or is not in the file any more.
+  if (server !== undefined && lift !== true) checkName(server, place);
+  const stops = new Stops(place.state);
+  try {
+    const killSwitch = new KillSwitch({ stops });
+    if (lift === true) {
+      const code = await liftKills(killSwitch, { options, io, place });
+      if (server !== undefined) await reviveIn(place.state, server);
+      return code;
+    }
+    if (all !== true && server === undefined) return listKills(killSwitch, options, io);
+    const kill: Kill = { ...(server === undefined ? {} : { server }), since: new Date().toISOString(), by: io.user };
+    killSwitch.throw(kill);
+    const words =
+      server === undefined
+        ? 'Every server is stopped, as by `tollgate off`: lists are empty and'
+        : `${server} is stopped:`;
+    tell(
+      { io, options },
+      { killed: [kill] },
+      `${words} no call reaches it from now on, and what runs ends within a second. Lift it with: tollgate ${server === undefined ? 'on' : `kill --lift ${server}`}`,
+    );
+    await record(place, { event: 'kill', names: [server ?? '*'], by: io.user });
+    return EXIT.ok;
+  } finally {
+    stops.close();
+  }
+}
+
+async function reviveIn(folder: string, server: string): Promise<void> {
+  const state = openState(folder);
+  try {
+    await reviveServer(state, server, randomUUID());
+  } finally {
+    state.close();
+  }
+}
+
+async function liftKills(
+  killSwitch: KillSwitch,
+  { options, io, place }: { options: KillOptions; io: Io; place: CommandState },
+): Promise<number> {
+  const lifted = killSwitch
+    .list()
+    .map(({ server = '*' }) => server)
+    .filter((name) => options.server === undefined || name === options.server);
+  // What lets things run again is recorded first: what cannot be recorded is not done.
+  if (lifted.length > 0) await record(place, { event: 'kill.lifted', names: lifted, by: io.user });
+  killSwitch.lift(options.server);
+  const rest = killSwitch.list();
+  const still = rest.some(({ server }) => server === undefined) ? ' Everything is switched off still: tollgate on' : '';
+  const names = lifted.map((name) => (name === '*' ? 'all servers' : name)).join(', ');
+  tell(
+    { io, options },
+    { lifted, killed: rest },
+    `${lifted.length === 0 ? `${options.server ?? 'No server'} was not stopped; what is: tollgate kill.` : `Lifted for ${names}.`}${still}`,
+  );
+  return EXIT.ok;
+}
+
+function listKills(killSwitch: KillSwitch, options: KillOptions, io: Io): number {
+  const killed = killSwitch.list();
+  if (options.json === true) io.stdout(json({ killed }));
+  else if (killed.length > 0)
+    io.stdout(
+      table(
+        io,
+        ['SERVER', 'SINCE', 'BY'],
+        killed.map(({ server, since, by }) => [server ?? 'all', since, by]),
+      ),
+    );
+  else io.stderr('No server is stopped. To stop one: tollgate kill SERVER\n');
+  return EXIT.ok;
+}
+
+function checkName(server: string, { servers }: CommandState): void {
+  if (servers === undefined || servers.includes(server)) return;
+  throw new TollgateError('USAGE', {
+    detail: `There is no server ${quote(server)}.`,
+    next: `Name one of tollgate.yaml; ${didYouMean(server, servers)}`,
+  });
+}
+
+async function record(
+  { audit: options }: CommandState,
+  { event, names, by }: { event: 'kill' | 'kill.lifted'; names: readonly string[]; by: string },
+): Promise<void> {
+  const outcome = event === 'kill' ? 'deny' : 'allow';
+  await recordActs(
+    options,
+    names.map((server) =>
+      server === '*'
+        ? { type: 'switch', event: event === 'kill' ? 'off' : 'on', outcome, by }
+        : { type: 'server', server, event, outcome, by },
+    ),
+  );
+}
+
+function tell({ io, options }: { io: Io; options: KillOptions }, data: unknown, words: string): void {
+  if (options.json === true) io.stdout(json(data));
+  else io.stderr(`${words}\n`);
+}

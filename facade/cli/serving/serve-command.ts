@@ -1,0 +1,120 @@
+/** Owns `run` and `serve`: one configuration served over stdio or HTTP until its end. */
+import type { Readable, Writable } from 'node:stream';
+import { MAX_INPUT_BYTES } from '../../../catalogs/text/time-slices.ts';
+import { differenceNote, type InForce } from '../../config/config-in-force.ts';
+import type { AssembledFacade, AssembleFacade } from '../../runtime/assembled-facade.ts';
+import { openHostEndpoint } from '../../serve/host/host-endpoint.ts';
+import { serveHttp } from '../../serve/http/http-listener.ts';
+import { serveStdio } from '../../serve/stdio-transport.ts';
+import { type CommonOptions, readInForce, readPrincipal, withReloading } from '../command-facade.ts';
+import { EXIT, type Io } from '../command-io.ts';
+import { printable } from '../print.ts';
+import { type Access, connectHelp, createAccess, openAccess } from './client-access.ts';
+
+/** Serves one agent on stdin and stdout; ends with the input or a signal. */
+export async function runStdio(
+  options: CommonOptions & { as?: string },
+  io: Io,
+  assemble: AssembleFacade,
+): Promise<number> {
+  const inForce = readInForce(options, io);
+  const { config } = inForce;
+  const principal = readPrincipal(config, options, io);
+  const stop = new AbortController();
+  void io.stopped.then(() => stop.abort());
+  return withReloading(
+    { inForce, options, io, assemble, listening: false },
+    async ({ gateway, notices, onFault, warmUp }) => {
+      tell(notices, inForce, io);
+      warmUp();
+      await io.watch?.({ state: config.state, audit: config.audit, parentIsClient: true });
+      await serveStdio({
+        facade: gateway,
+        principal,
+        input: io.stdin as Readable,
+        output: io.out as Writable,
+        maxBytes: MAX_INPUT_BYTES,
+        stop: stop.signal,
+        drainMs: config.limits.drainMs,
+        onUrge: io.onUrge,
+        onFault,
+      });
+      return EXIT.ok;
+    },
+  );
+}
+
+/** Serves over Streamable HTTP; prints where, and how clients connect; ends with a signal. */
+export async function runHttp(
+  options: CommonOptions & { port?: number },
+  io: Io,
+  assemble: AssembleFacade,
+): Promise<number> {
+  const inForce = readInForce(options, io, true);
+  const { config } = inForce;
+  const listen = options.port === undefined ? config.listen : { ...config.listen, port: options.port };
+  const { stopped } = io;
+  return withReloading({ inForce, options, io, assemble, listening: true }, async (assembled, reloader) => {
+    const { gateway, notices, onFault, warmUp } = assembled;
+    tell(notices, inForce, io);
+    warmUp();
+    await io.watch?.({ state: config.state, audit: config.audit, parentIsClient: false });
+    io.onHangup?.(() => void reloader.now());
+    const access = openAccess(config, listen);
+    const host = openHostEndpoint(assembled, {
+      listen,
+      now: () => performance.now(),
+      onFault,
+      reload: () => reloader.now(),
+    });
+    const server = await serveHttp({
+      facade: gateway,
+      listen,
+      authenticate: createAccess(() => assembled.config, listen),
+      host,
+      drainMs: config.limits.drainMs,
+      onUrge: io.onUrge,
+      onFault,
+    });
+    if (options.json === true) io.stdout(`${JSON.stringify({ url: server.url, tokenFile: access.tokenFile })}\n`);
+    // Where several could be meant, a start over stdio refuses to guess.
+    const isClear = config.principals.length === 1 || config.principals.some(({ id }) => id === io.user);
+    io.stderr(
+      welcome({
+        url: server.url,
+        access,
+        file: config.file,
+        command: io.self,
+        ...(isClear ? {} : { as: access.principal }),
+      }),
+    );
+    await stopped;
+    await server.close();
+    return EXIT.ok;
+  });
+}
+
+function tell(notices: AssembledFacade['notices'], { differing }: InForce, io: Io): void {
+  const note = differenceNote(differing);
+  for (const notice of [...notices, ...(note === undefined ? [] : [printable(note)])]) io.stderr(`${notice}\n`);
+}
+
+function welcome({
+  access,
+  file,
+  ...at
+}: {
+  url: string;
+  access: Access;
+  file: string;
+  command: readonly string[];
+  as?: string;
+}): string {
+  const { token, tokenFile } = access;
+  const how =
+    token === undefined
+      ? 'Anybody on this machine may connect: listen.auth is none.'
+      : `token ${token}\n(kept in ${tokenFile})`;
+  const help = connectHelp({ ...at, config: file, ...(token === undefined ? {} : { token }) });
+  return `Tollgate is listening on ${at.url}\n${how}\n\n${help}\n`;
+}

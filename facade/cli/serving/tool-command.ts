@@ -1,0 +1,163 @@
+/** Owns `tools NAME`: one tool as an agent sees it, with the verdict of policy and the limits of a call; refuses a name that the agent does not see. */
+
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { findExposed } from '../../../catalogs/tools/exposed-names.ts';
+import type { ListDecision, Principal } from '../../../policies/port.ts';
+import type { BudgetConfig, Config } from '../../config/config.ts';
+import { didYouMean } from '../../config/config-problems.ts';
+import { mergeProfiles } from '../../config/profiles.ts';
+import { type ExposedTool, type NameTable, serversBehind } from '../../exposure/name-table.ts';
+import type { AssembledFacade } from '../../runtime/assembled-facade.ts';
+import { json, printable } from '../print.ts';
+
+/** Milliseconds and bytes. Rules may set less for a call: `tollgate try` shows what holds for one. */
+interface Limits {
+  readonly argumentBytes: number;
+  readonly resultBytes: number;
+  readonly resultLines: number;
+  readonly mediaBytes: number;
+  readonly spillBytes: number;
+  readonly timeoutMs: number;
+  readonly concurrent: number;
+  readonly budgets: readonly BudgetConfig[];
+}
+
+/** What there is to show of one tool. */
+interface Shown {
+  readonly principal: string;
+  readonly name: string;
+  readonly server: string;
+  /** Where a primitive has several: all of them. */
+  readonly servers?: readonly string[];
+  readonly tool: string;
+  readonly verdict: ListDecision['verdict'];
+  readonly reasons: ListDecision['reasons'];
+  readonly limits: Limits;
+  /** As it stands in the agent's tools/list. */
+  readonly definition: {
+    readonly description?: string;
+    readonly inputSchema?: unknown;
+    readonly outputSchema?: unknown;
+  };
+}
+
+/** The text of `tools NAME`. `name` is a name of the list, or `server.tool`. Throws UNKNOWN_TOOL for one that this agent does not see. */
+export function toolText(
+  name: string,
+  {
+    principal,
+    table,
+    assembled,
+    asJson,
+  }: {
+    readonly principal: Principal;
+    readonly table: NameTable;
+    readonly assembled: AssembledFacade;
+    readonly asJson: boolean;
+  },
+): string {
+  const exposed = findTool(name, table);
+  const { decision } = exposed;
+  const shown: Shown = {
+    principal: principal.id,
+    name: exposed.name,
+    server: exposed.server.name,
+    tool: toolOf(exposed),
+    ...(exposed.routedServers !== undefined && { servers: serversBehind(exposed).map(({ name: server }) => server) }),
+    verdict: decision?.verdict ?? 'always',
+    reasons: decision?.reasons ?? [],
+    limits: limitsOf(exposed, principal, assembled),
+    definition: JSON.parse(exposed.text) as Shown['definition'],
+  };
+  return asJson ? json(shown) : readable(shown);
+}
+
+function findTool(name: string, { listed, byName, reader }: NameTable): ExposedTool {
+  const visible = new Map(
+    [...listed, ...(reader === undefined ? [] : [byName.get(reader)])].flatMap((one) =>
+      one === undefined ? [] : [[one.name, one] as const],
+    ),
+  );
+  const found =
+    findExposed(visible, name)?.value ??
+    listed.find((one) => serversBehind(one).some((server) => `${server.name}.${toolOf(one)}` === name));
+  if (found !== undefined) return found;
+  throw new TollgateError('UNKNOWN_TOOL', {
+    detail: `This agent sees no tool "${name}"; ${didYouMean(name, [...visible.keys()])}`,
+    next: 'Use a name that `tollgate tools` shows; a tool that is never allowed to this principal has none.',
+  });
+}
+
+function toolOf({ entry, primitive, name }: ExposedTool): string {
+  return entry?.tool.name ?? primitive ?? name;
+}
+
+function limitsOf(
+  exposed: ExposedTool,
+  principal: Principal,
+  { deps, config }: Pick<AssembledFacade, 'deps' | 'config'>,
+): Limits {
+  const { args, server } = exposed;
+  const caps = deps.capsOf(principal);
+  return {
+    argumentBytes: args.maxBytes,
+    resultBytes: caps.bytes,
+    resultLines: caps.lines,
+    mediaBytes: caps.media,
+    spillBytes: caps.spillBytes,
+    timeoutMs: Math.min(server.timeoutMs, caps.timeoutMs ?? Infinity),
+    concurrent: caps.concurrent,
+    budgets: budgetsOf(
+      config,
+      principal,
+      serversBehind(exposed).map(({ name }) => name),
+    ),
+  };
+}
+
+/** Those that a call of this principal to one of these servers may count in; which do depends on the tool and the verb, as `when` says. */
+function budgetsOf(config: Config, principal: Principal, servers: readonly string[]): readonly BudgetConfig[] {
+  // Of budgets with the same id the one of the profile holds.
+  const byId = new Map(
+    [...config.budgets, ...mergeProfiles(config, principal.profiles).budgets].map((budget) => [budget.id, budget]),
+  );
+  return [...byId.values()].filter(
+    ({ when }) =>
+      (when.server === undefined || servers.includes(when.server)) &&
+      (when.role ?? principal.role) === principal.role &&
+      (when.profile === undefined || principal.profiles.includes(when.profile)),
+  );
+}
+
+const VERDICTS: Readonly<Record<ListDecision['verdict'], string>> = {
+  always: 'always allowed',
+  maybe: 'decided at each call',
+  never: 'never allowed',
+};
+
+function readable({ name, server, servers = [server], tool, verdict, limits, reasons, definition }: Shown): string {
+  const { budgets, ...rest } = limits;
+  const row = (key: string, value: string): string => `${key.padEnd(12)}${printable(value)}`;
+  const lines = [
+    row('name', name),
+    row('behind it', servers.map((one) => `${one}.${tool}`).join(', ')),
+    row('verdict', VERDICTS[verdict]),
+    ...reasons.map(({ id, message, file, line }) =>
+      row('', `${id}: ${message}${file === undefined ? '' : `  (${file}${line === undefined ? '' : `:${line}`})`}`),
+    ),
+    row(
+      'limits',
+      Object.entries(rest)
+        .map(([key, value]) => `${key} ${value}`)
+        .join(', '),
+    ),
+    ...budgets.map((budget) => row('budget', JSON.stringify(budget))),
+    '',
+    ...(definition.description ?? '').split('\n').map(printable),
+    '',
+    'inputSchema',
+    json(definition.inputSchema).trimEnd(),
+    ...(definition.outputSchema === undefined ? [] : ['outputSchema', json(definition.outputSchema).trimEnd()]),
+  ];
+  return `${lines.join('\n')}\n`;
+}

@@ -1,0 +1,138 @@
+/** Owns `try`: the decision on a call, by the very stages of a call up to the policy; nothing is sent. */
+import { parseJsonDoc } from '../../../adapters/rpc/message-parser.ts';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { Principal } from '../../../policies/port.ts';
+import { openSession } from '../../call/identify.ts';
+import { type LoweredCall, lowerCall } from '../../call/lowering/lowered-call.ts';
+import { bindArguments } from '../../call/validate.ts';
+import type { AssembledFacade, AssembleFacade } from '../../runtime/assembled-facade.ts';
+import { askFacade, type CommonOptions, readForOwner, readPrincipal } from '../command-facade.ts';
+import { EXIT, type Io } from '../command-io.ts';
+
+interface TryOptions extends CommonOptions {
+  readonly tool: string;
+  readonly args: string;
+  readonly as?: string;
+  readonly explain?: true;
+}
+
+/** Exit code 0 for allow, 3 for deny, 7 for ask. Throws what stages 2 and 3 refuse with, SERVER_UNAVAILABLE where the tool may be a missing server's. */
+export async function runTry(options: TryOptions, io: Io, assemble: AssembleFacade): Promise<number> {
+  const config = readForOwner(options, io);
+  const principal = readPrincipal(config, options, io);
+  const args = parseArgs(options.args);
+  return askFacade({ config, options, io, assemble }, async (assembled) => {
+    const { deps } = assembled;
+    // A call does not wait for servers that are asked for their tools; this question does, to tell a missing server from a missing tool.
+    await deps.nameTables.tableFor(principal);
+    const { exposed } = await deps.nameTables.resolve(principal, options.tool).catch((thrown: unknown) => {
+      throw explainUnknown(thrown, { principal, assembled });
+    });
+    const bound = bindArguments(args, exposed.args);
+    const target = await lowerCall(exposed, bound, {
+      files: deps.files,
+      spills: deps.spills,
+      owner: { principal: principal.id, run: 'try' },
+      labels: [],
+    });
+    target.pathHandles.close();
+    const session = openSession(principal, 'stdio');
+    const { budgets } = deps.preconditions.judge({
+      caller: { decision: 'try', session, principal, run: 'try', startedAt: deps.now() },
+      effect: target.effect,
+      args: target.args,
+    });
+    const decision = await deps.policy().call({
+      principal,
+      run: 'try',
+      effect: target.effect,
+      argsText: target.argsText,
+      labels: [],
+      time: new Date(deps.now()).toISOString(),
+    });
+    const { outcome, reasons, shadow } = decision;
+    const obligations = { ...decision.obligations, budgets: [...decision.obligations.budgets, ...budgets] };
+    const data =
+      options.json === true
+        ? `${JSON.stringify({ outcome, reasons, shadow, effect: target.effect, obligations, notes: bound.notes })}\n`
+        : readable({
+            decision: { ...decision, obligations },
+            target,
+            notes: bound.notes,
+            explain: options.explain === true,
+          });
+    return {
+      data,
+      remarks: [],
+      code: outcome === 'allow' ? EXIT.ok : outcome === 'ask' ? EXIT.approval : EXIT.refused,
+    };
+  });
+}
+
+/** An agent learns nothing about tools that it may not see; the owner at the terminal learns where to look. */
+function explainUnknown(
+  thrown: unknown,
+  { principal, assembled }: { principal: Principal; assembled: AssembledFacade },
+): unknown {
+  if (!(thrown instanceof TollgateError) || thrown.code !== 'UNKNOWN_TOOL') return thrown;
+  const missing = assembled.serversOf(principal).flatMap((name) => assembled.catalog.problems.get(name) ?? []);
+  const [first] = missing;
+  const next = 'Use a name that `tollgate tools` shows; a tool that is never allowed to this principal has none.';
+  if (first === undefined) return new TollgateError('UNKNOWN_TOOL', { next });
+  return new TollgateError('SERVER_UNAVAILABLE', {
+    detail: `There is no tool of this name at present. ${missing.map(({ message }) => message).join(' ')}`,
+    next: first.next,
+  });
+}
+
+/** The arguments of a call on the command line. Throws USAGE. */
+export function parseArgs(text: string, command = 'try'): ReturnType<typeof parseJsonDoc> {
+  try {
+    return parseJsonDoc(text);
+  } catch (cause) {
+    const detail =
+      cause instanceof TollgateError && cause.code !== 'WIRE_PARSE' ? cause.message : 'The arguments are not JSON.';
+    throw new TollgateError('USAGE', {
+      detail,
+      next: `Write and quote them so: tollgate ${command} read '{"path": "README.md"}'`,
+      cause,
+    });
+  }
+}
+
+interface Findings {
+  readonly decision: Awaited<ReturnType<ReturnType<import('../../call/call.ts').CallDependencies['policy']>['call']>>;
+  readonly target: LoweredCall;
+  readonly notes: readonly string[];
+  readonly explain: boolean;
+}
+
+function readable({ decision, target, notes, explain }: Findings): string {
+  const place = ({ file, line }: { file?: string; line?: number }): string =>
+    file === undefined ? '' : `  (${file}${line === undefined ? '' : `:${line}`})`;
+  const lines = [
+    decision.outcome.toUpperCase(),
+    ...decision.reasons.map((reason) => `  ${reason.id}: ${reason.message}${place(reason)}`),
+    ...decision.shadow.map(
+      (reason) => `  in ${reason.mode}, would ${reason.would}: ${reason.id}: ${reason.message}${place(reason)}`,
+    ),
+  ];
+  if (!explain) return `${lines.join('\n')}\n`;
+  const { effect } = target;
+  lines.push('', `effect     ${effect.verb} ${effect.server}.${effect.tool}`);
+  for (const fact of effect.paths)
+    lines.push(
+      `path       ${fact.path} (${fact.inside ? 'inside' : 'outside'} the workspace, argument ${fact.argument})`,
+    );
+  for (const fact of effect.urls) lines.push(`host       ${fact.host} (argument ${fact.argument})`);
+  if (effect.command !== undefined)
+    lines.push(
+      `command    ${[...(effect.command.opaque ? ['opaque'] : []), ...effect.command.words.map((words) => words.join(' '))].join(' | ')}`,
+    );
+  lines.push(
+    `caps       ${JSON.stringify(decision.obligations.caps)}`,
+    `budgets    ${decision.obligations.budgets.map((budget) => budget.id).join(', ') || 'none'}`,
+    ...notes.map((text) => `note       ${text}`),
+  );
+  return `${lines.join('\n')}\n`;
+}

@@ -1,0 +1,40 @@
+/** Owns the first line of commands that look at a configuration: what of it is switched off or killed; refuses to be silent where that cannot be known. */
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import { asTollgateError } from '../../catalogs/errors/error-table.ts';
+import { KillSwitch } from '../consent/switch/kill-switch.ts';
+import { STOPS_FILE, Stops } from '../state/stop-file.ts';
+import type { Io } from './command-io.ts';
+import { printable } from './print.ts';
+
+/** Says on stderr what nobody can use at present, and how it comes back. `state`: the state folder, which may not be there yet. */
+export function reportStops(state: string, { stderr }: Pick<Io, 'stderr'>): void {
+  if (!existsSync(path.join(state, STOPS_FILE))) return;
+  for (const line of linesOf(state)) stderr(`${printable(line)}\n`);
+}
+
+function linesOf(folder: string): readonly string[] {
+  try {
+    const stops = new Stops(folder);
+    try {
+      const killed = new KillSwitch({ stops }).list();
+      const names = killed.flatMap(({ server }) => server ?? []);
+      const off = killed.find(({ server }) => server === undefined);
+      return [
+        ...(off === undefined
+          ? []
+          : [
+              `SWITCHED OFF since ${off.since} by ${off.by}: lists are empty, and every call is refused. Turn it on with: tollgate on`,
+            ]),
+        ...(names.length === 0
+          ? []
+          : [`KILLED, so that no call reaches them: ${names.join(', ')}. Lift it with: tollgate kill --lift NAME`]),
+      ];
+    } finally {
+      stops.close();
+    }
+  } catch (thrown) {
+    const { message, next } = asTollgateError(thrown);
+    return [`Whether something is switched off is not known: ${message} ${next}`];
+  }
+}

@@ -1,0 +1,96 @@
+/** Owns what a person types or a program pipes in; refuses to show values, to take them from the command line, and to take silence for a yes. */
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { Io } from './command-io.ts';
+
+const MAX_BYTES = 64 * 1024;
+const [CTRL_C, CTRL_D, BACKSPACE, DELETE] = ['\u0003', '\u0004', '\b', '\u007f'];
+
+/** What is used of a terminal's input. */
+type TerminalInput = NodeJS.ReadableStream & { readonly isTTY?: boolean; setRawMode?(raw: boolean): unknown };
+
+/** Who is asked, and what ends the asking. */
+type Asker = Pick<Io, 'stdin' | 'stderr'> & Partial<Pick<Io, 'stopped'>>;
+
+/** Whether a person sits at the input. */
+export function isInteractive(io: Pick<Io, 'stdin'>): boolean {
+  return (io.stdin as TerminalInput).isTTY === true;
+}
+
+/** One line from the terminal, unseen; `question` goes to stderr. Throws CANCELLED on Ctrl-C and at the end of the input. */
+export async function askHidden(io: Asker, question: string): Promise<string> {
+  const input = io.stdin as TerminalInput;
+  io.stderr(question);
+  input.setRawMode?.(true);
+  try {
+    return await readLine(io);
+  } finally {
+    input.setRawMode?.(false);
+    input.pause();
+    io.stderr('\n');
+  }
+}
+
+function readLine({ stdin, stopped }: Asker): Promise<string> {
+  const input = stdin as TerminalInput;
+  return new Promise((resolve, reject) => {
+    let typed = '';
+    const finish = (settle: () => void): void => {
+      input.off('data', take).off('end', giveUp);
+      settle();
+    };
+    const giveUp = (): void =>
+      finish(() =>
+        reject(new TollgateError('CANCELLED', { detail: 'Nothing was done.', next: 'Run it again when you want it.' })),
+      );
+    // Outside of raw mode Ctrl-C comes as a signal.
+    void stopped?.then(giveUp);
+    const take = (chunk: Buffer | string): void => {
+      for (const letter of chunk.toString()) {
+        if (letter === '\r' || letter === '\n') return finish(() => resolve(typed));
+        if (letter === CTRL_C || letter === CTRL_D) return giveUp();
+        typed = letter === BACKSPACE || letter === DELETE ? [...typed].slice(0, -1).join('') : typed + letter;
+      }
+    };
+    input.on('data', take).on('end', giveUp).resume();
+  });
+}
+
+/** All of a piped input, without one line end at its end. Throws USAGE for more than 64 KiB or text that is not UTF-8. */
+export async function readPiped(io: Pick<Io, 'stdin'>): Promise<string> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of io.stdin) {
+    const bytes = Buffer.from(chunk as string | Uint8Array);
+    size += bytes.length;
+    if (size > MAX_BYTES)
+      throw new TollgateError('USAGE', {
+        detail: 'The input is larger than 64 KiB.',
+        next: 'Pipe in the value and nothing else.',
+      });
+    chunks.push(bytes);
+  }
+  try {
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: false })
+      .decode(Buffer.concat(chunks))
+      .replace(/\r?\n$/, '');
+  } catch {
+    throw new TollgateError('USAGE', {
+      detail: 'The input is not UTF-8 text.',
+      next: 'Encode a binary value, for example as base64.',
+    });
+  }
+}
+
+/** A question that is answered with yes or no; anything but yes is no. Throws CANCELLED as `askHidden`. */
+export async function askYes(io: Asker, question: string): Promise<boolean> {
+  io.stderr(`${question} [y/N] `);
+  try {
+    return /^y(es)?$/i.test((await readLine(io)).trim());
+  } catch (thrown) {
+    // The person has ended no line, so what is said of it would stand behind the question.
+    io.stderr('\n');
+    throw thrown;
+  } finally {
+    io.stdin.pause();
+  }
+}

@@ -1,0 +1,198 @@
+/** Compares two configurations, and tells which changes are certainly stricter; every other change counts as one that allows more. */
+import path from 'node:path';
+import { type Accepted, type Contents, changedFiles } from './accepted-config.ts';
+import type { Config } from './config.ts';
+import { isWithin } from './reading/text-files.ts';
+import { readYaml } from './reading/yaml-document.ts';
+
+/** One difference. `widens`: it may allow more, or cannot be shown to allow less. */
+export interface Change {
+  readonly what: string;
+  readonly widens: boolean;
+}
+
+type Plain = Readonly<Record<string, unknown>>;
+
+/** Lists in which an entry more allows more. */
+const GIVING = new Set(['allowRead', 'allowWrite', 'allowedDomains', 'origins', 'hosts', 'profiles', 'servers']);
+/** Lists in which an entry more closes more. */
+const CLOSING = new Set(['denyRead', 'denyWrite', 'deniedDomains']);
+/** Parts whose values may hold keys or tokens, or say nothing to a reader: only their names are shown. */
+const UNSHOWN = /(?:^|\.)(?:env|headers|args|oauth|url|token\w*|filled|secretSources|secrets)(?:\.|$)/;
+/** Sections of numbers where less is stricter. */
+const LIMITS =
+  /^(?:caps|limits|budgets\.[^.]+|servers\.[^.]+\.(?:sandbox\.limits|caps)|bash\.sandbox\.limits)\.(?:bytes|lines|argBytes|spillBytes|media|concurrent|servers|connections|calls|memoryMb|processes|fileMb|cpuSeconds)$/;
+
+/** All differences, those that may allow more first. Values of variables, headers and arguments are never shown. */
+export function compareConfigs(before: Config, after: Config): readonly Change[] {
+  const changes = [
+    ...compareValues('', settingsOf(before), settingsOf(after)),
+    ...compareRules('tollgate.yaml', before.rules, after.rules),
+  ];
+  return [...changes.filter(({ widens }) => widens), ...changes.filter(({ widens }) => !widens)];
+}
+
+/** Differences in the files of policies and all others whose content is no setting. */
+export function compareFiles(before: Accepted, after: Contents, { file, folder, reads }: Config): readonly Change[] {
+  const settings = [file, path.join(folder, 'servers')];
+  return changedFiles(before, after)
+    .filter((name) => !settings.some((place) => isWithin(name, place)))
+    .flatMap((name) => {
+      const shown = isWithin(name, folder) ? path.relative(folder, name) : name;
+      const [old, now] = [before.files.get(name), after.files.get(name)];
+      const isRules = reads.includes(name) && /\.ya?ml$/.test(name);
+      if (isRules) return compareRules(shown, rulesIn(old), rulesIn(now));
+      return [
+        { what: `${shown}: ${old === undefined ? 'new' : now === undefined ? 'removed' : 'changed'}`, widens: true },
+      ];
+    });
+}
+
+/** What the sections say, by names: lists of named entries become maps. */
+function settingsOf(config: Config): Plain {
+  const {
+    workspace,
+    state,
+    otherWorkspaces,
+    servers,
+    bash,
+    principals,
+    profiles,
+    budgets,
+    caps,
+    audit,
+    approvals,
+    recording,
+    runs,
+    knowledge,
+    listen,
+    limits,
+    schemaProfile,
+    secretSources,
+    policies,
+  } = config;
+  const named = (list: readonly object[], key: string): Plain =>
+    Object.fromEntries(list.map((one, index) => [String((one as Plain)[key] ?? index), one]));
+  const sources = policies.map(({ path: at, server, ...source }) => ({
+    name: server === undefined ? path.relative(config.folder, at) : at,
+    ...source,
+    ...(server !== undefined && { server }),
+  }));
+  return {
+    workspace,
+    state,
+    otherWorkspaces,
+    bash,
+    caps,
+    audit,
+    approvals,
+    recording,
+    runs,
+    knowledge,
+    listen,
+    limits,
+    schemaProfile,
+    servers: Object.fromEntries(servers),
+    profiles: Object.fromEntries(profiles),
+    secretSources: Object.fromEntries(secretSources),
+    principals: named(principals, 'id'),
+    budgets: named(budgets, 'id'),
+    policies: named(sources, 'name'),
+  };
+}
+
+function compareValues(at: string, before: unknown, after: unknown): readonly Change[] {
+  if (isDeepEqual(before, after)) return [];
+  const key = at.split('.').at(-1) ?? '';
+  if (isMap(before) && isMap(after)) {
+    return [...new Set([...Object.keys(before), ...Object.keys(after)])].flatMap((name) =>
+      compareValues(at === '' ? name : `${at}.${name}`, before[name], after[name]),
+    );
+  }
+  if (Array.isArray(before) && Array.isArray(after) && (GIVING.has(key) || CLOSING.has(key)))
+    return compareLists(at, before, after);
+  if (after === undefined)
+    return [{ what: `${at}: removed`, widens: !isEntry(at) || /^(?:budgets|policies)\./.test(at) }];
+  if (before === undefined)
+    return [
+      {
+        what: `${at}: new${isEntry(at) ? summaryOf(after) : shownAs(at, after, ', ')}`,
+        widens: !/^budgets\.[^.]+$/.test(at),
+      },
+    ];
+  const isLess = LIMITS.test(at) && typeof before === 'number' && typeof after === 'number' && after < before;
+  const isIsolated = key === 'isolation' && before === 'direct';
+  return [
+    {
+      what: `${at}:${shownAs(at, before, ' ')}${shownAs(at, after, ' → ') || ' changed'}`,
+      widens: !isLess && !isIsolated,
+    },
+  ];
+}
+
+/** A server, profile, principal, budget or policy as a whole. */
+function isEntry(at: string): boolean {
+  return /^(?:servers|profiles|principals|budgets|policies|secretSources)\.[^.]+$/.test(at);
+}
+
+function summaryOf(entry: unknown): string {
+  const { command, isolation, mode, role } = (isMap(entry) ? entry : {}) as Readonly<Record<string, unknown>>;
+  const words = Object.entries({ command, isolation, mode, role })
+    .filter(([, value]) => typeof value === 'string')
+    .map(([name, value]) => `${name} ${JSON.stringify(value)}`);
+  return words.length === 0 ? '' : ` (${words.join(', ')})`;
+}
+
+function compareLists(at: string, before: readonly unknown[], after: readonly unknown[]): readonly Change[] {
+  const [old, now] = [before, after].map((list) => new Set(list.map((one) => JSON.stringify(one)))) as [
+    Set<string>,
+    Set<string>,
+  ];
+  const closes = CLOSING.has(at.split('.').at(-1) ?? '');
+  const added = [...now].filter((one) => !old.has(one)).map((one) => ({ what: `${at}: + ${one}`, widens: !closes }));
+  const removed = [...old].filter((one) => !now.has(one)).map((one) => ({ what: `${at}: - ${one}`, widens: closes }));
+  return added.length + removed.length === 0
+    ? [{ what: `${at}: another order`, widens: true }]
+    : [...added, ...removed];
+}
+
+/** A rule that denies can be added, and one that allows removed: the outcome of every call stays or gets stricter. */
+function compareRules(file: string, before: readonly unknown[], after: readonly unknown[]): readonly Change[] {
+  const byId = (rules: readonly unknown[]): Map<string, Plain> =>
+    new Map(rules.filter(isMap).map((rule, index) => [typeof rule.id === 'string' ? rule.id : `#${index + 1}`, rule]));
+  const [old, now] = [byId(before), byId(after)];
+  const named = (id: string, { outcome }: Plain): string =>
+    `${file}: rule ${id} (${typeof outcome === 'string' ? outcome : 'no outcome'})`;
+  return [...new Set([...old.keys(), ...now.keys()])].flatMap((id): readonly Change[] => {
+    const [was, is] = [old.get(id), now.get(id)];
+    if (isDeepEqual(was, is)) return [];
+    if (was === undefined && is !== undefined)
+      return [{ what: `${named(id, is)} is new`, widens: is.outcome !== 'deny' }];
+    if (was !== undefined && is === undefined)
+      return [
+        {
+          what: `${named(id, was)} is removed`,
+          widens: was.outcome !== 'allow' || was.obligations !== undefined,
+        },
+      ];
+    return [{ what: `${named(id, is ?? {})} is changed`, widens: true }];
+  });
+}
+
+function rulesIn(bytes: Buffer | undefined): readonly unknown[] {
+  const { value } = readYaml('rules.yaml', bytes?.toString('utf8') ?? '');
+  const rules = isMap(value) ? value.rules : undefined;
+  return Array.isArray(rules) ? rules : [];
+}
+
+function shownAs(at: string, value: unknown, before: string): string {
+  return UNSHOWN.test(at) || value === undefined ? '' : `${before}${JSON.stringify(value).slice(0, 200)}`;
+}
+
+function isDeepEqual(one: unknown, other: unknown): boolean {
+  return one === other || JSON.stringify(one) === JSON.stringify(other);
+}
+
+function isMap(value: unknown): value is Plain {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}

@@ -1,0 +1,79 @@
+/** Loads the configuration that counts: what an owner accepted, wherever an agent could have changed the files. */
+import path from 'node:path';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import {
+  type Accepted,
+  acceptedFolder,
+  changedFiles,
+  exposedReads,
+  readAccepted,
+  readPlaces,
+} from './accepted-config.ts';
+import type { Config } from './config.ts';
+import { loadConfig } from './load-config.ts';
+import { isWithin } from './reading/text-files.ts';
+import type { World } from './work-folders.ts';
+
+/** The configuration that counts, and how the disk differs from it. */
+export interface InForce {
+  readonly config: Config;
+  /** Absent if no agent can change any file of the configuration. */
+  readonly accepted?: Accepted;
+  /** Files that differ from the accepted copy and do not count, as people write them. */
+  readonly differing: readonly string[];
+}
+
+/**
+ * Loads what an owner accepted; files that no agent can change are read from the disk. Throws CONFIG_NOT_ACCEPTED if an
+ * agent can change a file that no owner has accepted, and CONFIG_INVALID.
+ */
+export function loadInForce(file: string, world: World): InForce {
+  const accepted = readAccepted(acceptedFolder(file, world));
+  if (accepted === undefined) return { config: refuseLoose(loadConfig(file, world), new Set()), differing: [] };
+  const differing = differingFiles(accepted, path.dirname(path.resolve(file)));
+  try {
+    return {
+      config: refuseLoose(loadConfig(file, { ...world, at: accepted.at }), new Set(accepted.places)),
+      accepted,
+      differing,
+    };
+  } catch (thrown) {
+    throw withHint(thrown, differing);
+  }
+}
+
+/** Files on the disk that differ from the accepted copy, relative to the configuration where they lie beside it. */
+export function differingFiles(accepted: Accepted, folder: string): readonly string[] {
+  return changedFiles(accepted, readPlaces(accepted.places)).map((file) =>
+    isWithin(file, folder) ? path.relative(folder, file) : file,
+  );
+}
+
+/** One line on files that do not count; undefined if there are none. Names are shortened to eight. */
+export function differenceNote(differing: readonly string[]): string | undefined {
+  if (differing.length === 0) return undefined;
+  const more = differing.length > 8 ? ` and ${differing.length - 8} more` : '';
+  return `Not in force: ${differing.slice(0, 8).join(', ')}${more} ${differing.length === 1 ? 'differs' : 'differ'} from what an owner accepted. Read the changes, then accept them with: tollgate reload`;
+}
+
+function refuseLoose(config: Config, accepted: ReadonlySet<string>): Config {
+  const loose = exposedReads(config)
+    .filter((file) => !accepted.has(file))
+    .map((file) => (isWithin(file, config.folder) ? path.relative(config.folder, file) : file));
+  if (loose.length === 0) return config;
+  const some = loose.length > 4 ? `${loose.slice(0, 4).join(', ')} and ${loose.length - 4} more` : loose.join(', ');
+  throw new TollgateError('CONFIG_NOT_ACCEPTED', {
+    detail: `No owner has accepted ${some}, which an agent could have written: ${loose.length === 1 ? 'it lies' : 'they lie'} in the workspace or in a folder that a sandbox may write.`,
+  });
+}
+
+/** The disk may hold the mended file already. */
+function withHint(thrown: unknown, differing: readonly string[]): unknown {
+  if (!(thrown instanceof TollgateError) || thrown.code !== 'CONFIG_INVALID' || differing.length === 0) return thrown;
+  return new TollgateError('CONFIG_INVALID', {
+    detail: `${thrown.message} This is the accepted configuration; ${differing.join(', ')} on the disk differs.`,
+    next: 'Correct what is named, then accept what is on the disk with: tollgate reload',
+    data: thrown.data,
+    cause: thrown,
+  });
+}

@@ -1,0 +1,326 @@
+/** Owns the names by which parts of tollgate.yaml point at each other; refuses names that point nowhere and rules that can never match. */
+import { readdirSync } from 'node:fs';
+import { SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
+import { toolMatcher } from '../exposure/served-server.ts';
+import type { PrincipalConfig } from './config.ts';
+import { didYouMean, type Path, type ProblemReport, quote } from './config-problems.ts';
+import { profileNames } from './profiles.ts';
+import { backendsOf, checkRoutes } from './servers/configured-routes.ts';
+import { splitToolId, WORKSPACE } from './servers/server-names.ts';
+import { checkOrigin } from './settings/origins.ts';
+import type { WrittenBudget, WrittenConfig, WrittenExpose } from './written-config.ts';
+
+/** What the names are checked against. */
+export interface ReferenceContext {
+  readonly report: ProblemReport;
+  /** Names under `servers`, refused entries included. */
+  readonly serverNames: ReadonlySet<string>;
+  /** Servers that only included files define → the file. */
+  readonly included: ReadonlyMap<string, string>;
+  readonly principals: readonly PrincipalConfig[];
+  /** Names under `profiles`, refused entries included. */
+  readonly profileKeys: Readonly<Record<string, unknown>>;
+}
+
+const SCHEMA_PROFILES = new URL('../../catalogs/profiles/', import.meta.url);
+
+/** Labels that are known always; policies/rules/configured-names.ts has the same ones. */
+const LABELS = ['public', 'internal', 'secret', 'untrusted'] as const;
+
+const PRIMITIVE_NAMES: ReadonlySet<string> = new Set(['read', 'write', 'edit', 'bash']);
+
+/** CY-07: within one profile a server is wrapped, or a group of tools. */
+const TWICE = 'one effect would have two ways in, of which only one has a second gate';
+
+/** Reports every name that points nowhere, every collision, and every pattern that is too broad. */
+export function checkReferences(written: WrittenConfig, context: ReferenceContext): void {
+  const checker = new ReferenceChecker(written, context);
+  checker.principals();
+  checker.policies();
+  checker.profiles();
+  checker.joining();
+  checker.budgets(written.budgets, ['budgets']);
+  if (written.expose !== undefined) checker.expose(written.expose, ['expose']);
+  checker.sharedExpose();
+  checker.schemaProfile(written.schemaProfile, ['schemaProfile']);
+  checker.stickyLabels();
+}
+
+class ReferenceChecker {
+  readonly #written: WrittenConfig;
+  readonly #context: ReferenceContext;
+  readonly #report: ProblemReport;
+  readonly #profiles: ReadonlySet<string>;
+
+  constructor(written: WrittenConfig, context: ReferenceContext) {
+    this.#written = written;
+    this.#context = context;
+    this.#report = context.report;
+    this.#profiles = profileNames(context.profileKeys);
+  }
+
+  principals(): void {
+    this.#written.principals?.forEach(({ profiles = [], registers = [] }, index) => {
+      profiles.forEach((name, at) => this.#profile(name, ['principals', index, 'profiles', at]));
+      registers.forEach((name, at) => {
+        const path = ['principals', index, 'registers', at];
+        this.#profile(name, path);
+        if (this.#written.profiles?.[name]?.host === true)
+          this.#report.refuse(
+            path,
+            `profile ${quote(name)} is a host profile, and what a host registers runs in a sandbox; name another`,
+          );
+      });
+      const stacked = profiles.map((name) => this.#written.profiles?.[name]?.expose ?? this.#written.expose ?? {});
+      const backends = new Set(stacked.flatMap(backendsOf));
+      const both = stacked.flatMap(shownServers).find((server) => backends.has(server));
+      if (profiles.length > 1 && both !== undefined)
+        this.#report.refuse(
+          ['principals', index, 'profiles'],
+          `one of these profiles serves primitives by server ${quote(both)}, and one shows its tools: ${TWICE}; drop one of them`,
+        );
+    });
+  }
+
+  policies(): void {
+    this.#written.policies?.forEach((policy, index) => {
+      (typeof policy === 'string' ? [] : (policy.modes ?? [])).forEach(({ profile, origin }, at) => {
+        if (profile !== undefined) this.#profile(profile, ['policies', index, 'modes', at, 'profile']);
+        if (origin !== undefined)
+          checkOrigin(origin, ['policies', index, 'modes', at, 'origin'], {
+            listed: this.#written.listen?.origins ?? [],
+            ...this.#context,
+          });
+      });
+    });
+  }
+
+  profiles(): void {
+    for (const [name, profile] of Object.entries(this.#written.profiles ?? {})) {
+      const path = ['profiles', name];
+      if (!/^[a-z][a-z0-9-]{0,63}$/.test(name))
+        this.#report.refuseKey(
+          path,
+          `profile ${quote(name)}: names are lower-case letters, digits and hyphens, and begin with a letter; rename it`,
+        );
+      (profile.servers ?? []).forEach((server, at) => this.#server(server, [...path, 'servers', at]));
+      for (const key of ['lifetimes', 'starts'] as const)
+        for (const server of Object.keys(profile[key] ?? {})) this.#server(server, [...path, key, server]);
+      this.budgets(profile.budgets, [...path, 'budgets']);
+      this.schemaProfile(profile.schemaProfile, [...path, 'schemaProfile']);
+      if (profile.expose !== undefined)
+        this.expose(
+          profile.expose,
+          [...path, 'expose'],
+          new Set([...(profile.servers ?? []), ...backendsOf(profile.expose)]),
+        );
+    }
+  }
+
+  stickyLabels(): void {
+    const known = this.#labels();
+    this.#written.labels?.sticky.forEach((label, at) => {
+      if (known?.has(label) === false)
+        this.#report.refuse(
+          ['labels', 'sticky', at],
+          `label ${quote(label)}: no server and no rule gives it, so it would never stick; ${didYouMean(label, known)}`,
+        );
+    });
+  }
+
+  /** All labels that a call can bring in. Absent with policies in files of their own: a label may come from there, and is not judged. */
+  #labels(): ReadonlySet<string> | undefined {
+    const { policies, rules = [], servers = {} } = this.#written;
+    if (policies !== undefined) return undefined;
+    const given = rules.flatMap(
+      (rule) =>
+        (rule as { readonly obligations?: { readonly labels?: readonly string[] } } | null)?.obligations?.labels ?? [],
+    );
+    return new Set([...LABELS, ...Object.values(servers).flatMap((server) => server.labels ?? []), ...given]);
+  }
+
+  joining(): void {
+    for (const [server, profiles] of this.#joining()) {
+      profiles.forEach((name, at) => {
+        this.#profile(name, ['servers', server, 'profiles', at]);
+        const { expose = this.#written.expose ?? {} } = this.#written.profiles?.[name] ?? {};
+        if (backendsOf(expose).includes(server))
+          this.#report.refuse(
+            ['servers', server, 'profiles', at],
+            `server ${quote(server)} serves the primitives of profile ${quote(name)}, so its tools cannot stand beside them: ${TWICE}; remove the line`,
+          );
+      });
+    }
+  }
+
+  #joining(): readonly (readonly [string, readonly string[]])[] {
+    return Object.entries(this.#written.servers ?? {}).flatMap(([name, { profiles = [] }]) =>
+      profiles.length === 0 ? [] : [[name, profiles] as const],
+    );
+  }
+
+  budgets(budgets: readonly WrittenBudget[] | undefined, path: Path): void {
+    const ids = new Set<string>();
+    budgets?.forEach((budget, index) => {
+      const { id, calls, argBytes, outputBytes, wallMs, concurrent, when = {} } = budget;
+      const at = [...path, index];
+      if (ids.has(id)) this.#report.refuse([...at, 'id'], `budget ${quote(id)} stands twice; rename one`);
+      ids.add(id);
+      if ([calls, argBytes, outputBytes, wallMs, concurrent].every((limit) => limit === undefined)) {
+        this.#report.refuse(
+          at,
+          `budget ${quote(id)} limits nothing; add calls, argBytes, outputBytes, wallMs or concurrent`,
+        );
+      }
+      if (when.server !== undefined && when.server !== WORKSPACE) this.#server(when.server, [...at, 'when', 'server']);
+      if (when.profile !== undefined) this.#profile(when.profile, [...at, 'when', 'profile']);
+      if (when.role !== undefined) this.#role(when.role, [...at, 'when', 'role']);
+      const target = splitToolId(when.tool ?? '');
+      if (target !== undefined && target.server !== WORKSPACE) this.#server(target.server, [...at, 'when', 'tool']);
+      this.#internalTool(target ?? { server: when.server, tool: when.tool ?? '*' }, [...at, 'when', 'tool']);
+      if (/^[*.]+$/.test(when.tool ?? ''))
+        this.#report.refuse([...at, 'when', 'tool'], 'a pattern of every tool says nothing; leave tool out');
+    });
+  }
+
+  /** `reached` are the servers of the profile; absent for the file's own `expose`, see sharedExpose. */
+  expose(expose: WrittenExpose, path: Path, reached?: ReadonlySet<string>): void {
+    const { primitives, tools = [] } = expose;
+    if (primitives !== undefined)
+      checkRoutes(primitives, [...path, 'primitives'], {
+        report: this.#report,
+        servers: this.#written.servers ?? {},
+        labels: this.#labels(),
+        server: (name, at) => this.#server(name, at),
+      });
+    const names = new Set<string>();
+    tools.forEach((entry, index) => {
+      const at = [...path, 'tools', index];
+      const { tool, name } = typeof entry === 'string' ? { tool: entry, name: undefined } : entry;
+      this.#tool(tool, typeof entry === 'string' ? at : [...at, 'tool'], reached);
+      const wrapped = backendsOf(expose).find((backend) => backend === splitToolId(tool)?.server);
+      if (wrapped !== undefined)
+        this.#report.refuse(
+          typeof entry === 'string' ? at : [...at, 'tool'],
+          `server ${quote(wrapped)} serves primitives here, and shows tools of its own: ${TWICE}; write the line in another profile, or other primitives`,
+        );
+      if (typeof entry !== 'string') this.schemaProfile(entry.schemaProfile, [...at, 'schemaProfile']);
+      if (name === undefined) return;
+      if (tool.includes('*'))
+        this.#report.refuse(
+          [...at, 'name'],
+          `name ${quote(name)} for the pattern ${quote(tool)}: several tools would have one name; name one tool`,
+        );
+      if (PRIMITIVE_NAMES.has(name))
+        this.#report.refuse([...at, 'name'], `name ${quote(name)} belongs to a primitive; take another`);
+      if (names.has(name))
+        this.#report.refuse([...at, 'name'], `name ${quote(name)} stands twice: a call could mean either; rename one`);
+      names.add(name);
+    });
+  }
+
+  /** The file's tools show only in profiles without an `expose` of their own that reach the server: without one the line does nothing. */
+  sharedExpose(): void {
+    const { expose = {}, profiles = {} } = this.#written;
+    const inheriting = Object.values(profiles).filter((profile) => profile.expose === undefined);
+    const reached = new Set([
+      ...backendsOf(expose),
+      ...inheriting.flatMap(({ servers = [] }) => servers),
+      ...this.#joining().map(([server]) => server),
+    ]);
+    (expose.tools ?? []).forEach((entry, index) => {
+      const server = splitToolId(typeof entry === 'string' ? entry : entry.tool)?.server;
+      if (
+        server === undefined ||
+        reached.has(server) ||
+        Object.keys(profiles).length < Object.keys(this.#context.profileKeys).length
+      )
+        return;
+      this.#report.refuse(
+        ['expose', 'tools', index],
+        `no profile that takes this expose reaches server ${quote(server)}, so the line shows nothing; write profiles: {default: {servers: [${server}]}}`,
+      );
+    });
+  }
+
+  /** Those that ship as data; a missing one would only show when an agent lists its tools. */
+  schemaProfile(name: string | undefined, path: Path): void {
+    const known = readdirSync(SCHEMA_PROFILES)
+      .filter((file) => file.endsWith('.json'))
+      .map((file) => file.slice(0, -'.json'.length));
+    if (name !== undefined && !known.includes(name))
+      this.#report.refuse(path, `schema profile ${quote(name)} does not exist; ${didYouMean(name, known)}`);
+  }
+
+  #tool(tool: string, path: Path, reached: ReadonlySet<string> | undefined): void {
+    const id = splitToolId(tool);
+    if (id === undefined)
+      return this.#report.refuse(
+        path,
+        `${quote(tool)} names no tool of one server: tools are shown by name, not by chance; write server.tool, or server.* for all of a server`,
+      );
+    if (id.server === WORKSPACE)
+      return this.#report.refuse(
+        path,
+        'the workspace offers the primitives only; write expose: {primitives: workspace}',
+      );
+    this.#server(id.server, path);
+    this.#internalTool(id, path);
+    if (reached?.has(id.server) === false)
+      this.#report.refuse(
+        path,
+        `the profile does not reach server ${quote(id.server)}, so the line shows nothing; add it to the servers of the profile`,
+      );
+  }
+
+  /** Tools of Tollgate itself are known without asking; with no other server, so is every tool. */
+  #internalTool({ server, tool }: { readonly server: string | undefined; readonly tool: string }, path: Path): void {
+    const isAlone = this.#context.serverNames.size === 0 && this.#context.included.size === 0;
+    const servers =
+      server === undefined
+        ? isAlone
+          ? [WORKSPACE, ...SHIPPED.keys()]
+          : []
+        : server === WORKSPACE || SHIPPED.has(server)
+          ? [server]
+          : [];
+    const known = servers.flatMap((name) =>
+      name === WORKSPACE ? [...PRIMITIVE_NAMES] : (SHIPPED.get(name)?.tools ?? []).map((one) => one.name),
+    );
+    if (known.length === 0 || tool.includes('.') || known.some(toolMatcher(tool))) return;
+    this.#report.refuse(
+      path,
+      `${server === undefined ? 'there is' : `server ${quote(server)} has`} no tool ${quote(tool)}; ${didYouMean(tool, known)}`,
+    );
+  }
+
+  #server(name: string, path: Path): void {
+    const { serverNames, included } = this.#context;
+    if (serverNames.has(name) || SHIPPED.has(name)) return;
+    const file = included.get(name);
+    // A client's file must not decide whether this one loads: its servers are named here before they are used here.
+    const advice =
+      file === undefined
+        ? didYouMean(name, serverNames)
+        : `only ${file} has it, which grants nothing; add servers: {${name}: {}}`;
+    this.#report.refuse(path, `server ${quote(name)} is not under servers; ${advice}`);
+  }
+
+  #profile(name: string, path: Path): void {
+    if (!this.#profiles.has(name))
+      this.#report.refuse(path, `profile ${quote(name)} is not under profiles; ${didYouMean(name, this.#profiles)}`);
+  }
+
+  #role(role: string, path: Path): void {
+    const roles = new Set(this.#context.principals.map((principal) => principal.role));
+    if (!roles.has(role))
+      this.#report.refuse(
+        path,
+        `no principal has role ${quote(role)}, so the budget never applies; ${didYouMean(role, roles)}`,
+      );
+  }
+}
+
+function shownServers({ tools = [] }: WrittenExpose): readonly string[] {
+  return tools.flatMap((entry) => splitToolId(typeof entry === 'string' ? entry : entry.tool)?.server ?? []);
+}

@@ -1,0 +1,200 @@
+/** Owns the check of a written configuration against the published schema, in words for people; refuses unknown keys and wrong kinds. */
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import type { ErrorObject, ValidateFunction } from 'ajv';
+import { surelyFits } from '../../catalogs/validation/schema-code.ts';
+import { listNames, nearest, type Path, type ProblemReport, quote, showPath } from './config-problems.ts';
+
+/** The published schema, a file beside this one; `tollgate init` puts a copy into new projects. */
+export const SCHEMA_FILE = new URL('./tollgate.schema.json', import.meta.url);
+
+/** Keys of other products that mean one of ours. */
+const SYNONYMS: ReadonlyMap<string, string> = new Map([
+  ['type', 'transport'],
+  ['endpoint', 'url'],
+  ['serverUrl', 'url'],
+  ['httpUrl', 'url'],
+  ['mcpServers', 'servers'],
+  ['includes', 'include'],
+  ['timeout', 'timeoutMs'],
+]);
+
+/** Sections whose entries are judged one by one; a fault elsewhere takes the whole top-level key out. */
+const ENTRY_SECTIONS: ReadonlySet<string> = new Set([
+  'servers',
+  'principals',
+  'profiles',
+  'policies',
+  'rules',
+  'budgets',
+  'include',
+]);
+
+interface SchemaNode {
+  readonly description?: string;
+  readonly examples?: readonly unknown[];
+  readonly properties?: Readonly<Record<string, SchemaNode>>;
+}
+
+const require = createRequire(import.meta.url);
+let compiled: ValidateFunction | undefined;
+
+/** Dear, so only where something is wrong. */
+function compileSchema(): ValidateFunction {
+  const { Ajv } = require('ajv') as typeof import('ajv');
+  return new Ajv({ allErrors: true, strict: true, verbose: true, allowUnionTypes: true }).compile(
+    JSON.parse(readFileSync(SCHEMA_FILE, 'utf8')) as object,
+  );
+}
+
+/**
+ * Reports every fault of the shape, and returns what is left when the faulty entries are taken out, so that the later
+ * checks can go on and all problems come at once. `raw` is the value before variables were filled in: only it is shown.
+ */
+export function checkShape(value: unknown, raw: unknown, report: ProblemReport): unknown {
+  if (surelyFits(SCHEMA_FILE, value)) return value;
+  const validate = (compiled ??= compileSchema());
+  if (validate(value)) return value;
+  const copy = structuredClone(value);
+  for (const error of validate.errors ?? []) {
+    if (error.propertyName !== undefined) continue;
+    const path = pathOf(error, value);
+    explain(error, { path, raw, report });
+    remove(copy, error.keyword === 'additionalProperties' ? path : entryOf(path));
+  }
+  return typeof copy === 'object' && copy !== null && !Array.isArray(copy) ? copy : {};
+}
+
+/** The path of a fault; for keys that should not be there, the path of the key. */
+function pathOf(error: ErrorObject, root: unknown): Path {
+  const path: (string | number)[] = [];
+  let current: unknown = root;
+  for (const part of error.instancePath.split('/').slice(1)) {
+    const key = part.replaceAll('~1', '/').replaceAll('~0', '~');
+    path.push(Array.isArray(current) ? Number(key) : key);
+    current = (current as Record<string, unknown>)[key];
+  }
+  const params = error.params as { additionalProperty?: string; propertyName?: string; i?: number; j?: number };
+  const extra =
+    params.additionalProperty ??
+    params.propertyName ??
+    (params.i === undefined ? undefined : Math.max(params.i, params.j ?? 0));
+  return extra === undefined ? path : [...path, extra];
+}
+
+function entryOf(path: Path): Path {
+  return path.slice(0, ENTRY_SECTIONS.has(String(path[0])) ? 2 : 1);
+}
+
+/** Deletes in place; in lists this leaves a hole, which `forEach` and `map` skip while later indices stay true. */
+function remove(root: unknown, path: Path): void {
+  const parent = path
+    .slice(0, -1)
+    .reduce<unknown>((node, key) => (node as Record<string, unknown> | undefined)?.[key], root);
+  const last = path.at(-1);
+  if (last !== undefined && typeof parent === 'object' && parent !== null) Reflect.deleteProperty(parent, last);
+}
+
+interface Fault {
+  readonly path: Path;
+  readonly raw: unknown;
+  readonly report: ProblemReport;
+}
+
+function explain(error: ErrorObject, { path, raw, report }: Fault): void {
+  const node = (error.parentSchema ?? {}) as SchemaNode;
+  const where = showPath(path);
+  if (error.keyword === 'additionalProperties') return report.refuseKey(path, unknownKey(path, node));
+  if (error.keyword === 'propertyNames')
+    return report.refuseKey(path, `${where} is a name that no tool has; write a name, or a pattern with *`);
+  if (error.keyword === 'required') {
+    const missing = String((error.params as { missingProperty: string }).missingProperty);
+    return report.refuse(
+      path,
+      `${where} has no ${missing}: it cannot work without; add ${missing}${example(node.properties?.[missing], missing)}`,
+    );
+  }
+  report.refuse(path, `${where} is ${seen(path, raw)}: ${demand(error)}${meaning(node)}${advice(error, node)}`);
+}
+
+function unknownKey(path: Path, node: SchemaNode): string {
+  const key = String(path.at(-1));
+  if (key === 'approved' && path[0] === 'servers')
+    return `${showPath(path)} is not read any more: words in a file are bound to nothing, and come with a cloned project; remove it, and approve the server with \`tollgate approve ${String(path[1])}\``;
+  const known = Object.keys(node.properties ?? {});
+  const synonym = SYNONYMS.get(key);
+  const meant = synonym !== undefined && known.includes(synonym) ? synonym : nearest(key, known);
+  const todo = meant === undefined ? `known here are ${listNames(known)}` : `did you mean ${quote(meant)}?`;
+  return `unknown key ${quote(key)} in ${showPath(path.slice(0, -1))}: nothing would read it; ${todo}`;
+}
+
+const KINDS: Readonly<Record<string, string>> = {
+  string: 'text',
+  object: 'a map',
+  array: 'a list',
+  integer: 'a whole number',
+  boolean: 'true or false',
+  number: 'a number',
+};
+
+function demand(error: ErrorObject): string {
+  const params = error.params as {
+    type?: string | string[];
+    allowedValues?: string[];
+    allowedValue?: unknown;
+    limit?: number;
+    comparison?: string;
+  };
+  switch (error.keyword) {
+    case 'type':
+      return `${[params.type ?? []]
+        .flat()
+        .map((kind) => KINDS[kind] ?? kind)
+        .join(' or ')} is needed`;
+    case 'enum':
+      return `it must be one of ${listNames(params.allowedValues ?? [])}`;
+    case 'const':
+      return `it must be ${String(params.allowedValue)}`;
+    case 'minimum':
+    case 'maximum':
+      return `it must be ${params.comparison ?? ''} ${params.limit ?? ''}`;
+    case 'minLength':
+    case 'minItems':
+      return 'it must not be empty';
+    case 'uniqueItems':
+      return 'it stands in this list already';
+    default:
+      return 'it has not the right form';
+  }
+}
+
+/** What the key is for, in the schema's own words: the same text that the editor shows. */
+function meaning(node: SchemaNode): string {
+  return node.description === undefined ? '' : ` (${node.description.replace(/\.$/, '')})`;
+}
+
+function advice(error: ErrorObject, node: SchemaNode): string {
+  if (error.keyword === 'uniqueItems') return '; remove it';
+  const [first] = node.examples ?? [];
+  return first === undefined ? '; correct it' : `; write for example ${JSON.stringify(first)}`;
+}
+
+function example(node: SchemaNode | undefined, key: string): string {
+  const [first] = node?.examples ?? [];
+  return first === undefined
+    ? ''
+    : `, for example ${key}: ${typeof first === 'string' ? first : JSON.stringify(first)}`;
+}
+
+/** Places that may hold a secret written out; nothing of them is shown. */
+const CONFIDENTIAL: ReadonlySet<string | number> = new Set(['env', 'headers', 'token', 'url', 'args', 'pins']);
+
+/** The value as the file has it, before variables: never what a variable held. */
+function seen(path: Path, raw: unknown): string {
+  const value = path.reduce<unknown>((node, key) => (node as Record<string, unknown> | undefined | null)?.[key], raw);
+  if (value === null || value === undefined) return 'empty';
+  if (Array.isArray(value)) return 'a list';
+  if (typeof value === 'object') return 'a map';
+  if (path.some((part) => CONFIDENTIAL.has(part))) return typeof value === 'string' ? 'a text' : `a ${typeof value}`;
+  return typeof value === 'string' ? quote(value) : String(value);
+}

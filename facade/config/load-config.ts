@@ -1,0 +1,391 @@
+/** Owns the way from a file to a frozen configuration; refuses it whole, with all its problems at once. */
+import path from 'node:path';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { withSources } from '../secrets/secret-uses.ts';
+import { acceptedFolder } from './accepted-config.ts';
+import type { CapsConfig, Config, ListenConfig, Problem, ServerConfig } from './config.ts';
+import { type Path, ProblemReport, quote } from './config-problems.ts';
+import { checkReferences } from './config-references.ts';
+import { checkShape } from './config-schema.ts';
+import { FrozenMap, freezeDeep } from './freeze.ts';
+import { checkHostProfiles } from './host-profiles.ts';
+import { buildPrincipals } from './principals.ts';
+import { buildBudget, buildProfiles } from './profiles.ts';
+import { placesOf } from './reading/control-files.ts';
+import { isWithin, readText, realPath } from './reading/text-files.ts';
+import { fill } from './reading/variable-fields.ts';
+import type { Variables } from './reading/variable-substitution.ts';
+import { readYaml, type YamlFile } from './reading/yaml-document.ts';
+import { buildServers } from './servers/configured-servers.ts';
+import { checkPrograms, writableFolders } from './servers/helper-program-settings.ts';
+import { addAbsent, includeRegistered, includeServers } from './servers/included-servers.ts';
+import { NO_OTHERS, placeOtherWorkspaces } from './servers/other-workspaces.ts';
+import { countingRegistrations, registeredFolder } from './servers/registered-servers.ts';
+import { bashOf, checkFolders, checkSandboxes, type SandboxBase } from './servers/sandbox-settings.ts';
+import { joinServerFiles, SERVER_FOLDER, strayServerFiles } from './servers/server-files.ts';
+import { collectMentions } from './servers/tool-mentions.ts';
+import { buildApprovals } from './settings/approval-settings.ts';
+import { KNOWLEDGE_DEFAULTS } from './settings/knowledge-settings.ts';
+import { controlFilesOf, placePolicies, strayRego } from './settings/policy-sources.ts';
+import { buildRecording, buildRuns } from './settings/recording-settings.ts';
+import { buildSecretSources } from './settings/secret-sources.ts';
+import { PROGRAM, placeState, placeWorkspace, resolver, stateFolder, type World } from './work-folders.ts';
+import type { WrittenConfig, WrittenServer } from './written-config.ts';
+
+const MAX_BYTES = 1024 * 1024;
+
+/** Defaults of the sections; the schema names the same ones. */
+const CAPS: CapsConfig = {
+  bytes: 30_000,
+  lines: 2000,
+  argBytes: 1_048_576,
+  spillBytes: 67_108_864,
+  media: 1_048_576,
+  validateOutput: 'warn',
+  concurrent: 16,
+};
+const LISTEN: ListenConfig = {
+  host: '127.0.0.1',
+  port: 7310,
+  hosts: [],
+  origins: [],
+  auth: 'token',
+  maxBodyBytes: 4_194_304,
+  maxSessions: 1000,
+  maxSessionsPerPrincipal: 100,
+  idleMs: 1_800_000,
+  maxConnections: 4096,
+  headersMs: 10_000,
+  requestMs: 60_000,
+  socketIdleMs: 60_000,
+};
+const LIMITS: Config['limits'] = { servers: 20, connections: 5, drainMs: 10_000 };
+/** What `serve` has instead: its servers work for many, and 20 s with the 8 s in which servers end fit into the 30 s that Kubernetes grants. */
+const SHARED_LIMITS: Config['limits'] = { ...LIMITS, connections: 20, drainMs: 20_000 };
+const ROTATE_BYTES = 67_108_864;
+
+/** Texts that count instead of what stands on the disk: of tollgate.yaml, and of servers' own files by name. */
+export interface ConfigDraft {
+  readonly text?: string;
+  readonly servers?: ReadonlyMap<string, string>;
+}
+
+/**
+ * Loads tollgate.yaml. Throws CONFIG_INVALID, whose `data.problems` lists every problem (`formatProblems` shows them).
+ * Reads `env` and files, writes nothing. Values of variables stand in the result only, never in a problem or warning.
+ * With a draft it tells what would come of texts that are not written yet.
+ */
+export function loadConfig(file: string, world: World, draft: ConfigDraft = {}): Config {
+  const shown = path.basename(file);
+  const absolute = path.join(realPath(path.dirname(path.resolve(file))), shown);
+  const { at = (name) => name, isShared = false } = world;
+  const read = draft.text === undefined ? readText(at(absolute), MAX_BYTES) : { ok: true as const, text: draft.text };
+  if (!read.ok)
+    throw refusal(shown, [
+      {
+        file: shown,
+        line: 1,
+        column: 1,
+        message: `the configuration cannot be read: ${read.reason}; write one with: tollgate init`,
+      },
+    ]);
+  const yaml = joinServerFiles(
+    readYaml(shown, read.text),
+    at(path.join(path.dirname(absolute), SERVER_FOLDER)),
+    draft.servers,
+  );
+  if (yaml.problems.length > 0) throw refusal(shown, yaml.problems);
+  return new Loader(yaml, absolute, { ...world, at, isShared }).run();
+}
+
+function refusal(file: string, problems: readonly Problem[]): TollgateError {
+  const count = problems.length === 1 ? 'one problem' : `${problems.length} problems`;
+  return new TollgateError('CONFIG_INVALID', { detail: `${file} has ${count}.`, data: { problems } });
+}
+
+/** Whether servers may come from hosts. */
+function mayRegister(principals: Config['principals']): boolean {
+  return principals.some(({ registers }) => registers.length > 0);
+}
+
+/** One load: what the steps share. */
+class Loader {
+  readonly #yaml: YamlFile;
+  readonly #raw: unknown;
+  readonly #file: string;
+  readonly #folder: string;
+  readonly #world: Required<World>;
+  /** Limits where none are written. */
+  readonly #limits: Config['limits'];
+  readonly #report: ProblemReport;
+  readonly #resolve: (written: string) => string;
+  readonly #secrets = new Set<string>();
+  readonly #envFiles = new Set<string>();
+
+  constructor(yaml: YamlFile, file: string, world: Required<World>) {
+    this.#yaml = yaml;
+    this.#raw = yaml.value ?? {};
+    this.#file = file;
+    this.#folder = path.dirname(file);
+    this.#world = world;
+    this.#limits = world.isShared ? SHARED_LIMITS : LIMITS;
+    this.#report = new ProblemReport(yaml);
+    this.#resolve = resolver(this.#folder, world.home);
+  }
+
+  run(): Config {
+    const variables = this.#variables();
+    const written = checkShape(this.#fill(this.#raw, [], variables), this.#raw, this.#report) as WrittenConfig;
+    const workspace = variables.folders.get('workspaceFolder');
+    const principals = buildPrincipals(written.principals, this.#raw, this.#report);
+    const policies = placePolicies(written.policies, {
+      raw: this.#raw,
+      resolve: this.#resolve,
+      report: this.#report,
+      at: this.#world.at,
+    });
+    const base = { home: this.#world.home, ...(workspace !== undefined && { workspace }) };
+    const { servers, warnings, joined } = this.#servers(written, { variables, base, principals });
+    const places = placeState(written, {
+      ...this.#world,
+      folder: this.#folder,
+      resolve: this.#resolve,
+      report: this.#report,
+      ...(workspace !== undefined && { workspace }),
+    });
+    const accepted = acceptedFolder(this.#file, this.#world);
+    if (workspace !== undefined && isWithin(accepted, workspace))
+      this.#report.refuse(
+        ['workspace'],
+        'the workspace holds the folder for accepted configurations, so an agent could accept its own; name another workspace, or set XDG_STATE_HOME to a folder outside it',
+      );
+    const guarded = { ...base, report: this.#report, hidden: [places.state, places.auditFolder, accepted] };
+    checkSandboxes(written, guarded);
+    const broad = checkFolders(servers, (name) => written.servers?.[name]?.cwd !== undefined, guarded);
+    const serverNames = new Set(this.#keysOf('servers'));
+    const included = new Map(
+      [...servers.values()].filter(({ name }) => !serverNames.has(name)).map(({ name, source }) => [name, source]),
+    );
+    const profileKeys = Object.fromEntries(this.#keysOf('profiles').map((name) => [name, true]));
+    checkHostProfiles(written, this.#report);
+    checkReferences(written, { report: this.#report, serverNames, included, principals, profileKeys });
+    const bash = bashOf(written.bash, base);
+    const programs = written.programs ?? {};
+    const listen = this.#listen(written);
+    const secretSources = buildSecretSources(written.secrets ?? {}, this.#report, workspace);
+    const reads = [
+      ...this.#reads(written, policies),
+      ...(mayRegister(principals) ? [registeredFolder(places.state)] : []),
+    ];
+    const otherWorkspaces =
+      workspace === undefined
+        ? NO_OTHERS
+        : placeOtherWorkspaces(written.otherWorkspaces, {
+            ...guarded,
+            resolve: this.#resolve,
+            config: { workspace, bash, servers, programs, secretSources, reads },
+          });
+    if (workspace !== undefined)
+      checkPrograms(programs, writableFolders({ workspace, bash, servers, otherWorkspaces: NO_OTHERS }), this.#report);
+    if (workspace === undefined || this.#report.problems.length > 0)
+      throw refusal(this.#yaml.file, this.#report.problems);
+    const rules = written.rules ?? [];
+    return freezeDeep<Config>({
+      file: this.#file,
+      folder: this.#folder,
+      workspace,
+      state: places.state,
+      otherWorkspaces,
+      servers: new FrozenMap([...servers].map(([name, server]) => [name, withSources(server, secretSources)] as const)),
+      bash,
+      programs,
+      secretSources: new FrozenMap(secretSources),
+      principals,
+      profiles: new FrozenMap(buildProfiles({ ...written, servers: { ...written.servers, ...joined } })),
+      policies,
+      rules,
+      ruleDocument: { file: this.#yaml.file, value: { rules }, placeOf: this.#yaml.placeOf },
+      reads,
+      acceptedFolder: accepted,
+      controlFiles: placesOf(reads),
+      at: this.#world.at,
+      budgets: (written.budgets ?? []).map(buildBudget),
+      caps: { ...CAPS, ...written.caps },
+      audit: { folder: places.auditFolder, rotateBytes: written.audit?.rotateBytes ?? ROTATE_BYTES },
+      approvals: buildApprovals(written.approvals),
+      recording: buildRecording(written.recording),
+      runs: buildRuns(written.runs),
+      knowledge: { ...KNOWLEDGE_DEFAULTS, ...written.knowledge },
+      labels: { sticky: written.labels?.sticky ?? [] },
+      listen,
+      limits: { ...this.#limits, ...written.limits },
+      schemaProfile: written.schemaProfile ?? 'portable',
+      mentions: collectMentions(written, this.#yaml),
+      secrets: [...this.#secrets].filter((secret) => secret !== ''),
+      warnings: [
+        ...this.#report.warnings,
+        ...warnings,
+        ...broad,
+        ...strayServerFiles(this.#world.at(path.join(this.#folder, SERVER_FOLDER))),
+        ...strayRego(this.#folder, policies),
+      ],
+    });
+  }
+
+  /** What this load has read, or would have if it existed: an agent must write none of it. */
+  #reads(written: WrittenConfig, policies: Config['policies']): readonly string[] {
+    const included = (written.include ?? []).map(this.#resolve);
+    return [
+      ...new Set([
+        this.#file,
+        path.join(this.#folder, SERVER_FOLDER),
+        ...included,
+        ...this.#envFiles,
+        ...policies.flatMap(controlFilesOf),
+      ]),
+    ];
+  }
+
+  /** The workspace comes first, because every other text may name it. */
+  #variables(): Variables {
+    const folders = new Map([
+      ['userHome', this.#world.home],
+      ['configDir', this.#folder],
+      ['tollgateFolder', PROGRAM],
+    ]);
+    const variables = { env: this.#world.env, folders };
+    const written: unknown = (this.#raw as { workspace?: unknown } | null)?.workspace;
+    const filled = this.#fill(typeof written === 'string' && written !== '' ? written : '.', ['workspace'], variables);
+    const workspace =
+      filled === ''
+        ? undefined
+        : placeWorkspace(String(filled), { resolve: this.#resolve, home: this.#world.home, report: this.#report });
+    if (workspace !== undefined) folders.set('workspaceFolder', workspace);
+    const state: unknown = (this.#raw as { state?: unknown } | null)?.state;
+    const filledState = typeof state === 'string' ? String(this.#fill(state, ['state'], variables)) : undefined;
+    folders.set(
+      'stateFolder',
+      stateFolder(filledState, { ...this.#world, folder: this.#folder, resolve: this.#resolve }),
+    );
+    return variables;
+  }
+
+  #fill(value: unknown, at: Path, variables: Variables): unknown {
+    return fill(value, at, { variables, report: this.#report, secrets: this.#secrets });
+  }
+
+  #servers(
+    written: WrittenConfig,
+    {
+      variables,
+      base,
+      principals,
+    }: { readonly variables: Variables; readonly base: SandboxBase; readonly principals: Config['principals'] },
+  ): {
+    readonly servers: Map<string, ServerConfig>;
+    readonly warnings: readonly Problem[];
+    readonly joined: Readonly<Record<string, WrittenServer>>;
+  } {
+    const entries = written.servers ?? {};
+    const servers = buildServers(entries, {
+      report: this.#report,
+      raw: this.#raw,
+      file: this.#yaml.file,
+      resolve: this.#resolve,
+      secrets: this.#secrets,
+      base,
+    });
+    const limit = written.limits?.servers ?? this.#limits.servers;
+    if (servers.size > limit)
+      this.#report.refuse(
+        ['servers'],
+        `${servers.size} servers where ${limit} are allowed: each costs memory and the model's attention; remove some, or raise limits.servers`,
+      );
+    const files = (written.include ?? []).map((file, index) => ({
+      file: this.#resolve(file),
+      shown: String(this.#rawList('include')[index]),
+    }));
+    const context = {
+      servers,
+      written: entries,
+      variables,
+      resolve: this.#resolve,
+      project: this.#folder,
+      secrets: this.#secrets,
+      envFiles: this.#envFiles,
+      at: this.#world.at,
+      base,
+      limit,
+    };
+    const warnings = includeServers(files, context);
+    const hosts = countingRegistrations(variables.folders.get('stateFolder') ?? '', {
+      principals,
+      project: this.#folder,
+    });
+    warnings.push(...hosts.warnings, ...includeRegistered(hosts.counting, context));
+    for (const name of addAbsent({ servers, written: entries, base }, this.#yaml.file)) {
+      if (written.include !== undefined || mayRegister(principals))
+        this.#report.warn(
+          ['servers', name],
+          `server ${quote(name)} is in none of the included files, and nobody registered it, so it cannot be used; add command or url, or correct include`,
+        );
+      else
+        this.#report.refuse(
+          ['servers', name],
+          `server ${quote(name)} has neither command nor url, so nothing could be started; add one of them`,
+        );
+    }
+    this.#checkKept(servers, written.limits?.connections ?? this.#limits.connections);
+    const joined = hosts.counting
+      .filter(({ name, client }) => servers.get(name)?.source === client.file)
+      .map(
+        ({ name, profiles }) =>
+          [name, { ...entries[name], profiles: [...(entries[name]?.profiles ?? []), ...profiles] }] as const,
+      );
+    return { servers, warnings, joined: Object.fromEntries(joined) };
+  }
+
+  /** A kept server gives its connection to nobody, so one too many could never start, and no other server either. */
+  #checkKept(servers: ReadonlyMap<string, ServerConfig>, connections: number): void {
+    const kept = [...servers.values()].filter(({ lifetime }) => lifetime === 'keep-alive').map(({ name }) => name);
+    const last = kept[connections];
+    if (last !== undefined)
+      this.#report.refuse(
+        ['servers', last, 'lifetime'],
+        `${kept.length} servers are kept alive where limits.connections allows ${connections}; raise it above their number, or keep fewer`,
+      );
+  }
+
+  #listen(written: WrittenConfig): ListenConfig {
+    const listen = { ...LISTEN, ...written.listen };
+    const { maxSessions, maxSessionsPerPrincipal } = listen;
+    if (maxSessionsPerPrincipal > maxSessions && written.listen?.maxSessionsPerPrincipal !== undefined)
+      this.#report.refuse(
+        ['listen', 'maxSessionsPerPrincipal'],
+        `it is ${maxSessionsPerPrincipal}, more than the ${maxSessions} sessions of all (listen.maxSessions), so it would limit nobody; write a smaller number, or remove it`,
+      );
+    if (listen.headersMs > listen.requestMs)
+      this.#report.refuse(
+        ['listen', written.listen?.headersMs === undefined ? 'requestMs' : 'headersMs'],
+        `headers may take ${listen.headersMs} ms and the whole request ${listen.requestMs} ms, so the request would end before its headers; write a smaller headersMs, or a larger requestMs`,
+      );
+    const loopback = /^(127(\.\d{1,3}){3}|::1|\[::1\]|localhost)$/.test(listen.host);
+    if (listen.auth === 'none' && !loopback)
+      this.#report.refuse(
+        ['listen', 'auth'],
+        'auth none on an address that others can reach: anyone there could call every tool; write auth: token, or host: 127.0.0.1',
+      );
+    return { ...listen, maxSessionsPerPrincipal: Math.min(maxSessions, maxSessionsPerPrincipal) };
+  }
+
+  /** A list as the file has it: messages show what was written there, never what a variable held. */
+  #rawList(section: 'include'): readonly unknown[] {
+    return (this.#raw as Record<string, readonly unknown[]>)[section] ?? [];
+  }
+
+  /** Names of a section as the file has them, refused entries included: a fault in an entry must not make its name dangle. */
+  #keysOf(section: 'servers' | 'profiles'): readonly string[] {
+    const value: unknown = (this.#raw as Record<string, unknown> | null)?.[section];
+    return typeof value === 'object' && value !== null ? Object.keys(value) : [];
+  }
+}

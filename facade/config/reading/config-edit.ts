@@ -1,0 +1,181 @@
+/** Owns what programs add to the text of tollgate.yaml: every byte that stands there stays; refuses text in which it cannot find its way. */
+import { isDeepStrictEqual } from 'node:util';
+import {
+  Document,
+  isAlias,
+  isCollection,
+  isMap,
+  isPair,
+  isScalar,
+  isSeq,
+  type Node,
+  type Pair,
+  parseDocument,
+  visit,
+  type YAMLMap,
+  type YAMLSeq,
+} from 'yaml';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+
+/** One addition: a key with its value to the map at `path`, or items to the list at `path`. What leads there is made where it is missing. */
+export type Addition =
+  | { readonly path: readonly string[]; readonly key: string; readonly value: unknown }
+  | { readonly path: readonly string[]; readonly items: readonly string[] };
+
+type Plain = Record<string, unknown>;
+
+/** The text with the additions, in order. Keys and items that are there already stay. Throws USAGE when only a person can write it. */
+export function addTo(text: string, additions: readonly Addition[]): string {
+  return additions.reduce(addOne, text);
+}
+
+function addOne(text: string, addition: Addition): string {
+  const wanted = valueOf(text) as Plain | undefined;
+  const isNew = wanted === undefined ? undefined : apply(wanted, addition);
+  if (isNew === false) return text;
+  const changed = isNew === undefined ? undefined : insert(text, addition, text.includes('\r\n') ? '\r\n' : '\n');
+  if (changed !== undefined && isDeepStrictEqual(valueOf(changed), wanted)) return changed;
+  throw new TollgateError('USAGE', {
+    detail: `The section ${addition.path[0] ?? ''} of tollgate.yaml is written in a way that is not changed by a program.`,
+    next: 'Write it as a plain block, or make the change by hand: nothing was written.',
+  });
+}
+
+/** Undefined for what cannot be read. Each call gives values of its own. */
+function valueOf(text: string): unknown {
+  const document = parseDocument(text);
+  return document.errors.length > 0 ? undefined : (document.toJS() ?? {});
+}
+
+/** Makes the same change to plain values; false when there is nothing to add, undefined when something else stands in the way. */
+function apply(root: Plain, addition: Addition): boolean | undefined {
+  let place: Plain = root;
+  const last = addition.path.length - 1;
+  for (const [index, name] of addition.path.entries()) {
+    const isList = 'items' in addition && index === last;
+    const there = Object.hasOwn(place, name) ? place[name] : undefined;
+    if (typeof there !== 'object' ? there !== undefined : there !== null && Array.isArray(there) !== isList)
+      return undefined;
+    if (isList) {
+      const list = Array.isArray(there) ? (there as unknown[]) : [];
+      const fresh = addition.items.filter((item) => !list.includes(item));
+      place[name] = [...list, ...fresh];
+      return fresh.length > 0;
+    }
+    if (there == null) place[name] = {};
+    place = place[name] as Plain;
+  }
+  if (!('key' in addition) || Object.hasOwn(place, addition.key)) return false;
+  place[addition.key] = addition.value;
+  return true;
+}
+
+/** Inserts at the deepest node that is there. */
+function insert(text: string, addition: Addition, eol: string): string | undefined {
+  const document = parseDocument(text);
+  let node: unknown = document.contents;
+  let at = 0;
+  let pair: Pair<Node, Node | null> | undefined;
+  while (at < addition.path.length && isMap(node)) {
+    const name = addition.path[at];
+    const found = (node as YAMLMap<Node, Node | null>).items.find(({ key }) => isScalar(key) && key.value === name);
+    if (found === undefined) break;
+    [pair, node] = [found, found.value];
+    at += 1;
+  }
+  const value = valueAt(addition, at, node);
+  if (isAlias(node)) return undefined;
+  const isRoot = at === 0 && (node as YAMLMap | null)?.flow !== true;
+  if (!isRoot && isCollection(node) && node.items.length > 0)
+    return (node as YAMLMap).flow === true ? intoFlow(text, node, value) : intoBlock({ text, node, value, eol });
+  if (pair !== undefined) return intoEmpty({ text, pair, value, eol });
+  const body = render(value, '', eol);
+  const gap = text === '' || text.endsWith('\n') ? '' : eol;
+  return `${text}${gap}${eol}${body}`;
+}
+
+/** What is still to be written below the node that was found: a map, or the items that a list lacks. */
+function valueAt(addition: Addition, at: number, node: unknown): Plain | readonly string[] {
+  const rest = addition.path.slice(at);
+  if ('items' in addition && rest.length === 0) {
+    const there = isSeq(node) ? (node.toJSON() as unknown[]) : [];
+    return addition.items.filter((item) => !there.includes(item));
+  }
+  const inner: unknown = 'items' in addition ? addition.items : { [addition.key]: addition.value };
+  return rest.reduceRight<unknown>((value, name) => ({ [name]: value }), inner) as Plain;
+}
+
+function intoFlow(text: string, node: YAMLMap | YAMLSeq, value: Plain | readonly string[]): string | undefined {
+  const end = endOf(node.items.at(-1));
+  if (end === undefined) return undefined;
+  const parts = Array.isArray(value)
+    ? value.map((item) => JSON.stringify(item))
+    : Object.entries(value).map(([key, item]) => `${JSON.stringify(key)}: ${JSON.stringify(item)}`);
+  return `${text.slice(0, end)}, ${parts.join(', ')}${text.slice(end)}`;
+}
+
+interface Insertion {
+  readonly text: string;
+  readonly value: Plain | readonly string[];
+  readonly eol: string;
+}
+
+function intoBlock({ text, node, value, eol }: Insertion & { readonly node: YAMLMap | YAMLSeq }): string | undefined {
+  const end = endOf(node.items.at(-1));
+  const start = (node.range ?? [])[0];
+  if (end === undefined || start === undefined) return undefined;
+  const indent = text.slice(text.lastIndexOf('\n', start - 1) + 1, start);
+  if (indent.trim() !== '') return undefined;
+  return afterLine(text, end, { body: render(value, indent, eol), eol });
+}
+
+/** `servers:` with nothing, `{}`, `[]` or `~` below it. */
+function intoEmpty({
+  text,
+  pair,
+  value,
+  eol,
+}: Insertion & { readonly pair: Pair<Node, Node | null> }): string | undefined {
+  const key = pair.key.range;
+  if (key == null) return undefined;
+  const colon = text.indexOf(':', key[1]);
+  const range = pair.value?.range;
+  const cleared = range == null || range[0] === range[1] ? text : text.slice(0, colon + 1) + text.slice(range[1]);
+  const column = key[0] - (text.lastIndexOf('\n', key[0] - 1) + 1);
+  return afterLine(cleared, colon + 1, { body: render(value, ' '.repeat(column + 2), eol), eol });
+}
+
+function afterLine(
+  text: string,
+  offset: number,
+  { body, eol }: { readonly body: string; readonly eol: string },
+): string {
+  const lineEnd = text.indexOf('\n', offset);
+  return lineEnd === -1 ? `${text}${eol}${body}` : text.slice(0, lineEnd + 1) + body + text.slice(lineEnd + 1);
+}
+
+/** Where the last text of a node ends, without comments and blank lines behind it. */
+function endOf(node: unknown): number | undefined {
+  if (isPair(node)) return endOf(node.value) ?? (node.key as Node).range?.[1];
+  if (isCollection(node) && node.flow !== true && node.items.length > 0) return endOf(node.items.at(-1));
+  const range = (node as Node | null)?.range;
+  if (range == null) return undefined;
+  // A block of text ends behind its last line.
+  const isText = isScalar(node) && (node.type === 'BLOCK_LITERAL' || node.type === 'BLOCK_FOLDED');
+  return isText ? Math.max(range[0], range[1] - 1) : range[1];
+}
+
+/** Lists of plain values stand in one line. */
+function render(value: unknown, indent: string, eol: string): string {
+  const document = new Document(value);
+  visit(document, {
+    Seq: (_, node, path) => {
+      if (path.length > 3 && node.items.every(isScalar)) node.flow = true;
+    },
+    Map: (_, node) => {
+      if (node.items.length === 0) node.flow = true;
+    },
+  });
+  const lines = document.toString({ lineWidth: 0, flowCollectionPadding: false }).trimEnd().split('\n');
+  return lines.map((line) => (line === '' ? eol : `${indent}${line}${eol}`)).join('');
+}

@@ -1,0 +1,92 @@
+/** Owns which texts of tollgate.yaml may hold variables, and fills them in; refuses variables in names, so that no message can show one. */
+import type { Path, ProblemReport } from '../config-problems.ts';
+import { substitute, type Variables } from './variable-substitution.ts';
+
+/** Characters of one text, variables filled in. */
+const MAX_TEXT = 32_768;
+
+/** Paths of texts that are filled in; `*` is any one key, `**` all below. Rules stay out: the same text in a file of its own must mean the same. */
+const FILLED: readonly Path[] = [
+  ['workspace'],
+  ['state'],
+  ['otherWorkspaces', '*', '*'],
+  ['include', '*'],
+  ['policies', '*'],
+  ['policies', '*', 'path'],
+  ['policies', '*', 'url'],
+  ['policies', '*', 'token'],
+  ['policies', '*', 'verify', 'keys', '*'],
+  ['audit', 'folder'],
+  ['listen', 'host'],
+  ['principals', '*', 'token'],
+  ['servers', '*', 'command'],
+  ['servers', '*', 'cwd'],
+  ['servers', '*', 'url'],
+  ['servers', '*', 'args', '*'],
+  ['servers', '*', 'env', '*'],
+  ['servers', '*', 'headers', '*'],
+  ['servers', '*', 'oauth', 'clientId'],
+  ['servers', '*', 'oauth', 'clientSecret'],
+  ['servers', '*', 'sandbox', 'filesystem', '*', '*'],
+  ['servers', '*', 'sandbox', 'image'],
+  ['bash', 'filesystem', '*', '*'],
+  ['expose', 'tools', '*', 'pins', '**'],
+  ['profiles', '*', 'expose', 'tools', '*', 'pins', '**'],
+];
+
+/** Texts whose variables hold secrets. */
+const SECRET: readonly Path[] = [
+  ['principals', '*', 'token'],
+  ['policies', '*', 'token'],
+  ['servers', '*', 'env', '*'],
+  ['servers', '*', 'headers', '*'],
+  ['servers', '*', 'oauth', 'clientSecret'],
+];
+
+/** Texts that may hold `${secret:NAME}`: what is filled in when a server is started or reached. */
+const LATE: readonly Path[] = [
+  ['servers', '*', 'env', '*'],
+  ['servers', '*', 'headers', '*'],
+  ['servers', '*', 'oauth', 'clientSecret'],
+];
+
+/** What filling in needs. Values of variables in secret places are added to `secrets`. */
+export interface FillContext {
+  readonly variables: Variables;
+  readonly report: ProblemReport;
+  readonly secrets: Set<string>;
+}
+
+/** A copy of `value` with the variables of its texts filled in; a faulty text is reported and becomes empty. */
+export function fill(value: unknown, at: Path, context: FillContext): unknown {
+  if (Array.isArray(value)) return value.map((item, index) => fill(item, [...at, index], context));
+  if (typeof value === 'object' && value !== null)
+    return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, fill(item, [...at, key], context)]));
+  return typeof value === 'string' && FILLED.some((pattern) => matches(pattern, at))
+    ? fillText(value, at, context)
+    : value;
+}
+
+function fillText(text: string, at: Path, { variables, report, secrets }: FillContext): string {
+  const isAt = (patterns: readonly Path[]): boolean => patterns.some((pattern) => matches(pattern, at));
+  const filled = substitute(text, { ...variables, secrets: isAt(LATE) });
+  const fault = filled.ok ? textFault(filled.text) : filled.reason;
+  if (fault !== undefined) report.refuse(at, fault);
+  if (fault !== undefined || !filled.ok) return '';
+  if (isAt(SECRET)) filled.fromOutside.forEach((secret) => secrets.add(secret));
+  return filled.text;
+}
+
+/** Texts that no path, program or header can carry. */
+function textFault(text: string): string | undefined {
+  if (text.includes('\0')) return 'the text holds a NUL character, at which programs would cut it off; remove it';
+  return text.length > MAX_TEXT
+    ? `the text is longer than ${MAX_TEXT} characters: nothing here needs that; shorten it`
+    : undefined;
+}
+
+function matches(pattern: Path, at: Path): boolean {
+  const below = pattern.at(-1) === '**';
+  if (below ? at.length < pattern.length : at.length !== pattern.length) return false;
+  return pattern.every((part, index) => part === '*' || part === '**' || part === at[index]);
+}

@@ -1,0 +1,257 @@
+/** Owns the reading of YAML into plain values that know their place; refuses tags, loops, bombs and deep nesting before they cost anything. */
+
+import {
+  Composer,
+  type CST,
+  type Document,
+  isAlias,
+  isMap,
+  isScalar,
+  isSeq,
+  Lexer,
+  LineCounter,
+  type Node,
+  Parser,
+  type YAMLError,
+  type YAMLMap,
+  YAMLParseError,
+} from 'yaml';
+import type { Problem } from '../config.ts';
+import { type ConfigPath, type Located, type Path, pathId } from '../config-problems.ts';
+
+/** Levels of nesting; the parser itself would end the process some thousand levels further down. */
+const MAX_DEPTH = 64;
+/** Values that aliases add when they are written out; a bomb of nine lines makes a billion. */
+const MAX_ALIASED = 20_000;
+/** Characters of one file: some fifty thousand rules. Reading more would take a minute and a gigabyte. */
+const MAX_TEXT = 8 * 1024 * 1024;
+
+/** A YAML file as plain values. `problems` is not empty when `value` must not be used. */
+export interface YamlFile extends Located {
+  readonly value: unknown;
+  readonly problems: readonly Problem[];
+}
+
+/** What each fault of the parser means. The parser's own texts quote the file, which may hold secrets. */
+const SYNTAX: Readonly<Record<string, string>> = {
+  DUPLICATE_KEY: 'this key stands twice in one map: only one can be meant; remove one of them',
+  TAB_AS_INDENT: 'a tab indents this line: YAML refuses tabs; indent with spaces',
+  BAD_INDENT: 'the indentation does not fit the lines above; align it with its neighbours',
+  MULTIPLE_DOCS: 'a second document starts here: one file holds one configuration; remove the `---`',
+  MISSING_CHAR: 'a closing character is missing; close the quote, bracket or brace',
+  BAD_DQ_ESCAPE: 'this escape is unknown in double quotes; double the backslash or use single quotes',
+  BLOCK_AS_IMPLICIT_KEY: 'a second `: ` stands in one line; quote the text or start a new line',
+  BAD_ALIAS: 'this alias is not valid; quote text that begins with `*` or `&`',
+  BAD_SCALAR_START: 'plain text cannot begin with this character; put it into quotes',
+};
+
+/** Faults of indentation, which one code of the parser mixes with others, by the start of its own fixed words. */
+const INDENTATION: readonly (readonly [start: string, message: string])[] = [
+  [
+    'Sequence item without -',
+    'this line belongs neither to the list above nor to its last entry; indent it like the other lines of the entry, or begin it with `- `',
+  ],
+  ['A block sequence may not', 'this `- ` does not stand below the other `- ` of its list; align it with them'],
+  [
+    'Implicit map keys need',
+    'this line is no `key: value`; write a colon and a blank after the key, and align it with its neighbours',
+  ],
+  [
+    'Implicit keys need to be on',
+    'this line is no `key: value`, or the next one is indented deeper by mistake; write a colon and a blank after the key, and align the lines',
+  ],
+  ['Flow map', 'a closing `}` is missing before here; close the brace that opens above'],
+  ['Flow sequence', 'a closing `]` is missing before here; close the bracket that opens above'],
+];
+
+/** A text that was read, before it has a name. */
+interface PlainYaml {
+  readonly value: unknown;
+  readonly problems: readonly Omit<Problem, 'file'>[];
+  readonly offsets: Offsets;
+  readonly lineStarts: readonly number[];
+}
+
+type Offsets = ReadonlyMap<string, { readonly key: number; readonly value: number }>;
+
+/** Reads YAML 1.2. Never throws: what cannot be read stands in `problems`. */
+export function readYaml(file: string, text: string): YamlFile {
+  const { value, problems, offsets, lineStarts } = parseYaml(text);
+  return {
+    file,
+    value,
+    problems: problems.map((problem) => ({ file, ...problem })),
+    placeOf: (path, part) => placeAt(lineStarts, offsetOf(offsets, path, part)),
+  };
+}
+
+function parseYaml(text: string): PlainYaml {
+  const lines = new LineCounter();
+  const problem = (offset: number, message: string): PlainYaml['problems'][number] => ({
+    ...placeAt(lines.lineStarts, offset),
+    message,
+  });
+  if (text.length > MAX_TEXT)
+    return broken([problem(0, `more than ${MAX_TEXT} characters in one file; split it into several`)]);
+  const { tokens, tooDeepAt } = readTokens(text, lines);
+  if (tooDeepAt !== undefined)
+    return broken([
+      problem(tooDeepAt, `nested deeper than ${MAX_DEPTH} levels: no configuration needs that; flatten it`),
+    ]);
+  const document = compose(tokens, text.length);
+  if (document.errors.length > 0)
+    return broken(
+      separate(
+        document.errors.map((error) => problem(textFrom(text, error.pos[0]), syntaxMessage(error, document.errors))),
+      ),
+    );
+  if (document.directives?.yaml.explicit === true) {
+    return broken([
+      problem(0, 'a %YAML directive: versions differ in what `no` means, so only 1.2 is read; remove the line'),
+    ]);
+  }
+  const conversion = new Conversion(document);
+  const value = conversion.run();
+  const problems = conversion.faults.map(({ offset, message }) => problem(offset, message));
+  return { value, problems, offsets: conversion.offsets, lineStarts: lines.lineStarts };
+}
+
+function broken(problems: PlainYaml['problems']): PlainYaml {
+  return { value: undefined, problems, offsets: new Map(), lineStarts: [] };
+}
+
+/** Both count from 1. */
+function placeAt(lineStarts: readonly number[], offset: number): ConfigPath {
+  const lines = new LineCounter();
+  lines.lineStarts = lineStarts as number[];
+  const { line, col } = lines.linePos(offset);
+  return { line: Math.max(line, 1), column: Math.max(col, 1) };
+}
+
+function offsetOf(offsets: Offsets, path: Path, part: 'key' | 'value'): number {
+  for (let length = path.length; length >= 0; length -= 1) {
+    const found = offsets.get(pathId(path.slice(0, length)));
+    if (found !== undefined) return length < path.length ? found.key : found[part];
+  }
+  return 0;
+}
+
+/** One wrong indentation makes the parser stumble over the same and the next line again and again. */
+function separate(problems: PlainYaml['problems']): PlainYaml['problems'] {
+  const kept: PlainYaml['problems'][number][] = [];
+  for (const one of problems) if (one.line > (kept.at(-1)?.line ?? -1) + 1) kept.push(one);
+  return kept;
+}
+
+/** Where the text of the line begins, if the offset lies in its indentation. */
+function textFrom(text: string, offset: number): number {
+  const blanks = /^ */.exec(text.slice(offset))?.[0].length ?? 0;
+  return offset + blanks;
+}
+
+function syntaxMessage(error: YAMLError, all: readonly YAMLError[]): string {
+  // A value with a deeper line below it looks like a key of several lines.
+  const deeper =
+    error.code === 'BLOCK_AS_IMPLICIT_KEY' &&
+    error.message.startsWith('Nested') &&
+    all.some((other) => other.code === 'MULTILINE_IMPLICIT_KEY' && other.pos[0] === error.pos[0]);
+  if (deeper) return 'the next line is indented deeper than this one, which has its value already; indent both alike';
+  return (
+    INDENTATION.find(([start]) => error.message.startsWith(start))?.[1] ??
+    SYNTAX[error.code] ??
+    `not valid YAML (${error.code.toLowerCase().replaceAll('_', ' ')}); correct the line`
+  );
+}
+
+/** The iterative half of the parser, and the offset where nesting passes the limit: the recursive half is what breaks. */
+function readTokens(
+  text: string,
+  lines: LineCounter,
+): { readonly tokens: readonly CST.Token[]; readonly tooDeepAt?: number } {
+  lines.addNewLine(0);
+  const parser = new Parser(lines.addNewLine);
+  const tokens: CST.Token[] = [];
+  for (const lexeme of new Lexer().lex(text)) {
+    for (const token of parser.next(lexeme)) tokens.push(token);
+    if (parser.stack.length > MAX_DEPTH + 1) return { tokens, tooDeepAt: parser.offset };
+  }
+  return { tokens: [...tokens, ...parser.end()] };
+}
+
+/** The recursive half. */
+function compose(tokens: readonly CST.Token[], length: number): Document.Parsed {
+  const [document, another] = new Composer({ uniqueKeys: true, prettyErrors: false, version: '1.2' }).compose(
+    tokens,
+    true,
+    length,
+  );
+  if (document === undefined) throw new Error('the parser gave no document');
+  if (another !== undefined)
+    document.errors.push(new YAMLParseError([another.range[0], another.range[1]], 'MULTIPLE_DOCS', ''));
+  return document;
+}
+
+/** Turns nodes into plain values and notes the offset of each key and value. */
+class Conversion {
+  readonly faults: { offset: number; message: string }[] = [];
+  readonly #document: Document;
+  readonly offsets = new Map<string, { readonly key: number; readonly value: number }>();
+  #aliased = 0;
+  /** How many aliases lead to where the walk is. */
+  #aliases = 0;
+
+  constructor(document: Document) {
+    this.#document = document;
+  }
+
+  run(): unknown {
+    return this.#plain(this.#document.contents, [], 0);
+  }
+
+  #plain(node: Node | null, path: Path, keyOffset: number): unknown {
+    const offset = node?.range?.[0] ?? keyOffset;
+    this.offsets.set(pathId(path), { key: keyOffset, value: offset });
+    if (this.#aliases > 0) this.#aliased += 1;
+    if (path.length > MAX_DEPTH || this.#aliased > MAX_ALIASED)
+      return this.#fault(
+        offset,
+        `aliases that lead into themselves or make more than ${MAX_ALIASED} values; write the values out`,
+      );
+    if (node?.tag !== undefined && !node.tag.startsWith('tag:yaml.org,2002:'))
+      return this.#fault(offset, 'a tag: tags are not read; remove it, or quote text that begins with `!`');
+    if (isAlias(node)) return this.#alias(node.resolve(this.#document), path, offset);
+    if (isMap(node)) return this.#map(node, path);
+    if (isSeq(node)) return node.items.map((item, index) => this.#plain(item as Node, [...path, index], offset));
+    if (isScalar(node) && typeof node.value === 'object' && node.value !== null)
+      return this.#fault(offset, 'a binary value: only text is read; remove the tag');
+    return isScalar(node) ? node.value : null;
+  }
+
+  #alias(target: Node | undefined, path: Path, offset: number): unknown {
+    if (target === undefined)
+      return this.#fault(offset, 'an alias without an anchor before it; quote text that begins with `*`');
+    this.#aliases += 1;
+    const value = this.#plain(target, path, offset);
+    this.#aliases -= 1;
+    return value;
+  }
+
+  #map(node: YAMLMap, path: Path): unknown {
+    const entries: [string, unknown][] = [];
+    for (const pair of node.items) {
+      const key = pair.key as Node;
+      const offset = key.range?.[0] ?? 0;
+      if (!isScalar(key)) this.#fault(offset, 'a key that is not text; write a plain name');
+      else
+        entries.push([String(key.value), this.#plain(pair.value as Node | null, [...path, String(key.value)], offset)]);
+    }
+    // Object.fromEntries makes `__proto__` an own key, so that it is refused as unknown and reaches no prototype.
+    return Object.fromEntries(entries);
+  }
+
+  /** Only the first fault: the rest of an overgrown document says nothing new. */
+  #fault(offset: number, message: string): undefined {
+    if (this.faults.length === 0) this.faults.push({ offset, message });
+    return undefined;
+  }
+}

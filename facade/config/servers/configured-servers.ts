@@ -1,0 +1,205 @@
+/** Owns how an entry under `servers` becomes a server's configuration; refuses what could only fail or surprise later. */
+import { MAPPINGS } from '../../../catalogs/primitives/primitive-mapping.ts';
+import type { Semantics, Verb } from '../../../catalogs/tools/tool-definition.ts';
+import type { ServerConfig } from '../config.ts';
+import { didYouMean, type Path, type ProblemReport, quote } from '../config-problems.ts';
+import { outsideValuesOf } from '../reading/outside-values.ts';
+import { realPath } from '../reading/text-files.ts';
+import type { WrittenServer } from '../written-config.ts';
+import { checkInternal } from './internal-server.ts';
+import { buildOAuth } from './oauth-client-settings.ts';
+import { type SandboxBase, sandboxOf } from './sandbox-settings.ts';
+import { isSecretName } from './secret-shapes.ts';
+import { type DefinitionFinding, faultsOf, remarksOf, type ServerDefinition } from './server-definition-rules.ts';
+import { nameFault } from './server-names.ts';
+
+/** Defaults of a server; the schema names the same ones (HA-08, HA-09, HE-02). */
+const SERVER_DEFAULTS = {
+  connectTimeoutMs: 10_000,
+  timeoutMs: 30_000,
+  hardTimeoutMs: 300_000,
+  maxRetries: 3,
+  remoteRetries: 10,
+  reconnectBackoffMs: 1000,
+  healthCheckMs: 30_000,
+  start: 'lazy',
+  lifetime: 'on-demand',
+} as const;
+
+/** What the building of servers needs beside the entry. */
+export interface ServerContext {
+  readonly report: ProblemReport;
+  /** The file before variables were filled in: tells a literal from a variable. */
+  readonly raw: unknown;
+  readonly file: string;
+  /** Makes a path of the file absolute. */
+  readonly resolve: (path: string) => string;
+  readonly secrets: Set<string>;
+  readonly base: SandboxBase;
+}
+
+/** Keys that define a server; an entry with none of `command` and `url` may have none of the others either. */
+const DEFINING = ['transport', 'command', 'args', 'env', 'cwd', 'url', 'headers', 'oauth'] as const;
+
+/** True when the entry only adds settings to a server of an included file. */
+export function isOverlay(written: WrittenServer): boolean {
+  return written.command === undefined && written.url === undefined && written.socket === undefined;
+}
+
+/** Checks the name and settings of every entry, definitions included, and returns the servers that tollgate.yaml defines itself. */
+export function buildServers(
+  written: Readonly<Record<string, WrittenServer>>,
+  context: ServerContext,
+): Map<string, ServerConfig> {
+  const servers = new Map<string, ServerConfig>();
+  for (const [name, entry] of Object.entries(written)) {
+    const path = ['servers', name];
+    const fault = nameFault(name);
+    if (fault !== undefined) context.report.refuseKey(path, `server ${quote(name)}: ${fault}`);
+    checkSettings(entry, path, context.report);
+    checkInternal(entry, path, context);
+    if (isOverlay(entry)) checkOverlay(entry, path, context.report);
+    else servers.set(name, defineServer(name, entry, context));
+  }
+  return servers;
+}
+
+/** Settings of an entry with defaults filled in: everything but the definition. */
+export function settingsOf(
+  written: WrittenServer,
+  base: SandboxBase,
+  transport: ServerDefinition['transport'],
+): Omit<ServerConfig, keyof ServerDefinition | 'oauth' | 'name' | 'source' | 'unusable'> {
+  const { isolation, mapping, trust, pin, validateOutput = trust === 'internal' ? 'strict' : undefined } = written;
+  return {
+    ...(trust !== undefined && { trust }),
+    ...(pin !== undefined && { pin }),
+    ...(written.description !== undefined && { description: written.description }),
+    ...(isolation !== undefined && { isolation }),
+    sandbox: sandboxOf(written.sandbox, base, mapping !== undefined),
+    ...(mapping !== undefined && { mapping }),
+    ...(validateOutput !== undefined && { validateOutput }),
+    trustHints: written.trustHints ?? false,
+    start: written.start ?? SERVER_DEFAULTS.start,
+    lifetime: written.lifetime ?? SERVER_DEFAULTS.lifetime,
+    tools: written.tools ?? {},
+    semantics: Object.entries(written.semantics ?? {}).map(([pattern, meaning]) => ({
+      pattern,
+      semantics: toSemantics(meaning),
+    })),
+    connectTimeoutMs: written.connectTimeoutMs ?? SERVER_DEFAULTS.connectTimeoutMs,
+    timeoutMs: written.timeoutMs ?? SERVER_DEFAULTS.timeoutMs,
+    hardTimeoutMs: written.hardTimeoutMs ?? Math.max(SERVER_DEFAULTS.hardTimeoutMs, written.timeoutMs ?? 0),
+    maxRetries:
+      written.maxRetries ?? (transport === 'stdio' ? SERVER_DEFAULTS.maxRetries : SERVER_DEFAULTS.remoteRetries),
+    reconnectBackoffMs: written.reconnectBackoffMs ?? SERVER_DEFAULTS.reconnectBackoffMs,
+    ...(transport !== 'stdio' && { healthCheckMs: written.healthCheckMs ?? SERVER_DEFAULTS.healthCheckMs }),
+    labels: written.labels ?? [],
+  };
+}
+
+function toSemantics(written: Verb | Semantics): Semantics {
+  return typeof written === 'string' ? { verb: written } : written;
+}
+
+function defineServer(name: string, written: WrittenServer, context: ServerContext): ServerConfig {
+  const { command, url, socket, cwd } = written;
+  const filled = outsideValuesOf(
+    (context.raw as { servers?: Record<string, WrittenServer> } | null)?.servers?.[name] ?? {},
+  );
+  const definition: ServerDefinition = {
+    transport: socket !== undefined ? 'unix' : (written.transport ?? (url === undefined ? 'stdio' : 'http')),
+    ...(command !== undefined && { command }),
+    ...(url !== undefined && { url }),
+    ...(socket !== undefined && { socket: realPath(context.resolve(socket)) }),
+    ...(cwd !== undefined && { cwd: realPath(context.resolve(cwd)) }),
+    args: written.args ?? [],
+    env: written.env ?? {},
+    headers: written.headers ?? {},
+    ...(filled !== undefined && { filled }),
+  };
+  const at = (finding: DefinitionFinding): Path => ['servers', name, ...finding.path];
+  for (const fault of faultsOf(definition)) context.report.refuse(at(fault), `server ${quote(name)}: ${fault.message}`);
+  for (const remark of remarksOf(definition))
+    context.report.warn(at(remark), `server ${quote(name)}: ${remark.message}`);
+  noteLiterals(name, definition, context);
+  const oauth = buildOAuth(name, written, { ...context, definition });
+  return {
+    name,
+    ...definition,
+    ...(oauth !== undefined && { oauth }),
+    ...settingsOf(written, context.base, definition.transport),
+    source: context.report.fileOf(['servers', name]),
+  };
+}
+
+/** Secrets that stand in the file itself are hidden like the others, and said to be there. */
+function noteLiterals(name: string, definition: ServerDefinition, context: ServerContext): void {
+  const raw = (context.raw as { servers?: Record<string, WrittenServer> } | null)?.servers?.[name];
+  for (const part of ['env', 'headers'] as const) {
+    for (const [key, value] of Object.entries(definition[part])) {
+      if (!isSecretName(key) || value === '' || value.includes('${secret:')) continue;
+      const literal = raw?.[part]?.[key] === value;
+      context.secrets.add(value);
+      if (value.length < 6)
+        context.report.warn(
+          ['servers', name, part, key],
+          `${key} is shorter than 6 characters: it cannot be told from other text, so results are not searched for it; take a longer one`,
+        );
+      if (literal)
+        context.report.warn(
+          ['servers', name, part, key],
+          `${key} stands in the file in clear: whoever reads the file has it; write \${env:${key.replace(/\W/g, '_').toUpperCase()}}`,
+        );
+    }
+  }
+}
+
+function checkSettings(written: WrittenServer, path: Path, report: ProblemReport): void {
+  const { mapping, timeoutMs = SERVER_DEFAULTS.timeoutMs, hardTimeoutMs } = written;
+  if (written.command !== undefined && written.reconnectBackoffMs !== undefined) {
+    report.refuseKey(
+      [...path, 'reconnectBackoffMs'],
+      'reconnectBackoffMs is the pause before a remote server is connected to again, and this server is started by a command: nothing would read it; remove it',
+    );
+  }
+  if (written.command !== undefined && written.healthCheckMs !== undefined) {
+    report.refuseKey(
+      [...path, 'healthCheckMs'],
+      'healthCheckMs is for servers that Tollgate does not start, and this one is started by a command: nothing would read it; remove it',
+    );
+  }
+  if (mapping !== undefined && !(MAPPINGS as readonly string[]).includes(mapping)) {
+    report.refuse([...path, 'mapping'], `mapping ${quote(mapping)} does not exist; ${didYouMean(mapping, MAPPINGS)}`);
+  }
+  if (hardTimeoutMs !== undefined && hardTimeoutMs < timeoutMs) {
+    report.refuse(
+      [...path, 'hardTimeoutMs'],
+      `hardTimeoutMs ${hardTimeoutMs} is below timeoutMs ${timeoutMs}: the call would end before its timeout; write at least ${timeoutMs}`,
+    );
+  }
+  written.tools?.allow?.forEach((pattern, index) => {
+    if (/^\*+$/.test(pattern))
+      report.refuse(
+        [...path, 'tools', 'allow', index],
+        'allow "*" names every tool, now and later; leave allow out, or name the tools',
+      );
+  });
+  for (const pattern of Object.keys(written.semantics ?? {})) {
+    if (/^\*+$/.test(pattern))
+      report.refuseKey(
+        [...path, 'semantics', pattern],
+        'semantics for "*" would classify tools that nobody has seen; name them, or a prefix like get_*',
+      );
+  }
+}
+
+function checkOverlay(written: WrittenServer, path: Path, report: ProblemReport): void {
+  const name = String(path.at(-1));
+  const extra = DEFINING.find((key) => written[key] !== undefined);
+  if (extra === undefined) return;
+  report.refuseKey(
+    [...path, extra],
+    `server ${quote(name)} has ${extra} but neither command nor url: a server of an included file cannot be redefined in part; add command or url, or remove ${extra}`,
+  );
+}

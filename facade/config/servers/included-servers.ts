@@ -1,0 +1,272 @@
+/** Owns how servers of included client files become servers here; refuses single servers, never the start (design §9). */
+import type { ClientEntry } from '../../cli/clients/client-entry.ts';
+import { type ClientFile, readClientFile } from '../../cli/clients/client-file-reader.ts';
+import { joinLimits } from '../../cli/clients/tool-restrictions.ts';
+import type { Problem, ServerConfig } from '../config.ts';
+import { quote } from '../config-problems.ts';
+import { outsideValuesOf } from '../reading/outside-values.ts';
+import { readText, realPath } from '../reading/text-files.ts';
+import { substitute, type Variables } from '../reading/variable-substitution.ts';
+import type { WrittenServer } from '../written-config.ts';
+import { isOverlay, settingsOf } from './configured-servers.ts';
+import type { Counting } from './registered-servers.ts';
+import type { SandboxBase } from './sandbox-settings.ts';
+import { isSecretName } from './secret-shapes.ts';
+import { faultsOf, remarksOf, type ServerDefinition } from './server-definition-rules.ts';
+import { nameFault, SERVER_NAME } from './server-names.ts';
+import { inlineCodeFlag, isLeadingVariable, isTollgate } from './spawn-rules.ts';
+
+/** What including needs. `servers` are those of tollgate.yaml and gain the included ones. */
+export interface IncludeContext {
+  readonly servers: Map<string, ServerConfig>;
+  readonly written: Readonly<Record<string, WrittenServer>>;
+  readonly variables: Variables;
+  readonly resolve: (path: string) => string;
+  /** Folder of tollgate.yaml. */
+  readonly project: string;
+  readonly secrets: Set<string>;
+  /** Gains the files of variables that entries name, absolute. */
+  readonly envFiles: Set<string>;
+  /** Where a file is read (see World in places.ts). */
+  readonly at: (file: string) => string;
+  readonly base: SandboxBase;
+  /** At most this many servers in all (HA-05). */
+  readonly limit: number;
+}
+
+/** Adds the servers of the included files, and returns what there is to say about them. Never throws. */
+export function includeServers(
+  files: readonly { readonly file: string; readonly shown: string }[],
+  context: IncludeContext,
+): Problem[] {
+  const warnings: Problem[] = [];
+  files.forEach(({ file, shown }) => {
+    const client = readClientFile(file, { shown, project: context.project, at: context.at });
+    // A file without any server says why its servers are missing.
+    warnings.push(
+      ...client.warnings.map((warning) => (client.entries.length > 0 ? { ...warning, minor: true as const } : warning)),
+    );
+    // Clients that are connected to Tollgate list it too.
+    for (const entry of client.entries)
+      if (entry.original !== 'tollgate' || !isTollgate(entry)) addEntry(entry, client, { ...context, warnings });
+  });
+  return warnings;
+}
+
+/** Adds the servers that hosts registered, each where its name is free, and returns what there is to say about them. Never throws. */
+export function includeRegistered(registered: readonly Counting[], context: IncludeContext): readonly Problem[] {
+  const warnings: Problem[] = [];
+  for (const { name, client } of registered) {
+    const [entry] = client.entries;
+    if (context.servers.has(name))
+      warnings.push({
+        file: client.file,
+        line: 1,
+        column: 1,
+        message: `server ${quote(name)} is defined elsewhere, so the registered one is left out; unregister it, or rename the other`,
+      });
+    else if (entry !== undefined) addEntry(entry, client, { ...context, warnings });
+  }
+  return warnings;
+}
+
+type EntryContext = IncludeContext & { readonly warnings: Problem[] };
+
+function addEntry(entry: ClientEntry, client: ClientFile, context: EntryContext): void {
+  const remark = (message: string, minor = false): void => {
+    context.warnings.push({
+      file: client.file,
+      ...entry.place,
+      message: `server ${quote(entry.original)}: ${message}`,
+      ...(minor && { minor }),
+    });
+  };
+  const restrict = (known: ServerConfig): void => {
+    if (entry.tools === undefined) return;
+    context.servers.set(known.name, { ...known, tools: joinLimits(known.tools, entry.tools) });
+    remark(`it takes tools away from ${known.name}, which is the same program; to have them, change this file`, true);
+  };
+  const existing = context.servers.get(entry.name);
+  const isOwn = existing !== undefined && !isIncluded(existing, context);
+  const server = buildIncluded(entry, client, context);
+  if (isOwn) {
+    // A copy of its own: what the file still says is the same program.
+    if (sameProgram(existing, server)) return restrict(existing);
+    return remark(
+      `tollgate.yaml defines ${entry.name} itself, so this one is left out; rename one of them to have both`,
+    );
+  }
+  if (existing !== undefined && sameDefinition(existing, server)) return restrict(existing);
+  const collision =
+    existing === undefined
+      ? undefined
+      : `${existing.source} and ${client.file} define it differently, and nobody can tell which was meant; rename one`;
+  const full =
+    existing === undefined && context.servers.size >= context.limit
+      ? `limits.servers (${context.limit}) is reached; raise it, or include fewer`
+      : undefined;
+  const unusable = collision ?? server.unusable ?? full;
+  if (unusable !== undefined) remark(`cannot be used: ${unusable}`);
+  else if (Object.hasOwn(context.written, entry.name)) for (const { message } of remarksOf(server)) remark(message);
+  if (
+    unusable === undefined &&
+    (entry.sandbox !== undefined || entry.unread.length > 0) &&
+    writtenFor(entry.name, context)?.sandbox === undefined
+  )
+    remark(
+      `its sandbox counts for nothing in an included file; write it under servers.${entry.name}.sandbox in tollgate.yaml, or copy it: tollgate import --copy --only ${entry.name}`,
+      true,
+    );
+  // Past the limit even unusable entries are not kept: a file with a million servers must cost nothing.
+  if (full === undefined) context.servers.set(entry.name, { ...server, ...(unusable !== undefined && { unusable }) });
+}
+
+/** What tollgate.yaml itself says of a server. */
+function writtenFor(name: string, { written }: IncludeContext): WrittenServer | undefined {
+  return Object.hasOwn(written, name) ? written[name] : undefined;
+}
+
+/** An included server carries the file it came from; one of tollgate.yaml stands there with a definition. */
+function isIncluded(server: ServerConfig, context: IncludeContext): boolean {
+  const written = writtenFor(server.name, context);
+  return written === undefined || isOverlay(written);
+}
+
+/** The same program with the same reach, so that two clients' files that list it mean one server. */
+function sameDefinition(one: ServerConfig, other: ServerConfig): boolean {
+  const essence = ({ transport, command, args, env, cwd, url, headers, unusable }: ServerConfig): string =>
+    JSON.stringify([
+      transport,
+      command,
+      args,
+      Object.entries(env).sort(),
+      cwd,
+      url,
+      Object.entries(headers).sort(),
+      unusable,
+    ]);
+  return essence(one) === essence(other);
+}
+
+/** The same, whatever keys it is given. */
+function sameProgram(one: ServerConfig, other: ServerConfig): boolean {
+  const program = ({ transport, command, args, url }: ServerConfig): string =>
+    JSON.stringify([transport, command, args, url]);
+  return program(one) === program(other);
+}
+
+function buildIncluded(entry: ClientEntry, client: ClientFile, context: IncludeContext): ServerConfig {
+  const faults = entry.unusable === undefined ? [] : [entry.unusable];
+  const nameRule = nameFault(entry.name);
+  if (nameRule !== undefined) faults.push(nameRule);
+  const definition = fillIn(entry, { client, context, faults });
+  faults.push(...faultsOf(definition).map(({ message }) => message));
+  const flag = inlineCodeFlag(definition);
+  const leading = Object.keys(definition.env).find(isLeadingVariable);
+  if (leading !== undefined)
+    faults.push(
+      `variable ${leading} leads the program to settings and programs of its own; define the server in tollgate.yaml if you trust it`,
+    );
+  if (flag !== undefined)
+    faults.push(`${flag} runs code that stands in the arguments; define the server in tollgate.yaml if you trust it`);
+  const overlay = writtenFor(entry.name, context);
+  const [unusable] = faults;
+  const settings = settingsOf(overlay ?? {}, context.base, definition.transport);
+  return {
+    name: entry.name,
+    ...definition,
+    ...settings,
+    tools: joinLimits(settings.tools, entry.tools ?? {}),
+    source: client.file,
+    ...(unusable !== undefined && { unusable }),
+  };
+}
+
+interface Filling {
+  readonly client: ClientFile;
+  readonly context: IncludeContext;
+  readonly faults: string[];
+}
+
+/** The definition with its variables filled in; what could not be filled in goes to `faults`. */
+function fillIn(entry: ClientEntry, { client, context, faults }: Filling): ServerDefinition {
+  const variables = { ...context.variables, inputs: client.inputs };
+  const fill = (text: string, secret = false): string => {
+    const result = substitute(text, variables);
+    if (!result.ok) faults.push(result.reason);
+    if (result.ok && secret) result.fromOutside.forEach((value) => context.secrets.add(value));
+    return result.ok ? result.text : '';
+  };
+  const fillMap = (map: Readonly<Record<string, string>>): Record<string, string> =>
+    Object.fromEntries(
+      Object.entries(map).map(([name, value]) => {
+        const filled = fill(value, true);
+        if (isSecretName(name)) context.secrets.add(filled);
+        return [name, filled];
+      }),
+    );
+  const fromFile =
+    entry.envFile === undefined ? {} : readEnvFile(context.resolve(fill(entry.envFile)), { context, faults });
+  const filled = outsideValuesOf({
+    ...entry,
+    env: { ...Object.fromEntries(Object.keys(fromFile).map((key) => [key, '${env:ENV_FILE}'])), ...entry.env },
+  });
+  return {
+    transport: entry.transport,
+    ...(entry.command !== undefined && { command: fill(entry.command) }),
+    ...(entry.url !== undefined && { url: fill(entry.url) }),
+    ...(entry.cwd !== undefined && { cwd: realPath(context.resolve(fill(entry.cwd))) }),
+    args: entry.args.map((argument) => fill(argument)),
+    env: { ...fromFile, ...fillMap(entry.env) },
+    headers: fillMap(entry.headers),
+    ...(filled !== undefined && { filled }),
+  };
+}
+
+const MAX_ENV_FILE = 64 * 1024;
+
+/** Every value counts as a secret: that is what such files are for. */
+function readEnvFile(file: string, { context, faults }: Pick<Filling, 'context' | 'faults'>): Record<string, string> {
+  context.envFiles.add(file);
+  const read = readText(context.at(file), MAX_ENV_FILE);
+  if (!read.ok) {
+    faults.push(`its envFile gives nothing: ${read.reason}`);
+    return {};
+  }
+  const variables = parseEnvFile(read.text);
+  for (const value of Object.values(variables)) context.secrets.add(value);
+  return variables;
+}
+
+/** `NAME=value` lines, `#` comments, optional `export` and quotes. */
+export function parseEnvFile(text: string): Record<string, string> {
+  const pairs = text.split(/\r?\n/).flatMap((line): [string, string][] => {
+    const [, name, value = ''] = /^\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*$/.exec(line) ?? [];
+    return name === undefined ? [] : [[name, /^(["']).*\1$/.test(value) ? value.slice(1, -1) : value]];
+  });
+  return Object.fromEntries(pairs);
+}
+
+/** Entries of tollgate.yaml that add settings to a server which no included file has: kept, so that names hold, but unusable. */
+export function addAbsent(
+  context: Pick<IncludeContext, 'servers' | 'written' | 'base'>,
+  source: string,
+): readonly string[] {
+  const absent = Object.entries(context.written).filter(
+    ([name, entry]) => SERVER_NAME.test(name) && isOverlay(entry) && !context.servers.has(name),
+  );
+  for (const [name, entry] of absent) {
+    const unusable = 'it has neither command nor url, and no included file defines it';
+    context.servers.set(name, {
+      name,
+      transport: 'stdio',
+      args: [],
+      env: {},
+      headers: {},
+      ...settingsOf(entry, context.base, 'stdio'),
+      source,
+      unusable,
+    });
+  }
+  return absent.map(([name]) => name);
+}

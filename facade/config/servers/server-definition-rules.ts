@@ -1,0 +1,218 @@
+/** Owns what makes a server startable or reachable, whoever wrote it; refuses what would run other code than it shows. */
+import { urlFault } from '../../../catalogs/readers/urls.ts';
+import { type Path, quote, showPath } from '../config-problems.ts';
+import type { OutsideValues } from '../reading/outside-values.ts';
+import { isSecretArgument, keysInAddress } from './secret-shapes.ts';
+import {
+  hasLookAlike,
+  hostReachFlag,
+  inlineCodeFlag,
+  isLoaderVariable,
+  isTollgate,
+  runsMovingPackage,
+} from './spawn-rules.ts';
+
+/** The part of a server that says what is started or reached, variables filled in. */
+export interface ServerDefinition {
+  readonly transport: 'stdio' | 'http' | 'sse' | 'unix';
+  readonly command?: string;
+  readonly args: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+  readonly cwd?: string;
+  readonly url?: string;
+  /** Absolute. */
+  readonly socket?: string;
+  readonly headers: Readonly<Record<string, string>>;
+  /** Its texts that hold values from outside, as they are written. */
+  readonly filled?: OutsideValues;
+}
+
+/** A fault or remark with its path inside the definition. Messages never hold values. */
+export interface DefinitionFinding {
+  readonly path: Path;
+  readonly message: string;
+}
+
+/** Headers that the wire itself sets; a configured one would split or redirect the session. */
+const WIRE_HEADERS: ReadonlySet<string> = new Set([
+  'host',
+  'content-length',
+  'content-type',
+  'connection',
+  'transfer-encoding',
+  'mcp-session-id',
+  'mcp-protocol-version',
+]);
+
+/** Everything for which the server must not be used. */
+export function faultsOf(definition: ServerDefinition): readonly DefinitionFinding[] {
+  return [
+    ...reachFaults(definition),
+    ...spawnFaults(definition),
+    ...envFaults(definition.env),
+    ...headerFaults(definition.headers),
+  ];
+}
+
+/** What its owner should know: shells and interpreters that run inline code, packages without an exact version, arguments that look like secrets. */
+export function remarksOf(definition: ServerDefinition): readonly DefinitionFinding[] {
+  const found: DefinitionFinding[] = [];
+  const flag = inlineCodeFlag(definition);
+  if (flag !== undefined)
+    found.push({
+      path: ['args'],
+      message: `${flag} runs code that stands in the arguments: nobody can review it as a file; put it into one`,
+    });
+  const reach = hostReachFlag(definition);
+  if (reach !== undefined)
+    found.push({
+      path: ['args'],
+      message: `${reach} gives the container a part of this machine, which no isolation of Tollgate bounds; use isolation: container with sandbox.image instead`,
+    });
+  if (runsMovingPackage(definition))
+    found.push({
+      path: ['args'],
+      message: 'the package has no exact version, so another may run tomorrow; write name@1.2.3',
+    });
+  for (const at of Object.keys(definition.filled ?? {}).filter((key) => key === 'url' || key.startsWith('args.'))) {
+    const path = at.split('.').map((key) => (/^\d+$/.test(key) ? Number(key) : key));
+    found.push({
+      path,
+      message: `${showPath(path)} is filled from a variable: lists of processes and logs show its value; pass what is secret in env or headers`,
+    });
+  }
+  if (definition.filled?.url === undefined && keysInAddress(definition.url ?? '').length > 0)
+    found.push({
+      path: ['url'],
+      message: 'url looks as if it held a secret: proxies and logs show it; pass it in headers, as ${secret:NAME}',
+    });
+  definition.args.forEach((arg, index) => {
+    if (definition.filled?.[`args.${index}`] === undefined && isSecretArgument(arg, definition.args[index - 1]))
+      found.push({
+        path: ['args', index],
+        message: `args[${index}] looks like a secret: it stands in lists of processes; pass it in env, as \${secret:NAME}`,
+      });
+  });
+  return found;
+}
+
+function reachFaults({
+  transport,
+  command,
+  url,
+  socket,
+  env,
+  args,
+  headers,
+}: ServerDefinition): readonly DefinitionFinding[] {
+  if (socket !== undefined)
+    return socketFaults([
+      ['command', command],
+      ['url', url],
+      ['env', env],
+      ['args', args],
+      ['headers', headers],
+    ]);
+  if (command !== undefined && url !== undefined)
+    return [{ path: ['url'], message: 'both command and url: a server is started or reached, not both; remove one' }];
+  if (url === undefined) {
+    if (transport !== 'stdio')
+      return [{ path: ['transport'], message: `transport ${transport} needs a url; add url, or remove transport` }];
+    return Object.keys(headers).length === 0
+      ? []
+      : [{ path: ['headers'], message: 'headers go with url only: a started program gets no HTTP headers; use env' }];
+  }
+  if (transport === 'stdio')
+    return [
+      { path: ['transport'], message: 'transport stdio needs a command; write http or sse, or remove transport' },
+    ];
+  if (Object.keys(env).length > 0)
+    return [
+      { path: ['env'], message: 'env goes with command only: a remote server takes no environment; use headers' },
+    ];
+  if (args.length > 0) return [{ path: ['args'], message: 'args go with command only; remove them' }];
+  return urlFaults(url);
+}
+
+/** Whoever listens there runs already: there is nothing to start and nothing to send along. */
+function socketFaults(
+  given: readonly (readonly [string, object | string | undefined])[],
+): readonly DefinitionFinding[] {
+  const [extra] = given.find(([, value]) => value !== undefined && Object.keys(value).length > 0) ?? [];
+  return extra === undefined
+    ? []
+    : [{ path: [extra], message: `socket and ${extra}: a server on a socket runs already; remove one of them` }];
+}
+
+function urlFaults(text: string): readonly DefinitionFinding[] {
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  const message =
+    url === undefined || !/^https?:$/.test(url.protocol)
+      ? 'the address is not http or https: no other way of reaching a server is safe here; write for example https://mcp.example.org/mcp'
+      : url.username !== '' || url.password !== ''
+        ? 'the address holds a user or password, which proxies and logs would see; send it in headers'
+        : urlFault(text);
+  return message === undefined ? [] : [{ path: ['url'], message }];
+}
+
+function spawnFaults(definition: ServerDefinition): readonly DefinitionFinding[] {
+  const { command, args } = definition;
+  if (command === undefined) return [];
+  const found: DefinitionFinding[] = [];
+  if (/^[^\s/\\]+\s+\S/.test(command))
+    found.push({
+      path: ['command'],
+      message: 'a whole command line: no shell reads it; write the program as command and the rest as args',
+    });
+  if (hasLookAlike(definition))
+    found.push({
+      path: ['command'],
+      message: 'letters outside ASCII in the command or package: they can imitate a known name; write it in ASCII',
+    });
+  if (isTollgate(definition))
+    found.push({ path: ['command'], message: 'this would start Tollgate inside itself; remove the server' });
+  if ([command, ...args].some((text) => text.includes('\0')))
+    found.push({ path: ['args'], message: 'a NUL character: programs would see half of the text; remove it' });
+  return found;
+}
+
+function envFaults(env: Readonly<Record<string, string>>): readonly DefinitionFinding[] {
+  return Object.entries(env).flatMap(([name, value]) => {
+    const path = ['env', name];
+    if (!/^[A-Za-z_][A-Za-z0-9_]*$/.test(name))
+      return [{ path, message: `variable ${quote(name)} has an illegal name; use letters, digits and _` }];
+    if (isLoaderVariable(name))
+      return [
+        { path, message: `variable ${name} loads foreign code into the program, whatever its command says; remove it` },
+      ];
+    if (/^path$/i.test(name))
+      return [
+        {
+          path,
+          message:
+            'variable PATH decides which program a name stands for, past the one that was looked at; write the program as a whole path in command, and remove PATH',
+        },
+      ];
+    return value.includes('\0') ? [{ path, message: `variable ${name} holds a NUL character; remove it` }] : [];
+  });
+}
+
+function headerFaults(headers: Readonly<Record<string, string>>): readonly DefinitionFinding[] {
+  return Object.entries(headers).flatMap(([name, value]) => {
+    const path = ['headers', name];
+    if (!/^[!#$%&'*+.^`|~\w-]+$/.test(name))
+      return [
+        { path, message: `header ${quote(name)} has an illegal name; write it as HTTP has it, for example X-Api-Key` },
+      ];
+    if (WIRE_HEADERS.has(name.toLowerCase()))
+      return [{ path, message: `header ${name} is set by the wire itself; remove it` }];
+    return /[^\t\x20-\x7e\x80-\xff]/.test(value)
+      ? [
+          {
+            path,
+            message: `header ${name} holds a line break or another character that HTTP refuses; check the variable`,
+          },
+        ]
+      : [];
+  });
+}

@@ -1,0 +1,167 @@
+/** Owns the files under `servers/` beside tollgate.yaml, one server each, named by its file; refuses a name that stands twice. */
+import { readdirSync } from 'node:fs';
+import path from 'node:path';
+import type { Problem } from '../config.ts';
+import { type Path, quote } from '../config-problems.ts';
+import { readText } from '../reading/text-files.ts';
+import { readYaml, type YamlFile } from '../reading/yaml-document.ts';
+
+/** The folder, beside tollgate.yaml. */
+export const SERVER_FOLDER = 'servers';
+
+const MAX_BYTES = 64 * 1024;
+
+type Plain = Readonly<Record<string, unknown>>;
+
+/** The file of a server in a project. `folder`: that of tollgate.yaml. */
+export function serverFileOf(folder: string, name: string): string {
+  return path.join(folder, SERVER_FOLDER, `${name}.yaml`);
+}
+
+/**
+ * tollgate.yaml with every file of the folder as an entry under `servers`: from here on nothing tells the two apart, except
+ * where a fault is shown. `folder` is where the files are read. Each file holds one entry; `name`, if it stands there, is that of the file. Never throws.
+ */
+export function joinServerFiles(
+  yaml: YamlFile,
+  folder: string,
+  drafts: ReadonlyMap<string, string> = new Map(),
+): YamlFile {
+  const drafted = [...drafts].map(([name, text]) => ({ name, file: readYaml(`${SERVER_FOLDER}/${name}.yaml`, text) }));
+  const found = [...readFiles(folder).filter(({ name }) => !drafts.has(name)), ...drafted];
+  if (found.length === 0) return yaml;
+  const root = isMap(yaml.value) ? yaml.value : {};
+  const own = isMap(root.servers) ? root.servers : {};
+  // An entry that defines nothing adds its settings to the file, as it does to a server of an included file.
+  const taken = new Set(Object.keys(own).filter((name) => !isSettings(own[name])));
+  const files = new Map<string, YamlFile>();
+  const problems: Problem[] = [...yaml.problems];
+  for (const { name, file } of found) {
+    problems.push(...file.problems, ...faultsOf(name, file, taken));
+    taken.add(name);
+    files.set(name, file);
+  }
+  const settingsOf = (name: string): Plain => (Object.hasOwn(own, name) && isMap(own[name]) ? own[name] : {});
+  const entries = [...files].map(([name, { value }]) => [name, { ...entryOf(value), ...settingsOf(name) }] as const);
+  // A section of the wrong kind stays as it is, to be refused as such.
+  const servers =
+    root.servers === undefined || isMap(root.servers)
+      ? {
+          servers: {
+            ...own,
+            ...Object.fromEntries(entries.filter(([name]) => !Object.hasOwn(own, name) || isSettings(own[name]))),
+          },
+        }
+      : {};
+  const fileAt = ([section, name, key]: Path): YamlFile | undefined => {
+    const isOwn =
+      Object.hasOwn(own, String(name)) &&
+      (!isSettings(own[String(name)]) || Object.hasOwn(settingsOf(String(name)), String(key)));
+    return section === 'servers' && !isOwn ? files.get(String(name)) : undefined;
+  };
+  return {
+    file: yaml.file,
+    value: { ...root, ...servers },
+    problems,
+    placeOf: (at, part) => fileAt(at)?.placeOf(at.slice(2), part) ?? yaml.placeOf(at, part),
+    fileOf: (at) => fileAt(at)?.file ?? yaml.file,
+  };
+}
+
+/** Files of the folder that hold servers in another form: they are read by nobody until they are imported. `folder` is where they are looked for. */
+export function strayServerFiles(folder: string): readonly Problem[] {
+  const all = listFiles(folder, /\.(?:ya?ml|toml)$/);
+  const known = new Set(all.filter((base) => !base.endsWith('.toml')).map(nameOf));
+  return all
+    .filter((base) => base.endsWith('.toml') && !known.has(nameOf(base)))
+    .map((base) => ({
+      file: `${SERVER_FOLDER}/${base}`,
+      line: 1,
+      column: 1,
+      message: `the file is not read: a server here is a YAML file; take it over with: tollgate import ${SERVER_FOLDER}/${base}`,
+    }));
+}
+
+/**
+ * Control files as programs of servers must not read them: of a folder of server files its definitions alone, because the program of
+ * a server may lie beside them (`servers/NAME.js`).
+ */
+export function hiddenFrom(controlFiles: readonly string[]): readonly string[] {
+  return controlFiles.flatMap((file) =>
+    path.basename(file) === SERVER_FOLDER
+      ? listFiles(file, /\.(?:ya?ml|toml)$/).map((base) => path.join(file, base))
+      : [file],
+  );
+}
+
+function readFiles(folder: string): readonly { readonly name: string; readonly file: YamlFile }[] {
+  return listFiles(folder, /\.ya?ml$/).map((base) => {
+    const shown = `${SERVER_FOLDER}/${base}`;
+    const read = readText(path.join(folder, base), MAX_BYTES);
+    const file = read.ok ? readYaml(shown, read.text) : unread(shown, read.reason);
+    return { name: nameOf(base), file };
+  });
+}
+
+function nameOf(base: string): string {
+  return base.replace(/\.(?:ya?ml|toml)$/, '');
+}
+
+function listFiles(folder: string, ends: RegExp): readonly string[] {
+  try {
+    return readdirSync(folder)
+      .filter((base) => !base.startsWith('.') && ends.test(base))
+      .sort();
+  } catch {
+    // There is no such folder, or it is a file: then there are no servers in it.
+    return [];
+  }
+}
+
+function unread(file: string, reason: string): YamlFile {
+  return {
+    file,
+    value: {},
+    problems: [
+      { file, line: 1, column: 1, message: `the server's file cannot be read: ${reason}; mend it, or remove it` },
+    ],
+    placeOf: () => ({ line: 1, column: 1 }),
+  };
+}
+
+function faultsOf(
+  name: string,
+  { file, value, placeOf, problems }: YamlFile,
+  taken: ReadonlySet<string>,
+): readonly Problem[] {
+  const fault = (at: Path, message: string): readonly Problem[] => [{ file, ...placeOf(at, 'value'), message }];
+  if (problems.length > 0) return [];
+  if (!isMap(value))
+    return fault(
+      [],
+      'the file holds no server: write its keys as under `servers` in tollgate.yaml, such as command and args',
+    );
+  if (taken.has(name))
+    return fault(
+      [],
+      `server ${quote(name)} is defined elsewhere too, in tollgate.yaml or in a file of the same name; keep one of them`,
+    );
+  if (value.name !== undefined && value.name !== name)
+    return fault(['name'], `the server is called ${quote(name)}, after its file; write that, or rename the file`);
+  return [];
+}
+
+/** Whether an entry of tollgate.yaml only adds settings to a server that is defined elsewhere. */
+function isSettings(entry: unknown): boolean {
+  return isMap(entry) && ['command', 'url', 'socket'].every((key) => entry[key] === undefined);
+}
+
+function entryOf(value: unknown): Plain {
+  if (!isMap(value)) return {};
+  const { name: _name, ...entry } = value;
+  return entry;
+}
+
+function isMap(value: unknown): value is Plain {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}

@@ -1,0 +1,91 @@
+/** Owns what is suspicious in the way a server is started: loader variables, inline code, look-alike names, moving versions. */
+import { inlineCode } from '../../../catalogs/programs/interpreters.ts';
+
+/** The part of a server that decides what runs. */
+export interface Spawn {
+  readonly command?: string | undefined;
+  readonly args: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+}
+
+/** Variables that load code into a program, whatever its command says (security.md case 65); those of one runtime alone count for all. */
+const LOADERS: ReadonlySet<string> = new Set(
+  `NODE_OPTIONS NODE_PATH BUN_OPTIONS TS_NODE_PROJECT LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT BASH_ENV ENV ZDOTDIR PROMPT_COMMAND SHELLOPTS BASHOPTS PYTHONPATH PYTHONSTARTUP PYTHONHOME PYTHONINSPECT PYTHONBREAKPOINT PYTHONPLATLIBDIR
+  PYTHONUSERBASE PYTHONWARNINGS PERL5LIB PERLLIB PERL5OPT PERL5DB RUBYLIB RUBYOPT GEM_HOME GEM_PATH BUNDLE_GEMFILE CLASSPATH JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS _JAVA_OPTIONS DOTNET_STARTUP_HOOKS DOTNET_ADDITIONAL_DEPS CORECLR_PROFILER_PATH
+  LUA_INIT LUA_PATH LUA_CPATH R_PROFILE R_PROFILE_USER R_ENVIRON PHPRC PHP_INI_SCAN_DIR OPENSSL_CONF OPENSSL_MODULES OPENSSL_ENGINES GCONV_PATH GIT_SSH GIT_SSH_COMMAND GIT_EXEC_PATH GIT_PROXY_COMMAND GIT_EXTERNAL_DIFF GIT_ASKPASS GIT_TEMPLATE_DIR
+  GIT_CONFIG GIT_CONFIG_GLOBAL GIT_CONFIG_SYSTEM GIT_CONFIG_COUNT SSH_ASKPASS`.split(/\s+/),
+);
+/** Families of them: settings of npm name scripts and shells that it runs. */
+const LOADER_FAMILIES =
+  /^(?:LD_|DYLD_|NPM_CONFIG_(?!(?:CACHE|REGISTRY|LOGLEVEL|OFFLINE|FUND|AUDIT|UPDATE_NOTIFIER|YES)$)|BASH_FUNC_|LUA_INIT_|GIT_CONFIG_(?:KEY|VALUE)_)/;
+/** Variables that move where a program looks for settings of its own, which may hold commands. */
+const LEADING: ReadonlySet<string> = new Set([
+  'HOME',
+  'USERPROFILE',
+  'XDG_CONFIG_HOME',
+  'APPDATA',
+  'NPM_CONFIG_REGISTRY',
+  'SHELL',
+  'EDITOR',
+  'VISUAL',
+  'PAGER',
+  'BROWSER',
+]);
+
+const RUNNERS: ReadonlySet<string> = new Set(['npx', 'bunx', 'pnpx', 'uvx', 'pipx']);
+
+/** True for a variable that makes a program load foreign code. Windows ignores case, so it is ignored here. */
+export function isLoaderVariable(name: string): boolean {
+  const upper = name.toUpperCase();
+  return LOADERS.has(upper) || LOADER_FAMILIES.test(upper);
+}
+
+/** True for a variable that leads a program to settings or programs of its own: shown whole to whoever approves, refused where others write the file. */
+export function isLeadingVariable(name: string): boolean {
+  return LEADING.has(name.toUpperCase());
+}
+
+/** The name of the program, without folder and extension. */
+export function programOf(command: string): string {
+  return (command.split(/[/\\]/).at(-1) ?? command).replace(/\.(exe|cmd|bat)$/i, '').toLowerCase();
+}
+
+/** The flag that makes the program run code from its arguments; undefined when there is none. */
+export function inlineCodeFlag({ command, args }: Spawn): string | undefined {
+  if (command === undefined) return undefined;
+  if (/^(?:docker|podman|nerdctl)$/.test(programOf(command)))
+    return args.find((argument) => /^--entrypoint(?:=|$)/.test(argument))?.replace(/=.*/s, '');
+  return inlineCode([command, ...args]);
+}
+
+const MOUNTS =
+  /^(?:-v|--volume|--mount|--privileged|--device|--network|--net|--pid|--ipc|--cap-add|--volumes-from)(?:=|$)|^-v./;
+
+/** The flag with which a container is given a part of this machine; undefined when there is none. */
+export function hostReachFlag({ command, args }: Spawn): string | undefined {
+  if (!/^(?:docker|podman|nerdctl)$/.test(programOf(command ?? ''))) return undefined;
+  return args.find((argument) => MOUNTS.test(argument))?.replace(/=.*|(?<=^-v).+/s, '');
+}
+
+/** True when the command or the package that it runs holds letters outside ASCII: look-alikes of known names (case 73). */
+export function hasLookAlike({ command, args }: Spawn): boolean {
+  const run = RUNNERS.has(programOf(command ?? '')) ? args : [];
+  return [command ?? '', ...run.filter((argument) => !argument.startsWith('-')).slice(0, 1)].some((text) =>
+    /[^\x20-\x7e]/.test(text),
+  );
+}
+
+/** True when a runner fetches a package without an exact version, so that it may change under you (case 66). */
+export function runsMovingPackage({ command, args }: Spawn): boolean {
+  if (!RUNNERS.has(programOf(command ?? ''))) return false;
+  const name = args.find((argument) => !argument.startsWith('-') && argument !== 'run');
+  return name !== undefined && !/^[./~]/.test(name) && !/.[@=]=?v?\d+\.\d+[\w.+-]*$/.test(name);
+}
+
+/** True when starting the server would start Tollgate inside itself: clients list it once they are connected to it. */
+export function isTollgate({ command, args }: Spawn): boolean {
+  const first = args.filter((argument) => !argument.startsWith('-')).slice(0, 1);
+  return [command ?? '', ...first].some(
+    (text) => /^tollgate(@.*)?$/.test(programOf(text)) || /\bdist\/facade\/main\.js$/.test(text.replaceAll('\\', '/')),
+  );
+}

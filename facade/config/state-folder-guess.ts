@@ -1,0 +1,74 @@
+/** Owns where the state lies of a configuration that is refused, for the switches that must work all the same; refuses to guess where the file may say something else. */
+import path from 'node:path';
+import { ProblemReport } from './config-problems.ts';
+import { readText, realPath } from './reading/text-files.ts';
+import { fill } from './reading/variable-fields.ts';
+import { readYaml } from './reading/yaml-document.ts';
+import { resolver, stateFolder, type World } from './work-folders.ts';
+
+const MAX_BYTES = 1024 * 1024;
+/** A line of its own at the left margin: what can be read without the rest. */
+const STATE_LINE = /^state[ \t]*:.*$/gm;
+/** Any other spelling of the key, which is not read: quoted, or within braces. */
+const OTHER_STATE = /^["']state["'][ \t]*:|[{,]\s*["']?state["']?\s*:/m;
+
+/** Folders, absolute and real. */
+export interface GuessedFolders {
+  readonly state: string;
+  readonly auditFolder: string;
+}
+
+/**
+ * The state and audit folders of a file that may be broken or gone: `state` and `audit.folder` are read where the file parses as YAML,
+ * else `state` from its own line; a file without it has the default one. Undefined where that cannot be known, as with a variable that is not set.
+ */
+export function guessFolders(file: string, world: World): GuessedFolders | undefined {
+  const folder = realPath(path.dirname(path.resolve(file)));
+  const resolve = resolver(folder, world.home);
+  const written = readKeys(file);
+  if (written === undefined) return undefined;
+  const report = new ProblemReport({ file, placeOf: () => ({ line: 1, column: 1 }) });
+  const folders = new Map([
+    ['userHome', world.home],
+    ['configDir', folder],
+  ]);
+  const filled = fill(written, [], { report, secrets: new Set(), variables: { env: world.env, folders } }) as Keys;
+  if (report.problems.length > 0 || (filled.state !== undefined && typeof filled.state !== 'string')) return undefined;
+  const state = stateFolder(filled.state, { ...world, folder, resolve });
+  const audit = filled.audit?.folder;
+  return {
+    state,
+    auditFolder: realPath(typeof audit === 'string' && audit !== '' ? resolve(audit) : path.join(state, 'audit')),
+  };
+}
+
+interface Keys {
+  readonly state?: unknown;
+  readonly audit?: { readonly folder?: unknown };
+}
+
+/** The two keys as they are written; undefined where the first may stand there and cannot be read. */
+function readKeys(file: string): Keys | undefined {
+  const read = readText(file, MAX_BYTES);
+  // One that is gone said nothing else: whether its default folder was in use shows by what lies in it.
+  if (!read.ok) return {};
+  const yaml = readYaml(file, read.text);
+  if (yaml.problems.length === 0) return pick(yaml.value);
+  const lines = read.text.match(STATE_LINE) ?? [];
+  if (lines.length > 1 || OTHER_STATE.test(read.text)) return undefined;
+  const [line] = lines;
+  if (line === undefined) return {};
+  const alone = readYaml(file, line);
+  const { state } = pick(alone.value);
+  return alone.problems.length > 0 || typeof state !== 'string' ? undefined : { state };
+}
+
+function pick(value: unknown): Keys {
+  const { state, audit } = (typeof value === 'object' && value !== null ? value : {}) as Keys;
+  return {
+    ...(state === undefined ? {} : { state }),
+    ...(typeof audit === 'object' && audit !== null && audit.folder !== undefined
+      ? { audit: { folder: audit.folder } }
+      : {}),
+  };
+}

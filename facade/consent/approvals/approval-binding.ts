@@ -1,0 +1,152 @@
+/** Owns what an approval is bound to: who calls, what it does, the bytes that will be sent, policy and definition; refuses to take a likeness for the same. */
+import { isDeepStrictEqual } from 'node:util';
+import type { ApprovalScope, Effect, Principal, Reason } from '../../../policies/port.ts';
+
+/** Everything that a call must share with the one that a person saw. The name that was called is no part of it (design §3). */
+export interface ApprovalBinding {
+  readonly principal: Omit<Principal, 'owner'>;
+  readonly effect: Effect;
+  /** Keyed digest of the arguments as the policy saw them and as they will be sent: the texts, so type, order, spelling and defaults count. */
+  readonly args: string;
+  readonly revision: string;
+  /** Of the tool's definition. */
+  readonly pin: string;
+  /** The session of the caller, where the arguments name something that lives in it: `s1` is another shell elsewhere. */
+  readonly session?: string;
+}
+
+/** What makes a binding of a call. */
+export interface BindableCall {
+  readonly principal: Principal;
+  readonly effect: Effect;
+  readonly argsText: string;
+  readonly sentText: string;
+  readonly revision: string;
+  readonly pin: string;
+  readonly session?: string;
+}
+
+type Digest = (text: string) => string;
+
+/** The binding of a call. */
+export function bindingOf(call: BindableCall, digest: Digest): ApprovalBinding {
+  const { id, role, groups, profiles, origin } = call.principal;
+  return {
+    principal: { id, role, groups, profiles, origin },
+    effect: call.effect,
+    args: digest(`tollgate/approval/args/1\n${JSON.stringify([call.argsText, call.sentText])}`),
+    revision: call.revision,
+    pin: call.pin,
+    ...(call.session !== undefined && { session: call.session }),
+  };
+}
+
+/**
+ * The hash of a binding, 64 hex digits. Keyed, so that nobody finds another call with the same short hash to show; JSON of a list
+ * keeps the parts apart, and the first line keeps it apart from the other digests under this key.
+ */
+export function bindingHash(
+  { principal, effect, args, revision, pin, session }: ApprovalBinding,
+  digest: Digest,
+): string {
+  const { id, role, groups, profiles, origin } = principal;
+  return digest(
+    `tollgate/approval/call/1\n${JSON.stringify([id, role, groups, profiles, origin, inOrder(effect), args, revision, pin, session ?? null])}`,
+  );
+}
+
+/** What a wider approval is for: it stands for one principal and run, under one policy and one set of definitions. */
+export interface ApprovalReach {
+  readonly scope: Exclude<ApprovalScope, 'call'>;
+  readonly run: string;
+  /** The rules that asked, for `group`. */
+  readonly rules: readonly string[];
+  /** Of all definitions of the server. */
+  readonly set: string;
+}
+
+/** As `hashOf`, for a wider approval. */
+export function approvalReachHash(
+  { principal, effect, revision }: ApprovalBinding,
+  reach: ApprovalReach,
+  digest: Digest,
+): string {
+  const { id, role, groups, profiles, origin } = principal;
+  const rules = reach.scope === 'group' ? [...reach.rules].sort() : [];
+  return digest(
+    `tollgate/approval/reach/1\n${JSON.stringify([id, role, groups, profiles, origin, reach.run, effect.server, reach.scope, rules, revision, reach.set])}`,
+  );
+}
+
+/** The most that one approval of this call may cover: of several asking rules the narrowest counts. */
+export function widestScope(reasons: readonly Reason[]): ApprovalScope {
+  const words = reasons.map(({ approval = 'call' }) => approval);
+  if (words.length === 0 || words.includes('call')) return 'call';
+  return words.includes('group') ? 'group' : 'server';
+}
+
+/** What differs between two calls, in words for who asked; empty when nothing does. Arguments are compared by `differencesIn`. */
+export function bindingDifferences(approved: ApprovalBinding, asked: ApprovalBinding): readonly string[] {
+  const said: string[] = [];
+  const compare = (what: string, pick: (binding: ApprovalBinding) => unknown): void => {
+    if (!isDeepStrictEqual(pick(approved), pick(asked))) said.push(what);
+  };
+  compare('the policy has changed since', ({ revision }) => revision);
+  compare('the definition of the tool has changed since', ({ pin }) => pin);
+  if (approved.principal.id !== asked.principal.id) said.push('it was approved for another caller');
+  else
+    for (const part of ['role', 'groups', 'profiles', 'origin'] as const)
+      compare(
+        `the ${part} of the caller ${part.endsWith('s') ? 'differ' : 'differs'}`,
+        ({ principal }) => principal[part],
+      );
+  compare('it speaks to something of another session', ({ session }) => session);
+  compare('the verb differs', ({ effect }) => effect.verb);
+  compare('arguments differ', ({ args }) => args);
+  // The same words may lead elsewhere by now: a link that was exchanged after the approval (TOCTOU).
+  if (said.length === 0)
+    compare('what the arguments lead to differs: a link or a file was exchanged', ({ effect }) => inOrder(effect));
+  return said;
+}
+
+/** The fields in one order, whoever made the object. */
+function inOrder(effect: Effect): readonly unknown[] {
+  const { verb, server, tool, paths, urls, command, spill } = effect;
+  return [
+    verb,
+    server,
+    tool,
+    paths.map(({ argument, path, inside }) => [argument, path, inside]),
+    urls.map(({ argument, url, host, address }) => [argument, url, host, address ?? null]),
+    command === undefined ? null : [command.text, command.opaque, command.words],
+    spill === true,
+  ];
+}
+
+/** Names of keys come from callers, and stand in a refusal. */
+const MAX_POINTER = 120;
+
+/** Where the arguments differ: `at /to`, or how. Both are texts of JSON objects. */
+export function differingPointers(approved: string, asked: string): string {
+  if (approved === asked) return 'in a secret';
+  const pointer = firstDifference(JSON.parse(approved), JSON.parse(asked), '');
+  if (pointer !== undefined) return `at ${pointer === '' ? '/' : pointer.slice(0, MAX_POINTER)}`;
+  return 'in the order of keys, the spelling of a number, or blanks';
+}
+
+function firstDifference(one: unknown, other: unknown, at: string): string | undefined {
+  if (!isContainer(one) || !isContainer(other) || Array.isArray(one) !== Array.isArray(other))
+    return Object.is(one, other) ? undefined : at;
+  const [left, right] = [new Map(Object.entries(one)), new Map(Object.entries(other))];
+  for (const key of new Set([...left.keys(), ...right.keys()])) {
+    const here = `${at}/${key.replaceAll('~', '~0').replaceAll('/', '~1')}`;
+    if (!left.has(key) || !right.has(key)) return here;
+    const deeper = firstDifference(left.get(key), right.get(key), here);
+    if (deeper !== undefined) return deeper;
+  }
+  return undefined;
+}
+
+function isContainer(value: unknown): value is object {
+  return typeof value === 'object' && value !== null;
+}

@@ -1,0 +1,260 @@
+/** Owns the way of one asked call to its answer: a consent that stands is used up, else a person is asked and waited for; refuses whatever differs from what was shown. */
+import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { escapeHostile } from '../../../catalogs/text/hostile-text.ts';
+import type { Effect } from '../../../policies/port.ts';
+import type { AuditEntry } from '../../audit/audit-entry.ts';
+import type { OpenSession } from '../../call/identify.ts';
+import type { ApprovalsConfig } from '../../config/settings/approval-settings.ts';
+import type { Redactor } from '../../output/redactor.ts';
+import type { State } from '../../state/state-port.ts';
+import type { Approvals, CallToApprove } from './approval-port.ts';
+import { deniedBy, findNearestApproval, refuseFullQueue, refusePending, refuseWithdrawn } from './approval-refusals.ts';
+import { type ApprovalRequest, bindApprovalRequest } from './approval-request.ts';
+import { WaitProgress, waitUntilAborted, whileRequestWaits } from './approval-wait.ts';
+import { type Approval, ApprovalStore, approvalEntry, type StoredApproval } from './call-approval.ts';
+
+/** What the queue stands on. */
+export interface ApprovalQueueParts {
+  readonly settings: ApprovalsConfig;
+  readonly state: State;
+  /** Throws AUDIT_FAILED. */
+  readonly append: (entry: AuditEntry) => void;
+  readonly digest: (text: string) => string;
+  readonly redactor: Redactor;
+  readonly now: () => number;
+  /** Pin of what would be called now, and of all definitions of its server; undefined where nothing is listed. */
+  readonly pinOf: (effect: Effect) => string | undefined;
+  readonly setOf: (server: string) => string;
+  /** What stands against a server now; before somebody is asked, also against its start where it does not run. */
+  readonly refusalOf: (server: string, before: 'asking' | 'waiting') => Promise<TollgateError | undefined>;
+  /** Told of each new request, for a person. */
+  readonly onAsked: (item: Approval) => void;
+  /** Told how many calls wait more, or fewer. */
+  readonly onWaiting: (change: 1 | -1) => void;
+}
+
+/** How often other processes are listened to, ms. */
+const POLL_MS = 250;
+/** Calls of one session that wait at once, and requests of one principal that are open: a person who is asked without end approves without reading (consent fatigue). */
+const MAX_WAITING = 16;
+const MAX_OPEN = 20;
+
+/** The approvals of calls under one configuration. */
+export class ApprovalQueue implements Approvals {
+  readonly #parts: ApprovalQueueParts;
+  readonly #store: ApprovalStore;
+  readonly #waiting = new WeakMap<OpenSession, number>();
+  readonly #over = new AbortController();
+
+  constructor(parts: ApprovalQueueParts) {
+    this.#parts = parts;
+    this.#store = new ApprovalStore(parts.state);
+  }
+
+  async obtain(call: CallToApprove): Promise<string | undefined> {
+    const request = bindApprovalRequest(call, this.#parts);
+    await this.#mayRun(request, 'asking');
+    const known = await this.#look(request);
+    if (typeof known === 'string') return known;
+    const { session } = call.caller;
+    const waiting = this.#waiting.get(session) ?? 0;
+    if (waiting >= MAX_WAITING)
+      throw known === undefined
+        ? refuseFullQueue(request, `${waiting} calls of this session wait for approval already`)
+        : await this.#refuse(request, known);
+    this.#waiting.set(session, waiting + 1);
+    this.#parts.onWaiting(1);
+    try {
+      const open = known ?? (await this.#ask(request));
+      await whileRequestWaits(this.#parts.state, { id: open.item.id, call: call.caller.decision }, () =>
+        this.#wait(request, open),
+      );
+      return undefined;
+    } finally {
+      this.#waiting.set(session, (this.#waiting.get(session) ?? 1) - 1);
+      this.#parts.onWaiting(-1);
+    }
+  }
+
+  /** Another configuration has taken the place of this one: whoever waits is told to call again, and to be judged by that. */
+  end(): void {
+    this.#over.abort();
+  }
+
+  /** Until somebody has decided. Throws when nobody may or will wait any longer. */
+  async #wait(request: ApprovalRequest, known: StoredApproval): Promise<void> {
+    const { call } = request;
+    const { settings, now } = this.#parts;
+    const until = call.caller.startedAt + settings.waitMs;
+    const progress = new WaitProgress(call.onProgress, settings.waitMs);
+    const patience = [
+      call.signal,
+      call.caller.session.closed,
+      this.#over.signal,
+      ...(call.drained === undefined ? [] : [call.drained]),
+    ];
+    do {
+      const left = until - now();
+      refuseWithdrawn(call);
+      if (left <= 0 || patience.some(({ aborted }) => aborted)) throw await this.#refuse(request, known);
+      progress.tell(left, known.item.id);
+      await waitUntilAborted(Math.min(left, POLL_MS), patience);
+      await this.#mayRun(request, 'waiting');
+    } while (!(await this.#isDecided(request, known)));
+  }
+
+  /** Nobody is asked about a call that cannot run: throws its refusal, and withdraws the request. */
+  async #mayRun(request: ApprovalRequest, before: 'asking' | 'waiting'): Promise<void> {
+    const { call, binding } = request;
+    const { refusalOf, pinOf } = this.#parts;
+    try {
+      await this.#parts.state.fresh();
+      await call.stands();
+      const refusal = await refusalOf(call.effect.server, before);
+      if (refusal !== undefined) throw refusal;
+      // While the call waited its server may have put another definition behind the name (rug pull).
+      if ((pinOf(call.effect) ?? call.pin) !== binding.pin)
+        throw new TollgateError('PIN_MISMATCH', { detail: 'The tool has changed while its call waited for approval.' });
+    } catch (thrown) {
+      await this.#withdraw(request, asTollgateError(thrown));
+      throw thrown;
+    }
+  }
+
+  async #withdraw({ hash }: ApprovalRequest, { code, message }: TollgateError): Promise<void> {
+    const open = await this.#store.find(hash);
+    if (open?.item.state !== 'pending') return;
+    const withdrawn: Approval = {
+      ...open.item,
+      state: 'withdrawn',
+      decided: { by: 'tollgate', at: this.#parts.now(), reason: message },
+    };
+    if (await this.#store.replace(open, withdrawn)) this.#parts.append(approvalEntry(withdrawn, 'withdrawn', { code }));
+  }
+
+  async #isDecided({ hash, reachKeys }: ApprovalRequest, known: StoredApproval): Promise<boolean> {
+    if ((await this.#store.find(hash))?.text !== known.text) return true;
+    for (const key of reachKeys) if ((await this.#store.find(key)) !== undefined) return true;
+    return known.item.expires <= this.#parts.now();
+  }
+
+  /** The id of the consent that this call has used up, or the request that is open. Throws DENIED, AUDIT_FAILED. */
+  async #look(request: ApprovalRequest): Promise<string | StoredApproval | undefined> {
+    for (const key of request.reachKeys) {
+      const used = await this.#useStanding(key, request);
+      if (used !== undefined) return used;
+    }
+    for (;;) {
+      const found = await this.#store.find(request.hash);
+      if (found === undefined) return undefined;
+      if (found.item.state === 'withdrawn') await this.#store.take(found);
+      else if (found.item.expires <= this.#parts.now()) await this.#bury(found);
+      else if (found.item.state === 'pending') return found;
+      else if (found.item.state === 'denied') throw deniedBy(found.item);
+      // Taken first: a process that dies from here on has used it.
+      else if (await this.#store.take(found)) return this.#recordUse(found, request);
+    }
+  }
+
+  async #useStanding(key: string, request: ApprovalRequest): Promise<string | undefined> {
+    for (;;) {
+      const found = await this.#store.find(key);
+      if (found === undefined) return undefined;
+      if (found.item.expires <= this.#parts.now()) await this.#bury(found);
+      else if (await this.#store.replace(found, { ...found.item, uses: found.item.uses + 1 }))
+        return this.#recordUse(found, request);
+    }
+  }
+
+  /** What cannot be recorded does not run. */
+  #recordUse({ item }: StoredApproval, { call }: ApprovalRequest): string {
+    this.#parts.append(
+      approvalEntry(item, 'used', {
+        call: call.caller.decision,
+        uses: item.uses + 1,
+        ...(item.decided === undefined ? {} : { by: item.decided.by }),
+      }),
+    );
+    return item.id;
+  }
+
+  async #bury(found: StoredApproval): Promise<void> {
+    if (await this.#store.take(found)) this.#parts.append(approvalEntry(found.item, 'expired'));
+  }
+
+  /** Opens a request, or joins that of an equal call. Throws APPROVAL_REQUIRED when too many are open. */
+  async #ask(request: ApprovalRequest): Promise<StoredApproval> {
+    const { now, append, settings, onAsked } = this.#parts;
+    const standing = await this.#store.sweep(now(), (item) => append(approvalEntry(item, 'expired')));
+    const open = standing.filter(
+      ({ item }) =>
+        item.state === 'pending' &&
+        item.binding.principal.id === request.binding.principal.id &&
+        item.hash !== request.hash,
+    );
+    if (open.length >= MAX_OPEN)
+      throw refuseFullQueue(
+        request,
+        `${open.length} calls of ${request.binding.principal.id} wait for approval already`,
+      );
+    const asked = await this.#store.add(request.hash, request.open(now(), settings.expireMs));
+    if (asked === undefined) return (await this.#store.find(request.hash)) ?? this.#ask(request);
+    try {
+      append(approvalEntry(asked.item, 'asked', { call: asked.item.call }));
+    } catch (thrown) {
+      await this.#store.take(asked);
+      throw thrown;
+    }
+    onAsked(asked.item);
+    return asked;
+  }
+
+  /** The refusal of a call that still waits. What differs from an approved call of the same tool is named, and recorded. */
+  async #refuse(request: ApprovalRequest, known: StoredApproval): Promise<TollgateError> {
+    const isOver = this.#over.signal.aborted;
+    // Its policy is gone, and so is what could have been approved.
+    if (isOver) await this.#bury(known);
+    const nearest = findNearestApproval(request, await this.#store.list());
+    if (nearest !== undefined)
+      this.#parts.append(
+        approvalEntry(nearest.item, 'refused', {
+          call: request.call.caller.decision,
+          differs: nearest.differs.map(withoutNames),
+        }),
+      );
+    return refusePending(request, { known: known.item, isOver, ...(nearest !== undefined && { nearest }) });
+  }
+}
+
+/** Names of arguments are the caller's words, and no part of a record. */
+function withoutNames(words: string): string {
+  return words.split(' at /', 1)[0] ?? words;
+}
+
+/** Lines in one minute. */
+const MAX_LINES = 12;
+const WINDOW_MS = 60_000;
+
+/** A listener for new requests that writes one line each: who wants what, which rule asks, and the command that shows it. */
+export function createApprovalNotice(write: (line: string) => void, now: () => number): (item: Approval) => void {
+  let since = -Infinity;
+  let lines = 0;
+  return ({ id, binding, reasons }) => {
+    if (now() - since >= WINDOW_MS) [since, lines] = [now(), 0];
+    lines += 1;
+    if (lines > MAX_LINES) return;
+    const { principal, effect } = binding;
+    const rule = reasons[0];
+    const more = lines === MAX_LINES ? ' (No more lines for a minute; all of them: tollgate approvals list)' : '';
+    write(
+      inOneLine(
+        `${principal.id} waits for approval of ${effect.server}.${effect.tool}${rule === undefined ? '' : ` (rule ${rule.id}: ${rule.message})`}. Decide: tollgate approvals show ${id}${more}`,
+      ),
+    );
+  };
+}
+
+/** Names and messages come from servers and rules, and go to a terminal. */
+function inOneLine(text: string): string {
+  return escapeHostile(text).text.replace(/\s+/g, ' ');
+}

@@ -1,0 +1,129 @@
+/** Owns what one call asks of a person: its binding, the keys under which an answer would stand, and what is shown; refuses to keep a registered secret. */
+import { randomInt } from 'node:crypto';
+import type { ApprovalScope, Effect } from '../../../policies/port.ts';
+import type { Redactor } from '../../output/redactor.ts';
+import { mapStrings } from '../../output/result-cleaning.ts';
+import { type ApprovalBinding, approvalReachHash, bindingHash, bindingOf, widestScope } from './approval-binding.ts';
+import type { CallToApprove } from './approval-port.ts';
+import type { Approval } from './call-approval.ts';
+
+/** One asked call, bound. */
+export interface ApprovalRequest {
+  readonly call: CallToApprove;
+  readonly binding: ApprovalBinding;
+  /** Hash of the binding, the key of a consent to this call. */
+  readonly hash: string;
+  /** Keys of wider consents that would cover it. */
+  readonly reachKeys: readonly string[];
+  readonly shown: Shown;
+  /** A new request in the state `pending`. */
+  open(now: number, expireMs: number): Approval;
+}
+
+/** The arguments as a person sees them. */
+interface Shown {
+  readonly argsText: string;
+  readonly concealed: number;
+}
+
+/** Without letters and digits that are read for each other; 31 ^ 10 ids. */
+const LETTERS = '23456789abcdefghjkmnpqrstuvwxyz';
+const ID_LENGTH = 10;
+
+/** Binds a call to what it is now. */
+export function bindApprovalRequest(
+  call: CallToApprove,
+  by: {
+    readonly digest: (text: string) => string;
+    readonly redactor: Redactor;
+    readonly pinOf: (effect: Effect) => string | undefined;
+    readonly setOf: (server: string) => string;
+  },
+): ApprovalRequest {
+  const { effect, argsText, sentText, revision, caller, decision } = call;
+  const bound = bindingOf(
+    {
+      principal: caller.principal,
+      effect,
+      argsText,
+      sentText,
+      revision,
+      pin: by.pinOf(effect) ?? call.pin,
+      ...(namesSession(sentText) && { session: caller.session.id }),
+    },
+    by.digest,
+  );
+  const hash = bindingHash(bound, by.digest);
+  // What is kept and shown holds no secret; the hash was made of what is sent.
+  const binding: ApprovalBinding = { ...bound, effect: maskSecrets(effect, by.redactor).value };
+  const widest = widestScope(decision.reasons);
+  const reach = reachOf();
+  const shown = conceal(sentText, by.redactor);
+  return { call, binding, hash, reachKeys: Object.values(reach), shown, open };
+
+  function reachOf(): Readonly<Partial<Record<ApprovalScope, string>>> {
+    if (widest === 'call') return {};
+    const at = { run: caller.run, rules: decision.reasons.map(({ id }) => id), set: by.setOf(effect.server) };
+    const group = approvalReachHash(bound, { ...at, scope: 'group' }, by.digest);
+    return widest === 'group'
+      ? { group }
+      : { group, server: approvalReachHash(bound, { ...at, scope: 'server' }, by.digest) };
+  }
+
+  function open(now: number, expireMs: number): Approval {
+    return {
+      id: newId(),
+      state: 'pending',
+      scope: 'call',
+      widest,
+      binding,
+      hash,
+      reach,
+      ...shown,
+      reasons: decision.reasons.map(({ id, message, file, line }) => ({
+        id,
+        message,
+        ...(file === undefined ? {} : { file }),
+        ...(line === undefined ? {} : { line }),
+      })),
+      session: caller.session.id,
+      run: caller.run,
+      call: caller.decision,
+      asked: now,
+      expires: now + expireMs,
+      uses: 0,
+    };
+  }
+}
+
+/** `bash` counts its sessions from s1 in each session of a client. */
+function namesSession(sentText: string): boolean {
+  return typeof (JSON.parse(sentText) as { readonly session?: unknown }).session === 'string';
+}
+
+function newId(): string {
+  return Array.from({ length: ID_LENGTH }, () => LETTERS[randomInt(LETTERS.length)]).join('');
+}
+
+/** The text stays as it is where it holds no secret; behind escapes that JSON leaves free a secret is found in the strings. */
+function conceal(argsText: string, redactor: Redactor): Shown {
+  if (!redactor.touches(argsText)) return { argsText, concealed: 0 };
+  const value: unknown = JSON.parse(argsText);
+  const masked = maskSecrets(value, redactor);
+  return { argsText: masked.count === 0 ? argsText : JSON.stringify(masked.value), concealed: masked.count };
+}
+
+/** A copy whose texts have `***` in the place of each registered secret. */
+function maskSecrets<T>(value: T, redactor: Redactor): { readonly value: T; readonly count: number } {
+  let count = 0;
+  const mask = (text: string): string => {
+    const found = redactor.redact(text);
+    count += found.count;
+    return found.count === 0 ? text : found.value.replaceAll(MASK, '***');
+  };
+  const masked = mapStrings(value, mask) as T;
+  return { value: count === 0 ? value : masked, count };
+}
+
+/** What the redactor puts in the place of a secret. */
+const MASK = '[redacted]';

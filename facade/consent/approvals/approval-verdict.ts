@@ -1,0 +1,93 @@
+/** Owns what an owner decides of a request: approved, as far as the policy lets it, or denied; refuses a request that is not what was shown any more. */
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { APPROVAL_SCOPES, type ApprovalScope } from '../../../policies/port.ts';
+import type { ConsentEntry } from '../../audit/consent-entry.ts';
+import { type Approval, type ApprovalStore, approvalEntry, type StoredApproval } from './call-approval.ts';
+
+/** Who decides, when (ms since 1970), and how it is recorded: `record` is awaited before anything holds. */
+export interface Decider {
+  readonly by: string;
+  readonly now: number;
+  readonly reason?: string;
+  readonly record: (entry: ConsentEntry) => Promise<void> | void;
+}
+
+/**
+ * Approves a pending request. A wider approval stands from now on for `expireMs`, and the call that waits takes it. Throws USAGE when
+ * it is not pending, was decided meanwhile, or `scope` is wider than the rules allow.
+ */
+export async function approveRequest(
+  store: ApprovalStore,
+  stored: StoredApproval,
+  { scope, expireMs, ...decider }: Decider & { readonly scope: ApprovalScope; readonly expireMs: number },
+): Promise<Approval> {
+  const { item } = stored;
+  refuseOver(item);
+  if (item.state !== 'pending')
+    throw new TollgateError('USAGE', {
+      detail: `${item.id} is ${item.state} already.`,
+      next: `\`tollgate approvals show ${item.id}\` tells by whom.`,
+    });
+  if (APPROVAL_SCOPES.indexOf(scope) > APPROVAL_SCOPES.indexOf(item.widest)) {
+    throw new TollgateError('USAGE', {
+      detail: `The rules that ask let one approval cover the ${item.widest} at most.`,
+      next: `Give --for ${item.widest}, or \`approval: ${scope}\` to each of these rules: ${item.reasons.map(({ id }) => id).join(', ')}.`,
+    });
+  }
+  const approved: Approval = {
+    ...item,
+    state: 'approved',
+    scope,
+    expires: decider.now + expireMs,
+    decided: decidedBy(decider),
+  };
+  await decider.record(approvalEntry(approved, 'approved', { by: decider.by }));
+  const key = item.reach[scope];
+  const holds =
+    key === undefined
+      ? await store.replace(stored, approved)
+      : (await store.take(stored)) && (await standUp(store, key, approved));
+  return holds ? approved : changed(item);
+}
+
+/** Denies a pending request, so that equal calls are refused until it expires, or takes an approval back. Throws USAGE when it was decided or used meanwhile. */
+export async function denyRequest(
+  store: ApprovalStore,
+  stored: StoredApproval,
+  { expireMs, ...decider }: Decider & { readonly expireMs: number },
+): Promise<Approval> {
+  const { item } = stored;
+  refuseOver(item);
+  const denied: Approval = { ...item, state: 'denied', expires: decider.now + expireMs, decided: decidedBy(decider) };
+  await decider.record(approvalEntry(denied, 'denied', { by: decider.by }));
+  // Behind a wider approval stands no single call that could be refused; without it they ask again.
+  const holds = item.scope === 'call' ? await store.replace(stored, denied) : await store.take(stored);
+  return holds ? denied : changed(item);
+}
+
+/** Throws USAGE for a request whose call cannot run any more. */
+export function refuseOver({ id, state, decided }: Approval): void {
+  if (state !== 'withdrawn') return;
+  throw new TollgateError('USAGE', {
+    detail: `${id} is over, because its call cannot run any more: ${decided?.reason ?? ''}`,
+    next: 'There is nothing to decide. A call that is made again later asks anew.',
+  });
+}
+
+/** One that stands already is replaced: it was for the same. */
+async function standUp(store: ApprovalStore, key: string, approved: Approval): Promise<boolean> {
+  const before = await store.find(key);
+  if (before !== undefined) await store.take(before);
+  return (await store.add(key, approved)) !== undefined;
+}
+
+function decidedBy({ by, now, reason }: Decider): NonNullable<Approval['decided']> {
+  return { by, at: now, ...(reason === undefined ? {} : { reason }) };
+}
+
+function changed({ id }: Approval): never {
+  throw new TollgateError('USAGE', {
+    detail: `${id} was decided, used or has expired meanwhile, so this holds for nothing.`,
+    next: 'Look again: `tollgate approvals list`.',
+  });
+}

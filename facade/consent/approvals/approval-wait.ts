@@ -1,0 +1,101 @@
+/** Owns the wait itself: a pause that whoever matters may end, and what the client is told meanwhile; refuses to hold a process that wants to end. */
+
+import { setMaxListeners } from 'node:events';
+import type { State } from '../../state/state-port.ts';
+
+/** How often the client is told that its call is still known, ms. */
+const TELL_MS = 5_000;
+
+/** Resolves after `ms`, or as soon as one of the signals is aborted. */
+export function waitUntilAborted(ms: number, signals: readonly AbortSignal[]): Promise<void> {
+  return new Promise((resolve) => {
+    const done = (): void => {
+      clearTimeout(timer);
+      for (const signal of signals) signal.removeEventListener('abort', done);
+      resolve();
+    };
+    const timer = setTimeout(done, ms);
+    // Many calls of one session wait for its end: that is no leak.
+    setMaxListeners(0, ...signals);
+    for (const signal of signals) signal.addEventListener('abort', done, { once: true });
+    if (signals.some(({ aborted }) => aborted)) done();
+  });
+}
+
+type Send = (params: Readonly<Record<string, unknown>>) => void;
+
+/** notifications/progress of a call that waits (MCP 2025-11-25, basic/utilities/progress), where the client gave a token. */
+export class WaitProgress {
+  readonly #send: Send | undefined;
+  readonly #waitMs: number;
+  #next: number;
+
+  constructor(send: Send | undefined, waitMs: number) {
+    this.#send = send;
+    this.#waitMs = waitMs;
+    this.#next = waitMs;
+  }
+
+  /** Seconds that were waited, of those that are waited at most. */
+  tell(leftMs: number, id: string): void {
+    if (leftMs > this.#next) return;
+    this.#next = leftMs - TELL_MS;
+    this.#send?.({
+      progress: Math.round((this.#waitMs - leftMs) / 1000),
+      total: Math.round(this.#waitMs / 1000),
+      message: `Waiting for a person to approve this call (${id}).`,
+    });
+  }
+}
+
+/** One row of progress from two: of the wait for a person, and of the server behind it, which counts on from there. Progress must only grow. */
+export function mergeProgress(send: Send): { readonly onWait: Send; readonly onProgress: Send } {
+  let waited: number | undefined;
+  return {
+    onWait: (params) => {
+      const progress = Number(params.progress);
+      // Asked twice, as when the approval was another's, it goes on from where it was.
+      if (waited !== undefined && progress <= waited) return;
+      waited = progress;
+      send(params);
+    },
+    onProgress: (params) => send(waited === undefined ? params : { ...params, ...after(waited + 1, params) }),
+  };
+}
+
+function after(
+  offset: number,
+  { progress, total }: Readonly<Record<string, unknown>>,
+): Readonly<Record<string, unknown>> {
+  return {
+    ...(typeof progress === 'number' && { progress: progress + offset }),
+    ...(typeof total === 'number' && { total: total + offset }),
+  };
+}
+
+const SPACE = 'waiting';
+
+/** Does `work` while it is known that this call waits for the request. */
+export async function whileRequestWaits<T>(
+  state: State,
+  { id, call }: { readonly id: string; readonly call: string },
+  work: () => Promise<T>,
+): Promise<T> {
+  const key = `${id}/${call}`;
+  await state.put(SPACE, key, state.mark());
+  try {
+    return await work();
+  } finally {
+    await state.remove(SPACE, key);
+  }
+}
+
+/** The ids of the requests that a call is waiting for. What a dead process has left is removed. */
+export async function awaitedRequests(state: State): Promise<ReadonlySet<string>> {
+  const ids = new Set<string>();
+  for (const [key, text] of state.list(SPACE)) {
+    if (state.isAlive(text)) ids.add(key.slice(0, key.indexOf('/')));
+    else await state.remove(SPACE, key);
+  }
+  return ids;
+}

@@ -1,0 +1,178 @@
+/** Owns what capabilities mean for lists and calls: what nobody added does not exist, and has a budget of its own once it was; refuses to ask about what ships with Tollgate, other workspaces excepted. */
+
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import {
+  type Capability,
+  type CapabilityUse,
+  isNamed,
+  isOn,
+  isUsed,
+  TOOL_CAPABILITIES,
+} from '../../../catalogs/tools/tool-capabilities.ts';
+import type { BudgetObligation, Effect, Principal } from '../../../policies/port.ts';
+import { literalWords } from '../../call/lowering/command-facts.ts';
+import type { Config, OtherWorkspaces } from '../../config/config.ts';
+import { isWithin } from '../../config/reading/text-files.ts';
+import { NO_PRECONDITIONS, type Precondition, type PreconditionCall, type PreconditionView } from '../preconditions.ts';
+import type { Upgrade, Upgrades } from './capability-upgrades.ts';
+
+/** Before the name of a capability, in ids of reasons and of budgets. */
+export const UPGRADE = 'upgrade:';
+
+type Settings = Pick<Config, 'servers' | 'profiles' | 'otherWorkspaces'>;
+
+const NONE: readonly Capability[] = [];
+const NOTHING_ADDED: ReadonlyMap<string, Upgrade> = new Map();
+
+/** A tool that a server lists. */
+type Entry = { readonly tool: { readonly name: string } };
+
+/** Capabilities as one of the things that people decide beforehand (CY-08, CY-09). They concern configured servers: what ships with Tollgate has none of them but that for other workspaces. */
+export function upgradePrecondition(
+  config: Settings,
+  {
+    upgrades,
+    entriesOf,
+  }: { readonly upgrades: Pick<Upgrades, 'list'>; readonly entriesOf: (server: string) => readonly Entry[] },
+): Precondition {
+  const hosts = hostServers(config);
+  const named = namesOf();
+  // Most servers take no files apart: their arguments are not looked at. What a server lists is judged once.
+  const judged = new WeakMap<readonly Entry[], readonly Capability[]>();
+  const onServer = (server: string): readonly Capability[] => {
+    const entries = entriesOf(server);
+    const known = judged.get(entries);
+    if (known !== undefined) return known;
+    const offered = {
+      mapping: config.servers.get(server)?.mapping,
+      tools: new Set(entries.map(({ tool }) => tool.name)),
+    };
+    const found = [...TOOL_CAPABILITIES.values()].filter((capability) => isOn(capability, offered));
+    judged.set(entries, found);
+    return found;
+  };
+  const addedTo = ({ profiles }: Principal): ReadonlyMap<string, Upgrade> => {
+    const listed = upgrades.list();
+    if (listed.length === 0) return NOTHING_ADDED;
+    const all = listed.filter(({ profile }) => profile === undefined || profiles.includes(profile));
+    // What was added to the profile itself counts before what was added to all.
+    return new Map(
+      [...all]
+        .sort((a, b) => Number(a.profile !== undefined) - Number(b.profile !== undefined))
+        .map((one) => [one.capability, one]),
+    );
+  };
+  const hosted = [...TOOL_CAPABILITIES.values()].filter(({ host }) => host);
+  const ofServer = (server: string): readonly Capability[] => (hosts.has(server) ? hosted : NONE);
+  const usedBy = (effect: PreconditionCall['effect'], args: PreconditionCall['args']): readonly Capability[] => {
+    const [byServer, byName, offered] = [ofServer(effect.server), named(effect.tool), onServer(effect.server)];
+    if (byServer.length + byName.length + offered.length === 0) return NONE;
+    const use = {
+      tool: effect.tool,
+      args,
+      paths: effect.paths.map(({ path }) => path),
+      ...(effect.command !== undefined && offered.length > 0 && { command: commandUse(effect.command.text) }),
+    };
+    return [...byServer, ...byName, ...offered.filter((capability) => isUsed(capability, use))];
+  };
+  const viewOf = (added: ReadonlyMap<string, Upgrade>): PreconditionView => {
+    const isMissing = (capability: Capability): boolean => !added.has(capability.name);
+    return {
+      revision: [...added.keys()].sort().join(),
+      hides: ({ server, tool, primitive }) =>
+        config.servers.has(server) &&
+        (ofServer(server).some(isMissing) || (primitive === undefined && named(tool).some(isMissing))),
+      mayStart: (server) => !ofServer(server).some(isMissing),
+    };
+  };
+  const usual = viewOf(NOTHING_ADDED);
+  return {
+    view: (principal) => {
+      const added = addedTo(principal);
+      return added === NOTHING_ADDED ? usual : viewOf(added);
+    },
+    judge: ({ caller, effect, args }: PreconditionCall) => {
+      const crossing = crossesWorkspace(config.otherWorkspaces, effect) ? CROSS_WORKSPACE_CAPABILITIES : NONE;
+      const used = config.servers.has(effect.server) ? [...new Set([...usedBy(effect, args), ...crossing])] : crossing;
+      if (used.length === 0) return NO_PRECONDITIONS;
+      const added = addedTo(caller.principal);
+      const missing = used.find(({ name }) => !added.has(name));
+      if (missing !== undefined) throw refusal(missing);
+      return {
+        budgets: used.flatMap(({ name }) => budgetOf(added.get(name))),
+        ...(crossing.length > 0 && { beyond: openFolders(config, effect, `${UPGRADE}${crossing[0]?.name}`) }),
+      };
+    },
+  };
+}
+
+function commandUse(text: string): NonNullable<CapabilityUse['command']> {
+  const words = literalWords(text);
+  return { text, ...(words !== undefined && { words }) };
+}
+
+/** Servers of host profiles: they run outside of every sandbox. */
+function hostServers({ profiles }: Pick<Config, 'profiles'>): ReadonlySet<string> {
+  return new Set([...profiles.values()].flatMap(({ host, servers }) => (host ? servers : [])));
+}
+
+function budgetOf(upgrade: Upgrade | undefined): readonly BudgetObligation[] {
+  return upgrade === undefined
+    ? []
+    : [{ id: `${UPGRADE}${upgrade.capability}`, scope: 'session', calls: upgrade.calls, outputBytes: upgrade.bytes }];
+}
+
+function refusal({ name, title }: Capability): TollgateError {
+  const id = `${UPGRADE}${name}`;
+  const message = `${title} is a capability that no owner has added here.`;
+  return new TollgateError('DENIED', {
+    detail: `Refused by rule ${id}: ${message}`,
+    next: `Choose another way, or tell the user: an owner adds it with \`tollgate upgrades enable ${name}\`.`,
+    data: { reasons: [{ id, message }] },
+  });
+}
+
+/** Names are looked at once: a list asks for thousands. */
+function namesOf(): (tool: string) => readonly Capability[] {
+  const known = new Map<string, readonly Capability[]>();
+  return (tool) => {
+    const found = known.get(tool) ?? [...TOOL_CAPABILITIES.values()].filter((capability) => isNamed(capability, tool));
+    if (known.size < 20_000) known.set(tool, found);
+    return found;
+  };
+}
+
+/** The capability that opens them. */
+export const CROSS_WORKSPACE_CAPABILITIES = [...TOOL_CAPABILITIES.values()].filter((capability) => capability.crosses);
+
+/** True for a call that names a path in one of these folders, or a folder around one. The paths of a call are real, see catalogs/readers/path-handles.ts. */
+export function crossesWorkspace({ read, write }: OtherWorkspaces, { paths }: Pick<Effect, 'paths'>): boolean {
+  if (read.length + write.length === 0) return false;
+  return paths.some(
+    ({ inside, path }) =>
+      !inside &&
+      path.startsWith('/') &&
+      [...read, ...write].some((folder) => isWithin(path, folder) || isWithin(folder, path)),
+  );
+}
+
+/** The folders that are open to a call of this verb. Throws DENIED for a change in one that is open for reading only. */
+export function openFolders(
+  { otherWorkspaces: { read, write } }: Pick<Config, 'otherWorkspaces'>,
+  { verb, paths }: Pick<Effect, 'verb' | 'paths'>,
+  id: string,
+): readonly string[] {
+  if (verb === 'read') return [...read, ...write];
+  if (
+    !paths.some(
+      ({ inside, path }) => !inside && read.some((folder) => isWithin(path, folder) || isWithin(folder, path)),
+    )
+  )
+    return write;
+  const message = 'This folder of another workspace is open for reading only.';
+  throw new TollgateError('DENIED', {
+    detail: `Refused by rule ${id}: ${message}`,
+    next: 'Read it, or tell the user: an owner changes `otherWorkspaces` in tollgate.yaml.',
+    data: { reasons: [{ id, message }] },
+  });
+}

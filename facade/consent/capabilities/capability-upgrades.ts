@@ -1,0 +1,113 @@
+/** Owns which capabilities an owner has added, for all processes of a state folder, and the record of each act; refuses to add what it cannot record. */
+import type { Capability } from '../../../catalogs/tools/tool-capabilities.ts';
+import type { UpgradeEntry } from '../../audit/consent-entry.ts';
+import type { State } from '../../state/state-port.ts';
+
+const SPACE = 'upgrades';
+
+/** A capability that was added. */
+export interface Upgrade {
+  readonly capability: string;
+  /** Absent: for every profile. */
+  readonly profile?: string;
+  /** For each session. */
+  readonly calls: number;
+  readonly bytes: number;
+  readonly by: string;
+  /** ISO 8601, UTC. */
+  readonly since: string;
+  readonly until?: string;
+}
+
+/** What it stands on. `now` in ms since 1970; `append` throws AUDIT_FAILED. */
+export interface UpgradeParts {
+  readonly state: State;
+  readonly now: () => number;
+  readonly append: (entry: UpgradeEntry) => void;
+}
+
+/** What an owner wants to add. `ms`: for how long; absent: until it is taken back. */
+export interface NewUpgrade {
+  readonly capability: Capability;
+  readonly by: string;
+  readonly profile?: string | undefined;
+  readonly calls?: number | undefined;
+  readonly bytes?: number | undefined;
+  readonly ms?: number | undefined;
+}
+
+/** The upgrades of a state folder. Methods throw STATE_FAILED. */
+export class Upgrades {
+  readonly #parts: UpgradeParts;
+
+  constructor(parts: UpgradeParts) {
+    this.#parts = parts;
+  }
+
+  /** All that count now. Read at each list and call, so that one that was taken back counts no more from the next call on. */
+  list(): readonly Upgrade[] {
+    const found = this.#parts.state.list(SPACE);
+    const now = this.#parts.now();
+    return found.size === 0
+      ? []
+      : [...found.values()]
+          .map((text) => JSON.parse(text) as Upgrade)
+          .filter(({ until }) => until === undefined || Date.parse(until) > now);
+  }
+
+  /** Adds it, or replaces what was added before. Throws AUDIT_FAILED: then nothing is added. */
+  async enable({
+    capability,
+    by,
+    profile,
+    calls = capability.budget.calls,
+    bytes = capability.budget.bytes,
+    ms,
+  }: NewUpgrade): Promise<Upgrade> {
+    const now = this.#parts.now();
+    const upgrade: Upgrade = {
+      capability: capability.name,
+      ...(profile !== undefined && { profile }),
+      calls,
+      bytes,
+      by,
+      since: new Date(now).toISOString(),
+      ...(ms !== undefined && { until: new Date(now + ms).toISOString() }),
+    };
+    const { since: _since, capability: id, ...rest } = upgrade;
+    this.#parts.append({ type: 'upgrade', event: 'enabled', id, outcome: 'allow', ...rest });
+    await this.#parts.state.put(SPACE, keyOf(id, profile), JSON.stringify(upgrade));
+    return upgrade;
+  }
+
+  /** Takes it back: of one profile, or wherever it was added. Those that were taken back. Throws AUDIT_FAILED: it is taken back all the same. */
+  async disable({
+    capability,
+    profile,
+    by,
+  }: {
+    readonly capability: string;
+    readonly profile?: string | undefined;
+    readonly by: string;
+  }): Promise<readonly Upgrade[]> {
+    const ended = this.list().filter(
+      (one) => one.capability === capability && (profile === undefined || one.profile === profile),
+    );
+    for (const one of ended) await this.#parts.state.remove(SPACE, keyOf(capability, one.profile));
+    for (const one of ended)
+      this.#parts.append({
+        type: 'upgrade',
+        event: 'disabled',
+        id: capability,
+        outcome: 'deny',
+        by,
+        ...(one.profile !== undefined && { profile: one.profile }),
+      });
+    return ended;
+  }
+}
+
+/** Names of profiles hold no blank, and none is `*`. */
+function keyOf(capability: string, profile = '*'): string {
+  return `${capability} ${profile}`;
+}

@@ -1,0 +1,126 @@
+/** Owns where grants are kept, for all processes of a state folder, and the record of each act; refuses to give what it cannot record. */
+import { randomBytes } from 'node:crypto';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { ConsentEntry } from '../../audit/consent-entry.ts';
+import type { State } from '../../state/state-port.ts';
+import { completeGrant, type Grant, isInForce, type NewGrant } from './grant.ts';
+
+/** What grants stand on. `now` in ms since 1970; `append` throws AUDIT_FAILED. */
+export interface GrantParts {
+  readonly state: State;
+  readonly now: () => number;
+  readonly append: (entry: ConsentEntry) => void;
+}
+
+const SPACE = 'grants';
+/** Ids are looked up as they are, so nothing else is taken for one (attack: a path in an id). */
+const ID = /^grant_[0-9a-f]{32}$/;
+
+/** The grants of a state folder. Methods throw STATE_FAILED. */
+export class Grants {
+  readonly #parts: GrantParts;
+  /** What was read, as long as nothing has changed. */
+  readonly #known = new Map<string, readonly Grant[]>();
+  #stamp = '';
+
+  constructor(parts: GrantParts) {
+    this.#parts = parts;
+  }
+
+  /** Those of one origin that count now: asked at each list and call, so that a revocation counts from the next call on. */
+  of(origin: string): readonly Grant[] {
+    const { state, now } = this.#parts;
+    const stamp = state.stamp();
+    if (stamp !== this.#stamp || this.#known.size > MAX_KNOWN) this.#known.clear();
+    this.#stamp = stamp;
+    const known =
+      this.#known.get(origin) ??
+      [...state.list(SPACE, `${origin} `).values()].map(parse).filter((grant) => grant.origin === origin);
+    this.#known.set(origin, known);
+    const time = now();
+    return known.every((grant) => isInForce(grant, time)) ? known : known.filter((grant) => isInForce(grant, time));
+  }
+
+  /** All that count now, the newest first. What has expired is removed, and recorded. */
+  async list(only: { readonly origin?: string; readonly profile?: string } = {}): Promise<readonly Grant[]> {
+    const now = this.#parts.now();
+    const live: Grant[] = [];
+    for (const grant of this.#all()) {
+      if (isInForce(grant, now)) live.push(grant);
+      else await this.#end(grant, 'expired');
+    }
+    return live
+      .filter(({ origin, profile }) => (only.origin ?? origin) === origin && (only.profile ?? profile) === profile)
+      .sort((a, b) => b.at - a.at || (a.id < b.id ? -1 : 1));
+  }
+
+  /** Throws USAGE for what is not in its form, AUDIT_FAILED: then nothing is granted. */
+  async add(wanted: NewGrant, by: string): Promise<Grant> {
+    const at = this.#parts.now();
+    const grant: Grant = { ...completeGrant(wanted, at), id: `grant_${randomBytes(16).toString('hex')}`, by, at };
+    this.#parts.append(record(grant, 'added', by));
+    await this.#parts.state.put(SPACE, keyOf(grant), JSON.stringify(grant));
+    return grant;
+  }
+
+  /** Throws USAGE for an id that is not known, AUDIT_FAILED: it is revoked all the same. */
+  async revoke(id: string, by: string): Promise<Grant> {
+    const grant = ID.test(id) ? this.#all().find((one) => one.id === id) : undefined;
+    if (grant === undefined)
+      throw new TollgateError('USAGE', {
+        detail: 'There is no such grant.',
+        next: '`tollgate grants list` shows those that there are.',
+      });
+    await this.#end(grant, 'revoked', by);
+    return grant;
+  }
+
+  /** A session or a tab has ended, and what was granted to it (HB-03). How many grants have ended by it. */
+  async expire(
+    what: { readonly session: string } | { readonly tab: string; readonly origin?: string },
+    by?: string,
+  ): Promise<number> {
+    const ended = this.#all().filter((grant) =>
+      'session' in what
+        ? grant.session === what.session
+        : grant.tab === what.tab && (what.origin ?? grant.origin) === grant.origin,
+    );
+    for (const grant of ended) await this.#end(grant, 'expired', by);
+    return ended.length;
+  }
+
+  #all(): readonly Grant[] {
+    return [...this.#parts.state.list(SPACE).values()].map(parse);
+  }
+
+  /** Taken away first: a log that cannot be written must not keep a permission alive. */
+  async #end(grant: Grant, event: 'revoked' | 'expired', by?: string): Promise<void> {
+    await this.#parts.state.remove(SPACE, keyOf(grant));
+    this.#parts.append(record(grant, event, by));
+  }
+}
+
+/** Origins that are remembered: names from outside. */
+const MAX_KNOWN = 1000;
+
+/** Neither origins nor profiles hold a blank. */
+function keyOf({ origin, profile, id }: Grant): string {
+  return `${origin} ${profile} ${id}`;
+}
+
+function parse(text: string): Grant {
+  return JSON.parse(text) as Grant;
+}
+
+function record({ id, origin, profile, scope, kind }: Grant, event: string, by: string | undefined): ConsentEntry {
+  return {
+    type: 'grant',
+    event,
+    id,
+    outcome: event === 'added' && kind !== 'deny' ? 'allow' : 'deny',
+    principal: { id: '', role: '', profiles: [profile], origin },
+    scope,
+    kind,
+    ...(by !== undefined && { by }),
+  };
+}

@@ -1,0 +1,104 @@
+/** Owns where the plan of each run stands (CY-27), in the shared state, so that an approval holds in every process at the next call; refuses approvals older than a day. */
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { TimeSlices } from '../../catalogs/text/time-slices.ts';
+import type { PlanState, Principal } from '../../policies/port.ts';
+import type { Config } from '../config/config.ts';
+import type { State } from '../state/state-port.ts';
+
+/** A run in plan mode. `since`: ms since 1970, of its first call, or of the approval. */
+export interface RunPlan {
+  readonly run: string;
+  readonly principal: string;
+  readonly state: Exclude<PlanState, 'none'>;
+  readonly since: number;
+  /** The owner who approved. */
+  readonly by?: string;
+}
+
+/** What a running facade needs of plans. Throws STATE_FAILED. */
+export interface RunPlans {
+  /** Whether the principal is in plan mode at all. */
+  applies(principal: Principal): boolean;
+  /** `none` outside of plan mode. A run becomes pending, and so can be approved, with its first call. */
+  of(principal: Principal, run: string): Promise<PlanState>;
+  /** A run has ended, and its approval with it. */
+  end(principal: Principal, run: string): Promise<void>;
+}
+
+const SPACE = 'plan';
+/** Names of runs come from hosts and may be used again: what was approved yesterday is asked anew. */
+const APPROVED_MS = 24 * 3_600_000;
+
+/** Plans of the principals of a configuration. */
+export function createPlans(config: Pick<Config, 'profiles'>, state: State, now: () => number): RunPlans {
+  const applies = ({ profiles }: Principal): boolean =>
+    profiles.some((name) => config.profiles.get(name)?.plan === true);
+  return {
+    applies,
+    of: async (principal, run) => {
+      if (!applies(principal)) return 'none';
+      const known = readPlan(run, state.get(SPACE, run), now());
+      if (known?.principal === principal.id) return known.state;
+      await writePlan(state, { run, principal: principal.id, state: 'pending', since: now() });
+      return 'pending';
+    },
+    end: async (principal, run) => {
+      if (applies(principal)) await state.remove(SPACE, run);
+    },
+  };
+}
+
+/** Every run in plan mode, the newest first. Those that nobody touched for a day are forgotten, in time slices. Throws the signal's reason. */
+export async function listPlans(state: State, now: number, signal?: AbortSignal): Promise<readonly RunPlan[]> {
+  const plans: RunPlan[] = [];
+  const pace = new TimeSlices(signal);
+  for (const [run, text] of state.list(SPACE)) {
+    const plan = readPlan(run, text, now);
+    if (plan === undefined) await state.remove(SPACE, run);
+    else plans.push(plan);
+    if (pace.isDue) await pace.rest();
+  }
+  return plans.sort((a, b) => b.since - a.since);
+}
+
+/** What an owner decides of a run. `record` is awaited before it holds: what cannot be recorded is not approved. */
+export interface PlanVerdict {
+  readonly run: string;
+  readonly approve: boolean;
+  readonly by: string;
+  readonly record: (plan: RunPlan) => Promise<void>;
+}
+
+/** Approves the plan of a run, or takes an approval back. Throws USAGE for a run that no call in plan mode was made in. */
+export async function decidePlan(
+  state: State,
+  { run, approve, by, record }: PlanVerdict,
+  now: number,
+): Promise<RunPlan> {
+  const known = readPlan(run, state.get(SPACE, run), now);
+  if (known === undefined) {
+    throw new TollgateError('USAGE', {
+      detail: `No run ${JSON.stringify(run.slice(0, 80))} is in plan mode.`,
+      next: '`tollgate plan list` shows the runs; a run is listed from its first call on.',
+    });
+  }
+  const plan: RunPlan = {
+    run,
+    principal: known.principal,
+    since: now,
+    ...(approve ? { state: 'approved', by } : { state: 'pending' }),
+  };
+  await record(plan);
+  await writePlan(state, plan);
+  return plan;
+}
+
+async function writePlan(state: State, { run, ...rest }: RunPlan): Promise<void> {
+  await state.put(SPACE, run, JSON.stringify(rest));
+}
+
+function readPlan(run: string, text: string | undefined, now: number): RunPlan | undefined {
+  if (text === undefined) return undefined;
+  const plan = { run, ...(JSON.parse(text) as Omit<RunPlan, 'run'>) };
+  return now - plan.since < APPROVED_MS ? plan : undefined;
+}

@@ -1,0 +1,179 @@
+/** Owns the approved definitions of tools, kept in the shared state, and what has drifted from them; refuses a definition that is not the approved one to the byte. */
+
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
+import type { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { loadMapping } from '../../../catalogs/primitives/primitive-mapping.ts';
+import type { RawTool } from '../../../catalogs/tools/tool-definition.ts';
+import type { OfferedTools } from '../../../policies/authoring/authoring-port.ts';
+import { createDigest, findKeyFile } from '../../audit/key-files.ts';
+import type { Config, ServerConfig } from '../../config/config.ts';
+import { createSemantics } from '../../exposure/served-server.ts';
+import { DATABASE_FILE, openState } from '../../state/sqlite-state.ts';
+import type { State } from '../../state/state-port.ts';
+import { ConsentStore } from './consent-store.ts';
+import {
+  limitPendingItem,
+  type PendingItem,
+  type PendingTools,
+  pendingItemOf,
+  pendingToolsIn,
+  readPendingItem,
+  withholdsSameTools,
+} from './pending-tools.ts';
+import { pendingRefusal } from './server-refusals.ts';
+import { cachedPins, type ToolSet, toolDriftOf, toolSetHash } from './tool-set.ts';
+
+const SETS = 'consent/tools';
+const PENDING = 'consent/pending';
+/** A server that lists something else each time is noted once in this time. */
+const NOTE_MS = 60_000;
+
+/** The sets of one state folder. Throws STATE_FAILED. */
+export class ApprovedTools {
+  readonly #state: State;
+  readonly #sets = new Map<string, { readonly hash: string; readonly set: ToolSet }>();
+  readonly #noted = new Map<string, number>();
+  /** What each program that runs here has listed last, and when it was started. */
+  readonly #seen = new Map<string, { readonly now: readonly RawTool[]; readonly startedAt: number }>();
+  /** Servers that listed something else here than was approved. */
+  readonly #witnessed = new Set<string>();
+
+  constructor(state: State) {
+    this.#state = state;
+  }
+
+  /** Keeps a set, and gives its hash. */
+  async put(server: string, set: ToolSet): Promise<string> {
+    await this.#state.put(SETS, server, JSON.stringify(set));
+    await this.settle(server);
+    return toolSetHash(server, set);
+  }
+
+  /** The set with this hash; undefined when what is kept is not that. */
+  get(server: string, hash: string): ToolSet | undefined {
+    const known = this.#sets.get(server);
+    if (known?.hash === hash) return known.set;
+    const set = readSet(this.#state.get(SETS, server));
+    if (set === undefined || toolSetHash(server, set) !== hash) return undefined;
+    this.#sets.set(server, { hash, set });
+    return set;
+  }
+
+  /** Names of the set that is kept, unchecked: to tell a person of a mistake, and for nothing else. */
+  names(server: string): readonly string[] | undefined {
+    return readSet(this.#state.get(SETS, server))?.tools.map(({ name }) => name);
+  }
+
+  async remove(server: string): Promise<void> {
+    await this.#state.remove(SETS, server);
+    await this.settle(server);
+  }
+
+  /** Nothing of it waits any more. */
+  async settle(server: string): Promise<void> {
+    await this.#state.remove(PENDING, server);
+  }
+
+  /**
+   * Keeps what has drifted, for whoever looks at servers and for every process that shows or calls its tools; a list without drift puts
+   * them back. A program that is older than what was kept (`startedAt`, ms since 1970) has a say only where it listed otherwise itself.
+   * What is new of it, all of it, or undefined: then nobody needs to be told.
+   */
+  async note(
+    server: string,
+    {
+      approved,
+      now,
+      at,
+      startedAt,
+    }: { approved: readonly RawTool[]; now: readonly RawTool[]; at: number; startedAt: number },
+  ): Promise<PendingItem | undefined> {
+    const last = this.#seen.get(server);
+    // Its list is no news because something else was approved meanwhile.
+    if (last?.startedAt === startedAt && isDeepStrictEqual(last.now, now)) return undefined;
+    this.#seen.set(server, { now, startedAt });
+    const drift = toolDriftOf(approved, now);
+    const item = pendingItemOf(drift, new Date(at).toISOString());
+    const before = this.pending(server);
+    const isHeard = before === undefined || this.#witnessed.has(server) || startedAt > Date.parse(before.since);
+    if (drift.pending.size === 0 && drift.removed.length === 0) {
+      if (before !== undefined && isHeard) await this.settle(server);
+      return undefined;
+    }
+    this.#witnessed.add(server);
+    const kept = limitPendingItem(item);
+    // Each write makes all processes read anew: a list that only changes its order, or is withheld as a whole already, makes none.
+    if (!isHeard || (before !== undefined && withholdsSameTools(before, kept))) return undefined;
+    await this.#state.put(PENDING, server, JSON.stringify(kept));
+    if (at - (this.#noted.get(server) ?? Number.NEGATIVE_INFINITY) < NOTE_MS) return undefined;
+    this.#noted.set(server, at);
+    return item;
+  }
+
+  /** What waits for the owner. */
+  pending(server: string): PendingItem | undefined {
+    const text = this.#state.get(PENDING, server);
+    return text === undefined ? undefined : readPendingItem(text);
+  }
+
+  /** What waits of all servers: the same object while nothing was written. */
+  allPending(): PendingTools {
+    return pendingToolsIn(this.#state.list(PENDING));
+  }
+}
+
+/** Why this tool may not be called: only one that is listed now, and defined as it was approved, is. A tool that a server hides is none. */
+export function refuseDrifted(
+  tool: string,
+  { server, approved, now }: { server: string; approved: readonly RawTool[]; now: readonly RawTool[] },
+): TollgateError | undefined {
+  const [agreed, listed] = [cachedPins(approved).get(tool), cachedPins(now).get(tool)];
+  if (agreed !== undefined && agreed === listed) return undefined;
+  return pendingRefusal(server, agreed === undefined ? 'new' : listed === undefined ? 'gone' : 'changed');
+}
+
+function readSet(text: string | undefined): ToolSet | undefined {
+  try {
+    return text === undefined ? undefined : (JSON.parse(text) as ToolSet);
+  } catch {
+    return undefined;
+  }
+}
+
+/** For each server that somebody approved: its tools, or `any` where whatever it lists is agreed to. Others are absent. Throws STATE_FAILED. */
+export async function approvedDefinitions(
+  config: Pick<Config, 'state' | 'servers'>,
+): Promise<ReadonlyMap<string, OfferedTools>> {
+  const offered = new Map<string, OfferedTools>();
+  const key = existsSync(path.join(config.state, DATABASE_FILE)) ? findKeyFile(config.state, 'audit.key') : undefined;
+  if (key === undefined) return offered;
+  const state = openState(config.state);
+  try {
+    const store = new ConsentStore(state, createDigest(key));
+    const approved = new ApprovedTools(state);
+    for (const server of config.servers.values()) {
+      const { consent } = store.get(server.name);
+      if (consent?.tools === undefined) continue;
+      const set = consent.tools.set === undefined ? undefined : approved.get(server.name, consent.tools.set);
+      if (consent.tools.set === undefined) offered.set(server.name, 'any');
+      else if (set !== undefined) offered.set(server.name, toolsOf(server, set));
+    }
+  } finally {
+    await state.close();
+  }
+  return offered;
+}
+
+function toolsOf(server: ServerConfig, { tools, hints }: ToolSet): OfferedTools {
+  const semanticsOf = createSemantics(
+    server,
+    server.mapping === undefined ? new Map() : loadMapping(server.mapping).tools,
+  );
+  return tools.map(({ name, inputSchema, annotations }) => ({
+    name,
+    inputSchema,
+    semantics: semanticsOf(name, hints ? annotations : undefined),
+  }));
+}

@@ -1,0 +1,217 @@
+/** Owns what a person is shown before agreeing to a server: what would run, what its tools are, and what has changed; refuses to leave a difference out. */
+import type { InvalidDefinition, ServerProbeResult } from '../../../adapters/port.ts';
+import type { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { type AuditFinding, auditTool, auditValue } from '../../../catalogs/lint/definition-audit.ts';
+import { loadMapping } from '../../../catalogs/primitives/primitive-mapping.ts';
+import { canonicalJson } from '../../../catalogs/tools/definition-pin.ts';
+import type { RawTool, Semantics } from '../../../catalogs/tools/tool-definition.ts';
+import type { ServerConfig } from '../../config/config.ts';
+import { imageRemarks } from '../../config/servers/sandbox-settings.ts';
+import { remarksOf } from '../../config/servers/server-definition-rules.ts';
+import { createSemantics } from '../../exposure/served-server.ts';
+import type { Consents } from './server-consents.ts';
+import { changedRefusal } from './server-refusals.ts';
+import { type StartFacts, startDifferences, startHash } from './start-facts.ts';
+import { type ToolSet, toolSetHash } from './tool-set.ts';
+
+/** The first thing to agree to: what would run. */
+export interface StartReview {
+  readonly facts: StartFacts;
+  readonly hash: string;
+  /** Who agreed to exactly this; absent: nobody. */
+  readonly approved?: { readonly by: string; readonly at: string };
+  /** Fields that differ from what was agreed to before. */
+  readonly changed: readonly string[];
+  /** What was agreed to before. */
+  readonly before?: StartFacts;
+  /** What is unwise about how it starts. */
+  readonly remarks: readonly string[];
+}
+
+/** One field of a definition that is another one: its lines that went, and those that came. */
+export interface FieldChange {
+  readonly field: string;
+  readonly old: readonly string[];
+  readonly new: readonly string[];
+}
+
+/** One tool as a person judges it. */
+export interface ReviewedTool {
+  readonly tool: RawTool;
+  readonly semantics: Semantics;
+  readonly audit: AuditFinding;
+  /** Against what was approved before; absent: there was nothing before. */
+  readonly state?: 'same' | 'changed' | 'new';
+  readonly changes: readonly FieldChange[];
+}
+
+/** The second thing to agree to: all that the server says. */
+export interface ToolReview {
+  readonly set: ToolSet;
+  readonly hash: string;
+  readonly version: string;
+  readonly tools: readonly ReviewedTool[];
+  /** Tools that were approved and are gone. */
+  readonly removed: readonly string[];
+  /** What instructions and prompts look like to the audit, and how they differ from before. */
+  readonly texts: readonly {
+    readonly name: string;
+    readonly text: string;
+    readonly audit: AuditFinding;
+    readonly change?: FieldChange;
+  }[];
+  /** Tools that were left out, because their definitions do not fit the protocol. */
+  readonly unfit: readonly InvalidDefinition[];
+}
+
+/** Looks at what the server would run now, beside what was agreed to. Throws STATE_FAILED. */
+export async function reviewStart(server: ServerConfig, consents: Consents): Promise<StartReview> {
+  const facts = await consents.factsOf(server);
+  const hash = startHash(facts);
+  const { consent } = consents.statusOf(server.name);
+  return {
+    facts,
+    hash,
+    remarks: [...remarksOf(server).map(({ message }) => message), ...imageRemarks(server), ...unboundIn(facts)],
+    changed: consent === undefined ? [] : startDifferences(consent.facts, facts),
+    ...(consent !== undefined && consent.hash !== hash && { before: consent.facts }),
+    ...(consent?.hash === hash && { approved: { by: consent.by, at: consent.at } }),
+  };
+}
+
+/** Why what was shown may not run now: it is something else by now. */
+export async function refuseOther(
+  server: ServerConfig,
+  { facts, hash }: StartReview,
+  consents: Consents,
+): Promise<TollgateError | undefined> {
+  const now = await consents.factsOf(server);
+  return startHash(now) === hash ? undefined : changedRefusal(server.name, startDifferences(facts, now));
+}
+
+/** What the hash does not hold, so that nobody takes it to be there. */
+function unboundIn({
+  unbound,
+  gone,
+  exposed,
+  data = [],
+  scripts = [],
+  secretPrograms = {},
+}: StartFacts): readonly string[] {
+  return [
+    ...(exposed === undefined
+      ? []
+      : [`it does not start while ${exposed}: move it to a folder of its own, best outside of the workspace`]),
+    ...(gone === undefined
+      ? []
+      : [
+          `${JSON.stringify(gone)} is not there, so it cannot start: install its package anew, or correct args in its entry`,
+        ]),
+    ...(unbound === undefined
+      ? []
+      : [
+          `what ${JSON.stringify(unbound)} runs is not bound to this approval: no file above holds it, and it may be another one at each start`,
+        ]),
+    ...data.map((file) => `${JSON.stringify(file)} is data that it writes: what is in it is not bound`),
+    ...scripts
+      .filter(({ large }) => large === true)
+      .map(({ path }) => `${JSON.stringify(path)} is very large: bound by its size and times`),
+    ...Object.entries(secretPrograms).flatMap(([name, files]) =>
+      files.unbound === undefined
+        ? []
+        : [`what ${JSON.stringify(files.unbound)} runs for secret ${name} is not bound to this approval`],
+    ),
+  ];
+}
+
+/** What a look has found, beside the set that was approved before. `others`: tools of other servers, each with its server. */
+export function reviewTools(
+  server: ServerConfig,
+  looked: ServerProbeResult,
+  { before, others }: { readonly before: ToolSet | undefined; readonly others: ReadonlyMap<string, string> },
+): ToolReview {
+  const { tools, prompts, instructions, info, unfit = [] } = looked;
+  const set: ToolSet = {
+    tools,
+    prompts,
+    ...(instructions !== undefined && { instructions }),
+    hints: server.trustHints,
+  };
+  const semanticsOf = createSemantics(
+    server,
+    server.mapping === undefined ? new Map() : loadMapping(server.mapping).tools,
+  );
+  const names = { own: new Set(tools.map(({ name }) => name)), others };
+  const old = new Map(before?.tools.map((tool) => [tool.name, tool]));
+  const reviewed = tools.map((tool): ReviewedTool => {
+    const known = old.get(tool.name);
+    const changes = known === undefined ? [] : fieldChanges(known, tool);
+    const state = known === undefined ? 'new' : changes.length > 0 ? 'changed' : 'same';
+    return {
+      tool,
+      semantics: semanticsOf(tool.name, tool.annotations),
+      audit: auditTool(tool, names),
+      changes,
+      ...(before !== undefined && { state }),
+    };
+  });
+  const said = [
+    ...(instructions === undefined
+      ? []
+      : [['instructions', instructions, before?.instructions, instructions] as const]),
+    ...prompts.map(
+      (prompt) =>
+        [
+          `prompt ${prompt.name}`,
+          JSON.stringify(prompt),
+          textOf(before?.prompts.find(({ name }) => name === prompt.name)),
+          prompt,
+        ] as const,
+    ),
+  ];
+  // Each value as it is: written out as JSON, what drives a terminal would look like plain letters.
+  const texts = said.map(([name, text, previous, value]) => {
+    const change =
+      before === undefined || previous === text ? undefined : { field: name, ...lineChange(previous ?? '', text) };
+    return { name, text, audit: auditValue(value, name, names), ...(change !== undefined && { change }) };
+  });
+  return {
+    set,
+    hash: toolSetHash(server.name, set),
+    version: info.version,
+    tools: reviewed,
+    removed: [...old.keys()].filter((name) => !names.own.has(name)),
+    texts,
+    unfit,
+  };
+}
+
+/** Fields of a definition that differ, with the lines that do. */
+function fieldChanges(before: RawTool, after: RawTool): readonly FieldChange[] {
+  const fields = [...new Set([...Object.keys(before), ...Object.keys(after)])];
+  return fields
+    .filter((field) => textOf(before[field], true) !== textOf(after[field], true))
+    .map((field) => ({ field, ...lineChange(textOf(before[field]) ?? '', textOf(after[field]) ?? '') }));
+}
+
+/** Text as it stands; other values as JSON, a member a line. `canonical` for comparing, whatever the order of keys. */
+function textOf(value: unknown, canonical = false): string | undefined {
+  if (value === undefined) return undefined;
+  if (canonical) return canonicalJson(value);
+  return typeof value === 'string' ? value : JSON.stringify(value, null, 2);
+}
+
+/** The lines between the common beginning and the common end. */
+function lineChange(before: string, after: string): Omit<FieldChange, 'field'> {
+  const [old, young] = [before.split('\n'), after.split('\n')];
+  let head = 0;
+  while (head < old.length && head < young.length && old[head] === young[head]) head += 1;
+  let tail = 0;
+  while (
+    tail < old.length - head &&
+    tail < young.length - head &&
+    old[old.length - 1 - tail] === young[young.length - 1 - tail]
+  )
+    tail += 1;
+  return { old: old.slice(head, old.length - tail), new: young.slice(head, young.length - tail) };
+}

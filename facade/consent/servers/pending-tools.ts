@@ -1,0 +1,158 @@
+/** Owns what of a server's tools waits for its owner: one item of bounded size, and why a tool may not be used meanwhile; refuses to let the list of one server make calls of the others dear. */
+import { createHash } from 'node:crypto';
+import type { RawTool } from '../../../catalogs/tools/tool-definition.ts';
+import { appendQuietly, type SharedServices } from '../../runtime/shared-services.ts';
+import { NO_PRECONDITIONS, OPEN_VIEW, type Precondition, type PreconditionView } from '../preconditions.ts';
+import type { ApprovedTools } from './approved-tools.ts';
+import { pendingRefusal } from './server-refusals.ts';
+import type { PendingReason, ToolDrift } from './tool-set.ts';
+
+/** What is kept of one server: each process reads it again whenever something was written. */
+const MAX_NAMES = 500;
+const MAX_CHARACTERS = 50_000;
+
+/** What a running facade saw that nobody has approved: one item a server, however much it changed. It counts in all processes (see ./standing.ts). */
+export interface PendingItem {
+  readonly since: string;
+  readonly changed: readonly string[];
+  readonly added: readonly string[];
+  readonly removed: readonly string[];
+  /** How many names there are beside those that are kept: then all tools of the server wait. */
+  readonly more?: number;
+}
+
+/** Why a tool waits; `many`: with all others of its server. */
+export type WhyPending = PendingReason | 'gone' | 'many';
+
+/** What waits of all servers at one moment. `mark` changes whenever something of it does; '': nothing waits. */
+export interface PendingTools {
+  readonly mark: string;
+  readonly why: (server: string, tool: string) => WhyPending | undefined;
+}
+
+/** All that has drifted. Sorted, for the order in which a server lists is no change. */
+export function pendingItemOf({ pending, removed }: ToolDrift, since: string): PendingItem {
+  const named = (what: PendingReason): readonly string[] =>
+    [...pending]
+      .filter(([, why]) => why === what)
+      .map(([name]) => name)
+      .sort();
+  return { since, changed: named('changed'), added: named('new'), removed: [...removed].sort() };
+}
+
+/** As much of it as is kept. */
+export function limitPendingItem({ since, changed, added, removed }: PendingItem): PendingItem {
+  let [names, characters] = [MAX_NAMES, MAX_CHARACTERS];
+  const kept = [changed, added, removed].map((list) =>
+    list.filter((name) => (names -= 1) >= 0 && (characters -= name.length) >= 0),
+  );
+  const more = changed.length + added.length + removed.length - kept.flat().length;
+  return { since, changed: kept[0] ?? [], added: kept[1] ?? [], removed: kept[2] ?? [], ...(more > 0 && { more }) };
+}
+
+/** Whether both withhold the same: of a server that waits as a whole the names mean nothing. */
+export function withholdsSameTools(one: PendingItem, other: PendingItem): boolean {
+  if (one.more !== undefined && other.more !== undefined) return true;
+  return JSON.stringify({ ...one, since: '' }) === JSON.stringify({ ...other, since: '' });
+}
+
+/** An item as it was kept. */
+export function readPendingItem(text: string): PendingItem {
+  return JSON.parse(text) as PendingItem;
+}
+
+const known = new WeakMap<ReadonlyMap<string, string>, PendingTools>();
+
+/** What the rows of all servers mean. The state gives the same rows while nothing was written: each is read once, and marked once where a list asks. */
+export function pendingToolsIn(rows: ReadonlyMap<string, string>): PendingTools {
+  const made = known.get(rows) ?? makeWaiting(rows);
+  known.set(rows, made);
+  return made;
+}
+
+function makeWaiting(rows: ReadonlyMap<string, string>): PendingTools {
+  const read = new Map<string, ReturnType<typeof reasonsIn>>();
+  let mark: string | undefined;
+  return {
+    get mark() {
+      return (mark ??=
+        rows.size === 0
+          ? ''
+          : createHash('sha256')
+              .update(JSON.stringify([...rows]))
+              .digest('hex'));
+    },
+    why: (server, tool) => {
+      const text = rows.get(server);
+      if (text === undefined) return undefined;
+      const reasons = read.get(server) ?? reasonsIn(readPendingItem(text));
+      read.set(server, reasons);
+      return reasons.of.get(tool) ?? reasons.rest;
+    },
+  };
+}
+
+function reasonsIn({ changed, added, removed, more }: PendingItem): {
+  readonly of: ReadonlyMap<string, WhyPending>;
+  readonly rest: WhyPending | undefined;
+} {
+  const each = (names: readonly string[], why: WhyPending) => names.map((name) => [name, why] as const);
+  return {
+    of: new Map([...each(removed, 'gone'), ...each(added, 'new'), ...each(changed, 'changed')]),
+    rest: more === undefined ? undefined : 'many',
+  };
+}
+
+/** Keeps it for whoever looks at servers and for every process that shows them, and records it when it is new. Never throws. */
+export function recordToolDrift(
+  { consents, audit, log }: Pick<SharedServices, 'consents' | 'audit' | 'log'>,
+  server: string,
+  drift: { readonly approved: readonly RawTool[]; readonly now: readonly RawTool[] },
+): Promise<void> {
+  return consents.tools
+    .note(server, { ...drift, at: Date.now(), startedAt: consents.startedAt(server) })
+    .then((item) => {
+      if (item === undefined) return;
+      log.warn(
+        { server },
+        `server ${server} lists other tools than were approved; look at them with: tollgate approve ${server}`,
+      );
+      appendQuietly(audit, {
+        type: 'consent',
+        event: 'pending',
+        server,
+        outcome: 'deny',
+        changed: item.changed.length,
+        added: item.added.length,
+        removed: item.removed.length,
+      });
+    })
+    .catch((thrown: unknown) => log.error({ err: thrown }, 'consent'));
+}
+
+/**
+ * What was seen of servers as one of the things that stand beforehand (HA-15): a server is started for a list by nobody, so without this an
+ * agent would be shown what another was refused.
+ */
+export function pendingToolsPrecondition(tools: Pick<ApprovedTools, 'allPending'>): Precondition {
+  const views = new WeakMap<PendingTools, PreconditionView>();
+  return {
+    view: () => {
+      const waiting = tools.allPending();
+      const view = views.get(waiting) ?? viewOf(waiting);
+      views.set(waiting, view);
+      return view;
+    },
+    judge: ({ effect: { server, tool } }) => {
+      const why = tools.allPending().why(server, tool);
+      if (why !== undefined) throw pendingRefusal(server, why);
+      return NO_PRECONDITIONS;
+    },
+  };
+}
+
+function viewOf({ mark, why }: PendingTools): PreconditionView {
+  return mark === ''
+    ? OPEN_VIEW
+    : { revision: mark, hides: () => false, withholds: ({ server, tool }) => why(server, tool) !== undefined };
+}

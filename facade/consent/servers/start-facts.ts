@@ -1,0 +1,180 @@
+/** Owns what decides what a server runs, as facts that can be hashed, kept and compared; refuses to hold a value of its environment, its headers, or from outside, and what looks like a key. */
+import { createHash } from 'node:crypto';
+import type { DigestStore, ServerSettings, StartFiles, StartInspector } from '../../../adapters/port.ts';
+import { canonicalJson } from '../../../catalogs/tools/definition-pin.ts';
+import type { ServerConfig } from '../../config/config.ts';
+import type { OutsideValues } from '../../config/reading/outside-values.ts';
+import { addressWithout, argumentsWithout, starOver } from '../../config/servers/secret-shapes.ts';
+
+/** The settings that decide what runs, and what its tools count as for the policy. Times, labels and exposure are none of it. */
+export type StartSettings = Pick<
+  ServerSettings,
+  | 'name'
+  | 'transport'
+  | 'command'
+  | 'args'
+  | 'env'
+  | 'cwd'
+  | 'url'
+  | 'socket'
+  | 'trust'
+  | 'pin'
+  | 'headers'
+  | 'oauth'
+  | 'secretSources'
+  | 'isolation'
+  | 'sandbox'
+> &
+  Partial<Pick<ServerConfig, 'semantics' | 'mapping'>> & { readonly filled?: OutsideValues };
+
+/** What facts are made with. */
+export interface FactSources {
+  /** Where programs start whose settings name no folder. */
+  readonly folder: string;
+  readonly inspect: StartInspector;
+  /** Keyed: a short value could be guessed from its plain hash. */
+  readonly digest: (text: string) => string;
+  /** Digests of large files, from one process to the next. */
+  readonly store?: DigestStore;
+}
+
+/** Everything that decides what a server runs. Values of `env` and `headers`, what arguments and the address are filled with from outside, and what looks like a key in them, are keyed digests; absent parts are absent. */
+export interface StartFacts extends Partial<StartFiles> {
+  readonly server: string;
+  readonly transport: ServerSettings['transport'];
+  readonly command?: string;
+  readonly args: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly url?: string;
+  readonly socket?: string;
+  readonly trust?: string;
+  readonly pin?: string;
+  readonly oauth?: Readonly<Record<string, unknown>>;
+  readonly secretSources?: Readonly<Record<string, unknown>>;
+  /** The files behind programs that print its secrets: they run with the start, and outside of every sandbox. */
+  readonly secretPrograms?: Readonly<Record<string, StartFiles>>;
+  readonly isolation?: string;
+  readonly sandbox?: ServerSettings['sandbox'];
+  /** What the owner says that its tools do, in the order in which the patterns are tried: `wipe: read`. */
+  readonly semantics?: readonly string[];
+  readonly mapping?: string;
+}
+
+/** Looks at what a start would run now. A `${secret:NAME}` stands for itself: another value of it is no other server. */
+export async function startFacts(
+  settings: StartSettings,
+  { folder, inspect, digest, store }: FactSources,
+): Promise<StartFacts> {
+  const {
+    name,
+    transport,
+    command,
+    args,
+    env,
+    url,
+    socket,
+    trust,
+    pin,
+    headers,
+    oauth,
+    secretSources,
+    isolation = 'sandbox',
+    sandbox,
+    semantics = [],
+    mapping,
+    filled = {},
+  } = settings;
+  const star = starOver(digest);
+  const shown = (at: string, value: string, masked: string): string =>
+    filled[at] === undefined ? masked : `${masked} (digest ${digest(`${at}\0${value}`).slice(0, 32)})`;
+  const written = argumentsWithout(
+    args.map((arg, index) => filled[`args.${index}`] ?? arg),
+    star,
+  );
+  const masked = (part: string, values: Readonly<Record<string, string>>): Record<string, string> =>
+    Object.fromEntries(Object.entries(values).map(([key, value]) => [key, digest(`${part}\0${key}\0${value}`)]));
+  const facts = {
+    server: name,
+    transport,
+    command,
+    args: args.map((arg, index) => shown(`args.${index}`, arg, written[index] ?? '')),
+    env: masked('env', env),
+    headers: masked('headers', headers),
+    url: url === undefined ? undefined : shown('url', url, addressWithout(filled.url ?? url, star)),
+    socket,
+    trust,
+    pin,
+    mapping,
+    secretSources,
+    secretPrograms: await programsOf(secretSources, (start, from) => inspect(start, from, store)),
+    ...(oauth !== undefined && {
+      oauth: {
+        ...oauth,
+        ...(oauth.clientSecret !== undefined && { clientSecret: digest(`oauth\0${oauth.clientSecret}`) }),
+      },
+    }),
+    ...(semantics.length > 0 && { semantics: semantics.map(semanticsText) }),
+    ...(transport === 'stdio' && { isolation, sandbox, ...(await inspect(settings, folder, store)) }),
+  };
+  // What is absent must not be told from what is undefined.
+  return JSON.parse(JSON.stringify(facts)) as StartFacts;
+}
+
+/** One text per pattern: the screen shows it, and a difference names both. Two rules never have the same text: a verb holds no colon, and canonical JSON no blank outside of its strings. */
+function semanticsText({ pattern, semantics }: ServerConfig['semantics'][number]): string {
+  const { verb, ...more } = semantics;
+  return `${pattern}: ${Object.keys(more).length === 0 ? verb : canonicalJson(semantics)}`;
+}
+
+/** They start in `/` (facade/secrets/secret-program.ts), whatever the folder of the server is. */
+async function programsOf(
+  sources: StartSettings['secretSources'],
+  inspect: StartInspector,
+): Promise<StartFacts['secretPrograms']> {
+  const programs = Object.entries(sources ?? {}).flatMap(([name, source]) =>
+    isProgram(source) ? [[name, source.command] as const] : [],
+  );
+  const files = await Promise.all(
+    programs.map(
+      async ([name, [command = '', ...args]]) =>
+        [name, await inspect({ command, args, cwd: '/', isolation: 'direct' }, '/')] as const,
+    ),
+  );
+  return files.length === 0 ? undefined : Object.fromEntries(files);
+}
+
+function isProgram(source: unknown): source is { readonly command: readonly string[] } {
+  return isNode(source) && (source as { readonly from?: unknown }).from === 'exec';
+}
+
+/** SHA-256, hex; whatever the order of keys. Data that is there by now is no other server: its name stands among the arguments. The number rises when the form does, and then everything is asked anew. */
+export function startHash({ data: _data, ...facts }: StartFacts): string {
+  return createHash('sha256')
+    .update(`tollgate-start\0${2}\0${canonicalJson(facts)}`)
+    .digest('hex');
+}
+
+/** Where two facts differ, as a person finds it in tollgate.yaml: `args[2]`, `env.TOKEN`, `program.sha256`. Never a value. */
+export function startDifferences(before: unknown, after: unknown, at = ''): readonly string[] {
+  if (canonicalOf(before) === canonicalOf(after)) return [];
+  if (!isNode(before) || !isNode(after) || Array.isArray(before) !== Array.isArray(after)) return [at];
+  const keys = [...new Set([...Object.keys(before), ...Object.keys(after)])].filter(
+    (key) => at !== '' || key !== 'data',
+  );
+  return keys.flatMap((key) =>
+    startDifferences(
+      (before as Record<string, unknown>)[key],
+      (after as Record<string, unknown>)[key],
+      Array.isArray(after) ? `${at}[${key}]` : at === '' ? key : `${at}.${key}`,
+    ),
+  );
+}
+
+function canonicalOf(value: unknown): string | undefined {
+  return value === undefined ? undefined : canonicalJson(value);
+}
+
+function isNode(value: unknown): value is object {
+  return typeof value === 'object' && value !== null;
+}

@@ -1,0 +1,109 @@
+/** Owns telling clients that their list has changed: many changes once, and what people decided in other processes too; refuses to bother a session whose list is the same. */
+
+import type { OpenSession, ShownList } from '../call/identify.ts';
+import type { Snapshot } from '../runtime/config-snapshot.ts';
+import type { Session } from '../serve/facade-port.ts';
+import { LIST_WAIT_MS, listText } from './list-tools.ts';
+
+/** Milliseconds in which several changes of lists become one notification. */
+const CHANGES_MS = 100;
+/** How often it is looked whether somebody decided something elsewhere: a switch, a grant, an upgrade. Calls ask at once all the same. */
+const WATCH_MS = 500;
+
+/** What it works on. `onFault` is told of what could not be looked at. */
+export interface AnnouncerParts {
+  readonly sessions: ReadonlySet<OpenSession>;
+  readonly generation: () => Snapshot;
+  /** What people have agreed to of servers: another text when that has changed. */
+  readonly consented: () => string;
+  readonly onFault: (thrown: unknown) => void;
+}
+
+/** The one that speaks to the clients of a facade. */
+export class Announcer {
+  readonly #parts: AnnouncerParts;
+  /** Session → what its list was last compared under. */
+  readonly #seen = new WeakMap<OpenSession, { readonly shown: ShownList; readonly basis: string }>();
+  readonly #watch: NodeJS.Timeout;
+  #listener: ((session?: Session) => void) | undefined;
+  #everybody: NodeJS.Timeout | undefined;
+  #others: NodeJS.Timeout | undefined;
+  #isLooking = false;
+
+  constructor(parts: AnnouncerParts) {
+    this.#parts = parts;
+    this.#watch = setInterval(() => void this.#look(), WATCH_MS).unref();
+  }
+
+  /** The listener is told of one session, or of all. */
+  onToolsChanged(listener: (session?: Session) => void): void {
+    this.#listener = listener;
+  }
+
+  /** A server's list has changed: all clients are told once for many changes. */
+  noteChange(): void {
+    this.#everybody ??= setTimeout(() => {
+      this.#everybody = undefined;
+      this.#listener?.();
+    }, CHANGES_MS);
+  }
+
+  /** Something else has taken the place of what lists are made of: those are told whose list has become another one than they were shown. */
+  noteSwap(): void {
+    this.#others ??= setTimeout(() => {
+      this.#others = undefined;
+      this.#compare([...this.#parts.sessions]).catch(this.#parts.onFault);
+    }, CHANGES_MS);
+  }
+
+  /** All that a list which is made now stands on, beside the words of servers. Throws STATE_FAILED. */
+  basisOf(session: OpenSession, consented = this.#parts.consented()): string {
+    const { number, deps } = this.#parts.generation();
+    return `${number}\n${consented}\n${session.reads ?? ''}\n${deps.preconditions.view(session.principal, session).revision}`;
+  }
+
+  close(): void {
+    clearInterval(this.#watch);
+    clearTimeout(this.#everybody);
+    clearTimeout(this.#others);
+  }
+
+  async #look(): Promise<void> {
+    if (this.#isLooking) return;
+    this.#isLooking = true;
+    try {
+      const consented = this.#parts.consented();
+      await this.#compare([...this.#parts.sessions].filter((session) => this.#isOutdated(session, consented)));
+    } catch (thrown) {
+      this.#parts.onFault(thrown);
+    } finally {
+      this.#isLooking = false;
+    }
+  }
+
+  /**
+   * Whether something was decided since its list was made, or since it was last compared. The list counts, and not only what a look saw:
+   * between two looks somebody may switch off, a client may list, and somebody may switch on again.
+   */
+  #isOutdated(session: OpenSession, consented: string): boolean {
+    const { shown } = session;
+    if (shown === undefined) return false;
+    const seen = this.#seen.get(session);
+    return this.basisOf(session, consented) !== (seen?.shown === shown ? seen : shown).basis;
+  }
+
+  async #compare(sessions: readonly OpenSession[]): Promise<void> {
+    for (const session of sessions) {
+      if (session.shown === undefined || session.closed.aborted) continue;
+      this.#seen.set(session, { shown: session.shown, basis: this.basisOf(session) });
+      const text = await this.#parts
+        .generation()
+        .within(({ nameTables: exposures }) => exposures.tableFor(session.principal, session, LIST_WAIT_MS))
+        .then(
+          (table) => listText(table, session),
+          () => undefined,
+        );
+      if (text !== session.shown.text) this.#listener?.(session);
+    }
+  }
+}

@@ -1,0 +1,78 @@
+/** Owns tools/list: the same table that a call resolves against, already serialised. */
+import { abortable } from '../../adapters/port.ts';
+import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
+import { type OpenSession, requireOpen } from '../call/identify.ts';
+import { failureAfterInterruption } from '../call/interruption.ts';
+import { refusalReply } from '../call/refusal.ts';
+import type { Redactor } from '../output/redactor.ts';
+import { mapStrings } from '../output/result-cleaning.ts';
+import type { Reply } from '../serve/facade-port.ts';
+import { type ExposedTool, type NameTable, type NameTables, toolIdsOf } from './name-table.ts';
+
+/**
+ * For how long a list waits for a server that is asked for the first time, from when it was asked: long enough for most to start, because
+ * some clients never ask again, and short enough that a slow one holds up nobody.
+ */
+export const LIST_WAIT_MS = 5000;
+
+/** What a list is made with. `basis` is asked first. `ids`: each tool has `server` and `ids` beside its definition, for hosts. */
+export interface ListParts {
+  readonly ids?: true;
+  readonly redactor: Redactor;
+  readonly newId: () => string;
+  readonly basis: () => string;
+  /** Ends the wait for servers. */
+  readonly signal: CancelSignal;
+}
+
+/** Lists what the session's principal may see, and remembers what it was shown. Never throws. */
+export async function listTools(exposures: NameTables, session: OpenSession, how: ListParts): Promise<Reply> {
+  let basis: string | undefined;
+  try {
+    requireOpen(session);
+    basis = how.basis();
+    const table = await abortable(exposures.tableFor(session.principal, session, LIST_WAIT_MS), how.signal);
+    session.listed.clear();
+    for (const exposed of table.listed) session.listed.set(exposed.name, exposed.pin);
+    const text = listText(table, session);
+    session.shown = { text, basis };
+    return {
+      kind: 'result',
+      text: withoutSecrets(how.ids === true ? listWithIds(table, session) : text, how.redactor),
+    };
+  } catch (fault) {
+    const thrown = failureAfterInterruption(fault, how.signal, 'no');
+    if (basis !== undefined) session.shown = { text: undefined, basis };
+    return refusalReply(thrown, { id: how.newId(), redactor: how.redactor, of: 'list' });
+  }
+}
+
+/** What a session is shown of its table: the tool that reads spills only once there is one. */
+export function listText(table: NameTable, session: OpenSession): string {
+  const reader = readerOf(table, session);
+  return reader === undefined ? table.text : `${table.text.slice(0, -2)},${reader.text}]}`;
+}
+
+function readerOf({ reader, byName, listed }: NameTable, { reads }: OpenSession): ExposedTool | undefined {
+  return reads === undefined || reader !== reads || listed.length === 0 ? undefined : byName.get(reads);
+}
+
+/** The same list with where each tool comes from, so that a grant can name it. A server's own keys of these names do not count. */
+function listWithIds(table: NameTable, session: OpenSession): string {
+  const reader = readerOf(table, session);
+  const shown = reader === undefined ? table.listed : [...table.listed, reader];
+  return JSON.stringify({
+    tools: shown.map((exposed) => ({
+      ...(JSON.parse(exposed.text) as object),
+      server: exposed.server.name,
+      ids: toolIdsOf(exposed),
+    })),
+  });
+}
+
+/** A server may write what it was given at its start into its descriptions. */
+function withoutSecrets(text: string, redactor: Redactor): string {
+  return redactor.touches(text)
+    ? JSON.stringify(mapStrings(JSON.parse(text), (part) => redactor.redact(part).value))
+    : text;
+}

@@ -1,0 +1,73 @@
+/** Judges what Rego wants shown by the definitions of the servers: a tool or an argument that nobody has is told to the owner, and opens nothing. */
+import type { OfferedTools } from '../../policies/authoring/authoring-port.ts';
+import type { ListTool, Policy, RequestedExposure } from '../../policies/port.ts';
+import type { Config } from '../config/config.ts';
+import { didYouMean, quote } from '../config/config-problems.ts';
+import { splitToolId } from '../config/servers/server-names.ts';
+import { asPrincipal } from '../serve/http/token-authentication.ts';
+import { toolMatcher } from './served-server.ts';
+import { argumentFault, type DefinitionNames } from './tool-name-check.ts';
+
+/** What became of the members of `expose` in Rego for one principal. */
+export interface RegoExposureCheck {
+  /** Those that show nothing, or less than they say. */
+  readonly refused: readonly UnshownExposure[];
+  /** True for a tool that would be shown without a pin that Rego gives it, because the argument has another name. */
+  readonly isUnbound: (tool: Pick<ListTool, 'server' | 'tool'>) => boolean;
+}
+
+/** A member that shows nothing: where it stands, the tool that it names, and why, in one line. */
+export interface UnshownExposure {
+  readonly place: string;
+  readonly tool: string;
+  readonly line: string;
+}
+
+/** `toolsOf` gives what a server lists; none for a server that has not listed yet. */
+export function checkRegoExposures(
+  wanted: readonly RequestedExposure[],
+  toolsOf: (server: string) => readonly DefinitionNames[],
+): RegoExposureCheck {
+  const refused = new Map<string, UnshownExposure>();
+  const unbound = new Set<string>();
+  for (const { tool: id, pins, place, refused: why } of wanted) {
+    const refuse = (words: string): void =>
+      void refused.set(`${place}: ${words}`, { place, tool: id, line: `${place}: ${words}` });
+    const { server, tool } = splitToolId(id) ?? { server: id, tool: '*' };
+    const tools = toolsOf(server);
+    const meant = tools.filter(({ name }) => toolMatcher(tool)(name));
+    const faults = meant.length === 0 ? [] : pins.flatMap((name) => argumentFault(name, meant) ?? []);
+    if (why !== undefined && (meant.length > 0 || tools.length === 0))
+      refuse(`Rego shows ${quote(id)}, but nothing is shown: ${why}`);
+    else if (tools.length > 0 && meant.length === 0)
+      refuse(
+        `server ${quote(server)} has no tool ${quote(tool)}: nothing is shown; ${didYouMean(
+          tool,
+          tools.map(({ name }) => name),
+        )}`,
+      );
+    for (const fault of faults) refuse(`${fault} The tool is not shown until it is corrected.`);
+    if (faults.length > 0) for (const { name } of meant) unbound.add(`${server}.${name}`);
+  }
+  return { refused: [...refused.values()], isUnbound: ({ server, tool }) => unbound.has(`${server}.${tool}`) };
+}
+
+/** The same for every principal of a configuration, by the definitions that were approved. */
+export async function findUnshownExposures(
+  config: Config,
+  policy: Policy,
+  offered: ReadonlyMap<string, OfferedTools>,
+): Promise<readonly string[]> {
+  const toolsOf = (server: string): readonly DefinitionNames[] => {
+    const tools = offered.get(server) ?? 'any';
+    return tools === 'any' ? [] : tools;
+  };
+  const all = await Promise.all(
+    config.principals.map(async (one) =>
+      checkRegoExposures((await policy.requestedExposures?.(asPrincipal(one))) ?? [], toolsOf).refused.map(
+        ({ line }) => line,
+      ),
+    ),
+  );
+  return [...new Set(all.flat())];
+}

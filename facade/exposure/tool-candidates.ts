@@ -1,0 +1,101 @@
+/** Owns the candidates of a table and which of several counts; refuses words of a server that pass for ours. */
+import { isDeepStrictEqual } from 'node:util';
+import type { Primitive } from '../../adapters/port.ts';
+import { withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
+import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
+import type { Exposure, ListDecision, ListTool, Reason } from '../../policies/port.ts';
+import type { ProfileConfig, Route } from '../config/config.ts';
+import { isOpen } from '../config/servers/configured-routes.ts';
+import type { ServedServer } from './catalog.ts';
+import type { ToolEntry } from './tool-entry.ts';
+
+/** One way in which a tool could be shown. */
+export interface ToolCandidate {
+  readonly served: ServedServer;
+  readonly entry?: ToolEntry;
+  readonly primitive?: Primitive;
+  readonly listTool: ListTool;
+}
+
+/** A candidate that the policy shows. */
+export interface ShownTool {
+  readonly candidate: ToolCandidate;
+  /** Of a primitive: its servers, and those that policy hides with the reasons. */
+  readonly behind?: {
+    readonly servers: ReadonlyMap<string, ServedServer>;
+    readonly hidden: ReadonlyMap<string, readonly Reason[]>;
+  };
+  readonly decision: ListDecision;
+  readonly exposure: Exposure;
+}
+
+/** What its name is made from. */
+export function nameParts(one: ShownTool): { server: string; tool: string; alias?: string } {
+  const { server, tool } = one.candidate.listTool;
+  const alias = one.candidate.primitive ?? one.exposure.name;
+  return { server, tool, ...(alias === undefined ? {} : { alias }) };
+}
+
+/** One tool may be shown under several names; under one name the last exposure of it counts. */
+export function lastExposures(shown: readonly ShownTool[]): readonly ShownTool[] {
+  return [...new Map(shown.map((one) => [JSON.stringify(nameParts(one)), one])).values()];
+}
+
+/**
+ * Each primitive once, out of all that stands behind it, hidden tools included. It is as uncertain as the least certain of them, and
+ * promises nothing where one of them is hidden, or a call may lead to none. One whose tools are all hidden is not there.
+ */
+export function joinPrimitives(
+  tools: readonly ShownTool[],
+  primitives: ProfileConfig['primitives'],
+): readonly ShownTool[] {
+  const byName = new Map<Primitive, ShownTool[]>();
+  for (const one of tools) {
+    const { primitive } = one.candidate;
+    if (primitive !== undefined) byName.set(primitive, [...(byName.get(primitive) ?? []), one]);
+  }
+  return [...byName].flatMap(([primitive, all]) => joinTools(all, primitives[primitive] ?? []));
+}
+
+function joinTools(all: readonly ShownTool[], routes: readonly Route[]): readonly ShownTool[] {
+  const seen = all.filter(({ decision }) => decision.verdict !== 'never');
+  const first = seen.find(({ decision }) => decision.verdict !== 'always') ?? seen.at(-1);
+  if (first === undefined) return [];
+  const behind = new Map(seen.map(({ candidate }) => [candidate.served.name, candidate.served]));
+  const reasons = new Map(
+    all
+      .filter(({ candidate }) => !behind.has(candidate.served.name))
+      .map(({ candidate, decision }) => [candidate.served.name, decision.reasons]),
+  );
+  const isWhole = seen.length === all.length && routes.some(isOpen) && routes.every(({ server }) => behind.has(server));
+  const decision =
+    behind.size < 2 ? first.decision : { ...first.decision, ...sharedWords(seen), reasons: reasonsOf(seen) };
+  return [
+    {
+      ...first,
+      behind: { servers: behind, hidden: reasons },
+      decision: isWhole ? decision : { ...decision, verdict: 'maybe' },
+    },
+  ];
+}
+
+/** What is said of one server's tool does not hold for another's, unless it is said of all; bounds name arguments of the tool behind. */
+function sharedWords(seen: readonly ShownTool[]): Pick<ListDecision, 'says' | 'bounds'> {
+  const [says = [], ...others] = seen.map(({ decision }) => decision.says ?? []);
+  return { says: others.every((other) => isDeepStrictEqual(other, says)) ? says : [], bounds: [] };
+}
+
+function reasonsOf(seen: readonly ShownTool[]): readonly Reason[] {
+  return [...new Map(seen.flatMap(({ decision }) => decision.reasons).map((reason) => [reason.id, reason])).values()];
+}
+
+/** Whether an owner must look at its tool first: it takes no name, and is not shown. */
+export function isPending({ candidate }: ShownTool): boolean {
+  return candidate.entry?.pending !== undefined;
+}
+
+/** A server cannot speak for Tollgate, and its icons are addresses that a client would open without a decision. Neither is shown. */
+export function withoutOurs(tool: RawTool): RawTool {
+  const { icons: _, ...rest } = withoutOwnKeys(tool);
+  return rest;
+}

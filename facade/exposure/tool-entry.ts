@@ -1,0 +1,72 @@
+/** Owns one tool of one server as the facade knows it: judged, pinned, projected when asked; refuses a hostile definition alone. */
+import { judgeTool } from '../../catalogs/lint/definition-audit.ts';
+import { type ArgumentBound, tightenSchema } from '../../catalogs/projection/argument-bounds.ts';
+import { loadSchemaProfile, type Projection, projectSchema } from '../../catalogs/projection/schema-projection.ts';
+import { pinOf } from '../../catalogs/tools/definition-pin.ts';
+import type { RawTool, Semantics } from '../../catalogs/tools/tool-definition.ts';
+import { createValidator, type Validator } from '../../catalogs/validation/argument-validation.ts';
+import type { PendingReason } from '../consent/servers/tool-set.ts';
+import type { ServedServer } from './catalog.ts';
+
+/** One tool of one server. Projections and validators are made on first use and kept with the entry. */
+export class ToolEntry {
+  readonly server: ServedServer;
+  /** The definition as it is shown. */
+  readonly tool: RawTool;
+  readonly semantics: Semantics;
+  /** Hash of the whole raw definition: what was listed is what is called. */
+  readonly pin: string;
+  /** Why an owner must look at it first: it is not shown, and not called. */
+  readonly pending: PendingReason | undefined;
+  quarantine: string | undefined;
+  #input: Validator | undefined;
+  #output: Validator | undefined;
+  readonly #projections = new Map<string, Projection>();
+
+  /** `hints`: an owner has confirmed what the server says of its tools. */
+  constructor(
+    server: ServedServer,
+    tool: RawTool,
+    { hints, pending }: { hints: boolean; pending: PendingReason | undefined },
+  ) {
+    this.server = server;
+    const { quarantine, shown } = judgeTool(tool);
+    this.tool = shown;
+    this.pending = pending;
+    this.quarantine = quarantine;
+    this.semantics = server.semanticsOf(tool.name, hints && quarantine === undefined ? tool.annotations : undefined);
+    this.pin = pinOf([tool]);
+  }
+
+  get input(): Validator {
+    this.#input ??= createValidator(this.tool.inputSchema);
+    return this.#input;
+  }
+
+  /** Judge of structuredContent; undefined when the tool declares no output schema. */
+  get output(): Validator | undefined {
+    if (this.tool.outputSchema === undefined) return undefined;
+    this.#output ??= createValidator(this.tool.outputSchema, 'output');
+    return this.#output;
+  }
+
+  /** The schema for a provider profile, with bounds of policy; undefined puts this tool, and no other, into quarantine. */
+  projection(profile: string, bounds: readonly ArgumentBound[] = []): Projection | undefined {
+    if (bounds.length > 0) return this.#bounded(profile, bounds) ?? this.projection(profile);
+    const known = this.#projections.get(profile);
+    if (known !== undefined) return known;
+    const made = projectSchema(this.tool.inputSchema as Record<string, unknown>, loadSchemaProfile(profile));
+    if ('quarantined' in made) {
+      this.quarantine = made.quarantined;
+      return undefined;
+    }
+    this.#projections.set(profile, made);
+    return made;
+  }
+
+  /** Bounds that leave nothing to show, such as no value at all, are left to the words. */
+  #bounded(profile: string, bounds: readonly ArgumentBound[]): Projection | undefined {
+    const made = projectSchema(tightenSchema(this.tool.inputSchema, bounds), loadSchemaProfile(profile));
+    return 'quarantined' in made ? undefined : made;
+  }
+}

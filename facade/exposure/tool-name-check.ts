@@ -1,0 +1,260 @@
+/** Judges the names of tools and arguments in tollgate.yaml against the definitions of a server, and refuses the calls that a wrong name would leave without its restriction. */
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { argumentValueFault } from '../../catalogs/validation/validator.ts';
+import type { OfferedTool, Policy, Principal } from '../../policies/port.ts';
+import type { Config, Problem } from '../config/config.ts';
+import { didYouMean, nearest, quote } from '../config/config-problems.ts';
+import type { ArgumentMention, ToolMention } from '../config/servers/tool-mentions.ts';
+import { NO_PRECONDITIONS, type Precondition, type PreconditionView } from '../consent/preconditions.ts';
+import { toolMatcher } from './served-server.ts';
+import type { ToolEntry } from './tool-entry.ts';
+
+/** A definition as far as names are judged by it. */
+export interface DefinitionNames {
+  readonly name: string;
+  readonly inputSchema: Readonly<Record<string, unknown>>;
+}
+
+/** A name that matches nothing. */
+export interface UnknownName extends Problem {
+  readonly profile?: string;
+  /** True for the tools whose calls would run without the restriction. Absent: the name only makes something less visible, or classifies what is gone. */
+  readonly binds?: (tool: string) => boolean;
+  /** True for a classification of a tool that is gone, or that the server shows to some clients only: no call is less restricted. */
+  readonly isIdle?: true;
+}
+
+type Schema = Readonly<Record<string, unknown>>;
+
+/** Id of the reason for a refusal. */
+const REASON = 'unknown-name';
+const ALL = (): boolean => true;
+
+/** What tollgate.yaml names of this server and the server does not have, in the order of the file. */
+export function findUnknownNames(
+  { mentions }: Pick<Config, 'mentions'>,
+  server: string,
+  tools: readonly DefinitionNames[],
+): readonly UnknownName[] {
+  return mentions.filter((mention) => mention.server === server).flatMap((mention) => judge(mention, tools));
+}
+
+/** For each server of which nobody approved the tools: the first place that names some. */
+export function findUnjudgedNames(
+  { mentions, servers }: Pick<Config, 'mentions' | 'servers'>,
+  offered: ReadonlyMap<string, unknown>,
+): readonly Problem[] {
+  return [...servers.keys()].flatMap((server) => {
+    const first = mentions.find(
+      (mention) => mention.server === server && (mention.tool !== '*' || mention.arguments.length > 0),
+    );
+    if (first === undefined || offered.has(server)) return [];
+    return [
+      {
+        file: first.file,
+        line: first.line,
+        column: first.column,
+        message: `${server} is not approved yet, so what this file names of its tools and arguments cannot be judged; approve it, and check again`,
+      },
+    ];
+  });
+}
+
+function judge(mention: ToolMention, tools: readonly DefinitionNames[]): readonly UnknownName[] {
+  const { server, tool, key, profile } = mention;
+  const meant = tools.filter(({ name }) => toolMatcher(tool)(name));
+  const owner = profile === undefined ? {} : { profile };
+  if (meant.length > 0) {
+    return mention.arguments.flatMap((argument): readonly UnknownName[] => {
+      const { file, line, column, name } = argument;
+      const fault = argumentFault(name, meant);
+      return fault === undefined
+        ? findOddValues(argument, meant).map((odd) => ({ ...odd, ...owner }))
+        : [{ file, line, column, message: fault, ...owner, binds: toolMatcher(tool) }];
+    });
+  }
+  const names = tools.map(({ name }) => name);
+  // A tool that a newer version of the server has dropped takes its settings along; a slip of the pen does not.
+  const restricts = key === 'pins' || key === 'budgets' || key === 'deny' || nearest(tool, names) !== undefined;
+  const { file, line, column } = mention;
+  return [
+    {
+      file,
+      line,
+      column,
+      message: `server ${quote(server)} has no tool ${quote(tool)}: ${LOST[key]}; ${didYouMean(tool, names)}`,
+      ...owner,
+      ...(restricts ? { binds: ALL } : key === 'semantics' && { isIdle: true }),
+    },
+  ];
+}
+
+/** A pinned value that a tool does not take: each of its calls would be refused for arguments that its caller did not write. */
+function findOddValues(
+  { file, line, column, name, value }: ArgumentMention,
+  meant: readonly DefinitionNames[],
+): readonly UnknownName[] {
+  return meant.flatMap(({ name: tool, inputSchema }) => {
+    const fault = value === undefined ? undefined : argumentValueFault(inputSchema, name, value);
+    return fault === undefined
+      ? []
+      : [
+          {
+            file,
+            line,
+            column,
+            message: `tool ${quote(tool)} does not take the value that is pinned to ${quote(name)}: ${fault}`,
+            binds: (one: string) => one === tool,
+          },
+        ];
+  });
+}
+
+/** What a name that matches nothing costs. */
+const LOST = {
+  expose: 'nothing is shown',
+  pins: 'nothing is pinned',
+  budgets: 'nothing is limited',
+  deny: 'nothing is taken away',
+  allow: 'nothing is admitted',
+  semantics: 'nothing is classified',
+} as const;
+
+/** Why a pin of an argument binds nothing; undefined if one of the tools has the argument. It must be known to one of the tools. In a schema that takes any name, one that is nearly a known name is a slip too. */
+export function argumentFault(name: string, tools: readonly DefinitionNames[]): string | undefined {
+  const found = tools.map(({ inputSchema }) => argumentsOf(inputSchema, { root: inputSchema, depth: 0 }));
+  const known = [...new Set(found.flatMap(({ names }) => [...names]))];
+  if (known.includes(name) || (found.some(({ isOpen }) => isOpen) && nearest(name, known) === undefined))
+    return undefined;
+  const [first] = tools;
+  return `tool ${quote(first?.name ?? '')} has no argument ${quote(name)}; ${didYouMean(name, known)}`;
+}
+
+interface Arguments {
+  readonly names: ReadonlySet<string>;
+  readonly isOpen: boolean;
+}
+
+const MAX_DEPTH = 8;
+
+/** The names that a schema gives its arguments, through its branches and its own definitions. */
+function argumentsOf(schema: unknown, { root, depth }: { readonly root: Schema; readonly depth: number }): Arguments {
+  if (typeof schema !== 'object' || schema === null || depth > MAX_DEPTH) return { names: new Set(), isOpen: true };
+  const { properties, patternProperties, additionalProperties, allOf, anyOf, oneOf, $ref } = schema as Schema;
+  const branches = [
+    ...[allOf, anyOf, oneOf].flatMap((all) => (Array.isArray(all) ? (all as readonly unknown[]) : [])),
+    ...(typeof $ref === 'string' ? [resolve($ref, root)] : []),
+  ];
+  const inner = branches.map((branch) => argumentsOf(branch, { root, depth: depth + 1 }));
+  const own = typeof properties === 'object' && properties !== null ? Object.keys(properties) : [];
+  const isFree = properties === undefined && branches.length === 0 && additionalProperties !== false;
+  const isOpen =
+    isFree ||
+    patternProperties !== undefined ||
+    additionalProperties === true ||
+    (typeof additionalProperties === 'object' && additionalProperties !== null);
+  return {
+    names: new Set([...own, ...inner.flatMap(({ names }) => [...names])]),
+    isOpen: isOpen || inner.some((one) => one.isOpen && one.names.size > 0),
+  };
+}
+
+function resolve(ref: string, root: Schema): unknown {
+  if (!ref.startsWith('#/')) return undefined;
+  const steps = ref
+    .slice(2)
+    .split('/')
+    .map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~'));
+  return steps.reduce<unknown>((node, step) => (node as Schema | undefined)?.[step], root);
+}
+
+/** What the check needs of the catalog. */
+export interface NamePreconditionParts {
+  /** The same list as long as nothing changed. */
+  readonly entriesOf: (server: string) => readonly { readonly tool: DefinitionNames }[];
+}
+
+/** Calls that a wrong name would leave without a restriction are refused, and their tools are not listed. */
+export function namePrecondition(
+  config: Pick<Config, 'mentions'>,
+  { entriesOf }: NamePreconditionParts,
+): Precondition & { readonly unknownOf: (server: string) => readonly UnknownName[] } {
+  const servers = new Set(config.mentions.map(({ server }) => server));
+  const judged = new WeakMap<readonly object[], readonly UnknownName[]>();
+  const unknownOf = (server: string): readonly UnknownName[] => {
+    const entries = servers.has(server) ? entriesOf(server) : [];
+    // A server that has not listed yet has no definitions to judge by, and no call gets through to it before it has.
+    if (entries.length === 0) return [];
+    const known =
+      judged.get(entries) ??
+      findUnknownNames(
+        config,
+        server,
+        entries.map(({ tool }) => tool),
+      );
+    judged.set(entries, known);
+    return known;
+  };
+  const faultOf = (
+    principal: Principal,
+    { server, tool }: { readonly server: string; readonly tool: string },
+  ): UnknownName | undefined =>
+    unknownOf(server).find(
+      ({ binds, profile }) => binds?.(tool) === true && (profile === undefined || principal.profiles.includes(profile)),
+    );
+  const views = new WeakMap<Principal, PreconditionView>();
+  const viewOf = (principal: Principal): PreconditionView => {
+    const view: PreconditionView = views.get(principal) ?? {
+      revision: '',
+      hides: () => false,
+      withholds: (tool) => faultOf(principal, tool) !== undefined,
+    };
+    views.set(principal, view);
+    return view;
+  };
+  return {
+    unknownOf,
+    view: viewOf,
+    judge: ({ caller, effect }) => {
+      const fault = servers.has(effect.server) ? faultOf(caller.principal, effect) : undefined;
+      if (fault !== undefined) throw refusal(fault);
+      return NO_PRECONDITIONS;
+    },
+  };
+}
+
+/** The caller does not learn which tools or arguments there are: the log and `tollgate check` tell the owner. */
+function refusal({ file, line }: Problem): TollgateError {
+  const message = `${file}:${line} names a tool, an argument or a value that the server does not have, so a restriction of this tool would not apply.`;
+  return new TollgateError('DENIED', {
+    detail: `Refused by rule ${REASON}: ${message}`,
+    next: 'Use another tool, and tell the user: `tollgate check` says what the owner must correct.',
+    data: { reasons: [{ id: REASON, message, file, line }] },
+  });
+}
+
+/** Says each line once. `judge` takes what a server lists at present, and one server after the other, for each may have many rules. */
+export function createNameNotices(
+  policy: Policy,
+  say: (line: string) => void,
+): { readonly judge: (server: string, entries: readonly ToolEntry[]) => Promise<void> } {
+  const said = new Set<string>();
+  let last: Promise<unknown> = Promise.resolve();
+  const tell = async (server: string, entries: readonly ToolEntry[]): Promise<void> => {
+    const tools = entries.map(
+      ({ tool, semantics }): OfferedTool => ({ name: tool.name, inputSchema: tool.inputSchema, semantics }),
+    );
+    for (const line of (await policy.findUnoffered?.(server, tools)) ?? []) {
+      if (!said.has(line)) say(line);
+      said.add(line);
+    }
+  };
+  return {
+    judge: (server, entries) => {
+      // A server that could not be listed offers nothing at present, which says nothing of rules.
+      const told = last.then(() => (entries.length === 0 ? undefined : tell(server, entries)));
+      last = told.catch(() => undefined);
+      return told;
+    },
+  };
+}

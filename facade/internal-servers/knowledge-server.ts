@@ -1,0 +1,95 @@
+/** Owns what the knowledge server answers (CY-10): passages and facts of the caller's own scope, within the caps of its turn; refuses to run without a scope. */
+import type { InProcessAnswer, UpstreamCall } from '../../adapters/port.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { KnowledgeConfig } from '../config/settings/knowledge-settings.ts';
+import { characterBoundary } from './document-chunks.ts';
+import { type KnowledgeAllowance, spent } from './knowledge-caps.ts';
+import type { FactQuery, KnowledgeFact, KnowledgeStore, Passage } from './knowledge-store.ts';
+import { firstTermOffset, searchTermsOf } from './search-terms.ts';
+
+/** What the answers are made from. */
+export interface KnowledgeParts {
+  /** Opened by the first call. */
+  readonly store: () => KnowledgeStore;
+  readonly caps: () => KnowledgeConfig;
+  readonly now: () => number;
+}
+
+const DEFAULT_LIMIT = 5;
+const MAX_FACTS = 50;
+/** Characters of a passage that an answer shows. */
+const MAX_SNIPPET = 600;
+/** Of these, before the first word that was found. */
+const BEFORE = 150;
+
+/** One thing of an answer. */
+interface Item {
+  readonly text: string;
+  readonly labels: readonly string[];
+}
+
+/** Answers a call of one of the three tools. Throws BUDGET_EXCEEDED with the cap, STATE_FAILED. */
+export function createKnowledge({ store, caps, now }: KnowledgeParts): (call: UpstreamCall) => InProcessAnswer {
+  return ({ tool, args, identity }) => {
+    if (identity === undefined) throw new TollgateError('INTERNAL');
+    const { scope, counted } = identity;
+    const opened = store();
+    const {
+      query = '',
+      limit = DEFAULT_LIMIT,
+      ...facts
+    } = args.value as { readonly query?: string; readonly limit?: number } & FactQuery;
+    const ask = (most: number): readonly Item[] => {
+      if (tool === 'facts_get') return opened.facts(scope, facts, most).map(factItem);
+      const found =
+        tool === 'kb_search'
+          ? opened.documents(scope, query, Math.min(limit, most))
+          : opened.memories(scope, query, Math.min(limit, most));
+      const words = searchTermsOf(query);
+      return found.map((passage) => passageItem(passage, words));
+    };
+    return opened.within({ scope: counted, caps: caps(), now: now() }, (left) =>
+      fit(ask(Math.min(left.candidates, MAX_FACTS)), left, caps().bytes),
+    );
+  };
+}
+
+/** As many whole items as the turn has bytes for, and how many did not fit. Throws BUDGET_EXCEEDED when that is none of several. */
+function fit(items: readonly Item[], left: KnowledgeAllowance, limit: number): InProcessAnswer & KnowledgeAllowance {
+  if (items.length === 0) return { text: 'Nothing was found.', labels: [], hits: 0, bytes: 0, candidates: 0 };
+  for (let count = items.length; count > 0; count -= 1) {
+    const kept = items.slice(0, count);
+    const rest =
+      count === items.length ? [] : [`[${items.length - count} more do not fit into what this turn has left]`];
+    const text = [...kept.map((item) => item.text), ...rest].join('\n\n');
+    const bytes = Buffer.byteLength(text);
+    if (bytes <= left.bytes)
+      return { text, labels: [...new Set(kept.flatMap((item) => item.labels))], hits: count, bytes, candidates: count };
+  }
+  throw spent('bytes', limit);
+}
+
+function passageItem({ title, source, part, labels, body }: Passage, words: readonly string[]): Item {
+  return { text: `${title} (source ${source}, part ${part}${labelled(labels)})\n${snippetOf(body, words)}`, labels };
+}
+
+function factItem({ key, value, own, source, at, labels }: KnowledgeFact): Item {
+  return {
+    text: `${key} = ${value}\n(${own ? 'of this user' : 'of the space'}, from ${source}, ${new Date(at).toISOString()}${labelled(labels)})`,
+    labels,
+  };
+}
+
+function labelled(labels: readonly string[]): string {
+  return labels.length === 0 ? '' : `, labels: ${labels.join(', ')}`;
+}
+
+function snippetOf(body: string, words: readonly string[]): string {
+  if (body.length <= MAX_SNIPPET) return body;
+  const begin = characterBoundary(
+    body,
+    Math.max(0, Math.min(firstTermOffset(body, words) - BEFORE, body.length - MAX_SNIPPET)),
+  );
+  const end = characterBoundary(body, begin + MAX_SNIPPET);
+  return `${begin === 0 ? '' : '…'}${body.slice(begin, end).trim()}${end >= body.length ? '' : '…'}`;
+}

@@ -1,0 +1,87 @@
+/** Owns the values that must never leave: every registered secret is replaced wherever it stands, in plain and in common encodings. */
+
+import { MultiStringSearch } from './multi-string-search.ts';
+
+/** Shorter values would tear ordinary text apart; the loader warns about them. */
+const MIN_LENGTH = 6;
+/** `\u0073` is an s, `\/` a slash, and `\\` begins an escape within text that is JSON itself: the bytes need not look like the secret. */
+const FREE_ESCAPE = /\\[u/\\]/;
+const MASK = '[redacted]';
+
+/** Text with its secrets replaced, and how many were. */
+export interface Redaction<T> {
+  readonly value: T;
+  readonly count: number;
+}
+
+/** Replaces registered secrets. One per process; shared by replies, spills, logs and errors (HA-02). */
+export class Redactor {
+  readonly #forms = new Set<string>();
+  /** Made when it is first needed after a secret was registered. */
+  #search: MultiStringSearch | undefined;
+
+  /** Registers a secret with its base64, base64url, hex, percent-encoded and JSON-escaped forms. Too short: returns false. */
+  register(secret: string): boolean {
+    if (secret.length < MIN_LENGTH) return false;
+    const percent = encodeURIComponent(secret);
+    const hex = Buffer.from(secret, 'utf8').toString('hex');
+    const forms = [
+      secret,
+      ...base64Forms(secret),
+      hex,
+      hex.toUpperCase(),
+      percent,
+      percent.replace(/%../g, (code) => code.toLowerCase()),
+    ];
+    for (const form of [...forms, inJson(secret), inJson(inJson(secret)), ...inAscii(inJson(secret))])
+      this.#forms.add(form);
+    this.#search = undefined;
+    return true;
+  }
+
+  /** True when this JSON text may hold a secret, also behind escapes that JSON leaves free; cheap, so that clean results skip the walk. */
+  touches(json: string): boolean {
+    return this.#forms.size > 0 && (this.#found().next(json, 0) !== undefined || FREE_ESCAPE.test(json));
+  }
+
+  /** The text without registered secrets. */
+  redact(text: string): Redaction<string> {
+    if (this.#forms.size === 0) return { value: text, count: 0 };
+    const search = this.#found();
+    const parts: string[] = [];
+    let from = 0;
+    for (let found = search.next(text, 0); found !== undefined; found = search.next(text, from)) {
+      parts.push(text.slice(from, found.start), MASK);
+      from = found.end;
+    }
+    return parts.length === 0
+      ? { value: text, count: 0 }
+      : { value: parts.join('') + text.slice(from), count: parts.length / 2 };
+  }
+
+  #found(): MultiStringSearch {
+    return (this.#search ??= new MultiStringSearch([...this.#forms]));
+  }
+}
+
+/** As it stands within a JSON string; JSON in JSON escapes twice. */
+function inJson(text: string): string {
+  return JSON.stringify(text).slice(1, -1);
+}
+
+/** As programs write it that keep JSON to ASCII (Python does by default). */
+function inAscii(json: string): readonly string[] {
+  const escape = (digits: (hex: string) => string): string =>
+    json.replace(/[\u0080-\uffff]/g, (unit) => `\\u${digits(unit.charCodeAt(0).toString(16).padStart(4, '0'))}`);
+  return [escape((hex) => hex), escape((hex) => hex.toUpperCase())];
+}
+
+/** Alone, and within more text: the same bytes give other characters at each of three offsets. Ends that share bits with a neighbour are left out. */
+function base64Forms(secret: string): readonly string[] {
+  const inside = [0, 1, 2].map((offset) => {
+    const bytes = Buffer.concat([Buffer.alloc(offset), Buffer.from(secret, 'utf8')]);
+    return bytes.toString('base64').slice(Math.ceil((offset * 8) / 6), Math.floor((bytes.length * 8) / 6));
+  });
+  const forms = [Buffer.from(secret, 'utf8').toString('base64').replace(/=+$/, ''), ...inside];
+  return [...forms, ...forms.map((form) => form.replaceAll('+', '-').replaceAll('/', '_'))];
+}

@@ -1,0 +1,117 @@
+/** Owns what is done to every string of a result before it is cut: secrets out, hostile characters made visible, local links removed. */
+import { escapeHostile, MAX_HOSTILE, mayBeHostile, tooHostile } from '../../catalogs/text/hostile-text.ts';
+import type { ContentItem, ToolResult } from '../../catalogs/tools/tool-definition.ts';
+import type { HidePaths } from './host-paths.ts';
+import type { Redactor } from './redactor.ts';
+
+/** Counts of what was done, for `_meta` and the record. */
+export interface Cleaning {
+  redactions: number;
+  escaped: number;
+  links: number;
+}
+
+/** Schemes by which a client would read, run or start something on its own machine. Schemes of resources (`github:`, `memory:`) are no such. */
+const LOCAL_SCHEME =
+  /^(file|javascript|data|vbscript|about|blob|filesystem|view-source|jar|mhtml|mk|search-ms|smb|cifs|nfs|afp|ssh|telnet|intent|android-app|chrome|edge|vscode|vscode-insiders|vscodium|cursor|windsurf|jetbrains|ms-[a-z0-9.-]+|x-apple[a-z0-9.-]*|x-man-page|hcp)$/;
+/** What readers of addresses skip: blanks and controls at the start, tabs and line ends anywhere (WHATWG URL, section 4.4). */
+const SKIPPED = /^[\u0000- ]+|[\t\n\r]+/g;
+/** Members that name what a client may open. */
+const ADDRESSES = /resource_link|"resource"|"icons"|\\u/;
+/** In the place of the address of a resource whose content stands beside it. */
+const NO_ADDRESS = 'urn:tollgate:address-removed';
+/** Anything but plain ASCII; most results are nothing else, and this is half the cost of asking exactly. */
+const NOT_PLAIN = /[^\n\t\x20-\x7e]/;
+/** Escapes of JSON that may stand for one of them. One expression: a native search for each takes five times as long where backslashes are many. */
+const ESCAPES = /\\[ubfr]/;
+
+/**
+ * Cleans one result. Returns the very same object when nothing had to change, so that its bytes can pass as they came.
+ * `raw` leaves characters as they are (asked for by the client, not by the model); secrets and links go in any case. `hidePaths` is for
+ * results that are errors.
+ */
+export function cleanResult(
+  text: string,
+  result: ToolResult,
+  options: { redactor: Redactor; raw: boolean; hidePaths?: HidePaths | undefined },
+): { result: ToolResult; done: Cleaning } {
+  const done: Cleaning = { redactions: 0, escaped: 0, links: 0 };
+  const secret = options.redactor.touches(text);
+  const hostile = !options.raw && maybeHostile(text);
+  const linked = ADDRESSES.test(text);
+  const hide = result.isError === true ? options.hidePaths : undefined;
+  if (!secret && !hostile && !linked && hide === undefined) return { result, done };
+  const cleanString = (string: string): string => {
+    const redacted = secret ? options.redactor.redact(string) : { value: string, count: 0 };
+    const hidden = hide?.(redacted.value) ?? { value: redacted.value, count: 0 };
+    const escaped = hostile ? escapeHostile(hidden.value) : { text: hidden.value, count: 0 };
+    done.redactions += redacted.count + hidden.count;
+    done.escaped += escaped.count;
+    if (done.escaped > MAX_HOSTILE) throw tooHostile();
+    return escaped.text;
+  };
+  const walked = mapStrings(result, cleanString) as ToolResult;
+  const cleaned =
+    linked && walked.content !== undefined
+      ? { ...walked, content: walked.content.map((item) => withoutLocalAddress(item, done)) }
+      : walked;
+  return { result: done.redactions + done.escaped + done.links === 0 ? result : cleaned, done };
+}
+
+function maybeHostile(json: string): boolean {
+  return (NOT_PLAIN.test(json) && mayBeHostile(json)) || (json.includes('\\') && ESCAPES.test(json));
+}
+
+/**
+ * A link to a file of the server's machine is no use to the model and leaks a path, or worse (OUTPUT_URI_SCHEME). Icons go whole: a
+ * client would fetch them to show them. The item itself where nothing had to go.
+ */
+function withoutLocalAddress(item: ContentItem, done: Cleaning): ContentItem {
+  const { icons, ...rest } = item;
+  if (icons !== undefined) done.links += 1;
+  const kept = icons === undefined ? item : (rest as ContentItem);
+  const scheme = localScheme(kept.uri);
+  if (scheme !== undefined) {
+    done.links += 1;
+    if (kept.type === 'resource_link')
+      return {
+        type: 'text',
+        text: `[tollgate: a link ${scheme === '' ? 'without a scheme' : `with the scheme ${scheme}:`} was removed]`,
+      };
+    return { ...kept, uri: NO_ADDRESS };
+  }
+  const resource = kept.resource;
+  if (
+    typeof resource !== 'object' ||
+    resource === null ||
+    localScheme((resource as { uri?: unknown }).uri) === undefined
+  )
+    return kept;
+  done.links += 1;
+  return { ...kept, resource: { ...resource, uri: NO_ADDRESS } };
+}
+
+/** The scheme of an address that a client must not open; empty for a path. Undefined for any other address, and for what is none. */
+function localScheme(uri: unknown): string | undefined {
+  if (typeof uri !== 'string') return undefined;
+  const scheme = /^([a-z][a-z0-9+.-]*):/.exec(uri.slice(0, 1_000).replace(SKIPPED, '').toLowerCase())?.[1];
+  if (scheme === undefined || scheme.length === 1) return '';
+  return LOCAL_SCHEME.test(scheme) ? scheme : undefined;
+}
+
+/** Maps every string and key of a JSON value; a part in which nothing changes stays the very same object, so that its own text can be kept. */
+export function mapStrings(value: unknown, map: (string: string) => string): unknown {
+  if (typeof value === 'string') return map(value);
+  if (value === null || typeof value !== 'object') return value;
+  if (Array.isArray(value)) {
+    const items = value.map((item) => mapStrings(item, map));
+    return items.some((item, index) => item !== value[index]) ? items : value;
+  }
+  let changed = false;
+  const entries = Object.entries(value).map(([key, item]): [string, unknown] => {
+    const next: [string, unknown] = [map(key), mapStrings(item, map)];
+    changed ||= next[0] !== key || next[1] !== item;
+    return next;
+  });
+  return changed ? Object.fromEntries(entries) : value;
+}

@@ -1,0 +1,312 @@
+/** Owns one generation: all that one configuration became, whole and unchanging, from its first call to the end of its last; refuses to mix with another. */
+import { randomUUID } from 'node:crypto';
+import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
+import type { Policy, Principal } from '../../policies/port.ts';
+import { openRecorder, type Recorder } from '../audit/recording/recorder.ts';
+import type { CallDependencies } from '../call/call.ts';
+import type { OpenSession } from '../call/identify.ts';
+import { WorkspaceFiles } from '../call/lowering/workspace-files.ts';
+import { createLabels } from '../call/run-labels.ts';
+import type { CapsConfig, Config } from '../config/config.ts';
+import { mergeProfiles } from '../config/profiles.ts';
+import { backendsIn } from '../config/servers/configured-routes.ts';
+import { ApprovalQueue, createApprovalNotice } from '../consent/approvals/approval-queue.ts';
+import { upgradePrecondition } from '../consent/capabilities/capability-precondition.ts';
+import { Upgrades } from '../consent/capabilities/capability-upgrades.ts';
+import { controlFilePrecondition } from '../consent/control-file-precondition.ts';
+import { grantPrecondition } from '../consent/grants/grant-precondition.ts';
+import { Grants } from '../consent/grants/grant-store.ts';
+import { createPlans, listPlans } from '../consent/plan-mode.ts';
+import { joinPreconditions } from '../consent/preconditions.ts';
+import { pendingToolsPrecondition, recordToolDrift } from '../consent/servers/pending-tools.ts';
+import { KillSwitch } from '../consent/switch/kill-switch.ts';
+import { masterSwitchPrecondition } from '../consent/switch/master-switch.ts';
+import { Catalog, type ServedServer } from '../exposure/catalog.ts';
+import { NameTables } from '../exposure/name-table.ts';
+import type { UnshownExposure } from '../exposure/rego-exposures.ts';
+import { createNameNotices, namePrecondition } from '../exposure/tool-name-check.ts';
+import { createIdentify } from '../internal-servers/caller-identity.ts';
+import { callEvent } from '../serve/host/event-feed.ts';
+import { createRuns } from '../serve/host/host-runs.ts';
+import { RunExpiry } from './run-expiry.ts';
+import { openKnownToolLists } from './servers/known-tool-lists.ts';
+import { appendQuietly, type SharedServices } from './shared-services.ts';
+
+/** What a generation is made of. */
+export interface SnapshotParts {
+  readonly config: Config;
+  readonly policy: Policy;
+  /** The servers of the configuration. Asked last: what it changes cannot be taken back. */
+  readonly serve: () => ReadonlyMap<string, ServedServer>;
+  /** Definitions of the primitives. */
+  readonly primitives: readonly RawTool[];
+  /** Rules that do not bind programs, a line each. */
+  readonly unbound: readonly string[];
+  /** The one before: what it knows of servers that did not change is taken over. */
+  readonly before?: Snapshot;
+  /** Told when a server says that its list has changed. */
+  readonly onChange: () => void;
+}
+
+/** One configuration at work. */
+export class Snapshot {
+  /** Of those of one facade, from 1. */
+  readonly number: number;
+  readonly config: Config;
+  readonly policy: Policy;
+  readonly unbound: readonly string[];
+  readonly catalog: Catalog;
+  readonly deps: CallDependencies;
+  readonly #recorder: Recorder | undefined;
+  readonly #approvals: ApprovalQueue;
+  readonly #expiry: RunExpiry;
+  readonly #warned = new Set<string>();
+  #inside = 0;
+  #onEmpty: (() => void) | undefined;
+
+  /** Throws STATE_FAILED when recordings are asked for and cannot be kept. */
+  constructor(shared: SharedServices, parts: SnapshotParts) {
+    const { config, policy, before } = parts;
+    this.number = (before?.number ?? 0) + 1;
+    this.config = config;
+    this.policy = policy;
+    this.unbound = parts.unbound;
+    this.#recorder = recorderOf(config, shared);
+    const names = namePrecondition(config, { entriesOf: (server) => this.catalog.entries(server) });
+    const notices = createNameNotices(policy, (line) => shared.log.warn(line));
+    // What ships with Tollgate was judged when the policy was loaded, by what it really does; its list says less.
+    const judge = (server: string, isKept = false): void => {
+      const unknown = names.unknownOf(server).filter(({ isIdle }) => !isKept || isIdle !== true);
+      for (const { file, line, column, message } of unknown)
+        this.#warnOnce(`${file}:${line}:${column}: ${message}`, shared);
+      if (config.servers.has(server))
+        void notices
+          .judge(server, this.catalog.entries(server))
+          .catch((err: unknown) => shared.log.error({ err }, 'unoffered'));
+    };
+    const known = openKnownToolLists({
+      config,
+      digest: shared.digest,
+      redactor: shared.redactor,
+      onFault: (err) => shared.log.error({ err }, 'known lists'),
+    });
+    this.catalog = new Catalog(
+      parts.serve(),
+      {
+        onChange: parts.onChange,
+        onListed: judge,
+        known,
+        consent: async (names) => {
+          await shared.state.fresh();
+          return shared.consents.admit(names.filter((name) => config.servers.has(name)));
+        },
+        onListing: (server, drift) => recordToolDrift(shared, server, drift),
+      },
+      before?.catalog,
+    );
+    for (const server of this.catalog.servers.keys()) judge(server, true);
+    const capsOf = perObject(
+      (principal: Principal): CapsConfig => ({ ...config.caps, ...mergeProfiles(config, principal.profiles).caps }),
+    );
+    const runs = createRuns(config, shared.state, Date.now);
+    this.#expiry = new RunExpiry(
+      [(signal) => runs.sweep(signal), (signal) => listPlans(shared.state, Date.now(), signal)],
+      (err) => shared.log.error({ err }, 'records of runs'),
+    );
+    shared.spills.keepFor(config.runs.keepMs);
+    const grants = new Grants({ state: shared.state, now: Date.now, append: (entry) => shared.audit.append(entry) });
+    const isAsleep = (server: string): boolean => this.catalog.servers.get(server)?.adapter.isAsleep?.() === true;
+    const byGrants = grantPrecondition({
+      profiles: config.profiles,
+      grantsOf: (origin) => grants.of(origin),
+      isAsleep,
+    });
+    const upgrades = new Upgrades({
+      state: shared.state,
+      now: Date.now,
+      append: (entry) => shared.audit.append(entry),
+    });
+    const standing = joinPreconditions([
+      masterSwitchPrecondition(new KillSwitch(shared.state)),
+      upgradePrecondition(config, { upgrades, entriesOf: (server) => this.catalog.entries(server) }),
+      runs.standing,
+      byGrants,
+      pendingToolsPrecondition(shared.consents.tools),
+      names,
+      controlFilePrecondition(config),
+      shared.hiddenServers,
+    ]);
+    const exposures = new NameTables({
+      catalog: this.catalog,
+      policy: () => policy,
+      primitives: parts.primitives,
+      serversOf: (principal) => this.serversOf(principal),
+      routesOf: perObject((principal: Principal) => mergeProfiles(config, principal.profiles).primitives),
+      maxArgBytes: (principal) => capsOf(principal).argBytes,
+      view: standing.view,
+      fresh: () => shared.state.fresh(),
+      aliased: (principal, name) => this.#aliased(principal, name),
+      tell: (refused) => refused.forEach((one) => this.#noteUnshown(one, shared)),
+    });
+    const { audit, digest, budgets, spills, redactor, metrics, log, gateOf, state } = shared;
+    this.#approvals = approvalsOf(config, shared, { catalog: this.catalog, isAsleep });
+    this.deps = {
+      fresh: () => state.fresh(),
+      files: new WorkspaceFiles(config),
+      nameTables: exposures,
+      policy: () => policy,
+      budgets,
+      labels: createLabels({ state, runs, sticky: config.labels.sticky, now: Date.now }),
+      plans: createPlans(config, state, Date.now),
+      runs,
+      grants,
+      metrics,
+      preconditions: standing,
+      identify: createIdentify({
+        catalog: this.catalog,
+        runs,
+        hiddenServers: shared.hiddenServers,
+        serversOf: (principal) => this.serversOf(principal),
+        onChange: parts.onChange,
+      }),
+      approvals: this.#approvals,
+      audit,
+      digest,
+      spills,
+      redactor,
+      capsOf,
+      now: Date.now,
+      newId: randomUUID,
+      concurrencyLimitOf: (session) => gateOf(session, capsOf(session.principal).concurrent),
+      ...(this.#recorder === undefined ? {} : { recorder: this.#recorder }),
+      onEnd: (trace, error) => {
+        const event = callEvent(trace, error, Date.now());
+        metrics.onEnd(trace, error, Date.now());
+        shared.feed.note(event);
+        log.debug(event, 'call');
+        if (error?.code === 'INTERNAL' || error?.code === 'POLICY_FAILED')
+          log.error({ decision: trace.id, correlation: event.correlation, err: error.cause ?? error }, error.code);
+      },
+    };
+  }
+
+  /** A member of `expose` in Rego that shows nothing: once in the log and once in the audit, where it says what the owner's policy did not do. */
+  #noteUnshown({ line, place, tool }: UnshownExposure, shared: SharedServices): void {
+    if (!this.#warned.has(line))
+      appendQuietly(shared.audit, { type: 'config', event: 'unshown', outcome: 'error', place, tool });
+    this.#warnOnce(line, shared);
+  }
+
+  #warnOnce(line: string, { log }: Pick<SharedServices, 'log'>): void {
+    if (!this.#warned.has(line)) log.warn(line);
+    this.#warned.add(line);
+  }
+
+  /** Names of the servers in a principal's profiles, and of those that serve its primitives. */
+  serversOf(principal: Principal): readonly string[] {
+    const profiles = principal.profiles.flatMap((name) => this.config.profiles.get(name) ?? []);
+    return [...new Set(profiles.flatMap((profile) => [...profile.servers, ...backendsIn(profile.primitives)]))];
+  }
+
+  /** The servers of which a profile shows a tool by this name. */
+  #aliased(principal: Principal, name: string): readonly string[] {
+    const rules = principal.profiles.flatMap((profile) => this.config.profiles.get(profile)?.expose ?? []);
+    return rules
+      .filter((rule) => rule.name?.replaceAll('-', '_') === name.replaceAll('-', '_'))
+      .map(({ tool }) => tool.slice(0, tool.indexOf('.')));
+  }
+
+  /** Tells the servers of a session how long it wants them to stay (CY-23). */
+  demand({ id, principal }: OpenSession): void {
+    const { lifetimes } = mergeProfiles(this.config, principal.profiles);
+    for (const name of this.serversOf(principal)) this.catalog.servers.get(name)?.adapter.demand?.(id, lifetimes[name]);
+  }
+
+  /** Servers that the profile of a session wants started with it, of those that may be. Throws STATE_FAILED. */
+  startsWith(session: OpenSession): readonly string[] {
+    const { starts } = mergeProfiles(this.config, session.principal.profiles);
+    const wanted = this.serversOf(session.principal).filter((name) => starts[name] === 'eager');
+    if (wanted.length === 0) return wanted;
+    const { off, mayStart } = this.deps.preconditions.view(session.principal, session);
+    return off === undefined ? wanted.filter((name) => mayStart?.(name) !== false) : [];
+  }
+
+  /** Does work that keeps this generation alive until it has ended. */
+  async within<T>(work: (deps: CallDependencies) => Promise<T>): Promise<T> {
+    this.#inside += 1;
+    try {
+      return await work(this.deps);
+    } finally {
+      this.#inside -= 1;
+      if (this.#inside === 0) this.#onEmpty?.();
+    }
+  }
+
+  /** Another takes its place: no call waits for a person any more under this one. */
+  retire(): void {
+    this.#approvals.end();
+  }
+
+  /** Resolves when nothing works with it; for the time when another has taken its place. */
+  async empty(): Promise<void> {
+    if (this.#inside > 0) await new Promise<void>((resolve) => (this.#onEmpty = resolve));
+  }
+
+  /** Closes the policy and the recordings; idempotent. */
+  async close(): Promise<void> {
+    this.policy.close();
+    await this.#expiry.close();
+    await this.#recorder?.close();
+  }
+}
+
+/** Makes something once for each object: principals and sessions live long, calls do not. */
+function perObject<K extends object, V>(make: (key: K) => V): (key: K) => V {
+  const known = new WeakMap<K, V>();
+  return (key) => {
+    const value = known.get(key) ?? make(key);
+    known.set(key, value);
+    return value;
+  };
+}
+
+function approvalsOf(
+  config: Config,
+  { state, audit, digest, redactor, tell, metrics, consents }: SharedServices,
+  { catalog, isAsleep }: { readonly catalog: Catalog; readonly isAsleep: (server: string) => boolean },
+): ApprovalQueue {
+  const killSwitch = new KillSwitch(state);
+  return new ApprovalQueue({
+    settings: config.approvals,
+    state,
+    digest,
+    redactor,
+    now: Date.now,
+    append: (entry) => audit.append(entry),
+    pinOf: ({ server, tool }) => catalog.entries(server).find((entry) => entry.tool.name === tool)?.pin,
+    setOf: (server) => digest(JSON.stringify(catalog.entries(server).map(({ tool, pin }) => [tool.name, pin]))),
+    refusalOf: async (name, before) => {
+      const killed = killSwitch.refusalOf(name);
+      const server = config.servers.get(name);
+      // What ships with Tollgate needs no consent.
+      if (killed !== undefined || server === undefined) return killed;
+      return (
+        consents.refusalOf(name) ?? (before === 'asking' && isAsleep(name) ? consents.refuseLook(server) : undefined)
+      );
+    },
+    onAsked: createApprovalNotice(tell, Date.now),
+    onWaiting: (change) => metrics.onWaiting(change),
+  });
+}
+
+function recorderOf(config: Config, { log, audit }: SharedServices): Recorder | undefined {
+  return openRecorder({
+    state: config.state,
+    settings: config.recording,
+    now: Date.now,
+    onFault: (error) => {
+      log.error({ err: error.cause }, error.message);
+      appendQuietly(audit, { type: 'config', event: 'unrecorded', outcome: 'error', code: error.code });
+    },
+  });
+}

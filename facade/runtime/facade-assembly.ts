@@ -1,0 +1,200 @@
+/** Owns how a configuration becomes a running facade, and how the next one takes its place; knows implementations by their ports alone. */
+import path from 'node:path';
+import type { StartInspector } from '../../adapters/port.ts';
+import { asTollgateError, type ErrorCode, TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { Policy } from '../../policies/port.ts';
+import type { Config, Problem } from '../config/config.ts';
+import { useProgramsOf } from '../config/servers/helper-program-settings.ts';
+import type { AssembledFacade, AssembleFacade } from './assembled-facade.ts';
+import { Snapshot } from './config-snapshot.ts';
+import { Gateway } from './gateway.ts';
+import { type BackendMakers, Backends } from './servers/backends.ts';
+import {
+  appendQuietly,
+  closeSharedServices,
+  openSharedServices,
+  registerSecrets,
+  type SharedServices,
+} from './shared-services.ts';
+import { findUnboundPrograms } from './unbound-programs.ts';
+
+/** What facade/main.ts gives. */
+export interface Implementations {
+  /** `busy`: calls are served meanwhile, and must not be held up. */
+  readonly loadPolicy: (config: Config, options: { readonly opa?: string; readonly busy: boolean }) => Promise<Policy>;
+  /** Looks at the files that a server would run. */
+  readonly inspect: StartInspector;
+  /** `current` is the configuration of now, for what is started later. */
+  readonly openBackends: (shared: SharedServices, current: () => Config) => BackendMakers;
+}
+
+type Options = Parameters<AssembleFacade>[1];
+
+/** Makes `assemble` (see Assemble in facade/runtime/assembled-facade.ts) from the implementations. */
+export function createFacadeAssembly(make: Implementations): AssembleFacade {
+  return async (config, options) => {
+    const shared = await openSharedServices(config, {
+      onLog: options.onLog ?? (() => undefined),
+      inspect: make.inspect,
+    });
+    try {
+      return await new Assembly(make, options, shared).start(config);
+    } catch (thrown) {
+      await closeSharedServices(shared);
+      throw thrown;
+    }
+  };
+}
+
+class Assembly {
+  readonly #make: Implementations;
+  readonly #options: Options;
+  readonly #shared: SharedServices;
+  #backends: Backends | undefined;
+  #gateway: Gateway | undefined;
+  /** Reloads come one after the other: the one that was asked for last is in force at the end. */
+  #last: Promise<unknown> = Promise.resolve();
+
+  constructor(make: Implementations, options: Options, shared: SharedServices) {
+    this.#make = make;
+    this.#options = options;
+    this.#shared = shared;
+  }
+
+  async start(config: Config): Promise<AssembledFacade> {
+    const backends = (this.#backends = new Backends(
+      this.#make.openBackends(this.#shared, () => this.#gateway?.generation.config ?? config),
+    ));
+    const generation = await this.#generate(config, 'loaded');
+    const gateway = (this.#gateway = new Gateway({ shared: this.#shared, backends, generation }));
+    return {
+      gateway,
+      get config() {
+        return gateway.generation.config;
+      },
+      get catalog() {
+        return gateway.generation.catalog;
+      },
+      get deps() {
+        return gateway.generation.deps;
+      },
+      consents: this.#shared.consents,
+      feed: this.#shared.feed,
+      warmUp: () => backends.warmUp(),
+      serversOf: (principal) => gateway.generation.serversOf(principal),
+      notices: noticesOf(generation),
+      onFault: (thrown) => this.#shared.log.error({ err: thrown }, 'fault'),
+      reload: (read, listening) => {
+        const done = this.#last.then(() => this.#reload(gateway, read, listening));
+        this.#last = done.catch(() => undefined);
+        return done;
+      },
+    };
+  }
+
+  async #reload(gateway: Gateway, read: () => Config, listening: boolean): Promise<readonly string[]> {
+    const before = gateway.generation;
+    let config: Config;
+    try {
+      config = read();
+      refuseMoved(before.config, config, listening);
+    } catch (thrown) {
+      this.#recordRefusal(thrown);
+      throw thrown;
+    }
+    const next = await this.#generate(config, 'reloaded', before);
+    const ended = gateway.swap(next);
+    const known = new Set(noticesOf(before));
+    const lost = ended.map(
+      (id) => `A session of ${id} has ended: the principal is gone, or proves itself in another way.`,
+    );
+    return [...lost, ...noticesOf(next).filter((notice) => !known.has(notice))];
+  }
+
+  /** A configuration that is refused stands in the audit too: somebody tried to use it. */
+  async #generate(config: Config, event: 'loaded' | 'reloaded', before?: Snapshot): Promise<Snapshot> {
+    let policy: Policy | undefined;
+    try {
+      useProgramsOf(config);
+      policy = await this.#make.loadPolicy(config, { ...this.#options, busy: before !== undefined });
+      const loaded = policy;
+      const primitives = await this.#backends!.primitives(config);
+      registerSecrets(this.#shared.redactor, config);
+      const unbound = await findUnboundPrograms(config, loaded);
+      // What cannot be recorded does not become active.
+      this.#shared.audit.append({ type: 'config', event, outcome: 'allow', revision: policy.revision });
+      return new Snapshot(this.#shared, {
+        config,
+        policy,
+        serve: () => this.#backends!.serve(config, (server) => loaded.confinement(server)),
+        unbound,
+        primitives,
+        onChange: () => this.#gateway?.noteChange(),
+        ...(before === undefined ? {} : { before }),
+      });
+    } catch (thrown) {
+      policy?.close();
+      if (before !== undefined) useProgramsOf(before.config);
+      this.#recordRefusal(thrown);
+      throw thrown;
+    }
+  }
+
+  #recordRefusal(thrown: unknown): void {
+    const { code, data } = asTollgateError(thrown);
+    const problems = Array.isArray(data.problems) ? { problems: data.problems.length } : {};
+    appendQuietly(this.#shared.audit, {
+      type: 'config',
+      event: 'refused',
+      outcome: 'error',
+      code: code satisfies ErrorCode,
+      ...problems,
+    });
+  }
+}
+
+/** Refuses what a running process cannot change: files that are open, and the address that clients know. */
+function refuseMoved(before: Config, after: Config, listening: boolean): void {
+  const problems: Problem[] = [];
+  const compare = (at: readonly string[], pick: (config: Config) => unknown): void => {
+    if (JSON.stringify(pick(before)) === JSON.stringify(pick(after))) return;
+    problems.push({
+      file: path.basename(after.file),
+      ...after.ruleDocument.placeOf(at, 'key'),
+      message: `${at.join('.')} cannot change while Tollgate runs; restart it, or put back what was there`,
+    });
+  };
+  compare(['state'], ({ state }) => state);
+  // The log lies in the state folder unless another is named: one change, one problem.
+  if (problems.length === 0) compare(['audit'], ({ audit }) => audit);
+  compare(['limits'], ({ limits }) => limits);
+  compare(['programs'], ({ programs }) => programs);
+  if (listening) compare(['listen'], ({ listen }) => listen);
+  if (problems.length > 0)
+    throw new TollgateError('CONFIG_INVALID', {
+      detail: `${path.basename(after.file)} changes what is fixed at the start.`,
+      data: { problems },
+    });
+}
+
+/** What a person should know of a configuration and its policy. */
+function noticesOf({ config, policy, unbound }: Snapshot): readonly string[] {
+  const direct = [...config.servers.values()]
+    .filter((server) => server.isolation === 'direct' && server.transport === 'stdio')
+    .map(({ name }) => name);
+  const rights =
+    direct.length === 0 ? [] : [`Servers without isolation, which run with all of your rights: ${direct.join(', ')}.`];
+  const kept =
+    config.recording.mode === 'off'
+      ? []
+      : [`Recording is ${config.recording.mode}: the arguments of calls are kept, encrypted, in the state folder.`];
+  return [
+    ...config.warnings
+      .filter(({ minor }) => minor !== true)
+      .map(({ file, line, column, message }) => `${file}:${line}:${column}: ${message}`),
+    ...rights,
+    ...kept,
+    ...unbound,
+    ...(policy.remarks ?? []),
+  ];
+}

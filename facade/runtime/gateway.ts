@@ -1,0 +1,253 @@
+/** Owns the running facade behind its face: sessions, and the generation that answers; everything else is a stage's. */
+import { isDeepStrictEqual } from 'node:util';
+import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { Principal } from '../../policies/port.ts';
+import { callTool } from '../call/call.ts';
+import { type OpenSession, openSession } from '../call/identify.ts';
+import { interruptionError } from '../call/interruption.ts';
+import { principalAfter } from '../config/stdio-identity.ts';
+import { Announcer } from '../exposure/announcer.ts';
+import type { ServedServer } from '../exposure/catalog.ts';
+import { type ListParts, listTools } from '../exposure/list-tools.ts';
+import type { CallRequest, Facade, HostSessionOptions, Reply, Session } from '../serve/facade-port.ts';
+import type { Snapshot } from './config-snapshot.ts';
+import { createReadiness } from './readiness.ts';
+import type { Backends } from './servers/backends.ts';
+import { appendQuietly, closeSharedServices, type SharedServices } from './shared-services.ts';
+
+/** The one implementation of Facade. Sessions are looked up by identity: an object of somebody else's is refused. */
+export class Gateway implements Facade {
+  readonly #shared: SharedServices;
+  readonly #backends: Backends;
+  readonly #sessions = new Set<OpenSession>();
+  /** Generations that have been replaced and still have calls. */
+  readonly #retiring = new Set<Snapshot>();
+  #generation: Snapshot;
+  readonly #announcer: Announcer;
+  readonly readiness: Facade['readiness'];
+
+  constructor({ shared, backends, generation }: { shared: SharedServices; backends: Backends; generation: Snapshot }) {
+    this.#shared = shared;
+    this.#backends = backends;
+    this.#generation = generation;
+    this.readiness = createReadiness(shared, () => this.#generation.policy);
+    this.#announcer = new Announcer({
+      sessions: this.#sessions,
+      generation: () => this.#generation,
+      consented: () => JSON.stringify([...shared.consents.currentRefusals().marks]),
+      onFault: (thrown) => shared.log.error({ err: thrown }, 'lists'),
+    });
+  }
+
+  /** What answers now. A call reads it once. */
+  get generation(): Snapshot {
+    return this.#generation;
+  }
+
+  /** How many generations are in use: one, and those whose last calls run. */
+  get generations(): number {
+    return 1 + this.#retiring.size;
+  }
+
+  /** Starts what its profile wants started. Throws STATE_FAILED, and IDENTITY when the principal is gone: it may have been judged by a configuration before this one. */
+  openSession(principal: Principal, transport: 'stdio' | 'http', host?: HostSessionOptions): Session {
+    const { config } = this.#generation;
+    const known = principalAfter(principal, { before: config, after: config });
+    if (known === undefined) throw gone();
+    const session = openSession(isDeepStrictEqual(known, principal) ? principal : known, transport, host);
+    this.#shared.audit.append({
+      type: 'session',
+      event: 'opened',
+      outcome: 'allow',
+      session: session.id,
+      transport,
+      principal: shown(session.principal),
+    });
+    this.#sessions.add(session);
+    this.#generation.demand(session);
+    this.#backends.startAhead(this.#generation.startsWith(session));
+    return session;
+  }
+
+  async closeSession(session: Session): Promise<void> {
+    const open = session as OpenSession;
+    if (!this.#sessions.delete(open)) return;
+    open.end.abort(interruptionError('The session ended while the call ran.'));
+    const { budgets, spills, audit } = this.#shared;
+    const { catalog, deps } = this.#generation;
+    spills.forget({ principal: open.principal.id, run: open.id });
+    // A server that cannot be asked any more has nothing left of the session either.
+    await Promise.allSettled(
+      [...catalog.servers.values()].map(async ({ adapter, backend }) => (backend ?? adapter).endScope?.(open.id)),
+    );
+    await endAll([
+      () => deps.plans.end(open.principal, open.id),
+      () => budgets.end('run', open.id),
+      () => budgets.end('session', open.id),
+      () => deps.grants.expire({ session: open.id }),
+      () =>
+        audit.append({
+          type: 'session',
+          event: 'closed',
+          outcome: 'allow',
+          session: open.id,
+          transport: open.transport,
+          principal: shown(open.principal),
+        }),
+    ]);
+  }
+
+  instructions(session: Session): string {
+    const profiles = session.principal.profiles.join(', ');
+    return (
+      `Tollgate stands between you and your tools (profile: ${profiles}). Prefer read, write, edit and bash where they are listed. ` +
+      'Each call is judged by policy; a refusal names its rule and what to do next, so do not repeat a refused call unchanged. ' +
+      'Long results are cut: the notice at the end names the exact call that reads on.' +
+      (this.#generation.deps.plans.applies(session.principal)
+        ? ' Only reading runs at first: present a plan to the user; when an owner has approved it, the rest runs too.'
+        : '')
+    );
+  }
+
+  listTools(session: Session, signal: CancelSignal): Promise<Reply> {
+    return this.#list(session, { signal });
+  }
+
+  /** As `listTools`; each tool has `server` and `ids` (`server.tool`), by which grants name it. */
+  listToolsWithIds(session: Session, signal: CancelSignal): Promise<Reply> {
+    return this.#list(session, { signal, ids: true });
+  }
+
+  #list(session: Session, asked: Pick<ListParts, 'signal' | 'ids'>): Promise<Reply> {
+    return this.#generation.within(({ nameTables: exposures, redactor, newId }) =>
+      listTools(exposures, session as OpenSession, {
+        redactor,
+        newId,
+        basis: () => this.#announcer.basisOf(session as OpenSession),
+        ...asked,
+      }),
+    );
+  }
+
+  callTool(session: Session, request: CallRequest): Promise<Reply> {
+    return this.#generation.within((deps) => callTool(deps, session as OpenSession, request));
+  }
+
+  onToolsChanged(listener: (session?: Session) => void): void {
+    this.#announcer.onToolsChanged(listener);
+  }
+
+  metrics(principal: Principal): string {
+    const entries = this.#serversFor(principal).map(({ name, adapter }) => [name, adapter.health()] as const);
+    const sessions = { stdio: 0, http: 0 };
+    for (const { transport } of this.#sessions) sessions[transport] += 1;
+    const { metrics, budgets, spills } = this.#shared;
+    return metrics.text(
+      { health: Object.fromEntries(entries), unsettled: budgets.unsettled, sessions, spills: spills.kept },
+      principal.owner === true ? undefined : principal.id,
+    );
+  }
+
+  health(principal: Principal): Readonly<Record<string, string>> {
+    return Object.fromEntries(this.#serversFor(principal).map(({ name, adapter }) => [name, adapter.health().state]));
+  }
+
+  #serversFor(principal: Principal): readonly ServedServer[] {
+    const { catalog } = this.#generation;
+    const own = principal.owner === true ? undefined : new Set(this.#generation.serversOf(principal));
+    return [...catalog.servers.values()].filter(({ name }) => own?.has(name) !== false);
+  }
+
+  /** From now on every call and list is answered by `next`; what runs keeps the generation that it began with. The principals whose sessions have ended by it. */
+  swap(next: Snapshot): readonly string[] {
+    const before = this.#generation;
+    this.#generation = next;
+    const ended = [...this.#sessions].filter((session) => !this.#renew(session, before, next));
+    for (const session of this.#sessions) next.demand(session);
+    void this.#retire(before);
+    this.#announcer.noteSwap();
+    return ended.map(({ principal }) => principal.id);
+  }
+
+  /** Ends sessions, servers, spills and the log, in this order, so that the last records are written. */
+  async close(): Promise<void> {
+    this.#announcer.close();
+    await endAll([
+      () => together([...this.#sessions].map((session) => this.closeSession(session))),
+      () => this.#backends.stop(),
+      () => together([...this.#retiring, this.#generation].map((one) => one.close())),
+      () => closeSharedServices(this.#shared),
+    ]);
+  }
+
+  /** A server's list has changed: told to the clients once for many changes. */
+  noteChange(): void {
+    this.#announcer.noteChange();
+  }
+
+  /** False when it ends the session. */
+  #renew(session: OpenSession, before: Snapshot, next: Snapshot): boolean {
+    const principal = principalAfter(session.principal, { before: before.config, after: next.config });
+    if (principal !== undefined) {
+      if (!isDeepStrictEqual(principal, session.principal)) session.principal = principal;
+      return true;
+    }
+    if (session.closed.aborted) return true;
+    session.end.abort(gone());
+    appendQuietly(this.#shared.audit, {
+      type: 'session',
+      event: 'refused',
+      outcome: 'error',
+      code: 'IDENTITY',
+      session: session.id,
+      transport: session.transport,
+      principal: shown(session.principal),
+    });
+    return false;
+  }
+
+  /** Never rejects. */
+  async #retire(before: Snapshot): Promise<void> {
+    this.#retiring.add(before);
+    before.retire();
+    try {
+      await before.empty();
+      await before.close();
+      this.#retiring.delete(before);
+      if (this.#retiring.size === 0) await this.#backends.dropLeft();
+    } catch (thrown) {
+      this.#shared.log.error({ err: thrown }, 'fault');
+    }
+  }
+}
+
+function gone(): TollgateError {
+  return new TollgateError('IDENTITY', {
+    detail: 'The principal of this session is not in the configuration any more, or proves itself in another way.',
+    next: 'Connect anew.',
+  });
+}
+
+/** One after the other, each whatever became of the others; then throws the first fault. */
+async function endAll(works: readonly (() => unknown)[]): Promise<void> {
+  const faults: unknown[] = [];
+  for (const work of works) {
+    try {
+      await work();
+    } catch (thrown) {
+      faults.push(thrown);
+    }
+  }
+  if (faults.length > 0) throw faults[0];
+}
+
+/** All to their end; then throws the first fault. */
+async function together(works: readonly Promise<void>[]): Promise<void> {
+  const ends = await Promise.allSettled(works);
+  for (const end of ends) if (end.status === 'rejected') throw end.reason;
+}
+
+function shown(principal: Principal): { id: string; role: string; profiles: readonly string[]; origin: string } {
+  return { id: principal.id, role: principal.role, profiles: principal.profiles, origin: principal.origin };
+}

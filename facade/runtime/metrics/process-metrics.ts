@@ -1,0 +1,97 @@
+/** Owns what is measured of this process: its build, processor time, memory, files and the delay of its event loop; refuses to cost anything where nobody asks. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { type IntervalHistogram, monitorEventLoopDelay } from 'node:perf_hooks';
+import { VERSION } from '../../serve/version.ts';
+import { metricFamily } from './prometheus-text.ts';
+
+/** How often the delay is measured, ms; a timer that is never late is late by this in Node's histogram. */
+const RESOLUTION_MS = 20;
+/** The delays told are those of the last one to two windows, ms. */
+const WINDOW_MS = 60_000;
+const QUANTILES = [
+  ['0.5', 50],
+  ['0.99', 99],
+  ['1', 100],
+] as const;
+
+/** Measures from its making to `close`. */
+export class ProcessMetrics {
+  readonly #delay: IntervalHistogram = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
+  readonly #timer: NodeJS.Timeout;
+  /** Seconds by quantile, of the window before. */
+  #before: readonly number[] = [];
+
+  constructor() {
+    this.#delay.enable();
+    this.#timer = setInterval(() => {
+      this.#before = this.#delays();
+      this.#delay.reset();
+    }, WINDOW_MS).unref();
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+    this.#delay.disable();
+  }
+
+  /** The lines of /metrics. */
+  lines(): readonly string[] {
+    const { user, system } = process.cpuUsage();
+    const { rss, heapUsed, heapTotal } = process.memoryUsage();
+    const delays = this.#delays();
+    const one = (name: string, help: string, value: number | undefined): readonly string[] =>
+      value === undefined ? [] : metricFamily(name, ['gauge', help], [['', value]]);
+    return [
+      ...metricFamily(
+        'tollgate_build_info',
+        ['gauge', '1, with the versions of Tollgate and Node.js.'],
+        [[`version="${VERSION}",node="${process.versions.node}"`, 1]],
+      ),
+      ...metricFamily(
+        'tollgate_event_loop_delay_seconds',
+        ['gauge', 'How late timers fire, over the last one to two minutes; quantile 1 is the longest delay.'],
+        QUANTILES.map(([quantile], at) => [`quantile="${quantile}"`, Math.max(delays[at] ?? 0, this.#before[at] ?? 0)]),
+      ),
+      ...metricFamily(
+        'process_cpu_seconds_total',
+        ['counter', 'Processor time of this process, without its servers.'],
+        [['', (user + system) / 1e6]],
+      ),
+      ...one('process_resident_memory_bytes', 'Memory of this process, without its servers.', rss),
+      ...one('nodejs_heap_size_used_bytes', 'Used heap of JavaScript.', heapUsed),
+      ...one('nodejs_heap_size_total_bytes', 'Heap of JavaScript.', heapTotal),
+      ...one(
+        'process_start_time_seconds',
+        'When this process began, since 1970.',
+        Math.round((Date.now() / 1000 - process.uptime()) * 1000) / 1000,
+      ),
+      ...one('process_open_fds', 'Open files, sockets included.', openFiles()),
+      ...one('process_max_fds', 'Limit of open files.', mostFiles()),
+    ];
+  }
+
+  #delays(): readonly number[] {
+    return QUANTILES.map(([, percentile]) =>
+      this.#delay.count === 0 ? 0 : Math.max(0, this.#delay.percentile(percentile) / 1e9 - RESOLUTION_MS / 1000),
+    );
+  }
+}
+
+/** Undefined where the system does not tell. */
+function openFiles(): number | undefined {
+  try {
+    // Not the one that reads the folder.
+    return readdirSync('/proc/self/fd').length - 1;
+  } catch {
+    return undefined;
+  }
+}
+
+function mostFiles(): number | undefined {
+  try {
+    const [, soft] = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'latin1')) ?? [];
+    return soft === undefined ? undefined : Number(soft);
+  } catch {
+    return undefined;
+  }
+}

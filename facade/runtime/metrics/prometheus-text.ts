@@ -1,0 +1,72 @@
+/** Owns the text format of metrics (Prometheus text format 0.0.4): families with their help and type; refuses to know what is counted. */
+
+/** What kind of numbers a family holds. */
+export type FamilyType = 'counter' | 'gauge' | 'histogram';
+
+/** Upper bounds of the duration buckets, seconds (OpenTelemetry's advice for MCP histograms, shortened). */
+export const BUCKETS = [0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30, 120];
+
+/** How often something took how long, in seconds. */
+export interface DurationHistogram {
+  /** By bucket, each without those below it. */
+  readonly buckets: number[];
+  sum: number;
+  count: number;
+}
+
+/** No durations yet. */
+export function emptyHistogram(): DurationHistogram {
+  return { buckets: BUCKETS.map(() => 0), sum: 0, count: 0 };
+}
+
+/** Adds one duration. */
+export function observe(durations: DurationHistogram, seconds: number): void {
+  const bucket = BUCKETS.findIndex((bound) => seconds <= bound);
+  if (bucket !== -1) durations.buckets[bucket] = (durations.buckets[bucket] ?? 0) + 1;
+  durations.sum += seconds;
+  durations.count += 1;
+}
+
+/** One family; `samples` are its lines without the name: labels in braces, or nothing, and the value. */
+export function metricFamily(
+  name: string,
+  [type, help]: readonly [FamilyType, string],
+  samples: Iterable<readonly [labels: string, value: number]>,
+): readonly string[] {
+  return [
+    `# HELP ${name} ${help}`,
+    `# TYPE ${name} ${type}`,
+    ...[...samples].map(([labels, value]) => `${name}${labels === '' ? '' : `{${labels}}`} ${value}`),
+  ];
+}
+
+/** One family of histograms, by the labels of each. */
+export function histograms(
+  name: string,
+  help: string,
+  all: Iterable<readonly [labels: string, durations: DurationHistogram]>,
+): readonly string[] {
+  const lines = [...all].flatMap(([labels, { buckets, sum, count }]) => {
+    let seen = 0;
+    const below = BUCKETS.map((bound, index) => {
+      seen += buckets[index] ?? 0;
+      return `${name}_bucket{${labels},le="${bound}"} ${seen}`;
+    });
+    return [
+      ...below,
+      `${name}_bucket{${labels},le="+Inf"} ${count}`,
+      `${name}_sum{${labels}} ${sum.toFixed(6)}`,
+      `${name}_count{${labels}} ${count}`,
+    ];
+  });
+  return [`# HELP ${name} ${help}`, `# TYPE ${name} histogram`, ...lines];
+}
+
+/** Labels of a sample. */
+export function labelled(labels: Readonly<Record<string, string>>): string {
+  return Object.entries(labels)
+    .map(
+      ([name, value]) => `${name}="${value.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n')}"`,
+    )
+    .join(',');
+}

@@ -1,0 +1,150 @@
+/** Owns when a running facade takes up what was edited, and how that is told; refuses to disturb what runs for something that does not load. */
+import { performance } from 'node:perf_hooks';
+import { asTollgateError } from '../../catalogs/errors/error-table.ts';
+import { acceptedMarker } from '../config/accepted-config.ts';
+import { differenceNote, differingFiles, type InForce } from '../config/config-in-force.ts';
+import { mentionedFiles } from '../config/named-files.ts';
+import { isWithin } from '../config/reading/text-files.ts';
+import type { AssembledFacade } from './assembled-facade.ts';
+import { FileWatch } from './file-watch.ts';
+import { appendQuietly } from './shared-services.ts';
+
+/** What reloading works with. */
+export interface ReloaderOptions {
+  /** The configuration file, absolute. */
+  readonly file: string;
+  readonly home: string;
+  /** The configuration that runs; its files are watched from now on. */
+  readonly inForce: InForce;
+  /** Reads the configuration that counts now. */
+  readonly read: () => InForce;
+  /** Whether an address is listened at, which cannot change then. */
+  readonly listening: boolean;
+  /** Lines for a person. */
+  readonly tell: (line: string) => void;
+  /** Shows why something does not load, every problem of it. */
+  readonly report: (thrown: unknown) => void;
+}
+
+/** Keeps a facade up to date. */
+export class Reloader {
+  readonly #options: ReloaderOptions;
+  /** Files that count as they lie on the disk, and the marker of the accepted copy. */
+  readonly #watch: FileWatch;
+  /** Files that count only as an owner accepted them. */
+  readonly #copied: FileWatch;
+  #inForce: InForce;
+  /** The last note on files that do not count. */
+  #noted: string | undefined;
+  #assembled: AssembledFacade | undefined;
+  #last: Promise<void> = Promise.resolve();
+  #waiting = false;
+  /** An edit came before there was a facade. */
+  #missed = false;
+  #closed = false;
+
+  private constructor(options: ReloaderOptions) {
+    this.#options = options;
+    this.#inForce = options.inForce;
+    this.#noted = differenceNote(options.inForce.differing);
+    this.#watch = new FileWatch({ onChange: () => void this.now() });
+    this.#copied = new FileWatch({ onChange: () => this.#noteDifference() });
+  }
+
+  /** To be opened before the facade is made: from here on every edit is noticed, also one that is made while the facade starts. */
+  static async open(options: ReloaderOptions): Promise<Reloader> {
+    const reloader = new Reloader(options);
+    await reloader.#target();
+    return reloader;
+  }
+
+  /** Takes the facade that is to be kept up to date. */
+  start(assembled: AssembledFacade): void {
+    this.#assembled = assembled;
+    this.#follow(assembled);
+    if (this.#missed) void this.now();
+  }
+
+  /** Reloads, after a reload that runs already; several requests that wait are one. Never rejects. */
+  now(): Promise<void> {
+    if (this.#waiting) return this.#last;
+    this.#waiting = true;
+    this.#last = this.#last.then(async () => {
+      this.#waiting = false;
+      this.#missed = this.#assembled === undefined;
+      if (!this.#closed && this.#assembled !== undefined) await this.#reload(this.#assembled);
+    });
+    return this.#last;
+  }
+
+  /** Waits for a reload that runs. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    this.#watch.close();
+    this.#copied.close();
+    await this.#last;
+  }
+
+  async #reload(assembled: AssembledFacade): Promise<void> {
+    const { read, listening, tell, report } = this.#options;
+    const began = performance.now();
+    try {
+      // Before they are read: what is edited from here on is noticed.
+      await this.#target();
+      let next = this.#inForce;
+      const notices = await assembled.reload(() => (next = read()).config, listening);
+      this.#inForce = next;
+      await this.#target();
+      this.#follow(assembled);
+      tell(
+        `Reloaded: policy revision ${assembled.deps.policy().revision.slice(0, 12)} is in force, after ${Math.round(performance.now() - began)} ms.`,
+      );
+      notices.forEach(tell);
+      this.#noteDifference();
+    } catch (thrown) {
+      tell(
+        'NOT RELOADED. What was loaded before stays in force, revision ' +
+          `${assembled.deps.policy().revision.slice(0, 12)}:`,
+      );
+      report(thrown);
+    }
+  }
+
+  /** Watches the files of the configuration that runs, and those that a configuration on the disk names. */
+  async #target(): Promise<void> {
+    const { file, home } = this.#options;
+    const { config, accepted } = this.#inForce;
+    const isCopied = (name: string): boolean => accepted?.places.some((place) => isWithin(name, place)) === true;
+    const live = [...config.controlFiles, ...(isCopied(config.file) ? [] : mentionedFiles(file, home))].filter(
+      (name) => !isCopied(name),
+    );
+    await this.#watch.target([acceptedMarker(config.acceptedFolder), ...live]);
+    await this.#copied.target(accepted?.places ?? []);
+  }
+
+  /** Says once that what lies on the disk does not count. */
+  #noteDifference(): void {
+    const { config, accepted } = this.#inForce;
+    if (this.#closed || accepted === undefined) return;
+    const note = differenceNote(differingFiles(accepted, config.folder));
+    if (note !== undefined && note !== this.#noted) this.#options.tell(note);
+    this.#noted = note;
+  }
+
+  /** A policy that came from elsewhere says when there is a newer one, and when the newer one is refused. */
+  #follow(assembled: AssembledFacade): void {
+    assembled.deps.policy().follow?.({
+      changed: () => void this.now(),
+      failed: (thrown) => {
+        appendQuietly(assembled.deps.audit, {
+          type: 'config',
+          event: 'refused',
+          outcome: 'error',
+          code: asTollgateError(thrown).code,
+        });
+        this.#options.tell('A newer policy was NOT taken. What was loaded before stays in force:');
+        this.#options.report(thrown);
+      },
+    });
+  }
+}

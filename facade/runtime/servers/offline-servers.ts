@@ -1,0 +1,54 @@
+/** Owns the servers of a configuration as they are when none is started; loaded by facade/main.ts for commands that only ask what a call would do. */
+
+import type { ServerAdapter } from '../../../adapters/port.ts';
+import { createMappedBackend } from '../../../adapters/primitives/mapped/mapped-backend.ts';
+import {
+  createInProcessServer,
+  type InProcessServerParts,
+} from '../../../adapters/primitives/workspace/in-process-server.ts';
+import { createWorkspace } from '../../../adapters/primitives/workspace/workspace-server.ts';
+import type { LaunchHost } from '../../../adapters/stdio/launch.ts';
+import { ServerPool } from '../../../adapters/supervisor/server-pool.ts';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { NO_CONFINEMENT } from '../../../catalogs/readers/confinement.ts';
+import { SHIPPED } from '../../../catalogs/servers/shipped-servers.ts';
+import type { Config } from '../../config/config.ts';
+import type { ServedServer } from '../../exposure/catalog.ts';
+import { type BackendMakers, Backends } from './backends.ts';
+
+/** For adapters that are only looked at. */
+const NO_START: LaunchHost = {
+  workspace: '/',
+  hidden: [],
+  secrets: () => Promise.reject(new TollgateError('SECRET_MISSING')),
+};
+
+/** What makes servers over a pool. */
+export function poolBackendMakers(pool: ServerPool): BackendMakers {
+  return {
+    sync: (settings) => pool.sync(settings),
+    workspace: (root) => createWorkspace({ root }),
+    shipped: (name) => shippedServer(name, () => Promise.reject(new TollgateError('SERVER_UNAVAILABLE'))),
+    mapped: createMappedBackend,
+    warmUp: () => undefined,
+    startAhead: (servers) => pool.warmUp(servers),
+    stop: () => pool.stopAll(),
+  };
+}
+
+/** A server of catalogs/servers/shipped-servers.ts with its answers. */
+export function shippedServer(name: string, answer: InProcessServerParts['answer'], close?: () => void): ServerAdapter {
+  return createInProcessServer({
+    name,
+    tools: SHIPPED.get(name)?.tools ?? [],
+    answer,
+    ...(close === undefined ? {} : { close }),
+  });
+}
+
+/** Adapters without processes (see ServeOffline in facade/runtime/assembled-facade.ts). */
+export function serveOffline(config: Config): ReadonlyMap<string, ServedServer> {
+  return new Backends(
+    poolBackendMakers(new ServerPool(config.limits, { host: NO_START, onStderr: () => undefined })),
+  ).serve(config, () => NO_CONFINEMENT);
+}

@@ -1,0 +1,74 @@
+/** Owns what servers wrote to stderr: one redacted, bounded log a server, private; refuses to let it into a reply. */
+import { appendFileSync, mkdirSync, readFileSync, renameSync, statSync } from 'node:fs';
+import path from 'node:path';
+import { escapeHostile } from '../../../catalogs/text/hostile-text.ts';
+import type { Redactor } from '../../output/redactor.ts';
+
+/** A log and the one before it take at most twice this. */
+const MAX_BYTES = 1024 * 1024;
+
+/** The logs of a state folder, shared by all its processes: lines are appended whole. */
+export class ServerLogs {
+  readonly #folder: string;
+  readonly #redactor: Redactor;
+  readonly #onFault: (thrown: unknown) => void;
+  readonly #maxBytes: number;
+  /** Server → bytes of its log as far as is known here. */
+  readonly #sizes = new Map<string, number>();
+  #failing = false;
+
+  /** `onFault` is told once when lines cannot be written any more, a full disk for example; nothing else ends by it. */
+  constructor(parts: { state: string; redactor: Redactor; onFault: (thrown: unknown) => void; maxBytes?: number }) {
+    this.#folder = path.join(parts.state, 'logs');
+    this.#redactor = parts.redactor;
+    this.#onFault = parts.onFault;
+    this.#maxBytes = parts.maxBytes ?? MAX_BYTES;
+  }
+
+  /** Appends one line. Secrets are replaced and control characters escaped, so that reading it drives no terminal. */
+  write(server: string, line: string): void {
+    const text = `${new Date().toISOString()} ${process.pid} ${escapeHostile(this.#redactor.redact(line).value).text}\n`;
+    try {
+      this.#append(server, text);
+      this.#failing = false;
+    } catch (thrown) {
+      if (!this.#failing) this.#onFault(thrown);
+      this.#failing = true;
+    }
+  }
+
+  #append(server: string, text: string): void {
+    const file = logFile(this.#folder, server);
+    const known = this.#sizes.get(server);
+    if (known === undefined) mkdirSync(this.#folder, { recursive: true, mode: 0o700 });
+    // Other processes append too: the true size is asked for at the start, and again when the own count says that it is full.
+    const size = known === undefined || known > this.#maxBytes ? sizeOf(file) : known;
+    if (size > this.#maxBytes) renameSync(file, `${file}.1`);
+    appendFileSync(file, text, { mode: 0o600 });
+    this.#sizes.set(server, (size > this.#maxBytes ? 0 : size) + Buffer.byteLength(text));
+  }
+}
+
+/** What is kept of a server's stderr, oldest first; undefined when it never wrote any. */
+export function readServerLog(state: string, server: string): string | undefined {
+  const file = logFile(path.join(state, 'logs'), server);
+  const parts = [`${file}.1`, file].map(readIfThere);
+  return parts.every((part) => part === undefined) ? undefined : parts.join('');
+}
+
+function logFile(folder: string, server: string): string {
+  return path.join(folder, `${server}.log`);
+}
+
+function sizeOf(file: string): number {
+  return statSync(file, { throwIfNoEntry: false })?.size ?? 0;
+}
+
+function readIfThere(file: string): string | undefined {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch (thrown) {
+    if ((thrown as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw thrown;
+  }
+}

@@ -1,0 +1,66 @@
+/** Owns what an owner's host does to a running server: starting it again, and asking it anew for its tools; refuses what may not run, and what cannot be recorded. */
+import { startFailure } from '../../../adapters/port.ts';
+import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { AuditEntry } from '../../audit/audit-log.ts';
+import type { Catalog } from '../../exposure/catalog.ts';
+
+/** What is asked, and by whom. */
+export interface RefreshRequest {
+  readonly server: string;
+  readonly event: 'restart' | 'sync';
+  readonly by: string;
+}
+
+/** How a server is afterwards, and which of its tools are others than before, by name. */
+export interface RefreshResult {
+  readonly server: string;
+  readonly state: string;
+  readonly tools: number;
+  readonly added: readonly string[];
+  readonly removed: readonly string[];
+  readonly changed: readonly string[];
+}
+
+/** Throws USAGE for a server that does not exist or has no process or connection, AUDIT_FAILED, and why it does not start or list. */
+export async function refreshServer(
+  { catalog, append }: { readonly catalog: Catalog; readonly append: (entry: AuditEntry) => void },
+  { server, event, by }: RefreshRequest,
+): Promise<RefreshResult> {
+  const served = catalog.servers.get(server);
+  if (served === undefined)
+    throw new TollgateError('USAGE', {
+      detail: 'There is no server of this name.',
+      next: 'GET /host/v1/servers lists those that there are.',
+    });
+  if (served.adapter.renew === undefined)
+    throw new TollgateError('USAGE', {
+      detail: `Server "${server}" is a part of Tollgate: it has no process of its own, and its tools do not change.`,
+      next: 'Restart Tollgate instead.',
+    });
+  const before = pinsOf(catalog, server);
+  append({ type: 'server', event, server, outcome: 'allow', by });
+  await served.adapter.renew(event === 'restart' ? 'process' : 'list').catch((thrown: unknown) => {
+    throw told(asTollgateError(thrown));
+  });
+  await catalog.refresh([server], 'wake');
+  const problem = catalog.problems.get(server);
+  if (problem !== undefined) throw told(problem);
+  const after = pinsOf(catalog, server);
+  return {
+    server,
+    state: served.adapter.health().state,
+    tools: after.size,
+    added: [...after.keys()].filter((name) => !before.has(name)),
+    removed: [...before.keys()].filter((name) => !after.has(name)),
+    changed: [...after].filter(([name, pin]) => before.has(name) && before.get(name) !== pin).map(([name]) => name),
+  };
+}
+
+/** What people decided keeps its own code. */
+function told(error: TollgateError): TollgateError {
+  return error.code === 'INIT_FAILED' ? startFailure(error) : error;
+}
+
+function pinsOf(catalog: Catalog, server: string): ReadonlyMap<string, string> {
+  return new Map(catalog.entries(server).map(({ tool, pin }) => [tool.name, pin]));
+}

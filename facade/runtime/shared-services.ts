@@ -1,0 +1,121 @@
+/** Owns what outlives a configuration: log, state, audit, budgets, spills, secrets, metrics; opened once a process, refused whole when one part fails. */
+import type { StartInspector } from '../../adapters/port.ts';
+import { asTollgateError } from '../../catalogs/errors/error-table.ts';
+import { type AuditEntry, type AuditLog, openAudit } from '../audit/audit-log.ts';
+import { createDigest, readAuditKey } from '../audit/key-files.ts';
+import { type Budgets, type ConcurrencyLimit, createBudgets, createConcurrencyLimit } from '../budget/budgets.ts';
+import type { OpenSession } from '../call/identify.ts';
+import type { Config } from '../config/config.ts';
+import { Consents } from '../consent/servers/server-consents.ts';
+import { HiddenServers } from '../internal-servers/caller-identity.ts';
+import { Redactor } from '../output/redactor.ts';
+import { Spills } from '../output/spills.ts';
+import { CallTally } from '../serve/host/call-statistics.ts';
+import { EventFeed } from '../serve/host/event-feed.ts';
+import { followState } from '../state/state-follower.ts';
+import type { State } from '../state/state-port.ts';
+import { countFaults, type FaultCounts, Metrics } from './metrics/metrics.ts';
+import { createLog, type Logger } from './process-log.ts';
+
+/** What every generation works with. */
+export interface SharedServices {
+  readonly log: Logger;
+  /** One line for the person who started this process; secrets are redacted. */
+  readonly tell: (line: string) => void;
+  readonly redactor: Redactor;
+  readonly state: State;
+  readonly audit: AuditLog;
+  readonly digest: (text: string) => string;
+  readonly budgets: Budgets;
+  /** What people agreed to of servers. */
+  readonly consents: Consents;
+  readonly spills: Spills;
+  readonly metrics: Metrics;
+  /** What hosts are told of calls, after a restart too. */
+  readonly tally: CallTally;
+  /** What happened to servers lately. */
+  readonly feed: EventFeed;
+  /** What sessions have put aside. */
+  readonly hiddenServers: HiddenServers;
+  /** The calls at once of a session. A new limit begins a new gate; calls that wait at the old one are not lost. */
+  readonly gateOf: (session: OpenSession, limit: number) => ConcurrencyLimit;
+}
+
+/** Opens all parts. Throws STATE_TOO_NEW, STATE_FAILED, STATE_LOST, AUDIT_FAILED; what was opened before is closed again. */
+export async function openSharedServices(
+  config: Config,
+  { onLog, inspect }: { readonly onLog: (line: string) => void; readonly inspect: StartInspector },
+): Promise<SharedServices> {
+  const redactor = new Redactor();
+  registerSecrets(redactor, config);
+  const log = createLog(redactor, onLog, process.env.TOLLGATE_LOG);
+  const faults: FaultCounts = { audit: 0, state: 0 };
+  const state = countFaults(await followState(config.state), () => void (faults.state += 1));
+  let audit: AuditLog | undefined;
+  try {
+    audit = countFaults(
+      openAudit({ folder: config.audit.folder, rotateBytes: config.audit.rotateBytes }),
+      () => void (faults.audit += 1),
+    );
+    const digest = createDigest(readAuditKey(config.state));
+    const tally = new CallTally(state);
+    const consents = new Consents(state, { folder: config.folder, inspect, digest });
+    return {
+      log,
+      tell: (line) => onLog(`${redactor.redact(line).value}\n`),
+      redactor,
+      state,
+      audit,
+      digest,
+      consents,
+      budgets: createBudgets(state),
+      spills: new Spills(config.state),
+      metrics: new Metrics(tally, faults),
+      tally,
+      feed: new EventFeed(Date.now, (text) => redactor.redact(text).value),
+      hiddenServers: new HiddenServers(),
+      gateOf: createGates(),
+    };
+  } catch (thrown) {
+    void audit?.close();
+    void state.close();
+    throw thrown;
+  }
+}
+
+/** Closes what `openShared` opened, the log last, so that the last records are written. */
+export async function closeSharedServices({ spills, audit, state, tally }: SharedServices): Promise<void> {
+  try {
+    spills.close();
+  } finally {
+    await audit
+      .close()
+      .finally(() => tally.flush())
+      .finally(() => state.close());
+  }
+}
+
+/** Secrets are only ever added: a result may still hold one that the configuration no longer has. */
+export function registerSecrets(redactor: Redactor, config: Config): void {
+  for (const secret of config.secrets) redactor.register(secret);
+}
+
+/** Appends a record beside a call: one that cannot be written stops nothing, the next call is refused for the same reason. */
+export function appendQuietly(audit: AuditLog, entry: AuditEntry): void {
+  try {
+    audit.append(entry);
+  } catch (thrown) {
+    if (asTollgateError(thrown).code !== 'AUDIT_FAILED') throw thrown;
+  }
+}
+
+function createGates(): SharedServices['gateOf'] {
+  const gates = new WeakMap<OpenSession, { readonly limit: number; readonly gate: ConcurrencyLimit }>();
+  return (session, limit) => {
+    const known = gates.get(session);
+    if (known?.limit === limit) return known.gate;
+    const gate = createConcurrencyLimit(limit);
+    gates.set(session, { limit, gate });
+    return gate;
+  };
+}

@@ -1,0 +1,35 @@
+/** Owns which servers use which secrets, by the references of the configuration; refuses to know any value. */
+import type { Config, ServerConfig } from '../config/config.ts';
+import type { SecretSource } from '../config/settings/secret-sources.ts';
+
+const REFERENCE = /\$\{secret:([\w.-]+)\}/g;
+
+/** Names of servers by the secret that they use; secrets in order of their names. */
+export function secretUses(config: Pick<Config, 'servers'>): ReadonlyMap<string, readonly string[]> {
+  const uses = new Map<string, string[]>();
+  for (const server of config.servers.values()) {
+    for (const secret of secretsOf(server)) uses.set(secret, [...(uses.get(secret) ?? []), server.name]);
+  }
+  return new Map([...uses].sort(([a], [b]) => (a < b ? -1 : 1)));
+}
+
+/** Names of the secrets that one server uses. */
+function secretsOf({ env, headers, oauth }: Pick<ServerConfig, 'env' | 'headers' | 'oauth'>): ReadonlySet<string> {
+  const texts = [...Object.values(env), ...Object.values(headers), oauth?.clientSecret ?? ''];
+  return new Set(texts.flatMap((text) => [...secretsIn(text)]));
+}
+
+/** Names of the secrets that a text refers to, alone or inside of other text. */
+export function secretsIn(text: string): ReadonlySet<string> {
+  return new Set([...text.matchAll(REFERENCE)].map(([, secret = '']) => secret));
+}
+
+/** A server with the places, other than the vault, that its secrets come from: a program among them would run with its start. */
+export function withSources(server: ServerConfig, sources: ReadonlyMap<string, SecretSource>): ServerConfig {
+  const own = [...secretsOf(server)]
+    .sort()
+    .flatMap((name) => (sources.has(name) ? [[name, sources.get(name)] as const] : []));
+  return own.length === 0
+    ? server
+    : { ...server, secretSources: Object.fromEntries(own) as Record<string, SecretSource> };
+}

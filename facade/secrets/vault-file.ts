@@ -1,0 +1,103 @@
+/** Owns the form of the vault's file: a header in clear and one AES-256-GCM text; refuses what was changed or is of another version. */
+import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+
+/** Where the key of a vault comes from. What is here stands in the file in clear, and is authenticated with the rest. */
+export type KeyOrigin =
+  | { readonly from: 'passphrase'; readonly salt: string; readonly cost: number }
+  | { readonly from: 'keychain'; readonly account: string }
+  | { readonly from: 'file' };
+
+/** A vault as it stands on disk. `nonce` and `text` are base64; `text` ends with the tag of 16 bytes. */
+export interface Sealed {
+  readonly tollgateVault: 1;
+  readonly key: KeyOrigin;
+  readonly nonce: string;
+  readonly text: string;
+}
+
+const NONCE_BYTES = 12;
+const TAG_BYTES = 16;
+/** Powers of two for scrypt's N: below is too cheap to guess, above would stall whoever opens a file that somebody prepared. */
+const COSTS: readonly number[] = [2 ** 15, 2 ** 16, 2 ** 17, 2 ** 18];
+
+/** Encrypts under a fresh nonce. */
+export function seal(plain: string, key: Buffer, origin: KeyOrigin): string {
+  const nonce = randomBytes(NONCE_BYTES);
+  const cipher = createCipheriv('aes-256-gcm', key, nonce).setAAD(clearPart(origin));
+  const text = Buffer.concat([cipher.update(plain, 'utf8'), cipher.final(), cipher.getAuthTag()]);
+  const sealed: Sealed = {
+    tollgateVault: 1,
+    key: origin,
+    nonce: nonce.toString('base64'),
+    text: text.toString('base64'),
+  };
+  return `${JSON.stringify(sealed)}\n`;
+}
+
+/** Decrypts. Throws VAULT_FAILED for a wrong key as for a changed file: they cannot be told apart. */
+export function unseal({ key: origin, nonce, text }: Sealed, key: Buffer): string {
+  const bytes = Buffer.from(text, 'base64');
+  try {
+    const decipher = createDecipheriv('aes-256-gcm', key, Buffer.from(nonce, 'base64'), { authTagLength: TAG_BYTES })
+      .setAAD(clearPart(origin))
+      .setAuthTag(bytes.subarray(-TAG_BYTES));
+    return Buffer.concat([decipher.update(bytes.subarray(0, -TAG_BYTES)), decipher.final()]).toString('utf8');
+  } catch (cause) {
+    const what =
+      origin.from === 'passphrase'
+        ? 'The passphrase is wrong, or vault.json was changed.'
+        : `The key ${origin.from === 'file' ? 'in vault.key' : 'in the keychain'} does not open vault.json, or vault.json was changed.`;
+    throw new TollgateError('VAULT_FAILED', {
+      detail: what,
+      next:
+        origin.from === 'passphrase'
+          ? 'Set TOLLGATE_VAULT_PASSPHRASE to the passphrase of this vault; if it is lost, remove vault.json and set the secrets again.'
+          : 'Put both back as they were; if one is lost, remove vault.json and set the secrets again.',
+      cause,
+    });
+  }
+}
+
+/** Reads the form; throws VAULT_FAILED when it is not one that this version writes. */
+export function readSealed(text: string): Sealed {
+  const value = parse(text);
+  if (typeof value?.tollgateVault === 'number' && value.tollgateVault > 1)
+    throw new TollgateError('VAULT_FAILED', {
+      detail: 'vault.json was written by a newer Tollgate.',
+      next: 'Upgrade Tollgate.',
+    });
+  const key = value?.key as Record<string, unknown> | undefined;
+  const isWhole =
+    value?.tollgateVault === 1 &&
+    typeof value.nonce === 'string' &&
+    Buffer.from(value.nonce, 'base64').length === NONCE_BYTES &&
+    typeof value.text === 'string' &&
+    isOrigin(key);
+  if (!isWhole)
+    throw new TollgateError('VAULT_FAILED', {
+      detail: 'vault.json is damaged.',
+      next: 'Put back a copy of it; if there is none, remove it and set the secrets again.',
+    });
+  return value as unknown as Sealed;
+}
+
+function parse(text: string): Record<string, unknown> | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function isOrigin(key: Record<string, unknown> | undefined): boolean {
+  if (key?.from === 'passphrase') return typeof key.salt === 'string' && COSTS.includes(Number(key.cost));
+  return key?.from === 'file' || (key?.from === 'keychain' && typeof key.account === 'string');
+}
+
+function clearPart(origin: KeyOrigin): Buffer {
+  const parts =
+    origin.from === 'passphrase' ? [origin.salt, origin.cost] : origin.from === 'keychain' ? [origin.account] : [];
+  return Buffer.from(JSON.stringify(['tollgate-vault', 1, origin.from, ...parts]));
+}

@@ -1,0 +1,117 @@
+/** Owns the key of a vault: made once, found again at each opening; refuses to go on without the one that the vault names. */
+import { randomBytes, randomUUID, scrypt } from 'node:crypto';
+import path from 'node:path';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { KEYCHAIN_SERVICE, type Keychain } from './keychain.ts';
+import { createPrivate, readPrivate } from './private-file.ts';
+import type { KeyOrigin } from './vault-file.ts';
+
+/** Where keys may come from. Both are asked only when they are needed. */
+export interface KeySources {
+  /** The passphrase from the environment, or from whoever sits at the terminal. */
+  readonly passphrase: (ask: 'if-set' | 'needed') => Promise<string | undefined>;
+  readonly keychain: () => Promise<Keychain | undefined>;
+}
+
+/** A key and where it came from. */
+export interface VaultKey {
+  readonly key: Buffer;
+  readonly origin: KeyOrigin;
+}
+
+const KEY_BYTES = 32;
+/** 64 MiB and about a fifth of a second for each guess. */
+const COST = 2 ** 16;
+
+/** Finds the key of an existing vault. Throws VAULT_FAILED. */
+export async function findKey(folder: string, origin: KeyOrigin, sources: KeySources): Promise<Buffer> {
+  if (origin.from === 'file')
+    return (
+      fileKey(folder) ??
+      fail(
+        'The key file vault.key is gone.',
+        'Put it back into the state folder; if it is lost, remove vault.json and set the secrets again.',
+      )
+    );
+  if (origin.from === 'keychain') return keychainKey(origin.account, sources);
+  const passphrase = await sources.passphrase('needed');
+  if (passphrase === undefined)
+    return fail(
+      'The vault is locked with a passphrase.',
+      'Set TOLLGATE_VAULT_PASSPHRASE in the environment of Tollgate.',
+    );
+  return derive(passphrase, origin);
+}
+
+/** Makes the key of a new vault: from the passphrase where one is set, else kept in the keychain, else in a file beside the vault. */
+export async function makeKey(folder: string, sources: KeySources): Promise<VaultKey> {
+  const passphrase = await sources.passphrase('if-set');
+  if (passphrase !== undefined) {
+    const origin = { from: 'passphrase', salt: randomBytes(16).toString('base64'), cost: COST } as const;
+    return { key: await derive(passphrase, origin), origin };
+  }
+  const key = randomBytes(KEY_BYTES);
+  const account = `vault-${randomUUID()}`;
+  if (await keepInKeychain(account, key, sources)) return { key, origin: { from: 'keychain', account } };
+  // A key that is there already may still open a vault that somebody moved away, or be that of a process which begins at once with us.
+  const isNew = createPrivate(path.join(folder, 'vault.key'), `${key.toString('base64')}\n`);
+  return { key: isNew ? key : (fileKey(folder) ?? key), origin: { from: 'file' } };
+}
+
+function fileKey(folder: string): Buffer | undefined {
+  const text = readPrivate(path.join(folder, 'vault.key'));
+  return text === undefined ? undefined : readKey(text, 'vault.key');
+}
+
+async function keychainKey(account: string, sources: KeySources): Promise<Buffer> {
+  const keychain = await sources.keychain();
+  if (keychain === undefined)
+    return fail(
+      'The key of the vault is in the keychain, which cannot be reached.',
+      'Unlock the keychain, or run Tollgate in the session of the desktop.',
+    );
+  const text = await keychain.get(KEYCHAIN_SERVICE, account).catch(() => undefined);
+  return text === undefined
+    ? fail('The keychain has no key for this vault.', 'If it is lost, remove vault.json and set the secrets again.')
+    : readKey(text, 'the keychain');
+}
+
+/** Only what can be read back was kept. */
+async function keepInKeychain(account: string, key: Buffer, sources: KeySources): Promise<boolean> {
+  const keychain = await sources.keychain();
+  if (keychain === undefined) return false;
+  const text = key.toString('base64');
+  try {
+    await keychain.set(KEYCHAIN_SERVICE, account, text);
+    return (await keychain.get(KEYCHAIN_SERVICE, account)) === text;
+  } catch {
+    return false;
+  }
+}
+
+function readKey(text: string, where: string): Buffer {
+  const key = Buffer.from(text.trim(), 'base64');
+  return key.length === KEY_BYTES
+    ? key
+    : fail(
+        `What ${where} holds is not a key.`,
+        'Put it back as it was; if it is lost, remove vault.json and set the secrets again.',
+      );
+}
+
+function derive(passphrase: string, { salt, cost }: { readonly salt: string; readonly cost: number }): Promise<Buffer> {
+  return new Promise((resolve, reject) => {
+    // The same letters can be typed as different code points.
+    scrypt(
+      passphrase.normalize('NFKC'),
+      Buffer.from(salt, 'base64'),
+      KEY_BYTES,
+      { N: cost, r: 8, p: 1, maxmem: 160 * cost * 8 },
+      (error, key) => (error === null ? resolve(key) : reject(error)),
+    );
+  });
+}
+
+function fail(detail: string, next: string): never {
+  throw new TollgateError('VAULT_FAILED', { detail, next });
+}

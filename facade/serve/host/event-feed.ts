@@ -1,0 +1,136 @@
+/** Owns what happened to servers and calls lately, for hosts that listen; refuses to keep more than a thousand events, and text of servers in any but the names of their tools. */
+import type { ServerEvent } from '../../../adapters/port.ts';
+import type { ErrorCode, TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { escapeHostile } from '../../../catalogs/text/hostile-text.ts';
+import type { CallTrace } from '../../call/record.ts';
+import { countedFacts } from '../../runtime/servers/server-records.ts';
+
+const MAX = 1000;
+/** Names of tools in one event, and characters of one name: the counts beside them say how many there are. */
+const [MAX_NAMES, MAX_NAME] = [100, 128];
+
+/** Something that hosts hear of. */
+export type FeedEvent = ServerEvent | CallEvent;
+
+/** One event as a listener is sent it. */
+export interface FeedItem {
+  readonly seq: number;
+  /** Of this process: another one's is no place to go on from. */
+  readonly id: string;
+  /** JSON. */
+  readonly text: string;
+}
+
+/** The events of one process. Each listener reads on from its own place, so that a slow one makes nobody keep more. */
+export class EventFeed {
+  readonly #now: () => number;
+  readonly #redact: (text: string) => string;
+  readonly #mark: string;
+  readonly #ring: { readonly at: number; readonly event: FeedEvent }[] = [];
+  readonly #listeners = new Set<() => void>();
+  #last = 0;
+
+  /** `now` in ms since 1970. `redact` takes secrets out of names that servers chose. */
+  constructor(now: () => number, redact: (text: string) => string = (text) => text) {
+    this.#now = now;
+    this.#redact = redact;
+    this.#mark = now().toString(36);
+  }
+
+  /** Something happened; listeners are told at once. */
+  note(event: FeedEvent): void {
+    this.#last += 1;
+    this.#ring[this.#last % MAX] = { at: this.#now(), event };
+    for (const listener of this.#listeners) listener();
+  }
+
+  /** The place after the event of this id; without one that of now, and where the id is of another process before all that is kept. */
+  placeAfter(id: string | undefined): number {
+    if (id === undefined) return this.#last;
+    const [mark, seq] = id.split('-');
+    return mark === this.#mark && /^\d{1,15}$/.test(seq ?? '') ? Math.min(Number(seq), this.#last) : 0;
+  }
+
+  /** The first event after a place that is kept still. */
+  next(place: number): FeedItem | undefined {
+    const seq = Math.max(place + 1, this.#last - MAX + 1);
+    const kept = seq > this.#last ? undefined : this.#ring[seq % MAX];
+    if (kept === undefined) return undefined;
+    const { event: word, id, ...facts } = kept.event;
+    return {
+      seq,
+      id: `${this.#mark}-${seq}`,
+      text: JSON.stringify({
+        at: new Date(kept.at).toISOString(),
+        event: word,
+        id,
+        ...countedFacts(facts),
+        ...this.#namesIn(facts),
+      }),
+    };
+  }
+
+  /** Which tools are new, gone and others than before. */
+  #namesIn(facts: Readonly<Record<string, unknown>>): { readonly names?: Readonly<Record<string, readonly string[]>> } {
+    const lists = Object.entries(facts).flatMap(([key, value]) =>
+      Array.isArray(value) && value.length > 0
+        ? [[key === 'tools' ? 'added' : key, (value as string[]).slice(0, MAX_NAMES).map(this.#clean)] as const]
+        : [],
+    );
+    return lists.length === 0 ? {} : { names: Object.fromEntries(lists) };
+  }
+
+  readonly #clean = (name: string): string => escapeHostile(this.#redact(name.slice(0, MAX_NAME))).text;
+
+  /** Told of each event until the function that it gives is called. Must not throw. */
+  listen(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => void this.#listeners.delete(listener);
+  }
+}
+
+/**
+ * The end of one call. `tool.refused`: it never went to a server. `id` is that of its decision, `exposed` the name that it was shown under,
+ * `bytes` the size of the result that the caller was sent. `server` and `tool` are absent where no tool was found.
+ */
+export interface CallEvent {
+  readonly event: 'tool.completed' | 'tool.failed' | 'tool.refused';
+  readonly id: string;
+  readonly server?: string;
+  readonly tool?: string;
+  readonly exposed?: string;
+  readonly principal: string;
+  readonly origin: string;
+  readonly session: string;
+  readonly run: string;
+  readonly correlation?: string;
+  readonly ms: number;
+  readonly bytes: number;
+  readonly executed: CallTrace['executed'];
+  readonly code?: ErrorCode;
+  /** Of a call that did not succeed: whether the same call may succeed later by itself. */
+  readonly retryable?: boolean;
+}
+
+/** The event of a call that has ended at `now` (ms since 1970); `error`: what it was refused with, or how it failed. */
+export function callEvent(trace: CallTrace, error: TollgateError | undefined, now: number): CallEvent {
+  const { id, principal, session, caller, exposed, lowered: target, executed, startedAt, intended } = trace;
+  const { server = exposed?.server.name, tool = exposed?.entry?.tool.name } = target?.effect ?? {};
+  const failed = error !== undefined || trace.serverError === true || trace.shaped?.isError === true;
+  return {
+    event: !failed ? 'tool.completed' : intended === true ? 'tool.failed' : 'tool.refused',
+    id,
+    ...(server !== undefined && { server }),
+    ...(tool !== undefined && { tool }),
+    ...(exposed !== undefined && { exposed: exposed.name }),
+    principal: principal.id,
+    origin: principal.origin,
+    session,
+    run: caller?.run ?? session,
+    ...(caller?.correlation !== undefined && { correlation: caller.correlation }),
+    ms: now - startedAt,
+    bytes: error !== undefined ? 0 : (trace.shaped?.sent ?? trace.errorBytes ?? 0),
+    executed,
+    ...(failed && { code: error?.code ?? 'TOOL_FAILED', retryable: error?.retryable ?? false }),
+  };
+}

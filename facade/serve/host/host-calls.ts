@@ -1,0 +1,77 @@
+/** Owns the calls that hosts wait for: each ends when its host cancels it, hangs up, or its time is over; refuses to let one host cancel another's. */
+import { Cancellation, type CancelSignal } from '../../../adapters/rpc/cancellation.ts';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { Principal } from '../../../policies/port.ts';
+
+/** One call of a host. `by`: whose token it came with. `timeoutMs`: for all of it, waits included. `gone` is aborted when the host hangs up. */
+export interface HostCall {
+  readonly by: Principal;
+  readonly correlation?: string;
+  readonly timeoutMs?: number;
+  readonly gone: AbortSignal;
+}
+
+interface Running {
+  readonly by: string;
+  readonly correlation: string | undefined;
+  readonly cancel: Cancellation;
+}
+
+/** The running calls of one host API. */
+export class HostCalls {
+  readonly #running = new Set<Running>();
+
+  /** Does the work of a call; the signal that it is given ends it. `closed`: the end of its session. */
+  async within<T>(
+    { by, correlation, timeoutMs, gone }: HostCall,
+    closed: AbortSignal,
+    work: (signal: CancelSignal) => Promise<T>,
+  ): Promise<T> {
+    const cancel = new Cancellation();
+    const running: Running = { by: by.id, correlation, cancel };
+    const hangUp = (): void =>
+      cancel.abort(new TollgateError('CANCELLED', { detail: 'The host closed the connection of this call.' }));
+    const endSession = (): void =>
+      cancel.abort(
+        closed.reason instanceof TollgateError
+          ? closed.reason
+          : new TollgateError('CANCELLED', { detail: 'The session ended.' }),
+      );
+    const timer =
+      timeoutMs === undefined
+        ? undefined
+        : setTimeout(
+            () =>
+              cancel.abort(
+                new TollgateError('TOOL_TIMEOUT', {
+                  detail: `The call took longer than the ${timeoutMs} ms that its host gave it, and was cancelled.`,
+                }),
+              ),
+            timeoutMs,
+          );
+    gone.addEventListener('abort', hangUp, { once: true });
+    closed.addEventListener('abort', endSession, { once: true });
+    if (gone.aborted) hangUp();
+    if (closed.aborted) endSession();
+    this.#running.add(running);
+    try {
+      return await work(cancel);
+    } finally {
+      this.#running.delete(running);
+      clearTimeout(timer);
+      // Both outlive the call.
+      gone.removeEventListener('abort', hangUp);
+      closed.removeEventListener('abort', endSession);
+    }
+  }
+
+  /** Cancels the calls of a correlation id: those that this principal made, and for an owner those of all. How many. */
+  cancel(by: Principal, correlation: string): number {
+    const found = [...this.#running].filter(
+      (one) => one.correlation === correlation && (by.owner === true || one.by === by.id),
+    );
+    for (const { cancel } of found)
+      cancel.abort(new TollgateError('CANCELLED', { detail: 'The host cancelled the call.' }));
+    return found.length;
+  }
+}

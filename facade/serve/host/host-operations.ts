@@ -1,0 +1,404 @@
+/** Owns what a host may do: grants, runs, lists and calls for origins; refuses to let any but an owner decide, or speak for another origin. */
+
+import { type JsonDoc, refusedState } from '../../../adapters/port.ts';
+import { parseJsonDoc } from '../../../adapters/rpc/message-parser.ts';
+import { asTollgateError, ERRORS, TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { Principal } from '../../../policies/port.ts';
+import { CORRELATION_KEY } from '../../call/identify.ts';
+import { type Registration, readRegistrations } from '../../config/servers/registered-servers.ts';
+import { type NewGrant, requireOrigin, requireScope } from '../../consent/grants/grant.ts';
+import { checkGrants } from '../../consent/grants/grant-precondition.ts';
+import type { AssembledFacade } from '../../runtime/assembled-facade.ts';
+import { type RefreshResult, refreshServer } from '../../runtime/servers/server-refresh.ts';
+import type { Reply, Session } from '../facade-port.ts';
+import { asPrincipal } from '../http/token-authentication.ts';
+import { describeHostApi, type OperationInput } from './host-api-description.ts';
+import { HostCalls } from './host-calls.ts';
+import { type HostRun, runKey } from './host-runs.ts';
+import type { HostCaller, HostSessions } from './host-sessions.ts';
+import { Registrar, type ServerToRegister } from './server-registration.ts';
+
+/** What an operation works with. `argsText`: the text of `arguments` as it was sent. */
+export interface HostRequest {
+  readonly principal: Principal;
+  readonly input: OperationInput;
+  readonly argsText?: string;
+  /** Aborted when the host hangs up. */
+  readonly gone: AbortSignal;
+  /** Given when the host reads the answer as a stream: told what a call says of its progress. */
+  readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
+}
+
+/** What a host stands on: the facade that answers now. */
+export type HostParts = Pick<AssembledFacade, 'gateway' | 'deps' | 'config' | 'catalog' | 'consents' | 'feed'>;
+
+/** An operation gives the text of its answer. It throws what the facade throws, and IDENTITY. */
+export type HostOperations = Readonly<Record<string, (request: HostRequest) => Promise<string>>>;
+
+interface Acting {
+  readonly origin?: string;
+  readonly profile?: string;
+  readonly tab?: string;
+}
+
+/** The operations of the document, by id. `parts` is read at each request, so that a new configuration holds. `reload` takes up what lies on the disk. */
+export function createHostOperations(
+  parts: HostParts,
+  sessions: HostSessions,
+  reload: () => Promise<void>,
+): HostOperations {
+  return {
+    describe: async () => describeHostApi().text,
+    ...grantOperations(parts, sessions),
+    ...runOperations(parts),
+    listTools: async ({ principal, input: asked }) => {
+      const text = resultOf(
+        await sessions.within(callerOf(parts, principal, asked), (session) =>
+          parts.gateway.listToolsWithIds(session, session.closed),
+        ),
+      );
+      return asked.id === undefined ? text : toolsOf(text, String(asked.id));
+    },
+    ...callOperations(parts, sessions),
+    ...serverOperations(parts),
+    ...registerOperations(new Registrar(parts, reload)),
+    statistics: async ({ principal }) => {
+      requireOwner(principal);
+      return JSON.stringify({ ...parts.deps.metrics.statistics(), servers: parts.gateway.health(principal) });
+    },
+  };
+}
+
+/** The tools of a list that an id names. Throws UNKNOWN_TOOL. */
+function toolsOf(list: string, id: string): string {
+  const tools = (JSON.parse(list) as { tools: readonly { readonly ids: readonly string[] }[] }).tools.filter(
+    ({ ids }) => ids.includes(id),
+  );
+  if (tools.length === 0)
+    throw new TollgateError('UNKNOWN_TOOL', {
+      detail: 'No tool that this origin is shown has this id.',
+      next: 'List the tools without `id`.',
+    });
+  return JSON.stringify({ tools });
+}
+
+function grantOperations(parts: HostParts, sessions: HostSessions): HostOperations {
+  return {
+    listGrants: async ({ principal, input: asked }) => {
+      const found = await parts.deps.grants.list(
+        principal.owner === true ? asked : { origin: actingAs(parts, principal, asked).origin },
+      );
+      return JSON.stringify({
+        grants: principal.owner === true ? found : found.filter(({ profile }) => principal.profiles.includes(profile)),
+      });
+    },
+    addGrant: async ({ principal, input: asked }) => {
+      requireOwner(principal);
+      const wanted = asked as unknown as NewGrant;
+      requireProfile(parts, wanted.profile);
+      const grant = await parts.deps.grants.add(wanted, principal.id);
+      parts.gateway.noteChange();
+      return JSON.stringify({ grant });
+    },
+    revokeGrant: async ({ principal, input: asked }) => {
+      requireOwner(principal);
+      const grant = await parts.deps.grants.revoke(String(asked.id), principal.id);
+      parts.gateway.noteChange();
+      return JSON.stringify({ grant });
+    },
+    checkGrant: async ({ principal, input: asked }) => {
+      const { scope, tool, session, tab, profile } = asked as {
+        scope: string;
+        tool?: string;
+        session?: string;
+        tab?: string;
+        profile?: string;
+      };
+      requireScope(scope);
+      const { origin, profiles } = actingAs(parts, principal, asked);
+      const from = { ...(session !== undefined && { id: session }), ...(tab !== undefined && { tab }) };
+      return JSON.stringify(
+        checkGrants(parts.deps.grants.of(origin), {
+          profiles: profile === undefined ? profiles : [profile],
+          scope,
+          from,
+          ...(tool !== undefined && { tool }),
+        }),
+      );
+    },
+    expireGrants: async ({ principal, input: asked }) => {
+      requireOwner(principal);
+      const what = asked as { tab: string; origin?: string } | { session: string };
+      const expired = await parts.deps.grants.expire(what, principal.id);
+      if ('tab' in what) await sessions.endTab(what.tab, what.origin);
+      parts.gateway.noteChange();
+      return JSON.stringify({ expired });
+    },
+  };
+}
+
+function runOperations(parts: HostParts): HostOperations {
+  const withLeft = async (run: HostRun): Promise<object> => {
+    const left = await parts.deps.runs.left(run);
+    return { run, ...(left !== undefined && { left }) };
+  };
+  return {
+    openRun: async ({ principal, input: asked }) => {
+      const {
+        origin: _origin,
+        profile: _profile,
+        ...rest
+      } = asked as Acting & Pick<HostRun, 'conversation' | 'turn' | 'maxCalls'>;
+      const { id, origin } = actingAs(parts, principal, asked);
+      return JSON.stringify({
+        run: await parts.deps.runs.open({
+          ...rest,
+          principal: id,
+          origin,
+          ...(principal.owner === true && { owned: true as const }),
+        }),
+      });
+    },
+    getRun: async ({ principal, input: asked }) =>
+      JSON.stringify(await withLeft(await findRun(parts, principal, asked.name))),
+    endRun: async ({ principal, input: asked }) => {
+      const { deps } = parts;
+      const run = await findRun(parts, principal, asked.name);
+      const answer = JSON.stringify(await withLeft(run));
+      await deps.runs.end(run);
+      deps.spills.forget({ principal: run.principal, run: runKey(run) });
+      return answer;
+    },
+  };
+}
+
+function serverOperations(parts: HostParts): HostOperations {
+  const renew = (server: string, event: 'restart' | 'sync', { id }: Principal): Promise<RefreshResult> =>
+    refreshServer(
+      { catalog: parts.catalog, append: (entry) => parts.deps.audit.append(entry) },
+      { server, event, by: id },
+    );
+  return {
+    listServers: async ({ principal }) => {
+      requireOwner(principal);
+      const registered = new Map(readRegistrations(parts.config.state).map(({ name, by }) => [name, by]));
+      const servers = [...parts.catalog.servers.values()].map(({ name, adapter }) => {
+        // Before its first start a server does not know what stands against it.
+        const refusal = parts.config.servers.has(name) ? parts.consents.refusalOf(name) : undefined;
+        const health = adapter.health();
+        const { state, reason } =
+          health.state === 'idle' && refusal !== undefined
+            ? { state: refusedState(refusal), reason: refusal.message }
+            : health;
+        const { restarts } = health;
+        return {
+          name,
+          state,
+          ...(reason !== undefined && { reason }),
+          restarts,
+          tools: parts.catalog.entries(name).length,
+          ...(registered.has(name) && { registeredBy: registered.get(name) }),
+        };
+      });
+      return JSON.stringify({ servers });
+    },
+    restartServer: async ({ principal, input: asked }) => {
+      requireOwner(principal);
+      return JSON.stringify(await renew(String(asked.server), 'restart', principal));
+    },
+    syncServers: async ({ principal, input: asked }) => {
+      requireOwner(principal);
+      if (asked.server !== undefined)
+        return JSON.stringify({ servers: [await renew(String(asked.server), 'sync', principal)], failed: [] });
+      // Nothing is started for a question about all.
+      const running = [...parts.catalog.servers.values()].filter(
+        ({ adapter }) => adapter.renew !== undefined && RUNNING.has(adapter.health().state),
+      );
+      const done = await Promise.all(
+        running.map(({ name }) =>
+          renew(name, 'sync', principal).catch((thrown: unknown) => failed(name, asTollgateError(thrown))),
+        ),
+      );
+      return JSON.stringify({
+        servers: done.filter((one) => !('code' in one)),
+        failed: done.filter((one) => 'code' in one),
+      });
+    },
+  };
+}
+
+function registerOperations(registrar: Registrar): HostOperations {
+  return {
+    registerServer: async ({ principal, input: asked }) =>
+      JSON.stringify({ server: shownOf(await registrar.register(principal, asked as unknown as ServerToRegister)) }),
+    unregisterServer: async ({ principal, input: asked }) =>
+      JSON.stringify({ server: shownOf(await registrar.unregister(principal, String(asked.name))) }),
+  };
+}
+
+/** Without the definition: its values may be secrets. */
+function shownOf({ name, by, at, profiles }: Registration): object {
+  return { name, by, at, profiles };
+}
+
+/** States in which a server can be asked. */
+const RUNNING: ReadonlySet<string> = new Set(['healthy', 'degraded']);
+
+function failed(server: string, { code, message, next, retryable }: TollgateError): object {
+  return { server, code, message, next, retryable };
+}
+
+function callOperations(parts: HostParts, sessions: HostSessions): HostOperations {
+  const calls = new HostCalls();
+  return {
+    callTool: async ({ principal, input: asked, argsText, gone, onProgress }) => {
+      const { name, run, correlation, timeoutMs } = asked as {
+        name: string;
+        run?: string;
+        correlation?: string;
+        timeoutMs?: number;
+      };
+      const args: JsonDoc<unknown> = parseJsonDoc(argsText ?? '{}');
+      const meta = {
+        ...(run !== undefined && { 'tollgate/run': run }),
+        ...(correlation !== undefined && { [CORRELATION_KEY]: correlation }),
+      };
+      const mine = {
+        by: principal,
+        gone,
+        ...(correlation !== undefined && { correlation }),
+        ...(timeoutMs !== undefined && { timeoutMs }),
+      };
+      const call = (session: Session): Promise<Reply> =>
+        calls.within(mine, session.closed, (signal) =>
+          parts.gateway.callTool(session, {
+            name,
+            args,
+            signal,
+            ...(Object.keys(meta).length > 0 && { meta }),
+            ...(onProgress !== undefined && { onProgress }),
+          }),
+        );
+      return `{"result":${resultOf(await sessions.within(callerOf(parts, principal, asked), call))}}`;
+    },
+    cancelCalls: async ({ principal, input: asked }) =>
+      JSON.stringify({ cancelled: calls.cancel(principal, String(asked.correlation)) }),
+  };
+}
+
+/** The text of a result; refusals become errors, however they would travel over MCP. A server cannot forge them: its keys under `tollgate/` are dropped. */
+function resultOf(reply: Reply): string {
+  if (reply.kind === 'error') throw refusedOf(reply);
+  const meta = reply.text.includes('"tollgate/code"')
+    ? (JSON.parse(reply.text) as { _meta?: Readonly<Record<string, unknown>>; content?: readonly { text?: string }[] })
+    : undefined;
+  const {
+    'tollgate/code': code,
+    'tollgate/retryable': retryable,
+    'tollgate/decision': decision,
+    [CORRELATION_KEY]: correlation,
+  } = meta?._meta ?? {};
+  if (typeof code !== 'string') return reply.text;
+  const [message = '', ...next] = (meta?.content?.[0]?.text ?? '').split('\n');
+  throw new HostRefusal(message, {
+    code,
+    next: next.join('\n'),
+    retryable: retryable === true,
+    decision: String(decision),
+    ...(typeof correlation === 'string' && { correlation }),
+  });
+}
+
+/** Over MCP the message says what to do next too; here that has a place of its own. The data of a server's own error is the server's: it names no code of ours. */
+function refusedOf({ error: { message, data = {} }, upstream }: Extract<Reply, { kind: 'error' }>): HostRefusal {
+  if (upstream !== undefined)
+    return new HostRefusal(message, { code: 'TOOL_FAILED', next: ERRORS.TOOL_FAILED.next, decision: upstream });
+  const { code, next, retryable, decision, correlation } = data as Refusal;
+  return new HostRefusal(
+    next !== undefined && message.endsWith(` ${next}`) ? message.slice(0, -next.length - 1) : message,
+    {
+      ...(code !== undefined && { code }),
+      ...(next !== undefined && { next }),
+      retryable: retryable === true,
+      ...(decision !== undefined && { decision }),
+      ...(correlation !== undefined && { correlation }),
+    },
+  );
+}
+
+/** A refusal in words. `retryable`: the same may succeed later by itself. `decision`: of a call, as its records have it. `allow`: the methods that the path has. */
+interface Refusal {
+  readonly code?: string;
+  readonly next?: string;
+  readonly retryable?: boolean;
+  readonly decision?: string;
+  readonly correlation?: string;
+  readonly status?: number;
+  readonly allow?: string;
+}
+
+/** Thrown for what the facade has put into words, and recorded, already. */
+export class HostRefusal extends Error {
+  readonly refusal: Refusal;
+
+  constructor(message: string, refusal: Refusal = {}) {
+    super(message);
+    this.refusal = refusal;
+  }
+}
+
+/** Whose words a request is judged by: the token's own, or for an owner those of an origin and of the principal that has the profile. Throws IDENTITY, USAGE. */
+function actingAs({ config }: HostParts, principal: Principal, asked: OperationInput): Principal {
+  const { origin, profile } = asked as Acting;
+  if (origin === undefined && profile === undefined) return principal;
+  requireOwner(principal);
+  if (origin !== undefined) requireOrigin(origin);
+  const holders =
+    profile === undefined || principal.profiles.includes(profile)
+      ? config.principals.filter(({ id }) => id === principal.id)
+      : config.principals.filter(({ profiles }) => profiles.includes(profile));
+  const [holder] = holders;
+  if (holder === undefined || holders.length > 1)
+    throw new TollgateError('IDENTITY', {
+      detail: `${holders.length === 0 ? 'No principal has' : 'Several principals have'} the profile ${String(profile)}.`,
+      next: 'Give it to the principal of this token, or to one other, in tollgate.yaml.',
+    });
+  return Object.freeze({ ...asPrincipal(holder), owner: false, ...(origin !== undefined && { origin }) });
+}
+
+/** The session that a request is for. Throws as `actingAs`. */
+function callerOf(parts: HostParts, principal: Principal, asked: OperationInput): HostCaller {
+  const { tab } = asked as Acting;
+  const acting = actingAs(parts, principal, asked);
+  return { principal: acting, onBehalf: acting !== principal, ...(tab !== undefined && { tab }) };
+}
+
+async function findRun({ deps }: HostParts, principal: Principal, name: unknown): Promise<HostRun> {
+  const run = deps.runs.find(String(name));
+  const isTheirs =
+    run !== undefined &&
+    (principal.owner === true || (run.principal === principal.id && run.origin === principal.origin));
+  if (!isTheirs)
+    throw new TollgateError('IDENTITY', {
+      detail: 'There is no such run: it has ended, or belongs to somebody else.',
+      next: 'Open a new run.',
+    });
+  return run;
+}
+
+/** Throws IDENTITY for all but owners. */
+export function requireOwner({ id, owner }: Principal): void {
+  if (owner !== true)
+    throw new TollgateError('IDENTITY', {
+      detail: `${id} is no owner, and only an owner decides, and speaks for origins.`,
+      next: 'Use the token of a principal that has `owner: true`.',
+    });
+}
+
+function requireProfile({ config }: HostParts, profile: string): void {
+  if (!config.profiles.has(profile))
+    throw new TollgateError('USAGE', {
+      detail: `There is no profile ${profile}.`,
+      next: `Known are ${[...config.profiles.keys()].join(', ')}.`,
+    });
+}

@@ -1,0 +1,152 @@
+/** Owns the runs that an embedding host opens: whose they are, for which conversation and turn, how many calls they may make; refuses a run that is another's, or has ended. */
+import { randomBytes } from 'node:crypto';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { TimeSlices } from '../../../catalogs/text/time-slices.ts';
+import type { Principal } from '../../../policies/port.ts';
+import type { KeyedBudget } from '../../budget/budget-claims.ts';
+import type { Config } from '../../config/config.ts';
+import { NO_PRECONDITIONS, OPEN_VIEW, type Precondition } from '../../consent/preconditions.ts';
+import { instant } from '../../state/budget-clock.ts';
+import type { State } from '../../state/state-port.ts';
+
+/** Whom and what a run serves, as in-process servers are told. Never read from arguments or `_meta`. */
+export interface RunScope {
+  readonly user: string;
+  readonly space: string;
+  readonly conversation: string;
+  readonly turn: string;
+}
+
+/** A run that a host has opened. `name` is what stands under `_meta["tollgate/run"]`; times in ms since 1970. */
+export interface HostRun {
+  readonly name: string;
+  readonly principal: string;
+  readonly origin: string;
+  readonly conversation?: string;
+  readonly turn?: string;
+  /** Calls that may be made, beside the budgets of policy. */
+  readonly maxCalls?: number;
+  /** An owner opened it, so its labels and budgets are its own. Absent: they are those of the session that names it. */
+  readonly owned?: true;
+  readonly openedAt: number;
+}
+
+/** The runs of all processes. Methods throw STATE_FAILED. */
+export interface Runs {
+  /**
+   * Returns whether labels and run budgets belong to the run itself: only an owner opens such a run. A client could otherwise
+   * drop the labels of its session by naming another run.
+   */
+  isOwned(principal: Principal, run: string): boolean;
+  /** Default: user is the principal, space its `space` of tollgate.yaml or its id, conversation and turn are the run. */
+  scopeOf(principal: Principal, run: string): RunScope;
+  open(run: Omit<HostRun, 'name' | 'openedAt'>): Promise<HostRun>;
+  /** Whosever it is; undefined for one that never was, or has ended. */
+  find(name: string): HostRun | undefined;
+  /** Calls that its own budget has left; undefined without one. */
+  left(run: HostRun): Promise<number | undefined>;
+  end(run: HostRun): Promise<void>;
+  /** Ends all that are too old, in time slices. Throws the signal's reason when it is aborted. */
+  sweep(signal: AbortSignal): Promise<void>;
+  readonly standing: Precondition;
+}
+
+const SPACE = 'runs';
+/** No other name is looked up, and one of this form that is not open is refused: an ended run does not live on without its budget. */
+const FORM = /^host_[0-9a-f]{32}$/;
+
+/** The id of a run in records, budgets and labels. Ids of principals hold no slash. */
+export function runKey({ principal, name }: Pick<HostRun, 'principal' | 'name'>): string {
+  return `${principal}/${name}`;
+}
+
+/** Where the labels of a named run are kept. A run of a host takes them along when it ends: its name never comes again, and no call may use it. */
+export function labelSpace(run: string): string {
+  return `labels/${run}`;
+}
+
+/** Runs over shared state. `now` in ms since 1970. */
+export function createRuns(config: Pick<Config, 'principals' | 'runs'>, state: State, now: () => number): Runs {
+  const isAlive = ({ openedAt }: HostRun): boolean => now() - openedAt < config.runs.keepMs;
+  const read = (name: string): HostRun | undefined => {
+    const text = FORM.test(name) ? state.get(SPACE, name) : undefined;
+    const run = text === undefined ? undefined : (JSON.parse(text) as HostRun);
+    return run !== undefined && isAlive(run) ? run : undefined;
+  };
+  const end = async (run: HostRun): Promise<void> => {
+    await state.remove(SPACE, run.name);
+    const space = labelSpace(runKey(run));
+    for (const label of state.list(space).keys()) await state.remove(space, label);
+    await state.endScope('run', runKey(run));
+  };
+  const owned = ({ id, origin }: Principal, key: string): HostRun | undefined => {
+    const run = read(nameOf(key));
+    return run !== undefined && runKey(run) === key && run.principal === id && run.origin === origin ? run : undefined;
+  };
+  return {
+    isOwned: (principal, key) => owned(principal, key)?.owned === true,
+    scopeOf: (principal, key) => {
+      const { id } = principal;
+      const run = owned(principal, key);
+      const space = config.principals.find((one) => one.id === id)?.space ?? id;
+      return { user: id, space, conversation: run?.conversation ?? key, turn: run?.turn ?? key };
+    },
+    open: async (asked) => {
+      const run: HostRun = { ...asked, name: `host_${randomBytes(16).toString('hex')}`, openedAt: now() };
+      await state.put(SPACE, run.name, JSON.stringify(run));
+      return run;
+    },
+    find: read,
+    left: async (run) => {
+      const [budget] = budgetsOf(run);
+      if (budget?.calls === undefined) return undefined;
+      // Asks for more than there can be: nothing is taken, and the refusal tells what is left.
+      const answer = await state.reserve(
+        [
+          {
+            budget: budget.id,
+            scope: 'run',
+            key: runKey(run),
+            demands: [{ unit: 'calls', limit: budget.calls, most: 0, least: budget.calls + 1 }],
+          },
+        ],
+        instant(),
+      );
+      return 'refused' in answer ? answer.refused.left : undefined;
+    },
+    end,
+    sweep: async (signal) => {
+      const pace = new TimeSlices(signal);
+      for (const text of state.list(SPACE).values()) {
+        const run = JSON.parse(text) as HostRun;
+        if (!isAlive(run)) await end(run);
+        if (pace.isDue) await pace.rest();
+      }
+    },
+    standing: {
+      view: () => OPEN_VIEW,
+      judge: ({ caller }) => {
+        if (!FORM.test(nameOf(caller.run))) return NO_PRECONDITIONS;
+        const run = owned(caller.principal, caller.run);
+        if (run === undefined)
+          throw new TollgateError('IDENTITY', {
+            detail: 'There is no such run: it has ended, or belongs to somebody else.',
+            next: 'Open a new run.',
+          });
+        return { budgets: budgetsOf(run) };
+      },
+    },
+  };
+}
+
+/** The name in the id of a run. */
+function nameOf(key: string): string {
+  return key.slice(key.indexOf('/') + 1);
+}
+
+/** The limit of the run itself: it counts by the run, whoever opened it. */
+function budgetsOf(run: HostRun): readonly KeyedBudget[] {
+  return run.maxCalls === undefined
+    ? []
+    : [{ id: 'host-run-calls', scope: 'run', calls: run.maxCalls, key: runKey(run) }];
+}

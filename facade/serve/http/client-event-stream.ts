@@ -1,0 +1,50 @@
+/** Owns one event stream towards a client (HTML, server-sent events); refuses to queue for a client that does not read. */
+import type { ServerResponse } from 'node:http';
+import { oneLine } from '../reply-text.ts';
+
+const HEADERS = {
+  'content-type': 'text/event-stream',
+  'cache-control': 'no-cache, no-transform',
+  'x-accel-buffering': 'no',
+};
+
+/** Messages as events on a response. Its headers go out with the first of them, so that until then plain JSON can still be answered. */
+export class EventStream {
+  readonly #response: ServerResponse;
+
+  constructor(response: ServerResponse) {
+    this.#response = response;
+  }
+
+  /** Sends the headers alone. */
+  open(): void {
+    if (this.#response.headersSent || this.#response.destroyed) return;
+    this.#response.writeHead(200, HEADERS);
+    this.#response.flushHeaders();
+  }
+
+  /** Sends one message, with the id by which the client may go on later. False: the client is gone, or reads too slowly, and nothing was sent. */
+  send(message: string, id?: string): boolean {
+    return this.#write(`${id === undefined ? '' : `id: ${id}\n`}event: message\ndata: ${oneLine(message)}\n\n`);
+  }
+
+  /** Sends what clients ignore. */
+  comment(text: string): void {
+    this.#write(`: ${text}\n\n`);
+  }
+
+  /** Sends the last message, if any, however slowly the client reads, and ends the stream. */
+  end(message?: string): void {
+    if (this.#response.destroyed || this.#response.writableEnded) return;
+    this.open();
+    this.#response.end(message === undefined ? undefined : `event: message\ndata: ${oneLine(message)}\n\n`);
+  }
+
+  #write(text: string): boolean {
+    const response = this.#response;
+    if (response.destroyed || response.writableEnded || response.writableNeedDrain) return false;
+    this.open();
+    response.write(text);
+    return true;
+  }
+}

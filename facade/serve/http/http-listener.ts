@@ -1,0 +1,286 @@
+/** Owns the HTTP listener of `tollgate serve`: gate, token, routes; refuses on every route what the gate does not know. */
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { setTimeout as delay, setImmediate as turn } from 'node:timers/promises';
+import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { Principal } from '../../../policies/port.ts';
+import type { ListenConfig } from '../../config/config.ts';
+import { ProcessMetrics } from '../../runtime/metrics/process-metrics.ts';
+import { type Drain, drained } from '../drain.ts';
+import type { Facade } from '../facade-port.ts';
+import { HOST_PATH, type HostEndpoint } from '../host/host-endpoint.ts';
+import { HttpMetrics } from './http-metrics.ts';
+import { respond, respondEmpty, respondRefusal, respondWith } from './http-response.ts';
+import { SessionTable } from './http-sessions.ts';
+import { type EndpointRequest, serveMcp } from './mcp-endpoint.ts';
+import { createOriginCheck, type OriginCheck, urlHost } from './origin-check.ts';
+import { Sockets } from './sockets.ts';
+import { type Authenticate, bearerToken } from './token-authentication.ts';
+
+/** What a listener needs. */
+export interface HttpOptions extends Drain {
+  readonly facade: Facade;
+  readonly listen: ListenConfig;
+  readonly authenticate: Authenticate;
+  /** Serves what lies under /host/v1/; absent: nothing. */
+  readonly host?: HostEndpoint;
+  /** Told of what should not happen: a throw that is not ours. */
+  readonly onFault: (thrown: unknown) => void;
+  /** Milliseconds, of any beginning. Default the process clock. */
+  readonly now?: () => number;
+}
+
+/** A listener that runs. */
+export interface HttpServer {
+  /** Address of the MCP endpoint. */
+  readonly url: string;
+  /** Connections that are open. */
+  readonly connections: number;
+  /** Refuses new requests, lets running calls end, answers those that do not, closes every session and connection; idempotent. */
+  close(): Promise<void>;
+}
+
+/** How often idle sessions are looked for and quiet streams say something: below what proxies wait (60 s), above the 20 s in which TCP finds a dead client. Linux probes only while nothing is under way. */
+const TICK_MS = 30_000;
+/** When TCP begins to probe a quiet connection; Node has it probe ten times, a second apart. */
+const PROBE_MS = 10_000;
+/** How long the last answers may take to leave, once nothing runs any more. */
+const FLUSH_MS = 500;
+const PREFLIGHT = {
+  'access-control-allow-methods': 'GET, POST, DELETE',
+  'access-control-allow-headers': 'authorization, content-type, mcp-session-id, mcp-protocol-version, last-event-id',
+  'access-control-max-age': '600',
+};
+
+/** Listens. Throws CONFIG_INVALID when the address cannot be had. */
+export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
+  const front = new HttpFront(options);
+  return {
+    url: await front.listen(),
+    get connections() {
+      return front.connections;
+    },
+    close: () => front.close(),
+  };
+}
+
+class HttpFront {
+  readonly #options: HttpOptions;
+  readonly #now: () => number;
+  readonly #sessions: SessionTable;
+  readonly #server: Server;
+  readonly #sockets: Sockets;
+  readonly #metrics = new HttpMetrics();
+  #process: ProcessMetrics | undefined;
+  #gate: OriginCheck | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #closed: Promise<void> | undefined;
+
+  constructor(options: HttpOptions) {
+    const { facade, listen, onFault, now = () => performance.now() } = options;
+    this.#options = options;
+    this.#now = now;
+    this.#sessions = new SessionTable({
+      facade,
+      maxSessions: listen.maxSessions,
+      maxPerPrincipal: listen.maxSessionsPerPrincipal,
+      idleMs: listen.idleMs,
+      now,
+      onFault,
+    });
+    this.#server = createServer(
+      {
+        headersTimeout: listen.headersMs,
+        requestTimeout: listen.requestMs,
+        connectionsCheckingInterval: Math.min(1000, listen.headersMs),
+        keepAliveTimeout: listen.socketIdleMs,
+        keepAlive: true,
+        keepAliveInitialDelay: PROBE_MS,
+      },
+      (request, response) => void this.#receive(request, response),
+    );
+    this.#sockets = new Sockets(this.#server, { maxConnections: listen.maxConnections, idleMs: listen.socketIdleMs });
+    facade.onToolsChanged((session) => this.#sessions.toolsChanged(session));
+  }
+
+  get connections(): number {
+    return this.#sockets.size;
+  }
+
+  async listen(): Promise<string> {
+    const { host, port } = this.#options.listen;
+    await new Promise<void>((resolve, reject) => {
+      this.#server.once('error', (cause: NodeJS.ErrnoException) =>
+        reject(unavailable(`${urlHost(host)}:${port}`, cause)),
+      );
+      this.#server.listen(port, host, resolve);
+    });
+    this.#server.removeAllListeners('error').on('error', this.#options.onFault);
+    this.#process = new ProcessMetrics();
+    const bound = (this.#server.address() as AddressInfo).port;
+    this.#gate = createOriginCheck(this.#options.listen, bound);
+    this.#timer = setInterval(() => this.#tick(), Math.min(TICK_MS, this.#options.listen.idleMs)).unref();
+    return `http://${urlHost(host)}:${bound}/mcp`;
+  }
+
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  async #close(): Promise<void> {
+    const { host } = this.#options;
+    await drained(Promise.all([this.#sessions.drain(), host?.drain()]), this.#options);
+    clearInterval(this.#timer);
+    this.#process?.close();
+    const gone = new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    await Promise.all([this.#sessions.endAll('Tollgate stopped while the call ran.'), host?.close()]);
+    await turn();
+    this.#server.closeIdleConnections();
+    await Promise.race([gone, delay(FLUSH_MS, undefined, { ref: false })]);
+    this.#server.closeAllConnections();
+    await gone;
+  }
+
+  #tick(): void {
+    this.#sessions.tick();
+    this.#options.host?.tick();
+  }
+
+  async #receive(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    this.#sockets.begin(request, response);
+    this.#metrics.begin(response);
+    try {
+      await this.#admit(request, response);
+    } catch (thrown) {
+      if (!(thrown instanceof TollgateError)) this.#options.onFault(thrown);
+      respondRefusal(response, asTollgateError(thrown));
+    }
+  }
+
+  /** Host and Origin before anything else, on every route but those of health checks, which ask by address: what a foreign page can reach, it can read. */
+  #admit(request: IncomingMessage, response: ServerResponse): Promise<void> | void {
+    const { origin } = request.headers;
+    const probe = PROBES.get(pathOf(request));
+    if (probe !== undefined && this.#gate?.allowsOrigin(origin) === true) return this.#probe(probe, request, response);
+    if (this.#gate?.allowsHost(onlyHost(request)) !== true) throw new TollgateError('HTTP_HOST');
+    if (!this.#gate.allowsOrigin(origin)) throw new TollgateError('HTTP_ORIGIN');
+    if (origin !== undefined) allowPage(response, origin);
+    // A client that keeps its connection would find it closed at its next request.
+    if (this.#closed !== undefined) response.setHeader('connection', 'close');
+    if (request.method === 'OPTIONS' && origin !== undefined) return respondEmpty(response, 204, PREFLIGHT);
+    return this.#route(request, response);
+  }
+
+  #route(request: IncomingMessage, response: ServerResponse): Promise<void> | void {
+    const { facade, listen } = this.#options;
+    const path = pathOf(request);
+    if (path === '/mcp')
+      return serveMcp(this.#visit(request, response), {
+        sessions: this.#sessions,
+        maxBodyBytes: listen.maxBodyBytes,
+        now: this.#now,
+        isDraining: this.#closed !== undefined,
+      });
+    if (this.#options.host !== undefined && path.startsWith(HOST_PATH))
+      return this.#options.host.serve({ request, response }, () => this.#visit(request, response).principal);
+    if (path !== '/healthz' && path !== '/metrics') return respondRefusal(response, new TollgateError('HTTP_PATH'));
+    if (request.method !== 'GET')
+      return respondRefusal(response, new TollgateError('HTTP_METHOD', { next: 'Use GET.' }), {
+        headers: { allow: 'GET' },
+      });
+    // Without a token /healthz tells no more than /readyz.
+    const principal =
+      path === '/healthz' && request.headers.authorization === undefined
+        ? undefined
+        : this.#visit(request, response).principal;
+    if (path === '/healthz' || principal === undefined)
+      return this.#answerReadiness(
+        response,
+        'ok',
+        principal === undefined ? {} : { servers: facade.health(principal) },
+      );
+    const shared =
+      principal.owner === true
+        ? [...this.#metrics.lines(this.#sockets, this.#sessions), ...(this.#process?.lines() ?? []), ''].join('\n')
+        : '';
+    return respond(response, `${facade.metrics(principal)}${shared}`, {
+      'content-type': 'text/plain; version=0.0.4; charset=utf-8',
+    });
+  }
+
+  /** Tells strangers whether to send work here, and nothing else. */
+  #probe(probe: 'live' | 'ready', { method }: IncomingMessage, response: ServerResponse): Promise<void> | void {
+    if (method !== 'GET' && method !== 'HEAD')
+      return respondRefusal(response, new TollgateError('HTTP_METHOD', { next: 'Use GET.' }), {
+        headers: { allow: 'GET, HEAD' },
+      });
+    return probe === 'live'
+      ? answerHealth(response, 200, { status: 'live' })
+      : this.#answerReadiness(response, 'ready', {});
+  }
+
+  async #answerReadiness(response: ServerResponse, status: string, more: object): Promise<void> {
+    const failing = this.#closed === undefined ? await this.#options.facade.readiness() : ['draining'];
+    if (failing.length > 0) return answerHealth(response, 503, { status: 'failing', failing, ...more });
+    return answerHealth(response, 200, { status, ...more });
+  }
+
+  #visit(request: IncomingMessage, response: ServerResponse): EndpointRequest {
+    const { authorization, origin } = request.headers;
+    const principal = this.#options.authenticate(bearerToken(authorization));
+    if (principal === undefined) throw new TollgateError('HTTP_AUTH');
+    this.#sockets.vouch(request.socket);
+    return { request, response, principal: withOrigin(principal, origin) };
+  }
+}
+
+/** Health checks, which come by the address of the machine and with no token. */
+const PROBES: ReadonlyMap<string, 'live' | 'ready'> = new Map([
+  ['/livez', 'live'],
+  ['/readyz', 'ready'],
+]);
+
+function pathOf({ url = '' }: IncomingMessage): string {
+  return url.split('?', 1)[0] ?? '';
+}
+
+function answerHealth(response: ServerResponse, status: 200 | 503, health: object): void {
+  respondWith(response, {
+    status,
+    body: JSON.stringify(health),
+    headers: { 'content-type': 'application/json', 'cache-control': 'no-store' },
+  });
+}
+
+function unavailable(address: string, cause: NodeJS.ErrnoException): TollgateError {
+  const detail = `listen: ${address} cannot be had (${cause.code ?? 'unknown'}).`;
+  return new TollgateError('CONFIG_INVALID', {
+    detail,
+    next: 'Choose another listen.host or listen.port, or stop what listens there.',
+    cause,
+  });
+}
+
+/** Origin is the checked header, else the client of the token (design §9). In lower case, as the gate has read it: a deny for it must not be got round by spelling. */
+function withOrigin(principal: Principal, origin: string | undefined): Principal {
+  return origin === undefined ? principal : Object.freeze({ ...principal, origin: origin.toLowerCase() });
+}
+
+/** Two Host headers may be read differently by two readers; Node keeps the first and says nothing. */
+function onlyHost({ rawHeaders }: IncomingMessage): string | undefined {
+  let host: string | undefined;
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    if (rawHeaders[at]?.toLowerCase() !== 'host') continue;
+    if (host !== undefined) return undefined;
+    host = rawHeaders[at + 1];
+  }
+  return host;
+}
+
+/** Lets the page of an allowed origin read the answer, by name and never by a wildcard. */
+function allowPage(response: ServerResponse, origin: string): void {
+  response.setHeader('access-control-allow-origin', origin);
+  response.setHeader('access-control-expose-headers', 'mcp-session-id');
+  response.setHeader('vary', 'origin');
+}

@@ -1,0 +1,98 @@
+/** Owns plain HTTP answers: status, headers and body in one write; refuses to reflect anything of the request. */
+import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import type { ErrorCode, TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { type ReplyId, refusalText } from '../reply-text.ts';
+
+/** A refused client may go on sending this long, so that it gets to read the answer; what it sends is not kept. */
+const LINGER_MS = 1000;
+
+/** The status of each refusal; those that are not named here are the client's fault in the message itself. Inside an MCP session refusals of calls are 200. */
+export const STATUS: Readonly<Partial<Record<ErrorCode, number>>> = {
+  HTTP_AUTH: 401,
+  ...each(403, 'HTTP_HOST', 'HTTP_ORIGIN', 'IDENTITY', 'DENIED', 'APPROVAL_REQUIRED'),
+  ...each(404, 'HTTP_SESSION', 'HTTP_PATH', 'UNKNOWN_TOOL'),
+  HTTP_METHOD: 405,
+  ...each(409, 'PIN_MISMATCH', 'CANCELLED'),
+  HTTP_BODY_TOO_LARGE: 413,
+  ...each(422, 'TOOL_FAILED', 'NOT_SUPPORTED', 'UPSTREAM_REQUEST_DENIED', 'URL_ELICITATION_DENIED'),
+  ...each(429, 'HTTP_SESSIONS_QUOTA', 'RATE_LIMITED', 'BUDGET_EXCEEDED'),
+  ...each(500, 'INTERNAL', 'POLICY_FAILED', 'OUTCOME_UNRECORDED'),
+  ...each(502, 'TOOL_CRASHED', 'INTERRUPTED', 'UPSTREAM_INVALID', 'UPSTREAM_TOO_LARGE', 'OUTPUT_INVALID'),
+  ...each(
+    503,
+    'HTTP_SESSIONS_FULL',
+    'SHUTTING_DOWN',
+    'STATE_FAILED',
+    'AUDIT_FAILED',
+    'SERVER_UNAVAILABLE',
+    'SANDBOX_UNAVAILABLE',
+    'SECRET_MISSING',
+    'VAULT_FAILED',
+    'SWITCHED_OFF',
+  ),
+  TOOL_TIMEOUT: 504,
+};
+
+function each(status: number, ...codes: readonly ErrorCode[]): Readonly<Partial<Record<ErrorCode, number>>> {
+  return Object.fromEntries(codes.map((code) => [code, status]));
+}
+
+const HEADERS: Readonly<Partial<Record<ErrorCode, OutgoingHttpHeaders>>> = {
+  HTTP_AUTH: { 'www-authenticate': 'Bearer realm="tollgate"' },
+  HTTP_SESSIONS_FULL: { 'retry-after': '10' },
+  HTTP_SESSIONS_QUOTA: { 'retry-after': '10' },
+  SHUTTING_DOWN: { 'retry-after': '1' },
+};
+
+/** How a refusal leaves when not by its code alone. */
+export interface RefusalOptions {
+  readonly id?: ReplyId;
+  readonly status?: number;
+  readonly headers?: OutgoingHttpHeaders;
+}
+
+/** Answers a body. */
+export function respond(response: ServerResponse, body: string, headers: OutgoingHttpHeaders): void {
+  respondWith(response, { status: 200, body, headers });
+}
+
+/** Answers a body with a status of one's own. */
+export function respondWith(
+  response: ServerResponse,
+  { status, body, headers }: { readonly status: number; readonly body: string; readonly headers: OutgoingHttpHeaders },
+): void {
+  if (response.destroyed || response.writableEnded) return;
+  response.writeHead(status, { 'content-length': Buffer.byteLength(body), ...headers });
+  response.end(body);
+}
+
+/** Answers a status without a body. */
+export function respondEmpty(response: ServerResponse, status: 202 | 204, headers: OutgoingHttpHeaders = {}): void {
+  if (response.destroyed || response.writableEnded) return;
+  response.writeHead(status, status === 204 ? headers : { ...headers, 'content-length': 0 });
+  response.end();
+}
+
+/** Answers a refusal, with a JSON-RPC error as body, and lets go of a body that is still coming in. */
+export function respondRefusal(response: ServerResponse, error: TollgateError, options: RefusalOptions = {}): void {
+  if (response.destroyed || response.headersSent) return;
+  const body = refusalText(options.id ?? null, error);
+  const headers = {
+    ...HEADERS[error.code],
+    ...options.headers,
+    'content-type': 'application/json',
+    'content-length': Buffer.byteLength(body),
+  };
+  response.writeHead(options.status ?? STATUS[error.code] ?? 400, headers);
+  response.end(body);
+  discardBody(response.req);
+}
+
+/** Lets go of a body that is still coming in. */
+export function discardBody(request: IncomingMessage): void {
+  if (request.complete) return;
+  // Closing at once would reset the connection, and the client would see that instead of the answer.
+  setTimeout(() => {
+    if (!request.complete) request.destroy();
+  }, LINGER_MS).unref();
+}

@@ -1,0 +1,60 @@
+/** Owns who a bearer token belongs to; refuses tokens that it does not know, in a time that tells nothing. */
+import { hash as digest, timingSafeEqual } from 'node:crypto';
+import type { Principal } from '../../../policies/port.ts';
+import type { ListenConfig, PrincipalConfig } from '../../config/config.ts';
+
+/** The principal of a request's bearer token (`undefined`: none was sent); `undefined` where the token is unknown. */
+export type Authenticate = (token: string | undefined) => Principal | undefined;
+
+/** What tokens are judged by. */
+export interface AuthSources {
+  readonly auth: ListenConfig['auth'];
+  readonly principals: readonly PrincipalConfig[];
+  /** The principal of the access token, and of requests without a token where `auth` is `none`. */
+  readonly fallback: PrincipalConfig;
+  /** The token of `ensureToken`. */
+  readonly accessToken?: string;
+}
+
+/** The origin of who has shown no token and no Origin header. */
+const ANYBODY = 'anonymous';
+
+/** A principal as the pipeline knows it; the origin is the token's client until a request brings a checked Origin header. */
+export function asPrincipal(config: PrincipalConfig): Principal {
+  const { id, role, groups, profiles, client, owner } = config;
+  return Object.freeze({ id, role, groups, profiles, origin: client, owner });
+}
+
+/**
+ * Compares SHA-256 with SHA-256, against every principal each time: neither the token's length nor its place in the
+ * list shows in the time. With `auth: none` a request without a token is the fallback principal, never as an owner: whoever reaches the
+ * port, a page of an allowed origin included, would else give itself every grant. A wrong token is refused still.
+ */
+export function createAuthenticator(sources: AuthSources): Authenticate {
+  const known: { readonly hash: Buffer; readonly principal: Principal }[] = sources.principals.flatMap((config) =>
+    config.tokenHash === undefined
+      ? []
+      : [{ hash: Buffer.from(config.tokenHash, 'hex'), principal: asPrincipal(config) }],
+  );
+  const fallback = asPrincipal(sources.fallback);
+  const anybody = Object.freeze({ ...fallback, origin: ANYBODY, owner: false });
+  if (sources.accessToken !== undefined) known.push({ hash: sha256(sources.accessToken), principal: fallback });
+  return (token) => {
+    if (token === undefined) return sources.auth === 'none' ? anybody : undefined;
+    const hash = sha256(token);
+    let found: Principal | undefined;
+    for (const one of known)
+      if (one.hash.length === hash.length && timingSafeEqual(one.hash, hash)) found ??= one.principal;
+    return found;
+  };
+}
+
+/** The token of an Authorization header: `undefined` without a header, `''` (which no token is) for any other scheme. */
+export function bearerToken(header: string | undefined): string | undefined {
+  if (header === undefined) return undefined;
+  return /^bearer +([\x21-\x7e]+)$/i.exec(header)?.[1] ?? '';
+}
+
+function sha256(text: string): Buffer {
+  return digest('sha256', text, 'buffer');
+}

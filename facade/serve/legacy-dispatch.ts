@@ -1,0 +1,224 @@
+/** Owns the protocol of sessions that begin with `initialize`; refuses methods outside its list and work before the handshake. */
+import type { JsonDoc } from '../../adapters/port.ts';
+import { Cancellation, type CancelSignal } from '../../adapters/rpc/cancellation.ts';
+import { isId, isObject, type JsonObject, type WireMessage } from '../../adapters/rpc/message-parser.ts';
+import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
+import { interruptionError, isInterrupted } from '../call/interruption.ts';
+import type { Awaitable } from '../state/state-port.ts';
+import type { CallRequest, Facade, Reply, Session } from './facade-port.ts';
+import { negotiate } from './protocol-revisions.ts';
+import { notificationText, refusalText, replyText, resultText } from './reply-text.ts';
+import type { Dispatch, DispatchOptions, SendMessage } from './session-dispatch.ts';
+import { VERSION } from './version.ts';
+
+type RequestMessage = Extract<WireMessage, { kind: 'request' }>;
+
+/** Requests whose answer never changes. Clients ask for lists whatever the capabilities say, so these are empty, not errors. */
+const FIXED: ReadonlyMap<string, string> = new Map([
+  ['ping', '{}'],
+  ['logging/setLevel', '{}'],
+  ['resources/list', '{"resources":[]}'],
+  ['resources/templates/list', '{"resourceTemplates":[]}'],
+  ['prompts/list', '{"prompts":[]}'],
+]);
+
+const NO_ARGUMENTS: JsonDoc<unknown> = { text: '{}', value: {}, exact: true };
+/** How long a cut call may take to end and to be recorded before it is answered without that. */
+const SETTLE_MS = 2000;
+const TOOLS_CHANGED = notificationText('notifications/tools/list_changed');
+
+/** Sessions that begin with `initialize`: revisions 2024-11-05 to 2025-11-25. */
+export class LegacyDispatch implements Dispatch {
+  readonly #facade: Facade;
+  readonly #session: Session;
+  readonly #options: DispatchOptions;
+  /** By the client's own id, in the client's own type: 1 and "1" are two requests. */
+  readonly #running = new Map<string | number, Cancellation>();
+  readonly #drained = new AbortController();
+  #initialized = false;
+  #changeTold = false;
+  #draining = false;
+  #closed: Promise<void> | undefined;
+  /** Told when nothing runs any more. */
+  #onIdle: (() => void)[] = [];
+
+  constructor(options: DispatchOptions) {
+    this.#facade = options.facade;
+    this.#session = options.session;
+    this.#options = options;
+  }
+
+  get running(): number {
+    return this.#running.size;
+  }
+
+  handle(message: WireMessage, send: SendMessage): Awaitable<string | undefined> {
+    if (message.kind === 'request') return this.#answer(message, send);
+    if (message.kind === 'invalid') return refusalText(message.id, message.error);
+    if (message.kind === 'notification' && message.method === 'notifications/cancelled')
+      this.#cancel(message.params?.value.requestId);
+    // Tollgate asks its clients nothing, so their answers answer nothing; other notifications ask nothing of Tollgate.
+    return undefined;
+  }
+
+  toolsChanged(): void {
+    if (!this.#initialized || this.#changeTold) return;
+    this.#changeTold = true;
+    setImmediate(() => {
+      this.#changeTold = false;
+      if (this.#closed === undefined) this.#options.notify(TOOLS_CHANGED);
+    });
+  }
+
+  drain(): Promise<void> {
+    this.#draining = true;
+    this.#drained.abort();
+    return this.#idle();
+  }
+
+  close(why: string): Promise<void> {
+    return (this.#closed ??= this.#close(why));
+  }
+
+  async #close(why: string): Promise<void> {
+    const idle = this.drain();
+    for (const cancel of this.#running.values()) cancel.abort(interruptionError(why));
+    await idle;
+    await this.#facade.closeSession(this.#session).catch(this.#options.onFault);
+  }
+
+  #answer(request: RequestMessage, send: SendMessage): Awaitable<string | undefined> {
+    const { id, method } = request;
+    try {
+      if (method === 'initialize') return resultText(id, this.#initialize(request));
+      const fixed = FIXED.get(method);
+      if (fixed === undefined && method !== 'tools/call' && method !== 'tools/list')
+        throw new TollgateError('WIRE_METHOD');
+      if (!this.#initialized && method !== 'ping') throw new TollgateError('NOT_INITIALIZED');
+      // Two running requests of one id could not be told apart: neither their answers nor which of them is cancelled.
+      if (this.#running.has(id))
+        throw new TollgateError('WIRE_ID', {
+          detail: 'A request of this id is still running.',
+          next: 'Use each id once.',
+        });
+      if (fixed !== undefined) return resultText(id, fixed);
+      if (this.#draining) throw new TollgateError('SHUTTING_DOWN');
+      return this.#run(request, send);
+    } catch (thrown) {
+      return this.#refuse(id, thrown);
+    }
+  }
+
+  #refuse(id: string | number, thrown: unknown): string {
+    if (!(thrown instanceof TollgateError)) this.#options.onFault(thrown);
+    return refusalText(id, asTollgateError(thrown));
+  }
+
+  #initialize(request: RequestMessage): string {
+    const instructions = this.#facade.instructions(this.#session);
+    this.#initialized = true;
+    return JSON.stringify({
+      protocolVersion: negotiate(request.params?.value.protocolVersion),
+      capabilities: { tools: { listChanged: true } },
+      serverInfo: { name: 'tollgate', version: VERSION },
+      ...(instructions === '' ? {} : { instructions }),
+    });
+  }
+
+  async #run(request: RequestMessage, send: SendMessage): Promise<string | undefined> {
+    const cancel = new Cancellation();
+    this.#running.set(request.id, cancel);
+    try {
+      const reply = await answered(
+        request.method === 'tools/call' ? this.#call(request, cancel, send) : this.#list(request, cancel),
+        cancel,
+      );
+      return isGivenUp(cancel) ? undefined : replyText(request.id, reply);
+    } catch (thrown) {
+      const refusal = this.#refuse(request.id, thrown);
+      return isGivenUp(cancel) ? undefined : refusal;
+    } finally {
+      this.#running.delete(request.id);
+      if (this.#running.size === 0) for (const tell of this.#onIdle.splice(0)) tell();
+    }
+  }
+
+  #list(request: RequestMessage, signal: CancelSignal): Promise<Reply> {
+    refuseCursor(request.params);
+    return this.#facade.listTools(this.#session, signal);
+  }
+
+  #call(request: RequestMessage, signal: CancelSignal, send: SendMessage): Promise<Reply> {
+    const { name, meta, token } = readCall(request.params);
+    const onProgress = (params: Readonly<Record<string, unknown>>): void => {
+      // Not after the answer: then another request may have the id.
+      if (this.#running.get(request.id) === signal && !signal.aborted)
+        send(notificationText('notifications/progress', { ...params, progressToken: token }));
+    };
+    const call: CallRequest = {
+      name,
+      args: request.args ?? NO_ARGUMENTS,
+      signal,
+      drained: this.#drained.signal,
+      ...(meta === undefined ? {} : { meta }),
+      ...(token === undefined ? {} : { onProgress }),
+    };
+    return this.#facade.callTool(this.#session, call);
+  }
+
+  #cancel(id: unknown): void {
+    if (typeof id !== 'string' && typeof id !== 'number') return;
+    this.#running.get(id)?.abort(new TollgateError('CANCELLED'));
+  }
+
+  #idle(): Promise<void> {
+    return this.#running.size === 0 ? Promise.resolve() : new Promise((resolve) => void this.#onIdle.push(resolve));
+  }
+}
+
+/** A client that cancelled its request gets no answer (MCP 2025-11-25, cancellation). */
+function isGivenUp(signal: CancelSignal): boolean {
+  return signal.aborted && !isInterrupted(signal);
+}
+
+/** The work's own answer, or, when it is cut and does not end for that, one in its place: a call may have run then. */
+function answered(work: Promise<Reply>, signal: CancelSignal): Promise<Reply> {
+  return new Promise((resolve, reject) => {
+    let timer: NodeJS.Timeout | undefined;
+    const onAbort = (): void => {
+      timer = setTimeout(() => reject(signal.reason), SETTLE_MS);
+    };
+    signal.addEventListener('abort', onAbort, { once: true });
+    work.then(resolve, reject).finally(() => clearTimeout(timer));
+  });
+}
+
+/** What a `tools/call` names, beside its arguments. */
+export interface CallParams {
+  readonly name: string;
+  readonly meta: Readonly<Record<string, unknown>> | undefined;
+  /** In the client's own type, which must come back unchanged. */
+  readonly token: string | number | undefined;
+}
+
+/** The params of a call. Throws WIRE_PARAMS. */
+export function readCall(params: JsonDoc<JsonObject> | undefined): CallParams {
+  const { name, _meta } = params?.value ?? {};
+  if (typeof name !== 'string')
+    throw new TollgateError('WIRE_PARAMS', { detail: 'tools/call needs the name of a tool, as a string.' });
+  if (_meta === undefined) return { name, meta: undefined, token: undefined };
+  if (!isObject(_meta)) throw new TollgateError('WIRE_PARAMS', { detail: '_meta is not an object.' });
+  const { progressToken, ...meta } = _meta;
+  if (progressToken === undefined || isId(progressToken)) return { name, meta, token: progressToken };
+  // A number that a double cannot hold would come back as another token.
+  throw new TollgateError('WIRE_PARAMS', { detail: 'progressToken is neither a string nor an integer.' });
+}
+
+/** Throws WIRE_PARAMS on a cursor: the list has one page, and a cursor that was never given out would start a client's loop over. */
+export function refuseCursor(params: JsonDoc<JsonObject> | undefined): void {
+  if ((params?.value.cursor ?? '') === '') return;
+  throw new TollgateError('WIRE_PARAMS', {
+    detail: 'The list has one page; this cursor was not given out here.',
+    next: 'Call tools/list without a cursor.',
+  });
+}

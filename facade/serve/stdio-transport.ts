@@ -1,0 +1,125 @@
+/** Owns one client on a pair of pipes, for `tollgate run`; refuses to buffer without bound for a client that does not read. */
+import type { Readable, Writable } from 'node:stream';
+import { LineReader } from '../../adapters/rpc/framing.ts';
+import { readMessage } from '../../adapters/rpc/message-parser.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { Principal } from '../../policies/port.ts';
+import { type Drain, drained } from './drain.ts';
+import type { Facade } from './facade-port.ts';
+import { LineWriter } from './line-writer.ts';
+import { type ReplyId, refusalText } from './reply-text.ts';
+import { type Dispatch, MAX_RUNNING, openDispatch } from './session-dispatch.ts';
+
+/** What one client on pipes needs. */
+export interface StdioOptions extends Drain {
+  readonly facade: Facade;
+  readonly principal: Principal;
+  readonly input: Readable;
+  readonly output: Writable;
+  /** Bytes of one message (catalogs/text/input-sizes.ts). */
+  readonly maxBytes: number;
+  /** Aborted to stop: requests that come later are refused. After the end of the input it leaves no more time to what runs. */
+  readonly stop?: AbortSignal;
+  /** Told of what should not happen: a throw that is not ours. */
+  readonly onFault: (thrown: unknown) => void;
+}
+
+/** How long the client may take to read the last answers. */
+const FLUSH_MS = 2000;
+
+/** Serves until the input ends, the output breaks or `stop` is aborted; then answers what still runs, and ends the session. Never rejects. */
+export async function serveStdio(options: StdioOptions): Promise<void> {
+  const { facade, input, output } = options;
+  const writer = new LineWriter(output, () => regulate(input, writer, dispatch));
+  const session = facade.openSession(options.principal, 'stdio');
+  const dispatch = openDispatch('legacy', {
+    facade,
+    session,
+    notify: (text) => writer.write(text),
+    onFault: options.onFault,
+  });
+  facade.onToolsChanged(() => dispatch.toolsChanged());
+  const reader = new LineReader({
+    maxBytes: options.maxBytes,
+    onLine: (line) => void receive(line),
+    onBad: (detail, edges) => writer.write(refusalText(idInEdges(edges), new TollgateError('WIRE_SIZE', { detail }))),
+  });
+  /** Progress is advice: it is dropped, not queued, while the client does not read. */
+  const sendProgress = (text: string): void => {
+    if (!writer.full) writer.write(text);
+  };
+  const receive = async (line: Buffer): Promise<void> => {
+    const reply = await dispatch.handle(readMessage(line, 'client'), sendProgress);
+    if (reply !== undefined) writer.write(reply);
+    regulate(input, writer, dispatch);
+  };
+  const onData = (chunk: Buffer): void => {
+    reader.push(chunk);
+    regulate(input, writer, dispatch);
+  };
+  input.on('data', onData);
+  const end = await ended(options);
+  if (end === 'input') reader.end();
+  // A client that only stopped writing may wait for answers; the next one to ask for an end is a signal.
+  if (end !== 'output')
+    await drained(Promise.race([dispatch.drain(), broken(output)]), {
+      drainMs: options.drainMs,
+      onUrge: end === 'input' ? atStop(options.stop) : options.onUrge,
+    });
+  await dispatch.close(
+    end === 'output' ? 'The client went away while the call ran.' : 'Tollgate stopped while the call ran.',
+  );
+  input.off('data', onData);
+  await writer.finish(end === 'output' ? 0 : FLUSH_MS);
+  input.destroy();
+}
+
+/** Stops reading while the client does not read, or has too many requests running. */
+function regulate(input: Readable, writer: LineWriter, dispatch: Dispatch): void {
+  const wait = writer.full || dispatch.running >= MAX_RUNNING;
+  if (wait === input.isPaused()) return;
+  if (wait) input.pause();
+  else input.resume();
+}
+
+/** Resolves with what has ended: the client no longer writes, it no longer reads, or Tollgate is to stop. */
+function ended({ input, output, stop, onFault }: StdioOptions): Promise<'input' | 'output' | 'stop'> {
+  return new Promise((resolve) => {
+    const done = (): void => resolve('input');
+    input.once('end', done).once('close', done);
+    input.once('error', (thrown) => {
+      onFault(thrown);
+      done();
+    });
+    void broken(output).then(() => resolve('output'));
+    stop?.addEventListener('abort', () => resolve('stop'), { once: true });
+    if (stop?.aborted === true) resolve('stop');
+  });
+}
+
+/** Resolves when the client no longer reads. */
+function broken(output: Writable): Promise<void> {
+  return new Promise((resolve) => {
+    const broke = (): void => resolve();
+    output.on('error', broke).once('close', broke);
+  });
+}
+
+/** The first signal, which a client sends that has run out of patience. */
+function atStop(stop: AbortSignal | undefined): NonNullable<Drain['onUrge']> {
+  return (listener) => {
+    stop?.addEventListener('abort', listener, { once: true });
+    if (stop?.aborted === true) listener();
+    return () => stop?.removeEventListener('abort', listener);
+  };
+}
+
+/** The id of a message too large to be read, where it stands first or last in the outermost object; else the client would wait for its timeout. */
+function idInEdges(edges: string): ReplyId {
+  const id = '(-?(?:0|[1-9]\\d{0,14})|"[\\w-]{1,64}")';
+  const version = '"jsonrpc":\\s*"2\\.0"';
+  const found =
+    new RegExp(`^\\{(?:${version},\\s*)?"id":\\s*${id}\\s*,`).exec(edges) ??
+    new RegExp(`,\\s*"id":\\s*${id}(?:,\\s*${version})?\\s*\\}\\s*$`).exec(edges);
+  return found?.[1] === undefined ? null : (JSON.parse(found[1]) as ReplyId);
+}

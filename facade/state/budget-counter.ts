@@ -1,0 +1,46 @@
+/** Owns the arithmetic of one budget's counter: windows and what may still be taken; refuses nothing by itself but says so. */
+import { elapsed, type Instant, isSameBoot } from './budget-clock.ts';
+import type { Amounts, BudgetClaim, BudgetUnit, Reservation, ReservationRefusal, ReservedClaim } from './state-port.ts';
+
+/** A counter as stored: what has been reserved or used since its window began. */
+export interface BudgetCounter extends Amounts {
+  readonly since: Instant;
+}
+
+/** What a counter begins with. */
+export const EMPTY_COUNTER: Amounts = { calls: 0, argBytes: 0, outputBytes: 0, wallMs: 0 };
+
+/** The counter as it stands at `now`. Windows are fixed and begin with the first use after the last one ended. */
+export function currentCounter(claim: BudgetClaim, stored: BudgetCounter | undefined, now: Instant): BudgetCounter {
+  if (stored === undefined) return { ...EMPTY_COUNTER, since: now };
+  if (claim.windowMs === undefined) return stored;
+  // The clock was set back over a reboot: the window begins again and keeps what was spent, else it would last for the whole jump.
+  if (!isSameBoot(stored.since, now) && now.wall < stored.since.wall) return { ...stored, since: now };
+  return elapsed(stored.since, now) < claim.windowMs ? stored : { ...EMPTY_COUNTER, since: now };
+}
+
+/** Takes the demands of a claim from its counter, all or none. */
+export function drawFromCounter(
+  claim: BudgetClaim,
+  counter: BudgetCounter,
+  now: Instant,
+): { readonly taken: ReservedClaim } | { readonly refused: ReservationRefusal } {
+  const amounts: Record<BudgetUnit, number> = { ...EMPTY_COUNTER };
+  for (const { unit, limit, most, least } of claim.demands) {
+    const left = Math.max(0, limit - counter[unit]);
+    if (left < least) {
+      const resets =
+        claim.windowMs === undefined ? {} : { resetsAt: now.wall + claim.windowMs - elapsed(counter.since, now) };
+      return { refused: { claim, unit, limit, left, ...resets } };
+    }
+    amounts[unit] = Math.min(most, left);
+  }
+  return { taken: { claim, since: counter.since, amounts } };
+}
+
+/** Calls and argument bytes are exact when reserved: a budget of these alone costs one transaction a call, not two. */
+export function needsSettle({ taken }: Reservation): boolean {
+  return taken.some(
+    ({ claim, amounts }) => claim.concurrent !== undefined || amounts.outputBytes > 0 || amounts.wallMs > 0,
+  );
+}

@@ -1,0 +1,323 @@
+/** Care of the state database: it is checked, backed up, restored and repaired, also while processes of Tollgate run. */
+import { randomBytes } from 'node:crypto';
+import {
+  chmodSync,
+  closeSync,
+  existsSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+} from 'node:fs';
+import { createRequire } from 'node:module';
+import path from 'node:path';
+import type Libsql from 'libsql';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { type Database, guard, isBusy, openDatabase } from './database.ts';
+import { isAlive, isOwn } from './process-mark.ts';
+import { DATABASE_FILE, STATE_SCHEMA } from './sqlite-state.ts';
+import { Stops } from './stop-file.ts';
+
+const require = createRequire(import.meta.url);
+
+/** How long these commands wait for the locks of other processes, ms. */
+const BUSY_MS = 5_000;
+/** Problems that are named. */
+const MOST_PROBLEMS = 20;
+/** Beside a database: its log and the index of its log. */
+const PARTS = ['', '-wal', '-shm'];
+const TABLES = ['value', 'counter'] as const;
+
+/** What a check has found. `lost`: there was a database, and it is gone. `none`: there never was one. */
+export interface DatabaseCondition {
+  readonly database: 'sound' | 'damaged' | 'lost' | 'none';
+  /** What SQLite says is wrong. */
+  readonly problems: readonly string[];
+  /** Version of its schema, and bytes with its log. */
+  readonly version?: number;
+  readonly bytes?: number;
+  /** Values by space, and counters of budgets. */
+  readonly values?: Readonly<Record<string, number>>;
+  readonly counters?: number;
+  /** Names that are stopped. */
+  readonly stopped: readonly string[];
+  /** Processes of Tollgate that have the state open. */
+  readonly processes: number;
+}
+
+/** Looks at the state of a folder, and changes nothing of the database. Throws STATE_FAILED when it is locked, or the stops cannot be read. */
+export function checkState(folder: string): DatabaseCondition {
+  const file = path.join(folder, DATABASE_FILE);
+  const stops = new Stops(folder);
+  try {
+    const common = { problems: [], stopped: [...stops.list().keys()], processes: countProcesses(folder) };
+    if (!existsSync(file)) return { ...common, database: stops.hasDatabase ? 'lost' : 'none' };
+    const found = examine(file);
+    if (found.version === 0 && found.problems.length === 0)
+      return { ...common, database: stops.hasDatabase ? 'lost' : 'none' };
+    return { ...common, ...found, database: found.problems.length === 0 ? 'sound' : 'damaged' };
+  } finally {
+    stops.close();
+  }
+}
+
+/** Writes a copy of the database to a new file (0600), as it is at one moment. Throws USAGE when the file exists, STATE_FAILED, STATE_LOST. */
+export function backUp(folder: string, to: string): { readonly bytes: number } {
+  const file = path.join(folder, DATABASE_FILE);
+  if (!existsSync(file)) throw new TollgateError('STATE_LOST');
+  claim(to);
+  try {
+    read(file, (connection) => connection.exec(`VACUUM INTO '${to.replaceAll("'", "''")}'`));
+    const { problems } = examine(to);
+    if (problems.length > 0) throw damaged(problems);
+    sync(to);
+    return { bytes: statSync(to).size };
+  } catch (thrown) {
+    rmSync(to, { force: true });
+    throw thrown;
+  }
+}
+
+/**
+ * Puts what a backup holds in the place of what the database holds. A sound database is changed in one transaction, which processes that
+ * run follow. A lost or damaged one is replaced, and kept in the folder that is answered. Throws USAGE for a file that is no backup,
+ * STATE_TOO_NEW, STATE_FAILED.
+ */
+export function restore(folder: string, from: string): { readonly kept: string | undefined } {
+  const { problems, version = 0 } = existsSync(from) ? examine(from) : { problems: ['There is no such file.'] };
+  if (problems.length > 0 || version === 0)
+    throw new TollgateError('USAGE', {
+      detail: `The file is no sound backup of a state: ${problems[0] ?? 'it is empty'}`,
+      next: 'Name a file that `tollgate state backup` has written.',
+    });
+  if (version > STATE_SCHEMA.version) throw new TollgateError('STATE_TOO_NEW');
+  const rows = new Map(TABLES.map((table): [string, Salvaged] => [table, salvage(from, table)]));
+  const file = path.join(folder, DATABASE_FILE);
+  if (checkState(folder).database === 'sound') {
+    const database = openDatabase(file, STATE_SCHEMA);
+    fillWith(database, rows);
+    database.close();
+    touch(folder);
+    return { kept: undefined };
+  }
+  return { kept: replace(folder, rows) };
+}
+
+/** What a repair has kept and lost, by table. */
+export interface Repaired {
+  readonly kept: Readonly<Record<string, number>>;
+  /** Whether rows may be missing. */
+  readonly complete: boolean;
+  /** Where the old database is kept. */
+  readonly old: string | undefined;
+}
+
+/** Makes a sound database from what can be read of a damaged one; `startEmpty`: a database without anything. Throws STATE_FAILED when nothing can be read, STATE_LOST when there is nothing. */
+export function repair(folder: string, { startEmpty }: { readonly startEmpty: boolean }): Repaired {
+  const file = path.join(folder, DATABASE_FILE);
+  if (!existsSync(file) && !startEmpty) throw new TollgateError('STATE_LOST');
+  const rows = new Map(startEmpty ? [] : TABLES.map((table): [string, Salvaged] => [table, salvage(file, table)]));
+  if (!startEmpty && [...rows.values()].every((one) => one.rows.length === 0 && !one.complete)) {
+    throw new TollgateError('STATE_FAILED', {
+      detail: 'Nothing of the damaged database can be read.',
+      next: 'Restore a backup: tollgate state restore FILE. Without one: tollgate state repair --start-empty',
+    });
+  }
+  const old = replace(folder, rows);
+  return {
+    kept: Object.fromEntries([...rows].map(([table, { rows: found }]) => [table, found.length])),
+    complete: !startEmpty && [...rows.values()].every(({ complete }) => complete),
+    old,
+  };
+}
+
+type Row = Readonly<Record<string, string | number | null>>;
+
+interface Salvaged {
+  readonly rows: readonly Row[];
+  readonly complete: boolean;
+}
+
+const KEYS: Readonly<Record<(typeof TABLES)[number], readonly string[]>> = {
+  value: ['space', 'key'],
+  counter: ['budget', 'scope', 'key'],
+};
+
+/** From both ends towards the damage: a row in a page that cannot be read ends the way from its side. */
+function salvage(file: string, table: (typeof TABLES)[number]): Salvaged {
+  const rows = new Map<string, Row>();
+  let complete = true;
+  for (const order of ['ASC', 'DESC']) {
+    const ended = readAll(
+      file,
+      `SELECT * FROM ${table} ORDER BY ${KEYS[table].map((key) => `${key} ${order}`).join(', ')}`,
+      (row) => rows.set(JSON.stringify(KEYS[table].map((key) => row[key])), row),
+    );
+    if (ended) return { rows: [...rows.values()], complete: true };
+    complete = false;
+  }
+  return { rows: [...rows.values()], complete };
+}
+
+/** True when all rows were read. */
+function readAll(file: string, sql: string, take: (row: Row) => void): boolean {
+  try {
+    read(file, (connection) => {
+      for (const row of connection.prepare(sql).iterate() as Iterable<Row>) take(row);
+    });
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function insert(database: Database, table: string, row: Row): void {
+  const columns = Object.keys(row).filter((column) => column !== '_metadata');
+  database.run(`INSERT INTO ${table} (${columns.join(', ')}) VALUES (${columns.map(() => '?').join(', ')})`)(
+    ...columns.map((column) => row[column] ?? null),
+  );
+}
+
+function examine(file: string): Pick<DatabaseCondition, 'problems' | 'version' | 'bytes' | 'values' | 'counters'> {
+  const bytes = PARTS.reduce(
+    (sum, part) => sum + (statSync(`${file}${part}`, { throwIfNoEntry: false })?.size ?? 0),
+    0,
+  );
+  try {
+    return read(file, (connection) => {
+      const problems = (
+        connection.prepare(`PRAGMA integrity_check(${MOST_PROBLEMS})`).all() as { integrity_check: string }[]
+      )
+        .map((row) => row.integrity_check)
+        .filter((line) => line !== 'ok');
+      const { user_version: version } = connection.prepare('PRAGMA user_version').get() as { user_version: number };
+      if (problems.length > 0 || version === 0 || version > STATE_SCHEMA.version) return { problems, version, bytes };
+      const values = Object.fromEntries(
+        (
+          connection.prepare('SELECT space, count(*) AS n FROM value GROUP BY space ORDER BY space').all() as {
+            space: string;
+            n: number;
+          }[]
+        ).map(({ space, n }) => [space, n]),
+      );
+      const { n: counters } = connection.prepare('SELECT count(*) AS n FROM counter').get() as { n: number };
+      return { problems, version, bytes, values, counters };
+    });
+  } catch (thrown) {
+    if (isBusy(thrown)) throw thrown;
+    return { problems: [((thrown as Error).cause as Error | undefined)?.message ?? (thrown as Error).message], bytes };
+  }
+}
+
+function damaged(problems: readonly string[]): TollgateError {
+  return new TollgateError('STATE_FAILED', {
+    detail: `The state database is damaged: ${problems[0] ?? 'unknown'}`,
+    next: 'Keep what can be read: tollgate state repair',
+  });
+}
+
+function read<T>(file: string, work: (connection: Libsql.Database) => T): T {
+  const Database = require('libsql') as typeof Libsql;
+  const connection = guard(() => new Database(file, { timeout: BUSY_MS } as Libsql.Options));
+  try {
+    return guard(() => work(connection));
+  } finally {
+    connection.close();
+  }
+}
+
+/** Only while no process has the old one open: SQLite would remove the log of the new one when the last of them closes it. */
+function replace(folder: string, rows: ReadonlyMap<string, Salvaged>): string | undefined {
+  const running = countProcesses(folder);
+  if (running > 0)
+    throw new TollgateError('STATE_FAILED', {
+      detail: `${running === 1 ? 'A process of Tollgate has' : `${running} processes of Tollgate have`} the database open, so it cannot be replaced.`,
+      next: 'End what runs (they refuse every call now), and try again.',
+    });
+  const draft = path.join(folder, `.state-${randomBytes(8).toString('hex')}.db`);
+  const made = `${draft}.made`;
+  const file = path.join(folder, DATABASE_FILE);
+  try {
+    const database = openDatabase(draft, STATE_SCHEMA);
+    fillWith(database, rows);
+    // Without a log: the one of the draft keeps its name.
+    database.run(`VACUUM INTO '${made.replaceAll("'", "''")}'`)();
+    database.close();
+    sync(made);
+    if (examine(made).version !== STATE_SCHEMA.version) throw damaged(['the new database is not whole']);
+    const kept = putAside(file);
+    chmodSync(made, 0o600);
+    renameSync(made, file);
+    sync(folder);
+    touch(folder);
+    return kept;
+  } finally {
+    for (const part of [...PARTS, '.made']) rmSync(`${draft}${part}`, { force: true });
+  }
+}
+
+/** The folder where it is kept now. The log of a database that is gone goes too: it is no log of another one. */
+function putAside(file: string): string | undefined {
+  if (!existsSync(file)) {
+    for (const part of PARTS) rmSync(`${file}${part}`, { force: true });
+    return undefined;
+  }
+  const kept = path.join(path.dirname(file), `state-before-${new Date().toISOString().replaceAll(':', '')}`);
+  mkdirSync(kept, { mode: 0o700 });
+  for (const part of PARTS.filter((one) => existsSync(`${file}${one}`)))
+    renameSync(`${file}${part}`, path.join(kept, `${DATABASE_FILE}${part}`));
+  return kept;
+}
+
+function fillWith(database: Database, rows: ReadonlyMap<string, Salvaged>): void {
+  database.transact(
+    () => {
+      for (const [table, { rows: found }] of rows) {
+        database.run(`DELETE FROM ${table}`)();
+        for (const row of found) insert(database, table, row);
+      }
+    },
+    { synced: true },
+  );
+}
+
+function touch(folder: string): void {
+  const stops = new Stops(folder);
+  stops.hasDatabase = true;
+  stops.touchValues();
+  stops.close();
+}
+
+function claim(file: string): void {
+  try {
+    closeSync(openSync(file, 'wx', 0o600));
+  } catch (thrown) {
+    const { code } = thrown as NodeJS.ErrnoException;
+    throw new TollgateError('USAGE', {
+      detail:
+        code === 'EEXIST'
+          ? 'The file for the backup exists.'
+          : `The file for the backup cannot be made (${code ?? 'unknown'}).`,
+      next: 'Name a new file in a folder that you may write.',
+    });
+  }
+}
+
+function sync(file: string): void {
+  const fd = openSync(file, 'r');
+  try {
+    fsyncSync(fd);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+function countProcesses(folder: string): number {
+  const locks = path.join(folder, 'processes');
+  return existsSync(locks)
+    ? readdirSync(locks).filter((mark) => !isOwn(folder, mark) && isAlive(folder, mark)).length
+    : 0;
+}

@@ -1,0 +1,358 @@
+/**
+ * The state as the event loop uses it: a copy of all values, kept up to date by the thread that has the database. Reads are answered from
+ * the copy at once, and writes when the thread has done them (decision 55).
+ */
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { Worker } from 'node:worker_threads';
+import { type ErrorCode, TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { Instant } from './budget-clock.ts';
+import { needsSettle } from './budget-counter.ts';
+import { isAlive, ownMark } from './process-mark.ts';
+import type { BudgetClaim, Reservation, State } from './state-port.ts';
+import type { ValueChange, ValueChanges } from './state-values.ts';
+import { Stops } from './stop-file.ts';
+
+/** How long a write waits for the lock of another process, ms. */
+export const BUSY_MS = 5_000;
+/** Milliseconds between two reads by which the thread proves that it can read, and finds what others have written. */
+export const POLL_MS = 250;
+/** So long after the last proof, the copy counts as old, ms. */
+const PROOF_MS = 1_000;
+/** So long a call waits for a new proof, ms. */
+const PATIENCE_MS = 2_000;
+/** How long a new thread is waited for after one has ended, ms. */
+const RESTART_MS = 500;
+
+/** Lists that are kept. */
+const MOST_LISTS = 1_000;
+
+type Work =
+  | { readonly op: 'open'; readonly folder: string; readonly mark: string; readonly proved: SharedArrayBuffer }
+  | { readonly op: 'news' }
+  | { readonly op: 'close' }
+  | { readonly op: 'reserve'; readonly claims: readonly BudgetClaim[]; readonly now: Instant }
+  | {
+      readonly op: 'settle';
+      readonly held: Reservation;
+      readonly used: { readonly outputBytes: number; readonly wallMs: number };
+    }
+  | { readonly op: 'endScope'; readonly scope: string; readonly key: string }
+  | { readonly op: 'put'; readonly space: string; readonly key: string; readonly value: string }
+  | { readonly op: 'remove'; readonly space: string; readonly key: string }
+  | { readonly op: 'take'; readonly space: string; readonly key: string; readonly only: string | undefined }
+  | {
+      readonly op: 'swap';
+      readonly space: string;
+      readonly key: string;
+      readonly change: { readonly from?: string; readonly to: string };
+    };
+
+/** What the thread is asked. */
+export type StateRequest = Work & { readonly id: number; readonly follower: number };
+
+/** What the thread answers: the result, and what has changed since its last answer. `stamp` was read before the changes. */
+export type StateResponse =
+  | { readonly result: unknown; readonly stamp: string; readonly changes: ValueChanges }
+  /** What changed no value. */
+  | { readonly result: unknown }
+  | {
+      readonly failed: { readonly code: ErrorCode; readonly message: string; readonly next: string };
+      readonly busy?: true;
+    };
+
+/** One message of the thread. Id 0 answers no question. */
+export interface StateMessage {
+  readonly id: number;
+  readonly follower: number;
+  readonly answer: StateResponse;
+}
+
+/** The thread of this process. It keeps the process running only while it owes an answer. */
+class Thread {
+  readonly #followers = new Map<number, Follower>();
+  #numbers = 0;
+  #owed = 0;
+  #worker: Worker | undefined;
+
+  /** Its number, by which the thread answers it. */
+  add(follower: Follower): number {
+    this.#numbers += 1;
+    this.#followers.set(this.#numbers, follower);
+    return this.#numbers;
+  }
+
+  remove(number: number): void {
+    this.#followers.delete(number);
+  }
+
+  send(question: StateRequest): void {
+    if (this.#worker === undefined) {
+      this.#worker = this.#start();
+      // A new thread knows no follower: each is opened there before anything else is asked.
+      for (const [number, follower] of this.#followers)
+        if (question.op !== 'open' || number !== question.follower) follower.open().catch(() => undefined);
+    }
+    this.#worker.postMessage(question);
+    this.#count(1);
+  }
+
+  #start(): Worker {
+    // What the thread prints stays in it: stdout belongs to the wire.
+    const worker = new Worker(threadFile(), { env: {}, execArgv: [], stdout: true, stderr: true });
+    worker.on('message', ({ id, follower, answer }: StateMessage) => {
+      this.#followers.get(follower)?.told(id, answer);
+      if (id !== 0) this.#count(-1);
+    });
+    worker.once('error', () => this.#end(worker));
+    worker.once('exit', () => this.#end(worker));
+    // After the listeners, which would keep the process running.
+    worker.unref();
+    return worker;
+  }
+
+  #count(change: 1 | -1): void {
+    this.#owed += change;
+    if (this.#owed === 1 && change === 1) this.#worker?.ref();
+    if (this.#owed === 0) this.#worker?.unref();
+  }
+
+  #end(worker: Worker): void {
+    if (this.#worker !== worker) return;
+    this.#worker = undefined;
+    this.#owed = 0;
+    for (const follower of this.#followers.values()) follower.lose();
+    setTimeout(() => {
+      if (this.#worker === undefined)
+        for (const follower of this.#followers.values()) follower.open().catch(() => undefined);
+    }, RESTART_MS).unref();
+  }
+}
+
+const THREAD = new Thread();
+
+/** Opens the state of a folder for a process that serves. Rejects with STATE_TOO_NEW, STATE_FAILED, STATE_LOST. */
+export async function followState(folder: string): Promise<State> {
+  const follower = new Follower(folder);
+  try {
+    await follower.open();
+    return follower;
+  } catch (thrown) {
+    await follower.close();
+    throw thrown;
+  }
+}
+
+class Follower implements State {
+  readonly #folder: string;
+  readonly #number: number;
+  readonly #pending = new Map<number, (answer: StateResponse) => void>();
+  readonly #values = new Map<string, Map<string, string>>();
+  readonly #lists = new Map<string, ReadonlyMap<string, string>>();
+  readonly #proved = new BigInt64Array(new SharedArrayBuffer(BigInt64Array.BYTES_PER_ELEMENT));
+  #stops: Stops | undefined;
+  #version = 0;
+  #isClosed = false;
+  #ids = 0;
+  #stamp = '';
+  #fault: TollgateError | undefined;
+  #renewal: Promise<void> | undefined;
+
+  constructor(folder: string) {
+    this.#folder = path.resolve(folder);
+    this.#number = THREAD.add(this);
+  }
+
+  async open(): Promise<void> {
+    // The mark says that this process has the database open: it is not replaced meanwhile.
+    await this.#ask({
+      op: 'open',
+      folder: this.#folder,
+      mark: this.#tryMark(),
+      proved: this.#proved.buffer as SharedArrayBuffer,
+    });
+    this.#stops ??= new Stops(this.#folder);
+  }
+
+  get stops(): Stops {
+    if (this.#stops === undefined) throw closed();
+    return this.#stops;
+  }
+
+  fresh(): Promise<void> | undefined {
+    if (this.#isFresh()) return undefined;
+    this.#renewal ??= this.#renew().finally(() => (this.#renewal = undefined));
+    return this.#renewal;
+  }
+
+  get(space: string, key: string): string | undefined {
+    this.#check();
+    return this.#values.get(space)?.get(key);
+  }
+
+  list(space: string, prefix = ''): ReadonlyMap<string, string> {
+    this.#check();
+    const name = `${space}\n${prefix}`;
+    const known = this.#lists.get(name);
+    if (known !== undefined) return known;
+    const found = [...(this.#values.get(space) ?? [])]
+      .filter(([key]) => key.startsWith(prefix))
+      .sort(([one], [other]) => (one < other ? -1 : 1));
+    const list = new Map(found);
+    if (this.#lists.size >= MOST_LISTS) this.#lists.clear();
+    this.#lists.set(name, list);
+    return list;
+  }
+
+  stamp(): string {
+    this.#check();
+    return String(this.#version);
+  }
+
+  async reserve(claims: readonly BudgetClaim[], now: Instant): Promise<Awaited<ReturnType<State['reserve']>>> {
+    return (await this.#ask({ op: 'reserve', claims, now })) as Awaited<ReturnType<State['reserve']>>;
+  }
+
+  async settle(held: Reservation, used: { readonly outputBytes: number; readonly wallMs: number }): Promise<void> {
+    if (needsSettle(held)) await this.#ask({ op: 'settle', held, used });
+  }
+
+  async endScope(scope: string, key: string): Promise<void> {
+    await this.#ask({ op: 'endScope', scope, key });
+  }
+
+  async put(space: string, key: string, value: string): Promise<void> {
+    await this.#ask({ op: 'put', space, key, value });
+  }
+
+  async remove(space: string, key: string): Promise<void> {
+    await this.#ask({ op: 'remove', space, key });
+  }
+
+  async take(space: string, key: string, only?: string): Promise<string | undefined> {
+    return (await this.#ask({ op: 'take', space, key, only })) as string | undefined;
+  }
+
+  async swap(space: string, key: string, change: { readonly from?: string; readonly to: string }): Promise<boolean> {
+    return (await this.#ask({ op: 'swap', space, key, change })) as boolean;
+  }
+
+  mark(): string {
+    return ownMark(this.#folder);
+  }
+
+  /** On a full disk there is none: what needs it is refused then. */
+  #tryMark(): string {
+    try {
+      return this.mark();
+    } catch {
+      return '';
+    }
+  }
+
+  isAlive(mark: string): boolean {
+    return isAlive(this.#folder, mark);
+  }
+
+  async close(): Promise<void> {
+    // It is answered after all that was asked before it.
+    await Promise.race([
+      this.#ask({ op: 'close' }).catch(() => undefined),
+      sleep(PATIENCE_MS, undefined, { ref: false }),
+    ]);
+    this.#isClosed = true;
+    THREAD.remove(this.#number);
+    this.#stops?.close();
+    this.#fault = closed();
+    this.lose(this.#fault);
+  }
+
+  /** Takes a message of the thread. */
+  told(id: number, answer: StateResponse): void {
+    const waiting = this.#pending.get(id);
+    this.#pending.delete(id);
+    if ('changes' in answer) {
+      this.#apply(answer.changes);
+      this.#stamp = answer.stamp;
+      this.#fault = undefined;
+    } else if ('failed' in answer && id === 0 && answer.busy !== true) {
+      this.#fault = errorOf(answer.failed);
+    }
+    waiting?.(answer);
+  }
+
+  /** The thread has ended, or is not needed any more: nothing is known until another one answers. */
+  lose(
+    fault = new TollgateError('STATE_FAILED', { detail: 'The thread of the state has ended. Another one is started.' }),
+  ): void {
+    this.#fault = fault;
+    const failed = { code: fault.code, message: fault.message, next: fault.next };
+    for (const answer of this.#pending.values()) answer({ failed });
+    this.#pending.clear();
+  }
+
+  #ask(work: Work): Promise<unknown> {
+    if (this.#isClosed) return Promise.reject(closed());
+    this.#ids += 1;
+    const id = this.#ids;
+    return new Promise((resolve, reject) => {
+      this.#pending.set(id, (answer) => ('failed' in answer ? reject(errorOf(answer.failed)) : resolve(answer.result)));
+      THREAD.send({ ...work, id, follower: this.#number });
+    });
+  }
+
+  #isFresh(): boolean {
+    const age = Number(process.hrtime.bigint() - Atomics.load(this.#proved, 0)) / 1e6;
+    return this.#fault === undefined && age < PROOF_MS && this.#stamp === this.stops.valueStamp();
+  }
+
+  async #renew(): Promise<void> {
+    const until = performance.now() + PATIENCE_MS;
+    while (!this.#isFresh()) {
+      const left = until - performance.now();
+      if (left <= 0)
+        throw new TollgateError('STATE_FAILED', {
+          detail: 'What people have decided cannot be read at present, so nothing runs.',
+          next: 'Call again. If it stays so, look at the state: tollgate state check',
+        });
+      await Promise.race([this.#ask({ op: 'news' }), sleep(left, undefined, { ref: false })]);
+    }
+  }
+
+  /** What is known of the past is not read while the present cannot be. */
+  #check(): void {
+    if (this.#fault !== undefined) throw this.#fault;
+  }
+
+  #apply({ all, changes }: ValueChanges): void {
+    if (!all && changes.length === 0) return;
+    if (all) this.#values.clear();
+    for (const change of changes) this.#set(change);
+    this.#lists.clear();
+    this.#version += 1;
+  }
+
+  #set({ space, key, value }: ValueChange): void {
+    const values = this.#values.get(space) ?? new Map<string, string>();
+    this.#values.set(space, values);
+    if (value === undefined) values.delete(key);
+    else values.set(key, value);
+  }
+}
+
+function errorOf({ code, message, next }: Extract<StateResponse, { failed: unknown }>['failed']): TollgateError {
+  return new TollgateError(code, { detail: message, next });
+}
+
+function closed(): TollgateError {
+  return new TollgateError('STATE_FAILED', { detail: 'The state is closed.' });
+}
+
+/** Tests run the sources; a thread needs the built file. */
+function threadFile(): string {
+  const here = path.dirname(fileURLToPath(import.meta.url));
+  const built = path.join(here, 'state-thread.js');
+  return existsSync(built) ? built : path.join(here, '..', '..', 'dist', 'facade', 'state', 'state-thread.js');
+}

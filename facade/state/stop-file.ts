@@ -1,0 +1,369 @@
+/**
+ * The file of stops: what `off`, `kill` and `revoke` forbid. It needs neither the database nor room on the disk: it has a fixed size,
+ * is made ahead, and is written over in place. Every process reads it at every call.
+ */
+import { randomBytes } from 'node:crypto';
+import {
+  closeSync,
+  constants,
+  fstatSync,
+  fsyncSync,
+  linkSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  readSync,
+  rmSync,
+  statSync,
+  writeSync,
+} from 'node:fs';
+import path from 'node:path';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { tryLock } from './process-mark.ts';
+
+/** Name of the file in a state folder. */
+export const STOPS_FILE = 'stopped';
+/** Where an earlier version kept what was stopped on a full disk: one JSON object. */
+const OLD_FILE = 'stops';
+/** Held by a writer. */
+const LOCK = 'stopped.lock';
+/** A writer waits so long for another one, ms. A frozen one must not keep anybody from stopping something. */
+const LOCK_MS = 1_000;
+/** The name that stops everything. No server has it. */
+export const EVERYTHING = '*';
+
+/** One stop. `since`: ISO 8601, UTC. `by`: the user of the machine. */
+export interface Stop {
+  readonly since: string;
+  readonly by: string;
+  /** Tells this stop from another one of the same name; absent for one that a person has thrown. */
+  readonly id?: string;
+}
+
+/*
+ * The header holds a mark, a stamp that changes with every stop, a stamp that changes with every value of the database, and whether a
+ * database was made. The slot after it is kept for EVERYTHING. Each part is written by itself, so writers do not disturb each other.
+ */
+const SLOT_BYTES = 256;
+const SLOTS = 256;
+const FILE_BYTES = SLOT_BYTES * SLOTS;
+const MARK = 'tollgate stops 1';
+const STAMP_BYTES = 16;
+const AT = { stops: 16, values: 32, made: 48 } as const;
+const HEADER_BYTES = 49;
+
+/** For how long the header is not read again, ms: less than a person, or a client that was told, needs to make the next call. */
+const LOOK_MS = 1;
+/** After so long all slots are read again, whatever the stamp says, ms: a writer may have died before it wrote the stamp. */
+const RENEW_MS = 1_000;
+
+const DAMAGED = {
+  detail: 'The file of stops is damaged, so it is not known what is stopped.',
+  next: 'Find out what wrote to the state folder. End Tollgate, remove `stopped` from the state folder, stop again what must not run, and say so: tollgate on',
+};
+
+/** The stops of a state folder, read and written without its database. Every method throws STATE_FAILED, or STATE_LOST if the file was removed. */
+export class Stops {
+  readonly #file: number;
+  readonly #folder: string;
+  readonly #inode: string;
+  readonly #header = Buffer.alloc(HEADER_BYTES);
+  #lookedAt = -Infinity;
+  #stamp = '';
+  #known: ReadonlyMap<string, Stop> = new Map();
+  #knownStamp: string | undefined;
+  #knownAt = -Infinity;
+  #isOpen = true;
+
+  /** Opens the file in a state folder, and makes both where there are none. */
+  constructor(folder: string) {
+    this.#folder = folder;
+    this.#file = guard(() => {
+      mkdirSync(folder, { recursive: true, mode: 0o700 });
+      return openOrMake(folder);
+    });
+    this.#inode = inodeOf(fstatSync(this.#file));
+  }
+
+  /** All that is stopped, by name; EVERYTHING is first. */
+  list(): ReadonlyMap<string, Stop> {
+    this.#look();
+    const now = performance.now();
+    if (this.#stamp === this.#knownStamp && now - this.#knownAt < RENEW_MS) return this.#known;
+    // The second read is for one that met a writer.
+    const slots = this.#readSlots() ?? this.#readSlots();
+    if (slots === undefined) throw new TollgateError('STATE_FAILED', DAMAGED);
+    this.#known = new Map(
+      [...slots]
+        .map(([name, { stop }]): [string, Stop] => [name, stop])
+        .sort(([one], [other]) => (one < other ? -1 : 1)),
+    );
+    [this.#knownStamp, this.#knownAt] = [this.#stamp, now];
+    return this.#known;
+  }
+
+  /** Stops a name. It is on the disk when this returns. */
+  put(name: string, stop: Stop): void {
+    withLock(path.join(this.#folder, LOCK), () => this.#put(name, stop));
+  }
+
+  /** As `put`, where the name is not stopped yet; false when it is. */
+  putNew(name: string, stop: Stop): boolean {
+    return withLock(path.join(this.#folder, LOCK), () => {
+      if (this.#slots().has(name)) return false;
+      this.#put(name, stop);
+      return true;
+    });
+  }
+
+  /** Lifts a stop; false when there was none. `only`: when it is exactly this one. It is on the disk when this returns. */
+  remove(name: string, only?: Stop): boolean {
+    return withLock(path.join(this.#folder, LOCK), () => {
+      const found = this.#slots().get(name);
+      if (found === undefined || (only !== undefined && textOf(name, only) !== textOf(name, found.stop))) return false;
+      this.#writeSlot(found.index, '');
+      return true;
+    });
+  }
+
+  #put(name: string, stop: Stop): void {
+    const text = textOf(name, stop);
+    for (;;) {
+      const slots = this.#slots();
+      const index = slots.get(name)?.index ?? freeIndex(name, new Set([...slots.values()].map((one) => one.index)));
+      this.#writeSlot(index, text);
+      // Without the lock, another process may have chosen the same slot.
+      if (this.#slots().get(name) !== undefined) return;
+    }
+  }
+
+  /** Changes with every stop, of any process. */
+  stamp(): string {
+    this.#look();
+    return this.#stamp;
+  }
+
+  /** Changes with every value of the database, of any process. */
+  valueStamp(): string {
+    this.#look();
+    return this.#header.toString('latin1', AT.values, AT.values + STAMP_BYTES);
+  }
+
+  /** Tells all processes that values have changed. Call it after the change is committed. */
+  touchValues(): void {
+    guard(() => this.#write(newStamp(), AT.values));
+  }
+
+  /** Whether the state folder has had a database. */
+  get hasDatabase(): boolean {
+    this.#look();
+    return this.#header[AT.made] === '1'.charCodeAt(0);
+  }
+
+  set hasDatabase(has: boolean) {
+    guard(() => {
+      this.#write(has ? '1' : '0', AT.made);
+      fsyncSync(this.#file);
+    });
+  }
+
+  close(): void {
+    if (this.#isOpen) closeSync(this.#file);
+    this.#isOpen = false;
+  }
+
+  #look(): void {
+    const now = performance.now();
+    if (now - this.#lookedAt < LOOK_MS) return;
+    guard(() => {
+      if (!this.#isOpen) throw new TollgateError('STATE_FAILED', { detail: 'The state is closed.' });
+      const found = statSync(path.join(this.#folder, STOPS_FILE), { throwIfNoEntry: false });
+      // What others write to a file that was put in its place is not seen here.
+      if (found === undefined || inodeOf(found) !== this.#inode) throw stopsLost();
+      this.#header.fill(0, readSync(this.#file, this.#header, 0, HEADER_BYTES, 0));
+    });
+    if (this.#header.toString('latin1', 0, MARK.length) !== MARK) throw new TollgateError('STATE_FAILED', DAMAGED);
+    this.#stamp = this.#header.toString('latin1', AT.stops, AT.stops + STAMP_BYTES);
+    this.#lookedAt = now;
+  }
+
+  #slots(): ReadonlyMap<string, Slot> {
+    this.#lookedAt = -Infinity;
+    this.#look();
+    const slots = this.#readSlots() ?? this.#readSlots();
+    if (slots === undefined) throw new TollgateError('STATE_FAILED', DAMAGED);
+    return slots;
+  }
+
+  #readSlots(): ReadonlyMap<string, Slot> | undefined {
+    const bytes = Buffer.alloc(FILE_BYTES);
+    if (guard(() => readSync(this.#file, bytes, 0, FILE_BYTES, 0)) !== FILE_BYTES) return undefined;
+    const slots = new Map<string, Slot>();
+    for (let index = 1; index < SLOTS; index += 1) {
+      const slot = slotOf(bytes.toString('utf8', index * SLOT_BYTES, (index + 1) * SLOT_BYTES));
+      if (slot === undefined) return undefined;
+      if (slot !== 'free') slots.set(slot.name, { index, stop: slot.stop });
+    }
+    return slots;
+  }
+
+  #writeSlot(index: number, text: string): void {
+    const bytes = Buffer.alloc(SLOT_BYTES, ' ');
+    bytes.write(text);
+    guard(() => {
+      this.#write(bytes, index * SLOT_BYTES);
+      this.#write(newStamp(), AT.stops);
+      fsyncSync(this.#file);
+    });
+    this.#lookedAt = -Infinity;
+  }
+
+  #write(text: Buffer | string, at: number): void {
+    const bytes = typeof text === 'string' ? Buffer.from(text) : text;
+    writeSync(this.#file, bytes, 0, bytes.length, at);
+    this.#lookedAt = -Infinity;
+  }
+}
+
+interface Slot {
+  readonly index: number;
+  readonly stop: Stop;
+}
+
+/** The first one is kept for EVERYTHING; the others begin at a place that follows from the name. */
+function freeIndex(name: string, taken: ReadonlySet<number>): number {
+  if (name === EVERYTHING) return 1;
+  const count = SLOTS - 2;
+  const first = [...name].reduce((hash, letter) => (hash * 31 + (letter.codePointAt(0) ?? 0)) % count, 7);
+  for (let step = 0; step < count; step += 1) {
+    const index = 2 + ((first + step) % count);
+    if (!taken.has(index)) return index;
+  }
+  throw new TollgateError('STATE_FAILED', {
+    detail: `At most ${count} servers can be stopped one by one.`,
+    next: 'Stop everything instead: tollgate off',
+  });
+}
+
+function textOf(name: string, { since, by, id }: Stop): string {
+  const text = (user: string): string => JSON.stringify({ name, since, by: user, ...(id !== undefined && { id }) });
+  const most = SLOT_BYTES - Buffer.byteLength(text(''));
+  if (most < 0)
+    throw new TollgateError('STATE_FAILED', {
+      detail: 'The name of the server is too long to be stopped by it.',
+      next: 'Stop everything instead: tollgate off',
+    });
+  let user = by;
+  while (Buffer.byteLength(text(user)) > SLOT_BYTES) user = user.slice(0, -1);
+  return text(user);
+}
+
+function slotOf(text: string): { readonly name: string; readonly stop: Stop } | 'free' | undefined {
+  if (text.trim() === '') return 'free';
+  try {
+    const { name, since, by, id } = JSON.parse(text) as { name?: unknown; since?: unknown; by?: unknown; id?: unknown };
+    return typeof name === 'string' && typeof since === 'string' && typeof by === 'string'
+      ? { name, stop: { since, by, ...(typeof id === 'string' && { id }) } }
+      : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function newStamp(): string {
+  return randomBytes(STAMP_BYTES / 2).toString('hex');
+}
+
+/** The refusal where the file is gone. */
+export function stopsLost(): TollgateError {
+  return new TollgateError('STATE_LOST', {
+    detail: 'The file `stopped` was removed from the state folder, or replaced, so it is not known what is stopped.',
+    next: 'End Tollgate. Stop again what must not run (tollgate kill NAME), and say so: tollgate on',
+  });
+}
+
+function inodeOf({ dev, ino }: { readonly dev: number; readonly ino: number }): string {
+  return `${dev}.${ino}`;
+}
+
+/** Where the lock cannot be had in time, the work is done without it: to stop something comes first. */
+function withLock<T>(file: string, work: () => T): T {
+  const until = performance.now() + LOCK_MS;
+  let lock = tryLock(file);
+  while (lock === 'busy' && performance.now() < until) {
+    Atomics.wait(SLEEPER, 0, 0, 5);
+    lock = tryLock(file);
+  }
+  try {
+    return work();
+  } finally {
+    if (typeof lock === 'object') lock.close();
+  }
+}
+
+const SLEEPER = new Int32Array(new SharedArrayBuffer(4));
+
+/** The file is there whole or not at all, whichever processes start at once. One that may only be read is opened to be read. */
+function openOrMake(folder: string): number {
+  const file = path.join(folder, STOPS_FILE);
+  const open = (): number => {
+    try {
+      return openSync(file, constants.O_RDWR | constants.O_NOFOLLOW);
+    } catch (error) {
+      if (codeOf(error) !== 'EROFS') throw error;
+      return openSync(file, constants.O_RDONLY | constants.O_NOFOLLOW);
+    }
+  };
+  try {
+    return open();
+  } catch (error) {
+    if (codeOf(error) !== 'ENOENT') throw error;
+  }
+  const draft = `${file}.${newStamp()}`;
+  try {
+    const made = openSync(draft, 'wx', 0o600);
+    let taken = 1;
+    try {
+      const bytes = Buffer.alloc(FILE_BYTES, ' ');
+      bytes.write(`${MARK}${newStamp()}${newStamp()}0`);
+      for (const [name, stop] of oldStops(folder))
+        bytes.write(textOf(name, stop), SLOT_BYTES * (name === EVERYTHING ? 1 : (taken += 1)));
+      writeSync(made, bytes);
+      fsyncSync(made);
+    } finally {
+      closeSync(made);
+    }
+    linkSync(draft, file);
+  } catch (error) {
+    if (codeOf(error) !== 'EEXIST') throw error;
+  } finally {
+    rmSync(draft, { force: true });
+  }
+  return open();
+}
+
+/** What an earlier version stopped on a full disk. */
+function oldStops(folder: string): readonly (readonly [string, Stop])[] {
+  try {
+    const old = JSON.parse(readFileSync(path.join(folder, OLD_FILE), 'utf8')) as Record<string, string>;
+    return Object.entries(old).map(([name, text]) => [name, JSON.parse(text) as Stop]);
+  } catch {
+    return [];
+  }
+}
+
+function codeOf(error: unknown): string | undefined {
+  return (error as NodeJS.ErrnoException).code;
+}
+
+function guard<T>(work: () => T): T {
+  try {
+    return work();
+  } catch (error) {
+    if (error instanceof TollgateError) throw error;
+    throw new TollgateError('STATE_FAILED', {
+      detail: `The file of stops cannot be used (${codeOf(error) ?? 'unknown'}).`,
+      cause: error,
+    });
+  }
+}

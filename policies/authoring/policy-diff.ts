@@ -1,0 +1,181 @@
+/** Owns the comparison of two policies, written or built: which rules, entry points, modes and settings differ, never what a setting holds. */
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { PolicyParts } from '../engine/policy-loader.ts';
+import { WasmPolicy } from '../engine/wasm/wasm-policy.ts';
+import { readBundle } from '../rego/bundles/bundle-format.ts';
+import { findOpa } from '../rego/opa-program.ts';
+import { type CompiledRego, compileRego } from '../rego/rego-build.ts';
+import type { RegoRule } from '../rego/rego-inspection.ts';
+import { refuseProblems } from '../rules/policy-problems.ts';
+
+/** Which two policies: each a tollgate.yaml with what it names, a file of rules, Rego, or a bundle. */
+export interface DiffRequest {
+  readonly before: DiffSide;
+  readonly after: DiffSide;
+  readonly readYaml: PolicyParts['readYaml'];
+  /** The command line's --opa. */
+  readonly opa?: string;
+}
+
+/** One policy. */
+export interface DiffSide {
+  readonly sources: readonly DiffSource[];
+  /** The configuration as plain values, without rules and policies; absent where only files are compared. */
+  readonly settings?: unknown;
+}
+
+/** A source, `shown` for messages; `mode` where a configuration gives one. */
+export interface DiffSource {
+  readonly path: string;
+  readonly kind: 'yaml' | 'rego' | 'bundle';
+  readonly shown: string;
+  readonly mode?: unknown;
+}
+
+/** One difference. `kind` says of what: a rule, an entry point, the mode of a rule or of a source, a setting. */
+export interface Difference {
+  readonly kind: 'rule' | 'entrypoint' | 'mode' | 'setting';
+  readonly change: 'added' | 'removed' | 'changed';
+  readonly name: string;
+  readonly file?: string;
+  readonly line?: number;
+  /** What changed, in words. */
+  readonly detail?: string;
+}
+
+interface Item {
+  readonly kind: Difference['kind'];
+  /** The same on both sides for the same thing. */
+  readonly key: string;
+  readonly name: string;
+  readonly value: unknown;
+  readonly file?: string;
+  readonly line?: number;
+}
+
+/** Compares. Throws POLICY_INVALID for a policy that cannot be read, OPA_MISSING when there is Rego and no opa. */
+export async function diffPolicies(request: DiffRequest): Promise<readonly Difference[]> {
+  const [before, after] = [await readSide(request.before, request), await readSide(request.after, request)];
+  const old = new Map(before.map((item) => [`${item.kind}\0${item.key}`, item]));
+  const now = new Map(after.map((item) => [`${item.kind}\0${item.key}`, item]));
+  const removed = [...old].filter(([key]) => !now.has(key)).map(([, item]) => tell(item, 'removed'));
+  const others = [...now].flatMap(([key, item]): readonly Difference[] => {
+    const was = old.get(key);
+    if (was === undefined) return [tell(item, 'added')];
+    return isDeepStrictEqual(was.value, item.value) ? [] : [{ ...tell(item, 'changed'), ...explain(was, item) }];
+  });
+  return [...removed, ...others];
+}
+
+function tell({ kind, name, file, line }: Item, change: Difference['change']): Difference {
+  return { kind, change, name, ...(file === undefined ? {} : { file }), ...(line === undefined ? {} : { line }) };
+}
+
+/** Modes are words; of a rule its fields are named; what a setting holds may be a secret. */
+function explain(was: Item, is: Item): { readonly detail?: string } {
+  if (is.kind === 'mode') return { detail: `${show(was.value)} → ${show(is.value)}` };
+  if (
+    is.kind !== 'rule' ||
+    typeof was.value !== 'object' ||
+    was.value === null ||
+    typeof is.value !== 'object' ||
+    is.value === null
+  )
+    return {};
+  const [a, b] = [was.value as Readonly<Record<string, unknown>>, is.value as Readonly<Record<string, unknown>>];
+  const fields = [...new Set([...Object.keys(a), ...Object.keys(b)])].filter(
+    (key) => !isDeepStrictEqual(a[key], b[key]),
+  );
+  return { detail: fields.map((key) => (key === 'digest' ? 'the rule itself' : key)).join(', ') };
+}
+
+function show(mode: unknown): string {
+  return typeof mode === 'string' ? mode : JSON.stringify(mode);
+}
+
+async function readSide(
+  { sources, settings }: DiffSide,
+  { readYaml, opa }: Pick<DiffRequest, 'readYaml' | 'opa'>,
+): Promise<readonly Item[]> {
+  const items: Item[] = settings === undefined ? [] : [...leaves(settings, '')];
+  for (const { path: file, kind, shown, mode } of sources) {
+    if (mode !== undefined) items.push({ kind: 'mode', key: shown, name: `source ${shown}`, value: mode });
+    if (kind === 'yaml') items.push(...readRules(shown, await readFile(file, 'utf8'), readYaml));
+    if (kind === 'bundle') items.push(...(await readBuilt(file, shown)));
+  }
+  const rego = sources.filter(({ kind }) => kind === 'rego');
+  return rego.length === 0 ? items : [...items, ...(await readRego(rego, opa))];
+}
+
+/** Rules of YAML by id; their modes apart. */
+function readRules(shown: string, text: string, readYaml: PolicyParts['readYaml']): readonly Item[] {
+  const document = readYaml(shown, text);
+  refuseProblems(document.problems);
+  const { rules } = (document.value ?? {}) as { readonly rules?: readonly Readonly<Record<string, unknown>>[] };
+  return (rules ?? []).flatMap(({ id, mode, ...rule }, number): readonly Item[] => {
+    const place = { file: shown, line: document.placeOf(['rules', number], 'value').line };
+    const name = typeof id === 'string' ? id : `rule ${number + 1}`;
+    return [
+      { kind: 'rule', key: name, name, value: rule, ...place },
+      { kind: 'mode', key: `rule ${name}`, name: `rule ${name}`, value: mode ?? 'enforce', ...place },
+    ];
+  });
+}
+
+async function readBuilt(file: string, shown: string): Promise<readonly Item[]> {
+  const { facts, ...bundle } = await readBundle(file, shown);
+  if (facts === undefined)
+    throw new TollgateError('POLICY_INVALID', {
+      detail: `The bundle ${shown} does not say which rules are in it.`,
+      next: 'Build it with `tollgate policy build`.',
+    });
+  return builtItems({ ...bundle, facts });
+}
+
+async function readRego(sources: readonly DiffSource[], option: string | undefined): Promise<readonly Item[]> {
+  const cache = await mkdtemp(path.join(tmpdir(), 'tollgate-diff-'));
+  try {
+    return builtItems(await compileRego(sources, { opa: await findOpa(option), cache }));
+  } finally {
+    await rm(cache, { recursive: true, force: true });
+  }
+}
+
+function builtItems({ wasm, data, facts }: CompiledRego): readonly Item[] {
+  const { entrypoints } = new WasmPolicy(wasm, '{}', { entrypoints: [] });
+  const others = Object.entries(facts.others).map(
+    ([name, digest]): Item => ({ kind: 'rule', key: name, name, value: { digest } }),
+  );
+  const settings = Object.entries(data).flatMap(([key, value]) => [...leaves(value, `data.${key}`)]);
+  return [
+    ...regoItems(facts.rules),
+    ...others,
+    ...entrypoints.map((name): Item => ({ kind: 'entrypoint', key: name, name, value: true })),
+    ...settings,
+  ];
+}
+
+/** Rules with the same id in one set, or without any, are told apart by what they say: those that say the same are the same. */
+function regoItems(rules: readonly RegoRule[]): readonly Item[] {
+  const numbers = new Map<string, number>();
+  const sorted = [...rules].sort((a, b) => (a.digest < b.digest ? -1 : 1));
+  return sorted.map(({ package: name, set, id, file, line, ...value }): Item => {
+    const base = `policy.${name}.${set}${id === undefined ? ` ${value.digest}` : ` ${id}`}`;
+    const number = numbers.get(base) ?? 0;
+    numbers.set(base, number + 1);
+    return { kind: 'rule', key: `${base} ${number}`, name: id ?? `policy.${name}.${set}`, value, file, line };
+  });
+}
+
+/** Every value of a configuration by its dotted path. */
+function* leaves(value: unknown, at: string): Generator<Item> {
+  if (typeof value === 'object' && value !== null && !Array.isArray(value) && Object.keys(value).length > 0) {
+    for (const [key, child] of Object.entries(value)) yield* leaves(child, at === '' ? key : `${at}.${key}`);
+    return;
+  }
+  if (at !== '') yield { kind: 'setting', key: at, name: at, value };
+}

@@ -1,0 +1,75 @@
+/** Owns the way from a written case to what the policy is told; refuses principals and calls that nobody knows, at their place. */
+
+import { type ErrorCode, TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { readUrl } from '../../../catalogs/readers/urls.ts';
+import type { CallInput, ListTool, Principal } from '../../port.ts';
+import type { PolicyProblem } from '../../rules/policy-problems.ts';
+import type { Drafting } from './test-run.ts';
+import { isVerdict, type SuiteCase, type SuitePrincipal } from './test-suite.ts';
+
+/** A case that can be asked: about a call, or about a tool in a list. */
+export type DraftedCase = { readonly written: SuiteCase } & (
+  | { readonly input: CallInput }
+  | { readonly principal: Principal; readonly tools: readonly ListTool[] }
+);
+
+/** A Monday: rules about days and hours answer the same whenever a suite runs. */
+export const DEFAULT_CASE_TIME = '2026-01-05T12:00:00Z';
+
+/** The part of a case that a refusal of the facade is about. */
+const PLACES: Readonly<Partial<Record<ErrorCode, readonly string[]>>> = {
+  IDENTITY: ['as'],
+  CONFIG_INVALID: ['as'],
+  UNKNOWN_TOOL: ['call', 'tool'],
+  ARGS_INVALID: ['call', 'args'],
+  NOT_SUPPORTED: ['call', 'args'],
+};
+
+/** The case with its facts, or its fault. */
+export function draftCase(written: SuiteCase, draft: Drafting): DraftedCase | PolicyProblem {
+  try {
+    const principal = principalOf(written.as, draft);
+    if (isVerdict(written.expect))
+      return { written, principal, tools: draft.tools(principal, written.call?.tool ?? '') };
+    const { effect, argsText } = effectOf(written, principal, draft);
+    const { run = 'run', labels = [], time = DEFAULT_CASE_TIME, plan } = written;
+    return {
+      written,
+      input: {
+        principal,
+        run,
+        effect,
+        argsText,
+        labels,
+        time: new Date(time).toISOString(),
+        ...(plan === undefined ? {} : { plan }),
+      },
+    };
+  } catch (thrown) {
+    const at = thrown instanceof TollgateError ? PLACES[thrown.code] : undefined;
+    if (!(thrown instanceof TollgateError) || at === undefined) throw thrown;
+    return {
+      ...written.placeOf(at),
+      message: thrown.next === thrown.row.next ? thrown.message : `${thrown.message} ${thrown.next}`,
+    };
+  }
+}
+
+/** One written out takes the defaults of the configuration. */
+function principalOf(as: SuitePrincipal | undefined, draft: Drafting): Principal {
+  if (as === undefined || typeof as === 'string') return draft.principal(as);
+  const { id, role = 'user', groups = [], profiles = ['default'], origin = id, owner = false } = as;
+  return { id, role, groups, profiles, origin, owner };
+}
+
+function effectOf(written: SuiteCase, principal: Principal, draft: Drafting): ReturnType<Drafting['call']> {
+  const { call, effect } = written;
+  if (effect === undefined)
+    return draft.call(principal, { tool: call?.tool ?? '', args: call?.args ?? {}, labels: written.labels ?? [] });
+  const { args = {}, paths = [], urls = [], ...rest } = effect;
+  const named = {
+    paths: paths.map((fact) => ({ argument: '', ...fact })),
+    urls: urls.map((fact) => ({ argument: '', scheme: readUrl(fact.url).scheme, ...fact })),
+  };
+  return { effect: { ...rest, ...named }, argsText: JSON.stringify(args) };
+}

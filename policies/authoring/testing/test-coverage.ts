@@ -1,0 +1,113 @@
+/** Owns what tests have touched: lines of Rego and rules of YAML; refuses to count what is not the user's. */
+
+import type { CallDecision } from '../../port.ts';
+import type { CompiledRules } from '../../rules/rule-compiler.ts';
+
+/** A line of a file as messages name it. */
+export interface SourceLine {
+  readonly file: string;
+  readonly line: number;
+}
+
+/** A part of a file that no test has touched. */
+export interface Uncovered extends SourceLine {
+  /** The id of the rule, where it is one of YAML. */
+  readonly rule?: string;
+}
+
+/** `percent` is 100 where there is nothing to cover. */
+export interface Coverage {
+  readonly total: number;
+  readonly covered: number;
+  readonly percent: number;
+  readonly uncovered: readonly Uncovered[];
+  /** Rules that nothing can decide by as long as there is no server of others; they are not counted. */
+  readonly waiting?: readonly Uncovered[];
+}
+
+interface Range {
+  readonly start: { readonly row: number };
+  readonly end: { readonly row: number };
+}
+
+/** As `opa test` and `opa eval` write it with `--coverage`. */
+export interface OpaCoverage {
+  readonly files?: Readonly<
+    Record<string, { readonly covered?: readonly Range[]; readonly not_covered?: readonly Range[] }>
+  >;
+}
+
+/** Lines of Rego over several runs of opa. */
+export class LineCoverage {
+  readonly #lines = new Map<string, Map<number, boolean>>();
+
+  /** `places`: `file:row` as opa names it → where the user wrote it; rows that are not there are not the user's. */
+  add(coverage: OpaCoverage | undefined, places: ReadonlyMap<string, SourceLine>): void {
+    for (const [file, { covered, not_covered: missed }] of Object.entries(coverage?.files ?? {})) {
+      for (const row of rowsOf(missed)) this.#note(places.get(`${file}:${row}`), false);
+      for (const row of rowsOf(covered)) this.#note(places.get(`${file}:${row}`), true);
+    }
+  }
+
+  #note(place: SourceLine | undefined, covered: boolean): void {
+    if (place === undefined) return;
+    const lines = this.#lines.get(place.file) ?? new Map<number, boolean>();
+    this.#lines.set(place.file, lines.set(place.line, covered || lines.get(place.line) === true));
+  }
+
+  get result(): Coverage {
+    const all = [...this.#lines].flatMap(([file, lines]) =>
+      [...lines].map(([line, covered]) => ({ file, line, covered })),
+    );
+    return coverageOf(
+      all.length,
+      all.filter(({ covered }) => !covered).map(({ file, line }) => ({ file, line })),
+    );
+  }
+}
+
+/** What rules are counted for: the decisions, which ids are Tollgate's own, and whether there is a server of others. */
+export interface CoverageScope {
+  readonly decisions: readonly CallDecision[];
+  readonly isOurs: (id: string) => boolean;
+  readonly hasServers: boolean;
+}
+
+/** A rule of YAML is covered when it was among the reasons of a decision, enforced or not: one that others always overrule proves nothing. */
+export function ruleCoverage(
+  { list, rules: located }: Pick<CompiledRules, 'list' | 'rules'>,
+  { decisions, isOurs, hasServers }: CoverageScope,
+): Coverage {
+  const seen = new Set(decisions.flatMap(({ reasons, shadow }) => [...reasons, ...shadow].map(({ id }) => id)));
+  const foreign = new Set(
+    hasServers
+      ? []
+      : located
+          .filter(({ rule }) => rule.when.trust?.every((trust) => trust === 'external') === true && !seen.has(rule.id))
+          .map(({ rule }) => rule.id),
+  );
+  const rules = list
+    .map(({ reason: { id, file, line } }): Uncovered & { readonly rule: string } => ({ file, line, rule: id }))
+    .filter(({ rule }) => !isOurs(rule));
+  const counted = rules.filter(({ rule }) => !foreign.has(rule));
+  const waiting = rules.filter(({ rule }) => foreign.has(rule));
+  return {
+    ...coverageOf(
+      counted.length,
+      counted.filter(({ rule }) => !seen.has(rule)),
+    ),
+    ...(waiting.length === 0 ? {} : { waiting }),
+  };
+}
+
+function coverageOf(total: number, uncovered: readonly Uncovered[]): Coverage {
+  const covered = total - uncovered.length;
+  const sorted = [...uncovered].sort((a, b) => (a.file === b.file ? a.line - b.line : a.file < b.file ? -1 : 1));
+  return { total, covered, percent: total === 0 ? 100 : Math.floor((covered * 1000) / total) / 10, uncovered: sorted };
+}
+
+function rowsOf(ranges: readonly Range[] | undefined): readonly number[] {
+  return (ranges ?? []).flatMap(({ start, end }) =>
+    Array.from({ length: end.row - start.row + 1 }, (_, offset) => start.row + offset),
+  );
+}

@@ -1,0 +1,150 @@
+/** Owns the reading of test suites: cases that know their place; refuses keys and values that the schema of suites does not know. */
+import { readFileSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { surelyFits } from '../../../catalogs/validation/schema-code.ts';
+import type { PolicyParts, YamlDocument } from '../../engine/policy-loader.ts';
+import type { CallInput, Principal } from '../../port.ts';
+import type { PolicyProblem } from '../../rules/policy-problems.ts';
+import { type SchemaFault, toFault } from '../../rules/rule-schema.ts';
+import type { TestFile } from './test-files.ts';
+
+const require = createRequire(import.meta.url);
+const SCHEMA = new URL('../../schemas/suite.json', import.meta.url);
+
+/** A principal of the configuration by its id, or one written out. */
+export type SuitePrincipal = string | (Pick<Principal, 'id'> & Partial<Principal>);
+
+/** What a case expects: the answer to a call, or the verdict of a list on its tool. */
+export type ExpectedOutcome = 'allow' | 'ask' | 'deny' | 'always' | 'maybe' | 'never';
+
+/** A case as it stands in YAML; suite.json says what the fields mean. */
+export interface WrittenCase {
+  readonly name: string;
+  readonly as?: SuitePrincipal;
+  readonly call?: { readonly tool: string; readonly args?: Readonly<Record<string, unknown>> };
+  readonly effect?: Omit<CallInput['effect'], 'paths' | 'urls'> & {
+    readonly paths?: readonly { readonly argument?: string; readonly path: string; readonly inside: boolean }[];
+    readonly urls?: readonly { readonly argument?: string; readonly url: string; readonly host: string }[];
+    readonly args?: Readonly<Record<string, unknown>>;
+  };
+  readonly labels?: readonly string[];
+  readonly plan?: 'none' | 'pending' | 'approved';
+  readonly run?: string;
+  readonly time?: string;
+  readonly expect: ExpectedOutcome;
+  readonly reason?: string;
+  readonly message?: string;
+  readonly obligations?: Readonly<Record<string, unknown>>;
+}
+
+/** A case with what its suite says for all, and the place of every part of it. */
+export interface SuiteCase extends WrittenCase {
+  placeOf(path: readonly (string | number)[]): Omit<PolicyProblem, 'message'>;
+}
+
+interface WrittenSuite extends Pick<WrittenCase, 'as' | 'time'> {
+  readonly cases: readonly WrittenCase[];
+}
+
+/** The sound cases of all suites, and every fault of the others. Throws POLICY_INVALID for a file that cannot be read. */
+export async function readSuites(
+  files: readonly TestFile[],
+  readYaml: PolicyParts['readYaml'],
+): Promise<{ readonly cases: readonly SuiteCase[]; readonly problems: readonly PolicyProblem[] }> {
+  const cases: SuiteCase[] = [];
+  const problems: PolicyProblem[] = [];
+  for (const { path, shown } of files) {
+    const text = await readFile(path, 'utf8').catch((cause: unknown) => {
+      throw new TollgateError('POLICY_INVALID', { detail: `The suite ${shown} cannot be read.`, cause });
+    });
+    const document = readYaml(shown, text);
+    problems.push(...document.problems);
+    if (document.problems.length > 0) continue;
+    const faults = findShapeFaults(document.value);
+    problems.push(
+      ...faults.map(({ path: at, part, message }) => ({ file: shown, ...document.placeOf(at, part), message })),
+    );
+    const faulty = new Set(faults.map(({ path: at }) => at[1]));
+    for (const [number, one] of casesOf(document.value, shown, document).entries()) {
+      if (faulty.has(number)) problems.push(...findTextFaults(one));
+      else cases.push(one);
+    }
+  }
+  const judged = cases.map((one) => ({ one, faults: findFaults(one) }));
+  return {
+    cases: judged.filter(({ faults }) => faults.length === 0).map(({ one }) => one),
+    problems: [...problems, ...judged.flatMap(({ faults }) => faults)],
+  };
+}
+
+function findShapeFaults(value: unknown): readonly SchemaFault[] {
+  if (surelyFits(SCHEMA, value)) return [];
+  const { Ajv } = require('ajv') as typeof import('ajv');
+  const isSuite = new Ajv({ allErrors: true, verbose: true, allowUnionTypes: true }).compile(
+    JSON.parse(readFileSync(SCHEMA, 'utf8')) as object,
+  );
+  return isSuite(value) ? [] : (isSuite.errors ?? []).map(toFault);
+}
+
+/** Also of a suite with faults: what is no list of cases has none. */
+function casesOf(value: unknown, file: string, document: YamlDocument): readonly SuiteCase[] {
+  const { as, time, cases } = (value ?? {}) as WrittenSuite;
+  return (Array.isArray(cases) ? (cases as readonly WrittenCase[]) : []).map(
+    (one, number): SuiteCase => ({
+      ...(as === undefined ? {} : { as }),
+      ...(time === undefined ? {} : { time }),
+      ...one,
+      placeOf: (path) => ({ file, ...document.placeOf(['cases', number, ...path], 'value') }),
+    }),
+  );
+}
+
+/** What the schema cannot say. */
+function findFaults(one: SuiteCase): readonly PolicyProblem[] {
+  const { call, effect, expect, obligations } = one;
+  const faults: PolicyProblem[] = [];
+  const refuse = (path: readonly string[], text: string): void =>
+    void faults.push({ ...one.placeOf(path), message: text });
+  if ((call === undefined) === (effect === undefined))
+    refuse([], 'a case has either `call` or `effect`; write one of them.');
+  if (effect !== undefined && isVerdict(expect))
+    refuse(['expect'], `"${expect}" is what a list says of a tool; write \`call\`, or expect allow, ask or deny.`);
+  if (obligations !== undefined && expect !== 'allow' && expect !== 'ask')
+    refuse(['obligations'], 'only a call that may run obeys something; remove the obligations.');
+  return [...faults, ...findTextFaults(one)];
+}
+
+/** Of texts that the schema does not read; other types than text are its own faults. */
+function findTextFaults(one: SuiteCase): readonly PolicyProblem[] {
+  const { time, message } = one as { readonly time?: unknown; readonly message?: unknown };
+  const isTime = typeof time !== 'string' || (/^\d{4}-\d\d-\d\d[Tt]/.test(time) && !Number.isNaN(Date.parse(time)));
+  return [
+    ...(isTime
+      ? []
+      : [
+          {
+            ...one.placeOf(['time']),
+            message: `"${String(time).slice(0, 40)}" is no time; write it as 2026-01-05T12:00:00Z.`,
+          },
+        ]),
+    ...(typeof message !== 'string' || isPattern(message)
+      ? []
+      : [{ ...one.placeOf(['message']), message: 'this is no regular expression.' }]),
+  ];
+}
+
+/** Whether a case asks for the list instead of a call. */
+export function isVerdict(expect: ExpectedOutcome): expect is 'always' | 'maybe' | 'never' {
+  return expect === 'always' || expect === 'maybe' || expect === 'never';
+}
+
+function isPattern(text: string): boolean {
+  try {
+    new RegExp(text, 'u');
+    return true;
+  } catch {
+    return false;
+  }
+}

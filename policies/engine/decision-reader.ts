@@ -1,0 +1,155 @@
+/** Owns the reading of what wasm answered; refuses every answer that is not exactly a decision: only a literal `allow` allows. */
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { ArgumentBound } from '../../catalogs/projection/argument-bounds.ts';
+import {
+  APPROVAL_SCOPES,
+  type BudgetObligation,
+  type CallDecision,
+  type Exposure,
+  type ListDecision,
+  type Obligations,
+  type Reason,
+  type RequestedExposure,
+  type ShadowReason,
+} from '../port.ts';
+import { readExposed } from '../rego/expose-members.ts';
+import { checkMembers } from '../rego/set-members.ts';
+
+type Record_ = Readonly<Record<string, unknown>>;
+
+const SCOPES = ['run', 'session', 'principal', 'server', 'tool', 'origin'] as const;
+const OUTCOMES = ['allow', 'ask', 'deny'] as const;
+const BESIDE = ['warn', 'shadow'] as const;
+const VERDICTS = ['always', 'maybe', 'never'] as const;
+const VALIDATION = ['off', 'warn', 'strict'] as const;
+const LIMITS = ['window', 'calls', 'argBytes', 'outputBytes', 'wallMs', 'concurrent'] as const;
+
+/** Reads a result of `tollgate/call/decision`. Throws POLICY_FAILED. */
+export function readCallDecision(value: Record_): CallDecision {
+  requireThat(value.version === 1, 'version');
+  checkMembers(list(value.extended, 'extended'));
+  const outcome = oneOf(OUTCOMES, value.outcome, 'outcome');
+  const reasons = list(value.reasons, 'reasons').map(readReason);
+  requireThat(reasons.length > 0, 'reasons');
+  const shadow = list(value.shadow, 'shadow').map(readShadow);
+  return { outcome, reasons, obligations: readObligations(record(value.obligations, 'obligations')), shadow };
+}
+
+/** Reads a result of `tollgate/list/decisions` for `count` tools. Throws POLICY_FAILED. */
+export function readListDecisions(value: Record_, count: number): readonly ListDecision[] {
+  requireThat(value.version === 1, 'version');
+  readRequestedExposures(value);
+  const schemaProfile = text(value.schemaProfile, 'schemaProfile');
+  const verdicts = list(value.verdicts, 'verdicts').map(readVerdict);
+  const tools = list(value.tools, 'tools');
+  requireThat(tools.length === count, 'one verdict for each tool');
+  return tools.map((entry) => {
+    const tool = record(entry, 'tools');
+    const verdict = typeof tool.same === 'number' ? (verdicts[tool.same] ?? failed('same')) : readVerdict(tool);
+    return { ...verdict, expose: list(tool.expose, 'expose').map(readExposure), schemaProfile };
+  });
+}
+
+/** What a list decision says of `expose` in Rego. Throws POLICY_FAILED. */
+export function readRequestedExposures(value: Record_): readonly RequestedExposure[] {
+  return readExposed(list(value.exposed, 'exposed'), list(value.unshown, 'unshown'));
+}
+
+/** Of one tool, or of all of a kind. */
+function readVerdict(value: unknown): Omit<ListDecision, 'expose' | 'schemaProfile'> {
+  const { verdict, reasons, says, bounds } = record(value, 'verdicts');
+  return {
+    verdict: oneOf(VERDICTS, verdict, 'verdict'),
+    reasons: list(reasons, 'reasons').map(readReason),
+    ...(says === undefined
+      ? {}
+      : {
+          says: list(says, 'says').map((say) => ({
+            outcome: oneOf(OUTCOMES, record(say, 'says').outcome, 'says'),
+            say: text(record(say, 'says').say, 'says'),
+          })),
+        }),
+    ...(bounds === undefined ? {} : { bounds: list(bounds, 'bounds').map(readBound) }),
+  };
+}
+
+function readObligations(value: Record_): Obligations {
+  const caps = record(value.caps, 'caps');
+  const { validateOutput } = value;
+  return {
+    caps: { ...optionalNumber(caps, 'bytes'), ...optionalNumber(caps, 'lines') },
+    ...optionalNumber(value, 'timeoutMs'),
+    pins: record(value.pins, 'pins'),
+    budgets: list(value.budgets, 'budgets').map(readBudget),
+    labels: list(value.labels, 'labels').map((label) => text(label, 'labels')),
+    ...(validateOutput === undefined ? {} : { validateOutput: oneOf(VALIDATION, validateOutput, 'validateOutput') }),
+  };
+}
+
+function readBudget(value: unknown): BudgetObligation {
+  const budget = record(value, 'budgets');
+  const limits: Record<string, number> = Object.assign({}, ...LIMITS.map((name) => optionalNumber(budget, name)));
+  return { id: text(budget.id, 'budgets'), scope: oneOf(SCOPES, budget.scope, 'scope'), ...limits };
+}
+
+/** The library wrote these objects from configuration that was checked; only what the facade relies on is checked again. */
+function readExposure(value: unknown): Exposure {
+  const exposure = record(value, 'expose');
+  return { ...exposure, pins: record(exposure.pins, 'pins') };
+}
+
+function readShadow(value: unknown): ShadowReason {
+  const { would, mode } = record(value, 'shadow');
+  return { ...readReason(value), would: oneOf(OUTCOMES, would, 'would'), mode: oneOf(BESIDE, mode, 'mode') };
+}
+
+/** Written by policies/rules/rule-summary.ts from rules that were checked. */
+function readBound(value: unknown): ArgumentBound {
+  const bound = record(value, 'bounds');
+  return { ...bound, path: list(bound.path, 'bounds').map((part) => text(part, 'bounds')) };
+}
+
+function readReason(value: unknown): Reason {
+  const { id, message, file, line, severity, remediation, approval } = record(value, 'reasons');
+  return {
+    id: text(id, 'id'),
+    message: text(message, 'message'),
+    ...(typeof file === 'string' ? { file } : {}),
+    ...(typeof line === 'number' ? { line } : {}),
+    ...(typeof severity === 'string' ? { severity } : {}),
+    ...(typeof remediation === 'string' ? { remediation } : {}),
+    ...(approval === undefined ? {} : { approval: oneOf(APPROVAL_SCOPES, approval, 'approval') }),
+  };
+}
+
+function optionalNumber<K extends string>(from: Record_, name: K): Partial<Record<K, number>> {
+  const value = from[name];
+  if (value === undefined) return {};
+  if (typeof value === 'number' && Number.isFinite(value) && value >= 0)
+    return { [name]: value } as Partial<Record<K, number>>;
+  return failed(name);
+}
+
+function oneOf<T extends string>(known: readonly T[], value: unknown, what: string): T {
+  return known.find((candidate) => candidate === value) ?? failed(what);
+}
+
+function text(value: unknown, what: string): string {
+  return typeof value === 'string' ? value : failed(what);
+}
+
+function list(value: unknown, what: string): readonly unknown[] {
+  return Array.isArray(value) ? value : failed(what);
+}
+
+function record(value: unknown, what: string): Record_ {
+  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record_) : failed(what);
+}
+
+function requireThat(holds: boolean, what: string): void {
+  if (!holds) failed(what);
+}
+
+function failed(what: string): never {
+  throw new TollgateError('POLICY_FAILED', { detail: `The answer of the policy is not a decision (${what}).` });
+}

@@ -1,0 +1,122 @@
+/** Owns the documents that a policy is asked with; the arguments stand in them as the very bytes that will be sent, and nothing in them can pass for another field. */
+import { createHash } from 'node:crypto';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { CallInput, ListTool, Principal } from '../port.ts';
+import { readClocks } from '../rules/time-windows.ts';
+
+/** Arguments above this many characters are projected. */
+const PROJECT_ABOVE = 64 * 1024;
+/** Texts above this many characters are replaced in a projection. */
+const LONG_TEXT = 4 * 1024;
+/** Characters of a replaced text that stay visible. */
+const HEAD = 1024;
+
+/**
+ * The input of a call, as policies/schemas/input.json describes it. With `project`, arguments of more than 64 KiB have
+ * their texts over 4 KiB replaced by `{tollgate_long: true, bytes, sha256, head}`; the library takes such a value as
+ * unreadable: it fires rules that deny or ask and satisfies none that allows. Throws POLICY_FAILED when the arguments are
+ * not one JSON object. `zones` are those whose clocks the rules read: wasm knows no zones.
+ */
+export function callInputText(
+  input: CallInput,
+  options: { readonly project: boolean; readonly zones?: readonly string[] },
+): string {
+  const { principal, run, effect, labels, time, argsText, plan = 'none' } = input;
+  const { verb, server, tool, paths, urls, command, spill } = effect;
+  requireObject(argsText);
+  const args = options.project && argsText.length > PROJECT_ABOVE ? projectLongTexts(argsText) : argsText;
+  const around = {
+    version: 1,
+    phase: 'call',
+    principal: pickPrincipal(principal),
+    run,
+    labels,
+    time,
+    clock: readClocks(options.zones ?? [], time),
+    plan,
+  };
+  const facts = {
+    verb,
+    server,
+    tool,
+    paths,
+    urls,
+    ...(command === undefined ? {} : { command }),
+    ...(spill === true ? { spill } : {}),
+  };
+  return `${JSON.stringify(around).slice(0, -1)},"effect":${JSON.stringify(facts).slice(0, -1)},"arguments":${args}}}`;
+}
+
+/** The input of a list decision. `blind`: the user's Rego is not asked, and each rule of it may come to anything. */
+export function listInputText(principal: Principal, tools: readonly ListTool[], blind = false): string {
+  const asked = tools.map(({ server, tool, verb, verbs, facts, primitive }) => ({
+    server,
+    tool,
+    verbs: verbs ?? [verb],
+    ...(facts === undefined ? {} : { facts }),
+    ...(primitive === undefined ? {} : { primitive }),
+  }));
+  return JSON.stringify({
+    version: 1,
+    phase: 'list',
+    principal: pickPrincipal(principal),
+    tools: asked,
+    ...(blind ? { blind } : {}),
+  });
+}
+
+/** Keys that nobody declared stay out: a policy might come to trust them. */
+function pickPrincipal({ id, role, groups, profiles, origin, owner = false }: Principal): Principal {
+  return { id, role, groups, profiles, origin, owner };
+}
+
+/** Arguments such as `{}},"principal":{…` would else write their own principal. */
+function requireObject(text: string): void {
+  try {
+    const value: unknown = JSON.parse(text);
+    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return;
+  } catch (thrown) {
+    throw new TollgateError('POLICY_FAILED', { detail: 'The arguments are not JSON.', cause: thrown });
+  }
+  throw new TollgateError('POLICY_FAILED', { detail: 'The arguments are not an object.' });
+}
+
+/** Works on the text, so that numbers and everything else stay as they were written. `text` is valid JSON. */
+function projectLongTexts(text: string): string {
+  const pieces: string[] = [];
+  let copied = 0;
+  for (let open = text.indexOf('"'); open >= 0; ) {
+    const end = endOfText(text, open);
+    if (end - open > LONG_TEXT && !/^\s*:/.test(text.slice(end, end + 64))) {
+      pieces.push(text.slice(copied, open), longMarker(JSON.parse(text.slice(open, end)) as string));
+      copied = end;
+    }
+    open = text.indexOf('"', end);
+  }
+  return pieces.join('') + text.slice(copied);
+}
+
+/** The offset behind the closing quote of the text that opens at `open`. */
+function endOfText(text: string, open: number): number {
+  let close = text.indexOf('"', open + 1);
+  while (isEscaped(text, close)) close = text.indexOf('"', close + 1);
+  return close + 1;
+}
+
+function isEscaped(text: string, at: number): boolean {
+  let slashes = 0;
+  while (text[at - 1 - slashes] === '\\') slashes += 1;
+  return slashes % 2 === 1;
+}
+
+function longMarker(text: string): string {
+  const bytes = Buffer.from(text, 'utf8');
+  const cut = text.slice(0, HEAD);
+  const head = /[\uD800-\uDBFF]$/.test(cut) ? cut.slice(0, -1) : cut;
+  return JSON.stringify({
+    tollgate_long: true,
+    bytes: bytes.byteLength,
+    sha256: createHash('sha256').update(bytes).digest('hex'),
+    head,
+  });
+}

@@ -1,0 +1,106 @@
+/** Owns the shipped library: its sources, the wasm built from them and the hash that ties the two; refuses to build with faults. */
+import { createHash } from 'node:crypto';
+import { readdirSync, readFileSync } from 'node:fs';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { unpackBundle } from '../rego/bundles/bundle-format.ts';
+import { findOpa, type Opa, packageRoot, runOpa } from '../rego/opa-program.ts';
+import { makeCapabilities } from '../rego/rego-capabilities.ts';
+
+/** What the wasm answers: one call, one list, whether patterns compile, and which conditions of rules hold. */
+export const ENTRYPOINTS = {
+  call: 'tollgate/call/decision',
+  list: 'tollgate/list/decisions',
+  patterns: 'tollgate/patterns/check',
+  why: 'tollgate/why/explain',
+} as const;
+
+/** This folder, in the sources or in dist/. */
+const POLICIES = path.join(path.dirname(fileURLToPath(import.meta.url)), '..');
+/** Files beside this one. */
+export const CAPABILITIES_FILE = path.join(POLICIES, 'rego', 'capabilities.json');
+export const SCHEMA_FOLDER = path.join(POLICIES, 'schemas');
+
+/** The wasm that ships, and what it was built from. */
+export interface PolicyLibrary {
+  readonly wasm: Uint8Array;
+  readonly sourceHash: string;
+  /** Version of opa that built it. */
+  readonly opa: string;
+}
+
+/** Flags of `opa build`; tests would become entry points without the last two. */
+export function buildFlags(opa: Opa): readonly string[] {
+  const entries = [ENTRYPOINTS.call, ENTRYPOINTS.list, ENTRYPOINTS.patterns].flatMap((entry) => ['-e', entry]);
+  return ['build', ...opa.flags, '-t', 'wasm', ...entries, '--prune-unused', '--ignore', '*_test.rego'];
+}
+
+/** Sources of the library by file name, sorted, without tests. */
+export function readLibrarySources(): ReadonlyMap<string, Buffer> {
+  const names = readdirSync(path.join(POLICIES, 'lib'))
+    .filter((name) => name.endsWith('.rego') && !name.endsWith('_test.rego'))
+    .sort();
+  return new Map(names.map((name) => [name, readFileSync(path.join(POLICIES, 'lib', name))]));
+}
+
+/** SHA-256 over names and bytes of the sources and of capabilities.json. */
+export function hashLibrary(): string {
+  const hash = createHash('sha256').update(readFileSync(CAPABILITIES_FILE));
+  for (const [name, bytes] of readLibrarySources()) hash.update(`\n${name}\n${bytes.byteLength}\n`).update(bytes);
+  return hash.digest('hex');
+}
+
+/** The built library that ships beside this file. */
+export function readLibrary(): PolicyLibrary {
+  const { sourceHash, opa } = JSON.parse(readFileSync(path.join(POLICIES, 'lib', 'policy.json'), 'utf8')) as Omit<
+    PolicyLibrary,
+    'wasm'
+  >;
+  return { wasm: readFileSync(path.join(POLICIES, 'lib', 'policy.wasm')), sourceHash, opa };
+}
+
+/** Builds the library from the source tree. The same opa gives the same bytes, since it runs at the root with relative paths. */
+export async function buildLibrary(opa: Opa): Promise<Uint8Array> {
+  const folder = await mkdtemp(path.join(tmpdir(), 'tollgate-library-'));
+  try {
+    const out = path.join(folder, 'library.tar.gz');
+    const capabilities = path.join('policies', 'rego', 'capabilities.json');
+    const { code, stderr } = await runOpa(
+      opa,
+      [
+        ...buildFlags(opa),
+        '-e',
+        ENTRYPOINTS.why,
+        '--capabilities',
+        capabilities,
+        '-o',
+        out,
+        path.join('policies', 'lib'),
+      ],
+      packageRoot(),
+    );
+    const wasm = code === 0 ? unpackBundle(await readFile(out)).get('policy.wasm') : undefined;
+    if (wasm === undefined) throw new Error(`the library does not build:\n${stderr}`);
+    return wasm;
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** Writes capabilities.json, policy.wasm and policy.json into the source tree. */
+async function rebuild(): Promise<void> {
+  const opa = await findOpa();
+  const target = path.join(packageRoot(), 'policies');
+  const capabilities = await makeCapabilities(opa);
+  await writeFile(CAPABILITIES_FILE, capabilities);
+  const wasm = await buildLibrary(opa);
+  await writeFile(path.join(target, 'lib', 'policy.wasm'), wasm);
+  await writeFile(
+    path.join(target, 'lib', 'policy.json'),
+    `${JSON.stringify({ sourceHash: hashLibrary(), opa: opa.version })}\n`,
+  );
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) await rebuild();

@@ -1,0 +1,115 @@
+/** Owns what policy wasm may call of its host: our built-ins alone, and no way to stdout; refuses modules that want more. */
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { BUILTINS, type Moment } from './builtins.ts';
+
+/** The functions of OPA's wasm ABI 1.2+ that the SDK leaves to its host (https://www.openpolicyagent.org/docs/latest/wasm/). */
+export interface WasmExports {
+  readonly builtins: () => number;
+  readonly opa_json_dump: (address: number) => number;
+  readonly opa_json_parse: (address: number, length: number) => number;
+  readonly opa_malloc: (length: number) => number;
+  readonly opa_wasm_abi_version: WebAssembly.Global;
+  readonly opa_wasm_abi_minor_version: WebAssembly.Global;
+}
+
+/** The imports of one instance. The SDK's own set would prefer its own built-ins over any that it is given, and prints to stdout. */
+export class WasmHost {
+  readonly imports: Record<string, WebAssembly.ImportValue>;
+  minorVersion = 0;
+  readonly #memory: WebAssembly.Memory;
+  readonly #moment: () => Moment;
+  readonly #names = new Map<number, string>();
+  #exports: WasmExports | undefined;
+  /** The built-in of this file that failed last. */
+  #last = '';
+  #failures = new Map<number, string>();
+
+  constructor(memory: WebAssembly.Memory, moment: () => Moment) {
+    this.#memory = memory;
+    this.#moment = moment;
+    const call = (id: number, _context: number, ...addresses: number[]): number => this.#call(id, addresses);
+    this.imports = {
+      memory,
+      opa_abort: (address: number) => {
+        // The number of a call that failed, below zero (policies/engine/wasm/builtin-failures.ts).
+        if (address < 0) return this.#note(-address);
+        throw new Error(`abort: ${this.#text(address)}`);
+      },
+      // stdout belongs to the wire: what a policy prints goes nowhere.
+      opa_println: () => undefined,
+      opa_builtin0: call,
+      opa_builtin1: call,
+      opa_builtin2: call,
+      opa_builtin3: call,
+      opa_builtin4: call,
+    };
+  }
+
+  /** Checks ABI and built-ins. Throws POLICY_INVALID. */
+  attach(exports: WasmExports): void {
+    const major: unknown = exports.opa_wasm_abi_version?.value;
+    const minor: unknown = exports.opa_wasm_abi_minor_version?.value;
+    if (major !== 1 || typeof minor !== 'number' || minor < 2)
+      throw new TollgateError('POLICY_INVALID', {
+        detail: 'The policy was compiled for an ABI other than 1.2 or later.',
+      });
+    this.minorVersion = minor;
+    const missing = this.requiredBuiltins(exports).filter((name) => !BUILTINS.has(name));
+    if (missing.length > 0) {
+      throw new TollgateError('POLICY_INVALID', {
+        detail: `The policy uses built-in functions that are not available here: ${missing.sort().join(', ')}.`,
+        next: 'Build it with policies/capabilities.json, which names each place.',
+      });
+    }
+  }
+
+  /** Names of the built-ins that the module leaves to its host. */
+  requiredBuiltins(exports: WasmExports): readonly string[] {
+    this.#exports = exports;
+    const ids = this.#read(exports.opa_json_dump(exports.builtins())) as Readonly<Record<string, number>>;
+    for (const [name, id] of Object.entries(ids)) this.#names.set(id, name);
+    return Object.keys(ids);
+  }
+
+  /** Which calls of built-ins failed since this was asked last: the number of each and, where this file evaluates it, its name. */
+  takeFailures(): ReadonlyMap<number, string> {
+    const taken = this.#failures;
+    if (taken.size > 0) this.#failures = new Map();
+    return taken;
+  }
+
+  #note(site: number): void {
+    this.#failures.set(site, this.#last);
+  }
+
+  #call(id: number, addresses: readonly number[]): number {
+    const name = this.#names.get(id) ?? '';
+    const builtin = BUILTINS.get(name);
+    const exports = this.#exports;
+    if (builtin === undefined || exports === undefined) throw new Error(`no built-in ${id}`);
+    const text = builtin(
+      addresses.map((address) => this.#read(exports.opa_json_dump(address))),
+      this.#moment(),
+    );
+    if (text === undefined) {
+      this.#last = name;
+      return 0;
+    }
+    const bytes = new TextEncoder().encode(text);
+    const address = exports.opa_malloc(bytes.byteLength);
+    new Uint8Array(this.#memory.buffer).set(bytes, address);
+    const value = exports.opa_json_parse(address, bytes.byteLength);
+    if (value === 0) throw new Error('a built-in gave no JSON');
+    return value;
+  }
+
+  #read(address: number): unknown {
+    return JSON.parse(this.#text(address));
+  }
+
+  #text(address: number): string {
+    const bytes = new Uint8Array(this.#memory.buffer);
+    const end = bytes.indexOf(0, address);
+    return new TextDecoder().decode(bytes.subarray(address, end));
+  }
+}

@@ -1,0 +1,188 @@
+/** Owns the one place where policy wasm runs, and closes every trap of the SDK; refuses input and results that are not exactly one object. */
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { type FailureSite, type LoadableModule, type MemoryImage, openModule, WasmInstance } from './wasm-instance.ts';
+
+/** Bounds of one evaluator, in bytes. */
+export interface WasmLimits {
+  /** Largest input; default 256 KiB. */
+  readonly inputBytes: number;
+  /** Most memory that the module can take, data included; default 512 MiB. */
+  readonly memoryBytes: number;
+  /** Growth beyond the loaded data after which the instance is replaced, since wasm memory never shrinks; default 16 MiB. */
+  readonly growthBytes: number;
+}
+
+const DEFAULTS: WasmLimits = { inputBytes: 256 * 1024, memoryBytes: 512 * 1024 * 1024, growthBytes: 16 * 1024 * 1024 };
+
+/** How the refusal of a built-in that failed begins. */
+export const FAILED_BUILTIN = 'The built-in function ';
+
+/** How a module is loaded. */
+export interface WasmOptions {
+  readonly entrypoints: readonly string[];
+  readonly limits?: Partial<WasmLimits>;
+}
+
+/** A module of compiled policy with its data. Not safe for concurrent use, and need not be: evaluation is synchronous. */
+export class WasmPolicy {
+  readonly #from: LoadableModule;
+  readonly #data: string | Uint8Array;
+  readonly #limits: WasmLimits;
+  #instance: WasmInstance | undefined;
+
+  /**
+   * Loads `wasm` with `data` (a JSON object, or its bytes in UTF-8), or takes the instance that was made of them. Throws
+   * POLICY_INVALID when it is no policy, lacks one of `entrypoints`, or needs a built-in that is not supplied: the SDK would
+   * find that out at a decision.
+   */
+  constructor(
+    wasm: Uint8Array,
+    data: string | Uint8Array,
+    { instance, ...options }: WasmOptions & { readonly instance?: WasmInstance },
+  ) {
+    this.#limits = { ...DEFAULTS, ...options.limits };
+    this.#data = data;
+    try {
+      this.#instance = instance ?? WasmInstance.load(openModule(wasm, this.#limits.memoryBytes), exactBuffer(data));
+    } catch (thrown) {
+      throw unloadable(thrown);
+    }
+    this.#from = this.#instance.from;
+    const known = new Set(this.#instance.entrypoints);
+    const missing = options.entrypoints.filter((name) => !known.has(name));
+    if (missing.length > 0)
+      throw new TollgateError('POLICY_INVALID', {
+        detail: `The compiled policy has no entry point ${missing.join(', ')}.`,
+      });
+  }
+
+  /** As the constructor, with the data as another thread has loaded them; others have their turn meanwhile. Throws the same. */
+  static async copy(
+    wasm: Uint8Array,
+    data: string | Uint8Array,
+    { image, ...options }: WasmOptions & { readonly image: MemoryImage },
+  ): Promise<WasmPolicy> {
+    const { memoryBytes } = { ...DEFAULTS, ...options.limits };
+    const instance = await Promise.resolve()
+      .then(() => WasmInstance.copy(openModule(wasm, memoryBytes), image))
+      .catch((thrown: unknown) => {
+        throw unloadable(thrown);
+      });
+    return new WasmPolicy(wasm, data, { ...options, instance });
+  }
+
+  /** The data as they are loaded, for `copy` in another thread. */
+  image(): MemoryImage {
+    return (this.#instance ??= this.#load()).image();
+  }
+
+  /**
+   * Evaluates `entrypoint` over `inputText`, which must be one JSON object that the caller made itself. `time` (RFC 3339) is
+   * what the policy's clock shows. Returns the one result object; throws POLICY_FAILED for everything else.
+   */
+  evaluate(entrypoint: string, inputText: string, time = ''): Readonly<Record<string, unknown>> {
+    const input = this.#readInput(inputText);
+    let results: unknown;
+    let failures: readonly FailureSite[];
+    try {
+      const instance = (this.#instance ??= this.#load());
+      results = instance.evaluate(entrypoint, input, { time });
+      failures = instance.takeFailures();
+      if (instance.growth > this.#limits.growthBytes) this.#instance = instance.renewed();
+    } catch (thrown) {
+      // What a trap left behind in the memory is unknown, so the next call gets a new instance, with data from their text.
+      this.#instance = undefined;
+      throw new TollgateError('POLICY_FAILED', {
+        detail: 'The policy stopped in the middle of the decision.',
+        cause: thrown,
+      });
+    }
+    const result = onlyResult(results);
+    refuseFailed(failures, result.enforced);
+    return result;
+  }
+
+  /** Names of what the module answers. */
+  get entrypoints(): readonly string[] {
+    return (this.#instance ??= this.#load()).entrypoints;
+  }
+
+  /** Bytes of wasm memory now; 0 when the instance was dropped. */
+  get memoryBytes(): number {
+    return this.#instance?.bytes ?? 0;
+  }
+
+  #load(): WasmInstance {
+    return WasmInstance.load(this.#from, exactBuffer(this.#data));
+  }
+
+  /** Input that does not parse would become undefined without a word, and rules that ask for absence would then allow. */
+  #readInput(text: string): ArrayBuffer {
+    if (!isObject(text))
+      throw new TollgateError('POLICY_FAILED', { detail: 'The input of the policy is not an object.' });
+    if (!isWellFormed(text))
+      throw new TollgateError('POLICY_FAILED', { detail: 'The input of the policy holds half of a surrogate pair.' });
+    const input = exactBuffer(text);
+    if (input.byteLength > this.#limits.inputBytes) {
+      throw new TollgateError('POLICY_FAILED', {
+        detail: `The input of the policy has ${input.byteLength} bytes; the limit is ${this.#limits.inputBytes}.`,
+        next: 'Send smaller arguments.',
+      });
+    }
+    return input;
+  }
+}
+
+/** The SDK hands over the whole buffer of a view, so a pooled one would carry other data or a cut text. */
+function exactBuffer(data: string | Uint8Array): ArrayBuffer {
+  if (typeof data !== 'string') return new Uint8Array(data).buffer;
+  const bytes = new TextEncoder().encode(data);
+  return bytes.byteLength === bytes.buffer.byteLength ? bytes.buffer : bytes.slice().buffer;
+}
+
+function unloadable(thrown: unknown): TollgateError {
+  return thrown instanceof TollgateError
+    ? thrown
+    : new TollgateError('POLICY_INVALID', { detail: 'The compiled policy cannot be loaded.', cause: thrown });
+}
+
+function onlyResult(results: unknown): Readonly<Record<string, unknown>> {
+  const list: readonly unknown[] = Array.isArray(results) ? results : [];
+  const result: unknown = (list[0] as { result?: unknown } | undefined)?.result;
+  if (list.length === 1 && typeof result === 'object' && result !== null && !Array.isArray(result))
+    return result as Readonly<Record<string, unknown>>;
+  throw new TollgateError('POLICY_FAILED', { detail: 'The policy gave no decision.' });
+}
+
+/** Throws POLICY_FAILED for a built-in that failed where a rule led to it that counts. `enforced`: which packages count, by name; '' stands for all others. */
+function refuseFailed(failures: readonly FailureSite[], enforced: unknown): void {
+  const counts =
+    typeof enforced === 'object' && enforced !== null ? (enforced as Readonly<Record<string, unknown>>) : {};
+  const isEnforced = (rule: string): boolean => {
+    const parts = rule.split('.');
+    const owner =
+      parts
+        .map((_, length) => parts.slice(0, parts.length - length).join('.'))
+        .find((name) => Object.hasOwn(counts, name)) ?? '';
+    return counts[owner] !== false;
+  };
+  const failed = failures.find(({ reachedBy }) => reachedBy.length === 0 || reachedBy.some(isEnforced));
+  if (failed === undefined) return;
+  const place = failed.at.replace(/\.tollgate_(?:open_)?(deny|ask|allow|expose)_?.*$/, '.$1');
+  throw new TollgateError('POLICY_FAILED', {
+    detail: `${FAILED_BUILTIN}${failed.builtin} failed in ${place}: its arguments have no result.`,
+  });
+}
+
+function isObject(text: string): boolean {
+  try {
+    return text.startsWith('{') && typeof JSON.parse(text) === 'object';
+  } catch {
+    return false;
+  }
+}
+
+/** In Node since 20; the language level that the project compiles for does not know it. */
+function isWellFormed(text: string): boolean {
+  return (text as unknown as { isWellFormed(): boolean }).isWellFormed();
+}

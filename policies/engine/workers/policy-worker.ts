@@ -1,0 +1,30 @@
+/** Owns the inside of a policy worker: one module, one question after the other; refuses nothing itself, it reports. */
+import { type MessagePort, workerData } from 'node:worker_threads';
+import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { WasmPolicy } from '../wasm/wasm-policy.ts';
+import { ownThread } from './thread-clock.ts';
+import type { PolicyQuery, WorkerAnswer, WorkerParts } from './worker-handle.ts';
+
+const { port, ...parts } = workerData as WorkerParts & { readonly port: MessagePort };
+
+function answer(run: () => Readonly<Record<string, unknown>>, more: Pick<WorkerAnswer, 'thread'> = {}): void {
+  let said: WorkerAnswer;
+  try {
+    said = { result: run(), ...more };
+  } catch (thrown) {
+    said = { failed: thrown instanceof TollgateError ? thrown.message : 'The policy cannot be evaluated.' };
+  }
+  port.postMessage(said);
+}
+
+let policy: WasmPolicy | undefined;
+answer(
+  () => {
+    policy = new WasmPolicy(parts.wasm, parts.data, parts);
+    return {};
+  },
+  { thread: ownThread() },
+);
+port.on('message', ({ entrypoint, input, time }: PolicyQuery) =>
+  answer(() => policy?.evaluate(entrypoint, input, time) ?? {}),
+);

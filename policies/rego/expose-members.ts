@@ -1,0 +1,208 @@
+/** Judges members of `expose` in Rego: by the schema of `expose.tools` in tollgate.yaml, and by what a list may depend on. */
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import type { ValidateFunction } from 'ajv';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { loadSchemaProfile } from '../../catalogs/projection/schema-projection.ts';
+import type { PolicyParts } from '../engine/policy-loader.ts';
+import type { RequestedExposure } from '../port.ts';
+import { INTERNAL_TOOLS } from '../rules/offered-tools.ts';
+import { type PolicyProblem, suggest } from '../rules/policy-problems.ts';
+import { toFault } from '../rules/rule-schema.ts';
+import type { ReadAnalysis } from './read-analysis.ts';
+import type { ExposeFacts, RegoExposeRule } from './rego-inspection.ts';
+import { isKnownValue, UNKNOWN_VALUE, valueOfTerm } from './set-members.ts';
+
+const require = createRequire(import.meta.url);
+const SCHEMA = new URL('../schemas/exposure.json', import.meta.url);
+const PRIMITIVES = ['read', 'write', 'edit', 'bash', 'read_spill'];
+/** Keys whose values may be found out when a rule is evaluated; any other key is a fault. */
+const KEYS = ['tool', 'name', 'description', 'risk', 'schemaProfile', 'pins'];
+/** `server.tool`. */
+const TOOL = /^[a-z][a-z0-9-]*\.[^\s]+$/;
+/** Names in which `*` stands: other characters could mean something in the pattern that the library makes (lib/exposure.rego). */
+const PATTERN = /^[a-z][a-z0-9-]*\.[A-Za-z0-9_*-]+$/;
+
+/** Why a member shows nothing, by the words of lib/exposure.rego. */
+const REFUSED: Readonly<Record<string, string>> = {
+  reserved: 'its name belongs to a primitive; take another',
+  doubled: 'another member gives this tool the same name and says something else; write one of them, or two names',
+  beyond:
+    'tollgate.yaml does not show this tool to this principal; name it under expose.tools of a profile of the principal',
+  contradicts:
+    'its pins contradict those of the tool under expose.tools of tollgate.yaml; write the same value, or leave the argument out',
+  several: 'several entries under expose.tools of tollgate.yaml have other pins; write all pins of one of them',
+};
+
+let compiled: ValidateFunction | undefined;
+
+/** The number under which the library knows a rule of `expose`. */
+export function exposeRuleNumber(at: number): string {
+  return `e${at}`;
+}
+
+/** Faults of rules of `expose` that show before any of them is evaluated. */
+export function findExposeFaults(exposes: readonly RegoExposeRule[], marks: ReadAnalysis): readonly PolicyProblem[] {
+  return exposes.flatMap(({ file, rule }) => {
+    const { row: line, col: column } = rule.head.location;
+    const problem = (message: string): PolicyProblem => ({ file: file.shown, line, column, message });
+    const reads = marks.readsCallerOnly(rule, file.module)
+      ? []
+      : [
+          problem(
+            '`expose` is decided before there is a call: read `input.principal` and data of the policy, and nothing else',
+          ),
+        ];
+    const member = rule.head.key === undefined ? UNKNOWN_VALUE : valueOfTerm(rule.head.key);
+    return [
+      ...(member === UNKNOWN_VALUE
+        ? []
+        : faultsOf(writtenOut(member)).map((fault) => problem(`a member of \`expose\` cannot be used: ${fault}`))),
+      ...reads,
+    ];
+  });
+}
+
+/** What is written out of a member; a tool that is found out later stands as one that fits. */
+function writtenOut(member: unknown): unknown {
+  if (typeof member !== 'object' || member === null || Array.isArray(member)) return member;
+  const known = Object.entries(member).filter(
+    ([key, value]) => !KEYS.includes(key) || isKnownValue(value) || (key === 'pins' && value !== UNKNOWN_VALUE),
+  );
+  return { ...('tool' in member ? { tool: 'a.b' } : {}), ...Object.fromEntries(known) };
+}
+
+/** What a check of names needs of a rule. */
+export function exposeFacts({ file, rule, package: name }: RegoExposeRule): ExposeFacts {
+  const { row: line, col: column } = rule.head.location;
+  const member = rule.head.key === undefined ? UNKNOWN_VALUE : valueOfTerm(rule.head.key);
+  const { tool, pins } =
+    typeof member === 'object' && member !== null
+      ? (member as { readonly tool?: unknown; readonly pins?: unknown })
+      : {};
+  return {
+    package: name,
+    file: file.shown,
+    line,
+    column,
+    ...(typeof tool === 'string' ? { tool } : {}),
+    ...(typeof pins === 'object' && pins !== null ? { pins: Object.keys(pins) } : {}),
+  };
+}
+
+function faultsOf(member: unknown): readonly string[] {
+  if (typeof member !== 'object' || member === null || Array.isArray(member))
+    return ['write {"tool": "server.tool", "name": "…"}.'];
+  compiled ??= compileSchema();
+  if (!compiled(member))
+    return (compiled.errors ?? [])
+      .map(toFault)
+      .map(({ path, message }) => [path.join('.'), message].filter((part) => part !== '').join(': '));
+  const { tool, name, schemaProfile } = member as {
+    readonly tool: string;
+    readonly name?: string;
+    readonly schemaProfile?: string;
+  };
+  return [
+    ...toolFaults(tool, name),
+    ...(name !== undefined && PRIMITIVES.includes(name)
+      ? [`name "${name}" belongs to a primitive; take another.`]
+      : []),
+    ...profileFaults(schemaProfile),
+  ];
+}
+
+function toolFaults(tool: string, name: string | undefined): readonly string[] {
+  if (!TOOL.test(tool)) return [`"${tool.slice(0, 60)}" names no tool of one server; write server.tool.`];
+  if (!tool.includes('*')) return [];
+  if (!PATTERN.test(tool))
+    return [`"${tool.slice(0, 60)}" is no pattern: only the tool part holds *, beside letters, digits, _ and -.`];
+  return name === undefined
+    ? []
+    : [
+        `name "${name}" stands for the pattern "${tool.slice(0, 60)}": several tools would have one name; name one tool.`,
+      ];
+}
+
+function profileFaults(name: string | undefined): readonly string[] {
+  try {
+    loadSchemaProfile(name);
+    return [];
+  } catch (thrown) {
+    return [thrown instanceof TollgateError ? `${thrown.message} ${thrown.next}` : String(thrown)];
+  }
+}
+
+function compileSchema(): ValidateFunction {
+  const { Ajv } = require('ajv') as typeof import('ajv');
+  return new Ajv({ allErrors: true, verbose: true }).compile(JSON.parse(readFileSync(SCHEMA, 'utf8')) as object);
+}
+
+/** The name of a server that nobody configured; and of a tool, where the tools of its server are known. */
+export function findUnknownExposed(
+  exposes: readonly ExposeFacts[],
+  { settings, offered = new Map() }: Pick<PolicyParts, 'settings' | 'offered'>,
+): readonly PolicyProblem[] {
+  const servers = [...settings.servers.map(({ name }) => name), ...INTERNAL_TOOLS.keys()];
+  return exposes.flatMap(({ file, line, column, tool }): readonly PolicyProblem[] => {
+    const [server, name] = /^([^.]+)\.(.+)$/.exec(tool ?? '')?.slice(1) ?? [];
+    if (server === undefined || name === undefined) return [];
+    if (!servers.includes(server))
+      return [
+        {
+          file,
+          line,
+          column,
+          message: `there is no server "${server}".${suggest(server, servers) || ` Known are ${servers.slice(0, 12).join(', ')}.`}`,
+        },
+      ];
+    const known = INTERNAL_TOOLS.get(server) ?? offered.get(server) ?? 'any';
+    if (known === 'any' || name.includes('*') || known.some((one) => one.name === name)) return [];
+    return [
+      {
+        file,
+        line,
+        column,
+        message: `${server} has no tool "${name}": nothing is shown.${suggest(
+          name,
+          known.map((one) => one.name),
+        )}`,
+      },
+    ];
+  });
+}
+
+/** A member as the library gives it. */
+interface Entry {
+  readonly file?: string;
+  readonly line?: number;
+  readonly package: string;
+  readonly member: unknown;
+  readonly why?: string;
+}
+
+/** Reads what the library says of all members. Throws POLICY_FAILED for the first one that does not fit: it names the key, and where the rule stands. */
+export function readExposed(exposed: readonly unknown[], unshown: readonly unknown[]): readonly RequestedExposure[] {
+  const whys = new Map(
+    (unshown as readonly Entry[]).map((entry) => [keyOf(entry), REFUSED[entry.why ?? ''] ?? 'it cannot be shown']),
+  );
+  return (exposed as readonly Entry[]).map((entry) => {
+    const [fault] = faultsOf(entry.member).filter((text) => !text.includes('belongs to a primitive'));
+    if (fault !== undefined)
+      throw new TollgateError('POLICY_FAILED', {
+        detail: `${placeOf(entry)}: a member of \`expose\` cannot be used: ${fault}`,
+        next: 'Tell the owner of the policy; `tollgate policy check` looks for such members.',
+      });
+    const { tool, pins = {} } = entry.member as { readonly tool: string; readonly pins?: object };
+    const refused = whys.get(keyOf(entry));
+    return { tool, pins: Object.keys(pins), place: placeOf(entry), ...(refused === undefined ? {} : { refused }) };
+  });
+}
+
+function placeOf({ file, line = 1, package: name }: Entry): string {
+  return file === undefined ? `package policy.${name}` : `${file}:${line}`;
+}
+
+function keyOf({ package: name, line, member }: Entry): string {
+  return JSON.stringify([name, line, member]);
+}

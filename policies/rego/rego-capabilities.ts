@@ -1,0 +1,92 @@
+/** Owns the list of what Rego may use here: native in wasm, or supplied by builtins.ts; everything else is an error of the build, at its place. */
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { BUILTINS } from '../engine/wasm/builtins.ts';
+import { type WasmExports, WasmHost } from '../engine/wasm/wasm-host.ts';
+import { memoryPages } from '../engine/wasm/wasm-module.ts';
+import { unpackBundle } from './bundles/bundle-format.ts';
+import { type Opa, runOpa } from './opa-program.ts';
+
+/** Gone by the time that wasm runs, or operators: their calls cannot be probed, and need no host. */
+const COMPILE_TIME = new Set(['assign', 'eq', 'print', 'rego.metadata.chain', 'rego.metadata.rule']);
+/** OPA 1 reads Rego v1 only where this stands; OPA 0.70 does not know it and does not mind. */
+const REGO_V1 = 'rego_v1';
+/** Refused by Rego v1 itself. */
+const DEPRECATED = new Set([
+  'all',
+  'any',
+  'cast_array',
+  'cast_boolean',
+  'cast_null',
+  'cast_object',
+  'cast_set',
+  'cast_string',
+  'net.cidr_overlap',
+  're_match',
+  'set_diff',
+]);
+
+interface Builtin {
+  readonly name: string;
+  readonly infix?: string;
+  readonly decl: { readonly args?: readonly unknown[] };
+}
+
+interface Capabilities {
+  readonly builtins: readonly Builtin[];
+  readonly future_keywords: readonly string[];
+  readonly features: readonly string[];
+}
+
+/**
+ * The text of capabilities.json, made by asking: a policy that calls every built-in is compiled, and the module says which of
+ * them it wants from its host. Throws Error when `opa` does not answer.
+ */
+export async function makeCapabilities(opa: Opa): Promise<string> {
+  const folder = await mkdtemp(path.join(tmpdir(), 'tollgate-capabilities-'));
+  try {
+    const listed = await runOpa(opa, ['capabilities', '--current'], folder);
+    const all = JSON.parse(listed.stdout) as Capabilities;
+    const probed = all.builtins.filter(
+      ({ name, infix }) =>
+        infix === undefined && !name.startsWith('internal.') && !COMPILE_TIME.has(name) && !DEPRECATED.has(name),
+    );
+    const hosted = new Set(await findHosted(opa, folder, probed));
+    const builtins = all.builtins.filter(
+      ({ name }) => !DEPRECATED.has(name) && (!hosted.has(name) || BUILTINS.has(name)),
+    );
+    const features = [...new Set([...all.features, REGO_V1])];
+    return `${JSON.stringify({ builtins, future_keywords: all.future_keywords, features }, null, 1)}\n`;
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** Rego that calls every one of these built-ins with unknown arguments. */
+export function callAll(builtins: readonly Builtin[]): string {
+  const calls = builtins.map(({ name, decl }, index) => {
+    const args = (decl.args ?? []).map((_, position) => `input.a${position}`).join(', ');
+    return `called contains ${index} if {\n\tx := ${name}(${args})\n\tx != input.z\n}`;
+  });
+  return ['package probe', ...calls].join('\n\n');
+}
+
+async function findHosted(opa: Opa, folder: string, builtins: readonly Builtin[]): Promise<readonly string[]> {
+  await mkdir(path.join(folder, 'probe'));
+  await writeFile(path.join(folder, 'probe', 'probe.rego'), callAll(builtins));
+  const built = await runOpa(
+    opa,
+    ['build', ...opa.flags, '-t', 'wasm', '-e', 'probe/called', '-o', 'probe.tar.gz', 'probe'],
+    folder,
+  );
+  const wasm =
+    built.code === 0 ? unpackBundle(await readFile(path.join(folder, 'probe.tar.gz'))).get('policy.wasm') : undefined;
+  if (wasm === undefined) throw new Error(`opa could not compile the probe: ${built.stderr}`);
+  const memory = new WebAssembly.Memory({ initial: memoryPages(wasm) });
+  const host = new WasmHost(memory, () => ({ time: '' }));
+  const instance = new WebAssembly.Instance(new WebAssembly.Module(wasm as Uint8Array<ArrayBuffer>), {
+    env: host.imports,
+  });
+  return host.requiredBuiltins(instance.exports as unknown as WasmExports);
+}

@@ -1,0 +1,320 @@
+/** Owns what user Rego must look like before it is built: folded sets in packages of their own; refuses names of the library, sets that are none, and ids that are none. */
+import { createHash } from 'node:crypto';
+import { type PolicyProblem, suggest } from '../rules/policy-problems.ts';
+import { RESERVED_RULE_IDS } from '../rules/rule-compiler.ts';
+import { exposeFacts, findExposeFaults } from './expose-members.ts';
+import { ReadAnalysis } from './read-analysis.ts';
+import { findIdFaults, findSharedIds, RULE_ID, RULE_ID_WORDS, writtenIds } from './rego-ids.ts';
+import { findMemberFaults } from './set-members.ts';
+import {
+  type Annotation,
+  aliasesOf,
+  groundPath,
+  type Module,
+  packagePath,
+  type Rule,
+  sourceOf,
+  termsIn,
+} from './syntax-tree.ts';
+
+/** The sets that count. */
+export const SETS = ['deny', 'ask', 'allow'] as const;
+export type SetName = (typeof SETS)[number];
+
+/** The set that says how tools are shown. Its members are no reasons. */
+export const EXPOSE = 'expose';
+
+const SEVERITIES = ['low', 'medium', 'high', 'critical'] as const;
+/** A name between dots: ids and modes are spelled with dots. */
+const SEGMENT = /^[A-Za-z0-9_-]+$/;
+/** Names that the build gives to its own rules in the packages of the user. */
+const OURS = /^tollgate_/;
+
+/** What is known of one rule of a set. */
+export interface RegoRule {
+  /** Without `policy.`. */
+  readonly package: string;
+  readonly set: SetName;
+  readonly file: string;
+  readonly line: number;
+  /** Of the rule as it is written, so that two builds can be compared without their sources. */
+  readonly digest: string;
+  /** As its member writes it, else from METADATA: `custom.id` of the rule, of all rules of its name, or of the package. */
+  readonly id?: string;
+  readonly title?: string;
+  readonly severity?: (typeof SEVERITIES)[number];
+  /** What the caller can do instead. */
+  readonly remediation?: string;
+}
+
+/** What is known of one rule of `expose`: where it stands, and its member as far as it is written out. */
+export interface ExposeFacts {
+  readonly package: string;
+  readonly file: string;
+  readonly line: number;
+  readonly column: number;
+  readonly tool?: string;
+  readonly pins?: readonly string[];
+}
+
+/** What the library and its readers need to know of user Rego beyond its evaluation. */
+export interface RegoFacts {
+  /** Packages below `policy`, without it, with the number of the source that each file of them came from. */
+  readonly packages: readonly { readonly name: string; readonly source: number }[];
+  /** Which sets are defined anywhere. */
+  readonly sets: Readonly<Record<SetName, boolean>>;
+  /** Where the reason with this id is written: for members that come without the number of their rule. */
+  readonly places: Readonly<Record<string, { readonly file: string; readonly line: number }>>;
+  /** By number, as members name them. */
+  readonly rules: readonly RegoRule[];
+  /** Rules of `expose`, by the number that their members come with; absent in bundles that were built before there were any. */
+  readonly exposes?: readonly ExposeFacts[];
+  /** Digests of all other rules by their full name, for the same purpose as a rule's own. */
+  readonly others: Readonly<Record<string, string>>;
+}
+
+/** A source file in its staging folder: `staged` relative to it, `shown` for messages. */
+export interface StagedFile {
+  readonly staged: string;
+  readonly shown: string;
+  readonly source: number;
+}
+
+/** A file that was parsed. */
+export interface ParsedFile extends StagedFile {
+  readonly module: Module;
+}
+
+/** A rule of a set with its tree. Its number is its index. */
+export interface SetRule {
+  readonly file: ParsedFile;
+  readonly rule: Rule;
+  readonly facts: RegoRule;
+}
+
+/** A rule of `expose` with its tree. */
+export interface RegoExposeRule {
+  readonly file: ParsedFile;
+  readonly rule: Rule;
+  readonly package: string;
+}
+
+/** What was found in all files. */
+export interface InspectedRego {
+  readonly facts: RegoFacts;
+  readonly rules: readonly SetRule[];
+  readonly exposes: readonly RegoExposeRule[];
+  readonly problems: readonly PolicyProblem[];
+}
+
+/** Gathers facts and problems of all files. */
+export function inspectRego(files: readonly ParsedFile[]): InspectedRego {
+  const inspector = new Inspector();
+  const owners = new Map(
+    files.flatMap(({ module }) =>
+      (module.annotations ?? [])
+        .filter(({ scope }) => scope === 'package')
+        .map((annotation) => [packagePath(module).join('.'), annotation] as const),
+    ),
+  );
+  for (const file of files) inspector.add(file, owners.get(packagePath(file.module).join('.')));
+  const { packages, rules, exposes, problems } = inspector;
+  const sets = Object.fromEntries(
+    SETS.map((set) => [set, rules.some(({ facts }) => facts.set === set)]),
+  ) as RegoFacts['sets'];
+  const places = Object.fromEntries(
+    rules.flatMap(({ rule, facts: { file, line } }) => writtenIds(rule).map((id) => [id, { file, line }])),
+  );
+  problems.push(
+    ...findMisspelledSets(files),
+    ...findIdFaults(rules),
+    ...findSharedIds(rules),
+    ...findMemberFaults(rules),
+    ...findExposeFaults(exposes, new ReadAnalysis(files.map(({ module }) => module))),
+  );
+  return {
+    exposes,
+    facts: {
+      packages,
+      sets,
+      places,
+      rules: rules.map(({ facts }) => facts),
+      ...(exposes.length === 0 ? {} : { exposes: exposes.map(exposeFacts) }),
+      others: digestOthers(files, rules),
+    },
+    rules,
+    problems,
+  };
+}
+
+/** Why a package cannot be one of the user's, or undefined. */
+function packageFault(names: readonly string[]): string | undefined {
+  const name = names.join('.');
+  const [root, ...below] = names;
+  if (root === 'tollgate' || root === 'config' || (root === 'policy' && below.length === 0))
+    return `the package ${name} is Tollgate's own; write \`package policy.<name>\``;
+  if (root === 'policy' && !below.every((segment) => SEGMENT.test(segment)))
+    return `the package ${name} must be made of letters, digits, "_" and "-"`;
+  return undefined;
+}
+
+class Inspector {
+  readonly packages: { name: string; source: number }[] = [];
+  readonly rules: SetRule[] = [];
+  readonly exposes: RegoExposeRule[] = [];
+  readonly problems: PolicyProblem[] = [];
+
+  add(file: ParsedFile, owner: Annotation | undefined): void {
+    const names = packagePath(file.module);
+    const refuse = (at: { readonly row: number; readonly col: number }, message: string): void =>
+      void this.problems.push({ file: file.shown, line: at.row, column: at.col, message });
+    const fault = packageFault(names);
+    if (fault !== undefined) return refuse({ row: 1, col: 1 }, fault);
+    const folded = names[0] === 'policy';
+    const name = names.slice(1).join('.');
+    if (folded) this.packages.push({ name, source: file.source });
+    for (const { names: used, at } of ownNames(file.module))
+      refuse(
+        at,
+        `${used.slice(0, 2).join('.')} is Tollgate's own; a policy decides from the input and from data of its own`,
+      );
+    for (const annotation of file.module.annotations ?? [])
+      checkCustom(annotation, (message) => refuse(annotation.location, message));
+    for (const rule of file.module.rules ?? []) {
+      const { head } = rule;
+      const defined = String(head.ref[0]?.value);
+      if (folded && OURS.test(defined))
+        refuse(head.location, `\`${defined}\`: names that begin with tollgate_ are kept for the build; choose another`);
+      if (folded && defined === EXPOSE) {
+        if (isSetRule(rule)) this.exposes.push({ file, rule, package: name });
+        else
+          refuse(
+            head.location,
+            '`expose` must be a set: write `expose contains {"tool": "server.tool", "name": "…"} if { … }`',
+          );
+      }
+      const set = SETS.find((known) => defined === known);
+      if (set === undefined || (head.args !== undefined && !folded)) continue;
+      if (!folded)
+        refuse(head.location, `\`${set}\` counts only in a package policy.<name>; move it there, or name it otherwise`);
+      else if (!isSetRule(rule))
+        refuse(
+          head.location,
+          `\`${set}\` must be a set: write \`${set} contains {"id": "…", "message": "…"} if { … }\``,
+        );
+      else
+        this.rules.push({
+          file,
+          rule,
+          facts: {
+            package: name,
+            set,
+            file: file.shown,
+            line: rule.location.row,
+            digest: digestOf(rule),
+            ...readCustom([...(owner === undefined ? [] : [owner]), ...(rule.annotations ?? [])]),
+            ...writtenIds(rule).map((id) => ({ id }))[0],
+          },
+        });
+    }
+  }
+}
+
+/** Whether a rule adds members to a set. */
+export function isSetRule({ head }: Rule): boolean {
+  return head.ref.length === 1 && head.key !== undefined && head.value === undefined;
+}
+
+/** References to what the library keeps for itself: through them a rule could read the decision that it is part of. */
+function ownNames(
+  module: Module,
+): readonly { readonly names: readonly string[]; readonly at: { readonly row: number; readonly col: number } }[] {
+  const aliases = aliasesOf(module);
+  return [...termsIn(module.rules)].flatMap((term) => {
+    const names = groundPath(term, aliases)?.names ?? [];
+    return names[0] === 'data' && (names[1] === 'tollgate' || names[1] === 'config')
+      ? [{ names, at: term.location ?? { row: 1, col: 1 } }]
+      : [];
+  });
+}
+
+/** What METADATA says of a rule; what stands nearer to it wins. */
+function readCustom(annotations: readonly Annotation[]): Pick<RegoRule, 'id' | 'title' | 'severity' | 'remediation'> {
+  const order = ['package', 'subpackages', 'document', 'rule'];
+  const near = [...annotations].sort((a, b) => order.indexOf(a.scope) - order.indexOf(b.scope));
+  const custom = Object.assign({}, ...near.map((annotation) => annotation.custom)) as Readonly<Record<string, unknown>>;
+  const title = near.findLast((annotation) => annotation.scope !== 'package' && annotation.title !== undefined)?.title;
+  const kept = ['id', 'severity', 'remediation'].flatMap((key) =>
+    typeof custom[key] === 'string' ? [[key, custom[key]] as const] : [],
+  );
+  return { ...Object.fromEntries(kept), ...(title === undefined ? {} : { title }) };
+}
+
+function checkCustom({ custom = {} }: Annotation, refuse: (message: string) => void): void {
+  const { id, severity, remediation } = custom;
+  if (id !== undefined && (typeof id !== 'string' || !RULE_ID.test(id))) refuse(`custom.id must be ${RULE_ID_WORDS}`);
+  if (typeof id === 'string' && RESERVED_RULE_IDS.has(id))
+    refuse(`"${id}" is the id of a reason of Tollgate itself; choose another`);
+  if (severity !== undefined && !SEVERITIES.some((known) => known === severity))
+    refuse(`custom.severity must be one of ${SEVERITIES.join(', ')}`);
+  if (remediation !== undefined && typeof remediation !== 'string')
+    refuse('custom.remediation must be a text: what the caller can do instead');
+}
+
+function digestOf(...rules: readonly Rule[]): string {
+  return createHash('sha256')
+    .update(rules.map((rule) => sourceOf(rule.location) ?? JSON.stringify(rule)).join('\n'))
+    .digest('hex')
+    .slice(0, 16);
+}
+
+function digestOthers(files: readonly ParsedFile[], members: readonly SetRule[]): RegoFacts['others'] {
+  const own = new Set(members.map(({ rule }) => rule));
+  const named = new Map<string, Rule[]>();
+  for (const { module } of files) {
+    for (const rule of (module.rules ?? []).filter((one) => !own.has(one))) {
+      const name = [...packagePath(module), String(rule.head.ref[0]?.value)].join('.');
+      named.set(name, [...(named.get(name) ?? []), rule]);
+    }
+  }
+  return Object.fromEntries(
+    [...named].sort(([a], [b]) => (a < b ? -1 : 1)).map(([name, rules]) => [name, digestOf(...rules)]),
+  );
+}
+
+/** A problem for each such set in a package of policy. A helper that a rule uses may have any name. */
+export function findMisspelledSets(files: readonly ParsedFile[]): readonly PolicyProblem[] {
+  const known: readonly string[] = [...SETS, EXPOSE];
+  let words: ReadonlySet<string> | undefined;
+  return files.flatMap((file) =>
+    (packagePath(file.module)[0] === 'policy' ? (file.module.rules ?? []) : []).flatMap((rule) => {
+      const name = String(rule.head.ref[0]?.value);
+      const hint = isSetRule(rule) && rule.head.args === undefined && !known.includes(name) ? suggest(name, known) : '';
+      if (hint === '') return [];
+      words ??= new Set(files.flatMap(({ module }) => (module.rules ?? []).flatMap((one) => [...wordsIn(one)])));
+      return words.has(name)
+        ? []
+        : [
+            {
+              file: file.shown,
+              line: rule.head.location.row,
+              column: rule.head.location.col,
+              message: `nothing reads the set \`${name}\`, so it decides nothing.${hint}`,
+            },
+          ];
+    }),
+  );
+}
+
+/** Every name and text that a rule uses, but for its own name. */
+function* wordsIn({ head, body, else: other }: Rule): Generator<string> {
+  for (const part of [head.key, head.value, head.args, body]) yield* wordsOf(part);
+  if (other !== undefined) yield* wordsIn(other);
+}
+
+function* wordsOf(part: unknown): Generator<string> {
+  if (typeof part !== 'object' || part === null) return;
+  const { type, value } = part as { readonly type?: unknown; readonly value?: unknown };
+  if (type === 'var' || type === 'string') yield String(value);
+  for (const child of Object.values(part)) yield* wordsOf(child);
+}

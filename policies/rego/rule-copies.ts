@@ -1,0 +1,266 @@
+/**
+ * Owns the copies of rules that the build appends to files of the user: numbered, so that a reason knows its rule, and grouped
+ * by what they ask of the input first, since wasm has no index of rules; changes no line that the user wrote, and no meaning.
+ */
+
+import { exposeRuleNumber } from './expose-members.ts';
+import { leadingGuard, outcomesOf } from './leading-guards.ts';
+import { chooseLeadingTests, isRef } from './leading-tests.ts';
+import { deepestRead, ReadAnalysis, type ReadLevel } from './read-analysis.ts';
+import { EXPOSE, type ParsedFile, type RegoExposeRule, SETS, type SetRule } from './rego-inspection.ts';
+import { type FoldedSet, type SourcesPart, sourcesText } from './sources-module.ts';
+import {
+  type Annotation,
+  aliasesOf,
+  type Expression,
+  groundPath,
+  packagePath,
+  type Rule,
+  sourceOf,
+  termsIn,
+} from './syntax-tree.ts';
+
+/** What the build adds. */
+export interface RuleCopies {
+  /** Text for the end of files, by their staged name. */
+  readonly appended: ReadonlyMap<string, AppendedCopies>;
+  /** The file that takes the place of lib/sources.rego. */
+  readonly sources: string;
+}
+
+/** The copies at the end of one file, and which rule each line of them comes from. */
+export class AppendedCopies {
+  /** Row of the file on which the next copy begins. */
+  #row: number;
+  readonly #copies: { readonly from: number; readonly to: number; readonly rule: number }[] = [];
+  #text = '\n\n';
+
+  /** `source` is the file as its author wrote it. */
+  constructor(source: string) {
+    this.#row = countLines(source) + 3;
+  }
+
+  get text(): string {
+    return this.#text;
+  }
+
+  /** Adds a copy of the rule that begins on row `rule` of the file. */
+  add(text: string, rule: number): void {
+    const rows = countLines(text);
+    this.#copies.push({ from: this.#row, to: this.#row + rows, rule });
+    this.#text += `${text}\n`;
+    this.#row += rows + 1;
+  }
+
+  /** The row that the author wrote for a row of the file as it was built: the same one, or that of the rule it is a copy of. */
+  rowOf(row: number): number {
+    const copy = this.#copies.find(({ from, to }) => row >= from && row <= to);
+    return copy === undefined ? row : copy.rule + row - copy.from;
+  }
+}
+
+function countLines(text: string): number {
+  return text.split('\n').length - 1;
+}
+
+/** Makes copies of all rules whose packages nobody reads as a whole; the sets of the others are folded as they are. */
+export function buildRuleCopies(
+  files: readonly (ParsedFile & { readonly bytes: Buffer })[],
+  rules: readonly SetRule[],
+  exposes: readonly RegoExposeRule[] = [],
+): RuleCopies {
+  const seen = findSeen(
+    files,
+    new Set([...rules.map(({ facts }) => facts.package), ...exposes.map((one) => one.package)]),
+  );
+  const job = {
+    marks: new ReadAnalysis(files.map(({ module }) => module)),
+    appended: new Map(files.map(({ staged, bytes }) => [staged, new AppendedCopies(bytes.toString('utf8'))])),
+  };
+  const folded: FoldedSet[] = [];
+  for (const [name, own] of groupBy(
+    rules.map((rule, number) => ({ ...rule, number })),
+    ({ facts }) => facts.package,
+  )) {
+    for (const set of SETS) {
+      const members = own.filter(({ facts }) => facts.set === set);
+      if (members.length === 0) continue;
+      folded.push({
+        package: name,
+        set,
+        ...((seen.has(name) ? undefined : copyRules(members, job)) ?? asTheyAre(members, job.marks)),
+      });
+    }
+  }
+  return {
+    appended: job.appended,
+    sources: sourcesText(folded, placeExposes(exposes, { seen, appended: job.appended })),
+  };
+}
+
+/** The names under which members of `expose` stand, by package. A copy gives its members the place of their rule. */
+function placeExposes(
+  exposes: readonly RegoExposeRule[],
+  { seen, appended }: { readonly seen: ReadonlySet<string>; readonly appended: RuleCopies['appended'] },
+): ReadonlyMap<string, string | undefined> {
+  const names = new Map<string, string | undefined>();
+  const numbered = exposes.map((one, at) => ({
+    one,
+    text: copyOf({ rule: one.rule, file: one.file, number: exposeRuleNumber(at), set: EXPOSE }),
+  }));
+  for (const [name, own] of groupBy(numbered, ({ one }) => one.package)) {
+    const isCopied = !seen.has(name) && own.every(({ text }) => text !== undefined);
+    names.set(name, isCopied ? 'tollgate_expose' : undefined);
+    for (const { one, text } of isCopied ? own : [])
+      appended.get(one.file.staged)?.add(text?.('tollgate_expose') ?? '', one.rule.location.row);
+  }
+  return names;
+}
+
+/** The set as it stands: what one of its rules reads, all of it reads. */
+function asTheyAre(rules: readonly Numbered[], marks: ReadAnalysis): Pick<FoldedSet, 'parts' | 'open'> {
+  const reads = deepestRead(rules.map(({ rule, file }) => marks.ofRule(rule, file.module)));
+  return { parts: [{ reads }], open: reads === 'call' ? rules.map(openOf) : [] };
+}
+
+function openOf(rule: Numbered): FoldedSet['open'][number] {
+  return { number: rule.number, outcomes: outcomesOf(rule) };
+}
+
+/** Packages that some reference takes as a whole, or may: there, an added rule would be seen. */
+function findSeen(files: readonly ParsedFile[], names: ReadonlySet<string>): ReadonlySet<string> {
+  return new Set(
+    files.flatMap(({ module }) => {
+      const aliases = aliasesOf(module);
+      const own = packagePath(module).slice(1).join('.');
+      return [...termsIn(module.rules)].flatMap((term) => {
+        // The chain of METADATA names the rule that it was asked in, and a copy has another name.
+        if (isRef(term, ['rego', 'metadata', 'chain'])) return [own];
+        const path = groundPath(term, aliases)?.names;
+        return path?.[0] === 'data'
+          ? [...names].filter((name) => path.every((part, at) => part === ['data', 'policy', ...name.split('.')][at]))
+          : [];
+      });
+    }),
+  );
+}
+
+type Numbered = SetRule & { readonly number: number };
+
+interface Job {
+  readonly marks: ReadAnalysis;
+  readonly appended: RuleCopies['appended'];
+}
+
+/** A copy of a rule, or of the guard of one. */
+interface Copy {
+  readonly of: Numbered;
+  readonly body: readonly Expression[];
+  readonly reads: ReadLevel;
+  readonly isGuard: boolean;
+  readonly text: (name: string) => string;
+}
+
+/** Undefined when opa did not give the source of one of the rules: then none is copied. */
+function copyRules(
+  rules: readonly Numbered[],
+  { marks, appended }: Job,
+): Pick<FoldedSet, 'parts' | 'open'> | undefined {
+  const copies: Copy[] = [];
+  const open: FoldedSet['open'][number][] = [];
+  for (const one of rules) {
+    const text = copyOf({ ...one, set: one.facts.set });
+    if (text === undefined) return undefined;
+    const reads = marks.ofRule(one.rule, one.file.module);
+    copies.push({ of: one, body: one.rule.body, reads, isGuard: false, text });
+    const guard = reads === 'call' ? leadingGuard(one, marks) : [];
+    if (guard.length > 0)
+      copies.push({
+        of: one,
+        body: guard,
+        reads: marks.of(guard, one.file.module),
+        isGuard: true,
+        text: guardOf(one, guard),
+      });
+    else if (reads === 'call') open.push(openOf(one));
+  }
+  return { parts: appendAll(copies, appended), open };
+}
+
+function appendAll(copies: readonly Copy[], appended: RuleCopies['appended']): readonly SourcesPart[] {
+  const tests = chooseLeadingTests(copies.map(({ body, of }) => ({ body, module: of.file.module })));
+  const paths = [...new Set(tests.map((test) => test?.path))].filter((path) => path !== undefined);
+  const parts = new Map<string, SourcesPart>();
+  for (const [
+    at,
+    {
+      of: { file, facts, rule },
+      reads,
+      isGuard,
+      text,
+    },
+  ] of copies.entries()) {
+    const test = tests[at];
+    const name = `tollgate_${isGuard ? 'open_' : ''}${facts.set}_${reads}${test === undefined ? '' : `_by_${paths.indexOf(test.path)}`}`;
+    parts.set(name, { name, reads, isGuard, ...(test === undefined ? {} : { key: test.path }) });
+    const appendix = appended.get(file.staged);
+    for (const key of test?.values.map((value) => `[${JSON.stringify(value)}]`) ?? ['']) {
+      for (const { location } of metadataAskedBy(rule)) appendix?.add(sourceOf(location) ?? '', location.row);
+      appendix?.add(text(name + key), rule.location.row);
+    }
+  }
+  return [...parts.values()];
+}
+
+/** What the rule comes to where its guard holds. Each expression stays on its row below the head, so that coverage tells the right lines. */
+function guardOf(rule: Numbered, guard: readonly Expression[]): (name: string) => string {
+  let body = '';
+  for (const { location } of guard) {
+    const rows = (location?.row ?? 0) - rule.rule.location.row - countLines(body);
+    body += `${rows > 0 ? '\n'.repeat(rows) : body === '' ? ' ' : '; '}${sourceOf(location) ?? ''}`;
+  }
+  return (name) => `${name} contains ["${rule.number}", ${JSON.stringify(outcomesOf(rule))}] if {${body}\n}`;
+}
+
+/** The rule with another head: what it gave becomes the second part of a pair, the number of the rule the first. */
+function copyOf({
+  rule,
+  number,
+  set,
+  file,
+}: {
+  readonly rule: Rule;
+  readonly number: number | string;
+  readonly set: string;
+  readonly file: ParsedFile;
+}): ((name: string) => string) | undefined {
+  const text = sourceOf(rule.location);
+  // `deny contains "x" if { … } { … }`: the second body is a rule of its own that begins with its brace.
+  const isChained = text?.startsWith('{') === true;
+  const owner = isChained
+    ? (file.module.rules ?? [])
+        .slice(0, file.module.rules?.indexOf(rule))
+        .findLast(({ location }) => sourceOf(location)?.startsWith('{') === false)
+    : rule;
+  const head = sourceOf(owner?.head.location);
+  const key = new RegExp(`^${set}\\s+contains\\b`).exec(head ?? '');
+  if (text === undefined || head === undefined || key === null) return undefined;
+  const rest = isChained ? ` if ${text}` : text.slice(head.length);
+  return (name) => `${name} contains ["${number}", ${head.slice(key[0].length)}]${rest}`;
+}
+
+/** What a rule asks for at build with rego.metadata.rule(): it must stand above the copy too. */
+function metadataAskedBy(rule: Rule): readonly Annotation[] {
+  const asks = [...termsIn(rule)].some((term) => isRef(term, ['rego', 'metadata', 'rule']));
+  return asks ? (rule.annotations ?? []).filter(({ scope }) => scope === 'rule') : [];
+}
+
+function groupBy<T>(items: readonly T[], keyOf: (item: T) => string): ReadonlyMap<string, readonly T[]> {
+  const groups = new Map<string, T[]>();
+  for (const item of items) {
+    const group = groups.get(keyOf(item));
+    if (group === undefined) groups.set(keyOf(item), [item]);
+    else group.push(item);
+  }
+  return groups;
+}

@@ -1,0 +1,95 @@
+/** Judges members of Rego sets that hold more than a reason: their keys, and obligations by the schema of rules in YAML. */
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { type PolicyProblem, suggest } from '../rules/policy-problems.ts';
+import { findObligationFaults } from '../rules/rule-schema.ts';
+import type { SetRule } from './rego-inspection.ts';
+import type { Term } from './syntax-tree.ts';
+
+/** All that a member may say. */
+const KEYS = ['id', 'message', 'approval', 'obligations'] as const;
+
+/** Throws POLICY_FAILED for the first member that does not fit; it names the key, and where the rule stands. */
+export function checkMembers(extended: readonly unknown[]): void {
+  for (const entry of extended) {
+    const {
+      place = {},
+      package: name,
+      set,
+      member,
+    } = entry as {
+      readonly place?: { readonly file?: string; readonly line?: number };
+      readonly package: string;
+      readonly set: string;
+      readonly member: unknown;
+    };
+    const [fault] = faultsOf(set, member);
+    const where = place.file === undefined ? `package policy.${name}` : `${place.file}:${place.line ?? 1}`;
+    if (fault !== undefined)
+      throw new TollgateError('POLICY_FAILED', {
+        detail: `${where}: a member of \`${set}\` cannot be used: ${fault}`,
+        next: 'Tell the owner of the policy; `tollgate policy check` looks for such members.',
+      });
+  }
+}
+
+/** The same for members whose keys are written out: no call has to come for them to be found. */
+export function findMemberFaults(rules: readonly SetRule[]): readonly PolicyProblem[] {
+  return rules.flatMap(({ rule: { head }, facts }) => {
+    const member = head.key === undefined ? UNKNOWN_VALUE : valueOfTerm(head.key);
+    const found =
+      typeof member === 'object' && member !== null && !Array.isArray(member) ? faultsOf(facts.set, member) : [];
+    const { row: line, col: column } = head.location;
+    return found.map(
+      (message): PolicyProblem => ({
+        file: facts.file,
+        line,
+        column,
+        message: `a member of \`${facts.set}\` cannot be used: ${message}`,
+      }),
+    );
+  });
+}
+
+function faultsOf(set: string, member: unknown): readonly string[] {
+  if (typeof member !== 'object' || member === null || Array.isArray(member)) return [];
+  const unknown = Object.keys(member).filter((key) => !(KEYS as readonly string[]).includes(key));
+  const strange = unknown.map(
+    (key) => `unknown key "${key.slice(0, 40)}".${suggest(key, KEYS)} Known here: ${KEYS.join(', ')}.`,
+  );
+  const { obligations = UNKNOWN_VALUE, approval } = member as {
+    readonly obligations?: unknown;
+    readonly approval?: unknown;
+  };
+  if (set === 'deny' && Object.hasOwn(member, 'obligations'))
+    return [...strange, 'a rule that denies leaves nothing to obey; remove `obligations`.'];
+  if (set !== 'ask' && approval !== undefined)
+    strange.push(`a rule that says ${set} asks no one; remove \`approval\`.`);
+  return [
+    ...strange,
+    ...(isKnownValue(obligations)
+      ? findObligationFaults(obligations).map(
+          ({ path, message }) => `${['obligations', ...path].join('.')}: ${message}`,
+        )
+      : []),
+  ];
+}
+
+/** A value that is known when the rule is evaluated only. */
+export const UNKNOWN_VALUE = Symbol('unknown');
+
+/** True where no part of a value is unknown. */
+export function isKnownValue(value: unknown): boolean {
+  if (value === UNKNOWN_VALUE) return false;
+  return typeof value !== 'object' || value === null || Object.values(value).every(isKnownValue);
+}
+
+/** The value of a term whose keys are written out; parts of it may be unknown. */
+export function valueOfTerm({ type, value }: Term): unknown {
+  if (type === 'string' || type === 'boolean' || type === 'null') return type === 'null' ? null : value;
+  if (type === 'number') return Number(value);
+  if (type === 'array') return (value as readonly Term[]).map(valueOfTerm);
+  if (type !== 'object') return UNKNOWN_VALUE;
+  const pairs = value as readonly (readonly [Term, Term])[];
+  if (!pairs.every(([key]) => key.type === 'string')) return UNKNOWN_VALUE;
+  return Object.fromEntries(pairs.map(([key, inner]) => [String(key.value), valueOfTerm(inner)]));
+}

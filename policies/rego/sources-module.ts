@@ -1,0 +1,101 @@
+/** Owns the text of the module that the build puts in the place of lib/sources.rego: where the members of the user's sets stand, and which of them a list can ask for. */
+import type { ReadLevel } from './read-analysis.ts';
+import type { SetName } from './rego-inspection.ts';
+
+/** A rule of a package that holds members, or that tells which rules of the set may still come to something. */
+export interface SourcesPart {
+  /** Absent for the set itself, whose members come without the number of their rule. */
+  readonly name?: string;
+  /** The most that its rules read. */
+  readonly reads: ReadLevel;
+  /** Where its members stand under texts of the input: below `input`, as Rego writes it. */
+  readonly key?: string;
+  readonly isGuard?: boolean;
+}
+
+/** A set of a package. */
+export interface FoldedSet {
+  /** Without `policy.`. */
+  readonly package: string;
+  readonly set: SetName;
+  readonly parts: readonly SourcesPart[];
+  /** Rules that read a call, with nothing before that which a list could judge. */
+  readonly open: readonly { readonly number: number; readonly outcomes: readonly SetName[] }[];
+}
+
+/** Rego that gives what lib/sources.rego does, from the packages that there are. `exposing`: where members of `expose` stand; undefined for the set itself. */
+export function sourcesText(folded: readonly FoldedSet[], exposing: ReadonlyMap<string, string | undefined>): string {
+  const rules: string[] = [];
+  const all = folded.map((set, at) =>
+    entryOf(set, { name: `members_${at}`, parts: set.parts.filter(({ isGuard = false }) => !isGuard), rules }),
+  );
+  const known = (reads: ReadLevel): readonly string[] =>
+    folded.flatMap((set, at) => {
+      const [parts, open] = [set.parts.filter((part) => part.reads === reads), reads === 'kind' ? set.open : []];
+      if (parts.length === 0 && open.length === 0) return [];
+      const marks = { name: `open_${reads}_${at}`, parts: parts.filter(({ isGuard = false }) => isGuard), rules };
+      for (const { number, outcomes } of open)
+        rules.push(`${marks.name} contains ["${number}", ${JSON.stringify(outcomes)}]`);
+      const members = entryOf(set, {
+        name: `${reads}_${at}`,
+        parts: parts.filter(({ isGuard = false }) => !isGuard),
+        rules,
+      });
+      const guards = ruleOf(set, marks) || open.length > 0 ? marks.name : 'set()';
+      return [`${members.slice(0, -1)}, "open": ${guards}}`];
+    });
+  const exposed = [...exposing].map(([name, copy], at) => {
+    rules.push(
+      copy === undefined
+        ? `exposed_${at} contains ["", member] if some member in ${placeOf(name)}.expose`
+        : `exposed_${at} contains pair if some pair in ${placeOf(name)}.${copy}`,
+    );
+    return `{"name": ${JSON.stringify(name)}, "members": exposed_${at}}`;
+  });
+  const lists = { found: all, of_kind: known('kind'), of_tool: known('tool'), exposed };
+  const named = Object.entries(lists).map(
+    ([name, entries]) => `${name} := [\n${entries.map((entry) => `\t${entry},`).join('\n')}\n]`,
+  );
+  return [
+    'package tollgate.sources',
+    'marked := true',
+    `reads_tool := ${String(lists.of_tool.length > 0)}`,
+    ...rules,
+    ...named,
+    '',
+  ].join('\n\n');
+}
+
+interface Making {
+  /** Of the rule that gathers the members of the parts. */
+  readonly name: string;
+  readonly parts: readonly SourcesPart[];
+  /** Takes the rules that are made. */
+  readonly rules: string[];
+}
+
+function entryOf(set: FoldedSet, making: Making): string {
+  return `{"name": ${JSON.stringify(set.package)}, "outcome": "${set.set}", "members": ${ruleOf(set, making) ? making.name : 'set()'}}`;
+}
+
+/** False where there is nothing to gather. */
+function ruleOf(set: FoldedSet, { name, parts, rules }: Making): boolean {
+  const where = placeOf(set.package);
+  for (const part of parts) {
+    if (part.name === undefined) rules.push(`${name} contains ["", member] if some member in ${where}.${set.set}`);
+    else if (part.key === undefined) rules.push(`${name} contains pair if some pair in ${where}.${part.name}`);
+    else
+      rules.push(
+        `${name} contains pair if {\n\tkey := input${part.key}\n\tis_string(key)\n\tsome pair in ${where}.${part.name}[key]\n}`,
+      );
+  }
+  return parts.length > 0;
+}
+
+/** A package below `policy`, as Rego refers to it. */
+function placeOf(name: string): string {
+  return `data.policy${name
+    .split('.')
+    .map((part) => `[${JSON.stringify(part)}]`)
+    .join('')}`;
+}

@@ -1,0 +1,239 @@
+/** Owns the check of rules about one server against the tools that it offers; refuses names, arguments and values that none of them has. */
+import { ARGUMENT_SCHEMAS } from '../../catalogs/primitives/primitive-schemas.ts';
+import { PRIMITIVE_SEMANTICS } from '../../catalogs/primitives/primitive-semantics.ts';
+import { SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
+import type { Semantics } from '../../catalogs/tools/tool-definition.ts';
+import { argumentValueFault } from '../../catalogs/validation/validator.ts';
+import type { OfferedTool } from '../port.ts';
+import { findTestFaults, type SchemaNode, schemasAt } from './argument-schemas.ts';
+import { serversOfTools } from './configured-names.ts';
+import { type PolicyProblem, suggest } from './policy-problems.ts';
+import type { LocatedRule } from './rule-compiler.ts';
+import { patternCovers } from './rule-patterns.ts';
+
+/** The tools of a server as far as they are known without asking it; `any`: whatever it lists is agreed to. */
+export type OfferedTools = readonly OfferedTool[] | 'any';
+
+/** `edits` is taken though it is not advertised. */
+const WORKSPACE_TOOLS: readonly OfferedTool[] = [...PRIMITIVE_SEMANTICS].map(([name, semantics]) => {
+  const schema = ARGUMENT_SCHEMAS.get(name);
+  const step = { type: 'object', properties: { old_string: {}, new_string: {} } };
+  return {
+    name,
+    semantics,
+    inputSchema: {
+      ...schema,
+      properties: { ...schema?.properties, ...(name === 'edit' ? { edits: { type: 'array', items: step } } : {}) },
+    },
+  };
+});
+
+const NO_MEANING: Semantics = { verb: 'read' };
+
+/** The tools of each server of Tollgate itself, known without asking it. */
+export const INTERNAL_TOOLS: ReadonlyMap<string, readonly OfferedTool[]> = new Map([
+  ['workspace', WORKSPACE_TOOLS],
+  ...[...SHIPPED].map(
+    ([server, { tools, semantics }]) =>
+      [
+        server,
+        tools.map(
+          ({ name, inputSchema }): OfferedTool => ({ name, inputSchema, semantics: semantics.get(name) ?? NO_MEANING }),
+        ),
+      ] as const,
+  ),
+]);
+
+/** What a condition reads, and the meaning of an argument without which no call of a tool carries it. */
+const FACTS = [
+  ['paths', 'paths'],
+  ['insideWorkspace', 'paths'],
+  ['hosts', 'urls'],
+  ['schemes', 'urls'],
+  ['urls', 'urls'],
+  ['commands', 'command'],
+  ['exceptCommands', 'command'],
+  ['opaque', 'command'],
+  ['readable', 'command'],
+] as const;
+
+/** Problems of the rules that are about this server alone. Rules about several servers are not judged: another one may have what is asked. */
+export function findUnofferedTools(
+  rules: readonly LocatedRule[],
+  server: string,
+  tools: readonly OfferedTool[],
+): readonly PolicyProblem[] {
+  return rules.filter((located) => serverOf(located) === server).flatMap(offeredToolCheck(server, tools));
+}
+
+/** The rules that are about one server alone, by its name. */
+export function groupByServer(rules: readonly LocatedRule[]): ReadonlyMap<string, readonly LocatedRule[]> {
+  const groups = new Map<string, LocatedRule[]>();
+  for (const located of rules) {
+    const server = serverOf(located);
+    if (server === undefined) continue;
+    const known = groups.get(server);
+    if (known === undefined) groups.set(server, [located]);
+    else known.push(located);
+  }
+  return groups;
+}
+
+/** Gives the problems of one rule that is about this server alone. */
+export function offeredToolCheck(
+  server: string,
+  tools: readonly OfferedTool[],
+): (located: LocatedRule) => readonly PolicyProblem[] {
+  const offered = new Map<string, OfferedTool>(tools.map((tool) => [`${server}.${tool.name}`, tool]));
+  const known = [...offered.keys()];
+  return (located) => {
+    const patterns = (located.rule.when.tools ?? known).map((pattern) => ({
+      pattern,
+      meant: pattern.includes('*')
+        ? known.filter((tool) => patternCovers(pattern, tool))
+        : offered.has(pattern)
+          ? [pattern]
+          : [],
+    }));
+    const missing =
+      located.rule.when.tools === undefined
+        ? []
+        : patterns.flatMap(({ pattern, meant }, index) => {
+            if (pattern.startsWith('*') || meant.length > 0) return [];
+            return [
+              {
+                ...located.at(['when', 'tools', index]),
+                message: `${server} has no tool "${pattern}".${suggest(pattern, known) || inWords('Its tools are', known)}`,
+              },
+            ];
+          });
+    const named = new Set(patterns.flatMap(({ meant }) => meant));
+    const aimed = [...offered].flatMap(([name, tool]) => (named.has(name) ? [tool] : []));
+    return missing.length > 0 || aimed.length === 0
+      ? missing
+      : [
+          ...findVerbs(located, aimed),
+          ...findFacts(located, aimed),
+          ...findArguments(located, aimed),
+          ...findPinned(located, aimed),
+        ];
+  };
+}
+
+/** Rules that name tools or arguments of a server of which nothing is known: the first about each server. */
+export function findUncheckedRules(
+  rules: readonly LocatedRule[],
+  servers: readonly string[],
+): readonly PolicyProblem[] {
+  return servers.flatMap((server) => {
+    const first = rules.find(
+      ({ rule, mode }) =>
+        serverOf({ rule, mode }) === server &&
+        (rule.when.args !== undefined || (rule.when.tools ?? []).some((tool) => tool !== `${server}.*`)),
+    );
+    if (first === undefined) return [];
+    const field = first.rule.when.tools === undefined ? 'args' : 'tools';
+    return [
+      {
+        ...first.at(['when', field], 'key'),
+        message: `${server} is not approved yet, so what rules name of its tools and arguments cannot be judged; approve it, and check again`,
+      },
+    ];
+  });
+}
+
+/** The server that a rule is about, where there is one alone and the rule is not off. */
+function serverOf({
+  rule: {
+    when: { tools, servers },
+  },
+  mode,
+}: Pick<LocatedRule, 'rule' | 'mode'>): string | undefined {
+  const [first, ...others] = mode === 'off' ? [] : (serversOfTools(tools) ?? servers ?? []);
+  return others.every((server) => server === first) ? first : undefined;
+}
+
+function findVerbs({ rule, at }: LocatedRule, tools: readonly OfferedTool[]): readonly PolicyProblem[] {
+  const { verbs } = rule.when;
+  const all = new Set(
+    tools.flatMap(({ semantics: { verb, byArgument } }) => [verb, ...Object.values(byArgument?.verbs ?? {})]),
+  );
+  if (verbs === undefined || verbs.some((verb) => all.has(verb))) return [];
+  return [
+    {
+      ...at(['when', 'verbs'], 'key'),
+      message: `no call of ${namesOf(tools)} is ${verbs.join(' or ')}, so the rule can never match; they are ${[...all].join(', ')}`,
+    },
+  ];
+}
+
+function findFacts({ rule, at }: LocatedRule, tools: readonly OfferedTool[]): readonly PolicyProblem[] {
+  return FACTS.flatMap(([field, meaning]) => {
+    if (rule.when[field] === undefined || tools.some(({ semantics }) => semantics[meaning] !== undefined)) return [];
+    return [
+      {
+        ...at(['when', field], 'key'),
+        message: `no argument of ${namesOf(tools)} is known as ${meaning}, so the rule can never match; say so under \`semantics\` of the server, or remove ${field}`,
+      },
+    ];
+  });
+}
+
+function findArguments({ rule, at }: LocatedRule, tools: readonly OfferedTool[]): readonly PolicyProblem[] {
+  return Object.entries(rule.when.args ?? {}).flatMap(([dotted, tests]): readonly PolicyProblem[] => {
+    const found = tools.flatMap(({ inputSchema }) =>
+      schemasAt(inputSchema, dotted.split('.'), { root: inputSchema, depth: 0 }),
+    );
+    if (found.length > 0)
+      return findTestFaults({ argument: dotted, tests, found }).map(({ path, message }) => ({
+        ...at(['when', 'args', dotted, ...path]),
+        message,
+      }));
+    const known = [...new Set(tools.flatMap(({ inputSchema }) => argumentNames(inputSchema)))];
+    return [
+      {
+        ...at(['when', 'args', dotted], 'key'),
+        message: `${namesOf(tools)} ${tools.length === 1 ? 'has' : 'have'} no argument "${dotted}".${suggest(dotted, known) || inWords('Known are', known)}`,
+      },
+    ];
+  });
+}
+
+/** A pin on an argument that no tool has would leave the call as its caller wrote it, and one to a value that none takes would refuse each call. */
+function findPinned({ rule, at }: LocatedRule, tools: readonly OfferedTool[]): readonly PolicyProblem[] {
+  return Object.entries(rule.obligations?.pins ?? {}).flatMap(([name, value]): readonly PolicyProblem[] => {
+    const having = tools.filter(
+      ({ inputSchema }) => schemasAt(inputSchema, [name], { root: inputSchema, depth: 0 }).length > 0,
+    );
+    const faults = having.map(({ inputSchema }) => argumentValueFault(inputSchema, name, value));
+    const [fault] = faults;
+    if (fault !== undefined && faults.every((one) => one !== undefined))
+      return [
+        {
+          ...at(['obligations', 'pins', name], 'value'),
+          message: `${namesOf(having)} ${having.length === 1 ? 'does' : 'do'} not take the value that is pinned to "${name}": ${fault}`,
+        },
+      ];
+    if (having.length > 0) return [];
+    const known = [...new Set(tools.flatMap(({ inputSchema }) => argumentNames(inputSchema)))];
+    return [
+      {
+        ...at(['obligations', 'pins', name], 'key'),
+        message: `${namesOf(tools)} ${tools.length === 1 ? 'has' : 'have'} no argument "${name}".${suggest(name, known) || inWords('Known are', known)}`,
+      },
+    ];
+  });
+}
+
+function argumentNames({ properties }: SchemaNode): readonly string[] {
+  return Object.keys((properties ?? {}) as SchemaNode);
+}
+
+function namesOf(tools: readonly OfferedTool[]): string {
+  const names = tools.slice(0, 3).map(({ name }) => name);
+  return names.join(', ') + (tools.length > names.length ? ` and ${tools.length - names.length} more` : '');
+}
+
+function inWords(intro: string, names: readonly string[]): string {
+  return names.length === 0 ? '' : ` ${intro} ${names.slice(0, 12).join(', ')}${names.length > 12 ? ', …' : ''}.`;
+}

@@ -1,0 +1,307 @@
+/** Owns the translation of a rule's `when` into the conditions that lib/*.rego judges; refuses patterns that mislead, each at its place. */
+import path from 'node:path';
+import { mayBeLiteral } from '../../catalogs/programs/literal-programs.ts';
+import type { Verb } from '../../catalogs/tools/tool-definition.ts';
+import { type ArgumentTests, compileArgumentTests } from './argument-tests.ts';
+import {
+  addHost,
+  addPath,
+  addText,
+  addUrl,
+  nullMap,
+  type PathForms,
+  PatternError,
+  type PatternForms,
+  splitTool,
+} from './rule-patterns.ts';
+import { compileTime, type TimeWindow } from './time-windows.ts';
+
+export type { ArgumentTests };
+
+/** The outcomes of rules, gravest first. */
+export type RuleOutcome = 'deny' | 'ask' | 'allow';
+
+/** Whether a server ships with Tollgate (CY-01). */
+export type Trust = 'internal' | 'external';
+
+/** `when` of a rule, as policies/schemas/rules.json describes it. All fields must hold; one entry of a list suffices. */
+export interface When {
+  readonly tools?: readonly string[];
+  readonly servers?: readonly string[];
+  readonly trust?: readonly Trust[];
+  readonly verbs?: readonly Verb[];
+  readonly roles?: readonly string[];
+  readonly groups?: readonly string[];
+  readonly principals?: readonly string[];
+  readonly origins?: readonly string[];
+  readonly profiles?: readonly string[];
+  readonly owner?: boolean;
+  readonly labels?: readonly string[];
+  readonly paths?: readonly string[];
+  readonly insideWorkspace?: boolean;
+  readonly commands?: readonly string[];
+  readonly exceptCommands?: readonly string[];
+  readonly opaque?: boolean;
+  readonly readable?: boolean;
+  readonly hosts?: readonly string[];
+  readonly schemes?: readonly string[];
+  readonly urls?: readonly string[];
+  readonly time?: TimeWindow;
+  readonly args?: Readonly<Record<string, ArgumentTests>>;
+}
+
+/** One condition of the library. Its keys decide which check of lib/match.rego or lib/facts.rego reads it. */
+export type RuleCondition = Readonly<Record<string, unknown>>;
+
+/** Conditions by what they read: the principal, the tool, the call. A rule without the last can be judged in a list. */
+export interface RuleConditions {
+  readonly principal: readonly RuleCondition[];
+  readonly target: readonly RuleCondition[];
+  readonly call: readonly RuleCondition[];
+}
+
+/** Takes a fault: which part of `when` it lies in, and what to write instead. */
+export type Refuse = (path: readonly (string | number)[], message: string) => void;
+
+/** What a rule is compiled for. `workspace` is absolute. */
+export interface RuleContext {
+  readonly outcome: RuleOutcome;
+  readonly workspace: string;
+  readonly refuse: Refuse;
+}
+
+/** How a rule takes what it reads: to deny or ask any fact suffices, to allow every one is needed. See lib/facts.rego. */
+interface Reading extends RuleContext {
+  readonly strict: boolean;
+  readonly need: 'any' | 'every';
+}
+
+const SUBJECTS = [
+  ['roles', 'role'],
+  ['groups', 'group'],
+  ['principals', 'principal'],
+  ['origins', 'origin'],
+  ['profiles', 'profile'],
+] as const;
+
+/** Compiles `when`. What is refused is left out of the conditions, so the result counts only when nothing was. */
+export function compileWhen(when: When, context: RuleContext): RuleConditions {
+  const strict = context.outcome !== 'allow';
+  const reading: Reading = { ...context, strict, need: strict ? 'any' : 'every' };
+  return {
+    principal: compilePrincipal(when),
+    target: compileTarget(when, context.refuse),
+    call: compileCall(when, reading),
+  };
+}
+
+function compilePrincipal(when: When): readonly RuleCondition[] {
+  return [
+    ...SUBJECTS.flatMap(([key, of]) => (when[key] === undefined ? [] : [{ of, any: setOf(when[key]) }])),
+    ...(when.owner === undefined ? [] : [{ owner: when.owner }]),
+  ];
+}
+
+/** Conditions on server, tool and verb; budgets use them too. */
+export function compileTarget(
+  { tools, servers, trust, verbs }: Pick<When, 'tools' | 'servers' | 'trust' | 'verbs'>,
+  refuse: Refuse,
+): readonly RuleCondition[] {
+  return [
+    ...(servers === undefined ? [] : [{ servers: setOf(servers) }]),
+    ...(trust === undefined ? [] : [{ trust: setOf(trust) }]),
+    ...(verbs === undefined ? [] : [{ verbs: setOf(verbs) }]),
+    ...(tools === undefined ? [] : [compileTools(tools, refuse)]),
+  ];
+}
+
+function compileTools(tools: readonly string[], refuse: Refuse): RuleCondition {
+  const exact: string[] = [];
+  const patterns: { server: PatternForms; tool: PatternForms }[] = [];
+  eachOf({ field: 'tools', patterns: tools, refuse }, (pattern) => {
+    const [server, tool] = splitTool(pattern);
+    if (!pattern.includes('*')) exact.push(pattern);
+    else patterns.push({ server: formsOf(server, addText), tool: formsOf(tool, addText) });
+  });
+  return { exact: setOf(exact), patterns };
+}
+
+function compileCall(when: When, reading: Reading): readonly RuleCondition[] {
+  const { strict, need, refuse } = reading;
+  return [
+    ...compilePaths(when, reading),
+    ...compileUrls(when, reading),
+    ...compileCommands(when, reading),
+    ...(when.labels === undefined ? [] : [{ over: 'labels', need, labels: setOf(when.labels) }]),
+    ...(when.time === undefined
+      ? []
+      : [{ need, ...compileTime(when.time, (path, message) => refuse(['time', ...path], message)) }]),
+    ...compileArgumentTests(when.args ?? {}, { strict, refuse: (path, message) => refuse(['args', ...path], message) }),
+  ];
+}
+
+/** What an allowed host may be reached by where the rule names no scheme. */
+const WEB_SCHEMES: readonly string[] = ['http', 'https'];
+
+/** A URL must meet hosts and schemes together. A rule that denies or asks is about every scheme unless it names some. */
+function compileUrls({ hosts, schemes, urls }: When, { strict, need, refuse }: Reading): readonly RuleCondition[] {
+  const meant = schemes ?? (strict ? undefined : WEB_SCHEMES);
+  const set = meant === undefined ? {} : { schemes: setOf(meant) };
+  for (const [index, pattern] of (schemes === undefined ? [] : (urls ?? [])).entries()) {
+    const scheme = pattern.split(':', 1)[0] ?? '';
+    if (schemes?.includes(scheme) === false)
+      refuse(
+        ['urls', index],
+        `"${pattern}" can never match: \`schemes\` does not name ${scheme}; add it there, or leave \`schemes\` out, because each URL names its own`,
+      );
+  }
+  const any = hosts === undefined && schemes !== undefined ? ['*'] : hosts;
+  return [
+    ...(any === undefined
+      ? []
+      : [{ over: 'hosts', need, hosts: allOf('hosts', any, { refuse, add: addHost }), ...set }]),
+    ...(urls === undefined ? [] : [{ over: 'urls', need, urls: allOf('urls', urls, { refuse, add: addUrl }) }]),
+  ];
+}
+
+/** `insideWorkspace` narrows the side on which the globs are looked for: the same path must meet both. */
+function compilePaths(
+  { paths, insideWorkspace }: When,
+  { strict, need, workspace, refuse }: Reading,
+): readonly RuleCondition[] {
+  if (paths === undefined && insideWorkspace === undefined) return [];
+  const forms: PathForms = { inside: {}, outside: {} };
+  eachOf({ field: 'paths', patterns: paths ?? [], refuse }, (glob) => {
+    const own: PathForms = { inside: {}, outside: {} };
+    addPath(own, glob, { strict, workspace });
+    if (insideWorkspace === true && isEmpty(own.inside))
+      throw new PatternError(
+        `"${glob}" can never match: it lies outside the workspace, and insideWorkspace is true; write it relative to the workspace`,
+      );
+    if (insideWorkspace === false && isEmpty(own.outside))
+      throw new PatternError(
+        `"${glob}" can never match: it lies in the workspace, and insideWorkspace is false; write an absolute path`,
+      );
+    addPath(forms, glob, { strict, workspace });
+  });
+  const all: PathForms = paths === undefined ? { inside: { all: true }, outside: { all: true } } : forms;
+  return [
+    {
+      over: 'paths',
+      need,
+      inside: insideWorkspace === false ? {} : all.inside,
+      outside: insideWorkspace === true ? {} : all.outside,
+    },
+  ];
+}
+
+function isEmpty(forms: PatternForms): boolean {
+  return Object.keys(forms).length === 0;
+}
+
+/** `starts` lets a rule that allows read commands that start other programs; `anywhere` makes a deny read each of their words. */
+function compileCommands(
+  { commands, exceptCommands, opaque, readable }: When,
+  { outcome, need, refuse }: Reading,
+): readonly RuleCondition[] {
+  if (exceptCommands !== undefined && outcome === 'allow')
+    refuse(['exceptCommands'], 'a rule that allows names what it allows; write `commands` in its place');
+  if (commands !== undefined && outcome === 'allow' && opaque !== true) {
+    commands.forEach((command, index) => {
+      if (!mayBeLiteral(command.trim().split(/\s+/)))
+        refuse(
+          ['commands', index],
+          `"${command}" starts other programs or may, so this rule never allows it; add \`opaque: true\`, in a rule of its own where others of its commands are literal`,
+        );
+    });
+  }
+  const reach = { ...(opaque === true ? { starts: true } : {}), ...(outcome === 'deny' ? { anywhere: true } : {}) };
+  return [
+    ...(commands === undefined
+      ? []
+      : [
+          {
+            over: 'commands',
+            need,
+            first: beginnings({ field: 'commands', commands, refuse, spells: need === 'any' }),
+            ...reach,
+          },
+        ]),
+    ...(exceptCommands === undefined
+      ? []
+      : [
+          {
+            over: 'commands',
+            need,
+            except: beginnings({ field: 'exceptCommands', commands: exceptCommands, refuse, spells: false }),
+          },
+        ]),
+    ...(opaque === undefined ? [] : [{ opaque }]),
+    ...(readable === undefined ? [] : [{ readable }]),
+  ];
+}
+
+/** By first word, the words that must follow it. `spells`: `/usr/bin/git` stands for `git` too, since a deny or an ask is about the program. */
+function beginnings({
+  field,
+  commands,
+  refuse,
+  spells,
+}: {
+  field: string;
+  commands: readonly string[];
+  refuse: Refuse;
+  spells: boolean;
+}): Record<string, string[][]> {
+  const first = nullMap<string[][]>();
+  eachOf({ field, patterns: commands, refuse }, (command) => {
+    const [head, ...rest] = command.trim().split(/\s+/);
+    if (head === undefined || head === '' || /[*|;&<>$`"']/.test(command)) {
+      throw new PatternError(
+        `"${command}" is no list of literal words: write how the command begins, such as git or git push`,
+      );
+    }
+    const name = path.posix.basename(head);
+    for (const spelt of new Set(spells && name !== '' ? [head, name] : [head])) (first[spelt] ??= []).push(rest);
+  });
+  return first;
+}
+
+function allOf(
+  field: string,
+  patterns: readonly string[],
+  { refuse, add }: { refuse: Refuse; add: (forms: PatternForms, pattern: string) => void },
+): PatternForms {
+  const forms: PatternForms = {};
+  eachOf({ field, patterns, refuse }, (pattern) => add(forms, pattern));
+  return forms;
+}
+
+/** Every entry of a list by itself, so that all of its faults come at once. */
+function eachOf(
+  { field, patterns, refuse }: { field: string; patterns: readonly string[]; refuse: Refuse },
+  take: (pattern: string) => void,
+): void {
+  for (const [index, pattern] of patterns.entries()) {
+    try {
+      take(pattern);
+    } catch (thrown) {
+      if (!(thrown instanceof PatternError)) throw thrown;
+      refuse([field, index], thrown.message);
+    }
+  }
+}
+
+/** One pattern as forms. Throws PatternError. */
+export function formsOf(pattern: string, add: (forms: PatternForms, pattern: string) => void): PatternForms {
+  const forms: PatternForms = {};
+  add(forms, pattern);
+  return forms;
+}
+
+/** A list as the object that Rego looks keys up in. */
+export function setOf(values: readonly string[]): Record<string, true> {
+  const set = nullMap<true>();
+  for (const value of values) set[value] = true;
+  return set;
+}

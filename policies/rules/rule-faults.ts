@@ -1,0 +1,53 @@
+/** Owns the order of all checks of YAML rules: form, names, contradictions, reach, tools; gives every fault of all files, and throws none. */
+
+import { ENTRYPOINTS } from '../engine/policy-library.ts';
+import type { PolicyParts } from '../engine/policy-loader.ts';
+import { WasmPolicy } from '../engine/wasm/wasm-policy.ts';
+import { findDanglingNames, readConfiguredNames } from './configured-names.ts';
+import { findUnofferedTools, INTERNAL_TOOLS } from './offered-tools.ts';
+import type { PolicyProblem } from './policy-problems.ts';
+import type { CompiledRules, LocatedRule } from './rule-compiler.ts';
+import { lintRules } from './rule-lint.ts';
+
+/** Every fault of the rules of one configuration. `wasm` is any policy with the library's entry point for patterns. */
+export function findRuleFaults(
+  compiled: CompiledRules,
+  { settings, offered = new Map() }: Pick<PolicyParts, 'settings' | 'offered'>,
+  wasm: Uint8Array,
+): readonly PolicyProblem[] {
+  const { rules, problems } = compiled;
+  const known = readConfiguredNames(settings, rules);
+  const whole = rules.filter(({ isPruned }) => isPruned !== true);
+  const unoffered = [...INTERNAL_TOOLS, ...offered].flatMap(([server, tools]) =>
+    tools === 'any' ? [] : findUnofferedTools(rules, server, tools),
+  );
+  return [
+    ...problems,
+    ...findBroken(rules, wasm),
+    ...findDanglingNames(rules, known),
+    ...lintRules(whole, known),
+    ...unoffered,
+  ];
+}
+
+/** Patterns that the engine cannot compile, asked of the engine itself: in a decision they would silently match nothing. */
+function findBroken(rules: readonly LocatedRule[], wasm: Uint8Array): readonly PolicyProblem[] {
+  const tested = rules.flatMap(({ rule, at }) =>
+    Object.entries(rule.when.args ?? {}).flatMap(([path, { pattern }]) =>
+      pattern === undefined ? [] : [{ pattern, place: at(['when', 'args', path, 'pattern']) }],
+    ),
+  );
+  if (tested.length === 0) return [];
+  const engine = new WasmPolicy(wasm, '{}', { entrypoints: [ENTRYPOINTS.patterns] });
+  return tested.flatMap(({ pattern, place }) => {
+    const { broken } = engine.evaluate(ENTRYPOINTS.patterns, JSON.stringify({ patterns: [pattern] }));
+    return Array.isArray(broken) && broken.length === 0
+      ? []
+      : [
+          {
+            ...place,
+            message: `${JSON.stringify(pattern)} is no RE2 regular expression (no lookaround, no backreferences)`,
+          },
+        ];
+  });
+}

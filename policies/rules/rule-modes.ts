@@ -1,0 +1,39 @@
+/** Owns how a mode is written and how it depends on the caller; which mode holds for a call is decided by lib/modes.rego. */
+
+import { MODE_NAMES, type Mode, type ModeSettings } from '../port.ts';
+import { type RuleCondition, setOf } from './rule-conditions.ts';
+
+/** A mode as lib/modes.rego reads it: one for all, or one by the caller. */
+export type ModeData =
+  | Mode
+  | {
+      readonly first: readonly { readonly principal: readonly RuleCondition[]; readonly mode: Mode }[];
+      readonly otherwise: Mode;
+    };
+
+const STRENGTH: readonly Mode[] = ['off', 'shadow', 'warn', 'enforce'];
+
+/** The mode of a rule, or of a package, within its source: the weaker one holds, for every caller. */
+export function compileMode(source: ModeSettings, own: keyof typeof MODE_NAMES = 'enforce'): ModeData {
+  const within = (mode: Mode): Mode => weaker(mode, MODE_NAMES[own]);
+  const first = (source.modes ?? []).map(({ profile, origin, mode }) => ({
+    principal: [
+      ...(profile === undefined ? [] : [{ of: 'profile', any: setOf([profile]) }]),
+      ...(origin === undefined ? [] : [{ of: 'origin', any: setOf([origin]) }]),
+    ],
+    mode: within(mode),
+  }));
+  const otherwise = within(source.mode);
+  return first.every(({ mode }) => mode === otherwise) ? otherwise : { first, otherwise };
+}
+
+/** Whether it is this mode for some caller. */
+export function mayHaveMode(mode: Mode, data: ModeData): boolean {
+  return typeof data === 'string'
+    ? data === mode
+    : data.otherwise === mode || data.first.some((entry) => entry.mode === mode);
+}
+
+function weaker(a: Mode, b: Mode): Mode {
+  return STRENGTH[Math.min(STRENGTH.indexOf(a), STRENGTH.indexOf(b))] ?? 'enforce';
+}

@@ -1,0 +1,120 @@
+/** Owns the check of YAML rules against the published schema; refuses every key and value that the schema does not know, with a suggestion. */
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import type { ErrorObject, ValidateFunction } from 'ajv';
+import { surelyFits } from '../../catalogs/validation/schema-code.ts';
+import type { ApprovalScope, BudgetObligation, MODE_NAMES } from '../port.ts';
+import { suggest } from './policy-problems.ts';
+import type { RuleOutcome, When } from './rule-conditions.ts';
+
+const require = createRequire(import.meta.url);
+
+/** One rule as it stands in YAML. */
+export interface YamlRule {
+  readonly id: string;
+  readonly outcome: RuleOutcome;
+  readonly message?: string;
+  readonly mode?: keyof typeof MODE_NAMES;
+  readonly approval?: ApprovalScope;
+  readonly when: When;
+  readonly obligations?: {
+    readonly caps?: { readonly bytes?: number; readonly lines?: number };
+    readonly timeoutMs?: number;
+    readonly labels?: readonly string[];
+    readonly pins?: Readonly<Record<string, unknown>>;
+    readonly budgets?: readonly BudgetObligation[];
+  };
+}
+
+/** A fault by its place in the value. `part` tells whether the key or the value is wrong. */
+export interface SchemaFault {
+  readonly path: readonly (string | number)[];
+  readonly part: 'key' | 'value';
+  readonly message: string;
+}
+
+const SCHEMA = new URL('../schemas/rules.json', import.meta.url);
+let compiled: ValidateFunction<{ rules: readonly YamlRule[] }> | undefined;
+
+/** Faults of a rules document; none means that it is `{rules: YamlRule[]}`. */
+export function findSchemaFaults(value: unknown): readonly SchemaFault[] {
+  if (surelyFits(SCHEMA, value)) return [];
+  compiled ??= compileSchema();
+  return compiled(value) ? [] : (compiled.errors ?? []).map(toFault);
+}
+
+/** Faults of obligations that Rego gives: judged by the very schema of those in YAML. */
+export function findObligationFaults(obligations: unknown): readonly SchemaFault[] {
+  const rule = { id: 'member', outcome: 'ask', when: {}, obligations };
+  return findSchemaFaults({ rules: [rule] }).map((fault) => ({ ...fault, path: fault.path.slice(3) }));
+}
+
+/** Dear, so only where something is wrong. */
+function compileSchema(): typeof compiled & object {
+  const { Ajv } = require('ajv') as typeof import('ajv');
+  return new Ajv({ allErrors: true, verbose: true }).compile<{ rules: readonly YamlRule[] }>(rulesSchema());
+}
+
+function rulesSchema(): { readonly definitions: { readonly when: { readonly properties: object } } } {
+  return JSON.parse(readFileSync(SCHEMA, 'utf8')) as ReturnType<typeof rulesSchema>;
+}
+
+/** A fault as ajv tells it (`allErrors`, `verbose`), in our words. */
+export function toFault(error: ErrorObject): SchemaFault {
+  const path = error.instancePath.split('/').slice(1).map(unescapePointer);
+  const params = error.params as Readonly<Record<string, unknown>>;
+  if (error.keyword === 'additionalProperties') {
+    const key = String(params.additionalProperty);
+    const known = Object.keys((error.parentSchema as { properties?: object } | undefined)?.properties ?? {});
+    return {
+      path: [...path, key],
+      part: 'key',
+      message: `unknown key "${key.slice(0, 40)}".${hintOf(key, known)} Known here: ${known.join(', ')}.`,
+    };
+  }
+  return { path, part: 'value', message: describe(error, params) };
+}
+
+/** A condition beside `when` instead of under it is a matter of indentation, not of spelling. */
+function hintOf(key: string, known: readonly string[]): string {
+  const isCondition = known.includes('when') && Object.hasOwn(rulesSchema().definitions.when.properties, key);
+  return isCondition ? ' It is a condition: indent it, so that it stands under `when`.' : suggest(key, known);
+}
+
+function describe(error: ErrorObject, params: Readonly<Record<string, unknown>>): string {
+  const seen = JSON.stringify(error.data)?.slice(0, 60) ?? 'nothing';
+  if (error.keyword === 'enum') {
+    const known = (params.allowedValues as readonly unknown[]).map(String);
+    return `${seen} is not one of ${known.join(', ')}.${typeof error.data === 'string' ? suggest(error.data, known) : ''}`;
+  }
+  if (error.keyword === 'required') return `"${String(params.missingProperty)}" is missing; write it.`;
+  if (error.keyword === 'minItems') return 'an empty list never matches; leave the key out, or name something.';
+  if (error.keyword === 'minProperties') return 'nothing stands here; leave the key out, or say something.';
+  if (error.keyword === 'type' && error.data === null)
+    return 'nothing stands here; write the value, or indent deeper what follows.';
+  if (error.keyword === 'type')
+    return `${seen} is not of type ${String(params.type)}${howToWrite(error.data, String(params.type))}.`;
+  if (error.keyword === 'pattern') return `${seen} does not fit: ${hintFor(error)}.`;
+  return `${seen} ${error.message ?? 'is refused'}.`;
+}
+
+/** The two slips that YAML invites: one thing where a list stands, and quotes where they change the type. */
+function howToWrite(data: unknown, type: string): string {
+  if (type === 'array' && typeof data !== 'object') return `; write a list: [${String(data).slice(0, 60)}]`;
+  if (typeof data === 'string' && ['number', 'integer', 'boolean'].includes(type)) return '; write it without quotes';
+  return type === 'string' && typeof data !== 'object' ? '; write it in quotes' : '';
+}
+
+/** The schema says in words what its regular expressions say. */
+function hintFor({ parentSchema }: ErrorObject): string {
+  const { description } = (parentSchema ?? {}) as { readonly description?: string };
+  return (
+    description?.replace(/\.$/, '') ??
+    `it must match ${String((parentSchema as { pattern?: string } | undefined)?.pattern)}`
+  );
+}
+
+function unescapePointer(part: string): string | number {
+  const key = part.replaceAll('~1', '/').replaceAll('~0', '~');
+  return /^(0|[1-9]\d*)$/.test(key) ? Number(key) : key;
+}

@@ -1,0 +1,285 @@
+/** Tests the wait of a call for a person: what ends it, what it holds, and what the client hears. */
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { readMessage } from '../../adapters/rpc/message-parser.ts';
+import { loadConfig } from '../../facade/config/load-config.ts';
+import type { Session } from '../../facade/serve/facade-port.ts';
+import { openDispatch } from '../../facade/serve/session-dispatch.ts';
+import { ACT, allow, type RawFacade, startRaw, tool } from '../properties/raw-facade.ts';
+import type { Answer } from '../stories/facade.ts';
+import { verifies } from '../verifies.ts';
+import { Desk } from './owner-context.ts';
+
+const RULES = [
+  allow('one'),
+  { id: 'put-asks', outcome: 'ask', when: { tools: ['one.put'] } },
+  { id: 'fold-asks', outcome: 'ask', approval: 'group', when: { tools: ['one.fold'] } },
+];
+
+let facade: RawFacade;
+let desk: Desk;
+let me: Session;
+
+const start = async (approvals: object = { waitMs: 60_000 }, more: object = {}): Promise<void> => {
+  facade = await startRaw(
+    { one: { tools: [ACT, tool('put'), tool('fold'), tool('free')] } },
+    { approvals, rules: RULES, ...more },
+  );
+  desk = new Desk(facade.assembled.config.state);
+  me = facade.open('me');
+};
+const put = (
+  args: unknown = { n: 1 },
+  more: { session?: Session; signal?: AbortSignal; name?: string } = {},
+): Promise<Answer> =>
+  facade.call(
+    more.session ?? me,
+    more.name ?? 'one_put',
+    args,
+    more.signal === undefined ? {} : { signal: more.signal },
+  );
+const asked = (count = 1): Promise<void> =>
+  expect.poll(() => desk.all('pending'), { interval: 10 }).toHaveLength(count) as unknown as Promise<void>;
+const waiting = (): number =>
+  Number(
+    /tollgate_approvals_waiting (\d+)/.exec(facade.assembled.gateway.metrics({ ...me.principal, owner: true }))?.[1],
+  );
+const sent = (): readonly string[] => facade.calls('one').map(({ args }) => args);
+
+beforeEach(() => start());
+afterEach(async () => {
+  await desk.close();
+  await facade.close();
+});
+
+describe('a call that waits', () => {
+  it('runs when it is approved' + verifies('PF-08'), async () => {
+    const answer = put();
+    await asked();
+    expect(waiting()).toBe(1);
+    const { id } = await desk.approve();
+    expect((await answer).code).toBe('');
+    expect([sent(), waiting(), await desk.all()]).toEqual([['{"n":1}'], 0, []]);
+    expect(facade.records().filter(({ type }) => type === 'intent')).toMatchObject([
+      { consent: id, reasons: [{ id: 'put-asks' }] },
+    ]);
+  });
+
+  it('is refused when it is denied, with the reason' + verifies('PF-08'), async () => {
+    const answer = put();
+    await asked();
+    await desk.deny('No.');
+    expect(await answer).toMatchObject({
+      code: 'DENIED',
+      text: expect.stringContaining('olga has denied this call: No.'),
+    });
+    expect(sent()).toEqual([]);
+  });
+
+  it('is answered in time with an id, and repeated after the approval', async () => {
+    await desk.close();
+    await facade.close();
+    await start({ waitMs: 300 });
+    const began = performance.now();
+    const answer = await put();
+    expect([answer.code, answer.result?._meta?.['tollgate/approval']]).toEqual([
+      'APPROVAL_REQUIRED',
+      (await desk.open()).item.id,
+    ]);
+    expect(performance.now() - began).toBeGreaterThan(290);
+    await desk.approve();
+    expect((await put()).code).toBe('');
+  });
+
+  it('takes a wider approval that was given for it', async () => {
+    const both = [put({ n: 1 }, { name: 'one_fold' }), put({ n: 2 }, { name: 'one_fold' })];
+    await asked(2);
+    const [first] = await desk.all('pending');
+    for (const stored of await desk.all('pending'))
+      if (stored !== first && stored.key !== first?.key) await desk.store.take(stored);
+    await desk.approve('group');
+    expect((await Promise.all(both)).map(({ code }) => code)).toEqual(['', '']);
+  });
+
+  it('of two equal ones an approval lets one go on; the other asks anew', async () => {
+    const both = [put(), put()];
+    await expect.poll(waiting, { interval: 10 }).toBe(2);
+    await asked(1);
+    const { id } = await desk.approve();
+    await expect
+      .poll(async () => (await desk.all('pending')).map(({ item }) => item.id), { interval: 20 })
+      .toEqual([expect.not.stringMatching(id)]);
+    await expect.poll(sent, { interval: 10 }).toHaveLength(1);
+    await desk.approve();
+    expect((await Promise.all(both)).map(({ code }) => code)).toEqual(['', '']);
+    expect(sent()).toHaveLength(2);
+  });
+
+  it('ends when its client cancels it, and stands open for its repetition', async () => {
+    const stop = new AbortController();
+    const answer = put({ n: 1 }, { signal: stop.signal });
+    await asked();
+    stop.abort();
+    expect((await answer).code).toBe('CANCELLED');
+    await desk.approve();
+    expect((await put()).code).toBe('');
+    expect(sent()).toHaveLength(1);
+  });
+
+  it('ends with its session, and with a configuration that takes the place of its own', async () => {
+    const [one, other] = [put({ n: 1 }), put({ n: 2 }, { session: facade.open('me') })];
+    await asked(2);
+    await facade.assembled.gateway.closeSession(me);
+    expect((await one).code).not.toBe('');
+    await facade.assembled.reload(
+      () => loadConfig(facade.assembled.config.file, { env: process.env, home: '/home/nobody-at-all' }),
+      false,
+    );
+    expect(await other).toMatchObject({
+      code: 'APPROVAL_REQUIRED',
+      text: expect.stringContaining('The configuration changed while this call waited'),
+    });
+    // What the old configuration asked is gone with it; what was asked by a client that left stays until it expires.
+    expect((await desk.all('pending')).map(({ item }) => item.argsText)).toEqual(['{"n":1}']);
+    await expect.poll(() => facade.assembled.gateway.generations).toBe(1);
+  });
+
+  it('does not go on under a definition that was exchanged meanwhile (rug pull)', async () => {
+    const answer = put();
+    await asked();
+    facade.redefine('one', { tools: [ACT, tool('put', { description: 'Another.' }), tool('fold'), tool('free')] });
+    const other = facade.open('me');
+    const shown = await facade.list(other);
+    await facade.call(other, 'one_act', { notify: true });
+    await expect.poll(() => facade.list(other), { interval: 20 }).not.toEqual(shown);
+    expect((await answer).code).toBe('PIN_MISMATCH');
+    expect(sent().filter((args) => args === '{"n":1}')).toEqual([]);
+  });
+
+  it('is judged anew after the wait: what the run has read meanwhile counts', async () => {
+    await desk.close();
+    await facade.close();
+    await start(
+      { waitMs: 60_000 },
+      {
+        rules: [
+          ...RULES,
+          {
+            id: 'tainted',
+            outcome: 'deny',
+            message: 'The run has read secrets.',
+            when: { tools: ['one.put'], labels: ['secret'] },
+          },
+        ],
+      },
+    );
+    const answer = put();
+    await asked();
+    await facade.assembled.deps.labels.join(me as never, me.id, ['secret']);
+    await desk.approve();
+    expect(await answer).toMatchObject({ code: 'DENIED', text: expect.stringContaining('The run has read secrets.') });
+    expect(sent()).toEqual([]);
+  });
+
+  it('holds no slot and no budget', async () => {
+    await desk.close();
+    await facade.close();
+    await start({ waitMs: 60_000 }, { caps: { concurrent: 1 }, budgets: [{ id: 'two', scope: 'session', calls: 2 }] });
+    const answer = put();
+    await asked();
+    expect([
+      (await put({}, { name: 'one_free' })).code,
+      (await put({}, { name: 'one_free' })).code,
+      (await put({}, { name: 'one_free' })).code,
+    ]).toEqual(['', '', 'BUDGET_EXCEEDED']);
+    await desk.approve();
+    expect((await answer).code).toBe('BUDGET_EXCEEDED');
+  });
+
+  it('is one of sixteen of its session: the next is told at once, and asks nobody', async () => {
+    const many = Array.from({ length: 16 }, (_, n) => put({ n }));
+    await asked(16);
+    const next = await put({ n: 16 });
+    expect([next.code, next.text]).toEqual([
+      'APPROVAL_REQUIRED',
+      expect.stringContaining('Nobody was asked: 16 calls of this session wait for approval already'),
+    ]);
+    expect((await put({ n: 3 })).text).toContain('Approval id');
+    expect(await desk.all()).toHaveLength(16);
+    await facade.assembled.gateway.closeSession(me);
+    await Promise.all(many);
+  });
+});
+
+describe('the client of a call that waits', () => {
+  const open = (): {
+    send: (id: number, method: string, params: object) => Promise<string | undefined>;
+    heard: string[];
+    close: () => Promise<void>;
+  } => {
+    const heard: string[] = [];
+    const wire = openDispatch('legacy', {
+      facade: facade.assembled.gateway,
+      session: facade.open('me'),
+      notify: () => undefined,
+      onFault: (thrown) => {
+        throw thrown;
+      },
+    });
+    const send = async (id: number, method: string, params: object): Promise<string | undefined> =>
+      wire.handle(
+        readMessage(Buffer.from(JSON.stringify({ jsonrpc: '2.0', id, method, params })), 'client'),
+        (text) => void heard.push(text),
+      );
+    return {
+      send,
+      heard,
+      close: async () => {
+        await wire.drain();
+        await wire.close('The test ended.');
+      },
+    };
+  };
+
+  it('hears that it waits, counted up from nought', async () => {
+    const { send, heard } = open();
+    await send(1, 'initialize', {
+      protocolVersion: '2025-11-25',
+      capabilities: {},
+      clientInfo: { name: 't', version: '1' },
+    });
+    const answer = send(2, 'tools/call', { name: 'one_put', arguments: { n: 1 }, _meta: { progressToken: 'p' } });
+    await asked();
+    const { item } = await desk.open();
+    await desk.approve();
+    await answer;
+    const told = heard.map((text) => JSON.parse(text) as { params: { progress: number } });
+    expect(told[0]).toEqual({
+      jsonrpc: '2.0',
+      method: 'notifications/progress',
+      params: {
+        progressToken: 'p',
+        progress: expect.any(Number),
+        total: 60,
+        message: `Waiting for a person to approve this call (${item.id}).`,
+      },
+    });
+    const seconds = told.map(({ params }) => params.progress);
+    // Nought, unless the machine is busy; each later one is more.
+    expect(seconds[0]).toBeLessThan(5);
+    expect(seconds).toEqual([...new Set(seconds)].sort((x, y) => x - y));
+  });
+
+  it('that has said its last word gets its answer at once: a drained facade hangs for nobody', async () => {
+    const { send, close } = open();
+    await send(1, 'initialize', {
+      protocolVersion: '2025-11-25',
+      capabilities: {},
+      clientInfo: { name: 't', version: '1' },
+    });
+    const answer = send(2, 'tools/call', { name: 'one_put', arguments: { n: 1 } });
+    await asked();
+    const closed = close();
+    expect(await answer).toContain('Approval id');
+    await closed;
+  });
+});

@@ -1,0 +1,127 @@
+/** Owns the owner's side of approvals in tests: a second connection to the state of a running facade, as the command line has. */
+import { createHmac } from 'node:crypto';
+import type { ConsentEntry } from '../../facade/audit/consent-entry.ts';
+import { openSession } from '../../facade/call/identify.ts';
+import { ApprovalQueue } from '../../facade/consent/approvals/approval-queue.ts';
+import { approveRequest, denyRequest } from '../../facade/consent/approvals/approval-verdict.ts';
+import { type Approval, ApprovalStore, type StoredApproval } from '../../facade/consent/approvals/call-approval.ts';
+import { Redactor } from '../../facade/output/redactor.ts';
+import { openState } from '../../facade/state/sqlite-state.ts';
+import type { State } from '../../facade/state/state-port.ts';
+import type { ApprovalScope, Effect, Principal, Reason } from '../../policies/port.ts';
+
+/** An owner with the state of a facade open. */
+export class Desk {
+  readonly state: State;
+  readonly store: ApprovalStore;
+  /** What the acts of this owner would have left in the audit. */
+  readonly records: ConsentEntry[] = [];
+
+  constructor(folder: string) {
+    this.state = openState(folder);
+    this.store = new ApprovalStore(this.state);
+  }
+
+  /** What is in this state. */
+  async all(state?: Approval['state']): Promise<readonly StoredApproval[]> {
+    return (await this.store.list()).filter(({ item }) => state === undefined || item.state === state);
+  }
+
+  /** The one request that is open. */
+  async open(): Promise<StoredApproval> {
+    const open = await this.all('pending');
+    if (open.length !== 1) throw new Error(`${open.length} requests are open`);
+    return open[0] as StoredApproval;
+  }
+
+  async approve(scope: ApprovalScope = 'call', expireMs = 60_000): Promise<Approval> {
+    return this.approveOne(await this.open(), scope, expireMs);
+  }
+
+  async approveOne(stored: StoredApproval, scope: ApprovalScope = 'call', expireMs = 60_000): Promise<Approval> {
+    return approveRequest(this.store, stored, {
+      by: 'olga',
+      now: Date.now(),
+      record: (entry) => void this.records.push(entry),
+      scope,
+      expireMs,
+    });
+  }
+
+  async deny(reason?: string, stored?: StoredApproval): Promise<Approval> {
+    return denyRequest(this.store, stored ?? (await this.open()), {
+      by: 'olga',
+      now: Date.now(),
+      record: (entry) => void this.records.push(entry),
+      expireMs: 60_000,
+      ...(reason === undefined ? {} : { reason }),
+    });
+  }
+
+  /** Lets the clock of every request run ahead. */
+  async age(ms: number): Promise<void> {
+    for (const stored of await this.all())
+      await this.store.replace(stored, { ...stored.item, expires: stored.item.expires - ms });
+  }
+
+  async close(): Promise<void> {
+    await this.state.close();
+  }
+}
+
+/** A call that a test has somebody ask about; the rest is as little as there can be. */
+export interface Asking {
+  readonly principal?: string;
+  readonly argsText?: string;
+  readonly effect?: Partial<Effect>;
+  readonly reasons?: readonly Reason[];
+  readonly now?: number;
+}
+
+/** Asks as a facade of this state would that does not wait; resolves with the code of the answer, or `used` and the id. */
+export async function askFor(
+  state: State,
+  {
+    principal = 'agent',
+    argsText = '{}',
+    effect = {},
+    reasons = [{ id: 'asks', message: 'Somebody must look.', file: 'rules.yaml', line: 3 }],
+    now = Date.now(),
+  }: Asking = {},
+): Promise<string> {
+  const by: Principal = { id: principal, role: 'developer', groups: [], profiles: ['default'], origin: 'cli' };
+  const session = openSession(by, 'stdio');
+  const queue = new ApprovalQueue({
+    settings: { waitMs: 0, expireMs: 600_000 },
+    state,
+    append: () => undefined,
+    digest: (text) => createHmac('sha256', 'k').update(text).digest('hex'),
+    redactor: new Redactor(),
+    now: () => now,
+    pinOf: () => undefined,
+    setOf: () => 'set',
+    refusalOf: async () => undefined,
+    onAsked: () => undefined,
+    onWaiting: () => undefined,
+  });
+  const call = {
+    caller: { decision: 'd1', session, principal: by, run: 'agent/task', startedAt: now },
+    effect: { verb: 'write' as const, server: 'mail', tool: 'send', paths: [], urls: [], ...effect },
+    argsText,
+    sentText: argsText,
+    decision: {
+      outcome: 'ask' as const,
+      reasons,
+      shadow: [],
+      obligations: { caps: {}, pins: {}, budgets: [], labels: [] },
+    },
+    revision: 'r',
+    pin: 'p',
+    signal: session.closed,
+    stands: async () => undefined,
+  };
+  return queue.obtain(call).then(
+    (id) => `used ${id}`,
+    (thrown: { code?: unknown }) => String(thrown.code),
+  );
+}

@@ -1,0 +1,355 @@
+import { appendFileSync, existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, expectTypeOf, it, vi } from 'vitest';
+import { type AUDIT_TYPES, type ChainEntry, chainFileName } from '../../facade/audit/audit-chain.ts';
+import { openAudit } from '../../facade/audit/audit-log.ts';
+import { runAudit } from '../../facade/cli/audit-commands/audit-command.ts';
+import type { Io } from '../../facade/cli/command-io.ts';
+import { paint, printable, table } from '../../facade/cli/print.ts';
+import { temporaryFolder } from '../state/temporary-folder.ts';
+import { verifies } from '../verifies.ts';
+import { DEAD_CHAIN, DEAD_PID, decision, intent, outcome, writeDeadChain } from './sample-log.ts';
+
+interface Answer {
+  readonly code: number;
+  readonly out: string;
+  readonly err: string;
+}
+
+/** Runs `tollgate audit` in process. */
+async function audit(words: readonly string[], more: Partial<Io> = {}): Promise<Answer> {
+  let [out, err] = ['', ''];
+  const io = {
+    stdout: (text: string) => void (out += text),
+    stderr: (text: string) => void (err += text),
+    isTTY: false,
+    env: {},
+    home: '/nowhere',
+    cwd: '/',
+    stopped: new Promise<void>(() => undefined),
+    ...more,
+  } as Io;
+  return { code: await runAudit(words, io), out, err };
+}
+
+const HOSTILE = '=cmd|"x"!A1\u001B[31m\u202E';
+
+function log(): { readonly folder: string; readonly head: string } {
+  const folder = temporaryFolder();
+  const head = writeDeadChain(folder, [
+    [
+      intent('call-1'),
+      outcome('call-1', { ms: 12.6 }),
+      decision('call-2', { exposed: HOSTILE, principal: { id: 'bob', role: 'ci', profiles: [], origin: 'o' } }),
+      { type: 'server', server: 'gh', event: 'crashed', exit: 1 },
+      intent('call-3'),
+    ],
+  ]);
+  return { folder, head };
+}
+
+describe('tollgate audit', () => {
+  it('list names what was withheld of repositories', async () => {
+    const folder = temporaryFolder();
+    writeDeadChain(folder, [
+      [
+        {
+          type: 'server',
+          server: 'workspace',
+          event: 'settings-withheld',
+          outcome: 'deny',
+          files: ['sub/.git/config', 'sub/.git/hooks'],
+          count: 2,
+        },
+      ],
+    ]);
+    expect((await audit(['list', '--folder', folder, '--all'])).out).toMatch(
+      /deny +workspace .*settings-withheld sub\/\.git\/config and 1 more/,
+    );
+  });
+
+  it('list shows the calls, one a line, aligned, with the reason', async () => {
+    const { folder } = log();
+    const { code, out, err } = await audit(['list', '--folder', folder]);
+    expect([code, err]).toEqual([0, '']);
+    const lines = out.trimEnd().split('\n');
+    expect(lines).toHaveLength(4);
+    expect(lines[0]).toMatch(/^time \(UTC\) +outcome +tool +principal +time +sent +why +id$/);
+    expect(lines[1]).toMatch(
+      /^2026-01-01 00:00:03 +allow +read \(workspace\.read\) +alice +13 ms +80 B +allow-read +call-1$/,
+    );
+    expect(lines[2]).toContain('DENIED');
+    expect(lines[3]).toMatch(/unknown .*call-3$/);
+    expect((await audit(['list', '--folder', folder, '--all'])).out).toMatch(/crashed +gh/);
+    expect((await audit(['list', '--folder', folder, '--limit', '1'])).out.trimEnd().split('\n')).toHaveLength(2);
+    expect((await audit(['list', '--folder', folder, '--unknown'])).out).toMatch(/call-3\n$/);
+  });
+
+  it('list says who did what of every act, and show finds each by what list calls it' + verifies('CY-03'), async () => {
+    const folder = temporaryFolder();
+    writeDeadChain(folder, [
+      [
+        {
+          type: 'consent',
+          event: 'tools-approved',
+          server: 'gh',
+          outcome: 'allow',
+          by: 'local',
+          user: 'ann',
+          approved: 'a'.repeat(64),
+          tools: 2,
+        },
+        { type: 'consent', event: 'pending', server: 'gh', outcome: 'deny', added: 1 },
+        { type: 'switch', event: 'off', outcome: 'deny', by: 'ann' },
+        { type: 'upgrade', event: 'enabled', id: 'shell', outcome: 'allow', by: 'local', user: 'local' },
+        { type: 'server', server: 'gh', event: 'kill', outcome: 'deny', by: 'ann' },
+        {
+          type: 'setup',
+          event: 'imported',
+          outcome: 'allow',
+          by: 'ann',
+          clients: ['cursor'],
+          servers: ['gh', 'notes'],
+          secrets: ['gh.token'],
+        },
+        { type: 'config', event: 'loaded', outcome: 'allow', revision: 'r' },
+      ],
+    ]);
+    const { out } = await audit(['list', '--folder', folder, '--all']);
+    const rows = out.trimEnd().split('\n').slice(2);
+    const expected = [
+      /allow +gh +tools approved by local \(ann\) /,
+      /deny +gh +pending /,
+      /deny +switch +switched off by ann /,
+      /allow +upgrade +shell enabled by local +shell$/,
+      /deny +gh +kill by ann /,
+      /allow +setup +imported gh, notes, gh\.token \(cursor\) by ann /,
+      /allow +config +loaded /,
+    ];
+    for (const [at, pattern] of expected.entries()) expect(rows[at]).toMatch(pattern);
+    const [id = ''] = /[0-9a-f]{12}$/.exec(rows[0] ?? '') ?? [];
+    const shown = await audit(['show', id, '--folder', folder]);
+    expect([shown.code, shown.out.match(/hash fits/g)?.length]).toEqual([0, 1]);
+    expect(shown.out).toMatch(/user +ann[^]*approved +a{64}\n/);
+    expect((await audit(['show', '0'.repeat(12), '--folder', folder])).code).toBe(1);
+    expect((await audit(['list', '--folder', folder, '--type', 'consent'])).out.trimEnd().split('\n')).toHaveLength(3);
+  });
+
+  it('refuses a type or an outcome that no record has, and says which was meant', async () => {
+    const { folder } = log();
+    expect(await audit(['list', '--type', 'consnt', '--folder', folder])).toMatchObject({
+      code: 2,
+      out: '',
+      err: expect.stringContaining('No record has the type "consnt"; did you mean "consent"?'),
+    });
+    expect(await audit(['export', '--outcome', 'dney', '--folder', folder])).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('did you mean "deny"?'),
+    });
+    expectTypeOf<(typeof AUDIT_TYPES)[number]>().toEqualTypeOf<ChainEntry['type']>();
+  });
+
+  it('list lets no name drive the terminal, and colours only for a person', async () => {
+    const { folder } = log();
+    const plain = await audit(['list', '--folder', folder, '--principal', 'bob']);
+    expect(plain.out).toContain('\\u{1b}[31m\\u{202e}');
+    expect(plain.out).not.toContain('\u001B');
+    vi.stubEnv('FORCE_COLOR', '1');
+    expect((await audit(['list', '--folder', folder], { isTTY: true })).out).toContain('\u001B[31mdeny\u001B[39m');
+    vi.unstubAllEnvs();
+  });
+
+  it('filters, by time too, and prints JSON for machines', async () => {
+    const { folder } = log();
+    const find = async (...words: string[]): Promise<unknown[]> =>
+      (JSON.parse((await audit(['list', '--folder', folder, '--json', ...words])).out) as { id: string }[]).map(
+        ({ id }) => id,
+      );
+    expect(await find('--principal', 'bob')).toEqual(['call-2']);
+    expect(await find('--outcome', 'allow')).toEqual(['call-1', 'call-3']);
+    expect(await find('--since', '2026-01-01T00:00:04Z')).toEqual(['call-2', 'call-3']);
+    expect(await find('--until', '2026-01-01T00:00:04Z')).toEqual(['call-1']);
+    expect(await find('--since', '1h')).toEqual([]);
+  });
+
+  it('show prints every field of a call, and misses one that is not there', async () => {
+    const { folder } = log();
+    const { code, out } = await audit(['show', 'call-1', '--folder', folder]);
+    expect(code).toBe(0);
+    expect(out).toMatch(/type +intent[^]*type +outcome/);
+    expect(out).toMatch(/sizes +\{"args":20/);
+    expect(out.match(/hash fits/g)).toHaveLength(2);
+    expect(await audit(['show', 'none\u001B', '--folder', folder])).toMatchObject({
+      code: 1,
+      out: '',
+      err: 'There is no record with the id none\\u{1b}.\n',
+    });
+    expect(JSON.parse((await audit(['show', 'call-2', '--folder', folder, '--json'])).out)).toMatchObject([
+      { code: 'DENIED' },
+    ]);
+  });
+
+  it('verify answers 0 with the heads, and 3 with the first bad record', async () => {
+    const { folder, head } = log();
+    expect(await audit(['verify', '--folder', folder, '--expect-head', head])).toMatchObject({
+      code: 0,
+      out: 'ended: 1 chain, 6 records\n1 chain, 6 records: all as they were written\n',
+    });
+    expect(await audit(['verify', '--folder', folder, '--expect-head', 'f'.repeat(64)])).toMatchObject({ code: 3 });
+    expect((await audit(['verify', '--all', '--folder', folder])).out).toContain(
+      `${DEAD_CHAIN}  1      6        ended  ${head.slice(0, 16)}`,
+    );
+    const whole = `20260102T000000000Z-${DEAD_PID}`;
+    writeDeadChain(folder, [[]], whole);
+    appendFileSync(join(folder, chainFileName(DEAD_CHAIN, 0)), '{"seq":7}\n');
+    const broken = await audit(['verify', '--folder', folder]);
+    expect([broken.out.includes(`${DEAD_CHAIN} `), broken.out.includes(whole)]).toEqual([true, false]);
+    expect(broken.out).toMatch(/2 chains, 7 records: broken, 1 fault\n$/);
+    expect(broken).toMatchObject({ code: 3, out: expect.stringMatching(/\.jsonl, record 7: the record was changed/) });
+    expect(JSON.parse((await audit(['verify', '--folder', folder, '--json'])).out)).toMatchObject({
+      ok: false,
+      faults: [{ seq: 7 }],
+    });
+    const listed = await audit(['list', '--folder', folder, '--all']);
+    expect(listed.err).toContain('1 of these records were changed');
+    expect((await audit(['show', '', '--folder', folder])).out).toContain('its hash does not fit');
+  });
+
+  it('stats prints three tables', async () => {
+    const { folder } = log();
+    const { out } = await audit(['stats', '--folder', folder]);
+    expect(out).toMatch(/^3 calls, 1 without a known outcome\n/);
+    expect(out).toMatch(/workspace\.read +3 +12\.6 ms +12\.6 ms/);
+    expect(JSON.parse((await audit(['stats', '--folder', folder, '--json', '--principal', 'bob'])).out)).toMatchObject({
+      calls: 1,
+      unknown: 0,
+    });
+    expect((await audit(['stats', '--folder', folder, '--principal', 'bob'])).out).toMatch(/^1 call\n/);
+  });
+
+  it('export gives the very lines, or CSV in which no cell is a formula', async () => {
+    const { folder } = log();
+    const jsonl = await audit(['export', '--folder', folder]);
+    expect(
+      jsonl.out
+        .trimEnd()
+        .split('\n')
+        .map((line) => (JSON.parse(line) as { seq: number }).seq),
+    ).toEqual([1, 2, 3, 4, 5, 6]);
+    const csv = await audit(['export', '--folder', folder, '--format', 'csv', '--type', 'decision']);
+    const [head, row] = csv.out.split('\r\n');
+    expect(head).toMatch(/^ts,seq,type,id,principal\.id,.*,hash,rules$/);
+    expect(row).toContain(`"'=cmd|""x""!A1`);
+    expect(row?.endsWith(',allow-read')).toBe(true);
+    expect(await audit(['export', '--folder', folder, '--format', 'xml'])).toMatchObject({ code: 2 });
+  });
+
+  it('tail prints the newest, then what comes, until it is stopped', async () => {
+    const folder = temporaryFolder();
+    const live = openAudit({ folder, rotateBytes: 1e9 });
+    live.append(outcome('before'));
+    let out = '';
+    let stop = (): void => undefined;
+    const stopped = new Promise<void>((resolve) => (stop = resolve));
+    const running = audit(['tail', '--folder', folder], { stdout: (text) => void (out += text), stopped });
+    await expect.poll(() => out).toContain('before');
+    live.append(decision('coming'));
+    await expect.poll(() => out).toMatch(/before\n.*coming\n$/);
+    expect(out.match(/principal/g)).toHaveLength(1);
+    stop();
+    expect((await running).code).toBe(0);
+    await live.close();
+  });
+
+  it('finds the log by the configuration', async () => {
+    const folder = temporaryFolder();
+    mkdirSync(join(folder, 'work'));
+    writeFileSync(join(folder, 'tollgate.yaml'), 'workspace: ./work\nstate: ./state\n');
+    writeDeadChain(join(folder, 'state', 'audit'), [[outcome('call-1')]]);
+    const loaded = await audit(['list', '-c', 'tollgate.yaml', '--json'], { cwd: folder, home: folder });
+    expect(loaded).toMatchObject({ code: 0, out: expect.stringContaining('call-1') });
+    expect(existsSync(join(folder, 'state', 'audit-index.db'))).toBe(true);
+    mkdirSync(join(folder, 'empty'));
+    await expect(audit(['list'], { cwd: join(folder, 'empty') })).rejects.toMatchObject({ code: 'CONFIG_INVALID' });
+  });
+
+  it('tells a folder that is not there from one without a record', async () => {
+    const nowhere = join(temporaryFolder(), 'nowhere');
+    for (const command of ['verify', 'list', 'stats', 'export', 'tail']) {
+      const { code, out, err } = await audit([command, '--folder', nowhere]);
+      expect([code, out]).toEqual([2, '']);
+      expect(err).toMatch(/^USAGE: There is no folder .*nowhere\.\nGive the folder .*\n$/);
+    }
+    const said = await audit(['verify', '--json', '--folder', nowhere]);
+    expect(JSON.parse(said.err)).toMatchObject({ error: { code: 'USAGE' } });
+    expect(await audit(['verify', '--folder', temporaryFolder()])).toEqual({
+      code: 0,
+      out: 'no record to verify\n',
+      err: '',
+    });
+  });
+
+  it('names the outcomes to whoever asks for one that no record has', async () => {
+    expect(await audit(['list', '--outcome', 'denied', '--folder', temporaryFolder()])).toEqual({
+      code: 2,
+      out: '',
+      err: 'USAGE: No record has the outcome "denied"; known are allow, ask, deny, error\nRead `tollgate audit --help`.\n',
+    });
+  });
+
+  it('verify says when nothing is left, and what head is missed', async () => {
+    const { folder, head } = log();
+    rmSync(join(folder, chainFileName(DEAD_CHAIN, 0)));
+    expect(await audit(['verify', '--folder', folder])).toMatchObject({ code: 0, out: 'no record to verify\n' });
+    expect(await audit(['verify', '--folder', folder, '--expect-head', head])).toMatchObject({
+      code: 3,
+      out: expect.stringContaining('is in no chain'),
+    });
+  });
+
+  it.each([
+    [[]],
+    [['nonsense\u001B']],
+    [['list', '--nonsense']],
+    [['list', 'extra']],
+    [['show']],
+    [['list', '--limit', '0']],
+    [['list', '--since', 'soon']],
+  ])('refuses %j with exit code 2', async (words) => {
+    const { code, out, err } = await audit([...words, ...(words.length > 0 ? ['--folder', temporaryFolder()] : [])]);
+    expect([code, out]).toEqual([2, '']);
+    expect(err).toMatch(/\n$/);
+    expect(err).not.toContain('\u001B');
+  });
+
+  it('helps when asked', async () => {
+    for (const word of ['--help', 'help'])
+      expect(await audit([word])).toMatchObject({ code: 0, out: expect.stringContaining('tollgate audit COMMAND') });
+  });
+});
+
+describe('the printer', () => {
+  it('aligns by letters, cuts long cells, and ends lines without blanks', () => {
+    expect(
+      table(
+        { isTTY: false },
+        ['a', 'b'],
+        [
+          ['😀😀', ''],
+          ['x'.repeat(80), { text: 'y', colour: 'red' }],
+        ],
+      ),
+    ).toBe(`a${' '.repeat(61)}b\n😀😀\n${'x'.repeat(59)}…  y\n`);
+    expect(paint({ isTTY: false }, 'red', 'x')).toBe('x');
+    vi.stubEnv('FORCE_COLOR', '1');
+    expect(paint({ isTTY: true }, 'red', 'x')).toBe('\u001B[31mx\u001B[39m');
+    vi.unstubAllEnvs();
+  });
+
+  it('makes hostile characters visible and leaves language alone', () => {
+    expect(printable('a\nb\u009B\u200B\u{E0041}\uD800\u2028')).toBe(
+      'a\\u{a}b\\u{9b}\\u{200b}\\u{e0041}\\u{d800}\\u{2028}',
+    );
+    expect(printable('Grüße, 日本語 😀')).toBe('Grüße, 日本語 😀');
+  });
+});

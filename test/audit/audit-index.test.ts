@@ -1,0 +1,172 @@
+/** Tests the index of the log under several commands at once, a lock, and damage: every record is taken up once, and no answer is lost. */
+import { spawn } from 'node:child_process';
+import { closeSync, mkdirSync, openSync, renameSync, statSync, writeSync } from 'node:fs';
+import path from 'node:path';
+import Libsql from 'libsql';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { AUDIT_INDEX } from '../../facade/audit/audit-index.ts';
+import { openAuditReader } from '../../facade/audit/audit-reader.ts';
+import { cli } from '../cli/terminal.ts';
+import { Project } from '../config/project.ts';
+import { temporaryFolder } from '../state/temporary-folder.ts';
+import { verifies } from '../verifies.ts';
+import { DEAD_CHAIN, DEAD_PID, decision, intent, outcome, writeDeadChain } from './sample-log.ts';
+
+const MAIN = path.join(import.meta.dirname, '..', '..', 'dist', 'facade', 'main.js');
+const ID = '0b6ef0a2-0000-4000-8000-000000000000';
+
+/** A state folder with a log, and where its index will be. */
+function logOf(records: number): { readonly state: string; readonly folder: string; readonly index: string } {
+  const state = temporaryFolder();
+  const folder = path.join(state, 'audit');
+  writeDeadChain(folder, [
+    Array.from({ length: records }, (_, n) => intent(`a${n}`)),
+    Array.from({ length: records }, (_, n) => outcome(`a${n}`)),
+  ]);
+  return { state, folder, index: path.join(state, AUDIT_INDEX) };
+}
+
+/** Rows of the index, and how many were ever inserted. */
+function countOf(index: string): { readonly rows: number; readonly inserted: number } {
+  const raw = new Libsql(index);
+  try {
+    const { rows } = raw.prepare('SELECT count(*) AS rows FROM record').get() as { rows: number };
+    const { seq } = raw.prepare(`SELECT seq FROM sqlite_sequence WHERE name = 'record'`).get() as { seq: number };
+    return { rows, inserted: seq };
+  } finally {
+    raw.close();
+  }
+}
+
+/** `tollgate audit list` as a process. */
+function listing(project: Project): Promise<number | null> {
+  const child = spawn(process.execPath, [MAIN, 'audit', 'list', '-c', path.join(project.folder, 'tollgate.yaml')], {
+    stdio: 'ignore',
+  });
+  onTestFinished(() => void child.kill('SIGKILL'));
+  return new Promise((resolve) => child.once('close', resolve));
+}
+
+function projectWith(records: number): { readonly project: Project; readonly index: string } {
+  const project = new Project();
+  onTestFinished(() => project.remove());
+  project.write(
+    'tollgate.yaml',
+    'version: 1\nworkspace: ./work\nstate: ./state\nrules: [{id: no, outcome: deny, when: {}}]\n',
+  );
+  project.write('work/x', '');
+  const folder = path.join(project.folder, 'state', 'audit');
+  writeDeadChain(
+    folder,
+    Array.from({ length: 10 }, (_, file) => Array.from({ length: records / 10 }, (_, n) => decision(`${file}-${n}`))),
+  );
+  writeDeadChain(folder, [[decision(ID)]], `20260102T000000000Z-${DEAD_PID}`);
+  return { project, index: path.join(project.folder, 'state', AUDIT_INDEX) };
+}
+
+describe('the index of the log', () => {
+  it('takes up each record once, however many commands ask at once' + verifies('ST-43'), async () => {
+    const { project, index } = projectWith(40_000);
+    expect(await Promise.all([listing(project), listing(project), listing(project)])).toEqual([0, 0, 0]);
+    const { rows, inserted } = countOf(index);
+    expect(rows).toBeGreaterThan(40_000);
+    expect(inserted).toBe(rows);
+  });
+
+  it('is neither removed nor waited for without end while another process holds it' + verifies('ST-43'), () => {
+    const { folder, index } = logOf(100);
+    openAuditReader(folder, index).close();
+    const before = statSync(index).ino;
+    const holder = new Libsql(index);
+    holder.exec('BEGIN IMMEDIATE');
+    writeDeadChain(folder, [[decision('new')]], `20260102T000000000Z-${DEAD_PID}`);
+    try {
+      const reader = openAuditReader(folder, index);
+      expect(reader.list({ id: 'new' }, 5)).toHaveLength(1);
+      expect(reader.list({ id: 'a7' }, 5)).toHaveLength(2);
+      reader.close();
+    } finally {
+      holder.exec('ROLLBACK');
+      holder.close();
+    }
+    expect(statSync(index).ino).toBe(before);
+    const reader = openAuditReader(folder, index);
+    expect(reader.list({}, 1000)).toHaveLength(204);
+    reader.close();
+    expect(countOf(index)).toEqual({ rows: 204, inserted: 204 });
+  });
+
+  it('keeps what it took up when it is interrupted' + verifies('ST-43'), () => {
+    const { folder, index } = logOf(15_000);
+    // What cannot be read ends the work in its middle, as a signal would.
+    mkdirSync(path.join(folder, `${DEAD_CHAIN}.002.jsonl`));
+    expect(() => openAuditReader(folder, index)).toThrow();
+    expect(countOf(index).rows).toBeGreaterThan(10_000);
+  });
+
+  it('is made again when its middle is damaged, also while it is in use' + verifies('ST-44'), () => {
+    const { folder, index } = logOf(2000);
+    openAuditReader(folder, index).close();
+    const open = openAuditReader(folder, index);
+    damage(index);
+    writeDeadChain(folder, [[decision('new')]], `20260102T000000000Z-${DEAD_PID}`);
+    expect(open.list({ id: 'new' }, 5)).toHaveLength(1);
+    expect([...open.all({})]).toHaveLength(4004);
+    open.close();
+    damage(index);
+    const next = openAuditReader(folder, index);
+    expect([...next.all({ type: 'intent' })]).toHaveLength(2000);
+    next.close();
+  });
+});
+
+describe('following the log', () => {
+  it('shows each record once, although the index is made again meanwhile' + verifies('ST-44'), async () => {
+    const { folder, index } = logOf(500);
+    // Numbers of rows run ahead of those of an index that is made again.
+    openAuditReader(folder, index).close();
+    renameSync(path.join(folder, `${DEAD_CHAIN}.jsonl`), path.join(folder, 'aside'));
+    openAuditReader(folder, index).close();
+    renameSync(path.join(folder, 'aside'), path.join(folder, `${DEAD_CHAIN}.jsonl`));
+    const reader = openAuditReader(folder, index);
+    expect(countOf(index).inserted).toBeGreaterThan(countOf(index).rows);
+    const stop = new AbortController();
+    const seen: unknown[] = [];
+    const following = (async () => {
+      for await (const { record } of reader.follow({ type: 'decision' }, stop.signal, 5))
+        seen.push((record as { id?: string }).id);
+    })();
+    writeDeadChain(folder, [[decision('before')]], `20260102T000000000Z-${DEAD_PID}`);
+    await expect.poll(() => seen).toEqual(['before']);
+    damage(index);
+    writeDeadChain(folder, [[decision('after')]], `20260103T000000000Z-${DEAD_PID}`);
+    await expect.poll(() => seen).toEqual(['before', 'after']);
+    stop.abort();
+    await following;
+    reader.close();
+  });
+});
+
+describe('policy why of a decision in the log', () => {
+  it('finds it by the same index, which stays on the disk' + verifies('ST-44'), async () => {
+    const { project, index } = projectWith(1000);
+    const why = async (): Promise<string> => (await cli(project, ['policy', 'why', ID, '--json'])).out;
+    expect(JSON.parse(await why())).toMatchObject({ record: { id: ID, code: 'DENIED' } });
+    const first = countOf(index);
+    expect(first.rows).toBeGreaterThan(1000);
+    expect((await cli(project, ['audit', 'list', '--id', ID])).out).toContain(ID);
+    expect(JSON.parse(await why())).toMatchObject({ record: { id: ID } });
+    expect(countOf(index)).toEqual({ rows: first.rows, inserted: first.rows });
+  });
+});
+
+/** Writes over all pages but the first, as a failing disk would. */
+function damage(file: string): void {
+  const raw = new Libsql(file);
+  raw.prepare('PRAGMA wal_checkpoint(TRUNCATE)').get();
+  raw.close();
+  const fd = openSync(file, 'r+');
+  const { size } = statSync(file);
+  for (let at = 4096; at < size; at += 4096) writeSync(fd, Buffer.alloc(4096, 0xa5), 0, 4096, at);
+  closeSync(fd);
+}

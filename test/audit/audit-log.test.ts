@@ -1,0 +1,310 @@
+import fs, { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import fc from 'fast-check';
+import { describe, expect, expectTypeOf, it } from 'vitest';
+import {
+  type ChainEntry,
+  isoTime,
+  NO_HASH,
+  SEAL_KEYS,
+  sealRecord,
+  type Unsealed,
+} from '../../facade/audit/audit-chain.ts';
+import type { AuditEntry, CallFacts } from '../../facade/audit/audit-entry.ts';
+import { type AuditLog, type AuditOptions, openAudit } from '../../facade/audit/audit-log.ts';
+import type { AuditFs } from '../../facade/audit/chain-file.ts';
+import { verifyAudit } from '../../facade/audit/chain-verification.ts';
+import { temporaryFolder } from '../state/temporary-folder.ts';
+import { verifies } from '../verifies.ts';
+import { decision, intent, outcome, readRecords } from './sample-log.ts';
+
+function open(folder: string, more: Partial<AuditOptions> = {}): AuditLog {
+  return openAudit({ folder, rotateBytes: 1e9, ...more });
+}
+
+const failure = expect.objectContaining({ code: 'AUDIT_FAILED' });
+
+describe('the log of a process', () => {
+  it('is one JSON line a record, chained, in a private file of its own' + verifies('PF-09', 'CY-25'), async () => {
+    const folder = join(temporaryFolder(), 'audit');
+    const log = open(folder, { now: () => Date.UTC(2026, 10, 21, 22, 59, 0, 123) });
+    expect(log.file).toBe(join(folder, `20261121T225900123Z-${process.pid}.jsonl`));
+    log.append(intent('1'));
+    log.append(outcome('1'));
+    const head = log.head;
+    const records = readRecords(log.file);
+    expect(records.map(({ seq, type, ts }) => [seq, type, ts])).toEqual([
+      [1, 'opened', '2026-11-21T22:59:00.123Z'],
+      [2, 'intent', expect.any(String)],
+      [3, 'outcome', expect.any(String)],
+    ]);
+    expect(records[2]).toMatchObject({ v: 1, prev: records[1]?.hash, hash: head, tool: 'read', executed: 'yes' });
+    expect([statSync(folder).mode & 0o777, statSync(log.file).mode & 0o777]).toEqual([0o700, 0o600]);
+    await log.flush();
+    await log.close();
+    await log.close();
+    expect(verifyAudit(folder, [head])).toMatchObject({
+      ok: true,
+      records: 4,
+      chains: [{ state: 'closed', files: 1 }],
+    });
+    expect(() => log.append(intent('2'))).toThrow(failure);
+    expect(log.file).toBe('');
+  });
+
+  it(
+    'takes no entry with a key of the seal: JSON with a key twice would lose the one of the entry' + verifies('PF-09'),
+    () => {
+      const folder = temporaryFolder();
+      const log = open(folder);
+      for (const key of SEAL_KEYS) expect(() => log.append({ ...decision('1'), [key]: 'x' }), key).toThrow(failure);
+      expect(readRecords(log.file).filter(({ type }) => type === 'decision')).toEqual([]);
+      const keys = (text: string): string[] => [...text.matchAll(/"(\w+)":/g)].map(([, key = '']) => key);
+      const sealed = keys(
+        sealRecord(
+          { entry: { type: 'consent', event: 'start-approved', server: 'one', outcome: 'allow', approved: 'a' } },
+          { seq: 1, ts: '', prev: NO_HASH },
+        ).bytes.toString(),
+      );
+      expect(new Set(sealed).size).toBe(sealed.length);
+      expectTypeOf<AuditEntry>().toExtend<ChainEntry>();
+      expectTypeOf<Unsealed<{ readonly type: 'closed'; readonly hash?: string }>>().toEqualTypeOf<never>();
+    },
+  );
+
+  it('takes the facts of a call as text, in a record of the same members, bounded alike; a key of the seal is none of theirs', () => {
+    const log = open(temporaryFolder());
+    const { type, outcome, sizes, ...facts } = intent('1', { run: 'r"\n' });
+    log.append({ ...facts, type, outcome, sizes });
+    log.appendCall({ type, outcome, sizes, obligations: undefined }, JSON.stringify(facts));
+    log.appendCall(
+      { type, outcome, sizes, obligations: undefined },
+      JSON.stringify({ ...facts, exposed: 'x'.repeat(5000) }),
+    );
+    const own = ({ seq: _seq, ts: _ts, prev: _prev, hash: _hash, ...rest }: Record<string, unknown>): unknown => rest;
+    const [, whole, parted, long] = readRecords(log.file);
+    expect(own(parted ?? {})).toEqual(own(whole ?? {}));
+    expect(long).toEqual({
+      ...parted,
+      exposed: `${'x'.repeat(200)}…`,
+      seq: 4,
+      ts: long?.ts,
+      prev: parted?.hash,
+      hash: log.head,
+    });
+    expect(verifyAudit(dirname(log.file))).toMatchObject({ ok: true, records: 4 });
+    expectTypeOf<Unsealed<CallFacts>>().toEqualTypeOf<CallFacts>();
+  });
+
+  it('says a time as Date does', () => {
+    fc.assert(
+      fc.property(fc.integer({ min: -8.64e15, max: 8.64e15 }), (ms) => isoTime(ms) === new Date(ms).toISOString()),
+    );
+  });
+
+  it('has another name when one process opens two in the same millisecond', async () => {
+    const folder = temporaryFolder();
+    const logs = [open(folder, { now: () => 5000 }), open(folder, { now: () => 5000 })];
+    expect(new Set(logs.map((log) => log.file)).size).toBe(2);
+    await Promise.all(logs.map((log) => log.close()));
+    expect(verifyAudit(folder)).toMatchObject({ ok: true, chains: [{ records: 2 }, { records: 2 }] });
+  });
+
+  it('goes on in the next file when one is full, and when a day begins; the chain is carried on', async () => {
+    const folder = temporaryFolder();
+    let now = Date.UTC(2026, 0, 1, 23, 59);
+    const log = open(folder, { rotateBytes: 2000, now: () => now });
+    for (let n = 0; n < 8; n += 1) log.append(intent(`${n}`));
+    const before = readdirSync(folder).length;
+    expect(before).toBeGreaterThan(2);
+    now += 120_000;
+    log.append(intent('next day'));
+    expect(readdirSync(folder).length).toBe(before + 1);
+    expect(log.file).toMatch(/\.\d{3}\.jsonl$/);
+    now -= 240_000;
+    log.append(intent('clock back'));
+    expect(readdirSync(folder).length).toBe(before + 1);
+    await log.close();
+    expect(verifyAudit(folder, [log.head])).toMatchObject({ ok: true });
+  });
+
+  it('writes one record a file at least, however small the limit is', async () => {
+    const folder = temporaryFolder();
+    const log = open(folder, { rotateBytes: 1 });
+    for (let n = 0; n < 12; n += 1) log.append(intent(`${n}`));
+    await log.close();
+    expect(verifyAudit(folder)).toMatchObject({ ok: true, chains: [{ files: 14 }] });
+  });
+
+  it('log injection: a name with newlines, escapes and a megabyte stays one short line', () => {
+    const folder = temporaryFolder();
+    const log = open(folder);
+    log.append(
+      decision('1', {
+        exposed: `x","outcome":"allow"}\n{"type":"intent"}\r\u001B[2J\u2028${'y'.repeat(1_000_000)}`,
+        reasons: Array.from({ length: 100 }, (_, n) => ({ id: `r${n}` })),
+      }),
+    );
+    const lines = readFileSync(log.file, 'utf8').split('\n');
+    expect(lines).toHaveLength(3);
+    expect(lines[1]?.length).toBeLessThan(3000);
+    expect(readRecords(log.file)[1]).toMatchObject({
+      outcome: 'deny',
+      exposed: expect.stringMatching(/^x","outcome[^]*…$/u),
+      reasons: expect.objectContaining({ length: 33 }),
+    });
+    expect(verifyAudit(folder)).toMatchObject({ ok: true });
+  });
+
+  it('keeps any text that a name can be, and its seal fits', () => {
+    const folder = temporaryFolder();
+    const log = open(folder);
+    fc.assert(
+      fc.property(
+        fc.string({ unit: 'binary', maxLength: 100 }),
+        fc.string({ unit: 'binary-ascii', maxLength: 300 }),
+        (id, exposed) => log.append(intent(id, { exposed })),
+      ),
+      { numRuns: 300 },
+    );
+    expect(verifyAudit(folder)).toMatchObject({ ok: true, records: 301 });
+  });
+});
+
+describe('a disk that fails', () => {
+  type Fault = 'fail' | 'short' | undefined;
+
+  /** node:fs with faults by use of one function; `short` takes half of the bytes and says so, as a filling disk does. */
+  function faulty(name: 'writeSync' | 'ftruncateSync', faultAt: (use: number) => Fault): AuditFs {
+    let use = 0;
+    const call = (...given: [number, Buffer, number, number]): unknown => {
+      use += 1;
+      const fault = faultAt(use);
+      if (fault === undefined) return (fs[name] as (...all: unknown[]) => unknown)(...given);
+      if (fault === 'short') return fs.writeSync(given[0], given[1], given[2], given[3] >> 1);
+      const code = use % 2 === 0 ? 'EIO' : 'ENOSPC';
+      throw Object.assign(new Error(code), { code });
+    };
+    return { ...fs, [name]: call };
+  }
+
+  it.each([false, true])(
+    'at the n-th write, for all n: nothing half stands in the log, and the next append goes on (short write: %s)',
+    async (short) => {
+      for (let n = 1; n <= 8; n += 1) {
+        const folder = temporaryFolder();
+        // A short write is followed by one that fails, as on a full disk.
+        const faults: Fault[] = short ? ['short', 'fail'] : ['fail'];
+        const files = faulty('writeSync', (use) => faults[use - n - 1]);
+        const log = open(folder, { files });
+        const kept: string[] = [];
+        for (let record = 1; record <= 8; record += 1) {
+          try {
+            log.append(intent(`${record}`));
+            kept.push(`${record}`);
+          } catch (error) {
+            expect(error).toMatchObject({ code: 'AUDIT_FAILED', message: expect.stringMatching(/EIO|ENOSPC/) });
+          }
+        }
+        expect(kept).toHaveLength(7);
+        expect(readRecords(log.file).flatMap(({ id }) => id ?? [])).toEqual(kept);
+        await log.close();
+        expect(verifyAudit(folder, [log.head])).toMatchObject({ ok: true, records: 9 });
+      }
+    },
+  );
+
+  it('cannot be opened on: nothing starts, and no empty file stays', () => {
+    const folder = temporaryFolder();
+    expect(() => open(folder, { files: faulty('writeSync', () => 'fail') })).toThrow(failure);
+    expect(readdirSync(folder)).toEqual(['processes']);
+    writeFileSync(join(folder, 'file'), '');
+    expect(() => open(join(folder, 'file', 'audit'))).toThrow(failure);
+  });
+
+  it('that cannot even be cut back is cut back before the next record', async () => {
+    const folder = temporaryFolder();
+    const cannotWrite = faulty('writeSync', (use) => (use === 3 ? 'short' : use === 4 ? 'fail' : undefined));
+    const cannotCut = faulty('ftruncateSync', (use) => (use <= 2 ? 'fail' : undefined));
+    const log = open(folder, { files: { ...cannotWrite, ftruncateSync: cannotCut.ftruncateSync } });
+    log.append(intent('1'));
+    for (let n = 0; n < 2; n += 1) expect(() => log.append(intent('2'))).toThrow(failure);
+    log.append(intent('3'));
+    await log.close();
+    expect(verifyAudit(folder)).toMatchObject({ ok: true, records: 4 });
+  });
+
+  it('full for real (/dev/full): AUDIT_FAILED, with the reason and without a path', () => {
+    const folder = temporaryFolder();
+    let isFull = false;
+    const full = fs.openSync('/dev/full', 'a');
+    const files: AuditFs = {
+      ...fs,
+      writeSync: ((fd: number, ...rest: [Buffer, number, number]) =>
+        fs.writeSync(isFull ? full : fd, ...rest)) as typeof fs.writeSync,
+    };
+    const log = open(folder, { files });
+    isFull = true;
+    expect(() => log.append(intent('1'))).toThrow(
+      expect.objectContaining({
+        code: 'AUDIT_FAILED',
+        message: 'The audit log cannot be written (ENOSPC), so nothing runs.',
+      }),
+    );
+    isFull = false;
+    log.append(intent('1'));
+    fs.closeSync(full);
+    expect(verifyAudit(folder)).toMatchObject({ ok: true, records: 2 });
+  });
+
+  it('that does not keep what it took is told to the next append and to flush', async () => {
+    const folder = temporaryFolder();
+    let isBad = true;
+    const fdatasync = ((fd: number, done: (error: Error | null) => void) =>
+      isBad ? done(Object.assign(new Error('EIO'), { code: 'EIO' })) : fs.fdatasync(fd, done)) as typeof fs.fdatasync;
+    const log = open(folder, { files: { ...fs, fdatasync } });
+    log.append(intent('1'));
+    await expect.poll(() => codeOf(() => log.append(intent('2')))).toBe('AUDIT_FAILED');
+    await expect(log.flush()).rejects.toMatchObject({ code: 'AUDIT_FAILED' });
+    isBad = false;
+    log.append(intent('3'));
+    await log.flush();
+    await log.close();
+    expect(verifyAudit(folder)).toMatchObject({ ok: true });
+  });
+
+  it('whose file was rotated away by somebody else: the chain goes on in a new file, and verify misses the old one', async () => {
+    const folder = temporaryFolder();
+    const log = open(folder);
+    log.append(intent('1'));
+    const first = log.file;
+    renameSync(first, `${first}.old`);
+    await delay(15);
+    log.append(intent('2'));
+    expect(readRecords(log.file).map(({ type }) => type)).toEqual(['continued', 'intent']);
+    expect(verifyAudit(folder)).toMatchObject({ ok: false });
+    renameSync(`${first}.old`, first);
+    expect(verifyAudit(folder)).toMatchObject({ ok: true, records: 4 });
+  });
+
+  it('whose folder was removed: nothing runs until it is there again', async () => {
+    const folder = join(temporaryFolder(), 'audit');
+    const log = open(folder);
+    rmSync(folder, { recursive: true });
+    for (let n = 0; n < 2; n += 1) expect(() => log.append(intent('1'))).toThrow(failure);
+    mkdirSync(folder);
+    log.append(intent('2'));
+    rmSync(folder, { recursive: true });
+    await expect(log.close()).rejects.toMatchObject({ code: 'AUDIT_FAILED' });
+  });
+});
+
+function codeOf(work: () => void): string | undefined {
+  try {
+    work();
+    return undefined;
+  } catch (error) {
+    return (error as { code?: string }).code;
+  }
+}

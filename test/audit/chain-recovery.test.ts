@@ -1,0 +1,116 @@
+import { createHash } from 'node:crypto';
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { chainFileName } from '../../facade/audit/audit-chain.ts';
+import { openAudit } from '../../facade/audit/audit-log.ts';
+import { verifyAudit } from '../../facade/audit/chain-verification.ts';
+import { startFixture, temporaryFolder } from '../state/temporary-folder.ts';
+import { verifies } from '../verifies.ts';
+import { DEAD_CHAIN, intent, readRecords, writeDeadChain } from './sample-log.ts';
+
+describe('a torn end', () => {
+  it('at every byte is put aside at the next start, with its hash on record, and every whole record stays', async () => {
+    const source = temporaryFolder();
+    writeDeadChain(source, [[{ type: 'server', server: 's', event: 'up' }]]);
+    const name = chainFileName(DEAD_CHAIN, 0);
+    const whole = readFileSync(join(source, name));
+    for (let cut = 0; cut <= whole.length; cut += 1) {
+      const folder = temporaryFolder();
+      writeFileSync(join(folder, name), whole.subarray(0, cut));
+      const good = whole.subarray(0, cut).lastIndexOf(10) + 1;
+      const torn = whole.subarray(good, cut);
+      if (torn.length > 0)
+        expect(verifyAudit(folder).faults).toMatchObject([{ what: expect.stringContaining('half a record') }]);
+      const log = openAudit({ folder, rotateBytes: 1e9 });
+      const recovered = readRecords(log.file).filter(({ type }) => type === 'recovered');
+      expect(recovered).toHaveLength(torn.length > 0 ? 1 : 0);
+      expect(readFileSync(join(folder, name))).toEqual(whole.subarray(0, good));
+      if (torn.length > 0) {
+        expect(recovered[0]).toMatchObject({
+          file: name,
+          bytes: torn.length,
+          digest: createHash('sha256').update(torn).digest('hex'),
+        });
+        expect(readFileSync(join(folder, `${name}.torn`))).toEqual(torn);
+      }
+      expect(verifyAudit(folder)).toMatchObject({ ok: true, faults: [] });
+      await log.close();
+      rmSync(folder, { recursive: true });
+    }
+  }, 120_000);
+
+  it('that was put aside is evidence: verify misses it, and sees when it was changed', async () => {
+    const folder = temporaryFolder();
+    const name = chainFileName(DEAD_CHAIN, 0);
+    writeDeadChain(folder, [[intent('1')]]);
+    writeFileSync(join(folder, name), '{"half', { flag: 'a' });
+    await openAudit({ folder, rotateBytes: 1e9 }).close();
+    expect(verifyAudit(folder)).toMatchObject({ ok: true });
+    writeFileSync(join(folder, `${name}.torn`), 'other');
+    expect(verifyAudit(folder)).toMatchObject({ ok: false, faults: [{ seq: 2, what: expect.stringContaining(name) }] });
+    rmSync(join(folder, `${name}.torn`));
+    expect(verifyAudit(folder)).toMatchObject({ ok: false });
+  });
+
+  it('of a living process is left alone', async () => {
+    const folder = temporaryFolder();
+    const live = openAudit({ folder, rotateBytes: 1e9 });
+    writeFileSync(live.file, '{"half', { flag: 'a' });
+    await openAudit({ folder, rotateBytes: 1e9 }).close();
+    expect(existsSync(`${live.file}.torn`)).toBe(false);
+    expect(readFileSync(live.file, 'utf8')).toMatch(/\{"half$/);
+  });
+});
+
+describe('a process that is killed', () => {
+  it('20 times at any point loses no record that it acknowledged' + verifies('PF-09'), async () => {
+    const folder = temporaryFolder();
+    const told = new Set<string>();
+    for (let round = 0; round < 20; round += 1) {
+      const { child, line, ended } = startFixture('audit-writer.mjs', [folder, '100000', '20000']);
+      await line();
+      await new Promise((resolve) => setTimeout(resolve, (round * 7) % 60));
+      child.kill('SIGKILL');
+      for (const id of await ended) told.add(id);
+    }
+    const log = openAudit({ folder, rotateBytes: 1e9 });
+    const verdict = verifyAudit(folder);
+    expect(verdict).toMatchObject({ ok: true, faults: [] });
+    expect(verdict.chains.filter(({ state }) => state === 'ended')).toHaveLength(20);
+    expect(verdict.chains.some(({ files }) => files > 1)).toBe(true);
+    const kept = new Set(
+      verdict.chains
+        .flatMap(({ chain, files }) =>
+          Array.from({ length: files }, (_, part) =>
+            readRecords(join(folder, chainFileName(chain, part))).map(({ id }) => id),
+          ),
+        )
+        .flat(),
+    );
+    expect([...told].filter((id) => !kept.has(id))).toEqual([]);
+    expect(told.size).toBeGreaterThan(20);
+    await log.close();
+  }, 60_000);
+
+  it('shares the folder with others: each has its own chain', async () => {
+    const folder = temporaryFolder();
+    const writers = [1, 2].map(() => startFixture('audit-writer.mjs', [folder, '500', '30000']));
+    const told = (await Promise.all(writers.map(({ ended }) => ended))).flat();
+    expect(told).toHaveLength(1002);
+    expect(verifyAudit(folder)).toMatchObject({ ok: true, chains: [{ state: 'ended' }, { state: 'ended' }] });
+  });
+});
+
+describe('a real short write', () => {
+  it('at the file size limit of the process leaves nothing of what was refused', async () => {
+    const folder = temporaryFolder();
+    const { ended } = startFixture('audit-writer.mjs', [folder, '1000', '1000000000'], 8192);
+    const told = await ended;
+    expect(told.filter((line) => line.startsWith('failed')).slice(0, 3)).toEqual(
+      Array(3).fill('failed AUDIT_FAILED EFBIG'),
+    );
+    const kept = told.filter((line) => !line.startsWith('failed'));
+    expect(verifyAudit(folder)).toMatchObject({ ok: true, records: kept.length + 1 });
+  });
+});

@@ -1,0 +1,203 @@
+import { copyFileSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import {
+  chainFileName,
+  checkSeal,
+  parseChainFileName,
+  parseRecord,
+  sealRecord,
+} from '../../facade/audit/audit-chain.ts';
+import { openAudit } from '../../facade/audit/audit-log.ts';
+import { verifyAudit } from '../../facade/audit/chain-verification.ts';
+import { temporaryFolder } from '../state/temporary-folder.ts';
+import { DEAD_CHAIN, DEAD_PID, decision, intent, outcome, readRecords, writeDeadChain } from './sample-log.ts';
+
+const OTHER_CHAIN = `20260102T000000000Z-${DEAD_PID}`;
+
+/** A dead log of one file, as lines that can be put together again in other ways. */
+function log(): {
+  readonly folder: string;
+  readonly path: string;
+  readonly lines: readonly string[];
+  readonly head: string;
+  write(lines: readonly string[]): void;
+} {
+  const folder = temporaryFolder();
+  const head = writeDeadChain(folder, [
+    [intent('1'), outcome('1'), decision('2', { exposed: '\uFFFDé😀' }), intent('3'), outcome('3'), { type: 'closed' }],
+  ]);
+  const path = join(folder, chainFileName(DEAD_CHAIN, 0));
+  const lines = readFileSync(path, 'utf8').trimEnd().split('\n');
+  return {
+    folder,
+    path,
+    lines,
+    head,
+    write: (other) => writeFileSync(path, other.map((line) => `${line}\n`).join('')),
+  };
+}
+
+describe('verify', () => {
+  it('takes a log as it was written, and an empty or missing folder', () => {
+    const { folder, head } = log();
+    expect(verifyAudit(folder, [head])).toEqual({
+      ok: true,
+      records: 7,
+      faults: [],
+      chains: [{ chain: DEAD_CHAIN, files: 1, records: 7, head, state: 'closed' }],
+    });
+    expect(verifyAudit(join(folder, 'none'))).toMatchObject({ ok: true, records: 0 });
+  });
+
+  it('names the record in which any single bit was flipped', () => {
+    const folder = temporaryFolder();
+    writeDeadChain(folder, [[{ type: 'server', server: '\uFFFD', event: 'up' }, { type: 'closed' }]]);
+    const path = join(folder, chainFileName(DEAD_CHAIN, 0));
+    const good = readFileSync(path);
+    let seq = 1;
+    for (let at = 0; at < good.length; at += 1) {
+      for (let bit = 0; bit < 8; bit += 1) {
+        const bad = Buffer.from(good);
+        bad[at] = (bad[at] ?? 0) ^ (1 << bit);
+        writeFileSync(path, bad);
+        const { faults } = verifyAudit(folder);
+        if (faults[0]?.seq !== seq) expect({ at, bit, faults }).toEqual({ at, bit, faults: [{ seq }] });
+      }
+      if (good[at] === 10) seq += 1;
+    }
+    expect(seq).toBe(4);
+  }, 120_000);
+
+  it('names the first record that was deleted, repeated or put elsewhere', () => {
+    const { folder, lines, write } = log();
+    fc.assert(
+      fc.property(
+        fc.nat({ max: 6 }),
+        fc.nat({ max: 6 }),
+        fc.constantFrom('delete', 'repeat', 'move'),
+        (from, to, kind) => {
+          const line = lines[from] ?? '';
+          const rest = kind === 'repeat' ? [...lines] : lines.filter((_, at) => at !== from);
+          const changed = kind === 'delete' ? rest : [...rest.slice(0, to), line, ...rest.slice(to)];
+          write(changed);
+          const same = changed.findIndex((one, at) => one !== lines[at]);
+          // Deleting the last record is the one thing that a chain alone cannot show.
+          const expected = same < 0 ? [] : [expect.objectContaining({ seq: same + 1 })];
+          expect(verifyAudit(folder).faults).toEqual(expected);
+        },
+      ),
+      { numRuns: 150 },
+    );
+  });
+
+  it('sees a tail that was cut off only with the head that somebody kept', () => {
+    const { folder, lines, head, write } = log();
+    write(lines.slice(0, 4));
+    expect(verifyAudit(folder)).toMatchObject({ ok: true, records: 4, chains: [{ state: 'ended' }] });
+    expect(verifyAudit(folder, [head])).toMatchObject({
+      ok: false,
+      faults: [{ what: expect.stringContaining('were cut off') }],
+    });
+  });
+
+  it('sees a record that was taken from another chain, and a file that was given another name', () => {
+    const { folder, path, lines, write } = log();
+    const other = temporaryFolder();
+    writeDeadChain(other, [[intent('1'), outcome('1')]], OTHER_CHAIN);
+    const stolen = readFileSync(join(other, chainFileName(OTHER_CHAIN, 0)), 'utf8').split('\n')[1] ?? '';
+    write([lines[0] ?? '', stolen, ...lines.slice(2)]);
+    expect(verifyAudit(folder).faults).toMatchObject([{ seq: 2, what: expect.stringContaining('does not follow') }]);
+    write(lines);
+    copyFileSync(path, join(folder, chainFileName(OTHER_CHAIN, 0)));
+    expect(verifyAudit(folder).faults).toMatchObject([
+      { seq: 1, file: chainFileName(OTHER_CHAIN, 0), what: expect.stringContaining('belongs to chain') },
+    ]);
+  });
+
+  it('sees what was written behind the end, or sealed without being a record', () => {
+    const { folder, lines, head, path, write } = log();
+    const sealed = (body: object, seq: number, prev: string): Buffer =>
+      sealRecord({ entry: body as never }, { seq, ts: 't', prev }).bytes;
+    writeFileSync(path, Buffer.concat([Buffer.from(`${lines.join('\n')}\n`), sealed(intent('9'), 8, head)]));
+    expect(verifyAudit(folder).faults).toMatchObject([{ seq: 8, what: expect.stringContaining('behind the end') }]);
+    write(['']);
+    expect(verifyAudit(folder).faults).toMatchObject([{ seq: 1 }]);
+    writeFileSync(path, sealed(intent('1'), 1, '0'.repeat(64)));
+    expect(verifyAudit(folder).faults).toMatchObject([{ seq: 1, what: expect.stringContaining('does not begin') }]);
+  });
+
+  it('misses a file of a chain, first or in between, and one that was emptied', () => {
+    const folder = temporaryFolder();
+    writeDeadChain(folder, [[intent('1')], [outcome('1')], [intent('2')]]);
+    expect(verifyAudit(folder)).toMatchObject({ ok: true, records: 6 });
+    const [first, second] = [0, 1].map((part) => join(folder, chainFileName(DEAD_CHAIN, part))) as [string, string];
+    for (const [path, seq] of [
+      [second, 3],
+      [first, 1],
+    ] as const) {
+      renameSync(path, `${path}.away`);
+      expect(verifyAudit(folder).faults).toMatchObject([{ seq }]);
+      writeFileSync(path, '');
+      expect(verifyAudit(folder).faults).toMatchObject([{ seq, what: expect.stringContaining('empty') }]);
+      renameSync(`${path}.away`, path);
+    }
+    expect(verifyAudit(folder)).toMatchObject({ ok: true });
+  });
+
+  it('goes on with the other chains when one is broken', () => {
+    const { folder, write } = log();
+    writeDeadChain(folder, [[intent('1')]], OTHER_CHAIN);
+    write(['{}']);
+    expect(verifyAudit(folder)).toMatchObject({
+      ok: false,
+      faults: [{ file: chainFileName(DEAD_CHAIN, 0), seq: 1 }],
+      chains: [{ records: 0 }, { records: 2 }],
+    });
+  });
+
+  it('leaves a record alone that a living process is writing right now', async () => {
+    const folder = temporaryFolder();
+    const live = openAudit({ folder, rotateBytes: 1e9 });
+    writeFileSync(live.file, '{"half', { flag: 'a' });
+    expect(verifyAudit(folder)).toMatchObject({ ok: true, chains: [{ state: 'open' }] });
+    rmSync(live.file);
+    await live.close();
+  });
+});
+
+describe('the form of the chain', () => {
+  it('seals bytes, not text: what decodes alike is not alike', () => {
+    const { bytes } = sealRecord({ entry: intent('\uFFFD') }, { seq: 1, ts: 't', prev: 'p' });
+    const line = bytes.subarray(0, -1);
+    expect(checkSeal(line)).toBeDefined();
+    const at = line.indexOf(Buffer.from('\uFFFD'));
+    const other = Buffer.from(line);
+    other.write('\xFF', at, 'latin1');
+    expect(checkSeal(other)).toBeUndefined();
+    expect(checkSeal(Buffer.alloc(10))).toBeUndefined();
+  });
+
+  it('knows its files, each by one name only', () => {
+    expect(parseChainFileName(chainFileName(DEAD_CHAIN, 0))).toEqual({ chain: DEAD_CHAIN, pid: DEAD_PID, part: 0 });
+    expect(parseChainFileName(chainFileName(DEAD_CHAIN, 1234))).toMatchObject({ part: 1234 });
+    for (const name of [
+      `${DEAD_CHAIN}.000.jsonl`,
+      `${DEAD_CHAIN}.0001.jsonl`,
+      `${DEAD_CHAIN}.jsonl.torn`,
+      'x.jsonl',
+      `../${DEAD_CHAIN}.jsonl`,
+    ])
+      expect([name, parseChainFileName(name)]).toEqual([name, undefined]);
+    for (const line of ['', '[]', 'null', '"x"', '{']) expect(parseRecord(Buffer.from(line))).toBeUndefined();
+  });
+
+  it('cannot be told apart from a rewrite by somebody who holds the file: that is what a kept head is for', () => {
+    const { folder, head } = log();
+    writeDeadChain(folder, [[intent('1'), outcome('1', { outcome: 'error' })]]);
+    expect(verifyAudit(folder)).toMatchObject({ ok: true });
+    expect(verifyAudit(folder, [head])).toMatchObject({ ok: false });
+    expect(readRecords(join(folder, chainFileName(DEAD_CHAIN, 0)))).toHaveLength(3);
+  });
+});

@@ -1,0 +1,422 @@
+/** Tests the answer to "why": what fired, what was near, which expression failed, and that every flip that is told does flip the decision. */
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { explainCall, readsOf } from '../../policies/authoring/why/call-explanation.ts';
+import { findFlips } from '../../policies/authoring/why/decision-flips.ts';
+import type { Explanation, Flip } from '../../policies/authoring/why/explanation-format.ts';
+import type { PolicyParts } from '../../policies/engine/policy-loader.ts';
+import {
+  type CallOf,
+  callOf,
+  documentOf,
+  parts,
+  policyOf,
+  profile,
+  regoSource,
+  scratch,
+  settings,
+} from '../engine/policy-fixture.ts';
+
+const RULES = [
+  { id: 'sources', outcome: 'allow', when: { verbs: ['read', 'write'], paths: ['src/**'] } },
+  { id: 'admins', outcome: 'allow', when: { roles: ['admin'], insideWorkspace: true } },
+  { id: 'no-secrets', outcome: 'deny', message: 'Closed.', when: { paths: ['**/.env', '**/*.pem'] } },
+  {
+    id: 'office',
+    outcome: 'allow',
+    when: { commands: ['cat'], time: { days: ['mon-fri'], from: '08:00', to: '18:00', zone: 'Europe/Berlin' } },
+  },
+  { id: 'push', outcome: 'ask', when: { commands: ['cat secret'] } },
+];
+
+function why(call: CallOf, rules: readonly unknown[] = RULES, over: Partial<PolicyParts> = {}): Promise<Explanation> {
+  return explainCall(
+    parts({ rules: [documentOf(rules)], ...over }),
+    callOf({ server: 'workspace', tool: 'read', ...call }),
+  );
+}
+
+const said = ({ outcome, changes }: Flip): string => `${outcome} if ${changes.map(({ text }) => text).join(' and ')}`;
+const flipsOf = ({ flips }: Explanation): readonly string[] => flips.map(said);
+const ids = (rules: Explanation['rules'], fired: boolean): readonly string[] =>
+  rules.filter((rule) => rule.fired === fired).map(({ id }) => id);
+
+describe('an explanation', () => {
+  it('names the rule that fired, its place, and the facts that each of its conditions used', async () => {
+    const { decision, rules } = await why({ inside: ['config/.env'], args: { path: 'config/.env' } });
+    expect(decision.outcome).toBe('deny');
+    expect(rules[0]).toMatchObject({
+      id: 'no-secrets',
+      fired: true,
+      file: 'rules.yaml',
+      line: 3,
+      message: 'Closed.',
+      mode: 'enforce',
+      conditions: [
+        {
+          field: 'paths',
+          written: ['**/.env', '**/*.pem'],
+          holds: true,
+          facts: [{ name: 'path', value: 'config/.env' }],
+        },
+      ],
+    });
+  });
+
+  it('names near rules, and the condition that failed in each', async () => {
+    const { rules, others } = await why({ inside: ['README.md'], args: { path: 'README.md' } });
+    expect(ids(rules, false)).toEqual(['sources', 'admins', 'no-secrets']);
+    expect(rules[0]?.conditions.map(({ field, holds }) => [field, holds])).toEqual([
+      ['verbs', true],
+      ['paths', false],
+    ]);
+    expect(others).toBe(2);
+  });
+
+  it('leaves rules out that no change of this call could let fire', async () => {
+    const { rules } = await why({ inside: ['README.md'], args: { path: 'README.md' } });
+    expect(rules.map(({ id }) => id)).not.toContain('push');
+  });
+
+  it('tells what stands beside the enforced rules, without counting it', async () => {
+    const { rules, decision } = await why({ inside: ['a'], args: {} }, [
+      { id: 'watch', outcome: 'deny', mode: 'shadow', when: { verbs: ['read'] } },
+      { id: 'open', outcome: 'allow', when: {} },
+    ]);
+    expect(decision.outcome).toBe('allow');
+    expect(rules.find(({ id }) => id === 'watch')).toMatchObject({ fired: true, mode: 'shadow' });
+  });
+
+  it('finds every field of `when` again, so that new ones need nothing here', async () => {
+    const when = {
+      tools: ['git.status'],
+      servers: ['git'],
+      verbs: ['read'],
+      roles: ['developer'],
+      groups: ['web'],
+      principals: ['mia'],
+      origins: ['editor'],
+      profiles: ['work'],
+      labels: ['public'],
+      paths: ['src/**'],
+      insideWorkspace: true,
+      hosts: ['a.example'],
+      commands: ['git'],
+      opaque: false,
+      args: { 'n.m': { min: 1, present: true } },
+    };
+    const call: CallOf = {
+      server: 'git',
+      tool: 'status',
+      inside: ['src/a'],
+      hosts: ['a.example'],
+      commands: [['git', 'log']],
+      labels: ['public'],
+      args: { n: { m: 3 } },
+    };
+    const whole = await why(call, [{ id: 'all', outcome: 'allow', when }]);
+    expect(whole.rules[0]?.conditions.map(({ field }) => field)).toEqual([
+      ...Object.keys(when).filter((name) => name !== 'insideWorkspace' && name !== 'args'),
+      'args.n.m',
+    ]);
+    expect(whole.rules[0]?.conditions.every(({ holds, facts }) => holds && facts.length > 0)).toBe(true);
+    const broken = await why({ ...call, args: { n: { m: 0 } } }, [{ id: 'all', outcome: 'allow', when }]);
+    expect(broken.rules[0]?.conditions.filter(({ holds }) => !holds)).toEqual([
+      expect.objectContaining({ field: 'args.n.m', facts: [{ name: 'arguments.n.m', value: 0 }] }),
+    ]);
+    expect(flipsOf(broken)).toEqual(['allow if arguments.n.m were at least 1']);
+  });
+});
+
+describe('the smallest change', () => {
+  it.each<readonly [string, CallOf, readonly string[]]>([
+    [
+      'a path',
+      { inside: ['README.md'], args: { path: 'README.md' } },
+      ['allow if the path matched src/**', 'allow if principal.role were admin'],
+    ],
+    ['a secret file', { inside: ['.env'], args: { path: '.env' } }, ['allow if the path matched src/**']],
+    [
+      'a path outside',
+      { outside: ['/etc/x'], args: { path: '/etc/x' }, principal: { role: 'admin' } },
+      ['allow if the path lay in the workspace', 'allow if the path matched src/**'],
+    ],
+    [
+      'the wrong time',
+      { verb: 'execute', commands: [['cat', 'x']], time: '2026-11-22T10:00:00Z' },
+      ['allow if the call came within mon-fri 08:00-18:00 Europe/Berlin', 'ask if the command began with cat secret'],
+    ],
+    [
+      'an allowed call',
+      { inside: ['src/a'], args: { path: 'src/a' } },
+      [
+        'deny if the path did not match src/**',
+        'deny if the path matched **/.env',
+        'deny if the verb were destructive',
+      ],
+    ],
+    [
+      'an asked call',
+      { verb: 'execute', commands: [['cat', 'secret']] },
+      ['allow if the command were none of cat secret'],
+    ],
+    [
+      'two facts at once',
+      { verb: 'execute', commands: [['rm']], time: '2026-11-22T10:00:00Z' },
+      [
+        'ask if the command began with cat secret',
+        'allow if the command began with cat and the call came within mon-fri 08:00-18:00 Europe/Berlin',
+      ],
+    ],
+  ])('of %s', async (_name, call, expected) => {
+    expect([...flipsOf(await why(call))].sort()).toEqual([...expected].sort());
+  });
+
+  it.each<readonly [string, unknown, unknown, string]>([
+    ['equals', { equals: 'main' }, { a: 'x' }, 'allow if arguments.a were "main"'],
+    ['in', { in: [1, 2] }, { a: 3 }, 'allow if arguments.a were 1'],
+    ['prefix', { prefix: 'v1' }, { a: 'x' }, 'allow if arguments.a began with "v1"'],
+    ['min and max', { min: 2, max: 5 }, { a: 9 }, 'allow if arguments.a were at least 2 and at most 5'],
+    ['present', { present: true }, {}, 'allow if arguments.a were given'],
+    ['absent', { present: false }, { a: 1 }, 'allow if arguments.a were absent'],
+  ])('of an argument: %s', async (_name, tests, args, expected) => {
+    expect(
+      flipsOf(
+        await why({ server: 'git', tool: 'status', args }, [
+          { id: 'r', outcome: 'allow', when: { tools: ['git.status'], args: { a: tests } } },
+        ]),
+      ),
+    ).toContain(expected);
+  });
+
+  it.each<readonly [string, unknown, unknown, string]>([
+    ['equals', { equals: 'x' }, { a: 'x' }, 'allow if arguments.a were not "x"'],
+    ['in', { in: [1, 2] }, { a: 2 }, 'allow if arguments.a were not 1 or 2'],
+    ['prefix', { prefix: 'v' }, { a: 'v1' }, 'allow if arguments.a did not begin with "v"'],
+    ['pattern', { pattern: '^v' }, { a: 'v1' }, 'allow if arguments.a did not match ^v'],
+    ['min', { min: 2 }, { a: 9 }, 'allow if arguments.a were less than 2'],
+    ['max', { max: 9 }, { a: 9 }, 'allow if arguments.a were more than 9'],
+    ['present', { present: true }, { a: 1 }, 'allow if arguments.a were absent'],
+    ['absent', { present: false }, {}, 'allow if arguments.a were given'],
+  ])('of a denied argument: %s', async (_name, tests, args, expected) => {
+    const rules = [
+      { id: 'open', outcome: 'allow', when: {} },
+      { id: 'r', outcome: 'deny', when: { args: { a: tests } } },
+    ];
+    expect(flipsOf(await why({ server: 'git', tool: 'status', args }, rules))).toContain(expected);
+  });
+
+  it.each<readonly [string, Record<string, unknown>, CallOf, string]>([
+    ['groups', { groups: ['core'] }, {}, 'allow if principal.groups had core'],
+    ['principals', { principals: ['ann'] }, {}, 'allow if principal.id were ann'],
+    ['origins', { origins: ['ci'] }, {}, 'allow if principal.origin were ci'],
+    ['labels', { labels: ['public'] }, {}, 'allow if labels had public'],
+    ['hosts', { hosts: ['*.example.org'] }, { hosts: ['bad.example'] }, 'allow if the host matched *.example.org'],
+    ['verbs', { verbs: ['write'], tools: ['git.status'] }, {}, 'allow if the verb were write'],
+    ['tools', { verbs: ['read'], tools: ['git.log'] }, {}, 'allow if the tool were git.log'],
+    ['servers', { verbs: ['read'], servers: ['mail'] }, {}, 'allow if the server were mail'],
+    ['opaque', { opaque: false }, { commands: 'opaque' }, 'allow if the command could be read'],
+    ['owner', { owner: true }, {}, 'allow if the caller were an owner'],
+  ])('of %s', async (_name, when, call, expected) => {
+    expect(
+      flipsOf(await why({ server: 'git', tool: 'status', ...call }, [{ id: 'r', outcome: 'allow', when }])),
+    ).toContain(expected);
+  });
+
+  it.each<readonly [string, Record<string, unknown>, CallOf, string]>([
+    ['groups', { groups: ['web'] }, {}, 'allow if principal.groups had no web'],
+    ['roles', { roles: ['developer'] }, {}, 'allow if principal.role were not developer'],
+    ['labels', { labels: ['untrusted'] }, { labels: ['untrusted', 'x'] }, 'allow if labels had no untrusted'],
+    ['hosts', { hosts: ['bad.example'] }, { hosts: ['bad.example'] }, 'allow if the host did not match bad.example'],
+    ['commands', { commands: ['rm'] }, { commands: [['rm']] }, 'allow if the command were none of rm'],
+    ['opaque', { opaque: true }, { commands: 'opaque' }, 'allow if the command could be read'],
+    [
+      'time',
+      { time: { from: '09:00', to: '12:00', zone: 'UTC' } },
+      {},
+      'allow if the call came outside of 09:00-12:00 UTC',
+    ],
+  ])('of what denies: %s', async (_name, when, call, expected) => {
+    const rules = [
+      { id: 'open', outcome: 'allow', when: {} },
+      { id: 'r', outcome: 'deny', when },
+    ];
+    expect(flipsOf(await why({ server: 'git', tool: 'status', ...call }, rules))).toContain(expected);
+  });
+
+  it('lifts what the configuration refuses: a profile that has the server', async () => {
+    const two = settings({ profiles: [profile({ servers: [] }), profile({ name: 'ops', servers: ['git'] })] });
+    expect(
+      flipsOf(
+        await why({ server: 'git', tool: 'status' }, [{ id: 'open', outcome: 'allow', when: {} }], { settings: two }),
+      ),
+    ).toEqual(['allow if principal.profiles had ops']);
+  });
+
+  it('says nothing that it cannot prove', async () => {
+    expect((await why({ server: 'git', tool: 'status' }, [])).flips).toEqual([]);
+    expect(
+      (
+        await why({ server: 'git', tool: 'status', args: { a: 'x' } }, [
+          { id: 'r', outcome: 'allow', when: { args: { a: { pattern: '^v[0-9]+$' } } } },
+        ])
+      ).flips,
+    ).toEqual([]);
+  });
+
+  it('is minimal and true for any rules and calls', async () => {
+    const field = fc.oneof(
+      fc.record({ paths: fc.subarray(['src/**', '**/.env', 'docs/*', '/etc/**'], { minLength: 1 }) }),
+      fc.record({ verbs: fc.subarray(['read', 'write'], { minLength: 1 }) }),
+      fc.record({ roles: fc.subarray(['admin', 'developer'], { minLength: 1 }) }),
+      fc.record({ labels: fc.subarray(['secret', 'public'], { minLength: 1 }) }),
+      fc.record({ args: fc.record({ n: fc.record({ max: fc.integer({ min: 0, max: 9 }) }) }) }),
+    );
+    const rule = fc.record({
+      outcome: fc.constantFrom('allow', 'ask', 'deny'),
+      fields: fc.array(field, { minLength: 1, maxLength: 3 }),
+    });
+    const call = fc.record({
+      verb: fc.constantFrom('read' as const, 'write' as const),
+      inside: fc.subarray(['src/a', '.env', 'x'], { maxLength: 1 }),
+      labels: fc.subarray(['secret', 'public']),
+      n: fc.integer({ min: 0, max: 9 }),
+    });
+    await fc.assert(
+      fc.asyncProperty(fc.array(rule, { minLength: 1, maxLength: 4 }), call, async (drawn, { n, ...facts }) => {
+        const rules = drawn.map(({ outcome, fields }, number) => ({
+          id: `r${number}`,
+          outcome,
+          when: Object.assign({}, ...fields) as object,
+        }));
+        const found = await why({ ...facts, args: { n, path: facts.inside[0] } }, rules).catch(
+          (thrown: { code?: string }) =>
+            thrown.code === 'POLICY_INVALID' ? undefined : Promise.reject(thrown as Error),
+        );
+        // Rules of which one makes another useless are refused.
+        fc.pre(found !== undefined);
+        const { flips, decision } = found;
+        const sizes = flips.map(({ changes }) => changes.length);
+        expect(flips.every(({ outcome }) => outcome !== decision.outcome)).toBe(true);
+        expect(sizes.every((size) => size >= 1 && size <= 3)).toBe(true);
+        expect(sizes).toEqual([...sizes].sort());
+      }),
+      { numRuns: 25 },
+    );
+  });
+
+  it('decides no more often than it may', async () => {
+    let decided = 0;
+    const atoms = Array.from({ length: 30 }, (_, number) => ({
+      fact: `f${number}`,
+      from: 0,
+      to: 1,
+      text: '',
+      apply: <T>(input: T): T => input,
+    }));
+    const flips = await findFlips({
+      input: callOf(),
+      outcome: 'deny',
+      atoms,
+      budget: 100,
+      decide: () => Promise.resolve(void (decided += 1)),
+    });
+    expect([flips, decided]).toEqual([[], 100]);
+  });
+});
+
+const REGO = `package policy.team
+
+deny contains {"id": "big", "message": "Too long."} if {
+	input.effect.verb == "write"
+	count(input.effect.arguments.text) > 10
+}
+
+allow contains {"id": "ops", "message": "Ops."} if {
+	input.principal.role == "ops"
+	some fact in input.effect.paths
+	endswith(fact.path, ".md")
+}
+
+allow contains {"id": "noon", "message": "Noon."} if {
+	[hour, _, _] := time.clock(time.now_ns())
+	hour == 12
+}
+`;
+
+describe('rego', () => {
+  const rego = (): Partial<PolicyParts> => {
+    const folder = scratch();
+    writeFileSync(path.join(folder, 'team.rego'), REGO);
+    return { folder, sources: [regoSource(path.join(folder, 'team.rego'))] };
+  };
+
+  it('names the first expression that failed in each rule, with its line, and none of rules that fired', async () => {
+    const { expressions, decision } = await why(
+      { inside: ['a.md'], args: { path: 'a.md' }, time: '2026-11-20T12:30:00Z' },
+      [],
+      rego(),
+    );
+    expect(decision.reasons[0]?.id).toBe('noon');
+    expect(expressions).toEqual([
+      { rule: 'policy.team.deny', file: 'team.rego', line: 4, text: 'input.effect.verb == "write"' },
+      { rule: 'policy.team.allow', file: 'team.rego', line: 9, text: 'input.principal.role == "ops"' },
+    ]);
+  });
+
+  it('shows the time of the call to the clock', async () => {
+    const { expressions } = await why({ inside: ['a.md'], args: {} }, [], rego());
+    expect(expressions.at(-1)).toEqual({ rule: 'policy.team.allow', file: 'team.rego', line: 16, text: 'hour == 12' });
+  });
+
+  it('flips by constants of the rules, each proved', async () => {
+    const flips = flipsOf(await why({ inside: ['a.md'], args: { path: 'a.md' } }, [], rego()));
+    expect(flips[0]).toBe('allow if principal.role were ops');
+    expect(flips.some((flip) => /the call came at 2026-11-20T12/.test(flip))).toBe(true);
+  });
+
+  it('flips a length', async () => {
+    const flips = (
+      await why(
+        { verb: 'write', inside: ['a.md'], args: { text: 'x'.repeat(20) }, time: '2026-11-20T12:30:00Z' },
+        [],
+        rego(),
+      )
+    ).flips;
+    expect(flips.flatMap(({ changes }) => changes).find(({ fact }) => fact === 'arguments.text')?.to).toHaveLength(9);
+  });
+
+  it('says that there is no opa, and explains YAML all the same', async () => {
+    const given = rego();
+    const policyParts = parts({ ...given, rules: [documentOf(RULES)] });
+    await expect(explainCall({ ...policyParts, opa: '/nowhere/opa' }, callOf())).rejects.toMatchObject({
+      code: 'OPA_MISSING',
+    });
+  });
+});
+
+describe('what rules read', () => {
+  it('is told by name for rules that are there', async () => {
+    const reads = await readsOf(parts({ rules: [documentOf(RULES)] }), [
+      'no-secrets',
+      'office',
+      'gone',
+      'default-deny',
+    ]);
+    expect([...reads]).toEqual([
+      ['no-secrets', ['path']],
+      ['office', ['command', 'time']],
+    ]);
+  });
+});
+
+it('the engine that explains is the one that decides', async () => {
+  const policy = await policyOf(RULES);
+  const { decision, revision } = await why({ inside: ['src/a'], args: {} });
+  expect(decision).toEqual(
+    await policy.call(callOf({ server: 'workspace', tool: 'read', inside: ['src/a'], args: {} })),
+  );
+  expect(revision).toBe(policy.revision);
+});

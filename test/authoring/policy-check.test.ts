@@ -1,0 +1,487 @@
+import { readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { EXIT } from '../../facade/cli/command-io.ts';
+import { loadConfig } from '../../facade/config/load-config.ts';
+import { cli, dataOf } from '../cli/terminal.ts';
+import { Project } from '../config/project.ts';
+import { approveAll } from '../consent/approve-servers.ts';
+
+/** A project with these files; `policies` names the sources. */
+function project(files: Readonly<Record<string, string>>, policies = '[policies/git]'): Project {
+  const made = new Project();
+  made.write('tollgate.yaml', `policies: ${policies}\nprincipals: [{id: mia}]\n`);
+  for (const [name, text] of Object.entries(files)) made.write(name, text);
+  return made;
+}
+
+const rego = (...rules: readonly string[]): Readonly<Record<string, string>> => ({
+  'policies/git/git.rego': ['package policy.git', ...rules, ''].join('\n\n'),
+});
+const check = async (files: Readonly<Record<string, string>>, policies?: string): Promise<readonly string[]> =>
+  (await cli(project(files, policies), ['policy', 'check'])).out
+    .trim()
+    .split('\n')
+    .map((line) => line.replace('policies/git/', ''));
+const ID = '# METADATA\n# custom:\n#   id: one\n';
+
+describe('policy check', () => {
+  it('counts what is sound', async () => {
+    const sound = rego(`${ID}deny contains "x" if input.effect.tool == "bash"`);
+    expect(await check(sound)).toEqual(['ok: 0 YAML rules, 1 rule in 1 file of Rego']);
+  });
+
+  it('warns of Rego beside a policy that is named, for its rules hold nowhere', async () => {
+    const files = { 'policies/rules.yaml': 'rules: []\n', 'policies/mine.rego': 'package policy.mine\n' };
+    expect(await check(files, '[policies/rules.yaml]')).toEqual([
+      expect.stringMatching(/^policies\/mine\.rego:1:1: warning: the file is not read/),
+      'ok: 0 YAML rules, 1 warning',
+    ]);
+  });
+
+  it.each([
+    [
+      'a built-in of the network',
+      `${ID}deny contains "x" if http.send({"method": "get", "url": "x"}).status_code == 1`,
+      /^git\.rego:6:22: error: undefined function http\.send; a policy reaches no network; put the facts into data\.json/,
+    ],
+    [
+      'a built-in in a helper',
+      `${ID}deny contains "x" if odd(input.run)\n\nodd(x) if rand.intn(x, 2) == 1`,
+      /^git\.rego:8:11: error: undefined function rand\.intn; a policy has no random source/,
+    ],
+    [
+      'a clock that is not there',
+      `${ID}deny contains "x" if time.diff(1, 2) == [1]`,
+      /time\.diff; the clock is read with time\.now_ns/,
+    ],
+    [
+      'a verb of sprintf',
+      `${ID}deny contains sprintf("%q", [input.run])`,
+      /^git\.rego:6:23: error: sprintf has no %q here: use %s for texts/,
+    ],
+    [
+      'sprintf with too few values',
+      `${ID}deny contains sprintf("%s and %d, 100 %%", [input.run])`,
+      /error: sprintf has 2 verbs and 1 values/,
+    ],
+    [
+      'a comparison that contradicts another',
+      `${ID}deny contains "x" if {\n\tinput.effect.tool == "read"\n\tinput.labels[_] == "l"\n\t"bash" == input.effect.tool\n}`,
+      /^git\.rego:9:2: error: this rule can never fire: input\.effect\.tool cannot be "read" and "bash" at once/,
+    ],
+    [
+      'a server that is none',
+      `${ID}deny contains "x" if input.effect.server == "worspace"`,
+      /^git\.rego:6:45: error: there is no server "worspace"\. Did you mean "workspace"\?/,
+    ],
+    [
+      'a role that nobody has',
+      `${ID}deny contains "x" if input.principal.role in {"user", "nope"}`,
+      /^git\.rego:6:55: error: there is no principal with the role "nope"\. Known are user\./,
+    ],
+    [
+      'a group, with not',
+      `${ID}deny contains "x" if not "ops" in input.principal.groups`,
+      /error: there is no principal in the group "ops"/,
+    ],
+    [
+      'a label that nothing gives',
+      `${ID}deny contains "x" if "secrt" in input.labels`,
+      /error: there is no label "secrt"\. Did you mean "secret"\?/,
+    ],
+    [
+      'a tool that the workspace has not',
+      `${ID}deny contains "x" if {\n\tinput.effect.server == "workspace"\n\tinput.effect.tool == "raed"\n}`,
+      /^git\.rego:8:23: error: workspace has no tool "raed"\. Did you mean "read"\?/,
+    ],
+    [
+      'an argument that the tool has not',
+      `${ID}deny contains "x" if {\n\tinput.effect.server == "workspace"\n\tinput.effect.tool == "read"\n\tstartswith(input.effect.arguments.pth, "x")\n}`,
+      /^git\.rego:9:13: error: read has no argument "pth"\. Did you mean "path"\?/,
+    ],
+    [
+      'a value that the argument does not take',
+      `${ID}deny contains "x" if {\n\tinput.effect.server == "workspace"\n\tinput.effect.tool == "read"\n\tinput.effect.arguments.limit == "3"\n}`,
+      /error: limit takes a whole number, never "3"/,
+    ],
+    [
+      'literals that differ',
+      `${ID}deny contains "x" if 1 == 2`,
+      /error: this rule can never fire: both sides are written out, and differ/,
+    ],
+    [
+      'a name that differs from itself',
+      `${ID}deny contains "x" if {\n\tx := input.run\n\tx != x\n}`,
+      /^git\.rego:8:2: error: this rule can never fire: both sides are the same/,
+    ],
+    [
+      'a verb among others',
+      `${ID}deny contains "x" if input.effect.verb in {"raed", "read"}`,
+      /^git\.rego:6:44: error: a verb is one of read, write, destructive, execute, never "raed"/,
+    ],
+    [
+      'a plan',
+      `${ID}deny contains "x" if input.plan != "aproved"`,
+      /error: a plan is one of none, pending, approved, never "aproved"/,
+    ],
+    [
+      'an id that is none',
+      'deny contains {"id": "Bad ID!", "message": "m"} if input.run',
+      /^git\.rego:3:1: error: the id "Bad ID!" must be a text of lower-case letters/,
+    ],
+    [
+      'an id of Tollgate itself',
+      'deny contains {"id": "default-deny", "message": "m"} if input.run',
+      /error: "default-deny" is the id of a reason of Tollgate itself/,
+    ],
+    [
+      'one id for two rules',
+      'deny contains {"id": "a", "message": "m"} if input.run\n\nask contains {"id": "a", "message": "m"} if input.run',
+      /^git\.rego:5:1: error: the id "a" stands at policies\/git\/git\.rego:3 already; ids are unique/,
+    ],
+    [
+      'a field beside a function that is not there',
+      `${ID}deny contains "x" if strts_with(input.run, "x")\n\nask contains {"id": "y", "message": "m"} if input.efect.verb == "read"`,
+      /^git\.rego:6:22: error: undefined function strts_with\n?.*/,
+    ],
+    [
+      'a verb that no call has',
+      `${ID}deny contains "x" if input.effect.verb == "delete"`,
+      /error: this rule can never fire: a verb is one of read, write, destructive, execute, never "delete"/,
+    ],
+    [
+      'a body that is false',
+      `${ID}deny contains "x" if {\n\tinput.run\n\tfalse\n}`,
+      /^git\.rego:8:2: error: this rule can never fire: it asks for `false`/,
+    ],
+    [
+      'the member of another tool',
+      'deny contains {"msg": "x"} if input.run',
+      /^git\.rego:3:1: error: a member of `deny` cannot be used: unknown key "msg"/,
+    ],
+    [
+      'a member that is no text',
+      'deny contains 5 if input.run',
+      /^git\.rego:3:15: error: a reason is a text, or \{"id"/,
+    ],
+    [
+      'an id that is no text',
+      'deny contains {"id": 1, "message": "m"} if input.run',
+      /error: id of a reason must be a text/,
+    ],
+    [
+      'an object where a text is read',
+      `${ID}deny contains "x" if {\n\tsome p in input.effect.paths\n\tstartswith(p, "src")\n}`,
+      /^git\.rego:8:2: error: startswith: invalid argument\(s\); it takes \(string, string\) and is given \(object of argument, inside, path, string\)/,
+    ],
+    [
+      'an answer of a type that opa does not know as yet',
+      `${ID}deny contains "x" if {\n\tupper(4, word)\n\tword != input.run\n}`,
+      /error: upper: invalid argument\(s\); it takes \(string, string\) and is given \(number, any\)/,
+    ],
+    [
+      'a name that gets no value',
+      'deny contains {"id": "x", "message": msg} if input.run',
+      /error: var msg is unsafe; it gets no value/,
+    ],
+    [
+      'a brace that is not closed',
+      'deny contains "x" if {\n\tinput.run\n',
+      /^git\.rego:\d+:1: error: unexpected eof token; a bracket, a brace or a quote that was opened is not closed/,
+    ],
+    ['deny as a boolean', 'deny if input.run', /^git\.rego:3:1: error: `deny` must be a set: write `deny contains/],
+    [
+      'Rego v0',
+      'deny[msg] { msg := input.run }',
+      /^git\.rego:3:1: error: `if` keyword is required before rule body; this is Rego v0; in v1 write/,
+    ],
+    [
+      'a field that the input has not',
+      `${ID}deny contains "x" if input.efect`,
+      /error: undefined ref: input\.efect; known here: /,
+    ],
+    [
+      'an id that is none',
+      '# METADATA\n# custom:\n#   id: no spaces\ndeny contains "x" if input.run',
+      /^git\.rego:3:1: error: custom\.id must be a text of lower-case letters/,
+    ],
+    [
+      'the id of a reason of ours',
+      '# METADATA\n# custom:\n#   id: default-deny\ndeny contains "x" if input.run',
+      /"default-deny" is the id of a reason of Tollgate itself/,
+    ],
+    [
+      'a severity that is none',
+      '# METADATA\n# custom:\n#   severity: 5\ndeny contains {"id": "x", "message": "m"} if input.run',
+      /custom\.severity must be one of low, medium, high, critical/,
+    ],
+    [
+      'a remediation that is none',
+      '# METADATA\n# custom:\n#   remediation: [a]\ndeny contains {"id": "x", "message": "m"} if input.run',
+      /custom\.remediation must be a text/,
+    ],
+  ])('refuses %s at its place', async (_name, rule, expected) => {
+    const lines = await check(rego(rule));
+    expect(lines[0]).toMatch(expected);
+    expect(lines.at(-1)).toMatch(/^\d errors?/);
+  });
+
+  it.each([
+    [
+      'a text without an id',
+      'deny contains "x" if input.run',
+      /^git\.rego:3:1: warning: the reason has no id of its own and will be told as policy\.git/,
+    ],
+    [
+      'a tool with its server in one name',
+      `${ID}deny contains "x" if input.effect.tool == "workspace.read"`,
+      /^git\.rego:6:22: warning: input\.effect\.tool is the name without the server: write input\.effect\.server == "workspace" and input\.effect\.tool == "read"/,
+    ],
+    [
+      'a helper that nobody uses',
+      `${ID}deny contains "x" if used(input.run)\n\nused(x) if x\n\nidle := 1`,
+      /^git\.rego:10:1: warning: idle is used by no rule/,
+    ],
+    [
+      'a test outside of a file of tests',
+      `${ID}deny contains "x" if input.run\n\ntest_x if true`,
+      /^git\.rego:8:1: warning: test_x runs only in a file \*_test\.rego/,
+    ],
+  ])('warns of %s, and lets it pass', async (_name, rule, expected) => {
+    const answer = await cli(project(rego(rule)), ['policy', 'check']);
+    expect(answer.out.replace('policies/git/', '')).toMatch(expected);
+    expect(answer).toMatchObject({
+      code: EXIT.ok,
+      out: expect.stringMatching(/1 rule in 1 file of Rego, 1 warning\n$/) as string,
+    });
+  });
+
+  it('takes what others read of a package as used, wherever they stand', async () => {
+    const files = {
+      ...rego(
+        `${ID}deny contains "x" if input.run`,
+        'default limit := 1',
+        'limit := 2 if input.run',
+        'one(x) := x',
+        'two := 2',
+        'three := data.policy.git.two',
+      ),
+      'policies/git/other.rego':
+        'package policy.other\n\nimport data.policy.git as g\n\nallow contains {"id": "a", "message": "m"} if {\n\tg.one(1) == g.limit\n\tdata.policy.git.three == 2\n}\n',
+    };
+    expect(await check(files)).toEqual(['ok: 0 YAML rules, 2 rules in 2 files of Rego']);
+  });
+
+  it('tells the faults of all files at once, of YAML too, and no file hides another', async () => {
+    const answer = await cli(
+      project(
+        {
+          ...rego(`${ID}deny contains "x" if http.send({}).x`),
+          'policies/git/broken.rego': 'package policy.broken\n\ndeny contains "x" if {\n',
+          'policies/git/shape.rego': 'package policy.shape\n\nallow := true\n',
+          'policies/git/extra.yaml': 'rules: []\n',
+          'policies/git/data.yaml': 'words: [a]\n',
+          'policies/rules.yaml': 'rules:\n  - {id: a, outcome: deni, when: {}}\n  - {id: B, outcome: deny, when: {}}\n',
+        },
+        '[policies/git, policies/rules.yaml]',
+      ),
+      ['policy', 'check', '--json'],
+    );
+    const { ok, findings, errors, warnings } = dataOf<{
+      ok: boolean;
+      errors: number;
+      warnings: number;
+      findings: readonly { file: string; severity: string }[];
+    }>(answer.out);
+    expect([answer.code, ok, errors + warnings]).toEqual([EXIT.usage, false, findings.length]);
+    expect([...new Set(findings.map(({ file, severity }) => `${severity} ${file}`))]).toEqual([
+      'error policies/git/broken.rego',
+      'warning policies/git/extra.yaml',
+      'error policies/git/git.rego',
+      'error policies/git/shape.rego',
+      'error policies/rules.yaml',
+    ]);
+  });
+
+  it.each([
+    ['paths of commands', 'deny', '{verbs: [execute], paths: ["**/.env"]}', 'of a command only its `cwd` is a path'],
+    ['hosts of bash', 'ask', '{tools: [workspace.bash], hosts: [evil.example]}', undefined],
+    ['paths of all verbs', 'deny', '{paths: ["**/.env"]}', undefined],
+    ['paths of commands that are allowed', 'allow', '{verbs: [execute], paths: ["src/**"]}', undefined],
+  ])('warns of a rule that sees less than it seems to, and of no other: %s', async (_name, outcome, when, expected) => {
+    const { out } = await cli(
+      project(
+        { 'policies/rules.yaml': `rules: [{id: a, outcome: ${outcome}, when: ${when}}]\n` },
+        '[policies/rules.yaml]',
+      ),
+      ['policy', 'check'],
+    );
+    if (expected === undefined) expect(out).not.toContain('warning');
+    else
+      expect(out).toMatch(
+        new RegExp(`^policies/rules\\.yaml:1:\\d+: warning: ${expected}.*\nok: 1 YAML rule, 1 warning\n$`),
+      );
+  });
+
+  it('says of a tool without its server what to write, once', async () => {
+    const { out } = await cli(
+      project(
+        { 'policies/rules.yaml': 'rules: [{id: a, outcome: deny, when: {tools: [read]}}]\n' },
+        '[policies/rules.yaml]',
+      ),
+      ['policy', 'check'],
+    );
+    expect(out).toBe(
+      'policies/rules.yaml:1:47: error: "read" is no tool: write server.tool, here workspace.read, or server.* for all tools of a server\n1 error\n',
+    );
+  });
+
+  it('finds nothing in what may well be: two bodies of one rule, an open server, a name of another configuration', async () => {
+    expect(
+      await check(
+        rego(
+          'deny contains {"id": "a", "message": "m"} if input.effect.server == "workspace"',
+          'deny contains {"id": "a", "message": "m"} if input.effect.tool == "read"',
+          'ask contains {"id": "b", "message": "m"} if not input.effect.arguments.anything == 1',
+        ),
+      ),
+    ).toEqual(['ok: 0 YAML rules, 3 rules in 1 file of Rego']);
+    const both = await check(
+      rego(
+        `${ID}deny contains "x" if strts_with(input.run, "x")`,
+        'ask contains {"id": "y", "message": "m"} if input.efect.verb == "read"',
+      ),
+    );
+    expect(both.slice(0, 2)).toEqual([
+      expect.stringContaining('git.rego:6:22: error: undefined function strts_with'),
+      expect.stringMatching(/^git\.rego:8:45: error: undefined ref: input\.efect; known here: clock, effect, /),
+    ]);
+    expect(await check(rego(`${ID}deny contains "x" if input.effect.tool == "raed"`))).toEqual([
+      'git.rego:6:43: warning: no server has a tool "raed". Did you mean "read"?',
+      'ok: 0 YAML rules, 1 rule in 1 file of Rego, 1 warning',
+    ]);
+    const bare = new Project();
+    bare.write(
+      'a.rego',
+      'package policy.a\n\ndeny contains {"id": "one", "message": "m"} if {\n\tinput.effect.server == "gitt"\n\tinput.principal.role == "nope"\n}\n',
+    );
+    expect((await cli(bare, ['policy', 'check', 'a.rego'])).out).toBe('ok: 0 YAML rules, 1 rule in 1 file of Rego\n');
+  });
+
+  it('judges what rules name of a server by the definitions that were approved, and says once of another that it cannot', async () => {
+    const rules = [
+      '{tools: [bank.trnsfer]}',
+      '{tools: [bank.transfer], args: {amonut: {max: 5}}}',
+      '{tools: [bank.transfer], args: {amount: {equals: "5"}}}',
+      '{tools: [bank.transfer], verbs: [write]}',
+      '{servers: [bank], args: {memo: {present: true}}}',
+      '{tools: [mail.send]}',
+      '{tools: [mail.snd]}',
+      '{tools: [any.thing]}',
+      '{tools: ["mail.*"]}',
+    ];
+    const made = project(
+      {
+        'policies/rules.yaml': `rules:\n${rules.map((when, number) => `  - {id: r${number}, outcome: deny, when: ${when}}\n`).join('')}`,
+      },
+      '[policies/rules.yaml]',
+    );
+    const remote = (name: string): string => `${name}: {url: "https://${name}.example/mcp"}`;
+    made.write(
+      'tollgate.yaml',
+      `${readFileSync(made.file, 'utf8')}servers:\n${['bank', 'mail', 'any'].map((name) => `  ${remote(name)}\n`).join('')}`,
+    );
+    const unknown = await cli(made, ['policy', 'check']);
+    expect(unknown).toMatchObject({
+      code: 0,
+      out: expect.stringContaining(
+        'policies/rules.yaml:2:36: warning: bank is not approved yet, so what rules name of its tools and arguments cannot be judged; approve it, and check again\n',
+      ) as string,
+    });
+    expect(unknown.out).toMatch(/ok: 9 YAML rules, 3 warnings\n$/);
+    expect((await cli(made, ['check'])).err.match(/is not approved yet/g)).toHaveLength(3);
+    const config = loadConfig(made.file, { env: {}, home: made.home });
+    await approveAll(
+      config,
+      ['bank'],
+      [
+        {
+          name: 'transfer',
+          inputSchema: {
+            type: 'object',
+            properties: { amount: { type: 'integer' }, memo: { type: 'string' } },
+            additionalProperties: false,
+          },
+        },
+      ],
+    );
+    await approveAll(config, ['any']);
+    const faults = [
+      'policies/rules.yaml:2:44: error: bank has no tool "bank.trnsfer". Did you mean "bank.transfer"?',
+      'policies/rules.yaml:3:67: error: transfer has no argument "amonut". Did you mean "amount"?',
+      'policies/rules.yaml:4:84: error: amount takes a whole number, never "5", so it can never match; write it without quotes',
+      'policies/rules.yaml:5:60: error: no call of transfer is write, so the rule can never match; they are destructive',
+    ];
+    const { code, out } = await cli(made, ['policy', 'check']);
+    expect({ code, out: out.split('\n').slice(0, 4) }).toEqual({ code: EXIT.usage, out: faults });
+    expect(out).not.toContain('any is not');
+    const whole = await cli(made, ['check']);
+    expect(whole).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('POLICY_INVALID') as string });
+    for (const fault of faults) expect(whole.err).toContain(fault.replace(' error:', ''));
+  });
+
+  it('needs no opa for rules in YAML, and for Rego tells the faults of YAML before it asks for one', async () => {
+    const yaml = { 'policies/rules.yaml': 'rules: [{id: a, outcome: deny, when: {}}]\n' };
+    expect(
+      await cli(project(yaml, '[policies/rules.yaml]'), ['policy', 'check', '--opa', '/nowhere/opa']),
+    ).toMatchObject({ code: 0, out: 'ok: 1 YAML rule\n' });
+    const both = { ...rego('deny contains "x" if input.run'), 'policies/rules.yaml': 'rules: [{id: a}]\n' };
+    expect(
+      (await cli(project(both, '[policies/git, policies/rules.yaml]'), ['policy', 'check', '--opa', '/nowhere/opa']))
+        .out,
+    ).toMatch(/^policies\/rules\.yaml:1:9: error/);
+    expect(
+      await cli(project(rego('deny contains "x" if input.run')), ['policy', 'check', '--opa', '/nowhere/opa']),
+    ).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('OPA_MISSING') as string });
+  });
+
+  it('checks named files in the place of those of the configuration, and Rego without any configuration', async () => {
+    const made = project({
+      ...rego(`${ID}deny contains "x" if input.run`),
+      'draft/a.rego': 'package policy.draft\n\nallow := 1\n',
+    });
+    expect((await cli(made, ['policy', 'check', 'draft'])).out).toMatch(/^draft\/a\.rego:3:1: error/);
+    const bare = new Project();
+    bare.write('a.rego', `package policy.a\n\n${ID}deny contains "x" if input.run\n`);
+    expect(await cli(bare, ['policy', 'check', 'a.rego'])).toMatchObject({
+      code: 0,
+      out: 'ok: 0 YAML rules, 1 rule in 1 file of Rego\n',
+    });
+    expect(await cli(bare, ['policy', 'check', 'nothing'])).toMatchObject({
+      code: EXIT.usage,
+      err: expect.stringContaining('USAGE: nothing is not there.') as string,
+    });
+    expect(await cli(new Project(), ['policy', 'check', '.'])).toMatchObject({
+      code: EXIT.usage,
+      err: expect.stringContaining('USAGE: This folder holds neither rules, nor Rego, nor a bundle.') as string,
+    });
+  });
+
+  it('finds what only shows when all is put together', async () => {
+    const files = {
+      ...rego(`${ID}deny contains "x" if input.run`),
+      'policies/b/git.rego':
+        'package policy.git\n\n# METADATA\n# custom:\n#   id: two\nask contains "x" if input.run\n',
+    };
+    expect((await check(files, '[policies/git, {path: policies/b, mode: shadow}]'))[0]).toMatch(
+      /policy\.git stands in two sources of different modes/,
+    );
+    const both = {
+      ...rego(`${ID}deny contains "x" if input.run`),
+      'policies/r.yaml': 'rules:\n  - {id: one, outcome: deny, when: {verbs: [write]}}\n',
+    };
+    expect((await check(both, '[policies/git, policies/r.yaml]'))[0]).toMatch(
+      /^policies\/r\.yaml:2:10: error: the id "one" stands at git\.rego:6 already; ids are unique, in YAML and Rego together/,
+    );
+  });
+});

@@ -1,0 +1,189 @@
+import { describe, expect, it } from 'vitest';
+import { type Budgets, createBudgets, type Lease, type LeaseRequest } from '../../facade/budget/budgets.ts';
+import { openState } from '../../facade/state/sqlite-state.ts';
+import type { State } from '../../facade/state/state-port.ts';
+import type { BudgetObligation } from '../../policies/port.ts';
+import { momentAt, temporaryFolder } from '../state/temporary-folder.ts';
+import { verifies } from '../verifies.ts';
+
+const KEYS = { run: 'r', session: 's', sessions: 'p', principal: 'p', server: 'v', tool: 'v.t', origin: 'o' };
+
+function request(budgets: readonly BudgetObligation[], more: Partial<LeaseRequest> = {}): LeaseRequest {
+  return {
+    budgets,
+    keys: KEYS,
+    argBytes: 10,
+    maxOutputBytes: 30_000,
+    maxWallMs: 30_000,
+    signal: new AbortController().signal,
+    deadline: Date.now() + 2000,
+    ...more,
+  };
+}
+
+const take = async (budgets: Budgets, ...given: Parameters<typeof request>): Promise<Lease> =>
+  budgets.reserve(request(...given));
+const NOTHING = { outputBytes: 0, wallMs: 0 };
+
+describe('a budget', () => {
+  it('that does not apply costs no database', () => {
+    const untouchable = new Proxy({}, { get: () => expect.fail('the state was touched') }) as State;
+    const lease = createBudgets(untouchable).reserve(request([])) as Lease;
+    expect(lease).toMatchObject({ outputBytes: 30_000, wallMs: 30_000 });
+    lease.settle(NOTHING);
+  });
+
+  it(
+    'of 5 calls a run refuses the sixth, says what is left, and counts each run by itself' + verifies('HB-05', 'CY-17'),
+    async () => {
+      const budgets = createBudgets(openState(temporaryFolder()));
+      const five: BudgetObligation = { id: 'harbor-calls', scope: 'run', calls: 5 };
+      for (let n = 0; n < 5; n += 1) (await take(budgets, [five])).settle(NOTHING);
+      await expect(take(budgets, [five])).rejects.toMatchObject({
+        code: 'BUDGET_EXCEEDED',
+        message: 'Budget "harbor-calls" allows 5 calls per run; 0 left.',
+        data: { budget: 'harbor-calls', scope: 'run', unit: 'calls', limit: 5, left: 0 },
+      });
+      await take(budgets, [five], { keys: { ...KEYS, run: 'other' } });
+      await budgets.end('run', 'r');
+      await take(budgets, [five]);
+    },
+  );
+
+  it('with a window opens again when the window that began with the first use has ended', async () => {
+    let now = 1_000_000;
+    const budgets = createBudgets(openState(temporaryFolder(), { now }), () => momentAt(now));
+    const hourly: BudgetObligation = { id: 'h', scope: 'principal', window: 3600, calls: 1 };
+    await take(budgets, [hourly]);
+    now += 3_599_999;
+    await expect(take(budgets, [hourly])).rejects.toMatchObject({
+      code: 'BUDGET_EXCEEDED',
+      next: expect.stringContaining(new Date(4_600_000).toISOString()),
+      data: { resetsAt: new Date(4_600_000).toISOString() },
+    });
+    now += 1;
+    await take(budgets, [hourly]);
+  });
+
+  it('keeps what was spent when the clock is set back, and its window does not last for the jump', async () => {
+    let now = 10_000_000;
+    const budgets = createBudgets(openState(temporaryFolder(), { now }), () => momentAt(now));
+    const minute: BudgetObligation = { id: 'm', scope: 'principal', window: 60, calls: 2 };
+    await take(budgets, [minute]);
+    now = 1_000_000;
+    await take(budgets, [minute]);
+    await expect(take(budgets, [minute])).rejects.toMatchObject({
+      data: { resetsAt: new Date(1_060_000).toISOString() },
+    });
+  });
+
+  it('reserves the worst case and gives back what was not used', async () => {
+    const budgets = createBudgets(openState(temporaryFolder()));
+    const bytes: BudgetObligation = { id: 'b', scope: 'run', outputBytes: 40_000, argBytes: 25 };
+    (await take(budgets, [bytes])).settle({ outputBytes: 10_000, wallMs: 1 });
+    const second = await take(budgets, [bytes]);
+    expect(second.outputBytes).toBe(30_000);
+    second.settle({ outputBytes: 29_500, wallMs: 1 });
+    await expect(take(budgets, [bytes], { argBytes: 5 })).rejects.toMatchObject({
+      data: { unit: 'outputBytes', left: 500 },
+    });
+    await expect(take(budgets, [bytes])).rejects.toMatchObject({ data: { unit: 'argBytes', left: 5 } });
+  });
+
+  it(
+    'grants the rest where the worst case is not left, and counts what was used beyond the grant' + verifies('HA-09'),
+    async () => {
+      const budgets = createBudgets(openState(temporaryFolder()));
+      const both: BudgetObligation[] = [
+        { id: 'a', scope: 'run', outputBytes: 5000 },
+        { id: 'b', scope: 'principal', wallMs: 2000, outputBytes: 9000 },
+      ];
+      const lease = await take(budgets, both);
+      expect(lease).toMatchObject({ outputBytes: 5000, wallMs: 2000 });
+      lease.settle({ outputBytes: 6000.2, wallMs: 10 });
+      await expect(take(budgets, both)).rejects.toMatchObject({ data: { budget: 'a', left: 0 } });
+    },
+  );
+
+  it('counts as all used what a caller cannot measure, and settles once', async () => {
+    const budgets = createBudgets(openState(temporaryFolder()));
+    const bytes: BudgetObligation = { id: 'b', scope: 'run', outputBytes: 40_000 };
+    const lease = await take(budgets, [bytes]);
+    lease.settle({ outputBytes: Number.NaN, wallMs: -1 });
+    lease.settle(NOTHING);
+    expect(await take(budgets, [bytes])).toMatchObject({ outputBytes: 10_000 });
+  });
+
+  it('stays spent when the process dies between reserve and settle', async () => {
+    const folder = temporaryFolder();
+    const state = openState(folder);
+    await take(createBudgets(state), [{ id: 'b', scope: 'principal', outputBytes: 30_000 }]);
+    await state.close();
+    await expect(
+      take(createBudgets(openState(folder)), [{ id: 'b', scope: 'principal', outputBytes: 30_000 }]),
+    ).rejects.toMatchObject({ code: 'BUDGET_EXCEEDED', data: { left: 0 } });
+  });
+
+  it('does not settle into the next window', async () => {
+    let now = 0;
+    const budgets = createBudgets(openState(temporaryFolder(), { now }), () => momentAt(now));
+    const bytes: BudgetObligation = { id: 'b', scope: 'run', window: 1, outputBytes: 30_000 };
+    const late = await take(budgets, [bytes]);
+    now = 5000;
+    const next = await take(budgets, [bytes], { maxOutputBytes: 1000 });
+    late.settle(NOTHING);
+    next.settle({ outputBytes: 1000, wallMs: 0 });
+    expect(await take(budgets, [bytes])).toMatchObject({ outputBytes: 29_000 });
+  });
+
+  it('is refused when the policy names it twice: one counter would be settled twice', async () => {
+    const twice: BudgetObligation = { id: 'b', scope: 'run', outputBytes: 1 };
+    await expect(take(createBudgets(openState(temporaryFolder())), [twice, twice])).rejects.toMatchObject({
+      code: 'POLICY_FAILED',
+    });
+  });
+
+  it('whose settling fails stays spent, is counted, and is made good before the next reservation', async () => {
+    const state = openState(temporaryFolder());
+    let isBroken = true;
+    const flaky: State = {
+      ...state,
+      settle: (held, used) => {
+        if (isBroken) throw new Error('disk');
+        return state.settle(held, used);
+      },
+    };
+    const budgets = createBudgets(flaky);
+    const one: BudgetObligation = { id: 'b', scope: 'run', outputBytes: 30_000, concurrent: 1 };
+    (await take(budgets, [one])).settle(NOTHING);
+    await expect.poll(() => budgets.unsettled).toBe(1);
+    await expect(take(budgets, [one])).rejects.toMatchObject({ code: 'BUDGET_EXCEEDED' });
+    expect(budgets.unsettled).toBe(1);
+    isBroken = false;
+    expect(await take(budgets, [one])).toMatchObject({ outputBytes: 30_000 });
+    expect(budgets.unsettled).toBe(0);
+  });
+
+  it('whose settling fails gives its slot to another process by a later try, without another reservation here', async () => {
+    const state = openState(temporaryFolder());
+    let failures = 1;
+    const settle: State['settle'] = (held, used) =>
+      failures-- > 0 ? Promise.reject(new Error('disk')) : state.settle(held, used);
+    const budgets = createBudgets({ ...state, settle });
+    const one: BudgetObligation = { id: 'b', scope: 'run', concurrent: 1 };
+    (await take(budgets, [one])).settle(NOTHING);
+    await expect.poll(() => budgets.unsettled, { interval: 5 }).toBe(1);
+    expect(await take(createBudgets(state), [one], { deadline: Date.now() + 20_000 })).toMatchObject({
+      outputBytes: expect.any(Number) as number,
+    });
+    expect(budgets.unsettled).toBe(0);
+  });
+
+  it('cannot be used while the state is down: nothing runs', async () => {
+    const state = openState(temporaryFolder());
+    await state.close();
+    await expect(take(createBudgets(state), [{ id: 'b', scope: 'run', calls: 1 }])).rejects.toMatchObject({
+      code: 'STATE_FAILED',
+    });
+  });
+});

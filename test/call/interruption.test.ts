@@ -1,0 +1,66 @@
+/** Tests facade/call/interruption.ts: what becomes of calls and lists that are cut, by what cut them and how far they had come. */
+import { describe, expect, it } from 'vitest';
+import { Cancellation } from '../../adapters/rpc/cancellation.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { openSession } from '../../facade/call/identify.ts';
+import { failureAfterInterruption, interruptionError, isInterrupted } from '../../facade/call/interruption.ts';
+import { listTools } from '../../facade/exposure/list-tools.ts';
+import type { NameTables } from '../../facade/exposure/name-table.ts';
+import { Redactor } from '../../facade/output/redactor.ts';
+import { ALICE } from '../serve/fake-facade.ts';
+import { verifies } from '../verifies.ts';
+
+const aborted = (reason: Error): Cancellation => {
+  const cancel = new Cancellation();
+  cancel.abort(reason);
+  return cancel;
+};
+const CANCELLED = new TollgateError('CANCELLED');
+
+describe('a call that is cut', () => {
+  it(
+    'may have run once it was sent, has not run before, and is left alone where nothing cut it' + verifies('ST-21'),
+    () => {
+      const cut = aborted(interruptionError('It ended.'));
+      expect(failureAfterInterruption(CANCELLED, cut, 'unknown')).toMatchObject({
+        code: 'INTERRUPTED',
+        message: 'It ended.',
+        data: { executed: 'unknown' },
+        retryable: false,
+      });
+      expect(failureAfterInterruption(CANCELLED, cut, 'no')).toMatchObject({ code: 'SHUTTING_DOWN', retryable: true });
+      const gone = new TollgateError('IDENTITY', { detail: 'The principal is gone.' });
+      expect([
+        failureAfterInterruption(CANCELLED, aborted(gone), 'unknown'),
+        failureAfterInterruption(CANCELLED, aborted(gone), 'no'),
+      ]).toMatchObject([{ code: 'INTERRUPTED' }, { code: 'IDENTITY' }]);
+      const other = new TollgateError('TOOL_TIMEOUT');
+      expect(failureAfterInterruption(other, cut, 'unknown')).toBe(other);
+      const late = new TollgateError('TOOL_TIMEOUT', { detail: 'Its host gave it less.' });
+      expect(failureAfterInterruption(CANCELLED, aborted(late), 'unknown')).toBe(late);
+      for (const signal of [new Cancellation(), aborted(CANCELLED)])
+        expect([failureAfterInterruption(CANCELLED, signal, 'unknown'), isInterrupted(signal)]).toEqual([
+          CANCELLED,
+          false,
+        ]);
+    },
+  );
+});
+
+describe('a list that is cut' + verifies('ST-22'), () => {
+  it('while it waits for servers is answered: it may be asked for again', async () => {
+    const cancel = new Cancellation();
+    const exposures = { tableFor: () => new Promise(() => undefined) } as unknown as NameTables;
+    const list = listTools(exposures, openSession(ALICE, 'stdio'), {
+      redactor: new Redactor(),
+      newId: () => 'id',
+      basis: () => '',
+      signal: cancel,
+    });
+    cancel.abort(interruptionError('It ended.'));
+    expect(await list).toMatchObject({
+      kind: 'error',
+      error: { code: -32008, data: { code: 'SHUTTING_DOWN', retryable: true } },
+    });
+  });
+});

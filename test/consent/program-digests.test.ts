@@ -1,0 +1,126 @@
+/** Tests that a large program is read once while it stays as it is, over processes too, and that nothing else is believed about it. */
+
+import { spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { once } from 'node:events';
+import { chmodSync, chownSync, mkdtempSync, realpathSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import type { DigestStore } from '../../adapters/port.ts';
+import { digestStartFile } from '../../adapters/stdio/file-digests.ts';
+import { createDigestStore } from '../../facade/consent/servers/program-digests.ts';
+import { openState } from '../../facade/state/sqlite-state.ts';
+import { verifies } from '../verifies.ts';
+
+const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
+/** How a file is named in the store. */
+function identityOf(name: string): string {
+  const { dev, ino, size, mtimeNs, ctimeNs } = statSync(name, { bigint: true });
+  return [name, dev, ino, size, mtimeNs, ctimeNs].join('\0');
+}
+
+class Rows implements DigestStore {
+  readonly rows = new Map<string, string>();
+  get = async (identity: string): Promise<string | undefined> => this.rows.get(identity);
+  put = async (identity: string, digest: string): Promise<void> => void this.rows.set(identity, digest);
+}
+
+let folder: string;
+let file: string;
+let store: Rows;
+const TEXT = 'x'.repeat(3 * 1024 * 1024 + 5);
+beforeEach(() => {
+  folder = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-digests-')));
+  file = path.join(folder, 'program');
+  writeFileSync(file, TEXT);
+  store = new Rows();
+  vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 5_000 });
+});
+afterEach(() => {
+  vi.useRealTimers();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+describe('the digest of a program', () => {
+  it('is that of its bytes, and the next process takes it from the store' + verifies('HA-15'), async () => {
+    expect(await digestStartFile(file, { store })).toEqual({ path: file, sha256: sha256(TEXT) });
+    expect([...store.rows]).toEqual([[identityOf(file), sha256(TEXT)]]);
+    // A file that this process has not read, and another one has.
+    const other = path.join(folder, 'other');
+    writeFileSync(other, TEXT);
+    store.rows.set(identityOf(other), 'from the store');
+    expect((await digestStartFile(other, { store }))?.sha256).toBe('from the store');
+  });
+
+  it('is made anew when the file was written again, whatever its size and time of content', async () => {
+    await digestStartFile(file, { store });
+    writeFileSync(file, TEXT.replace('x', 'y'));
+    expect((await digestStartFile(file, { store }))?.sha256).toBe(sha256(TEXT.replace('x', 'y')));
+  });
+
+  it('is not kept while a change could bear the same time', async () => {
+    vi.useRealTimers();
+    writeFileSync(file, `${TEXT}y`);
+    expect((await digestStartFile(file, { store }))?.sha256).toBe(sha256(`${TEXT}y`));
+    expect(store.rows.size).toBe(0);
+  });
+
+  // chown needs root, as the sandbox does that drops to the workspace's owner; a file that everybody may write needs none.
+  it.each([
+    ['its own user', (name: string) => chownSync(name, 1000, 1000)],
+    ['everybody', (name: string) => chmodSync(name, 0o666)],
+  ])(
+    'of a file that %s may write through a shared map, which moves no time, is made at each look' + verifies('HA-15'),
+    async (_who, open) => {
+      open(file);
+      await digestStartFile(file, { store });
+      const times = identityOf(file);
+      // The map dirties its page before the look, as an attacker would, and writes after it.
+      const script =
+        'import mmap,sys\nf=open(sys.argv[1],"r+b")\nm=mmap.mmap(f.fileno(),0)\nm[0:1]=b"x"\nprint("mapped",flush=True)\nsys.stdin.readline()\nm[0:1]=b"E"\n';
+      const child = spawn('python3', ['-c', script, file], { stdio: ['pipe', 'pipe', 'inherit'] });
+      await once(child.stdout, 'data');
+      const mapped = identityOf(file);
+      expect((await digestStartFile(file, { store }))?.sha256).toBe(sha256(TEXT));
+      child.stdin.end('\n');
+      await once(child, 'exit');
+      expect([identityOf(file) === mapped, times !== mapped]).toEqual([true, true]);
+      expect((await digestStartFile(file, { store }))?.sha256).toBe(sha256(TEXT.replace('x', 'E')));
+      expect(store.rows.size).toBe(0);
+    },
+  );
+
+  it('of a small file is in no store, and that of a missing one is none', async () => {
+    writeFileSync(file, 'small');
+    expect((await digestStartFile(file, { store }))?.sha256).toBe(sha256('small'));
+    expect([
+      store.rows.size,
+      await digestStartFile(path.join(folder, 'none'), { store }),
+      await digestStartFile(folder, { store }),
+    ]).toEqual([0, undefined, undefined]);
+  });
+});
+
+describe('the store of digests', () => {
+  it(
+    'answers for the very identity that it was told, and believes no row that is not sealed to it' + verifies('HA-15'),
+    async () => {
+      const state = openState(folder);
+      const rows = createDigestStore(state, (text) => sha256(`key ${text}`));
+      const digest = sha256('program');
+      await rows.put('/a\x001\x002', digest);
+      expect([await rows.get('/a\x001\x002'), await rows.get('/a\x001\x003'), await rows.get('/b\x001\x002')]).toEqual([
+        digest,
+        undefined,
+        undefined,
+      ]);
+      expect(await createDigestStore(state, (text) => sha256(`other ${text}`)).get('/a\x001\x002')).toBeUndefined();
+      await state.put('file-digest', '/a', `${sha256('evil')}${(await state.get('file-digest', '/a'))?.slice(64)}`);
+      expect(await rows.get('/a\x001\x002')).toBeUndefined();
+      await state.close();
+      await rows.put('/a\x001\x002', digest);
+      expect(await rows.get('/a\x001\x002')).toBeUndefined();
+    },
+  );
+});

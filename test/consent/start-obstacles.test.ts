@@ -1,0 +1,73 @@
+/** Tests what is said of a server that could not start whatever a person agrees to: before anybody is asked, with what mends it. */
+import { chownSync } from 'node:fs';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { EXIT } from '../../facade/cli/command-io.ts';
+import { obstaclesTo } from '../../facade/cli/server-consent/start-obstacles.ts';
+import { loadConfig } from '../../facade/config/load-config.ts';
+import { Place } from '../connect/place.ts';
+import { verifies } from '../verifies.ts';
+
+let place: Place;
+
+beforeEach(() => {
+  place = new Place();
+});
+afterEach(() => place.project.remove());
+
+function obstacles(entry: object): readonly string[] {
+  place.project.write('servers/one.yaml', JSON.stringify(entry));
+  const config = loadConfig(place.file, { env: {}, home: place.project.home });
+  const server = config.servers.get('one');
+  return server === undefined ? ['none'] : obstaclesTo(server, config);
+}
+
+describe('what keeps a server from starting' + verifies('HA-29'), () => {
+  it('is nothing for a program that is there', () => {
+    expect(obstacles({ command: 'node', args: ['server.js', '--verbose'] })).toEqual([]);
+  });
+
+  it('is a package that is fetched without a network, with the command that installs it', () => {
+    expect(obstacles({ command: 'npx', args: ['-y', '@modelcontextprotocol/server-filesystem', '/srv/none'] })).toEqual(
+      [
+        'it cannot start so: npx fetches its package at each start, and its sandbox has no network; this installs it ahead: tollgate connect filesystem --name one --set folder=/srv/none',
+      ],
+    );
+    expect(obstacles({ command: 'uvx', args: ['no-such-package'] })).toEqual([
+      expect.stringContaining('install the package, and name its own program'),
+    ]);
+    expect(
+      obstacles({
+        command: 'npx',
+        args: ['some-package'],
+        sandbox: { network: { allowedDomains: ['registry.example.org'] } },
+      }),
+    ).toEqual([]);
+    expect(obstacles({ command: 'npx', args: ['some-package'], isolation: 'direct' })).toEqual([]);
+    expect(obstacles({ url: 'https://mcp.example.org/mcp' })).toEqual([]);
+  });
+
+  it('is a folder among its arguments that its sandbox does not show', () => {
+    const folder = path.join(place.project.folder, 'work');
+    expect(obstacles({ command: 'node', args: ['server.js', '${workspaceFolder}'] })).toEqual([
+      `it does not see ${JSON.stringify(folder)}, which stands among its arguments; write in its entry: sandbox: {filesystem: {allowRead: [${JSON.stringify(folder)}]}}, or allowWrite`,
+    ]);
+    expect(
+      obstacles({
+        command: 'node',
+        args: ['server.js', folder],
+        sandbox: { filesystem: { allowWrite: ['${workspaceFolder}'] } },
+      }),
+    ).toEqual([]);
+  });
+
+  it('is a workspace of root where root starts it, and stands on the first screen', async () => {
+    chownSync(path.join(place.project.folder, 'work'), 0, 0);
+    expect(obstacles({ command: 'node', args: ['server.js'] })).toEqual([
+      expect.stringMatching(/Tollgate runs as root, and the workspace belongs to root; .* chown -R \S+ \S+\/work$/),
+    ]);
+    const { code, out } = await place.run(['approve', 'one']);
+    expect(code).toBe(EXIT.approval);
+    expect(out).toContain('  ! it cannot start in a sandbox: Tollgate runs as root');
+  });
+});

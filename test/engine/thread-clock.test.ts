@@ -1,0 +1,40 @@
+/** Tests the clock of processor time: a thread that works is told from one that waits. */
+import { once } from 'node:events';
+import { Worker } from 'node:worker_threads';
+import { describe, expect, it } from 'vitest';
+import { openThreadClock, ownThread } from '../../policies/engine/workers/thread-clock.ts';
+
+const INSIDE = `const { parentPort } = require('node:worker_threads');
+parentPort.on('message', (ms) => { const end = performance.now() + ms; while (performance.now() < end); parentPort.postMessage('done'); });
+parentPort.postMessage(Number(require('node:fs').readlinkSync('/proc/thread-self').split('/').at(-1)));`;
+
+describe('the clock of a thread', () => {
+  it('goes on while its thread works, stands while it waits, and knows nothing once it is closed', async () => {
+    const worker = new Worker(INSIDE, { eval: true });
+    const [thread] = (await once(worker, 'message')) as [number];
+    const clock = openThreadClock(thread);
+    const at = (): number => clock.ms() ?? NaN;
+    const began = at();
+    expect(began).toBeGreaterThan(0);
+    await new Promise((resolve) => setTimeout(resolve, 60));
+    const waited = at() - began;
+    // Work goes on until the thread has had 40 ms more, however long that takes here.
+    const before = at();
+    for (let rounds = 0; rounds < 200 && at() - before < 40; rounds++) {
+      worker.postMessage(20);
+      await once(worker, 'message');
+    }
+    expect(at() - before).toBeGreaterThanOrEqual(40);
+    expect(waited).toBeLessThan(40);
+    clock.close();
+    clock.close();
+    expect(clock.ms()).toBeUndefined();
+    await worker.terminate();
+  });
+
+  it('knows nothing of a thread that is not there, or that nobody named', () => {
+    expect(openThreadClock(undefined).ms()).toBeUndefined();
+    expect(openThreadClock(999_999_999).ms()).toBeUndefined();
+    expect(ownThread()).toBeGreaterThan(0);
+  });
+});

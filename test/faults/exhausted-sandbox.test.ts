@@ -1,0 +1,99 @@
+/** Tests servers that have used up what their sandbox gives them: it is said what it was, and they come back. */
+import { chmodSync, chownSync, mkdirSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { ServerSettings } from '../../adapters/supervisor/server-settings.ts';
+import {
+  type Bench,
+  callOf,
+  chaos,
+  FAST,
+  HOST,
+  refusalOf,
+  serve,
+  temporaryFolder,
+  textOf,
+} from '../stdio/misbehaving-server.ts';
+import { verifies } from '../verifies.ts';
+
+let folder: string;
+const benches: Bench[] = [];
+beforeEach(() => {
+  folder = temporaryFolder();
+  chmodSync(folder, 0o755);
+  mkdirSync(path.join(folder, 'workspace'));
+  if (process.getuid?.() === 0) chownSync(path.join(folder, 'workspace'), 4711, 4711);
+});
+afterEach(async () => {
+  await Promise.all(benches.splice(0).map(({ pool }) => pool.stopAll()));
+  rmSync(folder, { recursive: true, force: true, maxRetries: 3 });
+});
+
+function start(more: Partial<ServerSettings>): Bench {
+  const workspace = path.join(folder, 'workspace');
+  const sandbox = {
+    filesystem: { allowRead: [], allowWrite: [workspace], denyRead: [] },
+    network: { allowedDomains: [] },
+    limits: { memoryMb: 400, processes: 32, fileMb: 16 },
+  };
+  const bench = serve(
+    chaos('ok', {
+      isolation: 'sandbox',
+      sandbox,
+      cwd: workspace,
+      env: { CHAOS_BOMBS: 'yes' },
+      connectTimeoutMs: 60_000,
+      ...more,
+    }),
+    { host: { ...HOST, workspace }, grace: FAST },
+  );
+  benches.push(bench);
+  return bench;
+}
+
+const exitsOf = ({ events }: Bench): readonly unknown[] =>
+  events.flatMap((event) => (event.event === 'crashed' ? [event.exit] : []));
+
+describe('a server that has used up its processes', () => {
+  it('is ended with the reason, and the next call starts it again' + verifies('ST-57'), async () => {
+    const bench = start({});
+    expect(await textOf(bench.server, callOf('processes', {}, { timeoutMs: 60_000, hardTimeoutMs: 60_000 }))).toMatch(
+      /^stopped by E/,
+    );
+    await expect.poll(() => exitsOf(bench), { timeout: 60_000 }).toEqual(['processes']);
+    expect(bench.server.health()).toMatchObject({
+      state: 'unavailable',
+      reason:
+        'Server "chaos" was ended, because what it had started took all the processes that limits.processes lets it have.',
+    });
+    expect(await textOf(bench.server, callOf('echo', { back: 1 }))).toBe('{"back":1}');
+  });
+});
+
+describe('a server that has used up its memory', () => {
+  it('says memory in the error, the health and the event, also where it ended itself' + verifies('ST-58'), async () => {
+    const bench = start({});
+    expect(
+      await refusalOf(bench.server.call(callOf('memory', {}, { timeoutMs: 60_000, hardTimeoutMs: 60_000 }))),
+    ).toMatch(
+      /^TOOL_CRASHED: Server "chaos" (?:ended, because it was out of memory|was ended by the system: all its processes together needed more memory)/,
+    );
+    expect(exitsOf(bench)).toEqual(['memory']);
+    expect(bench.server.health().reason).toContain('memory');
+  });
+
+  it.each([
+    [
+      "process.stderr.write('terminate called after throwing an instance of std::bad_alloc\\n', () => process.abort())",
+      'memory',
+    ],
+    ["process.stderr.write('MemoryError\\n', () => process.exit(1))", 'memory'],
+    ["process.stderr.write('no MemoryError at all\\n', () => process.exit(1))", 1],
+    ["process.stderr.write('std::bad_alloc\\n', () => process.exit(0))", 0],
+  ])('by its last words: %s is %s' + verifies('ST-58'), async (end, exit) => {
+    const answers = `process.stdin.once('data', (line) => { process.stdout.write(JSON.stringify({ jsonrpc: '2.0', id: JSON.parse(line).id, result: { protocolVersion: '2025-06-18', capabilities: {}, serverInfo: { name: 's', version: '1' } } }) + '\\n'); setTimeout(() => { ${end} }, 100); });`;
+    const bench = start({ isolation: 'direct', args: ['-e', answers] });
+    await bench.server.start();
+    await expect.poll(() => exitsOf(bench), { timeout: 20_000 }).toEqual([exit]);
+  });
+});

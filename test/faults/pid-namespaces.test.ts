@@ -1,0 +1,72 @@
+/** Two PID namespaces on one state folder, as two containers have them: each takes the processes of the other for what they are. */
+import { spawn } from 'node:child_process';
+import { appendFileSync, readdirSync } from 'node:fs';
+import path from 'node:path';
+import { createInterface } from 'node:readline';
+import { expect, it, onTestFinished } from 'vitest';
+import { temporaryFolder } from '../state/temporary-folder.ts';
+import { verifies } from '../verifies.ts';
+
+interface User {
+  ask(question: string): Promise<string>;
+  kill(): Promise<void>;
+}
+
+/** A process of Tollgate that is the first of a PID namespace. */
+async function startUser(folder: string, audit: string): Promise<User> {
+  const child = spawn(
+    'unshare',
+    [
+      '--user',
+      '--map-root-user',
+      '--pid',
+      '--fork',
+      '--kill-child',
+      '--mount-proc',
+      process.execPath,
+      path.join(import.meta.dirname, '..', 'fixtures', 'state-user.mjs'),
+      folder,
+      audit,
+    ],
+    { stdio: ['pipe', 'pipe', 'inherit'] },
+  );
+  onTestFinished(() => void child.kill('SIGKILL'));
+  const waiting: ((line: string) => void)[] = [];
+  createInterface({ input: child.stdout }).on('line', (line) => waiting.shift()?.(line));
+  const next = (): Promise<string> => new Promise((resolve) => waiting.push(resolve));
+  expect(await next()).toBe('ready');
+  const ended = new Promise<void>((resolve) => child.once('close', () => resolve()));
+  return {
+    ask: (question) => {
+      child.stdin.write(`${question}\n`);
+      return next();
+    },
+    kill: async () => {
+      child.kill('SIGKILL');
+      await ended;
+    },
+  };
+}
+
+it('two PID namespaces neither free slots, nor remove spills or records, of the other' +
+  verifies('ST-05'), async () => {
+  const folder = temporaryFolder();
+  const audit = path.join(folder, 'audit');
+  const [one, other] = [await startUser(folder, audit), await startUser(folder, audit)];
+  // Both are number 1 where they run.
+  expect([await one.ask('pid'), await other.ask('pid')]).toEqual(['1', '1']);
+  expect(await one.ask('take')).toBe('granted');
+  for (let tries = 0; tries < 3; tries += 1) expect(await other.ask('take')).toBe('refused');
+  expect([await one.ask('clean'), await other.ask('clean')]).toEqual(['2', '2']);
+  // A writer in the middle of a record: nobody else cuts it.
+  for (const name of readdirSync(audit).filter((file) => file.endsWith('.jsonl')))
+    appendFileSync(path.join(audit, name), '{"half');
+  expect([await one.ask('recover'), await other.ask('recover')]).toEqual(['0', '0']);
+  await one.kill();
+  expect([await other.ask('take'), await other.ask('clean'), await other.ask('recover')]).toEqual([
+    'granted',
+    '1',
+    '1',
+  ]);
+  await other.kill();
+}, 60_000);

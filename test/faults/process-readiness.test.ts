@@ -1,0 +1,141 @@
+/** Tests what /readyz says of a real process: a full disk, the switch, and what a client is answered meanwhile. */
+import { readFileSync } from 'node:fs';
+import { request } from 'node:http';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { createReadiness } from '../../facade/runtime/readiness.ts';
+import type { SharedServices } from '../../facade/runtime/shared-services.ts';
+import type { Policy } from '../../policies/port.ts';
+import { cli } from '../cli/terminal.ts';
+import { Project } from '../config/project.ts';
+import { Child } from '../process/child.ts';
+import { empty, fill, mountSmallDisk, unmount } from '../state/small-disk.ts';
+import { verifies } from '../verifies.ts';
+
+const INITIALIZE = JSON.stringify({
+  jsonrpc: '2.0',
+  id: 1,
+  method: 'initialize',
+  params: { protocolVersion: '2025-06-18', capabilities: {}, clientInfo: { name: 't', version: '1' } },
+});
+
+describe('the readiness of a process' + verifies('ST-28'), () => {
+  let project: Project;
+  let child: Child;
+  let url: URL;
+  let token: string;
+  const disk = (): string => path.join(project.folder, 'disk');
+
+  beforeEach(async () => {
+    project = new Project();
+    project.write('workspace/README.md', '# Hello\n');
+    mountSmallDisk(disk());
+    project.write(
+      'tollgate.yaml',
+      `version: 1
+workspace: ./workspace
+state: ./state
+audit: {folder: ./disk/audit}
+rules: [{id: all, outcome: allow, when: {}}]
+listen: {port: 0}
+`,
+    );
+    child = new Child(project, ['serve', '--json']);
+    const first = JSON.parse(await child.firstLine()) as { url: string; tokenFile: string };
+    url = new URL(first.url);
+    token = readFileSync(first.tokenFile, 'utf8').trim();
+  });
+  afterEach(async () => {
+    await child.kill('SIGKILL');
+    unmount(disk());
+    project.remove();
+  });
+
+  const ask = (
+    method: string,
+    route: string,
+    more: { readonly headers?: Readonly<Record<string, string>>; readonly body?: string } = {},
+  ): Promise<{ readonly status: number; readonly text: string }> =>
+    new Promise((resolve, reject) => {
+      const sent = request(
+        {
+          host: url.hostname,
+          port: url.port,
+          method,
+          path: route,
+          headers: { host: '10.0.0.7:7310', ...more.headers },
+        },
+        (response) => {
+          let text = '';
+          response
+            .setEncoding('utf8')
+            .on('data', (chunk: string) => void (text += chunk))
+            .on('end', () => resolve({ status: response.statusCode ?? 0, text }));
+        },
+      );
+      sent.on('error', reject).end(more.body);
+    });
+  const ready = async (): Promise<unknown> => JSON.parse((await ask('GET', '/readyz')).text);
+  const initialize = async (): Promise<string> => {
+    const { status, text } = await ask('POST', '/mcp', {
+      headers: {
+        host: url.host,
+        authorization: `Bearer ${token}`,
+        'content-type': 'application/json',
+        accept: 'application/json, text/event-stream',
+      },
+      body: INITIALIZE,
+    });
+    return `${status} ${(JSON.parse(text) as { error?: { data?: { code?: string } } }).error?.data?.code ?? 'ok'}`;
+  };
+
+  it('goes with a full disk, on which no session opens, and comes back with room' + verifies('ST-31'), async () => {
+    expect([await ready(), await initialize()]).toEqual([{ status: 'ready' }, '200 ok']);
+    fill(disk());
+    await expect.poll(ready, { timeout: 20_000 }).toEqual({ status: 'failing', failing: ['audit'] });
+    // The last block of the log may still have room for a record.
+    await expect.poll(initialize, { timeout: 20_000 }).toBe('503 AUDIT_FAILED');
+    expect((await ask('GET', '/livez')).status).toBe(200);
+    empty(disk());
+    await expect.poll(ready, { timeout: 20_000 }).toEqual({ status: 'ready' });
+    expect(await initialize()).toBe('200 ok');
+  });
+
+  it('goes with the switch, in every process', async () => {
+    await cli(project, ['off']);
+    await expect.poll(ready, { timeout: 20_000 }).toEqual({ status: 'failing', failing: ['off'] });
+    await cli(project, ['on']);
+    await expect.poll(ready, { timeout: 20_000 }).toEqual({ status: 'ready' });
+  });
+});
+
+describe('a check' + verifies('ST-28'), () => {
+  const FINE = {
+    audit: { file: '/nonexistent/a.jsonl' },
+    state: { fresh: () => undefined, stops: { list: () => new Map() } },
+  } as unknown as Pick<SharedServices, 'audit' | 'state'>;
+  const policy = { list: async () => [] } as unknown as Policy;
+
+  it('that throws or does not end fails by its name', async () => {
+    expect(await createReadiness(FINE, () => policy)()).toEqual(['audit']);
+    const broken = (): never => {
+      throw new TollgateError('STATE_FAILED');
+    };
+    const state = { fresh: broken, stops: { list: () => new Map() } } as unknown as SharedServices['state'];
+    const never = { list: () => new Promise(() => undefined) } as unknown as Policy;
+    expect(await createReadiness({ ...FINE, state }, () => never)()).toEqual(['audit', 'state', 'policy']);
+  });
+
+  it('is made once for many that ask', async () => {
+    let asked = 0;
+    const counting = { list: async () => void (asked += 1) } as unknown as Policy;
+    const check = createReadiness(FINE, () => counting);
+    await Promise.all([check(), check(), check()]);
+    expect(asked).toBe(1);
+    await sleep(600);
+    await check();
+    expect(asked).toBe(2);
+  });
+});

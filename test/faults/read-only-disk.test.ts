@@ -1,0 +1,93 @@
+/** Tests disks that can only be read: nothing starts or runs that cannot be recorded, each refusal has its code, and all goes on when the disk takes writes again. */
+import { execFileSync } from 'node:child_process';
+import { copyFileSync, mkdirSync } from 'node:fs';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { cli, dataOf } from '../cli/terminal.ts';
+import { mountSmallDisk, remount, unmount } from '../state/small-disk.ts';
+import { verifies } from '../verifies.ts';
+import { callOnce, codeOf, Ground } from './gateway-load.ts';
+
+const KIBIBYTES = '4096';
+
+let ground: Ground;
+beforeEach(() => {
+  ground = new Ground();
+});
+afterEach(async () => {
+  await ground.remove().catch(() => undefined);
+  unmount(ground.state);
+  ground.project.remove();
+});
+
+describe('a state folder on a disk that can only be read' + verifies('ST-13'), () => {
+  it('lets nothing start, and says why; with a disk that takes writes, all is as it was', async () => {
+    mountSmallDisk(ground.state, 4);
+    expect(await ground.type(['kill', 'b'])).toMatchObject({ code: 0 });
+    remount(ground.state, 'ro');
+    for (const words of [['run'], ['off'], ['kill', '--lift', 'b'], ['servers', 'disable', 'a']]) {
+      const { code, said } = await ground.type(words);
+      expect([words, code, said]).toEqual([
+        words,
+        1,
+        expect.stringMatching(/^(STATE_FAILED|AUDIT_FAILED): [^\n]+\n[^\n]+\n$/),
+      ]);
+    }
+    expect(await ground.type(['on'])).toMatchObject({
+      code: 0,
+      said: expect.stringContaining('It was on already') as string,
+    });
+    remount(ground.state, 'rw');
+    await ground.project.approve();
+    const gateway = await ground.gateway();
+    expect(codeOf(await callOnce(gateway, { tool: 'a_echo', token: 'x' }))).toBe('ok');
+    expect(codeOf(await callOnce(gateway, { tool: 'b_echo', token: 'x' }))).toBe('SERVER_UNAVAILABLE');
+  });
+});
+
+/** A disk in a file, which a fault can make read only while files on it are open; undefined where there are no loop devices. */
+function mountImage(image: string, folder: string): boolean {
+  try {
+    execFileSync('mount', ['-o', 'loop', image, folder], { stdio: 'ignore' });
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+describe(
+  'a disk that becomes read only under a running gateway, as after a fault of the disk' + verifies('ST-13'),
+  () => {
+    it('refuses every call, runs none, and is whole for the next gateway', async ({ skip }) => {
+      const image = path.join(ground.project.folder, 'image');
+      mkdirSync(ground.state);
+      execFileSync('mkfs.ext4', ['-q', '-O', '^has_journal', image, KIBIBYTES]);
+      skip(!mountImage(image, ground.state), 'There are no loop devices here.');
+      await ground.project.approve();
+      const gateway = await ground.gateway();
+      for (let n = 0; n < 5; n += 1)
+        expect(codeOf(await callOnce(gateway, { tool: 'a_echo', token: `before-${n}` }))).toBe('ok');
+      execFileSync('sync', ['-f', ground.state]);
+      execFileSync('mount', ['-o', 'remount,abort', ground.state]);
+      const codes = await Promise.all(
+        Array.from({ length: 20 }, async (_, n) =>
+          codeOf(await callOnce(gateway, { tool: 'a_echo', token: `during-${n}` })),
+        ),
+      );
+      expect([...new Set(codes)].filter((code) => !['AUDIT_FAILED', 'STATE_FAILED'].includes(code))).toEqual([]);
+      expect(ground.ran('a').filter((token) => token.startsWith('during'))).toEqual([]);
+      await gateway.end();
+      unmount(ground.state);
+      // The disk as it was left: a file system that had a fault stays read only while any file on it is open.
+      copyFileSync(image, `${image}-again`);
+      expect(mountImage(`${image}-again`, ground.state)).toBe(true);
+      const next = await ground.gateway();
+      expect(codeOf(await callOnce(next, { tool: 'a_echo', token: 'after' }))).toBe('ok');
+      await next.end();
+      expect(dataOf((await cli(ground.project, ['audit', 'verify', '--json'])).out)).toMatchObject({
+        ok: true,
+        faults: [],
+      });
+    });
+  },
+);

@@ -1,0 +1,334 @@
+/** Tests the knowledge server through the whole facade: off by default, in every exposure, bound to the caller, capped, stopped, and recorded without content. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { KNOWLEDGE, MANAGEMENT, SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
+import { pinOf } from '../../catalogs/tools/definition-pin.ts';
+import { KillSwitch } from '../../facade/consent/switch/kill-switch.ts';
+import { createKnowledgeCollection } from '../../facade/internal-servers/knowledge-collection.ts';
+import { openKnowledgeStore } from '../../facade/internal-servers/knowledge-store.ts';
+import { openState } from '../../facade/state/sqlite-state.ts';
+import { withProject } from '../config/project.ts';
+import { startFacade, type TestFacade } from '../stories/facade.ts';
+import { verifies } from '../verifies.ts';
+import { document, fact } from './sample-store.ts';
+
+let folder: string;
+const open: TestFacade[] = [];
+beforeEach(() => {
+  folder = mkdtempSync(path.join(tmpdir(), 'tollgate-kb-'));
+});
+afterEach(async () => {
+  await Promise.all(open.splice(0).map((facade) => facade.close()));
+  rmSync(folder, { recursive: true, force: true, maxRetries: 3 });
+});
+
+const EXPOSE =
+  '{primitives: {}, tools: ["knowledge.*", knowledge.kb_search, {tool: knowledge.kb_search, name: kb_search}]}';
+
+async function start(more = '', rules = '[{id: reading, outcome: allow, when: {verbs: [read]}}]'): Promise<TestFacade> {
+  const facade = await startFacade(
+    `version: 1
+workspace: ./workspace
+state: ./state
+principals:
+  - {id: alice, stdio: true, profiles: [kb], space: team}
+  - {id: bob, stdio: true, profiles: [kb], space: team}
+  - {id: carol, stdio: true, profiles: [kb]}
+  - {id: plain, stdio: true}
+profiles: {kb: {servers: [knowledge], expose: ${EXPOSE}}}
+rules: ${rules}
+${more}`,
+    { folder },
+  );
+  open.push(facade);
+  return facade;
+}
+
+function fill(): void {
+  const store = openKnowledgeStore(path.join(folder, 'state'));
+  const shelf = createKnowledgeCollection(store.database);
+  shelf.keep(document('# Guide\n\nThe harbour opens at nine.', { name: 'guide.md', labels: ['internal'] }));
+  shelf.keep(document('A private harbour note of bob.', { user: 'bob' }));
+  shelf.keep(document('The harbour of elsewhere.', { space: 'elsewhere' }));
+  shelf.keep(document('Alice likes the harbour.', { kind: 'memory', user: 'alice' }));
+  shelf.keep(document('The harbour of another talk.', { kind: 'memory', user: 'alice', conversation: 'another' }));
+  shelf.setFact(fact('harbour.depth', '12 m'));
+  shelf.setFact(fact('harbour.depth', '9 m', { user: 'bob', labels: ['secret'] }));
+  store.close();
+}
+
+describe('servers that ship', () => {
+  it('keep the definitions that were published: a change is a new pin, written here' + verifies('CY-02'), () => {
+    expect(Object.fromEntries([...SHIPPED].map(([name, { tools }]) => [name, pinOf(tools)]))).toEqual({
+      [KNOWLEDGE]: 'sha256:57a17d0f0bf45f585a302318f3b3e8020bcdf974eeddea1bfdb54ae0b4c8fab9',
+      [MANAGEMENT]: 'sha256:471b7921be9ef2795c65d50d3cd9549e7ad4071e92851eae257078aa1beede4b',
+    });
+    for (const { tools, semantics } of SHIPPED.values()) {
+      expect([...semantics.keys()]).toEqual(tools.map(({ name }) => name));
+      for (const { name, inputSchema } of tools) {
+        expect(name).toMatch(/^[a-z]+(_[a-z]+)+$/);
+        expect(inputSchema).toMatchObject({ additionalProperties: false });
+      }
+    }
+  });
+
+  it('are off: no profile that does not list them has them' + verifies('CY-10', 'HA-20'), async () => {
+    const facade = await startFacade(
+      'version: 1\nworkspace: ./workspace\nstate: ./state\nprincipals: [{id: me, stdio: true}]\nrules: [{id: all, outcome: allow, when: {verbs: [read]}}]\n',
+      { folder },
+    );
+    open.push(facade);
+    const session = facade.open('me');
+    expect((await facade.list(session)).map(({ name }) => name)).toEqual(['read', 'bash']);
+    expect([...facade.assembled.catalog.servers.keys()]).toEqual(['workspace']);
+    for (const name of ['kb_search', 'knowledge_kb_search', 'manage_mcp', 'tollgate_manage_mcp'])
+      expect((await facade.call(session, name, {})).code).toBe('UNKNOWN_TOOL');
+  });
+
+  it('have reserved names, which point somewhere only as servers with tools', () => {
+    withProject((project) => {
+      const messages = (yaml: string): string =>
+        project
+          .load(`version: 1\n${yaml}`)
+          .problems.map(({ message }) => message)
+          .join('\n');
+      for (const name of SHIPPED.keys()) {
+        expect(messages(`servers: {${name}: {command: x}}`)).toContain('the name is reserved for Tollgate itself');
+        expect(messages(`profiles: {p: {expose: {primitives: ${name}}}}`)).toContain(
+          'has tools of its own and no primitives',
+        );
+        expect(messages(`profiles: {p: {servers: [${name}], expose: {tools: ["${name}.*"]}}}`)).toBe('');
+      }
+      expect(messages('profiles: {p: {expose: {tools: [knowledge.*]}}}')).toContain('does not reach server');
+      expect(messages('knowledge: {requests: 0, more: 1}')).toMatch(/requests[^]*more|more[^]*requests/);
+    });
+  });
+
+  it('are held to rules like any server, and a rule about a tool that they have not is refused', async () => {
+    fill();
+    const facade = await start(
+      '',
+      '[{id: reading, outcome: allow, when: {servers: [knowledge]}}, {id: no-facts, outcome: deny, message: No facts., when: {tools: [knowledge.facts_get]}}, {id: own, outcome: deny, message: Not that., when: {trust: [internal], tools: [knowledge.kb_search], args: {query: {pattern: harbour}}}}]',
+    );
+    const session = facade.open('alice');
+    expect((await facade.list(session)).map(({ name }) => name).sort()).toEqual([
+      'kb_search',
+      'knowledge_kb_search',
+      'knowledge_memory_search',
+    ]);
+    expect((await facade.call(session, 'kb_search', { query: 'harbour' })).code).toBe('DENIED');
+    await expect(
+      startFacade(
+        'version: 1\nworkspace: ./workspace\nrules: [{id: a, outcome: allow, when: {tools: [knowledge.kb_serch]}}]\n',
+        {},
+      ),
+    ).rejects.toThrow(/kb_serch/);
+  });
+});
+
+describe('the knowledge server' + verifies('CY-10'), () => {
+  it.each(['kb_search', 'knowledge_kb_search'])(
+    'answers by %s for its caller alone, with titles, sources and labels',
+    async (name) => {
+      fill();
+      const facade = await start('', `[{id: reading, outcome: allow, when: {verbs: [read]}}]`);
+      const of = async (principal: string): Promise<string> =>
+        (await facade.call(facade.open(principal), name, { query: 'harbour' })).text;
+      expect(await of('alice')).toBe(
+        'Guide (source 1, part 1, labels: internal)\n# Guide\n\nThe harbour opens at nine.',
+      );
+      expect(await of('bob')).toContain('A private harbour note of bob.');
+      expect(await of('bob')).not.toContain('elsewhere');
+      expect(await of('carol')).toBe('Nothing was found.');
+    },
+  );
+
+  it('takes whose rows it reads from nothing that a model or a client says', async () => {
+    fill();
+    const facade = await start();
+    const session = facade.open('alice');
+    for (const name of [
+      'user',
+      'user_id',
+      'space',
+      'space_id',
+      'conversation',
+      'conversation_id',
+      'turn',
+      'scope',
+      '__proto__',
+    ]) {
+      const answer = await facade.call(session, 'kb_search', undefined, {
+        text: `{"query": "harbour", ${JSON.stringify(name)}: "bob"}`,
+      });
+      expect([name, answer.code]).toEqual([name, 'ARGS_INVALID']);
+    }
+    const meta = {
+      'tollgate/user': 'bob',
+      'tollgate/space': 'elsewhere',
+      user: 'bob',
+      identity: { scope: { user: 'bob' } },
+    };
+    expect((await facade.call(session, 'kb_search', { query: 'harbour' }, { meta })).text).not.toMatch(/bob|elsewhere/);
+    expect((await facade.call(session, 'kb_search', { query: 'harbour', limit: '3' })).code).not.toBe('INTERNAL');
+    for (const args of [
+      {},
+      { query: '' },
+      { query: 'x'.repeat(1001) },
+      { query: 'x', limit: 0 },
+      { query: 'x', limit: 21 },
+      { query: ['x'] },
+    ])
+      expect((await facade.call(session, 'kb_search', args)).code).toBe('ARGS_INVALID');
+    for (const args of [{}, { keys: [] }, { keys: ['a'], subject: 'a' }, { keys: 'a'.repeat(300) }])
+      expect((await facade.call(session, 'knowledge_facts_get', args)).code).toBe('ARGS_INVALID');
+  });
+
+  it('binds memories to the conversation of the run, and facts to user and space', async () => {
+    fill();
+    const facade = await start();
+    const session = facade.open('alice');
+    const memory = (await facade.call(session, 'knowledge_memory_search', { query: 'harbour' })).text;
+    expect(memory).toContain('Alice likes the harbour.');
+    expect(memory).not.toContain('another talk');
+    const run = await facade.assembled.deps.runs.open({
+      principal: 'alice',
+      origin: session.principal.origin,
+      conversation: 'another',
+    });
+    expect(
+      (
+        await facade.call(
+          session,
+          'knowledge_memory_search',
+          { query: 'harbour' },
+          { meta: { 'tollgate/run': run.name } },
+        )
+      ).text,
+    ).toContain('The harbour of another talk.');
+    expect((await facade.call(session, 'knowledge_facts_get', { keys: ['harbour.depth', 'none'] })).text).toBe(
+      'harbour.depth = 12 m\n(of the space, from owner, 1970-01-01T00:00:00.000Z)',
+    );
+    expect((await facade.call(facade.open('bob'), 'knowledge_facts_get', { subject: 'harbour' })).text).toMatch(
+      /^harbour\.depth = 9 m\n\(of this user.*labels: secret\)\n\nharbour\.depth = 12 m/,
+    );
+  });
+
+  it('gives the labels of what it found to the result and to the run', async () => {
+    fill();
+    const facade = await start(
+      '',
+      '[{id: reading, outcome: allow, when: {verbs: [read]}}, {id: none-after, outcome: deny, message: The run has seen internal text., when: {tools: [knowledge.facts_get], labels: [internal]}}]',
+    );
+    const [session, other] = [facade.open('alice'), facade.open('alice')];
+    expect((await facade.call(session, 'knowledge_facts_get', { subject: 'harbour' })).code).toBe('');
+    const { result } = await facade.call(session, 'kb_search', { query: 'harbour' });
+    expect(result?._meta?.['tollgate/labels']).toEqual(['internal']);
+    expect((await facade.call(session, 'knowledge_facts_get', { subject: 'harbour' })).code).toBe('DENIED');
+    expect(
+      (await facade.call(other, 'kb_search', { query: 'nothing-of-this' })).result?._meta?.['tollgate/labels'],
+    ).toBeUndefined();
+    expect((await facade.call(other, 'knowledge_facts_get', { subject: 'harbour' })).code).toBe('');
+  });
+
+  it('has caps for each turn, and names the one that is spent' + verifies('TR-61'), async () => {
+    fill();
+    const facade = await start('knowledge: {requests: 3, bytes: 1024, candidates: 2}');
+    const session = facade.open('alice');
+    const ask = (query: string, from = session): ReturnType<TestFacade['call']> =>
+      facade.call(from, 'kb_search', { query });
+    for (let time = 0; time < 3; time += 1) expect((await ask('nothing-of-this')).code).toBe('');
+    const refused = await ask('harbour');
+    expect(refused.code).toBe('BUDGET_EXCEEDED');
+    expect(refused.text).toContain('its 3 requests to the knowledge server (knowledge.requests)');
+    // Another turn, and another user, have caps of their own.
+    const next = await facade.assembled.deps.runs.open({
+      principal: 'alice',
+      origin: session.principal.origin,
+      owned: true,
+    });
+    expect(
+      (await facade.call(session, 'kb_search', { query: 'harbour' }, { meta: { 'tollgate/run': next.name } })).code,
+    ).toBe('');
+    const bob = facade.open('bob');
+    expect((await ask('harbour', bob)).text).toContain('private harbour note');
+    expect((await ask('harbour', bob)).text).toContain(
+      'its 2 results from the knowledge server (knowledge.candidates)',
+    );
+    // A name of its own begins no turn.
+    expect(
+      (await facade.call(session, 'kb_search', { query: 'harbour' }, { meta: { 'tollgate/run': 'next' } })).code,
+    ).toBe('BUDGET_EXCEEDED');
+    expect(
+      facade
+        .records()
+        .filter(({ code }) => code === 'BUDGET_EXCEEDED')
+        .slice(0, 2),
+    ).toMatchObject([
+      { type: 'outcome', executed: 'no', whose: { user: 'alice', space: 'team' } },
+      { executed: 'no', whose: { user: 'bob' } },
+    ]);
+  });
+
+  it('answers with what the bytes of the turn still hold, and with nothing when that is nothing', async () => {
+    const store = openKnowledgeStore(path.join(folder, 'state'));
+    const shelf = createKnowledgeCollection(store.database);
+    for (let at = 0; at < 4; at += 1) shelf.keep(document(`harbour ${String(at).repeat(500)}`, { name: `n${at}` }));
+    store.close();
+    const facade = await start('knowledge: {bytes: 1300}');
+    const session = facade.open('alice');
+    const first = await facade.call(session, 'kb_search', { query: 'harbour' });
+    expect(first.text.match(/^harbour/gm)).toHaveLength(2);
+    expect(first.text).toContain('[2 more do not fit into what this turn has left]');
+    expect((await facade.call(session, 'kb_search', { query: 'harbour' })).text).toContain('(knowledge.bytes)');
+  });
+
+  it('is recorded by counts and scope, never by what was asked or found', async () => {
+    fill();
+    const facade = await start();
+    const session = facade.open('alice');
+    await facade.call(session, 'kb_search', { query: 'harbour opens' });
+    await facade.call(session, 'knowledge_facts_get', { keys: ['harbour.depth'] });
+    const outcomes = facade.records().filter(({ type }) => type === 'outcome');
+    expect(outcomes).toMatchObject([
+      {
+        server: 'knowledge',
+        tool: 'kb_search',
+        verb: 'read',
+        executed: 'yes',
+        hits: 1,
+        whose: { user: 'alice', space: 'team', conversation: session.id, turn: session.id },
+      },
+      { tool: 'facts_get', hits: 1 },
+    ]);
+    for (const { ms, upstreamMs, sizes } of outcomes as readonly {
+      ms?: unknown;
+      upstreamMs?: unknown;
+      sizes?: { raw?: unknown };
+    }[])
+      expect([typeof ms, typeof upstreamMs, typeof sizes?.raw]).toEqual(['number', 'number', 'number']);
+    expect(JSON.stringify(facade.records())).not.toMatch(/harbour|nine|12 m|depth/);
+  });
+
+  it('obeys the kill switch, and hides secrets of the configuration in what it found', async () => {
+    const store = openKnowledgeStore(path.join(folder, 'state'));
+    createKnowledgeCollection(store.database).keep(document('The password is value-of-the-token, they say.'));
+    store.close();
+    const facade = await start();
+    facade.assembled.deps.redactor.register('value-of-the-token');
+    const session = facade.open('alice');
+    expect((await facade.call(session, 'kb_search', { query: 'password' })).text).not.toContain('value-of-the-token');
+    const state = openState(path.join(folder, 'state'));
+    const killSwitch = new KillSwitch(state);
+    await killSwitch.throw({ server: 'knowledge', since: '', by: 'me' });
+    expect(await facade.call(session, 'kb_search', { query: 'password' })).toMatchObject({
+      code: 'SERVER_UNAVAILABLE',
+      text: expect.stringContaining('kill switch') as string,
+    });
+    await killSwitch.lift('knowledge');
+    expect((await facade.call(session, 'kb_search', { query: 'password' })).code).toBe('');
+    await state.close();
+  });
+});

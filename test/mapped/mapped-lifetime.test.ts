@@ -1,0 +1,124 @@
+/** Owns the tests of what ends with a call, a scope or a backend, on the real servers: no process and no right is left behind. */
+import { execFileSync } from 'node:child_process';
+import { existsSync, symlinkSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { verifies } from '../verifies.ts';
+import { type Opened, openBackend } from './third-party-servers.ts';
+
+type Args = Readonly<Record<string, unknown>>;
+
+const call = (
+  opened: Opened,
+  tool: string,
+  given: { readonly args: Args; readonly scope?: string; readonly signal?: AbortSignal },
+) =>
+  opened.backend.call({
+    tool,
+    args: { text: JSON.stringify(given.args), value: given.args, exact: true },
+    scope: given.scope ?? 's',
+    signal: given.signal ?? new AbortController().signal,
+    timeoutMs: 30_000,
+    hardTimeoutMs: 30_000,
+  });
+/** A command that no other run of these tests uses at the same time. */
+const sleep = (seconds: number, which: number): string => `sleep ${seconds}.${which}${process.pid}`;
+const running = (words: string): number =>
+  execFileSync('ps', ['-eo', 'args'], { encoding: 'utf8' })
+    .split('\n')
+    .filter((line) => line.trim() === words).length;
+const until = async (holds: () => boolean): Promise<void> => {
+  for (let tries = 0; !holds() && tries < 200; tries += 1) await new Promise((resolve) => setTimeout(resolve, 100));
+};
+
+describe('desktop-commander', () => {
+  let opened: Opened;
+  beforeAll(async () => {
+    opened = await openBackend('desktop-commander');
+  });
+  afterAll(() => opened.close());
+
+  it('ends a command whose caller gives up, with its children', async () => {
+    const caller = new AbortController();
+    const given = call(opened, 'bash', {
+      args: { command: `${sleep(71, 1)} & ${sleep(71, 2)}; echo over > late` },
+      signal: caller.signal,
+    });
+    await until(() => running(sleep(71, 2)) === 1);
+    caller.abort();
+    await expect(given).rejects.toMatchObject({ code: 'CANCELLED' });
+    await until(() => running(sleep(71, 1)) + running(sleep(71, 2)) === 0);
+    expect(running(sleep(71, 1)) + running(sleep(71, 2))).toBe(0);
+    expect(existsSync(path.join(opened.root, 'late'))).toBe(false);
+  }, 60_000);
+
+  it('ends the sessions of a scope with it, and leaves those of others alone', async () => {
+    await call(opened, 'bash', { args: { action: 'start', command: sleep(72, 1), wait_ms: 200 }, scope: 'one' });
+    await call(opened, 'bash', { args: { action: 'start', command: sleep(72, 2), wait_ms: 200 }, scope: 'two' });
+    await until(() => running(sleep(72, 1)) + running(sleep(72, 2)) === 2);
+    await opened.backend.endScope?.('one');
+    expect([running(sleep(72, 1)), running(sleep(72, 2))]).toEqual([0, 1]);
+    const { value } = await call(opened, 'bash', { args: { action: 'list' }, scope: 'one' });
+    expect(value.content?.[0]?.text).toContain('no sessions');
+  }, 60_000);
+
+  it('shows no session to another scope' + verifies('CY-18'), async () => {
+    const { value } = await call(opened, 'bash', { args: { action: 'poll', session: 's1' }, scope: 'three' });
+    expect(value.isError).toBe(true);
+  });
+
+  it('ends everything when it is stopped', async () => {
+    const other = await openBackend('desktop-commander');
+    await call(other, 'bash', { args: { action: 'start', command: sleep(73, 1), wait_ms: 200 } });
+    await until(() => running(sleep(73, 1)) === 1);
+    await other.close();
+    expect(running(sleep(73, 1))).toBe(0);
+  }, 60_000);
+
+  it('refuses a symlink that leads out of the workspace, before the server sees it' + verifies('CY-18'), async () => {
+    symlinkSync('/etc', path.join(opened.root, 'out'));
+    await expect(call(opened, 'read', { args: { path: 'out/hostname' } })).rejects.toMatchObject({ code: 'DENIED' });
+    await expect(call(opened, 'bash', { args: { command: 'pwd', cwd: 'out' } })).rejects.toBeInstanceOf(TollgateError);
+  });
+});
+
+describe('server-filesystem', () => {
+  let opened: Opened;
+  beforeAll(async () => {
+    opened = await openBackend('server-filesystem');
+  });
+  afterAll(() => opened.close());
+
+  it('makes edits of one file take turns, so that none is lost', async () => {
+    const words = Array.from({ length: 12 }, (_, index) => `word${String.fromCharCode(97 + index)}`);
+    writeFileSync(path.join(opened.root, 'a.txt'), `${words.join('\n')}\n`);
+    await Promise.all(
+      words.map((word) =>
+        call(opened, 'edit', { args: { path: 'a.txt', old_string: word, new_string: word.toUpperCase() } }),
+      ),
+    );
+    const { value } = await call(opened, 'read', { args: { path: 'a.txt' } });
+    expect(value.content?.[0]?.text).toBe(`${words.join('\n').toUpperCase()}\n`);
+  });
+
+  it('forgets with a scope what it has read: a later write must read again', async () => {
+    writeFileSync(path.join(opened.root, 'b.txt'), 'old\n');
+    await call(opened, 'read', { args: { path: 'b.txt' }, scope: 'reader' });
+    await opened.backend.endScope?.('reader');
+    const { value } = await call(opened, 'write', { args: { path: 'b.txt', content: 'new\n' }, scope: 'reader' });
+    expect(value.isError).toBe(true);
+  });
+
+  it('keeps the mode of a file that it edits', async () => {
+    const file = path.join(opened.root, 'run.sh');
+    writeFileSync(file, 'echo one\n', { mode: 0o755 });
+    await call(opened, 'edit', { args: { path: 'run.sh', old_string: 'one', new_string: 'two' } });
+    expect(execFileSync(file, { encoding: 'utf8', shell: true })).toBe('two\n');
+  });
+
+  it('starts, lists and answers as the server behind it does', async () => {
+    expect((await opened.backend.start()).name).toBe(opened.backend.info()?.name);
+    expect(opened.backend.health().state).toBe('healthy');
+  });
+});

@@ -1,0 +1,80 @@
+/** Tests `oauth` of a server in tollgate.yaml: what is filled in, and what is refused because a secret or a token could go astray. */
+import { afterAll, describe, expect, it } from 'vitest';
+import { secretUses } from '../../facade/secrets/secret-uses.ts';
+import { Project } from '../config/project.ts';
+import { verifies } from '../verifies.ts';
+
+const project = new Project();
+afterAll(() => project.remove());
+const yaml = (server: string): string => `version: 1\nworkspace: .\nstate: ~/state\nservers:\n  s: ${server}\n`;
+const at = (oauth: string, url = 'https://mcp.example.org/mcp'): string => yaml(`{url: '${url}', oauth: ${oauth}}`);
+
+describe('oauth of a server', () => {
+  it('keeps the reference to the secret, and fills in the grant' + verifies('HA-30', 'PF-04'), () => {
+    const config = project.config(
+      at(
+        "{issuer: 'https://login.example.org', clientId: '${env:CLIENT}', clientSecret: '${secret:s.client}', scopes: [read, 'files:write'], callbackPort: 7311}",
+      ),
+      { CLIENT: 'team-a' },
+    );
+    expect(config.servers.get('s')?.oauth).toEqual({
+      grant: 'authorization_code',
+      issuer: 'https://login.example.org',
+      clientId: 'team-a',
+      clientSecret: '${secret:s.client}',
+      scopes: ['read', 'files:write'],
+      callbackPort: 7311,
+    });
+    expect([...secretUses(config)]).toEqual([['s.client', ['s']]]);
+    expect(config.secrets).toEqual([]);
+  });
+
+  it('hides a secret that stands in the file or comes from a variable, and says which stands there', () => {
+    const text = (secret: string): string =>
+      at(`{issuer: 'https://login.example.org', clientId: a, clientSecret: '${secret}'}`);
+    const literal = project.config(text('sesame-open'));
+    expect(literal.secrets).toEqual(['sesame-open']);
+    expect(literal.warnings.map(({ message }) => message).join()).toContain('clientSecret stands in the file in clear');
+    const variable = project.config(text('${env:X}'), { X: 'sesame-open' });
+    expect(variable.secrets).toEqual(['sesame-open']);
+    expect(variable.warnings).toEqual([]);
+  });
+
+  it.each([
+    ['a program', yaml('{command: node, oauth: {scopes: [read]}}'), 'oauth goes with url only'],
+    [
+      'an address in clear',
+      at('{scopes: [read]}', 'http://mcp.example.org/mcp'),
+      'everybody on the way would read the token',
+    ],
+    [
+      'a header beside it',
+      yaml("{url: 'https://a.test/mcp', headers: {authorization: x}, oauth: {scopes: [read]}}"),
+      'both oauth and a header',
+    ],
+    ['a secret of nobody', at("{issuer: 'https://a.test', clientSecret: x}"), 'a secret of which client?'],
+    ['a secret for whoever is named', at('{clientId: a, clientSecret: x}'), 'add issuer'],
+    ['an issuer in clear', at("{issuer: 'http://a.test', clientId: a}"), 'no https address'],
+    ['a machine without a secret', at('{grant: client_credentials, clientId: a}'), 'needs a client with a secret'],
+    ['a secret in a place that everybody sees', at("{clientId: '${secret:x}'}"), 'everybody sees it'],
+    ['an unknown key', at('{clientID: a}'), 'clientId'],
+    ['nothing', at('{}'), 'oauth'],
+    ['a scope of two words', at('{scopes: [read write]}'), 'scopes'],
+    ['a port of the system', at('{callbackPort: 80}'), 'callbackPort'],
+    [
+      'a client for a server of another file',
+      'version: 1\nworkspace: .\nstate: ~/state\ninclude: [mcp.json]\nservers: {s: {oauth: {clientId: a}}}\n',
+      'cannot be redefined in part',
+    ],
+  ])('refuses %s', (_what, text, message) => {
+    project.write('mcp.json', '{"mcpServers": {"s": {"url": "https://a.test/mcp"}}}');
+    const { problems } = project.load(text);
+    expect(problems.map((problem) => problem.message).join('\n')).toContain(message);
+  });
+
+  it('takes an issuer and a server of this machine without https', () => {
+    expect(project.load(at("{issuer: 'http://127.0.0.1:9/', clientId: a}", 'http://localhost:1/mcp')).problems).toEqual(
+      [],
+    );
+  });
+});

@@ -1,0 +1,275 @@
+/** Tests how decisions are kept: encrypted, told by their line, gone in time, within their bytes, and never in the way of a call. */
+import { appendFileSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { isWhole, MAX_ARGS, type Recording, recordingOf } from '../../facade/audit/recording/decision-recording.ts';
+import { openRecorder, type Recorder } from '../../facade/audit/recording/recorder.ts';
+import { openRecording, recordingTime, sealRecording } from '../../facade/audit/recording/recording-encryption.ts';
+import {
+  listRecordingFiles,
+  recordingBounds,
+  recordingFileName,
+  recordingFolder,
+  sweepRecordings,
+} from '../../facade/audit/recording/recording-files.ts';
+import {
+  findRecording,
+  type ReadLine,
+  readLast,
+  readRecordings,
+} from '../../facade/audit/recording/recording-reader.ts';
+import { ALLOWED, allBytes, MINUTE, modesIn, NOON, SETTINGS, stateFolder, traceOf } from './recording-setup.ts';
+
+/** A recorder whose clock the test turns. */
+function open(over: { state?: string; settings?: Partial<typeof SETTINGS>; clock?: { now: number } } = {}) {
+  const state = over.state ?? stateFolder();
+  const settings = { ...SETTINGS, ...over.settings };
+  const clock = over.clock ?? { now: NOON };
+  const faults: TollgateError[] = [];
+  const recorder = openRecorder({
+    state,
+    settings,
+    now: () => clock.now,
+    onFault: (error) => void faults.push(error),
+  }) as Recorder;
+  const from = (): Parameters<typeof readLast>[0] => ({ state, settings, now: clock.now });
+  return { state, settings, clock, faults, recorder, from, ids: () => [...readRecordings(from())].map(idOf) };
+}
+
+const idOf = (line: ReadLine): string => ('recording' in line ? line.recording.id : line.fault);
+
+describe('a line', () => {
+  const key = Buffer.alloc(32, 7);
+  const recording = recordingOf(traceOf('id-1'), undefined) as Recording;
+
+  it('opens to what was sealed, for any arguments', () => {
+    fc.assert(
+      fc.property(fc.jsonValue(), fc.integer({ min: 0, max: 2 ** 43 }), (value, at) => {
+        const one = { ...recording, input: { ...recording.input, argsText: JSON.stringify({ value }) } };
+        const line = sealRecording(one, key, at);
+        expect(line.endsWith('\n') && !line.slice(0, -1).includes('\n')).toBe(true);
+        expect(recordingTime(line)).toBe(at);
+        expect(openRecording(line, key)).toEqual({ at, recording: JSON.parse(JSON.stringify(one)) });
+      }),
+    );
+  });
+
+  it('is another line each time, so that equal calls cannot be told', () => {
+    expect(sealRecording(recording, key, 1)).not.toBe(sealRecording(recording, key, 1));
+  });
+
+  it('refuses another key, a changed time, a flipped bit and a cut', () => {
+    const line = sealRecording(recording, key, NOON);
+    expect(openRecording(line, Buffer.alloc(32, 8))).toBe('it was written with another key, or changed');
+    expect(openRecording(line.replace(String(NOON), String(NOON + 1)), key)).toBe(
+      'it was written with another key, or changed',
+    );
+    const value = JSON.parse(line) as { data: string };
+    const bytes = Buffer.from(value.data, 'base64');
+    for (const at of [0, 20, bytes.length - 1]) {
+      const changed = Buffer.from(bytes);
+      changed.writeUInt8(changed.readUInt8(at) ^ 1, at);
+      expect(openRecording(JSON.stringify({ ...value, data: changed.toString('base64') }), key), String(at)).toContain(
+        'changed',
+      );
+    }
+    for (const text of [line.slice(0, 40), '', '{}', 'null', '{"v":2}', '{"v":1,"at":1,"nonce":"","data":""}'])
+      expect(openRecording(text, key), text).toContain('no line of a recording');
+  });
+});
+
+describe('what is kept', () => {
+  it('is nothing of a call that no policy was asked about', () => {
+    const { input: _, ...trace } = traceOf('id-1');
+    expect(recordingOf(trace as ReturnType<typeof traceOf>, undefined)).toBeUndefined();
+  });
+
+  it('has no arguments where they are too large, and says how many they were', () => {
+    const recording = recordingOf(traceOf('big', { text: 'x'.repeat(MAX_ARGS) }), undefined) as Recording;
+    expect(isWhole(recording)).toBe(false);
+    expect(recording.argChars).toBe(MAX_ARGS + 11);
+    expect(JSON.stringify(recording)).not.toContain('xxx');
+  });
+
+  it('says why there was no decision', () => {
+    const { decision: _, ...trace } = traceOf('failed');
+    expect(recordingOf(trace, new TollgateError('POLICY_FAILED', { detail: 'Too late.' }))?.failed).toBe('Too late.');
+    expect(recordingOf(trace, undefined)?.failed).toBe('The policy gave no decision.');
+  });
+});
+
+describe('a recorder', () => {
+  it('keeps decisions in files and folders for nobody else, and reads them back newest first', async () => {
+    const { recorder, ids, state, from } = open();
+    for (const id of ['one', 'two', 'three']) recorder.note(traceOf(id), undefined);
+    expect(ids()).toEqual([]);
+    await recorder.close();
+    expect(ids()).toEqual(['three', 'two', 'one']);
+    expect(readLast(from())?.id).toBe('three');
+    expect(findRecording(from(), 'two')?.decision).toEqual(ALLOWED);
+    expect(findRecording(from(), 'four')).toBeUndefined();
+    for (const [name, mode] of modesIn(state))
+      expect(mode, name).toBe(name === '' || name === 'recording' ? 0o700 : 0o600);
+  });
+
+  it('writes nothing in plain: no argument, no principal, no name of a tool', async () => {
+    const { recorder, state } = open();
+    recorder.note(traceOf('id-planted', { 'planted-key': 'planted-value', deep: ['planted-deep'] }), undefined);
+    await recorder.close();
+    for (const word of ['planted', 'mia', 'workspace', 'Sources'])
+      expect(allBytes(state).replaceAll(state, ''), word).not.toContain(word);
+  });
+
+  it('is none where recording is off, and makes neither key nor folder', () => {
+    const { recorder, state } = open({ settings: { mode: 'off' } });
+    expect(recorder).toBeUndefined();
+    expect(readdirSync(state)).toEqual([]);
+    expect(readLast({ state, settings: SETTINGS, now: NOON })).toBeUndefined();
+  });
+
+  it('loses no line of processes and generations that write at once', async () => {
+    const first = open();
+    const second = open({ state: first.state });
+    for (let number = 0; number < 50; number += 1) {
+      first.recorder.note(traceOf(`a${number}`), undefined);
+      second.recorder.note(traceOf(`b${number}`), undefined);
+      if (number % 10 === 0) await Promise.all([first.recorder.flush(), second.recorder.flush()]);
+    }
+    await Promise.all([first.recorder.close(), second.recorder.close()]);
+    expect(new Set(first.ids()).size).toBe(100);
+  });
+
+  it('refuses to start where it cannot record: a key that is none, a folder that is a file', () => {
+    const damaged = stateFolder();
+    writeFileSync(path.join(damaged, 'recording.key'), 'short');
+    expect(() => open({ state: damaged })).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }) as Error);
+    const blocked = stateFolder();
+    writeFileSync(recordingFolder(blocked), '');
+    expect(() => open({ state: blocked })).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }) as Error);
+  });
+
+  it('says once that it cannot write, goes on, and says it again when that comes back', async () => {
+    const { recorder, state, faults, ids } = open();
+    const folder = recordingFolder(state);
+    const turn = async (id: string): Promise<void> => {
+      recorder.note(traceOf(id), undefined);
+      await recorder.flush();
+    };
+    rmSync(folder, { recursive: true });
+    writeFileSync(folder, '');
+    await turn('lost');
+    await turn('lost-too');
+    expect(faults.map(({ code, message }) => `${code} ${message}`)).toEqual([
+      expect.stringMatching(/^STATE_FAILED A decision could not be recorded \(E\w+\)\.$/),
+    ]);
+    rmSync(folder);
+    mkdirSync(folder);
+    await turn('kept');
+    expect(ids()).toEqual(['kept']);
+    rmSync(folder, { recursive: true });
+    await turn('lost-again');
+    expect(faults).toHaveLength(2);
+    await recorder.close();
+  });
+});
+
+describe('retention', () => {
+  it('hides a decision when its time has come, and removes its file soon after', async () => {
+    const { recorder, clock, ids, state } = open();
+    recorder.note(traceOf('old'), undefined);
+    await recorder.flush();
+    clock.now += 40 * MINUTE;
+    recorder.note(traceOf('new'), undefined);
+    await recorder.flush();
+    expect(ids()).toEqual(['new', 'old']);
+    clock.now = NOON + 61 * MINUTE;
+    expect(ids()).toEqual(['new']);
+    expect(listRecordingFiles(recordingFolder(state))).toHaveLength(2);
+    clock.now = NOON + 80 * MINUTE;
+    recorder.note(traceOf('newest'), undefined);
+    await recorder.close();
+    expect(listRecordingFiles(recordingFolder(state))).toHaveLength(2);
+    expect(ids()).toEqual(['newest', 'new']);
+  });
+
+  it('holds at a start with recording off too', async () => {
+    const { recorder, state, clock } = open();
+    recorder.note(traceOf('old'), undefined);
+    await recorder.close();
+    openRecorder({
+      state,
+      settings: { ...SETTINGS, mode: 'off' },
+      now: () => clock.now + 30 * MINUTE,
+      onFault: () => undefined,
+    });
+    expect(listRecordingFiles(recordingFolder(state))).toHaveLength(1);
+    openRecorder({
+      state,
+      settings: { ...SETTINGS, mode: 'off' },
+      now: () => clock.now + 76 * MINUTE,
+      onFault: () => undefined,
+    });
+    expect(listRecordingFiles(recordingFolder(state))).toHaveLength(0);
+  });
+
+  it('of mode `last` is a quarter of an hour, however long `keep` is', async () => {
+    const { recorder, clock, ids } = open({ settings: { mode: 'last', keepMs: 7 * 24 * 60 * MINUTE } });
+    recorder.note(traceOf('one'), undefined);
+    await recorder.close();
+    clock.now += 14 * MINUTE;
+    expect(ids()).toEqual(['one']);
+    clock.now += 2 * MINUTE;
+    expect(ids()).toEqual([]);
+  });
+
+  it('keeps to the bytes: the oldest files go first, whatever lies beside them', () => {
+    const folder = stateFolder();
+    const names = [1, 2, 3, 4].map((number) => recordingFileName(NOON + number));
+    for (const name of names) writeFileSync(path.join(folder, name), 'x'.repeat(1000));
+    writeFileSync(path.join(folder, 'mine.txt'), 'x'.repeat(5000));
+    sweepRecordings(folder, { ...recordingBounds(SETTINGS), maxBytes: 2500 }, NOON);
+    expect(readdirSync(folder).sort()).toEqual([...names.slice(2), 'mine.txt'].sort());
+  });
+
+  it('begins a new file when one is full', async () => {
+    const { recorder, state } = open({ settings: { maxBytes: 80_000 } });
+    for (let number = 0; number < 12; number += 1) {
+      recorder.note(traceOf(`id${number}`, { text: 'y'.repeat(3000) }), undefined);
+      await recorder.flush();
+    }
+    await recorder.close();
+    expect(listRecordingFiles(recordingFolder(state)).length).toBeGreaterThan(2);
+  });
+});
+
+describe('reading', () => {
+  it('tells of damaged lines and goes on', async () => {
+    const { recorder, state, from } = open();
+    for (const id of ['one', 'two']) recorder.note(traceOf(id), undefined);
+    await recorder.close();
+    const [file] = listRecordingFiles(recordingFolder(state));
+    const lines = readFileSync(file?.path ?? '', 'utf8').split('\n');
+    writeFileSync(file?.path ?? '', `${lines[0]?.replace('"data":"', '"data":"AAAA')}\n${lines[1]}\n`);
+    appendFileSync(file?.path ?? '', '{"v":1,"at":');
+    expect([...readRecordings(from())]).toEqual([
+      { file: file?.name, line: 3, fault: 'it is no line of a recording, or half of one' },
+      expect.objectContaining({ recording: expect.objectContaining({ id: 'two' }) as object }),
+      { file: file?.name, line: 1, fault: 'it was written with another key, or changed' },
+    ]);
+    expect(readLast(from())?.id).toBe('two');
+  });
+
+  it('never makes a key, and says that it is gone or another', async () => {
+    const { recorder, state, from } = open();
+    recorder.note(traceOf('one'), undefined);
+    await recorder.close();
+    writeFileSync(path.join(state, 'recording.key'), Buffer.alloc(32, 1));
+    expect([...readRecordings(from())].map(idOf)).toEqual(['it was written with another key, or changed']);
+    expect(() => readLast(from())).toThrow('written with another key');
+    rmSync(path.join(state, 'recording.key'));
+    expect(() => [...readRecordings(from())]).toThrow('recording.key is gone');
+    expect(existsSync(path.join(state, 'recording.key'))).toBe(false);
+  });
+});

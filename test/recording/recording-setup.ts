@@ -1,0 +1,66 @@
+/** Owns what tests of recordings start from: a state folder, settings, traces of calls as the pipeline leaves them, and all bytes below a folder. */
+import { mkdtempSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import type { CallTrace } from '../../facade/call/record.ts';
+import type { RecordingConfig } from '../../facade/config/settings/recording-settings.ts';
+import type { CallDecision } from '../../policies/port.ts';
+
+export const MINUTE = 60_000;
+export const SETTINGS: RecordingConfig = { mode: 'on', keepMs: 60 * MINUTE, maxBytes: 64 * 1024 * 1024 };
+export const NOON = Date.parse('2026-11-20T12:00:00Z');
+
+export const ALLOWED: CallDecision = {
+  outcome: 'allow',
+  reasons: [{ id: 'src', message: 'Sources are open.', file: 'rules.yaml', line: 2 }],
+  obligations: { caps: { bytes: 100 }, pins: {}, budgets: [], labels: [] },
+  shadow: [],
+};
+
+export function stateFolder(): string {
+  return mkdtempSync(path.join(tmpdir(), 'tollgate-recording-'));
+}
+
+/** What the pipeline knows of a call at its end. */
+export function traceOf(
+  id: string,
+  args: unknown = { path: 'a' },
+  decision: CallDecision | undefined = ALLOWED,
+): CallTrace {
+  const principal = { id: 'mia', role: 'dev', groups: [], profiles: ['work'], origin: '' };
+  const argsText = JSON.stringify(args);
+  return {
+    id,
+    principal,
+    session: 's',
+    asked: 'read',
+    argBytes: argsText.length,
+    startedAt: NOON,
+    revision: 'r1',
+    executed: 'no',
+    input: {
+      effect: { verb: 'read', server: 'workspace', tool: 'read', paths: [], urls: [] },
+      argsText,
+      principal,
+      run: 'run-1',
+      labels: [],
+      time: new Date(NOON).toISOString(),
+    },
+    ...(decision === undefined ? {} : { decision }),
+  } as unknown as CallTrace;
+}
+
+/** Every byte below a folder, as one text. */
+export function allBytes(folder: string): string {
+  return readdirSync(folder, { recursive: true, encoding: 'utf8' })
+    .map((name) => path.join(folder, name))
+    .filter((file) => statSync(file).isFile())
+    .map((file) => `${file}\n${readFileSync(file, 'latin1')}`)
+    .join('\n');
+}
+
+/** Mode bits of every file and folder below a folder, its own included. */
+export function modesIn(folder: string): ReadonlyMap<string, number> {
+  const names = ['', ...readdirSync(folder, { recursive: true, encoding: 'utf8' })];
+  return new Map(names.map((name) => [name, statSync(path.join(folder, name)).mode & 0o777]));
+}

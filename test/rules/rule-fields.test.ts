@@ -1,0 +1,189 @@
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { beforeAll, describe, expect, it } from 'vitest';
+import { callInputText, listInputText } from '../../policies/engine/policy-input.ts';
+import { ENTRYPOINTS, readLibrary } from '../../policies/engine/policy-library.ts';
+import { WasmPolicy } from '../../policies/engine/wasm/wasm-policy.ts';
+import { findOpa, packageRoot, runOpa } from '../../policies/rego/opa-program.ts';
+import { compileSettings } from '../../policies/rules/policy-settings.ts';
+import { compileRules } from '../../policies/rules/rule-compiler.ts';
+import {
+  type CallOf,
+  callOf,
+  documentOf,
+  PRINCIPAL,
+  scratch,
+  settings,
+  toolOf,
+  WORKSPACE,
+} from '../engine/policy-fixture.ts';
+import { verifies } from '../verifies.ts';
+import { FIELDS } from './rule-field-cases.ts';
+
+const OUTCOMES = ['deny', 'ask', 'allow'] as const;
+
+interface Case {
+  readonly name: string;
+  readonly rule: unknown;
+  readonly call: CallOf;
+  readonly reason: string;
+  readonly data: object;
+  readonly input: string;
+}
+
+function dataOf(rule: unknown): { data: object; zones: readonly string[] } {
+  const { list, index, problems, zones } = compileRules([documentOf([rule])], WORKSPACE);
+  if (problems.length > 0) throw new Error(JSON.stringify(problems));
+  return {
+    zones,
+    data: {
+      config: {
+        version: 1,
+        ...compileSettings(settings()),
+        rules: { list, index },
+        modes: {},
+        mode: 'enforce',
+        places: {},
+        rego: {},
+      },
+    },
+  };
+}
+
+/** Each field with each outcome, each call: the reason tells whether the rule fired. */
+const CASES: readonly Case[] = FIELDS.flatMap(
+  ({ name, when, fires = [], rests = [], strict = [], outcomes = OUTCOMES }) =>
+    OUTCOMES.filter((outcome) => outcomes.includes(outcome)).flatMap((outcome) => {
+      const rule = { id: 'it', outcome, when };
+      const { data, zones } = dataOf(rule);
+      const one = (call: CallOf, fired: boolean): Case => ({
+        name: `${name}, ${outcome}`,
+        rule,
+        call,
+        reason: fired ? `${outcome} it` : 'deny default-deny',
+        data,
+        input: callInputText(callOf(call), { project: true, zones }),
+      });
+      return [
+        ...fires.map((call) => one(call, true)),
+        ...rests.map((call) => one(call, false)),
+        ...strict.map((call) => one(call, outcome !== 'allow')),
+      ];
+    }),
+);
+
+interface Answer {
+  readonly outcome: string;
+  readonly reasons: readonly { readonly id: string }[];
+}
+
+const saidBy = (answer: Answer): string => `${answer.outcome} ${answer.reasons.map(({ id }) => id).join(',')}`;
+
+const LIST = listInputText(
+  PRINCIPAL,
+  (['git', 'mail', 'elsewhere'] as const).flatMap((server) => [
+    toolOf({ server }),
+    toolOf({ server, tool: 'push', verb: 'write' }),
+    toolOf({ server, tool: 'get_a', verb: 'execute', verbs: ['execute', 'read'] }),
+  ]),
+);
+
+const { wasm: LIBRARY } = readLibrary();
+/** What the shipped wasm says of each case: asked once, for every test. */
+const said = new Map<Case, { readonly call: Answer; readonly list: unknown }>();
+
+function inWasm(one: Case): { readonly call: Answer; readonly list: unknown } {
+  const before = said.get(one);
+  if (before !== undefined) return before;
+  const wasm = new WasmPolicy(LIBRARY, JSON.stringify(one.data), { entrypoints: [ENTRYPOINTS.call, ENTRYPOINTS.list] });
+  const answers = {
+    call: wasm.evaluate(ENTRYPOINTS.call, one.input) as unknown as Answer,
+    list: wasm.evaluate(ENTRYPOINTS.list, LIST),
+  };
+  said.set(one, answers);
+  return answers;
+}
+
+describe('every field of a rule', () => {
+  it.each(FIELDS.map(({ name }) => name))('%s', (name) => {
+    const mine = CASES.filter((one) => one.name.startsWith(`${name}, `));
+    expect(mine.map((one) => [one.name, one.call, saidBy(inWasm(one).call)])).toEqual(
+      mine.map((one) => [one.name, one.call, one.reason]),
+    );
+  });
+
+  it('covers all fields that the schema knows', () => {
+    const known = [
+      'tools',
+      'servers',
+      'verbs',
+      'trust',
+      'roles',
+      'groups',
+      'principals',
+      'origins',
+      'profiles',
+      'owner',
+      'labels',
+      'paths',
+      'insideWorkspace',
+      'commands',
+      'opaque',
+      'readable',
+      'exceptCommands',
+      'hosts',
+      'schemes',
+      'urls',
+      'time',
+      'args',
+    ];
+    expect(new Set(FIELDS.flatMap(({ when }) => Object.keys(when)))).toEqual(new Set(known));
+  });
+});
+
+describe('parity', () => {
+  let answers: readonly Answer[] = [];
+  let lists: readonly unknown[] = [];
+
+  // One run of opa for all cases: a process each would take minutes.
+  beforeAll(async () => {
+    const opa = await findOpa();
+    const folder = scratch();
+    writeFileSync(
+      path.join(folder, 'data.json'),
+      `{"list":${LIST},"cases":[${CASES.map(({ data, input }) => `{"config":${JSON.stringify((data as { config: unknown }).config)},"input":${input}}`).join(',')}]}`,
+    );
+    writeFileSync(
+      path.join(folder, 'parity.rego'),
+      'package parity\n\nanswers := [answer | some case in data.cases; answer := data.tollgate.call.decision with input as case.input with data.config as case.config]\n\nlists := [answer | some case in data.cases; answer := data.tollgate.list.decisions with input as data.list with data.config as case.config]\n',
+    );
+    const run = await runOpa(
+      opa,
+      [
+        'eval',
+        ...opa.flags,
+        '-d',
+        path.join(packageRoot(), 'policies', 'lib'),
+        '-d',
+        folder,
+        '--format',
+        'raw',
+        '{"calls": data.parity.answers, "lists": data.parity.lists}',
+      ],
+      folder,
+    );
+    if (run.code !== 0) throw new Error(run.stderr);
+    ({ calls: answers, lists } = JSON.parse(run.stdout) as { calls: readonly Answer[]; lists: readonly unknown[] });
+  }, 300_000);
+
+  it('opa and the shipped wasm decide every case alike, obligations and reasons included' + verifies('DC-02'), () => {
+    expect(answers).toHaveLength(CASES.length);
+    for (const [number, one] of CASES.entries())
+      expect([one.name, one.call, inWasm(one).call]).toEqual([one.name, one.call, answers[number]]);
+  });
+
+  it('and every list', () => {
+    for (const [number, one] of CASES.entries())
+      expect([one.name, inWasm(one).list]).toEqual([one.name, lists[number]]);
+  });
+});

@@ -1,0 +1,147 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import {
+  addHost,
+  addPath,
+  addText,
+  type PathForms,
+  PatternError,
+  type PatternForms,
+  splitTool,
+} from '../../policies/rules/rule-patterns.ts';
+
+/** What lib/match.rego does with forms; fields.test.ts holds the two together in the engine itself. */
+function matches(forms: PatternForms, text: string): boolean {
+  return (
+    forms.all === true ||
+    forms.equal?.[text] === true ||
+    (forms.prefix ?? []).some((prefix) => text.startsWith(prefix)) ||
+    (forms.suffix ?? []).some((suffix) => text.endsWith(suffix)) ||
+    (forms.contain ?? []).some((part) => text.includes(part)) ||
+    (forms.regex ?? []).some((regex) => new RegExp(regex.replaceAll('(?s:.*)', '[^]*'), 'u').test(text))
+  );
+}
+
+const compiled = (glob: string, strict = true, workspace = '/w/s'): PathForms => {
+  const forms: PathForms = { inside: {}, outside: {} };
+  addPath(forms, glob, { strict, workspace });
+  return forms;
+};
+
+/** The meaning of globs, segment by segment and as slow as it is plain. */
+function naive(glob: readonly string[], path: readonly string[]): boolean {
+  const [first, ...rest] = glob;
+  if (first === undefined) return path.length === 0;
+  if (first === '**') return naive(rest, path) || (path.length > 0 && naive(glob, path.slice(1)));
+  const [head, ...tail] = path;
+  return head !== undefined && star(first, head) && naive(rest, tail);
+}
+
+function star(pattern: string, text: string): boolean {
+  if (pattern === '') return text === '';
+  if (pattern[0] === '*') return star(pattern.slice(1), text) || (text !== '' && star(pattern, text.slice(1)));
+  return pattern[0] === text[0] && star(pattern.slice(1), text.slice(1));
+}
+
+const names = fc
+  .array(fc.constantFrom('a', 'b', '.', 'x', '+'), { minLength: 1, maxLength: 3 })
+  .map((letters) => letters.join(''))
+  .filter((name) => !/^\.+$/.test(name));
+const segments = fc.oneof(
+  { weight: 2, arbitrary: names },
+  { weight: 2, arbitrary: fc.constant('**') },
+  {
+    weight: 2,
+    arbitrary: fc
+      .tuple(fc.constantFrom('', 'a', '.'), fc.constantFrom('', 'b', '.x'))
+      .map(([left, right]) => `${left}*${right}`),
+  },
+);
+const globs = fc.array(segments, { minLength: 1, maxLength: 4 });
+const paths = fc.array(names, { minLength: 1, maxLength: 5 });
+
+describe('path globs', () => {
+  it('match exactly what their segments say, whichever form they compile to', () => {
+    fc.assert(
+      fc.property(globs, paths, (glob, path) => {
+        expect([glob, path, matches(compiled(glob.join('/')).inside, path.join('/'))]).toEqual([
+          glob,
+          path,
+          naive(glob, path),
+        ]);
+      }),
+      { numRuns: 5000 },
+    );
+  });
+
+  it('absolute ones mean the same outside, and inside what they cover of the workspace', () => {
+    fc.assert(
+      fc.property(globs, paths, fc.array(names, { minLength: 1, maxLength: 3 }), (glob, path, home) => {
+        const forms = compiled(`/${glob.join('/')}`, true, `/${home.join('/')}`);
+        expect(matches(forms.outside, `/${path.join('/')}`)).toBe(naive(glob, path));
+        expect([glob, home, path, matches(forms.inside, path.join('/'))]).toEqual([
+          glob,
+          home,
+          path,
+          naive(glob, [...home, ...path]),
+        ]);
+      }),
+      { numRuns: 5000 },
+    );
+  });
+
+  it('relative ones reach outside only to refuse, and only behind **', () => {
+    expect(matches(compiled('**/.env').outside, '/etc/.env')).toBe(true);
+    expect(matches(compiled('**/.env', false).outside, '/etc/.env')).toBe(false);
+    expect(matches(compiled('etc/**').outside, '/etc/passwd')).toBe(false);
+  });
+
+  it('avoid regular expressions where a prefix, a suffix or an equal does', () => {
+    for (const glob of ['a/b', 'a/b/**', '**/a', '**/*.pem', '**/a/**', '**', '/a/**'])
+      expect([glob, compiled(glob).inside.regex, compiled(glob).outside.regex]).toEqual([glob, undefined, undefined]);
+  });
+
+  it.each(['', '~/x', 'a//b', 'a/', './a', 'a/../b', '..', 'a**', 'a/**b', '[ab]', '{a,b}', 'a?', '!a', 'a\\b'])(
+    'refuse %j, which would match less or more than it says',
+    (glob) => {
+      expect(() => compiled(glob)).toThrow(PatternError);
+    },
+  );
+});
+
+describe('text patterns', () => {
+  it('let a star stand for any characters', () => {
+    const letters = fc
+      .array(fc.constantFrom('a', 'b', '*', '.', '$'), { minLength: 1, maxLength: 6 })
+      .map((all) => all.join(''));
+    fc.assert(
+      fc.property(letters, letters, (pattern, text) => {
+        const forms: PatternForms = {};
+        addText(forms, pattern);
+        expect([pattern, text, matches(forms, text)]).toEqual([pattern, text, star(pattern, text)]);
+      }),
+      { numRuns: 3000 },
+    );
+  });
+
+  it('part a tool at the first dot, and refuse what names none or all', () => {
+    expect(splitTool('a.b.c')).toEqual(['a', 'b.c']);
+    for (const pattern of ['a', '.a', 'a.', '*', '*.*', '**.**', 'a.[b]'])
+      expect(() => splitTool(pattern)).toThrow(PatternError);
+  });
+
+  it.each(['https://a.b', 'a.b:80', 'a.b/c', 'A.b', 'a..b', '*.', '*a.b', 'a.*', '', 'a b'])(
+    'refuse the host %j',
+    (host) => {
+      expect(() => addHost({}, host)).toThrow(PatternError);
+    },
+  );
+
+  it('take hosts by name, subdomain, address and any', () => {
+    const forms: PatternForms = {};
+    for (const host of ['a.b', '*.c.d', '127.0.0.1', '[::1]']) addHost(forms, host);
+    expect(forms).toEqual({ equal: { 'a.b': true, '127.0.0.1': true, '[::1]': true }, suffix: ['.c.d'] });
+    addHost(forms, '*');
+    expect(forms.all).toBe(true);
+  });
+});

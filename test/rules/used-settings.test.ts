@@ -1,0 +1,157 @@
+/** Walks every setting of the rules schema and proves that it is used: without it other data is compiled, and the library reads that data (issue 10, Q). */
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { compileRules } from '../../policies/rules/rule-compiler.ts';
+import { documentOf, WORKSPACE } from '../engine/policy-fixture.ts';
+import { verifies } from '../verifies.ts';
+
+const root = path.join(import.meta.dirname, '..', '..', 'policies');
+
+interface Node {
+  readonly $ref?: string;
+  readonly properties?: Readonly<Record<string, Node>>;
+  readonly items?: Node;
+  readonly additionalProperties?: Node | boolean;
+}
+
+const schema = JSON.parse(readFileSync(path.join(root, 'schemas', 'rules.json'), 'utf8')) as {
+  readonly definitions: Readonly<Record<string, Node>>;
+};
+
+/** Every key that a rule may have, by its path; `*` stands for any name or index. */
+function keysOf(node: Node, at: readonly string[] = []): readonly (readonly string[])[] {
+  if (node.$ref !== undefined) return keysOf(schema.definitions[node.$ref.split('/').at(-1) ?? ''] ?? {}, at);
+  const inner = typeof node.additionalProperties === 'object' ? keysOf(node.additionalProperties, [...at, '*']) : [];
+  const items = node.items === undefined ? [] : keysOf(node.items, [...at, '*']);
+  return [
+    ...Object.entries(node.properties ?? {}).flatMap(([key, child]) => [[...at, key], ...keysOf(child, [...at, key])]),
+    ...inner,
+    ...items,
+  ];
+}
+
+const NAMES = {
+  tools: ['git.push'],
+  servers: ['git'],
+  trust: ['external'],
+  verbs: ['write'],
+  roles: ['r'],
+  groups: ['g'],
+  principals: ['p'],
+  origins: ['o'],
+  profiles: ['q'],
+  owner: true,
+  labels: ['secret'],
+};
+const CALL = {
+  paths: ['a/**'],
+  insideWorkspace: true,
+  commands: ['git push'],
+  hosts: ['a.example'],
+  schemes: ['https'],
+  time: { days: ['mon'], from: '09:00', to: '17:00', zone: 'Europe/Berlin' },
+};
+const ARGS = {
+  a: { equals: 'x', present: true },
+  b: { in: ['x1', 'x2'], prefix: 'x', pattern: '^x[12]$' },
+  c: { min: 1, max: 2 },
+};
+const BUDGET = { id: 'b', scope: 'run', window: 60, calls: 1, argBytes: 2, outputBytes: 3, wallMs: 4, concurrent: 5 };
+const OBLIGATIONS = {
+  caps: { bytes: 1024, lines: 2 },
+  timeoutMs: 3,
+  labels: ['secret'],
+  pins: { a: 1 },
+  budgets: [BUDGET],
+};
+/** Rules that use every key between them. */
+const RULES: readonly Readonly<Record<string, unknown>>[] = [
+  {
+    id: 'one',
+    outcome: 'ask',
+    message: 'One.',
+    mode: 'warn',
+    approval: 'group',
+    when: { ...NAMES, ...CALL, args: ARGS },
+    obligations: OBLIGATIONS,
+  },
+  { id: 'two', outcome: 'ask', when: { opaque: true } },
+  { id: 'words', outcome: 'ask', when: { readable: false } },
+  { id: 'others', outcome: 'ask', when: { exceptCommands: ['ls'] } },
+  { id: 'three', outcome: 'ask', when: { urls: ['https://a.example/x'] } },
+];
+
+const compiled = (rules: readonly unknown[]): string => {
+  const { list, index, problems, zones } = compileRules([documentOf(rules)], WORKSPACE);
+  return JSON.stringify({ list, index, zones, problems: problems.length });
+};
+
+/** The rules without what stands at each place of this path. */
+function without(value: unknown, [first, ...rest]: readonly string[]): unknown {
+  if (typeof value !== 'object' || value === null || first === undefined) return value;
+  const entries = Object.entries(value).flatMap(([key, inner]) =>
+    key !== first && first !== '*'
+      ? [[key, inner] as const]
+      : rest.length === 0
+        ? []
+        : [[key, without(inner, rest)] as const],
+  );
+  return Array.isArray(value) ? entries.map(([, inner]) => inner) : Object.fromEntries(entries);
+}
+
+describe('every setting of the rules schema' + verifies('TR-79'), () => {
+  const keys = keysOf(schema.definitions.rule ?? {});
+
+  it('stands in a rule here, which compiles', () => {
+    expect(keys.length).toBeGreaterThan(50);
+    expect(compileRules([documentOf(RULES)], WORKSPACE).problems).toEqual([]);
+  });
+
+  it.each(keys.map((key) => [key.join('.'), key] as const))(
+    '%s changes what is compiled, or refuses the rule',
+    (_name, key) => {
+      expect(JSON.stringify(without(RULES, ['*', ...key])), 'no rule here uses it').not.toBe(JSON.stringify(RULES));
+      expect(compiled(without(RULES, ['*', ...key]) as readonly unknown[])).not.toBe(compiled(RULES));
+    },
+  );
+
+  it('becomes data whose every key the library or a list reads', () => {
+    const texts = readdirSync(path.join(root, 'lib'))
+      .filter((name) => name.endsWith('.rego') && !name.endsWith('_test.rego'))
+      .map((name) => readFileSync(path.join(root, 'lib', name), 'utf8'))
+      .join('\n');
+    const reasons = readFileSync(path.join(root, 'engine', 'decision-reader.ts'), 'utf8');
+    // Names that people choose, and values that go to the facade whole.
+    const free = new Set([
+      'any',
+      'except',
+      'servers',
+      'exact',
+      'equal',
+      'labels',
+      'pins',
+      'bounds',
+      'first',
+      'budgets',
+      'verbs',
+      'schemes',
+      'trust',
+    ]);
+    const unread = new Set<string>();
+    const visit = (value: unknown): void => {
+      if (typeof value !== 'object' || value === null) return;
+      for (const [key, inner] of Object.entries(value)) {
+        if (
+          !Array.isArray(value) &&
+          !new RegExp(`[.\\["]${key}\\b`).test(texts) &&
+          !new RegExp(`\\b${key}\\b`).test(reasons)
+        )
+          unread.add(key);
+        if (!free.has(key)) visit(inner);
+      }
+    };
+    visit(compileRules([documentOf(RULES)], WORKSPACE).list);
+    expect([...unread]).toEqual([]);
+  });
+});

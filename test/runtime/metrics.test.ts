@@ -1,0 +1,258 @@
+/** Tests /metrics of a whole facade: the text format, every documented metric, and what has happened. */
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterEach, describe, expect, it } from 'vitest';
+import { createAccess } from '../../facade/cli/serving/client-access.ts';
+import { countFaults } from '../../facade/runtime/metrics/metrics.ts';
+import { serveHttp } from '../../facade/serve/http/http-listener.ts';
+import { server as entry } from '../cli/terminal.ts';
+import { initialize, request } from '../serve/fake-facade.ts';
+import { startFacade, type TestFacade } from '../stories/facade.ts';
+import { verifies } from '../verifies.ts';
+
+const TOKENS = { boss: 'boss-token-0123456789abcdef', ann: 'ann-token-0123456789abcdef' } as const;
+const CONFIG = `version: 1
+workspace: ./workspace
+state: ./state
+servers: {chaos: ${entry(['chaos.mjs'])}}
+principals: [{id: boss, profiles: [p], token: "\${env:BOSS}", owner: true, stdio: true}, {id: ann, profiles: [p], token: "\${env:ANN}", stdio: true}]
+profiles: {p: {servers: [chaos], expose: {primitives: workspace, tools: ["chaos.*"]}}}
+rules: [{id: all, outcome: allow, when: {}}]
+listen: {port: 0}
+`;
+
+let ends: (() => Promise<void>)[] = [];
+afterEach(async () => {
+  for (const end of ends) await end();
+  ends = [];
+});
+
+interface Front {
+  readonly facade: TestFacade;
+  ask(
+    token: string,
+    route: string,
+    body?: unknown,
+    session?: string,
+  ): Promise<{ readonly status: number; readonly text: string; readonly session: string }>;
+  page(token: string): Promise<string>;
+}
+
+async function start(): Promise<Front> {
+  const facade = await startFacade(CONFIG, { env: { BOSS: TOKENS.boss, ANN: TOKENS.ann } });
+  const { config } = facade.assembled;
+  const server = await serveHttp({
+    facade: facade.assembled.gateway,
+    listen: config.listen,
+    authenticate: createAccess(() => config, config.listen),
+    drainMs: 100,
+    onFault: (thrown) => {
+      throw thrown;
+    },
+  });
+  ends = [() => server.close(), () => facade.close()];
+  const ask: Front['ask'] = async (token, route, body, session) => {
+    const response = await fetch(new URL(route, server.url), {
+      method: body === undefined ? 'GET' : 'POST',
+      headers: {
+        authorization: `Bearer ${token}`,
+        accept: 'application/json, text/event-stream',
+        'content-type': 'application/json',
+        ...(session !== undefined && { 'mcp-session-id': session }),
+      },
+      ...(body !== undefined && { body: JSON.stringify(body) }),
+    });
+    return {
+      status: response.status,
+      text: await response.text(),
+      session: response.headers.get('mcp-session-id') ?? '',
+    };
+  };
+  return { facade, ask, page: async (token) => (await ask(token, '/metrics')).text };
+}
+
+const documented = (): ReadonlyMap<string, { readonly type: string; readonly labels: readonly string[] }> =>
+  new Map(
+    [
+      ...readFileSync(path.join(import.meta.dirname, '..', '..', 'docs', 'metrics.md'), 'utf8').matchAll(
+        /^\| `([a-z_]+)` \| (counter|gauge|histogram) \|([^|]*)\|/gm,
+      ),
+    ].map(([, name = '', type = '', labels = '']) => [
+      name,
+      { type, labels: [...labels.matchAll(/`(\w+)`/g)].map(([, label = '']) => label) },
+    ]),
+  );
+
+/** Reads a page as Prometheus does, and throws what is not its format. */
+function parse(
+  text: string,
+): ReadonlyMap<string, { readonly type: string; readonly samples: ReadonlyMap<string, number> }> {
+  const found = new Map<string, { type: string; samples: Map<string, number> }>();
+  if (!text.endsWith('\n') || text.includes('\n\n')) throw new Error('no line end, or an empty line');
+  let current = '';
+  for (const line of text.trimEnd().split('\n')) {
+    const [, help] = /^# HELP (\w+) \S.*$/.exec(line) ?? [];
+    const [, name, type = ''] = /^# TYPE (\w+) (counter|gauge|histogram)$/.exec(line) ?? [];
+    const [, sample = '', labels = '', value] =
+      /^(\w+)(?:\{((?:\w+="(?:[^"\\\n]|\\[\\"n])*",?)*)\})? (-?[\d.]+(?:e[+-]?\d+)?)$/.exec(line) ?? [];
+    if (help !== undefined) {
+      if (found.has(help)) throw new Error(`${help} stands twice`);
+      found.set((current = help), { type: '', samples: new Map() });
+    } else if (name !== undefined && name === current) found.get(name)!.type = type;
+    else if (
+      value !== undefined &&
+      sample.replace(/_(bucket|sum|count)$/, (end) => (found.get(current)?.type === 'histogram' ? '' : end)) === current
+    ) {
+      const { samples } = found.get(current)!;
+      const key = `${sample}{${labels}}`;
+      if (samples.has(key)) throw new Error(`${key} stands twice`);
+      samples.set(key, Number(value));
+    } else throw new Error(`not a line of the format: ${line}`);
+  }
+  return found;
+}
+
+describe('/metrics', () => {
+  it(
+    'is in the text format, and has each documented metric with its type and labels, and no other' + verifies('ST-32'),
+    async () => {
+      const { ask, page, facade } = await start();
+      const { session } = await ask(TOKENS.boss, '/mcp', initialize());
+      await ask(
+        TOKENS.boss,
+        '/mcp',
+        request(1, 'tools/call', { name: 'chaos_big', arguments: { bytes: 100_000 } }),
+        session,
+      );
+      await facade.call(facade.open('boss'), 'chaos_crash', {});
+      await expect
+        .poll(async () => parse(await page(TOKENS.boss)).get('tollgate_server_events_total')?.samples.size)
+        .toBeGreaterThan(0);
+      // A connection that was turned away and a drain are proved elsewhere; their names stand here with 0.
+      const seen = parse(await page(TOKENS.boss));
+      const docs = documented();
+      expect([...seen.keys()].sort()).toEqual([...docs.keys()].sort());
+      for (const [name, { type, samples }] of seen) {
+        expect([name, type]).toEqual([name, docs.get(name)?.type]);
+        if (type === 'counter') expect(name).toMatch(/_total$/);
+        for (const key of samples.keys())
+          expect(
+            [...key.matchAll(/[{,](\w+)="/g)].map(([, label]) => label).filter((label) => label !== 'le'),
+            key,
+          ).toEqual(docs.get(name)?.labels);
+        expect(samples.size, name).toBeGreaterThan(0);
+      }
+    },
+  );
+
+  it(
+    'counts sessions, connections, statuses, whole durations and spilled bytes; the process is measured in base units' +
+      verifies('ST-32', 'ST-33'),
+    async () => {
+      const { ask, page, facade } = await start();
+      const { session } = await ask(TOKENS.boss, '/mcp', initialize());
+      facade.open('ann');
+      const call = await ask(
+        TOKENS.boss,
+        '/mcp',
+        request(1, 'tools/call', { name: 'chaos_big', arguments: { bytes: 100_000 } }),
+        session,
+      );
+      expect(call.status).toBe(200);
+      expect((await ask('wrong', '/mcp', initialize())).status).toBe(401);
+      await expect
+        .poll(async () =>
+          parse(await page(TOKENS.boss))
+            .get('tollgate_http_responses_total')
+            ?.samples.get('tollgate_http_responses_total{status="401"}'),
+        )
+        .toBe(1);
+      const values = new Map([...parse(await page(TOKENS.boss)).values()].flatMap(({ samples }) => [...samples]));
+      expect(values.get('tollgate_sessions{transport="http"}')).toBe(1);
+      expect(values.get('tollgate_sessions{transport="stdio"}')).toBe(1);
+      expect(values.get('tollgate_http_connections{}')).toBeGreaterThan(0);
+      expect(values.get('tollgate_http_responses_total{status="200"}')).toBeGreaterThanOrEqual(2);
+      expect(values.get('tollgate_call_seconds_count{tool="chaos_big"}')).toBe(1);
+      expect(values.get('tollgate_call_seconds_sum{tool="chaos_big"}')).toBeGreaterThanOrEqual(
+        (values.get('tollgate_upstream_seconds_sum{tool="chaos_big"}') ?? Infinity) - 0.002,
+      );
+      expect(values.get('tollgate_spilled_bytes_total{}')).toBeGreaterThan(60_000);
+      expect([values.get('tollgate_spill_files{}'), values.get('tollgate_spill_bytes{}')]).toEqual([
+        1,
+        values.get('tollgate_spilled_bytes_total{}'),
+      ]);
+      expect(values.get('process_resident_memory_bytes{}')).toBeGreaterThan(20_000_000);
+      expect(
+        Math.abs((values.get('process_start_time_seconds{}') ?? 0) - (Date.now() / 1000 - process.uptime())),
+      ).toBeLessThan(5);
+      expect(values.get('process_cpu_seconds_total{}')).toBeLessThan(100_000);
+      expect(values.get('tollgate_event_loop_delay_seconds{quantile="1"}')).toBeGreaterThanOrEqual(
+        values.get('tollgate_event_loop_delay_seconds{quantile="0.5"}') ?? Infinity,
+      );
+      expect(parse(await page(TOKENS.ann)).has('tollgate_sessions')).toBe(false);
+      expect([...parse(await page(TOKENS.ann)).keys()]).toEqual([
+        'tollgate_calls_total',
+        'tollgate_call_seconds',
+        'tollgate_upstream_seconds',
+        'tollgate_server_state',
+      ]);
+    },
+  );
+
+  it('sees an event loop that was blocked' + verifies('ST-33'), async () => {
+    const { page } = await start();
+    // Blocks between two measures, which come with the event loop.
+    await expect
+      .poll(
+        async () => {
+          for (const end = performance.now() + 200; performance.now() < end; );
+          return (
+            parse(await page(TOKENS.boss))
+              .get('tollgate_event_loop_delay_seconds')
+              ?.samples.get('tollgate_event_loop_delay_seconds{quantile="1"}') ?? 0
+          );
+        },
+        { timeout: 20_000 },
+      )
+      .toBeGreaterThan(0.1);
+  });
+});
+
+describe('faults of audit and state' + verifies('ST-34'), () => {
+  it('are counted, thrown or rejected, and change nothing else', async () => {
+    class Port {
+      #base = 1;
+      get head(): number {
+        return this.#base;
+      }
+      add(one: number): number {
+        if (one > 5) throw new Error('too much');
+        return (this.#base += one);
+      }
+      async late(): Promise<never> {
+        throw new Error('late');
+      }
+    }
+    let faults = 0;
+    const port = countFaults(new Port(), () => void (faults += 1));
+    expect([port.add(2), port.head, faults]).toEqual([3, 3, 0]);
+    expect(() => port.add(9)).toThrow('too much');
+    await expect(port.late()).rejects.toThrow('late');
+    expect(faults).toBe(2);
+  });
+
+  it('of the real ones stand in /metrics', async () => {
+    const { facade, page } = await start();
+    const session = facade.open('boss');
+    const faults = async (): Promise<number> =>
+      parse(await page(TOKENS.boss))
+        .get('tollgate_audit_faults_total')
+        ?.samples.get('tollgate_audit_faults_total{}') ?? -1;
+    expect(await faults()).toBe(0);
+    await facade.assembled.deps.audit.close();
+    // The end of a session cannot be recorded either.
+    ends[1] = () => facade.close().catch(() => undefined);
+    await facade.call(session, 'read', { path: 'x' });
+    expect(await faults()).toBeGreaterThan(0);
+  });
+});

@@ -1,0 +1,270 @@
+/** Tests what a reload refuses, what it says of it, and what becomes of sessions whose principals change. */
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { Session } from '../../facade/serve/facade-port.ts';
+import { CompiledPolicy } from '../../policies/engine/compiled-policy.ts';
+import { configure, Reloadable, rules } from './edited-project.ts';
+
+const OPEN = rules({ id: 'open', outcome: 'allow', when: { verbs: ['read'] } });
+let facade: Reloadable;
+afterEach(() => facade.close());
+
+async function start(more = '', text = OPEN): Promise<void> {
+  facade = await new Reloadable({
+    'tollgate.yaml': configure(more),
+    'rules.yaml': text,
+    'workspace/a.txt': 'a',
+  }).start();
+}
+
+async function refusal(listening = false): Promise<TollgateError> {
+  return facade.reload(listening).then(
+    () => {
+      throw new Error('was not refused');
+    },
+    (thrown: TollgateError) => thrown,
+  );
+}
+
+describe('what does not load', () => {
+  it.each([
+    [
+      'a rule with a fault',
+      'rules.yaml',
+      'rules: [{id: open, outcome: alow, when: {}}]',
+      'POLICY_INVALID',
+      'did you mean',
+    ],
+    ['YAML that is torn', 'rules.yaml', 'rules: [{id: open', 'POLICY_INVALID', ''],
+    [
+      'a configuration with an unknown key',
+      'tollgate.yaml',
+      `${configure()}polices: []\n`,
+      'CONFIG_INVALID',
+      'unknown key',
+    ],
+    [
+      'a policy that is gone',
+      'tollgate.yaml',
+      configure().replace('rules.yaml', 'nowhere.yaml'),
+      'CONFIG_INVALID',
+      'does not exist',
+    ],
+    [
+      'another state folder',
+      'tollgate.yaml',
+      configure().replace('./state', './elsewhere'),
+      'CONFIG_INVALID',
+      'state cannot change while Tollgate runs',
+    ],
+    [
+      'another audit folder',
+      'tollgate.yaml',
+      configure('audit: {folder: ./log}\n'),
+      'CONFIG_INVALID',
+      'audit cannot change while Tollgate runs',
+    ],
+    [
+      'other limits',
+      'tollgate.yaml',
+      configure('limits: {connections: 2}\n'),
+      'CONFIG_INVALID',
+      'limits cannot change while Tollgate runs',
+    ],
+  ])('%s leaves all as it was, and stands in the audit', async (_what, file, text, code, message) => {
+    await start();
+    const session = facade.open('local');
+    const before = facade.assembled.gateway.generation;
+    facade.write(file, text);
+    const thrown = await refusal();
+    expect(thrown.code).toBe(code);
+    expect(JSON.stringify(thrown.data.problems).toLowerCase()).toContain(message.toLowerCase());
+    expect(facade.assembled.gateway.generation).toBe(before);
+    expect(await facade.call(session, 'read', { path: 'a.txt' })).toMatchObject({ text: 'a', code: '' });
+    expect(facade.records('config').at(-1)).toMatchObject({
+      event: 'refused',
+      outcome: 'error',
+      code,
+      problems: (thrown.data.problems as unknown[]).length,
+    });
+    facade.write('tollgate.yaml', configure());
+    facade.write('rules.yaml', rules({ id: 'open', outcome: 'allow', message: 'Mended.', when: { verbs: ['read'] } }));
+    await facade.reload();
+    expect(facade.records('config').at(-1)).toMatchObject({
+      event: 'reloaded',
+      outcome: 'allow',
+      revision: facade.assembled.deps.policy().revision,
+    });
+    expect(facade.assembled.gateway.generation).not.toBe(before);
+  });
+
+  it('is an address while it is listened at, and none where nobody listens', async () => {
+    await start();
+    facade.write('tollgate.yaml', configure('listen: {port: 7999}\n'));
+    expect((await refusal(true)).data.problems).toMatchObject([
+      {
+        file: 'tollgate.yaml',
+        line: 5,
+        message: expect.stringContaining('listen cannot change while Tollgate runs') as string,
+      },
+    ]);
+    await facade.reload(false);
+  });
+
+  it('says of no folder where it lies', async () => {
+    await start();
+    facade.write('tollgate.yaml', configure().replace('./state', './elsewhere'));
+    const thrown = await refusal();
+    expect(thrown.message + JSON.stringify(thrown.data)).not.toContain(facade.folder);
+  });
+
+  it('is nothing that cannot be recorded: the old one stays', async () => {
+    await start();
+    const before = facade.assembled.gateway.generation;
+    const { audit } = facade.assembled.deps;
+    await audit.close();
+    expect((await refusal()).code).toBe('AUDIT_FAILED');
+    expect(facade.assembled.gateway.generation).toBe(before);
+  });
+
+  it('is recorded as reloaded only once all of it was asked: from the record on, no call is decided by the old one', async () => {
+    await start();
+    const [asked, recorded] = [
+      vi.spyOn(CompiledPolicy.prototype, 'list'),
+      vi.spyOn(facade.assembled.deps.audit, 'append'),
+    ];
+    try {
+      await facade.reload();
+      const at = recorded.mock.calls.findIndex(([entry]) => entry.type === 'config');
+      expect(asked.mock.invocationCallOrder[0]).toBeLessThan(recorded.mock.invocationCallOrder[at]!);
+      asked.mockRejectedValue(new TollgateError('POLICY_FAILED', { detail: 'The policy gave no decision.' }));
+      expect((await refusal()).code).toBe('POLICY_FAILED');
+      expect(facade.records('config').map(({ event }) => event)).toEqual(['loaded', 'reloaded', 'refused']);
+    } finally {
+      vi.restoreAllMocks();
+    }
+  });
+});
+
+describe('sessions', () => {
+  const principals = (...all: readonly string[]): string =>
+    `principals: [${all.join(', ')}]\nprofiles: {small: {expose: {primitives: {read: workspace}}}}\n`;
+  const HASH = `sha256:${'a'.repeat(64)}`;
+  const changeTo = async (...all: readonly string[]): Promise<readonly string[]> => {
+    facade.write('tollgate.yaml', configure(principals(...all)));
+    return facade.reload();
+  };
+
+  it('have the role and the profiles of now, and their calls are judged by them', async () => {
+    await start(
+      principals('{id: mia}', '{id: ann}'),
+      rules({ id: 'users', outcome: 'allow', when: { roles: ['user'] } }),
+    );
+    const session = facade.open('mia');
+    expect(await facade.list(session)).toEqual(['read', 'write', 'edit', 'bash']);
+    await changeTo('{id: mia, profiles: [small]}', '{id: ann}');
+    expect(await facade.list(session)).toEqual(['read']);
+    await changeTo('{id: mia, role: guest}', '{id: ann}');
+    expect(session.principal).toMatchObject({ role: 'guest', profiles: ['default'] });
+    expect(await facade.call(session, 'read', { path: 'a.txt' })).toMatchObject({ code: 'UNKNOWN_TOOL' });
+  });
+
+  it.each([
+    ['that is gone', '{id: tom}', '{id: other}'],
+    [
+      'with another token',
+      `{id: tom, token: "${HASH}", stdio: true}`,
+      `{id: tom, token: "sha256:${'b'.repeat(64)}", stdio: true}`,
+    ],
+    ['that is no longer open to stdio', '{id: tom, stdio: true}', '{id: tom, stdio: false}'],
+  ])('of a principal %s end with IDENTITY, for good, and others go on', async (_what, before, after) => {
+    await start(principals('{id: mia}', before));
+    const [mia, tom] = [facade.open('mia'), facade.open('tom')];
+    expect(await changeTo('{id: mia}', after)).toEqual([expect.stringContaining('A session of tom has ended')]);
+    expect(await facade.call(tom, 'read', { path: 'a.txt' })).toMatchObject({
+      code: 'IDENTITY',
+      text: expect.stringContaining('not in the configuration any more') as string,
+    });
+    await expect(facade.list(tom)).rejects.toThrow('not in the configuration any more');
+    expect(tom.closed.aborted).toBe(true);
+    expect(await facade.call(mia, 'read', { path: 'a.txt' })).toMatchObject({ text: 'a' });
+    expect(facade.records('session').at(-1)).toMatchObject({
+      event: 'refused',
+      code: 'IDENTITY',
+      session: tom.id,
+      principal: { id: 'tom' },
+    });
+    await changeTo('{id: mia}', before);
+    expect(await facade.call(tom, 'read', { path: 'a.txt' })).toMatchObject({ code: 'IDENTITY' });
+    expect(await facade.call(facade.open('tom'), 'read', { path: 'a.txt' })).toMatchObject({ text: 'a' });
+    await facade.assembled.gateway.closeSession(tom);
+  });
+
+  it('keep an Origin that was checked, and take the new name of a client otherwise', async () => {
+    await start(principals('{id: mia, client: editor}'));
+    const { gateway } = facade.assembled;
+    const known = facade.open('mia');
+    const page = gateway.openSession({ ...known.principal, origin: 'https://agents.example.org' }, 'http');
+    await changeTo('{id: mia, client: terminal}');
+    expect([known.principal.origin, page.principal.origin]).toEqual(['terminal', 'https://agents.example.org']);
+  });
+
+  it('of a principal that went away while it proved itself are not opened, and role and profiles come from the configuration', async () => {
+    await start(principals('{id: mia, role: guest}'));
+    const { gateway } = facade.assembled;
+    const { principal } = facade.open('mia');
+    expect(gateway.openSession({ ...principal, role: 'admin' }, 'http').principal.role).toBe('guest');
+    await changeTo('{id: other}');
+    expect(() => gateway.openSession(principal, 'http')).toThrow('not in the configuration any more');
+  });
+
+  it('hear that their list has changed when it has, and no others do', async () => {
+    const both = rules(
+      { id: 'reads', outcome: 'allow', when: { verbs: ['read'] } },
+      { id: 'writes', outcome: 'allow', when: { verbs: ['write'], roles: ['user'] } },
+    );
+    await start(principals('{id: mia, role: user}', '{id: tom, role: guest}'), both);
+    const told: (Session | undefined)[] = [];
+    facade.assembled.gateway.onToolsChanged((session) => told.push(session));
+    const [mia, tom, fresh] = [facade.open('mia'), facade.open('tom'), facade.open('mia')];
+    await facade.list(mia);
+    await facade.list(tom);
+    facade.write('rules.yaml', rules({ id: 'reads', outcome: 'allow', when: { verbs: ['read'] } }));
+    await facade.reload();
+    await expect.poll(() => told).toEqual([mia]);
+    expect(fresh.closed.aborted).toBe(false);
+    await facade.list(mia);
+    await facade.reload();
+    await new Promise((resolve) => setTimeout(resolve, 250));
+    expect(told).toEqual([mia]);
+  });
+
+  it('keep what they have spent of a budget', async () => {
+    const budget = (calls: number): string => configure(`budgets: [{id: few, scope: session, calls: ${calls}}]\n`);
+    await start();
+    facade.write('tollgate.yaml', budget(2));
+    await facade.reload();
+    const session = facade.open('local');
+    await facade.call(session, 'read', { path: 'a.txt' });
+    facade.write('tollgate.yaml', budget(2).replace('caps', 'caps'));
+    await facade.reload();
+    await facade.call(session, 'read', { path: 'a.txt' });
+    expect(await facade.call(session, 'read', { path: 'a.txt' })).toMatchObject({ code: 'BUDGET_EXCEEDED' });
+  });
+
+  it('are shown no secret that a new configuration brought, and none that an old one had', async () => {
+    await start();
+    facade.env.OLD = 'old-secret-value';
+    facade.env.NEW = 'new-secret-value';
+    facade.write('workspace/keys.txt', 'old-secret-value and new-secret-value');
+    const withHeader = (name: string): string =>
+      configure(`servers: {far: {url: "https://far.example/mcp", headers: {Authorization: "\${env:${name}}"}}}\n`);
+    for (const name of ['OLD', 'NEW']) {
+      facade.write('tollgate.yaml', withHeader(name));
+      await facade.reload();
+    }
+    expect((await facade.call(facade.open('local'), 'read', { path: 'keys.txt' })).text).toBe(
+      '[redacted] and [redacted]',
+    );
+  });
+});

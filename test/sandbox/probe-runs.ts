@@ -1,0 +1,150 @@
+/** Owns the ways in which the probes are run: one process each, which tries them all, started as Tollgate starts programs; and outside of everything as a control. */
+
+import { type ChildProcess, spawn } from 'node:child_process';
+import path from 'node:path';
+import { sandboxedShell } from '../../adapters/primitives/shell/sandboxed-shell.ts';
+import { type LaunchHost, launch } from '../../adapters/stdio/launch.ts';
+import type { SandboxSettings, ServerSettings } from '../../adapters/supervisor/server-settings.ts';
+import { leak, OWNER, type Plant } from './probe-targets.ts';
+
+/** The program that tries. */
+export const PROBES = path.join(import.meta.dirname, 'escape-probes.mjs');
+
+/** By name of the attempt; true: it got out. */
+export type Results = Readonly<Record<string, boolean>>;
+
+function sandboxFor({ workspace }: Plant): SandboxSettings {
+  return {
+    filesystem: { allowRead: [], allowWrite: [workspace], denyRead: [path.join(workspace, 'keys')] },
+    network: { allowedDomains: [] },
+    limits: { memoryMb: 256, processes: 64, fileMb: 16 },
+  };
+}
+
+function settingsFor(plant: Plant): ServerSettings {
+  return {
+    name: 'prober',
+    transport: 'stdio',
+    command: process.execPath,
+    args: [PROBES],
+    env: { OWN: plant.own },
+    headers: {},
+    connectTimeoutMs: 10_000,
+    maxRetries: 0,
+    reconnectBackoffMs: 100,
+    cwd: plant.workspace,
+    sandbox: sandboxFor(plant),
+  };
+}
+
+const hiddenOf = ({ workspace, state, vault }: Plant): readonly string[] => [
+  state,
+  vault,
+  path.join(workspace, 'tollgate.yaml'),
+];
+
+function hostFor(plant: Plant): LaunchHost {
+  return { workspace: plant.workspace, hidden: hiddenOf(plant), secrets: () => Promise.reject(new Error('none')) };
+}
+
+/** As a server; tries the named ones. */
+export async function asServer(plant: Plant, only: readonly string[]): Promise<Results> {
+  return resultsOf((await launch(settingsFor(plant), hostFor(plant))).child, { ...plant, only, pass: 'server' });
+}
+
+/** As a server of a Tollgate that an ordinary user runs; the build of this tree. */
+export function asServerOfUser(plant: Plant): Promise<Results> {
+  const dist = path.join(import.meta.dirname, '..', '..', 'dist', 'adapters', 'stdio', 'launch.js');
+  const program = `const {launch} = await import(${JSON.stringify(dist)});
+const {settings, host, plant} = JSON.parse(await new Response(process.stdin).text());
+const {child} = await launch(settings, {...host, secrets: async () => ''});
+child.stdin.end(JSON.stringify({...plant, facade: process.pid}));
+child.stdout.pipe(process.stdout); child.stderr.pipe(process.stderr);
+child.on('close', (code) => (process.exitCode = code ?? 1));`;
+  const words = [process.execPath, '--input-type=module', '-e', program];
+  const user =
+    process.getuid?.() === 0 ? ['setpriv', `--reuid=${OWNER}`, `--regid=${OWNER}`, '--clear-groups', ...words] : words;
+  const child = spawn(user[0] as string, user.slice(1), {
+    cwd: '/',
+    env: { ...process.env, HOME: path.dirname(plant.file) },
+  });
+  return resultsOf(child, { settings: settingsFor(plant), host: hostFor(plant), plant: { ...plant, pass: 'user' } });
+}
+
+/** As a command of the agent; tries the named ones. */
+export async function asCommand(plant: Plant, only: readonly string[]): Promise<Results> {
+  const { filesystem, ...rest } = sandboxFor(plant);
+  const sandbox = { ...rest, filesystem: { ...filesystem, allowRead: [path.dirname(PROBES)] } };
+  const start = sandboxedShell(() => ({
+    workspace: plant.workspace,
+    sandbox,
+    hidden: [plant.state, plant.vault],
+    fixed: [path.join(plant.workspace, 'tollgate.yaml')],
+  }));
+  const { child } = await start({
+    command: `${process.execPath} ${PROBES}`,
+    cwd: plant.workspace,
+    folder: plant.workspace,
+    home: path.dirname(plant.file),
+    input: true,
+  });
+  return resultsOf(child, { ...plant, only, pass: 'command' });
+}
+
+/** What is otherwise in a container, and why. */
+export const OTHERWISE_IN_CONTAINER: ReadonlyMap<string, string> = new Map([
+  [
+    'see the command line of its sandbox with its environment in it',
+    'its first process is an init, with the variables of the server itself',
+  ],
+  ['read memory of the kernel', 'the engine masks what holds memory; names without addresses remain'],
+  ['read the command line of the kernel', 'the engine shows it'],
+  ['see devices and control groups in /sys', 'the engine shows them, read-only'],
+  ...['shmget', 'semget', 'msgget', 'memfd_create'].map(
+    (call) => [`call ${call}`, 'a control group counts their memory'] as const,
+  ),
+]);
+
+/** What takes memory of no process: where a control group counts it, the kernel ends the whole sandbox or container, the prober with it. */
+export const FATAL_WHERE_COUNTED: readonly string[] = [
+  'hold more memory in shared maps than it may',
+  'hold more memory in shared memory of System V than it may',
+  'hold more memory in files of no folder than it may',
+];
+
+/** Made of this machine's own programs by test/servers/engine.ts. */
+export const IMAGE = process.env.TOLLGATE_TEST_IMAGE ?? '';
+
+/** As a server in a container; tries the named ones. */
+export async function inContainer(plant: Plant, only: readonly string[]): Promise<Results> {
+  const { filesystem, ...rest } = sandboxFor(plant);
+  const sandbox = { ...rest, image: IMAGE, filesystem: { ...filesystem, allowRead: [path.dirname(PROBES)] } };
+  const settings = { ...settingsFor(plant), command: 'node', isolation: 'container', sandbox } as const;
+  return resultsOf((await launch(settings, hostFor(plant))).child, { ...plant, pass: 'container', only });
+}
+
+/** Outside of every sandbox, with an open file left to it; tries the named ones. */
+export async function outsideOfAll(plant: Plant, only: readonly string[]): Promise<Results> {
+  const left = leak(plant.file);
+  const results = await resultsOf(
+    spawn(process.execPath, [PROBES], { cwd: plant.workspace, stdio: ['pipe', 'pipe', 'pipe', left.fd] }),
+    { ...plant, only, pass: 'outside' },
+  );
+  left.close();
+  return results;
+}
+
+function resultsOf(child: ChildProcess, told: unknown): Promise<Results> {
+  return new Promise((resolve, reject) => {
+    child.stdin?.end(JSON.stringify(told));
+    let said = '';
+    let complaint = '';
+    child.stdout?.on('data', (text: Buffer) => (said += text.toString('utf8')));
+    child.stderr?.on('data', (text: Buffer) => (complaint += text.toString('utf8')));
+    child.on('close', (code) =>
+      code === 0
+        ? resolve(JSON.parse(said.trim().split('\n').at(-1) ?? '') as Results)
+        : reject(new Error(`probes ended with ${code}: ${complaint}${said.slice(-2000)}`)),
+    );
+  });
+}

@@ -1,0 +1,113 @@
+/** Tests real third-party servers in sandboxes: they serve the primitives as before, and reach nothing beside the workspace. */
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterEach, describe, expect, it } from 'vitest';
+import type { PrimitiveBackend, ServerAdapter } from '../../adapters/port.ts';
+import { createMappedBackend } from '../../adapters/primitives/mapped/mapped-backend.ts';
+import { ServerPool } from '../../adapters/supervisor/server-pool.ts';
+import { loadMapping } from '../../catalogs/primitives/primitive-mapping.ts';
+import { verifies } from '../verifies.ts';
+import { openWorkspace, own } from './probe-targets.ts';
+
+const MODULES = path.join(import.meta.dirname, '..', 'servers', 'node_modules');
+const remove: string[] = [];
+const pools: ServerPool[] = [];
+
+afterEach(async () => {
+  await Promise.all(pools.splice(0).map((pool) => pool.stopAll()));
+  for (const folder of remove.splice(0)) rmSync(folder, { recursive: true, force: true });
+});
+
+interface Opened {
+  readonly root: string;
+  readonly outside: string;
+  readonly inner: ServerAdapter;
+}
+
+function open(name: string, script: string, args: (root: string) => readonly string[]): Opened {
+  const [root, outside] = [openWorkspace(), openWorkspace()];
+  remove.push(root, outside);
+  writeFileSync(path.join(outside, 'secret'), 'the secret', { mode: 0o644 });
+  const home = path.join(outside, 'home');
+  mkdirSync(path.join(home, '.claude-server-commander'), { recursive: true });
+  writeFileSync(
+    path.join(home, '.claude-server-commander/config.json'),
+    JSON.stringify({ telemetryEnabled: false, allowedDirectories: [] }),
+  );
+  for (const file of ['home', 'home/.claude-server-commander', 'home/.claude-server-commander/config.json'])
+    own(path.join(outside, file));
+  const host = { workspace: root, hidden: [], secrets: () => Promise.reject(new Error('none')) };
+  const pool = new ServerPool(
+    { servers: 1, connections: 1 },
+    { host, onStderr: () => undefined, grace: { closeMs: 500, termMs: 2000 } },
+  );
+  pools.push(pool);
+  const inner = pool.add({
+    name,
+    transport: 'stdio',
+    command: process.execPath,
+    args: [path.join(MODULES, script), ...args(root)],
+    env: { HOME: home },
+    headers: {},
+    connectTimeoutMs: 60_000,
+    maxRetries: 0,
+    reconnectBackoffMs: 100,
+    sandbox: {
+      filesystem: { allowRead: [], allowWrite: [root, home], denyRead: [] },
+      network: { allowedDomains: [] },
+      limits: { memoryMb: 256, processes: 64, fileMb: 64 },
+    },
+  });
+  return { root, outside, inner };
+}
+
+async function call(
+  server: PrimitiveBackend | ServerAdapter,
+  tool: string,
+  args: Readonly<Record<string, unknown>>,
+): Promise<string> {
+  const doc = await server.call({
+    tool,
+    args: { text: JSON.stringify(args), value: args, exact: true },
+    scope: 'a',
+    timeoutMs: 20_000,
+    hardTimeoutMs: 60_000,
+    signal: new AbortController().signal,
+  });
+  return (doc.value.content ?? []).map(({ text = '' }) => text).join('\n');
+}
+
+describe('in a sandbox that mounts the workspace only', () => {
+  it('server-filesystem reads and writes there' + verifies('CY-24', 'HB-10'), async () => {
+    const { root, outside, inner } = open(
+      'server-filesystem',
+      '@modelcontextprotocol/server-filesystem/dist/index.js',
+      (folder) => [folder],
+    );
+    await inner.start();
+    const backend = createMappedBackend({ inner, mapping: loadMapping('server-filesystem'), root });
+    await call(backend, 'write', { path: 'notes.txt', content: 'hello\n' });
+    expect(await call(backend, 'read', { path: 'notes.txt' })).toContain('hello');
+    expect(await call(inner, 'read_text_file', { path: path.join(outside, 'secret') })).not.toContain('the secret');
+  });
+
+  it(
+    'DesktopCommander runs commands there, and finds nothing else, though its own list allows the whole disk' +
+      verifies('CY-24'),
+    async () => {
+      const { root, outside, inner } = open(
+        'desktop-commander',
+        '@wonderwhy-er/desktop-commander/dist/index.js',
+        () => [],
+      );
+      await inner.start();
+      const backend = createMappedBackend({ inner, mapping: loadMapping('desktop-commander'), root });
+      await call(backend, 'write', { path: 'notes.txt', content: 'hello\n' });
+      expect(
+        await call(backend, 'bash', { command: `cat notes.txt; cat ${outside}/secret; id -u; touch /usr/x` }),
+      ).toMatch(/hello\n[^]*No such file[^]*Read-only/);
+      expect(await call(inner, 'read_file', { path: path.join(outside, 'secret') })).not.toContain('the secret');
+      expect(await call(inner, 'read_file', { path: '/etc/shadow' })).not.toContain('root:');
+    },
+  );
+});

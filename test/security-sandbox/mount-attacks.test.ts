@@ -1,0 +1,197 @@
+/** Attacks on the mounts of a sandbox: a program that runs already swaps a folder for a link while the next sandbox is set up. */
+import {
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { ControlGroups } from '../../adapters/sandbox/bubblewrap/control-group.ts';
+import { checkMounts, parseMounts } from '../../adapters/sandbox/bubblewrap/mount-check.ts';
+import { startSandboxed } from '../../adapters/sandbox/bubblewrap/sandbox-start.ts';
+import { reserveNames } from '../../adapters/sandbox/closed-paths/placeholders.ts';
+import type { Confinement } from '../../catalogs/readers/confinement.ts';
+import { cpuMs } from '../bench/growth.ts';
+import { openWorkspace, own } from '../sandbox/probe-targets.ts';
+import { verifies } from '../verifies.ts';
+
+const LIMITS = { memoryMb: 256, processes: 64, fileMb: 16 };
+const NOWHERE = { inside: [], outside: [] };
+const RULES: Confinement = {
+  hidden: NOWHERE,
+  fixed: { inside: ['**/.git/hooks/**', '**/.git/config', '**/.git/info/attributes', '**/.husky/**'], outside: [] },
+  closedHosts: [],
+};
+
+let workspace: string;
+beforeEach(() => {
+  workspace = openWorkspace();
+});
+afterEach(() => rmSync(workspace, { recursive: true, force: true }));
+
+/** Control groups that exist for the moment at which they are asked for: after the plan was made, before bubblewrap starts. */
+function meanwhile(act: () => void): () => Promise<ControlGroups> {
+  const group = {
+    commandPrefix: [],
+    moveIn: () => () => Promise.resolve(),
+    hasKilled: () => false,
+    remove: () => undefined,
+  };
+  return () => Promise.resolve({ parent: { version: 2, folder: '/' }, make: () => (act(), group) });
+}
+
+async function run(script: string, act: () => void): Promise<number | null> {
+  const jailed = await startSandboxed(
+    {
+      command: 'sh',
+      args: ['-c', script],
+      env: {},
+      cwd: workspace,
+      workspace,
+      read: [],
+      write: [workspace],
+      hidden: [],
+      limits: LIMITS,
+      input: false,
+      confinement: RULES,
+    },
+    meanwhile(act),
+  );
+  return new Promise((resolve) => jailed.child.once('exit', resolve));
+}
+
+describe('a folder around a closed file', () => {
+  const plant = (): void => {
+    for (const folder of ['.git', '.git/hooks', '.git/.husky', 'a', 'a/b', 'a/b/c', 'a/b/c/.husky']) {
+      mkdirSync(path.join(workspace, folder));
+      own(path.join(workspace, folder));
+    }
+  };
+  const swap = (target: string) => () => {
+    renameSync(path.join(workspace, 'a/b/c'), path.join(workspace, 'a/b/was'));
+    symlinkSync(target, path.join(workspace, 'a/b/c'));
+  };
+
+  it(
+    'that is swapped for a link to .git while the sandbox is set up does not uncover its hooks' + verifies('TR-18'),
+    async () => {
+      plant();
+      await expect(run('echo planted >.git/hooks/post-checkout', swap('../../.git'))).rejects.toMatchObject({
+        code: 'SANDBOX_UNAVAILABLE',
+        message: expect.stringContaining('changed its place') as string,
+      });
+      expect(readdirSync(path.join(workspace, '.git/hooks'))).toEqual([]);
+    },
+  );
+
+  it('that stays where it is starts as ever, and the hooks are closed' + verifies('TR-18'), async () => {
+    plant();
+    expect(await run('echo planted >.git/hooks/post-checkout', () => undefined)).not.toBe(0);
+    expect(await run('echo fine >a/b/c/file', () => undefined)).toBe(0);
+    expect(readFileSync(path.join(workspace, 'a/b/c/file'), 'utf8')).toBe('fine\n');
+  });
+});
+
+describe('the place of a missing closed name', () => {
+  let outside: string;
+  beforeEach(() => {
+    outside = openWorkspace();
+    for (const folder of ['x', 'x/.git']) mkdirSync(path.join(workspace, folder));
+    mkdirSync(path.join(outside, '.git'));
+    for (const folder of ['x', 'x/.git']) own(path.join(workspace, folder));
+  });
+  afterEach(() => rmSync(outside, { recursive: true, force: true }));
+  const swap = (): void => {
+    renameSync(path.join(workspace, 'x'), path.join(workspace, 'was'));
+    symlinkSync(outside, path.join(workspace, 'x'));
+  };
+  const names = ['hooks', 'config', 'info/attributes'];
+
+  it('is not made through a folder that was swapped for a link' + verifies('TR-19'), () => {
+    swap();
+    for (const name of names)
+      expect(() => reserveNames([path.join(workspace, 'x/.git', name)])).toThrow(
+        expect.objectContaining({ code: 'ELOOP' }),
+      );
+    expect(readdirSync(path.join(outside, '.git'))).toEqual([]);
+  });
+
+  it('is not removed through one either' + verifies('TR-19'), () => {
+    const { places, release } = reserveNames(names.map((name) => path.join(workspace, 'x/.git', name)));
+    expect(places).toHaveLength(names.length);
+    expect(statSync(path.join(workspace, 'x/.git/config')).uid).toBe(statSync(path.join(workspace, 'x/.git')).uid);
+    swap();
+    mkdirSync(path.join(outside, '.git/hooks'));
+    writeFileSync(path.join(outside, '.git/config'), '');
+    release();
+    expect(readdirSync(path.join(outside, '.git')).sort()).toEqual(['config', 'hooks']);
+  });
+
+  it(
+    'is one of a bounded number: a thousand repositories refuse the start and hold up nobody' + verifies('TR-19'),
+    async () => {
+      for (let n = 0; n < 1000; n += 1) mkdirSync(path.join(workspace, `many/${n}/.git`), { recursive: true });
+      const before = cpuMs();
+      await expect(run('true', () => undefined)).rejects.toMatchObject({
+        code: 'SANDBOX_UNAVAILABLE',
+        message: expect.stringContaining('nested repositories') as string,
+      });
+      expect(cpuMs() - before).toBeLessThan(3_000);
+      expect(readdirSync(path.join(workspace, 'many/0/.git'))).toEqual([]);
+    },
+  );
+});
+
+describe('the mounts of a sandbox', () => {
+  const line = (id: number, parent: number, root: string, at: string, options = 'rw'): string =>
+    `${id} ${parent} 8:1 ${root} ${at} ${options} - ext4 /dev/sda1 rw`;
+  const host = parseMounts(
+    [
+      line(1, 0, '/', '/'),
+      line(2, 1, '/srv', '/home/u/w/vol'),
+      '3 2 8:2 / /home/u/w/vol/deep rw - ext4 /dev/sdb rw',
+    ].join('\n'),
+  );
+  const plan = {
+    mounts: [
+      { from: '/home/u/w', to: '/home/u/w', writable: true },
+      { from: '/home/u/w/d', to: '/home/u/w/d', writable: true },
+      { from: '/home/u/w/h', to: '/home/u/w/h', writable: false },
+    ],
+    masks: ['/home/u/w/d/x.pem'],
+  };
+  const good = [
+    line(10, 9, '/home/u/w', '/home/u/w'),
+    line(11, 10, '/srv', '/home/u/w/vol'),
+    '12 11 8:2 / /home/u/w/vol/deep rw - ext4 /dev/sdb rw',
+    line(13, 10, '/home/u/w/d', '/home/u/w/d'),
+    line(14, 10, '/home/u/w/h', '/home/u/w/h', 'ro,nosuid'),
+    '15 13 0:5 /null /home/u/w/d/x.pem ro - devtmpfs dev rw',
+  ];
+  const judge = (lines: readonly string[]) => () => checkMounts(plan, host, parseMounts(lines.join('\n')));
+  const but = (index: number, instead: string): readonly string[] =>
+    good.map((one, at) => (at === index ? instead : one));
+
+  it('are those of the plan, with what is mounted beneath them on the host' + verifies('TR-18'), () =>
+    expect(judge(good)).not.toThrow(),
+  );
+
+  it.each([
+    ['a source outside', but(3, line(13, 10, '/home/u', '/home/u/w/d'))],
+    ['the same names on another disk', but(3, '13 10 8:2 /home/u/w/d /home/u/w/d rw - ext4 /dev/sdb rw')],
+    ['a source that another folder protects', but(3, line(13, 10, '/home/u/w/h', '/home/u/w/d'))],
+    ['another place', but(3, line(13, 10, '/home/u/w/d', '/home/u/w/other'))],
+    ['a place over a protected one', [...good, line(16, 14, '/home/u/w/h', '/home/u/w/h')]],
+    ['a place outside of all that is given', but(3, line(13, 10, '/home/u/w/d', '/usr/bin'))],
+    ['a cover in another place', but(5, '15 13 0:5 /null /home/u/w/d/y.pem ro - devtmpfs dev rw')],
+    ['a protected place that can be written', but(4, line(14, 10, '/home/u/w/h', '/home/u/w/h'))],
+    ['no mount at all', []],
+  ])('are refused with %s' + verifies('TR-18'), (_, lines) =>
+    expect(judge(lines)).toThrow(expect.objectContaining({ code: 'SANDBOX_UNAVAILABLE' })),
+  );
+});

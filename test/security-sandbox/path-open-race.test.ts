@@ -1,0 +1,298 @@
+/** Attacks on the time between judging a path and opening it, and on files with several names, with the starter `workspace` and a real background process. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  linkSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { supportsPathHandles } from '../../catalogs/readers/path-handles.ts';
+import { findUnboundPrograms } from '../../facade/runtime/unbound-programs.ts';
+import type { Session } from '../../facade/serve/facade-port.ts';
+import { packageRoot } from '../../policies/rego/opa-program.ts';
+import { type Answer, startFacade, type TestFacade } from '../stories/facade.ts';
+import { verifies } from '../verifies.ts';
+
+/** Puts links to one target and then the other in the place of its argument, as fast as it can. The rename is atomic. */
+const SWAP = `import os, sys
+name = sys.argv[1]
+targets = open(name + '.targets').read().split()
+os.symlink(targets[0], name)
+print('swapping', flush=True)
+while True:
+    for target in targets:
+        os.symlink(target, name + '.new')
+        os.rename(name + '.new', name)
+`;
+const SECRET = 'KEY=do-not-show-this';
+const HOOK = '#!/bin/sh\n';
+
+let facade: TestFacade;
+let session: Session;
+let root: string;
+let config: string;
+
+const at = (name: string): string => path.join(root, name);
+const call = (name: string, args: unknown): Promise<Answer> => facade.call(session, name, args);
+
+beforeAll(async () => {
+  root = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-opened-')));
+  mkdirSync(at('.git/hooks'), { recursive: true });
+  mkdirSync(at('free'));
+  const rules = readFileSync(path.join(packageRoot(), 'policies', 'starter', 'workspace.yaml'), 'utf8');
+  const state = mkdtempSync(path.join(tmpdir(), 'tollgate-opened-state-'));
+  config = JSON.stringify({
+    version: 1,
+    workspace: '.',
+    state,
+    policies: ['policies/rules.yaml'],
+    approvals: { waitMs: 0 },
+    rules: [{ id: 'dots', outcome: 'deny', message: 'Closed.', when: { paths: ['..data/**', '..foo'] } }],
+    principals: [{ id: 'agent', profiles: ['all'], stdio: true }],
+    profiles: { all: { servers: [], expose: { primitives: 'workspace' } } },
+  });
+  const files = {
+    'policies/rules.yaml': rules,
+    '.env': SECRET,
+    'a.txt': 'open\n',
+    'swap.py': SWAP,
+    '.git/hooks/pre-commit': HOOK,
+    '..data/x': SECRET,
+    '..foo': SECRET,
+  };
+  facade = await startFacade(config, { folder: root, files });
+  // Commands run as the owner of the workspace.
+  chmodSync(root, 0o755);
+  if (process.getuid?.() === 0)
+    for (const name of ['', 'free', 'a.txt', 'swap.py']) chownSync(at(name), 12_345, 12_345);
+  session = facade.open('agent');
+});
+afterAll(async () => {
+  await facade.close();
+  rmSync(root, { recursive: true, force: true });
+});
+
+/** Runs `attack` again and again while a background process of the workspace's owner swaps a link; gives the codes of the answers. */
+async function whileSwapping(
+  name: string,
+  targets: readonly string[],
+  attack: (round: number) => Promise<Answer>,
+): Promise<ReadonlySet<string>> {
+  // As a command that a person approved goes on: the starter asks about programs that run other code.
+  writeFileSync(at(`${name}.targets`), targets.join(' '));
+  const owner = process.getuid?.() === 0 ? { uid: 12_345, gid: 12_345 } : {};
+  const swapper = spawn('bash', ['-c', `exec python3 swap.py ${name}`], {
+    cwd: root,
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env: { PATH: '/usr/local/bin:/usr/bin:/bin' },
+    ...owner,
+  });
+  await once(swapper.stdout, 'data');
+  const codes = new Set<string>();
+  const until = Date.now() + 2500;
+  try {
+    for (let round = 0; Date.now() < until || round < 100; round += 1) codes.add((await attack(round)).code);
+    expect(swapper.exitCode).toBeNull();
+  } finally {
+    swapper.kill('SIGKILL');
+  }
+  return codes;
+}
+
+describe('a link that is swapped between judging and opening', () => {
+  it('does not lead a write into the configuration' + verifies('TR-10'), async () => {
+    const codes = await whileSwapping('x', ['a.txt', 'tollgate.yaml'], (round) =>
+      call('write', {
+        path: 'x',
+        content: 'bash: {isolation: direct}\n',
+        mode: round % 2 === 0 ? 'overwrite' : 'append',
+      }),
+    );
+    expect(readFileSync(at('tollgate.yaml'), 'utf8')).toBe(config);
+    // Both targets were met: else nothing was tried.
+    expect(codes).toContain('');
+    expect(codes).toContain('DENIED');
+    expect([...codes].filter((code) => !['', 'DENIED', 'TOOL_FAILED'].includes(code))).toEqual([]);
+  });
+
+  it('shows nothing of .env' + verifies('TR-10'), async () => {
+    const ways = [
+      { path: 'y' },
+      { path: 'y', action: 'search', pattern: '.' },
+      { path: '.', action: 'search', pattern: 'KEY' },
+      { path: 'y', action: 'stat' },
+    ];
+    const size = `size: ${SECRET.length}`;
+    const codes = await whileSwapping('y', ['a.txt', '.env'], async (round) => {
+      const answer = await call('read', ways[round % ways.length]);
+      expect(answer.text).not.toContain('do-not-show-this');
+      expect(answer.text).not.toContain(size);
+      return answer;
+    });
+    expect(codes).toContain('');
+    expect(codes).toContain('DENIED');
+  });
+
+  it('does not lead a new file into .git/hooks' + verifies('TR-10'), async () => {
+    const codes = await whileSwapping('z', ['free', '.git/hooks'], (round) =>
+      call('write', { path: `z/post-${round % 50}`, content: HOOK, mode: 'overwrite' }),
+    );
+    expect(readdirSync(at('.git/hooks'))).toEqual(['pre-commit']);
+    expect(readdirSync(at('free'))).not.toEqual([]);
+    expect(codes).toContain('');
+    expect(codes).toContain('DENIED');
+  });
+});
+
+describe('another name of a protected file', () => {
+  it('a hard link of the configuration is not written, in place or by replacing it' + verifies('TR-12'), async () => {
+    linkSync(at('tollgate.yaml'), at('free/notes.yaml'));
+    for (const [name, args] of [
+      ['write', { content: 'x', mode: 'overwrite' }],
+      ['write', { content: 'x', mode: 'append' }],
+      ['edit', { old_string: 'version', new_string: 'x' }],
+    ] as const) {
+      expect((await call(name, { path: 'free/notes.yaml', ...args })).text, JSON.stringify(args)).toContain(
+        'control-files',
+      );
+    }
+    expect(readFileSync(at('tollgate.yaml'), 'utf8')).toBe(config);
+    expect(readFileSync(at('free/notes.yaml'), 'utf8')).toBe(config);
+  });
+
+  it(
+    'a hard link of .env is not read, searched, described or written, also one that is made later' + verifies('TR-12'),
+    async () => {
+      linkSync(at('a.txt'), at('free/second-name'));
+      expect((await call('read', { path: 'free/second-name' })).code).toBe('');
+      for (const name of ['free/one', 'free/two']) {
+        linkSync(at('.env'), at(name));
+        for (const args of [{}, { action: 'search', pattern: 'KEY' }, { action: 'stat' }])
+          expect((await call('read', { path: name, ...args })).text).toContain('no-secret-files');
+        expect((await call('read', { path: 'free', action: 'search', pattern: 'KEY' })).text).toContain('no match');
+        expect((await call('write', { path: name, content: 'x', mode: 'append' })).text).toContain('no-secret-files');
+        expect((await call('edit', { path: name, old_string: 'KEY', new_string: 'x' })).text).toContain(
+          'no-secret-files',
+        );
+      }
+      expect(readFileSync(at('.env'), 'utf8')).toBe(SECRET);
+    },
+  );
+
+  it(
+    'a file whose other names lie outside the workspace stays in use, as those of pnpm do' + verifies('TR-12'),
+    async () => {
+      const store = mkdtempSync(path.join(path.dirname(root), 'tollgate-store-'));
+      writeFileSync(path.join(store, 'index.js'), 'module.exports = 1;\n');
+      mkdirSync(at('node_modules/one'), { recursive: true });
+      linkSync(path.join(store, 'index.js'), at('node_modules/one/index.js'));
+      expect((await call('read', { path: 'node_modules/one/index.js' })).text).toBe('module.exports = 1;\n');
+      expect((await call('edit', { path: 'node_modules/one/index.js', old_string: '1', new_string: '2' })).code).toBe(
+        '',
+      );
+      expect(readFileSync(path.join(store, 'index.js'), 'utf8')).toBe('module.exports = 1;\n');
+      rmSync(store, { recursive: true });
+    },
+  );
+
+  it('a link to a protected file, and a chain of links, are that file', async () => {
+    symlinkSync('../.env', at('free/link'));
+    symlinkSync('link', at('free/chain'));
+    for (const name of ['free/link', 'free/chain'])
+      expect((await call('read', { path: name })).text).toContain('no-secret-files');
+  });
+});
+
+describe('a name that begins with two dots', () => {
+  it('is matched by rules as any other name' + verifies('TR-13'), async () => {
+    for (const name of ['..foo', '..data/x', './..foo', 'free/../..data/x'])
+      expect((await call('read', { path: name })).text, name).toContain('dots');
+    expect((await call('write', { path: '..data/new', content: 'x' })).text).toContain('dots');
+    expect(existsSync(at('..data/new'))).toBe(false);
+  });
+});
+
+describe('descriptors', () => {
+  it('are closed after every outcome' + verifies('TR-11'), async () => {
+    const ways: readonly (readonly [string, Record<string, unknown>])[] = [
+      ['read', { path: 'a.txt' }],
+      ['read', { path: 'absent' }],
+      ['read', { path: 'absent/deep/er' }],
+      ['read', { path: '.env' }],
+      ['read', { path: '/etc/passwd' }],
+      ['read', { path: '.', action: 'list' }],
+      ['read', { path: '.', action: 'search', pattern: 'open' }],
+      ['read', { path: 'a.txt', action: 'search', pattern: '(' }],
+      ['read', { path: 'free/one' }],
+      ['read', { path: 'a.txt', offset: 99 }],
+      ['write', { path: 'free/new/deep.txt', content: 'x', mode: 'overwrite' }],
+      ['write', { path: 'a.txt', content: 'x', mode: 'create' }],
+      ['write', { path: 'a.txt/x', content: 'x' }],
+      ['write', { path: '.husky/x', content: 'x' }],
+      ['edit', { path: 'a.txt', old_string: 'absent', new_string: 'x' }],
+      ['bash', { command: 'true', cwd: 'free' }],
+      ['bash', { command: 'true', cwd: 'absent' }],
+      ['bash', { command: 'echo $HOME', cwd: 'free' }],
+    ];
+    for (const [name, args] of ways) await call(name, args);
+    const before = readdirSync('/proc/self/fd').length;
+    const codes = new Set<string>();
+    for (let round = 0; round < 3; round += 1)
+      for (const [name, args] of ways) codes.add((await call(name, args)).code);
+    await expect.poll(() => readdirSync('/proc/self/fd').length).toBeLessThanOrEqual(before);
+    expect([...codes].sort()).toEqual(expect.arrayContaining(['', 'APPROVAL_REQUIRED', 'ARGS_INVALID', 'DENIED']));
+  });
+});
+
+describe('a platform without descriptors for paths', () => {
+  const notHere = (): boolean => supportsPathHandles('darwin', () => false);
+
+  it(
+    'warns at the start, and refuses bash together with rules on paths until the owner accepts it' + verifies('TR-14'),
+    async () => {
+      const policy = facade.assembled.deps.policy();
+      const { config: loaded } = facade.assembled;
+      expect(supportsPathHandles('linux', () => true)).toBe(true);
+      expect(supportsPathHandles('linux', () => false)).toBe(false);
+      expect(await findUnboundPrograms(loaded, policy)).not.toContainEqual(expect.stringContaining('swaps links'));
+      const problems = [
+        expect.objectContaining({
+          file: 'tollgate.yaml',
+          message: expect.stringContaining('bash: {acceptPathRaces: true}') as string,
+        }),
+      ];
+      await expect(findUnboundPrograms(loaded, policy, notHere)).rejects.toMatchObject({
+        code: 'CONFIG_INVALID',
+        data: { problems },
+      });
+      const accepted = { ...loaded, bash: { ...loaded.bash, acceptPathRaces: true } };
+      expect(await findUnboundPrograms(accepted, policy, notHere)).toContainEqual(
+        expect.stringContaining('a process that swaps links'),
+      );
+      const without = {
+        ...loaded,
+        profiles: new Map(
+          [...loaded.profiles].map(([name, profile]) => [
+            name,
+            { ...profile, primitives: { read: [{ server: 'workspace' }] } },
+          ]),
+        ),
+      };
+      expect(await findUnboundPrograms(without, policy, notHere)).toContainEqual(
+        expect.stringContaining('a process that swaps links'),
+      );
+    },
+  );
+});

@@ -1,0 +1,106 @@
+/** Owns a facade that only answers what a test tells it to; the wire is the unit under test, so nothing behind it is real. */
+import { randomBytes } from 'node:crypto';
+import { readMessage, type WireMessage } from '../../adapters/rpc/message-parser.ts';
+import type { CallRequest, Facade, Reply, Session } from '../../facade/serve/facade-port.ts';
+import type { Principal } from '../../policies/port.ts';
+
+export const ALICE: Principal = { id: 'alice', role: 'user', groups: [], profiles: [], origin: 'claude' };
+export const BOB: Principal = { id: 'bob', role: 'user', groups: [], profiles: [], origin: 'cursor' };
+
+export const LIST_TEXT = '{"tools":[{"name":"read","description":"Reads.","inputSchema":{"type":"object"}}]}';
+
+/** A result that carries the arguments' own text, so that every answer tells which call it belongs to. */
+export function echo(request: CallRequest): Reply {
+  return { kind: 'result', text: JSON.stringify({ content: [{ type: 'text', text: request.args.text }] }) };
+}
+
+export class FakeFacade implements Facade {
+  readonly calls: { readonly session: Session; readonly request: CallRequest }[] = [];
+  readonly opened: Session[] = [];
+  readonly closed: Session[] = [];
+  readonly #ends = new Map<Session, AbortController>();
+  #listener: (() => void) | undefined;
+  words = 'Use read.';
+  onList: (session: Session, signal: AbortSignal) => Promise<Reply> = async () => ({ kind: 'result', text: LIST_TEXT });
+  onCall: (request: CallRequest, session: Session) => Promise<Reply> = async (request) => echo(request);
+
+  openSession(principal: Principal, transport: 'stdio' | 'http'): Session {
+    const end = new AbortController();
+    const session: Session = { id: randomBytes(16).toString('hex'), principal, transport, closed: end.signal };
+    this.#ends.set(session, end);
+    this.opened.push(session);
+    return session;
+  }
+
+  async closeSession(session: Session): Promise<void> {
+    this.closed.push(session);
+    this.#ends.get(session)?.abort();
+  }
+
+  instructions(): string {
+    return this.words;
+  }
+
+  listTools(session: Session, signal: AbortSignal): Promise<Reply> {
+    return this.onList(session, signal);
+  }
+
+  callTool(session: Session, request: CallRequest): Promise<Reply> {
+    this.calls.push({ session, request });
+    return this.onCall(request, session);
+  }
+
+  onToolsChanged(listener: () => void): void {
+    this.#listener = listener;
+  }
+
+  changeTools(): void {
+    this.#listener?.();
+  }
+
+  metrics(): string {
+    return '# TYPE tollgate_calls_total counter\ntollgate_calls_total 1\n';
+  }
+
+  readonly failing: string[] = [];
+
+  async readiness(): Promise<readonly string[]> {
+    return this.failing;
+  }
+
+  health(): Readonly<Record<string, string>> {
+    return { files: 'healthy' };
+  }
+}
+
+/** A call that ends only when it is aborted, and says so. */
+export function untilAborted(request: Pick<CallRequest, 'signal'>): Promise<Reply> {
+  return new Promise((resolve) => {
+    request.signal.addEventListener(
+      'abort',
+      () => resolve({ kind: 'error', error: { code: -32800, message: 'cancelled' } }),
+      { once: true },
+    );
+  });
+}
+
+export function message(value: unknown): WireMessage {
+  return readMessage(Buffer.from(JSON.stringify(value)), 'client');
+}
+
+export function request(id: string | number, method: string, params?: unknown): Record<string, unknown> {
+  return { jsonrpc: '2.0', id, method, ...(params === undefined ? {} : { params }) };
+}
+
+export function initialize(id: string | number = 0, protocolVersion: unknown = '2025-11-25'): Record<string, unknown> {
+  return request(id, 'initialize', { protocolVersion, capabilities: {}, clientInfo: { name: 'test', version: '1' } });
+}
+
+/** Fails the test that runs it: nothing unexpected may be thrown. */
+export function noFault(thrown: unknown): void {
+  throw thrown;
+}
+
+export async function until(condition: () => boolean): Promise<void> {
+  while (!condition()) await new Promise((resolve) => setTimeout(resolve, 2));
+}

@@ -1,0 +1,532 @@
+/** Owns the proof of one session's protocol, message by message. */
+
+import { readFileSync } from 'node:fs';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { readMessage } from '../../adapters/rpc/message-parser.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { Reply } from '../../facade/serve/facade-port.ts';
+import { eraOf, negotiate } from '../../facade/serve/protocol-revisions.ts';
+import { notificationText, oneLine, refusalText, resultText } from '../../facade/serve/reply-text.ts';
+import { type Dispatch, openDispatch } from '../../facade/serve/session-dispatch.ts';
+import { verifies } from '../verifies.ts';
+import {
+  ALICE,
+  echo,
+  FakeFacade,
+  initialize,
+  LIST_TEXT,
+  message,
+  noFault,
+  request,
+  untilAborted,
+} from './fake-facade.ts';
+
+interface Bench {
+  readonly facade: FakeFacade;
+  readonly dispatch: Dispatch;
+  /** Notifications of the session, and of requests. */
+  readonly notified: string[];
+  readonly sent: string[];
+  readonly faults: unknown[];
+  ask(value: unknown): Promise<Answer | undefined>;
+  text(value: unknown): Promise<string | undefined>;
+}
+
+interface Answer {
+  readonly id: unknown;
+  readonly result?: Record<string, unknown>;
+  readonly error?: { readonly code: number; readonly message: string; readonly data: Record<string, unknown> };
+}
+
+function bench(): Bench {
+  const facade = new FakeFacade();
+  const notified: string[] = [];
+  const sent: string[] = [];
+  const faults: unknown[] = [];
+  const session = facade.openSession(ALICE, 'stdio');
+  const dispatch = openDispatch('legacy', {
+    facade,
+    session,
+    notify: (text) => notified.push(text),
+    onFault: (thrown) => faults.push(thrown),
+  });
+  const text = async (value: unknown): Promise<string | undefined> =>
+    dispatch.handle(message(value), (line) => sent.push(line));
+  const ask = async (value: unknown): Promise<Answer | undefined> => {
+    const reply = await text(value);
+    return reply === undefined ? undefined : (JSON.parse(reply) as Answer);
+  };
+  return { facade, dispatch, notified, sent, faults, ask, text };
+}
+
+async function ready(): Promise<Bench> {
+  const made = bench();
+  await made.ask(initialize());
+  return made;
+}
+
+const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+describe('initialize', () => {
+  const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as {
+    version: string;
+  };
+
+  it.each(['2024-11-05', '2025-03-26', '2025-06-18', '2025-11-25'])('agrees on %s', async (asked) => {
+    const reply = await bench().ask(initialize(1, asked));
+    expect(reply?.result).toEqual({
+      protocolVersion: asked,
+      capabilities: { tools: { listChanged: true } },
+      serverInfo: { name: 'tollgate', version },
+      instructions: 'Use read.',
+    });
+  });
+
+  it.each(['2026-07-28', '2024-10-07', '', 7, null, undefined])(
+    'answers its own revision when asked for %s',
+    async (asked) => {
+      const reply = await bench().ask(request(1, 'initialize', { protocolVersion: asked }));
+      expect(reply?.result?.protocolVersion).toBe('2025-11-25');
+    },
+  );
+
+  it('does without params and without instructions', async () => {
+    const { facade, ask } = bench();
+    facade.words = '';
+    expect(await ask(request('a', 'initialize'))).toMatchObject({ id: 'a', result: { protocolVersion: '2025-11-25' } });
+    expect(await ask(request('b', 'initialize'))).not.toHaveProperty('result.instructions');
+  });
+
+  it('may follow a probe of the stateless era, which falls back on -32601', async () => {
+    const { ask } = bench();
+    expect(await ask(request('server-discover-probe-1', 'server/discover'))).toMatchObject({
+      id: 'server-discover-probe-1',
+      error: { code: -32601, data: { code: 'WIRE_METHOD' } },
+    });
+    expect(await ask(initialize())).toHaveProperty('result');
+    expect(await ask(request(1, 'tools/list'))).toHaveProperty('result.tools');
+  });
+
+  it('answers INTERNAL and tells of the fault when the facade throws', async () => {
+    const { facade, ask, faults } = bench();
+    facade.instructions = () => {
+      throw new Error('secret path /home/x');
+    };
+    const reply = await ask(initialize());
+    expect(reply?.error).toMatchObject({ code: -32603, data: { code: 'INTERNAL' } });
+    expect(JSON.stringify(reply)).not.toContain('secret');
+    expect(faults).toHaveLength(1);
+  });
+});
+
+describe('before initialize', () => {
+  it.each(['tools/list', 'tools/call', 'resources/list', 'logging/setLevel'])('refuses %s', async (method) => {
+    const { ask, facade } = bench();
+    expect(await ask(request(1, method, { name: 'read' }))).toMatchObject({
+      error: { code: -32002, data: { code: 'NOT_INITIALIZED' } },
+    });
+    expect(facade.calls).toHaveLength(0);
+  });
+
+  it('answers ping', async () => {
+    expect(await bench().text(request(1, 'ping'))).toBe('{"jsonrpc":"2.0","id":1,"result":{}}');
+  });
+});
+
+describe('methods', () => {
+  it.each([
+    ['ping', '{}'],
+    ['logging/setLevel', '{}'],
+    ['resources/list', '{"resources":[]}'],
+    ['resources/templates/list', '{"resourceTemplates":[]}'],
+    ['prompts/list', '{"prompts":[]}'],
+  ])('answers %s with %s', async (method, result) => {
+    expect(await (await ready()).text(request('x', method))).toBe(`{"jsonrpc":"2.0","id":"x","result":${result}}`);
+  });
+
+  it.each([
+    'resources/read',
+    'prompts/get',
+    'completion/complete',
+    'sampling/createMessage',
+    'elicitation/create',
+    'roots/list',
+    'tasks/list',
+    'TOOLS/CALL',
+    'tools/call ',
+    'tools/call\0',
+    '__proto__',
+    'constructor',
+  ])('refuses %j with a clear code', async (method) => {
+    const { ask, facade } = await ready();
+    expect(await ask(request(3, method))).toMatchObject({
+      id: 3,
+      error: { code: -32601, data: { code: 'WIRE_METHOD', retryable: false } },
+    });
+    expect(facade.calls).toHaveLength(0);
+  });
+
+  it.each([
+    'notifications/initialized',
+    'notifications/roots/list_changed',
+    'notifications/unknown',
+    'notifications/cancelled',
+  ])('never answers the notification %s', async (method) => {
+    const { text } = await ready();
+    expect(await text({ jsonrpc: '2.0', method })).toBeUndefined();
+    expect(await text({ jsonrpc: '2.0', method, params: { requestId: {} } })).toBeUndefined();
+  });
+
+  it('takes no notice of answers, since it asks nothing', async () => {
+    const { text } = await ready();
+    expect(await text({ jsonrpc: '2.0', id: 1, result: {} })).toBeUndefined();
+    expect(await text({ jsonrpc: '2.0', id: 1, error: { code: 1, message: 'x' } })).toBeUndefined();
+  });
+
+  it('passes the text of a list as it is', async () => {
+    const { facade, text } = await ready();
+    expect(await text(request(1, 'tools/list', { cursor: '' }))).toBe(`{"jsonrpc":"2.0","id":1,"result":${LIST_TEXT}}`);
+    facade.onList = async () => ({
+      kind: 'error',
+      error: { code: -32004, message: 'no', data: { code: 'POLICY_FAILED' } },
+    });
+    expect(await text(request(2, 'tools/list'))).toBe(
+      '{"jsonrpc":"2.0","id":2,"error":{"code":-32004,"message":"no","data":{"code":"POLICY_FAILED"}}}',
+    );
+  });
+
+  it('refuses a cursor that it never gave out', async () => {
+    const { ask } = await ready();
+    expect(await ask(request(1, 'tools/list', { cursor: 'abc' }))).toMatchObject({
+      error: { code: -32602, data: { code: 'WIRE_PARAMS' } },
+    });
+    expect(await ask(request(1, 'tools/list', { cursor: null }))).toHaveProperty('result');
+  });
+});
+
+describe('tools/call', () => {
+  it('hands over name, the text of the arguments and _meta without its token', async () => {
+    const { facade, dispatch } = await ready();
+    const line =
+      '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read","arguments":{"n": 1.50, "s":"\\u0041"},"_meta":{"progressToken":7,"traceparent":"00-1"}}}';
+    await dispatch.handle(readMessage(Buffer.from(line), 'client'), () => undefined);
+    const call = facade.calls[0]?.request;
+    expect(call?.name).toBe('read');
+    expect(call?.args.text).toBe('{"n": 1.50, "s":"\\u0041"}');
+    expect(call?.meta).toEqual({ traceparent: '00-1' });
+    expect(call?.onProgress).toBeTypeOf('function');
+  });
+
+  it('takes absent arguments as {} and offers no progress that nobody asked for', async () => {
+    const { facade, ask } = await ready();
+    await ask(request(1, 'tools/call', { name: 'read' }));
+    expect(facade.calls[0]?.request.args).toEqual({ text: '{}', value: {}, exact: true });
+    expect(facade.calls[0]?.request).not.toHaveProperty('onProgress');
+    expect(facade.calls[0]?.request).not.toHaveProperty('meta');
+  });
+
+  it('splices the text of a result without reading it', async () => {
+    const { facade, text } = await ready();
+    const odd = '{"content":[],"n":1.0000000000000000001,"n2":1e400,"x":{}}';
+    facade.onCall = async () => ({ kind: 'result', text: odd });
+    expect(await text(request('é"', 'tools/call', { name: 'read' }))).toBe(
+      `{"jsonrpc":"2.0","id":"é\\"","result":${odd}}`,
+    );
+  });
+
+  it('passes an error of the facade as it is', async () => {
+    const { facade, ask } = await ready();
+    const error = { code: -32042, message: 'url', data: { elicitations: [1] } };
+    facade.onCall = async () => ({ kind: 'error', error });
+    expect(await ask(request(0, 'tools/call', { name: 'read' }))).toEqual({ jsonrpc: '2.0', id: 0, error });
+  });
+
+  it.each([
+    [{ name: 1 }],
+    [{}],
+    [{ name: 'read', _meta: 'x' }],
+    [{ name: 'read', _meta: [] }],
+    [{ name: 'read', _meta: null }],
+    [{ name: 'read', _meta: { progressToken: null } }],
+    [{ name: 'read', _meta: { progressToken: {} } }],
+    [{ name: 'read', _meta: { progressToken: 1.5 } }],
+    [{ name: 'read', _meta: { progressToken: 2 ** 53 } }],
+  ])('refuses the params %j', async (params) => {
+    const { facade, ask, faults } = await ready();
+    expect(await ask(request(1, 'tools/call', params))).toMatchObject({
+      id: 1,
+      error: { code: -32602, data: { code: 'WIRE_PARAMS' } },
+    });
+    expect(facade.calls).toHaveLength(0);
+    expect(faults).toHaveLength(0);
+  });
+
+  it('answers INTERNAL, and keeps the cause to itself, when the facade breaks its word', async () => {
+    const { facade, ask, faults } = await ready();
+    facade.onCall = async () => Promise.reject(new Error('boom at /root/x'));
+    const reply = await ask(request(1, 'tools/call', { name: 'read' }));
+    expect(reply?.error).toMatchObject({ code: -32603, data: { code: 'INTERNAL' } });
+    expect(JSON.stringify(reply)).not.toContain('boom');
+    expect(faults).toHaveLength(1);
+  });
+
+  it('lets a refusal carry data that can shadow neither code nor advice', () => {
+    const error = new TollgateError('POLICY_FAILED', {
+      detail: 'seen',
+      data: { code: 'OTHER', next: 'lie', decision: 'd1' },
+    });
+    expect(JSON.parse(refusalText(1, error))).toEqual({
+      jsonrpc: '2.0',
+      id: 1,
+      error: {
+        code: -32004,
+        message: 'seen',
+        data: { code: 'POLICY_FAILED', next: error.next, retryable: false, decision: 'd1' },
+      },
+    });
+    expect(JSON.parse(refusalText(null, new TollgateError('DENIED')))).toMatchObject({
+      id: null,
+      error: { code: -32603, data: { code: 'DENIED' } },
+    });
+  });
+});
+
+describe('progress', () => {
+  it.each(['7', 7, 0, ''])('puts the token %j back in its own type', async (progressToken) => {
+    const { facade, ask, sent } = await ready();
+    facade.onCall = async (call) => {
+      call.onProgress?.({ progress: 1, total: 2, progressToken: 'forged' });
+      return echo(call);
+    };
+    await ask(request(1, 'tools/call', { name: 'read', _meta: { progressToken } }));
+    expect(sent.map((line) => JSON.parse(line))).toEqual([
+      { jsonrpc: '2.0', method: 'notifications/progress', params: { progress: 1, total: 2, progressToken } },
+    ]);
+  });
+
+  it('sends none after the result, nor after a cancel', async () => {
+    const { facade, ask, sent } = await ready();
+    await ask(request(1, 'tools/call', { name: 'read', _meta: { progressToken: 1 } }));
+    facade.calls[0]?.request.onProgress?.({ progress: 1 });
+    facade.onCall = untilAborted;
+    const running = ask(request(2, 'tools/call', { name: 'read', _meta: { progressToken: 2 } }));
+    await ask({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 2 } });
+    facade.calls[1]?.request.onProgress?.({ progress: 1 });
+    await running;
+    expect(sent).toEqual([]);
+  });
+});
+
+describe('cancellation', () => {
+  it('aborts the call of this id, in this type, and answers nothing', async () => {
+    const { facade, ask, text, dispatch } = await ready();
+    facade.onCall = untilAborted;
+    const cancelled = text(request(0, 'tools/call', { name: 'a' }));
+    const kept = text(request('0', 'tools/call', { name: 'b' }));
+    expect(dispatch.running).toBe(2);
+    await ask({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 0, reason: 'user' } });
+    expect(await cancelled).toBeUndefined();
+    expect(facade.calls.map(({ request: call }) => call.signal.aborted)).toEqual([true, false]);
+    await ask({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: '0' } });
+    expect(await kept).toBeUndefined();
+    expect(dispatch.running).toBe(0);
+  });
+
+  it('aborts a list, and answers nothing even if the facade throws then', async () => {
+    const { facade, ask, text } = await ready();
+    facade.onList = (_session, signal) =>
+      new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(new TollgateError('CANCELLED'))));
+    const list = text(request(5, 'tools/list'));
+    await ask({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 5 } });
+    expect(await list).toBeUndefined();
+  });
+
+  it('takes no notice of ids that are not running, initialize among them', async () => {
+    const { ask } = bench();
+    const opening = ask(initialize('i'));
+    await ask({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 'i' } });
+    await ask({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 99 } });
+    expect(await opening).toHaveProperty('result');
+  });
+
+  it('frees the id for use once it is answered', async () => {
+    const { ask } = await ready();
+    expect(await ask(request(1, 'tools/call', { name: 'a' }))).toHaveProperty('result');
+    expect(await ask(request(1, 'tools/call', { name: 'a' }))).toHaveProperty('result');
+  });
+});
+
+describe('list_changed', () => {
+  it('is told once a turn, and only to a client that has said hello', async () => {
+    const { dispatch, notified, ask } = bench();
+    dispatch.toolsChanged();
+    await turn();
+    expect(notified).toEqual([]);
+    await ask(initialize());
+    for (let time = 0; time < 1000; time++) dispatch.toolsChanged();
+    await turn();
+    dispatch.toolsChanged();
+    await turn();
+    const expected = notificationText('notifications/tools/list_changed');
+    expect(notified).toEqual([expected, expected]);
+  });
+
+  it('is not told to a session that has ended', async () => {
+    const { dispatch, notified } = await ready();
+    dispatch.toolsChanged();
+    await dispatch.close('It ended.');
+    await turn();
+    expect(notified).toEqual([]);
+  });
+});
+
+describe('the end', () => {
+  it(
+    'drain waits for running calls and refuses new ones; close ends the session once' + verifies('ST-20'),
+    async () => {
+      const { facade, dispatch, ask } = await ready();
+      let finish: (reply: Reply) => void = noFault;
+      facade.onCall = () => new Promise((resolve) => (finish = resolve));
+      const call = ask(request(1, 'tools/call', { name: 'a' }));
+      let isDrained = false;
+      const draining = dispatch.drain().then(() => (isDrained = true));
+      expect(await ask(request(2, 'tools/call', { name: 'a' }))).toMatchObject({
+        id: 2,
+        error: { data: { code: 'SHUTTING_DOWN', retryable: true } },
+      });
+      await turn();
+      expect([isDrained, facade.calls.length]).toEqual([false, 1]);
+      finish({ kind: 'result', text: '{}' });
+      await draining;
+      await Promise.all([dispatch.close('It ended.'), dispatch.close('It ended.')]);
+      expect(await call).toHaveProperty('result');
+      expect(facade.closed).toHaveLength(1);
+    },
+  );
+
+  it(
+    'close cuts what runs, which gets its answer, and tells of a facade that cannot close' + verifies('ST-21'),
+    async () => {
+      const { facade, dispatch, ask, faults } = await ready();
+      facade.onCall = untilAborted;
+      facade.closeSession = () => Promise.reject(new Error('disk'));
+      const call = ask(request(1, 'tools/call', { name: 'a' }));
+      await dispatch.close('It ended.');
+      expect(await call).toMatchObject({ id: 1, error: { code: -32800 } });
+      expect(facade.calls[0]?.request.signal.reason).toMatchObject({ code: 'INTERRUPTED', message: 'It ended.' });
+      expect(faults).toHaveLength(1);
+    },
+  );
+
+  it(
+    'a call that does not end when it is cut is answered all the same; one that its client cancelled is not' +
+      verifies('ST-21'),
+    async () => {
+      const { facade, dispatch, ask, text } = await ready();
+      facade.onCall = () => new Promise(() => undefined);
+      const call = ask(request(1, 'tools/call', { name: 'a' }));
+      const given = text(request(2, 'tools/call', { name: 'a' }));
+      await text({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 2 } });
+      await dispatch.close('It ended.');
+      expect(await call).toMatchObject({
+        id: 1,
+        error: {
+          message: 'It ended.',
+          data: { code: 'INTERRUPTED', retryable: false, next: expect.stringContaining('may have run') as string },
+        },
+      });
+      expect(await given).toBeUndefined();
+    },
+  );
+});
+
+describe('attacks', () => {
+  it('call-as-notification: refused, never run', async () => {
+    const { facade, ask } = await ready();
+    const reply = await ask({ jsonrpc: '2.0', method: 'tools/call', params: { name: 'delete_all' } });
+    expect(reply).toMatchObject({ id: null, error: { data: { code: 'WIRE_NOTIFICATION_CALL' } } });
+    expect(facade.calls).toHaveLength(0);
+  });
+
+  it('batch: refused whole, nothing in it runs', async () => {
+    const { facade, ask } = await ready();
+    expect(await ask([request(1, 'tools/call', { name: 'a' })])).toMatchObject({
+      id: null,
+      error: { data: { code: 'WIRE_BATCH' } },
+    });
+    expect(facade.calls).toHaveLength(0);
+  });
+
+  it('id reuse: a second request of a running id is refused, and the first goes on', async () => {
+    const { facade, ask } = await ready();
+    let finish: (reply: Reply) => void = noFault;
+    facade.onCall = () => new Promise((resolve) => (finish = resolve));
+    const first = ask(request(1, 'tools/call', { name: 'a' }));
+    expect(await ask(request(1, 'tools/call', { name: 'b' }))).toMatchObject({
+      id: 1,
+      error: { code: -32600, data: { code: 'WIRE_ID' } },
+    });
+    expect(await ask(request(1, 'ping'))).toMatchObject({ error: { data: { code: 'WIRE_ID' } } });
+    expect(facade.calls).toHaveLength(1);
+    finish({ kind: 'result', text: '{"content":[]}' });
+    expect(await first).toMatchObject({ id: 1, result: { content: [] } });
+  });
+
+  it('a __proto__ key in _meta pollutes nothing', async () => {
+    const { facade, dispatch } = await ready();
+    const line =
+      '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","_meta":{"__proto__":{"progressToken":1},"a":1}}}';
+    await dispatch.handle(readMessage(Buffer.from(line), 'client'), () => undefined);
+    expect(facade.calls[0]?.request).not.toHaveProperty('onProgress');
+    expect(Object.getPrototypeOf(facade.calls[0]?.request.meta)).toBe(Object.prototype);
+  });
+});
+
+describe('texts', () => {
+  it('fit on one line whatever white space a result has', () => {
+    fc.assert(
+      fc.property(fc.jsonValue(), fc.constantFrom('\n', '\r\n', '\t'), (value, indent) => {
+        const pretty = JSON.stringify(value, null, 2).replaceAll('\n', indent);
+        const line = oneLine(resultText(1, pretty));
+        expect(line).not.toMatch(/[\r\n]/);
+        expect(JSON.parse(line)).toEqual({ jsonrpc: '2.0', id: 1, result: JSON.parse(pretty) });
+      }),
+    );
+  });
+
+  it('know the revisions', () => {
+    expect([eraOf(undefined), eraOf('2025-06-18'), eraOf('2026-07-28'), eraOf('')]).toEqual([
+      'legacy',
+      'legacy',
+      undefined,
+      undefined,
+    ]);
+    expect(negotiate('2025-03-26')).toBe('2025-03-26');
+  });
+});
+
+describe('property', () => {
+  it('each of n interleaved requests gets exactly its own answer', async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.scheduler(),
+        fc.uniqueArray(fc.oneof(fc.integer(), fc.string()), { minLength: 1, maxLength: 40, comparator: 'SameValue' }),
+        async (scheduler, ids) => {
+          const { facade, ask } = await ready();
+          facade.onCall = (call) => scheduler.schedule(Promise.resolve(echo(call)));
+          const answers = ids.map((id) => ask(request(id, 'tools/call', { name: 'read', arguments: { id } })));
+          await scheduler.waitAll();
+          for (const [at, answer] of (await Promise.all(answers)).entries()) {
+            expect(answer).toEqual({
+              jsonrpc: '2.0',
+              id: ids[at],
+              result: { content: [{ type: 'text', text: JSON.stringify({ id: ids[at] }) }] },
+            });
+          }
+        },
+      ),
+      { numRuns: 50 },
+    );
+  });
+});

@@ -1,0 +1,53 @@
+/** Owns temporary folders and waiting in tests; refuses to leave a folder behind. */
+
+import { type ChildProcess, spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { onTestFinished } from 'vitest';
+import type { Instant } from '../../facade/state/budget-clock.ts';
+
+/** A folder that goes with the test. */
+export function temporaryFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'tollgate-'));
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+/** A process that runs. `line` gives the next line that it prints, `ended` all of them. */
+export interface Fixture {
+  readonly child: ChildProcess;
+  line(): Promise<string>;
+  readonly ended: Promise<string[]>;
+}
+
+/** A fixture as a process of its own, killed with the test; its files can grow to `fileBytes`. */
+export function startFixture(name: string, args: readonly string[], fileBytes?: number): Fixture {
+  const limit = fileBytes === undefined ? [] : ['prlimit', `--fsize=${fileBytes}`];
+  const [command = '', ...words] = [
+    ...limit,
+    process.execPath,
+    join(import.meta.dirname, '..', 'fixtures', name),
+    ...args,
+  ];
+  const child = spawn(command, words, { stdio: ['pipe', 'pipe', 'inherit'] });
+  onTestFinished(() => void child.kill('SIGKILL'));
+  const lines: string[] = [];
+  const waiting: ((line: string) => void)[] = [];
+  let rest = '';
+  child.stdout.setEncoding('utf8').on('data', (text: string) => {
+    const parts = (rest + text).split('\n');
+    rest = parts.pop() ?? '';
+    for (const part of parts) {
+      lines.push(part);
+      waiting.shift()?.(part);
+    }
+  });
+  const ended = new Promise<string[]>((resolve) => child.once('close', () => resolve(lines)));
+  return { child, ended, line: () => new Promise((resolve) => waiting.push(resolve)) };
+}
+
+/** A moment of a machine whose clocks agree, ms. */
+export function momentAt(now: number): Instant {
+  return { wall: now, monotonic: now, boot: 'one' };
+}

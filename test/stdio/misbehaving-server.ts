@@ -1,0 +1,121 @@
+/** Owns what the adapter tests share: settings of the misbehaving server, calls, and proof that no process is left. */
+import { mkdtempSync, readFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type ServerAdapter, type ServerEvent, type UpstreamCall, UpstreamError } from '../../adapters/port.ts';
+import type { LaunchHost } from '../../adapters/stdio/launch.ts';
+import { ServerPool } from '../../adapters/supervisor/server-pool.ts';
+import type { AdapterOptions, ServerSettings } from '../../adapters/supervisor/server-settings.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+
+const CHAOS = resolve(import.meta.dirname, '../fixtures/chaos.mjs');
+
+export const FAST = { closeMs: 400, termMs: 300 };
+
+/** A facade around that keeps no secrets. */
+export const HOST: LaunchHost = {
+  workspace: tmpdir(),
+  hidden: [],
+  secrets: () => Promise.reject(new TollgateError('SECRET_MISSING')),
+};
+
+/** Settings of the misbehaving server in one of its modes. */
+export function chaos(mode = 'ok', more: Partial<ServerSettings> = {}): ServerSettings {
+  return {
+    name: 'chaos',
+    transport: 'stdio',
+    command: process.execPath,
+    args: [CHAOS, mode],
+    env: {},
+    headers: {},
+    isolation: 'direct',
+    connectTimeoutMs: 5000,
+    maxRetries: 3,
+    reconnectBackoffMs: 1000,
+    ...more,
+  };
+}
+
+export interface Bench {
+  readonly pool: ServerPool;
+  readonly server: ServerAdapter;
+  readonly stderr: string[];
+  readonly events: ServerEvent[];
+}
+
+/** A pool with one server. */
+export function serve(settings: ServerSettings, options: Partial<AdapterOptions> = {}): Bench {
+  const stderr: string[] = [];
+  const events: ServerEvent[] = [];
+  const pool = new ServerPool(
+    { servers: 20, connections: 5 },
+    {
+      host: HOST,
+      onStderr: (_name, line) => stderr.push(line),
+      onEvent: (event) => events.push(event),
+      grace: FAST,
+      ...options,
+    },
+  );
+  return { pool, server: pool.add(settings), stderr, events };
+}
+
+/** A call with generous limits; `args` is sent as this text. */
+export function callOf(tool: string, args: unknown = {}, more: Partial<UpstreamCall> = {}): UpstreamCall {
+  const text = typeof args === 'string' ? args : JSON.stringify(args);
+  return {
+    tool,
+    args: { text, value: JSON.parse(text) as Record<string, unknown>, exact: true },
+    scope: 's',
+    signal: new AbortController().signal,
+    timeoutMs: 5000,
+    hardTimeoutMs: 10_000,
+    ...more,
+  };
+}
+
+export async function textOf(server: ServerAdapter, call: UpstreamCall): Promise<string> {
+  const { value } = await server.call(call);
+  return value.content?.[0]?.text ?? '';
+}
+
+/** The code of what the work throws, or 'none'. */
+export async function codeOf(work: Promise<unknown>): Promise<string> {
+  try {
+    await work;
+    return 'none';
+  } catch (thrown) {
+    if (thrown instanceof TollgateError) return thrown.code;
+    return thrown instanceof UpstreamError ? `rpc ${thrown.rpc.code}` : `foreign ${String(thrown)}`;
+  }
+}
+
+/** What the work throws, as one public text. */
+export async function refusalOf(work: Promise<unknown>): Promise<string> {
+  try {
+    await work;
+    return 'none';
+  } catch (thrown) {
+    return thrown instanceof TollgateError ? `${thrown.code}: ${thrown.message} ${thrown.next}` : String(thrown);
+  }
+}
+
+/** True once the process is gone, waiting up to 20 s; a zombie that only its parent could reap counts as gone. */
+export async function isGone(pid: number): Promise<boolean> {
+  for (const end = performance.now() + 20_000; lives(pid); await sleep(20)) if (performance.now() > end) return false;
+  return true;
+}
+
+function lives(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
+  } catch {
+    return false;
+  }
+}
+
+export function temporaryFolder(): string {
+  return mkdtempSync(join(tmpdir(), 'tollgate-adapters-'));
+}

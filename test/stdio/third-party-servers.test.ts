@@ -1,0 +1,87 @@
+/** Owns the tests against real servers of other people: everything and filesystem, each with a HOME of its own. */
+import { mkdirSync, readFileSync, realpathSync, writeFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { afterEach, describe, expect, it } from 'vitest';
+import { verifies } from '../verifies.ts';
+import { type Bench, callOf, chaos, codeOf, serve, temporaryFolder, textOf } from './misbehaving-server.ts';
+
+const MODULES = resolve(import.meta.dirname, '../servers/node_modules/@modelcontextprotocol');
+const open: Bench[] = [];
+
+function start(name: string, args: readonly string[]): Bench {
+  const home = temporaryFolder();
+  const bench = serve(
+    chaos('ok', {
+      name,
+      args: [join(MODULES, `server-${name}/dist/index.js`), ...args],
+      env: { HOME: home },
+      cwd: home,
+      connectTimeoutMs: 20_000,
+    }),
+  );
+  open.push(bench);
+  return bench;
+}
+
+afterEach(async () => {
+  await Promise.all(open.splice(0).map(({ pool }) => pool.stopAll()));
+});
+
+describe('server-everything', () => {
+  it('lists, calls, reports progress and keeps schemas' + verifies('HA-27', 'HE-01'), async () => {
+    const { server } = start('everything', []);
+    const tools = await server.listTools();
+    expect(tools.map((tool) => tool.name)).toContain('echo');
+    expect(tools.find((tool) => tool.outputSchema !== undefined)?.name).toBe('get-structured-content');
+    expect(await textOf(server, callOf('echo', { message: 'hällo' }))).toBe('Echo: hällo');
+    const seen: unknown[] = [];
+    await server.call(
+      callOf(
+        'trigger-long-running-operation',
+        { duration: 1, steps: 4 },
+        { onProgress: (params) => seen.push(params.progress) },
+      ),
+    );
+    expect(seen).toEqual([1, 2, 3, 4]);
+    const { value, text } = await server.call(callOf('get-structured-content', { location: 'Chicago' }));
+    expect(value.structuredContent).toMatchObject({ temperature: expect.any(Number) as number });
+    expect(JSON.parse(text)).toEqual(value);
+    expect(server.health()).toMatchObject({ state: 'healthy', badLines: 0 });
+  });
+
+  it('answers wrong arguments with words of its own, and can be cancelled', async () => {
+    const { server } = start('everything', []);
+    const wrong = await server.call(callOf('echo', {}));
+    expect(wrong.value.isError).toBe(true);
+    const controller = new AbortController();
+    const long = codeOf(
+      server.call(callOf('trigger-long-running-operation', { duration: 20, steps: 2 }, { signal: controller.signal })),
+    );
+    setTimeout(() => controller.abort(), 50);
+    expect(await long).toBe('CANCELLED');
+    expect(await textOf(server, callOf('echo', { message: 'still here' }))).toBe('Echo: still here');
+  });
+});
+
+describe('server-filesystem', () => {
+  it('reads and writes below its folder', async () => {
+    const folder = realpathSync(temporaryFolder());
+    mkdirSync(join(folder, 'sub'));
+    writeFileSync(join(folder, 'sub/a.txt'), 'one\ntwo\n');
+    const { server } = start('filesystem', [folder]);
+    expect((await server.listTools()).length).toBeGreaterThan(10);
+    expect(await textOf(server, callOf('read_text_file', { path: join(folder, 'sub/a.txt') }))).toBe('one\ntwo\n');
+    await server.call(callOf('write_file', { path: join(folder, 'b.txt'), content: 'drei' }));
+    expect(readFileSync(join(folder, 'b.txt'), 'utf8')).toBe('drei');
+    expect((await server.call(callOf('read_text_file', { path: '/etc/passwd' }))).value.isError).toBe(true);
+  });
+
+  it('starts both in parallel in one pool' + verifies('HA-05'), async () => {
+    const both = [start('everything', []), start('filesystem', [temporaryFolder()])];
+    expect(
+      (await Promise.all(both.map(({ server }) => server.start()))).every(
+        (info) => info.protocolVersion === '2025-11-25',
+      ),
+    ).toBe(true);
+  });
+});

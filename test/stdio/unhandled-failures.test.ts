@@ -1,0 +1,137 @@
+/** Owns the checks that what goes wrong at the end of a server, where nobody waits for it, ends no facade. */
+import { readdirSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { openEgress } from '../../adapters/egress/open-egress.ts';
+import type { Connection, ConnectionEvents } from '../../adapters/rpc/connection.ts';
+import { launch } from '../../adapters/stdio/launch.ts';
+import { ConnectionSlots } from '../../adapters/supervisor/connection-cap.ts';
+import { Connector } from '../../adapters/supervisor/connector.ts';
+import { ServerPool } from '../../adapters/supervisor/server-pool.ts';
+import type { ServerSettings } from '../../adapters/supervisor/server-settings.ts';
+
+const SETTINGS: ServerSettings = {
+  name: 'one',
+  transport: 'stdio',
+  command: 'cat',
+  args: [],
+  env: {},
+  headers: {},
+  isolation: 'direct',
+  connectTimeoutMs: 1000,
+  maxRetries: 0,
+  reconnectBackoffMs: 100,
+};
+const TMPDIR = process.env.TMPDIR;
+let unheard: unknown[];
+const note = (thrown: unknown): number => unheard.push(thrown);
+
+beforeEach(() => {
+  unheard = [];
+  process.on('unhandledRejection', note);
+});
+
+afterEach(async () => {
+  await new Promise((resolve) => setImmediate(resolve));
+  process.off('unhandledRejection', note);
+  if (TMPDIR === undefined) delete process.env.TMPDIR;
+  else process.env.TMPDIR = TMPDIR;
+  expect(unheard).toEqual([]);
+});
+
+/** Answers the handshake at once, and cannot be ended in order. */
+class Unending implements Connection {
+  #events: ConnectionEvents | undefined;
+
+  async start(events: ConnectionEvents): Promise<void> {
+    this.#events = events;
+  }
+
+  send(text: string): void {
+    const result = { text: '', exact: true, value: { protocolVersion: '2025-11-25', capabilities: {} } };
+    if (text.includes('"initialize"')) queueMicrotask(() => this.#events?.onMessage({ kind: 'result', id: 1, result }));
+  }
+
+  backlog(): number {
+    return 0;
+  }
+
+  useProtocolVersion(): void {
+    // Of no matter here.
+  }
+
+  close(): Promise<void> {
+    return Promise.reject(new Error('a folder stays'));
+  }
+
+  killNow(): void {
+    // Of no matter here.
+  }
+}
+
+it('a server that is ended because nobody uses it, and cannot be ended in order, is told to whoever waits, and to nobody else', async () => {
+  const slots = new ConnectionSlots(1);
+  const connector = new Connector({
+    settings: SETTINGS,
+    slots,
+    connect: () => new Unending(),
+    isKept: () => false,
+    onToolsChanged: () => undefined,
+    onLost: () => undefined,
+    onStopped: () => undefined,
+    onRefused: () => undefined,
+  });
+  const open = (): Promise<unknown> =>
+    connector.open(
+      () => undefined,
+      () => Promise.resolve(undefined),
+    );
+  await open();
+  connector.endIfIdle();
+  await new Promise((resolve) => setImmediate(resolve));
+  await open();
+  await expect(connector.giveUp()).rejects.toThrow('a folder stays');
+});
+
+it('a way out that has no place says what to mend, and leaves nothing', async () => {
+  process.env.TMPDIR = '/proc/no-such-folder';
+  await expect(
+    openEgress({ server: 'one', allowedDomains: ['example.org'] }, { onBlocked: () => undefined }),
+  ).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', next: expect.stringContaining('Make room') as string });
+  delete process.env.TMPDIR;
+  const folders = (): readonly string[] => readdirSync(tmpdir()).filter((name) => name.startsWith('tollgate-egress-'));
+  const before = folders();
+  await expect(
+    openEgress(
+      { server: 'one', allowedDomains: ['example.org'], mark: 'x', owner: -2 },
+      { onBlocked: () => undefined },
+    ),
+  ).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE' });
+  expect(folders()).toEqual(before);
+});
+
+it('a start that fails says why, though its way out cannot be closed', async () => {
+  const egress = { socket: '/x', env: {}, mounts: [], close: () => Promise.reject(new Error('a folder stays')) };
+  const sandbox = {
+    filesystem: { allowRead: [], allowWrite: [], denyRead: [] },
+    network: { allowedDomains: ['example.org'] },
+    limits: { memoryMb: 64, processes: 64, fileMb: 16 },
+  };
+  await expect(
+    launch(
+      { ...SETTINGS, isolation: 'container', sandbox },
+      { workspace: '/', hidden: [], secrets: () => Promise.resolve(''), openEgress: () => Promise.resolve(egress) },
+    ),
+  ).rejects.toMatchObject({ code: 'SANDBOX_UNAVAILABLE', message: expect.stringContaining('no image') as string });
+});
+
+it('a server that was removed while its end fails is let go', async () => {
+  const pool = new ServerPool(
+    { servers: 1, connections: 1 },
+    { host: { workspace: '/', hidden: [], secrets: () => Promise.resolve('') }, onStderr: () => undefined },
+  );
+  const server = pool.add(SETTINGS);
+  server.stop = () => Promise.reject(new Error('a folder stays'));
+  pool.sync([]);
+  await new Promise((resolve) => setTimeout(resolve, 10));
+});

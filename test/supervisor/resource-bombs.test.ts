@@ -1,0 +1,75 @@
+/** Tests servers that try to take the machine with them: within their limits they take themselves, and nobody else notices. */
+import { chmodSync, chownSync, existsSync, mkdirSync, mkdtempSync, rmSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { Session } from '../../facade/serve/facade-port.ts';
+import { startFacade, type TestFacade } from '../stories/facade.ts';
+import { verifies } from '../verifies.ts';
+
+const CHAOS = path.join(import.meta.dirname, '..', 'fixtures', 'chaos.mjs');
+let folder: string;
+let one: TestFacade;
+let session: Session;
+
+beforeEach(async () => {
+  folder = mkdtempSync(path.join(tmpdir(), 'tollgate-bombs-'));
+  mkdirSync(path.join(folder, 'workspace'));
+  chmodSync(folder, 0o755);
+  // As root, servers are given the rights of the workspace's owner, who must be somebody else.
+  if (process.getuid?.() === 0) chownSync(path.join(folder, 'workspace'), 4711, 4711);
+  const server = (more: string): string =>
+    `{command: ${JSON.stringify(process.execPath)}, args: [${JSON.stringify(CHAOS)}], env: {CHAOS_BOMBS: "yes"}, isolation: sandbox, ${more}}`;
+  one = await startFacade(
+    `version: 1
+workspace: ./workspace
+state: ./state
+servers:
+  bomb: ${server('sandbox: {filesystem: {allowWrite: [.]}, limits: {memoryMb: 200, processes: 40, fileMb: 8, cpuSeconds: 3}}, timeoutMs: 15000, maxRetries: 10')}
+  calm: ${server('sandbox: {limits: {memoryMb: 200}}')}
+principals: [{id: alice, stdio: true}]
+profiles: {default: {servers: [bomb, calm], expose: {primitives: workspace, tools: ["bomb.*", "calm.*"]}}}
+rules: [{id: all, outcome: allow, when: {}}]
+`,
+    { folder },
+  );
+  session = one.open('alice');
+  await one.list(session);
+  expect(Object.fromEntries(one.assembled.catalog.problems)).toEqual({});
+});
+afterEach(async () => {
+  await one.close();
+  rmSync(folder, { recursive: true, force: true, maxRetries: 3 });
+});
+
+/** The other server answers meanwhile, and this one again afterwards. */
+async function survives(tool: string, args: unknown): Promise<string> {
+  const bomb = one.call(session, `bomb_${tool}`, args);
+  expect((await one.call(session, 'calm_echo', { n: 1 })).text).toBe('{"n":1}');
+  const { code, text } = await bomb;
+  await expect
+    .poll(async () => (await one.call(session, 'bomb_echo', { n: 2 })).text, { timeout: 20_000 })
+    .toBe('{"n":2}');
+  return code === '' ? text : code;
+}
+
+describe('a bomb in a sandbox' + verifies('HE-07'), () => {
+  it('of memory ends the server that lit it', async () => {
+    expect(await survives('memory', {})).toBe('TOOL_CRASHED');
+  });
+
+  it('of processes stops at their number', async () => {
+    expect(await survives('processes', {})).toMatch(/^stopped by E/);
+  });
+
+  it('of files stops at their size', async () => {
+    const file = path.join(folder, 'workspace', 'bomb');
+    expect(await survives('disk', { file })).toMatch(/^stopped by E(FBIG|NOSPC)$/);
+    expect(existsSync(`${file}.full`)).toBe(false);
+    expect(statSync(file).size).toBeLessThanOrEqual(8 * 1024 * 1024);
+  });
+
+  it('of processor time ends the server that lit it', async () => {
+    expect(await survives('processor', {})).toMatch(/^(TOOL_CRASHED|TOOL_TIMEOUT)$/);
+  });
+});

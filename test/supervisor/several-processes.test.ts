@@ -1,0 +1,230 @@
+/** Tests supervision over several processes of one state folder: the kill switch, the cap on connections, and what a killed facade leaves behind. */
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { MARK_VARIABLE } from '../../adapters/stdio/orphans.ts';
+import { cli, dataOf, server } from '../cli/terminal.ts';
+import { Project } from '../config/project.ts';
+import { Child, isRunning, type Reply, startedIn } from '../process/child.ts';
+import { verifies } from '../verifies.ts';
+
+let project: Project;
+let starts: string;
+const children: Child[] = [];
+
+function configure({ names = ['chaos'], mode = 'ok', limits = '', settings = '', env = '' } = {}): void {
+  const list = names
+    .map(
+      (name) =>
+        `${name}: ${server(['chaos.mjs', mode], `env: {CHAOS_STARTS: ${JSON.stringify(starts)}${env}}${settings}`)}`,
+    )
+    .join(', ');
+  project.write(
+    'tollgate.yaml',
+    `version: 1
+workspace: ./workspace
+state: ./state
+bash: {isolation: direct}
+servers: {${list}}
+${limits}
+profiles: {default: {servers: [${names.join(', ')}], expose: {primitives: workspace, tools: [${names.map((name) => `"${name}.*"`).join(', ')}]}}}
+rules: [{id: all, outcome: allow, when: {}}]
+`,
+  );
+}
+
+async function run(): Promise<Child> {
+  await project.approve();
+  const child = new Child(project, ['run']);
+  children.push(child);
+  await child.hello();
+  await child.ask('tools/list');
+  return child;
+}
+
+const codeOf = ({ result }: Reply): unknown => result?._meta?.['tollgate/code'] ?? 'ok';
+const textOf = ({ result }: Reply): string => result?.content?.[0]?.text ?? '';
+const gone = async (pids: readonly number[]): Promise<void> =>
+  expect.poll(() => pids.filter(isRunning), { timeout: 20_000 }).toEqual([]);
+
+beforeEach(() => {
+  project = new Project();
+  starts = path.join(project.folder, 'starts');
+  project.write('workspace/README.md', '# Hello\n');
+});
+afterEach(async () => {
+  await Promise.all(children.splice(0).map((child) => child.kill('SIGKILL')));
+  project.remove();
+});
+
+describe('the kill switch' + verifies('CY-23', 'CY-21'), () => {
+  it('holds in every process from the next call on, ends what runs, stands in the audit, and is lifted', async () => {
+    configure();
+    const both = await Promise.all([run(), run()]);
+    for (const child of both) expect(codeOf(await child.call('chaos_echo', {}))).toBe('ok');
+    const pids = startedIn(starts);
+    const hanging = both[1]?.call('chaos_hang', {});
+    expect((await cli(project, ['kill', 'chaos'])).err).toMatch(/^chaos is stopped: no call reaches it from now on/);
+    for (const child of both) {
+      const reply = await child.call('chaos_echo', {});
+      expect([codeOf(reply), textOf(reply)]).toEqual([
+        'SERVER_UNAVAILABLE',
+        expect.stringContaining('Server "chaos" was stopped by the kill switch.'),
+      ]);
+    }
+    expect(codeOf(await (hanging as Promise<Reply>))).toBe('TOOL_CRASHED');
+    await gone(pids);
+    // A facade that starts now does not start it either.
+    const third = await run();
+    expect(codeOf(await third.call('chaos_echo', {}))).toBe('SERVER_UNAVAILABLE');
+    expect(startedIn(starts)).toHaveLength(pids.length);
+    expect(dataOf<{ killed: unknown[] }>((await cli(project, ['kill', '--json'])).out).killed).toMatchObject([
+      { server: 'chaos', by: 'somebody' },
+    ]);
+    expect((await cli(project, ['kill', '--lift'])).err).toBe('Lifted for chaos.\n');
+    await expect
+      .poll(async () => codeOf(await (both[0] as Child).call('chaos_echo', {})), { timeout: 20_000 })
+      .toBe('ok');
+    const events = dataOf<{ event: string; by?: string }[]>(
+      (await cli(project, ['audit', 'list', '--all', '--type', 'server', '--json'])).out,
+    ).map(({ event }) => event);
+    expect(events.filter((event) => event === 'kill' || event === 'kill.lifted' || event === 'killed').sort()).toEqual([
+      'kill',
+      'kill.lifted',
+      'killed',
+      'killed',
+    ]);
+    // Consent that is taken back in a third process holds as soon.
+    expect((await cli(project, ['revoke', 'chaos'])).code).toBe(0);
+    for (const child of both) expect(codeOf(await child.call('chaos_echo', {}))).toBe('SERVER_UNAVAILABLE');
+    await gone(startedIn(starts));
+  });
+
+  it('of all servers stops the primitives too, and the commands that run', async () => {
+    configure();
+    const child = await run();
+    const started = textOf(
+      await child.call('bash', { action: 'start', command: 'echo $$; exec sleep 600', wait_ms: 20_000 }),
+    );
+    const pid = Number(/^(\d+)$/m.exec(started)?.[1]);
+    expect(isRunning(pid)).toBe(true);
+    expect((await cli(project, ['kill', '--all'])).code).toBe(0);
+    expect(codeOf(await child.call('read', { path: 'README.md' }))).toBe('SWITCHED_OFF');
+    await gone([pid]);
+    await cli(project, ['kill', '--lift']);
+    expect(textOf(await child.call('read', { path: 'README.md' }))).toContain('# Hello');
+  });
+
+  it('takes the names of the configuration, and works without it', async () => {
+    configure();
+    expect(await cli(project, ['kill', 'choas'])).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('did you mean "chaos"?'),
+    });
+    expect(await cli(project, ['kill', 'chaos', '--all'])).toMatchObject({ code: 2 });
+    expect((await cli(project, ['kill'])).err).toMatch(/^No server is stopped/);
+    const child = await run();
+    project.write('tollgate.yaml', 'nonsense: [');
+    expect(await cli(project, ['kill', 'chaos'])).toMatchObject({ code: 2 });
+    expect(await cli(project, ['kill', 'chaos', '--state', 'state'])).toMatchObject({ code: 0 });
+    expect(codeOf(await child.call('chaos_echo', {}))).toBe('SERVER_UNAVAILABLE');
+    expect((await cli(project, ['kill', '--lift', 'other', '--state', 'state'])).err).toBe(
+      'other was not stopped; what is: tollgate kill.\n',
+    );
+  });
+});
+
+describe('connections', () => {
+  it(
+    'are counted over all processes: an idle one of another process is given up, a busy one is not' + verifies('HA-05'),
+    async () => {
+      const ran = path.join(project.folder, 'ran');
+      configure({
+        names: ['a', 'b'],
+        limits: 'limits: {connections: 1}',
+        settings: ', connectTimeoutMs: 5000',
+        env: `, CHAOS_LOG: ${JSON.stringify(ran)}`,
+      });
+      const [one, two] = [await run(), await run()];
+      expect(codeOf(await one.call('a_echo', {}))).toBe('ok');
+      const [pid] = startedIn(starts).slice(-1);
+      expect(codeOf(await two.call('b_echo', {}))).toBe('ok');
+      await gone([pid as number]);
+      const busy = two.call('b_slow', { ms: 9000, token: 'busy' });
+      await expect.poll(() => existsSync(ran) && readFileSync(ran, 'utf8')).toContain('busy');
+      const refused = await one.call('a_echo', {});
+      expect([codeOf(refused), textOf(refused)]).toEqual([
+        'SERVER_UNAVAILABLE',
+        expect.stringContaining('All 1 connections to servers are in use in all processes.'),
+      ]);
+      expect(codeOf(await busy)).toBe('ok');
+    },
+  );
+
+  it('of a process that was killed are free again', async () => {
+    configure({ limits: 'limits: {connections: 1}' });
+    const one = await run();
+    expect(codeOf(await one.call('chaos_echo', {}))).toBe('ok');
+    await one.kill('SIGKILL');
+    expect(codeOf(await (await run()).call('chaos_echo', {}))).toBe('ok');
+  });
+});
+
+describe('a facade that is killed', () => {
+  it(
+    'leaves nothing that the next one does not end: servers that outlive their stdin, and what left their group' +
+      verifies('HA-07'),
+    async () => {
+      configure({ mode: 'stubborn' });
+      const one = await run();
+      expect(codeOf(await one.call('chaos_echo', {}))).toBe('ok');
+      const pids = startedIn(starts);
+      await one.kill('SIGKILL');
+      expect(pids.filter(isRunning)).toEqual(pids);
+      await run();
+      await gone(pids);
+    },
+  );
+
+  it('leaves no command of a shell without isolation behind either, in whatever group it is', async () => {
+    configure();
+    const one = await run();
+    const told = textOf(
+      await one.call('bash', {
+        action: 'start',
+        command: 'setsid sleep 600 & echo "$!"; exec sleep 600',
+        wait_ms: 20_000,
+      }),
+    );
+    expect(told).toMatch(/^\d+$/m);
+    const owner = textOf(await one.call('bash', { command: `printenv ${MARK_VARIABLE}` })).split('/')[0] ?? '';
+    const left = (): readonly number[] =>
+      readdirSync('/proc')
+        .map(Number)
+        .filter((pid) => Number.isInteger(pid) && environmentOf(pid).includes(`${MARK_VARIABLE}=${owner}/`));
+    await one.kill('SIGKILL');
+    // What only looked itself up has ended by now; the two that sleep have not.
+    await expect.poll(() => left().length, { timeout: 20_000 }).toBe(2);
+    const pids = left();
+    await run();
+    await gone(pids);
+  });
+
+  it('does not end what another living facade runs', async () => {
+    configure();
+    const one = await run();
+    const before = textOf(await one.call('chaos_env', {}));
+    await run();
+    const after = textOf(await one.call('chaos_env', {}));
+    expect((JSON.parse(after) as { pid: number }).pid).toBe((JSON.parse(before) as { pid: number }).pid);
+    expect(readFileSync(starts, 'utf8')).not.toBe('');
+  });
+});
+
+function environmentOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/environ`, 'utf8');
+  } catch {
+    return '';
+  }
+}

@@ -1,0 +1,123 @@
+/** Tests the catalog of known servers: every file against its schema and against what Tollgate makes of it; that they install and list is verified by `npm run verify:servers`. */
+import { mkdirSync, readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { Ajv } from 'ajv';
+import { describe, expect, it } from 'vitest';
+import { parse } from 'yaml';
+import { parseDomain } from '../../catalogs/readers/domains.ts';
+import { knownNames, loadAllKnown, loadKnown } from '../../catalogs/servers/known-server.ts';
+import { serverFileText } from '../../facade/cli/connect/connected-server-file.ts';
+import { draftKnown } from '../../facade/cli/connect/connection-draft.ts';
+import { mergeProfiles } from '../../facade/config/profiles.ts';
+import { nameFault } from '../../facade/config/servers/server-names.ts';
+import { withProject } from '../config/project.ts';
+import { verifies } from '../verifies.ts';
+
+const FOLDER = path.join(import.meta.dirname, '..', '..', 'catalogs', 'servers');
+const validate = new Ajv({
+  strict: true,
+  allowUnionTypes: true,
+  strictRequired: false,
+  formats: { regex: true },
+}).compile(JSON.parse(readFileSync(path.join(FOLDER, 'schema.json'), 'utf8')) as object);
+const all = loadAllKnown();
+const programs = all.filter(({ package: pkg }) => pkg !== undefined);
+
+describe('the catalog of known servers', () => {
+  it(
+    'has 25 or more that were installed and nearly all listed, and remote ones beside them' + verifies('PF-10'),
+    () => {
+      expect(programs.length).toBeGreaterThanOrEqual(25);
+      expect(programs.filter(({ verified }) => verified?.lists === true).length).toBeGreaterThanOrEqual(25);
+      expect(all.length).toBeGreaterThan(programs.length);
+    },
+  );
+
+  it('has one file for each name, each with the schema beside it', () => {
+    expect(
+      readdirSync(FOLDER)
+        .filter((file) => file.endsWith('.yaml'))
+        .map((file) => file.slice(0, -5))
+        .sort(),
+    ).toEqual(knownNames());
+    for (const name of knownNames())
+      expect(readFileSync(path.join(FOLDER, `${name}.yaml`), 'utf8')).toMatch(
+        /^# yaml-language-server: \$schema=\.\/schema\.json\n/,
+      );
+    expect(() => loadKnown('no-such')).toThrow('No server is known by this name.');
+    expect(() => loadKnown('../primitives/server-filesystem')).toThrow('No server is known by this name.');
+  });
+
+  it.each(knownNames())('%s fits the schema', (name) => {
+    expect([validate(parse(readFileSync(path.join(FOLDER, `${name}.yaml`), 'utf8'))), validate.errors]).toEqual([
+      true,
+      null,
+    ]);
+  });
+
+  it.each(all.map((known) => [known.name, known] as const))(
+    '%s: names, domains, choices and credentials agree with each other' + verifies('PF-10'),
+    (name, known) => {
+      expect(known.name).toBe(name);
+      expect(nameFault(name)).toBeUndefined();
+      const { choices = [], credentials = [], domains = [], args = [], env = {} } = known;
+      for (const domain of domains) expect(parseDomain(domain.replace(/<\w+>/, 'x'))).not.toHaveProperty('fault');
+      const used = [...args, ...Object.values(env), ...domains].flatMap((text) =>
+        [...text.matchAll(/<(\w+)>/g)].map(([, one]) => one),
+      );
+      expect(
+        choices
+          .map((choice) => choice.name)
+          .filter((one) => !used.includes(one) && choices.find((choice) => choice.name === one)?.kind !== 'folder'),
+      ).toEqual([]);
+      expect(used.filter((one) => !choices.some((choice) => choice.name === one))).toEqual([]);
+      for (const { form, example, header } of credentials) {
+        if (form !== undefined) expect(example).toMatch(new RegExp(form));
+        expect(header === undefined).toBe(known.package !== undefined);
+      }
+      for (const choice of choices) expect(choice.default ?? choice.example, choice.name).toBeDefined();
+    },
+  );
+
+  it.each(all.map((known) => [known.name, known] as const))(
+    '%s becomes a file that loads without a remark, shows its tools and holds no secret' + verifies('PF-10', 'PF-13'),
+    (name, known) => {
+      withProject((project) => {
+        mkdirSync(path.join(project.folder, 'work'));
+        const choices = new Map(
+          (known.choices ?? []).map((choice) => [choice.name, choice.default ?? choice.example ?? '']),
+        );
+        const draft = draftKnown(known, {
+          name,
+          profile: 'default',
+          choices,
+          given: new Set((known.credentials ?? []).map(({ env, header }) => env ?? header ?? '')),
+        });
+        project.write(`servers/${name}.yaml`, serverFileText(draft));
+        const config = project.config('version: 1\nworkspace: work\n');
+        const server = config.servers.get(name);
+        expect(config.warnings).toEqual([]);
+        expect(server?.unusable).toBeUndefined();
+        expect(server?.labels).toEqual(known.labels);
+        expect(mergeProfiles(config, []).expose).toEqual([{ tool: `${name}.*`, pins: {} }]);
+        // No cold start: Node runs a file that is there, and nothing fetches a package.
+        if (known.package !== undefined)
+          expect([server?.command, server?.args[0]]).toEqual([
+            'node',
+            path.join(
+              config.state,
+              'packages',
+              name,
+              known.package.version,
+              'node_modules',
+              known.package.name,
+              known.package.bin,
+            ),
+          ]);
+        for (const [at, value] of [...Object.entries(server?.env ?? {}), ...Object.entries(server?.headers ?? {})])
+          if ((known.credentials ?? []).some(({ env, header }) => at === env || at === header))
+            expect(value).toMatch(/\$\{secret:[\w.-]+\}$/);
+      });
+    },
+  );
+});
