@@ -1,5 +1,5 @@
 /** Tests the house itself: arrows between folders, sizes, opening comments, and that only the wire writes to stdout. */
-import { readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { parseAst } from 'rolldown/parseAst';
 import { describe, expect, it } from 'vitest';
@@ -208,6 +208,19 @@ describe('the house', () => {
       entry.isDirectory(),
     );
     expect(folders.map(({ name }) => name).filter((name) => !rooms.has(name) && !SUITES.has(name))).toEqual([]);
+  });
+
+  it('is the house that docs/architecture.md shows: every folder has a line, and every path of the page exists', () => {
+    const page = readFileSync(path.join(root, 'docs/architecture.md'), 'utf8');
+    const named = [...page.matchAll(/^\| `((?:facade|policies|adapters|catalogs)\/[^`]+)` \|/gm)].map(
+      ([, name]) => name,
+    );
+    const folders = new Set(FOLDERS.flatMap(filesIn).map((file) => path.posix.dirname(file)));
+    expect(named.sort()).toEqual([...folders].filter((folder) => folder.includes('/')).sort());
+    const paths = [...page.matchAll(/`((?:facade|policies|adapters|catalogs|test|docs)\/[\w./-]+)`/g)].map(
+      ([, name]) => name,
+    );
+    expect(paths.filter((name) => !existsSync(path.join(root, name ?? '')))).toEqual([]);
   });
 
   it('has no more cycles of imports than are known, types included', () => {
