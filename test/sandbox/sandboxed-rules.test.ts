@@ -287,6 +287,7 @@ ${ALL}`,
 
 const SERVER = `
 import { createInterface } from 'node:readline';
+import { readFileSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 const look = { read: ({ file }) => readFileSync(file, 'utf8'), write: ({ file }) => (writeFileSync(file, 'changed'), 'written') };
 const reach = ({ url }) => fetch(url).then((got) => 'got ' + got.status, (thrown) => String(thrown.cause ?? thrown));
