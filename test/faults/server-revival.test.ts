@@ -65,11 +65,11 @@ describe('a kept server that was given up after four crashes', () => {
         (await one.list(session)).map(({ name }) => name).filter((name) => name === 'one_echo');
       expect(await names()).toEqual(['one_echo']);
       // Three crashes as they would be counted; the fourth is one.
-      const { keeper } = one.assembled.catalog.servers.get('one')!.adapter as unknown as {
-        readonly keeper: { readonly restarts: Restarts };
+      const { supervisor } = one.assembled.catalog.servers.get('one')!.adapter as unknown as {
+        readonly supervisor: { readonly restarts: Restarts };
       };
       for (let crash = 0; crash < 3; crash += 1)
-        keeper.restarts.noteLoss({ why: 'It ended.', regime: 'keep-alive', now: performance.now() - 60_000 });
+        supervisor.restarts.noteLoss({ why: 'It ended.', regime: 'keep-alive', now: performance.now() - 60_000 });
       expect((await one.call(session, 'one_crash', {})).code).toBe('TOOL_CRASHED');
       expect(await one.call(session, 'one_echo', {})).toMatchObject({
         code: 'SERVER_UNAVAILABLE',

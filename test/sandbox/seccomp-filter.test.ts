@@ -200,11 +200,11 @@ describe('the filter of containers', () => {
   }
   const read = (name: string): string =>
     readFileSync(path.join(import.meta.dirname, '..', '..', 'adapters', 'sandbox', name), 'utf8');
-  const { syscalls } = JSON.parse(read('seccomp.json')) as { syscalls: readonly Rule[] };
+  const { syscalls } = JSON.parse(read('container/seccomp.json')) as { syscalls: readonly Rule[] };
   const of = (name: string): readonly Rule[] => syscalls.filter(({ names }) => names.includes(name));
 
   it('refuses, by name, all that a sandbox refuses on either processor', () => {
-    const source = read('seccomp.ts');
+    const source = read('bubblewrap/seccomp-filter.ts');
     const tables = [/const COMMON = \{([^}]*)\}/g, /denied: \{([^}]*)\}/g].flatMap((table) =>
       [...source.matchAll(table)].map(([, names = '']) => names),
     );

@@ -114,10 +114,10 @@ describe('names of exposed tools' + verifies('CY-04', 'PF-06', 'HA-22'), () => {
 
   it('several collisions are told in one order', () => {
     const tools = [
-      { server: 'b', tool: 'r', wanted: 'two' },
-      { server: 'c', tool: 'r', wanted: 'two' },
-      { server: 'a', tool: 'r', wanted: 'one' },
-      { server: 'd', tool: 'r', wanted: 'one' },
+      { server: 'b', tool: 'r', alias: 'two' },
+      { server: 'c', tool: 'r', alias: 'two' },
+      { server: 'a', tool: 'r', alias: 'one' },
+      { server: 'd', tool: 'r', alias: 'one' },
     ];
     expect(exposedNames(tools).collisions.map(({ name }) => name)).toEqual(['one', 'two']);
     expect(exposedNames([...tools].reverse()).collisions).toEqual(exposedNames(tools).collisions);
