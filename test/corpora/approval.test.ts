@@ -60,15 +60,15 @@ const ELSEWHERE: readonly { readonly about: RegExp; readonly file: string; reado
     file: 'corpora/approval.test.ts',
     test: 'a link is refused, and what it leads to is left alone',
   },
-  { about: /revoked|withdrawn/i, file: 'consent/running.test.ts', test: 'while it runs' },
+  { about: /revoked|withdrawn/i, file: 'consent/running-facade-attacks.test.ts', test: 'while it runs' },
   {
     about: /(config|file|binary|script|program).*(swapped|changed|replaced)|between hash and spawn/i,
-    file: 'consent/gap.test.ts',
+    file: 'consent/digest-start-race.test.ts',
     test: 'while its secrets are fetched',
   },
   {
     about: /tools?\/list|tool (set|definition)/i,
-    file: 'consent/running.test.ts',
+    file: 'consent/running-facade-attacks.test.ts',
     test: 'without a word of the server',
   },
 ];
