@@ -6,6 +6,6 @@ const TIMES = '5';
 
 runRounds({
   name: 'faults',
-  tests: ['kills', 'stops', 'archive'].map((name) => `test/faults/${name}.test.ts`),
+  tests: ['killed-gateways', 'stops-under-load', 'archive-kills'].map((name) => `test/faults/${name}.test.ts`),
   env: (seed) => ({ TOLLGATE_FAULT_SEED: seed, TOLLGATE_FAULT_TIMES: process.env.TOLLGATE_FAULT_TIMES ?? TIMES }),
 });
