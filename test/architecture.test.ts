@@ -223,6 +223,17 @@ describe('the house', () => {
     expect(paths.filter((name) => !existsSync(path.join(root, name ?? '')))).toEqual([]);
   });
 
+  it('names only files that exist in comments', () => {
+    const known = new Set([...FOLDERS, 'test'].flatMap(filesIn).map((file) => path.posix.basename(file)));
+    const wrong = all.flatMap(({ file, text }) =>
+      [...text.matchAll(/\/\*\*[\s\S]*?\*\/|^\s*\/\/.*$/gm)]
+        .flatMap(([comment]) => [...comment.matchAll(/(?<![\w*-])([a-z][\w-]*\.(?:test\.)?(?:ts|rego))\b/g)])
+        .filter(([, name]) => !known.has(name ?? ''))
+        .map(([, name]) => `${file}: ${name}`),
+    );
+    expect(wrong).toEqual([]);
+  });
+
   it('has no more cycles of imports than are known, types included', () => {
     expect(filesInCycles()).toBeLessThanOrEqual(FILES_IN_CYCLES);
   });

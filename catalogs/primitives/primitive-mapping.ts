@@ -4,7 +4,7 @@ import { parse } from 'yaml';
 import { TollgateError } from '../errors/error-table.ts';
 import type { Semantics } from '../tools/tool-definition.ts';
 
-/** How an action is carried out; one file each under adapters/mapped/. */
+/** How an action is carried out; one file each under adapters/primitives/mapped/. */
 const STRATEGIES = [
   'whole-file',
   'paged-file',

@@ -35,7 +35,7 @@ export interface CallFacts {
   readonly server?: string;
   readonly tool?: string;
   readonly verb?: Verb;
-  /** Keyed digest of effect and arguments (audit/key.ts): equal calls can be seen, but not guessed. */
+  /** Keyed digest of effect and arguments (key-files.ts): equal calls can be seen, but not guessed. */
   readonly effectDigest?: string;
   /** Of the policy that decided. */
   readonly revision?: string;

@@ -8,7 +8,7 @@ export const CHECKPOINT = 'checkpoint.json';
 /** Says what is digested: no digest of a call is of such a text. */
 const DOMAIN = 'tollgate-audit-checkpoint\0';
 
-/** Keyed digest, see audit/key.ts. */
+/** Keyed digest, see key-files.ts. */
 export type Digest = (text: string) => string;
 
 /** The chain of `file` begins there in this folder: it follows on `before`, which is elsewhere and ended with record `seq` and the hash `head`. */

@@ -56,7 +56,7 @@ export interface Shaped extends Cleaning {
 
 /**
  * Shapes one result. The same bytes leave when nothing was cleaned, cut or noted, `_meta` excepted (design §3). Where `doc` is not
- * exact, its numbers are held (see numbers.ts): they leave, and are spilled, as they were written. Others have their turn between the
+ * exact, its numbers are held (see exact-numbers.ts): they leave, and are spilled, as they were written. Others have their turn between the
  * steps of a large result.
  * Throws UPSTREAM_INVALID when the content is no list of objects, STATE_FAILED when the rest cannot be kept.
  */
@@ -122,7 +122,7 @@ function finish(
   };
 }
 
-/** Keys of the result's own `_meta` are dropped from its text (see meta.ts), so that the others keep their bytes. */
+/** Keys of the result's own `_meta` are dropped from its text (see result-meta.ts), so that the others keep their bytes. */
 function withoutForged(value: ToolResult): ToolResult {
   const { _meta, ...rest } = value;
   const [clean, meta] = [withoutOwnKeys(rest), withoutOwnKeys(_meta)];

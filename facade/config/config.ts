@@ -63,7 +63,7 @@ export interface PrincipalConfig {
   readonly tokenHash?: string;
   /** Name of the client that holds the token, used as origin when a request has no Origin header. */
   readonly client: string;
-  /** Whether whoever starts Tollgate over stdio may be this principal; absent: see identity.ts. */
+  /** Whether whoever starts Tollgate over stdio may be this principal; absent: see stdio-identity.ts. */
   readonly stdio?: boolean;
   /** May approve, and may change grants. */
   readonly owner: boolean;
@@ -202,7 +202,7 @@ export interface OtherWorkspaces {
   readonly write: readonly string[];
 }
 
-/** The whole, frozen; made by load.ts. */
+/** The whole, frozen; made by load-config.ts. */
 export interface Config {
   readonly file: string;
   readonly folder: string;

@@ -16,7 +16,7 @@ export interface StdioOptions extends Drain {
   readonly principal: Principal;
   readonly input: Readable;
   readonly output: Writable;
-  /** Bytes of one message (catalogs/text/input-sizes.ts). */
+  /** Bytes of one message (catalogs/text/time-slices.ts). */
   readonly maxBytes: number;
   /** Aborted to stop: requests that come later are refused. After the end of the input it leaves no more time to what runs. */
   readonly stop?: AbortSignal;

@@ -82,7 +82,7 @@ export function createStateValues(database: Database, stops: Stops): StateValues
   };
 }
 
-/** Triggers note each change of a value (see the schema in sqlite.ts). */
+/** Triggers note each change of a value (see the schema in sqlite-state.ts). */
 function createFollowing(database: Database): StateValues['changesAfter'] {
   const bounds = database.first<{ first: number | null; last: number | null }>(
     'SELECT min(seq) AS first, max(seq) AS last FROM change',

@@ -7,7 +7,7 @@ import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 
-/** What the test planted on the host, from stdin, so that no list of processes shows it: see plants.ts. */
+/** What the test planted on the host, from stdin, so that no list of processes shows it: see probe-targets.ts. */
 const plant = JSON.parse(fs.readFileSync(0, 'utf8'));
 const workspace = plant.workspace;
 

@@ -30,7 +30,7 @@ export interface ContainerSpec {
 }
 
 const HOME = '/tmp';
-/** The calls that seccomp.ts refuses in a sandbox, by name, for the engine to compile: its own filter lets programs make namespaces, or not, as it was built. docker's client reads it here, podman where it runs. */
+/** The calls that seccomp-filter.ts refuses in a sandbox, by name, for the engine to compile: its own filter lets programs make namespaces, or not, as it was built. docker's client reads it here, podman where it runs. */
 const FILTER = path.join(import.meta.dirname, 'seccomp.json');
 
 /** What the words depend on. */

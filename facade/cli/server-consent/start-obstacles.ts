@@ -21,7 +21,7 @@ export function obstaclesTo(server: ServerConfig, { workspace }: Pick<Config, 'w
   ];
 }
 
-/** A workspace of root cannot be isolated from a program that root starts (adapters/sandbox/sandbox-user.ts). `user`: whom it could be given to. */
+/** A workspace of root cannot be isolated from a program that root starts (adapters/sandbox/sandbox-spec.ts). `user`: whom it could be given to. */
 export function ownerObstacle(workspace: string, user = process.env.SUDO_USER ?? 'USER'): readonly string[] {
   if (process.getuid?.() !== 0 || statSync(workspace, { throwIfNoEntry: false })?.uid !== 0) return [];
   return [

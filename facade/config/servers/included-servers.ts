@@ -27,7 +27,7 @@ export interface IncludeContext {
   readonly secrets: Set<string>;
   /** Gains the files of variables that entries name, absolute. */
   readonly envFiles: Set<string>;
-  /** Where a file is read (see World in places.ts). */
+  /** Where a file is read (see World in work-folders.ts). */
   readonly at: (file: string) => string;
   readonly base: SandboxBase;
   /** At most this many servers in all (HA-05). */

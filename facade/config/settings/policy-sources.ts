@@ -19,7 +19,7 @@ export interface PolicyContext {
   readonly raw: unknown;
   readonly resolve: (written: string) => string;
   readonly report: ProblemReport;
-  /** Where a file is read (see World in places.ts). */
+  /** Where a file is read (see World in work-folders.ts). */
   readonly at: (file: string) => string;
 }
 

@@ -11,7 +11,7 @@ import type { PendingReason, ToolDrift } from './tool-set.ts';
 const MAX_NAMES = 500;
 const MAX_CHARACTERS = 50_000;
 
-/** What a running facade saw that nobody has approved: one item a server, however much it changed. It counts in all processes (see ./standing.ts). */
+/** What a running facade saw that nobody has approved: one item a server, however much it changed. It counts in all processes. */
 export interface PendingItem {
   readonly since: string;
   readonly changed: readonly string[];

@@ -1,4 +1,4 @@
-/** Owns changes of facts that Rego of the user suggests: the constants that it stands beside a fact are tried as that fact's value; guesses like those of atoms.ts. */
+/** Owns changes of facts that Rego of the user suggests: the constants that it stands beside a fact are tried as that fact's value; guesses like those of candidate-changes.ts. */
 import type { Verb } from '../../../catalogs/tools/tool-definition.ts';
 import type { CallInput } from '../../port.ts';
 import { aliasesOf, type Expression, groundPath, type Module, type Term, termsIn } from '../../rego/syntax-tree.ts';
