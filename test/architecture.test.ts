@@ -178,7 +178,7 @@ describe('the house', () => {
       return faults;
     });
     expect(wrong).toEqual([]);
-    expect(long).toEqual(LONG_FUNCTIONS);
+    expect(Object.keys(long).filter((file) => (long[file] ?? 0) > (LONG_FUNCTIONS[file] ?? 0))).toEqual([]);
   });
 
   it('keeps every folder at 18 files, besides folders of data alone', () => {
