@@ -20,6 +20,7 @@ import type { Identify } from '../internal-servers/caller-identity.ts';
 import { checkMarkedNumbers, restoreExactNumbers } from '../output/exact-numbers.ts';
 import { type HidePaths, hidePaths } from '../output/host-paths.ts';
 import type { Redactor } from '../output/redactor.ts';
+import { type Shaped, shapeResult } from '../output/result-shape.ts';
 import { ServerProgress } from '../output/server-progress.ts';
 import { READ_SPILL } from '../output/spill-tool.ts';
 import type { Spills } from '../output/spills.ts';
@@ -35,7 +36,6 @@ import { readScopeOf } from './read-scope.ts';
 import { type CallTrace, callFactsText, finalRecord, intentRecord } from './record.ts';
 import { refusalReply } from './refusal.ts';
 import type { RunLabels } from './run-labels.ts';
-import { type Shaped, shapeResult } from './shape.ts';
 import { bindArguments } from './validate.ts';
 
 /** What a call needs. Made once by facade/main.ts; `policy` is read once per call, so that a call keeps its revision. */

@@ -6,10 +6,10 @@ import type { CallEntry, Unsealed, WithUndefined } from '../audit/audit-chain.ts
 import type { AuditObligations, AuditReason, BudgetEntry, CallFacts } from '../audit/audit-entry.ts';
 import type { ExposedTool } from '../exposure/name-table.ts';
 import { HiddenBy } from '../exposure/unknown-tool.ts';
+import type { Shaped } from '../output/result-shape.ts';
 import type { ProgressCounts, ServerProgress } from '../output/server-progress.ts';
 import type { Caller } from './identify.ts';
 import type { LoweredCall } from './lowering/lowered-call.ts';
-import type { Shaped } from './shape.ts';
 
 /** What is known of a call so far; stages add to it, records read it. */
 export interface CallTrace {

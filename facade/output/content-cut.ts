@@ -1,7 +1,7 @@
 /** Owns the cut of a result's content, item by item: what fits stays, one text is cut, the rest is spilled; refuses half an image. */
 import { NOTE_BYTES, NOTE_PREFIX } from '../../catalogs/text/text-pages.ts';
 import type { ContentItem } from '../../catalogs/tools/tool-definition.ts';
-import type { ShapeRequest } from '../call/shape.ts';
+import type { ShapeRequest } from './result-shape.ts';
 import { type Cap, cutText, fitsCap } from './text-cut.ts';
 
 /** Bytes of an item that cost nothing beside its text: its type, and little more. */

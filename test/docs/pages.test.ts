@@ -139,7 +139,7 @@ describe('docs/threat-model.md', () => {
 
 describe('docs/request-path.md', () => {
   it('names every key that a result can carry under tollgate/', () => {
-    const sources = ['call/call.ts', 'call/refusal.ts', 'call/shape.ts', 'call/identify.ts']
+    const sources = ['call/call.ts', 'call/refusal.ts', 'output/result-shape.ts', 'call/identify.ts']
       .map((name) => readFileSync(path.join(ROOT, 'facade', name), 'utf8'))
       .join('\n');
     const keys = new Set([...sources.matchAll(/'(tollgate\/[a-zA-Z]+)'/g)].map((found) => found[1] ?? ''));

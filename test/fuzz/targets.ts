@@ -47,11 +47,11 @@ import { createValidator, formatFaults, repairArguments } from '../../catalogs/v
 import { guardPattern, isPlain } from '../../catalogs/validation/pattern-guard.ts';
 import { effectOf } from '../../facade/call/lowering/call-effect.ts';
 import { commandFact } from '../../facade/call/lowering/command-facts.ts';
-import { shapeResult } from '../../facade/call/shape.ts';
 import { bindArguments } from '../../facade/call/validate.ts';
 import { markExactNumbers, restoreExactNumbers } from '../../facade/output/exact-numbers.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
 import { withMeta } from '../../facade/output/result-meta.ts';
+import { shapeResult } from '../../facade/output/result-shape.ts';
 import { Spills } from '../../facade/output/spills.ts';
 import { cutStructuredContent } from '../../facade/output/structured-cut.ts';
 import { cutText, fitsCap } from '../../facade/output/text-cut.ts';

@@ -13,9 +13,9 @@
  *    29                shell in arguments          call/command-facts, corpora/facade; 31 (SSRF): host facts in call/call-effect, sandbox
  *    32, 33            secrets, chains in arguments corpora/facade: documented miss
  *    34, 35, 38        steering results            corpora/facade: documented miss; words in our name: security/result-attacks
- *    36, 37            hidden characters, links    call/shape, corpora/facade, security/result-attacks
- *    39, 40            size, media                 call/shape, properties/cut-and-spill, security/result-attacks
- *    41                output schema               stories/pipeline (liar), call/shape
+ *    36, 37            hidden characters, links    output/result-shape, corpora/facade, security/result-attacks
+ *    39, 40            size, media                 output/result-shape, properties/cut-and-spill, security/result-attacks
+ *    41                output schema               stories/pipeline (liar), output/result-shape
  *    42                secrets in results          output/redactor, properties/cut-and-spill, security/result-attacks
  *    43, 45            requests and noise of servers rpc/peer, corpora/wire, security/result-attacks
  *    44                call storm                  properties/limits, security/caller-attacks
@@ -25,7 +25,7 @@
  *    54                ids of two clients          security/caller-attacks, serve/http-listener; 55 needs resources; 56 serve/http-listener
  * D  57, 58            rebinding, no token         serve/origin-check, serve/token-authentication, serve/http-listener
  *    59                token passthrough           security/caller-attacks, http/remote-connection
- *    60                session of another          serve/http-listener, serve/http-sessions; spills of another: security/caller-attacks, call/shape
+ *    60                session of another          serve/http-listener, serve/http-sessions; spills of another: security/caller-attacks, output/result-shape
  *    61                era of 2026-07-28           later
  *    URLs and addresses that two programs read differently: security-sandbox/ambiguous-addresses; a tunnel that carries requests for another host: security-sandbox/connect-tunnels
  *    62                addresses of OAuth          oauth/sign-in; a browser without a shell: oauth/sign-in-commands

@@ -3,8 +3,8 @@ import { describe, expect, it } from 'vitest';
 import type { JsonDoc } from '../../adapters/port.ts';
 import { parseJsonDoc } from '../../adapters/rpc/message-parser.ts';
 import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
-import { shapeResult } from '../../facade/call/shape.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
+import { shapeResult } from '../../facade/output/result-shape.ts';
 import { ACT, startRaw, tool } from '../properties/raw-facade.ts';
 import { verifies } from '../verifies.ts';
 

@@ -1,18 +1,18 @@
-/** Owns stage 7: one result cleaned, cut to its cap, the rest spilled, and its provenance added; loses nothing in silence. */
+/** Owns the shape of a result: cleaned, cut to its cap, the rest spilled, and its provenance added; loses nothing in silence. */
 
 import type { JsonDoc } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { LARGE_INPUT_BYTES, ownEventLoopTurn, runWithinBounds } from '../../catalogs/text/time-slices.ts';
 import { mayHoldMeta, withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
 import type { ContentItem, ToolResult } from '../../catalogs/tools/tool-definition.ts';
-import { type CutNotice, cutContent, nextCall } from '../output/content-cut.ts';
-import { restoreExactNumbers } from '../output/exact-numbers.ts';
-import type { HidePaths } from '../output/host-paths.ts';
-import type { Redactor } from '../output/redactor.ts';
-import { type Cleaning, cleanResult } from '../output/result-cleaning.ts';
-import { serialise, withMeta } from '../output/result-meta.ts';
-import { cutStructuredContent } from '../output/structured-cut.ts';
-import type { Cap } from '../output/text-cut.ts';
+import { type CutNotice, cutContent, nextCall } from './content-cut.ts';
+import { restoreExactNumbers } from './exact-numbers.ts';
+import type { HidePaths } from './host-paths.ts';
+import type { Redactor } from './redactor.ts';
+import { type Cleaning, cleanResult } from './result-cleaning.ts';
+import { serialise, withMeta } from './result-meta.ts';
+import { cutStructuredContent } from './structured-cut.ts';
+import type { Cap } from './text-cut.ts';
 
 const PLAIN: Cleaning = { redactions: 0, escaped: 0, links: 0 };
 

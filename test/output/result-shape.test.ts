@@ -1,4 +1,4 @@
-/** Tests facade/call/shape.ts: what leaves is the server's bytes, or says what was done to them and where the rest is. */
+/** Tests facade/output/result-shape.ts: what leaves is the server's bytes, or says what was done to them and where the rest is. */
 
 import {
   linkSync,
@@ -18,8 +18,8 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { JsonDoc } from '../../adapters/port.ts';
 import { parseJsonDoc } from '../../adapters/rpc/message-parser.ts';
 import type { ContentItem, ToolResult } from '../../catalogs/tools/tool-definition.ts';
-import { type ShapeRequest, shapeResult } from '../../facade/call/shape.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
+import { type ShapeRequest, shapeResult } from '../../facade/output/result-shape.ts';
 import { Spills } from '../../facade/output/spills.ts';
 import { ownMark } from '../../facade/state/process-mark.ts';
 import { verifies } from '../verifies.ts';
