@@ -1,102 +1,141 @@
-/** Owns what a decision means for a call: only a literal allow, or an ask that a person has answered, goes on, and pins are checked against what will be sent. */
+/** Stage 4, decide: the policy judges the lowered call. Only a literal allow, or an ask that a grant or a person answered, goes on. */
 import { isDeepStrictEqual } from 'node:util';
 import { abortSignalOf } from '../../adapters/rpc/cancellation.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { CallDecision, Policy, ShadowReason } from '../../policies/port.ts';
+import type { CallDecision, CallInput, Policy, ShadowReason } from '../../policies/port.ts';
 import { isoTime } from '../audit/audit-chain.ts';
-import { type CallToApprove, explainReasons, publicReasons } from '../consent/approvals/approval-port.ts';
-import type { CallPreconditions } from '../consent/preconditions.ts';
+import {
+  type Approvals,
+  type CallToApprove,
+  explainReasons,
+  publicReasons,
+} from '../consent/approvals/approval-port.ts';
+import type { RunPlans } from '../consent/plan-mode.ts';
+import type { CallPreconditions, Preconditions } from '../consent/preconditions.ts';
 import type { ExposedTool } from '../exposure/name-table.ts';
+import type { Spills } from '../output/spills.ts';
 import type { CallRequest } from '../serve/facade-port.ts';
-import type { CallDependencies } from './call.ts';
 import type { Caller } from './identify.ts';
-import { type LoweredCall, type LoweringContext, lowerCall } from './lowering/lowered-call.ts';
-import type { CallTrace } from './record.ts';
+import { type LoweredCall, lowerCall } from './lowering/lowered-call.ts';
+import type { WorkspaceFiles } from './lowering/workspace-files.ts';
+import type { RunLabels } from './run-labels.ts';
 import { type BoundArguments, bindArguments } from './validate.ts';
 
-/** One bound call, and what it is judged by. */
+/** What stage 4 needs. */
+export interface DecideDependencies {
+  /** Reads what other processes changed in the shared state. See `State.fresh`. */
+  readonly fresh: () => Promise<void> | undefined;
+  readonly files: WorkspaceFiles;
+  readonly spills: Spills;
+  readonly labels: Pick<RunLabels, 'of'>;
+  readonly preconditions: Pick<Preconditions, 'judge'>;
+  readonly plans: Pick<RunPlans, 'of'>;
+  readonly approvals: Approvals;
+  readonly now: () => number;
+}
+
+/** A call with bound arguments that the policy has not judged yet. */
 export interface DecisionRequest {
   readonly policy: Policy;
-  readonly trace: CallTrace;
   readonly caller: Caller;
   readonly exposed: ExposedTool;
   readonly bound: BoundArguments;
-  readonly place: Omit<LoweringContext, 'labels'>;
   readonly request: CallRequest;
 }
 
-/** What a call may go on with. */
-export interface DecidedCall {
+/** An allowed call. The caller of `decide` closes `lowered.pathHandles`. */
+export interface AllowedCall {
   readonly lowered: LoweredCall;
   readonly preconditions: CallPreconditions;
-  readonly input: NonNullable<CallTrace['input']>;
+  readonly input: CallInput;
   readonly decision: CallDecision;
-  /** The arguments as they will be sent, with what rules have pinned. */
+  /** The id of the approval or grant that answered an ask. */
+  readonly consent?: string | undefined;
+  /** The arguments that will be sent, with the values that rules pin. */
   readonly bound: BoundArguments;
 }
 
+/** The facts of stage 4. A call with a `refusal` may not go on, and has the facts that were known by then. */
+export type JudgedCall = Partial<AllowedCall> & { readonly refusal?: unknown };
+
+/** Returns the facts of an allowed call. Throws the refusal of any other. */
+export function allowedCall(judged: JudgedCall): AllowedCall {
+  if ('refusal' in judged) throw judged.refusal;
+  return judged as AllowedCall;
+}
+
+/** Facts of one call that change each time that it is judged. */
+type Facts = { -readonly [Key in keyof AllowedCall]?: AllowedCall[Key] };
+
 /**
- * Stage 4. Refuses what is denied, and lets a grant or a person answer what is asked. A call that has waited for a person is judged
- * anew from its effect on: links, labels, grants and the hour may be others by then (TOCTOU). Throws DENIED, POLICY_FAILED for a pin
- * that the call does not carry, and what the target, the grants and the approvals throw.
+ * Judges a call until nothing about it changes any more. A call that waited for a person is lowered and judged again: links, labels,
+ * grants and the time may have changed (TOCTOU). A call that rules add pinned arguments to is judged again with them. Never throws: the
+ * refusal is DENIED, POLICY_FAILED, or what lowering, preconditions and approvals throw.
  */
-export async function decide(
-  deps: Pick<CallDependencies, 'fresh' | 'preconditions' | 'labels' | 'plans' | 'approvals' | 'now'>,
-  { policy, trace, caller, exposed: asked, bound: first, place, request }: DecisionRequest,
-): Promise<DecidedCall> {
-  let bound = first;
-  const { principal, run, session } = caller;
-  for (let at = trace.startedAt; ; at = deps.now()) {
-    const renewal = deps.fresh();
-    if (renewal !== undefined) await renewal;
-    trace.lowered?.pathHandles.close();
-    const labels = deps.labels.of(session, run);
-    const aimed = lowerCall(asked, bound, { ...place, labels });
-    const target = (trace.lowered = aimed instanceof Promise ? await aimed : aimed);
-    const { effect, argsText, args } = target;
-    const exposed = (trace.exposed = target.exposed);
-    const current = deps.labels.of(session, run);
-    // Labels only grow: another call brought one in while the route was looked for.
-    if (asked.routedServers !== undefined && !isDeepStrictEqual(current, labels)) continue;
-    const standing = deps.preconditions.judge({ caller, effect, args });
-    trace.budgets = standing.budgets.map(({ id }) => id);
-    const input = (trace.input = {
-      effect,
-      argsText,
-      principal,
-      run,
-      labels: current,
-      time: isoTime(at),
-      plan: await deps.plans.of(principal, run),
-    });
-    const decision = (trace.decision = await policy.call(input));
-    refuse(decision);
-    const pinned = pin({ bound, decision, args, exposed, request, isAgain: bound !== first });
-    if (pinned !== undefined) {
-      bound = pinned;
-      continue;
-    }
-    if (decision.outcome === 'ask')
-      trace.consent =
-        standing.grant ??
-        (await deps.approvals.obtain({
-          caller,
-          effect,
-          argsText,
-          sentText: bound.doc.text,
-          decision,
-          revision: policy.revision,
-          pin: exposed.pin,
-          stands: () => deps.preconditions.judge({ caller, effect, args }),
-          ...waiting(request),
-        }));
-    if (decision.outcome === 'allow' || trace.consent !== undefined)
-      return { lowered: target, preconditions: standing, input, decision, bound };
+export async function decide(deps: DecideDependencies, call: DecisionRequest): Promise<JudgedCall> {
+  const facts: Facts = { bound: call.bound };
+  try {
+    let at = call.caller.startedAt;
+    while (!(await judgeOnce(deps, call, { facts, at }))) at = deps.now();
+    return facts;
+  } catch (refusal) {
+    return { ...facts, refusal };
   }
 }
 
+/** Returns true if the call may go on with `facts`, false if it must be judged again. Throws the refusal. */
+async function judgeOnce(
+  deps: DecideDependencies,
+  { policy, caller, exposed: asked, bound: given, request }: DecisionRequest,
+  { facts, at }: { readonly facts: Facts; readonly at: number },
+): Promise<boolean> {
+  const { principal, run, session } = caller;
+  const { bound = given } = facts;
+  const refreshing = deps.fresh();
+  if (refreshing !== undefined) await refreshing;
+  facts.lowered?.pathHandles.close();
+  const labelsBefore = deps.labels.of(session, run);
+  const owner = { principal: principal.id, run };
+  const lowering = lowerCall(asked, bound, { files: deps.files, spills: deps.spills, owner, labels: labelsBefore });
+  const lowered = lowering instanceof Promise ? await lowering : lowering;
+  facts.lowered = lowered;
+  const { exposed, effect, argsText, args } = lowered;
+  const labels = deps.labels.of(session, run);
+  // Labels only grow: another call added one while the route was chosen.
+  if (asked.routedServers !== undefined && !isDeepStrictEqual(labels, labelsBefore)) return false;
+  const judge = (): CallPreconditions => deps.preconditions.judge({ caller, effect, args });
+  const preconditions = judge();
+  facts.preconditions = preconditions;
+  const plan = await deps.plans.of(principal, run);
+  const input = { effect, argsText, principal, run, labels, time: isoTime(at), plan };
+  facts.input = input;
+  const decision = await policy.call(input);
+  facts.decision = decision;
+  refuse(decision);
+  const pinned = pin({ bound, decision, args, exposed, request, isAgain: bound !== given });
+  if (pinned !== undefined) {
+    facts.bound = pinned;
+    return false;
+  }
+  if (decision.outcome === 'allow') return true;
+  facts.consent =
+    preconditions.grant ??
+    (await deps.approvals.obtain({
+      caller,
+      effect,
+      argsText,
+      sentText: bound.doc.text,
+      decision,
+      revision: policy.revision,
+      pin: exposed.pin,
+      stands: judge,
+      ...waiting(request),
+    }));
+  return facts.consent !== undefined;
+}
+
 function refuse(decision: CallDecision): void {
-  // Anything but the two words that can go on is a deny.
+  // Any other outcome is a deny.
   if (decision.outcome !== 'allow' && decision.outcome !== 'ask') {
     const remediation = decision.reasons.find((reason) => reason.remediation !== undefined)?.remediation;
     throw new TollgateError('DENIED', {
@@ -109,15 +148,15 @@ function refuse(decision: CallDecision): void {
 
 interface Pinning extends Pick<DecisionRequest, 'bound' | 'exposed' | 'request'> {
   readonly decision: CallDecision;
-  /** Of the tool that is really called. */
+  /** The arguments of the tool that is called. */
   readonly args: Readonly<Record<string, unknown>>;
-  /** Pins of rules were put in before. */
+  /** True if the pins of rules were added before. */
   readonly isAgain: boolean;
 }
 
 /**
- * The arguments with what rules have pinned, to be judged again; undefined if the call carries all pins. They are put in once: rules
- * that pin other arguments then, and a backend whose arguments have other names, refuse the call. Throws POLICY_FAILED, ARGS_INVALID.
+ * Returns the arguments with the pins of rules, to be judged again; undefined if the call has them all. Pins are added once. If rules pin
+ * other values then, or if the backend names its arguments differently, the call is refused. Throws POLICY_FAILED and ARGS_INVALID.
  */
 function pin({ decision, args, exposed, request, isAgain }: Pinning): BoundArguments | undefined {
   const { pins } = decision.obligations;
@@ -132,7 +171,7 @@ function pin({ decision, args, exposed, request, isAgain }: Pinning): BoundArgum
   return bindArguments(request.args, { ...exposed.args, pins: { ...exposed.args.pins, ...pins } });
 }
 
-/** What a wait for a person needs of the request. */
+/** Returns the parts of a request that a wait for a person needs. */
 function waiting({ signal, drained, onWait }: CallRequest): Pick<CallToApprove, 'signal' | 'drained' | 'onProgress'> {
   return {
     signal: abortSignalOf(signal),
@@ -141,12 +180,12 @@ function waiting({ signal, drained, onWait }: CallRequest): Pick<CallToApprove, 
   };
 }
 
-/** Rules in mode warn that would have refused the call or asked a person. A warning that something would be allowed says nothing to its caller. */
+/** Returns the rules in mode `warn` that would have refused the call or asked a person. A warning about an allow would not help the caller. */
 function warnings({ shadow }: CallDecision): readonly ShadowReason[] {
   return shadow.length === 0 ? shadow : shadow.filter(({ mode, would }) => mode === 'warn' && would !== 'allow');
 }
 
-/** Lines before the result: what rules in mode warn would have done. */
+/** Returns the lines before the result that say what rules in mode `warn` would have done. */
 export function warningNotes(decision: CallDecision): readonly string[] {
   return warnings(decision)
     .slice(0, 3)
@@ -156,7 +195,7 @@ export function warningNotes(decision: CallDecision): readonly string[] {
     );
 }
 
-/** The same for `_meta`. */
+/** Returns the same warnings for `_meta`. */
 export function warningMeta(decision: CallDecision): readonly object[] | undefined {
   const found = warnings(decision);
   return found.length === 0 ? undefined : found.slice(0, 8).map(({ id, message, would }) => ({ id, message, would }));

@@ -33,6 +33,20 @@ export interface OpenSession extends Session {
   readonly end: AbortController;
 }
 
+/** What is known before the first stage. */
+export interface CallStart {
+  /** The decision id: it joins the records of one call. */
+  readonly id: string;
+  readonly principal: Principal;
+  readonly session: string;
+  readonly requestedName: string;
+  readonly argBytes: number;
+  /** Milliseconds since 1970. */
+  readonly startedAt: number;
+  /** The policy's revision. */
+  readonly revision: string;
+}
+
 /** One call's caller, fixed at the start (stage 1). */
 export interface Caller {
   readonly decision: string;
@@ -78,7 +92,11 @@ export function requireOpen({ closed }: Session): void {
  * that nobody joins another's run. Throws IDENTITY when the session has ended or the run's name is malformed, WIRE_PARAMS for a
  * correlation id that is.
  */
-export function identify(session: OpenSession, request: CallRequest, at: { decision: string; now: number }): Caller {
+export function identify(
+  session: OpenSession,
+  request: CallRequest,
+  start: Pick<CallStart, 'id' | 'startedAt'>,
+): Caller {
   requireOpen(session);
   const named = request.meta?.[RUN_KEY];
   if (named !== undefined && (typeof named !== 'string' || !NAME_FORM.test(named))) {
@@ -94,11 +112,11 @@ export function identify(session: OpenSession, request: CallRequest, at: { decis
   }
   const run = named === undefined ? session.id : `${session.principal.id}/${named}`;
   return {
-    decision: at.decision,
+    decision: start.id,
     session,
     principal: session.principal,
     run,
-    startedAt: at.now,
+    startedAt: start.startedAt,
     ...(correlation !== undefined && { correlation }),
   };
 }

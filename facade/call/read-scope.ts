@@ -1,89 +1,87 @@
-/** Owns what a call may come to see beyond what it names: lines of a search, and whatever a command opens; refuses to guess. */
+/** What a call may read beyond what it names: the lines that a search finds, and the files that a command opens. */
 import type { UpstreamCall } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { isBeneath } from '../../catalogs/readers/path-location.ts';
-import type { CallInput, Policy } from '../../policies/port.ts';
-import type { CallPreconditions, PreconditionCall } from '../consent/preconditions.ts';
+import type { Policy } from '../../policies/port.ts';
+import type { PreconditionCall, Preconditions } from '../consent/preconditions.ts';
 import type { ExposedTool } from '../exposure/name-table.ts';
-import type { CallDependencies } from './call.ts';
+import type { Spills } from '../output/spills.ts';
+import type { AllowedCall } from './decide.ts';
 import type { Caller } from './identify.ts';
 import { type LoweredCall, type LoweringContext, lowerCall } from './lowering/lowered-call.ts';
-import type { BoundArguments } from './validate.ts';
+import type { WorkspaceFiles } from './lowering/workspace-files.ts';
+
+/** What judging a read scope needs. */
+export interface ReadScopeDependencies {
+  /** See `State.fresh`. */
+  readonly fresh: () => Promise<void> | undefined;
+  readonly preconditions: Pick<Preconditions, 'judge'>;
+  readonly files: WorkspaceFiles;
+  readonly spills: Spills;
+}
 
 /** A call that is allowed. */
 export interface ReadScopeRequest {
   readonly policy: Policy;
-  /** As it was resolved: what a search finds may be another server's. */
-  readonly exposed: ExposedTool;
-  readonly bound: BoundArguments;
-  readonly place: Omit<LoweringContext, 'labels'>;
-  readonly input: CallInput;
   readonly caller: Caller;
-  readonly lowered: Pick<LoweredCall, 'exposed' | 'effect' | 'args'>;
-  readonly preconditions: CallPreconditions;
+  /** The tool as it was resolved: a search may find files of another server. */
+  readonly exposed: ExposedTool;
+  readonly allowed: AllowedCall;
 }
 
+/** Refusals of a found file that no server serves, or that several serve. */
 const UNSERVED: ReadonlySet<string> = new Set(['NOT_SUPPORTED', 'DENIED']);
 
-type Judges = Pick<CallDependencies, 'preconditions' | 'fresh'>;
-
 /**
- * For `read action="search"`: asks the policy of each file in which something was found what it says to `read` of that file.
- * A search names only the folder it begins in, so without this a rule that closes `.env` would be passed by searching for
- * its content. For a command: what the same rules close to it, since it names no file that it opens.
+ * Returns what the call may read. A search names only the folder in which it begins. Without the policy's decision on each file with a
+ * hit, a rule that closes `.env` could be bypassed by a search for its content. A command names no file that it opens: the same rules
+ * close files to it through mounts.
  */
 export function readScopeOf(
-  deps: Judges,
-  seeing: ReadScopeRequest,
+  deps: ReadScopeDependencies,
+  { policy, caller, exposed, allowed }: ReadScopeRequest,
 ): Pick<UpstreamCall, 'mayRead' | 'confinement' | 'outsideFolders'> {
-  const {
-    policy,
-    exposed,
-    bound,
-    place,
-    input,
-    caller,
-    lowered: {
-      exposed: { server },
-      effect,
-      args,
-    },
-    preconditions: standing,
-  } = seeing;
-  const own = {
+  const { lowered, preconditions, input, bound } = allowed;
+  const { effect, args } = lowered;
+  const { server } = lowered.exposed;
+  const scope = {
     ...(server.backend !== undefined && { confinement: policy.confinement(server.name, input.principal) }),
-    ...(standing.beyond !== undefined && { outsideFolders: () => openNow(deps, { caller, effect, args }) }),
+    ...(preconditions.beyond !== undefined && {
+      outsideFolders: () => outsideFoldersNow(deps, { caller, effect, args }),
+    }),
   };
-  if (exposed.primitive !== 'read' || bound.doc.value.action !== 'search') return own;
+  if (exposed.primitive !== 'read' || bound.doc.value.action !== 'search') return scope;
+  const owner = { principal: caller.principal.id, run: caller.run };
+  const context = { files: deps.files, spills: deps.spills, owner, labels: input.labels };
+  const isReadable = async (found: LoweredCall): Promise<boolean> => {
+    // A file of another server is read through that server only.
+    if (found.exposed.server !== server) return false;
+    const decision = await policy.call({ ...input, effect: found.effect, argsText: found.argsText });
+    return decision.outcome === 'allow' && (await isInOpenFolders(deps, caller, found));
+  };
   const mayRead: UpstreamCall['mayRead'] = async (path) => {
-    const target = await aimAtHit(exposed, path, { ...place, labels: input.labels });
-    if (target === undefined) return undefined;
+    const found = await lowerRead(exposed, path, context);
+    if (found === undefined) return undefined;
+    let readable = false;
     try {
-      // A file of another server is read through that server only.
-      const decision =
-        target.exposed.server === server
-          ? await policy.call({ ...input, effect: target.effect, argsText: target.argsText })
-          : undefined;
-      if (
-        decision?.outcome === 'allow' &&
-        (await isOpen(deps, { caller, effect: target.effect, args: target.args }, target))
-      )
-        return target.pathHandles;
-    } catch (thrown) {
-      target.pathHandles.close();
-      throw thrown;
+      readable = await isReadable(found);
+      return readable ? found.pathHandles : undefined;
+    } finally {
+      if (!readable) found.pathHandles.close();
     }
-    target.pathHandles.close();
-    return undefined;
   };
-  return { ...own, mayRead };
+  return { ...scope, mayRead };
 }
 
-/** Undefined for a file that none of several servers serves, or more than one. */
-async function aimAtHit(exposed: ExposedTool, path: string, place: LoweringContext): Promise<LoweredCall | undefined> {
+/** Lowers a `read` of a found file. Returns undefined for a file that none of several servers serves, or more than one. */
+async function lowerRead(
+  exposed: ExposedTool,
+  path: string,
+  context: LoweringContext,
+): Promise<LoweredCall | undefined> {
   const value = { path };
   try {
-    return await lowerCall(exposed, { doc: { text: JSON.stringify(value), value, exact: true }, notes: [] }, place);
+    return await lowerCall(exposed, { doc: { text: JSON.stringify(value), value, exact: true }, notes: [] }, context);
   } catch (thrown) {
     if (exposed.routedServers !== undefined && thrown instanceof TollgateError && UNSERVED.has(thrown.code))
       return undefined;
@@ -91,22 +89,19 @@ async function aimAtHit(exposed: ExposedTool, path: string, place: LoweringConte
   }
 }
 
-/** The folders outside of the workspace that are open now: an owner may have closed them since the call was judged. Throws DENIED. */
-async function openNow(deps: Judges, call: PreconditionCall): Promise<readonly string[]> {
+/** Returns the folders outside of the workspace that are open now. An owner may have closed some after the decision. Throws DENIED. */
+async function outsideFoldersNow(deps: ReadScopeDependencies, call: PreconditionCall): Promise<readonly string[]> {
   await deps.fresh();
   return deps.preconditions.judge(call).beyond ?? [];
 }
 
-/** Whether a file that a search found may be read under all of its names, as far as these lie outside of the workspace. */
-async function isOpen(
-  deps: Judges,
-  call: PreconditionCall,
-  { pathHandles: held }: Pick<LoweredCall, 'pathHandles'>,
-): Promise<boolean> {
-  if (call.effect.paths.every(({ inside }) => inside)) return true;
+/** Returns true if every name of a found file lies in the workspace or in a folder that is open now. */
+async function isInOpenFolders(deps: ReadScopeDependencies, caller: Caller, found: LoweredCall): Promise<boolean> {
+  const { effect, args, pathHandles } = found;
+  if (effect.paths.every(({ inside }) => inside)) return true;
   try {
-    const open = await openNow(deps, call);
-    return held
+    const open = await outsideFoldersNow(deps, { caller, effect, args });
+    return pathHandles
       .all()
       .every(({ location: { inside, absolute } }) => inside || open.some((folder) => isBeneath(folder, absolute)));
   } catch (thrown) {

@@ -1,94 +1,107 @@
-/** Owns what is written down of a call: intent before, outcome after, the decision alone where nothing ran; never a payload. */
-import type { CallerIdentity } from '../../adapters/port.ts';
-import type { TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { CallDecision, CallInput, Effect, Principal, Reason } from '../../policies/port.ts';
+/** Stage 9, record: what the audit keeps of a call. An intent before the server is reached, an outcome or a decision at the end; never a payload. */
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { Effect, Reason } from '../../policies/port.ts';
 import type { CallEntry, Unsealed, WithUndefined } from '../audit/audit-chain.ts';
 import type { AuditObligations, AuditReason, BudgetEntry, CallFacts } from '../audit/audit-entry.ts';
+import type { AuditLog } from '../audit/audit-log.ts';
 import type { ExposedTool } from '../exposure/name-table.ts';
 import { HiddenBy } from '../exposure/unknown-tool.ts';
-import type { Shaped } from '../output/result-shape.ts';
-import type { ProgressCounts, ServerProgress } from '../output/server-progress.ts';
-import type { Caller } from './identify.ts';
-import type { LoweredCall } from './lowering/lowered-call.ts';
+import type { Redactor } from '../output/redactor.ts';
+import type { ProgressCounts } from '../output/server-progress.ts';
+import type { Reply } from '../serve/facade-port.ts';
+import type { AllowedCall, JudgedCall } from './decide.ts';
+import type { ForwardedCall } from './forward.ts';
+import type { Caller, CallStart } from './identify.ts';
+import { refusalReply } from './refusal.ts';
+import type { Shaped } from './shape.ts';
 
-/** What is known of a call so far; stages add to it, records read it. */
-export interface CallTrace {
-  readonly id: string;
-  readonly principal: Principal;
-  readonly session: string;
-  readonly requestedName: string;
-  readonly argBytes: number;
-  readonly startedAt: number;
-  readonly revision: string;
-  caller?: Caller;
-  exposed?: ExposedTool;
-  lowered?: LoweredCall;
-  /** What the policy is told. */
-  input?: CallInput;
-  decision?: CallDecision;
-  /** Ids of the budgets beside those of the policy. */
-  budgets?: readonly string[];
-  /** Id of the approval or grant that answered an ask. */
-  consent?: string | undefined;
-  /** What all its records say, as text. */
-  facts?: string;
-  intended?: boolean;
-  executed: 'no' | 'yes' | 'unknown';
-  upstreamMs?: number;
-  rawBytes?: number;
-  /** Of a server that runs in this process: whose rows it was asked for, and how many it found. */
-  whose?: CallerIdentity['scope'] | undefined;
-  hits?: number | undefined;
-  shaped?: Shaped;
-  /** Absent where the client asked for no progress. */
-  progress?: ServerProgress;
-  /** The server answered with a JSON-RPC error of its own. */
-  serverError?: boolean;
-  /** What that error brings to the client: it counts in budgets as a result does. */
-  errorBytes?: number;
+/** What the first stages found out, as far as the call came. */
+export interface KnownCall extends CallStart {
+  readonly caller?: Caller | undefined;
+  readonly exposed?: ExposedTool | undefined;
+  readonly judged?: JudgedCall | undefined;
 }
 
-/** The text of what every record of a call says. It is made for the first of them, and stays as it is. */
-export function callFactsText(trace: CallTrace, digest: (text: string) => string): string {
-  return (trace.facts ??= JSON.stringify(gatherFacts(trace, digest)));
+/** A call that no server was asked for. */
+export interface RefusedCall extends KnownCall {
+  readonly kind: 'refused';
+  readonly error: TollgateError;
 }
 
-function gatherFacts(
-  {
-    id,
-    principal,
-    session,
-    caller,
-    exposed,
-    requestedName: asked,
-    revision,
-    lowered: target,
-    consent,
-    decision,
-  }: CallTrace,
-  digest: (text: string) => string,
-): WithUndefined<Unsealed<CallFacts>> {
-  const effect = target?.effect;
-  return {
+/** A call whose intent was recorded. */
+export interface SentCall extends KnownCall {
+  readonly kind: 'sent';
+  readonly factsText: string;
+  readonly forwarded: ForwardedCall;
+  readonly shaped?: Shaped | undefined;
+  /** Present if the server answered with a JSON-RPC error: the size of that answer, which counts in budgets as a result does. */
+  readonly serverErrorBytes?: number | undefined;
+  /** Progress notifications of the server, if the client asked for them. */
+  readonly progress?: ProgressCounts | undefined;
+  readonly error?: TollgateError | undefined;
+}
+
+/** How a call ended: the one source of its last record, its metrics, its event and its recording. */
+export type EndedCall = RefusedCall | SentCall;
+
+/** What stage 9 needs. */
+export interface RecordDependencies {
+  readonly audit: Pick<AuditLog, 'appendCall'>;
+  /** Returns a keyed digest. */
+  readonly digest: (text: string) => string;
+  readonly redactor: Redactor;
+  readonly now: () => number;
+  /** Keeps decisions for replay. Absent if recording is off. */
+  readonly recorder?: { note(end: EndedCall): void };
+  /** Counts and logs the end of each call. Never throws. */
+  readonly onEnd: (end: EndedCall) => void;
+}
+
+/** Writes the last record of a call and returns its reply. A reply that cannot be recorded is replaced by a refusal. Never throws. */
+export function record(deps: RecordDependencies, ended: EndedCall, reply: Reply): Reply {
+  let end = ended;
+  let recorded = reply;
+  try {
+    const factsText = end.kind === 'sent' ? end.factsText : callFactsText(end, deps.digest);
+    deps.audit.appendCall(finalRecord(end, deps.now()), factsText);
+  } catch (cause) {
+    const executed = end.kind === 'sent' && end.forwarded.executed !== 'no';
+    const error = new TollgateError(executed ? 'OUTCOME_UNRECORDED' : 'AUDIT_FAILED', { cause, data: { executed } });
+    end = { ...end, error };
+    recorded = refusalReply(error, { id: end.id, redactor: deps.redactor, correlation: end.caller?.correlation });
+  }
+  deps.recorder?.note(end);
+  deps.onEnd(end);
+  return recorded;
+}
+
+/** Returns, as JSON, the facts that every record of a call states. */
+export function callFactsText(call: KnownCall, digest: (text: string) => string): string {
+  const { id, principal, session, caller, exposed, judged } = call;
+  const { lowered, decision } = judged ?? {};
+  const effect = lowered?.effect;
+  const shadow = decision?.shadow ?? [];
+  const facts: WithUndefined<Unsealed<CallFacts>> = {
     id,
     principal: { id: principal.id, role: principal.role, profiles: principal.profiles, origin: principal.origin },
     session,
     run: caller?.run ?? session,
     correlation: caller?.correlation,
-    exposed: exposed?.name ?? asked,
-    revision,
+    exposed: exposed?.name ?? call.requestedName,
+    revision: call.revision,
     server: effect?.server,
     tool: effect?.tool,
     verb: effect?.verb,
-    effectDigest: effect === undefined ? undefined : effectDigest(effect, target?.argsText ?? '', digest),
-    consent,
+    effectDigest: effect === undefined ? undefined : effectDigest(effect, lowered?.argsText ?? '', digest),
+    consent: judged?.consent,
     reasons: decision?.reasons.map(place),
     shadow:
-      decision === undefined || decision.shadow.length === 0
+      shadow.length === 0
         ? undefined
-        : decision.shadow.map((reason) => ({ ...place(reason), would: reason.would, mode: reason.mode })),
+        : shadow.map((reason) => ({ ...place(reason), would: reason.would, mode: reason.mode })),
     parent: undefined,
   };
+  return JSON.stringify(facts);
 }
 
 function place({ id, file, line }: Reason): AuditReason {
@@ -96,15 +109,12 @@ function place({ id, file, line }: Reason): AuditReason {
   return line === undefined ? { id, file } : { id, file, line };
 }
 
-/** Keyed, so that low-entropy arguments cannot be guessed from the log; equal effects give equal digests. */
+/** Returns a keyed digest of effect and arguments. Equal calls have equal digests, but short arguments cannot be guessed from the log. */
 export function effectDigest(effect: Effect, argsText: string, digest: (text: string) => string): string {
   return digest(JSON.stringify([effect, argsText]));
 }
 
-function obligationsOf({
-  decision,
-  budgets: more = [],
-}: Pick<CallTrace, 'decision' | 'budgets'>): AuditObligations | undefined {
+function obligationsOf({ decision, preconditions }: Partial<AllowedCall> = {}): AuditObligations | undefined {
   if (decision === undefined) return undefined;
   const { caps, timeoutMs, pins, budgets, labels } = decision.obligations;
   return {
@@ -112,71 +122,62 @@ function obligationsOf({
     lines: caps.lines,
     timeoutMs,
     pins: Object.keys(pins),
-    budgets: budgets.map((budget) => budget.id).concat(more),
+    budgets: [...budgets, ...(preconditions?.budgets ?? [])].map(({ id }) => id),
     labels,
   };
 }
 
-/** Before the server is reached. */
-export function intentRecord(trace: CallTrace): CallEntry {
-  return { type: 'intent', outcome: 'allow', obligations: obligationsOf(trace), sizes: { args: trace.argBytes } };
+/** Returns the record that is written before the server is reached. */
+export function intentRecord({ judged, argBytes }: KnownCall): CallEntry {
+  return { type: 'intent', outcome: 'allow', obligations: obligationsOf(judged), sizes: { args: argBytes } };
 }
 
-/** After all: an outcome where an intent stands, else the refusal by a budget or the decision without a call. */
-export function finalRecord(
-  trace: CallTrace,
-  { failure, now }: { readonly failure: TollgateError | undefined; readonly now: number },
-): CallEntry {
-  const code = failure?.code;
-  const ms = now - trace.startedAt;
-  if (trace.intended === true) return outcomeRecord(trace, code, ms);
+/** Returns the last record of a call: an outcome after an intent, otherwise the refusal by a budget or the decision. */
+function finalRecord(end: EndedCall, now: number): CallEntry {
+  const ms = now - end.startedAt;
+  if (end.kind === 'sent') return outcomeRecord(end, ms);
+  const { code, data } = end.error;
   if (code === 'BUDGET_EXCEEDED' || code === 'RATE_LIMITED')
-    return { type: 'budget', code, ms, outcome: 'deny', ...budgetFields(failure?.data ?? {}) };
+    return { type: 'budget', code, ms, outcome: 'deny', ...budgetFields(data) };
   return {
     type: 'decision',
     code,
     ms,
     outcome: outcomeOf(code),
-    reasons: trace.decision === undefined ? reasonsOf(failure) : undefined,
-    obligations: obligationsOf(trace),
-    sizes: { args: trace.argBytes },
+    reasons: end.judged?.decision === undefined ? reasonsOf(end.error) : undefined,
+    obligations: obligationsOf(end.judged),
+    sizes: { args: end.argBytes },
   };
 }
 
-/** Of a refusal that came before the policy: what an owner has not added is a reason too. */
-function reasonsOf(failure: TollgateError | undefined): readonly AuditReason[] | undefined {
-  if (failure?.cause instanceof HiddenBy) return failure.cause.reasons.map(place);
-  const reasons = failure?.data.reasons;
-  return Array.isArray(reasons) ? reasons.map(place) : undefined;
+/** Returns the reasons of a refusal before the policy was asked, such as a capability that an owner has not added. */
+function reasonsOf({ cause, data }: TollgateError): readonly AuditReason[] | undefined {
+  if (cause instanceof HiddenBy) return cause.reasons.map(place);
+  return Array.isArray(data.reasons) ? data.reasons.map(place) : undefined;
 }
 
 function outcomeRecord(
-  { shaped, rawBytes, upstreamMs, whose, hits, executed, argBytes, serverError, progress }: CallTrace,
-  code: TollgateError['code'] | undefined,
+  { forwarded, shaped, argBytes, serverErrorBytes, progress, error }: SentCall,
   ms: number,
 ): CallEntry {
+  const { executed, upstreamMs, rawBytes, scope, answer } = forwarded;
   return {
     type: 'outcome',
-    code,
+    code: error?.code,
     ms,
-    outcome: code === undefined ? 'allow' : 'error',
+    outcome: error === undefined ? 'allow' : 'error',
     executed,
     upstreamMs,
-    whose,
-    hits,
+    whose: scope,
+    hits: answer?.hits,
     sizes: { args: argBytes, raw: rawBytes, sent: shaped?.sent, spilled: shaped?.spilled },
     cut: shaped?.cut,
-    isError: serverError === true ? true : shaped?.isError,
+    isError: serverErrorBytes !== undefined ? true : shaped?.isError,
     redactions: shaped?.redactions,
     escaped: shaped?.escaped,
     ...(shaped !== undefined && shaped.links > 0 && { removed: shaped.links }),
-    progress: progressOf(progress?.counts),
+    progress: progress !== undefined && Object.values(progress).some((count) => count > 0) ? progress : undefined,
   };
-}
-
-/** Only what was done is written down. */
-function progressOf(counts: ProgressCounts | undefined): ProgressCounts | undefined {
-  return counts !== undefined && Object.values(counts).some((count) => count > 0) ? counts : undefined;
 }
 
 function budgetFields(

@@ -1,8 +1,10 @@
-/** Owns how a refusal looks to the caller: a tool result or a JSON-RPC error, by the table; private causes stay inside. */
+/** What the caller gets instead of a result: a refusal as a tool result or a JSON-RPC error, as the error table says. Private causes stay inside. */
 import { UpstreamError } from '../../adapters/port.ts';
-import { asTollgateError } from '../../catalogs/errors/error-table.ts';
+import { type CancelSignal, cancelReason } from '../../adapters/rpc/cancellation.ts';
+import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { escapeHostile } from '../../catalogs/text/hostile-text.ts';
 import { withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
+import type { OutcomeEntry } from '../audit/audit-entry.ts';
 import { markExactNumbers, restoreExactNumbers } from '../output/exact-numbers.ts';
 import type { HidePaths } from '../output/host-paths.ts';
 import type { Redactor } from '../output/redactor.ts';
@@ -79,4 +81,36 @@ function cleanUpstream(
 
 function prefixed(data: Readonly<Record<string, unknown>>): Record<string, unknown> {
   return Object.fromEntries(Object.entries(data).map(([key, value]) => [`tollgate/${key}`, value]));
+}
+
+/** Returns the reason with which the end of a session, or of Tollgate, ends running calls. */
+export function interruptionError(detail: string): TollgateError {
+  return new TollgateError('INTERRUPTED', { detail });
+}
+
+/** Returns true if the signal ends work whose client still waits. A client that cancelled does not wait, and a timeout has its own error. */
+export function isInterrupted({ aborted, reason }: CancelSignal): boolean {
+  return aborted && reason instanceof TollgateError && (reason.code === 'INTERRUPTED' || reason.code === 'IDENTITY');
+}
+
+/** Returns the failure of a call. If a signal ended the call, that is the signal's reason. */
+export function failureAfterInterruption(
+  thrown: unknown,
+  signal: CancelSignal,
+  executed: OutcomeEntry['executed'],
+): unknown {
+  if (!signal.aborted || !(thrown instanceof TollgateError)) return thrown;
+  const reason = cancelReason(signal);
+  if (thrown.code !== 'CANCELLED' && thrown.code !== reason.code) return thrown;
+  if (!isInterrupted(signal) || (executed === 'no' && reason.code === 'IDENTITY')) return reason;
+  return executed === 'no'
+    ? notMade()
+    : new TollgateError('INTERRUPTED', { detail: reason.message, data: { executed: 'unknown' }, cause: thrown });
+}
+
+/** Returns the answer to work that ended before anything was sent to a server. */
+function notMade(): TollgateError {
+  return new TollgateError('SHUTTING_DOWN', {
+    detail: 'Nothing has run: Tollgate stops, or the session ended before.',
+  });
 }

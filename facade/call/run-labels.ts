@@ -95,3 +95,12 @@ export async function clearSticky(
 function keyOf(principal: string, label: string): string {
   return `${principal}/${label}`;
 }
+
+/** Returns all labels once. */
+export function joinLabels(
+  own: readonly string[],
+  ...more: readonly (readonly string[] | undefined)[]
+): readonly string[] {
+  const added = more.flatMap((labels) => labels ?? NONE);
+  return added.length === 0 ? own : [...new Set([...own, ...added])];
+}

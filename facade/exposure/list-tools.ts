@@ -2,8 +2,7 @@
 import { abortable } from '../../adapters/port.ts';
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import { type OpenSession, requireOpen } from '../call/identify.ts';
-import { failureAfterInterruption } from '../call/interruption.ts';
-import { refusalReply } from '../call/refusal.ts';
+import { failureAfterInterruption, refusalReply } from '../call/refusal.ts';
 import type { Redactor } from '../output/redactor.ts';
 import { mapStrings } from '../output/result-cleaning.ts';
 import type { Reply } from '../serve/facade-port.ts';

@@ -3,7 +3,6 @@ import { randomUUID } from 'node:crypto';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import type { Policy, Principal } from '../../policies/port.ts';
 import { openRecorder, type Recorder } from '../audit/recording/recorder.ts';
-import type { CallDependencies } from '../call/call.ts';
 import type { OpenSession } from '../call/identify.ts';
 import { WorkspaceFiles } from '../call/lowering/workspace-files.ts';
 import { createLabels } from '../call/run-labels.ts';
@@ -28,6 +27,7 @@ import { createNameNotices, namePrecondition } from '../exposure/tool-name-check
 import { createIdentify } from '../internal-servers/caller-identity.ts';
 import { callEvent } from '../serve/host/event-feed.ts';
 import { createRuns } from '../serve/host/host-runs.ts';
+import type { SnapshotServices } from './assembled-facade.ts';
 import { RunExpiry } from './run-expiry.ts';
 import { openKnownToolLists } from './servers/known-tool-lists.ts';
 import { appendQuietly, type SharedServices } from './shared-services.ts';
@@ -56,7 +56,7 @@ export class Snapshot {
   readonly policy: Policy;
   readonly unbound: readonly string[];
   readonly catalog: Catalog;
-  readonly deps: CallDependencies;
+  readonly deps: SnapshotServices;
   readonly #recorder: Recorder | undefined;
   readonly #approvals: ApprovalQueue;
   readonly #expiry: RunExpiry;
@@ -179,13 +179,14 @@ export class Snapshot {
       newId: randomUUID,
       concurrencyLimitOf: (session) => gateOf(session, capsOf(session.principal).concurrent),
       ...(this.#recorder === undefined ? {} : { recorder: this.#recorder }),
-      onEnd: (trace, error) => {
-        const event = callEvent(trace, error, Date.now());
-        metrics.onEnd(trace, error, Date.now());
+      onEnd: (end) => {
+        const { error } = end;
+        const event = callEvent(end, Date.now());
+        metrics.onEnd(end, Date.now());
         shared.feed.note(event);
         log.debug(event, 'call');
         if (error?.code === 'INTERNAL' || error?.code === 'POLICY_FAILED')
-          log.error({ decision: trace.id, correlation: event.correlation, err: error.cause ?? error }, error.code);
+          log.error({ decision: end.id, correlation: event.correlation, err: error.cause ?? error }, error.code);
       },
     };
   }
@@ -232,7 +233,7 @@ export class Snapshot {
   }
 
   /** Does work that keeps this generation alive until it has ended. */
-  async within<T>(work: (deps: CallDependencies) => Promise<T>): Promise<T> {
+  async within<T>(work: (deps: SnapshotServices) => Promise<T>): Promise<T> {
     this.#inside += 1;
     try {
       return await work(this.deps);

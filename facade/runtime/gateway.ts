@@ -5,7 +5,7 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../policies/port.ts';
 import { callTool } from '../call/call.ts';
 import { type OpenSession, openSession } from '../call/identify.ts';
-import { interruptionError } from '../call/interruption.ts';
+import { interruptionError } from '../call/refusal.ts';
 import { principalAfter } from '../config/stdio-identity.ts';
 import { Announcer } from '../exposure/announcer.ts';
 import type { ServedServer } from '../exposure/catalog.ts';

@@ -3,7 +3,7 @@ import type { JsonDoc } from '../../adapters/port.ts';
 import { Cancellation, type CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import { isId, isObject, type JsonObject, type WireMessage } from '../../adapters/rpc/message-parser.ts';
 import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
-import { interruptionError, isInterrupted } from '../call/interruption.ts';
+import { interruptionError, isInterrupted } from '../call/refusal.ts';
 import type { Awaitable } from '../state/state-port.ts';
 import type { CallRequest, Facade, Reply, Session } from './facade-port.ts';
 import { negotiate } from './protocol-revisions.ts';

@@ -1,9 +1,9 @@
-/** Tests facade/call/interruption.ts: what becomes of calls and lists that are cut, by what cut them and how far they had come. */
+/** Tests facade/call/refusal.ts: what becomes of calls and lists that are cut, by what cut them and how far they had come. */
 import { describe, expect, it } from 'vitest';
 import { Cancellation } from '../../adapters/rpc/cancellation.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { openSession } from '../../facade/call/identify.ts';
-import { failureAfterInterruption, interruptionError, isInterrupted } from '../../facade/call/interruption.ts';
+import { failureAfterInterruption, interruptionError, isInterrupted } from '../../facade/call/refusal.ts';
 import { listTools } from '../../facade/exposure/list-tools.ts';
 import type { NameTables } from '../../facade/exposure/name-table.ts';
 import { Redactor } from '../../facade/output/redactor.ts';

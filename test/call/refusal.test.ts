@@ -3,10 +3,10 @@ import { describe, expect, it } from 'vitest';
 import { UpstreamError } from '../../adapters/port.ts';
 import { ERRORS, type ErrorCode, TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
-import { type DecisionRequest, decide } from '../../facade/call/decide.ts';
+import { allowedCall, type DecisionRequest, decide } from '../../facade/call/decide.ts';
 import { identify, openSession } from '../../facade/call/identify.ts';
 import { WorkspaceFiles } from '../../facade/call/lowering/workspace-files.ts';
-import type { CallTrace } from '../../facade/call/record.ts';
+import type { EndedCall } from '../../facade/call/record.ts';
 import { refusalReply } from '../../facade/call/refusal.ts';
 import type { ArgsShape } from '../../facade/call/validate.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
@@ -73,13 +73,13 @@ describe('identify', () => {
 
   it('takes the run from the host, bound to the principal, else the session', () => {
     const session = openSession(principal, 'stdio');
-    expect(identify(session, request(), { decision: 'd', now: 1 }).run).toBe(session.id);
-    expect(identify(session, request({ 'tollgate/run': 'task-7' }), { decision: 'd', now: 1 }).run).toBe('ann/task-7');
+    expect(identify(session, request(), { id: 'd', startedAt: 1 }).run).toBe(session.id);
+    expect(identify(session, request({ 'tollgate/run': 'task-7' }), { id: 'd', startedAt: 1 }).run).toBe('ann/task-7');
   });
 
   it.each([7, '', 'a b', 'x'.repeat(129), '../x'])('refuses %j as a run', (run) => {
     expect(() =>
-      identify(openSession(principal, 'stdio'), request({ 'tollgate/run': run }), { decision: 'd', now: 1 }),
+      identify(openSession(principal, 'stdio'), request({ 'tollgate/run': run }), { id: 'd', startedAt: 1 }),
     ).toThrow(expect.objectContaining({ code: 'IDENTITY' }));
   });
 
@@ -87,7 +87,7 @@ describe('identify', () => {
     const caller = identify(
       openSession(principal, 'http'),
       request({ role: 'admin', principal: 'root', origin: 'x' }),
-      { decision: 'd', now: 1 },
+      { id: 'd', startedAt: 1 },
     );
     expect(caller.principal).toBe(principal);
   });
@@ -95,7 +95,7 @@ describe('identify', () => {
   it('refuses a session that has ended', () => {
     const session = openSession(principal, 'http');
     session.end.abort();
-    expect(() => identify(session, request(), { decision: 'd', now: 1 })).toThrow(/has ended/);
+    expect(() => identify(session, request(), { id: 'd', startedAt: 1 })).toThrow(/has ended/);
   });
 });
 
@@ -130,30 +130,19 @@ describe('decide', () => {
       obtain,
     }: { args?: Record<string, unknown>; grant?: string; obtain?: () => Promise<string | undefined> } = {},
   ): Promise<string | undefined> => {
-    const trace = { startedAt: 0 } as CallTrace;
     const policy = { revision: 'r', call: typeof made === 'function' ? made : () => made } as unknown as Policy;
     const bound = { doc: { text: JSON.stringify(args), value: args, exact: true }, notes: [] };
     const deps = {
       fresh: () => undefined,
+      files: new WorkspaceFiles({ workspace: '/', controlFiles: [], otherWorkspaces: { read: [], write: [] } }),
       preconditions: { judge: () => ({ budgets: [], ...(grant !== undefined && { grant }) }) },
       labels: { of: () => [] },
       plans: { of: () => 'none' },
       now: () => 1,
       approvals: { obtain: obtain ?? (() => Promise.reject(new TollgateError('APPROVAL_REQUIRED'))) },
     } as unknown as Parameters<typeof decide>[0];
-    await decide(deps, {
-      policy,
-      trace,
-      caller,
-      exposed,
-      bound,
-      place: {
-        files: new WorkspaceFiles({ workspace: '/', controlFiles: [], otherWorkspaces: { read: [], write: [] } }),
-        owner: { principal: 'ann', run: 'r' },
-      } as DecisionRequest['place'],
-      request: { name: 's_t', args: bound.doc, signal: session.closed },
-    });
-    return trace.consent;
+    const request = { name: 's_t', args: bound.doc, signal: session.closed };
+    return allowedCall(await decide(deps, { policy, caller, exposed, bound, request })).consent;
   };
 
   it('lets only a literal allow on' + verifies('CY-16'), async () => {
@@ -208,7 +197,7 @@ describe('decide', () => {
 describe('Metrics', () => {
   it('counts by tool, origin and outcome, without names that a client could invent' + verifies('HB-06'), () => {
     const metrics = new Metrics(new CallTally({ get: () => undefined, swap: () => true }), { audit: 0, state: 0 });
-    const trace = (more: Partial<CallTrace>): CallTrace => ({
+    const start = {
       id: 'd',
       principal,
       session: 's',
@@ -216,20 +205,17 @@ describe('Metrics', () => {
       argBytes: 0,
       startedAt: 0,
       revision: 'r',
-      executed: 'no',
-      ...more,
+    };
+    const sent = (upstreamMs: number): EndedCall => ({
+      ...start,
+      kind: 'sent',
+      exposed: { name: 'read' } as NonNullable<EndedCall['exposed']>,
+      factsText: '{}',
+      forwarded: { executed: 'yes', upstreamMs },
     });
-    metrics.onEnd(trace({}), new TollgateError('UNKNOWN_TOOL'), 0);
-    metrics.onEnd(
-      trace({ exposed: { name: 'read' } as NonNullable<CallTrace['exposed']>, upstreamMs: 20 }),
-      undefined,
-      3000,
-    );
-    metrics.onEnd(
-      trace({ exposed: { name: 'read' } as NonNullable<CallTrace['exposed']>, upstreamMs: 900_000 }),
-      undefined,
-      900_500,
-    );
+    metrics.onEnd({ ...start, kind: 'refused', error: new TollgateError('UNKNOWN_TOOL') }, 0);
+    metrics.onEnd(sent(20), 3000);
+    metrics.onEnd(sent(900_000), 900_500);
     for (const change of [1, 1, -1] as const) metrics.onWaiting(change);
     const text = metrics.text({
       health: { 'a"b': { state: 'healthy', restarts: 2 } },

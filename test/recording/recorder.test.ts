@@ -20,7 +20,8 @@ import {
   readLast,
   readRecordings,
 } from '../../facade/audit/recording/recording-reader.ts';
-import { ALLOWED, allBytes, MINUTE, modesIn, NOON, SETTINGS, stateFolder, traceOf } from './recording-setup.ts';
+import type { EndedCall } from '../../facade/call/record.ts';
+import { ALLOWED, allBytes, endedCall, MINUTE, modesIn, NOON, SETTINGS, stateFolder } from './recording-setup.ts';
 
 /** A recorder whose clock the test turns. */
 function open(over: { state?: string; settings?: Partial<typeof SETTINGS>; clock?: { now: number } } = {}) {
@@ -42,7 +43,7 @@ const idOf = (line: ReadLine): string => ('recording' in line ? line.recording.i
 
 describe('a line', () => {
   const key = Buffer.alloc(32, 7);
-  const recording = recordingOf(traceOf('id-1'), undefined) as Recording;
+  const recording = recordingOf(endedCall('id-1')) as Recording;
 
   it('opens to what was sealed, for any arguments', () => {
     fc.assert(
@@ -82,28 +83,31 @@ describe('a line', () => {
 
 describe('what is kept', () => {
   it('is nothing of a call that no policy was asked about', () => {
-    const { input: _, ...trace } = traceOf('id-1');
-    expect(recordingOf(trace as ReturnType<typeof traceOf>, undefined)).toBeUndefined();
+    expect(recordingOf({ ...endedCall('id-1'), judged: undefined })).toBeUndefined();
   });
 
   it('has no arguments where they are too large, and says how many they were', () => {
-    const recording = recordingOf(traceOf('big', { text: 'x'.repeat(MAX_ARGS) }), undefined) as Recording;
+    const recording = recordingOf(endedCall('big', { text: 'x'.repeat(MAX_ARGS) })) as Recording;
     expect(isWhole(recording)).toBe(false);
     expect(recording.argChars).toBe(MAX_ARGS + 11);
     expect(JSON.stringify(recording)).not.toContain('xxx');
   });
 
   it('says why there was no decision', () => {
-    const { decision: _, ...trace } = traceOf('failed');
-    expect(recordingOf(trace, new TollgateError('POLICY_FAILED', { detail: 'Too late.' }))?.failed).toBe('Too late.');
-    expect(recordingOf(trace, undefined)?.failed).toBe('The policy gave no decision.');
+    const { judged, ...rest } = endedCall('failed');
+    const error = new TollgateError('POLICY_FAILED', { detail: 'Too late.' });
+    const ended = { ...rest, judged: { input: judged?.input }, error } as EndedCall;
+    expect(recordingOf(ended)?.failed).toBe('Too late.');
+    expect(recordingOf({ ...ended, kind: 'sent', error: undefined } as EndedCall)?.failed).toBe(
+      'The policy gave no decision.',
+    );
   });
 });
 
 describe('a recorder', () => {
   it('keeps decisions in files and folders for nobody else, and reads them back newest first', async () => {
     const { recorder, ids, state, from } = open();
-    for (const id of ['one', 'two', 'three']) recorder.note(traceOf(id), undefined);
+    for (const id of ['one', 'two', 'three']) recorder.note(endedCall(id));
     expect(ids()).toEqual([]);
     await recorder.close();
     expect(ids()).toEqual(['three', 'two', 'one']);
@@ -116,7 +120,7 @@ describe('a recorder', () => {
 
   it('writes nothing in plain: no argument, no principal, no name of a tool', async () => {
     const { recorder, state } = open();
-    recorder.note(traceOf('id-planted', { 'planted-key': 'planted-value', deep: ['planted-deep'] }), undefined);
+    recorder.note(endedCall('id-planted', { 'planted-key': 'planted-value', deep: ['planted-deep'] }));
     await recorder.close();
     for (const word of ['planted', 'mia', 'workspace', 'Sources'])
       expect(allBytes(state).replaceAll(state, ''), word).not.toContain(word);
@@ -133,8 +137,8 @@ describe('a recorder', () => {
     const first = open();
     const second = open({ state: first.state });
     for (let number = 0; number < 50; number += 1) {
-      first.recorder.note(traceOf(`a${number}`), undefined);
-      second.recorder.note(traceOf(`b${number}`), undefined);
+      first.recorder.note(endedCall(`a${number}`));
+      second.recorder.note(endedCall(`b${number}`));
       if (number % 10 === 0) await Promise.all([first.recorder.flush(), second.recorder.flush()]);
     }
     await Promise.all([first.recorder.close(), second.recorder.close()]);
@@ -154,7 +158,7 @@ describe('a recorder', () => {
     const { recorder, state, faults, ids } = open();
     const folder = recordingFolder(state);
     const turn = async (id: string): Promise<void> => {
-      recorder.note(traceOf(id), undefined);
+      recorder.note(endedCall(id));
       await recorder.flush();
     };
     rmSync(folder, { recursive: true });
@@ -178,17 +182,17 @@ describe('a recorder', () => {
 describe('retention', () => {
   it('hides a decision when its time has come, and removes its file soon after', async () => {
     const { recorder, clock, ids, state } = open();
-    recorder.note(traceOf('old'), undefined);
+    recorder.note(endedCall('old'));
     await recorder.flush();
     clock.now += 40 * MINUTE;
-    recorder.note(traceOf('new'), undefined);
+    recorder.note(endedCall('new'));
     await recorder.flush();
     expect(ids()).toEqual(['new', 'old']);
     clock.now = NOON + 61 * MINUTE;
     expect(ids()).toEqual(['new']);
     expect(listRecordingFiles(recordingFolder(state))).toHaveLength(2);
     clock.now = NOON + 80 * MINUTE;
-    recorder.note(traceOf('newest'), undefined);
+    recorder.note(endedCall('newest'));
     await recorder.close();
     expect(listRecordingFiles(recordingFolder(state))).toHaveLength(2);
     expect(ids()).toEqual(['newest', 'new']);
@@ -196,7 +200,7 @@ describe('retention', () => {
 
   it('holds at a start with recording off too', async () => {
     const { recorder, state, clock } = open();
-    recorder.note(traceOf('old'), undefined);
+    recorder.note(endedCall('old'));
     await recorder.close();
     openRecorder({
       state,
@@ -216,7 +220,7 @@ describe('retention', () => {
 
   it('of mode `last` is a quarter of an hour, however long `keep` is', async () => {
     const { recorder, clock, ids } = open({ settings: { mode: 'last', keepMs: 7 * 24 * 60 * MINUTE } });
-    recorder.note(traceOf('one'), undefined);
+    recorder.note(endedCall('one'));
     await recorder.close();
     clock.now += 14 * MINUTE;
     expect(ids()).toEqual(['one']);
@@ -236,7 +240,7 @@ describe('retention', () => {
   it('begins a new file when one is full', async () => {
     const { recorder, state } = open({ settings: { maxBytes: 80_000 } });
     for (let number = 0; number < 12; number += 1) {
-      recorder.note(traceOf(`id${number}`, { text: 'y'.repeat(3000) }), undefined);
+      recorder.note(endedCall(`id${number}`, { text: 'y'.repeat(3000) }));
       await recorder.flush();
     }
     await recorder.close();
@@ -247,7 +251,7 @@ describe('retention', () => {
 describe('reading', () => {
   it('tells of damaged lines and goes on', async () => {
     const { recorder, state, from } = open();
-    for (const id of ['one', 'two']) recorder.note(traceOf(id), undefined);
+    for (const id of ['one', 'two']) recorder.note(endedCall(id));
     await recorder.close();
     const [file] = listRecordingFiles(recordingFolder(state));
     const lines = readFileSync(file?.path ?? '', 'utf8').split('\n');
@@ -263,7 +267,7 @@ describe('reading', () => {
 
   it('never makes a key, and says that it is gone or another', async () => {
     const { recorder, state, from } = open();
-    recorder.note(traceOf('one'), undefined);
+    recorder.note(endedCall('one'));
     await recorder.close();
     writeFileSync(path.join(state, 'recording.key'), Buffer.alloc(32, 1));
     expect([...readRecordings(from())].map(idOf)).toEqual(['it was written with another key, or changed']);

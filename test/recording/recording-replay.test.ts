@@ -9,7 +9,7 @@ import { sampleRecordings } from '../../facade/audit/recording/recording-sample.
 import { type RecordedCall, type Replayed, replayCalls } from '../../policies/authoring/call-replay.ts';
 import type { PolicyParts } from '../../policies/engine/policy-loader.ts';
 import { callOf, documentOf, parts, policyOf, regoSource, scratch } from '../engine/policy-fixture.ts';
-import { ALLOWED, traceOf } from './recording-setup.ts';
+import { ALLOWED, endedCall } from './recording-setup.ts';
 
 const OPEN = [{ id: 'open', outcome: 'allow', when: {} }];
 
@@ -87,7 +87,7 @@ describe('a replay', () => {
 
 describe('a sample', () => {
   const one = (id: string, rule: string, args: unknown = { id }): Recording =>
-    recordingOf(traceOf(id, args, { ...ALLOWED, reasons: [{ id: rule, message: '' }] }), undefined) as Recording;
+    recordingOf(endedCall(id, args, { ...ALLOWED, reasons: [{ id: rule, message: '' }] })) as Recording;
 
   it('has every way of deciding before a second of one, and no call twice', () => {
     const many = Array.from({ length: 50 }, (_, number) => one(`common-${number}`, 'common'));

@@ -2,7 +2,8 @@
 import { mkdtempSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import type { CallTrace } from '../../facade/call/record.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { EndedCall } from '../../facade/call/record.ts';
 import type { RecordingConfig } from '../../facade/config/settings/recording-settings.ts';
 import type { CallDecision } from '../../policies/port.ts';
 
@@ -21,33 +22,36 @@ export function stateFolder(): string {
   return mkdtempSync(path.join(tmpdir(), 'tollgate-recording-'));
 }
 
-/** What the pipeline knows of a call at its end. */
-export function traceOf(
+/** A call as it is known at its end. */
+export function endedCall(
   id: string,
   args: unknown = { path: 'a' },
   decision: CallDecision | undefined = ALLOWED,
-): CallTrace {
+): EndedCall {
   const principal = { id: 'mia', role: 'dev', groups: [], profiles: ['work'], origin: '' };
   const argsText = JSON.stringify(args);
   return {
+    kind: 'refused',
     id,
     principal,
     session: 's',
-    asked: 'read',
+    requestedName: 'read',
     argBytes: argsText.length,
     startedAt: NOON,
     revision: 'r1',
-    executed: 'no',
-    input: {
-      effect: { verb: 'read', server: 'workspace', tool: 'read', paths: [], urls: [] },
-      argsText,
-      principal,
-      run: 'run-1',
-      labels: [],
-      time: new Date(NOON).toISOString(),
+    judged: {
+      input: {
+        effect: { verb: 'read', server: 'workspace', tool: 'read', paths: [], urls: [] },
+        argsText,
+        principal,
+        run: 'run-1',
+        labels: [],
+        time: new Date(NOON).toISOString(),
+      },
+      ...(decision !== undefined && { decision }),
     },
-    ...(decision === undefined ? {} : { decision }),
-  } as unknown as CallTrace;
+    error: new TollgateError('DENIED'),
+  };
 }
 
 /** Every byte below a folder, as one text. */

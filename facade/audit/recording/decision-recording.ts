@@ -1,7 +1,6 @@
 /** Owns what is recorded of one decision: exactly what the policy was told and what it answered; refuses results, and calls that no policy was asked about. */
-import type { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { type CallDecision, type CallInput, INPUT_VERSION } from '../../../policies/port.ts';
-import type { CallTrace } from '../../call/record.ts';
+import type { EndedCall } from '../../call/record.ts';
 
 /** Characters of arguments above which they are not kept: such a recording can be shown, and not be replayed. */
 export const MAX_ARGS = 256 * 1024;
@@ -31,17 +30,17 @@ export function isWhole(recording: Recording): recording is WholeRecording {
 }
 
 /** What is to be kept of a call; undefined where the policy was not asked. */
-export function recordingOf(trace: CallTrace, error: TollgateError | undefined): Recording | undefined {
-  const { input, decision } = trace;
+export function recordingOf(end: EndedCall): Recording | undefined {
+  const { input, decision } = end.judged ?? {};
   if (input === undefined) return undefined;
   const { argsText, ...rest } = input;
   return {
     version: INPUT_VERSION,
-    id: trace.id,
-    exposed: trace.exposed?.name ?? trace.requestedName,
-    revision: trace.revision,
+    id: end.id,
+    exposed: end.exposed?.name ?? end.requestedName,
+    revision: end.revision,
     input: { ...rest, ...(argsText.length > MAX_ARGS ? {} : { argsText }) },
     argChars: argsText.length,
-    ...(decision === undefined ? { failed: error?.message ?? 'The policy gave no decision.' } : { decision }),
+    ...(decision === undefined ? { failed: end.error?.message ?? 'The policy gave no decision.' } : { decision }),
   };
 }

@@ -3,7 +3,7 @@ import { mkdirSync } from 'node:fs';
 import { appendFile } from 'node:fs/promises';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import type { CallTrace } from '../../call/record.ts';
+import type { EndedCall } from '../../call/record.ts';
 import type { RecordingConfig } from '../../config/settings/recording-settings.ts';
 import { readKeyFile } from '../key-files.ts';
 import { recordingOf } from './decision-recording.ts';
@@ -24,7 +24,7 @@ const SWEEP_MS = 3_600_000;
 
 /** Keeps decisions. Neither method throws. */
 export interface Recorder {
-  note(trace: CallTrace, error: TollgateError | undefined): void;
+  note(end: EndedCall): void;
   /** Writes what waits. */
   flush(): Promise<void>;
   close(): Promise<void>;
@@ -81,9 +81,9 @@ class Writer implements Recorder {
     ).unref();
   }
 
-  note(trace: CallTrace, error: TollgateError | undefined): void {
+  note(end: EndedCall): void {
     void this.#guard(() => {
-      const recording = recordingOf(trace, error);
+      const recording = recordingOf(end);
       if (recording === undefined) return;
       const line = sealRecording(recording, this.#key, this.#options.now());
       if (this.#waitingBytes + line.length > MAX_WAITING) throw new Error('the disk does not take what waits');

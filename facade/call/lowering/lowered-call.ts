@@ -1,8 +1,8 @@
 /** Owns what an exposed call really is: which server and tool are reached, with which bytes, and the effect that the policy judges. */
-import type { Primitive, ServerAnswer, UpstreamCall } from '../../../adapters/port.ts';
+import type { Primitive, ServerAdapter, ServerAnswer } from '../../../adapters/port.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { PRIMITIVE_SEMANTICS } from '../../../catalogs/primitives/primitive-semantics.ts';
-import { CallPathHandles, whileInPlace } from '../../../catalogs/readers/path-handles.ts';
+import { CallPathHandles } from '../../../catalogs/readers/path-handles.ts';
 import type { Effect } from '../../../policies/port.ts';
 import type { ExposedTool, RoutedServers } from '../../exposure/name-table.ts';
 import { type SpillOwner, Spills } from '../../output/spills.ts';
@@ -31,8 +31,18 @@ export interface LoweredCall {
   readonly headShare: number;
   /** Descriptors of its paths. Close them when the call has ended, or when it is aimed again. */
   readonly pathHandles: CallPathHandles;
-  readonly send: (call: Omit<UpstreamCall, 'tool' | 'args'>, cap: Cap) => Promise<ServerAnswer>;
+  readonly destination: Destination;
 }
+
+/** Where a lowered call goes, with the exact arguments. A backend takes the call of the primitive itself, and acts on the path handles. */
+export type Destination =
+  | {
+      readonly kind: 'server' | 'backend';
+      readonly server: ServerAdapter;
+      readonly tool: string;
+      readonly args: BoundArguments['doc'];
+    }
+  | { readonly kind: 'spill'; readonly read: (cap: Cap) => Promise<ServerAnswer> };
 
 /** Where calls find their files and spills, and the labels of their run. */
 export interface LoweringContext {
@@ -140,7 +150,7 @@ function aimAt(
         timeoutMs,
         hardTimeoutMs,
         headShare: primitive === 'bash' ? 0.3 : 1,
-        send: (call) => backend.call({ tool: primitive, args: bound.doc, pathHandles: held, ...call }),
+        destination: { kind: 'backend', server: backend, tool: primitive, args: bound.doc },
       }),
     );
   }
@@ -158,8 +168,7 @@ function aimAt(
       timeoutMs,
       hardTimeoutMs,
       headShare: 1,
-      send: (call) =>
-        whileInPlace(held, effect.verb, () => server.adapter.call({ tool: name, args: bound.doc, ...call })),
+      destination: { kind: 'server', server: server.adapter, tool: name, args: bound.doc },
     }),
   );
 }
@@ -185,7 +194,10 @@ function aimAtSpill(exposed: ExposedTool, bound: BoundArguments, place: Lowering
     timeoutMs: exposed.server.timeoutMs,
     hardTimeoutMs: exposed.server.hardTimeoutMs,
     headShare: 1,
-    send: (_call, cap) => place.spills.read(args, place.owner, { ...cap, tool: exposed.name }),
+    destination: {
+      kind: 'spill',
+      read: (cap) => place.spills.read(args, place.owner, { ...cap, tool: exposed.name }),
+    },
   };
 }
 

@@ -1,7 +1,6 @@
 /** Owns the counters of the process in Prometheus text format (HB-06); refuses labels whose number a client could grow. */
 import type { HealthState, ServerEvent } from '../../../adapters/port.ts';
-import type { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import type { CallTrace } from '../../call/record.ts';
+import type { EndedCall } from '../../call/record.ts';
 import type { CallTally, Statistics } from '../../serve/host/call-statistics.ts';
 import {
   type DurationHistogram,
@@ -70,20 +69,22 @@ export class Metrics {
     this.#events.set(key, (this.#events.get(key) ?? 0) + 1);
   }
 
-  /** `now`: by the clock of the trace. */
-  onEnd(trace: CallTrace, error: TollgateError | undefined, now: number): void {
-    const tool = trace.exposed?.name ?? 'unknown';
-    const outcome = error?.code ?? (trace.shaped?.isError === true ? 'TOOL_FAILED' : 'ok');
-    const { id: principal, origin } = trace.principal;
+  /** Counts the end of a call. `now`: by the same clock as `startedAt`. */
+  onEnd(end: EndedCall, now: number): void {
+    const { forwarded, shaped } = end.kind === 'sent' ? end : {};
+    const tool = end.exposed?.name ?? 'unknown';
+    const outcome = end.error?.code ?? (shaped?.isError === true ? 'TOOL_FAILED' : 'ok');
+    const { id: principal, origin } = end.principal;
     const key = `${outcome} ${principal} ${origin} ${tool}`;
     const ends = this.#calls.get(key) ?? { principal, tool, origin, outcome, count: 0 };
     if (ends.count === 0) this.#calls.set(key, ends);
     ends.count += 1;
-    this.#tally.count({ tool, origin, outcome, ms: trace.upstreamMs });
-    this.#spilled += trace.shaped?.spilled ?? 0;
-    if (trace.upstreamMs !== undefined) observe(durationsIn(this.#upstream, principal, tool), trace.upstreamMs / 1000);
+    const ms = forwarded?.upstreamMs;
+    this.#tally.count({ tool, origin, outcome, ms });
+    this.#spilled += shaped?.spilled ?? 0;
+    if (ms !== undefined) observe(durationsIn(this.#upstream, principal, tool), ms / 1000);
     // A clock may be set back.
-    observe(durationsIn(this.#whole, principal, tool), Math.max(0, now - trace.startedAt) / 1000);
+    observe(durationsIn(this.#whole, principal, tool), Math.max(0, now - end.startedAt) / 1000);
   }
 
   /** A call begins or ends to wait for a person. */

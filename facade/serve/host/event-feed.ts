@@ -1,8 +1,9 @@
 /** Owns what happened to servers and calls lately, for hosts that listen; refuses to keep more than a thousand events, and text of servers in any but the names of their tools. */
 import type { ServerEvent } from '../../../adapters/port.ts';
-import type { ErrorCode, TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { ErrorCode } from '../../../catalogs/errors/error-table.ts';
 import { escapeHostile } from '../../../catalogs/text/hostile-text.ts';
-import type { CallTrace } from '../../call/record.ts';
+import type { OutcomeEntry } from '../../audit/audit-entry.ts';
+import type { EndedCall } from '../../call/record.ts';
 import { countedFacts } from '../../runtime/servers/server-records.ts';
 
 const MAX = 1000;
@@ -106,19 +107,20 @@ export interface CallEvent {
   readonly correlation?: string;
   readonly ms: number;
   readonly bytes: number;
-  readonly executed: CallTrace['executed'];
+  readonly executed: OutcomeEntry['executed'];
   readonly code?: ErrorCode;
   /** Of a call that did not succeed: whether the same call may succeed later by itself. */
   readonly retryable?: boolean;
 }
 
-/** The event of a call that has ended at `now` (ms since 1970); `error`: what it was refused with, or how it failed. */
-export function callEvent(trace: CallTrace, error: TollgateError | undefined, now: number): CallEvent {
-  const { id, principal, session, caller, exposed, lowered: target, executed, startedAt, intended } = trace;
-  const { server = exposed?.server.name, tool = exposed?.entry?.tool.name } = target?.effect ?? {};
-  const failed = error !== undefined || trace.serverError === true || trace.shaped?.isError === true;
+/** Returns the event of a call that ended at `now` (ms since 1970). */
+export function callEvent(end: EndedCall, now: number): CallEvent {
+  const { id, principal, session, caller, exposed, judged, startedAt, error } = end;
+  const { forwarded, shaped, serverErrorBytes } = end.kind === 'sent' ? end : {};
+  const { server = exposed?.server.name, tool = exposed?.entry?.tool.name } = judged?.lowered?.effect ?? {};
+  const failed = error !== undefined || serverErrorBytes !== undefined || shaped?.isError === true;
   return {
-    event: !failed ? 'tool.completed' : intended === true ? 'tool.failed' : 'tool.refused',
+    event: !failed ? 'tool.completed' : end.kind === 'sent' ? 'tool.failed' : 'tool.refused',
     id,
     ...(server !== undefined && { server }),
     ...(tool !== undefined && { tool }),
@@ -129,8 +131,8 @@ export function callEvent(trace: CallTrace, error: TollgateError | undefined, no
     run: caller?.run ?? session,
     ...(caller?.correlation !== undefined && { correlation: caller.correlation }),
     ms: now - startedAt,
-    bytes: error !== undefined ? 0 : (trace.shaped?.sent ?? trace.errorBytes ?? 0),
-    executed,
+    bytes: error !== undefined ? 0 : (shaped?.sent ?? serverErrorBytes ?? 0),
+    executed: forwarded?.executed ?? 'no',
     ...(failed && { code: error?.code ?? 'TOOL_FAILED', retryable: error?.retryable ?? false }),
   };
 }

@@ -1,0 +1,127 @@
+/** Stages 5 and 8, reserve and settle: a concurrency slot, a lease on every budget, and the intent record before the server is reached. */
+import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
+import type { Obligations, Principal } from '../../policies/port.ts';
+import type { AuditLog } from '../audit/audit-log.ts';
+import type { BudgetKeys, Budgets, BudgetUse, ConcurrencyLimit, Lease } from '../budget/budgets.ts';
+import type { CapsConfig } from '../config/config.ts';
+import type { Cap } from '../output/text-cut.ts';
+import type { AllowedCall } from './decide.ts';
+import type { Caller, CallStart, OpenSession } from './identify.ts';
+import type { LoweredCall } from './lowering/lowered-call.ts';
+import { callFactsText, intentRecord } from './record.ts';
+
+/** What stage 5 needs. */
+export interface ReserveDependencies {
+  readonly concurrencyLimitOf: (session: OpenSession) => ConcurrencyLimit;
+  readonly budgets: Pick<Budgets, 'reserve'>;
+  /** Tells whether the run belongs to this principal. */
+  readonly runs: { isOwned(principal: Principal, run: string): boolean };
+  readonly audit: Pick<AuditLog, 'appendCall'>;
+  /** Returns a keyed digest, for records. */
+  readonly digest: (text: string) => string;
+  readonly now: () => number;
+}
+
+/** An allowed call that asks for its budgets. */
+export interface ReserveRequest {
+  readonly start: CallStart;
+  readonly caller: Caller;
+  readonly allowed: AllowedCall;
+  readonly caps: CapsConfig;
+  readonly signal: CancelSignal;
+}
+
+/** What one call may use. Times in milliseconds. */
+export interface CallLimits {
+  readonly cap: Cap;
+  readonly timeoutMs: number;
+  readonly hardTimeoutMs: number;
+}
+
+/** A call whose intent is on disk. */
+export interface ReservedCall {
+  readonly limits: CallLimits;
+  /** The facts that every record of this call states, as JSON. */
+  readonly factsText: string;
+  readonly lease: Lease;
+  readonly releaseSlot: () => void;
+}
+
+/**
+ * Reserves what the call may use and writes the intent record. Throws RATE_LIMITED, BUDGET_EXCEEDED, CANCELLED, STATE_FAILED and
+ * AUDIT_FAILED; nothing stays reserved then.
+ */
+export async function reserve(deps: ReserveDependencies, call: ReserveRequest): Promise<ReservedCall> {
+  const { start, caller, allowed, caps, signal } = call;
+  const limits = callLimits(caps, allowed.lowered, allowed.decision.obligations);
+  const deadline = deps.now() + limits.timeoutMs;
+  const releaseSlot = await deps.concurrencyLimitOf(caller.session).enter({ signal, deadline });
+  let lease: Lease | undefined;
+  try {
+    lease = await deps.budgets.reserve({
+      budgets: [...allowed.decision.obligations.budgets, ...allowed.preconditions.budgets],
+      keys: budgetKeys(deps, allowed.lowered, caller),
+      argBytes: start.argBytes,
+      maxOutputBytes: limits.cap.bytes,
+      maxWallMs: limits.hardTimeoutMs,
+      signal,
+      deadline,
+    });
+    const known = { ...start, caller, exposed: allowed.lowered.exposed, judged: allowed };
+    const factsText = callFactsText(known, deps.digest);
+    deps.audit.appendCall(intentRecord(known), factsText);
+    return { limits: limitsWithin(lease, limits), factsText, lease, releaseSlot };
+  } catch (thrown) {
+    lease?.settle({ outputBytes: 0, wallMs: 0 });
+    releaseSlot();
+    throw thrown;
+  }
+}
+
+/** Replaces the reservation by the real use and frees the slot. Does nothing for a call that reserved nothing. */
+export function settle(reserved: ReservedCall | undefined, used: BudgetUse): void {
+  reserved?.lease.settle(used);
+  reserved?.releaseSlot();
+}
+
+/** Obligations can only tighten what the configuration allows. */
+function callLimits(caps: CapsConfig, lowered: LoweredCall, obligations: Obligations): CallLimits {
+  const cap = {
+    bytes: Math.min(caps.bytes, obligations.caps.bytes ?? caps.bytes),
+    lines: Math.min(caps.lines, obligations.caps.lines ?? caps.lines),
+  };
+  const longest = Math.min(obligations.timeoutMs ?? Infinity, caps.timeoutMs ?? Infinity);
+  return {
+    cap,
+    timeoutMs: Math.min(lowered.timeoutMs, longest),
+    hardTimeoutMs: Math.min(lowered.hardTimeoutMs, longest),
+  };
+}
+
+/** A budget that is nearly spent grants less than the cap. */
+function limitsWithin(lease: Lease, limits: CallLimits): CallLimits {
+  return {
+    cap: { ...limits.cap, bytes: Math.min(limits.cap.bytes, lease.outputBytes) },
+    timeoutMs: Math.min(limits.timeoutMs, lease.wallMs),
+    hardTimeoutMs: Math.min(limits.hardTimeoutMs, lease.wallMs),
+  };
+}
+
+/** Returns the keys that budgets count by. A run that a client names counts with its session: a new name must not renew a budget. */
+function budgetKeys(
+  { runs }: Pick<ReserveDependencies, 'runs'>,
+  { effect: { server, tool } }: LoweredCall,
+  { run, session, principal }: Caller,
+): BudgetKeys {
+  const { id, origin } = principal;
+  return {
+    run: runs.isOwned(principal, run) ? run : session.id,
+    session: session.id,
+    principal: id,
+    server,
+    tool: `${server}.${tool}`,
+    origin,
+    // An owner's host acts for many origins as one principal; each origin counts separately. Ids contain no line break.
+    sessions: session.onBehalf === true ? `${id}\n${origin}` : id,
+  };
+}

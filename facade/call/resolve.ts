@@ -1,0 +1,32 @@
+/** Stage 2, resolve: the exposed name becomes the tool that the client was shown. */
+import { abortable } from '../../adapters/port.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { ExposedTool, NameTable, NameTables } from '../exposure/name-table.ts';
+import type { CallRequest } from '../serve/facade-port.ts';
+import type { Caller } from './identify.ts';
+
+/** What stage 2 needs. */
+export interface ResolveDependencies {
+  readonly nameTables: Pick<NameTables, 'resolve'>;
+}
+
+/** The tool that a name stands for, and the table that it is in. */
+export interface ResolvedTool {
+  readonly table: NameTable;
+  readonly exposed: ExposedTool;
+}
+
+/**
+ * Resolves a name. Throws PIN_MISMATCH if the definition changed after this client was shown it (a "rug pull"), and what
+ * `NameTables.resolve` throws.
+ */
+export async function resolve(
+  { nameTables }: ResolveDependencies,
+  { principal, session }: Caller,
+  { name, signal }: CallRequest,
+): Promise<ResolvedTool> {
+  const resolved = await abortable(nameTables.resolve(principal, name, session), signal);
+  const listedPin = session.listed.get(resolved.exposed.name);
+  if (listedPin !== undefined && listedPin !== resolved.exposed.pin) throw new TollgateError('PIN_MISMATCH');
+  return resolved;
+}

@@ -1,0 +1,123 @@
+/** Stage 7, shape: the server's answer is checked against its output schema, then redacted, labelled, capped and spilled. */
+import type { JsonDoc, ServerAnswer } from '../../adapters/port.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { escapeHostile } from '../../catalogs/text/hostile-text.ts';
+import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
+import type { Validator } from '../../catalogs/validation/argument-validation.ts';
+import { isoTime } from '../audit/audit-chain.ts';
+import type { CapsConfig } from '../config/config.ts';
+import type { ExposedTool, NameTable } from '../exposure/name-table.ts';
+import { checkMarkedNumbers, restoreExactNumbers } from '../output/exact-numbers.ts';
+import type { HidePaths } from '../output/host-paths.ts';
+import type { Redactor } from '../output/redactor.ts';
+import { type Shaped, shapeResult } from '../output/result-shape.ts';
+import { READ_SPILL } from '../output/spill-tool.ts';
+import type { Spills } from '../output/spills.ts';
+import type { CallRequest } from '../serve/facade-port.ts';
+import { type AllowedCall, warningMeta, warningNotes } from './decide.ts';
+import { type Caller, CORRELATION_KEY } from './identify.ts';
+import type { CallLimits } from './reserve.ts';
+import { joinLabels } from './run-labels.ts';
+
+export type { Shaped } from '../output/result-shape.ts';
+
+/** What stage 7 needs. */
+export interface ShapeDependencies {
+  readonly redactor: Redactor;
+  readonly spills: Spills;
+}
+
+/** A call that its server has answered. */
+export interface ShapeCall {
+  readonly caller: Caller;
+  readonly table: NameTable;
+  readonly allowed: AllowedCall;
+  readonly answer: ServerAnswer;
+  readonly caps: CapsConfig;
+  readonly limits: CallLimits;
+  readonly request: CallRequest;
+  readonly hidePaths: HidePaths;
+}
+
+/**
+ * Shapes the answer of a server for the client. After a cut, the session's list shows the tool that reads the rest, if that is not
+ * `read`. Throws OUTPUT_INVALID, UPSTREAM_INVALID and STATE_FAILED.
+ */
+export function shape({ redactor, spills }: ShapeDependencies, call: ShapeCall): Shaped | Promise<Shaped> {
+  const { caller, table, allowed, answer, caps, limits, request } = call;
+  const { lowered, decision, bound } = allowed;
+  const { exposed } = lowered;
+  const owner = { principal: caller.principal.id, run: caller.run };
+  const labels = joinLabels(lowered.labels, decision.obligations.labels, answer.labels);
+  const validateOutput = decision.obligations.validateOutput ?? exposed.server.validateOutput ?? caps.validateOutput;
+  const { faults, validOutput } = checkOutput(answer, exposed.entry?.output, validateOutput);
+  const noteSpill = (shaped: Shaped): Shaped => {
+    if (shaped.spilled > 0 && table.reader === READ_SPILL) caller.session.reads = READ_SPILL;
+    return shaped;
+  };
+  const shaping = shapeResult(answer, {
+    cap: limits.cap,
+    mediaBytes: caps.media,
+    headShare: lowered.headShare,
+    redactor,
+    raw: request.meta?.['tollgate/raw'] === true,
+    reader: table.reader,
+    ownNotes: exposed.primitive !== undefined,
+    hidePaths: isForeign(exposed) ? call.hidePaths : undefined,
+    spill: {
+      put: (text) =>
+        spills.put(answer.exact ? text : restoreExactNumbers(text), owner, {
+          effect: lowered.effect,
+          labels,
+          maxBytes: caps.spillBytes,
+        }),
+    },
+    meta: {
+      'tollgate/provenance': provenance(caller, lowered.effect, serverVersion(exposed, redactor)),
+      'tollgate/labels': labels.length > 0 ? labels : undefined,
+      'tollgate/outputInvalid': faults > 0 ? faults : undefined,
+      'tollgate/warnings': warningMeta(decision),
+      [CORRELATION_KEY]: caller.correlation,
+    },
+    notes: [...bound.notes, ...warningNotes(decision)],
+    ...(validOutput !== undefined && { validOutput }),
+  });
+  return shaping instanceof Promise ? shaping.then(noteSpill) : noteSpill(shaping);
+}
+
+/** Primitives and in-process servers name paths relative to the workspace, and the output of a command is data: only others' errors lose host paths. */
+function isForeign({ primitive, server }: ExposedTool): boolean {
+  return primitive === undefined && server.inProcess !== true;
+}
+
+/** Mode `warn` counts the faults for `_meta`, `strict` withholds the result (HE-06). A result that is an error is not checked. */
+function checkOutput(
+  answer: JsonDoc<ToolResult>,
+  output: Validator | undefined,
+  mode: 'off' | 'warn' | 'strict',
+): { readonly faults: number; readonly validOutput?: (value: unknown) => boolean } {
+  if (output === undefined) return { faults: 0 };
+  const faultsOf = (value: unknown): number =>
+    (answer.exact ? output.check(value) : checkMarkedNumbers(value, output.check)).length;
+  const validOutput = (value: unknown): boolean => faultsOf(value) === 0;
+  if (mode === 'off' || answer.value.isError === true) return { faults: 0, validOutput };
+  const { structuredContent } = answer.value;
+  const faults = structuredContent === undefined ? 1 : faultsOf(structuredContent);
+  if (faults > 0 && mode === 'strict') throw new TollgateError('OUTPUT_INVALID');
+  return { faults, validOutput };
+}
+
+/** The version is text of the server. */
+function serverVersion({ server }: ExposedTool, redactor: Redactor): string | undefined {
+  const version = server.adapter.info()?.version;
+  return version === undefined ? undefined : escapeHostile(redactor.redact(version).value).text;
+}
+
+/** Where the result comes from (HB-07). */
+function provenance(
+  { decision, startedAt }: Caller,
+  { server, tool }: AllowedCall['lowered']['effect'],
+  version: string | undefined,
+): object {
+  return { server, tool, version, time: isoTime(startedAt), decision };
+}
