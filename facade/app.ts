@@ -9,8 +9,8 @@ import { type HaltableServer, withKillSwitch } from '../adapters/primitives/work
 import { createWorkspace } from '../adapters/primitives/workspace/workspace-server.ts';
 import type { WithheldSettings } from '../adapters/sandbox/closed-paths/git-repositories.ts';
 import { removeOrphanContainers } from '../adapters/sandbox/container/container-start.ts';
-import { chooseSandboxUser } from '../adapters/sandbox/sandbox-spec.ts';
-import type { Egress, LaunchHost } from '../adapters/stdio/launch.ts';
+import { chooseSandboxUser, type Egress } from '../adapters/sandbox/sandbox-spec.ts';
+import type { LaunchHost } from '../adapters/stdio/launch.ts';
 import { killMarked } from '../adapters/stdio/orphans.ts';
 import { inspectStart } from '../adapters/stdio/start-inspection.ts';
 import { ServerPool } from '../adapters/supervisor/server-pool.ts';

@@ -4,7 +4,7 @@ import { lstat, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import { EGRESS_PORT, type Egress } from '../stdio/launch.ts';
+import { EGRESS_PORT, EGRESS_SOCKET, type Egress } from '../sandbox/sandbox-spec.ts';
 import { Allowlist } from './allowlist.ts';
 import type { BlockedAttempt } from './blocked-attempts.ts';
 import type { Lookup } from './dial.ts';
@@ -34,7 +34,7 @@ export interface EgressEvents {
 
 const PRELOAD = path.join(import.meta.dirname, 'preload.cjs');
 /** Where the server sees them. */
-const INSIDE = { preload: '/run/tollgate/egress.cjs', socket: '/run/tollgate/egress.sock' } as const;
+const INSIDE = { preload: '/run/tollgate/egress.cjs', socket: EGRESS_SOCKET } as const;
 const PREFIX = 'tollgate-egress-';
 const MARK = 'owner';
 const OWN_LOOPBACK = 'localhost,127.0.0.1,::1';

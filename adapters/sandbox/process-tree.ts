@@ -1,4 +1,5 @@
 /** Owns the processes inside a sandbox as the host sees them; refuses to signal one that is not beneath its first. */
+import type { ChildProcess } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 
 /** A process that is just ending counts for the kernel still, and not for us. */
@@ -92,6 +93,18 @@ export function signalOne(pid: number, signal: NodeJS.Signals | 0): boolean {
     process.kill(pid, signal);
     return true;
   } catch (thrown) {
+    return (thrown as NodeJS.ErrnoException).code === 'EPERM';
+  }
+}
+
+/** Sends a signal to the whole group that a detached child leads. False when nothing of it exists any more. */
+export function signalGroup(child: ChildProcess, signal: NodeJS.Signals | 0): boolean {
+  if (child.pid === undefined) return false;
+  try {
+    process.kill(-child.pid, signal);
+    return true;
+  } catch (thrown) {
+    // EPERM: the group lives under another user, which only a set-uid program can bring about.
     return (thrown as NodeJS.ErrnoException).code === 'EPERM';
   }
 }

@@ -3,8 +3,6 @@ import type { ChildProcessWithoutNullStreams } from 'node:child_process';
 import { statSync } from 'node:fs';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Confinement } from '../../catalogs/readers/confinement.ts';
-import type { Egress } from '../stdio/launch.ts';
-import type { SandboxLimits } from '../supervisor/server-settings.ts';
 import type { RepositoryScope } from './closed-paths/git-repositories.ts';
 
 /** What a program is given in a sandbox; what is not named here does not exist for it. Paths absolute. */
@@ -30,6 +28,58 @@ export interface SandboxSpec {
   /** Without it, stdin is empty. */
   readonly input: boolean;
 }
+
+/** What an isolated server is given, in the words of VS Code; paths absolute. Nothing else is visible or reachable. */
+export interface SandboxSettings {
+  readonly filesystem: {
+    /** Beside the programs of the system and the server's own folder. Default: none. */
+    readonly allowRead: readonly string[];
+    /** Default: none; the workspace for a server that serves primitives. */
+    readonly allowWrite: readonly string[];
+    /** Taken out of what the others allow. */
+    readonly denyRead: readonly string[];
+    /** Read-only, whatever allows to write there. */
+    readonly denyWrite?: readonly string[];
+  };
+  readonly network: {
+    /** Exact hosts, `*.example.org`, each with an optional port. Default: none. */
+    readonly allowedDomains: readonly string[];
+    /** Never reached, whatever allows it; without a port, on every port. */
+    readonly deniedDomains?: readonly string[];
+  };
+  readonly limits: SandboxLimits;
+  /** Image of a container. */
+  readonly image?: string;
+}
+
+/** Limits of an isolated server. */
+export interface SandboxLimits {
+  /** Data of one process (sandbox), or of all together (container); default 256 (HE-07). */
+  readonly memoryMb: number;
+  /** Processes and threads together; default 64. */
+  readonly processes: number;
+  /** Largest file, and all that /tmp may hold; default 256. */
+  readonly fileMb: number;
+  /** Processor time of one process; absent: no limit. */
+  readonly cpuSeconds?: number;
+}
+
+/** A way out of a sandbox: a proxy of the host on a unix socket, made for one server. */
+export interface Egress {
+  /** Path of the proxy's unix socket on the host; it and its folder can be reached by the user that the server runs as. */
+  readonly socket: string;
+  /** Proxy variables and the Node preload, as the server shall see them: the proxy stands at 127.0.0.1:EGRESS_PORT there. */
+  readonly env: Readonly<Record<string, string>>;
+  /** Files of the host that `env` names (the preload), bound read-only. Both absolute. */
+  readonly mounts: readonly { readonly from: string; readonly to: string }[];
+  close(): Promise<void>;
+}
+
+/** Port on the sandbox's own loopback at which a bridge hands connections to the proxy's socket. */
+export const EGRESS_PORT = 3128;
+
+/** Path of the proxy's socket in a sandbox or container. */
+export const EGRESS_SOCKET = '/run/tollgate/egress.sock';
 
 /** The user that a program runs as. `drop`: we are root, and become this user before anything else. */
 export interface SandboxUser {

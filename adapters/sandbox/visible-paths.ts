@@ -4,8 +4,8 @@ import { homedir } from 'node:os';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { broadFolderProblem } from '../../catalogs/readers/broad-folders.ts';
-import type { ServerSettings } from '../supervisor/server-settings.ts';
 import { isPathWithin } from './closed-paths/closed-paths.ts';
+import type { SandboxSettings } from './sandbox-spec.ts';
 
 /**
  * Those that exist, each where it was when the configuration was loaded. What works in a workspace may put a link in the place of
@@ -24,7 +24,17 @@ export function unmovedPaths(files: readonly string[], workspace: string): reado
 
 /** Judges once more all that settings name. Throws SANDBOX_UNAVAILABLE, and INIT_FAILED when the folder to start in is missing. */
 export function checkVisiblePaths(
-  { name, isolation, cwd, sandbox }: Pick<ServerSettings, 'name' | 'isolation' | 'cwd' | 'sandbox'>,
+  {
+    name,
+    isolation,
+    cwd,
+    sandbox,
+  }: {
+    readonly name: string;
+    readonly isolation?: 'direct' | 'sandbox' | 'container';
+    readonly cwd?: string;
+    readonly sandbox?: SandboxSettings;
+  },
   workspace: string,
 ): void {
   const { allowRead = [], allowWrite = [], denyRead = [], denyWrite = [] } = sandbox?.filesystem ?? {};

@@ -21,11 +21,11 @@ import { type ContainerEngine, findContainerEngine } from '../sandbox/container/
 import { startContainer } from '../sandbox/container/container-start.ts';
 import { withoutInheritedDescriptors } from '../sandbox/inherited-descriptors.ts';
 import { proveIsolation } from '../sandbox/isolation-self-test.ts';
+import { signalGroup } from '../sandbox/process-tree.ts';
 import { findProgram } from '../sandbox/program-files.ts';
-import { chooseSandboxUser, type SandboxSpec } from '../sandbox/sandbox-spec.ts';
+import { chooseSandboxUser, type Egress, type SandboxSettings, type SandboxSpec } from '../sandbox/sandbox-spec.ts';
 import { checkVisiblePaths } from '../sandbox/visible-paths.ts';
-import type { SandboxSettings, ServerSettings } from '../supervisor/server-settings.ts';
-import { signalGroup } from './process-group.ts';
+import type { ServerSettings } from '../supervisor/server-settings.ts';
 import { fillSecrets } from './server-secrets.ts';
 
 /** A process that was started, with all that was made for it. */
@@ -45,20 +45,6 @@ export interface LaunchedProcess {
   /** Gives back what was made for it (proxy, sockets, folders); call it when the process has ended. Idempotent. */
   release(): Promise<void>;
 }
-
-/** A way out of a sandbox: a proxy of the host on a unix socket, made for one server. */
-export interface Egress {
-  /** Path of the proxy's unix socket on the host; it and its folder can be reached by the user that the server runs as. */
-  readonly socket: string;
-  /** Proxy variables and the Node preload, as the server shall see them: the proxy stands at 127.0.0.1:EGRESS_PORT there. */
-  readonly env: Readonly<Record<string, string>>;
-  /** Files of the host that `env` names (the preload), bound read-only. Both absolute. */
-  readonly mounts: readonly { readonly from: string; readonly to: string }[];
-  close(): Promise<void>;
-}
-
-/** Port on the sandbox's own loopback at which a bridge hands connections to the proxy's socket. */
-export const EGRESS_PORT = 3128;
 
 /** What a start needs to know of the facade around it. Paths absolute and real. */
 export interface LaunchHost {

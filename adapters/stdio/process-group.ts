@@ -8,18 +8,6 @@ const POLL_MS = 10;
 /** After SIGKILL only the kernel is slow; zombies that nobody reaps must not hold us up. */
 const KILL_WAIT_MS = 1000;
 
-/** Sends a signal to the whole group that a detached child leads. False when nothing of it exists any more. */
-export function signalGroup(child: ChildProcess, signal: NodeJS.Signals | 0): boolean {
-  if (child.pid === undefined) return false;
-  try {
-    process.kill(-child.pid, signal);
-    return true;
-  } catch (thrown) {
-    // EPERM: the group lives under another user, which only a set-uid program can bring about.
-    return (thrown as NodeJS.ErrnoException).code === 'EPERM';
-  }
-}
-
 /** Ordered stop (MCP 2025-11-25, lifecycle, stdio): close stdin, wait, SIGTERM, wait, SIGKILL; then what was made for it goes too. */
 export async function stopInOrder(launched: LaunchedProcess, grace: StopGrace): Promise<void> {
   try {

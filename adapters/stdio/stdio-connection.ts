@@ -4,8 +4,8 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Connection, ConnectionEvents } from '../rpc/connection.ts';
 import { LineReader, oneLine } from '../rpc/framing.ts';
 import { MessageReader } from '../rpc/message-reader.ts';
-import type { AdapterOptions, ServerSettings } from '../supervisor/server-settings.ts';
-import { type LaunchedProcess, launch } from './launch.ts';
+import type { ServerSettings, StopGrace } from '../supervisor/server-settings.ts';
+import { type LaunchedProcess, type LaunchHost, launch } from './launch.ts';
 import { killMarked, MARK_VARIABLE, newProcessMark } from './orphans.ts';
 import { stopInOrder } from './process-group.ts';
 
@@ -24,10 +24,24 @@ const LAST_WORDS_MS = 5000;
 const STDERR_LINE_BYTES = 8 * 1024;
 const STDERR_LINES_PER_SECOND = 200;
 
+/** What a connection over stdio needs from its host. */
+export interface ProcessConnectionOptions {
+  /** What a start needs of the facade around it. */
+  readonly host: LaunchHost;
+  /** One line of a server's stderr, for its log only: it may hold anything. At most 8 KiB a line and 200 lines a second. */
+  readonly onStderr: (name: string, line: string) => void;
+  /** Why exactly these settings may not start: asked before anything is done for a start, directly before its program runs, and once more when it does, with the very object that is started. */
+  readonly consent?: (settings: ServerSettings) => Promise<TollgateError | undefined>;
+  /** Names the facade's process in the environment of direct servers, so that a later one finds what it left behind. No `/`. */
+  readonly owner?: string;
+  /** Default 5 s and 3 s. */
+  readonly grace?: StopGrace;
+}
+
 /** A server as a child process in a group of its own (MCP 2025-11-25, stdio). */
 export class StdioConnection implements Connection {
   private readonly settings: ServerSettings;
-  private readonly options: AdapterOptions;
+  private readonly options: ProcessConnectionOptions;
   /** What this process and all that it starts can be known by; only without isolation, which ends with everything in it. */
   private readonly mark: string | undefined;
   private launched: LaunchedProcess | undefined;
@@ -39,7 +53,7 @@ export class StdioConnection implements Connection {
   /** When it last wrote that it had no memory, monotonic milliseconds. */
   private complainedAt = Number.NEGATIVE_INFINITY;
 
-  constructor(settings: ServerSettings, options: AdapterOptions) {
+  constructor(settings: ServerSettings, options: ProcessConnectionOptions) {
     this.settings = settings;
     this.options = options;
     this.mark = settings.isolation === 'direct' ? newProcessMark(options.owner ?? String(process.pid)) : undefined;

@@ -7,7 +7,8 @@ import type { Connection } from '../rpc/connection.ts';
 import { SocketConnection } from '../stdio/socket-connection.ts';
 import { StdioConnection } from '../stdio/stdio-connection.ts';
 import { ConnectionSlots } from './connection-cap.ts';
-import type { AdapterOptions, ServerSettings } from './server-settings.ts';
+import type { ServerSettings } from './server-settings.ts';
+import type { AdapterOptions } from './supervisor.ts';
 import { UpstreamServer } from './upstream-server.ts';
 
 /** HA-05: how many servers may be configured (default 20), and how many connected at once (default 5). */

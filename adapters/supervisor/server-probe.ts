@@ -2,7 +2,8 @@
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import type { InvalidDefinition, ServerInfo } from '../port.ts';
 import { connectionTo } from './server-pool.ts';
-import { type AdapterOptions, type ServerSettings, startRefusal } from './server-settings.ts';
+import { type ServerSettings, startRefusal } from './server-settings.ts';
+import type { AdapterOptions } from './supervisor.ts';
 import type { RawPrompt } from './tool-list.ts';
 import { UpstreamSession } from './upstream-session.ts';
 

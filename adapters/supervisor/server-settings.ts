@@ -2,9 +2,7 @@
 
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Confinement } from '../../catalogs/readers/confinement.ts';
-import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
-import type { LaunchHost } from '../stdio/launch.ts';
-import type { OnEvent } from './server-events.ts';
+import type { SandboxSettings } from '../sandbox/sandbox-spec.ts';
 
 /** One server that is no part of this process; the loaded configuration satisfies it. Times in milliseconds. */
 export interface ServerSettings {
@@ -65,41 +63,6 @@ export interface OAuthSettings {
 export const SERVER_LIFETIMES = ['ephemeral', 'on-demand', 'keep-alive'] as const;
 export type ServerLifetime = (typeof SERVER_LIFETIMES)[number];
 
-/** What an isolated server is given, in the words of VS Code; paths absolute. Nothing else is visible or reachable. */
-export interface SandboxSettings {
-  readonly filesystem: {
-    /** Beside the programs of the system and the server's own folder. Default: none. */
-    readonly allowRead: readonly string[];
-    /** Default: none; the workspace for a server that serves primitives. */
-    readonly allowWrite: readonly string[];
-    /** Taken out of what the others allow. */
-    readonly denyRead: readonly string[];
-    /** Read-only, whatever allows to write there. */
-    readonly denyWrite?: readonly string[];
-  };
-  readonly network: {
-    /** Exact hosts, `*.example.org`, each with an optional port. Default: none. */
-    readonly allowedDomains: readonly string[];
-    /** Never reached, whatever allows it; without a port, on every port. */
-    readonly deniedDomains?: readonly string[];
-  };
-  readonly limits: SandboxLimits;
-  /** Image of a container. */
-  readonly image?: string;
-}
-
-/** Limits of an isolated server. */
-export interface SandboxLimits {
-  /** Data of one process (sandbox), or of all together (container); default 256 (HE-07). */
-  readonly memoryMb: number;
-  /** Processes and threads together; default 64. */
-  readonly processes: number;
-  /** Largest file, and all that /tmp may hold; default 256. */
-  readonly fileMb: number;
-  /** Processor time of one process; absent: no limit. */
-  readonly cpuSeconds?: number;
-}
-
 /** How long a process may take to end by itself once its input is closed, and then after SIGTERM. */
 export interface StopGrace {
   readonly closeMs: number;
@@ -112,37 +75,6 @@ export interface SharedConnectionSlots {
   take(): Promise<(() => void) | undefined>;
   /** Asks the other processes to give up an idle one. */
   ask(): Promise<void>;
-}
-
-/** What every adapter shares. */
-export interface AdapterOptions {
-  /** What a start needs of the facade around it. */
-  readonly host: LaunchHost;
-  /** One line of a server's stderr, for its log only: it may hold anything. At most 8 KiB a line and 200 lines a second. */
-  readonly onStderr: (name: string, line: string) => void;
-  readonly onEvent?: OnEvent;
-  /** A server that was to start with the facade did not, and why: for the person who started it. */
-  readonly onUnstarted?: (name: string, why: TollgateError) => void;
-  /** Why this server may not run now (kill switch, consent that was taken back), asked before each start and each call. */
-  readonly halted?: (name: string) => TollgateError | undefined;
-  /** Why exactly these settings may not start: asked before anything is done for a start, directly before its program runs, and once more when it does, with the very object that is started. */
-  readonly consent?: (settings: ServerSettings) => Promise<TollgateError | undefined>;
-  /** Why a tool may not be called as the server defines it now, asked before each call; `list` is what it lists now. */
-  readonly admits?: (
-    name: string,
-    tool: string,
-    list: () => readonly RawTool[] | Promise<readonly RawTool[]>,
-  ) => Promise<TollgateError | undefined>;
-  /** Absent: the cap holds for this process alone. */
-  readonly shared?: SharedConnectionSlots;
-  /** Names the facade's process in the environment of direct servers, so that a later one finds what it left behind. No `/`. */
-  readonly owner?: string;
-  /** Default 5 s and 3 s. */
-  readonly grace?: StopGrace;
-  /** How long an ephemeral server may be idle; default a minute. */
-  readonly idleMs?: number;
-  /** Within this time after a time-out a server must show life; default 5 s. */
-  readonly livenessMs?: number;
 }
 
 /** Why a server cannot start as it is set, or undefined. */

@@ -1,15 +1,38 @@
 /** Owns when a server is started: on demand, and by itself where it is kept; refuses starts that are not due or not allowed. */
 import { asTollgateError, OWNER_CORRECTABLE, TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import { startFailure } from '../port.ts';
 import { abortable, type CancelSignal } from '../rpc/cancellation.ts';
+import type { ProcessConnectionOptions } from '../stdio/stdio-connection.ts';
 import { Connector, type ConnectorParts } from './connector.ts';
 import type { CrashAttribution } from './crash-attribution.ts';
 import { lossEvents, type RestartMode, Restarts } from './restarts.ts';
-import type { ServerEventDetails } from './server-events.ts';
-import { type AdapterOptions, type ServerLifetime, startRefusal } from './server-settings.ts';
+import type { OnEvent, ServerEventDetails } from './server-events.ts';
+import { type ServerLifetime, type SharedConnectionSlots, startRefusal } from './server-settings.ts';
 import type { UpstreamSession } from './upstream-session.ts';
 
-/** What a keeper is made of, and what it reports. */
+/** What every adapter shares. */
+export interface AdapterOptions extends ProcessConnectionOptions {
+  readonly onEvent?: OnEvent;
+  /** A server that was to start with the facade did not, and why: for the person who started it. */
+  readonly onUnstarted?: (name: string, why: TollgateError) => void;
+  /** Why this server may not run now (kill switch, consent that was taken back), asked before each start and each call. */
+  readonly halted?: (name: string) => TollgateError | undefined;
+  /** Why a tool may not be called as the server defines it now, asked before each call; `list` is what it lists now. */
+  readonly admits?: (
+    name: string,
+    tool: string,
+    list: () => readonly RawTool[] | Promise<readonly RawTool[]>,
+  ) => Promise<TollgateError | undefined>;
+  /** Absent: the cap holds for this process alone. */
+  readonly shared?: SharedConnectionSlots;
+  /** How long an ephemeral server may be idle; default a minute. */
+  readonly idleMs?: number;
+  /** Within this time after a time-out a server must show life; default 5 s. */
+  readonly livenessMs?: number;
+}
+
+/** What a supervisor needs, and what it reports. */
 export interface SupervisorParts extends Omit<ConnectorParts, 'onLost' | 'onStopped' | 'onRefused'> {
   readonly options: AdapterOptions;
   readonly lifetime: () => ServerLifetime;

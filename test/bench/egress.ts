@@ -5,7 +5,8 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { openEgress } from '../../adapters/egress/open-egress.ts';
-import { EGRESS_PORT, type LaunchHost, launch } from '../../adapters/stdio/launch.ts';
+import { EGRESS_PORT } from '../../adapters/sandbox/sandbox-spec.ts';
+import { type LaunchHost, launch } from '../../adapters/stdio/launch.ts';
 import type { ServerSettings } from '../../adapters/supervisor/server-settings.ts';
 import { quantile } from './measure.ts';
 

@@ -3,8 +3,9 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import path from 'node:path';
 import { sandboxedShell } from '../../adapters/primitives/shell/sandboxed-shell.ts';
+import type { SandboxSettings } from '../../adapters/sandbox/sandbox-spec.ts';
 import { type LaunchHost, launch } from '../../adapters/stdio/launch.ts';
-import type { SandboxSettings, ServerSettings } from '../../adapters/supervisor/server-settings.ts';
+import type { ServerSettings } from '../../adapters/supervisor/server-settings.ts';
 import { leak, OWNER, type Plant } from './probe-targets.ts';
 
 /** The program that tries. */

@@ -6,7 +6,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type ServerAdapter, type ServerEvent, type UpstreamCall, UpstreamError } from '../../adapters/port.ts';
 import type { LaunchHost } from '../../adapters/stdio/launch.ts';
 import { ServerPool } from '../../adapters/supervisor/server-pool.ts';
-import type { AdapterOptions, ServerSettings } from '../../adapters/supervisor/server-settings.ts';
+import type { ServerSettings } from '../../adapters/supervisor/server-settings.ts';
+import type { AdapterOptions } from '../../adapters/supervisor/supervisor.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 
 const CHAOS = resolve(import.meta.dirname, '../fixtures/chaos.mjs');

@@ -1,8 +1,9 @@
 /** Tests the ordered end of a server's program: what it is told, in which order and after which time. */
 import { spawn } from 'node:child_process';
 import { describe, expect, it } from 'vitest';
+import { signalGroup } from '../../adapters/sandbox/process-tree.ts';
 import type { LaunchedProcess } from '../../adapters/stdio/launch.ts';
-import { signalGroup, stopInOrder } from '../../adapters/stdio/process-group.ts';
+import { stopInOrder } from '../../adapters/stdio/process-group.ts';
 import { DEFAULT_GRACE } from '../../adapters/stdio/stdio-connection.ts';
 import { verifies } from '../verifies.ts';
 

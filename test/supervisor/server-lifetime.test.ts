@@ -6,7 +6,8 @@ import { afterEach, describe, expect, it } from 'vitest';
 import type { ServerEvent } from '../../adapters/port.ts';
 import { MARK_VARIABLE } from '../../adapters/stdio/orphans.ts';
 import { ServerPool } from '../../adapters/supervisor/server-pool.ts';
-import type { AdapterOptions, ServerSettings } from '../../adapters/supervisor/server-settings.ts';
+import type { ServerSettings } from '../../adapters/supervisor/server-settings.ts';
+import type { AdapterOptions } from '../../adapters/supervisor/supervisor.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import {
   type Bench,

@@ -4,7 +4,7 @@ import { createInterface } from 'node:readline';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { findHelper } from '../../../catalogs/programs/helper-programs.ts';
 import { READER_READY, startReader } from '../../sandbox/bubblewrap/sandboxed-reader.ts';
-import { signalGroup } from '../../stdio/process-group.ts';
+import { signalGroup } from '../../sandbox/process-tree.ts';
 import { headOf, invalidArguments, toolFailure } from '../workspace/file-text.ts';
 import { compileGlob } from './glob-matcher.ts';
 import type { SearchScope } from './search-action.ts';

@@ -6,9 +6,7 @@ import { startSandboxed } from '../../sandbox/bubblewrap/sandbox-start.ts';
 import { type WithheldSettings, watchRepositories } from '../../sandbox/closed-paths/git-repositories.ts';
 import { createPlaceholders } from '../../sandbox/closed-paths/placeholders.ts';
 import { proveIsolation } from '../../sandbox/isolation-self-test.ts';
-import type { SandboxedProcess } from '../../sandbox/sandbox-spec.ts';
-import type { Egress } from '../../stdio/launch.ts';
-import type { SandboxSettings } from '../../supervisor/server-settings.ts';
+import type { Egress, SandboxedProcess, SandboxSettings } from '../../sandbox/sandbox-spec.ts';
 import { type RunningCommand, type ShellCommand, type StartCommand, shellInvocation } from './shell-process.ts';
 
 /** What commands are given. Asked for at each start, as the configuration may have changed. Paths absolute and real. */

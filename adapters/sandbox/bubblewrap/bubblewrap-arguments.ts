@@ -4,7 +4,7 @@ import path from 'node:path';
 import { searchFolders } from '../../../catalogs/programs/helper-programs.ts';
 import { isPathWithin } from '../closed-paths/closed-paths.ts';
 import { findProgram, isSystemFile, programFiles, SYSTEM_FOLDERS } from '../program-files.ts';
-import { SANDBOX_HOME, type SandboxSpec, type SandboxUser } from '../sandbox-spec.ts';
+import { EGRESS_PORT, EGRESS_SOCKET, SANDBOX_HOME, type SandboxSpec, type SandboxUser } from '../sandbox-spec.ts';
 import { unmovedPaths } from '../visible-paths.ts';
 import type { SandboxTools } from './sandbox-tools.ts';
 
@@ -58,8 +58,6 @@ const MIN_FILES = 256;
 
 const SHM_BYTES = 64 * 1024 * 1024;
 const RUN_BYTES = 1024 * 1024;
-/** Where the proxy's socket stands in a sandbox or container. */
-export const EGRESS_SOCKET = '/run/tollgate/egress.sock';
 
 /** A folder or file of the host at its own path in the sandbox. */
 export interface SandboxMount {
@@ -265,7 +263,7 @@ export function generatedFiles({ uid, gid }: SandboxUser): ReadonlyMap<number, s
 /** Starts the way out and waits until it listens: 0C38 is its port, 3128, and 0A is listening. */
 export const egressBridge = (
   socat: string,
-): string => `${socat} TCP-LISTEN:3128,bind=127.0.0.1,fork,reuseaddr UNIX-CONNECT:${EGRESS_SOCKET} 3>&- & n=0
+): string => `${socat} TCP-LISTEN:${EGRESS_PORT},bind=127.0.0.1,fork,reuseaddr UNIX-CONNECT:${EGRESS_SOCKET} 3>&- & n=0
 while [ $n -lt 500 ]; do while read -r a b c d e; do case $b$d in *:0C380A) break 2;; esac; done </proc/net/tcp; n=$((n+1)); sleep 0.01; done
 `;
 

@@ -6,8 +6,8 @@ import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { pidNamespace } from '../../../catalogs/programs/pid-namespace.ts';
-import type { SandboxLimits } from '../../supervisor/server-settings.ts';
 import { isGone, startTimeOf } from '../process-tree.ts';
+import type { SandboxLimits } from '../sandbox-spec.ts';
 import { type ControlGroupParent, findControlGroupParent } from './control-group-parent.ts';
 
 /** Processes of bubblewrap and of the way out, which stand beside those that the limit means. */

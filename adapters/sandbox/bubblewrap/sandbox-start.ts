@@ -6,7 +6,6 @@ import { realpathSync } from 'node:fs';
 import { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import { signalGroup } from '../../stdio/process-group.ts';
 import { closePlan } from '../closed-paths/closure-mounts.ts';
 import { withoutInheritedDescriptors } from '../inherited-descriptors.ts';
 import {
@@ -15,6 +14,7 @@ import {
   isGone,
   isProcessLimitReached,
   type ProcessIdentity,
+  signalGroup,
   signalOne,
   stableDescendantsOf,
   startTimeOf,

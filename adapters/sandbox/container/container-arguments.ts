@@ -2,12 +2,10 @@
 import { existsSync, readFileSync, realpathSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import type { Egress } from '../../stdio/launch.ts';
-import type { SandboxSettings } from '../../supervisor/server-settings.ts';
-import { EGRESS_SOCKET, egressBridge } from '../bubblewrap/bubblewrap-arguments.ts';
+import { egressBridge } from '../bubblewrap/bubblewrap-arguments.ts';
 import { type ClosedPaths, isPathWithin } from '../closed-paths/closed-paths.ts';
 import { overlayClosedPaths, withReadOnlyPaths } from '../closed-paths/closure-mounts.ts';
-import type { SandboxUser } from '../sandbox-spec.ts';
+import { EGRESS_SOCKET, type Egress, type SandboxSettings, type SandboxUser } from '../sandbox-spec.ts';
 import { type ContainerEngine, machineLabel } from './container-engine.ts';
 
 /** What a container is made of. Paths absolute. */

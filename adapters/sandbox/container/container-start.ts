@@ -5,10 +5,9 @@ import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import { signalGroup } from '../../stdio/process-group.ts';
 import { lastLine } from '../bubblewrap/sandbox-start.ts';
 import { withoutInheritedDescriptors } from '../inherited-descriptors.ts';
-import { startTimeOf } from '../process-tree.ts';
+import { signalGroup, startTimeOf } from '../process-tree.ts';
 import type { SandboxedProcess } from '../sandbox-spec.ts';
 import { type ContainerSpec, containerArguments, containerEnvironment } from './container-arguments.ts';
 import {
