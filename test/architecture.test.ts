@@ -105,7 +105,6 @@ const LONG_FUNCTIONS: Record<string, number> = {
   'facade/config/load-config.ts': 2,
   'facade/consent/approvals/approval-request.ts': 1,
   'facade/consent/capabilities/capability-precondition.ts': 1,
-  'facade/exposure/name-table.ts': 1,
   'facade/internal-servers/knowledge-collection.ts': 1,
   'facade/runtime/config-snapshot.ts': 1,
   'facade/serve/host/host-endpoint.ts': 1,

@@ -12,7 +12,7 @@ import {
 } from '../consent/approvals/approval-port.ts';
 import type { RunPlans } from '../consent/plan-mode.ts';
 import type { CallPreconditions, Preconditions } from '../consent/preconditions.ts';
-import type { ExposedTool } from '../exposure/name-table.ts';
+import type { ExposedTool } from '../exposure/exposed-tool.ts';
 import type { Spills } from '../output/spills.ts';
 import type { CallRequest } from '../serve/facade-port.ts';
 import type { Caller } from './identify.ts';

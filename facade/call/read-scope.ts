@@ -4,7 +4,7 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { isBeneath } from '../../catalogs/readers/path-location.ts';
 import type { Policy } from '../../policies/port.ts';
 import type { PreconditionCall, Preconditions } from '../consent/preconditions.ts';
-import type { ExposedTool } from '../exposure/name-table.ts';
+import type { ExposedTool } from '../exposure/exposed-tool.ts';
 import type { Spills } from '../output/spills.ts';
 import type { AllowedCall } from './decide.ts';
 import type { Caller } from './identify.ts';

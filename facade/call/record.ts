@@ -1,26 +1,16 @@
-/** Stage 9, record: what the audit keeps of a call. An intent before the server is reached, an outcome or a decision at the end; never a payload. */
+/** Stage 9, record: the last record of a call, made from how it ended. A reply that cannot be recorded is not returned. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { Effect, Reason } from '../../policies/port.ts';
-import type { CallEntry, Unsealed, WithUndefined } from '../audit/audit-chain.ts';
-import type { AuditObligations, AuditReason, BudgetEntry, CallFacts } from '../audit/audit-entry.ts';
+import type { CallEntry } from '../audit/audit-chain.ts';
+import type { AuditReason, BudgetEntry } from '../audit/audit-entry.ts';
 import type { AuditLog } from '../audit/audit-log.ts';
-import type { ExposedTool } from '../exposure/name-table.ts';
-import { HiddenBy } from '../exposure/unknown-tool.ts';
+import { HiddenBy } from '../exposure/exposed-tool.ts';
 import type { Redactor } from '../output/redactor.ts';
 import type { ProgressCounts } from '../output/server-progress.ts';
 import type { Reply } from '../serve/facade-port.ts';
-import type { AllowedCall, JudgedCall } from './decide.ts';
+import { callFactsText, type KnownCall, obligationsOf, reasonPlace } from './call-facts.ts';
 import type { ForwardedCall } from './forward.ts';
-import type { Caller, CallStart } from './identify.ts';
 import { refusalReply } from './refusal.ts';
 import type { Shaped } from './shape.ts';
-
-/** What the first stages found out, as far as the call came. */
-export interface KnownCall extends CallStart {
-  readonly caller?: Caller | undefined;
-  readonly exposed?: ExposedTool | undefined;
-  readonly judged?: JudgedCall | undefined;
-}
 
 /** A call that no server was asked for. */
 export interface RefusedCall extends KnownCall {
@@ -75,63 +65,6 @@ export function record(deps: RecordDependencies, ended: EndedCall, reply: Reply)
   return recorded;
 }
 
-/** Returns, as JSON, the facts that every record of a call states. */
-export function callFactsText(call: KnownCall, digest: (text: string) => string): string {
-  const { id, principal, session, caller, exposed, judged } = call;
-  const { lowered, decision } = judged ?? {};
-  const effect = lowered?.effect;
-  const shadow = decision?.shadow ?? [];
-  const facts: WithUndefined<Unsealed<CallFacts>> = {
-    id,
-    principal: { id: principal.id, role: principal.role, profiles: principal.profiles, origin: principal.origin },
-    session,
-    run: caller?.run ?? session,
-    correlation: caller?.correlation,
-    exposed: exposed?.name ?? call.requestedName,
-    revision: call.revision,
-    server: effect?.server,
-    tool: effect?.tool,
-    verb: effect?.verb,
-    effectDigest: effect === undefined ? undefined : effectDigest(effect, lowered?.argsText ?? '', digest),
-    consent: judged?.consent,
-    reasons: decision?.reasons.map(place),
-    shadow:
-      shadow.length === 0
-        ? undefined
-        : shadow.map((reason) => ({ ...place(reason), would: reason.would, mode: reason.mode })),
-    parent: undefined,
-  };
-  return JSON.stringify(facts);
-}
-
-function place({ id, file, line }: Reason): AuditReason {
-  if (file === undefined) return { id };
-  return line === undefined ? { id, file } : { id, file, line };
-}
-
-/** Returns a keyed digest of effect and arguments. Equal calls have equal digests, but short arguments cannot be guessed from the log. */
-export function effectDigest(effect: Effect, argsText: string, digest: (text: string) => string): string {
-  return digest(JSON.stringify([effect, argsText]));
-}
-
-function obligationsOf({ decision, preconditions }: Partial<AllowedCall> = {}): AuditObligations | undefined {
-  if (decision === undefined) return undefined;
-  const { caps, timeoutMs, pins, budgets, labels } = decision.obligations;
-  return {
-    bytes: caps.bytes,
-    lines: caps.lines,
-    timeoutMs,
-    pins: Object.keys(pins),
-    budgets: [...budgets, ...(preconditions?.budgets ?? [])].map(({ id }) => id),
-    labels,
-  };
-}
-
-/** Returns the record that is written before the server is reached. */
-export function intentRecord({ judged, argBytes }: KnownCall): CallEntry {
-  return { type: 'intent', outcome: 'allow', obligations: obligationsOf(judged), sizes: { args: argBytes } };
-}
-
 /** Returns the last record of a call: an outcome after an intent, otherwise the refusal by a budget or the decision. */
 function finalRecord(end: EndedCall, now: number): CallEntry {
   const ms = now - end.startedAt;
@@ -152,8 +85,8 @@ function finalRecord(end: EndedCall, now: number): CallEntry {
 
 /** Returns the reasons of a refusal before the policy was asked, such as a capability that an owner has not added. */
 function reasonsOf({ cause, data }: TollgateError): readonly AuditReason[] | undefined {
-  if (cause instanceof HiddenBy) return cause.reasons.map(place);
-  return Array.isArray(data.reasons) ? data.reasons.map(place) : undefined;
+  if (cause instanceof HiddenBy) return cause.reasons.map(reasonPlace);
+  return Array.isArray(data.reasons) ? data.reasons.map(reasonPlace) : undefined;
 }
 
 function outcomeRecord(

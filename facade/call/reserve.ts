@@ -5,10 +5,10 @@ import type { AuditLog } from '../audit/audit-log.ts';
 import type { BudgetKeys, Budgets, BudgetUse, ConcurrencyLimit, Lease } from '../budget/budgets.ts';
 import type { CapsConfig } from '../config/config.ts';
 import type { Cap } from '../output/text-cut.ts';
+import { callFactsText, intentRecord } from './call-facts.ts';
 import type { AllowedCall } from './decide.ts';
 import type { Caller, CallStart, OpenSession } from './identify.ts';
 import type { LoweredCall } from './lowering/lowered-call.ts';
-import { callFactsText, intentRecord } from './record.ts';
 
 /** What stage 5 needs. */
 export interface ReserveDependencies {

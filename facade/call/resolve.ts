@@ -1,7 +1,9 @@
 /** Stage 2, resolve: the exposed name becomes the tool that the client was shown. */
 import { abortable } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { ExposedTool, NameTable, NameTables } from '../exposure/name-table.ts';
+import type { ExposedTool } from '../exposure/exposed-tool.ts';
+import type { NameTable } from '../exposure/name-table.ts';
+import type { NameTables } from '../exposure/name-tables.ts';
 import type { CallRequest } from '../serve/facade-port.ts';
 import type { Caller } from './identify.ts';
 

@@ -1,28 +1,11 @@
 /** Owns what the servers offer, now and as it was approved; refuses to start a server for a list that is known, to show what nobody approved, or to hold up others for a dead one. */
 import { isDeepStrictEqual } from 'node:util';
-import type { PrimitiveBackend, ServerAdapter } from '../../adapters/port.ts';
 import { asTollgateError, type TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { RawTool, Semantics } from '../../catalogs/tools/tool-definition.ts';
+import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import type { Admission } from '../consent/servers/server-consents.ts';
 import { toolDriftOf } from '../consent/servers/tool-set.ts';
-
+import type { ServedServer } from './served-server.ts';
 import { ToolEntry } from './tool-entry.ts';
-
-/** A server as the facade holds it. */
-export interface ServedServer {
-  readonly name: string;
-  readonly adapter: ServerAdapter;
-  /** Present when it can serve primitives. */
-  readonly backend?: PrimitiveBackend;
-  /** It runs in this process, and is told who calls. */
-  readonly inProcess?: true;
-  /** What a tool does; its annotations count only where the owner has said so. */
-  readonly semanticsOf: (tool: string, annotations?: RawTool['annotations']) => Semantics;
-  readonly labels: readonly string[];
-  readonly validateOutput?: 'off' | 'warn' | 'strict';
-  readonly timeoutMs: number;
-  readonly hardTimeoutMs: number;
-}
 
 /** What the catalog tells and remembers. */
 export interface CatalogParts {

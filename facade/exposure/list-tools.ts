@@ -6,7 +6,9 @@ import { failureAfterInterruption, refusalReply } from '../call/refusal.ts';
 import type { Redactor } from '../output/redactor.ts';
 import { mapStrings } from '../output/result-cleaning.ts';
 import type { Reply } from '../serve/facade-port.ts';
-import { type ExposedTool, type NameTable, type NameTables, toolIdsOf } from './name-table.ts';
+import { type ExposedTool, toolIdsOf } from './exposed-tool.ts';
+import type { NameTable } from './name-table.ts';
+import type { NameTables } from './name-tables.ts';
 
 /**
  * For how long a list waits for a server that is asked for the first time, from when it was asked: long enough for most to start, because

@@ -1,16 +1,31 @@
-/** Owns what a server's configuration says of its tools: what they do, how long they may take; which are offered is the policy's. */
+/** A server with its settings: what its tools do, and how long they may take. The policy decides which tools are shown. */
 import type { PrimitiveBackend, ServerAdapter } from '../../adapters/port.ts';
 import { SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
 import type { RawTool, Semantics } from '../../catalogs/tools/tool-definition.ts';
 import type { ServerConfig } from '../config/config.ts';
-import type { ServedServer } from './catalog.ts';
 
-/** What a tool does that nobody has classified. */
+/** A server of the current snapshot. */
+export interface ServedServer {
+  readonly name: string;
+  readonly adapter: ServerAdapter;
+  /** Present if it can serve primitives. */
+  readonly backend?: PrimitiveBackend;
+  /** It runs in this process and learns who calls. */
+  readonly inProcess?: true;
+  /** Returns what a tool does. Its annotations count only if the owner trusts them. */
+  readonly semanticsOf: (tool: string, annotations?: RawTool['annotations']) => Semantics;
+  readonly labels: readonly string[];
+  readonly validateOutput?: 'off' | 'warn' | 'strict';
+  readonly timeoutMs: number;
+  readonly hardTimeoutMs: number;
+}
+
+/** What a tool does that no one has classified. */
 const UNKNOWN: Semantics = { verb: 'destructive' };
-/** What the four primitives of the internal server may take; bash has times of its own. */
+/** Timeout of the workspace server's primitives; `bash` has its own. */
 const INTERNAL_MS = 30_000;
 
-/** What the tools of a server do: by its rules, else by its mapping, else by its own word where the owner lets it count. */
+/** Returns what the tools of a server do: by the owner's rules, then by the mapping, then by the server's annotations if the owner trusts them. */
 export function createSemantics(
   config: Pick<ServerConfig, 'semantics' | 'trustHints'>,
   known: ReadonlyMap<string, Semantics>,
@@ -19,10 +34,10 @@ export function createSemantics(
   return (tool, annotations) =>
     rules.find((rule) => rule.matches(tool))?.semantics ??
     known.get(tool) ??
-    (config.trustHints ? hinted(annotations) : UNKNOWN);
+    (config.trustHints ? semanticsFromHints(annotations) : UNKNOWN);
 }
 
-/** An external server as the facade holds it. `known` are semantics that a mapping of catalogs/primitives/ brings. */
+/** Returns an external server. `known`: semantics from a mapping in catalogs/primitives/. */
 export function serveExternal(
   config: ServerConfig,
   parts: { adapter: ServerAdapter; backend?: PrimitiveBackend; known: ReadonlyMap<string, Semantics> },
@@ -39,7 +54,7 @@ export function serveExternal(
   };
 }
 
-/** The internal workspace server: its tools are the primitives and are shown in no other way. */
+/** Returns the internal workspace server. Its tools are shown only as primitives. */
 export function serveInternal(backend: PrimitiveBackend): ServedServer {
   return {
     name: backend.name,
@@ -53,7 +68,7 @@ export function serveInternal(backend: PrimitiveBackend): ServedServer {
   };
 }
 
-/** A server that ships with Tollgate and runs in this process: what its tools do is ours to say. */
+/** Returns a server that ships with Tollgate and runs in this process. Tollgate itself states what its tools do. */
 export function serveShipped(adapter: ServerAdapter): ServedServer {
   return {
     name: adapter.name,
@@ -67,15 +82,15 @@ export function serveShipped(adapter: ServerAdapter): ServedServer {
 }
 
 /**
- * What the server says of its tool. Annotations are untrusted (MCP specification, tool annotations): a server that lies about
- * delete_all would open itself, so they count only where the owner has confirmed them (PF-05).
+ * Returns what the server says about its tool. Annotations are untrusted (MCP specification, tool annotations): a server could call
+ * `delete_all` read-only. They count only if the owner confirmed them (PF-05).
  */
-function hinted(annotations: RawTool['annotations']): Semantics {
+function semanticsFromHints(annotations: RawTool['annotations']): Semantics {
   if (annotations?.readOnlyHint === true) return { verb: 'read' };
   return annotations?.destructiveHint === false ? { verb: 'write' } : UNKNOWN;
 }
 
-/** A name, or a pattern in which `*` stands for any characters. */
+/** Returns a test for a name, or for a pattern in which `*` stands for any characters. */
 export function toolMatcher(pattern: string): (name: string) => boolean {
   if (!pattern.includes('*')) return (name) => name === pattern;
   const form = new RegExp(

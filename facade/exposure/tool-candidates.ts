@@ -6,7 +6,7 @@ import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import type { Exposure, ListDecision, ListTool, Reason } from '../../policies/port.ts';
 import type { ProfileConfig, Route } from '../config/config.ts';
 import { isOpen } from '../config/servers/configured-routes.ts';
-import type { ServedServer } from './catalog.ts';
+import type { ServedServer } from './served-server.ts';
 import type { ToolEntry } from './tool-entry.ts';
 
 /** One way in which a tool could be shown. */
@@ -95,7 +95,7 @@ export function isPending({ candidate }: ShownTool): boolean {
 }
 
 /** A server cannot speak for Tollgate, and its icons are addresses that a client would open without a decision. Neither is shown. */
-export function withoutOurs(tool: RawTool): RawTool {
+export function withoutOwnWords(tool: RawTool): RawTool {
   const { icons: _, ...rest } = withoutOwnKeys(tool);
   return rest;
 }

@@ -6,7 +6,7 @@ import { pinOf } from '../../catalogs/tools/definition-pin.ts';
 import type { RawTool, Semantics } from '../../catalogs/tools/tool-definition.ts';
 import { createValidator, type Validator } from '../../catalogs/validation/argument-validation.ts';
 import type { PendingReason } from '../consent/servers/tool-set.ts';
-import type { ServedServer } from './catalog.ts';
+import type { ServedServer } from './served-server.ts';
 
 /** One tool of one server. Projections and validators are made on first use and kept with the entry. */
 export class ToolEntry {

@@ -1,26 +1,20 @@
-/** Owns the answer to a name that nothing known has: unknown, or of a server that is not there to tell; refuses to speak of what nobody approved. */
+/** The answer to a name that no known tool has: unknown, or its server cannot be reached. It reveals nothing about tools that are not approved. */
 import { startFailure } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Reason } from '../../policies/port.ts';
 import type { Catalog } from './catalog.ts';
+import { HiddenBy } from './exposed-tool.ts';
 
-/** Why policy hides a tool: for the audit alone, so it travels as a cause, which is never shown. */
-export class HiddenBy extends Error {
-  readonly reasons: readonly Reason[];
-
-  constructor(reasons: readonly Reason[]) {
-    super('Policy hides this tool.');
-    this.reasons = reasons;
-  }
-}
-
-/** Whether a name is made from that of a server, so that no other server has the tool. */
+/** Returns true if a name starts with that of a server, so that no other server has the tool. */
 export function isNamedAfterServer(name: string, server: string): boolean {
   const plain = (text: string): string => text.replaceAll('-', '_');
   return plain(name).startsWith(`${plain(server)}_`) || name.startsWith(`${server}.`);
 }
 
-/** `hidden`: the reasons of the policy, if it hides a tool of this name. A server that has never listed has no tools that are unknown: its own trouble is the answer. `servers`: those that the caller may reach. */
+/**
+ * Returns the error for an unknown name. If the name belongs to a server that has never listed its tools, the answer is why that server
+ * cannot be reached. `hidden`: the policy's reasons, if it hides a tool of this name. `servers`: the servers that the caller may reach.
+ */
 export function unknownToolError(
   name: string,
   {

@@ -10,7 +10,8 @@ import {
   type PreconditionView,
 } from '../consent/preconditions.ts';
 import type { Catalog } from '../exposure/catalog.ts';
-import { type NameTable, serversBehind } from '../exposure/name-table.ts';
+import { serversBehind } from '../exposure/exposed-tool.ts';
+import type { NameTable } from '../exposure/name-table.ts';
 import type { Runs } from '../serve/host/host-runs.ts';
 
 /** Makes the identity of one call; `table` is what the caller sees. Throws STATE_FAILED. */

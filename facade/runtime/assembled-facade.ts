@@ -1,33 +1,12 @@
 /** Owns the shape of a wired facade, so that commands can use one without knowing what it is made of. */
 import type { Principal } from '../../policies/port.ts';
-import type { AuditLog } from '../audit/audit-log.ts';
-import type { Recorder } from '../audit/recording/recorder.ts';
-import type { CallDependencies } from '../call/call.ts';
-import type { RunLabels } from '../call/run-labels.ts';
 import type { Config } from '../config/config.ts';
-import type { Grants } from '../consent/grants/grant-store.ts';
-import type { RunPlans } from '../consent/plan-mode.ts';
-import type { Preconditions } from '../consent/preconditions.ts';
 import type { Consents } from '../consent/servers/server-consents.ts';
-import type { Catalog, ServedServer } from '../exposure/catalog.ts';
-import type { NameTables } from '../exposure/name-table.ts';
+import type { Catalog } from '../exposure/catalog.ts';
+import type { ServedServer } from '../exposure/served-server.ts';
 import type { EventFeed } from '../serve/host/event-feed.ts';
-import type { Runs } from '../serve/host/host-runs.ts';
+import type { SnapshotServices } from './config-snapshot.ts';
 import type { Gateway } from './gateway.ts';
-import type { Metrics } from './metrics/metrics.ts';
-
-/** What one snapshot works with: the dependencies of its calls, and what hosts and commands use besides. */
-export type SnapshotServices = CallDependencies & {
-  readonly nameTables: NameTables;
-  readonly preconditions: Preconditions;
-  readonly plans: RunPlans;
-  readonly runs: Runs;
-  readonly labels: RunLabels;
-  readonly grants: Grants;
-  readonly audit: AuditLog;
-  readonly metrics: Metrics;
-  readonly recorder?: Recorder;
-};
 
 /** A running facade. `config`, `catalog`, `deps` and `serversOf` are those of the configuration that answers now. */
 export interface AssembledFacade {

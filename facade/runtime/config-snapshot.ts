@@ -2,10 +2,12 @@
 import { randomUUID } from 'node:crypto';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import type { Policy, Principal } from '../../policies/port.ts';
+import type { AuditLog } from '../audit/audit-log.ts';
 import { openRecorder, type Recorder } from '../audit/recording/recorder.ts';
+import type { CallDependencies } from '../call/call.ts';
 import type { OpenSession } from '../call/identify.ts';
 import { WorkspaceFiles } from '../call/lowering/workspace-files.ts';
-import { createLabels } from '../call/run-labels.ts';
+import { createLabels, type RunLabels } from '../call/run-labels.ts';
 import type { CapsConfig, Config } from '../config/config.ts';
 import { mergeProfiles } from '../config/profiles.ts';
 import { backendsIn } from '../config/servers/configured-routes.ts';
@@ -15,19 +17,20 @@ import { Upgrades } from '../consent/capabilities/capability-upgrades.ts';
 import { controlFilePrecondition } from '../consent/control-file-precondition.ts';
 import { grantPrecondition } from '../consent/grants/grant-precondition.ts';
 import { Grants } from '../consent/grants/grant-store.ts';
-import { createPlans, listPlans } from '../consent/plan-mode.ts';
-import { joinPreconditions } from '../consent/preconditions.ts';
+import { createPlans, listPlans, type RunPlans } from '../consent/plan-mode.ts';
+import { joinPreconditions, type Preconditions } from '../consent/preconditions.ts';
 import { pendingToolsPrecondition, recordToolDrift } from '../consent/servers/pending-tools.ts';
 import { KillSwitch } from '../consent/switch/kill-switch.ts';
 import { masterSwitchPrecondition } from '../consent/switch/master-switch.ts';
-import { Catalog, type ServedServer } from '../exposure/catalog.ts';
-import { NameTables } from '../exposure/name-table.ts';
+import { Catalog } from '../exposure/catalog.ts';
+import { NameTables } from '../exposure/name-tables.ts';
 import type { UnshownExposure } from '../exposure/rego-exposures.ts';
+import type { ServedServer } from '../exposure/served-server.ts';
 import { createNameNotices, namePrecondition } from '../exposure/tool-name-check.ts';
 import { createIdentify } from '../internal-servers/caller-identity.ts';
 import { callEvent } from '../serve/host/event-feed.ts';
-import { createRuns } from '../serve/host/host-runs.ts';
-import type { SnapshotServices } from './assembled-facade.ts';
+import { createRuns, type Runs } from '../serve/host/host-runs.ts';
+import type { Metrics } from './metrics/metrics.ts';
 import { RunExpiry } from './run-expiry.ts';
 import { openKnownToolLists } from './servers/known-tool-lists.ts';
 import { appendQuietly, type SharedServices } from './shared-services.ts';
@@ -47,6 +50,19 @@ export interface SnapshotParts {
   /** Told when a server says that its list has changed. */
   readonly onChange: () => void;
 }
+
+/** What one snapshot works with: the dependencies of its calls, and what hosts and commands use besides. */
+export type SnapshotServices = CallDependencies & {
+  readonly nameTables: NameTables;
+  readonly preconditions: Preconditions;
+  readonly plans: RunPlans;
+  readonly runs: Runs;
+  readonly labels: RunLabels;
+  readonly grants: Grants;
+  readonly audit: AuditLog;
+  readonly metrics: Metrics;
+  readonly recorder?: Recorder;
+};
 
 /** One configuration at work. */
 export class Snapshot {

@@ -5,7 +5,7 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { openSession } from '../../facade/call/identify.ts';
 import { failureAfterInterruption, interruptionError, isInterrupted } from '../../facade/call/refusal.ts';
 import { listTools } from '../../facade/exposure/list-tools.ts';
-import type { NameTables } from '../../facade/exposure/name-table.ts';
+import type { NameTables } from '../../facade/exposure/name-tables.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
 import { ALICE } from '../serve/fake-facade.ts';
 import { verifies } from '../verifies.ts';

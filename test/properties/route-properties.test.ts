@@ -5,7 +5,7 @@ import { PRIMITIVES } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { type DraftedCall, draftCall, draftTools } from '../../facade/call/lowering/draft-call.ts';
 import type { Config, Route } from '../../facade/config/config.ts';
-import type { ServedServer } from '../../facade/exposure/catalog.ts';
+import type { ServedServer } from '../../facade/exposure/served-server.ts';
 import { joinPrimitives, type ShownTool } from '../../facade/exposure/tool-candidates.ts';
 import { serveOfflineOnDemand } from '../../facade/main.ts';
 import { policyParts } from '../../facade/runtime/policy-parts.ts';

@@ -1,10 +1,10 @@
 /** Properties of wrapping: a primitive on a mapped server and the tool that it becomes, shown by its own name in another profile, are one effect with one digest and one decision. */
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { effectDigest } from '../../facade/call/call-facts.ts';
 import { type DraftedCall, draftCall } from '../../facade/call/lowering/draft-call.ts';
-import { effectDigest } from '../../facade/call/record.ts';
 import type { Config } from '../../facade/config/config.ts';
-import type { ServedServer } from '../../facade/exposure/catalog.ts';
+import type { ServedServer } from '../../facade/exposure/served-server.ts';
 import { serveOfflineOnDemand } from '../../facade/main.ts';
 import { policyParts } from '../../facade/runtime/policy-parts.ts';
 import { asPrincipal } from '../../facade/serve/http/token-authentication.ts';

@@ -1,7 +1,7 @@
 /** Named attacks with keys of `_meta` that pass for ours (finding M). */
 import { describe, expect, it } from 'vitest';
 import { isOwnKey, mayHoldMeta, withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
-import { withoutOurs } from '../../facade/exposure/tool-candidates.ts';
+import { withoutOwnWords } from '../../facade/exposure/tool-candidates.ts';
 import { withMeta } from '../../facade/output/result-meta.ts';
 import { verifies } from '../verifies.ts';
 
@@ -50,7 +50,9 @@ describe('a key of _meta that passes for one of Tollgate (M)', () => {
       content: [],
       _meta: { ...clean, 'tollgate/labels': [] },
     });
-    expect(withoutOurs({ name: 'a', inputSchema: { type: 'object' }, _meta: meta })).toMatchObject({ _meta: clean });
+    expect(withoutOwnWords({ name: 'a', inputSchema: { type: 'object' }, _meta: meta })).toMatchObject({
+      _meta: clean,
+    });
   });
 
   it.each(THEIRS)('%j passes', (key) => {

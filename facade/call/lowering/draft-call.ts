@@ -9,7 +9,7 @@ import type { Config, ProfileConfig, Route } from '../../config/config.ts';
 import { didYouMean, quote } from '../../config/config-problems.ts';
 import { mergeProfiles } from '../../config/profiles.ts';
 import { splitToolId, WORKSPACE } from '../../config/servers/server-names.ts';
-import type { ServedServer } from '../../exposure/catalog.ts';
+import type { ServedServer } from '../../exposure/served-server.ts';
 import { toolMatcher } from '../../exposure/served-server.ts';
 import { applyPins } from '../validate.ts';
 import { type EffectSource, effectOf, listToolFacts } from './call-effect.ts';

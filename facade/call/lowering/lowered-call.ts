@@ -4,7 +4,7 @@ import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { PRIMITIVE_SEMANTICS } from '../../../catalogs/primitives/primitive-semantics.ts';
 import { CallPathHandles } from '../../../catalogs/readers/path-handles.ts';
 import type { Effect } from '../../../policies/port.ts';
-import type { ExposedTool, RoutedServers } from '../../exposure/name-table.ts';
+import type { ExposedTool, RoutedServers } from '../../exposure/exposed-tool.ts';
 import { type SpillOwner, Spills } from '../../output/spills.ts';
 import type { Cap } from '../../output/text-cut.ts';
 import type { BoundArguments } from '../validate.ts';

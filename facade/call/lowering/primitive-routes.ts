@@ -4,7 +4,7 @@ import { matchesGlobs } from '../../../catalogs/readers/path-globs.ts';
 import type { PathFact, Reason } from '../../../policies/port.ts';
 import type { Route } from '../../config/config.ts';
 import { isOpen } from '../../config/servers/configured-routes.ts';
-import { HiddenBy } from '../../exposure/unknown-tool.ts';
+import { HiddenBy } from '../../exposure/exposed-tool.ts';
 
 /** What chooses a route: every name of the files that the call names, real and relative to the workspace, and the labels of its run. */
 export interface RoutedCall {

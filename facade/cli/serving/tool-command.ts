@@ -6,7 +6,8 @@ import type { ListDecision, Principal } from '../../../policies/port.ts';
 import type { BudgetConfig, Config } from '../../config/config.ts';
 import { didYouMean } from '../../config/config-problems.ts';
 import { mergeProfiles } from '../../config/profiles.ts';
-import { type ExposedTool, type NameTable, serversBehind } from '../../exposure/name-table.ts';
+import { type ExposedTool, serversBehind } from '../../exposure/exposed-tool.ts';
+import type { NameTable } from '../../exposure/name-table.ts';
 import type { AssembledFacade } from '../../runtime/assembled-facade.ts';
 import { json, printable } from '../print.ts';
 

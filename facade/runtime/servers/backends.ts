@@ -7,7 +7,7 @@ import { SHIPPED } from '../../../catalogs/servers/shipped-servers.ts';
 import type { RawTool } from '../../../catalogs/tools/tool-definition.ts';
 import type { Config, ServerConfig } from '../../config/config.ts';
 import { eagerServers } from '../../config/profiles.ts';
-import type { ServedServer } from '../../exposure/catalog.ts';
+import type { ServedServer } from '../../exposure/served-server.ts';
 import { serveExternal, serveInternal, serveShipped } from '../../exposure/served-server.ts';
 
 /**

@@ -13,7 +13,7 @@ import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { NO_CONFINEMENT } from '../../../catalogs/readers/confinement.ts';
 import { SHIPPED } from '../../../catalogs/servers/shipped-servers.ts';
 import type { Config } from '../../config/config.ts';
-import type { ServedServer } from '../../exposure/catalog.ts';
+import type { ServedServer } from '../../exposure/served-server.ts';
 import { type BackendMakers, Backends } from './backends.ts';
 
 /** For adapters that are only looked at. */

@@ -1,0 +1,60 @@
+/** One tool as an agent sees it. */
+import type { Primitive } from '../../adapters/port.ts';
+import type { ListDecision, Reason } from '../../policies/port.ts';
+import type { ArgsShape } from '../call/validate.ts';
+import type { Route } from '../config/config.ts';
+import type { ServedServer } from './served-server.ts';
+import type { ToolEntry } from './tool-entry.ts';
+
+/** The servers of a primitive that has several. */
+export interface RoutedServers {
+  readonly routes: readonly Route[];
+  /** By server name, without servers that are hidden from the caller. */
+  readonly served: ReadonlyMap<string, ExposedTool>;
+  /** Why the policy hides other servers, by server name. For the audit only. */
+  readonly hidden: ReadonlyMap<string, readonly Reason[]>;
+}
+
+/** One tool as the agent sees it. */
+export interface ExposedTool {
+  readonly name: string;
+  /** For a primitive with several servers, the last one: it serves what no condition takes, if there is such a server. */
+  readonly server: ServedServer;
+  /** Present until a call has chosen one of several servers. */
+  readonly routedServers?: RoutedServers;
+  readonly primitive?: Primitive;
+  /** Absent for primitives. */
+  readonly entry?: ToolEntry;
+  readonly args: ArgsShape;
+  /** The pin of its definition. */
+  readonly pin: string;
+  /** Its JSON in a tools/list result. */
+  readonly text: string;
+  /** The policy's list decision. Absent for the tool that reads spills. */
+  readonly decision?: ListDecision;
+}
+
+/** Returns the servers that a call of this tool may reach. */
+export function serversBehind({ server, routedServers }: ExposedTool): readonly ServedServer[] {
+  return routedServers === undefined ? [server] : [...routedServers.served.values()].map((one) => one.server);
+}
+
+/** Returns the ids (`server.tool`) that a call of this tool may reach, as grants name them: one, or for a primitive those of its backends. */
+export function toolIdsOf({ server, entry, primitive, routedServers }: ExposedTool): readonly string[] {
+  if (routedServers !== undefined) return [...routedServers.served.values()].flatMap(toolIdsOf);
+  const tools =
+    entry !== undefined
+      ? [entry.tool.name]
+      : (server.backend?.serves().get(primitive as Primitive) ?? []).map(({ tool }) => tool);
+  return [...new Set(tools)].map((tool) => `${server.name}.${tool}`);
+}
+
+/** Why the policy hides a tool. Only the audit shows it, so it travels as the cause of an error. */
+export class HiddenBy extends Error {
+  readonly reasons: readonly Reason[];
+
+  constructor(reasons: readonly Reason[]) {
+    super('Policy hides this tool.');
+    this.reasons = reasons;
+  }
+}

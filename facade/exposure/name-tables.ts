@@ -1,0 +1,225 @@
+/** Makes and caches the name table of each principal, and asks servers for their tools when a table needs them. */
+import { startFailure } from '../../adapters/port.ts';
+import { OWNER_CORRECTABLE, TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
+import type { Policy, Principal } from '../../policies/port.ts';
+import { listToolFacts } from '../call/lowering/call-effect.ts';
+import type { ProfileConfig } from '../config/config.ts';
+import type { Preconditions, PreconditionView, RequestSession } from '../consent/preconditions.ts';
+import { pendingRefusal } from '../consent/servers/server-refusals.ts';
+import type { Catalog } from './catalog.ts';
+import type { ExposedTool } from './exposed-tool.ts';
+import {
+  buildNameTable,
+  EMPTY_TABLE,
+  findTool,
+  type NameTable,
+  type PrimitiveDefinitions,
+  primitiveDefinitions,
+} from './name-table.ts';
+import { checkRegoExposures, type UnshownExposure } from './rego-exposures.ts';
+import type { ServedServer } from './served-server.ts';
+import type { ToolCandidate } from './tool-candidates.ts';
+import { isNamedAfterServer, unknownToolError } from './unknown-tool.ts';
+
+/** What tables are made from. */
+export interface NameTablesParts {
+  readonly catalog: Catalog;
+  readonly policy: () => Policy;
+  /** Definitions of the primitives. */
+  readonly primitives: readonly RawTool[];
+  /** Names the servers that a principal's table needs. */
+  readonly serversOf: (principal: Principal) => readonly string[];
+  readonly routesOf: (principal: Principal) => ProfileConfig['primitives'];
+  readonly maxArgBytes: (principal: Principal) => number;
+  readonly view: Preconditions['view'];
+  /** Reads what other processes changed in the shared state. See `State.fresh`. */
+  readonly fresh?: () => Promise<void> | undefined;
+  /** Names the servers that have a tool with this alias. */
+  readonly aliased?: (principal: Principal, name: string) => readonly string[];
+  /** Called with what Rego exposes and is not shown. */
+  readonly tell?: (refused: readonly UnshownExposure[]) => void;
+}
+
+interface CachedTable {
+  readonly policy: string;
+  readonly catalog: number;
+  readonly view: string;
+  readonly table: NameTable;
+}
+
+/** Makes and caches tables. */
+export class NameTables {
+  readonly #parts: NameTablesParts;
+  readonly #primitives: PrimitiveDefinitions;
+  readonly #tables = new WeakMap<Principal, CachedTable>();
+
+  constructor(parts: NameTablesParts) {
+    this.#parts = parts;
+    this.#primitives = primitiveDefinitions(parts.primitives);
+  }
+
+  /**
+   * Returns the table for a list. Every server of the principal is asked first, for at most `waitMs` (see `Catalog.refresh`). Throws
+   * POLICY_FAILED, and the refusal of a precondition that forbids lists.
+   */
+  async tableFor(principal: Principal, from?: RequestSession, waitMs?: number): Promise<NameTable> {
+    const { catalog, fresh, view: viewOf, serversOf } = this.#parts;
+    await fresh?.();
+    const view = viewOf(principal, from);
+    if (view.unlisted !== undefined) throw view.unlisted;
+    if (view.off !== undefined) return EMPTY_TABLE;
+    await catalog.refresh(serversOf(principal), 'let', { waitMs, ...startsOf(view) });
+    return this.#currentTable(principal, view);
+  }
+
+  /**
+   * Returns the exposed tool of a name, or of an id (`server.tool`) that exactly one name shows. A slow or dead server does not delay the
+   * tools of others: a server is asked only if the name is not known yet, or if the tool's own server changed its list or does not run.
+   * Throws UNKNOWN_TOOL, POLICY_FAILED, PIN_MISMATCH for a tool that changed after its approval, and the reason why the tool's server
+   * cannot be reached.
+   */
+  async resolve(
+    principal: Principal,
+    name: string,
+    from?: RequestSession,
+  ): Promise<{ table: NameTable; exposed: ExposedTool }> {
+    const refreshing = this.#parts.fresh?.();
+    if (refreshing !== undefined) await refreshing;
+    const view = this.#parts.view(principal, from);
+    if (view.off !== undefined) throw view.off;
+    const table = await this.#currentTable(principal, view);
+    const found = findTool(table, name);
+    if (found !== undefined && this.#isCurrent(found)) return { table, exposed: found };
+    if (found === undefined) await this.#askForName(principal, name, view);
+    else await this.#wake(found.server, { view, scope: from?.id ?? '' });
+    return this.#resolveListed(principal, name, view);
+  }
+
+  /** True unless the tool may have been approved, or its server disabled or changed, after it was listed. */
+  #isCurrent({ entry, server }: ExposedTool): boolean {
+    return entry === undefined || (entry.pending === undefined && this.#parts.catalog.isFresh(server.name));
+  }
+
+  async #resolveListed(
+    principal: Principal,
+    name: string,
+    view: PreconditionView,
+  ): Promise<{ table: NameTable; exposed: ExposedTool }> {
+    const { catalog, serversOf } = this.#parts;
+    const table = await this.#currentTable(principal, view);
+    const exposed = findTool(table, name);
+    if (exposed === undefined) {
+      const entries = (server: string): readonly unknown[] => catalog.entries(server);
+      const known = { problems: catalog.problems, entries, hidden: table.hiddenBy(name) };
+      throw unknownToolError(name, known, serversOf(principal));
+    }
+    const problem = exposed.entry === undefined ? undefined : catalog.problems.get(exposed.server.name);
+    if (problem !== undefined) throw startFailure(problem);
+    const pending = exposed.entry?.pending;
+    if (pending !== undefined) throw pendingRefusal(exposed.server.name, pending);
+    return { table, exposed };
+  }
+
+  /**
+   * Asks only the servers that could have the tool: those that the name starts with, and those that an alias of the profile or Rego names.
+   * A server that could not be listed before is asked again in the background, and what is known of it counts.
+   */
+  async #askForName(principal: Principal, name: string, view: PreconditionView): Promise<void> {
+    const { catalog, policy, serversOf, aliased } = this.#parts;
+    const requested = (await policy().requestedExposures?.(principal)) ?? [];
+    const isRequested = (server: string): boolean =>
+      requested.some(({ tool }) => tool.startsWith('*') || tool.startsWith(`${server}.`));
+    const owners = aliased?.(principal, name) ?? [];
+    const asked = serversOf(principal).filter(
+      (server) =>
+        isNamedAfterServer(name, server) ||
+        owners.includes(server) ||
+        (isRequested(server) && catalog.entries(server).length === 0),
+    );
+    const isDown = (server: string): boolean => {
+      const problem = catalog.problems.get(server);
+      // A problem that the owner must correct is found again at once, so asking again costs nothing.
+      return problem !== undefined && !OWNER_CORRECTABLE.has(problem.code);
+    };
+    // A failure is kept as the server's problem; the next request reports it.
+    catalog.refresh(asked.filter(isDown), 'let', startsOf(view)).catch(() => undefined);
+    await catalog.refresh(
+      asked.filter((server) => !isDown(server)),
+      'let',
+      startsOf(view),
+    );
+  }
+
+  /** Starts a sleeping server for one session. A session that may not start it does not affect other sessions. */
+  async #wake(
+    { name, adapter }: ServedServer,
+    { view, scope }: { readonly view: PreconditionView; readonly scope: string },
+  ): Promise<void> {
+    const refusal = adapter.refuses?.(scope);
+    if (refusal !== undefined) throw refusal;
+    await this.#parts.catalog.refresh([name], 'wake', { scope, ...startsOf(view) });
+  }
+
+  async #currentTable(principal: Principal, view: PreconditionView): Promise<NameTable> {
+    const { catalog, policy: currentPolicy, serversOf, routesOf, maxArgBytes, tell } = this.#parts;
+    const policy = currentPolicy();
+    const { revision } = catalog;
+    const cached = this.#tables.get(principal);
+    if (cached?.policy === policy.revision && cached.catalog === revision && cached.view === view.revision)
+      return cached.table;
+    const candidates = this.#candidates(serversOf(principal)).filter(({ listTool }) => !view.hides(listTool));
+    const decisions = await policy.list(
+      principal,
+      candidates.map((candidate) => candidate.listTool),
+    );
+    if (decisions.length !== candidates.length)
+      throw new TollgateError('POLICY_FAILED', { detail: 'The policy did not decide every tool of the list.' });
+    const requested = (await policy.requestedExposures?.(principal)) ?? [];
+    const regoExposures = checkRegoExposures(requested, (server) =>
+      catalog
+        .entries(server)
+        .filter((entry) => entry.quarantine === undefined)
+        .map(({ tool }) => tool),
+    );
+    tell?.(regoExposures.refused);
+    const table = buildNameTable(candidates, {
+      catalog,
+      primitives: this.#primitives,
+      decisions,
+      maxBytes: maxArgBytes(principal),
+      routes: routesOf(principal),
+      view,
+      regoExposures,
+    });
+    this.#tables.set(principal, { policy: policy.revision, catalog: revision, view: view.revision, table });
+    return table;
+  }
+
+  #candidates(names: readonly string[]): readonly ToolCandidate[] {
+    return names.flatMap((name): readonly ToolCandidate[] => {
+      const served = this.#parts.catalog.servers.get(name);
+      if (served === undefined) return [];
+      const entries = served.backend === served.adapter ? [] : this.#parts.catalog.entries(name);
+      const tools = entries
+        .filter((entry) => entry.quarantine === undefined)
+        .map((entry) => ({
+          served,
+          entry,
+          listTool: { server: name, tool: entry.tool.name, ...listToolFacts(entry.semantics) },
+        }));
+      const primitives = [...(served.backend?.serves() ?? [])].flatMap(([primitive, behind]) =>
+        behind.map(({ tool, semantics }) => ({
+          served,
+          primitive,
+          listTool: { server: name, tool, ...listToolFacts(semantics), primitive },
+        })),
+      );
+      return [...tools, ...primitives];
+    });
+  }
+}
+
+function startsOf({ mayStart }: PreconditionView): Pick<PreconditionView, 'mayStart'> {
+  return mayStart === undefined ? {} : { mayStart };
+}
