@@ -1,4 +1,4 @@
-/** Owns the look at what a machine has for isolation, thing by thing with its fix; refuses to call a sandbox good that was not tried. */
+/** Examines what a machine has for isolation, and gives a fix for each problem. A sandbox counts as good only after its self-test. */
 import { execFile } from 'node:child_process';
 import { chmodSync, chownSync, existsSync, mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -55,56 +55,47 @@ interface Needs {
   }[];
 }
 
-/** Looks at programs, the workspace's owner and the container's daemon, and proves the sandbox with its self-test. Never throws. */
+/** Examines programs, the workspace's owner and the container engines, and runs the self-test of the sandbox. Never throws. */
 export async function examineIsolation(needs: Needs): Promise<readonly Finding[]> {
-  const sandbox = process.platform === 'linux' ? await examineSandbox(needs) : [elsewhere(needs)];
+  const sandbox = process.platform === 'linux' ? await examineSandbox(needs) : [unsupportedSystem(needs)];
   return [
-    ...needs.programs.flatMap(lackingOf),
+    ...needs.programs.flatMap(missingFiles),
     ...sandbox,
-    await searcher(sandbox),
-    others(),
+    await ripgrep(sandbox),
+    otherHelpers(),
     await program('opa', {
       needed: needs.rego,
-      without: 'only Rego of your own needs it',
-      fix: 'Install opa 0.70 or later in /usr/local/bin, or name it: programs.opa in tollgate.yaml, TOLLGATE_OPA or --opa.',
+      without: 'needed only for your own Rego',
+      fix: 'Install opa 0.70 or later in /usr/local/bin, or give its path: programs.opa in tollgate.yaml, TOLLGATE_OPA or --opa.',
       file: process.env.TOLLGATE_OPA,
-      ask: 'version',
+      versionArg: 'version',
     }),
     await containerClient(needs.container),
   ];
 }
 
-/** The program of a server, and the scripts among its arguments: an uninstalled package is a script that is not there. */
-function lackingOf({ server, command, args, cwd }: Needs['programs'][number]): readonly Finding[] {
-  const gone = args.filter((arg) => isScript(arg) && !existsSync(path.resolve(cwd, arg)));
-  const isThere = findProgram(command, cwd) !== undefined;
+/** Finds a missing program or script of a server. A missing script usually means that its package is not installed. */
+function missingFiles({ server, command, args, cwd }: Needs['programs'][number]): readonly Finding[] {
+  const missing = (id: 'program-missing' | 'script-missing', seen: string, fix: string): Finding => ({
+    id,
+    name: `server ${server}`,
+    state: 'missing',
+    seen: `${seen} does not exist`,
+    fix,
+  });
+  const scripts = args.filter((arg) => isScript(arg) && !existsSync(path.resolve(cwd, arg)));
   return [
-    ...(isThere
-      ? []
-      : [
-          {
-            id: 'program-missing',
-            name: `server ${server}`,
-            state: 'missing',
-            seen: `the program ${command} is not there`,
-            fix: 'Install it, or correct command in its entry.',
-          } as const,
-        ]),
-    ...gone.map(
-      (file) =>
-        ({
-          id: 'script-missing',
-          name: `server ${server}`,
-          state: 'missing',
-          seen: `${file} is not there`,
-          fix: 'Install its package anew, or correct args in its entry.',
-        }) as const,
+    ...(findProgram(command, cwd) === undefined
+      ? [missing('program-missing', `the program ${command}`, 'Install it, or correct command in its entry.')]
+      : []),
+    ...scripts.map((file) =>
+      missing('script-missing', file, 'Install its package again, or correct args in its entry.'),
     ),
   ];
 }
 
 async function examineSandbox({ workspace, sandbox, egress }: Needs): Promise<readonly Finding[]> {
-  const without = 'nothing here asks for it';
+  const without = 'this configuration does not need it';
   const tools = [
     await program('bwrap', { needed: sandbox, without, fix: INSTALL_HINTS.bwrap }),
     await program('prlimit', { needed: sandbox, without, fix: INSTALL_HINTS.prlimit }),
@@ -112,7 +103,7 @@ async function examineSandbox({ workspace, sandbox, egress }: Needs): Promise<re
       needed: egress,
       without: 'needed by servers with allowedDomains that are not Node.js',
       fix: INSTALL_HINTS.socat,
-      ask: '-V',
+      versionArg: '-V',
     }),
   ];
   const owner = workspace === undefined ? undefined : ownerOf(workspace);
@@ -126,44 +117,46 @@ async function examineSandbox({ workspace, sandbox, egress }: Needs): Promise<re
   ];
 }
 
-interface Wanted {
+/** A program to find. `without` says what happens if it is missing. */
+interface WantedProgram {
   readonly needed: boolean;
   readonly without: string;
   readonly fix: string;
   readonly file?: string | undefined;
-  readonly ask?: string;
+  /** Default `--version`. */
+  readonly versionArg?: string;
 }
 
-/** ripgrep reads files of agents, so it runs in a sandbox or not at all. */
-async function searcher(sandbox: readonly Finding[]): Promise<Finding> {
+/** ripgrep reads files that agents wrote, so it runs only in a sandbox. */
+async function ripgrep(sandbox: readonly Finding[]): Promise<Finding> {
   const found = await program('rg', {
     needed: false,
-    without: 'read searches with a slower search of its own',
+    without: 'read uses its own, slower search',
     fix: 'sudo apt-get install ripgrep',
   });
-  const lack = sandbox.find(
+  const problem = sandbox.find(
     ({ id, state }) =>
       state === 'missing' && ['bwrap', 'prlimit', 'sandbox-user', 'sandbox-proof', 'no-sandbox'].includes(id),
   );
-  if (found.state !== 'ok' || lack === undefined) return found;
+  if (found.state !== 'ok' || problem === undefined) return found;
   return {
     ...found,
     state: 'weak',
-    seen: `${found.seen}, not run: there is no sandbox for it, so read searches with a slower search of its own`,
-    ...(lack.fix !== undefined && { fix: lack.fix }),
+    seen: `${found.seen}, not run: it needs a sandbox, so read uses its own, slower search`,
+    ...(problem.fix !== undefined && { fix: problem.fix }),
   };
 }
 
-/** Helpers that no other finding is about. */
-function others(): Finding {
-  const looks = HELPER_NAMES.filter((name) => !['bwrap', 'prlimit', 'socat', 'rg', 'opa'].includes(name)).map(
+/** Reports the helpers that have no finding of their own. */
+function otherHelpers(): Finding {
+  const found = HELPER_NAMES.filter((name) => !['bwrap', 'prlimit', 'socat', 'rg', 'opa'].includes(name)).map(
     (name) => ({
       name,
       ...locateHelper(name),
     }),
   );
-  const refused = looks.filter((look) => look.refused !== undefined);
-  const seen = looks
+  const refused = found.filter((helper) => helper.refused !== undefined);
+  const seen = found
     .map(
       ({ name, file, refused: why }) =>
         file ?? (why === undefined ? `${name} not installed` : `${name} not run: ${why}`),
@@ -182,7 +175,7 @@ function others(): Finding {
 
 async function program(
   name: 'bwrap' | 'prlimit' | 'socat' | 'rg' | 'opa',
-  { needed, without, fix, file, ask = '--version' }: Wanted,
+  { needed, without, fix, file, versionArg = '--version' }: WantedProgram,
 ): Promise<Finding> {
   const { file: found, refused } = file === undefined ? locateHelper(name) : checkNamedHelper(path.resolve(file));
   if (refused !== undefined)
@@ -191,7 +184,7 @@ async function program(
       name,
       state: needed ? 'missing' : 'weak',
       seen: `not run: ${refused}`,
-      fix: `Install it for the whole system, or name one under programs in tollgate.yaml: ${fix}`,
+      fix: `Install it for the whole system, or give its path under programs in tollgate.yaml: ${fix}`,
     };
   if (found === undefined)
     return {
@@ -201,14 +194,14 @@ async function program(
       seen: needed ? 'not installed' : `not installed: ${without}`,
       fix,
     };
-  const version = await run(found, [ask], { timeout: ANSWER_MS, env: { PATH: HELPER_PATH } }).then(
+  const version = await run(found, [versionArg], { timeout: ANSWER_MS, env: { PATH: HELPER_PATH } }).then(
     ({ stdout }) => /\d+(?:\.\d+)+/.exec(stdout)?.[0] ?? '',
     () => '',
   );
   return { id: name, name, state: 'ok', seen: `${found} ${version}`.trim() };
 }
 
-/** Root's workspace cannot be isolated when root runs us. */
+/** If root runs Tollgate, a workspace of root cannot be isolated. */
 function ownerOf(workspace: string): Finding {
   const base = { id: 'sandbox-user', name: 'user of sandboxes' } as const;
   try {
@@ -229,16 +222,16 @@ function namespaces(): Finding {
   const fix = namespaceFix();
   const base = { id: 'user-namespaces', name: 'user namespaces' } as const;
   return fix === undefined
-    ? { ...base, state: 'ok', seen: 'not forbidden' }
+    ? { ...base, state: 'ok', seen: 'allowed' }
     : {
         ...base,
         state: 'weak',
-        seen: 'restricted by a setting of the kernel: the proof below shows whether it holds here',
+        seen: 'restricted by a setting of the kernel: the self-test below shows whether sandboxes work',
         fix,
       };
 }
 
-/** How the limit of memory holds: for a sandbox as one, or for each process by itself. */
+/** Reports whether the memory limit counts all processes of a sandbox together, or each process separately. */
 async function memory(): Promise<Finding> {
   const base = { id: 'sandbox-memory', name: 'memory of sandboxes' } as const;
   const groups = await ownControlGroups();
@@ -246,16 +239,16 @@ async function memory(): Promise<Finding> {
     return {
       ...base,
       state: 'ok',
-      seen: `counted for each as one, by control groups of version ${groups.parent.version}`,
+      seen: `counted for all processes of a sandbox together, by control groups of version ${groups.parent.version}`,
     };
   const fix =
     process.getuid?.() === 0
-      ? 'Let Tollgate make control groups: in a container, mount /sys/fs/cgroup writable.'
+      ? 'Let Tollgate create control groups: in a container, mount /sys/fs/cgroup writable.'
       : 'Start Tollgate with a control group of its own: systemd-run --user --scope -p Delegate=yes tollgate serve';
   return {
     ...base,
     state: 'weak',
-    seen: 'counted for each process by itself: there is no control group that Tollgate may divide',
+    seen: 'counted for each process separately: Tollgate has no control group that it may divide',
     fix,
   };
 }
@@ -269,7 +262,7 @@ async function proofs(workspace: string | undefined): Promise<readonly Finding[]
       name: `sandbox: ${name}`,
       state: holds ? 'ok' : 'missing',
       seen: holds ? 'proven' : 'does not hold',
-      fix: 'Report it; until then: isolation: container',
+      fix: 'Report this as a bug. Until it is fixed, use isolation: container.',
     }));
   } catch (thrown) {
     const { message, next } = asTollgateError(thrown);
@@ -287,7 +280,7 @@ async function proofs(workspace: string | undefined): Promise<readonly Finding[]
   }
 }
 
-/** A place to prove it without a configuration. */
+/** Creates a folder for a self-test without a configuration. */
 function makeFolder(): string {
   const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-doctor-'));
   chmodSync(folder, 0o755);
@@ -295,14 +288,14 @@ function makeFolder(): string {
   return folder;
 }
 
-/** The first folder above, which others may not pass. */
+/** Names the first folder above that other users may not enter. */
 function blockedFolder(file: string): string | undefined {
   for (let folder = path.dirname(file); path.dirname(folder) !== folder; folder = path.dirname(folder))
     if ((statSync(folder).mode & 0o001) === 0) return `chmod o+x ${folder}`;
   return undefined;
 }
 
-/** Both clients are told of, since the first that can be used is. */
+/** Reports both clients, because Tollgate uses the first one that works. */
 async function containerClient(needed: boolean): Promise<Finding> {
   const base = { id: 'container-client', name: 'container client' } as const;
   const absent = needed ? 'missing' : 'weak';
@@ -311,21 +304,21 @@ async function containerClient(needed: boolean): Promise<Finding> {
     return {
       ...base,
       state: absent,
-      seen: `neither docker nor podman is installed${needed ? '' : ': only isolation container needs one'}`,
+      seen: `neither docker nor podman is installed${needed ? '' : ': needed only for isolation: container'}`,
       fix: 'sudo apt-get install podman',
     };
   const used = answers.find((answer) => 'engine' in answer);
-  const lacks = answers.flatMap((answer) => ('lack' in answer ? [`${answer.client} ${answer.lack}`] : []));
-  if (used !== undefined) return { ...base, state: 'ok', seen: [`${used.client} answers`, ...lacks].join('; ') };
+  const problems = answers.flatMap((answer) => ('lack' in answer ? [`${answer.client} ${answer.lack}`] : []));
+  if (used !== undefined) return { ...base, state: 'ok', seen: [`${used.client} answers`, ...problems].join('; ') };
   return {
     ...base,
     state: absent,
-    seen: lacks.join('; '),
+    seen: problems.join('; '),
     fix: answers.flatMap((answer) => ('fix' in answer ? [answer.fix] : [])).join('; or: '),
   };
 }
 
-function elsewhere({ sandbox }: Needs): Finding {
+function unsupportedSystem({ sandbox }: Needs): Finding {
   const fix =
     process.platform === 'win32'
       ? 'Run Tollgate inside WSL.'
@@ -334,7 +327,7 @@ function elsewhere({ sandbox }: Needs): Finding {
     id: 'no-sandbox',
     name: 'sandbox',
     state: sandbox ? 'missing' : 'weak',
-    seen: `there is none for ${process.platform}`,
+    seen: `not available for ${process.platform}`,
     fix,
   };
 }

@@ -1,4 +1,4 @@
-/** Owns the proof that a sandbox isolates on this machine, by things planted for it to find; refuses the first start without it. */
+/** Tests that a sandbox isolates on this machine: a probe in a sandbox tries to reach a file and a port that were planted for it. */
 import { chmodSync, existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, connect, createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -7,13 +7,13 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { lastLine, startSandboxed } from './bubblewrap/sandbox-start.ts';
 import { SANDBOX_HOME, type SandboxSpec } from './sandbox-spec.ts';
 
-/** One property of the sandbox, and whether it holds here. */
+/** One property of the sandbox, and whether it holds on this machine. */
 export interface IsolationProof {
   readonly name: string;
   readonly holds: boolean;
 }
 
-/** Looks from within; prints one line of JSON. It must see the plants when it runs outside, or it would prove nothing. */
+/** Runs inside the sandbox and prints one line of JSON. The test is valid only if the planted file and port are reachable from outside. */
 const PROBE = `
 const fs = require('node:fs'), net = require('node:net'); const [file, port] = process.argv.slice(1);
 const can = (what) => { try { what(); return true } catch { return false } };
@@ -23,7 +23,7 @@ const socket = net.connect(Number(port), '127.0.0.1'), done = (reached) => { soc
   root: can(() => fs.writeFileSync('/tollgate-probe', '')), settings: can(() => fs.closeSync(fs.openSync('/proc/sys/kernel/core_pattern', 'r+'))), uid: process.getuid(), pids: fs.readdirSync('/proc').filter((name) => /^\\d+$/.test(name)).length })) };
 socket.on('connect', () => done(true)).on('error', () => done(false)).setTimeout(1000, () => done(false));`;
 
-/** What each answer of the probe stands for; true means that it got out. */
+/** Names the property that each answer of the probe tests. The answer true means that the property does not hold. */
 const PROPERTIES: readonly (readonly [key: string, name: string])[] = [
   ['file', 'files of the host cannot be seen'],
   ['port', 'ports of the host cannot be reached'],
@@ -33,18 +33,18 @@ const PROPERTIES: readonly (readonly [key: string, name: string])[] = [
   ['root', 'the root is read-only'],
   ['settings', 'settings of the kernel are read-only'],
 ];
-/** The first process, the gate's heir, and no other. */
+/** At most: the first process of the sandbox, a shell, and the probe. */
 const OWN_PROCESSES = 3;
 
-const proven = new Map<string, Promise<void>>();
+const proofs = new Map<string, Promise<void>>();
 
-/** Proves the isolation once a process and workspace; later calls cost nothing. Throws SANDBOX_UNAVAILABLE; then the next call tries again. */
+/** Tests the isolation once for each workspace. Throws SANDBOX_UNAVAILABLE if it fails; the next call then tests again. */
 export function proveIsolation(workspace: string): Promise<void> {
-  const known = proven.get(workspace);
+  const known = proofs.get(workspace);
   if (known !== undefined) return known;
   const proof = prove(workspace);
-  proven.set(workspace, proof);
-  proof.catch(() => proven.delete(workspace));
+  proofs.set(workspace, proof);
+  proof.catch(() => proofs.delete(workspace));
   return proof;
 }
 
@@ -52,23 +52,23 @@ async function prove(workspace: string): Promise<void> {
   const broken = (await testIsolation(workspace)).filter(({ holds }) => !holds).map(({ name }) => name);
   if (broken.length === 0) return;
   throw new TollgateError('SANDBOX_UNAVAILABLE', {
-    detail: `The sandbox does not isolate on this machine; it failed: ${broken.join('; ')}.`,
-    next: 'Run `tollgate doctor`; until all hold, use `isolation: container`.',
+    detail: `The sandbox does not isolate on this machine. These properties do not hold: ${broken.join('; ')}.`,
+    next: 'Run `tollgate doctor`. Until all properties hold, use `isolation: container`.',
   });
 }
 
-/** Runs the probe in a sandbox as servers get it. Throws SANDBOX_UNAVAILABLE when none can be made. */
+/** Runs the probe in a sandbox like that of a server. Throws SANDBOX_UNAVAILABLE if no sandbox can be made. */
 export async function testIsolation(workspace: string): Promise<readonly IsolationProof[]> {
   const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-plant-'));
   const server = createServer((socket) => socket.destroy());
   try {
     const file = path.join(folder, 'planted');
-    // Everybody may read it, so that only the sandbox can hide it.
+    // All users may read it, so that only the sandbox can hide it.
     chmodSync(folder, 0o755);
     writeFileSync(file, 'planted', { mode: 0o644 });
     const port = await listen(server);
     const isPlanted = existsSync(file) && (await reaches(port));
-    const seen = await look(workspace, [file, `${port}`]);
+    const seen = await runProbe(workspace, [file, `${port}`]);
     return [
       { name: 'the probe finds its plants outside', holds: isPlanted },
       ...PROPERTIES.map(([key, name]) => ({ name, holds: seen[key] === false })),
@@ -84,30 +84,29 @@ export async function testIsolation(workspace: string): Promise<readonly Isolati
   }
 }
 
-async function look(workspace: string, words: readonly string[]): Promise<Readonly<Record<string, unknown>>> {
-  const limits = { memoryMb: 256, processes: 64, fileMb: 16 };
-  const jail: SandboxSpec = {
+async function runProbe(workspace: string, args: readonly string[]): Promise<Readonly<Record<string, unknown>>> {
+  const spec: SandboxSpec = {
     command: process.execPath,
-    args: ['-e', PROBE, ...words],
+    args: ['-e', PROBE, ...args],
     env: {},
     cwd: SANDBOX_HOME,
     workspace,
     read: [],
     write: [],
     hidden: [],
-    limits,
+    limits: { memoryMb: 256, processes: 64, fileMb: 16 },
     input: false,
   };
-  const { child } = await startSandboxed(jail);
-  const [said, failed]: [Buffer[], Buffer[]] = [[], []];
-  child.stdout.on('data', (chunk: Buffer) => said.push(chunk));
-  child.stderr.on('data', (chunk: Buffer) => failed.push(chunk));
+  const { child } = await startSandboxed(spec);
+  const [output, errors]: [Buffer[], Buffer[]] = [[], []];
+  child.stdout.on('data', (chunk: Buffer) => output.push(chunk));
+  child.stderr.on('data', (chunk: Buffer) => errors.push(chunk));
   await new Promise((resolve) => child.once('close', resolve));
   try {
-    return JSON.parse(Buffer.concat(said).toString('utf8')) as Record<string, unknown>;
+    return JSON.parse(Buffer.concat(output).toString('utf8')) as Record<string, unknown>;
   } catch (cause) {
     throw new TollgateError('SANDBOX_UNAVAILABLE', {
-      detail: `The probe of the sandbox did not answer: ${lastLine(Buffer.concat(failed).toString('utf8').trim())}`,
+      detail: `The test of the sandbox gave no result: ${lastLine(Buffer.concat(errors).toString('utf8').trim())}`,
       next: 'Run `tollgate doctor`.',
       cause,
     });

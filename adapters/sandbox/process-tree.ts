@@ -1,83 +1,95 @@
-/** Owns the processes inside a sandbox as the host sees them; refuses to signal one that is not beneath its first. */
+/** Reads the host's process table, and sends signals to the processes of a sandbox. */
 import type { ChildProcess } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 
-/** A process that is just ending counts for the kernel still, and not for us. */
-const SPARE = 1;
+/** The kernel still counts a process that is ending, and /proc no longer shows it. */
+const ENDING_PROCESSES = 1;
 
-/** Every process beneath `first`, without it. Reads /proc once; a process that ends meanwhile is left out. */
+/** Indexes of fields in /proc/PID/stat after the name (proc_pid_stat(5)). */
+const [THREADS, START_TIME] = [17, 19] as const;
+
+/** Returns every process below `first`, without `first`. Reads /proc once, and leaves out processes that end meanwhile. */
 export function descendantsOf(first: number): readonly number[] {
   const children = new Map<number, number[]>();
   for (const entry of readdirSync('/proc')) {
     const parent = /^\d+$/.test(entry) ? parentOf(entry) : undefined;
     if (parent !== undefined) children.set(parent, [...(children.get(parent) ?? []), Number(entry)]);
   }
-  const beneath = (pid: number): readonly number[] =>
-    (children.get(pid) ?? []).flatMap((child) => [child, ...beneath(child)]);
-  return beneath(first);
+  return walkTree(first, (pid) => children.get(pid) ?? []);
+}
+
+function walkTree(first: number, childrenOf: (pid: number) => readonly number[]): readonly number[] {
+  return childrenOf(first).flatMap((child) => [child, ...walkTree(child, childrenOf)]);
 }
 
 /**
- * True when the processes at `first` and beneath it, with their threads, are as many as they may be, and half of them are processes: a program
- * with many threads works well at its limit.
+ * Returns true if `first`, its descendants and their threads have reached the limit, and at least half of the limit are processes.
+ * Otherwise a program with many threads, which works well at its limit, would count as full.
  */
 export function isProcessLimitReached(first: number, limit: number): boolean {
   const pids = [first, ...descendantsOf(first)];
-  const tasks = pids.reduce((sum, pid) => sum + Number(fieldsOf(`${pid}`)[17] ?? 0), 0);
-  return tasks >= limit - SPARE && pids.length >= limit / 2;
+  const tasks = pids.reduce((sum, pid) => sum + Number(fieldsOf(`${pid}`)[THREADS] ?? 0), 0);
+  return tasks >= limit - ENDING_PROCESSES && pids.length >= limit / 2;
 }
 
 function parentOf(pid: string): number | undefined {
   const [state, parent] = fieldsOf(pid);
-  return state === undefined || state === 'Z' || state === 'X' ? undefined : Number(parent);
+  return state === undefined || isEndedState(state) ? undefined : Number(parent);
 }
 
-/** Clock ticks from boot to its start, which tell it from a later process with its number; 0 where the system does not say. */
+/** Returns the process's start in clock ticks since boot; 0 if unknown. It tells a process from a later one with its number. */
 export function startTimeOf(pid: number): number {
-  return Number(fieldsOf(`${pid}`)[19] ?? 0);
+  return Number(fieldsOf(`${pid}`)[START_TIME] ?? 0);
 }
 
-/** True when the process that was born then is certainly gone, though another may have its number. Whose birth cannot be read, now or then, lives. */
-export function isGone(pid: number, born: number): boolean {
+/** Returns true if the process is certainly gone, even if another has its number. A process with an unknown start time counts as alive. */
+export function isGone(pid: number, startTime: number): boolean {
   if (!signalOne(pid, 0)) return true;
   const now = startTimeOf(pid);
-  return now !== 0 && born !== 0 && now !== born;
+  return now !== 0 && startTime !== 0 && now !== startTime;
 }
 
-/** A process, and when it was born, which tells it from a later one with its number. */
+/** Identifies a process, even after its number belongs to a later one. */
 export interface ProcessIdentity {
   readonly pid: number;
   readonly startTime: number;
 }
 
 /**
- * True when a process does nothing any more: it is gone, or a zombie. The first process of a PID namespace becomes one when all others in it
- * have ended (pid_namespaces(7)).
+ * Returns true if a process is gone or a zombie. The first process of a PID namespace becomes a zombie when all others in it have
+ * ended (pid_namespaces(7)).
  */
-export function hasEnded({ pid, startTime: born }: ProcessIdentity): boolean {
+export function hasEnded({ pid, startTime }: ProcessIdentity): boolean {
   const fields = fieldsOf(`${pid}`);
   const [state] = fields;
-  return state === undefined ? isGone(pid, born) : state === 'Z' || state === 'X' || Number(fields[19] ?? 0) !== born;
+  return state === undefined
+    ? isGone(pid, startTime)
+    : isEndedState(state) || Number(fields[START_TIME] ?? 0) !== startTime;
 }
 
-/** All beneath `first` while none of them starts or ends another, and each has one thread: by the kernel's own list, where it keeps one. */
+/** Zombie, or dead. */
+function isEndedState(state: string): boolean {
+  return state === 'Z' || state === 'X';
+}
+
+/**
+ * Returns every process below `first`, from the kernel's list of children where it exists. Valid while these processes have one thread
+ * each, and start and end none.
+ */
 export function stableDescendantsOf(first: number): readonly number[] {
   try {
-    const beneath = (pid: number): readonly number[] => childrenOf(pid).flatMap((child) => [child, ...beneath(child)]);
-    return beneath(first);
+    return walkTree(first, (pid) =>
+      readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1')
+        .split(' ')
+        .filter((word) => word !== '')
+        .map(Number),
+    );
   } catch {
     return descendantsOf(first);
   }
 }
 
-function childrenOf(pid: number): readonly number[] {
-  return readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1')
-    .split(' ')
-    .filter((word) => word !== '')
-    .map(Number);
-}
-
-/** Fields after the name, which may hold anything up to the last `)`: state, parent, and so on; none when it is gone. */
+/** Returns the fields after the name: state, parent and so on; none if the process is gone. The name can contain anything except a later `)`. */
 function fieldsOf(pid: string): readonly string[] {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
@@ -87,24 +99,18 @@ function fieldsOf(pid: string): readonly string[] {
   }
 }
 
-/** Sends a signal to one process; true when it exists. */
+/** Sends a signal to one process. Returns true if the process exists. */
 export function signalOne(pid: number, signal: NodeJS.Signals | 0): boolean {
   try {
     process.kill(pid, signal);
     return true;
   } catch (thrown) {
+    // EPERM: it exists, and belongs to another user.
     return (thrown as NodeJS.ErrnoException).code === 'EPERM';
   }
 }
 
-/** Sends a signal to the whole group that a detached child leads. False when nothing of it exists any more. */
+/** Sends a signal to the group that a detached child leads. Returns false if no process of the group exists. */
 export function signalGroup(child: ChildProcess, signal: NodeJS.Signals | 0): boolean {
-  if (child.pid === undefined) return false;
-  try {
-    process.kill(-child.pid, signal);
-    return true;
-  } catch (thrown) {
-    // EPERM: the group lives under another user, which only a set-uid program can bring about.
-    return (thrown as NodeJS.ErrnoException).code === 'EPERM';
-  }
+  return child.pid !== undefined && signalOne(-child.pid, signal);
 }

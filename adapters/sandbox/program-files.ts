@@ -1,4 +1,4 @@
-/** Owns which files a program needs to run at all: itself, its package, its interpreter; refuses to give whole homes for it. */
+/** Finds the files that a program needs to run: itself, its package and its interpreter. Never returns a whole home. */
 import { existsSync, opendirSync, realpathSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { isProgram, searchFolders } from '../../catalogs/programs/helper-programs.ts';
@@ -7,26 +7,18 @@ import { isTooBroadFolder } from './visible-paths.ts';
 /** Folders of the system that every sandbox sees, read-only. */
 export const SYSTEM_FOLDERS = ['/usr', '/bin', '/sbin', '/lib', '/lib32', '/lib64', '/libx32'] as const;
 
-const SHARED: ReadonlySet<string> = new Set([
-  '/',
-  '/root',
-  '/tmp',
-  '/var',
-  '/var/tmp',
-  '/opt',
-  '/srv',
-  '/etc',
-  '/home',
-]);
+/** Folders that many programs and users share. */
+const SHARED = new Set(['/', '/root', '/tmp', '/var', '/var/tmp', '/opt', '/srv', '/etc', '/home']);
 
-const SCRIPT = /\.(?:[cm]?[jt]s|py|pyz|rb|pl|sh|jar|wasm)$/;
+/** Options before a script that is loaded ahead of the main script. */
+const PRELOAD = /^(?:-r|--require|--import|--loader|--experimental-loader)$/;
 
-/** True for an argument that names a file of code. */
+/** Returns true for an argument that names a file of code. */
 export function isScript(argument: string): boolean {
-  return SCRIPT.test(argument);
+  return /\.(?:[cm]?[jt]s|py|pyz|rb|pl|sh|jar|wasm)$/.test(argument);
 }
 
-/** The program's file, as the PATH of this process finds it in folders that agents may not write; undefined when there is none. */
+/** Returns the program's file, or undefined. Searches only those folders of PATH that agents may not write. */
 export function findProgram(command: string, from: string): string | undefined {
   const candidates = command.includes('/')
     ? [path.resolve(from, command)]
@@ -34,60 +26,56 @@ export function findProgram(command: string, from: string): string | undefined {
   return candidates.find(isProgram);
 }
 
-/** Files and folders beside the system's that a program needs: its own, and the Node that runs us, which scripts may name in their first line. */
+/** Returns what a program needs outside of the system's folders, and the Node that runs Tollgate: scripts can name it in their first line. */
 export function programFiles(program: string, args: readonly string[], cwd: string): readonly string[] {
-  return [...new Set([...ownProgramFiles(program, args, cwd), ...withPackage(process.execPath)])].filter(
-    (file) => !isSystemFile(file),
-  );
+  return outsideSystem([...ownProgramFiles(program, args, cwd), ...withPackage(process.execPath)]);
 }
 
 /**
- * A program's own files and folders beside the system's: itself (behind links too), its package with what is installed for it, the
- * same of its main script, and the other scripts among its arguments alone: to name a file of a project is not to be given the project.
+ * Returns a program's own files and folders outside of the system's folders: the program, its main script, the packages of both, and the
+ * other scripts among its arguments. The other scripts come without their packages: naming a file must not make its project visible.
  */
 export function ownProgramFiles(program: string, args: readonly string[], cwd: string): readonly string[] {
-  const place = (arg: string): string => path.resolve(cwd, arg);
-  const isThere = (arg: string): boolean => isScript(arg) && existsSync(place(arg));
-  const main = args.find((arg, index) => isThere(arg) && !PRELOAD.test(args[index - 1] ?? ''));
-  const others = args
-    .filter((arg) => arg !== main && isThere(arg))
-    .map(place)
-    .flatMap(bothNames);
-  return [
-    ...new Set([...withPackage(program), ...(main === undefined ? [] : withPackage(place(main))), ...others]),
-  ].filter((file) => !isSystemFile(file));
+  const absolute = (arg: string): string => path.resolve(cwd, arg);
+  const isExistingScript = (arg: string): boolean => isScript(arg) && existsSync(absolute(arg));
+  const main = args.find((arg, index) => isExistingScript(arg) && !PRELOAD.test(args[index - 1] ?? ''));
+  const others = args.filter((arg) => arg !== main && isExistingScript(arg)).flatMap((arg) => bothNames(absolute(arg)));
+  return outsideSystem([
+    ...withPackage(program),
+    ...(main === undefined ? [] : withPackage(absolute(main))),
+    ...others,
+  ]);
 }
 
-/** Flags before a script that is loaded ahead of the main one. */
-const PRELOAD = /^(?:-r|--require|--import|--loader|--experimental-loader)$/;
+function outsideSystem(files: readonly string[]): readonly string[] {
+  return [...new Set(files)].filter((file) => !isSystemFile(file));
+}
 
 function withPackage(file: string): readonly string[] {
   return bothNames(file).flatMap((one) => [one, ...packageOf(one)]);
 }
 
+/** The name, and the file behind a link. */
 function bothNames(file: string): readonly string[] {
   return [file, realpathSync(file)];
 }
 
-/** True when the system folders hold it already. */
+/** Returns true if the file lies in a folder of the system. */
 export function isSystemFile(file: string): boolean {
   return SYSTEM_FOLDERS.some((folder) => file === folder || file.startsWith(`${folder}/`));
 }
 
-/** The folder that a file was installed with: a Node, a Python environment, a package and the packages around it. */
+/** Returns the folders that a file was installed with: a Node, a Python environment, or a package and the packages around it. */
 function packageOf(file: string): readonly string[] {
   const folder = path.dirname(file);
   const prefix = path.dirname(folder);
-  if (
-    path.basename(folder) === 'bin' &&
-    (existsSync(path.join(prefix, 'lib/node_modules')) || hasFile(path.join(prefix, 'pyvenv.cfg')))
-  )
-    return isTooBroadFolder(prefix) ? [] : [prefix];
+  const isEnvironment = existsSync(path.join(prefix, 'lib/node_modules')) || hasFile(path.join(prefix, 'pyvenv.cfg'));
+  if (path.basename(folder) === 'bin' && isEnvironment) return isTooBroadFolder(prefix) ? [] : [prefix];
   const parts = file.split('/');
   const installed = parts.indexOf('node_modules');
   if (installed > 0) return [parts.slice(0, installed + 1).join('/')];
-  const own = ancestors(folder).find(
-    (parent) => hasFile(path.join(parent, 'package.json')) || hasFile(path.join(parent, 'pyproject.toml')),
+  const own = ancestors(folder).find((parent) =>
+    ['package.json', 'pyproject.toml'].some((name) => hasFile(path.join(parent, name))),
   );
   const around = ancestors(folder)
     .map((parent) => path.join(parent, 'node_modules'))
@@ -95,7 +83,7 @@ function packageOf(file: string): readonly string[] {
   return own === undefined || isHome(own) ? around : [own, ...around];
 }
 
-/** True for a file. While a program runs, an empty folder may hold a closed name that does not exist. */
+/** Returns true for a file. While a sandbox runs, an empty folder can stand in the place of a closed file that does not exist. */
 export function hasFile(file: string): boolean {
   return statSync(file, { throwIfNoEntry: false })?.isFile() === true;
 }
@@ -116,7 +104,7 @@ function ancestors(folder: string): readonly string[] {
   return parent === folder ? [] : [folder, ...ancestors(parent)];
 }
 
-/** A stray package.json in a home, above it, or in a folder that many share does not make it a package. */
+/** Returns true for a folder that is no package, even if a package.json lies in it. */
 function isHome(folder: string): boolean {
   return isTooBroadFolder(folder) || path.dirname(folder) === '/home' || SHARED.has(folder);
 }

@@ -1,4 +1,4 @@
-/** Owns the last look at the places that a program is given, right before it starts; refuses one that leads elsewhere than where it was judged, or holds too much. */
+/** Checks again, directly before a start, that the paths for a program are the ones the configuration named, and not too broad. */
 import { existsSync, realpathSync } from 'node:fs';
 import { homedir } from 'node:os';
 import path from 'node:path';
@@ -8,21 +8,21 @@ import { isPathWithin } from './closed-paths/closed-paths.ts';
 import type { SandboxSettings } from './sandbox-spec.ts';
 
 /**
- * Those that exist, each where it was when the configuration was loaded. What works in a workspace may put a link in the place of
- * a folder that was judged there, and the link leads anywhere. Throws SANDBOX_UNAVAILABLE.
+ * Returns the paths that exist. Throws SANDBOX_UNAVAILABLE if one leads through a link: a program with write access to the workspace
+ * can replace a checked folder by a link to any other place.
  */
 export function unmovedPaths(files: readonly string[], workspace: string): readonly string[] {
-  const there = files.filter((file) => existsSync(file));
-  const moved = there.find((file) => realpathSync(file) !== file);
-  if (moved === undefined) return there;
+  const existing = files.filter((file) => existsSync(file));
+  const moved = existing.find((file) => realpathSync(file) !== file);
+  if (moved === undefined) return existing;
   const shown = isPathWithin(moved, workspace) ? path.relative(workspace, moved) : path.basename(moved);
   throw new TollgateError('SANDBOX_UNAVAILABLE', {
-    detail: `The path "${shown}" leads elsewhere than when the configuration was loaded: a link stands in its way.`,
-    next: 'Put the folder back; or, if the link is yours, load the configuration again, so that what it leads to is judged.',
+    detail: `The path "${shown}" leads through a link that did not exist when the configuration was loaded.`,
+    next: 'Restore the folder. If the link is yours, load the configuration again, so that Tollgate checks its target.',
   });
 }
 
-/** Judges once more all that settings name. Throws SANDBOX_UNAVAILABLE, and INIT_FAILED when the folder to start in is missing. */
+/** Checks all paths of a server's settings. Throws SANDBOX_UNAVAILABLE, or INIT_FAILED if the working folder is missing. */
 export function checkVisiblePaths(
   {
     name,
@@ -38,33 +38,33 @@ export function checkVisiblePaths(
   workspace: string,
 ): void {
   const { allowRead = [], allowWrite = [], denyRead = [], denyWrite = [] } = sandbox?.filesystem ?? {};
-  // In a container it is a folder of the image.
-  const place = isolation === 'container' || cwd === undefined ? [] : [cwd];
-  if (place.some((folder) => !existsSync(folder)))
+  // In a container, the working folder is a folder of the image.
+  const cwdOnHost = isolation === 'container' || cwd === undefined ? [] : [cwd];
+  if (cwdOnHost.some((folder) => !existsSync(folder)))
     throw new TollgateError('INIT_FAILED', {
       detail: `Server "${name}" did not start: its folder (cwd) was not found.`,
     });
-  unmovedPaths([...place, ...allowRead, ...allowWrite, ...denyRead, ...denyWrite], workspace);
-  for (const [what, files, writable] of [
-    ['cwd', place, false],
+  unmovedPaths([...cwdOnHost, ...allowRead, ...allowWrite, ...denyRead, ...denyWrite], workspace);
+  for (const [setting, files, writable] of [
+    ['cwd', cwdOnHost, false],
     ['allowRead', allowRead, false],
     ['allowWrite', allowWrite, true],
   ] as const) {
-    const fault = files.map((file) => faultOf(file, writable)).find((one) => one !== undefined);
-    if (fault !== undefined)
+    const problem = files.map((file) => problemOf(file, writable)).find((one) => one !== undefined);
+    if (problem !== undefined)
       throw new TollgateError('SANDBOX_UNAVAILABLE', {
-        detail: `Server "${name}" would be given too much by its ${what}: ${fault}.`,
+        detail: `Server "${name}" would see too many files because of its ${setting}: ${problem}.`,
       });
   }
 }
 
-/** True for a folder that nobody named, and that is too broad to be given because a program lies in it. */
+/** Returns true for a folder that is too broad to be made visible only because a program lies in it. */
 export function isTooBroadFolder(folder: string): boolean {
-  return faultOf(folder, false) !== undefined;
+  return problemOf(folder, false) !== undefined;
 }
 
-/** Tollgate's own state is covered wherever it lies, so it need not be looked for here. */
-function faultOf(file: string, writable: boolean): string | undefined {
+/** Needs no list of hidden paths: every sandbox hides Tollgate's own state. */
+function problemOf(file: string, writable: boolean): string | undefined {
   return broadFolderProblem(file, writable, { home: realHome(), hidden: [] });
 }
 

@@ -88,7 +88,9 @@ describe('a folder that was judged, and is a link by the time of the start', () 
       const one = settings(['sh', '-c', 'echo planted >out/.bashrc'], { given: { [list]: [swap('out')] } });
       await expect(said(one)).rejects.toMatchObject({
         code: 'SANDBOX_UNAVAILABLE',
-        message: expect.stringContaining('"out" leads elsewhere than when the configuration was loaded') as string,
+        message: expect.stringContaining(
+          '"out" leads through a link that did not exist when the configuration was loaded',
+        ) as string,
       });
       expect(readdirSync(outside)).toEqual([]);
     },
