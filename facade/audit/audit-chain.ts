@@ -1,4 +1,7 @@
-/** Owns the form of the chain: names of its files, text of a record, its hash; refuses to hash anything but the bytes that are written. */
+/**
+ * Owns the form of the chain: names of its files, text of a record, its hash; refuses to hash anything but the bytes
+ * that are written.
+ */
 import { createHash, hash as hashOnce } from 'node:crypto';
 import type { AuditEntry, BudgetEntry, CallFacts, DecisionEntry, IntentEntry, OutcomeEntry } from './audit-entry.ts';
 
@@ -10,7 +13,10 @@ const DOMAIN_BYTES = Buffer.from(DOMAIN);
 /** `prev` of the first record of a chain. */
 export const NO_HASH = '0'.repeat(64);
 
-/** The first record of a chain. `process` names the lock by which others see whether its writer lives; `pid` and `born` are for people, and for where no lock could be taken. The nonce makes chains unlike. */
+/**
+ * The first record of a chain. `process` names the lock by which others see whether its writer lives; `pid` and `born`
+ * are for people, and for where no lock could be taken. The nonce makes chains unlike.
+ */
 export interface OpenedEntry {
   readonly type: 'opened';
   readonly chain: string;
@@ -35,7 +41,9 @@ export interface ClosedEntry {
   readonly type: 'closed';
 }
 
-/** The keys that the seal puts round an entry. JSON with a key twice reads as its last: an entry's own would be lost. */
+/**
+ * The keys that the seal puts round an entry. JSON with a key twice reads as its last: an entry's own would be lost.
+ */
 export const SEAL_KEYS = ['v', 'seq', 'ts', 'prev', 'hash'] as const;
 
 /** The entries of a union that carry no key of the seal; one that does drops out, and nothing can append it. */
@@ -48,7 +56,10 @@ export type Unsealed<Entry> = Entry extends unknown
 /** Every entry that can stand in a file. */
 export type ChainEntry = Unsealed<AuditEntry | OpenedEntry | ContinuedEntry | ClosedEntry>;
 
-/** What may be absent may as well be undefined: JSON leaves it out, and an object that always has the same keys is made at once. */
+/**
+ * What may be absent may as well be undefined: JSON leaves it out, and an object that always has the same keys is made
+ * at once.
+ */
 export type WithUndefined<Entry> = {
   readonly [Key in keyof Entry]: Record<never, never> extends Pick<Entry, Key> ? Entry[Key] | undefined : Entry[Key];
 };
@@ -60,7 +71,10 @@ export type CallEntry =
   | WithUndefined<Omit<BudgetEntry, keyof CallFacts>>
   | WithUndefined<Omit<DecisionEntry, Exclude<keyof CallFacts, 'reasons'>>>;
 
-/** What is to be sealed: an entry, or one of a call and the text of its facts, an object whose members stand in the record too. */
+/**
+ * What is to be sealed: an entry, or one of a call and the text of its facts, an object whose members stand in the
+ * record too.
+ */
 export type Sealable =
   | { readonly entry: ChainEntry; readonly facts?: undefined }
   | { readonly entry: CallEntry; readonly facts: string };
@@ -125,8 +139,8 @@ const NO_ROOM = Buffer.alloc(0);
 
 /**
  * Seals an entry. What is hashed is the text of the line itself up to the hash, so there is no second, canonical form
- * in which two readers could differ. It is written into `room` where that is long enough, and then stands there until the next is.
- * Throws for an entry with a key of the seal, which no type kept out.
+ * in which two readers could differ. It is written into `room` where that is long enough, and then stands there until
+ * the next is. Throws for an entry with a key of the seal, which no type kept out.
  */
 export function sealRecord(record: Sealable, { seq, ts, prev }: ChainPosition, room = NO_ROOM): SealedRecord {
   for (const key of SEAL_KEYS) if (key in record.entry) throw new Error(`an entry has the key ${key} of the seal`);
@@ -149,7 +163,10 @@ function membersOf({ entry, facts = '{}' }: Sealable): string {
   return facts === '{}' ? text.slice(1, -1) : `${text.slice(1, -1)},${facts.slice(1, -1)}`;
 }
 
-/** The hash that a line (without newline) carries, if it is the true one. Works on bytes: bad UTF-8 must not read as good. */
+/**
+ * The hash that a line (without newline) carries, if it is the true one. Works on bytes: bad UTF-8 must not read as
+ * good.
+ */
 export function checkSeal(line: Buffer): string | undefined {
   const end = line.length - SEAL_BYTES;
   if (end < 2) return undefined;
@@ -167,7 +184,9 @@ export function parseRecord(line: Buffer): AuditRecord | undefined {
   }
 }
 
-/** A name can be a megabyte long, and a policy can give a thousand reasons: a record stays small. Nearly every one is. */
+/**
+ * A name can be a megabyte long, and a policy can give a thousand reasons: a record stays small. Nearly every one is.
+ */
 const MAX_RECORD = 2000;
 const MAX_TEXT = 200;
 const MAX_ITEMS = 32;

@@ -1,4 +1,7 @@
-/** Owns what an audit record says, by type; refuses payloads, secrets, host paths and free text of servers by having no field for them. */
+/**
+ * Owns what an audit record says, by type; refuses payloads, secrets, host paths and free text of servers by having no
+ * field for them.
+ */
 import type { ErrorCode } from '../../catalogs/errors/error-table.ts';
 import type { Verb } from '../../catalogs/tools/tool-definition.ts';
 import type { ShadowReason } from '../../policies/port.ts';
@@ -151,17 +154,24 @@ export interface ServerEntry extends ServerNumbers {
   /** Of what a person did to it: who, and at a terminal the user of the machine. */
   readonly by?: string;
   readonly user?: string;
-  /** Of `egress-blocked`: where it wanted to go, in canonical form, why that was refused (a word of ours), and how often. */
+  /**
+   * Of `egress-blocked`: where it wanted to go, in canonical form, why that was refused (a word of ours), and how
+   * often.
+   */
   readonly host?: string;
   readonly port?: number;
   readonly reason?: string;
   readonly count?: number;
   /**
-   * Of `settings-withheld`: what was renamed, relative to the workspace, at most 50; `count` says how many, `reason` the system's code of a
-   * failure. Of `cover-lost`: what was replaced from outside while a program ran to which it was closed.
+   * Of `settings-withheld`: what was renamed, relative to the workspace, at most 50; `count` says how many, `reason`
+   * the system's code of a failure. Of `cover-lost`: what was replaced from outside while a program ran to which it was
+   * closed.
    */
   readonly files?: readonly string[];
-  /** Of `request.refused`: the method, one of a fixed list or `other`; the decision id of the call and the session, where a single call ran. */
+  /**
+   * Of `request.refused`: the method, one of a fixed list or `other`; the decision id of the call and the session,
+   * where a single call ran.
+   */
   readonly method?: string;
   readonly call?: string;
   readonly session?: string;

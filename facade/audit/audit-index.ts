@@ -1,4 +1,7 @@
-/** Owns the SQLite index that merges all chains by time; refuses to be a source: it can be deleted, and keeps places, not records. */
+/**
+ * Owns the SQLite index that merges all chains by time; refuses to be a source: it can be deleted, and keeps places,
+ * not records.
+ */
 import { rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Database, openDatabase, type SqlValue } from '../state/database.ts';
@@ -52,8 +55,8 @@ export interface IndexedRecord {
 export const AUDIT_INDEX = 'audit-index.db';
 
 /**
- * Opens the index file, and does without a file where none can be written, or where another process holds it for long. An index that is
- * damaged is made again, whenever that shows.
+ * Opens the index file, and does without a file where none can be written, or where another process holds it for long.
+ * An index that is damaged is made again, whenever that shows.
  */
 export function openAuditIndex(folder: string, path: string): AuditIndex {
   let database = openOrRebuild(path);
@@ -135,7 +138,9 @@ interface IndexedFile {
   readonly done: number;
 }
 
-/** Bytes of the log that are taken up in one transaction: other commands have their turn after it, and go on from there. */
+/**
+ * Bytes of the log that are taken up in one transaction: other commands have their turn after it, and go on from there.
+ */
 const BATCH_BYTES = 4 * 1024 * 1024;
 /** What a file costs beside its bytes. */
 const FILE_BYTES = 1024;

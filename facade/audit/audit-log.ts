@@ -1,4 +1,7 @@
-/** Owns the chain that this process writes: one record after the other, rotated by size and day; refuses with AUDIT_FAILED what cannot be kept. */
+/**
+ * Owns the chain that this process writes: one record after the other, rotated by size and day; refuses with
+ * AUDIT_FAILED what cannot be kept.
+ */
 import { randomBytes } from 'node:crypto';
 import fs from 'node:fs';
 import { basename, join } from 'node:path';
@@ -22,7 +25,10 @@ export type { AuditEntry } from './audit-entry.ts';
 
 /** The audit log of this process. */
 export interface AuditLog {
-  /** Returns when write(2) has taken every byte. Throws AUDIT_FAILED; then nothing stands in the log, and the next append tries anew. */
+  /**
+   * Returns when write(2) has taken every byte. Throws AUDIT_FAILED; then nothing stands in the log, and the next
+   * append tries anew.
+   */
   append(entry: AuditEntry): void;
   /** The same for a record of a call, with the text of its facts. */
   appendCall(entry: CallEntry, facts: string): void;
@@ -47,7 +53,10 @@ export interface AuditOptions {
   readonly files?: AuditFs;
 }
 
-/** fdatasync is called once for all records of this long, ms: what a loss of power may cost. A killed process costs nothing. */
+/**
+ * fdatasync is called once for all records of this long, ms: what a loss of power may cost. A killed process costs
+ * nothing.
+ */
 const SYNC_MS = 50;
 
 /** Opens a chain of its own for this process, and puts the torn ends of dead ones aside. Throws AUDIT_FAILED. */
@@ -78,7 +87,9 @@ class Chain implements AuditLog {
   /** Records are made in here, one after the other; the usual one fits. */
   readonly #room = Buffer.allocUnsafe(8192);
 
-  /** Begins the first file. Another log that this process opened in the same millisecond has the name: take the next. */
+  /**
+   * Begins the first file. Another log that this process opened in the same millisecond has the name: take the next.
+   */
   constructor(options: AuditOptions) {
     this.#options = options;
     this.#now = options.now ?? Date.now;
@@ -226,7 +237,10 @@ function writerIn(folder: string): LocalProcess & { readonly process?: string } 
 
 /** A log that leaves no file where nothing was appended. */
 export interface AuditOnDemand extends AuditLog {
-  /** Begins the chain now: for who acts first and records after, so that what could not be recorded is not begun. Throws AUDIT_FAILED. */
+  /**
+   * Begins the chain now: for who acts first and records after, so that what could not be recorded is not begun. Throws
+   * AUDIT_FAILED.
+   */
   begin(): void;
 }
 

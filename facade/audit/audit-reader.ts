@@ -1,4 +1,7 @@
-/** Owns the questions that people ask the log: which calls, how many, how slow, which have no outcome; refuses to change anything. */
+/**
+ * Owns the questions that people ask the log: which calls, how many, how slow, which have no outcome; refuses to change
+ * anything.
+ */
 import type { SqlValue } from '../state/database.ts';
 import { type AuditIndex, type IndexedRecord, type IndexRow, openAuditIndex, readRecord } from './audit-index.ts';
 import { isWriterAlive, listParts } from './chain-lines.ts';
@@ -53,7 +56,9 @@ export interface AuditReader {
   /** Calls that were sent to a server by a process that died before it recorded the outcome: they may have run. */
   unknown(): IndexedRecord[];
   stats(filter: AuditFilter): AuditStats;
-  /** What was appended since the question before, then what comes, until the signal aborts; looked for every `everyMs`. */
+  /**
+   * What was appended since the question before, then what comes, until the signal aborts; looked for every `everyMs`.
+   */
   follow(filter: AuditFilter, signal: AbortSignal, everyMs?: number): AsyncIterable<IndexedRecord>;
   close(): void;
 }

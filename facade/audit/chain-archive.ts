@@ -1,4 +1,7 @@
-/** Owns the move of old chain files into an archive: copied, on the disk and under a checkpoint before anything is removed; refuses files that a living process may write, and a log that is broken. */
+/**
+ * Owns the move of old chain files into an archive: copied, on the disk and under a checkpoint before anything is
+ * removed; refuses files that a living process may write, and a log that is broken.
+ */
 import { randomUUID } from 'node:crypto';
 import fs from 'node:fs';
 import { join } from 'node:path';
@@ -60,8 +63,9 @@ interface End {
 const LOCK = 'archive.lock';
 
 /**
- * Moves whole files of the log, oldest first in each chain. An interrupted move leaves every record in one place at least, and is finished
- * by the next one. Answers the verdict instead when the log is broken: nothing is moved then. Throws USAGE, STATE_FAILED, and what `record` throws.
+ * Moves whole files of the log, oldest first in each chain. An interrupted move leaves every record in one place at
+ * least, and is finished by the next one. Answers the verdict instead when the log is broken: nothing is moved then.
+ * Throws USAGE, STATE_FAILED, and what `record` throws.
  */
 export function archiveAudit(request: ArchiveRequest): ArchiveResult | AuditVerdict {
   return guard(() => {
@@ -79,7 +83,10 @@ export function archiveAudit(request: ArchiveRequest): ArchiveResult | AuditVerd
   });
 }
 
-/** The oldest files of a chain, up to the first that is too young or may still be written: the newest one of a living process. */
+/**
+ * The oldest files of a chain, up to the first that is too young or may still be written: the newest one of a living
+ * process.
+ */
 function leavingOf(parts: readonly ChainPart[], before: string): readonly Leaving[] {
   const leaving: Leaving[] = [];
   for (const part of parts) {
@@ -107,8 +114,8 @@ function endOf(part: ChainPart): End | undefined {
 }
 
 /**
- * The checkpoint of the archive, which must be the one that the log knows: to add to an older copy would make its gaps look intended. What a
- * move left open that was interrupted is closed. Throws USAGE.
+ * The checkpoint of the archive, which must be the one that the log knows: to add to an older copy would make its gaps
+ * look intended. What a move left open that was interrupted is closed. Throws USAGE.
  */
 function settle({ folder, to, before, digest, now }: ArchiveRequest): Checkpoint {
   const refused = (what: string): TollgateError =>
@@ -127,7 +134,8 @@ function settle({ folder, to, before, digest, now }: ArchiveRequest): Checkpoint
   if (kept.seal === '' && known !== undefined && known.seal !== '')
     throw refused('it held an archive, and its checkpoint is gone');
   const finished = removeLeaving(folder, checkpoint, digest);
-  // Named before the folder is made: one that a move stopped in, or had nothing to move to, is then no foreign one for verify.
+  // Named before the folder is made: one that a move stopped in, or had nothing to move to, is then no foreign one for
+  // verify.
   if (known === undefined)
     writeCheckpoint(
       folder,
@@ -158,7 +166,10 @@ function removeLeaving(folder: string, checkpoint: Checkpoint, digest: Digest): 
   return finished;
 }
 
-/** The checkpoint with what it says of one archive replaced. Another archive may have been in this folder before its owner moved it. */
+/**
+ * The checkpoint with what it says of one archive replaced. Another archive may have been in this folder before its
+ * owner moved it.
+ */
 function naming(
   checkpoint: Checkpoint,
   archive: Omit<Archive, 'next'> & { readonly next?: string | undefined },
@@ -177,7 +188,10 @@ function countsOf({ held }: Checkpoint): Pick<Archive, 'files' | 'records'> {
   return { files: files.length, records: files.reduce((sum, { records }) => sum + records, 0) };
 }
 
-/** Copies, then what the log expects of the archive, the archive's checkpoint, the log's, and the removal: each is on the disk before the next. */
+/**
+ * Copies, then what the log expects of the archive, the archive's checkpoint, the log's, and the removal: each is on
+ * the disk before the next.
+ */
 function move(
   { folder, to, before, digest, now }: ArchiveRequest,
   leaving: readonly Leaving[],
@@ -232,7 +246,10 @@ function startsOf(folder: string, leaving: readonly Leaving[]): readonly ChainSt
   });
 }
 
-/** A copy that is there already, from a move that was interrupted, is taken; another file of this name is not written over. */
+/**
+ * A copy that is there already, from a move that was interrupted, is taken; another file of this name is not written
+ * over.
+ */
 function copy(
   name: string,
   { folder, to, records }: { readonly folder: string; readonly to: string; readonly records: number },

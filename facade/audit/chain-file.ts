@@ -1,4 +1,7 @@
-/** Owns one file that is only appended to: a record stands in it whole or not at all; refuses to go on over half a record. */
+/**
+ * Owns one file that is only appended to: a record stands in it whole or not at all; refuses to go on over half a
+ * record.
+ */
 import fs from 'node:fs';
 
 /** What is used of node:fs; tests put faults between. */
@@ -15,8 +18,9 @@ export interface ChainFile {
   /** Appends all bytes, or throws and leaves none. */
   write(bytes: Buffer): void;
   /**
-   * False when the file was removed, or moved away to be replaced: what is written then would not be found again. Looked at anew ten
-   * milliseconds later: a file that somebody takes away costs the records of that long at most. `now`: ms.
+   * False when the file was removed, or moved away to be replaced: what is written then would not be found again.
+   * Looked at anew ten milliseconds later: a file that somebody takes away costs the records of that long at most.
+   * `now`: ms.
    */
   isInPlace(now: number): boolean;
   sync(): Promise<void>;

@@ -13,7 +13,9 @@ export interface ChainPart {
   readonly part: number;
 }
 
-/** A line without its newline. `whole` is false for an end without newline, or a line that is longer than any record. */
+/**
+ * A line without its newline. `whole` is false for an end without newline, or a line that is longer than any record.
+ */
 export interface ChainLine {
   readonly offset: number;
   readonly bytes: Buffer;
@@ -95,7 +97,10 @@ export function readLineAt(path: string, offset: number, length: number): Buffer
   }
 }
 
-/** True while the process that writes this file runs. The first record tells it apart from a later process with its number. */
+/**
+ * True while the process that writes this file runs. The first record tells it apart from a later process with its
+ * number.
+ */
 export function isWriterAlive(part: ChainPart): boolean {
   const { process, born = '' } = writerOf(part.path);
   return process === undefined ? isRunning({ pid: part.pid, born }) : isAlive(path.dirname(part.path), process);

@@ -17,8 +17,8 @@ import { type ChainPart, isWriterAlive, listParts } from './chain-lines.ts';
 export const TORN = '.torn';
 
 /**
- * Cuts half-written ends of dead processes' files into `<file>.torn`. The hash of what is cut is recorded before it is cut,
- * so a crash in between repeats the work and loses nothing. Throws what node:fs throws, and what `record` throws.
+ * Cuts half-written ends of dead processes' files into `<file>.torn`. The hash of what is cut is recorded before it is
+ * cut, so a crash in between repeats the work and loses nothing. Throws what node:fs throws, and what `record` throws.
  */
 export function recoverTorn(folder: string, record: (entry: RecoveredEntry) => void): void {
   for (const part of listParts(folder)) {

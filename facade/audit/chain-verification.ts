@@ -1,4 +1,6 @@
-/** Owns the proof that the logs are as they were written; refuses to trust anything but the bytes of the chain files. */
+/**
+ * Owns the proof that the logs are as they were written; refuses to trust anything but the bytes of the chain files.
+ */
 import { dirname, join } from 'node:path';
 import { type AuditRecord, checkSeal, NO_HASH, parseChainFileName, parseRecord } from './audit-chain.ts';
 import { type ChainLine, type ChainPart, groupByChain, isWriterAlive, listParts, readLines } from './chain-lines.ts';
@@ -21,7 +23,10 @@ export interface AuditFault {
   readonly what: string;
 }
 
-/** One process's chain. `open`: its writer lives; `closed`: it ended in order; `ended`: it was killed, or its end was cut off. */
+/**
+ * One process's chain. `open`: its writer lives; `closed`: it ended in order; `ended`: it was killed, or its end was
+ * cut off.
+ */
 export interface ChainReport {
   readonly chain: string;
   readonly files: number;
@@ -38,7 +43,10 @@ export interface AuditVerdict {
   readonly records: number;
   readonly chains: readonly ChainReport[];
   readonly faults: readonly AuditFault[];
-  /** Where older records were moved. `verified`: this archive was given, and read with the rest. Absent where nothing was. */
+  /**
+   * Where older records were moved. `verified`: this archive was given, and read with the rest. Absent where nothing
+   * was.
+   */
   readonly archives?: readonly (Archive & { readonly verified: boolean })[];
 }
 
@@ -49,9 +57,9 @@ export interface VerifyOptions {
 }
 
 /**
- * Reads every chain file and finds edits, deletions, reorders, repeats and torn ends. A chain whose first files are archived goes on from
- * the checkpoint. A chain that was cut off at the end of a record, or removed as a whole, can only be missed by somebody who kept its
- * head: `expectHeads`. Begins again when files are archived meanwhile.
+ * Reads every chain file and finds edits, deletions, reorders, repeats and torn ends. A chain whose first files are
+ * archived goes on from the checkpoint. A chain that was cut off at the end of a record, or removed as a whole, can
+ * only be missed by somebody who kept its head: `expectHeads`. Begins again when files are archived meanwhile.
  */
 export function verifyAudit(
   folder: string,
@@ -126,8 +134,9 @@ interface Folder extends ReadCheckpoint {
 }
 
 /**
- * The files of all folders. One that is being archived may be in two. In an archive only the files count that its checkpoint holds: others
- * are copies that an interrupted move left, and the originals may have gone to another archive since.
+ * The files of all folders. One that is being archived may be in two. In an archive only the files count that its
+ * checkpoint holds: others are copies that an interrupted move left, and the originals may have gone to another archive
+ * since.
  */
 function partsOf(folders: readonly Folder[]): readonly ChainPart[] {
   const found = folders.flatMap(({ path, checkpoint }, index) => {
@@ -254,7 +263,10 @@ class ChainWalk {
     return undefined;
   }
 
-  /** Takes one record; answers what is wrong with it. `before` is given for the first record of a file: the file before it. */
+  /**
+   * Takes one record; answers what is wrong with it. `before` is given for the first record of a file: the file before
+   * it.
+   */
   #step(line: ChainLine, at: { readonly part: ChainPart; readonly before: string | undefined }): string | undefined {
     if (!line.whole) return 'half a record at the end of the file: the next start puts it aside';
     const hash = checkSeal(line.bytes);

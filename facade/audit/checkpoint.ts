@@ -1,4 +1,7 @@
-/** Owns the checkpoint of a folder of chain files: where chains begin whose first files are elsewhere, and what an archive holds; refuses one that is not under the key of the state folder. */
+/**
+ * Owns the checkpoint of a folder of chain files: where chains begin whose first files are elsewhere, and what an
+ * archive holds; refuses one that is not under the key of the state folder.
+ */
 import { createHash } from 'node:crypto';
 import fs from 'node:fs';
 import { join } from 'node:path';
@@ -11,7 +14,10 @@ const DOMAIN = 'tollgate-audit-checkpoint\0';
 /** Keyed digest, see key-files.ts. */
 export type Digest = (text: string) => string;
 
-/** The chain of `file` begins there in this folder: it follows on `before`, which is elsewhere and ended with record `seq` and the hash `head`. */
+/**
+ * The chain of `file` begins there in this folder: it follows on `before`, which is elsewhere and ended with record
+ * `seq` and the hash `head`.
+ */
 export interface ChainStart {
   readonly file: string;
   readonly before: string;
@@ -29,8 +35,9 @@ export interface ArchivedFile {
 }
 
 /**
- * What the checkpoint of a log says of one archive. `seal` is that of the archive's own checkpoint, '' before there is one: only the
- * folder tells the archive then. `next` is the seal that a move is about to write, or has just written. Times are ISO.
+ * What the checkpoint of a log says of one archive. `seal` is that of the archive's own checkpoint, '' before there is
+ * one: only the folder tells the archive then. `next` is the seal that a move is about to write, or has just written.
+ * Times are ISO.
  */
 export interface Archive {
   readonly folder: string;
@@ -58,7 +65,10 @@ export interface Checkpoint {
 /** A folder without one says nothing of itself. */
 export const NO_CHECKPOINT: Checkpoint = { v: 1, starts: [], archives: [], held: [], leaving: [] };
 
-/** A checkpoint that was read. `fault`: why it does not count; the checkpoint is empty then. `seal`: '' where there is none. */
+/**
+ * A checkpoint that was read. `fault`: why it does not count; the checkpoint is empty then. `seal`: '' where there is
+ * none.
+ */
 export interface ReadCheckpoint {
   readonly checkpoint: Checkpoint;
   readonly seal: string;

@@ -1,4 +1,7 @@
-/** Owns what an audit record says of an act of consent: who decided what about whom; refuses what was shown by having no field for it. */
+/**
+ * Owns what an audit record says of an act of consent: who decided what about whom; refuses what was shown by having no
+ * field for it.
+ */
 import type { ApprovalScope } from '../../policies/port.ts';
 import type { AuditOutcome, AuditPrincipal } from './audit-entry.ts';
 
@@ -15,11 +18,17 @@ export interface ConsentEntry {
   readonly server?: string;
   readonly tool?: string;
   readonly effectDigest?: string;
-  /** Of the approval of a call: what it covers, the beginning of the hash of what was shown, and how often it has been used. */
+  /**
+   * Of the approval of a call: what it covers, the beginning of the hash of what was shown, and how often it has been
+   * used.
+   */
   readonly covers?: ApprovalScope;
   readonly binding?: string;
   readonly uses?: number;
-  /** Decision id of the call that asked, used it, or was another than the approved one; then what differed, in words of ours. */
+  /**
+   * Decision id of the call that asked, used it, or was another than the approved one; then what differed, in words of
+   * ours.
+   */
   readonly call?: string;
   readonly differs?: readonly string[];
   /** Why a request was withdrawn: the code of the refusal that its call got. */
@@ -29,7 +38,10 @@ export interface ConsentEntry {
   readonly kind?: string;
 }
 
-/** An act of consent to a server, or the note that one is needed. Tools are counted, never named: names are text of servers. */
+/**
+ * An act of consent to a server, or the note that one is needed. Tools are counted, never named: names are text of
+ * servers.
+ */
 export interface ServerConsentEntry {
   readonly type: 'consent';
   readonly event:
@@ -84,7 +96,9 @@ export interface UpgradeEntry {
   readonly until?: string;
 }
 
-/** The user of the machine changed how Tollgate is set up. Names of ours only: never a value, never a place on the disk. */
+/**
+ * The user of the machine changed how Tollgate is set up. Names of ours only: never a value, never a place on the disk.
+ */
 export interface SetupEntry {
   readonly type: 'setup';
   readonly event:
@@ -108,7 +122,10 @@ export interface SetupEntry {
   /** Of old records that were moved into an archive: how many, and the time before which all of them were written. */
   readonly records?: number;
   readonly before?: string;
-  /** Of an accepted configuration: its hash, how many files it has, and how many of its changes may allow more (absent at the first time). */
+  /**
+   * Of an accepted configuration: its hash, how many files it has, and how many of its changes may allow more (absent
+   * at the first time).
+   */
   readonly accepted?: string;
   readonly files?: number;
   readonly widens?: number;

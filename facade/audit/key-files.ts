@@ -1,4 +1,7 @@
-/** Owns the key files of a state folder, each made once: that of the audit's digests, and others; refuses a key that is not whole. */
+/**
+ * Owns the key files of a state folder, each made once: that of the audit's digests, and others; refuses a key that is
+ * not whole.
+ */
 import { createHmac, hash as hashOnce, randomBytes } from 'node:crypto';
 import { linkSync, mkdirSync, readFileSync, unlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -17,8 +20,8 @@ export function readAuditKey(folder: string): Buffer {
 }
 
 /**
- * Reads `<folder>/<name>` (0600, 32 random bytes), or makes it. Processes that start together agree on one key: it is linked
- * into place whole, and only once. Throws STATE_FAILED.
+ * Reads `<folder>/<name>` (0600, 32 random bytes), or makes it. Processes that start together agree on one key: it is
+ * linked into place whole, and only once. Throws STATE_FAILED.
  */
 export function readKeyFile(folder: string, name: string): Buffer {
   const path = join(folder, name);
@@ -42,7 +45,8 @@ export function findKeyFile(folder: string, name: string): Buffer | undefined {
 
 /**
  * HMAC-SHA-256 (RFC 2104) under one key, hex. Plain hashes of short arguments could be looked up in a dictionary; these
- * cannot without the key. The two padded keys are made once, with room for what follows them, and Node hashes in one step.
+ * cannot without the key. The two padded keys are made once, with room for what follows them, and Node hashes in one
+ * step.
  */
 export function createDigest(key: Buffer): (text: string) => string {
   if (typeof hashOnce !== 'function') return (text) => createHmac('sha256', key).update(text).digest('hex');

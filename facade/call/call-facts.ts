@@ -48,7 +48,10 @@ export function reasonPlace({ id, file, line }: Reason): AuditReason {
   return line === undefined ? { id, file } : { id, file, line };
 }
 
-/** Returns a keyed digest of effect and arguments. Equal calls have equal digests, but short arguments cannot be guessed from the log. */
+/**
+ * Returns a keyed digest of effect and arguments. Equal calls have equal digests, but short arguments cannot be guessed
+ * from the log.
+ */
 export function effectDigest(effect: Effect, argsText: string, digest: (text: string) => string): string {
   return digest(JSON.stringify([effect, argsText]));
 }

@@ -15,7 +15,10 @@ import { type ResolveDependencies, type ResolvedTool, resolve } from './resolve.
 import { type ShapeDependencies, type Shaped, shape } from './shape.ts';
 import { bindArguments } from './validate.ts';
 
-/** What the stages need together; each stage declares its own part. A call reads `policy` once, so that it keeps its revision. */
+/**
+ * What the stages need together; each stage declares its own part. A call reads `policy` once, so that it keeps its
+ * revision.
+ */
 export type CallDependencies = ClientChannelDependencies &
   ResolveDependencies &
   DecideDependencies &

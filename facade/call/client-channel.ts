@@ -1,4 +1,7 @@
-/** What reaches the client while its call runs: the progress of a wait for a person, and the guarded progress of the server. */
+/**
+ * What reaches the client while its call runs: the progress of a wait for a person, and the guarded progress of the
+ * server.
+ */
 import { mergeProgress } from '../consent/approvals/approval-wait.ts';
 import { type HidePaths, hidePaths } from '../output/host-paths.ts';
 import type { Redactor } from '../output/redactor.ts';
@@ -20,7 +23,10 @@ export interface ClientChannel {
   readonly progress?: ServerProgress;
 }
 
-/** Opens the channel. Progress that Tollgate reports itself passes unchanged; progress of a server passes through `ServerProgress`. */
+/**
+ * Opens the channel. Progress that Tollgate reports itself passes unchanged; progress of a server passes through
+ * `ServerProgress`.
+ */
 export function openClientChannel(deps: ClientChannelDependencies, asked: CallRequest): ClientChannel {
   const hide = hidePaths(deps.files.workspace, asked.args.text);
   if (asked.onProgress === undefined) return { request: asked, hidePaths: hide };

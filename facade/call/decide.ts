@@ -1,4 +1,7 @@
-/** Stage 4, decide: the policy judges the lowered call. Only a literal allow, or an ask that a grant or a person answered, goes on. */
+/**
+ * Stage 4, decide: the policy judges the lowered call. Only a literal allow, or an ask that a grant or a person
+ * answered, goes on.
+ */
 import { isDeepStrictEqual } from 'node:util';
 import { abortSignalOf } from '../../adapters/rpc/cancellation.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -68,9 +71,10 @@ export function allowedCall(judged: JudgedCall): AllowedCall {
 type Facts = { -readonly [Key in keyof AllowedCall]?: AllowedCall[Key] };
 
 /**
- * Judges a call until nothing about it changes any more. A call that waited for a person is lowered and judged again: links, labels,
- * grants and the time may have changed (TOCTOU). A call that rules add pinned arguments to is judged again with them. Never throws: the
- * refusal is DENIED, POLICY_FAILED, or what lowering, preconditions and approvals throw.
+ * Judges a call until nothing about it changes any more. A call that waited for a person is lowered and judged again:
+ * links, labels, grants and the time may have changed (TOCTOU). A call that rules add pinned arguments to is judged
+ * again with them. Never throws: the refusal is DENIED, POLICY_FAILED, or what lowering, preconditions and approvals
+ * throw.
  */
 export async function decide(deps: DecideDependencies, call: DecisionRequest): Promise<JudgedCall> {
   const facts: Facts = { bound: call.bound };
@@ -155,8 +159,9 @@ interface Pinning extends Pick<DecisionRequest, 'bound' | 'exposed' | 'request'>
 }
 
 /**
- * Returns the arguments with the pins of rules, to be judged again; undefined if the call has them all. Pins are added once. If rules pin
- * other values then, or if the backend names its arguments differently, the call is refused. Throws POLICY_FAILED and ARGS_INVALID.
+ * Returns the arguments with the pins of rules, to be judged again; undefined if the call has them all. Pins are added
+ * once. If rules pin other values then, or if the backend names its arguments differently, the call is refused. Throws
+ * POLICY_FAILED and ARGS_INVALID.
  */
 function pin({ decision, args, exposed, request, isAgain }: Pinning): BoundArguments | undefined {
   const { pins } = decision.obligations;
@@ -180,7 +185,10 @@ function waiting({ signal, drained, onWait }: CallRequest): Pick<CallToApprove, 
   };
 }
 
-/** Returns the rules in mode `warn` that would have refused the call or asked a person. A warning about an allow would not help the caller. */
+/**
+ * Returns the rules in mode `warn` that would have refused the call or asked a person. A warning about an allow would
+ * not help the caller.
+ */
 function warnings({ shadow }: CallDecision): readonly ShadowReason[] {
   return shadow.length === 0 ? shadow : shadow.filter(({ mode, would }) => mode === 'warn' && would !== 'allow');
 }

@@ -56,8 +56,9 @@ export function serverAnswer({ answer, failure }: ForwardedCall): ServerAnswer {
 }
 
 /**
- * Sends the call. Labels are added to the run before the server is reached, because its progress and errors are its data as well. Never
- * throws: `failure` is what the adapter or a late refusal (a stop, a revocation) threw. Never retries.
+ * Sends the call. Labels are added to the run before the server is reached, because its progress and errors are its
+ * data as well. Never throws: `failure` is what the adapter or a late refusal (a stop, a revocation) threw. Never
+ * retries.
  */
 export async function forward(deps: ForwardDependencies, call: ForwardRequest): Promise<ForwardedCall> {
   const { caller, table, allowed } = call;
@@ -140,7 +141,10 @@ const NOT_SENT: ReadonlySet<string> = new Set([
   'BUDGET_EXCEEDED',
 ]);
 
-/** Later stages work on parsed values, where a number that a double would round is a marked string (see exact-numbers.ts). */
+/**
+ * Later stages work on parsed values, where a number that a double would round is a marked string (see
+ * exact-numbers.ts).
+ */
 function withMarkedNumbers(raw: ServerAnswer): ServerAnswer {
   if (raw.exact) return raw;
   const text = markExactNumbers(raw.text);

@@ -1,4 +1,7 @@
-/** Owns who calls: sessions and stage 1; refuses to take a role, a profile or an origin from anything that a client says. */
+/**
+ * Owns who calls: sessions and stage 1; refuses to take a role, a profile or an origin from anything that a client
+ * says.
+ */
 import { randomBytes } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -88,9 +91,9 @@ export function requireOpen({ closed }: Session): void {
 }
 
 /**
- * Stage 1. The run is the session, or the name that the host gave under `_meta["tollgate/run"]`, bound to the principal so
- * that nobody joins another's run. Throws IDENTITY when the session has ended or the run's name is malformed, WIRE_PARAMS for a
- * correlation id that is.
+ * Stage 1. The run is the session, or the name that the host gave under `_meta["tollgate/run"]`, bound to the principal
+ * so that nobody joins another's run. Throws IDENTITY when the session has ended or the run's name is malformed,
+ * WIRE_PARAMS for a correlation id that is.
  */
 export function identify(
   session: OpenSession,

@@ -33,9 +33,9 @@ export interface ReadScopeRequest {
 const UNSERVED: ReadonlySet<string> = new Set(['NOT_SUPPORTED', 'DENIED']);
 
 /**
- * Returns what the call may read. A search names only the folder in which it begins. Without the policy's decision on each file with a
- * hit, a rule that closes `.env` could be bypassed by a search for its content. A command names no file that it opens: the same rules
- * close files to it through mounts.
+ * Returns what the call may read. A search names only the folder in which it begins. Without the policy's decision on
+ * each file with a hit, a rule that closes `.env` could be bypassed by a search for its content. A command names no
+ * file that it opens: the same rules close files to it through mounts.
  */
 export function readScopeOf(
   deps: ReadScopeDependencies,
@@ -73,7 +73,9 @@ export function readScopeOf(
   return { ...scope, mayRead };
 }
 
-/** Lowers a `read` of a found file. Returns undefined for a file that none of several servers serves, or more than one. */
+/**
+ * Lowers a `read` of a found file. Returns undefined for a file that none of several servers serves, or more than one.
+ */
 async function lowerRead(
   exposed: ExposedTool,
   path: string,
@@ -89,7 +91,10 @@ async function lowerRead(
   }
 }
 
-/** Returns the folders outside of the workspace that are open now. An owner may have closed some after the decision. Throws DENIED. */
+/**
+ * Returns the folders outside of the workspace that are open now. An owner may have closed some after the decision.
+ * Throws DENIED.
+ */
 async function outsideFoldersNow(deps: ReadScopeDependencies, call: PreconditionCall): Promise<readonly string[]> {
   await deps.fresh();
   return deps.preconditions.judge(call).beyond ?? [];

@@ -1,4 +1,6 @@
-/** Stage 9, record: the last record of a call, made from how it ended. A reply that cannot be recorded is not returned. */
+/**
+ * Stage 9, record: the last record of a call, made from how it ended. A reply that cannot be recorded is not returned.
+ */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { CallEntry } from '../audit/audit-chain.ts';
 import type { AuditReason, BudgetEntry } from '../audit/audit-entry.ts';
@@ -24,7 +26,10 @@ export interface SentCall extends KnownCall {
   readonly factsText: string;
   readonly forwarded: ForwardedCall;
   readonly shaped?: Shaped | undefined;
-  /** Present if the server answered with a JSON-RPC error: the size of that answer, which counts in budgets as a result does. */
+  /**
+   * Present if the server answered with a JSON-RPC error: the size of that answer, which counts in budgets as a result
+   * does.
+   */
   readonly serverErrorBytes?: number | undefined;
   /** Progress notifications of the server, if the client asked for them. */
   readonly progress?: ProgressCounts | undefined;
@@ -47,7 +52,10 @@ export interface RecordDependencies {
   readonly onEnd: (end: EndedCall) => void;
 }
 
-/** Writes the last record of a call and returns its reply. A reply that cannot be recorded is replaced by a refusal. Never throws. */
+/**
+ * Writes the last record of a call and returns its reply. A reply that cannot be recorded is replaced by a refusal.
+ * Never throws.
+ */
 export function record(deps: RecordDependencies, ended: EndedCall, reply: Reply): Reply {
   let end = ended;
   let recorded = reply;

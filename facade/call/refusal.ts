@@ -1,4 +1,7 @@
-/** What the caller gets instead of a result: a refusal as a tool result or a JSON-RPC error, as the error table says. Private causes stay inside. */
+/**
+ * What the caller gets instead of a result: a refusal as a tool result or a JSON-RPC error, as the error table says.
+ * Private causes stay inside.
+ */
 import { UpstreamError } from '../../adapters/port.ts';
 import { type CancelSignal, cancelReason } from '../../adapters/rpc/cancellation.ts';
 import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -12,14 +15,20 @@ import { mapStrings } from '../output/result-cleaning.ts';
 import type { Reply } from '../serve/facade-port.ts';
 import { CORRELATION_KEY } from './identify.ts';
 
-/** Bytes of a server's error that pass, and characters of its message when there are more: an error must not carry what the cap keeps out. */
+/**
+ * Bytes of a server's error that pass, and characters of its message when there are more: an error must not carry what
+ * the cap keeps out.
+ */
 const ERROR_BYTES = 30_000;
 const MESSAGE_CHARS = 2_000;
 
 /** The number of a refusal that has none of its own, where a result is no answer: a list. */
 const NO_LIST = -32011;
 
-/** The reply for anything thrown; `of` is what was asked for. A server's own JSON-RPC error passes as it came, cleaned as a result is and without paths of the host. */
+/**
+ * The reply for anything thrown; `of` is what was asked for. A server's own JSON-RPC error passes as it came, cleaned
+ * as a result is and without paths of the host.
+ */
 export function refusalReply(
   thrown: unknown,
   call: { id: string; redactor: Redactor; hidePaths?: HidePaths; of?: 'list'; correlation?: string | undefined },
@@ -88,7 +97,10 @@ export function interruptionError(detail: string): TollgateError {
   return new TollgateError('INTERRUPTED', { detail });
 }
 
-/** Returns true if the signal ends work whose client still waits. A client that cancelled does not wait, and a timeout has its own error. */
+/**
+ * Returns true if the signal ends work whose client still waits. A client that cancelled does not wait, and a timeout
+ * has its own error.
+ */
 export function isInterrupted({ aborted, reason }: CancelSignal): boolean {
   return aborted && reason instanceof TollgateError && (reason.code === 'INTERRUPTED' || reason.code === 'IDENTITY');
 }

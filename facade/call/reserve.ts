@@ -1,4 +1,7 @@
-/** Stages 5 and 8, reserve and settle: a concurrency slot, a lease on every budget, and the intent record before the server is reached. */
+/**
+ * Stages 5 and 8, reserve and settle: a concurrency slot, a lease on every budget, and the intent record before the
+ * server is reached.
+ */
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import type { Obligations, Principal } from '../../policies/port.ts';
 import type { AuditLog } from '../audit/audit-log.ts';
@@ -48,8 +51,8 @@ export interface ReservedCall {
 }
 
 /**
- * Reserves what the call may use and writes the intent record. Throws RATE_LIMITED, BUDGET_EXCEEDED, CANCELLED, STATE_FAILED and
- * AUDIT_FAILED; nothing stays reserved then.
+ * Reserves what the call may use and writes the intent record. Throws RATE_LIMITED, BUDGET_EXCEEDED, CANCELLED,
+ * STATE_FAILED and AUDIT_FAILED; nothing stays reserved then.
  */
 export async function reserve(deps: ReserveDependencies, call: ReserveRequest): Promise<ReservedCall> {
   const { start, caller, allowed, caps, signal } = call;
@@ -107,7 +110,10 @@ function limitsWithin(lease: Lease, limits: CallLimits): CallLimits {
   };
 }
 
-/** Returns the keys that budgets count by. A run that a client names counts with its session: a new name must not renew a budget. */
+/**
+ * Returns the keys that budgets count by. A run that a client names counts with its session: a new name must not renew
+ * a budget.
+ */
 function budgetKeys(
   { runs }: Pick<ReserveDependencies, 'runs'>,
   { effect: { server, tool } }: LoweredCall,

@@ -19,8 +19,8 @@ export interface ResolvedTool {
 }
 
 /**
- * Resolves a name. Throws PIN_MISMATCH if the definition changed after this client was shown it (a "rug pull"), and what
- * `NameTables.resolve` throws.
+ * Resolves a name. Throws PIN_MISMATCH if the definition changed after this client was shown it (a "rug pull"), and
+ * what `NameTables.resolve` throws.
  */
 export async function resolve(
   { nameTables }: ResolveDependencies,

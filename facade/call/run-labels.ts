@@ -1,4 +1,7 @@
-/** Keeps the labels that calls brought in: by session, by named run, and by principal for sticky ones, which only an owner clears. */
+/**
+ * Keeps the labels that calls brought in: by session, by named run, and by principal for sticky ones, which only an
+ * owner clears.
+ */
 import type { Principal } from '../../policies/port.ts';
 import { labelSpace, type Runs } from '../serve/host/host-runs.ts';
 import type { State } from '../state/state-port.ts';
@@ -7,11 +10,13 @@ import type { OpenSession } from './identify.ts';
 /** What a running facade needs of labels. Throws STATE_FAILED. */
 export interface RunLabels {
   /**
-   * Returns the labels that hold for a call. A run that the client named has those of its session and those that its name
-   * brought in elsewhere; a run that an owner opened has its own. Sticky labels of the principal hold everywhere.
+   * Returns the labels that hold for a call. A run that the client named has those of its session and those that its
+   * name brought in elsewhere; a run that an owner opened has its own. Sticky labels of the principal hold everywhere.
    */
   of(session: OpenSession, run: string): readonly string[];
-  /** Adds labels for good. To be called before the server is reached: its progress and its errors are its words as well. */
+  /**
+   * Adds labels for good. To be called before the server is reached: its progress and its errors are its words as well.
+   */
   join(session: OpenSession, run: string, labels: readonly string[]): Promise<void>;
 }
 
@@ -60,7 +65,10 @@ export function createLabels({ state, runs, sticky, now }: LabelParts): RunLabel
   };
 }
 
-/** Reads the sticky labels of a principal; again only when the state has changed. Reads nothing where none is configured. */
+/**
+ * Reads the sticky labels of a principal; again only when the state has changed. Reads nothing where none is
+ * configured.
+ */
 function createStickyReader(state: State, isUsed: boolean): (principal: Principal) => readonly string[] {
   const known = new Map<string, readonly string[]>();
   let stamp = '';

@@ -1,4 +1,7 @@
-/** Stage 7, shape: the server's answer is checked against its output schema, then redacted, labelled, capped and spilled. */
+/**
+ * Stage 7, shape: the server's answer is checked against its output schema, then redacted, labelled, capped and
+ * spilled.
+ */
 import type { JsonDoc, ServerAnswer } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { escapeHostile } from '../../catalogs/text/hostile-text.ts';
@@ -41,8 +44,8 @@ export interface ShapeCall {
 }
 
 /**
- * Shapes the answer of a server for the client. After a cut, the session's list shows the tool that reads the rest, if that is not
- * `read`. Throws OUTPUT_INVALID, UPSTREAM_INVALID and STATE_FAILED.
+ * Shapes the answer of a server for the client. After a cut, the session's list shows the tool that reads the rest, if
+ * that is not `read`. Throws OUTPUT_INVALID, UPSTREAM_INVALID and STATE_FAILED.
  */
 export function shape({ redactor, spills }: ShapeDependencies, call: ShapeCall): Shaped | Promise<Shaped> {
   const { caller, table, allowed, answer, caps, limits, request } = call;
@@ -86,12 +89,18 @@ export function shape({ redactor, spills }: ShapeDependencies, call: ShapeCall):
   return shaping instanceof Promise ? shaping.then(noteSpill) : noteSpill(shaping);
 }
 
-/** Primitives and in-process servers name paths relative to the workspace, and the output of a command is data: only others' errors lose host paths. */
+/**
+ * Primitives and in-process servers name paths relative to the workspace, and the output of a command is data: only
+ * others' errors lose host paths.
+ */
 function isForeign({ primitive, server }: ExposedTool): boolean {
   return primitive === undefined && server.inProcess !== true;
 }
 
-/** Mode `warn` counts the faults for `_meta`, `strict` withholds the result (HE-06). A result that is an error is not checked. */
+/**
+ * Mode `warn` counts the faults for `_meta`, `strict` withholds the result (HE-06). A result that is an error is not
+ * checked.
+ */
 function checkOutput(
   answer: JsonDoc<ToolResult>,
   output: Validator | undefined,

@@ -51,7 +51,10 @@ export function bindArguments(given: JsonDoc, shape: ArgsShape): BoundArguments 
   return { doc: { text: JSON.stringify(checked.args), value: checked.args, exact: true }, notes };
 }
 
-/** Hosts send nothing, null, or the whole object as text (schema-primitives A7, call time 1); such a text is as strict as the wire. */
+/**
+ * Hosts send nothing, null, or the whole object as text (schema-primitives A7, call time 1); such a text is as strict
+ * as the wire.
+ */
 function asObject(given: JsonDoc): BoundArguments['doc'] {
   if (given.value === null || given.value === undefined) return { text: '{}', value: {}, exact: true };
   const doc = typeof given.value === 'string' ? parseText(given.value) : given;
@@ -68,7 +71,9 @@ function parseText(text: string): JsonDoc {
   }
 }
 
-/** A pin wins over every spelling of its argument: case and compatibility variants are dropped, not passed beside it. */
+/**
+ * A pin wins over every spelling of its argument: case and compatibility variants are dropped, not passed beside it.
+ */
 export function applyPins(
   args: Readonly<Record<string, unknown>>,
   pins: Readonly<Record<string, unknown>>,
@@ -80,7 +85,10 @@ export function applyPins(
   return { args: Object.fromEntries([...kept, ...Object.entries(pins)]), changed: true };
 }
 
-/** What the caller wrote and a pin replaced, so that a result is not taken for the answer to another question. Never shows the value of a pin. */
+/**
+ * What the caller wrote and a pin replaced, so that a result is not taken for the answer to another question. Never
+ * shows the value of a pin.
+ */
 export function pinNotes(
   given: Readonly<Record<string, unknown>>,
   pins: Readonly<Record<string, unknown>>,

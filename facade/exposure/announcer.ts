@@ -1,4 +1,7 @@
-/** Owns telling clients that their list has changed: many changes once, and what people decided in other processes too; refuses to bother a session whose list is the same. */
+/**
+ * Owns telling clients that their list has changed: many changes once, and what people decided in other processes too;
+ * refuses to bother a session whose list is the same.
+ */
 
 import type { OpenSession, ShownList } from '../call/identify.ts';
 import type { Snapshot } from '../runtime/config-snapshot.ts';
@@ -7,7 +10,10 @@ import { LIST_WAIT_MS, listText } from './list-tools.ts';
 
 /** Milliseconds in which several changes of lists become one notification. */
 const CHANGES_MS = 100;
-/** How often it is looked whether somebody decided something elsewhere: a switch, a grant, an upgrade. Calls ask at once all the same. */
+/**
+ * How often it is looked whether somebody decided something elsewhere: a switch, a grant, an upgrade. Calls ask at once
+ * all the same.
+ */
 const WATCH_MS = 500;
 
 /** What it works on. `onFault` is told of what could not be looked at. */
@@ -48,7 +54,10 @@ export class Announcer {
     }, CHANGES_MS);
   }
 
-  /** Something else has taken the place of what lists are made of: those are told whose list has become another one than they were shown. */
+  /**
+   * Something else has taken the place of what lists are made of: those are told whose list has become another one than
+   * they were shown.
+   */
   noteSwap(): void {
     this.#others ??= setTimeout(() => {
       this.#others = undefined;
@@ -82,8 +91,8 @@ export class Announcer {
   }
 
   /**
-   * Whether something was decided since its list was made, or since it was last compared. The list counts, and not only what a look saw:
-   * between two looks somebody may switch off, a client may list, and somebody may switch on again.
+   * Whether something was decided since its list was made, or since it was last compared. The list counts, and not only
+   * what a look saw: between two looks somebody may switch off, a client may list, and somebody may switch on again.
    */
   #isOutdated(session: OpenSession, consented: string): boolean {
     const { shown } = session;

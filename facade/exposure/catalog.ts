@@ -1,4 +1,7 @@
-/** Owns what the servers offer, now and as it was approved; refuses to start a server for a list that is known, to show what nobody approved, or to hold up others for a dead one. */
+/**
+ * Owns what the servers offer, now and as it was approved; refuses to start a server for a list that is known, to show
+ * what nobody approved, or to hold up others for a dead one.
+ */
 import { isDeepStrictEqual } from 'node:util';
 import { asTollgateError, type TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
@@ -45,7 +48,10 @@ interface Asking {
 
 const FREE: Admission = { mark: '', hints: false };
 
-/** Milliseconds for which a server that could not be listed is left alone, so that one dead server does not slow every list. */
+/**
+ * Milliseconds for which a server that could not be listed is left alone, so that one dead server does not slow every
+ * list.
+ */
 const RETRY_MS = 5_000;
 
 /** The tools of all servers. `revision` rises whenever any list changes. */
@@ -88,11 +94,12 @@ export class Catalog {
   }
 
   /**
-   * Asks the named servers that are not fresh, all at once; one that fails is down alone, with its reason kept, and is asked
-   * again after five seconds, or when it says something. Waits for a server at most its connect timeout, and no longer than until it has
-   * been asked for `waitMs`: what comes later is told as a change. `scope`: the session that asks. With `sleeping: 'let'` no server is started of which a list is known
-   * already (HA-06); with `'leave'` none is asked at all. One that sleeps and may not be started is not asked either: of it what was
-   * approved or listed before is known.
+   * Asks the named servers that are not fresh, all at once; one that fails is down alone, with its reason kept, and is
+   * asked again after five seconds, or when it says something. Waits for a server at most its connect timeout, and no
+   * longer than until it has been asked for `waitMs`: what comes later is told as a change. `scope`: the session that
+   * asks. With `sleeping: 'let'` no server is started of which a list is known already (HA-06); with `'leave'` none is
+   * asked at all. One that sleeps and may not be started is not asked either: of it what was approved or listed before
+   * is known.
    */
   async refresh(
     names: readonly string[],
@@ -111,7 +118,10 @@ export class Catalog {
     );
   }
 
-  /** What was decided of a server since it was last asked after: what is known of it is then void, but for whoever asks why. */
+  /**
+   * What was decided of a server since it was last asked after: what is known of it is then void, but for whoever asks
+   * why.
+   */
   async #readConsent(names: readonly string[]): Promise<void> {
     for (const [name, admission] of await this.#parts.consent(names)) {
       const served = this.servers.get(name);
@@ -197,7 +207,10 @@ export class Catalog {
     return 'refusal' in admission ? [] : admission.set?.tools;
   }
 
-  /** A changed tool stands as it was approved, and a new one as it came: neither is shown, and whoever calls them hears why. */
+  /**
+   * A changed tool stands as it was approved, and a new one as it came: neither is shown, and whoever calls them hears
+   * why.
+   */
   #keep(served: ServedServer, raw: readonly RawTool[]): void {
     const { name } = served;
     const admission = this.#admissions.get(name) ?? FREE;

@@ -18,7 +18,9 @@ export interface RoutedServers {
 /** One tool as the agent sees it. */
 export interface ExposedTool {
   readonly name: string;
-  /** For a primitive with several servers, the last one: it serves what no condition takes, if there is such a server. */
+  /**
+   * For a primitive with several servers, the last one: it serves what no condition takes, if there is such a server.
+   */
   readonly server: ServedServer;
   /** Present until a call has chosen one of several servers. */
   readonly routedServers?: RoutedServers;
@@ -39,7 +41,10 @@ export function serversBehind({ server, routedServers }: ExposedTool): readonly 
   return routedServers === undefined ? [server] : [...routedServers.served.values()].map((one) => one.server);
 }
 
-/** Returns the ids (`server.tool`) that a call of this tool may reach, as grants name them: one, or for a primitive those of its backends. */
+/**
+ * Returns the ids (`server.tool`) that a call of this tool may reach, as grants name them: one, or for a primitive
+ * those of its backends.
+ */
 export function toolIdsOf({ server, entry, primitive, routedServers }: ExposedTool): readonly string[] {
   if (routedServers !== undefined) return [...routedServers.served.values()].flatMap(toolIdsOf);
   const tools =

@@ -11,12 +11,15 @@ import type { NameTable } from './name-table.ts';
 import type { NameTables } from './name-tables.ts';
 
 /**
- * For how long a list waits for a server that is asked for the first time, from when it was asked: long enough for most to start, because
- * some clients never ask again, and short enough that a slow one holds up nobody.
+ * For how long a list waits for a server that is asked for the first time, from when it was asked: long enough for most
+ * to start, because some clients never ask again, and short enough that a slow one holds up nobody.
  */
 export const LIST_WAIT_MS = 5000;
 
-/** What a list is made with. `basis` is asked first. `ids`: each tool has `server` and `ids` beside its definition, for hosts. */
+/**
+ * What a list is made with. `basis` is asked first. `ids`: each tool has `server` and `ids` beside its definition, for
+ * hosts.
+ */
 export interface ListParts {
   readonly ids?: true;
   readonly redactor: Redactor;
@@ -58,7 +61,10 @@ function readerOf({ reader, byName, listed }: NameTable, { reads }: OpenSession)
   return reads === undefined || reader !== reads || listed.length === 0 ? undefined : byName.get(reads);
 }
 
-/** The same list with where each tool comes from, so that a grant can name it. A server's own keys of these names do not count. */
+/**
+ * The same list with where each tool comes from, so that a grant can name it. A server's own keys of these names do not
+ * count.
+ */
 function listWithIds(table: NameTable, session: OpenSession): string {
   const reader = readerOf(table, session);
   const shown = reader === undefined ? table.listed : [...table.listed, reader];

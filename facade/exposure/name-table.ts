@@ -46,7 +46,10 @@ export interface NameTable {
   readonly listed: readonly ExposedTool[];
   /** The result of tools/list, as JSON. */
   readonly text: string;
-  /** The name of the tool that reads spills: `read`, or `read_spill` if there is no `read`. Absent if nothing can be read. */
+  /**
+   * The name of the tool that reads spills: `read`, or `read_spill` if there is no `read`. Absent if nothing can be
+   * read.
+   */
   readonly reader: string | undefined;
   /** Names that an owner gave to several tools. None of them is shown. */
   readonly collisions: readonly NameCollision[];
@@ -153,8 +156,8 @@ function sortCandidates(
 }
 
 /**
- * Adds the tool that reads spills to the callable tools, and returns its name. A spill is bound to principal and run, and the policy of
- * its source applies: anyone who is shown a tool may read the rest of its results.
+ * Adds the tool that reads spills to the callable tools, and returns its name. A spill is bound to principal and run,
+ * and the policy of its source applies: anyone who is shown a tool may read the rest of its results.
  */
 function addSpillReader(
   byName: Map<string, ExposedTool>,
@@ -205,7 +208,8 @@ function exposePrimitive(one: ShownTool, primitive: Primitive, parts: NameTableP
   if (known === undefined) return [];
   const { candidate, exposure, decision } = one;
   const { pins } = exposure;
-  // Bounds name arguments of the tool behind. If that has other arguments than the primitive, they do not apply to the primitive.
+  // Bounds name arguments of the tool behind. If that has other arguments than the primitive, they do not apply to the
+  // primitive.
   const hasSameArguments = candidate.listTool.tool === primitive && (one.behind?.servers.size ?? 1) < 2;
   const bounds = hasSameArguments ? (decision.bounds ?? []) : [];
   const projection = projectOwn(
@@ -232,7 +236,9 @@ function exposePrimitive(one: ShownTool, primitive: Primitive, parts: NameTableP
   return [withRoutes(exposed, { behind: one.behind, routes: parts.routes[primitive] })];
 }
 
-/** Adds the servers of a primitive that has several. Its pin covers all routes: with other routes it is another tool. */
+/**
+ * Adds the servers of a primitive that has several. Its pin covers all routes: with other routes it is another tool.
+ */
 function withRoutes(
   exposed: ExposedTool,
   {
@@ -252,7 +258,10 @@ function withRoutes(
   };
 }
 
-/** Returns the schema of one of Tollgate's own tools in another schema profile, and the function that lifts arguments back. */
+/**
+ * Returns the schema of one of Tollgate's own tools in another schema profile, and the function that lifts arguments
+ * back.
+ */
 function projectOwn(schema: RawTool['inputSchema'], profile: string): Pick<Projection, 'schema' | 'hints' | 'lift'> {
   const projection =
     profile === OWN_PROFILE ? undefined : projectSchema(schema as Record<string, unknown>, loadSchemaProfile(profile));
@@ -261,7 +270,10 @@ function projectOwn(schema: RawTool['inputSchema'], profile: string): Pick<Proje
     : projection;
 }
 
-/** Finds a tool by its shown name, or by its id (`server.tool`) if exactly one tool has this id. Shown names contain no dot. */
+/**
+ * Finds a tool by its shown name, or by its id (`server.tool`) if exactly one tool has this id. Shown names contain no
+ * dot.
+ */
 export function findTool({ byName }: NameTable, name: string): ExposedTool | undefined {
   const named = findExposed(byName, name)?.value;
   if (named !== undefined || !name.includes('.')) return named;

@@ -60,8 +60,8 @@ export class NameTables {
   }
 
   /**
-   * Returns the table for a list. Every server of the principal is asked first, for at most `waitMs` (see `Catalog.refresh`). Throws
-   * POLICY_FAILED, and the refusal of a precondition that forbids lists.
+   * Returns the table for a list. Every server of the principal is asked first, for at most `waitMs` (see
+   * `Catalog.refresh`). Throws POLICY_FAILED, and the refusal of a precondition that forbids lists.
    */
   async tableFor(principal: Principal, from?: RequestSession, waitMs?: number): Promise<NameTable> {
     const { catalog, fresh, view: viewOf, serversOf } = this.#parts;
@@ -74,10 +74,10 @@ export class NameTables {
   }
 
   /**
-   * Returns the exposed tool of a name, or of an id (`server.tool`) that exactly one name shows. A slow or dead server does not delay the
-   * tools of others: a server is asked only if the name is not known yet, or if the tool's own server changed its list or does not run.
-   * Throws UNKNOWN_TOOL, POLICY_FAILED, PIN_MISMATCH for a tool that changed after its approval, and the reason why the tool's server
-   * cannot be reached.
+   * Returns the exposed tool of a name, or of an id (`server.tool`) that exactly one name shows. A slow or dead server
+   * does not delay the tools of others: a server is asked only if the name is not known yet, or if the tool's own
+   * server changed its list or does not run. Throws UNKNOWN_TOOL, POLICY_FAILED, PIN_MISMATCH for a tool that changed
+   * after its approval, and the reason why the tool's server cannot be reached.
    */
   async resolve(
     principal: Principal,
@@ -122,8 +122,9 @@ export class NameTables {
   }
 
   /**
-   * Asks only the servers that could have the tool: those that the name starts with, and those that an alias of the profile or Rego names.
-   * A server that could not be listed before is asked again in the background, and what is known of it counts.
+   * Asks only the servers that could have the tool: those that the name starts with, and those that an alias of the
+   * profile or Rego names. A server that could not be listed before is asked again in the background, and what is known
+   * of it counts.
    */
   async #askForName(principal: Principal, name: string, view: PreconditionView): Promise<void> {
     const { catalog, policy, serversOf, aliased } = this.#parts;

@@ -1,4 +1,7 @@
-/** Judges what Rego wants shown by the definitions of the servers: a tool or an argument that nobody has is told to the owner, and opens nothing. */
+/**
+ * Judges what Rego wants shown by the definitions of the servers: a tool or an argument that nobody has is told to the
+ * owner, and opens nothing.
+ */
 import type { OfferedTools } from '../../policies/authoring/authoring-port.ts';
 import type { ListTool, Policy, RequestedExposure } from '../../policies/port.ts';
 import type { Config } from '../config/config.ts';

@@ -1,4 +1,6 @@
-/** A server with its settings: what its tools do, and how long they may take. The policy decides which tools are shown. */
+/**
+ * A server with its settings: what its tools do, and how long they may take. The policy decides which tools are shown.
+ */
 import type { PrimitiveBackend, ServerAdapter } from '../../adapters/port.ts';
 import { SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
 import type { RawTool, Semantics } from '../../catalogs/tools/tool-definition.ts';
@@ -25,7 +27,10 @@ const UNKNOWN: Semantics = { verb: 'destructive' };
 /** Timeout of the workspace server's primitives; `bash` has its own. */
 const INTERNAL_MS = 30_000;
 
-/** Returns what the tools of a server do: by the owner's rules, then by the mapping, then by the server's annotations if the owner trusts them. */
+/**
+ * Returns what the tools of a server do: by the owner's rules, then by the mapping, then by the server's annotations if
+ * the owner trusts them.
+ */
 export function createSemantics(
   config: Pick<ServerConfig, 'semantics' | 'trustHints'>,
   known: ReadonlyMap<string, Semantics>,
@@ -82,8 +87,8 @@ export function serveShipped(adapter: ServerAdapter): ServedServer {
 }
 
 /**
- * Returns what the server says about its tool. Annotations are untrusted (MCP specification, tool annotations): a server could call
- * `delete_all` read-only. They count only if the owner confirmed them (PF-05).
+ * Returns what the server says about its tool. Annotations are untrusted (MCP specification, tool annotations): a
+ * server could call `delete_all` read-only. They count only if the owner confirmed them (PF-05).
  */
 function semanticsFromHints(annotations: RawTool['annotations']): Semantics {
   if (annotations?.readOnlyHint === true) return { verb: 'read' };

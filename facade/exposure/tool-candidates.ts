@@ -42,8 +42,9 @@ export function lastExposures(shown: readonly ShownTool[]): readonly ShownTool[]
 }
 
 /**
- * Each primitive once, out of all that stands behind it, hidden tools included. It is as uncertain as the least certain of them, and
- * promises nothing where one of them is hidden, or a call may lead to none. One whose tools are all hidden is not there.
+ * Each primitive once, out of all that stands behind it, hidden tools included. It is as uncertain as the least certain
+ * of them, and promises nothing where one of them is hidden, or a call may lead to none. One whose tools are all hidden
+ * is not there.
  */
 export function joinPrimitives(
   tools: readonly ShownTool[],
@@ -79,7 +80,10 @@ function joinTools(all: readonly ShownTool[], routes: readonly Route[]): readonl
   ];
 }
 
-/** What is said of one server's tool does not hold for another's, unless it is said of all; bounds name arguments of the tool behind. */
+/**
+ * What is said of one server's tool does not hold for another's, unless it is said of all; bounds name arguments of the
+ * tool behind.
+ */
 function sharedWords(seen: readonly ShownTool[]): Pick<ListDecision, 'says' | 'bounds'> {
   const [says = [], ...others] = seen.map(({ decision }) => decision.says ?? []);
   return { says: others.every((other) => isDeepStrictEqual(other, says)) ? says : [], bounds: [] };
@@ -94,7 +98,10 @@ export function isPending({ candidate }: ShownTool): boolean {
   return candidate.entry?.pending !== undefined;
 }
 
-/** A server cannot speak for Tollgate, and its icons are addresses that a client would open without a decision. Neither is shown. */
+/**
+ * A server cannot speak for Tollgate, and its icons are addresses that a client would open without a decision. Neither
+ * is shown.
+ */
 export function withoutOwnWords(tool: RawTool): RawTool {
   const { icons: _, ...rest } = withoutOwnKeys(tool);
   return rest;

@@ -1,4 +1,7 @@
-/** Owns the description of a tool as the model reads it: risks, what policy will say, then the tool's own words; refuses to let the end be lost first. */
+/**
+ * Owns the description of a tool as the model reads it: risks, what policy will say, then the tool's own words; refuses
+ * to let the end be lost first.
+ */
 import { boundWords } from '../../catalogs/projection/argument-bounds.ts';
 import { toolDescription } from '../../catalogs/text/hostile-text.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
@@ -20,7 +23,10 @@ const EACH_CALL = {
   allow: 'each call is allowed',
 } as const;
 
-/** Risk and condition first, then rules of the schema in words, then the text: hosts cut descriptions at the end (CY-13). */
+/**
+ * Risk and condition first, then rules of the schema in words, then the text: hosts cut descriptions at the end
+ * (CY-13).
+ */
 export function describeTool(
   { decision, exposure }: { readonly decision: ListDecision; readonly exposure: Exposure },
   tool: RawTool,

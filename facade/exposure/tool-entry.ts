@@ -1,4 +1,7 @@
-/** Owns one tool of one server as the facade knows it: judged, pinned, projected when asked; refuses a hostile definition alone. */
+/**
+ * Owns one tool of one server as the facade knows it: judged, pinned, projected when asked; refuses a hostile
+ * definition alone.
+ */
 import { judgeTool } from '../../catalogs/lint/definition-audit.ts';
 import { type ArgumentBound, tightenSchema } from '../../catalogs/projection/argument-bounds.ts';
 import { loadSchemaProfile, type Projection, projectSchema } from '../../catalogs/projection/schema-projection.ts';
@@ -50,7 +53,9 @@ export class ToolEntry {
     return this.#output;
   }
 
-  /** The schema for a provider profile, with bounds of policy; undefined puts this tool, and no other, into quarantine. */
+  /**
+   * The schema for a provider profile, with bounds of policy; undefined puts this tool, and no other, into quarantine.
+   */
   projection(profile: string, bounds: readonly ArgumentBound[] = []): Projection | undefined {
     if (bounds.length > 0) return this.#bounded(profile, bounds) ?? this.projection(profile);
     const known = this.#projections.get(profile);

@@ -1,4 +1,7 @@
-/** Judges the names of tools and arguments in tollgate.yaml against the definitions of a server, and refuses the calls that a wrong name would leave without its restriction. */
+/**
+ * Judges the names of tools and arguments in tollgate.yaml against the definitions of a server, and refuses the calls
+ * that a wrong name would leave without its restriction.
+ */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { argumentValueFault } from '../../catalogs/validation/validator.ts';
 import type { OfferedTool, Policy, Principal } from '../../policies/port.ts';
@@ -18,9 +21,15 @@ export interface DefinitionNames {
 /** A name that matches nothing. */
 export interface UnknownName extends Problem {
   readonly profile?: string;
-  /** True for the tools whose calls would run without the restriction. Absent: the name only makes something less visible, or classifies what is gone. */
+  /**
+   * True for the tools whose calls would run without the restriction. Absent: the name only makes something less
+   * visible, or classifies what is gone.
+   */
   readonly binds?: (tool: string) => boolean;
-  /** True for a classification of a tool that is gone, or that the server shows to some clients only: no call is less restricted. */
+  /**
+   * True for a classification of a tool that is gone, or that the server shows to some clients only: no call is less
+   * restricted.
+   */
   readonly isIdle?: true;
 }
 
@@ -89,7 +98,10 @@ function judge(mention: ToolMention, tools: readonly DefinitionNames[]): readonl
   ];
 }
 
-/** A pinned value that a tool does not take: each of its calls would be refused for arguments that its caller did not write. */
+/**
+ * A pinned value that a tool does not take: each of its calls would be refused for arguments that its caller did not
+ * write.
+ */
 function findOddValues(
   { file, line, column, name, value }: ArgumentMention,
   meant: readonly DefinitionNames[],
@@ -120,7 +132,10 @@ const LOST = {
   semantics: 'nothing is classified',
 } as const;
 
-/** Why a pin of an argument binds nothing; undefined if one of the tools has the argument. It must be known to one of the tools. In a schema that takes any name, one that is nearly a known name is a slip too. */
+/**
+ * Why a pin of an argument binds nothing; undefined if one of the tools has the argument. It must be known to one of
+ * the tools. In a schema that takes any name, one that is nearly a known name is a slip too.
+ */
 export function argumentFault(name: string, tools: readonly DefinitionNames[]): string | undefined {
   const found = tools.map(({ inputSchema }) => argumentsOf(inputSchema, { root: inputSchema, depth: 0 }));
   const known = [...new Set(found.flatMap(({ names }) => [...names]))];
@@ -233,7 +248,10 @@ function refusal({ file, line }: Problem): TollgateError {
   });
 }
 
-/** Says each line once. `judge` takes what a server lists at present, and one server after the other, for each may have many rules. */
+/**
+ * Says each line once. `judge` takes what a server lists at present, and one server after the other, for each may have
+ * many rules.
+ */
 export function createNameNotices(
   policy: Policy,
   say: (line: string) => void,

@@ -1,4 +1,7 @@
-/** The answer to a name that no known tool has: unknown, or its server cannot be reached. It reveals nothing about tools that are not approved. */
+/**
+ * The answer to a name that no known tool has: unknown, or its server cannot be reached. It reveals nothing about tools
+ * that are not approved.
+ */
 import { startFailure } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Reason } from '../../policies/port.ts';
@@ -12,8 +15,9 @@ export function isNamedAfterServer(name: string, server: string): boolean {
 }
 
 /**
- * Returns the error for an unknown name. If the name belongs to a server that has never listed its tools, the answer is why that server
- * cannot be reached. `hidden`: the policy's reasons, if it hides a tool of this name. `servers`: the servers that the caller may reach.
+ * Returns the error for an unknown name. If the name belongs to a server that has never listed its tools, the answer is
+ * why that server cannot be reached. `hidden`: the policy's reasons, if it hides a tool of this name. `servers`: the
+ * servers that the caller may reach.
  */
 export function unknownToolError(
   name: string,

@@ -1,4 +1,7 @@
-/** Owns what is recorded of one decision: exactly what the policy was told and what it answered; refuses results, and calls that no policy was asked about. */
+/**
+ * Owns what is recorded of one decision: exactly what the policy was told and what it answered; refuses results, and
+ * calls that no policy was asked about.
+ */
 import { type CallDecision, type CallInput, INPUT_VERSION } from '../../../policies/port.ts';
 import type { EndedCall } from '../../call/record.ts';
 

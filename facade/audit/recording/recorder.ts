@@ -1,4 +1,7 @@
-/** Owns the recording of this process's decisions: encrypted at once, written a moment later; refuses to hold up or change a call, and says when it cannot keep one. */
+/**
+ * Owns the recording of this process's decisions: encrypted at once, written a moment later; refuses to hold up or
+ * change a call, and says when it cannot keep one.
+ */
 import { mkdirSync } from 'node:fs';
 import { appendFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -40,8 +43,8 @@ export interface RecorderOptions {
 }
 
 /**
- * Removes recordings whose time has come, whatever the mode. Undefined when recording is off. Throws STATE_FAILED when it is
- * on and there can be no key or no folder: who asked for recordings should not find out later.
+ * Removes recordings whose time has come, whatever the mode. Undefined when recording is off. Throws STATE_FAILED when
+ * it is on and there can be no key or no folder: who asked for recordings should not find out later.
  */
 export function openRecorder(options: RecorderOptions): Recorder | undefined {
   const { state, settings, now } = options;

@@ -1,4 +1,7 @@
-/** Owns how a recording stands in a file: one JSON line, encrypted and authenticated; refuses lines of another key and changed ones. */
+/**
+ * Owns how a recording stands in a file: one JSON line, encrypted and authenticated; refuses lines of another key and
+ * changed ones.
+ */
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
 import type { Recording } from './decision-recording.ts';
 

@@ -60,7 +60,10 @@ export function listRecordingFiles(folder: string): readonly RecordingFile[] {
     });
 }
 
-/** Removes what is too old, and the oldest of what is too much. Another process may do the same. Throws what node:fs throws. */
+/**
+ * Removes what is too old, and the oldest of what is too much. Another process may do the same. Throws what node:fs
+ * throws.
+ */
 export function sweepRecordings(folder: string, bounds: RecordingBounds, now: number): void {
   const dead = now - bounds.keepMs - bounds.spanMs;
   const live = listRecordingFiles(folder).filter((file) => file.start > dead || rmSync(file.path, { force: true }));

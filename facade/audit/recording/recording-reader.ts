@@ -1,4 +1,7 @@
-/** Owns the reading of recordings, newest file first; refuses to make a key, and tells of every line that it cannot read. */
+/**
+ * Owns the reading of recordings, newest file first; refuses to make a key, and tells of every line that it cannot
+ * read.
+ */
 import { readFileSync } from 'node:fs';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { RecordingConfig } from '../../config/settings/recording-settings.ts';
@@ -21,8 +24,8 @@ export type ReadLine =
   | { readonly file: string; readonly line: number; readonly fault: string };
 
 /**
- * Lines not older than `since` (ms) and the retention: newest file first, in a file newest line first. One file is in memory
- * at a time. Throws STATE_FAILED when there are files and no key.
+ * Lines not older than `since` (ms) and the retention: newest file first, in a file newest line first. One file is in
+ * memory at a time. Throws STATE_FAILED when there are files and no key.
  */
 export function* readRecordings(from: Recordings, since = 0): Generator<ReadLine> {
   const { keepMs, spanMs } = recordingBounds(from.settings);
@@ -43,7 +46,10 @@ export function* readRecordings(from: Recordings, since = 0): Generator<ReadLine
   }
 }
 
-/** The newest one of all processes. Lines that cannot be read are passed over; throws STATE_FAILED when that leaves none. */
+/**
+ * The newest one of all processes. Lines that cannot be read are passed over; throws STATE_FAILED when that leaves
+ * none.
+ */
 export function readLast(from: Recordings): Recording | undefined {
   const { keepMs } = recordingBounds(from.settings);
   const ends = listRecordingFiles(recordingFolder(from.state)).flatMap((file) => {

@@ -1,4 +1,7 @@
-/** Owns what of recorded facts may be printed: no registered secret, nothing that stands under the name of one, and nothing of the shape of one; changes no other value. */
+/**
+ * Owns what of recorded facts may be printed: no registered secret, nothing that stands under the name of one, and
+ * nothing of the shape of one; changes no other value.
+ */
 
 import type { Config } from '../../config/config.ts';
 import { isSecretArgument, isSecretName, isToken } from '../../config/servers/secret-shapes.ts';

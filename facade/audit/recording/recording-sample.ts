@@ -1,7 +1,13 @@
-/** Owns which recordings stand for all of them: every way in which calls were decided before any second of one; keeps no more than it is asked for. */
+/**
+ * Owns which recordings stand for all of them: every way in which calls were decided before any second of one; keeps no
+ * more than it is asked for.
+ */
 import type { Recording } from './decision-recording.ts';
 
-/** At most `size` recordings: rare outcomes and rules come in before more of the common ones, and of one kind different tools. */
+/**
+ * At most `size` recordings: rare outcomes and rules come in before more of the common ones, and of one kind different
+ * tools.
+ */
 export function sampleRecordings<R extends Recording>(recordings: Iterable<R>, size: number): readonly R[] {
   const kinds = new Map<string, Map<string, R[]>>();
   for (const recording of recordings) {

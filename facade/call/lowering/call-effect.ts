@@ -1,4 +1,7 @@
-/** Owns the lowering of a call to its canonical effect: the same facts for the same doing, whichever exposure it came through. */
+/**
+ * Owns the lowering of a call to its canonical effect: the same facts for the same doing, whichever exposure it came
+ * through.
+ */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { locate, type PathLocation } from '../../../catalogs/readers/path-location.ts';
 import { readUrl } from '../../../catalogs/readers/urls.ts';
@@ -9,7 +12,10 @@ import { commandFact } from './command-facts.ts';
 /** What a rule sees of a command that is no text. */
 const UNREADABLE_COMMAND: CommandFact = { text: '', opaque: true, words: [] };
 
-/** Paths, or URLs, that one argument may hold. Each path is resolved at once and kept open, which takes a tenth of a millisecond. */
+/**
+ * Paths, or URLs, that one argument may hold. Each path is resolved at once and kept open, which takes a tenth of a
+ * millisecond.
+ */
 const MOST_TEXTS = 1_000;
 
 /** What will be called, and with what. */
@@ -23,7 +29,10 @@ export interface EffectSource {
 /** Where a path argument leads. */
 type Find = (raw: string) => PathLocation;
 
-/** The effect of a call (design §3). Reads the file system to resolve symlinks, and nothing else. `find` may keep what it resolves open. Throws ARGS_INVALID for too many paths or URLs. */
+/**
+ * The effect of a call (design §3). Reads the file system to resolve symlinks, and nothing else. `find` may keep what
+ * it resolves open. Throws ARGS_INVALID for too many paths or URLs.
+ */
 export function effectOf(
   doing: EffectSource,
   workspace: string,
@@ -53,8 +62,8 @@ export function effectOf(
 }
 
 /**
- * What a list is told of a tool: all verbs that a call may have, because it must not promise what one of them would be denied,
- * and the facts that a call can carry, because a rule about others never fires.
+ * What a list is told of a tool: all verbs that a call may have, because it must not promise what one of them would be
+ * denied, and the facts that a call can carry, because a rule about others never fires.
  */
 export function listToolFacts(semantics: Semantics): Pick<ListTool, 'verb' | 'verbs' | 'facts'> {
   const { verb, byArgument } = semantics;
@@ -73,7 +82,10 @@ function verbOf(semantics: Semantics, args: Readonly<Record<string, unknown>>): 
   return typeof key === 'string' && Object.hasOwn(by.verbs, key) ? (by.verbs[key] ?? semantics.verb) : semantics.verb;
 }
 
-/** The texts of an argument, out of lists too. Undefined stands for a value that no text can be read from: dropped, it would be no fact to a rule that denies. */
+/**
+ * The texts of an argument, out of lists too. Undefined stands for a value that no text can be read from: dropped, it
+ * would be no fact to a rule that denies.
+ */
 function textsOf(argument: string, value: unknown): readonly (string | undefined)[] {
   const texts = flatten(value);
   if (texts.length <= MOST_TEXTS) return texts;

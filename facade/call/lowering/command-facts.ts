@@ -1,4 +1,7 @@
-/** Owns the facts of a shell command: the literal words of its simple commands, and whether one of them starts other programs. */
+/**
+ * Owns the facts of a shell command: the literal words of its simple commands, and whether one of them starts other
+ * programs.
+ */
 import {
   type AndOr,
   type Command,
@@ -15,21 +18,23 @@ import type { CommandFact } from '../../../policies/port.ts';
 
 /** Longer commands have no words: the time of a parse stays under that of a call. */
 const MAX_CHARS = 16 * 1024;
-/** Outside quotes only ASCII that no shell reads as something else; control characters nowhere but blanks and line ends. */
+/**
+ * Outside quotes only ASCII that no shell reads as something else; control characters nowhere but blanks and line ends.
+ */
 const STRANGE = /[\0-\x08\x0b-\x1f\x7f]/;
 const FOREIGN = /[^\x20-\x7e\t\n]/;
 /**
- * A line that continues after anything but a blank, or at the end. Bash joins lines before it reads tokens, so `"$\` and
- * `((id);id)"` on the next line are a command substitution; the parser joins them later and sees text.
+ * A line that continues after anything but a blank, or at the end. Bash joins lines before it reads tokens, so `"$\`
+ * and `((id);id)"` on the next line are a command substitution; the parser joins them later and sees text.
  */
 const JOINED = /[^ \t\n]\\\n|\\$/;
 
 /**
  * The literal words of every simple command in a text of Bash, in order; lists, pipelines, groups, subshells, `if` and
- * `while` are looked into. Anything that a word's value depends on (expansions, globs, assignments, functions), output to
- * files, and programs that run their words as code leave all of it without words: a guess would let `$CMD` pass a rule about `rm`.
- * So does what the parser, `unbash`, can read only with an error. A command without words is opaque. One with words is opaque if a
- * program in it starts others or may (catalogs/programs/literal-programs.ts).
+ * `while` are looked into. Anything that a word's value depends on (expansions, globs, assignments, functions), output
+ * to files, and programs that run their words as code leave all of it without words: a guess would let `$CMD` pass a
+ * rule about `rm`. So does what the parser, `unbash`, can read only with an error. A command without words is opaque.
+ * One with words is opaque if a program in it starts others or may (catalogs/programs/literal-programs.ts).
  */
 export function commandFact(text: string): CommandFact {
   const words = literalWords(text);
@@ -38,7 +43,9 @@ export function commandFact(text: string): CommandFact {
     : { text, opaque: !words.every(isLiteralCommand), words };
 }
 
-/** The literal words of every simple command, whatever their programs start; undefined if not all of them are literal. */
+/**
+ * The literal words of every simple command, whatever their programs start; undefined if not all of them are literal.
+ */
 export function literalWords(text: string): readonly (readonly string[])[] | undefined {
   const words = text.length > MAX_CHARS || STRANGE.test(text) || JOINED.test(text) ? undefined : readScript(text);
   return words?.length === 0 ? undefined : words;
@@ -102,7 +109,10 @@ function readCommand({ name, prefix, suffix }: Command): string[] {
   return words;
 }
 
-/** Joining streams and throwing output away touch no file; every other redirection reads or writes one that no word names. */
+/**
+ * Joining streams and throwing output away touch no file; every other redirection reads or writes one that no word
+ * names.
+ */
 function judgeRedirection(part: Redirection): void {
   if (part.type !== 'Redirect' || part.target === undefined || part.descriptor?.type === 'FileDescriptorVariable')
     throw new Opaque();

@@ -1,4 +1,7 @@
-/** Owns the facts of a call that is only written down: the same lowering as a real call, without a server; refuses names that nothing stands behind. */
+/**
+ * Owns the facts of a call that is only written down: the same lowering as a real call, without a server; refuses names
+ * that nothing stands behind.
+ */
 import { PRIMITIVES, type Primitive } from '../../../adapters/port.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { normalizeArguments } from '../../../catalogs/primitives/argument-spellings.ts';
@@ -15,7 +18,10 @@ import { applyPins } from '../validate.ts';
 import { type EffectSource, effectOf, listToolFacts } from './call-effect.ts';
 import { routedServer, unservedError } from './primitive-routes.ts';
 
-/** A call as a person writes it. `tool` is a primitive, `server.tool`, or the name under which a tool is shown; `labels` are those of its run. */
+/**
+ * A call as a person writes it. `tool` is a primitive, `server.tool`, or the name under which a tool is shown; `labels`
+ * are those of its run.
+ */
 export interface WrittenCall {
   readonly labels?: readonly string[];
   readonly tool: string;
@@ -32,16 +38,20 @@ export interface DraftContext {
 export type DraftedCall = Pick<CallInput, 'effect' | 'argsText'>;
 
 /**
- * What the policy would be told of a call: pins applied, the arguments of primitives checked and lowered to their backend. Arguments
- * of other tools are taken as they are, since no server was asked for their schema. Reads the file system to resolve symlinks, and
- * nothing else. Throws UNKNOWN_TOOL, ARGS_INVALID, NOT_SUPPORTED, and CONFIG_INVALID for a profile that is not there.
+ * What the policy would be told of a call: pins applied, the arguments of primitives checked and lowered to their
+ * backend. Arguments of other tools are taken as they are, since no server was asked for their schema. Reads the file
+ * system to resolve symlinks, and nothing else. Throws UNKNOWN_TOOL, ARGS_INVALID, NOT_SUPPORTED, and CONFIG_INVALID
+ * for a profile that is not there.
  */
 export function draftCall(world: DraftContext, principal: Pick<Principal, 'profiles'>, call: WrittenCall): DraftedCall {
   const doing = nameTool(world, principal, call.tool).doing(call.args, call.labels ?? []);
   return { effect: effectOf(doing, world.config.workspace), argsText: JSON.stringify(doing.args) };
 }
 
-/** What a list would be asked about a tool: a primitive stands for several tools of its backends. Throws UNKNOWN_TOOL, CONFIG_INVALID. */
+/**
+ * What a list would be asked about a tool: a primitive stands for several tools of its backends. Throws UNKNOWN_TOOL,
+ * CONFIG_INVALID.
+ */
 export function draftTools(
   world: DraftContext,
   principal: Pick<Principal, 'profiles'>,

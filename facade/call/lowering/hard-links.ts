@@ -14,10 +14,16 @@ const SLICE_MS = 4;
 /** An index that nobody asked for so long is dropped. Milliseconds. */
 const KEEP_MS = 300_000;
 
-/** Time stamps of files are as coarse as the kernel's clock tick; a state that is older than this has not changed since. Milliseconds. */
+/**
+ * Time stamps of files are as coarse as the kernel's clock tick; a state that is older than this has not changed since.
+ * Milliseconds.
+ */
 const TICK_MS = 100;
 
-/** Names of one file beneath the roots, and its time of change when they were seen; undefined when they were seen at several. */
+/**
+ * Names of one file beneath the roots, and its time of change when they were seen; undefined when they were seen at
+ * several.
+ */
 interface Names {
   readonly names: string[];
   changed: bigint | undefined;
@@ -32,8 +38,9 @@ interface Index {
 const NOTHING: Index = { files: new Map(), began: 0n };
 
 /**
- * The names of files that have several. An index of the roots is kept: a new name, a removed one and a renaming change a file's time
- * of change (ctime), and the roots are then walked again. Names elsewhere are known only if `known` lists them.
+ * The names of files that have several. An index of the roots is kept: a new name, a removed one and a renaming change
+ * a file's time of change (ctime), and the roots are then walked again. Names elsewhere are known only if `known` lists
+ * them.
  */
 export class HardLinks {
   readonly #roots: readonly string[];
@@ -45,7 +52,10 @@ export class HardLinks {
   #wanted = new Set<string>();
   #drop: NodeJS.Timeout | undefined;
 
-  /** `roots`, the workspace and folders of others, are real and absolute; `known` are files that rules protect wherever they lie, absolute. */
+  /**
+   * `roots`, the workspace and folders of others, are real and absolute; `known` are files that rules protect wherever
+   * they lie, absolute.
+   */
   constructor(roots: readonly string[], known: readonly string[]) {
     this.#roots = roots;
     this.#known = known;

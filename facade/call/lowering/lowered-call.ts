@@ -1,4 +1,7 @@
-/** Owns what an exposed call really is: which server and tool are reached, with which bytes, and the effect that the policy judges. */
+/**
+ * Owns what an exposed call really is: which server and tool are reached, with which bytes, and the effect that the
+ * policy judges.
+ */
 import type { Primitive, ServerAdapter, ServerAnswer } from '../../../adapters/port.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { PRIMITIVE_SEMANTICS } from '../../../catalogs/primitives/primitive-semantics.ts';
@@ -19,7 +22,10 @@ const BASH_GRACE_MS = 5_000;
 
 /** Stage 3's other half: a call ready to be judged and sent. */
 export interface LoweredCall {
-  /** What serves the call: the tool as it was resolved, or of several servers of a primitive the one that the call leads to. */
+  /**
+   * What serves the call: the tool as it was resolved, or of several servers of a primitive the one that the call leads
+   * to.
+   */
   readonly exposed: ExposedTool;
   readonly effect: Effect;
   /** The arguments that the policy parses: those of the tool that is really called. */
@@ -34,7 +40,10 @@ export interface LoweredCall {
   readonly destination: Destination;
 }
 
-/** Where a lowered call goes, with the exact arguments. A backend takes the call of the primitive itself, and acts on the path handles. */
+/**
+ * Where a lowered call goes, with the exact arguments. A backend takes the call of the primitive itself, and acts on
+ * the path handles.
+ */
 export type Destination =
   | {
       readonly kind: 'server' | 'backend';
@@ -56,8 +65,8 @@ export interface LoweringContext {
 const MOST_LOOKS = 3;
 
 /**
- * Aims a bound call. Throws ARGS_INVALID for a spill that is not this caller's, NOT_SUPPORTED from a backend and for a call that none of
- * several serves, DENIED for a path that keeps changing and for a file that several of them serve.
+ * Aims a bound call. Throws ARGS_INVALID for a spill that is not this caller's, NOT_SUPPORTED from a backend and for a
+ * call that none of several serves, DENIED for a path that keeps changing and for a file that several of them serve.
  */
 export function lowerCall(
   exposed: ExposedTool,
@@ -72,8 +81,9 @@ export function lowerCall(
 }
 
 /**
- * Aims at the server of the route that the real path and the labels choose. The path is looked at twice, because what a backend is sent
- * is made after the choice: the call goes on only if the paths that it holds open lead to the very server that it is sent to.
+ * Aims at the server of the route that the real path and the labels choose. The path is looked at twice, because what a
+ * backend is sent is made after the choice: the call goes on only if the paths that it holds open lead to the very
+ * server that it is sent to.
  */
 async function aimByRoute(
   primitive: Primitive,

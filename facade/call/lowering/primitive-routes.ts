@@ -1,4 +1,6 @@
-/** Chooses the server for a call of a primitive that has several; refuses a file whose names lead to different servers. */
+/**
+ * Chooses the server for a call of a primitive that has several; refuses a file whose names lead to different servers.
+ */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { matchesGlobs } from '../../../catalogs/readers/path-globs.ts';
 import type { PathFact, Reason } from '../../../policies/port.ts';
@@ -6,7 +8,10 @@ import type { Route } from '../../config/config.ts';
 import { isOpen } from '../../config/servers/configured-routes.ts';
 import { HiddenBy } from '../../exposure/exposed-tool.ts';
 
-/** What chooses a route: every name of the files that the call names, real and relative to the workspace, and the labels of its run. */
+/**
+ * What chooses a route: every name of the files that the call names, real and relative to the workspace, and the labels
+ * of its run.
+ */
 export interface RoutedCall {
   readonly paths: readonly Pick<PathFact, 'path' | 'inside'>[];
   readonly labels: readonly string[];
@@ -20,7 +25,10 @@ export function isRouted(routes: readonly Route[] | undefined): routes is readon
   return routes !== undefined && (routes.length > 1 || !routes.every(isOpen));
 }
 
-/** Returns the server of the first route that fits; undefined if none does. Throws DENIED for a file whose names lead to different servers. */
+/**
+ * Returns the server of the first route that fits; undefined if none does. Throws DENIED for a file whose names lead to
+ * different servers.
+ */
 export function routedServer(routes: readonly Route[], { paths, labels }: RoutedCall): string | undefined {
   const open = routes.filter(
     (route) => route.labels === undefined || route.labels.some((label) => labels.includes(label)),
@@ -39,7 +47,10 @@ function fits({ paths }: Route, { path, inside }: RoutedCall['paths'][number]): 
   return paths === undefined || (inside && matchesGlobs(paths, path));
 }
 
-/** Returns the refusal of a call that no server serves. It is the same where policy hides the server; `hidden` says why, for the audit only. */
+/**
+ * Returns the refusal of a call that no server serves. It is the same where policy hides the server; `hidden` says why,
+ * for the audit only.
+ */
 export function unservedError(primitive: string, hidden?: readonly Reason[]): TollgateError {
   return new TollgateError('NOT_SUPPORTED', {
     detail: `No server that you can use serves this call of ${primitive}: the owner lets it serve other paths, or runs with other labels`,

@@ -26,7 +26,10 @@ export class WorkspaceFiles {
     this.#links = new HardLinks([workspace, ...read, ...write], controlFiles);
   }
 
-  /** The effect of a call, over the real paths of descriptors that the caller closes. Throws DENIED for a path that keeps changing. */
+  /**
+   * The effect of a call, over the real paths of descriptors that the caller closes. Throws DENIED for a path that
+   * keeps changing.
+   */
   resolve(doing: EffectSource): ResolvedPaths | Promise<ResolvedPaths> {
     const held = new CallPathHandles([this.workspace]);
     try {
