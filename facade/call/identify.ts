@@ -1,6 +1,6 @@
 /**
- * Owns who calls: sessions and stage 1; refuses to take a role, a profile or an origin from anything that a client
- * says.
+ * Stage 1, identify: the session, its principal and its run. Role, profile and origin are never taken from what a
+ * client sends.
  */
 import { randomBytes } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
@@ -8,30 +8,30 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { CallRequest, HostSessionOptions, Session } from '../serve/facade-port.ts';
 
-/** The key of `_meta` by which a host groups calls into a run (design §1). */
+/** The key of `_meta` by which a host groups calls into a run. */
 const RUN_KEY = 'tollgate/run';
-/** The key of `_meta` by which a caller joins calls with what it knows of them itself. */
+/** The key of `_meta` under which a caller gives its own id of a call. */
 export const CORRELATION_KEY = 'tollgate/correlation';
 const NAME_FORM = /^[A-Za-z0-9_.:-]{1,128}$/;
 
-/** A list as a client was given it; without a text it was refused. */
+/** A list as a client received it. Without a text, it was refused. */
 export interface ShownList {
   readonly text: string | undefined;
-  /** What people had decided before it was made: what they decide meanwhile is seen to differ. */
+  /** What people had decided when the list was made. A later decision gives another text. */
   readonly basis: string;
 }
 
-/** A session with what the facade remembers of it. */
+/** A session with what the facade keeps about it. */
 export interface OpenSession extends Session {
-  /** Changes when a new configuration says something else of this principal; a call keeps what it began with. */
+  /** A new configuration may replace it. A call keeps the principal that it began with. */
   principal: Principal;
-  /** What its last list came to. */
+  /** Its last list. */
   shown?: ShownList;
   /** Exposed name → pin of the definition that this client was last shown. */
   readonly listed: Map<string, string>;
-  /** Labels that any run of this session brought in, besides those that are sticky. */
+  /** Labels that any run of this session read, without sticky ones. */
   readonly labels: Set<string>;
-  /** A result of this session was cut, and this tool reads the rest: its list shows it. */
+  /** The tool that reads the rest of a cut result. The session's list shows it after the first cut. */
   reads?: string;
   readonly end: AbortController;
 }
@@ -56,19 +56,19 @@ export interface Caller {
   readonly session: OpenSession;
   readonly principal: Principal;
   readonly run: string;
-  /** The caller's own id of what the call is part of. It decides nothing. */
+  /** The caller's own id of the call. No decision depends on it. */
   readonly correlation?: string;
   readonly startedAt: number;
 }
 
-/** Opens a session; its id is 128 random bits. */
+/** Opens a session. Its id is 128 random bits. */
 export function openSession(
   principal: Principal,
   transport: 'stdio' | 'http',
   host: HostSessionOptions = {},
 ): OpenSession {
   const end = new AbortController();
-  // Many calls of one session wait for its end: that is no leak.
+  // Many calls of one session listen for its end. This is not a leak.
   setMaxListeners(0, end.signal);
   return {
     id: randomBytes(16).toString('hex'),
@@ -82,7 +82,7 @@ export function openSession(
   };
 }
 
-/** Throws IDENTITY when the session has ended, with the reason where there is one. */
+/** Throws IDENTITY if the session has ended, with the reason if one is known. */
 export function requireOpen({ closed }: Session): void {
   if (closed.aborted)
     throw closed.reason instanceof TollgateError && closed.reason.code === 'IDENTITY'
@@ -91,9 +91,9 @@ export function requireOpen({ closed }: Session): void {
 }
 
 /**
- * Stage 1. The run is the session, or the name that the host gave under `_meta["tollgate/run"]`, bound to the principal
- * so that nobody joins another's run. Throws IDENTITY when the session has ended or the run's name is malformed,
- * WIRE_PARAMS for a correlation id that is.
+ * Identifies the caller. The run is the session, or the name under `_meta["tollgate/run"]`, prefixed with the principal
+ * so that no one can join another principal's run. Throws IDENTITY if the session has ended or the name is malformed,
+ * and WIRE_PARAMS for a malformed correlation id.
  */
 export function identify(
   session: OpenSession,

@@ -16,24 +16,24 @@ import type { Reply } from '../serve/facade-port.ts';
 import { CORRELATION_KEY } from './identify.ts';
 
 /**
- * Bytes of a server's error that pass, and characters of its message when there are more: an error must not carry what
- * the cap keeps out.
+ * Bytes of a server's error that pass unchanged, and characters of the message of a longer one: errors are capped as
+ * results are.
  */
 const ERROR_BYTES = 30_000;
 const MESSAGE_CHARS = 2_000;
 
-/** The number of a refusal that has none of its own, where a result is no answer: a list. */
-const NO_LIST = -32011;
+/** The JSON-RPC code of a refused list whose error has no code of its own. */
+const LIST_REFUSED = -32011;
 
 /**
- * The reply for anything thrown; `of` is what was asked for. A server's own JSON-RPC error passes as it came, cleaned
- * as a result is and without paths of the host.
+ * Returns the reply for anything thrown. A server's own JSON-RPC error passes unchanged, except that it is cleaned as a
+ * result is and loses paths of the host. `of`: what was requested; a list cannot be refused by a tool result.
  */
 export function refusalReply(
   thrown: unknown,
   call: { id: string; redactor: Redactor; hidePaths?: HidePaths; of?: 'list'; correlation?: string | undefined },
 ): Reply {
-  // Our own words may quote a server: its version, its revision, a name.
+  // Our own text may quote a server: its version, its revision, a name.
   const clean = <T>(value: T): T =>
     mapStrings(value, (text) => escapeHostile(call.redactor.redact(text).value).text) as T;
   if (thrown instanceof UpstreamError)
@@ -54,7 +54,7 @@ export function refusalReply(
       text: JSON.stringify(clean({ content: [{ type: 'text', text }], isError: true, _meta: meta })),
     };
   }
-  // Many clients show the message alone, so what to do next stands in it.
+  // Many clients show only the message, so it also says what to do next.
   const message = `${code === 'INTERNAL' ? row.what : error.message} ${error.next}`;
   return {
     kind: 'error',
@@ -84,7 +84,7 @@ function cleanUpstream(
       : { ...clean, dataText: clean.data === exact.data ? dataText : restoreExactNumbers(JSON.stringify(clean.data)) };
   return {
     code: clean.code,
-    message: `${clean.message.slice(0, MESSAGE_CHARS).replace(/[\ud800-\udbff]$/, '')} [tollgate: the error was cut here, its data left out]`,
+    message: `${clean.message.slice(0, MESSAGE_CHARS).replace(/[\ud800-\udbff]$/, '')} [tollgate: the error was cut here and its data was removed]`,
   };
 }
 
@@ -116,13 +116,13 @@ export function failureAfterInterruption(
   if (thrown.code !== 'CANCELLED' && thrown.code !== reason.code) return thrown;
   if (!isInterrupted(signal) || (executed === 'no' && reason.code === 'IDENTITY')) return reason;
   return executed === 'no'
-    ? notMade()
+    ? notExecuted()
     : new TollgateError('INTERRUPTED', { detail: reason.message, data: { executed: 'unknown' }, cause: thrown });
 }
 
 /** Returns the answer to work that ended before anything was sent to a server. */
-function notMade(): TollgateError {
+function notExecuted(): TollgateError {
   return new TollgateError('SHUTTING_DOWN', {
-    detail: 'Nothing has run: Tollgate stops, or the session ended before.',
+    detail: 'Tollgate is stopping, or the session ended, before the call was sent. Nothing ran.',
   });
 }

@@ -1,26 +1,25 @@
 /**
- * Keeps the labels that calls brought in: by session, by named run, and by principal for sticky ones, which only an
- * owner clears.
+ * The labels that calls have read: per session, per named run, and per principal for sticky labels, which only an owner
+ * clears.
  */
 import type { Principal } from '../../policies/port.ts';
 import { labelSpace, type Runs } from '../serve/host/host-runs.ts';
 import type { State } from '../state/state-port.ts';
 import type { OpenSession } from './identify.ts';
 
-/** What a running facade needs of labels. Throws STATE_FAILED. */
+/** The labels of runs. Both methods throw STATE_FAILED. */
 export interface RunLabels {
   /**
-   * Returns the labels that hold for a call. A run that the client named has those of its session and those that its
-   * name brought in elsewhere; a run that an owner opened has its own. Sticky labels of the principal hold everywhere.
+   * Returns the labels of a call. A run that the client named has the labels of its session, and those that other
+   * sessions added to this name. A run that an owner opened has only its own. Sticky labels of the principal always
+   * apply.
    */
   of(session: OpenSession, run: string): readonly string[];
-  /**
-   * Adds labels for good. To be called before the server is reached: its progress and its errors are its words as well.
-   */
+  /** Adds labels. Call this before the server is reached, because its progress and its errors are its data as well. */
   join(session: OpenSession, run: string, labels: readonly string[]): Promise<void>;
 }
 
-/** A sticky label that stands. `since`: ms since 1970. */
+/** A sticky label that is set. `since`: milliseconds since 1970. */
 export interface StickyLabel {
   readonly principal: string;
   readonly label: string;
@@ -30,7 +29,7 @@ export interface StickyLabel {
 const STICKY = 'sticky';
 const NONE: readonly string[] = [];
 
-/** What labels are kept by. `sticky`: the labels of the configuration that survive sessions. */
+/** What `createLabels` needs. `sticky`: the labels that survive sessions. */
 export interface LabelParts {
   readonly state: State;
   readonly runs: Pick<Runs, 'isOwned'>;
@@ -38,7 +37,10 @@ export interface LabelParts {
   readonly now: () => number;
 }
 
-/** Each label is one value of the shared state, so that two processes cannot overwrite each other's. */
+/**
+ * Creates the labels of runs. Each label is one value of the shared state, so that two processes cannot overwrite each
+ * other's.
+ */
 export function createLabels({ state, runs, sticky, now }: LabelParts): RunLabels {
   const stickyOf = createStickyReader(state, sticky.length > 0);
   return {
@@ -65,10 +67,7 @@ export function createLabels({ state, runs, sticky, now }: LabelParts): RunLabel
   };
 }
 
-/**
- * Reads the sticky labels of a principal; again only when the state has changed. Reads nothing where none is
- * configured.
- */
+/** Returns a reader of a principal's sticky labels, which reads them again only after the state changed. */
 function createStickyReader(state: State, isUsed: boolean): (principal: Principal) => readonly string[] {
   const known = new Map<string, readonly string[]>();
   let stamp = '';
@@ -83,7 +82,7 @@ function createStickyReader(state: State, isUsed: boolean): (principal: Principa
   };
 }
 
-/** Returns all sticky labels that stand, by principal. Throws STATE_FAILED. */
+/** Returns all sticky labels. Throws STATE_FAILED. */
 export function listSticky(state: Pick<State, 'list'>): readonly StickyLabel[] {
   return [...state.list(STICKY)].map(([key, since]) => {
     const slash = key.indexOf('/');
@@ -99,7 +98,7 @@ export async function clearSticky(
   await state.remove(STICKY, keyOf(principal, label));
 }
 
-/** Ids of principals hold no slash. */
+/** Ids of principals contain no slash. */
 function keyOf(principal: string, label: string): string {
   return `${principal}/${label}`;
 }

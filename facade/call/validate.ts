@@ -1,4 +1,7 @@
-/** Owns stage 3: the arguments lifted back, judged by the original schema, pinned; nothing is coerced in silence. */
+/**
+ * Stage 3, validate: arguments are lifted back to the original schema, pinned and validated. Every repair is told to
+ * the caller.
+ */
 import { isDeepStrictEqual } from 'node:util';
 import type { JsonDoc } from '../../adapters/port.ts';
 import { parseJsonDoc } from '../../adapters/rpc/message-parser.ts';
@@ -10,7 +13,7 @@ import {
   type Validator,
 } from '../../catalogs/validation/argument-validation.ts';
 
-/** How the arguments of one exposed tool are understood. */
+/** How the arguments of one exposed tool are read. */
 export interface ArgsShape {
   readonly schema: Readonly<Record<string, unknown>>;
   readonly validator: Validator;
@@ -20,14 +23,14 @@ export interface ArgsShape {
   readonly maxBytes: number;
 }
 
-/** Arguments in the original schema's terms. */
+/** Arguments as the original schema names them. */
 export interface LiftedArguments {
   readonly args: Readonly<Record<string, unknown>>;
   readonly changed: boolean;
   readonly notes?: readonly string[];
 }
 
-/** Arguments as they will be sent, and what was repaired, for the reply. */
+/** Arguments as they will be sent, and notes for the reply on what was repaired. */
 export interface BoundArguments {
   readonly doc: JsonDoc<Readonly<Record<string, unknown>>>;
   readonly notes: readonly string[];
@@ -46,14 +49,13 @@ export function bindArguments(given: JsonDoc, shape: ArgsShape): BoundArguments 
   if (!changed) return { doc, notes };
   if (!doc.exact)
     throw invalid(
-      'a number in the arguments is too precise to be carried through the changes that this tool needs; send it as text',
+      'a number in the arguments has more digits than Tollgate can keep when it rewrites them for this tool; send it as text',
     );
   return { doc: { text: JSON.stringify(checked.args), value: checked.args, exact: true }, notes };
 }
 
 /**
- * Hosts send nothing, null, or the whole object as text (schema-primitives A7, call time 1); such a text is as strict
- * as the wire.
+ * Some clients send nothing, null, or the whole object as a JSON text. Such a text is parsed as strictly as a message.
  */
 function asObject(given: JsonDoc): BoundArguments['doc'] {
   if (given.value === null || given.value === undefined) return { text: '{}', value: {}, exact: true };
@@ -71,9 +73,7 @@ function parseText(text: string): JsonDoc {
   }
 }
 
-/**
- * A pin wins over every spelling of its argument: case and compatibility variants are dropped, not passed beside it.
- */
+/** Sets the pinned arguments. Other spellings of a pinned argument (case, compatibility forms) are removed. */
 export function applyPins(
   args: Readonly<Record<string, unknown>>,
   pins: Readonly<Record<string, unknown>>,
@@ -86,8 +86,8 @@ export function applyPins(
 }
 
 /**
- * What the caller wrote and a pin replaced, so that a result is not taken for the answer to another question. Never
- * shows the value of a pin.
+ * Returns a note for each value that a pin replaced, so that the caller does not misread the result. Never shows the
+ * value of a pin.
  */
 export function pinNotes(
   given: Readonly<Record<string, unknown>>,

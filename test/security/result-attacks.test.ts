@@ -188,7 +188,7 @@ describe('past the cap' + verifies('CY-17', 'CY-19'), () => {
     const { error } = await facade.call(session, 'one_act', {
       error: JSON.stringify({ code: -5, message: 'é'.repeat(50_000), data: huge }),
     });
-    expect(error?.message).toMatch(/^é{2000} \[tollgate: the error was cut here, its data left out\]$/);
+    expect(error?.message).toMatch(/^é{2000} \[tollgate: the error was cut here and its data was removed\]$/);
     expect(error).not.toHaveProperty('data');
   });
 });

@@ -1,7 +1,4 @@
-/**
- * Owns the lowering of a call to its canonical effect: the same facts for the same doing, whichever exposure it came
- * through.
- */
+/** The canonical effect of a call: the same facts for the same action, no matter how the tool was exposed. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { locate, type PathLocation } from '../../../catalogs/readers/path-location.ts';
 import { readUrl } from '../../../catalogs/readers/urls.ts';
@@ -9,16 +6,13 @@ import type { Semantics, Verb } from '../../../catalogs/tools/tool-definition.ts
 import type { CommandFact, Effect, ListTool, PathFact, UrlFact } from '../../../policies/port.ts';
 import { commandFact } from './command-facts.ts';
 
-/** What a rule sees of a command that is no text. */
+/** The fact of a command that is not a text. */
 const UNREADABLE_COMMAND: CommandFact = { text: '', opaque: true, words: [] };
 
-/**
- * Paths, or URLs, that one argument may hold. Each path is resolved at once and kept open, which takes a tenth of a
- * millisecond.
- */
-const MOST_TEXTS = 1_000;
+/** Paths or URLs that one argument may contain. Each path is resolved and kept open, which takes about 0.1 ms. */
+const MAX_TEXTS = 1_000;
 
-/** What will be called, and with what. */
+/** A tool and its arguments. */
 export interface EffectSource {
   readonly server: string;
   readonly tool: string;
@@ -26,19 +20,19 @@ export interface EffectSource {
   readonly args: Readonly<Record<string, unknown>>;
 }
 
-/** Where a path argument leads. */
+/** Resolves a path argument. */
 type Find = (raw: string) => PathLocation;
 
 /**
- * The effect of a call (design §3). Reads the file system to resolve symlinks, and nothing else. `find` may keep what
- * it resolves open. Throws ARGS_INVALID for too many paths or URLs.
+ * Returns the effect of a call. Reads the file system only to resolve symbolic links; `find` may keep what it resolves
+ * open. Throws ARGS_INVALID for too many paths or URLs.
  */
 export function effectOf(
-  doing: EffectSource,
+  source: EffectSource,
   workspace: string,
   find: Find = (raw) => locate([workspace], raw),
 ): Effect {
-  const { server, tool, semantics, args } = doing;
+  const { server, tool, semantics, args } = source;
   const command = semantics.command === undefined ? undefined : args[semantics.command];
   return {
     verb: verbOf(semantics, args),
@@ -54,7 +48,7 @@ export function effectOf(
       semantics.urls === undefined
         ? []
         : semantics.urls.flatMap((argument) => textsOf(argument, args[argument]).map((url) => urlFact(argument, url))),
-    // A command as a list of words is joined by rules of its own server: which words it has is not known here.
+    // How a server joins a command that is a list of words is not known, so its words are not known either.
     ...(command === undefined || command === null
       ? {}
       : { command: typeof command === 'string' ? commandFact(command) : UNREADABLE_COMMAND }),
@@ -62,8 +56,9 @@ export function effectOf(
 }
 
 /**
- * What a list is told of a tool: all verbs that a call may have, because it must not promise what one of them would be
- * denied, and the facts that a call can carry, because a rule about others never fires.
+ * Returns what the list decision needs to know about a tool: every verb that a call may have, because a list must not
+ * promise a call that would be denied, and the kinds of facts that a call can have, because a rule about other facts
+ * never applies.
  */
 export function listToolFacts(semantics: Semantics): Pick<ListTool, 'verb' | 'verbs' | 'facts'> {
   const { verb, byArgument } = semantics;
@@ -73,7 +68,10 @@ export function listToolFacts(semantics: Semantics): Pick<ListTool, 'verb' | 've
     : { verb, verbs: [...new Set([verb, ...Object.values(byArgument.verbs)])], facts };
 }
 
-/** A value of the deciding argument that the catalog does not know keeps the tool's own, graver verb. */
+/**
+ * If the catalog does not know the value of the deciding argument, the tool's own verb counts, which is the more
+ * serious one.
+ */
 function verbOf(semantics: Semantics, args: Readonly<Record<string, unknown>>): Verb {
   const by = semantics.byArgument;
   if (by === undefined) return semantics.verb;
@@ -83,14 +81,14 @@ function verbOf(semantics: Semantics, args: Readonly<Record<string, unknown>>): 
 }
 
 /**
- * The texts of an argument, out of lists too. Undefined stands for a value that no text can be read from: dropped, it
- * would be no fact to a rule that denies.
+ * Returns the texts of an argument, also from lists. Undefined stands for a value that is not a text: if it were left
+ * out, a rule that denies would not see it.
  */
 function textsOf(argument: string, value: unknown): readonly (string | undefined)[] {
   const texts = flatten(value);
-  if (texts.length <= MOST_TEXTS) return texts;
+  if (texts.length <= MAX_TEXTS) return texts;
   throw new TollgateError('ARGS_INVALID', {
-    detail: `${argument}: holds ${texts.length} paths or URLs; at most ${MOST_TEXTS} are judged in one call`,
+    detail: `${argument}: contains ${texts.length} paths or URLs; one call may have at most ${MAX_TEXTS}`,
     next: 'Make several calls.',
   });
 }
@@ -103,12 +101,12 @@ function flatten(value: unknown): readonly (string | undefined)[] {
 function pathFact(argument: string, raw: string | undefined, find: Find): PathFact {
   if (raw === undefined) return { argument, path: 'unresolved:', inside: false };
   const found = find(raw);
-  // What cannot be located stands as it was written, in a form that no absolute or relative pattern takes for a place.
+  // A path that cannot be resolved keeps its text, in a form that no path pattern matches.
   if (found.problem !== undefined) return { argument, path: `unresolved:${raw}`, inside: false };
   return { argument, ...rulePathOf(found) };
 }
 
-/** A place as rules name it: relative to the workspace where it lies inside. */
+/** Returns a path as rules write it: relative to the workspace if it is inside. */
 export function rulePathOf({
   absolute,
   relative,

@@ -1,5 +1,5 @@
 /**
- * Owns the facts of a shell command: the literal words of its simple commands, and whether one of them starts other
+ * The facts of a shell command: the literal words of its simple commands, and whether one of them starts other
  * programs.
  */
 import {
@@ -16,25 +16,24 @@ import {
 import { isLiteralCommand, runsItsWords } from '../../../catalogs/programs/literal-programs.ts';
 import type { CommandFact } from '../../../policies/port.ts';
 
-/** Longer commands have no words: the time of a parse stays under that of a call. */
+/** A longer command has no words, so that parsing stays cheap. */
 const MAX_CHARS = 16 * 1024;
-/**
- * Outside quotes only ASCII that no shell reads as something else; control characters nowhere but blanks and line ends.
- */
+/** Control characters are allowed only as blanks and line ends. Outside of quotes, only printable ASCII is allowed. */
 const STRANGE = /[\0-\x08\x0b-\x1f\x7f]/;
 const FOREIGN = /[^\x20-\x7e\t\n]/;
 /**
- * A line that continues after anything but a blank, or at the end. Bash joins lines before it reads tokens, so `"$\`
- * and `((id);id)"` on the next line are a command substitution; the parser joins them later and sees text.
+ * A line continuation after anything but a blank, or at the end of the command. Bash joins lines before it reads
+ * tokens, so `"$\` followed by `((id);id)"` on the next line is a command substitution. The parser joins them later and
+ * sees text.
  */
 const JOINED = /[^ \t\n]\\\n|\\$/;
 
 /**
- * The literal words of every simple command in a text of Bash, in order; lists, pipelines, groups, subshells, `if` and
- * `while` are looked into. Anything that a word's value depends on (expansions, globs, assignments, functions), output
- * to files, and programs that run their words as code leave all of it without words: a guess would let `$CMD` pass a
- * rule about `rm`. So does what the parser, `unbash`, can read only with an error. A command without words is opaque.
- * One with words is opaque if a program in it starts others or may (catalogs/programs/literal-programs.ts).
+ * Returns the literal words of every simple command in a Bash text, in order, also inside lists, pipelines, groups,
+ * subshells, `if` and `while`. The whole text has no words if it contains anything that the value of a word depends on
+ * (expansions, globs, assignments, functions), output to a file, a program that runs its words as code, or a syntax
+ * error: a guess would let `$CMD` bypass a rule about `rm`. A command without words is opaque. A command with words is
+ * opaque if a program in it may start other programs (see catalogs/programs/literal-programs.ts).
  */
 export function commandFact(text: string): CommandFact {
   const words = literalWords(text);
@@ -44,14 +43,15 @@ export function commandFact(text: string): CommandFact {
 }
 
 /**
- * The literal words of every simple command, whatever their programs start; undefined if not all of them are literal.
+ * Returns the literal words of every simple command, no matter what the programs start; undefined unless all of them
+ * are literal.
  */
 export function literalWords(text: string): readonly (readonly string[])[] | undefined {
   const words = text.length > MAX_CHARS || STRANGE.test(text) || JOINED.test(text) ? undefined : readScript(text);
   return words?.length === 0 ? undefined : words;
 }
 
-/** What is thrown where words are not known; never leaves this file. */
+/** Thrown when words are not known. Never leaves this file. */
 class Opaque extends Error {}
 
 function readScript(text: string): string[][] | undefined {
@@ -60,7 +60,7 @@ function readScript(text: string): string[][] | undefined {
     if (script.errors !== undefined && script.errors.length > 0) return undefined;
     return readAll(script.commands);
   } catch (thrown) {
-    // A parser that gives up, by its own error or the stack's, has not understood the command.
+    // The parser gave up with an error of its own or a stack overflow: the command is not understood.
     if (thrown instanceof Opaque || thrown instanceof RangeError || thrown instanceof SyntaxError) return undefined;
     throw thrown;
   }
@@ -91,7 +91,7 @@ function readNode(node: PipelineNode | AndOr | CommandNode): string[][] {
           .concat(node.else?.commands ?? []),
       );
     case 'Redirected':
-      node.redirects.forEach(judgeRedirection);
+      node.redirects.forEach(checkRedirection);
       return readNode(node.command);
     default:
       throw new Opaque();
@@ -104,16 +104,15 @@ function readCommand({ name, prefix, suffix }: Command): string[] {
   for (const part of [...prefix, name, ...suffix]) {
     if (part.type === 'Assignment') throw new Opaque();
     if (part.type === 'Word') words.push(literal(part));
-    else judgeRedirection(part);
+    else checkRedirection(part);
   }
   return words;
 }
 
 /**
- * Joining streams and throwing output away touch no file; every other redirection reads or writes one that no word
- * names.
+ * Joining streams and discarding output are allowed. Every other redirection reads or writes a file that no word names.
  */
-function judgeRedirection(part: Redirection): void {
+function checkRedirection(part: Redirection): void {
   if (part.type !== 'Redirect' || part.target === undefined || part.descriptor?.type === 'FileDescriptorVariable')
     throw new Opaque();
   const target = literal(part.target);
@@ -128,7 +127,7 @@ function literal(word: Word): string {
   return word.value;
 }
 
-/** Tildes are expanded after `=` and `:` too, and an escape before a line end joins lines. */
+/** Bash expands a tilde also after `=` and `:`. */
 function isLiteral(part: WordPart | { readonly type: 'Literal'; readonly text: string }): boolean {
   if (part.type === 'SingleQuoted') return true;
   if (part.type === 'DoubleQuoted') return part.parts.every(({ type }) => type === 'Literal');

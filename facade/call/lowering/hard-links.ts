@@ -1,4 +1,4 @@
-/** Finds the other names of a file, so that a rule about one name of a file holds for all of them. */
+/** Finds the other names (hard links) of a file, so that a rule about one name protects the file under all of them. */
 
 import { type BigIntStats, type Dirent, lstatSync, statSync } from 'node:fs';
 import { opendir } from 'node:fs/promises';
@@ -7,22 +7,21 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { PathHandle } from '../../../catalogs/readers/path-handles.ts';
 
-/** Entries of all roots that are looked at. A file with several names is refused where there are more. */
+/** Directory entries that one walk may read. If there are more, a file with several names is refused. */
 const MAX_ENTRIES = 1_000_000;
-/** Milliseconds of work between two turns of the event loop. */
+/** Milliseconds of one time slice. */
 const SLICE_MS = 4;
-/** An index that nobody asked for so long is dropped. Milliseconds. */
+/** Milliseconds after which an unused index is dropped. */
 const KEEP_MS = 300_000;
 
 /**
- * Time stamps of files are as coarse as the kernel's clock tick; a state that is older than this has not changed since.
- * Milliseconds.
+ * Milliseconds that are longer than a kernel clock tick. A timestamp that is older than this shows every later change.
  */
 const TICK_MS = 100;
 
 /**
- * Names of one file beneath the roots, and its time of change when they were seen; undefined when they were seen at
- * several.
+ * The names of one file below the roots, and its change time (ctime) during the walk; undefined if it changed during
+ * the walk.
  */
 interface Names {
   readonly names: string[];
@@ -38,8 +37,8 @@ interface Index {
 const NOTHING: Index = { files: new Map(), began: 0n };
 
 /**
- * The names of files that have several. An index of the roots is kept: a new name, a removed one and a renaming change
- * a file's time of change (ctime), and the roots are then walked again. Names elsewhere are known only if `known` lists
+ * Knows the names of files that have several. It keeps an index of the roots. A new, removed or changed name changes
+ * the file's ctime, and then the roots are walked again. Names outside of the roots are known only if `known` lists
  * them.
  */
 export class HardLinks {
@@ -48,35 +47,34 @@ export class HardLinks {
   #index = NOTHING;
   #running: Promise<Index> | undefined;
   #next: Promise<Index> | undefined;
-  /** Files that the next walk looks for, however many names they have by then. */
+  /** Files that the next walk must include, even if they have only one name by then. */
   #wanted = new Set<string>();
   #drop: NodeJS.Timeout | undefined;
 
-  /**
-   * `roots`, the workspace and folders of others, are real and absolute; `known` are files that rules protect wherever
-   * they lie, absolute.
-   */
+  /** `roots`: absolute real paths of the workspaces. `known`: absolute paths of files that rules protect anywhere. */
   constructor(roots: readonly string[], known: readonly string[]) {
     this.#roots = roots;
     this.#known = known;
   }
 
-  /** Known files that are this object under another name. */
-  knownNames(held: PathHandle): readonly string[] {
-    if (held.stat?.isFile() !== true) return [];
-    return this.#known.filter((file) => file !== held.location.absolute && isSame(held, file));
+  /** Returns the known files that are this file under another name. */
+  knownNames(handle: PathHandle): readonly string[] {
+    if (handle.stat?.isFile() !== true) return [];
+    return this.#known.filter((file) => file !== handle.location.absolute && isSame(handle, file));
   }
 
-  /** Names of this object beneath the roots, absolute. Throws DENIED when the workspace is too large to find them. */
-  async namesOf(held: PathHandle): Promise<readonly string[]> {
-    const { stat } = held;
+  /**
+   * Returns the absolute names of this file below the roots. Throws DENIED if the workspace is too large to find them.
+   */
+  async namesOf(handle: PathHandle): Promise<readonly string[]> {
+    const { stat } = handle;
     if (stat === undefined || !hasOtherNames(stat)) return [];
     const key = keyOf(stat);
-    const index = isCurrent(this.#index, key, held) ? this.#index : await this.#refresh(key);
-    return (index.files.get(key)?.names ?? []).filter((name) => name !== held.location.absolute);
+    const index = isCurrent(this.#index, key, handle) ? this.#index : await this.#refresh(key);
+    return (index.files.get(key)?.names ?? []).filter((name) => name !== handle.location.absolute);
   }
 
-  /** A walk that began before the question may have passed what the question is about, so the next one answers it. */
+  /** Walks the roots. A walk that is already running may have passed the file, so a new walk follows it. */
   #refresh(key: string): Promise<Index> {
     this.#wanted.add(key);
     if (this.#running === undefined) return this.#begin();
@@ -92,14 +90,14 @@ export class HardLinks {
   #begin(): Promise<Index> {
     const wanted = this.#wanted;
     this.#wanted = new Set();
-    const running = this.#look(wanted).finally(() => {
+    const running = this.#walk(wanted).finally(() => {
       if (this.#running === running) this.#running = undefined;
     });
     this.#running = running;
     return running;
   }
 
-  async #look(wanted: ReadonlySet<string>): Promise<Index> {
+  async #walk(wanted: ReadonlySet<string>): Promise<Index> {
     const files = new Map<string, Names>();
     const index = { files, began: BigInt(Date.now()) * 1_000_000n };
     let entries = 0;
@@ -129,7 +127,7 @@ function note(files: Map<string, Names>, wanted: ReadonlySet<string>, name: stri
   const stat = statOf(name);
   if (stat?.isFile() !== true) return;
   const key = keyOf(stat);
-  // The name that was asked about may be gone by now, and leave the protected one as the only one.
+  // The name in the call may be gone by now, so that the protected name is the only one left.
   if (!hasOtherNames(stat) && !wanted.has(key)) return;
   const known = files.get(key);
   if (known === undefined) files.set(key, { names: [name], changed: stat.ctimeNs });
@@ -137,13 +135,15 @@ function note(files: Map<string, Names>, wanted: ReadonlySet<string>, name: stri
   if (known !== undefined && stat.ctimeNs !== known.changed) known.changed = undefined;
 }
 
-/** True when the file has not changed from before the walk until now: then no name of it was passed over. */
-function isCurrent({ files, began }: Index, key: string, held: PathHandle): boolean {
+/** Returns true if the file has not changed since before the walk, so that the walk saw all its names. */
+function isCurrent({ files, began }: Index, key: string, handle: PathHandle): boolean {
   const changed = files.get(key)?.changed;
-  return changed !== undefined && changed + BigInt(TICK_MS) * 1_000_000n < began && held.statNow()?.ctimeNs === changed;
+  return (
+    changed !== undefined && changed + BigInt(TICK_MS) * 1_000_000n < began && handle.statNow()?.ctimeNs === changed
+  );
 }
 
-/** What cannot be opened, and what has gone meanwhile, has no names here. */
+/** A folder that cannot be opened, or that no longer exists, has no entries. */
 async function* entriesOf(folder: string): AsyncGenerator<Dirent> {
   try {
     yield* await opendir(folder, { bufferSize: 512 });
@@ -160,9 +160,9 @@ function statOf(file: string): BigIntStats | undefined {
   }
 }
 
-function isSame(held: PathHandle, file: string): boolean {
+function isSame(handle: PathHandle, file: string): boolean {
   try {
-    return held.isObject(statSync(file, { bigint: true }));
+    return handle.isObject(statSync(file, { bigint: true }));
   } catch {
     return false;
   }
@@ -178,7 +178,9 @@ function keyOf(stat: BigIntStats): string {
 
 function tooMany(): TollgateError {
   return new TollgateError('DENIED', {
-    detail: `The file has several names (hard links), and the workspace, with the other ones that are named, holds more than ${MAX_ENTRIES} entries, so its other names are not known.`,
-    next: 'Replace the file by a copy of it: a copy has one name.',
+    detail:
+      `The file has several names (hard links). Its other names are not known, because the workspaces contain more than ` +
+      `${MAX_ENTRIES} entries.`,
+    next: 'Replace the file with a copy of it: a copy has only one name.',
   });
 }

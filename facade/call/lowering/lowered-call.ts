@@ -1,49 +1,50 @@
 /**
- * Owns what an exposed call really is: which server and tool are reached, with which bytes, and the effect that the
+ * Lowers an exposed call: to the server and tool that it reaches, the bytes that are sent, and the effect that the
  * policy judges.
  */
 import type { Primitive, ServerAdapter, ServerAnswer } from '../../../adapters/port.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { PRIMITIVE_SEMANTICS } from '../../../catalogs/primitives/primitive-semantics.ts';
 import { CallPathHandles } from '../../../catalogs/readers/path-handles.ts';
+import type { Semantics } from '../../../catalogs/tools/tool-definition.ts';
 import type { Effect } from '../../../policies/port.ts';
 import type { ExposedTool, RoutedServers } from '../../exposure/exposed-tool.ts';
 import { type SpillOwner, Spills } from '../../output/spills.ts';
 import type { Cap } from '../../output/text-cut.ts';
 import type { BoundArguments } from '../validate.ts';
 import { routedServer, unservedError } from './primitive-routes.ts';
-import type { ResolvedPaths, WorkspaceFiles } from './workspace-files.ts';
+import type { WorkspaceFiles } from './workspace-files.ts';
 
-/** Milliseconds that a shell command may take by default, and at most (schema-primitives B5). */
+/** Milliseconds that a shell command may run: by default, and at most. */
 const BASH_DEFAULT_MS = 120_000;
 const BASH_MAX_MS = 600_000;
-/** What the backend needs beyond the command's own time to say how it ended. */
+/** Milliseconds that the backend needs after the command's own time to report how it ended. */
 const BASH_GRACE_MS = 5_000;
+/** The share of the cap that goes to the start of a command's output. Its end usually says more. */
+const BASH_HEAD_SHARE = 0.3;
 
-/** Stage 3's other half: a call ready to be judged and sent. */
+/** What a tool does that no one has classified. */
+const UNKNOWN_SEMANTICS: Semantics = { verb: 'destructive' };
+
+/** A call that is ready to be judged and sent. */
 export interface LoweredCall {
-  /**
-   * What serves the call: the tool as it was resolved, or of several servers of a primitive the one that the call leads
-   * to.
-   */
+  /** The tool that serves the call. For a primitive with several servers, the one that was chosen. */
   readonly exposed: ExposedTool;
   readonly effect: Effect;
-  /** The arguments that the policy parses: those of the tool that is really called. */
+  /** The arguments of the tool that is called, as the policy parses them. */
   readonly argsText: string;
   readonly args: Readonly<Record<string, unknown>>;
   readonly labels: readonly string[];
   readonly timeoutMs: number;
   readonly hardTimeoutMs: number;
+  /** The share of the cap that goes to the start of a cut text: 1, or less for command output. */
   readonly headShare: number;
-  /** Descriptors of its paths. Close them when the call has ended, or when it is aimed again. */
+  /** Descriptors of its paths. Close them when the call has ended, or before it is lowered again. */
   readonly pathHandles: CallPathHandles;
   readonly destination: Destination;
 }
 
-/**
- * Where a lowered call goes, with the exact arguments. A backend takes the call of the primitive itself, and acts on
- * the path handles.
- */
+/** Where a call goes. A backend gets the call of the primitive itself and acts on the path handles. */
 export type Destination =
   | {
       readonly kind: 'server' | 'backend';
@@ -53,7 +54,7 @@ export type Destination =
     }
   | { readonly kind: 'spill'; readonly read: (cap: Cap) => Promise<ServerAnswer> };
 
-/** Where calls find their files and spills, and the labels of their run. */
+/** What lowering reads: files, spills, and the labels of the run. */
 export interface LoweringContext {
   readonly labels: readonly string[];
   readonly files: WorkspaceFiles;
@@ -61,139 +62,91 @@ export interface LoweringContext {
   readonly owner: SpillOwner;
 }
 
-/** How often a path may lead elsewhere between two looks at it. */
-const MOST_LOOKS = 3;
+/** How often a route is chosen again because the path changed meanwhile. */
+const MAX_ATTEMPTS = 3;
 
 /**
- * Aims a bound call. Throws ARGS_INVALID for a spill that is not this caller's, NOT_SUPPORTED from a backend and for a
- * call that none of several serves, DENIED for a path that keeps changing and for a file that several of them serve.
+ * Lowers a call with bound arguments. Throws ARGS_INVALID for a spill of another caller; NOT_SUPPORTED if no server
+ * serves the call; DENIED for a path that keeps changing, and for a file whose names lead to different servers.
  */
 export function lowerCall(
   exposed: ExposedTool,
   bound: BoundArguments,
-  place: LoweringContext,
+  context: LoweringContext,
 ): LoweredCall | Promise<LoweredCall> {
-  const args = bound.doc.value;
-  if (exposed.primitive === 'read' && Spills.names(args.path)) return aimAtSpill(exposed, bound, place);
-  if (exposed.primitive !== undefined && exposed.routedServers !== undefined)
-    return aimByRoute(exposed.primitive, { ways: exposed.routedServers, bound, place });
-  return aimAt(exposed, bound, place);
+  const { primitive, routedServers } = exposed;
+  if (primitive === 'read' && Spills.names(bound.doc.value.path)) return lowerSpillRead(exposed, bound, context);
+  if (primitive !== undefined && routedServers !== undefined)
+    return lowerByRoute(primitive, routedServers, { bound, context });
+  return lowerToServer(exposed, bound, context);
 }
 
 /**
- * Aims at the server of the route that the real path and the labels choose. The path is looked at twice, because what a
- * backend is sent is made after the choice: the call goes on only if the paths that it holds open lead to the very
- * server that it is sent to.
+ * Lowers to the server that the real path and the labels choose. The route is checked again with the descriptors that
+ * the call keeps open, because the path may change after the choice.
  */
-async function aimByRoute(
+async function lowerByRoute(
   primitive: Primitive,
-  {
-    ways,
-    bound,
-    place,
-  }: { readonly ways: RoutedServers; readonly bound: BoundArguments; readonly place: LoweringContext },
+  { routes, served, hidden }: RoutedServers,
+  { bound, context }: { readonly bound: BoundArguments; readonly context: LoweringContext },
 ): Promise<LoweredCall> {
-  const semantics = PRIMITIVE_SEMANTICS.get(primitive) ?? { verb: 'destructive' };
-  for (let looks = 0; looks < MOST_LOOKS; looks += 1) {
-    const { effect, pathHandles: held } = await place.files.resolve({
-      server: '',
-      tool: primitive,
-      semantics,
-      args: bound.doc.value,
-    });
-    held.close();
-    const server = routedServer(ways.routes, { paths: effect.paths, labels: place.labels }) ?? '';
-    const exposed = ways.served.get(server);
-    if (exposed === undefined) throw unservedError(primitive, ways.hidden.get(server));
-    const target = await aimAt(exposed, bound, place);
-    if (leadsTo(target, ways, place)) return target;
-    target.pathHandles.close();
+  const { files, labels } = context;
+  const semantics = PRIMITIVE_SEMANTICS.get(primitive) ?? UNKNOWN_SEMANTICS;
+  const source = { server: '', tool: primitive, semantics, args: bound.doc.value };
+  for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt += 1) {
+    const { effect, pathHandles } = await files.resolve(source);
+    pathHandles.close();
+    const server = routedServer(routes, { paths: effect.paths, labels }) ?? '';
+    const exposed = served.get(server);
+    if (exposed === undefined) throw unservedError(primitive, hidden.get(server));
+    const lowered = await lowerToServer(exposed, bound, context);
+    let isSameRoute = false;
+    try {
+      isSameRoute = routedServer(routes, { paths: lowered.effect.paths, labels }) === server;
+    } finally {
+      if (!isSameRoute) lowered.pathHandles.close();
+    }
+    if (isSameRoute) return lowered;
   }
   throw new TollgateError('DENIED', {
-    detail: 'The path leads to another server at each look.',
-    next: 'Call again; if it stays so, another process keeps changing this folder.',
+    detail: 'The path leads to another server each time that it is resolved.',
+    next: 'Call again. If this happens again, another process keeps changing this folder.',
   });
 }
 
-function leadsTo(
-  { effect, exposed, pathHandles: held }: LoweredCall,
-  { routes }: RoutedServers,
-  { labels }: LoweringContext,
-): boolean {
-  try {
-    return routedServer(routes, { paths: effect.paths, labels }) === exposed.server.name;
-  } catch (thrown) {
-    held.close();
-    throw thrown;
-  }
-}
-
-function aimAt(
+function lowerToServer(
   exposed: ExposedTool,
   bound: BoundArguments,
-  place: LoweringContext,
+  { files }: LoweringContext,
 ): LoweredCall | Promise<LoweredCall> {
-  const args = bound.doc.value;
-  const { server, primitive } = exposed;
-  const times =
-    primitive === 'bash' ? bashTimes(args) : { timeoutMs: server.timeoutMs, hardTimeoutMs: server.hardTimeoutMs };
-  const { labels } = server;
-  const { timeoutMs, hardTimeoutMs } = times;
-  if (primitive !== undefined && server.backend !== undefined) {
-    const backend = server.backend;
-    const lowered = backend.lower(primitive, args);
-    const argsText = lowered.args === args ? bound.doc.text : JSON.stringify(lowered.args);
-    return whenResolved(
-      place.files.resolve({
-        server: server.name,
-        tool: lowered.tool,
-        semantics: lowered.semantics,
-        args: lowered.args,
-      }),
-      ({ effect, pathHandles: held }) => ({
-        exposed,
-        effect,
-        pathHandles: held,
-        argsText,
-        args: lowered.args,
-        labels,
-        timeoutMs,
-        hardTimeoutMs,
-        headShare: primitive === 'bash' ? 0.3 : 1,
-        destination: { kind: 'backend', server: backend, tool: primitive, args: bound.doc },
-      }),
-    );
-  }
-  const name = exposed.entry?.tool.name ?? exposed.name;
-  const semantics = exposed.entry?.semantics ?? { verb: 'destructive' };
-  return whenResolved(
-    place.files.resolve({ server: server.name, tool: name, semantics, args }),
-    ({ effect, pathHandles: held }) => ({
-      exposed,
-      effect,
-      pathHandles: held,
-      argsText: bound.doc.text,
-      args,
-      labels,
-      timeoutMs,
-      hardTimeoutMs,
-      headShare: 1,
-      destination: { kind: 'server', server: server.adapter, tool: name, args: bound.doc },
-    }),
-  );
+  const { server, primitive, entry } = exposed;
+  const { backend, name } = server;
+  const given = bound.doc.value;
+  const isPrimitive = primitive !== undefined && backend !== undefined;
+  const { tool, args, semantics } = isPrimitive
+    ? backend.lower(primitive, given)
+    : { tool: entry?.tool.name ?? exposed.name, args: given, semantics: entry?.semantics ?? UNKNOWN_SEMANTICS };
+  const rest = {
+    exposed,
+    argsText: args === given ? bound.doc.text : JSON.stringify(args),
+    args,
+    labels: server.labels,
+    ...(primitive === 'bash'
+      ? { ...bashTimeouts(given), headShare: BASH_HEAD_SHARE }
+      : { timeoutMs: server.timeoutMs, hardTimeoutMs: server.hardTimeoutMs, headShare: 1 }),
+    destination: isPrimitive
+      ? ({ kind: 'backend', server: backend, tool: primitive, args: bound.doc } as const)
+      : ({ kind: 'server', server: server.adapter, tool, args: bound.doc } as const),
+  };
+  const resolved = files.resolve({ server: name, tool, semantics, args });
+  // A call without paths is lowered without a promise: this runs for every call.
+  return resolved instanceof Promise ? resolved.then((paths) => ({ ...rest, ...paths })) : { ...rest, ...resolved };
 }
 
-/** At once for a call that names no path: each promise costs every call. */
-function whenResolved(
-  resolved: ResolvedPaths | Promise<ResolvedPaths>,
-  targetOf: (resolved: ResolvedPaths) => LoweredCall,
-): LoweredCall | Promise<LoweredCall> {
-  return resolved instanceof Promise ? resolved.then(targetOf) : targetOf(resolved);
-}
-
-function aimAtSpill(exposed: ExposedTool, bound: BoundArguments, place: LoweringContext): LoweredCall {
+function lowerSpillRead(exposed: ExposedTool, bound: BoundArguments, { spills, owner }: LoweringContext): LoweredCall {
   const args = bound.doc.value;
-  const { effect, labels } = place.spills.source(String(args.path), place.owner);
+  const { effect, labels } = spills.source(String(args.path), owner);
+  const { timeoutMs, hardTimeoutMs } = exposed.server;
   return {
     exposed,
     effect,
@@ -201,18 +154,18 @@ function aimAtSpill(exposed: ExposedTool, bound: BoundArguments, place: Lowering
     argsText: bound.doc.text,
     args,
     labels,
-    timeoutMs: exposed.server.timeoutMs,
-    hardTimeoutMs: exposed.server.hardTimeoutMs,
+    timeoutMs,
+    hardTimeoutMs,
     headShare: 1,
-    destination: {
-      kind: 'spill',
-      read: (cap) => place.spills.read(args, place.owner, { ...cap, tool: exposed.name }),
-    },
+    destination: { kind: 'spill', read: (cap) => spills.read(args, owner, { ...cap, tool: exposed.name }) },
   };
 }
 
-function bashTimes(args: Readonly<Record<string, unknown>>): { timeoutMs: number; hardTimeoutMs: number } {
-  const asked = typeof args.timeout_ms === 'number' ? args.timeout_ms : BASH_DEFAULT_MS;
-  const timeoutMs = Math.min(BASH_MAX_MS, Math.max(0, asked)) + BASH_GRACE_MS;
+function bashTimeouts({ timeout_ms: asked }: Readonly<Record<string, unknown>>): {
+  timeoutMs: number;
+  hardTimeoutMs: number;
+} {
+  const commandMs = Math.min(BASH_MAX_MS, Math.max(0, typeof asked === 'number' ? asked : BASH_DEFAULT_MS));
+  const timeoutMs = commandMs + BASH_GRACE_MS;
   return { timeoutMs, hardTimeoutMs: timeoutMs };
 }

@@ -1,4 +1,4 @@
-/** Resolves the paths of calls: each to descriptors, and to every name by which a rule may know the object. */
+/** Resolves the paths of calls to descriptors, and to every name that a rule may use for the same file. */
 import { CallPathHandles, type PathHandle } from '../../../catalogs/readers/path-handles.ts';
 import { isBeneath } from '../../../catalogs/readers/path-location.ts';
 import type { Effect, PathFact } from '../../../policies/port.ts';
@@ -6,7 +6,7 @@ import type { Config } from '../../config/config.ts';
 import { type EffectSource, effectOf, rulePathOf } from './call-effect.ts';
 import { HardLinks } from './hard-links.ts';
 
-/** A call's effect, and the descriptors that its paths were judged by. */
+/** A call's effect, and the descriptors that its paths were resolved to. */
 export interface ResolvedPaths {
   readonly effect: Effect;
   readonly pathHandles: CallPathHandles;
@@ -27,48 +27,44 @@ export class WorkspaceFiles {
   }
 
   /**
-   * The effect of a call, over the real paths of descriptors that the caller closes. Throws DENIED for a path that
+   * Returns the effect of a call with real paths. The caller closes the descriptors. Throws DENIED for a path that
    * keeps changing.
    */
-  resolve(doing: EffectSource): ResolvedPaths | Promise<ResolvedPaths> {
-    const held = new CallPathHandles([this.workspace]);
+  resolve(source: EffectSource): ResolvedPaths | Promise<ResolvedPaths> {
+    const handles = new CallPathHandles([this.workspace]);
     try {
-      const effect = effectOf(doing, this.workspace, (text) => held.of(text).location);
-      return held.isEmpty ? { effect, pathHandles: held } : this.#resolved(effect, held);
+      const effect = effectOf(source, this.workspace, (text) => handles.of(text).location);
+      return handles.isEmpty ? { effect, pathHandles: handles } : this.#withEveryName(effect, handles);
     } catch (thrown) {
-      held.close();
+      handles.close();
       throw thrown;
     }
   }
 
-  async #resolved(effect: Effect, held: CallPathHandles): Promise<ResolvedPaths> {
+  /** Adds a path fact for every other name of each file: a rule about one name protects the file under all of them. */
+  async #withEveryName(effect: Effect, pathHandles: CallPathHandles): Promise<ResolvedPaths> {
     try {
-      return { effect: await this.#withEveryName(effect, held), pathHandles: held };
+      const added: PathFact[] = [];
+      for (const handle of pathHandles.all()) {
+        const names = await this.#otherNames(handle, effect.verb);
+        const { path: given } = rulePathOf(handle.location);
+        const facts = effect.paths.filter(({ path }) => path === given);
+        for (const { argument } of facts) added.push(...names.map((name) => ({ argument, ...this.#rulePath(name) })));
+      }
+      return { effect: added.length === 0 ? effect : { ...effect, paths: [...effect.paths, ...added] }, pathHandles };
     } catch (thrown) {
-      held.close();
+      pathHandles.close();
       throw thrown;
     }
   }
 
-  /** A file is protected under all of its names: each is a fact of its own beside the name that was given. */
-  async #withEveryName(effect: Effect, held: CallPathHandles): Promise<Effect> {
-    const more: PathFact[] = [];
-    for (const one of held.all()) {
-      const names = await this.#otherNames(one, effect.verb);
-      if (names.length === 0) continue;
-      const facts = effect.paths.filter(({ path }) => path === rulePathOf(one.location).path);
-      for (const { argument } of facts) more.push(...names.map((name) => ({ argument, ...this.#placeOf(name) })));
-    }
-    return more.length === 0 ? effect : { ...effect, paths: [...effect.paths, ...more] };
-  }
-
-  async #otherNames(held: PathHandle, verb: Effect['verb']): Promise<readonly string[]> {
-    const isLinked = held.stat !== undefined && held.stat.nlink > 1n;
+  async #otherNames(handle: PathHandle, verb: Effect['verb']): Promise<readonly string[]> {
+    const isLinked = handle.stat !== undefined && handle.stat.nlink > 1n;
     if (!isLinked && verb === 'read') return [];
-    return [...new Set([...this.#links.knownNames(held), ...(await this.#links.namesOf(held))])];
+    return [...new Set([...this.#links.knownNames(handle), ...(await this.#links.namesOf(handle))])];
   }
 
-  #placeOf(name: string): Pick<PathFact, 'path' | 'inside'> {
+  #rulePath(name: string): Pick<PathFact, 'path' | 'inside'> {
     const inside = isBeneath(this.workspace, name);
     return rulePathOf({ absolute: name, relative: name.slice(this.workspace.length + 1), inside });
   }
