@@ -59,7 +59,7 @@ export function refusalReply(
   return {
     kind: 'error',
     error: clean({
-      code: row.rpc ?? (row.wire === 'result' ? NO_LIST : -32603),
+      code: row.rpc ?? (row.wire === 'result' ? LIST_REFUSED : -32603),
       message,
       data: { ...data, code, next: error.next, retryable, decision: call.id, correlation: call.correlation },
     }),
