@@ -5,7 +5,7 @@ import type { Confinement } from '../catalogs/readers/confinement.ts';
 import type { CallPathHandles } from '../catalogs/readers/path-handles.ts';
 import type { RawTool, Semantics, ToolResult } from '../catalogs/tools/tool-definition.ts';
 import type { CancelSignal } from './rpc/cancellation.ts';
-import type { JsonRpcError } from './rpc/wire-message.ts';
+import type { JsonDoc, JsonRpcError } from './rpc/wire-message.ts';
 import type { ServerLifetime } from './supervisor/server-settings.ts';
 
 export type { CredentialStore, Credentials, SignInParts, SignInSummary, SignIns } from './oauth/sign-in-credentials.ts';
@@ -14,21 +14,12 @@ export type { DigestStore, FileDigest } from './stdio/file-digests.ts';
 export type { StartFiles, StartInspector } from './stdio/start-inspection.ts';
 export { startPlaces } from './stdio/start-places.ts';
 export type { OnEvent, ServerEvent } from './supervisor/server-events.ts';
-export type { ServerProbeResult } from './supervisor/server-probe.ts';
 export type {
   OAuthSettings,
   ServerLifetime,
   ServerSettings,
   SharedConnectionSlots,
 } from './supervisor/server-settings.ts';
-export type { RawPrompt } from './supervisor/tool-list.ts';
-
-/** JSON as it stands on the wire, with its parsed value. `exact` is false when `value` lost something that `text` holds. */
-export interface JsonDoc<T = unknown> {
-  readonly text: string;
-  readonly value: T;
-  readonly exact: boolean;
-}
 
 /** What a server answered. Only a server that runs in this process can say what no wire carries. */
 export interface ServerAnswer extends JsonDoc<ToolResult> {
@@ -247,4 +238,18 @@ export interface PrimitiveBackend extends ServerAdapter {
   serves(): ReadonlyMap<Primitive, readonly { readonly tool: string; readonly semantics: Semantics }[]>;
   /** Pure: no I/O. Throws ARGS_INVALID or NOT_SUPPORTED. */
   lower(primitive: Primitive, args: Readonly<Record<string, unknown>>): LoweredPrimitive;
+}
+/** All that a server says before it is called. */
+export interface ServerProbeResult {
+  readonly info: ServerInfo;
+  readonly tools: readonly RawTool[];
+  readonly instructions?: string;
+  readonly prompts: readonly RawPrompt[];
+  /** Tools that were left out, because their definitions do not fit the protocol. Absent: none. */
+  readonly unfit?: readonly InvalidDefinition[];
+}
+/** A prompt as a server listed it; unknown keys are kept. */
+export interface RawPrompt {
+  readonly name: string;
+  readonly [key: string]: unknown;
 }

@@ -21,6 +21,7 @@ import type { Confinement } from '../catalogs/readers/confinement.ts';
 import { KNOWLEDGE } from '../catalogs/servers/shipped-servers.ts';
 import { loadPolicyInThread } from '../policies/engine/compilation-thread.ts';
 import { loadPolicy } from '../policies/engine/policy-loader.ts';
+import { appendQuietly } from './audit/audit-log.ts';
 import type { Config } from './config/config.ts';
 import { realPlaces } from './config/reading/control-files.ts';
 import { hiddenFrom } from './config/servers/server-files.ts';
@@ -38,7 +39,7 @@ import { poolBackendMakers, shippedServer } from './runtime/servers/offline-serv
 import { ServerLogs } from './runtime/servers/server-logs.ts';
 import { serverRecordOf } from './runtime/servers/server-records.ts';
 import { type Supervised, Supervision, supervisionOwner } from './runtime/servers/supervision.ts';
-import { appendQuietly, type SharedServices } from './runtime/shared-services.ts';
+import type { SharedServices } from './runtime/shared-services.ts';
 import { openPlaces, openSecrets } from './secrets/secrets.ts';
 import { keepSignIns } from './secrets/sign-ins.ts';
 

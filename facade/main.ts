@@ -7,7 +7,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { SignIns } from '../adapters/port.ts';
 import type { Authoring } from '../policies/authoring/authoring-port.ts';
-import type { Wiring } from './cli/program.ts';
+import type { Wiring } from './cli/wiring.ts';
 import type { AssembleFacade, CheckPolicy, ServeOffline } from './runtime/assembled-facade.ts';
 
 /** What authors use; loaded when it is asked for. */

@@ -1,10 +1,10 @@
 /** Owns the envelope of JSON-RPC 2.0: which message a parsed object is; refuses ids, versions and params that the standard does not know. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { JsonDoc } from '../port.ts';
 import { scanJson } from './json-scan.ts';
 import {
   isId,
   isObject,
+  type JsonDoc,
   type JsonObject,
   type JsonRpcError,
   type ParsedMessage,

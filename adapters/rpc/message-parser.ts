@@ -1,10 +1,9 @@
 /** Owns the reading of one JSON-RPC message from bytes, with the text of each part kept; refuses what two readers could read differently. */
 import { isUtf8 } from 'node:buffer';
 import { type ErrorCode, TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { JsonDoc } from '../port.ts';
 import { classifyMessage } from './envelope.ts';
 import { type JsonMember, type JsonScan, scanJson } from './json-scan.ts';
-import { isId, isObject, type JsonObject, type MessageSender, type WireMessage } from './wire-message.ts';
+import { isId, isObject, type JsonDoc, type JsonObject, type MessageSender, type WireMessage } from './wire-message.ts';
 
 export type { JsonMember } from './json-scan.ts';
 export { jsonMembers } from './json-scan.ts';

@@ -1,12 +1,13 @@
 /** Owns one JSON-RPC conversation with a server: ids, deadlines, progress, cancellation; refuses what the server asks of the client. */
 import { ERRORS, TollgateError } from '../../catalogs/errors/error-table.ts';
-import { type JsonDoc, UpstreamError } from '../port.ts';
+import { UpstreamError } from '../port.ts';
 import { cancelReason } from './cancellation.ts';
 import { fitsDouble } from './decimal.ts';
 import { jsonMembers } from './json-scan.ts';
 import type { JsonObject, JsonRpcError, WireMessage } from './message-parser.ts';
 import { type PeerRequest, PendingCall } from './pending-call.ts';
 import { type RefusedRequest, RefusedRequests, URL_ELICITATION } from './refused-requests.ts';
+import type { JsonDoc } from './wire-message.ts';
 
 /** The way out. */
 export interface PeerLink {

@@ -1,8 +1,8 @@
 /** Owns one request that waits for its answer: its deadlines, its progress and its caller's signal; refuses progress that goes backwards. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { JsonDoc } from '../port.ts';
 import { type CancelSignal, cancelReason } from './cancellation.ts';
 import type { JsonObject } from './message-parser.ts';
+import type { JsonDoc } from './wire-message.ts';
 
 /** One request to a server. */
 export interface PeerRequest {

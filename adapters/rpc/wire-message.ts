@@ -1,6 +1,5 @@
 /** Owns what a JSON-RPC message can be once it is read; refuses ids that cannot be echoed exactly. */
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { JsonDoc } from '../port.ts';
 import type { JsonMember } from './json-scan.ts';
 
 /** An object of JSON; keys come from outside, `__proto__` is an own key like any other. */
@@ -49,4 +48,10 @@ export function isObject(value: unknown): value is JsonObject {
 /** The id of a request (MCP 2025-11-25: string or integer, never null), if it can be echoed exactly. */
 export function isId(value: unknown): value is string | number {
   return typeof value === 'string' || (Number.isSafeInteger(value) && !Object.is(value, -0));
+}
+/** JSON as it stands on the wire, with its parsed value. `exact` is false when `value` lost something that `text` holds. */
+export interface JsonDoc<T = unknown> {
+  readonly text: string;
+  readonly value: T;
+  readonly exact: boolean;
 }

@@ -1,21 +1,9 @@
 /** Owns the one look at what a server says of itself, for a person who decides on it; refuses to call anything, and leaves nothing running. */
-import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
-import type { InvalidDefinition, ServerInfo } from '../port.ts';
+import type { ServerProbeResult } from '../port.ts';
 import { connectionTo } from './server-pool.ts';
 import { type ServerSettings, startRefusal } from './server-settings.ts';
 import type { AdapterOptions } from './supervisor.ts';
-import type { RawPrompt } from './tool-list.ts';
 import { UpstreamSession } from './upstream-session.ts';
-
-/** All that a server says before it is called. */
-export interface ServerProbeResult {
-  readonly info: ServerInfo;
-  readonly tools: readonly RawTool[];
-  readonly instructions?: string;
-  readonly prompts: readonly RawPrompt[];
-  /** Tools that were left out, because their definitions do not fit the protocol. Absent: none. */
-  readonly unfit?: readonly InvalidDefinition[];
-}
 
 const LIST_MS = 30_000;
 

@@ -3,8 +3,9 @@
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { promptFault, toolFault } from '../../catalogs/tools/definition-schema.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
-import { type InvalidDefinition, type JsonDoc, UpstreamError } from '../port.ts';
+import { type InvalidDefinition, type RawPrompt, UpstreamError } from '../port.ts';
 import { isObject, type JsonObject } from '../rpc/message-parser.ts';
+import type { JsonDoc } from '../rpc/wire-message.ts';
 
 const MAX_PAGES = 64;
 const MAX_LIST_BYTES = 8 * 1024 * 1024;
@@ -27,12 +28,6 @@ export interface DefinitionList<Entry> {
  */
 export function readToolList(request: RequestPage): Promise<DefinitionList<RawTool>> {
   return readPages<RawTool>(request, { key: 'tools', faultOf: toolFault });
-}
-
-/** A prompt as a server listed it; unknown keys are kept. */
-export interface RawPrompt {
-  readonly name: string;
-  readonly [key: string]: unknown;
 }
 
 /** All prompts; as `readToolList` (MCP 2025-11-25, server/prompts). */

@@ -2,8 +2,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { RawTool, ToolResult } from '../../catalogs/tools/tool-definition.ts';
-import type { Health, InvalidDefinition, JsonDoc, ServerAdapter, ServerInfo, UpstreamCall } from '../port.ts';
+import type { Health, InvalidDefinition, ServerAdapter, ServerInfo, UpstreamCall } from '../port.ts';
 import { abortable, type CancelSignal } from '../rpc/cancellation.ts';
+import type { JsonDoc } from '../rpc/wire-message.ts';
 import { CrashAttribution, NO_SESSION } from './crash-attribution.ts';
 import { pinnedTools, refuseUnpinnedTool } from './internal-tool-pin.ts';
 import type { ServerEventDetails } from './server-events.ts';

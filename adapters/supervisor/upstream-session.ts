@@ -2,12 +2,13 @@
 import { randomUUID } from 'node:crypto';
 import { asTollgateError, OWNER_CORRECTABLE, TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { RawTool, ToolResult } from '../../catalogs/tools/tool-definition.ts';
-import { type JsonDoc, type ServerInfo, type UpstreamCall, UpstreamError } from '../port.ts';
+import { type RawPrompt, type ServerInfo, type UpstreamCall, UpstreamError } from '../port.ts';
 import type { Connection } from '../rpc/connection.ts';
 import { isObject } from '../rpc/message-parser.ts';
 import { Peer } from '../rpc/peer.ts';
 import { INPUT_REQUIRED, type RefusedRequest } from '../rpc/refused-requests.ts';
-import { type DefinitionList, type RawPrompt, readPromptList, readToolList } from './tool-list.ts';
+import type { JsonDoc } from '../rpc/wire-message.ts';
+import { type DefinitionList, readPromptList, readToolList } from './tool-list.ts';
 
 /** What the owner of a session is told. */
 export interface SessionEvents {

@@ -6,8 +6,8 @@ import { copyJson } from '../schemas/schema-copy.ts';
 import { findHostile, withoutEscapes } from '../text/hostile-text.ts';
 import { toolFault } from '../tools/definition-schema.ts';
 import type { RawTool } from '../tools/tool-definition.ts';
-import { excerpt, type LintNote, lintTool, lintValue } from './definition-lint.ts';
-import { type KnownNames, liesOfReading } from './lint-names.ts';
+import { excerpt, lintTool, lintValue } from './definition-lint.ts';
+import { type KnownNames, type LintNote, liesOfReading } from './lint-names.ts';
 
 /** What the check found. `quarantine`: the tool is neither listed nor callable, for this reason; `notes` are for people only (see docs/description-audit.md). */
 export interface AuditFinding {

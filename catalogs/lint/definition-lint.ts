@@ -2,16 +2,8 @@
 
 import type { RawTool } from '../tools/tool-definition.ts';
 import { decodedBlobs, fold, hiddenMessage, isConfusable, unleet } from './lint-fold.ts';
-import { crossNotes, isTellingName, type KnownNames, nameNotes } from './lint-names.ts';
-import { LINT_RULES, type LintId } from './lint-rules.ts';
-
-/** One thing to look at. `text` is an excerpt that is safe to print: at most 120 characters, everything but plain letters escaped. */
-export interface LintNote {
-  readonly id: LintId;
-  /** Path in the definition, such as `inputSchema.properties.q.description`. */
-  readonly where: string;
-  readonly text: string;
-}
+import { crossNotes, isTellingName, type KnownNames, type LintNote, nameNotes } from './lint-names.ts';
+import { LINT_RULES } from './lint-rules.ts';
 
 /** More notes than this of one definition tell nobody more. */
 const MAX_NOTES = 40;

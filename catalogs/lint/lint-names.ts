@@ -1,7 +1,7 @@
 /** Owns the lint of names: arguments that ask for secrets or are not declared, tools that speak of or are called like those of other servers. */
 
 import type { RawTool } from '../tools/tool-definition.ts';
-import type { LintNote } from './definition-lint.ts';
+import type { LintId } from './lint-rules.ts';
 
 /** The names that a note about other tools needs: of this server's tools, and of those of the others with their server. */
 export interface KnownNames {
@@ -124,4 +124,11 @@ function bareName(name: string): string {
     .replace(/[^a-z\d]/g, '')
     .replace(/[1l]/g, 'i')
     .replaceAll('0', 'o');
+}
+/** One thing to look at. `text` is an excerpt that is safe to print: at most 120 characters, everything but plain letters escaped. */
+export interface LintNote {
+  readonly id: LintId;
+  /** Path in the definition, such as `inputSchema.properties.q.description`. */
+  readonly where: string;
+  readonly text: string;
 }

@@ -14,8 +14,9 @@ import {
 import { pathBelow, type TransformLog } from '../schemas/transform-log.ts';
 import { type LiftNode, liftNode, mergeLifts } from './argument-lifting.ts';
 import { cutWord } from './constraint-words.ts';
-import type { Emitted, Rendering } from './schema-emitter.ts';
+import type { Emitted } from './schema-emitter.ts';
 import { intersectSchemas, uniteSchemas } from './schema-merging.ts';
+import type { Rendering } from './union-fallbacks.ts';
 
 /** The root as one object without combinators; what they asked for is left to the validator and said as a hint. */
 export function preservedRoot(tree: JsonSchema, log: TransformLog): JsonSchema {

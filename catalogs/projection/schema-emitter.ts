@@ -1,6 +1,5 @@
 /** Owns the shape that the model sees: a simplified tree written with the keywords of one profile, and the way back from it. */
 
-import type { SchemaProfile } from '../profiles/schema-profile.ts';
 import {
   isJsonObject,
   isNever,
@@ -13,22 +12,11 @@ import {
   typesOf,
   withoutKeywords,
 } from '../schemas/json-schema.ts';
-import { pathBelow, type TransformLog } from '../schemas/transform-log.ts';
+import { pathBelow } from '../schemas/transform-log.ts';
 import { cleanDescription } from '../text/hostile-text.ts';
 import { type LiftNode, liftNode, mergeLifts } from './argument-lifting.ts';
 import { constraintWords, cutWord, shapeWords } from './constraint-words.ts';
-import type { Renames } from './property-names.ts';
-import { chooseUnion } from './union-fallbacks.ts';
-
-/** One rendering: the same tree can be written with more or less detail (schema-primitives A7.5). */
-export interface Rendering {
-  readonly profile: SchemaProfile;
-  readonly renames: Renames;
-  readonly log: TransformLog;
-  readonly maxDescription: number;
-  readonly maxDepth: number;
-  readonly mergeVariants: boolean;
-}
+import { chooseUnion, type Rendering } from './union-fallbacks.ts';
 
 /** Where in the tree; `depth` counts objects. `mayBeNull`: the place itself decides about null. */
 interface Place {

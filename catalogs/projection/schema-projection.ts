@@ -9,8 +9,9 @@ import { inlineReferences } from './inlined-references.ts';
 import { emitPreserved, preservedRoot } from './preserved-keywords.ts';
 import { profileViolations } from './profile-violations.ts';
 import { renameProperties } from './property-names.ts';
-import { type Emitted, emitRoot, type Rendering } from './schema-emitter.ts';
+import { type Emitted, emitRoot } from './schema-emitter.ts';
 import { rootObject, simplifySchema } from './schema-simplification.ts';
+import type { Rendering } from './union-fallbacks.ts';
 
 export { loadSchemaProfile, type SchemaProfile } from '../profiles/schema-profile.ts';
 export type { TransformEffect, TransformLogEntry } from '../schemas/transform-log.ts';

@@ -1,5 +1,6 @@
 /** Owns what a profile without unions shows in their place: merged objects, a list rather than a scalar, JSON text for the rest. */
 
+import type { SchemaProfile } from '../profiles/schema-profile.ts';
 import {
   isJsonObject,
   type JsonSchema,
@@ -8,8 +9,9 @@ import {
   typesOf,
   withoutKeywords,
 } from '../schemas/json-schema.ts';
+import type { TransformLog } from '../schemas/transform-log.ts';
 import { shapeWords } from './constraint-words.ts';
-import type { Rendering } from './schema-emitter.ts';
+import type { Renames } from './property-names.ts';
 import { uniteSchemas } from './schema-merging.ts';
 import { joinBranches } from './union-branches.ts';
 
@@ -54,4 +56,13 @@ function uniteArrays(arrays: readonly JsonSchema[]): JsonSchema {
       {},
     ),
   };
+}
+/** One rendering: the same tree can be written with more or less detail (schema-primitives A7.5). */
+export interface Rendering {
+  readonly profile: SchemaProfile;
+  readonly renames: Renames;
+  readonly log: TransformLog;
+  readonly maxDescription: number;
+  readonly maxDepth: number;
+  readonly mergeVariants: boolean;
 }

@@ -5,7 +5,7 @@
 import { randomBytes } from 'node:crypto';
 import fs from 'node:fs';
 import { basename, join } from 'node:path';
-import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { type LocalProcess, OWN_PROCESS, ownMark } from '../state/process-mark.ts';
 import {
   type CallEntry,
@@ -269,4 +269,12 @@ export function openAuditOnDemand(options: AuditOptions): AuditOnDemand {
       await log?.close();
     },
   };
+}
+/** Appends a record beside a call: one that cannot be written stops nothing, the next call is refused for the same reason. */
+export function appendQuietly(audit: AuditLog, entry: AuditEntry): void {
+  try {
+    audit.append(entry);
+  } catch (thrown) {
+    if (asTollgateError(thrown).code !== 'AUDIT_FAILED') throw thrown;
+  }
 }

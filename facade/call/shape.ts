@@ -2,7 +2,8 @@
  * Stage 7, shape: the server's answer is checked against its output schema, then redacted, labelled, capped and
  * spilled.
  */
-import type { JsonDoc, ServerAnswer } from '../../adapters/port.ts';
+import type { ServerAnswer } from '../../adapters/port.ts';
+import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { escapeHostile } from '../../catalogs/text/hostile-text.ts';
 import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';

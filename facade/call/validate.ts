@@ -3,8 +3,8 @@
  * the caller.
  */
 import { isDeepStrictEqual } from 'node:util';
-import type { JsonDoc } from '../../adapters/port.ts';
 import { parseJsonDoc } from '../../adapters/rpc/message-parser.ts';
+import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
 import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
 import {
   type Fault,

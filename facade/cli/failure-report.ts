@@ -1,8 +1,7 @@
 /** Owns how a command that failed says so, and its exit code; refuses to print a stack, except to who asks for the log's details. */
 import { inspect } from 'node:util';
 import { asTollgateError, type ErrorCode } from '../../catalogs/errors/error-table.ts';
-import type { Problem } from '../config/config.ts';
-import { formatProblems } from '../config/config-problems.ts';
+import { formatProblems, type Problem } from '../config/config-problems.ts';
 import { EXIT, type Io } from './command-io.ts';
 import { printable } from './print.ts';
 

@@ -1,9 +1,7 @@
 /** Owns the command line: commands, options and help; each command's code is loaded when it is called. */
 import { Argument, Command, CommanderError, InvalidArgumentError, Option } from 'commander';
-import type { AddressProbe, SignIns } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { Authoring } from '../../policies/authoring/authoring-port.ts';
-import type { AssembleFacade, CheckPolicy, ServeOffline } from '../runtime/assembled-facade.ts';
+import type { CheckPolicy } from '../runtime/assembled-facade.ts';
 import { VERSION } from '../serve/version.ts';
 import { addApprovals } from './approval-commands/approvals-command.ts';
 import { addGrants } from './approval-commands/grants-command.ts';
@@ -15,7 +13,6 @@ import { addClients } from './client-files/client-commands.ts';
 import type { CommonOptions } from './command-facade.ts';
 import { EXIT, type Io } from './command-io.ts';
 import type { Shell } from './completion.ts';
-import type { Examine } from './configuration/doctor-findings.ts';
 import type { Starter } from './configuration/init-command.ts';
 import { addLogin } from './configuration/login-command.ts';
 import { addSecret } from './configuration/secret-command.ts';
@@ -24,19 +21,8 @@ import { reportError } from './failure-report.ts';
 import { addKnowledge } from './knowledge-commands/knowledge-command.ts';
 import { addPolicy } from './policy-commands/policy-command.ts';
 import { addConsent } from './server-consent/consent-commands.ts';
-import type { ConsentWiring } from './server-consent/owner-context.ts';
 import { addState } from './serving/state-command.ts';
-
-/** What facade/main.ts gives the commands. */
-export interface Wiring extends ConsentWiring {
-  readonly assemble: AssembleFacade;
-  readonly check: CheckPolicy;
-  readonly authoring: Authoring;
-  readonly serveOffline: ServeOffline;
-  readonly examine: Examine;
-  readonly signIns: SignIns;
-  readonly probe: AddressProbe;
-}
+import type { Wiring } from './wiring.ts';
 
 type As = CommonOptions & { readonly as?: string };
 

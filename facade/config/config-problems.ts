@@ -1,6 +1,4 @@
 /** Owns how faults of a configuration are collected and shown; refuses to keep more than one fault a place. */
-import type { Problem } from './config.ts';
-
 /** Where a value stands: keys and indices from the root of a file. */
 export type Path = readonly (string | number)[];
 
@@ -128,4 +126,13 @@ function editDistance(a: string, b: string): number {
 
 function compare(a: string, b: string): number {
   return a < b ? -1 : Number(a > b);
+}
+/** One fault of a configuration, as `file:line:col: seen, why, do`. */
+export interface Problem {
+  readonly file: string;
+  readonly line: number;
+  readonly column: number;
+  readonly message: string;
+  /** What is not taken from a client's file: for whoever checks it, not for each start. */
+  readonly minor?: true;
 }

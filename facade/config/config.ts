@@ -4,13 +4,10 @@ import type { OAuthSettings, ServerLifetime } from '../../adapters/port.ts';
 import type { HelperSettings } from '../../catalogs/programs/helper-programs.ts';
 import type { Semantics, Verb } from '../../catalogs/tools/tool-definition.ts';
 import type { BudgetObligation, BundleServer, ModeSettings } from '../../policies/port.ts';
+import type { ConfigPath, Problem } from './config-problems.ts';
+import type { OutsideValues } from './reading/outside-values.ts';
 import type { BashConfig, SandboxConfig } from './servers/isolation-settings.ts';
-import type { ServerDefinition } from './servers/server-definition-rules.ts';
-import type { ToolMention } from './servers/tool-mentions.ts';
-import type { ApprovalsConfig } from './settings/approval-settings.ts';
 import type { KnowledgeConfig } from './settings/knowledge-settings.ts';
-import type { RecordingConfig, RunsConfig } from './settings/recording-settings.ts';
-import type { SecretSource } from './settings/secret-sources.ts';
 
 /** When a server starts: before anybody calls it, or with its first use. */
 export type Start = 'lazy' | 'eager';
@@ -176,16 +173,6 @@ export interface PolicySource extends ModeSettings {
   readonly server?: BundleServer;
 }
 
-/** One fault of a configuration, as `file:line:col: seen, why, do`. */
-export interface Problem {
-  readonly file: string;
-  readonly line: number;
-  readonly column: number;
-  readonly message: string;
-  /** What is not taken from a client's file: for whoever checks it, not for each start. */
-  readonly minor?: true;
-}
-
 /** `{rules: […]}` of tollgate.yaml. Paths begin with `rules`; line and column count from 1. */
 export interface RuleDocument {
   readonly file: string;
@@ -259,3 +246,64 @@ export interface Config {
   /** Reports on included files; never stop the start. */
   readonly warnings: readonly Problem[];
 }
+/** The part of a server that says what is started or reached, variables filled in. */
+export interface ServerDefinition {
+  readonly transport: 'stdio' | 'http' | 'sse' | 'unix';
+  readonly command?: string;
+  readonly args: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+  readonly cwd?: string;
+  readonly url?: string;
+  /** Absolute. */
+  readonly socket?: string;
+  readonly headers: Readonly<Record<string, string>>;
+  /** Its texts that hold values from outside, as they are written. */
+  readonly filled?: OutsideValues;
+}
+/** One tool or pattern that is named, and where. */
+export interface ToolMention extends ConfigPath {
+  readonly file: string;
+  readonly server: string;
+  /** A name, or a pattern with `*`. */
+  readonly tool: string;
+  /** The key under which it is named. */
+  readonly key: 'expose' | 'pins' | 'budgets' | 'deny' | 'allow' | 'semantics';
+  readonly arguments: readonly ArgumentMention[];
+  /** The profile that says so; absent: it holds for every caller. */
+  readonly profile?: string;
+}
+
+/** One argument that is named, and where. */
+export interface ArgumentMention extends ConfigPath {
+  readonly file: string;
+  readonly name: string;
+  /** What it is pinned to. It may be a secret. */
+  readonly value?: unknown;
+}
+/** How people are asked about calls (docs/approvals.md). */
+export interface ApprovalsConfig {
+  /** Milliseconds that a call waits for its approval before it is refused; default 45 s, below what most clients allow a call. 0: not at all. */
+  readonly waitMs: number;
+  /** Milliseconds after which what was asked, approved or denied is forgotten; default ten minutes. */
+  readonly expireMs: number;
+}
+/** What is kept of decisions so that they can be explained and replayed (docs/policies.md). */
+export interface RecordingConfig {
+  /** Default `off`. `last` keeps a quarter of an hour, whatever `keepMs` says. */
+  readonly mode: 'off' | 'last' | 'on';
+  /** Milliseconds after which a recording is removed; default seven days. */
+  readonly keepMs: number;
+  /** Bytes of all recordings, above which the oldest go; default 256 MiB. */
+  readonly maxBytes: number;
+}
+
+/** How long what runs leave is kept (docs/configuration.md). */
+export interface RunsConfig {
+  /** Milliseconds after which a spill, or a run that a host did not end, is removed; default one day. */
+  readonly keepMs: number;
+}
+/** Where a secret comes from that is not in the vault. */
+export type SecretSource =
+  | { readonly from: 'env'; readonly variable: string }
+  | { readonly from: 'exec'; readonly command: readonly string[] }
+  | { readonly from: 'keychain'; readonly service: string; readonly account: string };

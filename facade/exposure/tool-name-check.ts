@@ -5,9 +5,8 @@
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { argumentValueFault } from '../../catalogs/validation/validator.ts';
 import type { OfferedTool, Policy, Principal } from '../../policies/port.ts';
-import type { Config, Problem } from '../config/config.ts';
-import { didYouMean, nearest, quote } from '../config/config-problems.ts';
-import type { ArgumentMention, ToolMention } from '../config/servers/tool-mentions.ts';
+import type { ArgumentMention, Config, ToolMention } from '../config/config.ts';
+import { didYouMean, nearest, type Problem, quote } from '../config/config-problems.ts';
 import { NO_PRECONDITIONS, type Precondition, type PreconditionView } from '../consent/preconditions.ts';
 import { toolMatcher } from './served-server.ts';
 import type { ToolEntry } from './tool-entry.ts';

@@ -1,7 +1,8 @@
 /** Owns the cut of a result's content, item by item: what fits stays, one text is cut, the rest is spilled; refuses half an image. */
 import { NOTE_BYTES, NOTE_PREFIX } from '../../catalogs/text/text-pages.ts';
 import type { ContentItem } from '../../catalogs/tools/tool-definition.ts';
-import type { ShapeRequest } from './result-shape.ts';
+import type { HidePaths } from './host-paths.ts';
+import type { Redactor } from './redactor.ts';
 import { type Cap, cutText, fitsCap } from './text-cut.ts';
 
 /** Bytes of an item that cost nothing beside its text: its type, and little more. */
@@ -116,4 +117,32 @@ function kindOf(item: ContentItem): string {
 /** The end of every notice. */
 export function nextCall(handle: string, offset: number, reader: string | undefined): string {
   return reader !== undefined ? `Next: ${reader} path="${handle}" offset=${offset}` : 'Ask for a smaller part.';
+}
+/** Keeps what was cut; gives the handle under which `read` finds it, and how many bytes it kept. */
+export interface SpillSink {
+  put(text: string): { readonly handle: string; readonly bytes: number };
+}
+
+/** What shaping needs to know beside the result. */
+export interface ShapeRequest {
+  readonly cap: Cap;
+  /** Decoded bytes of images, audio and blobs that the result may carry whole (HA-23). */
+  readonly mediaBytes: number;
+  /** Part of the cap for the head: 1, or 0.3 for command output. */
+  readonly headShare: number;
+  readonly redactor: Redactor;
+  /** For the errors of servers; absent where Tollgate itself made the result. */
+  readonly hidePaths?: HidePaths | undefined;
+  readonly raw: boolean;
+  readonly spill: SpillSink;
+  /** The exposed tool that reads spills for this principal. Absent: the notice names no call, because it would fail. */
+  readonly reader: string | undefined;
+  /** Judges structured content after a cut; absent when the tool declares no output schema. */
+  readonly validOutput?: (value: unknown) => boolean;
+  /** Keys under `tollgate/` for `_meta`. */
+  readonly meta: Readonly<Record<string, unknown>>;
+  /** True for primitives: their backends' own notes, at the end, are kept whatever is cut before them. */
+  readonly ownNotes: boolean;
+  /** Lines to show before the result: repairs of arguments that were made. */
+  readonly notes: readonly string[];
 }

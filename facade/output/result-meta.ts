@@ -1,6 +1,6 @@
 /** Owns `_meta` of a result and its text: our keys go in, forged ones go out, every other byte stays as it came. */
-import type { JsonDoc } from '../../adapters/port.ts';
 import { jsonMembers } from '../../adapters/rpc/message-parser.ts';
+import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
 import { isOwnKey } from '../../catalogs/tools/own-meta-keys.ts';
 import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
 

@@ -1,49 +1,16 @@
 /** Owns the shape of a result: cleaned, cut to its cap, the rest spilled, and its provenance added; loses nothing in silence. */
-
-import type { JsonDoc } from '../../adapters/port.ts';
+import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { LARGE_INPUT_BYTES, ownEventLoopTurn, runWithinBounds } from '../../catalogs/text/time-slices.ts';
 import { mayHoldMeta, withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
 import type { ContentItem, ToolResult } from '../../catalogs/tools/tool-definition.ts';
-import { type CutNotice, cutContent, nextCall } from './content-cut.ts';
+import { type CutNotice, cutContent, nextCall, type ShapeRequest } from './content-cut.ts';
 import { restoreExactNumbers } from './exact-numbers.ts';
-import type { HidePaths } from './host-paths.ts';
-import type { Redactor } from './redactor.ts';
 import { type Cleaning, cleanResult } from './result-cleaning.ts';
 import { serialise, withMeta } from './result-meta.ts';
 import { cutStructuredContent } from './structured-cut.ts';
-import type { Cap } from './text-cut.ts';
 
 const PLAIN: Cleaning = { redactions: 0, escaped: 0, links: 0 };
-
-/** Keeps what was cut; gives the handle under which `read` finds it, and how many bytes it kept. */
-export interface SpillSink {
-  put(text: string): { readonly handle: string; readonly bytes: number };
-}
-
-/** What shaping needs to know beside the result. */
-export interface ShapeRequest {
-  readonly cap: Cap;
-  /** Decoded bytes of images, audio and blobs that the result may carry whole (HA-23). */
-  readonly mediaBytes: number;
-  /** Part of the cap for the head: 1, or 0.3 for command output. */
-  readonly headShare: number;
-  readonly redactor: Redactor;
-  /** For the errors of servers; absent where Tollgate itself made the result. */
-  readonly hidePaths?: HidePaths | undefined;
-  readonly raw: boolean;
-  readonly spill: SpillSink;
-  /** The exposed tool that reads spills for this principal. Absent: the notice names no call, because it would fail. */
-  readonly reader: string | undefined;
-  /** Judges structured content after a cut; absent when the tool declares no output schema. */
-  readonly validOutput?: (value: unknown) => boolean;
-  /** Keys under `tollgate/` for `_meta`. */
-  readonly meta: Readonly<Record<string, unknown>>;
-  /** True for primitives: their backends' own notes, at the end, are kept whatever is cut before them. */
-  readonly ownNotes: boolean;
-  /** Lines to show before the result: repairs of arguments that were made. */
-  readonly notes: readonly string[];
-}
 
 /** The text of the result as it leaves, and the sizes for settle and record. */
 export interface Shaped extends Cleaning {

@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
-import type { JsonDoc } from '../../adapters/port.ts';
+import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { segmentEnds } from '../../catalogs/text/text-segments.ts';
 import { runWithinBounds, TimeSlices } from '../../catalogs/text/time-slices.ts';

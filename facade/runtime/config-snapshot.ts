@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import type { Policy, Principal } from '../../policies/port.ts';
-import type { AuditLog } from '../audit/audit-log.ts';
+import { type AuditLog, appendQuietly } from '../audit/audit-log.ts';
 import { openRecorder, type Recorder } from '../audit/recording/recorder.ts';
 import type { CallDependencies } from '../call/call.ts';
 import type { OpenSession } from '../call/identify.ts';
@@ -33,7 +33,7 @@ import { createRuns, type Runs } from '../serve/host/host-runs.ts';
 import type { Metrics } from './metrics/metrics.ts';
 import { RunExpiry } from './run-expiry.ts';
 import { openKnownToolLists } from './servers/known-tool-lists.ts';
-import { appendQuietly, type SharedServices } from './shared-services.ts';
+import type { SharedServices } from './shared-services.ts';
 
 /** What a generation is made of. */
 export interface SnapshotParts {
@@ -116,7 +116,17 @@ export class Snapshot {
           await shared.state.fresh();
           return shared.consents.admit(names.filter((name) => config.servers.has(name)));
         },
-        onListing: (server, drift) => recordToolDrift(shared, server, drift),
+        onListing: (server, drift) =>
+          recordToolDrift(
+            {
+              tools: shared.consents.tools,
+              startedAt: (name) => shared.consents.startedAt(name),
+              audit: shared.audit,
+              log: shared.log,
+            },
+            server,
+            drift,
+          ),
       },
       before?.catalog,
     );

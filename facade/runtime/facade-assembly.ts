@@ -3,19 +3,15 @@ import path from 'node:path';
 import type { StartInspector } from '../../adapters/port.ts';
 import { asTollgateError, type ErrorCode, TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Policy } from '../../policies/port.ts';
-import type { Config, Problem } from '../config/config.ts';
+import { appendQuietly } from '../audit/audit-log.ts';
+import type { Config } from '../config/config.ts';
+import type { Problem } from '../config/config-problems.ts';
 import { useProgramsOf } from '../config/servers/helper-program-settings.ts';
 import type { AssembledFacade, AssembleFacade } from './assembled-facade.ts';
 import { Snapshot } from './config-snapshot.ts';
 import { Gateway } from './gateway.ts';
 import { type BackendMakers, Backends } from './servers/backends.ts';
-import {
-  appendQuietly,
-  closeSharedServices,
-  openSharedServices,
-  registerSecrets,
-  type SharedServices,
-} from './shared-services.ts';
+import { closeSharedServices, openSharedServices, registerSecrets, type SharedServices } from './shared-services.ts';
 import { findUnboundPrograms } from './unbound-programs.ts';
 
 /** What facade/main.ts gives. */

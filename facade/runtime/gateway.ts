@@ -3,6 +3,7 @@ import { isDeepStrictEqual } from 'node:util';
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../policies/port.ts';
+import { appendQuietly } from '../audit/audit-log.ts';
 import { callTool } from '../call/call.ts';
 import { type OpenSession, openSession } from '../call/identify.ts';
 import { interruptionError } from '../call/refusal.ts';
@@ -14,7 +15,7 @@ import type { CallRequest, Facade, HostSessionOptions, Reply, Session } from '..
 import type { Snapshot } from './config-snapshot.ts';
 import { createReadiness } from './readiness.ts';
 import type { Backends } from './servers/backends.ts';
-import { appendQuietly, closeSharedServices, type SharedServices } from './shared-services.ts';
+import { closeSharedServices, type SharedServices } from './shared-services.ts';
 
 /** The one implementation of Facade. Sessions are looked up by identity: an object of somebody else's is refused. */
 export class Gateway implements Facade {

@@ -1,13 +1,13 @@
 /** Owns when a running facade takes up what was edited, and how that is told; refuses to disturb what runs for something that does not load. */
 import { performance } from 'node:perf_hooks';
 import { asTollgateError } from '../../catalogs/errors/error-table.ts';
+import { appendQuietly } from '../audit/audit-log.ts';
 import { acceptedMarker } from '../config/accepted-config.ts';
 import { differenceNote, differingFiles, type InForce } from '../config/config-in-force.ts';
 import { mentionedFiles } from '../config/named-files.ts';
 import { isWithin } from '../config/reading/text-files.ts';
 import type { AssembledFacade } from './assembled-facade.ts';
 import { FileWatch } from './file-watch.ts';
-import { appendQuietly } from './shared-services.ts';
 
 /** What reloading works with. */
 export interface ReloaderOptions {

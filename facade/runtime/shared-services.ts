@@ -1,7 +1,6 @@
 /** Owns what outlives a configuration: log, state, audit, budgets, spills, secrets, metrics; opened once a process, refused whole when one part fails. */
 import type { StartInspector } from '../../adapters/port.ts';
-import { asTollgateError } from '../../catalogs/errors/error-table.ts';
-import { type AuditEntry, type AuditLog, openAudit } from '../audit/audit-log.ts';
+import { type AuditLog, openAudit } from '../audit/audit-log.ts';
 import { createDigest, readAuditKey } from '../audit/key-files.ts';
 import { type Budgets, type ConcurrencyLimit, createBudgets, createConcurrencyLimit } from '../budget/budgets.ts';
 import type { OpenSession } from '../call/identify.ts';
@@ -98,15 +97,6 @@ export async function closeSharedServices({ spills, audit, state, tally }: Share
 /** Secrets are only ever added: a result may still hold one that the configuration no longer has. */
 export function registerSecrets(redactor: Redactor, config: Config): void {
   for (const secret of config.secrets) redactor.register(secret);
-}
-
-/** Appends a record beside a call: one that cannot be written stops nothing, the next call is refused for the same reason. */
-export function appendQuietly(audit: AuditLog, entry: AuditEntry): void {
-  try {
-    audit.append(entry);
-  } catch (thrown) {
-    if (asTollgateError(thrown).code !== 'AUDIT_FAILED') throw thrown;
-  }
 }
 
 function createGates(): SharedServices['gateOf'] {

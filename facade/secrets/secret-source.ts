@@ -1,6 +1,6 @@
 /** Owns where one secret comes from: the vault, an entry of the keychain, a variable, a program; refuses to look in a second place. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { SecretSource } from '../config/settings/secret-sources.ts';
+import type { SecretSource } from '../config/config.ts';
 import type { Keychain } from './keychain.ts';
 import { runProgram } from './secret-program.ts';
 import type { Vault } from './vault.ts';

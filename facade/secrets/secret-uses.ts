@@ -1,6 +1,5 @@
 /** Owns which servers use which secrets, by the references of the configuration; refuses to know any value. */
-import type { Config, ServerConfig } from '../config/config.ts';
-import type { SecretSource } from '../config/settings/secret-sources.ts';
+import type { Config, SecretSource, ServerConfig } from '../config/config.ts';
 
 const REFERENCE = /\$\{secret:([\w.-]+)\}/g;
 

@@ -1,7 +1,6 @@
 /** Owns the way from a name to a value at a start; refuses to hand out a value that the redactor does not know. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { Config } from '../config/config.ts';
-import type { SecretSource } from '../config/settings/secret-sources.ts';
+import type { Config, SecretSource } from '../config/config.ts';
 import type { Redactor } from '../output/redactor.ts';
 import { type Keychain, openKeychain } from './keychain.ts';
 import { readSecret, type SecretPlaces } from './secret-source.ts';

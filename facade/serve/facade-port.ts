@@ -1,6 +1,6 @@
 /** Owns the face that the wire sees: sessions in, lists and calls through, texts of JSON out. */
-import type { JsonDoc } from '../../adapters/port.ts';
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
+import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
 import type { Principal } from '../../policies/port.ts';
 
 /** One client connection, from its handshake (or HTTP session) to its end. */

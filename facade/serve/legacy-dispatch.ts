@@ -1,14 +1,13 @@
 /** Owns the protocol of sessions that begin with `initialize`; refuses methods outside its list and work before the handshake. */
-import type { JsonDoc } from '../../adapters/port.ts';
 import { Cancellation, type CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import { isId, isObject, type JsonObject, type WireMessage } from '../../adapters/rpc/message-parser.ts';
+import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
 import { asTollgateError, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { interruptionError, isInterrupted } from '../call/refusal.ts';
 import type { Awaitable } from '../state/state-port.ts';
 import type { CallRequest, Facade, Reply, Session } from './facade-port.ts';
 import { negotiate } from './protocol-revisions.ts';
 import { notificationText, refusalText, replyText, resultText } from './reply-text.ts';
-import type { Dispatch, DispatchOptions, SendMessage } from './session-dispatch.ts';
 import { VERSION } from './version.ts';
 
 type RequestMessage = Extract<WireMessage, { kind: 'request' }>;
@@ -221,4 +220,32 @@ export function refuseCursor(params: JsonDoc<JsonObject> | undefined): void {
     detail: 'The list has one page; this cursor was not given out here.',
     next: 'Call tools/list without a cursor.',
   });
+}
+/** Sends one message to the client, out of turn. Never throws; may drop the message when the client does not read. */
+export type SendMessage = (text: string) => void;
+/** What a session's protocol works on. */
+export interface DispatchOptions {
+  readonly facade: Facade;
+  readonly session: Session;
+  /** For notifications that belong to the session and to no request. */
+  readonly notify: SendMessage;
+  /** Told of what should not happen: a throw that is not ours. */
+  readonly onFault: (thrown: unknown) => void;
+}
+
+/** The protocol of one session, whatever carries it. */
+export interface Dispatch {
+  /** Requests that have no reply yet. */
+  readonly running: number;
+  /**
+   * The reply's text; `undefined` when there is none to send (notifications, answers, cancelled requests). `send` takes
+   * the notifications that belong to this message. Never rejects.
+   */
+  handle(message: WireMessage, send: SendMessage): Awaitable<string | undefined>;
+  /** Tells the client, once per turn of the event loop, that its list of tools may have changed. */
+  toolsChanged(): void;
+  /** From now on requests are refused with SHUTTING_DOWN, and no call waits for a person. Resolves when nothing runs. */
+  drain(): Promise<void>;
+  /** Cuts what runs, waits until each request has its answer, and ends the session. `why`: one sentence for the answers. Never rejects. */
+  close(why: string): Promise<void>;
 }

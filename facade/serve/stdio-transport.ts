@@ -6,9 +6,10 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../policies/port.ts';
 import { type Drain, drained } from './drain.ts';
 import type { Facade } from './facade-port.ts';
+import type { Dispatch } from './legacy-dispatch.ts';
 import { LineWriter } from './line-writer.ts';
 import { type ReplyId, refusalText } from './reply-text.ts';
-import { type Dispatch, MAX_RUNNING, openDispatch } from './session-dispatch.ts';
+import { MAX_RUNNING, openDispatch } from './session-dispatch.ts';
 
 /** What one client on pipes needs. */
 export interface StdioOptions extends Drain {

@@ -1,6 +1,5 @@
 /** Owns the port to what authors of policies use beside a running facade: check, test, build, format, explain; decides no call. */
-
-import type { PolicyParts } from '../engine/policy-loader.ts';
+import type { PolicyParts } from '../engine/compiled-parts.ts';
 import type { CallInput } from '../port.ts';
 import type { BuildRequest, BuiltBundle } from './bundle-build.ts';
 import type { RecordedCall, Replayed } from './call-replay.ts';
@@ -11,7 +10,6 @@ import type { FormatReport, FormatRequest } from './rego-format.ts';
 import type { TestReport, TestRequest } from './testing/test-run.ts';
 import type { Explanation } from './why/explanation-format.ts';
 
-export type { PolicyParts } from '../engine/policy-loader.ts';
 export type { OfferedTools } from '../rules/offered-tools.ts';
 export type { BuildRequest, BuiltBundle } from './bundle-build.ts';
 export type { Decided, RecordedCall, ReplayClass, Replayed } from './call-replay.ts';
@@ -22,7 +20,6 @@ export type { FormatReport, FormatRequest } from './rego-format.ts';
 export type {
   CaseResult,
   Coverage,
-  Drafting,
   RegoTest,
   TestReport,
   TestRequest,
@@ -61,3 +58,6 @@ export interface Authoring {
   /** A folder to begin with; with `rego` when asked so, or when opa is found. `folder` is its path from where opa and Regal are started. */
   draft(request: { readonly folder: string; readonly rego?: boolean; readonly opa?: string }): Promise<PolicyDraft>;
 }
+
+export type { PolicyParts } from '../engine/compiled-parts.ts';
+export type { Drafting } from './testing/test-case.ts';

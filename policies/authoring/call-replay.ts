@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import { loadPolicy, type PolicyParts } from '../engine/policy-loader.ts';
+import type { PolicyParts } from '../engine/compiled-parts.ts';
+import { loadPolicy } from '../engine/policy-loader.ts';
 import { TIMED_OUT } from '../engine/workers/worker-handle.ts';
 import { type CallDecision, type CallInput, INPUT_VERSION, type Policy, type Reason } from '../port.ts';
 

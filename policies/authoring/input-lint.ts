@@ -1,8 +1,8 @@
 /** Owns what Rego says of fields of the input whose values are known: names of the configuration, tools and arguments, words of the schema; refuses what no call can have. */
 import { readFileSync } from 'node:fs';
 import type { OfferedTool } from '../port.ts';
+import type { ParsedFile } from '../rego/rego-facts.ts';
 import { INPUT_SCHEMA } from '../rego/rego-files.ts';
-import type { ParsedFile } from '../rego/rego-inspection.ts';
 import {
   aliasesOf,
   type Expression,

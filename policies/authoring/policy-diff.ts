@@ -4,12 +4,12 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { PolicyParts } from '../engine/policy-loader.ts';
+import type { PolicyParts } from '../engine/compiled-parts.ts';
 import { WasmPolicy } from '../engine/wasm/wasm-policy.ts';
 import { readBundle } from '../rego/bundles/bundle-format.ts';
 import { findOpa } from '../rego/opa-program.ts';
 import { type CompiledRego, compileRego } from '../rego/rego-build.ts';
-import type { RegoRule } from '../rego/rego-inspection.ts';
+import type { RegoRule } from '../rego/rego-facts.ts';
 import { refuseProblems } from '../rules/policy-problems.ts';
 
 /** Which two policies: each a tollgate.yaml with what it names, a file of rules, Rego, or a bundle. */

@@ -2,8 +2,8 @@
 import { readFileSync } from 'node:fs';
 import { CAPABILITIES_FILE } from '../engine/policy-library.ts';
 import { adviseBuiltin } from '../rego/opa-errors.ts';
+import { EXPOSE, type ParsedFile, SETS, type SetRule } from '../rego/rego-facts.ts';
 import { INPUT_SCHEMA } from '../rego/rego-files.ts';
-import { EXPOSE, type ParsedFile, SETS, type SetRule } from '../rego/rego-inspection.ts';
 import {
   aliasesOf,
   type Expression,

@@ -3,8 +3,9 @@ import { stat } from 'node:fs/promises';
 import { setImmediate as turn } from 'node:timers/promises';
 import { parentPort, Worker, workerData } from 'node:worker_threads';
 import { asTollgateError, type ErrorCode, type Refusal, TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { PolicyParts } from './compiled-parts.ts';
 import type { CompiledPolicy } from './compiled-policy.ts';
-import { compileParts, loadPolicy, type PolicyParts } from './policy-loader.ts';
+import { compileParts, loadPolicy } from './policy-loader.ts';
 import { loadImage, readyParts, startReady } from './policy-start.ts';
 import {
   flattenParts,

@@ -15,10 +15,10 @@ import type {
   RequestedExposure,
 } from '../port.ts';
 import { Confinements } from '../rules/caller-confinement.ts';
+import type { LocatedRule } from '../rules/configured-names.ts';
 import type { CompiledConfinement } from '../rules/confinement-rules.ts';
 import { offeredToolCheck } from '../rules/offered-tools.ts';
 import { formatProblem } from '../rules/policy-problems.ts';
-import type { LocatedRule } from '../rules/rule-compiler.ts';
 import { costOfCall, costOfList, EXPENSIVE_MS, type RuleWeights } from './decision-cost.ts';
 import { readCallDecision, readListDecisions, readRequestedExposures } from './decision-reader.ts';
 import { callInputText, listInputText } from './policy-input.ts';

@@ -5,87 +5,29 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { isBeneath } from '../../catalogs/readers/path-location.ts';
-import type { BundleServer, ModeSettings } from '../port.ts';
 import { type Bundle, readBundle } from '../rego/bundles/bundle-format.ts';
 import { bundleName, RemoteBundle } from '../rego/bundles/remote-bundle.ts';
 import { exposeRuleNumber, findUnknownExposed } from '../rego/expose-members.ts';
 import { findOpa } from '../rego/opa-program.ts';
 import { compileRego } from '../rego/rego-build.ts';
+import type { RegoFacts, RegoRule } from '../rego/rego-facts.ts';
 import { findTakenIds, regoReasonIds } from '../rego/rego-ids.ts';
-import type { RegoFacts, RegoRule } from '../rego/rego-inspection.ts';
-import { type CompiledConfinement, compileConfinement } from '../rules/confinement-rules.ts';
-import type { OfferedTools } from '../rules/offered-tools.ts';
-import { type PolicyProblem, problemsOf, refuseProblems } from '../rules/policy-problems.ts';
-import { compileSettings, type PolicySettings } from '../rules/policy-settings.ts';
-import { type CompiledRules, compileRules, type YamlRuleDocument } from '../rules/rule-compiler.ts';
+import { compileConfinement } from '../rules/confinement-rules.ts';
+import { problemsOf, refuseProblems } from '../rules/policy-problems.ts';
+import { compileSettings } from '../rules/policy-settings.ts';
+import { compileRules, type YamlRuleDocument } from '../rules/rule-compiler.ts';
 import { findRuleFaults } from '../rules/rule-faults.ts';
 import { compileMode, type ModeData, mayHaveMode } from '../rules/rule-modes.ts';
+import type { CompiledParts, PolicyParts, SourceSettings } from './compiled-parts.ts';
 import type { CompiledPolicy } from './compiled-policy.ts';
-import { type RuleWeights, weighRules } from './decision-cost.ts';
+import { weighRules } from './decision-cost.ts';
 import { hashLibrary, readLibrary } from './policy-library.ts';
 import { readyParts, startReady, startWorkers } from './policy-start.ts';
 import { dropCache } from './wasm/wasm-module.ts';
 
-/** Where policy comes from: a YAML rules file, Rego (a folder or a file), or a built bundle. */
-export interface SourceSettings extends ModeSettings {
-  /** Absolute; the address of a bundle that is fetched. */
-  readonly path: string;
-  readonly kind: 'yaml' | 'rego' | 'bundle';
-  /** How messages name it; default: its path, relative to the folder of the configuration. */
-  readonly shown?: string;
-  /** Given for a bundle that is fetched. */
-  readonly server?: BundleServer;
-}
-
-/** YAML as plain values that know their place; the facade's own reader fits. */
-export interface YamlDocument {
-  readonly value: unknown;
-  readonly problems: readonly PolicyProblem[];
-  placeOf(
-    path: readonly (string | number)[],
-    part: 'key' | 'value',
-  ): { readonly line: number; readonly column: number };
-}
-
-/** All that a policy is made from. */
-export interface PolicyParts {
-  readonly settings: PolicySettings;
-  /** Absolute, symlinks resolved. */
-  readonly workspace: string;
-  /** Absolute: the folder of the configuration; messages name files relative to it. */
-  readonly folder: string;
-  /** Absolute: where built Rego is kept. Made when needed. */
-  readonly cache: string;
-  /** Rules that have been read already: those of tollgate.yaml. */
-  readonly rules: readonly YamlRuleDocument[];
-  /** By server: what rules may name of it. Given only where they are checked before anything runs; a server that is absent cannot be judged. */
-  readonly offered?: ReadonlyMap<string, OfferedTools>;
-  readonly sources: readonly SourceSettings[];
-  readonly readYaml: (file: string, text: string) => YamlDocument;
-  /** The command line's --opa. */
-  readonly opa?: string;
-  /** Milliseconds of processor time for one decision in a worker; default 50 for user Rego, 2,000 for YAML rules, and more with large arguments. */
-  readonly deadlineMs?: number;
-}
-
 const NO_SETS: RegoFacts['sets'] = { deny: false, ask: false, allow: false };
 /** A bundle that does not say may define any. */
 const ALL_SETS: RegoFacts['sets'] = { deny: true, ask: true, allow: true };
-
-/** All that a decision is made of, before anything runs. */
-export interface CompiledParts {
-  readonly wasm: Uint8Array;
-  /** The text of `data`. */
-  readonly data: string;
-  readonly rules: CompiledRules;
-  readonly confining: CompiledConfinement;
-  /** What decisions over the YAML rules cost. */
-  readonly weights: RuleWeights;
-  /** True when the module holds Rego of the user or came as a bundle, so that it runs in a worker. */
-  readonly foreign: boolean;
-  /** Given when the bundle was fetched. */
-  readonly remote?: RemoteBundle;
-}
 
 /**
  * Loads a policy. Throws POLICY_INVALID with every problem as `file:line:col: message` in `data.problems`, OPA_MISSING when

@@ -2,12 +2,12 @@
 import { createHash } from 'node:crypto';
 import { setImmediate as turn } from 'node:timers/promises';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { LocatedRule } from '../rules/configured-names.ts';
 import { groupByServer } from '../rules/offered-tools.ts';
-import type { LocatedRule } from '../rules/rule-compiler.ts';
+import type { CompiledParts } from './compiled-parts.ts';
 import { CompiledPolicy, type Evaluator, LibraryEvaluator } from './compiled-policy.ts';
 import { callInputText, listInputText } from './policy-input.ts';
 import { ENTRYPOINTS } from './policy-library.ts';
-import type { CompiledParts } from './policy-loader.ts';
 import { reportBuiltinFailures } from './wasm/builtin-failures.ts';
 import type { MemoryImage } from './wasm/wasm-instance.ts';
 import { dropCache, SOUND_CACHE_PATTERNS } from './wasm/wasm-module.ts';

@@ -2,9 +2,11 @@
 
 import { inTimeSlices } from '../../catalogs/text/time-slices.ts';
 import { RemoteBundle, type RemoteState } from '../rego/bundles/remote-bundle.ts';
+import type { LocatedRule } from '../rules/configured-names.ts';
 import type { CompiledConfinement } from '../rules/confinement-rules.ts';
-import type { LocatedRule, YamlRuleDocument } from '../rules/rule-compiler.ts';
-import { checkBundle, type PolicyParts } from './policy-loader.ts';
+import type { YamlRuleDocument } from '../rules/rule-compiler.ts';
+import type { PolicyParts } from './compiled-parts.ts';
+import { checkBundle } from './policy-loader.ts';
 import type { ReadyParts } from './policy-start.ts';
 import type { MemoryImage } from './wasm/wasm-instance.ts';
 

@@ -4,13 +4,13 @@ import { createRequire } from 'node:module';
 import type { ValidateFunction } from 'ajv';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { loadSchemaProfile } from '../../catalogs/projection/schema-projection.ts';
-import type { PolicyParts } from '../engine/policy-loader.ts';
+import type { PolicyParts } from '../engine/compiled-parts.ts';
 import type { RequestedExposure } from '../port.ts';
 import { INTERNAL_TOOLS } from '../rules/offered-tools.ts';
 import { type PolicyProblem, suggest } from '../rules/policy-problems.ts';
 import { toFault } from '../rules/rule-schema.ts';
 import type { ReadAnalysis } from './read-analysis.ts';
-import type { ExposeFacts, RegoExposeRule } from './rego-inspection.ts';
+import type { ExposeFacts, RegoExposeRule } from './rego-facts.ts';
 import { isKnownValue, UNKNOWN_VALUE, valueOfTerm } from './set-members.ts';
 
 const require = createRequire(import.meta.url);

@@ -1,7 +1,7 @@
 /** Owns the part of a rule that a list can judge where the rest reads the call, and what such a rule may come to; gives the empty part where there is none. */
 
 import type { ReadAnalysis } from './read-analysis.ts';
-import type { SetName, SetRule } from './rego-inspection.ts';
+import type { SetName, SetRule } from './rego-facts.ts';
 import { type Expression, type Module, sourceOf, type Term } from './syntax-tree.ts';
 
 const APPROVALS = ['call', 'group', 'server'];

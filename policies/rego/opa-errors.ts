@@ -1,7 +1,7 @@
 /** Owns the reading of what opa refuses, as problems of the user's files, with what to write instead; invents no problem. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { PolicyProblem } from '../rules/policy-problems.ts';
-import type { StagedFile } from './rego-inspection.ts';
+import type { StagedFile } from './rego-facts.ts';
 
 const LIBRARY = 'library';
 

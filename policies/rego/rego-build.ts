@@ -9,6 +9,7 @@ import { type PolicyProblem, refuseProblems } from '../rules/policy-problems.ts'
 import { type Bundle, factsText, readBundle, unpackBundle } from './bundles/bundle-format.ts';
 import { readOpaProblems } from './opa-errors.ts';
 import { type Opa, runOpa } from './opa-program.ts';
+import type { ParsedFile, RegoFacts } from './rego-facts.ts';
 import {
   INPUT_SCHEMA,
   isRego,
@@ -20,7 +21,7 @@ import {
   stagedRoots,
   stageFiles,
 } from './rego-files.ts';
-import { type InspectedRego, inspectRego, type ParsedFile, type RegoFacts } from './rego-inspection.ts';
+import { type InspectedRego, inspectRego } from './rego-inspection.ts';
 import { buildRuleCopies } from './rule-copies.ts';
 import { parseModules } from './syntax-tree.ts';
 

@@ -3,7 +3,7 @@ import { cp, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { CAPABILITIES_FILE, readLibrarySources, SCHEMA_FOLDER } from '../engine/policy-library.ts';
-import type { StagedFile } from './rego-inspection.ts';
+import type { StagedFile } from './rego-facts.ts';
 
 /** A folder or file of Rego. `shown` stands for it in messages. */
 export interface RegoSource {

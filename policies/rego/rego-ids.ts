@@ -1,8 +1,9 @@
 /** Owns the ids of rules in Rego: how they are spelled, where members write them, and that no two rules share one, be the other in YAML. */
 
+import type { LocatedRule } from '../rules/configured-names.ts';
 import type { PolicyProblem } from '../rules/policy-problems.ts';
-import { type LocatedRule, RESERVED_RULE_IDS } from '../rules/rule-compiler.ts';
-import type { RegoFacts, SetRule } from './rego-inspection.ts';
+import { RESERVED_RULE_IDS } from '../rules/rule-compiler.ts';
+import type { RegoFacts, SetRule } from './rego-facts.ts';
 import type { Rule } from './syntax-tree.ts';
 
 /** As policies/schemas/rules.json has it for YAML. */

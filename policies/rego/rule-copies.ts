@@ -7,7 +7,7 @@ import { exposeRuleNumber } from './expose-members.ts';
 import { leadingGuard, outcomesOf } from './leading-guards.ts';
 import { chooseLeadingTests, isRef } from './leading-tests.ts';
 import { deepestRead, ReadAnalysis, type ReadLevel } from './read-analysis.ts';
-import { EXPOSE, type ParsedFile, type RegoExposeRule, SETS, type SetRule } from './rego-inspection.ts';
+import { EXPOSE, type ParsedFile, type RegoExposeRule, SETS, type SetRule } from './rego-facts.ts';
 import { type FoldedSet, type SourcesPart, sourcesText } from './sources-module.ts';
 import {
   type Annotation,

@@ -2,7 +2,7 @@
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { type PolicyProblem, suggest } from '../rules/policy-problems.ts';
 import { findObligationFaults } from '../rules/rule-schema.ts';
-import type { SetRule } from './rego-inspection.ts';
+import type { SetRule } from './rego-facts.ts';
 import type { Term } from './syntax-tree.ts';
 
 /** All that a member may say. */

@@ -1,6 +1,6 @@
 /** Owns the text of the module that the build puts in the place of lib/sources.rego: where the members of the user's sets stand, and which of them a list can ask for. */
 import type { ReadLevel } from './read-analysis.ts';
-import type { SetName } from './rego-inspection.ts';
+import type { SetName } from './rego-facts.ts';
 
 /** A rule of a package that holds members, or that tells which rules of the set may still come to something. */
 export interface SourcesPart {

@@ -1,6 +1,4 @@
 /** Owns the tests that a rule makes on arguments: compiles them for lib/facts.rego; refuses tests that no value can pass, or that any does. */
-import type { Refuse, RuleCondition } from './rule-conditions.ts';
-
 /** Tests on one argument; all that are given must hold. Absent values pass no test but `present: false`. */
 export interface ArgumentTests {
   readonly equals?: unknown;
@@ -117,3 +115,7 @@ function compileTests(tests: Tests, strict: boolean): RuleCondition {
     ],
   };
 }
+/** Takes a fault: which part of `when` it lies in, and what to write instead. */
+export type Refuse = (path: readonly (string | number)[], message: string) => void;
+/** One condition of the library. Its keys decide which check of lib/match.rego or lib/facts.rego reads it. */
+export type RuleCondition = Readonly<Record<string, unknown>>;

@@ -2,8 +2,9 @@
 
 import { type PolicyProblem, suggest } from './policy-problems.ts';
 import { INTERNAL_SERVERS, type PolicySettings, type PrincipalSettings } from './policy-settings.ts';
-import type { LocatedRule } from './rule-compiler.ts';
 import type { Trust } from './rule-conditions.ts';
+import type { ModeData } from './rule-modes.ts';
+import type { YamlRule } from './rule-schema.ts';
 
 /** What the configuration lists. */
 export interface ConfiguredNames {
@@ -171,4 +172,13 @@ function findApart({ rule, at }: LocatedRule, { principals, profiles }: KnownCal
 export function serversOfTools(tools: readonly string[] | undefined): readonly string[] | undefined {
   const servers = tools?.map((tool) => tool.split('.', 1)[0] ?? '');
   return servers?.some((server) => server.includes('*')) === true ? undefined : servers;
+}
+/** A rule whose form the schema admits, with the way to the places of its parts. */
+export interface LocatedRule {
+  readonly rule: YamlRule;
+  readonly mode: ModeData;
+  /** What is left of a rule with faults of form: it says more than its author wrote. */
+  readonly isPruned?: true;
+  /** The place of a part; the path begins within the rule. */
+  readonly at: (path: readonly (string | number)[], part?: 'key' | 'value') => Omit<PolicyProblem, 'message'>;
 }

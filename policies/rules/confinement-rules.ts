@@ -2,8 +2,8 @@
 import type { Confinement, PathGlobs } from '../../catalogs/readers/confinement.ts';
 import { portOf } from '../../catalogs/readers/urls.ts';
 import { SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
+import type { LocatedRule } from './configured-names.ts';
 import type { PolicyProblem } from './policy-problems.ts';
-import type { LocatedRule } from './rule-compiler.ts';
 import type { Trust, When } from './rule-conditions.ts';
 import { type ModeData, mayHaveMode } from './rule-modes.ts';
 import { patternCovers, placePath } from './rule-patterns.ts';

@@ -6,9 +6,8 @@ import type { Semantics } from '../../catalogs/tools/tool-definition.ts';
 import { argumentValueFault } from '../../catalogs/validation/validator.ts';
 import type { OfferedTool } from '../port.ts';
 import { findTestFaults, type SchemaNode, schemasAt } from './argument-schemas.ts';
-import { serversOfTools } from './configured-names.ts';
+import { type LocatedRule, serversOfTools } from './configured-names.ts';
 import { type PolicyProblem, suggest } from './policy-problems.ts';
-import type { LocatedRule } from './rule-compiler.ts';
 import { patternCovers } from './rule-patterns.ts';
 
 /** The tools of a server as far as they are known without asking it; `any`: whatever it lists is agreed to. */

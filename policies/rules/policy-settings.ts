@@ -3,7 +3,8 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
 import type { Verb } from '../../catalogs/tools/tool-definition.ts';
 import type { BudgetObligation, Exposure } from '../port.ts';
-import { compileTarget, formsOf, type RuleCondition, setOf, type Trust } from './rule-conditions.ts';
+import type { RuleCondition } from './argument-tests.ts';
+import { compileTarget, formsOf, setOf, type Trust } from './rule-conditions.ts';
 import { addText, nullMap, PatternError, type PatternForms, splitTool } from './rule-patterns.ts';
 
 /** Servers of Tollgate itself, which no configuration lists. */

@@ -1,10 +1,10 @@
 /** Owns the way from YAML rules to the data of the library: list and index; refuses faulty rules, all of them at once, each at its place. */
 
 import type { ApprovalScope, ModeSettings } from '../port.ts';
-import { serversOfTools } from './configured-names.ts';
+import type { RuleCondition } from './argument-tests.ts';
+import { type LocatedRule, serversOfTools } from './configured-names.ts';
 import type { PolicyProblem } from './policy-problems.ts';
-
-import { compileWhen, type RuleCondition, type When } from './rule-conditions.ts';
+import { compileWhen, type When } from './rule-conditions.ts';
 import { compileMode, type ModeData } from './rule-modes.ts';
 import { nullMap } from './rule-patterns.ts';
 import { findSchemaFaults, type SchemaFault, type YamlRule } from './rule-schema.ts';
@@ -48,16 +48,6 @@ export interface RuleIndex {
   readonly server: Record<string, number[]>;
   readonly verb: Record<string, number[]>;
   readonly any: number[];
-}
-
-/** A rule whose form the schema admits, with the way to the places of its parts. */
-export interface LocatedRule {
-  readonly rule: YamlRule;
-  readonly mode: ModeData;
-  /** What is left of a rule with faults of form: it says more than its author wrote. */
-  readonly isPruned?: true;
-  /** The place of a part; the path begins within the rule. */
-  readonly at: (path: readonly (string | number)[], part?: 'key' | 'value') => Omit<PolicyProblem, 'message'>;
 }
 
 /** All rules as data, what they mention, and every fault that was found in one of them alone. */

@@ -2,7 +2,7 @@
 import path from 'node:path';
 import { mayBeLiteral } from '../../catalogs/programs/literal-programs.ts';
 import type { Verb } from '../../catalogs/tools/tool-definition.ts';
-import { type ArgumentTests, compileArgumentTests } from './argument-tests.ts';
+import { type ArgumentTests, compileArgumentTests, type Refuse, type RuleCondition } from './argument-tests.ts';
 import {
   addHost,
   addPath,
@@ -50,18 +50,12 @@ export interface When {
   readonly args?: Readonly<Record<string, ArgumentTests>>;
 }
 
-/** One condition of the library. Its keys decide which check of lib/match.rego or lib/facts.rego reads it. */
-export type RuleCondition = Readonly<Record<string, unknown>>;
-
 /** Conditions by what they read: the principal, the tool, the call. A rule without the last can be judged in a list. */
 export interface RuleConditions {
   readonly principal: readonly RuleCondition[];
   readonly target: readonly RuleCondition[];
   readonly call: readonly RuleCondition[];
 }
-
-/** Takes a fault: which part of `when` it lies in, and what to write instead. */
-export type Refuse = (path: readonly (string | number)[], message: string) => void;
 
 /** What a rule is compiled for. `workspace` is absolute. */
 export interface RuleContext {

@@ -1,12 +1,12 @@
 /** Owns the order of all checks of YAML rules: form, names, contradictions, reach, tools; gives every fault of all files, and throws none. */
 
+import type { PolicyParts } from '../engine/compiled-parts.ts';
 import { ENTRYPOINTS } from '../engine/policy-library.ts';
-import type { PolicyParts } from '../engine/policy-loader.ts';
 import { WasmPolicy } from '../engine/wasm/wasm-policy.ts';
-import { findDanglingNames, readConfiguredNames } from './configured-names.ts';
+import { findDanglingNames, type LocatedRule, readConfiguredNames } from './configured-names.ts';
 import { findUnofferedTools, INTERNAL_TOOLS } from './offered-tools.ts';
 import type { PolicyProblem } from './policy-problems.ts';
-import type { CompiledRules, LocatedRule } from './rule-compiler.ts';
+import type { CompiledRules } from './rule-compiler.ts';
 import { lintRules } from './rule-lint.ts';
 
 /** Every fault of the rules of one configuration. `wasm` is any policy with the library's entry point for patterns. */

@@ -1,9 +1,8 @@
 /** Owns what is wrong with rules that are each well formed: fields that exclude each other, twins, rules that never count, patterns wider than they look. */
 import { isDeepStrictEqual } from 'node:util';
-import { type ConfiguredNames, serversOfTools } from './configured-names.ts';
+import { type ConfiguredNames, type LocatedRule, serversOfTools } from './configured-names.ts';
 import type { PolicyProblem } from './policy-problems.ts';
 import { isWideHost } from './public-suffixes.ts';
-import type { LocatedRule } from './rule-compiler.ts';
 import type { When } from './rule-conditions.ts';
 import { patternCovers } from './rule-patterns.ts';
 

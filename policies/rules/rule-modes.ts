@@ -1,7 +1,8 @@
 /** Owns how a mode is written and how it depends on the caller; which mode holds for a call is decided by lib/modes.rego. */
 
 import { MODE_NAMES, type Mode, type ModeSettings } from '../port.ts';
-import { type RuleCondition, setOf } from './rule-conditions.ts';
+import type { RuleCondition } from './argument-tests.ts';
+import { setOf } from './rule-conditions.ts';
 
 /** A mode as lib/modes.rego reads it: one for all, or one by the caller. */
 export type ModeData =

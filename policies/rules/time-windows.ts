@@ -1,7 +1,7 @@
 /** Owns time windows of rules: compiles them to minutes of the week, and tells what a zone's clock shows; refuses zones that do not exist. */
 
+import type { Refuse, RuleCondition } from './argument-tests.ts';
 import { suggest } from './policy-problems.ts';
-import type { Refuse, RuleCondition } from './rule-conditions.ts';
 
 /** `time` of a rule. Without `days` every day; without `from` and `to` the whole day. */
 export interface TimeWindow {

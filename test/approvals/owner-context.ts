@@ -1,6 +1,6 @@
 /** Owns the owner's side of approvals in tests: a second connection to the state of a running facade, as the command line has. */
 import { createHmac } from 'node:crypto';
-import type { ConsentEntry } from '../../facade/audit/consent-entry.ts';
+import type { ConsentEntry } from '../../facade/audit/audit-entry.ts';
 import { openSession } from '../../facade/call/identify.ts';
 import { ApprovalQueue } from '../../facade/consent/approvals/approval-queue.ts';
 import { approveRequest, denyRequest } from '../../facade/consent/approvals/approval-verdict.ts';

@@ -6,7 +6,7 @@ import { describe, expect, it } from 'vitest';
 import { explainCall, readsOf } from '../../policies/authoring/why/call-explanation.ts';
 import { findFlips } from '../../policies/authoring/why/decision-flips.ts';
 import type { Explanation, Flip } from '../../policies/authoring/why/explanation-format.ts';
-import type { PolicyParts } from '../../policies/engine/policy-loader.ts';
+import type { PolicyParts } from '../../policies/engine/compiled-parts.ts';
 import {
   type CallOf,
   callOf,

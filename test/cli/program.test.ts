@@ -2,7 +2,7 @@
 import { spawnSync } from 'node:child_process';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { EXIT } from '../../facade/cli/command-io.ts';
-import type { Wiring } from '../../facade/cli/program.ts';
+import type { Wiring } from '../../facade/cli/wiring.ts';
 import { VERSION } from '../../facade/serve/version.ts';
 import { Project } from '../config/project.ts';
 import { cli, dataOf, start } from './terminal.ts';

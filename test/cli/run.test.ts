@@ -9,7 +9,7 @@ import type { JSONRPCMessage } from '@modelcontextprotocol/sdk/types.js';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { EXIT } from '../../facade/cli/command-io.ts';
-import type { Wiring } from '../../facade/cli/program.ts';
+import type { Wiring } from '../../facade/cli/wiring.ts';
 import { APP_MODULE } from '../../facade/main.ts';
 import { Project } from '../config/project.ts';
 import { verifies } from '../verifies.ts';

@@ -3,7 +3,8 @@
 import path from 'node:path';
 import { PassThrough } from 'node:stream';
 import type { Io } from '../../facade/cli/command-io.ts';
-import { runCli, type Wiring } from '../../facade/cli/program.ts';
+import { runCli } from '../../facade/cli/program.ts';
+import type { Wiring } from '../../facade/cli/wiring.ts';
 import { APP_MODULE } from '../../facade/main.ts';
 import type { Project } from '../config/project.ts';
 import { acceptFor } from '../stories/accept-configuration.ts';

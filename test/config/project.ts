@@ -3,7 +3,8 @@ import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { Config, Problem } from '../../facade/config/config.ts';
+import type { Config } from '../../facade/config/config.ts';
+import type { Problem } from '../../facade/config/config-problems.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
 import { approveAll } from '../consent/approve-servers.ts';
 

@@ -5,7 +5,7 @@ import path from 'node:path';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { ConsentEntry } from '../../facade/audit/consent-entry.ts';
+import type { ConsentEntry } from '../../facade/audit/audit-entry.ts';
 import {
   completeGrant,
   evaluateGrants,

@@ -1,7 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { auditTool } from '../../catalogs/lint/definition-audit.ts';
-import { type LintNote, lintTool, lintValue } from '../../catalogs/lint/definition-lint.ts';
+import { lintTool, lintValue } from '../../catalogs/lint/definition-lint.ts';
+import type { LintNote } from '../../catalogs/lint/lint-names.ts';
 import { LINT_IDS, LINT_MEANINGS, LINT_RULES } from '../../catalogs/lint/lint-rules.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import { verifies } from '../verifies.ts';

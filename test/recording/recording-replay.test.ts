@@ -7,7 +7,7 @@ import { type Recording, recordingOf } from '../../facade/audit/recording/decisi
 import { createConceal } from '../../facade/audit/recording/recording-redaction.ts';
 import { sampleRecordings } from '../../facade/audit/recording/recording-sample.ts';
 import { type RecordedCall, type Replayed, replayCalls } from '../../policies/authoring/call-replay.ts';
-import type { PolicyParts } from '../../policies/engine/policy-loader.ts';
+import type { PolicyParts } from '../../policies/engine/compiled-parts.ts';
 import { callOf, documentOf, parts, policyOf, regoSource, scratch } from '../engine/policy-fixture.ts';
 import { ALLOWED, endedCall } from './recording-setup.ts';
 

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { EndedCall } from '../../facade/call/record.ts';
-import type { RecordingConfig } from '../../facade/config/settings/recording-settings.ts';
+import type { RecordingConfig } from '../../facade/config/config.ts';
 import type { CallDecision } from '../../policies/port.ts';
 
 export const MINUTE = 60_000;

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { loadPolicy, type PolicyParts } from '../../policies/engine/policy-loader.ts';
+import type { PolicyParts } from '../../policies/engine/compiled-parts.ts';
+import { loadPolicy } from '../../policies/engine/policy-loader.ts';
 import { suggest } from '../../policies/rules/policy-problems.ts';
 import { compileRules } from '../../policies/rules/rule-compiler.ts';
 import { callOf, documentOf, parts, policyOf, problemsOf, scratch, WORKSPACE } from '../engine/policy-fixture.ts';

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { fillSecrets, secretNames } from '../../adapters/stdio/server-secrets.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import type { SecretSource } from '../../facade/config/settings/secret-sources.ts';
+import type { SecretSource } from '../../facade/config/config.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
 import { runProgram } from '../../facade/secrets/secret-program.ts';
 import { secretUses } from '../../facade/secrets/secret-uses.ts';

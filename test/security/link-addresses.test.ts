@@ -1,7 +1,7 @@
 /** Named attacks with what stands beside the text of a result or a tool: addresses that a client opens, and icons that it fetches. */
 import { describe, expect, it } from 'vitest';
-import type { JsonDoc } from '../../adapters/port.ts';
 import { parseJsonDoc } from '../../adapters/rpc/message-parser.ts';
+import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
 import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
 import { shapeResult } from '../../facade/output/result-shape.ts';

@@ -6,9 +6,10 @@ import { describe, expect, it } from 'vitest';
 import { readMessage } from '../../adapters/rpc/message-parser.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Reply } from '../../facade/serve/facade-port.ts';
+import type { Dispatch } from '../../facade/serve/legacy-dispatch.ts';
 import { eraOf, negotiate } from '../../facade/serve/protocol-revisions.ts';
 import { notificationText, oneLine, refusalText, resultText } from '../../facade/serve/reply-text.ts';
-import { type Dispatch, openDispatch } from '../../facade/serve/session-dispatch.ts';
+import { openDispatch } from '../../facade/serve/session-dispatch.ts';
 import { verifies } from '../verifies.ts';
 import {
   ALICE,

@@ -14,7 +14,6 @@ import { CallPathHandles, PathHandle, whileInPlace } from '../../../catalogs/rea
 import { locate } from '../../../catalogs/readers/path-location.ts';
 import type { RawTool, Semantics, ToolResult } from '../../../catalogs/tools/tool-definition.ts';
 import {
-  type JsonDoc,
   type LoweredPrimitive,
   PRIMITIVES,
   type Primitive,
@@ -22,6 +21,7 @@ import {
   type ServerAdapter,
   type UpstreamCall,
 } from '../../port.ts';
+import type { JsonDoc } from '../../rpc/wire-message.ts';
 import { KeyedLocks, SeenVersions } from '../workspace/action-context.ts';
 import { refusalResult } from '../workspace/file-text.ts';
 import { bindPath } from '../workspace/path-binding.ts';

@@ -7,7 +7,6 @@ import type { ActionContext } from '../workspace/action-context.ts';
 import { invalidArguments, printableName, textResult } from '../workspace/file-text.ts';
 import { openFolder, openJudgedFolder } from '../workspace/open-folder.ts';
 import { bindPath, outsideFolderOf, pathComponents } from '../workspace/path-binding.ts';
-import type { ReadArgs } from '../workspace/read-action.ts';
 import { type IgnoreRule, readIgnoreRules, type WalkedEntry, walkFolder } from './folder-walk.ts';
 import { compileGlob } from './glob-matcher.ts';
 
@@ -110,4 +109,18 @@ function pageOf(names: Names, args: ReadArgs, relative: string): ToolResult {
     to < total ? ` Next: read action="${args.action}" path=${JSON.stringify(relative)}${pattern} offset=${to + 1}` : '';
   const cut = from > 1 || to < total || !names.all ? note(`entries ${from}-${to} of ${count}.${next}`) : undefined;
   return textResult(shown.join('\n'), cut);
+}
+/** Arguments of `read`, catalogs/primitives/schemas.json. */
+export interface ReadArgs {
+  readonly action?: 'file' | 'list' | 'find' | 'search' | 'stat' | undefined;
+  readonly path: string;
+  readonly offset?: number | undefined;
+  readonly limit?: number | undefined;
+  readonly pattern?: string | undefined;
+  readonly glob?: string | undefined;
+  readonly context?: number | undefined;
+  readonly ignore_case?: boolean | undefined;
+  readonly literal?: boolean | undefined;
+  readonly depth?: number | undefined;
+  readonly hidden?: boolean | undefined;
 }

@@ -7,8 +7,7 @@ import { READER_READY, startReader } from '../../sandbox/bubblewrap/sandboxed-re
 import { signalGroup } from '../../sandbox/process-tree.ts';
 import { headOf, invalidArguments, toolFailure } from '../workspace/file-text.ts';
 import { compileGlob } from './glob-matcher.ts';
-import type { SearchScope } from './search-action.ts';
-import type { SearchHit, SearchHits, SearchQuery } from './search-hits.ts';
+import type { SearchHit, SearchHits, SearchQuery, SearchScope } from './search-hits.ts';
 
 /** Rules are the workspace's .gitignore files and nothing of the user's or of folders above. */
 const FIXED = [

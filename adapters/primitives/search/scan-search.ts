@@ -7,8 +7,7 @@ import { withFileSnapshot } from '../workspace/file-snapshot.ts';
 import { decodeText, invalidArguments } from '../workspace/file-text.ts';
 import { walkFolder } from './folder-walk.ts';
 import { compileGlob } from './glob-matcher.ts';
-import type { SearchScope } from './search-action.ts';
-import type { SearchHits, SearchQuery } from './search-hits.ts';
+import type { SearchHits, SearchQuery, SearchScope } from './search-hits.ts';
 
 /** A regular expression cannot be interrupted from outside, only by the time limit of a vm run (ReDoS). */
 const FILE_MS = 250;

@@ -5,29 +5,14 @@ import type { ToolResult } from '../../../catalogs/tools/tool-definition.ts';
 import type { ActionContext } from '../workspace/action-context.ts';
 import { invalidArguments } from '../workspace/file-text.ts';
 import { OpenFolder, openJudgedFolder } from '../workspace/open-folder.ts';
-import type { ReadArgs } from '../workspace/read-action.ts';
-import type { IgnoreRule } from './folder-walk.ts';
 import { compileGlob } from './glob-matcher.ts';
-import { folderPrefix, ignoreRulesAbove } from './list-actions.ts';
+import { folderPrefix, ignoreRulesAbove, type ReadArgs } from './list-actions.ts';
 import { searchWithRipgrep } from './ripgrep.ts';
 import { searchByScan } from './scan-search.ts';
 import { SearchHits, type SearchQuery } from './search-hits.ts';
 
 const MAX_CONTEXT = 50;
 const SEARCH_MS = 20_000;
-
-/** Where an engine searches: beneath an open folder, or in the one file `name` in it. */
-export interface SearchScope {
-  readonly folder: OpenFolder;
-  /** The workspace, real. */
-  readonly root: string;
-  readonly name: string | undefined;
-  /** Stands before the path of every hit. */
-  readonly prefix: string;
-  readonly ignored: readonly IgnoreRule[];
-  /** Ends the search: the caller gave up, or the time is over. */
-  readonly signal: AbortSignal;
-}
 
 /** Lines that match a regular expression, beneath a folder or in one file, 100 at a time. */
 export async function searchAction(desk: ActionContext, held: PathHandle, args: ReadArgs): Promise<ToolResult> {

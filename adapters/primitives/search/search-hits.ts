@@ -8,6 +8,7 @@ import type { UpstreamCall } from '../../port.ts';
 import { withFileSnapshot } from '../workspace/file-snapshot.ts';
 import { headOf, printableName, textResult } from '../workspace/file-text.ts';
 import { OpenFolder } from '../workspace/open-folder.ts';
+import type { IgnoreRule } from './folder-walk.ts';
 
 /** One line of a file: a match, or one of the lines around it. */
 export interface SearchHit {
@@ -188,4 +189,16 @@ function asUtf8(bytes: Buffer): Buffer {
   if (mark === 0xfffe || mark === 0xfeff)
     return Buffer.from(new TextDecoder(mark === 0xfffe ? 'utf-16le' : 'utf-16be').decode(bytes));
   return bytes.subarray(bytes.length >= 3 && bytes.readUIntBE(0, 3) === 0xefbbbf ? 3 : 0);
+}
+/** Where an engine searches: beneath an open folder, or in the one file `name` in it. */
+export interface SearchScope {
+  readonly folder: OpenFolder;
+  /** The workspace, real. */
+  readonly root: string;
+  readonly name: string | undefined;
+  /** Stands before the path of every hit. */
+  readonly prefix: string;
+  readonly ignored: readonly IgnoreRule[];
+  /** Ends the search: the caller gave up, or the time is over. */
+  readonly signal: AbortSignal;
 }

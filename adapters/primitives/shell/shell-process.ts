@@ -8,7 +8,6 @@ import type { Confinement } from '../../../catalogs/readers/confinement.ts';
 import { withoutInheritedDescriptors } from '../../sandbox/inherited-descriptors.ts';
 import { killMarked, MARK_VARIABLE, newProcessMark } from '../../stdio/orphans.ts';
 import { GIT_ENVIRONMENT } from './git-environment.ts';
-import type { CommandEnd } from './shell-session.ts';
 
 const TERM_MS = 2000;
 const KILL_MS = 2000;
@@ -150,4 +149,18 @@ async function isGone(group: number, within: number): Promise<boolean> {
     await sleep(LOOK_MS);
   }
   return false;
+}
+/** How a command ended. `code` is 128 + the signal's number for a signal, as shells say it. */
+export interface CommandEnd {
+  readonly code: number;
+  readonly signal?: NodeJS.Signals;
+  /** Processes that the command had left in the background were ended. */
+  readonly leftovers: boolean;
+  /** The system ended it, because all its processes together had reached the limit. */
+  readonly lackedMemory: boolean;
+  /** Files of repositories that have another name now, because git would run what they name. */
+  readonly withheld: readonly string[];
+  /** What something else replaced while the command ran, so that it was not closed to it any more. The command was ended for that. */
+  readonly lost: readonly string[];
+  readonly at: number;
 }

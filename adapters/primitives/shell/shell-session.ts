@@ -4,27 +4,12 @@ import { constants } from 'node:os';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { toolFailure } from '../workspace/file-text.ts';
 import { OutputLog } from './output-log.ts';
-import type { RunningCommand, ShellCommand, StartCommand } from './shell-process.ts';
+import type { CommandEnd, RunningCommand, ShellCommand, StartCommand } from './shell-process.ts';
 
 /** After the shell's end its last output is waited for this long; children that hold the pipe are then ended. */
 const DRAIN_MS = 150;
 /** Silence after which the output counts as complete for the moment. */
 const QUIET_MS = 60;
-
-/** How a command ended. `code` is 128 + the signal's number for a signal, as shells say it. */
-export interface CommandEnd {
-  readonly code: number;
-  readonly signal?: NodeJS.Signals;
-  /** Processes that the command had left in the background were ended. */
-  readonly leftovers: boolean;
-  /** The system ended it, because all its processes together had reached the limit. */
-  readonly lackedMemory: boolean;
-  /** Files of repositories that have another name now, because git would run what they name. */
-  readonly withheld: readonly string[];
-  /** What something else replaced while the command ran, so that it was not closed to it any more. The command was ended for that. */
-  readonly lost: readonly string[];
-  readonly at: number;
-}
 
 /** A command from its start on. Times in milliseconds. */
 export class ShellSession {

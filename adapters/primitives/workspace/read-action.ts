@@ -3,28 +3,13 @@ import path from 'node:path';
 import type { PathHandle } from '../../../catalogs/readers/path-handles.ts';
 import { countLines, note, pageText } from '../../../catalogs/text/text-pages.ts';
 import type { ToolResult } from '../../../catalogs/tools/tool-definition.ts';
-import { findAction, listAction } from '../search/list-actions.ts';
+import { findAction, listAction, type ReadArgs } from '../search/list-actions.ts';
 import { searchAction } from '../search/search-action.ts';
 import { type ActionContext, fileSystemError } from './action-context.ts';
 import { currentFileVersion, type FileOpener, type FileSnapshot, withFileSnapshot } from './file-snapshot.ts';
 import { decodeText, mimeOf, printableName, textResult, toolFailure } from './file-text.ts';
 import { judgedFileOpener, OpenFolder } from './open-folder.ts';
 import { bindOpenPath } from './path-binding.ts';
-
-/** Arguments of `read`, catalogs/primitives/schemas.json. */
-export interface ReadArgs {
-  readonly action?: 'file' | 'list' | 'find' | 'search' | 'stat' | undefined;
-  readonly path: string;
-  readonly offset?: number | undefined;
-  readonly limit?: number | undefined;
-  readonly pattern?: string | undefined;
-  readonly glob?: string | undefined;
-  readonly context?: number | undefined;
-  readonly ignore_case?: boolean | undefined;
-  readonly literal?: boolean | undefined;
-  readonly depth?: number | undefined;
-  readonly hidden?: boolean | undefined;
-}
 
 /** Largest image that is given as an image, in bytes. */
 const MAX_IMAGE = 1024 * 1024;

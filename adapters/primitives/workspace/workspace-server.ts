@@ -9,7 +9,6 @@ import type { RawTool, Semantics, ToolResult } from '../../../catalogs/tools/too
 import {
   type Health,
   type HealthState,
-  type JsonDoc,
   PRIMITIVES,
   type Primitive,
   type PrimitiveBackend,
@@ -17,12 +16,14 @@ import {
   type UpstreamCall,
 } from '../../port.ts';
 import { abortSignalOf } from '../../rpc/cancellation.ts';
+import type { JsonDoc } from '../../rpc/wire-message.ts';
+import type { ReadArgs } from '../search/list-actions.ts';
 import { type BashArgs, bashAction } from '../shell/bash-action.ts';
 import { directShell, type StartCommand } from '../shell/shell-process.ts';
 import { ShellSessions } from '../shell/shell-sessions.ts';
 import { KeyedLocks, SeenVersions, StoredObjects } from './action-context.ts';
 import { refusalResult } from './file-text.ts';
-import { type ReadArgs, readAction } from './read-action.ts';
+import { readAction } from './read-action.ts';
 import type { EditArgs } from './text-edit.ts';
 import { editAction, type WriteArgs, writeAction } from './write-actions.ts';
 

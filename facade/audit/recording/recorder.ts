@@ -7,7 +7,7 @@ import { appendFile } from 'node:fs/promises';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { EndedCall } from '../../call/record.ts';
-import type { RecordingConfig } from '../../config/settings/recording-settings.ts';
+import type { RecordingConfig } from '../../config/config.ts';
 import { readKeyFile } from '../key-files.ts';
 import { recordingOf } from './decision-recording.ts';
 import { RECORDING_KEY, sealRecording } from './recording-encryption.ts';

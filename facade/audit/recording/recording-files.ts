@@ -1,7 +1,7 @@
 /** Owns the files of recordings: their names, and when they go; refuses to look into them. */
 import { rmSync, statSync } from 'node:fs';
 import path from 'node:path';
-import type { RecordingConfig } from '../../config/settings/recording-settings.ts';
+import type { RecordingConfig } from '../../config/config.ts';
 import { namesIn } from '../chain-lines.ts';
 
 /** How long mode `last` keeps a decision. */

@@ -4,7 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import type { RecordingConfig } from '../../config/settings/recording-settings.ts';
+import type { RecordingConfig } from '../../config/config.ts';
 import { findKeyFile } from '../key-files.ts';
 import type { Recording } from './decision-recording.ts';
 import { openRecording, RECORDING_KEY, recordingTime } from './recording-encryption.ts';

@@ -1,6 +1,6 @@
 /** Owns `approvals list`, `show`, `approve` and `deny`: an owner sees all of what was asked and decides; refuses everybody else, and a yes to what was not shown. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import type { Principal } from '../../../policies/port.ts';
+import type { ApprovalScope, Principal } from '../../../policies/port.ts';
 import type { AuditEntry } from '../../audit/audit-entry.ts';
 import { openAuditOnDemand } from '../../audit/audit-log.ts';
 import type { Config } from '../../config/config.ts';
@@ -17,14 +17,13 @@ import { Redactor } from '../../output/redactor.ts';
 import { registerSecrets } from '../../runtime/shared-services.ts';
 import { openState } from '../../state/sqlite-state.ts';
 import type { State } from '../../state/state-port.ts';
-import { readForOwner, readPrincipal } from '../command-facade.ts';
+import { type CommonOptions, readForOwner, readPrincipal } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { signed } from '../command-state.ts';
 import { json, printable } from '../print.ts';
 import { askYes, isInteractive } from '../terminal-prompt.ts';
 import { inRows } from '../terminal-rows.ts';
 import { approvalData, approvalTable, approvalText } from './approval-view.ts';
-import type { ApprovalOptions, VerdictOptions } from './approvals-command.ts';
 
 /** Digits of the binding that a yes without a question must name. */
 const MIN_HASH = 12;
@@ -210,4 +209,16 @@ function tell(
 ): void {
   if (options.json === true) io.stdout(json(data));
   else io.stderr(`${words}\n`);
+}
+/** What these commands are told. */
+export interface ApprovalOptions extends Pick<CommonOptions, 'config' | 'json'> {
+  readonly as?: string;
+}
+
+/** Of `approve` and `deny`. */
+export interface VerdictOptions extends ApprovalOptions {
+  readonly id: string;
+  readonly for?: ApprovalScope;
+  readonly reason?: string;
+  readonly yes?: string;
 }

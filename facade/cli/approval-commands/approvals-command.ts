@@ -1,21 +1,8 @@
 /** Owns `tollgate approvals` and its commands: who decides about calls that wait; their code is loaded when one is called. */
 import { type Command, Option } from 'commander';
-import { APPROVAL_SCOPES, type ApprovalScope } from '../../../policies/port.ts';
-import type { CommonOptions } from '../command-facade.ts';
+import { APPROVAL_SCOPES } from '../../../policies/port.ts';
 import type { Io } from '../command-io.ts';
-
-/** What these commands are told. */
-export interface ApprovalOptions extends Pick<CommonOptions, 'config' | 'json'> {
-  readonly as?: string;
-}
-
-/** Of `approve` and `deny`. */
-export interface VerdictOptions extends ApprovalOptions {
-  readonly id: string;
-  readonly for?: ApprovalScope;
-  readonly reason?: string;
-  readonly yes?: string;
-}
+import type { ApprovalOptions, VerdictOptions } from './approvals-actions.ts';
 
 const EXAMPLES = `
 Examples:

@@ -7,13 +7,12 @@ import { type Grant, requireOrigin, requireScope } from '../../consent/grants/gr
 import { checkGrants } from '../../consent/grants/grant-precondition.ts';
 import { Grants } from '../../consent/grants/grant-store.ts';
 import { openState } from '../../state/sqlite-state.ts';
-import { readForOwner, readPrincipal } from '../command-facade.ts';
+import { type CommonOptions, readForOwner, readPrincipal } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { signed } from '../command-state.ts';
 import { readTime } from '../durations.ts';
 import { json, plural, printable, table } from '../print.ts';
 import { doubts, grantNamed } from './grant-names.ts';
-import type { GrantOptions } from './grants-command.ts';
 
 /** Prints them. Throws CONFIG_INVALID, STATE_FAILED. */
 export async function runGrantList(
@@ -165,4 +164,12 @@ function until({ expiresAt, session, tab }: Grant): string {
 
 function describe({ scope, origin, profile, tools }: Grant): string {
   return `${scope} to ${origin} with profile ${profile}${tools === undefined ? '' : ` for ${plural(tools.length, 'tool')}`}`;
+}
+/** What a grants command is told on the command line. */
+export interface GrantOptions extends Pick<CommonOptions, 'config' | 'json'> {
+  readonly as?: string;
+  readonly profile?: string;
+  readonly tools?: string;
+  readonly session?: string;
+  readonly tab?: string;
 }

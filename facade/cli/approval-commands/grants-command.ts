@@ -1,17 +1,8 @@
 /** Owns `tollgate grants` and its commands: what origins may do; their code is loaded when one is called. */
 import { type Command, Option } from 'commander';
 import { GRANT_KINDS, type Grant } from '../../consent/grants/grant.ts';
-import type { CommonOptions } from '../command-facade.ts';
 import type { Io } from '../command-io.ts';
-
-/** What a grants command is told on the command line. */
-export interface GrantOptions extends Pick<CommonOptions, 'config' | 'json'> {
-  readonly as?: string;
-  readonly profile?: string;
-  readonly tools?: string;
-  readonly session?: string;
-  readonly tab?: string;
-}
+import type { GrantOptions } from './grants-actions.ts';
 
 /** Adds `grants list`, `add`, `revoke` and `check`. */
 export function addGrants({

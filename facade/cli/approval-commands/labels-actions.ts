@@ -1,16 +1,15 @@
 /** Runs `labels list` and `labels clear`: an owner at the terminal decides, and the audit records it. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import type { ConsentEntry } from '../../audit/consent-entry.ts';
+import type { ConsentEntry } from '../../audit/audit-entry.ts';
 import { clearSticky, listSticky, type StickyLabel } from '../../call/run-labels.ts';
 import type { Config } from '../../config/config.ts';
 import { didYouMean, quote } from '../../config/config-problems.ts';
 import { openState } from '../../state/sqlite-state.ts';
 import type { State } from '../../state/state-port.ts';
-import { readForOwner, readPrincipal } from '../command-facade.ts';
+import { type CommonOptions, readForOwner, readPrincipal } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { recordActs, signed } from '../command-state.ts';
 import { json, printable, table } from '../print.ts';
-import type { LabelOptions } from './labels-command.ts';
 
 /** Prints the sticky labels that stand. Throws CONFIG_INVALID, IDENTITY for a principal that is no owner, STATE_FAILED. */
 export async function runLabelList(options: LabelOptions, io: Io): Promise<number> {
@@ -108,4 +107,8 @@ function actOf({ principals }: Config, { principal: id, label }: StickyLabel, by
     principal: { id, role, profiles, origin: client },
     by,
   };
+}
+/** What a command about labels is told on the command line. */
+export interface LabelOptions extends Pick<CommonOptions, 'config' | 'json'> {
+  readonly as?: string;
 }

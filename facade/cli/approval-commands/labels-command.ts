@@ -1,12 +1,7 @@
 /** Adds `tollgate labels` and its commands; their code is loaded when one is called. */
 import type { Command } from 'commander';
-import type { CommonOptions } from '../command-facade.ts';
 import type { Io } from '../command-io.ts';
-
-/** What a command about labels is told on the command line. */
-export interface LabelOptions extends Pick<CommonOptions, 'config' | 'json'> {
-  readonly as?: string;
-}
+import type { LabelOptions } from './labels-actions.ts';
 
 /** Adds `labels list` and `labels clear`. */
 export function addLabels({

@@ -1,16 +1,14 @@
 /** Owns `plan list`, `plan approve` and `plan revoke`: an owner at the terminal decides, the audit keeps who; refuses everybody else. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import type { AuditPrincipal } from '../../audit/audit-entry.ts';
-import type { ConsentEntry } from '../../audit/consent-entry.ts';
+import type { AuditPrincipal, ConsentEntry } from '../../audit/audit-entry.ts';
 import type { Config } from '../../config/config.ts';
 import { decidePlan, listPlans, type RunPlan } from '../../consent/plan-mode.ts';
 import { openState } from '../../state/sqlite-state.ts';
 import type { State } from '../../state/state-port.ts';
-import { readForOwner, readPrincipal } from '../command-facade.ts';
+import { type CommonOptions, readForOwner, readPrincipal } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { recordActs, signed } from '../command-state.ts';
 import { json, table } from '../print.ts';
-import type { PlanOptions } from './plan-command.ts';
 
 /** Prints the runs in plan mode. Throws CONFIG_INVALID, STATE_FAILED. */
 export async function runPlanList(options: PlanOptions, io: Io): Promise<number> {
@@ -89,4 +87,8 @@ function principalOf(config: Config, id: string): AuditPrincipal {
 
 function stateOf(plan: RunPlan): string {
   return plan.by === undefined ? plan.state : `${plan.state} by ${plan.by}`;
+}
+/** What a plan command is told on the command line. */
+export interface PlanOptions extends Pick<CommonOptions, 'config' | 'json'> {
+  readonly as?: string;
 }

@@ -1,12 +1,7 @@
 /** Owns `tollgate plan` and its commands: who approves what agents in plan mode want to do; their code is loaded when one is called. */
 import type { Command } from 'commander';
-import type { CommonOptions } from '../command-facade.ts';
 import type { Io } from '../command-io.ts';
-
-/** What a plan command is told on the command line. */
-export interface PlanOptions extends Pick<CommonOptions, 'config' | 'json'> {
-  readonly as?: string;
-}
+import type { PlanOptions } from './plan-actions.ts';
 
 /** Adds `plan list`, `plan approve` and `plan revoke`. */
 export function addPlan({

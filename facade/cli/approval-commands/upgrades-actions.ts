@@ -10,12 +10,11 @@ import { didYouMean, quote } from '../../config/config-problems.ts';
 import { UPGRADE } from '../../consent/capabilities/capability-precondition.ts';
 import { type Upgrade, Upgrades } from '../../consent/capabilities/capability-upgrades.ts';
 import { openState } from '../../state/sqlite-state.ts';
-import { readForOwner, readPrincipal } from '../command-facade.ts';
+import { type CommonOptions, readForOwner, readPrincipal } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { signed } from '../command-state.ts';
 import { readTime } from '../durations.ts';
 import { type Cell, json, plural, printable, table } from '../print.ts';
-import type { UpgradeOptions } from './upgrades-command.ts';
 
 /** What was done under a capability, over all sessions that the log holds. */
 interface Uses {
@@ -211,4 +210,9 @@ async function withUpgrades<T>(
     await audit.close();
     await state.close();
   }
+}
+/** What an upgrades command is told on the command line. */
+export interface UpgradeOptions extends Pick<CommonOptions, 'config' | 'json'> {
+  readonly as?: string;
+  readonly profile?: string;
 }

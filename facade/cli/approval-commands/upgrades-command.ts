@@ -1,13 +1,7 @@
 /** Owns `tollgate upgrades` and its commands: capabilities that are off until an owner adds them; their code is loaded when one is called. */
 import { type Command, InvalidArgumentError } from 'commander';
-import type { CommonOptions } from '../command-facade.ts';
 import type { Io } from '../command-io.ts';
-
-/** What an upgrades command is told on the command line. */
-export interface UpgradeOptions extends Pick<CommonOptions, 'config' | 'json'> {
-  readonly as?: string;
-  readonly profile?: string;
-}
+import type { UpgradeOptions } from './upgrades-actions.ts';
 
 /** Adds `upgrades list`, `enable` and `disable`. */
 export function addUpgrades({

@@ -2,7 +2,7 @@
 import { type Command, Option } from 'commander';
 import type { Io } from '../command-io.ts';
 import type { ExportOptions } from './export-command.ts';
-import type { ImportOptions } from './import-command.ts';
+import type { ImportOptions } from './import-server.ts';
 
 const SECRETS = ['vault', 'env'] as const;
 

@@ -8,27 +8,15 @@ import { CLIENTS, clientOf } from '../clients/client-formats.ts';
 import type { ClientRoots } from '../clients/client-places.ts';
 import { type FoundClientFile, findFiles, readFound } from '../clients/found-client-files.ts';
 import { type ImportPlan, planCopy, planInclude } from '../clients/import-plan.ts';
-import { type CommonOptions, readConfig } from '../command-facade.ts';
+import { readConfig } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { recordSetup } from '../command-state.ts';
 import { commandLine, json } from '../print.ts';
 import { askYes, isInteractive } from '../terminal-prompt.ts';
-import { agree, type Confirming, keepSecrets } from './client-files.ts';
+import { agree, keepSecrets } from './client-files.ts';
 import { undo } from './client-undo.ts';
-import { importServer, serverText } from './import-server.ts';
+import { type ImportOptions, importServer, serverText } from './import-server.ts';
 import { importReport, listReport, planData } from './import-view.ts';
-
-/** Options of the command. */
-export interface ImportOptions extends CommonOptions, Confirming {
-  readonly file?: string;
-  readonly from?: string;
-  readonly all?: true;
-  /** Names, separated by commas. */
-  readonly only?: string;
-  readonly copy?: true;
-  readonly secrets?: 'vault' | 'env';
-  readonly undo?: true;
-}
 
 /** Lists, imports or undoes. Throws USAGE, CONFIG_INVALID, AUDIT_FAILED, VAULT_FAILED, CANCELLED. */
 export async function runImport(

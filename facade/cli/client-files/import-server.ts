@@ -8,12 +8,12 @@ import { readText } from '../../config/reading/text-files.ts';
 import { SERVER_FOLDER, serverFileOf } from '../../config/servers/server-files.ts';
 import { nameFault, toSlug } from '../../config/servers/server-names.ts';
 import { writeChanges } from '../clients/client-file-changes.ts';
+import type { CommonOptions } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { recordSetup } from '../command-state.ts';
 import { readServerToml } from '../connect/server-toml.ts';
 import { json, printable } from '../print.ts';
-import { agree } from './client-files.ts';
-import type { ImportOptions } from './import-command.ts';
+import { agree, type Confirming } from './client-files.ts';
 
 const MAX_BYTES = 64 * 1024;
 
@@ -79,4 +79,15 @@ export async function importServer({ text, options, config, io }: Importing): Pr
   else if (isDone)
     io.stderr(`Written. Next:\n${next.map((line) => `  ${line}\n`).join('')}To take it back: tollgate import --undo\n`);
   return EXIT.ok;
+}
+/** Options of the command. */
+export interface ImportOptions extends CommonOptions, Confirming {
+  readonly file?: string;
+  readonly from?: string;
+  readonly all?: true;
+  /** Names, separated by commas. */
+  readonly only?: string;
+  readonly copy?: true;
+  readonly secrets?: 'vault' | 'env';
+  readonly undo?: true;
 }

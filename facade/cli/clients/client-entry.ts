@@ -3,9 +3,8 @@ import type { Node } from 'jsonc-parser';
 import { type ConfigPath, quote } from '../../config/config-problems.ts';
 import { fieldsOf } from '../../config/reading/jsonc.ts';
 import { toSlug } from '../../config/servers/server-names.ts';
-import { ADDRESS_KEYS, type ClientFormat, TRANSPORTS, TRUST_KEYS } from './client-formats.ts';
+import { ADDRESS_KEYS, asOurs, type ClientFormat, TRANSPORTS, TRUST_KEYS } from './client-formats.ts';
 import { type ClientSandbox, readSandbox } from './client-sandbox.ts';
-import { asOurs } from './client-server-conversion.ts';
 import { isRestriction, meantRestriction, readRestrictions, type ToolLimits } from './tool-restrictions.ts';
 
 /** One server as the client wrote it, variables not filled in. */

@@ -2,7 +2,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { ClientFormat } from './client-formats.ts';
-import { jsonEditor } from './edit-json.ts';
+import { jsonEditor, type Plain } from './edit-json.ts';
 import { tomlEditor } from './edit-toml.ts';
 
 /** What becomes of the servers of a file. */
@@ -13,16 +13,6 @@ export interface ServerChange {
   readonly remove: readonly (readonly string[])[];
   /** VS Code asks for such a value once and keeps it. */
   readonly input?: { readonly id: string; readonly description: string };
-}
-
-/** Plain values as a file has them. */
-export type Plain = Readonly<Record<string, unknown>>;
-
-/** One syntax: its value, and the two changes of its text. Each throws or gives undefined where it cannot. */
-export interface Editor {
-  read(text: string): Plain | undefined;
-  set(text: string, path: readonly string[], value: unknown): string | undefined;
-  remove(text: string, path: readonly string[]): string | undefined;
 }
 
 /** The text of the file after the change. An empty text counts as an empty file. Throws USAGE when only a person can make it. */

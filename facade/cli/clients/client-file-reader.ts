@@ -1,7 +1,6 @@
 /** Owns the reading of other clients' server files by the table of formats; refuses nothing as a whole: what is wrong is a remark on one server. */
 import type { Node } from 'jsonc-parser';
-import type { Problem } from '../../config/config.ts';
-import { type ConfigPath, listNames, quote } from '../../config/config-problems.ts';
+import { type ConfigPath, listNames, type Problem, quote } from '../../config/config-problems.ts';
 import { fieldsOf, parseJson } from '../../config/reading/jsonc.ts';
 import { readText } from '../../config/reading/text-files.ts';
 import type { InputVariable } from '../../config/reading/variable-substitution.ts';

@@ -1,7 +1,6 @@
 /** Owns how a client's server becomes one of Tollgate's own, its secrets apart; refuses what could not be kept secret, and what grants trust. */
 import { isSecretArgument, isSecretName, isToken } from '../../config/servers/secret-shapes.ts';
 import type { ClientEntry } from './client-entry.ts';
-import type { Interpolation } from './client-formats.ts';
 import type { ClientSandbox } from './client-sandbox.ts';
 
 /** A value that moves out of the file. */
@@ -131,23 +130,4 @@ function sandboxOf(sandbox: ClientSandbox): Readonly<Record<string, unknown>> {
 /** `$$` is a plain `$` in tollgate.yaml, and two of them in a client's file. */
 function ours(text: string): string {
   return text.replaceAll('$$', '$$$$$$$$');
-}
-
-/** The text with the client's variables written as ours. What is no variable there stays as it is. */
-export function asOurs(text: string, interpolation: Interpolation | undefined): string {
-  if (interpolation === 'dollar') return text.replace(/\$([A-Za-z_]\w*)/g, '${$1}');
-  if (interpolation === 'braces') return text.replace(/\{env:([A-Za-z_]\w*)\}/g, '${env:$1}');
-  return text;
-}
-
-/** A variable of the environment as the client fills it in; undefined where it fills in nothing. */
-export function asTheirs(variable: string, interpolation: Interpolation): string | undefined {
-  const written: Readonly<Record<Interpolation, string | undefined>> = {
-    none: undefined,
-    shell: `\${${variable}}`,
-    dollar: `\${${variable}}`,
-    vscode: `\${env:${variable}}`,
-    braces: `{env:${variable}}`,
-  };
-  return written[interpolation];
 }

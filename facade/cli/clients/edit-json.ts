@@ -2,7 +2,6 @@
 import { createRequire } from 'node:module';
 import type { Node } from 'jsonc-parser';
 import { fieldsOf, parseJson } from '../../config/reading/jsonc.ts';
-import type { Editor, Plain } from './client-file-edit.ts';
 
 const require = createRequire(import.meta.url);
 const jsonc = (): typeof import('jsonc-parser') => require('jsonc-parser') as typeof import('jsonc-parser');
@@ -139,3 +138,12 @@ function cut(text: string, from: number, to: number): string {
     text.slice(to, nextLine).trim() === '';
   return isAlone ? text.slice(0, lineStart) + text.slice(nextLine) : text.slice(0, from) + text.slice(to);
 }
+/** One syntax: its value, and the two changes of its text. Each throws or gives undefined where it cannot. */
+export interface Editor {
+  read(text: string): Plain | undefined;
+  set(text: string, path: readonly string[], value: unknown): string | undefined;
+  remove(text: string, path: readonly string[]): string | undefined;
+}
+
+/** Plain values as a file has them. */
+export type Plain = Readonly<Record<string, unknown>>;

@@ -1,6 +1,6 @@
 /** Owns changes to TOML as lines of whole tables; refuses servers that are written within another line. */
 import { createRequire } from 'node:module';
-import type { Editor, Plain } from './client-file-edit.ts';
+import type { Editor, Plain } from './edit-json.ts';
 import { tomlKey } from './toml-tree.ts';
 
 const require = createRequire(import.meta.url);

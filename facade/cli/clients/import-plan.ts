@@ -2,7 +2,8 @@
 import path from 'node:path';
 import { parse, stringify } from 'yaml';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import type { Config, Problem } from '../../config/config.ts';
+import type { Config } from '../../config/config.ts';
+import type { Problem } from '../../config/config-problems.ts';
 import { type ConfigDraft, loadConfig } from '../../config/load-config.ts';
 import { type Addition, addTo } from '../../config/reading/config-edit.ts';
 import { readText } from '../../config/reading/text-files.ts';

@@ -1,8 +1,8 @@
 /** Owns how Tollgate stands in a client's file; refuses to write a token there: it names where the client finds it. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import type { Plain, ServerChange } from './client-file-edit.ts';
-import type { ClientFormat } from './client-formats.ts';
-import { asTheirs } from './client-server-conversion.ts';
+import type { ServerChange } from './client-file-edit.ts';
+import { asTheirs, type ClientFormat } from './client-formats.ts';
+import type { Plain } from './edit-json.ts';
 
 /** The name of Tollgate's entry. */
 export const OWN_NAME = 'tollgate';

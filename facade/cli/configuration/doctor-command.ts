@@ -2,8 +2,8 @@
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import type { Config, Problem } from '../../config/config.ts';
-import { formatProblems } from '../../config/config-problems.ts';
+import type { Config } from '../../config/config.ts';
+import { formatProblems, type Problem } from '../../config/config-problems.ts';
 import { openKeychain } from '../../secrets/keychain.ts';
 import { type CommonOptions, readConfig } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';

@@ -11,7 +11,6 @@ import { captureWrites, capturing, type Replaced } from '../../config/reading/fi
 import { realPath } from '../../config/reading/text-files.ts';
 import { toSlug } from '../../config/servers/server-names.ts';
 import { workspaceFault } from '../../config/work-folders.ts';
-import type { ClientEntry } from '../clients/client-entry.ts';
 import { readClientFile } from '../clients/client-file-reader.ts';
 import { clientPlaces, isDefaultPlace, shownPath } from '../clients/client-places.ts';
 import { EXIT, type Io } from '../command-io.ts';
@@ -19,7 +18,7 @@ import { commandLine } from '../print.ts';
 import { ownerObstacle } from '../server-consent/start-obstacles.ts';
 import { askYes, isInteractive } from '../terminal-prompt.ts';
 import { accept, acceptWritten, stageDisk } from './configuration-acceptance.ts';
-import { projectFile } from './init-file.ts';
+import { type InitClientFile, projectFile } from './init-file.ts';
 
 /** Rules to begin with: policies/starter/, docs/starters.md. */
 export type Starter = 'workspace' | 'reviewer' | 'no-leaving' | 'ci' | 'strict';
@@ -34,18 +33,6 @@ export interface InitOptions {
   /** Writes the configuration to a folder of the user instead of the project. */
   readonly outside?: true;
   readonly json?: true;
-}
-
-/** A client's file that was found, as the new configuration names it. */
-export interface InitClientFile {
-  readonly id: string;
-  readonly client: string;
-  /** Whether export writes it unless another is named. */
-  readonly isDefault: boolean;
-  /** Relative to the project, or with `~/`. */
-  readonly path: string;
-  readonly servers: readonly ClientEntry[];
-  readonly unread?: string;
 }
 
 const RULES_SCHEMA = new URL('../../../policies/schemas/rules.json', import.meta.url);

@@ -1,6 +1,6 @@
 /** Owns the text of a new tollgate.yaml; refuses to approve or to reach anything by itself: that is left to the reader. */
 import { stringify } from 'yaml';
-import type { InitClientFile } from './init-command.ts';
+import type { ClientEntry } from '../clients/client-entry.ts';
 
 const EXAMPLE = 'tracker';
 
@@ -70,4 +70,15 @@ function profiles(names: readonly string[]): string {
     '\n# A server starts when it is approved (tollgate approve NAME), in a sandbox (docs/sandbox.md), without network unless it lists domains.\n# Uncomment those that you want, or run: tollgate import --all\n# servers:\n',
     ...names.map((name) => `#   ${name}: {profiles: [default]}\n`),
   ].join('');
+}
+/** A client's file that was found, as the new configuration names it. */
+export interface InitClientFile {
+  readonly id: string;
+  readonly client: string;
+  /** Whether export writes it unless another is named. */
+  readonly isDefault: boolean;
+  /** Relative to the project, or with `~/`. */
+  readonly path: string;
+  readonly servers: readonly ClientEntry[];
+  readonly unread?: string;
 }

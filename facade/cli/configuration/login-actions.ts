@@ -11,11 +11,10 @@ import { Redactor } from '../../output/redactor.ts';
 import { openPlaces, openSecrets } from '../../secrets/secrets.ts';
 import { keepSignIns } from '../../secrets/sign-ins.ts';
 import { openState } from '../../state/sqlite-state.ts';
-import { readForOwner } from '../command-facade.ts';
+import { type CommonOptions, readForOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { json, printable } from '../print.ts';
 import { askHidden, isInteractive } from '../terminal-prompt.ts';
-import type { LoginOptions } from './login-command.ts';
 
 type Named = LoginOptions & { readonly server: string };
 type LoginParts = { readonly signIns: SignIns; readonly inspect: StartInspector };
@@ -145,3 +144,5 @@ function openBrowser(address: URL, { env }: Io): void {
     .on('error', () => undefined)
     .unref();
 }
+/** What both take. */
+export type LoginOptions = Pick<CommonOptions, 'config' | 'json'>;

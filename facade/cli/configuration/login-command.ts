@@ -1,8 +1,8 @@
 /** Owns `tollgate login` and `logout` as the command line has them; their code is loaded when one is called. */
 import { Argument, type Command } from 'commander';
 import type { SignIns, StartInspector } from '../../../adapters/port.ts';
-import type { CommonOptions } from '../command-facade.ts';
 import type { Io } from '../command-io.ts';
+import type { LoginOptions } from './login-actions.ts';
 
 /** What the two commands are made with. */
 export interface LoginCommands {
@@ -12,9 +12,6 @@ export interface LoginCommands {
   readonly inspect: StartInspector;
   readonly done: (code: number) => void;
 }
-
-/** What both take. */
-export type LoginOptions = Pick<CommonOptions, 'config' | 'json'>;
 
 /** Adds both. */
 export function addLogin({ program, io, signIns, inspect, done }: LoginCommands): void {

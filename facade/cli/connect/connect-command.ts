@@ -8,28 +8,20 @@ import { captureWrites } from '../../config/reading/file-replacement.ts';
 import { SERVER_FOLDER } from '../../config/servers/server-files.ts';
 import { agree } from '../client-files/client-files.ts';
 import { IMPORTED } from '../clients/import-plan.ts';
-import { type CommonOptions, readConfig, readPrincipal } from '../command-facade.ts';
+import { readConfig, readPrincipal } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { recordActs, signed } from '../command-state.ts';
 import { acceptWritten } from '../configuration/configuration-acceptance.ts';
 import { commandLine, json, printable } from '../print.ts';
-import type { Wiring } from '../program.ts';
-import { approveConnected, type Consented, reachLines, reachOf } from './connect-consent.ts';
+import type { Wiring } from '../wiring.ts';
+import { approveConnected, type ConnectOptions, type Consented, reachLines, reachOf } from './connect-consent.ts';
 import { collect, openConnectVault, readSources, secretPlaceOf, tellOrigin, unlike } from './connect-credentials.ts';
-import { type Asked, findTarget } from './connect-target.ts';
+import { findTarget } from './connect-target.ts';
 import { previewOf, serverFileText } from './connected-server-file.ts';
 import type { ConnectionDraft } from './connection-draft.ts';
 import { readJournal, readServerFile } from './connection-journal.ts';
 import { carryOut, type Done, textFor } from './connection-steps.ts';
 import { isSameService } from './same-service.ts';
-
-/** Options of the command. */
-export interface ConnectOptions extends CommonOptions, Asked {
-  readonly as?: string;
-  readonly credential?: readonly string[];
-  /** Hashes of what is agreed to, as `approve --yes` takes them. */
-  readonly approve?: readonly string[];
-}
 
 /** One run. */
 interface Run {

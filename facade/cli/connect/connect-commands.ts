@@ -2,8 +2,8 @@
 import type { Command } from 'commander';
 import type { CommonOptions } from '../command-facade.ts';
 import type { Io } from '../command-io.ts';
-import type { Wiring } from '../program.ts';
-import type { ConnectOptions } from './connect-command.ts';
+import type { Wiring } from '../wiring.ts';
+import type { ConnectOptions } from './connect-consent.ts';
 
 /** What the two commands are made with. */
 export interface ConnectCommands {

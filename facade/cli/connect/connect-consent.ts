@@ -3,13 +3,13 @@ import { UpstreamError } from '../../../adapters/port.ts';
 import { asTollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../../policies/port.ts';
 import { listToolFacts } from '../../call/lowering/call-effect.ts';
-import { readForOwner, readPrincipal, withFacade } from '../command-facade.ts';
+import { type CommonOptions, readForOwner, readPrincipal, withFacade } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { plural } from '../print.ts';
-import type { Wiring } from '../program.ts';
 import { runApproveServer } from '../server-consent/approve-command.ts';
 import { withOwnerContext } from '../server-consent/owner-context.ts';
-import type { ConnectOptions } from './connect-command.ts';
+import type { Wiring } from '../wiring.ts';
+import type { Asked } from './connect-target.ts';
 import type { ConnectionDraft } from './connection-draft.ts';
 
 /** What came of it: an exit code, what `approve` has to say as data, and a line where something failed. */
@@ -114,4 +114,11 @@ export function reachLines(name: string, { runs, asks, closed }: Reach): readonl
           `  No rule allows any of them. Rules for reads that run and writes that ask:\n    - {id: read-${name}, outcome: allow, when: {servers: [${name}], verbs: [read]}}\n    - {id: ask-${name}, outcome: ask, when: {servers: [${name}], verbs: [write, destructive, execute]}}`,
         ]),
   ];
+}
+/** Options of the command. */
+export interface ConnectOptions extends CommonOptions, Asked {
+  readonly as?: string;
+  readonly credential?: readonly string[];
+  /** Hashes of what is agreed to, as `approve --yes` takes them. */
+  readonly approve?: readonly string[];
 }

@@ -7,10 +7,9 @@ import { didYouMean, listNames, quote } from '../../config/config-problems.ts';
 import { createKnowledgeCollection, type KnowledgeCollection } from '../../internal-servers/knowledge-collection.ts';
 import { openKnowledgeStore } from '../../internal-servers/knowledge-store.ts';
 import type { RunScope } from '../../serve/host/host-runs.ts';
-import { readConfig, readPrincipal } from '../command-facade.ts';
+import { type CommonOptions, readConfig, readPrincipal } from '../command-facade.ts';
 import type { Io } from '../command-io.ts';
 import { signed } from '../command-state.ts';
-import type { KnowledgeOptions } from './knowledge-command.ts';
 
 /** What a command works with. */
 export interface KnowledgeContext {
@@ -107,4 +106,24 @@ export function labelsOf({ servers }: Config, labels: readonly string[] = []): r
 /** What a record says of an owner; nobody in particular is left out. */
 export function scopeOfFact({ space, user }: { readonly space: string; readonly user: string }): Partial<RunScope> {
   return user === '' ? { space } : { space, user };
+}
+/** What every command under `knowledge` takes. */
+export interface KnowledgeOptions extends Pick<CommonOptions, 'config' | 'json'> {
+  readonly as?: string;
+  readonly space?: string;
+  readonly user?: string;
+}
+
+/** What `forget` selects by. */
+export interface ForgetOptions extends KnowledgeOptions {
+  readonly kind?: 'document' | 'memory' | 'fact';
+  readonly conversation?: string;
+  readonly all?: true;
+}
+
+/** What may be loaded beside a document of the space. */
+export interface LoadOptions extends KnowledgeOptions {
+  readonly label?: readonly string[];
+  readonly memory?: true;
+  readonly conversation?: string;
 }

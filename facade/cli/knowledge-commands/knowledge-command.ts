@@ -1,28 +1,7 @@
 /** Owns `tollgate knowledge` and its commands as the command line has them; their code is loaded when one is called. */
 import { type Command, Option } from 'commander';
-import type { CommonOptions } from '../command-facade.ts';
 import type { Io } from '../command-io.ts';
-
-/** What every command under `knowledge` takes. */
-export interface KnowledgeOptions extends Pick<CommonOptions, 'config' | 'json'> {
-  readonly as?: string;
-  readonly space?: string;
-  readonly user?: string;
-}
-
-/** What may be loaded beside a document of the space. */
-export interface LoadOptions extends KnowledgeOptions {
-  readonly label?: readonly string[];
-  readonly memory?: true;
-  readonly conversation?: string;
-}
-
-/** What `forget` selects by. */
-export interface ForgetOptions extends KnowledgeOptions {
-  readonly kind?: 'document' | 'memory' | 'fact';
-  readonly conversation?: string;
-  readonly all?: true;
-}
+import type { ForgetOptions, KnowledgeOptions, LoadOptions } from './knowledge-access.ts';
 
 const EXAMPLES = `
 Examples:

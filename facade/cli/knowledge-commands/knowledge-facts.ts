@@ -8,8 +8,15 @@ import type { Selection } from '../../internal-servers/knowledge-collection.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { json, table } from '../print.ts';
 import { readPiped } from '../terminal-prompt.ts';
-import { knowledgeOwnerOf, labelsOf, scopeOfFact, withKnowledgeContext } from './knowledge-access.ts';
-import type { ForgetOptions, KnowledgeOptions, LoadOptions } from './knowledge-command.ts';
+import {
+  type ForgetOptions,
+  type KnowledgeOptions,
+  knowledgeOwnerOf,
+  type LoadOptions,
+  labelsOf,
+  scopeOfFact,
+  withKnowledgeContext,
+} from './knowledge-access.ts';
 
 const MAX_KEY = 200;
 const MAX_VALUE = 16 * 1024;

@@ -9,11 +9,11 @@ import { json, plural, printable } from '../print.ts';
 import {
   type KnowledgeContext,
   knowledgeOwnerOf,
+  type LoadOptions,
   labelsOf,
   scopeOfFact,
   withKnowledgeContext,
 } from './knowledge-access.ts';
-import type { LoadOptions } from './knowledge-command.ts';
 
 const TEXTS = /\.(md|markdown|txt)$/i;
 const MAX_FILE = 5 * 1024 * 1024;

@@ -6,7 +6,7 @@ import type { BuildRequest } from '../../../policies/authoring/authoring-port.ts
 import { EXIT, type Io } from '../command-io.ts';
 import { writeAsked } from '../output-file.ts';
 import { plural } from '../print.ts';
-import type { Wiring } from '../program.ts';
+import type { Wiring } from '../wiring.ts';
 import { type PathOptions, partsOf } from './written-policy.ts';
 
 interface BuildOptions extends PathOptions {

@@ -4,7 +4,7 @@ import { strayRego } from '../../config/settings/policy-sources.ts';
 import { approvedDefinitions } from '../../consent/servers/approved-tools.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { paint, plural, printable } from '../print.ts';
-import type { Wiring } from '../program.ts';
+import type { Wiring } from '../wiring.ts';
 import { type PathOptions, partsOf } from './written-policy.ts';
 
 /** Exit code 0 without errors, 2 with one: the policy would not start. Throws what `Authoring.check` throws. */

@@ -2,7 +2,7 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { CommonOptions } from '../command-facade.ts';
 import type { Io } from '../command-io.ts';
-import type { Wiring } from '../program.ts';
+import type { Wiring } from '../wiring.ts';
 
 const ENFORCED = 'as if what is in warn or shadow were enforced';
 

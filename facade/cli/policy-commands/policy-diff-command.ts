@@ -6,7 +6,7 @@ import { loadConfig } from '../../config/load-config.ts';
 import { readYaml } from '../../config/reading/yaml-document.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { type Cell, type Colour, table } from '../print.ts';
-import type { Wiring } from '../program.ts';
+import type { Wiring } from '../wiring.ts';
 import { isConfiguration, sourcesAt } from './replay-target.ts';
 
 interface DiffOptions {

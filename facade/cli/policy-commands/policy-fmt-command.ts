@@ -7,7 +7,7 @@ import { replaceFile } from '../../config/reading/file-replacement.ts';
 import { readConfig } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { paint, plural, printable } from '../print.ts';
-import type { Wiring } from '../program.ts';
+import type { Wiring } from '../wiring.ts';
 import type { PathOptions } from './written-policy.ts';
 
 interface FmtOptions extends PathOptions {

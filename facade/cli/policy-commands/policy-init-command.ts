@@ -11,7 +11,7 @@ import { EXIT, type Io } from '../command-io.ts';
 import { projectFile } from '../configuration/init-file.ts';
 import { writeAsked } from '../output-file.ts';
 import { commandLine, plural } from '../print.ts';
-import type { Wiring } from '../program.ts';
+import type { Wiring } from '../wiring.ts';
 
 interface InitOptions {
   readonly config: string;

@@ -11,7 +11,7 @@ import { type CommonOptions, readConfig } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { writeAsked } from '../output-file.ts';
 import { json, plural } from '../print.ts';
-import type { Wiring } from '../program.ts';
+import type { Wiring } from '../wiring.ts';
 import { noTraffic, readTraffic } from './recorded-traffic.ts';
 
 /** `sample`: how many; `out`: a folder for files, else the suite is printed. */

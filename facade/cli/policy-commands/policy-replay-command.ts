@@ -6,7 +6,7 @@ import { createConceal } from '../../audit/recording/recording-redaction.ts';
 import { type CommonOptions, readConfig } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { type Colour, json, plural, printable, table } from '../print.ts';
-import type { Wiring } from '../program.ts';
+import type { Wiring } from '../wiring.ts';
 import { asEnforced } from './enforced-policy.ts';
 import { noTraffic, readTraffic } from './recorded-traffic.ts';
 import { partsAgainst } from './replay-target.ts';

@@ -16,7 +16,7 @@ import { asPrincipal } from '../../serve/http/token-authentication.ts';
 import { type CommonOptions, readConfig } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { paint, plural, printable } from '../print.ts';
-import type { Wiring } from '../program.ts';
+import type { Wiring } from '../wiring.ts';
 import { asEnforced } from './enforced-policy.ts';
 
 interface TestOptions extends CommonOptions {

@@ -17,8 +17,8 @@ import { policyParts } from '../../runtime/policy-parts.ts';
 import { askedPrincipal, type CommonOptions, readConfig, withFacade } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { json } from '../print.ts';
-import type { Wiring } from '../program.ts';
 import { parseArgs } from '../serving/try-command.ts';
+import type { Wiring } from '../wiring.ts';
 import { auditText, explanationText } from './policy-why-view.ts';
 
 /** `call` is a tool's name, `last`, or a decision id. */

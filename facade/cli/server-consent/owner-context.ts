@@ -2,8 +2,8 @@
 import { randomUUID } from 'node:crypto';
 import type { StartInspector } from '../../../adapters/port.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { ServerConsentEntry } from '../../audit/audit-entry.ts';
 import { type AuditLog, openAuditOnDemand } from '../../audit/audit-log.ts';
-import type { ServerConsentEntry } from '../../audit/consent-entry.ts';
 import { createDigest, readAuditKey } from '../../audit/key-files.ts';
 import type { Config, ServerConfig } from '../../config/config.ts';
 import { didYouMean, quote } from '../../config/config-problems.ts';

@@ -1,10 +1,10 @@
 /** Runs `state check`, `backup`, `restore` and `repair`. What changes the state is recorded before it is done. */
 import path from 'node:path';
 import { backUp, checkState, type DatabaseCondition, repair, restore } from '../../state/database-maintenance.ts';
+import type { CommonOptions } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { findCommandState, recordSetup } from '../command-state.ts';
 import { json, plural, printable } from '../print.ts';
-import type { StateOptions } from './state-command.ts';
 
 /** Says what a check has found. The exit code is 1 when the database is damaged or lost. Throws USAGE, STATE_FAILED. */
 export async function runStateCheck(options: StateOptions, io: Io): Promise<number> {
@@ -84,4 +84,8 @@ function wordsOf({
     `Stopped: ${stopped.length === 0 ? 'nothing' : stopped.map((name) => (name === '*' ? 'everything' : name)).join(', ')}.`,
     `Processes of Tollgate that have it open: ${processes}.`,
   ];
+}
+/** What a command about the state is told on the command line. `state`: the folder itself, for when the configuration cannot be read. */
+export interface StateOptions extends Pick<CommonOptions, 'config' | 'json'> {
+  readonly state?: string;
 }

@@ -1,12 +1,7 @@
 /** Adds `tollgate state` and its commands; their code is loaded when one is called. */
 import type { Command } from 'commander';
-import type { CommonOptions } from '../command-facade.ts';
 import type { Io } from '../command-io.ts';
-
-/** What a command about the state is told on the command line. `state`: the folder itself, for when the configuration cannot be read. */
-export interface StateOptions extends Pick<CommonOptions, 'config' | 'json'> {
-  readonly state?: string;
-}
+import type { StateOptions } from './state-actions.ts';
 
 /** Adds `state check`, `state backup`, `state restore` and `state repair`. */
 export function addState({

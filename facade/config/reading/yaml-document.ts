@@ -16,8 +16,7 @@ import {
   type YAMLMap,
   YAMLParseError,
 } from 'yaml';
-import type { Problem } from '../config.ts';
-import { type ConfigPath, type Located, type Path, pathId } from '../config-problems.ts';
+import { type ConfigPath, type Located, type Path, type Problem, pathId } from '../config-problems.ts';
 
 /** Levels of nesting; the parser itself would end the process some thousand levels further down. */
 const MAX_DEPTH = 64;

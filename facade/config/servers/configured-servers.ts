@@ -1,7 +1,7 @@
 /** Owns how an entry under `servers` becomes a server's configuration; refuses what could only fail or surprise later. */
 import { MAPPINGS } from '../../../catalogs/primitives/primitive-mapping.ts';
 import type { Semantics, Verb } from '../../../catalogs/tools/tool-definition.ts';
-import type { ServerConfig } from '../config.ts';
+import type { ServerConfig, ServerDefinition } from '../config.ts';
 import { didYouMean, type Path, type ProblemReport, quote } from '../config-problems.ts';
 import { outsideValuesOf } from '../reading/outside-values.ts';
 import { realPath } from '../reading/text-files.ts';
@@ -10,7 +10,7 @@ import { checkInternal } from './internal-server.ts';
 import { buildOAuth } from './oauth-client-settings.ts';
 import { type SandboxBase, sandboxOf } from './sandbox-settings.ts';
 import { isSecretName } from './secret-shapes.ts';
-import { type DefinitionFinding, faultsOf, remarksOf, type ServerDefinition } from './server-definition-rules.ts';
+import { type DefinitionFinding, faultsOf, remarksOf } from './server-definition-rules.ts';
 import { nameFault } from './server-names.ts';
 
 /** Defaults of a server; the schema names the same ones (HA-08, HA-09, HE-02). */

@@ -2,8 +2,8 @@
 import type { ClientEntry } from '../../cli/clients/client-entry.ts';
 import { type ClientFile, readClientFile } from '../../cli/clients/client-file-reader.ts';
 import { joinLimits } from '../../cli/clients/tool-restrictions.ts';
-import type { Problem, ServerConfig } from '../config.ts';
-import { quote } from '../config-problems.ts';
+import type { ServerConfig, ServerDefinition } from '../config.ts';
+import { type Problem, quote } from '../config-problems.ts';
 import { outsideValuesOf } from '../reading/outside-values.ts';
 import { readText, realPath } from '../reading/text-files.ts';
 import { substitute, type Variables } from '../reading/variable-substitution.ts';
@@ -12,7 +12,7 @@ import { isOverlay, settingsOf } from './configured-servers.ts';
 import type { Counting } from './registered-servers.ts';
 import type { SandboxBase } from './sandbox-settings.ts';
 import { isSecretName } from './secret-shapes.ts';
-import { faultsOf, remarksOf, type ServerDefinition } from './server-definition-rules.ts';
+import { faultsOf, remarksOf } from './server-definition-rules.ts';
 import { nameFault, SERVER_NAME } from './server-names.ts';
 import { inlineCodeFlag, isLeadingVariable, isTollgate } from './spawn-rules.ts';
 

@@ -1,9 +1,9 @@
 /** Owns `oauth` of a server: the client of a sign-in; refuses one whose secret could go to a stranger, and one that nothing would use. */
 import type { OAuthSettings } from '../../../adapters/port.ts';
 import { isConfidential } from '../../../catalogs/readers/urls.ts';
+import type { ServerDefinition } from '../config.ts';
 import { type ProblemReport, quote } from '../config-problems.ts';
 import type { WrittenServer } from '../written-config.ts';
-import type { ServerDefinition } from './server-definition-rules.ts';
 
 /** What is needed beside the entry. */
 interface OAuthContext {

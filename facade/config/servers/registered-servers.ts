@@ -2,8 +2,8 @@
 import { linkSync, readdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { type ClientFile, readClientText } from '../../cli/clients/client-file-reader.ts';
-import type { PrincipalConfig, Problem } from '../config.ts';
-import { quote } from '../config-problems.ts';
+import type { PrincipalConfig } from '../config.ts';
+import { type Problem, quote } from '../config-problems.ts';
 import { replaceFile } from '../reading/file-replacement.ts';
 import { readText } from '../reading/text-files.ts';
 import { SERVER_NAME } from './server-names.ts';

@@ -2,8 +2,8 @@
 import path from 'node:path';
 import { broadFolderProblem, type ProtectedFolders } from '../../../catalogs/readers/broad-folders.ts';
 import { parseDomain } from '../../../catalogs/readers/domains.ts';
-import type { Problem, ServerConfig } from '../config.ts';
-import { type Path, type ProblemReport, quote } from '../config-problems.ts';
+import type { ServerConfig } from '../config.ts';
+import { type Path, type Problem, type ProblemReport, quote } from '../config-problems.ts';
 import { realPath } from '../reading/text-files.ts';
 import type { WrittenBash, WrittenConfig, WrittenSandbox } from '../written-config.ts';
 import type { BashConfig, SandboxConfig } from './isolation-settings.ts';

@@ -1,7 +1,7 @@
 /** Owns what makes a server startable or reachable, whoever wrote it; refuses what would run other code than it shows. */
 import { urlFault } from '../../../catalogs/readers/urls.ts';
+import type { ServerDefinition } from '../config.ts';
 import { type Path, quote, showPath } from '../config-problems.ts';
-import type { OutsideValues } from '../reading/outside-values.ts';
 import { isSecretArgument, keysInAddress } from './secret-shapes.ts';
 import {
   hasLookAlike,
@@ -11,21 +11,6 @@ import {
   isTollgate,
   runsMovingPackage,
 } from './spawn-rules.ts';
-
-/** The part of a server that says what is started or reached, variables filled in. */
-export interface ServerDefinition {
-  readonly transport: 'stdio' | 'http' | 'sse' | 'unix';
-  readonly command?: string;
-  readonly args: readonly string[];
-  readonly env: Readonly<Record<string, string>>;
-  readonly cwd?: string;
-  readonly url?: string;
-  /** Absolute. */
-  readonly socket?: string;
-  readonly headers: Readonly<Record<string, string>>;
-  /** Its texts that hold values from outside, as they are written. */
-  readonly filled?: OutsideValues;
-}
 
 /** A fault or remark with its path inside the definition. Messages never hold values. */
 export interface DefinitionFinding {

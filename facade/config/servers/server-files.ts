@@ -1,8 +1,7 @@
 /** Owns the files under `servers/` beside tollgate.yaml, one server each, named by its file; refuses a name that stands twice. */
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
-import type { Problem } from '../config.ts';
-import { type Path, quote } from '../config-problems.ts';
+import { type Path, type Problem, quote } from '../config-problems.ts';
 import { readText } from '../reading/text-files.ts';
 import { readYaml, type YamlFile } from '../reading/yaml-document.ts';
 

@@ -1,29 +1,9 @@
 /** Collects every place of tollgate.yaml that names a tool of a server or an argument of one, so that the names can be judged once the definitions are known. */
 
+import type { ToolMention } from '../config.ts';
 import type { ConfigPath, Located, Path } from '../config-problems.ts';
 import type { WrittenBudget, WrittenConfig, WrittenExpose, WrittenServer } from '../written-config.ts';
 import { splitToolId } from './server-names.ts';
-
-/** One argument that is named, and where. */
-export interface ArgumentMention extends ConfigPath {
-  readonly file: string;
-  readonly name: string;
-  /** What it is pinned to. It may be a secret. */
-  readonly value?: unknown;
-}
-
-/** One tool or pattern that is named, and where. */
-export interface ToolMention extends ConfigPath {
-  readonly file: string;
-  readonly server: string;
-  /** A name, or a pattern with `*`. */
-  readonly tool: string;
-  /** The key under which it is named. */
-  readonly key: 'expose' | 'pins' | 'budgets' | 'deny' | 'allow' | 'semantics';
-  readonly arguments: readonly ArgumentMention[];
-  /** The profile that says so; absent: it holds for every caller. */
-  readonly profile?: string;
-}
 
 /** All of them, in the order of the file. `located` tells where a value stands. */
 export function collectMentions(written: WrittenConfig, located: Located): readonly ToolMention[] {

@@ -4,8 +4,8 @@ import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import { urlFault } from '../../../catalogs/readers/urls.ts';
 import { type BundleServer, MODE_NAMES, type ModeSettings } from '../../../policies/port.ts';
-import type { PolicySource, Problem } from '../config.ts';
-import type { Path, ProblemReport } from '../config-problems.ts';
+import type { PolicySource } from '../config.ts';
+import type { Path, Problem, ProblemReport } from '../config-problems.ts';
 import { kindOf } from '../work-folders.ts';
 import type { WrittenConfig, WrittenPolicy } from '../written-config.ts';
 

@@ -1,21 +1,7 @@
 /** Owns the settings of what is kept for some time: recordings of decisions, and what runs leave; the schema has refused other forms already. */
+
+import type { RecordingConfig, RunsConfig } from '../config.ts';
 import type { WrittenConfig } from '../written-config.ts';
-
-/** What is kept of decisions so that they can be explained and replayed (docs/policies.md). */
-export interface RecordingConfig {
-  /** Default `off`. `last` keeps a quarter of an hour, whatever `keepMs` says. */
-  readonly mode: 'off' | 'last' | 'on';
-  /** Milliseconds after which a recording is removed; default seven days. */
-  readonly keepMs: number;
-  /** Bytes of all recordings, above which the oldest go; default 256 MiB. */
-  readonly maxBytes: number;
-}
-
-/** How long what runs leave is kept (docs/configuration.md). */
-export interface RunsConfig {
-  /** Milliseconds after which a spill, or a run that a host did not end, is removed; default one day. */
-  readonly keepMs: number;
-}
 
 const KEEP = '7d';
 const RUNS_KEEP = '1d';

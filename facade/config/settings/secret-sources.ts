@@ -1,13 +1,8 @@
 /** Owns `secrets` of tollgate.yaml: the places of secrets that are not in the vault; refuses programs that another folder, or an agent, could replace. */
 import { wordInside } from '../../secrets/secret-program-place.ts';
+import type { SecretSource } from '../config.ts';
 import { type ProblemReport, quote } from '../config-problems.ts';
 import type { WrittenSecret } from '../written-config.ts';
-
-/** Where a secret comes from that is not in the vault. */
-export type SecretSource =
-  | { readonly from: 'env'; readonly variable: string }
-  | { readonly from: 'exec'; readonly command: readonly string[] }
-  | { readonly from: 'keychain'; readonly service: string; readonly account: string };
 
 /** Sources by the name of the secret. Entries have one key each, as the schema demands. `workspace`: where agents write. */
 export function buildSecretSources(

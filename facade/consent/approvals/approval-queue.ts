@@ -4,7 +4,7 @@ import { escapeHostile } from '../../../catalogs/text/hostile-text.ts';
 import type { Effect } from '../../../policies/port.ts';
 import type { AuditEntry } from '../../audit/audit-entry.ts';
 import type { OpenSession } from '../../call/identify.ts';
-import type { ApprovalsConfig } from '../../config/settings/approval-settings.ts';
+import type { ApprovalsConfig } from '../../config/config.ts';
 import type { Redactor } from '../../output/redactor.ts';
 import type { State } from '../../state/state-port.ts';
 import type { Approvals, CallToApprove } from './approval-port.ts';

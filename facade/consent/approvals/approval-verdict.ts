@@ -1,7 +1,7 @@
 /** Owns what an owner decides of a request: approved, as far as the policy lets it, or denied; refuses a request that is not what was shown any more. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { APPROVAL_SCOPES, type ApprovalScope } from '../../../policies/port.ts';
-import type { ConsentEntry } from '../../audit/consent-entry.ts';
+import type { ConsentEntry } from '../../audit/audit-entry.ts';
 import { type Approval, type ApprovalStore, approvalEntry, type StoredApproval } from './call-approval.ts';
 
 /** Who decides, when (ms since 1970), and how it is recorded: `record` is awaited before anything holds. */

@@ -1,7 +1,7 @@
 /** Owns one request for approval as the shared state keeps it, and how all of them are found; refuses what it cannot read instead of guessing. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { ApprovalScope, Reason } from '../../../policies/port.ts';
-import type { ConsentEntry } from '../../audit/consent-entry.ts';
+import type { ConsentEntry } from '../../audit/audit-entry.ts';
 import type { State } from '../../state/state-port.ts';
 import type { ApprovalBinding } from './approval-binding.ts';
 

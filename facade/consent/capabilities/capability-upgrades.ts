@@ -1,6 +1,6 @@
 /** Owns which capabilities an owner has added, for all processes of a state folder, and the record of each act; refuses to add what it cannot record. */
 import type { Capability } from '../../../catalogs/tools/tool-capabilities.ts';
-import type { UpgradeEntry } from '../../audit/consent-entry.ts';
+import type { UpgradeEntry } from '../../audit/audit-entry.ts';
 import type { State } from '../../state/state-port.ts';
 
 const SPACE = 'upgrades';

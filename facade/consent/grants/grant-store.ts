@@ -1,7 +1,7 @@
 /** Owns where grants are kept, for all processes of a state folder, and the record of each act; refuses to give what it cannot record. */
 import { randomBytes } from 'node:crypto';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import type { ConsentEntry } from '../../audit/consent-entry.ts';
+import type { ConsentEntry } from '../../audit/audit-entry.ts';
 import type { State } from '../../state/state-port.ts';
 import { completeGrant, type Grant, isInForce, type NewGrant } from './grant.ts';
 

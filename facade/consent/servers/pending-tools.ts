@@ -1,10 +1,9 @@
 /** Owns what of a server's tools waits for its owner: one item of bounded size, and why a tool may not be used meanwhile; refuses to let the list of one server make calls of the others dear. */
 import { createHash } from 'node:crypto';
 import type { RawTool } from '../../../catalogs/tools/tool-definition.ts';
-import { appendQuietly, type SharedServices } from '../../runtime/shared-services.ts';
+import { type AuditLog, appendQuietly } from '../../audit/audit-log.ts';
 import { NO_PRECONDITIONS, OPEN_VIEW, type Precondition, type PreconditionView } from '../preconditions.ts';
-import type { ApprovedTools } from './approved-tools.ts';
-import { pendingRefusal } from './server-refusals.ts';
+import { pendingRefusal, type WhyPending } from './server-refusals.ts';
 import type { PendingReason, ToolDrift } from './tool-set.ts';
 
 /** What is kept of one server: each process reads it again whenever something was written. */
@@ -20,9 +19,6 @@ export interface PendingItem {
   /** How many names there are beside those that are kept: then all tools of the server wait. */
   readonly more?: number;
 }
-
-/** Why a tool waits; `many`: with all others of its server. */
-export type WhyPending = PendingReason | 'gone' | 'many';
 
 /** What waits of all servers at one moment. `mark` changes whenever something of it does; '': nothing waits. */
 export interface PendingTools {
@@ -103,14 +99,28 @@ function reasonsIn({ changed, added, removed, more }: PendingItem): {
   };
 }
 
+/** What recording a changed tool list needs. */
+export interface ToolDriftParts {
+  /** Keeps what a server lists now; returns what is new in it. `at`, `startedAt`: milliseconds since 1970. */
+  readonly tools: {
+    note(
+      server: string,
+      listed: { approved: readonly RawTool[]; now: readonly RawTool[]; at: number; startedAt: number },
+    ): Promise<PendingItem | undefined>;
+  };
+  readonly startedAt: (server: string) => number;
+  readonly audit: AuditLog;
+  readonly log: { warn(facts: object, line: string): void; error(facts: object, line: string): void };
+}
+
 /** Keeps it for whoever looks at servers and for every process that shows them, and records it when it is new. Never throws. */
 export function recordToolDrift(
-  { consents, audit, log }: Pick<SharedServices, 'consents' | 'audit' | 'log'>,
+  { tools, startedAt, audit, log }: ToolDriftParts,
   server: string,
   drift: { readonly approved: readonly RawTool[]; readonly now: readonly RawTool[] },
 ): Promise<void> {
-  return consents.tools
-    .note(server, { ...drift, at: Date.now(), startedAt: consents.startedAt(server) })
+  return tools
+    .note(server, { ...drift, at: Date.now(), startedAt: startedAt(server) })
     .then((item) => {
       if (item === undefined) return;
       log.warn(
@@ -134,7 +144,7 @@ export function recordToolDrift(
  * What was seen of servers as one of the things that stand beforehand (HA-15): a server is started for a list by nobody, so without this an
  * agent would be shown what another was refused.
  */
-export function pendingToolsPrecondition(tools: Pick<ApprovedTools, 'allPending'>): Precondition {
+export function pendingToolsPrecondition(tools: { allPending(): PendingTools }): Precondition {
   const views = new WeakMap<PendingTools, PreconditionView>();
   return {
     view: () => {

@@ -1,7 +1,7 @@
 /** Owns the words in which a server is refused that nobody has agreed to as it is; refuses to name a value, a path or a word of the server in them. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { ConsentAct } from './consent-store.ts';
-import type { WhyPending } from './pending-tools.ts';
+import type { PendingReason } from './tool-set.ts';
 
 /** Nobody has looked at it. */
 export function unapprovedRefusal(server: string): TollgateError {
@@ -74,3 +74,5 @@ export function pendingRefusal(server: string, why: WhyPending): TollgateError {
     next: `Go on without it. The owner looks at the change with \`tollgate approve ${server}\`.`,
   });
 }
+/** Why a tool waits; `many`: with all others of its server. */
+export type WhyPending = PendingReason | 'gone' | 'many';

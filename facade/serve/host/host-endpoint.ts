@@ -16,8 +16,9 @@ import {
   type HostApiOperation,
   type OperationInput,
 } from './host-api-description.ts';
-import { createHostOperations, type HostParts, HostRefusal, requireOwner } from './host-operations.ts';
+import { createHostOperations, HostRefusal, requireOwner } from './host-operations.ts';
 import { HostSessions } from './host-sessions.ts';
+import type { HostParts } from './server-registration.ts';
 
 /** Where the host API begins; the version is in the path. */
 export const HOST_PATH = '/host/v1/';

@@ -1,14 +1,14 @@
 /** Owns what a host may do: grants, runs, lists and calls for origins; refuses to let any but an owner decide, or speak for another origin. */
 
-import { type JsonDoc, refusedState } from '../../../adapters/port.ts';
+import { refusedState } from '../../../adapters/port.ts';
 import { parseJsonDoc } from '../../../adapters/rpc/message-parser.ts';
+import type { JsonDoc } from '../../../adapters/rpc/wire-message.ts';
 import { asTollgateError, ERRORS, TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../../policies/port.ts';
 import { CORRELATION_KEY } from '../../call/identify.ts';
 import { type Registration, readRegistrations } from '../../config/servers/registered-servers.ts';
 import { type NewGrant, requireOrigin, requireScope } from '../../consent/grants/grant.ts';
 import { checkGrants } from '../../consent/grants/grant-precondition.ts';
-import type { AssembledFacade } from '../../runtime/assembled-facade.ts';
 import { type RefreshResult, refreshServer } from '../../runtime/servers/server-refresh.ts';
 import type { Reply, Session } from '../facade-port.ts';
 import { asPrincipal } from '../http/token-authentication.ts';
@@ -16,7 +16,7 @@ import { describeHostApi, type OperationInput } from './host-api-description.ts'
 import { HostCalls } from './host-calls.ts';
 import { type HostRun, runKey } from './host-runs.ts';
 import type { HostCaller, HostSessions } from './host-sessions.ts';
-import { Registrar, type ServerToRegister } from './server-registration.ts';
+import { type HostParts, Registrar, type ServerToRegister } from './server-registration.ts';
 
 /** What an operation works with. `argsText`: the text of `arguments` as it was sent. */
 export interface HostRequest {
@@ -28,9 +28,6 @@ export interface HostRequest {
   /** Given when the host reads the answer as a stream: told what a call says of its progress. */
   readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
 }
-
-/** What a host stands on: the facade that answers now. */
-export type HostParts = Pick<AssembledFacade, 'gateway' | 'deps' | 'config' | 'catalog' | 'consents' | 'feed'>;
 
 /** An operation gives the text of its answer. It throws what the facade throws, and IDENTITY. */
 export type HostOperations = Readonly<Record<string, (request: HostRequest) => Promise<string>>>;

@@ -10,7 +10,7 @@ import {
   writeRegistration,
 } from '../../config/servers/registered-servers.ts';
 import { nameFault } from '../../config/servers/server-names.ts';
-import type { HostParts } from './host-operations.ts';
+import type { AssembledFacade } from '../../runtime/assembled-facade.ts';
 
 /** What a host asks for. */
 export interface ServerToRegister extends RegisteredServer {
@@ -146,3 +146,5 @@ function taken(name: string): TollgateError {
     next: 'Register it under another name, or unregister the other first.',
   });
 }
+/** What a host stands on: the facade that answers now. */
+export type HostParts = Pick<AssembledFacade, 'gateway' | 'deps' | 'config' | 'catalog' | 'consents' | 'feed'>;

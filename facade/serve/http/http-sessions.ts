@@ -3,8 +3,9 @@ import type { ServerResponse } from 'node:http';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../../policies/port.ts';
 import type { Facade, Session } from '../facade-port.ts';
+import type { Dispatch } from '../legacy-dispatch.ts';
 import type { Era } from '../protocol-revisions.ts';
-import { type Dispatch, openDispatch } from '../session-dispatch.ts';
+import { openDispatch } from '../session-dispatch.ts';
 import { EventStream } from './client-event-stream.ts';
 
 /** What the table works by. */

@@ -7,8 +7,8 @@ import path from 'node:path';
 import { readOpaProblems } from '../../rego/opa-errors.ts';
 import { type Opa, type OpaRun, runOpa } from '../../rego/opa-program.ts';
 import { prepareRego } from '../../rego/rego-build.ts';
+import type { RegoFacts } from '../../rego/rego-facts.ts';
 import { isRego, isTest, type SourceFile, STAGED_LIBRARY, stageFiles } from '../../rego/rego-files.ts';
-import type { RegoFacts } from '../../rego/rego-inspection.ts';
 import { refuseProblems } from '../../rules/policy-problems.ts';
 import { LineCoverage, type OpaCoverage, type SourceLine } from './test-coverage.ts';
 

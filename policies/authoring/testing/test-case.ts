@@ -4,7 +4,6 @@ import { type ErrorCode, TollgateError } from '../../../catalogs/errors/error-ta
 import { readUrl } from '../../../catalogs/readers/urls.ts';
 import type { CallInput, ListTool, Principal } from '../../port.ts';
 import type { PolicyProblem } from '../../rules/policy-problems.ts';
-import type { Drafting } from './test-run.ts';
 import { isVerdict, type SuiteCase, type SuitePrincipal } from './test-suite.ts';
 
 /** A case that can be asked: about a call, or about a tool in a list. */
@@ -72,4 +71,19 @@ function effectOf(written: SuiteCase, principal: Principal, draft: Drafting): Re
     urls: urls.map((fact) => ({ argument: '', scheme: readUrl(fact.url).scheme, ...fact })),
   };
   return { effect: { ...rest, ...named }, argsText: JSON.stringify(args) };
+}
+/** What only the facade knows of principals and calls. All throw TollgateError, which becomes a fault of the case. */
+export interface Drafting {
+  /** The principal of this id; without one the only one that there is. */
+  principal(id: string | undefined): Principal;
+  call(
+    principal: Principal,
+    call: {
+      readonly tool: string;
+      readonly args: Readonly<Record<string, unknown>>;
+      readonly labels: readonly string[];
+    },
+  ): Pick<CallInput, 'effect' | 'argsText'>;
+  /** What a list would be asked about a tool. */
+  tools(principal: Principal, tool: string): readonly ListTool[];
 }

@@ -3,7 +3,7 @@ import { readdir, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { isBeneath } from '../../../catalogs/readers/path-location.ts';
-import type { PolicyParts } from '../../engine/policy-loader.ts';
+import type { PolicyParts } from '../../engine/compiled-parts.ts';
 
 const SUITE = /(^|_)suite\.ya?ml$/;
 const REGO_TEST = /_test\.rego$/;

@@ -4,15 +4,10 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { CompiledParts, PolicyParts } from '../../engine/compiled-parts.ts';
 import { callInputText, listInputText } from '../../engine/policy-input.ts';
-import {
-  type CompiledParts,
-  compileParts,
-  type PolicyParts,
-  policySourceName,
-  startPolicy,
-} from '../../engine/policy-loader.ts';
-import type { CallInput, ListTool, Policy, Principal } from '../../port.ts';
+import { compileParts, policySourceName, startPolicy } from '../../engine/policy-loader.ts';
+import type { Policy } from '../../port.ts';
 import { findOpa, INSTALL_LINES, type Opa } from '../../rego/opa-program.ts';
 import { readRegoSources, type SourceFile } from '../../rego/rego-files.ts';
 import { refuseProblems } from '../../rules/policy-problems.ts';
@@ -20,7 +15,7 @@ import { compileMode } from '../../rules/rule-modes.ts';
 import { type CaseAnswer, type CaseResult, judgeCase, readCaseAnswer } from './case-result.ts';
 import { OpaAnswerCache } from './opa-answer-cache.ts';
 import { type OpaQuery, OpaRunner, type RegoTest } from './opa-runner.ts';
-import { DEFAULT_CASE_TIME, type DraftedCase, draftCase } from './test-case.ts';
+import { DEFAULT_CASE_TIME, type DraftedCase, type Drafting, draftCase } from './test-case.ts';
 import { type Coverage, ruleCoverage } from './test-coverage.ts';
 import { findTests, type TestFile } from './test-files.ts';
 import { readSuites } from './test-suite.ts';
@@ -37,22 +32,6 @@ export interface TestRequest {
   readonly draft: Drafting;
   /** Rules that Tollgate itself adds: they need no case. */
   readonly ownRules: readonly string[];
-}
-
-/** What only the facade knows of principals and calls. All throw TollgateError, which becomes a fault of the case. */
-export interface Drafting {
-  /** The principal of this id; without one the only one that there is. */
-  principal(id: string | undefined): Principal;
-  call(
-    principal: Principal,
-    call: {
-      readonly tool: string;
-      readonly args: Readonly<Record<string, unknown>>;
-      readonly labels: readonly string[];
-    },
-  ): Pick<CallInput, 'effect' | 'argsText'>;
-  /** What a list would be asked about a tool. */
-  tools(principal: Principal, tool: string): readonly ListTool[];
 }
 
 /** What became of all tests. */

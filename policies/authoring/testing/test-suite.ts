@@ -4,7 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { surelyFits } from '../../../catalogs/validation/schema-code.ts';
-import type { PolicyParts, YamlDocument } from '../../engine/policy-loader.ts';
+import type { PolicyParts, YamlDocument } from '../../engine/compiled-parts.ts';
 import type { CallInput, Principal } from '../../port.ts';
 import type { PolicyProblem } from '../../rules/policy-problems.ts';
 import { type SchemaFault, toFault } from '../../rules/rule-schema.ts';

@@ -1,7 +1,8 @@
 /** Owns the answer to "why was this call decided so": asks the engine which conditions hold, opa which expressions failed, and decides anew what it claims; refuses to guess. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { CompiledParts, PolicyParts } from '../../engine/compiled-parts.ts';
 import { readLibrary } from '../../engine/policy-library.ts';
-import { type CompiledParts, compileParts, type PolicyParts, startPolicy } from '../../engine/policy-loader.ts';
+import { compileParts, startPolicy } from '../../engine/policy-loader.ts';
 import type { CallInput, Mode, Policy } from '../../port.ts';
 import type { RuleOutcome } from '../../rules/rule-conditions.ts';
 import { withPrincipal } from './call-edits.ts';

@@ -1,8 +1,10 @@
 /** Owns the way from conditions of the library back to the words of a rule: which field of `when` holds, and which facts it read. */
 
 import type { CallInput } from '../../port.ts';
-import type { LocatedRule, RuleData } from '../../rules/rule-compiler.ts';
-import { compileWhen, type RuleCondition, type When } from '../../rules/rule-conditions.ts';
+import type { RuleCondition } from '../../rules/argument-tests.ts';
+import type { LocatedRule } from '../../rules/configured-names.ts';
+import type { RuleData } from '../../rules/rule-compiler.ts';
+import { compileWhen, type When } from '../../rules/rule-conditions.ts';
 import type { CallFact } from './explanation-format.ts';
 
 /** A part of `when` that holds or fails as one. */

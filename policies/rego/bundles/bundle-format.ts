@@ -4,7 +4,7 @@ import { readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { gunzipSync, gzipSync } from 'node:zlib';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import type { RegoFacts } from '../rego-inspection.ts';
+import type { RegoFacts } from '../rego-facts.ts';
 
 const BLOCK = 512;
 /** Most bytes that a bundle unpacks to. */

@@ -1,0 +1,17 @@
+/** What `facade/main.ts` gives to the commands, so that they know no implementation. */
+import type { AddressProbe, SignIns } from '../../adapters/port.ts';
+import type { Authoring } from '../../policies/authoring/authoring-port.ts';
+import type { AssembleFacade, CheckPolicy, ServeOffline } from '../runtime/assembled-facade.ts';
+import type { Examine } from './configuration/doctor-findings.ts';
+import type { ConsentWiring } from './server-consent/owner-context.ts';
+
+/** What facade/main.ts gives the commands. */
+export interface Wiring extends ConsentWiring {
+  readonly assemble: AssembleFacade;
+  readonly check: CheckPolicy;
+  readonly authoring: Authoring;
+  readonly serveOffline: ServeOffline;
+  readonly examine: Examine;
+  readonly signIns: SignIns;
+  readonly probe: AddressProbe;
+}
