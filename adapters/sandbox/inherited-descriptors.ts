@@ -1,12 +1,14 @@
-/** Starts children without the descriptors that Tollgate's own parent left open: they would be a way out of a sandbox. */
+/**
+ * Starts children without the descriptors that Tollgate's own parent left open: they would be a way out of a sandbox.
+ */
 import type { StdioOptions } from 'node:child_process';
 import { closeSync, openSync, readdirSync, readFileSync } from 'node:fs';
 
 const O_CLOEXEC = 0o2000000;
 
 /**
- * Descriptors from our parent that every child would inherit. Node opens its own descriptors with O_CLOEXEC, so those without it are
- * foreign. Read once: no others can appear later.
+ * Descriptors from our parent that every child would inherit. Node opens its own descriptors with O_CLOEXEC, so those
+ * without it are foreign. Read once: no others can appear later.
  */
 let foreign: readonly number[] | undefined;
 
@@ -34,7 +36,9 @@ function isClosedOnExec(fd: number): boolean {
   }
 }
 
-/** Starts a child whose foreign descriptors all lead to /dev/null. `stdio` lists the child's own descriptors, from 0 on. */
+/**
+ * Starts a child whose foreign descriptors all lead to /dev/null. `stdio` lists the child's own descriptors, from 0 on.
+ */
 export function withoutInheritedDescriptors<T>(
   stdio: readonly ('pipe' | 'ignore' | number)[],
   start: (stdio: StdioOptions) => T,

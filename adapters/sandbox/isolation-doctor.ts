@@ -1,4 +1,7 @@
-/** Examines what a machine has for isolation, and gives a fix for each problem. A sandbox counts as good only after its self-test. */
+/**
+ * Examines what a machine has for isolation, and gives a fix for each problem. A sandbox counts as good only after its
+ * self-test.
+ */
 import { execFile } from 'node:child_process';
 import { chmodSync, chownSync, existsSync, mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -55,7 +58,10 @@ interface Needs {
   }[];
 }
 
-/** Examines programs, the workspace's owner and the container engines, and runs the self-test of the sandbox. Never throws. */
+/**
+ * Examines programs, the workspace's owner and the container engines, and runs the self-test of the sandbox. Never
+ * throws.
+ */
 export async function examineIsolation(needs: Needs): Promise<readonly Finding[]> {
   const sandbox = process.platform === 'linux' ? await examineSandbox(needs) : [unsupportedSystem(needs)];
   return [

@@ -1,4 +1,7 @@
-/** Tests that a sandbox isolates on this machine: a probe in a sandbox tries to reach a file and a port that were planted for it. */
+/**
+ * Tests that a sandbox isolates on this machine: a probe in a sandbox tries to reach a file and a port that were
+ * planted for it.
+ */
 import { chmodSync, existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, connect, createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -13,7 +16,10 @@ export interface IsolationProof {
   readonly holds: boolean;
 }
 
-/** Runs inside the sandbox and prints one line of JSON. The test is valid only if the planted file and port are reachable from outside. */
+/**
+ * Runs inside the sandbox and prints one line of JSON. The test is valid only if the planted file and port are
+ * reachable from outside.
+ */
 const PROBE = `
 const fs = require('node:fs'), net = require('node:net'); const [file, port] = process.argv.slice(1);
 const can = (what) => { try { what(); return true } catch { return false } };
@@ -38,7 +44,9 @@ const OWN_PROCESSES = 3;
 
 const proofs = new Map<string, Promise<void>>();
 
-/** Tests the isolation once for each workspace. Throws SANDBOX_UNAVAILABLE if it fails; the next call then tests again. */
+/**
+ * Tests the isolation once for each workspace. Throws SANDBOX_UNAVAILABLE if it fails; the next call then tests again.
+ */
 export function proveIsolation(workspace: string): Promise<void> {
   const known = proofs.get(workspace);
   if (known !== undefined) return known;

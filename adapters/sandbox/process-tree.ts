@@ -8,7 +8,9 @@ const ENDING_PROCESSES = 1;
 /** Indexes of fields in /proc/PID/stat after the name (proc_pid_stat(5)). */
 const [THREADS, START_TIME] = [17, 19] as const;
 
-/** Returns every process below `first`, without `first`. Reads /proc once, and leaves out processes that end meanwhile. */
+/**
+ * Returns every process below `first`, without `first`. Reads /proc once, and leaves out processes that end meanwhile.
+ */
 export function descendantsOf(first: number): readonly number[] {
   const children = new Map<number, number[]>();
   for (const entry of readdirSync('/proc')) {
@@ -23,8 +25,8 @@ function walkTree(first: number, childrenOf: (pid: number) => readonly number[])
 }
 
 /**
- * Returns true if `first`, its descendants and their threads have reached the limit, and at least half of the limit are processes.
- * Otherwise a program with many threads, which works well at its limit, would count as full.
+ * Returns true if `first`, its descendants and their threads have reached the limit, and at least half of the limit are
+ * processes. Otherwise a program with many threads, which works well at its limit, would count as full.
  */
 export function isProcessLimitReached(first: number, limit: number): boolean {
   const pids = [first, ...descendantsOf(first)];
@@ -37,12 +39,18 @@ function parentOf(pid: string): number | undefined {
   return state === undefined || isEndedState(state) ? undefined : Number(parent);
 }
 
-/** Returns the process's start in clock ticks since boot; 0 if unknown. It tells a process from a later one with its number. */
+/**
+ * Returns the process's start in clock ticks since boot; 0 if unknown. It tells a process from a later one with its
+ * number.
+ */
 export function startTimeOf(pid: number): number {
   return Number(fieldsOf(`${pid}`)[START_TIME] ?? 0);
 }
 
-/** Returns true if the process is certainly gone, even if another has its number. A process with an unknown start time counts as alive. */
+/**
+ * Returns true if the process is certainly gone, even if another has its number. A process with an unknown start time
+ * counts as alive.
+ */
 export function isGone(pid: number, startTime: number): boolean {
   if (!signalOne(pid, 0)) return true;
   const now = startTimeOf(pid);
@@ -56,8 +64,8 @@ export interface ProcessIdentity {
 }
 
 /**
- * Returns true if a process is gone or a zombie. The first process of a PID namespace becomes a zombie when all others in it have
- * ended (pid_namespaces(7)).
+ * Returns true if a process is gone or a zombie. The first process of a PID namespace becomes a zombie when all others
+ * in it have ended (pid_namespaces(7)).
  */
 export function hasEnded({ pid, startTime }: ProcessIdentity): boolean {
   const fields = fieldsOf(`${pid}`);
@@ -73,8 +81,8 @@ function isEndedState(state: string): boolean {
 }
 
 /**
- * Returns every process below `first`, from the kernel's list of children where it exists. Valid while these processes have one thread
- * each, and start and end none.
+ * Returns every process below `first`, from the kernel's list of children where it exists. Valid while these processes
+ * have one thread each, and start and end none.
  */
 export function stableDescendantsOf(first: number): readonly number[] {
   try {
@@ -89,7 +97,10 @@ export function stableDescendantsOf(first: number): readonly number[] {
   }
 }
 
-/** Returns the fields after the name: state, parent and so on; none if the process is gone. The name can contain anything except a later `)`. */
+/**
+ * Returns the fields after the name: state, parent and so on; none if the process is gone. The name can contain
+ * anything except a later `)`.
+ */
 function fieldsOf(pid: string): readonly string[] {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');

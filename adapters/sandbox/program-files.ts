@@ -26,14 +26,18 @@ export function findProgram(command: string, from: string): string | undefined {
   return candidates.find(isProgram);
 }
 
-/** Returns what a program needs outside of the system's folders, and the Node that runs Tollgate: scripts can name it in their first line. */
+/**
+ * Returns what a program needs outside of the system's folders, and the Node that runs Tollgate: scripts can name it in
+ * their first line.
+ */
 export function programFiles(program: string, args: readonly string[], cwd: string): readonly string[] {
   return outsideSystem([...ownProgramFiles(program, args, cwd), ...withPackage(process.execPath)]);
 }
 
 /**
- * Returns a program's own files and folders outside of the system's folders: the program, its main script, the packages of both, and the
- * other scripts among its arguments. The other scripts come without their packages: naming a file must not make its project visible.
+ * Returns a program's own files and folders outside of the system's folders: the program, its main script, the packages
+ * of both, and the other scripts among its arguments. The other scripts come without their packages: naming a file must
+ * not make its project visible.
  */
 export function ownProgramFiles(program: string, args: readonly string[], cwd: string): readonly string[] {
   const absolute = (arg: string): string => path.resolve(cwd, arg);
@@ -65,7 +69,10 @@ export function isSystemFile(file: string): boolean {
   return SYSTEM_FOLDERS.some((folder) => file === folder || file.startsWith(`${folder}/`));
 }
 
-/** Returns the folders that a file was installed with: a Node, a Python environment, or a package and the packages around it. */
+/**
+ * Returns the folders that a file was installed with: a Node, a Python environment, or a package and the packages
+ * around it.
+ */
 function packageOf(file: string): readonly string[] {
   const folder = path.dirname(file);
   const prefix = path.dirname(folder);
@@ -83,7 +90,10 @@ function packageOf(file: string): readonly string[] {
   return own === undefined || isHome(own) ? around : [own, ...around];
 }
 
-/** Returns true for a file. While a sandbox runs, an empty folder can stand in the place of a closed file that does not exist. */
+/**
+ * Returns true for a file. While a sandbox runs, an empty folder can stand in the place of a closed file that does not
+ * exist.
+ */
 export function hasFile(file: string): boolean {
   return statSync(file, { throwIfNoEntry: false })?.isFile() === true;
 }

@@ -29,7 +29,10 @@ export interface SandboxSpec {
   readonly input: boolean;
 }
 
-/** What an isolated server gets. The names are those of VS Code; paths are absolute. Nothing else is visible or reachable. */
+/**
+ * What an isolated server gets. The names are those of VS Code; paths are absolute. Nothing else is visible or
+ * reachable.
+ */
 export interface SandboxSettings {
   readonly filesystem: {
     /** In addition to the system's programs and the server's own folder. Default: none. */
@@ -68,7 +71,10 @@ export interface SandboxLimits {
 export interface Egress {
   /** Path of the proxy's socket on the host. The user that the server runs as can reach it. */
   readonly socket: string;
-  /** Proxy variables and the Node preload, as the server sees them. In the sandbox, the proxy listens at 127.0.0.1:EGRESS_PORT. */
+  /**
+   * Proxy variables and the Node preload, as the server sees them. In the sandbox, the proxy listens at
+   * 127.0.0.1:EGRESS_PORT.
+   */
   readonly env: Readonly<Record<string, string>>;
   /** Files of the host that `env` names (the preload). They are mounted read-only. Paths are absolute. */
   readonly mounts: readonly { readonly from: string; readonly to: string }[];
@@ -96,7 +102,10 @@ export interface SandboxedProcess {
   kill(): void;
   /** Resolves when none of its processes runs and its names are free. */
   readonly ended: Promise<void>;
-  /** Closed paths that something replaced while the sandbox ran. The sandbox was killed for this. Complete after the end. */
+  /**
+   * Closed paths that something replaced while the sandbox ran. The sandbox was killed for this. Complete after the
+   * end.
+   */
   readonly lost?: ReadonlySet<string>;
   /** After the end: true if the sandbox ended because it reached its memory limit. Absent if this cannot be known. */
   hasLackedMemory?(): boolean;
@@ -115,9 +124,9 @@ export const SANDBOX_HOME = '/tmp/home';
 const NO_GROUP = 65_534;
 
 /**
- * Returns the user that programs of this workspace run as. This is the current user; if that is root, it is the owner of the workspace.
- * As uid 0 of the host, a program would escape the limit of processes and own files in /proc and /etc (measured with bubblewrap 0.8).
- * Throws SANDBOX_UNAVAILABLE if root owns the workspace.
+ * Returns the user that programs of this workspace run as. This is the current user; if that is root, it is the owner
+ * of the workspace. As uid 0 of the host, a program would escape the limit of processes and own files in /proc and /etc
+ * (measured with bubblewrap 0.8). Throws SANDBOX_UNAVAILABLE if root owns the workspace.
  */
 export function chooseSandboxUser(workspace: string): SandboxUser {
   const uid = process.getuid?.();

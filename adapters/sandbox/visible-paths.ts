@@ -1,4 +1,7 @@
-/** Checks again, directly before a start, that the paths for a program are the ones the configuration named, and not too broad. */
+/**
+ * Checks again, directly before a start, that the paths for a program are the ones the configuration named, and not too
+ * broad.
+ */
 import { existsSync, realpathSync } from 'node:fs';
 import { homedir } from 'node:os';
 import path from 'node:path';
@@ -8,8 +11,8 @@ import { isPathWithin } from './closed-paths/closed-paths.ts';
 import type { SandboxSettings } from './sandbox-spec.ts';
 
 /**
- * Returns the paths that exist. Throws SANDBOX_UNAVAILABLE if one leads through a link: a program with write access to the workspace
- * can replace a checked folder by a link to any other place.
+ * Returns the paths that exist. Throws SANDBOX_UNAVAILABLE if one leads through a link: a program with write access to
+ * the workspace can replace a checked folder by a link to any other place.
  */
 export function unmovedPaths(files: readonly string[], workspace: string): readonly string[] {
   const existing = files.filter((file) => existsSync(file));
@@ -22,7 +25,9 @@ export function unmovedPaths(files: readonly string[], workspace: string): reado
   });
 }
 
-/** Checks all paths of a server's settings. Throws SANDBOX_UNAVAILABLE, or INIT_FAILED if the working folder is missing. */
+/**
+ * Checks all paths of a server's settings. Throws SANDBOX_UNAVAILABLE, or INIT_FAILED if the working folder is missing.
+ */
 export function checkVisiblePaths(
   {
     name,

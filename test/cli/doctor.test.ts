@@ -113,8 +113,8 @@ describe('servers', () => {
           .filter(({ id }) => id === 'program-missing' || id === 'script-missing')
           .map(({ id, name, seen }) => [id, name, seen]);
         expect(lacking).toEqual([
-          ['program-missing', 'server a', 'the program no-such-program is not there'],
-          ['script-missing', 'server b', 'gone/index.js is not there'],
+          ['program-missing', 'server a', 'the program no-such-program does not exist'],
+          ['script-missing', 'server b', 'gone/index.js does not exist'],
         ]);
       },
       `version: 1\nservers: {a: {command: no-such-program, profiles: [default]}, b: {command: ${JSON.stringify(process.execPath)}, args: [gone/index.js, other], profiles: [default]}, idle: {command: no-such-program}}\n`,

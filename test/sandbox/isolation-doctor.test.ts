@@ -132,7 +132,7 @@ describe('tollgate doctor', () => {
     const rg = (await examine()).findings.find(({ id }) => id === 'rg');
     expect(rg).toMatchObject(
       process.getuid?.() === 0
-        ? { state: 'weak', seen: expect.stringContaining('there is no sandbox for it') as string }
+        ? { state: 'weak', seen: expect.stringContaining('it needs a sandbox') as string }
         : { state: 'ok' },
     );
   });

@@ -444,7 +444,7 @@ describe('what cannot be isolated does not start, and says what to do', () => {
     if (process.getuid?.() === 0)
       await expect(begin(settings(['echo', 'in']))).rejects.toMatchObject({
         code: 'SANDBOX_UNAVAILABLE',
-        message: expect.stringMatching(/cannot be reached by user/) as string,
+        message: expect.stringMatching(/cannot reach a folder that the sandbox needs/) as string,
       });
   });
 
@@ -463,7 +463,10 @@ describe('what cannot be isolated does not start, and says what to do', () => {
     chmodSync(folder, 0o755);
     for (const [words, wanted] of [
       ['bwrap: setting up uid map: Permission denied', /namespaces/],
-      ["bwrap: Can't find source path /home/me/secret: Permission denied", /cannot be reached by user/],
+      [
+        "bwrap: Can't find source path /home/me/secret: Permission denied",
+        /cannot reach a folder that the sandbox needs/,
+      ],
       [
         "bwrap: Can't mkdir /home/me/node_modules: Read-only file system",
         /bubblewrap did not set the sandbox up: "bwrap: Can't mkdir \(a path\): Read-only file system"/,

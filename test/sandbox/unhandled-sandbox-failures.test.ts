@@ -72,7 +72,7 @@ describe('a sandbox', () => {
   it('is not started where control groups were had and are none any more', async () => {
     await expect(startSandboxed(jail(), () => Promise.reject(new Error('none any more')))).rejects.toMatchObject({
       code: 'SANDBOX_UNAVAILABLE',
-      next: expect.stringContaining('anew') as string,
+      next: expect.stringContaining('restart Tollgate') as string,
     });
   });
 

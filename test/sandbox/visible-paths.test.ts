@@ -130,7 +130,7 @@ describe('a folder that was judged, and is a link by the time of the start', () 
     symlinkSync(outside, folder);
     await expect(starting).rejects.toMatchObject({
       code: 'SANDBOX_UNAVAILABLE',
-      message: expect.stringContaining('"out" leads elsewhere') as string,
+      message: expect.stringContaining('"out" leads through a link') as string,
     });
     expect(readdirSync(outside)).toEqual([]);
   });
@@ -138,7 +138,7 @@ describe('a folder that was judged, and is a link by the time of the start', () 
   it('is refused in a container before its client is asked anything', async () => {
     const one = settings(['true'], { isolation: 'container', given: { allowWrite: [swap('out')] } });
     await expect(said({ ...one, sandbox: { ...one.sandbox!, image: 'x' } })).rejects.toMatchObject({
-      message: expect.stringContaining('leads elsewhere') as string,
+      message: expect.stringContaining('leads through a link') as string,
     });
   });
 
@@ -155,7 +155,7 @@ describe('folders that nobody named', () => {
     for (const cwd of [outside, path.dirname(outside), '/'])
       await expect(said(settings(['true'], { cwd }))).rejects.toMatchObject({
         code: 'SANDBOX_UNAVAILABLE',
-        message: expect.stringContaining('too much by its cwd') as string,
+        message: expect.stringContaining('too many files because of its cwd') as string,
       });
     await expect(said(settings(['true'], { cwd: path.join(outside, 'gone') }))).rejects.toMatchObject({
       code: 'INIT_FAILED',

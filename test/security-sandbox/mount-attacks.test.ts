@@ -83,7 +83,7 @@ describe('a folder around a closed file', () => {
       plant();
       await expect(run('echo planted >.git/hooks/post-checkout', swap('../../.git'))).rejects.toMatchObject({
         code: 'SANDBOX_UNAVAILABLE',
-        message: expect.stringContaining('changed its place') as string,
+        message: expect.stringContaining('was moved or replaced') as string,
       });
       expect(readdirSync(path.join(workspace, '.git/hooks'))).toEqual([]);
     },

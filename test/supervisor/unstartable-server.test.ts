@@ -78,7 +78,7 @@ describe('a server that lacks something which a person must mend', () => {
         .poll(() => said.join(''))
         .toContain(`server keyed was not started: ${SECRET} Store it with \`tollgate secret set notes.key\``);
       const bwrap =
-        'The program bwrap is not run: /missing/bwrap is not a program.\nInstall it for the whole system (sudo apt-get install bubblewrap), or name it under programs in tollgate.yaml.';
+        'The program bwrap is not run: /missing/bwrap is not a program.\nInstall it for the whole system (sudo apt-get install bubblewrap), or give its path under programs in tollgate.yaml.';
       for (const [tool, code, text] of [
         ['jailed_echo', 'SANDBOX_UNAVAILABLE', bwrap],
         ['bridged_echo', 'SANDBOX_UNAVAILABLE', bwrap],
@@ -165,7 +165,7 @@ describe('a server that lacks something which a person must mend', () => {
         );
       own('workspace', 1000);
       expect(await later('bridged')).toBe(
-        'SANDBOX_UNAVAILABLE The program socat is not run: /missing/socat is not a program.\nInstall it for the whole system (sudo apt-get install socat), or name it under programs in tollgate.yaml.',
+        'SANDBOX_UNAVAILABLE The program socat is not run: /missing/socat is not a program.\nInstall it for the whole system (sudo apt-get install socat), or give its path under programs in tollgate.yaml.',
       );
       expect(await later('jailed')).toBe(' {"n":1}');
       const stdin = new PassThrough();

@@ -1,4 +1,7 @@
-/** Owns the arguments of bubblewrap for a jail; refuses to put anything of the jail's environment where a process list shows it. */
+/**
+ * Builds the arguments of bubblewrap. The environment of the program never appears in an argument list, where a process
+ * list shows it.
+ */
 import { existsSync, lstatSync, readFileSync, readlinkSync, realpathSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { searchFolders } from '../../../catalogs/programs/helper-programs.ts';
@@ -8,7 +11,7 @@ import { EGRESS_PORT, EGRESS_SOCKET, SANDBOX_HOME, type SandboxSpec, type Sandbo
 import { unmovedPaths } from '../visible-paths.ts';
 import type { SandboxTools } from './sandbox-tools.ts';
 
-/** Descriptors that bubblewrap is started with, beside the three of the program. */
+/** Descriptors that bubblewrap gets after stdin, stdout and stderr of the program. */
 export const SANDBOX_FDS = {
   gate: 3,
   args: 4,
@@ -17,11 +20,11 @@ export const SANDBOX_FDS = {
   passwd: 7,
   group: 8,
   hosts: 9,
-  names: 10,
+  nsswitch: 10,
   block: 11,
 } as const;
 
-/** Pieces of /etc that libraries read; no account, no key, no setting of a service. */
+/** The parts of /etc that libraries read. They contain no account, no key and no setting of a service. */
 const ETC = [
   'alternatives',
   'crypto-policies',
@@ -35,7 +38,7 @@ const ETC = [
   'ssl/openssl.cnf',
 ];
 
-/** Files of /proc that tell of the host or, to its owner, command it. */
+/** Files of /proc that describe the host, or let their owner control it. */
 const PROC = [
   'cmdline',
   'config.gz',
@@ -50,181 +53,157 @@ const PROC = [
   'vmallocinfo',
 ];
 
-/** Zeros to read as well, but nothing to map: shared memory made of /dev/zero counts in no limit. */
+/** /dev/full also reads as zeros. Memory mapped from the real /dev/zero is shared memory, which no limit counts. */
 const ZERO = ['--dev-bind', '/dev/full', '/dev/zero'];
-/** Each open socket holds up to a quarter of a megabyte of the kernel's memory at its usual settings, which no limit of memory counts. */
+/**
+ * Limits open sockets: each can use up to 256 KiB of kernel memory at default settings, which no memory limit counts.
+ */
 const FILES_PER_MB = 4;
 const MIN_FILES = 256;
 
-const SHM_BYTES = 64 * 1024 * 1024;
-const RUN_BYTES = 1024 * 1024;
+const MEGABYTE = 1024 * 1024;
+const SHM_BYTES = 64 * MEGABYTE;
+const RUN_BYTES = MEGABYTE;
 
-/** A folder or file of the host at its own path in the sandbox. */
+/** A folder or file of the host, mounted in the sandbox. */
 export interface SandboxMount {
   readonly from: string;
   readonly to: string;
   readonly writable: boolean;
-  /** Where `from` led when the plan was made, if it may be a link. */
+  /** If `from` may be a link: where it led when the plan was made. */
   readonly real?: string;
 }
 
-/** What a jail comes to on this machine: `program` is absolute. */
+/** How a sandbox is set up on this machine. */
 export interface SandboxPlan {
+  /** Absolute path. */
   readonly program: string;
   readonly cwd: string;
   /** Outermost first. */
   readonly mounts: readonly SandboxMount[];
-  /** Hidden, after all mounts; none lies in another. */
+  /** Hidden paths, applied after all mounts. None lies inside another. */
   readonly masks: readonly string[];
-  /** Mounts that hold files of the user, not only those that the program needs to run. */
+  /** Mounts that contain files of the user, not only files that the program needs to run. */
   readonly visible: readonly string[];
 }
 
-/** Looks at the files of this machine; undefined when the program is not there. Throws SANDBOX_UNAVAILABLE for a place that was moved. */
-export function planSandbox(jail: SandboxSpec): SandboxPlan | undefined {
-  const program = findProgram(jail.command, jail.cwd);
+/**
+ * Plans a sandbox from the files of this machine. Undefined if the program was not found. Throws SANDBOX_UNAVAILABLE
+ * for a moved path.
+ */
+export function planSandbox(spec: SandboxSpec): SandboxPlan | undefined {
+  const program = findProgram(spec.command, spec.cwd);
   if (program === undefined) return undefined;
-  const files = programFiles(program, jail.args, jail.cwd).map((file) => ({
-    from: file,
-    to: file,
-    writable: false,
-    real: realpathSync(file),
-  }));
-  const [read, write] = (
-    [
-      [jail.read, false],
-      [jail.write, true],
-    ] as const
-  ).map(([list, writable]) =>
-    unmovedPaths(list, jail.workspace).map((file) => ({ from: file, to: file, writable })),
-  ) as [SandboxMount[], SandboxMount[]];
-  const ways =
-    jail.egress === undefined
-      ? []
-      : [{ from: jail.egress.socket, to: EGRESS_SOCKET }, ...jail.egress.mounts].map((mount) => ({
-          ...mount,
-          writable: false,
-          real: realpathSync(mount.from),
-        }));
-  const mounts = mergeMounts([...files, ...read, ...write, ...ways]);
-  const own = files
+  const files = programFiles(program, spec.args, spec.cwd).map(readOnlyMount);
+  const mountsOf = (list: readonly string[], writable: boolean): readonly SandboxMount[] =>
+    unmovedPaths(list, spec.workspace).map((file) => ({ from: file, to: file, writable }));
+  const [read, write] = [mountsOf(spec.read, false), mountsOf(spec.write, true)];
+  const egress =
+    spec.egress === undefined ? [] : [{ from: spec.egress.socket, to: EGRESS_SOCKET }, ...spec.egress.mounts];
+  const mounts = mergeMounts([
+    ...files,
+    ...read,
+    ...write,
+    ...egress.map(({ from, to }) => ({ ...readOnlyMount(from), to })),
+  ]);
+  const programInWorkspace = files
     .map(({ to }) => to)
-    .filter((file) => isPathWithin(file, jail.workspace) || isPathWithin(jail.workspace, file));
-  const hidden = [...new Set(jail.hidden.filter((file) => existsSync(file)).map((file) => realpathSync(file)))];
+    .filter((file) => isPathWithin(file, spec.workspace) || isPathWithin(spec.workspace, file));
+  const hidden = [...new Set(spec.hidden.filter((file) => existsSync(file)).map((file) => realpathSync(file)))];
   return {
     program,
-    cwd: jail.cwd,
+    cwd: spec.cwd,
     mounts,
     masks: hidden.filter((file) => isSystemFile(file) || mounts.some(({ to }) => isPathWithin(file, to))),
-    visible: [...own, ...read.map(({ to }) => to), ...write.map(({ to }) => to)],
+    visible: [...programInWorkspace, ...read.map(({ to }) => to), ...write.map(({ to }) => to)],
   };
 }
 
-/** One mount for each place, the last word counts; outer folders come first, so that what lies in them shows. */
+/** Mounts a file of the host at its own path. The file may be a link. */
+export function readOnlyMount(file: string): SandboxMount {
+  return { from: file, to: file, writable: false, real: realpathSync(file) };
+}
+
+/** Keeps one mount for each path, the last one. Outer folders come first, so that mounts inside them stay visible. */
 export function mergeMounts(mounts: readonly SandboxMount[]): readonly SandboxMount[] {
   return [...new Map(mounts.map((mount) => [mount.to, mount])).values()].sort(
     (one, other) => one.to.split('/').length - other.to.split('/').length,
   );
 }
 
-/** The options, for `--args`: they hold the environment, so they must never stand in an argument list. */
-export function bubblewrapOptions(jail: SandboxSpec, plan: SandboxPlan, identity: SandboxUser): readonly string[] {
+/** Returns the options for `--args`. They contain the environment, so they must never be part of an argument list. */
+export function bubblewrapOptions(spec: SandboxSpec, plan: SandboxPlan, identity: SandboxUser): readonly string[] {
   return [
-    '--unshare-user',
-    '--uid',
-    `${identity.uid}`,
-    '--gid',
-    `${identity.gid}`,
-    '--unshare-net',
-    '--unshare-pid',
-    ...(isUnreaped() ? ['--as-pid-1'] : []),
-    '--unshare-ipc',
-    '--unshare-uts',
-    '--unshare-cgroup-try',
-    '--hostname',
-    'sandbox',
-    '--cap-drop',
-    'ALL',
-    '--new-session',
-    '--die-with-parent',
-    '--seccomp',
-    `${SANDBOX_FDS.seccomp}`,
-    '--json-status-fd',
-    `${SANDBOX_FDS.status}`,
-    '--block-fd',
-    `${SANDBOX_FDS.block}`,
+    ...isolationOptions(identity, SANDBOX_FDS.seccomp),
+    ...['--hostname', 'sandbox'],
+    ...['--json-status-fd', `${SANDBOX_FDS.status}`],
+    ...['--block-fd', `${SANDBOX_FDS.block}`],
     ...systemOptions(),
-    ...memoryOptions(jail.limits.fileMb * 1024 * 1024),
-    // Empty where nothing of it is given: in another folder, a relative path would name another file than the one that was looked at.
-    '--dir',
-    plan.cwd,
+    ...memoryOptions(spec.limits.fileMb * MEGABYTE),
+    // Empty if none of its files are visible. In another folder, a relative path would name another file than the one
+    // that was checked.
+    ...['--dir', plan.cwd],
     ...plan.mounts.flatMap(({ from, to, writable }) => [writable ? '--bind' : '--ro-bind', from, to]),
     ...plan.masks.flatMap(maskOptions),
-    // The root and /dev are memory that the program would own: without this it could fill the machine's.
-    '--remount-ro',
-    '/dev',
-    '--remount-ro',
-    '/',
-    '--chdir',
-    plan.cwd,
-    '--clearenv',
-    ...Object.entries(environmentOf(jail, plan)).flatMap(([name, value]) => ['--setenv', name, value]),
+    // The root and /dev are memory that the program owns. If they were writable, it could fill the machine's memory.
+    ...['--remount-ro', '/dev', '--remount-ro', '/'],
+    ...['--chdir', plan.cwd],
+    ...environmentOptions(environmentOf(spec, plan)),
   ];
 }
 
-/** The folders of the system's programs, read-only. */
+/** Returns the namespaces, user, capabilities and system call filter of a sandbox. */
+export function isolationOptions({ uid, gid }: SandboxUser, seccompFd: number): readonly string[] {
+  return [
+    ...['--unshare-user', '--uid', `${uid}`, '--gid', `${gid}`],
+    ...['--unshare-net', '--unshare-pid', '--unshare-ipc', '--unshare-uts', '--unshare-cgroup-try'],
+    ...(isUnreaped() ? ['--as-pid-1'] : []),
+    ...['--cap-drop', 'ALL', '--new-session', '--die-with-parent'],
+    ...['--seccomp', `${seccompFd}`],
+  ];
+}
+
+/** Returns options that replace the whole environment. */
+export function environmentOptions(environment: Readonly<Record<string, string>>): readonly string[] {
+  return ['--clearenv', ...Object.entries(environment).flatMap(([name, value]) => ['--setenv', name, value])];
+}
+
+/** Returns the mounts of the system's programs, and /proc with read-only settings of the kernel. */
 export function systemFolders(): readonly string[] {
-  return SYSTEM_FOLDERS.filter((folder) => existsSync(folder)).flatMap((folder) =>
-    lstatSync(folder).isSymbolicLink() ? ['--symlink', readlinkSync(folder), folder] : ['--ro-bind', folder, folder],
-  );
+  return [
+    ...SYSTEM_FOLDERS.filter((folder) => existsSync(folder)).flatMap((folder) =>
+      lstatSync(folder).isSymbolicLink() ? ['--symlink', readlinkSync(folder), folder] : ['--ro-bind', folder, folder],
+    ),
+    ...['--proc', '/proc', '--ro-bind', '/proc/sys', '/proc/sys'],
+  ];
 }
 
 function systemOptions(): readonly string[] {
-  const etc = ETC.map((name) => `/etc/${name}`)
-    .filter((file) => existsSync(file))
-    .flatMap((file) => ['--ro-bind', realpathSync(file), file]);
-  const made = [
+  const existing = (folder: string, names: readonly string[]): readonly string[] =>
+    names.map((name) => `${folder}/${name}`).filter((file) => existsSync(file));
+  const generated = [
     ['passwd', SANDBOX_FDS.passwd],
     ['group', SANDBOX_FDS.group],
     ['hosts', SANDBOX_FDS.hosts],
-    ['nsswitch.conf', SANDBOX_FDS.names],
+    ['nsswitch.conf', SANDBOX_FDS.nsswitch],
   ] as const;
-  const proc = PROC.map((name) => `/proc/${name}`)
-    .filter((file) => existsSync(file))
-    .flatMap((file) => ['--ro-bind', '/dev/null', file]);
   return [
     ...systemFolders(),
-    ...etc,
-    ...made.flatMap(([name, fd]) => ['--perms', '0444', '--file', `${fd}`, `/etc/${name}`]),
-    '--proc',
-    '/proc',
-    '--ro-bind',
-    '/proc/sys',
-    '/proc/sys',
-    ...proc,
-    '--dev',
-    '/dev',
+    ...existing('/etc', ETC).flatMap((file) => ['--ro-bind', realpathSync(file), file]),
+    ...generated.flatMap(([name, fd]) => ['--perms', '0444', '--file', `${fd}`, `/etc/${name}`]),
+    ...existing('/proc', PROC).flatMap((file) => ['--ro-bind', '/dev/null', file]),
+    ...['--dev', '/dev'],
     ...ZERO,
   ];
 }
 
-/** Every place that takes files without a folder of the host behind it, with an end to it. */
+/** Limits the size of every writable folder in memory. */
 function memoryOptions(bytes: number): readonly string[] {
   return [
-    '--size',
-    `${SHM_BYTES}`,
-    '--tmpfs',
-    '/dev/shm',
-    '--size',
-    `${bytes}`,
-    '--tmpfs',
-    '/tmp',
-    '--dir',
-    SANDBOX_HOME,
-    '--size',
-    `${RUN_BYTES}`,
-    '--tmpfs',
-    '/run',
+    ...['--size', `${SHM_BYTES}`, '--tmpfs', '/dev/shm'],
+    ...['--size', `${bytes}`, '--tmpfs', '/tmp'],
+    ...['--dir', SANDBOX_HOME],
+    ...['--size', `${RUN_BYTES}`, '--tmpfs', '/run'],
   ];
 }
 
@@ -234,8 +213,8 @@ function maskOptions(file: string): readonly string[] {
     : ['--ro-bind', '/dev/null', file];
 }
 
-/** Only what a program needs to run, and what its settings name. */
-function environmentOf(jail: SandboxSpec, { mounts }: SandboxPlan): Readonly<Record<string, string>> {
+/** Contains only what a program needs to run, and what its settings name. */
+function environmentOf(spec: SandboxSpec, { mounts }: SandboxPlan): Readonly<Record<string, string>> {
   const search = searchFolders().filter(
     (folder) => isSystemFile(folder) || mounts.some(({ to }) => isPathWithin(folder, to)),
   );
@@ -245,81 +224,88 @@ function environmentOf(jail: SandboxSpec, { mounts }: SandboxPlan): Readonly<Rec
     TMPDIR: '/tmp',
     USER: 'user',
     LOGNAME: 'user',
-    ...jail.env,
-    ...jail.egress?.env,
+    ...spec.env,
+    ...spec.egress?.env,
   };
 }
 
-/** What stands in the descriptors after `seccomp`: accounts that name this one user, and names that resolve without a network. */
+/**
+ * Returns the generated files of /etc by descriptor: accounts with this one user only, and names that resolve without a
+ * network.
+ */
 export function generatedFiles({ uid, gid }: SandboxUser): ReadonlyMap<number, string> {
   return new Map([
     [SANDBOX_FDS.passwd, `user:x:${uid}:${gid}::${SANDBOX_HOME}:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n`],
     [SANDBOX_FDS.group, `user:x:${gid}:\nnogroup:x:65534:\n`],
     [SANDBOX_FDS.hosts, '127.0.0.1 localhost sandbox\n'],
-    [SANDBOX_FDS.names, 'passwd: files\ngroup: files\nhosts: files\n'],
+    [SANDBOX_FDS.nsswitch, 'passwd: files\ngroup: files\nhosts: files\n'],
   ]);
 }
 
-/** Starts the way out and waits until it listens: 0C38 is its port, 3128, and 0A is listening. */
+/**
+ * Returns shell lines that start the bridge to the proxy and wait until it listens. In /proc/net/tcp, 0C38 is port 3128
+ * and 0A means listening.
+ */
 export const egressBridge = (
   socat: string,
 ): string => `${socat} TCP-LISTEN:${EGRESS_PORT},bind=127.0.0.1,fork,reuseaddr UNIX-CONNECT:${EGRESS_SOCKET} 3>&- & n=0
 while [ $n -lt 500 ]; do while read -r a b c d e; do case $b$d in *:0C380A) break 2;; esac; done </proc/net/tcp; n=$((n+1)); sleep 0.01; done
 `;
 
-/** Says that all stands, and waits to be let go, so that nobody can miss the end of a short program. */
+/**
+ * Reports that the sandbox is set up, and waits for permission to start the program. Without it, the end of a short
+ * program could be missed.
+ */
 const GATE = 'echo ready >&3; read -r go <&3; ';
-const BECOME = 'exec "$@" 3>&-';
-/** Stays as the first process, and reaps what the program leaves. It holds no descriptor of the program: the end of a pipe would not be seen else. */
-const WAIT = 'exec 4<&0; "$@" <&4 3>&- 4<&- & exec </dev/null >/dev/null 2>&1 3>&- 4<&-; wait $!';
+const EXEC_PROGRAM = 'exec "$@" 3>&-';
+/**
+ * Stays as the first process and reaps the program's orphans. It closes the program's descriptors, so that readers of
+ * its pipes see their end.
+ */
+const WAIT_FOR_PROGRAM = 'exec 4<&0; "$@" <&4 3>&- 4<&- & exec </dev/null >/dev/null 2>&1 3>&- 4<&-; wait $!';
 
 /**
- * True where process 1 reaps nothing: it is Tollgate, or a Node.js that started it. Bubblewrap with a first process of its own ends before that
- * process does, and leaves it to process 1, so that each sandbox would leave a zombie. There a shell is the first process. It is not so
- * everywhere, because the shell has the program's environment and the first process of bubblewrap has none.
+ * Returns true if process 1 reaps no orphans, because it is Tollgate or a Node.js that started it. Usually bubblewrap
+ * adds its own first process, ends before it, and leaves it to process 1. Then each sandbox would leave a zombie, so a
+ * shell becomes the first process. It is not used everywhere, because the shell has the program's environment and
+ * bubblewrap's first process has none.
  */
 export function isUnreaped(comm: string = readFileSync('/proc/1/comm', 'latin1')): boolean {
   return process.pid === 1 || /^(?:node|npm|npx|MainThread)\b/.test(comm);
 }
 
-/** What runs in the sandbox: the limits are set inside, where processes of others do not count, and then the program. */
-export function sandboxCommand(jail: SandboxSpec, { program }: SandboxPlan, tools: SandboxTools): readonly string[] {
-  const { memoryMb, processes, fileMb, cpuSeconds } = jail.limits;
-  const megabyte = 1024 * 1024;
+/**
+ * Returns the command that runs in the sandbox. It sets the limits inside, where processes of other sandboxes do not
+ * count, then starts the program.
+ */
+export function sandboxCommand(spec: SandboxSpec, { program }: SandboxPlan, tools: SandboxTools): readonly string[] {
+  const { memoryMb, processes, fileMb, cpuSeconds } = spec.limits;
   const limits = [
     `--nproc=${processes}`,
-    `--data=${memoryMb * megabyte}`,
-    `--fsize=${fileMb * megabyte}`,
+    `--data=${memoryMb * MEGABYTE}`,
+    `--fsize=${fileMb * MEGABYTE}`,
     '--core=0',
     ...(cpuSeconds === undefined ? [] : [`--cpu=${cpuSeconds}`]),
   ];
-  // By the shell: a machine that allows fewer keeps its own number.
-  const files = `ulimit -n ${Math.max(MIN_FILES, memoryMb * FILES_PER_MB)} 2>/dev/null\n`;
-  const way = jail.egress === undefined ? '' : egressBridge(tools.socat ?? 'socat');
-  return [
-    '/bin/sh',
-    '-c',
-    files + way + GATE + (isUnreaped() ? WAIT : BECOME),
-    'sandbox',
-    tools.prlimit,
-    ...limits,
-    '--',
-    program,
-    ...jail.args,
-  ];
+  // The shell sets this limit, because it continues on a machine that allows fewer files.
+  const openFiles = `ulimit -n ${Math.max(MIN_FILES, memoryMb * FILES_PER_MB)} 2>/dev/null\n`;
+  const bridge = spec.egress === undefined ? '' : egressBridge(tools.socat ?? 'socat');
+  const script = openFiles + bridge + GATE + (isUnreaped() ? WAIT_FOR_PROGRAM : EXEC_PROGRAM);
+  return ['/bin/sh', '-c', script, 'sandbox', tools.prlimit, ...limits, '--', program, ...spec.args];
 }
 
 /**
- * Where a link stands in a folder that is mounted itself, as a `node_modules` that was linked: the link is there already, so what it
- * leads to is mounted under its own name. Writable mounts stay: they were judged as they are.
+ * Replaces read-only mounts that are links inside another mount, such as a linked `node_modules`. The link is visible
+ * there already, so its target is mounted at the target's own path. Writable mounts stay: they were checked as they
+ * are.
  */
 export function resolveMountLinks(mounts: readonly SandboxMount[]): readonly SandboxMount[] {
   return mounts.map((mount) => {
     const { from, to, writable } = mount;
-    const holder = mounts.find((other) => other.to !== to && isPathWithin(to, other.to));
-    if (writable || from !== to || holder === undefined) return mount;
+    const outer = mounts.find((other) => other.to !== to && isPathWithin(to, other.to));
+    if (writable || from !== to || outer === undefined) return mount;
     const real = realpathSync(from);
-    return real === path.join(realpathSync(holder.from), path.relative(holder.to, to))
+    return real === path.join(realpathSync(outer.from), path.relative(outer.to, to))
       ? mount
       : { from: real, to: real, writable };
   });

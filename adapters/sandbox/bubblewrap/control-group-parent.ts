@@ -1,27 +1,30 @@
-/** Owns where on this machine control groups of sandboxes can be made; refuses a place that would take them out from under a limit that we have. */
+/** Finds where Tollgate can create control groups for sandboxes. They never escape a limit that Tollgate itself has. */
 import { accessSync, constants, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 
-/** Beneath `folder` control groups that count memory can be made; by which version of the kernel's control groups. */
+/** A folder for control groups that count memory, and the version of the kernel's control groups. */
 export interface ControlGroupParent {
   readonly version: 1 | 2;
   readonly folder: string;
 }
 
-/** What a place is chosen by: texts of /proc/self/cgroup and /proc/self/mountinfo, and the number that we have there. */
+/**
+ * Input of the search: the texts of /proc/self/cgroup and /proc/self/mountinfo, and the number of this process in them.
+ */
 export interface ControlGroupView {
   readonly groups: string;
   readonly mounts: string;
   readonly pid: number;
 }
 
-/** Where we go ourselves when we divide a group that is ours alone: only a group without processes may give its own controllers on. */
-const OURS = 'tollgate';
+/** Subgroup for this process: only a group without processes may pass its controllers to subgroups. */
+const OWN_SUBGROUP = 'tollgate';
 
 /**
- * The place on a machine; undefined when there is none. Version 1: our own group, for root. Version 2: our own group where we are
- * alone in it or it is the root of all, else the nearest group above that gives memory to its children and that we may write, as a
- * desktop session has it; never beyond a group with a limit. Kernel: admin-guide/cgroup-v2, "Delegation".
+ * Returns the folder, or undefined. Version 1: the own group, for root. Version 2: the own group if this process is
+ * alone in it or if it is the root group. Otherwise the nearest writable group above that passes memory to its
+ * children, as in a desktop session. The search ends at a group with a limit. Source: kernel documentation,
+ * admin-guide/cgroup-v2, "Delegation".
  */
 export function findControlGroupParent(view: ControlGroupView): ControlGroupParent | undefined {
   const first = locate(view, 'memory');
@@ -30,12 +33,12 @@ export function findControlGroupParent(view: ControlGroupView): ControlGroupPare
   if (unified === undefined) return undefined;
   const { own, mount } = unified;
   for (let folder = own; ; folder = path.dirname(folder)) {
-    if (canHold(folder, own, view.pid)) return { version: 2, folder };
+    if (canCountMemory(folder, own, view.pid)) return { version: 2, folder };
     if (folder === mount || isLimited(folder)) return undefined;
   }
 }
 
-/** Our group in the hierarchy with a controller, or in the one of version 2, as a folder that we see. */
+/** Returns the folder of the own group in the hierarchy of a controller; `''` means the hierarchy of version 2. */
 function locate(
   { groups, mounts }: ControlGroupView,
   controller: string,
@@ -56,33 +59,33 @@ function locate(
   return undefined;
 }
 
-/** Makes it so where that is needed. */
-function canHold(folder: string, own: string, pid: number): boolean {
+/** Returns true if subgroups of the folder count memory. Turns the counting on if needed. */
+function canCountMemory(folder: string, own: string, pid: number): boolean {
   if (!isWritable(folder) || !isWritable(path.join(folder, 'cgroup.procs'))) return false;
-  if (gives(folder)) return true;
+  if (passesMemory(folder)) return true;
   if (
     folder !== own ||
-    path.basename(own) === OURS ||
+    path.basename(own) === OWN_SUBGROUP ||
     !wordsOf(path.join(folder, 'cgroup.controllers')).includes('memory')
   )
     return false;
   try {
-    // Only the root of all has no type, and only it may hold processes and groups at once.
+    // Only the root group has no type, and only it may contain processes and groups at once.
     if (existsSync(path.join(folder, 'cgroup.type'))) {
       if (wordsOf(path.join(folder, 'cgroup.procs')).some((member) => member !== `${pid}`)) return false;
-      mkdirSync(path.join(folder, OURS), { recursive: true });
-      writeFileSync(path.join(folder, OURS, 'cgroup.procs'), `${pid}`);
+      mkdirSync(path.join(folder, OWN_SUBGROUP), { recursive: true });
+      writeFileSync(path.join(folder, OWN_SUBGROUP, 'cgroup.procs'), `${pid}`);
     }
     const pids = wordsOf(path.join(folder, 'cgroup.controllers')).includes('pids') ? ' +pids' : '';
     writeFileSync(path.join(folder, 'cgroup.subtree_control'), `+memory${pids}`);
     return true;
   } catch {
-    // Not delegated after all: the next one above is asked.
+    // Not delegated. The search continues with the group above.
     return false;
   }
 }
 
-function gives(folder: string): boolean {
+function passesMemory(folder: string): boolean {
   return wordsOf(path.join(folder, 'cgroup.subtree_control')).includes('memory');
 }
 

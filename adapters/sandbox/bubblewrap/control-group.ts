@@ -1,4 +1,4 @@
-/** Owns the control group of one sandbox, which counts all its memory together; refuses to call one made that holds no process. */
+/** Creates the control group of a sandbox, which counts the memory of all its processes together. */
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { chownSync, existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
@@ -10,45 +10,49 @@ import { isGone, startTimeOf } from '../process-tree.ts';
 import type { SandboxLimits } from '../sandbox-spec.ts';
 import { type ControlGroupParent, findControlGroupParent } from './control-group-parent.ts';
 
-/** Processes of bubblewrap and of the way out, which stand beside those that the limit means. */
-const OUR_PROCESSES = 8;
-/** A thread that moves itself waits for nobody. */
+/** Processes of bubblewrap and of the network bridge, in addition to those that the limit means. */
+const EXTRA_PROCESSES = 8;
+/** Version 1: a shell moves itself, which needs no waiting. */
 const ENTER = 'echo 0 >"$0" && exec "$@"';
 const REPEAT_MS = 4;
-/** A process that was killed needs a moment to be gone. */
+/** A killed process takes some time to disappear. */
 const REMOVE_AFTER_MS = [5, 50, 500, 5000];
 
-/** Makes the control groups of sandboxes. */
+/** Creates control groups for sandboxes. */
 export interface ControlGroups {
   readonly parent: ControlGroupParent;
-  /** For a program that this user runs. Throws an error of the system when it cannot be made. */
+  /** Creates a group for a program of this user. Throws system errors. */
   make(limits: SandboxLimits, uid: number): ControlGroup;
 }
 
 /** One sandbox's control group. */
 export interface ControlGroup {
-  /** To stand before a program and its arguments: goes into the group and becomes the program. Only version 1 lets a process go by itself; none in version 2. */
+  /**
+   * Arguments before a program: they enter the group and become the program. Empty in version 2, where a process cannot
+   * move itself.
+   */
   readonly commandPrefix: readonly string[];
   /**
-   * In version 2, moves a process in, and then those that it has started by the time they are told; what they start from then on is born in
-   * it. The kernel's first move after a while waits until all processors have passed a point, 5 to 20 ms, in which other work can be done.
-   * Moves soon after one wait for nothing, so the first is repeated until the rest are told. Throws an error of the system, as for a
-   * process that is gone.
+   * In version 2, moves a process into the group; the returned function then moves its descendants. Later children
+   * start in the group. After a pause, the kernel's first move takes 5 to 20 ms, because it waits for all processors.
+   * Meanwhile the setup continues. Moves shortly after another one do not wait, so the first move is repeated until the
+   * rest follows. Throws system errors.
    */
   moveIn(first: number): (rest: readonly number[]) => Promise<void>;
-  /** True when the kernel ended a process of it, because all together had reached the limit. */
+  /** Returns true if the kernel killed a process of the group because the group reached its memory limit. */
   hasKilled(): boolean;
-  /** Takes it away as soon as it is empty; later, if need be, and at our next start at the latest. */
+  /** Removes the group as soon as it is empty, at the latest at the next start of Tollgate. */
   remove(): void;
 }
 
 let own: Promise<ControlGroups | undefined> | undefined;
-/** Whether a sandbox of this process may have had one. */
-let had = false;
+/** True if a sandbox of this process may have had a control group. */
+let wereAvailable = false;
 
 /**
- * The groups of this process; undefined where a machine lets it have none. Found once, by a try with a process of no worth, and what
- * killed processes left is removed then. Throws when there were some and are none any more: no sandbox is held by less than one before it.
+ * Returns the groups of this process, or undefined if the machine allows none. The first call tests them with a short
+ * process, and removes groups that killed processes left. Throws if groups were available before and are not now: a
+ * sandbox must not have weaker limits than an earlier one.
  */
 export function ownControlGroups(): Promise<ControlGroups | undefined> {
   return (own ??= findOwn());
@@ -62,46 +66,46 @@ async function findOwn(): Promise<ControlGroups | undefined> {
       pid: process.pid,
     }),
   );
-  if (groups === undefined && had) {
+  if (groups === undefined && wereAvailable) {
     forgetControlGroups();
-    throw new Error('there are no control groups any more');
+    throw new Error('control groups are no longer available');
   }
-  had ||= groups !== undefined;
+  wereAvailable ||= groups !== undefined;
   return groups;
 }
 
-/** The next start looks for a place anew: who manages this machine may have moved us, and removed where we were. */
+/** Makes the next start search again: a service manager may have moved this process and removed its old group. */
 export function forgetControlGroups(): void {
   own = undefined;
 }
 
-/** The groups of a place, if a process can be moved into one. */
+/** Returns the groups of a folder if a process can be moved into one of them. */
 export async function tryControlGroups(place: ControlGroupParent | undefined): Promise<ControlGroups | undefined> {
   if (place === undefined) return undefined;
   const groups = groupsIn(place);
   let group: ControlGroup | undefined;
   try {
-    reapGroups(place.folder);
+    removeOrphanGroups(place.folder);
     group = groups.make({ memoryMb: 16, processes: 1, fileMb: 1 }, process.getuid?.() ?? 0);
-    return (await enters(group)) ? groups : undefined;
+    return (await canEnter(group)) ? groups : undefined;
   } catch {
-    // What the kernel does not let us have is none: `tollgate doctor` shows it.
+    // The kernel does not allow it. `tollgate doctor` shows this.
     return undefined;
   } finally {
     group?.remove();
   }
 }
 
-async function enters({ commandPrefix: words, moveIn: hold }: ControlGroup): Promise<boolean> {
-  const [command = '', ...args] = [...words, '/bin/cat'];
+async function canEnter({ commandPrefix, moveIn }: ControlGroup): Promise<boolean> {
+  const [command = '', ...args] = [...commandPrefix, '/bin/cat'];
   const trial = spawn(command, args, { stdio: ['pipe', 'ignore', 'ignore'], env: {} });
   const ended = new Promise<boolean>((resolve) =>
     trial.once('error', () => resolve(false)).once('exit', (code) => resolve(code === 0)),
   );
-  // Without a number it does not exist, and 0 would mean ourselves.
+  // Without a number it does not exist. For the kernel, 0 would mean this process.
   if (trial.pid === undefined) return ended;
   trial.stdin.on('error', () => undefined);
-  await hold(trial.pid)([]).finally(() => trial.stdin.end());
+  await moveIn(trial.pid)([]).finally(() => trial.stdin.end());
   return ended;
 }
 
@@ -112,7 +116,10 @@ function groupsIn(place: ControlGroupParent): ControlGroups {
   };
 }
 
-/** Each named file that the kernel has, in this order: with swap may not be less than without, and TCP has an account of its own in version 1. */
+/**
+ * Returns the limits in the order to write them: with swap must not be less than without. In version 1, TCP is counted
+ * separately.
+ */
 function settingsOf(
   version: 1 | 2,
   { memoryMb, processes }: SandboxLimits,
@@ -128,7 +135,7 @@ function settingsOf(
     ['memory.max', bytes],
     ['memory.swap.max', 0],
     ['memory.oom.group', 1],
-    ['pids.max', processes + OUR_PROCESSES],
+    ['pids.max', processes + EXTRA_PROCESSES],
   ];
 }
 
@@ -144,7 +151,7 @@ function makeGroup({ version, folder }: ControlGroupParent, limits: SandboxLimit
     );
     if (needed !== undefined) writeFileSync(...needed);
     for (const [file, value] of more) if (existsSync(file)) writeFileSync(file, value);
-    // Who goes in by himself is that user already; nobody sees the file from within.
+    // The process that moves itself already runs as that user. The file is not visible in the sandbox.
     if (version === 1) chownSync(path.join(group, 'tasks'), uid, -1);
   } catch (thrown) {
     removeGroup(group);
@@ -153,19 +160,22 @@ function makeGroup({ version, folder }: ControlGroupParent, limits: SandboxLimit
   const killed = /^oom_kill ([1-9]\d*)/m;
   return {
     commandPrefix: version === 1 ? ['/bin/sh', '-c', ENTER, path.join(group, 'tasks')] : [],
-    moveIn: version === 1 ? () => () => Promise.resolve() : (first) => holdIn(path.join(group, 'cgroup.procs'), first),
+    moveIn:
+      version === 1
+        ? () => () => Promise.resolve()
+        : (first) => moveRepeatedly(path.join(group, 'cgroup.procs'), first),
     hasKilled: () => killed.test(textOf(path.join(group, version === 1 ? 'memory.oom_control' : 'memory.events'))),
     remove: () => void removeSoon(group),
   };
 }
 
-function holdIn(file: string, first: number): (rest: readonly number[]) => Promise<void> {
+function moveRepeatedly(file: string, first: number): (rest: readonly number[]) => Promise<void> {
   let isWaiting = true;
   const moved = writeFile(file, `${first}`);
   const repeated = moved.then(async () => {
     for (; isWaiting; await writeFile(file, `${first}`)) await sleep(REPEAT_MS, undefined, { ref: false });
   });
-  // Who waits for the rest hears of the first; a repetition tells nothing.
+  // The caller awaits the first move below. Failed repetitions do not matter.
   repeated.catch(() => undefined);
   return async (rest) => {
     isWaiting = false;
@@ -182,7 +192,7 @@ async function removeSoon(group: string): Promise<void> {
   removeGroup(group);
 }
 
-/** True when it is gone. One with a process in it stays: the kernel removes no other. */
+/** Returns true if the group is gone. The kernel does not remove a group that contains a process. */
 function removeGroup(group: string): boolean {
   try {
     rmdirSync(group);
@@ -192,11 +202,14 @@ function removeGroup(group: string): boolean {
   }
 }
 
-/** Removes the groups of processes that are gone, of this PID namespace alone: elsewhere a number means another process, which may be about to use its own. */
-function reapGroups(folder: string): void {
+/**
+ * Removes groups of ended processes. Skips other PID namespaces, where the same number means another process that may
+ * still run.
+ */
+function removeOrphanGroups(folder: string): void {
   for (const name of readdirSync(folder)) {
-    const [, namespace, pid, born] = /^tollgate-(\d*)-(\d+)-(\d+)-[\da-f]{8}$/.exec(name) ?? [];
-    if (namespace === pidNamespace() && isGone(Number(pid), Number(born))) removeGroup(path.join(folder, name));
+    const [, namespace, pid, startTime] = /^tollgate-(\d*)-(\d+)-(\d+)-[\da-f]{8}$/.exec(name) ?? [];
+    if (namespace === pidNamespace() && isGone(Number(pid), Number(startTime))) removeGroup(path.join(folder, name));
   }
 }
 

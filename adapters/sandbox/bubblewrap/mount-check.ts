@@ -1,4 +1,7 @@
-/** Compares the mounts of a sandbox with its plan before anything runs in it: bubblewrap resolves every name again, and a program that runs already may swap names. */
+/**
+ * Compares the mounts of a sandbox with its plan before anything runs in it. bubblewrap resolves every path again, and
+ * a running program may have swapped folders since the plan was made.
+ */
 import { existsSync, readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
@@ -11,20 +14,20 @@ export interface MountLine {
   readonly parent: string;
   /** The file system, as major:minor. */
   readonly device: string;
-  /** The mounted folder or file within its file system. */
+  /** The mounted folder or file in its file system. */
   readonly root: string;
-  /** Where it is mounted, as the process sees it. */
+  /** The mountpoint, as the process sees it. */
   readonly at: string;
   readonly isReadOnly: boolean;
 }
 
-/** Milliseconds between two looks, and how many times the cost of the last look is added. */
-const LOOK_MS = 1;
-const LOOK_SHARE = 20;
-/** Places that each sandbox has, whatever it is given. */
-const OURS = /^\/(?:etc|proc|dev)\//;
+/** Milliseconds between two checks, plus this many times the duration of the last check. */
+const CHECK_MS = 1;
+const CHECK_SHARE = 20;
+/** Mountpoints that every sandbox has. */
+const STANDARD = /^\/(?:etc|proc|dev)\//;
 
-/** Parses mountinfo. Pure. */
+/** Parses mountinfo. */
 export function parseMounts(text: string): readonly MountLine[] {
   return text
     .split('\n')
@@ -42,7 +45,10 @@ export function parseMounts(text: string): readonly MountLine[] {
     });
 }
 
-/** Waits until all of a sandbox is mounted, and gives its mounts. `first` is its first process, which waits. Ends without an answer when `signal` fires. */
+/**
+ * Waits until a sandbox is mounted completely, and returns its mounts. `first` is its first process. Returns none when
+ * `signal` fires.
+ */
 export async function waitForMounts(
   first: number,
   host: readonly MountLine[],
@@ -50,25 +56,28 @@ export async function waitForMounts(
 ): Promise<readonly MountLine[]> {
   const root = host.findLast(({ at }) => at === '/');
   while (!signal.aborted) {
-    const began = performance.now();
+    const start = performance.now();
     const text = textOf(first);
     if (isComplete(text, root)) return parseMounts(text);
-    await sleep(LOOK_MS + LOOK_SHARE * (performance.now() - began));
+    await sleep(CHECK_MS + CHECK_SHARE * (performance.now() - start));
   }
   return [];
 }
 
-/** The mounts of this process. */
+/** Returns the mounts of this process. */
 export function ownMounts(): readonly MountLine[] {
   return parseMounts(textOf('self'));
 }
 
-/** Of these places, those at which a sandbox that this process can see has a mount. Other namespaces of this system are looked at, each once. */
-export function mountedElsewhere(places: readonly string[]): ReadonlySet<string> {
-  const wanted = new Set(places);
+/**
+ * Returns the paths at which another mount namespace, such as that of a sandbox, has a mount. Reads each visible
+ * namespace once.
+ */
+export function mountedElsewhere(paths: readonly string[]): ReadonlySet<string> {
+  const wanted = new Set(paths);
   const found = new Set<string>();
   const seen = new Set([undefined, namespaceOf('self')]);
-  // Without /proc there is no sandbox with mounts.
+  // Without /proc, no sandbox has mounts.
   for (const pid of wanted.size === 0 || !existsSync('/proc')
     ? []
     : readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
@@ -80,7 +89,7 @@ export function mountedElsewhere(places: readonly string[]): ReadonlySet<string>
   return found;
 }
 
-/** Undefined for a process that has ended, or is another user's. */
+/** Undefined if the process has ended or belongs to another user. */
 function namespaceOf(pid: string): string | undefined {
   try {
     return readlinkSync(`/proc/${pid}/ns/mnt`);
@@ -97,7 +106,10 @@ function textOf(pid: number | string): string {
   }
 }
 
-/** bubblewrap mounts all beneath /newroot of a file system of its own. The last thing that it does is to make that folder the only root. */
+/**
+ * bubblewrap mounts everything below /newroot of its own file system. In its last step, this folder becomes the only
+ * root.
+ */
 function isComplete(text: string, root: MountLine | undefined): boolean {
   const roots = [...text.matchAll(/^\d+ \d+ (\S+) (\S+) \/ /gm)];
   const isNew = roots[0]?.[2] === '/newroot' && roots[0][1] !== root?.device;
@@ -105,9 +117,9 @@ function isComplete(text: string, root: MountLine | undefined): boolean {
 }
 
 /**
- * Throws SANDBOX_UNAVAILABLE unless each mount of the plan stands in its place exactly once and shows what was judged, and no other
- * mount lies in what the plan gives. The kernel names place and source of a mount by their objects, so a name that was swapped
- * and swapped back does not pass. `host`: the mounts of this process.
+ * Throws SANDBOX_UNAVAILABLE unless each mount of the plan exists exactly once, shows the file that was checked, and no
+ * other mount lies inside the plan's paths. mountinfo identifies the mountpoint and source by the files themselves, so
+ * it detects a path that was swapped and swapped back. `host`: the mounts of this process.
  */
 export function checkMounts(
   { mounts: planned, masks }: Pick<SandboxPlan, 'mounts' | 'masks'>,
@@ -116,54 +128,57 @@ export function checkMounts(
 ): void {
   const expected = expectedOf(planned, host);
   const readOnly = new Set(planned.filter(({ writable }) => !writable).map(({ to }) => to));
-  const [places, covers] = [new Set(planned.map(({ to }) => to)), new Set(masks)];
+  const [missing, missingMasks] = [new Set(planned.map(({ to }) => to)), new Set(masks)];
   for (const line of mounts) {
     const { at } = line;
     const left = expected.get(keyOf(line)) ?? 0;
     if (left > 0) {
       expected.set(keyOf(line), left - 1);
       if (readOnly.has(at) && !line.isReadOnly) throw replacedMountError();
-      places.delete(at);
-    } else if (!covers.delete(at) && !OURS.test(at) && planned.some(({ to }) => isPathWithin(at, to)))
+      missing.delete(at);
+    } else if (!missingMasks.delete(at) && !STANDARD.test(at) && planned.some(({ to }) => isPathWithin(at, to)))
       throw replacedMountError();
   }
-  if (places.size > 0 || covers.size > 0) throw replacedMountError();
+  if (missing.size > 0 || missingMasks.size > 0) throw replacedMountError();
 }
 
-/** How often each mount may stand there: those of the plan, and with each of them what is mounted beneath it on the host. */
+/** Counts the expected mounts: those of the plan, and those that the host has inside them. */
 function expectedOf(planned: SandboxPlan['mounts'], host: readonly MountLine[]): Map<string, number> {
   const expected = new Map<string, number>();
   const add = (line: Parameters<typeof keyOf>[0]): unknown =>
     expected.set(keyOf(line), (expected.get(keyOf(line)) ?? 0) + 1);
   for (const { from, real = from, to } of planned) {
-    const holder = holderOf(real, host);
-    if (holder !== undefined) add({ ...holder, root: join(holder.root, restOf(real, holder.at)), at: to });
+    const mount = mountOf(real, host);
+    if (mount !== undefined) add({ ...mount, root: join(mount.root, restOf(real, mount.at)), at: to });
     for (const line of host)
       if (line.at !== real && isPathWithin(line.at, real)) add({ ...line, at: join(to, restOf(line.at, real)) });
   }
   return expected;
 }
 
-/** The mount that a path of the host lies in: from the root on, the nearest mountpoint on the way leads to the next mount. */
-function holderOf(file: string, host: readonly MountLine[]): MountLine | undefined {
+/**
+ * Returns the mount that contains a path of the host. Starts at the root and follows the nearest mountpoint on the
+ * path.
+ */
+function mountOf(file: string, host: readonly MountLine[]): MountLine | undefined {
   const onTheWay = host.filter(({ at }) => isPathWithin(file, at));
   const ids = new Set(onTheWay.map(({ id }) => id));
-  let holder = onTheWay.find(({ parent, id }) => parent === id || !ids.has(parent));
-  for (let next = holder; next !== undefined; ) {
-    holder = next;
+  let mount = onTheWay.find(({ parent, id }) => parent === id || !ids.has(parent));
+  for (let next = mount; next !== undefined; ) {
+    mount = next;
     const { id } = next;
     next = onTheWay
       .filter((line) => line.parent === id && line.id !== id)
       .sort((one, other) => one.at.length - other.at.length)[0];
   }
-  return holder;
+  return mount;
 }
 
 function keyOf({ device, root, at }: Pick<MountLine, 'device' | 'root' | 'at'>): string {
   return `${device}\0${root}\0${at}`;
 }
 
-/** What is left of a path behind a folder that holds it: nothing, or a slash and names. */
+/** Returns the part of a path after a folder that contains it: empty, or beginning with a slash. */
 function restOf(file: string, folder: string): string {
   return folder === '/' ? (file === '/' ? '' : file) : file.slice(folder.length);
 }
@@ -172,15 +187,15 @@ function join(folder: string, rest: string): string {
   return folder === '/' && rest !== '' ? rest : `${folder}${rest}`;
 }
 
-/** Space, tab, line end and backslash stand as octal numbers. */
+/** mountinfo writes space, tab, line feed and backslash as octal numbers. */
 function unescape(text: string): string {
   return text.replace(/\\([0-7]{3})/g, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 8)));
 }
 
-/** The refusal of a sandbox whose places are not those that were judged. */
+/** Returns the error for a sandbox whose mounts are not the files that were checked. */
 export function replacedMountError(): TollgateError {
   return new TollgateError('SANDBOX_UNAVAILABLE', {
-    detail: 'A folder changed its place while the sandbox was set up. Nothing was started.',
-    next: 'Call again; if it stays so, a program keeps changing folders of this workspace: end it.',
+    detail: 'A folder was moved or replaced while the sandbox was set up. Nothing was started.',
+    next: 'Call again. If it fails again, a program keeps replacing folders of this workspace: end that program.',
   });
 }

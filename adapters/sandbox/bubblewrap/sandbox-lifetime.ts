@@ -1,6 +1,7 @@
 /**
- * Watches the mounts of a sandbox, and tells when it has ended. A mount closes a name to a program. The kernel removes the mount when the owner's
- * git, an editor or another sandbox removes or replaces the name (mount_namespaces(7)). Then the sandbox is killed.
+ * Watches the mounts of a sandbox until its end. A mount closes a path to the program. If the owner's git, an editor or
+ * another sandbox removes or replaces the path, the kernel removes the mount (mount_namespaces(7)). Then the sandbox is
+ * killed.
  */
 import type { ChildProcess } from 'node:child_process';
 import { closeSync, existsSync, openSync, readSync } from 'node:fs';
@@ -12,55 +13,55 @@ import { hasEnded, type ProcessIdentity } from '../process-tree.ts';
 import type { SandboxPlan } from './bubblewrap-arguments.ts';
 import { type MountLine, parseMounts } from './mount-check.ts';
 
-/** Milliseconds between two looks at the mounts. */
-const LOOK_MS = 100;
-/** Milliseconds between two looks at a sandbox that is ending. */
+/** Milliseconds between two checks of the mounts. */
+const CHECK_MS = 100;
+/** Milliseconds between two checks of a sandbox that is ending. */
 const END_MS = 1;
 const CHUNK_BYTES = 64 * 1024;
 
-/** The mounts of one sandbox. They can be read after its end too: the open file keeps them. */
-class Mounts {
+/** The closing mounts of one sandbox. They can be read after its end, because the file stays open. */
+class ClosingMounts {
   readonly #file: number;
-  /** Number of each mount that closes something, and its place. */
+  /** The path of each mount that closes something, by the number of the mount. */
   readonly #closing: ReadonlyMap<string, string>;
   #text = '';
 
-  constructor(first: number, { mounts, masks }: Pick<SandboxPlan, 'mounts' | 'masks'>, standing: readonly MountLine[]) {
-    const writable = mounts.filter((mount) => mount.writable).map(({ to }) => to);
+  constructor(
+    first: number,
+    { mounts: planned, masks }: Pick<SandboxPlan, 'mounts' | 'masks'>,
+    mounts: readonly MountLine[],
+  ) {
+    const writable = planned.filter((mount) => mount.writable).map(({ to }) => to);
+    const readOnly = planned.filter((mount) => !mount.writable).map(({ to }) => to);
     const closed = new Set([
       ...masks,
-      ...mounts
-        .filter(
-          (mount) =>
-            !mount.writable && writable.some((folder) => folder !== mount.to && isPathWithin(mount.to, folder)),
-        )
-        .map(({ to }) => to),
+      ...readOnly.filter((at) => writable.some((folder) => folder !== at && isPathWithin(at, folder))),
     ]);
-    this.#closing = new Map(standing.filter(({ at }) => closed.has(at)).map(({ id, at }) => [id, at]));
+    this.#closing = new Map(mounts.filter(({ at }) => closed.has(at)).map(({ id, at }) => [id, at]));
     try {
       this.#file = openSync(`/proc/${first}/mountinfo`, 'r');
     } catch (cause) {
       throw new TollgateError('SANDBOX_UNAVAILABLE', {
         detail: 'The mounts of the sandbox cannot be watched. Nothing was started.',
-        next: 'Call again; if it fails again, raise the limit of open files of Tollgate.',
+        next: 'Call again. If it fails again, raise the limit of open files of Tollgate.',
         cause,
       });
     }
   }
 
-  /** Places that are not closed any more. */
+  /** Returns the paths that are no longer closed. */
   lost(): readonly string[] {
     let text: string;
     try {
       text = this.#read();
     } catch {
-      // What cannot be read may be gone.
+      // Mounts that cannot be read count as lost.
       return [...this.#closing.values()];
     }
     if (text === this.#text) return [];
     this.#text = text;
-    const places = new Map(parseMounts(text).map(({ id, at }) => [id, at]));
-    return [...this.#closing].filter(([id, at]) => places.get(id) !== at).map(([, at]) => at);
+    const present = new Map(parseMounts(text).map(({ id, at }) => [id, at]));
+    return [...this.#closing].filter(([id, at]) => present.get(id) !== at).map(([, at]) => at);
   }
 
   close(): void {
@@ -70,32 +71,32 @@ class Mounts {
   #read(): string {
     const parts: Buffer[] = [];
     for (let from = 0; ; from += parts.at(-1)?.length ?? 0) {
-      const room = Buffer.allocUnsafe(CHUNK_BYTES);
-      const count = readSync(this.#file, room, 0, CHUNK_BYTES, from);
+      const chunk = Buffer.allocUnsafe(CHUNK_BYTES);
+      const count = readSync(this.#file, chunk, 0, CHUNK_BYTES, from);
       if (count === 0) return Buffer.concat(parts).toString('utf8');
-      parts.push(room.subarray(0, count));
+      parts.push(chunk.subarray(0, count));
     }
   }
 }
 
-/** What a lifetime works with. */
+/** What a lifetime needs. */
 export interface SandboxLifetimeParts {
   readonly child: ChildProcess;
-  /** Gets the places whose mounts did not stay to the end. */
+  /** Receives the paths whose mounts were removed before the end. */
   readonly lost: Set<string>;
-  /** Frees what was held for it, once nothing of it runs. */
+  /** Called once, when no process of the sandbox runs. */
   readonly release: () => void;
 }
 
-/** One sandbox from its start on. */
+/** One sandbox from its start to its end. */
 export class SandboxLifetime {
   readonly #parts: SandboxLifetimeParts;
   #first: ProcessIdentity | undefined;
-  #mounts: Mounts | undefined;
+  #mounts: ClosingMounts | undefined;
   #timer: NodeJS.Timeout | undefined;
-  /** Places that were open to the program in the end. It was ended for that. */
+  /** Closed paths that became open to the program. The sandbox was killed for this. */
   readonly opened = new Set<string>();
-  /** Resolves when nothing of it runs, and what was held for it is free. */
+  /** Resolves when no process of the sandbox runs, after `release`. */
   readonly ended: Promise<void>;
 
   constructor(parts: SandboxLifetimeParts) {
@@ -105,34 +106,34 @@ export class SandboxLifetime {
     );
   }
 
-  /** Watches the mounts from now on: they were checked, and nothing runs. `kill` ends the sandbox at once. */
+  /** Watches the mounts, which were just checked, while nothing runs yet. `kill` must end the sandbox at once. */
   watch(
     first: ProcessIdentity,
     plan: Pick<SandboxPlan, 'mounts' | 'masks'>,
-    { standing, kill }: { readonly standing: readonly MountLine[]; readonly kill: () => void },
+    { mounts, kill }: { readonly mounts: readonly MountLine[]; readonly kill: () => void },
   ): void {
     this.#first = first;
-    this.#mounts = new Mounts(first.pid, plan, standing);
+    this.#mounts = new ClosingMounts(first.pid, plan, mounts);
     this.#timer = setInterval(() => {
-      if (this.looks()) kill();
-    }, LOOK_MS).unref();
+      if (this.checkClosedPaths()) kill();
+    }, CHECK_MS).unref();
   }
 
-  /** True when something is not closed any more. */
-  looks(): boolean {
+  /** Returns true if a closed path is open now. */
+  checkClosedPaths(): boolean {
     for (const at of this.#mounts?.lost() ?? []) {
       this.#parts.lost.add(at);
-      // In a folder that is gone with it, such as a repository that was removed, there is nothing to open.
+      // If its folder was removed too, such as a whole repository, there is nothing to open.
       if (existsSync(path.dirname(at))) this.opened.add(at);
     }
     return this.opened.size > 0;
   }
 
   async #end(): Promise<void> {
-    // bubblewrap may be gone before the processes inside, which die with it.
+    // bubblewrap can end before the processes inside, which the kernel then kills.
     while (this.#first !== undefined && !hasEnded(this.#first)) await sleep(END_MS, undefined, { ref: false });
     clearInterval(this.#timer);
-    this.looks();
+    this.checkClosedPaths();
     this.#mounts?.close();
     this.#parts.release();
   }
