@@ -63,14 +63,7 @@ export function createKnowledgeCollection(database: Database): KnowledgeCollecti
   const find = database.first<{ id: number; digest: string }>(
     'SELECT id, digest FROM source WHERE kind = ? AND space = ? AND user = ? AND conversation = ? AND name = ?',
   );
-  const insert = database.run(
-    'INSERT INTO source (kind, space, user, conversation, name, title, labels, digest, bytes, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)',
-  );
-  const insertChunk = database.run(
-    'INSERT INTO chunk (source, kind, space, user, conversation, part, body) VALUES (?, ?, ?, ?, ?, ?, ?)',
-  );
-  const lastId = database.first<{ id: number }>('SELECT last_insert_rowid() AS id');
-  const insertWords = database.run('INSERT INTO words (rowid, body) VALUES (?, ?)');
+  const add = createAdd(database);
   const drop = createDrop(database);
   const getFact = database.first<{ value: string; labels: string }>(
     'SELECT value, labels FROM fact WHERE space = ? AND user = ? AND key = ?',
@@ -78,28 +71,6 @@ export function createKnowledgeCollection(database: Database): KnowledgeCollecti
   const putFact = database.run('INSERT OR REPLACE INTO fact VALUES (?, ?, ?, ?, ?, ?, ?)');
   const dropFact = database.run('DELETE FROM fact WHERE space = ? AND user = ? AND key = ?');
   const list = createList(database);
-
-  const add = ({ kind, space, user, conversation, name, text, labels, at }: Document, digest: string): number => {
-    const chunks = chunksOf(text);
-    insert(
-      kind,
-      space,
-      user,
-      conversation,
-      name,
-      titleOf(text, name),
-      labels.join(),
-      digest,
-      Buffer.byteLength(text),
-      at,
-    );
-    const source = lastId()?.id ?? 0;
-    for (const [index, body] of chunks.entries()) {
-      insertChunk(source, kind, space, user, conversation, index + 1, body);
-      insertWords(lastId()?.id ?? 0, indexedText(body));
-    }
-    return chunks.length;
-  };
   return {
     keep: (document) =>
       database.transact(() => {
@@ -129,6 +100,29 @@ export function createKnowledgeCollection(database: Database): KnowledgeCollecti
         }
         return gone.length;
       }),
+  };
+}
+
+/** Adds a document with its passages and their words; returns the number of passages. */
+function createAdd(database: Database): (document: Document, digest: string) => number {
+  const insert = database.run(
+    'INSERT INTO source (kind, space, user, conversation, name, title, labels, digest, bytes, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)',
+  );
+  const insertChunk = database.run(
+    'INSERT INTO chunk (source, kind, space, user, conversation, part, body) VALUES (?, ?, ?, ?, ?, ?, ?)',
+  );
+  const insertWords = database.run('INSERT INTO words (rowid, body) VALUES (?, ?)');
+  const lastId = database.first<{ id: number }>('SELECT last_insert_rowid() AS id');
+  return ({ kind, space, user, conversation, name, text, labels, at }, digest) => {
+    const chunks = chunksOf(text);
+    const title = titleOf(text, name);
+    insert(kind, space, user, conversation, name, title, labels.join(), digest, Buffer.byteLength(text), at);
+    const source = lastId()?.id ?? 0;
+    for (const [index, body] of chunks.entries()) {
+      insertChunk(source, kind, space, user, conversation, index + 1, body);
+      insertWords(lastId()?.id ?? 0, indexedText(body));
+    }
+    return chunks.length;
   };
 }
 

@@ -7,6 +7,7 @@ import { openRecorder, type Recorder } from '../audit/recording/recorder.ts';
 import type { CallDependencies } from '../call/call.ts';
 import type { OpenSession } from '../call/identify.ts';
 import { WorkspaceFiles } from '../call/lowering/workspace-files.ts';
+import type { EndedCall } from '../call/record.ts';
 import { createLabels, type RunLabels } from '../call/run-labels.ts';
 import type { CapsConfig, Config } from '../config/config.ts';
 import { mergeProfiles } from '../config/profiles.ts';
@@ -80,106 +81,106 @@ export class Snapshot {
   #inside = 0;
   #onEmpty: (() => void) | undefined;
 
-  /** Throws STATE_FAILED when recordings are asked for and cannot be kept. */
+  /** Throws STATE_FAILED if recordings are configured and cannot be kept. */
   constructor(shared: SharedServices, parts: SnapshotParts) {
     const { config, policy, before } = parts;
+    const { state, audit } = shared;
     this.number = (before?.number ?? 0) + 1;
     this.config = config;
     this.policy = policy;
     this.unbound = parts.unbound;
     this.#recorder = recorderOf(config, shared);
     const names = namePrecondition(config, { entriesOf: (server) => this.catalog.entries(server) });
-    const notices = createNameNotices(policy, (line) => shared.log.warn(line));
-    // What ships with Tollgate was judged when the policy was loaded, by what it really does; its list says less.
-    const judge = (server: string, isKept = false): void => {
-      const unknown = names.unknownOf(server).filter(({ isIdle }) => !isKept || isIdle !== true);
-      for (const { file, line, column, message } of unknown)
-        this.#warnOnce(`${file}:${line}:${column}: ${message}`, shared);
-      if (config.servers.has(server))
-        void notices
-          .judge(server, this.catalog.entries(server))
-          .catch((err: unknown) => shared.log.error({ err }, 'unoffered'));
-    };
-    const known = openKnownToolLists({
-      config,
-      digest: shared.digest,
-      redactor: shared.redactor,
-      onFault: (err) => shared.log.error({ err }, 'known lists'),
-    });
-    this.catalog = new Catalog(
-      parts.serve(),
-      {
-        onChange: parts.onChange,
-        onListed: judge,
-        known,
-        consent: async (names) => {
-          await shared.state.fresh();
-          return shared.consents.admit(names.filter((name) => config.servers.has(name)));
-        },
-        onListing: (server, drift) =>
-          recordToolDrift(
-            {
-              tools: shared.consents.tools,
-              startedAt: (name) => shared.consents.startedAt(name),
-              audit: shared.audit,
-              log: shared.log,
-            },
-            server,
-            drift,
-          ),
-      },
-      before?.catalog,
-    );
-    for (const server of this.catalog.servers.keys()) judge(server, true);
-    const capsOf = perObject(
-      (principal: Principal): CapsConfig => ({ ...config.caps, ...mergeProfiles(config, principal.profiles).caps }),
-    );
-    const runs = createRuns(config, shared.state, Date.now);
+    const { catalog, onListed } = this.#createCatalog(shared, parts, names);
+    this.catalog = catalog;
+    for (const server of catalog.servers.keys()) onListed(server, true);
+    const runs = createRuns(config, state, Date.now);
     this.#expiry = new RunExpiry(
-      [(signal) => runs.sweep(signal), (signal) => listPlans(shared.state, Date.now(), signal)],
+      [(signal) => runs.sweep(signal), (signal) => listPlans(state, Date.now(), signal)],
       (err) => shared.log.error({ err }, 'records of runs'),
     );
     shared.spills.keepFor(config.runs.keepMs);
-    const grants = new Grants({ state: shared.state, now: Date.now, append: (entry) => shared.audit.append(entry) });
+    const grants = new Grants({ state, now: Date.now, append: (entry) => audit.append(entry) });
     const isAsleep = (server: string): boolean => this.catalog.servers.get(server)?.adapter.isAsleep?.() === true;
-    const byGrants = grantPrecondition({
-      profiles: config.profiles,
-      grantsOf: (origin) => grants.of(origin),
-      isAsleep,
-    });
-    const upgrades = new Upgrades({
-      state: shared.state,
-      now: Date.now,
-      append: (entry) => shared.audit.append(entry),
-    });
-    const standing = joinPreconditions([
-      masterSwitchPrecondition(new KillSwitch(shared.state)),
+    const upgrades = new Upgrades({ state, now: Date.now, append: (entry) => audit.append(entry) });
+    const preconditions = joinPreconditions([
+      masterSwitchPrecondition(new KillSwitch(state)),
       upgradePrecondition(config, { upgrades, entriesOf: (server) => this.catalog.entries(server) }),
       runs.standing,
-      byGrants,
+      grantPrecondition({ profiles: config.profiles, grantsOf: (origin) => grants.of(origin), isAsleep }),
       pendingToolsPrecondition(shared.consents.tools),
       names,
       controlFilePrecondition(config),
       shared.hiddenServers,
     ]);
-    const exposures = new NameTables({
-      catalog: this.catalog,
-      policy: () => policy,
-      primitives: parts.primitives,
-      serversOf: (principal) => this.serversOf(principal),
-      routesOf: perObject((principal: Principal) => mergeProfiles(config, principal.profiles).primitives),
-      maxArgBytes: (principal) => capsOf(principal).argBytes,
-      view: standing.view,
-      fresh: () => shared.state.fresh(),
-      aliased: (principal, name) => this.#aliased(principal, name),
-      tell: (refused) => refused.forEach((one) => this.#noteUnshown(one, shared)),
-    });
-    const { audit, digest, budgets, spills, redactor, metrics, log, gateOf, state } = shared;
     this.#approvals = approvalsOf(config, shared, { catalog: this.catalog, isAsleep });
-    this.deps = {
-      fresh: () => state.fresh(),
+    this.deps = this.#createServices(shared, parts, { runs, grants, preconditions });
+  }
+
+  #createCatalog(
+    shared: SharedServices,
+    { config, policy, before, serve, onChange }: SnapshotParts,
+    names: ReturnType<typeof namePrecondition>,
+  ): { readonly catalog: Catalog; readonly onListed: (server: string, isKept?: boolean) => void } {
+    const { state, consents, audit, log, digest, redactor } = shared;
+    const notices = createNameNotices(policy, (line) => log.warn(line));
+    const onListed = (server: string, isKept = false): void => {
+      const unknown = names.unknownOf(server).filter(({ isIdle }) => !isKept || isIdle !== true);
+      for (const { file, line, column, message } of unknown)
+        this.#warnOnce(`${file}:${line}:${column}: ${message}`, shared);
+      // Rules were checked against the servers that ship with Tollgate when the policy was loaded.
+      if (config.servers.has(server))
+        void notices
+          .judge(server, this.catalog.entries(server))
+          .catch((err: unknown) => log.error({ err }, 'unoffered'));
+    };
+    const catalog = new Catalog(
+      serve(),
+      {
+        onChange,
+        onListed,
+        known: openKnownToolLists({ config, digest, redactor, onFault: (err) => log.error({ err }, 'known lists') }),
+        consent: async (servers) => {
+          await state.fresh();
+          return consents.admit(servers.filter((name) => config.servers.has(name)));
+        },
+        onListing: (server, drift) => {
+          const startedAt = (name: string): number => consents.startedAt(name);
+          return recordToolDrift({ tools: consents.tools, startedAt, audit, log }, server, drift);
+        },
+      },
+      before?.catalog,
+    );
+    return { catalog, onListed };
+  }
+
+  #createServices(
+    shared: SharedServices,
+    { config, policy, primitives, onChange }: SnapshotParts,
+    { runs, grants, preconditions }: Pick<SnapshotServices, 'runs' | 'grants' | 'preconditions'>,
+  ): SnapshotServices {
+    const { audit, digest, budgets, spills, redactor, metrics, gateOf, state, hiddenServers } = shared;
+    const { catalog } = this;
+    const fresh = (): Promise<void> | undefined => state.fresh();
+    const serversOf = (principal: Principal): readonly string[] => this.serversOf(principal);
+    const capsOf = perObject(
+      (principal: Principal): CapsConfig => ({ ...config.caps, ...mergeProfiles(config, principal.profiles).caps }),
+    );
+    return {
+      fresh,
       files: new WorkspaceFiles(config),
-      nameTables: exposures,
+      nameTables: new NameTables({
+        catalog,
+        policy: () => policy,
+        primitives,
+        serversOf,
+        routesOf: perObject((principal: Principal) => mergeProfiles(config, principal.profiles).primitives),
+        maxArgBytes: (principal) => capsOf(principal).argBytes,
+        view: preconditions.view,
+        fresh,
+        aliased: (principal, name) => this.#aliased(principal, name),
+        tell: (refused) => refused.forEach((one) => this.#noteUnshown(one, shared)),
+      }),
       policy: () => policy,
       budgets,
       labels: createLabels({ state, runs, sticky: config.labels.sticky, now: Date.now }),
@@ -187,14 +188,8 @@ export class Snapshot {
       runs,
       grants,
       metrics,
-      preconditions: standing,
-      identify: createIdentify({
-        catalog: this.catalog,
-        runs,
-        hiddenServers: shared.hiddenServers,
-        serversOf: (principal) => this.serversOf(principal),
-        onChange: parts.onChange,
-      }),
+      preconditions,
+      identify: createIdentify({ catalog, runs, hiddenServers, serversOf, onChange }),
       approvals: this.#approvals,
       audit,
       digest,
@@ -204,16 +199,8 @@ export class Snapshot {
       now: Date.now,
       newId: randomUUID,
       concurrencyLimitOf: (session) => gateOf(session, capsOf(session.principal).concurrent),
-      ...(this.#recorder === undefined ? {} : { recorder: this.#recorder }),
-      onEnd: (end) => {
-        const { error } = end;
-        const event = callEvent(end, Date.now());
-        metrics.onEnd(end, Date.now());
-        shared.feed.note(event);
-        log.debug(event, 'call');
-        if (error?.code === 'INTERNAL' || error?.code === 'POLICY_FAILED')
-          log.error({ decision: end.id, correlation: event.correlation, err: error.cause ?? error }, error.code);
-      },
+      ...(this.#recorder !== undefined && { recorder: this.#recorder }),
+      onEnd: (end) => noteEnd(shared, end),
     };
   }
 
@@ -285,6 +272,17 @@ export class Snapshot {
     await this.#expiry.close();
     await this.#recorder?.close();
   }
+}
+
+/** Counts, announces and logs the end of a call. */
+function noteEnd({ metrics, feed, log }: SharedServices, end: EndedCall): void {
+  const { error, id } = end;
+  const event = callEvent(end, Date.now());
+  metrics.onEnd(end, Date.now());
+  feed.note(event);
+  log.debug(event, 'call');
+  if (error?.code === 'INTERNAL' || error?.code === 'POLICY_FAILED')
+    log.error({ decision: id, correlation: event.correlation, err: error.cause ?? error }, error.code);
 }
 
 /** Makes something once for each object: principals and sessions live long, calls do not. */

@@ -37,31 +37,8 @@ export function upgradePrecondition(
 ): Precondition {
   const hosts = hostServers(config);
   const named = namesOf();
-  // Most servers take no files apart: their arguments are not looked at. What a server lists is judged once.
-  const judged = new WeakMap<readonly Entry[], readonly Capability[]>();
-  const onServer = (server: string): readonly Capability[] => {
-    const entries = entriesOf(server);
-    const known = judged.get(entries);
-    if (known !== undefined) return known;
-    const offered = {
-      mapping: config.servers.get(server)?.mapping,
-      tools: new Set(entries.map(({ tool }) => tool.name)),
-    };
-    const found = [...TOOL_CAPABILITIES.values()].filter((capability) => isOn(capability, offered));
-    judged.set(entries, found);
-    return found;
-  };
-  const addedTo = ({ profiles }: Principal): ReadonlyMap<string, Upgrade> => {
-    const listed = upgrades.list();
-    if (listed.length === 0) return NOTHING_ADDED;
-    const all = listed.filter(({ profile }) => profile === undefined || profiles.includes(profile));
-    // What was added to the profile itself counts before what was added to all.
-    return new Map(
-      [...all]
-        .sort((a, b) => Number(a.profile !== undefined) - Number(b.profile !== undefined))
-        .map((one) => [one.capability, one]),
-    );
-  };
+  const onServer = capabilitiesOffered(config, entriesOf);
+  const addedTo = (principal: Principal): ReadonlyMap<string, Upgrade> => upgradesOf(upgrades.list(), principal);
   const hosted = [...TOOL_CAPABILITIES.values()].filter(({ host }) => host);
   const ofServer = (server: string): readonly Capability[] => (hosts.has(server) ? hosted : NONE);
   const usedBy = (effect: PreconditionCall['effect'], args: PreconditionCall['args']): readonly Capability[] => {
@@ -104,6 +81,34 @@ export function upgradePrecondition(
       };
     },
   };
+}
+
+/** Returns the capabilities that the tools of a server have. The answer for one list of tools is kept. */
+function capabilitiesOffered(
+  { servers }: Pick<Config, 'servers'>,
+  entriesOf: (server: string) => readonly Entry[],
+): (server: string) => readonly Capability[] {
+  const judged = new WeakMap<readonly Entry[], readonly Capability[]>();
+  return (server) => {
+    const entries = entriesOf(server);
+    const known = judged.get(entries);
+    if (known !== undefined) return known;
+    const offered = { mapping: servers.get(server)?.mapping, tools: new Set(entries.map(({ tool }) => tool.name)) };
+    const found = [...TOOL_CAPABILITIES.values()].filter((capability) => isOn(capability, offered));
+    judged.set(entries, found);
+    return found;
+  };
+}
+
+/** Returns the upgrades of a principal by capability. An upgrade of its profile takes precedence over an upgrade of all. */
+function upgradesOf(listed: readonly Upgrade[], { profiles }: Principal): ReadonlyMap<string, Upgrade> {
+  if (listed.length === 0) return NOTHING_ADDED;
+  return new Map(
+    listed
+      .filter(({ profile }) => profile === undefined || profiles.includes(profile))
+      .sort((a, b) => Number(a.profile !== undefined) - Number(b.profile !== undefined))
+      .map((one) => [one.capability, one]),
+  );
 }
 
 function commandUse(text: string): NonNullable<CapabilityUse['command']> {

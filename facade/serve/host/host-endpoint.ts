@@ -115,24 +115,8 @@ export function openHostEndpoint(
         else respondWith(response, { status: operation.status, body: text, headers: HEADERS });
       } catch (thrown) {
         const refused = thrown instanceof HostRefusal ? thrown : inform(thrown, onFault);
-        const {
-          code = 'INTERNAL',
-          next = ERRORS.INTERNAL.next,
-          retryable = false,
-          decision,
-          correlation,
-          status,
-          allow,
-        } = refused.refusal;
-        const body = JSON.stringify({
-          error: { code, message: refused.message, next, retryable, decision, correlation },
-        });
-        if (response.headersSent) return stream.end(body);
-        respondWith(response, {
-          status: status ?? STATUS[code as ErrorCode] ?? 400,
-          body,
-          headers: { ...HEADERS, ...(allow !== undefined && { allow }) },
-        });
+        if (response.headersSent) return stream.end(refusalBody(refused));
+        respondRefused(response, refused);
         discardBody(request);
       }
     },
@@ -147,6 +131,20 @@ export function openHostEndpoint(
       await answers;
     },
   };
+}
+
+function refusalBody({ message, refusal }: HostRefusal): string {
+  const { code = 'INTERNAL', next = ERRORS.INTERNAL.next, retryable = false, decision, correlation } = refusal;
+  return JSON.stringify({ error: { code, message, next, retryable, decision, correlation } });
+}
+
+function respondRefused(response: EndpointRequest['response'], refused: HostRefusal): void {
+  const { code = 'INTERNAL', status, allow } = refused.refusal;
+  respondWith(response, {
+    status: status ?? STATUS[code as ErrorCode] ?? 400,
+    body: refusalBody(refused),
+    headers: { ...HEADERS, ...(allow !== undefined && { allow }) },
+  });
 }
 
 const HEADERS = { 'content-type': 'application/json', 'cache-control': 'no-store' };

@@ -97,23 +97,7 @@ export function createRuns(config: Pick<Config, 'principals' | 'runs'>, state: S
       return run;
     },
     find: read,
-    left: async (run) => {
-      const [budget] = budgetsOf(run);
-      if (budget?.calls === undefined) return undefined;
-      // Asks for more than there can be: nothing is taken, and the refusal tells what is left.
-      const answer = await state.reserve(
-        [
-          {
-            budget: budget.id,
-            scope: 'run',
-            key: runKey(run),
-            demands: [{ unit: 'calls', limit: budget.calls, most: 0, least: budget.calls + 1 }],
-          },
-        ],
-        instant(),
-      );
-      return 'refused' in answer ? answer.refused.left : undefined;
-    },
+    left: (run) => callsLeft(state, run),
     end,
     sweep: async (signal) => {
       const pace = new TimeSlices(signal);
@@ -137,6 +121,16 @@ export function createRuns(config: Pick<Config, 'principals' | 'runs'>, state: S
       },
     },
   };
+}
+
+/** Returns how many calls the budget of a run has left; undefined if the run has no such budget. */
+async function callsLeft(state: State, run: HostRun): Promise<number | undefined> {
+  const [budget] = budgetsOf(run);
+  if (budget?.calls === undefined) return undefined;
+  // This asks for more than the limit: nothing is reserved, and the refusal says what is left.
+  const demands = [{ unit: 'calls' as const, limit: budget.calls, most: 0, least: budget.calls + 1 }];
+  const answer = await state.reserve([{ budget: budget.id, scope: 'run', key: runKey(run), demands }], instant());
+  return 'refused' in answer ? answer.refused.left : undefined;
 }
 
 /** The name in the id of a run. */
