@@ -1,4 +1,4 @@
-/** Owns the port through which the facade reaches any server; knows no policy, no principal and no client. */
+/** The port through which the facade reaches any server. It knows no policy, no principal and no client. */
 
 import { type ErrorCode, OWNER_CORRECTABLE, TollgateError } from '../catalogs/errors/error-table.ts';
 import type { Confinement } from '../catalogs/readers/confinement.ts';
@@ -23,16 +23,16 @@ export type {
 
 /** What a server answered. Only a server that runs in this process can say what no wire carries. */
 export interface ServerAnswer extends JsonDoc<ToolResult> {
-  /** Labels of what the result holds, beside those of the server. */
+  /** Labels of the result, in addition to those of the server. */
   readonly labels?: readonly string[];
-  /** How many things were found, for the record. */
+  /** The number of results, for the audit record. */
   readonly hits?: number;
 }
 
 /** An answer of a server that runs in this process: a text, and what Tollgate is told beside it. */
 export type InProcessAnswer = { readonly text: string } & Pick<ServerAnswer, 'labels' | 'hits'>;
 
-/** Whom and what a call serves. */
+/** The principal and the task that a call serves. */
 export interface CallScope {
   readonly user: string;
   readonly space: string;
@@ -40,7 +40,10 @@ export interface CallScope {
   readonly turn: string;
 }
 
-/** Who calls, as the facade knows it: for servers that run in this process. Nothing of it comes from arguments or `_meta`. */
+/**
+ * Who calls, as the facade knows it: for servers that run in this process. Nothing of it comes from arguments or
+ * `_meta`.
+ */
 export interface CallerIdentity {
   /** Id, role, profiles and origin, as records have them. */
   readonly principal: {
@@ -51,11 +54,14 @@ export interface CallerIdentity {
   };
   readonly run: string;
   readonly scope: CallScope;
-  /** Whom limits per turn count for: the scope of a run that an owner opened; else the session, so that a new name of a run refreshes nothing. */
+  /**
+   * The unit of limits per turn: the scope of a run that an owner opened, else the session. A new run name resets no
+   * limit.
+   */
   readonly counted: CallScope;
   /** The servers of its profiles, as it may see them. */
   readonly servers: () => readonly VisibleServer[];
-  /** Hides a server from this session alone, or shows it again. */
+  /** Hides a server from this session only, or shows it again. */
   readonly setHidden: (server: string, aside: boolean) => void;
 }
 
@@ -79,37 +85,38 @@ export interface UpstreamCall {
   /** Who calls, for backends that keep state per session (bash sessions, read versions). Opaque. */
   readonly scope: string;
   readonly signal: CancelSignal;
-  /** Milliseconds without an answer after which TOOL_TIMEOUT is thrown; progress starts it anew. */
+  /** Milliseconds without an answer until TOOL_TIMEOUT. Progress restarts the count. */
   readonly timeoutMs: number;
   /** Milliseconds that progress cannot extend. */
   readonly hardTimeoutMs: number;
-  /** What the caller will be shown of the result: a backend that pages by itself keeps its pages within it. */
+  /** The size of a result that the caller gets. A backend with pages keeps each page within it. */
   readonly cap?: { readonly bytes: number; readonly lines: number };
-  /** The paths of the arguments as they were judged. Absent: nobody judged them. The caller closes them. */
+  /** The paths of the arguments as the policy evaluated them. Absent if it did not. The caller closes them. */
   readonly pathHandles?: CallPathHandles;
   /**
-   * Judges whether this caller may read a file (relative to the workspace), and gives the judged descriptor, which the backend closes;
-   * undefined: it may not. A search shows lines of what the descriptor names only; it says nothing of other files, because a count would
-   * tell what is in them. Absent: every file.
+   * Judges whether this caller may read a file (relative to the workspace), and gives the judged descriptor, which the
+   * backend closes; undefined: it may not. A search shows lines of what the descriptor names only; it says nothing of
+   * other files, because a count would tell what is in them. Absent: every file.
    */
   readonly mayRead?: (path: string) => Promise<CallPathHandles | undefined>;
   /**
-   * Folders outside of the workspace that are open to this call now, real; the workspace server asks again before it acts on a path in
-   * one and before it shows what it read. Throws DENIED when they were closed meanwhile. Absent: none.
+   * Folders outside of the workspace that are open to this call now, real; the workspace server asks again before it
+   * acts on a path in one and before it shows what it read. Throws DENIED when they were closed meanwhile. Absent:
+   * none.
    */
   readonly outsideFolders?: () => Promise<readonly string[]>;
-  /** What rules close to programs that are started for this caller. Absent: nothing. */
+  /** Paths that rules close to programs of this caller. Absent if there are none. */
   readonly confinement?: Confinement;
-  /** Given to servers that run in this process, and to no other. */
+  /** Only for servers that run in this process. */
   readonly identity?: CallerIdentity;
   /** Given when the client asked for progress; called with the params of the server's notification, less its token. */
   readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
 }
 
 /**
- * Healthy; degraded (answers, but breaks the protocol, or is remote, lost and tried again); unavailable (not there); not approved
- * (nobody has agreed to it as it is); disabled (by its owner, or it crashed too often, or cannot be used as it is written); killed
- * (by the kill switch); idle (not started yet, or ended because nobody used it).
+ * Healthy; degraded (answers, but breaks the protocol, or is remote, lost and tried again); unavailable (not there);
+ * not approved (nobody has agreed to it as it is); disabled (by its owner, or it crashed too often, or cannot be used
+ * as it is written); killed (by the kill switch); idle (not started yet, or ended because nobody used it).
  */
 export type HealthState = 'idle' | 'healthy' | 'degraded' | 'unavailable' | 'not approved' | 'disabled' | 'killed';
 
@@ -119,7 +126,10 @@ export function refusedState({ data }: Pick<TollgateError, 'data'>): HealthState
   return data.consent === 'lacking' ? 'not approved' : 'disabled';
 }
 
-/** What a caller is told of a start that failed: that the server is not there, or what a person must mend; in the words of the failure. */
+/**
+ * The error for a caller after a failed start: the server is unavailable, or a person must fix something. It keeps the
+ * text of the failure.
+ */
 export function startFailure(error: TollgateError): TollgateError {
   const { code, message, next } = error;
   return code === 'SERVER_UNAVAILABLE' || OWNER_CORRECTABLE.has(code)
@@ -127,16 +137,19 @@ export function startFailure(error: TollgateError): TollgateError {
     : new TollgateError('SERVER_UNAVAILABLE', { detail: message, next, cause: error });
 }
 
-/** A definition that does not fit the schema of the protocol: it is left out, and nobody can call it. `tool`: its name, or its place in the list. */
+/**
+ * A definition that does not fit the schema of the protocol: it is left out, and nobody can call it. `tool`: its name,
+ * or its place in the list.
+ */
 export interface InvalidDefinition {
   readonly tool: string;
   readonly reason: string;
 }
 
-/** What `tollgate servers` and /healthz show. */
+/** The state that `tollgate servers` and /healthz show. */
 export interface Health {
   readonly state: HealthState;
-  /** One public line: why it is not healthy. */
+  /** One public line that says why it is not healthy. */
   readonly reason?: string;
   readonly restarts: number;
   /** Lines that broke the protocol and were skipped. */
@@ -168,34 +181,43 @@ export interface ServerAdapter {
   health(): Health;
   info(): ServerInfo | undefined;
   /**
-   * Called (coalesced) when the list of tools may have changed; `renewed` when that is only because it is another process now,
-   * which may well list the same. One listener; later ones replace it.
+   * Called (coalesced) when the list of tools may have changed; `renewed` when that is only because it is another
+   * process now, which may well list the same. One listener; later ones replace it.
    */
   onToolsChanged(listener: (renewed?: 'renewed') => void): void;
-  /** True when it is not running and the next call would start it. */
+  /** True if it is not running and the next call would start it. */
   isAsleep?(): boolean;
-  /** Starts it for a session (`''`: for none) if it is asleep, so that what it lists is what it will be called by. Throws as `start`. */
+  /**
+   * Starts it for a session (`''`: for none) if it is asleep, so that what it lists is what it will be called by.
+   * Throws as `start`.
+   */
   wake?(scope: string): Promise<void>;
   /**
-   * For an owner: asks it anew for its tools at the next question, or ends it in order and starts it again, with its losses forgotten.
-   * Calls that run get TOOL_CRASHED then. Absent: it has no process and no connection of its own. Throws as `start`, and what people decided against it.
+   * For an owner: asks it anew for its tools at the next question, or ends it in order and starts it again, with its
+   * losses forgotten. Calls that run get TOOL_CRASHED then. Absent: it has no process and no connection of its own.
+   * Throws as `start`, and what people decided against it.
    */
   renew?(how: 'list' | 'process'): Promise<void>;
   /** Why it takes no call of this session at present, though perhaps of others; undefined: it does. */
   refuses?(scope: string): TollgateError | undefined;
   /** Ends the connection and every process behind it; idempotent. */
   stop(): Promise<void>;
-  /** Ends every process behind it at once, without asking it. Absent: it has none. */
+  /** Kills all its processes. Absent if it has none. */
   killNow?(): void;
-  /** A session of the facade ended: drop what was kept for this scope. */
+  /** Drops the state of this scope, because its session ended. */
   endScope?(scope: string): Promise<void>;
-  /** For as long as this session of the facade lives, the server stays as its profile asks; of several sessions the longest wish counts. Absent: the server's own setting. */
+  /**
+   * For as long as this session of the facade lives, the server stays as its profile asks; of several sessions the
+   * longest wish counts. Absent: the server's own setting.
+   */
   demand?(scope: string, lifetime?: ServerLifetime): void;
-  /** Something kept on the server belongs to sessions while `holds` says so: it is not given up for others meanwhile. */
+  /**
+   * Something kept on the server belongs to sessions while `holds` says so: it is not given up for others meanwhile.
+   */
   holdWhile?(holds: () => boolean): void;
 }
 
-/** A server's own JSON-RPC error, which passes to the client as it came. */
+/** A server's own JSON-RPC error. It goes to the client unchanged. */
 export class UpstreamError extends Error {
   readonly rpc: JsonRpcError;
 
@@ -206,23 +228,29 @@ export class UpstreamError extends Error {
   }
 }
 
-/** What answers at an address: an MCP server (perhaps after a sign-in), another service, nothing, or something at private addresses. */
+/**
+ * What answers at an address: an MCP server (perhaps after a sign-in), another service, nothing, or something at
+ * private addresses.
+ */
 export type AddressProbeResult =
   | { readonly kind: 'mcp'; readonly login: boolean }
   | { readonly kind: 'web'; readonly status: number }
   | { readonly kind: 'private'; readonly addresses: readonly string[] }
   | { readonly kind: 'unreachable'; readonly why: string }
-  /** No address stands behind the name. */
+  /** The name has no address. */
   | { readonly kind: 'unknown' };
 
-/** Asks what answers at an address. `addresses`: those that are not public and were written out. Never throws for what answers. */
+/**
+ * Asks what answers at an address. `addresses`: those that are not public and were written out. Never throws for what
+ * answers.
+ */
 export type AddressProbe = (address: string, addresses: readonly string[]) => Promise<AddressProbeResult>;
 
-/** The four primitives (design §1). */
+/** The four primitives. */
 export const PRIMITIVES = ['read', 'write', 'edit', 'bash'] as const;
 export type Primitive = (typeof PRIMITIVES)[number];
 
-/** What a primitive's call really is on its backend: the tool and arguments that the policy judges (design §3). */
+/** The tool and arguments of the backend that serve a primitive's call. The policy evaluates these. */
 export interface LoweredPrimitive {
   readonly tool: string;
   readonly args: Readonly<Record<string, unknown>>;
@@ -239,7 +267,7 @@ export interface PrimitiveBackend extends ServerAdapter {
   /** Pure: no I/O. Throws ARGS_INVALID or NOT_SUPPORTED. */
   lower(primitive: Primitive, args: Readonly<Record<string, unknown>>): LoweredPrimitive;
 }
-/** All that a server says before it is called. */
+/** Everything that a server publishes before a call. */
 export interface ServerProbeResult {
   readonly info: ServerInfo;
   readonly tools: readonly RawTool[];

@@ -1,4 +1,4 @@
-/** Owns the wiring of a facade: which implementations stand behind its ports; loaded by facade/main.ts when a command needs servers. */
+/** Wires a facade: which implementations are behind its ports. facade/main.ts loads it when a command needs servers. */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { openEgress, sweepEgress } from '../adapters/egress/open-egress.ts';
@@ -43,7 +43,7 @@ import type { SharedServices } from './runtime/shared-services.ts';
 import { openPlaces, openSecrets } from './secrets/secrets.ts';
 import { keepSignIns } from './secrets/sign-ins.ts';
 
-/** Servers whose processes must not outlive this one, however it ends. */
+/** Servers whose processes must end with this one, however it ends. */
 const pools = new Set<ServerPool>();
 process.once('exit', () => pools.forEach((pool) => pool.killNow()));
 
@@ -55,7 +55,7 @@ export const assembleFacade: AssembleFacade = createFacadeAssembly({
   openBackends: (shared, current) => {
     const { state, limits } = current();
     const supervision = new Supervision(shared, { state, connections: limits.connections });
-    // What a killed facade of this folder has left behind ends now.
+    // Ends what a killed facade of this folder has left running.
     killMarked((mark) => supervision.isOrphan(mark));
     const pool = new ServerPool(limits, { host: launchHost(current, shared), ...supervision.options() });
     pools.add(pool);
@@ -69,7 +69,7 @@ export const assembleFacade: AssembleFacade = createFacadeAssembly({
   },
 });
 
-/** Looks at servers that nobody has agreed to use yet (see facade/consent/servers/consent-probe.ts). */
+/** Looks at servers without approval (see facade/consent/servers/consent-probe.ts). */
 export function openConsentProbe(
   config: Config,
   parts: Pick<SharedServices, 'redactor' | 'audit' | 'state'> & { readonly opa?: string },
@@ -85,7 +85,7 @@ export function openConsentProbe(
   return async (settings, { signal, withSecrets, consent }) => {
     const refusal = killSwitch.refusalOf(settings.name);
     if (refusal !== undefined) throw refusal;
-    // It may write what the server may: rules on paths hold for the first start too.
+    // It may write what the server may, because rules on paths apply to the first start too.
     const closed = isIsolated(settings)
       ? { ...settings, confinement: await confinementOf(config, settings.name, parts.opa) }
       : settings;
@@ -99,7 +99,7 @@ export function openConsentProbe(
   };
 }
 
-/** What rules close to a server. Throws as the load of the policy. */
+/** Returns what rules close to a server. Throws as the load of the policy. */
 async function confinementOf(config: Config, server: string, opa?: string): Promise<Confinement> {
   const policy = await loadPolicy(policyParts(config, opa === undefined ? {} : { opa }));
   try {
@@ -109,7 +109,7 @@ async function confinementOf(config: Config, server: string, opa?: string): Prom
   }
 }
 
-/** Node 20 cannot run TypeScript in a thread: the sources use the built file, as a package does. */
+/** Node 20 cannot run TypeScript in a thread, so the sources use the built file, as a package does. */
 function compileThread(): string {
   const beside = path.join(import.meta.dirname, 'runtime/compile-thread.js');
   return existsSync(beside) ? beside : path.join(import.meta.dirname, '../dist/facade/runtime/compile-thread.js');
@@ -117,7 +117,7 @@ function compileThread(): string {
 
 type Answers = BackendMakers['shipped'];
 
-/** The servers of catalogs/servers/shipped-servers.ts with their answers. */
+/** The internal servers of catalogs/servers/shipped-servers.ts with their answers. */
 function answersFor(
   current: () => Config,
   { state, audit, consents }: Pick<SharedServices, 'state' | 'audit' | 'consents'>,
@@ -141,7 +141,7 @@ function answersFor(
   return (name) => (name === KNOWLEDGE ? shippedServer(name, knowledge, close) : shippedServer(name, management));
 }
 
-/** The kill switch reaches the servers too that are no processes of the pool. */
+/** The kill switch also reaches internal servers, which are no processes of the pool. */
 function supervised(
   pool: ServerPool,
   {
@@ -191,7 +191,7 @@ function supervised(
   };
 }
 
-/** What killed facades left that does not end with them; nobody waits for it. */
+/** Cleans up what killed facades left and what does not end with them; no one waits for it. */
 async function sweepLeft({ servers }: Config, supervision: Supervision): Promise<void> {
   await sweepEgress((mark) => supervision.isOrphan(mark));
   if ([...servers.values()].some(({ isolation }) => isolation === 'container')) await removeOrphanContainers();
@@ -229,7 +229,7 @@ function launchHost(
   };
 }
 
-/** Where internal servers listen: nothing that is isolated may speak to them past the policy. */
+/** Where internal servers listen. Nothing isolated may reach them, because it would bypass the policy. */
 function socketFolders({ servers }: Config): readonly string[] {
   return [...servers.values()].flatMap(({ socket }) => (socket === undefined ? [] : [path.dirname(socket)]));
 }
@@ -279,7 +279,7 @@ function recordWithheld(
   };
 }
 
-/** How commands of the workspace start. The settings are asked for at each, for they may change while we run. */
+/** How commands of the workspace start. The settings are read at each start, because they may change. */
 function shellFor(
   current: () => Config,
   shared: Pick<SharedServices, 'audit'> & { readonly owner: string },

@@ -1,5 +1,8 @@
 #!/usr/bin/env node
-/** Owns the start of the process, and which code is loaded for what is asked: only this file, facade/app.ts and facade/runtime/servers/offline-servers.ts know implementations. */
+/**
+ * The start of the process, and which code is loaded for which command. Only this file, facade/app.ts and
+ * facade/runtime/servers/offline-servers.ts know implementations.
+ */
 import { mkdtempSync, realpathSync, rmSync } from 'node:fs';
 import * as nodeModule from 'node:module';
 import { tmpdir } from 'node:os';
@@ -10,7 +13,7 @@ import type { Authoring } from '../policies/authoring/authoring-port.ts';
 import type { Wiring } from './cli/wiring.ts';
 import type { AssembleFacade, CheckPolicy, ServeOffline } from './runtime/assembled-facade.ts';
 
-/** What authors use; loaded when it is asked for. */
+/** The tools of policy authors, loaded when needed. */
 export const authoring: Authoring = {
   test: async (request) => (await import('../policies/authoring/testing/test-run.ts')).runTests(request),
   explain: async (parts, input) =>
@@ -36,12 +39,12 @@ export const assembleOnDemand: AssembleFacade = async (config, options) =>
 export const serveOfflineOnDemand: ServeOffline = async (config) =>
   (await import('./runtime/servers/offline-servers.ts')).serveOffline(config);
 
-/** What a line says, without its place: of each server it is said once. */
+/** A line without its place, so that each server is named only once. */
 function told(line: string): string {
   return /: (\S+ is not approved yet)/.exec(line)?.[1] ?? line;
 }
 
-/** Compiles the policy and keeps nothing (see Check in facade/runtime/assembled-facade.ts). */
+/** Compiles the policy and stores nothing (see Check in facade/runtime/assembled-facade.ts). */
 export const checkPolicy: CheckPolicy = async (config, options) => {
   const [
     { findUnjudgedNames, findUnknownNames },
@@ -74,7 +77,7 @@ export const checkPolicy: CheckPolicy = async (config, options) => {
     const file = path.basename(config.file);
     if (faults.length > 0)
       throw new TollgateError('CONFIG_INVALID', {
-        detail: `${file} names what approved servers do not have.`,
+        detail: `${file} names tools or arguments that approved servers do not have.`,
         data: { problems: faults.map(({ file: at, line, column, message }) => ({ file: at, line, column, message })) },
       });
     const compiled = await compileParts({ ...policyParts(config, { ...options, cache }), offered });
@@ -108,7 +111,7 @@ const signIns: SignIns = {
   signOut: async (parts) => (await import('../adapters/oauth/sign-in.ts')).signIns.signOut(parts),
 };
 
-/** Looking at servers before anybody agreed to them. */
+/** Looking at servers before they are approved. */
 const inspect: Wiring['inspect'] = async (...asked) =>
   (await import('../adapters/stdio/start-inspection.ts')).inspectStart(...asked);
 const openLook: Wiring['openLook'] = async (config, parts) =>
@@ -118,7 +121,7 @@ const openLook: Wiring['openLook'] = async (config, parts) =>
 const probe: Wiring['probe'] = async (address, addresses) =>
   (await import('../adapters/primitives/fetch/address-probe.ts')).probeAddress(address, addresses);
 
-/** What the commands are given. */
+/** What the commands get. */
 export const APP_MODULE: Wiring = {
   assemble: assembleOnDemand,
   check: checkPolicy,
@@ -132,8 +135,9 @@ export const APP_MODULE: Wiring = {
 };
 
 /**
- * Node 22 and later can keep what it compiled. The folder is that of the code itself: whoever can write there could change the code
- * too, which is not so for a folder of temporary files. Where we cannot write, nothing is kept.
+ * Node 22 and later can cache compiled code. The cache is in the folder of the code itself, because whoever can write
+ * there could change the code too; that is not true of a folder of temporary files. If the folder is read-only, nothing
+ * is cached.
  */
 function keepCompiled(): void {
   const { enableCompileCache } = nodeModule as { readonly enableCompileCache?: (folder: string) => unknown };

@@ -1,51 +1,54 @@
-/** Owns the port to the policy: what it is told, what it answers; refuses to know how it is evaluated. */
+/** The interface between the facade and the policy: what a policy is told, and what it answers. */
 
 import type { ArgumentBound } from '../catalogs/projection/argument-bounds.ts';
 import type { Confinement } from '../catalogs/readers/confinement.ts';
 import type { Semantics, Verb } from '../catalogs/tools/tool-definition.ts';
 
-/** Version of the input document that a decision is made from; recordings of another one cannot be decided anew. */
+/** Version of the input document of a decision. A recording of another version cannot be evaluated again. */
 export const INPUT_VERSION = 1;
 
-/** Who calls. Frozen at identification; never taken from clientInfo, `_meta` or arguments (design §9). */
+/** The caller. Set once at identification; never read from clientInfo, `_meta` or arguments. */
 export interface Principal {
   readonly id: string;
   readonly role: string;
   readonly groups: readonly string[];
   readonly profiles: readonly string[];
   readonly origin: string;
-  /** May approve and change grants; absent: no. */
+  /** Whether this caller may approve calls and change grants. Default: false. */
   readonly owner?: boolean;
 }
 
-/** A path that a call touches: `path` relative to the workspace when inside, else absolute; symlinks resolved. */
+/**
+ * A path that a call touches. Relative to the workspace if `inside` is true, otherwise absolute. Symlinks are resolved.
+ */
 export interface PathFact {
   readonly argument: string;
   readonly path: string;
   readonly inside: boolean;
 }
 
-/** A URL that a call names (catalogs/readers/urls.ts); `scheme` and `host` are `''` when it cannot be read one way only, an absent scheme likewise. */
+/** A URL that a call names, as catalogs/readers/urls.ts reads it. */
 export interface UrlFact {
   readonly argument: string;
   readonly url: string;
+  /** Empty or absent if programs could read the URL in different ways. */
   readonly scheme?: string;
+  /** Empty if programs could read the URL in different ways. */
   readonly host: string;
-  /** `scheme://host:port/path` in one spelling (catalogs/readers/urls.ts); `''` when it may be read in two ways, absent likewise. */
+  /** `scheme://host:port/path` in canonical form. Empty or absent if programs could read the URL in different ways. */
   readonly address?: string;
 }
 
-/**
- * A shell command. `words` of each simple command, or none where it does not reduce to literal words. `opaque` where one of its
- * programs starts others or may, and where there are no words.
- */
+/** A shell command. */
 export interface CommandFact {
   readonly text: string;
+  /** True if one of its programs starts other programs, or may do so, and true if `words` is empty. */
   readonly opaque: boolean;
+  /** The words of each simple command. Empty if the command does not reduce to literal words. */
   readonly words: readonly (readonly string[])[];
 }
 
-/** What a call does, whichever way it came in. `server` and `tool` name what will really be called. */
+/** What a call does. It is the same for every way to make the call: `server` and `tool` name what will be called. */
 export interface Effect {
   readonly verb: Verb;
   readonly server: string;
@@ -54,53 +57,55 @@ export interface Effect {
   readonly urls: readonly UrlFact[];
   readonly command?: CommandFact;
   /**
-   * True when the call reads on in what an allowed call of the same principal and run returned: the facts are those of
-   * that call, the verb is `read`. The library allows it unless a rule denies or asks.
+   * True if the call reads more of the output of an allowed call of the same principal and run. Then the facts are
+   * those of that call, and the verb is `read`. The library allows it unless a rule denies or asks.
    */
   readonly spill?: true;
 }
 
-/** The fields of the policy's input that do not come from the arguments. See policies/schemas/input.json. `time` is RFC 3339, UTC. */
+/** The fields of the policy's input that do not come from the arguments. See policies/schemas/input.json. */
 export interface CallInput {
   readonly principal: Principal;
   readonly run: string;
   readonly effect: Effect;
-  /** The arguments exactly as they will be sent: the policy parses these very bytes. */
+  /** The exact bytes that will be sent. The policy parses these bytes itself. */
   readonly argsText: string;
-  /** Labels that earlier results brought into this run. */
+  /** Labels of the data that earlier results brought into this run. */
   readonly labels: readonly string[];
+  /** RFC 3339, UTC. */
   readonly time: string;
-  /** Where the plan of this run stands, for principals in plan mode (CY-27); absent: `none`. */
+  /** State of the plan of this run, for principals in plan mode (CY-27). Default: `none`. */
   readonly plan?: PlanState;
 }
 
-/** `pending` until an owner approves what the agent presented; `none` outside of plan mode. */
+/** `none` outside of plan mode. `pending` until an owner approves the plan that the agent presented. */
 export type PlanState = 'none' | 'pending' | 'approved';
 
-/** Why: the rule, its message, where it stands. */
+/** Why a decision was made: the rule, its message and its place. */
 export interface Reason {
   readonly id: string;
   readonly message: string;
   readonly file?: string;
   readonly line?: number;
-  /** From METADATA of Rego: low, medium, high or critical; what the caller can do instead. */
+  /** low, medium, high or critical. From METADATA in Rego. */
   readonly severity?: string;
+  /** What the caller can do instead. From METADATA in Rego. */
   readonly remediation?: string;
-  /** Of a reason to ask: the most that one approval may cover; absent: `call`. */
+  /** For a reason to ask: the most that one approval may cover. Default: `call`. */
   readonly approval?: ApprovalScope;
 }
 
-/** What a rule in mode warn or shadow would have said. */
+/** What a rule in mode warn or shadow would have decided. */
 export interface ShadowReason extends Reason {
   readonly would: 'allow' | 'ask' | 'deny';
   readonly mode: 'warn' | 'shadow';
 }
 
-/** A budget that applies to this call (design §4, obligations). Absent limits do not bind. */
+/** A budget that applies to this call. A limit that is absent does not bind. */
 export interface BudgetObligation {
   readonly id: string;
   readonly scope: 'run' | 'session' | 'principal' | 'server' | 'tool' | 'origin';
-  /** Seconds; absent means the life of the scope. */
+  /** Seconds. Absent: as long as the scope exists. */
   readonly window?: number;
   readonly calls?: number;
   readonly argBytes?: number;
@@ -109,126 +114,131 @@ export interface BudgetObligation {
   readonly concurrent?: number;
 }
 
-/** What an allowed call must obey. */
+/** What an allowed call must comply with. */
 export interface Obligations {
   readonly caps: { readonly bytes?: number; readonly lines?: number };
   readonly timeoutMs?: number;
-  /** Argument → value that must stand in the arguments as sent. */
+  /** Argument → the value that the arguments must have when they are sent. */
   readonly pins: Readonly<Record<string, unknown>>;
   readonly budgets: readonly BudgetObligation[];
   readonly labels: readonly string[];
   readonly validateOutput?: 'off' | 'warn' | 'strict';
 }
 
-/** The answer to one call. Anything but a literal `allow` does not run. */
+/** The answer to one call. A call runs only if the outcome is exactly `allow`. */
 export interface CallDecision {
   readonly outcome: 'allow' | 'ask' | 'deny';
   readonly reasons: readonly Reason[];
   readonly obligations: Obligations;
-  /** What policies in mode warn or shadow would have said. */
+  /** What rules in mode warn or shadow would have decided. */
   readonly shadow: readonly ShadowReason[];
 }
 
-/** What the policy is told of a tool when it decides the list. */
+/** What the policy knows about a tool when it decides on the list. */
 export interface ListTool {
   readonly server: string;
   readonly tool: string;
   readonly verb: Verb;
-  /** Every verb that a call may have, where an argument decides it (Semantics.byArgument); absent: `verb` is the only one. */
+  /** Every verb that a call may have, if an argument decides it (Semantics.byArgument). Default: only `verb`. */
   readonly verbs?: readonly Verb[];
-  /** What a call can carry that rules read, from the semantics of the tool; absent: any of them. */
+  /** The facts that a call of this tool can carry, from its semantics. Absent: any of them. */
   readonly facts?: readonly ('paths' | 'urls' | 'command')[];
-  /** Set when the tool is one of those that serve this primitive on a backend; see adapters/port.ts, PrimitiveBackend. */
+  /** The primitive that this tool serves on a backend; see PrimitiveBackend in adapters/port.ts. */
   readonly primitive?: 'read' | 'write' | 'edit' | 'bash';
 }
 
 /** One way in which a tool is shown. */
 export interface Exposure {
-  /** The name to show; absent: made from the tool's own (catalogs/tools/exposed-names.ts). */
+  /** The name to show. Absent: made from the tool's own name (catalogs/tools/exposed-names.ts). */
   readonly name?: string;
   readonly description?: string;
   readonly risk?: readonly ('approval' | 'writes' | 'network' | 'executes')[];
-  /** Absent: that of the list decision. */
+  /** Absent: the schema profile of the list decision. */
   readonly schemaProfile?: string;
   readonly pins: Readonly<Record<string, unknown>>;
 }
 
-/** One member of `expose` of Rego, as it holds for one principal. */
+/** One member of the Rego set `expose`, as it applies to one principal. */
 export interface RequestedExposure {
   /** `server.tool`, or a pattern. */
   readonly tool: string;
-  /** Names of the arguments that it pins. */
+  /** Names of the arguments that this exposure pins. */
   readonly pins: readonly string[];
   /** `file:line`, or the package. */
   readonly place: string;
-  /** Why it shows nothing, whatever the server offers. */
+  /** Why this exposure shows nothing for any tool of the server. */
   readonly refused?: string;
 }
 
-/** The list verdict (design §3): `never` hides; `maybe` lists with its condition; `always` is never denied by policy. */
+/**
+ * Whether a tool is listed: `never` hides it, `maybe` lists it with its condition, `always` means no rule denies it.
+ */
 export interface ListDecision {
   readonly verdict: 'always' | 'maybe' | 'never';
   readonly reasons: readonly Reason[];
   readonly expose: readonly Exposure[];
-  /** Name of the provider profile for schemas, see catalogs/projection. */
+  /** Name of the provider's schema profile; see catalogs/projection. */
   readonly schemaProfile: string;
-  /** What decides a call of a tool listed `maybe`, in words, some of each outcome; an empty text stands for each call. */
+  /** For `maybe`: some conditions of each outcome, in words. An empty text means every call. */
   readonly says?: readonly { readonly outcome: 'allow' | 'ask' | 'deny'; readonly say: string }[];
-  /** What every call that is allowed keeps to. */
+  /** Limits on arguments that every allowed call meets. */
   readonly bounds?: readonly ArgumentBound[];
 }
 
-/** A tool as its server lists it, and what the configuration says of it. */
+/** A tool as its server lists it, with its semantics from the configuration. */
 export interface OfferedTool {
   readonly name: string;
   readonly inputSchema: Readonly<Record<string, unknown>>;
   readonly semantics: Semantics;
 }
 
-/** A compiled policy. Both methods throw TollgateError POLICY_FAILED and never answer a guess. */
+/** A compiled policy. Its methods throw POLICY_FAILED if there is no valid answer; they never guess. */
 export interface Policy {
-  /** Changes whenever any decision could change: hash of wasm and data. */
+  /** Changes whenever a decision could change. It is a hash of the WebAssembly module and the data. */
   readonly revision: string;
-  /** Number of its YAML rules, of all files, without those that are off. */
+  /** Number of YAML rules in all files, without rules that are off. */
   readonly rules?: number;
-  /** What its YAML rules name that this server, as it lists itself, does not have; one line each, `file:line:col: …`. */
+  /** Returns one line (`file:line:col: …`) for each name in YAML rules that this server does not offer. */
   findUnoffered?(server: string, tools: readonly OfferedTool[]): Promise<readonly string[]>;
   call(input: CallInput): Promise<CallDecision> | CallDecision;
-  /** One decision per tool, in order. */
+  /** Returns one decision per tool, in the same order. */
   list(principal: Principal, tools: readonly ListTool[]): Promise<readonly ListDecision[]> | readonly ListDecision[];
-  /** How Rego wants tools shown to this principal; absent or empty: it says nothing. Throws POLICY_FAILED. */
+  /** Returns how Rego wants tools to be shown to this principal. Absent or empty: Rego says nothing. */
   requestedExposures?(principal: Principal): Promise<readonly RequestedExposure[]>;
   /**
-   * What the enforced YAML rules on paths and hosts mean to programs that this server starts or is: rules that deny or ask, and
-   * read nothing else of a call. `workspace` means the commands of bash. `principal`: whom a program is started for; absent
-   * when it serves everybody, and then only rules about everybody count.
+   * Returns what the enforced YAML rules close to the programs of this server. Only rules count that deny or ask and
+   * read nothing but paths or hosts of a call. The server `workspace` stands for the commands of bash. `principal` is
+   * the caller that the program is started for; without it, only rules about all callers count.
    */
   confinement(server: string, principal?: Principal): Confinement;
-  /** The rules on paths and hosts that do not bind programs of these servers, and why: a line each, `file:line:col: …`, the last one for many. */
+  /** Returns the rules on paths and hosts that do not bind programs of these servers, and why: one line per rule. */
   unbound(servers: readonly string[]): readonly string[];
-  /** Lines for a person: why the policy is not the newest that there is. */
+  /** Messages for a person that say why this is not the newest policy. */
   readonly remarks?: readonly string[];
   /**
-   * For a policy that was fetched: asks from now on whether there is a newer one, until it is closed. `changed`: a newer
-   * one was fetched and verified, and the next load takes it. `failed`: told once, when asking or the newer one fails.
+   * For a fetched policy: polls for a newer one until `close`. Calls `changed` when a newer one was fetched and
+   * verified; the next load then uses it. Calls `failed` once when polling or the newer policy fails.
    */
-  follow?(told: { readonly changed: () => void; readonly failed: (thrown: unknown) => void }): void;
+  follow?(listener: { readonly changed: () => void; readonly failed: (thrown: unknown) => void }): void;
   close(): void;
 }
 
 /**
- * `call`: this very call, once. For a principal and run, until it expires, `group`: every tool of the server that the same rules ask
- * about, and `server`: all of its tools that rules with this word ask about.
+ * What one approval may cover. `call`: this call, once. The other two hold for a principal and run until they expire.
+ * `group`: every tool of the server that the same rules ask about. `server`: every tool of the server whose rules allow
+ * this scope.
  */
 export const APPROVAL_SCOPES = ['call', 'group', 'server'] as const;
 
-/** One of them. */
+/** One of `APPROVAL_SCOPES`. */
 export type ApprovalScope = (typeof APPROVAL_SCOPES)[number];
 
-/** How much a rule counts: only `enforce` changes decisions; `warn` tells the caller too what it would have said. */
+/**
+ * How a rule counts. Only `enforce` changes decisions. `warn` also tells the caller what the rule would have decided.
+ */
 export type Mode = 'enforce' | 'warn' | 'shadow' | 'off';
 
-/** Modes as people write them: `deny` and `dryrun` are Gatekeeper's names. */
+/** Modes as users write them. `deny` and `dryrun` are the names that Gatekeeper uses. */
 export const MODE_NAMES = {
   enforce: 'enforce',
   warn: 'warn',
@@ -238,28 +248,28 @@ export const MODE_NAMES = {
   dryrun: 'shadow',
 } as const satisfies Readonly<Record<string, Mode>>;
 
-/** The mode of a source: `modes` for some callers, the first entry that fits counts; `mode` for all others. */
+/** The mode of a source. The first entry of `modes` that fits the caller counts; otherwise `mode` counts. */
 export interface ModeSettings {
   readonly mode: Mode;
   readonly modes?: readonly ModeFor[];
 }
 
-/** A mode for the callers of a profile, of an origin, or of both together. */
+/** A mode for the callers with a profile, from an origin, or both. */
 export interface ModeFor {
   readonly profile?: string;
   readonly origin?: string;
   readonly mode: Mode;
 }
 
-/** Where a bundle is fetched from, so that many machines share one policy. */
+/** The server that a bundle is fetched from, so that many machines share one policy. */
 export interface BundleServer {
-  /** https, or http on the loopback address; holds no user and no password. */
+  /** https, or http on a loopback address. Contains no user and no password. */
   readonly url: string;
-  /** Milliseconds between two questions for a newer one. */
+  /** Poll interval in milliseconds. */
   readonly pollMs: number;
-  /** Sent as bearer token; a secret. */
+  /** Secret. Sent as a bearer token. */
   readonly token?: string;
-  /** Files of public keys (PEM), absolute. Given: a bundle that none of them signed is refused. */
+  /** Absolute paths of public keys (PEM). If given, a bundle must be signed by one of them. */
   readonly keys?: readonly string[];
   /** The scope that the signature must name. */
   readonly scope?: string;

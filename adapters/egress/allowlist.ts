@@ -1,4 +1,4 @@
-/** Owns the targets that one server may reach; refuses all that no entry names. */
+/** Decides which targets one server may reach: only those that an entry names. */
 
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { type Domain, namesHost, parseDomain, WEB_PORTS } from '../../catalogs/readers/domains.ts';
@@ -7,7 +7,9 @@ import { isPublicAddress } from './public-address.ts';
 
 const LOOPBACK: readonly string[] = ['127.0.0.1', '::1'];
 
-/** The allowed and denied domains of a server, read once. The constructor throws CONFIG_INVALID for an entry that is none. */
+/**
+ * The allowed and denied domains of a server, parsed once. The constructor throws CONFIG_INVALID for an invalid entry.
+ */
 export class Allowlist {
   readonly #entries: readonly Domain[];
   readonly #denied: readonly Domain[];
@@ -20,7 +22,9 @@ export class Allowlist {
     this.#closed = closed;
   }
 
-  /** Whether an entry names this very host, or a domain above it, with this port, and nothing denies or closes it. */
+  /**
+   * Returns true if an entry names this host, or a domain above it, with this port, and no entry denies or closes it.
+   */
   allows(target: Authority): boolean {
     return (
       !this.#refuses(target) && this.#entries.some((entry) => opensPort(entry, target.port) && namesHost(entry, target))
@@ -28,19 +32,20 @@ export class Allowlist {
   }
 
   /**
-   * Whether a target may be dialled at this address. A public one may; any other must be in the list itself, with the port,
-   * so that no name server can send a server into the host's networks; one that is denied or closed is never dialled, whatever name led to it. The name `localhost` stands for the loopback addresses.
+   * Whether a target may be dialled at this address. A public one may; any other must be in the list itself, with the
+   * port, so that no name server can send a server into the host's networks; one that is denied or closed is never
+   * dialled, whatever name led to it. The name `localhost` stands for the loopback addresses.
    */
   admits({ host, port }: Authority, address: string): boolean {
     const named = parseHost(address.includes(':') ? `[${address}]` : address);
-    // An address that stands for another in an unclear way could be a denied one.
+    // An address in an unclear notation could be a denied one.
     if (named === undefined || this.#refuses({ ...named, port })) return false;
     if (isPublicAddress(address)) return true;
     if (host === 'localhost' && LOOPBACK.includes(address)) return true;
     return this.#entries.some((entry) => !entry.below && entry.host === named.host && opensPort(entry, port));
   }
 
-  /** Whether the host's own loopback is among the targets: then a server's loopback addresses mean that one. */
+  /** Returns true if the host's loopback is a target. The server's loopback addresses then mean the host's. */
   get namesLoopback(): boolean {
     return this.#entries.some(({ host }) => host === 'localhost' || host.startsWith('127.') || host === '::1');
   }

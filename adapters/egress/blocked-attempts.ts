@@ -1,24 +1,24 @@
-/** Owns the reports of blocked attempts; refuses to let a server that knocks a thousand times write a thousand records. */
+/** Reports blocked attempts. Repeated attempts of a server become one report. */
 
-/** Why an attempt to get out was refused. */
+/** Why a connection attempt was refused. */
 export type BlockReason = 'malformed' | 'not-allowed' | 'private-address' | 'other-name' | 'budget' | 'connections';
 
-/** One kind of attempt of a server, once or more often. `host` is a host in its one spelling; absent where none could be read. */
+/** Equal attempts of a server. `host` is in canonical form, and absent if the request named none that can be read. */
 export interface BlockedAttempt {
   readonly server: string;
   readonly reason: BlockReason;
   readonly host?: string;
   readonly port?: number;
-  /** How often since the last report of the same. */
+  /** The number of equal attempts since the last report of them. */
   readonly count: number;
 }
 
-/** Equal attempts within this time are one report. */
+/** Milliseconds in which equal attempts become one report. */
 const WINDOW_MS = 10_000;
-/** Different attempts that are reported within one window; more are counted together, without their hosts. */
+/** Different attempts with their own report in one window. Further ones are counted together, without their hosts. */
 const MAX_KINDS = 32;
 
-/** Reports the first attempt of each kind at once, and how many more there were at the end of the window. */
+/** Reports the first attempt of each kind immediately, and the number of further ones at the end of the window. */
 export class BlockedAttempts {
   readonly #server: string;
   readonly #onBlocked: (blocked: BlockedAttempt) => void;
@@ -50,7 +50,7 @@ export class BlockedAttempts {
     this.#onBlocked({ ...what, count: 1 });
   }
 
-  /** Reports what was only counted, and begins a new window. */
+  /** Reports the counted attempts, and begins a new window. */
   flush(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;

@@ -1,4 +1,4 @@
-/** Owns what a server may send out and take in while its proxy lives; refuses the rest. */
+/** Limits the bytes that a server may send and receive through its proxy. */
 
 /** Bytes of one server over the life of its proxy. Defaults: 256 MiB up, 2 GiB down. */
 export interface ByteBudget {
@@ -16,7 +16,7 @@ export class ByteMeter {
     this.#budget = budget;
   }
 
-  /** False when these bytes may not pass. */
+  /** Returns false if these bytes exceed the budget. */
   spend(direction: keyof ByteBudget, bytes: number): boolean {
     if (direction === 'up') this.#up += bytes;
     else this.#down += bytes;

@@ -1,6 +1,6 @@
-/** Owns the reading of the name that a TLS client asks for; refuses nothing itself: what it cannot read is said so. */
+/** Reads the server name from a TLS ClientHello. It refuses nothing itself; the result says if it cannot be read. */
 
-/** What the first bytes of a tunnel are. `name` is absent where the client sent no server name. */
+/** The kind of a tunnel's first bytes. `name` is absent if the client sent no server name. */
 export type ClientHello =
   | { readonly kind: 'more' }
   | { readonly kind: 'other' }
@@ -43,8 +43,8 @@ class Reader {
 }
 
 /**
- * Reads the server name (RFC 6066 §3) out of a ClientHello (RFC 8446 §4.1.2). The message may be spread over many records,
- * which evaders do to be overlooked, so all of them are joined first.
+ * Reads the server name (RFC 6066 §3) out of a ClientHello (RFC 8446 §4.1.2). The message may be spread over many
+ * records, which evaders do to be overlooked, so all of them are joined first.
  */
 export function readClientHello(bytes: Buffer): ClientHello {
   if (bytes.length === 0) return { kind: 'more' };
@@ -58,7 +58,7 @@ export function readClientHello(bytes: Buffer): ClientHello {
     const name = readName(message.subarray(4, 4 + message.readUIntBE(1, 3)));
     return { kind: 'tls', ...(name !== undefined && { name }) };
   } catch {
-    // Only RangeError can come: the lengths inside do not add up, and a lenient reader could see another name.
+    // A RangeError: the inner lengths do not add up, and a lenient reader could see another name.
     return { kind: 'broken' };
   }
 }
@@ -75,7 +75,7 @@ function joinRecords(bytes: Buffer): Buffer | 'broken' {
   return Buffer.concat(parts);
 }
 
-/** What follows a whole ClientHello (early data, a change of cipher) is not looked at. */
+/** Bytes after a complete ClientHello (early data, a change of cipher) are not read. */
 function isComplete(message: Buffer): boolean {
   return message.length >= 4 && message.length >= 4 + message.readUIntBE(1, 3);
 }

@@ -1,19 +1,25 @@
-/** Judges the first bytes of a CONNECT tunnel and passes the rest; hands tunnels that carry plain HTTP back to the proxy. */
-
+/**
+ * Checks the first bytes of a CONNECT tunnel and passes the rest. Tunnels that carry plain HTTP go back to the proxy.
+ */
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { type Authority, parseHost } from '../../catalogs/readers/hosts.ts';
 import type { ByteMeter } from './byte-meter.ts';
 import { readClientHello } from './client-hello.ts';
 
-/** A ClientHello with post-quantum keys takes 2 kB; the rest is room for what nobody sends. */
+/** A ClientHello with post-quantum keys takes 2 kB, so this limit leaves ample room. */
 const MAX_HELLO_BYTES = 64 * 1024;
-/** As long as a request line can be that the proxy accepts. */
+/** The longest request line that the proxy accepts. */
 const MAX_LINE_BYTES = 16 * 1024;
 const HTTP_PORT = 80;
 const TLS_PORT = 443;
 /** TAB, LF, CR and SP: some HTTP servers skip them before a request. */
 const BLANKS: readonly number[] = [9, 10, 13, 32];
+
+/**
+ * Why a tunnel is blocked although its greeting seemed right: its budget is spent, or the server did not wait for HTTP.
+ */
+const BLOCKED_AS = { pass: 'budget', http: 'malformed', 'other-name': 'other-name', malformed: 'malformed' } as const;
 
 /** Both ends of a tunnel. */
 export interface Tunnel {
@@ -26,7 +32,10 @@ export interface Tunnel {
   readonly onHttp: (head: Buffer) => void;
 }
 
-/** Passes bytes both ways until an end closes, the budget is spent, or the first bytes are refused. `head`: what came with the request. */
+/**
+ * Passes bytes both ways until an end closes, the budget is spent, or the first bytes are refused. `head`: bytes after
+ * the request.
+ */
 export function openTunnel(tunnel: Tunnel, head: Buffer): void {
   const { client, upstream } = tunnel;
   const end = (): void => {
@@ -34,7 +43,7 @@ export function openTunnel(tunnel: Tunnel, head: Buffer): void {
     upstream.destroy();
   };
   for (const side of [client, upstream]) side.on('error', end).on('close', end);
-  const stopDown = pass({ from: upstream, to: client, direction: 'down' }, tunnel, end);
+  const stopDown = pipeCounted({ from: upstream, to: client, direction: 'down' }, tunnel, end);
   let greeting: Buffer = head;
   const judge = (): void => {
     const verdict = judgeGreeting(greeting, tunnel.target);
@@ -42,15 +51,15 @@ export function openTunnel(tunnel: Tunnel, head: Buffer): void {
     client.off('data', collect).off('end', judgeEnd).pause();
     if (verdict === 'pass' && tunnel.meter.spend('up', greeting.length)) {
       upstream.write(greeting);
-      return void pass({ from: client, to: upstream, direction: 'up' }, tunnel, end);
+      return void pipeCounted({ from: client, to: upstream, direction: 'up' }, tunnel, end);
     }
-    // A server that speaks first does not speak HTTP.
+    // A server that sends first does not speak HTTP.
     if (verdict === 'http' && upstream.bytesRead === 0) {
       stopDown();
       for (const side of [client, upstream]) side.off('error', end).off('close', end);
       return tunnel.onHttp(greeting);
     }
-    tunnel.onBlocked(verdict === 'pass' ? 'budget' : verdict === 'http' ? 'malformed' : verdict);
+    tunnel.onBlocked(BLOCKED_AS[verdict]);
     end();
   };
   const collect = (chunk: Buffer): void => {
@@ -58,19 +67,19 @@ export function openTunnel(tunnel: Tunnel, head: Buffer): void {
     judge();
   };
   const judgeEnd = (): void => {
-    // Half a greeting is none: nothing of it goes out.
+    // An incomplete greeting is not sent.
     upstream.end();
   };
   client.on('data', collect).on('end', judgeEnd);
   if (head.length > 0) judge();
 }
 
-/** What the first bytes of a tunnel are; `more` where they do not show it yet. */
+/** The kind of a tunnel's first bytes. `more`: more bytes are needed to tell. */
 export type Greeting = 'more' | 'pass' | 'http' | 'other-name' | 'malformed';
 
 /**
- * Judges the first bytes of a client. Port 443 carries TLS only, with the name of the target. Port 80 carries HTTP, or TLS
- * with that name. Other ports, which the owner's list names one by one, also carry other protocols.
+ * Returns the kind of a client's first bytes. Port 443 carries TLS only, with the name of the target. Port 80 carries
+ * HTTP, or TLS with that name. Other ports, which the owner's list names one by one, also carry other protocols.
  */
 export function judgeGreeting(greeting: Buffer, target: Authority): Greeting {
   const hello = readClientHello(greeting);
@@ -78,28 +87,28 @@ export function judgeGreeting(greeting: Buffer, target: Authority): Greeting {
   if (hello.kind === 'broken') return 'other-name';
   if (hello.kind === 'other')
     return target.port === TLS_PORT ? 'malformed' : target.port === HTTP_PORT ? 'http' : judgeText(greeting);
-  // Without a name the server at the checked address answers with its own certificate: nobody else is reached by that.
+  // Without a name, the server at the checked address answers with its own certificate. No other server is reached.
   if (hello.name === undefined) return 'pass';
   return parseHost(hello.name)?.host === target.host ? 'pass' : 'other-name';
 }
 
 /**
- * Tells HTTP from other protocols by the first line. In doubt it is HTTP, whose strict parser then refuses it: HTTP/2 without
- * TLS, HTTP/0.9 with a URL, blank lines in front (also the PROXY protocol, version 2), the PROXY protocol of version 1.
+ * Tells HTTP from other protocols by the first line. Doubtful lines count as HTTP, and its strict parser refuses them:
+ * HTTP/2 without TLS, HTTP/0.9 with a URL, leading blank lines, and the PROXY protocol (both versions).
  */
 function judgeText(greeting: Buffer): 'more' | 'pass' | 'http' | 'malformed' {
   if (BLANKS.includes(greeting[0] ?? 0)) return 'http';
   const end = greeting.indexOf(10);
   const line = greeting.toString('latin1', 0, Math.min(end < 0 ? greeting.length : end, MAX_LINE_BYTES));
   if (/^PROXY |http\/|:\/\//i.test(line)) return 'http';
-  // A short first word, then a blank or nothing yet. In binary protocols something else follows.
+  // A text protocol starts with a short word and a blank. Binary protocols do not.
   if (!/^[!-~]{1,64}(?:[\t\v\f\r ]|$)/.test(line)) return 'pass';
   if (line.length === MAX_LINE_BYTES) return 'malformed';
   return end < 0 ? 'more' : 'pass';
 }
 
-/** Pipes one way and counts it. Returns what ends that. */
-function pass(
+/** Pipes one way and counts the bytes. Returns a function that stops it. */
+function pipeCounted(
   way: { readonly from: Duplex; readonly to: Duplex; readonly direction: 'up' | 'down' },
   { meter, onBlocked }: Tunnel,
   end: () => void,

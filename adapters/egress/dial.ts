@@ -1,4 +1,4 @@
-/** Owns the connection from the proxy to the outside: one resolution, checked whole, and only its addresses dialled. */
+/** Connects the proxy to a target. It resolves the name once, checks all addresses, and dials only these. */
 import { lookup as systemLookup } from 'node:dns/promises';
 import { connect, isIP, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -8,7 +8,10 @@ import type { Allowlist } from './allowlist.ts';
 /** Addresses of a name. Rejects, or resolves empty, when it has none. */
 export type Lookup = (name: string) => Promise<readonly string[]>;
 
-/** Each lookup of the system holds one of four threads that files and cryptography use too: slow name servers must not take them all. */
+/**
+ * Each system lookup blocks one of four threads that files and cryptography use too. Slow name servers must not block
+ * all.
+ */
 const MAX_LOOKUPS = 2;
 let lookups = 0;
 const waiting: (() => void)[] = [];
@@ -26,12 +29,12 @@ export const lookupBySystem: Lookup = async (name) => {
   }
 };
 
-/** What became of an attempt to dial. */
+/** The result of an attempt to dial. */
 export type DialResult =
   | { readonly socket: Socket }
   | { readonly failure: 'private-address' | 'unresolved' | 'unreachable' };
 
-/** What dialling needs. Milliseconds. */
+/** Options of a dial. Times in milliseconds. */
 export interface DialOptions {
   readonly allowlist: Allowlist;
   readonly lookup: Lookup;
@@ -43,7 +46,8 @@ export interface DialOptions {
 
 /**
  * Connects to a target that the allowlist allows. One address among those found that may not be dialled refuses all of
- * them: a name server that mixes inner addresses in is up to something. Nothing is resolved a second time (DNS rebinding).
+ * them: a name server that mixes inner addresses in is up to something. Nothing is resolved a second time (DNS
+ * rebinding).
  */
 export async function dial(target: Authority, dialling: DialOptions): Promise<DialResult> {
   const addresses = target.kind === 'name' ? await findAddresses(target.host, dialling) : [target.host];

@@ -1,4 +1,7 @@
-/** The proxy of one server: CONNECT and plain HTTP on a unix socket. It refuses every target that its allowlist does not name. */
+/**
+ * The proxy of one server: CONNECT and plain HTTP on a unix socket. It refuses every target that its allowlist does not
+ * name.
+ */
 import { chmodSync, chownSync } from 'node:fs';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';

@@ -1,17 +1,20 @@
-/** Owns plain HTTP through the proxy: one request in absolute form, told anew to the target; refuses requests that two readers read differently. */
+/**
+ * Forwards plain HTTP: it rebuilds each request for the target, and refuses requests that two parsers could read
+ * differently.
+ */
 
 import { type IncomingMessage, request, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { type Authority, formatAuthority, parseAuthority } from '../../catalogs/readers/hosts.ts';
 import type { ByteMeter } from './byte-meter.ts';
 
-/** A request as it goes to the target. */
+/** A request as the target gets it. */
 export interface ForwardedRequest {
   readonly target: Authority;
   readonly path: string;
 }
 
-/** Headers of one hop (RFC 9110 §7.6.1) and those for proxies: they end here. */
+/** Headers of one hop (RFC 9110 §7.6.1) and headers for proxies. They are not forwarded. */
 const HOP_HEADERS: ReadonlySet<string> = new Set([
   'connection',
   'keep-alive',
@@ -26,7 +29,9 @@ const HOP_HEADERS: ReadonlySet<string> = new Set([
 ]);
 const MAX_HEADER_BYTES = 32 * 1024;
 
-/** Reads `http://host[:port]/path` (RFC 9112 §3.2.2); undefined for origin form, other schemes, userinfo and fragments. */
+/**
+ * Reads `http://host[:port]/path` (RFC 9112 §3.2.2); undefined for origin form, other schemes, userinfo and fragments.
+ */
 export function readAbsoluteUrl(url: string): ForwardedRequest | undefined {
   const [, authority = '', path = ''] = /^http:\/\/([^/?#]*)([/?][^#]*)?$/i.exec(url) ?? [];
   const target = parseAuthority(authority, 80);
@@ -34,8 +39,8 @@ export function readAbsoluteUrl(url: string): ForwardedRequest | undefined {
 }
 
 /**
- * Reads the target of a request inside a tunnel: a path, `*`, or an absolute URL of the host of the tunnel. A string says
- * why it is refused.
+ * Reads the target of a request inside a tunnel: a path, `*`, or an absolute URL of the host of the tunnel. A string
+ * says why it is refused.
  */
 export function readTunnelledUrl(url: string, target: Authority): ForwardedRequest | 'other-name' | 'malformed' {
   if (url === '*' || /^\/[^#]*$/.test(url)) return { target, path: url };
@@ -46,7 +51,7 @@ export function readTunnelledUrl(url: string, target: Authority): ForwardedReque
     : 'other-name';
 }
 
-/** Whether the Host header, where there is one, names the target too: a second name is for a second reader. */
+/** Returns true if the Host header is absent or names the target too. Another name could mislead another parser. */
 export function hostAgrees(message: IncomingMessage, target: Authority): boolean {
   const hosts = message.rawHeaders.filter((_, at) => at % 2 === 0 && message.rawHeaders[at]?.toLowerCase() === 'host');
   if (hosts.length > 1) return false;
@@ -55,7 +60,7 @@ export function hostAgrees(message: IncomingMessage, target: Authority): boolean
   return named?.host === target.host && named.port === target.port;
 }
 
-/** What passing one request on needs beside it. */
+/** Options of forwarding one request. */
 export interface ForwardOptions {
   readonly forward: ForwardedRequest;
   readonly upstream: Socket;
@@ -63,7 +68,7 @@ export interface ForwardOptions {
   readonly onSpent: () => void;
 }
 
-/** Sends the request to the target and its answer back. Never rejects: what fails ends as 502, or as a cut answer. */
+/** Sends the request to the target and its response back. Never rejects: a failure becomes 502 or a cut response. */
 export function forwardRequest(message: IncomingMessage, answer: ServerResponse, passing: ForwardOptions): void {
   const { forward, upstream, meter, onSpent } = passing;
   const fail = (): void => {
@@ -103,7 +108,8 @@ export function forwardRequest(message: IncomingMessage, answer: ServerResponse,
     try {
       answer.writeHead(incoming.statusCode ?? 502, [...back]);
     } catch {
-      // Node reads more answers (status 000) than it writes. Reasons have been seen with controls in them, so they are not passed on.
+      // Node reads more answers (status 000) than it writes. Reasons have been seen with controls in them, so they are
+      // not passed on.
       return fail();
     }
     incoming.on('data', (chunk: Buffer) => count('down', chunk.length)).on('error', fail);
@@ -123,7 +129,7 @@ function endToEnd({ rawHeaders, headers }: IncomingMessage): readonly string[] {
   return rawHeaders.flatMap((name, at) => (at % 2 === 0 && isKept(name) ? [name, rawHeaders[at + 1] ?? ''] : []));
 }
 
-/** Servers compare the Host header with their name, which has no port where the port is that of the scheme. */
+/** Omits the default port of the scheme, because servers compare the Host header with their name. */
 function showHost(target: Authority): string {
   return target.port === 80 ? formatAuthority(target).replace(/:80$/, '') : formatAuthority(target);
 }

@@ -1,4 +1,4 @@
-/** Owns a server's way out of its sandbox: the proxy, its socket, and what the server is told of both; refuses nothing itself. */
+/** Opens the network access of a sandboxed server: the proxy, its socket, and the environment variables for both. */
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { lstat, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -10,19 +10,19 @@ import type { BlockedAttempt } from './blocked-attempts.ts';
 import type { Lookup } from './dial.ts';
 import { EgressProxy, type ProxyLimits } from './egress-proxy.ts';
 
-/** What a server may reach, and who it is. */
+/** The server, and the targets that it may reach. */
 export interface EgressPlan {
   readonly server: string;
   /** As parseDomain of catalogs/readers/domains.ts takes them. */
   readonly allowedDomains: readonly string[];
-  /** In the same form: never reached, whatever is allowed. */
+  /** In the same form. Denied targets win over allowed ones. */
   readonly deniedDomains?: readonly string[] | undefined;
   /** As in Confinement: nor are these. */
   readonly closedHosts?: readonly string[];
   /** Uid that the server runs as on the host; absent: any local user can use the socket, if he finds it. */
   readonly owner?: number;
   readonly limits?: Partial<ProxyLimits>;
-  /** Names our process, so that a later one finds what it left behind. */
+  /** Names this process, so that a later one finds its orphans. */
   readonly mark?: string;
 }
 
@@ -33,13 +33,16 @@ export interface EgressEvents {
 }
 
 const PRELOAD = path.join(import.meta.dirname, 'preload.cjs');
-/** Where the server sees them. */
+/** Their paths in the sandbox. */
 const INSIDE = { preload: '/run/tollgate/egress.cjs', socket: EGRESS_SOCKET } as const;
 const PREFIX = 'tollgate-egress-';
 const MARK = 'owner';
 const OWN_LOOPBACK = 'localhost,127.0.0.1,::1';
 
-/** Opens the proxy of one server. Throws CONFIG_INVALID for an entry that is not a domain, and SANDBOX_UNAVAILABLE where it has no place. */
+/**
+ * Opens the proxy of one server. Throws CONFIG_INVALID for an entry that is not a domain, and SANDBOX_UNAVAILABLE where
+ * it has no place.
+ */
 export async function openEgress(
   { server, allowedDomains, deniedDomains, closedHosts, owner, limits, mark }: EgressPlan,
   events: EgressEvents,
@@ -55,7 +58,7 @@ export async function openEgress(
     folder = mkdtempSync(path.join(tmpdir(), PREFIX));
     if (mark !== undefined) writeFileSync(path.join(folder, MARK), mark, { mode: 0o600 });
     const socket = path.join(folder, 'proxy.sock');
-    // Others may pass through, but not look: the server runs as another user.
+    // Others may enter but not list the folder: the server runs as another user.
     chmodSync(folder, 0o711);
     await proxy.listen(socket, owner);
     return {
@@ -82,7 +85,10 @@ function noPlace(server: string, cause: NodeJS.ErrnoException): TollgateError {
   });
 }
 
-/** Removes the folders of proxies that bear a mark for which `isLeft` holds, and belong to our user. What cannot be read is not ours. */
+/**
+ * Removes the folders of proxies that bear a mark for which `isLeft` holds, and belong to our user. What cannot be read
+ * is not ours.
+ */
 export async function sweepEgress(isLeft: (mark: string) => boolean): Promise<void> {
   const names = (await readdir(tmpdir())).filter((name) => name.startsWith(PREFIX));
   for (const folder of names.map((name) => path.join(tmpdir(), name))) {
@@ -93,7 +99,7 @@ export async function sweepEgress(isLeft: (mark: string) => boolean): Promise<vo
   }
 }
 
-/** Both spellings: programs read one or the other. */
+/** Sets both spellings, because programs read one or the other. */
 function envOf(allowlist: Allowlist): Readonly<Record<string, string>> {
   const proxy = `http://127.0.0.1:${EGRESS_PORT}`;
   const variables = {

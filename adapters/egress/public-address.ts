@@ -1,7 +1,7 @@
-/** Owns which addresses belong to the public internet; refuses all that lead to this machine, its networks or its cloud. */
+/** Tells public internet addresses from those that lead to this machine, its networks or its cloud. */
 import { BlockList, isIPv4, isIPv6 } from 'node:net';
 
-/** IANA special-purpose registry (RFC 6890 and later): everything that is not globally reachable, and relays into it. */
+/** IANA special-purpose registry (RFC 6890 and later): ranges that are not globally reachable, and relays into them. */
 const INNER_IPV4 = [
   ['0.0.0.0', 8],
   ['10.0.0.0', 8],
@@ -31,11 +31,11 @@ const INNER_IPV6 = [
 const inner = new BlockList();
 for (const [net, prefix] of INNER_IPV4) inner.addSubnet(net, prefix, 'ipv4');
 for (const [net, prefix] of INNER_IPV6) inner.addSubnet(net, prefix, 'ipv6');
-// Outside of it lie loopback, mapped and NAT64 forms of IPv4, link-local, unique local and multicast.
+// Other ranges: loopback, mapped and NAT64 forms of IPv4, link-local, unique local and multicast.
 const unicast = new BlockList();
 unicast.addSubnet('2000::', 3, 'ipv6');
 
-/** True for a public unicast address; false for all others, and for what is no address. */
+/** Returns true for a public unicast address, and false for other addresses and other texts. */
 export function isPublicAddress(address: string): boolean {
   if (isIPv4(address)) return !inner.check(address, 'ipv4');
   return isIPv6(address) && unicast.check(address, 'ipv6') && !inner.check(address, 'ipv6');

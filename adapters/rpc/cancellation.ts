@@ -1,7 +1,10 @@
-/** Owns the giving up of one call: an AbortSignal's few words in plain code, for making a real one costs as much as deciding a call; refuses to be given up twice. */
+/**
+ * Cancels one call. It has the interface of an AbortSignal in plain code, because a real one costs as much as a
+ * decision.
+ */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 
-/** What a call is told by that its caller gives it up; every AbortSignal is one. */
+/** Tells a call that its caller cancelled it. Every AbortSignal is one. */
 export interface CancelSignal {
   readonly aborted: boolean;
   readonly reason: unknown;
@@ -9,7 +12,7 @@ export interface CancelSignal {
   removeEventListener(type: 'abort', listener: () => void): void;
 }
 
-/** A call that can be given up: the signal, and what gives it. Listeners are called once. */
+/** A signal, and the function that aborts it. Listeners are called once. */
 export class Cancellation implements CancelSignal {
   aborted = false;
   reason: unknown;
@@ -28,17 +31,17 @@ export class Cancellation implements CancelSignal {
     if (this.aborted) return;
     this.aborted = true;
     this.reason = reason;
-    // One at a time: a listener may take the next one off.
+    // One at a time, because a listener may remove the next one.
     for (let listener = this.listeners.shift(); listener !== undefined; listener = this.listeners.shift()) listener();
   }
 }
 
-/** Why a call was given up: what its caller says (its time is over, its session has ended), else that the caller cancelled it. */
+/** Returns the caller's reason (timeout, end of the session), else an error that the caller cancelled the call. */
 export function cancelReason({ reason }: CancelSignal): TollgateError {
   return reason instanceof TollgateError ? reason : new TollgateError('CANCELLED');
 }
 
-/** The same as a real one, for what takes no other: programs, streams, `AbortSignal.any`. */
+/** Returns a real AbortSignal, for programs, streams and `AbortSignal.any`. */
 export function abortSignalOf(signal: CancelSignal): AbortSignal {
   if (signal instanceof AbortSignal) return signal;
   const real = new AbortController();
@@ -48,11 +51,11 @@ export function abortSignalOf(signal: CancelSignal): AbortSignal {
   return real.signal;
 }
 
-/** Settles as the work does, or throws the signal's reason (see `reasonOf`) as soon as it aborts. */
+/** Settles as the work does, or throws the signal's reason (see `reasonOf`) when it aborts. */
 export function abortable<T>(work: Promise<T>, signal: CancelSignal | undefined): Promise<T> {
   if (signal === undefined) return work;
   if (signal.aborted) {
-    // Its failure is told by whoever does it: unheard, it would end the process.
+    // The work reports its own failure. Without a handler, a rejection would end the process.
     work.catch(() => undefined);
     return Promise.reject(cancelReason(signal));
   }

@@ -1,9 +1,12 @@
-/** Owns the question whether a written number survives a double; refuses to round in silence. */
+/** Checks whether a decimal number fits a double without loss. */
 
-/** Well above the least double that has all its digits. */
+/** Well above the smallest double with full precision. */
 const NORMAL = 1e-290;
 
-/** Whether a double holds exactly the decimal number that is written; minus zero counts as lost, since JSON.stringify drops its sign. */
+/**
+ * Returns true if a double holds the decimal number exactly. Minus zero does not fit, because JSON.stringify drops its
+ * sign.
+ */
 export function fitsDouble(written: string): boolean {
   const digits = significantDigits(written);
   // No double is written with more digits than these (ECMA-262, Number::toString).
@@ -16,8 +19,8 @@ export function fitsDouble(written: string): boolean {
 }
 
 /**
- * The doubles next to a written number that a double does not hold. Undefined where both are whole and the number is not: then they
- * would pass for an integer. Numbers beyond the range of doubles get the largest one.
+ * The doubles next to a written number that a double does not hold. Undefined where both are whole and the number is
+ * not: then they would pass for an integer. Numbers beyond the range of doubles get the largest one.
  */
 export function doublesAround(written: string): { readonly below: number; readonly above: number } | undefined {
   const nearest = clamp(Number(written));
@@ -59,7 +62,7 @@ function isWhole(written: string): boolean {
   return Number(/e(.*)$/.exec(canonicalDecimal(written))?.[1] ?? 0) >= 0;
 }
 
-/** Negative where the first is smaller. */
+/** Returns a negative number if the first is smaller. */
 function compareDecimals(left: string, right: string): number {
   const [a, b] = [partsOf(left), partsOf(right)];
   if (a.sign !== b.sign) return a.sign - b.sign;
@@ -88,7 +91,7 @@ function canonicalDecimal(written: string): string {
   return `${sign}${trimmed}e${Number(exponent) - fraction.length + (digits.length - trimmed.length)}`;
 }
 
-/** A loop, because `/0+$/` is quadratic over digits that hold many runs of zeros. */
+/** A loop, because `/0+$/` takes quadratic time for digits with many runs of zeros. */
 function trimZeros(digits: string): string {
   let end = digits.length;
   while (end > 0 && digits.charCodeAt(end - 1) === 48) end--;

@@ -1,4 +1,4 @@
-/** Owns the envelope of JSON-RPC 2.0: which message a parsed object is; refuses ids, versions and params that the standard does not know. */
+/** Classifies a parsed JSON-RPC 2.0 message. It refuses ids, versions and params that the standard does not allow. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { scanJson } from './json-scan.ts';
 import {
@@ -12,7 +12,7 @@ import {
 } from './wire-message.ts';
 
 const ENVELOPE_KEYS = ['jsonrpc', 'id', 'method', 'params', 'result', 'error'];
-/** Keys that the protocol gives a meaning to directly under `params`, over all methods (MCP 2025-11-25 schema). */
+/** Keys with a meaning directly under `params`, for all methods (MCP 2025-11-25 schema). */
 const PARAM_KEYS = [
   'name',
   'arguments',
@@ -38,7 +38,7 @@ const PARAM_KEYS = [
 const ENVELOPE = foldedKeys(ENVELOPE_KEYS);
 const PARAMS = foldedKeys(PARAM_KEYS);
 
-/** Says what a message is. Throws WIRE_* for clients, UPSTREAM_INVALID or WIRE_* for servers. */
+/** Classifies a message. Throws WIRE_* for clients, UPSTREAM_INVALID or WIRE_* for servers. */
 export function classifyMessage(parsed: ParsedMessage): WireMessage {
   const { value, side } = parsed;
   if (side === 'client') refuseCaseVariants(Object.keys(value), ENVELOPE);
@@ -73,7 +73,7 @@ function readParams(parsed: ParsedMessage): JsonDoc<JsonObject> | undefined {
   return { text: textOf(parsed, 'params'), value: params, exact: parsed.exact };
 }
 
-/** Arguments may hold any keys: they are judged by the tool's own schema. */
+/** Arguments may have any keys. The tool's own schema validates them. */
 function readArguments(params: JsonDoc<JsonObject> | undefined): JsonDoc | undefined {
   if (params === undefined || !('arguments' in params.value)) return undefined;
   const span = scanJson(params.text).members.find((member) => member.key === 'arguments');
@@ -103,7 +103,7 @@ function readAnswer(parsed: ParsedMessage): WireMessage {
   return { kind: 'result', id, result: { text: textOf(parsed, 'result'), value: result, exact: parsed.exact } };
 }
 
-/** Servers exist that send a string as code or as the whole error: their words still reach the caller, under the standard's number. */
+/** Some servers send a string as the code or as the whole error. The caller gets their text with a standard code. */
 function readError(error: unknown, parsed: ParsedMessage): JsonRpcError {
   if (!isObject(error))
     return {
@@ -135,10 +135,10 @@ function textOf(parsed: ParsedMessage, key: string): string {
   return span === undefined ? 'null' : parsed.text.slice(span.start, span.end);
 }
 
-/** Readers that match keys without case would take the variant for the key itself (CVE-2026-27896 and its kind). */
+/** A parser that ignores case would read the variant as the key itself (CVE-2026-27896 and similar). */
 function refuseCaseVariants(keys: readonly string[], known: ReadonlyMap<string, string>): void {
   for (const key of keys) {
-    // Nearly every key is written as it should be, and folding is dear.
+    // Case folding is expensive, and nearly every key is spelled correctly.
     if (known.get(key) === key) continue;
     const exact = known.get(fold(key));
     if (exact !== undefined && exact !== key)
@@ -146,7 +146,7 @@ function refuseCaseVariants(keys: readonly string[], known: ReadonlyMap<string, 
   }
 }
 
-/** Upper, then lower: catches the long s, the dotless i and the Kelvin sign too. */
+/** Upper case first, then lower case: this also maps the long s, the dotless i and the Kelvin sign. */
 function fold(key: string): string {
   return key.toUpperCase().toLowerCase();
 }

@@ -9,7 +9,7 @@ export interface EventStreamOptions {
   onMessage(data: Buffer): void;
 }
 
-/** Linear in the bytes pushed, whatever their slices. */
+/** Reads an event stream in chunks. The time is linear in the bytes, however they are cut into chunks. */
 export class EventStreamReader {
   readonly #options: EventStreamOptions;
   #line: Buffer[] = [];
@@ -23,20 +23,20 @@ export class EventStreamReader {
     this.#options = options;
   }
 
-  /** False when an event is larger than `maxBytes`: the stream must then be ended. */
+  /** Returns false if an event is larger than `maxBytes`. The caller must end the stream then. */
   push(chunk: Buffer): boolean {
     let start = this.#afterReturn && chunk[0] === NEWLINE ? 1 : 0;
     if (chunk.length > 0) this.#afterReturn = chunk[chunk.length - 1] === RETURN;
-    let [newline, carriage] = [chunk.indexOf(NEWLINE, start), chunk.indexOf(RETURN, start)];
-    while (newline >= 0 || carriage >= 0) {
-      const end = carriage < 0 || (newline >= 0 && newline < carriage) ? newline : carriage;
+    let [newline, carriage] = [indexFrom(chunk, NEWLINE, start), indexFrom(chunk, RETURN, start)];
+    for (let end = Math.min(newline, carriage); end < chunk.length; end = Math.min(newline, carriage)) {
       this.#line.push(chunk.subarray(start, end));
       this.#endLine();
       start = end === carriage && chunk[end + 1] === NEWLINE ? end + 2 : end + 1;
-      if (newline >= 0 && newline < start) newline = chunk.indexOf(NEWLINE, start);
-      if (carriage >= 0 && carriage < start) carriage = chunk.indexOf(RETURN, start);
+      // Each byte is searched once for each of the two: only a mark that was passed needs another search.
+      if (newline < start) newline = indexFrom(chunk, NEWLINE, start);
+      if (carriage < start) carriage = indexFrom(chunk, RETURN, start);
     }
-    // A copy: the caller goes on using its chunk.
+    // Copied, because the caller reuses its chunk.
     if (start < chunk.length) this.#line.push(Buffer.from(chunk.subarray(start)));
     return this.#bytes <= this.#options.maxBytes;
   }
@@ -68,4 +68,10 @@ export class EventStreamReader {
     const whole = Buffer.concat(data);
     if (passes && whole.length > 0) this.#options.onMessage(whole);
   }
+}
+
+/** Returns the index of a byte, or the chunk's length if there is none. */
+function indexFrom(chunk: Buffer, byte: number, start: number): number {
+  const found = chunk.indexOf(byte, start);
+  return found < 0 ? chunk.length : found;
 }

@@ -1,6 +1,6 @@
-/** Owns the cutting of a byte stream into lines; refuses to hold more than one line's limit, and lets a bad line cost only itself. */
+/** Splits a byte stream into lines. It buffers one line at most, and a bad line does not affect the others. */
 
-/** What the reader needs; `maxBytes` counts one line without its newline. */
+/** Options of the reader. `maxBytes` counts one line without its newline. */
 export interface LineReaderOptions {
   readonly maxBytes: number;
   /** Called with each line that is not empty, without CR and LF; the bytes are the receiver's until it returns. */
@@ -16,7 +16,8 @@ const EDGE_BYTES = 256;
 
 /**
  * The same JSON on one line, for the frames that end at a line break (stdio, event streams). In valid JSON a raw line
- * break is white space, so no value changes; unreplaced, pretty-printed arguments could smuggle in a call that nobody judged.
+ * break is white space, so no value changes; unreplaced, pretty-printed arguments could smuggle in a call that nobody
+ * judged.
  */
 export function oneLine(text: string): string {
   return text.includes('\n') || text.includes('\r') ? text.replace(/[\r\n]/g, ' ') : text;
@@ -30,7 +31,7 @@ export class LineReader {
   private readonly options: LineReaderOptions;
   private block = Buffer.alloc(0);
   private used = 0;
-  /** Edges of a line over the limit that is being skipped. */
+  /** The first and last bytes of a line over the limit, which is being skipped. */
   private skipped: { readonly head: string; tail: Buffer } | undefined;
 
   constructor(options: LineReaderOptions) {
@@ -46,7 +47,7 @@ export class LineReader {
     if (start < chunk.length) this.gather(chunk.subarray(start));
   }
 
-  /** The stream has ended: what stands without a newline is a line too. */
+  /** Ends the stream. Bytes without a newline are a line too. */
   end(): void {
     this.endLine(Buffer.alloc(0));
   }
@@ -59,7 +60,7 @@ export class LineReader {
     this.gather(rest);
     const { skipped } = this;
     const line = this.block.subarray(0, this.used);
-    // Let go before the callback: a large block must not outlive its line.
+    // Released before the callback, so that a large block does not outlive its line.
     if (this.block.length > FIRST_BLOCK || skipped !== undefined) this.block = Buffer.alloc(0);
     this.used = 0;
     this.skipped = undefined;
@@ -101,7 +102,7 @@ export class LineReader {
   }
 }
 
-/** Copied, so that the chunk it came from can go. */
+/** Copies the bytes, so that their chunk can be freed. */
 function lastBytes(held: Buffer, bytes: Buffer): Buffer {
   return Buffer.from(Buffer.concat([held, bytes.subarray(-EDGE_BYTES)]).subarray(-EDGE_BYTES));
 }

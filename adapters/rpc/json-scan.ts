@@ -1,4 +1,7 @@
-/** Owns the one linear scan of a JSON text that decides whether the native parse is safe; refuses to build values itself. */
+/**
+ * Owns the one linear scan of a JSON text that decides whether the native parse is safe; refuses to build values
+ * itself.
+ */
 import { fitsDouble } from './decimal.ts';
 
 /** One member of the outermost object: `text.slice(start, end)` is its value, white space trimmed. */
@@ -8,7 +11,9 @@ export interface JsonMember {
   readonly end: number;
 }
 
-/** What one pass over a text saw. It is meaningful only for texts that JSON.parse accepts; the scan itself never throws. */
+/**
+ * What one pass over a text saw. It is meaningful only for texts that JSON.parse accepts; the scan itself never throws.
+ */
 export interface JsonScan {
   readonly members: readonly JsonMember[];
   /** Object members at all depths. A parsed value with fewer keys than this has lost a duplicate. */
@@ -130,8 +135,8 @@ class Scanner {
   }
 
   /**
-   * From the first escape of a string on: a few units one by one, because escapes often stand close together, then a native
-   * search for what comes first. The next backslash and quote are remembered, so that no part of the text is searched twice.
+   * Starts at the first escape of a string. Escapes are often close together, so it reads a few units one by one before
+   * it uses a native search. It remembers the next backslash and quote, so it searches no part of the text twice.
    */
   private skipEscapes(from: number): number {
     const { text } = this;
@@ -143,7 +148,7 @@ class Scanner {
         if (unit === QUOTE) return at;
         if (unit !== BACKSLASH) at += 1;
         else {
-          at = text.charCodeAt(at + 1) === LETTER_U ? this.skipUnicode(at + 1) + 1 : at + 2;
+          at = this.endOfEscape(at);
           near = at + NEAR;
         }
       }
@@ -155,9 +160,14 @@ class Scanner {
     return text.length;
   }
 
-  /** `at` is the `u` of an escape; returns its last hex digit, or that of the second half of a pair. */
+  /** Returns the place after the escape that starts at `at`. */
+  private endOfEscape(at: number): number {
+    return this.text.charCodeAt(at + 1) === LETTER_U ? this.skipUnicode(at + 1) + 1 : at + 2;
+  }
+
+  /** `at` is the `u` of an escape. Returns the place of its last hex digit, or of the second half's in a pair. */
   private skipUnicode(at: number): number {
-    // Only \uD… can be half of a pair, and texts that are escaped throughout hold millions of others.
+    // Only \uD… can be half of a pair. Fully escaped texts contain millions of others.
     if ((this.text.charCodeAt(at + 1) | 32) !== LETTER_D) return at;
     const unit = hexUnit(this.text, at + 1);
     if (unit < 0xd800) return at;
@@ -188,13 +198,13 @@ function orEnd(found: number, text: string): number {
   return found < 0 ? text.length : found;
 }
 
-/** The code unit of four hex digits, or -1: JSON.parse refuses such a text anyway. */
+/** Returns the code unit of four hex digits, or -1. JSON.parse refuses such a text anyway. */
 function hexUnit(text: string, at: number): number {
   const digits = text.slice(at, at + 4);
   return /^[0-9a-fA-F]{4}$/.test(digits) ? Number.parseInt(digits, 16) : -1;
 }
 
-/** A key as JSON reads it; the raw text when it is not JSON, which the parse refuses later. */
+/** Returns a key as JSON reads it. Returns the raw text if it is not JSON: the later parse refuses it. */
 function unescape(raw: string): string {
   try {
     return JSON.parse(`"${raw}"`) as string;

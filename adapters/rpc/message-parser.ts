@@ -1,4 +1,7 @@
-/** Owns the reading of one JSON-RPC message from bytes, with the text of each part kept; refuses what two readers could read differently. */
+/**
+ * Owns the reading of one JSON-RPC message from bytes, with the text of each part kept; refuses what two readers could
+ * read differently.
+ */
 import { isUtf8 } from 'node:buffer';
 import { type ErrorCode, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { classifyMessage } from './envelope.ts';
@@ -10,7 +13,10 @@ export { jsonMembers } from './json-scan.ts';
 export type { JsonObject, JsonRpcError, MessageSender, WireMessage } from './wire-message.ts';
 export { isId, isObject } from './wire-message.ts';
 
-/** Nesting that is still read. Results of servers have run already, and one deep tool must not cost its list, so they get more room; both are far below any stack. */
+/**
+ * Nesting that is still read. Results of servers have run already, and one deep tool must not cost its list, so they
+ * get more room; both are far below any stack.
+ */
 const MAX_DEPTH: Readonly<Record<MessageSender, number>> = { client: 64, server: 512 };
 
 /** Values of one message. Each takes 50 bytes of memory and more, and each step of a call up to four microseconds. */
@@ -37,7 +43,9 @@ export function readMessage(line: Buffer, side: MessageSender): WireMessage {
   }
 }
 
-/** Strict parse of one JSON text. Throws WIRE_PARSE, WIRE_DEPTH, WIRE_SIZE, WIRE_LONE_SURROGATE or WIRE_DUPLICATE_KEY. */
+/**
+ * Strict parse of one JSON text. Throws WIRE_PARSE, WIRE_DEPTH, WIRE_SIZE, WIRE_LONE_SURROGATE or WIRE_DUPLICATE_KEY.
+ */
 export function parseJsonDoc(text: string): JsonDoc {
   const scan = scanJson(text);
   // A text that did not come through UTF-8 may hold halves of pairs unescaped.
@@ -55,7 +63,8 @@ function parseScanned(text: string, scan: JsonScan, side: MessageSender): unknow
     );
   const value = parse(text);
   if (scan.loneSurrogate && side === 'client') throw refuse('WIRE_LONE_SURROGATE');
-  // JSON.parse keeps the last of two equal keys; other readers keep the first, so what was checked could differ from what runs.
+  // JSON.parse keeps the last of two equal keys; other readers keep the first, so what was checked could differ from
+  // what runs.
   if (countKeys(value) !== scan.keys) throw refuse('WIRE_DUPLICATE_KEY');
   return value;
 }

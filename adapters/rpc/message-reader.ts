@@ -1,4 +1,4 @@
-/** Owns the reading of messages from a server's bytes: lines within the wire limit; tells of what is none, and drops it. */
+/** Reads messages from a server's bytes. It reports and drops lines that are not messages or exceed the wire limit. */
 import type { Readable } from 'node:stream';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { LARGE_INPUT_BYTES, MAX_INPUT_BYTES, ownEventLoopTurn } from '../../catalogs/text/time-slices.ts';
@@ -6,12 +6,12 @@ import type { ConnectionEvents } from './connection.ts';
 import { LineReader } from './framing.ts';
 import { readMessage, type WireMessage } from './message-parser.ts';
 
-/** Reads the messages of a stream. A large message is parsed in a turn of its own; the stream waits for that, and the order stays. */
+/** Reads the messages of a stream. A large message is parsed in its own turn; the stream waits, so the order stays. */
 export class MessageReader {
   readonly #events: ConnectionEvents;
   readonly #stream: Readable;
   readonly #lines: LineReader;
-  /** A large line, and what came behind it in the same chunk. */
+  /** A large line, and the rest of its chunk. */
   #later: Buffer[] = [];
 
   constructor(stream: Readable, events: ConnectionEvents) {
@@ -34,7 +34,7 @@ export class MessageReader {
   #receive(line: Buffer): void {
     const isLarge = line.length > LARGE_INPUT_BYTES;
     if (!isLarge && this.#later.length === 0) return this.#deliver(line);
-    // The bytes of a small line are those of the reader, which goes on.
+    // The reader reuses the bytes of a small line.
     this.#later.push(isLarge ? line : Buffer.from(line));
     if (this.#later.length > 1) return;
     this.#stream.pause();
@@ -53,7 +53,7 @@ export class MessageReader {
 
 /** How frames of the known implementations begin; the TypeScript SDK puts `result` first. */
 const BEGINNINGS = ['{"jsonrpc"', '{"result"', '{"id"', '{"method"', '{"error"'];
-/** Every attempt reads the line once more, so their number and its length bound what a hostile line costs. */
+/** Each attempt reads the line again, so these limits bound the cost of a hostile line. */
 const ATTEMPTS = 4;
 const MOST_NOISY_BYTES = 1_048_576;
 
@@ -65,7 +65,8 @@ export interface NoisyMessage {
 
 /**
  * Reads a line of a server. Where log text without a newline stands before a frame, the frame is still read: otherwise
- * its call would wait for its timeout. Only in lines of at most 1 MiB. A server that prints foreign text could print the newline too, so nothing is lost in trust.
+ * its call would wait for its timeout. Only in lines of at most 1 MiB. A server that prints foreign text could print
+ * the newline too, so nothing is lost in trust.
  */
 export function readNoisyLine(line: Buffer): NoisyMessage {
   const message = readMessage(line, 'server');

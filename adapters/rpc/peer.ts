@@ -1,4 +1,7 @@
-/** Owns one JSON-RPC conversation with a server: ids, deadlines, progress, cancellation; refuses what the server asks of the client. */
+/**
+ * Owns one JSON-RPC conversation with a server: ids, deadlines, progress, cancellation; refuses what the server asks of
+ * the client.
+ */
 import { ERRORS, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { UpstreamError } from '../port.ts';
 import { cancelReason } from './cancellation.ts';
@@ -11,7 +14,10 @@ import type { JsonDoc } from './wire-message.ts';
 
 /** The way out. */
 export interface PeerLink {
-  /** `id` is given with requests, for links on which each has an answer of its own. A promise settles when the other side has taken the text; it never rejects. */
+  /**
+   * `id` is given with requests, for links on which each has an answer of its own. A promise settles when the other
+   * side has taken the text; it never rejects.
+   */
   send(text: string, id?: number): Promise<void> | void;
   /** Bytes handed over and not yet taken by the other side. */
   backlog(): number;
@@ -23,7 +29,9 @@ export interface PeerEvents {
   onToolsChanged(): void;
   /** An answer to nothing, a second answer, or a message that breaks the protocol was dropped. */
   onDropped(): void;
-  /** Requests of the server were refused. The first of a method is told at once, those of the next minute as a count. */
+  /**
+   * Requests of the server were refused. The first of a method is told at once, those of the next minute as a count.
+   */
   onRefused?(refused: RefusedRequest): void;
 }
 
@@ -37,8 +45,8 @@ const MAX_ABANDONED = 1024;
 const URL_ELICITATION_REQUIRED = -32042;
 
 /**
- * One conversation. Ids count up per hop, so two clients with equal ids cannot meet (CVE-2026-25536); a call's id is its
- * progress token too. Nothing is sent twice.
+ * One conversation. Ids count up per hop, so two clients with equal ids cannot meet (CVE-2026-25536); a call's id is
+ * its progress token too. Nothing is sent twice.
  */
 export class Peer {
   private readonly link: PeerLink;
@@ -112,7 +120,9 @@ export class Peer {
     this.take(id)?.reject(error);
   }
 
-  /** A message over the wire limit was dropped; its call is found by the id in its edges, or because it is the only one. */
+  /**
+   * A message over the wire limit was dropped; its call is found by the id in its edges, or because it is the only one.
+   */
   failTooLarge(edges: string): void {
     const id = idInEdges(edges);
     const [only] = this.pending.keys();
@@ -177,7 +187,10 @@ export class Peer {
     return new TollgateError('URL_ELICITATION_DENIED');
   }
 
-  /** Only progress and list_changed have an effect. Other notifications (log messages, resources, tasks, elicitation) end here. */
+  /**
+   * Only progress and list_changed have an effect. Other notifications (log messages, resources, tasks, elicitation)
+   * end here.
+   */
   private hear(method: string, params: JsonDoc<JsonObject> | undefined): void {
     if (method === 'notifications/progress')
       return params === undefined || !holdsExactly(params) ? this.events.onDropped() : this.hearProgress(params.value);

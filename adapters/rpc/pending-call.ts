@@ -1,4 +1,7 @@
-/** Owns one request that waits for its answer: its deadlines, its progress and its caller's signal; refuses progress that goes backwards. */
+/**
+ * Owns one request that waits for its answer: its deadlines, its progress and its caller's signal; refuses progress
+ * that goes backwards.
+ */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { type CancelSignal, cancelReason } from './cancellation.ts';
 import type { JsonObject } from './message-parser.ts';
@@ -7,7 +10,10 @@ import type { JsonDoc } from './wire-message.ts';
 /** One request to a server. */
 export interface PeerRequest {
   readonly method: string;
-  /** Text of the params, made when the id is known; the id serves as progress token. Texts of the caller are spliced in as they are. */
+  /**
+   * Text of the params, made when the id is known; the id serves as progress token. Texts of the caller are spliced in
+   * as they are.
+   */
   readonly params: (id: number) => string;
   /** Milliseconds without an answer or progress. */
   readonly timeoutMs: number;

@@ -1,8 +1,17 @@
-/** Counts the requests of a server that were refused, and tells of them at a bounded rate: a storm must not fill the audit log. */
+/**
+ * Counts the requests of a server that were refused, and tells of them at a bounded rate: a storm must not fill the
+ * audit log.
+ */
 
-/** A result that carries requests to the client (revision 2026-07-28), and the error that asks it to open addresses (MCP 2025-11-25, elicitation). */
+/**
+ * A result that carries requests to the client (revision 2026-07-28), and the error that asks it to open addresses (MCP
+ * 2025-11-25, elicitation).
+ */
 export const [INPUT_REQUIRED, URL_ELICITATION] = ['input_required', 'elicitation/url'] as const;
-/** By which a server can ask its client for something. Any other method is told as `other`: its name is text of the server. */
+/**
+ * By which a server can ask its client for something. Any other method is told as `other`: its name is text of the
+ * server.
+ */
 const KNOWN: ReadonlySet<string> = new Set([
   'sampling/createMessage',
   'elicitation/create',
@@ -22,7 +31,9 @@ export interface RefusedRequest {
   readonly count: number;
 }
 
-/** The refusals of one connection: the first of a method is told at once, those of the following minute in one count. */
+/**
+ * The refusals of one connection: the first of a method is told at once, those of the following minute in one count.
+ */
 export class RefusedRequests {
   readonly #tell: (refused: RefusedRequest) => void;
   readonly #counts = new Map<string, number>();

@@ -49,7 +49,9 @@ export function isObject(value: unknown): value is JsonObject {
 export function isId(value: unknown): value is string | number {
   return typeof value === 'string' || (Number.isSafeInteger(value) && !Object.is(value, -0));
 }
-/** JSON as it stands on the wire, with its parsed value. `exact` is false when `value` lost something that `text` holds. */
+/**
+ * JSON as it stands on the wire, with its parsed value. `exact` is false when `value` lost something that `text` holds.
+ */
 export interface JsonDoc<T = unknown> {
   readonly text: string;
   readonly value: T;

@@ -7,7 +7,7 @@ import { homedir } from 'node:os';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { broadFolderProblem } from '../../catalogs/readers/broad-folders.ts';
-import { isPathWithin } from './closed-paths/closed-paths.ts';
+import { isPathWithin } from '../../catalogs/readers/path-location.ts';
 import type { SandboxSettings } from './sandbox-spec.ts';
 
 /**

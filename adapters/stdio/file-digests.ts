@@ -1,4 +1,6 @@
-/** Owns digests of files that decide what runs; refuses to answer from memory for a file that may have changed since. */
+/**
+ * Owns digests of files that decide what runs; refuses to answer from memory for a file that may have changed since.
+ */
 import { createHash } from 'node:crypto';
 import { realpath, stat } from 'node:fs/promises';
 import { openRegularFile } from './regular-file.ts';
@@ -12,7 +14,10 @@ export interface FileDigest {
   readonly large?: true;
 }
 
-/** Keeps digests of large files from one process to the next. `identity` names a file with its inode, size and times. Neither throws: without it a file is read. */
+/**
+ * Keeps digests of large files from one process to the next. `identity` names a file with its inode, size and times.
+ * Neither throws: without it a file is read.
+ */
 export interface DigestStore {
   get(identity: string): Promise<string | undefined>;
   put(identity: string, sha256: string): Promise<void>;
@@ -29,8 +34,9 @@ const WRITABLE = 0o022n;
 const TICK_MS = 1_000;
 
 /**
- * Reads a file; undefined when it is not there. One of the system's own that the kernel calls unchanged (inode, size, times of content
- * and of inode) is not read again: a program has a hundred megabytes. Of a file of more than `most` bytes its identity stands for it.
+ * Reads a file; undefined when it is not there. One of the system's own that the kernel calls unchanged (inode, size,
+ * times of content and of inode) is not read again: a program has a hundred megabytes. Of a file of more than `most`
+ * bytes its identity stands for it.
  */
 export async function digestStartFile(
   file: string,
@@ -42,7 +48,8 @@ export async function digestStartFile(
     const identity = [real, dev, ino, size, mtimeNs, ctimeNs].join('\0');
     if (most !== undefined && size > most)
       return { path: real, sha256: createHash('sha256').update(identity).digest('hex'), large: true };
-    // What is written through a shared map moves no time: only a file that no server's user may write is believed unchanged.
+    // What is written through a shared map moves no time: only a file that no server's user may write is believed
+    // unchanged.
     if (uid !== 0n || (mode & WRITABLE) !== 0n) return { path: real, sha256: await digestOf(real) };
     const kept = size >= LARGE ? store : undefined;
     const found = known.get(identity) ?? (await kept?.get(identity));

@@ -1,14 +1,16 @@
-/** Owns the start of a server's process at the isolation that it asks for; refuses to start what cannot be isolated as asked. */
-
+/**
+ * Owns the start of a server's process at the isolation that it asks for; refuses to start what cannot be isolated as
+ * asked.
+ */
 import { type ChildProcess, type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { existsSync, realpathSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { searchFolders } from '../../catalogs/programs/helper-programs.ts';
 import { NO_CONFINEMENT } from '../../catalogs/readers/confinement.ts';
+import { isPathWithin } from '../../catalogs/readers/path-location.ts';
 import type { CredentialStore } from '../oauth/sign-in-credentials.ts';
 import { startSandboxed } from '../sandbox/bubblewrap/sandbox-start.ts';
-import { isPathWithin } from '../sandbox/closed-paths/closed-paths.ts';
 import { type ClosedFiles, closePaths, outermostPaths } from '../sandbox/closed-paths/closure-mounts.ts';
 import {
   type RepositoryScope,
@@ -32,7 +34,10 @@ import { fillSecrets } from './server-secrets.ts';
 export interface LaunchedProcess {
   /** Its pipes; leads a process group of its own. */
   readonly child: ChildProcessWithoutNullStreams;
-  /** Sends a signal to the server itself and what it started: in a sandbox to the process inside of it. False when nothing is left. */
+  /**
+   * Sends a signal to the server itself and what it started: in a sandbox to the process inside of it. False when
+   * nothing is left.
+   */
   signal(signal: NodeJS.Signals | 0): boolean;
   /** Ends everything at once, synchronously. */
   kill(): void;
@@ -77,8 +82,9 @@ const NOTHING: SandboxSettings = {
 };
 
 /**
- * Starts a server, once secrets, ways out and isolation are in hand and `ready` has not thrown, and resolves once its process exists: nobody has to wait for `spawn` or `error` of the child any more.
- * Throws INIT_FAILED when its program or folder is missing, and SANDBOX_UNAVAILABLE when its isolation cannot be had.
+ * Starts a server, once secrets, ways out and isolation are in hand and `ready` has not thrown, and resolves once its
+ * process exists: nobody has to wait for `spawn` or `error` of the child any more. Throws INIT_FAILED when its program
+ * or folder is missing, and SANDBOX_UNAVAILABLE when its isolation cannot be had.
  */
 export async function launch(
   settings: ServerSettings,

@@ -8,7 +8,10 @@ const POLL_MS = 10;
 /** After SIGKILL only the kernel is slow; zombies that nobody reaps must not hold us up. */
 const KILL_WAIT_MS = 1000;
 
-/** Ordered stop (MCP 2025-11-25, lifecycle, stdio): close stdin, wait, SIGTERM, wait, SIGKILL; then what was made for it goes too. */
+/**
+ * Ordered stop (MCP 2025-11-25, lifecycle, stdio): close stdin, wait, SIGTERM, wait, SIGKILL; then what was made for it
+ * goes too.
+ */
 export async function stopInOrder(launched: LaunchedProcess, grace: StopGrace): Promise<void> {
   try {
     await stopProcess(launched, grace);

@@ -1,4 +1,7 @@
-/** Opens regular files that somebody else may exchange: a pipe in the place of a file would hold up a thread, or this process, for ever. */
+/**
+ * Opens regular files that somebody else may exchange: a pipe in the place of a file would hold up a thread, or this
+ * process, for ever.
+ */
 import { closeSync, constants, fstatSync, openSync, readFileSync } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 

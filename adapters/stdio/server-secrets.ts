@@ -1,4 +1,7 @@
-/** Owns the filling in of `${secret:NAME}` when a server is started or reached; refuses values that its place cannot carry. */
+/**
+ * Owns the filling in of `${secret:NAME}` when a server is started or reached; refuses values that its place cannot
+ * carry.
+ */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 
 /** A reference, as the configuration holds it. */
@@ -12,8 +15,9 @@ export function secretNames(texts: Readonly<Record<string, string>>): readonly s
 }
 
 /**
- * Environment or headers with their secrets filled in, in one pass: a value that looks like a reference stays as it is. Throws
- * what `secrets` throws, and SECRET_MISSING for a value with a NUL, or, in headers, a line break or another control character.
+ * Environment or headers with their secrets filled in, in one pass: a value that looks like a reference stays as it is.
+ * Throws what `secrets` throws, and SECRET_MISSING for a value with a NUL, or, in headers, a line break or another
+ * control character.
  */
 export async function fillSecrets(
   texts: Readonly<Record<string, string>>,

@@ -1,4 +1,4 @@
-/** Owns the way to an internal server on a unix socket; refuses sockets in whose place somebody else could put his own. */
+/** Connects to an internal server on a Unix socket. It refuses a socket that another user could replace. */
 import { lstatSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import path from 'node:path';
@@ -8,11 +8,12 @@ import { oneLine } from '../rpc/framing.ts';
 import { MessageReader } from '../rpc/message-reader.ts';
 import type { ServerSettings } from '../supervisor/server-settings.ts';
 
-const WORLD = 0o022;
-const OTHERS = 0o077;
+/** Permission bits: others may write; others may do anything. */
+const OTHERS_WRITE = 0o022;
+const OTHERS_ANY = 0o077;
 const STICKY = 0o1000;
 
-/** One connection to a socket of this machine: JSON-RPC in lines, as over stdio. The server is nobody's child and is not ended. */
+/** A connection to a Unix socket: JSON-RPC in lines, as over stdio. The server is not our child and is not ended. */
 export class SocketConnection implements Connection {
   private readonly settings: ServerSettings;
   private socket: Socket | undefined;
@@ -27,7 +28,7 @@ export class SocketConnection implements Connection {
     const fault = socketFault(file, process.getuid?.() ?? 0);
     if (fault !== undefined)
       throw new TollgateError('SERVER_UNAVAILABLE', {
-        detail: `The socket of server "${name}" is not used: ${fault}.`,
+        detail: `Cannot use the socket of server "${name}": ${fault}.`,
         next: 'Start the server, with its socket in a folder of mode 0700 that belongs to the same user.',
         retryable: false,
       });
@@ -57,7 +58,7 @@ export class SocketConnection implements Connection {
   }
 
   useProtocolVersion(): void {
-    // Said in the handshake only, as over stdio.
+    // The handshake carries the version, as over stdio.
   }
 
   async close(): Promise<void> {
@@ -71,7 +72,7 @@ export class SocketConnection implements Connection {
 
   private listen(socket: Socket, events: ConnectionEvents): void {
     const reader = new MessageReader(socket, events);
-    // What went wrong is told by the close that follows.
+    // The close event follows and reports the end.
     socket.on('error', () => undefined);
     socket.on('close', () => {
       reader.flush();
@@ -82,25 +83,29 @@ export class SocketConnection implements Connection {
 }
 
 /**
- * Why a socket must not be used, or undefined. Node cannot ask who is at the other end (SO_PEERCRED), so the place must answer for
- * it: the socket and its folder belong to us, the folder is ours alone, and nobody else can rename a folder above it.
+ * Returns why a socket must not be used, or undefined. Node.js cannot ask for the user at the other end (SO_PEERCRED),
+ * so the place must prove it: socket and folder belong to this user, no other user has access to the folder, and no
+ * other user can rename a folder above it.
  */
 export function socketFault(file: string, uid: number): string | undefined {
   const folder = path.dirname(file);
   try {
     const [socket, place] = [lstatSync(file), lstatSync(folder)];
-    if (!socket.isSocket()) return 'it is no socket';
+    if (!socket.isSocket()) return 'it is not a socket';
     if (socket.uid !== uid) return 'it belongs to another user';
     if (!place.isDirectory()) return 'its folder is a link';
-    if (place.uid !== uid || (place.mode & OTHERS) !== 0) return 'its folder is open to other users';
-    for (let above = path.dirname(folder); ; above = path.dirname(above)) {
-      const { mode, uid: owner } = lstatSync(above);
-      if ((owner !== uid && owner !== 0) || ((mode & WORLD) !== 0 && (mode & STICKY) === 0))
-        return 'a folder above it can be changed by other users';
-      if (above === path.dirname(above)) return undefined;
-    }
+    if (place.uid !== uid || (place.mode & OTHERS_ANY) !== 0) return 'its folder is open to other users';
+    for (let above = folder; above !== path.dirname(above); )
+      if (canOthersRename((above = path.dirname(above)), uid)) return 'a folder above it can be changed by other users';
+    return undefined;
   } catch (thrown) {
     const { code } = thrown as NodeJS.ErrnoException;
-    return code === 'ENOENT' ? 'there is none' : `it cannot be looked at (${code ?? 'unknown'})`;
+    return code === 'ENOENT' ? 'there is none' : `it cannot be read (${code ?? 'unknown'})`;
   }
+}
+
+/** Returns true if another user can rename entries of a folder. The sticky bit forbids it. */
+function canOthersRename(folder: string, uid: number): boolean {
+  const { mode, uid: owner } = lstatSync(folder);
+  return (owner !== uid && owner !== 0) || ((mode & OTHERS_WRITE) !== 0 && (mode & STICKY) === 0);
 }

@@ -1,6 +1,10 @@
-/** Finds what the code of a server loads by relative paths from outside of its own folder, and who runs code that no word names. */
+/**
+ * Finds what the code of a server loads by relative paths from outside of its own folder, and who runs code that no
+ * word names.
+ */
 import { lstatSync, readdirSync, realpathSync, type Stats } from 'node:fs';
 import path from 'node:path';
+import { isPathWithin } from '../../catalogs/readers/path-location.ts';
 import { readRegularFileSync } from './regular-file.ts';
 import { hasCodeExtension } from './start-words.ts';
 
@@ -26,15 +30,18 @@ const FOLDERS = /^(?:-I|-cp|-classpath|--class-?path|--module-path|-p[az])$/;
 /** With these first words a package is run, and not the project. */
 const PACKAGE = /^(?:npm (?:x|exec|create|init)|pnpm (?:dlx|create)|yarn (?:dlx|create)|uv (?:tool|x)) $/;
 
-/** Code outside of a tree of code that the tree loads by relative paths. Absolute and real; `place` is where the program starts. */
+/**
+ * Code outside of a tree of code that the tree loads by relative paths. Absolute and real; `place` is where the program
+ * starts.
+ */
 export function importsOutside(tree: string, place: string): readonly string[] {
   const named = codeIn(tree)
     .flatMap((file) => pathsIn(file, place))
-    .filter(({ file }) => !isInside(file, tree));
+    .filter(({ file }) => !isPathWithin(file, tree));
   const found = new Set<string>();
   for (const [file, isLoaded] of distinct(named)) {
     const real = existing(file);
-    if (real !== undefined && (isLoaded || hasCodeExtension(real)) && !isInside(real, tree)) found.add(real);
+    if (real !== undefined && (isLoaded || hasCodeExtension(real)) && !isPathWithin(real, tree)) found.add(real);
   }
   return [...found];
 }
@@ -49,7 +56,10 @@ function distinct(
   return found;
 }
 
-/** Relative paths in a file, made absolute. `isLoaded`: a module is loaded from there; otherwise only the name of a file of code counts. */
+/**
+ * Relative paths in a file, made absolute. `isLoaded`: a module is loaded from there; otherwise only the name of a file
+ * of code counts.
+ */
 function pathsIn(file: string, place: string): readonly { readonly file: string; readonly isLoaded: boolean }[] {
   const text = quietly(() => readRegularFileSync(file, MAX_FILE_BYTES)) ?? '';
   const bases = SHELL.test(file) || SHELL.test(text) ? [path.dirname(file), place] : [path.dirname(file)];
@@ -58,7 +68,10 @@ function pathsIn(file: string, place: string): readonly { readonly file: string;
   );
 }
 
-/** Whether a command runs code of the folder that it starts in, which no word names: modules of Python, what a project says. */
+/**
+ * Whether a command runs code of the folder that it starts in, which no word names: modules of Python, what a project
+ * says.
+ */
 export function runsWorkingFolder(command: string, args: readonly string[]): boolean {
   // A line for a shell is several words.
   const words = [
@@ -143,8 +156,4 @@ function quietly<T>(read: () => T): T | undefined {
   } catch {
     return undefined;
   }
-}
-
-function isInside(file: string, folder: string): boolean {
-  return file === folder || file.startsWith(`${folder}/`);
 }

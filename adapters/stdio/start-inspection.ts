@@ -1,7 +1,11 @@
-/** Owns the look at the files that a server would run: its program and every file that its words name, with digests; runs none of them, and refuses to guess at those of a container's image. */
+/**
+ * Reads the files that a start of a server would run, and computes their digests: its program and every file that its
+ * command names. It runs none of them, and does not read the image of a container.
+ */
 import { realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { filePathOf, fileTextsIn } from '../../catalogs/programs/command-words.ts';
+import { isPathWithin } from '../../catalogs/readers/path-location.ts';
 import { outermostPaths } from '../sandbox/closed-paths/closure-mounts.ts';
 import { findProgram, ownProgramFiles } from '../sandbox/program-files.ts';
 import type { ServerSettings } from '../supervisor/server-settings.ts';
@@ -12,27 +16,30 @@ import { findNamedFiles, hasCodeExtension, type NamedFile } from './start-words.
 
 /** The files behind a command. */
 export interface StartFiles {
-  /** Real path of the folder it starts in. */
+  /** Real path of its working folder. */
   readonly folder: string;
-  /** Absent when there is no such program here. */
+  /** Absent if the program does not exist here. */
   readonly program?: FileDigest;
-  /** Files among the arguments, and what the program reads from its folder to know what to run. */
+  /** Files among the arguments, and files of its folder that tell the program what to run. */
   readonly scripts: readonly FileDigest[];
-  /** Files among the arguments that the server itself writes: what is in them is none of it. */
+  /** Files among the arguments that the server itself writes. Their content is not part of the digest. */
   readonly data?: readonly string[];
-  /** Folders that a sandbox gives it to read although `allowRead` does not name them: its package, that of its main script, `cwd`. */
+  /** Folders that a sandbox lets it read without `allowRead`: its package, the package of its main script, `cwd`. */
   readonly given?: readonly string[];
-  /** Name of a program that runs what no file above holds. */
+  /** Name of a program that runs code from none of these files. */
   readonly unbound?: string;
-  /** What it loads from places that agents may write, besides those files. */
+  /** Further files and folders that it loads from places that agents may write. */
   readonly places?: readonly PlaceDigest[];
-  /** Why it cannot be bound to what it loads. */
+  /** Why an approval cannot cover everything that it loads. */
   readonly exposed?: string;
-  /** The script that it is told to run and that is not there, as it is written. */
+  /** The script of the command that does not exist, as the command names it. */
   readonly gone?: string;
 }
 
-/** `folder` is where a program starts whose settings name none; `store` spares reading large files that have not changed. */
+/**
+ * `folder` is the working folder if the settings name none. `store` keeps digests, so that unchanged large files are
+ * not read again.
+ */
 export type StartInspector = (
   settings: Pick<ServerSettings, 'command' | 'args' | 'cwd' | 'isolation'> &
     Partial<Pick<ServerSettings, 'env' | 'sandbox'>>,
@@ -40,64 +47,73 @@ export type StartInspector = (
   store?: DigestStore,
 ) => Promise<StartFiles>;
 
-/** What a server keeps; anything else that it is given, settings above all, decides what it does. */
+/** Data files of a server. Any other file, a settings file above all, decides what the server does. */
 const DATA = /\.(?:db|db3|sqlite|sqlite3|duckdb|log|jsonl|ndjson|pid|lock)$/i;
-/** Programs are read whole, whatever their size. */
+/** Bytes of a file among the arguments that are read. Programs are read completely. */
 const LARGE = 64n * 1024n * 1024n;
+const TOO_LARGE =
+  'the packages that it loads from folders that agents may write are too large to be read at each start';
 
-/** Reads what a start would run. Never throws for a file that is not there. */
-export const inspectStart: StartInspector = async (
-  { command = '', args, cwd, isolation, env = {}, sandbox },
-  folder,
-  store,
-) => {
+/** Reads the files that a start would run. Never throws for a missing file. */
+export const inspectStart: StartInspector = async (settings, folder, store) => {
+  const { command = '', args, cwd, isolation } = settings;
   const place = await realOf(cwd ?? folder);
   const found = isolation === 'container' ? undefined : findProgram(command, place);
   const program = found === undefined ? undefined : await digestStartFile(found, { store });
   const { files, unbound, gone } = findNamedFiles(command, args, place);
-  const writable = isolation === 'direct' ? [] : await Promise.all((sandbox?.filesystem.allowWrite ?? []).map(realOf));
-  const scripts = new Map<string, FileDigest>();
-  const data = new Set<string>();
-  for (const named of [...files, ...(await loadedBy(env, place))]) {
-    const real = await realOf(named.file);
-    if (!named.mayRun && (await isData(real, writable))) data.add(real);
-    else if (!scripts.has(real)) await noteFact(scripts, real, store);
-  }
-  for (const file of scripts.keys()) data.delete(file);
-  const places = startPlaces(
-    {
-      command,
-      args,
-      ...(cwd !== undefined && { cwd }),
-      ...(isolation !== undefined && { isolation }),
-      ...(sandbox !== undefined && { sandbox }),
-    },
-    folder,
+  const { scripts, data } = await sortFiles(
+    settings,
+    [...files, ...(await loadedBy(settings.env ?? {}, place))],
+    store,
   );
-  const loaded = await digestPlaces(places);
-  const exposed =
-    places.exposed ??
-    (loaded === undefined
-      ? 'the packages that it loads from folders that agents may write are too large to be read at each start'
-      : undefined);
-  const given =
-    found === undefined || isolation === 'direct'
-      ? []
-      : await foldersOf([...(cwd === undefined ? [] : [place]), ...ownProgramFiles(found, args, place)]);
+  const own = found === undefined || isolation === 'direct' ? undefined : ownProgramFiles(found, args, place);
+  const given = own === undefined ? [] : await foldersOf(cwd === undefined ? own : [place, ...own]);
   return {
     folder: place,
     ...(program !== undefined && { program }),
-    scripts: [...scripts.values()],
-    ...(data.size > 0 && { data: [...data] }),
+    scripts,
+    ...(data.length > 0 && { data }),
     ...(given.length > 0 && { given }),
-    ...(loaded !== undefined && loaded.length > 0 && { places: loaded }),
-    ...(exposed !== undefined && { exposed }),
-    ...(isolation !== 'container' && {
-      ...(unbound !== undefined && { unbound }),
-      ...(gone !== undefined && { gone }),
-    }),
+    ...(await inspectPlaces(settings, folder)),
+    ...(isolation !== 'container' && unbound !== undefined && { unbound }),
+    ...(isolation !== 'container' && gone !== undefined && { gone }),
   };
 };
+
+async function inspectPlaces(
+  settings: Parameters<StartInspector>[0],
+  folder: string,
+): Promise<Pick<StartFiles, 'places' | 'exposed'>> {
+  const found = startPlaces(settings, folder);
+  const places = await digestPlaces(found);
+  const exposed = found.exposed ?? (places === undefined ? TOO_LARGE : undefined);
+  return {
+    ...(places !== undefined && places.length > 0 && { places }),
+    ...(exposed !== undefined && { exposed }),
+  };
+}
+
+/** Divides the named files into those that a start may run, with digests, and the data that the server writes. */
+async function sortFiles(
+  { isolation, sandbox }: Parameters<StartInspector>[0],
+  files: readonly NamedFile[],
+  store: DigestStore | undefined,
+): Promise<{ readonly scripts: readonly FileDigest[]; readonly data: readonly string[] }> {
+  const writable = isolation === 'direct' ? [] : await Promise.all((sandbox?.filesystem.allowWrite ?? []).map(realOf));
+  const scripts = new Map<string, FileDigest>();
+  const data = new Set<string>();
+  for (const { file, mayRun } of files) {
+    const real = await realOf(file);
+    if (!mayRun && (await isData(real, writable))) data.add(real);
+    else if (!scripts.has(real)) await noteDigest(scripts, real, store);
+  }
+  return { scripts: [...scripts.values()], data: [...data].filter((file) => !scripts.has(file)) };
+}
+
+async function noteDigest(digests: Map<string, FileDigest>, file: string, store?: DigestStore): Promise<void> {
+  const digest = await digestStartFile(file, { most: LARGE, store });
+  if (digest !== undefined) digests.set(file, digest);
+}
 
 async function foldersOf(files: readonly string[]): Promise<readonly string[]> {
   const isFolder = await Promise.all(
@@ -111,12 +127,7 @@ async function foldersOf(files: readonly string[]): Promise<readonly string[]> {
   return outermostPaths(files.filter((_, index) => isFolder[index]));
 }
 
-async function noteFact(facts: Map<string, FileDigest>, file: string, store?: DigestStore): Promise<void> {
-  const fact = await digestStartFile(file, { most: LARGE, store });
-  if (fact !== undefined) facts.set(file, fact);
-}
-
-/** Code that variables name (a module to be loaded first); what else they name is data, or not there yet. */
+/** Finds code files that environment variables name, such as modules to preload. Other files there are data. */
 async function loadedBy(env: Readonly<Record<string, string>>, folder: string): Promise<readonly NamedFile[]> {
   const files = Object.values(env)
     .flatMap(fileTextsIn)
@@ -129,9 +140,12 @@ async function loadedBy(env: Readonly<Record<string, string>>, folder: string): 
   return code.flat();
 }
 
-/** A file in a folder that the sandbox lets it write, and a database or a log wherever it is; never one that looks like code. */
+/**
+ * Returns true for a file in a writable folder of the sandbox, and for a database or a log anywhere, unless it looks
+ * like code.
+ */
 async function isData(file: string, writable: readonly string[]): Promise<boolean> {
-  const isOwn = DATA.test(file) || writable.some((folder) => file === folder || file.startsWith(`${folder}/`));
+  const isOwn = DATA.test(file) || writable.some((folder) => isPathWithin(file, folder));
   return isOwn && !(await isCode(file));
 }
 

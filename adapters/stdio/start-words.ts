@@ -1,4 +1,7 @@
-/** Owns which files a command may run, by its words alone: everything that could be named is; refuses to guess which option of which program counts. */
+/**
+ * Owns which files a command may run, by its words alone: everything that could be named is; refuses to guess which
+ * option of which program counts.
+ */
 import { type Stats, statSync } from 'node:fs';
 import path from 'node:path';
 import { filePathOf, fileTextsIn } from '../../catalogs/programs/command-words.ts';
@@ -93,7 +96,10 @@ export function hasCodeExtension(file: string): boolean {
   return CODE.test(file);
 }
 
-/** All files that a command names, and what stands for the folders and modules among its words. `folder` is where it starts. */
+/**
+ * All files that a command names, and what stands for the folders and modules among its words. `folder` is where it
+ * starts.
+ */
 export function findNamedFiles(command: string, args: readonly string[], folder: string): NamedFiles {
   const words = [command, ...args];
   const names = words.map((word) => path.basename(word));
@@ -130,7 +136,10 @@ export function findNamedFiles(command: string, args: readonly string[], folder:
   };
 }
 
-/** Index of the word that surely is what runs: what follows it are its own arguments. The last one where that cannot be told. */
+/**
+ * Index of the word that surely is what runs: what follows it are its own arguments. The last one where that cannot be
+ * told.
+ */
 function entryOf(words: readonly string[], start: number, folder: string): number {
   const found = words.findIndex((word, index) => {
     if (index <= start || word.startsWith('-')) return false;
@@ -143,7 +152,9 @@ function entryOf(words: readonly string[], start: number, folder: string): numbe
   return found === -1 ? words.length - 1 : found;
 }
 
-/** Programs behind a wrapper: every name up to the one that is known to run others, or else the first that is a program. */
+/**
+ * Programs behind a wrapper: every name up to the one that is known to run others, or else the first that is a program.
+ */
 function wrapped(words: readonly string[], names: readonly string[], start: number): readonly string[] {
   const last = start > 0 ? start : WRAPPER.test(names[0] ?? '') ? words.length - 1 : 0;
   const programs = words
@@ -158,7 +169,10 @@ function modulesAreHere(run: readonly (readonly string[])[], words: readonly str
   return run.every((files, index) => files.length > 0 || words[index] !== '-m');
 }
 
-/** Only the word that directly follows an interpreter is surely what it runs; a shell looks for a bare name elsewhere too. */
+/**
+ * Only the word that directly follows an interpreter is surely what it runs; a shell looks for a bare name elsewhere
+ * too.
+ */
 function goneIn(words: readonly string[], start: number, folder: string): string | undefined {
   const word = words[start + 1] ?? '';
   const isThere = placesOf(word, [folder])

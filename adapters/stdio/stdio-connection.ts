@@ -1,4 +1,4 @@
-/** Owns one server process and its pipes; refuses a shell, the facade's own environment and more than one line's limit of memory. */
+/** Runs one server process and reads its pipes. It uses no shell, and does not pass on the facade's environment. */
 import type { ChildProcessWithoutNullStreams } from 'node:child_process';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Connection, ConnectionEvents } from '../rpc/connection.ts';
@@ -9,40 +9,45 @@ import { type LaunchedProcess, type LaunchHost, launch } from './launch.ts';
 import { killMarked, MARK_VARIABLE, newProcessMark } from './orphans.ts';
 import { stopInOrder } from './process-group.ts';
 
-/** How long a program may take to end with its input, and after SIGTERM. Milliseconds. */
+/** Milliseconds that a program may take to end after its stdin closes, and after SIGTERM. */
 export const DEFAULT_GRACE = { closeMs: 5000, termMs: 3000 };
-/** What a dead server had written is read for this long, even if a grandchild still holds its stdout open. */
+/** Milliseconds in which the last output of a dead server is read, even if a grandchild keeps its stdout open. */
 const DRAIN_MS = 250;
-/** Completes "Server x …", and stands in its log. */
-const LACKED = 'was ended by the system: all its processes together needed more memory than limits.memoryMb';
-/** Completes "Server x …": it was refused memory, and ended itself. */
+/** Completes "Server x …". Goes to the server's log too. */
+const OUT_OF_LIMIT = 'was ended by the system: all its processes together needed more memory than limits.memoryMb';
+/** Completes "Server x …", for a server that got no more memory and ended itself. */
 const NO_MEMORY_LEFT = 'ended, because it was out of memory: raise limits.memoryMb, or what it allows itself';
-/** What Node.js, C++, Python, Rust, Go, the JVM and the system write to stderr when memory is refused. */
+/** Messages of Node.js, C++, Python, Rust, Go, the JVM and the system about refused memory. */
 const NO_MEMORY =
   /heap out of memory|std::bad_alloc|^MemoryError\b|memory allocation of \d+ bytes failed|runtime: out of memory|java\.lang\.OutOfMemoryError|Cannot allocate memory/;
-const LAST_WORDS_MS = 5000;
+const MEMORY_ERROR_MS = 5000;
 const STDERR_LINE_BYTES = 8 * 1024;
 const STDERR_LINES_PER_SECOND = 200;
 
 /** What a connection over stdio needs from its host. */
 export interface ProcessConnectionOptions {
-  /** What a start needs of the facade around it. */
+  /** Services of the facade for a start. */
   readonly host: LaunchHost;
-  /** One line of a server's stderr, for its log only: it may hold anything. At most 8 KiB a line and 200 lines a second. */
+  /** Gets a line of the server's stderr, for its log only. At most 8 KiB per line and 200 lines per second. */
   readonly onStderr: (name: string, line: string) => void;
-  /** Why exactly these settings may not start: asked before anything is done for a start, directly before its program runs, and once more when it does, with the very object that is started. */
+  /**
+   * Returns why exactly these settings may not start. Called before the start, directly before the program runs, and
+   * once after it runs, with the same object.
+   */
   readonly consent?: (settings: ServerSettings) => Promise<TollgateError | undefined>;
-  /** Names the facade's process in the environment of direct servers, so that a later one finds what it left behind. No `/`. */
+  /**
+   * Names the facade's process in the environment of direct servers, so that a later facade finds orphans. Without `/`.
+   */
   readonly owner?: string;
   /** Default 5 s and 3 s. */
   readonly grace?: StopGrace;
 }
 
-/** A server as a child process in a group of its own (MCP 2025-11-25, stdio). */
+/** A server as a child process in its own process group (MCP 2025-11-25, stdio). */
 export class StdioConnection implements Connection {
   private readonly settings: ServerSettings;
   private readonly options: ProcessConnectionOptions;
-  /** What this process and all that it starts can be known by; only without isolation, which ends with everything in it. */
+  /** Marks this process and its descendants. Only without isolation: a sandbox ends with everything in it. */
   private readonly mark: string | undefined;
   private launched: LaunchedProcess | undefined;
   private launching: Promise<void> | undefined;
@@ -50,8 +55,8 @@ export class StdioConnection implements Connection {
   private closing: Promise<void> | undefined;
   private ended = false;
   wrote = false;
-  /** When it last wrote that it had no memory, monotonic milliseconds. */
-  private complainedAt = Number.NEGATIVE_INFINITY;
+  /** Monotonic milliseconds of its last message about refused memory. */
+  private memoryErrorAt = Number.NEGATIVE_INFINITY;
 
   constructor(settings: ServerSettings, options: ProcessConnectionOptions) {
     this.settings = settings;
@@ -63,7 +68,7 @@ export class StdioConnection implements Connection {
     return (this.launching = this.launch(events));
   }
 
-  /** Messages of one turn of the event loop leave in one write, as one text: a list of buffers would cost more than joining. */
+  /** Joins the messages of one turn of the event loop into one write, because a list of buffers costs more. */
   send(text: string): void {
     if (this.launched?.child.stdin.writable !== true) return;
     this.outbox.push(oneLine(text), '\n');
@@ -83,7 +88,7 @@ export class StdioConnection implements Connection {
   }
 
   useProtocolVersion(): void {
-    // Stdio carries the revision in the handshake only.
+    // Over stdio, only the handshake carries the version.
   }
 
   close(): Promise<void> {
@@ -102,19 +107,19 @@ export class StdioConnection implements Connection {
     const launched = await launch(marked, this.options.host, () => this.checkStart());
     this.launched = launched;
     this.watchEnd(launched, this.readOutput(launched.child, events), events);
-    // It was given up while its isolation was made.
+    // The connection was closed while the sandbox was made.
     if (this.ended) return this.endNow(launched);
     try {
       await this.checkConsent();
     } catch (refusal) {
-      // It runs already, but nobody has heard a word of it yet.
+      // It runs already, but none of its output has been used.
       this.ended = true;
       this.endNow(launched);
       throw refusal;
     }
   }
 
-  /** Directly before it starts: who has given it up meanwhile wants nothing of it to run. */
+  /** Runs directly before the program: the connection may have been closed meanwhile. */
   private async checkStart(): Promise<void> {
     await this.checkConsent();
     if (this.ended)
@@ -123,29 +128,29 @@ export class StdioConnection implements Connection {
       });
   }
 
-  /** What is marked is ours; the consent is to the settings. */
+  /** The consent applies to the settings without our mark. */
   private async checkConsent(): Promise<void> {
     const refusal = await this.options.consent?.(this.settings);
     if (refusal !== undefined) throw refusal;
   }
 
   private async end(): Promise<void> {
-    // A start that fails has left nothing behind.
+    // A failed start cleans up after itself.
     await this.launching?.catch(() => undefined);
     if (this.launched === undefined) return;
     await stopInOrder(this.launched, this.options.grace ?? DEFAULT_GRACE);
-    this.killStrays();
+    this.killOrphans();
   }
 
   private endNow(launched: LaunchedProcess): void {
     launched.kill();
-    this.killStrays();
-    // What is left of it is folders and sockets in places of our own.
+    this.killOrphans();
+    // A failure leaves only folders and sockets in our own folders.
     launched.release().catch(() => undefined);
   }
 
-  /** What called setsid is in another group, and has another parent once its own has ended. */
-  private killStrays(): void {
+  /** A process that called setsid is in another group, and gets another parent when its own ends. */
+  private killOrphans(): void {
     const { mark } = this;
     if (mark !== undefined) killMarked((found) => found === mark);
   }
@@ -154,7 +159,7 @@ export class StdioConnection implements Connection {
     const reader = new MessageReader(child.stdout, events);
     const log = limitRate((line) => {
       this.wrote = true;
-      if (NO_MEMORY.test(line)) this.complainedAt = performance.now();
+      if (NO_MEMORY.test(line)) this.memoryErrorAt = performance.now();
       this.options.onStderr(this.settings.name, line);
     });
     const errors = new LineReader({
@@ -167,7 +172,12 @@ export class StdioConnection implements Connection {
     return reader;
   }
 
-  /** A server is gone when it exits, and also when it closes one of its pipes: no call could end then. */
+  /** Returns the reason if a failed server has just reported refused memory. */
+  private memoryEnd(code: number | null): string | undefined {
+    return code !== 0 && performance.now() - this.memoryErrorAt < MEMORY_ERROR_MS ? NO_MEMORY_LEFT : undefined;
+  }
+
+  /** A server has ended when it exits or closes one of its pipes: no call could complete then. */
   private watchEnd(launched: LaunchedProcess, reader: MessageReader, events: ConnectionEvents): void {
     const { child } = launched;
     const finish = (why: string, exit?: number | string): void => {
@@ -178,31 +188,27 @@ export class StdioConnection implements Connection {
       events.onClosed(why, exit, launched.refusal?.());
     };
     child.on('exit', (code, signal) => {
-      const lacked = !this.ended && launched.hasLackedMemory?.() === true;
-      if (lacked) this.options.onStderr(this.settings.name, `(${LACKED})`);
-      // Its last words may be read after its end.
-      const tell = (): void => {
-        const memory = lacked
-          ? LACKED
-          : code !== 0 && performance.now() - this.complainedAt < LAST_WORDS_MS
-            ? NO_MEMORY_LEFT
-            : undefined;
+      const isOutOfLimit = !this.ended && launched.hasLackedMemory?.() === true;
+      if (isOutOfLimit) this.options.onStderr(this.settings.name, `(${OUT_OF_LIMIT})`);
+      // Its last output may arrive after its exit.
+      const report = (): void => {
+        const memory = isOutOfLimit ? OUT_OF_LIMIT : this.memoryEnd(code);
         finish(
           memory ?? (signal === null ? `ended with exit code ${code}` : `was ended by ${signal}`),
           memory === undefined ? (signal ?? code ?? undefined) : 'memory',
         );
       };
-      child.once('close', tell);
-      setTimeout(tell, DRAIN_MS).unref();
+      child.once('close', report);
+      setTimeout(report, DRAIN_MS).unref();
     });
     child.stdout.on('end', () => setTimeout(() => finish('closed its output'), DRAIN_MS).unref());
-    // EPIPE: what was sent is lost, and drain never comes.
+    // EPIPE: the sent messages are lost, and `drain` never comes.
     child.stdin.on('error', () => setTimeout(() => finish('closed its input'), DRAIN_MS).unref());
     child.on('error', () => finish('could not be started'));
   }
 }
 
-/** Passes at most so many lines a second on, and says how many it dropped. */
+/** Passes on a limited number of lines per second, and reports how many it dropped. */
 function limitRate(onLine: (line: string) => void): (line: string) => void {
   let windowStart = 0;
   let lines = 0;

@@ -1,12 +1,15 @@
-/** Owns the table of every code that Tollgate answers with; refuses codes that are not in it. */
+/** The table of every error code of Tollgate. */
 
-/** How a refusal travels: `result` is a tool result with `isError`, `rpc` a JSON-RPC error, `local` only the command line. */
+/**
+ * How an error is returned: `result` is a tool result with `isError`, `rpc` a JSON-RPC error, `local` only appears on
+ * the command line.
+ */
 export type ErrorWire = 'result' | 'rpc' | 'local';
 
-/** One row: the text for the public, what to do next, and how it travels. Texts never hold values from a call. */
+/** One row: what happened, what to do next, and how it is returned. Texts never contain values of a call. */
 export interface ErrorRow {
   readonly wire: ErrorWire;
-  /** JSON-RPC number, present where `wire` is `rpc`. */
+  /** JSON-RPC number, present if `wire` is `rpc`. */
   readonly rpc?: number;
   readonly what: string;
   readonly next: string;
@@ -24,12 +27,15 @@ const rpc = (number: number, what: string, next: string): ErrorRow => ({
 const local = (what: string, next: string): ErrorRow => ({ wire: 'local', what, next, retryable: false });
 const retryable = (row: ErrorRow): ErrorRow => ({ ...row, retryable: true });
 
-/** The table (design §2). A code, once published, keeps its meaning; docs/errors.md has a section for each, a test compares. */
+/**
+ * The table. A published code keeps its meaning. docs/errors.md has a section for each code, and a test compares the
+ * two.
+ */
 export const ERRORS = {
   IDENTITY: rpc(
     -32001,
     'The caller is not known here.',
-    'Connect with a token, or `--as` a principal, that tollgate.yaml lists.',
+    'Connect with a token, or `--as` a principal, of tollgate.yaml.',
   ),
   UNKNOWN_TOOL: rpc(-32602, 'There is no tool of this name.', 'Call tools/list and use a name from it.'),
   PIN_MISMATCH: rpc(
@@ -37,110 +43,106 @@ export const ERRORS = {
     'The tool has changed since it was listed or approved.',
     'Call tools/list again; an owner approves a changed tool.',
   ),
-  ARGS_INVALID: result('The arguments do not fit the tool.', 'Correct the arguments named here and call again.'),
-  DENIED: result('Policy refuses this call.', 'Do not repeat it unchanged: choose another way, or ask the user.'),
+  ARGS_INVALID: result('The arguments do not match the tool.', 'Correct the arguments named here and call again.'),
+  DENIED: result('Policy refuses this call.', 'Do not repeat it unchanged. Choose another way, or ask the user.'),
   APPROVAL_REQUIRED: result(
     'A person must approve this call first, so it was not made.',
-    'Tell the user which call and rule; go on with other work.',
+    'Tell the user which call and rule, and continue with other work.',
   ),
   POLICY_FAILED: rpc(
     -32004,
     'The policy could not decide, so the call is refused.',
-    'Tell the owner of the policy; the log of Tollgate holds the cause.',
+    'Tell the owner of the policy. The log of Tollgate has the cause.',
   ),
   BUDGET_EXCEEDED: retryable(
-    result('A budget is spent.', 'Go on without this tool, or ask the user for a larger budget.'),
+    result('A budget is spent.', 'Continue without this tool, or ask the user for a larger budget.'),
   ),
   RATE_LIMITED: retryable(result('Too many calls at once.', 'Wait for running calls to end, then call again.')),
   AUDIT_FAILED: retryable(
     rpc(
       -32005,
       'The audit log cannot be written, so nothing runs.',
-      'Free the disk or mend the audit folder, then call again.',
+      'Free space on the disk, or correct the audit folder, then call again.',
     ),
   ),
   OUTCOME_UNRECORDED: rpc(
     -32006,
     'The call ran, but its outcome could not be recorded; the result is withheld.',
-    'Do not repeat the call: it was executed.',
+    'Do not repeat the call, because it was executed.',
   ),
   TOOL_TIMEOUT: result(
     'The tool did not answer in time and was cancelled.',
-    'Ask for less, or raise the timeout of this server. It may have run.',
+    'Ask for less, or increase the timeout of this server. The call may have run.',
   ),
   TOOL_CRASHED: result(
     'The server ended while it worked on this call.',
     'The call may have run: check before you repeat it.',
   ),
   SERVER_UNAVAILABLE: retryable(
-    result('The server is not reachable at present.', 'Call again later; `tollgate servers` shows its state.'),
+    result('The server cannot be reached now.', 'Call again later; `tollgate servers` shows its state.'),
   ),
   SWITCHED_OFF: result(
     'Everything is switched off, so nothing runs.',
-    'Go on without tools. The owner turns it on with `tollgate on`.',
+    'Continue without tools. The owner turns everything on with `tollgate on`.',
   ),
-  UPSTREAM_TOO_LARGE: result('The server sent more than the wire limit.', 'Ask for a smaller part.'),
+  UPSTREAM_TOO_LARGE: result('The server sent more than the message limit.', 'Ask for a smaller part.'),
   UPSTREAM_INVALID: result(
     'The server sent an answer that is not valid MCP.',
     'Report it to the owner of the server; the call may have run.',
   ),
   OUTPUT_INVALID: result(
-    'The result does not fit the schema that the tool declares.',
+    'The result does not match the schema that the tool declares.',
     'Report it to the owner of the server; the call has run.',
   ),
   NOT_SUPPORTED: result(
-    'The backend cannot do this honestly.',
+    'The server of this primitive cannot do this correctly.',
     'Use another action; the message says what is missing.',
   ),
   TOOL_FAILED: result('The tool reports a failure.', 'Read the message and correct the call.'),
-  CANCELLED: rpc(-32010, 'The caller cancelled the request.', 'Nothing: the caller gave up.'),
+  CANCELLED: rpc(-32010, 'The caller cancelled the request.', 'Nothing.'),
   INTERRUPTED: result(
     'Tollgate stopped, or the session ended, while the tool worked on this call.',
     'The call may have run: check before you repeat it.',
   ),
-  INTERNAL: rpc(-32603, 'Something went wrong inside Tollgate.', 'Quote the decision id to the admin.'),
+  INTERNAL: rpc(-32603, 'Something went wrong inside Tollgate.', 'Tell the admin the decision id.'),
   WIRE_PARSE: rpc(
     -32700,
     'The message is not JSON.',
-    'Send one JSON-RPC message a line, UTF-8, without a byte order mark.',
+    'Send one JSON-RPC message per line, UTF-8, without a byte order mark.',
   ),
   WIRE_UTF8: rpc(-32700, 'The message is not valid UTF-8.', 'Encode the message as UTF-8.'),
   WIRE_LONE_SURROGATE: rpc(-32700, 'A string holds half of a surrogate pair.', 'Send whole code points.'),
   WIRE_DUPLICATE_KEY: rpc(-32600, 'An object names the same key twice.', 'Send each key once.'),
   WIRE_AMBIGUOUS_KEY: rpc(
     -32600,
-    'A key differs from one of the protocol only by case.',
+    'A key differs from a key of the protocol only in upper and lower case.',
     'Spell the keys of the protocol exactly.',
   ),
   WIRE_DEPTH: rpc(-32600, 'The message is nested too deeply.', 'Nest at most 64 levels.'),
-  WIRE_SIZE: rpc(-32600, 'The message is larger than the wire limit.', 'Send a smaller message.'),
+  WIRE_SIZE: rpc(-32600, 'The message is larger than the limit.', 'Send a smaller message.'),
   WIRE_ID: rpc(-32600, 'The id of the request is not a string or an integer.', 'Use a string or an integer as id.'),
   WIRE_VERSION: rpc(-32600, 'The message is not JSON-RPC 2.0.', 'Set "jsonrpc" to "2.0".'),
   WIRE_BATCH: rpc(-32600, 'Batches are not accepted.', 'Send one message at a time.'),
-  WIRE_PARAMS: rpc(
-    -32602,
-    'The params of the request do not have the right shape.',
-    'Send params as the specification says.',
-  ),
+  WIRE_PARAMS: rpc(-32602, 'The params of the request have the wrong form.', 'Send params as the specification says.'),
   WIRE_METHOD: rpc(
     -32601,
-    'This method is not served here.',
-    'Use tools/list and tools/call; the capabilities say what is served.',
+    'This method is not supported.',
+    'Use tools/list and tools/call; the capabilities say what is supported.',
   ),
   WIRE_NOTIFICATION_CALL: rpc(
     -32600,
-    'A call came without an id, so it could have no answer.',
+    'A call has no id, so it could not be answered.',
     'Send calls as requests with an id.',
   ),
   NOT_INITIALIZED: rpc(-32002, 'The session is not initialised.', 'Send initialize first.'),
   UPSTREAM_REQUEST_DENIED: rpc(
     -32601,
-    'A server asked the client for something that is not served here.',
-    'Servers must do without sampling, elicitation and roots.',
+    'A server asked the client for something that is not supported here.',
+    'Servers must work without sampling, elicitation and roots.',
   ),
   URL_ELICITATION_DENIED: result(
-    'The server asks that addresses are opened before it serves this call. They were withheld.',
-    'Tell the user: an owner signs in to this server, or sets it up, outside the call.',
+    'The server asks the user to open addresses before it serves this call. The addresses were withheld.',
+    'Tell the user that an owner signs in to this server, or sets it up, outside the call.',
   ),
   HTTP_AUTH: rpc(
     -32001,
@@ -149,7 +151,7 @@ export const ERRORS = {
   ),
   HTTP_HOST: rpc(
     -32001,
-    'The Host header names another machine.',
+    'The Host header does not name this listener.',
     'Use the address that `tollgate serve` prints, or list the host under listen.hosts.',
   ),
   HTTP_ORIGIN: rpc(-32001, 'The Origin is not allowed.', 'List the origin under listen.origins.'),
@@ -165,16 +167,16 @@ export const ERRORS = {
       'Close a session of this principal, or raise listen.maxSessionsPerPrincipal.',
     ),
   ),
-  HTTP_PATH: rpc(-32600, 'Nothing is served at this path.', 'The endpoint is /mcp.'),
+  HTTP_PATH: rpc(-32600, 'There is nothing at this path.', 'The endpoint is /mcp.'),
   HTTP_METHOD: rpc(
     -32600,
-    'This HTTP method or content type is not served here.',
+    'This HTTP method or content type is not supported here.',
     'POST application/json, and accept application/json and text/event-stream.',
   ),
   SHUTTING_DOWN: retryable(rpc(-32008, 'Tollgate is stopping.', 'Connect again later.')),
   SANDBOX_UNAVAILABLE: result(
-    'The server cannot be isolated as it is asked to be, so it is not started.',
-    'Run `tollgate doctor`: it names what is missing and the command that installs it.',
+    'The server cannot be isolated as configured, so it is not started.',
+    'Run `tollgate doctor`: it shows what is missing and the command that installs it.',
   ),
   SECRET_MISSING: result(
     'A secret that the server needs is not in the vault.',
@@ -182,7 +184,7 @@ export const ERRORS = {
   ),
   VAULT_FAILED: result(
     'The vault of secrets cannot be used.',
-    'Mend what is named; a lost key cannot be replaced, set the secrets again.',
+    'Correct what is named. If the key is lost, set the secrets again.',
   ),
   LOGIN_FAILED: local(
     'The sign-in to the server did not succeed.',
@@ -190,11 +192,11 @@ export const ERRORS = {
   ),
   INSTALL_FAILED: local(
     'The package of a server was not installed.',
-    'Mend what is named, and connect again; nothing was left behind.',
+    'Correct what is named, and connect again. Nothing was left behind.',
   ),
   INIT_FAILED: local(
     'A server could not be initialised.',
-    'Check its entry in tollgate.yaml; `tollgate doctor` looks for what is missing.',
+    'Check its entry in tollgate.yaml; `tollgate doctor` finds what is missing.',
   ),
   CONFIG_INVALID: local(
     'The configuration is refused.',
@@ -206,15 +208,17 @@ export const ERRORS = {
   ),
   POLICY_INVALID: local('A policy is refused.', 'Correct each line that is named; `tollgate check` reads it again.'),
   OPA_MISSING: local(
-    'Rego of your own needs `opa`, and none was found.',
+    'Your own Rego needs `opa`, and none was found.',
     'Install opa (the four ways are in docs/policies.md) or ship a built bundle.',
   ),
   STATE_TOO_NEW: local('The state folder was written by a newer Tollgate.', 'Upgrade, or name another state folder.'),
-  STATE_FAILED: retryable(rpc(-32009, 'The state database cannot be used.', 'Free the disk or mend the state folder.')),
+  STATE_FAILED: retryable(
+    rpc(-32009, 'The state database cannot be used.', 'Free space on the disk, or correct the state folder.'),
+  ),
   STATE_LOST: rpc(
     -32009,
     'The state of this installation is gone: its database was removed.',
-    'Put it back with `tollgate state restore FILE`, or begin with an empty one: `tollgate state repair --start-empty`.',
+    'Restore it with `tollgate state restore FILE`, or begin with an empty one: `tollgate state repair --start-empty`.',
   ),
   USAGE: local('The command line is not understood.', 'Read `tollgate --help`.'),
 } as const satisfies Record<string, ErrorRow>;
@@ -222,33 +226,41 @@ export const ERRORS = {
 /** A code of the table. */
 export type ErrorCode = keyof typeof ERRORS;
 
-/** What a person must mend before a server can start. It reaches whoever asks in its own words, and is no failure of the server. */
+/**
+ * Something that a person must correct before a server can start. The caller gets it in its own words, and it is no
+ * failure of the server.
+ */
 export const OWNER_CORRECTABLE: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'SANDBOX_UNAVAILABLE',
   'SECRET_MISSING',
   'VAULT_FAILED',
 ]);
 
-/** What a refusal may carry beside its code. `detail` and `next` are public: never a secret, a host path or an argument's value. */
+/**
+ * What an error may carry besides its code. `detail` and `next` are public: never a secret, a host path or an
+ * argument's value.
+ */
 export interface Refusal {
-  /** One line: what exactly. Replaces the row's `what`. */
+  /** One line: what happened exactly. Replaces the row's `what`. */
   readonly detail?: string;
   /** One line: what to do. Replaces the row's `next`. */
   readonly next?: string;
-  /** Public facts for machines, placed in `data` (rpc) or `_meta` (result). */
+  /** Public facts for programs, in `data` (rpc) or `_meta` (result). */
   readonly data?: Readonly<Record<string, unknown>>;
-  /** Given where the row says that the same call may succeed later, and this one does not until a person decides otherwise. */
+  /**
+   * Set if the row says that the same call may succeed later, but this one does not until a person decides otherwise.
+   */
   readonly retryable?: false;
-  /** Private: for the log of the process only. */
+  /** Private: only for the log of the process. */
   readonly cause?: unknown;
 }
 
-/** The one error that stages throw. `message` is public. */
+/** The one error class of the stages. `message` is public. */
 export class TollgateError extends Error {
   readonly code: ErrorCode;
   readonly next: string;
   readonly data: Readonly<Record<string, unknown>>;
-  /** Whether the same call may succeed later by itself. */
+  /** Whether the same call may succeed later. */
   readonly retryable: boolean;
 
   constructor(code: ErrorCode, refusal: Refusal = {}) {
@@ -265,7 +277,9 @@ export class TollgateError extends Error {
   }
 }
 
-/** Turns anything thrown into the one error; what is not ours becomes INTERNAL with the original kept private. */
+/**
+ * Returns any thrown value as a TollgateError. An unexpected error becomes INTERNAL, and the original stays private.
+ */
 export function asTollgateError(thrown: unknown): TollgateError {
   return thrown instanceof TollgateError ? thrown : new TollgateError('INTERNAL', { cause: thrown });
 }

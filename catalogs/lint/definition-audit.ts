@@ -1,4 +1,7 @@
-/** Owns the check of a tool's definition before it is listed: hostile bytes and structure quarantine that tool alone; prose never does. */
+/**
+ * Audits a tool's definition before it is listed: hostile bytes and structure put that tool alone into quarantine.
+ * Prose never does.
+ */
 
 import { canonicalize } from '../schemas/canonical-schema.ts';
 import { isJsonObject, SCHEMA_LIMITS } from '../schemas/json-schema.ts';
@@ -9,27 +12,36 @@ import type { RawTool } from '../tools/tool-definition.ts';
 import { excerpt, lintTool, lintValue } from './definition-lint.ts';
 import { type KnownNames, type LintNote, liesOfReading } from './lint-names.ts';
 
-/** What the check found. `quarantine`: the tool is neither listed nor callable, for this reason; `notes` are for people only (see docs/description-audit.md). */
+/**
+ * The result. `quarantine`: why the tool is neither listed nor callable; `notes` are only for people (see
+ * docs/description-audit.md).
+ */
 export interface AuditFinding {
   readonly quarantine?: string;
   readonly notes: readonly LintNote[];
 }
 
-/** Characters that belong into no definition, though ordinary results may hold them: soft hyphen, fillers, marks of order, line separators, lone CR. */
+/**
+ * Characters that no definition needs, though ordinary results may contain them: soft hyphen, fillers, marks of
+ * direction, line separators, lone CR.
+ */
 const HIDDEN_IN_DEFINITIONS =
   /[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u200e\u200f\u2028\u2029\u3164\uffa0\u{1d173}-\u{1d17a}]|\r(?!\n)/u;
 const BIDI = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/u;
 const TERMINAL = /[\u0000-\u001f\u007f-\u009f]/u;
-/** More removed escapes than this of one definition tell nobody more. */
+/** More removed escapes of one definition than this are not listed. */
 const MAX_NOTES = 10;
-/** More blanks or empty lines than any real description has push text off the screen of whoever approves it (security 10). */
+/**
+ * More spaces or empty lines than in any real description. They push text off the screen of the person who approves it.
+ */
 const PADDING = /[ \t\u00a0\u2000-\u200a\u3000]{200}|(?:\n[ \t]*){30}/u;
 const NAME = /^[\u0021-\u007e]{1,128}$/;
 const RESERVED_NAMES = ['__proto__', 'constructor', 'prototype', 'toString', 'hasOwnProperty'];
 
 /**
- * Judges one definition as a server listed it (security A 1 to 15 and 22 to 24), with the notes that a person sees when approving.
- * `names` are the tools of this server and of the others, for what only a set can show. Deterministic; never throws; runs no regex of the server.
+ * Audits one definition as a server listed it, with the notes that a person sees when approving. `names` are the tools
+ * of this server and of the others, for notes about several tools. Deterministic; never throws; runs no regex of the
+ * server.
  */
 export function auditTool(tool: RawTool, names?: KnownNames): AuditFinding {
   const { quarantine, isReadable, shown, notes } = judge(tool);
@@ -39,7 +51,7 @@ export function auditTool(tool: RawTool, names?: KnownNames): AuditFinding {
   };
 }
 
-/** Judges what else a server says to a model: instructions, prompts, resources (security A 23). Text that is quarantined is not passed on. */
+/** Audits what else a server says to a model: instructions, prompts, resources. Text in quarantine is not passed on. */
 export function auditValue(value: unknown, where: string, names?: KnownNames): AuditFinding {
   const copy = copyJson(value);
   if ('quarantined' in copy)
@@ -48,7 +60,10 @@ export function auditValue(value: unknown, where: string, names?: KnownNames): A
   return { ...(quarantine !== undefined && { quarantine }), notes: lintValue(copy.value, where, names) };
 }
 
-/** The part of the check that blocks (why this tool is neither listed nor callable), and the definition that is shown: without terminal escapes in its descriptions. */
+/**
+ * Returns the blocking part of the audit (why this tool is neither listed nor callable), and the definition to show:
+ * without terminal escapes in its descriptions.
+ */
 export function judgeTool(tool: RawTool): { readonly quarantine?: string; readonly shown: RawTool } {
   const { quarantine, shown } = judge(tool);
   return { ...(quarantine !== undefined && { quarantine }), shown };
@@ -56,10 +71,10 @@ export function judgeTool(tool: RawTool): { readonly quarantine?: string; readon
 
 interface Judged {
   readonly quarantine?: string;
-  /** False for what is too deep or too large to be walked again. */
+  /** False for a value that is too deep or too large to be walked again. */
   readonly isReadable: boolean;
   readonly shown: RawTool;
-  /** What was removed from the definition that is shown. */
+  /** What was removed from the shown definition. */
   readonly notes: readonly LintNote[];
 }
 
@@ -68,26 +83,29 @@ function judge(tool: RawTool): Judged {
   const copy = copyJson(tool);
   const isReadable = 'value' in copy;
   const notes = isReadable ? removeEscapes(copy.value) : [];
-  // The server's own object stays where nothing was removed: whoever compares lists compares objects first.
+  // The server's own object is kept if nothing was removed, because lists are compared by object first.
   const shown = isReadable && notes.length > 0 ? (copy.value as RawTool) : tool;
   const rest = { isReadable, shown, notes };
   if (name !== undefined) return { quarantine: `TOOL_NAME_INVALID: ${name}`, ...rest };
   if (!isReadable) return { quarantine: copy.quarantined.replace('SCHEMA_LIMIT', 'TOOL_OVERSIZE'), ...rest };
   const shape = bytesFault(copy.value, '') ?? toolFault(shown);
-  // What is no tool of the protocol has no members that could be read as they are declared.
+  // A value that is no tool of the protocol has no members with the declared types.
   if (shape !== undefined) return { ...rest, quarantine: shape, isReadable: toolFault(shown) === undefined };
   const quarantine =
     schemaFault(shown) ??
     (liesOfReading(shown)
-      ? 'TOOL_ANNOTATION_LIE: an annotation says that it only reads, its name and description that it destroys'
+      ? 'TOOL_ANNOTATION_LIE: an annotation says that it only reads, its name and description say that it destroys'
       : undefined);
   return { ...(quarantine !== undefined && { quarantine }), ...rest };
 }
 
-/** Keys whose values are values of arguments and data of the server: what is removed there would change what a call means. */
+/**
+ * Keys whose values are values of arguments and data of the server. Removing something there would change the meaning
+ * of a call.
+ */
 const VALUES = new Set(['default', 'const', 'enum', 'examples', '_meta']);
 
-/** Removes terminal escape sequences from every `description` of the definition, in place; a note each. */
+/** Removes terminal escape sequences from every `description` of the definition, in place, with a note for each. */
 function removeEscapes(definition: unknown): readonly LintNote[] {
   const notes: LintNote[] = [];
   const stack: (readonly [string, unknown])[] = [['', definition]];
@@ -119,17 +137,16 @@ function bytesFault(value: unknown, where: string): string | undefined {
 function nameFault(name: unknown): string | undefined {
   if (typeof name !== 'string' || name === '') return 'the name is empty';
   if (name.length > 128) return 'the name is longer than 128 characters';
-  if (!NAME.test(name)) return 'the name holds blanks, control characters or letters outside ASCII';
-  // In a grant, a rule or a list, * stands for other tools; a comma separates two of them.
-  if (/[*,]/.test(name))
-    return 'the name holds * or a comma, which stand for several tools wherever an owner names one';
+  if (!NAME.test(name)) return 'the name contains spaces, control characters or letters outside ASCII';
+  // In a grant, a rule or a list, * stands for other tools, and a comma separates two of them.
+  if (/[*,]/.test(name)) return "the name contains * or a comma, which mean several tools in an owner's settings";
   if (RESERVED_NAMES.includes(name)) return 'the name is reserved';
   if (/[a-z\d]__[a-z\d]/i.test(name))
-    return 'the name holds __ as if it were of another server: so are server and tool joined';
+    return 'the name contains __, which joins server and tool in the names of some clients';
   return /\.\.[/\\]|[/\\]\.\./.test(name) ? 'the name is a path' : undefined;
 }
 
-/** Every string and every key of the definition: poison hides in titles, defaults, enums and metadata too (security 2 and 4). */
+/** Every string and every key of the definition, because attacks hide in titles, defaults, enums and metadata too. */
 function* textsOf(root: unknown, where: string): Generator<readonly [string, string]> {
   const stack: (readonly [string, unknown])[] = [[where, root]];
   for (let next = stack.pop(); next !== undefined; next = stack.pop()) {
@@ -151,8 +168,7 @@ function printable(key: string): string {
 function textFault(text: string): string | undefined {
   const [hostile] = findHostile(text);
   const char = hostile?.char ?? HIDDEN_IN_DEFINITIONS.exec(text)?.[0];
-  if (char === undefined)
-    return PADDING.test(text) ? 'TOOL_PADDING: a run of blanks that hides what follows' : undefined;
+  if (char === undefined) return PADDING.test(text) ? 'TOOL_PADDING: many spaces hide what follows' : undefined;
   const code = `U+${(char.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}`;
   if (BIDI.test(char)) return `TOOL_BIDI: ${code}`;
   return TERMINAL.test(char) ? `TOOL_CONTROL_CHAR: ${code}` : `TOOL_HIDDEN_TEXT: ${code}`;
@@ -167,7 +183,10 @@ function schemaFault(tool: RawTool): string | undefined {
   return output !== undefined && 'quarantined' in output ? `${output.quarantined} (outputSchema)` : undefined;
 }
 
-/** True when some map in the schema has an own key `__proto__`: no honest tool has, and naive readers are polluted by it. */
+/**
+ * Returns true if a map in the schema has an own key `__proto__`. No honest tool has one, and it pollutes naive
+ * readers.
+ */
 function namesPrototype(schema: Readonly<Record<string, unknown>>): boolean {
   const stack: unknown[] = [schema];
   for (let node = stack.pop(); node !== undefined; node = stack.pop()) {

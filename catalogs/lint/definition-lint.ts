@@ -1,19 +1,25 @@
-/** Owns the lint of everything that a model would read of a server: notes for the person who approves; refuses nothing (prose is no proof, security 8). */
+/**
+ * Notes on everything that a model would read of a server, for the person who approves. It refuses nothing, because
+ * prose proves nothing.
+ */
 
 import type { RawTool } from '../tools/tool-definition.ts';
 import { decodedBlobs, fold, hiddenMessage, isConfusable, unleet } from './lint-fold.ts';
 import { crossNotes, isTellingName, type KnownNames, type LintNote, nameNotes } from './lint-names.ts';
 import { LINT_RULES } from './lint-rules.ts';
 
-/** More notes than this of one definition tell nobody more. */
+/** More notes on one definition than this are not listed. */
 const MAX_NOTES = 40;
 const MAX_TEXT = 65_536;
 const NO_NAMES: KnownNames = { own: new Set(), others: new Map() };
-/** Places where a schema holds values and names, not sentences. */
+/** Places where a schema contains values and names, not sentences. */
 const NO_PROSE = /^(?:enum|const|default|pattern|required|\$comment|x-.*|_meta)$/;
 const SENTENCE = /(?:[A-Za-z'~/.]{2,40}[ ,:;]{1,3}){6}/;
 
-/** Notes on a whole definition, all its strings and names. `names`: tools of this server and of the others, for what only a set can show. */
+/**
+ * Returns notes on a definition, with all its strings and names. `names`: tools of this server and of the others, for
+ * notes about several tools.
+ */
 export function lintTool(tool: RawTool, names: KnownNames = NO_NAMES): readonly LintNote[] {
   const notes = new Notes();
   if (typeof tool.name === 'string') for (const note of nameNotes(tool, names)) notes.add(note);
@@ -21,14 +27,17 @@ export function lintTool(tool: RawTool, names: KnownNames = NO_NAMES): readonly 
   return notes.list;
 }
 
-/** Notes on instructions, a prompt, a resource: any JSON value that a server says of itself. `where` begins the paths. */
+/**
+ * Returns notes on instructions, a prompt or a resource: any JSON value that a server says of itself. `where` begins
+ * the paths.
+ */
 export function lintValue(value: unknown, where: string, names: KnownNames = NO_NAMES): readonly LintNote[] {
   const notes = new Notes();
   lintInto(notes, { root: value, where }, names);
   return notes.list;
 }
 
-/** Each id once a place. */
+/** Each id once per place. */
 class Notes {
   readonly #known = new Map<string, LintNote>();
 
@@ -91,7 +100,7 @@ interface Place {
   readonly isBare: boolean;
 }
 
-/** Every string and every key of the value: poison hides in titles, defaults, enums and metadata too (security A 2 and 4). */
+/** Every string and every key of the value, because attacks hide in titles, defaults, enums and metadata too. */
 function* textsOf(root: unknown, where: string): Generator<Place> {
   const stack = [{ path: escaped(where), value: root, isNamed: false, isBare: false }];
   for (let next = stack.pop(); next !== undefined; next = stack.pop()) {
@@ -116,7 +125,10 @@ function escaped(key: string): string {
   return key.slice(0, 60).replace(/[^ -~]/gu, '?');
 }
 
-/** What a screen may show: a few words around the place, nothing that hides, reorders or drives a terminal. */
+/**
+ * An excerpt that is safe on a screen: a few words around the place, without characters that hide, reorder or control a
+ * terminal.
+ */
 export function excerpt(text: string, at: number): string {
   const from = at < 24 ? 0 : at;
   const part = [...text.slice(from, from + 240)]

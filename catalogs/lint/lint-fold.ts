@@ -1,7 +1,10 @@
-/** Owns how the description audit reads a text: look-alike letters folded, hidden messages and encodings decoded; refuses to decode what is not text. */
+/**
+ * Normalises a text for the description audit: look-alike letters become plain, and hidden messages and encodings are
+ * decoded.
+ */
 import { findHostile } from '../text/hostile-text.ts';
 
-/** Letters of other scripts that stand for a Latin one. Greek and Cyrillic letters without a twin are no disguise. */
+/** Letters of other scripts that look like a Latin one. Other Greek and Cyrillic letters are no disguise. */
 const TWINS = new Map(
   [
     ...'аaеeоoрpсcуyхxіiјjѕsԁdһhԛqԝwӏlАAВBЕEЗ3КKМMНHОOРPСCТTУYХXІIЈJЅSԌGΑAΒBΕEΖZΗHΙIΚKΜMΝNΟOΡPΤTΥYΧXαaοoνvιiκkρpυuҮYүyվuօoսuոnցgհhᎪAᎬEᎷMᏢPᎢTᏙVᎻHᏟCꓲIꓳOꓔTꓮA'.matchAll(
@@ -10,10 +13,16 @@ const TWINS = new Map(
   ].map(([, twin = '', plain = '']) => [twin, plain] as const),
 );
 const TWIN = new RegExp(`[${[...TWINS.keys()].join('')}]`, 'gu');
-/** Words that hold a twin beside a Latin letter, or three twins and nothing else in a text that is Latin otherwise. */
+/**
+ * Words with a look-alike next to a Latin letter, or three look-alikes and nothing else in a text that is Latin
+ * otherwise.
+ */
 const MIXED = new RegExp(`[A-Za-z][${[...TWINS.keys()].join('')}]|[${[...TWINS.keys()].join('')}][A-Za-z]`, 'u');
 const WHOLE = new RegExp(`(?<!\\p{L})[${[...TWINS.keys()].join('')}]{3,}(?!\\p{L})`, 'u');
-/** Letters in another dress: mathematical, full-width, circled, squared, small capitals; marks on Latin letters that no spelling composes. */
+/**
+ * Letters in another form: mathematical, full-width, circled, squared, small capitals; marks on Latin letters that no
+ * spelling composes.
+ */
 const STYLED =
   /[\u{1d400}-\u{1d7cb}\u{1f130}-\u{1f149}\u{1f150}-\u{1f169}\u{1f170}-\u{1f189}\uff21-\uff3a\uff41-\uff5a\u249c-\u24e9\u1d00-\u1d22]|[\u{210a}-\u{2113}\u{211b}-\u{211d}\u{212c}-\u{2138}]/u;
 const STACKED = /[a-z][\u0300-\u036f]/iu;
@@ -38,7 +47,7 @@ const SMALL_CAPITALS = new Map(
 );
 const ASCII = /^[\t\n\r -~]*$/;
 
-/** True for letters in the place of others (security A 9). */
+/** Returns true if letters stand in for others. */
 export function isConfusable(text: string): boolean {
   if (ASCII.test(text)) return false;
   if (STYLED.test(text) || MIXED.test(text)) return true;
@@ -46,13 +55,16 @@ export function isConfusable(text: string): boolean {
   return WHOLE.test(text) && isLatin(text);
 }
 
-/** More Latin letters than others. */
+/** Returns true if most letters are Latin. */
 function isLatin(text: string): boolean {
   const latin = text.match(/[a-z]/gi)?.length ?? 0;
   return latin > (text.match(/(?![a-z])\p{L}/giu)?.length ?? 0);
 }
 
-/** The text as a reader takes it: twins and dressed letters as Latin ones, letters with blanks between them joined, hidden characters gone. */
+/**
+ * Returns the text as a reader sees it: look-alike letters as Latin ones, letters with spaces between them joined,
+ * hidden characters removed.
+ */
 export function fold(text: string): string {
   if (ASCII.test(text)) return joined(text);
   const shown = withoutHidden(text).replace(/[\u{1f130}-\u{1f149}\u{1f150}-\u{1f169}\u{1f170}-\u{1f189}]/gu, (letter) =>
@@ -66,7 +78,7 @@ export function fold(text: string): string {
   );
 }
 
-/** A second reading: digits in words as the letters that they resemble. The same text where there are none. */
+/** Returns a second reading: digits in words as the letters that they resemble. The same text if there are none. */
 export function unleet(text: string): string {
   return !/[a-z][013457@$]|[013457@$][a-z]/i.test(text)
     ? text
@@ -90,7 +102,10 @@ function withoutHidden(text: string): string {
   return (shown + text.slice(from)).replace(/[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0]/g, '');
 }
 
-/** What invisible characters spell: tags are ASCII by another name, the supplementary selectors are bytes. Undefined for less than four. */
+/**
+ * Returns what invisible characters spell: tags are ASCII with other code points, the supplementary selectors are
+ * bytes. Undefined for less than four.
+ */
 export function hiddenMessage(text: string): string | undefined {
   if (!/[\udb40]/.test(text)) return undefined;
   const letters = [...text].flatMap((char) => {
@@ -104,7 +119,7 @@ export function hiddenMessage(text: string): string | undefined {
 const BLOB =
   /(?<![\w+/%\\-])(?:[A-Za-z0-9+/_-]{24,}={0,2}|(?:[0-9a-fA-F]{2}[ :]?){16,}|(?:[^\s%]{0,3}%[0-9a-fA-F]{2}){6,}[^\s%]{0,40}|(?:\\x[0-9a-fA-F]{2}|\\u00[0-9a-fA-F]{2}){6,})/g;
 
-/** Encoded runs that decode to text of words, at most eight of them. */
+/** Returns encoded parts that decode to text of words, at most eight of them. */
 export function decodedBlobs(text: string): readonly { readonly blob: string; readonly plain: string }[] {
   if (text.length < 24) return [];
   const found: { readonly blob: string; readonly plain: string }[] = [];
@@ -127,7 +142,7 @@ function decode(blob: string): string | undefined {
   return readable(Buffer.from(blob, 'base64').toString('latin1'));
 }
 
-/** Text of at least two words, almost all of it printable; anything else is a hash, an id or an image. */
+/** Text of at least two words that is almost completely printable. Anything else is a hash, an id or an image. */
 function readable(text: string): string | undefined {
   const printable = text.match(/[\t\n\r -~]/g)?.length ?? 0;
   return printable >= text.length * 0.95 && /[a-z]{2}[ ,:/|]{1,3}[-~./"']{0,4}[a-z]{2}/i.test(text) ? text : undefined;

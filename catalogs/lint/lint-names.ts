@@ -1,9 +1,14 @@
-/** Owns the lint of names: arguments that ask for secrets or are not declared, tools that speak of or are called like those of other servers. */
+/**
+ * Notes on names: arguments that ask for secrets or are not declared, and tools that refer to tools of other servers or
+ * have similar names.
+ */
 
 import type { RawTool } from '../tools/tool-definition.ts';
 import type { LintId } from './lint-rules.ts';
 
-/** The names that a note about other tools needs: of this server's tools, and of those of the others with their server. */
+/**
+ * The names that a note about other tools needs: of this server's tools, and of those of the others with their server.
+ */
 export interface KnownNames {
   readonly own: ReadonlySet<string>;
   /** Tool → server. */
@@ -16,7 +21,10 @@ const SECRETS =
 const WHOLLY =
   /^(?:id_(?:rsa|dsa|ed25519)|etc_(?:passwd|shadow)|sidenote|side_note|chain_of_thought|system_prompt|(?:full_|entire_|prior_|previous_)(?:conversation|chat)|(?:conversation|chat)(?:_history|_log)|model_reasoning|(?:all_)?environment_variables)$/;
 
-/** True for an argument's name that asks for a secret file or for what was said elsewhere: `content_of_ssh_id_rsa`, `readPrivateKey`. */
+/**
+ * Returns true for an argument's name that asks for a secret file or for earlier conversation: `content_of_ssh_id_rsa`,
+ * `readPrivateKey`.
+ */
 export function isTellingName(name: string): boolean {
   const words = name
     .replace(/([a-z\d])([A-Z])/g, '$1_$2')
@@ -33,11 +41,14 @@ export function isTellingName(name: string): boolean {
   );
 }
 
-/** Names that no sentence holds by chance: two words, a capital inside, a digit. */
+/** Names that no sentence contains by chance: two words, a capital inside, a digit. */
 const TELLING = /[_-]|[a-z][A-Z]|\d/;
 const WORD = /[A-Za-z][\w-]{2,80}/g;
 
-/** Tools of other servers that a text speaks of, with the place; and, where nothing is known of others, names in its calls that are none of its own. */
+/**
+ * Returns tools of other servers that a text mentions, with the place; if nothing is known of others, names in its
+ * calls that are none of its own.
+ */
 export function crossNotes(
   text: string,
   { own, others }: KnownNames,
@@ -55,7 +66,10 @@ export function crossNotes(
   return found;
 }
 
-/** The name of the tool beside those of others: the same, the same but for case or signs, or a forged `server__tool`. */
+/**
+ * Compares the name of the tool with those of others: the same, the same except for case or signs, or a forged
+ * `server__tool`.
+ */
 export function nameNotes(tool: RawTool, { others }: KnownNames): readonly LintNote[] {
   const notes: LintNote[] = [];
   const bare = bareName(tool.name);
@@ -70,7 +84,10 @@ export function nameNotes(tool: RawTool, { others }: KnownNames): readonly LintN
   return notes;
 }
 
-/** True where name and description both say that it destroys, and an annotation that it only reads: where hints count, it would pass for a read. */
+/**
+ * Returns true if name and description both say that it destroys, and an annotation that it only reads: if hints count,
+ * it would pass for a read.
+ */
 export function liesOfReading(tool: RawTool): boolean {
   return (
     saysItReads(tool) &&
@@ -84,10 +101,13 @@ function saysItReads({ annotations }: RawTool): boolean {
   return (annotations as { readonly readOnlyHint?: unknown } | undefined)?.readOnlyHint === true;
 }
 
-/** What a framework gives a function by itself, and documents all the same. */
+/** Arguments that a framework adds to a function, and that are still documented. */
 const GIVEN = /^(?:ctx|context|self|args|kwargs)$/;
 
-/** Arguments that a description documents as functions do (`Args:`, a line each, indented) and the schema does not have: what runs is not what is declared (security A 24). */
+/**
+ * Arguments that a description documents like a function (`Args:`, one per line, indented) and the schema does not
+ * have: what runs is not what is declared.
+ */
 function undeclared({ description, inputSchema }: RawTool): readonly string[] {
   if (typeof description !== 'string') return [];
   const lines = description.slice(0, MAX_TEXT).split('\n');
@@ -117,7 +137,7 @@ const MAX_TEXT = 65_536;
 const DESTROYS =
   /^(?:[a-z]+[_-])?(?:delete|remove|drop|destroy|wipe|purge|erase|truncate|uninstall|kill|terminate)(?:$|[_-]|[A-Z])/;
 
-/** Case, signs and digits that look like letters count for nothing. */
+/** Case, signs and digits that look like letters are ignored. */
 function bareName(name: string): string {
   return name
     .toLowerCase()
@@ -125,7 +145,10 @@ function bareName(name: string): string {
     .replace(/[1l]/g, 'i')
     .replaceAll('0', 'o');
 }
-/** One thing to look at. `text` is an excerpt that is safe to print: at most 120 characters, everything but plain letters escaped. */
+/**
+ * One thing to look at. `text` is an excerpt that is safe to print: at most 120 characters, everything except plain
+ * letters escaped.
+ */
 export interface LintNote {
   readonly id: LintId;
   /** Path in the definition, such as `inputSchema.properties.q.description`. */

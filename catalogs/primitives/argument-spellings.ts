@@ -1,8 +1,10 @@
-/** Owns the other spellings that models use for the primitives' arguments; refuses two spellings that say different things. */
+/**
+ * The other spellings that models use for the primitives' arguments. Two spellings with different values are refused.
+ */
 import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../errors/error-table.ts';
 
-/** Arguments under their own names, and a note for each change: nothing is coerced in silence (CY-15). */
+/** Arguments with their own names, and a note for each change: no value is changed silently (CY-15). */
 export interface NormalizedArguments {
   readonly args: Readonly<Record<string, unknown>>;
   readonly notes: readonly string[];
@@ -31,7 +33,7 @@ const EDIT: readonly (readonly [string, string])[] = [
   ['allow_multiple', 'replace_all'],
 ];
 
-/** Other name → name, by primitive: what coding agents call these arguments (reference B5). */
+/** Other name → name, by primitive: how coding agents call these arguments. */
 const ALIASES: ReadonlyMap<string, ReadonlyMap<string, string>> = new Map([
   ['read', new Map([...FILE, ['dir_path', 'path'], ['directory', 'path']])],
   ['write', new Map([...FILE, ['text', 'content'], ['file_text', 'content']])],
@@ -51,8 +53,8 @@ const ALIASES: ReadonlyMap<string, ReadonlyMap<string, string>> = new Map([
 ]);
 
 /**
- * Gives arguments their own names. `null` is taken as left out (strict hosts send every argument). Idempotent, pure. Throws ARGS_INVALID
- * when two spellings of one argument differ. Unknown names stay, for the schema to refuse.
+ * Gives arguments their own names. `null` counts as left out (strict hosts send every argument). Idempotent, pure.
+ * Throws ARGS_INVALID if two spellings of one argument differ. Unknown names stay, for the schema to refuse.
  */
 export function normalizeArguments(primitive: string, args: Readonly<Record<string, unknown>>): NormalizedArguments {
   const draft = new Draft(args);
@@ -65,7 +67,7 @@ export function normalizeArguments(primitive: string, args: Readonly<Record<stri
   return normal;
 }
 
-/** What an action cannot do without; the schemas of the primitives are flat and cannot say it (schema-primitives B5). */
+/** What an action requires. The schemas of the primitives are flat and cannot say it. */
 const PARTS: ReadonlyMap<string, string> = new Map([
   ['bash.run', 'command'],
   ['bash.start', 'command'],
@@ -94,7 +96,7 @@ class Draft {
     this.#args = new Map(Object.entries(args).filter(([, value]) => value !== null));
   }
 
-  /** The value of `name`, which is taken out. */
+  /** Removes and returns the value of `name`. */
   take(name: string): unknown {
     const value = this.#args.get(name);
     this.#args.delete(name);
@@ -105,7 +107,7 @@ class Draft {
     return this.#args.get(name);
   }
 
-  /** Sets `name` from what stood under `source`. */
+  /** Sets `name` from the value of `source`. */
   put(source: string, name: string, value: unknown): void {
     const known = this.#args.get(name);
     if (known !== undefined && !isDeepStrictEqual(known, value)) {
@@ -122,7 +124,7 @@ class Draft {
     if (this.#args.has(alias)) this.put(alias, name, this.take(alias));
   }
 
-  /** Leaves an argument as it is under its own name, without a note. */
+  /** Keeps an argument under its own name, without a note. */
   set(name: string, value: unknown): void {
     this.#args.set(name, value);
   }
@@ -147,7 +149,7 @@ function bashForms(draft: Draft): void {
   const timeout = draft.get('timeout');
   if (typeof timeout !== 'number') return;
   draft.take('timeout');
-  // Agents count timeouts in seconds or in milliseconds under the same name; nobody waits less than a second.
+  // Agents give timeouts in seconds or in milliseconds with the same name. No one waits less than a second.
   if (timeout < 1000) draft.put(`timeout (${timeout} s)`, 'timeout_ms', timeout * 1000);
   else draft.put(`timeout (${timeout} ms)`, 'timeout_ms', timeout);
 }

@@ -1,10 +1,10 @@
-/** Owns the shape of a mapping that lets a third-party server serve primitives; refuses mappings that name unknown tools. */
+/** The format of a mapping that lets an external server serve primitives. A mapping with unknown tools is refused. */
 import { readFileSync } from 'node:fs';
 import { parse } from 'yaml';
 import { TollgateError } from '../errors/error-table.ts';
 import type { Semantics } from '../tools/tool-definition.ts';
 
-/** How an action is carried out; one file each under adapters/primitives/mapped/. */
+/** How an action is carried out; each strategy has one file in adapters/primitives/mapped/. */
 const STRATEGIES = [
   'whole-file',
   'paged-file',
@@ -19,10 +19,12 @@ const STRATEGIES = [
 ] as const;
 export type Strategy = (typeof STRATEGIES)[number];
 
-/** Turns a value of the caller into what the backend expects. */
+/** Converts a value of the caller to what the server expects. */
 type Transform = 'matching-line' | 'any-depth';
 
-/** One argument of a backend's tool: a literal, or a value of the call, shifted or transformed. Absent values stay absent. */
+/**
+ * One argument of a server's tool: a literal, or a value of the call, shifted or converted. Absent values stay absent.
+ */
 export type ArgumentTemplate = string | number | boolean | ValueTemplate;
 
 /** `add` shifts a positive number; `map` replaces the values that it names, and others by the default. */
@@ -34,20 +36,22 @@ interface ValueTemplate {
   readonly map?: Readonly<Record<string, string>>;
 }
 
-/** A call of one backend tool, as a template. */
+/** A call of one tool of the server, as a template. */
 export interface MappingStep {
   readonly tool: string;
   readonly arguments: Readonly<Record<string, ArgumentTemplate>>;
 }
 
-/** An action that the backend serves: its main tool, which the policy judges, and the strategy that carries it out. */
+/**
+ * An action that the server supports: its main tool, which the policy decides on, and the strategy that carries it out.
+ */
 export interface ServedAction extends MappingStep {
   readonly strategy: Strategy;
-  /** Meaning of the lowered arguments, where it differs from the tool's own. */
+  /** The meaning of the lowered arguments, if it differs from the tool's own. */
   readonly semantics: Semantics;
 }
 
-/** An action that the backend cannot do honestly: what is missing, for the model to read. */
+/** An action that the server cannot do correctly: what is missing, for the model to read. */
 export interface MissingAction {
   readonly missing: string;
 }
@@ -55,22 +59,24 @@ export interface MissingAction {
 /** A mapping, complete and checked. Keys of `actions`: `read.file` … `bash.list`, `write`, `edit`. */
 export interface Mapping {
   readonly id: string;
-  /** Package and version on which every text below was measured. */
+  /** Package and version with which every text below was measured. */
   readonly measured: string;
   /** What each tool of the server does, for tools that are passed through too. */
   readonly tools: ReadonlyMap<string, Semantics>;
-  /** Tools that can undo what binds the server or run anything, with words of risk: see policies/lib/gate.rego (CY-07). */
+  /**
+   * Tools that can undo the server's limits or run anything, with words of risk: see policies/lib/gate.rego (CY-07).
+   */
   readonly highRisk: ReadonlyMap<string, readonly string[]>;
   readonly actions: ReadonlyMap<string, ServedAction | MissingAction>;
-  /** Tools that strategies call beside the main one, by role. */
+  /** Tools that strategies call besides the main one, by role. */
   readonly steps: ReadonlyMap<string, MappingStep>;
-  /** Texts of the backend, by role: regular expressions with named groups, matched over lines. */
+  /** Texts of the server, by role: regular expressions with named groups, matched over lines. */
   readonly texts: ReadonlyMap<string, RegExp>;
-  /** Largest file, in bytes, that the backend can hand over whole. */
+  /** Largest file, in bytes, that the server can return completely. */
   readonly maxFileBytes: number;
 }
 
-/** Ids of the mappings that ship. */
+/** Ids of the built-in mappings. */
 export const MAPPINGS = ['desktop-commander', 'server-filesystem'] as const;
 
 interface RawMapping {
@@ -84,7 +90,7 @@ interface RawMapping {
   readonly texts: Record<string, string>;
 }
 
-/** Reads a mapping that ships. Throws CONFIG_INVALID for an unknown id or a mapping that contradicts itself. */
+/** Reads a built-in mapping. Throws CONFIG_INVALID for an unknown id or a contradictory mapping. */
 export function loadMapping(id: string): Mapping {
   if (!(MAPPINGS as readonly string[]).includes(id)) {
     throw new TollgateError('CONFIG_INVALID', {
@@ -94,7 +100,7 @@ export function loadMapping(id: string): Mapping {
   return parseMapping(readFileSync(new URL(`./${id}.yaml`, import.meta.url), 'utf8'));
 }
 
-/** Reads a mapping's text. Throws CONFIG_INVALID when it names a tool without semantics or an unknown strategy. */
+/** Reads a mapping's text. Throws CONFIG_INVALID if it names a tool without semantics or an unknown strategy. */
 export function parseMapping(text: string): Mapping {
   const raw = parse(text) as RawMapping;
   const tools = new Map(Object.entries(raw.tools));
@@ -132,7 +138,7 @@ export function parseMapping(text: string): Mapping {
   };
 }
 
-/** Fills a step's arguments from values. Pure; arguments whose value is absent are left out. */
+/** Fills a step's arguments from values. Pure; arguments without a value are left out. */
 export function renderArguments(
   step: MappingStep,
   values: Readonly<Record<string, unknown>>,
@@ -152,8 +158,8 @@ function fill(template: ArgumentTemplate, values: Readonly<Record<string, unknow
 
 function transform(kind: Transform, value: unknown, values: Readonly<Record<string, unknown>>): unknown {
   const text = String(value);
-  // A glob with a slash would be anchored at the folder in which the backend happens to run.
+  // A glob with a slash would be relative to the folder in which the server happens to run.
   if (kind === 'any-depth') return text.startsWith('**/') ? text : `**/${text}`;
-  // The backend shows only what matched, so the match is widened to its line; plain text is escaped for the same reason.
+  // The server shows only what matched, so the match is widened to its line. Plain text is escaped for the same reason.
   return `^.*(?:${values.literal === true ? text.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&') : text}).*$`;
 }

@@ -1,14 +1,14 @@
-/** Owns the argument schemas of the four primitives, read from schemas.json; refuses arguments that do not fit them. */
+/** The argument schemas of the four primitives, from schemas.json, and the check of arguments against them. */
 import { readFileSync } from 'node:fs';
 import { TollgateError } from '../errors/error-table.ts';
 
-/** One argument: its JSON type, its values where they are few. */
+/** One argument: its JSON type, and its values if there are few. */
 interface Property {
   readonly type: 'string' | 'integer' | 'boolean';
   readonly enum?: readonly string[];
 }
 
-/** The schema of one primitive: flat, in the part of JSON Schema that every provider takes. */
+/** The schema of one primitive: flat, in the part of JSON Schema that every provider accepts. */
 export interface ArgumentSchema {
   readonly type: 'object';
   readonly properties: Readonly<Record<string, Property>>;
@@ -22,7 +22,10 @@ export const ARGUMENT_SCHEMAS: ReadonlyMap<string, ArgumentSchema> = new Map(
   ),
 );
 
-/** Throws ARGS_INVALID for a missing, unknown or ill-typed argument. `edits` of edit is known though it is not advertised. */
+/**
+ * Throws ARGS_INVALID for a missing, unknown or wrongly typed argument. `edits` of edit is known although it is not
+ * advertised.
+ */
 export function checkArguments(primitive: string, args: Readonly<Record<string, unknown>>): void {
   const schema = ARGUMENT_SCHEMAS.get(primitive);
   if (schema === undefined) throw new TollgateError('NOT_SUPPORTED', { detail: 'There is no such primitive.' });
@@ -38,7 +41,7 @@ export function checkArguments(primitive: string, args: Readonly<Record<string, 
     const property = properties.get(name);
     if (property === undefined)
       throw misfit(
-        `${JSON.stringify(name.slice(0, 60))} is no argument of ${primitive}`,
+        `${JSON.stringify(name.slice(0, 60))} is not an argument of ${primitive}`,
         `Its arguments are ${[...properties.keys()].join(', ')}.`,
       );
     checkValue(name, property, value);

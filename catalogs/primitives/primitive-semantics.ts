@@ -1,4 +1,7 @@
-/** Owns what the arguments of the four primitives mean on the internal workspace, for the server that runs them and for the check of rules about them. */
+/**
+ * What the arguments of the four primitives mean on the internal workspace, for the server that runs them and for the
+ * check of rules about them.
+ */
 import type { Semantics } from '../tools/tool-definition.ts';
 
 /** By name: read, write, edit, bash. */

@@ -1,34 +1,40 @@
-/** Owns what a provider profile may say: limits and choices as data; knows no provider by name. */
+/** The format of a provider profile: limits and choices as data. The code knows no provider by name. */
 import { readFileSync } from 'node:fs';
 import { TollgateError } from '../errors/error-table.ts';
 
-/** How schemas are shown to one family of hosts (schema-primitives A7). Files: catalogs/profiles/<name>.json. */
+/** How schemas are shown to one family of hosts. Files: catalogs/profiles/<name>.json. */
 export interface SchemaProfile {
   readonly name: string;
-  /** Keywords that a node may carry. */
+  /** Keywords that a node may have. */
   readonly keywords: readonly string[];
-  /** Keywords that the root may carry. */
+  /** Keywords that the root may have. */
   readonly rootKeywords: readonly string[];
-  /** `words`: constraints move into descriptions; `keep`: they stay, only the root is cleaned. */
+  /** `words`: constraints move into descriptions; `keep`: they stay, and only the root is cleaned. */
   readonly constraints: 'words' | 'keep';
   /** `keep`: nested anyOf; `merge`: no union at all. */
   readonly unions: 'keep' | 'merge';
   /** How null is shown: not at all, as a list of types, or by OpenAPI's keyword. */
   readonly nulls: 'absent' | 'list' | 'keyword';
   /**
-   * True: as strict modes of providers want it. Every object is closed and requires all of its properties; what is optional admits null, and
-   * null means that it is left out.
+   * True: for strict modes of providers. Every object is closed and requires all of its properties; an optional one
+   * allows null, which means that it is left out.
    */
   readonly strict: boolean;
-  /** How a value of any type is shown: as a union of types, or as a string that holds JSON text. In a union, objects and lists are texts too where `openObjects` says so. */
+  /**
+   * How a value of any type is shown: as a union of types, or as a string with JSON text. In a union, objects and lists
+   * are texts too if `openObjects` says so.
+   */
   readonly any: 'union' | 'text';
-  /** How an object without declared names is shown, and in strict profiles any that takes names it does not declare: open, or as a string that holds JSON text. */
+  /**
+   * How an object without declared names is shown, and in strict profiles any that accepts undeclared names: open, or
+   * as a string with JSON text.
+   */
   readonly openObjects: 'open' | 'text';
   /** Regular expression for property names. */
   readonly propertyName: string;
   /** Object levels; deeper objects are shown open. */
   readonly maxDepth: number;
-  /** Bytes of compact JSON that the projection aims at. */
+  /** Bytes of compact JSON that the projection should not exceed. */
   readonly maxBytes: number;
   /** Characters of one description. */
   readonly maxDescription: number;
@@ -37,7 +43,10 @@ export interface SchemaProfile {
 const FOLDER = new URL('.//', import.meta.url);
 const loaded = new Map<string, SchemaProfile>();
 
-/** Loads a profile by name, such as `portable` (the default), `flat`, `openai`. Throws CONFIG_INVALID for a name without a file. */
+/**
+ * Loads a profile by name, such as `portable` (the default), `flat`, `openai`. Throws CONFIG_INVALID for an unknown
+ * name.
+ */
 export function loadSchemaProfile(name = 'portable'): SchemaProfile {
   const known = loaded.get(name);
   if (known !== undefined) return known;
@@ -51,7 +60,7 @@ export function loadSchemaProfile(name = 'portable'): SchemaProfile {
 
 function read(name: string): Record<string, unknown> {
   try {
-    // The name comes from configuration or policy: it must not walk out of the folder.
+    // The name comes from configuration or policy, so it must not leave the folder.
     if (!/^[a-z][a-z0-9-]{0,40}$/.test(name)) throw new Error('not a profile name');
     return JSON.parse(readFileSync(new URL(`${name}.json`, FOLDER), 'utf8')) as Record<string, unknown>;
   } catch (cause) {

@@ -1,11 +1,12 @@
-/** Owns how files may be named in a word of a command line; refuses to know which program reads which option. */
+/** Finds texts that may name files in a word of a command line, for any program. */
 import { fileURLToPath } from 'node:url';
 
 const MAX_PIECES = 64;
 
 /**
- * All texts of a word that may name a file: the word, what follows each `=`, what is glued to a short option or an `@`, what stands between quotes,
- * brackets, spaces, commas and colons, and a dotted module as the path that it stands for. At most 64, each once.
+ * Returns all texts of a word that may name a file: the word, what follows each `=`, what is joined to a short option
+ * or an `@`, the parts between quotes, brackets, spaces, commas and colons, and a dotted module as its path. At most
+ * 64, each once.
  */
 export function fileTextsIn(word: string): readonly string[] {
   const parts = word.split(/["'`()[\]{}<>|&;,=\s]+/);
@@ -21,7 +22,7 @@ export function fileTextsIn(word: string): readonly string[] {
   return [...new Set(all)].filter((piece) => piece !== '' && !piece.includes('\0')).slice(0, MAX_PIECES);
 }
 
-/** A piece as a path: the address of a file as the file. Undefined for another address. */
+/** Returns a part as a path; for the address of a file, the file. Undefined for another address. */
 export function filePathOf(piece: string): string | undefined {
   if (!piece.startsWith('file:')) return piece;
   try {
@@ -31,7 +32,7 @@ export function filePathOf(piece: string): string | undefined {
   }
 }
 
-/** `a.b` is `a/b`, and `a` is run on the way there. */
+/** `a.b` is `a/b`, and `a` is run first. */
 function modulesOf(piece: string): readonly string[] {
   const name = /^-m/.test(piece) ? piece.slice(2) : piece;
   if (!/^\w+(?:\.\w+)+$/.test(name)) return [];

@@ -1,6 +1,7 @@
 /** Finds the programs that Tollgate runs for itself: at a path that the owner named, or in folders that only the system can change. */
 import { accessSync, constants, lstatSync, readlinkSync, realpathSync, statSync } from 'node:fs';
 import path from 'node:path';
+import { isPathWithin } from '../readers/path-location.ts';
 
 /** Every program that `programs` in tollgate.yaml may name. */
 export const HELPER_NAMES = [
@@ -20,42 +21,42 @@ export const HELPER_NAMES = [
 
 export type HelperName = (typeof HELPER_NAMES)[number];
 
-/** What an owner decides about helpers. */
+/** The owner's settings for helper programs. */
 export interface HelperSettings {
-  /** Absolute paths. A helper that is named here is looked for nowhere else. */
+  /** Absolute paths. A named helper is searched for nowhere else. */
   readonly programs: Readonly<Partial<Record<HelperName, string>>>;
-  /** Folders that agents may write, absolute: nothing in them is run. */
+  /** Folders that agents may write, absolute. Nothing in them is run. */
   readonly writable: readonly string[];
 }
 
-/** Where a helper is, or why the one that was found is not run. Neither: there is none. */
+/** The path of a helper, or why the one that was found is not run. Neither: there is none. */
 export interface FoundHelper {
   readonly file?: string;
   readonly refused?: string;
 }
 
 const FOLDERS = ['/usr/local/sbin', '/usr/local/bin', '/usr/sbin', '/usr/bin', '/sbin', '/bin'] as const;
-/** The PATH of every helper: nothing of ours, which agents may write to. */
+/** The PATH of every helper, without folders that agents may write. */
 export const HELPER_PATH = FOLDERS.join(':');
 const MAX_LINKS = 40;
 const OTHERS_WRITE = 0o022;
 
 let settings: HelperSettings = { programs: {}, writable: [] };
-/** Helpers of system folders: the system alone could change them, so each is found once. */
+/** Helpers in system folders. Only the system could change them, so each is found once. */
 const known = new Map<string, FoundHelper>();
 
-/** Sets what the owner decided, for this process. Call it with each configuration that comes into force. */
+/** Sets the owner's settings for this process. Call it with each configuration that comes into force. */
 export function useHelpers(next: HelperSettings): void {
   settings = { programs: next.programs, writable: next.writable.flatMap((folder) => [folder, realOf(folder)]) };
   known.clear();
 }
 
-/** Returns the absolute path of a helper that may be run; undefined when there is none. */
+/** Returns the absolute path of a helper that may be run; undefined if there is none. */
 export function findHelper(name: HelperName): string | undefined {
   return locateHelper(name).file;
 }
 
-/** True when the owner named a place for it. */
+/** Returns true if the owner named its path. */
 export function isHelperNamed(name: HelperName): boolean {
   return settings.programs[name] !== undefined;
 }
@@ -74,34 +75,39 @@ export function locateHelper(name: HelperName): FoundHelper {
   return best;
 }
 
-/** Judges a program that the owner named by its absolute path. Call it before each use: a link may have been turned since. */
+/**
+ * Checks a program that the owner named by its absolute path. Call it before each use, because a link may have been
+ * changed since.
+ */
 export function checkNamedHelper(file: string): FoundHelper {
   if (!isProgram(file)) return { refused: `${file} is not a program` };
-  return isAgentWritable(file) ? { refused: `${file} lies where agents may write` } : { file };
+  return isAgentWritable(file) ? { refused: `${file} is in a folder that agents may write` } : { file };
 }
 
-/** True for a path of which a step or the end lies in a folder that agents may write. */
+/** Returns true for a path of which a folder or the end is in a folder that agents may write. */
 export function isAgentWritable(file: string): boolean {
   return isWithinAny(file, settings.writable);
 }
 
-/** The folder that agents may write and that holds a real path; undefined when there is none. The innermost of several. */
+/** Returns the innermost folder that agents may write and that contains a real path; undefined if there is none. */
 export function writableRootOf(file: string): string | undefined {
-  return settings.writable.filter((root) => isInside(file, root)).sort((one, other) => other.length - one.length)[0];
+  return settings.writable
+    .filter((root) => isPathWithin(file, root))
+    .sort((one, other) => other.length - one.length)[0];
 }
 
-/** True for a path of which a step, a link on the way or the end lies in one of the folders. */
+/** Returns true for a path of which a folder, a link or the end is in one of the folders. */
 export function isWithinAny(file: string, folders: readonly string[]): boolean {
   const steps = [path.resolve(file), ...(stepsTo(file) ?? [file])];
-  return steps.some((step) => folders.some((folder) => isInside(step, folder)));
+  return steps.some((step) => folders.some((folder) => isPathWithin(step, folder)));
 }
 
-/** Links on the way to a path, each with its real folder. */
+/** Returns the links on the way to a path, each with its real folder. */
 export function linksTo(file: string): readonly string[] {
   return (stepsTo(file) ?? []).filter((step) => linkAt(step) !== undefined);
 }
 
-/** Absolute folders of the PATH of this process in which agents may not write. */
+/** Returns the absolute folders of the PATH of this process in which agents may not write. */
 export function searchFolders(): readonly string[] {
   return (process.env.PATH ?? '').split(':').filter((folder) => folder.startsWith('/') && !isAgentWritable(folder));
 }
@@ -110,19 +116,23 @@ function lookAtSystem(file: string): FoundHelper {
   const steps = stepsTo(file);
   if (steps === undefined) return { refused: `${file} cannot be resolved` };
   const open = steps.find((step) => !isOfSystemAlone(step));
-  // The real path: its folder may be closed to the user that a sandbox runs as. A program that acts by its name keeps it.
+  // The real path, because its folder may be closed to the user that a sandbox runs as. A program that acts by its name
+  // keeps the name.
   const real = steps.at(-1) ?? file;
   if (open === undefined) return { file: path.basename(real) === path.basename(file) ? real : file };
-  return { refused: `${open} does not belong to root alone` };
+  return { refused: `${open} does not belong only to root` };
 }
 
-/** A link cannot be changed: it is as safe as its folder, which is a step too. */
+/** A link cannot be changed. It is as safe as its folder, which is checked too. */
 function isOfSystemAlone(file: string): boolean {
   const found = lstatSync(file);
   return found.isSymbolicLink() || (found.uid === 0 && (found.mode & OTHERS_WRITE) === 0);
 }
 
-/** Every folder and link on the way to a path, and last what it leads to, whether that exists or not; undefined for a circle. */
+/**
+ * Returns every folder and link on the way to a path, and last its target, which need not exist; undefined for a
+ * circle.
+ */
 function stepsTo(file: string): readonly string[] | undefined {
   const steps = ['/'];
   let rest = path
@@ -155,7 +165,7 @@ function linkAt(file: string): string | undefined {
   }
 }
 
-/** True for a file that this process may execute. Follows links; throws nothing. */
+/** Returns true for a file that this process may execute. Follows links; throws nothing. */
 export function isProgram(file: string): boolean {
   try {
     accessSync(file, constants.X_OK);
@@ -163,10 +173,6 @@ export function isProgram(file: string): boolean {
   } catch {
     return false;
   }
-}
-
-function isInside(file: string, folder: string): boolean {
-  return file === folder || folder === '/' || file.startsWith(`${folder}/`);
 }
 
 function realOf(folder: string): string {

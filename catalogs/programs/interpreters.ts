@@ -1,16 +1,19 @@
-/** Owns where an interpreter takes its code from, by the words that start it; refuses to take an option that it does not know for one that is harmless. */
+/**
+ * Finds where an interpreter takes its code from, by the words that start it. An unknown option is never taken for a
+ * harmless one.
+ */
 
-/** Options of one kind of interpreter. Short ones by their letters, which stand alone or in a cluster. */
+/** Options of one kind of interpreter. Short ones by their letters, which appear alone or in a cluster. */
 interface Family {
   readonly names: string;
-  /** After these comes code, or a person types it. */
+  /** Code follows these, or a person types it. */
   readonly inline: string;
-  /** These take a value: what is left of the word, else the next word. */
+  /** These take a value: the rest of the word, else the next word. */
   readonly values?: string;
-  /** These take what is left of the word, if anything. */
+  /** These take the rest of the word, if any. */
   readonly attached?: string;
   readonly flags?: string;
-  /** These say something and end. */
+  /** These print something and end. */
   readonly info?: string;
   readonly long?: RegExp;
   readonly longValues?: RegExp;
@@ -19,7 +22,7 @@ interface Family {
   readonly inlineWords?: RegExp;
   readonly before?: RegExp;
   readonly others?: RegExp;
-  /** Of `-m`: modules that run code that stands nowhere. */
+  /** For `-m`: modules that run code from the command line. */
   readonly modules?: RegExp;
 }
 
@@ -145,12 +148,15 @@ const BY_NAME: ReadonlyMap<string, Family> = new Map(
   FAMILIES.flatMap((family) => family.names.split(' ').map((name): [string, Family] => [name, family])),
 );
 
-/** Programs that only start another, and words between the two. */
+/** Programs that only start another one, and words between the two. */
 const WRAPPERS =
   /^(?:sudo|doas|env|nohup|exec|time|nice|ionice|chrt|taskset|command|timeout|stdbuf|setsid|unshare|chroot|strace|flock|xargs|npx|npm|pnpm|pnpx|yarn|bunx|bun|x|uvx|uv|pipx|pipenv|poetry|pdm|hatch|rye|conda|mamba|mise|direnv|busybox|toybox|tini|dumb-init|xvfb-run|caffeinate|run|dlx|--)$/;
 const STDIN = /^(?:-|\/dev\/(?:stdin|tty|fd\/.*)|\/proc\/[^/]+\/(?:task\/[^/]+\/)?fd\/.*|con|conin\$)$/i;
 
-/** Where the code comes from: `option` names what says so. `repl`: from whoever types. `unknown`: an option that may take any of the words after it. */
+/**
+ * Where the code comes from: `option` names what says so. `repl`: a person types it. `unknown`: an option that may take
+ * any of the words after it.
+ */
 export interface CodeSource {
   readonly from: 'inline' | 'stdin' | 'repl' | 'unknown' | 'file' | 'nothing';
   readonly option?: string;
@@ -158,17 +164,20 @@ export interface CodeSource {
 
 const LONGEST_NAME = 64;
 
-/** `/usr/bin/python3.11` → python; the name of a program without folder, version and extension, in small letters. */
+/**
+ * Returns the name of the program without folder, version and extension, in lower case: `/usr/bin/python3.11` → python.
+ */
 export function interpreterName(word: string): string {
   const name = word
     .toLowerCase()
     .replace(/^.*[/\\]/, '')
     .replace(/\.(?:exe|cmd|bat)$/, '');
-  // The pattern looks back from each character, so its cost grows with the square of the name; no interpreter has a longer one.
+  // The pattern looks back from each character, so its cost is quadratic in the name's length; no interpreter has a
+  // longer name.
   return name.length > LONGEST_NAME ? name : name.replace(/(?<=^[a-z-]{2,})-?\d[\d.]*t?$/, '');
 }
 
-/** What each program among the words would run: the first, and those that wrappers before it start. */
+/** Returns what each program among the words would run: the first, and those that wrappers before it start. */
 export function startedBy(words: readonly string[]): readonly (readonly string[])[] {
   const all = words.flatMap((word, at) => splitString(word, words[at - 1]));
   const starts: (readonly string[])[] = [];
@@ -182,7 +191,9 @@ export function startedBy(words: readonly string[]): readonly (readonly string[]
   return starts;
 }
 
-/** The option with which a command runs code that stands in its own words, or reads it from its input; undefined when it does not. */
+/**
+ * Returns the option with which a command runs code from its own words, or from its input; undefined if it does not.
+ */
 export function inlineCode(words: readonly string[]): string | undefined {
   for (const started of startedBy(words)) {
     const source = codeSource(started);
@@ -191,7 +202,7 @@ export function inlineCode(words: readonly string[]): string | undefined {
   return undefined;
 }
 
-/** Where an interpreter takes its code from; undefined for a program that is none. */
+/** Returns where an interpreter takes its code from; undefined for another program. */
 export function codeSource([program = '', ...words]: readonly string[]): CodeSource | undefined {
   const name = interpreterName(program);
   if (name === 'cmd') return cmdSource(words);
@@ -246,37 +257,64 @@ function optionStep(family: Family, word: string, next: string | undefined): Ste
   return clusterStep(family, word, next);
 }
 
-function clusterStep(
-  { inline, values = '', attached = '', flags = '', info = '', modules }: Family,
-  word: string,
-  next: string | undefined,
-): Step {
-  const option = word.replace(/=.*/s, '');
+function clusterStep(family: Family, word: string, next: string | undefined): Step {
   for (let at = 1; at < word.length; at += 1) {
-    const letter = word.charAt(at);
-    const rest = word.slice(at + 1);
-    if (inline.includes(letter)) return { from: 'inline', option };
-    if (info.includes(letter)) return { from: 'nothing' };
-    if (letter === 'm' && modules !== undefined)
-      return modules.test(rest === '' ? (next ?? 'code') : rest) ? { from: 'inline', option } : { from: 'file' };
-    if (letter === 'f' && inline.includes('R'))
-      return wordStep({ names: '', inline: '' }, rest === '' ? (next ?? '-') : rest);
-    // Perl loads a module so, or runs what stands behind its name.
-    if (/[mM]/.test(letter) && attached.includes('F'))
-      return /^-?[\w:]+(?:=[\w,:]*)?$/.test(rest) ? 'next' : { from: 'inline', option: word.slice(0, 2) };
-    if (attached.includes(letter)) return 'next';
-    if (values.includes(letter))
-      return /^data:/i.test(rest === '' ? (next ?? '') : rest)
-        ? { from: 'inline', option }
-        : rest === ''
-          ? 'value'
-          : 'next';
-    if (!flags.includes(letter)) return 'unknown';
+    const step = letterStep(family, { word, letter: word.charAt(at), rest: word.slice(at + 1), next });
+    if (step !== undefined) return step;
   }
   return 'next';
 }
 
-/** `env -S 'node -e 1'`: one word that is taken apart. */
+/** One letter of a cluster of short options, the rest of its word, and the next word. */
+interface ClusterLetter {
+  readonly word: string;
+  readonly letter: string;
+  readonly rest: string;
+  readonly next: string | undefined;
+}
+
+/** Returns what a letter says; undefined for a flag, after which the next letter counts. */
+function letterStep(family: Family, at: ClusterLetter): Step | undefined {
+  const { inline, attached = '', flags = '', info = '', values = '' } = family;
+  const { word, letter, rest } = at;
+  if (inline.includes(letter)) return { from: 'inline', option: optionOf(word) };
+  if (info.includes(letter)) return { from: 'nothing' };
+  const module = moduleStep(family, at);
+  if (module !== undefined) return module;
+  if (attached.includes(letter)) return 'next';
+  if (values.includes(letter)) return valueStep(at);
+  if (!flags.includes(letter)) return 'unknown';
+  return rest === '' ? 'next' : undefined;
+}
+
+function optionOf(word: string): string {
+  return word.replace(/=.*/s, '');
+}
+
+/** Letters that load a module or a file in one kind of interpreter only. */
+function moduleStep(
+  { inline, attached = '', modules }: Family,
+  { word, letter, rest, next }: ClusterLetter,
+): Step | undefined {
+  if (letter === 'm' && modules !== undefined)
+    return modules.test(rest === '' ? (next ?? 'code') : rest)
+      ? { from: 'inline', option: optionOf(word) }
+      : { from: 'file' };
+  if (letter === 'f' && inline.includes('R'))
+    return wordStep({ names: '', inline: '' }, rest === '' ? (next ?? '-') : rest);
+  // Perl loads a module with it, or runs the code after the module's name.
+  if (/[mM]/.test(letter) && attached.includes('F'))
+    return /^-?[\w:]+(?:=[\w,:]*)?$/.test(rest) ? 'next' : { from: 'inline', option: word.slice(0, 2) };
+  return undefined;
+}
+
+/** The value of an option may be code itself, as an address of data. */
+function valueStep({ word, rest, next }: ClusterLetter): Step {
+  if (/^data:/i.test(rest === '' ? (next ?? '') : rest)) return { from: 'inline', option: optionOf(word) };
+  return rest === '' ? 'value' : 'next';
+}
+
+/** `env -S 'node -e 1'`: one word that is split. */
 function splitString(word: string, before: string | undefined): readonly string[] {
   const [, attached] = /^(?:-S|--split-string=)(.+)$/s.exec(word) ?? [];
   if (attached !== undefined) return attached.trim().split(/\s+/);

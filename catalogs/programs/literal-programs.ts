@@ -1,17 +1,21 @@
 /**
- * Programs by what their words say. A program of the first table starts no other one, so its words tell all that it does. A program
- * that is on no table starts others or may: build tools, interpreters, wrappers (`setarch`, `npx`, the dynamic loader), editors, `ssh`.
- * Programs of the last list run their words or their input as code, so their words tell nothing.
+ * Programs whose words say what they do. A program of the first table starts no other program, so its words tell
+ * everything. A program in no table starts others or may: build tools, interpreters, wrappers (`setarch`, `npx`, the
+ * dynamic loader), editors, `ssh`. Programs of the last list run their words or their input as code, so their words
+ * tell nothing.
  */
 
-/** Programs with one reason to be here. */
+/** Programs that are in the table for one reason. */
 interface Group {
   readonly names: string;
-  /** Why no word makes them start a program, apart from `except`. */
+  /** Why no word makes them start a program, except the words in `except`. */
   readonly reason: string;
-  /** Options that start a program, load code, or may be short for one that does: GNU programs and curl take options by their beginning. */
+  /**
+   * Options that start a program, load code, or may abbreviate one that does: GNU programs and curl accept abbreviated
+   * options.
+   */
   readonly except?: RegExp;
-  /** The first word that it needs: without it, the program reads options from a file in its home, which is the workspace. */
+  /** The required first word: without it, the program reads options from a file in its home, which is the workspace. */
   readonly needs?: RegExp;
 }
 
@@ -21,7 +25,10 @@ const GROUPS: readonly Group[] = [
     reason: 'They read files and folders, and print.',
   },
   { names: 'date uname id whoami groups nproc ps free uptime printenv', reason: 'They print what the system says.' },
-  { names: 'echo printf seq expr factor numfmt true false sleep', reason: 'They compute from their words, and print.' },
+  {
+    names: 'echo printf seq expr factor numfmt true false sleep',
+    reason: 'They calculate from their words, and print.',
+  },
   { names: 'test [', reason: 'They compare words and look at files.' },
   {
     names: 'cmp comm cut tr fold fmt nl paste join expand unexpand tac rev od xxd hexdump uniq base32 base64 jq',
@@ -61,21 +68,30 @@ const GROUPS: readonly Group[] = [
 ];
 
 /**
- * Subcommands of git that start git alone, given the environment of adapters/primitives/shell/git-environment.ts: no hook, pager, editor, signature or
- * monitor. Those that talk to other machines (`push`, `fetch`, `clone`, `remote`, `submodule`) start `ssh` and helpers.
+ * Subcommands of git that start only git, with the environment of adapters/primitives/shell/git-environment.ts: no
+ * hook, pager, editor, signature or monitor. Those that talk to other machines (`push`, `fetch`, `clone`, `remote`,
+ * `submodule`) start `ssh` and helpers.
  */
 const GIT = new Set(
   'status diff log show add commit rev-parse ls-files ls-tree cat-file shortlog describe blame branch tag restore checkout switch reset rm mv rev-list merge-base show-ref symbolic-ref diff-tree diff-index diff-files name-rev'.split(
     ' ',
   ),
 );
-/** Before the subcommand only these; `-c`, `-C`, `--config-env`, `--exec-path`, `--git-dir` and `--paginate` choose programs or settings. */
+/**
+ * Before the subcommand only these are allowed; `-c`, `-C`, `--config-env`, `--exec-path`, `--git-dir` and `--paginate`
+ * choose programs or settings.
+ */
 const GIT_BEFORE = new Set(['--no-pager', '-P', '--no-optional-locks']);
-/** External diffs, converters, editors, signatures and hooks are programs. git takes options by their beginning: `--ext` for `--ext-diff`. */
+/**
+ * External diffs, converters, editors, signatures and hooks are programs. git accepts abbreviated options: `--ext` for
+ * `--ext-diff`.
+ */
 const GIT_EXCEPT =
   /^--(?:ext|textc|filt|show-s|exec|ed|gpg|si|veri|rec|upl|op|temp|pat|int|local-user|recurse)|^-[A-Za-z]*[SO]|^[\w-]+::|%G/;
 
-/** Programs that run their words, a file or their input as code, and builtins that change what later names mean. */
+/**
+ * Programs that run their words, a file or their input as code, and builtins that change the meaning of later names.
+ */
 const RUNS_WORDS = new Set(
   [
     'sh bash dash zsh ksh fish eval exec source . command builtin env xargs trap sudo doas nohup nice ionice timeout time setsid stdbuf',
@@ -86,8 +102,8 @@ const RUNS_WORDS = new Set(
     .split(' '),
 );
 /**
- * Words with which others do: they start programs, evaluate subscripts such as `a[$(id)]` inside of quoted words, or set a variable:
- * `printf 'a%n' PATH; ls` runs `1/ls`.
+ * Words with which programs do: they start programs, evaluate subscripts such as `a[$(id)]` inside quoted words, or set
+ * a variable: `printf 'a%n' PATH; ls` runs `1/ls`.
  */
 const RUNS_OPTIONS: ReadonlyMap<string, RegExp> = new Map([
   ['printf', /^-v|%[^%A-Za-z]*[hjlLtz]*n/],
@@ -99,13 +115,13 @@ const RUNS_OPTIONS: ReadonlyMap<string, RegExp> = new Map([
 const PROGRAMS: ReadonlyMap<string, Group> = new Map(
   GROUPS.flatMap((group) => group.names.split(' ').map((name): [string, Group] => [name, group])),
 );
-/** Folders of the system. A program anywhere else is another program, whatever its name. */
+/** Folders of the system. A program in any other folder is another program, whatever its name. */
 const SYSTEM = /^(?:\/usr)?(?:\/local)?\/s?bin\/(?=[^/]+$)/;
 
 /** Names of the programs that start no other one; git is judged by its subcommand. */
 export const LITERAL_PROGRAMS: readonly string[] = [...PROGRAMS.keys()];
 
-/** Whether a simple command, given by its literal words, starts no other program. */
+/** Returns whether a simple command, given by its literal words, starts no other program. */
 export function isLiteralCommand([first = '', ...rest]: readonly string[]): boolean {
   const name = first.replace(SYSTEM, '');
   if (name === 'git') return isPlainGit(rest);
@@ -114,13 +130,16 @@ export function isLiteralCommand([first = '', ...rest]: readonly string[]): bool
   return group.except === undefined || !rest.some((word) => group.except?.test(word));
 }
 
-/** Whether some command that begins with these words starts no other program. */
+/** Returns whether some command that begins with these words starts no other program. */
 export function mayBeLiteral(words: readonly string[]): boolean {
   const whole = words.join(' ').replace(SYSTEM, '');
   return whole === 'git' || PROGRAMS.get(whole)?.needs !== undefined || isLiteralCommand(words);
 }
 
-/** Whether a simple command runs its words or its input as code, so that its words do not say which program runs. */
+/**
+ * Returns whether a simple command runs its words or its input as code, so that its words do not say which program
+ * runs.
+ */
 export function runsItsWords([first = '', ...rest]: readonly string[]): boolean {
   const name = first.slice(first.lastIndexOf('/') + 1);
   const options = RUNS_OPTIONS.get(name);
@@ -139,7 +158,7 @@ function isPlainGit(words: readonly string[]): boolean {
   return GIT.has(subcommand) && !plain.some((word) => GIT_EXCEPT.test(word));
 }
 
-/** Words without the messages: a message may begin with a dash, and is no option there. */
+/** Returns the words without messages: a message may begin with a dash, and is no option there. */
 function withoutMessages(words: readonly string[]): readonly string[] {
   return words.filter((_, at) => words[at - 1] !== '-m' && words[at - 1] !== '-am');
 }

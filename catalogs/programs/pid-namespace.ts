@@ -1,9 +1,9 @@
-/** Owns where the numbers of processes that this one sees are those of processes; refuses to compare what lies beyond. */
+/** The PID namespace in which this process sees process ids. */
 import { readlinkSync } from 'node:fs';
 
 /**
- * The PID namespace of this process: the number that the kernel gives it; '' where it does not tell. Two containers with one name
- * of a host give the same number to different processes: one of them takes a living process of the other for dead.
+ * Returns the number of the PID namespace of this process; '' if the kernel does not tell. Two containers with one host
+ * name give the same id to different processes, and one would take a living process of the other for dead.
  */
 export function pidNamespace(): string {
   try {

@@ -1,8 +1,8 @@
-/** Owns the bounds that policy puts on arguments, as they are shown: in the schema before it is projected, and in words; refuses nothing. */
+/** Shows the bounds that policy puts on arguments: in the schema before it is projected, and in words. */
 import { isJsonObject, type JsonSchema, stringsOf } from '../schemas/json-schema.ts';
 import { briefJson } from './constraint-words.ts';
 
-/** What every call that policy lets pass keeps to, on one argument. `path` names it from the top; fields that are given all hold. */
+/** A bound on one argument of every call that policy allows. `path` names it from the top; all given fields apply. */
 export interface ArgumentBound {
   readonly path: readonly string[];
   readonly oneOf?: readonly unknown[];
@@ -14,15 +14,16 @@ export interface ArgumentBound {
   readonly maximum?: number;
   readonly above?: number;
   readonly below?: number;
-  /** True: it must be given. False: it must not be. */
+  /** True: it is required. False: it is forbidden. */
   readonly present?: boolean;
 }
 
 const MAX_LISTED = 8;
 
 /**
- * A copy of an input schema that says the bounds on top-level arguments too. Only for what is shown: arguments are judged
- * by the whole schema, and by policy. An argument that the schema does not declare is left to the words.
+ * Returns a copy of an input schema with the bounds on top-level arguments. Only for what is shown: arguments are
+ * validated by the whole schema, and decided by policy. An argument that the schema does not declare is only described
+ * in words.
  */
 export function tightenSchema(schema: JsonSchema, bounds: readonly ArgumentBound[]): JsonSchema {
   return bounds.reduce(
@@ -62,7 +63,10 @@ function rulesOf({ oneOf, noneOf, prefix, pattern, minimum, maximum, above, belo
   };
 }
 
-/** Two rules of the same name cannot stand in one node: the tighter numbers and the common values are taken, all else is joined. */
+/**
+ * One node cannot have two constraints with the same keyword: the stricter numbers and the common values are used,
+ * everything else is joined.
+ */
 function join(node: JsonSchema, rules: JsonSchema): JsonSchema {
   const joined: Record<string, unknown> = { ...node };
   const rest: Record<string, unknown> = {};
@@ -82,12 +86,12 @@ function join(node: JsonSchema, rules: JsonSchema): JsonSchema {
     joined.enum = listed.filter((value) => !gone.has(JSON.stringify(value)));
     if (joined.not === without) delete joined.not;
   }
-  // An empty list of values is no schema, and validators let everything pass it.
+  // An empty list of values is not a valid schema, and validators would accept every value.
   if (Array.isArray(joined.enum) && joined.enum.length === 0) return { not: {} };
   return Object.keys(rest).length === 0 ? joined : { allOf: [joined, rest] };
 }
 
-/** A bound in a few words, such as `amount at most 100`. */
+/** Returns a bound in a few words, such as `amount at most 100`. */
 export function boundWords({
   path,
   oneOf,

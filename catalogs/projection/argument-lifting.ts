@@ -1,7 +1,10 @@
-/** Owns the way back: arguments as the model wrote them, with renames and encodings of the projection undone by position. */
+/**
+ * The way back: turns arguments as the model wrote them into the tool's arguments, by undoing renames and encodings of
+ * the projection.
+ */
 import { isJsonObject } from '../schemas/json-schema.ts';
 
-/** What must be undone at one position of the arguments. Positions that need nothing have no place in the tree. */
+/** What must be undone at one position of the arguments. Positions that need nothing are not in the tree. */
 export interface LiftNode {
   /** Shown name → original name. */
   readonly names: ReadonlyMap<string, string>;
@@ -10,17 +13,17 @@ export interface LiftNode {
   readonly items?: LiftNode;
   /** Values of names that are not declared. */
   readonly values?: LiftNode;
-  /** The value was shown as a string that holds JSON text. */
+  /** The value was shown as a string with JSON text. */
   readonly json: boolean;
-  /** Required names that admit null and were shown as optional: absent means null (transform 13). */
+  /** Required names that allow null and were shown as optional: absent means null. */
   readonly nulls: readonly string[];
-  /** Optional names that do not admit null and were shown as required with null: null means absent (transform 14). */
+  /** Optional names that do not allow null and were shown as required with null: null means absent. */
   readonly drops: readonly string[];
 }
 
 const NOTHING: LiftNode = { names: new Map(), below: new Map(), json: false, nulls: [], drops: [] };
 
-/** A node with the given parts, or undefined when there is nothing to undo. */
+/** Returns a node with the given parts, or undefined if there is nothing to undo. */
 export function liftNode(parts: Partial<LiftNode>): LiftNode | undefined {
   const node = { ...NOTHING, ...parts };
   const empty =
@@ -34,7 +37,10 @@ export function liftNode(parts: Partial<LiftNode>): LiftNode | undefined {
   return empty ? undefined : node;
 }
 
-/** One node for all branches of a union. Absent names stay absent, and nulls stay: which branch would need its null is not known here. */
+/**
+ * One node for all branches of a union. Absent names stay absent, and nulls stay, because it is not known here which
+ * branch needs its null.
+ */
 export function mergeLifts(nodes: readonly (LiftNode | undefined)[]): LiftNode | undefined {
   const present = nodes.filter((node) => node !== undefined);
   if (present.length < 2)
@@ -52,7 +58,7 @@ export function mergeLifts(nodes: readonly (LiftNode | undefined)[]): LiftNode |
   });
 }
 
-/** Undoes the projection. The same object comes back when nothing had to be done; the input is never changed. */
+/** Undoes the projection. Returns the same object if nothing had to be done; the input is never changed. */
 export function liftValue(value: unknown, node: LiftNode | undefined): unknown {
   if (node === undefined) return value;
   const parsed = node.json && typeof value === 'string' ? parseText(value) : value;
@@ -69,7 +75,7 @@ function liftObject(object: Record<string, unknown>, node: LiftNode): unknown {
   let changed = false;
   const entries = Object.entries(object).map(([key, value]): [string, unknown] => {
     const original = node.names.get(key);
-    // The original spelling is accepted too; where both are given, the shown one stays and is judged as an unknown key.
+    // The original spelling is accepted too. If both are given, the shown one stays and is refused as an unknown key.
     const name = original === undefined || Object.hasOwn(object, original) ? key : original;
     const lifted = liftValue(value, node.below.get(name) ?? node.values);
     changed ||= name !== key || lifted !== value;
@@ -82,7 +88,7 @@ function liftObject(object: Record<string, unknown>, node: LiftNode): unknown {
   return Object.fromEntries([...kept, ...missing.map((name): [string, unknown] => [name, null])]);
 }
 
-/** JSON text of an object or a list; other text is a value of its own. */
+/** Reads JSON text of an object or a list; other text is a value itself. */
 export function parseText(text: string): unknown {
   if (!/^\s*[[{]/.test(text) || losesDigits(text)) return text;
   try {
@@ -92,14 +98,14 @@ export function parseText(text: string): unknown {
   }
 }
 
-/** True when a number in the text may not survive as a double: it must not be rounded in silence (design §3). */
+/** Returns true if a number in the text may not survive as a double, because it must not be rounded silently. */
 function losesDigits(text: string): boolean {
   return /\d{16}|\.\d{15}|\d[eE][+-]?\d{3}/.test(text.replace(/"(?:[^"\\]|\\.)*"/g, '""'));
 }
 
 /**
- * The arguments object of a call: absent and null mean none, JSON text of an object is read (some hosts send the whole
- * arguments as text). Undefined when it is something else, which is ARGS_INVALID.
+ * Returns the arguments object of a call: absent and null mean none, JSON text of an object is read (some hosts send
+ * all arguments as text). Undefined for anything else, which is ARGS_INVALID.
  */
 export function readArguments(raw: unknown): Record<string, unknown> | undefined {
   if (raw === undefined || raw === null) return {};

@@ -1,4 +1,4 @@
-/** Owns what becomes of conditional keywords: `if`, `not` and `dependent…` leave the schema and stay as words (transform 11). */
+/** Removes conditional keywords (`if`, `not` and `dependent…`) from the schema and describes them in words. */
 
 import {
   isJsonObject,
@@ -17,14 +17,14 @@ import { conditionWords, orList } from './constraint-words.ts';
 const KEYWORDS = ['if', 'then', 'else', 'not', 'dependentRequired', 'dependentSchemas'];
 const VAGUE = 'some combinations are refused; the error says which';
 
-/** What a conditional keyword leaves behind: names that it brings, words for them, words for the node. */
+/** What a conditional keyword leaves: names that it adds, words for them, words for the node. */
 interface Findings {
   readonly names: Map<string, JsonSchema>;
   readonly needs: (readonly [string, string])[];
   readonly words: string[];
 }
 
-/** The node without conditional keywords; `{ not: {} }` stays, it means "nothing". */
+/** Returns the node without conditional keywords; `{ not: {} }` stays, it means "nothing". */
 export function dropConditions(node: JsonSchema, path: string, log: TransformLog): JsonSchema {
   if (isNever(node) || !KEYWORDS.some((keyword) => node[keyword] !== undefined)) return node;
   log.push({ transform: 'conditions', effect: 'widen', path: pathBelow(path) });
@@ -54,7 +54,7 @@ function readIf(node: JsonSchema, found: Findings): void {
     readBranch(node[keyword], when === undefined ? undefined : `${word} ${when}`, found);
 }
 
-/** A schema that holds under a condition: its names become optional, what it requires becomes a need. */
+/** A schema under a condition: its names become optional, and its required names become words. */
 function readBranch(branch: unknown, when: string | undefined, found: Findings): void {
   if (!isJsonObject(branch)) return;
   for (const [name, child] of schemaEntries(branch.properties))

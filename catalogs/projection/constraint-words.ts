@@ -1,4 +1,6 @@
-/** Owns the words that say in a description what the shown schema no longer says by keyword; they never hold instructions of their own. */
+/**
+ * The words in a description for constraints that the shown schema has no keyword for. They never contain instructions.
+ */
 import {
   isJsonObject,
   isNever,
@@ -35,7 +37,7 @@ const RULES = new Set([
   'default',
 ]);
 
-/** The constraints of a node that leave its schema, in short phrases. */
+/** Returns the constraints of a node that leave its schema, in short phrases. */
 export function constraintWords(node: JsonSchema): readonly string[] {
   if (!Object.keys(node).some((key) => RULES.has(key))) return [];
   return [
@@ -51,7 +53,7 @@ export function constraintWords(node: JsonSchema): readonly string[] {
   ].map((word) => cutWord(word));
 }
 
-/** Text for a pair of limits: both give a range, one is named like its keyword. */
+/** Returns the text for a pair of limits: both form a range, a single one is named after its keyword. */
 function fromTo(node: JsonSchema, [low, high]: readonly [string, string], unit: string): readonly string[] {
   const [min, max] = [node[low], node[high]];
   if (min !== undefined && max !== undefined)
@@ -61,7 +63,7 @@ function fromTo(node: JsonSchema, [low, high]: readonly [string, string], unit: 
 }
 
 function textWords(node: JsonSchema): readonly string[] {
-  // A blank at the end would be lost in prose, and the pattern would say more than it does.
+  // A space at the end would be lost in prose, and the pattern would say more than it does.
   return ['format', 'pattern']
     .filter((key) => typeof node[key] === 'string')
     .map((key) => `${key}: ${String(node[key]).replace(/(?<!\\) $/, '[ ]')}`);
@@ -89,7 +91,7 @@ function nameWords(node: JsonSchema): readonly string[] {
   return rule === '' ? patterns : [...patterns, `names: ${rule}`];
 }
 
-/** Values that the shown schema cannot list: numbers, booleans, and sets that mix them (transform 16). */
+/** Values that the shown schema cannot list: numbers, booleans, and sets that mix them. */
 function valueWords(node: JsonSchema): readonly string[] {
   const values = valuesOf(node);
   if (values === undefined || values.every((value) => typeof value === 'string')) return [];
@@ -97,19 +99,19 @@ function valueWords(node: JsonSchema): readonly string[] {
   return [`one of ${values.slice(0, 40).map(briefJson).join(', ')}${values.length > 40 ? ', …' : ''}`];
 }
 
-/** One JSON value, short. */
+/** Returns one JSON value, short. */
 export function briefJson(value: unknown): string {
   return cutWord(JSON.stringify(value) ?? 'null', 80);
 }
 
-/** Cuts one phrase, on whole code points. */
+/** Cuts one phrase, at whole code points. */
 export function cutWord(word: string, max = MAX_WORD): string {
   if (word.length <= max) return word;
   const end = /[\uD800-\uDBFF]/.test(word.charAt(max - 2)) ? max - 2 : max - 1;
   return `${word.slice(0, end)}…`;
 }
 
-/** The shape of a node in a few words: `{e:{f:string}}`, `string or number`. */
+/** Returns the structure of a node in a few words: `{e:{f:string}}`, `string or number`. */
 export function shapeWords(node: JsonSchema, depth = 0): string {
   const suffix = node.nullable === true ? ' or null' : '';
   if (Array.isArray(node.anyOf))
@@ -129,12 +131,12 @@ export function shapeWords(node: JsonSchema, depth = 0): string {
     .join(', ')}${names.length > 12 ? ', …' : ''}}${suffix}`;
 }
 
-/** `a or b`, `a, b or c`. */
+/** Returns `a or b`, `a, b or c`. */
 export function orList(parts: readonly string[]): string {
   return parts.length < 2 ? parts.join('') : `${parts.slice(0, -1).join(', ')} or ${parts.at(-1) ?? ''}`;
 }
 
-/** What a condition asks for: `mode is a`; undefined when it cannot be said shortly. */
+/** Returns what a condition asks for: `mode is a`; undefined if it cannot be said shortly. */
 export function conditionWords(condition: unknown): string | undefined {
   if (!isJsonObject(condition)) return undefined;
   const parts = schemaEntries(condition.properties).map(([name, node]) => {

@@ -1,12 +1,12 @@
-/** Owns the replacement of every reference by its target; recursion is unrolled a little and then shown as an open object. */
+/** Replaces every reference by its target. Recursion is unrolled a little and then shown as an open object. */
 
 import { type JsonSchema, mapChildren, schemaEntries, typesOf, withoutKeywords } from '../schemas/json-schema.ts';
 import { pathBelow, type TransformLog } from '../schemas/transform-log.ts';
 import { intersectSchemas } from './schema-merging.ts';
 
-/** Schemas that one inlined tree may have; above it recursion is unrolled less. */
+/** The most schemas of one inlined tree. Above it recursion is unrolled less. */
 const MAX_NODES = 3_000;
-/** How often one target may stand on a way down, and how many references in all; tried in this order. */
+/** How often one target may appear on one path, and how many references in total; tried in this order. */
 const ATTEMPTS = [
   [2, 64],
   [1, 64],
@@ -23,7 +23,7 @@ interface Walk {
   nodes: number;
 }
 
-/** Where the walk stands; `trail` are the references that led here. */
+/** The position of the walk; `trail` are the references that led there. */
 interface Place {
   readonly path: string;
   readonly trail: readonly string[];
@@ -31,7 +31,7 @@ interface Place {
 
 class TooMany extends Error {}
 
-/** The schema without `$ref` and `$defs`. Local keywords win over those of the target (transforms 1 and 2). */
+/** Returns the schema without `$ref` and `$defs`. Local keywords take precedence over those of the target. */
 export function inlineReferences(root: JsonSchema, log: TransformLog): JsonSchema {
   const body = withoutKeywords(root, ['$defs']);
   const targets = new Map<string, JsonSchema>([
@@ -68,7 +68,7 @@ function visit(node: JsonSchema, { path, trail }: Place, walk: Walk): JsonSchema
   return intersectSchemas(inner, visit(target, { path, trail: [...trail, ref] }, walk));
 }
 
-/** What stands where the unrolling ends: an open object for objects, anything for the rest. */
+/** What replaces the end of the unrolling: an open object for objects, anything for the rest. */
 function openLike(target: JsonSchema, ref: string): JsonSchema {
   const name = ref === '#' ? 'the whole arguments' : ref.slice('#/$defs/'.length);
   const object = typesOf(target).includes('object') || target.properties !== undefined;

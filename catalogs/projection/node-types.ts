@@ -1,4 +1,7 @@
-/** Owns the type of a node: after this stage it names one type, or is a union, or means anything; keywords stay with their type only. */
+/**
+ * Determines the type of a node: afterwards it names one type, or is a union, or means anything, and has only keywords
+ * of its type.
+ */
 import {
   isJsonObject,
   type JsonSchema,
@@ -40,7 +43,9 @@ const ALL_BOUND = new Set(Object.values(BOUND).flat());
 /** Keywords that belong to the whole node, whatever its type. */
 const SHARED = ['description', 'default', 'words', 'nullable'];
 
-/** Type lists become unions, `null` becomes the mark `nullable`, a missing type is read from values and keywords. */
+/**
+ * Type lists become unions, `null` becomes the mark `nullable`, and a missing type is read from values and keywords.
+ */
 export function settleType(input: JsonSchema): JsonSchema {
   if (input.anyOf !== undefined || input.not !== undefined) return input;
   const node = withValues(input);
@@ -60,7 +65,7 @@ function shared(node: JsonSchema): JsonSchema {
   return Object.fromEntries(Object.entries(node).filter(([key]) => SHARED.includes(key)));
 }
 
-/** `const` and `enum` as one list without null; the types of the values narrow a missing or wider type. */
+/** `const` and `enum` as one list without null. The types of the values narrow a missing or wider type. */
 function withValues(node: JsonSchema): JsonSchema {
   const values = valuesOf(node);
   if (values === undefined) return node;
@@ -108,7 +113,7 @@ function fits(value: unknown, type: string): boolean {
   return kind === type || (type === 'number' && kind === 'integer');
 }
 
-/** A tuple becomes a list of whatever any place takes; the places are said in words (transform 25). */
+/** A tuple becomes a list of whatever any place accepts; the places are described in words. */
 function withoutTuple(node: JsonSchema): JsonSchema {
   if (!Array.isArray(node.prefixItems)) return node;
   const places = node.prefixItems.filter(isJsonObject);

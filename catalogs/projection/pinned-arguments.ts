@@ -1,11 +1,11 @@
-/** Owns the hiding of pinned arguments: policy fixes their values, so the model neither sees nor needs them. */
+/** Hides pinned arguments: policy fixes their values, so the model neither sees nor needs them. */
 
 import { isJsonObject, type JsonSchema, stringsOf } from '../schemas/json-schema.ts';
 import { RefTable } from '../schemas/reference-table.ts';
 
 /**
- * A copy of an input schema in which the pinned top-level arguments are neither declared nor required. Only for what is
- * shown: arguments with the pins filled in are judged by the whole schema. The input is not changed.
+ * Returns a copy of an input schema in which the pinned top-level arguments are neither declared nor required. Only for
+ * what is shown: arguments with the pins filled in are validated by the whole schema. The input is not changed.
  */
 export function withoutPinned(
   schema: Record<string, unknown>,
@@ -16,7 +16,7 @@ export function withoutPinned(
   return strip(openRoot(schema), pinned, 0);
 }
 
-/** A root that is only a reference is opened, or its arguments could not be hidden. */
+/** A root that is only a reference is resolved, or its arguments could not be hidden. */
 function openRoot(schema: JsonSchema): JsonSchema {
   if (typeof schema.$ref !== 'string') return schema;
   const target = new RefTable(schema).resolve(schema.$ref);
@@ -30,7 +30,7 @@ function strip(node: JsonSchema, pinned: ReadonlySet<string>, depth: number): Js
   if (isJsonObject(node.properties))
     copy.properties = Object.fromEntries(Object.entries(node.properties).filter(([name]) => !pinned.has(name)));
   if (Array.isArray(node.required)) copy.required = stringsOf(node.required).filter((name) => !pinned.has(name));
-  // Branches at the root speak of the same arguments; deeper objects have arguments of their own.
+  // Branches at the root describe the same arguments; deeper objects have their own arguments.
   for (const keyword of ['anyOf', 'oneOf', 'allOf'] as const) {
     const list = node[keyword];
     if (depth < 8 && Array.isArray(list))

@@ -1,4 +1,6 @@
-/** Owns the projection that keeps constraint keywords: only the root is cleaned, references are inlined and names made legal. */
+/**
+ * The projection that keeps constraint keywords: only the root is cleaned, references are inlined and names made legal.
+ */
 
 import {
   IN_PLACE_KEYWORDS,
@@ -18,7 +20,9 @@ import type { Emitted } from './schema-emitter.ts';
 import { intersectSchemas, uniteSchemas } from './schema-merging.ts';
 import type { Rendering } from './union-fallbacks.ts';
 
-/** The root as one object without combinators; what they asked for is left to the validator and said as a hint. */
+/**
+ * Returns the root as one object without combinators. The validator enforces what they said, and a hint describes it.
+ */
 export function preservedRoot(tree: JsonSchema, log: TransformLog): JsonSchema {
   const combined = IN_PLACE_KEYWORDS.filter((keyword) => tree[keyword] !== undefined);
   if (combined.length === 0) return tree;

@@ -1,4 +1,4 @@
-/** Owns the proof that a projection keeps the rules of its profile; nothing is listed that fails it (schema-primitives A7.6). */
+/** Checks that a projection follows the rules of its profile. A schema that fails is not listed. */
 import type { SchemaProfile } from '../profiles/schema-profile.ts';
 import {
   childrenOf,
@@ -12,7 +12,7 @@ import {
 
 const TYPES = ['string', 'number', 'integer', 'boolean', 'object', 'array'];
 
-/** Every rule that the schema breaks, as short lines; empty when it may be shown. */
+/** Returns every rule that the schema breaks, as short lines; empty if it may be shown. */
 export function profileViolations(schema: JsonSchema, profile: SchemaProfile): readonly string[] {
   const found: string[] = [];
   if (schema.type !== 'object') found.push('the root is not an object');
@@ -74,7 +74,7 @@ function typeFaults(node: JsonSchema, profile: SchemaProfile): readonly string[]
     values.every(
       (value) => (typeof value === 'string' && value !== '') || (value === null && profile.nulls === 'list'),
     );
-  if (values !== undefined && !plain) found.push('a value list holds other things than texts');
+  if (values !== undefined && !plain) found.push('a value list contains values that are not texts');
   return found;
 }
 

@@ -1,4 +1,7 @@
-/** Owns legal names for properties: one bijection for a whole schema, the same in every session and for every order of keys. */
+/**
+ * Makes legal names for properties: one bijection for a whole schema, the same in every session and for every order of
+ * keys.
+ */
 import { createHash } from 'node:crypto';
 import { childrenOf, type JsonSchema, schemaEntries, stringsOf } from '../schemas/json-schema.ts';
 
@@ -8,9 +11,8 @@ export type Renames = ReadonlyMap<string, string>;
 const MAX = 64;
 
 /**
- * Names that `legal` refuses get a slug; a slug that is taken by a legal name, or wanted by two, gets a short hash of
- * the full name (schema-primitives A1, transform 27). One map serves all places, so a union can never map a shown name
- * to two originals.
+ * Names that `legal` refuses get a slug. A slug that is taken by a legal name, or wanted by two, gets a short hash of
+ * the full name. One map serves all places, so a union can never map a shown name to two originals.
  */
 export function renameProperties(tree: JsonSchema, legal: RegExp): Renames {
   const names = collect(tree);

@@ -1,4 +1,7 @@
-/** Owns the shape that the model sees: a simplified tree written with the keywords of one profile, and the way back from it. */
+/**
+ * Writes the schema that the model sees from a simplified tree, with the keywords of one profile, and the way back from
+ * it.
+ */
 
 import {
   isJsonObject,
@@ -18,20 +21,20 @@ import { type LiftNode, liftNode, mergeLifts } from './argument-lifting.ts';
 import { constraintWords, cutWord, shapeWords } from './constraint-words.ts';
 import { chooseUnion, type Rendering } from './union-fallbacks.ts';
 
-/** Where in the tree; `depth` counts objects. `mayBeNull`: the place itself decides about null. */
+/** The position in the tree; `depth` counts objects. `mayBeNull`: the place itself decides about null. */
 interface Place {
   readonly path: string;
   readonly depth: number;
   readonly inArray: boolean;
 }
 
-/** A written node, what undoes it, and whether it means anything at all. */
+/** A written node, how to undo it, and whether it has any meaning. */
 export interface Emitted {
   readonly schema: JsonSchema;
   readonly lift: LiftNode | undefined;
 }
 
-/** Writes the root, an object. Its words are returned apart: they belong into the description of the tool. */
+/** Writes the root, an object. Its words are returned separately, for the description of the tool. */
 export function emitRoot(root: JsonSchema, rendering: Rendering): Emitted & { readonly hints: readonly string[] } {
   const hints = [...stringsOf(root.words), ...constraintWords({ ...root, default: null })];
   const { schema, lift } = emitObject(withoutKeywords(root, ['description', 'words']), rendering, {
@@ -68,7 +71,7 @@ function scalar(node: JsonSchema, rendering: Rendering, place: Place): JsonSchem
   return { type, enum: values };
 }
 
-/** Five types in place of "anything": an untyped node makes models send JSON text, and some providers refuse it (transform 18). */
+/** Five types instead of "anything": with an untyped node models send JSON text, and some providers refuse it. */
 function anyValue(node: JsonSchema, rendering: Rendering, place: Place): Emitted {
   const scalars: JsonSchema[] = [{ type: 'string' }, { type: 'number' }, { type: 'boolean' }];
   if (rendering.profile.openObjects === 'text') {
@@ -94,7 +97,7 @@ function anyValue(node: JsonSchema, rendering: Rendering, place: Place): Emitted
   };
 }
 
-/** No profile has a type for null alone. */
+/** No profile has a type that is only null. */
 function emitNull(node: JsonSchema, rendering: Rendering, place: Place): Emitted {
   rendering.log.push({ transform: 'null-only', effect: 'widen', path: place.path });
   return {
@@ -215,7 +218,7 @@ interface Field {
   readonly schema: JsonSchema;
   readonly lift: LiftNode | undefined;
   readonly required: boolean;
-  /** `absent` means null upstream, or null that is shown means absent there. */
+  /** `absent` means null for the server, or null that is shown means absent there. */
   readonly null?: 'absent' | 'dropped';
 }
 
@@ -278,7 +281,7 @@ function withNull(schema: JsonSchema): JsonSchema {
   };
 }
 
-/** The schema for names that are not declared; what it cannot say plainly becomes `true` and words. */
+/** The schema for undeclared names; what it cannot say simply becomes `true` and words. */
 function emitValues(
   node: JsonSchema,
   rendering: Rendering,
@@ -299,7 +302,7 @@ function emitValues(
   return { schema: inner.schema, ...(inner.lift === undefined ? {} : { lift: inner.lift }) };
 }
 
-/** An object below the depth limit: open, with its shape in words; its names are the originals (transform 31). */
+/** An object below the depth limit: open, with its structure in words; its names are the originals. */
 function cutObject(node: JsonSchema, rendering: Rendering, place: Place): Emitted {
   rendering.log.push({ transform: 'depth', effect: 'widen', path: place.path });
   const words = [...stringsOf(node.words), `object ${shapeWords(node)}`];
@@ -315,9 +318,9 @@ function cutObject(node: JsonSchema, rendering: Rendering, place: Place): Emitte
   };
 }
 
-/** Description and words in one text; when it is too long the words stay and the prose is cut (schema-primitives A6.17). */
+/** Joins description and words in one text. If it is too long the words stay and the prose is cut. */
 export function described(schema: JsonSchema, node: JsonSchema, rendering: Rendering): JsonSchema {
-  // Words stay whole in full detail; where bytes are short they are cut like the prose.
+  // Words stay whole in full detail; if bytes are short they are cut like the prose.
   const words = cleanDescription([...stringsOf(node.words), ...constraintWords(node)].join(', '), {
     max: Math.max(60, rendering.maxDescription),
   });
@@ -326,7 +329,7 @@ export function described(schema: JsonSchema, node: JsonSchema, rendering: Rende
   const text = sentence(prose, words);
   if (text === '') return schema;
   if (!Array.isArray(schema.anyOf)) return { ...withoutKeywords(schema, ['description']), description: text };
-  // Vertex refuses any keyword beside anyOf, so the text stands in the first branch.
+  // Vertex refuses any keyword next to anyOf, so the text is in the first branch.
   const [first = {}, ...rest] = schemasOf(schema.anyOf);
   const inner =
     typeof first.description === 'string' && !text.includes(first.description)

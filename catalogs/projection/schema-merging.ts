@@ -1,4 +1,6 @@
-/** Owns the merging of schemas: `intersect` for what must hold together, `unite` for variants of one object; never drops a name. */
+/**
+ * Merges schemas: `intersect` for what must apply together, `unite` for variants of one object. No name is ever lost.
+ */
 
 import {
   isJsonObject,
@@ -15,7 +17,10 @@ import {
 } from '../schemas/json-schema.ts';
 import { joinBranches } from './union-branches.ts';
 
-/** Both schemas in one node. Where two keywords clash the first stays: the projection widens, the validator closes the gap (transform 10). */
+/**
+ * Combines both schemas in one node. Where two keywords conflict the first stays: the projection is wider, and the
+ * validator enforces the rest.
+ */
 export function intersectSchemas(first: JsonSchema, second: JsonSchema): JsonSchema {
   const merged: JsonSchema = { ...second, ...first };
   const types = commonTypes(first, second);
@@ -70,13 +75,13 @@ function mergeProperties(first: JsonSchema, second: JsonSchema, merged: JsonSche
       }),
     );
   }
-  // Two closed halves of an allOf would shut each other out in words that no author meant for the model.
+  // Two closed halves of an allOf would exclude each other, which no author means for the model.
   const [left, right] = [first.additionalProperties, second.additionalProperties];
   if (isJsonObject(left) && isJsonObject(right) && isNever(left) !== isNever(right))
     merged.additionalProperties = isNever(left) ? right : left;
 }
 
-/** Null passes both only if neither half names types without it. */
+/** Null is valid for both only if neither half names types without it. */
 function mergeNull(first: JsonSchema, second: JsonSchema, merged: JsonSchema): void {
   const refuses = [first, second].some(
     (node) => node.nullable !== true && (typesOf(node).length > 0 || node.anyOf !== undefined),
@@ -84,7 +89,7 @@ function mergeNull(first: JsonSchema, second: JsonSchema, merged: JsonSchema): v
   if (refuses) delete merged.nullable;
 }
 
-/** A second union cannot stand beside the first one: the validator keeps it, the model reads of it. */
+/** A second union cannot be next to the first one. The validator enforces it, and words describe it. */
 function mergeUnions(first: JsonSchema, second: JsonSchema, merged: JsonSchema): void {
   for (const keyword of ['anyOf', 'oneOf'] as const) {
     if (first[keyword] === undefined || second[keyword] === undefined || sameJson(first[keyword], second[keyword]))
@@ -109,7 +114,7 @@ function tighten(
   if (numbers.length > 0) merged[keyword] = choose(...numbers);
 }
 
-/** One object that accepts every variant: all their properties, and required what all of them require (transform 7). */
+/** Returns one object that accepts every variant: all their properties, and required what all of them require. */
 export function uniteSchemas(variants: readonly JsonSchema[]): JsonSchema {
   const names = [...new Set(variants.flatMap((variant) => schemaEntries(variant.properties).map(([name]) => name)))];
   const properties = names.map((name) => {
@@ -133,7 +138,7 @@ export function uniteSchemas(variants: readonly JsonSchema[]): JsonSchema {
   return united;
 }
 
-/** A node that accepts what either accepts. */
+/** Returns a node that accepts what either accepts. */
 function widest(left: JsonSchema, right: JsonSchema): JsonSchema {
   if (sameJson(withoutKeywords(left, ['description']), withoutKeywords(right, ['description']))) return left;
   const description = left.description ?? right.description;
@@ -160,7 +165,7 @@ function widest(left: JsonSchema, right: JsonSchema): JsonSchema {
   return joinBranches(branches, named);
 }
 
-/** The property whose single value tells the variants apart, if there is one. */
+/** Returns the property whose single value distinguishes the variants, if there is one. */
 function discriminator(variants: readonly JsonSchema[]): string | undefined {
   const valueOf = (variant: JsonSchema, name: string): unknown => {
     const node = ownValue(variant.properties, name);

@@ -1,4 +1,7 @@
-/** Owns the projection of one tool's schema for one profile: repaired, simplified, written, verified; it never throws and never mutates. */
+/**
+ * Projects one tool's schema for one profile: repaired, simplified, written, verified. It never throws and never
+ * changes its input.
+ */
 
 import type { SchemaProfile } from '../profiles/schema-profile.ts';
 import { canonicalize } from '../schemas/canonical-schema.ts';
@@ -23,13 +26,16 @@ export interface Projection {
   readonly schema: Record<string, unknown>;
   /** What was done, for `describe` and logs. */
   readonly log: readonly TransformLogEntry[];
-  /** Rules of the root in words, for the description of the tool: generated, so they go first. */
+  /** Rules of the root in words, for the description of the tool. They come first. */
   readonly hints: readonly string[];
-  /** Undoes renames and encodings. The same object comes back when nothing changed. */
+  /** Undoes renames and encodings. Returns the same object if nothing changed. */
   lift(args: Record<string, unknown>): { readonly args: Record<string, unknown>; readonly changed: boolean };
 }
 
-/** Less and less detail, until the projection fits its budget. Names and required of the first two levels are never dropped. */
+/**
+ * Less and less detail, until the projection fits its size. Names and required of the first two levels are never
+ * dropped.
+ */
 const DETAILS: readonly {
   readonly maxDescription: number;
   readonly mergeVariants: boolean;
@@ -47,9 +53,9 @@ const DETAILS: readonly {
 const CLOSED_EYES = 'the schema of this tool cannot be shown; errors name the legal arguments';
 
 /**
- * Projects an input schema as it came from a server. Schemas that are hostile or over the limits give `quarantined`
- * with a reason: that tool alone is not listed (CY-14). A projection that breaks a rule of its profile falls back to
- * an open object. Deterministic; a few hundred microseconds for a usual schema.
+ * Projects an input schema as a server sent it. A schema that is hostile or over the limits gives `quarantined` with a
+ * reason: only that tool is not listed (CY-14). A projection that breaks a rule of its profile falls back to an open
+ * object. Deterministic; a few hundred microseconds for a usual schema.
  */
 export function projectSchema(
   inputSchema: Record<string, unknown>,
@@ -78,7 +84,7 @@ function fit(tree: JsonSchema, profile: SchemaProfile, log: TransformLog): Writt
   let entries: TransformLog = [];
   let size = 0;
   for (const detail of DETAILS) {
-    // Shorter texts alone never save nine tenths: go on to the depth.
+    // Shorter texts alone never save nine tenths, so the depth is reduced next.
     if (size > profile.maxBytes * 10 && detail.maxDepth === 64 && profile.constraints === 'words') continue;
     entries = written === undefined ? [] : [{ transform: 'budget', effect: 'annotation', path: '' }];
     const rendering: Rendering = {

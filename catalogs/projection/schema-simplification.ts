@@ -1,4 +1,4 @@
-/** Owns the simplification of a tree from its leaves up: no allOf, no oneOf, and a union stands alone in its node. */
+/** Simplifies a tree from its leaves: no allOf, no oneOf, and a union is alone in its node. */
 
 import {
   isJsonObject,
@@ -20,9 +20,9 @@ import { joinBranches } from './union-branches.ts';
 /** Keywords that describe the union itself and stay on its node. */
 const OUTSIDE = ['description', 'default', 'words', 'nullable'];
 
-/** Rewrites a tree without references: allOf merged, conditions in words, oneOf as anyOf, one type a node (transforms 8 to 12 and 25). */
+/** Rewrites a tree without references: allOf merged, conditions in words, oneOf as anyOf, one type per node. */
 export function simplifySchema(node: JsonSchema, path: string, log: TransformLog): JsonSchema {
-  // Conditions are read as they were written: a settled `not` would no longer say what it refuses.
+  // Conditions are read as they were written: a simplified `not` would no longer say what it refuses.
   const inner = mapChildren(node, (child, ...steps) =>
     steps[0] === 'if' || steps[0] === 'not' ? child : simplifySchema(child, pathBelow(path, ...steps), log),
   );
@@ -107,7 +107,7 @@ function onlyRequires(branch: JsonSchema): boolean {
   );
 }
 
-/** What stands beside a union holds in every branch; a branch that contradicts it can never be chosen. */
+/** What is next to a union applies to every branch. A contradicting branch can never be chosen. */
 function distribute(branches: readonly JsonSchema[], base: JsonSchema): readonly JsonSchema[] {
   if (Object.keys(base).length === 0) return branches;
   const allowed = typesOf(base);
@@ -129,7 +129,7 @@ function distribute(branches: readonly JsonSchema[], base: JsonSchema): readonly
     .flatMap(flatten);
 }
 
-/** The root as one object: no provider takes a union there (schema-primitives A1, A2). */
+/** Returns the root as one object, because no provider accepts a union there. */
 export function rootObject(tree: JsonSchema): JsonSchema {
   const variants = schemasOf(tree.anyOf).filter(
     (branch) => typesOf(branch).includes('object') || typesOf(branch).length === 0,

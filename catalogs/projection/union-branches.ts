@@ -1,10 +1,10 @@
-/** Owns the joining of branches into one union: nothing twice, one branch for each scalar type, and "anything" swallows the rest. */
+/** Joins branches into one union: nothing twice, one branch for each scalar type, and "anything" replaces the rest. */
 import { type JsonSchema, sameJson, stringsOf, typesOf } from '../schemas/json-schema.ts';
 import { constraintWords, orList } from './constraint-words.ts';
 
 const SCALARS = ['string', 'number', 'integer', 'boolean'];
 
-/** A union of simplified branches with what stands around it; a single branch is no union. */
+/** Returns a union of simplified branches with what is around it; a single branch is no union. */
 export function joinBranches(list: readonly JsonSchema[], around: JsonSchema): JsonSchema {
   const branches = mergeScalars(
     list.filter((branch, index) => list.findIndex((other) => sameJson(branch, other)) === index),

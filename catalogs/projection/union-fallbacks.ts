@@ -1,4 +1,4 @@
-/** Owns what a profile without unions shows in their place: merged objects, a list rather than a scalar, JSON text for the rest. */
+/** What a profile without unions shows instead: merged objects, a list rather than a scalar, JSON text for the rest. */
 
 import type { SchemaProfile } from '../profiles/schema-profile.ts';
 import {
@@ -15,7 +15,10 @@ import type { Renames } from './property-names.ts';
 import { uniteSchemas } from './schema-merging.ts';
 import { joinBranches } from './union-branches.ts';
 
-/** The node with its union reduced as the rendering asks; `text: true` marks a value that is written as JSON text. */
+/**
+ * Returns the node with its union reduced as the rendering asks; `text: true` marks a value that is written as JSON
+ * text.
+ */
 export function chooseUnion(node: JsonSchema, rendering: Rendering): JsonSchema {
   const branches = schemasOf(node.anyOf);
   if (branches.length === 0) return node;
@@ -33,7 +36,7 @@ function around(chosen: JsonSchema, node: JsonSchema): JsonSchema {
   return { ...chosen, ...outer, ...(words.length > 0 ? { words } : {}) };
 }
 
-/** One type for a union, and nothing that an obedient model could not write any more (transform 8 is never used). */
+/** One type for a union, and nothing that an obedient model could no longer write. */
 function collapse(node: JsonSchema, branches: readonly JsonSchema[], rendering: Rendering): JsonSchema {
   const kinds = new Set(branches.map((branch) => typesOf(branch)[0]));
   rendering.log.push({ transform: 'merge-variants', effect: 'widen', path: '' });
@@ -57,7 +60,7 @@ function uniteArrays(arrays: readonly JsonSchema[]): JsonSchema {
     ),
   };
 }
-/** One rendering: the same tree can be written with more or less detail (schema-primitives A7.5). */
+/** One rendering: the same tree can be written with more or less detail. */
 export interface Rendering {
   readonly profile: SchemaProfile;
   readonly renames: Renames;

@@ -1,6 +1,9 @@
-/** Owns what rules on paths and hosts mean to a program that acts without asking: data, made by policy, obeyed by sandboxes; decides nothing. */
+/**
+ * What rules on paths and hosts mean for a program that acts without asking: data that policy makes and sandboxes
+ * enforce.
+ */
 
-/** Globs of paths: `*` within a name, `**` for any number of names, none included. Nothing else is special. */
+/** Globs of paths: `*` within a name, `**` for any number of names, including none. Nothing else is special. */
 export interface PathGlobs {
   /** For paths in the workspace, relative to it. */
   readonly inside: readonly string[];
@@ -8,13 +11,13 @@ export interface PathGlobs {
   readonly outside: readonly string[];
 }
 
-/** What a program in a sandbox loses of what its settings give it. It never gains anything. */
+/** What a program in a sandbox loses of what its settings allow. It never gains anything. */
 export interface Confinement {
-  /** What lies there cannot be read, nor changed. */
+  /** Files that can be neither read nor changed. */
   readonly hidden: PathGlobs;
-  /** What lies there cannot be changed. */
+  /** Files that cannot be changed. */
   readonly fixed: PathGlobs;
-  /** Never reached, whatever is allowed: a host, `*.host` for all below it, or `*`, each for all ports or with `:port`. */
+  /** Never reached, even if allowed: a host, `*.host` for all below it, or `*`, each for all ports or with `:port`. */
   readonly closedHosts: readonly string[];
 }
 

@@ -1,26 +1,29 @@
-/** Owns the one way in which text becomes a host and a port; refuses every spelling that two readers could read differently. */
+/** The one parser of host and port. Every spelling that two readers could read differently is refused. */
 import { isIPv4, isIPv6 } from 'node:net';
 import { domainToASCII } from 'node:url';
 
-/** A host in its one spelling: lower case, no trailing dot, ASCII; an IPv6 address compressed and without brackets, or as the IPv4 address in it. */
+/**
+ * A host in its one spelling: lower case, no trailing dot, ASCII; an IPv6 address compressed and without brackets, or
+ * as the IPv4 address in it.
+ */
 export interface Host {
   readonly host: string;
   readonly kind: 'name' | 'ipv4' | 'ipv6';
 }
 
-/** Where a connection shall go. */
+/** The target of a connection. */
 export interface Authority extends Host {
   readonly port: number;
 }
 
 const MAX_NAME = 253;
 const LABEL = /^[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?$/;
-/** What `inet_aton` and URL parsers would take as a number, and so as (part of) an IPv4 address. */
+/** What `inet_aton` and URL parsers would read as a number, and so as (part of) an IPv4 address. */
 const NUMERIC = /^(?:\d+|0x[\da-f]*)$/;
 
 /**
- * Reads a host (RFC 3986 §3.2.2, less percent-encoding, userinfo, zone ids and the old forms of IPv4: octal, hex, short,
- * decimal). Undefined for everything else.
+ * Reads a host (RFC 3986 §3.2.2, without percent-encoding, userinfo, zone ids and the old forms of IPv4: octal, hex,
+ * short, decimal). Undefined for everything else.
  */
 export function parseHost(text: string): Host | undefined {
   if (text.length > MAX_NAME + 1 || /[^\x21-\x7e]/.test(text)) return undefined;
@@ -29,13 +32,13 @@ export function parseHost(text: string): Host | undefined {
   const labels = host.split('.');
   if (host.length > MAX_NAME || !labels.every((label) => LABEL.test(label))) return undefined;
   if (NUMERIC.test(labels.at(-1) ?? '')) return isIPv4(host) ? { host, kind: 'ipv4' } : undefined;
-  // Broken punycode is read one way by a resolver and another by a certificate check.
+  // A resolver and a certificate check may read broken punycode differently.
   if (host.includes('xn--') && domainToASCII(host) !== host) return undefined;
   return { host, kind: 'name' };
 }
 
 function parseIPv6(text: string): Host | undefined {
-  // isIPv6 takes zone ids, which choose an interface of the host.
+  // isIPv6 accepts zone ids, which choose an interface of the host.
   if (!isIPv6(text) || text.includes('%')) return undefined;
   const host = new URL(`http://[${text}]/`).hostname.slice(1, -1);
   const embedded = embeddedIPv4(groupsOf(host));
@@ -43,7 +46,7 @@ function parseIPv6(text: string): Host | undefined {
   return embedded === undefined ? { host, kind: 'ipv6' } : { host: embedded, kind: 'ipv4' };
 }
 
-/** The eight groups of a compressed address. */
+/** Returns the eight groups of a compressed address. */
 function groupsOf(host: string): readonly number[] {
   const [head = '', tail] = host.split('::');
   const read = (part: string): number[] =>
@@ -56,9 +59,10 @@ function groupsOf(host: string): readonly number[] {
 }
 
 /**
- * The IPv4 address that a packet to an IPv6 address may end at: mapped (::ffff:0:0/96), translated (::ffff:0:0:0/96),
- * compatible (::/96), NAT64 (64:ff9b::/96, RFC 6052) and 6to4 (2002::/16, RFC 3056). `unclear` where it stands at a place that a
- * network chooses (64:ff9b:1::/48, RFC 8215), where there are two (Teredo, RFC 4380) and in ISATAP (RFC 5214).
+ * Returns the IPv4 address that a packet to an IPv6 address may reach: mapped (::ffff:0:0/96), translated
+ * (::ffff:0:0:0/96), compatible (::/96), NAT64 (64:ff9b::/96, RFC 6052) and 6to4 (2002::/16, RFC 3056). `unclear` if a
+ * network chooses its position (64:ff9b:1::/48, RFC 8215), if there are two (Teredo, RFC 4380), and for ISATAP (RFC
+ * 5214).
  */
 function embeddedIPv4(groups: readonly number[]): string | 'unclear' | undefined {
   const [a = 0, b = 0, c = 0, , e = 0, f = 0, g = 0, h = 0] = groups;
@@ -77,7 +81,7 @@ function dotted(high: number, low: number): string {
   return [high >> 8, high & 255, low >> 8, low & 255].join('.');
 }
 
-/** Reads `host:port`. Without a port it takes `fallback`, and is refused when there is none. */
+/** Reads `host:port`. Without a port it uses `fallback`, and is refused if there is none. */
 export function parseAuthority(text: string, fallback?: number): Authority | undefined {
   const [, name = '', digits] = /^(\[[^\]]*\]|[^:]*)(?::(.*))?$/.exec(text) ?? [];
   const host = parseHost(name);
@@ -85,12 +89,12 @@ export function parseAuthority(text: string, fallback?: number): Authority | und
   return host === undefined || port === undefined ? undefined : { ...host, port };
 }
 
-/** A port from 1 to 65535, without sign, blanks or leading zeros. */
+/** A port from 1 to 65535, without sign, spaces or leading zeros. */
 function parsePort(text: string): number | undefined {
   return /^[1-9]\d{0,4}$/.test(text) && Number(text) <= 65_535 ? Number(text) : undefined;
 }
 
-/** A target as people write it. */
+/** Returns a target as people write it. */
 export function formatAuthority({ host, kind, port }: Authority): string {
   return `${kind === 'ipv6' ? `[${host}]` : host}:${port}`;
 }

@@ -1,15 +1,24 @@
-/** Owns the reading of path globs, and their matching step by step, as a walk goes down through folders; refuses to look where no glob can match any more. */
+/**
+ * Parses path globs, and matches them step by step while a walk goes down through folders, so that folders without a
+ * possible match are skipped.
+ */
 import type { PathGlobs } from './confinement.ts';
 
-/** Returns why a pattern of any kind would be misread: it holds what other glob dialects read, or nothing. */
+/**
+ * Returns why a pattern of any kind would be misread, because it contains wildcards of other dialects; undefined if it
+ * does not.
+ */
 export function patternProblem(pattern: string): string | undefined {
   const found = /[?[\]{}\\]|^!/.exec(pattern)?.[0];
   if (found !== undefined)
-    return `"${pattern}" holds ${found}: only * and ** are read; write one pattern for each case`;
+    return `"${pattern}" contains ${found}: only * and ** are wildcards; write one pattern for each case`;
   return pattern === '' ? 'an empty pattern matches nothing; remove it' : undefined;
 }
 
-/** Returns why a path glob can match nothing, or would be misread; undefined for one that is well written. `*` and `**` are the only wildcards. */
+/**
+ * Returns why a path glob can match nothing, or would be misread; undefined for a correct one. `*` and `**` are the
+ * only wildcards.
+ */
 export function globProblem(glob: string): string | undefined {
   const misread = patternProblem(glob);
   if (misread !== undefined) return misread;
@@ -22,10 +31,10 @@ export function globProblem(glob: string): string | undefined {
     : undefined;
 }
 
-/** What a glob says of the paths that it matches; `hidden` outdoes `fixed`. */
+/** What a glob says of the paths that it matches; `hidden` takes precedence over `fixed`. */
 export type PathClosure = 'hidden' | 'fixed';
 
-/** A place in the globs: what is left to match. Many globs share their beginnings. */
+/** A position in the globs: what is left to match. Many globs share their beginnings. */
 class Step {
   readonly names = new Map<string, Step>();
   readonly patterns = new Map<string, { readonly parts: readonly string[]; readonly after: Step }>();
@@ -48,12 +57,12 @@ class Step {
   }
 }
 
-/** Where a walk stands in all globs at once. */
+/** The position of a walk in all globs at once. */
 export class GlobPosition {
   readonly #steps: readonly Step[];
-  /** What the globs say of this very path. */
+  /** What the globs say of this path. */
   readonly closure: PathClosure | undefined;
-  /** After a name that fits no glob: most names. */
+  /** After a name that matches no glob: most names. */
   #otherwise: GlobPosition | undefined;
 
   constructor(steps: readonly Step[]) {
@@ -68,8 +77,8 @@ export class GlobPosition {
   }
 
   /**
-   * Relative paths, written without a star, that are closed with all below them. Names that `**` may put into any folder count
-   * only if `isTop`.
+   * Relative paths, written without a star, that are closed with everything below them. Names that `**` may put into
+   * any folder count only if `isTop`.
    */
   literals(isTop: boolean): readonly string[] {
     return this.#steps.filter(({ isDeep }) => isTop || !isDeep).flatMap(literalsOf);
@@ -118,7 +127,7 @@ function literalsOf(step: Step): readonly string[] {
   });
 }
 
-/** `**` may also stand for no name at all. */
+/** `**` may also match no name at all. */
 function settle(steps: readonly Step[]): readonly Step[] {
   const all = new Set<Step>();
   for (let step of steps) {
@@ -128,7 +137,7 @@ function settle(steps: readonly Step[]): readonly Step[] {
   return [...all];
 }
 
-/** The text between the stars of a pattern. Each is looked for once, from left to right, so no name can make it slow. */
+/** The text between the stars of a pattern. Each is searched once, from left to right, so no name can make it slow. */
 export function matchesName(parts: readonly string[], name: string): boolean {
   const [first = '', last = ''] = [parts[0], parts.at(-1)];
   if (parts.length === 1) return name === first;
@@ -144,7 +153,10 @@ export function matchesName(parts: readonly string[], name: string): boolean {
   return true;
 }
 
-/** Whether a path, relative to where the globs begin and `.` for that folder itself, matches one of them. `folder/**` matches the folder too. */
+/**
+ * Returns whether a path, relative to where the globs begin and `.` for that folder itself, matches one of them.
+ * `folder/**` matches the folder too.
+ */
 export function matchesGlobs(globs: readonly string[], path: string): boolean {
   const { start } = new PathTree(
     { hidden: { inside: globs, outside: [] }, fixed: { inside: [], outside: [] } },

@@ -21,7 +21,9 @@ const { O_DIRECTORY, O_NOFOLLOW } = constants;
 /** How often a path that changes while it is resolved is resolved again. */
 const ATTEMPTS = 8;
 
-/** True where a path can be resolved to a descriptor that names the object: Linux with /proc. Elsewhere names are compared instead. */
+/**
+ * True if a path can be resolved to a descriptor of the object: Linux with /proc. Elsewhere names are compared instead.
+ */
 export function supportsPathHandles(
   platform: string = process.platform,
   hasProc: () => boolean = () => existsSync('/proc/self/fd'),
@@ -31,12 +33,12 @@ export function supportsPathHandles(
 
 const CAN_HOLD = supportsPathHandles();
 
-/** The path under which this process reaches an open descriptor. The kernel resolves no name in it. */
+/** Returns the path under which this process reaches an open descriptor. The kernel resolves no name in it. */
 export function pathOfDescriptor(descriptor: number): string {
   return `/proc/self/fd/${descriptor}`;
 }
 
-/** Descriptors of one path. `missing` are the names beneath `parent` that do not exist, the last one included. */
+/** Descriptors of one path. `missing` are the names below `parent` that do not exist, including the last one. */
 interface Descriptors {
   readonly parent: number;
   readonly object?: number;
@@ -44,12 +46,15 @@ interface Descriptors {
   readonly stat?: BigIntStats;
 }
 
-/** One resolved path. While it is open its descriptors name what was judged, whatever happens to the names. */
+/**
+ * One resolved path. While it is open its descriptors refer to the object that was judged, whatever happens to the
+ * names.
+ */
 export class PathHandle {
   readonly location: PathLocation;
-  /** The object as it was when it was resolved; undefined where there is none, or where the path has a problem. */
+  /** The object when it was resolved; undefined if there is none, or if the path has a problem. */
   readonly stat: BigIntStats | undefined;
-  /** Names beneath `parent` that did not exist. */
+  /** Names below `parent` that did not exist. */
   readonly missing: readonly string[];
   #parent: number | undefined;
   #object: number | undefined;
@@ -62,12 +67,12 @@ export class PathHandle {
     this.#object = found.object;
   }
 
-  /** The object, as a path that follows no name; undefined where there is none or the platform has no such paths. */
+  /** The object, as a path that follows no name; undefined if there is none or the platform has no such paths. */
   get object(): string | undefined {
     return this.#object === undefined ? undefined : pathOfDescriptor(this.#object);
   }
 
-  /** The nearest existing folder above the object, likewise. */
+  /** The nearest existing folder above the object, in the same form. */
   get parent(): string | undefined {
     return this.#parent === undefined ? undefined : pathOfDescriptor(this.#parent);
   }
@@ -77,12 +82,15 @@ export class PathHandle {
     return this.#object === undefined ? statOf(this.location.absolute) : fstatSync(this.#object, { bigint: true });
   }
 
-  /** True for a stat of the very object that was resolved. */
+  /** Returns true for a stat of the object that was resolved. */
   isObject(stat: Pick<BigIntStats, 'dev' | 'ino'>): boolean {
     return this.stat !== undefined && this.stat.dev === stat.dev && this.stat.ino === stat.ino;
   }
 
-  /** True while no link stands on the way of the resolved name. A path with a problem leads nowhere, so nothing is compared. */
+  /**
+   * Returns true while there is no link on the way of the resolved name. A path with a problem leads nowhere, so
+   * nothing is compared.
+   */
   isPlain(): boolean {
     if (this.location.problem !== undefined) return true;
     try {
@@ -92,14 +100,14 @@ export class PathHandle {
     }
   }
 
-  /** True while the resolved name leads, without any link, to what was resolved. */
+  /** Returns true while the resolved name leads, without any link, to what was resolved. */
   isInPlace(): boolean {
     if (this.location.problem !== undefined) return true;
     const now = statOf(this.location.absolute);
     return this.isPlain() && (now === undefined ? this.stat === undefined : this.isObject(now));
   }
 
-  /** Closes the descriptors; idempotent. */
+  /** Closes the descriptors. Can be called again. */
   close(): void {
     for (const descriptor of [this.#object, this.#parent]) if (descriptor !== undefined) closeSync(descriptor);
     this.#object = undefined;
@@ -116,7 +124,9 @@ export class CallPathHandles {
     this.#roots = roots;
   }
 
-  /** The path of an argument, resolved when it is first asked for. Throws DENIED for one that keeps changing. */
+  /**
+   * Returns the path of an argument, resolved when it is first asked for. Throws DENIED for one that keeps changing.
+   */
   of(text: string): PathHandle {
     const held = this.#byText.get(text) ?? openPathHandle(this.#roots, text);
     this.#byText.set(text, held);
@@ -139,8 +149,9 @@ export class CallPathHandles {
 }
 
 /**
- * Resolves `raw` among `roots` as `locate` does, and opens what it leads to without following a link. The location is the real path of
- * these descriptors. Throws DENIED for a path that changes each time it is resolved, RATE_LIMITED when no descriptor is free.
+ * Resolves `raw` among `roots` as `locate` does, and opens its target without following a link. The location is the
+ * real path of these descriptors. Throws DENIED for a path that changes each time it is resolved, RATE_LIMITED if no
+ * descriptor is free.
  */
 export function openPathHandle(roots: readonly string[], raw: string): PathHandle {
   for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
@@ -152,16 +163,19 @@ export function openPathHandle(roots: readonly string[], raw: string): PathHandl
   throw pathChanged();
 }
 
-/** Holds an absolute path as it is written. Undefined if a link stands on the way, or where the platform has no descriptors of paths. */
+/**
+ * Opens an absolute path as it is written. Undefined if a link is on the way, or if the platform has no descriptors of
+ * paths.
+ */
 export function openPlainHandle(absolute: string): PathHandle | undefined {
   const found = CAN_HOLD ? openAll(absolute) : undefined;
   return found === undefined ? undefined : new PathHandle({ absolute, relative: absolute, inside: false }, found);
 }
 
 /**
- * For a program that opens the judged paths by name: makes sure before and after `work` that the names lead to what was judged. The
- * program's sandbox bounds what a change in between can reach. After a change the object may be another one, and after a command
- * the folder in which it ran. Throws DENIED.
+ * For a program that opens the judged paths by name: checks before and after `work` that the names lead to what was
+ * judged. The program's sandbox limits what a change in between can reach. After a change the object may be another
+ * one, and after a command the folder in which it ran. Throws DENIED.
  */
 export function whileInPlace<T>(held: CallPathHandles, verb: Verb, work: () => Promise<T>): Promise<T> {
   return held.isEmpty ? work() : watched(held, verb, work);
@@ -176,21 +190,21 @@ async function watched<T>(held: CallPathHandles, verb: Verb, work: () => Promise
   return done;
 }
 
-/** The refusal of what is no longer what was judged. */
+/** Returns the error for a path that is no longer what was judged. */
 export function pathChanged(consequence = 'Nothing was done.'): TollgateError {
   return new TollgateError('DENIED', {
     detail: `The path changed while it was opened. ${consequence}`,
-    next: 'Call again; if it stays so, another process keeps changing this folder.',
+    next: 'Call again. If this continues, another process keeps changing this folder.',
   });
 }
 
-/** Without descriptors: what stands there now. */
+/** Without descriptors: what is there now. */
 function named(absolute: string): Partial<Descriptors> {
   const stat = statOf(absolute);
   return stat === undefined ? { missing: [path.basename(absolute)] } : { stat };
 }
 
-/** Undefined when a name on the way changed since it was located. */
+/** Undefined if a name on the way changed since it was located. */
 function openAll(absolute: string): Descriptors | undefined {
   const there = existingOf(path.dirname(absolute));
   const missing = path.relative(there, absolute).split('/').slice(1);
@@ -223,7 +237,7 @@ function openObject(parent: number, absolute: string, name: string): Omit<Descri
   return undefined;
 }
 
-/** A descriptor that names an object and follows no link at its end; undefined when there is none. */
+/** Returns a descriptor of an object, without following a link at its end; undefined if there is none. */
 function openPath(file: string, flags: number): number | undefined {
   try {
     return openSync(file, O_PATH | O_NOFOLLOW | flags);

@@ -1,19 +1,22 @@
-/** Owns where a path argument really leads, for policy and workspace alike; refuses every path that two readers could take for two places. */
+/**
+ * Finds where a path argument really leads, for policy and workspace alike. A path that two readers could take for two
+ * places is refused.
+ */
 import { lstatSync, readlinkSync, realpathSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { otherReadings } from './path-readings.ts';
 
-/** Where a path leads. Symlinks are resolved on what exists; the rest is taken as it is written. */
+/** Where a path leads. Symlinks are resolved for existing parts; the rest stays as it is written. */
 export interface PathLocation {
   /** Absolute and real. With a `problem`: where the path might lead, or the argument itself. */
   readonly absolute: string;
   /** Relative to `root`, `.` for the root itself; equals `absolute` when not inside. */
   readonly relative: string;
   readonly inside: boolean;
-  /** The root that holds it, real. */
+  /** The root that contains it, real. */
   readonly root?: string;
-  /** One public line: why the path is refused although it might lie inside. */
+  /** One public line: why the path is refused although it might be inside. */
   readonly problem?: string;
 }
 
@@ -24,9 +27,10 @@ const MAX_LINKS = 40;
 const MAX_UPS = 64;
 
 /**
- * Locates `raw` among `roots`; relative paths start at the first usable root. Never throws. Roots that are empty, relative or
- * hold NUL are skipped. Components are compared, never prefixes of strings (CVE-2025-53110); symlinks are resolved
- * (CVE-2025-53109). It is true at the time of asking only: whoever opens the file must open it beneath the root.
+ * Locates `raw` among `roots`; relative paths start at the first usable root. Never throws. Roots that are empty,
+ * relative or contain NUL are skipped. Components are compared, never prefixes of strings (CVE-2025-53110); symlinks
+ * are resolved (CVE-2025-53109). The result is only valid at this moment: the opening of the file must be relative to
+ * the root.
  */
 export function locate(roots: readonly string[], raw: string): PathLocation {
   const usable = roots
@@ -53,7 +57,7 @@ function refused(absolute: string, problem: string): PathLocation {
   return { absolute, relative: absolute, inside: false, problem };
 }
 
-/** A file: URI is decoded as backends do; any other scheme is no path. */
+/** A file: URI is decoded as servers do; any other scheme is no path. */
 function fromUri(raw: string): string | undefined {
   if (!/^(?:file:|[a-z][a-z0-9+.-]*:\/\/)/i.test(raw)) return raw;
   try {
@@ -63,23 +67,24 @@ function fromUri(raw: string): string | undefined {
   }
 }
 
-/** What no reader may be given, wherever it leads: a shell, a home folder or another system would decide. */
+/** Forms that no reader may get, because a shell, a home folder or another system would decide their meaning. */
 function problemOf(text: string): string | undefined {
   if (text.trim() === '') return 'the path is empty';
-  if (text.includes('\0')) return 'the path holds NUL';
+  if (text.includes('\0')) return 'the path contains NUL';
   if (Buffer.byteLength(text) > MAX_PATH_BYTES) return `the path is longer than ${MAX_PATH_BYTES} bytes`;
   if (text.split('/').some((name) => Buffer.byteLength(name) > MAX_NAME_BYTES))
     return `a name in the path is longer than ${MAX_NAME_BYTES} bytes`;
-  if (text.split('/..').length > MAX_UPS + 1) return `the path holds more than ${MAX_UPS} \`..\``;
-  if (text.startsWith('~')) return '`~` is not expanded; a file of that name is written `./~…`';
-  if (/^[a-z]:(?:[\\/]|$)/i.test(text) || text.startsWith('\\\\')) return 'Windows paths are not served';
-  // `$id.tsx` and `routes/$id/` are names that web frameworks use; capitals, braces and a leading `$name/` are variables.
+  if (text.split('/..').length > MAX_UPS + 1) return `the path contains more than ${MAX_UPS} \`..\``;
+  if (text.startsWith('~')) return '`~` is not expanded; a file with that name is written `./~…`';
+  if (/^[a-z]:(?:[\\/]|$)/i.test(text) || text.startsWith('\\\\')) return 'Windows paths are not supported';
+  // `$id.tsx` and `routes/$id/` are names that web frameworks use. Capitals, braces and a leading `$name/` are
+  // variables.
   if (/\$[{(]|`|\$[A-Z_][A-Z0-9_]*(?![\w.])|^\$(?:\w+(?:\/|$)|[A-Z]{2})|%[A-Z_][A-Z0-9_]{2,}%/.test(text))
     return 'shell variables are not expanded';
   return undefined;
 }
 
-/** A backend that decodes, trims or swaps separators must not end elsewhere than the policy was told. */
+/** A server that decodes, trims or replaces separators must not reach another place than the policy was told. */
 function otherProblem(roots: readonly string[], literal: string, relative: string): PathLocation | undefined {
   const base = roots.find((root) => literal.startsWith(`${root}/`));
   const rest = base === undefined ? literal : literal.slice(base.length + 1);
@@ -89,26 +94,32 @@ function otherProblem(roots: readonly string[], literal: string, relative: strin
     const problem = problemOf(reading);
     if (problem !== undefined) return refused(literal, problem);
     const target = path.resolve(start, reading);
-    if (!roots.some((root) => isBeneath(root, target)))
-      return refused(target, 'the path leads outside when it is decoded');
+    if (!roots.some((root) => isPathWithin(target, root)))
+      return refused(target, 'the path leads outside after decoding');
   }
   return undefined;
 }
 
 function locateReal(roots: readonly string[], absolute: string): PathLocation {
   const real = realPathOf(absolute);
-  const root = roots.map((candidate) => realPathOf(candidate)).find((candidate) => isBeneath(candidate, real));
+  const root = roots.map((candidate) => realPathOf(candidate)).find((candidate) => isPathWithin(real, candidate));
   if (root === undefined) return { absolute: real, relative: real, inside: false };
   return { absolute: real, relative: path.relative(root, real) || '.', inside: true, root };
 }
 
-/** True when `target` is `root` or lies beneath it; both absolute and normal. Compares components. */
-export function isBeneath(root: string, target: string): boolean {
-  const relative = path.relative(root, target);
+/**
+ * Returns true if `file` is `folder` or is in it. Both are absolute; links are not resolved. It compares components:
+ * `/work-old` is not in `/work` (CVE-2025-53110).
+ */
+export function isPathWithin(file: string, folder: string): boolean {
+  const relative = path.relative(folder, file);
   return relative === '' || (!path.isAbsolute(relative) && relative.split(path.sep)[0] !== '..');
 }
 
-/** The real path of what exists, with what does not exist yet behind it; a dangling symlink counts as where it points. Throws errors of the system. */
+/**
+ * Returns the real path of what exists, with the missing names after it; a dangling symlink counts as its target.
+ * Throws errors of the system.
+ */
 export function realPathOf(absolute: string, links = 0): string {
   try {
     return realpathSync.native(absolute);
@@ -124,7 +135,10 @@ export function realPathOf(absolute: string, links = 0): string {
   return target === undefined ? entry : realPathOf(path.resolve(parent, target), links + 1);
 }
 
-/** The longest part of an absolute path that exists, a link at its end included. Halving: each missing name costs an exception, and a path may hold 2,000. */
+/**
+ * Returns the longest existing part of an absolute path, including a link at its end. It halves the path, because each
+ * missing name costs an exception, and a path may contain 2,000.
+ */
 export function existingOf(absolute: string): string {
   const names = absolute.split('/');
   const partOf = (count: number): string => names.slice(0, count).join('/') || '/';
@@ -141,7 +155,7 @@ function exists(file: string): boolean {
   try {
     return lstatSync(file, { throwIfNoEntry: false }) !== undefined;
   } catch {
-    return false; // A part of it is a file, or closed to us.
+    return false; // A part of it is a file, or not readable.
   }
 }
 
@@ -149,7 +163,7 @@ function linkTarget(entry: string): string | undefined {
   try {
     return readlinkSync(entry);
   } catch {
-    return undefined; // Nothing there, or no link: either way the name stands for itself.
+    return undefined; // It does not exist, or is no link: in both cases the name stays.
   }
 }
 

@@ -1,12 +1,12 @@
-/** Owns the other ways in which backends may read one path (decoded, trimmed, with other separators); refuses to judge them. */
+/** The other ways in which servers may read one path: decoded, trimmed, with other separators. */
 
-/** Rounds of rewriting: `%25252e` needs three; what is wrapped deeper is harmless to any reader that is known. */
+/** Rounds of rewriting: `%25252e` needs three. No known reader decodes more often. */
 const ROUNDS = 4;
 const MAX_READINGS = 32;
 
 /**
- * Every text that a reader other than ours might take `text` for, without `text` itself: percent-encoding decoded (again and
- * again, overlong UTF-8 and `%uXXXX` too), `\` as separator, outer quotes and spaces dropped, `../` removed once.
+ * Returns every text that another reader might take `text` for, without `text` itself: percent-encoding decoded
+ * (repeatedly, overlong UTF-8 and `%uXXXX` too), `\` as separator, outer quotes and spaces removed, `../` removed once.
  */
 export function otherReadings(text: string): readonly string[] {
   const seen = new Set([text]);
@@ -25,13 +25,13 @@ export function otherReadings(text: string): readonly string[] {
   return [...seen];
 }
 
-/** Decodes what can be decoded and keeps the rest: a lenient reader is the one to fear. */
+/** Decodes what can be decoded and keeps the rest, like the most lenient reader. */
 function decodePercent(text: string): string {
   const wide = text.replace(/%u([0-9a-f]{4})/gi, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
   return wide.replace(/(?:%[0-9a-f]{2})+/gi, (run) => decodeBytes(Buffer.from(run.replaceAll('%', ''), 'hex')));
 }
 
-/** UTF-8 as an old decoder reads it: overlong forms such as C0 AE for `.` are accepted (the attack is named after them). */
+/** UTF-8 as an old decoder reads it: overlong forms such as C0 AE for `.` are accepted (the attack has this name). */
 function decodeBytes(bytes: Buffer): string {
   let text = '';
   for (let at = 0; at < bytes.length; ) {
@@ -49,7 +49,7 @@ function unwrap(text: string): string {
   return text.trim().replace(/^(["'])(.*)\1$/s, '$2');
 }
 
-/** `....//` and `..././` become `../` in a filter that removes `../` once. Paths without such names read the same. */
+/** `....//` and `..././` become `../` in a filter that removes `../` once. Other paths stay the same. */
 function stripOnce(text: string): string {
   if (!text.split(/[\\/]/).some((name) => /^\.{3,}$/.test(name))) return text;
   return text.replaceAll(/\.\.[\\/]/g, '');

@@ -1,13 +1,15 @@
-/** Owns the one spelling in which URLs are compared; refuses to give one to a URL that two readers may take for two places. */
+/** The canonical form in which URLs are compared. A URL that two readers may take for two places has none. */
 import { parseAuthority, parseHost } from './hosts.ts';
 
-/** A URL as rules read it. All fields are empty where it cannot be read. */
+/** A URL as rules read it. All fields are empty if it cannot be read. */
 export interface ReadUrl {
   /** Lower case, without the colon. */
   readonly scheme: string;
   /** Lower case, without port; an IPv6 address in brackets, or as the IPv4 address that it stands for. */
   readonly host: string;
-  /** `scheme://host:port/path` with the port always written (0: the scheme has none), without user, query and fragment. */
+  /**
+   * `scheme://host:port/path` with the port always written (0: the scheme has none), without user, query and fragment.
+   */
   readonly address: string;
 }
 
@@ -19,30 +21,35 @@ const PORTS: ReadonlyMap<string, number> = new Map([
   ['ftp', 21],
 ]);
 
-/** The port of a scheme, 0 where it has none of its own. */
+/** The default port of a scheme, 0 if it has none. */
 export function portOf(scheme: string): number {
   return PORTS.get(scheme) ?? 0;
 }
 
 /**
- * The part of RFC 3986 that every client reads alike: a scheme, `//`, a host with an optional port, and only characters of
- * the grammar. Userinfo, backslashes, blanks, controls, non-ASCII letters and broken escapes are outside of it.
+ * The part of RFC 3986 that every client reads alike: a scheme, `//`, a host with an optional port, and only characters
+ * of the grammar. Userinfo, backslashes, spaces, control characters, non-ASCII letters and broken escapes are not in
+ * it.
  */
 const STRICT =
   /^([a-z][a-z0-9+.-]*):\/\/((?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d+)?)((?:\/(?:[\w.~!$&'()*+,;=:@/-]|%[0-9a-f]{2})*)?)(?:\?(?:[\w.~!$&'()*+,;=:@/?-]|%[0-9a-f]{2})*)?(?:#(?:[\w.~!$&'()*+,;=:@/?-]|%[0-9a-f]{2})*)?$/i;
-/** Characters of the longest address that is read; no client takes more, and an expression over megabytes needs more stack than there is. */
+/**
+ * The most characters of an address. No client accepts more, and an expression over megabytes needs more stack than
+ * there is.
+ */
 const MOST_CHARS = 65_536;
 const UNREADABLE: ReadUrl = { scheme: '', host: '', address: '' };
 
 /**
- * Reads a URL only where the strict grammar and WHATWG name the same host; decision record 0047 says why. Dots in the path
- * are resolved. A host that ends with a dot, an old form of an IPv4 address, and more than 65,536 characters are unreadable.
+ * Reads a URL only if the strict grammar and WHATWG name the same host; decision record 0047 says why. Dots in the path
+ * are resolved. A host that ends with a dot, an old form of an IPv4 address, and more than 65,536 characters are
+ * unreadable.
  */
 export function readUrl(text: string): ReadUrl {
   if (text.length > MOST_CHARS) return UNREADABLE;
   const [, written = '', authority = ''] = STRICT.exec(text) ?? [];
   const scheme = written.toLowerCase();
-  // Port 1 stands for "none written"; parseAuthority takes no port 0.
+  // Port 1 means "none written"; parseAuthority accepts no port 0.
   const target = parseAuthority(authority, PORTS.get(scheme) ?? 1);
   if (target === undefined || authority.replace(/:\d+$/, '').endsWith('.') || !URL.canParse(text)) return UNREADABLE;
   const { hostname, port, pathname } = new URL(text);
@@ -69,8 +76,8 @@ const ESCAPES: ReadonlyMap<string, string> = new Map(
 );
 
 /**
- * Letters that need no escape stand without one, all others with capitals. A callback of `replace` for each escape took
- * 0.7 µs each and garbage that made long texts cost more than their length, so the parts are looked up.
+ * Letters that need no escape have none, all other escapes have capitals. A callback of `replace` for each escape took
+ * 0.7 µs each and made garbage, so the parts are looked up.
  */
 export function canonicalPath(path: string): string {
   if (!path.includes('%')) return path;
@@ -80,7 +87,10 @@ export function canonicalPath(path: string): string {
     .join('');
 }
 
-/** Slashes in disguise, escapes of escapes, empty segments and dots with parameters are read one way here and another way there. */
+/**
+ * Encoded slashes, escapes of escapes, empty segments and dots with parameters are read differently by different
+ * readers.
+ */
 function isAmbiguous(path: string): boolean {
   return /%(2F|5C|00|25)|\/\/|\\|\/\.{1,2}(;|\/|$)/.test(path);
 }

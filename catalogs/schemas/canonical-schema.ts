@@ -1,4 +1,7 @@
-/** Owns the repaired original: one dialect, no reference that leads out or in circles; refuses what cannot be judged safely. */
+/**
+ * Repairs a schema to one dialect, without references that lead outside or in circles. A schema that cannot be judged
+ * safely is refused.
+ */
 
 import { isJsonObject, type JsonSchema, LIST_KEYWORDS, SCHEMA_LIMITS, SINGLE_KEYWORDS } from './json-schema.ts';
 import { checkGraph } from './reference-graph.ts';
@@ -7,7 +10,7 @@ import { copyJson } from './schema-copy.ts';
 import { dependentNames, needsNullBranch, plainKeywords, requiredNames } from './schema-keywords.ts';
 import { pathBelow, type TransformLog } from './transform-log.ts';
 
-/** The repaired original, in draft 2020-12: references all read `#` or `#/$defs/…`; or why the schema is refused. */
+/** The repaired schema, in draft 2020-12: references all read `#` or `#/$defs/…`; or why the schema is refused. */
 export type Canonical = { readonly schema: JsonSchema; readonly log: TransformLog } | { readonly quarantined: string };
 
 interface Work {
@@ -30,7 +33,7 @@ class Refused extends Error {}
 const WRAPPERS = ['inputSchema', 'input_schema', 'parameters', 'schema', 'json', 'json_schema'];
 const OLD_DRAFT = /draft-0[3-7]/;
 
-/** Repairs a schema as a server sent it (schema-primitives A7.1 and A7.2). The input is never changed; nothing is thrown. */
+/** Repairs a schema as a server sent it. The input is never changed; nothing is thrown. */
 export function canonicalize(input: unknown, as: 'input' | 'output' = 'input'): Canonical {
   if (latest !== undefined && latest.input === input && latest.as === as) return latest.canonical;
   const canonical = repair(input, as);
@@ -38,7 +41,9 @@ export function canonicalize(input: unknown, as: 'input' | 'output' = 'input'): 
   return canonical;
 }
 
-/** The last result: a tool is audited, projected and judged in a row. Older ones are not kept, a thousand would be dear. */
+/**
+ * The last result, because a tool is audited, projected and validated in a row. Older ones would need too much memory.
+ */
 let latest: { readonly input: unknown; readonly as: string; readonly canonical: Canonical } | undefined;
 
 function repair(input: unknown, as: 'input' | 'output'): Canonical {
@@ -127,7 +132,7 @@ function reference(raw: JsonSchema, path: string, work: Work): string | undefine
   const ref = raw.$ref ?? raw.$dynamicRef ?? raw.$recursiveRef;
   if (typeof ref !== 'string') return undefined;
   const target = work.refs.resolve(ref);
-  if (target === 'external') throw new Refused('SCHEMA_REF: a $ref leads out of the schema; nothing is fetched');
+  if (target === 'external') throw new Refused('SCHEMA_REF: a $ref leads outside the schema; nothing is fetched');
   if (target === 'dangling') {
     work.log.push({ transform: 'dangling-ref', effect: 'repair', path });
     return undefined;
@@ -135,7 +140,7 @@ function reference(raw: JsonSchema, path: string, work: Work): string | undefine
   let name = work.names.get(target.node);
   if (name === undefined) {
     name = freeName(target.name, new Set(work.names.values()));
-    // A boolean is no identity: two `true` targets may be two definitions.
+    // A boolean has no identity: two `true` targets may be two definitions.
     if (isJsonObject(target.node)) work.names.set(target.node, name);
     work.queue.push({ raw: target.node, name });
   }
@@ -183,7 +188,7 @@ function arrayKeywords(raw: JsonSchema, node: JsonSchema, child: Child): void {
   if (isSchema(rest)) node.items = child(rest, 'items');
 }
 
-/** A closed object cannot hold a name that it does not declare: requiring one would refuse every call (transform 26). */
+/** A closed object cannot contain an undeclared name, so requiring one would refuse every call. */
 function dropGhosts(node: JsonSchema, repaired: (transform: string) => void): void {
   const closed =
     isJsonObject(node.additionalProperties) &&

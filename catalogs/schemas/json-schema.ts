@@ -1,9 +1,12 @@
-/** Owns which keywords of JSON Schema hold schemas, and walks by it; a property that is named like a keyword is never taken for one. */
+/**
+ * Knows which keywords of JSON Schema contain schemas, and walks by them. A property with the name of a keyword is
+ * never taken for one.
+ */
 
-/** A JSON Schema node. Inside Tollgate boolean schemas are written as `{}` and `{ not: {} }`. */
+/** A JSON Schema node. Inside Tollgate, boolean schemas are written as `{}` and `{ not: {} }`. */
 export type JsonSchema = Record<string, unknown>;
 
-/** Keywords whose value maps names to schemas. The names are data: they are never keywords (schema-primitives A6.1). */
+/** Keywords whose value maps names to schemas. The names are data, never keywords. */
 const MAP_KEYWORDS = ['properties', 'patternProperties', 'dependentSchemas', '$defs'] as const;
 /** Keywords whose value is a list of schemas. */
 export const LIST_KEYWORDS = ['anyOf', 'oneOf', 'allOf', 'prefixItems'] as const;
@@ -23,7 +26,7 @@ export const SINGLE_KEYWORDS = [
 /** Keywords whose schemas judge the same value as the node itself. */
 export const IN_PLACE_KEYWORDS = ['anyOf', 'oneOf', 'allOf', 'not', 'if', 'then', 'else', 'dependentSchemas'] as const;
 
-/** Limits for one schema: levels of nesting, schemas and values, bytes of compact JSON (security 22, schema-primitives A7.1). */
+/** Limits for one schema: levels of nesting, schemas and values, bytes of compact JSON. */
 export const SCHEMA_LIMITS = { depth: 64, nodes: 20_000, bytes: 256 * 1024 } as const;
 
 /** True for a JSON object. */
@@ -31,12 +34,12 @@ export function isJsonObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** The value as a list of strings; what is not a string is left out. */
+/** Returns the value as a list of strings, without other values. */
 export function stringsOf(value: unknown): readonly string[] {
   return Array.isArray(value) ? value.filter((item): item is string => typeof item === 'string') : [];
 }
 
-/** The own value under `key`: inherited names such as `constructor` count as absent. */
+/** Returns the own value under `key`: inherited names such as `constructor` count as absent. */
 export function ownValue(map: unknown, key: string): unknown {
   return isJsonObject(map) && Object.hasOwn(map, key) ? map[key] : undefined;
 }
@@ -61,8 +64,8 @@ const KINDS = new Map<string, Kind>([
 ]);
 
 /**
- * A copy of `node` whose direct subschemas are replaced by `change(child, ...steps)`; every other value is kept as it
- * is. The steps name the place below the node: a keyword, and a name or an index where it holds several.
+ * Returns a copy of `node` in which `change(child, ...steps)` replaces the direct subschemas. The steps name the place
+ * below the node: a keyword, and a name or an index if the keyword contains several.
  */
 export function mapChildren(
   node: JsonSchema,
@@ -96,7 +99,7 @@ export function childrenOf(node: JsonSchema, keywords: readonly string[] = Objec
   return found;
 }
 
-/** True when no value fits: `{ not: {} }`. */
+/** Returns true if no value is valid: `{ not: {} }`. */
 export function isNever(node: JsonSchema): boolean {
   return isJsonObject(node.not) && Object.keys(node.not).length === 0;
 }
@@ -119,7 +122,7 @@ export function withoutKeywords(node: JsonSchema, keywords: readonly string[]): 
   return rest;
 }
 
-/** Equality of JSON values, whatever the order of keys. */
+/** Compares JSON values, ignoring the order of keys. */
 export function sameJson(left: unknown, right: unknown): boolean {
   if (left === right) return true;
   if (Array.isArray(left) && Array.isArray(right)) {

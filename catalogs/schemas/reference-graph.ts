@@ -1,4 +1,4 @@
-/** Owns the check that following references ends: refuses loops that consume nothing and references that multiply (security 22). */
+/** Checks that following references ends. Loops that consume nothing, and references that multiply, are refused. */
 import {
   childrenOf,
   IN_PLACE_KEYWORDS,
@@ -36,7 +36,7 @@ function hasRef(node: JsonSchema): boolean {
   return node.$ref !== undefined || childrenOf(node).some(hasRef);
 }
 
-/** True when `ref` can be reached from itself through keywords that judge the same value. */
+/** Returns true if `ref` can be reached from itself through keywords that judge the same value. */
 function loops(ref: string, targets: ReadonlyMap<string, JsonSchema>): boolean {
   const seen = new Set<string>();
   const stack = inPlaceRefs(targets.get(ref));
@@ -66,7 +66,10 @@ interface Sizing {
   readonly sizes: Map<string, number>;
 }
 
-/** Schemas after every reference is replaced by its target; recursion counts once, so only what multiplies is large. */
+/**
+ * Counts schemas after every reference is replaced by its target. Recursion counts once, so only references that
+ * multiply give a large number.
+ */
 function sizeOfRef(ref: string, sizing: Sizing): number {
   const known = sizing.sizes.get(ref);
   if (known !== undefined) return known;
@@ -83,7 +86,9 @@ function sizeOf(node: JsonSchema, owner: string, sizing: Sizing): number {
   return inner + sizeOfRef(ref, sizing);
 }
 
-/** Numbers the definitions so that those which can reach each other share a number (Kosaraju, without recursion). */
+/**
+ * Numbers the definitions so that those which can reach each other have the same number (Kosaraju, without recursion).
+ */
 function groupCycles(edges: ReadonlyMap<string, readonly string[]>): ReadonlyMap<string, number> {
   const back = new Map<string, string[]>([...edges.keys()].map((ref) => [ref, []]));
   for (const [from, list] of edges) for (const to of list) back.get(to)?.push(from);

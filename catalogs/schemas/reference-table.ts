@@ -1,7 +1,9 @@
-/** Owns where a `$ref` leads inside its own document; refuses every reference that leaves it (security 22: nothing is fetched). */
+/**
+ * Resolves a `$ref` inside its own document. A reference that leaves the document is refused, and nothing is fetched.
+ */
 import { isJsonObject } from './json-schema.ts';
 
-/** A node of the document; `dangling` when nothing stands there; `external` when the reference leaves the document. */
+/** A node of the document; `dangling` if there is nothing; `external` if the reference leaves the document. */
 export type RefTarget = { readonly node: unknown; readonly name: string } | 'dangling' | 'external';
 
 /** Resolves the references of one document: JSON pointers (to anywhere, not only `$defs`), anchors and embedded `$id`s. */
@@ -37,7 +39,7 @@ export class RefTable {
       if (!isJsonObject(node)) continue;
       for (const key of ['$id', 'id']) {
         const id = node[key];
-        // `id` is also a common property name; only a string beside other keywords names a document.
+        // `id` is also a common property name. Only a string next to other keywords names a document.
         if (typeof id !== 'string') continue;
         if (id.startsWith('#')) this.#anchors.set(id.slice(1), node);
         else this.#ids.set(id.replace(/#$/, ''), node);
@@ -66,7 +68,7 @@ function decodeStep(step: string): string {
   try {
     decoded = decodeURIComponent(step);
   } catch {
-    // A lone percent sign is taken literally: a bad escape is no reason to lose the tool.
+    // A lone percent sign is taken literally, because a wrong escape is no reason to lose the tool.
   }
   return decoded.replaceAll('~1', '/').replaceAll('~0', '~');
 }

@@ -1,4 +1,7 @@
-/** Owns the copy of a schema that came from outside; refuses what is too deep, too big or not JSON, without ever recursing. */
+/**
+ * Copies a schema that came from outside, without recursion. A schema that is too deep, too large or not JSON is
+ * refused.
+ */
 import { SCHEMA_LIMITS } from './json-schema.ts';
 
 /** The copy, or why there is none. */
@@ -11,9 +14,9 @@ interface Task {
 }
 
 /**
- * Copies JSON with an explicit stack: a definition nested 3,000 deep, or one that contains itself, must cost neither
- * the call stack nor the memory of the process (security 22). The levels counted are those of JSON, four for each
- * level of schema, so that a schema at its own limit still passes.
+ * Copies JSON with an explicit stack: a definition nested 3,000 deep, or one that contains itself, must exhaust neither
+ * the call stack nor the memory of the process. The levels counted are those of JSON, four for each level of schema, so
+ * that a schema at its own limit still passes.
  */
 export function copyJson(input: unknown): CopyResult {
   const holder: unknown[] = [];

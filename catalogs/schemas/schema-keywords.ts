@@ -1,4 +1,4 @@
-/** Owns the keywords that Tollgate understands and the one shape each is kept in; a value of another shape is repaired or dropped. */
+/** The keywords that Tollgate understands, each in one form. A value in another form is repaired or dropped. */
 import { cleanDescription } from '../text/hostile-text.ts';
 import { isJsonObject, type JsonSchema, ownValue, stringsOf } from './json-schema.ts';
 
@@ -19,8 +19,8 @@ const COUNTS = [
 const TEXTS = ['format', 'pattern'];
 
 /**
- * The keywords of `raw` that hold no schema, in the form of draft 2020-12; `repaired(name)` is called for each one that
- * had to be changed. Booleans of draft-04, OpenAPI's `nullable` and upper-case types become what they mean.
+ * Returns the keywords of `raw` that contain no schema, in the form of draft 2020-12; `repaired(name)` is called for
+ * each changed one. Booleans of draft-04, OpenAPI's `nullable` and upper-case types become what they mean.
  */
 export function plainKeywords(raw: JsonSchema, repaired: (transform: string) => void): JsonSchema {
   const node: JsonSchema = {};
@@ -33,7 +33,7 @@ export function plainKeywords(raw: JsonSchema, repaired: (transform: string) => 
   for (const key of COUNTS) if (Number.isInteger(raw[key]) && (raw[key] as number) >= 0) node[key] = raw[key];
   if (typeof node.multipleOf === 'number' && node.multipleOf <= 0) delete node.multipleOf;
   if (raw.uniqueItems === true) node.uniqueItems = true;
-  // Default, const and enum are data of the instance: opaque, whatever keys they carry (schema-primitives A6.2).
+  // Default, const and enum are data of the instance, whatever keys they have.
   for (const key of ['default', 'const']) if (Object.hasOwn(raw, key)) node[key] = raw[key];
   if (Array.isArray(raw.enum) && raw.enum.length > 0) node.enum = raw.enum;
   exclusiveBounds(raw, node, repaired);
@@ -71,7 +71,7 @@ function nullable(raw: JsonSchema, node: JsonSchema): void {
   if (Array.isArray(node.enum) && !node.enum.includes(null)) node.enum = [...node.enum, null];
 }
 
-/** True when OpenAPI's `nullable` stands on a node that names no type, so that a union has to say it. */
+/** Returns true if OpenAPI's `nullable` is on a node without a type, so that a union has to say it. */
 export function needsNullBranch(raw: JsonSchema): boolean {
   return (
     raw.nullable === true &&

@@ -1,6 +1,6 @@
-/** Owns the record of what the projection did to a schema, and the words for it. */
+/** The log of what the projection did to a schema, and the words for it. */
 
-/** What a transform does to the accepted set (schema-primitives A5). */
+/** What a transform does to the set of accepted values. */
 export type TransformEffect = 'lossless' | 'widen' | 'rename' | 'encode' | 'repair' | 'annotation';
 
 /** One transform at one place; `path` is a JSON pointer into the schema, `''` for its root. */
@@ -10,7 +10,7 @@ export interface TransformLogEntry {
   readonly path: string;
 }
 
-/** Collects entries; a stage that renders twice starts a new one. */
+/** Collects entries; a stage that renders twice starts a new log. */
 export type TransformLog = TransformLogEntry[];
 
 /** JSON pointer of a place below `path`. */

@@ -1,10 +1,10 @@
-/** Owns the catalog of servers that `tollgate connect` knows by name: one file each, read as data; refuses names that are none of them. */
+/** The catalog of servers that `tollgate connect` knows by name: one file each, read as data. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { parse } from 'yaml';
 import { TollgateError } from '../errors/error-table.ts';
 import type { Semantics, Verb } from '../tools/tool-definition.ts';
 
-/** A package as it was verified. `integrity` is what the registry says of its archive (SRI, sha512). */
+/** A package as it was verified. `integrity` is the registry's hash of its archive (SRI, sha512). */
 export interface KnownPackage {
   readonly name: string;
   readonly version: string;
@@ -17,27 +17,27 @@ export interface KnownPackage {
 export interface KnownCredential {
   readonly env?: string;
   readonly header?: string;
-  /** Stands before the value in the header, such as `Bearer `. */
+  /** Comes before the value in the header, such as `Bearer `. */
   readonly prefix?: string;
   readonly title: string;
-  /** Page of the provider where it is made. */
+  /** The provider's page where the credential is made. */
   readonly get: string;
-  /** What to choose there. */
+  /** What to choose on that page. */
   readonly hint?: string;
-  /** Pattern of real ones: another value is asked about, not refused, for forms change. */
+  /** Pattern of real credentials. Another value is asked about, not refused, because forms change. */
   readonly form?: string;
-  /** A value of that form that opens nothing: servers that look at it before they list are verified with it. */
+  /** A value of that form without any rights, for servers that check it before they list their tools. */
   readonly example: string;
   readonly optional?: true;
 }
 
-/** What its user must choose; `<name>` in args, env and domains stands for the value. */
+/** What the user must choose; `<name>` in args, env and domains is replaced by the value. */
 export interface KnownChoice {
   readonly name: string;
   readonly title: string;
-  /** A folder is given to the sandbox, a url's host becomes an allowed domain. */
+  /** A folder is given to the sandbox; a url's host becomes an allowed domain. */
   readonly kind: 'folder' | 'url' | 'text';
-  /** Of a folder; default write. */
+  /** For a folder; default write. */
   readonly access?: 'read' | 'write';
   readonly default?: string;
   readonly example?: string;
@@ -45,7 +45,7 @@ export interface KnownChoice {
 
 /** What `npm run verify:servers` found: it was installed, started in a sandbox without a network, and asked for its tools. */
 export interface VerifiedInstall {
-  /** ISO date. What the package depends on is installed as of that day. */
+  /** ISO date. The dependencies of the package are installed as of that day. */
   readonly date: string;
   readonly installs: boolean;
   /** Whether it listed its tools; absent: it was not asked, because it is remote. */
@@ -63,7 +63,7 @@ export interface KnownServer {
   readonly note?: string;
   readonly package?: KnownPackage;
   readonly url?: string;
-  /** It wants a sign-in (`tollgate login`). */
+  /** It needs a sign-in (`tollgate login`). */
   readonly login?: true;
   readonly args?: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
@@ -89,10 +89,10 @@ export function knownNames(): readonly string[] {
     .sort();
 }
 
-/** Read once: the files come with the package, and every import and export asks for all of them. */
+/** Read once, because every import and export needs all of them. */
 const known = new Map<string, KnownServer>();
 
-/** One of them. Throws USAGE for a name that is none. */
+/** Returns one of them. Throws USAGE for an unknown name. */
 export function loadKnown(name: string): KnownServer {
   const before = known.get(name);
   if (before !== undefined) return before;

@@ -1,26 +1,26 @@
-/** Owns the servers that ship with Tollgate and run in its own process beside the workspace: their tools and what these do; refuses to know how they answer. */
+/** The internal servers besides the workspace: their tools and what these do. */
 import type { RawTool, Semantics, Verb } from '../tools/tool-definition.ts';
 
 /** The server of documents, memories and facts (CY-10). */
 export const KNOWLEDGE = 'knowledge';
-/** The server by which a model looks at its other servers (HA-20). */
+/** The server with which a model looks at its other servers (HA-20). */
 export const MANAGEMENT = 'tollgate';
 
-/** One of them, as it is known without asking it. */
+/** An internal server, as it is known without asking it. */
 export interface ShippedServer {
   readonly tools: readonly RawTool[];
   readonly semantics: ReadonlyMap<string, Semantics>;
 }
 
 const NO_ARGUMENTS = { type: 'object', properties: {}, additionalProperties: false } as const;
-/** As configured servers are named; a text of another form is no name, and is not repeated in an answer. */
+/** The form of names of configured servers. A text of another form is no name, and is not repeated in an answer. */
 const SERVER = {
   type: 'string',
   pattern: '^[a-z][a-z0-9-]{0,63}$',
   description: 'Name of a server, as list_mcp_servers shows it.',
 } as const;
 
-/** Whose rows are searched is not among the arguments, and no argument beside these is taken: Tollgate binds that itself. */
+/** The arguments do not say whose data is searched, and no other arguments are accepted: Tollgate adds that itself. */
 const SEARCH = {
   type: 'object',
   properties: {
@@ -89,7 +89,7 @@ const MANAGEMENT_TOOLS: readonly RawTool[] = [
   {
     name: 'manage_mcp',
     description:
-      'disable puts a server aside for this session alone: its tools leave your list. enable brings back what you have put aside; for every other server it notes a request, and a person decides.',
+      'disable sets a server aside for this session only: its tools leave your list. enable brings back what you have set aside; for every other server it stores a request, and a person decides.',
     inputSchema: {
       type: 'object',
       properties: { action: { type: 'string', enum: ['enable', 'disable'] }, server: SERVER },
@@ -99,13 +99,13 @@ const MANAGEMENT_TOOLS: readonly RawTool[] = [
   },
 ];
 
-/** By name. Their names are reserved, and they exist for a caller only where one of its profiles lists them. */
+/** By name. Their names are reserved, and a caller sees them only if one of its profiles lists them. */
 export const SHIPPED: ReadonlyMap<string, ShippedServer> = new Map([
   [KNOWLEDGE, shipped(KNOWLEDGE_TOOLS, {})],
   [MANAGEMENT, shipped(MANAGEMENT_TOOLS, { manage_mcp: 'destructive' })],
 ]);
 
-/** What is not named reads. */
+/** A tool that is not named only reads. */
 function shipped(tools: readonly RawTool[], verbs: Readonly<Record<string, Verb>>): ShippedServer {
   return { tools, semantics: new Map(tools.map(({ name }) => [name, { verb: verbs[name] ?? 'read' }])) };
 }

@@ -1,4 +1,7 @@
-/** Owns the characters that may reach a model or a terminal: what hides, reorders or drives a terminal is removed or written visibly. */
+/**
+ * Finds characters that hide, reorder or control a terminal. They are removed or written visibly before a text reaches
+ * a model or a terminal.
+ */
 import { TollgateError } from '../errors/error-table.ts';
 
 // C0 but TAB, LF and CR; DEL and C1; bidi overrides, embeddings and isolates; zero-width; invisible operators; interlinear marks; selectors;
@@ -11,7 +14,10 @@ const EACH = new RegExp(
   'g',
 );
 
-/** True for a text that may hold a character that `escapeHostile` writes out; cheaper than asking exactly, and never false for one that does. */
+/**
+ * Returns true for a text that may contain a character that `escapeHostile` writes out. Cheaper than an exact test, and
+ * never false for one that does.
+ */
 export function mayBeHostile(text: string): boolean {
   return QUICK.test(text);
 }
@@ -28,7 +34,10 @@ const PICTOGRAPHS: Ranges = [
   [0x2049, 0x2049],
   [0x2100, 0x214f],
 ];
-/** What may stand before a selector or joiner of an emoji beside a pictograph: itself a selector, a keycap mark, a digit, # or *. */
+/**
+ * What may come before a selector or joiner of an emoji besides a pictograph: itself a selector, a keycap mark, a
+ * digit, # or *.
+ */
 const EMOJI_PARTS: Ranges = [
   [0xfe0e, 0xfe0f],
   [0x20e3, 0x20e3],
@@ -36,7 +45,9 @@ const EMOJI_PARTS: Ranges = [
   [0x23, 0x23],
   [0x2a, 0x2a],
 ];
-/** Scripts in which joiners are spelling: Arabic to N'Ko, Indic, Myanmar, Khmer, Mongolian, Arabic forms. */
+/**
+ * Scripts in which joiners are part of the spelling: Arabic to N'Ko, Indic, Myanmar, Khmer, Mongolian, Arabic forms.
+ */
 const JOINING: Ranges = [
   [0x600, 0x8ff],
   [0x900, 0xdff],
@@ -45,7 +56,7 @@ const JOINING: Ranges = [
   [0xfb50, 0xfdff],
   [0xfe70, 0xfefe],
 ];
-/** Scripts that part words with a zero-width space: Thai, Lao, Tibetan, Myanmar, Khmer. */
+/** Scripts that separate words with a zero-width space: Thai, Lao, Tibetan, Myanmar, Khmer. */
 const SPACELESS: Ranges = [
   [0xe00, 0xfff],
   [0x1000, 0x109f],
@@ -67,17 +78,22 @@ const IDEOGRAPHS: Ranges = [
 const ANSI =
   /(?:\u001b\[|\u009b)[0-?]*[ -/]*[@-~]|(?:\u001b\]|\u009d)[^\u0007\u001b\u009c]*(?:\u0007|\u001b\\|\u009c)?|\u001b[ -~]?/g;
 
-/** What makes a description worth a second look: blank runs, lone returns, ends of comments, blanks around it. */
+/** What makes a description suspicious: many spaces, lone returns, ends of comments, spaces around it. */
 const UNTIDY = /[ \t]{3}|\r|[ \t]\n|\n{3}|\*\/|^\s|\s$/;
 
-/** The hostile characters of a text with their places; joiners inside emoji, Indic and Arabic runs are spelling, not hiding. */
+/**
+ * Returns the hostile characters of a text with their places. Joiners inside emoji, Indic and Arabic text are spelling.
+ */
 export function findHostile(text: string): readonly { readonly index: number; readonly char: string }[] {
   const found: { readonly index: number; readonly char: string }[] = [];
   eachHostile(text, (index, end) => found.push({ index, char: text.slice(index, end) }));
   return found;
 }
 
-/** Calls `visit` with the bounds of each hostile character. It makes no object for each: a result can hold twenty million. */
+/**
+ * Calls `visit` with the bounds of each hostile character. It makes no object for each, because a result can contain
+ * twenty million.
+ */
 function eachHostile(text: string, visit: (index: number, end: number) => void): void {
   if (!QUICK.test(text) && isWhole(text)) return;
   EACH.lastIndex = 0;
@@ -95,7 +111,7 @@ function isWhole(text: string): boolean {
   return (text as unknown as { isWellFormed(): boolean }).isWellFormed();
 }
 
-/** True where a suspect character is part of an ordinary spelling. */
+/** Returns true if a suspect character is part of an ordinary spelling. */
 function belongs(text: string, index: number, end: number): boolean {
   const code = text.codePointAt(index) ?? 0;
   if (code < 0x200b || (code >= 0x202a && code < 0xfe00)) return false;
@@ -107,7 +123,7 @@ function belongs(text: string, index: number, end: number): boolean {
     return within(before, JOINING)
       ? within(after, JOINING)
       : (within(before, PICTOGRAPHS) || before === 0xfe0f) && within(after, PICTOGRAPHS);
-  // One selector after a base is presentation; a run of them carries hidden bytes.
+  // One selector after a base is presentation; several carry hidden bytes.
   if (code >= 0xfe0e && code <= 0xfe0f)
     return within(before, PICTOGRAPHS) || (before < 0xfe00 && within(before, EMOJI_PARTS));
   if (code <= 0xfe0f || code >= 0xe0100) return within(before, IDEOGRAPHS);
@@ -137,9 +153,9 @@ function codeBefore(text: string, index: number): number {
 }
 
 /**
- * Writes hostile characters visibly, as `\u{1B}`, for results (design §6). Legal text comes back as the same string:
- * letters of all scripts, emoji sequences, CRLF. `count` is the number of characters that were written out.
- * Throws UPSTREAM_TOO_LARGE when it is more than MOST_HOSTILE.
+ * Writes hostile characters visibly, as `\u{1B}`, for results. Legal text comes back as the same string: letters of all
+ * scripts, emoji sequences, CRLF. `count` is the number of written-out characters. Throws UPSTREAM_TOO_LARGE if it is
+ * more than MOST_HOSTILE.
  */
 export function escapeHostile(text: string): { readonly text: string; readonly count: number } {
   return rewriteHostile(text, written);
@@ -166,21 +182,21 @@ function rewriteHostile(
   return count === 0 ? { text, count } : { text: `${whole.join('')}${parts.join('')}${text.slice(from)}`, count };
 }
 
-/** Hostile characters of one result. Each takes a tenth of a microsecond, and up to ten times its bytes. */
+/** The most hostile characters of one result. Each takes a tenth of a microsecond, and up to ten times its bytes. */
 export const MAX_HOSTILE = 2_000_000;
 
-/** The refusal of a text that holds more hostile characters. */
+/** Returns the error for a text with more hostile characters. */
 export function tooHostile(): TollgateError {
   return new TollgateError('UPSTREAM_TOO_LARGE', {
-    detail: `The text holds more than ${MAX_HOSTILE} control or hidden characters.`,
+    detail: `The text contains more than ${MAX_HOSTILE} control or hidden characters.`,
   });
 }
 
-/** Parts that are joined at a time, so that millions of them never stand in memory. */
+/** Parts that are joined at a time, so that millions of them are never in memory. */
 const MOST_PARTS = 10_000;
 const writings = new Map<number, string>();
 
-/** A code point written visibly. There are few hundred hostile ones, and halves of pairs. */
+/** Returns a code point written visibly. There are a few hundred hostile ones, and halves of pairs. */
 function written(code: number): string {
   const known = writings.get(code);
   if (known !== undefined) return known;
@@ -189,19 +205,19 @@ function written(code: number): string {
   return text;
 }
 
-/** The text without terminal escape sequences, each removed whole. The same string if there are none. */
+/** Returns the text without terminal escape sequences, each removed completely. The same string if there are none. */
 export function withoutEscapes(text: string): string {
   return text.replace(ANSI, '');
 }
 
 /**
- * A description that is safe to show (HA-22): escape sequences, control and hidden characters removed, `*` + `/`
- * broken (it would end a comment in generated code), blank runs shortened, cut at `max` characters (1,024 in portable
- * projections, 2,000 in approvals) on a whole code point.
+ * Returns a description that is safe to show (HA-22): escape sequences, control and hidden characters removed, `*` +
+ * `/` divided (it would end a comment in generated code), spaces reduced, cut at `max` characters (1,024 in portable
+ * projections, 2,000 in approvals) at a whole code point.
  */
 export function cleanDescription(text: string, { max }: { readonly max: number }): string {
   const visible = QUICK.test(text) || !isWhole(text) ? removeHostile(withoutEscapes(text)) : text;
-  // Blank runs go first: the later expressions would be quadratic in them.
+  // Spaces are reduced first, because the later expressions would be quadratic in them.
   const plain = UNTIDY.test(visible)
     ? visible
         .replace(/[ \t]{3,}/g, ' ')
@@ -222,8 +238,8 @@ function removeHostile(text: string): string {
 }
 
 /**
- * The description that a model reads for a tool: generated rules first, because a cut must not lose them
- * (schema-primitives A6.17); a text made from the name when there is none, because some providers refuse an empty one.
+ * Returns the description of a tool for a model: generated rules first, because a cut must not lose them; a text made
+ * from the name if there is none, because some providers refuse an empty one.
  */
 export function toolDescription(
   tool: { readonly name: string; readonly description?: string; readonly hints?: readonly string[] },

@@ -1,7 +1,7 @@
-/** Owns pages of a text by lines, for files and spills alike; refuses a page that is empty or hides that something is missing. */
+/** Pages of a text by lines, for files and spills. A page is never empty, and always says what is missing. */
 import { TollgateError } from '../errors/error-table.ts';
 
-/** How every line begins that Tollgate adds to a result (one line, in brackets, a content item of its own). */
+/** The beginning of every line that Tollgate adds to a result (one line, in brackets, as a separate content item). */
 export const NOTE_PREFIX = '[tollgate: ';
 
 /** `[tollgate: …]`. */
@@ -9,7 +9,9 @@ export function note(text: string): string {
   return `${NOTE_PREFIX}${text}]`;
 }
 
-/** True when a line of `text` is one of Tollgate's own notes: such text was cut, and writing it back would lose the rest. */
+/**
+ * Returns true if a line of `text` is a note of Tollgate: such text was cut, and writing it back would lose the rest.
+ */
 export function holdsNote(text: string): boolean {
   return text.includes(NOTE_PREFIX) && /^[ \t]*\[tollgate: [^\n]*\][ \t]*\r?$/m.test(text);
 }
@@ -18,11 +20,11 @@ export function holdsNote(text: string): boolean {
 export interface PageRequest {
   readonly offset?: number | undefined;
   readonly limit?: number | undefined;
-  /** What will be shown at most, the note included; default 30,000 bytes and 2,000 lines. */
+  /** The most that will be shown, including the note; default 30,000 bytes and 2,000 lines. */
   readonly cap?: { readonly bytes: number; readonly lines: number } | undefined;
 }
 
-/** Lines of a text, byte for byte with their ends. `note` is there only when something was left out. */
+/** Lines of a text, byte for byte with their ends. `note` is present only if something was left out. */
 export interface Page {
   readonly text: string;
   readonly note?: string;
@@ -34,7 +36,7 @@ export interface Page {
 const NEWLINE = 10;
 const PAGE_LINES = 2000;
 const PAGE_BYTES = 30_000;
-/** Room for the note, so that nobody has to cut it off. */
+/** Room for the note, so that it is not cut off. */
 export const NOTE_BYTES = 400;
 export const NOTE_LINES = 3;
 
@@ -72,7 +74,10 @@ function roomOf(cap: PageRequest['cap']): { readonly bytes: number; readonly lin
   return { bytes: Math.max(1, bytes - NOTE_BYTES), lines: Math.max(1, lines - NOTE_LINES) };
 }
 
-/** Turns `offset` into the first line, from 1. The same errors as pageText; entries and matches count alike. */
+/**
+ * Turns `offset` into the first line, from 1. The same errors as pageText; entries and matches are counted in the same
+ * way.
+ */
 export function firstOf(request: PageRequest, total: number, what = 'lines'): number {
   const { offset = 1, limit } = request;
   if (offset === 0)
@@ -83,7 +88,7 @@ export function firstOf(request: PageRequest, total: number, what = 'lines'): nu
   if (limit !== undefined && limit < 1)
     throw new TollgateError('ARGS_INVALID', {
       detail: 'limit must be at least 1.',
-      next: 'Leave limit out for the default.',
+      next: 'Omit limit for the default.',
     });
   if (offset < 0) return Math.max(1, total + offset + 1);
   if (offset <= Math.max(1, total)) return offset;
@@ -93,7 +98,10 @@ export function firstOf(request: PageRequest, total: number, what = 'lines'): nu
   });
 }
 
-/** Lines of a text as people count them: an end of line ends a line, it does not begin one. One by one: lines may be short, and sixteen million. */
+/**
+ * Returns the lines of a text as people count them: a line end ends a line and does not begin one. One by one, because
+ * there may be sixteen million.
+ */
 export function countLines(text: string): number {
   let lines = text === '' || text.endsWith('\n') ? 0 : 1;
   for (let at = 0; at < text.length; at += 1) if (text.charCodeAt(at) === NEWLINE) lines += 1;
@@ -107,7 +115,7 @@ function lineStart(text: string, line: number): number {
   return at;
 }
 
-/** Behind the end of the line that begins there. */
+/** After the end of the line that begins there. */
 function lineEnd(text: string, start: number): number {
   const newline = text.indexOf('\n', start);
   return newline === -1 ? text.length : newline + 1;

@@ -1,4 +1,4 @@
-/** Owns the unit in which a long text is cut and read on: a line, or a piece of a line that is too long to be one. */
+/** The unit in which a long text is cut and read on: a line, or a piece of a very long line. */
 
 /**
  * Longest piece, in UTF-16 units. A line of JSON without newlines is read on in such pieces. With four bytes for each unit and the
@@ -10,9 +10,10 @@ const NEAR_CHARS = 16;
 const FIRST_ENDS = 64;
 
 /**
- * End offsets of the segments of `text`; segment n (from 1) is `text.slice(ends[n - 2] ?? 0, ends[n - 1])`. Pieces joined
- * without anything between them are the text again. No piece splits a surrogate pair. Stops at `most` segments, which tells only
- * that there are more. The offsets stand in a typed array: a list of numbers takes twice the memory and three times the time.
+ * Returns the end offsets of the segments of `text`; segment n (from 1) is `text.slice(ends[n - 2] ?? 0, ends[n - 1])`.
+ * The joined pieces are the text again. No piece splits a surrogate pair. Stops at `most` segments, which only says
+ * that there are more. The offsets are in a typed array: a list of numbers takes twice the memory and three times the
+ * time.
  */
 export function segmentEnds(text: string, most = Infinity): Uint32Array {
   let ends: Uint32Array = new Uint32Array(Math.min(FIRST_ENDS, text.length));

@@ -1,28 +1,30 @@
-/** Gives other calls their turn while one call works through what clients, servers and agents have made, and bounds how much of it stands in memory. */
+/** Lets other calls run while one call processes a large input, and limits how much of such input is in memory. */
 import { setImmediate as turn } from 'node:timers/promises';
 
-/** Most bytes of one message, one file that is read or edited, and the result of one edit. */
+/** Most bytes of one message, of one file that is read or edited, and of the result of one edit. */
 export const MAX_INPUT_BYTES = 16 * 1_048_576;
 
-/** What is larger is worked on in turns of the event loop of its own, a bounded amount at a time. */
+/** A larger input is processed in separate turns of the event loop, a limited amount at a time. */
 export const LARGE_INPUT_BYTES = 262_144;
 
 /** Milliseconds of work between two turns of the event loop. */
 const SLICE_MS = 10;
-/** Bytes of large inputs that are worked on at once, over all calls. Work on them takes several times their memory. */
+/**
+ * Bytes of large inputs that are processed at once, over all calls. Processing them takes several times their memory.
+ */
 const MOST_AT_ONCE = 4 * MAX_INPUT_BYTES;
 
 let lastTurn: Promise<void> = Promise.resolve();
 
 /**
- * Resolves in a turn of the event loop that the caller shares with no other caller: all callbacks of `setImmediate` run in one turn, so
- * the time slices of sixteen calls would add up.
+ * Resolves in a turn of the event loop that the caller shares with no other caller. All callbacks of `setImmediate` run
+ * in one turn, so the time slices of sixteen calls would add up.
  */
 export function ownEventLoopTurn(): Promise<void> {
   return (lastTurn = lastTurn.then(() => turn()));
 }
 
-/** The pace of one call. */
+/** The time slices of one call. */
 export class TimeSlices {
   readonly #signal: AbortSignal | undefined;
   #began = performance.now();
@@ -31,12 +33,12 @@ export class TimeSlices {
     this.#signal = signal;
   }
 
-  /** True when others should have their turn now: then await `rest`. */
+  /** True when other calls should run now: then await `rest`. */
   get isDue(): boolean {
     return performance.now() - this.#began > SLICE_MS;
   }
 
-  /** Lets others have their turn. Throws the signal's reason when it is aborted. */
+  /** Lets other calls run. Throws the signal's reason when it is aborted. */
   async rest(): Promise<void> {
     await ownEventLoopTurn();
     this.#signal?.throwIfAborted();
@@ -48,9 +50,9 @@ let bytesAtOnce = 0;
 const waiting: { readonly bytes: number; readonly start: () => void }[] = [];
 
 /**
- * Runs work on an input of this many bytes: a small one at once, a large one in a turn of its own, as soon as all large inputs together
- * are small enough, in the order of the calls. `work` must not wait for other large work. Throws the signal's reason when it is aborted
- * before the work begins.
+ * Runs work on an input of this many bytes: a small one at once, a large one in a separate turn, as soon as all large
+ * inputs together are small enough, in the order of the calls. `work` must not wait for other large work. Throws the
+ * signal's reason if it is aborted before the work begins.
  */
 export async function runWithinBounds<T>(bytes: number, work: () => T | Promise<T>, signal?: AbortSignal): Promise<T> {
   if (bytes <= LARGE_INPUT_BYTES) return work();
@@ -66,7 +68,7 @@ export async function runWithinBounds<T>(bytes: number, work: () => T | Promise<
   }
 }
 
-/** Waits until there is room for so many bytes, and takes it. */
+/** Waits until there is room for this many bytes, and takes it. */
 function room(bytes: number, signal: AbortSignal | undefined): Promise<void> {
   return new Promise((resolve, reject) => {
     const giveUp = (): void => {
@@ -94,10 +96,10 @@ function startWaiting(): void {
   }
 }
 
-/** Milliseconds of work after which others have their turn. */
+/** Milliseconds of work after which other calls run. */
 const PIECE_MS = 4;
 
-/** Goes through the items; whoever works on one of them should need no more than some milliseconds for it. */
+/** Goes through the items. Work on one of them should take only a few milliseconds. */
 export async function* inTimeSlices<T>(items: Iterable<T>): AsyncGenerator<T, void, undefined> {
   let began = performance.now();
   for (const item of items) {

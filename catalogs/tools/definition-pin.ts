@@ -1,13 +1,16 @@
-/** Owns the pin of a set of tools: one hash over their whole definitions; refuses to leave a field out, for poison would go there. */
+/**
+ * The pin of a set of tools: one hash over their complete definitions. No field is left out, because an attack would
+ * hide there.
+ */
 import { createHash } from 'node:crypto';
 import type { RawTool } from './tool-definition.ts';
 
-/** Form of a pin as people write it. */
+/** The form of a written pin. */
 export const PIN_PATTERN = /^sha256:[0-9a-f]{64}$/;
 
 /**
- * SHA-256 over everything that the definitions say, whatever the order of tools and of keys. The prefix keeps it apart from other
- * hashes, and the number rises when the form does.
+ * SHA-256 over everything that the definitions say, independent of the order of tools and of keys. The prefix separates
+ * it from other hashes, and the number rises with the format.
  */
 export function pinOf(tools: readonly RawTool[]): string {
   const sorted = [...tools].sort((one, other) => (one.name < other.name ? -1 : one.name > other.name ? 1 : 0));
@@ -16,7 +19,7 @@ export function pinOf(tools: readonly RawTool[]): string {
     .digest('hex')}`;
 }
 
-/** What each tool of a list is defined as, by name. A name that stands there twice is defined by both. */
+/** Returns the definition of each tool of a list, by name. A name that appears twice is defined by both. */
 export function pinsOf(tools: readonly RawTool[]): ReadonlyMap<string, string> {
   const same = new Map<string, RawTool[]>();
   for (const tool of tools) {
@@ -27,7 +30,7 @@ export function pinsOf(tools: readonly RawTool[]): ReadonlyMap<string, string> {
   return new Map([...same].map(([name, definitions]) => [name, pinOf(definitions)]));
 }
 
-/** JSON with keys in order; for values that came from JSON. */
+/** Returns JSON with keys in order; for values that came from JSON. */
 export function canonicalJson(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(canonicalJson).join()}]`;
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);

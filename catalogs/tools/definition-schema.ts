@@ -1,4 +1,4 @@
-/** Owns the shape of what servers define, by the schema of the protocol; refuses a definition alone, with the member that does not fit. */
+/** The schema of what servers define, from the protocol. A wrong definition is refused alone, with the wrong member. */
 import { createValidator } from '../validation/argument-validation.ts';
 
 const TEXT = { type: 'string' };
@@ -12,8 +12,8 @@ const ICON = {
 const COMMON = { name: TEXT, title: TEXT, description: TEXT, icons: { type: 'array', items: ICON }, _meta: OBJECT };
 
 /**
- * `Tool` of the protocol (MCP 2025-11-25, schema.json). The inside of `inputSchema` is left out: a client is shown its projection, which
- * repairs it. An output schema passes as it came.
+ * `Tool` of the protocol (MCP 2025-11-25, schema.json). The content of `inputSchema` is left out, because a client is
+ * shown its repaired projection. An output schema passes unchanged.
  */
 const TOOL = createValidator({
   type: 'object',

@@ -1,19 +1,22 @@
-/** Owns the names under which tools are shown: legal for every provider, stable, reversible; refuses a name that could mean two tools. */
+/**
+ * The names under which tools are shown: legal for every provider, stable, reversible. A name that could mean two tools
+ * is refused.
+ */
 import { createHash } from 'node:crypto';
 
-/** Legal for OpenAI, Anthropic, Gemini, Bedrock and Mistral alike (schema-primitives A1). */
+/** Legal for OpenAI, Anthropic, Gemini, Bedrock and Mistral. */
 const LEGAL = /^[a-zA-Z_][a-zA-Z0-9_-]{0,63}$/;
 /** Names that Tollgate makes: snake_case of at most 40 characters (CY-04). */
 const MAX_MADE = 40;
 
-/** A tool to be shown; `wanted` is the alias that policy or configuration gives it. */
+/** A tool to be shown; `wanted` is its alias from policy or configuration. */
 export interface ExposableTool {
   readonly server: string;
   readonly tool: string;
   readonly alias?: string;
 }
 
-/** Tools to which an owner gave one name; none of them is shown. One tool alone wants a name of Tollgate's own. */
+/** Tools to which an owner gave one name; none of them is shown. A single tool wants one of Tollgate's own names. */
 export interface NameCollision {
   readonly name: string;
   readonly tools: readonly { readonly server: string; readonly tool: string }[];
@@ -23,7 +26,7 @@ export interface NameCollision {
 export interface ExposedNames {
   /** Shown name → what it calls. */
   readonly names: ReadonlyMap<string, { readonly server: string; readonly tool: string }>;
-  /** The same, from the tool as it was given; a tool that is not shown is not in it. */
+  /** The same, from the tool as it was given; a tool that is not shown is missing. */
   readonly nameOf: ReadonlyMap<ExposableTool, string>;
   readonly collisions: readonly NameCollision[];
 }
@@ -35,15 +38,15 @@ interface Claim {
 }
 
 /**
- * The shown name of every tool, whatever the order of the list. Without alias it is `server_tool` where that is legal
- * (a server's name holds no underscore, so it cannot be forged), else a slug with a hash of both names. Names that
- * differ only by case or by hyphen and underscore count as the same: they would shadow each other (security 13). Tools whose
- * `server_tool` is claimed by another are all shown by their slug, so that none of them has the plain name. An alias keeps its
- * name; tools that share one are not shown. `reserved` names are shown for no tool.
+ * Returns the shown name of every tool, independent of the order of the list. Without alias it is `server_tool` if that
+ * is legal (a server's name contains no underscore, so it cannot be forged), else a slug with a hash of both names.
+ * Names that differ only by case or by hyphen and underscore count as the same, because they would shadow each other.
+ * Tools whose `server_tool` is claimed by another are all shown by their slug, so that none of them has the plain name.
+ * An alias keeps its name; tools with the same alias are not shown. `reserved` names are shown for no tool.
  */
 export function exposedNames(tools: readonly ExposableTool[], reserved: readonly string[] = []): ExposedNames {
   const kept = new Set(reserved.map(fold));
-  // The second time moves what is called like a slug of the first.
+  // The second pass moves names that equal a slug of the first.
   const groups = claimsByName(slugContested(slugContested(tools.map(claimOf), kept), kept));
   const names = new Map<string, { readonly server: string; readonly tool: string }>();
   const nameOf = new Map<ExposableTool, string>();
@@ -92,17 +95,19 @@ function slugContested(claims: readonly Claim[], kept: ReadonlySet<string>): rea
   });
 }
 
-/** The shown name of one tool that no other contests: its alias where that is legal. */
+/** Returns the shown name of one tool without competitors: its alias if that is legal. */
 export function shownName(tool: ExposableTool): string {
   return claimOf(tool).name;
 }
 
-/** The shown name of one tool without alias that no other contests. */
+/** Returns the shown name of one tool without alias and without competitors. */
 export function exposedName(server: string, tool: string): string {
   return claimOf({ server, tool }).name;
 }
 
-/** The tool behind a name as a model wrote it: exact, else the only one that differs by hyphens and underscores. */
+/**
+ * Returns the tool for a name as a model wrote it: exact, else the only one that differs by hyphens and underscores.
+ */
 export function findExposed<T>(
   names: ReadonlyMap<string, T>,
   name: string,

@@ -1,8 +1,9 @@
-/** The keys under which Tollgate speaks in `_meta`. A server that writes one, or one that a reader may take for it, is not passed on. */
+/** Tollgate's keys in `_meta`. A key of a server that equals one, or that a reader may take for one, is removed. */
 
 /**
- * Whether a key of `_meta` is Tollgate's, or may be read as one: without case, blanks and signs, with digits for letters. Keys with
- * characters outside printable ASCII are too, because the specification admits none (MCP 2025-11-25, `_meta`) and look-alikes need them.
+ * Returns whether a key of `_meta` is Tollgate's, or may be read as one: ignoring case, spaces and signs, with digits
+ * for letters. Keys with characters outside printable ASCII are too, because the specification does not allow them (MCP
+ * 2025-11-25, `_meta`) and look-alikes need them.
  */
 export function isOwnKey(key: string): boolean {
   if (/[^\x21-\x7e]/.test(key)) return true;
@@ -11,7 +12,9 @@ export function isOwnKey(key: string): boolean {
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** The same value without such keys in any `_meta` at any depth; the value itself where there are none. Throws nothing. */
+/**
+ * Returns the value without such keys in any `_meta` at any depth; the same value if there are none. Throws nothing.
+ */
 export function withoutOwnKeys<T>(value: T): T {
   if (Array.isArray(value)) {
     const items = value.map((item: unknown) => withoutOwnKeys(item));
@@ -32,10 +35,10 @@ function cleanMeta(meta: unknown): unknown {
   return kept.length === Object.keys(meta).length ? meta : Object.fromEntries(kept);
 }
 
-/** One expression: a native search for an escape takes five times as long where backslashes are many. */
+/** One expression, because a native search for an escape takes five times as long with many backslashes. */
 const META = /_meta|\\u/;
 
-/** Whether JSON text may hold a `_meta`, written plainly or with escapes. */
+/** Returns whether JSON text may contain a `_meta`, written plainly or with escapes. */
 export function mayHoldMeta(text: string): boolean {
   return META.test(text);
 }

@@ -1,29 +1,32 @@
-/** Owns which tools and which arguments belong to a capability that is off by default; refuses data of it that is out of form, and guesses about no server by its name. */
+/**
+ * Finds the tools and arguments that belong to a capability that is off by default. It guesses nothing from a server's
+ * name.
+ */
 import { readFileSync } from 'node:fs';
 import { parse } from 'yaml';
 import { codeSource, interpreterName, startedBy } from '../programs/interpreters.ts';
 import { isLiteralCommand } from '../programs/literal-programs.ts';
 
-/** One capability, as catalogs/tools/tool-capabilities.yaml says. */
+/** One capability of catalogs/tools/tool-capabilities.yaml. */
 export interface Capability {
   readonly name: string;
   readonly title: string;
-  /** In plain words, for who decides. */
+  /** In plain words, for the person who decides. */
   readonly allows: string;
   readonly risk: string;
-  /** For each session, unless the owner says otherwise. */
+  /** Per session, unless the owner says otherwise. */
   readonly budget: { readonly calls: number; readonly bytes: number };
-  /** Words of names of tools, in small letters. */
+  /** Words of names of tools, in lower case. */
   readonly names: readonly (readonly string[])[];
-  /** Servers whose arguments are looked at: by their mapping, or by tools that they offer together. */
+  /** Servers whose arguments are checked: by their mapping, or by tools that they offer together. */
   readonly on?: { readonly mapping: string; readonly tools: readonly string[] };
   /** Ends of file names, with their dot. */
   readonly files: readonly string[];
-  /** Interpreters that are given no file of code. */
+  /** Interpreters that are given no code file. */
   readonly interpreters: ReadonlySet<string>;
   /** Beginnings of commands. */
   readonly programs: readonly (readonly string[])[];
-  /** All that servers of host profiles do. */
+  /** Everything that servers of host profiles do. */
   readonly host: boolean;
   /** Paths in folders of other workspaces. */
   readonly crosses: boolean;
@@ -33,9 +36,11 @@ export interface Capability {
 export interface CapabilityUse {
   readonly tool: string;
   readonly args: Readonly<Record<string, unknown>>;
-  /** Paths as they were resolved: a link may hide what it leads to. */
+  /** Paths as they were resolved, because a link may hide its target. */
   readonly paths: readonly string[];
-  /** `words`: of each simple command, whatever its program starts; absent if the text does not reduce to literal words. */
+  /**
+   * `words`: of each simple command, whatever its program starts; absent if the text does not reduce to literal words.
+   */
   readonly command?: { readonly text: string; readonly words?: readonly (readonly string[])[] };
 }
 
@@ -80,13 +85,13 @@ function load(): ReadonlyMap<string, Capability> {
   );
 }
 
-/** Whether the tool belongs to it by its name alone. */
+/** Returns whether the tool belongs to it by its name alone. */
 export function isNamed({ names }: Capability, tool: string): boolean {
   const words = [...wordsOf(tool), '$'];
   return names.some((run) => words.some((_, at) => run.every((word, index) => words[at + index] === word)));
 }
 
-/** Whether the arguments of a server's tools may be a use of it. `tools`: all that the server offers. */
+/** Returns whether the arguments of a server's tools may use it. `tools`: all that the server offers. */
 export function isOn(
   { on }: Capability,
   { mapping, tools }: { readonly mapping: string | undefined; readonly tools: ReadonlySet<string> },
@@ -94,7 +99,7 @@ export function isOn(
   return on !== undefined && (mapping === on.mapping || on.tools.every((tool) => tools.has(tool)));
 }
 
-/** Whether a call on such a server is a use of it: by a file in its arguments, or by what its command would start. */
+/** Returns whether a call on such a server uses it: by a file in its arguments, or by what its command would start. */
 export function isUsed(capability: Capability, use: CapabilityUse): boolean {
   if (
     capability.files.length > 0 &&
@@ -117,7 +122,9 @@ function wordsOf(name: string): readonly string[] {
 
 /** Tools that look at names of files, not into them. */
 const FILES_AS_SUCH = /^(?:list|move|rename|delete|remove|create (?:directory|folder|dir))\b/;
-/** Arguments that hold a place; a sentence in another that ends on `.pdf` is none, a single word may be one. */
+/**
+ * Arguments that contain a path. A sentence in another argument that ends on `.pdf` is none; a single word may be one.
+ */
 const PLACES = /path|file|url|uri|source|dest|input|output|target|document|pattern|glob|src|dst|location|attachment/i;
 const MAX_DEPTH = 6;
 
@@ -173,7 +180,7 @@ function starts(capability: Capability, { text, words }: NonNullable<CapabilityU
   if (capability.programs.some(([only, ...more]) => more.length === 0 && text.trim().toLowerCase() === only))
     return true;
   if (words?.some((command) => begins(capability, command)) === true) return true;
-  // What does not reduce to words may start anything, and so may a shell inside: the names that stand in it count.
+  // A text that does not reduce to words may start anything, and so may a shell inside, so the names in it count.
   if (
     words === undefined ||
     words.some(([first = '', ...more]) => SHELLS.has(programOf(first)) && more.some((word) => /^-\w*c/.test(word)))
@@ -182,7 +189,7 @@ function starts(capability: Capability, { text, words }: NonNullable<CapabilityU
   return words.some((command) => mayStartArguments(command) && isNamedIn(capability, command.slice(1).join(' ')));
 }
 
-/** Whether a program may start what its words name: an interpreter was judged by the code that it is given. */
+/** Returns whether a program may start what its words name: an interpreter was judged by the code that it is given. */
 function mayStartArguments(command: readonly string[]): boolean {
   return !isLiteralCommand(command) && !startedBy(command).some((rest) => codeSource(rest) !== undefined);
 }
@@ -205,7 +212,7 @@ function isNamedIn(capability: Capability, text: string): boolean {
 function begins(capability: Capability, command: readonly string[]): boolean {
   return startedBy(command).some((rest) => {
     const name = interpreterName(rest[0] ?? '');
-    // An interpreter that is given a file of code is nothing special; one whose options nobody knows may be.
+    // An interpreter with a code file is nothing special; one with unknown options may be.
     if ([...capability.interpreters].some((one) => interpreterName(one) === name))
       return !['file', 'nothing'].includes(codeSource(rest)?.from ?? 'repl');
     return capability.programs.some(

@@ -1,4 +1,4 @@
-/** Owns the words for what servers offer: the raw definition as it came, and what a call of it does. */
+/** The types of what servers offer: the raw definition as it came, and what a call of it does. */
 
 /** A tool's definition exactly as a server listed it (MCP 2025-11-25, server/tools). Unknown keys are kept. */
 export interface RawTool {
@@ -12,16 +12,16 @@ export interface RawTool {
   readonly [key: string]: unknown;
 }
 
-/** What a call does, from mild to grave. `destructive` is the reading of a tool that nobody has classified. */
+/** What a call does, from harmless to dangerous. A tool that no one has classified counts as `destructive`. */
 export type Verb = 'read' | 'write' | 'destructive' | 'execute';
 
 /**
- * What the arguments of a tool mean. Argument names are top-level keys of the original schema.
- * Annotations of servers loosen it only where the owner lets them: they are untrusted (MCP specification, tool annotations).
+ * What the arguments of a tool mean. Argument names are top-level keys of the original schema. Annotations of servers
+ * make it less strict only if the owner allows that, because they are untrusted (MCP specification, tool annotations).
  */
 export interface Semantics {
   readonly verb: Verb;
-  /** Arguments that are file paths; the facade binds them to the workspace and shows them to the policy. */
+  /** Arguments that are file paths. The facade resolves them to the workspace and shows them to the policy. */
   readonly paths?: readonly string[];
   /** Arguments that are URLs. */
   readonly urls?: readonly string[];

@@ -13,6 +13,7 @@ import {
   valuesOf,
 } from '../schemas/json-schema.ts';
 import { referenceTarget } from '../schemas/reference-graph.ts';
+import { editDistance } from '../text/edit-distance.ts';
 import { nodeAt, positionOf, type ValuePosition, valueAt } from './value-position.ts';
 
 /** One thing that is wrong. `path` reads `items[0].name`; `at` is the same place for programs. */
@@ -152,19 +153,6 @@ export function nearestName(word: string, candidates: readonly string[]): string
     if (distance < bestDistance) [best, bestDistance] = [candidate, distance];
   }
   return best;
-}
-
-function editDistance(left: string, right: string): number {
-  let row = Array.from({ length: right.length + 1 }, (_, index) => index);
-  for (let i = 1; i <= left.length; i += 1) {
-    const next = [i];
-    for (let j = 1; j <= right.length; j += 1) {
-      const swap = (row[j - 1] ?? 0) + (left[i - 1] === right[j - 1] ? 0 : 1);
-      next.push(Math.min(swap, (row[j] ?? 0) + 1, (next[j - 1] ?? 0) + 1));
-    }
-    row = next;
-  }
-  return row[right.length] ?? 0;
 }
 
 /** The types that a union takes, in words. */

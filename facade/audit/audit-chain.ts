@@ -1,21 +1,21 @@
 /**
- * Owns the form of the chain: names of its files, text of a record, its hash; refuses to hash anything but the bytes
- * that are written.
+ * The form of an audit chain: file names, the text of a record, and its hash. The hash is computed over the bytes that
+ * are written.
  */
 import { createHash, hash as hashOnce } from 'node:crypto';
 import type { AuditEntry, BudgetEntry, CallFacts, DecisionEntry, IntentEntry, OutcomeEntry } from './audit-entry.ts';
 
-/** Version of the form, `v` of every record. */
+/** Version of the format, `v` of every record. */
 const VERSION = 1;
-/** Says what is hashed, so that no other document of the same bytes has the same hash. */
+/** A prefix of what is hashed, so that no other document with the same bytes has the same hash. */
 const DOMAIN = `tollgate-audit\0${VERSION}\0`;
 const DOMAIN_BYTES = Buffer.from(DOMAIN);
 /** `prev` of the first record of a chain. */
 export const NO_HASH = '0'.repeat(64);
 
 /**
- * The first record of a chain. `process` names the lock by which others see whether its writer lives; `pid` and `born`
- * are for people, and for where no lock could be taken. The nonce makes chains unlike.
+ * The first record of a chain. `process` names the lock by which other processes see whether the writer is alive. `pid`
+ * and `born` are for people, and for systems where no lock could be taken. The nonce makes chains different.
  */
 export interface OpenedEntry {
   readonly type: 'opened';
@@ -26,7 +26,7 @@ export interface OpenedEntry {
   readonly nonce: string;
 }
 
-/** The first record of a file that carries a chain on; its `prev` is the last hash of the file before. */
+/** The first record of a file that continues a chain. Its `prev` is the last hash of the file before. */
 export interface ContinuedEntry {
   readonly type: 'continued';
   readonly chain: string;
@@ -36,35 +36,36 @@ export interface ContinuedEntry {
   readonly process?: string;
 }
 
-/** The last record of a chain whose process ended in order. */
+/** The last record of a chain whose process ended normally. */
 export interface ClosedEntry {
   readonly type: 'closed';
 }
 
 /**
- * The keys that the seal puts round an entry. JSON with a key twice reads as its last: an entry's own would be lost.
+ * The keys that sealing adds to an entry. An entry with such a key would lose it, because a JSON reader keeps only the
+ * last of two equal keys.
  */
 export const SEAL_KEYS = ['v', 'seq', 'ts', 'prev', 'hash'] as const;
 
-/** The entries of a union that carry no key of the seal; one that does drops out, and nothing can append it. */
+/**
+ * The entries of a union that have no key of the seal. An entry with such a key is not in this type, so no code can
+ * append it.
+ */
 export type Unsealed<Entry> = Entry extends unknown
   ? keyof Entry & (typeof SEAL_KEYS)[number] extends never
     ? Entry
     : never
   : never;
 
-/** Every entry that can stand in a file. */
+/** Every entry that a chain file can contain. */
 export type ChainEntry = Unsealed<AuditEntry | OpenedEntry | ContinuedEntry | ClosedEntry>;
 
-/**
- * What may be absent may as well be undefined: JSON leaves it out, and an object that always has the same keys is made
- * at once.
- */
+/** An optional member may be undefined too: JSON leaves it out, and objects with the same keys are faster. */
 export type WithUndefined<Entry> = {
   readonly [Key in keyof Entry]: Record<never, never> extends Pick<Entry, Key> ? Entry[Key] | undefined : Entry[Key];
 };
 
-/** A record of a call without its facts, which are written once for all its records. */
+/** A record of a call without its facts, which are serialised once for all records of the call. */
 export type CallEntry =
   | WithUndefined<Omit<IntentEntry, keyof CallFacts>>
   | WithUndefined<Omit<OutcomeEntry, keyof CallFacts>>
@@ -72,8 +73,8 @@ export type CallEntry =
   | WithUndefined<Omit<DecisionEntry, Exclude<keyof CallFacts, 'reasons'>>>;
 
 /**
- * What is to be sealed: an entry, or one of a call and the text of its facts, an object whose members stand in the
- * record too.
+ * What is sealed: an entry, or an entry of a call and the text of its facts (a JSON object whose members become part of
+ * the record).
  */
 export type Sealable =
   | { readonly entry: ChainEntry; readonly facts?: undefined }
@@ -101,7 +102,7 @@ export const AUDIT_TYPES = [
   'closed',
 ] as const satisfies readonly ChainEntry['type'][];
 
-/** Where a record stands in its chain. */
+/** The place of a record in its chain. */
 export interface ChainPosition {
   readonly seq: number;
   /** ISO time, UTC. */
@@ -109,7 +110,7 @@ export interface ChainPosition {
   readonly prev: string;
 }
 
-/** A line as it is written, newline included, and its hash. */
+/** A line as it is written, with its newline, and its hash. */
 export interface SealedRecord {
   readonly bytes: Buffer;
   readonly hash: string;
@@ -120,7 +121,9 @@ export type AuditRecord = ChainEntry & ChainPosition & { readonly v: number; rea
 
 let lastSecond = { at: Number.NaN, text: '' };
 
-/** ISO text of a time in ms. Much is written down in one second; its text up to there is made once. */
+/**
+ * Returns the ISO text of a time in ms. Many records fall into one second, so the text up to the second is made once.
+ */
 export function isoTime(ms: number): string {
   const at = Math.floor(ms / 1000);
   if (at !== lastSecond.at) lastSecond = { at, text: new Date(at * 1000).toISOString().slice(0, -4) };
@@ -133,14 +136,14 @@ const sha256 = (bytes: Buffer): string =>
 
 const SEAL = /^,"hash":"([0-9a-f]{64})"\}$/;
 const SEAL_BYTES = `,"hash":"${NO_HASH}"}`.length;
-/** Of one UTF-16 unit in UTF-8. */
+/** Bytes of one UTF-16 unit in UTF-8. */
 const MOST_BYTES = 3;
 const NO_ROOM = Buffer.alloc(0);
 
 /**
- * Seals an entry. What is hashed is the text of the line itself up to the hash, so there is no second, canonical form
- * in which two readers could differ. It is written into `room` where that is long enough, and then stands there until
- * the next is. Throws for an entry with a key of the seal, which no type kept out.
+ * Seals an entry. The hash covers the text of the line up to the hash, so there is no second canonical form in which
+ * two readers could differ. The line is written into `room` if it is long enough, and stays there until the next call.
+ * Throws for an entry with a key of the seal.
  */
 export function sealRecord(record: Sealable, { seq, ts, prev }: ChainPosition, room = NO_ROOM): SealedRecord {
   for (const key of SEAL_KEYS) if (key in record.entry) throw new Error(`an entry has the key ${key} of the seal`);
@@ -155,7 +158,7 @@ export function sealRecord(record: Sealable, { seq, ts, prev }: ChainPosition, r
   return { bytes: bytes.subarray(DOMAIN_BYTES.length, whole), hash };
 }
 
-/** The members of a record as they stand between ours. */
+/** The members of a record between those of the seal. */
 function membersOf({ entry, facts = '{}' }: Sealable): string {
   const text = JSON.stringify(entry);
   if (text.length + facts.length > MAX_RECORD)
@@ -164,8 +167,8 @@ function membersOf({ entry, facts = '{}' }: Sealable): string {
 }
 
 /**
- * The hash that a line (without newline) carries, if it is the true one. Works on bytes: bad UTF-8 must not read as
- * good.
+ * Returns the hash of a line (without newline) if it is correct. Works on bytes, because invalid UTF-8 must not read as
+ * valid.
  */
 export function checkSeal(line: Buffer): string | undefined {
   const end = line.length - SEAL_BYTES;
@@ -174,7 +177,7 @@ export function checkSeal(line: Buffer): string | undefined {
   return claimed === sha256(Buffer.concat([DOMAIN_BYTES, line.subarray(0, end)])) ? claimed : undefined;
 }
 
-/** The record of a line; undefined for a line that is none, because somebody else wrote it. */
+/** Returns the record of a line; undefined for a line that is no record, because another program wrote it. */
 export function parseRecord(line: Buffer): AuditRecord | undefined {
   try {
     const value: unknown = JSON.parse(line.toString());
@@ -184,14 +187,12 @@ export function parseRecord(line: Buffer): AuditRecord | undefined {
   }
 }
 
-/**
- * A name can be a megabyte long, and a policy can give a thousand reasons: a record stays small. Nearly every one is.
- */
+/** A name can be a megabyte long, and a policy can give a thousand reasons. These limits keep a record small. */
 const MAX_RECORD = 2000;
 const MAX_TEXT = 200;
 const MAX_ITEMS = 32;
 
-/** Cuts long texts and lists; what was cut ends in `…`. */
+/** Cuts long texts and lists. A cut text ends in `…`. */
 function bounded<T>(value: T): T {
   if (typeof value === 'string') return value.length <= MAX_TEXT ? value : (`${value.slice(0, MAX_TEXT)}…` as T);
   if (typeof value !== 'object' || value === null) return value;
@@ -204,23 +205,23 @@ function bounded<T>(value: T): T {
 
 const NAME = /^(?<chain>\d{8}T\d{9}Z-(?<pid>\d{1,10}))(?:\.(?<part>\d{3,6}))?\.jsonl$/;
 
-/** `<start>-<pid>`, the name of a chain. */
+/** Returns `<start>-<pid>`, the name of a chain. */
 export function chainName(started: Date, pid: number): string {
   return `${started.toISOString().replaceAll(/[-:.]/g, '')}-${pid}`;
 }
 
-/** The file of a chain's part: the first has no number, later ones `.001` and so on. */
+/** Returns the file name of a part of a chain. The first part has no number; the next ones end in `.001` and so on. */
 export function chainFileName(chain: string, part: number): string {
   return part === 0 ? `${chain}.jsonl` : `${chain}.${String(part).padStart(3, '0')}.jsonl`;
 }
 
-/** Takes a file name apart; undefined for a file that is not ours. */
+/** Parses a file name; undefined for a file that is not of a chain. */
 export function parseChainFileName(
   name: string,
 ): { readonly chain: string; readonly pid: number; readonly part: number } | undefined {
   const groups = NAME.exec(name)?.groups;
   if (groups === undefined) return undefined;
   const parsed = { chain: groups.chain ?? '', pid: Number(groups.pid), part: Number(groups.part ?? 0) };
-  // `.000` or `.0001` would be a second name for the same part.
+  // `.000` or `.0001` would be a second name of the same part.
   return chainFileName(parsed.chain, parsed.part) === name ? parsed : undefined;
 }

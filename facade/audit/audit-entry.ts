@@ -1,6 +1,6 @@
 /**
- * Owns what an audit record says, by type; refuses payloads, secrets, host paths and free text of servers by having no
- * field for them.
+ * The content of audit records, by type. There is no field for payloads, secrets, host paths or free text of servers,
+ * so records cannot contain them.
  */
 import type { ErrorCode } from '../../catalogs/errors/error-table.ts';
 import type { Verb } from '../../catalogs/tools/tool-definition.ts';
@@ -8,7 +8,7 @@ import type { ApprovalScope, ShadowReason } from '../../policies/port.ts';
 import type { ProgressCounts } from '../output/server-progress.ts';
 import type { RunScope } from '../serve/host/host-runs.ts';
 
-/** Who called, as frozen at identification. */
+/** Who called, as fixed when the call was identified. */
 export interface AuditPrincipal {
   readonly id: string;
   readonly role: string;
@@ -16,41 +16,46 @@ export interface AuditPrincipal {
   readonly origin: string;
 }
 
-/** A rule that decided, by its place; messages stay in the policy. `file` relative to the folder of tollgate.yaml. */
+/**
+ * A rule that decided, by its place. Messages stay in the policy. `file` is relative to the folder of tollgate.yaml.
+ */
 export interface AuditReason {
   readonly id: string;
   readonly file?: string;
   readonly line?: number;
 }
 
-/** What every record about one call says. A field that is not known yet is absent. */
+/** The facts in every record of a call. A field that is not known yet is absent. */
 export interface CallFacts {
-  /** The decision id: joins the records of one call, and may be quoted by the caller. */
+  /** The decision id. It joins the records of one call, and the caller may quote it. */
   readonly id: string;
   readonly principal: AuditPrincipal;
   readonly session: string;
   readonly run: string;
-  /** The caller's own id of what the call is part of. */
+  /** The caller's own id of the run that the call is part of. */
   readonly correlation?: string;
   /** The name that was called. */
   readonly exposed: string;
   readonly server?: string;
   readonly tool?: string;
   readonly verb?: Verb;
-  /** Keyed digest of effect and arguments (key-files.ts): equal calls can be seen, but not guessed. */
+  /**
+   * Keyed digest of effect and arguments (key-files.ts). It shows that calls are equal, but arguments cannot be guessed
+   * from it.
+   */
   readonly effectDigest?: string;
-  /** Of the policy that decided. */
+  /** The revision of the policy that decided. */
   readonly revision?: string;
   readonly reasons?: readonly AuditReason[];
   /** Id of the approval or grant that answered the policy's ask. */
   readonly consent?: string;
-  /** Rules in mode warn or shadow that fired, and what they would have done. */
+  /** Rules in mode warn or shadow that applied, and what they would have done. */
   readonly shadow?: readonly (AuditReason & Pick<ShadowReason, 'would' | 'mode'>)[];
-  /** The decision id of the call inside which this one was made. */
+  /** The decision id of the call inside which this call was made. */
   readonly parent?: string;
 }
 
-/** What an allowed call had to obey, short: names and numbers only. */
+/** The obligations of an allowed call, short: only names and numbers. */
 export interface AuditObligations {
   readonly bytes?: number | undefined;
   readonly lines?: number | undefined;
@@ -61,7 +66,7 @@ export interface AuditObligations {
   readonly labels?: readonly string[];
 }
 
-/** Bytes: of the arguments, of the server's result, of what was sent, of what was spilled. */
+/** Bytes of the arguments, of the server's result, of what was sent, and of what was spilled. */
 export interface AuditSizes {
   readonly args: number;
   readonly raw?: number | undefined;
@@ -69,13 +74,13 @@ export interface AuditSizes {
   readonly spilled?: number | undefined;
 }
 
-/** What a record can say of a call, and the words that `audit list --outcome` takes. */
+/** The outcomes of a call, which are also the values of `audit list --outcome`. */
 export const AUDIT_OUTCOMES = ['allow', 'ask', 'deny', 'error'] as const;
 
 /** One of them. */
 export type AuditOutcome = (typeof AUDIT_OUTCOMES)[number];
 
-/** Written before a call goes to its server. Without it nothing runs. */
+/** Written before a call goes to its server. Nothing runs without it. */
 export interface IntentEntry extends CallFacts {
   readonly type: 'intent';
   readonly outcome: 'allow';
@@ -83,15 +88,15 @@ export interface IntentEntry extends CallFacts {
   readonly sizes: AuditSizes;
 }
 
-/** Written before the reply leaves; `allow` is a call that went through, also one whose tool reports a failure. */
+/** Written before the reply leaves. `allow` is a call that was made, even if its tool reports a failure. */
 export interface OutcomeEntry extends CallFacts {
   readonly type: 'outcome';
   readonly outcome: 'allow' | 'error';
   readonly code?: ErrorCode;
-  /** Whether the server has run the call; `unknown` after a crash or a time-out. */
+  /** Whether the server has run the call; `unknown` after a crash or a timeout. */
   readonly executed: 'yes' | 'no' | 'unknown';
   readonly sizes: AuditSizes;
-  /** The result was cut to its cap. */
+  /** The result was cut to its limit. */
   readonly cut?: boolean;
   /** The server marked its result as an error. */
   readonly isError?: boolean;
@@ -100,17 +105,17 @@ export interface OutcomeEntry extends CallFacts {
   readonly escaped?: number;
   /** Addresses and icons that were removed. */
   readonly removed?: number;
-  /** Progress notifications of the server, where the client asked for them. */
+  /** Progress notifications of the server, if the client asked for them. */
   readonly progress?: ProgressCounts;
-  /** From identify to the reply, and the server's part of it. */
+  /** Milliseconds from identification to the reply, and the part of the server. */
   readonly ms: number;
   readonly upstreamMs?: number;
-  /** Of the knowledge server: whose rows it was asked for, and how many were found. */
+  /** For the knowledge server: whose entries were searched, and how many were found. */
   readonly whose?: Partial<RunScope>;
   readonly hits?: number;
 }
 
-/** A call that never reached a server: refused, asked, or failed in an earlier stage. */
+/** A call that never reached a server: refused, waiting for approval, or failed in an earlier stage. */
 export interface DecisionEntry extends CallFacts {
   readonly type: 'decision';
   readonly outcome: AuditOutcome;
@@ -133,13 +138,15 @@ export interface BudgetEntry extends CallFacts {
   readonly ms?: number;
 }
 
-/** Numbers of an event: tools that differ from the list before, the time until the next start, starts that failed, the how manyth
- * of how many starts after a loss. */
+/**
+ * Numbers of an event: tools that differ from the list before, ms until the next start, failed starts, the number of
+ * this start and the most starts after a crash.
+ */
 type ServerNumbers = Partial<
   Readonly<Record<'added' | 'removed' | 'changed' | 'unchanged' | 'inMs' | 'tries' | 'attempt' | 'maxAttempts', number>>
 >;
 
-/** Something that happened to a server. `event` is a word of ours, never text of the server. */
+/** Something that happened to a server. `event` is a word of Tollgate, never text of the server. */
 export interface ServerEntry extends ServerNumbers {
   readonly type: 'server';
   readonly server: string;
@@ -150,11 +157,11 @@ export interface ServerEntry extends ServerNumbers {
   readonly code?: ErrorCode;
   readonly exit?: number | string;
   readonly tools?: number;
-  /** Of what a person did to it: who, and at a terminal the user of the machine. */
+  /** For an act of a person: the principal, and the user of the machine at a terminal. */
   readonly by?: string;
   readonly user?: string;
   /**
-   * Of `egress-blocked`: where it wanted to go, in canonical form, why that was refused (a word of ours), and how
+   * For `egress-blocked`: the destination in canonical form, the reason for the refusal (a word of Tollgate), and how
    * often.
    */
   readonly host?: string;
@@ -162,19 +169,19 @@ export interface ServerEntry extends ServerNumbers {
   readonly reason?: string;
   readonly count?: number;
   /**
-   * Of `settings-withheld`: what was renamed, relative to the workspace, at most 50; `count` says how many, `reason`
-   * the system's code of a failure. Of `cover-lost`: what was replaced from outside while a program ran to which it was
-   * closed.
+   * For `settings-withheld`: the renamed files, relative to the workspace, at most 50; `count` says how many, `reason`
+   * is the system's code of a failure. For `cover-lost`: the file that was replaced from outside while a program ran to
+   * which it was closed.
    */
   readonly files?: readonly string[];
   /**
-   * Of `request.refused`: the method, one of a fixed list or `other`; the decision id of the call and the session,
-   * where a single call ran.
+   * For `request.refused`: the method (one of a fixed list, or `other`), and the decision id of the call and the
+   * session if only one call ran.
    */
   readonly method?: string;
   readonly call?: string;
   readonly session?: string;
-  /** Of what an owner did to the knowledge: whose it is; `count` says how many entries. */
+  /** For a change of the knowledge by an owner: whose it is; `count` says how many entries. */
   readonly whose?: Partial<RunScope>;
   readonly ms?: number;
 }
@@ -189,12 +196,12 @@ export interface ConfigEntry {
   readonly digest?: string;
   readonly revision?: string;
   readonly problems?: number;
-  /** Of `unshown`: the member of `expose` in Rego that shows nothing, by its place, and the tool that it names. */
+  /** For `unshown`: the member of `expose` in Rego that shows nothing, by its place, and the tool that it names. */
   readonly place?: string;
   readonly tool?: string;
 }
 
-/** A session that began, ended, or was refused before it could begin. */
+/** A session that began, ended, or was refused before it began. */
 export interface SessionEntry {
   readonly type: 'session';
   readonly event: 'opened' | 'closed' | 'refused';
@@ -206,7 +213,10 @@ export interface SessionEntry {
   readonly ms?: number;
 }
 
-/** The half-written end of a dead process's file, put aside; `digest` is the SHA-256 of what was cut. */
+/**
+ * The half-written end of a dead process's file, which was moved to another file. `digest` is the SHA-256 of what was
+ * cut.
+ */
 export interface RecoveredEntry {
   readonly type: 'recovered';
   readonly file: string;
@@ -219,14 +229,14 @@ export interface ProcessEntry {
   readonly type: 'process';
   readonly event: 'stuck';
   readonly outcome: 'error';
-  /** Processor time without a turn of the event loop, and the limit that it exceeded, ms. */
+  /** CPU time without a turn of the event loop, and the limit that it exceeded, ms. */
   readonly cpuMs: number;
   readonly limitMs: number;
-  /** Why the process was to stop: a signal, the end of its client, or a switch. */
+  /** Why the process was told to stop: a signal, the end of its client, or a switch. */
   readonly reason?: 'signal' | 'parent' | 'switch';
 }
 
-/** What may be appended. */
+/** Every entry that may be appended. */
 export type AuditEntry =
   | IntentEntry
   | OutcomeEntry
@@ -242,7 +252,7 @@ export type AuditEntry =
   | UpgradeEntry
   | RecoveredEntry
   | ProcessEntry;
-/** An act of a person: an approval or a grant, given, refused, used or revoked. */
+/** An act of a person: an approval or a grant that was given, refused, used or revoked. */
 export interface ConsentEntry {
   readonly type: 'approval' | 'grant';
   readonly event: string;
@@ -250,33 +260,33 @@ export interface ConsentEntry {
   readonly outcome: AuditOutcome;
   readonly principal: AuditPrincipal;
   readonly by?: string;
-  /** The user of the machine, of an act at a terminal: an agent can be the same principal as its owner. */
+  /** The user of the machine, for an act at a terminal: an agent can be the same principal as its owner. */
   readonly user?: string;
   readonly server?: string;
   readonly tool?: string;
   readonly effectDigest?: string;
   /**
-   * Of the approval of a call: what it covers, the beginning of the hash of what was shown, and how often it has been
+   * For the approval of a call: what it covers, the beginning of the hash of what was shown, and how often it has been
    * used.
    */
   readonly covers?: ApprovalScope;
   readonly binding?: string;
   readonly uses?: number;
   /**
-   * Decision id of the call that asked, used it, or was another than the approved one; then what differed, in words of
-   * ours.
+   * The decision id of the call that asked, used the approval, or differed from the approved call; then what differed,
+   * in words of Tollgate.
    */
   readonly call?: string;
   readonly differs?: readonly string[];
   /** Why a request was withdrawn: the code of the refusal that its call got. */
   readonly code?: string;
-  /** Of a grant. */
+  /** For a grant. */
   readonly scope?: string;
   readonly kind?: string;
 }
 
 /**
- * An act of consent to a server, or the note that one is needed. Tools are counted, never named: names are text of
+ * A consent to a server, or the note that one is needed. Tools are counted, never named, because names are text of
  * servers.
  */
 export interface ServerConsentEntry {
@@ -293,13 +303,13 @@ export interface ServerConsentEntry {
     | 'pending';
   readonly server: string;
   readonly outcome: AuditOutcome;
-  /** The owner; absent where the facade itself noted it. */
+  /** The owner; absent if Tollgate itself made the record. */
   readonly by?: string;
   /** The user of the machine. */
   readonly user?: string;
-  /** What was agreed to: hash of what would start, or of the set of tools. */
+  /** What was approved: the hash of what would start, or of the set of tools. */
   readonly approved?: string;
-  /** Of a look: what it is given beyond nothing, in the words of the flags. */
+  /** For a look: what it is given beyond nothing, as the names of the flags. */
   readonly opened?: readonly string[];
   readonly tools?: number;
   readonly changed?: number;
@@ -307,7 +317,7 @@ export interface ServerConsentEntry {
   readonly removed?: number;
 }
 
-/** The master switch was thrown or turned on again, by the user of the machine. */
+/** The user of the machine switched everything off or on. */
 export interface SwitchEntry {
   readonly type: 'switch';
   readonly event: 'on' | 'off';
@@ -315,7 +325,7 @@ export interface SwitchEntry {
   readonly by: string;
 }
 
-/** An owner added a capability, or took it back (CY-08). */
+/** An owner added or withdrew a capability (CY-08). */
 export interface UpgradeEntry {
   readonly type: 'upgrade';
   readonly event: 'enabled' | 'disabled';
@@ -325,17 +335,15 @@ export interface UpgradeEntry {
   readonly by: string;
   /** The user of the machine. */
   readonly user?: string;
-  /** The profile that it was added to; absent for all. */
+  /** The profile to which it was added; absent for all. */
   readonly profile?: string;
-  /** For each session. */
+  /** Per session. */
   readonly calls?: number;
   readonly bytes?: number;
   readonly until?: string;
 }
 
-/**
- * The user of the machine changed how Tollgate is set up. Names of ours only: never a value, never a place on the disk.
- */
+/** The user of the machine changed the setup of Tollgate. Only names of Tollgate: never a value, never a path. */
 export interface SetupEntry {
   readonly type: 'setup';
   readonly event:
@@ -352,16 +360,16 @@ export interface SetupEntry {
     | 'state-repaired';
   readonly outcome: 'allow';
   readonly by: string;
-  /** Whose files: ids of clients, or `file` for one that no client is known by. */
+  /** Whose files: ids of clients, or `file` for a file of an unknown client. */
   readonly clients?: readonly string[];
   readonly servers?: readonly string[];
   readonly secrets?: readonly string[];
-  /** Of old records that were moved into an archive: how many, and the time before which all of them were written. */
+  /** For old records that were moved to an archive: how many, and the time before which all of them were written. */
   readonly records?: number;
   readonly before?: string;
   /**
-   * Of an accepted configuration: its hash, how many files it has, and how many of its changes may allow more (absent
-   * at the first time).
+   * For an accepted configuration: its hash, the number of its files, and how many of its changes may allow more
+   * (absent the first time).
    */
   readonly accepted?: string;
   readonly files?: number;

@@ -1,6 +1,6 @@
 /**
- * Owns the SQLite index that merges all chains by time; refuses to be a source: it can be deleted, and keeps places,
- * not records.
+ * The SQLite index that merges all chains by time. It can be deleted at any time, because it contains only the places
+ * of records.
  */
 import { rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
@@ -23,7 +23,7 @@ const SCHEMA = {
     CREATE INDEX record_file ON record (file)`,
 };
 
-/** Where a record stands. `n` grows in the order in which records were found. */
+/** The place of a record. `n` grows in the order in which records were found. */
 export interface IndexRow extends Readonly<Record<Column, string>> {
   readonly n: number;
   readonly file: string;
@@ -33,30 +33,30 @@ export interface IndexRow extends Readonly<Record<Column, string>> {
   readonly ms: number | null;
 }
 
-/** The index: as large as the log, whose places it holds. `folder` is the one of the chain files. */
+/** The index. `folder` contains the chain files. */
 export interface AuditIndex {
-  /** Another number once the index was made again: numbers of rows are others then. */
+  /** Changes when the index is made again, because rows then get other numbers. */
   readonly times: number;
-  /** Takes up what was appended since. */
+  /** Indexes what was appended since the last time. */
   update(): void;
-  /** Rows of a query: `SELECT … FROM record …`. */
+  /** Returns the rows of a query: `SELECT … FROM record …`. */
   rows<Row>(sql: string, values: readonly SqlValue[]): Row[];
   close(): void;
 }
 
-/** A record as read from its file. `intact` is false when the line is not what was sealed. */
+/** A record as read from its file. `intact` is false if the line is not what was sealed. */
 export interface IndexedRecord {
   readonly record: AuditRecord;
   readonly line: string;
   readonly intact: boolean;
 }
 
-/** Name of the index in a state folder: that of every command that asks the log. */
+/** Name of the index in a state folder. Every command that reads the log uses it. */
 export const AUDIT_INDEX = 'audit-index.db';
 
 /**
- * Opens the index file, and does without a file where none can be written, or where another process holds it for long.
- * An index that is damaged is made again, whenever that shows.
+ * Opens the index file. Works in memory if no file can be written, or if another process holds it for long. A damaged
+ * index is made again, whenever the damage is noticed.
  */
 export function openAuditIndex(folder: string, path: string): AuditIndex {
   let database = openOrRebuild(path);
@@ -90,9 +90,9 @@ function openOrRebuild(path: string): Database {
   try {
     return openDatabase(path, SCHEMA);
   } catch (thrown) {
-    // Another process works on it: what it has done so far must not be lost.
+    // Another process uses the index, so its work must not be lost.
     if (isHeld(thrown)) return openDatabase(':memory:', SCHEMA);
-    // Damaged, or of another version: nothing is lost, since everything in it comes from the chain files.
+    // Damaged, or of another version. Nothing is lost, because everything comes from the chain files.
     return rebuild(path);
   }
 }
@@ -119,7 +119,7 @@ function sqliteCode(thrown: unknown): string {
   return String(cause?.code ?? '');
 }
 
-/** Reads the line of a row from its chain file: what is shown is the log, not a copy of it. */
+/** Reads the line of a row from its chain file, so that the log itself is shown and not a copy. */
 export function readRecord(
   folder: string,
   row: Pick<IndexRow, 'file' | 'offset' | 'length'>,
@@ -134,15 +134,16 @@ export function readRecord(
 interface IndexedFile {
   readonly name: string;
   readonly inode: number;
-  /** Bytes that have been taken up. */
+  /** Bytes that have been indexed. */
   readonly done: number;
 }
 
 /**
- * Bytes of the log that are taken up in one transaction: other commands have their turn after it, and go on from there.
+ * Bytes of the log that are indexed in one transaction. Other commands get their turn after it, and continue from
+ * there.
  */
 const BATCH_BYTES = 4 * 1024 * 1024;
-/** What a file costs beside its bytes. */
+/** The cost of a file besides its bytes. */
 const FILE_BYTES = 1024;
 
 function createUpdate(database: Database, folder: string): () => void {
@@ -181,7 +182,7 @@ function isBehind(part: ChainPart, known: IndexedFile | undefined): boolean {
   return found !== undefined && (known?.inode !== found.ino || known.done !== found.size);
 }
 
-/** Takes up about `room` bytes of a file, from where the last command left it; `isWhole` says that nothing is left. */
+/** Indexes about `room` bytes of a file, from where the last command stopped. `isWhole` says that nothing is left. */
 function createTake(
   database: Database,
   forget: (name: string) => number,
@@ -190,6 +191,17 @@ function createTake(
   const mark = database.run('INSERT OR REPLACE INTO file VALUES (?, ?, ?)');
   const names = ['file', 'offset', 'length', 'ts', 'seq', 'ms', ...COLUMNS];
   const insert = database.run(`INSERT INTO record (${names.join(', ')}) VALUES (${names.map(() => '?').join(', ')})`);
+  const indexLines = (part: ChainPart, from: number, room: number): { done: number; isWhole: boolean } => {
+    let done = from;
+    for (const { offset, bytes, whole } of linesOf(part, from)) {
+      if (!whole) break;
+      if (done - from >= room) return { done, isWhole: false };
+      done = offset + bytes.length + 1;
+      const record = parseRecord(bytes);
+      if (record !== undefined) insert(part.name, offset, bytes.length, ...valuesOf(record));
+    }
+    return { done, isWhole: true };
+  };
   return (part, room) => {
     const found = statSync(part.path, { throwIfNoEntry: false });
     if (found === undefined) return { bytes: 0, isWhole: true };
@@ -197,22 +209,13 @@ function createTake(
     const isSame = before?.inode === found.ino && before.done <= found.size;
     if (before !== undefined && !isSame) forget(part.name);
     const from = isSame ? before.done : 0;
-    let done = from;
-    let isWhole = true;
-    for (const { offset, bytes, whole } of linesOf(part, from)) {
-      if (!whole) break;
-      isWhole = done - from < room;
-      if (!isWhole) break;
-      done = offset + bytes.length + 1;
-      const record = parseRecord(bytes);
-      if (record !== undefined) insert(part.name, offset, bytes.length, ...valuesOf(record));
-    }
+    const { done, isWhole } = indexLines(part, from, room);
     mark(part.name, found.ino, done);
     return { bytes: done - from, isWhole };
   };
 }
 
-/** None of a file that was archived or removed a moment ago. */
+/** Returns nothing for a file that was archived or removed a moment ago. */
 function* linesOf(part: ChainPart, from: number): Generator<ChainLine> {
   try {
     yield* readLines(part.path, from);
@@ -225,7 +228,7 @@ function valuesOf(record: AuditRecord): SqlValue[] {
   const fields = new Map(Object.entries(record as object));
   const principal = fields.get('principal') as { id?: unknown } | undefined;
   fields.set('principal', principal?.id);
-  // A name from outside may hold what the database refuses; it stands whole in the chain file.
+  // A name from outside may contain what the database refuses. The chain file has it unchanged.
   const text = (value: unknown): string => (typeof value === 'string' ? value.replaceAll('\0', '\uFFFD') : '');
   const number = (value: unknown): number | null =>
     typeof value === 'number' && Number.isFinite(value) ? value : null;

@@ -1,6 +1,6 @@
 /**
- * Owns the chain that this process writes: one record after the other, rotated by size and day; refuses with
- * AUDIT_FAILED what cannot be kept.
+ * Writes the chain of this process: one record after the other, with a new file by size and by day. What cannot be
+ * written throws AUDIT_FAILED.
  */
 import { randomBytes } from 'node:crypto';
 import fs from 'node:fs';
@@ -26,27 +26,30 @@ export type { AuditEntry } from './audit-entry.ts';
 /** The audit log of this process. */
 export interface AuditLog {
   /**
-   * Returns when write(2) has taken every byte. Throws AUDIT_FAILED; then nothing stands in the log, and the next
-   * append tries anew.
+   * Appends a record. Returns when write(2) has taken every byte. Throws AUDIT_FAILED; then nothing is in the log, and
+   * the next append tries again.
    */
   append(entry: AuditEntry): void;
   /** The same for a record of a call, with the text of its facts. */
   appendCall(entry: CallEntry, facts: string): void;
-  /** Hash of the last record. Kept elsewhere, it proves later that nothing was cut off (`verify --expect-head`). */
+  /**
+   * Hash of the last record. If it is stored elsewhere, it proves later that nothing was cut off (`verify
+   * --expect-head`).
+   */
   readonly head: string;
-  /** The file that is written to. */
+  /** The current file. */
   readonly file: string;
   /** Resolves when the disk has everything. */
   flush(): Promise<void>;
-  /** Ends the chain with a record that says so. Idempotent. */
+  /** Ends the chain with a record that says so. Can be called again. */
   close(): Promise<void>;
 }
 
 /** Where and how to log. */
 export interface AuditOptions {
-  /** Made 0700 when missing at the start; a folder that vanishes later is not made again. */
+  /** Made with mode 0700 if it is missing at the start. A folder that vanishes later is not made again. */
   readonly folder: string;
-  /** A file that would grow beyond this is followed by the next. */
+  /** A file that would exceed this is followed by the next. */
   readonly rotateBytes: number;
   /** ms since 1970. */
   readonly now?: () => number;
@@ -54,12 +57,12 @@ export interface AuditOptions {
 }
 
 /**
- * fdatasync is called once for all records of this long, ms: what a loss of power may cost. A killed process costs
+ * fdatasync is called once for all records of this many ms: what a power failure may cost. A killed process loses
  * nothing.
  */
 const SYNC_MS = 50;
 
-/** Opens a chain of its own for this process, and puts the torn ends of dead ones aside. Throws AUDIT_FAILED. */
+/** Opens a chain for this process, and cuts the torn ends of dead ones. Throws AUDIT_FAILED. */
 export function openAudit(options: AuditOptions): AuditLog {
   return guard(() => {
     fs.mkdirSync(options.folder, { recursive: true, mode: 0o700 });
@@ -84,11 +87,12 @@ class Chain implements AuditLog {
   #syncFault: unknown;
   readonly #writer: LocalProcess & { readonly process?: string };
   #closed = false;
-  /** Records are made in here, one after the other; the usual one fits. */
+  /** Records are made here, one after the other. A usual record fits. */
   readonly #room = Buffer.allocUnsafe(8192);
 
   /**
-   * Begins the first file. Another log that this process opened in the same millisecond has the name: take the next.
+   * Begins the first file. If another log of this process was opened in the same millisecond, its name is taken, so the
+   * next is used.
    */
   constructor(options: AuditOptions) {
     this.#options = options;
@@ -154,7 +158,7 @@ class Chain implements AuditLog {
     this.#timer ??= setTimeout(() => void this.#sync(), SYNC_MS).unref();
   }
 
-  /** Carries the chain on in the next file. The old one stays in use until the new one stands. */
+  /** Continues the chain in the next file. The old file stays in use until the new one exists. */
   #rotate(): ChainFile {
     const old = this.#file;
     const first: ChainEntry = { type: 'continued', chain: this.#name, before: basename(this.file), ...this.#writer };
@@ -164,7 +168,7 @@ class Chain implements AuditLog {
     return next;
   }
 
-  /** Begins a file; undefined when one of this name exists. */
+  /** Begins a file; undefined if one with this name exists. */
   #begin(part: number, first: ChainEntry): ChainFile | undefined {
     const file = createChainFile(join(this.#options.folder, chainFileName(this.#name, part)), this.#options.files);
     if (file === undefined) return undefined;
@@ -192,7 +196,7 @@ class Chain implements AuditLog {
     try {
       await this.#file?.sync();
     } catch (error) {
-      // Told to the next append: the records were taken, but the disk may not keep them.
+      // Reported by the next append: the records were written, but the disk may not keep them.
       this.#syncFault = error;
     }
   }
@@ -226,7 +230,7 @@ function guard<T>(work: () => T): T {
   }
 }
 
-/** Where no lock can be taken, the process number has to do. */
+/** If no lock can be taken, the process id is used instead. */
 function writerIn(folder: string): LocalProcess & { readonly process?: string } {
   try {
     return { ...OWN_PROCESS, process: ownMark(folder) };
@@ -235,16 +239,16 @@ function writerIn(folder: string): LocalProcess & { readonly process?: string } 
   }
 }
 
-/** A log that leaves no file where nothing was appended. */
+/** A log that makes no file until something is appended. */
 export interface AuditOnDemand extends AuditLog {
   /**
-   * Begins the chain now: for who acts first and records after, so that what could not be recorded is not begun. Throws
-   * AUDIT_FAILED.
+   * Begins the chain now, for a command that acts first and records later: what could not be recorded is not begun.
+   * Throws AUDIT_FAILED.
    */
   begin(): void;
 }
 
-/** Opens nothing yet. Torn ends of dead processes are put aside when the chain begins, as `openAudit` does. */
+/** Opens nothing yet. When the chain begins, torn ends of dead processes are cut, as `openAudit` does. */
 export function openAuditOnDemand(options: AuditOptions): AuditOnDemand {
   let log: AuditLog | undefined;
   let isClosed = false;
@@ -270,7 +274,9 @@ export function openAuditOnDemand(options: AuditOptions): AuditOnDemand {
     },
   };
 }
-/** Appends a record beside a call: one that cannot be written stops nothing, the next call is refused for the same reason. */
+/**
+ * Appends a record that belongs to no call. A failure stops nothing here; the next call is refused for the same reason.
+ */
 export function appendQuietly(audit: AuditLog, entry: AuditEntry): void {
   try {
     audit.append(entry);

@@ -1,14 +1,11 @@
-/**
- * Owns the questions that people ask the log: which calls, how many, how slow, which have no outcome; refuses to change
- * anything.
- */
+/** Answers questions about the log: which calls, how many, how slow, and which have no outcome. It changes nothing. */
 import type { SqlValue } from '../state/database.ts';
 import { type AuditIndex, type IndexedRecord, type IndexRow, openAuditIndex, readRecord } from './audit-index.ts';
 import { isWriterAlive, listParts } from './chain-lines.ts';
 
 export type { IndexedRecord } from './audit-index.ts';
 
-/** What to look for; all that is given must hold. */
+/** Selects records. All given conditions must hold. */
 export interface AuditFilter {
   /** ISO times, inclusive and exclusive. */
   readonly since?: string;
@@ -25,11 +22,11 @@ export interface AuditFilter {
   readonly id?: string;
   /** Anywhere in the record, as it is written. */
   readonly text?: string;
-  /** Calls only, one record each: their end, or the intent where no end is recorded. */
+  /** Only calls, one record for each: its end, or the intent if no end is recorded. */
   readonly callsOnly?: boolean;
 }
 
-/** How often and how fast, by one field. Times in ms, undefined where no record has one. */
+/** How often and how fast, by one field. Times in ms; undefined if no record has one. */
 export interface AuditStat {
   readonly name: string;
   readonly count: number;
@@ -47,29 +44,33 @@ export interface AuditStats {
   readonly byPrincipal: readonly AuditStat[];
 }
 
-/** Reads the log of all processes. Every question takes up first what was appended since. */
+/** Reads the log of all processes. Every question first indexes what was appended since the last one. */
 export interface AuditReader {
-  /** The newest `limit`, oldest first. */
+  /** Returns the newest `limit` records, oldest first. */
   list(filter: AuditFilter, limit: number): IndexedRecord[];
-  /** All, oldest first. */
+  /** Returns all records, oldest first. */
   all(filter: AuditFilter): Iterable<IndexedRecord>;
-  /** Calls that were sent to a server by a process that died before it recorded the outcome: they may have run. */
+  /**
+   * Returns the calls that a process sent to a server, and that ended with this process before the outcome was
+   * recorded: they may have run.
+   */
   unknown(): IndexedRecord[];
   stats(filter: AuditFilter): AuditStats;
   /**
-   * What was appended since the question before, then what comes, until the signal aborts; looked for every `everyMs`.
+   * Yields what was appended since the last question, then each new record, until the signal aborts. Looks every
+   * `everyMs`.
    */
   follow(filter: AuditFilter, signal: AbortSignal, everyMs?: number): AsyncIterable<IndexedRecord>;
   close(): void;
 }
 
-/** The last record of a call, and intents that have none. */
+/** Selects the last record of each call, and intents without an outcome. */
 const CALLS = `(type IN ('outcome', 'decision', 'budget') OR type = 'intent' AND NOT EXISTS (
   SELECT 1 FROM record AS o WHERE o.id = record.id AND o.type = 'outcome'))`;
 const UNANSWERED = `type = 'intent' AND ${CALLS}`;
 const IN_ORDER = 'ORDER BY ts, file, offset';
 
-/** Opens a reader over a folder of chain files, with its index at `indexPath`. */
+/** Opens a reader of a folder of chain files, with its index at `indexPath`. */
 export function openAuditReader(folder: string, indexPath: string): AuditReader {
   const index = openAuditIndex(folder, indexPath);
   index.update();
@@ -87,7 +88,7 @@ export function openAuditReader(folder: string, indexPath: string): AuditReader 
   return {
     list: (filter, limit) => {
       const newest: IndexedRecord[] = [];
-      // Text is looked for in the records themselves, so that their number is not known before.
+      // Text is searched in the records themselves, so their number is not known before.
       const most = filter.text === undefined ? ` LIMIT ${Math.trunc(limit)}` : '';
       for (const found of find(whereOf(filter), `ORDER BY ts DESC, file DESC, offset DESC${most}`)) {
         if (newest.length >= limit) break;
@@ -202,7 +203,7 @@ async function* follow(at: Following, from: number): AsyncGenerator<IndexedRecor
     index.update();
     let rows = after(last);
     if (index.times !== times) {
-      // The index was made again, and numbers rows from 1.
+      // The index was made again, and counts its rows from 1.
       times = index.times;
       rows = after(0).filter(({ file, offset }) => offset > (seen.get(file) ?? -1));
     }

@@ -1,6 +1,6 @@
 /**
- * Owns the move of old chain files into an archive: copied, on the disk and under a checkpoint before anything is
- * removed; refuses files that a living process may write, and a log that is broken.
+ * Moves old chain files to an archive. They are copied, on the disk and under a checkpoint before anything is removed.
+ * Files that a living process may write are not moved, and a broken log is refused.
  */
 import { randomUUID } from 'node:crypto';
 import fs from 'node:fs';
@@ -25,16 +25,16 @@ import {
   writeCheckpoint,
 } from './checkpoint.ts';
 
-/** What is to be moved. `before`: ISO time; files whose last record is older go. */
+/** What to move. `before`: ISO time; files whose last record is older are moved. */
 export interface ArchiveRequest {
-  /** Of the log. */
+  /** The folder of the log. */
   readonly folder: string;
-  /** Absolute; made 0700 when missing. */
+  /** Absolute; made with mode 0700 if it is missing. */
   readonly to: string;
   readonly before: string;
   readonly digest: Digest;
   readonly now: number;
-  /** Awaited before anything is moved: what cannot be recorded is not done. */
+  /** Called before anything is moved: what cannot be recorded is not done. */
   readonly record: (moved: { readonly files: number; readonly records: number }) => void;
 }
 
@@ -44,13 +44,13 @@ export interface ArchiveResult {
   readonly records: number;
 }
 
-/** A file that goes, and where its chain stands at its end. */
+/** A file that is moved, and the state of its chain at its end. */
 interface Leaving {
   readonly part: ChainPart;
   readonly end: End;
 }
 
-/** The last record of a file, how many it has, and the torn ends that they name. */
+/** The last record of a file, the number of its records, and the torn ends that they name. */
 interface End {
   readonly seq: number;
   readonly head: string;
@@ -63,9 +63,9 @@ interface End {
 const LOCK = 'archive.lock';
 
 /**
- * Moves whole files of the log, oldest first in each chain. An interrupted move leaves every record in one place at
- * least, and is finished by the next one. Answers the verdict instead when the log is broken: nothing is moved then.
- * Throws USAGE, STATE_FAILED, and what `record` throws.
+ * Moves whole files of the log, oldest first in each chain. An interrupted move leaves every record in at least one
+ * place, and the next move completes it. If the log is broken, it returns the verdict and moves nothing. Throws USAGE,
+ * STATE_FAILED, and what `record` throws.
  */
 export function archiveAudit(request: ArchiveRequest): ArchiveResult | AuditVerdict {
   return guard(() => {
@@ -84,8 +84,8 @@ export function archiveAudit(request: ArchiveRequest): ArchiveResult | AuditVerd
 }
 
 /**
- * The oldest files of a chain, up to the first that is too young or may still be written: the newest one of a living
- * process.
+ * Returns the oldest files of a chain, up to the first that is too young or may still be written: the newest one of a
+ * living process.
  */
 function leavingOf(parts: readonly ChainPart[], before: string): readonly Leaving[] {
   const leaving: Leaving[] = [];
@@ -98,7 +98,7 @@ function leavingOf(parts: readonly ChainPart[], before: string): readonly Leavin
   return leaving;
 }
 
-/** Undefined for a file without a whole record. */
+/** Undefined for a file without a complete record. */
 function endOf(part: ChainPart): End | undefined {
   let end: End | undefined;
   const torn: string[] = [];
@@ -114,8 +114,8 @@ function endOf(part: ChainPart): End | undefined {
 }
 
 /**
- * The checkpoint of the archive, which must be the one that the log knows: to add to an older copy would make its gaps
- * look intended. What a move left open that was interrupted is closed. Throws USAGE.
+ * Returns the checkpoint of the archive. It must be the one that the log knows, because files added to an older copy
+ * would make its gaps look intended. Completes an interrupted move. Throws USAGE.
  */
 function settle({ folder, to, before, digest, now }: ArchiveRequest): Checkpoint {
   const refused = (what: string): TollgateError =>
@@ -134,8 +134,8 @@ function settle({ folder, to, before, digest, now }: ArchiveRequest): Checkpoint
   if (kept.seal === '' && known !== undefined && known.seal !== '')
     throw refused('it held an archive, and its checkpoint is gone');
   const finished = removeLeaving(folder, checkpoint, digest);
-  // Named before the folder is made: one that a move stopped in, or had nothing to move to, is then no foreign one for
-  // verify.
+  // Named before the folder is made. Otherwise verify would report the folder of an interrupted or empty move as a
+  // foreign one.
   if (known === undefined)
     writeCheckpoint(
       folder,
@@ -155,10 +155,10 @@ function settle({ folder, to, before, digest, now }: ArchiveRequest): Checkpoint
   return kept.checkpoint;
 }
 
-/** Removes what was moved, and says so. */
+/** Removes what was moved, and updates the checkpoint. */
 function removeLeaving(folder: string, checkpoint: Checkpoint, digest: Digest): Checkpoint {
   if (checkpoint.leaving.length === 0) return checkpoint;
-  // Torn ends are small, and another record may name them as well: a copy went along, and they stay.
+  // Torn ends are small, and another record may name them too, so they stay, and a copy is in the archive.
   for (const name of checkpoint.leaving) fs.rmSync(join(folder, name), { force: true });
   syncFolder(folder);
   const finished = { ...checkpoint, leaving: [] };
@@ -167,8 +167,8 @@ function removeLeaving(folder: string, checkpoint: Checkpoint, digest: Digest): 
 }
 
 /**
- * The checkpoint with what it says of one archive replaced. Another archive may have been in this folder before its
- * owner moved it.
+ * Returns the checkpoint with the entry of one archive replaced. The owner may have moved another archive that was in
+ * this folder before.
  */
 function naming(
   checkpoint: Checkpoint,
@@ -189,8 +189,8 @@ function countsOf({ held }: Checkpoint): Pick<Archive, 'files' | 'records'> {
 }
 
 /**
- * Copies, then what the log expects of the archive, the archive's checkpoint, the log's, and the removal: each is on
- * the disk before the next.
+ * Copies the files, then writes what the log expects of the archive, the archive's checkpoint and the log's, then
+ * removes the files. Each step is on the disk before the next.
  */
 function move(
   { folder, to, before, digest, now }: ArchiveRequest,
@@ -234,7 +234,7 @@ function merged(starts: readonly ChainStart[], more: readonly ChainStart[]): rea
   return [...new Map([...starts, ...more].map((start) => [start.file, start])).values()];
 }
 
-/** Where the chains go on of which something stays. */
+/** Returns where chains continue of which a part stays. */
 function startsOf(folder: string, leaving: readonly Leaving[]): readonly ChainStart[] {
   const ends = new Map(leaving.map(({ part, end }) => [part.chain, { before: part.name, end }]));
   return [...groupByChain(listParts(folder))].flatMap((parts) => {
@@ -246,10 +246,7 @@ function startsOf(folder: string, leaving: readonly Leaving[]): readonly ChainSt
   });
 }
 
-/**
- * A copy that is there already, from a move that was interrupted, is taken; another file of this name is not written
- * over.
- */
+/** Accepts an existing copy of an interrupted move. Another file with this name is not overwritten. */
 function copy(
   name: string,
   { folder, to, records }: { readonly folder: string; readonly to: string; readonly records: number },
@@ -259,7 +256,7 @@ function copy(
   const found = digestFile(target);
   if (source === undefined)
     throw new TollgateError('STATE_FAILED', {
-      detail: `${name} vanished from the log while it was archived.`,
+      detail: `${name} vanished from the log while it was being archived.`,
       next: 'Run `tollgate audit verify`.',
       retryable: false,
     });
@@ -274,7 +271,7 @@ function copy(
     fs.chmodSync(draft, 0o600);
     syncFile(draft);
     fs.renameSync(draft, target);
-    if (digestFile(target)?.sha256 !== source.sha256) throw new Error('the copy is not what was copied');
+    if (digestFile(target)?.sha256 !== source.sha256) throw new Error('the copy differs from its original');
   }
   return { file: name, ...source, records };
 }
@@ -288,12 +285,12 @@ function syncFile(path: string): void {
   }
 }
 
-/** Two at once would each write a checkpoint that the other does not know of. */
+/** Two moves at once would each write a checkpoint without the files of the other. */
 function locked<T>(folder: string, work: () => T): T {
   const lock = tryLock(join(folder, LOCK));
   if (lock === 'busy')
     throw new TollgateError('STATE_FAILED', {
-      detail: 'Another `tollgate audit archive` works on this log.',
+      detail: 'Another `tollgate audit archive` runs on this log.',
       next: 'Wait until it has ended.',
     });
   if (lock === 'none')
@@ -317,7 +314,7 @@ function guard<T>(work: () => T): T {
     const { code } = cause as NodeJS.ErrnoException;
     throw new TollgateError('STATE_FAILED', {
       detail: `The log could not be archived${code === undefined ? '' : ` (${code})`}: no record was lost, and what was not moved is in the log.`,
-      next: `Mend the folder of the archive, then run it again.`,
+      next: `Correct the folder of the archive, then run it again.`,
       cause,
     });
   }

@@ -1,10 +1,7 @@
-/**
- * Owns one file that is only appended to: a record stands in it whole or not at all; refuses to go on over half a
- * record.
- */
+/** A file that is only appended to. A record is in it completely or not at all. */
 import fs from 'node:fs';
 
-/** What is used of node:fs; tests put faults between. */
+/** The functions of node:fs that are used; tests insert faults. */
 export type AuditFs = Pick<
   typeof fs,
   'openSync' | 'writeSync' | 'ftruncateSync' | 'fstatSync' | 'statSync' | 'unlinkSync' | 'fdatasync' | 'close'
@@ -18,21 +15,20 @@ export interface ChainFile {
   /** Appends all bytes, or throws and leaves none. */
   write(bytes: Buffer): void;
   /**
-   * False when the file was removed, or moved away to be replaced: what is written then would not be found again.
-   * Looked at anew ten milliseconds later: a file that somebody takes away costs the records of that long at most.
-   * `now`: ms.
+   * False if the file was removed or replaced, so that what is written now would not be found again. Checked again
+   * after ten milliseconds: if someone removes the file, the records of that time are lost at most. `now`: ms.
    */
   isInPlace(now: number): boolean;
   sync(): Promise<void>;
   close(): Promise<void>;
-  /** Takes back a file that got no record. */
+  /** Removes a file that got no record. */
   discard(): void;
 }
 
-/** How long the file is taken to be still in its place, ms: looking costs as much as writing. */
+/** How long the file is assumed to be in its place, ms. A check costs as much as a write. */
 const LOOK_MS = 10;
 
-/** Creates the file (0600); undefined when there is one. Throws what node:fs throws. */
+/** Creates the file (mode 0600); undefined if it exists. Throws what node:fs throws. */
 export function createChainFile(path: string, files: AuditFs = fs): ChainFile | undefined {
   const fd = openNew(path, files);
   if (fd === undefined) return undefined;
@@ -44,7 +40,7 @@ export function createChainFile(path: string, files: AuditFs = fs): ChainFile | 
   const append = (bytes: Buffer): void => {
     let done = 0;
     while (done < bytes.length) {
-      // A disk that fills up takes a part first and says so only by the count.
+      // A disk that fills up takes a part first, and says so only by the count.
       const taken = files.writeSync(fd, bytes, done, bytes.length - done);
       if (taken === 0) throw new Error('write took no byte');
       done += taken;
@@ -99,11 +95,11 @@ function openNew(path: string, files: AuditFs): number | undefined {
   }
 }
 
-/** For cleaning up after a fault that is thrown anyway; what is left undone is done before the next write. */
+/** Cleans up after an error that is thrown anyway. What fails here is done before the next write. */
 function tryQuietly(work: () => void): void {
   try {
     work();
   } catch {
-    // The fault that led here is the one to report.
+    // The error that led here is the one to report.
   }
 }

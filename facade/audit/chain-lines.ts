@@ -1,4 +1,4 @@
-/** Owns how chain files are found and read line by line, as bytes; refuses to hold more than one line in memory. */
+/** Finds chain files and reads them line by line, as bytes. It holds only one line in memory. */
 import { closeSync, fstatSync, openSync, readdirSync, readSync } from 'node:fs';
 import path, { join } from 'node:path';
 import { isAlive, isRunning } from '../state/process-mark.ts';
@@ -14,7 +14,8 @@ export interface ChainPart {
 }
 
 /**
- * A line without its newline. `whole` is false for an end without newline, or a line that is longer than any record.
+ * A line without its newline. `whole` is false for an end without newline, and for a line that is longer than any
+ * record.
  */
 export interface ChainLine {
   readonly offset: number;
@@ -25,7 +26,7 @@ export interface ChainLine {
 const CHUNK_BYTES = 256 * 1024;
 const MAX_LINE_BYTES = 1024 * 1024;
 
-/** The chain files of a folder: chains by start, parts in order. A missing folder has none. */
+/** Returns the chain files of a folder: chains by start, parts in order. A missing folder has none. */
 export function listParts(folder: string): ChainPart[] {
   const parts: ChainPart[] = [];
   for (const name of namesIn(folder)) {
@@ -35,7 +36,7 @@ export function listParts(folder: string): ChainPart[] {
   return parts.sort((a, b) => (a.chain === b.chain ? a.part - b.part : a.chain < b.chain ? -1 : 1));
 }
 
-/** Files by their chains, in the order of both. */
+/** Groups files by their chains, in the order of both. */
 export function groupByChain(parts: readonly ChainPart[]): Iterable<readonly ChainPart[]> {
   const chains = new Map<string, ChainPart[]>();
   for (const part of parts) {
@@ -46,7 +47,7 @@ export function groupByChain(parts: readonly ChainPart[]): Iterable<readonly Cha
   return chains.values();
 }
 
-/** Names in a folder; a missing one has none. Throws what node:fs throws. */
+/** Returns the names in a folder; none if it is missing. Throws what node:fs throws. */
 export function namesIn(folder: string): string[] {
   try {
     return readdirSync(folder);
@@ -56,7 +57,7 @@ export function namesIn(folder: string): string[] {
   }
 }
 
-/** Reads the lines from a byte offset to the size that the file has now. */
+/** Reads the lines from a byte offset to the current size of the file. */
 export function* readLines(path: string, from = 0): Generator<ChainLine> {
   const fd = openSync(path, 'r');
   try {
@@ -82,7 +83,7 @@ export function* readLines(path: string, from = 0): Generator<ChainLine> {
   }
 }
 
-/** Reads one line at its place; undefined when the file has gone or has become shorter. */
+/** Reads one line at its place; undefined if the file was removed or is shorter now. */
 export function readLineAt(path: string, offset: number, length: number): Buffer | undefined {
   let fd: number | undefined;
   try {
@@ -98,15 +99,18 @@ export function readLineAt(path: string, offset: number, length: number): Buffer
 }
 
 /**
- * True while the process that writes this file runs. The first record tells it apart from a later process with its
- * number.
+ * Returns true while the process that writes this file runs. The first record tells it from a later process with the
+ * same pid.
  */
 export function isWriterAlive(part: ChainPart): boolean {
   const { process, born = '' } = writerOf(part.path);
   return process === undefined ? isRunning({ pid: part.pid, born }) : isAlive(path.dirname(part.path), process);
 }
 
-/** Nothing for a file that is torn in its first record: then the pid alone must do, which errs towards waiting. */
+/**
+ * Returns nothing for a file that is torn in its first record. Then only the pid is known, and the writer may be taken
+ * for alive too long.
+ */
 function writerOf(file: string): { readonly process?: string; readonly born?: string } {
   for (const line of readLines(file)) {
     const { process, born } = (parseRecord(line.bytes) ?? {}) as { process?: unknown; born?: unknown };

@@ -1,4 +1,7 @@
-/** Owns the torn end that a killed process or a lost power can leave; refuses to touch a file whose writer lives. */
+/**
+ * Cuts the torn end that a killed process or a power failure leaves in a chain file. It never touches a file whose
+ * writer is alive.
+ */
 import { createHash } from 'node:crypto';
 import {
   closeSync,
@@ -13,12 +16,12 @@ import {
 import type { RecoveredEntry } from './audit-entry.ts';
 import { type ChainPart, isWriterAlive, listParts } from './chain-lines.ts';
 
-/** Where the cut end of a file is kept. */
+/** The file that gets the cut end. */
 export const TORN = '.torn';
 
 /**
- * Cuts half-written ends of dead processes' files into `<file>.torn`. The hash of what is cut is recorded before it is
- * cut, so a crash in between repeats the work and loses nothing. Throws what node:fs throws, and what `record` throws.
+ * Cuts half-written ends of dead processes' files into `<file>.torn`. The hash of what is cut is recorded first, so a
+ * crash in between repeats the work and loses nothing. Throws what node:fs throws, and what `record` throws.
  */
 export function recoverTorn(folder: string, record: (entry: RecoveredEntry) => void): void {
   for (const part of listParts(folder)) {

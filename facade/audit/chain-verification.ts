@@ -1,6 +1,4 @@
-/**
- * Owns the proof that the logs are as they were written; refuses to trust anything but the bytes of the chain files.
- */
+/** Proves from the bytes of the chain files that the logs are unchanged. */
 import { dirname, join } from 'node:path';
 import { type AuditRecord, checkSeal, NO_HASH, parseChainFileName, parseRecord } from './audit-chain.ts';
 import { type ChainLine, type ChainPart, groupByChain, isWriterAlive, listParts, readLines } from './chain-lines.ts';
@@ -16,7 +14,7 @@ import {
   readCheckpoint,
 } from './checkpoint.ts';
 
-/** The first thing wrong in a chain, or with a part of the evidence. `seq`: the first record that cannot be trusted. */
+/** The first fault of a chain, or of a part of the evidence. `seq`: the first record that cannot be trusted. */
 export interface AuditFault {
   readonly file: string;
   readonly seq?: number;
@@ -24,33 +22,30 @@ export interface AuditFault {
 }
 
 /**
- * One process's chain. `open`: its writer lives; `closed`: it ended in order; `ended`: it was killed, or its end was
- * cut off.
+ * The chain of one process. `open`: its writer is alive; `closed`: it ended normally; `ended`: it was killed, or its
+ * end was cut off.
  */
 export interface ChainReport {
   readonly chain: string;
   readonly files: number;
   readonly records: number;
-  /** The first record that is here; absent for 1. Those before it are archived. */
+  /** The first record that is here; absent for 1. Records before it are archived. */
   readonly from?: number;
   readonly head: string;
   readonly state: 'open' | 'closed' | 'ended';
 }
 
-/** What `verify` found. Chains that were broken are there as far as they hold. */
+/** What `verify` found. A broken chain is listed up to its fault. */
 export interface AuditVerdict {
   readonly ok: boolean;
   readonly records: number;
   readonly chains: readonly ChainReport[];
   readonly faults: readonly AuditFault[];
-  /**
-   * Where older records were moved. `verified`: this archive was given, and read with the rest. Absent where nothing
-   * was.
-   */
+  /** Where older records were moved. `verified`: this archive was given, and read with the rest. */
   readonly archives?: readonly (Archive & { readonly verified: boolean })[];
 }
 
-/** What is verified besides the log. `digest`: by the key of its state folder; without it no checkpoint counts. */
+/** What is verified besides the log. `digest`: by the key of its state folder; without it no checkpoint is accepted. */
 export interface VerifyOptions {
   readonly archives?: readonly string[];
   readonly digest?: Digest;
@@ -58,8 +53,8 @@ export interface VerifyOptions {
 
 /**
  * Reads every chain file and finds edits, deletions, reorders, repeats and torn ends. A chain whose first files are
- * archived goes on from the checkpoint. A chain that was cut off at the end of a record, or removed as a whole, can
- * only be missed by somebody who kept its head: `expectHeads`. Begins again when files are archived meanwhile.
+ * archived continues from the checkpoint. If a chain was cut off at the end of a record, or removed completely, only
+ * someone who stored its head can notice: `expectHeads`. Starts again if files are archived meanwhile.
  */
 export function verifyAudit(
   folder: string,
@@ -134,9 +129,8 @@ interface Folder extends ReadCheckpoint {
 }
 
 /**
- * The files of all folders. One that is being archived may be in two. In an archive only the files count that its
- * checkpoint holds: others are copies that an interrupted move left, and the originals may have gone to another archive
- * since.
+ * Returns the files of all folders. A file that is being archived may be in two. In an archive, only the files in its
+ * checkpoint count: others are copies of an interrupted move, and the originals may have gone to another archive since.
  */
 function partsOf(folders: readonly Folder[]): readonly ChainPart[] {
   const found = folders.flatMap(({ path, checkpoint }, index) => {
@@ -149,7 +143,7 @@ function partsOf(folders: readonly Folder[]): readonly ChainPart[] {
   return [...byName.values()].sort((a, b) => (a.chain === b.chain ? a.part - b.part : a.chain < b.chain ? -1 : 1));
 }
 
-/** What is wrong with checkpoints, and with the files that archives hold. */
+/** Returns the faults of checkpoints, and of the files that archives contain. */
 function faultsOf(folders: readonly Folder[]): AuditFault[] {
   const [log] = folders;
   return folders.flatMap((folder) => {
@@ -184,7 +178,7 @@ function faultsOf(folders: readonly Folder[]): AuditFault[] {
   });
 }
 
-/** A chain that goes on after what was archived has a file there. */
+/** A chain that continues after its archived part has a file there. */
 function lostStarts(starts: ReadonlyMap<string, ChainStart>, parts: readonly ChainPart[]): AuditFault[] {
   const names = new Set(parts.map(({ name }) => name));
   return [...starts.values()]
@@ -192,7 +186,7 @@ function lostStarts(starts: ReadonlyMap<string, ChainStart>, parts: readonly Cha
     .map(({ file, seq }) => ({
       file,
       seq: seq + 1,
-      what: 'the chain goes on here after what was archived, and the file is missing',
+      what: 'the chain continues here after its archived part, and the file is missing',
     }));
 }
 
@@ -202,22 +196,22 @@ function stateOf(walk: ChainWalk, parts: readonly ChainPart[]): ChainReport['sta
   return end !== undefined && isWriterAlive(end) ? 'open' : 'ended';
 }
 
-/** What a chain is verified by. */
+/** What a chain is verified against. */
 interface Evidence {
   readonly folders: readonly Folder[];
   readonly starts: ReadonlyMap<string, ChainStart>;
   readonly missing: Set<string>;
 }
 
-/** Goes along one chain as far as it can be trusted. */
+/** Reads one chain as far as it can be trusted. */
 class ChainWalk {
   readonly #evidence: Evidence;
-  /** Parts of the evidence that this chain says were put aside, and that are not there. */
+  /** Parts of the evidence that this chain names, and that are missing. */
   readonly lost: AuditFault[] = [];
   seq = 0;
   head = NO_HASH;
   last = '';
-  /** The first record, and how many were read. */
+  /** The first record, and the number of records read. */
   from = 1;
   records = 0;
 
@@ -231,23 +225,26 @@ class ChainWalk {
       const fault = this.#begin(part, before);
       if (fault !== undefined) return fault;
       before = this.#evidence.starts.get(part.name)?.before ?? before;
-      const isLast = part === parts.at(-1);
-      let isFirst = true;
-      for (const line of readLines(part.path)) {
-        const what = isUnfinished(line, part, isLast)
-          ? undefined
-          : this.#step(line, { part, before: isFirst ? before : undefined });
-        if (what !== undefined) return { file: part.name, seq: this.seq + 1, what };
-        isFirst = false;
-      }
-      if (isFirst && !isLast)
-        return { file: part.name, seq: this.seq + 1, what: 'the file is empty, but the chain goes on after it' };
+      const what = this.#readPart(part, before, part === parts.at(-1));
+      if (what !== undefined) return { file: part.name, seq: this.seq + 1, what };
       before = part.name;
     }
     return undefined;
   }
 
-  /** Where the file before is archived, the checkpoint stands for it; where it is here too, both must say the same. */
+  #readPart(part: ChainPart, before: string, isLast: boolean): string | undefined {
+    let isFirst = true;
+    for (const line of readLines(part.path)) {
+      const what = isUnfinished(line, part, isLast)
+        ? undefined
+        : this.#step(line, { part, before: isFirst ? before : undefined });
+      if (what !== undefined) return what;
+      isFirst = false;
+    }
+    return isFirst && !isLast ? 'the file is empty, but the chain continues after it' : undefined;
+  }
+
+  /** If the file before is archived, the checkpoint replaces it. If it is here too, both must agree. */
   #begin(part: ChainPart, before: string): AuditFault | undefined {
     const start = this.#evidence.starts.get(part.name);
     if (start === undefined) return undefined;
@@ -263,19 +260,16 @@ class ChainWalk {
     return undefined;
   }
 
-  /**
-   * Takes one record; answers what is wrong with it. `before` is given for the first record of a file: the file before
-   * it.
-   */
+  /** Reads one record, and returns its fault. `before` is given for the first record of a file: the file before it. */
   #step(line: ChainLine, at: { readonly part: ChainPart; readonly before: string | undefined }): string | undefined {
-    if (!line.whole) return 'half a record at the end of the file: the next start puts it aside';
+    if (!line.whole) return 'half a record at the end of the file: the next start cuts it';
     const hash = checkSeal(line.bytes);
-    if (hash === undefined) return 'the record was changed: its hash does not fit';
+    if (hash === undefined) return 'the record was changed: its hash does not match';
     const record = parseRecord(line.bytes);
-    if (record === undefined) return 'the line is sealed, but it is no record';
-    if (this.last === 'closed') return 'a record stands behind the end of the chain';
+    if (record === undefined) return 'the line has a correct hash, but it is no record';
+    if (this.last === 'closed') return 'there is a record after the end of the chain';
     if (record.seq !== this.seq + 1)
-      return `record ${record.seq} stands where record ${this.seq + 1} belongs: records are missing, repeated or out of order`;
+      return `record ${record.seq} is in the place of record ${this.seq + 1}: records are missing, repeated or out of order`;
     if (record.prev !== this.head) return 'the record does not follow the one before it';
     const what = at.before === undefined ? undefined : checkFirst(record, { chain: at.part.chain, before: at.before });
     if (what !== undefined) return what;
@@ -297,23 +291,23 @@ class ChainWalk {
       this.lost.push({
         file: part.name,
         seq: record.seq,
-        what: `the torn end of ${record.file} is not as it was put aside`,
+        what: `the torn end of ${record.file} is not what was cut`,
       });
   }
 }
 
-/** A record that is being written right now is no fault. */
+/** A record that is being written at this moment is no fault. */
 function isUnfinished(line: ChainLine, part: ChainPart, isLast: boolean): boolean {
   return !line.whole && isLast && isWriterAlive(part);
 }
 
-/** Files belong to one chain in one order, whatever they are called. */
+/** Files belong to one chain in one order, whatever their names. */
 function checkFirst(
   record: AuditRecord,
   expected: { readonly chain: string; readonly before: string },
 ): string | undefined {
   if (record.type !== 'opened' && record.type !== 'continued')
-    return 'the file does not begin with the record that begins files';
+    return 'the file does not begin with the first record of a file';
   if (record.chain !== expected.chain) return `the file belongs to chain ${record.chain}`;
   const before = record.type === 'continued' ? record.before : '';
   return before === expected.before ? undefined : `the file before this one, ${before}, is missing`;

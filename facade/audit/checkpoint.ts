@@ -1,22 +1,22 @@
 /**
- * Owns the checkpoint of a folder of chain files: where chains begin whose first files are elsewhere, and what an
- * archive holds; refuses one that is not under the key of the state folder.
+ * The checkpoint of a folder of chain files: where chains begin whose first files are elsewhere, and what an archive
+ * contains. It counts only if the key of the state folder signed it.
  */
 import { createHash } from 'node:crypto';
 import fs from 'node:fs';
 import { join } from 'node:path';
 
-/** Name of the file, in the folder of a log and in that of an archive. */
+/** Name of the file, in the folder of a log and of an archive. */
 export const CHECKPOINT = 'checkpoint.json';
-/** Says what is digested: no digest of a call is of such a text. */
+/** A prefix of what is digested, so that no digest of a call is of such a text. */
 const DOMAIN = 'tollgate-audit-checkpoint\0';
 
 /** Keyed digest, see key-files.ts. */
 export type Digest = (text: string) => string;
 
 /**
- * The chain of `file` begins there in this folder: it follows on `before`, which is elsewhere and ended with record
- * `seq` and the hash `head`.
+ * The chain of `file` begins there in this folder. It follows `before`, which is elsewhere and ended with record `seq`
+ * and the hash `head`.
  */
 export interface ChainStart {
   readonly file: string;
@@ -30,14 +30,14 @@ export interface ArchivedFile {
   readonly file: string;
   readonly bytes: number;
   readonly sha256: string;
-  /** Of a chain file; 0 for a torn end that was put aside. */
+  /** The last record of a chain file; 0 for a torn end that was cut. */
   readonly records: number;
 }
 
 /**
- * What the checkpoint of a log says of one archive. `seal` is that of the archive's own checkpoint, '' before there is
- * one: only the folder tells the archive then. `next` is the seal that a move is about to write, or has just written.
- * Times are ISO.
+ * What the checkpoint of a log says of one archive. `seal` is the seal of the archive's own checkpoint, '' before there
+ * is one: then only the folder identifies the archive. `next` is the seal that a move is about to write, or has just
+ * written. Times are ISO.
  */
 export interface Archive {
   readonly folder: string;
@@ -50,23 +50,23 @@ export interface Archive {
   readonly records: number;
 }
 
-/** What stands in a checkpoint: `archives` and `leaving` of a log, `held` of an archive. */
+/** The content of a checkpoint: `archives` and `leaving` for a log, `held` for an archive. */
 export interface Checkpoint {
   readonly v: 1;
-  /** Of an archive: random, so that two archives with the same files have different seals. */
+  /** For an archive: random, so that two archives with the same files have different seals. */
   readonly id?: string;
   readonly starts: readonly ChainStart[];
   readonly archives: readonly Archive[];
   readonly held: readonly ArchivedFile[];
-  /** Files that are archived, and about to be removed: one that is still there does not count. */
+  /** Files that are archived and about to be removed. One that is still there does not count. */
   readonly leaving: readonly string[];
 }
 
-/** A folder without one says nothing of itself. */
+/** The checkpoint of a folder that has none. */
 export const NO_CHECKPOINT: Checkpoint = { v: 1, starts: [], archives: [], held: [], leaving: [] };
 
 /**
- * A checkpoint that was read. `fault`: why it does not count; the checkpoint is empty then. `seal`: '' where there is
+ * A checkpoint that was read. `fault`: why it does not count; the checkpoint is empty then. `seal`: '' if there is
  * none.
  */
 export interface ReadCheckpoint {
@@ -82,7 +82,7 @@ export function readCheckpoint(folder: string, digest: Digest | undefined): Read
   const refused = (fault: string): ReadCheckpoint => ({ checkpoint: NO_CHECKPOINT, seal: '', fault });
   if (digest === undefined)
     return refused(
-      'the checkpoint was not checked, so it does not count: name the key of its state folder with --key FILE (audit.key)',
+      'the checkpoint could not be checked, so it does not count: name the key of its state folder with --key FILE (audit.key)',
     );
   try {
     const { checkpoint, seal } = JSON.parse(text) as { readonly checkpoint: Checkpoint; readonly seal: string };
@@ -93,7 +93,7 @@ export function readCheckpoint(folder: string, digest: Digest | undefined): Read
   }
 }
 
-/** Writes it whole or not at all; it is on the disk when this returns. Throws what node:fs throws. */
+/** Writes it completely or not at all. It is on the disk when this returns. Throws what node:fs throws. */
 export function writeCheckpoint(folder: string, checkpoint: Checkpoint, digest: Digest): void {
   const path = join(folder, CHECKPOINT);
   const seal = archiveSeal(checkpoint, digest);
@@ -107,12 +107,15 @@ export function archiveSeal(checkpoint: Checkpoint, digest: Digest): string {
   return digest(`${DOMAIN}${JSON.stringify(checkpoint)}`);
 }
 
-/** Whether a log means the archive in this folder, as it is. `found` is the seal that is there, '' for none. */
+/**
+ * Returns whether a log refers to the archive in this folder, in its present state. `found` is the seal that is there,
+ * '' for none.
+ */
 export function isSameArchive({ folder, seal, next }: Archive, path: string, found: string): boolean {
   return found === '' ? seal === '' && folder === path : found === seal || found === next;
 }
 
-/** Puts the names in a folder on the disk. */
+/** Writes the names in a folder to the disk. */
 export function syncFolder(folder: string): void {
   const fd = fs.openSync(folder, 'r');
   try {
@@ -124,7 +127,7 @@ export function syncFolder(folder: string): void {
 
 const CHUNK_BYTES = 1024 * 1024;
 
-/** Size and SHA-256 of a file; undefined when there is none. Throws what node:fs throws. */
+/** Returns the size and SHA-256 of a file; undefined if there is none. Throws what node:fs throws. */
 export function digestFile(path: string): { readonly bytes: number; readonly sha256: string } | undefined {
   let fd: number | undefined;
   try {

@@ -1,27 +1,24 @@
-/**
- * Owns the key files of a state folder, each made once: that of the audit's digests, and others; refuses a key that is
- * not whole.
- */
+/** The key files of a state folder, each made once: the key of the audit's digests, and others. */
 import { createHmac, hash as hashOnce, randomBytes } from 'node:crypto';
 import { linkSync, mkdirSync, readFileSync, unlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 
 const KEY_BYTES = 32;
-/** Of SHA-256; the key is shorter, as RFC 2104 asks of keys that are not hashed first. */
+/** The block size of SHA-256. The key is shorter, so it is not hashed first (RFC 2104). */
 const BLOCK_BYTES = 64;
 const HASH_BYTES = 32;
-/** More than the usual text takes, and the most that one UTF-16 unit takes in UTF-8. */
+/** More than the usual text needs, and the most bytes of one UTF-16 unit in UTF-8. */
 const [ROOM_BYTES, MOST_BYTES] = [8192, 3];
 
-/** The key of the audit's digests: `audit.key`. Throws STATE_FAILED. */
+/** Returns the key of the audit's digests, `audit.key`. Throws STATE_FAILED. */
 export function readAuditKey(folder: string): Buffer {
   return readKeyFile(folder, 'audit.key');
 }
 
 /**
- * Reads `<folder>/<name>` (0600, 32 random bytes), or makes it. Processes that start together agree on one key: it is
- * linked into place whole, and only once. Throws STATE_FAILED.
+ * Reads `<folder>/<name>` (mode 0600, 32 random bytes), or makes it. Processes that start together agree on one key,
+ * because it is linked into place complete, and only once. Throws STATE_FAILED.
  */
 export function readKeyFile(folder: string, name: string): Buffer {
   const path = join(folder, name);
@@ -38,15 +35,15 @@ export function readKeyFile(folder: string, name: string): Buffer {
   }
 }
 
-/** The key where there is one: who only reads makes none. Throws STATE_FAILED. */
+/** Returns the key if it exists. A reader makes none. Throws STATE_FAILED. */
 export function findKeyFile(folder: string, name: string): Buffer | undefined {
   return readIfThere(join(folder, name)) === undefined ? undefined : readKeyFile(folder, name);
 }
 
 /**
- * HMAC-SHA-256 (RFC 2104) under one key, hex. Plain hashes of short arguments could be looked up in a dictionary; these
- * cannot without the key. The two padded keys are made once, with room for what follows them, and Node hashes in one
- * step.
+ * Returns HMAC-SHA-256 (RFC 2104) under one key, as hex. Plain hashes of short arguments could be found in a
+ * dictionary; these cannot without the key. The two padded keys are made once, with room for the text, so that Node
+ * hashes in one step.
  */
 export function createDigest(key: Buffer): (text: string) => string {
   if (typeof hashOnce !== 'function') return (text) => createHmac('sha256', key).update(text).digest('hex');

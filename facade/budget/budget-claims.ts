@@ -1,42 +1,42 @@
-/** Owns the way from a call's budget obligations to claims on shared state, and from a refusal to its error; refuses double ids. */
+/** Turns the budget obligations of a call into claims on shared state, and a refusal into its error. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { BudgetObligation } from '../../policies/port.ts';
 import type { BudgetClaim, BudgetDemand, BudgetUnit, Reservation, ReservationRefusal } from '../state/state-port.ts';
 import type { WaitLimit } from './queue-place.ts';
 
-/** A budget, and what it counts by where that is not the call's own run, session and so on. */
+/** A budget, and its key if that is not the call's own run, session and so on. */
 export type KeyedBudget = BudgetObligation & { readonly key?: string };
 
-/** What a call counts by: one key for each scope; `sessions` is shared by all sessions of one principal. */
+/** The keys of a call, one for each scope. All sessions of one principal share `sessions`. */
 export type BudgetKeys = Readonly<Record<BudgetObligation['scope'] | 'sessions', string>>;
 
-/** What one call may take. `deadline` (ms since 1970): until then it may wait for calls that run now. */
+/** What one call may take. `deadline` (ms since 1970): until then it may wait for running calls. */
 export interface LeaseRequest extends WaitLimit {
   readonly budgets: readonly KeyedBudget[];
   readonly keys: BudgetKeys;
   readonly argBytes: number;
-  /** The worst case, which is reserved: the model cap and the time limit of this call. */
+  /** The worst case, which is reserved: the output limit and the time limit of this call. */
   readonly maxOutputBytes: number;
   readonly maxWallMs: number;
 }
 
-/** With less than this left, a call would be cut to nothing or killed half way: it is refused instead. */
+/** With less than this left, a call would be cut to nothing or ended half way, so it is refused instead. */
 const LEAST = { outputBytes: 1000, wallMs: 1000 };
 
-/** One name per counter. */
+/** Returns one name per counter. */
 export function budgetKeyOf(claim: BudgetClaim): string {
   return JSON.stringify([claim.budget, claim.scope, claim.key]);
 }
 
-/** True for what a running call may give back when it ends. */
+/** Returns true for a unit that a running call may give back when it ends. */
 export function isReleasable(unit: ReservationRefusal['unit']): boolean {
   return unit !== 'calls' && unit !== 'argBytes';
 }
 
 /**
- * The claims of a call. A call that is alone on a counter takes the rest where the worst case is no longer left;
- * beside running calls it asks for its worst case in full, because it may wait for theirs.
- * Throws POLICY_FAILED when a budget is named twice: the one counter would be settled twice.
+ * Returns the claims of a call. A call that is alone on a counter takes the rest if the worst case is no longer left.
+ * Next to running calls it asks for its worst case completely, because it may wait for them. Throws POLICY_FAILED if a
+ * budget is named twice, because its one counter would be settled twice.
  */
 export function claimsOf(request: LeaseRequest, isRunning: (key: string) => boolean): BudgetClaim[] {
   const claims = request.budgets
@@ -48,12 +48,12 @@ export function claimsOf(request: LeaseRequest, isRunning: (key: string) => bool
   return claims.filter((claim) => claim.demands.length > 0 || claim.concurrent !== undefined);
 }
 
-/** The window in which the sessions of one principal share a session budget that has no window of its own, seconds. */
+/** The window, in seconds, of a session budget without a window, over all sessions of one principal. */
 const SESSIONS_WINDOW_S = 3600;
 
 /**
- * The same limit over all sessions of the principal: a new session does not refresh the budget. Calls at once are not counted
- * here, because a slot is given back; `listen.maxSessionsPerPrincipal` bounds the number of sessions.
+ * Adds the same limit over all sessions of the principal, so that a new session does not renew the budget. Calls at
+ * once are not counted here, because a slot is given back; `listen.maxSessionsPerPrincipal` limits the sessions.
  */
 function acrossSessions({ concurrent: _concurrent, ...budget }: KeyedBudget, keys: BudgetKeys): KeyedBudget {
   return { ...budget, scope: 'principal', key: keys.sessions, window: budget.window ?? SESSIONS_WINDOW_S };
@@ -86,7 +86,7 @@ function claimOf(request: LeaseRequest, budget: KeyedBudget, isRunning: (key: st
   };
 }
 
-/** What the call may use: the smallest of what its budgets gave. */
+/** Returns what the call may use: the smallest amount of its budgets. */
 export function grantOf(
   request: LeaseRequest,
   held: Reservation,
@@ -109,7 +109,7 @@ const WORDS: Readonly<Record<ReservationRefusal['unit'], string>> = {
   concurrent: 'calls at once',
 };
 
-/** The refusal of a budget that is spent. */
+/** Returns the error for a spent budget. */
 export function spentError(refused: ReservationRefusal): TollgateError {
   const { claim, unit, limit, left, resetsAt } = refused;
   const until = resetsAt === undefined ? undefined : new Date(resetsAt).toISOString();
@@ -120,12 +120,12 @@ export function spentError(refused: ReservationRefusal): TollgateError {
   });
 }
 
-/** The refusal of a call that waited for others until its deadline; `refused` is what it waited for, where that is known. */
+/** Returns the error for a call that waited until its deadline; `refused` is what it waited for, if known. */
 export function busyError(refused: ReservationRefusal | undefined): TollgateError {
   if (refused === undefined) return new TollgateError('RATE_LIMITED');
   const { claim, unit, limit } = refused;
   return new TollgateError('RATE_LIMITED', {
-    detail: `Budget "${claim.budget}" allows ${limit} ${WORDS[unit]} per ${claim.scope}; running calls hold them.`,
+    detail: `Budget "${claim.budget}" allows ${limit} ${WORDS[unit]} per ${claim.scope}; running calls use all of it.`,
     data: factsOf(refused),
   });
 }

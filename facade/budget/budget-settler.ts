@@ -1,22 +1,24 @@
-/** Settles what was reserved; keeps what could not be settled, and tries it again until it is. */
+/** Settles reservations. One that could not be settled is kept and tried again. */
 import type { Reservation, State } from '../state/state-port.ts';
 
 type Used = Parameters<State['settle']>[1];
 
-/** How soon what failed is tried again, ms. */
+/** When a failed settle is tried again, ms. */
 const AGAIN_MS = 1_000;
 
-/** Settles reservations of one process. Nothing here throws. */
+/** Settles the reservations of one process. No method throws. */
 export interface Settler {
-  /** Resolves also when it failed: it is tried again every second, and at `retry`. */
+  /** Resolves even if it failed: it is tried again every second, and at `retry`. */
   settle(held: Reservation, used: Used): Promise<void>;
   /** Tries again what has failed. */
   retry(): Promise<void>;
-  /** How many are to be tried again. */
+  /** How many are waiting to be tried again. */
   readonly failed: number;
 }
 
-/** A settler over a state. `onLate` is called when something was settled by a later try: what it held is free only then. */
+/**
+ * Returns a settler for a state. `onLate` is called when a later try succeeded, because only then its amounts are free.
+ */
 export function createSettler(state: Pick<State, 'settle'>, onLate: () => void = () => undefined): Settler {
   const failed: { readonly held: Reservation; readonly used: Used }[] = [];
   let timer: NodeJS.Timeout | undefined;
@@ -24,9 +26,9 @@ export function createSettler(state: Pick<State, 'settle'>, onLate: () => void =
     try {
       await state.settle(held, used);
     } catch {
-      // Not swallowed: it is counted, and tried again.
+      // Not ignored: it is counted, and tried again.
       failed.push({ held, used });
-      // The end of the process is not held up: its slots end with it.
+      // Does not delay the end of the process, because its slots end with it.
       timer ??= setTimeout(again, AGAIN_MS).unref();
     }
   };

@@ -1,4 +1,7 @@
-/** Owns what a call reserves of its budgets and gives back; refuses what is spent at once, and what is busy at the deadline. */
+/**
+ * Reserves budgets for a call and gives back what it did not use. A spent budget refuses at once, a busy one at the
+ * deadline.
+ */
 
 import { type Instant, instant } from '../state/budget-clock.ts';
 import type { Reservation, State } from '../state/state-port.ts';
@@ -15,27 +18,32 @@ export interface BudgetUse {
   readonly wallMs: number;
 }
 
-/** What one call has reserved: the asked maximum, or the rest of a budget where that is less. The call must keep to it. */
+/**
+ * What one call has reserved: the most it asks for, or the rest of a budget if that is less. The call must keep to it.
+ */
 export interface Lease extends BudgetUse {
-  /** Replaces the reservation by the real use. Idempotent, never throws: while it fails, the reservation stays spent. */
+  /**
+   * Replaces the reservation by the real use. Can be called again, never throws. While it fails, the reservation stays
+   * spent.
+   */
   settle(used: BudgetUse): void;
 }
 
 /** The budgets of every scope. */
 export interface Budgets {
   /**
-   * Reserves the worst case of a call on all its budgets, or nothing; a crash before `settle` leaves it spent.
-   * Calls that want the same budget are served first come first served, over processes by chance.
-   * Throws BUDGET_EXCEEDED or RATE_LIMITED with `data` {budget, scope, unit, limit, left, resetsAt?}, CANCELLED, STATE_FAILED.
+   * Reserves the worst case of a call on all its budgets, or nothing. A crash before `settle` leaves it spent. In one
+   * process, calls for the same budget are served in order; between processes the order is not defined. Throws
+   * BUDGET_EXCEEDED or RATE_LIMITED with `data` {budget, scope, unit, limit, left, resetsAt?}, CANCELLED, STATE_FAILED.
    */
   reserve(request: LeaseRequest): Promise<Lease> | Lease;
-  /** Forgets what a run or a session has spent. */
+  /** Deletes what a run or a session has spent. */
   end(scope: 'run' | 'session', key: string): Promise<void>;
-  /** Leases whose settling failed; each is tried again every second, and before the next reservation. */
+  /** How many leases could not be settled. Each is tried again every second, and before the next reservation. */
   readonly unsettled: number;
 }
 
-/** Budgets over shared state. `clock` is replaced in tests. */
+/** Returns budgets over shared state. Tests replace `clock`. */
 export function createBudgets(state: State, clock: () => Instant = instant): Budgets {
   const now = (): number => clock().wall;
   /** Counter → calls of this process that hold some of it. */
@@ -44,7 +52,7 @@ export function createBudgets(state: State, clock: () => Instant = instant): Bud
 
   const attempt = async (request: LeaseRequest): Promise<QueueAttempt<Lease>> => {
     if (settler.failed > 0) await settler.retry();
-    // Remembered from before the answer: a call that ends meanwhile has given back what this one may have.
+    // Read before the answer, because a call that ends meanwhile has given back what this one may have.
     const shared = new Set<string>();
     const claims = claimsOf(request, (key) => running.has(key) && Boolean(shared.add(key)));
     const answer = await state.reserve(claims, clock());
@@ -84,7 +92,7 @@ export function createBudgets(state: State, clock: () => Instant = instant): Bud
     return line.join(request, keys);
   };
   return {
-    // The usual call has no budget and costs no database.
+    // The usual call has no budget, and needs no database.
     reserve: (request) =>
       request.budgets.length > 0
         ? reserve(request)
@@ -102,7 +110,7 @@ function countDown(counts: Map<string, number>, key: string): void {
   else counts.delete(key);
 }
 
-/** What a caller measured, in whole amounts; what cannot be read as one counts as everything that was reserved. */
+/** Returns a measured amount as an integer. What is not a number counts as everything that was reserved. */
 function wholeUse(used: BudgetUse, reserved: BudgetUse): BudgetUse {
   const whole = (measured: number, otherwise: number): number =>
     Math.ceil(Number.isFinite(measured) && measured >= 0 ? measured : otherwise);

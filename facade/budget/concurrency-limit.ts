@@ -1,17 +1,17 @@
-/** Owns the number of calls that one session runs at once; refuses with RATE_LIMITED who still waits at the deadline. */
+/** Limits the calls that one session runs at once. A call that still waits at its deadline gets RATE_LIMITED. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { openQueuePlace, type QueuePlace, type WaitLimit } from './queue-place.ts';
 
 /** Gives a place back; a second call does nothing. */
 export type ReleaseSlot = () => void;
 
-/** A first-come-first-served semaphore within this process. */
+/** A first-come-first-served semaphore in this process. */
 export interface ConcurrencyLimit {
-  /** At once when a place is free, else a promise. Rejects with RATE_LIMITED or CANCELLED. */
+  /** Returns at once if a place is free, else a promise. Rejects with RATE_LIMITED or CANCELLED. */
   enter(patience: WaitLimit): ReleaseSlot | Promise<ReleaseSlot>;
 }
 
-/** Opens a gate for `limit` at once; the default of a session is 16 (HB-05). */
+/** Returns a limit of `limit` calls at once; the default of a session is 16 (HB-05). */
 export function createConcurrencyLimit(limit: number, now: () => number = Date.now): ConcurrencyLimit {
   let inside = 0;
   const waiting = new Set<QueuePlace<ReleaseSlot>>();

@@ -1,18 +1,21 @@
-/** Orders the calls that wait for what others give back: principals take turns, and the calls of one principal keep their order. */
+/**
+ * Orders the calls that wait until others give something back: principals take turns, and the calls of one principal
+ * keep their order.
+ */
 import type { ReservationRefusal } from '../state/state-port.ts';
 import { budgetKeyOf, busyError, type LeaseRequest } from './budget-claims.ts';
 import { openQueuePlace, type QueuePlace } from './queue-place.ts';
 
-/** What a try gives: the thing, or what stands in its way. */
+/** The result of a try: the thing, or what prevents it. */
 export type QueueAttempt<T> = { readonly got: T } | { readonly busy: ReservationRefusal };
 
 /** A queue of calls. */
 export interface PrincipalQueue<T> {
-  /** True when somebody waits for one of these counters already. */
+  /** True if a call waits for one of these counters already. */
   wants(keys: readonly string[]): boolean;
   /** Waits for `attempt` to succeed, in order. Rejects with RATE_LIMITED, CANCELLED, or what `attempt` throws. */
   join(request: LeaseRequest, keys: readonly string[]): Promise<T>;
-  /** Tries everybody again, in order. Never rejects. */
+  /** Tries all waiting calls again, in order. Never rejects. */
   callNext(): Promise<void>;
 }
 
@@ -22,17 +25,17 @@ interface Waiting<T> {
   readonly turn: QueuePlace<T>;
 }
 
-/** How often waiting calls look for what another process gave back, ms. */
+/** How often waiting calls check what another process gave back, ms. */
 const POLL_MS = 20;
 
 interface LineOptions<T> {
   readonly attempt: (request: LeaseRequest) => Promise<QueueAttempt<T>>;
-  /** Takes what was got for a call that has left meanwhile. */
+  /** Gives back what was reserved for a call that has left meanwhile. */
   readonly giveBack: (got: T) => void;
   readonly now: () => number;
 }
 
-/** Opens a line. */
+/** Returns a queue. */
 export function createPrincipalQueue<T>(options: LineOptions<T>): PrincipalQueue<T> {
   const waiting = new Set<Waiting<T>>();
   const blockers = new WeakMap<LeaseRequest, ReservationRefusal>();
@@ -85,7 +88,7 @@ export function createPrincipalQueue<T>(options: LineOptions<T>): PrincipalQueue
   };
 }
 
-/** Serves one call; answers what still stands in its way. */
+/** Serves one call; returns what still prevents it. */
 async function serve<T>(
   { request, turn }: Waiting<T>,
   { attempt, giveBack }: LineOptions<T>,
@@ -101,7 +104,10 @@ async function serve<T>(
 }
 
 interface Turns {
-  /** Returns the waiting calls with one of each principal in turn; the principal whose last turn is the longest ago comes first. */
+  /**
+   * Returns the waiting calls, one of each principal in turn. The principal whose last turn is the longest ago comes
+   * first.
+   */
   order<T extends Asker>(waiting: readonly T[]): readonly T[];
   note(served: Asker): void;
   forget(): void;
@@ -109,9 +115,9 @@ interface Turns {
 
 type Asker = { readonly request: LeaseRequest };
 
-/** The turns of principals: the queue of one does not hold up another, and the calls of one keep their order. */
+/** The turns of principals: the queue of one does not delay another, and the calls of one keep their order. */
 function createTurns(): Turns {
-  /** Principal → when it was served last, as a count of servings. */
+  /** Principal → when it was last served, as a count of servings. */
   const served = new Map<string, number>();
   let servings = 0;
   return {

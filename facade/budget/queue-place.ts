@@ -1,8 +1,8 @@
-/** Owns one place in a queue: given, refused at its deadline or left when its caller goes; refuses to end twice. */
+/** One place in a queue. It ends once: served, refused at its deadline, or left when the caller goes. */
 import { type CancelSignal, cancelReason } from '../../adapters/rpc/cancellation.ts';
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
 
-/** What waits and for how long. `deadline` in ms since 1970. */
+/** What waits and until when. `deadline` in ms since 1970. */
 export interface WaitLimit {
   readonly signal: CancelSignal;
   readonly deadline: number;
@@ -12,14 +12,17 @@ export interface WaitLimit {
 export interface QueuePlace<T> {
   readonly promise: Promise<T>;
   readonly over: boolean;
-  /** False when the turn was over already: then the caller keeps `value` and must give it back. */
+  /** False if the place ended already: then the caller keeps `value` and must give it back. */
   give(value: T): boolean;
   refuse(error: unknown): void;
 }
 
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
-/** Opens a turn that ends by itself: RATE_LIMITED with `late()` at the deadline, the signal's reason when that aborts. */
+/**
+ * Returns a place that ends by itself: RATE_LIMITED with `late()` at the deadline, or the signal's reason when it
+ * aborts.
+ */
 export function openQueuePlace<T>(patience: WaitLimit, now: number, late: () => TollgateError): QueuePlace<T> {
   const { promise, resolve, reject } = splitPromise<T>();
   let over = false;

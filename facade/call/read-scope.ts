@@ -1,7 +1,7 @@
 /** What a call may read beyond what it names: the lines that a search finds, and the files that a command opens. */
 import type { UpstreamCall } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import { isBeneath } from '../../catalogs/readers/path-location.ts';
+import { isPathWithin } from '../../catalogs/readers/path-location.ts';
 import type { Policy } from '../../policies/port.ts';
 import type { PreconditionCall, Preconditions } from '../consent/preconditions.ts';
 import type { ExposedTool } from '../exposure/exposed-tool.ts';
@@ -108,7 +108,7 @@ async function isInOpenFolders(deps: ReadScopeDependencies, caller: Caller, foun
     const open = await outsideFoldersNow(deps, { caller, effect, args });
     return pathHandles
       .all()
-      .every(({ location: { inside, absolute } }) => inside || open.some((folder) => isBeneath(folder, absolute)));
+      .every(({ location: { inside, absolute } }) => inside || open.some((folder) => isPathWithin(absolute, folder)));
   } catch (thrown) {
     if (thrown instanceof TollgateError && thrown.code === 'DENIED') return false;
     throw thrown;

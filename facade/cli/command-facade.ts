@@ -1,4 +1,4 @@
-/** Owns how a command gets its configuration and a wired facade; refuses to end without giving back what it was given. */
+/** Gives commands their configuration and a facade, and closes the facade when the command ends. */
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../policies/port.ts';
@@ -18,7 +18,7 @@ import type { Io } from './command-io.ts';
 import { reportError } from './failure-report.ts';
 import { printable } from './print.ts';
 
-/** What every command that reads the configuration takes. */
+/** Options of every command that reads the configuration. */
 export interface CommonOptions {
   /** Relative to the current folder. */
   readonly config: string;
@@ -35,8 +35,9 @@ export interface CommandWiring {
 }
 
 /**
- * Reads what lies on the disk, for commands that check, edit or accept it. The configuration that counts decides which helpers
- * this process runs and where it keeps state and audit: a file that no owner has accepted names neither. Throws CONFIG_INVALID.
+ * Reads the configuration on the disk, for commands that check, edit or accept it. The configuration in force decides
+ * which helper programs this process runs and where it keeps state and audit, because no owner has accepted the file.
+ * Throws CONFIG_INVALID.
  */
 export function readConfig(options: Pick<CommonOptions, 'config'>, io: Pick<Io, 'cwd' | 'env' | 'home'>): Config {
   const file = path.resolve(io.cwd, options.config);
@@ -47,7 +48,7 @@ export function readConfig(options: Pick<CommonOptions, 'config'>, io: Pick<Io, 
   return config;
 }
 
-/** What the accepted configuration says of helpers and folders; without one, what a configuration that says nothing of them gets. */
+/** The helper programs and folders of the accepted configuration; without one, the defaults. */
 function placesInForce(disk: Config, world: World): Pick<Config, 'programs' | 'state' | 'audit'> {
   try {
     const { programs, state, audit } = loadInForce(disk.file, world).config;
@@ -59,7 +60,10 @@ function placesInForce(disk: Config, world: World): Pick<Config, 'programs' | 's
   }
 }
 
-/** Reads what counts for agents: the accepted copy where an agent could change the files. `isShared`: to serve many. Throws CONFIG_INVALID, CONFIG_NOT_ACCEPTED. */
+/**
+ * Reads the configuration that is in force for agents: the accepted copy if an agent could change the files.
+ * `isShared`: for a process that serves several agents. Throws CONFIG_INVALID, CONFIG_NOT_ACCEPTED.
+ */
 export function readInForce(
   options: Pick<CommonOptions, 'config'>,
   io: Pick<Io, 'cwd' | 'env' | 'home'>,
@@ -70,17 +74,40 @@ export function readInForce(
   return inForce;
 }
 
-/** The configuration that counts, for an owner's question or decision. Throws CONFIG_INVALID, CONFIG_NOT_ACCEPTED. */
+/**
+ * Returns the configuration in force, for a question or decision of an owner. Throws CONFIG_INVALID,
+ * CONFIG_NOT_ACCEPTED.
+ */
 export function readForOwner(options: Pick<CommonOptions, 'config'>, io: Pick<Io, 'cwd' | 'env' | 'home'>): Config {
   return readInForce(options, io).config;
 }
 
-/** Who `--as` names, or the user who started the command. Throws IDENTITY. */
+/** Returns the principal that `--as` names, or the one of the user who started the command. Throws IDENTITY. */
 export function readPrincipal(config: Config, { as }: { readonly as?: string }, io: Io): Principal {
   return principalForStdio(config, { user: io.user, ...(as === undefined ? {} : { as }) });
 }
 
-/** As `readPrincipal`, for a question in which nothing is called: whoever may ask about the policy may ask for anybody in it. Throws IDENTITY. */
+/**
+ * Returns the id of the principal that `--as` names, or of the user who started the command, if it is an owner.
+ * `act` completes the sentence "only an owner …". Throws IDENTITY.
+ */
+export function readOwner(
+  config: Config,
+  { as, act }: { readonly as: string | undefined; readonly act: string },
+  io: Io,
+): string {
+  const { id, owner } = readPrincipal(config, as === undefined ? {} : { as }, io);
+  if (owner === true) return id;
+  throw new TollgateError('IDENTITY', {
+    detail: `${id} is no owner, and only an owner ${act}.`,
+    next: 'Use --as with a principal that has `owner: true`.',
+  });
+}
+
+/**
+ * As `readPrincipal`, for a question that makes no call: whoever may ask about the policy may ask for every principal
+ * in it. Throws IDENTITY.
+ */
 export function askedPrincipal(config: Config, { as }: { readonly as?: string }, io: Io): Principal {
   if (as === undefined) return readPrincipal(config, {}, io);
   const found = config.principals.find(({ id }) => id === as);
@@ -91,7 +118,7 @@ export function askedPrincipal(config: Config, { as }: { readonly as?: string },
   });
 }
 
-/** Runs `work` with a facade, and closes it however that ends. Throws what `assemble` and `work` throw. */
+/** Runs `work` with a facade, and always closes it. Throws what `assemble` and `work` throw. */
 export async function withFacade(
   opening: CommandWiring,
   work: (assembled: AssembledFacade) => Promise<number>,
@@ -108,7 +135,7 @@ export async function withFacade(
   }
 }
 
-/** As `withFacade`, for a facade that takes up what is edited while it serves. */
+/** As `withFacade`, for a facade that applies edits of the configuration while it serves. */
 export async function withReloading(
   opening: Omit<CommandWiring, 'config'> & {
     readonly inForce: InForce;
@@ -140,19 +167,22 @@ export async function withReloading(
   }
 }
 
-/** What a question to a facade is answered with: data for stdout, lines for stderr, the exit code. */
+/** The answer to a question: data for stdout, lines for stderr, the exit code. */
 export interface CommandAnswer {
   readonly data: string;
   readonly remarks: readonly string[];
   readonly code: number;
 }
 
-/** As `withFacade`, for work that ends by itself: a signal ends it early, and the servers that it has started. Throws CANCELLED then. */
+/**
+ * As `withFacade`, for work that ends by itself. A signal ends it early, with the servers that it started; then it
+ * throws CANCELLED.
+ */
 export async function askFacade(
   opening: CommandWiring,
   work: (assembled: AssembledFacade) => Promise<CommandAnswer>,
 ): Promise<number> {
-  // Asked for first: from here on a signal waits for what is being started, instead of leaving it behind.
+  // Read first: from here on a signal waits for the servers that are being started, so that none stays behind.
   const { stopped, stdout, stderr } = opening.io;
   const giveUp = (): never => {
     throw new TollgateError('CANCELLED', {

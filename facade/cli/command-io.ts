@@ -1,7 +1,7 @@
-/** Owns the meeting point of commands and the terminal: data to stdout, talk to stderr, and the exit codes. */
+/** What a command uses of the terminal: data to stdout, messages to stderr, and the exit codes. */
 import type { WatchdogSettings } from '../runtime/watchdog.ts';
 
-/** What a command may use of the world; tests give their own. */
+/** What a command may use of its environment. Tests pass their own. */
 export interface Io {
   readonly stdout: (text: string) => void;
   readonly stderr: (text: string) => void;
@@ -11,17 +11,22 @@ export interface Io {
   readonly home: string;
   readonly cwd: string;
   readonly user: string;
-  /** The words that start this program again, from any folder: for commands that people are told to type. */
+  /** The arguments that start this program again from any folder, for commands that people are told to run. */
   readonly self: readonly string[];
   readonly stdin: NodeJS.ReadableStream;
   readonly out: NodeJS.WritableStream;
   /** Resolves when the process is asked to stop (SIGINT, SIGTERM). */
   readonly stopped: Promise<void>;
-  /** Gives the next signal after that another meaning than to end the process at once; the answer takes it back. */
+  /**
+   * Lets `listener` receive the next signal, which otherwise ends the process at once. The returned function undoes
+   * that.
+   */
   readonly onUrge?: (listener: () => void) => () => void;
-  /** Starts the watchdog of this process (facade/runtime/watchdog.ts); absent where commands run in the process of others. */
+  /**
+   * Starts the watchdog of this process (facade/runtime/watchdog.ts). Absent if commands run inside another program.
+   */
   readonly watch?: (watched: WatchdogSettings) => Promise<void>;
-  /** Gives SIGHUP another meaning than to stop, where the process has no terminal that could have gone. */
+  /** Lets `listener` receive SIGHUP, which otherwise stops the process. Absent if the process has a terminal. */
   readonly onHangup?: (listener: () => void) => void;
 }
 

@@ -1,4 +1,4 @@
-/** Owns the process as commands see it: streams, signals, user; refuses to name stdout itself, which facade/main.ts hands in. */
+/** Makes the Io of a process from its streams, signals and user. facade/main.ts passes stdout in. */
 import { realpathSync } from 'node:fs';
 import { homedir, userInfo } from 'node:os';
 import path from 'node:path';
@@ -6,13 +6,13 @@ import { EXIT, type Io } from './command-io.ts';
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
-/** What is used of node:process. */
+/** The parts of node:process that are used. */
 export type CommandProcess = Pick<
   NodeJS.Process,
   'stdin' | 'stdout' | 'stderr' | 'env' | 'cwd' | 'argv' | 'execPath' | 'on' | 'exit' | 'exitCode'
 >;
 
-/** The Io of a process. Faults of its output end up in its exit code. */
+/** Returns the Io of a process. A failed output changes its exit code. */
 export function processIo(host: CommandProcess): Io {
   const { stdin, stdout, stderr, env } = host;
   const signals = new Signals(host);
@@ -43,14 +43,17 @@ export function processIo(host: CommandProcess): Io {
   };
 }
 
-/** In a checkout no `tollgate` is on the PATH: what starts it is Node itself with the file. */
+/** In a checkout there is no `tollgate` on the PATH, so Node starts the file. */
 function selfOf({ argv, execPath }: Pick<CommandProcess, 'argv' | 'execPath'>): readonly string[] {
   const file = argv[1];
   if (file === undefined || path.basename(file) === 'tollgate') return ['tollgate'];
   return [execPath, readOr(() => realpathSync(file), file)];
 }
 
-/** In a container the user may have neither name nor home, and a current folder may be gone; what needs them says so itself. */
+/**
+ * In a container the user may have no name and no home, and the current folder may be gone. The code that needs them
+ * reports it.
+ */
 function readOr(read: () => string, otherwise: string): string {
   try {
     return read();
@@ -59,11 +62,14 @@ function readOr(read: () => string, otherwise: string): string {
   }
 }
 
-/** A command with something to end asks for them; under others a signal ends the process at once, as one too many does here. */
+/**
+ * A command that has something to close listens for the first signal. Otherwise a signal ends the process at once, and
+ * so does a second one.
+ */
 class Signals {
   onHangup: (() => void) | undefined;
   readonly #host: CommandProcess;
-  /** Taken away by its first use. */
+  /** The first use removes it. */
   onUrge: (() => void) | undefined;
   #stopped: Promise<void> | undefined;
 
@@ -94,13 +100,13 @@ class Signals {
         resolve();
       };
       for (const signal of SIGNALS) host.on(signal, receive);
-      // Nobody reads any more, so there is nothing left to say.
+      // No one reads any more, so there is nothing left to say.
       host.stdout.once('error', () => resolve());
     });
   }
 }
 
-/** A reader such as `head` may go away first, which is no fault; output that a full disk did not take is one. */
+/** A reader such as `head` may end first, which is no error. Output that a full disk did not take is one. */
 function watchOutput(host: CommandProcess): void {
   host.stdout.on('error', ({ code }: NodeJS.ErrnoException) => {
     if (code === 'EPIPE' || code === 'ECONNRESET') return;

@@ -1,20 +1,25 @@
-/** Owns where a command finds the state that all processes share, with or without a readable configuration; refuses a folder that holds none. */
+/**
+ * Finds and opens the state that all processes share, with or without a readable configuration. It refuses a folder
+ * that has no state.
+ */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
 import type { AuditEntry, SetupEntry } from '../audit/audit-entry.ts';
-import { openAudit } from '../audit/audit-log.ts';
+import { type AuditLog, openAudit, openAuditOnDemand } from '../audit/audit-log.ts';
+import type { Config } from '../config/config.ts';
 import { quote } from '../config/config-problems.ts';
 import { WORKSPACE } from '../config/servers/server-names.ts';
 import { guessFolders } from '../config/state-folder-guess.ts';
-import { DATABASE_FILE } from '../state/sqlite-state.ts';
+import { DATABASE_FILE, openState } from '../state/sqlite-state.ts';
+import type { State } from '../state/state-port.ts';
 import { STOPS_FILE } from '../state/stop-file.ts';
 import { type CommonOptions, readForOwner } from './command-facade.ts';
 import type { Io } from './command-io.ts';
 import { printable } from './print.ts';
 
-/** What a command works on. */
+/** The state folder and audit log that a command works on. */
 export interface CommandState {
   readonly state: string;
   readonly audit: { readonly folder: string; readonly rotateBytes: number };
@@ -22,15 +27,16 @@ export interface CommandState {
   readonly servers?: readonly string[];
 }
 
-/** Of an audit log whose configuration is not read. */
+/** The rotation of an audit log whose configuration is not read, bytes. */
 export const ROTATE_BYTES = 67_108_864;
 
-/** The word that stands where `--config` is not given. */
+/** The default of `--config`. */
 const CONFIG = 'tollgate.yaml';
 
 /**
- * The state folder of a configuration, or the one that `--state` names. Without `--config` tollgate.yaml is searched upwards from here. A
- * configuration that is refused does not matter where its state folder can be known: who wants to stop an agent must not mend a file first. Throws USAGE.
+ * Returns the state folder of a configuration, or the one that `--state` names. Without `--config`, tollgate.yaml is
+ * searched from the current folder upwards. A configuration that is refused does no harm if its state folder can be
+ * known: to stop an agent, no one must correct a file first. Throws USAGE.
  */
 export function findCommandState(
   options: Pick<CommonOptions, 'config'> & { readonly state?: string },
@@ -38,7 +44,7 @@ export function findCommandState(
 ): CommandState {
   if (options.state !== undefined) {
     const state = path.resolve(io.cwd, options.state);
-    // A folder made anew would stop nothing, and say that it did.
+    // A new, empty folder would stop nothing.
     if (!holdsState(state))
       throw new TollgateError('USAGE', {
         detail: `There is no state of Tollgate in ${quote(options.state)}.`,
@@ -61,13 +67,13 @@ export function findCommandState(
   }
 }
 
-/** A database that was lost is no reason not to stop anything. */
+/** Without its database, a state folder can still be stopped. */
 function holdsState(folder: string): boolean {
   return [DATABASE_FILE, STOPS_FILE].some((name) => existsSync(path.join(folder, name)));
 }
 
 const HOW_TO_FIND =
-  'Name the state folder with --state FOLDER: `tollgate doctor` shows it, and by default it is a folder in ~/.local/state/tollgate named after the project.';
+  'Name the state folder with --state FOLDER. `tollgate doctor` shows it; by default it is a folder in ~/.local/state/tollgate named after the project.';
 
 function findConfig(config: string, { cwd, stderr }: Io): string {
   const here = path.resolve(cwd, config);
@@ -98,9 +104,46 @@ function placeWithout(file: string, { env, home, stderr }: Io): CommandState {
   return { state: found.state, audit: { folder: found.auditFolder, rotateBytes: ROTATE_BYTES } };
 }
 
-/** An act with its user of the machine beside the principal: an agent can be the same principal as its owner. What nobody did has none. */
+/**
+ * Adds the user of the machine to an act of a principal, because an agent can be the same principal as its owner. An
+ * act of no one gets none.
+ */
 export function signed<Entry extends AuditEntry>(entry: Entry, { user }: Pick<Io, 'user'>): Entry {
   return 'by' in entry && entry.by !== undefined ? { ...entry, user } : entry;
+}
+
+/** Opens the state of a folder for `work`, and closes it. Throws STATE_FAILED, and what `work` throws. */
+export async function withState<T>(folder: string, work: (state: State) => Promise<T> | T): Promise<T> {
+  const state = openState(folder);
+  try {
+    return await work(state);
+  } finally {
+    await state.close();
+  }
+}
+
+/** The state, and the audit log that records what a person decides at the terminal. */
+export interface DecisionContext {
+  readonly state: State;
+  readonly audit: AuditLog;
+  /** Appends a record with the user of the machine. Throws AUDIT_FAILED. */
+  readonly append: (entry: AuditEntry) => void;
+}
+
+/** Opens state and audit log of a configuration for `work`, and closes them. Throws STATE_FAILED, and what `work` throws. */
+export function withDecisions<T>(
+  config: Pick<Config, 'state' | 'audit'>,
+  io: Pick<Io, 'user'>,
+  work: (context: DecisionContext) => Promise<T> | T,
+): Promise<T> {
+  return withState(config.state, async (state) => {
+    const audit = openAuditOnDemand(config.audit);
+    try {
+      return await work({ state, audit, append: (entry) => void audit.append(signed(entry, io)) });
+    } finally {
+      await audit.close();
+    }
+  });
 }
 
 /** Appends the records of what a person did at the terminal. Throws AUDIT_FAILED. */
@@ -113,7 +156,10 @@ export async function recordActs(options: CommandState['audit'], acts: readonly 
   }
 }
 
-/** Writes down that the user of the machine changes the set-up, before it is changed: what cannot be recorded is not done. Throws AUDIT_FAILED. */
+/**
+ * Records a change of the setup by the user of the machine, before the change is made: what cannot be recorded is not
+ * done. Throws AUDIT_FAILED.
+ */
 export function recordSetup(
   entry: Omit<SetupEntry, 'type' | 'outcome' | 'by'>,
   { audit, user }: Pick<CommandState, 'audit'> & Pick<Io, 'user'>,

@@ -1,41 +1,43 @@
-/** Owns completion scripts: made from the help of the commands, so that they cannot differ from it. */
+/** Makes completion scripts from the help of the commands, so that the two cannot differ. */
 import type { Command } from 'commander';
 import { EXIT, type Io } from './command-io.ts';
 
-/** A shell that there is a script for. */
+/** A shell with a completion script. */
 export type Shell = 'bash' | 'zsh' | 'fish';
 
 /** Prints the script for one shell. */
-export function runCompletion(shell: Shell, program: Command, io: Io): number {
+export function runCompletion(
+  { shell }: { readonly shell: Shell },
+  io: Io,
+  { program }: { readonly program: Command },
+): number {
   io.stdout(SCRIPTS[shell](program.commands.map(knownOf)));
   return EXIT.ok;
 }
 
 interface Known {
   readonly name: string;
-  /** Without quotes, for a place between quotes. */
+  /** Without quotes, because it is put between quotes. */
   readonly about: string;
-  /** What stands without dashes: the commands of audit, the shells of completion. */
+  /** The values of arguments and the names of subcommands. */
   readonly operands: readonly string[];
   readonly flags: readonly string[];
 }
 
 function knownOf(command: Command): Known {
-  const help = command.helpInformation();
   const operands = command.registeredArguments.flatMap((argument) => argument.argChoices ?? []);
-  const commands = [...help.matchAll(/^ {2}([a-z]+) /gm)].flatMap(([, word = '']) => word);
-  const flags = [...help.matchAll(/(?<![\w-])--[a-z-]+/g)].map(([flag]) => flag);
+  const flags = [command, ...command.commands].flatMap(({ options }) => options.flatMap(({ long }) => long ?? []));
   return {
     name: command.name(),
     about: command.description().replaceAll(/['":]/g, ''),
-    operands: operands.length > 0 ? operands : commands,
-    flags: [...new Set(flags)],
+    operands: [...operands, ...command.commands.map((child) => child.name())],
+    flags: [...new Set([...flags, '--help'])],
   };
 }
 
 const words = ({ operands, flags }: Known): string => [...operands, ...flags].join(' ');
 
-/** Options whose value is a path: there the shell completes files. */
+/** Options whose value is a path; the shell completes files for them. */
 const PATHS = ['-c', '--config', '--opa', '--folder'];
 
 const SCRIPTS: Readonly<Record<Shell, (commands: readonly Known[]) => string>> = {

@@ -1,11 +1,14 @@
-/** Owns how a command that failed says so, and its exit code; refuses to print a stack, except to who asks for the log's details. */
+/**
+ * Reports the error of a command that failed, and returns its exit code. A stack is printed only with
+ * TOLLGATE_LOG=debug.
+ */
 import { inspect } from 'node:util';
 import { asTollgateError, type ErrorCode } from '../../catalogs/errors/error-table.ts';
 import { formatProblems, type Problem } from '../config/config-problems.ts';
 import { EXIT, type Io } from './command-io.ts';
 import { printable } from './print.ts';
 
-/** Exit codes of refusals; every other code is a fault. */
+/** Exit codes of refusals. Every other error code has exit code 1. */
 const EXITS: Readonly<Partial<Record<ErrorCode, number>>> = {
   USAGE: EXIT.usage,
   CONFIG_INVALID: EXIT.usage,
@@ -26,11 +29,14 @@ const EXITS: Readonly<Partial<Record<ErrorCode, number>>> = {
   CONFIG_NOT_ACCEPTED: EXIT.approval,
 };
 
-/** Says on stderr, with its code, one line what and one line what next, and in between each problem of a file as `file:line:col: message`. */
+/**
+ * Prints an error on stderr: its code with one line what happened, each problem of a file as `file:line:col: message`,
+ * one line what to do.
+ */
 export function reportError(thrown: unknown, { json, io }: { readonly json: boolean; readonly io: Io }): number {
   const error = asTollgateError(thrown);
   const isOurs = error.code !== 'INTERNAL';
-  // What a sandbox said holds paths of the host: for the owner at the terminal, who asks for it.
+  // The message of a sandbox has paths of the host. It is only for an owner who asks for it.
   if (
     (!isOurs || error.code === 'SANDBOX_UNAVAILABLE' || error.code === 'INIT_FAILED') &&
     error.cause !== undefined &&
@@ -40,7 +46,7 @@ export function reportError(thrown: unknown, { json, io }: { readonly json: bool
   const next = isOurs ? error.next : 'Run it again with TOLLGATE_LOG=debug, and report what it says.';
   const problems = error.data.problems;
   const lines = Array.isArray(problems) ? `${formatProblems(problems as readonly Problem[])}\n` : '';
-  // The list says it better than the summary of it that a message holds.
+  // The list says more than the summary in the message.
   const what = lines === '' ? error.message : error.row.what;
   io.stderr(
     json

@@ -1,21 +1,24 @@
-/** Owns how a command writes a file that it was asked for: the folders above it, then the file; refuses with USAGE what the file system refuses. */
+/** Writes a file that the user asked for, and the folders above it. An error of the file system becomes USAGE. */
 import { mkdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { capturing } from '../config/reading/file-replacement.ts';
 import { printable } from './print.ts';
 
-/** A file to write. `shown` is its name as the user wrote it; `isNew`: what is there already is never replaced. */
+/** A file to write. `shown`: its name as the user wrote it. `isNew`: never replace an existing file. */
 export interface WrittenFile {
   readonly file: string;
   readonly shown: string;
   readonly content: string | Uint8Array;
   readonly isNew?: true;
-  /** The folder must be there: one that is made by mistake hides a slip in a name. */
+  /** The folder must exist, because a new folder would hide a typing error in a name. */
   readonly isBeside?: true;
 }
 
-/** Writes a file, and the folders that it lies in. False when it was to be new and something is there, a dangling link too. Throws USAGE. */
+/**
+ * Writes a file, and the folders above it. Returns false if `isNew` is set and something exists, even a dangling link.
+ * Throws USAGE.
+ */
 export function writeAsked({ file, shown, content, isNew, isBeside }: WrittenFile): boolean {
   let isMade = false;
   try {
@@ -33,7 +36,10 @@ export function writeAsked({ file, shown, content, isNew, isBeside }: WrittenFil
   }
 }
 
-/** One folder at a time: asked for all of them, Node never ends where a file system takes no folders, such as /proc. */
+/**
+ * Makes one folder at a time, because Node's recursive mkdir never ends in a file system that takes no folders, such as
+ * /proc.
+ */
 function makeFolder(folder: string): void {
   if (statSync(folder, { throwIfNoEntry: false })?.isDirectory() === true) return;
   if (path.dirname(folder) !== folder) makeFolder(path.dirname(folder));
@@ -45,12 +51,12 @@ const REASONS: Readonly<Record<string, string>> = {
   EPERM: 'it is not permitted',
   EROFS: 'the file system is read-only',
   ENOSPC: 'the disk is full',
-  EEXIST: 'a file stands in the way',
-  ENOTDIR: 'a file stands in the way',
+  EEXIST: 'a file has this name already',
+  ENOTDIR: 'a file has this name already',
   EISDIR: 'it is a folder',
   ENOENT: 'there is no such folder',
 };
 
 function reasonOf(cause: unknown): string {
-  return REASONS[(cause as NodeJS.ErrnoException).code ?? ''] ?? 'the file system refuses';
+  return REASONS[(cause as NodeJS.ErrnoException).code ?? ''] ?? 'the file system refuses it';
 }

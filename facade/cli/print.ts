@@ -1,8 +1,8 @@
-/** Owns how commands print: tables, JSON, colour; refuses to let a name from outside drive the terminal. */
+/** Prints tables, JSON and colour. No name from outside can control the terminal. */
 import { styleText } from 'node:util';
 import type { Io } from './command-io.ts';
 
-/** Where a command prints. `isTTY`: a person reads it, so there is colour. */
+/** Where a command prints. `isTTY`: a person reads it, so it has colour. */
 export type CliIo = Pick<Io, 'stdout' | 'stderr' | 'isTTY'>;
 
 export type Colour = 'green' | 'yellow' | 'red' | 'magenta' | 'dim' | 'bold';
@@ -12,16 +12,22 @@ export type Cell = string | { readonly text: string; readonly colour: Colour };
 
 const MAX_CELL = 60;
 
-/** What a terminal or a reader would not show as it is: controls, half code points, what is not drawn at all, blanks but the one of ASCII. */
+/**
+ * Characters that a terminal or a reader would not show as they are: control characters, half code points, invisible
+ * characters, spaces other than the ASCII one.
+ */
 const UNSEEN = String.raw`\p{C}\p{DI}\p{Zl}\p{Zp}\u2800\u{a0}\u{1680}\u2000-\u200a\u202f\u205f\u3000`;
-/** Blocks that are written from right to left: one such letter turns what stands beside it around. */
+/** Blocks of right-to-left letters. One such letter reverses the text next to it. */
 const LEFTWARD = String.raw`\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\u{10800}-\u{10fff}\u{1e800}-\u{1efff}`;
-/** Marks that stand on no letter, enclose it, or are heaped up until they cover the rows around. */
+/** Marks that stand on no letter, enclose a letter, or are so many that they cover the rows above and below. */
 const MARKS = String.raw`\p{Me}|(?<![\p{L}\p{M}])\p{M}+|\p{M}{3,}`;
 const DECEIVING = new RegExp(`[${UNSEEN}${LEFTWARD}]|${MARKS}`, 'gu');
 const DECEIVING_JSON = new RegExp(`(?!\n)(?:${DECEIVING.source})`, 'gu');
 
-/** Escapes what a terminal or a reader would not show as it is, or would show in another place: each such character as `\u{…}`. */
+/**
+ * Escapes each character that a terminal or a reader would not show as it is, or would show in another place, as
+ * `\u{…}`.
+ */
 export function printable(text: string): string {
   return /^[\x20-\x7e]*$/.test(text)
     ? text
@@ -35,17 +41,17 @@ export function plural(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? '' : 's'}`;
 }
 
-/** Words as a line that a shell takes apart into the same words. */
+/** Returns the arguments as a line that a shell splits into the same arguments. */
 export function commandLine(words: readonly string[]): string {
   return words.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`)).join(' ');
 }
 
-/** Paints only where a person looks. */
+/** Adds colour if a person reads the output. */
 export function paint(io: Pick<CliIo, 'isTTY'>, colour: Colour, text: string): string {
   return io.isTTY ? styleText(colour, text) : text;
 }
 
-/** A table with aligned columns, one row a line; cells are made printable and cut to 60 characters. */
+/** Returns a table with aligned columns, one row per line. Cells are made printable and cut to 60 characters. */
 export function table(
   io: Pick<CliIo, 'isTTY'>,
   columns: readonly string[],
@@ -65,9 +71,9 @@ export function table(
   return `${lines.map(format).join('\n')}\n`;
 }
 
-/** JSON for machines, one value, indented for the person who looks anyway. */
+/** Returns one value as indented JSON. */
 export function json(value: unknown): string {
-  // A terminal must not obey what stands in it; for a reader of JSON it is the same text.
+  // Escaped for a terminal, which must not obey it. A JSON parser reads the same text.
   return `${JSON.stringify(value, null, 2).replace(DECEIVING_JSON, (found) =>
     found
       .split('')

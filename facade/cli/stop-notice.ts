@@ -1,4 +1,7 @@
-/** Owns the first line of commands that look at a configuration: what of it is switched off or killed; refuses to be silent where that cannot be known. */
+/**
+ * Prints the first line of commands that look at a configuration: what is switched off or killed, or that this is not
+ * known.
+ */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { asTollgateError } from '../../catalogs/errors/error-table.ts';
@@ -7,7 +10,9 @@ import { STOPS_FILE, Stops } from '../state/stop-file.ts';
 import type { Io } from './command-io.ts';
 import { printable } from './print.ts';
 
-/** Says on stderr what nobody can use at present, and how it comes back. `state`: the state folder, which may not be there yet. */
+/**
+ * Tells on stderr what no one can use now, and how to change that. `state`: the state folder, which may not exist yet.
+ */
 export function reportStops(state: string, { stderr }: Pick<Io, 'stderr'>): void {
   if (!existsSync(path.join(state, STOPS_FILE))) return;
   for (const line of linesOf(state)) stderr(`${printable(line)}\n`);
@@ -35,6 +40,6 @@ function linesOf(folder: string): readonly string[] {
     }
   } catch (thrown) {
     const { message, next } = asTollgateError(thrown);
-    return [`Whether something is switched off is not known: ${message} ${next}`];
+    return [`It is not known whether something is switched off: ${message} ${next}`];
   }
 }

@@ -1,22 +1,25 @@
-/** Owns what a person types or a program pipes in; refuses to show values, to take them from the command line, and to take silence for a yes. */
+/** Reads what a person types or a program pipes in. It never shows a secret value, and no answer never means yes. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Io } from './command-io.ts';
 
 const MAX_BYTES = 64 * 1024;
 const [CTRL_C, CTRL_D, BACKSPACE, DELETE] = ['\u0003', '\u0004', '\b', '\u007f'];
 
-/** What is used of a terminal's input. */
+/** The parts of a terminal's input that are used. */
 type TerminalInput = NodeJS.ReadableStream & { readonly isTTY?: boolean; setRawMode?(raw: boolean): unknown };
 
-/** Who is asked, and what ends the asking. */
+/** Who is asked, and what ends the question. */
 type Asker = Pick<Io, 'stdin' | 'stderr'> & Partial<Pick<Io, 'stopped'>>;
 
-/** Whether a person sits at the input. */
+/** Returns whether a person is at the input. */
 export function isInteractive(io: Pick<Io, 'stdin'>): boolean {
   return (io.stdin as TerminalInput).isTTY === true;
 }
 
-/** One line from the terminal, unseen; `question` goes to stderr. Throws CANCELLED on Ctrl-C and at the end of the input. */
+/**
+ * Reads one hidden line from the terminal. `question` goes to stderr. Throws CANCELLED on Ctrl-C and at the end of the
+ * input.
+ */
 export async function askHidden(io: Asker, question: string): Promise<string> {
   const input = io.stdin as TerminalInput;
   io.stderr(question);
@@ -42,7 +45,7 @@ function readLine({ stdin, stopped }: Asker): Promise<string> {
       finish(() =>
         reject(new TollgateError('CANCELLED', { detail: 'Nothing was done.', next: 'Run it again when you want it.' })),
       );
-    // Outside of raw mode Ctrl-C comes as a signal.
+    // Outside raw mode, Ctrl-C arrives as a signal.
     void stopped?.then(giveUp);
     const take = (chunk: Buffer | string): void => {
       for (const letter of chunk.toString()) {
@@ -55,7 +58,10 @@ function readLine({ stdin, stopped }: Asker): Promise<string> {
   });
 }
 
-/** All of a piped input, without one line end at its end. Throws USAGE for more than 64 KiB or text that is not UTF-8. */
+/**
+ * Reads all of a piped input, without one line end at its end. Throws USAGE for more than 64 KiB or text that is not
+ * UTF-8.
+ */
 export async function readPiped(io: Pick<Io, 'stdin'>): Promise<string> {
   const chunks: Buffer[] = [];
   let size = 0;
@@ -65,7 +71,7 @@ export async function readPiped(io: Pick<Io, 'stdin'>): Promise<string> {
     if (size > MAX_BYTES)
       throw new TollgateError('USAGE', {
         detail: 'The input is larger than 64 KiB.',
-        next: 'Pipe in the value and nothing else.',
+        next: 'Pipe in only the value.',
       });
     chunks.push(bytes);
   }
@@ -81,13 +87,13 @@ export async function readPiped(io: Pick<Io, 'stdin'>): Promise<string> {
   }
 }
 
-/** A question that is answered with yes or no; anything but yes is no. Throws CANCELLED as `askHidden`. */
+/** Asks a yes-or-no question. Every answer but yes means no. Throws CANCELLED as `askHidden`. */
 export async function askYes(io: Asker, question: string): Promise<boolean> {
   io.stderr(`${question} [y/N] `);
   try {
     return /^y(es)?$/i.test((await readLine(io)).trim());
   } catch (thrown) {
-    // The person has ended no line, so what is said of it would stand behind the question.
+    // The person has not ended the line, so the next text would follow the question.
     io.stderr('\n');
     throw thrown;
   } finally {

@@ -1,19 +1,28 @@
-/** Owns how text from outside keeps to its rows: broken by us where the terminal would, and marked where its letters deceive; refuses to let it begin a row of ours. */
+/**
+ * Keeps text from outside in its rows: it is wrapped before the terminal wraps it, and deceptive letters are marked.
+ * Such a text never begins a row of Tollgate.
+ */
 import type { Io } from './command-io.ts';
 import { printable } from './print.ts';
 
-/** Where nobody says how wide the terminal is. */
+/** The width if the terminal does not tell it. */
 const WIDTH = 100;
 const NARROWEST = 40;
-/** Begins each row that goes on with the one above. */
+/** Begins each row that continues the row above. */
 const ON = '    | ';
 
-/** Alphabets with letters that look like those of another one; Japanese and Chinese mix with Latin in ordinary words. */
+/**
+ * Alphabets with letters that look like letters of another one. Japanese and Chinese mix with Latin in ordinary words,
+ * so they are not here.
+ */
 const SCRIPTS = ['Latin', 'Greek', 'Cyrillic', 'Armenian', 'Cherokee', 'Coptic', 'Lisu', 'Hebrew', 'Arabic'].map(
   (script) => new RegExp(`\\p{Script=${script}}`, 'u'),
 );
 
-/** Printed rows, none wider than the terminal (without one: 100): a terminal that wraps by itself makes a new row of whatever comes next. */
+/**
+ * Returns printable rows, none wider than the terminal (default 100). A terminal that wraps by itself would start a new
+ * row with any text.
+ */
 export function inRows({ isTTY, out }: Pick<Io, 'isTTY' | 'out'>, text: string): string {
   const columns = isTTY ? (out as { readonly columns?: number }).columns : undefined;
   const width = Math.max(NARROWEST, columns ?? WIDTH);
@@ -23,7 +32,7 @@ export function inRows({ isTTY, out }: Pick<Io, 'isTTY' | 'out'>, text: string):
     .join('\n');
 }
 
-/** What the letters of a text are, where they are not plain ASCII: words that mix alphabets by name, those letters written out. */
+/** Describes the letters of a text that is not plain ASCII: words that mix alphabets are named, with those letters. */
 export function letterMarks(text: string): readonly string[] {
   if (/^[\x20-\x7e\n\t]*$/.test(text)) return [];
   const words = text.match(/[\p{L}\p{M}\p{N}_-]+/gu) ?? [];
@@ -39,13 +48,13 @@ export function letterMarks(text: string): readonly string[] {
   return ['not all ASCII', ...(mixed.length === 0 ? [] : [`mixes scripts: ${mixed.map(plain).join(' ')}`])];
 }
 
-/** Printable, with the marks of its letters behind it. */
+/** Returns printable text, followed by the marks of its letters. */
 export function marked(text: string): string {
   const marks = letterMarks(text);
   return `${printable(text)}${marks.length === 0 ? '' : `  (${marks.join(', ')})`}`;
 }
 
-/** At a blank where one is near. */
+/** Breaks at a space if one is near. */
 function folded(row: string, width: number): string {
   if (row.length * 2 <= width) return row;
   const rows: string[] = [];
@@ -59,7 +68,7 @@ function folded(row: string, width: number): string {
   return [...rows, letters.join('')].join('\n');
 }
 
-/** How many letters fit. What is not ASCII counts twice: it may be two columns wide. */
+/** Returns how many letters fit. A letter outside ASCII counts twice, because it may be two columns wide. */
 function endOf(letters: readonly string[], width: number): number {
   let columns = 0;
   const at = letters.findIndex((letter) => (columns += letter > '~' ? 2 : 1) > width);

@@ -1,11 +1,11 @@
-/** What `facade/main.ts` gives to the commands, so that they know no implementation. */
+/** The implementations that facade/main.ts passes to the commands. */
 import type { AddressProbe, SignIns } from '../../adapters/port.ts';
 import type { Authoring } from '../../policies/authoring/authoring-port.ts';
 import type { AssembleFacade, CheckPolicy, ServeOffline } from '../runtime/assembled-facade.ts';
 import type { Examine } from './configuration/doctor-findings.ts';
 import type { ConsentWiring } from './server-consent/owner-context.ts';
 
-/** What facade/main.ts gives the commands. */
+/** What facade/main.ts passes to the commands. */
 export interface Wiring extends ConsentWiring {
   readonly assemble: AssembleFacade;
   readonly check: CheckPolicy;

@@ -1,4 +1,7 @@
-/** Keeps the configuration that an owner accepted: a copy of each file that a load reads and that an agent could change. */
+/**
+ * Stores the configuration that an owner accepted: a copy of each file that a load reads and that an agent could
+ * change.
+ */
 import { createHash } from 'node:crypto';
 import {
   closeSync,
@@ -16,13 +19,14 @@ import {
 } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { isPathWithin } from '../../catalogs/readers/path-location.ts';
 import type { Config } from './config.ts';
 import { isExposed } from './reading/control-files.ts';
 import { replaceFile } from './reading/file-replacement.ts';
-import { isWithin, realPath } from './reading/text-files.ts';
+import { realPath } from './reading/text-files.ts';
 import { defaultState, type World } from './work-folders.ts';
 
-/** Files of a folder that a load reads; everything else there may change freely. */
+/** Files of a folder that a load reads. Other files there may change freely. */
 const READ = /\.(?:rego|ya?ml|json|toml)$/;
 const MAX_FILES = 2000;
 const MAX_DEPTH = 16;
@@ -35,16 +39,16 @@ export interface Contents {
   readonly files: ReadonlyMap<string, Buffer>;
 }
 
-/** What lies on the disk. `skipped`: what is no plain file, cannot be read, or is more than is kept. */
+/** The files on the disk. `skipped`: files that are not plain, cannot be read, or exceed the limits. */
 export interface OnDisk extends Contents {
   readonly skipped: readonly string[];
 }
 
-/** A copy that loads read instead of the disk. */
+/** A copy that is loaded instead of the files on the disk. */
 export interface Accepted extends Contents {
   /** SHA-256 over all paths and contents, hex. */
   readonly hash: string;
-  /** Where a load reads a file: the copy, or the file itself if no agent can change it. */
+  /** Returns where a load reads a file: the copy, or the file itself if no agent can change it. */
   readonly at: (file: string) => string;
 }
 
@@ -58,8 +62,8 @@ interface Manifest {
 }
 
 /**
- * The folder of the accepted copy of a configuration file. It depends on nothing that the file says: an edited `state` would
- * otherwise name a folder with a forged copy.
+ * Returns the folder of the accepted copy of a configuration file. It depends on nothing in the file, because an edited
+ * `state` could name a folder with a forged copy.
  */
 export function acceptedFolder(file: string, world: Pick<World, 'env' | 'home'>): string {
   const folder = realPath(path.dirname(path.resolve(file)));
@@ -67,7 +71,7 @@ export function acceptedFolder(file: string, world: Pick<World, 'env' | 'home'>)
   return path.join(realPath(defaultState({ ...world, folder })), 'accepted', key);
 }
 
-/** The file that says which copy counts; watch it to notice the next one. */
+/** The file that names the copy in force; watch it to notice the next one. */
 export function acceptedMarker(folder: string): string {
   return path.join(folder, 'accepted.json');
 }
@@ -92,7 +96,7 @@ export function readAccepted(folder: string): Accepted | undefined {
   }
 }
 
-/** Writes a copy without making it count: what shall be accepted is loaded from it first. */
+/** Writes a copy without putting it in force, so that it can be loaded and checked first. */
 export function stageAccepted(folder: string, contents: Contents): Accepted {
   const hash = hashOf(contents);
   const tree = treeOf(folder, hash);
@@ -107,7 +111,7 @@ export function stageAccepted(folder: string, contents: Contents): Accepted {
   return viewOf(contents, tree);
 }
 
-/** Makes a staged copy the one that counts, and removes older ones except the last: a start may still be reading it. */
+/** Puts a staged copy in force, and removes older ones except the last, because a start may still be reading it. */
 export function acceptStaged(folder: string, { hash, places, files }: Accepted, by: string): void {
   const marker = acceptedMarker(folder);
   const before = existsSync(marker) ? (JSON.parse(readFileSync(marker, 'utf8')) as Partial<Manifest>).hash : undefined;
@@ -123,12 +127,15 @@ export function dropStaged(folder: string, { hash }: Accepted): void {
   if (readMarker(folder) !== hash) rmSync(treeOf(folder, hash), { recursive: true, force: true });
 }
 
-/** No copy counts any more: nothing of the configuration can be changed by an agent. */
+/** Ends the use of copies, because no agent can change any file of the configuration. */
 export function forgetAccepted(folder: string): void {
   rmSync(folder, { recursive: true, force: true });
 }
 
-/** The files that a load has read and that an agent could change: by the workspace, and by what sandboxes may write. */
+/**
+ * Returns the files that a load has read and that an agent could change: through the workspace, and through what
+ * sandboxes may write.
+ */
 export function exposedReads({
   reads,
   workspace,
@@ -140,7 +147,7 @@ export function exposedReads({
   return reads.filter((file) => isExposed(file, roots));
 }
 
-/** Reads what lies at these places now. Never throws. */
+/** Reads the files at these places. Never throws. */
 export function readPlaces(places: readonly string[]): OnDisk {
   const files = new Map<string, Buffer>();
   const skipped: string[] = [];
@@ -154,7 +161,7 @@ export function readPlaces(places: readonly string[]): OnDisk {
   return { places, files, skipped };
 }
 
-/** Which files differ between two contents, absolute and sorted. */
+/** Returns which files differ between two contents, absolute and sorted. */
 export function changedFiles(before: Contents, after: Contents): readonly string[] {
   const names = new Set([...before.files.keys(), ...after.files.keys()]);
   return [...names]
@@ -167,7 +174,7 @@ export function changedFiles(before: Contents, after: Contents): readonly string
 
 function viewOf(contents: Contents, tree: string): Accepted {
   const at = (file: string): string =>
-    contents.places.some((place) => isWithin(file, place)) ? path.join(tree, file) : file;
+    contents.places.some((place) => isPathWithin(file, place)) ? path.join(tree, file) : file;
   return { ...contents, hash: path.basename(tree), at };
 }
 
@@ -189,7 +196,9 @@ function hashOf({ places, files }: Contents): string {
     .digest('hex');
 }
 
-/** The file itself, or the files of a folder that a load could read, and links to folders, which a load refuses. */
+/**
+ * Returns the file itself, or the files of a folder that a load could read, and links to folders, which a load refuses.
+ */
 function filesAt(place: string, depth = 0): readonly string[] {
   const found = statSync(place, { throwIfNoEntry: false });
   if (found === undefined) return [];
@@ -206,12 +215,12 @@ function listed(folder: string): readonly Dirent[] {
   try {
     return readdirSync(folder, { withFileTypes: true }).filter(({ name }) => !name.startsWith('.'));
   } catch {
-    // A folder that may not be listed gives a load nothing either.
+    // A load cannot list such a folder either.
     return [];
   }
 }
 
-/** Undefined for what is no plain file of a size that a load would read. Never blocks on a pipe. */
+/** Undefined for a file that is not plain, or too large for a load. Never blocks on a pipe. */
 function contentOf(file: string): Buffer | undefined {
   let opened: number | undefined;
   try {
@@ -219,7 +228,7 @@ function contentOf(file: string): Buffer | undefined {
     const status = fstatSync(opened);
     return status.isFile() && status.size <= MAX_FILE_BYTES ? readFileSync(opened) : undefined;
   } catch {
-    // It went meanwhile, or may not be read: a load would not read it either.
+    // It was removed meanwhile, or may not be read; a load would not read it either.
     return undefined;
   } finally {
     if (opened !== undefined) closeSync(opened);

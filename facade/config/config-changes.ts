@@ -1,8 +1,11 @@
-/** Compares two configurations, and tells which changes are certainly stricter; every other change counts as one that allows more. */
+/**
+ * Compares two configurations, and finds the changes that are certainly stricter. Every other change counts as one that
+ * may allow more.
+ */
 import path from 'node:path';
+import { isPathWithin } from '../../catalogs/readers/path-location.ts';
 import { type Accepted, type Contents, changedFiles } from './accepted-config.ts';
 import type { Config } from './config.ts';
-import { isWithin } from './reading/text-files.ts';
 import { readYaml } from './reading/yaml-document.ts';
 
 /** One difference. `widens`: it may allow more, or cannot be shown to allow less. */
@@ -13,17 +16,19 @@ export interface Change {
 
 type Plain = Readonly<Record<string, unknown>>;
 
-/** Lists in which an entry more allows more. */
+/** Lists in which an additional entry allows more. */
 const GIVING = new Set(['allowRead', 'allowWrite', 'allowedDomains', 'origins', 'hosts', 'profiles', 'servers']);
-/** Lists in which an entry more closes more. */
+/** Lists in which an additional entry forbids more. */
 const CLOSING = new Set(['denyRead', 'denyWrite', 'deniedDomains']);
-/** Parts whose values may hold keys or tokens, or say nothing to a reader: only their names are shown. */
+/** Parts whose values may contain keys or tokens, or mean nothing to a reader: only their names are shown. */
 const UNSHOWN = /(?:^|\.)(?:env|headers|args|oauth|url|token\w*|filled|secretSources|secrets)(?:\.|$)/;
-/** Sections of numbers where less is stricter. */
+/** Sections of numbers in which less is stricter. */
 const LIMITS =
   /^(?:caps|limits|budgets\.[^.]+|servers\.[^.]+\.(?:sandbox\.limits|caps)|bash\.sandbox\.limits)\.(?:bytes|lines|argBytes|spillBytes|media|concurrent|servers|connections|calls|memoryMb|processes|fileMb|cpuSeconds)$/;
 
-/** All differences, those that may allow more first. Values of variables, headers and arguments are never shown. */
+/**
+ * Returns all differences, those that may allow more first. Values of variables, headers and arguments are never shown.
+ */
 export function compareConfigs(before: Config, after: Config): readonly Change[] {
   const changes = [
     ...compareValues('', settingsOf(before), settingsOf(after)),
@@ -32,13 +37,13 @@ export function compareConfigs(before: Config, after: Config): readonly Change[]
   return [...changes.filter(({ widens }) => widens), ...changes.filter(({ widens }) => !widens)];
 }
 
-/** Differences in the files of policies and all others whose content is no setting. */
+/** Returns the differences in policy files and in all other files whose content is no setting. */
 export function compareFiles(before: Accepted, after: Contents, { file, folder, reads }: Config): readonly Change[] {
   const settings = [file, path.join(folder, 'servers')];
   return changedFiles(before, after)
-    .filter((name) => !settings.some((place) => isWithin(name, place)))
+    .filter((name) => !settings.some((place) => isPathWithin(name, place)))
     .flatMap((name) => {
-      const shown = isWithin(name, folder) ? path.relative(folder, name) : name;
+      const shown = isPathWithin(name, folder) ? path.relative(folder, name) : name;
       const [old, now] = [before.files.get(name), after.files.get(name)];
       const isRules = reads.includes(name) && /\.ya?ml$/.test(name);
       if (isRules) return compareRules(shown, rulesIn(old), rulesIn(now));
@@ -48,7 +53,7 @@ export function compareFiles(before: Accepted, after: Contents, { file, folder, 
     });
 }
 
-/** What the sections say, by names: lists of named entries become maps. */
+/** Returns the sections by names: lists of named entries become maps. */
 function settingsOf(config: Config): Plain {
   const {
     workspace,
@@ -130,7 +135,7 @@ function compareValues(at: string, before: unknown, after: unknown): readonly Ch
   ];
 }
 
-/** A server, profile, principal, budget or policy as a whole. */
+/** A complete server, profile, principal, budget or policy. */
 function isEntry(at: string): boolean {
   return /^(?:servers|profiles|principals|budgets|policies|secretSources)\.[^.]+$/.test(at);
 }
@@ -156,7 +161,7 @@ function compareLists(at: string, before: readonly unknown[], after: readonly un
     : [...added, ...removed];
 }
 
-/** A rule that denies can be added, and one that allows removed: the outcome of every call stays or gets stricter. */
+/** Adding a rule that denies, or removing one that allows, keeps the outcome of every call or makes it stricter. */
 function compareRules(file: string, before: readonly unknown[], after: readonly unknown[]): readonly Change[] {
   const byId = (rules: readonly unknown[]): Map<string, Plain> =>
     new Map(rules.filter(isMap).map((rule, index) => [typeof rule.id === 'string' ? rule.id : `#${index + 1}`, rule]));

@@ -1,6 +1,7 @@
-/** Loads the configuration that counts: what an owner accepted, wherever an agent could have changed the files. */
+/** Loads the configuration in force: what an owner accepted, wherever an agent could have changed the files. */
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { isPathWithin } from '../../catalogs/readers/path-location.ts';
 import {
   type Accepted,
   acceptedFolder,
@@ -11,15 +12,14 @@ import {
 } from './accepted-config.ts';
 import type { Config } from './config.ts';
 import { loadConfig } from './load-config.ts';
-import { isWithin } from './reading/text-files.ts';
 import type { World } from './work-folders.ts';
 
-/** The configuration that counts, and how the disk differs from it. */
+/** The configuration in force, and how the disk differs from it. */
 export interface InForce {
   readonly config: Config;
   /** Absent if no agent can change any file of the configuration. */
   readonly accepted?: Accepted;
-  /** Files that differ from the accepted copy and do not count, as people write them. */
+  /** Files that differ from the accepted copy and are not in force, as people write them. */
   readonly differing: readonly string[];
 }
 
@@ -42,14 +42,17 @@ export function loadInForce(file: string, world: World): InForce {
   }
 }
 
-/** Files on the disk that differ from the accepted copy, relative to the configuration where they lie beside it. */
+/**
+ * Returns files on the disk that differ from the accepted copy, relative to the folder of the configuration if they are
+ * in it.
+ */
 export function differingFiles(accepted: Accepted, folder: string): readonly string[] {
   return changedFiles(accepted, readPlaces(accepted.places)).map((file) =>
-    isWithin(file, folder) ? path.relative(folder, file) : file,
+    isPathWithin(file, folder) ? path.relative(folder, file) : file,
   );
 }
 
-/** One line on files that do not count; undefined if there are none. Names are shortened to eight. */
+/** Returns one line about files that are not in force; undefined if there are none. At most eight are named. */
 export function differenceNote(differing: readonly string[]): string | undefined {
   if (differing.length === 0) return undefined;
   const more = differing.length > 8 ? ` and ${differing.length - 8} more` : '';
@@ -59,20 +62,20 @@ export function differenceNote(differing: readonly string[]): string | undefined
 function refuseLoose(config: Config, accepted: ReadonlySet<string>): Config {
   const loose = exposedReads(config)
     .filter((file) => !accepted.has(file))
-    .map((file) => (isWithin(file, config.folder) ? path.relative(config.folder, file) : file));
+    .map((file) => (isPathWithin(file, config.folder) ? path.relative(config.folder, file) : file));
   if (loose.length === 0) return config;
   const some = loose.length > 4 ? `${loose.slice(0, 4).join(', ')} and ${loose.length - 4} more` : loose.join(', ');
   throw new TollgateError('CONFIG_NOT_ACCEPTED', {
-    detail: `No owner has accepted ${some}, which an agent could have written: ${loose.length === 1 ? 'it lies' : 'they lie'} in the workspace or in a folder that a sandbox may write.`,
+    detail: `No owner has accepted ${some}, which an agent could have written: ${loose.length === 1 ? 'it is' : 'they are'} in the workspace or in a folder that a sandbox may write.`,
   });
 }
 
-/** The disk may hold the mended file already. */
+/** The disk may have the corrected file already. */
 function withHint(thrown: unknown, differing: readonly string[]): unknown {
   if (!(thrown instanceof TollgateError) || thrown.code !== 'CONFIG_INVALID' || differing.length === 0) return thrown;
   return new TollgateError('CONFIG_INVALID', {
     detail: `${thrown.message} This is the accepted configuration; ${differing.join(', ')} on the disk differs.`,
-    next: 'Correct what is named, then accept what is on the disk with: tollgate reload',
+    next: 'Correct what is named, then accept the files on the disk with: tollgate reload',
     data: thrown.data,
     cause: thrown,
   });

@@ -1,4 +1,7 @@
-/** Owns the names by which parts of tollgate.yaml point at each other; refuses names that point nowhere and rules that can never match. */
+/**
+ * Checks the names by which parts of tollgate.yaml refer to each other. Names of nothing, and rules that can never
+ * match, are refused.
+ */
 import { readdirSync } from 'node:fs';
 import { SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
 import { toolMatcher } from '../exposure/served-server.ts';
@@ -13,26 +16,26 @@ import type { WrittenBudget, WrittenConfig, WrittenExpose } from './written-conf
 /** What the names are checked against. */
 export interface ReferenceContext {
   readonly report: ProblemReport;
-  /** Names under `servers`, refused entries included. */
+  /** Names under `servers`, including refused entries. */
   readonly serverNames: ReadonlySet<string>;
   /** Servers that only included files define → the file. */
   readonly included: ReadonlyMap<string, string>;
   readonly principals: readonly PrincipalConfig[];
-  /** Names under `profiles`, refused entries included. */
+  /** Names under `profiles`, including refused entries. */
   readonly profileKeys: Readonly<Record<string, unknown>>;
 }
 
 const SCHEMA_PROFILES = new URL('../../catalogs/profiles/', import.meta.url);
 
-/** Labels that are known always; policies/rules/configured-names.ts has the same ones. */
+/** Labels that always exist; policies/rules/configured-names.ts has the same ones. */
 const LABELS = ['public', 'internal', 'secret', 'untrusted'] as const;
 
 const PRIMITIVE_NAMES: ReadonlySet<string> = new Set(['read', 'write', 'edit', 'bash']);
 
-/** CY-07: within one profile a server is wrapped, or a group of tools. */
-const TWICE = 'one effect would have two ways in, of which only one has a second gate';
+/** Within one profile, a server either serves primitives or shows its tools (CY-07). */
+const TWICE = 'one effect could then be reached in two ways, and only one of them has a second check';
 
-/** Reports every name that points nowhere, every collision, and every pattern that is too broad. */
+/** Reports every name of nothing, every collision, and every pattern that is too broad. */
 export function checkReferences(written: WrittenConfig, context: ReferenceContext): void {
   const checker = new ReferenceChecker(written, context);
   checker.principals();
@@ -77,7 +80,7 @@ class ReferenceChecker {
       if (profiles.length > 1 && both !== undefined)
         this.#report.refuse(
           ['principals', index, 'profiles'],
-          `one of these profiles serves primitives by server ${quote(both)}, and one shows its tools: ${TWICE}; drop one of them`,
+          `one of these profiles serves primitives by server ${quote(both)}, and one shows its tools: ${TWICE}; remove one of them`,
         );
     });
   }
@@ -123,12 +126,15 @@ class ReferenceChecker {
       if (known?.has(label) === false)
         this.#report.refuse(
           ['labels', 'sticky', at],
-          `label ${quote(label)}: no server and no rule gives it, so it would never stick; ${didYouMean(label, known)}`,
+          `label ${quote(label)}: no server and no rule adds it, so it would have no effect; ${didYouMean(label, known)}`,
         );
     });
   }
 
-  /** All labels that a call can bring in. Absent with policies in files of their own: a label may come from there, and is not judged. */
+  /**
+   * All labels that a call can bring in. Absent if policies are in separate files, because a label may come from there;
+   * then labels are not checked.
+   */
   #labels(): ReadonlySet<string> | undefined {
     const { policies, rules = [], servers = {} } = this.#written;
     if (policies !== undefined) return undefined;
@@ -147,7 +153,7 @@ class ReferenceChecker {
         if (backendsOf(expose).includes(server))
           this.#report.refuse(
             ['servers', server, 'profiles', at],
-            `server ${quote(server)} serves the primitives of profile ${quote(name)}, so its tools cannot stand beside them: ${TWICE}; remove the line`,
+            `server ${quote(server)} serves the primitives of profile ${quote(name)}, so its tools cannot be shown too: ${TWICE}; remove the line`,
           );
       });
     }
@@ -164,7 +170,7 @@ class ReferenceChecker {
     budgets?.forEach((budget, index) => {
       const { id, calls, argBytes, outputBytes, wallMs, concurrent, when = {} } = budget;
       const at = [...path, index];
-      if (ids.has(id)) this.#report.refuse([...at, 'id'], `budget ${quote(id)} stands twice; rename one`);
+      if (ids.has(id)) this.#report.refuse([...at, 'id'], `budget ${quote(id)} appears twice; rename one`);
       ids.add(id);
       if ([calls, argBytes, outputBytes, wallMs, concurrent].every((limit) => limit === undefined)) {
         this.#report.refuse(
@@ -179,11 +185,11 @@ class ReferenceChecker {
       if (target !== undefined && target.server !== WORKSPACE) this.#server(target.server, [...at, 'when', 'tool']);
       this.#internalTool(target ?? { server: when.server, tool: when.tool ?? '*' }, [...at, 'when', 'tool']);
       if (/^[*.]+$/.test(when.tool ?? ''))
-        this.#report.refuse([...at, 'when', 'tool'], 'a pattern of every tool says nothing; leave tool out');
+        this.#report.refuse([...at, 'when', 'tool'], 'a pattern for every tool has no effect; omit tool');
     });
   }
 
-  /** `reached` are the servers of the profile; absent for the file's own `expose`, see sharedExpose. */
+  /** `reached` are the servers of the profile; absent for the `expose` of the file, see sharedExpose. */
   expose(expose: WrittenExpose, path: Path, reached?: ReadonlySet<string>): void {
     const { primitives, tools = [] } = expose;
     if (primitives !== undefined)
@@ -202,7 +208,7 @@ class ReferenceChecker {
       if (wrapped !== undefined)
         this.#report.refuse(
           typeof entry === 'string' ? at : [...at, 'tool'],
-          `server ${quote(wrapped)} serves primitives here, and shows tools of its own: ${TWICE}; write the line in another profile, or other primitives`,
+          `server ${quote(wrapped)} serves primitives here, and shows its tools: ${TWICE}; write the line in another profile, or choose other primitives`,
         );
       if (typeof entry !== 'string') this.schemaProfile(entry.schemaProfile, [...at, 'schemaProfile']);
       if (name === undefined) return;
@@ -212,14 +218,17 @@ class ReferenceChecker {
           `name ${quote(name)} for the pattern ${quote(tool)}: several tools would have one name; name one tool`,
         );
       if (PRIMITIVE_NAMES.has(name))
-        this.#report.refuse([...at, 'name'], `name ${quote(name)} belongs to a primitive; take another`);
+        this.#report.refuse([...at, 'name'], `name ${quote(name)} belongs to a primitive; choose another`);
       if (names.has(name))
-        this.#report.refuse([...at, 'name'], `name ${quote(name)} stands twice: a call could mean either; rename one`);
+        this.#report.refuse([...at, 'name'], `name ${quote(name)} appears twice: a call could mean either; rename one`);
       names.add(name);
     });
   }
 
-  /** The file's tools show only in profiles without an `expose` of their own that reach the server: without one the line does nothing. */
+  /**
+   * The tools of the file are only shown in profiles without their own `expose` that reach the server; without such a
+   * profile the line has no effect.
+   */
   sharedExpose(): void {
     const { expose = {}, profiles = {} } = this.#written;
     const inheriting = Object.values(profiles).filter((profile) => profile.expose === undefined);
@@ -238,12 +247,12 @@ class ReferenceChecker {
         return;
       this.#report.refuse(
         ['expose', 'tools', index],
-        `no profile that takes this expose reaches server ${quote(server)}, so the line shows nothing; write profiles: {default: {servers: [${server}]}}`,
+        `no profile that uses this expose reaches server ${quote(server)}, so the line shows nothing; write profiles: {default: {servers: [${server}]}}`,
       );
     });
   }
 
-  /** Those that ship as data; a missing one would only show when an agent lists its tools. */
+  /** The profiles that ship as data. A missing one would only be noticed when an agent lists its tools. */
   schemaProfile(name: string | undefined, path: Path): void {
     const known = readdirSync(SCHEMA_PROFILES)
       .filter((file) => file.endsWith('.json'))
@@ -257,12 +266,12 @@ class ReferenceChecker {
     if (id === undefined)
       return this.#report.refuse(
         path,
-        `${quote(tool)} names no tool of one server: tools are shown by name, not by chance; write server.tool, or server.* for all of a server`,
+        `${quote(tool)} does not name a tool of one server, so it could show unintended tools; write server.tool, or server.* for all tools of a server`,
       );
     if (id.server === WORKSPACE)
       return this.#report.refuse(
         path,
-        'the workspace offers the primitives only; write expose: {primitives: workspace}',
+        'the workspace offers only the primitives; write expose: {primitives: workspace}',
       );
     this.#server(id.server, path);
     this.#internalTool(id, path);
@@ -273,7 +282,7 @@ class ReferenceChecker {
       );
   }
 
-  /** Tools of Tollgate itself are known without asking; with no other server, so is every tool. */
+  /** The tools of Tollgate itself are known without asking; if there is no other server, so is every tool. */
   #internalTool({ server, tool }: { readonly server: string | undefined; readonly tool: string }, path: Path): void {
     const isAlone = this.#context.serverNames.size === 0 && this.#context.included.size === 0;
     const servers =
@@ -298,11 +307,12 @@ class ReferenceChecker {
     const { serverNames, included } = this.#context;
     if (serverNames.has(name) || SHIPPED.has(name)) return;
     const file = included.get(name);
-    // A client's file must not decide whether this one loads: its servers are named here before they are used here.
+    // A client's file must not decide whether this one loads, so its servers must be named here before they are used
+    // here.
     const advice =
       file === undefined
         ? didYouMean(name, serverNames)
-        : `only ${file} has it, which grants nothing; add servers: {${name}: {}}`;
+        : `only ${file} defines it, which grants nothing; add servers: {${name}: {}}`;
     this.#report.refuse(path, `server ${quote(name)} is not under servers; ${advice}`);
   }
 

@@ -1,14 +1,14 @@
-/** Owns the check of a written configuration against the published schema, in words for people; refuses unknown keys and wrong kinds. */
+/** Validates a written configuration against the published schema, with messages for people. */
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import type { ErrorObject, ValidateFunction } from 'ajv';
 import { surelyFits } from '../../catalogs/validation/schema-code.ts';
 import { listNames, nearest, type Path, type ProblemReport, quote, showPath } from './config-problems.ts';
 
-/** The published schema, a file beside this one; `tollgate init` puts a copy into new projects. */
+/** The published schema, in a file next to this one; `tollgate init` copies it into new projects. */
 export const SCHEMA_FILE = new URL('./tollgate.schema.json', import.meta.url);
 
-/** Keys of other products that mean one of ours. */
+/** Keys of other products, and the key of Tollgate with the same meaning. */
 const SYNONYMS: ReadonlyMap<string, string> = new Map([
   ['type', 'transport'],
   ['endpoint', 'url'],
@@ -19,7 +19,7 @@ const SYNONYMS: ReadonlyMap<string, string> = new Map([
   ['timeout', 'timeoutMs'],
 ]);
 
-/** Sections whose entries are judged one by one; a fault elsewhere takes the whole top-level key out. */
+/** Sections whose entries are checked one by one. A fault elsewhere removes the whole top-level key. */
 const ENTRY_SECTIONS: ReadonlySet<string> = new Set([
   'servers',
   'principals',
@@ -39,7 +39,7 @@ interface SchemaNode {
 const require = createRequire(import.meta.url);
 let compiled: ValidateFunction | undefined;
 
-/** Dear, so only where something is wrong. */
+/** Expensive, so only if something is wrong. */
 function compileSchema(): ValidateFunction {
   const { Ajv } = require('ajv') as typeof import('ajv');
   return new Ajv({ allErrors: true, strict: true, verbose: true, allowUnionTypes: true }).compile(
@@ -48,8 +48,8 @@ function compileSchema(): ValidateFunction {
 }
 
 /**
- * Reports every fault of the shape, and returns what is left when the faulty entries are taken out, so that the later
- * checks can go on and all problems come at once. `raw` is the value before variables were filled in: only it is shown.
+ * Reports every fault of the structure, and returns the value without the faulty entries, so that the later checks can
+ * continue and all problems are shown at once. `raw` is the value before variables were filled in; only it is shown.
  */
 export function checkShape(value: unknown, raw: unknown, report: ProblemReport): unknown {
   if (surelyFits(SCHEMA_FILE, value)) return value;
@@ -65,7 +65,7 @@ export function checkShape(value: unknown, raw: unknown, report: ProblemReport):
   return typeof copy === 'object' && copy !== null && !Array.isArray(copy) ? copy : {};
 }
 
-/** The path of a fault; for keys that should not be there, the path of the key. */
+/** Returns the path of a fault; for an unknown key, the path of the key. */
 function pathOf(error: ErrorObject, root: unknown): Path {
   const path: (string | number)[] = [];
   let current: unknown = root;
@@ -86,7 +86,7 @@ function entryOf(path: Path): Path {
   return path.slice(0, ENTRY_SECTIONS.has(String(path[0])) ? 2 : 1);
 }
 
-/** Deletes in place; in lists this leaves a hole, which `forEach` and `map` skip while later indices stay true. */
+/** Deletes in place. In lists this leaves a hole, which `forEach` and `map` skip while later indices stay the same. */
 function remove(root: unknown, path: Path): void {
   const parent = path
     .slice(0, -1)
@@ -106,12 +106,12 @@ function explain(error: ErrorObject, { path, raw, report }: Fault): void {
   const where = showPath(path);
   if (error.keyword === 'additionalProperties') return report.refuseKey(path, unknownKey(path, node));
   if (error.keyword === 'propertyNames')
-    return report.refuseKey(path, `${where} is a name that no tool has; write a name, or a pattern with *`);
+    return report.refuseKey(path, `${where} is a name that no tool can have; write a name, or a pattern with *`);
   if (error.keyword === 'required') {
     const missing = String((error.params as { missingProperty: string }).missingProperty);
     return report.refuse(
       path,
-      `${where} has no ${missing}: it cannot work without; add ${missing}${example(node.properties?.[missing], missing)}`,
+      `${where} has no ${missing}, which is required; add ${missing}${example(node.properties?.[missing], missing)}`,
     );
   }
   report.refuse(path, `${where} is ${seen(path, raw)}: ${demand(error)}${meaning(node)}${advice(error, node)}`);
@@ -120,12 +120,12 @@ function explain(error: ErrorObject, { path, raw, report }: Fault): void {
 function unknownKey(path: Path, node: SchemaNode): string {
   const key = String(path.at(-1));
   if (key === 'approved' && path[0] === 'servers')
-    return `${showPath(path)} is not read any more: words in a file are bound to nothing, and come with a cloned project; remove it, and approve the server with \`tollgate approve ${String(path[1])}\``;
+    return `${showPath(path)} is no longer used: an approval in a file is bound to nothing, and comes with a cloned project; remove it, and approve the server with \`tollgate approve ${String(path[1])}\``;
   const known = Object.keys(node.properties ?? {});
   const synonym = SYNONYMS.get(key);
   const meant = synonym !== undefined && known.includes(synonym) ? synonym : nearest(key, known);
-  const todo = meant === undefined ? `known here are ${listNames(known)}` : `did you mean ${quote(meant)}?`;
-  return `unknown key ${quote(key)} in ${showPath(path.slice(0, -1))}: nothing would read it; ${todo}`;
+  const todo = meant === undefined ? `the keys here are ${listNames(known)}` : `did you mean ${quote(meant)}?`;
+  return `unknown key ${quote(key)} in ${showPath(path.slice(0, -1))}: it would have no effect; ${todo}`;
 }
 
 const KINDS: Readonly<Record<string, string>> = {
@@ -162,13 +162,13 @@ function demand(error: ErrorObject): string {
     case 'minItems':
       return 'it must not be empty';
     case 'uniqueItems':
-      return 'it stands in this list already';
+      return 'it is in this list already';
     default:
-      return 'it has not the right form';
+      return 'it has the wrong form';
   }
 }
 
-/** What the key is for, in the schema's own words: the same text that the editor shows. */
+/** The purpose of the key, from the schema: the same text that the editor shows. */
 function meaning(node: SchemaNode): string {
   return node.description === undefined ? '' : ` (${node.description.replace(/\.$/, '')})`;
 }
@@ -186,10 +186,10 @@ function example(node: SchemaNode | undefined, key: string): string {
     : `, for example ${key}: ${typeof first === 'string' ? first : JSON.stringify(first)}`;
 }
 
-/** Places that may hold a secret written out; nothing of them is shown. */
+/** Places that may contain a literal secret; their values are never shown. */
 const CONFIDENTIAL: ReadonlySet<string | number> = new Set(['env', 'headers', 'token', 'url', 'args', 'pins']);
 
-/** The value as the file has it, before variables: never what a variable held. */
+/** Returns the value as it is in the file, before variables were filled in, never the value of a variable. */
 function seen(path: Path, raw: unknown): string {
   const value = path.reduce<unknown>((node, key) => (node as Record<string, unknown> | undefined | null)?.[key], raw);
   if (value === null || value === undefined) return 'empty';

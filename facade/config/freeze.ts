@@ -1,6 +1,6 @@
-/** Owns how what loaded is made unchangeable, maps included; refuses every later write with a throw. */
+/** Makes a loaded configuration immutable, including maps. A later write throws. */
 
-/** Freezes a plain value and all that it holds, in place, and returns it. */
+/** Freezes a plain value and everything in it, in place, and returns it. */
 export function freezeDeep<T>(value: T): T {
   if (typeof value !== 'object' || value === null || Object.isFrozen(value)) return value;
   Object.freeze(value);
@@ -10,7 +10,7 @@ export function freezeDeep<T>(value: T): T {
   return value;
 }
 
-/** A map that cannot change: Object.freeze alone does not stop `set`. */
+/** A map that cannot change. Object.freeze alone does not prevent `set`. */
 export class FrozenMap<K, V> extends Map<K, V> {
   readonly #sealed: boolean = false;
 

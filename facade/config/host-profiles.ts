@@ -1,13 +1,13 @@
-/** Owns the wall between host profiles and all others (CY-09); refuses a configuration that has a server, a primitive or a principal on both sides. */
+/** Keeps host profiles apart from all others (CY-09): no server, primitive or principal may be in both. */
 import { type ProblemReport, quote } from './config-problems.ts';
 import { backendsOf } from './servers/configured-routes.ts';
 import type { WrittenConfig, WrittenProfile } from './written-config.ts';
 
-const MIXED = 'what acts on the machine itself is never mixed with what a sandbox holds';
+const MIXED = 'servers that act on the machine itself must not be mixed with servers in a sandbox';
 
 /** Reports every mixture of a host profile with something else. */
 export function checkHostProfiles(written: WrittenConfig, report: ProblemReport): void {
-  // The default profile is there without being written.
+  // The default profile exists without being written.
   const profiles = Object.entries<WrittenProfile>({ default: {}, ...written.profiles });
   const hosts = new Set(profiles.filter(([, profile]) => profile.host === true).map(([name]) => name));
   if (hosts.size === 0) return;
@@ -23,7 +23,7 @@ export function checkHostProfiles(written: WrittenConfig, report: ProblemReport)
     if (!hosts.has(name)) {
       const both = [...serversOf(name), ...backendsOf(expose ?? written.expose)].find((server) => onHost.has(server));
       if (both !== undefined)
-        report.refuse(path, `server ${quote(both)} stands in a host profile too: ${MIXED}; take it out of one of them`);
+        report.refuse(path, `server ${quote(both)} is in a host profile too: ${MIXED}; remove it from one of them`);
       continue;
     }
     if (backendsOf(expose).length > 0)
@@ -35,7 +35,7 @@ export function checkHostProfiles(written: WrittenConfig, report: ProblemReport)
       if (written.servers?.[server]?.isolation !== 'direct')
         report.refuse(
           [...path, 'host'],
-          `server ${quote(server)} does not run with isolation: direct: ${MIXED}; write isolation: direct to it, or another profile`,
+          `server ${quote(server)} does not run with isolation: direct: ${MIXED}; write isolation: direct, or use another profile`,
         );
     }
   }
@@ -44,7 +44,7 @@ export function checkHostProfiles(written: WrittenConfig, report: ProblemReport)
     if (host !== undefined && names.some((name) => !hosts.has(name)))
       report.refuse(
         ['principals', index, 'profiles'],
-        `profile ${quote(host)} is a host profile, and others stand beside it: ${MIXED}; make a principal of its own for it`,
+        `profile ${quote(host)} is a host profile, and the principal has other profiles too: ${MIXED}; make a separate principal for it`,
       );
   });
 }

@@ -1,9 +1,10 @@
-/** Owns the way from a file to a frozen configuration; refuses it whole, with all its problems at once. */
+/** Loads a file into a frozen configuration. If it has any error it is refused, with all its problems at once. */
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { isPathWithin } from '../../catalogs/readers/path-location.ts';
 import { withSources } from '../secrets/secret-uses.ts';
 import { acceptedFolder } from './accepted-config.ts';
-import type { CapsConfig, Config, ListenConfig, ServerConfig } from './config.ts';
+import type { CapsConfig, Config, ListenConfig, OtherWorkspaces, PrincipalConfig, ServerConfig } from './config.ts';
 import { type Path, type Problem, ProblemReport, quote } from './config-problems.ts';
 import { checkReferences } from './config-references.ts';
 import { checkShape } from './config-schema.ts';
@@ -12,7 +13,7 @@ import { checkHostProfiles } from './host-profiles.ts';
 import { buildPrincipals } from './principals.ts';
 import { buildBudget, buildProfiles } from './profiles.ts';
 import { placesOf } from './reading/control-files.ts';
-import { isWithin, readText, realPath } from './reading/text-files.ts';
+import { readText, realPath } from './reading/text-files.ts';
 import { fill } from './reading/variable-fields.ts';
 import type { Variables } from './reading/variable-substitution.ts';
 import { readYaml, type YamlFile } from './reading/yaml-document.ts';
@@ -21,7 +22,7 @@ import { checkPrograms, writableFolders } from './servers/helper-program-setting
 import { addAbsent, includeRegistered, includeServers } from './servers/included-servers.ts';
 import { NO_OTHERS, placeOtherWorkspaces } from './servers/other-workspaces.ts';
 import { countingRegistrations, registeredFolder } from './servers/registered-servers.ts';
-import { bashOf, checkFolders, checkSandboxes, type SandboxBase } from './servers/sandbox-settings.ts';
+import { bashOf, checkFolders, checkSandboxes, type Guarded, type SandboxBase } from './servers/sandbox-settings.ts';
 import { joinServerFiles, SERVER_FOLDER, strayServerFiles } from './servers/server-files.ts';
 import { collectMentions } from './servers/tool-mentions.ts';
 import { buildApprovals } from './settings/approval-settings.ts';
@@ -34,7 +35,7 @@ import type { WrittenConfig, WrittenServer } from './written-config.ts';
 
 const MAX_BYTES = 1024 * 1024;
 
-/** Defaults of the sections; the schema names the same ones. */
+/** Defaults of the sections; the schema has the same ones. */
 const CAPS: CapsConfig = {
   bytes: 30_000,
   lines: 2000,
@@ -60,11 +61,14 @@ const LISTEN: ListenConfig = {
   socketIdleMs: 60_000,
 };
 const LIMITS: Config['limits'] = { servers: 20, connections: 5, drainMs: 10_000 };
-/** What `serve` has instead: its servers work for many, and 20 s with the 8 s in which servers end fit into the 30 s that Kubernetes grants. */
+/**
+ * The defaults of `serve`: its servers work for many agents, and 20 s with the 8 s in which servers end fit into the 30
+ * s that Kubernetes grants.
+ */
 const SHARED_LIMITS: Config['limits'] = { ...LIMITS, connections: 20, drainMs: 20_000 };
 const ROTATE_BYTES = 67_108_864;
 
-/** Texts that count instead of what stands on the disk: of tollgate.yaml, and of servers' own files by name. */
+/** Texts that replace files on the disk: tollgate.yaml, and servers' own files by name. */
 export interface ConfigDraft {
   readonly text?: string;
   readonly servers?: ReadonlyMap<string, string>;
@@ -72,8 +76,8 @@ export interface ConfigDraft {
 
 /**
  * Loads tollgate.yaml. Throws CONFIG_INVALID, whose `data.problems` lists every problem (`formatProblems` shows them).
- * Reads `env` and files, writes nothing. Values of variables stand in the result only, never in a problem or warning.
- * With a draft it tells what would come of texts that are not written yet.
+ * Reads `env` and files, writes nothing. Values of variables are only in the result, never in a problem or warning.
+ * With a draft it checks texts that are not written yet.
  */
 export function loadConfig(file: string, world: World, draft: ConfigDraft = {}): Config {
   const shown = path.basename(file);
@@ -103,7 +107,7 @@ function refusal(file: string, problems: readonly Problem[]): TollgateError {
   return new TollgateError('CONFIG_INVALID', { detail: `${file} has ${count}.`, data: { problems } });
 }
 
-/** Whether servers may come from hosts. */
+/** Whether hosts may register servers. */
 function mayRegister(principals: Config['principals']): boolean {
   return principals.some(({ registers }) => registers.length > 0);
 }
@@ -115,7 +119,7 @@ class Loader {
   readonly #file: string;
   readonly #folder: string;
   readonly #world: Required<World>;
-  /** Limits where none are written. */
+  /** The limits if none are written. */
   readonly #limits: Config['limits'];
   readonly #report: ProblemReport;
   readonly #resolve: (written: string) => string;
@@ -137,6 +141,7 @@ class Loader {
     const variables = this.#variables();
     const written = checkShape(this.#fill(this.#raw, [], variables), this.#raw, this.#report) as WrittenConfig;
     const workspace = variables.folders.get('workspaceFolder');
+    const base = { home: this.#world.home, ...(workspace !== undefined && { workspace }) };
     const principals = buildPrincipals(written.principals, this.#raw, this.#report);
     const policies = placePolicies(written.policies, {
       raw: this.#raw,
@@ -144,57 +149,27 @@ class Loader {
       report: this.#report,
       at: this.#world.at,
     });
-    const base = { home: this.#world.home, ...(workspace !== undefined && { workspace }) };
     const { servers, warnings, joined } = this.#servers(written, { variables, base, principals });
-    const places = placeState(written, {
-      ...this.#world,
-      folder: this.#folder,
-      resolve: this.#resolve,
-      report: this.#report,
-      ...(workspace !== undefined && { workspace }),
-    });
-    const accepted = acceptedFolder(this.#file, this.#world);
-    if (workspace !== undefined && isWithin(accepted, workspace))
-      this.#report.refuse(
-        ['workspace'],
-        'the workspace holds the folder for accepted configurations, so an agent could accept its own; name another workspace, or set XDG_STATE_HOME to a folder outside it',
-      );
-    const guarded = { ...base, report: this.#report, hidden: [places.state, places.auditFolder, accepted] };
+    const { state, auditFolder, acceptedFolder } = this.#placeState(written, workspace);
+    const guarded = { ...base, report: this.#report, hidden: [state, auditFolder, acceptedFolder] };
     checkSandboxes(written, guarded);
     const broad = checkFolders(servers, (name) => written.servers?.[name]?.cwd !== undefined, guarded);
-    const serverNames = new Set(this.#keysOf('servers'));
-    const included = new Map(
-      [...servers.values()].filter(({ name }) => !serverNames.has(name)).map(({ name, source }) => [name, source]),
-    );
-    const profileKeys = Object.fromEntries(this.#keysOf('profiles').map((name) => [name, true]));
-    checkHostProfiles(written, this.#report);
-    checkReferences(written, { report: this.#report, serverNames, included, principals, profileKeys });
+    this.#checkNames(written, servers, principals);
     const bash = bashOf(written.bash, base);
     const programs = written.programs ?? {};
     const listen = this.#listen(written);
     const secretSources = buildSecretSources(written.secrets ?? {}, this.#report, workspace);
-    const reads = [
-      ...this.#reads(written, policies),
-      ...(mayRegister(principals) ? [registeredFolder(places.state)] : []),
-    ];
-    const otherWorkspaces =
-      workspace === undefined
-        ? NO_OTHERS
-        : placeOtherWorkspaces(written.otherWorkspaces, {
-            ...guarded,
-            resolve: this.#resolve,
-            config: { workspace, bash, servers, programs, secretSources, reads },
-          });
-    if (workspace !== undefined)
-      checkPrograms(programs, writableFolders({ workspace, bash, servers, otherWorkspaces: NO_OTHERS }), this.#report);
+    const reads = [...this.#reads(written, policies), ...(mayRegister(principals) ? [registeredFolder(state)] : [])];
+    const world = { workspace, bash, servers, programs, secretSources, reads };
+    const otherWorkspaces = this.#otherWorkspaces(written, guarded, world);
     if (workspace === undefined || this.#report.problems.length > 0)
       throw refusal(this.#yaml.file, this.#report.problems);
-    const rules = written.rules ?? [];
     return freezeDeep<Config>({
+      ...this.#sections(written),
       file: this.#file,
       folder: this.#folder,
       workspace,
-      state: places.state,
+      state,
       otherWorkspaces,
       servers: new FrozenMap([...servers].map(([name, server]) => [name, withSources(server, secretSources)] as const)),
       bash,
@@ -203,24 +178,12 @@ class Loader {
       principals,
       profiles: new FrozenMap(buildProfiles({ ...written, servers: { ...written.servers, ...joined } })),
       policies,
-      rules,
-      ruleDocument: { file: this.#yaml.file, value: { rules }, placeOf: this.#yaml.placeOf },
       reads,
-      acceptedFolder: accepted,
+      acceptedFolder,
       controlFiles: placesOf(reads),
       at: this.#world.at,
-      budgets: (written.budgets ?? []).map(buildBudget),
-      caps: { ...CAPS, ...written.caps },
-      audit: { folder: places.auditFolder, rotateBytes: written.audit?.rotateBytes ?? ROTATE_BYTES },
-      approvals: buildApprovals(written.approvals),
-      recording: buildRecording(written.recording),
-      runs: buildRuns(written.runs),
-      knowledge: { ...KNOWLEDGE_DEFAULTS, ...written.knowledge },
-      labels: { sticky: written.labels?.sticky ?? [] },
+      audit: { folder: auditFolder, rotateBytes: written.audit?.rotateBytes ?? ROTATE_BYTES },
       listen,
-      limits: { ...this.#limits, ...written.limits },
-      schemaProfile: written.schemaProfile ?? 'portable',
-      mentions: collectMentions(written, this.#yaml),
       secrets: [...this.#secrets].filter((secret) => secret !== ''),
       warnings: [
         ...this.#report.warnings,
@@ -232,7 +195,78 @@ class Loader {
     });
   }
 
-  /** What this load has read, or would have if it existed: an agent must write none of it. */
+  /** The sections that depend on no other section, with their defaults. */
+  #sections(written: WrittenConfig) {
+    const rules = written.rules ?? [];
+    return {
+      rules,
+      ruleDocument: { file: this.#yaml.file, value: { rules }, placeOf: this.#yaml.placeOf },
+      budgets: (written.budgets ?? []).map(buildBudget),
+      caps: { ...CAPS, ...written.caps },
+      approvals: buildApprovals(written.approvals),
+      recording: buildRecording(written.recording),
+      runs: buildRuns(written.runs),
+      knowledge: { ...KNOWLEDGE_DEFAULTS, ...written.knowledge },
+      labels: { sticky: written.labels?.sticky ?? [] },
+      limits: { ...this.#limits, ...written.limits },
+      schemaProfile: written.schemaProfile ?? 'portable',
+      mentions: collectMentions(written, this.#yaml),
+    };
+  }
+
+  #placeState(written: WrittenConfig, workspace: string | undefined) {
+    const places = placeState(written, {
+      ...this.#world,
+      folder: this.#folder,
+      resolve: this.#resolve,
+      report: this.#report,
+      ...(workspace !== undefined && { workspace }),
+    });
+    const accepted = acceptedFolder(this.#file, this.#world);
+    if (workspace !== undefined && isPathWithin(accepted, workspace))
+      this.#report.refuse(
+        ['workspace'],
+        'the workspace contains the folder of accepted configurations, so an agent could accept its own; name another workspace, or set XDG_STATE_HOME to a folder outside it',
+      );
+    return { ...places, acceptedFolder: accepted };
+  }
+
+  #checkNames(
+    written: WrittenConfig,
+    servers: ReadonlyMap<string, ServerConfig>,
+    principals: readonly PrincipalConfig[],
+  ): void {
+    const serverNames = new Set(this.#keysOf('servers'));
+    const included = new Map(
+      [...servers.values()].filter(({ name }) => !serverNames.has(name)).map(({ name, source }) => [name, source]),
+    );
+    const profileKeys = Object.fromEntries(this.#keysOf('profiles').map((name) => [name, true]));
+    checkHostProfiles(written, this.#report);
+    checkReferences(written, { report: this.#report, serverNames, included, principals, profileKeys });
+  }
+
+  /** Places the folders of other workspaces, and checks that no agent can replace a helper program. */
+  #otherWorkspaces(
+    written: WrittenConfig,
+    guarded: Guarded,
+    {
+      workspace,
+      ...config
+    }: Omit<Parameters<typeof placeOtherWorkspaces>[1]['config'], 'workspace'> & {
+      readonly workspace: string | undefined;
+    },
+  ): OtherWorkspaces {
+    if (workspace === undefined) return NO_OTHERS;
+    const { bash, servers, programs } = config;
+    checkPrograms(programs, writableFolders({ workspace, bash, servers, otherWorkspaces: NO_OTHERS }), this.#report);
+    return placeOtherWorkspaces(written.otherWorkspaces, {
+      ...guarded,
+      resolve: this.#resolve,
+      config: { workspace, ...config },
+    });
+  }
+
+  /** The files that this load has read, or would have read if they existed. An agent must not write any of them. */
   #reads(written: WrittenConfig, policies: Config['policies']): readonly string[] {
     const included = (written.include ?? []).map(this.#resolve);
     return [
@@ -299,7 +333,7 @@ class Loader {
     if (servers.size > limit)
       this.#report.refuse(
         ['servers'],
-        `${servers.size} servers where ${limit} are allowed: each costs memory and the model's attention; remove some, or raise limits.servers`,
+        `${servers.size} servers, and ${limit} are allowed: each costs memory and the model's attention; remove some, or raise limits.servers`,
       );
     const files = (written.include ?? []).map((file, index) => ({
       file: this.#resolve(file),
@@ -327,7 +361,7 @@ class Loader {
       if (written.include !== undefined || mayRegister(principals))
         this.#report.warn(
           ['servers', name],
-          `server ${quote(name)} is in none of the included files, and nobody registered it, so it cannot be used; add command or url, or correct include`,
+          `server ${quote(name)} is in none of the included files, and no host registered it, so it cannot be used; add command or url, or correct include`,
         );
       else
         this.#report.refuse(
@@ -345,14 +379,14 @@ class Loader {
     return { servers, warnings, joined: Object.fromEntries(joined) };
   }
 
-  /** A kept server gives its connection to nobody, so one too many could never start, and no other server either. */
+  /** A keep-alive server never gives up its connection, so with too many of them no other server could start. */
   #checkKept(servers: ReadonlyMap<string, ServerConfig>, connections: number): void {
     const kept = [...servers.values()].filter(({ lifetime }) => lifetime === 'keep-alive').map(({ name }) => name);
     const last = kept[connections];
     if (last !== undefined)
       this.#report.refuse(
         ['servers', last, 'lifetime'],
-        `${kept.length} servers are kept alive where limits.connections allows ${connections}; raise it above their number, or keep fewer`,
+        `${kept.length} servers have lifetime keep-alive, and limits.connections allows ${connections}; raise it above their number, or use keep-alive for fewer`,
       );
   }
 
@@ -362,7 +396,7 @@ class Loader {
     if (maxSessionsPerPrincipal > maxSessions && written.listen?.maxSessionsPerPrincipal !== undefined)
       this.#report.refuse(
         ['listen', 'maxSessionsPerPrincipal'],
-        `it is ${maxSessionsPerPrincipal}, more than the ${maxSessions} sessions of all (listen.maxSessions), so it would limit nobody; write a smaller number, or remove it`,
+        `it is ${maxSessionsPerPrincipal}, more than the ${maxSessions} sessions of all principals (listen.maxSessions), so it would limit no one; write a smaller number, or remove it`,
       );
     if (listen.headersMs > listen.requestMs)
       this.#report.refuse(
@@ -378,12 +412,15 @@ class Loader {
     return { ...listen, maxSessionsPerPrincipal: Math.min(maxSessions, maxSessionsPerPrincipal) };
   }
 
-  /** A list as the file has it: messages show what was written there, never what a variable held. */
+  /** A list as it is in the file. Messages show what was written there, never the value of a variable. */
   #rawList(section: 'include'): readonly unknown[] {
     return (this.#raw as Record<string, readonly unknown[]>)[section] ?? [];
   }
 
-  /** Names of a section as the file has them, refused entries included: a fault in an entry must not make its name dangle. */
+  /**
+   * Names of a section as they are in the file, including refused entries, so that an error in an entry does not make
+   * its name unknown.
+   */
   #keysOf(section: 'servers' | 'profiles'): readonly string[] {
     const value: unknown = (this.#raw as Record<string, unknown> | null)?.[section];
     return typeof value === 'object' && value !== null ? Object.keys(value) : [];

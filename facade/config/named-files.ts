@@ -1,4 +1,7 @@
-/** Owns which files a configuration names, also one that cannot be loaded, so that mending a named file is noticed; judges nothing. */
+/**
+ * Finds the files that a configuration names, even one that cannot be loaded, so that the correction of a named file is
+ * noticed.
+ */
 import path from 'node:path';
 import { readText } from './reading/text-files.ts';
 import { readYaml } from './reading/yaml-document.ts';
@@ -6,7 +9,10 @@ import { resolver } from './work-folders.ts';
 
 const MAX_BYTES = 1024 * 1024;
 
-/** The configuration file, and the files and folders under `include` and `policies` whose names hold no variable; absolute. Never throws. */
+/**
+ * Returns the configuration file, and the files and folders under `include` and `policies` whose names contain no
+ * variable; absolute. Never throws.
+ */
 export function mentionedFiles(file: string, home: string): readonly string[] {
   const absolute = path.resolve(file);
   const read = readText(absolute, MAX_BYTES);

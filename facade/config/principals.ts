@@ -1,13 +1,13 @@
-/** Owns how principals and their tokens are read; refuses tokens in clear, weak ones, and two owners of one token. */
+/** Reads principals and their tokens. Tokens in clear, weak tokens, and two owners of one token are refused. */
 import { createHash } from 'node:crypto';
 import type { PrincipalConfig } from './config.ts';
 import { type Path, type ProblemReport, quote } from './config-problems.ts';
 import type { WrittenPrincipal } from './written-config.ts';
 
-/** Below this a token can be guessed; 16 characters of hex are 64 bits. */
+/** A shorter token can be guessed; 16 characters of hex are 64 bits. */
 const MIN_TOKEN = 16;
 
-/** Who calls when the file names nobody: the person who started Tollgate. */
+/** The caller if the file names none: the person who started Tollgate. */
 const LOCAL: PrincipalConfig = {
   id: 'local',
   role: 'user',
@@ -19,7 +19,10 @@ const LOCAL: PrincipalConfig = {
   registers: [],
 };
 
-/** Checks and completes the principals. `raw` is the file before variables were filled in: it tells a pasted token from a variable. */
+/**
+ * Checks and completes the principals. `raw` is the file before variables were filled in: it tells a pasted token from
+ * a variable.
+ */
 export function buildPrincipals(
   written: readonly WrittenPrincipal[] | undefined,
   raw: unknown,
@@ -45,7 +48,7 @@ export function buildPrincipals(
     if (ids.has(id))
       report.refuse(
         [...path, 'id'],
-        `principal ${quote(id)} stands twice: policies and audit could not tell them apart; rename one`,
+        `principal ${quote(id)} appears twice: policies and audit could not tell them apart; rename one`,
       );
     const tokenHash = readToken(principal, rawToken(raw, index), { path: [...path, 'token'], report });
     if (tokenHash !== undefined && hashes.has(tokenHash))
@@ -72,7 +75,7 @@ function rawToken(raw: unknown, index: number): string {
   return (raw as { principals?: readonly { token?: string }[] }).principals?.[index]?.token ?? '';
 }
 
-/** The hex SHA-256 of the token. No message shows any part of it. */
+/** Returns the hex SHA-256 of the token. No message shows any part of it. */
 function readToken(
   { token }: WrittenPrincipal,
   raw: string,
@@ -91,7 +94,7 @@ function readToken(
   if (!raw.includes('${')) {
     report.refuse(
       path,
-      'the token stands in the file in clear: whoever reads the file could call; write ${env:NAME}, or its hash as sha256:<64 hex digits>',
+      'the token is in the file in clear: whoever reads the file could call; write ${env:NAME}, or its hash as sha256:<64 hex digits>',
     );
     return undefined;
   }

@@ -1,4 +1,4 @@
-/** Owns profiles: the two that ship, the defaults of the others, and how stacked ones become one (HA-21). */
+/** Profiles: the two built-in ones, the defaults of the others, and how stacked profiles become one (HA-21). */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { BudgetConfig, Config, ExposeRule, ProfileConfig } from './config.ts';
 import { quote } from './config-problems.ts';
@@ -6,10 +6,11 @@ import { backendsIn, buildPrimitives } from './servers/configured-routes.ts';
 import { WORKSPACE } from './servers/server-names.ts';
 import type { WrittenBudget, WrittenConfig, WrittenExpose, WrittenProfile } from './written-config.ts';
 
-/** Profiles that exist without being written; a written one of the same name replaces it. */
+/** Built-in profiles; a written one with the same name replaces it. */
 const BUILT_IN: Readonly<Record<string, WrittenProfile>> = {
   default: {},
-  // Harbor's limits (HB-05): 5 calls a run, 2 at once an origin, 30 s a call; and its permissions by origin (HB-02).
+  // Harbor's limits (HB-05): 5 calls per run, 2 parallel calls per origin, 30 s per call; and its permissions by origin
+  // (HB-02).
   harbor: {
     budgets: [
       { id: 'harbor-run-calls', scope: 'run', calls: 5 },
@@ -23,12 +24,15 @@ const BUILT_IN: Readonly<Record<string, WrittenProfile>> = {
 /** The part of a profile that says what the agent sees. */
 type Exposed = Pick<ProfileConfig, 'primitives' | 'expose'>;
 
-/** Names that a principal may hold: the built-in ones and those of the file. */
+/** Returns the names that a principal may have: the built-in ones and those of the file. */
 export function profileNames(written: Readonly<Record<string, unknown>>): ReadonlySet<string> {
   return new Set([...Object.keys(BUILT_IN), ...Object.keys(written)]);
 }
 
-/** All profiles, complete. Those without an `expose` take the file's, less the tools of servers that they do not reach. */
+/**
+ * Returns all profiles, complete. Those without an `expose` take that of the file, without the tools of servers that
+ * they do not reach.
+ */
 export function buildProfiles({
   profiles = {},
   servers = {},
@@ -46,7 +50,7 @@ export function buildProfiles({
   );
 }
 
-/** The file's or a profile's `expose` with its short forms written out. */
+/** Returns the `expose` of a file or a profile with its short forms expanded. */
 function buildExpose(written: WrittenExpose | undefined): Exposed {
   const { primitives, tools = [] } = written ?? {};
   return {
@@ -55,19 +59,22 @@ function buildExpose(written: WrittenExpose | undefined): Exposed {
   };
 }
 
-/** A budget with its `when`. */
+/** Returns a budget with its `when`. */
 export function buildBudget(written: WrittenBudget): BudgetConfig {
   return { ...written, when: written.when ?? {} };
 }
 
-/** `joining`: servers that name this profile themselves; all of their tools are shown, unless `expose` chooses among them. */
+/**
+ * `joining`: servers that name this profile themselves. All of their tools are shown, unless `expose` chooses among
+ * them.
+ */
 function buildProfile(
   name: string,
   written: WrittenProfile,
   { base, joining }: { readonly base: WrittenExpose | undefined; readonly joining: readonly string[] },
 ): ProfileConfig {
   const { host = false } = written;
-  // Primitives work in a sandbox: a host profile has none, whatever others inherit.
+  // Primitives work in a sandbox, so a host profile has none.
   const { primitives, expose } = host
     ? { ...buildExpose(written.expose ?? base), primitives: {} }
     : buildExpose(written.expose ?? base);
@@ -97,8 +104,8 @@ function buildProfile(
 }
 
 /**
- * One profile out of several: the union of servers, exposed tools and budgets; of what two set, the later one's, as
- * policies/lib/principal.rego has it. No names: `default`. Throws CONFIG_INVALID for an unknown one.
+ * Returns one profile from several: the union of servers, exposed tools and budgets; of two values the later one, as in
+ * policies/lib/principal.rego. Without names: `default`. Throws CONFIG_INVALID for an unknown one.
  */
 export function mergeProfiles(config: Pick<Config, 'profiles'>, names: readonly string[]): ProfileConfig {
   const stacked = (names.length === 0 ? ['default'] : names).map((name) => {
@@ -130,7 +137,9 @@ export function mergeProfiles(config: Pick<Config, 'profiles'>, names: readonly 
   };
 }
 
-/** Servers that start with Tollgate: the eager ones, but for those that no profile wants before their use. */
+/**
+ * Returns the servers that start with Tollgate: the eager ones, except those that no profile wants before their use.
+ */
 export function eagerServers({ servers, profiles }: Pick<Config, 'servers' | 'profiles'>): readonly string[] {
   const wanting = (name: string): readonly ProfileConfig[] =>
     [...profiles.values()].filter((profile) => profile.servers.includes(name));
@@ -149,7 +158,7 @@ function exposedName({ tool, name }: ExposeRule): string {
   return name ?? tool;
 }
 
-/** Each key once, with its last value, in the order of first sight. */
+/** Each key once, with its last value, in the order of first appearance. */
 function lastOf<T>(items: readonly T[], keyOf: (item: T) => string): readonly T[] {
   return [...new Map(items.map((item) => [keyOf(item), item])).values()];
 }

@@ -1,4 +1,7 @@
-/** Owns where the state lies of a configuration that is refused, for the switches that must work all the same; refuses to guess where the file may say something else. */
+/**
+ * Finds the state folder of a configuration that is refused, for the switches that must work anyway. It does not guess
+ * if the file may name another folder.
+ */
 import path from 'node:path';
 import { ProblemReport } from './config-problems.ts';
 import { readText, realPath } from './reading/text-files.ts';
@@ -7,9 +10,9 @@ import { readYaml } from './reading/yaml-document.ts';
 import { resolver, stateFolder, type World } from './work-folders.ts';
 
 const MAX_BYTES = 1024 * 1024;
-/** A line of its own at the left margin: what can be read without the rest. */
+/** A separate line without indentation, which can be read without the rest. */
 const STATE_LINE = /^state[ \t]*:.*$/gm;
-/** Any other spelling of the key, which is not read: quoted, or within braces. */
+/** Any other spelling of the key, which is not read: quoted, or in braces. */
 const OTHER_STATE = /^["']state["'][ \t]*:|[{,]\s*["']?state["']?\s*:/m;
 
 /** Folders, absolute and real. */
@@ -19,8 +22,9 @@ export interface GuessedFolders {
 }
 
 /**
- * The state and audit folders of a file that may be broken or gone: `state` and `audit.folder` are read where the file parses as YAML,
- * else `state` from its own line; a file without it has the default one. Undefined where that cannot be known, as with a variable that is not set.
+ * Returns the state and audit folders of a file that may be broken or missing. `state` and `audit.folder` are read if
+ * the file parses as YAML, otherwise `state` from its own line; a file without it has the default one. Undefined if
+ * that cannot be known, for example with a variable that is not set.
  */
 export function guessFolders(file: string, world: World): GuessedFolders | undefined {
   const folder = realPath(path.dirname(path.resolve(file)));
@@ -47,10 +51,10 @@ interface Keys {
   readonly audit?: { readonly folder?: unknown };
 }
 
-/** The two keys as they are written; undefined where the first may stand there and cannot be read. */
+/** Returns the two keys as they are written; undefined if the first may be there and cannot be read. */
 function readKeys(file: string): Keys | undefined {
   const read = readText(file, MAX_BYTES);
-  // One that is gone said nothing else: whether its default folder was in use shows by what lies in it.
+  // A missing file named no other folder. Whether its default folder was in use shows in the folder's content.
   if (!read.ok) return {};
   const yaml = readYaml(file, read.text);
   if (yaml.problems.length === 0) return pick(yaml.value);

@@ -1,4 +1,7 @@
-/** Owns who the caller over stdio is; refuses to guess. Callers over HTTP are their tokens alone: see facade/serve/http/token-authentication.ts. */
+/**
+ * Finds the principal of the caller over stdio. It never guesses. Callers over HTTP are identified by their tokens, see
+ * facade/serve/http/token-authentication.ts.
+ */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../policies/port.ts';
 import { asPrincipal } from '../serve/http/token-authentication.ts';
@@ -14,8 +17,8 @@ export interface StdioCaller {
 }
 
 /**
- * The principal over stdio (design §9): `--as` among those allowed, else the one named like the OS user, else the only one
- * that anybody may be. Throws IDENTITY. Nothing that the client sends has a say.
+ * Returns the principal over stdio: the one of `--as` if it is allowed, else the one with the name of the OS user, else
+ * the only one that anyone may be. Throws IDENTITY. Nothing that the client sends matters.
  */
 export function principalForStdio(config: Pick<Config, 'principals'>, { as, user }: StdioCaller): Principal {
   const allowed = config.principals.filter((principal) => mayBe(principal, user));
@@ -32,20 +35,20 @@ export function principalForStdio(config: Pick<Config, 'principals'>, { as, user
   throw new TollgateError('IDENTITY', {
     detail:
       as === undefined
-        ? 'No principal of tollgate.yaml fits the user who started this.'
-        : `Principal ${quote(as)} is not open to this user over stdio.`,
+        ? 'No principal of tollgate.yaml matches the user who started this.'
+        : `Principal ${quote(as)} is not available to this user over stdio.`,
     next: choice,
   });
 }
 
-/** True when this OS user can be an owner over stdio, `--as` or not. */
+/** Returns true if this OS user can be an owner over stdio, with or without `--as`. */
 export function hasOwnerFor(config: Pick<Config, 'principals'>, user: string): boolean {
   return config.principals.some((principal) => principal.owner && mayBe(principal, user));
 }
 
 /**
- * What becomes of a principal under a new configuration: its role, groups and profiles of now, and undefined when it is
- * gone, or when how it proves itself has changed. An Origin header that was checked stays its origin.
+ * Returns a principal under a new configuration, with its present role, groups and profiles. Undefined if it was
+ * removed, or if its way of authentication has changed. A checked Origin header stays its origin.
  */
 export function principalAfter(
   principal: Principal,
@@ -55,7 +58,7 @@ export function principalAfter(
   if (next === undefined || (old !== undefined && (old.tokenHash !== next.tokenHash || old.stdio !== next.stdio)))
     return undefined;
   const renewed = asPrincipal(next);
-  // For a page, or for a host that speaks for one, nobody becomes an owner.
+  // A page, or a host that speaks for one, never becomes an owner.
   return principal.origin === old?.client
     ? renewed
     : Object.freeze({

@@ -1,45 +1,49 @@
-/** Owns which folders Tollgate works in; refuses a workspace that is everything, and state or audit that an agent could rewrite. */
+/**
+ * Determines the folders in which Tollgate works. It refuses a workspace that is too large, and state or audit that an
+ * agent could write.
+ */
 import { createHash } from 'node:crypto';
 import { statSync } from 'node:fs';
 import path from 'node:path';
+import { isPathWithin } from '../../catalogs/readers/path-location.ts';
 import type { Config } from './config.ts';
 import type { ProblemReport } from './config-problems.ts';
-import { isWithin, realPath } from './reading/text-files.ts';
+import { realPath } from './reading/text-files.ts';
 import { toSlug } from './servers/server-names.ts';
 import type { WrittenConfig } from './written-config.ts';
 
-/** The world that a file is loaded in. */
+/** The environment in which a file is loaded. */
 export interface World {
   readonly env: Readonly<Record<string, string | undefined>>;
   /** The home folder of the user, absolute. */
   readonly home: string;
-  /** Where a load reads a file: the copy that an owner accepted; default: the file itself. */
+  /** Returns where a load reads a file: the copy that an owner accepted; default: the file itself. */
   readonly at?: (file: string) => string;
-  /** Whether it is loaded to serve many (`serve`): some limits that are not written are larger then. */
+  /** Whether it is loaded to serve several agents (`serve`): some default limits are larger then. */
   readonly isShared?: boolean;
 }
 
 const HERE = path.join(import.meta.dirname, '..', '..');
-/** The folder of Tollgate's own programs: the built one, also where the sources run. */
+/** The folder of Tollgate's own programs: the built one, even if the sources run. */
 export const PROGRAM = path.basename(HERE) === 'dist' ? HERE : path.join(HERE, 'dist');
 
-/** Makes a path of the file absolute: `~/` is the home folder, everything else is relative to the file. */
+/** Makes a path of the file absolute: `~/` is the home folder, every other path is relative to the file. */
 export function resolver(folder: string, home: string): (written: string) => string {
   return (written) =>
     written === '~' || written.startsWith('~/') ? path.join(home, written.slice(1)) : path.resolve(folder, written);
 }
 
-/** Why a folder cannot be a workspace; undefined when it can. `folder` is absolute and real. */
+/** Returns why a folder cannot be a workspace; undefined if it can. `folder` is absolute and real. */
 export function workspaceFault(folder: string, home: string): string | undefined {
   if (kindOf(folder) !== 'folder') return 'there is no such folder; make it, or name another';
   if (path.dirname(folder) === folder)
     return 'it would be the whole disk, so an agent could read and change everything; name a project folder';
-  if (isWithin(realPath(home), folder))
-    return 'it would hold the home folder with its keys and settings; name a project folder';
+  if (isPathWithin(realPath(home), folder))
+    return 'it would contain the home folder with its keys and settings; name a project folder';
   return undefined;
 }
 
-/** The workspace, absolute and real; undefined when it was refused. */
+/** Returns the workspace, absolute and real; undefined if it was refused. */
 export function placeWorkspace(
   written: string,
   at: { readonly resolve: (written: string) => string; readonly home: string; readonly report: ProblemReport },
@@ -54,13 +58,16 @@ export function placeWorkspace(
 /** What `placeState` needs to know. */
 export interface StateContext extends World {
   readonly folder: string;
-  /** Absent when it was refused: there is nothing to compare with then. */
+  /** Absent if it was refused; then nothing is compared with it. */
   readonly workspace?: string;
   readonly resolve: (written: string) => string;
   readonly report: ProblemReport;
 }
 
-/** The state and audit folders, absolute; made on use. By default one a project under the user's state folder (XDG base directories). */
+/**
+ * Returns the state and audit folders, absolute; they are made when they are used. By default there is one per project
+ * in the user's state folder (XDG base directories).
+ */
 export function placeState(
   written: Pick<WrittenConfig, 'state' | 'audit'>,
   context: StateContext,
@@ -71,21 +78,21 @@ export function placeState(
   );
   const { workspace } = context;
   const exposed = (folder: string): boolean =>
-    workspace !== undefined && (isWithin(folder, workspace) || isWithin(workspace, folder));
+    workspace !== undefined && (isPathWithin(folder, workspace) || isPathWithin(workspace, folder));
   if (exposed(state))
     context.report.refuse(
       ['state'],
-      'the state folder and the workspace hold one another: an agent could rewrite budgets and approvals; name a folder outside it, for example ~/.local/state/tollgate/my-project',
+      'the state folder is in the workspace, or contains it: an agent could rewrite budgets and approvals; name a folder outside it, for example ~/.local/state/tollgate/my-project',
     );
   else if (exposed(auditFolder))
     context.report.refuse(
       ['audit', 'folder'],
-      'the audit folder and the workspace hold one another: an agent could rewrite the log; name a folder outside it',
+      'the audit folder is in the workspace, or contains it: an agent could rewrite the log; name a folder outside it',
     );
   return { state, auditFolder };
 }
 
-/** The state folder as it is written, or the default one; absolute and real. */
+/** Returns the written state folder, or the default one; absolute and real. */
 export function stateFolder(
   written: string | undefined,
   context: Pick<StateContext, 'env' | 'home' | 'folder' | 'resolve'>,
@@ -93,16 +100,16 @@ export function stateFolder(
   return realPath(written === undefined || written === '' ? defaultState(context) : context.resolve(written));
 }
 
-/** The state folder of a configuration that names none: one per folder of a configuration. */
+/** Returns the state folder of a configuration that names none: one per folder of a configuration. */
 export function defaultState({ env, home, folder }: Pick<StateContext, 'env' | 'home' | 'folder'>): string {
   const wanted = env.XDG_STATE_HOME ?? '';
-  // The XDG specification has relative values ignored.
+  // The XDG specification says that relative values are ignored.
   const base = path.isAbsolute(wanted) ? wanted : path.join(home, '.local', 'state');
   const digest = createHash('sha256').update(folder).digest('hex').slice(0, 12);
   return path.join(base, 'tollgate', `${toSlug(path.basename(folder))}-${digest}`);
 }
 
-/** What stands at a path; undefined when nothing does. */
+/** Returns what is at a path; undefined if nothing is. */
 export function kindOf(file: string): 'file' | 'folder' | undefined {
   try {
     return statSync(file).isDirectory() ? 'folder' : 'file';

@@ -1,163 +1,636 @@
-/** Owns the shape of tollgate.yaml as people write it, after its variables are filled in; what is absent here gets its default in the loader. */
+/**
+ * The shape of tollgate.yaml as people write it, after its variables are filled in. The loader fills in defaults.
+ * Generated from tollgate.schema.json by `npm run generate`; do not edit it. A list has a hole where an entry was refused.
+ */
+/** A verb (read, write, destructive, execute), or a verb with the meaning of arguments. */
+export type WrittenSemantics =
+  | string
+  | {
+      /** What a call does, from harmless to dangerous. */
+      readonly verb: 'read' | 'write' | 'destructive' | 'execute';
+      /** Arguments that are file paths. */
+      readonly paths?: readonly string[];
+      /** Arguments that are URLs. */
+      readonly urls?: readonly string[];
+      /** The argument that is a shell command. */
+      readonly command?: string;
+      /** The verb for each value of one argument, where a tool does several things. */
+      readonly byArgument?: {
+        /** Name of the argument. */
+        readonly argument: string;
+        /** The verb for each of its values. */
+        readonly verbs: {
+          /** What a call does, from harmless to dangerous. */
+          readonly [k: string]: 'read' | 'write' | 'destructive' | 'execute';
+        };
+      };
+    };
+/** A server of a primitive with the calls that it serves, or only its name for all other calls. */
+export type WrittenRoute =
+  | string
+  | {
+      /** The server of these calls: `workspace`, or a server with a mapping. */
+      readonly server: string;
+      /** Calls whose real path matches one of these globs, relative to the workspace. Not for bash. */
+      readonly paths?: readonly string[];
+      /** Calls of runs that have one of these labels. */
+      readonly labels?: readonly string[];
+    };
+/**
+ * A server of bash with the calls that it serves, or only its name for all other calls. A command opens files that
+ * it does not name, so `paths` is not possible.
+ */
+export type WrittenBashRoute =
+  | string
+  | {
+      /** The server of these calls: `workspace`, or a server with a mapping. */
+      readonly server: string;
+      /** Calls of runs that have one of these labels. */
+      readonly labels?: readonly string[];
+    };
+/** `server.tool`, where the tool part may contain *, or the same with settings. */
+export type WrittenExposed =
+  | string
+  | {
+      /** `server.tool`; the tool part may contain *. */
+      readonly tool: string;
+      /** The name that the agent sees, for one tool only: a letter or _, then up to 63 letters, digits, _ and -. */
+      readonly name?: string;
+      /** The description that the agent sees, instead of the server's. */
+      readonly description?: string;
+      /** Hints that are added to the description. */
+      readonly risk?: readonly ('approval' | 'writes' | 'network' | 'executes')[];
+      /** Which JSON Schema features the model sees for this tool, like schemaProfile of the profile. */
+      readonly schemaProfile?: string;
+      /** Arguments with a fixed value; the agent neither sees nor sets them. */
+      readonly pins?: {
+        readonly [k: string]: unknown;
+      };
+    };
+/** A path, or a path or url with a mode. */
+export type WrittenPolicy =
+  | string
+  | {
+      /** A .yaml file of rules, a .rego file or folder, or a .tar.gz bundle; relative to this file. */
+      readonly path?: string;
+      /** A bundle that is fetched: https, or http on the loopback address. */
+      readonly url?: string;
+      /**
+       * enforce applies the policy, warn allows the call and warns the caller, shadow only records, off ignores the
+       * policy. deny and dryrun are Gatekeeper's names for enforce and shadow.
+       */
+      readonly mode?: 'enforce' | 'warn' | 'shadow' | 'off' | 'deny' | 'dryrun';
+      /** Other modes for the callers of a profile or an origin. The first entry that matches applies. */
+      readonly modes?: {
+        /** For callers that have this profile. */
+        readonly profile?: string;
+        /** For callers of this origin. */
+        readonly origin?: string;
+        /** The mode for them. */
+        readonly mode: 'enforce' | 'warn' | 'shadow' | 'off' | 'deny' | 'dryrun';
+      }[];
+      /** How often to look for a newer bundle: a number with s, m or h. */
+      readonly poll?: string;
+      /** Bearer token for the address, from a variable. */
+      readonly token?: string;
+      /** The signature that the bundle must have. */
+      readonly verify?: {
+        /** Files of public keys in PEM format; the signature of one of them is enough. */
+        readonly keys: readonly string[];
+        /** The scope that the signature must name (opa sign --scope is a claim of the token). */
+        readonly scope?: string;
+      };
+    };
 
-import type { OAuthSettings, ServerLifetime } from '../../adapters/port.ts';
-import type { HelperSettings } from '../../catalogs/programs/helper-programs.ts';
-import type { Semantics, Verb } from '../../catalogs/tools/tool-definition.ts';
-import type { MODE_NAMES } from '../../policies/port.ts';
-import type { BudgetConfig, CapsConfig, Config, ListenConfig, OtherWorkspaces, Route, Start } from './config.ts';
-import type { SandboxConfig } from './servers/isolation-settings.ts';
-import type { KnowledgeConfig } from './settings/knowledge-settings.ts';
-
-/** The whole file, as tollgate.schema.json admits it. Lists have holes where an entry was refused, so that places keep their index. */
+/**
+ * tollgate.yaml: the servers behind Tollgate, who may use them, and within which limits. Paths, commands,
+ * addresses, variables, headers, tokens and pins may contain ${VAR}, ${VAR:-default}, ${VAR:?message}, ${env:VAR},
+ * ${secret:NAME} (env and headers of servers), ${workspaceFolder}, ${userHome}, ${configDir}, ${stateFolder} and
+ * ${tollgateFolder}; $$ is a plain $.
+ */
 export interface WrittenConfig {
+  /** Version of this format. */
+  readonly version?: 1;
+  /** The folder in which the primitives work; relative to this file. Not / and not the home folder. */
   readonly workspace?: string;
+  /**
+   * The folder of budgets, grants, spills and the audit log; outside the workspace. Default:
+   * $XDG_STATE_HOME/tollgate, a folder for each project.
+   */
   readonly state?: string;
-  readonly otherWorkspaces?: Partial<OtherWorkspaces>;
-  readonly servers?: Readonly<Record<string, WrittenServer>>;
-  readonly bash?: WrittenBash;
-  readonly programs?: HelperSettings['programs'];
+  /**
+   * Folders outside the workspace that read, write and edit can reach after an owner has added the capability
+   * cross_workspace.
+   */
+  readonly otherWorkspaces?: {
+    /** Folders whose files may be read; relative to this file. */
+    readonly read?: readonly string[];
+    /** Folders whose files may be read and changed; relative to this file. */
+    readonly write?: readonly string[];
+  };
+  /** Servers behind Tollgate by name. An entry without command and url adds settings to a server of an included file. */
+  readonly servers?: {
+    readonly [k: string]: WrittenServer;
+  };
+  /** How the commands of bash in the workspace run. */
+  readonly bash?: {
+    /**
+     * `sandbox` gives commands the workspace and what is listed here; `direct` gives them all of your rights. Default:
+     * `sandbox`.
+     */
+    readonly isolation?: 'direct' | 'sandbox';
+    /**
+     * On a platform where a path cannot be resolved to a descriptor (not Linux), bash is refused together with rules on
+     * paths, unless this is true. Default: false.
+     */
+    readonly acceptPathRaces?: boolean;
+    readonly filesystem?: WrittenFilesystem;
+    readonly network?: WrittenNetwork;
+    readonly limits?: WrittenLimits;
+  };
+  /**
+   * The paths of programs that Tollgate itself runs: absolute, and outside all folders that agents may write. A
+   * program that is not named is searched for in folders that only the system can change. Changes need a restart.
+   */
+  readonly programs?: {
+    /** The program bash. */
+    readonly bash?: string;
+    /** The program bwrap. */
+    readonly bwrap?: string;
+    /** The program docker. */
+    readonly docker?: string;
+    /** The program npm. */
+    readonly npm?: string;
+    /** The program opa. */
+    readonly opa?: string;
+    /** The program podman. */
+    readonly podman?: string;
+    /** The program prlimit. */
+    readonly prlimit?: string;
+    /** The program rg. */
+    readonly rg?: string;
+    /** The program setpriv. */
+    readonly setpriv?: string;
+    /** The program socat. */
+    readonly socat?: string;
+    /** The program unshare. */
+    readonly unshare?: string;
+    /** The program xdg-open. */
+    readonly 'xdg-open'?: string;
+  };
+  /**
+   * Files of Claude, VS Code, Cursor, Windsurf or Gemini that define servers. They never grant trust and never stop
+   * the start.
+   */
   readonly include?: readonly string[];
-  readonly secrets?: Readonly<Record<string, WrittenSecret>>;
+  /**
+   * The sources of secrets that are not in the vault, by name. Servers use a secret as ${secret:NAME} in env or
+   * headers.
+   */
+  readonly secrets?: {
+    /** One of the three. */
+    readonly [k: string]: {
+      /** A variable of Tollgate's own environment, read when a server starts. */
+      readonly env?: string;
+      /** A program and its arguments, without a shell; what it prints within 10 seconds is the value. */
+      readonly exec?: readonly string[];
+      /** An entry of the keychain of the operating system: service/account. */
+      readonly keychain?: string;
+    };
+  };
+  /** The callers. Default: one principal `local` for the person who starts Tollgate. */
   readonly principals?: readonly WrittenPrincipal[];
-  readonly profiles?: Readonly<Record<string, WrittenProfile>>;
-  readonly policies?: readonly (string | WrittenPolicy)[];
-  readonly rules?: readonly unknown[];
+  /**
+   * Named selections of servers with their own settings. `default` (no server) and `harbor` (small budgets, and
+   * nothing without a grant) are built in.
+   */
+  readonly profiles?: {
+    readonly [k: string]: WrittenProfile;
+  };
+  /** YAML rule files, folders of Rego, or built bundles (.tar.gz). */
+  readonly policies?: readonly WrittenPolicy[];
+  /** Rules written here instead of in a separate file; see docs/policies.md. Variables are not filled in. */
+  readonly rules?: {
+    readonly [k: string]: unknown;
+  }[];
   readonly expose?: WrittenExpose;
+  /** Budgets for every caller. */
   readonly budgets?: readonly WrittenBudget[];
-  readonly caps?: Partial<CapsConfig>;
-  readonly audit?: { readonly folder?: string; readonly rotateBytes?: number };
-  readonly approvals?: { readonly waitMs?: number; readonly expireMs?: number };
-  readonly recording?: { readonly mode?: 'off' | 'last' | 'on'; readonly keep?: string; readonly maxBytes?: number };
-  readonly runs?: { readonly keep?: string };
-  readonly knowledge?: Partial<KnowledgeConfig>;
-  readonly labels?: { readonly sticky: readonly string[] };
-  readonly listen?: Partial<ListenConfig>;
-  readonly limits?: Partial<Config['limits']>;
+  /** Limits of one call. */
+  readonly caps?: {
+    /** How many bytes of one result the model sees; the rest is spilled, and `read` can read it. */
+    readonly bytes?: number;
+    /** How many lines of one result the model sees. */
+    readonly lines?: number;
+    /** Arguments of one call, in bytes; more is refused. */
+    readonly argBytes?: number;
+    /** How many bytes of one result are stored as a spill. */
+    readonly spillBytes?: number;
+    /** How many bytes of images, audio and blobs of one result are shown; the rest is spilled and named. */
+    readonly media?: number;
+    /**
+     * Validate results against the schema that the tool declares: off, warn (report a violation) or strict (refuse the
+     * result).
+     */
+    readonly validateOutput?: 'off' | 'warn' | 'strict';
+    /** Calls of one session that run at once; more wait for their turn. */
+    readonly concurrent?: number;
+    /** The most milliseconds that one call may take. Default: the timeout of the server. */
+    readonly timeoutMs?: number;
+  };
+  /** The audit log. */
+  readonly audit?: {
+    /** Folder of the audit log; outside the workspace. Default: `audit` in the state folder. */
+    readonly folder?: string;
+    /** A file of the log is closed after this many bytes; a new day closes it too. */
+    readonly rotateBytes?: number;
+  };
+  /** Approvals of calls by a person. */
+  readonly approvals?: {
+    /**
+     * How long a call waits for its approval before it is refused, ms; 0: it does not wait. Keep it below the timeout
+     * of your client.
+     */
+    readonly waitMs?: number;
+    /** How long a request, an approval and a denial are valid, ms. */
+    readonly expireMs?: number;
+  };
+  /**
+   * Records the input and the decision of the policy for each call, encrypted, so that decisions can be explained and
+   * replayed. Results are never recorded.
+   */
+  readonly recording?: {
+    /** `off` records nothing, `last` the decisions of the last 15 minutes, `on` those of the time in `keep`. */
+    readonly mode?: 'off' | 'last' | 'on';
+    /** How long a recording is kept with mode `on`: minutes, hours or days. */
+    readonly keep?: string;
+    /** Bytes of all recordings; above it the oldest are removed. */
+    readonly maxBytes?: number;
+  };
+  /** How long the data of runs is kept, even if their session continues. */
+  readonly runs?: {
+    /** The age at which a spill, or a run that a host did not end, is removed: minutes, hours or days. */
+    readonly keep?: string;
+  };
+  /**
+   * How much one turn of a conversation may ask of the internal server `knowledge`. Profiles that list the server can
+   * use it.
+   */
+  readonly knowledge?: {
+    /** Questions of one turn. */
+    readonly requests?: number;
+    /** Bytes of all answers of one turn. */
+    readonly bytes?: number;
+    /** Passages and facts in all answers of one turn. */
+    readonly candidates?: number;
+  };
+  /** Which labels of results stay after their session. */
+  readonly labels?: {
+    /**
+     * Labels that stay with the principal, in all of its sessions and runs, until an owner clears them with `tollgate
+     * labels clear`.
+     */
+    readonly sticky: readonly string[];
+  };
+  /** The HTTP listener of `tollgate serve`. */
+  readonly listen?: {
+    /** Address to listen on. */
+    readonly host?: string;
+    /** Port to listen on; 0 picks a free one. */
+    readonly port?: number;
+    /** Host headers that are accepted in addition to those of the loopback. */
+    readonly hosts?: readonly string[];
+    /** Origins of web pages that may connect, scheme and host; no wildcard. */
+    readonly origins?: readonly string[];
+    /** `token` requires a bearer token; `none` accepts every caller on the loopback address. */
+    readonly auth?: 'token' | 'none';
+    /** Bytes of one request. */
+    readonly maxBodyBytes?: number;
+    /** The most parallel sessions. One more ends the idle session that was unused longest. */
+    readonly maxSessions?: number;
+    /**
+     * The most parallel sessions of one principal; if `maxSessions` is less, that is the limit. One more ends the
+     * principal's idle session that was unused longest.
+     */
+    readonly maxSessionsPerPrincipal?: number;
+    /**
+     * Milliseconds after which an idle session ends. One with an open stream stays, but may be ended for a new session
+     * after this time.
+     */
+    readonly idleMs?: number;
+    /**
+     * The most parallel connections. One more closes an idle one: the oldest without a token, else the one whose last
+     * request is longest ago.
+     */
+    readonly maxConnections?: number;
+    /** Milliseconds in which the headers of a request must arrive. */
+    readonly headersMs?: number;
+    /** Milliseconds in which a complete request must arrive. */
+    readonly requestMs?: number;
+    /** Milliseconds after which a connection is closed that has no request, or whose client does not read its answer. */
+    readonly socketIdleMs?: number;
+  };
+  /** Limits of the whole facade. */
+  readonly limits?: {
+    /** The most configured servers; included servers above it are left out. */
+    readonly servers?: number;
+    /** The most servers that are connected at once, over all processes of a state folder. Default for `serve`: 20. */
+    readonly connections?: number;
+    /** Milliseconds that running calls may continue after a signal or the end of the input. Default for `serve`: 20000. */
+    readonly drainMs?: number;
+  };
+  /** Which JSON Schema features the model sees. */
   readonly schemaProfile?: string;
 }
-
-/** A server; without `command` and `url` it adds settings to a server of an included file. */
+/** One MCP server: `command` starts it, `url` reaches it. */
 export interface WrittenServer {
+  /** Its purpose, in one line, for people; no model reads it. */
   readonly description?: string;
-  /** Profiles that reach the server and show all of its tools. */
+  /**
+   * Profiles that reach it and show all of its tools, as if the profile named it. If the profile lists some of its
+   * tools under `expose`, only those are shown.
+   */
   readonly profiles?: readonly string[];
+  /** How it is reached. Default: stdio with `command`, http with `url`. */
   readonly transport?: 'stdio' | 'http' | 'sse';
+  /** Program to start; not a shell command line. */
   readonly command?: string;
+  /** Arguments of the program, each a separate text. */
   readonly args?: readonly string[];
-  readonly env?: Readonly<Record<string, string>>;
+  /** Variables of the program. Secrets: ${secret:NAME} from the vault, or ${env:NAME}. */
+  readonly env?: {
+    /** A value; quote numbers and true. */
+    readonly [k: string]: string;
+  };
+  /** Folder in which the program starts; relative to this file. */
   readonly cwd?: string;
+  /** Address of a remote server, http or https, without user and password. */
   readonly url?: string;
+  /** Path of the unix socket of an internal server, in a folder of mode 0700; relative to this file. */
   readonly socket?: string;
-  readonly trust?: 'internal' | 'external';
-  readonly pin?: string;
-  readonly headers?: Readonly<Record<string, string>>;
-  readonly oauth?: WrittenOAuth;
+  /** HTTP headers that are sent to the server. Take secrets from the environment. */
+  readonly headers?: {
+    /** A value; quote numbers and true. */
+    readonly [k: string]: string;
+  };
+  /** The client with which `tollgate login` signs in to a remote server. Default: Tollgate registers one. */
+  readonly oauth?: {
+    /**
+     * `authorization_code`: a person consents in a browser. `client_credentials`: the client itself has the permission;
+     * for machines.
+     */
+    readonly grant?: 'authorization_code' | 'client_credentials';
+    /** Address of the issuer with which the client is registered. No one else gets the client and its secret. */
+    readonly issuer?: string;
+    /** Id of a client that is registered already. */
+    readonly clientId?: string;
+    /** Take it from the vault. Needs `issuer`. */
+    readonly clientSecret?: string;
+    /** The only scopes that are requested. Default: those that the server names. */
+    readonly scopes?: readonly string[];
+    /** Port of 127.0.0.1 to which the browser returns, if the client was registered with one. Default: any free port. */
+    readonly callbackPort?: number;
+  };
+  /**
+   * `sandbox` (Linux) and `container` give the server only what `sandbox` names; `direct` starts it with all of your
+   * rights. Default: `sandbox`.
+   */
   readonly isolation?: 'direct' | 'sandbox' | 'container';
   readonly sandbox?: WrittenSandbox;
-  readonly tools?: { readonly allow?: readonly string[]; readonly deny?: readonly string[] };
-  readonly semantics?: Readonly<Record<string, Verb | Semantics>>;
+  /** internal: your own server, limited to the tools listed here and to their pin. Default: external. */
+  readonly trust?: 'internal' | 'external';
+  /** Hash of the definitions of all tools of an internal server; `tollgate servers` shows it. */
+  readonly pin?: string;
+  /** The tools of the server that Tollgate uses. */
+  readonly tools?: {
+    /** Only these tools; names or patterns with *. */
+    readonly allow?: readonly string[];
+    /** Never these tools; takes precedence over allow. */
+    readonly deny?: readonly string[];
+  };
+  /** What the tools do, by name or pattern. The first match applies, and a tool without a match counts as destructive. */
+  readonly semantics?: {
+    readonly [k: string]: WrittenSemantics;
+  };
+  /** Mapping of catalogs/primitives that lets this server serve primitives. */
   readonly mapping?: string;
-  readonly trustHints?: boolean;
-  readonly start?: Start;
-  readonly lifetime?: ServerLifetime;
+  /** Milliseconds until the server must have answered its handshake. */
   readonly connectTimeoutMs?: number;
+  /** Milliseconds without an answer after which a call ends; progress restarts the time. */
   readonly timeoutMs?: number;
+  /** Milliseconds after which a call always ends. */
   readonly hardTimeoutMs?: number;
+  /**
+   * Restarts after a crash that the calls of one session may cause within ten minutes. For a remote server: attempts
+   * to connect again, default 10.
+   */
   readonly maxRetries?: number;
-  readonly reconnectBackoffMs?: number;
+  /**
+   * true: you have checked what the server says about its tools (readOnlyHint, destructiveHint), and it counts for
+   * tools that semantics does not list.
+   */
+  readonly trustHints?: boolean;
+  /** lazy starts the server with its first use, eager with Tollgate. */
+  readonly start?: 'lazy' | 'eager';
+  /**
+   * ephemeral: runs until it was idle for a minute or its sessions have ended; on-demand: until Tollgate ends or
+   * another server needs its connection; keep-alive: always, and it is restarted after a crash.
+   */
+  readonly lifetime?: 'ephemeral' | 'on-demand' | 'keep-alive';
+  /** Milliseconds between two pings of an idle remote server (30000 by default); 0: none. */
   readonly healthCheckMs?: number;
+  /** Milliseconds before the first reconnect; doubles each time. */
+  readonly reconnectBackoffMs?: number;
+  /** Like caps.validateOutput, for this server. */
   readonly validateOutput?: 'off' | 'warn' | 'strict';
+  /** Labels that its results bring into a run. */
   readonly labels?: readonly string[];
 }
-
-/** A client for signing in to a remote server. */
-export type WrittenOAuth = Partial<OAuthSettings>;
-
-/** How commands of the workspace run. */
-export type WrittenBash = Omit<WrittenSandbox, 'image'> & {
-  readonly isolation?: 'direct' | 'sandbox';
-  readonly acceptPathRaces?: boolean;
-};
-
-/** What an isolated program is given. */
+/** What an isolated program gets. It sees and reaches nothing else of the machine. */
 export interface WrittenSandbox {
-  readonly filesystem?: {
-    readonly allowRead?: readonly string[];
-    readonly allowWrite?: readonly string[];
-    readonly denyRead?: readonly string[];
-    readonly denyWrite?: readonly string[];
-  };
-  readonly network?: { readonly allowedDomains?: readonly string[]; readonly deniedDomains?: readonly string[] };
-  readonly limits?: Partial<SandboxConfig['limits']>;
+  readonly filesystem?: WrittenFilesystem;
+  readonly network?: WrittenNetwork;
+  readonly limits?: WrittenLimits;
+  /** Image of a container, best with its digest. */
   readonly image?: string;
 }
-
-/** Where a secret comes from: one of the three. */
-export interface WrittenSecret {
-  readonly env?: string;
-  readonly exec?: readonly string[];
-  readonly keychain?: string;
+/** Folders and files that are visible in addition to the system's programs and its own; relative to the workspace. */
+export interface WrittenFilesystem {
+  /** Visible, and read-only. */
+  readonly allowRead?: readonly string[];
+  /** Visible, and writable. Default for a server that serves primitives: the workspace. */
+  readonly allowWrite?: readonly string[];
+  /** Hidden, although allowed by the other two. A path that does not exist at the start is not hidden. */
+  readonly denyRead?: readonly string[];
+  /** Never writable, even if allowWrite allows it. A path that does not exist at the start can still be created. */
+  readonly denyWrite?: readonly string[];
 }
-
-/** A principal; its token is a hash, or came from the environment. */
+/** What the program can reach over the network. */
+export interface WrittenNetwork {
+  /** Hosts, or *.example.org for all names below it, with :port if it is not 80 or 443. */
+  readonly allowedDomains?: readonly string[];
+  /** Hosts, written like allowed ones, that are never reached, even if they are allowed; without :port on every port. */
+  readonly deniedDomains?: readonly string[];
+}
+/**
+ * The limits of an isolated program. Defaults for a server: 256 MB per process, 64 processes, files of 256 MB. For
+ * bash: 4096 MB, 512, 2048 MB, one hour of CPU time.
+ */
+export interface WrittenLimits {
+  /** Megabytes of data of one process; in a container, of all processes together. */
+  readonly memoryMb?: number;
+  /** The number of processes and threads together. Node has about seven threads. */
+  readonly processes?: number;
+  /** Megabytes of the largest file, and of everything in /tmp. */
+  readonly fileMb?: number;
+  /** Seconds of CPU time after which a process is ended. Default for a server: no limit. */
+  readonly cpuSeconds?: number;
+}
+/** One caller. */
 export interface WrittenPrincipal {
+  /** Name in policies and audit. If it is the name of an OS user, the principal belongs to that user. */
   readonly id: string;
+  /** Role, for policies. */
   readonly role?: string;
+  /** Groups, for policies. */
   readonly groups?: readonly string[];
+  /** Profiles, stacked in this order. Default: `default`. */
   readonly profiles?: readonly string[];
+  /** Bearer token for HTTP: its hash (sha256: and 64 hex digits), or ${env:NAME} that holds the token or its hash. */
   readonly token?: string;
+  /** The client that has the token; it is the origin of its calls. Default: the id. */
   readonly client?: string;
+  /**
+   * true: every user who starts Tollgate over stdio may be this principal; false: no one. Default: true without a
+   * token, else only the OS user with this name.
+   */
   readonly stdio?: boolean;
+  /** May approve, and may change grants. */
   readonly owner?: boolean;
+  /** The space of its data in internal servers. Principals with the same space share it. Default: the id. */
   readonly space?: string;
+  /**
+   * Profiles in which this principal may register servers through the host API. Each server still needs an owner's
+   * approval.
+   */
   readonly registers?: readonly string[];
 }
-
-/** A profile, without its name. */
+/** Servers and settings. Several profiles of a principal are combined; later ones override earlier ones. */
 export interface WrittenProfile {
+  /** Servers whose tools this profile reaches. */
   readonly servers?: readonly string[];
   readonly expose?: WrittenExpose;
+  /** Budgets for calls under this profile. */
   readonly budgets?: readonly WrittenBudget[];
-  readonly caps?: Partial<CapsConfig>;
-  readonly lifetimes?: Readonly<Record<string, ServerLifetime>>;
-  readonly starts?: Readonly<Record<string, Start>>;
+  /** Limits that differ from those of the file. */
+  readonly caps?: {
+    /** How many bytes of one result the model sees; the rest is spilled, and `read` can read it. */
+    readonly bytes?: number;
+    /** How many lines of one result the model sees. */
+    readonly lines?: number;
+    /** Arguments of one call, in bytes; more is refused. */
+    readonly argBytes?: number;
+    /** How many bytes of one result are stored as a spill. */
+    readonly spillBytes?: number;
+    /** How many bytes of images, audio and blobs of one result are shown; the rest is spilled and named. */
+    readonly media?: number;
+    /**
+     * Validate results against the schema that the tool declares: off, warn (report a violation) or strict (refuse the
+     * result).
+     */
+    readonly validateOutput?: 'off' | 'warn' | 'strict';
+    /** Calls of one session that run at once; more wait for their turn. */
+    readonly concurrent?: number;
+    /** The most milliseconds that one call may take. Default: the timeout of the server. */
+    readonly timeoutMs?: number;
+  };
+  /** How long servers stay for sessions of this profile, by name. Of several sessions the longest applies. */
+  readonly lifetimes?: {
+    /** Like lifetime of the server. */
+    readonly [k: string]: 'ephemeral' | 'on-demand' | 'keep-alive';
+  };
+  /** When servers start for this profile, by name: with each of its sessions, or not before their first use. */
+  readonly starts?: {
+    /** Like start of the server. */
+    readonly [k: string]: 'lazy' | 'eager';
+  };
+  /** Like schemaProfile of the file. */
   readonly schemaProfile?: string;
-  readonly plan?: boolean;
-  readonly grants?: 'optional' | 'required';
+  /**
+   * true: the servers of this profile act on the machine itself, outside every sandbox (`isolation: direct`). They
+   * are off until an owner adds `desktop` with `tollgate upgrades enable desktop`, and may be in no other profile.
+   */
   readonly host?: boolean;
+  /**
+   * true: only reading runs until an owner has approved the plan of the run. It is enough if one of several profiles
+   * says so.
+   */
+  readonly plan?: boolean;
+  /**
+   * required: nothing is listed, called or started without a grant of an owner to the caller's origin. It is enough
+   * if one of several profiles says so.
+   */
+  readonly grants?: 'optional' | 'required';
 }
-
-/** Who serves the primitives, and which tools are shown beside them. */
+/** What the agent sees. A profile with its own `expose` does not use that of the file. */
 export interface WrittenExpose {
-  readonly primitives?: string | Readonly<Partial<Record<'read' | 'write' | 'edit' | 'bash', WrittenRoutes>>>;
-  readonly tools?: readonly (string | WrittenExposed)[];
+  /**
+   * The server of read, write, edit and bash: `workspace`, a server with a mapping, or one for each. A primitive that
+   * a map leaves out is not shown.
+   */
+  readonly primitives?:
+    | string
+    | {
+        /** The server of read, or several in order. The first route that matches the call serves it. */
+        readonly read?: string | readonly WrittenRoute[];
+        /** The server of write, or several in order. The first route that matches the call serves it. */
+        readonly write?: string | readonly WrittenRoute[];
+        /** The server of edit, or several in order. The first route that matches the call serves it. */
+        readonly edit?: string | readonly WrittenRoute[];
+        /** The server of bash, or several in order. The first route that matches the call serves it. */
+        readonly bash?: string | readonly WrittenBashRoute[];
+      };
+  /** Tools to show besides the primitives, as server.tool. */
+  readonly tools?: readonly WrittenExposed[];
+}
+/** A budget: at least one of calls, argBytes, outputBytes, wallMs and concurrent. */
+export interface WrittenBudget {
+  /** Name in refusals and audit. */
+  readonly id: string;
+  /** What shares the budget. */
+  readonly scope: 'run' | 'session' | 'principal' | 'server' | 'tool' | 'origin';
+  /** Seconds after which it is full again. Default: the lifetime of the scope. */
+  readonly window?: number;
+  /** Number of calls. */
+  readonly calls?: number;
+  /** Bytes of arguments. */
+  readonly argBytes?: number;
+  /** Bytes of results. */
+  readonly outputBytes?: number;
+  /** Milliseconds that calls took. */
+  readonly wallMs?: number;
+  /** Parallel calls. */
+  readonly concurrent?: number;
+  /** Only for calls that match all of these. */
+  readonly when?: {
+    /** A server's name, or `workspace`. */
+    readonly server?: string;
+    /** A tool's name or pattern with *. */
+    readonly tool?: string;
+    /** What a call does, from harmless to dangerous. */
+    readonly verb?: 'read' | 'write' | 'destructive' | 'execute';
+    /** A role of a principal. */
+    readonly role?: string;
+    /** A profile's name. */
+    readonly profile?: string;
+  };
 }
 
-/** Who serves one primitive: a server, or several in order, of which an entry without conditions may be a name alone. */
-export type WrittenRoutes = string | readonly (string | Route)[];
-
-/** One exposed tool or pattern. */
-export interface WrittenExposed {
-  readonly tool: string;
-  readonly name?: string;
-  readonly description?: string;
-  readonly risk?: readonly ('approval' | 'writes' | 'network' | 'executes')[];
-  readonly schemaProfile?: string;
-  readonly pins?: Readonly<Record<string, unknown>>;
-}
-
-/** A budget; `when` may be absent. */
-export type WrittenBudget = Omit<BudgetConfig, 'when'> & { readonly when?: BudgetConfig['when'] };
-
-/** A policy with a mode; it has either a path or a url. */
-export interface WrittenPolicy {
-  readonly path?: string;
-  readonly url?: string;
-  readonly mode?: WrittenMode;
-  readonly modes?: readonly { readonly profile?: string; readonly origin?: string; readonly mode: WrittenMode }[];
-  readonly poll?: string;
-  readonly token?: string;
-  readonly verify?: { readonly keys: readonly string[]; readonly scope?: string };
-}
-
-type WrittenMode = keyof typeof MODE_NAMES;
+/** How the commands of the workspace run. */
+export type WrittenBash = NonNullable<WrittenConfig['bash']>;
+/** Where a secret comes from: one of the three. */
+export type WrittenSecret = NonNullable<WrittenConfig['secrets']>[string];
+/** The servers of one primitive: a name, or several routes in order. */
+export type WrittenRoutes = NonNullable<Exclude<NonNullable<WrittenExpose['primitives']>, string>['read']>;
+/** A policy with settings. */
+export type WrittenPolicySettings = Exclude<WrittenPolicy, string>;

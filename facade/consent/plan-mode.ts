@@ -1,4 +1,7 @@
-/** Owns where the plan of each run stands (CY-27), in the shared state, so that an approval holds in every process at the next call; refuses approvals older than a day. */
+/**
+ * The state of each run's plan (CY-27), in the shared state, so that an approval counts in every process at the next
+ * call. An approval lasts at most a day.
+ */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { TimeSlices } from '../../catalogs/text/time-slices.ts';
 import type { PlanState, Principal } from '../../policies/port.ts';
@@ -15,21 +18,21 @@ export interface RunPlan {
   readonly by?: string;
 }
 
-/** What a running facade needs of plans. Throws STATE_FAILED. */
+/** What a running facade needs to know about plans. Throws STATE_FAILED. */
 export interface RunPlans {
   /** Whether the principal is in plan mode at all. */
   applies(principal: Principal): boolean;
-  /** `none` outside of plan mode. A run becomes pending, and so can be approved, with its first call. */
+  /** `none` outside plan mode. The first call makes a run pending, so that it can be approved. */
   of(principal: Principal, run: string): Promise<PlanState>;
   /** A run has ended, and its approval with it. */
   end(principal: Principal, run: string): Promise<void>;
 }
 
 const SPACE = 'plan';
-/** Names of runs come from hosts and may be used again: what was approved yesterday is asked anew. */
+/** Hosts choose names of runs and may use them again, so an old approval does not count. */
 const APPROVED_MS = 24 * 3_600_000;
 
-/** Plans of the principals of a configuration. */
+/** Returns the plans of the principals of a configuration. */
 export function createPlans(config: Pick<Config, 'profiles'>, state: State, now: () => number): RunPlans {
   const applies = ({ profiles }: Principal): boolean =>
     profiles.some((name) => config.profiles.get(name)?.plan === true);
@@ -48,7 +51,10 @@ export function createPlans(config: Pick<Config, 'profiles'>, state: State, now:
   };
 }
 
-/** Every run in plan mode, the newest first. Those that nobody touched for a day are forgotten, in time slices. Throws the signal's reason. */
+/**
+ * Returns every run in plan mode, the newest first. Deletes those that were not used for a day, in time slices. Throws
+ * the signal's reason.
+ */
 export async function listPlans(state: State, now: number, signal?: AbortSignal): Promise<readonly RunPlan[]> {
   const plans: RunPlan[] = [];
   const pace = new TimeSlices(signal);
@@ -61,7 +67,10 @@ export async function listPlans(state: State, now: number, signal?: AbortSignal)
   return plans.sort((a, b) => b.since - a.since);
 }
 
-/** What an owner decides of a run. `record` is awaited before it holds: what cannot be recorded is not approved. */
+/**
+ * The decision of an owner on a run. `record` is called before it takes effect: what cannot be recorded is not
+ * approved.
+ */
 export interface PlanVerdict {
   readonly run: string;
   readonly approve: boolean;
@@ -69,7 +78,7 @@ export interface PlanVerdict {
   readonly record: (plan: RunPlan) => Promise<void>;
 }
 
-/** Approves the plan of a run, or takes an approval back. Throws USAGE for a run that no call in plan mode was made in. */
+/** Approves the plan of a run, or withdraws an approval. Throws USAGE for a run without a call in plan mode. */
 export async function decidePlan(
   state: State,
   { run, approve, by, record }: PlanVerdict,
@@ -79,7 +88,7 @@ export async function decidePlan(
   if (known === undefined) {
     throw new TollgateError('USAGE', {
       detail: `No run ${JSON.stringify(run.slice(0, 80))} is in plan mode.`,
-      next: '`tollgate plan list` shows the runs; a run is listed from its first call on.',
+      next: '`tollgate plan list` shows the runs. A run is listed after its first call.',
     });
   }
   const plan: RunPlan = {

@@ -1,46 +1,49 @@
-/** Owns what people have decided beforehand beside the policy: the master switch, upgrades and grants, asked for each list and each call; refuses to know how each is kept. */
+/**
+ * The decisions that people make beforehand, besides the policy: the master switch, upgrades and grants. They are asked
+ * for each list and each call.
+ */
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Effect, ListTool, Principal } from '../../policies/port.ts';
 import type { KeyedBudget } from '../budget/budget-claims.ts';
 import type { Caller, OpenSession } from '../call/identify.ts';
 
-/** What a principal may see before any policy is asked. */
+/** What a principal may see before the policy is asked. */
 export interface PreconditionView {
-  /** Changes whenever the rest of the view does: tables are kept by it. */
+  /** Changes whenever the rest of the view does. Tables are cached by it. */
   readonly revision: string;
-  /** Nothing is shown, and calls are refused with this. */
+  /** Lists are empty, and calls are refused with this. */
   readonly off?: TollgateError;
   /** A list is refused with this. */
   readonly unlisted?: TollgateError;
   /** Tools that do not exist for this principal. */
   readonly hides: (tool: Pick<ListTool, 'server' | 'tool' | 'primitive'>) => boolean;
-  /** Tools that are not shown, while a call of one is refused with its reason by `judge`. Absent: none. */
+  /** Tools that are not shown; a call of one is refused with its reason by `judge`. Absent: none. */
   readonly withholds?: (tool: Pick<ListTool, 'server' | 'tool'>) => boolean;
   /** Servers that may be started for this principal. Absent: all. */
   readonly mayStart?: (server: string) => boolean;
 }
 
-/** Which session asks; absent where nobody is connected. */
+/** The session that asks; absent if no client is connected. */
 export type RequestSession = Pick<OpenSession, 'id' | 'tab'>;
 
-/** What stands about one call. */
+/** The answer for one call. */
 export interface CallPreconditions {
-  /** Id of the grant that answers an ask of the policy; it never lifts a deny. */
+  /** Id of the grant that answers an ask of the policy. It never overrides a deny. */
   readonly grant?: string;
-  /** Budgets beside those of the policy. */
+  /** Budgets in addition to those of the policy. */
   readonly budgets: readonly KeyedBudget[];
-  /** Folders outside of the workspace that are open to this call, real. Absent: none. */
+  /** Folders outside the workspace that are open to this call, real. Absent: none. */
   readonly beyond?: readonly string[];
 }
 
-/** A call as one source judges it: `args` are those of the tool that is really called. */
+/** A call as the sources see it: `args` are those of the tool that is really called. */
 export interface PreconditionCall {
   readonly caller: Caller;
   readonly effect: Effect;
   readonly args: Readonly<Record<string, unknown>>;
 }
 
-/** One thing that people decide beforehand. Each throws STATE_FAILED when it cannot be known. */
+/** One source of such decisions. Each throws STATE_FAILED if its decision cannot be known. */
 export interface Precondition {
   view(principal: Principal, from?: RequestSession): PreconditionView;
   /** Throws the refusal. */
@@ -52,7 +55,7 @@ export const OPEN_VIEW: PreconditionView = { revision: '', hides: () => false };
 export const NO_PRECONDITIONS: Partial<CallPreconditions> = {};
 const NO_BUDGETS: CallPreconditions = { budgets: [] };
 
-/** All sources as one: the first refusal counts, budgets add up, the first grant answers. */
+/** Combines all sources: the first refusal counts, budgets add up, the first grant answers. */
 export function joinPreconditions(sources: readonly Precondition[]): {
   view(principal: Principal, from?: RequestSession): PreconditionView;
   judge(call: PreconditionCall): CallPreconditions;
@@ -84,7 +87,7 @@ function joinViews(views: readonly PreconditionView[]): PreconditionView {
   const off = views.find((view) => view.off !== undefined)?.off;
   const unlisted = views.find((view) => view.unlisted !== undefined)?.unlisted;
   return {
-    // Revisions hold no line ends.
+    // Revisions contain no line ends.
     revision: views.map((view) => view.revision).join('\n'),
     hides: (tool) => views.some((view) => view.hides(tool)),
     withholds: (tool) => views.some((view) => view.withholds?.(tool) === true),
@@ -94,5 +97,5 @@ function joinViews(views: readonly PreconditionView[]): PreconditionView {
   };
 }
 
-/** What a call and a list ask. */
+/** Asks all sources for a call and for a list. */
 export type Preconditions = ReturnType<typeof joinPreconditions>;

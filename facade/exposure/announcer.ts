@@ -1,6 +1,6 @@
 /**
- * Owns telling clients that their list has changed: many changes once, and what people decided in other processes too;
- * refuses to bother a session whose list is the same.
+ * Tells clients that their tool list has changed: many changes as one notification, also changes that other processes
+ * decided. A session whose list is the same is not told.
  */
 
 import type { OpenSession, ShownList } from '../call/identify.ts';
@@ -10,25 +10,22 @@ import { LIST_WAIT_MS, listText } from './list-tools.ts';
 
 /** Milliseconds in which several changes of lists become one notification. */
 const CHANGES_MS = 100;
-/**
- * How often it is looked whether somebody decided something elsewhere: a switch, a grant, an upgrade. Calls ask at once
- * all the same.
- */
+/** How often other processes' decisions are checked: a switch, a grant, an upgrade. Calls check them at once anyway. */
 const WATCH_MS = 500;
 
-/** What it works on. `onFault` is told of what could not be looked at. */
+/** What it works on. `onFault` is called with an error of a check. */
 export interface AnnouncerParts {
   readonly sessions: ReadonlySet<OpenSession>;
   readonly generation: () => Snapshot;
-  /** What people have agreed to of servers: another text when that has changed. */
+  /** The consents to servers; another text when they have changed. */
   readonly consented: () => string;
   readonly onFault: (thrown: unknown) => void;
 }
 
-/** The one that speaks to the clients of a facade. */
+/** Notifies the clients of a facade. */
 export class Announcer {
   readonly #parts: AnnouncerParts;
-  /** Session → what its list was last compared under. */
+  /** Session → the state of decisions when its list was last compared. */
   readonly #seen = new WeakMap<OpenSession, { readonly shown: ShownList; readonly basis: string }>();
   readonly #watch: NodeJS.Timeout;
   #listener: ((session?: Session) => void) | undefined;
@@ -41,7 +38,7 @@ export class Announcer {
     this.#watch = setInterval(() => void this.#look(), WATCH_MS).unref();
   }
 
-  /** The listener is told of one session, or of all. */
+  /** The listener is called for one session, or for all. */
   onToolsChanged(listener: (session?: Session) => void): void {
     this.#listener = listener;
   }
@@ -55,8 +52,8 @@ export class Announcer {
   }
 
   /**
-   * Something else has taken the place of what lists are made of: those are told whose list has become another one than
-   * they were shown.
+   * The configuration or policy behind the lists was replaced: clients whose list differs from the one they were shown
+   * are told.
    */
   noteSwap(): void {
     this.#others ??= setTimeout(() => {
@@ -65,7 +62,7 @@ export class Announcer {
     }, CHANGES_MS);
   }
 
-  /** All that a list which is made now stands on, beside the words of servers. Throws STATE_FAILED. */
+  /** Returns the state of all decisions that a list depends on. Throws STATE_FAILED. */
   basisOf(session: OpenSession, consented = this.#parts.consented()): string {
     const { number, deps } = this.#parts.generation();
     return `${number}\n${consented}\n${session.reads ?? ''}\n${deps.preconditions.view(session.principal, session).revision}`;
@@ -91,8 +88,9 @@ export class Announcer {
   }
 
   /**
-   * Whether something was decided since its list was made, or since it was last compared. The list counts, and not only
-   * what a look saw: between two looks somebody may switch off, a client may list, and somebody may switch on again.
+   * Returns whether something was decided since the list was made, or since it was last compared. The time of the list
+   * counts, not only that of the check: between two checks a person may switch off, a client may list, and a person may
+   * switch on again.
    */
   #isOutdated(session: OpenSession, consented: string): boolean {
     const { shown } = session;

@@ -1,6 +1,6 @@
 /**
- * Owns what the servers offer, now and as it was approved; refuses to start a server for a list that is known, to show
- * what nobody approved, or to hold up others for a dead one.
+ * The tools that the servers offer, now and as they were approved. A known list starts no server, unapproved tools are
+ * not shown, and a dead server delays no other.
  */
 import { isDeepStrictEqual } from 'node:util';
 import { asTollgateError, type TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -10,20 +10,20 @@ import { toolDriftOf } from '../consent/servers/tool-set.ts';
 import type { ServedServer } from './served-server.ts';
 import { ToolEntry } from './tool-entry.ts';
 
-/** What the catalog tells and remembers. */
+/** What the catalog calls and remembers. */
 export interface CatalogParts {
-  /** A list that clients may have seen is another one now, or may be. */
+  /** A list that clients may have seen has changed, or may have. */
   readonly onChange: () => void;
-  /** A server was asked, whatever came of it; `isKept`: its list is known from before. */
+  /** A server was asked, with or without success; `isKept`: its list is known from before. */
   readonly onListed: (server: string, isKept?: boolean) => void;
-  /** What people agreed to of servers, now; a server that is not in the answer needs no consent. */
+  /** The present consents to servers. A server that is not in the answer needs no consent. */
   readonly consent: (servers: readonly string[]) => Promise<ReadonlyMap<string, Admission>>;
-  /** A server whose tools were approved has listed. Never rejects. */
+  /** A server whose tools were approved has listed them. Never rejects. */
   readonly onListing: (
     server: string,
     parts: { readonly approved: readonly RawTool[]; readonly now: readonly RawTool[] },
   ) => Promise<void>;
-  /** Lists of before this process, for servers that may list anything, so that a list starts none of them. */
+  /** Lists from earlier processes, for servers that may list anything, so that a list starts none of them. */
   readonly known: KnownToolLists;
 }
 
@@ -39,7 +39,7 @@ interface Listing {
   readonly entries: readonly ToolEntry[];
 }
 
-/** How servers are asked. `mayStart`: whether whoever asks may have one started; absent: any. */
+/** How servers are asked. `mayStart`: whether the asker may have a server started; absent: any. */
 interface Asking {
   readonly waitMs?: number | undefined;
   readonly scope?: string;
@@ -49,15 +49,15 @@ interface Asking {
 const FREE: Admission = { mark: '', hints: false };
 
 /**
- * Milliseconds for which a server that could not be listed is left alone, so that one dead server does not slow every
- * list.
+ * Milliseconds for which a server that could not be listed is not asked again, so that one dead server does not slow
+ * every list.
  */
 const RETRY_MS = 5_000;
 
 /** The tools of all servers. `revision` rises whenever any list changes. */
 export class Catalog {
   readonly servers: ReadonlyMap<string, ServedServer>;
-  /** Server → one public line why its tools are missing. */
+  /** Server → one public line that says why its tools are missing. */
   readonly problems = new Map<string, TollgateError>();
   revision = 0;
   readonly #parts: CatalogParts;
@@ -67,7 +67,7 @@ export class Catalog {
   readonly #running = new ListRequests();
   readonly #retryAt = new Map<string, number>();
 
-  /** What the catalog `before` knows of the same servers is taken over; from now on it hears of no change any more. */
+  /** Takes over what the catalog `before` knows of the same servers. That catalog gets no more changes. */
   constructor(servers: ReadonlyMap<string, ServedServer>, parts: CatalogParts, before?: Catalog) {
     this.servers = servers;
     this.#parts = parts;
@@ -81,25 +81,25 @@ export class Catalog {
     }
   }
 
-  /** True when what is known of this server's tools is what it last said; not while it is being asked anew. */
+  /** True if what is known of this server's tools is what it last said; false while it is being asked again. */
   isFresh(server: string): boolean {
     return (
       this.#fresh.has(server) && !this.#running.has(server) && this.servers.get(server)?.adapter.isAsleep?.() !== true
     );
   }
 
-  /** What the server last listed; it may be down. */
+  /** Returns what the server last listed, even if it does not run now. */
   entries(server: string): readonly ToolEntry[] {
     return this.#listings.get(server)?.entries ?? [];
   }
 
   /**
-   * Asks the named servers that are not fresh, all at once; one that fails is down alone, with its reason kept, and is
-   * asked again after five seconds, or when it says something. Waits for a server at most its connect timeout, and no
-   * longer than until it has been asked for `waitMs`: what comes later is told as a change. `scope`: the session that
-   * asks. With `sleeping: 'let'` no server is started of which a list is known already (HA-06); with `'leave'` none is
-   * asked at all. One that sleeps and may not be started is not asked either: of it what was approved or listed before
-   * is known.
+   * Asks the named servers whose list is not known, all at once. One that fails is unavailable alone: its reason is
+   * kept, and it is asked again after five seconds, or when it sends something. Waits for a server at most its connect
+   * timeout, and not longer than `waitMs` from the time it was asked; a later answer is announced as a change. `scope`:
+   * the session that asks. With `sleeping: 'let'` no server with a known list is started (HA-06); with `'leave'` none
+   * is asked at all. A server that is not running and may not be started is not asked either: its approved or last list
+   * is used.
    */
   async refresh(
     names: readonly string[],
@@ -119,8 +119,8 @@ export class Catalog {
   }
 
   /**
-   * What was decided of a server since it was last asked after: what is known of it is then void, but for whoever asks
-   * why.
+   * What was decided about a server since it was last asked. What is known of it is then invalid, except for a caller
+   * who asks for the reason.
    */
   async #readConsent(names: readonly string[]): Promise<void> {
     for (const [name, admission] of await this.#parts.consent(names)) {
@@ -139,7 +139,7 @@ export class Catalog {
       if (raw === undefined) this.#listings.delete(name);
       else {
         this.#keep(served, raw);
-        // Names are judged by a list that is known from before too: its server may not be asked for a long time.
+        // Names are checked against a known list too, because its server may not be asked for a long time.
         this.#parts.onListed(name, true);
       }
     }
@@ -178,7 +178,7 @@ export class Catalog {
       await served.adapter.wake?.(scope);
       this.#fresh.add(name);
       const raw = await served.adapter.listTools();
-      // A start may take long: the list is compared with what was decided meanwhile.
+      // A start may take long, so the list is compared with what was decided meanwhile.
       await this.#readConsent([name]);
       const admission = this.#admissions.get(name) ?? FREE;
       if ('refusal' in admission) return;
@@ -189,17 +189,23 @@ export class Catalog {
       this.#keep(served, raw);
       const isSame = before !== undefined && isDeepStrictEqual(raw, before.raw);
       if (!isSame && this.#setOf(name) === undefined) this.#parts.known.save(name, raw);
-      // Whoever has a list without it hears of it.
+      // A client whose tool list lacks this server is told that the list changed.
       if (wasDown || (before === undefined ? isMissed() : !isSame)) this.#parts.onChange();
     } catch (thrown) {
-      this.#fresh.delete(name);
-      this.#retryAt.set(name, Date.now() + RETRY_MS);
-      if (!this.problems.has(name)) this.revision += 1;
-      if (!this.problems.has(name) && this.#listings.has(name)) this.#parts.onChange();
-      this.problems.set(name, asTollgateError(thrown));
+      this.#noteFailure(name, thrown);
     } finally {
       this.#parts.onListed(name);
     }
+  }
+
+  #noteFailure(name: string, thrown: unknown): void {
+    this.#fresh.delete(name);
+    this.#retryAt.set(name, Date.now() + RETRY_MS);
+    if (!this.problems.has(name)) {
+      this.revision += 1;
+      if (this.#listings.has(name)) this.#parts.onChange();
+    }
+    this.problems.set(name, asTollgateError(thrown));
   }
 
   #setOf(name: string): readonly RawTool[] | undefined {
@@ -208,7 +214,7 @@ export class Catalog {
   }
 
   /**
-   * A changed tool stands as it was approved, and a new one as it came: neither is shown, and whoever calls them hears
+   * A changed tool is listed as it was approved, and a new one as it came. Neither is shown, and a caller of it is told
    * why.
    */
   #keep(served: ServedServer, raw: readonly RawTool[]): void {
@@ -233,10 +239,10 @@ interface RunningRequest {
   missed: boolean;
 }
 
-/** What asks one server; it is told whether somebody has gone without the answer. Never rejects. */
+/** Asks one server; `isAbandoned` says whether a caller has left without the answer. Never rejects. */
 export type ListRequest = (isMissed: () => boolean) => Promise<void>;
 
-/** The questions of one catalog. */
+/** The open questions of one catalog. */
 export class ListRequests {
   readonly #running = new Map<string, RunningRequest>();
 
@@ -245,7 +251,7 @@ export class ListRequests {
     return this.#running.has(server);
   }
 
-  /** Asks, or joins whoever asks already; resolves with the answer, or once the server has been asked for `waitMs`. */
+  /** Asks, or joins an open question. Resolves with the answer, or once the server has been asked for `waitMs`. */
   async ask(server: string, question: ListRequest, waitMs?: number): Promise<void> {
     const asking = this.#running.get(server) ?? this.#begin(server, question);
     if (waitMs === undefined) return asking.done;

@@ -1,4 +1,4 @@
-/** Owns tools/list: the same table that a call resolves against, already serialised. */
+/** Answers tools/list from the same table that a call resolves against, already serialised. */
 import { abortable } from '../../adapters/port.ts';
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import { type OpenSession, requireOpen } from '../call/identify.ts';
@@ -11,13 +11,13 @@ import type { NameTable } from './name-table.ts';
 import type { NameTables } from './name-tables.ts';
 
 /**
- * For how long a list waits for a server that is asked for the first time, from when it was asked: long enough for most
- * to start, because some clients never ask again, and short enough that a slow one holds up nobody.
+ * How long a list waits for a server that is asked for the first time, from the time it was asked. Most servers start
+ * in this time, because some clients never ask again; a slow server delays no one longer.
  */
 export const LIST_WAIT_MS = 5000;
 
 /**
- * What a list is made with. `basis` is asked first. `ids`: each tool has `server` and `ids` beside its definition, for
+ * What a list is made with. `basis` is read first. `ids`: each tool has `server` and `ids` besides its definition, for
  * hosts.
  */
 export interface ListParts {
@@ -29,7 +29,7 @@ export interface ListParts {
   readonly signal: CancelSignal;
 }
 
-/** Lists what the session's principal may see, and remembers what it was shown. Never throws. */
+/** Lists what the session's principal may see, and remembers it. Never throws. */
 export async function listTools(exposures: NameTables, session: OpenSession, how: ListParts): Promise<Reply> {
   let basis: string | undefined;
   try {
@@ -51,7 +51,7 @@ export async function listTools(exposures: NameTables, session: OpenSession, how
   }
 }
 
-/** What a session is shown of its table: the tool that reads spills only once there is one. */
+/** Returns the tools that a session is shown: the tool that reads spills only once there is a spill. */
 export function listText(table: NameTable, session: OpenSession): string {
   const reader = readerOf(table, session);
   return reader === undefined ? table.text : `${table.text.slice(0, -2)},${reader.text}]}`;
@@ -62,8 +62,8 @@ function readerOf({ reader, byName, listed }: NameTable, { reads }: OpenSession)
 }
 
 /**
- * The same list with where each tool comes from, so that a grant can name it. A server's own keys of these names do not
- * count.
+ * Returns the same list with the origin of each tool, so that a grant can name it. A server's own keys with these names
+ * are ignored.
  */
 function listWithIds(table: NameTable, session: OpenSession): string {
   const reader = readerOf(table, session);
@@ -77,7 +77,7 @@ function listWithIds(table: NameTable, session: OpenSession): string {
   });
 }
 
-/** A server may write what it was given at its start into its descriptions. */
+/** A server may write secrets that it got at its start into its descriptions. */
 function withoutSecrets(text: string, redactor: Redactor): string {
   return redactor.touches(text)
     ? JSON.stringify(mapStrings(JSON.parse(text), (part) => redactor.redact(part).value))

@@ -1,5 +1,5 @@
 /**
- * Judges what Rego wants shown by the definitions of the servers: a tool or an argument that nobody has is told to the
+ * Checks what Rego exposes against the definitions of the servers. An unknown tool or argument is reported to the
  * owner, and opens nothing.
  */
 import type { OfferedTools } from '../../policies/authoring/authoring-port.ts';
@@ -11,7 +11,7 @@ import { asPrincipal } from '../serve/http/token-authentication.ts';
 import { toolMatcher } from './served-server.ts';
 import { argumentFault, type DefinitionNames } from './tool-name-check.ts';
 
-/** What became of the members of `expose` in Rego for one principal. */
+/** The result for the members of `expose` in Rego, for one principal. */
 export interface RegoExposureCheck {
   /** Those that show nothing, or less than they say. */
   readonly refused: readonly UnshownExposure[];
@@ -19,14 +19,14 @@ export interface RegoExposureCheck {
   readonly isUnbound: (tool: Pick<ListTool, 'server' | 'tool'>) => boolean;
 }
 
-/** A member that shows nothing: where it stands, the tool that it names, and why, in one line. */
+/** A member that shows nothing: its place, the tool that it names, and the reason in one line. */
 export interface UnshownExposure {
   readonly place: string;
   readonly tool: string;
   readonly line: string;
 }
 
-/** `toolsOf` gives what a server lists; none for a server that has not listed yet. */
+/** `toolsOf` returns what a server lists; nothing for a server that has not listed yet. */
 export function checkRegoExposures(
   wanted: readonly RequestedExposure[],
   toolsOf: (server: string) => readonly DefinitionNames[],
@@ -40,22 +40,21 @@ export function checkRegoExposures(
     const tools = toolsOf(server);
     const meant = tools.filter(({ name }) => toolMatcher(tool)(name));
     const faults = meant.length === 0 ? [] : pins.flatMap((name) => argumentFault(name, meant) ?? []);
-    if (why !== undefined && (meant.length > 0 || tools.length === 0))
-      refuse(`Rego shows ${quote(id)}, but nothing is shown: ${why}`);
-    else if (tools.length > 0 && meant.length === 0)
-      refuse(
-        `server ${quote(server)} has no tool ${quote(tool)}: nothing is shown; ${didYouMean(
-          tool,
-          tools.map(({ name }) => name),
-        )}`,
-      );
+    const isUnknown = tools.length > 0 && meant.length === 0;
+    if (isUnknown) refuse(unknownToolFault(server, tool, tools));
+    else if (why !== undefined) refuse(`Rego shows ${quote(id)}, but nothing is shown: ${why}`);
     for (const fault of faults) refuse(`${fault} The tool is not shown until it is corrected.`);
     if (faults.length > 0) for (const { name } of meant) unbound.add(`${server}.${name}`);
   }
   return { refused: [...refused.values()], isUnbound: ({ server, tool }) => unbound.has(`${server}.${tool}`) };
 }
 
-/** The same for every principal of a configuration, by the definitions that were approved. */
+function unknownToolFault(server: string, tool: string, tools: readonly DefinitionNames[]): string {
+  const names = tools.map(({ name }) => name);
+  return `server ${quote(server)} has no tool ${quote(tool)}: nothing is shown; ${didYouMean(tool, names)}`;
+}
+
+/** Checks the exposures of every principal of a configuration against the approved tool definitions. */
 export async function findUnshownExposures(
   config: Config,
   policy: Policy,

@@ -1,4 +1,4 @@
-/** Owns the candidates of a table and which of several counts; refuses words of a server that pass for ours. */
+/** The candidates for a table, and which of several applies. A server's text cannot pass for Tollgate's. */
 import { isDeepStrictEqual } from 'node:util';
 import type { Primitive } from '../../adapters/port.ts';
 import { withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
@@ -20,7 +20,7 @@ export interface ToolCandidate {
 /** A candidate that the policy shows. */
 export interface ShownTool {
   readonly candidate: ToolCandidate;
-  /** Of a primitive: its servers, and those that policy hides with the reasons. */
+  /** For a primitive: its servers, and those that policy hides with the reasons. */
   readonly behind?: {
     readonly servers: ReadonlyMap<string, ServedServer>;
     readonly hidden: ReadonlyMap<string, readonly Reason[]>;
@@ -36,15 +36,15 @@ export function nameParts(one: ShownTool): { server: string; tool: string; alias
   return { server, tool, ...(alias === undefined ? {} : { alias }) };
 }
 
-/** One tool may be shown under several names; under one name the last exposure of it counts. */
+/** One tool may be shown under several names. Under one name the last exposure of it applies. */
 export function lastExposures(shown: readonly ShownTool[]): readonly ShownTool[] {
   return [...new Map(shown.map((one) => [JSON.stringify(nameParts(one)), one])).values()];
 }
 
 /**
- * Each primitive once, out of all that stands behind it, hidden tools included. It is as uncertain as the least certain
- * of them, and promises nothing where one of them is hidden, or a call may lead to none. One whose tools are all hidden
- * is not there.
+ * Returns each primitive once, from all tools behind it, hidden ones included. It is as uncertain as the least certain
+ * of them, and promises nothing if one of them is hidden, or if a call may have no server. A primitive whose tools are
+ * all hidden is left out.
  */
 export function joinPrimitives(
   tools: readonly ShownTool[],
@@ -81,8 +81,8 @@ function joinTools(all: readonly ShownTool[], routes: readonly Route[]): readonl
 }
 
 /**
- * What is said of one server's tool does not hold for another's, unless it is said of all; bounds name arguments of the
- * tool behind.
+ * What is said about one server's tool does not apply to another's, unless it is said about all. Bounds name arguments
+ * of the tool behind.
  */
 function sharedWords(seen: readonly ShownTool[]): Pick<ListDecision, 'says' | 'bounds'> {
   const [says = [], ...others] = seen.map(({ decision }) => decision.says ?? []);
@@ -99,8 +99,8 @@ export function isPending({ candidate }: ShownTool): boolean {
 }
 
 /**
- * A server cannot speak for Tollgate, and its icons are addresses that a client would open without a decision. Neither
- * is shown.
+ * A server cannot speak for Tollgate, and its icons are addresses that a client would open without a decision, so
+ * neither is shown.
  */
 export function withoutOwnWords(tool: RawTool): RawTool {
   const { icons: _, ...rest } = withoutOwnKeys(tool);

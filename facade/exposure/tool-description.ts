@@ -1,7 +1,4 @@
-/**
- * Owns the description of a tool as the model reads it: risks, what policy will say, then the tool's own words; refuses
- * to let the end be lost first.
- */
+/** Makes the description of a tool for the model: risks, what policy will say, then the tool's own text. */
 import { boundWords } from '../../catalogs/projection/argument-bounds.ts';
 import { toolDescription } from '../../catalogs/text/hostile-text.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
@@ -16,7 +13,7 @@ const RISK_WORDS = {
   executes: 'runs code',
 } as const;
 const OUTCOME_WORDS = { deny: 'refused when', ask: 'a person is asked when', allow: 'allowed when' } as const;
-/** Of a rule without conditions on the call. */
+/** For a rule without conditions on the call. */
 const EACH_CALL = {
   deny: 'each call is refused',
   ask: 'a person is asked about each call',
@@ -24,7 +21,7 @@ const EACH_CALL = {
 } as const;
 
 /**
- * Risk and condition first, then rules of the schema in words, then the text: hosts cut descriptions at the end
+ * Risk and condition first, then rules of the schema in words, then the text, because hosts cut descriptions at the end
  * (CY-13).
  */
 export function describeTool(
@@ -45,7 +42,9 @@ export function describeTool(
   );
 }
 
-/** What decides a call, so that one that would be refused is rarely tried. Whole phrases, as many as fit. */
+/**
+ * Describes what decides a call, so that a call that would be refused is rarely tried. Whole phrases, as many as fit.
+ */
 function condition({ says = [], bounds = [] }: ListDecision): string {
   const phrases = [
     ...bounds.map(boundWords),

@@ -1,6 +1,6 @@
 /**
- * Owns one tool of one server as the facade knows it: judged, pinned, projected when asked; refuses a hostile
- * definition alone.
+ * One tool of one server as the facade knows it: checked, pinned, and projected on demand. A hostile definition is
+ * refused alone.
  */
 import { judgeTool } from '../../catalogs/lint/definition-audit.ts';
 import { type ArgumentBound, tightenSchema } from '../../catalogs/projection/argument-bounds.ts';
@@ -11,22 +11,22 @@ import { createValidator, type Validator } from '../../catalogs/validation/argum
 import type { PendingReason } from '../consent/servers/tool-set.ts';
 import type { ServedServer } from './served-server.ts';
 
-/** One tool of one server. Projections and validators are made on first use and kept with the entry. */
+/** One tool of one server. Projections and validators are made on first use and cached. */
 export class ToolEntry {
   readonly server: ServedServer;
   /** The definition as it is shown. */
   readonly tool: RawTool;
   readonly semantics: Semantics;
-  /** Hash of the whole raw definition: what was listed is what is called. */
+  /** Hash of the whole raw definition, so that a call reaches the tool that was listed. */
   readonly pin: string;
-  /** Why an owner must look at it first: it is not shown, and not called. */
+  /** Why an owner must look at it first: it is neither shown nor called. */
   readonly pending: PendingReason | undefined;
   quarantine: string | undefined;
   #input: Validator | undefined;
   #output: Validator | undefined;
   readonly #projections = new Map<string, Projection>();
 
-  /** `hints`: an owner has confirmed what the server says of its tools. */
+  /** `hints`: an owner has confirmed what the server says about its tools. */
   constructor(
     server: ServedServer,
     tool: RawTool,
@@ -46,7 +46,7 @@ export class ToolEntry {
     return this.#input;
   }
 
-  /** Judge of structuredContent; undefined when the tool declares no output schema. */
+  /** The validator of structuredContent; undefined if the tool declares no output schema. */
   get output(): Validator | undefined {
     if (this.tool.outputSchema === undefined) return undefined;
     this.#output ??= createValidator(this.tool.outputSchema, 'output');
@@ -54,7 +54,8 @@ export class ToolEntry {
   }
 
   /**
-   * The schema for a provider profile, with bounds of policy; undefined puts this tool, and no other, into quarantine.
+   * Returns the schema for a provider profile, with bounds of policy. Undefined puts this tool, and no other, into
+   * quarantine.
    */
   projection(profile: string, bounds: readonly ArgumentBound[] = []): Projection | undefined {
     if (bounds.length > 0) return this.#bounded(profile, bounds) ?? this.projection(profile);
@@ -69,7 +70,7 @@ export class ToolEntry {
     return made;
   }
 
-  /** Bounds that leave nothing to show, such as no value at all, are left to the words. */
+  /** Bounds that leave nothing to show, such as no value at all, are only described in words. */
   #bounded(profile: string, bounds: readonly ArgumentBound[]): Projection | undefined {
     const made = projectSchema(tightenSchema(this.tool.inputSchema, bounds), loadSchemaProfile(profile));
     return 'quarantined' in made ? undefined : made;

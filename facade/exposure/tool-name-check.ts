@@ -1,6 +1,6 @@
 /**
- * Judges the names of tools and arguments in tollgate.yaml against the definitions of a server, and refuses the calls
- * that a wrong name would leave without its restriction.
+ * Checks the names of tools and arguments in tollgate.yaml against the definitions of a server. It refuses the calls
+ * that would run without a restriction because of a wrong name.
  */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { argumentValueFault } from '../../catalogs/validation/validator.ts';
@@ -11,7 +11,7 @@ import { NO_PRECONDITIONS, type Precondition, type PreconditionView } from '../c
 import { toolMatcher } from './served-server.ts';
 import type { ToolEntry } from './tool-entry.ts';
 
-/** A definition as far as names are judged by it. */
+/** The parts of a definition that names are checked against. */
 export interface DefinitionNames {
   readonly name: string;
   readonly inputSchema: Readonly<Record<string, unknown>>;
@@ -22,11 +22,11 @@ export interface UnknownName extends Problem {
   readonly profile?: string;
   /**
    * True for the tools whose calls would run without the restriction. Absent: the name only makes something less
-   * visible, or classifies what is gone.
+   * visible, or classifies a tool that does not exist.
    */
   readonly binds?: (tool: string) => boolean;
   /**
-   * True for a classification of a tool that is gone, or that the server shows to some clients only: no call is less
+   * True for a classification of a tool that is gone, or that the server shows only to some clients: no call is less
    * restricted.
    */
   readonly isIdle?: true;
@@ -38,7 +38,7 @@ type Schema = Readonly<Record<string, unknown>>;
 const REASON = 'unknown-name';
 const ALL = (): boolean => true;
 
-/** What tollgate.yaml names of this server and the server does not have, in the order of the file. */
+/** Returns the names in tollgate.yaml that this server does not have, in the order of the file. */
 export function findUnknownNames(
   { mentions }: Pick<Config, 'mentions'>,
   server: string,
@@ -47,7 +47,7 @@ export function findUnknownNames(
   return mentions.filter((mention) => mention.server === server).flatMap((mention) => judge(mention, tools));
 }
 
-/** For each server of which nobody approved the tools: the first place that names some. */
+/** For each server without approved tools: the first place that names some. */
 export function findUnjudgedNames(
   { mentions, servers }: Pick<Config, 'mentions' | 'servers'>,
   offered: ReadonlyMap<string, unknown>,
@@ -62,7 +62,7 @@ export function findUnjudgedNames(
         file: first.file,
         line: first.line,
         column: first.column,
-        message: `${server} is not approved yet, so what this file names of its tools and arguments cannot be judged; approve it, and check again`,
+        message: `${server} is not approved yet, so what this file names of its tools and arguments cannot be checked; approve it, and check again`,
       },
     ];
   });
@@ -82,7 +82,7 @@ function judge(mention: ToolMention, tools: readonly DefinitionNames[]): readonl
     });
   }
   const names = tools.map(({ name }) => name);
-  // A tool that a newer version of the server has dropped takes its settings along; a slip of the pen does not.
+  // A tool that a newer version of the server has dropped needs its settings no more; a typing error does.
   const restricts = key === 'pins' || key === 'budgets' || key === 'deny' || nearest(tool, names) !== undefined;
   const { file, line, column } = mention;
   return [
@@ -98,7 +98,7 @@ function judge(mention: ToolMention, tools: readonly DefinitionNames[]): readonl
 }
 
 /**
- * A pinned value that a tool does not take: each of its calls would be refused for arguments that its caller did not
+ * A pinned value that a tool does not accept: each of its calls would be refused for arguments that its caller did not
  * write.
  */
 function findOddValues(
@@ -114,14 +114,14 @@ function findOddValues(
             file,
             line,
             column,
-            message: `tool ${quote(tool)} does not take the value that is pinned to ${quote(name)}: ${fault}`,
+            message: `tool ${quote(tool)} does not accept the value that is pinned to ${quote(name)}: ${fault}`,
             binds: (one: string) => one === tool,
           },
         ];
   });
 }
 
-/** What a name that matches nothing costs. */
+/** The effect of a name that matches nothing. */
 const LOST = {
   expose: 'nothing is shown',
   pins: 'nothing is pinned',
@@ -132,8 +132,8 @@ const LOST = {
 } as const;
 
 /**
- * Why a pin of an argument binds nothing; undefined if one of the tools has the argument. It must be known to one of
- * the tools. In a schema that takes any name, one that is nearly a known name is a slip too.
+ * Returns why a pin of an argument has no effect; undefined if one of the tools has the argument. In a schema that
+ * accepts any name, a name that is almost a known one counts as an error too.
  */
 export function argumentFault(name: string, tools: readonly DefinitionNames[]): string | undefined {
   const found = tools.map(({ inputSchema }) => argumentsOf(inputSchema, { root: inputSchema, depth: 0 }));
@@ -151,7 +151,7 @@ interface Arguments {
 
 const MAX_DEPTH = 8;
 
-/** The names that a schema gives its arguments, through its branches and its own definitions. */
+/** Returns the names of arguments in a schema, through its branches and its own definitions. */
 function argumentsOf(schema: unknown, { root, depth }: { readonly root: Schema; readonly depth: number }): Arguments {
   if (typeof schema !== 'object' || schema === null || depth > MAX_DEPTH) return { names: new Set(), isOpen: true };
   const { properties, patternProperties, additionalProperties, allOf, anyOf, oneOf, $ref } = schema as Schema;
@@ -188,7 +188,7 @@ export interface NamePreconditionParts {
   readonly entriesOf: (server: string) => readonly { readonly tool: DefinitionNames }[];
 }
 
-/** Calls that a wrong name would leave without a restriction are refused, and their tools are not listed. */
+/** Refuses calls that would run without a restriction because of a wrong name, and hides their tools. */
 export function namePrecondition(
   config: Pick<Config, 'mentions'>,
   { entriesOf }: NamePreconditionParts,
@@ -197,7 +197,7 @@ export function namePrecondition(
   const judged = new WeakMap<readonly object[], readonly UnknownName[]>();
   const unknownOf = (server: string): readonly UnknownName[] => {
     const entries = servers.has(server) ? entriesOf(server) : [];
-    // A server that has not listed yet has no definitions to judge by, and no call gets through to it before it has.
+    // A server that has not listed yet has no definitions to check against, and no call reaches it before.
     if (entries.length === 0) return [];
     const known =
       judged.get(entries) ??
@@ -237,7 +237,7 @@ export function namePrecondition(
   };
 }
 
-/** The caller does not learn which tools or arguments there are: the log and `tollgate check` tell the owner. */
+/** The caller does not learn which tools or arguments exist. The log and `tollgate check` tell the owner. */
 function refusal({ file, line }: Problem): TollgateError {
   const message = `${file}:${line} names a tool, an argument or a value that the server does not have, so a restriction of this tool would not apply.`;
   return new TollgateError('DENIED', {
@@ -248,8 +248,8 @@ function refusal({ file, line }: Problem): TollgateError {
 }
 
 /**
- * Says each line once. `judge` takes what a server lists at present, and one server after the other, for each may have
- * many rules.
+ * Reports each line once. `judge` gets what a server lists now. Servers are checked one after the other, because each
+ * may have many rules.
  */
 export function createNameNotices(
   policy: Policy,
@@ -268,7 +268,7 @@ export function createNameNotices(
   };
   return {
     judge: (server, entries) => {
-      // A server that could not be listed offers nothing at present, which says nothing of rules.
+      // A server that could not be listed offers nothing now, which says nothing about rules.
       const told = last.then(() => (entries.length === 0 ? undefined : tell(server, entries)));
       last = told.catch(() => undefined);
       return told;

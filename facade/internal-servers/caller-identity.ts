@@ -1,4 +1,7 @@
-/** Owns what a server in this process is told of its caller: who it is, whose rows it may read, what it may see; refuses to take any of it from a call. */
+/**
+ * What an internal server is told of its caller: who it is, whose data it may read, and which servers it may see.
+ * Nothing of it comes from the call.
+ */
 import { type CallerIdentity, refusedState, type VisibleServer } from '../../adapters/port.ts';
 import type { Principal } from '../../policies/port.ts';
 import type { Caller, OpenSession } from '../call/identify.ts';
@@ -14,16 +17,16 @@ import { serversBehind } from '../exposure/exposed-tool.ts';
 import type { NameTable } from '../exposure/name-table.ts';
 import type { Runs } from '../serve/host/host-runs.ts';
 
-/** Makes the identity of one call; `table` is what the caller sees. Throws STATE_FAILED. */
+/** Returns the identity of one call; `table` is what the caller sees. Throws STATE_FAILED. */
 export type Identify = (caller: Caller, table: NameTable) => Promise<CallerIdentity>;
 
-/** What identities are made from: those of one configuration. */
+/** What identities are made from, for one configuration. */
 export interface IdentityParts {
   readonly catalog: Catalog;
   readonly runs: Pick<Runs, 'scopeOf' | 'isOwned'>;
   readonly hiddenServers: HiddenServers;
   readonly serversOf: (principal: Caller['principal']) => readonly string[];
-  /** A session's list has become another one. */
+  /** The list of a session has changed. */
   readonly onChange: () => void;
 }
 
@@ -65,8 +68,8 @@ export function createIdentify({ catalog, runs, hiddenServers: aside, serversOf,
 }
 
 /**
- * A model that was talked into switching servers off must not take them from its user's other sessions, or from tomorrow. So
- * nothing is written down: a session that puts something aside gets a principal object of its own, and what is aside hangs on it.
+ * A server that a model sets aside must stay available for the user's other sessions, and for later ones. So nothing is
+ * stored: the session gets its own principal object, to which the set-aside servers are attached.
  */
 export class HiddenServers implements Precondition {
   readonly #of = new WeakMap<Principal, ReadonlySet<string>>();

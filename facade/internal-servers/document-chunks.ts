@@ -1,10 +1,13 @@
-/** Owns how a document is taken apart: passages of whole paragraphs where that is possible; refuses to lose a character of the text. */
+/** Splits a document into passages, of whole paragraphs if possible. No character of the text is lost. */
 
 /** Characters of one passage at most. */
 const MAX_CHUNK = 1200;
 const MAX_TITLE = 200;
 
-/** The passages of a text in order; none for a blank one. Joined they are the text, but for white space around paragraphs. */
+/**
+ * Returns the passages of a text in order; none for a blank one. Joined they are the text, except for white space
+ * around paragraphs.
+ */
 export function chunksOf(text: string): readonly string[] {
   const paragraphs = text
     .replaceAll('\r\n', '\n')
@@ -14,7 +17,7 @@ export function chunksOf(text: string): readonly string[] {
   const chunks: string[] = [];
   for (const piece of paragraphs.flatMap(piecesOf)) {
     const last = chunks.at(-1);
-    // A heading begins a passage of its own, so that it stands with what it is about.
+    // A heading begins a new passage, so that it stays with its text.
     const joins = last !== undefined && !/^#{1,6} /.test(piece) && last.length + piece.length + 2 <= MAX_CHUNK;
     if (joins) chunks[chunks.length - 1] = `${last}\n\n${piece}`;
     else chunks.push(piece);
@@ -22,14 +25,16 @@ export function chunksOf(text: string): readonly string[] {
   return chunks;
 }
 
-/** The first heading of Markdown, else the name that is given; one line. */
+/** Returns the first heading of Markdown, else the given name; one line. */
 export function titleOf(text: string, name: string): string {
   const heading = /^#{1,6} +(.+?)(?: +#*)?$/m.exec(text.slice(0, 20_000))?.[1];
   const title = (heading ?? name).replace(/\s+/g, ' ').trim();
   return title.slice(0, characterBoundary(title, MAX_TITLE));
 }
 
-/** A paragraph that is too long, cut at the last white space that leaves no tiny piece, and never inside a character. */
+/**
+ * A paragraph that is too long is cut at the last white space that leaves no tiny piece, and never inside a character.
+ */
 function piecesOf(paragraph: string): readonly string[] {
   const pieces: string[] = [];
   let rest = paragraph;
@@ -42,7 +47,7 @@ function piecesOf(paragraph: string): readonly string[] {
   return rest === '' ? pieces : [...pieces, rest];
 }
 
-/** A place at or before `at` that parts no surrogate pair. */
+/** Returns a place at or before `at` that divides no surrogate pair. */
 export function characterBoundary(text: string, at: number): number {
   const code = text.charCodeAt(at);
   return code >= 0xdc00 && code <= 0xdfff ? at - 1 : at;

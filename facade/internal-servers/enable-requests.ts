@@ -1,7 +1,7 @@
-/** Owns what agents have asked owners to enable; refuses to enable anything, and to keep one wish twice. */
+/** Requests of agents to owners to enable a server. Each is stored once, and enables nothing. */
 import type { State } from '../state/state-port.ts';
 
-/** A wish. `since`: ms since 1970. */
+/** A request. `since`: ms since 1970. */
 export interface EnableRequest {
   readonly server: string;
   readonly principal: string;
@@ -10,7 +10,7 @@ export interface EnableRequest {
 
 const SPACE = 'requests';
 
-/** Notes a wish; false when it stands already, so that a model cannot fill the log with it. Throws STATE_FAILED. */
+/** Stores a request; false if it exists already, so that a model cannot fill the log. Throws STATE_FAILED. */
 export async function noteRequest(state: State, { server, principal, since }: EnableRequest): Promise<boolean> {
   const key = `${server}/${principal}`;
   if (state.get(SPACE, key) !== undefined) return false;
@@ -18,7 +18,7 @@ export async function noteRequest(state: State, { server, principal, since }: En
   return true;
 }
 
-/** All wishes, by server. Throws STATE_FAILED. */
+/** Returns all requests, by server. Throws STATE_FAILED. */
 export async function listRequests(state: State): Promise<readonly EnableRequest[]> {
   return [...state.list(SPACE)].map(([key, since]) => {
     const [server = '', ...principal] = key.split('/');
@@ -26,7 +26,7 @@ export async function listRequests(state: State): Promise<readonly EnableRequest
   });
 }
 
-/** An owner has decided, whatever it was. Throws STATE_FAILED. */
+/** Removes the requests for a server after an owner's decision, yes or no. Throws STATE_FAILED. */
 export async function dropRequests(state: State, server: string): Promise<void> {
   for (const request of await listRequests(state))
     if (request.server === server) await state.remove(SPACE, `${server}/${request.principal}`);

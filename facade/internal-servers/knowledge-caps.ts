@@ -1,10 +1,10 @@
-/** Owns what each turn has had of the knowledge server, over all processes; refuses what is above a cap, by the name of the cap. */
+/** The limits of the knowledge server for each turn, over all processes. A refusal names the limit. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { KnowledgeConfig } from '../config/settings/knowledge-settings.ts';
 import type { RunScope } from '../serve/host/host-runs.ts';
 import type { Database } from '../state/database.ts';
 
-/** What one question may still have, or has had. */
+/** What one question may still use, or has used. */
 export interface KnowledgeAllowance {
   readonly bytes: number;
   readonly candidates: number;
@@ -13,8 +13,8 @@ export interface KnowledgeAllowance {
 /** The caps at work. */
 export interface KnowledgeCaps {
   /**
-   * Asks one question within what its turn has left, and takes from that what it used: one transaction, so that questions at the
-   * same time, in whatever process, cannot have the same bytes twice. Throws BUDGET_EXCEEDED, which takes nothing.
+   * Asks one question within what its turn has left, and subtracts what it used, in one transaction, so that parallel
+   * questions of any process cannot use the same bytes twice. Throws BUDGET_EXCEEDED, and then subtracts nothing.
    */
   within<T extends KnowledgeAllowance>(
     turn: { readonly scope: RunScope; readonly caps: KnowledgeConfig; readonly now: number },
@@ -24,7 +24,7 @@ export interface KnowledgeCaps {
 
 type Spent = KnowledgeAllowance & { readonly requests: number };
 
-/** A turn that nobody has touched for this long has ended, ms. */
+/** A turn without a question for this long has ended, ms. */
 const STALE_MS = 30 * 86_400_000;
 
 const NAMES: Readonly<Record<keyof Spent, string>> = {
@@ -33,7 +33,7 @@ const NAMES: Readonly<Record<keyof Spent, string>> = {
   candidates: 'results from the knowledge server',
 };
 
-/** Spending kept in the store itself. `now` in ms since 1970. */
+/** Spending is stored in the knowledge database. `now` in ms since 1970. */
 export function createKnowledgeCaps(database: Database, now: number): KnowledgeCaps {
   database.run('DELETE FROM spent WHERE touched < ?')(now - STALE_MS);
   const read = database.first<Spent>(
@@ -61,11 +61,11 @@ export function createKnowledgeCaps(database: Database, now: number): KnowledgeC
   };
 }
 
-/** The refusal by one cap. */
+/** Returns the error for one limit. */
 export function spent(cap: keyof KnowledgeConfig, limit: number): TollgateError {
   return new TollgateError('BUDGET_EXCEEDED', {
-    detail: `This turn has had its ${limit} ${NAMES[cap]} (knowledge.${cap}).`,
-    next: 'Go on with what you have; the next turn begins anew.',
+    detail: `This turn has used its ${limit} ${NAMES[cap]} (knowledge.${cap}).`,
+    next: 'Continue with what you have. The next turn has new limits.',
     data: { budget: `knowledge.${cap}`, scope: 'turn', unit: cap, limit, left: 0 },
   });
 }

@@ -1,4 +1,4 @@
-/** Owns what an owner puts into the store and takes out again; refuses to keep a document twice, or half of one. */
+/** Stores and deletes what an owner puts into the knowledge store. No document is stored twice or in part. */
 import { createHash } from 'node:crypto';
 import type { Database } from '../state/database.ts';
 import { chunksOf, titleOf } from './document-chunks.ts';
@@ -11,7 +11,7 @@ export interface KnowledgeOwner {
   readonly conversation: string;
 }
 
-/** A document or memory to keep. `name` finds it again; time in ms since 1970. */
+/** A document or memory to store. `name` identifies it; time in ms since 1970. */
 export interface Document extends KnowledgeOwner {
   readonly kind: 'document' | 'memory';
   readonly name: string;
@@ -20,7 +20,7 @@ export interface Document extends KnowledgeOwner {
   readonly at: number;
 }
 
-/** A fact to keep. `source`: where it came from, in a word that answers may show. */
+/** A fact to store. `source`: where it came from, which answers may show. */
 export interface NewFact {
   readonly space: string;
   readonly user: string;
@@ -31,13 +31,13 @@ export interface NewFact {
   readonly at: number;
 }
 
-/** What became of a document. */
+/** What was done with a document. */
 export type DocumentChange = 'added' | 'replaced' | 'unchanged';
 
-/** A row of a list; never the text. */
+/** A row of a list, without the text. */
 export interface KnowledgeRow extends KnowledgeOwner {
   readonly kind: 'document' | 'memory' | 'fact';
-  /** Of a document or memory: what answers call its source. */
+  /** For a document or memory: its source in answers. */
   readonly source?: number;
   readonly name: string;
   readonly title?: string;
@@ -46,10 +46,10 @@ export interface KnowledgeRow extends KnowledgeOwner {
   readonly at: number;
 }
 
-/** What is listed or forgotten; what is absent matches all. */
+/** Selects what is listed or deleted; an absent field matches all. */
 export type Selection = Partial<KnowledgeOwner> & { readonly kind?: KnowledgeRow['kind']; readonly name?: string };
 
-/** The writing side of a store. Everything throws STATE_FAILED, and then has changed nothing. */
+/** The writing side of a store. Every method throws STATE_FAILED, and then has changed nothing. */
 export interface KnowledgeCollection {
   keep(document: Document): { readonly kept: DocumentChange; readonly chunks: number };
   setFact(fact: NewFact): DocumentChange;
@@ -126,7 +126,7 @@ function createAdd(database: Database): (document: Document, digest: string) => 
   };
 }
 
-/** Takes one source out, its passages and their words with it. */
+/** Removes one source, with its passages and their words. */
 function createDrop(database: Database): (source: number) => void {
   const dropWords = database.run('DELETE FROM words WHERE rowid IN (SELECT id FROM chunk WHERE source = ?)');
   const dropChunks = database.run('DELETE FROM chunk WHERE source = ?');

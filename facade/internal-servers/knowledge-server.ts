@@ -1,4 +1,7 @@
-/** Owns what the knowledge server answers (CY-10): passages and facts of the caller's own scope, within the caps of its turn; refuses to run without a scope. */
+/**
+ * Answers the knowledge tools (CY-10): passages and facts of the caller's own scope, within the limits of its turn.
+ * Without a scope it refuses.
+ */
 import type { InProcessAnswer, UpstreamCall } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { KnowledgeConfig } from '../config/settings/knowledge-settings.ts';
@@ -19,16 +22,16 @@ const DEFAULT_LIMIT = 5;
 const MAX_FACTS = 50;
 /** Characters of a passage that an answer shows. */
 const MAX_SNIPPET = 600;
-/** Of these, before the first word that was found. */
+/** How many of them come before the first found word. */
 const BEFORE = 150;
 
-/** One thing of an answer. */
+/** One item of an answer. */
 interface Item {
   readonly text: string;
   readonly labels: readonly string[];
 }
 
-/** Answers a call of one of the three tools. Throws BUDGET_EXCEEDED with the cap, STATE_FAILED. */
+/** Answers a call of one of the three tools. Throws BUDGET_EXCEEDED with the limit, STATE_FAILED. */
 export function createKnowledge({ store, caps, now }: KnowledgeParts): (call: UpstreamCall) => InProcessAnswer {
   return ({ tool, args, identity }) => {
     if (identity === undefined) throw new TollgateError('INTERNAL');
@@ -54,7 +57,10 @@ export function createKnowledge({ store, caps, now }: KnowledgeParts): (call: Up
   };
 }
 
-/** As many whole items as the turn has bytes for, and how many did not fit. Throws BUDGET_EXCEEDED when that is none of several. */
+/**
+ * Returns as many whole items as the turn has bytes for, and how many did not fit. Throws BUDGET_EXCEEDED if none of
+ * several fits.
+ */
 function fit(items: readonly Item[], left: KnowledgeAllowance, limit: number): InProcessAnswer & KnowledgeAllowance {
   if (items.length === 0) return { text: 'Nothing was found.', labels: [], hits: 0, bytes: 0, candidates: 0 };
   for (let count = items.length; count > 0; count -= 1) {

@@ -1,4 +1,7 @@
-/** Owns the database of documents, memories and facts: its schema, and reading it for one scope alone; refuses a question without a scope. */
+/**
+ * The database of documents, memories and facts: its schema, and reading it for one scope only. Every question needs a
+ * scope.
+ */
 import { join } from 'node:path';
 import type { RunScope } from '../serve/host/host-runs.ts';
 import { type Database, openDatabase } from '../state/database.ts';
@@ -6,8 +9,8 @@ import { createKnowledgeCaps, type KnowledgeCaps } from './knowledge-caps.ts';
 import { searchExpression, searchTermsOf } from './search-terms.ts';
 
 /**
- * Every row says whose it is: `user` is empty for what all users of a space may see, `conversation` for what belongs to none.
- * The index of words holds no text of its own (FTS5, contentless tables).
+ * Every row says whose it is: `user` is empty for all users of a space, `conversation` for none in particular. The
+ * index of words contains no text (FTS5, contentless tables).
  */
 const SCHEMA = {
   version: 1,
@@ -49,20 +52,20 @@ export interface KnowledgeFact {
   readonly at: number;
 }
 
-/** What is asked for facts: keys, or all under a subject. */
+/** What is asked of facts: keys, or all under a subject. */
 export interface FactQuery {
   readonly keys?: readonly string[];
   readonly subject?: string;
 }
 
-/** The store as answers use it. Everything throws STATE_FAILED. */
+/** The store as answers use it. Every method throws STATE_FAILED. */
 export interface KnowledgeStore extends KnowledgeCaps {
   readonly database: Database;
-  /** The best first; of equals the older one, so that the same question has the same answer. */
+  /** The best first; of equal ones the older, so that the same question has the same answer. */
   documents(scope: RunScope, query: string, limit: number): readonly Passage[];
-  /** Those of the scope's user: of its conversation, and of none. */
+  /** Those of the scope's user: of its conversation, and of no conversation. */
   memories(scope: RunScope, query: string, limit: number): readonly Passage[];
-  /** In the order of their keys, what is the user's own before what is everybody's. */
+  /** In the order of their keys; the user's own before those of everyone. */
   facts(scope: RunScope, query: FactQuery, limit: number): readonly KnowledgeFact[];
   close(): void;
 }
@@ -73,7 +76,7 @@ const KNOWLEDGE_FILE = 'knowledge.db';
 /** Opens `<folder>/knowledge.db`, 0600. Throws STATE_TOO_NEW, STATE_FAILED. */
 export function openKnowledgeStore(folder: string, now = Date.now()): KnowledgeStore {
   const database = openDatabase(join(folder, KNOWLEDGE_FILE), SCHEMA);
-  // The index comes first, whatever the planner would like: asked once for each row it would take for ever.
+  // The index must come first: asked once for each row, it would take much too long.
   const search = (whose: string): ReturnType<typeof database.all<PassageRow>> =>
     database.all<PassageRow>(
       `SELECT chunk.source, chunk.part, chunk.body, source.title, source.labels FROM words CROSS JOIN chunk ON chunk.id = words.rowid CROSS JOIN source ON source.id = chunk.source

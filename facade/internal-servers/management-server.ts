@@ -1,4 +1,7 @@
-/** Owns what the management tools answer (HA-20): servers of the caller's own profiles in our words; refuses to widen anything, or to tell how a server is run. */
+/**
+ * Answers the management tools (HA-20): it describes servers of the caller's own profiles in Tollgate's words. It gives
+ * no more access, and does not tell how a server is run.
+ */
 import { randomUUID } from 'node:crypto';
 import type { CallerIdentity, InProcessAnswer, UpstreamCall, VisibleServer } from '../../adapters/port.ts';
 import { ERRORS, TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -17,7 +20,10 @@ export interface ManagementParts {
   readonly now: () => number;
 }
 
-/** Answers a call of one of the three tools. Throws ARGS_INVALID for a server that is not the caller's, as for one that is none. */
+/**
+ * Answers a call of one of the three tools. Throws ARGS_INVALID for a server that is not the caller's, as for an
+ * unknown one.
+ */
 export function createManagement(parts: ManagementParts): (call: UpstreamCall) => Promise<InProcessAnswer> {
   return async ({ tool, args, identity }) => {
     if (identity === undefined) throw new TollgateError('INTERNAL');
@@ -30,7 +36,7 @@ export function createManagement(parts: ManagementParts): (call: UpstreamCall) =
   };
 }
 
-/** The word for a model. Its question looks at no file: that a server would start as something else shows in its state. */
+/** The state of consent as a model is told. It reads no file: a changed start shows in the state of the server. */
 function wordFor({ state }: VisibleServer, { word }: ConsentSummary): ConsentWord {
   return state === 'not approved' && (word === 'approved' || word === 'any tools') ? 'changed' : word;
 }
@@ -49,9 +55,9 @@ async function list({ consentOf }: ManagementParts, identity: CallerIdentity): P
 async function describe({ consentOf }: ManagementParts, server: VisibleServer): Promise<InProcessAnswer> {
   const summary = await consentOf(server.name);
   const consent = wordFor(server, summary);
-  // What nobody has approved is a name that the owner has written, and nothing of what the server says.
+  // Of a server without approval, only the name in the configuration is shown, and nothing that the server says.
   const tools = consent === 'unapproved' || consent === 'start only' || consent === 'damaged' ? [] : server.tools;
-  // Words of the table only: what a server said of its failure may name its command or its files.
+  // Only words of the error table, because a server's own error may name its command or its files.
   const why =
     server.fault === undefined
       ? []
@@ -65,16 +71,16 @@ async function describe({ consentOf }: ManagementParts, server: VisibleServer): 
 function putAside(identity: CallerIdentity, server: VisibleServer): InProcessAnswer {
   if (server.name === MANAGEMENT)
     throw new TollgateError('ARGS_INVALID', {
-      detail: `"${MANAGEMENT}" cannot put itself aside: nothing could bring it back.`,
+      detail: `"${MANAGEMENT}" cannot set itself aside, because nothing could bring it back.`,
       next: 'Name another server.',
     });
   identity.setHidden(server.name, true);
   return {
-    text: `${server.name} is put aside for this session: its tools have left your list. Nobody else is affected. To have them back: manage_mcp {"action": "enable", "server": "${server.name}"}`,
+    text: `${server.name} is set aside for this session: its tools have left your list. No one else is affected. To have them back: manage_mcp {"action": "enable", "server": "${server.name}"}`,
   };
 }
 
-/** Only what this very session has put aside comes back by itself: everything else is a person's to give. */
+/** Only a server that this session has set aside can be enabled here; a person enables everything else. */
 async function enable(
   { state, audit, consentOf, now }: ManagementParts,
   identity: CallerIdentity,
@@ -101,11 +107,11 @@ async function enable(
   }
   const command = summary.disabled ? 'servers enable' : 'approve';
   return {
-    text: `A person decides about ${name}; your request is noted, nothing has changed. Tell the user to run \`tollgate ${command} ${name}\`, and go on without it.`,
+    text: `A person decides about ${name}. Your request is stored; nothing has changed. Tell the user to run \`tollgate ${command} ${name}\`, and continue without it.`,
   };
 }
 
-/** A server that exists for others only answers as one that does not exist. */
+/** A server of other principals answers like an unknown one. */
 function find(identity: CallerIdentity, name: string | undefined): VisibleServer {
   const found = identity.servers().find((server) => server.name === name);
   if (found === undefined)
@@ -116,8 +122,8 @@ function find(identity: CallerIdentity, name: string | undefined): VisibleServer
   return found;
 }
 
-/** What its owner has just decided counts before what was seen of it at the last list. */
+/** A decision of the owner counts before what the last list said. */
 function headOf(server: VisibleServer, summary: ConsentSummary): string {
-  const state = server.hidden ? 'put aside by this session' : summary.disabled ? 'disabled' : server.state;
+  const state = server.hidden ? 'set aside by this session' : summary.disabled ? 'disabled' : server.state;
   return `${server.name}: ${state}, consent ${wordFor(server, summary)}`;
 }

@@ -1,34 +1,40 @@
-/** Owns how text becomes words to find and queries over them, in every script; refuses to let a query mean anything but words. */
+/** Turns text into search words and queries, in every script. A query can only contain words. */
 
-/** Scripts that do not part their words: each letter is a word, and a word is a phrase of letters. */
+/** Scripts without spaces between words: each letter is a word, and a word is a phrase of letters. */
 const SPACELESS =
   '\\p{Script=Han}\\p{Script=Hiragana}\\p{Script=Katakana}\\p{Script=Hangul}\\p{Script=Thai}\\p{Script=Lao}\\p{Script=Khmer}\\p{Script=Myanmar}';
 const LETTER = new RegExp(`[${SPACELESS}]`, 'gu');
-/** A run of such letters, or of any other word characters. */
+/** A sequence of such letters, or of any other word characters. */
 const RUNS = new RegExp(`[${SPACELESS}]+|(?:(?![${SPACELESS}])[\\p{L}\\p{N}\\p{M}])+`, 'gu');
 
-/** Distinct words that one query is taken for; the rest is left out. */
+/** The most distinct words of one query; the rest is ignored. */
 const MAX_WORDS = 32;
-/** The index takes English words by their stems. Longer words of other languages match as beginnings; as beginnings, short ones would match nearly everything. */
+/**
+ * The index reduces English words to their stems. Longer words of other languages match as prefixes; short ones would
+ * match almost everything.
+ */
 const INFLECTED = /[^\x00-\x7f]/;
 const MIN_PREFIX = 3;
-/** Letters at the end of a longer word that a text may have otherwise. */
+/** How many letters at the end of a longer word may differ in a text. */
 const MAX_ENDING = 3;
 
-/** Text as the index keeps it. */
+/** Text as the index stores it. */
 export function indexedText(text: string): string {
   return fold(text).replace(LETTER, ' $& ');
 }
 
-/** The words of a query, in order, each once. Long runs without spaces become pairs of letters, because nobody knows where their words end. */
+/**
+ * Returns the words of a query, in order, each once. Long sequences without spaces become pairs of letters, because it
+ * is unknown where their words end.
+ */
 export function searchTermsOf(query: string): readonly string[] {
   const runs = [...fold(query).matchAll(RUNS)].map(([run]) => run);
   return [...new Set(runs.flatMap(partsOf))].slice(0, MAX_WORDS);
 }
 
 /**
- * The words as an FTS5 expression: any of them, each a quoted string. Quoted strings are all that a model's text becomes, so
- * NEAR, AND, NOT, columns, ^ and * in it are words like others, and what is no letter or digit is not in it at all.
+ * Returns the words as an FTS5 expression: any of them, each a quoted string. A model's text becomes only quoted
+ * strings, so NEAR, AND, NOT, columns, ^ and * in it are ordinary words, and other characters are dropped.
  */
 export function searchExpression(words: readonly string[]): string {
   return words
@@ -40,7 +46,7 @@ export function searchExpression(words: readonly string[]): string {
     .join(' OR ');
 }
 
-/** Where in a text the first of the words stands, in UTF-16 units; 0 when their forms differ too much to tell. */
+/** Returns where in a text the first of the words is, in UTF-16 units; 0 if their forms differ too much to tell. */
 export function firstTermOffset(text: string, words: readonly string[]): number {
   const plain = text.toLowerCase();
   const places = words

@@ -1,18 +1,21 @@
-/** Owns the cut of a result's content, item by item: what fits stays, one text is cut, the rest is spilled; refuses half an image. */
+/**
+ * Cuts the content of a result, item by item: items that fit stay, one text is cut, and the rest is spilled. An image
+ * is never cut.
+ */
 import { NOTE_BYTES, NOTE_PREFIX } from '../../catalogs/text/text-pages.ts';
 import type { ContentItem } from '../../catalogs/tools/tool-definition.ts';
 import type { HidePaths } from './host-paths.ts';
 import type { Redactor } from './redactor.ts';
 import { type Cap, cutText, fitsCap } from './text-cut.ts';
 
-/** Bytes of an item that cost nothing beside its text: its type, and little more. */
+/** Bytes of an item besides its text that are free: its type, and little more. */
 const FREE_BYTES = 64;
-/** Notes that a backend adds to one result. */
+/** How many notes a backend may add to one result. */
 const MAX_NOTES = 3;
-/** What a media type or a type of content looks like (RFC 6838 §4.2). */
+/** The form of a media type or a content type (RFC 6838 §4.2). */
 const KIND = /^[\w.+-]{1,40}(\/[\w.+-]{1,80})?$/;
 
-/** What was left out of a result, and the exact call that reads it. */
+/** Says what was left out of a result, and the exact call that reads it. */
 export interface CutNotice {
   readonly line: string;
   readonly bytes: number;
@@ -20,7 +23,10 @@ export interface CutNotice {
   readonly offset: number;
 }
 
-/** The items that fit, the first that does not cut on line ends, the rest spilled as lines of JSON. */
+/**
+ * Returns the items that fit and the part of the first that does not, cut at a line end. The rest is spilled as lines
+ * of JSON.
+ */
 export function cutContent(
   items: readonly ContentItem[],
   request: ShapeRequest,
@@ -30,7 +36,7 @@ export function cutContent(
   return { ...cut, items: own === 0 ? cut.items : [...cut.items, ...items.slice(-own)] };
 }
 
-/** How many items at the end are notes of a backend of ours: they say how to read on, and are short. */
+/** How many items at the end are notes of Tollgate's own backends. They say how to read on, and are short. */
 function ownNotes(items: readonly ContentItem[]): number {
   const isNote = (item: ContentItem): boolean =>
     item.type === 'text' &&
@@ -78,7 +84,10 @@ function cutItems(
   return { items: kept, notices };
 }
 
-/** Decoded bytes of media, and what stands beside it or beside the text: unknown keys count, or they would carry what the cap keeps out. */
+/**
+ * Decoded bytes of media, and of what is next to it or to the text. Unknown keys count too, or they would carry what
+ * the limit keeps out.
+ */
 function weigh(item: ContentItem): { readonly media: number; readonly extra: number } {
   const resource = item.resource as { blob?: unknown } | null | undefined;
   const inside = typeof item.data !== 'string' && typeof resource?.blob === 'string';
@@ -108,7 +117,7 @@ function restNotice(items: readonly ContentItem[], request: ShapeRequest): CutNo
   return { line, bytes, spill: handle, offset: 1 };
 }
 
-/** The server's word stands in a line of ours: whatever could pass for more than a kind is not repeated. */
+/** The server's word becomes part of a line of Tollgate, so only a plain kind is repeated. */
 function kindOf(item: ContentItem): string {
   const kind = String(item.mimeType ?? item.type);
   return KIND.test(kind) ? kind : 'unknown';
@@ -118,31 +127,31 @@ function kindOf(item: ContentItem): string {
 export function nextCall(handle: string, offset: number, reader: string | undefined): string {
   return reader !== undefined ? `Next: ${reader} path="${handle}" offset=${offset}` : 'Ask for a smaller part.';
 }
-/** Keeps what was cut; gives the handle under which `read` finds it, and how many bytes it kept. */
+/** Stores what was cut. Returns the handle under which `read` finds it, and how many bytes it kept. */
 export interface SpillSink {
   put(text: string): { readonly handle: string; readonly bytes: number };
 }
 
-/** What shaping needs to know beside the result. */
+/** What shaping needs besides the result. */
 export interface ShapeRequest {
   readonly cap: Cap;
-  /** Decoded bytes of images, audio and blobs that the result may carry whole (HA-23). */
+  /** Decoded bytes of images, audio and blobs that the result may carry completely (HA-23). */
   readonly mediaBytes: number;
-  /** Part of the cap for the head: 1, or 0.3 for command output. */
+  /** The part of the limit for the head: 1, or 0.3 for command output. */
   readonly headShare: number;
   readonly redactor: Redactor;
-  /** For the errors of servers; absent where Tollgate itself made the result. */
+  /** For the errors of servers; absent if Tollgate itself made the result. */
   readonly hidePaths?: HidePaths | undefined;
   readonly raw: boolean;
   readonly spill: SpillSink;
   /** The exposed tool that reads spills for this principal. Absent: the notice names no call, because it would fail. */
   readonly reader: string | undefined;
-  /** Judges structured content after a cut; absent when the tool declares no output schema. */
+  /** Validates structured content after a cut; absent if the tool declares no output schema. */
   readonly validOutput?: (value: unknown) => boolean;
   /** Keys under `tollgate/` for `_meta`. */
   readonly meta: Readonly<Record<string, unknown>>;
-  /** True for primitives: their backends' own notes, at the end, are kept whatever is cut before them. */
+  /** True for primitives: the notes of their backends at the end are kept, whatever is cut before them. */
   readonly ownNotes: boolean;
-  /** Lines to show before the result: repairs of arguments that were made. */
+  /** Lines to show before the result: repairs that were made to arguments. */
   readonly notes: readonly string[];
 }

@@ -1,4 +1,7 @@
-/** Carries numbers that a double cannot hold through work on parsed JSON: as marked strings, which become the same digits again at the end. */
+/**
+ * Preserves numbers that a double cannot represent while parsed JSON is processed: as marked strings, which become the
+ * same digits again at the end.
+ */
 import { randomBytes } from 'node:crypto';
 import { doublesAround, fitsDouble } from '../../adapters/rpc/decimal.ts';
 import { type Fault, faultAt } from '../../catalogs/validation/validation-faults.ts';
@@ -10,7 +13,10 @@ const MOST_CHECKED = 10_000;
 const QUOTE = 34;
 const BACKSLASH = 92;
 
-/** Returns a JSON text with each number that a double cannot hold as a marked string. Linear; the text must be valid JSON. */
+/**
+ * Returns a JSON text with each number that a double cannot represent as a marked string. Linear; the text must be
+ * valid JSON.
+ */
 export function markExactNumbers(text: string): string {
   const parts: string[] = [];
   let from = 0;
@@ -30,20 +36,23 @@ export function markExactNumbers(text: string): string {
   return parts.join('');
 }
 
-/** Returns a text of `holdNumbers` with its numbers as they were written. A marked string that was changed since, by a redaction, stays a string. */
+/**
+ * Returns a text of `holdNumbers` with its numbers as they were written. A marked string that a redaction changed stays
+ * a string.
+ */
 export function restoreExactNumbers(text: string): string {
   return text.replace(MARKED, (_all, written: string | undefined) => written ?? '"');
 }
 
 /**
- * Judges a value of `holdNumbers`: each of its numbers as the double below it, then as the double above it. Both must fit, so a bound
- * that depends on the lost digits refuses. A number that has no such doubles stays a string, which fits no numeric type. More than
- * MOST_CHECKED of them are a fault: each takes twenty microseconds.
+ * Validates a value of `holdNumbers`: each of its numbers as the double below it, then as the double above it. Both
+ * must fit, so a bound that depends on the lost digits refuses. A number without such doubles stays a string, which
+ * fits no numeric type. More than MOST_CHECKED of them are an error, because each takes twenty microseconds.
  */
 export function checkMarkedNumbers(value: unknown, check: (value: unknown) => readonly Fault[]): readonly Fault[] {
   const text = JSON.stringify(value);
   if (text.split(MARK, MOST_CHECKED + 2).length > MOST_CHECKED + 1)
-    return [faultAt([], `cannot be checked: it holds more than ${MOST_CHECKED} numbers that no double holds`)];
+    return [faultAt([], `cannot be validated: it has more than ${MOST_CHECKED} numbers that no double represents`)];
   for (const side of ['below', 'above'] as const) {
     const judged = text.replace(MARKED, (all, written: string | undefined) =>
       written === undefined ? all : String(doublesAround(written)?.[side] ?? all),
@@ -60,7 +69,7 @@ function numberEnd(text: string, start: number): number {
   return end;
 }
 
-/** Each run of backslashes is counted once, before the quote that follows it. */
+/** Each run of backslashes is counted once, before the quote after it. */
 function closingQuote(text: string, open: number): number {
   for (let close = text.indexOf('"', open + 1); close !== -1; close = text.indexOf('"', close + 1)) {
     let first = close;

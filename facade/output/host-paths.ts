@@ -1,32 +1,35 @@
-/** Owns what a server's own error may tell of the machine: paths outside of the workspace are replaced; refuses none that the caller wrote itself. */
+/** Replaces paths outside the workspace in the error texts of servers, except those that the caller wrote. */
 import { posix } from 'node:path';
-import { isBeneath } from '../../catalogs/readers/path-location.ts';
+import { isPathWithin } from '../../catalogs/readers/path-location.ts';
 import type { Redaction } from './redactor.ts';
 
-/** An absolute path in a folder that Unix systems have at the root. `/repos/x` is none: it may be a route of an HTTP API, as `https://example.org/home/x` is. */
+/**
+ * An absolute path in a folder that Unix systems have at the root. `/repos/x` is none: it may be a route of an HTTP
+ * API, as in `https://example.org/home/x`.
+ */
 const START =
   /(?<![\w.~%/-])(?:file:\/\/)?(?=\/(?:home|Users|root|tmp|private|var|opt|srv|usr|etc|mnt|media|run|nix|snap|Applications|Library|Volumes)(?:\/|$|[\s'"`)\],;:]))/g;
-/** What ends a path that stands without quotes. */
+/** What ends a path without quotes. */
 const END = /[\s'"`<>|()[\]{},;:*?]|$/g;
 const QUOTES = ["'", '"', '`'];
-/** More paths than this of one call's arguments are not compared. */
+/** At most this many paths of one call's arguments are compared. */
 const MOST_SAID = 200;
-/** In the place of a path; its last name follows. */
+/** Replaces a path; its last name follows. */
 const HIDDEN = '[host path]';
 
 /** Replaces paths of the host in a text of a server. */
 export type HidePaths = (text: string) => Redaction<string>;
 
 /**
- * A function that writes each path of the host as `[host path]/NAME`. Paths in `workspace` stay, and those that stand in `args`, the text of
- * the call's arguments, with the folders above them: the caller knows them.
+ * Returns a function that writes each path of the host as `[host path]/NAME`. Paths in `workspace` stay, and those in
+ * `args` (the text of the call's arguments) with the folders above them, because the caller knows them.
  */
 export function hidePaths(workspace: string, args: string): HidePaths {
   let said: readonly string[] | undefined;
   const isKnown = (path: string): boolean => {
-    if (isBeneath(workspace, path)) return true;
+    if (isPathWithin(path, workspace)) return true;
     said ??= findPaths(args, MOST_SAID).map(({ path: own }) => own);
-    return said.some((own) => isBeneath(path, own));
+    return said.some((own) => isPathWithin(own, path));
   };
   return (text) => {
     const parts: string[] = [];
@@ -56,7 +59,7 @@ function findPaths(text: string, most = Infinity): readonly Found[] {
     const start = match.index + match[0].length;
     const end = ends.after(text.charAt(match.index - 1), start) ?? plainEnd(text, start);
     found.push({ path: posix.normalize(text.slice(start, end)).replace(/(?<=.)\/$/, ''), start, end });
-    // The start is found without taking a character.
+    // The start is found without consuming a character.
     START.lastIndex = end;
   }
   return found;
@@ -69,7 +72,10 @@ function plainEnd(text: string, start: number): number {
   return text.charAt(end - 1) === '.' ? end - 1 : end;
 }
 
-/** Where quoted paths end, which may hold blanks. Each quote is looked for once: a text may open as many as it likes. */
+/**
+ * Finds where quoted paths end, which may contain spaces. Each quote is searched for once, because a text may open any
+ * number of them.
+ */
 class QuoteEnds {
   readonly #text: string;
   readonly #next = new Map<string, number>();

@@ -1,6 +1,6 @@
-/** Finds the first of many strings in a text, in a time that hardly depends on how many they are (Wu and Manber, 1994). */
+/** Finds the first of many strings in a text, in a time that hardly depends on their number (Wu and Manber, 1994). */
 
-/** Characters that are looked at together. */
+/** Characters that are compared together. */
 const BLOCK = 3;
 /** Entries of the table of shifts: a power of two. */
 const TABLE = 65_536;
@@ -11,16 +11,16 @@ export interface FoundString {
   readonly end: number;
 }
 
-/** Searches for one set of forms. A regular expression tries every form at every character. */
+/** Searches for one set of strings. A regular expression would try every string at every character. */
 export class MultiStringSearch {
-  /** Characters of the shortest form, in which the blocks of all forms are compared. */
+  /** Characters of the shortest string. The blocks of all strings are compared in this length. */
   readonly #window: number;
-  /** By the last block of a window: how far the window can move; 0 where a form may begin at it. */
+  /** By the last block of a window: how far the window can move; 0 if a string may begin at it. */
   readonly #shifts: Uint8Array;
-  /** Forms by the last block of their first window, the longest first. */
+  /** Strings by the last block of their first window, the longest first. */
   readonly #forms = new Map<number, string[]>();
 
-  /** `forms`: each of at least 3 characters. */
+  /** `forms`: the strings, each of at least 3 characters. */
   constructor(forms: readonly string[]) {
     this.#window = Math.min(...forms.map(({ length }) => length), 255);
     const last = this.#window - BLOCK;
@@ -35,7 +35,7 @@ export class MultiStringSearch {
     }
   }
 
-  /** The first form that begins at `from` or later; of several that begin there, the longest. */
+  /** Returns the first string that begins at `from` or later; of several that begin there, the longest. */
   next(text: string, from: number): FoundString | undefined {
     const last = this.#window - BLOCK;
     for (let at = from + last; at + BLOCK <= text.length; ) {

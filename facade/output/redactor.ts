@@ -1,10 +1,13 @@
-/** Owns the values that must never leave: every registered secret is replaced wherever it stands, in plain and in common encodings. */
+/** Replaces every registered secret in outgoing texts, in plain and in common encodings. */
 
 import { MultiStringSearch } from './multi-string-search.ts';
 
-/** Shorter values would tear ordinary text apart; the loader warns about them. */
+/** Shorter values would tear ordinary text apart. The loader warns about them. */
 const MIN_LENGTH = 6;
-/** `\u0073` is an s, `\/` a slash, and `\\` begins an escape within text that is JSON itself: the bytes need not look like the secret. */
+/**
+ * `\u0073` is an s, `\/` a slash, and `\\` begins an escape in a text that is JSON itself: the bytes may not look like
+ * the secret.
+ */
 const FREE_ESCAPE = /\\[u/\\]/;
 const MASK = '[redacted]';
 
@@ -20,7 +23,10 @@ export class Redactor {
   /** Made when it is first needed after a secret was registered. */
   #search: MultiStringSearch | undefined;
 
-  /** Registers a secret with its base64, base64url, hex, percent-encoded and JSON-escaped forms. Too short: returns false. */
+  /**
+   * Registers a secret with its base64, base64url, hex, percent-encoded and JSON-escaped forms. Returns false if it is
+   * too short.
+   */
   register(secret: string): boolean {
     if (secret.length < MIN_LENGTH) return false;
     const percent = encodeURIComponent(secret);
@@ -39,12 +45,15 @@ export class Redactor {
     return true;
   }
 
-  /** True when this JSON text may hold a secret, also behind escapes that JSON leaves free; cheap, so that clean results skip the walk. */
+  /**
+   * Returns true if this JSON text may contain a secret, also behind optional escapes. It is cheap, so that clean
+   * results skip the walk.
+   */
   touches(json: string): boolean {
     return this.#forms.size > 0 && (this.#found().next(json, 0) !== undefined || FREE_ESCAPE.test(json));
   }
 
-  /** The text without registered secrets. */
+  /** Returns the text without registered secrets. */
   redact(text: string): Redaction<string> {
     if (this.#forms.size === 0) return { value: text, count: 0 };
     const search = this.#found();
@@ -64,7 +73,7 @@ export class Redactor {
   }
 }
 
-/** As it stands within a JSON string; JSON in JSON escapes twice. */
+/** As it is in a JSON string. JSON in JSON escapes twice. */
 function inJson(text: string): string {
   return JSON.stringify(text).slice(1, -1);
 }
@@ -76,7 +85,10 @@ function inAscii(json: string): readonly string[] {
   return [escape((hex) => hex), escape((hex) => hex.toUpperCase())];
 }
 
-/** Alone, and within more text: the same bytes give other characters at each of three offsets. Ends that share bits with a neighbour are left out. */
+/**
+ * Alone, and within more text: the same bytes give other characters at each of three offsets. Ends that share bits with
+ * a neighbour are left out.
+ */
 function base64Forms(secret: string): readonly string[] {
   const inside = [0, 1, 2].map((offset) => {
     const bytes = Buffer.concat([Buffer.alloc(offset), Buffer.from(secret, 'utf8')]);

@@ -1,34 +1,46 @@
-/** Owns what is done to every string of a result before it is cut: secrets out, hostile characters made visible, local links removed. */
+/**
+ * Cleans every string of a result before it is cut: secrets are redacted, hostile characters made visible, local links
+ * removed.
+ */
 import { escapeHostile, MAX_HOSTILE, mayBeHostile, tooHostile } from '../../catalogs/text/hostile-text.ts';
 import type { ContentItem, ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import type { HidePaths } from './host-paths.ts';
 import type { Redactor } from './redactor.ts';
 
-/** Counts of what was done, for `_meta` and the record. */
+/** Counts of the changes, for `_meta` and the record. */
 export interface Cleaning {
   redactions: number;
   escaped: number;
   links: number;
 }
 
-/** Schemes by which a client would read, run or start something on its own machine. Schemes of resources (`github:`, `memory:`) are no such. */
+/**
+ * Schemes by which a client would read, run or start something on its own machine. Schemes of resources (`github:`,
+ * `memory:`) are not among them.
+ */
 const LOCAL_SCHEME =
   /^(file|javascript|data|vbscript|about|blob|filesystem|view-source|jar|mhtml|mk|search-ms|smb|cifs|nfs|afp|ssh|telnet|intent|android-app|chrome|edge|vscode|vscode-insiders|vscodium|cursor|windsurf|jetbrains|ms-[a-z0-9.-]+|x-apple[a-z0-9.-]*|x-man-page|hcp)$/;
-/** What readers of addresses skip: blanks and controls at the start, tabs and line ends anywhere (WHATWG URL, section 4.4). */
+/**
+ * What readers of addresses skip: spaces and control characters at the start, tabs and line ends anywhere (WHATWG URL,
+ * section 4.4).
+ */
 const SKIPPED = /^[\u0000- ]+|[\t\n\r]+/g;
-/** Members that name what a client may open. */
+/** Members that name something a client may open. */
 const ADDRESSES = /resource_link|"resource"|"icons"|\\u/;
-/** In the place of the address of a resource whose content stands beside it. */
+/** Replaces the address of a resource whose content is next to it. */
 const NO_ADDRESS = 'urn:tollgate:address-removed';
-/** Anything but plain ASCII; most results are nothing else, and this is half the cost of asking exactly. */
+/** Anything but plain ASCII. Most results are plain ASCII, and this test costs half of the exact one. */
 const NOT_PLAIN = /[^\n\t\x20-\x7e]/;
-/** Escapes of JSON that may stand for one of them. One expression: a native search for each takes five times as long where backslashes are many. */
+/**
+ * JSON escapes that may stand for such a character. One expression, because a native search for each takes five times
+ * as long with many backslashes.
+ */
 const ESCAPES = /\\[ubfr]/;
 
 /**
- * Cleans one result. Returns the very same object when nothing had to change, so that its bytes can pass as they came.
- * `raw` leaves characters as they are (asked for by the client, not by the model); secrets and links go in any case. `hidePaths` is for
- * results that are errors.
+ * Cleans one result. Returns the same object if nothing had to change, so that its bytes can pass unchanged. `raw`
+ * leaves characters as they are (the client asked for it, not the model); secrets and links are removed anyway.
+ * `hidePaths` is for results that are errors.
  */
 export function cleanResult(
   text: string,
@@ -63,8 +75,9 @@ function maybeHostile(json: string): boolean {
 }
 
 /**
- * A link to a file of the server's machine is no use to the model and leaks a path, or worse (OUTPUT_URI_SCHEME). Icons go whole: a
- * client would fetch them to show them. The item itself where nothing had to go.
+ * Removes a link to a file of the server's machine, because it is useless to the model and leaks a path, or worse
+ * (OUTPUT_URI_SCHEME). Icons are removed too, because a client would fetch them. Returns the same item if nothing had
+ * to be removed.
  */
 function withoutLocalAddress(item: ContentItem, done: Cleaning): ContentItem {
   const { icons, ...rest } = item;
@@ -91,7 +104,10 @@ function withoutLocalAddress(item: ContentItem, done: Cleaning): ContentItem {
   return { ...kept, resource: { ...resource, uri: NO_ADDRESS } };
 }
 
-/** The scheme of an address that a client must not open; empty for a path. Undefined for any other address, and for what is none. */
+/**
+ * Returns the scheme of an address that a client must not open; empty for a path. Undefined for any other address, and
+ * for other text.
+ */
 function localScheme(uri: unknown): string | undefined {
   if (typeof uri !== 'string') return undefined;
   const scheme = /^([a-z][a-z0-9+.-]*):/.exec(uri.slice(0, 1_000).replace(SKIPPED, '').toLowerCase())?.[1];
@@ -99,7 +115,10 @@ function localScheme(uri: unknown): string | undefined {
   return LOCAL_SCHEME.test(scheme) ? scheme : undefined;
 }
 
-/** Maps every string and key of a JSON value; a part in which nothing changes stays the very same object, so that its own text can be kept. */
+/**
+ * Maps every string and key of a JSON value. A part in which nothing changes stays the same object, so that its text
+ * can be kept.
+ */
 export function mapStrings(value: unknown, map: (string: string) => string): unknown {
   if (typeof value === 'string') return map(value);
   if (value === null || typeof value !== 'object') return value;

@@ -1,10 +1,12 @@
-/** Owns `_meta` of a result and its text: our keys go in, forged ones go out, every other byte stays as it came. */
+/**
+ * Edits `_meta` of a result and its text: Tollgate's keys are added, forged ones removed, and every other byte stays.
+ */
 import { jsonMembers } from '../../adapters/rpc/message-parser.ts';
 import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
 import { isOwnKey } from '../../catalogs/tools/own-meta-keys.ts';
 import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
 
-/** Adds our keys to `_meta` by splicing, so that every other byte stays as the server wrote it. */
+/** Adds Tollgate's keys to `_meta` by splicing, so that every other byte stays as the server wrote it. */
 export function withMeta(text: string, value: ToolResult, meta: Readonly<Record<string, unknown>>): string {
   const span = '_meta' in value ? jsonMembers(text).find((member) => member.key === '_meta') : undefined;
   if (span !== undefined)
@@ -13,7 +15,10 @@ export function withMeta(text: string, value: ToolResult, meta: Readonly<Record<
   return `{"_meta":${metaText('', meta)}${comma}${text.slice(text.indexOf('{') + 1)}`;
 }
 
-/** A changed result as text. Members that did not change keep their own text, so that a number no double can hold survives a cut elsewhere. */
+/**
+ * Returns a changed result as text. Unchanged members keep their own text, so that a number that no double can
+ * represent survives a cut elsewhere.
+ */
 export function serialise(
   doc: JsonDoc<ToolResult>,
   result: ToolResult,
@@ -29,7 +34,10 @@ export function serialise(
   return `{${[...parts, `"_meta":${metaText(theirs, meta)}`].join(',')}}`;
 }
 
-/** A server cannot speak for Tollgate: its keys under `tollgate/` are dropped (the fake-approval attack), and so is what is no object. */
+/**
+ * A server cannot speak for Tollgate: its keys under `tollgate/` are removed (the fake-approval attack), and so is a
+ * value that is no object.
+ */
 function metaText(theirs: string, ours: Readonly<Record<string, unknown>>): string {
   if (theirs === '') return JSON.stringify(ours);
   const kept = theirs.startsWith('{') ? jsonMembers(theirs).filter(({ key }) => !isOwnKey(key)) : [];

@@ -1,4 +1,7 @@
-/** Owns the shape of a result: cleaned, cut to its cap, the rest spilled, and its provenance added; loses nothing in silence. */
+/**
+ * Shapes a result: cleans it, cuts it to its limit, spills the rest, and adds where it came from. Nothing is lost
+ * without a note.
+ */
 import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { LARGE_INPUT_BYTES, ownEventLoopTurn, runWithinBounds } from '../../catalogs/text/time-slices.ts';
@@ -22,10 +25,10 @@ export interface Shaped extends Cleaning {
 }
 
 /**
- * Shapes one result. The same bytes leave when nothing was cleaned, cut or noted, `_meta` excepted (design §3). Where `doc` is not
- * exact, its numbers are held (see exact-numbers.ts): they leave, and are spilled, as they were written. Others have their turn between the
- * steps of a large result.
- * Throws UPSTREAM_INVALID when the content is no list of objects, STATE_FAILED when the rest cannot be kept.
+ * Shapes one result. If nothing was cleaned, cut or noted, the same bytes leave, except `_meta`. If `doc` is not exact,
+ * its numbers are held (see exact-numbers.ts): they leave, and are spilled, as they were written. Other work of the
+ * event loop runs between the steps of a large result. Throws UPSTREAM_INVALID if the content is no list of objects,
+ * STATE_FAILED if the rest cannot be stored.
  */
 export function shapeResult(doc: JsonDoc<ToolResult>, request: ShapeRequest): Shaped | Promise<Shaped> {
   if (doc.text.length > LARGE_INPUT_BYTES) return runWithinBounds(doc.text.length, () => inTurns(doc, request));
@@ -41,7 +44,7 @@ async function inTurns(doc: JsonDoc<ToolResult>, request: ShapeRequest): Promise
   return finish(doc, request, { cleaned, cutting });
 }
 
-/** A result without what may not pass, with its notes. `same`: not a byte of it had to change. */
+/** A cleaned result, with its notes. `same`: no byte had to change. */
 interface Cleaned {
   readonly result: ToolResult;
   readonly done: Cleaning;
@@ -89,7 +92,9 @@ function finish(
   };
 }
 
-/** Keys of the result's own `_meta` are dropped from its text (see result-meta.ts), so that the others keep their bytes. */
+/**
+ * Keys of the result's own `_meta` are removed from its text (see result-meta.ts), so that the others keep their bytes.
+ */
 function withoutForged(value: ToolResult): ToolResult {
   const { _meta, ...rest } = value;
   const [clean, meta] = [withoutOwnKeys(rest), withoutOwnKeys(_meta)];
@@ -106,7 +111,7 @@ function requireContent(content: unknown): void {
   throw new TollgateError('UPSTREAM_INVALID', { detail: 'The content of the result is no list of objects.' });
 }
 
-/** The JSON of a result is longer than its texts, and each newline in them stands there as an escape. */
+/** The JSON of a result is longer than its texts, and each newline in them is an escape there. */
 function surelyFits(json: string, { cap, mediaBytes }: ShapeRequest): boolean {
   if (json.length > cap.bytes || json.length > mediaBytes || Buffer.byteLength(json) > cap.bytes) return false;
   if (json.length <= cap.lines * 2) return true;
@@ -139,7 +144,7 @@ interface Cutting {
   readonly spilled: number;
 }
 
-/** Cuts content, structured content and what stands beside them; undefined when all of it fits after all. */
+/** Cuts content, structured content and other members; undefined if all of it fits. */
 function cutResult(result: ToolResult, request: ShapeRequest): Cutting | undefined {
   const content = cutContent(result.content ?? [], request);
   const structured =
@@ -170,7 +175,7 @@ function applyStructured(
   return { ...rest, isError: true };
 }
 
-/** Members that no revision knows, and the server's `_meta`, would else carry past the cap what the content may not. */
+/** Members that no revision defines, and the server's `_meta`, would otherwise carry what the content may not. */
 function cutOthers(
   result: ToolResult,
   request: ShapeRequest,
@@ -196,7 +201,7 @@ function cutStructured(value: unknown, request: ShapeRequest): { value: unknown;
   const smaller = cutStructuredContent(value, request.cap.bytes);
   const valid = smaller !== undefined && (request.validOutput?.(smaller) ?? true);
   const what = valid
-    ? `structured content was shortened (${bytes} bytes in all)`
+    ? `structured content was shortened (${bytes} bytes in total)`
     : `structured content of ${bytes} bytes cannot be shortened within its schema`;
   return {
     value: valid ? smaller : undefined,

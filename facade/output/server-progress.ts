@@ -1,4 +1,7 @@
-/** Guards the progress that a server reports during one call: three fields, redacted, escaped, short, increasing and limited in rate. */
+/**
+ * Guards the progress that a server reports during one call: three fields, redacted, escaped, short, increasing and
+ * limited in rate.
+ */
 import { escapeHostile } from '../../catalogs/text/hostile-text.ts';
 import type { Redactor } from './redactor.ts';
 
@@ -6,14 +9,20 @@ type Params = Readonly<Record<string, unknown>>;
 
 /** Bytes of a message that reach the client. */
 export const MESSAGE_BYTES = 512;
-/** UTF-16 units of a message that are still read: a longer one is left out, because searching it for secrets would cost too much. */
+/**
+ * UTF-16 units of a message that are still read. A longer one is left out, because searching it for secrets would cost
+ * too much.
+ */
 const READ_CHARS = 65_536;
 /** Notifications that pass at once; then one in each interval. */
 const BURST = 20;
 const INTERVAL_MS = 100;
 const CUT = '…';
 
-/** What was done to the progress of one call, for its outcome record. `coalesced`: a newer one replaced it. `refused`: it broke the protocol. */
+/**
+ * What was done to the progress of one call, for its outcome record. `coalesced`: a newer one replaced it. `refused`:
+ * it broke the protocol.
+ */
 export interface ProgressCounts {
   sent: number;
   coalesced: number;
@@ -40,7 +49,10 @@ export class ServerProgress {
     this.#redactor = redactor;
   }
 
-  /** Takes the params of one notification. What is not an increasing finite number is refused (MCP 2025-11-25, progress). */
+  /**
+   * Takes the params of one notification. A value that is not an increasing finite number is refused (MCP 2025-11-25,
+   * progress).
+   */
   readonly take = (params: Params): void => {
     const { progress } = params;
     if (this.#ended || typeof progress !== 'number' || !Number.isFinite(progress) || progress <= this.#last) {
@@ -55,7 +67,7 @@ export class ServerProgress {
     else this.#timer ??= setTimeout(() => this.#release(), wait);
   };
 
-  /** Sends the newest notification that still waits, and takes no more. Idempotent. */
+  /** Sends the newest notification that still waits, and accepts no more. Can be called again. */
   end(): void {
     this.#release();
     this.#ended = true;
@@ -102,7 +114,7 @@ export class ServerProgress {
     this.counts.escaped += escaped.count;
     if (Buffer.byteLength(escaped.text) <= MESSAGE_BYTES) return escaped.text;
     this.counts.cut += 1;
-    // A character that the cut divides ends as U+FFFD: it goes too.
+    // A character that the cut divides ends as U+FFFD, so it is removed too.
     const head = Buffer.from(escaped.text.slice(0, MESSAGE_BYTES))
       .subarray(0, MESSAGE_BYTES - Buffer.byteLength(CUT))
       .toString('utf8');

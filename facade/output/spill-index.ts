@@ -1,4 +1,6 @@
-/** Owns which spills there are: by handle, and by run and principal in the order in which they came; refuses steps that cost more with their number. */
+/**
+ * The index of spills: by handle, and by run and principal in their order. No operation costs more with their number.
+ */
 
 import { closeSync, constants, fstatSync, openSync, readFileSync, writeSync } from 'node:fs';
 import type { Effect } from '../../policies/port.ts';
@@ -9,7 +11,7 @@ export interface SpillOwner {
   readonly run: string;
 }
 
-/** One spill. `at`: when it was kept, ms of a monotonic clock. */
+/** One spill. `at`: when it was stored, ms of a monotonic clock. */
 export interface Spill extends SpillOwner, SpillFile {
   readonly handle: string;
   readonly bytes: number;
@@ -18,16 +20,16 @@ export interface Spill extends SpillOwner, SpillFile {
   readonly at: number;
 }
 
-/** Spills and bytes of them. */
+/** Number of spills, and their bytes. */
 export interface SpillLimit {
   readonly files: number;
   readonly bytes: number;
 }
 
-/** Items beyond which a line is cleared of those that are gone. */
+/** Above this many items, a list is cleared of removed ones. */
 const CLEAR_FROM = 32;
 
-/** Spills in the order in which they came. One that is gone is passed over, and cleared away once half of the items are gone. */
+/** Spills in their order. A removed one is skipped, and cleared once half of the items are removed. */
 class Line {
   #items: Spill[] = [];
   #front = 0;
@@ -64,7 +66,7 @@ class Line {
   }
 }
 
-/** The spills of one process. `onDrop` is told of each that goes. */
+/** The spills of one process. `onDrop` is called for each removed one. */
 export class SpillIndex {
   readonly #byHandle = new Map<string, Spill>();
   readonly #isThere = ({ handle }: Spill): boolean => this.#byHandle.has(handle);
@@ -85,12 +87,15 @@ export class SpillIndex {
     return { files: this.#all.files, bytes: this.#all.bytes };
   }
 
-  /** The one that has been kept longest. */
+  /** The oldest one. */
   get oldest(): Spill | undefined {
     return this.#all.oldest;
   }
 
-  /** Adds the newest one, and drops the oldest of its run and of its principal beyond the limits. It stays itself, however large it is. */
+  /**
+   * Adds a spill, and drops the oldest of its run and of its principal beyond the limits. The new one stays, however
+   * large it is.
+   */
   add(spill: Spill, limits: { readonly run: SpillLimit; readonly principal: SpillLimit }): void {
     this.#byHandle.set(spill.handle, spill);
     this.#all.add(spill);
@@ -100,7 +105,7 @@ export class SpillIndex {
     this.#trim(this.#line(principal), limits.principal);
   }
 
-  /** Drops what a run kept. */
+  /** Drops the spills of a run. */
   dropRun(owner: SpillOwner): void {
     const [run] = keysOf(owner);
     for (let spill = this.#lines.get(run)?.oldest; spill !== undefined; spill = this.#lines.get(run)?.oldest)
@@ -129,20 +134,20 @@ export class SpillIndex {
   }
 }
 
-/** Of its run and its principal. Ids of principals hold no line break. */
+/** The key of its run and its principal. Ids of principals contain no line break. */
 function keysOf({ principal, run }: SpillOwner): readonly [string, string] {
   return [`${principal}\n${run}`, principal];
 }
 
 const { O_CREAT, O_EXCL, O_NOFOLLOW, O_RDONLY, O_WRONLY } = constants;
 
-/** Where a text is kept, and which object that is. */
+/** Where a text is stored, and the identity of the file. */
 export interface SpillFile {
   readonly file: string;
   readonly object: string;
 }
 
-/** Writes a new file of mode 0600. Throws errors of the system, EEXIST for one that is there. */
+/** Writes a new file of mode 0600. Throws errors of the system, EEXIST if it exists. */
 export function writeSpillFile(file: string, bytes: Buffer): SpillFile {
   const descriptor = openSync(file, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
   try {
@@ -153,7 +158,7 @@ export function writeSpillFile(file: string, bytes: Buffer): SpillFile {
   }
 }
 
-/** The text of a kept file; undefined when its name leads to another object by now, or to none. */
+/** Returns the text of a stored file; undefined if its name leads to another file by now, or to none. */
 export function readSpillFile({ file, object }: SpillFile): string | undefined {
   let descriptor: number | undefined;
   try {

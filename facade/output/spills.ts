@@ -1,4 +1,7 @@
-/** Owns what was cut from results: files of one run of one principal, read in pages; refuses every other reader, and forgets with the run and with time. */
+/**
+ * The spills: what was cut from results, as files of one run of one principal, read in pages. No other reader gets
+ * them. They are deleted with the run and after some time.
+ */
 import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
@@ -23,33 +26,35 @@ import { type Cap, cutText } from './text-cut.ts';
 export type { SpillOwner } from './spill-index.ts';
 
 const SCHEME = 'spill://';
-/** The folder of all processes' spills in a state folder. */
+/** The folder for the spills of all processes in a state folder. */
 const SPILLS = 'spills';
-/** Newest spills that a run keeps, and bytes of all of them (schema-primitives C3). */
+/** The most spills that a run keeps, and the bytes of all of them. Older ones are deleted. */
 const OF_RUN: SpillLimit = { files: 64, bytes: 256 * 1_048_576 };
-/** The same for all runs of a principal: a client names runs as it likes. */
+/** The same for all runs of a principal, because a client chooses the names of runs. */
 const OF_PRINCIPAL: SpillLimit = { files: 1024, bytes: 1024 * 1_048_576 };
-/** Files that are deleted in one turn of the event loop. One that is too old is not read any more, deleted or not. */
+/**
+ * Files that are deleted in one turn of the event loop. A spill that is too old is not read, even before it is deleted.
+ */
 const MOST_AT_ONCE = 64;
-/** The longest time that a timer can wait, ms. */
+/** The longest time of a timer, ms. */
 const MAX_TIMER_MS = 2_147_483_647;
 /** Room for the footer of a page. */
 const FOOTER_BYTES = 200;
 const MATCHES = 100;
-/** Segments between two looks at the clock. */
+/** Segments between two checks of the clock. */
 const SEGMENTS_A_LOOK = 4_096;
 const MATCH_CHARS = 500;
 
-/** What tests set: what a principal keeps, and a clock, ms. It must not follow the clock of the system, which can be set. */
+/** Settings for tests: what a principal keeps, and a clock, ms. The clock must not be one that can be set. */
 interface SpillOptions {
   readonly most?: SpillLimit;
   readonly now?: () => number;
 }
 
-/** The spills of one process. Files are 0600 in a folder of its own under the state folder. */
+/** The spills of one process. Files have mode 0600 in their own folder under the state folder. */
 export class Spills {
   readonly #state: string;
-  /** Made with the first spill: its name begins with the mark of this process. */
+  /** Made with the first spill. Its name begins with the mark of this process. */
   #folder: string | undefined;
   readonly #most: SpillLimit;
   readonly #now: () => number;
@@ -57,7 +62,7 @@ export class Spills {
   #keepMs = Number.POSITIVE_INFINITY;
   #timer: NodeJS.Timeout | undefined;
 
-  /** Removes what processes left that were killed. */
+  /** Removes the spills of killed processes. */
   constructor(state: string, { most = OF_PRINCIPAL, now = () => performance.now() }: SpillOptions = {}) {
     this.#most = most;
     this.#now = now;
@@ -67,18 +72,21 @@ export class Spills {
       if (!isAlive(state, name.split('-')[0] ?? '')) rmSync(path.join(all, name), { recursive: true, force: true });
   }
 
-  /** From now on spills of this age go, in ms; also those that are there. */
+  /** Sets the age at which spills are deleted, in ms, also for existing ones. */
   keepFor(ms: number): void {
     this.#keepMs = ms;
     this.#expire();
   }
 
-  /** True for a `path` argument that names a spill. */
+  /** Returns true for a `path` argument that names a spill. */
   static names(value: unknown): value is string {
     return typeof value === 'string' && value.startsWith(SCHEME);
   }
 
-  /** Keeps a text, at most `maxBytes` of it; the effect is that of the call it came from. Throws STATE_FAILED on a full disk. */
+  /**
+   * Stores a text, at most `maxBytes` of it. The effect is that of the call it came from. Throws STATE_FAILED on a full
+   * disk.
+   */
   put(
     text: string,
     owner: SpillOwner,
@@ -94,10 +102,10 @@ export class Spills {
       mkdirSync(this.#folder, { recursive: true, mode: 0o700 });
       stored = writeSpillFile(file, kept);
     } catch (cause) {
-      // What a full disk took in part is of no use.
+      // The part that a full disk took is useless.
       removeFile(file);
       throw new TollgateError('STATE_FAILED', {
-        detail: 'The rest of a long output could not be kept, so the output is withheld.',
+        detail: 'The rest of a long output could not be stored, so the output is withheld.',
         cause,
       });
     }
@@ -118,13 +126,19 @@ export class Spills {
     return { handle, bytes: kept.length };
   }
 
-  /** The effect and labels of reading this spill. Unknown, foreign and forgotten handles are the same ARGS_INVALID. */
+  /**
+   * Returns the effect and labels of reading this spill. Unknown, foreign and deleted handles give the same
+   * ARGS_INVALID.
+   */
   source(handle: string, owner: SpillOwner): { readonly effect: Effect; readonly labels: readonly string[] } {
     const { effect, labels } = this.#find(handle, owner);
     return { effect: { ...effect, verb: 'read', spill: true }, labels };
   }
 
-  /** `tool`: the exposed name that the next call is to have; default `read`. One page (`action` file) or the matching lines (`search`) of a spill, within the cap, with the exact next call. */
+  /**
+   * Returns one page (`action` file) or the matching lines (`search`) of a spill, within the limit, with the exact next
+   * call. `tool`: the exposed name for the next call; default `read`.
+   */
   async read(
     args: Readonly<Record<string, unknown>>,
     owner: SpillOwner,
@@ -140,7 +154,7 @@ export class Spills {
     return this.#lines.kept;
   }
 
-  /** Deletes what a run kept. */
+  /** Deletes the spills of a run. */
   forget(owner: SpillOwner): void {
     this.#lines.dropRun(owner);
   }
@@ -157,7 +171,7 @@ export class Spills {
     if (spill?.principal === owner.principal && spill.run === owner.run && !this.#isExpired(spill)) return spill;
     throw new TollgateError('ARGS_INVALID', {
       detail: 'path: there is no such spill in this run',
-      next: 'Repeat the call that made it; spills end with their run, and some time after they were made.',
+      next: 'Repeat the call that made it. A spill is deleted when its run ends, or after some time.',
     });
   }
 
@@ -165,7 +179,7 @@ export class Spills {
     return this.#now() - at >= this.#keepMs;
   }
 
-  /** Deletes what is too old, and looks again when the next one is. */
+  /** Deletes spills that are too old, and checks again when the next one is. */
   #expire(): void {
     clearTimeout(this.#timer);
     let spill = this.#lines.oldest;
@@ -189,7 +203,7 @@ async function readSpill(spill: Spill, ask: Ask): Promise<JsonDoc<ToolResult>> {
   const text = readSpillFile(spill);
   if (text === undefined)
     throw new TollgateError('STATE_FAILED', {
-      detail: 'The file of this spill is gone, or another file has its place.',
+      detail: 'The file of this spill is gone, or another file has replaced it.',
       next: 'Repeat the call that made it.',
       retryable: false,
     });
@@ -197,11 +211,14 @@ async function readSpill(spill: Spill, ask: Ask): Promise<JsonDoc<ToolResult>> {
   if (action === 'file') return textResult(...page(text, ask));
   if (action === 'search') return textResult(await search(text, ask.args));
   throw new TollgateError('ARGS_INVALID', {
-    detail: `action: a spill can be read (file) or searched, not "${String(action)}"`,
+    detail: `action: a spill can be read (file) or searched (search), not "${String(action)}"`,
   });
 }
 
-/** A file that cannot be removed goes with the folder at the end. Where not even the folder could be made there is nothing to remove. */
+/**
+ * A file that cannot be removed goes with the folder at the end. If not even the folder could be made, there is nothing
+ * to remove.
+ */
 function removeFile(file: string): void {
   try {
     rmSync(file, { force: true });
@@ -210,14 +227,14 @@ function removeFile(file: string): void {
   }
 }
 
-/** Cuts a buffer back to its last whole UTF-8 character. */
+/** Cuts a buffer back to its last complete UTF-8 character. */
 function wholeCharacters(bytes: Buffer): Buffer {
   let end = bytes.length;
   while (end > 0 && ((bytes[end - 1] ?? 0) & 0xc0) === 0x80) end -= 1;
   return bytes.subarray(0, Math.max(0, end - 1));
 }
 
-/** The exact text of a page, and its footer as an item of its own, so that pages joined are the spill. */
+/** Returns the exact text of a page, and its footer as a separate item, so that the joined pages are the spill. */
 function page(text: string, ask: Ask): readonly string[] {
   const {
     handle,
@@ -238,7 +255,8 @@ function page(text: string, ask: Ask): readonly string[] {
     { bytes: cap.bytes - FOOTER_BYTES, lines: Math.max(1, cap.lines - 2) },
     1,
   );
-  // Only a rule or a budget leaves less than one line needs (see SEGMENT_CHARS). No line is passed over, and no next call is named: it would be repeated for ever.
+  // Only a rule or a budget leaves less than one line needs (see SEGMENT_CHARS). No line is skipped, and no next call
+  // is named, because it would be repeated for ever.
   if (cut.head === '' && ends.length > 0) {
     return [
       `[tollgate: nothing was read: line ${offset} of ${ends.length} does not fit into the ${cap.bytes} bytes that a rule or a budget leaves here. Search, or read from offset ${offset} when more is left.]`,
@@ -254,7 +272,7 @@ function whole(value: unknown, fallback: number): number {
   return typeof value === 'number' && Number.isInteger(value) ? value : fallback;
 }
 
-/** Searches for plain text: a model's regular expression must not run unguarded in the facade's own thread. */
+/** Searches for plain text only, because a model's regular expression could block this thread. */
 async function search(text: string, args: Readonly<Record<string, unknown>>): Promise<string> {
   const pattern = args.pattern;
   if (typeof pattern !== 'string' || pattern === '')
@@ -274,8 +292,8 @@ async function search(text: string, args: Readonly<Record<string, unknown>>): Pr
     if (hits.length < Math.min(MATCHES, whole(args.limit, MATCHES)))
       hits.push(`${index + 1}:${line.trimEnd().slice(0, MATCH_CHARS)}`);
   }
-  const more = total > hits.length ? `\n[tollgate: ${hits.length} of ${total} matches. Narrow the pattern]` : '';
-  return total === 0 ? '[tollgate: no match; the pattern is taken as plain text]' : hits.join('\n') + more;
+  const more = total > hits.length ? `\n[tollgate: ${hits.length} of ${total} matches. Use a longer pattern]` : '';
+  return total === 0 ? '[tollgate: no match; the pattern is read as plain text]' : hits.join('\n') + more;
 }
 
 function textResult(...texts: readonly string[]): JsonDoc<ToolResult> {

@@ -1,4 +1,7 @@
-/** Owns the cut of structured content: shorter strings and arrays until it fits, refused when the tool's schema no longer holds. */
+/**
+ * Cuts structured content: shorter strings and arrays until it fits. It is refused if the tool's schema no longer
+ * accepts it.
+ */
 
 interface Limit {
   readonly chars: number;
@@ -6,9 +9,9 @@ interface Limit {
 }
 
 /**
- * A smaller copy of `value` whose JSON is at most `bytes` long, or undefined when keys and numbers alone are longer.
- * Strings and arrays are limited together, halving until it fits, so equal parts stay equally long. A copy is made only of what
- * fits: each limit is measured first, and measuring stops at `bytes`.
+ * Returns a smaller copy of `value` whose JSON is at most `bytes` long, or undefined if keys and numbers alone are
+ * longer. One limit for strings and arrays is halved until it fits, so equal parts stay equally long. Only a limit that
+ * fits is copied: each is measured first, and measuring stops at `bytes`.
  */
 export function cutStructuredContent(value: unknown, bytes: number): unknown {
   const measure = new Measure(bytes);
@@ -20,10 +23,10 @@ export function cutStructuredContent(value: unknown, bytes: number): unknown {
   return limitDeep(value, { chars: 0, items: 0 });
 }
 
-/** Tells whether the JSON of a limited value would fit, without making it. */
+/** Returns whether the JSON of a limited value would fit, without making it. */
 class Measure {
   readonly #bytes: number;
-  /** Objects of a million keys are asked once for them. */
+  /** The keys of an object are listed once, because it may have a million. */
   readonly #keys = new Map<object, readonly string[]>();
 
   constructor(bytes: number) {
@@ -34,7 +37,7 @@ class Measure {
     return this.#rest(value, limit, this.#bytes) >= 0;
   }
 
-  /** The bytes that are left of `room` after a value; negative when it does not fit. */
+  /** Returns the bytes of `room` that are left after a value; negative if it does not fit. */
   #rest(value: unknown, limit: Limit, room: number): number {
     if (room < 0) return room;
     if (typeof value === 'string') return room - sizeOf(limited(value, limit));
@@ -54,7 +57,7 @@ class Measure {
   #restOfObject(object: Readonly<Record<string, unknown>>, limit: Limit, room: number): number {
     const keys = this.#keys.get(object) ?? Object.keys(object);
     this.#keys.set(object, keys);
-    // The least for each key: two quotes, a colon, a comma and a value of one byte.
+    // The minimum for each key: two quotes, a colon, a comma and a value of one byte.
     let left = room - 2 - Math.max(0, keys.length - 1);
     if (left < keys.length * 4) return -1;
     for (let at = 0; at < keys.length && left >= 0; at += 1)

@@ -1,4 +1,7 @@
-/** Owns where a text is cut: between segments, from the head, or head and tail for command output; never inside a character. */
+/**
+ * Cuts a text: between segments, keeping the head, or head and tail for command output. It never cuts inside a
+ * character.
+ */
 import { segmentEnds } from '../../catalogs/text/text-segments.ts';
 
 /** Limits of one result towards the model. */
@@ -7,7 +10,7 @@ export interface Cap {
   readonly lines: number;
 }
 
-/** Kept parts of a text: head, gap and tail joined are the text. Segments are counted from 1. */
+/** The parts of a cut text: head, gap and tail joined are the text. Segments are counted from 1. */
 export interface Cut {
   readonly head: string;
   readonly tail: string;
@@ -15,13 +18,13 @@ export interface Cut {
   readonly segments: number;
 }
 
-/** True when the text obeys the cap. Cheap for short texts, which most are. */
+/** Returns true if the text obeys the limit. Cheap for short texts, which most are. */
 export function fitsCap(text: string, cap: Cap): boolean {
   if (text.length > cap.bytes || Buffer.byteLength(text) > cap.bytes) return false;
   return text.length <= cap.lines || segmentEnds(text, cap.lines + 1).length <= cap.lines;
 }
 
-/** Cuts a text that does not fit. `share` is the part of the cap that the head gets: 1 keeps the head only. */
+/** Cuts a text that does not fit. `share` is the part of the limit for the head: 1 keeps only the head. */
 export function cutText(text: string, cap: Cap, share: number): Cut {
   const ends = segmentEnds(text);
   const sizeOf = (n: number): number => Buffer.byteLength(text.slice(ends[n - 1] ?? 0, ends[n]));

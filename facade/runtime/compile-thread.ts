@@ -1,4 +1,4 @@
-/** Owns the inside of the thread that compiles a policy: gives it the reader of YAML; decides nothing. */
+/** The entry of the thread that compiles a policy. It adds the YAML reader. */
 import { runCompilationThread } from '../../policies/engine/compilation-thread.ts';
 import { readYaml } from '../config/reading/yaml-document.ts';
 

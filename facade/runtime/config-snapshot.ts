@@ -1,4 +1,6 @@
-/** Owns one generation: all that one configuration became, whole and unchanging, from its first call to the end of its last; refuses to mix with another. */
+/**
+ * One snapshot: everything that follows from one configuration, immutable, from its first call to the end of its last.
+ */
 import { randomUUID } from 'node:crypto';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import type { Policy, Principal } from '../../policies/port.ts';
@@ -36,23 +38,23 @@ import { RunExpiry } from './run-expiry.ts';
 import { openKnownToolLists } from './servers/known-tool-lists.ts';
 import type { SharedServices } from './shared-services.ts';
 
-/** What a generation is made of. */
+/** What a snapshot is made of. */
 export interface SnapshotParts {
   readonly config: Config;
   readonly policy: Policy;
-  /** The servers of the configuration. Asked last: what it changes cannot be taken back. */
+  /** The servers of the configuration. Called last, because its changes cannot be undone. */
   readonly serve: () => ReadonlyMap<string, ServedServer>;
   /** Definitions of the primitives. */
   readonly primitives: readonly RawTool[];
   /** Rules that do not bind programs, a line each. */
   readonly unbound: readonly string[];
-  /** The one before: what it knows of servers that did not change is taken over. */
+  /** The snapshot before. What it knows of unchanged servers is taken over. */
   readonly before?: Snapshot;
-  /** Told when a server says that its list has changed. */
+  /** Called when a server reports that its list has changed. */
   readonly onChange: () => void;
 }
 
-/** What one snapshot works with: the dependencies of its calls, and what hosts and commands use besides. */
+/** What one snapshot works with: the dependencies of its calls, and what else hosts and commands use. */
 export type SnapshotServices = CallDependencies & {
   readonly nameTables: NameTables;
   readonly preconditions: Preconditions;
@@ -67,7 +69,7 @@ export type SnapshotServices = CallDependencies & {
 
 /** One configuration at work. */
 export class Snapshot {
-  /** Of those of one facade, from 1. */
+  /** The number of the snapshot in its facade, from 1. */
   readonly number: number;
   readonly config: Config;
   readonly policy: Policy;
@@ -81,7 +83,7 @@ export class Snapshot {
   #inside = 0;
   #onEmpty: (() => void) | undefined;
 
-  /** Throws STATE_FAILED if recordings are configured and cannot be kept. */
+  /** Opens the recorder. Throws STATE_FAILED if recordings are configured and cannot be kept. */
   constructor(shared: SharedServices, parts: SnapshotParts) {
     const { config, policy, before } = parts;
     const { state, audit } = shared;
@@ -204,7 +206,10 @@ export class Snapshot {
     };
   }
 
-  /** A member of `expose` in Rego that shows nothing: once in the log and once in the audit, where it says what the owner's policy did not do. */
+  /**
+   * Reports a member of `expose` in Rego that shows nothing: once in the log and once in the audit, because the owner's
+   * policy did not do what it says.
+   */
   #noteUnshown({ line, place, tool }: UnshownExposure, shared: SharedServices): void {
     if (!this.#warned.has(line))
       appendQuietly(shared.audit, { type: 'config', event: 'unshown', outcome: 'error', place, tool });
@@ -222,7 +227,7 @@ export class Snapshot {
     return [...new Set(profiles.flatMap((profile) => [...profile.servers, ...backendsIn(profile.primitives)]))];
   }
 
-  /** The servers of which a profile shows a tool by this name. */
+  /** Returns the servers of which a profile shows a tool with this name. */
   #aliased(principal: Principal, name: string): readonly string[] {
     const rules = principal.profiles.flatMap((profile) => this.config.profiles.get(profile)?.expose ?? []);
     return rules
@@ -230,13 +235,13 @@ export class Snapshot {
       .map(({ tool }) => tool.slice(0, tool.indexOf('.')));
   }
 
-  /** Tells the servers of a session how long it wants them to stay (CY-23). */
+  /** Tells the servers of a session how long it needs them (CY-23). */
   demand({ id, principal }: OpenSession): void {
     const { lifetimes } = mergeProfiles(this.config, principal.profiles);
     for (const name of this.serversOf(principal)) this.catalog.servers.get(name)?.adapter.demand?.(id, lifetimes[name]);
   }
 
-  /** Servers that the profile of a session wants started with it, of those that may be. Throws STATE_FAILED. */
+  /** Returns the servers that the profile of a session wants started with it, if they may be. Throws STATE_FAILED. */
   startsWith(session: OpenSession): readonly string[] {
     const { starts } = mergeProfiles(this.config, session.principal.profiles);
     const wanted = this.serversOf(session.principal).filter((name) => starts[name] === 'eager');
@@ -245,7 +250,7 @@ export class Snapshot {
     return off === undefined ? wanted.filter((name) => mayStart?.(name) !== false) : [];
   }
 
-  /** Does work that keeps this generation alive until it has ended. */
+  /** Does work that keeps this snapshot alive until it has ended. */
   async within<T>(work: (deps: SnapshotServices) => Promise<T>): Promise<T> {
     this.#inside += 1;
     try {
@@ -256,17 +261,17 @@ export class Snapshot {
     }
   }
 
-  /** Another takes its place: no call waits for a person any more under this one. */
+  /** Another snapshot replaces this one: no call waits for a person here any more. */
   retire(): void {
     this.#approvals.end();
   }
 
-  /** Resolves when nothing works with it; for the time when another has taken its place. */
+  /** Resolves when nothing uses it; for after its replacement. */
   async empty(): Promise<void> {
     if (this.#inside > 0) await new Promise<void>((resolve) => (this.#onEmpty = resolve));
   }
 
-  /** Closes the policy and the recordings; idempotent. */
+  /** Closes the policy and the recordings. Can be called again. */
   async close(): Promise<void> {
     this.policy.close();
     await this.#expiry.close();
@@ -285,7 +290,7 @@ function noteEnd({ metrics, feed, log }: SharedServices, end: EndedCall): void {
     log.error({ decision: id, correlation: event.correlation, err: error.cause ?? error }, error.code);
 }
 
-/** Makes something once for each object: principals and sessions live long, calls do not. */
+/** Makes something once for each object, because principals and sessions live long, and calls do not. */
 function perObject<K extends object, V>(make: (key: K) => V): (key: K) => V {
   const known = new WeakMap<K, V>();
   return (key) => {
@@ -313,7 +318,7 @@ function approvalsOf(
     refusalOf: async (name, before) => {
       const killed = killSwitch.refusalOf(name);
       const server = config.servers.get(name);
-      // What ships with Tollgate needs no consent.
+      // Internal servers need no consent.
       if (killed !== undefined || server === undefined) return killed;
       return (
         consents.refusalOf(name) ?? (before === 'asking' && isAsleep(name) ? consents.refuseLook(server) : undefined)

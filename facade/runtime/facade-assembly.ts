@@ -1,4 +1,7 @@
-/** Owns how a configuration becomes a running facade, and how the next one takes its place; knows implementations by their ports alone. */
+/**
+ * Makes a running facade from a configuration, and puts the next configuration in its place. It knows implementations
+ * only by their ports.
+ */
 import path from 'node:path';
 import type { StartInspector } from '../../adapters/port.ts';
 import { asTollgateError, type ErrorCode, TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -14,13 +17,13 @@ import { type BackendMakers, Backends } from './servers/backends.ts';
 import { closeSharedServices, openSharedServices, registerSecrets, type SharedServices } from './shared-services.ts';
 import { findUnboundPrograms } from './unbound-programs.ts';
 
-/** What facade/main.ts gives. */
+/** The implementations that facade/main.ts passes in. */
 export interface Implementations {
-  /** `busy`: calls are served meanwhile, and must not be held up. */
+  /** `busy`: calls are served meanwhile, and must not be delayed. */
   readonly loadPolicy: (config: Config, options: { readonly opa?: string; readonly busy: boolean }) => Promise<Policy>;
-  /** Looks at the files that a server would run. */
+  /** Reads the files that a server would run. */
   readonly inspect: StartInspector;
-  /** `current` is the configuration of now, for what is started later. */
+  /** `current` returns the present configuration, for what is started later. */
   readonly openBackends: (shared: SharedServices, current: () => Config) => BackendMakers;
 }
 
@@ -48,7 +51,7 @@ class Assembly {
   readonly #shared: SharedServices;
   #backends: Backends | undefined;
   #gateway: Gateway | undefined;
-  /** Reloads come one after the other: the one that was asked for last is in force at the end. */
+  /** Reloads run one after the other, so the one that was asked for last is in force at the end. */
   #last: Promise<unknown> = Promise.resolve();
 
   constructor(make: Implementations, options: Options, shared: SharedServices) {
@@ -101,13 +104,11 @@ class Assembly {
     const next = await this.#generate(config, 'reloaded', before);
     const ended = gateway.swap(next);
     const known = new Set(noticesOf(before));
-    const lost = ended.map(
-      (id) => `A session of ${id} has ended: the principal is gone, or proves itself in another way.`,
-    );
+    const lost = ended.map((id) => `A session of ${id} has ended: the principal was removed, or has another token.`);
     return [...lost, ...noticesOf(next).filter((notice) => !known.has(notice))];
   }
 
-  /** A configuration that is refused stands in the audit too: somebody tried to use it. */
+  /** The audit also records a refused configuration, because someone tried to use it. */
   async #generate(config: Config, event: 'loaded' | 'reloaded', before?: Snapshot): Promise<Snapshot> {
     let policy: Policy | undefined;
     try {
@@ -149,7 +150,7 @@ class Assembly {
   }
 }
 
-/** Refuses what a running process cannot change: files that are open, and the address that clients know. */
+/** Refuses what a running process cannot change: open files, and the address that clients know. */
 function refuseMoved(before: Config, after: Config, listening: boolean): void {
   const problems: Problem[] = [];
   const compare = (at: readonly string[], pick: (config: Config) => unknown): void => {
@@ -157,11 +158,11 @@ function refuseMoved(before: Config, after: Config, listening: boolean): void {
     problems.push({
       file: path.basename(after.file),
       ...after.ruleDocument.placeOf(at, 'key'),
-      message: `${at.join('.')} cannot change while Tollgate runs; restart it, or put back what was there`,
+      message: `${at.join('.')} cannot change while Tollgate runs; restart it, or restore the former value`,
     });
   };
   compare(['state'], ({ state }) => state);
-  // The log lies in the state folder unless another is named: one change, one problem.
+  // Unless another folder is named, the log is in the state folder: one change, one problem.
   if (problems.length === 0) compare(['audit'], ({ audit }) => audit);
   compare(['limits'], ({ limits }) => limits);
   compare(['programs'], ({ programs }) => programs);
@@ -173,7 +174,7 @@ function refuseMoved(before: Config, after: Config, listening: boolean): void {
     });
 }
 
-/** What a person should know of a configuration and its policy. */
+/** Returns what a person should know about a configuration and its policy. */
 function noticesOf({ config, policy, unbound }: Snapshot): readonly string[] {
   const direct = [...config.servers.values()]
     .filter((server) => server.isolation === 'direct' && server.transport === 'stdio')
@@ -183,7 +184,7 @@ function noticesOf({ config, policy, unbound }: Snapshot): readonly string[] {
   const kept =
     config.recording.mode === 'off'
       ? []
-      : [`Recording is ${config.recording.mode}: the arguments of calls are kept, encrypted, in the state folder.`];
+      : [`Recording is ${config.recording.mode}: the arguments of calls are stored, encrypted, in the state folder.`];
   return [
     ...config.warnings
       .filter(({ minor }) => minor !== true)

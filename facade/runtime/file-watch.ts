@@ -1,37 +1,40 @@
-/** Owns the noticing of edits: content of files and folders that has become another; refuses to speak while something is still being written. */
+/** Notices edits: files and folders whose content has changed. It waits until nothing is being written. */
 import { createHash } from 'node:crypto';
 import { type FSWatcher, watch } from 'node:fs';
 import { lstat, readdir, readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** How a watch works, times in ms. */
+/** The settings of a watch, times in ms. */
 export interface FileWatchOptions {
   /** Called once for each change, however many events it made. */
   readonly onChange: () => void;
-  /** Nothing may have been written for so long; default 100. */
+  /** How long nothing may have been written; default 100. */
   readonly quietMs?: number;
-  /** Looks by itself so often, for what tells nothing (network drives, links that are swapped); default 2,000. */
+  /** How often to check without an event, for what causes none (network drives, replaced links); default 2,000. */
   readonly pollMs?: number;
 }
 
-/** What a path looked like: `stat` tells that it may have changed, `hash` whether it did. */
+/** The look of a path: `stat` says that it may have changed, `hash` whether it did. */
 interface Stamp {
   readonly stat: string;
   readonly hash: string;
 }
 
-/** Files of a folder that are looked at, and folders that are listened to: what is more is left to `pollMs`, or not a policy. */
+/**
+ * The most files of a folder that are checked, and the most folders that are listened to. The rest is left to `pollMs`,
+ * or is no policy.
+ */
 const MAX_FILES = 10_000;
-/** No load reads a file that is larger. */
+/** No load reads a larger file. */
 const MAX_BYTES = 32 * 1024 * 1024;
 const MAX_FOLDERS = 256;
-/** Looks at something that never stays the same before it is taken as it is. */
+/** After so many checks, a file that never stays the same is taken as it is. */
 const MAX_LOOKS = 50;
 
 /**
- * Watches paths, whether they exist or not. Events of the system only make it look sooner: it looks at content, so that
- * editors that replace a file, and those that touch it, are told apart.
+ * Watches paths, whether they exist or not. Events of the system only start a check, which compares content, because
+ * some editors replace a file and others only touch it.
  */
 export class FileWatch {
   readonly #options: Required<FileWatchOptions>;
@@ -47,7 +50,10 @@ export class FileWatch {
     this.#poll = setInterval(() => void this.#look(), this.#options.pollMs).unref();
   }
 
-  /** Watches these paths from now on. What was watched before keeps its stamp, so that no edit in between is lost. */
+  /**
+   * Watches these paths from now on. Paths that were watched before keep their state, so that no edit in between is
+   * lost.
+   */
   async target(paths: readonly string[]): Promise<void> {
     const wanted = new Set(paths);
     for (const known of this.#stamps.keys()) if (!wanted.has(known)) this.#stamps.delete(known);
@@ -62,7 +68,7 @@ export class FileWatch {
     for (const watcher of this.#watchers.values()) watcher.close();
   }
 
-  /** The folders of what is watched: a file that is replaced is an event of its folder. */
+  /** The folders of the watched files, because replacing a file is an event of its folder. */
   async #listen(): Promise<void> {
     const folders = new Set<string>();
     for (const one of this.#stamps.keys()) {
@@ -90,7 +96,7 @@ export class FileWatch {
       });
       this.#watchers.set(folder, watcher.on('error', drop));
     } catch {
-      // There is no such folder yet, or the system has no more watches: looking by ourselves finds it.
+      // The folder does not exist yet, or the system has no more watches. Polling finds the change.
       drop();
     }
   }
@@ -106,7 +112,7 @@ export class FileWatch {
     }
   }
 
-  /** Whether anything changed, once it stays as it is. */
+  /** Returns whether anything changed, once it stays the same. */
   async #settled(): Promise<boolean> {
     let changed = false;
     for (let looks = 0; looks < MAX_LOOKS && (await this.#restamp()) && !this.#closed; looks += 1) {
@@ -129,14 +135,16 @@ export class FileWatch {
   }
 }
 
-/** The stamp of a path; content is read only where it may differ from `before`. Something that cannot be read is a content too. */
+/**
+ * Returns the state of a path. Content is read only if it may differ from `before`. An unreadable file is a state too.
+ */
 async function stampOf(one: string, before?: Stamp): Promise<Stamp> {
   const files = (await entriesOf(one)).filter(({ isFolder }) => !isFolder);
   const text = files.map(({ name, stat: seen }) => `${name}\0${seen}`).join('\n');
   if (text === before?.stat) return before;
   const hash = createHash('sha256');
   for (const { name, isPlain, stat: seen } of files) {
-    // A pipe would keep us waiting for ever, and an agent may have made one.
+    // Opening a pipe could wait for ever, and an agent may have made one.
     const bytes = isPlain
       ? await readFile(name).catch((thrown: NodeJS.ErrnoException) => Buffer.from(`cannot be read: ${thrown.code}`))
       : Buffer.from(`not read: ${seen}`);
@@ -148,12 +156,15 @@ async function stampOf(one: string, before?: Stamp): Promise<Stamp> {
 interface Entry {
   readonly name: string;
   readonly isFolder: boolean;
-  /** A file of a size that a load would read. */
+  /** Returns whether a load would read a file of this size. */
   readonly isPlain: boolean;
   readonly stat: string;
 }
 
-/** The path itself, or all that a folder holds, hidden names excepted; nothing where nothing is. Links are followed to files, and in a folder not to folders. */
+/**
+ * Returns the path itself, or all files of a folder except hidden ones; nothing if it does not exist. Links to files
+ * are followed; in a folder, links to folders are not.
+ */
 async function entriesOf(one: string): Promise<readonly Entry[]> {
   const found: Entry[] = [];
   const visit = async (name: string, depth: number): Promise<void> => {

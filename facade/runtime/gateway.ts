@@ -1,4 +1,4 @@
-/** Owns the running facade behind its face: sessions, and the generation that answers; everything else is a stage's. */
+/** The running facade: sessions, and the snapshot that answers. The stages of a call do everything else. */
 import { isDeepStrictEqual } from 'node:util';
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -17,12 +17,12 @@ import { createReadiness } from './readiness.ts';
 import type { Backends } from './servers/backends.ts';
 import { closeSharedServices, type SharedServices } from './shared-services.ts';
 
-/** The one implementation of Facade. Sessions are looked up by identity: an object of somebody else's is refused. */
+/** The implementation of Facade. Sessions are identified by their object, so a foreign object is refused. */
 export class Gateway implements Facade {
   readonly #shared: SharedServices;
   readonly #backends: Backends;
   readonly #sessions = new Set<OpenSession>();
-  /** Generations that have been replaced and still have calls. */
+  /** Snapshots that have been replaced and still have calls. */
   readonly #retiring = new Set<Snapshot>();
   #generation: Snapshot;
   readonly #announcer: Announcer;
@@ -41,17 +41,20 @@ export class Gateway implements Facade {
     });
   }
 
-  /** What answers now. A call reads it once. */
+  /** The snapshot in force. A call reads it once. */
   get generation(): Snapshot {
     return this.#generation;
   }
 
-  /** How many generations are in use: one, and those whose last calls run. */
+  /** How many snapshots are in use: one, and those whose last calls run. */
   get generations(): number {
     return 1 + this.#retiring.size;
   }
 
-  /** Starts what its profile wants started. Throws STATE_FAILED, and IDENTITY when the principal is gone: it may have been judged by a configuration before this one. */
+  /**
+   * Starts what its profile wants started. Throws STATE_FAILED, and IDENTITY if the principal was removed, because an
+   * earlier configuration may have identified it.
+   */
   openSession(principal: Principal, transport: 'stdio' | 'http', host?: HostSessionOptions): Session {
     const { config } = this.#generation;
     const known = principalAfter(principal, { before: config, after: config });
@@ -78,7 +81,7 @@ export class Gateway implements Facade {
     const { budgets, spills, audit } = this.#shared;
     const { catalog, deps } = this.#generation;
     spills.forget({ principal: open.principal.id, run: open.id });
-    // A server that cannot be asked any more has nothing left of the session either.
+    // A server that cannot be asked any more has nothing of the session either.
     await Promise.allSettled(
       [...catalog.servers.values()].map(async ({ adapter, backend }) => (backend ?? adapter).endScope?.(open.id)),
     );
@@ -103,10 +106,10 @@ export class Gateway implements Facade {
     const profiles = session.principal.profiles.join(', ');
     return (
       `Tollgate stands between you and your tools (profile: ${profiles}). Prefer read, write, edit and bash where they are listed. ` +
-      'Each call is judged by policy; a refusal names its rule and what to do next, so do not repeat a refused call unchanged. ' +
-      'Long results are cut: the notice at the end names the exact call that reads on.' +
+      'The policy decides each call. A refusal names its rule and what to do next, so do not repeat a refused call unchanged. ' +
+      'Long results are cut: the notice at the end names the exact call for the rest.' +
       (this.#generation.deps.plans.applies(session.principal)
-        ? ' Only reading runs at first: present a plan to the user; when an owner has approved it, the rest runs too.'
+        ? ' At first only reading runs: present a plan to the user. When an owner has approved it, the rest runs too.'
         : '')
     );
   }
@@ -160,7 +163,10 @@ export class Gateway implements Facade {
     return [...catalog.servers.values()].filter(({ name }) => own?.has(name) !== false);
   }
 
-  /** From now on every call and list is answered by `next`; what runs keeps the generation that it began with. The principals whose sessions have ended by it. */
+  /**
+   * From now on `next` answers every call and list; running calls keep their snapshot. Returns the principals whose
+   * sessions have ended by it.
+   */
   swap(next: Snapshot): readonly string[] {
     const before = this.#generation;
     this.#generation = next;
@@ -182,12 +188,12 @@ export class Gateway implements Facade {
     ]);
   }
 
-  /** A server's list has changed: told to the clients once for many changes. */
+  /** A server's list has changed: clients are told once for many changes. */
   noteChange(): void {
     this.#announcer.noteChange();
   }
 
-  /** False when it ends the session. */
+  /** Returns false when it ends the session. */
   #renew(session: OpenSession, before: Snapshot, next: Snapshot): boolean {
     const principal = principalAfter(session.principal, { before: before.config, after: next.config });
     if (principal !== undefined) {
@@ -225,12 +231,12 @@ export class Gateway implements Facade {
 
 function gone(): TollgateError {
   return new TollgateError('IDENTITY', {
-    detail: 'The principal of this session is not in the configuration any more, or proves itself in another way.',
+    detail: 'The principal of this session is no longer in the configuration, or has another token.',
     next: 'Connect anew.',
   });
 }
 
-/** One after the other, each whatever became of the others; then throws the first fault. */
+/** Runs all, one after the other, even after an error; then throws the first error. */
 async function endAll(works: readonly (() => unknown)[]): Promise<void> {
   const faults: unknown[] = [];
   for (const work of works) {
@@ -243,7 +249,7 @@ async function endAll(works: readonly (() => unknown)[]): Promise<void> {
   if (faults.length > 0) throw faults[0];
 }
 
-/** All to their end; then throws the first fault. */
+/** Waits for all; then throws the first error. */
 async function together(works: readonly Promise<void>[]): Promise<void> {
   const ends = await Promise.allSettled(works);
   for (const end of ends) if (end.status === 'rejected') throw end.reason;

@@ -1,12 +1,12 @@
-/** Owns what the configuration hands to the policy: plain data and files; decides nothing itself. */
+/** The data and files that the configuration passes to the policy. */
 import path from 'node:path';
 import { startPlaces } from '../../adapters/port.ts';
 import { loadMapping } from '../../catalogs/primitives/primitive-mapping.ts';
+import { isPathWithin } from '../../catalogs/readers/path-location.ts';
 import type { Config, PolicySource, ServerConfig } from '../config/config.ts';
-import { isWithin } from '../config/reading/text-files.ts';
 import { readYaml } from '../config/reading/yaml-document.ts';
 
-/** Parts for `loadPolicy`. `cache` keeps built Rego; the default is in the state folder. */
+/** Returns the parts for `loadPolicy`. `cache` stores built Rego; the default is in the state folder. */
 export function policyParts(config: Config, options: { readonly opa?: string; readonly cache?: string }) {
   const { servers, profiles, budgets, caps, schemaProfile } = config;
   return {
@@ -32,7 +32,7 @@ export function policyParts(config: Config, options: { readonly opa?: string; re
   };
 }
 
-/** A source where the load reads it, shown as the configuration names it. */
+/** A source as the load reads it, named as in the configuration. */
 function readAt(source: PolicySource, { at, folder }: Config): PolicySource & { readonly shown?: string } {
   const { server, path: named } = source;
   if (server !== undefined)
@@ -42,18 +42,21 @@ function readAt(source: PolicySource, { at, folder }: Config): PolicySource & { 
     : {
         ...source,
         path: at(named),
-        shown: isWithin(named, folder) ? path.relative(folder, named) || '.' : path.basename(named),
+        shown: isPathWithin(named, folder) ? path.relative(folder, named) || '.' : path.basename(named),
       };
 }
 
-/** With the tools of high risk that its mapping knows. */
+/** Adds the tools of high risk that its mapping knows. */
 function serverSettings(server: ServerConfig) {
   return server.mapping === undefined
     ? server
     : { ...server, gated: Object.fromEntries(loadMapping(server.mapping).highRisk) };
 }
 
-/** Folders of the programs of servers, where agents may write, and the modules that they load while they run: as the globs of a rule. */
+/**
+ * Folders with programs of servers, where agents may write, and the modules that these load while they run, as the
+ * globs of a rule.
+ */
 function startFolders({ servers, workspace, folder }: Config): readonly string[] {
   const programs = [...servers.values()].filter(
     ({ transport, unusable }) => transport === 'stdio' && unusable === undefined,
@@ -62,18 +65,22 @@ function startFolders({ servers, workspace, folder }: Config): readonly string[]
     programs.map((server) => startPlaces(server, folder)).flatMap(({ own, running }) => [...own, ...running]),
   );
   return [...closed].map((tree) =>
-    (isWithin(tree, workspace) ? path.relative(workspace, tree) : tree).replace(/[?[\]{}!\\]/g, '*'),
+    (isPathWithin(tree, workspace) ? path.relative(workspace, tree) : tree).replace(/[?[\]{}!\\]/g, '*'),
   );
 }
 
-/** Denies the writing of every control file, by its real place and by each link to it. In a sandbox commands and servers are held to it too. */
+/**
+ * Denies writing every control file, by its real path and by each link to it. In a sandbox, this applies to commands
+ * and servers too.
+ */
 export function controlRule(config: Config) {
-  // Agents read descriptions made from rules, so a path outside of the workspace stands in none. Sandboxes cover those.
+  // Agents read descriptions made from rules, so no path outside the workspace appears in them. Sandboxes cover those
+  // paths.
   const inside = config.controlFiles
-    .filter((file) => isWithin(file, config.workspace))
+    .filter((file) => isPathWithin(file, config.workspace))
     .map((file) => path.relative(config.workspace, file));
   const paths = inside.map((name) => name.replace(/[?[\]{}!\\]/g, '*'));
-  const message = 'This file decides what is allowed; a person changes it.';
+  const message = 'This file decides what is allowed. Only a person changes it.';
   const rules =
     paths.length === 0
       ? []
@@ -89,7 +96,7 @@ export function controlRule(config: Config) {
   const start = {
     id: 'start-files',
     outcome: 'deny',
-    message: 'An approved server runs what lies here; a person changes it.',
+    message: 'An approved server runs this file. Only a person changes it.',
     when: { verbs: ['write', 'destructive'], paths: started.flatMap((name) => [name, `${name}/**`]) },
   };
   return {

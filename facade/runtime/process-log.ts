@@ -1,12 +1,12 @@
-/** Owns the log of the process: pino on stderr, secrets redacted; stdout belongs to the wire. */
+/** The log of the process: pino on stderr, with secrets redacted. MCP uses stdout. */
 import { type Logger, pino } from 'pino';
 import type { Redactor } from '../output/redactor.ts';
 
 export type { Logger } from 'pino';
 
 /**
- * The log. Backends' stderr is debug material (CY-25): it is logged at `debug` under the server's name. Level from
- * TOLLGATE_LOG (`debug`, `info`, `warn`, `error`, `silent`), default `warn`.
+ * Returns the log. The stderr of servers is for debugging (CY-25): it is logged at `debug` under the server's name.
+ * TOLLGATE_LOG sets the level (`debug`, `info`, `warn`, `error`, `silent`), default `warn`.
  */
 export function createLog(redactor: Redactor, write: (line: string) => void, level: string | undefined): Logger {
   const known = ['debug', 'info', 'warn', 'error', 'silent'].includes(level ?? '');

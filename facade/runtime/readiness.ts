@@ -1,4 +1,4 @@
-/** Owns whether this process can serve calls, as health checks ask; refuses to tell more than the names of what fails. */
+/** Tells health checks whether this process can serve calls, and names only what fails. */
 import { randomBytes } from 'node:crypto';
 import { open, unlink } from 'node:fs/promises';
 import path from 'node:path';
@@ -6,19 +6,22 @@ import type { ListTool, Policy, Principal } from '../../policies/port.ts';
 import { KillSwitch } from '../consent/switch/kill-switch.ts';
 import type { SharedServices } from './shared-services.ts';
 
-/** What can fail: the audit folder takes no record, the state cannot be read, the policy decides nothing, everything is switched off. */
+/**
+ * What can fail: the audit folder takes no record, the state cannot be read, the policy decides nothing, everything is
+ * switched off.
+ */
 export type Failing = 'audit' | 'state' | 'policy' | 'off';
 
-/** How long one answer stands, so that strangers who ask without end cost nothing. */
+/** How long one answer is reused, so that frequent checks cost nothing. */
 const FRESH_MS = 500;
 /** A check that takes longer fails. */
 const PATIENCE_MS = 2000;
-/** About the size of a record: a full disk still takes an empty file. */
+/** About the size of a record, because a full disk still takes an empty file. */
 const PROBE = Buffer.alloc(4096);
 const NOBODY: Principal = Object.freeze({ id: 'readyz', role: 'readyz', groups: [], profiles: [], origin: 'readyz' });
 const NOTHING: readonly ListTool[] = [{ server: 'readyz', tool: 'readyz', verb: 'read' }];
 
-/** Makes the check of a process. `policy` is asked anew each time. */
+/** Returns the check of a process. `policy` is called each time. */
 export function createReadiness(
   { audit, state }: Pick<SharedServices, 'audit' | 'state'>,
   policy: () => Policy,
@@ -49,7 +52,7 @@ export function createReadiness(
   };
 }
 
-/** Whether the work ends well, and in time. */
+/** Returns whether the work succeeds in time. */
 async function works(work: Promise<unknown>): Promise<boolean> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<boolean>((resolve) => {
@@ -65,12 +68,12 @@ async function works(work: Promise<unknown>): Promise<boolean> {
   ]).finally(() => clearTimeout(timer));
 }
 
-/** Writes what nobody reads next to the records. Throws what node:fs throws. */
+/** Writes and removes a test file next to the records. Throws what node:fs throws. */
 async function probeFolder(folder: string): Promise<void> {
   const file = path.join(folder, `.readyz-${process.pid}-${randomBytes(4).toString('hex')}`);
   const handle = await open(file, 'wx', 0o600);
   try {
-    // Before the write: a process that is killed then leaves nothing.
+    // Before the write, so that a killed process leaves nothing.
     await unlink(file);
     await handle.writeFile(PROBE);
   } finally {

@@ -1,11 +1,14 @@
-/** Owns when a running facade takes up what was edited, and how that is told; refuses to disturb what runs for something that does not load. */
+/**
+ * Reloads a running facade when its configuration was edited, and reports it. A configuration that does not load
+ * changes nothing.
+ */
 import { performance } from 'node:perf_hooks';
 import { asTollgateError } from '../../catalogs/errors/error-table.ts';
+import { isPathWithin } from '../../catalogs/readers/path-location.ts';
 import { appendQuietly } from '../audit/audit-log.ts';
 import { acceptedMarker } from '../config/accepted-config.ts';
 import { differenceNote, differingFiles, type InForce } from '../config/config-in-force.ts';
 import { mentionedFiles } from '../config/named-files.ts';
-import { isWithin } from '../config/reading/text-files.ts';
 import type { AssembledFacade } from './assembled-facade.ts';
 import { FileWatch } from './file-watch.ts';
 
@@ -14,27 +17,27 @@ export interface ReloaderOptions {
   /** The configuration file, absolute. */
   readonly file: string;
   readonly home: string;
-  /** The configuration that runs; its files are watched from now on. */
+  /** The running configuration; its files are watched from now on. */
   readonly inForce: InForce;
-  /** Reads the configuration that counts now. */
+  /** Reads the configuration that is in force now. */
   readonly read: () => InForce;
-  /** Whether an address is listened at, which cannot change then. */
+  /** Whether there is a listening address, which cannot change then. */
   readonly listening: boolean;
   /** Lines for a person. */
   readonly tell: (line: string) => void;
-  /** Shows why something does not load, every problem of it. */
+  /** Shows why a configuration does not load, with every problem. */
   readonly report: (thrown: unknown) => void;
 }
 
 /** Keeps a facade up to date. */
 export class Reloader {
   readonly #options: ReloaderOptions;
-  /** Files that count as they lie on the disk, and the marker of the accepted copy. */
+  /** Files that are in force as they are on the disk, and the marker of the accepted copy. */
   readonly #watch: FileWatch;
-  /** Files that count only as an owner accepted them. */
+  /** Files that are in force only as an owner accepted them. */
   readonly #copied: FileWatch;
   #inForce: InForce;
-  /** The last note on files that do not count. */
+  /** The last note on files that are not in force. */
   #noted: string | undefined;
   #assembled: AssembledFacade | undefined;
   #last: Promise<void> = Promise.resolve();
@@ -51,21 +54,21 @@ export class Reloader {
     this.#copied = new FileWatch({ onChange: () => this.#noteDifference() });
   }
 
-  /** To be opened before the facade is made: from here on every edit is noticed, also one that is made while the facade starts. */
+  /** Open it before the facade is made: from here on every edit is noticed, even while the facade starts. */
   static async open(options: ReloaderOptions): Promise<Reloader> {
     const reloader = new Reloader(options);
     await reloader.#target();
     return reloader;
   }
 
-  /** Takes the facade that is to be kept up to date. */
+  /** Takes the facade that is kept up to date. */
   start(assembled: AssembledFacade): void {
     this.#assembled = assembled;
     this.#follow(assembled);
     if (this.#missed) void this.now();
   }
 
-  /** Reloads, after a reload that runs already; several requests that wait are one. Never rejects. */
+  /** Reloads after a running reload. Several waiting requests become one. Never rejects. */
   now(): Promise<void> {
     if (this.#waiting) return this.#last;
     this.#waiting = true;
@@ -77,7 +80,7 @@ export class Reloader {
     return this.#last;
   }
 
-  /** Waits for a reload that runs. */
+  /** Waits for a running reload. */
   async close(): Promise<void> {
     this.#closed = true;
     this.#watch.close();
@@ -89,7 +92,7 @@ export class Reloader {
     const { read, listening, tell, report } = this.#options;
     const began = performance.now();
     try {
-      // Before they are read: what is edited from here on is noticed.
+      // Before they are read, so that every edit from here on is noticed.
       await this.#target();
       let next = this.#inForce;
       const notices = await assembled.reload(() => (next = read()).config, listening);
@@ -110,11 +113,11 @@ export class Reloader {
     }
   }
 
-  /** Watches the files of the configuration that runs, and those that a configuration on the disk names. */
+  /** Watches the files of the running configuration, and those that a configuration on the disk names. */
   async #target(): Promise<void> {
     const { file, home } = this.#options;
     const { config, accepted } = this.#inForce;
-    const isCopied = (name: string): boolean => accepted?.places.some((place) => isWithin(name, place)) === true;
+    const isCopied = (name: string): boolean => accepted?.places.some((place) => isPathWithin(name, place)) === true;
     const live = [...config.controlFiles, ...(isCopied(config.file) ? [] : mentionedFiles(file, home))].filter(
       (name) => !isCopied(name),
     );
@@ -122,7 +125,7 @@ export class Reloader {
     await this.#copied.target(accepted?.places ?? []);
   }
 
-  /** Says once that what lies on the disk does not count. */
+  /** Reports once that the files on the disk are not in force. */
   #noteDifference(): void {
     const { config, accepted } = this.#inForce;
     if (this.#closed || accepted === undefined) return;
@@ -131,7 +134,7 @@ export class Reloader {
     this.#noted = note;
   }
 
-  /** A policy that came from elsewhere says when there is a newer one, and when the newer one is refused. */
+  /** A fetched policy reports that there is a newer one, and that the newer one is refused. */
   #follow(assembled: AssembledFacade): void {
     assembled.deps.policy().follow?.({
       changed: () => void this.now(),
@@ -142,7 +145,7 @@ export class Reloader {
           outcome: 'error',
           code: asTollgateError(thrown).code,
         });
-        this.#options.tell('A newer policy was NOT taken. What was loaded before stays in force:');
+        this.#options.tell('A newer policy was NOT used. The policy that was loaded before stays in force:');
         this.#options.report(thrown);
       },
     });

@@ -1,16 +1,16 @@
-/** Owns when records of runs that are too old are removed: soon after the start, then every hour; refuses to do it in the path of a call. */
+/** Removes old records of runs: soon after the start, then every hour, and never during a call. */
 
-/** A process that lives shorter than this leaves it to others, ms. */
+/** A process with a shorter life leaves the removal to others, ms. */
 const FIRST_MS = 10_000;
 const EVERY_MS = 3_600_000;
 
-/** Removes again and again, until `close`. */
+/** Repeats the removal until `close`. */
 export class RunExpiry {
   readonly #closed = new AbortController();
   #timer: NodeJS.Timeout | undefined;
   #sweeping: Promise<void> = Promise.resolve();
 
-  /** `sweeps` stop when the signal aborts. `onFault` is told why one failed, and the next ones are made all the same. */
+  /** `sweeps` stop when the signal aborts. `onFault` is called with the error of one; later ones still run. */
   constructor(
     sweeps: readonly ((signal: AbortSignal) => Promise<unknown>)[],
     onFault: (thrown: unknown) => void,

@@ -1,4 +1,7 @@
-/** Owns what outlives a configuration: log, state, audit, budgets, spills, secrets, metrics; opened once a process, refused whole when one part fails. */
+/**
+ * What lives longer than a configuration: log, state, audit, budgets, spills, secrets, metrics. All are opened once per
+ * process; if one fails, none stays open.
+ */
 import type { StartInspector } from '../../adapters/port.ts';
 import { type AuditLog, openAudit } from '../audit/audit-log.ts';
 import { createDigest, readAuditKey } from '../audit/key-files.ts';
@@ -16,31 +19,34 @@ import type { State } from '../state/state-port.ts';
 import { countFaults, type FaultCounts, Metrics } from './metrics/metrics.ts';
 import { createLog, type Logger } from './process-log.ts';
 
-/** What every generation works with. */
+/** What every snapshot works with. */
 export interface SharedServices {
   readonly log: Logger;
-  /** One line for the person who started this process; secrets are redacted. */
+  /** One line for the person who started this process, with secrets redacted. */
   readonly tell: (line: string) => void;
   readonly redactor: Redactor;
   readonly state: State;
   readonly audit: AuditLog;
   readonly digest: (text: string) => string;
   readonly budgets: Budgets;
-  /** What people agreed to of servers. */
+  /** The consents to servers. */
   readonly consents: Consents;
   readonly spills: Spills;
   readonly metrics: Metrics;
-  /** What hosts are told of calls, after a restart too. */
+  /** What hosts are told about calls, even after a restart. */
   readonly tally: CallTally;
-  /** What happened to servers lately. */
+  /** The latest events of servers. */
   readonly feed: EventFeed;
-  /** What sessions have put aside. */
+  /** What sessions have set aside. */
   readonly hiddenServers: HiddenServers;
-  /** The calls at once of a session. A new limit begins a new gate; calls that wait at the old one are not lost. */
+  /**
+   * The limit of parallel calls per session. A new limit begins a new queue; calls that wait at the old one are not
+   * lost.
+   */
   readonly gateOf: (session: OpenSession, limit: number) => ConcurrencyLimit;
 }
 
-/** Opens all parts. Throws STATE_TOO_NEW, STATE_FAILED, STATE_LOST, AUDIT_FAILED; what was opened before is closed again. */
+/** Opens all parts. Throws STATE_TOO_NEW, STATE_FAILED, STATE_LOST, AUDIT_FAILED; then nothing stays open. */
 export async function openSharedServices(
   config: Config,
   { onLog, inspect }: { readonly onLog: (line: string) => void; readonly inspect: StartInspector },
@@ -94,7 +100,7 @@ export async function closeSharedServices({ spills, audit, state, tally }: Share
   }
 }
 
-/** Secrets are only ever added: a result may still hold one that the configuration no longer has. */
+/** Secrets are only added, because a result may still contain one that the configuration no longer has. */
 export function registerSecrets(redactor: Redactor, config: Config): void {
   for (const secret of config.secrets) redactor.register(secret);
 }

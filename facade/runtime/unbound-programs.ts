@@ -1,4 +1,4 @@
-/** Owns which programs must keep to rules on paths and hosts by themselves, and so who is told of rules that cannot bind them; refuses to bother where there are none. */
+/** Finds programs that rules on paths and hosts cannot bind, so that the user is told. */
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { supportsPathHandles } from '../../catalogs/readers/path-handles.ts';
@@ -11,11 +11,12 @@ import { isIsolated } from './servers/backends.ts';
 const WORKSPACE = 'workspace';
 
 const UNHELD =
-  'This platform cannot hold a path that was judged: a process that swaps links can lead a read or write to a file that rules on paths close.';
+  'This platform cannot keep the file that was checked open: a process that swaps links can lead a read or write to a file that rules on paths close.';
 
 /**
- * A line for each rule, or for many of them, that does not bind the commands and isolated servers that somebody may use. `holds` says
- * whether this platform resolves paths to descriptors. Throws CONFIG_INVALID where it does not, commands may run, and nobody accepted it.
+ * Returns a line for each rule, or for many of them, that does not bind the commands and isolated servers that someone
+ * may use. `holds`: whether this platform resolves paths to descriptors. Throws CONFIG_INVALID if it does not, commands
+ * may run, and no one accepted it.
  */
 export async function findUnboundPrograms(
   config: Config,
@@ -44,7 +45,7 @@ export async function findUnboundPrograms(
   ];
 }
 
-/** Who may run commands of the workspace, as far as a list can tell; to look at commands that ran is no command. */
+/** Who may run commands of the workspace, as far as a list can tell. Looking at commands that ran does not count. */
 async function findCommanders(
   config: Config,
   policy: Policy,
@@ -70,7 +71,7 @@ function closesPaths(policy: Policy, caller: Principal): boolean {
 
 function refuseRaces({ file, ruleDocument }: Config): TollgateError {
   const message =
-    'bash is refused together with rules on paths: this platform cannot hold a path that was judged, so a command can swap a link before it is opened; take bash out of expose.primitives, or accept it with bash: {acceptPathRaces: true}';
+    'bash is refused together with rules on paths: this platform cannot keep the file that was checked open, so a command can swap a link before it is opened; remove bash from expose.primitives, or accept it with bash: {acceptPathRaces: true}';
   return new TollgateError('CONFIG_INVALID', {
     data: { problems: [{ file: path.basename(file), ...ruleDocument.placeOf(['bash'], 'key'), message }] },
   });

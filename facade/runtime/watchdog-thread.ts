@@ -1,7 +1,8 @@
 /**
- * The watchdog thread. It ends this process when the main thread has used seconds of processor time without a turn of its event loop:
- * neither a deadline nor `off`, `kill` or SIGTERM can act on such a process. Processor time counts, because a machine that was
- * suspended did not get stuck. The end is SIGKILL, so sandboxes end as they do whenever this process dies (decision 46).
+ * The watchdog thread. It ends this process when the main thread has used seconds of CPU time without a turn of its
+ * event loop, because no deadline, `off`, `kill` or SIGTERM can end such a process. CPU time counts, because a
+ * suspended machine is not stuck. It uses SIGKILL, so sandboxes end as they do whenever this process dies (decision
+ * 46).
  */
 import { readFileSync, write } from 'node:fs';
 import { workerData } from 'node:worker_threads';
@@ -10,13 +11,13 @@ import { KillSwitch } from '../consent/switch/kill-switch.ts';
 import { Stops } from '../state/stop-file.ts';
 import { BEAT_MS, type WatchdogData } from './watchdog.ts';
 
-/** Milliseconds of processor time without a turn, and with a reason to stop. */
+/** Milliseconds of CPU time without a turn, in general and with a reason to stop. */
 const LIMIT_MS = 5_000;
 const STOP_LIMIT_MS = 2_000;
 /** How long record and message may take before the process ends without them. */
 const LAST_WORDS_MS = 1_000;
 
-/** Why a process is to stop. */
+/** Why a process is told to stop. */
 type Stop = 'signal' | 'parent' | 'switch';
 
 const { state, audit, parentIsClient, turns } = workerData as WatchdogData;
@@ -26,7 +27,9 @@ const seen = { turns: -1, cpuMs: 0, at: Date.now() };
 let signalled = false;
 let ending = false;
 
-/** Processor time of the main thread, whose id on Linux is that of the process; of all threads where the system does not tell. */
+/**
+ * CPU time of the main thread, whose id on Linux is that of the process; of all threads if the system does not tell.
+ */
 function mainCpuMs(): number {
   try {
     return Number.parseInt(readFileSync(`/proc/self/task/${process.pid}/schedstat`, 'latin1'), 10) / 1e6;
@@ -36,14 +39,14 @@ function mainCpuMs(): number {
   }
 }
 
-/** Why this process is to stop; undefined when there is no reason. */
+/** Returns why this process is told to stop; undefined if there is no reason. */
 function reasonToStop(): Stop | undefined {
   if (signalled) return 'signal';
   if (parentIsClient && process.ppid !== parent) return 'parent';
   return isSwitchedOff() ? 'switch' : undefined;
 }
 
-/** True when a switch was thrown since the last turn. The file is opened only for a main thread that is stuck. */
+/** Returns true if something was switched off since the last turn. The file is opened only for a stuck main thread. */
 function isSwitchedOff(): boolean {
   try {
     const stops = new Stops(state);
@@ -85,7 +88,7 @@ async function lastWords(cpuMs: number, stop: Stop | undefined): Promise<void> {
   const limitMs = stop === undefined ? LIMIT_MS : STOP_LIMIT_MS;
   let recorded = '';
   try {
-    // A chain of its own: that of the main thread may be in the middle of a record.
+    // A separate chain, because the main thread may be in the middle of a record.
     const log = openAudit(audit);
     log.append({
       type: 'process',
@@ -99,15 +102,15 @@ async function lastWords(cpuMs: number, stop: Stop | undefined): Promise<void> {
   } catch {
     recorded = ' This could not be recorded in the audit log.';
   }
-  const why = stop === undefined ? '' : ` It was to stop (${stop}).`;
-  const line = `Tollgate ends this process: its main thread used ${cpuMs} ms of processor time without answering anyone (at most ${limitMs} ms).${why}${recorded} Start it again.\n`;
-  // Not writeSync: a client that does not read must not hold up the end.
+  const why = stop === undefined ? '' : ` It was told to stop (${stop}).`;
+  const line = `Tollgate ends this process: its main thread used ${cpuMs} ms of CPU time without answering (the limit is ${limitMs} ms).${why}${recorded} Start it again.\n`;
+  // Not writeSync, because a client that does not read must not delay the end.
   await new Promise((resolve) => write(2, line, resolve));
 }
 
 /**
- * Node passes signals to listeners of the main thread only, which is stuck. libuv passes them to each loop that asks; what asks it is an
- * internal binding that may go away. Without it the longer limit holds.
+ * Node passes signals only to listeners of the main thread, which is stuck. libuv passes them to each loop that asks,
+ * through an internal binding that may be removed. Without it the longer limit applies.
  */
 function hearSignals(): void {
   interface SignalHandle {
@@ -127,7 +130,7 @@ function hearSignals(): void {
       handle.unref();
     }
   } catch {
-    // Said above.
+    // The message says so.
   }
 }
 

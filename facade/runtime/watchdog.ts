@@ -1,8 +1,11 @@
-/** Starts the thread that ends this process when its main thread is stuck. The main thread's part is one counter, raised by a timer. */
+/**
+ * Starts the thread that ends this process when its main thread is stuck. The main thread only increments a counter on
+ * a timer.
+ */
 import { Worker } from 'node:worker_threads';
 import type { AuditOptions } from '../audit/audit-log.ts';
 
-/** What the thread needs to judge, and to record what it does. */
+/** What the thread needs to judge the process, and to record what it does. */
 export interface WatchdogSettings {
   /** The state folder, with the switches of `off` and `kill`. */
   readonly state: string;
@@ -17,18 +20,21 @@ export interface WatchdogData extends WatchdogSettings {
   readonly turns: SharedArrayBuffer;
 }
 
-/** Milliseconds between two signs of life, and between two looks at them. */
+/** Milliseconds between two increments, and between two checks. */
 export const BEAT_MS = 250;
 
 /** Heap of the thread. It holds a few numbers. */
 const HEAP_MB = 64;
 
-/** Starts the watchdog of this process. It lasts until the process ends and does not keep it running. `tell` gets one line if it fails. */
+/**
+ * Starts the watchdog of this process. It lasts until the process ends and does not keep it running. `tell` gets one
+ * line if it fails.
+ */
 export function startWatchdog(watched: WatchdogSettings, tell: (line: string) => void): void {
   const turns = new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT);
   const counter = new Int32Array(turns);
   const workerData: WatchdogData = { ...watched, turns };
-  // What the thread prints stays in it: stdout belongs to the wire.
+  // The thread may not print to stdout, because MCP uses it.
   const thread = new Worker(new URL(`./watchdog-thread${import.meta.url.slice(-3)}`, import.meta.url), {
     workerData,
     execArgv: [],
@@ -37,7 +43,7 @@ export function startWatchdog(watched: WatchdogSettings, tell: (line: string) =>
     resourceLimits: { maxOldGenerationSizeMb: HEAP_MB },
   });
   thread.once('error', (error) =>
-    tell(`The watchdog has failed (${error.message}). A call that keeps the process busy is not ended any more.\n`),
+    tell(`The watchdog has failed (${error.message}). A call that blocks the process is no longer ended.\n`),
   );
   thread.unref();
   setInterval(() => Atomics.add(counter, 0, 1), BEAT_MS).unref();

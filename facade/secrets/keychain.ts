@@ -1,21 +1,24 @@
-/** Owns the keychain of the operating system, through an optional package that is loaded late; refuses stores that forget at a restart. */
+/**
+ * The keychain of the operating system, through an optional package that is loaded when it is needed. A store that is
+ * empty after a restart is not used.
+ */
 
-/** Passwords by service and account. Methods reject when the keychain is locked or not there. */
+/** Passwords by service and account. Methods reject if the keychain is locked or missing. */
 export interface Keychain {
   get(service: string, account: string): Promise<string | undefined>;
   set(service: string, account: string, password: string): Promise<void>;
   remove(service: string, account: string): Promise<void>;
 }
 
-/** The service under which Tollgate keeps the keys of its vaults. */
+/** The service name of vault keys. */
 export const KEYCHAIN_SERVICE = 'tollgate';
 
-/** On Linux the package would take the kernel's key ring otherwise, which is empty after a restart. */
+/** On Linux, the package would otherwise use the kernel's key ring, which is empty after a restart. */
 const OPTIONS = { linux: { store: 'secret-service' } } as const;
 
 /**
- * The keychain, or undefined where there is none: the package is missing, or no desktop keeps secrets. It is probed by
- * reading, so that nothing is written before somebody asks for it.
+ * Returns the keychain, or undefined if there is none: the package is missing, or no desktop stores secrets. It is
+ * probed by reading, so that nothing is written before a user asks for it.
  */
 export async function openKeychain(env: Readonly<Record<string, string | undefined>>): Promise<Keychain | undefined> {
   // Without a session bus nothing answers, and the package may wait for it.
@@ -31,7 +34,7 @@ export async function openKeychain(env: Readonly<Record<string, string | undefin
       remove: async (service, account) => void (await entry(service, account).deletePassword()),
     };
   } catch {
-    // Absent, locked or failing: callers fall back, or say that it is not there.
+    // Missing, locked or failing: callers use something else, or report it.
     return undefined;
   }
 }

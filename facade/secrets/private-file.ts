@@ -1,4 +1,4 @@
-/** Owns files that only their owner may read: whole or not at all, never through a link; refuses those that others can read. */
+/** Reads and writes files that only their owner may read: completely or not at all, and never through a link. */
 import { randomBytes } from 'node:crypto';
 import {
   closeSync,
@@ -16,7 +16,10 @@ import {
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 
-/** The text of a private file; undefined when there is none. Throws VAULT_FAILED for a link, another owner, or rights of others. */
+/**
+ * Returns the text of a private file; undefined if there is none. Throws VAULT_FAILED for a link, another owner, or
+ * permissions for others.
+ */
 export function readPrivate(file: string): string | undefined {
   let opened: number;
   try {
@@ -30,7 +33,7 @@ export function readPrivate(file: string): string | undefined {
     if ((mode & 0o077) !== 0)
       throw new TollgateError('VAULT_FAILED', {
         detail: `${path.basename(file)} in the state folder can be read by other users.`,
-        next: 'Make it private with chmod 600, then replace the secrets in it with new ones: they may have been read.',
+        next: 'Make it private with chmod 600, then replace the secrets in it with new ones, because they may have been read.',
       });
     if (process.getuid !== undefined && uid !== process.getuid())
       throw new TollgateError('VAULT_FAILED', {
@@ -43,12 +46,18 @@ export function readPrivate(file: string): string | undefined {
   }
 }
 
-/** Replaces a private file as one step: a reader, or a loss of power, meets the old text or the new one. Throws VAULT_FAILED. */
+/**
+ * Replaces a private file in one step: a reader, or a power failure, sees the old text or the new one. Throws
+ * VAULT_FAILED.
+ */
 export function writePrivate(file: string, text: string): void {
   place(file, text, renameSync);
 }
 
-/** Writes a private file that is not there yet; false, and nothing changes, when it is: of two processes the first wins. Throws VAULT_FAILED. */
+/**
+ * Writes a private file that does not exist yet; false, and no change, if it exists: of two processes the first wins.
+ * Throws VAULT_FAILED.
+ */
 export function createPrivate(file: string, text: string): boolean {
   try {
     place(file, text, linkSync);
@@ -86,7 +95,7 @@ function removeIfThere(file: string): void {
   try {
     unlinkSync(file);
   } catch {
-    // It was never made, or stands in its place already.
+    // It was never made, or is in its place already.
   }
 }
 
@@ -94,7 +103,7 @@ function failure(file: string, what: string, cause: unknown): TollgateError {
   const code = (cause as NodeJS.ErrnoException).code ?? 'unknown';
   return new TollgateError('VAULT_FAILED', {
     detail: `${path.basename(file)} in the state folder ${what} (${code}).`,
-    next: 'Free the disk or mend the state folder.',
+    next: 'Free space on the disk, or correct the state folder.',
     cause,
   });
 }

@@ -1,23 +1,36 @@
-/** Owns where a program that prints a secret may lie: nowhere that an agent writes; refuses one of which any word leads into the workspace. */
+/**
+ * Checks where a program that prints a secret is: not where an agent can write, and with no argument that leads into
+ * the workspace.
+ */
 import { realpathSync } from 'node:fs';
 import path from 'node:path';
 import { filePathOf, fileTextsIn } from '../../catalogs/programs/command-words.ts';
 import { isAgentWritable, isProgram } from '../../catalogs/programs/helper-programs.ts';
+import { isPathWithin } from '../../catalogs/readers/path-location.ts';
 
-/** It starts here: in the folder of whoever calls, names among its words (`python3 -m NAME`) would lead to files of an agent. */
+/**
+ * The folder in which it starts. In the folder of the caller, names among its arguments (`python3 -m NAME`) would lead
+ * to files of an agent.
+ */
 export const PROGRAM_FOLDER = '/';
 
-/** Index of the word that leads into the workspace, as it is written or behind its links; -1: none. Other files that are not there are none. */
+/**
+ * Returns the index of the argument that leads into the workspace, directly or through links; -1 if none does. An
+ * argument that names no existing file is ignored.
+ */
 export function wordInside(command: readonly string[], workspace: string): number {
   const roots = [workspace, realOf(workspace)];
   return command.findIndex((word) =>
     fileTextsIn(word)
       .flatMap((piece) => pathsOf(piece))
-      .some((file) => roots.some((root) => isWithin(file, root) || isWithin(realOf(file), root))),
+      .some((file) => roots.some((root) => isPathWithin(file, root) || isPathWithin(realOf(file), root))),
   );
 }
 
-/** The file of a program, by an absolute path or a name in an absolute folder of `search` (a PATH) that agents may not write. Undefined: there is none. */
+/**
+ * Returns the file of a program, by an absolute path or by a name in an absolute folder of `search` (a PATH) that
+ * agents may not write. Undefined if there is none.
+ */
 export function programFile(program: string, search = ''): string | undefined {
   if (program.includes('/')) return path.resolve(PROGRAM_FOLDER, program);
   return search
@@ -32,11 +45,7 @@ function pathsOf(piece: string): readonly string[] {
   return file === undefined ? [] : [path.resolve(PROGRAM_FOLDER, file)];
 }
 
-function isWithin(file: string, root: string): boolean {
-  return file === root || file.startsWith(root === '/' ? root : `${root}/`);
-}
-
-/** Of what is not there yet: the real place of the folder that is. */
+/** For a file that does not exist yet: the real place of the nearest existing folder. */
 function realOf(file: string): string {
   try {
     return realpathSync(file);

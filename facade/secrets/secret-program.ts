@@ -1,15 +1,18 @@
-/** Owns the run of a program that prints a secret; refuses a file of the workspace, a shell, an endless run, a flood, and whatever the program leaves behind. */
+/**
+ * Runs a program that prints a secret. It refuses files of the workspace and shells, limits time and output, and kills
+ * what the program started.
+ */
 import { spawn } from 'node:child_process';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { PROGRAM_FOLDER, programFile, wordInside } from './secret-program-place.ts';
 
-/** What a program is run with. */
+/** How a program is run. */
 export interface SecretProgram {
-  /** Of the secret, for messages. */
+  /** The name of the secret, for messages. */
   readonly name: string;
   readonly command: readonly string[];
   readonly env: Readonly<Record<string, string | undefined>>;
-  /** Where agents write: nothing of it may lie there. */
+  /** Where agents write; no file of the program may be there. */
   readonly workspace?: string;
   /** From its start to the end of its output, ms; default 10 s. */
   readonly timeoutMs?: number;
@@ -18,7 +21,10 @@ export interface SecretProgram {
 const TIMEOUT_MS = 10_000;
 const MAX_BYTES = 64 * 1024;
 
-/** What it printed, without one line end at its end. Throws SECRET_MISSING. Its stderr stays unread: it may quote what it was asked for. */
+/**
+ * Returns the output, without one line end at its end. Throws SECRET_MISSING. Its stderr is not read, because it may
+ * contain the request.
+ */
 export async function runProgram({
   name,
   command: [written = '', ...args],
@@ -28,11 +34,11 @@ export async function runProgram({
 }: SecretProgram): Promise<string> {
   const { TOLLGATE_VAULT_PASSPHRASE: _passphrase, ...given } = env;
   const program = programFile(written, given.PATH) ?? written;
-  // A link may have been turned since the configuration was read.
+  // A link may have been changed since the configuration was read.
   if (workspace !== undefined && wordInside([program, ...args], workspace) !== -1)
     throw new TollgateError('SECRET_MISSING', {
-      detail: `The program that gives secret "${name}" was not run: it lies in the workspace, where agents write.`,
-      next: 'Move it elsewhere, and mend its entry under secrets in tollgate.yaml.',
+      detail: `The program that gives secret "${name}" was not run: it is in the workspace, where agents write.`,
+      next: 'Move it elsewhere, and correct its entry under secrets in tollgate.yaml.',
     });
   return new Promise((resolve, reject) => {
     const child = spawn(program, args, {
@@ -51,7 +57,7 @@ export async function runProgram({
       reject(
         new TollgateError('SECRET_MISSING', {
           detail: `The program that gives secret "${name}" ${why}.`,
-          next: 'Run it by hand: its output must be the value and nothing else. It stands under secrets in tollgate.yaml.',
+          next: 'Run it by hand: its output must be only the value. Its entry is under secrets in tollgate.yaml.',
         }),
       );
     };
@@ -75,7 +81,7 @@ export async function runProgram({
   });
 }
 
-/** It leads a group of its own, with what it started. */
+/** It leads its own process group, with what it started. */
 function endGroup(pid: number | undefined): void {
   if (pid === undefined) return;
   try {

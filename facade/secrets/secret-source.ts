@@ -1,4 +1,7 @@
-/** Owns where one secret comes from: the vault, an entry of the keychain, a variable, a program; refuses to look in a second place. */
+/**
+ * Reads one secret from its source: the vault, an entry of the keychain, a variable, or a program. Only this source is
+ * tried.
+ */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { SecretSource } from '../config/config.ts';
 import type { Keychain } from './keychain.ts';
@@ -12,12 +15,12 @@ export interface SecretPlaces {
   readonly env: Readonly<Record<string, string | undefined>>;
 }
 
-/** The word for a source in lists and messages. */
+/** Returns the word for a source in lists and messages. */
 export function sourceName(source: SecretSource | undefined): 'vault' | SecretSource['from'] {
   return source?.from ?? 'vault';
 }
 
-/** Reads a secret; undefined where its place has none. Throws SECRET_MISSING for a program that fails, VAULT_FAILED. */
+/** Reads a secret; undefined if its source has none. Throws SECRET_MISSING for a program that fails, VAULT_FAILED. */
 export async function readSecret(
   name: string,
   source: SecretSource | undefined,
@@ -37,7 +40,7 @@ export async function readSecret(
   if (keychain === undefined)
     throw new TollgateError('SECRET_MISSING', {
       detail: `Secret "${name}" is in the keychain, which cannot be reached.`,
-      next: 'Unlock the keychain, or run Tollgate in the session of the desktop.',
+      next: 'Unlock the keychain, or run Tollgate in a desktop session.',
     });
   return keychain.get(source.service, source.account).catch(() => undefined);
 }

@@ -1,9 +1,9 @@
-/** Owns which servers use which secrets, by the references of the configuration; refuses to know any value. */
+/** Finds which servers use which secrets, by the references of the configuration. It knows no value. */
 import type { Config, SecretSource, ServerConfig } from '../config/config.ts';
 
 const REFERENCE = /\$\{secret:([\w.-]+)\}/g;
 
-/** Names of servers by the secret that they use; secrets in order of their names. */
+/** Returns the names of servers by the secret that they use, sorted by secret. */
 export function secretUses(config: Pick<Config, 'servers'>): ReadonlyMap<string, readonly string[]> {
   const uses = new Map<string, string[]>();
   for (const server of config.servers.values()) {
@@ -12,18 +12,21 @@ export function secretUses(config: Pick<Config, 'servers'>): ReadonlyMap<string,
   return new Map([...uses].sort(([a], [b]) => (a < b ? -1 : 1)));
 }
 
-/** Names of the secrets that one server uses. */
+/** Returns the names of the secrets that one server uses. */
 function secretsOf({ env, headers, oauth }: Pick<ServerConfig, 'env' | 'headers' | 'oauth'>): ReadonlySet<string> {
   const texts = [...Object.values(env), ...Object.values(headers), oauth?.clientSecret ?? ''];
   return new Set(texts.flatMap((text) => [...secretsIn(text)]));
 }
 
-/** Names of the secrets that a text refers to, alone or inside of other text. */
+/** Returns the names of the secrets that a text refers to, alone or in other text. */
 export function secretsIn(text: string): ReadonlySet<string> {
   return new Set([...text.matchAll(REFERENCE)].map(([, secret = '']) => secret));
 }
 
-/** A server with the places, other than the vault, that its secrets come from: a program among them would run with its start. */
+/**
+ * Returns a server with the sources of its secrets other than the vault, because a program among them would run with
+ * its start.
+ */
 export function withSources(server: ServerConfig, sources: ReadonlyMap<string, SecretSource>): ServerConfig {
   const own = [...secretsOf(server)]
     .sort()

@@ -1,4 +1,4 @@
-/** Owns the way from a name to a value at a start; refuses to hand out a value that the redactor does not know. */
+/** Resolves names of secrets to values when a server starts. The redactor knows each value before it is given out. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Config, SecretSource } from '../config/config.ts';
 import type { Redactor } from '../output/redactor.ts';
@@ -7,12 +7,17 @@ import { readSecret, type SecretPlaces } from './secret-source.ts';
 import { Vault } from './vault.ts';
 import type { KeySources } from './vault-key.ts';
 
-/** Shorter values cannot be told from other text, so results could not be searched for them (facade/output/redactor.ts). */
+/**
+ * Shorter values cannot be told from other text, so results could not be searched for them (facade/output/redactor.ts).
+ */
 export const MIN_SECRET = 6;
-/** Lines of this length and more are looked for by themselves: a key file is often shown line by line. */
+/** Lines with at least this length are searched for separately, because a key file is often shown line by line. */
 const MIN_LINE = 16;
 
-/** Where secrets are read from: state folder, sources of tollgate.yaml, environment. `ask` is given where a person sits at a terminal. */
+/**
+ * Where secrets are read from: state folder, sources of tollgate.yaml, environment. `ask` is set if a person is at a
+ * terminal.
+ */
 export interface SecretWorld {
   readonly state: string;
   readonly env: Readonly<Record<string, string | undefined>>;
@@ -20,7 +25,7 @@ export interface SecretWorld {
   readonly keychain?: () => Promise<Keychain | undefined>;
 }
 
-/** The vault and the other places of secrets. */
+/** The vault and the other sources of secrets. */
 export function openPlaces({ state, env, ask, keychain }: SecretWorld): SecretPlaces {
   const reach = once(keychain ?? (() => openKeychain(env)));
   const fromEnv = env.TOLLGATE_VAULT_PASSPHRASE || undefined;
@@ -32,8 +37,9 @@ export function openPlaces({ state, env, ask, keychain }: SecretWorld): SecretPl
 }
 
 /**
- * Resolves names of secrets by the configuration of now. Each value is registered with the redactor before anybody gets it. The function throws
- * SECRET_MISSING for a secret that is not there or too short to be redacted, VAULT_FAILED.
+ * Returns a function that resolves names of secrets by the present configuration. Each value is registered with the
+ * redactor first. The function throws SECRET_MISSING for a secret that does not exist or is too short to be redacted,
+ * VAULT_FAILED.
  */
 export function openSecrets(
   current: () => Pick<Config, 'secretSources' | 'workspace'>,
@@ -48,16 +54,16 @@ export function openSecrets(
     if (!registerSecret(parts.redactor, value))
       throw new TollgateError('SECRET_MISSING', {
         detail: `Secret "${name}" is shorter than ${MIN_SECRET} characters, so it could not be kept out of results.`,
-        next: 'Take a longer one.',
+        next: 'Use a longer one.',
       });
     return value;
   };
 }
 
-/** Registers a value, and the longer lines of one that has several. False when it is too short. */
+/** Registers a value, and its longer lines if it has several. Returns false if it is too short. */
 export function registerSecret(redactor: Redactor, value: string): boolean {
   const lines = value.split(/\r?\n/);
-  // The frame of a PEM file is no secret, and stands in many other texts.
+  // The frame of a PEM file is no secret, and appears in many other texts.
   if (lines.length > 1)
     for (const line of lines) if (line.length >= MIN_LINE && !line.startsWith('-----')) redactor.register(line);
   return redactor.register(value);

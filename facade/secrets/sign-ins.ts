@@ -1,4 +1,4 @@
-/** Owns the sign-ins to remote servers, kept in the vault; refuses a token that the redactor could not find. */
+/** The sign-ins to remote servers, stored in the vault. A token that the redactor could not find is refused. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { CredentialStore, Credentials } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -9,7 +9,7 @@ import type { BudgetClaim, State } from '../state/state-port.ts';
 import { MIN_SECRET, registerSecret } from './secrets.ts';
 import type { Vault } from './vault.ts';
 
-/** What sign-ins are kept with. `waitMs`: how long another process may take; default 30 s. */
+/** What sign-ins are stored with. `waitMs`: how long another process may take; default 30 s. */
 export interface SignInPlaces {
   readonly vault: Vault;
   readonly redactor: Redactor;
@@ -17,17 +17,17 @@ export interface SignInPlaces {
   readonly waitMs?: number;
 }
 
-/** No name of a secret holds a colon: no configuration can pass a sign-in on to another server. */
+/** No name of a secret contains a colon, so no configuration can give a sign-in to another server. */
 const PREFIX = 'oauth:';
 const POLL_MS = 50;
 const WAIT_MS = 30_000;
 
-/** The server whose sign-in an entry of the vault is; undefined for a secret. */
+/** Returns the server of a sign-in entry of the vault; undefined for a secret. */
 export function signedInServer(entry: string): string | undefined {
   return entry.startsWith(PREFIX) ? entry.slice(PREFIX.length) : undefined;
 }
 
-/** See CredentialStore. Every secret in them is registered with the redactor before anybody gets it. */
+/** See CredentialStore. Every secret in a sign-in is registered with the redactor first. */
 export function keepSignIns(places: SignInPlaces): CredentialStore {
   const { vault, redactor } = places;
   const settler = createSettler(places.state);
@@ -38,7 +38,7 @@ export function keepSignIns(places: SignInPlaces): CredentialStore {
     if (!secrets.every((secret) => registerSecret(redactor, secret)))
       throw new TollgateError('LOGIN_FAILED', {
         detail: `The issuer gave a token shorter than ${MIN_SECRET} characters, which could not be kept out of results.`,
-        next: 'Its owner must give longer ones.',
+        next: 'The issuer must give longer ones.',
       });
     return credentials;
   };
@@ -55,7 +55,9 @@ export function keepSignIns(places: SignInPlaces): CredentialStore {
   };
 }
 
-/** A slot of the state ends with its process; a lock on the vault itself would hold up everybody while the network is slow. */
+/**
+ * A slot of the state ends with its process. A lock on the vault itself would block everyone while the network is slow.
+ */
 async function alone<T>(
   server: string,
   work: () => Promise<T>,

@@ -1,14 +1,17 @@
-/** Owns the form of the vault's file: a header in clear and one AES-256-GCM text; refuses what was changed or is of another version. */
+/**
+ * The format of the vault's file: a header in clear and one AES-256-GCM text. A changed file, or one of another
+ * version, is refused.
+ */
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 
-/** Where the key of a vault comes from. What is here stands in the file in clear, and is authenticated with the rest. */
+/** Where the key of a vault comes from. It is in clear in the file, and authenticated. */
 export type KeyOrigin =
   | { readonly from: 'passphrase'; readonly salt: string; readonly cost: number }
   | { readonly from: 'keychain'; readonly account: string }
   | { readonly from: 'file' };
 
-/** A vault as it stands on disk. `nonce` and `text` are base64; `text` ends with the tag of 16 bytes. */
+/** A vault on the disk. `nonce` and `text` are base64; `text` ends with the tag of 16 bytes. */
 export interface Sealed {
   readonly tollgateVault: 1;
   readonly key: KeyOrigin;
@@ -18,10 +21,13 @@ export interface Sealed {
 
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
-/** Powers of two for scrypt's N: below is too cheap to guess, above would stall whoever opens a file that somebody prepared. */
+/**
+ * Limits of scrypt's N, as powers of two: a smaller one is too cheap to guess, a larger one would block the process
+ * that opens a prepared file.
+ */
 const COSTS: readonly number[] = [2 ** 15, 2 ** 16, 2 ** 17, 2 ** 18];
 
-/** Encrypts under a fresh nonce. */
+/** Encrypts with a new nonce. */
 export function seal(plain: string, key: Buffer, origin: KeyOrigin): string {
   const nonce = randomBytes(NONCE_BYTES);
   const cipher = createCipheriv('aes-256-gcm', key, nonce).setAAD(clearPart(origin));
@@ -35,7 +41,7 @@ export function seal(plain: string, key: Buffer, origin: KeyOrigin): string {
   return `${JSON.stringify(sealed)}\n`;
 }
 
-/** Decrypts. Throws VAULT_FAILED for a wrong key as for a changed file: they cannot be told apart. */
+/** Decrypts. Throws VAULT_FAILED for a wrong key and for a changed file, which cannot be told apart. */
 export function unseal({ key: origin, nonce, text }: Sealed, key: Buffer): string {
   const bytes = Buffer.from(text, 'base64');
   try {
@@ -52,14 +58,14 @@ export function unseal({ key: origin, nonce, text }: Sealed, key: Buffer): strin
       detail: what,
       next:
         origin.from === 'passphrase'
-          ? 'Set TOLLGATE_VAULT_PASSPHRASE to the passphrase of this vault; if it is lost, remove vault.json and set the secrets again.'
-          : 'Put both back as they were; if one is lost, remove vault.json and set the secrets again.',
+          ? 'Set TOLLGATE_VAULT_PASSPHRASE to the passphrase of this vault. If it is lost, remove vault.json and set the secrets again.'
+          : 'Restore both as they were. If one is lost, remove vault.json and set the secrets again.',
       cause,
     });
   }
 }
 
-/** Reads the form; throws VAULT_FAILED when it is not one that this version writes. */
+/** Reads the file format. Throws VAULT_FAILED if it is not one that this version writes. */
 export function readSealed(text: string): Sealed {
   const value = parse(text);
   if (typeof value?.tollgateVault === 'number' && value.tollgateVault > 1)
@@ -77,7 +83,7 @@ export function readSealed(text: string): Sealed {
   if (!isWhole)
     throw new TollgateError('VAULT_FAILED', {
       detail: 'vault.json is damaged.',
-      next: 'Put back a copy of it; if there is none, remove it and set the secrets again.',
+      next: 'Restore a copy of it. If there is none, remove it and set the secrets again.',
     });
   return value as unknown as Sealed;
 }

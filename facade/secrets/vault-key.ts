@@ -1,4 +1,4 @@
-/** Owns the key of a vault: made once, found again at each opening; refuses to go on without the one that the vault names. */
+/** The key of a vault: made once, and found at each opening. Only the key that the vault names is used. */
 import { randomBytes, randomUUID, scrypt } from 'node:crypto';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -6,9 +6,9 @@ import { KEYCHAIN_SERVICE, type Keychain } from './keychain.ts';
 import { createPrivate, readPrivate } from './private-file.ts';
 import type { KeyOrigin } from './vault-file.ts';
 
-/** Where keys may come from. Both are asked only when they are needed. */
+/** Where keys may come from. A source is used only when it is needed. */
 export interface KeySources {
-  /** The passphrase from the environment, or from whoever sits at the terminal. */
+  /** The passphrase from the environment, or from the person at the terminal. */
   readonly passphrase: (ask: 'if-set' | 'needed') => Promise<string | undefined>;
   readonly keychain: () => Promise<Keychain | undefined>;
 }
@@ -30,7 +30,7 @@ export async function findKey(folder: string, origin: KeyOrigin, sources: KeySou
       fileKey(folder) ??
       fail(
         'The key file vault.key is gone.',
-        'Put it back into the state folder; if it is lost, remove vault.json and set the secrets again.',
+        'Restore it in the state folder. If it is lost, remove vault.json and set the secrets again.',
       )
     );
   if (origin.from === 'keychain') return keychainKey(origin.account, sources);
@@ -43,7 +43,10 @@ export async function findKey(folder: string, origin: KeyOrigin, sources: KeySou
   return derive(passphrase, origin);
 }
 
-/** Makes the key of a new vault: from the passphrase where one is set, else kept in the keychain, else in a file beside the vault. */
+/**
+ * Makes the key of a new vault: from the passphrase if one is set, else stored in the keychain, else in a file next to
+ * the vault.
+ */
 export async function makeKey(folder: string, sources: KeySources): Promise<VaultKey> {
   const passphrase = await sources.passphrase('if-set');
   if (passphrase !== undefined) {
@@ -53,7 +56,8 @@ export async function makeKey(folder: string, sources: KeySources): Promise<Vaul
   const key = randomBytes(KEY_BYTES);
   const account = `vault-${randomUUID()}`;
   if (await keepInKeychain(account, key, sources)) return { key, origin: { from: 'keychain', account } };
-  // A key that is there already may still open a vault that somebody moved away, or be that of a process which begins at once with us.
+  // An existing key may still open a vault that someone moved away, or belong to a process that starts at the same
+  // time.
   const isNew = createPrivate(path.join(folder, 'vault.key'), `${key.toString('base64')}\n`);
   return { key: isNew ? key : (fileKey(folder) ?? key), origin: { from: 'file' } };
 }
@@ -68,7 +72,7 @@ async function keychainKey(account: string, sources: KeySources): Promise<Buffer
   if (keychain === undefined)
     return fail(
       'The key of the vault is in the keychain, which cannot be reached.',
-      'Unlock the keychain, or run Tollgate in the session of the desktop.',
+      'Unlock the keychain, or run Tollgate in a desktop session.',
     );
   const text = await keychain.get(KEYCHAIN_SERVICE, account).catch(() => undefined);
   return text === undefined
@@ -76,7 +80,7 @@ async function keychainKey(account: string, sources: KeySources): Promise<Buffer
     : readKey(text, 'the keychain');
 }
 
-/** Only what can be read back was kept. */
+/** Only a key that can be read back was stored. */
 async function keepInKeychain(account: string, key: Buffer, sources: KeySources): Promise<boolean> {
   const keychain = await sources.keychain();
   if (keychain === undefined) return false;
@@ -94,8 +98,8 @@ function readKey(text: string, where: string): Buffer {
   return key.length === KEY_BYTES
     ? key
     : fail(
-        `What ${where} holds is not a key.`,
-        'Put it back as it was; if it is lost, remove vault.json and set the secrets again.',
+        `What ${where} contains is not a key.`,
+        'Restore it as it was. If it is lost, remove vault.json and set the secrets again.',
       );
 }
 

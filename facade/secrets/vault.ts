@@ -1,4 +1,4 @@
-/** Owns the encrypted vault in the state folder; refuses to lose a change that another process made meanwhile. */
+/** The encrypted vault in the state folder. No change of another process is lost. */
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { openDatabase } from '../state/database.ts';
@@ -20,7 +20,7 @@ export interface VaultItem {
 
 type Entries = ReadonlyMap<string, Entry>;
 
-/** The vault of one state folder. Every method throws VAULT_FAILED when it cannot be read or written. */
+/** The vault of one state folder. Every method throws VAULT_FAILED if it cannot be read or written. */
 export class Vault {
   readonly #folder: string;
   readonly #sources: KeySources;
@@ -44,7 +44,7 @@ export class Vault {
     return (await this.#read()).get(name)?.value;
   }
 
-  /** Sets a secret; true when it replaced one. */
+  /** Sets a secret; true if it replaced one. */
   set(name: string, value: string): Promise<boolean> {
     return this.#change((entries) => ({
       entries: new Map([...entries, [name, { value, setAt: new Date(this.#now()).toISOString() }]]),
@@ -52,7 +52,7 @@ export class Vault {
     }));
   }
 
-  /** Removes a secret; false when there was none. */
+  /** Removes a secret; false if there was none. */
   remove(name: string): Promise<boolean> {
     return this.#change((entries) => ({
       entries: new Map([...entries].filter(([known]) => known !== name)),
@@ -76,7 +76,7 @@ export class Vault {
     return open(text, await this.#keyFor(text));
   }
 
-  /** The key is found before the lock is taken: a person may be asked for it. */
+  /** The key is found before the lock is taken, because a person may be asked for it. */
   async #change<T>(work: (entries: Entries) => { readonly entries: Entries; readonly result: T }): Promise<T> {
     const before = readPrivate(this.#file);
     const key = before === undefined ? await makeKey(this.#folder, this.#sources) : await this.#keyFor(before);

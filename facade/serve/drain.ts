@@ -1,14 +1,14 @@
-/** Owns how long an end may take: a bounded wait that a second signal ends. */
+/** How long an end may take: a bounded wait that a second signal ends. */
 
-/** How long running calls may go on once the process is to stop. */
+/** How long running calls may continue once the process is told to stop. */
 export interface Drain {
   /** Milliseconds. */
   readonly drainMs: number;
-  /** Has the listener told when somebody is in a hurry (a second signal); the answer ends that. */
+  /** Calls the listener when a second signal comes; the returned function undoes that. */
   readonly onUrge?: ((listener: () => void) => () => void) | undefined;
 }
 
-/** Resolves when the work has ended, the time is over, or somebody is in a hurry. */
+/** Resolves when the work has ended, the time is over, or a second signal comes. */
 export async function drained(work: Promise<unknown>, { drainMs, onUrge }: Drain): Promise<void> {
   if (drainMs <= 0) return;
   let over = (): void => undefined;

@@ -1,4 +1,7 @@
-/** Owns the protocol of sessions that begin with `initialize`; refuses methods outside its list and work before the handshake. */
+/**
+ * The protocol of sessions that begin with `initialize`. Unknown methods, and requests before the handshake, are
+ * refused.
+ */
 import { Cancellation, type CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import { isId, isObject, type JsonObject, type WireMessage } from '../../adapters/rpc/message-parser.ts';
 import type { JsonDoc } from '../../adapters/rpc/wire-message.ts';
@@ -12,7 +15,10 @@ import { VERSION } from './version.ts';
 
 type RequestMessage = Extract<WireMessage, { kind: 'request' }>;
 
-/** Requests whose answer never changes. Clients ask for lists whatever the capabilities say, so these are empty, not errors. */
+/**
+ * Requests whose answer never changes. Clients ask for these lists whatever the capabilities say, so they are empty,
+ * not errors.
+ */
 const FIXED: ReadonlyMap<string, string> = new Map([
   ['ping', '{}'],
   ['logging/setLevel', '{}'],
@@ -22,11 +28,11 @@ const FIXED: ReadonlyMap<string, string> = new Map([
 ]);
 
 const NO_ARGUMENTS: JsonDoc<unknown> = { text: '{}', value: {}, exact: true };
-/** How long a cut call may take to end and to be recorded before it is answered without that. */
+/** How long a cancelled call may take to end and be recorded before it is answered anyway. */
 const SETTLE_MS = 2000;
 const TOOLS_CHANGED = notificationText('notifications/tools/list_changed');
 
-/** Sessions that begin with `initialize`: revisions 2024-11-05 to 2025-11-25. */
+/** The session protocol of revisions 2024-11-05 to 2025-11-25. */
 export class LegacyDispatch implements Dispatch {
   readonly #facade: Facade;
   readonly #session: Session;
@@ -38,7 +44,7 @@ export class LegacyDispatch implements Dispatch {
   #changeTold = false;
   #draining = false;
   #closed: Promise<void> | undefined;
-  /** Told when nothing runs any more. */
+  /** Called when nothing runs any more. */
   #onIdle: (() => void)[] = [];
 
   constructor(options: DispatchOptions) {
@@ -56,7 +62,7 @@ export class LegacyDispatch implements Dispatch {
     if (message.kind === 'invalid') return refusalText(message.id, message.error);
     if (message.kind === 'notification' && message.method === 'notifications/cancelled')
       this.#cancel(message.params?.value.requestId);
-    // Tollgate asks its clients nothing, so their answers answer nothing; other notifications ask nothing of Tollgate.
+    // Tollgate asks its clients nothing, so responses answer nothing. Other notifications need no action.
     return undefined;
   }
 
@@ -94,10 +100,10 @@ export class LegacyDispatch implements Dispatch {
       if (fixed === undefined && method !== 'tools/call' && method !== 'tools/list')
         throw new TollgateError('WIRE_METHOD');
       if (!this.#initialized && method !== 'ping') throw new TollgateError('NOT_INITIALIZED');
-      // Two running requests of one id could not be told apart: neither their answers nor which of them is cancelled.
+      // Two running requests with one id could not be told apart, neither their answers nor a cancellation.
       if (this.#running.has(id))
         throw new TollgateError('WIRE_ID', {
-          detail: 'A request of this id is still running.',
+          detail: 'A request with this id is still running.',
           next: 'Use each id once.',
         });
       if (fixed !== undefined) return resultText(id, fixed);
@@ -150,7 +156,7 @@ export class LegacyDispatch implements Dispatch {
   #call(request: RequestMessage, signal: CancelSignal, send: SendMessage): Promise<Reply> {
     const { name, meta, token } = readCall(request.params);
     const onProgress = (params: Readonly<Record<string, unknown>>): void => {
-      // Not after the answer: then another request may have the id.
+      // Not after the answer, because another request may have the id then.
       if (this.#running.get(request.id) === signal && !signal.aborted)
         send(notificationText('notifications/progress', { ...params, progressToken: token }));
     };
@@ -175,12 +181,15 @@ export class LegacyDispatch implements Dispatch {
   }
 }
 
-/** A client that cancelled its request gets no answer (MCP 2025-11-25, cancellation). */
+/** A cancelled request gets no answer (MCP 2025-11-25, cancellation). */
 function isGivenUp(signal: CancelSignal): boolean {
   return signal.aborted && !isInterrupted(signal);
 }
 
-/** The work's own answer, or, when it is cut and does not end for that, one in its place: a call may have run then. */
+/**
+ * Returns the work's own answer. If it is cancelled and does not end, it returns a replacement: the call may have run
+ * then.
+ */
 function answered(work: Promise<Reply>, signal: CancelSignal): Promise<Reply> {
   return new Promise((resolve, reject) => {
     let timer: NodeJS.Timeout | undefined;
@@ -192,7 +201,7 @@ function answered(work: Promise<Reply>, signal: CancelSignal): Promise<Reply> {
   });
 }
 
-/** What a `tools/call` names, beside its arguments. */
+/** What a `tools/call` names, besides its arguments. */
 export interface CallParams {
   readonly name: string;
   readonly meta: Readonly<Record<string, unknown>> | undefined;
@@ -200,7 +209,7 @@ export interface CallParams {
   readonly token: string | number | undefined;
 }
 
-/** The params of a call. Throws WIRE_PARAMS. */
+/** Reads the params of a call. Throws WIRE_PARAMS. */
 export function readCall(params: JsonDoc<JsonObject> | undefined): CallParams {
   const { name, _meta } = params?.value ?? {};
   if (typeof name !== 'string')
@@ -209,11 +218,11 @@ export function readCall(params: JsonDoc<JsonObject> | undefined): CallParams {
   if (!isObject(_meta)) throw new TollgateError('WIRE_PARAMS', { detail: '_meta is not an object.' });
   const { progressToken, ...meta } = _meta;
   if (progressToken === undefined || isId(progressToken)) return { name, meta, token: progressToken };
-  // A number that a double cannot hold would come back as another token.
+  // A number that a double cannot represent would come back as another token.
   throw new TollgateError('WIRE_PARAMS', { detail: 'progressToken is neither a string nor an integer.' });
 }
 
-/** Throws WIRE_PARAMS on a cursor: the list has one page, and a cursor that was never given out would start a client's loop over. */
+/** Throws WIRE_PARAMS on a cursor: the list has one page, and an unknown cursor could make a client loop for ever. */
 export function refuseCursor(params: JsonDoc<JsonObject> | undefined): void {
   if ((params?.value.cursor ?? '') === '') return;
   throw new TollgateError('WIRE_PARAMS', {
@@ -221,31 +230,39 @@ export function refuseCursor(params: JsonDoc<JsonObject> | undefined): void {
     next: 'Call tools/list without a cursor.',
   });
 }
-/** Sends one message to the client, out of turn. Never throws; may drop the message when the client does not read. */
+/**
+ * Sends one message to the client that answers no request. Never throws. May drop the message if the client does not
+ * read.
+ */
 export type SendMessage = (text: string) => void;
-/** What a session's protocol works on. */
+/** What a session's protocol works with. */
 export interface DispatchOptions {
   readonly facade: Facade;
   readonly session: Session;
   /** For notifications that belong to the session and to no request. */
   readonly notify: SendMessage;
-  /** Told of what should not happen: a throw that is not ours. */
+  /** Called with an unexpected error. */
   readonly onFault: (thrown: unknown) => void;
 }
 
-/** The protocol of one session, whatever carries it. */
+/** The protocol of one session, on any transport. */
 export interface Dispatch {
   /** Requests that have no reply yet. */
   readonly running: number;
   /**
-   * The reply's text; `undefined` when there is none to send (notifications, answers, cancelled requests). `send` takes
+   * Returns the reply's text; undefined if there is none (notifications, responses, cancelled requests). `send` gets
    * the notifications that belong to this message. Never rejects.
    */
   handle(message: WireMessage, send: SendMessage): Awaitable<string | undefined>;
-  /** Tells the client, once per turn of the event loop, that its list of tools may have changed. */
+  /** Tells the client, once per turn of the event loop, that its tool list may have changed. */
   toolsChanged(): void;
-  /** From now on requests are refused with SHUTTING_DOWN, and no call waits for a person. Resolves when nothing runs. */
+  /**
+   * From now on requests are refused with SHUTTING_DOWN, and no call waits for a person. Resolves when nothing runs.
+   */
   drain(): Promise<void>;
-  /** Cuts what runs, waits until each request has its answer, and ends the session. `why`: one sentence for the answers. Never rejects. */
+  /**
+   * Cancels what runs, waits until each request has its answer, and ends the session. `why`: one sentence for the
+   * answers. Never rejects.
+   */
   close(why: string): Promise<void>;
 }

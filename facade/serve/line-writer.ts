@@ -1,8 +1,8 @@
-/** Owns the lines towards a client on a pipe, many in one write; refuses to split a message over lines. */
+/** Writes messages as lines to a pipe, many in one write. */
 import type { Writable } from 'node:stream';
 import { oneLine } from './reply-text.ts';
 
-/** Gathers the messages that come of one read: under load one system call carries many replies. */
+/** Collects the messages that one read causes: under load one system call carries many replies. */
 export class LineWriter {
   readonly #output: Writable;
   readonly #onChange: () => void;
@@ -15,7 +15,7 @@ export class LineWriter {
     this.#onChange = onChange;
   }
 
-  /** The client does not read as fast as is written: nothing more should be asked of it. */
+  /** The client does not read fast enough, so no more should be asked of it. */
   get full(): boolean {
     return this.#full;
   }
@@ -25,7 +25,7 @@ export class LineWriter {
     if (this.#queue.length === 1) process.nextTick(() => this.#flush());
   }
 
-  /** Writes what is left and waits, at most `graceMs`, until the output has taken it. Never rejects. */
+  /** Writes the rest and waits, at most `graceMs`, until the output has taken it. Never rejects. */
   async finish(graceMs: number): Promise<void> {
     // Replies of calls that ended just now are still on their way through promises.
     await new Promise((resolve) => setImmediate(resolve));

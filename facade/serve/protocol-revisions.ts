@@ -1,12 +1,12 @@
-/** Owns which protocol revisions are spoken and to which era each belongs; refuses to know what a message means. */
+/** The supported protocol revisions, and the era of each. */
 
 /**
- * Revisions of one era share a handshake. `legacy` opens with `initialize` and keeps a session. The stateless era
- * that begins with 2026-07-28 becomes a second member here, a row below and a dispatch of its own.
+ * Revisions of one era share a handshake. `legacy` begins with `initialize` and has a session. The stateless era that
+ * begins with 2026-07-28 will be a second member here, a row below, and its own dispatch.
  */
 export type Era = 'legacy';
 
-/** The revision that Tollgate offers when it is asked for one it does not know. */
+/** The revision that Tollgate offers if it does not know the requested one. */
 const OURS = '2025-11-25';
 
 const REVISIONS: ReadonlyMap<string, Era> = new Map([
@@ -16,15 +16,20 @@ const REVISIONS: ReadonlyMap<string, Era> = new Map([
   [OURS, 'legacy'],
 ]);
 
-/** The first message of a client of the stateless era. It falls back to `initialize` when this is an unknown method. */
+/**
+ * The first message of a client of the stateless era. The client falls back to `initialize` if this method is unknown.
+ */
 export const MODERN_PROBE = 'server/discover';
 
-/** The era of a revision as a client names it; a client that names none is legacy. `undefined`: not spoken here. */
+/** Returns the era of a revision that a client names; a client that names none is legacy. Undefined: not supported. */
 export function eraOf(revision: string | undefined): Era | undefined {
   return revision === undefined ? 'legacy' : REVISIONS.get(revision);
 }
 
-/** The revision to answer to `initialize`: the asked one when spoken here, else ours, never an error (MCP, lifecycle, version negotiation). */
+/**
+ * Returns the revision for the answer to `initialize`: the requested one if it is supported, else Tollgate's, never an
+ * error (MCP, lifecycle, version negotiation).
+ */
 export function negotiate(asked: unknown): string {
   return typeof asked === 'string' && REVISIONS.has(asked) ? asked : OURS;
 }

@@ -1,8 +1,11 @@
-/** Owns the face of a session's protocol, message in and reply out; refuses to know pipes, sockets and policy. */
+/** Opens the protocol of a session: message in, reply out, independent of the transport. */
 import { type Dispatch, type DispatchOptions, LegacyDispatch } from './legacy-dispatch.ts';
 import type { Era } from './protocol-revisions.ts';
 
-/** Requests of one session at once. Above it pipes wait and HTTP refuses, so that a client which only asks cannot fill the memory. */
+/**
+ * The most requests of one session at once. Above it pipes wait and HTTP refuses, so that a client cannot fill the
+ * memory.
+ */
 export const MAX_RUNNING = 1024;
 
 /** Opens the protocol of an era for one session. */

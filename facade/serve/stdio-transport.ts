@@ -1,4 +1,7 @@
-/** Owns one client on a pair of pipes, for `tollgate run`; refuses to buffer without bound for a client that does not read. */
+/**
+ * Serves one client on a pair of pipes, for `tollgate run`. It never buffers without limit for a client that does not
+ * read.
+ */
 import type { Readable, Writable } from 'node:stream';
 import { LineReader } from '../../adapters/rpc/framing.ts';
 import { readMessage } from '../../adapters/rpc/message-parser.ts';
@@ -19,16 +22,21 @@ export interface StdioOptions extends Drain {
   readonly output: Writable;
   /** Bytes of one message (catalogs/text/time-slices.ts). */
   readonly maxBytes: number;
-  /** Aborted to stop: requests that come later are refused. After the end of the input it leaves no more time to what runs. */
+  /**
+   * Aborted to stop: later requests are refused. After the end of the input it leaves no more time to running calls.
+   */
   readonly stop?: AbortSignal;
-  /** Told of what should not happen: a throw that is not ours. */
+  /** Called with an unexpected error. */
   readonly onFault: (thrown: unknown) => void;
 }
 
 /** How long the client may take to read the last answers. */
 const FLUSH_MS = 2000;
 
-/** Serves until the input ends, the output breaks or `stop` is aborted; then answers what still runs, and ends the session. Never rejects. */
+/**
+ * Serves until the input ends, the output breaks or `stop` is aborted. Then it answers what still runs, and ends the
+ * session. Never rejects.
+ */
 export async function serveStdio(options: StdioOptions): Promise<void> {
   const { facade, input, output } = options;
   const writer = new LineWriter(output, () => regulate(input, writer, dispatch));
@@ -45,7 +53,7 @@ export async function serveStdio(options: StdioOptions): Promise<void> {
     onLine: (line) => void receive(line),
     onBad: (detail, edges) => writer.write(refusalText(idInEdges(edges), new TollgateError('WIRE_SIZE', { detail }))),
   });
-  /** Progress is advice: it is dropped, not queued, while the client does not read. */
+  /** Progress is not essential, so it is dropped, not queued, while the client does not read. */
   const sendProgress = (text: string): void => {
     if (!writer.full) writer.write(text);
   };
@@ -61,14 +69,14 @@ export async function serveStdio(options: StdioOptions): Promise<void> {
   input.on('data', onData);
   const end = await ended(options);
   if (end === 'input') reader.end();
-  // A client that only stopped writing may wait for answers; the next one to ask for an end is a signal.
+  // A client that only stopped writing may wait for answers. Only a signal shortens the wait.
   if (end !== 'output')
     await drained(Promise.race([dispatch.drain(), broken(output)]), {
       drainMs: options.drainMs,
       onUrge: end === 'input' ? atStop(options.stop) : options.onUrge,
     });
   await dispatch.close(
-    end === 'output' ? 'The client went away while the call ran.' : 'Tollgate stopped while the call ran.',
+    end === 'output' ? 'The client disconnected while the call ran.' : 'Tollgate stopped while the call ran.',
   );
   input.off('data', onData);
   await writer.finish(end === 'output' ? 0 : FLUSH_MS);
@@ -83,7 +91,7 @@ function regulate(input: Readable, writer: LineWriter, dispatch: Dispatch): void
   else input.resume();
 }
 
-/** Resolves with what has ended: the client no longer writes, it no longer reads, or Tollgate is to stop. */
+/** Resolves with what has ended: the client no longer writes, it no longer reads, or Tollgate is told to stop. */
 function ended({ input, output, stop, onFault }: StdioOptions): Promise<'input' | 'output' | 'stop'> {
   return new Promise((resolve) => {
     const done = (): void => resolve('input');
@@ -106,7 +114,7 @@ function broken(output: Writable): Promise<void> {
   });
 }
 
-/** The first signal, which a client sends that has run out of patience. */
+/** The first signal, which an impatient client sends. */
 function atStop(stop: AbortSignal | undefined): NonNullable<Drain['onUrge']> {
   return (listener) => {
     stop?.addEventListener('abort', listener, { once: true });
@@ -115,7 +123,10 @@ function atStop(stop: AbortSignal | undefined): NonNullable<Drain['onUrge']> {
   };
 }
 
-/** The id of a message too large to be read, where it stands first or last in the outermost object; else the client would wait for its timeout. */
+/**
+ * Returns the id of a message that is too large to be read, if it is first or last in the outermost object. Otherwise
+ * the client would wait for its timeout.
+ */
 function idInEdges(edges: string): ReplyId {
   const id = '(-?(?:0|[1-9]\\d{0,14})|"[\\w-]{1,64}")';
   const version = '"jsonrpc":\\s*"2\\.0"';

@@ -1,7 +1,7 @@
-/** Owns the version that Tollgate tells its clients; refuses to guess when the package file is missing. */
+/** The version of Tollgate, from its package.json. */
 import { existsSync, readFileSync } from 'node:fs';
 
-/** From the sources the package file is two folders up, from `dist/` three. */
+/** Two folders up from the sources, three from `dist/`. */
 const PLACES = ['../../package.json', '../../../package.json'];
 
 function readVersion(): string {
@@ -14,5 +14,5 @@ function readVersion(): string {
   throw new Error('the package.json of tollgate is not where it was installed');
 }
 
-/** The version of package.json. */
+/** The version in package.json. */
 export const VERSION: string = readVersion();

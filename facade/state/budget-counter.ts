@@ -1,20 +1,21 @@
-/** Owns the arithmetic of one budget's counter: windows and what may still be taken; refuses nothing by itself but says so. */
+/** The arithmetic of one budget's counter: windows, and what is left. */
 import { elapsed, type Instant, isSameBoot } from './budget-clock.ts';
 import type { Amounts, BudgetClaim, BudgetUnit, Reservation, ReservationRefusal, ReservedClaim } from './state-port.ts';
 
-/** A counter as stored: what has been reserved or used since its window began. */
+/** A stored counter: what has been reserved or used since its window began. */
 export interface BudgetCounter extends Amounts {
   readonly since: Instant;
 }
 
-/** What a counter begins with. */
+/** The counter at its beginning. */
 export const EMPTY_COUNTER: Amounts = { calls: 0, argBytes: 0, outputBytes: 0, wallMs: 0 };
 
-/** The counter as it stands at `now`. Windows are fixed and begin with the first use after the last one ended. */
+/** Returns the counter at `now`. Windows are fixed; one begins with the first use after the last one ended. */
 export function currentCounter(claim: BudgetClaim, stored: BudgetCounter | undefined, now: Instant): BudgetCounter {
   if (stored === undefined) return { ...EMPTY_COUNTER, since: now };
   if (claim.windowMs === undefined) return stored;
-  // The clock was set back over a reboot: the window begins again and keeps what was spent, else it would last for the whole jump.
+  // The clock was set back over a reboot. The window begins again and keeps what was spent; otherwise it would last for
+  // the whole jump.
   if (!isSameBoot(stored.since, now) && now.wall < stored.since.wall) return { ...stored, since: now };
   return elapsed(stored.since, now) < claim.windowMs ? stored : { ...EMPTY_COUNTER, since: now };
 }
@@ -38,7 +39,9 @@ export function drawFromCounter(
   return { taken: { claim, since: counter.since, amounts } };
 }
 
-/** Calls and argument bytes are exact when reserved: a budget of these alone costs one transaction a call, not two. */
+/**
+ * Calls and argument bytes are exact when reserved, so a budget of only these costs one transaction per call, not two.
+ */
 export function needsSettle({ taken }: Reservation): boolean {
   return taken.some(
     ({ claim, amounts }) => claim.concurrent !== undefined || amounts.outputBytes > 0 || amounts.wallMs > 0,

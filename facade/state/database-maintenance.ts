@@ -1,4 +1,4 @@
-/** Care of the state database: it is checked, backed up, restored and repaired, also while processes of Tollgate run. */
+/** Checks, backs up, restores and repairs the state database, also while Tollgate processes run. */
 import { randomBytes } from 'node:crypto';
 import {
   chmodSync,
@@ -25,18 +25,18 @@ const require = createRequire(import.meta.url);
 
 /** How long these commands wait for the locks of other processes, ms. */
 const BUSY_MS = 5_000;
-/** Problems that are named. */
+/** How many problems are named. */
 const MOST_PROBLEMS = 20;
-/** Beside a database: its log and the index of its log. */
+/** The files next to a database: its log and the index of its log. */
 const PARTS = ['', '-wal', '-shm'];
 const TABLES = ['value', 'counter'] as const;
 
-/** What a check has found. `lost`: there was a database, and it is gone. `none`: there never was one. */
+/** The result of a check. `lost`: there was a database, and it is gone. `none`: there never was one. */
 export interface DatabaseCondition {
   readonly database: 'sound' | 'damaged' | 'lost' | 'none';
-  /** What SQLite says is wrong. */
+  /** What SQLite reports as wrong. */
   readonly problems: readonly string[];
-  /** Version of its schema, and bytes with its log. */
+  /** Version of its schema, and bytes including its log. */
   readonly version?: number;
   readonly bytes?: number;
   /** Values by space, and counters of budgets. */
@@ -44,11 +44,14 @@ export interface DatabaseCondition {
   readonly counters?: number;
   /** Names that are stopped. */
   readonly stopped: readonly string[];
-  /** Processes of Tollgate that have the state open. */
+  /** Tollgate processes that have the state open. */
   readonly processes: number;
 }
 
-/** Looks at the state of a folder, and changes nothing of the database. Throws STATE_FAILED when it is locked, or the stops cannot be read. */
+/**
+ * Checks the state of a folder, and changes nothing in the database. Throws STATE_FAILED if it is locked or the stops
+ * cannot be read.
+ */
 export function checkState(folder: string): DatabaseCondition {
   const file = path.join(folder, DATABASE_FILE);
   const stops = new Stops(folder);
@@ -64,7 +67,10 @@ export function checkState(folder: string): DatabaseCondition {
   }
 }
 
-/** Writes a copy of the database to a new file (0600), as it is at one moment. Throws USAGE when the file exists, STATE_FAILED, STATE_LOST. */
+/**
+ * Copies the database, as it is at one moment, to a new file (mode 0600). Throws USAGE if the file exists,
+ * STATE_FAILED, STATE_LOST.
+ */
 export function backUp(folder: string, to: string): { readonly bytes: number } {
   const file = path.join(folder, DATABASE_FILE);
   if (!existsSync(file)) throw new TollgateError('STATE_LOST');
@@ -82,16 +88,16 @@ export function backUp(folder: string, to: string): { readonly bytes: number } {
 }
 
 /**
- * Puts what a backup holds in the place of what the database holds. A sound database is changed in one transaction, which processes that
- * run follow. A lost or damaged one is replaced, and kept in the folder that is answered. Throws USAGE for a file that is no backup,
- * STATE_TOO_NEW, STATE_FAILED.
+ * Replaces the content of the database by the content of a backup. An undamaged database is changed in one transaction,
+ * which running processes see. A lost or damaged one is replaced; the folder that keeps the old one is returned. Throws
+ * USAGE for a file that is no backup, STATE_TOO_NEW, STATE_FAILED.
  */
 export function restore(folder: string, from: string): { readonly kept: string | undefined } {
   const { problems, version = 0 } = existsSync(from) ? examine(from) : { problems: ['There is no such file.'] };
   if (problems.length > 0 || version === 0)
     throw new TollgateError('USAGE', {
-      detail: `The file is no sound backup of a state: ${problems[0] ?? 'it is empty'}`,
-      next: 'Name a file that `tollgate state backup` has written.',
+      detail: `The file is not an undamaged backup of a state: ${problems[0] ?? 'it is empty'}`,
+      next: 'Name a file that `tollgate state backup` wrote.',
     });
   if (version > STATE_SCHEMA.version) throw new TollgateError('STATE_TOO_NEW');
   const rows = new Map(TABLES.map((table): [string, Salvaged] => [table, salvage(from, table)]));
@@ -106,7 +112,7 @@ export function restore(folder: string, from: string): { readonly kept: string |
   return { kept: replace(folder, rows) };
 }
 
-/** What a repair has kept and lost, by table. */
+/** What a repair kept and lost, by table. */
 export interface Repaired {
   readonly kept: Readonly<Record<string, number>>;
   /** Whether rows may be missing. */
@@ -115,7 +121,10 @@ export interface Repaired {
   readonly old: string | undefined;
 }
 
-/** Makes a sound database from what can be read of a damaged one; `startEmpty`: a database without anything. Throws STATE_FAILED when nothing can be read, STATE_LOST when there is nothing. */
+/**
+ * Makes an undamaged database from what can be read of a damaged one; `startEmpty`: an empty one. Throws STATE_FAILED
+ * if nothing can be read, STATE_LOST if there is nothing.
+ */
 export function repair(folder: string, { startEmpty }: { readonly startEmpty: boolean }): Repaired {
   const file = path.join(folder, DATABASE_FILE);
   if (!existsSync(file) && !startEmpty) throw new TollgateError('STATE_LOST');
@@ -146,7 +155,7 @@ const KEYS: Readonly<Record<(typeof TABLES)[number], readonly string[]>> = {
   counter: ['budget', 'scope', 'key'],
 };
 
-/** From both ends towards the damage: a row in a page that cannot be read ends the way from its side. */
+/** Reads from both ends towards the damage: a row in a page that cannot be read ends the reading from its side. */
 function salvage(file: string, table: (typeof TABLES)[number]): Salvaged {
   const rows = new Map<string, Row>();
   let complete = true;
@@ -162,7 +171,7 @@ function salvage(file: string, table: (typeof TABLES)[number]): Salvaged {
   return { rows: [...rows.values()], complete };
 }
 
-/** True when all rows were read. */
+/** Returns true if all rows were read. */
 function readAll(file: string, sql: string, take: (row: Row) => void): boolean {
   try {
     read(file, (connection) => {
@@ -229,13 +238,16 @@ function read<T>(file: string, work: (connection: Libsql.Database) => T): T {
   }
 }
 
-/** Only while no process has the old one open: SQLite would remove the log of the new one when the last of them closes it. */
+/**
+ * Only while no process has the old one open: SQLite would remove the log of the new one when the last process closes
+ * the old one.
+ */
 function replace(folder: string, rows: ReadonlyMap<string, Salvaged>): string | undefined {
   const running = countProcesses(folder);
   if (running > 0)
     throw new TollgateError('STATE_FAILED', {
-      detail: `${running === 1 ? 'A process of Tollgate has' : `${running} processes of Tollgate have`} the database open, so it cannot be replaced.`,
-      next: 'End what runs (they refuse every call now), and try again.',
+      detail: `${running === 1 ? 'A Tollgate process has' : `${running} Tollgate processes have`} the database open, so it cannot be replaced.`,
+      next: 'End the running processes (they refuse every call now), and try again.',
     });
   const draft = path.join(folder, `.state-${randomBytes(8).toString('hex')}.db`);
   const made = `${draft}.made`;
@@ -243,11 +255,11 @@ function replace(folder: string, rows: ReadonlyMap<string, Salvaged>): string | 
   try {
     const database = openDatabase(draft, STATE_SCHEMA);
     fillWith(database, rows);
-    // Without a log: the one of the draft keeps its name.
+    // Without a log, because the log of the draft keeps its name.
     database.run(`VACUUM INTO '${made.replaceAll("'", "''")}'`)();
     database.close();
     sync(made);
-    if (examine(made).version !== STATE_SCHEMA.version) throw damaged(['the new database is not whole']);
+    if (examine(made).version !== STATE_SCHEMA.version) throw damaged(['the new database is incomplete']);
     const kept = putAside(file);
     chmodSync(made, 0o600);
     renameSync(made, file);
@@ -259,7 +271,7 @@ function replace(folder: string, rows: ReadonlyMap<string, Salvaged>): string | 
   }
 }
 
-/** The folder where it is kept now. The log of a database that is gone goes too: it is no log of another one. */
+/** Returns the folder that keeps it now. The log of a missing database goes too, because it fits no other one. */
 function putAside(file: string): string | undefined {
   if (!existsSync(file)) {
     for (const part of PARTS) rmSync(`${file}${part}`, { force: true });

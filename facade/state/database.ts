@@ -1,5 +1,8 @@
-/** One SQLite file through libsql: opened private, in WAL, with its traps closed. Every fault is STATE_FAILED. */
-import { chmodSync, closeSync, lstatSync, mkdirSync, openSync, statSync } from 'node:fs';
+/**
+ * One SQLite file through libsql: opened private, in WAL mode, with workarounds for known defects. Every error is
+ * STATE_FAILED.
+ */
+import { chmodSync, closeSync, lstatSync, mkdirSync, openSync, type Stats, statSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname } from 'node:path';
 import type Libsql from 'libsql';
@@ -7,44 +10,56 @@ import { TollgateError } from '../../catalogs/errors/error-table.ts';
 
 const require = createRequire(import.meta.url);
 
-/** What may be bound: no booleans (libsql 0.5.29 aborts the process on one), no text with NUL, only whole numbers below 2^53. */
+/**
+ * What may be bound: no booleans (libsql 0.5.29 aborts the process on one), no text with NUL, only integers below 2^53.
+ */
 export type SqlValue = string | number | null;
 
-/** How a database is made, and brought from an older version to this one. */
+/** How a database is made, and upgraded to this version. */
 export interface DatabaseSchema {
   readonly version: number;
   /** Statements that make an empty database one of this version. */
   readonly sql: string;
-  /** By version: statements that bring a database of it to the next one. Absent: an older one cannot be used. */
+  /**
+   * By version: statements that upgrade a database of this version to the next. Absent: an older one cannot be used.
+   */
   readonly upgrades?: Readonly<Record<number, string>>;
 }
 
 /** A database. Its functions are made once and stay valid until `close`. */
 export interface Database {
-  /** All rows of a statement that returns rows. */
+  /** Returns all rows of a statement. */
   all<Row>(sql: string): (...values: SqlValue[]) => Row[];
-  /** The first row, or undefined; it carries an extra key `_metadata`, so name the columns that you read. */
+  /** Returns the first row, or undefined. It has an extra key `_metadata`, so name the columns that you read. */
   first<Row>(sql: string): (...values: SqlValue[]) => Row | undefined;
-  /** Runs a statement that returns no rows; answers how many it changed. With RETURNING, libsql would keep the write lock. */
+  /**
+   * Runs a statement that returns no rows, and returns how many rows it changed. With RETURNING, libsql would keep the
+   * write lock.
+   */
   run(sql: string): (...values: SqlValue[]) => number;
   /**
-   * Runs `work` as one write transaction: the write lock is taken at once, and anything thrown rolls all of it back. `synced`: it is on
-   * the disk when this returns. Without it, a loss of power can take the last transactions back; the end of a process cannot.
+   * Runs `work` as one write transaction: it takes the write lock at once, and an error rolls everything back.
+   * `synced`: it is on the disk when this returns. Without it, a power failure can undo the last transactions; the end
+   * of a process cannot.
    */
   transact<T>(work: () => T, how?: { readonly synced: true }): T;
-  /** False once the file was removed, or another one was put in its place. What is written then is lost. */
+  /** False if the file was removed or replaced. What is written then is lost. */
   readonly isInPlace: boolean;
-  /** Reads the file through a new connection; `whole` checks all of it. Throws STATE_FAILED when it is damaged. */
+  /** Reads the file through a new connection; `whole` checks all of it. Throws STATE_FAILED if it is damaged. */
   probe(whole: boolean): void;
   close(): void;
 }
 
-/** How long a statement waits for another process, ms, where nothing else is said. */
+/** How long a statement waits for another process by default, ms. */
 const BUSY_MS = 5000;
 /** Milliseconds between two tries. */
 const RETRY_MS = 5;
 
-/** Opens or creates the file (0600, folder 0700) and brings it to `schema`; ':memory:' stands for a private one. `busyMs`: how long statements wait for other processes; this thread does nothing else meanwhile. `exists`: one without a schema was emptied, and is refused with STATE_LOST. */
+/**
+ * Opens or creates the file (mode 0600, folder 0700) and upgrades it to `schema`; ':memory:' is a private one.
+ * `busyMs`: how long statements wait for other processes, which blocks this thread. `exists`: the database must have a
+ * schema, else STATE_LOST, because it was emptied.
+ */
 export function openDatabase(
   path: string,
   schema: DatabaseSchema,
@@ -53,7 +68,7 @@ export function openDatabase(
   if (path !== ':memory:') guard(() => createPrivate(path));
   const connection = new Connection(path, busyMs);
   try {
-    // Two processes that start together: the second waits for the first, then finds the work done.
+    // Of two processes that start together, the second waits for the first and finds the work done.
     const version = versionOf(connection);
     if (version === 0 && exists) throw new TollgateError('STATE_LOST');
     if (version !== schema.version) connection.transact(() => migrate(connection, schema), { synced: true });
@@ -73,8 +88,8 @@ function createPrivate(path: string): void {
 }
 
 /**
- * Only where there is none: to close a file that another connection of this process has open would give back the locks of that
- * connection (POSIX), and the next process that ends would take its log away, with all that it writes from then on.
+ * Only if there is none. Closing a file that another connection of this process has open would release the locks of
+ * that connection (POSIX). The next process that ends would then remove its log, with all later writes.
  */
 function create(path: string): void {
   try {
@@ -85,32 +100,30 @@ function create(path: string): void {
 }
 
 /**
- * What people agreed to stands in there: a file that somebody else could have written is not read, and not mended either, for then
- * nobody would ever hear of it (security E 71).
+ * The database holds approvals. Tollgate refuses a file that another user could have written.
+ * It does not repair the file, because then the owner would not learn about the change.
  */
 function checkOwn(path: string): void {
   const folder = statSync(dirname(path));
-  const file = lstatSync(path, { throwIfNoEntry: false });
   const own = process.geteuid?.() ?? folder.uid;
-  const fault =
-    (folder.mode & 0o002) !== 0
-      ? 'its folder may be written by everybody'
-      : folder.uid !== own
-        ? 'its folder belongs to another user'
-        : file === undefined
-          ? undefined
-          : !file.isFile()
-            ? 'it is a link, or no file'
-            : file.uid !== own
-              ? 'it belongs to another user'
-              : (file.mode & 0o022) !== 0
-                ? 'it may be written by others'
-                : undefined;
+  const fault = folderFault(folder, own) ?? fileFault(lstatSync(path, { throwIfNoEntry: false }), own);
   if (fault === undefined) return;
   throw new TollgateError('STATE_FAILED', {
     detail: `The state database is not used: ${fault}.`,
-    next: 'Find out who did that, for approvals stand in it. Then give the state folder and its files to the user who runs Tollgate alone (chown, chmod 700), or remove it and approve again.',
+    next: 'Find out who did that, because the database contains approvals. Then give the state folder and its files to the user who runs Tollgate, and to no one else (chown, chmod 700), or remove the folder and approve again.',
   });
+}
+
+function folderFault(folder: Stats, own: number): string | undefined {
+  if ((folder.mode & 0o002) !== 0) return 'everyone may write its folder';
+  return folder.uid === own ? undefined : 'its folder belongs to another user';
+}
+
+function fileFault(file: Stats | undefined, own: number): string | undefined {
+  if (file === undefined) return undefined;
+  if (!file.isFile()) return 'it is a link, or not a file';
+  if (file.uid !== own) return 'it belongs to another user';
+  return (file.mode & 0o022) === 0 ? undefined : 'other users may write it';
 }
 
 function versionOf(database: Database): number {
@@ -121,21 +134,21 @@ function migrate(database: Database, { version, sql, upgrades = {} }: DatabaseSc
   const found = versionOf(database);
   if (found > version)
     throw new TollgateError('STATE_TOO_NEW', {
-      detail: `The state has schema version ${found}; this Tollgate knows ${version}.`,
+      detail: `The state has schema version ${found}; this Tollgate supports ${version}.`,
     });
   if (found === version) return;
   for (let from = found; from < version; from = from === 0 ? version : from + 1) {
     const step = from === 0 ? sql : upgrades[from];
     if (step === undefined)
       throw new TollgateError('STATE_FAILED', {
-        detail: `The database has schema version ${from}, which this Tollgate cannot bring to ${version}.`,
+        detail: `The database has schema version ${from}, which this Tollgate cannot upgrade to ${version}.`,
       });
     for (const statement of statementsOf(step)) database.run(statement)();
   }
   database.run(`PRAGMA user_version = ${version}`)();
 }
 
-/** A semicolon at the end of a line ends a statement; those in a trigger are followed by more text on their line. */
+/** A semicolon at the end of a line ends a statement. In a trigger, more text follows on the line. */
 function statementsOf(sql: string): readonly string[] {
   return sql
     .split(/;\s*$/m)
@@ -144,14 +157,15 @@ function statementsOf(sql: string): readonly string[] {
 }
 
 /**
- * A connection that is made again after any fault: after SQLITE_BUSY, libsql 0.5.29 can leave a statement open, and all others then read
- * what the database was at that moment, for ever. SQLite's own waiting is off (`timeout: 0`), because it is what leaves them open.
+ * A connection that is made again after any error. After SQLITE_BUSY, libsql 0.5.29 can leave a statement open, and all
+ * later reads then show the database of that moment. SQLite's own waiting is off (`timeout: 0`), because it leaves such
+ * statements open.
  */
 class Connection implements Database {
   readonly #path: string;
   readonly #busyMs: number;
   readonly #file: string | undefined;
-  /** The log and its index, once they are there. */
+  /** The log and its index, when they exist. */
   #log: string | undefined;
   #live: Libsql.Database | undefined;
   readonly #statements = new Map<string, Libsql.Statement>();
@@ -186,7 +200,7 @@ class Connection implements Database {
   transact<T>(work: () => T, { synced = false }: { readonly synced?: boolean } = {}): T {
     this.#use(() => {
       this.#sync(synced);
-      // Not prepared: a try that does not get the lock leaves no statement, and with it no open file, behind.
+      // Not prepared, so that a try without the lock leaves no statement, and no open file, behind.
       this.#connect().exec('BEGIN IMMEDIATE');
     });
     this.#inTransaction = true;
@@ -232,7 +246,7 @@ class Connection implements Database {
     };
   }
 
-  /** Inside a transaction nothing is tried again: the lock is ours, and the transaction is given up whole. */
+  /** In a transaction nothing is tried again, because it has the lock. It is rolled back completely. */
   #use<T>(work: () => T): T {
     if (!this.#isOpen) throw new TollgateError('STATE_FAILED', { detail: 'The state database is closed.' });
     if (this.#inTransaction) return guard(work);
@@ -262,7 +276,7 @@ class Connection implements Database {
     this.#isSynced = synced;
   }
 
-  /** SQLite would make an empty file in the place of one that was removed. */
+  /** SQLite would make an empty file in the place of a removed one. */
   #connect(): Libsql.Database {
     if (this.#live === undefined && !this.isInPlace) throw new TollgateError('STATE_LOST');
     return (this.#live ??= connect(this.#path));
@@ -275,7 +289,7 @@ class Connection implements Database {
       // A full disk may have rolled back already.
       if (live.inTransaction) live.exec('ROLLBACK');
     } catch {
-      // The connection goes.
+      // The connection is closed.
     }
     if (this.#path === ':memory:') return;
     this.#statements.clear();
@@ -286,7 +300,7 @@ class Connection implements Database {
   }
 }
 
-/** Tells a file from another one at its path; undefined when there is none. */
+/** Identifies a file at a path; undefined if there is none. */
 function fileOf(path: string): string | undefined {
   const found = path === ':memory:' ? undefined : statSync(path, { throwIfNoEntry: false });
   return found === undefined ? undefined : `${found.dev}.${found.ino}`;
@@ -295,13 +309,14 @@ function fileOf(path: string): string | undefined {
 const SLEEPER = new Int32Array(new SharedArrayBuffer(4));
 
 /*
- * Checks the whole database. A connection of libsql 0.5.29 that has prepared a statement keeps its files open after `close`, until the
- * statement is collected; `exec` prepares none that stays. It returns no row, so what is wrong is told by an error.
+ * Checks the whole database. A connection of libsql 0.5.29 that has prepared a statement keeps its files open after
+ * `close` until the statement is collected, so `exec` is used, which prepares none that stays. It returns no row, so an
+ * error tells what is wrong.
  */
 const CHECK = "SELECT CASE WHEN (SELECT quick_check FROM pragma_quick_check(1)) <> 'ok' THEN json('damaged') END";
 const CHECK_FAILED = 'malformed JSON';
 
-/** Other connections of this process may have the file open: it is opened and closed by SQLite alone (see `create`). */
+/** Other connections of this process may have the file open, so only SQLite opens and closes it (see `create`). */
 function connect(path: string): Libsql.Database {
   const Database = require('libsql') as typeof Libsql;
   const connection = new Database(path, { timeout: 0 } as Libsql.Options);
@@ -314,19 +329,19 @@ function connect(path: string): Libsql.Database {
   }
 }
 
-/** libsql reads text up to the first NUL: two keys could look like one. */
+/** libsql reads text up to the first NUL, so two keys could look like one. */
 function check(value: SqlValue): SqlValue {
   if (typeof value === 'string' && value.includes('\0'))
-    throw new TollgateError('STATE_FAILED', { detail: 'A text with a NUL cannot be kept.' });
+    throw new TollgateError('STATE_FAILED', { detail: 'A text with a NUL character cannot be stored.' });
   return value;
 }
 
-/** True for a fault of the disk, or of its quota: there is no room. */
+/** Returns true for an error of the disk, or of its quota: there is no room. */
 export function isDiskFull(thrown: unknown): boolean {
   return causeOf(thrown) === 'SQLITE_FULL';
 }
 
-/** True when another process holds the lock: the same may succeed later. */
+/** Returns true if another process holds the lock, so that the same may succeed later. */
 export function isBusy(thrown: unknown): boolean {
   return causeOf(thrown)?.startsWith('SQLITE_BUSY') === true;
 }
@@ -339,18 +354,18 @@ function causeOf(thrown: unknown): string | undefined {
 const DAMAGED = [
   /^SQLITE_(CORRUPT|NOTADB)/,
   'The state database is damaged.',
-  'Look at it with `tollgate state check`. Restore a backup with `tollgate state restore`, or keep what can be read with `tollgate state repair`.',
+  'Check it with `tollgate state check`. Restore a backup with `tollgate state restore`, or keep what can be read with `tollgate state repair`.',
 ] as const;
 const CAUSES: readonly (readonly [RegExp, string, string])[] = [
   DAMAGED,
   [
     /^SQLITE_BUSY/,
     'Another process holds the lock of the state database.',
-    'Try again. If it stays so, find the process that holds it (fuser -v state.db) and end it.',
+    'Try again. If this continues, find the process that holds it (fuser -v state.db) and end it.',
   ],
 ];
 
-/** Turns what SQLite and the system throw into STATE_FAILED. */
+/** Turns errors of SQLite and of the system into STATE_FAILED. */
 export function guard<T>(work: () => T): T {
   try {
     return work();

@@ -1,8 +1,9 @@
-/** The embedded state: one SQLite database for all processes of a user, and the file of stops next to it. It blocks its thread. */
+/** The embedded state: one SQLite database for all processes of a user, and the file of stops. It blocks its thread. */
 import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { Instant } from './budget-clock.ts';
 import { type BudgetCounter, currentCounter, drawFromCounter, EMPTY_COUNTER, needsSettle } from './budget-counter.ts';
 import { type Database, type DatabaseSchema, isBusy, isDiskFull, openDatabase } from './database.ts';
 import { isAlive, noMark, ownMark } from './process-mark.ts';
@@ -43,11 +44,14 @@ export const STATE_SCHEMA: DatabaseSchema = {
   },
 };
 
-/** Where switches lay before they had a file of their own. */
+/** The space of switches before they had their own file. */
 const OLD_STOPS = 'kill';
-/** Holds one row once there is a file of stops. */
+/** Has one row when there is a file of stops. */
 const STOPS_NOTED = 'stops';
-/** Counters of runs and sessions that nobody ended, and labels of named runs, go when untouched for this long, ms. */
+/**
+ * Counters of runs and sessions that did not end, and labels of named runs, are removed when they are untouched for
+ * this long, ms.
+ */
 const STALE_MS = 30 * 86_400_000;
 const OLD_COUNTERS = `scope IN ('run', 'session') AND touched < ?`;
 const OLD_VALUES = `space = ? OR (space LIKE 'labels/%' AND CAST(value AS INTEGER) < ?)`;
@@ -55,20 +59,26 @@ const OLD_VALUES = `space = ? OR (space LIKE 'labels/%' AND CAST(value AS INTEGE
 /** Name of the database in a state folder. */
 export const DATABASE_FILE = 'state.db';
 
-/** The state, for this thread alone. */
+/** The state, for this thread only. */
 export interface DirectState extends State, Pick<StateValues, 'changesAfter'> {
-  /** False once the database was removed or replaced. */
+  /** False if the database was removed or replaced. */
   readonly isInPlace: boolean;
-  /** Reads the file through a new connection; `whole` checks all of it. Throws STATE_FAILED when it is damaged. */
+  /** Reads the file through a new connection; `whole` checks all of it. Throws STATE_FAILED if it is damaged. */
   probe(whole: boolean): void;
   close(): void;
 }
 
-/** How a state is opened. `now`: ms since 1970. `busyMs`: how long this thread waits for the locks of other processes; default 5,000. */
+/**
+ * How a state is opened. `now`: ms since 1970. `busyMs`: how long this thread waits for the locks of other processes;
+ * default 5,000.
+ */
 export interface OpenStateOptions {
   readonly now?: number;
   readonly busyMs?: number;
-  /** The mark of this process, where another thread of it holds the lock; '' when none could be taken. Default: this thread takes one when it is needed. */
+  /**
+   * The mark of this process, if another thread holds its lock; '' if none could be taken. Default: this thread takes
+   * one when it needs it.
+   */
   readonly mark?: string;
 }
 
@@ -78,10 +88,12 @@ export function openState(
   { now = Date.now(), mark: given, ...how }: OpenStateOptions = {},
 ): DirectState {
   const mark = given === undefined ? () => ownMark(folder) : () => known(given);
-  // The database is not replaced while a process has it open. On a full disk there is no mark: what needs it is refused then.
+  // A process that has the database open prevents its replacement. On a full disk there is no mark, and what needs it
+  // is refused later.
   if (given === undefined && existsSync(folder)) tryMark(folder);
   const file = join(folder, DATABASE_FILE);
-  // The folder is made, and looked at, with the database: stops in a folder of somebody else would be no stops.
+  // The folder is made and checked with the database, because stops in a folder of another user could be changed by
+  // that user.
   const exists = hadDatabase(folder);
   if (exists && !existsSync(file)) throw new TollgateError('STATE_LOST');
   const database = openDatabase(file, STATE_SCHEMA, { ...how, exists });
@@ -129,7 +141,7 @@ function tryMark(folder: string): void {
   try {
     ownMark(folder);
   } catch {
-    // Said where it is needed.
+    // The error is reported where the mark is needed.
   }
 }
 
@@ -145,7 +157,7 @@ function hadDatabase(folder: string): boolean {
 
 function dropStale(database: Database, { before, stops }: { readonly before: number; readonly stops: Stops }): void {
   try {
-    // A database that another process has locked can still be opened, to be read.
+    // A database that another process has locked can still be opened for reading.
     const stale =
       database.first<{ n: number }>(
         `SELECT (SELECT count(*) FROM counter WHERE ${OLD_COUNTERS}) + (SELECT count(*) FROM value WHERE ${OLD_VALUES}) AS n`,
@@ -161,12 +173,21 @@ function dropStale(database: Database, { before, stops }: { readonly before: num
     });
     stops.touchValues();
   } catch (thrown) {
-    // On a full disk, or under the lock of another process, they stay: who opens the state to take something back must get that far.
+    // On a full disk, or under the lock of another process, they stay, because a person who wants to withdraw something
+    // must get that far.
     if (!isDiskFull(thrown) && !isBusy(thrown)) throw thrown;
   }
 }
 
-function createLedger(database: Database, own: Own): Pick<State, 'reserve' | 'settle' | 'endScope'> {
+interface Counters {
+  read(claim: BudgetClaim): BudgetCounter | undefined;
+  /** Writes `before` plus the reserved amounts. */
+  add(reserved: ReservedClaim, before: BudgetCounter, now: number): void;
+  /** Replaces the amounts that were reserved for output and time by the amounts used. */
+  correct(reserved: ReservedClaim, used: Parameters<State['settle']>[1]): void;
+}
+
+function createCounters(database: Database): Counters {
   const read = database.first<Amounts & { since: number; monotonic: number; boot: string }>(
     'SELECT since, monotonic, boot, calls, argBytes, outputBytes, wallMs FROM counter WHERE budget = ? AND scope = ? AND key = ?',
   );
@@ -176,55 +197,66 @@ function createLedger(database: Database, own: Own): Pick<State, 'reserve' | 'se
   const correct = database.run(
     'UPDATE counter SET outputBytes = outputBytes + ?, wallMs = wallMs + ? WHERE budget = ? AND scope = ? AND key = ? AND since = ? AND monotonic = ?',
   );
+  return {
+    read: ({ budget, scope, key }) => {
+      const row = read(budget, scope, key);
+      return row === undefined
+        ? undefined
+        : { ...row, since: { wall: row.since, monotonic: row.monotonic, boot: row.boot } };
+    },
+    add: ({ claim, since, amounts }, before, now) => {
+      const sums = (['calls', 'argBytes', 'outputBytes', 'wallMs'] as const).map(
+        (unit) => before[unit] + amounts[unit],
+      );
+      write(claim.budget, claim.scope, claim.key, since.wall, since.monotonic, since.boot, now, ...sums);
+    },
+    correct: ({ claim, since, amounts }, used) => {
+      const output = amounts.outputBytes === 0 ? 0 : used.outputBytes - amounts.outputBytes;
+      const wall = amounts.wallMs === 0 ? 0 : used.wallMs - amounts.wallMs;
+      if (output !== 0 || wall !== 0)
+        correct(output, wall, claim.budget, claim.scope, claim.key, since.wall, since.monotonic);
+    },
+  };
+}
+
+/** What one claim reserves, and its counter before that. */
+interface Drawn {
+  readonly taken: ReservedClaim;
+  readonly before: BudgetCounter;
+}
+
+function draw(counters: Counters, claim: BudgetClaim, now: Instant): Drawn | { readonly refused: ReservationRefusal } {
+  const last = counters.read(claim);
+  const before = currentCounter(claim, last, now);
+  const answer = drawFromCounter(claim, before, now);
+  if (!('refused' in answer)) return { taken: answer.taken, before };
+  // A window that began again at a refusal must not begin again at each refusal.
+  if (last !== undefined && before.since !== last.since)
+    counters.add({ claim, since: before.since, amounts: EMPTY_COUNTER }, before, now.wall);
+  return answer;
+}
+
+function createLedger(database: Database, own: Own): Pick<State, 'reserve' | 'settle' | 'endScope'> {
+  const counters = createCounters(database);
   const endCounters = database.run('DELETE FROM counter WHERE scope = ? AND key = ?');
   const slots = createSlots(database, own);
   const prefix = randomBytes(8).toString('hex');
   let leases = 0;
-
-  const stored = (claim: BudgetClaim): BudgetCounter | undefined => {
-    const row = read(claim.budget, claim.scope, claim.key);
-    return row === undefined
-      ? undefined
-      : { ...row, since: { wall: row.since, monotonic: row.monotonic, boot: row.boot } };
-  };
-  const store = ({ claim, since, amounts }: ReservedClaim, before: BudgetCounter, now: number): void => {
-    const sum = (unit: keyof ReservedClaim['amounts']): number => before[unit] + amounts[unit];
-    write(
-      claim.budget,
-      claim.scope,
-      claim.key,
-      since.wall,
-      since.monotonic,
-      since.boot,
-      now,
-      sum('calls'),
-      sum('argBytes'),
-      sum('outputBytes'),
-      sum('wallMs'),
-    );
-  };
   return {
     reserve: (claims, now) =>
       database.transact(() => {
-        const drawn: { readonly taken: ReservedClaim; readonly before: BudgetCounter }[] = [];
+        const drawn: Drawn[] = [];
         for (const claim of claims) {
-          const last = stored(claim);
-          const before = currentCounter(claim, last, now);
-          const answer = drawFromCounter(claim, before, now);
-          if ('refused' in answer) {
-            // A window that began again at a refusal must not do so at each.
-            if (last !== undefined && before.since !== last.since)
-              store({ claim, since: before.since, amounts: EMPTY_COUNTER }, before, now.wall);
-            return answer;
-          }
-          drawn.push({ taken: answer.taken, before });
+          const answer = draw(counters, claim, now);
+          if ('refused' in answer) return answer;
+          drawn.push(answer);
         }
         const refused = claims.map(slots.check).find((answer) => answer !== undefined);
         if (refused !== undefined) return { refused };
         leases += 1;
         const id = `${prefix}.${leases}`;
         for (const { taken, before } of drawn) {
-          if (taken.claim.demands.length > 0) store(taken, before, now.wall);
+          if (taken.claim.demands.length > 0) counters.add(taken, before, now.wall);
           if (taken.claim.concurrent !== undefined) slots.take(taken.claim, id);
         }
         return { held: { id, taken: drawn.map((one) => one.taken) } };
@@ -232,14 +264,9 @@ function createLedger(database: Database, own: Own): Pick<State, 'reserve' | 'se
     settle: (held, used) => {
       if (!needsSettle(held)) return;
       database.transact(() => {
-        for (const { claim, since, amounts } of held.taken) {
-          const [output, wall] = [
-            amounts.outputBytes === 0 ? 0 : used.outputBytes - amounts.outputBytes,
-            amounts.wallMs === 0 ? 0 : used.wallMs - amounts.wallMs,
-          ];
-          if (output !== 0 || wall !== 0)
-            correct(output, wall, claim.budget, claim.scope, claim.key, since.wall, since.monotonic);
-          if (claim.concurrent !== undefined) slots.giveBack(claim, held.id);
+        for (const reserved of held.taken) {
+          counters.correct(reserved, used);
+          if (reserved.claim.concurrent !== undefined) slots.giveBack(reserved.claim, held.id);
         }
       });
     },
@@ -247,7 +274,7 @@ function createLedger(database: Database, own: Own): Pick<State, 'reserve' | 'se
   };
 }
 
-/** What marks the slots of this process. */
+/** The mark of this process's slots. */
 interface Own {
   readonly folder: string;
   readonly mark: () => string;
@@ -276,7 +303,7 @@ function createSlots(database: Database, { folder, mark }: Own): Slots {
     check: (claim) => {
       const { concurrent: limit, budget, scope, key } = claim;
       if (limit === undefined || (count(budget, scope, key)?.n ?? 0) < limit) return undefined;
-      // Only a full budget pays for the question whether the holders still live.
+      // Only a full budget needs to know whether the holders are alive.
       for (const { process } of holders(budget, scope, key)) if (!isAlive(folder, process)) bury(process);
       const used = count(budget, scope, key)?.n ?? 0;
       return used < limit ? undefined : { claim, unit: 'concurrent', limit, left: 0 };

@@ -1,6 +1,6 @@
 /**
- * The state as the event loop uses it: a copy of all values, kept up to date by the thread that has the database. Reads are answered from
- * the copy at once, and writes when the thread has done them (decision 55).
+ * The state as the event loop uses it: a copy of all values, which the thread with the database keeps up to date. Reads
+ * are answered from the copy at once; writes when the thread has done them (decision 55).
  */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
@@ -17,16 +17,19 @@ import { Stops } from './stop-file.ts';
 
 /** How long a write waits for the lock of another process, ms. */
 export const BUSY_MS = 5_000;
-/** Milliseconds between two reads by which the thread proves that it can read, and finds what others have written. */
+/**
+ * Milliseconds between two reads by which the thread proves that it can read, and finds what other processes have
+ * written.
+ */
 export const POLL_MS = 250;
-/** So long after the last proof, the copy counts as old, ms. */
+/** The copy is out of date this long after the last proof, ms. */
 const PROOF_MS = 1_000;
-/** So long a call waits for a new proof, ms. */
+/** How long a call waits for a new proof, ms. */
 const PATIENCE_MS = 2_000;
-/** How long a new thread is waited for after one has ended, ms. */
+/** How long to wait before a new thread is started after one has ended, ms. */
 const RESTART_MS = 500;
 
-/** Lists that are kept. */
+/** How many lists are kept. */
 const MOST_LISTS = 1_000;
 
 type Work =
@@ -50,13 +53,15 @@ type Work =
       readonly change: { readonly from?: string; readonly to: string };
     };
 
-/** What the thread is asked. */
+/** A question to the thread. */
 export type StateRequest = Work & { readonly id: number; readonly follower: number };
 
-/** What the thread answers: the result, and what has changed since its last answer. `stamp` was read before the changes. */
+/**
+ * An answer of the thread: the result, and what has changed since its last answer. `stamp` was read before the changes.
+ */
 export type StateResponse =
   | { readonly result: unknown; readonly stamp: string; readonly changes: ValueChanges }
-  /** What changed no value. */
+  /** The answer of work that changed no value. */
   | { readonly result: unknown }
   | {
       readonly failed: { readonly code: ErrorCode; readonly message: string; readonly next: string };
@@ -77,7 +82,7 @@ class Thread {
   #owed = 0;
   #worker: Worker | undefined;
 
-  /** Its number, by which the thread answers it. */
+  /** Adds a follower and returns its number, by which the thread answers it. */
   add(follower: Follower): number {
     this.#numbers += 1;
     this.#followers.set(this.#numbers, follower);
@@ -91,7 +96,7 @@ class Thread {
   send(question: StateRequest): void {
     if (this.#worker === undefined) {
       this.#worker = this.#start();
-      // A new thread knows no follower: each is opened there before anything else is asked.
+      // A new thread knows no follower, so each is opened there before anything else is asked.
       for (const [number, follower] of this.#followers)
         if (question.op !== 'open' || number !== question.follower) follower.open().catch(() => undefined);
     }
@@ -100,7 +105,7 @@ class Thread {
   }
 
   #start(): Worker {
-    // What the thread prints stays in it: stdout belongs to the wire.
+    // The thread may not print to stdout, because MCP uses it.
     const worker = new Worker(threadFile(), { env: {}, execArgv: [], stdout: true, stderr: true });
     worker.on('message', ({ id, follower, answer }: StateMessage) => {
       this.#followers.get(follower)?.told(id, answer);
@@ -166,7 +171,7 @@ class Follower implements State {
   }
 
   async open(): Promise<void> {
-    // The mark says that this process has the database open: it is not replaced meanwhile.
+    // The mark says that this process has the database open, so that no other process replaces it.
     await this.#ask({
       op: 'open',
       folder: this.#folder,
@@ -243,7 +248,7 @@ class Follower implements State {
     return ownMark(this.#folder);
   }
 
-  /** On a full disk there is none: what needs it is refused then. */
+  /** On a full disk there is none, and what needs it is refused later. */
   #tryMark(): string {
     try {
       return this.mark();
@@ -257,7 +262,7 @@ class Follower implements State {
   }
 
   async close(): Promise<void> {
-    // It is answered after all that was asked before it.
+    // The thread answers it after everything that was asked before.
     await Promise.race([
       this.#ask({ op: 'close' }).catch(() => undefined),
       sleep(PATIENCE_MS, undefined, { ref: false }),
@@ -283,9 +288,11 @@ class Follower implements State {
     waiting?.(answer);
   }
 
-  /** The thread has ended, or is not needed any more: nothing is known until another one answers. */
+  /** Called when the thread has ended or is no longer needed: nothing is known until another one answers. */
   lose(
-    fault = new TollgateError('STATE_FAILED', { detail: 'The thread of the state has ended. Another one is started.' }),
+    fault = new TollgateError('STATE_FAILED', {
+      detail: 'The thread of the state has ended. Another one is being started.',
+    }),
   ): void {
     this.#fault = fault;
     const failed = { code: fault.code, message: fault.message, next: fault.next };
@@ -314,14 +321,14 @@ class Follower implements State {
       const left = until - performance.now();
       if (left <= 0)
         throw new TollgateError('STATE_FAILED', {
-          detail: 'What people have decided cannot be read at present, so nothing runs.',
-          next: 'Call again. If it stays so, look at the state: tollgate state check',
+          detail: 'Decisions of people cannot be read now, so nothing runs.',
+          next: 'Call again. If this continues, check the state: tollgate state check',
         });
       await Promise.race([this.#ask({ op: 'news' }), sleep(left, undefined, { ref: false })]);
     }
   }
 
-  /** What is known of the past is not read while the present cannot be. */
+  /** Old values are not read while the present ones cannot be. */
   #check(): void {
     if (this.#fault !== undefined) throw this.#fault;
   }
@@ -350,7 +357,7 @@ function closed(): TollgateError {
   return new TollgateError('STATE_FAILED', { detail: 'The state is closed.' });
 }
 
-/** Tests run the sources; a thread needs the built file. */
+/** Tests run the sources, but a thread needs the built file. */
 function threadFile(): string {
   const here = path.dirname(fileURLToPath(import.meta.url));
   const built = path.join(here, 'state-thread.js');

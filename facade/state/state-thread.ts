@@ -1,6 +1,7 @@
 /**
- * The thread of the state. It alone waits for the database: for its disk, and for the locks of other processes. One thread serves all state
- * folders of the process. What cannot have its lock is tried again between other questions, so a locked database is still read.
+ * The thread of the state. Only this thread waits for the disk and for the locks of other processes. One thread serves
+ * all state folders of the process. Work that cannot get its lock is tried again between other questions, so a locked
+ * database can still be read.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -12,15 +13,15 @@ import { BUSY_MS, POLL_MS, type StateMessage, type StateRequest, type StateRespo
 
 /** Milliseconds between two tries to get a lock. */
 const RETRY_MS = 10;
-/** Polls to one that reads the file anew, and to one that checks all of it. */
+/** Polls between two new reads of the file, and between two complete checks. */
 const PROBE_POLLS = 4;
 const CHECK_POLLS = 40;
 
 type News = Pick<Extract<StateResponse, { changes: unknown }>, 'stamp' | 'changes'>;
 
-/** What changes no value: budgets, which each call reserves. */
+/** Operations that change no value: budgets, which each call reserves. */
 const WITHOUT_VALUES: ReadonlySet<StateRequest['op']> = new Set(['reserve', 'settle', 'endScope']);
-/** For how long the database is taken to be in its place, ms. */
+/** How long the database is assumed to be in its place, ms. */
 const PLACE_MS = 100;
 
 const port = parentPort!;
@@ -33,7 +34,7 @@ class Followed {
   readonly #mark: string;
   readonly #proved: BigInt64Array;
   #state: DirectState | undefined;
-  /** Up to where the main thread has been told. */
+  /** The last change that the main thread was told. */
   #told: number | undefined;
   #fault: string | undefined;
   readonly #waiting: { readonly question: StateRequest; readonly until: number }[] = [];
@@ -81,7 +82,7 @@ class Followed {
     }
   }
 
-  /** Does the work, and reads what has changed. A fault of the reading is no fault of the work, which is done. */
+  /** Does the work, and reads what has changed. An error of reading is not an error of the work, which is done. */
   #attempt(work?: (state: DirectState) => unknown, isWithoutValues = false): StateResponse {
     try {
       const state = this.#open();
@@ -105,7 +106,7 @@ class Followed {
     return this.#state;
   }
 
-  /** What has changed. The stamp is read first: what is committed after it changes it again. */
+  /** Returns what has changed. The stamp is read first, because later commits change it again. */
   #news(state: DirectState): News {
     const stamp = state.stops.valueStamp();
     const changes = state.changesAfter(this.#told);
@@ -122,7 +123,10 @@ class Followed {
     }
   }
 
-  /** Tells what has changed. Once a second it also reads the file again, because a connection returns from memory what it has read before. */
+  /**
+   * Reports what has changed. Once a second it also reads the file again, because a connection answers from memory what
+   * it has read before.
+   */
   #poll(): void {
     this.#polls += 1;
     if (this.#polls % PROBE_POLLS === 0 || this.#damage !== undefined)
@@ -135,7 +139,7 @@ class Followed {
     this.#answer(0, answer);
   }
 
-  /** What is damaged stays damaged until all of it was found whole. */
+  /** A damaged database counts as damaged until a complete check finds no damage. */
   #probe(whole: boolean): void {
     try {
       this.#open().probe(whole);
@@ -179,7 +183,7 @@ port.on('message', (question: StateRequest) => {
     id: question.id,
     follower: question.follower,
     answer: {
-      failed: { code: 'STATE_FAILED', message: 'The thread of the state has just started.', next: 'Call again.' },
+      failed: { code: 'STATE_FAILED', message: 'The thread of the state has only just started.', next: 'Call again.' },
     },
   } satisfies StateMessage);
 });

@@ -1,35 +1,35 @@
-/** The small values of the shared state, in the database: what is read is remembered while no process has written. */
+/** The small values of the shared state, in the database. Reads are cached until a process writes. */
 import type { Database } from './database.ts';
 import type { State } from './state-port.ts';
 import type { Stops } from './stop-file.ts';
 
-/** Sorts behind all that stands in keys. */
+/** Sorts after every character of keys. */
 const LAST = '\u{10ffff}';
 const MEMO_MAX = 1000;
-/** Changes that are kept for those who follow them; who is further behind reads everything. */
+/** How many changes are kept for followers. A follower that is further behind reads everything. */
 const KEPT_CHANGES = 10_000;
 
-/** A value as it is now. Without `value` there is none any more. */
+/** The present value. Without `value` there is none. */
 export interface ValueChange {
   readonly space: string;
   readonly key: string;
   readonly value?: string;
 }
 
-/** What has changed up to `to`. `all`: these are all values there are. */
+/** What has changed up to `to`. `all`: these are all values. */
 export interface ValueChanges {
   readonly to: number;
   readonly all: boolean;
   readonly changes: readonly ValueChange[];
 }
 
-/** The values, and what of them has changed. */
+/** The values, and their changes. */
 export interface StateValues extends Pick<State, 'get' | 'put' | 'remove' | 'take' | 'swap' | 'list' | 'stamp'> {
-  /** What has changed after `from`; all values when that is not known any more, or `from` is undefined. */
+  /** Returns what has changed after `from`; all values if that is no longer known, or if `from` is undefined. */
   changesAfter(from: number | undefined): ValueChanges;
 }
 
-/** Values in the database. `stops` tells the other processes that something has changed. */
+/** Returns the values in the database. `stops` tells the other processes about changes. */
 export function createStateValues(database: Database, stops: Stops): StateValues {
   const stamp = (): string => stops.valueStamp();
   const values = new Memo<string | undefined>(stamp);
@@ -82,7 +82,7 @@ export function createStateValues(database: Database, stops: Stops): StateValues
   };
 }
 
-/** Triggers note each change of a value (see the schema in sqlite-state.ts). */
+/** Triggers record each change of a value (see the schema in sqlite-state.ts). */
 function createFollowing(database: Database): StateValues['changesAfter'] {
   const bounds = database.first<{ first: number | null; last: number | null }>(
     'SELECT min(seq) AS first, max(seq) AS last FROM change',
@@ -95,10 +95,10 @@ function createFollowing(database: Database): StateValues['changesAfter'] {
     const { first, last } = bounds() ?? { first: null, last: null };
     const to = last ?? 0;
     if (from === to) return { to, all: false, changes: [] };
-    // A database that was restored counts from elsewhere. What changes between the two reads is told again.
+    // A restored database counts from another number. What changes between the two reads is reported again.
     if (from === undefined || from > to || (first ?? 1) > from + 1) return { to, all: true, changes: all() };
     const changes = after(from, to);
-    // Another process may have dropped some meanwhile.
+    // Another process may have deleted some meanwhile.
     if ((bounds()?.first ?? 1) > from + 1) return { to, all: true, changes: all() };
     return {
       to,
@@ -108,7 +108,7 @@ function createFollowing(database: Database): StateValues['changesAfter'] {
   };
 }
 
-/** Answers that hold while nothing was written: one call asks a dozen times for what people decided last week. */
+/** Caches reads until something is written. One call makes about a dozen. */
 class Memo<T> {
   readonly #stamp: () => string;
   /** By space, then by key. */

@@ -1,6 +1,6 @@
 /**
- * The file of stops: what `off`, `kill` and `revoke` forbid. It needs neither the database nor room on the disk: it has a fixed size,
- * is made ahead, and is written over in place. Every process reads it at every call.
+ * The file of stops: what `off`, `kill` and `revoke` forbid. It needs neither the database nor room on the disk,
+ * because it has a fixed size, is made in advance, and is overwritten in place. Every process reads it at every call.
  */
 import { randomBytes } from 'node:crypto';
 import {
@@ -23,11 +23,11 @@ import { tryLock } from './process-mark.ts';
 
 /** Name of the file in a state folder. */
 export const STOPS_FILE = 'stopped';
-/** Where an earlier version kept what was stopped on a full disk: one JSON object. */
+/** The file in which an earlier version kept stops on a full disk: one JSON object. */
 const OLD_FILE = 'stops';
 /** Held by a writer. */
 const LOCK = 'stopped.lock';
-/** A writer waits so long for another one, ms. A frozen one must not keep anybody from stopping something. */
+/** How long a writer waits for another one, ms. A frozen writer must not prevent a stop. */
 const LOCK_MS = 1_000;
 /** The name that stops everything. No server has it. */
 export const EVERYTHING = '*';
@@ -36,13 +36,14 @@ export const EVERYTHING = '*';
 export interface Stop {
   readonly since: string;
   readonly by: string;
-  /** Tells this stop from another one of the same name; absent for one that a person has thrown. */
+  /** Tells this stop from another one of the same name; absent for a stop by a person. */
   readonly id?: string;
 }
 
 /*
- * The header holds a mark, a stamp that changes with every stop, a stamp that changes with every value of the database, and whether a
- * database was made. The slot after it is kept for EVERYTHING. Each part is written by itself, so writers do not disturb each other.
+ * The header has a mark, a stamp that changes with every stop, a stamp that changes with every value of the database,
+ * and whether a database was made. The slot after it is for EVERYTHING. Each part is written separately, so writers do
+ * not disturb each other.
  */
 const SLOT_BYTES = 256;
 const SLOTS = 256;
@@ -52,14 +53,17 @@ const STAMP_BYTES = 16;
 const AT = { stops: 16, values: 32, made: 48 } as const;
 const HEADER_BYTES = 49;
 
-/** For how long the header is not read again, ms: less than a person, or a client that was told, needs to make the next call. */
+/** How long the header is not read again, ms. No person and no client makes a next call so soon. */
 const LOOK_MS = 1;
-/** After so long all slots are read again, whatever the stamp says, ms: a writer may have died before it wrote the stamp. */
+/**
+ * After this time all slots are read again even if the stamp is the same, ms, because a writer may have died before it
+ * wrote the stamp.
+ */
 const RENEW_MS = 1_000;
 
 const DAMAGED = {
   detail: 'The file of stops is damaged, so it is not known what is stopped.',
-  next: 'Find out what wrote to the state folder. End Tollgate, remove `stopped` from the state folder, stop again what must not run, and say so: tollgate on',
+  next: 'Find out what wrote to the state folder. End Tollgate, remove `stopped` from the state folder, stop again what must not run, and then run: tollgate on',
 };
 
 /** The stops of a state folder, read and written without its database. Every method throws STATE_FAILED, or STATE_LOST if the file was removed. */
@@ -75,7 +79,7 @@ export class Stops {
   #knownAt = -Infinity;
   #isOpen = true;
 
-  /** Opens the file in a state folder, and makes both where there are none. */
+  /** Opens the file in a state folder, and makes both if they are missing. */
   constructor(folder: string) {
     this.#folder = folder;
     this.#file = guard(() => {
@@ -85,12 +89,12 @@ export class Stops {
     this.#inode = inodeOf(fstatSync(this.#file));
   }
 
-  /** All that is stopped, by name; EVERYTHING is first. */
+  /** Returns all stops by name; EVERYTHING is first. */
   list(): ReadonlyMap<string, Stop> {
     this.#look();
     const now = performance.now();
     if (this.#stamp === this.#knownStamp && now - this.#knownAt < RENEW_MS) return this.#known;
-    // The second read is for one that met a writer.
+    // The second read is for a read that met a writer.
     const slots = this.#readSlots() ?? this.#readSlots();
     if (slots === undefined) throw new TollgateError('STATE_FAILED', DAMAGED);
     this.#known = new Map(
@@ -102,12 +106,12 @@ export class Stops {
     return this.#known;
   }
 
-  /** Stops a name. It is on the disk when this returns. */
+  /** Stops a name. The stop is on the disk when this returns. */
   put(name: string, stop: Stop): void {
     withLock(path.join(this.#folder, LOCK), () => this.#put(name, stop));
   }
 
-  /** As `put`, where the name is not stopped yet; false when it is. */
+  /** As `put`, if the name is not stopped yet; otherwise false. */
   putNew(name: string, stop: Stop): boolean {
     return withLock(path.join(this.#folder, LOCK), () => {
       if (this.#slots().has(name)) return false;
@@ -116,7 +120,10 @@ export class Stops {
     });
   }
 
-  /** Lifts a stop; false when there was none. `only`: when it is exactly this one. It is on the disk when this returns. */
+  /**
+   * Lifts a stop; false if there was none. `only`: if it is exactly this one. The change is on the disk when this
+   * returns.
+   */
   remove(name: string, only?: Stop): boolean {
     return withLock(path.join(this.#folder, LOCK), () => {
       const found = this.#slots().get(name);
@@ -149,7 +156,7 @@ export class Stops {
     return this.#header.toString('latin1', AT.values, AT.values + STAMP_BYTES);
   }
 
-  /** Tells all processes that values have changed. Call it after the change is committed. */
+  /** Tells all processes that values have changed. Call it after the commit. */
   touchValues(): void {
     guard(() => this.#write(newStamp(), AT.values));
   }
@@ -178,7 +185,7 @@ export class Stops {
     guard(() => {
       if (!this.#isOpen) throw new TollgateError('STATE_FAILED', { detail: 'The state is closed.' });
       const found = statSync(path.join(this.#folder, STOPS_FILE), { throwIfNoEntry: false });
-      // What others write to a file that was put in its place is not seen here.
+      // What other processes write to a file that replaced this one is not seen here.
       if (found === undefined || inodeOf(found) !== this.#inode) throw stopsLost();
       this.#header.fill(0, readSync(this.#file, this.#header, 0, HEADER_BYTES, 0));
     });
@@ -230,7 +237,7 @@ interface Slot {
   readonly stop: Stop;
 }
 
-/** The first one is kept for EVERYTHING; the others begin at a place that follows from the name. */
+/** The first slot is for EVERYTHING. For other names, the search begins at a slot that the name determines. */
 function freeIndex(name: string, taken: ReadonlySet<number>): number {
   if (name === EVERYTHING) return 1;
   const count = SLOTS - 2;
@@ -274,11 +281,11 @@ function newStamp(): string {
   return randomBytes(STAMP_BYTES / 2).toString('hex');
 }
 
-/** The refusal where the file is gone. */
+/** The error for a missing file. */
 export function stopsLost(): TollgateError {
   return new TollgateError('STATE_LOST', {
     detail: 'The file `stopped` was removed from the state folder, or replaced, so it is not known what is stopped.',
-    next: 'End Tollgate. Stop again what must not run (tollgate kill NAME), and say so: tollgate on',
+    next: 'End Tollgate. Stop again what must not run (tollgate kill NAME), and then run: tollgate on',
   });
 }
 
@@ -286,7 +293,7 @@ function inodeOf({ dev, ino }: { readonly dev: number; readonly ino: number }): 
   return `${dev}.${ino}`;
 }
 
-/** Where the lock cannot be had in time, the work is done without it: to stop something comes first. */
+/** If the lock cannot be had in time, the work is done without it, because a stop is more important. */
 function withLock<T>(file: string, work: () => T): T {
   const until = performance.now() + LOCK_MS;
   let lock = tryLock(file);
@@ -303,7 +310,10 @@ function withLock<T>(file: string, work: () => T): T {
 
 const SLEEPER = new Int32Array(new SharedArrayBuffer(4));
 
-/** The file is there whole or not at all, whichever processes start at once. One that may only be read is opened to be read. */
+/**
+ * The file exists completely or not at all, whichever processes start at once. If it may only be read, it is opened for
+ * reading.
+ */
 function openOrMake(folder: string): number {
   const file = path.join(folder, STOPS_FILE);
   const open = (): number => {
@@ -342,7 +352,7 @@ function openOrMake(folder: string): number {
   return open();
 }
 
-/** What an earlier version stopped on a full disk. */
+/** Reads the stops that an earlier version wrote on a full disk. */
 function oldStops(folder: string): readonly (readonly [string, Stop])[] {
   try {
     const old = JSON.parse(readFileSync(path.join(folder, OLD_FILE), 'utf8')) as Record<string, string>;

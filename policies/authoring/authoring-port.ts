@@ -1,4 +1,4 @@
-/** Owns the port to what authors of policies use beside a running facade: check, test, build, format, explain; decides no call. */
+/** The interface to the tools of policy authors: check, test, build, format, diff, explain, replay. */
 import type { PolicyParts } from '../engine/compiled-parts.ts';
 import type { CallInput } from '../port.ts';
 import type { BuildRequest, BuiltBundle } from './bundle-build.ts';
@@ -35,27 +35,51 @@ export type {
   RuleWhy,
 } from './why/explanation-format.ts';
 
-/** Every tool loads its own code when it is called, so that a running facade never pays for it. See policies/authoring/. */
+/** Each tool loads its code when it is first called, so that a running facade does not load it. */
 export interface Authoring {
-  /** Runs suites and Rego tests, every case in opa and in the built wasm. Throws POLICY_INVALID, USAGE where there is nothing to run, OPA_MISSING. */
+  /**
+   * Runs suites and Rego tests; each case runs in opa and in the built WebAssembly. Throws POLICY_INVALID, OPA_MISSING,
+   * and USAGE if there is nothing to run.
+   */
   test(request: TestRequest): Promise<TestReport>;
-  /** Why this call is decided as it is, and what would change it. Throws as Assemble does for a policy, and POLICY_FAILED where there is no decision. */
+  /**
+   * Explains the decision on this call, and what would change it. Throws the same as `loadPolicy`, and POLICY_FAILED if
+   * there is no decision.
+   */
   explain(parts: PolicyParts, input: CallInput): Promise<Explanation>;
-  /** Names of the facts that YAML rules read, by rule id; rules that are not there are absent. Throws as `explain`. */
+  /**
+   * Returns the names of the facts that YAML rules read, by rule id, without unknown rules. Throws the same as
+   * `explain`.
+   */
   readsOf(parts: PolicyParts, ids: readonly string[]): Promise<ReadonlyMap<string, readonly string[]>>;
-  /** Decides recorded calls anew, with no input or output but the draft. Throws as `explain`, before the first. */
+  /**
+   * Decides recorded calls again with the draft and nothing else. Throws the same as `explain`, before the first call.
+   */
   replay(parts: PolicyParts, calls: Iterable<RecordedCall>): AsyncIterable<Replayed>;
-  /** The input document of a call, as policies/schemas/input.json describes it. Throws POLICY_FAILED where the arguments are no object. */
+  /**
+   * Returns the input document of a call (policies/schemas/input.json). Throws POLICY_FAILED if the arguments are no
+   * object.
+   */
   inputText(input: CallInput): Promise<string>;
-  /** Every fault and warning of all sources, YAML and Rego. Throws OPA_MISSING when there is Rego, no opa, and no fault in YAML. */
+  /**
+   * Returns every error and warning of all sources. Throws OPA_MISSING if there is Rego, no opa, and no error in YAML.
+   */
   check(parts: PolicyParts): Promise<CheckReport>;
-  /** A bundle of Rego, the same bytes for the same input. Throws POLICY_INVALID, OPA_MISSING, USAGE for a key that does not sign. */
+  /**
+   * Builds a bundle of Rego. Equal input gives equal bytes. Throws POLICY_INVALID, OPA_MISSING, and USAGE for an unfit
+   * key.
+   */
   build(request: BuildRequest): Promise<BuiltBundle>;
-  /** Formats Rego, or says what that would change. Throws USAGE for what is not there, POLICY_INVALID for what does not parse, OPA_MISSING. */
+  /**
+   * Formats Rego. Throws USAGE for a missing path, POLICY_INVALID for Rego that does not parse, and OPA_MISSING.
+   */
   format(request: FormatRequest): Promise<FormatReport>;
-  /** What differs between two policies. Throws POLICY_INVALID, OPA_MISSING. */
+  /** Returns the differences between two policies. Throws POLICY_INVALID, OPA_MISSING. */
   diff(request: DiffRequest): Promise<readonly Difference[]>;
-  /** A folder to begin with; with `rego` when asked so, or when opa is found. `folder` is its path from where opa and Regal are started. */
+  /**
+   * Returns the files of a first policy folder. It has Rego if `rego` is true, or, by default, if opa is found.
+   * `folder` is its path relative to where opa and Regal will run.
+   */
   draft(request: { readonly folder: string; readonly rego?: boolean; readonly opa?: string }): Promise<PolicyDraft>;
 }
 

@@ -1,4 +1,4 @@
-/** Owns the making of a bundle from user Rego: OPA's form, with our facts beside the wasm; the same input gives the same bytes. */
+/** Makes a bundle from user Rego: OPA's format with the facts of Tollgate. Equal input gives equal bytes. */
 import { createHash } from 'node:crypto';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { hashLibrary } from '../engine/policy-library.ts';
@@ -9,32 +9,32 @@ import { findOpa } from '../rego/opa-program.ts';
 import { compileRego } from '../rego/rego-build.ts';
 import type { RegoSource } from '../rego/rego-files.ts';
 
-/** What goes into a bundle. */
+/** The content and signature of a bundle. */
 export interface BuildRequest {
   readonly sources: readonly RegoSource[];
-  /** Absolute: where built Rego is kept. */
+  /** Folder for built Rego, absolute. */
   readonly cache: string;
-  /** The command line's --opa. */
+  /** Value of --opa on the command line. */
   readonly opa?: string;
-  /** What the bundle calls itself; default a hash of what is in it. */
+  /** Name of this version. Default: a hash of the content. */
   readonly revision?: string;
   readonly signing?: SigningKey;
 }
 
-/** A bundle. */
+/** A built bundle. */
 export interface BuiltBundle {
   readonly bytes: Uint8Array;
   readonly revision: string;
   /** Hash of `bytes`. */
   readonly sha256: string;
-  /** Below `policy`. */
+  /** Packages below `policy`. */
   readonly packages: readonly string[];
   readonly rules: number;
   readonly entrypoints: readonly string[];
   readonly signed: boolean;
 }
 
-/** Builds a bundle. Throws POLICY_INVALID with every problem, OPA_MISSING, USAGE for a key that does not sign. */
+/** Builds a bundle. Throws POLICY_INVALID with every problem, OPA_MISSING, and USAGE for a key that cannot sign. */
 export async function buildBundle(request: BuildRequest): Promise<BuiltBundle> {
   const { wasm, data, facts } = await compileRego(request.sources, {
     opa: await findOpa(request.opa),
@@ -78,8 +78,8 @@ async function sign(files: ReadonlyMap<string, Uint8Array>, key: SigningKey): Pr
     return new TextEncoder().encode(await signFiles(files, key));
   } catch (cause) {
     throw new TollgateError('USAGE', {
-      detail: `The key does not sign with ${key.algorithm}.`,
-      next: `Name a private key in PEM that fits, or another of ${ALGORITHMS.join(', ')} with --signing-alg.`,
+      detail: `The key cannot sign with ${key.algorithm}.`,
+      next: `Name a private key in PEM that fits the algorithm, or choose another of ${ALGORITHMS.join(', ')} with --signing-alg.`,
       cause,
     });
   }

@@ -1,4 +1,7 @@
-/** Owns the deciding anew of recorded calls under another policy: reads the draft and nothing else, calls nobody, and guesses no fact that was not kept. */
+/**
+ * Decides recorded calls again with another policy. It contacts no server, and does not guess facts that were not
+ * recorded.
+ */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -9,10 +12,10 @@ import { loadPolicy } from '../engine/policy-loader.ts';
 import { TIMED_OUT } from '../engine/workers/worker-handle.ts';
 import { type CallDecision, type CallInput, INPUT_VERSION, type Policy, type Reason } from '../port.ts';
 
-/** A call as it was recorded. `argsText` is absent where it was too large to keep, `decision` where the policy gave none. */
+/** A recorded call. `argsText` is absent if it was too large; `decision` is absent if the policy gave none. */
 export interface RecordedCall {
   readonly id: string;
-  /** Of the input document. */
+  /** Version of the input document. */
   readonly version: number;
   readonly input: Omit<CallInput, 'argsText'> & { readonly argsText?: string };
   readonly decision?: CallDecision;
@@ -20,7 +23,7 @@ export interface RecordedCall {
 
 type Outcome = CallDecision['outcome'];
 
-/** What became of a decision. `reasons`: the same outcome and duties, by other rules. */
+/** How a decision changed. `reasons`: the same outcome and obligations by other rules. */
 export type ReplayClass =
   | 'unchanged'
   | 'reasons'
@@ -28,27 +31,27 @@ export type ReplayClass =
   | 'not-replayable'
   | { [A in Outcome]: `${A}-to-${Exclude<Outcome, A>}` }[Outcome];
 
-/** What decided, short: a policy that gave no decision refuses. */
+/** A decision without its obligations. A policy that gave no decision denies. */
 export interface Decided {
   readonly outcome: Outcome;
   readonly reasons: readonly Reason[];
 }
 
-/** One call, decided anew. `why` says why one is not replayable. */
+/** The result for one call. `why` says why a call is not replayable. */
 export interface Replayed {
   readonly id: string;
   readonly class: ReplayClass;
   readonly before?: Decided;
   readonly after?: Decided;
-  /** Of the class `obligations`: those that differ, with both values; absent ones are null. */
+  /** For the class `obligations`: the ones that differ, with both values; null if absent. */
   readonly obligations?: Readonly<Record<string, readonly [before: unknown, after: unknown]>>;
   readonly why?: string;
 }
 
-/** A machine that is busy must not make decisions differ. */
+/** Milliseconds for one decision: generous, so that a busy machine does not change decisions. */
 const DEADLINE_MS = 2000;
 
-/** Decides all calls anew. Throws as `loadPolicy`; then nothing was decided. */
+/** Decides all calls again. Throws the same as `loadPolicy`, before the first call. */
 export async function* replayCalls(parts: PolicyParts, calls: Iterable<RecordedCall>): AsyncGenerator<Replayed> {
   const policy = await loadApart(parts);
   try {
@@ -58,7 +61,7 @@ export async function* replayCalls(parts: PolicyParts, calls: Iterable<RecordedC
   }
 }
 
-/** Nothing is left in the state folder of the facade whose traffic this is. */
+/** Uses a temporary cache, so that the state folder of the recorded facade is not changed. */
 async function loadApart(parts: PolicyParts): Promise<Policy> {
   const cache = await mkdtemp(path.join(tmpdir(), 'tollgate-replay-'));
   try {
@@ -76,18 +79,19 @@ async function replayOne(policy: Policy, call: RecordedCall): Promise<Replayed> 
     ...(before === undefined ? {} : { before: short(before) }),
     why,
   });
-  if (version !== INPUT_VERSION) return none(`recorded with version ${version} of the input, this is ${INPUT_VERSION}`);
+  if (version !== INPUT_VERSION)
+    return none(`it was recorded with version ${version} of the input; the current version is ${INPUT_VERSION}`);
   const { argsText } = input;
-  if (argsText === undefined) return none('the arguments were too large to be kept');
+  if (argsText === undefined) return none('the arguments were too large to be recorded');
   const after = await decide(policy, { ...input, argsText });
-  if (after === TIMED_OUT) return none('the draft did not decide in time, which may be the machine');
+  if (after === TIMED_OUT) return none('the draft did not decide in time; the machine may be too busy');
   if (before === undefined)
     return typeof after === 'string' ? { id, class: 'unchanged' } : none('no decision was made when it was recorded');
   if (typeof after === 'string') return classify(id, before, refused(after));
   return classify(id, before, after);
 }
 
-/** The decision, or why there is none. */
+/** Returns the decision, or why there is none. */
 async function decide(policy: Policy, input: CallInput): Promise<CallDecision | string> {
   try {
     return await policy.call(input);
@@ -128,7 +132,7 @@ function differences(
   return Object.fromEntries(differ.map((name) => [name, [before[name] ?? null, after[name] ?? null] as const]));
 }
 
-/** A refused call has nothing to obey, so that duties count for the others only. */
+/** Obligations of a denied call are not compared, because they have no effect. */
 function classOf(before: CallDecision, after: CallDecision): ReplayClass {
   if (before.outcome !== after.outcome) return `${before.outcome}-to-${after.outcome}` as ReplayClass;
   if (before.outcome !== 'deny' && !isDeepStrictEqual(before.obligations, after.obligations)) return 'obligations';

@@ -1,4 +1,6 @@
-/** Owns what Rego says of fields of the input whose values are known: names of the configuration, tools and arguments, words of the schema; refuses what no call can have. */
+/**
+ * Checks how Rego compares fields of the input: names of the configuration, tools, arguments, and words of the schema.
+ */
 import { readFileSync } from 'node:fs';
 import type { OfferedTool } from '../port.ts';
 import type { ParsedFile } from '../rego/rego-facts.ts';
@@ -6,6 +8,7 @@ import { INPUT_SCHEMA } from '../rego/rego-files.ts';
 import {
   aliasesOf,
   type Expression,
+  elseChain,
   groundPath,
   type Rule,
   type SourceLocation,
@@ -17,18 +20,18 @@ import type { ConfiguredNames } from '../rules/configured-names.ts';
 import { INTERNAL_TOOLS, type OfferedTools } from '../rules/offered-tools.ts';
 import { suggest } from '../rules/policy-problems.ts';
 
-/** What names are judged against. Without `known` there is no configuration, and none is judged. */
-export interface InputLintContext {
+/** The names to check against. Without `known` there is no configuration, and names are not checked. */
+interface InputLintContext {
   readonly known?: ConfiguredNames;
-  /** By server; one that is absent cannot be judged. */
+  /** Tools by server. Tools of a server that is absent are not checked. */
   readonly offered: ReadonlyMap<string, OfferedTools>;
 }
 
-/** A fault at a place of the file. */
-export interface InputFault {
+/** A fault and its place in the file. */
+interface InputFault {
   readonly where: SourceLocation | undefined;
   readonly message: string;
-  /** What may come true with another server. */
+  /** Set if the comparison may become true with another server. */
   readonly isDoubt?: true;
 }
 
@@ -46,54 +49,53 @@ const NOUNS: Readonly<Record<string, string>> = {
 };
 let schema: SchemaNode | undefined;
 
-/** The faults of every rule of a file, its helpers too. */
-export function lintInput({ module }: ParsedFile, world: InputLintContext): readonly InputFault[] {
+function inputSchema(): SchemaNode {
+  return (schema ??= JSON.parse(readFileSync(INPUT_SCHEMA, 'utf8')) as SchemaNode);
+}
+
+/** Returns the faults of every rule of a file, including helpers. */
+export function lintInput({ module }: ParsedFile, context: InputLintContext): readonly InputFault[] {
   const aliases = aliasesOf(module);
   return (module.rules ?? []).flatMap((rule) => [
     ...undefinedFields(rule, aliases),
-    ...chainOf(rule).flatMap(({ body }) => lintBody(body, aliases, world)),
+    ...elseChain(rule).flatMap(({ body }) => lintBody(body, aliases, context)),
   ]);
 }
 
-function chainOf(rule: Rule): readonly Rule[] {
-  return rule.else === undefined ? [rule] : [rule, ...chainOf(rule.else)];
-}
-
-/** As opa says it. It stops before this where a function is not there, and a second round would tell it. */
+/** Uses the message of opa, which does not report these if it stops at an unknown function first. */
 function undefinedFields(rule: Rule, aliases: Aliases): readonly InputFault[] {
   return [...termsIn(rule)].flatMap((term): readonly InputFault[] => {
-    const names = term.type === 'ref' ? (groundPath(term, aliases)?.names ?? []) : [];
-    if (names[0] !== 'input') return [];
-    let node: SchemaNode | undefined = (schema ??= JSON.parse(readFileSync(INPUT_SCHEMA, 'utf8')) as SchemaNode);
-    for (const [at, name] of names.slice(1).entries()) {
-      const properties = node.properties as Readonly<Record<string, SchemaNode>> | undefined;
-      if (properties === undefined) return [];
-      const next: SchemaNode | undefined = Object.hasOwn(properties, name) ? properties[name] : undefined;
-      if (next === undefined)
-        return [
-          {
-            where: term.location,
-            message: `undefined ref: ${names.slice(0, at + 2).join('.')}; known here: ${Object.keys(properties).sort().join(', ')}`,
-          },
-        ];
-      node = next;
-    }
-    return [];
+    const [root, ...names] = term.type === 'ref' ? (groundPath(term, aliases)?.names ?? []) : [];
+    const message = root === 'input' ? undefinedField(names) : undefined;
+    return message === undefined ? [] : [{ where: term.location, message }];
   });
 }
 
-function lintBody(body: readonly Expression[], aliases: Aliases, world: InputLintContext): readonly InputFault[] {
+function undefinedField(names: readonly string[]): string | undefined {
+  let node = inputSchema();
+  for (const [at, name] of names.entries()) {
+    const properties = node.properties as Readonly<Record<string, SchemaNode>> | undefined;
+    if (properties === undefined) return undefined;
+    const next = Object.hasOwn(properties, name) ? properties[name] : undefined;
+    if (next === undefined)
+      return `undefined ref: input.${names.slice(0, at + 1).join('.')}; known names: ${Object.keys(properties).sort().join(', ')}`;
+    node = next;
+  }
+  return undefined;
+}
+
+function lintBody(body: readonly Expression[], aliases: Aliases, context: InputLintContext): readonly InputFault[] {
   const tests = body.flatMap((expression) => readInputTest(expression, aliases) ?? []);
-  const tools = toolsMeant(tests, world);
+  const tools = relevantTools(tests, context);
   return [
-    ...body.flatMap(neverHolds),
-    ...tests.flatMap((test) => [...lintNames(test, world), ...lintWords(test)]),
+    ...body.flatMap(lintLiteralComparison),
+    ...tests.flatMap((test) => [...lintNames(test, context), ...lintWords(test)]),
     ...(tools === undefined ? [] : [...lintTools(tests, tools), ...lintArguments(body, tests, { aliases, tools })]),
   ];
 }
 
-/** `1 == 2`, and `x != x`. */
-function neverHolds({ terms, negated = false, with: mocks, location }: Expression): readonly InputFault[] {
+/** Finds comparisons that are always false, such as `1 == 2` and `x != x`. */
+function lintLiteralComparison({ terms, negated = false, with: mocks, location }: Expression): readonly InputFault[] {
   if (!Array.isArray(terms) || terms.length !== 3 || mocks !== undefined) return [];
   const [operator, left, right] = terms as unknown as readonly [Term, Term, Term];
   const name = operatorOf(operator);
@@ -105,7 +107,7 @@ function neverHolds({ terms, negated = false, with: mocks, location }: Expressio
     : [
         {
           where: location ?? operator.location,
-          message: `this rule can never fire: both sides are ${isSame ? 'the same' : 'written out, and differ'}`,
+          message: `this rule can never match: both sides are ${isSame ? 'equal' : 'different literals'}`,
         },
       ];
 }
@@ -130,7 +132,7 @@ function lintNames(test: InputTest, { known }: InputLintContext): readonly Input
     .filter(({ text }) => !names.has(text))
     .map(({ text, where }) => ({
       where: where ?? test.where,
-      message: `there is no ${noun} "${text}".${suggest(text, names) || listed(' Known are', names)}`,
+      message: `there is no ${noun} "${text}".${suggest(text, names) || listed(' Known names:', names)}`,
     }));
 }
 
@@ -146,13 +148,13 @@ function namesOf(
   return new Set(path === 'principal.id' ? principals.map(({ id }) => id) : principals.flatMap(({ groups }) => groups));
 }
 
-/** Fields that have one of a few words. */
+/** Checks fields that can only be one of a few words. */
 function lintWords(test: InputTest): readonly InputFault[] {
   const node = test.path
     .split('.')
     .reduce<SchemaNode | undefined>(
       (at, name) => (at?.properties as Readonly<Record<string, SchemaNode>> | undefined)?.[name],
-      (schema ??= JSON.parse(readFileSync(INPUT_SCHEMA, 'utf8')) as SchemaNode),
+      inputSchema(),
     );
   const words = node?.enum as readonly string[] | undefined;
   if (words === undefined) return [];
@@ -164,8 +166,8 @@ function lintWords(test: InputTest): readonly InputFault[] {
     }));
 }
 
-/** The tools of the servers that a body is about; undefined where one of them cannot be judged. */
-function toolsMeant(
+/** Returns the tools of the servers that a body is about; undefined if one of these servers is unknown. */
+function relevantTools(
   tests: readonly InputTest[],
   { known, offered }: InputLintContext,
 ): ReadonlyMap<string, readonly OfferedTool[]> | undefined {
@@ -187,25 +189,25 @@ function lintTools(
   tools: ReadonlyMap<string, readonly OfferedTool[]>,
 ): readonly InputFault[] {
   const names = new Set([...tools.values()].flat().map(({ name }) => name));
-  // Without a word about the server a rule may wait for one that is still to come.
+  // If the body does not name a server, its rule may be about a server that will be added later.
   const isOpen = !tests.some(({ path }) => path === 'effect.server');
-  const whose = isOpen ? 'no server' : [...tools.keys()].join(', ');
+  const owner = isOpen ? 'no server' : [...tools.keys()].join(', ');
   return tests
     .filter(({ path, operator }) => path === 'effect.tool' && operator === 'is')
     .flatMap((test) =>
       textsOf(test)
         .filter(({ text }) => !names.has(text))
-        // A tool with its server in front is told with what to write instead.
+        // rego-lint.ts reports a tool that is written with its server.
         .filter(({ text }) => !text.includes('.'))
         .map(({ text, where }) => ({
           where: where ?? test.where,
-          message: `${whose} ${isOpen ? 'has a' : 'has no'} tool "${text}".${suggest(text, names) || listed(' Its tools are', names)}`,
+          message: `${owner} ${isOpen ? 'has a' : 'has no'} tool "${text}".${suggest(text, names) || listed(' Its tools are', names)}`,
           ...(isOpen ? { isDoubt: true } : {}),
         })),
     );
 }
 
-/** Arguments are judged where the tool is stated. */
+/** Checks arguments if the body says which tool it is about. */
 function lintArguments(
   body: readonly Expression[],
   tests: readonly InputTest[],
@@ -213,18 +215,18 @@ function lintArguments(
 ): readonly InputFault[] {
   const stated = tests.find(({ path, operator, negated }) => path === 'effect.tool' && operator === 'is' && !negated);
   const named = new Set(stated === undefined ? [] : textsOf(stated).map(({ text }) => text));
-  const meant = [...tools.values()].flat().filter(({ name }) => named.has(name));
-  if (meant.length === 0) return [];
+  const targets = [...tools.values()].flat().filter(({ name }) => named.has(name));
+  if (targets.length === 0) return [];
   const schemasOf = (path: readonly string[]): readonly SchemaNode[] =>
-    meant.flatMap(({ inputSchema }) => schemasAt(inputSchema, path, { root: inputSchema, depth: 0 }));
-  const known = new Set(meant.flatMap(({ inputSchema }) => Object.keys((inputSchema.properties ?? {}) as object)));
+    targets.flatMap(({ inputSchema }) => schemasAt(inputSchema, path, { root: inputSchema, depth: 0 }));
+  const known = new Set(targets.flatMap(({ inputSchema }) => Object.keys((inputSchema.properties ?? {}) as object)));
   const unknown = [...termsIn(body)].flatMap((term): readonly InputFault[] => {
     const [, effect, kind, ...path] = term.type === 'ref' ? (groundPath(term, aliases)?.names ?? []) : [];
     if (effect !== 'effect' || kind !== 'arguments' || path.length === 0 || schemasOf(path).length > 0) return [];
     return [
       {
         where: term.location,
-        message: `${[...named].join(', ')} ${named.size === 1 ? 'has' : 'have'} no argument "${path.join('.')}".${suggest(path.join('.'), known) || listed(' Known are', known)}`,
+        message: `${[...named].join(', ')} ${named.size === 1 ? 'has' : 'have'} no argument "${path.join('.')}".${suggest(path.join('.'), known) || listed(' Known arguments:', known)}`,
       },
     ];
   });
@@ -249,21 +251,23 @@ function listed(intro: string, names: ReadonlySet<string>): string {
   return names.size === 0 || names.size > MAX_LISTED ? '' : `${intro} ${[...names].join(', ')}.`;
 }
 
-/** One comparison. `has`: the field is a list, and the value is looked for in it. */
-export interface InputTest {
-  /** Below `input`, joined by dots. */
+/** One comparison of an input field. `has`: the field is a list that must contain the value. */
+interface InputTest {
+  /** Path below `input`, with dots. */
   readonly path: string;
   readonly operator: 'is' | 'has';
-  /** `!=`, or `not`: the other way round. */
+  /** True for `!=` or `not`. */
   readonly negated: boolean;
-  /** Of `is` one suffices. */
+  /** For `is`, one of them must be equal. */
   readonly values: readonly Term[];
   readonly where: SourceLocation | undefined;
 }
 
 const LITERALS: ReadonlySet<string> = new Set(['string', 'number', 'boolean', 'null']);
 
-/** The comparison that an expression is; undefined for every other, and where `with` changes the input. */
+/**
+ * Returns the comparison that an expression makes; undefined for other expressions, and if `with` changes the input.
+ */
 export function readInputTest(
   { terms, negated = false, with: mocks, location }: Expression,
   aliases: ReadonlyMap<string, readonly string[]>,
@@ -272,33 +276,33 @@ export function readInputTest(
   const [operator, left, right] = terms as unknown as readonly [Term, Term, Term];
   const name = operatorOf(operator);
   const [leftPath, rightPath] = [fieldPath(left, aliases), fieldPath(right, aliases)];
-  const made = (operator: 'is' | 'has', path: string | undefined, values: readonly Term[]): InputTest | undefined =>
+  const make = (operator: 'is' | 'has', path: string | undefined, values: readonly Term[]): InputTest | undefined =>
     path !== undefined && values.length > 0 && values.every(isLiteral)
       ? { path, operator, negated: negated !== (name === 'neq'), values, where: location ?? terms[0]?.location }
       : undefined;
   if (name === 'equal' || name === 'eq' || name === 'neq')
-    return leftPath === undefined ? made('is', rightPath, [left]) : made('is', leftPath, [right]);
+    return leftPath === undefined ? make('is', rightPath, [left]) : make('is', leftPath, [right]);
   if (name !== 'internal.member_2') return undefined;
-  if (leftPath === undefined) return made('has', rightPath, [left]);
+  if (leftPath === undefined) return make('has', rightPath, [left]);
   return right.type === 'set' || right.type === 'array'
-    ? made('is', leftPath, right.value as readonly Term[])
+    ? make('is', leftPath, right.value as readonly Term[])
     : undefined;
 }
 
-/** The name of the function that an expression calls. */
-export function operatorOf(term: Term | undefined): string {
+/** Returns the name of the function that an expression calls. */
+function operatorOf(term: Term | undefined): string {
   return term?.type === 'ref' ? (term.value as readonly Term[]).map(({ value }) => String(value)).join('.') : '';
 }
 
-/** The path below `input` of a reference that is known to its end. */
-export function fieldPath(term: Term, aliases: ReadonlyMap<string, readonly string[]>): string | undefined {
+/** Returns the path of an input reference without computed parts, below `input`. */
+function fieldPath(term: Term, aliases: ReadonlyMap<string, readonly string[]>): string | undefined {
   const path = term.type === 'ref' || term.type === 'var' ? groundPath(term, aliases) : undefined;
   return path?.whole === true && path.names[0] === 'input' && path.names.length > 1
     ? path.names.slice(1).join('.')
     : undefined;
 }
 
-/** True for what is written out and is no list. */
+/** Whether a term is a literal that is not a list. */
 export function isLiteral({ type }: Term): boolean {
   return LITERALS.has(type);
 }

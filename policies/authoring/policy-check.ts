@@ -1,11 +1,10 @@
-/** Owns the check of all sources of a policy at once: YAML as at a start, Rego by opa and by our own lint; refuses nothing itself, and tells everything. */
+/** Checks all sources of a policy: YAML as at a start, Rego by opa and by our own checks. */
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { PRIMITIVE_SEMANTICS } from '../../catalogs/primitives/primitive-semantics.ts';
-import { isBeneath } from '../../catalogs/readers/path-location.ts';
-import type { PolicyParts, SourceSettings } from '../engine/compiled-parts.ts';
+import { type PolicyParts, pathInMessages, type SourceSettings } from '../engine/compiled-parts.ts';
 import { compileParts, readRules } from '../engine/policy-loader.ts';
 import { findOpa } from '../rego/opa-program.ts';
 import { checkRego } from '../rego/rego-build.ts';
@@ -13,43 +12,43 @@ import type { ParsedFile } from '../rego/rego-facts.ts';
 import { isRego, readRegoSources, stageFiles } from '../rego/rego-files.ts';
 import { type LocatedRule, readConfiguredNames } from '../rules/configured-names.ts';
 import { findUncheckedRules } from '../rules/offered-tools.ts';
-import type { PolicyProblem } from '../rules/policy-problems.ts';
+import { comparePlaces, type PolicyProblem } from '../rules/policy-problems.ts';
 import { compileRules } from '../rules/rule-compiler.ts';
 import { lintInput } from './input-lint.ts';
 import { lintRego, type PolicyFinding } from './rego-lint.ts';
 
 export type { PolicyFinding } from './rego-lint.ts';
 
-/** What a check came to. */
+/** The result of a check. */
 export interface CheckReport {
-  /** Ordered by file and line. Without an error the policy starts. */
+  /** Ordered by place. If there is no error, the policy can start. */
   readonly findings: readonly PolicyFinding[];
-  /** Files of Rego, tests too. */
+  /** Number of Rego files, including tests. */
   readonly regoFiles: number;
-  /** Rules of the sets in Rego. */
+  /** Number of rules of the sets in Rego. */
   readonly regoRules: number;
-  /** Rules in YAML, those of tollgate.yaml too, without those that are off. */
+  /** Number of YAML rules, including those of tollgate.yaml, without rules that are off. */
   readonly yamlRules: number;
 }
 
-/** Checks all sources, but for bundles on servers. Throws OPA_MISSING when there is Rego without opa, after YAML was found sound. */
+/** Checks all sources but bundles on servers. Throws OPA_MISSING if there is Rego, no opa, and no error in YAML. */
 export async function checkSources(parts: PolicyParts): Promise<CheckReport> {
   const local = parts.sources.filter(({ server }) => server === undefined);
-  const yaml = await compileOrTell({ ...parts, sources: local.filter(({ kind }) => kind === 'yaml') });
+  const yaml = await tryCompile({ ...parts, sources: local.filter(({ kind }) => kind === 'yaml') });
   const rego = await checkAllRego(
     parts,
     local.filter(({ kind }) => kind === 'rego'),
     yaml.problems,
   );
   const found = [...yaml.problems.map(asError), ...yaml.warnings, ...rego.findings];
-  // What each part is told alone is not told again by all of them together.
-  const whole = found.some(({ severity }) => severity === 'error')
+  // All sources together are compiled only if they have no errors separately. Otherwise errors would be reported twice.
+  const together = found.some(({ severity }) => severity === 'error')
     ? []
-    : (await compileOrTell({ ...parts, sources: local })).problems.map(asError);
+    : (await tryCompile({ ...parts, sources: local })).problems.map(asError);
   return {
     ...rego,
     yamlRules: yaml.rules,
-    findings: [...found, ...whole].sort((a, b) => (a.file === b.file ? a.line - b.line : a.file < b.file ? -1 : 1)),
+    findings: [...found, ...together].sort(comparePlaces),
   };
 }
 
@@ -57,8 +56,8 @@ function asError(problem: PolicyProblem): PolicyFinding {
   return { ...problem, severity: 'error' };
 }
 
-/** Compiles as a start does, and gives the problems instead of throwing them. */
-async function compileOrTell(parts: PolicyParts): Promise<{
+/** Compiles as a start does, and returns the problems instead of throwing them. */
+async function tryCompile(parts: PolicyParts): Promise<{
   readonly problems: readonly PolicyProblem[];
   readonly warnings: readonly PolicyFinding[];
   readonly rules: number;
@@ -67,7 +66,7 @@ async function compileOrTell(parts: PolicyParts): Promise<{
     const { rules } = await compileParts(parts);
     return {
       problems: [],
-      warnings: [...findBlindRules(rules.rules), ...unjudged(parts, rules.rules)],
+      warnings: [...findBlindRules(rules.rules), ...findUnchecked(parts, rules.rules)],
       rules: rules.list.length,
     };
   } catch (thrown) {
@@ -81,8 +80,8 @@ async function compileOrTell(parts: PolicyParts): Promise<{
   }
 }
 
-/** Servers that somebody approved are known; the others are told of once. */
-function unjudged({ settings, offered }: PolicyParts, rules: readonly LocatedRule[]): readonly PolicyFinding[] {
+/** Returns one warning for each server that is not approved, because its tools are unknown. */
+function findUnchecked({ settings, offered }: PolicyParts, rules: readonly LocatedRule[]): readonly PolicyFinding[] {
   if (offered === undefined) return [];
   return findUncheckedRules(
     rules,
@@ -97,7 +96,7 @@ async function checkAllRego(
 ): Promise<Omit<CheckReport, 'yamlRules'>> {
   if (sources.length === 0) return { findings: [], regoFiles: 0, regoRules: 0 };
   const opa = await findOpa(parts.opa).catch((thrown: unknown) => {
-    // Faults of YAML are told first: they can be mended without opa.
+    // Report errors of YAML first: they can be corrected without opa.
     if (faults.length > 0) return undefined;
     throw thrown;
   });
@@ -105,16 +104,16 @@ async function checkAllRego(
   const staging = await mkdtemp(path.join(tmpdir(), 'tollgate-check-'));
   try {
     const files = await readRegoSources(
-      sources.map((source) => ({ path: source.path, shown: showName(source.path, parts.folder) })),
+      sources.map((source) => ({ path: source.path, shown: pathInMessages(source.path, parts.folder) })),
     );
     await stageFiles(files, staging);
     const { problems, files: parsed, rules } = await checkRego(files, { opa, staging });
-    const taken = new Set(problems.map(({ file, line }) => `${file}:${line}`));
+    const reported = new Set(problems.map(({ file, line }) => `${file}:${line}`));
     const linted = [...lintRego(parsed, rules), ...(await lintInputs(parsed, parts))].filter(
-      ({ file, line }) => !taken.has(`${file}:${line}`),
+      ({ file, line }) => !reported.has(`${file}:${line}`),
     );
     return {
-      findings: [...problems.map(asError), ...firstOfLine(linted), ...(await findUnread(parts, sources))],
+      findings: [...problems.map(asError), ...firstOfLine(linted), ...(await findUnreadRules(parts, sources))],
       regoFiles: files.filter(isRego).length,
       regoRules: rules.length,
     };
@@ -124,15 +123,18 @@ async function checkAllRego(
 }
 
 async function lintInputs(files: readonly ParsedFile[], parts: PolicyParts): Promise<readonly PolicyFinding[]> {
-  // Labels that rules in YAML give are known too; what is wrong with these rules is told elsewhere.
+  // YAML rules may add labels, which are then known too. Their own problems are reported elsewhere.
   const yaml = await readRules(parts).then(
     (documents) => compileRules(documents, parts.workspace).rules,
     () => [],
   );
   const { settings, offered = new Map() } = parts;
-  const world = { offered, ...(settings.profiles.length === 0 ? {} : { known: readConfiguredNames(settings, yaml) }) };
+  const context = {
+    offered,
+    ...(settings.profiles.length === 0 ? {} : { known: readConfiguredNames(settings, yaml) }),
+  };
   return files.flatMap((file) =>
-    lintInput(file, world).map(
+    lintInput(file, context).map(
       ({ where, message, isDoubt }): PolicyFinding => ({
         file: file.shown,
         line: where?.row ?? 1,
@@ -144,7 +146,7 @@ async function lintInputs(files: readonly ParsedFile[], parts: PolicyParts): Pro
   );
 }
 
-/** Of two findings at one line the first says enough; an error before a warning. */
+/** Keeps one error per line, and warnings without a repeated message. Errors go before warnings. */
 function firstOfLine(findings: readonly PolicyFinding[]): readonly PolicyFinding[] {
   const found = new Map<string, PolicyFinding>();
   for (const finding of findings.toSorted(
@@ -159,8 +161,8 @@ function firstOfLine(findings: readonly PolicyFinding[]): readonly PolicyFinding
   return [...found.values()];
 }
 
-/** Rules in YAML that lie in a folder of Rego: the folder brings its Rego only, and the rules would be missing in silence. */
-async function findUnread(
+/** Returns a warning for YAML rules in a folder of Rego. Only the Rego of that folder is read. */
+async function findUnreadRules(
   { sources: all, folder, readYaml }: PolicyParts,
   sources: readonly SourceSettings[],
 ): Promise<readonly PolicyFinding[]> {
@@ -175,15 +177,15 @@ async function findUnread(
     .filter((name) => /\.ya?ml$/.test(name) && !read.has(name) && !name.split(path.sep).includes('node_modules'));
   const findings = await Promise.all(
     unread.map(async (name): Promise<readonly PolicyFinding[]> => {
-      const { value } = readYaml(showName(name, folder), await readFile(name, 'utf8'));
+      const { value } = readYaml(pathInMessages(name, folder), await readFile(name, 'utf8'));
       if (typeof value !== 'object' || value === null || !('rules' in value)) return [];
       return [
         {
-          file: showName(name, folder),
+          file: pathInMessages(name, folder),
           line: 1,
           column: 1,
           severity: 'warning',
-          message: 'these rules are not read: name the file under `policies` of tollgate.yaml',
+          message: 'these rules are not read; name the file under `policies` of tollgate.yaml',
         },
       ];
     }),
@@ -191,40 +193,39 @@ async function findUnread(
   return findings.flat();
 }
 
-/** As messages name a file: relative to the configuration, else by its last name. */
-function showName(file: string, folder: string): string {
-  return isBeneath(folder, file) ? path.relative(folder, file) || '.' : path.basename(file);
-}
-
-const ABOUT = {
-  paths: 'only its `cwd` is a path',
-  insideWorkspace: 'only its `cwd` is a path',
-  hosts: 'no host is known',
-  schemes: 'no URL is known',
-  urls: 'no URL is known',
+/** Facts that rules cannot see in the words of a command, by the condition that reads them. */
+const UNSEEN = {
+  paths: 'paths other than `cwd`',
+  insideWorkspace: 'paths other than `cwd`',
+  hosts: 'hosts',
+  schemes: 'URLs',
+  urls: 'URLs',
 } as const;
 const COMMANDS = [...PRIMITIVE_SEMANTICS].flatMap(([tool, { command }]) =>
   command === undefined ? [] : [`workspace.${tool}`],
 );
 
-/** Rules that deny or ask, are about commands alone, and ask for what commands do not show: `cat .env` names no path. */
-export function findBlindRules(rules: readonly LocatedRule[]): readonly PolicyFinding[] {
+/**
+ * Returns a warning for rules that deny or ask, are only about commands, and read such facts: `cat .env` has no path
+ * fact.
+ */
+function findBlindRules(rules: readonly LocatedRule[]): readonly PolicyFinding[] {
   return rules
-    .filter(({ rule, mode }) => rule.outcome !== 'allow' && mode !== 'off' && isOfCommands(rule.when))
+    .filter(({ rule, mode }) => rule.outcome !== 'allow' && mode !== 'off' && isAboutCommands(rule.when))
     .flatMap(({ rule, at }) => {
-      const fields = (Object.keys(ABOUT) as (keyof typeof ABOUT)[])
+      const fields = (Object.keys(UNSEEN) as (keyof typeof UNSEEN)[])
         .filter((field) => rule.when[field] !== undefined)
         .slice(0, 1);
       return fields.map(
         (field): PolicyFinding => ({
           ...at(['when', field], 'key'),
           severity: 'warning',
-          message: `of a command ${ABOUT[field]}: what its words name is not seen here. Close it in the sandbox of bash, or match \`commands\``,
+          message: `rules cannot see ${UNSEEN[field]} in the words of a command; close them in the sandbox of bash, or match \`commands\``,
         }),
       );
     });
 }
 
-function isOfCommands({ verbs, tools }: LocatedRule['rule']['when']): boolean {
+function isAboutCommands({ verbs, tools }: LocatedRule['rule']['when']): boolean {
   return verbs?.join() === 'execute' || (tools?.every((tool) => COMMANDS.includes(tool)) ?? false);
 }

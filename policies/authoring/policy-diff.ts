@@ -1,4 +1,6 @@
-/** Owns the comparison of two policies, written or built: which rules, entry points, modes and settings differ, never what a setting holds. */
+/**
+ * Compares two policies: which rules, entry points, modes and settings differ. It never shows the value of a setting.
+ */
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -12,23 +14,23 @@ import { type CompiledRego, compileRego } from '../rego/rego-build.ts';
 import type { RegoRule } from '../rego/rego-facts.ts';
 import { refuseProblems } from '../rules/policy-problems.ts';
 
-/** Which two policies: each a tollgate.yaml with what it names, a file of rules, Rego, or a bundle. */
+/** The two policies. Each is a tollgate.yaml with its sources, a file of rules, Rego, or a bundle. */
 export interface DiffRequest {
   readonly before: DiffSide;
   readonly after: DiffSide;
   readonly readYaml: PolicyParts['readYaml'];
-  /** The command line's --opa. */
+  /** Value of --opa on the command line. */
   readonly opa?: string;
 }
 
 /** One policy. */
 export interface DiffSide {
   readonly sources: readonly DiffSource[];
-  /** The configuration as plain values, without rules and policies; absent where only files are compared. */
+  /** The configuration as plain values, without rules and policies. Absent if only files are compared. */
   readonly settings?: unknown;
 }
 
-/** A source, `shown` for messages; `mode` where a configuration gives one. */
+/** A source. `shown` is its name in messages. `mode` is set if a configuration gives one. */
 export interface DiffSource {
   readonly path: string;
   readonly kind: 'yaml' | 'rego' | 'bundle';
@@ -36,7 +38,7 @@ export interface DiffSource {
   readonly mode?: unknown;
 }
 
-/** One difference. `kind` says of what: a rule, an entry point, the mode of a rule or of a source, a setting. */
+/** One difference. `kind`: of a rule, an entry point, the mode of a rule or source, or a setting. */
 export interface Difference {
   readonly kind: 'rule' | 'entrypoint' | 'mode' | 'setting';
   readonly change: 'added' | 'removed' | 'changed';
@@ -49,7 +51,7 @@ export interface Difference {
 
 interface Item {
   readonly kind: Difference['kind'];
-  /** The same on both sides for the same thing. */
+  /** Equal on both sides for the same thing. */
   readonly key: string;
   readonly name: string;
   readonly value: unknown;
@@ -57,40 +59,43 @@ interface Item {
   readonly line?: number;
 }
 
-/** Compares. Throws POLICY_INVALID for a policy that cannot be read, OPA_MISSING when there is Rego and no opa. */
+/**
+ * Compares two policies. Throws POLICY_INVALID for one that cannot be read, and OPA_MISSING if there is Rego and no
+ * opa.
+ */
 export async function diffPolicies(request: DiffRequest): Promise<readonly Difference[]> {
   const [before, after] = [await readSide(request.before, request), await readSide(request.after, request)];
   const old = new Map(before.map((item) => [`${item.kind}\0${item.key}`, item]));
   const now = new Map(after.map((item) => [`${item.kind}\0${item.key}`, item]));
-  const removed = [...old].filter(([key]) => !now.has(key)).map(([, item]) => tell(item, 'removed'));
+  const removed = [...old].filter(([key]) => !now.has(key)).map(([, item]) => differenceOf(item, 'removed'));
   const others = [...now].flatMap(([key, item]): readonly Difference[] => {
-    const was = old.get(key);
-    if (was === undefined) return [tell(item, 'added')];
-    return isDeepStrictEqual(was.value, item.value) ? [] : [{ ...tell(item, 'changed'), ...explain(was, item) }];
+    const previous = old.get(key);
+    if (previous === undefined) return [differenceOf(item, 'added')];
+    return isDeepStrictEqual(previous.value, item.value)
+      ? []
+      : [{ ...differenceOf(item, 'changed'), ...explain(previous, item) }];
   });
   return [...removed, ...others];
 }
 
-function tell({ kind, name, file, line }: Item, change: Difference['change']): Difference {
+function differenceOf({ kind, name, file, line }: Item, change: Difference['change']): Difference {
   return { kind, change, name, ...(file === undefined ? {} : { file }), ...(line === undefined ? {} : { line }) };
 }
 
-/** Modes are words; of a rule its fields are named; what a setting holds may be a secret. */
-function explain(was: Item, is: Item): { readonly detail?: string } {
-  if (is.kind === 'mode') return { detail: `${show(was.value)} → ${show(is.value)}` };
-  if (
-    is.kind !== 'rule' ||
-    typeof was.value !== 'object' ||
-    was.value === null ||
-    typeof is.value !== 'object' ||
-    is.value === null
-  )
-    return {};
-  const [a, b] = [was.value as Readonly<Record<string, unknown>>, is.value as Readonly<Record<string, unknown>>];
-  const fields = [...new Set([...Object.keys(a), ...Object.keys(b)])].filter(
-    (key) => !isDeepStrictEqual(a[key], b[key]),
+/** Shows modes, and the names of a rule's fields. The value of a setting may be a secret, so it is not shown. */
+function explain(before: Item, after: Item): { readonly detail?: string } {
+  if (after.kind === 'mode') return { detail: `${show(before.value)} → ${show(after.value)}` };
+  if (after.kind !== 'rule') return {};
+  const [old, now] = [fieldsOf(before.value), fieldsOf(after.value)];
+  if (old === undefined || now === undefined) return {};
+  const fields = [...new Set([...Object.keys(old), ...Object.keys(now)])].filter(
+    (key) => !isDeepStrictEqual(old[key], now[key]),
   );
   return { detail: fields.map((key) => (key === 'digest' ? 'the rule itself' : key)).join(', ') };
+}
+
+function fieldsOf(value: unknown): Readonly<Record<string, unknown>> | undefined {
+  return typeof value === 'object' && value !== null ? (value as Readonly<Record<string, unknown>>) : undefined;
 }
 
 function show(mode: unknown): string {
@@ -111,7 +116,7 @@ async function readSide(
   return rego.length === 0 ? items : [...items, ...(await readRego(rego, opa))];
 }
 
-/** Rules of YAML by id; their modes apart. */
+/** Returns YAML rules by id, and their modes as separate items. */
 function readRules(shown: string, text: string, readYaml: PolicyParts['readYaml']): readonly Item[] {
   const document = readYaml(shown, text);
   refuseProblems(document.problems);
@@ -130,7 +135,7 @@ async function readBuilt(file: string, shown: string): Promise<readonly Item[]> 
   const { facts, ...bundle } = await readBundle(file, shown);
   if (facts === undefined)
     throw new TollgateError('POLICY_INVALID', {
-      detail: `The bundle ${shown} does not say which rules are in it.`,
+      detail: `The bundle ${shown} does not list its rules.`,
       next: 'Build it with `tollgate policy build`.',
     });
   return builtItems({ ...bundle, facts });
@@ -159,7 +164,7 @@ function builtItems({ wasm, data, facts }: CompiledRego): readonly Item[] {
   ];
 }
 
-/** Rules with the same id in one set, or without any, are told apart by what they say: those that say the same are the same. */
+/** Rules without an id, or with the same id in one set, are matched by their text. */
 function regoItems(rules: readonly RegoRule[]): readonly Item[] {
   const numbers = new Map<string, number>();
   const sorted = [...rules].sort((a, b) => (a.digest < b.digest ? -1 : 1));
@@ -171,7 +176,7 @@ function regoItems(rules: readonly RegoRule[]): readonly Item[] {
   });
 }
 
-/** Every value of a configuration by its dotted path. */
+/** Yields every value of a configuration with its dotted path. */
 function* leaves(value: unknown, at: string): Generator<Item> {
   if (typeof value === 'object' && value !== null && !Array.isArray(value) && Object.keys(value).length > 0) {
     for (const [key, child] of Object.entries(value)) yield* leaves(child, at === '' ? key : `${at}.${key}`);

@@ -1,4 +1,4 @@
-/** Owns the first folder of a policy: what stands in it, as texts by name; writes nothing. */
+/** Makes the files of a first policy folder, as texts by name. It writes nothing. */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -7,17 +7,18 @@ import { findOpa } from '../rego/opa-program.ts';
 
 const DRAFT = path.join(path.dirname(fileURLToPath(import.meta.url)), 'draft');
 
-/** A folder to begin with. */
+/** The files of a first policy folder. */
 export interface PolicyDraft {
-  /** Text of each file by its name in the folder. */
+  /** Text of each file, by its name in the folder. */
   readonly files: ReadonlyMap<string, string>;
-  /** What `policies` of tollgate.yaml must name, relative to the folder. */
+  /** What `policies` in tollgate.yaml must contain, relative to the folder. */
   readonly sources: readonly string[];
 }
 
 /**
- * Rules, cases and schemas; with Rego a package of its own, its tests, and what opa and Regal must know. Without a word about
- * `rego` there is some where opa is found. `folder` is how it is called from where they are started.
+ * Returns rules, cases and schemas; with Rego also a package with tests, and the settings of opa and Regal. If `rego`
+ * is not given, there is Rego if opa is found. `folder` is the path of the policy folder relative to where they will
+ * run.
  */
 export async function draftPolicy({
   rego,
@@ -38,16 +39,12 @@ export async function draftPolicy({
     ['rules_suite.yaml', text('rules_suite.yaml')],
     ...schemas,
   ];
-  if (
-    !(
-      rego ??
-      (await findOpa(opa).then(
-        () => true,
-        () => false,
-      ))
-    )
-  )
-    return { files: new Map(always), sources: ['rules.yaml'] };
+  const hasOpa = (): Promise<boolean> =>
+    findOpa(opa).then(
+      () => true,
+      () => false,
+    );
+  if (!(rego ?? (await hasOpa()))) return { files: new Map(always), sources: ['rules.yaml'] };
   const more: [string, string][] = [
     ['git/git.rego', text('git.rego')],
     ['git/git_test.rego', text('git-test.rego')],

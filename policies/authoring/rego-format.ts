@@ -1,34 +1,38 @@
-/** Owns the formatting of Rego, which is opa's; leaves YAML and data as people wrote them. */
-import { readdir, readFile, stat } from 'node:fs/promises';
+/** Formats Rego with `opa fmt`. YAML and data are not changed. */
+import { readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { findOpa, runOpa } from '../rego/opa-program.ts';
+import { listVisibleFiles } from '../rego/rego-files.ts';
 
-/** What to format and how. */
+/** The files to format, and the wanted result. */
 export interface FormatRequest {
   /** Files and folders, absolute. */
   readonly paths: readonly string[];
-  /** `text` also returns the whole formatted files, `diff` the lines that differ. No file is written. */
+  /** `text` also returns the formatted files, `diff` the lines that differ. No file is written. */
   readonly how: 'text' | 'check' | 'diff';
-  /** The command line's --opa. */
+  /** Value of --opa on the command line. */
   readonly opa?: string;
 }
 
-/** What was found. Files are absolute. */
+/** The result. Paths are absolute. */
 export interface FormatReport {
-  /** Rego that is not as opa writes it. */
+  /** Rego files that are not formatted. */
   readonly changed: readonly string[];
-  /** Files of Rego in all. */
+  /** Number of all Rego files. */
   readonly files: number;
-  /** YAML, which keeps the form that its author gave it. */
+  /** YAML files. They are not formatted. */
   readonly left: readonly string[];
-  /** With `diff`: what would change. */
+  /** With `diff`: the lines that would change. */
   readonly diffs: readonly { readonly file: string; readonly lines: readonly DiffLine[] }[];
-  /** With `text`: what to write. */
+  /** With `text`: the formatted files. */
   readonly texts: readonly { readonly file: string; readonly text: string }[];
 }
 
-/** Formats Rego, tests too. Throws USAGE for what is not there, POLICY_INVALID for what does not parse, OPA_MISSING when there is Rego and no opa. */
+/**
+ * Formats Rego, including tests. Throws USAGE for a missing path, POLICY_INVALID for Rego that does not parse, and
+ * OPA_MISSING if there is Rego and no opa.
+ */
 export async function formatRego({ paths, how, opa: option }: FormatRequest): Promise<FormatReport> {
   const found = (await Promise.all(paths.map(listFiles))).flat();
   const rego = [...new Set(found.filter((file) => file.endsWith('.rego')))].sort();
@@ -67,23 +71,13 @@ async function listFiles(start: string): Promise<readonly string[]> {
   const top = await stat(start).catch(() => undefined);
   if (top === undefined)
     throw new TollgateError('USAGE', {
-      detail: `${path.basename(start)} is not there.`,
+      detail: `${path.basename(start)} does not exist.`,
       next: 'Name files or folders of Rego.',
     });
-  if (!top.isDirectory()) return [start];
-  const entries = (await readdir(start, { withFileTypes: true })).filter(
-    ({ name }) => !name.startsWith('.') && name !== 'node_modules',
-  );
-  return (
-    await Promise.all(
-      entries.map(async (entry) =>
-        entry.isDirectory() ? listFiles(path.join(start, entry.name)) : [path.join(start, entry.name)],
-      ),
-    )
-  ).flat();
+  return top.isDirectory() ? listVisibleFiles(start) : [start];
 }
 
-/** The first thing that opa says, without the folders of this machine. */
+/** Returns the first error of opa, without the folders of this machine. */
 function firstLine(text: string, files: readonly string[]): string {
   const line = text.split('\n').find((one) => /\.rego:\d+/.test(one)) ?? 'opa cannot read the files';
   return files
@@ -91,8 +85,8 @@ function firstLine(text: string, files: readonly string[]): string {
     .replace(/^.*?(?=[\w.-]+\.rego:)/, '');
 }
 
-/** A line: kept, gone or new. `line` is its number in the first text, or where it comes in. */
-export interface DiffLine {
+/** A line of a diff. `line` is its number in the first text, or the line that it is inserted before. */
+interface DiffLine {
   readonly sign: ' ' | '-' | '+';
   readonly line: number;
   readonly text: string;
@@ -100,25 +94,32 @@ export interface DiffLine {
 
 const CONTEXT = 2;
 
-/** The shortest way from `before` to `after`, by the longest common subsequence; quadratic, so for files that people write. */
+/**
+ * Returns a shortest diff, by the longest common subsequence. The time is quadratic, so use it for hand-written files
+ * only.
+ */
 export function diffLines(before: readonly string[], after: readonly string[]): readonly DiffLine[] {
-  const common = lengths(before, after);
+  const common = commonLengths(before, after);
+  const signAt = (i: number, j: number): DiffLine['sign'] => {
+    if (i === before.length) return '+';
+    if (j === after.length) return '-';
+    if (before[i] === after[j]) return ' ';
+    return (common[i + 1]?.[j] ?? 0) >= (common[i]?.[j + 1] ?? 0) ? '-' : '+';
+  };
   const lines: DiffLine[] = [];
   for (let [i, j] = [0, 0]; i < before.length || j < after.length; ) {
-    const same = i < before.length && j < after.length && before[i] === after[j];
-    const gone =
-      !same && i < before.length && (j === after.length || (common[i + 1]?.[j] ?? 0) >= (common[i]?.[j + 1] ?? 0));
-    lines.push({ sign: same ? ' ' : gone ? '-' : '+', line: i + 1, text: (same || gone ? before[i] : after[j]) ?? '' });
-    if (same || gone) i += 1;
-    if (same || !gone) j += 1;
+    const sign = signAt(i, j);
+    lines.push({ sign, line: i + 1, text: (sign === '+' ? after[j] : before[i]) ?? '' });
+    if (sign !== '+') i += 1;
+    if (sign !== '-') j += 1;
   }
   return lines.filter((_, at) =>
     lines.slice(Math.max(at - CONTEXT, 0), at + CONTEXT + 1).some(({ sign }) => sign !== ' '),
   );
 }
 
-/** At [i][j] the length of the longest common subsequence of what comes from there. */
-function lengths(before: readonly string[], after: readonly string[]): readonly Uint32Array[] {
+/** Returns at [i][j] the length of the longest common subsequence of the lines from i and from j. */
+function commonLengths(before: readonly string[], after: readonly string[]): readonly Uint32Array[] {
   const table = Array.from({ length: before.length + 1 }, () => new Uint32Array(after.length + 1));
   for (let i = before.length - 1; i >= 0; i -= 1) {
     for (let j = after.length - 1; j >= 0; j -= 1) {

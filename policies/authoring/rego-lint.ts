@@ -1,12 +1,12 @@
-/** Owns our own look at Rego, beyond what opa checks: what cannot be evaluated here, what can never fire, what nobody could find again; changes nothing. */
+/** Checks Rego beyond opa: built-ins that cannot be evaluated here, rules that can never match, and unclear reasons. */
 import { readFileSync } from 'node:fs';
 import { CAPABILITIES_FILE } from '../engine/policy-library.ts';
 import { adviseBuiltin } from '../rego/opa-errors.ts';
 import { EXPOSE, type ParsedFile, SETS, type SetRule } from '../rego/rego-facts.ts';
-import { INPUT_SCHEMA } from '../rego/rego-files.ts';
 import {
   aliasesOf,
   type Expression,
+  elseChain,
   groundPath,
   packagePath,
   type Rule,
@@ -15,30 +15,26 @@ import {
   termsIn,
 } from '../rego/syntax-tree.ts';
 import type { PolicyProblem } from '../rules/policy-problems.ts';
+import { readInputTest } from './input-lint.ts';
 
-/** A fault, or something that an author should know. Only errors refuse. */
+/** An error, or a warning that an author should know. Only errors refuse the policy. */
 export interface PolicyFinding extends PolicyProblem {
   readonly severity: 'error' | 'warning';
 }
 
-/** Lints files that parse. `rules` are those of the sets. */
+/** Returns the findings in parsed files. `rules` are the rules of the sets. */
 export function lintRego(files: readonly ParsedFile[], rules: readonly SetRule[]): readonly PolicyFinding[] {
   const supplied = new Set(
     (JSON.parse(readFileSync(CAPABILITIES_FILE, 'utf8')) as { builtins: readonly { name: string }[] }).builtins.map(
       ({ name }) => name,
     ),
   );
-  const verbs = (
-    JSON.parse(readFileSync(INPUT_SCHEMA, 'utf8')) as {
-      properties: { effect: { properties: { verb: { enum: readonly string[] } } } };
-    }
-  ).properties.effect.properties.verb.enum;
   const used = findUsed(files);
   const findings = files.flatMap((file) =>
     [
       ...(file.module.rules ?? []).flatMap((rule) => [
         ...lintCalls(rule, supplied),
-        ...lintBody(rule, { verbs, aliases: aliasesOf(file.module) }),
+        ...lintBody(rule, aliasesOf(file.module)),
         ...lintUse(file, rule, used),
       ]),
     ].map((found) => at(file, found)),
@@ -60,18 +56,13 @@ function error(where: SourceLocation | undefined, message: string): Found {
   return { where, severity: 'error', message };
 }
 
-/** The rules of a chain, `else` by `else`. */
-function chainOf(rule: Rule): readonly Rule[] {
-  return rule.else === undefined ? [rule] : [rule, ...chainOf(rule.else)];
-}
-
 interface Call {
   readonly name: string;
   readonly args: readonly Term[];
   readonly where: SourceLocation | undefined;
 }
 
-/** Every call in a part of a tree, as a term or as an expression. */
+/** Yields every call in a part of a syntax tree, as a term or as an expression. */
 function* callsIn(part: unknown): Generator<Call> {
   if (typeof part !== 'object' || part === null) return;
   const { type, value, terms } = part as {
@@ -99,7 +90,7 @@ function lintCalls(rule: Rule, supplied: ReadonlySet<string>): readonly Found[] 
   });
 }
 
-/** As builtins.ts formats: what it does not know stops the decision. */
+/** Checks formats as builtins.ts does. There, an unknown verb stops the decision. */
 function lintFormat({ args: [format, values] }: Call): readonly Found[] {
   if (format?.type !== 'string') return [];
   const verbs = [...String(format.value).matchAll(/%(.?)/gs)]
@@ -110,7 +101,7 @@ function lintFormat({ args: [format, values] }: Call): readonly Found[] {
     return [
       error(
         format.location,
-        `sprintf has no %${wrong[0] ?? ''} here: use %s for texts, %d for whole numbers, %v for anything`,
+        `sprintf has no %${wrong[0] ?? ''} here; use %s for strings, %d for integers, %v for anything`,
       ),
     ];
   const given = values?.type === 'array' ? (values.value as readonly Term[]).length : verbs.length;
@@ -119,25 +110,21 @@ function lintFormat({ args: [format, values] }: Call): readonly Found[] {
     : [error(format.location, `sprintf has ${verbs.length} verbs and ${given} values`)];
 }
 
-interface BodyContext {
-  readonly verbs: readonly string[];
-  readonly aliases: ReadonlyMap<string, readonly string[]>;
-}
-
-/** Bodies that no input satisfies. */
-function lintBody(rule: Rule, context: BodyContext): readonly Found[] {
-  return chainOf(rule).flatMap(({ body }) => {
-    const asked = new Map<string, string>();
+/** Finds bodies that no input can satisfy, and tools that are compared with their server. */
+function lintBody(rule: Rule, aliases: ReadonlyMap<string, readonly string[]>): readonly Found[] {
+  return elseChain(rule).flatMap(({ body }) => {
+    const required = new Map<string, string>();
     const found: Found[] = [];
     for (const expression of body) {
-      const never = neverHolds(expression, asked, context);
-      if (never !== undefined) return [error(expression.location, `this rule can never fire: ${never}`)];
-      const [server, tool] = /^([^.]+)\.(.+)$/.exec(readEquality(expression, context)?.[TOOL] ?? '')?.slice(1) ?? [];
+      const equality = readEquality(expression, aliases);
+      const never = neverTrue(expression) ?? findConflict(equality, required);
+      if (never !== undefined) return [error(expression.location, `this rule can never match: ${never}`)];
+      const [server, tool] = /^([^.]+)\.(.+)$/.exec(equality?.path === TOOL ? equality.text : '')?.slice(1) ?? [];
       if (server !== undefined)
         found.push({
           where: expression.location,
           severity: 'warning',
-          message: `${TOOL} is the name without the server: write input.effect.server == "${server}" and ${TOOL} == "${tool ?? ''}"`,
+          message: `${TOOL} does not contain the server; write input.effect.server == "${server}" and ${TOOL} == "${tool ?? ''}"`,
         });
     }
     return found;
@@ -146,46 +133,45 @@ function lintBody(rule: Rule, context: BodyContext): readonly Found[] {
 
 const TOOL = 'input.effect.tool';
 
-/** The text that an expression demands of a part of the input, by its path. */
-function readEquality(
-  { terms, negated, with: mocks }: Expression,
-  { aliases }: BodyContext,
-): Readonly<Record<string, string>> | undefined {
-  if (negated === true || mocks !== undefined || !Array.isArray(terms)) return undefined;
-  const [operator, ...sides] = terms as readonly Term[];
-  const name = ((operator?.value ?? []) as readonly Term[])[0]?.value;
-  if (sides.length !== 2 || (name !== 'equal' && name !== 'eq')) return undefined;
-  const literal = sides.find(({ type }) => type === 'string');
-  const path = sides
-    .map((side) => groundPath(side, aliases))
-    .find((found) => found?.names[0] === 'input' && found.whole)
-    ?.names.join('.');
-  return literal === undefined || path === undefined ? undefined : { [path]: String(literal.value) };
+interface Equality {
+  readonly path: string;
+  readonly text: string;
 }
 
-/** `asked` holds what earlier expressions of the body demand of the input. */
-function neverHolds(expression: Expression, asked: Map<string, string>, context: BodyContext): string | undefined {
-  const { terms, negated, with: mocks } = expression;
-  if (negated !== true && mocks === undefined && !Array.isArray(terms))
-    return (terms as Term).type === 'boolean' && (terms as Term).value === false ? 'it asks for `false`' : undefined;
-  const [path, value] = Object.entries(readEquality(expression, context) ?? {})[0] ?? [];
-  if (path === undefined || value === undefined) return undefined;
-  const before = asked.get(path);
-  asked.set(path, value);
-  if (before !== undefined && before !== value) return `${path} cannot be "${before}" and "${value}" at once`;
-  return path === 'input.effect.verb' && !context.verbs.includes(value)
-    ? `a verb is one of ${context.verbs.join(', ')}, never "${value}"`
+/** Returns the text that an expression requires of a field of the input. */
+function readEquality(expression: Expression, aliases: ReadonlyMap<string, readonly string[]>): Equality | undefined {
+  const test = readInputTest(expression, aliases);
+  const [value, ...others] = test?.values ?? [];
+  return test?.operator === 'is' && !test.negated && value?.type === 'string' && others.length === 0
+    ? { path: `input.${test.path}`, text: String(value.value) }
     : undefined;
 }
 
-/** Paths of `data`, joined, that some rule reads. */
+function neverTrue({ terms, negated, with: mocks }: Expression): string | undefined {
+  if (negated === true || mocks !== undefined || Array.isArray(terms)) return undefined;
+  const { type, value } = terms as Term;
+  return type === 'boolean' && value === false ? 'an expression is `false`' : undefined;
+}
+
+/** `required` collects what earlier expressions of the body require of the input. */
+function findConflict(equality: Equality | undefined, required: Map<string, string>): string | undefined {
+  if (equality === undefined) return undefined;
+  const { path, text } = equality;
+  const before = required.get(path);
+  required.set(path, text);
+  return before === undefined || before === text
+    ? undefined
+    : `${path} cannot be "${before}" and "${text}" at the same time`;
+}
+
+/** Returns the paths of `data`, with dots, that a rule reads. */
 function findUsed(files: readonly ParsedFile[]): ReadonlySet<string> {
   const used = new Set<string>();
   for (const { module } of files) {
     const aliases = aliasesOf(module);
     const own = ['data', ...packagePath(module)];
     for (const name of (module.rules ?? [])
-      .flatMap((rule) => chainOf(rule))
+      .flatMap((rule) => elseChain(rule))
       .flatMap((rule) => [...namesIn([rule.head.key, rule.head.value, rule.head.args, rule.body])]))
       used.add([...own, name].join('.'));
     for (const term of termsIn(module.rules)) used.add((groundPath(term, aliases)?.names ?? []).join('.'));
@@ -193,7 +179,7 @@ function findUsed(files: readonly ParsedFile[]): ReadonlySet<string> {
   return used;
 }
 
-/** Names that a part of a tree begins its references with, and plain names. */
+/** Yields the names at the start of references, and plain names. */
 function* namesIn(part: unknown): Generator<string> {
   if (typeof part !== 'object' || part === null) return;
   const { type, value } = part as { readonly type?: unknown; readonly value?: unknown };
@@ -220,17 +206,20 @@ function lintUse(
         {
           where: location,
           severity: 'warning',
-          message: `${name} is used by no rule; remove it, or name it ${SETS.join(', ')} if it decides`,
+          message: `no rule uses ${name}; remove it, or name it ${SETS.join(', ')} if it decides`,
         },
       ];
 }
 
-/** A member that says neither is a fault at every call, and a fault denies: whoever comes from elsewhere writes `msg`. */
+/**
+ * A member without id or message is a fault at every call, and a fault denies. Authors of other systems often write
+ * `msg`.
+ */
 function lintMember({ file, rule: { head } }: SetRule): readonly PolicyFinding[] {
   const { key } = head;
   const fault = (message: string): readonly PolicyFinding[] => [at(file, error(key?.location, message))];
   if (key === undefined || !['object', 'number', 'boolean', 'null', 'array', 'set'].includes(key.type)) return [];
-  if (key.type !== 'object') return fault('a reason is a text, or {"id": "…", "message": "…"}');
+  if (key.type !== 'object') return fault('a reason is a string, or {"id": "…", "message": "…"}');
   const fields = new Map(
     (key.value as readonly (readonly [Term, Term])[]).map(([name, value]) => [
       name.type === 'string' ? String(name.value) : undefined,
@@ -240,16 +229,16 @@ function lintMember({ file, rule: { head } }: SetRule): readonly PolicyFinding[]
   if (fields.has(undefined)) return [];
   const missing = ['id', 'message'].filter((name) => !fields.has(name));
   if (missing.length > 0)
-    return fault(`a reason is {"id": "…", "message": "…"}; here is no ${missing.join(' and no ')}`);
-  const odd = ['id', 'message'].find((name) =>
+    return fault(`a reason is {"id": "…", "message": "…"}; this one has no ${missing.join(' and no ')}`);
+  const wrongField = ['id', 'message'].find((name) =>
     ['object', 'number', 'boolean', 'null', 'array', 'set'].includes(fields.get(name) ?? ''),
   );
-  return odd === undefined ? [] : fault(`${odd} of a reason must be a text`);
+  return wrongField === undefined ? [] : fault(`${wrongField} of a reason must be a string`);
 }
 
-/** Without an id all texts of a package look alike in refusals and in the audit. */
+/** Without an id, all reasons of a package look alike in refusals and in the audit. */
 function lintId({ file, rule, facts }: SetRule): readonly PolicyFinding[] {
   if (facts.id !== undefined || rule.head.key?.type === 'object') return [];
-  const message = `the reason has no id of its own and will be told as policy.${facts.package}; write above the rule: # METADATA, # custom:, #   id: <name>`;
+  const message = `the reason has no id, so refusals call it policy.${facts.package}; write above the rule: # METADATA, # custom:, #   id: <name>`;
   return [at(file, { where: rule.location, severity: 'warning', message })];
 }

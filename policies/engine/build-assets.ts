@@ -1,4 +1,7 @@
-/** Owns the last step of the build: every file that is not TypeScript goes beside the compiled code, and the code of schemas beside them; refuses to run outside dist/. */
+/**
+ * The last step of the build: copies every file that is not TypeScript into dist/, and writes the code of the schemas
+ * there.
+ */
 import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, realpathSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -7,12 +10,12 @@ import { CODED_SCHEMAS, codeFile, makeSchemaCode } from '../../catalogs/validati
 /** Folders whose data files the compiled code reads at run time, relative to the package root. */
 const FOLDERS = ['facade', 'policies', 'adapters', 'catalogs', 'test/demo', 'test/bench'] as const;
 
-/** What only the source tree needs: TypeScript itself, the tests of the Rego library, notes. */
+/** Files that only the source tree needs: TypeScript, tests of the Rego library, notes. */
 const SOURCE_ONLY = [/\.ts$/, /_test\.rego$/, /\.md$/, /^\./, /\.tsbuildinfo$/];
 
 /**
- * Copies all data files of the source folders from `root` to `target` under the same relative paths and returns
- * these paths, sorted. tsc emits only what it compiles: without this step dist/ has no wasm, schemas or catalogs.
+ * Copies the data files of the source folders from `root` to `target` under the same relative paths. Returns these
+ * paths, sorted. tsc writes only what it compiles, so without this step dist/ has no WebAssembly, schemas or catalogs.
  */
 export function copyAssets(root: string, target: string): readonly string[] {
   const copied: string[] = [];
@@ -30,7 +33,7 @@ export function copyAssets(root: string, target: string): readonly string[] {
   return copied.sort();
 }
 
-/** Writes the code of the schemas that lie under `target`, beside each. */
+/** Writes the validation code of each schema under `target` next to the schema. */
 function writeSchemaCode(target: string): void {
   for (const schema of CODED_SCHEMAS) {
     const file = path.join(target, schema);
@@ -42,7 +45,7 @@ const self = fileURLToPath(import.meta.url);
 if (process.argv[1] !== undefined && realpathSync(process.argv[1]) === self) {
   const dist = path.join(path.dirname(self), '..', '..');
   if (path.basename(dist) !== 'dist')
-    throw new Error('assets are copied by the compiled file under dist/, not from the sources');
+    throw new Error('build-assets must run as the compiled file under dist/, not from the sources');
   copyAssets(path.dirname(dist), dist);
   writeSchemaCode(dist);
 }

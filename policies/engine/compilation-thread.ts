@@ -1,6 +1,6 @@
-/** Owns the compiling of a large policy in a thread of its own, so that calls go on meanwhile; refuses the policy when the thread fails. */
+/** Compiles a large policy in a thread of its own, so that calls continue in the meantime. */
 import { stat } from 'node:fs/promises';
-import { setImmediate as turn } from 'node:timers/promises';
+import { setImmediate as letOthersRun } from 'node:timers/promises';
 import { parentPort, Worker, workerData } from 'node:worker_threads';
 import { asTollgateError, type ErrorCode, type Refusal, TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { PolicyParts } from './compiled-parts.ts';
@@ -16,35 +16,38 @@ import {
   type TransferablePolicy,
 } from './transferable-policy.ts';
 
-/** What the thread says at its end. */
-type Said = { readonly policy: TransferablePolicy } | { readonly code: ErrorCode; readonly refusal: Refusal };
+/** The message that the thread sends at its end. */
+type ThreadResult = { readonly policy: TransferablePolicy } | { readonly code: ErrorCode; readonly refusal: Refusal };
 
-/** Bytes of rules from which a thread pays off: some twenty rules. Its start, and what it gives back, hold this thread as long as fewer. */
+/**
+ * Bytes of rules (about twenty rules) that justify a thread. For fewer, starting it costs this thread as much as
+ * compiling.
+ */
 const LARGE = 4 * 1024;
 
 /**
- * As `loadPolicy`, and throws the same; a large policy is compiled by the thread that runs `file`, which calls `compileApart`.
- * A thread that fails is POLICY_INVALID.
+ * Does the same as `loadPolicy`, and throws the same. A large policy is compiled by a thread that runs `file`, which
+ * must call `runCompilationThread`. If the thread fails, throws POLICY_INVALID.
  */
 export async function loadPolicyInThread(parts: PolicyParts, file: string): Promise<CompiledPolicy> {
   if (!(await isLarge(parts))) return loadPolicy(parts);
-  const said = await runThread(file, flattenParts(parts));
-  if ('code' in said) throw new TollgateError(said.code, said.refusal);
-  const ready = await revivePolicy(said.policy);
-  const policy = await startReady(ready, { deadlineMs: parts.deadlineMs, image: said.policy.image });
-  await turn();
+  const result = await runThread(file, flattenParts(parts));
+  if ('code' in result) throw new TollgateError(result.code, result.refusal);
+  const ready = await revivePolicy(result.policy);
+  const policy = await startReady(ready, { deadlineMs: parts.deadlineMs, image: result.policy.image });
+  await letOthersRun();
   return policy;
 }
 
-/** Inside of the thread: compiles what it was started with, and ends. */
+/** Runs in the thread: compiles the parts that it was started with, and posts the result. */
 export async function runCompilationThread(readYaml: PolicyParts['readYaml']): Promise<void> {
-  const said = await compileParts(reviveParts(workerData as TransferableParts, readYaml))
+  const result = await compileParts(reviveParts(workerData as TransferableParts, readYaml))
     .then(readyParts)
-    .then((ready): Said => ({ policy: flattenPolicy(ready, loadImage(ready)) }), refused);
-  parentPort?.postMessage(said);
+    .then((ready): ThreadResult => ({ policy: flattenPolicy(ready, loadImage(ready)) }), refused);
+  parentPort?.postMessage(result);
 }
 
-/** Rego and bundles are always worth it. */
+/** Rego and bundles always justify a thread. */
 async function isLarge({ rules, sources }: PolicyParts): Promise<boolean> {
   if (sources.some(({ kind }) => kind !== 'yaml')) return true;
   const sizes = await Promise.all(
@@ -58,8 +61,8 @@ async function isLarge({ rules, sources }: PolicyParts): Promise<boolean> {
   return [...sizes, JSON.stringify(rules).length].reduce((sum, size) => sum + size, 0) >= LARGE;
 }
 
-/** The cause is for the log; of an error that is not ours only what any error has can cross. */
-function refused(thrown: unknown): Said {
+/** The cause is only for the log. Of a foreign error, only message and stack can be passed between threads. */
+function refused(thrown: unknown): ThreadResult {
   const { code, message, next, data, cause } = asTollgateError(thrown);
   return {
     code,
@@ -72,24 +75,24 @@ function refused(thrown: unknown): Said {
   };
 }
 
-function runThread(file: string, parts: TransferableParts): Promise<Said> {
+function runThread(file: string, parts: TransferableParts): Promise<ThreadResult> {
   return new Promise((resolve, reject) => {
-    // What the thread prints stays here: stdout belongs to the wire.
+    // The output of the thread is dropped: stdout carries the MCP protocol.
     const thread = new Worker(file, { workerData: parts, execArgv: [], stdout: true, stderr: true });
     const fail = (cause?: unknown): void =>
       reject(
         new TollgateError('POLICY_INVALID', {
-          detail: 'The policy could not be compiled: its thread ended before it was done.',
+          detail: 'The policy could not be compiled: the compilation thread ended too early.',
           cause,
         }),
       );
-    let said: Said | undefined;
-    thread.once('message', (message: Said) => {
-      said = message;
-      // Whatever a program that was started left open must not keep it.
+    let result: ThreadResult | undefined;
+    thread.once('message', (message: ThreadResult) => {
+      result = message;
+      // Open handles of a program that the thread started must not keep it running.
       void thread.terminate();
     });
     thread.once('error', fail);
-    thread.once('exit', () => (said === undefined ? fail() : resolve(said)));
+    thread.once('exit', () => (result === undefined ? fail() : resolve(result)));
   });
 }

@@ -1,4 +1,4 @@
-/** Owns the policy port over compiled wasm: asks, and reads the answers; knows nothing of where policy came from. */
+/** A policy over compiled WebAssembly: sends queries, and reads the answers. */
 
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Confinement } from '../../catalogs/readers/confinement.ts';
@@ -20,46 +20,47 @@ import type { CompiledConfinement } from '../rules/confinement-rules.ts';
 import { offeredToolCheck } from '../rules/offered-tools.ts';
 import { formatProblem } from '../rules/policy-problems.ts';
 import { costOfCall, costOfList, EXPENSIVE_MS, type RuleWeights } from './decision-cost.ts';
-import { readCallDecision, readListDecisions, readRequestedExposures } from './decision-reader.ts';
+import { type PolicyResult, readCallDecision, readListDecisions, readRequestedExposures } from './decision-reader.ts';
 import { callInputText, listInputText } from './policy-input.ts';
 import { ENTRYPOINTS } from './policy-library.ts';
 import type { WasmPolicy } from './wasm/wasm-policy.ts';
 import { WorkerEvaluator } from './workers/worker-evaluator.ts';
 import type { PolicyQuery, WorkerParts } from './workers/worker-handle.ts';
 
-type Result = Readonly<Record<string, unknown>>;
-
-/** Answers questions; throws or rejects with POLICY_FAILED. */
+/** Answers queries. Throws or rejects with POLICY_FAILED. */
 export interface Evaluator {
-  /** Whether long arguments are projected: the library knows the marks, user Rego would take them for the values. */
+  /**
+   * Whether long arguments are replaced by markers. The library knows the markers; user Rego would take them for
+   * values.
+   */
   readonly projects: boolean;
-  /** `cost`: milliseconds that it may take, where they can be known. */
-  evaluate(question: PolicyQuery, cost?: number): Result | Promise<Result>;
+  /** `cost`: estimated milliseconds, if known. */
+  evaluate(query: PolicyQuery, cost?: number): PolicyResult | Promise<PolicyResult>;
   close(): void;
 }
 
-/** Tools of one list question: keeps the input below its limit and other calls from waiting. */
+/** Number of tools in one list query. It limits the size of the input, and the time that other calls wait. */
 const LIST_CHUNK = 250;
-/** Characters of input for each of which an evaluation gets a millisecond more. */
+/** An evaluation gets one more millisecond for each such number of characters of input. */
 const CHARS_A_MS = 8 * 1024;
 
-/** The shipped library over data: in this thread, and where it would hold that up, in workers, which are begun when one is needed. */
+/** Runs the shipped library in this thread. Expensive decisions run in workers, which are started when first needed. */
 export class LibraryEvaluator implements Evaluator {
   readonly projects = true;
   readonly #parts: WorkerParts;
   readonly #wasm: WasmPolicy;
   #workers: WorkerEvaluator | undefined;
 
-  /** `parts` are those of `wasm`. */
+  /** `wasm` must have been made from `parts`. */
   constructor(wasm: WasmPolicy, parts: WorkerParts) {
     this.#wasm = wasm;
     this.#parts = parts;
   }
 
-  evaluate(question: PolicyQuery, cost = 0): Result | Promise<Result> {
-    if (cost < EXPENSIVE_MS) return this.#wasm.evaluate(question.entrypoint, question.input, question.time);
+  evaluate(query: PolicyQuery, cost = 0): PolicyResult | Promise<PolicyResult> {
+    if (cost < EXPENSIVE_MS) return this.#wasm.evaluate(query.entrypoint, query.input, query.time);
     this.#workers ??= new WorkerEvaluator(this.#parts);
-    return this.#workers.evaluate(question);
+    return this.#workers.evaluate(query);
   }
 
   close(): void {
@@ -67,27 +68,27 @@ export class LibraryEvaluator implements Evaluator {
   }
 }
 
-/** What is known of the costs of decisions before they are made; `cached`: whether a pattern is compiled once a decision. */
-export interface DecisionCosts {
+/** What is needed to estimate costs. `cached`: whether a pattern is compiled only once per decision. */
+interface DecisionCosts {
   readonly weights: RuleWeights;
   readonly cached: boolean;
 }
 
-/** Where the policy was fetched from. */
-export type RemotePolicySource = Required<Pick<Policy, 'follow' | 'remarks'>> & { close(): void };
+/** The source of a fetched policy. */
+type RemotePolicySource = Required<Pick<Policy, 'follow' | 'remarks'>> & { close(): void };
 
-/** A policy; `deadlineMs` is the time of one decision over small arguments. */
+/** A policy. `deadlineMs` is the time for one decision with small arguments. */
 export class CompiledPolicy implements Policy {
   readonly revision: string;
   readonly rules: number;
   readonly #evaluator: Evaluator;
   readonly #deadlineMs: number;
   readonly #zones: readonly string[];
-  readonly #about: ReadonlyMap<string, Iterable<LocatedRule>>;
+  readonly #rulesByServer: ReadonlyMap<string, Iterable<LocatedRule>>;
   readonly #confinements: Confinements;
   readonly #remote: RemotePolicySource | undefined;
   readonly #costs: DecisionCosts | undefined;
-  /** By principal, then by verb and tool: decisions in which nothing of the call had a part. */
+  /** Decisions that depend on nothing else of the call, by principal, then by verb and tool. */
   readonly #constants = new WeakMap<Principal, Map<string, CallDecision>>();
 
   constructor(
@@ -97,7 +98,7 @@ export class CompiledPolicy implements Policy {
       readonly rules: number;
       readonly deadlineMs: number;
       readonly zones?: readonly string[];
-      readonly about?: ReadonlyMap<string, Iterable<LocatedRule>>;
+      readonly rulesByServer?: ReadonlyMap<string, Iterable<LocatedRule>>;
       readonly confining: CompiledConfinement;
       readonly remote?: RemotePolicySource;
       readonly costs?: DecisionCosts;
@@ -108,7 +109,7 @@ export class CompiledPolicy implements Policy {
     this.rules = options.rules;
     this.#deadlineMs = options.deadlineMs;
     this.#zones = options.zones ?? [];
-    this.#about = options.about ?? new Map();
+    this.#rulesByServer = options.rulesByServer ?? new Map();
     this.#confinements = new Confinements(options.confining);
     this.#remote = options.remote;
     this.#costs = options.costs;
@@ -117,7 +118,7 @@ export class CompiledPolicy implements Policy {
   call(input: CallInput): CallDecision | Promise<CallDecision> {
     const known = this.#constants.get(input.principal)?.get(callKey(input.effect));
     if (known !== undefined && input.effect.spill !== true) return known;
-    const result = this.#ask(
+    const result = this.#query(
       ENTRYPOINTS.call,
       input,
       this.#costs === undefined ? 0 : costOfCall(this.#costs.weights, input, this.#costs),
@@ -125,12 +126,12 @@ export class CompiledPolicy implements Policy {
     return result instanceof Promise ? result.then((later) => this.#keep(input, later)) : this.#keep(input, result);
   }
 
-  /** What lib/why.rego tells of this call; only the shipped module has it. Throws POLICY_FAILED. */
-  explain(input: CallInput): Result | Promise<Result> {
-    return this.#ask(ENTRYPOINTS.why, input, 0);
+  /** Returns the result of lib/why.rego for this call. Only the shipped module has it. Throws POLICY_FAILED. */
+  explain(input: CallInput): PolicyResult | Promise<PolicyResult> {
+    return this.#query(ENTRYPOINTS.why, input, 0);
   }
 
-  #ask(entrypoint: string, input: CallInput, cost: number): Result | Promise<Result> {
+  #query(entrypoint: string, input: CallInput, cost: number): PolicyResult | Promise<PolicyResult> {
     const text = callInputText(input, { project: this.#evaluator.projects, zones: this.#zones });
     const deadlineMs = this.#deadlineMs + text.length / CHARS_A_MS;
     return this.#evaluator.evaluate(
@@ -139,8 +140,8 @@ export class CompiledPolicy implements Policy {
     );
   }
 
-  /** Keeps what the library says it would answer to every such call; bounded by the tools that the servers have. */
-  #keep({ principal, effect }: CallInput, result: Result): CallDecision {
+  /** Keeps a decision that the library marks as constant. Their number is limited by the tools of all servers. */
+  #keep({ principal, effect }: CallInput, result: PolicyResult): CallDecision {
     const decision = readCallDecision(result);
     if (result.constant !== true || !this.#evaluator.projects) return decision;
     const known = this.#constants.get(principal) ?? new Map<string, CallDecision>();
@@ -161,30 +162,31 @@ export class CompiledPolicy implements Policy {
     return this.#evaluator.projects ? [] : readRequestedExposures(await this.#list(principal, []));
   }
 
-  /** Rego that fails over what is known before a call says nothing of it in the list: its calls say what is wrong. */
-  async #list(principal: Principal, tools: readonly ListTool[]): Promise<Result> {
-    const ask = (blind: boolean): Result | Promise<Result> => {
-      const question = {
+  /** If Rego fails on what is known before a call, the list ignores it. The calls then report the failure. */
+  async #list(principal: Principal, tools: readonly ListTool[]): Promise<PolicyResult> {
+    const evaluate = (blind: boolean): PolicyResult | Promise<PolicyResult> => {
+      const query = {
         entrypoint: ENTRYPOINTS.list,
         input: listInputText(principal, tools, blind),
         time: '',
         deadlineMs: this.#deadlineMs + tools.length,
         principal: principal.id,
       };
-      return this.#evaluator.evaluate(question, this.#costs === undefined ? 0 : costOfList(this.#costs.weights, tools));
+      return this.#evaluator.evaluate(query, this.#costs === undefined ? 0 : costOfList(this.#costs.weights, tools));
     };
     try {
-      return await ask(false);
+      return await evaluate(false);
     } catch (thrown) {
       if (this.#evaluator.projects || !(thrown instanceof TollgateError)) throw thrown;
-      return ask(true);
+      return evaluate(true);
     }
   }
 
   async findUnoffered(server: string, tools: readonly OfferedTool[]): Promise<readonly string[]> {
-    const judge = offeredToolCheck(server, tools);
+    const check = offeredToolCheck(server, tools);
     const lines: string[] = [];
-    for await (const rule of inTimeSlices(this.#about.get(server) ?? [])) lines.push(...judge(rule).map(formatProblem));
+    for await (const rule of inTimeSlices(this.#rulesByServer.get(server) ?? []))
+      lines.push(...check(rule).map(formatProblem));
     return lines;
   }
 
@@ -200,8 +202,8 @@ export class CompiledPolicy implements Policy {
     return this.#remote?.remarks ?? [];
   }
 
-  follow(told: Parameters<RemotePolicySource['follow']>[0]): void {
-    this.#remote?.follow(told);
+  follow(listener: Parameters<RemotePolicySource['follow']>[0]): void {
+    this.#remote?.follow(listener);
   }
 
   close(): void {

@@ -1,30 +1,32 @@
-/** Owns the estimate of what a decision over YAML rules costs before it is made, so that dear ones go elsewhere; never decides what is allowed. */
+/** Estimates what a decision by YAML rules costs, so that an expensive one runs in a worker. */
 import type { CallInput, ListTool } from '../port.ts';
 import type { RuleData, RuleIndex } from '../rules/rule-compiler.ts';
 
-/** How many rules there are, and how many of what is dear in them. */
+/** The number of rules, and of their expensive parts. */
 interface Weight {
   readonly rules: number;
   readonly regexes: number;
-  /** Tests of arguments that look into lists: each may meet every value. One over a list of values counts for more. */
+  /**
+   * Argument tests that also look into lists, so that each may test every value. A list of expected values counts more.
+   */
   readonly args: number;
-  /** Conditions on commands: each takes every command apart. */
+  /** Conditions on commands. Each splits every command. */
   readonly commands: number;
 }
 
-/** Weights of the parts of the index of rules. */
+/** Weights of the parts of the rule index. */
 export interface RuleWeights {
   readonly tool: Readonly<Record<string, Weight>>;
   readonly server: Readonly<Record<string, Weight>>;
   readonly verb: Readonly<Record<string, Weight>>;
   readonly any: Weight;
-  /** Regular expressions anywhere in the data. */
+  /** Number of regular expressions in all data. */
   readonly regexes: number;
 }
 
 /**
- * Milliseconds, generous, measured on a machine of 2024: docs/performance.md. The engine walks through all arguments once a decision,
- * which grows with the depth of each part and with the square of the parts, and keeps the text of each; then each test meets each value.
+ * Milliseconds, generous, measured on a machine of 2024 (docs/performance.md). The engine visits all arguments once per
+ * decision. That grows with the depth of each part and the square of their number. Then each test reads each value.
  */
 const MS = {
   rule: 0.005,
@@ -43,19 +45,19 @@ const MS = {
   levelChar: 0.000015,
   partSquared: 0.0000002,
 } as const;
-/** Milliseconds from which on a decision is dear. */
+/** A decision that costs at least this many milliseconds is expensive. */
 export const EXPENSIVE_MS = 10;
-/** Rules of one tool below which nothing is kept of them: most tools have a few, and ten thousand tools would be much to keep. */
+/** Weights of tools with fewer rules are not kept. Most tools have few rules, and there may be ten thousand tools. */
 const FEW = 20;
-/** How many values of a list that a test looks through cost as much as the test. */
+/** This many expected values in a list cost as much as one more test. */
 const AMONG = 50;
 
 const NONE: Weight = { rules: 0, regexes: 0, args: 0, commands: 0 };
 
-/** The weights of all rules; `around` is what else stands in the data. */
+/** Returns the weights of all rules. `settingsData` is the other data of the policy. */
 export function weighRules(
   { list, index }: { readonly list: readonly RuleData[]; readonly index: RuleIndex },
-  around: unknown,
+  settingsData: unknown,
 ): RuleWeights {
   const each = list.map(
     (rule): Weight => ({
@@ -77,11 +79,11 @@ export function weighRules(
     server: ofAll(index.server),
     verb: ofAll(index.verb),
     any: of(index.any),
-    regexes: each.reduce(sum, NONE).regexes + countRegexes(around),
+    regexes: each.reduce(sum, NONE).regexes + countRegexes(settingsData),
   };
 }
 
-/** Milliseconds that deciding this call may take; `cached`: whether a pattern is compiled once only. */
+/** Returns the milliseconds that this call may take. `cached`: whether a pattern is compiled only once. */
 export function costOfCall(
   weights: RuleWeights,
   { effect, argsText }: Pick<CallInput, 'effect' | 'argsText'>,
@@ -106,7 +108,7 @@ export function costOfCall(
   return facts + all.regexes * (regex + parts * MS.match) + walk + all.args * parts * MS.value;
 }
 
-/** Milliseconds that one condition on commands may take: a first word is split at its slashes. */
+/** Returns the milliseconds of one condition on commands. The first word of each command is split at its slashes. */
 function costOfCommands(commands: readonly (readonly string[])[]): number {
   return commands.reduce(
     (total, words) => total + MS.command + words.length * MS.word + (words[0]?.split('/').length ?? 0) * MS.step,
@@ -114,7 +116,7 @@ function costOfCommands(commands: readonly (readonly string[])[]): number {
   );
 }
 
-/** Milliseconds that these verdicts may take: each kind of tool is weighed once. */
+/** Returns the milliseconds that this list may take. Each kind of tool is decided once. */
 export function costOfList(weights: RuleWeights, tools: readonly ListTool[]): number {
   const kinds = new Map(
     tools.map(({ server, verb, verbs = [verb] }) => [`${server}\0${verbs.join()}`, { server, verbs }] as const),
@@ -128,7 +130,7 @@ export function costOfList(weights: RuleWeights, tools: readonly ListTool[]): nu
   return rules.reduce((total, one) => total + one, 0) * MS.listedRule;
 }
 
-/** Only rules that deny or ask look for an argument in lists too. */
+/** Only rules that deny or ask also look for an argument in lists. */
 function isWalk(condition: Readonly<Record<string, unknown>>): boolean {
   return condition.over === 'argument'
     ? condition.need === 'any'
@@ -144,7 +146,7 @@ function sum(a: Weight, b: Weight): Weight {
   };
 }
 
-/** Where conditions and settings hold them: lists under `regex`, and a text under `pattern`. */
+/** Counts the regular expressions of conditions and settings: lists under `regex`, and strings under `pattern`. */
 function countRegexes(value: unknown): number {
   let found = 0;
   for (const [key, inner] of Object.entries(value ?? {}) as readonly (readonly [string, unknown])[]) {
@@ -155,7 +157,7 @@ function countRegexes(value: unknown): number {
   return found;
 }
 
-/** Values in the lists that a condition looks through. */
+/** Counts the expected values that a condition compares with. */
 function countAmong(condition: Readonly<Record<string, unknown>>): number {
   const tests = (condition.tests ?? []) as readonly { readonly among?: readonly unknown[] }[];
   return tests.reduce((total, { among }) => total + (among?.length ?? 0), 0);
@@ -163,23 +165,26 @@ function countAmong(condition: Readonly<Record<string, unknown>>): number {
 
 const UNWALKED = { parts: 0, walk: 0 };
 
-/** How many values of all depths there are, and the milliseconds of one walk. What does not parse is refused by whoever reads it for its decision. */
+/**
+ * Returns the number of values at all depths, and the milliseconds to visit them. Invalid JSON costs nothing: it is
+ * refused.
+ */
 function walkOf(text: string): { readonly parts: number; readonly walk: number } {
-  const left: (readonly [value: unknown, depth: number])[] = [];
+  const pending: (readonly [value: unknown, depth: number])[] = [];
   try {
-    left.push([JSON.parse(text), 0]);
+    pending.push([JSON.parse(text), 0]);
   } catch {
     return UNWALKED;
   }
   let [parts, levels, chars] = [0, 0, 0];
-  for (let next = left.pop(); next !== undefined; next = left.pop(), parts += 1) {
+  for (let next = pending.pop(); next !== undefined; next = pending.pop(), parts += 1) {
     const [value, depth] = next;
     levels += depth;
     if (typeof value === 'string') chars += depth * value.length;
     if (typeof value !== 'object' || value === null) continue;
     for (const [key, inner] of Object.entries(value)) {
       chars += depth * key.length;
-      left.push([inner, depth + 1]);
+      pending.push([inner, depth + 1]);
     }
   }
   return { parts, walk: parts * (MS.part + parts * MS.partSquared) + levels * MS.level + chars * MS.levelChar };

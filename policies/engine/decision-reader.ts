@@ -1,4 +1,7 @@
-/** Owns the reading of what wasm answered; refuses every answer that is not exactly a decision: only a literal `allow` allows. */
+/**
+ * Reads the answers of policy WebAssembly. Refuses an answer that is not exactly a decision; only a literal `allow`
+ * allows.
+ */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { ArgumentBound } from '../../catalogs/projection/argument-bounds.ts';
 import {
@@ -15,17 +18,18 @@ import {
 import { readExposed } from '../rego/expose-members.ts';
 import { checkMembers } from '../rego/set-members.ts';
 
-type Record_ = Readonly<Record<string, unknown>>;
+/** The result object of an evaluation. */
+export type PolicyResult = Readonly<Record<string, unknown>>;
 
 const SCOPES = ['run', 'session', 'principal', 'server', 'tool', 'origin'] as const;
 const OUTCOMES = ['allow', 'ask', 'deny'] as const;
-const BESIDE = ['warn', 'shadow'] as const;
+const SHADOW_MODES = ['warn', 'shadow'] as const;
 const VERDICTS = ['always', 'maybe', 'never'] as const;
 const VALIDATION = ['off', 'warn', 'strict'] as const;
 const LIMITS = ['window', 'calls', 'argBytes', 'outputBytes', 'wallMs', 'concurrent'] as const;
 
 /** Reads a result of `tollgate/call/decision`. Throws POLICY_FAILED. */
-export function readCallDecision(value: Record_): CallDecision {
+export function readCallDecision(value: PolicyResult): CallDecision {
   requireThat(value.version === 1, 'version');
   checkMembers(list(value.extended, 'extended'));
   const outcome = oneOf(OUTCOMES, value.outcome, 'outcome');
@@ -36,7 +40,7 @@ export function readCallDecision(value: Record_): CallDecision {
 }
 
 /** Reads a result of `tollgate/list/decisions` for `count` tools. Throws POLICY_FAILED. */
-export function readListDecisions(value: Record_, count: number): readonly ListDecision[] {
+export function readListDecisions(value: PolicyResult, count: number): readonly ListDecision[] {
   requireThat(value.version === 1, 'version');
   readRequestedExposures(value);
   const schemaProfile = text(value.schemaProfile, 'schemaProfile');
@@ -50,12 +54,12 @@ export function readListDecisions(value: Record_, count: number): readonly ListD
   });
 }
 
-/** What a list decision says of `expose` in Rego. Throws POLICY_FAILED. */
-export function readRequestedExposures(value: Record_): readonly RequestedExposure[] {
+/** Reads the part of a list decision that is about `expose` in Rego. Throws POLICY_FAILED. */
+export function readRequestedExposures(value: PolicyResult): readonly RequestedExposure[] {
   return readExposed(list(value.exposed, 'exposed'), list(value.unshown, 'unshown'));
 }
 
-/** Of one tool, or of all of a kind. */
+/** Reads the verdict of one tool, or of all tools of a kind. */
 function readVerdict(value: unknown): Omit<ListDecision, 'expose' | 'schemaProfile'> {
   const { verdict, reasons, says, bounds } = record(value, 'verdicts');
   return {
@@ -73,7 +77,7 @@ function readVerdict(value: unknown): Omit<ListDecision, 'expose' | 'schemaProfi
   };
 }
 
-function readObligations(value: Record_): Obligations {
+function readObligations(value: PolicyResult): Obligations {
   const caps = record(value.caps, 'caps');
   const { validateOutput } = value;
   return {
@@ -92,7 +96,7 @@ function readBudget(value: unknown): BudgetObligation {
   return { id: text(budget.id, 'budgets'), scope: oneOf(SCOPES, budget.scope, 'scope'), ...limits };
 }
 
-/** The library wrote these objects from configuration that was checked; only what the facade relies on is checked again. */
+/** The library made these objects from checked configuration, so only what the facade relies on is checked again. */
 function readExposure(value: unknown): Exposure {
   const exposure = record(value, 'expose');
   return { ...exposure, pins: record(exposure.pins, 'pins') };
@@ -100,10 +104,10 @@ function readExposure(value: unknown): Exposure {
 
 function readShadow(value: unknown): ShadowReason {
   const { would, mode } = record(value, 'shadow');
-  return { ...readReason(value), would: oneOf(OUTCOMES, would, 'would'), mode: oneOf(BESIDE, mode, 'mode') };
+  return { ...readReason(value), would: oneOf(OUTCOMES, would, 'would'), mode: oneOf(SHADOW_MODES, mode, 'mode') };
 }
 
-/** Written by policies/rules/rule-summary.ts from rules that were checked. */
+/** rule-summary.ts made these from checked rules. */
 function readBound(value: unknown): ArgumentBound {
   const bound = record(value, 'bounds');
   return { ...bound, path: list(bound.path, 'bounds').map((part) => text(part, 'bounds')) };
@@ -122,7 +126,7 @@ function readReason(value: unknown): Reason {
   };
 }
 
-function optionalNumber<K extends string>(from: Record_, name: K): Partial<Record<K, number>> {
+function optionalNumber<K extends string>(from: PolicyResult, name: K): Partial<Record<K, number>> {
   const value = from[name];
   if (value === undefined) return {};
   if (typeof value === 'number' && Number.isFinite(value) && value >= 0)
@@ -142,8 +146,8 @@ function list(value: unknown, what: string): readonly unknown[] {
   return Array.isArray(value) ? value : failed(what);
 }
 
-function record(value: unknown, what: string): Record_ {
-  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record_) : failed(what);
+function record(value: unknown, what: string): PolicyResult {
+  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as PolicyResult) : failed(what);
 }
 
 function requireThat(holds: boolean, what: string): void {

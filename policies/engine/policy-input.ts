@@ -1,21 +1,24 @@
-/** Owns the documents that a policy is asked with; the arguments stand in them as the very bytes that will be sent, and nothing in them can pass for another field. */
+/**
+ * Writes the input documents of a policy. They contain the exact bytes of the arguments, which cannot pass for other
+ * fields.
+ */
 import { createHash } from 'node:crypto';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { CallInput, ListTool, Principal } from '../port.ts';
 import { readClocks } from '../rules/time-windows.ts';
 
-/** Arguments above this many characters are projected. */
+/** Arguments with more characters are projected. */
 const PROJECT_ABOVE = 64 * 1024;
-/** Texts above this many characters are replaced in a projection. */
+/** Strings with more characters are replaced in a projection. */
 const LONG_TEXT = 4 * 1024;
-/** Characters of a replaced text that stay visible. */
+/** Characters of a replaced string that remain visible. */
 const HEAD = 1024;
 
 /**
- * The input of a call, as policies/schemas/input.json describes it. With `project`, arguments of more than 64 KiB have
- * their texts over 4 KiB replaced by `{tollgate_long: true, bytes, sha256, head}`; the library takes such a value as
- * unreadable: it fires rules that deny or ask and satisfies none that allows. Throws POLICY_FAILED when the arguments are
- * not one JSON object. `zones` are those whose clocks the rules read: wasm knows no zones.
+ * Returns the input of a call; see policies/schemas/input.json. With `project`, if the arguments have more than 64 KiB,
+ * each string over 4 KiB becomes `{tollgate_long: true, bytes, sha256, head}`. The library treats such a value as
+ * unreadable: it matches rules that deny or ask, and no rule that allows. `zones` are the time zones in rules, because
+ * WebAssembly knows no zones. Throws POLICY_FAILED if the arguments are not one JSON object.
  */
 export function callInputText(
   input: CallInput,
@@ -25,7 +28,7 @@ export function callInputText(
   const { verb, server, tool, paths, urls, command, spill } = effect;
   requireObject(argsText);
   const args = options.project && argsText.length > PROJECT_ABOVE ? projectLongTexts(argsText) : argsText;
-  const around = {
+  const context = {
     version: 1,
     phase: 'call',
     principal: pickPrincipal(principal),
@@ -44,12 +47,12 @@ export function callInputText(
     ...(command === undefined ? {} : { command }),
     ...(spill === true ? { spill } : {}),
   };
-  return `${JSON.stringify(around).slice(0, -1)},"effect":${JSON.stringify(facts).slice(0, -1)},"arguments":${args}}}`;
+  return `${JSON.stringify(context).slice(0, -1)},"effect":${JSON.stringify(facts).slice(0, -1)},"arguments":${args}}}`;
 }
 
-/** The input of a list decision. `blind`: the user's Rego is not asked, and each rule of it may come to anything. */
+/** Returns the input of a list decision. `blind`: the user's Rego is not evaluated, and each of its rules may match. */
 export function listInputText(principal: Principal, tools: readonly ListTool[], blind = false): string {
-  const asked = tools.map(({ server, tool, verb, verbs, facts, primitive }) => ({
+  const entries = tools.map(({ server, tool, verb, verbs, facts, primitive }) => ({
     server,
     tool,
     verbs: verbs ?? [verb],
@@ -60,17 +63,17 @@ export function listInputText(principal: Principal, tools: readonly ListTool[], 
     version: 1,
     phase: 'list',
     principal: pickPrincipal(principal),
-    tools: asked,
+    tools: entries,
     ...(blind ? { blind } : {}),
   });
 }
 
-/** Keys that nobody declared stay out: a policy might come to trust them. */
+/** Leaves out keys that are not declared. Otherwise a policy might begin to trust them. */
 function pickPrincipal({ id, role, groups, profiles, origin, owner = false }: Principal): Principal {
   return { id, role, groups, profiles, origin, owner };
 }
 
-/** Arguments such as `{}},"principal":{…` would else write their own principal. */
+/** Without this check, arguments such as `{}},"principal":{…` could write their own principal. */
 function requireObject(text: string): void {
   try {
     const value: unknown = JSON.parse(text);
@@ -81,7 +84,7 @@ function requireObject(text: string): void {
   throw new TollgateError('POLICY_FAILED', { detail: 'The arguments are not an object.' });
 }
 
-/** Works on the text, so that numbers and everything else stay as they were written. `text` is valid JSON. */
+/** Works on the text, so that numbers and everything else keep their spelling. `text` is valid JSON. */
 function projectLongTexts(text: string): string {
   const pieces: string[] = [];
   let copied = 0;
@@ -96,7 +99,7 @@ function projectLongTexts(text: string): string {
   return pieces.join('') + text.slice(copied);
 }
 
-/** The offset behind the closing quote of the text that opens at `open`. */
+/** Returns the offset after the closing quote of the string that begins at `open`. */
 function endOfText(text: string, open: number): number {
   let close = text.indexOf('"', open + 1);
   while (isEscaped(text, close)) close = text.indexOf('"', close + 1);

@@ -1,4 +1,4 @@
-/** Owns the shipped library: its sources, the wasm built from them and the hash that ties the two; refuses to build with faults. */
+/** The shipped library: its sources, the WebAssembly built from them, and the hash that connects the two. */
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
@@ -9,7 +9,7 @@ import { unpackBundle } from '../rego/bundles/bundle-format.ts';
 import { findOpa, type Opa, packageRoot, runOpa } from '../rego/opa-program.ts';
 import { makeCapabilities } from '../rego/rego-capabilities.ts';
 
-/** What the wasm answers: one call, one list, whether patterns compile, and which conditions of rules hold. */
+/** The entry points of the module: decide a call, decide a list, check patterns, explain conditions. */
 export const ENTRYPOINTS = {
   call: 'tollgate/call/decision',
   list: 'tollgate/list/decisions',
@@ -19,25 +19,25 @@ export const ENTRYPOINTS = {
 
 /** This folder, in the sources or in dist/. */
 const POLICIES = path.join(path.dirname(fileURLToPath(import.meta.url)), '..');
-/** Files beside this one. */
+/** Files of the policies folder. */
 export const CAPABILITIES_FILE = path.join(POLICIES, 'rego', 'capabilities.json');
 export const SCHEMA_FOLDER = path.join(POLICIES, 'schemas');
 
-/** The wasm that ships, and what it was built from. */
-export interface PolicyLibrary {
+/** The shipped WebAssembly and its origin. */
+interface PolicyLibrary {
   readonly wasm: Uint8Array;
   readonly sourceHash: string;
-  /** Version of opa that built it. */
+  /** Version of the opa that built it. */
   readonly opa: string;
 }
 
-/** Flags of `opa build`; tests would become entry points without the last two. */
+/** Returns the flags of `opa build`. Without the last two, tests would become entry points. */
 export function buildFlags(opa: Opa): readonly string[] {
   const entries = [ENTRYPOINTS.call, ENTRYPOINTS.list, ENTRYPOINTS.patterns].flatMap((entry) => ['-e', entry]);
   return ['build', ...opa.flags, '-t', 'wasm', ...entries, '--prune-unused', '--ignore', '*_test.rego'];
 }
 
-/** Sources of the library by file name, sorted, without tests. */
+/** Returns the sources of the library by file name, sorted, without tests. */
 export function readLibrarySources(): ReadonlyMap<string, Buffer> {
   const names = readdirSync(path.join(POLICIES, 'lib'))
     .filter((name) => name.endsWith('.rego') && !name.endsWith('_test.rego'))
@@ -45,14 +45,14 @@ export function readLibrarySources(): ReadonlyMap<string, Buffer> {
   return new Map(names.map((name) => [name, readFileSync(path.join(POLICIES, 'lib', name))]));
 }
 
-/** SHA-256 over names and bytes of the sources and of capabilities.json. */
+/** Returns the SHA-256 of capabilities.json and of the names and bytes of the sources. */
 export function hashLibrary(): string {
   const hash = createHash('sha256').update(readFileSync(CAPABILITIES_FILE));
   for (const [name, bytes] of readLibrarySources()) hash.update(`\n${name}\n${bytes.byteLength}\n`).update(bytes);
   return hash.digest('hex');
 }
 
-/** The built library that ships beside this file. */
+/** Reads the built library that ships with this file. */
 export function readLibrary(): PolicyLibrary {
   const { sourceHash, opa } = JSON.parse(readFileSync(path.join(POLICIES, 'lib', 'policy.json'), 'utf8')) as Omit<
     PolicyLibrary,
@@ -61,28 +61,18 @@ export function readLibrary(): PolicyLibrary {
   return { wasm: readFileSync(path.join(POLICIES, 'lib', 'policy.wasm')), sourceHash, opa };
 }
 
-/** Builds the library from the source tree. The same opa gives the same bytes, since it runs at the root with relative paths. */
+/**
+ * Builds the library from the source tree. The same opa gives the same bytes: it runs at the root, with relative paths.
+ */
 export async function buildLibrary(opa: Opa): Promise<Uint8Array> {
   const folder = await mkdtemp(path.join(tmpdir(), 'tollgate-library-'));
   try {
     const out = path.join(folder, 'library.tar.gz');
     const capabilities = path.join('policies', 'rego', 'capabilities.json');
-    const { code, stderr } = await runOpa(
-      opa,
-      [
-        ...buildFlags(opa),
-        '-e',
-        ENTRYPOINTS.why,
-        '--capabilities',
-        capabilities,
-        '-o',
-        out,
-        path.join('policies', 'lib'),
-      ],
-      packageRoot(),
-    );
+    const flags = [...buildFlags(opa), '-e', ENTRYPOINTS.why, '--capabilities', capabilities, '-o', out];
+    const { code, stderr } = await runOpa(opa, [...flags, path.join('policies', 'lib')], packageRoot());
     const wasm = code === 0 ? unpackBundle(await readFile(out)).get('policy.wasm') : undefined;
-    if (wasm === undefined) throw new Error(`the library does not build:\n${stderr}`);
+    if (wasm === undefined) throw new Error(`opa cannot build the library:\n${stderr}`);
     return wasm;
   } finally {
     await rm(folder, { recursive: true, force: true });

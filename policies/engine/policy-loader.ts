@@ -1,10 +1,11 @@
-/** Owns the making of a policy from configuration, YAML rules, Rego and bundles; refuses all of it when any part has a fault. */
+/**
+ * Makes a policy from configuration, YAML rules, Rego and bundles. If any part has a fault, the whole policy is
+ * refused.
+ */
 import { readFile } from 'node:fs/promises';
-import path from 'node:path';
-import { setImmediate as turn } from 'node:timers/promises';
+import { setImmediate as letOthersRun } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
-import { isBeneath } from '../../catalogs/readers/path-location.ts';
 import { type Bundle, readBundle } from '../rego/bundles/bundle-format.ts';
 import { bundleName, RemoteBundle } from '../rego/bundles/remote-bundle.ts';
 import { exposeRuleNumber, findUnknownExposed } from '../rego/expose-members.ts';
@@ -18,7 +19,7 @@ import { compileSettings } from '../rules/policy-settings.ts';
 import { compileRules, type YamlRuleDocument } from '../rules/rule-compiler.ts';
 import { findRuleFaults } from '../rules/rule-faults.ts';
 import { compileMode, type ModeData, mayHaveMode } from '../rules/rule-modes.ts';
-import type { CompiledParts, PolicyParts, SourceSettings } from './compiled-parts.ts';
+import { type CompiledParts, type PolicyParts, pathInMessages, type SourceSettings } from './compiled-parts.ts';
 import type { CompiledPolicy } from './compiled-policy.ts';
 import { weighRules } from './decision-cost.ts';
 import { hashLibrary, readLibrary } from './policy-library.ts';
@@ -26,27 +27,27 @@ import { readyParts, startReady, startWorkers } from './policy-start.ts';
 import { dropCache } from './wasm/wasm-module.ts';
 
 const NO_SETS: RegoFacts['sets'] = { deny: false, ask: false, allow: false };
-/** A bundle that does not say may define any. */
+/** A bundle without facts may define any set. */
 const ALL_SETS: RegoFacts['sets'] = { deny: true, ask: true, allow: true };
 
 /**
- * Loads a policy. Throws POLICY_INVALID with every problem as `file:line:col: message` in `data.problems`, OPA_MISSING when
- * there is Rego and no opa. With no rules at all everything is denied.
+ * Loads a policy. Throws POLICY_INVALID with every problem as `file:line:col: message` in `data.problems`, and
+ * OPA_MISSING if there is Rego and no opa. A policy without rules denies every call.
  */
 export async function loadPolicy(parts: PolicyParts): Promise<CompiledPolicy> {
   return startPolicy(await compileParts(parts), parts.deadlineMs);
 }
 
-/** Starts what was compiled. Throws POLICY_INVALID when the module cannot be loaded. */
+/** Starts a compiled policy. Throws POLICY_INVALID if the module cannot be loaded. */
 export async function startPolicy(compiled: CompiledParts, deadlineMs?: number): Promise<CompiledPolicy> {
   return startReady(readyParts(compiled), { deadlineMs });
 }
 
-/** Reads and compiles all sources. Throws as `loadPolicy`. */
+/** Reads and compiles all sources. Throws the same as `loadPolicy`. */
 export async function compileParts(parts: PolicyParts): Promise<CompiledParts> {
   const { settings } = parts;
   const rules = compileRules(await readRules(parts), parts.workspace);
-  await turn();
+  await letOthersRun();
   const library = readLibrary();
   const faults = findRuleFaults(rules, parts, library.wasm);
   const user = await loadUser(
@@ -62,10 +63,10 @@ export async function compileParts(parts: PolicyParts): Promise<CompiledParts> {
       ? []
       : [...findTakenIds(rules.rules, user.facts), ...findUnknownExposed(user.facts.exposes ?? [], parts)]),
   ]);
-  const around = compileSettings(settings);
+  const settingsData = compileSettings(settings);
   const config = {
     version: 1,
-    ...around,
+    ...settingsData,
     rules: { list: rules.list, index: rules.index },
     modes: user?.modes ?? {},
     mode: user?.mode ?? 'enforce',
@@ -74,7 +75,7 @@ export async function compileParts(parts: PolicyParts): Promise<CompiledParts> {
       ...(user?.facts?.rules ?? []).map(reasonFacts).entries(),
       ...(user?.facts?.exposes ?? []).map(({ file, line }, at) => [exposeRuleNumber(at), { file, line }] as const),
     ]),
-    // Read where nobody has marked the rules.
+    // Used if the build made no copies of the rules.
     rego: user?.sets ?? NO_SETS,
   };
   const confining = compileConfinement(rules.rules, {
@@ -84,7 +85,7 @@ export async function compileParts(parts: PolicyParts): Promise<CompiledParts> {
   });
   return {
     confining,
-    weights: weighRules(rules, around),
+    weights: weighRules(rules, settingsData),
     wasm: user?.wasm ?? library.wasm,
     data: JSON.stringify({ ...user?.data, config }),
     rules,
@@ -93,7 +94,7 @@ export async function compileParts(parts: PolicyParts): Promise<CompiledParts> {
   };
 }
 
-/** The YAML rules of all sources, read and not yet judged. Throws POLICY_INVALID. */
+/** Reads the YAML rules of all sources, without checking them. Throws POLICY_INVALID. */
 export async function readRules(parts: PolicyParts): Promise<readonly YamlRuleDocument[]> {
   return [...parts.rules, ...(await readRuleFiles(parts))];
 }
@@ -105,20 +106,22 @@ type UserPolicy = Bundle & {
   readonly remote?: RemoteBundle;
 };
 
-/** User Rego or a bundle; two modules cannot be folded into one decision. */
+/** Loads user Rego or a bundle, not both: two modules cannot make one decision. */
 async function loadUser(parts: PolicyParts, ids: readonly string[]): Promise<UserPolicy | undefined> {
   const active = parts.sources.filter((source) => compileMode(source) !== 'off');
   const rego = active.filter(({ kind }) => kind === 'rego');
   const [bundle, ...others] = active.filter(({ kind }) => kind === 'bundle');
   if (bundle === undefined) return rego.length === 0 ? undefined : buildUser(rego, parts);
   if (rego.length > 0 || others.length > 0)
-    throw new TollgateError('POLICY_INVALID', { detail: 'A bundle stands alone: build all Rego into one bundle.' });
+    throw new TollgateError('POLICY_INVALID', {
+      detail: 'A bundle cannot be combined with other Rego or bundles. Build all Rego into one bundle.',
+    });
   const mode = compileMode(bundle);
   const name = policySourceName(bundle, parts);
   const remote =
     bundle.server === undefined
       ? undefined
-      : new RemoteBundle({ server: bundle.server, name, cache: parts.cache, judge: checkBundle, ids });
+      : new RemoteBundle({ server: bundle.server, name, cache: parts.cache, check: checkBundle, ids });
   const read = remote === undefined ? await readBundle(bundle.path, name) : await remote.load();
   requireLibrary(read, `The bundle ${name}`);
   return {
@@ -130,15 +133,18 @@ async function loadUser(parts: PolicyParts, ids: readonly string[]): Promise<Use
   };
 }
 
-/** What is fetched takes the place of a bundle that works only when it works too, beside the rules in YAML that have these ids. */
+/**
+ * Checks a fetched bundle before it replaces one that works: library version, ids of YAML rules (`ids`), and that it
+ * loads.
+ */
 export async function checkBundle(bundle: Bundle, ids: readonly string[]): Promise<void> {
   requireLibrary(bundle, 'It');
-  const taken = bundle.facts === undefined ? new Map() : regoReasonIds(bundle.facts);
-  const shared = ids.find((id) => taken.has(id));
+  const regoIds = bundle.facts === undefined ? new Map() : regoReasonIds(bundle.facts);
+  const shared = ids.find((id) => regoIds.has(id));
   if (shared !== undefined)
     throw new TollgateError('POLICY_INVALID', {
-      detail: `It has a rule with the id "${shared}", and so have the rules in YAML.`,
-      next: 'Ids are unique, in YAML and Rego together: rename one of the two.',
+      detail: `It has a rule with the id "${shared}", and so have the YAML rules.`,
+      next: 'Ids are unique across YAML and Rego. Rename one of the two rules.',
     });
   (await startWorkers(dropCache(bundle.wasm), JSON.stringify(bundle.data))).close();
 }
@@ -147,7 +153,7 @@ function requireLibrary({ library }: Bundle, what: string): void {
   if (library !== undefined && library !== hashLibrary())
     throw new TollgateError('POLICY_INVALID', {
       detail: `${what} was built by another version of Tollgate.`,
-      next: 'Build it anew with `tollgate policy build`.',
+      next: 'Build it again with `tollgate policy build`.',
     });
 }
 
@@ -162,7 +168,7 @@ async function buildUser(rego: readonly SourceSettings[], parts: PolicyParts): P
     const mode = compileMode(rego[source] ?? { mode: 'enforce' });
     if (!isDeepStrictEqual(modes[name] ?? mode, mode))
       throw new TollgateError('POLICY_INVALID', {
-        detail: `The package policy.${name} stands in two sources of different modes.`,
+        detail: `The package policy.${name} is in two sources with different modes. Give both the same mode.`,
       });
     modes[name] = mode;
   }
@@ -170,7 +176,7 @@ async function buildUser(rego: readonly SourceSettings[], parts: PolicyParts): P
   return { ...compiled, modes, mode: 'enforce', sets: enforced ? compiled.facts.sets : NO_SETS };
 }
 
-/** What a reason says of its rule. */
+/** Returns what a reason says about its rule. */
 function reasonFacts({ id, file, line, severity, remediation }: RegoRule): Partial<RegoRule> {
   return {
     ...(id === undefined ? {} : { id }),
@@ -181,11 +187,11 @@ function reasonFacts({ id, file, line, severity, remediation }: RegoRule): Parti
   };
 }
 
-/** One after the other with a turn in between: parsing is the dear part of a reload, and calls go on meanwhile. */
+/** Reads one file after the other and lets calls run in between, because parsing is the expensive part of a reload. */
 async function readRuleFiles(parts: PolicyParts): Promise<readonly YamlRuleDocument[]> {
   const documents: YamlRuleDocument[] = [];
   for (const source of parts.sources.filter(({ kind }) => kind === 'yaml')) {
-    await turn();
+    await letOthersRun();
     const file = policySourceName(source, parts);
     const text = await readFile(source.path, 'utf8').catch((cause: unknown) => {
       throw new TollgateError('POLICY_INVALID', { detail: `The rules ${file} cannot be read.`, cause });
@@ -203,11 +209,8 @@ async function readRuleFiles(parts: PolicyParts): Promise<readonly YamlRuleDocum
   return documents;
 }
 
-/** How messages name a source. */
+/** Returns the name of a source in messages. */
 export function policySourceName(source: SourceSettings, parts: PolicyParts): string {
   if (source.server !== undefined) return bundleName(source.server);
-  if (source.shown !== undefined) return source.shown;
-  return isBeneath(parts.folder, source.path)
-    ? path.relative(parts.folder, source.path) || '.'
-    : path.basename(source.path);
+  return source.shown ?? pathInMessages(source.path, parts.folder);
 }

@@ -1,6 +1,6 @@
-/** Owns the start of a policy that was compiled: in this thread, or in workers when it holds what others wrote; compiles nothing. */
+/** Starts a compiled policy: in this thread, or in workers if it contains code that others wrote. */
 import { createHash } from 'node:crypto';
-import { setImmediate as turn } from 'node:timers/promises';
+import { setImmediate as letOthersRun } from 'node:timers/promises';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { LocatedRule } from '../rules/configured-names.ts';
 import { groupByServer } from '../rules/offered-tools.ts';
@@ -15,32 +15,32 @@ import { WasmPolicy } from './wasm/wasm-policy.ts';
 import { WorkerEvaluator } from './workers/worker-evaluator.ts';
 import type { PolicyQuery } from './workers/worker-handle.ts';
 
-/** All that a policy is started with. */
+/** Everything that a policy is started with. */
 export interface ReadyParts extends Omit<CompiledParts, 'rules' | 'data'> {
-  /** The text of `data` in UTF-8, in memory that threads share: to give it to one costs nothing. */
+  /** The text of `data` in UTF-8, in shared memory, so that passing it to a thread costs nothing. */
   readonly data: Uint8Array;
   /** SHA-256 over module and data. */
   readonly revision: string;
-  /** The number of rules in YAML that count. */
+  /** Number of YAML rules that are not off. */
   readonly rules: number;
-  /** Time zones whose clocks the rules read. */
+  /** Time zones that the rules need. */
   readonly zones: readonly string[];
-  /** By server: the rules in YAML that are about it alone. */
-  readonly about: ReadonlyMap<string, Iterable<LocatedRule>>;
+  /** By server: the YAML rules that are about it alone. */
+  readonly rulesByServer: ReadonlyMap<string, Iterable<LocatedRule>>;
 }
 
 const DEADLINE_MS = 50;
-/** The rules of the library are bounded by their number and by the input: what is long here is no loop. */
+/** The library has no endless loops: its work is limited by the number of rules and by the input. */
 const LIBRARY_DEADLINE_MS = 2_000;
-/** User Rego sees arguments whole, so its input may be larger than that of the library alone. */
+/** User Rego reads arguments in full, so its input may be larger than that of the library. */
 const WORKER_LIMITS = { inputBytes: 2 * 1024 * 1024, memoryBytes: 256 * 1024 * 1024 } as const;
 
-/** Milliseconds for a decision that nobody waits for. */
+/** Milliseconds for a warm-up query. No caller waits for it. */
 const WARM_UP_MS = 2_000;
 
-/** A call that carries a bit of everything, and a list, of nobody. */
+/** A call with a fact of every kind, and a list, both of a caller without a name. */
 function warmUp(): readonly PolicyQuery[] {
-  const [nobody, time] = [{ id: '', role: '', groups: [], profiles: [], origin: '' }, '2026-01-01T00:00:00Z'];
+  const [noCaller, time] = [{ id: '', role: '', groups: [], profiles: [], origin: '' }, '2026-01-01T00:00:00Z'];
   const tool = { server: '', tool: '', verb: 'read' } as const;
   const effect = {
     ...tool,
@@ -51,61 +51,70 @@ function warmUp(): readonly PolicyQuery[] {
   const inputs = [
     [
       ENTRYPOINTS.call,
-      callInputText({ principal: nobody, run: '', effect, argsText: '{}', labels: [], time }, { project: false }),
+      callInputText({ principal: noCaller, run: '', effect, argsText: '{}', labels: [], time }, { project: false }),
     ],
-    [ENTRYPOINTS.list, listInputText(nobody, [tool])],
+    [ENTRYPOINTS.list, listInputText(noCaller, [tool])],
   ] as const;
   return inputs.map(([entrypoint, input]) => ({ entrypoint, input, time, deadlineMs: WARM_UP_MS }));
 }
 
 const ENTRIES = [ENTRYPOINTS.call, ENTRYPOINTS.list];
 
-/** What a start needs of the compiled rules. */
+/** Returns what a start needs of the compiled parts. */
 export function readyParts({ rules, wasm, data, ...parts }: CompiledParts): ReadyParts {
   const revision = createHash('sha256').update(wasm).update(data).digest('hex');
-  // Of what others wrote nobody can count the patterns.
-  const sound = !parts.foreign && parts.weights.regexes < SOUND_CACHE_PATTERNS;
+  // The patterns in foreign Rego cannot be counted.
+  const canCache = !parts.foreign && parts.weights.regexes < SOUND_CACHE_PATTERNS;
   return {
     ...parts,
-    wasm: sound ? wasm : dropCache(wasm),
+    wasm: canCache ? wasm : dropCache(wasm),
     data: shareText(data),
     revision,
     rules: rules.list.length,
     zones: rules.zones,
-    about: groupByServer(rules.rules),
+    rulesByServer: groupByServer(rules.rules),
   };
 }
 
-/** What the thread that compiles can spare the one that decides: the data, loaded. Throws POLICY_INVALID when the module cannot be loaded. */
+/**
+ * Loads the data in the compilation thread, so that the thread that decides need not. Throws POLICY_INVALID if the
+ * module cannot be loaded.
+ */
 export function loadImage({ wasm, data, foreign }: ReadyParts): MemoryImage | undefined {
   return foreign ? undefined : new WasmPolicy(wasm, data, { entrypoints: ENTRIES }).image();
 }
 
-/** Starts a policy; `deadlineMs` is the time of one decision in a worker, `image` what `loadImage` gave. Throws POLICY_INVALID when the module cannot be loaded. */
+/**
+ * Starts a policy. `deadlineMs` is the time for one decision in a worker, `image` the result of `loadImage`. Throws
+ * POLICY_INVALID if the module cannot be loaded.
+ */
 export async function startReady(
   { wasm, data, foreign, weights, ...parts }: ReadyParts,
   { deadlineMs, image }: { readonly deadlineMs?: number | undefined; readonly image?: MemoryImage | undefined },
 ): Promise<CompiledPolicy> {
-  // What came before was work for this thread too.
-  await turn();
+  // Let calls run after the work before this one.
+  await letOthersRun();
   if (foreign)
     return new CompiledPolicy(await startWorkers(wasm, data), { ...parts, deadlineMs: deadlineMs ?? DEADLINE_MS });
   const library = { wasm, data, entrypoints: ENTRIES, limits: {} };
-  const here =
+  const evaluator =
     image === undefined
       ? new WasmPolicy(wasm, data, library)
       : await WasmPolicy.copy(wasm, data, { ...library, image });
-  return new CompiledPolicy(new LibraryEvaluator(here, library), {
+  return new CompiledPolicy(new LibraryEvaluator(evaluator, library), {
     ...parts,
     deadlineMs: deadlineMs ?? LIBRARY_DEADLINE_MS,
     costs: { weights, cached: weights.regexes < SOUND_CACHE_PATTERNS },
   });
 }
 
-/** Evaluates what others wrote; `wasm` must keep no patterns (see `dropCache`). Throws POLICY_INVALID when the module cannot be loaded. */
+/**
+ * Starts workers for foreign Rego. `wasm` must not cache patterns (see `dropCache`). Throws POLICY_INVALID if it cannot
+ * be loaded.
+ */
 export async function startWorkers(wasm: Uint8Array, data: string | Uint8Array): Promise<Evaluator> {
   const workers = new WorkerEvaluator({
-    wasm: noticed(wasm),
+    wasm: reportFailures(wasm),
     data,
     entrypoints: ENTRIES,
     limits: WORKER_LIMITS,
@@ -115,14 +124,14 @@ export async function startWorkers(wasm: Uint8Array, data: string | Uint8Array):
   return workers;
 }
 
-/** A module of another form than OPA's is left to the worker, which says what is wrong with it. */
-function noticed(wasm: Uint8Array): Uint8Array {
+/** Bytes that are not WebAssembly are returned as they are; the worker reports what is wrong with them. */
+function reportFailures(wasm: Uint8Array): Uint8Array {
   try {
     return reportBuiltinFailures(wasm);
   } catch (cause) {
     if (!WebAssembly.validate(wasm as Uint8Array<ArrayBuffer>)) return wasm;
     throw new TollgateError('POLICY_INVALID', {
-      detail: 'The compiled policy has a form in which built-in functions that fail cannot be noticed.',
+      detail: 'The compiled policy has a form in which failing built-in functions cannot be detected.',
       next: 'Build it with `tollgate policy build`.',
       cause,
     });

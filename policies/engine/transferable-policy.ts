@@ -1,4 +1,4 @@
-/** Owns what a policy is made from and what it became, as plain data that can go from one thread to another; decides nothing. */
+/** Makes the parts of a policy, and the compiled policy, plain data that can be passed between threads. */
 
 import { inTimeSlices } from '../../catalogs/text/time-slices.ts';
 import { RemoteBundle, type RemoteState } from '../rego/bundles/remote-bundle.ts';
@@ -13,14 +13,17 @@ import type { MemoryImage } from './wasm/wasm-instance.ts';
 type Path = readonly (string | number)[];
 type PlaceOf = YamlRuleDocument['placeOf'];
 
-/** All that a policy is made from; YAML is read on the other side. */
+/** The parts of a policy. The other thread reads the YAML files. */
 export type TransferableParts = Omit<PolicyParts, 'rules' | 'readYaml'> & {
   readonly rules: readonly (Omit<YamlRuleDocument, 'placeOf'> & { readonly places: string })[];
 };
 
-/** A policy that only needs to be started. Lists of rules are texts of some of them each, which cost the thread that takes them the least. */
-export type TransferablePolicy = Omit<ReadyParts, 'about' | 'confining' | 'remote'> & {
-  readonly about: ReadonlyMap<string, readonly string[]>;
+/**
+ * A policy that only needs to be started. Rules are texts of several rules each, because these are the cheapest to
+ * receive.
+ */
+export type TransferablePolicy = Omit<ReadyParts, 'rulesByServer' | 'confining' | 'remote'> & {
+  readonly rulesByServer: ReadonlyMap<string, readonly string[]>;
   readonly confining: Omit<CompiledConfinement, 'programs' | 'personal' | 'free'> &
     Readonly<Record<'programs' | 'personal' | 'free', readonly string[]>>;
   readonly image?: MemoryImage | undefined;
@@ -29,10 +32,10 @@ export type TransferablePolicy = Omit<ReadyParts, 'about' | 'confining' | 'remot
 
 type PlainRule = Pick<LocatedRule, 'rule' | 'mode'> & { readonly file: string; readonly places: string };
 
-/** Rules in one text: less than a millisecond of reading. */
-const SOME = 100;
+/** Rules in one text. Parsing them takes less than a millisecond. */
+const RULES_PER_TEXT = 100;
 
-/** Parts without their functions. */
+/** Returns parts without their functions. */
 export function flattenParts({ readYaml: _, rules, ...parts }: PolicyParts): TransferableParts {
   return {
     ...parts,
@@ -40,7 +43,7 @@ export function flattenParts({ readYaml: _, rules, ...parts }: PolicyParts): Tra
   };
 }
 
-/** Parts as they were. */
+/** Returns parts with their functions. */
 export function reviveParts({ rules, ...parts }: TransferableParts, readYaml: PolicyParts['readYaml']): PolicyParts {
   return {
     ...parts,
@@ -49,43 +52,41 @@ export function reviveParts({ rules, ...parts }: TransferableParts, readYaml: Po
   };
 }
 
-/** What was compiled, without its functions. */
+/** Returns a compiled policy without its functions. */
 export function flattenPolicy(ready: ReadyParts, image?: MemoryImage): TransferablePolicy {
   const {
     remote,
-    about,
+    rulesByServer,
     confining: { programs, personal, free, ...confining },
     ...plain
   } = ready;
-  const rules = [...about].map(
-    ([server, located]) =>
-      [
-        server,
-        writeSome(
-          [...located].map(
-            ({ rule, mode, at }): PlainRule => ({ rule, mode, file: at([]).file, places: writePlaces(rule, at) }),
-          ),
-        ),
-      ] as const,
-  );
+  const rules = [...rulesByServer].map(([server, located]) => {
+    const plainRules = [...located].map(
+      ({ rule, mode, at }): PlainRule => ({ rule, mode, file: at([]).file, places: writePlaces(rule, at) }),
+    );
+    return [server, writeTexts(plainRules)] as const;
+  });
   return {
     ...plain,
     image,
-    about: new Map(rules),
-    // Each may be long.
+    rulesByServer: new Map(rules),
     confining: {
       ...confining,
+      // One program may close many paths, so each gets a text of its own.
       programs: [...programs].map((one) => JSON.stringify([one])),
-      personal: writeSome(personal),
-      free: writeSome(free),
+      personal: writeTexts(personal),
+      free: writeTexts(free),
     },
     ...(remote === undefined ? {} : { remote: remote.state }),
   };
 }
 
-/** What was compiled, ready to be started with its image; others have their turn meanwhile. Rules about one server are read when they are asked for. */
+/**
+ * Returns a compiled policy that can be started with its image. Works in time slices; parses rules about a server on
+ * demand.
+ */
 export async function revivePolicy({
-  about,
+  rulesByServer,
   confining,
   remote,
   image: _,
@@ -94,14 +95,16 @@ export async function revivePolicy({
   const { programs, personal, free, ...rest } = confining;
   return {
     ...ready,
-    about: new Map([...about].map(([server, texts]) => [server, { [Symbol.iterator]: () => reviveRules(texts) }])),
+    rulesByServer: new Map(
+      [...rulesByServer].map(([server, texts]) => [server, { [Symbol.iterator]: () => reviveRules(texts) }]),
+    ),
     confining: {
       ...rest,
-      programs: new Map(await readSome(programs)),
-      personal: await readSome(personal),
-      free: await readSome(free),
+      programs: new Map(await readTexts(programs)),
+      personal: await readTexts(personal),
+      free: await readTexts(free),
     },
-    ...(remote === undefined ? {} : { remote: new RemoteBundle({ ...remote.options, judge: checkBundle }, remote) }),
+    ...(remote === undefined ? {} : { remote: new RemoteBundle({ ...remote.options, check: checkBundle }, remote) }),
   };
 }
 
@@ -114,19 +117,19 @@ function* reviveRules(texts: readonly string[]): Generator<LocatedRule, void, un
   }
 }
 
-function writeSome(list: readonly unknown[]): readonly string[] {
-  return Array.from({ length: Math.ceil(list.length / SOME) }, (_, number) =>
-    JSON.stringify(list.slice(number * SOME, (number + 1) * SOME)),
+function writeTexts(list: readonly unknown[]): readonly string[] {
+  return Array.from({ length: Math.ceil(list.length / RULES_PER_TEXT) }, (_, number) =>
+    JSON.stringify(list.slice(number * RULES_PER_TEXT, (number + 1) * RULES_PER_TEXT)),
   );
 }
 
-async function readSome<T>(texts: readonly string[]): Promise<readonly T[]> {
+async function readTexts<T>(texts: readonly string[]): Promise<readonly T[]> {
   const list: T[] = [];
   for await (const text of inTimeSlices(texts)) list.push(...(JSON.parse(text) as readonly T[]));
   return list;
 }
 
-/** Line and column of key and of value, for each part of a value in the order of the walk. */
+/** Writes line and column of key and value, for each part of a value, in the order of `pathsOf`. */
 function writePlaces(value: unknown, placeOf: PlaceOf): string {
   return pathsOf(value)
     .map((path) =>
@@ -138,7 +141,10 @@ function writePlaces(value: unknown, placeOf: PlaceOf): string {
     .join(' ');
 }
 
-/** Read when first asked for, which few are. What stands nowhere is at the key of its nearest parent, as in every document. */
+/**
+ * Parses the places when first needed, which is rare. The place of an unknown part is the key of its nearest known
+ * parent.
+ */
 function readPlaces(value: unknown, text: string): PlaceOf {
   let indices: ReadonlyMap<string, number> | undefined;
   let numbers: readonly number[] = [];

@@ -1,7 +1,7 @@
 # METADATA
-# title: The decision of one call
+# title: The decision on one call
 # description: >-
-#   Deny goes before ask, ask before allow, and where nothing matches the call is denied.
+#   Deny overrides ask, and ask overrides allow. If no rule matches, the call is denied.
 package tollgate.call
 
 import data.tollgate.exposure
@@ -28,13 +28,13 @@ decision := {
 	data.config.version == 1
 }
 
-# True when nothing that the call carries had a part in the decision. User Rego may read anything, so the engine keeps only
-# decisions of the library alone.
+# True if the decision does not depend on what the call carries. User Rego may read anything, so the engine keeps only
+# decisions that the library makes alone.
 default constant := false
 
 constant if {
 	not input.effect.spill
-	not plan.waits
+	not plan.is_restricted
 	rules.constant
 	every show in exposure.rules(rules.target) {
 		count(show.pins) == 0
@@ -51,27 +51,27 @@ outcome := "deny" if {
 	count(allowances) > 0
 }
 
-reasons := {"deny": explained, "ask": asks, "allow": allowances}
+reasons := {"deny": denial_reasons, "ask": asks, "allow": allowances}
 
-explained := denials if count(denials) > 0
+denial_reasons := denials if count(denials) > 0
 
-explained := [{"id": "default-deny", "message": "No rule allows this call."}] if count(denials) == 0
+denial_reasons := [{"id": "default-deny", "message": "No rule allows this call."}] if count(denials) == 0
 
-denials := array.concat(own, array.concat(rules.enforced("deny"), array.concat(user.enforced("deny"), user.faults)))
+denials := array.concat(configured_refusals, array.concat(rules.enforced("deny"), array.concat(user.enforced("deny"), user.faults)))
 
 asks := array.concat(rules.enforced("ask"), user.enforced("ask"))
 
 allowances := array.concat(spill, array.concat(rules.enforced("allow"), user.enforced("allow")))
 
-spill := [{"id": "spill", "message": "Reads on in the result of an allowed call."} | input.effect.spill == true]
+spill := [{"id": "spill", "message": "Reads more of the result of an allowed call."} | input.effect.spill == true]
 
-# What the configuration itself refuses.
-own := array.concat(
+# Refusals by the configuration itself.
+configured_refusals := array.concat(
 	array.concat([reason | reason := data.tollgate.servers.refusal(rules.target)], array.concat([reason | reason := plan.refusal], [reason | reason := gate.refusal])),
-	array.concat([{"id": "pin", "message": "An argument that is pinned has another value."} | exposure.unpinned], contradictions),
+	array.concat([{"id": "pin", "message": "A pinned argument has another value."} | exposure.unpinned], contradictions),
 )
 
-# Of obligations that cannot both be met none is: the call is refused.
+# If obligations contradict each other, the call is refused.
 contradictions := array.concat(
 	[{"id": "obligations", "message": sprintf("Rules set the argument %s to different values.", [name])} | some name, values in pinned; count(values) > 1],
 	[{"id": "obligations", "message": sprintf("Rules give the budget %s different limits.", [id])} | some id, limits in limited; count(limits) > 1],
@@ -83,18 +83,18 @@ obligations := object.union_n([
 	validation,
 ])
 
-# Rules only tighten; a profile can raise.
+# Rules can only lower caps. A profile can raise them.
 caps := {name: min(values) |
 	some name in ["bytes", "lines"]
 	values := array.concat(
 		[principal.caps[name] | principal.caps[name]],
-		[value | some duty in duties; value := duty.caps[name]],
+		[value | some given in rule_obligations; value := given.caps[name]],
 	)
 	count(values) > 0
 }
 
 timeout := {"timeoutMs": milliseconds |
-	values := [duty.timeoutMs | some duty in duties]
+	values := [given.timeoutMs | some given in rule_obligations]
 	milliseconds := min(values)
 }
 
@@ -103,8 +103,8 @@ validation := {"validateOutput": data.tollgate.servers.validation(input.effect.s
 default validation := {}
 
 labels := data.tollgate.servers.labels(input.effect.server) | {label |
-	some duty in duties
-	some label in duty.labels
+	some given in rule_obligations
+	some label in given.labels
 }
 
 configured := {budget.limit |
@@ -113,18 +113,18 @@ configured := {budget.limit |
 		principal.holds(condition)
 	}
 	every condition in budget.target {
-		data.tollgate.match.aims(condition, rules.target)
+		data.tollgate.match.meets_target(condition, rules.target)
 	}
 }
 
-# What every rule that lets the call pass demands.
-duties := array.concat(rules.obligations, user.obligations)
+# Obligations of every rule that allows the call or asks about it.
+rule_obligations := array.concat(rules.obligations, user.obligations)
 
 pinned[name] contains value if some name, value in exposure.pins
 
 pinned[name] contains value if {
-	some duty in duties
-	some name, value in duty.pins
+	some given in rule_obligations
+	some name, value in given.pins
 }
 
 pins := {name: value | some name, values in pinned; count(values) == 1; some value in values}
@@ -132,8 +132,8 @@ pins := {name: value | some name, values in pinned; count(values) == 1; some val
 limited[limit.id] contains limit if some limit in configured
 
 limited[limit.id] contains limit if {
-	some duty in duties
-	some limit in duty.budgets
+	some given in rule_obligations
+	some limit in given.budgets
 }
 
 budgets := [limit | some id in sort(object.keys(limited)); some limit in limited[id]]

@@ -1,9 +1,9 @@
 # METADATA
 # title: Exposures
 # description: >-
-#   Under which names a tool is shown, and which arguments are pinned. A rule that names the tool hides rules with `*`, so that
-#   `git.*` never shows again what `git.push` shows with pinned arguments. Rego of the user says how a tool is shown that
-#   tollgate.yaml shows; it reads the caller alone, so a list and a call get the same answer.
+#   The names under which a tool is shown, and its pinned arguments. An entry that names the tool hides entries with
+#   `*`, so that `git.*` does not show again what `git.push` shows with pinned arguments. User Rego can change how a
+#   tool of tollgate.yaml is shown. It reads only the caller, so a list and a call get the same answer.
 package tollgate.exposure
 
 import data.tollgate.match
@@ -35,7 +35,7 @@ configured(target) := exact(target) if {
 	count(exact(target)) > 0
 } else := patterns(target)
 
-# What members of `expose` show, by the tool that they name.
+# Exposures in user Rego, by the tool that they name.
 wanted_exact[tool] contains show if {
 	some entry in user.exposures
 	tool := entry.member.tool
@@ -50,14 +50,14 @@ wanted_pattern(target) := {show |
 	show := object.union({"pins": {}}, object.remove(entry.member, ["tool"]))
 }
 
-# Other characters could mean something else in a regular expression (policies/rego/expose-members.ts refuses them too).
+# Other characters could have a meaning in a regular expression. policies/rego/expose-members.ts refuses them too.
 covers(pattern, id) if {
 	regex.match(`^[a-z0-9-]+\.[A-Za-z0-9_*-]+$`, pattern)
 	regex.match(concat("", ["^", replace(replace(pattern, ".", "[.]"), "*", ".*"), "$"]), id)
 }
 
-# Never wider than tollgate.yaml: pins of its entry stay. Where no entry or several fit, or two members give one tool one name,
-# none is shown.
+# User Rego never shows more than tollgate.yaml: the pins of its entry stay. A member shows nothing if no entry or
+# several fit it, or if two members give one tool the same name.
 admitted(target, shows) := sort({object.union(show, {"pins": pins}) |
 	some show in shows
 	not is_reserved(show)
@@ -83,10 +83,10 @@ doubled(show, shows) if {
 	object.get(other, "name", "") == object.get(show, "name", "")
 }
 
-# As names are compared (catalogs/tools/exposed-names.ts): a second tool of a name would hide the primitive.
+# Compares names as catalogs/tools/exposed-names.ts does. A second tool with such a name would hide the primitive.
 is_reserved(show) if replace(lower(show.name), "-", "_") in {"read", "write", "edit", "bash", "read_spill"}
 
-# Members that show nothing, with the reason: for a list, which tells the owner.
+# Members that show nothing, and why. A list tells the owner.
 unshown := sort({object.union(entry, {"why": why}) |
 	some entry in user.exposures
 	not contains(entry.member.tool, "*")
@@ -108,7 +108,7 @@ fault(show, target) := "reserved" if {
 	count(joined(show, target)) > 1
 }
 
-# Pins of the exposures whose pins the arguments carry; reading on in a spill carries the arguments of `read`.
+# Pins of the exposures that the arguments match. A call that reads more of a spill carries the arguments of `read`.
 carried := [show.pins |
 	some show in rules(data.tollgate.rules.target)
 	every name, value in show.pins {
@@ -120,7 +120,7 @@ default pins := {}
 
 pins := carried[0] if not input.effect.spill
 
-# Also where Rego names a tool that tollgate.yaml shows, and no member of it is admitted.
+# Also true if Rego names a tool that tollgate.yaml shows, and no member is admitted.
 unpinned if {
 	not input.effect.spill
 	count(carried) == 0

@@ -1,15 +1,15 @@
 # METADATA
-# title: What a call touches
+# title: Conditions on a call
 # description: >-
-#   The conditions that read a call. One logic for all of them: a rule that denies or asks (need "any") fires when any
-#   fact matches or cannot be read; a rule that allows (need "every") fires when there is a fact, every one can be read
-#   and every one matches. So what a policy cannot see never opens anything.
+#   All conditions on a call use the same logic. A rule that denies or asks (need "any") matches if any fact matches or
+#   cannot be read. A rule that allows (need "every") matches if there is a fact, and every fact can be read and
+#   matches. So what a policy cannot see never allows a call.
 package tollgate.facts
 
 holds(condition) if {
 	condition.need == "any"
 	some item in items(condition)
-	suits(condition, item)
+	fits(condition, item)
 }
 
 holds(condition) if {
@@ -18,24 +18,24 @@ holds(condition) if {
 	unreadable(condition, item)
 }
 
-# Rules that deny or ask look into lists too. There may be many values, so nothing that reads other facts is asked of each.
+# Rules that deny or ask also search lists. There may be many values, so each is tested with little work.
 holds(condition) if {
 	condition.over == "argument"
 	condition.need == "any"
 	some item in anywhere(condition.path)
-	caught(condition, item)
+	fits_or_unclear(condition, item)
 }
 
-caught(condition, item) if meets(condition, item)
+fits_or_unclear(condition, item) if meets(condition, item)
 
-caught(condition, item) if misread(condition, item)
+fits_or_unclear(condition, item) if unclear(condition, item)
 
 holds(condition) if {
 	condition.need == "every"
 	all := items(condition)
 	count(all) > 0
 	every item in all {
-		suits(condition, item)
+		fits(condition, item)
 		not unreadable(condition, item)
 	}
 }
@@ -44,13 +44,13 @@ holds(condition) if condition.opaque == input.effect.command.opaque
 
 holds(condition) if {
 	condition.readable == true
-	worded
+	has_words
 }
 
 holds(condition) if {
 	condition.readable == false
 	input.effect.command
-	not worded
+	not has_words
 }
 
 holds(condition) if {
@@ -60,7 +60,7 @@ holds(condition) if {
 	minute < span[1]
 }
 
-# Without a clock no window is known to be closed, nor to be open.
+# Without a clock, a window may be open or closed.
 holds(condition) if {
 	condition.need == "any"
 	condition.zone
@@ -79,12 +79,12 @@ holds(condition) if {
 
 holds(condition) if {
 	condition.present == "plainly"
-	stands(condition.path)
+	is_present(condition.path)
 }
 
 holds(condition) if {
 	condition.present == "not plainly"
-	not stands(condition.path)
+	not is_present(condition.path)
 }
 
 items(condition) := input.effect.paths if condition.over == "paths"
@@ -95,42 +95,42 @@ items(condition) := input.labels if condition.over == "labels"
 
 items(condition) := input.effect.command.words if {
 	condition.over == "commands"
-	legible(condition)
+	has_readable_words(condition)
 }
 
 items(condition) := [{"hidden": true}] if {
 	condition.over == "commands"
 	input.effect.command.opaque
-	not legible(condition)
+	not has_readable_words(condition)
 }
 
-# Rules that allow go through objects only.
+# Rules that allow do not search lists.
 items(condition) := [object.get(input.effect.arguments, condition.path, null)] if {
 	condition.over == "argument"
 	condition.need == "every"
-	stands(condition.path)
+	is_present(condition.path)
 }
 
-worded if count(input.effect.command.words) > 0
+has_words if count(input.effect.command.words) > 0
 
-# An opaque command has words where it only starts other programs. Rules that deny or ask read them. Rules that allow do
-# where they say `opaque: true`.
-legible(_) if not input.effect.command.opaque
+# An opaque command has words if it only starts other programs. Rules that deny or ask read these words. Rules that
+# allow read them if they say `opaque: true`.
+has_readable_words(_) if not input.effect.command.opaque
 
-legible(condition) if {
-	worded
+has_readable_words(condition) if {
+	has_words
 	condition.need == "any"
 }
 
-legible(condition) if {
-	worded
+has_readable_words(condition) if {
+	has_words
 	condition.starts
 }
 
-# Two defaults that differ: only a value that is there gives the same answer to both.
-stands(path) if object.get(input.effect.arguments, path, 0) == object.get(input.effect.arguments, path, 1)
+# Two different defaults: the results are equal only if the value is present.
+is_present(path) if object.get(input.effect.arguments, path, 0) == object.get(input.effect.arguments, path, 1)
 
-# Most arguments are a text or a number: these are not walked through.
+# Most arguments are a string or a number, which need no search.
 anywhere(path) := found if {
 	found := [value | value := input.effect.arguments[path[0]]]
 	flat(found, path)
@@ -143,15 +143,15 @@ flat([value], [_]) if {
 	not is_object(value)
 }
 
-# Every value of the arguments by the names that lead to it, places in lists left out: walked through once for all rules. Equal
-# values are kept once, by their text: the engine's hash of nested lists is the same for all.
+# Every value of the arguments, by the names that lead to it without list positions. Computed once for all rules. Equal
+# values are kept once, by their text, because the engine gives all nested lists the same hash.
 places[names][json.marshal(value)] := value if {
 	walk(input.effect.arguments, [trail, value])
 	names := [step | some step in trail; is_string(step)]
 	count(names) > 0
 }
 
-# A command without words may be any command, a URL that does not parse may name any host, a long text may hold anything.
+# A command without words may be any command. An invalid URL may name any host. A long string may contain anything.
 unreadable(condition, item) if {
 	condition.over == "commands"
 	item.hidden
@@ -160,7 +160,7 @@ unreadable(condition, item) if {
 unreadable(condition, item) if {
 	condition.over == "paths"
 	not item.inside
-	strange(item.path)
+	unresolved(item.path)
 }
 
 unreadable(condition, item) if {
@@ -175,68 +175,68 @@ unreadable(condition, item) if {
 
 unreadable(condition, item) if {
 	condition.over == "argument"
-	misread(condition, item)
+	unclear(condition, item)
 }
 
-misread(_, item) if item.tollgate_long
+unclear(_, item) if item.tollgate_long
 
-# A path that could not be resolved stands as it was written, and two readers may take it for two places.
-strange(path) if not startswith(path, "/")
+# A path that could not be resolved is in its original form, and two programs may read it as two places.
+unresolved(path) if not startswith(path, "/")
 
-strange(path) if contains(path, "//")
+unresolved(path) if contains(path, "//")
 
-strange(path) if {
+unresolved(path) if {
 	some step in ["/./", "/../"]
 	contains(path, step)
 }
 
-strange(path) if {
+unresolved(path) if {
 	some end in ["/.", "/.."]
 	endswith(path, end)
 }
 
-# The type that the test reads is not the type that came: a number written as text, an object in place of a text.
-misread(condition, item) if {
+# The value has another type than the test reads, such as a number as a string, or an object instead of a string.
+unclear(condition, item) if {
 	condition.reads
 	not type_name(item) in {condition.reads, "null", "array"}
 }
 
-suits(condition, item) if {
+fits(condition, item) if {
 	condition.over == "paths"
 	item.inside
 	data.tollgate.match.text(condition.inside, item.path)
 }
 
-suits(condition, item) if {
+fits(condition, item) if {
 	condition.over == "paths"
 	not item.inside
 	data.tollgate.match.text(condition.outside, item.path)
 }
 
-suits(condition, item) if {
+fits(condition, item) if {
 	condition.over == "hosts"
 	data.tollgate.match.text(condition.hosts, item.host)
 	among(condition, item)
 }
 
-suits(condition, item) if {
+fits(condition, item) if {
 	condition.over == "urls"
 	data.tollgate.match.text(condition.urls, item.address)
 }
 
-suits(condition, item) if {
+fits(condition, item) if {
 	condition.over == "labels"
 	condition.labels[item]
 }
 
-suits(condition, item) if {
+fits(condition, item) if {
 	condition.over == "commands"
 	some rest in condition.first[spelling(condition, item[0])[_]]
 	array.slice(item, 1, 1 + count(rest)) == rest
 }
 
-# Options before a subcommand hide where it stands, `git -C . push`: any later word may be the one that a refusal is about.
-suits(condition, item) if {
+# Options before a subcommand hide its position, as in `git -C . push`. So a deny or ask compares any later word.
+fits(condition, item) if {
 	condition.over == "commands"
 	condition.need == "any"
 	some rest in condition.first[spelling(condition, item[0])[_]]
@@ -247,19 +247,19 @@ suits(condition, item) if {
 	}
 }
 
-# A program that starts others may take the name of one as any of its words, `env git push`: a rule that denies looks there too.
-suits(condition, item) if {
+# A program that starts others may have their name as any word, as in `env git push`. So a deny reads every word.
+fits(condition, item) if {
 	condition.over == "commands"
 	condition.anywhere
 	input.effect.command.opaque
-	some head in {spelt | some word in item; some spelt in program(word)}
+	some head in {name | some word in item; some name in program(word)}
 	some rest in condition.first[head]
 	every word in rest {
 		word in item
 	}
 }
 
-suits(condition, item) if {
+fits(condition, item) if {
 	condition.over == "commands"
 	condition.except
 	not excepted(condition, item)
@@ -270,7 +270,7 @@ excepted(condition, item) if {
 	array.slice(item, 1, 1 + count(rest)) == rest
 }
 
-suits(condition, item) if {
+fits(condition, item) if {
 	condition.over == "argument"
 	meets(condition, item)
 }
@@ -285,7 +285,7 @@ meets(condition, item) if {
 	}
 }
 
-# `/bin/rm` is `rm` to a rule that denies; to a rule that allows, `./git` is not `git`.
+# For a deny or ask, `/bin/rm` is also `rm`. For an allow, `./git` is not `git`.
 spelling(condition, word) := {word} if condition.need == "every"
 
 spelling(condition, word) := {word, parts[count(parts) - 1]} if {
@@ -293,7 +293,7 @@ spelling(condition, word) := {word, parts[count(parts) - 1]} if {
 	parts := split(word, "/")
 }
 
-# Files of the workspace are named by relative paths; they are no programs of the system.
+# Relative paths name files of the workspace, not programs of the system.
 program(word) := {word} if not startswith(word, "/")
 
 program(word) := {word, parts[count(parts) - 1]} if {
@@ -309,7 +309,7 @@ passes(test, item) if startswith(item, test.prefix)
 
 passes(test, item) if regex.match(test.pattern, item)
 
-# Rego orders values of different types, so the type comes first.
+# Rego can compare values of different types, so the type is tested first.
 passes(test, item) if {
 	is_number(item)
 	item >= test.min

@@ -1,8 +1,9 @@
 # METADATA
 # title: The second gate
 # description: >-
-#   High-risk tools of a server that a profile shows as a group of tools (CY-07): only a rule that names the tool, and no pattern,
-#   opens them. Behind a primitive there is no such tool to be seen; there the sandbox of the server is the gate.
+#   High-risk tools of a server that a profile shows as a group of tools (CY-07). Only a rule that names the tool,
+#   without a pattern, can allow them. A server behind a primitive shows no such tool; there, the sandbox of the server
+#   limits it.
 package tollgate.gate
 
 import data.tollgate.principal
@@ -24,12 +25,12 @@ names(rule, id) if {
 	condition.exact[id]
 }
 
-# Can the rule allow a call of the tool?
+# Whether the rule can allow a call of the tool.
 passes(_, target) if not high(target)
 
 passes(rule, target) if names(rule, target.id)
 
-reason := {"id": "second-gate", "message": "The tool is of high risk: only a rule that names it can allow it, or ask."}
+reason := {"id": "second-gate", "message": "The tool is of high risk: only a rule that names it can allow it or ask."}
 
 refusal := reason if {
 	high(rules.target)

@@ -1,11 +1,12 @@
 # METADATA
 # title: The decision of a list
 # description: >-
-#   One verdict for each tool, from what can be known before a call: the principal and the tool. A rule is possible when some
-#   call of the tool could fire it, and certain when every call does. "never" and "always" are promises; "maybe" is none.
+#   One verdict for each tool, from what is known before a call: the principal and the tool. A rule is possible if some
+#   call of the tool can match it, and certain if every call does. "never" and "always" are guaranteed; "maybe" is not.
 package tollgate.list
 
 import data.tollgate.exposure
+import data.tollgate.forecast
 import data.tollgate.gate
 import data.tollgate.match
 import data.tollgate.plan
@@ -13,7 +14,6 @@ import data.tollgate.principal
 import data.tollgate.servers
 import data.tollgate.sources
 import data.tollgate.user
-import data.tollgate.voices
 
 # METADATA
 # entrypoint: true
@@ -31,9 +31,9 @@ decisions := {
 	data.config.version == 1
 }
 
-# Tools of one kind differ by their name only. What rules say of a kind is found out and told once, however many tools it has;
-# only where a rule names tools each of them is judged by itself.
-# The exposures of a hidden tool are the names under which it is hidden: the audit says why a call of one was refused.
+# Tools of one kind differ only in their name. The verdict of a kind is computed once, however many tools it has. Only
+# if a rule names tools, each of them gets a verdict of its own. The exposures of a hidden tool are the names under
+# which it is hidden. The audit uses them to say why a call was refused.
 decide(tool) := {"verdict": "never", "reasons": [servers.refusal(tool)], "expose": expose(object.union(tool, {"id": concat(".", [tool.server, tool.tool])}))}
 
 decide(tool) := answer(object.union(tool, {"id": concat(".", [tool.server, tool.tool])}), kind_of(tool)) if not servers.refusal(tool)
@@ -43,10 +43,10 @@ answer(target, key) := {"same": number[key], "expose": expose(target)} if not pa
 answer(target, key) := object.union(verdict, {"expose": expose(target)}) if {
 	particular(target, key)
 	kind := kinds[key]
-	verdict := weigh(target, outcomes(array.concat(possible(by_tool(target), target), array.concat(possible(kind.naming, target), kind.rules))), voices.of(target))
+	verdict := weigh(target, outcomes(array.concat(possible(by_tool(target), target), array.concat(possible(kind.naming, target), kind.rules))), forecast.of(target))
 }
 
-# Functions are asked by what is short: the engine hashes all that they are asked by.
+# The engine hashes all arguments of a function, so functions take short ones.
 particular(_, key) if count(kinds[key].naming) > 0
 
 particular(target, _) if index.tool[target.id]
@@ -54,7 +54,7 @@ particular(target, _) if index.tool[target.id]
 particular(target, _) if {
 	sources.reads_tool
 	some verb in target.verbs
-	voices.of_tool[[target.server, target.tool, verb]]
+	forecast.of_tool[[target.server, target.tool, verb]]
 }
 
 particular(target, _) if gate.high(target)
@@ -69,11 +69,11 @@ kinds := {key: kind |
 	kind := {
 		"rules": rules,
 		"naming": [rule | some rule in found; names_tools(rule)],
-		"verdict": weigh(target, outcomes(rules), voices.of(target)),
+		"verdict": weigh(target, outcomes(rules), forecast.of(target)),
 	}
 }
 
-# In an order of their own: engines go over objects each in theirs.
+# Sorted, because each engine has its own order of object keys.
 numbered := sort(object.keys(kinds))
 
 number := {key: place | some place, key in numbered}
@@ -89,57 +89,57 @@ names_tools(rule) if {
 
 outcomes(rules) := {outcome: [rule | some rule in rules; rule.outcome == outcome] | some outcome in ["deny", "ask", "allow"]}
 
-weigh(target, found, said) := {"verdict": "never", "reasons": first(sure)} if {
-	sure := array.concat(reasons(certain(target, found.deny)), sort(said.certain.deny))
+weigh(target, found, user_results) := {"verdict": "never", "reasons": first(sure)} if {
+	sure := array.concat(reasons(certain(target, found.deny)), sort(user_results.certain.deny))
 	count(sure) > 0
 } else := {"verdict": "never", "reasons": [{"id": "default-deny", "message": "No rule allows any call of this tool."}]} if {
 	count(found.allow) + count(found.ask) == 0
-	not voices.may(said, {"allow", "ask"})
+	not forecast.may(user_results, {"allow", "ask"})
 } else := {"verdict": "never", "reasons": [gate.reason]} if {
 	gate.high(target)
 	count([rule | some rule in array.concat(found.allow, found.ask); gate.names(rule, target.id)]) == 0
 } else := {"verdict": "always", "reasons": first(sure)} if {
 	count(found.deny) + count(found.ask) == 0
-	not voices.may(said, {"deny", "ask"})
+	not forecast.may(user_results, {"deny", "ask"})
 	not plan.condition(target)
-	sure := array.concat(reasons([rule | some rule in certain(target, found.allow); gate.passes(rule, target)]), ungated(said.certain.allow, target))
+	sure := array.concat(reasons([rule | some rule in certain(target, found.allow); gate.passes(rule, target)]), ungated(user_results.certain.allow, target))
 	count(sure) > 0
-} else := object.union(shown(target, found, said), {"verdict": "maybe", "reasons": first(conditions)}) if {
+} else := object.union(shown(target, found, user_results), {"verdict": "maybe", "reasons": first(conditions)}) if {
 	conditions := array.concat(
 		array.concat([reason | reason := plan.condition(target)], reasons(array.concat(found.deny, found.ask))),
-		array.concat(sort(said.possible.deny), sort(said.possible.ask)),
+		array.concat(sort(user_results.possible.deny), sort(user_results.possible.ask)),
 	)
 	count(conditions) > 0
-} else := object.union(shown(target, found, said), {"verdict": "maybe", "reasons": first(array.concat(reasons(found.allow), sort(said.possible.allow)))})
+} else := object.union(shown(target, found, user_results), {"verdict": "maybe", "reasons": first(array.concat(reasons(found.allow), sort(user_results.possible.allow)))})
 
 ungated(allowances, target) := sort(allowances) if not gate.high(target)
 
 ungated(_, target) := [] if gate.high(target)
 
-# What the model is told before it calls: the first conditions of each outcome, and the bounds of arguments that hold for every
-# call that is allowed.
-shown(target, found, said) := {
+# What the model is told before it calls: the first conditions of each outcome, and the bounds of arguments that every
+# allowed call meets.
+shown(target, found, user_results) := {
 	"says": array.concat(
 		array.concat(planned(target), says("deny", [rule | some rule in found.deny; not bars(rule, target)])),
-		array.concat(asking(target, found, said), ways(target, found, said)),
+		array.concat(asking(target, found, user_results), ways(target, found, user_results)),
 	),
-	"bounds": array.slice(array.concat(barriers(target, found), demands(found, said)), 0, 16),
+	"bounds": array.slice(array.concat(barriers(target, found), demands(found, user_results)), 0, 16),
 }
 
 planned(target) := [{"outcome": "deny", "say": "the plan of this run is not approved and the call does more than read"} | plan.condition(target)]
 
-# Where every call is asked about, no condition of another rule that asks adds anything.
-asking(target, found, said) := [{"outcome": "ask", "say": ""}] if each_asked(target, found, said)
+# If every call is asked about, other conditions to ask add nothing.
+asking(target, found, user_results) := [{"outcome": "ask", "say": ""}] if each_asked(target, found, user_results)
 
-asking(target, found, said) := says("ask", found.ask) if not each_asked(target, found, said)
+asking(target, found, user_results) := says("ask", found.ask) if not each_asked(target, found, user_results)
 
 each_asked(target, found, _) if {
 	some rule in certain(target, found.ask)
 	gate.passes(rule, target)
 }
 
-each_asked(target, _, said) if {
-	count(said.certain.ask) > 0
+each_asked(target, _, user_results) if {
+	count(user_results.certain.ask) > 0
 	not gate.high(target)
 }
 
@@ -148,22 +148,22 @@ says(outcome, rules) := [{"outcome": outcome, "say": rule.shows.say} |
 	rule.shows.say
 ]
 
-# Only where each way to be allowed can be said are the ways a condition.
+# Only if every way to be allowed has words, the ways are a condition.
 default ways(_, _, _) := []
 
-ways(target, found, said) := says("allow", found.allow) if {
-	not each_asked(target, found, said)
+ways(target, found, user_results) := says("allow", found.allow) if {
+	not each_asked(target, found, user_results)
 	count(found.allow) <= 4
-	not voices.may(said, {"allow"})
-	not demanded(found, said)
+	not forecast.may(user_results, {"allow"})
+	not demanded(found, user_results)
 	every rule in found.allow {
 		rule.shows.say
 	}
 }
 
-# The bounds say all of it.
-demanded(found, said) if {
-	count(demands(found, said)) > 0
+# The bounds state the whole rule.
+demanded(found, user_results) if {
+	count(demands(found, user_results)) > 0
 	found.allow[0].shows.whole
 }
 
@@ -173,31 +173,31 @@ barriers(target, found) := [bound |
 	some bound in rule.shows.bounds
 ]
 
-# A rule that its bounds say whole, and that meets every call of the tool.
+# The bounds state the whole rule, and the rule is about every call of the tool.
 bars(rule, target) if {
 	count(rule.shows.bounds) > 0
 	every condition in rule.target {
-		match.always_aims(condition, target)
+		match.always_meets_target(condition, target)
 	}
 }
 
 default demands(_, _) := []
 
-demands(found, said) := found.allow[0].shows.bounds if {
+demands(found, user_results) := found.allow[0].shows.bounds if {
 	count(found.allow) == 1
 	count(found.ask) == 0
-	not voices.may(said, {"allow", "ask"})
+	not forecast.may(user_results, {"allow", "ask"})
 }
 
 reasons(rules) := first([rule.reason | some rule in rules])
 
-# The first few: a list of a thousand tools would else carry every reason a thousand times.
+# Only the first few. Otherwise a list of a thousand tools would contain every reason a thousand times.
 first(all) := array.slice(all, 0, 5)
 
 index := data.config.rules.index
 
-# Those that are enforced for this principal.
-live(rules) := [rule |
+# The rules that are enforced for this principal.
+enforced(rules) := [rule |
 	some rule in rules
 	data.tollgate.modes.of(rule.mode) == "enforce"
 	every condition in rule.principal {
@@ -205,36 +205,36 @@ live(rules) := [rule |
 	}
 ]
 
-under(numbers) := live([data.config.rules.list[number] | some number in numbers])
+enforced_numbers(numbers) := enforced([data.config.rules.list[number] | some number in numbers])
 
-asked := {tool.server | some tool in input.tools}
+listed_servers := {tool.server | some tool in input.tools}
 
-by_server := {name: under(object.get(index.server, name, [])) | some name in asked}
+by_server := {name: enforced_numbers(object.get(index.server, name, [])) | some name in listed_servers}
 
-by_verb := {name: under(numbers) | some name, numbers in index.verb}
+by_verb := {name: enforced_numbers(numbers) | some name, numbers in index.verb}
 
-by_nothing := under(index.any)
+by_nothing := enforced_numbers(index.any)
 
-by_tool(target) := under(object.get(index.tool, target.id, []))
+by_tool(target) := enforced_numbers(object.get(index.tool, target.id, []))
 
 candidates(target) := array.concat(object.get(by_server, target.server, []), array.concat(by_verbs(target.verbs), by_nothing))
 
 by_verbs(verbs) := object.get(by_verb, verbs[0], []) if count(verbs) == 1
 
-# A rule that stands under several of the verbs is met once.
+# A rule about several of the verbs is included once.
 by_verbs(verbs) := [rule | some rule in {rule | some verb in verbs; some rule in by_verb[verb]}] if count(verbs) > 1
 
 possible(rules, target) := [rule |
 	some rule in rules
 	every condition in rule.target {
-		match.aims(condition, target)
+		match.meets_target(condition, target)
 	}
 	every condition in rule.call {
 		reaches(condition, target)
 	}
 ]
 
-# Could a call of this tool carry what the condition reads? Without `facts` nothing is known of the tool.
+# Whether a call of this tool can carry what the condition reads. Without `facts`, it can carry anything.
 reaches(_, target) if not target.facts
 
 reaches(condition, _) if not reads(condition)
@@ -251,11 +251,12 @@ certain(target, rules) := [rule |
 	some rule in rules
 	count(rule.call) == 0
 	every condition in rule.target {
-		match.always_aims(condition, target)
+		match.always_meets_target(condition, target)
 	}
 ]
 
-# A primitive is shown where a profile puts this server behind it, alone or with others; other tools where a rule shows them.
+# A primitive is shown if a profile puts this server behind it, alone or with others. Other tools are shown if an entry
+# shows them.
 expose(target) := [{"name": target.primitive, "pins": {}} | target.server in principal.primitives[target.primitive]] if target.primitive
 
 expose(target) := [object.union(risk_of(target), show) | some show in exposure.rules(target)] if not target.primitive

@@ -1,8 +1,8 @@
 # METADATA
 # title: Patterns
 # description: >-
-#   Patterns as the YAML compiler writes them (policies/rules/rule-patterns.ts): prefixes, suffixes and exact words wherever they
-#   suffice, because a regular expression costs thirty times as much; wasm has no rule index to hide that cost.
+#   Patterns in the form that policies/rules/rule-patterns.ts writes: prefixes, suffixes and exact words where they
+#   suffice. A regular expression costs thirty times as much, and WebAssembly has no rule index.
 package tollgate.match
 
 text(forms, _) if forms.all
@@ -29,31 +29,32 @@ text(forms, value) if {
 	regex.match(pattern, value)
 }
 
-# Could a call of this tool meet the condition? `target` is {id, server, tool, verbs}: all verbs that a call may have.
-aims(condition, target) if condition.servers[target.server]
+# Whether a call of this tool can match the condition. `target` is {id, server, tool, verbs}, with all verbs that a call
+# may have.
+meets_target(condition, target) if condition.servers[target.server]
 
-aims(condition, target) if condition.trust[data.tollgate.servers.trust(target.server)]
+meets_target(condition, target) if condition.trust[data.tollgate.servers.trust(target.server)]
 
-aims(condition, target) if {
+meets_target(condition, target) if {
 	some verb in target.verbs
 	condition.verbs[verb]
 }
 
-aims(condition, target) if condition.exact[target.id]
+meets_target(condition, target) if condition.exact[target.id]
 
-aims(condition, target) if {
+meets_target(condition, target) if {
 	some pattern in condition.patterns
 	text(pattern.server, target.server)
 	text(pattern.tool, target.tool)
 }
 
-# Does every call of this tool meet the condition? Only verbs can differ between calls of one tool.
-always_aims(condition, target) if {
+# Whether every call of this tool matches the condition. Only the verb can differ between calls of one tool.
+always_meets_target(condition, target) if {
 	not condition.verbs
-	aims(condition, target)
+	meets_target(condition, target)
 }
 
-always_aims(condition, target) if {
+always_meets_target(condition, target) if {
 	every verb in target.verbs {
 		condition.verbs[verb]
 	}

@@ -17,16 +17,16 @@ test_forms if {
 target := {"id": "git.push", "server": "git", "tool": "push", "verbs": ["write", "read"]}
 
 test_aims if {
-	match.aims({"servers": {"git": true}}, target)
-	match.aims({"verbs": {"read": true}}, target)
-	match.aims({"exact": {"git.push": true}, "patterns": []}, target)
-	match.aims({"exact": {}, "patterns": [{"server": {"all": true}, "tool": {"prefix": ["pu"]}}]}, target)
-	not match.aims({"servers": {"mail": true}}, target)
-	not match.aims({"unknown": true}, target)
+	match.meets_target({"servers": {"git": true}}, target)
+	match.meets_target({"verbs": {"read": true}}, target)
+	match.meets_target({"exact": {"git.push": true}, "patterns": []}, target)
+	match.meets_target({"exact": {}, "patterns": [{"server": {"all": true}, "tool": {"prefix": ["pu"]}}]}, target)
+	not match.meets_target({"servers": {"mail": true}}, target)
+	not match.meets_target({"unknown": true}, target)
 }
 
 test_only_verbs_differ_between_calls if {
-	match.always_aims({"servers": {"git": true}}, target)
-	not match.always_aims({"verbs": {"read": true}}, target)
-	match.always_aims({"verbs": {"read": true, "write": true}}, target)
+	match.always_meets_target({"servers": {"git": true}}, target)
+	not match.always_meets_target({"verbs": {"read": true}}, target)
+	match.always_meets_target({"verbs": {"read": true, "write": true}}, target)
 }

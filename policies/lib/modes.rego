@@ -1,8 +1,8 @@
 # METADATA
 # title: Modes
 # description: >-
-#   How much a rule or a package counts for this caller: enforce, warn, shadow or off. A mode stands for everybody, or is a
-#   list of modes for some callers, of which the first that fits counts, and one for all others.
+#   How a rule or a package counts for this caller: enforce, warn, shadow or off. A mode is one word for all callers, or
+#   a list of modes for some callers (the first that fits counts) and one for all others.
 package tollgate.modes
 
 of(mode) := mode if is_string(mode)
@@ -17,5 +17,5 @@ fits(entry) if {
 	}
 }
 
-# What is evaluated beside the enforced rules.
-beside := {"warn", "shadow"}
+# Modes of rules that are evaluated and reported, but not enforced.
+reported := {"warn", "shadow"}

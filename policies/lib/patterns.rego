@@ -1,7 +1,8 @@
 # METADATA
 # title: Check of patterns
 # description: >-
-#   Tells which regular expressions the engine cannot compile; at a decision such a pattern would be silently no match.
+#   Returns the regular expressions that the engine cannot compile. In a decision, such a pattern would silently match
+#   nothing.
 package tollgate.patterns
 
 # METADATA

@@ -1,8 +1,8 @@
 # METADATA
 # title: The caller
 # description: >-
-#   What the principal's profiles give it. Stacked profiles take the union of their servers; where they set the same
-#   thing, the later one wins. A profile that the configuration does not know gives nothing.
+#   What the principal's profiles give it. Several profiles together give all of their servers. If they set the same
+#   thing, the later one counts. An unknown profile gives nothing.
 package tollgate.principal
 
 profiles := [profile |
@@ -13,10 +13,10 @@ profiles := [profile |
 # The servers behind each primitive.
 primitives := object.union_n([profile.primitives | some profile in profiles])
 
-# A backend of a primitive counts as a server of the profile: the effect is the same whichever way a call came in.
+# A server behind a primitive counts as a server of the profile, because the effect of a call is the same either way.
 servers := {name | some profile in profiles; some name in profile.servers} | {name | some names in primitives; some name in names}
 
-# One profile in plan mode suffices: a later one cannot lift it.
+# One profile in plan mode is enough. A later profile cannot end it.
 default plans := false
 
 plans if {
@@ -33,7 +33,7 @@ schema_profile := name if {
 	name := names[count(names) - 1]
 }
 
-# Of budgets with the same id the one of the later profile holds.
+# Of budgets with the same id, the one of the later profile counts.
 budgets := [by_id[id] | some id in sort(object.keys(by_id))]
 
 by_id := object.union_n([{budget.limit.id: budget} | some budget in array.concat(
@@ -49,7 +49,7 @@ subjects := {
 	"profile": input.principal.profiles,
 }
 
-# Holds when one of the values that the principal has is among those that the condition names.
+# True if the principal has one of the values that the condition names.
 holds(condition) if {
 	some value in subjects[condition.of]
 	condition.any[value]

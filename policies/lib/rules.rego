@@ -1,8 +1,8 @@
 # METADATA
-# title: Rules that fire
+# title: Rules that match
 # description: >-
-#   Rules of YAML stand in `data.config.rules.list`; an index names the rules of a tool, of a server, of a verb, and those of
-#   neither, so that a decision looks at its candidates only. The index only narrows: every condition is judged here.
+#   The YAML rules are in `data.config.rules.list`. An index gives the rules of a tool, a server or a verb, and the
+#   others, so that a decision evaluates only candidates. The index only narrows: every condition is evaluated here.
 package tollgate.rules
 
 target := {
@@ -19,32 +19,32 @@ candidates := array.concat(
 	array.concat(object.get(index.verb, input.effect.verb, []), index.any),
 )
 
-# Rules for this principal and this tool, whatever the call carries.
-aimed := [rule |
+# Rules about this principal and this tool, whatever the call carries.
+relevant := [rule |
 	some number in candidates
 	rule := data.config.rules.list[number]
-	aims(rule)
+	concerns(rule)
 ]
 
-aims(rule) if {
+concerns(rule) if {
 	every condition in rule.principal {
 		data.tollgate.principal.holds(condition)
 	}
 	every condition in rule.target {
-		data.tollgate.match.aims(condition, target)
+		data.tollgate.match.meets_target(condition, target)
 	}
 }
 
 fired := [rule |
-	some rule in aimed
+	some rule in relevant
 	every condition in rule.call {
 		data.tollgate.facts.holds(condition)
 	}
 ]
 
-# No rule reads the call: every call of this tool with this verb by this principal is decided alike.
+# No rule reads the call. So every call of this tool with this verb by this principal gets the same decision.
 constant if {
-	every rule in aimed {
+	every rule in relevant {
 		count(rule.call) == 0
 	}
 }
@@ -58,7 +58,7 @@ enforced(outcome) := [rule.reason |
 shadow := [object.union(rule.reason, {"would": rule.outcome, "mode": mode}) |
 	some rule in fired
 	mode := data.tollgate.modes.of(rule.mode)
-	mode in data.tollgate.modes.beside
+	mode in data.tollgate.modes.reported
 ]
 
 obligations := [rule.obligations |

@@ -1,7 +1,7 @@
 # METADATA
-# title: What the configuration says of servers
+# title: Servers in the configuration
 # description: >-
-#   Which servers and tools the principal can reach at all, before any rule, and what their results carry.
+#   Which servers and tools the principal can reach before any rule counts, and the labels of their results.
 package tollgate.servers
 
 import data.tollgate.match
@@ -23,12 +23,12 @@ closed(target) if {
 	not match.text(open, target.tool)
 }
 
-# Whoever is not said to be internal is external.
+# A server is external unless it is known to be internal.
 trust(name) := object.get(data.config.servers, [name, "trust"], "external")
 
 labels(name) := {label | some label in data.config.servers[name].labels}
 
-# The server's own setting is nearer than that of a profile.
+# The server's own setting overrides that of a profile.
 validation(name) := data.config.servers[name].validateOutput
 
 validation(name) := principal.caps.validateOutput if not data.config.servers[name].validateOutput

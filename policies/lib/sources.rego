@@ -1,12 +1,12 @@
 # METADATA
-# title: Where the sets of the user stand
+# title: The sets of the user
 # description: >-
-#   Members come as pairs: the number of the rule that gave them, in `data.config.regoRules`, and what it gave. This file is
-#   the plain way, without numbers. Where Tollgate builds Rego itself, a file made for its packages stands in this one's place.
+#   Members are pairs: the number of their rule in `data.config.regoRules`, and the member itself. This file is the
+#   simple version, without numbers. A build of Tollgate replaces it by one that is made for the user's packages.
 package tollgate.sources
 
-# The three names stand here one by one: a variable in their place would make opa plan every rule of the packages, helpers
-# too, and a helper that is a function becomes wasm that does not load.
+# The three names are written one by one. With a variable, opa would compile every rule of the packages, and a helper
+# function would become WebAssembly that does not load.
 found := array.concat(
 	[{"name": name, "outcome": "deny", "members": pairs(members)} | some name; members := data.policy[name].deny],
 	array.concat(
@@ -19,11 +19,12 @@ exposed := [{"name": name, "members": pairs(members)} | some name; members := da
 
 pairs(members) := {["", member] | some member in members} if is_set(members)
 
-# What is no set becomes a member that nobody can read: a fault.
+# A value that is not a set becomes an invalid member, which is a fault.
 pairs(members) := {["", null]} if not is_set(members)
 
-# What a list can ask for, and the outcomes that the rest leaves open: of rules that read no more than caller, server and verb,
-# and of those that read the name of the tool too. Here nobody has marked what rules read.
+# The sets for lists, and the outcomes that other rules may cause. `of_kind` is about rules that read only caller,
+# server and verb; `of_tool` is about rules that also read the tool. In this
+# version, nothing is known about what rules read.
 marked := false
 
 reads_tool := false

@@ -1,4 +1,7 @@
-/** Judges members of `expose` in Rego: by the schema of `expose.tools` in tollgate.yaml, and by what a list may depend on. */
+/**
+ * Checks members of `expose` in Rego: against the schema of `expose.tools` in tollgate.yaml, and that they read the
+ * caller only.
+ */
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import type { ValidateFunction } from 'ajv';
@@ -16,55 +19,53 @@ import { isKnownValue, UNKNOWN_VALUE, valueOfTerm } from './set-members.ts';
 const require = createRequire(import.meta.url);
 const SCHEMA = new URL('../schemas/exposure.json', import.meta.url);
 const PRIMITIVES = ['read', 'write', 'edit', 'bash', 'read_spill'];
-/** Keys whose values may be found out when a rule is evaluated; any other key is a fault. */
+/** Keys whose values may be unknown until the rule is evaluated. Any other key is a fault. */
 const KEYS = ['tool', 'name', 'description', 'risk', 'schemaProfile', 'pins'];
 /** `server.tool`. */
 const TOOL = /^[a-z][a-z0-9-]*\.[^\s]+$/;
-/** Names in which `*` stands: other characters could mean something in the pattern that the library makes (lib/exposure.rego). */
+/**
+ * Only these characters may stand next to `*`; others could have a meaning in the pattern that lib/exposure.rego makes.
+ */
 const PATTERN = /^[a-z][a-z0-9-]*\.[A-Za-z0-9_*-]+$/;
 
-/** Why a member shows nothing, by the words of lib/exposure.rego. */
+/** Why a member shows nothing, by the reason that lib/exposure.rego gives. */
 const REFUSED: Readonly<Record<string, string>> = {
-  reserved: 'its name belongs to a primitive; take another',
-  doubled: 'another member gives this tool the same name and says something else; write one of them, or two names',
+  reserved: 'its name belongs to a primitive; choose another name',
+  doubled: 'another member gives this tool the same name with other settings; remove one of them, or choose two names',
   beyond:
     'tollgate.yaml does not show this tool to this principal; name it under expose.tools of a profile of the principal',
   contradicts:
-    'its pins contradict those of the tool under expose.tools of tollgate.yaml; write the same value, or leave the argument out',
+    'its pins contradict those of the tool under expose.tools of tollgate.yaml; write the same value, or remove the argument',
   several: 'several entries under expose.tools of tollgate.yaml have other pins; write all pins of one of them',
 };
 
 let compiled: ValidateFunction | undefined;
 
-/** The number under which the library knows a rule of `expose`. */
+/** Returns the number of a rule of `expose`, as the library writes it. */
 export function exposeRuleNumber(at: number): string {
   return `e${at}`;
 }
 
-/** Faults of rules of `expose` that show before any of them is evaluated. */
-export function findExposeFaults(exposes: readonly RegoExposeRule[], marks: ReadAnalysis): readonly PolicyProblem[] {
+/** Returns the faults of `expose` rules that can be found without evaluating them. */
+export function findExposeFaults(exposes: readonly RegoExposeRule[], analysis: ReadAnalysis): readonly PolicyProblem[] {
   return exposes.flatMap(({ file, rule }) => {
     const { row: line, col: column } = rule.head.location;
     const problem = (message: string): PolicyProblem => ({ file: file.shown, line, column, message });
-    const reads = marks.readsCallerOnly(rule, file.module)
+    const reads = analysis.readsCallerOnly(rule, file.module)
       ? []
-      : [
-          problem(
-            '`expose` is decided before there is a call: read `input.principal` and data of the policy, and nothing else',
-          ),
-        ];
+      : [problem('`expose` is decided before there is a call; read only `input.principal` and data of the policy')];
     const member = rule.head.key === undefined ? UNKNOWN_VALUE : valueOfTerm(rule.head.key);
     return [
       ...(member === UNKNOWN_VALUE
         ? []
-        : faultsOf(writtenOut(member)).map((fault) => problem(`a member of \`expose\` cannot be used: ${fault}`))),
+        : faultsOf(literalPart(member)).map((fault) => problem(`a member of \`expose\` cannot be used: ${fault}`))),
       ...reads,
     ];
   });
 }
 
-/** What is written out of a member; a tool that is found out later stands as one that fits. */
-function writtenOut(member: unknown): unknown {
+/** Returns the literal part of a member. A valid tool stands for one that is computed when the rule is evaluated. */
+function literalPart(member: unknown): unknown {
   if (typeof member !== 'object' || member === null || Array.isArray(member)) return member;
   const known = Object.entries(member).filter(
     ([key, value]) => !KEYS.includes(key) || isKnownValue(value) || (key === 'pins' && value !== UNKNOWN_VALUE),
@@ -72,7 +73,7 @@ function writtenOut(member: unknown): unknown {
   return { ...('tool' in member ? { tool: 'a.b' } : {}), ...Object.fromEntries(known) };
 }
 
-/** What a check of names needs of a rule. */
+/** Returns what the check of names needs to know about a rule. */
 export function exposeFacts({ file, rule, package: name }: RegoExposeRule): ExposeFacts {
   const { row: line, col: column } = rule.head.location;
   const member = rule.head.key === undefined ? UNKNOWN_VALUE : valueOfTerm(rule.head.key);
@@ -106,22 +107,22 @@ function faultsOf(member: unknown): readonly string[] {
   return [
     ...toolFaults(tool, name),
     ...(name !== undefined && PRIMITIVES.includes(name)
-      ? [`name "${name}" belongs to a primitive; take another.`]
+      ? [`name "${name}" belongs to a primitive; choose another name.`]
       : []),
     ...profileFaults(schemaProfile),
   ];
 }
 
 function toolFaults(tool: string, name: string | undefined): readonly string[] {
-  if (!TOOL.test(tool)) return [`"${tool.slice(0, 60)}" names no tool of one server; write server.tool.`];
+  if (!TOOL.test(tool)) return [`"${tool.slice(0, 60)}" does not name a tool of one server; write server.tool.`];
   if (!tool.includes('*')) return [];
   if (!PATTERN.test(tool))
-    return [`"${tool.slice(0, 60)}" is no pattern: only the tool part holds *, beside letters, digits, _ and -.`];
+    return [
+      `"${tool.slice(0, 60)}" is not a pattern; only the tool part may contain *, with letters, digits, _ and -.`,
+    ];
   return name === undefined
     ? []
-    : [
-        `name "${name}" stands for the pattern "${tool.slice(0, 60)}": several tools would have one name; name one tool.`,
-      ];
+    : [`name "${name}" is given to the pattern "${tool.slice(0, 60)}", so several tools would have it; name one tool.`];
 }
 
 function profileFaults(name: string | undefined): readonly string[] {
@@ -138,7 +139,7 @@ function compileSchema(): ValidateFunction {
   return new Ajv({ allErrors: true, verbose: true }).compile(JSON.parse(readFileSync(SCHEMA, 'utf8')) as object);
 }
 
-/** The name of a server that nobody configured; and of a tool, where the tools of its server are known. */
+/** Returns a problem for each server that is not configured, and for each tool that its server is known not to have. */
 export function findUnknownExposed(
   exposes: readonly ExposeFacts[],
   { settings, offered = new Map() }: Pick<PolicyParts, 'settings' | 'offered'>,
@@ -147,32 +148,21 @@ export function findUnknownExposed(
   return exposes.flatMap(({ file, line, column, tool }): readonly PolicyProblem[] => {
     const [server, name] = /^([^.]+)\.(.+)$/.exec(tool ?? '')?.slice(1) ?? [];
     if (server === undefined || name === undefined) return [];
+    const problem = (message: string): PolicyProblem => ({ file, line, column, message });
     if (!servers.includes(server))
       return [
-        {
-          file,
-          line,
-          column,
-          message: `there is no server "${server}".${suggest(server, servers) || ` Known are ${servers.slice(0, 12).join(', ')}.`}`,
-        },
+        problem(
+          `there is no server "${server}".${suggest(server, servers) || ` Known names: ${servers.slice(0, 12).join(', ')}.`}`,
+        ),
       ];
     const known = INTERNAL_TOOLS.get(server) ?? offered.get(server) ?? 'any';
     if (known === 'any' || name.includes('*') || known.some((one) => one.name === name)) return [];
-    return [
-      {
-        file,
-        line,
-        column,
-        message: `${server} has no tool "${name}": nothing is shown.${suggest(
-          name,
-          known.map((one) => one.name),
-        )}`,
-      },
-    ];
+    const names = known.map((one) => one.name);
+    return [problem(`${server} has no tool "${name}", so nothing is shown.${suggest(name, names)}`)];
   });
 }
 
-/** A member as the library gives it. */
+/** A member as the library returns it. */
 interface Entry {
   readonly file?: string;
   readonly line?: number;
@@ -181,7 +171,10 @@ interface Entry {
   readonly why?: string;
 }
 
-/** Reads what the library says of all members. Throws POLICY_FAILED for the first one that does not fit: it names the key, and where the rule stands. */
+/**
+ * Reads all members that the library returns. Throws POLICY_FAILED, with key and place, for the first one that is
+ * invalid.
+ */
 export function readExposed(exposed: readonly unknown[], unshown: readonly unknown[]): readonly RequestedExposure[] {
   const whys = new Map(
     (unshown as readonly Entry[]).map((entry) => [keyOf(entry), REFUSED[entry.why ?? ''] ?? 'it cannot be shown']),
@@ -191,7 +184,7 @@ export function readExposed(exposed: readonly unknown[], unshown: readonly unkno
     if (fault !== undefined)
       throw new TollgateError('POLICY_FAILED', {
         detail: `${placeOf(entry)}: a member of \`expose\` cannot be used: ${fault}`,
-        next: 'Tell the owner of the policy; `tollgate policy check` looks for such members.',
+        next: 'Tell the owner of the policy. `tollgate policy check` finds such members.',
       });
     const { tool, pins = {} } = entry.member as { readonly tool: string; readonly pins?: object };
     const refused = whys.get(keyOf(entry));

@@ -1,4 +1,4 @@
-/** Owns the part of a rule that a list can judge where the rest reads the call, and what such a rule may come to; gives the empty part where there is none. */
+/** Finds the part of a rule that a list can decide although the rest of the rule reads the call. */
 
 import type { ReadAnalysis } from './read-analysis.ts';
 import type { SetName, SetRule } from './rego-facts.ts';
@@ -7,32 +7,35 @@ import { type Expression, type Module, sourceOf, type Term } from './syntax-tree
 const APPROVALS = ['call', 'group', 'server'];
 
 /**
- * The expressions that a body begins with and that read nothing of a call: where they do not hold, no call fires the rule.
- * None behind one that reads the call, for that could fail first, and must; none that needs a variable from behind.
+ * Returns the first expressions of a body, as far as they read nothing of a call. If they are false, no call can match
+ * the rule. An expression after one that reads the call is not included, because the call must be able to fail first.
+ * An expression that needs a variable of a later one is not included either.
  */
-export function leadingGuard({ rule, file }: SetRule, marks: ReadAnalysis): readonly Expression[] {
+export function leadingGuard({ rule, file }: SetRule, analysis: ReadAnalysis): readonly Expression[] {
   const bound = new Set<string>();
   const end = rule.body.findIndex((expression) => {
     if (
-      marks.of(expression, file.module) === 'call' ||
+      analysis.of(expression, file.module) === 'call' ||
       sourceOf(expression.location) === undefined ||
       isDeclaration(expression)
     )
       return true;
     const { declared, used } = variablesOf(expression);
-    if (![...used].every((name) => bound.has(name) || isGlobal(name, { marks, module: file.module }))) return true;
+    if (![...used].every((name) => bound.has(name) || isGlobal(name, { analysis, module: file.module }))) return true;
     for (const name of declared) bound.add(name);
     return false;
   });
   return end < 0 ? rule.body : rule.body.slice(0, end);
 }
 
-/** Outcomes of a call that a rule of this set may have a part in: a member that is none is a fault of the policy, and that denies. */
+/**
+ * Returns the outcomes that a rule of this set can cause. A member that is not a reason is a fault, and a fault denies.
+ */
 export function outcomesOf({ rule: { head }, facts: { set } }: SetRule): readonly SetName[] {
   return set === 'deny' || isPlainReason(head.key) ? [set] : [set, 'deny'];
 }
 
-/** Written out whole: a text, or an object of texts. */
+/** Whether a member is a literal: a string, or an object of strings. */
 function isPlainReason(key: Term | undefined): boolean {
   if (key?.type === 'string') return true;
   const pairs = key?.type === 'object' ? (key.value as readonly (readonly [Term, Term])[]) : [];
@@ -45,17 +48,20 @@ function isPlainReason(key: Term | undefined): boolean {
   );
 }
 
-function isGlobal(name: string, { marks, module }: { readonly marks: ReadAnalysis; readonly module: Module }): boolean {
-  return name.startsWith('$') || marks.isGlobal(name, module);
+function isGlobal(
+  name: string,
+  { analysis, module }: { readonly analysis: ReadAnalysis; readonly module: Module },
+): boolean {
+  return name.startsWith('$') || analysis.isGlobal(name, module);
 }
 
-/** True for `some x`: its variables get their values behind it, and may have the names of rules. */
+/** Whether this is `some x`. Its variables get values in later expressions, and may have the names of rules. */
 function isDeclaration({ terms }: Expression): boolean {
   const { symbols } = terms as { readonly symbols?: readonly Term[] };
   return symbols?.some(({ type }) => type === 'var') === true;
 }
 
-/** Variables that an expression gives a value, with `:=` or `some … in`, and those that it needs. */
+/** Returns the variables that an expression assigns (`:=`, `some … in`), and those that it needs. */
 function variablesOf({ terms, negated = false, with: mocks = [] }: Expression): {
   readonly declared: ReadonlySet<string>;
   readonly used: ReadonlySet<string>;
@@ -70,13 +76,16 @@ function variablesOf({ terms, negated = false, with: mocks = [] }: Expression): 
   return { declared: new Set(), used: namesIn([Array.isArray(terms) ? terms.slice(1) : terms, mocks]) };
 }
 
-/** Every variable below a part, those that references begin with too; not the functions that are called. */
+/**
+ * Returns every variable below a part, including those at the start of references, without the functions that are
+ * called.
+ */
 function namesIn(part: unknown, found = new Set<string>()): Set<string> {
   if (Array.isArray(part)) for (const item of part) namesIn(item, found);
   if (typeof part !== 'object' || part === null || Array.isArray(part)) return found;
   const { type, value } = part as Partial<Term>;
   if (type === 'var') return found.add(String(value));
-  // A call begins with its function, and so does an expression that is one.
+  // The first term of a call, and of an expression that is a call, is the function.
   if (type === 'call') return namesIn((value as readonly Term[]).slice(1), found);
   for (const [key, child] of Object.entries(part)) {
     if (key !== 'location') namesIn(key === 'terms' && Array.isArray(child) ? child.slice(1) : child, found);

@@ -1,21 +1,21 @@
-/** Owns what a part of Rego reads of a call, through every rule and function that it asks; refuses to guess: what cannot be followed reads the whole call. */
+/** Determines what a part of Rego reads of a call, through all rules and functions that it uses. */
 import { aliasesOf, groundPath, type Module, packagePath, type Rule, type Term, termsIn } from './syntax-tree.ts';
 
 /**
- * Everything that a value can depend on: the caller, the server and the verb; the name of the tool too; what only the call
- * itself carries. Data of a policy is the same for all.
+ * What a value can depend on. `kind`: the caller, the server and the verb. `tool`: also the name of the tool. `call`:
+ * also what only the call contains. Data of a policy is the same for all.
  */
 export type ReadLevel = 'kind' | 'tool' | 'call';
 
-/** `caller`: the caller alone. */
+/** `caller`: only the caller. */
 type Depth = 'caller' | ReadLevel;
 
 const ORDER: readonly Depth[] = ['caller', 'kind', 'tool', 'call'];
 
-/** Built-in functions that answer by more than what they are given; of those that wasm has here it is the clock alone. */
+/** Built-ins whose result does not depend on their arguments alone. Of those that are supplied, only the clock. */
 const UNSTEADY: ReadonlySet<string> = new Set(['time.now_ns']);
 
-/** The most that is read of several parts. */
+/** Returns the deepest read level of several parts. */
 export function deepestRead(parts: Iterable<ReadLevel>): ReadLevel {
   return inLists(deepest(parts));
 }
@@ -26,7 +26,7 @@ function deepest(parts: Iterable<Depth>): Depth {
   return ORDER[most] ?? 'call';
 }
 
-/** To a list, the caller and the kind of tool are known alike. */
+/** A list knows both the caller and the kind of tool, so it needs no level for the caller alone. */
 function inLists(depth: Depth): ReadLevel {
   return depth === 'caller' ? 'kind' : depth;
 }
@@ -37,12 +37,12 @@ interface Defined {
 }
 
 /**
- * Marks parts of some modules. Names are followed by what they could mean: a local variable that is called as a rule is
- * counts as that rule, and a reference with a part that is not written out as all that it could lead to. So a mark may say too
- * much and never too little. `opa check` has found no rule that asks for itself; by such names one may seem to.
+ * Finds the read level of parts of some modules. A name counts as everything that it could mean. A local variable with
+ * the name of a rule counts as that rule. A reference with a computed part counts as all that it could refer to. So a
+ * level may be too deep, never too shallow. `opa check` refuses recursive rules, but such names can look recursive.
  */
 export class ReadAnalysis {
-  /** By the whole name of rules, and by every name above it. */
+  /** Rules by their full name, and by every prefix of it (`#below`). */
   readonly #exact = new Map<string, Defined[]>();
   readonly #below = new Map<string, Defined[]>();
   readonly #aliases = new Map<Module, ReadonlyMap<string, readonly string[]>>();
@@ -60,22 +60,22 @@ export class ReadAnalysis {
     }
   }
 
-  /** What a rule of `module` reads to give what it gives. */
+  /** Returns what the result of a rule of `module` depends on. */
   ofRule(rule: Rule, module: Module): ReadLevel {
     return inLists(this.#rule({ rule, module }));
   }
 
-  /** True for a rule that gives the same for every call and every list of a caller. */
+  /** Whether a rule gives the same result for every call and every list of a caller. */
   readsCallerOnly(rule: Rule, module: Module): boolean {
     return this.#rule({ rule, module }) === 'caller';
   }
 
-  /** What a part of the tree of `module` reads. */
+  /** Returns what a part of the syntax tree of `module` reads. */
   of(part: unknown, module: Module): ReadLevel {
     return inLists(deepest(this.#each(part, module)));
   }
 
-  /** True for a name that a rule or an import of the module has, and for `input` and `data`. */
+  /** Whether a rule or an import of the module has this name; also true for `input` and `data`. */
   isGlobal(name: string, module: Module): boolean {
     return (
       name === 'input' ||
@@ -97,9 +97,9 @@ export class ReadAnalysis {
     }
   }
 
-  /** What rules read that a reference to this place of `data` could lead to. */
+  /** Returns what the rules read that a reference to this place of `data` could refer to. */
   #found(names: readonly string[]): Depth {
-    // All of `data` would show what Tollgate keeps there.
+    // All of `data` includes the data of Tollgate.
     if (names.length === 0) return 'call';
     const above = names.slice(0, -1).flatMap((_, at) => this.#exact.get(keyOf(names.slice(0, at + 1))) ?? []);
     return deepest([...(this.#below.get(keyOf(names)) ?? []), ...above].map((found) => this.#rule(found)));
@@ -108,7 +108,8 @@ export class ReadAnalysis {
   #rule({ rule, module }: Defined): Depth {
     const known = this.#marked.get(rule);
     if (known !== undefined) return known;
-    // Until it is known: rules that only seem to ask for each other, by local names, meet it here, and keep what they found.
+    // Rules that only look recursive, because of local names, read this preliminary value, and it remains in their
+    // result.
     this.#marked.set(rule, 'call');
     const reads = deepest(this.#each(partsOf(rule), module));
     this.#marked.set(rule, reads);
@@ -116,7 +117,7 @@ export class ReadAnalysis {
   }
 }
 
-/** All of a rule but its name, which all rules of a set share. */
+/** Returns all parts of a rule without its name, because all rules of a set have the same name. */
 function partsOf({ head, body, else: otherwise }: Rule): readonly unknown[] {
   return [
     head.args,
@@ -128,7 +129,7 @@ function partsOf({ head, body, else: otherwise }: Rule): readonly unknown[] {
   ];
 }
 
-/** What a reference below `input` reads: a list is decided for a caller and a tool, with every verb that a call of it may have. */
+/** Returns what a reference below `input` reads. A list is decided for a caller, a tool and each verb of the tool. */
 function readOf([top, field]: readonly string[]): Depth {
   if (top === 'principal') return 'caller';
   if (top === 'version' || top === 'phase') return 'kind';
@@ -137,7 +138,7 @@ function readOf([top, field]: readonly string[]): Depth {
   return field === 'tool' ? 'tool' : 'call';
 }
 
-/** The names that a reference begins with, as far as they are written out. */
+/** Returns the literal names at the start of a reference. */
 function groundNames(terms: readonly Term[]): readonly string[] {
   const end = terms.findIndex(({ type }, at) => at > 0 && type !== 'string');
   return (end < 0 ? terms : terms.slice(0, end)).map(({ value }) => String(value));
@@ -145,9 +146,9 @@ function groundNames(terms: readonly Term[]): readonly string[] {
 
 function add(map: Map<string, Defined[]>, names: readonly string[], defined: Defined): void {
   const key = keyOf(names);
-  const there = map.get(key);
-  if (there === undefined) map.set(key, [defined]);
-  else there.push(defined);
+  const known = map.get(key) ?? [];
+  known.push(defined);
+  map.set(key, known);
 }
 
 function keyOf(names: readonly string[]): string {

@@ -1,4 +1,4 @@
-/** Owns the build of user Rego together with the library, and the cache of what was built; refuses Rego with faults, each at its place. */
+/** Builds the user's Rego together with the library, and caches the builds. */
 import { createHash, randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { appendFile, mkdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
@@ -27,15 +27,15 @@ import { parseModules } from './syntax-tree.ts';
 
 export type { RegoSource } from './rego-files.ts';
 
-/** User Rego, built. */
+/** The user's Rego after the build. */
 export type CompiledRego = Bundle & { readonly facts: RegoFacts };
 
-/** Changes when the same sources would be built to something else by another version of this folder's code. */
+/** Part of the cache key. Increase it when a change in this folder builds the same sources differently. */
 const FORM = '8';
 
 /**
- * Builds all sources into one module with the library, or takes it from `cache` when nothing changed. Throws POLICY_INVALID
- * with every problem at its place, OPA_MISSING when opa cannot be started.
+ * Builds all sources into one module with the library, or takes it from `cache` if nothing changed. Throws
+ * POLICY_INVALID with every problem at its place, and OPA_MISSING if opa cannot be started.
  */
 export async function compileRego(
   sources: readonly RegoSource[],
@@ -49,7 +49,7 @@ export async function compileRego(
   try {
     await stageFiles(files, staging);
     await build(files, { opa: options.opa, staging });
-    // Another process may have stored the same build meanwhile; what lies there is judged below.
+    // Another process may have stored the same build in the meantime. readBundle below verifies what is there.
     await rm(target, { recursive: true, force: true });
     await rename(path.join(staging, 'out'), target).catch(() => undefined);
   } finally {
@@ -70,76 +70,58 @@ function hashFiles(files: readonly SourceFile[], opa: Opa): string {
   return hash.digest('hex');
 }
 
-/** A staging folder and who works in it. */
-export interface RegoBuildJob {
+/** The staging folder of a build, and the opa that works in it. */
+interface RegoBuildJob {
   readonly opa: Opa;
   readonly staging: string;
 }
 
-/** What `checkRego` found. */
-export interface CheckedRego extends InspectedRego {
+/** The result of `checkRego`. */
+interface CheckedRego extends InspectedRego {
   readonly files: readonly (ParsedFile & SourceFile)[];
 }
 
-/** Has opa check staged files, and looks at what it does not: the faults of all of them, none twice. */
+/**
+ * Lets opa check the staged files, and makes the checks that opa does not. Returns the faults of all files, each once.
+ */
 export async function checkRego(files: readonly SourceFile[], job: RegoBuildJob): Promise<CheckedRego> {
   const rego = files.filter((file) => isRego(file) && !isTest(file));
   const [refused, parsed] = await Promise.all([askOpa(files, job, ['user']), parseModules(job.opa, job.staging, rego)]);
   const inspected = inspectRego(parsed);
-  // opa stops at what does not parse; the other files have faults of their own, which are not hidden behind it.
-  const others =
-    parsed.length > 0 && parsed.length < rego.length
-      ? await askOpa(
-          files,
-          job,
-          parsed.map(({ staged }) => staged),
-        )
-      : [];
+  // opa stops at files that do not parse. The other files are checked alone, so that their faults are reported too.
+  const others = parsed.length > 0 && parsed.length < rego.length ? await askOpa(files, job, stagedNames(parsed)) : [];
   const more = others.filter(({ message }) => !message.startsWith('undefined function data.'));
   return { ...inspected, files: parsed, problems: mergeProblems([...refused, ...more], inspected.problems) };
 }
 
+function stagedNames(files: readonly ParsedFile[]): readonly string[] {
+  return files.map(({ staged }) => staged);
+}
 async function askOpa(
   files: readonly SourceFile[],
   { opa, staging }: RegoBuildJob,
   names: readonly string[],
 ): Promise<readonly PolicyProblem[]> {
-  const { code, stderr } = await runOpa(
-    opa,
-    [
-      'check',
-      ...opa.flags,
-      '--strict',
-      '-f',
-      'json',
-      '-m',
-      '100',
-      '--capabilities',
-      'capabilities.json',
-      '-s',
-      'input.json',
-      ...names,
-    ],
-    staging,
-  );
+  const limits = ['-f', 'json', '-m', '100', '--capabilities', 'capabilities.json', '-s', 'input.json'];
+  const { code, stderr } = await runOpa(opa, ['check', ...opa.flags, '--strict', ...limits, ...names], staging);
   return code === 0 ? [] : readOpaProblems(stderr, files);
 }
 
-/** Of two faults on one line the first says enough. */
+/** Leaves out a second fault on a line that already has one. */
 function mergeProblems(first: readonly PolicyProblem[], second: readonly PolicyProblem[]): readonly PolicyProblem[] {
-  const taken = new Set(first.map(({ file, line }) => `${file}:${line}`));
-  return [...first, ...second.filter(({ file, line }) => !taken.has(`${file}:${line}`))];
+  const reported = new Set(first.map(({ file, line }) => `${file}:${line}`));
+  return [...first, ...second.filter(({ file, line }) => !reported.has(`${file}:${line}`))];
 }
 
-/** Staged Rego that is ready for evaluation. */
-export interface PreparedRego extends RegoFacts {
-  /** The row that the author wrote, for a row of a staged file as it is now: coverage and traces tell that one. */
+/** Staged Rego that can be evaluated. */
+interface PreparedRego extends RegoFacts {
+  /** Returns the row that the author wrote for a row of a staged file. Coverage and traces show the author's row. */
   readonly rowOf: (staged: string, row: number) => number;
 }
 
 /**
- * Checks staged files and readies them for evaluation, in opa or in wasm: every rule of a set gets a copy that knows its
- * place, and the library reads these. Throws POLICY_INVALID.
+ * Checks staged files and prepares them for evaluation, in opa or in WebAssembly. Every rule of a set gets a copy that
+ * contains its number, and the library reads these copies. Throws POLICY_INVALID.
  */
 export async function prepareRego(files: readonly SourceFile[], job: RegoBuildJob): Promise<PreparedRego> {
   const { facts, rules, exposes, files: parsed, problems } = await checkRego(files, job);
@@ -176,7 +158,7 @@ async function build(files: readonly SourceFile[], job: RegoBuildJob): Promise<v
   await writeFile(path.join(out, 'tollgate.json'), factsText(wasm, { facts, library: hashLibrary() }));
 }
 
-/** What stands in the cache, or undefined when it is missing or damaged: it is built anew then, and judged aloud. */
+/** Returns a cached build; undefined if it is missing or damaged. Then it is built again, and faults are reported. */
 async function readCached(folder: string): Promise<CompiledRego | undefined> {
   if ((await stat(folder).catch(() => undefined)) === undefined) return undefined;
   const found = await readBundle(folder, 'of the cache').catch((thrown: unknown) => {

@@ -1,4 +1,4 @@
-/** Owns the list of what Rego may use here: native in wasm, or supplied by builtins.ts; everything else is an error of the build, at its place. */
+/** Makes the list of built-ins that Rego may use here: those that WebAssembly has, and those in builtins.ts. */
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -8,24 +8,16 @@ import { memoryPages } from '../engine/wasm/wasm-module.ts';
 import { unpackBundle } from './bundles/bundle-format.ts';
 import { type Opa, runOpa } from './opa-program.ts';
 
-/** Gone by the time that wasm runs, or operators: their calls cannot be probed, and need no host. */
+/** Built-ins that do not exist at run time, and operators. They cannot be called by the probe, and need no host. */
 const COMPILE_TIME = new Set(['assign', 'eq', 'print', 'rego.metadata.chain', 'rego.metadata.rule']);
-/** OPA 1 reads Rego v1 only where this stands; OPA 0.70 does not know it and does not mind. */
+/** OPA 1 reads Rego v1 only with this feature. OPA 0.70 ignores it. */
 const REGO_V1 = 'rego_v1';
-/** Refused by Rego v1 itself. */
-const DEPRECATED = new Set([
-  'all',
-  'any',
-  'cast_array',
-  'cast_boolean',
-  'cast_null',
-  'cast_object',
-  'cast_set',
-  'cast_string',
-  'net.cidr_overlap',
-  're_match',
-  'set_diff',
-]);
+/** Built-ins that Rego v1 refuses. */
+const DEPRECATED = new Set(
+  'all any cast_array cast_boolean cast_null cast_object cast_set cast_string net.cidr_overlap re_match set_diff'.split(
+    ' ',
+  ),
+);
 
 interface Builtin {
   readonly name: string;
@@ -40,8 +32,8 @@ interface Capabilities {
 }
 
 /**
- * The text of capabilities.json, made by asking: a policy that calls every built-in is compiled, and the module says which of
- * them it wants from its host. Throws Error when `opa` does not answer.
+ * Returns the text of capabilities.json. To make it, opa compiles a policy that calls every built-in; the module then
+ * states which of them its host must supply. Throws Error if opa fails.
  */
 export async function makeCapabilities(opa: Opa): Promise<string> {
   const folder = await mkdtemp(path.join(tmpdir(), 'tollgate-capabilities-'));
@@ -63,7 +55,7 @@ export async function makeCapabilities(opa: Opa): Promise<string> {
   }
 }
 
-/** Rego that calls every one of these built-ins with unknown arguments. */
+/** Returns Rego that calls each of these built-ins with unknown arguments. */
 export function callAll(builtins: readonly Builtin[]): string {
   const calls = builtins.map(({ name, decl }, index) => {
     const args = (decl.args ?? []).map((_, position) => `input.a${position}`).join(', ');

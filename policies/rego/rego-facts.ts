@@ -1,23 +1,25 @@
-/** The facts that an inspection finds in user Rego: its rules, sets and exposures. */
+/** What the inspection finds in the user's Rego: its rules, sets and exposures. */
 import type { Module, Rule } from './syntax-tree.ts';
 
-/** The severities that METADATA may give a rule. */
+/** The severities that METADATA may give to a rule. */
 export const SEVERITIES = ['low', 'medium', 'high', 'critical'] as const;
-/** The sets that count. */
+/** The sets that decide calls. */
 export const SETS = ['deny', 'ask', 'allow'] as const;
 export type SetName = (typeof SETS)[number];
-/** The set that says how tools are shown. Its members are no reasons. */
+/** The set that decides how tools are shown. Its members are not reasons. */
 export const EXPOSE = 'expose';
-/** What is known of one rule of a set. */
+/** Facts about one rule of a set. */
 export interface RegoRule {
-  /** Without `policy.`. */
+  /** Without the prefix `policy.`. */
   readonly package: string;
   readonly set: SetName;
   readonly file: string;
   readonly line: number;
-  /** Of the rule as it is written, so that two builds can be compared without their sources. */
+  /** Hash of the rule's text, so that two builds can be compared without their sources. */
   readonly digest: string;
-  /** As its member writes it, else from METADATA: `custom.id` of the rule, of all rules of its name, or of the package. */
+  /**
+   * From the member, otherwise from METADATA: `custom.id` of the rule, of all rules with its name, or of the package.
+   */
   readonly id?: string;
   readonly title?: string;
   readonly severity?: (typeof SEVERITIES)[number];
@@ -25,7 +27,7 @@ export interface RegoRule {
   readonly remediation?: string;
 }
 
-/** What is known of one rule of `expose`: where it stands, and its member as far as it is written out. */
+/** Facts about one rule of `expose`: its place, and the literal part of its member. */
 export interface ExposeFacts {
   readonly package: string;
   readonly file: string;
@@ -35,23 +37,23 @@ export interface ExposeFacts {
   readonly pins?: readonly string[];
 }
 
-/** What the library and its readers need to know of user Rego beyond its evaluation. */
+/** Facts about the user's Rego that its evaluation does not give. */
 export interface RegoFacts {
-  /** Packages below `policy`, without it, with the number of the source that each file of them came from. */
+  /** Packages below `policy`, without that prefix, and the index of the source of each of their files. */
   readonly packages: readonly { readonly name: string; readonly source: number }[];
-  /** Which sets are defined anywhere. */
+  /** Which sets have a rule. */
   readonly sets: Readonly<Record<SetName, boolean>>;
-  /** Where the reason with this id is written: for members that come without the number of their rule. */
+  /** Place of the reason with this id, for members that do not have the number of their rule. */
   readonly places: Readonly<Record<string, { readonly file: string; readonly line: number }>>;
-  /** By number, as members name them. */
+  /** By number. Members contain the number of their rule. */
   readonly rules: readonly RegoRule[];
-  /** Rules of `expose`, by the number that their members come with; absent in bundles that were built before there were any. */
+  /** Rules of `expose`, by the number in their members. Absent in bundles of older versions. */
   readonly exposes?: readonly ExposeFacts[];
-  /** Digests of all other rules by their full name, for the same purpose as a rule's own. */
+  /** Digests of all other rules, by full name. */
   readonly others: Readonly<Record<string, string>>;
 }
 
-/** A source file in its staging folder: `staged` relative to it, `shown` for messages. */
+/** A source file in its staging folder. `staged` is relative to that folder; `shown` is its name in messages. */
 export interface StagedFile {
   readonly staged: string;
   readonly shown: string;
@@ -63,14 +65,14 @@ export interface ParsedFile extends StagedFile {
   readonly module: Module;
 }
 
-/** A rule of a set with its tree. Its number is its index. */
+/** A rule of a set with its syntax tree. Its number is its index. */
 export interface SetRule {
   readonly file: ParsedFile;
   readonly rule: Rule;
   readonly facts: RegoRule;
 }
 
-/** A rule of `expose` with its tree. */
+/** A rule of `expose` with its syntax tree. */
 export interface RegoExposeRule {
   readonly file: ParsedFile;
   readonly rule: Rule;

@@ -1,11 +1,11 @@
-/** Owns which files a source of Rego has, and the folder that opa works in; refuses sources without Rego, and links to folders. */
+/** Reads the files of Rego sources, and stages them in the folder where opa works. */
 import { cp, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { CAPABILITIES_FILE, readLibrarySources, SCHEMA_FOLDER } from '../engine/policy-library.ts';
 import type { StagedFile } from './rego-facts.ts';
 
-/** A folder or file of Rego. `shown` stands for it in messages. */
+/** A folder or file of Rego. `shown` is its name in messages. */
 export interface RegoSource {
   readonly path: string;
   readonly shown: string;
@@ -16,20 +16,20 @@ export interface SourceFile extends StagedFile {
   readonly bytes: Buffer;
 }
 
-/** Where the library stands in a staging folder. */
+/** The folder of the library within a staging folder. */
 export const STAGED_LIBRARY = 'library';
-/** The schema of the input, for opa and for everybody else. */
+/** The JSON Schema of the input. */
 export const INPUT_SCHEMA = path.join(SCHEMA_FOLDER, 'input.json');
 
 const REGO = /\.rego$/;
 const TESTS = /_test\.rego$/;
 const DATA = /^data\.(json|ya?ml)$/;
 
-/** Whether a file is Rego, whether it is a test. */
+/** Whether a file is Rego, and whether it is a Rego test. */
 export const isRego = ({ staged }: StagedFile): boolean => REGO.test(staged);
 export const isTest = ({ staged }: StagedFile): boolean => TESTS.test(staged);
 
-/** Reads Rego and data of all sources, tests too. Throws POLICY_INVALID where there is nothing to build. */
+/** Reads Rego, data and tests of all sources. Throws POLICY_INVALID if a source has no Rego. */
 export async function readRegoSources(sources: readonly RegoSource[]): Promise<readonly SourceFile[]> {
   return (await Promise.all(sources.map(readSource))).flat();
 }
@@ -53,7 +53,10 @@ async function readSource(source: RegoSource, index: number): Promise<readonly S
   );
 }
 
-/** Relative names, sorted; hidden ones are left out, links to files followed. A link to a folder is refused: what it holds would be left out unseen. */
+/**
+ * Returns relative names, sorted, without hidden files. Links to files are followed. A link to a folder is refused,
+ * because ignoring its content silently would be dangerous.
+ */
 async function listFiles(folder: string, below = ''): Promise<readonly string[]> {
   const entries = (await readdir(path.join(folder, below), { withFileTypes: true })).filter(
     ({ name }) => !name.startsWith('.'),
@@ -63,7 +66,7 @@ async function listFiles(folder: string, below = ''): Promise<readonly string[]>
     if (entry.isDirectory()) return listFiles(folder, name);
     if (entry.isSymbolicLink() && (await stat(path.join(folder, name))).isDirectory()) {
       throw new TollgateError('POLICY_INVALID', {
-        detail: `${name} is a link to a folder; name that folder as a policy of its own.`,
+        detail: `${name} is a link to a folder. Name that folder as a source of its own.`,
       });
     }
     return [name];
@@ -71,7 +74,9 @@ async function listFiles(folder: string, below = ''): Promise<readonly string[]>
   return (await Promise.all(nested)).flat().sort();
 }
 
-/** Relative names in a folder of our own: what is compiled is what was hashed, and the bytes do not depend on where it lay. */
+/**
+ * Writes the files to a folder of our own, so that opa compiles exactly the bytes that were hashed. Paths are relative.
+ */
 export async function stageFiles(files: readonly SourceFile[], staging: string): Promise<void> {
   await mkdir(path.join(staging, STAGED_LIBRARY), { recursive: true, mode: 0o700 });
   await Promise.all([
@@ -85,7 +90,19 @@ export async function stageFiles(files: readonly SourceFile[], staging: string):
   ]);
 }
 
-/** The folders that `opa build` is given: names of data count from each of them. */
+/** Returns the folders for `opa build`. The names of data files are relative to each of them. */
 export function stagedRoots(files: readonly SourceFile[]): readonly string[] {
   return [...new Set(files.map(({ staged }) => staged.split(path.sep).slice(0, 2).join('/')))];
+}
+
+/** Returns the absolute paths of all files in a folder, without hidden files and node_modules. */
+export async function listVisibleFiles(folder: string): Promise<readonly string[]> {
+  const entries = (await readdir(folder, { withFileTypes: true })).filter(
+    ({ name }) => !name.startsWith('.') && name !== 'node_modules',
+  );
+  const nested = entries.map(async (entry) => {
+    const file = path.join(folder, entry.name);
+    return entry.isDirectory() ? listVisibleFiles(file) : [file];
+  });
+  return (await Promise.all(nested)).flat();
 }

@@ -1,29 +1,36 @@
-/** Owns the ids of rules in Rego: how they are spelled, where members write them, and that no two rules share one, be the other in YAML. */
+/** The ids of rules in Rego: their form, and that no two rules have the same id, in Rego and YAML together. */
 
 import type { LocatedRule } from '../rules/configured-names.ts';
 import type { PolicyProblem } from '../rules/policy-problems.ts';
 import { RESERVED_RULE_IDS } from '../rules/rule-compiler.ts';
+
 import type { RegoFacts, SetRule } from './rego-facts.ts';
 import type { Rule } from './syntax-tree.ts';
 
-/** As policies/schemas/rules.json has it for YAML. */
+/** The same as in policies/schemas/rules.json for YAML. */
 export const RULE_ID = /^[a-z0-9][a-z0-9._-]{0,63}$/;
-/** The same for people. */
-export const RULE_ID_WORDS = 'a text of lower-case letters, digits, ".", "_" and "-", 64 at most';
+/** `RULE_ID` in words. */
+export const RULE_ID_WORDS = 'a string of lower-case letters, digits, ".", "_" and "-", 64 at most';
 
-/** Ids of members that are none, or Tollgate's own. */
+/** Returns the problems of ids that are invalid, or that Tollgate uses itself. */
 export function findIdFaults(rules: readonly SetRule[]): readonly PolicyProblem[] {
   return rules.flatMap((one) =>
     writtenIds(one.rule).flatMap((id) => {
       if (!RULE_ID.test(id)) return [faultOf(one, `the id "${id.slice(0, 40)}" must be ${RULE_ID_WORDS}`)];
-      return RESERVED_RULE_IDS.has(id)
-        ? [faultOf(one, `"${id}" is the id of a reason of Tollgate itself; choose another`)]
-        : [];
+      return RESERVED_RULE_IDS.has(id) ? [faultOf(one, reservedIdMessage(id))] : [];
     }),
   );
 }
 
-/** Ids that two rules give themselves, in a member or in METADATA: a refusal would not say which. Rules with the very same head are one rule with several bodies. */
+/** Returns the message for an id that Tollgate uses for its own reasons. */
+export function reservedIdMessage(id: string): string {
+  return `"${id}" is an id that Tollgate uses itself; choose another id`;
+}
+
+/**
+ * Returns the problems of ids that two rules have, in a member or in METADATA: a refusal could not tell them apart.
+ * Rules with equal heads are one rule with several bodies.
+ */
 export function findSharedIds(rules: readonly SetRule[]): readonly PolicyProblem[] {
   const first = new Map<string, SetRule>();
   return rules.flatMap((one) => {
@@ -38,12 +45,19 @@ export function findSharedIds(rules: readonly SetRule[]): readonly PolicyProblem
       if (before === undefined) first.set(id, one);
       return before === undefined || isSameHead(before, one)
         ? []
-        : [faultOf(one, `the id "${id}" stands at ${before.facts.file}:${before.facts.line} already; ids are unique`)];
+        : [
+            faultOf(
+              one,
+              `the id "${id}" is already used at ${before.facts.file}:${before.facts.line}; choose another id`,
+            ),
+          ];
     });
   });
 }
 
-/** The ids that reasons of Rego have, and where: those of rules, of packages, and the names of packages without one. */
+/**
+ * Returns the ids of reasons in Rego and their places: ids of rules and packages, and names of packages without an id.
+ */
 export function regoReasonIds({
   rules,
   places,
@@ -54,22 +68,22 @@ export function regoReasonIds({
   ]);
 }
 
-/** Rules in YAML whose id a reason of Rego has too. */
+/** Returns the problems of YAML rules whose id a reason in Rego also has. */
 export function findTakenIds(
   rules: readonly LocatedRule[],
   { rules: rego, places }: Pick<RegoFacts, 'rules' | 'places'>,
 ): readonly PolicyProblem[] {
-  const taken = regoReasonIds({ rules: rego, places });
+  const regoIds = regoReasonIds({ rules: rego, places });
   return rules
     .filter(({ mode }) => mode !== 'off')
     .flatMap(({ rule: { id }, at }) => {
-      const there = taken.get(id);
+      const there = regoIds.get(id);
       return there === undefined
         ? []
         : [
             {
               ...at(['id']),
-              message: `the id "${id}" stands at ${there.file}:${there.line} already; ids are unique, in YAML and Rego together`,
+              message: `the id "${id}" is already used at ${there.file}:${there.line}; ids are unique across YAML and Rego`,
             },
           ];
     });
@@ -87,7 +101,7 @@ function isSameHead(one: SetRule, other: SetRule): boolean {
   return headOf(one) === headOf(other);
 }
 
-/** The ids that a rule writes into its members as plain text. */
+/** Returns the ids that the members of a rule contain as literals. */
 export function writtenIds({ head }: Rule): readonly string[] {
   const pairs =
     head.key?.type === 'object'

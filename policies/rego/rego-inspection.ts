@@ -1,4 +1,4 @@
-/** Owns what user Rego must look like before it is built: folded sets in packages of their own; refuses names of the library, sets that are none, and ids that are none. */
+/** Inspects the user's Rego before it is built: collects its rules, and reports wrong packages, sets and METADATA. */
 import { createHash } from 'node:crypto';
 import { type PolicyProblem, suggest } from '../rules/policy-problems.ts';
 import { RESERVED_RULE_IDS } from '../rules/rule-compiler.ts';
@@ -14,7 +14,7 @@ import {
   SEVERITIES,
   type SetRule,
 } from './rego-facts.ts';
-import { findIdFaults, findSharedIds, RULE_ID, RULE_ID_WORDS, writtenIds } from './rego-ids.ts';
+import { findIdFaults, findSharedIds, RULE_ID, RULE_ID_WORDS, reservedIdMessage, writtenIds } from './rego-ids.ts';
 import { findMemberFaults } from './set-members.ts';
 import {
   type Annotation,
@@ -27,12 +27,12 @@ import {
   termsIn,
 } from './syntax-tree.ts';
 
-/** A name between dots: ids and modes are spelled with dots. */
+/** The part of a package name between dots. Ids and modes use these names. */
 const SEGMENT = /^[A-Za-z0-9_-]+$/;
-/** Names that the build gives to its own rules in the packages of the user. */
+/** Names of rules that the build adds to the user's packages. */
 const OURS = /^tollgate_/;
 
-/** What was found in all files. */
+/** The result for all files. */
 export interface InspectedRego {
   readonly facts: RegoFacts;
   readonly rules: readonly SetRule[];
@@ -40,7 +40,7 @@ export interface InspectedRego {
   readonly problems: readonly PolicyProblem[];
 }
 
-/** Gathers facts and problems of all files. */
+/** Collects facts and problems of all files. */
 export function inspectRego(files: readonly ParsedFile[]): InspectedRego {
   const inspector = new Inspector();
   const owners = new Map(
@@ -80,12 +80,12 @@ export function inspectRego(files: readonly ParsedFile[]): InspectedRego {
   };
 }
 
-/** Why a package cannot be one of the user's, or undefined. */
+/** Returns why the user cannot use a package; undefined if the user can. */
 function packageFault(names: readonly string[]): string | undefined {
   const name = names.join('.');
   const [root, ...below] = names;
   if (root === 'tollgate' || root === 'config' || (root === 'policy' && below.length === 0))
-    return `the package ${name} is Tollgate's own; write \`package policy.<name>\``;
+    return `the package ${name} belongs to Tollgate; write \`package policy.<name>\``;
   if (root === 'policy' && !below.every((segment) => SEGMENT.test(segment)))
     return `the package ${name} must be made of letters, digits, "_" and "-"`;
   return undefined;
@@ -103,62 +103,74 @@ class Inspector {
       void this.problems.push({ file: file.shown, line: at.row, column: at.col, message });
     const fault = packageFault(names);
     if (fault !== undefined) return refuse({ row: 1, col: 1 }, fault);
-    const folded = names[0] === 'policy';
+    const isPolicy = names[0] === 'policy';
     const name = names.slice(1).join('.');
-    if (folded) this.packages.push({ name, source: file.source });
+    if (isPolicy) this.packages.push({ name, source: file.source });
     for (const { names: used, at } of ownNames(file.module))
       refuse(
         at,
-        `${used.slice(0, 2).join('.')} is Tollgate's own; a policy decides from the input and from data of its own`,
+        `${used.slice(0, 2).join('.')} belongs to Tollgate; a policy may read only the input and its own data`,
       );
     for (const annotation of file.module.annotations ?? [])
       checkCustom(annotation, (message) => refuse(annotation.location, message));
     for (const rule of file.module.rules ?? []) {
-      const { head } = rule;
-      const defined = String(head.ref[0]?.value);
-      if (folded && OURS.test(defined))
-        refuse(head.location, `\`${defined}\`: names that begin with tollgate_ are kept for the build; choose another`);
-      if (folded && defined === EXPOSE) {
-        if (isSetRule(rule)) this.exposes.push({ file, rule, package: name });
-        else
-          refuse(
-            head.location,
-            '`expose` must be a set: write `expose contains {"tool": "server.tool", "name": "…"} if { … }`',
-          );
-      }
-      const set = SETS.find((known) => defined === known);
-      if (set === undefined || (head.args !== undefined && !folded)) continue;
-      if (!folded)
-        refuse(head.location, `\`${set}\` counts only in a package policy.<name>; move it there, or name it otherwise`);
-      else if (!isSetRule(rule))
-        refuse(
-          head.location,
-          `\`${set}\` must be a set: write \`${set} contains {"id": "…", "message": "…"} if { … }\``,
-        );
-      else
-        this.rules.push({
-          file,
-          rule,
-          facts: {
-            package: name,
-            set,
-            file: file.shown,
-            line: rule.location.row,
-            digest: digestOf(rule),
-            ...readCustom([...(owner === undefined ? [] : [owner]), ...(rule.annotations ?? [])]),
-            ...writtenIds(rule).map((id) => ({ id }))[0],
-          },
-        });
+      const message = ruleFault(rule, isPolicy);
+      if (message !== undefined) refuse(rule.head.location, message);
+      else if (isPolicy) this.#addRule(rule, { file, package: name, owner });
     }
+  }
+
+  #addRule(
+    rule: Rule,
+    context: { readonly file: ParsedFile; readonly package: string; readonly owner: Annotation | undefined },
+  ): void {
+    const { file, package: name, owner } = context;
+    const defined = String(rule.head.ref[0]?.value);
+    if (defined === EXPOSE) this.exposes.push({ file, rule, package: name });
+    const set = SETS.find((known) => defined === known);
+    if (set === undefined) return;
+    this.rules.push({
+      file,
+      rule,
+      facts: {
+        package: name,
+        set,
+        file: file.shown,
+        line: rule.location.row,
+        digest: digestOf(rule),
+        ...readCustom([...(owner === undefined ? [] : [owner]), ...(rule.annotations ?? [])]),
+        ...writtenIds(rule).map((id) => ({ id }))[0],
+      },
+    });
   }
 }
 
+/** Returns why a rule cannot be used under its name; undefined if it can. */
+function ruleFault(rule: Rule, isPolicy: boolean): string | undefined {
+  const defined = String(rule.head.ref[0]?.value);
+  const set = SETS.find((known) => defined === known);
+  if (!isPolicy)
+    return set === undefined || rule.head.args !== undefined
+      ? undefined
+      : `\`${set}\` counts only in a package policy.<name>; move it there, or give it another name`;
+  if (OURS.test(defined))
+    return `\`${defined}\`: names that begin with tollgate_ are reserved for the build; choose another name`;
+  if (isSetRule(rule)) return undefined;
+  if (defined === EXPOSE)
+    return '`expose` must be a set: write `expose contains {"tool": "server.tool", "name": "…"} if { … }`';
+  return set === undefined
+    ? undefined
+    : `\`${set}\` must be a set: write \`${set} contains {"id": "…", "message": "…"} if { … }\``;
+}
+
 /** Whether a rule adds members to a set. */
-export function isSetRule({ head }: Rule): boolean {
+function isSetRule({ head }: Rule): boolean {
   return head.ref.length === 1 && head.key !== undefined && head.value === undefined;
 }
 
-/** References to what the library keeps for itself: through them a rule could read the decision that it is part of. */
+/**
+ * Returns references to the library's own names. Through them a rule could read a decision that depends on this rule.
+ */
 function ownNames(
   module: Module,
 ): readonly { readonly names: readonly string[]; readonly at: { readonly row: number; readonly col: number } }[] {
@@ -171,7 +183,7 @@ function ownNames(
   });
 }
 
-/** What METADATA says of a rule; what stands nearer to it wins. */
+/** Returns what METADATA says about a rule. The annotation with the narrowest scope counts. */
 function readCustom(annotations: readonly Annotation[]): Pick<RegoRule, 'id' | 'title' | 'severity' | 'remediation'> {
   const order = ['package', 'subpackages', 'document', 'rule'];
   const near = [...annotations].sort((a, b) => order.indexOf(a.scope) - order.indexOf(b.scope));
@@ -186,12 +198,11 @@ function readCustom(annotations: readonly Annotation[]): Pick<RegoRule, 'id' | '
 function checkCustom({ custom = {} }: Annotation, refuse: (message: string) => void): void {
   const { id, severity, remediation } = custom;
   if (id !== undefined && (typeof id !== 'string' || !RULE_ID.test(id))) refuse(`custom.id must be ${RULE_ID_WORDS}`);
-  if (typeof id === 'string' && RESERVED_RULE_IDS.has(id))
-    refuse(`"${id}" is the id of a reason of Tollgate itself; choose another`);
+  if (typeof id === 'string' && RESERVED_RULE_IDS.has(id)) refuse(reservedIdMessage(id));
   if (severity !== undefined && !SEVERITIES.some((known) => known === severity))
     refuse(`custom.severity must be one of ${SEVERITIES.join(', ')}`);
   if (remediation !== undefined && typeof remediation !== 'string')
-    refuse('custom.remediation must be a text: what the caller can do instead');
+    refuse('custom.remediation must be a string: what the caller can do instead');
 }
 
 function digestOf(...rules: readonly Rule[]): string {
@@ -215,8 +226,10 @@ function digestOthers(files: readonly ParsedFile[], members: readonly SetRule[])
   );
 }
 
-/** A problem for each such set in a package of policy. A helper that a rule uses may have any name. */
-export function findMisspelledSets(files: readonly ParsedFile[]): readonly PolicyProblem[] {
+/**
+ * Returns a problem for each set whose name looks like a misspelled one. A helper that a rule uses may have any name.
+ */
+function findMisspelledSets(files: readonly ParsedFile[]): readonly PolicyProblem[] {
   const known: readonly string[] = [...SETS, EXPOSE];
   let words: ReadonlySet<string> | undefined;
   return files.flatMap((file) =>
@@ -232,14 +245,14 @@ export function findMisspelledSets(files: readonly ParsedFile[]): readonly Polic
               file: file.shown,
               line: rule.head.location.row,
               column: rule.head.location.col,
-              message: `nothing reads the set \`${name}\`, so it decides nothing.${hint}`,
+              message: `nothing reads the set \`${name}\`, so it has no effect.${hint}`,
             },
           ];
     }),
   );
 }
 
-/** Every name and text that a rule uses, but for its own name. */
+/** Yields every name and string that a rule uses, without its own name. */
 function* wordsIn({ head, body, else: other }: Rule): Generator<string> {
   for (const part of [head.key, head.value, head.args, body]) yield* wordsOf(part);
   if (other !== undefined) yield* wordsIn(other);

@@ -1,6 +1,7 @@
 /**
- * Owns the copies of rules that the build appends to files of the user: numbered, so that a reason knows its rule, and grouped
- * by what they ask of the input first, since wasm has no index of rules; changes no line that the user wrote, and no meaning.
+ * Makes the copies of rules that the build appends to the user's files. A copy contains the number of its rule, so that
+ * a reason names it. Copies are grouped by their first test, because WebAssembly has no rule index. The user's lines,
+ * and what they mean, do not change.
  */
 
 import { exposeRuleNumber } from './expose-members.ts';
@@ -20,17 +21,17 @@ import {
   termsIn,
 } from './syntax-tree.ts';
 
-/** What the build adds. */
-export interface RuleCopies {
-  /** Text for the end of files, by their staged name. */
+/** The text that the build adds. */
+interface RuleCopies {
+  /** Text to append, by staged file name. */
   readonly appended: ReadonlyMap<string, AppendedCopies>;
-  /** The file that takes the place of lib/sources.rego. */
+  /** The file that replaces lib/sources.rego. */
   readonly sources: string;
 }
 
-/** The copies at the end of one file, and which rule each line of them comes from. */
-export class AppendedCopies {
-  /** Row of the file on which the next copy begins. */
+/** The copies at the end of one file, and the rule that each line of them comes from. */
+class AppendedCopies {
+  /** Row where the next copy begins. */
   #row: number;
   readonly #copies: { readonly from: number; readonly to: number; readonly rule: number }[] = [];
   #text = '\n\n';
@@ -44,7 +45,7 @@ export class AppendedCopies {
     return this.#text;
   }
 
-  /** Adds a copy of the rule that begins on row `rule` of the file. */
+  /** Adds a copy of the rule that begins at row `rule` of the file. */
   add(text: string, rule: number): void {
     const rows = countLines(text);
     this.#copies.push({ from: this.#row, to: this.#row + rows, rule });
@@ -52,7 +53,7 @@ export class AppendedCopies {
     this.#row += rows + 1;
   }
 
-  /** The row that the author wrote for a row of the file as it was built: the same one, or that of the rule it is a copy of. */
+  /** Returns the row that the author wrote for a row of the built file: for a copy, the row of its rule. */
   rowOf(row: number): number {
     const copy = this.#copies.find(({ from, to }) => row >= from && row <= to);
     return copy === undefined ? row : copy.rule + row - copy.from;
@@ -63,18 +64,18 @@ function countLines(text: string): number {
   return text.split('\n').length - 1;
 }
 
-/** Makes copies of all rules whose packages nobody reads as a whole; the sets of the others are folded as they are. */
+/** Copies the rules of every package that nothing reads as a whole. The sets of other packages are used as they are. */
 export function buildRuleCopies(
   files: readonly (ParsedFile & { readonly bytes: Buffer })[],
   rules: readonly SetRule[],
   exposes: readonly RegoExposeRule[] = [],
 ): RuleCopies {
-  const seen = findSeen(
+  const readWhole = findReadWhole(
     files,
     new Set([...rules.map(({ facts }) => facts.package), ...exposes.map((one) => one.package)]),
   );
   const job = {
-    marks: new ReadAnalysis(files.map(({ module }) => module)),
+    analysis: new ReadAnalysis(files.map(({ module }) => module)),
     appended: new Map(files.map(({ staged, bytes }) => [staged, new AppendedCopies(bytes.toString('utf8'))])),
   };
   const folded: FoldedSet[] = [];
@@ -88,20 +89,23 @@ export function buildRuleCopies(
       folded.push({
         package: name,
         set,
-        ...((seen.has(name) ? undefined : copyRules(members, job)) ?? asTheyAre(members, job.marks)),
+        ...((readWhole.has(name) ? undefined : copyRules(members, job)) ?? originalSet(members, job.analysis)),
       });
     }
   }
   return {
     appended: job.appended,
-    sources: sourcesText(folded, placeExposes(exposes, { seen, appended: job.appended })),
+    sources: sourcesText(folded, placeExposes(exposes, { readWhole, appended: job.appended })),
   };
 }
 
-/** The names under which members of `expose` stand, by package. A copy gives its members the place of their rule. */
+/**
+ * Returns, by package, the name of the rule with the members of `expose`. Copied members contain the place of their
+ * rule.
+ */
 function placeExposes(
   exposes: readonly RegoExposeRule[],
-  { seen, appended }: { readonly seen: ReadonlySet<string>; readonly appended: RuleCopies['appended'] },
+  { readWhole, appended }: { readonly readWhole: ReadonlySet<string>; readonly appended: RuleCopies['appended'] },
 ): ReadonlyMap<string, string | undefined> {
   const names = new Map<string, string | undefined>();
   const numbered = exposes.map((one, at) => ({
@@ -109,7 +113,7 @@ function placeExposes(
     text: copyOf({ rule: one.rule, file: one.file, number: exposeRuleNumber(at), set: EXPOSE }),
   }));
   for (const [name, own] of groupBy(numbered, ({ one }) => one.package)) {
-    const isCopied = !seen.has(name) && own.every(({ text }) => text !== undefined);
+    const isCopied = !readWhole.has(name) && own.every(({ text }) => text !== undefined);
     names.set(name, isCopied ? 'tollgate_expose' : undefined);
     for (const { one, text } of isCopied ? own : [])
       appended.get(one.file.staged)?.add(text?.('tollgate_expose') ?? '', one.rule.location.row);
@@ -117,9 +121,9 @@ function placeExposes(
   return names;
 }
 
-/** The set as it stands: what one of its rules reads, all of it reads. */
-function asTheyAre(rules: readonly Numbered[], marks: ReadAnalysis): Pick<FoldedSet, 'parts' | 'open'> {
-  const reads = deepestRead(rules.map(({ rule, file }) => marks.ofRule(rule, file.module)));
+/** Uses a set without copies. It reads whatever one of its rules reads. */
+function originalSet(rules: readonly Numbered[], analysis: ReadAnalysis): Pick<FoldedSet, 'parts' | 'open'> {
+  const reads = deepestRead(rules.map(({ rule, file }) => analysis.ofRule(rule, file.module)));
   return { parts: [{ reads }], open: reads === 'call' ? rules.map(openOf) : [] };
 }
 
@@ -127,14 +131,14 @@ function openOf(rule: Numbered): FoldedSet['open'][number] {
   return { number: rule.number, outcomes: outcomesOf(rule) };
 }
 
-/** Packages that some reference takes as a whole, or may: there, an added rule would be seen. */
-function findSeen(files: readonly ParsedFile[], names: ReadonlySet<string>): ReadonlySet<string> {
+/** Returns packages that a reference reads, or may read, as a whole. An added rule would change what it reads. */
+function findReadWhole(files: readonly ParsedFile[], names: ReadonlySet<string>): ReadonlySet<string> {
   return new Set(
     files.flatMap(({ module }) => {
       const aliases = aliasesOf(module);
       const own = packagePath(module).slice(1).join('.');
       return [...termsIn(module.rules)].flatMap((term) => {
-        // The chain of METADATA names the rule that it was asked in, and a copy has another name.
+        // rego.metadata.chain() contains the name of the rule that calls it, and a copy has another name.
         if (isRef(term, ['rego', 'metadata', 'chain'])) return [own];
         const path = groundPath(term, aliases)?.names;
         return path?.[0] === 'data'
@@ -148,7 +152,7 @@ function findSeen(files: readonly ParsedFile[], names: ReadonlySet<string>): Rea
 type Numbered = SetRule & { readonly number: number };
 
 interface Job {
-  readonly marks: ReadAnalysis;
+  readonly analysis: ReadAnalysis;
   readonly appended: RuleCopies['appended'];
 }
 
@@ -161,24 +165,24 @@ interface Copy {
   readonly text: (name: string) => string;
 }
 
-/** Undefined when opa did not give the source of one of the rules: then none is copied. */
+/** Returns undefined if opa did not give the source text of one of the rules. Then none is copied. */
 function copyRules(
   rules: readonly Numbered[],
-  { marks, appended }: Job,
+  { analysis, appended }: Job,
 ): Pick<FoldedSet, 'parts' | 'open'> | undefined {
   const copies: Copy[] = [];
   const open: FoldedSet['open'][number][] = [];
   for (const one of rules) {
     const text = copyOf({ ...one, set: one.facts.set });
     if (text === undefined) return undefined;
-    const reads = marks.ofRule(one.rule, one.file.module);
+    const reads = analysis.ofRule(one.rule, one.file.module);
     copies.push({ of: one, body: one.rule.body, reads, isGuard: false, text });
-    const guard = reads === 'call' ? leadingGuard(one, marks) : [];
+    const guard = reads === 'call' ? leadingGuard(one, analysis) : [];
     if (guard.length > 0)
       copies.push({
         of: one,
         body: guard,
-        reads: marks.of(guard, one.file.module),
+        reads: analysis.of(guard, one.file.module),
         isGuard: true,
         text: guardOf(one, guard),
       });
@@ -191,17 +195,11 @@ function appendAll(copies: readonly Copy[], appended: RuleCopies['appended']): r
   const tests = chooseLeadingTests(copies.map(({ body, of }) => ({ body, module: of.file.module })));
   const paths = [...new Set(tests.map((test) => test?.path))].filter((path) => path !== undefined);
   const parts = new Map<string, SourcesPart>();
-  for (const [
-    at,
-    {
-      of: { file, facts, rule },
-      reads,
-      isGuard,
-      text,
-    },
-  ] of copies.entries()) {
+  for (const [at, { of, reads, isGuard, text }] of copies.entries()) {
+    const { file, facts, rule } = of;
     const test = tests[at];
-    const name = `tollgate_${isGuard ? 'open_' : ''}${facts.set}_${reads}${test === undefined ? '' : `_by_${paths.indexOf(test.path)}`}`;
+    const group = test === undefined ? '' : `_by_${paths.indexOf(test.path)}`;
+    const name = `tollgate_${isGuard ? 'open_' : ''}${facts.set}_${reads}${group}`;
     parts.set(name, { name, reads, isGuard, ...(test === undefined ? {} : { key: test.path }) });
     const appendix = appended.get(file.staged);
     for (const key of test?.values.map((value) => `[${JSON.stringify(value)}]`) ?? ['']) {
@@ -212,7 +210,10 @@ function appendAll(copies: readonly Copy[], appended: RuleCopies['appended']): r
   return [...parts.values()];
 }
 
-/** What the rule comes to where its guard holds. Each expression stays on its row below the head, so that coverage tells the right lines. */
+/**
+ * Returns a rule with the outcomes that the rule can cause if its guard is true. Each expression keeps its distance
+ * from the head, so that coverage shows the right rows.
+ */
 function guardOf(rule: Numbered, guard: readonly Expression[]): (name: string) => string {
   let body = '';
   for (const { location } of guard) {
@@ -222,7 +223,7 @@ function guardOf(rule: Numbered, guard: readonly Expression[]): (name: string) =
   return (name) => `${name} contains ["${rule.number}", ${JSON.stringify(outcomesOf(rule))}] if {${body}\n}`;
 }
 
-/** The rule with another head: what it gave becomes the second part of a pair, the number of the rule the first. */
+/** Returns the rule with another head: its member becomes a pair of the rule's number and the original member. */
 function copyOf({
   rule,
   number,
@@ -235,7 +236,7 @@ function copyOf({
   readonly file: ParsedFile;
 }): ((name: string) => string) | undefined {
   const text = sourceOf(rule.location);
-  // `deny contains "x" if { … } { … }`: the second body is a rule of its own that begins with its brace.
+  // `deny contains "x" if { … } { … }`: opa reports the second body as a rule whose text begins with a brace.
   const isChained = text?.startsWith('{') === true;
   const owner = isChained
     ? (file.module.rules ?? [])
@@ -249,7 +250,7 @@ function copyOf({
   return (name) => `${name} contains ["${number}", ${head.slice(key[0].length)}]${rest}`;
 }
 
-/** What a rule asks for at build with rego.metadata.rule(): it must stand above the copy too. */
+/** Returns the annotations that the rule reads with rego.metadata.rule() at build time. The copy needs them too. */
 function metadataAskedBy(rule: Rule): readonly Annotation[] {
   const asks = [...termsIn(rule)].some((term) => isRef(term, ['rego', 'metadata', 'rule']));
   return asks ? (rule.annotations ?? []).filter(({ scope }) => scope === 'rule') : [];
@@ -258,9 +259,9 @@ function metadataAskedBy(rule: Rule): readonly Annotation[] {
 function groupBy<T>(items: readonly T[], keyOf: (item: T) => string): ReadonlyMap<string, readonly T[]> {
   const groups = new Map<string, T[]>();
   for (const item of items) {
-    const group = groups.get(keyOf(item));
-    if (group === undefined) groups.set(keyOf(item), [item]);
-    else group.push(item);
+    const group = groups.get(keyOf(item)) ?? [];
+    group.push(item);
+    groups.set(keyOf(item), group);
   }
   return groups;
 }

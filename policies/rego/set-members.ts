@@ -1,14 +1,17 @@
-/** Judges members of Rego sets that hold more than a reason: their keys, and obligations by the schema of rules in YAML. */
+/**
+ * Checks members of Rego sets that contain more than a reason: their keys, and their obligations by the schema of YAML
+ * rules.
+ */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { type PolicyProblem, suggest } from '../rules/policy-problems.ts';
 import { findObligationFaults } from '../rules/rule-schema.ts';
 import type { SetRule } from './rego-facts.ts';
 import type { Term } from './syntax-tree.ts';
 
-/** All that a member may say. */
+/** The keys that a member may have. */
 const KEYS = ['id', 'message', 'approval', 'obligations'] as const;
 
-/** Throws POLICY_FAILED for the first member that does not fit; it names the key, and where the rule stands. */
+/** Throws POLICY_FAILED, with key and place, for the first invalid member. */
 export function checkMembers(extended: readonly unknown[]): void {
   for (const entry of extended) {
     const {
@@ -27,12 +30,12 @@ export function checkMembers(extended: readonly unknown[]): void {
     if (fault !== undefined)
       throw new TollgateError('POLICY_FAILED', {
         detail: `${where}: a member of \`${set}\` cannot be used: ${fault}`,
-        next: 'Tell the owner of the policy; `tollgate policy check` looks for such members.',
+        next: 'Tell the owner of the policy. `tollgate policy check` finds such members.',
       });
   }
 }
 
-/** The same for members whose keys are written out: no call has to come for them to be found. */
+/** Returns the faults of members with literal keys, which can be found without a call. */
 export function findMemberFaults(rules: readonly SetRule[]): readonly PolicyProblem[] {
   return rules.flatMap(({ rule: { head }, facts }) => {
     const member = head.key === undefined ? UNKNOWN_VALUE : valueOfTerm(head.key);
@@ -53,19 +56,19 @@ export function findMemberFaults(rules: readonly SetRule[]): readonly PolicyProb
 function faultsOf(set: string, member: unknown): readonly string[] {
   if (typeof member !== 'object' || member === null || Array.isArray(member)) return [];
   const unknown = Object.keys(member).filter((key) => !(KEYS as readonly string[]).includes(key));
-  const strange = unknown.map(
-    (key) => `unknown key "${key.slice(0, 40)}".${suggest(key, KEYS)} Known here: ${KEYS.join(', ')}.`,
+  const faults = unknown.map(
+    (key) => `unknown key "${key.slice(0, 40)}".${suggest(key, KEYS)} Known keys: ${KEYS.join(', ')}.`,
   );
   const { obligations = UNKNOWN_VALUE, approval } = member as {
     readonly obligations?: unknown;
     readonly approval?: unknown;
   };
   if (set === 'deny' && Object.hasOwn(member, 'obligations'))
-    return [...strange, 'a rule that denies leaves nothing to obey; remove `obligations`.'];
+    return [...faults, 'a rule that denies cannot have obligations; remove `obligations`.'];
   if (set !== 'ask' && approval !== undefined)
-    strange.push(`a rule that says ${set} asks no one; remove \`approval\`.`);
+    faults.push(`a rule with outcome ${set} does not ask; remove \`approval\`.`);
   return [
-    ...strange,
+    ...faults,
     ...(isKnownValue(obligations)
       ? findObligationFaults(obligations).map(
           ({ path, message }) => `${['obligations', ...path].join('.')}: ${message}`,
@@ -74,16 +77,16 @@ function faultsOf(set: string, member: unknown): readonly string[] {
   ];
 }
 
-/** A value that is known when the rule is evaluated only. */
+/** Stands for a value that is known only when the rule is evaluated. */
 export const UNKNOWN_VALUE = Symbol('unknown');
 
-/** True where no part of a value is unknown. */
+/** Whether all parts of a value are known. */
 export function isKnownValue(value: unknown): boolean {
   if (value === UNKNOWN_VALUE) return false;
   return typeof value !== 'object' || value === null || Object.values(value).every(isKnownValue);
 }
 
-/** The value of a term whose keys are written out; parts of it may be unknown. */
+/** Returns the value of a term with literal keys. Parts of it may be unknown. */
 export function valueOfTerm({ type, value }: Term): unknown {
   if (type === 'string' || type === 'boolean' || type === 'null') return type === 'null' ? null : value;
   if (type === 'number') return Number(value);

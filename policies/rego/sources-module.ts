@@ -1,29 +1,35 @@
-/** Owns the text of the module that the build puts in the place of lib/sources.rego: where the members of the user's sets stand, and which of them a list can ask for. */
+/**
+ * Writes the module that replaces lib/sources.rego in a build: it names the members of the user's sets and what a list
+ * can use.
+ */
 import type { ReadLevel } from './read-analysis.ts';
 import type { SetName } from './rego-facts.ts';
 
-/** A rule of a package that holds members, or that tells which rules of the set may still come to something. */
+/** A rule of a package that contains members, or (`isGuard`) that tells which rules of the set may still match. */
 export interface SourcesPart {
-  /** Absent for the set itself, whose members come without the number of their rule. */
+  /** Absent for the set itself, whose members do not contain the number of their rule. */
   readonly name?: string;
-  /** The most that its rules read. */
+  /** The deepest level that its rules read. */
   readonly reads: ReadLevel;
-  /** Where its members stand under texts of the input: below `input`, as Rego writes it. */
+  /** The input reference (in Rego, below `input`) whose text selects its members. */
   readonly key?: string;
   readonly isGuard?: boolean;
 }
 
 /** A set of a package. */
 export interface FoldedSet {
-  /** Without `policy.`. */
+  /** Without the prefix `policy.`. */
   readonly package: string;
   readonly set: SetName;
   readonly parts: readonly SourcesPart[];
-  /** Rules that read a call, with nothing before that which a list could judge. */
+  /** Rules that read a call and begin with nothing that a list could decide. */
   readonly open: readonly { readonly number: number; readonly outcomes: readonly SetName[] }[];
 }
 
-/** Rego that gives what lib/sources.rego does, from the packages that there are. `exposing`: where members of `expose` stand; undefined for the set itself. */
+/**
+ * Returns Rego that defines the same names as lib/sources.rego for these packages. `exposing`: by package, the name of
+ * the rule with the members of `expose`; undefined for the set itself.
+ */
 export function sourcesText(folded: readonly FoldedSet[], exposing: ReadonlyMap<string, string | undefined>): string {
   const rules: string[] = [];
   const all = folded.map((set, at) =>
@@ -33,15 +39,15 @@ export function sourcesText(folded: readonly FoldedSet[], exposing: ReadonlyMap<
     folded.flatMap((set, at) => {
       const [parts, open] = [set.parts.filter((part) => part.reads === reads), reads === 'kind' ? set.open : []];
       if (parts.length === 0 && open.length === 0) return [];
-      const marks = { name: `open_${reads}_${at}`, parts: parts.filter(({ isGuard = false }) => isGuard), rules };
+      const openRule = { name: `open_${reads}_${at}`, parts: parts.filter(({ isGuard = false }) => isGuard), rules };
       for (const { number, outcomes } of open)
-        rules.push(`${marks.name} contains ["${number}", ${JSON.stringify(outcomes)}]`);
+        rules.push(`${openRule.name} contains ["${number}", ${JSON.stringify(outcomes)}]`);
       const members = entryOf(set, {
         name: `${reads}_${at}`,
         parts: parts.filter(({ isGuard = false }) => !isGuard),
         rules,
       });
-      const guards = ruleOf(set, marks) || open.length > 0 ? marks.name : 'set()';
+      const guards = ruleOf(set, openRule) || open.length > 0 ? openRule.name : 'set()';
       return [`${members.slice(0, -1)}, "open": ${guards}}`];
     });
   const exposed = [...exposing].map(([name, copy], at) => {
@@ -67,10 +73,10 @@ export function sourcesText(folded: readonly FoldedSet[], exposing: ReadonlyMap<
 }
 
 interface Making {
-  /** Of the rule that gathers the members of the parts. */
+  /** Name of the rule that collects the members of the parts. */
   readonly name: string;
   readonly parts: readonly SourcesPart[];
-  /** Takes the rules that are made. */
+  /** The made rules are appended here. */
   readonly rules: string[];
 }
 
@@ -78,7 +84,7 @@ function entryOf(set: FoldedSet, making: Making): string {
   return `{"name": ${JSON.stringify(set.package)}, "outcome": "${set.set}", "members": ${ruleOf(set, making) ? making.name : 'set()'}}`;
 }
 
-/** False where there is nothing to gather. */
+/** Returns false if there is nothing to collect. */
 function ruleOf(set: FoldedSet, { name, parts, rules }: Making): boolean {
   const where = placeOf(set.package);
   for (const part of parts) {
@@ -92,7 +98,7 @@ function ruleOf(set: FoldedSet, { name, parts, rules }: Making): boolean {
   return parts.length > 0;
 }
 
-/** A package below `policy`, as Rego refers to it. */
+/** Returns the Rego reference to a package below `policy`. */
 function placeOf(name: string): string {
   return `data.policy${name
     .split('.')

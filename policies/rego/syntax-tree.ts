@@ -1,21 +1,21 @@
-/** Owns what we read of opa's syntax trees: modules, rules, terms and their source texts; judges nothing. */
+/** The part of opa's syntax trees that Tollgate reads: modules, rules, terms and their source texts. */
 import { type Opa, runOpa } from './opa-program.ts';
 
-/** Where something stands, and its source text in base64 where opa gives it. Rows and columns count from 1. */
+/** A place in a file. Rows and columns count from 1. `text` is the source text in base64, if opa gives it. */
 export interface SourceLocation {
   readonly row: number;
   readonly col: number;
   readonly text?: string;
 }
 
-/** A value of the source: `type` is `var`, `string`, `ref`, `call`, `object`, and so on. */
+/** A value in the source. `type` is `var`, `string`, `ref`, `call`, `object`, and so on. */
 export interface Term {
   readonly type: string;
   readonly value: unknown;
   readonly location?: SourceLocation;
 }
 
-/** One expression of a body. A comparison or a call has a list of terms, its operator first. */
+/** One expression of a body. A comparison or a call is a list of terms that begins with its operator. */
 export interface Expression {
   readonly terms: Term | readonly Term[] | Readonly<Record<string, unknown>>;
   readonly negated?: boolean;
@@ -32,7 +32,7 @@ export interface Head {
   readonly location: SourceLocation;
 }
 
-/** What a METADATA block says. */
+/** The content of a METADATA block. */
 export interface Annotation {
   readonly scope: string;
   readonly title?: string;
@@ -41,7 +41,7 @@ export interface Annotation {
   readonly location: SourceLocation;
 }
 
-/** One rule; a name may have several. */
+/** One rule. Several rules may have the same name. */
 export interface Rule {
   readonly head: Head;
   readonly body: readonly Expression[];
@@ -51,7 +51,7 @@ export interface Rule {
   readonly location: SourceLocation;
 }
 
-/** What a file calls by another name. */
+/** One import, with its alias. */
 export interface Import {
   readonly path: Term;
   readonly alias?: string;
@@ -65,10 +65,10 @@ export interface Module {
   readonly annotations?: readonly Annotation[];
 }
 
-/** Processes of opa that parse at a time. */
+/** How many opa processes parse at the same time. */
 const PARALLEL = 4;
 
-/** Parses files of `folder`; a file that does not parse is left out: `opa check` says why. The order is that of `files`. */
+/** Parses files of `folder`, in order. A file that does not parse is left out; `opa check` reports it. */
 export async function parseModules<F extends { readonly staged: string }>(
   opa: Opa,
   folder: string,
@@ -89,17 +89,25 @@ export async function parseModules<F extends { readonly staged: string }>(
   return parsed;
 }
 
-/** Names of a package without `data`. */
+/** Returns a rule and the rules of its `else` branches. */
+export function elseChain(rule: Rule): readonly Rule[] {
+  return rule.else === undefined ? [rule] : [rule, ...elseChain(rule.else)];
+}
+
+/** Returns the names of a package without `data`. */
 export function packagePath(module: Module): readonly string[] {
   return module.package.path.slice(1).map(({ value }) => String(value));
 }
 
-/** The source of what stands there, or undefined when opa did not give it. */
+/** Returns the source text at a place; undefined if opa did not give it. */
 export function sourceOf(location: SourceLocation | undefined): string | undefined {
   return location?.text === undefined ? undefined : Buffer.from(location.text, 'base64').toString('utf8');
 }
 
-/** Every term below a part of a tree, outer ones first. The name that a reference begins with is no term of its own. */
+/**
+ * Yields every term below a part of a tree, outer terms first. The variable at the start of a reference is not
+ * included.
+ */
 export function* termsIn(part: unknown): Generator<Term> {
   if (Array.isArray(part)) for (const item of part) yield* termsIn(item);
   if (typeof part !== 'object' || part === null || Array.isArray(part)) return;
@@ -111,7 +119,7 @@ export function* termsIn(part: unknown): Generator<Term> {
     if (key !== 'location' && key !== 'annotations') yield* termsIn(child);
 }
 
-/** How the names of a module's imports are spelled in full: `team` is `data.policy.team` after `import data.policy.team`. */
+/** Returns the full names of a module's imports: after `import data.policy.team`, `team` is `data.policy.team`. */
 export function aliasesOf(module: Module): ReadonlyMap<string, readonly string[]> {
   const aliases = (module.imports ?? []).map(({ path, alias }): [string, readonly string[]] => {
     const names = (path.value as readonly Term[]).map(({ value }) => String(value));
@@ -121,8 +129,8 @@ export function aliasesOf(module: Module): ReadonlyMap<string, readonly string[]
 }
 
 /**
- * The names that a reference certainly begins with, aliases spelled out, and whether that is all of it: `data.policy[x].deny`
- * gives `data`, `policy` and false. Undefined for what is no reference to `data` or `input`.
+ * Returns the literal names at the start of a reference, with aliases resolved, and whether they are all of it:
+ * `data.policy[x].deny` gives `data`, `policy` and false. Undefined if it is not a reference to `data` or `input`.
  */
 export function groundPath(
   term: Term,

@@ -1,20 +1,20 @@
-/** Owns what schemas of arguments say to the tests of a rule: where a dotted path leads, and which values it takes; refuses tests that none of them passes. */
+/** Checks the argument tests of a rule against the JSON Schemas of tools: finds tests that no value can pass. */
 import type { ArgumentTests } from './argument-tests.ts';
 import { suggest } from './policy-problems.ts';
 
-/** A JSON Schema, as a server gives it. */
+/** A JSON Schema, as a server sends it. */
 export type SchemaNode = Readonly<Record<string, unknown>>;
 
 const MAX_DEPTH = 16;
 const MAX_LISTED = 12;
 
-/** A fault of one test; the path begins within the tests. */
-export interface TestFault {
+/** A fault of one test. `path` begins within the tests. */
+interface TestFault {
   readonly path: readonly (string | number)[];
   readonly message: string;
 }
 
-/** Tests that no value passes which one of the schemas takes. */
+/** Returns the tests that no value of the argument can pass, judged by the schemas that were found for the argument. */
 export function findTestFaults({
   argument,
   tests,
@@ -24,7 +24,7 @@ export function findTestFaults({
   readonly tests: ArgumentTests;
   readonly found: readonly SchemaNode[];
 }): readonly TestFault[] {
-  const asked = [
+  const expected = [
     ...('equals' in tests ? [[tests.equals, ['equals']] as const] : []),
     ...(tests.in ?? []).map((value, index) => [value, ['in', index]] as const),
   ];
@@ -32,51 +32,58 @@ export function findTestFaults({
     ? found.flatMap((schema) => schema.enum as readonly unknown[])
     : undefined;
   if (values !== undefined) {
-    return asked
+    const shown = values.slice(0, MAX_LISTED).map(String).join(', ');
+    const listed = ` Its values are ${shown}${values.length > MAX_LISTED ? ', …' : ''}.`;
+    const names = values.map(String);
+    return expected
       .filter(([value]) => !values.includes(value))
       .map(([value, path]) => ({
         path,
-        message: `${JSON.stringify(value)} is no value of ${argument}.${suggest(String(value), values.map(String)) || ` It takes ${values.slice(0, MAX_LISTED).map(String).join(', ')}${values.length > MAX_LISTED ? ', …' : ''}.`}`,
+        message: `${JSON.stringify(value)} is not a value of ${argument}.${suggest(String(value), names) || listed}`,
       }));
   }
   const types = typesOf(found);
   if (types === undefined) return [];
-  const takes = types.map((type) => WORDS[type] ?? type).join(' or ');
-  const odd = asked
-    .filter(([value]) => !types.some((type) => isOf(value, type)))
-    .map(([value, path]) => ({
-      path,
-      message: `${argument} takes ${takes}, never ${JSON.stringify(value).slice(0, 40)}, so it can never match${typeof value === 'string' ? '; write it without quotes' : types.includes('string') ? '; write it in quotes' : ''}`,
-    }));
-  const reads = (['min', 'max', 'prefix', 'pattern'] as const).filter(
-    (test) => tests[test] !== undefined && !types.some((type) => READ_BY[test].includes(type)),
-  );
+  const accepted = types.map((type) => TYPE_WORDS[type] ?? type).join(' or ');
+  const quotesHint = (value: unknown): string => {
+    if (typeof value === 'string') return '; write it without quotes';
+    return types.includes('string') ? '; write it in quotes' : '';
+  };
   return [
-    ...odd,
-    ...reads.map((test) => ({
-      path: [test],
-      message: `\`${test}\` reads ${READ_BY[test].includes('string') ? 'a text' : 'a number'}, and ${argument} takes ${takes}; use another test`,
-    })),
+    ...expected
+      .filter(([value]) => !types.some((type) => isOf(value, type)))
+      .map(([value, path]) => ({
+        path,
+        message: `${argument} is ${accepted}, never ${JSON.stringify(value).slice(0, 40)}, so it can never match${quotesHint(value)}`,
+      })),
+    ...(['min', 'max', 'prefix', 'pattern'] as const)
+      .filter((test) => tests[test] !== undefined && !types.some((type) => TESTED_TYPES[test].includes(type)))
+      .map((test) => ({
+        path: [test],
+        message: `\`${test}\` tests ${TESTED_TYPES[test].includes('string') ? 'a string' : 'a number'}, and ${argument} is ${accepted}; use another test`,
+      })),
   ];
 }
 
-const WORDS: Readonly<Record<string, string>> = {
-  string: 'a text',
+const TYPE_WORDS: Readonly<Record<string, string>> = {
+  string: 'a string',
   number: 'a number',
   integer: 'a whole number',
   boolean: 'true or false',
   object: 'a map',
-  null: 'nothing',
+  null: 'null',
 };
 
-const READ_BY: Readonly<Record<'min' | 'max' | 'prefix' | 'pattern', readonly string[]>> = {
+const TESTED_TYPES: Readonly<Record<'min' | 'max' | 'prefix' | 'pattern', readonly string[]>> = {
   min: ['number', 'integer'],
   max: ['number', 'integer'],
   prefix: ['string'],
   pattern: ['string'],
 };
 
-/** Every type that a value may have; undefined where one schema leaves it open. Of a list its items are looked at too, so that it tells nothing. */
+/**
+ * Returns every type that a value may have. Undefined if a schema allows any type, or a list: its items are tested too.
+ */
 function typesOf(found: readonly SchemaNode[]): readonly string[] | undefined {
   const types = found.flatMap((schema) => [schema.type].flat());
   return types.length > 0 && types.every((type) => typeof type === 'string') && !types.includes('array')
@@ -90,17 +97,16 @@ function isOf(value: unknown, type: string): boolean {
   return type === 'object' ? typeof value === 'object' && value !== null : typeof value === type;
 }
 
-/** Every schema that a value at this path may have; an empty one where the schema leaves open what stands there. */
+/** Returns every schema that a value at this path may have. An empty schema means that any value may be there. */
 export function schemasAt(
   schema: unknown,
   path: readonly string[],
   { root, depth }: { readonly root: SchemaNode; readonly depth: number },
 ): readonly SchemaNode[] {
-  // A schema that refers to itself has no end.
+  // A schema that refers to itself never ends.
   if (schema === true || depth > MAX_DEPTH) return [{}];
   if (typeof schema !== 'object' || schema === null) return [];
-  const { $ref, type, properties, items, additionalProperties, patternProperties, allOf, anyOf, oneOf } =
-    schema as Record<string, unknown>;
+  const { $ref, properties, items, allOf, anyOf, oneOf } = schema as Record<string, unknown>;
   const deeper = (inner: unknown, rest: readonly string[]): readonly SchemaNode[] =>
     schemasAt(inner, rest, { root, depth: depth + 1 });
   const joined = [
@@ -112,19 +118,29 @@ export function schemasAt(
   if (name === undefined) return joined.length === 0 ? [schema as SchemaNode] : branches;
   const own = Object.entries((properties ?? {}) as SchemaNode).find(([key]) => key === name)?.[1];
   if (own !== undefined) return [...branches, ...deeper(own, rest)];
-  const isOpen =
-    patternProperties !== undefined ||
-    (typeof additionalProperties === 'object' && additionalProperties !== null) ||
-    additionalProperties === true;
-  const isFree =
-    properties === undefined &&
-    items === undefined &&
-    joined.length === 0 &&
-    [type ?? 'object'].flat().some((one) => one === 'object' || one === 'array');
-  return [...branches, ...(items === undefined ? [] : deeper(items, path)), ...(isOpen || isFree ? [{}] : [])];
+  return [
+    ...branches,
+    ...(items === undefined ? [] : deeper(items, path)),
+    ...(allowsUnknownKeys(schema as SchemaNode) || (joined.length === 0 && leavesContentOpen(schema as SchemaNode))
+      ? [{}]
+      : []),
+  ];
 }
 
-/** `#/$defs/x` only; what lies elsewhere is left open. */
+function allowsUnknownKeys({ patternProperties, additionalProperties }: SchemaNode): boolean {
+  return (
+    patternProperties !== undefined ||
+    additionalProperties === true ||
+    (typeof additionalProperties === 'object' && additionalProperties !== null)
+  );
+}
+
+function leavesContentOpen({ type, properties, items }: SchemaNode): boolean {
+  const types = [type ?? 'object'].flat();
+  return properties === undefined && items === undefined && (types.includes('object') || types.includes('array'));
+}
+
+/** Follows `#/…` references only. Any value may match a reference to another document. */
 function resolve(ref: string, root: SchemaNode): unknown {
   if (!ref.startsWith('#/')) return true;
   const steps = ref

@@ -1,5 +1,8 @@
-/** Owns the tests that a rule makes on arguments: compiles them for lib/facts.rego; refuses tests that no value can pass, or that any does. */
-/** Tests on one argument; all that are given must hold. Absent values pass no test but `present: false`. */
+/**
+ * Compiles the tests of a rule on arguments for lib/facts.rego. Refuses tests that no value, or every value, passes.
+ */
+
+/** Tests on one argument; all of them must pass. An absent argument passes no test but `present: false`. */
 export interface ArgumentTests {
   readonly equals?: unknown;
   readonly in?: readonly unknown[];
@@ -15,7 +18,7 @@ interface Context {
   readonly refuse: Refuse;
 }
 
-/** Conditions for all arguments that a rule names. */
+/** Returns the conditions for all arguments that a rule names. */
 export function compileArgumentTests(
   args: Readonly<Record<string, ArgumentTests>>,
   context: Context,
@@ -26,7 +29,7 @@ export function compileArgumentTests(
 function compileArgument(dotted: string, tests: ArgumentTests, { strict, refuse }: Context): readonly RuleCondition[] {
   const path = dotted.split('.');
   if (path.includes('')) {
-    refuse([dotted], `"${dotted}" is no path of argument names joined by dots`);
+    refuse([dotted], `"${dotted}" is not a path of argument names joined by dots`);
     return [];
   }
   const { present, ...others } = tests;
@@ -38,10 +41,7 @@ function compileArgument(dotted: string, tests: ArgumentTests, { strict, refuse 
       present: strict ? (present ? 'somewhere' : 'not plainly') : present ? 'plainly' : 'nowhere',
     });
   if (present === false && tested)
-    refuse(
-      [dotted, 'present'],
-      'an argument that is not there passes no other test; remove `present: false`, or the other tests',
-    );
+    refuse([dotted, 'present'], 'an absent argument passes no other test; remove `present: false`, or the other tests');
   findContradictions(others, { strict, refuse: (at, message) => refuse([dotted, ...at], message) });
   if (tested)
     conditions.push({ over: 'argument', need: strict ? 'any' : 'every', path, ...compileTests(others, strict) });
@@ -55,29 +55,29 @@ function findContradictions(tests: Tests, { strict, refuse }: Context): void {
   const numeric = min !== undefined || max !== undefined;
   const textual = prefix !== undefined || pattern !== undefined;
   if (numeric && textual)
-    return refuse([], 'a value cannot be both a number (min, max) and a text (prefix, pattern): remove one of them');
+    return refuse([], 'a value cannot be both a number (min, max) and a string (prefix, pattern); remove one of them');
   if (min !== undefined && max !== undefined && min > max)
-    return refuse([], `no number is at least ${min} and at most ${max}; exchange them`);
+    return refuse([], `no number is at least ${min} and at most ${max}; swap them`);
   if (pattern !== undefined) findLoosePattern(pattern, { strict, refuse });
   if ('equals' in tests && !passesOthers(tests.equals, tests))
     refuse(
       ['equals'],
-      `${shown(tests.equals)} does not pass the other tests, so the rule can never match; remove one of them`,
+      `${quoted(tests.equals)} does not pass the other tests, so the rule can never match; remove one of them`,
     );
   for (const [index, value] of (tests.in ?? []).entries()) {
     if (!passesOthers(value, { ...tests, in: undefined }))
-      refuse(['in', index], `${shown(value)} does not pass the other tests, so it can never match; remove it`);
+      refuse(['in', index], `${quoted(value)} does not pass the other tests, so it can never match; remove it`);
   }
 }
 
 function findLoosePattern(pattern: string, { strict, refuse }: Context): void {
   if (/^\^?\.[*+]\$?$/.test(pattern))
-    return refuse(['pattern'], `"${pattern}" matches every text; write present: true`);
+    return refuse(['pattern'], `"${pattern}" matches every string; write present: true`);
   if (!strict && !(pattern.startsWith('^') && pattern.endsWith('$')))
-    refuse(['pattern'], 'a pattern that allows must describe the whole value: begin it with ^ and end it with $');
+    refuse(['pattern'], 'a pattern that allows must match the whole value; begin it with ^ and end it with $');
 }
 
-/** Judges what can be judged without RE2: `pattern` is left out, because another engine may read it otherwise. */
+/** Checks all tests but `pattern`: only RE2 can evaluate it exactly as the policy does. */
 function passesOthers(
   value: unknown,
   {
@@ -95,7 +95,7 @@ function passesOthers(
   return typeof value === 'number' && value >= (min ?? -Infinity) && value <= (max ?? Infinity);
 }
 
-function shown(value: unknown): string {
+function quoted(value: unknown): string {
   return JSON.stringify(value).slice(0, 40);
 }
 
@@ -108,14 +108,14 @@ function compileTests(tests: Tests, strict: boolean): RuleCondition {
       ...('equals' in tests ? [{ equals: tests.equals }] : []),
       ...(tests.in === undefined ? [] : [{ among: tests.in }]),
       ...(tests.prefix === undefined ? [] : [{ prefix: tests.prefix }]),
-      // The group keeps `^a|b$` from allowing whatever begins with a or ends with b.
+      // Without the group, `^a|b$` would allow every value that begins with a or ends with b.
       ...(pattern === undefined ? [] : [{ pattern: strict ? pattern : `\\A(?:${pattern})\\z` }]),
       ...(min === undefined ? [] : [{ min }]),
       ...(max === undefined ? [] : [{ max }]),
     ],
   };
 }
-/** Takes a fault: which part of `when` it lies in, and what to write instead. */
+/** Reports a fault: its path within `when`, and what to write instead. */
 export type Refuse = (path: readonly (string | number)[], message: string) => void;
-/** One condition of the library. Its keys decide which check of lib/match.rego or lib/facts.rego reads it. */
+/** One condition of the library. Its keys decide which check of lib/match.rego or lib/facts.rego evaluates it. */
 export type RuleCondition = Readonly<Record<string, unknown>>;

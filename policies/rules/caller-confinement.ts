@@ -1,4 +1,4 @@
-/** Owns what enforced rules on paths and hosts mean to programs that act without a call, for each caller; refuses servers that it was not told of. */
+/** Tells each program what the enforced rules on paths and hosts close to it, for the caller that it runs for. */
 
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Confinement, PathGlobs } from '../../catalogs/readers/confinement.ts';
@@ -9,29 +9,27 @@ import type { ModeData } from './rule-modes.ts';
 
 const MAX_LINES = 4;
 
-/** The rules that mean something to programs. */
+/** The rules that bind programs. */
 export class Confinements {
   readonly #confining: CompiledConfinement;
-  readonly #own = new WeakMap<Principal, Map<string, Confinement>>();
+  readonly #byCaller = new WeakMap<Principal, Map<string, Confinement>>();
 
   constructor(confining: CompiledConfinement) {
     this.#confining = confining;
   }
 
-  /** See Policy.confinement. Kept for each caller, who lives as long as a session. */
+  /** See Policy.confinement. The result is kept for each caller. */
   of(server: string, principal?: Principal): Confinement {
     const program = this.#confining.programs.get(server);
-    // To close nothing to a program that nobody thought of would open it.
+    // A program that the policy does not know would otherwise start without any limits.
     if (program === undefined)
-      throw new TollgateError('INTERNAL', {
-        detail: 'A program of a server that the policy does not know was to be confined.',
-      });
+      throw new TollgateError('INTERNAL', { detail: 'Cannot confine a server that the policy does not name.' });
     if (principal === undefined || program.some.length === 0) return program.all;
-    const known = this.#own.get(principal) ?? new Map<string, Confinement>();
-    this.#own.set(principal, known);
-    const found = known.get(server) ?? this.#join(program, principal);
-    known.set(server, found);
-    return found;
+    const known = this.#byCaller.get(principal) ?? new Map<string, Confinement>();
+    this.#byCaller.set(principal, known);
+    const confinement = known.get(server) ?? this.#join(program, principal);
+    known.set(server, confinement);
+    return confinement;
   }
 
   #join(
@@ -39,9 +37,11 @@ export class Confinements {
     principal: Principal,
   ): Confinement {
     const { personal, workspace } = this.#confining;
-    const own = some.flatMap((number) => personal[number] ?? []).filter((rule) => isAbout(rule, principal));
     const { hidden, fixed, closedHosts } = closures(
-      own.map(({ when }) => when),
+      some
+        .flatMap((number) => personal[number] ?? [])
+        .filter((rule) => isAbout(rule, principal))
+        .map(({ when }) => when),
       workspace,
     );
     return {
@@ -54,9 +54,9 @@ export class Confinements {
   /** See Policy.unbound. */
   unbound(servers: readonly string[]): readonly string[] {
     const { free, foreign } = this.#confining;
-    const told = free.filter((rule) => servers.some((server) => rule.servers.includes(server)));
-    const lines = told
-      .slice(0, told.length > MAX_LINES ? MAX_LINES - 1 : MAX_LINES)
+    const relevant = free.filter((rule) => servers.some((server) => rule.servers.includes(server)));
+    const lines = relevant
+      .slice(0, relevant.length > MAX_LINES ? MAX_LINES - 1 : MAX_LINES)
       .map(({ id, place, why, servers: about }) =>
         formatProblem({
           ...place,
@@ -66,20 +66,15 @@ export class Confinements {
             .join(', ')}: ${why}`,
         }),
       );
-    const rego =
-      foreign && servers.length > 0
-        ? [
-            `Rules in Rego bind calls, not ${servers.map(programsOf).join(', ')}. Close paths and hosts to these in rules of YAML, or in filesystem and network.`,
-          ]
-        : [];
+    const more = relevant.length - lines.length;
     return [
-      ...rego,
-      ...lines,
-      ...(told.length > lines.length
+      ...(foreign && servers.length > 0
         ? [
-            `${told.length - lines.length} more rules on paths or hosts bind calls, not programs; docs/policies.md says which can.`,
+            `Rules in Rego bind calls, not ${servers.map(programsOf).join(', ')}. To close paths and hosts to them, write YAML rules, or set filesystem and network.`,
           ]
         : []),
+      ...lines,
+      ...(more > 0 ? [`${more} more rules on paths or hosts bind calls, not programs; see docs/policies.md.`] : []),
     ];
   }
 }
@@ -96,7 +91,7 @@ function joinLists(a: readonly string[], b: readonly string[]): readonly string[
   return [...new Set([...a, ...b])];
 }
 
-/** Whether the rule holds for this caller. */
+/** Whether the rule is enforced for this caller. */
 function isAbout({ when, mode }: PersonalRule, principal: Principal): boolean {
   const { roles, groups, principals, origins, profiles, owner } = when;
   return (
@@ -110,10 +105,10 @@ function isAbout({ when, mode }: PersonalRule, principal: Principal): boolean {
   );
 }
 
-/** As lib/modes.rego: the first entry that fits, else the one for all others. */
+/** Does the same as lib/modes.rego: the first entry that fits counts, otherwise the mode for all others. */
 function modeFor(mode: ModeData, { profiles, origin }: Principal): string {
   if (typeof mode === 'string') return mode;
-  const held = (condition: Readonly<Record<string, unknown>>): boolean =>
+  const fits = (condition: Readonly<Record<string, unknown>>): boolean =>
     (condition.of === 'profile' ? profiles : [origin]).some((value) => Object.hasOwn(condition.any as object, value));
-  return mode.first.find((entry) => entry.principal.every(held))?.mode ?? mode.otherwise;
+  return mode.first.find((entry) => entry.principal.every(fits))?.mode ?? mode.otherwise;
 }

@@ -1,4 +1,4 @@
-/** Owns the names that rules may use: those of the configuration; refuses names of nothing, each with what was probably meant. */
+/** Checks the names in rules against the configuration: servers, profiles, labels and callers. */
 
 import { type PolicyProblem, suggest } from './policy-problems.ts';
 import { INTERNAL_SERVERS, type PolicySettings, type PrincipalSettings } from './policy-settings.ts';
@@ -6,22 +6,22 @@ import type { Trust } from './rule-conditions.ts';
 import type { ModeData } from './rule-modes.ts';
 import type { YamlRule } from './rule-schema.ts';
 
-/** What the configuration lists. */
+/** The names in the configuration. */
 export interface ConfiguredNames {
   readonly servers: ReadonlyMap<string, Trust>;
-  /** Profile → servers that it reaches. */
+  /** Profile → the servers that it reaches. */
   readonly profiles: ReadonlyMap<string, ReadonlySet<string>>;
   readonly labels: ReadonlySet<string>;
-  /** Absent where the configuration does not say who calls; then names of callers are not judged. */
+  /** Absent if the configuration does not list callers. Then rules may name any caller. */
   readonly principals?: readonly PrincipalSettings[];
   readonly origins: ReadonlySet<string>;
 }
 
-/** Labels of design §1: a rule may be on guard for them before any server carries one. */
+/** Labels that a rule may name before any server has one. */
 const LABELS = ['public', 'internal', 'secret', 'untrusted'] as const;
 const LOOPBACK = /^https?:\/\/(localhost|127\.0\.0\.1|\[::1\])(:\d+)?$/;
 
-/** The names of a configuration; labels that rules give count too. */
+/** Collects the names of a configuration, and the labels that rules add to results. */
 export function readConfiguredNames(settings: PolicySettings, rules: readonly LocatedRule[]): ConfiguredNames {
   const { servers, profiles, principals, origins = [] } = settings;
   const given = [
@@ -53,88 +53,82 @@ export function readConfiguredNames(settings: PolicySettings, rules: readonly Lo
   };
 }
 
-/** Problems for every name of a rule that the configuration does not have, and for callers that it has only apart from each other. */
+/**
+ * Returns a problem for every name in a rule that does not exist, and for callers that no rule condition can combine.
+ */
 export function findDanglingNames(rules: readonly LocatedRule[], known: ConfiguredNames): readonly PolicyProblem[] {
   return rules.flatMap((located) => {
     const names = [
       ...findNames(located, known),
-      ...(known.principals === undefined ? [] : findCallers(located, { ...known, principals: known.principals })),
+      ...(known.principals === undefined
+        ? []
+        : findUnknownCallers(located, { ...known, principals: known.principals })),
     ];
     return names.length > 0 || known.principals === undefined
       ? names
-      : findApart(located, { ...known, principals: known.principals });
+      : findImpossibleCallers(located, { ...known, principals: known.principals });
   });
 }
 
 type KnownCallers = ConfiguredNames & { readonly principals: readonly PrincipalSettings[] };
 
-function findNames(located: LocatedRule, { servers, profiles, labels }: ConfiguredNames): readonly PolicyProblem[] {
-  const { when } = located.rule;
-  // A name without a server is refused as no tool: that there is no server of this name would only distract.
-  const ofTools = (when.tools ?? []).map((tool) => (tool.includes('.') ? tool.split('.', 1)[0] : undefined));
+function findNames({ rule: { when }, at }: LocatedRule, known: ConfiguredNames): readonly PolicyProblem[] {
+  const servers = [...known.servers.keys()];
+  // A tool without a server is refused elsewhere. A second message about the server would only confuse.
+  const ofTools = (when.tools ?? []).map((tool) => (/^[^.*]*(?=\.)/.exec(tool) ?? [])[0]);
   return [
-    ...missing(located, 'servers', { noun: 'server', names: when.servers ?? [], known: servers.keys() }),
-    ...missing(located, 'tools', {
-      noun: 'server',
-      names: ofTools.map((name) => (name?.includes('*') === true ? undefined : name)),
-      known: servers.keys(),
-    }),
-    ...missing(located, 'profiles', { noun: 'profile', names: when.profiles ?? [], known: profiles.keys() }),
-    ...missing(located, 'labels', { noun: 'label', names: when.labels ?? [], known: labels }),
+    ...missing('servers', { at, noun: 'server', names: when.servers, known: servers }),
+    ...missing('tools', { at, noun: 'server', names: ofTools, known: servers }),
+    ...missing('profiles', { at, noun: 'profile', names: when.profiles, known: known.profiles.keys() }),
+    ...missing('labels', { at, noun: 'label', names: when.labels, known: known.labels }),
   ];
 }
 
-function findCallers(located: LocatedRule, { principals, origins }: KnownCallers): readonly PolicyProblem[] {
-  const { when } = located.rule;
-  const foreign = (when.origins ?? []).map((origin) => (LOOPBACK.test(origin) ? undefined : origin));
+function findUnknownCallers(
+  { rule: { when }, at }: LocatedRule,
+  { principals, origins }: KnownCallers,
+): readonly PolicyProblem[] {
+  const roles = principals.map(({ role }) => role);
+  const groups = principals.flatMap((principal) => principal.groups);
+  const foreign = when.origins?.map((origin) => (LOOPBACK.test(origin) ? undefined : origin));
+  const client = 'client of a principal, and no entry in listen.origins,';
   return [
-    ...missing(located, 'roles', {
-      noun: 'principal with the role',
-      names: when.roles ?? [],
-      known: principals.map(({ role }) => role),
-    }),
-    ...missing(located, 'groups', {
-      noun: 'principal in the group',
-      names: when.groups ?? [],
-      known: principals.flatMap(({ groups }) => groups),
-    }),
-    ...missing(located, 'principals', {
-      noun: 'principal',
-      names: when.principals ?? [],
-      known: principals.map(({ id }) => id),
-    }),
-    ...missing(located, 'origins', {
-      noun: 'client of a principal, and no entry of listen.origins,',
-      names: foreign,
-      known: origins,
-    }),
+    ...missing('roles', { at, noun: 'principal with the role', names: when.roles, known: roles }),
+    ...missing('groups', { at, noun: 'principal in the group', names: when.groups, known: groups }),
+    ...missing('principals', { at, noun: 'principal', names: when.principals, known: principals.map(({ id }) => id) }),
+    ...missing('origins', { at, noun: client, names: foreign, known: origins }),
   ];
 }
 
-/** Names with their place in the list; undefined ones are not judged. */
+/** Names with their index in the list. Undefined names are not checked. */
 interface Names {
+  readonly at: LocatedRule['at'];
   readonly noun: string;
-  readonly names: readonly (string | undefined)[];
+  readonly names: readonly (string | undefined)[] | undefined;
   readonly known: Iterable<string>;
 }
 
-function missing({ at }: LocatedRule, field: string, { noun, names, known }: Names): readonly PolicyProblem[] {
+function missing(field: string, { at, noun, names = [], known }: Names): readonly PolicyProblem[] {
   const all = new Set(known);
   return names.flatMap((name, index) => {
     if (name === undefined || all.has(name)) return [];
-    return [
-      { ...at(['when', field, index]), message: `there is no ${noun} "${name}".${suggest(name, all) || listed(all)}` },
-    ];
+    const message = `there is no ${noun} "${name}".${suggest(name, all) || listed(all)}`;
+    return [{ ...at(['when', field, index]), message }];
   });
 }
 
 function listed(all: ReadonlySet<string>): string {
-  return all.size === 0 || all.size > 12 ? '' : ` Known are ${[...all].join(', ')}.`;
+  return all.size === 0 || all.size > 12 ? '' : ` Known names: ${[...all].join(', ')}.`;
 }
 
-/** Each name exists, and still no caller has all of them; or none of those callers reaches the servers that the rule is about. */
-function findApart({ rule, at }: LocatedRule, { principals, profiles }: KnownCallers): readonly PolicyProblem[] {
-  const { roles, groups, principals: ids, profiles: held, servers } = rule.when;
+/**
+ * Finds rules whose names all exist, but no caller has all of them, or no such caller reaches the servers of the rule.
+ */
+function findImpossibleCallers(
+  { rule, at }: LocatedRule,
+  { principals, profiles }: KnownCallers,
+): readonly PolicyProblem[] {
+  const { roles, groups, principals: ids, profiles: profileNames, servers } = rule.when;
   const fields = (['roles', 'groups', 'principals', 'profiles'] as const).filter(
     (field) => rule.when[field] !== undefined,
   );
@@ -144,18 +138,18 @@ function findApart({ rule, at }: LocatedRule, { principals, profiles }: KnownCal
     (roles?.includes(principal.role) ?? true) &&
     (ids?.includes(principal.id) ?? true) &&
     (groups?.some((group) => principal.groups.includes(group)) ?? true) &&
-    (held?.some((name) => principal.profiles.includes(name)) ?? true);
+    (profileNames?.some((name) => principal.profiles.includes(name)) ?? true);
   const callers = principals.filter(fits);
   if (callers.length === 0 && fields.length > 1) {
     return [
       {
         ...at(['when', first], 'key'),
-        message: `no principal fits ${fields.join(' and ')} together, so the rule can never match; write two rules, or correct one of them`,
+        message: `no principal fits ${fields.join(' and ')} together, so the rule can never match; write two rules, or correct one of the names`,
       },
     ];
   }
   const named = servers ?? serversOfTools(rule.when.tools);
-  if (held === undefined || named === undefined || callers.length === 0) return [];
+  if (profileNames === undefined || named === undefined || callers.length === 0) return [];
   const reached = new Set(
     callers.flatMap((caller) => caller.profiles.flatMap((name) => [...(profiles.get(name) ?? [])])),
   );
@@ -163,22 +157,22 @@ function findApart({ rule, at }: LocatedRule, { principals, profiles }: KnownCal
   return [
     {
       ...at(['when', 'profiles'], 'key'),
-      message: `no principal with ${held.join(', ')} reaches ${named.join(', ')}, so the rule can never match; add the server to the profile, or name another`,
+      message: `no principal with ${profileNames.join(', ')} reaches ${named.join(', ')}, so the rule can never match; add the server to the profile, or name another profile`,
     },
   ];
 }
 
-/** The servers of `server.tool` patterns, unless one of them leaves the server open. */
+/** Returns the servers of `server.tool` patterns; undefined if one of the patterns fits any server. */
 export function serversOfTools(tools: readonly string[] | undefined): readonly string[] | undefined {
   const servers = tools?.map((tool) => tool.split('.', 1)[0] ?? '');
   return servers?.some((server) => server.includes('*')) === true ? undefined : servers;
 }
-/** A rule whose form the schema admits, with the way to the places of its parts. */
+/** A rule that fits the schema, with the places of its parts. */
 export interface LocatedRule {
   readonly rule: YamlRule;
   readonly mode: ModeData;
-  /** What is left of a rule with faults of form: it says more than its author wrote. */
+  /** Set if faulty parts were removed. The rest matches more calls than the author wrote. */
   readonly isPruned?: true;
-  /** The place of a part; the path begins within the rule. */
+  /** Returns the place of a part. `path` begins within the rule. */
   readonly at: (path: readonly (string | number)[], part?: 'key' | 'value') => Omit<PolicyProblem, 'message'>;
 }

@@ -1,4 +1,6 @@
-/** Owns which rules on paths and hosts bind which programs, worked out once for every server; refuses to bend a rule into one that it is not, and names it. */
+/**
+ * Decides which rules on paths and hosts bind which programs, once for every server, and reports the rules that cannot.
+ */
 import type { Confinement, PathGlobs } from '../../catalogs/readers/confinement.ts';
 import { portOf } from '../../catalogs/readers/urls.ts';
 import { SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
@@ -8,17 +10,17 @@ import type { Trust, When } from './rule-conditions.ts';
 import { type ModeData, mayHaveMode } from './rule-modes.ts';
 import { patternCovers, placePath } from './rule-patterns.ts';
 
-/** What the rules mean to programs: plain data, so that it passes between threads. */
+/** What the rules close to programs. Plain data, because it is passed between threads. */
 export interface CompiledConfinement {
-  /** By server: what is closed to its programs whoever calls, and the numbers of those in `personal` that may close more. */
+  /** By server: what is closed for every caller, and the indexes in `personal` of the rules that may close more. */
   readonly programs: ReadonlyMap<string, { readonly all: Confinement; readonly some: readonly number[] }>;
   /** Rules that are enforced for some callers only. */
   readonly personal: readonly PersonalRule[];
-  /** Rules on paths or hosts that leave programs of these servers free. */
+  /** Rules on paths or hosts that do not bind programs of these servers. */
   readonly free: readonly UnboundRule[];
   /** Absolute, symlinks resolved. */
   readonly workspace: string;
-  /** Whether Rego of the user, or a bundle, may deny or ask too. */
+  /** Whether the user's Rego, or a bundle, may also deny or ask. */
   readonly foreign: boolean;
 }
 
@@ -28,69 +30,88 @@ export interface PersonalRule {
   readonly mode: ModeData;
 }
 
-/** A rule that does not bind the programs of some servers that it is about. */
-export interface UnboundRule {
+/** A rule that does not bind the programs of some of its servers. */
+interface UnboundRule {
   readonly id: string;
   readonly place: Omit<PolicyProblem, 'message'>;
   readonly why: string;
   readonly servers: readonly string[];
 }
 
-/** What rules are read against. */
-export interface ConfinementContext {
+/** The workspace and servers that rules are compiled for. */
+interface ConfinementContext {
   readonly workspace: string;
-  /** Servers by name; one that is not there is external. */
+  /** Trust by server name. Other servers are external. */
   readonly trusts: ReadonlyMap<string, Trust>;
   readonly foreign: boolean;
 }
 
-/** The internal server, whose programs are the commands of `bash`, each started for one caller. */
+/** The internal server whose programs are the commands of `bash`. Each command is started for one caller. */
 export const WORKSPACE_SERVER = 'workspace';
 
-/** Works it out for the servers of `trusts` and for those of Tollgate itself. An ask counts as a deny: nobody can be asked for what a program does. */
+/**
+ * Compiles the rules for the servers in `trusts` and for Tollgate's own servers. A rule that asks counts as a rule that
+ * denies, because no one can approve what a running program does.
+ */
 export function compileConfinement(
   located: readonly LocatedRule[],
   { workspace, trusts, foreign }: ConfinementContext,
 ): CompiledConfinement {
   const servers = [...new Set([WORKSPACE_SERVER, ...SHIPPED.keys(), ...trusts.keys()])];
-  const programs = new Map(servers.map((server) => [server, { bound: [] as When[], some: [] as number[] }] as const));
-  const personal: PersonalRule[] = [];
-  const free: UnboundRule[] = [];
-  for (const {
-    rule: { id, outcome, when },
-    mode,
-    at,
-  } of located) {
-    if (!mayHaveMode('enforce', mode) || (when.paths ?? when.hosts ?? when.schemes ?? when.urls) === undefined)
-      continue;
-    const aimed = servers.filter((server) => isAimed(when, server, trusts));
-    const unbound = whyUnbound(outcome, when);
-    const isForAll = mode === 'enforce' && !isPersonal(when);
-    const left =
-      unbound === undefined && isForAll
-        ? []
-        : aimed.filter((server) => unbound !== undefined || server !== WORKSPACE_SERVER);
-    if (left.length > 0 && (unbound !== undefined || outcome !== 'allow'))
-      free.push({ id, place: at(['id']), why: unbound ?? SHARED, servers: left });
-    if (unbound !== undefined || outcome === 'allow' || aimed.length === 0) continue;
-    const number = isForAll ? -1 : personal.push({ when, mode }) - 1;
-    for (const server of aimed) {
-      if (isForAll) programs.get(server)?.bound.push(when);
-      else programs.get(server)?.some.push(number);
-    }
+  const compiled: Compiled = {
+    programs: new Map(servers.map((server) => [server, { bound: [], some: [] }])),
+    personal: [],
+    free: [],
+  };
+  for (const rule of located) {
+    if (mayHaveMode('enforce', rule.mode) && readsPathsOrHosts(rule.rule.when)) addRule(compiled, rule, trusts);
   }
   return {
+    ...compiled,
     programs: new Map(
-      [...programs].map(([server, { bound, some }]) => [server, { all: closures(bound, workspace), some }]),
+      [...compiled.programs].map(([server, { bound, some }]) => [server, { all: closures(bound, workspace), some }]),
     ),
-    personal,
-    free,
     workspace,
     foreign,
   };
 }
 
-/** What these conditions close. */
+interface Compiled {
+  readonly programs: ReadonlyMap<string, { readonly bound: When[]; readonly some: number[] }>;
+  readonly personal: PersonalRule[];
+  readonly free: UnboundRule[];
+}
+
+function readsPathsOrHosts({ paths, hosts, schemes, urls }: When): boolean {
+  return (paths ?? hosts ?? schemes ?? urls) !== undefined;
+}
+
+function addRule(
+  { programs, personal, free }: Compiled,
+  { rule: { id, outcome, when }, mode, at }: LocatedRule,
+  trusts: ConfinementContext['trusts'],
+): void {
+  const targets = [...programs.keys()].filter((server) => concerns(when, server, trusts));
+  const isForAll = mode === 'enforce' && !isPersonal(when);
+  const why = whyUnbound(outcome, when);
+  const unbound = why === undefined ? sharedServers(targets, isForAll || outcome === 'allow') : targets;
+  if (unbound.length > 0) free.push({ id, place: at(['id']), why: why ?? SHARED, servers: unbound });
+  if (why !== undefined || outcome === 'allow' || targets.length === 0) return;
+  const number = isForAll ? -1 : personal.push({ when, mode }) - 1;
+  for (const server of targets) {
+    if (isForAll) programs.get(server)?.bound.push(when);
+    else programs.get(server)?.some.push(number);
+  }
+}
+
+/**
+ * Returns the servers that a rule about some callers does not bind: one process of such a server serves every caller.
+ */
+function sharedServers(targets: readonly string[], isForAll: boolean): readonly string[] {
+  return isForAll ? [] : targets.filter((server) => server !== WORKSPACE_SERVER);
+}
+
+/** Returns what these conditions close. */
 export function closures(whens: readonly When[], workspace: string): Confinement {
   const [hiding, fixing] = [whens.filter(({ verbs }) => isSeen(verbs)), whens.filter(({ verbs }) => !isSeen(verbs))];
   return {
@@ -110,8 +131,8 @@ function globsOf(whens: readonly When[], workspace: string): PathGlobs {
   return { inside: [...inside], outside: [...outside] };
 }
 
-/** A rule about single tools is about these tools; whoever means every way to a file names verbs, or nothing. */
-function isAimed({ servers, trust, tools }: When, server: string, trusts: ConfinementContext['trusts']): boolean {
+/** A rule on single tools concerns those tools only. A rule on every way to a file names verbs, or no tools. */
+function concerns({ servers, trust, tools }: When, server: string, trusts: ConfinementContext['trusts']): boolean {
   const own = server === WORKSPACE_SERVER ? 'internal' : (trusts.get(server) ?? 'external');
   const whole = [`${server}.*`, ...(server === WORKSPACE_SERVER ? ['workspace.bash'] : [])];
   const isWhole = (tool: string): boolean =>
@@ -119,7 +140,7 @@ function isAimed({ servers, trust, tools }: When, server: string, trusts: Confin
   return (servers?.includes(server) ?? true) && (trust?.includes(own) ?? true) && (tools?.some(isWhole) ?? true);
 }
 
-/** What a program may not read, it may not see; a rule about commands alone is about what they read too. */
+/** A program must not see what it may not read. A rule on `execute` also closes what the commands read. */
 function isSeen(verbs: When['verbs']): boolean {
   return verbs === undefined || verbs.includes('read') || verbs.includes('execute');
 }
@@ -128,30 +149,32 @@ function isPersonal({ roles, groups, principals, origins, profiles, owner }: Whe
   return (roles ?? groups ?? principals ?? origins ?? profiles ?? owner) !== undefined;
 }
 
-/** Why a server that many callers share is not bound where a command would be. */
+/** Why a server that many callers share is not bound where a command of bash is. */
 const SHARED = 'it is about some callers, and one program serves all';
 
-/** Why a sandbox cannot hold this rule whoever calls; undefined when it can. */
+/** Returns why a sandbox cannot enforce this rule for any caller; undefined if it can. */
 function whyUnbound(
   outcome: LocatedRule['rule']['outcome'],
   { paths, hosts, schemes, urls, verbs, commands, exceptCommands, opaque, readable, labels, time, args }: When,
 ): string | undefined {
   if (outcome === 'allow')
-    return paths === undefined ? undefined : 'it opens some paths, and closes none; deny what they must not see';
+    return paths === undefined
+      ? undefined
+      : 'it allows some paths and closes none; write a rule that denies the others';
   if ((schemes ?? commands ?? exceptCommands ?? opaque ?? readable ?? labels ?? time ?? args) !== undefined)
-    return 'it depends on more of the call than paths and hosts; deny the paths or hosts alone';
+    return 'it depends on more than paths and hosts; write a rule that reads only paths or only hosts';
   if ([paths, hosts, urls].filter((field) => field !== undefined).length > 1)
-    return 'it needs two facts of one call; write two rules';
+    return 'it needs two facts of the same call; write two rules';
   if (paths !== undefined) return undefined;
-  if (!isSeen(verbs)) return 'reading from a host and writing to it look alike; leave `verbs` out';
+  if (!isSeen(verbs)) return 'a sandbox cannot tell reading from a host and writing to it apart; leave out `verbs`';
   return urls?.some((url) => pathOf(url) !== undefined) === true
-    ? 'what is asked of a host cannot be seen; deny the whole host'
+    ? 'a sandbox cannot see which path of a host is requested; deny the whole host'
     : undefined;
 }
 
 const URL_PARTS = /^([a-z][a-z0-9+.-]*):\/\/(\[[0-9a-f:.]+\]|[^/:]+)(?::(\d+|\*))?(\/.*)?$/;
 
-/** The path that a pattern asks for; undefined when it means any. */
+/** The path in a URL pattern; undefined if the pattern fits every path. */
 function pathOf(url: string): string | undefined {
   const path = URL_PARTS.exec(url)?.[4];
   return path === '/**' ? undefined : path;

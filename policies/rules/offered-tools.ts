@@ -1,4 +1,4 @@
-/** Owns the check of rules about one server against the tools that it offers; refuses names, arguments and values that none of them has. */
+/** Checks rules about one server against the tools that it offers: names, verbs, facts, arguments and pins. */
 import { ARGUMENT_SCHEMAS } from '../../catalogs/primitives/primitive-schemas.ts';
 import { PRIMITIVE_SEMANTICS } from '../../catalogs/primitives/primitive-semantics.ts';
 import { SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
@@ -10,10 +10,10 @@ import { type LocatedRule, serversOfTools } from './configured-names.ts';
 import { type PolicyProblem, suggest } from './policy-problems.ts';
 import { patternCovers } from './rule-patterns.ts';
 
-/** The tools of a server as far as they are known without asking it; `any`: whatever it lists is agreed to. */
+/** The tools of a server that are known without starting it. `any`: the user accepts whatever it lists. */
 export type OfferedTools = readonly OfferedTool[] | 'any';
 
-/** `edits` is taken though it is not advertised. */
+/** The primitives. `edit` accepts `edits` although its schema does not list it. */
 const WORKSPACE_TOOLS: readonly OfferedTool[] = [...PRIMITIVE_SEMANTICS].map(([name, semantics]) => {
   const schema = ARGUMENT_SCHEMAS.get(name);
   const step = { type: 'object', properties: { old_string: {}, new_string: {} } };
@@ -29,7 +29,7 @@ const WORKSPACE_TOOLS: readonly OfferedTool[] = [...PRIMITIVE_SEMANTICS].map(([n
 
 const NO_MEANING: Semantics = { verb: 'read' };
 
-/** The tools of each server of Tollgate itself, known without asking it. */
+/** The tools of each of Tollgate's own servers. */
 export const INTERNAL_TOOLS: ReadonlyMap<string, readonly OfferedTool[]> = new Map([
   ['workspace', WORKSPACE_TOOLS],
   ...[...SHIPPED].map(
@@ -43,7 +43,7 @@ export const INTERNAL_TOOLS: ReadonlyMap<string, readonly OfferedTool[]> = new M
   ),
 ]);
 
-/** What a condition reads, and the meaning of an argument without which no call of a tool carries it. */
+/** Each condition, and the meaning that an argument of the tool must have so that a call carries such a fact. */
 const FACTS = [
   ['paths', 'paths'],
   ['insideWorkspace', 'paths'],
@@ -56,7 +56,9 @@ const FACTS = [
   ['readable', 'command'],
 ] as const;
 
-/** Problems of the rules that are about this server alone. Rules about several servers are not judged: another one may have what is asked. */
+/**
+ * Returns the problems of rules about this server alone. If a rule is about several servers, another may have the tool.
+ */
 export function findUnofferedTools(
   rules: readonly LocatedRule[],
   server: string,
@@ -65,20 +67,20 @@ export function findUnofferedTools(
   return rules.filter((located) => serverOf(located) === server).flatMap(offeredToolCheck(server, tools));
 }
 
-/** The rules that are about one server alone, by its name. */
+/** Groups the rules that are about one server alone by the name of that server. */
 export function groupByServer(rules: readonly LocatedRule[]): ReadonlyMap<string, readonly LocatedRule[]> {
   const groups = new Map<string, LocatedRule[]>();
   for (const located of rules) {
     const server = serverOf(located);
     if (server === undefined) continue;
-    const known = groups.get(server);
-    if (known === undefined) groups.set(server, [located]);
-    else known.push(located);
+    const group = groups.get(server) ?? [];
+    group.push(located);
+    groups.set(server, group);
   }
   return groups;
 }
 
-/** Gives the problems of one rule that is about this server alone. */
+/** Returns a function that finds the problems of one rule about this server alone. */
 export function offeredToolCheck(
   server: string,
   tools: readonly OfferedTool[],
@@ -88,7 +90,7 @@ export function offeredToolCheck(
   return (located) => {
     const patterns = (located.rule.when.tools ?? known).map((pattern) => ({
       pattern,
-      meant: pattern.includes('*')
+      matches: pattern.includes('*')
         ? known.filter((tool) => patternCovers(pattern, tool))
         : offered.has(pattern)
           ? [pattern]
@@ -97,8 +99,8 @@ export function offeredToolCheck(
     const missing =
       located.rule.when.tools === undefined
         ? []
-        : patterns.flatMap(({ pattern, meant }, index) => {
-            if (pattern.startsWith('*') || meant.length > 0) return [];
+        : patterns.flatMap(({ pattern, matches }, index) => {
+            if (pattern.startsWith('*') || matches.length > 0) return [];
             return [
               {
                 ...located.at(['when', 'tools', index]),
@@ -106,20 +108,20 @@ export function offeredToolCheck(
               },
             ];
           });
-    const named = new Set(patterns.flatMap(({ meant }) => meant));
-    const aimed = [...offered].flatMap(([name, tool]) => (named.has(name) ? [tool] : []));
-    return missing.length > 0 || aimed.length === 0
+    const named = new Set(patterns.flatMap(({ matches }) => matches));
+    const targets = [...offered].flatMap(([name, tool]) => (named.has(name) ? [tool] : []));
+    return missing.length > 0 || targets.length === 0
       ? missing
       : [
-          ...findVerbs(located, aimed),
-          ...findFacts(located, aimed),
-          ...findArguments(located, aimed),
-          ...findPinned(located, aimed),
+          ...findVerbs(located, targets),
+          ...findFacts(located, targets),
+          ...findArguments(located, targets),
+          ...findPinned(located, targets),
         ];
   };
 }
 
-/** Rules that name tools or arguments of a server of which nothing is known: the first about each server. */
+/** For each server whose tools are unknown: returns the first rule that names its tools or arguments. */
 export function findUncheckedRules(
   rules: readonly LocatedRule[],
   servers: readonly string[],
@@ -135,13 +137,13 @@ export function findUncheckedRules(
     return [
       {
         ...first.at(['when', field], 'key'),
-        message: `${server} is not approved yet, so what rules name of its tools and arguments cannot be judged; approve it, and check again`,
+        message: `${server} is not approved yet, so rules about its tools and arguments cannot be checked; approve it, and check again`,
       },
     ];
   });
 }
 
-/** The server that a rule is about, where there is one alone and the rule is not off. */
+/** Returns the server that a rule is about, if it is only one and the rule is not off. */
 function serverOf({
   rule: {
     when: { tools, servers },
@@ -161,7 +163,7 @@ function findVerbs({ rule, at }: LocatedRule, tools: readonly OfferedTool[]): re
   return [
     {
       ...at(['when', 'verbs'], 'key'),
-      message: `no call of ${namesOf(tools)} is ${verbs.join(' or ')}, so the rule can never match; they are ${[...all].join(', ')}`,
+      message: `no call of ${namesOf(tools)} is ${verbs.join(' or ')}, so the rule can never match; its verbs are ${[...all].join(', ')}`,
     },
   ];
 }
@@ -172,7 +174,7 @@ function findFacts({ rule, at }: LocatedRule, tools: readonly OfferedTool[]): re
     return [
       {
         ...at(['when', field], 'key'),
-        message: `no argument of ${namesOf(tools)} is known as ${meaning}, so the rule can never match; say so under \`semantics\` of the server, or remove ${field}`,
+        message: `no argument of ${namesOf(tools)} is known as ${meaning}, so the rule can never match; add it to \`semantics\` of the server, or remove ${field}`,
       },
     ];
   });
@@ -188,17 +190,27 @@ function findArguments({ rule, at }: LocatedRule, tools: readonly OfferedTool[])
         ...at(['when', 'args', dotted, ...path]),
         message,
       }));
-    const known = [...new Set(tools.flatMap(({ inputSchema }) => argumentNames(inputSchema)))];
-    return [
-      {
-        ...at(['when', 'args', dotted], 'key'),
-        message: `${namesOf(tools)} ${tools.length === 1 ? 'has' : 'have'} no argument "${dotted}".${suggest(dotted, known) || inWords('Known are', known)}`,
-      },
-    ];
+    return [unknownArgument(at(['when', 'args', dotted], 'key'), dotted, tools)];
   });
 }
 
-/** A pin on an argument that no tool has would leave the call as its caller wrote it, and one to a value that none takes would refuse each call. */
+function unknownArgument(
+  place: Omit<PolicyProblem, 'message'>,
+  name: string,
+  tools: readonly OfferedTool[],
+): PolicyProblem {
+  const known = [
+    ...new Set(tools.flatMap(({ inputSchema }) => Object.keys((inputSchema.properties ?? {}) as SchemaNode))),
+  ];
+  return {
+    ...place,
+    message: `${namesOf(tools)} ${tools.length === 1 ? 'has' : 'have'} no argument "${name}".${suggest(name, known) || inWords('Known arguments:', known)}`,
+  };
+}
+
+/**
+ * A pin on an unknown argument would not limit the call. A pin to a value that no tool accepts would refuse every call.
+ */
 function findPinned({ rule, at }: LocatedRule, tools: readonly OfferedTool[]): readonly PolicyProblem[] {
   return Object.entries(rule.obligations?.pins ?? {}).flatMap(([name, value]): readonly PolicyProblem[] => {
     const having = tools.filter(
@@ -210,22 +222,11 @@ function findPinned({ rule, at }: LocatedRule, tools: readonly OfferedTool[]): r
       return [
         {
           ...at(['obligations', 'pins', name], 'value'),
-          message: `${namesOf(having)} ${having.length === 1 ? 'does' : 'do'} not take the value that is pinned to "${name}": ${fault}`,
+          message: `${namesOf(having)} ${having.length === 1 ? 'does' : 'do'} not accept the value that is pinned to "${name}": ${fault}`,
         },
       ];
-    if (having.length > 0) return [];
-    const known = [...new Set(tools.flatMap(({ inputSchema }) => argumentNames(inputSchema)))];
-    return [
-      {
-        ...at(['obligations', 'pins', name], 'key'),
-        message: `${namesOf(tools)} ${tools.length === 1 ? 'has' : 'have'} no argument "${name}".${suggest(name, known) || inWords('Known are', known)}`,
-      },
-    ];
+    return having.length > 0 ? [] : [unknownArgument(at(['obligations', 'pins', name], 'key'), name, tools)];
   });
-}
-
-function argumentNames({ properties }: SchemaNode): readonly string[] {
-  return Object.keys((properties ?? {}) as SchemaNode);
 }
 
 function namesOf(tools: readonly OfferedTool[]): string {

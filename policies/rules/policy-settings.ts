@@ -1,33 +1,35 @@
-/** Owns the way from the configuration's plain data to the data of the library; knows nothing of rules or of files. */
+/** Compiles the configuration (servers, profiles, budgets, caps) to the data of the library. */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
 import type { Verb } from '../../catalogs/tools/tool-definition.ts';
-import type { BudgetObligation, Exposure } from '../port.ts';
+import type { BudgetObligation, Exposure, Principal } from '../port.ts';
 import type { RuleCondition } from './argument-tests.ts';
 import { compileTarget, formsOf, setOf, type Trust } from './rule-conditions.ts';
 import { addText, nullMap, PatternError, type PatternForms, splitTool } from './rule-patterns.ts';
 
-/** Servers of Tollgate itself, which no configuration lists. */
+/** Tollgate's own servers. No configuration lists them. */
 export const INTERNAL_SERVERS: readonly string[] = ['workspace', ...SHIPPED.keys()];
 
-/** What the policy needs of a server's entry in the configuration. */
-export interface PolicyServerSettings {
+/** The part of a server's configuration that the policy needs. */
+interface PolicyServerSettings {
   readonly name: string;
   readonly tools?: { readonly allow?: readonly string[]; readonly deny?: readonly string[] };
   readonly labels?: readonly string[];
   readonly validateOutput?: 'off' | 'warn' | 'strict';
   /** Default external. */
   readonly trust?: Trust;
-  /** Tools of high risk, with the words that a list says of them; see lib/gate.rego. */
+  /** Tools of high risk, with the words that a list shows for them; see lib/gate.rego. */
   readonly gated?: Readonly<Record<string, readonly string[]>>;
 }
 
-/** `server.tool`, where the tool part may hold `*`; the rest is how the tool is shown. */
-export interface ExposeSettings extends Exposure {
+/** How a tool is shown. `tool` is `server.tool`; only the tool part may contain `*`. */
+interface ExposeSettings extends Exposure {
   readonly tool: string;
 }
 
-/** A budget with what narrows it; `when.tool` is a `server.tool` pattern, or a tool's name on any server. */
+/**
+ * A budget and the calls that it is about. `when.tool` is a `server.tool` pattern, or the name of a tool on any server.
+ */
 export interface BudgetSettings extends BudgetObligation {
   readonly when: {
     readonly server?: string;
@@ -38,18 +40,18 @@ export interface BudgetSettings extends BudgetObligation {
   };
 }
 
-/** Caps that a decision hands on; others of the configuration are the facade's own. */
-export interface CapsSettings {
+/** Caps that a decision passes on. The facade applies the other caps of the configuration itself. */
+interface CapsSettings {
   readonly bytes?: number;
   readonly lines?: number;
   readonly validateOutput?: 'off' | 'warn' | 'strict';
 }
 
-/** A profile; stacked profiles are merged by lib/principal.rego, not here. */
+/** A profile. lib/principal.rego merges the profiles of a principal. */
 export interface ProfileSettings {
   readonly name: string;
   readonly servers: readonly string[];
-  /** The servers of each; which of them serves a call is the facade's own. */
+  /** The servers of each primitive. The facade decides which of them serves a call. */
   readonly primitives: Readonly<
     Partial<Record<'read' | 'write' | 'edit' | 'bash', readonly { readonly server: string }[]>>
   >;
@@ -57,24 +59,20 @@ export interface ProfileSettings {
   readonly budgets: readonly BudgetSettings[];
   readonly caps: CapsSettings;
   readonly schemaProfile?: string;
-  /** Only reading runs until the plan of the run is approved (CY-27). */
+  /** Until the plan of the run is approved, only calls with the verb `read` run (CY-27). */
   readonly plan?: boolean;
 }
 
-/** Who may call, as far as rules ask; `client` is the origin of its calls without an Origin header. */
-export interface PrincipalSettings {
-  readonly id: string;
-  readonly role: string;
-  readonly groups: readonly string[];
-  readonly profiles: readonly string[];
+/** A caller, as far as rules can read it. `client` is the origin of its calls without an Origin header. */
+export interface PrincipalSettings extends Pick<Principal, 'id' | 'role' | 'groups' | 'profiles'> {
   readonly client: string;
 }
 
-/** The part of the configuration that becomes data, and the names that rules are checked against. */
+/** The part of the configuration that the policy uses. */
 export interface PolicySettings {
-  /** Absent: names of callers in rules are not checked. */
+  /** Absent: the names of callers in rules are not checked. */
   readonly principals?: readonly PrincipalSettings[];
-  /** Origins of pages that may call, beside those of the machine itself. */
+  /** Origins of web pages that may call, in addition to pages of this machine. */
   readonly origins?: readonly string[];
   readonly servers: readonly PolicyServerSettings[];
   readonly profiles: readonly ProfileSettings[];
@@ -83,7 +81,10 @@ export interface PolicySettings {
   readonly schemaProfile: string;
 }
 
-/** `data.config` without rules, modes and places. Throws POLICY_INVALID for a pattern that cannot be meant. */
+/**
+ * Returns `data.config` without rules, modes and places. Throws POLICY_INVALID for a pattern that cannot match as
+ * written.
+ */
 export function compileSettings(settings: PolicySettings): Readonly<Record<string, unknown>> {
   try {
     return compileAll(settings);
@@ -141,7 +142,7 @@ function compileExposures(rules: readonly ExposeSettings[]): unknown {
   for (const { tool: pattern, ...rest } of rules) {
     const [server, tool] = splitTool(pattern);
     if (server.includes('*'))
-      throw new PatternError(`"${pattern}" is exposed without a server's name: only the tool part may hold *`);
+      throw new PatternError(`"${pattern}" does not name a server: in \`expose\`, only the tool part may contain *`);
     const show: Exposure = rest;
     if (pattern.includes('*')) (patterns[server] ??= []).push({ tool: formsOf(tool, addText), show });
     else (exact[pattern] ??= []).push(show);

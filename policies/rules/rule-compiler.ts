@@ -1,4 +1,4 @@
-/** Owns the way from YAML rules to the data of the library: list and index; refuses faulty rules, all of them at once, each at its place. */
+/** Compiles YAML rules to the data of the library, a list and an index. Reports every faulty rule with its place. */
 
 import type { ApprovalScope, ModeSettings } from '../port.ts';
 import type { RuleCondition } from './argument-tests.ts';
@@ -10,17 +10,23 @@ import { nullMap } from './rule-patterns.ts';
 import { findSchemaFaults, type SchemaFault, type YamlRule } from './rule-schema.ts';
 import { type RuleSummary, summarizeRule } from './rule-summary.ts';
 
-/** A document of YAML rules that has been read: `{rules: [...]}`, and where its values stand. */
-export interface YamlRuleDocument extends ModeSettings {
-  /** As messages name it; never a host path. */
-  readonly file: string;
+/** Parsed YAML that knows the places of its values. */
+export interface YamlDocument {
   readonly value: unknown;
-  /** Why the file cannot be read as YAML; then `value` is not looked at. */
-  readonly problems?: readonly PolicyProblem[];
+  readonly problems: readonly PolicyProblem[];
   placeOf(
     path: readonly (string | number)[],
     part: 'key' | 'value',
   ): { readonly line: number; readonly column: number };
+}
+
+/** A parsed document of YAML rules: `{rules: [...]}`. If it has `problems`, its `value` is ignored. */
+export interface YamlRuleDocument
+  extends ModeSettings,
+    Pick<YamlDocument, 'value' | 'placeOf'>,
+    Partial<Pick<YamlDocument, 'problems'>> {
+  /** Name of the file in messages. Never an absolute path of this machine. */
+  readonly file: string;
 }
 
 /** A rule as lib/rules.rego and lib/list.rego read it. */
@@ -38,11 +44,11 @@ export interface RuleData {
   readonly target: readonly RuleCondition[];
   readonly call: readonly RuleCondition[];
   readonly obligations: NonNullable<YamlRule['obligations']>;
-  /** What a list tells the model of it. */
+  /** What a list tells the model about this rule. */
   readonly shows?: RuleSummary;
 }
 
-/** Numbers of rules, each rule in one of the four kinds, so that a call meets it once. */
+/** Indexes of rules. Each rule is in one of the four maps, so that a call evaluates it once. */
 export interface RuleIndex {
   readonly tool: Record<string, number[]>;
   readonly server: Record<string, number[]>;
@@ -50,18 +56,18 @@ export interface RuleIndex {
   readonly any: number[];
 }
 
-/** All rules as data, what they mention, and every fault that was found in one of them alone. */
+/** All rules as data, with every fault that was found in a single rule. */
 export interface CompiledRules {
   readonly list: readonly RuleData[];
   readonly index: RuleIndex;
   readonly problems: readonly PolicyProblem[];
-  /** All that have the form of a rule, those that are off and those with problems included. */
+  /** Every rule that fits the schema. It includes rules that are off and rules with problems. */
   readonly rules: readonly LocatedRule[];
-  /** Time zones whose clocks the rules read. */
+  /** Time zones that the rules need. */
   readonly zones: readonly string[];
 }
 
-/** Reasons of the library itself; a rule of the same id would make refusals ambiguous. */
+/** Ids of the library's own reasons. With a rule of the same id, no one could tell the refusals apart. */
 export const RESERVED_RULE_IDS = new Set([
   'default-deny',
   'profile',
@@ -76,7 +82,7 @@ export const RESERVED_RULE_IDS = new Set([
   'obligations',
 ]);
 
-/** Compiles all documents together: ids are unique across them. `workspace` is absolute, symlinks resolved. */
+/** Compiles all documents together, because ids are unique across them. `workspace` is absolute, symlinks resolved. */
 export function compileRules(documents: readonly YamlRuleDocument[], workspace: string): CompiledRules {
   const compiler = new Compiler(workspace);
   for (const document of documents) compiler.add(document);
@@ -100,7 +106,7 @@ class Compiler implements CompiledRules {
     return [...this.#zones].sort();
   }
 
-  /** Of a rule with a fault of its form the rest is judged, and so are the others. */
+  /** If a rule does not fit the schema, its other parts are still checked, and so are the other rules. */
   add(document: YamlRuleDocument): void {
     const { problems = [] } = document;
     this.problems.push(...problems);
@@ -114,8 +120,8 @@ class Compiler implements CompiledRules {
       const own = faults
         .filter(({ path }) => path[0] === 'rules' && path[1] === number)
         .map(({ path }) => path.slice(2));
-      const left = own.length === 0 ? rule : pruneRule(rule, own);
-      if (left !== undefined) this.#addRule(left, number, { document, isPruned: own.length > 0 });
+      const pruned = own.length === 0 ? rule : pruneRule(rule, own);
+      if (pruned !== undefined) this.#addRule(pruned, number, { document, isPruned: own.length > 0 });
     }
   }
 
@@ -133,13 +139,16 @@ class Compiler implements CompiledRules {
       void this.problems.push({ ...at(path), message });
     const before = this.#places.get(rule.id);
     if (before !== undefined)
-      refuse(['id'], `the id "${rule.id}" stands at ${before.file}:${before.line} already; ids are unique`);
+      refuse(['id'], `the id "${rule.id}" is already used at ${before.file}:${before.line}; choose another id`);
     if (RESERVED_RULE_IDS.has(rule.id))
-      refuse(['id'], `"${rule.id}" is the id of a reason of Tollgate itself; choose another`);
+      refuse(['id'], `"${rule.id}" is an id that Tollgate uses itself; choose another id`);
     if (rule.outcome === 'deny' && rule.obligations !== undefined)
-      refuse(['obligations'], 'a rule that denies leaves nothing to obey; remove the obligations');
+      refuse(['obligations'], 'a rule that denies cannot have obligations; remove them');
     if (rule.outcome !== 'ask' && rule.approval !== undefined)
-      refuse(['approval'], `a rule that says ${rule.outcome} asks nobody; remove \`approval\`, or write outcome: ask`);
+      refuse(
+        ['approval'],
+        `a rule with outcome ${rule.outcome} does not ask; remove \`approval\`, or write outcome: ask`,
+      );
     if (rule.id !== '') this.#places.set(rule.id, { ...at(['id']), message: '' });
     const mode = compileMode(document, rule.mode);
     const { file, line } = at([]);
@@ -163,53 +172,58 @@ class Compiler implements CompiledRules {
     };
     this.rules.push({ rule, mode, at, ...(isPruned ? { isPruned } : {}) });
     if (this.problems.length > known || mode === 'off') return;
-    this.#enter(data, rule.when);
+    this.#addToIndex(data, rule.when);
     if (rule.when.time !== undefined) this.#zones.add(rule.when.time.zone);
   }
 
-  /** Under the narrowest thing that every call of the rule has in common. */
-  #enter(data: RuleData, when: When): void {
+  /** Adds the rule to the most specific map that covers all of its calls. */
+  #addToIndex(data: RuleData, when: When): void {
     const number = this.list.push(data) - 1;
     const servers = serversOfTools(when.tools) ?? when.servers;
     const exact = when.tools?.every((tool) => !tool.includes('*')) === true ? when.tools : undefined;
-    const [kind, keys] =
-      exact !== undefined
-        ? (['tool', exact] as const)
-        : servers !== undefined
-          ? (['server', servers] as const)
-          : (['verb', when.verbs] as const);
+    const [kind, keys] = indexKeys(exact, servers, when.verbs);
     if (keys === undefined) this.index.any.push(number);
     for (const key of new Set(keys)) (this.index[kind][key] ??= []).push(number);
   }
 }
 
-/** A window that says nothing wrong but for its zone. */
+function indexKeys(
+  exact: readonly string[] | undefined,
+  servers: readonly string[] | undefined,
+  verbs: readonly string[] | undefined,
+): readonly [kind: 'tool' | 'server' | 'verb', keys: readonly string[] | undefined] {
+  if (exact !== undefined) return ['tool', exact];
+  return servers === undefined ? ['verb', verbs] : ['server', servers];
+}
+
+/** A valid window. It replaces a faulty one so that its zone is still checked. */
 const ANY_WINDOW = { days: ['mon'] } as const;
 
-/** The rule without what is faulty; `paths` of the faults begin within it. It is only judged: it must never decide. */
-export function pruneRule(rule: YamlRule, paths: readonly SchemaFault['path'][]): YamlRule | undefined {
+/** Returns the rule without its faulty parts, only to check it further. `paths` of the faults begin within the rule. */
+function pruneRule(rule: YamlRule, paths: readonly SchemaFault['path'][]): YamlRule | undefined {
   if (paths.some((path) => path.length === 0 || (path.length === 1 && path[0] === 'when'))) return undefined;
-  const left = structuredClone(rule) as unknown as Record<string, unknown>;
-  for (const path of paths) removeAt(left, path);
-  // The outcome that asks least of patterns, and an id that no other rule has.
-  const { id = '', outcome = 'deny' } = left as Partial<YamlRule>;
-  return { ...(left as unknown as YamlRule), id, outcome };
+  const pruned = structuredClone(rule) as unknown as Record<string, unknown>;
+  for (const path of paths) removeAt(pruned, path);
+  // These defaults cause no further messages: deny has the fewest checks on patterns, and an empty id is never
+  // repeated.
+  const { id = '', outcome = 'deny' } = pruned as Partial<YamlRule>;
+  return { ...(pruned as unknown as YamlRule), id, outcome };
 }
 
 function removeAt(rule: Record<string, unknown>, path: SchemaFault['path']): void {
   const [top, field] = path;
   const when = rule.when as Record<string, unknown>;
   if (top === 'when' && field === 'time' && path.length > 2) return keepZone(when);
-  // Without one of its entries a list would say where the others stand wrongly.
+  // A faulty entry removes its whole list. Without one entry, the places of the others would be wrong.
   const end = path.findIndex((key) => typeof key === 'number');
-  const way = end < 0 ? path : path.slice(0, end);
-  const parent = way
+  const keys = end < 0 ? path : path.slice(0, end);
+  const parent = keys
     .slice(0, -1)
     .reduce<unknown>((node, key) => (node as Record<string, unknown> | undefined)?.[String(key)], rule);
-  if (typeof parent === 'object' && parent !== null) Reflect.deleteProperty(parent, way.at(-1) ?? '');
+  if (typeof parent === 'object' && parent !== null) Reflect.deleteProperty(parent, keys.at(-1) ?? '');
 }
 
-/** `from`, `to` and `days` are read together: where one is faulty, what the others say of it would be told too. */
+/** `from`, `to` and `days` are read together. If one is faulty, the checks of the others would report it again. */
 function keepZone(when: Record<string, unknown>): void {
   const zone = (when.time as { readonly zone?: unknown } | undefined)?.zone;
   if (typeof zone === 'string') when.time = { ...ANY_WINDOW, zone };

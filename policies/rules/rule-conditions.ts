@@ -1,4 +1,4 @@
-/** Owns the translation of a rule's `when` into the conditions that lib/*.rego judges; refuses patterns that mislead, each at its place. */
+/** Compiles `when` of a rule to the conditions that the Rego library evaluates. Refuses misleading patterns. */
 import path from 'node:path';
 import { mayBeLiteral } from '../../catalogs/programs/literal-programs.ts';
 import type { Verb } from '../../catalogs/tools/tool-definition.ts';
@@ -18,13 +18,13 @@ import { compileTime, type TimeWindow } from './time-windows.ts';
 
 export type { ArgumentTests };
 
-/** The outcomes of rules, gravest first. */
+/** The outcomes of rules, strictest first. */
 export type RuleOutcome = 'deny' | 'ask' | 'allow';
 
 /** Whether a server ships with Tollgate (CY-01). */
 export type Trust = 'internal' | 'external';
 
-/** `when` of a rule, as policies/schemas/rules.json describes it. All fields must hold; one entry of a list suffices. */
+/** `when` of a rule; see policies/schemas/rules.json. All fields must match; in a list, one entry is enough. */
 export interface When {
   readonly tools?: readonly string[];
   readonly servers?: readonly string[];
@@ -50,21 +50,21 @@ export interface When {
   readonly args?: Readonly<Record<string, ArgumentTests>>;
 }
 
-/** Conditions by what they read: the principal, the tool, the call. A rule without the last can be judged in a list. */
-export interface RuleConditions {
+/** Conditions by what they read: the principal, the tool, the call. A rule without `call` can be decided in a list. */
+interface RuleConditions {
   readonly principal: readonly RuleCondition[];
   readonly target: readonly RuleCondition[];
   readonly call: readonly RuleCondition[];
 }
 
-/** What a rule is compiled for. `workspace` is absolute. */
-export interface RuleContext {
+/** The rule's outcome and surroundings. `workspace` is absolute. */
+interface RuleContext {
   readonly outcome: RuleOutcome;
   readonly workspace: string;
   readonly refuse: Refuse;
 }
 
-/** How a rule takes what it reads: to deny or ask any fact suffices, to allow every one is needed. See lib/facts.rego. */
+/** For deny and ask, any fact is enough to match; for allow, every fact must match. See lib/facts.rego. */
 interface Reading extends RuleContext {
   readonly strict: boolean;
   readonly need: 'any' | 'every';
@@ -78,7 +78,7 @@ const SUBJECTS = [
   ['profiles', 'profile'],
 ] as const;
 
-/** Compiles `when`. What is refused is left out of the conditions, so the result counts only when nothing was. */
+/** Compiles `when`. A refused part is left out, so the result is valid only if nothing was refused. */
 export function compileWhen(when: When, context: RuleContext): RuleConditions {
   const strict = context.outcome !== 'allow';
   const reading: Reading = { ...context, strict, need: strict ? 'any' : 'every' };
@@ -96,7 +96,7 @@ function compilePrincipal(when: When): readonly RuleCondition[] {
   ];
 }
 
-/** Conditions on server, tool and verb; budgets use them too. */
+/** Compiles the conditions on server, tool and verb. Budgets use them too. */
 export function compileTarget(
   { tools, servers, trust, verbs }: Pick<When, 'tools' | 'servers' | 'trust' | 'verbs'>,
   refuse: Refuse,
@@ -134,19 +134,19 @@ function compileCall(when: When, reading: Reading): readonly RuleCondition[] {
   ];
 }
 
-/** What an allowed host may be reached by where the rule names no scheme. */
+/** The schemes that a rule allows if it names none. */
 const WEB_SCHEMES: readonly string[] = ['http', 'https'];
 
-/** A URL must meet hosts and schemes together. A rule that denies or asks is about every scheme unless it names some. */
+/** A URL must match hosts and schemes together. A rule that denies or asks covers every scheme unless it names some. */
 function compileUrls({ hosts, schemes, urls }: When, { strict, need, refuse }: Reading): readonly RuleCondition[] {
-  const meant = schemes ?? (strict ? undefined : WEB_SCHEMES);
-  const set = meant === undefined ? {} : { schemes: setOf(meant) };
+  const effective = schemes ?? (strict ? undefined : WEB_SCHEMES);
+  const set = effective === undefined ? {} : { schemes: setOf(effective) };
   for (const [index, pattern] of (schemes === undefined ? [] : (urls ?? [])).entries()) {
     const scheme = pattern.split(':', 1)[0] ?? '';
     if (schemes?.includes(scheme) === false)
       refuse(
         ['urls', index],
-        `"${pattern}" can never match: \`schemes\` does not name ${scheme}; add it there, or leave \`schemes\` out, because each URL names its own`,
+        `"${pattern}" can never match: \`schemes\` does not contain ${scheme}; add it, or remove \`schemes\`, because each URL names its own`,
       );
   }
   const any = hosts === undefined && schemes !== undefined ? ['*'] : hosts;
@@ -158,7 +158,7 @@ function compileUrls({ hosts, schemes, urls }: When, { strict, need, refuse }: R
   ];
 }
 
-/** `insideWorkspace` narrows the side on which the globs are looked for: the same path must meet both. */
+/** `insideWorkspace` limits the globs to one side: the same path must match both. */
 function compilePaths(
   { paths, insideWorkspace }: When,
   { strict, need, workspace, refuse }: Reading,
@@ -170,11 +170,11 @@ function compilePaths(
     addPath(own, glob, { strict, workspace });
     if (insideWorkspace === true && isEmpty(own.inside))
       throw new PatternError(
-        `"${glob}" can never match: it lies outside the workspace, and insideWorkspace is true; write it relative to the workspace`,
+        `"${glob}" can never match: it is outside the workspace, and insideWorkspace is true; write it relative to the workspace`,
       );
     if (insideWorkspace === false && isEmpty(own.outside))
       throw new PatternError(
-        `"${glob}" can never match: it lies in the workspace, and insideWorkspace is false; write an absolute path`,
+        `"${glob}" can never match: it is in the workspace, and insideWorkspace is false; write an absolute path`,
       );
     addPath(forms, glob, { strict, workspace });
   });
@@ -193,70 +193,59 @@ function isEmpty(forms: PatternForms): boolean {
   return Object.keys(forms).length === 0;
 }
 
-/** `starts` lets a rule that allows read commands that start other programs; `anywhere` makes a deny read each of their words. */
+/** `starts` lets an allow match commands that start other programs. `anywhere` lets a deny match any of their words. */
 function compileCommands(
   { commands, exceptCommands, opaque, readable }: When,
   { outcome, need, refuse }: Reading,
 ): readonly RuleCondition[] {
   if (exceptCommands !== undefined && outcome === 'allow')
-    refuse(['exceptCommands'], 'a rule that allows names what it allows; write `commands` in its place');
+    refuse(['exceptCommands'], 'a rule that allows must name what it allows; write `commands` instead');
   if (commands !== undefined && outcome === 'allow' && opaque !== true) {
     commands.forEach((command, index) => {
       if (!mayBeLiteral(command.trim().split(/\s+/)))
         refuse(
           ['commands', index],
-          `"${command}" starts other programs or may, so this rule never allows it; add \`opaque: true\`, in a rule of its own where others of its commands are literal`,
+          `"${command}" starts other programs or may do so, so this rule never allows it; write it in a rule of its own with \`opaque: true\``,
         );
     });
   }
   const reach = { ...(opaque === true ? { starts: true } : {}), ...(outcome === 'deny' ? { anywhere: true } : {}) };
-  return [
-    ...(commands === undefined
-      ? []
-      : [
-          {
-            over: 'commands',
-            need,
-            first: beginnings({ field: 'commands', commands, refuse, spells: need === 'any' }),
-            ...reach,
-          },
-        ]),
-    ...(exceptCommands === undefined
-      ? []
-      : [
-          {
-            over: 'commands',
-            need,
-            except: beginnings({ field: 'exceptCommands', commands: exceptCommands, refuse, spells: false }),
-          },
-        ]),
-    ...(opaque === undefined ? [] : [{ opaque }]),
-    ...(readable === undefined ? [] : [{ readable }]),
-  ];
+  const conditions: RuleCondition[] = [];
+  if (commands !== undefined) {
+    const first = firstWords({ field: 'commands', commands, refuse, byName: need === 'any' });
+    conditions.push({ over: 'commands', need, first, ...reach });
+  }
+  if (exceptCommands !== undefined) {
+    const except = firstWords({ field: 'exceptCommands', commands: exceptCommands, refuse, byName: false });
+    conditions.push({ over: 'commands', need, except });
+  }
+  if (opaque !== undefined) conditions.push({ opaque });
+  if (readable !== undefined) conditions.push({ readable });
+  return conditions;
 }
 
-/** By first word, the words that must follow it. `spells`: `/usr/bin/git` stands for `git` too, since a deny or an ask is about the program. */
-function beginnings({
+/** Returns, by first word, the words that must follow it. With `byName`, `/usr/bin/git` also means `git`. */
+function firstWords({
   field,
   commands,
   refuse,
-  spells,
+  byName,
 }: {
   field: string;
   commands: readonly string[];
   refuse: Refuse;
-  spells: boolean;
+  byName: boolean;
 }): Record<string, string[][]> {
   const first = nullMap<string[][]>();
   eachOf({ field, patterns: commands, refuse }, (command) => {
     const [head, ...rest] = command.trim().split(/\s+/);
     if (head === undefined || head === '' || /[*|;&<>$`"']/.test(command)) {
       throw new PatternError(
-        `"${command}" is no list of literal words: write how the command begins, such as git or git push`,
+        `"${command}" is not a list of literal words: write how the command begins, such as git or git push`,
       );
     }
     const name = path.posix.basename(head);
-    for (const spelt of new Set(spells && name !== '' ? [head, name] : [head])) (first[spelt] ??= []).push(rest);
+    for (const word of new Set(byName && name !== '' ? [head, name] : [head])) (first[word] ??= []).push(rest);
   });
   return first;
 }
@@ -271,7 +260,7 @@ function allOf(
   return forms;
 }
 
-/** Every entry of a list by itself, so that all of its faults come at once. */
+/** Processes each entry of a list by itself, so that all faults are reported at once. */
 function eachOf(
   { field, patterns, refuse }: { field: string; patterns: readonly string[]; refuse: Refuse },
   take: (pattern: string) => void,
@@ -286,14 +275,14 @@ function eachOf(
   }
 }
 
-/** One pattern as forms. Throws PatternError. */
+/** Returns one pattern as forms. Throws PatternError. */
 export function formsOf(pattern: string, add: (forms: PatternForms, pattern: string) => void): PatternForms {
   const forms: PatternForms = {};
   add(forms, pattern);
   return forms;
 }
 
-/** A list as the object that Rego looks keys up in. */
+/** Returns a list as an object, because Rego finds keys of an object fast. */
 export function setOf(values: readonly string[]): Record<string, true> {
   const set = nullMap<true>();
   for (const value of values) set[value] = true;

@@ -1,4 +1,4 @@
-/** Owns the order of all checks of YAML rules: form, names, contradictions, reach, tools; gives every fault of all files, and throws none. */
+/** Runs all checks of YAML rules in order: schema, patterns, names, contradictions, tools. */
 
 import type { PolicyParts } from '../engine/compiled-parts.ts';
 import { ENTRYPOINTS } from '../engine/policy-library.ts';
@@ -9,7 +9,10 @@ import type { PolicyProblem } from './policy-problems.ts';
 import type { CompiledRules } from './rule-compiler.ts';
 import { lintRules } from './rule-lint.ts';
 
-/** Every fault of the rules of one configuration. `wasm` is any policy with the library's entry point for patterns. */
+/**
+ * Returns every fault of the rules of one configuration. `wasm` is any policy with the library's entry point for
+ * patterns.
+ */
 export function findRuleFaults(
   compiled: CompiledRules,
   { settings, offered = new Map() }: Pick<PolicyParts, 'settings' | 'offered'>,
@@ -23,15 +26,15 @@ export function findRuleFaults(
   );
   return [
     ...problems,
-    ...findBroken(rules, wasm),
+    ...findBrokenPatterns(rules, wasm),
     ...findDanglingNames(rules, known),
     ...lintRules(whole, known),
     ...unoffered,
   ];
 }
 
-/** Patterns that the engine cannot compile, asked of the engine itself: in a decision they would silently match nothing. */
-function findBroken(rules: readonly LocatedRule[], wasm: Uint8Array): readonly PolicyProblem[] {
+/** Asks the policy engine itself which patterns it cannot compile. In a decision they would silently match nothing. */
+function findBrokenPatterns(rules: readonly LocatedRule[], wasm: Uint8Array): readonly PolicyProblem[] {
   const tested = rules.flatMap(({ rule, at }) =>
     Object.entries(rule.when.args ?? {}).flatMap(([path, { pattern }]) =>
       pattern === undefined ? [] : [{ pattern, place: at(['when', 'args', path, 'pattern']) }],
@@ -46,7 +49,7 @@ function findBroken(rules: readonly LocatedRule[], wasm: Uint8Array): readonly P
       : [
           {
             ...place,
-            message: `${JSON.stringify(pattern)} is no RE2 regular expression (no lookaround, no backreferences)`,
+            message: `${JSON.stringify(pattern)} is not an RE2 regular expression; RE2 has no lookaround and no backreferences`,
           },
         ];
   });

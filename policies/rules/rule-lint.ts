@@ -1,4 +1,7 @@
-/** Owns what is wrong with rules that are each well formed: fields that exclude each other, twins, rules that never count, patterns wider than they look. */
+/**
+ * Finds faults of rules that fit the schema: fields that exclude each other, duplicates, rules without effect, wide
+ * patterns.
+ */
 import { isDeepStrictEqual } from 'node:util';
 import { type ConfiguredNames, type LocatedRule, serversOfTools } from './configured-names.ts';
 import type { PolicyProblem } from './policy-problems.ts';
@@ -6,18 +9,18 @@ import { isWideHost } from './public-suffixes.ts';
 import type { When } from './rule-conditions.ts';
 import { patternCovers } from './rule-patterns.ts';
 
-/** Problems of all rules, each at its place. Rules that are off are left alone. */
+/** Returns the problems of all rules that are not off. */
 export function lintRules(
   rules: readonly LocatedRule[],
   known: Pick<ConfiguredNames, 'servers'>,
 ): readonly PolicyProblem[] {
   const active = rules.filter(({ mode }) => mode !== 'off');
-  const deniers = new Deniers(active);
-  const twins = new Map<string, LocatedRule>();
+  const deniers = new DenyRuleIndex(active);
+  const seen = new Map<string, LocatedRule>();
   return active.flatMap((located) => [
     ...findExclusive(located, known),
     ...findWide(located),
-    ...findTwin(located, twins),
+    ...findDuplicate(located, seen),
     ...deniers.findUnreachable(located),
   ]);
 }
@@ -33,33 +36,33 @@ function findExclusive(
   tools.forEach((tool, index) => {
     const server = tool.split('.', 1)[0] ?? '';
     if (servers !== undefined && !servers.some((name) => patternCovers(server, name)))
-      refuse(['tools', index], `"${tool}" can never match: \`servers\` of this rule does not name ${server}`);
-    if (servers === undefined) judgeTrust(server, ['tools', index]);
+      refuse(['tools', index], `"${tool}" can never match: \`servers\` of this rule does not contain ${server}`);
+    if (servers === undefined) checkTrust(server, ['tools', index]);
   });
-  (servers ?? []).forEach((server, index) => judgeTrust(server, ['servers', index]));
+  (servers ?? []).forEach((server, index) => checkTrust(server, ['servers', index]));
   if (opaque === false && readable === false)
     refuse(
       ['readable'],
-      'a command that is not opaque has words, so `opaque: false` and `readable: false` never hold together; remove one of them',
+      'a command that is not opaque has words, so `opaque: false` and `readable: false` never match together; remove one of them',
     );
   if (rule.outcome === 'allow' && readable === false && rule.when.commands !== undefined)
     refuse(
       ['commands'],
-      'a command that cannot be read has no words, so `commands` and `readable: false` never hold together in a rule that allows; remove one of them',
+      'a command that cannot be read has no words, so `commands` and `readable: false` never match together in a rule that allows; remove one of them',
     );
   return problems;
 
-  function judgeTrust(server: string, path: readonly (string | number)[]): void {
+  function checkTrust(server: string, path: readonly (string | number)[]): void {
     const own = trusts.get(server);
     if (trust !== undefined && own !== undefined && !trust.includes(own))
       refuse(
         path,
-        `"${server}" can never match: it is ${own}, and \`trust\` of this rule names ${trust.join(', ')} only`,
+        `"${server}" can never match: it is ${own}, and \`trust\` of this rule contains only ${trust.join(', ')}`,
       );
   }
 }
 
-/** Only rules that allow: to refuse more than was meant is safe, to allow more is not. */
+/** Checks only rules that allow. To refuse too much is safe; to allow too much is not. */
 function findWide({ rule, at }: LocatedRule): readonly PolicyProblem[] {
   if (rule.outcome !== 'allow') return [];
   const { hosts = [], urls = [], paths = [], tools = [], servers, trust } = rule.when;
@@ -72,7 +75,7 @@ function findWide({ rule, at }: LocatedRule): readonly PolicyProblem[] {
       ? [
           problem(
             [field, index],
-            `"${host}" is open to everybody who registers a name below it; name the hosts, or write * to mean any host`,
+            `"${host}" matches the hosts of anyone who registers a name below it; name the hosts, or write * to mean any host`,
           ),
         ]
       : [];
@@ -82,7 +85,7 @@ function findWide({ rule, at }: LocatedRule): readonly PolicyProblem[] {
     ...urls.flatMap((url, index) => wide('urls', index, /^[^:]+:\/\/([^/:]*)/.exec(url)?.[1] ?? '')),
     ...paths.flatMap((glob, index) =>
       /^\*\*(\/\*\*)*$/.test(glob)
-        ? [problem(['paths', index], `"${glob}" is every path of the workspace; write insideWorkspace: true`)]
+        ? [problem(['paths', index], `"${glob}" matches every path of the workspace; write insideWorkspace: true`)]
         : [],
     ),
     ...tools.flatMap((tool, index) =>
@@ -90,7 +93,7 @@ function findWide({ rule, at }: LocatedRule): readonly PolicyProblem[] {
         ? [
             problem(
               ['tools', index],
-              `"${tool}" allows whatever any server calls so, also one that is added later; name the server, or add \`servers\``,
+              `"${tool}" allows any tool with such a name, also on a server that is added later; name the server, or add \`servers\``,
             ),
           ]
         : [],
@@ -98,60 +101,58 @@ function findWide({ rule, at }: LocatedRule): readonly PolicyProblem[] {
   ];
 }
 
-function findTwin({ rule, mode, at }: LocatedRule, twins: Map<string, LocatedRule>): readonly PolicyProblem[] {
+function findDuplicate({ rule, mode, at }: LocatedRule, seen: Map<string, LocatedRule>): readonly PolicyProblem[] {
   const key = canonical([rule.outcome, mode, rule.when, rule.obligations ?? {}]);
-  const twin = twins.get(key);
-  if (twin === undefined) {
-    twins.set(key, { rule, mode, at });
+  const first = seen.get(key);
+  if (first === undefined) {
+    seen.set(key, { rule, mode, at });
     return [];
   }
   return [
-    { ...at(['when'], 'key'), message: `it says the same as "${twin.rule.id}" (${place(twin)}); remove one of them` },
+    { ...at(['when'], 'key'), message: `it says the same as "${first.rule.id}" (${place(first)}); remove one of them` },
   ];
 }
 
-/** Denying rules under the first thing that each calls for, so that ten thousand rules are not compared with each other. */
-class Deniers {
-  readonly #byWord = new Map<string, LocatedRule[]>();
+/** Deny rules by the first thing that each requires, so that ten thousand rules are not compared pair by pair. */
+class DenyRuleIndex {
+  readonly #byKey = new Map<string, LocatedRule[]>();
 
   constructor(rules: readonly LocatedRule[]) {
     for (const located of rules) {
       const { rule, mode } = located;
       if (rule.outcome === 'deny' && mode === 'enforce')
-        for (const word of wordsOf(rule.when)) this.#byWord.set(word, [...(this.#byWord.get(word) ?? []), located]);
+        for (const key of keysOf(rule.when)) this.#byKey.set(key, [...(this.#byKey.get(key) ?? []), located]);
     }
   }
 
-  /** A rule all of whose calls one rule denies never counts, and whoever wrote it believes that it does. */
+  /** A rule has no effect if another rule denies all of its calls. Its author believes that it has one. */
   findUnreachable({ rule, mode, at }: LocatedRule): readonly PolicyProblem[] {
     if (rule.outcome === 'deny' || mode !== 'enforce') return [];
-    const words = [
+    const keys = [
       'any',
-      ...wordsOf(rule.when),
+      ...keysOf(rule.when),
       ...(serversOfTools(rule.when.tools) ?? []).map((server) => `server ${server}`),
       ...(rule.when.verbs ?? []).map((verb) => `verb ${verb}`),
     ];
-    const denier = words
-      .flatMap((word) => this.#byWord.get(word) ?? [])
-      .find((one) => isWithin(rule.when, one.rule.when));
+    const denier = keys.flatMap((key) => this.#byKey.get(key) ?? []).find((one) => isWithin(rule.when, one.rule.when));
     if (denier === undefined) return [];
     return [
       {
         ...at(['outcome']),
-        message: `"${denier.rule.id}" (${place(denier)}) denies every call that this rule is about, so it never counts; narrow that rule, or turn one of them off with mode: off`,
+        message: `"${denier.rule.id}" (${place(denier)}) denies every call that this rule is about, so this rule has no effect; narrow that rule, or turn one of them off with mode: off`,
       },
     ];
   }
 }
 
-function wordsOf({ tools, servers, verbs }: When): readonly string[] {
+function keysOf({ tools, servers, verbs }: When): readonly string[] {
   if (tools?.every((tool) => !tool.includes('*')) === true) return tools.map((tool) => `tool ${tool}`);
   const named = servers ?? serversOfTools(tools);
   if (named !== undefined) return named.map((server) => `server ${server}`);
   return verbs?.map((verb) => `verb ${verb}`) ?? ['any'];
 }
 
-/** Does every call that `inner` allows or asks for fire a deny with `outer`? May say no where it does, never yes where it does not. */
+/** Whether `outer` denies every call that `inner` matches. May return false wrongly, but never true. */
 function isWithin(inner: When, outer: When): boolean {
   return (Object.keys(outer) as (keyof When)[]).every((field) => {
     const [narrow, wide] = [
@@ -169,17 +170,15 @@ function isWithin(inner: When, outer: When): boolean {
   });
 }
 
-/** Keys in order, and lists that are sets: what differs in spelling only is the same. */
+/** Sorts keys and lists, so that rules that differ only in order are equal. */
 function canonical(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(canonical).join()}]`;
   if (typeof value !== 'object' || value === null) return JSON.stringify(value) ?? '';
-  return `{${Object.entries(value)
-    .map(
-      ([key, inner]) =>
-        `${JSON.stringify(key)}:${canonical(Array.isArray(inner) ? [...(inner as unknown[])].sort((a, b) => (canonical(a) < canonical(b) ? -1 : 1)) : inner)}`,
-    )
-    .sort()
-    .join()}}`;
+  const entries = Object.entries(value).map(([key, inner]) => {
+    const sorted = Array.isArray(inner) ? inner.map(canonical).sort() : undefined;
+    return `${JSON.stringify(key)}:${sorted === undefined ? canonical(inner) : `[${sorted.join()}]`}`;
+  });
+  return `{${entries.sort().join()}}`;
 }
 
 function place({ at }: LocatedRule): string {

@@ -1,10 +1,10 @@
-/** Owns how a mode is written and how it depends on the caller; which mode holds for a call is decided by lib/modes.rego. */
+/** Compiles modes, which may depend on the caller. lib/modes.rego decides which mode applies to a call. */
 
 import { MODE_NAMES, type Mode, type ModeSettings } from '../port.ts';
 import type { RuleCondition } from './argument-tests.ts';
 import { setOf } from './rule-conditions.ts';
 
-/** A mode as lib/modes.rego reads it: one for all, or one by the caller. */
+/** A mode as lib/modes.rego reads it: one for all callers, or one that depends on the caller. */
 export type ModeData =
   | Mode
   | {
@@ -14,7 +14,7 @@ export type ModeData =
 
 const STRENGTH: readonly Mode[] = ['off', 'shadow', 'warn', 'enforce'];
 
-/** The mode of a rule, or of a package, within its source: the weaker one holds, for every caller. */
+/** Returns the mode of a rule or package. For every caller, the weaker of its own mode and its source's mode counts. */
 export function compileMode(source: ModeSettings, own: keyof typeof MODE_NAMES = 'enforce'): ModeData {
   const within = (mode: Mode): Mode => weaker(mode, MODE_NAMES[own]);
   const first = (source.modes ?? []).map(({ profile, origin, mode }) => ({
@@ -28,7 +28,7 @@ export function compileMode(source: ModeSettings, own: keyof typeof MODE_NAMES =
   return first.every(({ mode }) => mode === otherwise) ? otherwise : { first, otherwise };
 }
 
-/** Whether it is this mode for some caller. */
+/** Whether this mode applies to any caller. */
 export function mayHaveMode(mode: Mode, data: ModeData): boolean {
   return typeof data === 'string'
     ? data === mode

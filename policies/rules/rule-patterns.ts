@@ -1,9 +1,9 @@
-/** Owns the patterns of YAML rules: compiles each to the cheapest form that wasm matches exactly; refuses patterns that say less or more than they mean. */
+/** Compiles the patterns of YAML rules to the cheapest form that wasm matches exactly. Refuses misleading patterns. */
 import { parseHost } from '../../catalogs/readers/hosts.ts';
 import { globProblem, patternProblem } from '../../catalogs/readers/path-globs.ts';
 import { canonicalPath, portOf } from '../../catalogs/readers/urls.ts';
 
-/** What lib/match.rego matches. A text matches when any of the forms does; absent forms match nothing. */
+/** What lib/match.rego matches. A text matches if it matches any of the forms; an absent form matches nothing. */
 export interface PatternForms {
   all?: true;
   equal?: Record<string, true>;
@@ -14,7 +14,7 @@ export interface PatternForms {
   regex?: string[];
 }
 
-/** A pattern that is refused; the message says what to write. */
+/** Thrown for a refused pattern. The message says what to write. */
 export class PatternError extends Error {}
 
 /** Adds a pattern in which `*` stands for any characters. */
@@ -29,24 +29,24 @@ export function addText(forms: PatternForms, pattern: string): void {
   else (forms.regex ??= []).push(`^${parts.map(quoteRegex).join('(?s:.*)')}$`);
 }
 
-/** Whether a text, or all that a pattern with `*` matches, matches the outer pattern: a star of the inner can only be met by one of the outer. */
+/** Whether the outer pattern matches everything that the inner text or pattern matches. Only `*` can match a `*`. */
 export function patternCovers(outer: string, inner: string): boolean {
   return new RegExp(`^${outer.split('*').map(quoteRegex).join('.*')}$`, 's').test(inner);
 }
 
 const PRIMITIVES: ReadonlySet<string> = new Set(['read', 'write', 'edit', 'bash']);
 
-/** The parts of a `server.tool` pattern; a server's name holds no dot, so the first one parts them. */
+/** Splits a `server.tool` pattern at its first dot, because the name of a server has no dot. */
 export function splitTool(pattern: string): readonly [server: string, tool: string] {
   const dot = pattern.indexOf('.');
   if (dot < 1 || dot === pattern.length - 1)
     throw new PatternError(
-      `"${pattern}" is no tool: write server.tool${PRIMITIVES.has(pattern) ? `, here workspace.${pattern}` : ''}, or server.* for all tools of a server`,
+      `"${pattern}" is not a tool: write server.tool${PRIMITIVES.has(pattern) ? `, here workspace.${pattern}` : ''}, or server.* for all tools of a server`,
     );
   const [server, tool] = [pattern.slice(0, dot), pattern.slice(dot + 1)];
   refuseForeign(pattern);
   if (/^\*+$/.test(server) && /^\*+$/.test(tool))
-    throw new PatternError(`"${pattern}" matches every tool: leave \`tools\` out to mean all of them`);
+    throw new PatternError(`"${pattern}" matches every tool: remove \`tools\` to mean all of them`);
   return [server, tool];
 }
 
@@ -59,35 +59,39 @@ export function addHost(forms: PatternForms, pattern: string): void {
   const bare = pattern.startsWith('*.') ? pattern.slice(2) : pattern;
   if (!/^[a-z0-9_-]+(\.[a-z0-9_-]+)*$|^\[[0-9a-f:.]+\]$/.test(bare)) {
     throw new PatternError(
-      `"${pattern}" is no host: write lower case without scheme, port or path, such as api.example.org or *.example.org`,
+      `"${pattern}" is not a host: write it in lower case without scheme, port or path, such as api.example.org or *.example.org`,
     );
   }
   const read = parseHost(bare);
   const spelling = read === undefined ? undefined : read.kind === 'ipv6' ? `[${read.host}]` : read.host;
   if (read === undefined || (read.kind !== 'name' && bare !== pattern))
     throw new PatternError(
-      `"${pattern}" can match no host: URLs are read with host names, dotted IPv4 addresses and [IPv6 addresses]`,
+      `"${pattern}" can match no host: write a host name, a dotted IPv4 address or an [IPv6 address]`,
     );
   if (spelling !== bare) throw new PatternError(`"${pattern}" can match no host: write it as ${spelling}`);
   if (bare === pattern) (forms.equal ??= nullMap())[bare] = true;
   else (forms.suffix ??= []).push(`.${bare}`);
 }
 
-/** Adds `scheme://host[:port][/path]` over addresses of catalogs/readers/urls.ts. Absent port: the scheme's own; absent path: any. */
+/** Adds `scheme://host[:port][/path]`. Absent port: the scheme's default port. Absent path: any path. */
 export function addUrl(forms: PatternForms, pattern: string): void {
   const [, scheme, host = '', port, path] =
     /^([a-z][a-z0-9+.-]*):\/\/(\[[0-9a-f:.]+\]|[^/:@?#]+)(?::(\d{1,5}|\*))?(\/[^#]*)?$/.exec(pattern) ?? [];
   if (scheme === undefined)
-    throw new PatternError(`"${pattern}" is no URL: write scheme://host/path, such as https://api.example.org/v1/**`);
+    throw new PatternError(
+      `"${pattern}" is not a URL: write scheme://host/path, such as https://api.example.org/v1/**`,
+    );
   addHost({}, host);
   const rest = urlPath(pattern, path);
   if (!host.includes('*') && port !== '*')
     return addAddress(forms, `${scheme}://${host}:${port ?? portOf(scheme)}`, rest);
-  const start = `${quoteRegex(scheme)}://${quoteRegex(host).replace('\\*', '[^/]*')}:${port === '*' ? '[0-9]+' : (port ?? portOf(scheme))}/`;
+  const hostRegex = quoteRegex(host).replace('\\*', '[^/]*');
+  const portRegex = port === '*' ? '[0-9]+' : (port ?? portOf(scheme));
+  const start = `${quoteRegex(scheme)}://${hostRegex}:${portRegex}/`;
   (forms.regex ??= []).push(`^${start}${rest.join('/') === '**' ? '(?s:.*)' : pathRegex(rest)}$`);
 }
 
-/** The segments of the path; none for `/` itself. */
+/** Returns the segments of the path; none for `/`. */
 function urlPath(pattern: string, path: string | undefined): readonly string[] {
   if (path === undefined) return ['**'];
   if (path === '/') return [];
@@ -105,16 +109,17 @@ function addAddress(forms: PatternForms, base: string, path: readonly string[]):
     (forms.regex ??= []).push(`^${quoteRegex(base)}/${pathRegex(path)}$`);
 }
 
-/** Forms for paths inside the workspace (relative) and outside of it (absolute); see PathFact. */
+/** Forms for paths inside the workspace (relative) and outside it (absolute); see PathFact. */
 export interface PathForms {
   readonly inside: PatternForms;
   readonly outside: PatternForms;
 }
 
 /**
- * Adds a path glob: `*` within a segment, `**` across any number of segments, none included. A glob without leading `/` is
- * relative to the workspace; to a rule that denies or asks (`strict`) one that begins with `**` means paths outside too. An
- * absolute glob also means what it covers of the workspace: else a rule on /home would overlook it.
+ * Adds a path glob. `*` matches within a segment; `**` matches any number of segments, also none. A glob without a
+ * leading `/` is relative to the workspace. With `strict` (deny and ask), a glob that begins with `**` also matches
+ * outside it. An absolute glob also matches what it covers in the workspace. Otherwise a rule on /home would miss those
+ * paths.
  */
 export function addPath(forms: PathForms, glob: string, options: { strict: boolean; workspace: string }): void {
   const { inside, outside } = placePath(glob, options);
@@ -122,7 +127,7 @@ export function addPath(forms: PathForms, glob: string, options: { strict: boole
   for (const segments of outside) addSegments(forms.outside, segments);
 }
 
-/** The segments of a path glob on each side; see addPath. Throws PatternError. */
+/** Returns the segments of a path glob on each side; see addPath. Throws PatternError. */
 export function placePath(
   glob: string,
   { strict, workspace }: { strict: boolean; workspace: string },
@@ -146,7 +151,7 @@ function splitPath(glob: string): readonly string[] {
   return segments.filter((segment, index) => segment !== '**' || segments[index - 1] !== '**');
 }
 
-/** What is left of a glob once the folders of `home` are taken off its front. */
+/** Returns what remains of a glob after the folders of `home` are removed from its start. */
 function remainders(segments: readonly string[], home: readonly string[]): readonly (readonly string[])[] {
   const [first, ...rest] = segments;
   const [folder, ...inner] = home;
@@ -163,7 +168,9 @@ function addSegments(forms: PatternForms, segments: readonly string[]): void {
   else if (!addCommonPath(forms, text)) (forms.regex ??= []).push(`^${pathRegex(segments)}$`);
 }
 
-/** The shapes that nearly all globs have: a folder with all below it, and a name, an ending or a folder at any depth. */
+/**
+ * Adds a common glob without a regular expression: a folder and all below it, or a name, ending or folder at any depth.
+ */
 function addCommonPath(forms: PatternForms, text: string): boolean {
   const front = /^([^*]+)\/\*\*$/.exec(text)?.[1];
   const name = /^\*\*\/([^*]+)$/.exec(text)?.[1];
@@ -180,14 +187,10 @@ function addCommonPath(forms: PatternForms, text: string): boolean {
 
 function pathRegex(segments: readonly string[]): string {
   return segments.reduce((regex, segment, index) => {
-    const last = index === segments.length - 1;
-    if (segment !== '**')
-      return (
-        regex +
-        segmentRegex(segment) +
-        (last || (segments[index + 1] === '**' && index + 2 === segments.length) ? '' : '/')
-      );
-    return regex + (last ? '(?:/(?s:.*))?' : '(?:(?s:.*)/)?');
+    const isLast = index === segments.length - 1;
+    if (segment === '**') return regex + (isLast ? '(?:/(?s:.*))?' : '(?:(?s:.*)/)?');
+    const endsInStars = index === segments.length - 2 && segments[index + 1] === '**';
+    return regex + segmentRegex(segment) + (isLast || endsInStars ? '' : '/');
   }, '');
 }
 
@@ -199,13 +202,15 @@ function quoteRegex(text: string): string {
   return text.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&');
 }
 
-/** Taken literally, what other glob dialects read would match nothing, and a rule that denies would be open. */
+/**
+ * Refuses the syntax of other glob dialects. Taken literally it would match nothing, and a deny rule would not deny.
+ */
 function refuseForeign(pattern: string): void {
   const problem = patternProblem(pattern);
   if (problem !== undefined) throw new PatternError(problem);
 }
 
-/** Keys come from files: no prototype, so that `__proto__` is a key like any other. */
+/** Returns an empty object without a prototype. Keys come from files, so `__proto__` must be an ordinary key. */
 export function nullMap<T>(): Record<string, T> {
   return Object.create(null) as Record<string, T>;
 }

@@ -1,4 +1,4 @@
-/** Owns the check of YAML rules against the published schema; refuses every key and value that the schema does not know, with a suggestion. */
+/** Checks YAML rules against policies/schemas/rules.json, and explains each fault with a suggestion. */
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import type { ErrorObject, ValidateFunction } from 'ajv';
@@ -9,7 +9,7 @@ import type { RuleOutcome, When } from './rule-conditions.ts';
 
 const require = createRequire(import.meta.url);
 
-/** One rule as it stands in YAML. */
+/** One rule as it is written in YAML. */
 export interface YamlRule {
   readonly id: string;
   readonly outcome: RuleOutcome;
@@ -26,7 +26,7 @@ export interface YamlRule {
   };
 }
 
-/** A fault by its place in the value. `part` tells whether the key or the value is wrong. */
+/** A fault and its path in the value. `part` tells whether the key or the value is wrong. */
 export interface SchemaFault {
   readonly path: readonly (string | number)[];
   readonly part: 'key' | 'value';
@@ -36,20 +36,20 @@ export interface SchemaFault {
 const SCHEMA = new URL('../schemas/rules.json', import.meta.url);
 let compiled: ValidateFunction<{ rules: readonly YamlRule[] }> | undefined;
 
-/** Faults of a rules document; none means that it is `{rules: YamlRule[]}`. */
+/** Returns the faults of a rules document. If there are none, the value is `{rules: YamlRule[]}`. */
 export function findSchemaFaults(value: unknown): readonly SchemaFault[] {
   if (surelyFits(SCHEMA, value)) return [];
   compiled ??= compileSchema();
   return compiled(value) ? [] : (compiled.errors ?? []).map(toFault);
 }
 
-/** Faults of obligations that Rego gives: judged by the very schema of those in YAML. */
+/** Returns the faults of obligations that Rego gives. They have the same schema as obligations in YAML. */
 export function findObligationFaults(obligations: unknown): readonly SchemaFault[] {
   const rule = { id: 'member', outcome: 'ask', when: {}, obligations };
   return findSchemaFaults({ rules: [rule] }).map((fault) => ({ ...fault, path: fault.path.slice(3) }));
 }
 
-/** Dear, so only where something is wrong. */
+/** Compiling the schema is expensive, so this runs only after the fast check failed. */
 function compileSchema(): typeof compiled & object {
   const { Ajv } = require('ajv') as typeof import('ajv');
   return new Ajv({ allErrors: true, verbose: true }).compile<{ rules: readonly YamlRule[] }>(rulesSchema());
@@ -59,7 +59,7 @@ function rulesSchema(): { readonly definitions: { readonly when: { readonly prop
   return JSON.parse(readFileSync(SCHEMA, 'utf8')) as ReturnType<typeof rulesSchema>;
 }
 
-/** A fault as ajv tells it (`allErrors`, `verbose`), in our words. */
+/** Returns an error of ajv (with `allErrors` and `verbose`) as a fault with our message. */
 export function toFault(error: ErrorObject): SchemaFault {
   const path = error.instancePath.split('/').slice(1).map(unescapePointer);
   const params = error.params as Readonly<Record<string, unknown>>;
@@ -69,16 +69,16 @@ export function toFault(error: ErrorObject): SchemaFault {
     return {
       path: [...path, key],
       part: 'key',
-      message: `unknown key "${key.slice(0, 40)}".${hintOf(key, known)} Known here: ${known.join(', ')}.`,
+      message: `unknown key "${key.slice(0, 40)}".${hintOf(key, known)} Known keys: ${known.join(', ')}.`,
     };
   }
   return { path, part: 'value', message: describe(error, params) };
 }
 
-/** A condition beside `when` instead of under it is a matter of indentation, not of spelling. */
+/** A condition next to `when` is a mistake in indentation, not in spelling. */
 function hintOf(key: string, known: readonly string[]): string {
   const isCondition = known.includes('when') && Object.hasOwn(rulesSchema().definitions.when.properties, key);
-  return isCondition ? ' It is a condition: indent it, so that it stands under `when`.' : suggest(key, known);
+  return isCondition ? ' It is a condition: indent it, so that it is under `when`.' : suggest(key, known);
 }
 
 function describe(error: ErrorObject, params: Readonly<Record<string, unknown>>): string {
@@ -87,25 +87,25 @@ function describe(error: ErrorObject, params: Readonly<Record<string, unknown>>)
     const known = (params.allowedValues as readonly unknown[]).map(String);
     return `${seen} is not one of ${known.join(', ')}.${typeof error.data === 'string' ? suggest(error.data, known) : ''}`;
   }
-  if (error.keyword === 'required') return `"${String(params.missingProperty)}" is missing; write it.`;
-  if (error.keyword === 'minItems') return 'an empty list never matches; leave the key out, or name something.';
-  if (error.keyword === 'minProperties') return 'nothing stands here; leave the key out, or say something.';
+  if (error.keyword === 'required') return `"${String(params.missingProperty)}" is missing; add it.`;
+  if (error.keyword === 'minItems') return 'an empty list never matches; remove the key, or add an entry.';
+  if (error.keyword === 'minProperties') return 'the value is empty; remove the key, or add an entry.';
   if (error.keyword === 'type' && error.data === null)
-    return 'nothing stands here; write the value, or indent deeper what follows.';
+    return 'the value is missing; write it, or indent the following lines.';
   if (error.keyword === 'type')
     return `${seen} is not of type ${String(params.type)}${howToWrite(error.data, String(params.type))}.`;
   if (error.keyword === 'pattern') return `${seen} does not fit: ${hintFor(error)}.`;
   return `${seen} ${error.message ?? 'is refused'}.`;
 }
 
-/** The two slips that YAML invites: one thing where a list stands, and quotes where they change the type. */
+/** The two frequent mistakes in YAML: one value instead of a list, and wrong quotes. */
 function howToWrite(data: unknown, type: string): string {
   if (type === 'array' && typeof data !== 'object') return `; write a list: [${String(data).slice(0, 60)}]`;
   if (typeof data === 'string' && ['number', 'integer', 'boolean'].includes(type)) return '; write it without quotes';
   return type === 'string' && typeof data !== 'object' ? '; write it in quotes' : '';
 }
 
-/** The schema says in words what its regular expressions say. */
+/** The schema describes its regular expressions in words. */
 function hintFor({ parentSchema }: ErrorObject): string {
   const { description } = (parentSchema ?? {}) as { readonly description?: string };
   return (

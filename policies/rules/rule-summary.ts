@@ -1,4 +1,4 @@
-/** Owns what a rule tells the model before a call: its conditions in words, and its bounds on arguments; refuses to show what another rule could undo. */
+/** Describes a rule to the model before a call: its conditions in words, and its bounds on arguments. */
 import type { ArgumentBound } from '../../catalogs/projection/argument-bounds.ts';
 import type { ArgumentTests, RuleOutcome, When } from './rule-conditions.ts';
 import type { TimeWindow } from './time-windows.ts';
@@ -6,67 +6,58 @@ import type { TimeWindow } from './time-windows.ts';
 const MAX_NAMES = 3;
 const MAX_CHARS = 120;
 
-/** For a list: the conditions in words, and the bounds. */
+/** What a list shows of a rule. */
 export interface RuleSummary {
   readonly say?: string;
   readonly bounds: readonly ArgumentBound[];
-  /** The rule reads nothing of a call but what its bounds say. */
+  /** Whether the bounds are all that the rule reads of a call. */
   readonly whole: boolean;
 }
 
-/** As a field of the rule's data; absent where the rule reads nothing of a call. */
+/** Returns the summary as a field of the rule's data. Empty if the rule reads nothing of a call. */
 export function summarizeRule(when: When, outcome: RuleOutcome): { readonly shows?: RuleSummary } {
   const say = sayWhen(when, outcome);
   return say === undefined ? {} : { shows: { say, bounds: boundsOf(when, outcome), whole: isArgumentsOnly(when) } };
 }
 
 /**
- * The conditions on a call, such as `a path is **\/.env`; undefined where the rule reads only who calls which tool. Deny and
- * ask fire on any fact, allow asks it of every one.
+ * Returns the conditions on a call in words, such as `a path is **\/.env`; undefined if the rule reads only the caller
+ * and the tool. A deny or ask matches if any fact matches, an allow only if every fact matches.
  */
 function sayWhen(when: When, outcome: RuleOutcome): string | undefined {
-  const [one, all] = outcome === 'allow' ? ['every', 'is under'] : ['a', 'is'];
-  const {
-    paths,
-    insideWorkspace,
-    commands,
-    exceptCommands,
-    opaque,
-    readable,
-    hosts,
-    schemes,
-    urls,
-    labels,
-    time,
-    args,
-  } = when;
+  const fields = Object.keys(CONDITION_WORDS) as (keyof typeof CONDITION_WORDS)[];
   const words = [
-    ...(paths === undefined ? [] : [`${one} path ${all} ${some(paths)}`]),
-    ...(insideWorkspace === undefined
-      ? []
-      : [`${one} path is ${insideWorkspace ? 'inside' : 'outside'} the workspace`]),
-    ...(hosts === undefined ? [] : [`${one} host is ${some(hosts)}`]),
-    ...(schemes === undefined ? [] : [`${one} URL has the scheme ${some(schemes)}`]),
-    ...(urls === undefined ? [] : [`${one} URL is ${some(urls)}`]),
-    ...(commands === undefined ? [] : [`${one} command begins with ${some(commands)}`]),
-    ...(exceptCommands === undefined ? [] : [`${one} command begins with none of ${some(exceptCommands)}`]),
-    ...(opaque === undefined
-      ? []
-      : [
-          opaque
-            ? 'the command starts other programs or cannot be read'
-            : 'the command is plain words and starts no other program',
-        ]),
-    ...(readable === undefined ? [] : [readable ? 'the command is plain words' : 'the command is not plain words']),
-    ...(labels === undefined ? [] : [`the run holds data labelled ${some(labels)}`]),
-    ...(time === undefined ? [] : [`it is ${sayTime(time)}`]),
-    ...Object.entries(args ?? {}).map(([path, tests]) => `${path} ${sayTests(tests)}`),
+    ...fields.flatMap((field) => {
+      const value = when[field];
+      const say = CONDITION_WORDS[field] as (value: unknown, one: string) => string;
+      return value === undefined ? [] : [say(value, outcome === 'allow' ? 'every' : 'a')];
+    }),
+    ...Object.entries(when.args ?? {}).map(([path, tests]) => `${path} ${sayTests(tests)}`),
   ];
   const text = words.join(' and ');
-  return text === '' ? undefined : text.length <= MAX_CHARS ? text : `${text.slice(0, MAX_CHARS - 1)}…`;
+  if (text === '') return undefined;
+  return text.length <= MAX_CHARS ? text : `${text.slice(0, MAX_CHARS - 1)}…`;
 }
 
-/** Every test of an allow is a bound; a rule that denies bounds only where its one test alone decides. */
+/** How each condition is said. `one` is `every` in a rule that allows, otherwise `a`. */
+const CONDITION_WORDS = {
+  paths: (globs, one) => `${one} path ${one === 'every' ? 'is under' : 'is'} ${some(globs)}`,
+  insideWorkspace: (inside, one) => `${one} path is ${inside ? 'inside' : 'outside'} the workspace`,
+  hosts: (hosts, one) => `${one} host is ${some(hosts)}`,
+  schemes: (schemes, one) => `${one} URL has the scheme ${some(schemes)}`,
+  urls: (urls, one) => `${one} URL is ${some(urls)}`,
+  commands: (commands, one) => `${one} command begins with ${some(commands)}`,
+  exceptCommands: (commands, one) => `${one} command begins with none of ${some(commands)}`,
+  opaque: (opaque) =>
+    opaque
+      ? 'the command starts other programs or cannot be read'
+      : 'the command is plain words and starts no other program',
+  readable: (readable) => (readable ? 'the command is plain words' : 'the command is not plain words'),
+  labels: (labels) => `the run holds data labelled ${some(labels)}`,
+  time: (window) => `it is ${sayTime(window)}`,
+} as const satisfies { readonly [Field in keyof When]?: (value: NonNullable<When[Field]>, one: string) => string };
+
+/** Every test of an allow is a bound. A deny gives a bound only if it has one test and reads nothing else. */
 function boundsOf(when: When, outcome: RuleOutcome): readonly ArgumentBound[] {
   if (outcome === 'ask') return [];
   const tests = Object.entries(when.args ?? {}).map(([dotted, one]) => ({ path: dotted.split('.'), tests: one }));
@@ -93,7 +84,7 @@ function allowed(
   ];
 }
 
-/** The contrary of one test; of several together no single argument value is always refused. */
+/** The opposite of one test. With several tests, no single value of an argument is always refused. */
 function denied(path: readonly string[], tests: ArgumentTests): readonly ArgumentBound[] {
   if (Object.keys(tests).length !== 1) return [];
   const { equals, in: among, min, max, present } = tests;
@@ -104,22 +95,14 @@ function denied(path: readonly string[], tests: ArgumentTests): readonly Argumen
   return present === undefined ? [] : [{ path, present: !present }];
 }
 
-/** True when the rule reads nothing of the call but arguments. */
-function isArgumentsOnly({
-  tools: _tools,
-  servers: _servers,
-  verbs,
-  args: _args,
-  roles: _roles,
-  groups: _groups,
-  principals: _principals,
-  origins: _origins,
-  profiles: _profiles,
-  owner: _owner,
-  trust: _trust,
-  ...rest
-}: When): boolean {
-  return verbs === undefined && Object.keys(rest).length === 0;
+/** Conditions that read only the caller, the tool, or arguments. */
+const ARGUMENTS_OR_CALLER: ReadonlySet<string> = new Set(
+  'tools servers trust args roles groups principals origins profiles owner'.split(' '),
+);
+
+/** Whether the rule reads nothing of the call but arguments. */
+function isArgumentsOnly(when: When): boolean {
+  return Object.keys(when).every((field) => ARGUMENTS_OR_CALLER.has(field));
 }
 
 function sayTests({ equals, in: among, prefix, pattern, min, max, present }: ArgumentTests): string {

@@ -1,15 +1,15 @@
-/** Owns time windows of rules: compiles them to minutes of the week, and tells what a zone's clock shows; refuses zones that do not exist. */
+/** Time windows of rules: compiles them to minutes of the week, and reads the clock of a time zone. */
 
 import type { Refuse, RuleCondition } from './argument-tests.ts';
 import { suggest } from './policy-problems.ts';
 
-/** `time` of a rule. Without `days` every day; without `from` and `to` the whole day. */
+/** `time` of a rule. Without `days`: every day. Without `from` and `to`: the whole day. */
 export interface TimeWindow {
   /** `mon` … `sun`, and ranges such as `mon-fri`. */
   readonly days?: readonly string[];
-  /** `HH:MM`, included. */
+  /** `HH:MM`, inclusive. */
   readonly from?: string;
-  /** `HH:MM`, not included; `24:00` is the end of the day. Before `from`: the window ends on the next day. */
+  /** `HH:MM`, exclusive; `24:00` is the end of the day. If it is before `from`, the window ends on the next day. */
   readonly to?: string;
   /** IANA name: `Europe/Berlin`. */
   readonly zone: string;
@@ -20,8 +20,9 @@ const DAY = 24 * 60;
 const WEEK = 7 * DAY;
 
 /**
- * The condition of lib/facts.rego: spans of minutes since Monday 00:00, as the clock of the zone shows them. So a day has no
- * hour that is skipped or doubled when clocks change: 02:30 is in a window whenever the clock shows 02:30.
+ * Compiles a window to the condition of lib/facts.rego: spans of minutes since Monday 00:00 as the zone's clock shows
+ * them. When clocks change, 02:30 is in a window whenever the clock shows 02:30, so no hour is skipped or counted
+ * twice.
  */
 export function compileTime(window: TimeWindow, refuse: Refuse): RuleCondition {
   const { zone } = window;
@@ -38,13 +39,13 @@ export function compileTime(window: TimeWindow, refuse: Refuse): RuleCondition {
   return { zone, spans };
 }
 
-/** What a clock in each zone shows at `time` (RFC 3339): minutes since Monday 00:00. Empty where `time` is none. */
+/** Returns the clock of each zone at `time` (RFC 3339) in minutes since Monday 00:00. Empty if `time` is not a time. */
 export function readClocks(zones: readonly string[], time: string): Readonly<Record<string, number>> {
   const at = Date.parse(time);
   return Number.isNaN(at) ? {} : Object.fromEntries(zones.map((zone) => [zone, minuteOfWeek(zone, at)]));
 }
 
-/** Offsets such as +01:00 are left out: they are wrong for half of the year where clocks change. */
+/** Refuses offsets such as +01:00. They are wrong for half of the year where clocks change. */
 function isZone(zone: string): boolean {
   if (!/^[A-Za-z]/.test(zone)) return false;
   try {
@@ -56,7 +57,7 @@ function isZone(zone: string): boolean {
   }
 }
 
-/** `fri-mon` goes over the end of the week. */
+/** `fri-mon` continues into the next week. */
 function expandDays(entry: string): readonly number[] {
   const [first = '', last = first] = entry.split('-');
   const from = DAYS.indexOf(first as (typeof DAYS)[number]);
@@ -66,11 +67,11 @@ function expandDays(entry: string): readonly number[] {
 
 function readHours({ from, to }: TimeWindow, refuse: Refuse): readonly [from: number, to: number] {
   if (from === undefined || to === undefined) {
-    if (from !== to) refuse([], '`from` and `to` go together; 00:00 is the start of the day, 24:00 its end');
+    if (from !== to) refuse([], '`from` and `to` must be given together; 00:00 is the start of the day, 24:00 its end');
     return [0, DAY];
   }
   const [start, end] = [minutesOf(from), minutesOf(to)];
-  if (start === end) refuse(['to'], `a window from ${from} to ${to} is empty; leave both out to mean the whole day`);
+  if (start === end) refuse(['to'], `a window from ${from} to ${to} is empty; remove both to mean the whole day`);
   return [start, end];
 }
 
@@ -99,7 +100,7 @@ function merge(spans: readonly (readonly [number, number])[]): readonly (readonl
   return merged;
 }
 
-/** A format costs much more to make than to use. Zones come from rules alone, so there are few. */
+/** Formats by zone: making one is expensive. Only rules name zones, so there are few. */
 const formats = new Map<string, Intl.DateTimeFormat>();
 
 function formatOf(zone: string): Intl.DateTimeFormat {

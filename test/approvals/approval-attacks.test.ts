@@ -97,10 +97,10 @@ describe('an approved call does not let through', () => {
     [
       'another spelling of a number',
       '{"to":"ann","n":7.0}',
-      'in the order of keys, the spelling of a number, or blanks',
+      'in the order of keys, the spelling of a number, or spaces',
     ],
     ['another order', '{"n":7,"to":"ann"}', 'in the order of keys'],
-    ['blanks', '{"to":"ann", "n":7}', 'blanks'],
+    ['spaces', '{"to":"ann", "n":7}', 'spaces'],
     ['one argument more', '{"to":"ann","n":7,"bcc":"eve"}', 'arguments differ at /bcc'],
     ['one argument fewer', '{"to":"ann"}', 'arguments differ at /n'],
     ['null for nothing', '{"to":"ann","n":7,"x":null}', 'arguments differ at /x'],
@@ -235,7 +235,7 @@ describe('an approved call does not let through', () => {
     const answer = await write();
     expect([answer.code, answer.text]).toEqual([
       'APPROVAL_REQUIRED',
-      expect.stringContaining('a link or a file was exchanged'),
+      expect.stringContaining('a link or a file was replaced'),
     ]);
   });
 
@@ -388,7 +388,7 @@ describe('consent fatigue', () => {
     const more = await put({ text: '{"n":20}' });
     expect([more.code, more.text]).toEqual([
       'APPROVAL_REQUIRED',
-      expect.stringContaining('Nobody was asked: 20 calls of me wait for approval already'),
+      expect.stringContaining('No one was asked: 20 calls of me wait for approval already'),
     ]);
     expect((await put({ text: '{"n":3}' })).text).toContain('Approval id');
     expect((await put({ session: facade.open('you'), text: '{"n":20}' })).text).toContain('Approval id');

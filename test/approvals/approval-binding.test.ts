@@ -192,7 +192,7 @@ describe('what differs', () => {
     ]).toEqual([
       'at /a/1/b',
       'at /a',
-      'in the order of keys, the spelling of a number, or blanks',
+      'in the order of keys, the spelling of a number, or spaces',
       'in a secret',
       'at /',
     ]);

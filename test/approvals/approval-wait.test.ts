@@ -125,7 +125,7 @@ describe('a call that waits', () => {
     expect(sent()).toHaveLength(1);
   });
 
-  it('ends with its session, and with a configuration that takes the place of its own', async () => {
+  it('ends with its session, and with a configuration that replaces its own', async () => {
     const [one, other] = [put({ n: 1 }), put({ n: 2 }, { session: facade.open('me') })];
     await asked(2);
     await facade.assembled.gateway.closeSession(me);
@@ -201,7 +201,7 @@ describe('a call that waits', () => {
     const next = await put({ n: 16 });
     expect([next.code, next.text]).toEqual([
       'APPROVAL_REQUIRED',
-      expect.stringContaining('Nobody was asked: 16 calls of this session wait for approval already'),
+      expect.stringContaining('No one was asked: 16 calls of this session wait for approval already'),
     ]);
     expect((await put({ n: 3 })).text).toContain('Approval id');
     expect(await desk.all()).toHaveLength(16);

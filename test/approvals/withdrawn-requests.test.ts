@@ -87,7 +87,7 @@ describe('a call that cannot run any more' + verifies('PF-08'), () => {
     );
     await expect(desk.deny('No.', (await desk.all())[0])).rejects.toMatchObject({
       code: 'USAGE',
-      message: expect.stringContaining(`${item.id} is over`),
+      message: expect.stringContaining(`${item.id} has ended`),
     });
     expect(facade.calls('one')).toEqual([]);
     expect((await awaitedRequests(desk.state)).size).toBe(0);

@@ -121,7 +121,7 @@ describe('verify', () => {
     const sealed = (body: object, seq: number, prev: string): Buffer =>
       sealRecord({ entry: body as never }, { seq, ts: 't', prev }).bytes;
     writeFileSync(path, Buffer.concat([Buffer.from(`${lines.join('\n')}\n`), sealed(intent('9'), 8, head)]));
-    expect(verifyAudit(folder).faults).toMatchObject([{ seq: 8, what: expect.stringContaining('behind the end') }]);
+    expect(verifyAudit(folder).faults).toMatchObject([{ seq: 8, what: expect.stringContaining('after the end') }]);
     write(['']);
     expect(verifyAudit(folder).faults).toMatchObject([{ seq: 1 }]);
     writeFileSync(path, sealed(intent('1'), 1, '0'.repeat(64)));

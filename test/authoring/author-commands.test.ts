@@ -52,7 +52,7 @@ describe('reasons of Rego', () => {
   it.each([
     ['from sources', YAML],
     ['from a bundle', YAML.replace('policies/git', 'bundle.tar.gz')],
-  ])('carry id, line, severity and remediation of their METADATA, in nested packages too: %s', async (_name, yaml) => {
+  ])('have id, line, severity and remediation of their METADATA, also in nested packages: %s', async (_name, yaml) => {
     const made = project();
     expect((await cli(made, ['policy', 'build'])).code).toBe(EXIT.ok);
     made.write('tollgate.yaml', yaml);
@@ -78,7 +78,7 @@ describe('reasons of Rego', () => {
 });
 
 describe('policy build', () => {
-  it('gives a bundle of OPA with our facts, the same bytes wherever and whenever it is built', async () => {
+  it('makes an OPA bundle with our facts, with equal bytes for each build', async () => {
     const [one, two] = [project(), project()];
     const answer = await cli(one, ['policy', 'build', '--json']);
     expect((await cli(two, ['policy', 'build', '-o', 'out.tgz', 'policies/git'])).out).toMatch(
@@ -97,7 +97,7 @@ describe('policy build', () => {
     expect(said.entrypoints).toContain('tollgate/call/decision');
   });
 
-  it('names its revision when asked, and holds the data of the user', async () => {
+  it('sets the requested revision, and contains the data of the user', async () => {
     const made = project({ 'policies/git/data.json': '{"limits": {"most": 5}}' });
     expect((await cli(made, ['policy', 'build', '--revision', 'v7'])).out).toContain('revision v7');
     const files = unpackBundle(bundleOf(made));
@@ -105,7 +105,7 @@ describe('policy build', () => {
     expect(new TextDecoder().decode(files.get('.manifest'))).toContain('"roots":["policy","tollgate","limits"]');
   });
 
-  it('signs so that opa verifies it', async () => {
+  it('signs a bundle that opa verifies', async () => {
     const made = project();
     const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
     const [secret, open] = [
@@ -140,9 +140,9 @@ describe('policy build', () => {
   });
 
   it.each([
-    ['a key that is not there', ['--signing-key', 'none.pem'], 'The signing key cannot be read.'],
-    ['a key that is none', ['--signing-key', 'tollgate.yaml'], 'The key does not sign with RS256.'],
-    ['an algorithm that is none', ['--signing-alg', 'none'], "argument 'none' is invalid"],
+    ['a missing key', ['--signing-key', 'none.pem'], 'The signing key cannot be read.'],
+    ['an invalid key', ['--signing-key', 'tollgate.yaml'], 'The key cannot sign with RS256.'],
+    ['an unknown algorithm', ['--signing-alg', 'none'], "argument 'none' is invalid"],
     ['nothing to build', ['tollgate.yaml'], 'There is no Rego to build'],
   ])('refuses %s', async (_name, words, expected) => {
     const made = project();
@@ -172,11 +172,11 @@ describe('a bundle with facts', () => {
       (facts: Record<string, unknown>) => void (facts.wasm = '0'.repeat(64)),
       'its tollgate.json belongs to another policy.wasm',
     ],
-    ['of another version', (facts: Record<string, unknown>) => void (facts.version = 2), 'is of another version'],
+    ['of another version', (facts: Record<string, unknown>) => void (facts.version = 2), 'has another version'],
     [
       'that do not say which library is in it',
       (facts: Record<string, unknown>) => void delete facts.library,
-      'is of another version',
+      'has another version',
     ],
   ])('%s is refused', async (_name, change, expected) => {
     const { files } = await changed(change);
@@ -194,8 +194,8 @@ describe('a bundle with facts', () => {
   });
 });
 
-describe('a bundle that opa alone has built', () => {
-  it('is taken too: its reasons have no places', async () => {
+describe('a bundle that only opa built', () => {
+  it('is accepted; its reasons have no places', async () => {
     const made = project({ 'rego/a.rego': REGO.replace('policy.team.git', 'policy.git') });
     const library = path.join(packageRoot(), 'policies', 'lib');
     const entries = [ENTRYPOINTS.call, ENTRYPOINTS.list].flatMap((entry) => ['-e', entry]);
@@ -232,7 +232,7 @@ describe('a bundle that opa alone has built', () => {
 describe('policy fmt', () => {
   const CROOKED = REGO.replace('words := {"main"}', 'words:={ "main" }');
 
-  it('writes Rego as opa does, tests too, and leaves YAML as it is', async () => {
+  it('formats Rego and its tests as opa does, and does not change YAML', async () => {
     const made = project({
       'policies/git/git.rego': CROOKED,
       'policies/git/a_test.rego': 'package policy.a_test\n\ntest_a  if  true\n',
@@ -261,7 +261,7 @@ describe('policy fmt', () => {
     });
   });
 
-  it('refuses what does not parse, at its place, and two ways at once; needs no opa where there is no Rego', async () => {
+  it('refuses Rego that does not parse, with the place, and two modes together; needs opa only for Rego', async () => {
     const made = project({
       'policies/git/git.rego': 'package policy.git\n\ndeny contains\n',
       'rules.yaml': 'rules: []\n',
@@ -279,7 +279,7 @@ describe('policy fmt', () => {
     });
     expect(await cli(made, ['policy', 'fmt', 'none'])).toMatchObject({
       code: EXIT.usage,
-      err: expect.stringContaining('USAGE: none is not there.') as string,
+      err: expect.stringContaining('USAGE: none does not exist.') as string,
     });
   });
 
@@ -308,7 +308,7 @@ describe('policy fmt', () => {
 });
 
 describe('policy init', () => {
-  it('writes a folder that is checked, formatted and tested as it stands', async () => {
+  it('writes a folder that passes check, fmt and test unchanged', async () => {
     const made = new Project();
     const { out } = await cli(made, ['policy', 'init', '--json']);
     const { written } = dataOf<{ written: readonly string[] }>(out);
@@ -337,7 +337,7 @@ describe('policy init', () => {
     });
   });
 
-  it('overwrites nothing, through links neither, and writes no cases for rules that were there', async () => {
+  it('overwrites nothing, also not through links, and writes no cases for existing rules', async () => {
     const made = new Project();
     made.write('policies/rules.yaml', 'rules: []\n');
     symlinkSync(path.join(made.folder, 'elsewhere'), path.join(made.folder, 'policies', 'capabilities.json'));
@@ -350,7 +350,7 @@ describe('policy init', () => {
     expect((await cli(made, ['policy', 'init'])).err).toMatch(/^Wrote 0 files\./);
   });
 
-  it('names itself in a tollgate.yaml without rules, and leaves one with rules to a person: more that allow would open what works', async () => {
+  it('adds itself to a tollgate.yaml without rules; one with rules is left to a person, because added rules could allow more', async () => {
     const made = new Project();
     made.write('tollgate.yaml', '# mine\nexpose: {primitives: workspace}\n');
     expect((await cli(made, ['policy', 'init', '--no-rego'])).err).toContain(
@@ -362,7 +362,11 @@ describe('policy init', () => {
     const before = 'rules: [{id: none, outcome: deny, when: {}}]\n';
     made.write('tollgate.yaml', before);
     expect((await cli(made, ['policy', 'init', 'more', '--no-rego'])).err).toContain(
-      'tollgate.yaml names rules already. To use the new ones too:\n  policies: [more/rules.yaml]\nNext:\n  tollgate policy check more/rules.yaml\n',
+      `tollgate.yaml names rules already. To use the new ones too:
+  policies: [more/rules.yaml]
+Next:
+  tollgate policy check more/rules.yaml
+`,
     );
     expect(readFileSync(made.file, 'utf8')).toBe(before);
     made.write('tollgate.yaml', 'policies: [{path: ./more/rules.yaml, mode: shadow}]\n');
@@ -370,9 +374,9 @@ describe('policy init', () => {
   });
 
   it.each([
-    ['tollgate.yaml', 'a file stands in the way'],
+    ['tollgate.yaml', 'a file has this name already'],
     ['/proc/xx', 'there is no such folder'],
-  ])('says at once that nothing can be written below %s', async (folder, why) => {
+  ])('says before any work that nothing can be written below %s', async (folder, why) => {
     const made = new Project();
     made.write('tollgate.yaml', 'rules: []\n');
     expect(await cli(made, ['policy', 'init', folder, '--no-rego'])).toMatchObject({
@@ -381,7 +385,7 @@ describe('policy init', () => {
     });
   });
 
-  it('is YAML only where no opa is found, or when asked so', async () => {
+  it('writes only YAML if opa is not found, or on request', async () => {
     for (const words of [['--opa', '/nowhere/opa'], ['--no-rego']]) {
       const made = new Project();
       const { err } = await cli(made, ['policy', 'init', 'rules', ...words]);
@@ -411,7 +415,7 @@ describe('policy diff', () => {
       .map((line) => line.replace(/ {2,}/g, ' | '));
   };
 
-  it('finds a bundle and its sources the same, and refuses what holds no policy', async () => {
+  it('finds no difference between a bundle and its sources, and refuses files without a policy', async () => {
     const made = project({ 'notes.txt': 'x', 'notes/a.md': 'x' });
     await cli(made, ['policy', 'build']);
     await cli(made, ['policy', 'build', '-o', 'bundle.tgz']);
@@ -440,7 +444,7 @@ describe('policy diff', () => {
     });
   });
 
-  it('names rules, helpers and data that came, went and changed, with their places', async () => {
+  it('lists rules, helpers and data that were added, removed and changed, with their places', async () => {
     const after = REGO.replace('"main"', '"main", "prod"')
       .replace('severity: high', 'severity: low')
       .replace(/allow contains.*\n/, 'deny contains {"id": "new", "message": "m"} if input.run\n');
@@ -459,9 +463,12 @@ describe('policy diff', () => {
     ]);
   });
 
-  it('names rules of YAML, modes and settings, and never what a setting holds', async () => {
+  it('lists YAML rules, modes and settings, and never the value of a setting', async () => {
     const rules = (message: string, mode: string): string =>
-      `rules:\n  - {id: a, outcome: deny, message: ${message}, mode: ${mode}, when: {}}\n  - {id: ${message}-only, outcome: deny, when: {}}\n`;
+      `rules:
+  - {id: a, outcome: deny, message: ${message}, mode: ${mode}, when: {}}
+  - {id: ${message}-only, outcome: deny, when: {}}
+`;
     const yaml = (more: string): string =>
       `${YAML.replace('[policies/git]', `[{path: policies/git, mode: ${more}}]`)}servers: {s: {url: "https://${more}.example/mcp"}}\n`;
     const made = project({
@@ -493,7 +500,7 @@ describe('policy diff', () => {
     );
     expect(await cli(made, ['policy', 'diff', 'bare.tar.gz', 'bare'])).toMatchObject({
       code: EXIT.usage,
-      err: expect.stringContaining('does not say which rules are in it') as string,
+      err: expect.stringContaining('does not list its rules') as string,
     });
     expect((await cli(made, ['policy', 'diff', 'none', 'bare'])).code).toBe(EXIT.usage);
   });

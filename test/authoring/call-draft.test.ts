@@ -1,4 +1,4 @@
-/** Tests facade/call/lowering/draft-call.ts: a call that is only written down has the very facts of the call that is made. */
+/** Tests facade/call/lowering/draft-call.ts: a drafted call has the same facts as the real call. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type DraftContext, draftCall, draftTools } from '../../facade/call/lowering/draft-call.ts';
 import { serveOfflineOnDemand } from '../../facade/main.ts';
@@ -40,7 +40,7 @@ describe('a primitive', () => {
     expect(draftCall(world, NEAR, { tool, args }).effect).toEqual(dataOf<{ effect: unknown }>(out).effect);
   });
 
-  it('is lowered to the tool of its backend, as a mapping says', () => {
+  it('is lowered to the tool of its backend by the mapping', () => {
     expect(draftCall(world, FAR, { tool: 'read', args: { path: 'src/a.ts' } }).effect).toMatchObject({
       server: 'files',
       tool: 'read_file',
@@ -52,9 +52,14 @@ describe('a primitive', () => {
   });
 
   it.each([
-    ['an argument that is none', NEAR, { tool: 'read', args: { paht: 'a' } }, 'ARGS_INVALID'],
-    ['an action without its part', NEAR, { tool: 'bash', args: {} }, 'ARGS_INVALID'],
-    ['a primitive that the profile has not', FAR, { tool: 'write', args: { path: 'a', content: 'b' } }, 'UNKNOWN_TOOL'],
+    ['an unknown argument', NEAR, { tool: 'read', args: { paht: 'a' } }, 'ARGS_INVALID'],
+    ['an action without its argument', NEAR, { tool: 'bash', args: {} }, 'ARGS_INVALID'],
+    [
+      'a primitive that the profile does not have',
+      FAR,
+      { tool: 'write', args: { path: 'a', content: 'b' } },
+      'UNKNOWN_TOOL',
+    ],
     [
       'what the backend cannot do',
       FAR,
@@ -78,7 +83,7 @@ describe('a tool', () => {
     expect([effect.server, effect.tool, JSON.parse(argsText)]).toEqual(['story', real, args]);
   });
 
-  it('has the semantics of the configuration, and is asked of a list with them', () => {
+  it('has the semantics of the configuration, also in lists', () => {
     expect(draftCall(world, NEAR, { tool: 'story.get_it', args: { file: 'src/a.ts' } }).effect).toMatchObject({
       verb: 'read',
       paths: [{ path: 'src/a.ts', inside: true }],
@@ -92,7 +97,7 @@ describe('a tool', () => {
     );
   });
 
-  it('of a profile that is not there is refused', () => {
+  it('of an unknown profile is refused', () => {
     expect(() => draftTools(world, { profiles: ['nope'] }, 'read')).toThrowError(
       expect.objectContaining({ code: 'CONFIG_INVALID' }) as Error,
     );

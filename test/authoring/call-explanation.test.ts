@@ -1,4 +1,7 @@
-/** Tests the answer to "why": what fired, what was near, which expression failed, and that every flip that is told does flip the decision. */
+/**
+ * Tests the answer to "why": what matched, what almost matched, which expression failed, and that every reported flip
+ * is correct.
+ */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
@@ -44,7 +47,7 @@ const ids = (rules: Explanation['rules'], fired: boolean): readonly string[] =>
   rules.filter((rule) => rule.fired === fired).map(({ id }) => id);
 
 describe('an explanation', () => {
-  it('names the rule that fired, its place, and the facts that each of its conditions used', async () => {
+  it('names the rule that matched, its place, and the facts that each of its conditions read', async () => {
     const { decision, rules } = await why({ inside: ['config/.env'], args: { path: 'config/.env' } });
     expect(decision.outcome).toBe('deny');
     expect(rules[0]).toMatchObject({
@@ -75,12 +78,12 @@ describe('an explanation', () => {
     expect(others).toBe(2);
   });
 
-  it('leaves rules out that no change of this call could let fire', async () => {
+  it('leaves out rules that no change of this call could make match', async () => {
     const { rules } = await why({ inside: ['README.md'], args: { path: 'README.md' } });
     expect(rules.map(({ id }) => id)).not.toContain('push');
   });
 
-  it('tells what stands beside the enforced rules, without counting it', async () => {
+  it('shows rules that are not enforced, without counting them', async () => {
     const { rules, decision } = await why({ inside: ['a'], args: {} }, [
       { id: 'watch', outcome: 'deny', mode: 'shadow', when: { verbs: ['read'] } },
       { id: 'open', outcome: 'allow', when: {} },
@@ -89,7 +92,7 @@ describe('an explanation', () => {
     expect(rules.find(({ id }) => id === 'watch')).toMatchObject({ fired: true, mode: 'shadow' });
   });
 
-  it('finds every field of `when` again, so that new ones need nothing here', async () => {
+  it('covers every field of `when`, so that new fields need no change', async () => {
     const when = {
       tools: ['git.status'],
       servers: ['git'],
@@ -238,7 +241,7 @@ describe('the smallest change', () => {
       {},
       'allow if the call came outside of 09:00-12:00 UTC',
     ],
-  ])('of what denies: %s', async (_name, when, call, expected) => {
+  ])('of a rule that denies: %s', async (_name, when, call, expected) => {
     const rules = [
       { id: 'open', outcome: 'allow', when: {} },
       { id: 'r', outcome: 'deny', when },
@@ -246,7 +249,7 @@ describe('the smallest change', () => {
     expect(flipsOf(await why({ server: 'git', tool: 'status', ...call }, rules))).toContain(expected);
   });
 
-  it('lifts what the configuration refuses: a profile that has the server', async () => {
+  it('can end a refusal by the configuration: a profile that has the server', async () => {
     const two = settings({ profiles: [profile({ servers: [] }), profile({ name: 'ops', servers: ['git'] })] });
     expect(
       flipsOf(
@@ -255,7 +258,7 @@ describe('the smallest change', () => {
     ).toEqual(['allow if principal.profiles had ops']);
   });
 
-  it('says nothing that it cannot prove', async () => {
+  it('reports only what it proved', async () => {
     expect((await why({ server: 'git', tool: 'status' }, [])).flips).toEqual([]);
     expect(
       (
@@ -266,7 +269,7 @@ describe('the smallest change', () => {
     ).toEqual([]);
   });
 
-  it('is minimal and true for any rules and calls', async () => {
+  it('is minimal and correct for any rules and calls', async () => {
     const field = fc.oneof(
       fc.record({ paths: fc.subarray(['src/**', '**/.env', 'docs/*', '/etc/**'], { minLength: 1 }) }),
       fc.record({ verbs: fc.subarray(['read', 'write'], { minLength: 1 }) }),
@@ -295,7 +298,7 @@ describe('the smallest change', () => {
           (thrown: { code?: string }) =>
             thrown.code === 'POLICY_INVALID' ? undefined : Promise.reject(thrown as Error),
         );
-        // Rules of which one makes another useless are refused.
+        // A load refuses rules of which one makes another useless.
         fc.pre(found !== undefined);
         const { flips, decision } = found;
         const sizes = flips.map(({ changes }) => changes.length);
@@ -307,9 +310,9 @@ describe('the smallest change', () => {
     );
   });
 
-  it('decides no more often than it may', async () => {
+  it('makes no more decisions than its budget', async () => {
     let decided = 0;
-    const atoms = Array.from({ length: 30 }, (_, number) => ({
+    const candidates = Array.from({ length: 30 }, (_, number) => ({
       fact: `f${number}`,
       from: 0,
       to: 1,
@@ -319,7 +322,7 @@ describe('the smallest change', () => {
     const flips = await findFlips({
       input: callOf(),
       outcome: 'deny',
-      atoms,
+      candidates,
       budget: 100,
       decide: () => Promise.resolve(void (decided += 1)),
     });
@@ -353,7 +356,7 @@ describe('rego', () => {
     return { folder, sources: [regoSource(path.join(folder, 'team.rego'))] };
   };
 
-  it('names the first expression that failed in each rule, with its line, and none of rules that fired', async () => {
+  it('names the first failed expression of each rule with its line, and none of rules that matched', async () => {
     const { expressions, decision } = await why(
       { inside: ['a.md'], args: { path: 'a.md' }, time: '2026-11-20T12:30:00Z' },
       [],
@@ -366,18 +369,18 @@ describe('rego', () => {
     ]);
   });
 
-  it('shows the time of the call to the clock', async () => {
+  it('uses the time of the call as the clock', async () => {
     const { expressions } = await why({ inside: ['a.md'], args: {} }, [], rego());
     expect(expressions.at(-1)).toEqual({ rule: 'policy.team.allow', file: 'team.rego', line: 16, text: 'hour == 12' });
   });
 
-  it('flips by constants of the rules, each proved', async () => {
+  it('finds flips by constants of the rules, each proved', async () => {
     const flips = flipsOf(await why({ inside: ['a.md'], args: { path: 'a.md' } }, [], rego()));
     expect(flips[0]).toBe('allow if principal.role were ops');
     expect(flips.some((flip) => /the call came at 2026-11-20T12/.test(flip))).toBe(true);
   });
 
-  it('flips a length', async () => {
+  it('finds a flip by a length', async () => {
     const flips = (
       await why(
         { verb: 'write', inside: ['a.md'], args: { text: 'x'.repeat(20) }, time: '2026-11-20T12:30:00Z' },
@@ -388,7 +391,7 @@ describe('rego', () => {
     expect(flips.flatMap(({ changes }) => changes).find(({ fact }) => fact === 'arguments.text')?.to).toHaveLength(9);
   });
 
-  it('says that there is no opa, and explains YAML all the same', async () => {
+  it('says that opa is missing, and still explains YAML', async () => {
     const given = rego();
     const policyParts = parts({ ...given, rules: [documentOf(RULES)] });
     await expect(explainCall({ ...policyParts, opa: '/nowhere/opa' }, callOf())).rejects.toMatchObject({
@@ -398,7 +401,7 @@ describe('rego', () => {
 });
 
 describe('what rules read', () => {
-  it('is told by name for rules that are there', async () => {
+  it('is listed by name for existing rules', async () => {
     const reads = await readsOf(parts({ rules: [documentOf(RULES)] }), [
       'no-secrets',
       'office',
@@ -412,7 +415,7 @@ describe('what rules read', () => {
   });
 });
 
-it('the engine that explains is the one that decides', async () => {
+it('the engine that explains also decides', async () => {
   const policy = await policyOf(RULES);
   const { decision, revision } = await why({ inside: ['src/a'], args: {} });
   expect(decision).toEqual(

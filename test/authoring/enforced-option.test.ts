@@ -1,4 +1,4 @@
-/** Tests `--enforced`: cases and traffic of rules on trial, decided as if the rules counted; and what the commands say of trials. */
+/** Tests `--enforced`: cases and recorded calls are decided as if rules in mode warn or shadow were enforced. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { EXIT } from '../../facade/cli/command-io.ts';
 import { cli, dataOf } from '../cli/terminal.ts';
@@ -23,7 +23,11 @@ beforeAll(() => {
   project.write('tollgate.yaml', CONFIG);
   project.write(
     'policies/rules.yaml',
-    'rules:\n  - {id: all, outcome: allow, when: {}}\n  - {id: warned, outcome: deny, mode: warn, when: {paths: ["warned/**"]}}\n  - {id: dead, outcome: deny, mode: off, when: {paths: ["dead/**"]}}\n',
+    `rules:
+  - {id: all, outcome: allow, when: {}}
+  - {id: warned, outcome: deny, mode: warn, when: {paths: ["warned/**"]}}
+  - {id: dead, outcome: deny, mode: off, when: {paths: ["dead/**"]}}
+`,
   );
   for (const id of ['shadow', 'some', 'off']) project.write(`policies/${id}.yaml`, rule(id));
 });
@@ -40,7 +44,7 @@ const suite = (expected: Readonly<Record<string, string>>): void => {
 };
 
 describe('policy test --enforced', () => {
-  it('lets count what is in warn or shadow, of sources and of rules, and nothing that is off', async () => {
+  it('enforces sources and rules in mode warn or shadow, but not those that are off', async () => {
     suite({ warned: 'allow', shadow: 'allow', some: 'allow', own: 'allow', off: 'allow', dead: 'allow' });
     expect(await cli(project, ['policy', 'test', 'policies/rules_suite.yaml'])).toMatchObject({ code: EXIT.ok });
     suite({ warned: 'deny', shadow: 'deny', some: 'deny', own: 'deny', off: 'allow', dead: 'allow' });
@@ -50,16 +54,16 @@ describe('policy test --enforced', () => {
     });
   });
 
-  it('is named where a case fails because its rule is on trial', async () => {
+  it('is suggested if a case fails because its rule is not enforced', async () => {
     suite({ warned: 'deny' });
     const { code, out } = await cli(project, ['policy', 'test', 'policies/rules_suite.yaml']);
     expect(code).toBe(EXIT.unexpected);
     expect(out).toMatch(
-      /expected deny, got allow by all \(policies\/rules\.yaml:2\)\. warned would deny, but is in warn: with --enforced it counts\n/,
+      /expected deny, got allow by all \(policies\/rules\.yaml:2\)\. warned would deny, but its mode is warn; use --enforced to make it count\n/,
     );
   });
 
-  it('leaves what is no list of rules to the schema', async () => {
+  it('leaves a value that is not a list of rules to the schema', async () => {
     project.write('policies/shadow.yaml', 'rules: {a: 1}\n');
     expect((await cli(project, ['policy', 'test', '--enforced'])).err).toContain('policies/shadow.yaml:1:8');
     project.write('policies/shadow.yaml', rule('shadow'));
@@ -67,7 +71,7 @@ describe('policy test --enforced', () => {
 });
 
 describe('policy replay', () => {
-  it('says that rules stand in for all of the configuration, and that there is nothing to decide', async () => {
+  it('says that the given rules replace those of the configuration, and that there is nothing to decide', async () => {
     const { code, err } = await cli(project, ['policy', 'replay', '--against', 'policies/off.yaml', '--enforced']);
     expect(code).toBe(EXIT.unexpected);
     expect(err).toContain('policies/off.yaml stands in for all rules of tollgate.yaml');
@@ -81,7 +85,7 @@ describe('policy why', () => {
     );
   });
 
-  it('says nothing of rules about the workspace that its list knows less of', async () => {
+  it('does not report workspace rules that a list knows less about', async () => {
     project.write(
       'policies/off.yaml',
       'rules: [{id: run, outcome: deny, when: {servers: [workspace], verbs: [execute], opaque: true}}]\n',

@@ -6,7 +6,7 @@ import { cli, dataOf } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { approveAll } from '../consent/approve-servers.ts';
 
-/** A project with these files; `policies` names the sources. */
+/** Makes a project with these files. `policies` names the sources. */
 function project(files: Readonly<Record<string, string>>, policies = '[policies/git]'): Project {
   const made = new Project();
   made.write('tollgate.yaml', `policies: ${policies}\nprincipals: [{id: mia}]\n`);
@@ -25,12 +25,12 @@ const check = async (files: Readonly<Record<string, string>>, policies?: string)
 const ID = '# METADATA\n# custom:\n#   id: one\n';
 
 describe('policy check', () => {
-  it('counts what is sound', async () => {
+  it('counts the rules if there are no faults', async () => {
     const sound = rego(`${ID}deny contains "x" if input.effect.tool == "bash"`);
     expect(await check(sound)).toEqual(['ok: 0 YAML rules, 1 rule in 1 file of Rego']);
   });
 
-  it('warns of Rego beside a policy that is named, for its rules hold nowhere', async () => {
+  it('warns of Rego next to a named policy, because its rules are not used', async () => {
     const files = { 'policies/rules.yaml': 'rules: []\n', 'policies/mine.rego': 'package policy.mine\n' };
     expect(await check(files, '[policies/rules.yaml]')).toEqual([
       expect.stringMatching(/^policies\/mine\.rego:1:1: warning: the file is not read/),
@@ -42,22 +42,22 @@ describe('policy check', () => {
     [
       'a built-in of the network',
       `${ID}deny contains "x" if http.send({"method": "get", "url": "x"}).status_code == 1`,
-      /^git\.rego:6:22: error: undefined function http\.send; a policy reaches no network; put the facts into data\.json/,
+      /^git\.rego:6:22: error: undefined function http\.send; a policy cannot use the network; put the facts into data\.json/,
     ],
     [
       'a built-in in a helper',
       `${ID}deny contains "x" if odd(input.run)\n\nodd(x) if rand.intn(x, 2) == 1`,
-      /^git\.rego:8:11: error: undefined function rand\.intn; a policy has no random source/,
+      /^git\.rego:8:11: error: undefined function rand\.intn; a policy has no source of random numbers/,
     ],
     [
       'a clock that is not there',
       `${ID}deny contains "x" if time.diff(1, 2) == [1]`,
-      /time\.diff; the clock is read with time\.now_ns/,
+      /time\.diff; to read the time, use time\.now_ns/,
     ],
     [
       'a verb of sprintf',
       `${ID}deny contains sprintf("%q", [input.run])`,
-      /^git\.rego:6:23: error: sprintf has no %q here: use %s for texts/,
+      /^git\.rego:6:23: error: sprintf has no %q here; use %s for strings/,
     ],
     [
       'sprintf with too few values',
@@ -66,8 +66,12 @@ describe('policy check', () => {
     ],
     [
       'a comparison that contradicts another',
-      `${ID}deny contains "x" if {\n\tinput.effect.tool == "read"\n\tinput.labels[_] == "l"\n\t"bash" == input.effect.tool\n}`,
-      /^git\.rego:9:2: error: this rule can never fire: input\.effect\.tool cannot be "read" and "bash" at once/,
+      `${ID}deny contains "x" if {
+	input.effect.tool == "read"
+	input.labels[_] == "l"
+	"bash" == input.effect.tool
+}`,
+      /^git\.rego:9:2: error: this rule can never match: input\.effect\.tool cannot be "read" and "bash" at the same time/,
     ],
     [
       'a server that is none',
@@ -77,7 +81,7 @@ describe('policy check', () => {
     [
       'a role that nobody has',
       `${ID}deny contains "x" if input.principal.role in {"user", "nope"}`,
-      /^git\.rego:6:55: error: there is no principal with the role "nope"\. Known are user\./,
+      /^git\.rego:6:55: error: there is no principal with the role "nope"\. Known names: user\./,
     ],
     [
       'a group, with not',
@@ -91,28 +95,39 @@ describe('policy check', () => {
     ],
     [
       'a tool that the workspace has not',
-      `${ID}deny contains "x" if {\n\tinput.effect.server == "workspace"\n\tinput.effect.tool == "raed"\n}`,
+      `${ID}deny contains "x" if {
+	input.effect.server == "workspace"
+	input.effect.tool == "raed"
+}`,
       /^git\.rego:8:23: error: workspace has no tool "raed"\. Did you mean "read"\?/,
     ],
     [
       'an argument that the tool has not',
-      `${ID}deny contains "x" if {\n\tinput.effect.server == "workspace"\n\tinput.effect.tool == "read"\n\tstartswith(input.effect.arguments.pth, "x")\n}`,
+      `${ID}deny contains "x" if {
+	input.effect.server == "workspace"
+	input.effect.tool == "read"
+	startswith(input.effect.arguments.pth, "x")
+}`,
       /^git\.rego:9:13: error: read has no argument "pth"\. Did you mean "path"\?/,
     ],
     [
       'a value that the argument does not take',
-      `${ID}deny contains "x" if {\n\tinput.effect.server == "workspace"\n\tinput.effect.tool == "read"\n\tinput.effect.arguments.limit == "3"\n}`,
-      /error: limit takes a whole number, never "3"/,
+      `${ID}deny contains "x" if {
+	input.effect.server == "workspace"
+	input.effect.tool == "read"
+	input.effect.arguments.limit == "3"
+}`,
+      /error: limit is a whole number, never "3"/,
     ],
     [
       'literals that differ',
       `${ID}deny contains "x" if 1 == 2`,
-      /error: this rule can never fire: both sides are written out, and differ/,
+      /error: this rule can never match: both sides are different literals/,
     ],
     [
       'a name that differs from itself',
       `${ID}deny contains "x" if {\n\tx := input.run\n\tx != x\n}`,
-      /^git\.rego:8:2: error: this rule can never fire: both sides are the same/,
+      /^git\.rego:8:2: error: this rule can never match: both sides are equal/,
     ],
     [
       'a verb among others',
@@ -127,32 +142,36 @@ describe('policy check', () => {
     [
       'an id that is none',
       'deny contains {"id": "Bad ID!", "message": "m"} if input.run',
-      /^git\.rego:3:1: error: the id "Bad ID!" must be a text of lower-case letters/,
+      /^git\.rego:3:1: error: the id "Bad ID!" must be a string of lower-case letters/,
     ],
     [
       'an id of Tollgate itself',
       'deny contains {"id": "default-deny", "message": "m"} if input.run',
-      /error: "default-deny" is the id of a reason of Tollgate itself/,
+      /error: "default-deny" is an id that Tollgate uses itself/,
     ],
     [
       'one id for two rules',
-      'deny contains {"id": "a", "message": "m"} if input.run\n\nask contains {"id": "a", "message": "m"} if input.run',
-      /^git\.rego:5:1: error: the id "a" stands at policies\/git\/git\.rego:3 already; ids are unique/,
+      `deny contains {"id": "a", "message": "m"} if input.run
+
+ask contains {"id": "a", "message": "m"} if input.run`,
+      /^git\.rego:5:1: error: the id "a" is already used at policies\/git\/git\.rego:3; choose another id/,
     ],
     [
       'a field beside a function that is not there',
-      `${ID}deny contains "x" if strts_with(input.run, "x")\n\nask contains {"id": "y", "message": "m"} if input.efect.verb == "read"`,
+      `${ID}deny contains "x" if strts_with(input.run, "x")
+
+ask contains {"id": "y", "message": "m"} if input.efect.verb == "read"`,
       /^git\.rego:6:22: error: undefined function strts_with\n?.*/,
     ],
     [
       'a verb that no call has',
       `${ID}deny contains "x" if input.effect.verb == "delete"`,
-      /error: this rule can never fire: a verb is one of read, write, destructive, execute, never "delete"/,
+      /error: a verb is one of read, write, destructive, execute, never "delete"/,
     ],
     [
       'a body that is false',
       `${ID}deny contains "x" if {\n\tinput.run\n\tfalse\n}`,
-      /^git\.rego:8:2: error: this rule can never fire: it asks for `false`/,
+      /^git\.rego:8:2: error: this rule can never match: an expression is `false`/,
     ],
     [
       'the member of another tool',
@@ -162,22 +181,22 @@ describe('policy check', () => {
     [
       'a member that is no text',
       'deny contains 5 if input.run',
-      /^git\.rego:3:15: error: a reason is a text, or \{"id"/,
+      /^git\.rego:3:15: error: a reason is a string, or \{"id"/,
     ],
     [
       'an id that is no text',
       'deny contains {"id": 1, "message": "m"} if input.run',
-      /error: id of a reason must be a text/,
+      /error: id of a reason must be a string/,
     ],
     [
       'an object where a text is read',
       `${ID}deny contains "x" if {\n\tsome p in input.effect.paths\n\tstartswith(p, "src")\n}`,
-      /^git\.rego:8:2: error: startswith: invalid argument\(s\); it takes \(string, string\) and is given \(object of argument, inside, path, string\)/,
+      /^git\.rego:8:2: error: startswith: invalid argument\(s\); expected \(string, string\), given \(object of argument, inside, path, string\)/,
     ],
     [
       'an answer of a type that opa does not know as yet',
       `${ID}deny contains "x" if {\n\tupper(4, word)\n\tword != input.run\n}`,
-      /error: upper: invalid argument\(s\); it takes \(string, string\) and is given \(number, any\)/,
+      /error: upper: invalid argument\(s\); expected \(string, string\), given \(number, any\)/,
     ],
     [
       'a name that gets no value',
@@ -187,7 +206,7 @@ describe('policy check', () => {
     [
       'a brace that is not closed',
       'deny contains "x" if {\n\tinput.run\n',
-      /^git\.rego:\d+:1: error: unexpected eof token; a bracket, a brace or a quote that was opened is not closed/,
+      /^git\.rego:\d+:1: error: unexpected eof token; a bracket, brace or quote is not closed/,
     ],
     ['deny as a boolean', 'deny if input.run', /^git\.rego:3:1: error: `deny` must be a set: write `deny contains/],
     [
@@ -198,17 +217,17 @@ describe('policy check', () => {
     [
       'a field that the input has not',
       `${ID}deny contains "x" if input.efect`,
-      /error: undefined ref: input\.efect; known here: /,
+      /error: undefined ref: input\.efect; known names: /,
     ],
     [
       'an id that is none',
       '# METADATA\n# custom:\n#   id: no spaces\ndeny contains "x" if input.run',
-      /^git\.rego:3:1: error: custom\.id must be a text of lower-case letters/,
+      /^git\.rego:3:1: error: custom\.id must be a string of lower-case letters/,
     ],
     [
       'the id of a reason of ours',
       '# METADATA\n# custom:\n#   id: default-deny\ndeny contains "x" if input.run',
-      /"default-deny" is the id of a reason of Tollgate itself/,
+      /"default-deny" is an id that Tollgate uses itself/,
     ],
     [
       'a severity that is none',
@@ -217,8 +236,11 @@ describe('policy check', () => {
     ],
     [
       'a remediation that is none',
-      '# METADATA\n# custom:\n#   remediation: [a]\ndeny contains {"id": "x", "message": "m"} if input.run',
-      /custom\.remediation must be a text/,
+      `# METADATA
+# custom:
+#   remediation: [a]
+deny contains {"id": "x", "message": "m"} if input.run`,
+      /custom\.remediation must be a string/,
     ],
   ])('refuses %s at its place', async (_name, rule, expected) => {
     const lines = await check(rego(rule));
@@ -230,17 +252,17 @@ describe('policy check', () => {
     [
       'a text without an id',
       'deny contains "x" if input.run',
-      /^git\.rego:3:1: warning: the reason has no id of its own and will be told as policy\.git/,
+      /^git\.rego:3:1: warning: the reason has no id, so refusals call it policy\.git/,
     ],
     [
       'a tool with its server in one name',
       `${ID}deny contains "x" if input.effect.tool == "workspace.read"`,
-      /^git\.rego:6:22: warning: input\.effect\.tool is the name without the server: write input\.effect\.server == "workspace" and input\.effect\.tool == "read"/,
+      /^git\.rego:6:22: warning: input\.effect\.tool does not contain the server; write input\.effect\.server == "workspace" and input\.effect\.tool == "read"/,
     ],
     [
       'a helper that nobody uses',
       `${ID}deny contains "x" if used(input.run)\n\nused(x) if x\n\nidle := 1`,
-      /^git\.rego:10:1: warning: idle is used by no rule/,
+      /^git\.rego:10:1: warning: no rule uses idle/,
     ],
     [
       'a test outside of a file of tests',
@@ -256,7 +278,7 @@ describe('policy check', () => {
     });
   });
 
-  it('takes what others read of a package as used, wherever they stand', async () => {
+  it('counts rules that other files read as used', async () => {
     const files = {
       ...rego(
         `${ID}deny contains "x" if input.run`,
@@ -266,13 +288,20 @@ describe('policy check', () => {
         'two := 2',
         'three := data.policy.git.two',
       ),
-      'policies/git/other.rego':
-        'package policy.other\n\nimport data.policy.git as g\n\nallow contains {"id": "a", "message": "m"} if {\n\tg.one(1) == g.limit\n\tdata.policy.git.three == 2\n}\n',
+      'policies/git/other.rego': `package policy.other
+
+import data.policy.git as g
+
+allow contains {"id": "a", "message": "m"} if {
+	g.one(1) == g.limit
+	data.policy.git.three == 2
+}
+`,
     };
     expect(await check(files)).toEqual(['ok: 0 YAML rules, 2 rules in 2 files of Rego']);
   });
 
-  it('tells the faults of all files at once, of YAML too, and no file hides another', async () => {
+  it('reports the faults of all files, also of YAML, and no file hides another', async () => {
     const answer = await cli(
       project(
         {
@@ -304,11 +333,11 @@ describe('policy check', () => {
   });
 
   it.each([
-    ['paths of commands', 'deny', '{verbs: [execute], paths: ["**/.env"]}', 'of a command only its `cwd` is a path'],
+    ['paths of commands', 'deny', '{verbs: [execute], paths: ["**/.env"]}', 'rules cannot see paths other than `cwd`'],
     ['hosts of bash', 'ask', '{tools: [workspace.bash], hosts: [evil.example]}', undefined],
     ['paths of all verbs', 'deny', '{paths: ["**/.env"]}', undefined],
     ['paths of commands that are allowed', 'allow', '{verbs: [execute], paths: ["src/**"]}', undefined],
-  ])('warns of a rule that sees less than it seems to, and of no other: %s', async (_name, outcome, when, expected) => {
+  ])('warns only of a rule that sees less than it seems to: %s', async (_name, outcome, when, expected) => {
     const { out } = await cli(
       project(
         { 'policies/rules.yaml': `rules: [{id: a, outcome: ${outcome}, when: ${when}}]\n` },
@@ -323,7 +352,7 @@ describe('policy check', () => {
       );
   });
 
-  it('says of a tool without its server what to write, once', async () => {
+  it('says once what to write for a tool without its server', async () => {
     const { out } = await cli(
       project(
         { 'policies/rules.yaml': 'rules: [{id: a, outcome: deny, when: {tools: [read]}}]\n' },
@@ -332,11 +361,13 @@ describe('policy check', () => {
       ['policy', 'check'],
     );
     expect(out).toBe(
-      'policies/rules.yaml:1:47: error: "read" is no tool: write server.tool, here workspace.read, or server.* for all tools of a server\n1 error\n',
+      `policies/rules.yaml:1:47: error: "read" is not a tool: write server.tool, here workspace.read, or server.* for all tools of a server
+1 error
+`,
     );
   });
 
-  it('finds nothing in what may well be: two bodies of one rule, an open server, a name of another configuration', async () => {
+  it('accepts two bodies of one rule, an unnamed server, and names of another configuration', async () => {
     expect(
       await check(
         rego(
@@ -354,7 +385,7 @@ describe('policy check', () => {
     );
     expect(both.slice(0, 2)).toEqual([
       expect.stringContaining('git.rego:6:22: error: undefined function strts_with'),
-      expect.stringMatching(/^git\.rego:8:45: error: undefined ref: input\.efect; known here: clock, effect, /),
+      expect.stringMatching(/^git\.rego:8:45: error: undefined ref: input\.efect; known names: clock, effect, /),
     ]);
     expect(await check(rego(`${ID}deny contains "x" if input.effect.tool == "raed"`))).toEqual([
       'git.rego:6:43: warning: no server has a tool "raed". Did you mean "read"?',
@@ -363,12 +394,18 @@ describe('policy check', () => {
     const bare = new Project();
     bare.write(
       'a.rego',
-      'package policy.a\n\ndeny contains {"id": "one", "message": "m"} if {\n\tinput.effect.server == "gitt"\n\tinput.principal.role == "nope"\n}\n',
+      `package policy.a
+
+deny contains {"id": "one", "message": "m"} if {
+	input.effect.server == "gitt"
+	input.principal.role == "nope"
+}
+`,
     );
     expect((await cli(bare, ['policy', 'check', 'a.rego'])).out).toBe('ok: 0 YAML rules, 1 rule in 1 file of Rego\n');
   });
 
-  it('judges what rules name of a server by the definitions that were approved, and says once of another that it cannot', async () => {
+  it('checks names by the approved definitions of a server, and warns once of a server without them', async () => {
     const rules = [
       '{tools: [bank.trnsfer]}',
       '{tools: [bank.transfer], args: {amonut: {max: 5}}}',
@@ -382,20 +419,22 @@ describe('policy check', () => {
     ];
     const made = project(
       {
-        'policies/rules.yaml': `rules:\n${rules.map((when, number) => `  - {id: r${number}, outcome: deny, when: ${when}}\n`).join('')}`,
+        'policies/rules.yaml': `rules:
+${rules.map((when, number) => `  - {id: r${number}, outcome: deny, when: ${when}}\n`).join('')}`,
       },
       '[policies/rules.yaml]',
     );
     const remote = (name: string): string => `${name}: {url: "https://${name}.example/mcp"}`;
     made.write(
       'tollgate.yaml',
-      `${readFileSync(made.file, 'utf8')}servers:\n${['bank', 'mail', 'any'].map((name) => `  ${remote(name)}\n`).join('')}`,
+      `${readFileSync(made.file, 'utf8')}servers:
+${['bank', 'mail', 'any'].map((name) => `  ${remote(name)}\n`).join('')}`,
     );
     const unknown = await cli(made, ['policy', 'check']);
     expect(unknown).toMatchObject({
       code: 0,
       out: expect.stringContaining(
-        'policies/rules.yaml:2:36: warning: bank is not approved yet, so what rules name of its tools and arguments cannot be judged; approve it, and check again\n',
+        'policies/rules.yaml:2:36: warning: bank is not approved yet, so rules about its tools and arguments cannot be checked; approve it, and check again\n',
       ) as string,
     });
     expect(unknown.out).toMatch(/ok: 9 YAML rules, 3 warnings\n$/);
@@ -419,8 +458,8 @@ describe('policy check', () => {
     const faults = [
       'policies/rules.yaml:2:44: error: bank has no tool "bank.trnsfer". Did you mean "bank.transfer"?',
       'policies/rules.yaml:3:67: error: transfer has no argument "amonut". Did you mean "amount"?',
-      'policies/rules.yaml:4:84: error: amount takes a whole number, never "5", so it can never match; write it without quotes',
-      'policies/rules.yaml:5:60: error: no call of transfer is write, so the rule can never match; they are destructive',
+      'policies/rules.yaml:4:84: error: amount is a whole number, never "5", so it can never match; write it without quotes',
+      'policies/rules.yaml:5:60: error: no call of transfer is write, so the rule can never match; its verbs are destructive',
     ];
     const { code, out } = await cli(made, ['policy', 'check']);
     expect({ code, out: out.split('\n').slice(0, 4) }).toEqual({ code: EXIT.usage, out: faults });
@@ -430,7 +469,7 @@ describe('policy check', () => {
     for (const fault of faults) expect(whole.err).toContain(fault.replace(' error:', ''));
   });
 
-  it('needs no opa for rules in YAML, and for Rego tells the faults of YAML before it asks for one', async () => {
+  it('needs no opa for YAML rules, and reports their faults before it needs opa for Rego', async () => {
     const yaml = { 'policies/rules.yaml': 'rules: [{id: a, outcome: deny, when: {}}]\n' };
     expect(
       await cli(project(yaml, '[policies/rules.yaml]'), ['policy', 'check', '--opa', '/nowhere/opa']),
@@ -445,7 +484,7 @@ describe('policy check', () => {
     ).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('OPA_MISSING') as string });
   });
 
-  it('checks named files in the place of those of the configuration, and Rego without any configuration', async () => {
+  it('checks named files instead of those of the configuration, and Rego without a configuration', async () => {
     const made = project({
       ...rego(`${ID}deny contains "x" if input.run`),
       'draft/a.rego': 'package policy.draft\n\nallow := 1\n',
@@ -467,21 +506,21 @@ describe('policy check', () => {
     });
   });
 
-  it('finds what only shows when all is put together', async () => {
+  it('finds faults that only appear when all sources are combined', async () => {
     const files = {
       ...rego(`${ID}deny contains "x" if input.run`),
       'policies/b/git.rego':
         'package policy.git\n\n# METADATA\n# custom:\n#   id: two\nask contains "x" if input.run\n',
     };
     expect((await check(files, '[policies/git, {path: policies/b, mode: shadow}]'))[0]).toMatch(
-      /policy\.git stands in two sources of different modes/,
+      /policy\.git is in two sources with different modes/,
     );
     const both = {
       ...rego(`${ID}deny contains "x" if input.run`),
       'policies/r.yaml': 'rules:\n  - {id: one, outcome: deny, when: {verbs: [write]}}\n',
     };
     expect((await check(both, '[policies/git, policies/r.yaml]'))[0]).toMatch(
-      /^policies\/r\.yaml:2:10: error: the id "one" stands at git\.rego:6 already; ids are unique, in YAML and Rego together/,
+      /^policies\/r\.yaml:2:10: error: the id "one" is already used at git\.rego:6; ids are unique across YAML and Rego/,
     );
   });
 });

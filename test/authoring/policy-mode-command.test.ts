@@ -1,4 +1,4 @@
-/** Tests `tollgate policy mode`: what it shows, and that it changes one mode and nothing else of the file. */
+/** Tests `tollgate policy mode`: what it shows, and that it changes one mode and nothing else in the file. */
 import { chmodSync, readFileSync, statSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { parseJsonDoc } from '../../adapters/rpc/message-parser.ts';
@@ -32,15 +32,20 @@ policies:
 const written = (): string => readFileSync(project.file, 'utf8');
 
 describe('policy mode', () => {
-  it('shows the mode of each source, and for whom it differs', async () => {
+  it('shows the mode of each source, and the callers for whom it differs', async () => {
     project.write('tollgate.yaml', `${CONFIG}rules: [{id: own, outcome: ask, when: {verbs: [execute]}}]\n`);
     const { code, out, err } = await cli(project, ['policy', 'mode']);
     expect(code).toBe(EXIT.ok);
     expect(out).toBe(
-      'SOURCE               MODE     FOR SOME CALLERS\npolicies/rules.yaml  enforce\npolicies/soon.yaml   enforce  profile ci shadow\n',
+      `SOURCE               MODE     FOR SOME CALLERS
+policies/rules.yaml  enforce
+policies/soon.yaml   enforce  profile ci shadow
+`,
     );
     expect(err).toBe(
-      '1 rule in tollgate.yaml itself: their mode stands with each.\nNo rule in warn or shadow has fired in the last 7 days.\n',
+      `1 rule in tollgate.yaml itself: their mode stands with each.
+No rule in warn or shadow has fired in the last 7 days.
+`,
     );
     expect(dataOf((await cli(project, ['policy', 'mode', 'soon.yaml', '--json'])).out)).toEqual({
       sources: [{ source: 'policies/soon.yaml', mode: 'enforce', modes: [{ profile: 'ci', mode: 'shadow' }] }],
@@ -77,7 +82,7 @@ describe('policy mode', () => {
     expect((await cli(project, ['policy', 'mode', 'soon.yaml', 'off'])).err).toContain('is in off already');
   });
 
-  it('counts how often rules that do not count would have', async () => {
+  it('counts how often rules that are not enforced would have decided', async () => {
     project.write('tollgate.yaml', CONFIG.replace('# not yet', '\n    mode: warn'));
     const config = loadConfig(project.file, { env: {}, home: project.home });
     const { gateway } = await assembleOnDemand(config, {});
@@ -112,7 +117,7 @@ describe('policy mode', () => {
     expect(written()).toBe(CONFIG);
   });
 
-  it('refuses to work on a file that does not load', async () => {
+  it('refuses a file that does not load', async () => {
     project.write('tollgate.yaml', `${CONFIG}polices: []\n`);
     expect(await cli(project, ['policy', 'mode', 'rules.yaml', 'warn'])).toMatchObject({
       code: EXIT.usage,
@@ -150,7 +155,7 @@ describe('the change of the text', () => {
     ['policies: 3', 0],
     ['policies: [a.yaml]', 4],
     ['policies: [{poll: 5m}]', 0],
-  ])('leaves alone what it does not understand: %s', (text, index) => {
+  ])('does not change what it does not understand: %s', (text, index) => {
     expect(() => setMode(text, index, 'warn')).toThrow('is not changed by a program');
   });
 });

@@ -1,4 +1,7 @@
-/** Tests what `tollgate policy test` makes of Rego: its tests, the lines that ran, and cases on which opa and the built wasm differ. */
+/**
+ * Tests `tollgate policy test` with Rego: its tests, line coverage, and cases on which opa and the built WebAssembly
+ * differ.
+ */
 import { type SpawnSyncReturns, spawnSync } from 'node:child_process';
 import { cpSync, mkdtempSync, realpathSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -65,8 +68,8 @@ describe('cases over Rego', () => {
     expect([code, out]).toEqual([EXIT.ok, '4 passed, 0 failed. 100 % of Rego lines ran.\n']);
   });
 
-  it('fail where opa and the built wasm differ, with both answers' + verifies('DC-02'), async () => {
-    // A set that is formatted: opa knows it is one, the host of wasm is given a list.
+  it('fail if opa and the built WebAssembly differ, with both answers' + verifies('DC-02'), async () => {
+    // A formatted set: opa prints it as a set, and the host of WebAssembly gets a list.
     const differing = REGO.replace('[input.labels]', '[{label | some label in input.labels}]');
     const { code, out } = await run(differing, {
       'a_suite.yaml': suite(
@@ -82,8 +85,14 @@ describe('cases over Rego', () => {
     ]);
   });
 
-  it('that stop the policy fail alone, the others are judged as they are', async () => {
-    const conflicting = `${REGO}\nlevel := 1 if input.effect.verb\n\nlevel := 2 if "x" in input.labels\n\ndeny contains "Level." if level > 5\n`;
+  it('that stop the policy fail without affecting others', async () => {
+    const conflicting = `${REGO}
+level := 1 if input.effect.verb
+
+level := 2 if "x" in input.labels
+
+deny contains "Level." if level > 5
+`;
     const { code, out } = await run(conflicting, {
       'a_suite.yaml': suite(
         'name: a, labels: [x], call: {tool: read, args: {path: a}}, expect: deny',
@@ -102,19 +111,22 @@ describe('cases over Rego', () => {
 describe('Rego tests', () => {
   const tests = (...bodies: readonly string[]): string =>
     `package policy.hours_test\n\nimport data.policy.hours\n\n${bodies.join('\n\n')}\n`;
-  const pass =
-    'test_night if {\n\tcount(hours.deny) == 1 with input as {"effect": {"verb": "write"}} with time.now_ns as 1767225600000000000\n}';
+  const pass = `test_night if {
+	count(hours.deny) == 1 with input as {"effect": {"verb": "write"}} with time.now_ns as 1767225600000000000
+}`;
 
   it('run with the library and all data', async () => {
-    const whole =
-      'test_decision if {\n\tdecision := data.tollgate.call.decision with input as {"version": 1, "phase": "call", "labels": [], "time": "", "run": "r", "principal": {"id": "a", "role": "r", "groups": [], "profiles": ["default"], "origin": ""}, "effect": {"verb": "read", "server": "workspace", "tool": "read", "paths": [], "urls": [], "arguments": {}}}\n\tdecision.outcome == "allow"\n}';
+    const whole = `test_decision if {
+	decision := data.tollgate.call.decision with input as {"version": 1, "phase": "call", "labels": [], "time": "", "run": "r", "principal": {"id": "a", "role": "r", "groups": [], "profiles": ["default"], "origin": ""}, "effect": {"verb": "read", "server": "workspace", "tool": "read", "paths": [], "urls": [], "arguments": {}}}
+	decision.outcome == "allow"
+}`;
     expect(await run(REGO, { 'a_test.rego': tests(pass, whole, 'todo_later if false') })).toMatchObject({
       code: EXIT.ok,
       out: expect.stringMatching(/^2 passed, 0 failed\. [\d.]+ % of Rego lines ran\.\n/),
     });
   });
 
-  it('that fail are told with the expression that failed and the values in it', async () => {
+  it('that fail are reported with the failed expression and its values', async () => {
     const fail = 'test_day if {\n\tx := 3\n\tx > 5\n}';
     const { code, out } = await run(REGO, { 'a_test.rego': tests(pass, fail) });
     expect([code, out]).toEqual([
@@ -125,7 +137,7 @@ describe('Rego tests', () => {
     ]);
   });
 
-  it('name the lines that nothing ran, as the user wrote them', async () => {
+  it('list the lines that no test ran, by the numbers of the user', async () => {
     const { code, out } = await run(REGO, { 'a_test.rego': tests(pass) }, '--threshold', '100');
     expect([code, out]).toEqual([
       EXIT.unexpected,
@@ -144,7 +156,7 @@ describe('Rego tests', () => {
     });
   });
 
-  it('that do not parse are refused at their place', async () => {
+  it('that do not parse are refused with their place', async () => {
     expect(await run(REGO, { 'a_test.rego': tests('test_x if {') })).toMatchObject({
       code: EXIT.usage,
       err: expect.stringMatching(/tests\/a_test\.rego:\d+:\d+: /),
@@ -153,7 +165,7 @@ describe('Rego tests', () => {
 });
 
 describe('without opa', () => {
-  /** A package somewhere else, with no opa in it and none on PATH. */
+  /** A package in another folder, without opa in it or on PATH. */
   function bare(...runs: readonly (readonly string[])[]): readonly SpawnSyncReturns<string>[] {
     const root = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-bare-')));
     try {
@@ -173,7 +185,7 @@ describe('without opa', () => {
     }
   }
 
-  it('cases of YAML rules run in the built wasm, and the result says that it is half of the proof', () => {
+  it('cases of YAML rules run in the built WebAssembly, and the result says that opa did not run', () => {
     project.write('policies/rules.yaml', 'rules:\n  - id: look\n    outcome: allow\n    when: {verbs: [read]}\n');
     project.write('yaml.yaml', 'policies: [policies/rules.yaml]\n');
     project.write('tests/a_suite.yaml', suite('name: a, call: {tool: read, args: {path: a}}, expect: allow'));
@@ -183,13 +195,13 @@ describe('without opa', () => {
       status: EXIT.ok,
       stderr: '',
       stdout: expect.stringMatching(
-        /^1 passed, 0 failed\. .*\nThe cases ran in the built wasm only\. There is no opa\. To get it: brew install opa; or /,
+        /^1 passed, 0 failed\. .*\nThe cases ran in the built wasm only\. opa is not installed\. To install it: brew install opa; or /,
       ),
     });
-    expect(dataOf<{ notCompared: string }>(data?.stdout ?? '').notCompared).toContain('There is no opa');
+    expect(dataOf<{ notCompared: string }>(data?.stdout ?? '').notCompared).toContain('opa is not installed');
   }, 60_000);
 
-  it('an opa that was named and does not work is refused', async () => {
+  it('a named opa that does not work is refused', async () => {
     expect(
       await cli(project, ['policy', 'test', 'tests/a_suite.yaml', '--config', 'yaml.yaml', '--opa', '/nowhere/opa']),
     ).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('OPA_MISSING') });

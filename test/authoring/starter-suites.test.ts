@@ -1,8 +1,10 @@
-/** Tests the starter policies by their own suites, alone and with servers that are not Tollgate's, in opa and in the built wasm. */
+/**
+ * Tests the starter policies by their own suites, alone and with external servers, in opa and in the built WebAssembly.
+ */
 import { readdirSync, readFileSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { CLIENTS } from '../../facade/cli/clients/client-formats.ts';
+import { CLIENTS } from '../../facade/clients/client-formats.ts';
 import { packageRoot } from '../../policies/rego/opa-program.ts';
 import { cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
@@ -21,7 +23,7 @@ expose: {tools: [tracker.*]}
 `;
 const PAGE = readFileSync(path.join(packageRoot(), 'docs', 'starters.md'), 'utf8');
 
-/** The rows of the table in a starter's section, as cases: what the page says of it is so. */
+/** Returns the rows of the table in a starter's section as cases, so that the page is tested. */
 function casesOnPage(name: string): readonly { readonly call: string; readonly line: string }[] {
   const section = PAGE.split(/^## /m).find((one) => one.startsWith(`${name}\n`)) ?? '';
   return [...section.matchAll(/^\| `(.+)` \| (allow|ask|deny) \| `(.+)` \|$/gm)].map(
@@ -29,7 +31,7 @@ function casesOnPage(name: string): readonly { readonly call: string; readonly l
   );
 }
 
-/** The rows of the table of labels for a starter. */
+/** Returns the rows of the table of labels for a starter. */
 function labelCasesOnPage(name: string): readonly string[] {
   return [...PAGE.matchAll(/^\| ([a-z-]+) \| `(\w+)` \| `(.+)` \| (allow|ask|deny) \| `(.+)` \|$/gm)]
     .filter(([, starter]) => starter === name)
@@ -77,14 +79,14 @@ describe('starter policies', () => {
     }
   });
 
-  it.each(STARTERS)('%s holds by its suite, alone in a project', async (name) => {
+  it.each(STARTERS)('%s passes its suite, alone in a project', async (name) => {
     prepare(name);
     const { code, out, err } = await cli(project, ['policy', 'test', 'policies/rules_suite.yaml']);
     expect([code, out.split('\n').filter((line) => line.startsWith('FAIL')), err]).toEqual([0, [], '']);
     expect(out).not.toContain('Not covered');
   });
 
-  it.each(STARTERS)('%s has no rule that decides nothing, and answers as its page says', async (name) => {
+  it.each(STARTERS)('%s has no rule without effect, and decides as its page says', async (name) => {
     prepare(name, SERVERS);
     project.write(
       'policies/others_suite.yaml',
@@ -94,7 +96,7 @@ describe('starter policies', () => {
     expect([code, out.split('\n').filter((line) => line.startsWith('FAIL')), err]).toEqual([0, [], '']);
   });
 
-  it('use labels where data may leave: the page has a case for each such rule' + verifies('PF-07', 'ST-97'), () => {
+  it('use labels if data may leave; the page has a case for each such rule' + verifies('PF-07', 'ST-97'), () => {
     for (const name of STARTERS) {
       const ids = [
         ...readFileSync(path.join(FOLDER, `${name}.yaml`), 'utf8').matchAll(
@@ -108,7 +110,7 @@ describe('starter policies', () => {
   });
 
   it.each(['workspace', 'no-leaving'])(
-    '%s asks before a file of a project in which another client finds programs to start' + verifies('TR-57'),
+    '%s asks before it writes a file in which another client finds programs to start' + verifies('TR-57'),
     async (name) => {
       prepare(name);
       const files = CLIENTS.flatMap(({ places }) =>
@@ -130,7 +132,7 @@ describe('starter policies', () => {
     },
   );
 
-  it.each(STARTERS)('%s follows a link before it judges a path', async (name) => {
+  it.each(STARTERS)('%s follows a link before it compares a path', async (name) => {
     prepare(name);
     project.write('.env', 'KEY=1');
     project.write('src/a.ts', '');
@@ -138,7 +140,9 @@ describe('starter policies', () => {
     symlinkSync('../.env', link);
     project.write(
       'policies/link_suite.yaml',
-      `cases:\n  - {name: a link to .env, call: {tool: read, args: {path: src/${name}.ts}}, expect: deny, reason: no-secret-files}\n`,
+      `cases:
+  - {name: a link to .env, call: {tool: read, args: {path: src/${name}.ts}}, expect: deny, reason: no-secret-files}
+`,
     );
     const { code, out } = await cli(project, ['policy', 'test', 'policies/link_suite.yaml']);
     expect([code, out]).toEqual([0, expect.stringMatching(/^1 passed/)]);

@@ -1,4 +1,7 @@
-/** Tests `tollgate policy test` as an author uses it: what passes, what fails and how that is said, and what is refused before anything runs. */
+/**
+ * Tests `tollgate policy test` as an author uses it: what passes, what fails with which message, and what is refused
+ * before a run.
+ */
 import { mkdirSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -48,8 +51,8 @@ async function suite(cases: readonly string[], ...more: readonly string[]): Retu
 const READ = 'as: mia, call: {tool: read, args: {path: a}}';
 const ENV = 'as: mia, call: {tool: read, args: {path: .env}}';
 
-describe('cases that hold', () => {
-  it('are counted, with what they decided', async () => {
+describe('cases that pass', () => {
+  it('are counted, with the rules that decided', async () => {
     expect(
       await suite([
         `name: a, ${READ}, expect: allow, reason: look, message: free, obligations: {caps: {bytes: 5000}, labels: [internal], budgets: [few]}`,
@@ -64,7 +67,7 @@ describe('cases that hold', () => {
     ).toEqual({ code: EXIT.ok, err: '', out: '8 passed, 0 failed. 3 of 3 YAML rules decided a case.\n' });
   });
 
-  it('are told for machines with --json', async () => {
+  it('are written as JSON with --json', async () => {
     const { out } = await suite([`name: a, ${READ}, expect: allow`], '--json');
     expect(dataOf(out)).toMatchObject({
       passed: true,
@@ -108,7 +111,7 @@ describe('a case that fails', () => {
       `name: a, ${READ}, expect: allow, obligations: {labels: [internal, public]}`,
       'obligation labels is ["internal"], not ["internal","public"]',
     ],
-    [`name: a, ${READ}, expect: allow, obligations: {timeoutMs: 5}`, 'obligation timeoutMs is not there, not 5'],
+    [`name: a, ${READ}, expect: allow, obligations: {timeoutMs: 5}`, 'obligation timeoutMs is absent, not 5'],
     ['name: a, as: mia, call: {tool: tracker.drop}, expect: maybe', 'expected maybe, got never by default-deny'],
   ])('says in one line what was expected: %s', async (one, fault) => {
     const { code, out, err } = await suite([one]);
@@ -119,7 +122,7 @@ describe('a case that fails', () => {
     });
   });
 
-  it('stands beside others that pass', async () => {
+  it('does not affect others that pass', async () => {
     const { code, out } = await suite([`name: a, ${READ}, expect: allow`, `name: "b \\e[31m", ${READ}, expect: ask`]);
     expect([code, out]).toEqual([
       EXIT.unexpected,
@@ -172,15 +175,11 @@ describe('a suite with faults', () => {
     [
       'name: a, as: mia, effect: {verb: read, server: a, tool: b}, expect: maybe',
       'maybe',
-      '"maybe" is what a list says of a tool',
+      '"maybe" is a verdict of a list',
     ],
-    [
-      `name: a, ${READ}, expect: deny, obligations: {labels: []}`,
-      '{labels',
-      'only a call that may run obeys something',
-    ],
-    [`name: a, ${READ}, expect: allow, time: yesterday`, 'yesterday', '"yesterday" is no time'],
-    [`name: a, ${READ}, expect: allow, message: "("`, '"("', 'this is no regular expression.'],
+    [`name: a, ${READ}, expect: deny, obligations: {labels: []}`, '{labels', 'only allow and ask have obligations'],
+    [`name: a, ${READ}, expect: allow, time: yesterday`, 'yesterday', '"yesterday" is not a time'],
+    [`name: a, ${READ}, expect: allow, message: "("`, '"("', 'this is not a regular expression; correct it.'],
     [
       'name: a, as: {id: x, rolle: y}, call: {tool: read, args: {path: a}}, expect: allow',
       'rolle',
@@ -194,7 +193,7 @@ describe('a suite with faults', () => {
     expect(said).toContain(`x_suite.yaml:2:${column}: `);
   });
 
-  it('is refused with all of them at once', async () => {
+  it('is refused with all of its faults', async () => {
     const { err } = await suite([
       'name: a, as: mya, call: {tool: read, args: {path: a}}, expect: allow',
       'name: b, as: mia, call: {tool: raed}, expect: allow',
@@ -207,7 +206,7 @@ describe('a suite with faults', () => {
     expect(mixed.err.split('\n').filter((line) => line.startsWith('x_suite.yaml:'))).toHaveLength(3);
   });
 
-  it('is refused where it is no YAML', async () => {
+  it('is refused if it is not YAML', async () => {
     project.write('x_suite.yaml', 'cases: [\n');
     expect(await cli(project, ['policy', 'test', 'x_suite.yaml'])).toMatchObject({
       code: EXIT.usage,
@@ -216,8 +215,8 @@ describe('a suite with faults', () => {
   });
 });
 
-describe('what is run', () => {
-  it('is what lies beside the policies and the configuration, or what is named', async () => {
+describe('the tests to run', () => {
+  it('are those next to the policies and the configuration, or the named ones', async () => {
     const other = new Project();
     try {
       other.write('policies/rules.yaml', RULES);
@@ -239,18 +238,18 @@ describe('what is run', () => {
       expect(await passed('policies', 'policies/rules_suite.yaml', 'elsewhere/odd.yaml')).toBe('3 passed');
       expect(await cli(other, ['policy', 'test', 'elsewhere'])).toMatchObject({
         code: EXIT.usage,
-        err: expect.stringContaining('elsewhere holds no suite and no Rego test.'),
+        err: expect.stringContaining('elsewhere contains no suite and no Rego test.'),
       });
       expect(await cli(other, ['policy', 'test', 'nowhere'])).toMatchObject({
         code: EXIT.usage,
-        err: expect.stringContaining('There is no nowhere.'),
+        err: expect.stringContaining('nowhere does not exist.'),
       });
     } finally {
       other.remove();
     }
   });
 
-  it('starts no server and leaves no state behind', async () => {
+  it('start no server and leave no state', async () => {
     const { out } = await suite([`name: a, ${READ}, expect: allow`]);
     expect(out).toMatch(/^1 passed/);
     expect(project.load(CONFIG).config?.state.startsWith(project.home)).toBe(true);
@@ -260,12 +259,12 @@ describe('what is run', () => {
   });
 });
 
-describe('what opa has said', () => {
-  /** Notes how often it is asked for cases. */
+describe('the stored answers of opa', () => {
+  /** Counts how often it is asked for cases. */
   const noted = async (log: string): Promise<string> =>
     `#!/bin/sh\n[ "$1" = eval ] && echo asked >> ${log}\nexec ${(await findOpa()).program} "$@"\n`;
 
-  it('is asked once for a case under one policy, and anew for another case, another policy, or a file of answers that is damaged', async () => {
+  it('are used for the same case and policy, and not for another case, another policy or a damaged file', async () => {
     const other = new Project();
     other.write('policies/rules.yaml', RULES);
     other.write('tollgate.yaml', CONFIG);
@@ -297,7 +296,7 @@ describe('what opa has said', () => {
 });
 
 describe('a threshold', () => {
-  it('fails below it, and names every rule that decided nothing' + verifies('DC-02'), async () => {
+  it('fails below it, and names every rule that decided no case' + verifies('DC-02'), async () => {
     const { code, out } = await suite([`name: a, ${READ}, expect: allow`], '--threshold', '50');
     expect([code, out]).toEqual([
       EXIT.unexpected,
@@ -308,7 +307,7 @@ describe('a threshold', () => {
     expect((await suite([`name: a, ${READ}, expect: allow`], '--threshold', '33')).code).toBe(EXIT.ok);
   });
 
-  it('is a number of percent', async () => {
+  it('is a percentage', async () => {
     expect(await suite([`name: a, ${READ}, expect: allow`], '--threshold', '101')).toMatchObject({
       code: EXIT.usage,
       err: expect.stringContaining('0 to 100'),

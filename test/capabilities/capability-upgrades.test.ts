@@ -1,6 +1,8 @@
 /** Tests capabilities that are off until an owner adds them: unseen, refused the same way under every exposure, with budgets, records, and an end within one call in every process. */
+
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
 import { TOOL_CAPABILITIES } from '../../catalogs/tools/tool-capabilities.ts';
@@ -187,7 +189,7 @@ describe('an upgrade' + verifies('CY-08', 'CY-03'), () => {
     expect(said).toMatchObject({
       code: 0,
       err: expect.stringMatching(
-        /^On: PDF documents, for profile group, until .*; 3 calls and 4000 bytes a session\.\n {2}allows: .*\n {2}risk: {3}.*\nRules decide/,
+        /^On: PDF documents, for profile group, until .*; 3 calls and 4000 bytes per session\.\n {2}allows: .*\n {2}risk: {3}.*\nRules still decide/,
       ),
     });
     expect(await namesOf('group')).toContain('desk_write_pdf');
@@ -263,7 +265,7 @@ describe('an upgrade' + verifies('CY-08', 'CY-03'), () => {
     expect((await second.call(session, 'desk_write_pdf', { path: 'a' })).code).toBe('');
     expect((await run(['disable', 'pdf', '--profile', 'other', '--as', 'admin'])).err).toBe('It was off already.\n');
     expect((await run(['disable', 'pdf', '--as', 'admin'])).err).toBe(
-      'Off: pdf, for every profile. It holds for no call from now on.\n',
+      'Off: pdf, for every profile. It no longer applies to any call.\n',
     );
     expect((await second.call(session, 'desk_write_pdf', { path: 'a' })).code).toBe('UNKNOWN_TOOL');
     expect((await second.call(session, 'desk_read_file', { path: 'a.pdf' })).code).toBe('DENIED');
@@ -363,6 +365,8 @@ describe('histories of upgrades over two processes', () => {
             for (const one of [...added])
               if (one.startsWith(`${name} `) && (profile === undefined || one === key)) added.delete(one);
           }
+          // Another process sees a change after 1 ms at the latest.
+          await sleep(2);
           const there = added.has(`${name} *`) || added.has(`${name} ${who}`);
           const one = at === 0 ? facade : second;
           const session = one.open(who);

@@ -137,7 +137,7 @@ describe('other workspaces' + verifies('ST-110', 'CY-30'), () => {
     ] as const) {
       expect(await call(name, args)).toMatchObject({
         code: 'DENIED',
-        text: expect.stringContaining('open for reading only'),
+        text: expect.stringContaining('only open for reading'),
       });
     }
     expect(readFileSync(at('lib/a.txt'), 'utf8')).toBe(FILES['lib/a.txt']);
@@ -230,7 +230,7 @@ describe('other workspaces' + verifies('ST-110', 'CY-30'), () => {
     writeFileSync(at('tollgate.yaml'), configuration().replace(/"otherWorkspaces":\{[^}]*\},/, ''));
     expect(await enable()).toMatchObject({
       code: 2,
-      err: expect.stringContaining('No folder stands under otherWorkspaces'),
+      err: expect.stringContaining('There is no folder under otherWorkspaces'),
     });
   });
 });
@@ -357,10 +357,10 @@ describe('with the upgrade, an attack on what lies around is refused' + verifies
 
 describe('the configuration refuses as another workspace' + verifies('ST-115'), () => {
   const REFUSED: readonly (readonly [what: string, settings: () => object, message: string])[] = [
-    ['the workspace', () => ({ read: ['workspace'] }), 'without any upgrade'],
-    ['a folder around the workspace', () => ({ read: ['around'] }), 'without any upgrade'],
-    ['a folder in the workspace', () => ({ read: ['workspace/sub'] }), 'without any upgrade'],
-    ['a link that lies in the workspace', () => ({ read: ['workspace/out'] }), 'without any upgrade'],
+    ['the workspace', () => ({ read: ['workspace'] }), 'without the capability'],
+    ['a folder around the workspace', () => ({ read: ['around'] }), 'without the capability'],
+    ['a folder in the workspace', () => ({ read: ['workspace/sub'] }), 'without the capability'],
+    ['a link that lies in the workspace', () => ({ read: ['workspace/out'] }), 'without the capability'],
     ['the state folder', () => ({ read: ['state'] }), "Tollgate's own state"],
     ['a folder of the audit', () => ({ write: ['log/inner'] }), "Tollgate's own state"],
     ['the home folder', () => ({ read: ['~'] }), 'home folder'],
@@ -372,9 +372,9 @@ describe('the configuration refuses as another workspace' + verifies('ST-115'), 
     ['a folder that is not there', () => ({ read: ['nowhere'] }), 'there is no such folder'],
     ['a file', () => ({ read: ['secret.txt'] }), 'there is no such folder'],
     ['one folder twice', () => ({ read: ['lib'], write: ['lib/inner'] }), 'another entry names it'],
-    ['what a sandbox may write', () => ({ read: ['given'] }), 'without any upgrade'],
-    ['what a sandbox may read', () => ({ read: ['shown/deep'] }), 'without any upgrade'],
-    ['a folder in which a server starts', () => ({ read: ['begun'] }), 'without any upgrade'],
+    ['what a sandbox may write', () => ({ read: ['given'] }), 'without the capability'],
+    ['what a sandbox may read', () => ({ read: ['shown/deep'] }), 'without the capability'],
+    ['a folder in which a server starts', () => ({ read: ['begun'] }), 'without the capability'],
     ['a folder of a helper program, to write', () => ({ write: ['tools'] }), 'the program "rg"'],
     [
       'a folder of a program that gives a secret, to write',

@@ -42,17 +42,17 @@ describe('a configuration that mixes a host profile with something else is refus
     [
       'another profile with the same server',
       `servers: {a: {${DIRECT}}}\nprofiles: {desk: {host: true, servers: [a]}, more: {servers: [a]}}`,
-      'server "a" stands in a host profile too',
+      'server "a" is in a host profile too',
     ],
     [
       'the default profile with its primitives',
       `servers: {a: {${DIRECT}, mapping: desktop-commander}}\nexpose: {primitives: a}\nprofiles: {desk: {host: true, servers: [a], expose: {}}}`,
-      'server "a" stands in a host profile too',
+      'server "a" is in a host profile too',
     ],
     [
       'a principal with two profiles',
       `servers: {a: {${DIRECT}}}\nprincipals: [{id: me, profiles: [default, desk]}]\nprofiles: {desk: {host: true, servers: [a]}}`,
-      'profile "desk" is a host profile, and others stand beside it',
+      'profile "desk" is a host profile, and the principal has other profiles too',
     ],
   ])('%s', (_name, yaml, message) => {
     const { problems } = project.load(`version: 1\n${yaml}\n`);

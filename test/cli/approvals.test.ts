@@ -133,9 +133,9 @@ rule       asks (rules.yaml:3): Look.
 path       path: /etc/passwd (outside the workspace)
 url        url: https://x.example/
 reaches    x.example
-command    starts other programs, or cannot be read ahead
-covers     this call, once; may be widened: --for server for all calls of mail that may be approved 
-    | so, by agent in this run
+command    starts other programs, or cannot be analysed
+covers     this call, once; you can widen it: --for server for all calls of mail that may be 
+    | approved in this way, by agent in this run
 binding    ${hash.slice(0, 12)}
 arguments  58 characters
   to: "ann@example.org"
@@ -172,7 +172,7 @@ arguments  58 characters
     expect(out).toContain(
       `url        url: ${url}  (not all ASCII)\nreaches    evil.example (https://evil.example:443/x)\n`,
     );
-    expect(out).toContain('reaches    a host that cannot be told from the address\n');
+    expect(out).toContain('reaches    a host that cannot be read from the address\n');
     expect(out).toContain('  name: "p\u0430ypal"  (not all ASCII, mixes scripts: p\\u{430}ypal)\n  pad: "a\\u{3164}b"');
   });
 
@@ -266,11 +266,13 @@ describe('approvals approve', () => {
     const { id, hash } = await ask();
     expect(await run('approve', id, '--yes', hash, '--as', 'agent')).toMatchObject({
       code: EXIT.auth,
-      err: expect.stringContaining('approves its own calls at a terminal only'),
+      err: expect.stringContaining('may approve its own calls only at a terminal'),
     });
     expect(await run('approve', id, '--as', 'agent')).toMatchObject({
       code: EXIT.approval,
-      err: expect.stringMatching(/Approve it at a terminal, or let another owner do it with --as\.$(?![^]*--yes)/m),
+      err: expect.stringMatching(
+        /Approve it at a terminal, or let another owner approve it with --as\.$(?![^]*--yes)/m,
+      ),
     });
     expect((await desk.open()).item.id).toBe(id);
     expect(await atTerminal(['approve', id, '--as', 'agent'], 'y')).toMatchObject({ code: EXIT.ok });
@@ -280,7 +282,7 @@ describe('approvals approve', () => {
     const { id, hash } = await ask({ reasons: [{ id: 'asks', message: 'Look.', approval: 'group' }] });
     expect(await run('approve', id, '--yes', hash, '--for', 'server')).toMatchObject({
       code: EXIT.usage,
-      err: expect.stringContaining('let one approval cover the group at most'),
+      err: expect.stringContaining('allow one approval to cover the group at most'),
     });
     expect(await run('approve', id, '--yes', hash, '--for', 'all')).toMatchObject({ code: EXIT.usage });
     expect(await run('approve', id, '--yes', hash, '--for', 'group', '--json')).toMatchObject({
@@ -324,7 +326,7 @@ describe('a request whose call cannot be made', () => {
     const { code, err } = await atTerminal(['approve', id, '--as', 'olga'], 'n');
     expect(code).toBe(EXIT.refused);
     expect(err).toMatch(
-      /Nobody waits for it any more[^]*It cannot run now: Server "mail" was stopped by the kill switch\.[^]*Approve this call\?/,
+      /No call waits for this approval any more[^]*It cannot run now: Server "mail" was stopped by the kill switch\.[^]*Approve this call\?/,
     );
   });
 
@@ -344,7 +346,7 @@ describe('a request whose call cannot be made', () => {
       expect(await run(...words)).toMatchObject({
         code: EXIT.usage,
         err: expect.stringContaining(
-          `${id} is over, because its call cannot run any more: Server "mail" was disabled by olga.`,
+          `${id} has ended, because its call cannot run any more: Server "mail" was disabled by olga.`,
         ),
       });
     await desk.age(700_000);

@@ -61,7 +61,7 @@ describe('init', () => {
       expect(await cli(fresh, ['init'])).toMatchObject({
         code: EXIT.usage,
         out: '',
-        err: expect.stringMatching(/^USAGE: There is already: tollgate\.yaml.*\nUse --force/),
+        err: expect.stringMatching(/^USAGE: These files exist already: tollgate\.yaml.*\nUse --force/),
       });
       expect(await cli(fresh, ['init', '--force', '--json'])).toMatchObject({
         code: EXIT.ok,
@@ -84,7 +84,7 @@ describe('check', () => {
         err: expect.stringMatching(/^rules\.yaml:6:74: story is not approved yet, .*\n$/),
       });
       expect(out).toMatch(
-        /^ok: 1 server, 2 principals, 3 profiles, 7 YAML rules in all, 1 policy source \(revision [0-9a-f]{12}\)\n$/,
+        /^ok: 1 server, 2 principals, 3 profiles, 7 YAML rules in total, 1 policy source \(revision [0-9a-f]{12}\)\n$/,
       );
       expect(existsSync(path.join(fresh.home, '.local'))).toBe(false);
     } finally {
@@ -116,7 +116,10 @@ describe('check', () => {
     const { code, out } = await cli(project, ['check', '--config', 'tollgate.yaml'], {
       cwd: path.join(project.folder, 'other'),
     });
-    expect([code, out]).toEqual([EXIT.ok, expect.stringContaining('No rule and no policy: every call is denied.')]);
+    expect([code, out]).toEqual([
+      EXIT.ok,
+      expect.stringContaining('There is no rule and no policy: every call is denied.'),
+    ]);
     expect(dataOf((await cli(project, ['check', '-c', 'other/tollgate.yaml', '--json'])).out)).toMatchObject({
       file: path.join(project.folder, 'other', 'tollgate.yaml'),
     });
@@ -215,7 +218,7 @@ describe('try', () => {
       'arguments that are not JSON',
       ['story_echo', '{'],
       EXIT.usage,
-      /^USAGE: The arguments are not JSON\.\nWrite and quote them so/,
+      /^USAGE: The arguments are not JSON\.\nWrite and quote them like this/,
     ],
     [
       'arguments that name a key twice',
@@ -227,7 +230,7 @@ describe('try', () => {
       'nobody',
       ['story_echo', '{"text": "x"}', '--as', 'nobody'],
       EXIT.auth,
-      /^IDENTITY: Principal "nobody" is not open to this user over stdio\.\nUse --as with one of: agent\.\n$/,
+      /^IDENTITY: Principal "nobody" is not available to this user over stdio\.\nUse --as with one of: agent\.\n$/,
     ],
     ['somebody with a token', ['story_echo', '{"text": "x"}', '--as', 'remote'], EXIT.auth, /^IDENTITY: /],
   ] as const)('refuses %s', async (_, argv, exit, expected) => {
@@ -276,7 +279,7 @@ describe('tools', () => {
     );
     const { out, err } = await cli(project, ['tools', '-c', 'clash.yaml']);
     expect(err).toBe(
-      'story.echo and story.fail would both be called do-it; neither is shown. Give each a name of its own under expose.\n',
+      'story.echo and story.fail would both be called do-it; neither is shown. Give each its own name under expose.\n',
     );
     expect(out).not.toMatch(/do.it/);
   });
@@ -316,7 +319,7 @@ describe('tools', () => {
         verdict: 'maybe',
       });
       const text = (await cli(project, ['tools', 'read'])).out;
-      expect(text).toMatch(/^verdict +decided at each call$/m);
+      expect(text).toMatch(/^verdict +decided for each call$/m);
       expect(text).toContain('"path"');
     },
   );
@@ -393,7 +396,7 @@ rules: [{id: all, outcome: allow, when: {}}]
     expect(err).toContain('dead: Server "dead" ended with exit code 7');
     expect(err).toContain('mute: Server "mute" did not answer within 400 ms');
     expect(err).toContain('gone: Server "gone" did not start: its command or its folder was not found');
-    expect(err).toMatch(/^closed: .*nobody has approved it.*`tollgate approve closed`/m);
+    expect(err).toMatch(/^closed: .*no one has approved.*`tollgate approve closed`/m);
     expect(err).not.toContain('story');
     const { servers } = dataOf<{ servers: { name: string; reason: string }[] }>(
       (await cli(project, ['servers', '-c', 'broken.yaml', '--json'])).out,
@@ -425,7 +428,7 @@ rules: [{id: all, outcome: allow, when: {}}]
     expect(await cli(project, ['try', 'renamed', '-c', 'broken.yaml'])).toMatchObject({
       code: EXIT.server,
       out: '',
-      err: expect.stringMatching(/^SERVER_UNAVAILABLE: There is no tool of this name at present\. .*"dead"/),
+      err: expect.stringMatching(/^SERVER_UNAVAILABLE: There is no tool of this name now\. .*"dead"/),
     });
   });
 
@@ -457,7 +460,7 @@ describe('audit', () => {
     expect(await cli(project, ['audit', 'verify', '-c', 'tollgate.yaml'])).toMatchObject({
       code: EXIT.ok,
       err: '',
-      out: expect.stringContaining('all as they were written'),
+      out: expect.stringContaining('all unchanged'),
     });
     expect(dataOf((await cli(project, ['audit', 'stats', '--json'])).out)).toMatchObject({ calls: 0, unknown: 0 });
     const lines = (await cli(project, ['audit', 'export', '--type', 'config'])).out

@@ -35,10 +35,10 @@ describe('servers', () => {
       const { ok, findings } = await look(home);
       expect(ok).toBe(true);
       expect(findings.filter(({ id }) => id === 'bypass').map(({ seen, fix }) => [seen, fix])).toEqual([
-        ['reaches round Tollgate: github, sentry', 'tollgate export --client claude-code --replace'],
-        ['reaches round Tollgate: linear', 'tollgate export --client cursor --user --replace'],
-        ['reaches round Tollgate: postgres-zed, older, extension', 'tollgate export --client zed --replace'],
-        ['reaches round Tollgate: context7, figma', 'tollgate export --client codex --replace'],
+        ['bypasses Tollgate: github, sentry', 'tollgate export --client claude-code --replace'],
+        ['bypasses Tollgate: linear', 'tollgate export --client cursor --user --replace'],
+        ['bypasses Tollgate: postgres-zed, older, extension', 'tollgate export --client zed --replace'],
+        ['bypasses Tollgate: context7, figma', 'tollgate export --client codex --replace'],
       ]);
       const { out } = await doctor(home);
       for (const value of VALUES) expect(out).not.toContain(value);
@@ -63,7 +63,7 @@ describe('servers', () => {
         {
           state: 'weak',
           fix: 'tollgate approve linear',
-          seen: expect.stringContaining('nobody has approved it') as string,
+          seen: expect.stringContaining('no one has approved it') as string,
         },
       ]);
       expect(home.exists(path.relative(home.project.home, path.join(state, 'state.db')))).toBe(false);
@@ -83,12 +83,12 @@ describe('servers', () => {
           {
             name: 'server fetched',
             state: 'missing',
-            seen: 'npx fetches its package at each start, and its sandbox has no network',
+            seen: 'npx downloads its package at each start, and its sandbox has no network',
             fix: 'install the package, and name its own program',
           },
         ]);
         expect((await home.run(['check'])).err).toContain(
-          'warning: fetched cannot start: npx fetches its package at each start, and its sandbox has no network; install the package, and name its own program\n',
+          'warning: fetched cannot start: npx downloads its package at each start, and its sandbox has no network; install the package, and name its own program\n',
         );
         expect(of(data, 'secret-missing').map(({ name, fix }) => [name, fix])).toEqual([
           ['secret a.key', 'tollgate secret set a.key'],
@@ -127,7 +127,7 @@ describe('--fix', () => {
     await atHome(['cursor'], async (home) => {
       await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes']);
       const { state } = config(home);
-      const [backup = ''] = (await import('../../facade/cli/clients/client-file-changes.ts'))
+      const [backup = ''] = (await import('../../facade/clients/client-file-changes.ts'))
         .listBackups(state)
         .map(({ file }) => file);
       utimesSync(backup, 1, 1);

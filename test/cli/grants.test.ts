@@ -62,14 +62,14 @@ describe('grants', () => {
     expect(await check('files.wipe')).toMatchObject({ code: EXIT.refused, out: 'denied\n' });
     expect(await check('files.read_file', 'default')).toMatchObject({
       code: EXIT.approval,
-      out: 'not granted: nobody has decided\n',
+      out: 'not granted: no one has decided\n',
     });
     const { out } = await grants('list', '--origin', PAGE, '--profile', 'harbor');
     expect(out).toMatch(/^ID +ORIGIN +PROFILE +SCOPE +KIND +TOOLS +UNTIL +BY\n/);
     expect(out).toContain(grant.id);
     expect(await asBoss('revoke', grant.id)).toMatchObject({
       code: EXIT.ok,
-      err: expect.stringContaining('It holds for no call from now on.'),
+      err: expect.stringContaining('It no longer applies to any call.'),
     });
     expect(await asBoss('revoke', grant.id)).toMatchObject({
       code: EXIT.usage,
@@ -100,7 +100,7 @@ describe('grants', () => {
         expect(await asBoss('revoke', shared)).toMatchObject({ code: EXIT.usage });
       expect(await asBoss('revoke', start(one.id))).toMatchObject({
         code: EXIT.ok,
-        err: 'Revoked: mcp:tools.list to https://app.example with profile default. It holds for no call from now on.\n',
+        err: 'Revoked: mcp:tools.list to https://app.example with profile default. It no longer applies to any call.\n',
       });
       expect((await grants('list')).out).not.toContain(one.id);
       expect((await asBoss('revoke', two.id.slice('grant_'.length, 20))).code).toBe(EXIT.ok);
@@ -133,7 +133,7 @@ describe('grants', () => {
     expect(await asBoss('add', PAGE, CALL, '--kind', 'deny')).toMatchObject({
       code: EXIT.ok,
       err: expect.stringMatching(
-        /^Denied mcp:tools\.call to https:\/\/app\.example with profile default, until revoked\. Take it back with: tollgate grants revoke grant_/,
+        /^Denied mcp:tools\.call to https:\/\/app\.example with profile default, until revoked\. Withdraw it with: tollgate grants revoke grant_/,
       ),
     });
     expect(await grants('check', PAGE, CALL, '--json')).toMatchObject({

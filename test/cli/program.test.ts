@@ -75,8 +75,9 @@ describe('help', () => {
     },
   );
 
-  it('of audit is shown by each of its commands too', async () => {
-    expect((await cli(project, ['audit', 'list', '--help'])).out).toContain('--expect-head');
+  it('of a group lists its commands, and each of these has its own help', async () => {
+    expect((await cli(project, ['audit', '--help'])).out).toMatch(/^ {2}verify /m);
+    expect((await cli(project, ['audit', 'verify', '--help'])).out).toContain('--expect-head');
     expect(await cli(project, ['audit', 'help'])).toMatchObject({
       code: EXIT.ok,
       err: '',
@@ -113,9 +114,9 @@ describe('misuse is one line what and one line what next, with exit code 2', () 
     [['serve', '--port', '65536'], /^USAGE: .*'65536' is invalid/],
     [['serve', '--port', '-1'], /^USAGE: /],
     [['completion', 'pwsh'], /^USAGE: .*bash, zsh, fish\.\n/],
-    [['audit', 'nonsense'], /^USAGE: There is no audit command nonsense\.\nRead `tollgate audit --help`\.\n$/],
-    [['audit', 'show'], /^USAGE: .*audit show ID\n/],
-    [['audit', 'list', '--limit', 'x'], /^USAGE: --limit is a whole number from 1\n/],
+    [['audit', 'nonsense'], /^USAGE: unknown command 'nonsense'\nRead `tollgate audit --help`\.\n$/],
+    [['audit', 'show'], /^USAGE: missing required argument 'id'\nRead `tollgate audit --help`\.\n$/],
+    [['audit', 'list', '--limit', 'x'], /^USAGE: .*'x' is invalid\. It is a whole number from 1 to 9999999\.\n/],
   ];
 
   it.each(cases)('%j', async (argv, expected) => {

@@ -187,7 +187,7 @@ describe('serve', () => {
     const { tokenFile } = dataOf<{ tokenFile: string }>(running?.said.out ?? '');
     const token = readFileSync(tokenFile, 'utf8').trim();
     expect(statSync(tokenFile).mode & 0o777).toBe(0o600);
-    expect(running?.said.err).toContain(`token ${token}\n(kept in ${tokenFile})`);
+    expect(running?.said.err).toContain(`token ${token}\n(stored in ${tokenFile})`);
     expect(running?.said.err).toContain(
       `claude mcp add --transport http tollgate ${url} --header "Authorization: Bearer ${token}"`,
     );
@@ -218,7 +218,7 @@ describe('serve', () => {
   it('says that everybody may come where there is no token', async () => {
     project.write('tollgate.yaml', CONFIG.replace('port: 0', 'port: 0, auth: none'));
     const url = await serve();
-    expect(running?.said.err).toContain('Anybody on this machine may connect: listen.auth is none.');
+    expect(running?.said.err).toContain('Every user of this machine may connect: listen.auth is none.');
     expect(dataOf(running?.said.out ?? '')).toEqual({ url });
   });
 
@@ -227,7 +227,7 @@ describe('serve', () => {
     const taken = await cli(project, ['serve', '--port', url.port]);
     expect(taken).toMatchObject({ code: EXIT.usage, out: '' });
     expect(taken.err).toMatch(
-      /^CONFIG_INVALID: listen: 127\.0\.0\.1:\d+ cannot be had \(EADDRINUSE\)\.\nChoose another/m,
+      /^CONFIG_INVALID: listen: 127\.0\.0\.1:\d+ is not available \(EADDRINUSE\)\.\nChoose another/m,
     );
   });
 });

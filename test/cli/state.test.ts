@@ -62,7 +62,7 @@ describe('tollgate state' + verifies('ST-08'), () => {
     expect([code, err]).toEqual([
       0,
       expect.stringMatching(
-        /sound \(schema 2[^]*grants: 500[^]*Stopped: everything\.\nProcesses of Tollgate that have it open: 0\./,
+        /undamaged \(schema 2[^]*grants: 500[^]*Stopped: everything\.\nTollgate processes that have it open: 0\./,
       ),
     ]);
     expect(dataOf((await tollgate('state', 'check', '--json')).out)).toMatchObject({
@@ -87,7 +87,7 @@ describe('tollgate state' + verifies('ST-08'), () => {
     await tollgate('kill', 'chaos');
     expect(await tollgate('state', 'restore', "it's a copy.db")).toMatchObject({
       code: 0,
-      err: expect.stringContaining('revocations too') as string,
+      err: expect.stringContaining('including revocations') as string,
     });
     await expect.poll(() => state.list('grants').size).toBe(500);
     expect([...state.stops.list().keys()]).toEqual(['chaos']);
@@ -100,7 +100,7 @@ describe('tollgate state' + verifies('ST-08'), () => {
     for (const name of ['other.db', 'none.db', 'tollgate.yaml'])
       expect(await tollgate('state', 'restore', name)).toMatchObject({
         code: 2,
-        err: expect.stringContaining('no sound backup') as string,
+        err: expect.stringContaining('not an undamaged backup') as string,
       });
     const newer = new Libsql(path.join(project.folder, 'newer.db'));
     newer.exec('CREATE TABLE value (a); CREATE TABLE counter (a); PRAGMA user_version = 99');
@@ -139,14 +139,14 @@ describe('tollgate state' + verifies('ST-08'), () => {
     const { code, err } = await tollgate('state', 'repair');
     expect([code, err]).toEqual([
       0,
-      expect.stringMatching(/^Kept \d+ values.*could not be read.*kept in .*state-before-/),
+      expect.stringMatching(/^Kept \d+ values.*could not be read.*old database is now .*state-before-/),
     ]);
     expect(grants()).toBeGreaterThan(100);
     expect(grants()).toBeLessThan(500);
     expect(await tollgate('state', 'check')).toMatchObject({ code: 0 });
     expect(await tollgate('state', 'repair')).toMatchObject({
       code: 0,
-      err: 'The database is sound. Nothing was changed.\n',
+      err: 'The database is undamaged. Nothing was changed.\n',
     });
   });
 

@@ -2,9 +2,9 @@
 import fc from 'fast-check';
 import { type ParseError, parseTree, printParseErrorCode } from 'jsonc-parser';
 import { describe, expect, it } from 'vitest';
-import { changeServers } from '../../facade/cli/clients/client-file-edit.ts';
-import { readClientText } from '../../facade/cli/clients/client-file-reader.ts';
-import { type ClientFormat, clientOf } from '../../facade/cli/clients/client-formats.ts';
+import { changeServers } from '../../facade/clients/client-file-edit.ts';
+import { readClientText } from '../../facade/clients/client-file-reader.ts';
+import { type ClientFormat, clientOf } from '../../facade/clients/client-formats.ts';
 import { randomFile } from './jsonc.ts';
 
 const format = (id: string): ClientFormat => {

@@ -14,12 +14,12 @@ import path from 'node:path';
 import fc from 'fast-check';
 import { parse } from 'smol-toml';
 import { describe, expect, it } from 'vitest';
-import { listBackups, openUndo, readTarget, writeChanges } from '../../facade/cli/clients/client-file-changes.ts';
-import { readClientFile } from '../../facade/cli/clients/client-file-reader.ts';
-import { CLIENTS, type ClientId, clientOf } from '../../facade/cli/clients/client-formats.ts';
-import { clientPlaces } from '../../facade/cli/clients/client-places.ts';
-import { isOurs } from '../../facade/cli/clients/found-client-files.ts';
 import { EXIT } from '../../facade/cli/command-io.ts';
+import { listBackups, openUndo, readTarget, writeChanges } from '../../facade/clients/client-file-changes.ts';
+import { readClientFile } from '../../facade/clients/client-file-reader.ts';
+import { CLIENTS, type ClientId, clientOf } from '../../facade/clients/client-formats.ts';
+import { clientPlaces } from '../../facade/clients/client-places.ts';
+import { isOurs } from '../../facade/clients/found-client-files.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
 import { dataOf } from '../cli/terminal.ts';
 import { atHome, type Home } from './home.ts';
@@ -44,7 +44,7 @@ describe('every client', () => {
       const { code, out, err } = await run(home, id, '--yes');
       expect([code, out]).toEqual([EXIT.ok, '']);
       expect(err).toContain(
-        `reaches these round Tollgate:\n  ${others.filter((name) => name !== 'off').join('\n  ')}\nMove them behind it:\n  tollgate export --client ${[id, ...flags(id)].join(' ')} --replace\n`,
+        `reaches these without Tollgate:\n  ${others.filter((name) => name !== 'off').join('\n  ')}\nMove them behind it:\n  tollgate export --client ${[id, ...flags(id)].join(' ')} --replace\n`,
       );
       for (const value of VALUES) expect(err).not.toContain(value);
       const entries = entriesOf(home, id);
@@ -55,7 +55,7 @@ describe('every client', () => {
         args: ['run', '--config', home.project.file],
       });
       expect(isOurs(entries.at(-1) ?? expect.fail())).toBe(true);
-      expect((await run(home, id, '--yes')).err).toContain('is as it should be already');
+      expect((await run(home, id, '--yes')).err).toContain('is correct already');
       expect(await home.run(['export', '--undo', '--json'])).toMatchObject({ code: EXIT.ok, err: '' });
       expect(home.snapshot()).toEqual(before);
     });
@@ -205,7 +205,7 @@ describe('every client', () => {
     await atHome([], async (home) => {
       expect(await home.run(['export', '--client', id, '--http', '--yes'])).toMatchObject({
         code: EXIT.usage,
-        err: expect.stringContaining('outside of its file') as string,
+        err: expect.stringContaining('outside its file') as string,
       });
     });
   });
@@ -353,7 +353,7 @@ describe('files that are not written', () => {
         mkdirSync(home.file('elsewhere'));
         symlinkSync(home.file('elsewhere'), path.dirname(target(home)));
       },
-      'is a link, so what is written would land elsewhere',
+      'is a link, so the text would be written elsewhere',
     ],
     ['a folder', (home) => mkdirSync(target(home)), 'is no plain file'],
     [
@@ -364,12 +364,12 @@ describe('files that are not written', () => {
     [
       'a file that everybody can write',
       (home) => chmodSync(home.write('project/.cursor/mcp.json', '{}'), 0o666),
-      'can be written by everybody',
+      'everyone can write it',
     ],
     [
       'a file in a folder that everybody can write',
       (home) => chmodSync(path.dirname(target(home)), 0o777),
-      'can be written by everybody',
+      'everyone can write it',
     ],
     ['a file that is no text', (home) => writeFileSync(target(home), Buffer.from([0xff, 0xfe, 0])), 'UTF-8'],
     [
@@ -407,7 +407,7 @@ describe('files that are not written', () => {
       expect((await home.run(['export', '--client', 'vscod'])).err).toContain('"vscode"');
       expect(await home.run(['export', '--client', 'cursor'])).toMatchObject({
         code: EXIT.usage,
-        err: expect.stringContaining('say --yes') as string,
+        err: expect.stringContaining('use --yes') as string,
       });
       home.write('project/.cursor/mcp.json', '{"mcpServers": {"a": {"command": "x", "env": {"TOKEN": "abcdefgh1"}}}}');
       expect(await home.run(['export', '--client', 'cursor', '--replace', '--yes'])).toMatchObject({

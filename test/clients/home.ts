@@ -2,8 +2,8 @@
 import { createHash } from 'node:crypto';
 import { existsSync, lstatSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import type { ClientId } from '../../facade/cli/clients/client-formats.ts';
 import type { Io } from '../../facade/cli/command-io.ts';
+import type { ClientId } from '../../facade/clients/client-formats.ts';
 import { type Answer, cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { ENVIRONMENT, SAMPLES } from './samples.ts';

@@ -3,8 +3,8 @@ import { chmodSync, mkdirSync, readdirSync, statSync, symlinkSync } from 'node:f
 import { PassThrough } from 'node:stream';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { CLIENTS } from '../../facade/cli/clients/client-formats.ts';
 import { EXIT } from '../../facade/cli/command-io.ts';
+import { CLIENTS } from '../../facade/clients/client-formats.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
 import { openPlaces } from '../../facade/secrets/secrets.ts';
 import { dataOf, start } from '../cli/terminal.ts';
@@ -66,7 +66,7 @@ describe('tollgate import', () => {
       });
       expect(await home.run(['import', '--undo'])).toMatchObject({
         code: EXIT.usage,
-        err: expect.stringContaining('nothing that import could undo') as string,
+        err: expect.stringContaining('nothing to undo for import') as string,
       });
     });
   });
@@ -199,7 +199,7 @@ describe('tollgate import', () => {
       );
       const { err } = await home.run(['import', '--all', '--copy', '--yes']);
       expect(err).toContain(
-        '    reads and writes "${workspaceFolder}", which stands among its arguments\n    does not see "/usr", outside of the workspace; to give it, write in servers/fs.yaml: sandbox: {filesystem: {allowRead: ["/usr"]}}\n',
+        '    reads and writes "${workspaceFolder}", which is one of its arguments\n    does not see "/usr", outside the workspace; to allow it, write in servers/fs.yaml: sandbox: {filesystem: {allowRead: ["/usr"]}}\n',
       );
       const { servers, workspace } = config(home);
       expect(servers.get('fs')?.sandbox?.filesystem).toMatchObject({ allowRead: [], allowWrite: [workspace] });
@@ -208,10 +208,10 @@ describe('tollgate import', () => {
         allowWrite: [],
       });
       expect(err).toContain(
-        'own: own … (3 more) (keeps of its sandbox allowRead, denyWrite, allowedDomains, deniedDomains; without sandbox.level, which is not read here), from',
+        'own: own … (3 more) (keeps allowRead, denyWrite, allowedDomains, deniedDomains of its sandbox; without sandbox.level, which Tollgate does not use), from',
       );
       expect((await home.run(['approve', 'own'])).out).toMatch(
-        /reads [^]*project\/docs", its own[^]*never writes "[^"]*\/kept"[^]*reaches \*\.a\.example and nothing else, never b\.a\.example/,
+        /reads [^]*project\/docs", its own[^]*never writes "[^"]*\/kept"[^]*reaches only \*\.a\.example, never b\.a\.example/,
       );
     });
   });
@@ -239,8 +239,8 @@ describe('tollgate import', () => {
         ['postgres', undefined],
       ]);
       for (const [words, message] of [
-        [['--copy'], '--copy does not say from where'],
-        [['--only', 'db'], '--only does not say from where'],
+        [['--copy'], '--copy does not say from which file'],
+        [['--only', 'db'], '--only does not say from which file'],
         [
           ['--all', '--only', 'dbb'],
           'None of these files has a server "dbb".\n`tollgate import` lists them; did you mean "db"',
@@ -253,7 +253,7 @@ describe('tollgate import', () => {
       }
       const { err } = await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--yes']);
       expect(err).toContain('called "My DB!" there');
-      expect(err).toMatch(/- db: .*\n {4}left out: another file has a server of this name/);
+      expect(err).toMatch(/- db: .*\n {4}left out: another file has a server with this name/);
       expect(config(home).servers.get('db')?.command).toBe('first');
       const again = dataOf<Data>(
         (await home.run(['import', '--all', '--copy', '--secrets', 'vault', '--dry-run', '--json'])).out,
@@ -292,10 +292,10 @@ it('says which programs would fetch their package, and which services connect kn
     );
     const { err } = await home.run(['import', '.mcp.json', '--copy', '--dry-run']);
     expect(err).toContain(
-      's: npx fetches its package at each start, which a sandbox refuses; `tollgate connect notion --name s` knows its hosts and what its tools do, and installs it.\n',
+      's: npx downloads its package at each start, which a sandbox refuses; `tollgate connect notion --name s` knows its hosts and what its tools do, and installs it.\n',
     );
     expect(err).toContain(
-      'unknown: uvx fetches its package at each start, which a sandbox refuses; install it and name its own program.\n',
+      'unknown: uvx downloads its package at each start, which a sandbox refuses; install it and name its own program.\n',
     );
     expect(err).toContain('linear: `tollgate connect linear` knows its hosts');
     expect(err).not.toMatch(/^own: /m);
@@ -320,11 +320,11 @@ describe('what is not copied' + verifies('HA-01'), () => {
       { command: 'x', args: ['postgres://me:pw@h/db'] },
       'an argument looks like a secret',
     ],
-    ['a key in an address', { url: 'https://x.example/mcp?api_key=abcdef123' }, 'its address holds'],
+    ['a key in an address', { url: 'https://x.example/mcp?api_key=abcdef123' }, 'its address contains'],
     [
       'a key in the path of an address',
       { url: 'https://x.example/s/abcdef1234567890abcdef1234567890' },
-      'its address holds',
+      'its address contains',
     ],
     ['a password in an address', { url: 'https://me:pw@x.example/mcp' }, 'user or password'],
     ['a secret of Tollgate', { command: 'x', env: { A: '${secret:github.token}' } }, 'names a secret of Tollgate'],
@@ -332,13 +332,13 @@ describe('what is not copied' + verifies('HA-01'), () => {
     ['a variable that is not set', { command: '${NOT_SET_ANYWHERE}' }, 'NOT_SET_ANYWHERE is not set'],
     ['a variable that loads code', { command: 'x', env: { NODE_OPTIONS: '--require ./evil.js' } }, 'NODE_OPTIONS'],
     ['an input in an argument', { command: 'x', args: ['${input:a}'] }, 'input'],
-    ['a whole command line', { command: 'x --y z' }, 'a whole command line'],
+    ['a complete command line', { command: 'x --y z' }, 'a complete command line'],
     [
       'a domain that is every domain',
       { command: 'x', sandboxEnabled: true, sandbox: { network: { allowedDomains: ['*'] } } },
       'allowedDomains',
     ],
-    ['an envFile that is not there', { command: 'x', envFile: 'no.env' }, 'its envFile gives nothing'],
+    ['an envFile that is not there', { command: 'x', envFile: 'no.env' }, 'its envFile cannot be used'],
     ['a server that is switched off', { command: 'x', disabled: true }, 'the file disables it'],
   ])('%s', async (_name, server, why) => {
     await atHome([], async (home) => {
@@ -409,7 +409,7 @@ describe('consent', () => {
       expect((await answer(['import', '--all'], ['n'])).code).toBe(EXIT.ok);
       expect(home.snapshot()).toEqual(before);
       const { err } = await answer(['import', '--all', '--copy'], ['y', 'yes']);
-      expect(err).toContain('Move the keys in these files into the vault?');
+      expect(err).toContain('Move the keys in these files to the vault?');
       expect(err).toContain('Write this?');
       expect(await vault(home, 'linear.Authorization')).toBe(VALUES[3]);
     });
@@ -420,7 +420,7 @@ describe('consent', () => {
       const before = home.snapshot();
       expect(await home.run(['import', '--all'])).toMatchObject({
         code: EXIT.usage,
-        err: expect.stringContaining('say --yes') as string,
+        err: expect.stringContaining('use --yes') as string,
       });
       expect(await home.run(['import', '--all', '--copy', '--yes'])).toMatchObject({
         code: EXIT.usage,
@@ -428,7 +428,7 @@ describe('consent', () => {
       });
       expect(await home.run(['import', '--all', '--yes', '--secrets', 'env'])).toMatchObject({
         code: EXIT.usage,
-        err: expect.stringContaining('goes with --copy') as string,
+        err: expect.stringContaining('--secrets needs --copy') as string,
       });
       expect((await home.run(['import', '--all', '--copy', '--dry-run'])).code).toBe(EXIT.ok);
       expect(home.snapshot()).toEqual(before);
@@ -463,7 +463,7 @@ describe('consent', () => {
   it('a tollgate.yaml that is a link or that everybody may write is not written', async () => {
     await atHome(['cursor'], async (home) => {
       chmodSync(home.project.file, 0o666);
-      expect((await home.run(['import', '--all', '--yes'])).err).toContain('can be written by everybody');
+      expect((await home.run(['import', '--all', '--yes'])).err).toContain('everyone can write it');
       chmodSync(home.project.file, 0o600);
       symlinkSync(home.project.file, home.file('project/other.yaml'));
       expect((await home.run(['import', '--all', '--yes', '--config', 'other.yaml'])).err).toContain('is a link');

@@ -1,11 +1,11 @@
 /** Tests the reading of every client's file by the one table, and that hostile files cost little and break nothing. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { fetchedPackage, showEntry } from '../../facade/cli/clients/client-entry-view.ts';
-import { type ClientFile, readClientText } from '../../facade/cli/clients/client-file-reader.ts';
-import { CLIENTS, type ClientId, clientOf, formatOf } from '../../facade/cli/clients/client-formats.ts';
-import { clientPlaces } from '../../facade/cli/clients/client-places.ts';
-import { findFiles } from '../../facade/cli/clients/found-client-files.ts';
+import { fetchedPackage, showEntry } from '../../facade/clients/client-entry-view.ts';
+import { type ClientFile, readClientText } from '../../facade/clients/client-file-reader.ts';
+import { CLIENTS, type ClientId, clientOf, formatOf } from '../../facade/clients/client-formats.ts';
+import { clientPlaces } from '../../facade/clients/client-places.ts';
+import { findFiles } from '../../facade/clients/found-client-files.ts';
 import { codeIn, rowsOf, sectionOf } from '../docs/markdown.ts';
 import { verifies } from '../verifies.ts';
 import { Home } from './home.ts';

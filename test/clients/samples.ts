@@ -1,5 +1,5 @@
 /** Owns one file of each client as its users have it, written for these tests, with values that must never be shown. */
-import type { ClientId } from '../../facade/cli/clients/client-formats.ts';
+import type { ClientId } from '../../facade/clients/client-formats.ts';
 
 /** Values of keys in the samples, in every spelling; none may reach a screen. */
 export const VALUES = [

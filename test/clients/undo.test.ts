@@ -32,7 +32,7 @@ describe('undoing' + verifies('PF-11'), () => {
       expect([code, err]).toEqual([
         EXIT.usage,
         expect.stringContaining(
-          'because Tollgate has them: one. Without the import they would be nowhere.\nPut them back there first: tollgate export --undo\n',
+          'because Tollgate has them: one. Without the import they would be lost.\nRestore them there first: tollgate export --undo\n',
         ),
       ]);
       expect(home.snapshot()).toEqual(later);
@@ -60,7 +60,7 @@ describe('undoing' + verifies('PF-11'), () => {
       home.write('project/tollgate.yaml', 'version: 1\nstate: ${NO_SUCH}/x\n');
       expect(await home.run(['import', '--undo'])).toMatchObject({
         code: EXIT.usage,
-        err: expect.stringContaining('Mend the line `state`') as string,
+        err: expect.stringContaining('Correct the line `state`') as string,
       });
     });
   });

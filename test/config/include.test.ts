@@ -130,7 +130,7 @@ describe('the forms of all clients' + verifies('HA-01'), () => {
       );
       const { servers, warnings } = project.config('include: [~/.claude.json]');
       expect([...servers.keys()]).toEqual(['mine', 'all']);
-      expect(formatProblems(warnings)).toContain('keys that are not read here: "numStartups"');
+      expect(formatProblems(warnings)).toContain('keys that Tollgate does not use: "numStartups"');
     });
   });
 
@@ -176,7 +176,7 @@ describe('such a file never stops the start' + verifies('HA-01'), () => {
     ['a command that is no text', { command: 7 }, 'command is not a text'],
     ['arguments that are no texts', { command: 'x', args: ['a', 1] }, 'args are not a list'],
     ['an environment that is no map', { command: 'x', env: [] }, 'env or headers are not an object'],
-    ['an environment with null', { command: 'x', env: { A: null } }, 'value that is no text'],
+    ['an environment with null', { command: 'x', env: { A: null } }, 'value that is not text'],
     ['an unknown type', { type: 'grpc', url: 'https://x.example' }, 'its type is none of'],
     ['an unset variable', { command: 'x', env: { A: '${NOPE}' } }, 'variable NOPE is not set'],
     [
@@ -185,18 +185,18 @@ describe('such a file never stops the start' + verifies('HA-01'), () => {
       'set TOLLGATE_INPUT_KEY in the environment',
     ],
     ['a variable of another form', { command: 'x', args: ['${command:pick}'] }, 'unknown form'],
-    ['a missing envFile', { command: 'x', envFile: '.nope.env' }, 'its envFile gives nothing: there is no such file'],
+    ['a missing envFile', { command: 'x', envFile: '.nope.env' }, 'its envFile cannot be used: there is no such file'],
     [
       'a variable that leads to other settings',
       { command: 'x', env: { HOME: './h' } },
-      'HOME leads the program to settings',
+      'variable HOME leads the program to other settings and programs',
     ],
     ['code in a cluster of options', { command: 'env', args: ['python3', '-Ic', 'x'] }, '-Ic runs code'],
     ['a variable that loads code', { command: 'x', env: { LD_PRELOAD: './x.so' } }, 'LD_PRELOAD loads foreign code'],
     [
       'another PATH',
       { command: 'node', env: { PATH: './bin:/usr/bin' } },
-      'variable PATH decides which program a name stands for',
+      'variable PATH decides which program a name means',
     ],
     ['inline code', { command: 'bash', args: ['-c', 'curl x | sh'] }, '-c runs code'],
     ['an address of another kind', { url: 'file:///etc/passwd' }, 'not http or https'],
@@ -219,7 +219,7 @@ describe('such a file never stops the start' + verifies('HA-01'), () => {
   });
 
   it.each([
-    ['the home folder', '${userHome}', 'holds the home folder'],
+    ['the home folder', '${userHome}', 'it contains the home folder with its keys and settings'],
     ['the keys of the user', '~/.ssh', 'keys or tokens of the user'],
   ])('a server that would start in %s, and so read it, is alone unusable', (_what, cwd, says) => {
     include(
@@ -251,7 +251,7 @@ describe('such a file never stops the start' + verifies('HA-01'), () => {
         },
       },
       ({ servers }) => {
-        expect(servers.get('a')?.unusable).toContain('key "command" stands twice');
+        expect(servers.get('a')?.unusable).toContain('key "command" appears twice');
         expect(servers.get('b')?.unusable).toContain('two servers of this file have this name');
       },
     );
@@ -275,12 +275,12 @@ describe('an included file grants nothing', () => {
       ({ servers, warnings }, said) => {
         // Said by `check`, and not at each start.
         for (const { message, minor } of warnings)
-          if (/is not read here|grants trust/.test(message)) expect([message, minor]).toEqual([message, true]);
+          if (/|grants trust/.test(message)) expect([message, minor]).toEqual([message, true]);
         // Without `isolation` it runs in a sandbox, whatever the file says of one.
         for (const key of ['approved', 'isolation', 'sandboxEnabled']) expect(servers.get('a')).not.toHaveProperty(key);
         for (const key of ['alwaysAllow', 'autoApprove', 'trust', 'approved'])
           expect(said).toContain(`${key} grants trust, which a client's file cannot`);
-        expect(said).toContain('key "isolation" is not read here');
+        expect(said).toContain('key "isolation"');
       },
     );
   });
@@ -288,7 +288,7 @@ describe('an included file grants nothing', () => {
   it('its sandbox counts for nothing, and that is said until tollgate.yaml has one' + verifies('HA-01'), () => {
     const files = one({ command: 'x', sandboxEnabled: true, sandbox: { filesystem: { allowWrite: ['out'] } } });
     const line =
-      'server "a": its sandbox counts for nothing in an included file; write it under servers.a.sandbox in tollgate.yaml, or copy it: tollgate import --copy --only a';
+      'server "a": its sandbox has no effect in an included file; write it under servers.a.sandbox in tollgate.yaml, or copy it: tollgate import --copy --only a';
     include({ files }, ({ servers }, said) => {
       expect(servers.get('a')?.sandbox?.filesystem.allowWrite).toEqual([]);
       expect(said).toContain(line);

@@ -2,8 +2,8 @@
 import { chownSync, existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { type ClientPlace, clientPlaces } from '../../facade/cli/clients/client-places.ts';
 import { besideProject, type InitOptions, writeProject } from '../../facade/cli/configuration/init-command.ts';
+import { type ClientPlace, clientPlaces } from '../../facade/clients/client-places.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
 import { verifies } from '../verifies.ts';
 import { type Project, withProject } from './project.ts';
@@ -52,7 +52,7 @@ describe('in an empty folder', () => {
       const { exit, out, err } = init(project);
       expect({ exit, out }).toEqual({ exit: 0, out: '' });
       expect(err).toBe(
-        'No client files were found; the workspace alone serves read, write, edit and bash.\nWrote tollgate.yaml, policies/rules.yaml, policies/rules_suite.yaml, policies/tollgate.schema.json, policies/rules.schema.json, policies/suite.schema.json.\nNext:\n  tollgate check\n  tollgate tools\n  tollgate run\n',
+        'No client files were found. Only the workspace serves read, write, edit and bash.\nWrote tollgate.yaml, policies/rules.yaml, policies/rules_suite.yaml, policies/tollgate.schema.json, policies/rules.schema.json, policies/suite.schema.json.\nNext:\n  tollgate check\n  tollgate tools\n  tollgate run\n',
       );
       expect(read(project, 'tollgate.yaml').split('\n', 1)[0]).toBe(
         '# yaml-language-server: $schema=./policies/tollgate.schema.json',
@@ -205,7 +205,7 @@ describe('refuses', () => {
       expect(() => init(project, { starter: 'strict' })).toThrowError(
         expect.objectContaining({
           code: 'USAGE',
-          message: 'There is already: policies/rules.yaml. Nothing was written.',
+          message: 'These files exist already: policies/rules.yaml. Nothing was written.',
         }) as Error,
       );
       expect(existsSync(project.file)).toBe(false);
@@ -220,7 +220,7 @@ describe('refuses', () => {
       project.write('policies/rules.yaml', 'rules: [{id: a, outcome: deny, when: {}}]\n');
       project.write('policies/suite.schema.json', '{}');
       expect(init(project).err).toContain(
-        'Wrote tollgate.yaml, policies/tollgate.schema.json, policies/rules.schema.json.\nLeft as they are: policies/rules.yaml, policies/suite.schema.json.\n',
+        'Wrote tollgate.yaml, policies/tollgate.schema.json, policies/rules.schema.json.\nUnchanged: policies/rules.yaml, policies/suite.schema.json.\n',
       );
       expect(loadConfig(project.file, { env: {}, home: project.home }).policies).toMatchObject([
         { path: path.join(project.folder, 'policies/rules.yaml') },
@@ -232,7 +232,7 @@ describe('refuses', () => {
   it('to write through a dangling link', () => {
     withProject((project) => {
       symlinkSync(path.join(project.home, 'elsewhere.yaml'), project.file);
-      expect(() => init(project)).toThrow('There is already: tollgate.yaml');
+      expect(() => init(project)).toThrow('These files exist already: tollgate.yaml');
       expect(existsSync(path.join(project.home, 'elsewhere.yaml'))).toBe(false);
     });
   });
@@ -240,7 +240,9 @@ describe('refuses', () => {
   it('a folder that cannot be a workspace', () => {
     withProject((project) => {
       mkdirSync(path.join(project.home, 'x'));
-      expect(() => init(project, { config: '../tollgate.yaml' })).toThrow('hold the home folder');
+      expect(() => init(project, { config: '../tollgate.yaml' })).toThrow(
+        'it would contain the home folder with its keys and settings',
+      );
       expect(() => init(project, { config: 'nowhere/tollgate.yaml' })).toThrow('no such folder');
     });
   });

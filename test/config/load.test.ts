@@ -55,7 +55,7 @@ describe('a file that cannot be read', () => {
     ['is not UTF-8', undefined, 'not UTF-8'],
     ['is too large', undefined, 'larger than'],
     ['is a device', (file: string) => symlinkSync('/dev/null', file), 'not a plain file'],
-    ['leads in a circle', (file: string) => symlinkSync(file, file), 'links lead in a circle'],
+    ['leads in a circle', (file: string) => symlinkSync(file, file), 'links form a circle'],
   ])('%s', (what, make, says) => {
     withProject((project) => {
       make?.(project.file);
@@ -211,12 +211,14 @@ servers:
       const servers = (count: number): string =>
         `servers:\n${Array.from({ length: count }, (_, index) => `  s${index}: {command: x}\n`).join('')}`;
       expect(project.config(servers(20)).servers.size).toBe(20);
-      expect(project.load(servers(21)).problems[0]?.message).toContain('21 servers where 20 are allowed');
+      expect(project.load(servers(21)).problems[0]?.message).toContain('21 servers, and 20 are allowed');
       const kept = (count: number): string =>
         `servers:\n${Array.from({ length: count }, (_, n) => `  kept-${n}: {command: run-it, lifetime: keep-alive}\n`).join('')}`;
       expect(project.load(`${kept(3)}limits: {connections: 2}`).problems[0]).toMatchObject({
         line: 4,
-        message: expect.stringContaining('3 servers are kept alive where limits.connections allows 2') as string,
+        message: expect.stringContaining(
+          '3 servers have lifetime keep-alive, and limits.connections allows 2',
+        ) as string,
       });
       expect(project.load(`${kept(2)}limits: {connections: 2}`).problems).toEqual([]);
       expect(project.config(`limits: {servers: 21, connections: 7, drainMs: 0}\n${servers(21)}`).limits).toEqual({
@@ -319,8 +321,12 @@ describe('folders', () => {
       mkdirSync(path.join(project.folder, 'inside'));
       symlinkSync(path.join(project.folder, 'inside'), path.join(project.home, 'outside'));
       symlinkSync(project.home, path.join(project.folder, 'up'));
-      expect(project.load('state: ~/outside/state\n').problems[0]?.message).toContain('hold one another');
-      expect(project.load('workspace: up\n').problems[0]?.message).toContain('hold the home folder');
+      expect(project.load('state: ~/outside/state\n').problems[0]?.message).toContain(
+        'is in the workspace, or contains it',
+      );
+      expect(project.load('workspace: up\n').problems[0]?.message).toContain(
+        'it would contain the home folder with its keys and settings',
+      );
     });
   });
 
@@ -378,7 +384,7 @@ servers:
           .map((line) => line.slice(0, 90)),
       ).toEqual([
         expect.stringContaining('tollgate.yaml:3:27: server "a": the package has no exact version'),
-        expect.stringContaining('tollgate.yaml:3:63: API_TOKEN stands in the file in clear'),
+        expect.stringContaining('tollgate.yaml:3:63: API_TOKEN is in the file in clear'),
         expect.stringContaining('tollgate.yaml:4:28: server "b": -c runs code'),
       ]);
       expect(

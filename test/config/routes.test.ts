@@ -47,7 +47,7 @@ describe('the routes of a primitive', () => {
     ['{bash: [{paths: ["a/**"], labels: [secret], server: desk}, workspace]}', /unknown key "paths"/],
     [
       '{read: [workspace, notes]}',
-      /no call takes this route: one before it, of server "workspace".*put the entry without a condition last, and write one only/,
+      /no call takes this route: one before it, of server "workspace".*put the entry without a condition last, and write only one/,
     ],
     ['{read: [workspace, {paths: ["a/**"], server: notes}]}', /no call takes this route/],
     [
@@ -60,10 +60,10 @@ describe('the routes of a primitive', () => {
     ],
     ['{read: [{paths: ["/etc/**"], server: notes}, workspace]}', /"\/etc\/\*\*" is absolute/],
     ['{read: [{paths: ["../x"], server: notes}, workspace]}', /can match no path/],
-    ['{read: [{paths: ["a/[bc]"], server: notes}, workspace]}', /only \* and \*\* are read/],
+    ['{read: [{paths: ["a/[bc]"], server: notes}, workspace]}', /only \* and \*\* are wildcards/],
     [
       '{read: [{labels: [secrets], server: notes}, workspace]}',
-      /label "secrets": no server and no rule gives it.*secret/,
+      /label "secrets": no server and no rule adds it.*secret/,
     ],
     ['{read: []}', /primitives/],
     ['{read: [{paths: ["a/**"]}]}', /server/],
@@ -113,7 +113,7 @@ describe('the routes of a primitive', () => {
         `${SERVERS}profiles: {p: {expose: {primitives: {read: [{paths: ["a/**"], server: notes}, workspace]}, tools: ["notes.*"]}}}\n`,
       );
       expect(problems.map(({ message }) => message)).toEqual([
-        expect.stringContaining('one effect would have two ways in'),
+        expect.stringContaining('one effect could then be reached in two ways'),
       ]);
     });
   });

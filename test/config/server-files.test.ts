@@ -54,17 +54,17 @@ describe('a file under servers/', () => {
 
   it.each([
     ['a syntax error', 'command: [\n', /^servers\/notes\.yaml:\d+:\d+ a closing/],
-    ['nothing', '', /^servers\/notes\.yaml:1:1 the file holds no server/],
-    ['a list', '- command: node\n', /^servers\/notes\.yaml:1:1 the file holds no server/],
+    ['nothing', '', /^servers\/notes\.yaml:1:1 the file contains no server/],
+    ['a list', '- command: node\n', /^servers\/notes\.yaml:1:1 the file contains no server/],
     [
       'another name',
       'name: other\ncommand: node\n',
-      /^servers\/notes\.yaml:1:7 the server is called "notes", after its file/,
+      /^servers\/notes\.yaml:1:7 the name of the server is "notes", after its file/,
     ],
     [
       'a secret on the command line',
       'command: node\nargs: ["${secret:notes}"]\n',
-      /^servers\/notes\.yaml:2:8 \$\{secret:…\} outside of env and headers/,
+      /^servers\/notes\.yaml:2:8 \$\{secret:…\} outside env and headers of a server/,
     ],
     ['an approval', 'command: node\napproved: true\n', /^servers\/notes\.yaml:2:1 .*`tollgate approve notes`/],
     [
@@ -91,7 +91,7 @@ describe('a file under servers/', () => {
   it('has a legal name', () => {
     project.write('servers/My Notes.yaml', 'command: node\n');
     expect(places()).toEqual([
-      expect.stringMatching(/^servers\/My Notes\.yaml:1:1 server "My Notes": names of servers are lower-case/),
+      expect.stringMatching(/^servers\/My Notes\.yaml:1:1 server "My Notes": a server name is lower-case/),
     ]);
   });
 

@@ -61,7 +61,7 @@ describe('a known server' + verifies('PF-11', 'HA-29'), () => {
     expect(err).toContain(
       'installs @notionhq/notion-mcp-server 2.5.2 into the state folder, without running its scripts',
     );
-    expect(err).toContain('keeps NOTION_TOKEN in the vault as notion.NOTION_TOKEN');
+    expect(err).toContain('stores NOTION_TOKEN in the vault as notion.NOTION_TOKEN');
     expect(err).toContain('reaches api.notion.com');
     expect(err).toContain('+ args:\n    +   - ${stateFolder}/packages/notion/2.5.2/');
     expect(err).toContain('Nothing was done.');
@@ -102,7 +102,7 @@ describe('a known server' + verifies('PF-11', 'HA-29'), () => {
     expect(code).toBe(EXIT.approval);
     expect(err).toContain('The key of the vault is ');
     expect(err).toContain(
-      'notion is installed and configured, and starts nothing until it is approved.\n  go on:   tollgate approve notion\n  go back: tollgate connect --undo notion\n',
+      'notion is installed and configured, and starts nothing until it is approved.\n  continue: tollgate approve notion\n  undo:     tollgate connect --undo notion\n',
     );
     const { data } = await json('notion', '--yes');
     expect(data.next).toBe(`tollgate approve notion --yes ${data.start.hash}`);
@@ -186,7 +186,7 @@ describe('a credential' + verifies('PF-11'), () => {
     ]);
     place.project.write('other', 'a-key-of-another-form');
     expect((await connect('notion', '--yes', '--credential', 'NOTION_TOKEN=@other')).err).toContain(
-      'NOTION_TOKEN does not look like those that Notion gives',
+      'NOTION_TOKEN does not have the form of a credential of Notion',
     );
   });
 
@@ -208,7 +208,7 @@ describe('taking it back' + verifies('PF-11'), () => {
     const { code, err } = await connect('--undo', 'notion');
     expect([code, err]).toEqual([
       EXIT.ok,
-      expect.stringContaining('Undone: notion is not connected any more. Forgotten: notion.NOTION_TOKEN'),
+      expect.stringContaining('Undone: notion is no longer connected. Deleted: notion.NOTION_TOKEN'),
     ]);
     expect(project()).toEqual(before);
     expect(existsSync(path.join(place.project.folder, 'servers'))).toBe(false);
@@ -236,7 +236,7 @@ describe('taking it back' + verifies('PF-11'), () => {
     const { code, err } = await connect('--undo', 'notion');
     expect([code, err]).toEqual([
       EXIT.usage,
-      expect.stringContaining('servers/notion.yaml was edited after it was written'),
+      expect.stringContaining('servers/notion.yaml was edited after connect wrote it'),
     ]);
     rmSync(file);
     expect((await connect('--undo', 'notion')).code).toBe(EXIT.ok);
@@ -306,7 +306,7 @@ describe('a second run and a failed one' + verifies('PF-11'), () => {
     );
     const before = project();
     const { code, err } = await connect('notion', '--yes', ...GIVEN);
-    expect([code, err]).toEqual([EXIT.usage, expect.stringContaining('2 servers where 1 are allowed')]);
+    expect([code, err]).toEqual([EXIT.usage, expect.stringContaining('2 servers, and 1 are allowed')]);
     expect(project()).toEqual(before);
     expect((await place.run(['secret', 'list', '--json'])).out).toBe('[]\n');
   });
@@ -352,7 +352,7 @@ describe('a second run and a failed one' + verifies('PF-11'), () => {
     [
       'a file of another hand',
       (): void => void place.project.write('servers/notion.yaml', 'command: node\n'),
-      /was not written by connect here/,
+      /exists, and connect did not write it/,
     ],
   ])('is refused where the name belongs to %s', async (_name, prepare, words) => {
     prepare();
@@ -383,7 +383,7 @@ describe('who and what may not', () => {
   it('needs somebody who says yes', async () => {
     expect(await connect('notion', ...GIVEN)).toMatchObject({
       code: EXIT.usage,
-      err: expect.stringContaining('Nobody can be asked here') as string,
+      err: expect.stringContaining('No one can be asked here') as string,
     });
   });
 
@@ -393,9 +393,9 @@ describe('who and what may not', () => {
     [['filesystem', '--set', 'foldr=/x'], /has no choice "foldr", so nothing was done\.\nThere is: folder \(/],
     [['memory', '--profile', 'nope'], /There is no profile "nope".*\nGive --profile/],
     [['filesystem', '--set', 'folder=/nope/at-all'], /There is no folder "\/nope\/at-all".*\nMake it/],
-    [['notion', '--set', 'folder=/x'], /has no choice "folder".*\nThere is nothing to choose/],
-    [['https://tracker.example.com', '--set', 'folder=/x'], /has nothing to choose/],
-    [['not-exist.invalid'], /no address behind the name "not-exist\.invalid"/],
+    [['notion', '--set', 'folder=/x'], /has no choice "folder".*\nThere are no choices/],
+    [['https://tracker.example.com', '--set', 'folder=/x'], /has no choices/],
+    [['not-exist.invalid'], /The name "not-exist\.invalid" has no address/],
     [['grafana'], /Address of Grafana/],
     [['grafana', '--set', 'url=https://user:pw@grafana.example.com'], /without user and password/],
     [['grafana', '--set', 'url=ftp://grafana.example.com'], /an address with http or https/],
@@ -404,7 +404,7 @@ describe('who and what may not', () => {
     [['notion', '--name', 'Workspace!'], /cannot be called/],
     [['https://user:pw@tracker.example.com'], /holds a user or password/],
     [['https://tracker.example.com/?q=1'], /a query or a fragment/],
-    [['http://tracker.example.com'], /Plain http/],
+    [['http://tracker.example.com'], /plain http/],
     [['ftp://tracker.example.com'], /not http or https/],
     [['https://2130706433'], /Asking|no host|USAGE/],
   ])('%j is refused', async (words, message) => {
@@ -448,7 +448,7 @@ describe('a service without a server of its own' + verifies('PF-12'), () => {
     const { code, err } = await connect(address, '--yes');
     expect([code, err]).toEqual([
       EXIT.usage,
-      expect.stringContaining('If that is meant, write it out: --address 127.0.0.1.'),
+      expect.stringContaining('If you mean that, write it: --address 127.0.0.1.'),
     ]);
   });
 
@@ -511,7 +511,7 @@ describe('tollgate known' + verifies('PF-10'), () => {
     expect(out).toMatch(/^linear +sign-in/m);
     expect((await place.run(['known', 'jira'])).out).toContain('choose        --set site=…: Name of the site');
     expect((await place.run(['known', 'memory'])).out).toContain('reaches       nothing: it has no network');
-    expect((await place.run(['known', 'github'])).out).toContain('nobody has tried it from here');
+    expect((await place.run(['known', 'github'])).out).toContain('it was not tried for this catalog');
     expect((await place.run(['known', 'linear'])).out).toContain('tollgate login linear, in a browser');
     expect(dataOf<{ name: string }>((await place.run(['known', 'notion', '--json'])).out)).toEqual(loadKnown('notion'));
     expect(dataOf<{ servers: unknown[] }>((await place.run(['known', '--json'])).out).servers.length).toBeGreaterThan(

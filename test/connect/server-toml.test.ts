@@ -138,7 +138,7 @@ describe('a server in TOML' + verifies('PF-01'), () => {
   });
 
   it.each([
-    ['no TOML', 'name = \n', /^1:\d+: the line is no TOML/],
+    ['no TOML', 'name = \n', /^1:\d+: the line is not TOML/],
     ['no command', 'name = "a"', /has no command/],
     [
       'an unknown key',

@@ -35,7 +35,7 @@ describe('a server that import brought in' + verifies('PF-11'), () => {
     );
     const before = project();
     const { err: preview } = await place.run(['connect', 'memory', '--dry-run']);
-    expect(preview).toContain(`takes the place of memory from ${source}, the same package; undoing brings that back`);
+    expect(preview).toContain(`replaces memory from ${source}, the same package; undoing restores that`);
     if (more.length > 0) expect(preview).toContain('    - command: npx\n');
     expect(project()).toEqual(before);
     expect((await place.run(['connect', 'memory', '--yes'])).code).toBe(EXIT.approval);

@@ -112,7 +112,7 @@ describe('approve without a terminal', () => {
     expect((await look()).start.approved).toBe(false);
     project.write('tollgate.yaml', yaml('x').replace('server.mjs', 'gone.mjs'));
     expect((await look()).start.remarks).toEqual([
-      '"gone.mjs" is not there, so it cannot start: install its package anew, or correct args in its entry',
+      '"gone.mjs" does not exist, so it cannot start: install its package again, or correct args in its entry',
     ]);
     expect(await records()).toEqual([]);
     // Nothing was appended, so no chain was begun.
@@ -154,14 +154,14 @@ describe('approve without a terminal', () => {
       expect(await yes(wrong)).toMatchObject({
         code: EXIT.refused,
         out: expect.stringContaining(`start hash  ${hash}`) as string,
-        err: expect.stringContaining('The start hash that was named is not that of what is there now.') as string,
+        err: expect.stringContaining('The given start hash does not match what is there now.') as string,
       });
     await yes(hash);
     expect(await yes(hash, '0'.repeat(64))).toMatchObject({
       code: EXIT.refused,
       out: expect.stringContaining(`tools hash  ${(await look()).tools!.hash}`) as string,
       err: expect.stringContaining(
-        'The tools hash that was named is not that of what is there now; the start hash is.',
+        'The given tools hash does not match what is there now; the start hash does.',
       ) as string,
     });
     const asData = await cli(project, ['approve', 'one', '--json', '--yes', '0'.repeat(64)]);
@@ -261,7 +261,7 @@ describe('approve without a terminal', () => {
     project.write('tollgate.yaml', yaml('x', ', env: {HOME: /tmp/other, SHELL: "${env:PLACE}", LEVEL: debug}'));
     const { out } = await cli(project, ['approve', 'one'], { env: { PLACE: SECRET } });
     expect(out).toContain(
-      '  env      HOME = "/tmp/other"  (leads to settings and programs of its own)\n  env      SHELL = "${env:PLACE}"  (leads to settings and programs of its own)\n  env      LEVEL = ***\n',
+      '  env      HOME = "/tmp/other"  (leads to its own settings and programs)\n  env      SHELL = "${env:PLACE}"  (leads to its own settings and programs)\n  env      LEVEL = ***\n',
     );
   });
 
@@ -327,7 +327,7 @@ describe('approve without a terminal', () => {
       );
       const { out } = await cli(project, ['approve', 'one']);
       expect(out).toContain('  env      AUTH = *** (with secret NAME)\n  env      LEVEL = ***\n');
-      expect(out).toContain('  ! secret NAME is not set: variable NOT_THERE is not there\n');
+      expect(out).toContain('  ! secret NAME is not set: variable NOT_THERE does not exist\n');
     },
   );
 
@@ -355,7 +355,7 @@ describe('approve without a terminal', () => {
           /args\[1\] {2}"--token=\*\*\* \(digest [0-9a-f]{16}\)"\n {2}args\[2\] {2}"--api-key"\n {2}args\[3\] {2}"\*\*\* \(digest [0-9a-f]{16}\)"\n {2}args\[4\] {2}"postgres:\/\/\*\*\* \(digest [0-9a-f]{16}\)@db\/x"\n {2}args\[5\] {2}"sk-;rm -rf \/"/,
         );
         expect(out).toContain(
-          '! args[1] looks like a secret: it stands in lists of processes; pass it in env, as ${secret:NAME}',
+          '! args[1] looks like a secret, which process lists would show; pass it in env, as ${secret:NAME}',
         );
         return out.match(/digest [0-9a-f]+/g) ?? [];
       };
@@ -387,7 +387,7 @@ describe('approve without a terminal', () => {
           start: { hash, remarks },
         } = await look();
         expect(remarks).toEqual([
-          'url looks as if it held a secret: proxies and logs show it; pass it in headers, as ${secret:NAME}',
+          'url looks as if it contained a secret, which proxies and logs would show; pass it in headers, as ${secret:NAME}',
         ]);
         const { err } = await yes(hash);
         expect(err).toContain('It was looked at without secrets.');
@@ -422,7 +422,7 @@ describe('approve without a terminal', () => {
   it(
     'a tool that calls itself read-only is shown as what it counts as, with a word on that' + verifies('PF-05'),
     async () => {
-      const claim = '(says read-only, which counts for nothing without trustHints)';
+      const claim = '(says read-only, which does not count without trustHints)';
       const { out } = await yes((await look()).start.hash);
       expect([out.includes(`"find"  destructive ${claim}\n`), out.split(claim).length]).toEqual([true, 2]);
       project.write('tollgate.yaml', yaml('Finds notes.', ', trustHints: true'));
@@ -468,7 +468,7 @@ describe('the look', () => {
         start: { hash },
       } = await look();
       const { err } = await yes(hash);
-      expect(err).toContain('it is configured direct; it is looked at in a sandbox first');
+      expect(err).toContain('it is configured direct; this look runs in a sandbox');
       const told = JSON.stringify((await look()).tools);
       expect(told).toContain('key=false');
       expect(existsSync(path.join(project.folder, 'ran'))).toBe(false);
@@ -592,7 +592,7 @@ tools[0].description += ' env=' + env; for (const name of ['.git/hooks/post-chec
     const { code, err } = await yes(hash);
     expect([code, err]).toEqual([
       EXIT.server,
-      expect.stringContaining('Server "one" answers with an error where it should list: "No \\u001b[2Jlogin"'),
+      expect.stringContaining('Server "one" answers tools/list with an error: "No \\u001b[2Jlogin"'),
     ]);
     expect(err).toContain('tollgate approve one --with-secrets');
   });
@@ -633,7 +633,7 @@ describe('approve at a terminal', () => {
     expect([code, err]).toEqual([
       EXIT.approval,
       expect.stringContaining(
-        'Let it start once more as it is above, at its own isolation (sandbox), with its secrets, to list its tools? [y/N]',
+        'Let it start once more as shown above, at its own isolation (sandbox), with its secrets, to list its tools? [y/N]',
       ),
     ]);
   });

@@ -104,7 +104,7 @@ describe('a file that changes during a start', () => {
         },
       });
       expect(await running.refuseStart(settings)).toBeUndefined();
-      expect(running.refusalOf('one')?.message).toContain('approved anew as something else');
+      expect(running.refusalOf('one')?.message).toContain('approved again with other settings');
       await state.close();
     },
   );

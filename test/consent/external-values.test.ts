@@ -110,8 +110,8 @@ describe('values from outside' + verifies('HA-16', 'HA-24'), () => {
     }
     const { out } = await cli(project, ['approve', 'one'], { env: ENV });
     expect(out).toMatch(/ {2}args\[1\] {2}"--at=\$\{env:PLACE\} \(digest [0-9a-f]{32}\)"/);
-    expect(out).toContain('args[1] is filled from a variable');
-    expect((await cli(project, ['approve', 'two'], { env: ENV })).out).toContain('url is filled from a variable');
+    expect(out).toContain('args[1] contains a variable');
+    expect((await cli(project, ['approve', 'two'], { env: ENV })).out).toContain('url contains a variable');
   });
 });
 

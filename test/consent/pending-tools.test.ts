@@ -141,7 +141,7 @@ describe('a hostile list', () => {
       expect(judge('one', 'mail')).toThrow(
         expect.objectContaining({
           code: 'PIN_MISMATCH',
-          message: expect.stringContaining('waits with all others'),
+          message: expect.stringContaining('waits with all its other tools'),
         }) as Error,
       );
       expect(judge('two', 'mail')()).toEqual({});

@@ -30,7 +30,7 @@ describe('what keeps a server from starting' + verifies('HA-29'), () => {
   it('is a package that is fetched without a network, with the command that installs it', () => {
     expect(obstacles({ command: 'npx', args: ['-y', '@modelcontextprotocol/server-filesystem', '/srv/none'] })).toEqual(
       [
-        'it cannot start so: npx fetches its package at each start, and its sandbox has no network; this installs it ahead: tollgate connect filesystem --name one --set folder=/srv/none',
+        'it cannot start in this way: npx downloads its package at each start, and its sandbox has no network; this installs it ahead: tollgate connect filesystem --name one --set folder=/srv/none',
       ],
     );
     expect(obstacles({ command: 'uvx', args: ['no-such-package'] })).toEqual([
@@ -50,7 +50,7 @@ describe('what keeps a server from starting' + verifies('HA-29'), () => {
   it('is a folder among its arguments that its sandbox does not show', () => {
     const folder = path.join(place.project.folder, 'work');
     expect(obstacles({ command: 'node', args: ['server.js', '${workspaceFolder}'] })).toEqual([
-      `it does not see ${JSON.stringify(folder)}, which stands among its arguments; write in its entry: sandbox: {filesystem: {allowRead: [${JSON.stringify(folder)}]}}, or allowWrite`,
+      `it does not see ${JSON.stringify(folder)}, which is one of its arguments; write in its entry: sandbox: {filesystem: {allowRead: [${JSON.stringify(folder)}]}}, or allowWrite`,
     ]);
     expect(
       obstacles({

@@ -518,13 +518,13 @@ describe('what the client ends with', () => {
       'the image has no such program',
       'docker: Error response from daemon: exec: node: executable file not found in PATH',
       127,
-      'looked for in the image',
+      'it must be a program of the image',
     ],
     [
       'its first process finds no such program',
       'ERROR (catatonit:6): failed to exec pid1: No such file or directory',
       1,
-      'looked for in the image',
+      'it must be a program of the image',
     ],
     [
       'the runtime fails',

@@ -115,7 +115,7 @@ describe('a server in a container, through the facade', () => {
   });
 
   it.each([
-    ['absent', 'it is looked for in the image'],
+    ['absent', 'it must be a program of the image'],
     ['imageless', 'podman pull localhost/tollgate-none:1'],
   ])('says what to mend, and is no crash, when it cannot start: %s', async (name, fix) => {
     const answer = await facade.call(facade.open('alice'), `${name}_x`, {});

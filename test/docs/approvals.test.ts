@@ -12,7 +12,7 @@ import { linkProgram, runLine } from './console.ts';
 import { blocksOf, sectionOf } from './markdown.ts';
 import { expectLike } from './transcript.ts';
 
-const SECTION = sectionOf('docs/approvals.md', '## From the first look to the last');
+const SECTION = sectionOf('docs/approvals.md', '## Walkthrough');
 const BLOCKS = blocksOf('docs/approvals.md').filter(({ text }) => SECTION.includes(text));
 const TURNS = BLOCKS.filter(({ language }) => language === 'text').flatMap(({ text }) =>
   `\n${text}`

@@ -1,4 +1,4 @@
-/** Built-in functions of user Rego that fail: OPA makes them undefined, and a deny that reads them would not fire. */
+/** Tests built-ins of user Rego that fail: OPA makes them undefined, and a deny that reads them would not match. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -77,18 +77,23 @@ describe('a built-in function of user Rego that fails', () => {
       expect(await said(policy, bad)).toBe(
         `POLICY_FAILED: The built-in function ${builtin} failed in policy.team.deny: its arguments have no result.`,
       );
-      // What has no such argument is no failure, and the worker lives on.
+      // A missing argument is not a failure, and the worker continues.
       expect(await said(policy, {})).toBe('allow');
       expect(await said(policy, good)).toBe(outcome);
     });
   });
 
   it(
-    'does so in a helper, in a comprehension and under `not`; a guard before it prevents that' + verifies('TR-87'),
+    'refuses the call also in a helper, in a comprehension and under `not`, unless a guard prevents the failure' +
+      verifies('TR-87'),
     async () => {
       const helper = {
         'h.rego': 'package helpers.words\n\nbig(x) if to_number(x) > 5\n',
-        'a.rego': `package policy.team\n\nimport data.helpers.words\n\ndeny contains {"id": "no", "message": "m"} if words.big(input.effect.arguments.n)${ALLOW}`,
+        'a.rego': `package policy.team
+
+import data.helpers.words
+
+deny contains {"id": "no", "message": "m"} if words.big(input.effect.arguments.n)${ALLOW}`,
       };
       await withRego(helper, async (policy) => {
         expect([
@@ -112,7 +117,10 @@ describe('a built-in function of user Rego that fails', () => {
       );
       await withRego(
         {
-          'a.rego': `package policy.team\n\nallow contains {"id": "all", "message": "m"} if not startswith(input.effect.arguments.path, "/etc")\n`,
+          'a.rego': `package policy.team
+
+allow contains {"id": "all", "message": "m"} if not startswith(input.effect.arguments.path, "/etc")
+`,
         },
         async (policy) => {
           expect([await said(policy, { path: 'a' }), await said(policy, { path: ['/etc'] })]).toEqual([
@@ -134,14 +142,22 @@ describe('a built-in function of user Rego that fails', () => {
   );
 
   it(
-    'refuses nothing where its package is on trial, also through a helper that only such packages call' +
-      verifies('TR-87'),
+    'refuses nothing if its package is not enforced, also in a helper that only such packages call' + verifies('TR-87'),
     async () => {
       const files = {
         'h.rego': 'package helpers.words\n\nbig(x) if to_number(x) > 5\n',
-        'a.rego':
-          'package policy.team\n\nimport data.helpers.words\n\ndeny contains {"id": "no", "message": "m"} if words.big(input.effect.arguments.n)\n\ndeny contains {"id": "no2", "message": "m"} if lower(input.effect.arguments.n) == "x"\n',
-        'b.rego': `package policy.team.other${ALLOW}\n\ndeny contains {"id": "no3", "message": "m"} if upper(input.effect.arguments.u) == "X"\n`,
+        'a.rego': `package policy.team
+
+import data.helpers.words
+
+deny contains {"id": "no", "message": "m"} if words.big(input.effect.arguments.n)
+
+deny contains {"id": "no2", "message": "m"} if lower(input.effect.arguments.n) == "x"
+`,
+        'b.rego': `package policy.team.other${ALLOW}
+
+deny contains {"id": "no3", "message": "m"} if upper(input.effect.arguments.u) == "X"
+`,
       };
       await withRego(
         files,
@@ -158,7 +174,7 @@ describe('a built-in function of user Rego that fails', () => {
     },
   );
 
-  it('over what is known before a call leaves the list whole: its calls say what is wrong', async () => {
+  it('in a list leaves the list complete; calls report the failure', async () => {
     await withRego({ 'a.rego': deny('to_number(input.effect.tool) > 5') }, async (policy) => {
       expect((await policy.list(PRINCIPAL, [toolOf()])).map(({ verdict }) => verdict)).toEqual(['maybe']);
       expect(await said(policy, {})).toMatch(/^POLICY_FAILED/);
@@ -172,7 +188,7 @@ interface Declared {
   readonly decl: { readonly args?: readonly unknown[] };
 }
 
-/** No function of values, or one that stops the evaluation when it fails (policies/engine/wasm/builtins.ts). */
+/** Not functions of values, or functions that stop the evaluation when they fail (policies/engine/wasm/builtins.ts). */
 const APART = new Set([
   'eq',
   'assign',
@@ -186,20 +202,22 @@ const APART = new Set([
   'strings.any_suffix_match',
   'walk',
 ]);
-/** Over an empty collection: undefined in opa too with strict errors, and the last one undefined in wasm alone. */
+/** For an empty collection: undefined in opa too with strict errors; the last one is undefined in WebAssembly only. */
 const EMPTY = new Set(['max', 'min', 'object.union_n']);
 
-describe('the module that notices failures', () => {
+describe('the module that reports failures', () => {
   const builtins = (
     JSON.parse(readFileSync(CAPABILITIES_FILE, 'utf8')) as { builtins: readonly Declared[] }
   ).builtins.filter(({ name }) => !APART.has(name) && !name.startsWith('internal.'));
   const called = builtins.map(({ name, infix, decl }, number) => {
     const args = (decl.args ?? []).map((_, at) => `input.a${at}`);
-    return `f${number} := x if x := ${infix === undefined ? `${name}(${args.join(', ')})` : args.join(` ${infix} `)}\n\ndone contains ${number} if f${number} != input.z`;
+    return `f${number} := x if x := ${infix === undefined ? `${name}(${args.join(', ')})` : args.join(` ${infix} `)}
+
+done contains ${number} if f${number} != input.z`;
   });
 
   it(
-    'notices exactly the built-ins that have no result in opa, over values of every type' + verifies('TR-87'),
+    'reports exactly the built-ins that have no result in opa, for values of every type' + verifies('TR-87'),
     async () => {
       const folder = scratch({ 'a.rego': ['package policy.p', ...called].join('\n\n') });
       const opa = await findOpa();
@@ -248,7 +266,7 @@ describe('the module that notices failures', () => {
   );
 
   it.each(['to_number("x")', 'regex.match("(", "abc")', 'startswith(["/etc"], "/etc")', '1 / 0'])(
-    'refuses what opa itself refuses with strict errors: %s',
+    'refuses what opa refuses with strict errors: %s',
     async (call) => {
       const folder = scratch({
         'a.rego': `package a\n\nanswer := ${call.replace(/"x"|"\("|\["\/etc"\]|0$/, 'input.a')}\n`,
@@ -266,7 +284,7 @@ describe('the module that notices failures', () => {
     },
   );
 
-  it('gives back a module without user Rego, and refuses one of a form that it cannot read', () => {
+  it('is unchanged without user Rego; an unknown form is refused', () => {
     const library = readFileSync(new URL('../../policies/lib/policy.wasm', import.meta.url));
     expect(reportBuiltinFailures(library)).toBe(library);
     expect(() => reportBuiltinFailures(new Uint8Array([1, 2, 3]))).toThrow('not a wasm module');

@@ -11,10 +11,10 @@ const call = (name: string, ...args: readonly unknown[]): unknown => {
   return text === undefined ? undefined : JSON.parse(text);
 };
 
-/** Whole seconds: a double holds their nanoseconds exactly. */
+/** Whole seconds, whose nanoseconds a double represents exactly. */
 const NS = 1_770_091_506_000_000_000;
 
-/** Calls whose answer must be that of opa itself. */
+/** Calls whose result must equal that of opa. */
 const CALLS: readonly (readonly [name: string, ...args: unknown[]])[] = [
   ['sprintf', '%s is %d of %v, 100%%', ['a', 3, 'b']],
   ['sprintf', '%v %v %v %v', [{ b: 1, a: ['x', 2.5] }, ['x', 1], true, null]],
@@ -39,7 +39,7 @@ const CALLS: readonly (readonly [name: string, ...args: unknown[]])[] = [
 ];
 
 describe('built-in functions', () => {
-  it('answer as those of opa do', async () => {
+  it('give the same results as those of opa', async () => {
     const folder = scratch();
     const rules = CALLS.map(
       ([name, ...args], index) => `answers[${index}] := ${name}(${args.map((arg) => JSON.stringify(arg)).join(', ')})`,
@@ -65,7 +65,7 @@ describe('built-in functions', () => {
       expect([name, args, call(name, ...args)]).toEqual([name, args, answers[index]]);
   });
 
-  it('show the moment of the call as the time, without one none', () => {
+  it('use the time of the call as the clock; without it there is no time', () => {
     expect(BUILTINS.get('time.now_ns')?.([], MOMENT)).toBe('1770091506789000000');
     expect(BUILTINS.get('time.now_ns')?.([], { time: '' })).toBeUndefined();
   });

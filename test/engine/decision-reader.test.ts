@@ -31,8 +31,8 @@ const changed = (base: object, path: readonly string[], value: unknown): Record<
   return copy;
 };
 
-describe('answers of the wasm', () => {
-  it('reads whole decisions', () => {
+describe('answers of the WebAssembly', () => {
+  it('are read as decisions', () => {
     const obligations = {
       caps: { bytes: 1, lines: 2 },
       timeoutMs: 3,
@@ -138,7 +138,7 @@ describe('answers of the wasm', () => {
     );
   });
 
-  it('never makes an allow out of anything but the literal one', () => {
+  it('allow a call only with the literal outcome allow', () => {
     fc.assert(
       fc.property(fc.anything(), fc.jsonValue(), (outcome, noise) => {
         fc.pre(outcome !== 'allow');
@@ -153,7 +153,7 @@ describe('answers of the wasm', () => {
     );
   });
 
-  it('agrees with the published schema on the documents of this test', () => {
+  it('fit the published schema in this test', () => {
     const schema = new Ajv({ strict: false }).compile(
       JSON.parse(readFileSync(new URL('../../policies/schemas/decision.json', import.meta.url), 'utf8')) as object,
     );

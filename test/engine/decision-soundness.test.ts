@@ -26,7 +26,7 @@ const VERBS = ['read', 'write', 'execute'] as const;
 const SERVERS = ['git', 'mail'] as const;
 const TOOLS = ['get', 'put', 'x.y'] as const;
 
-/** Small vocabularies, so that rules and calls meet often. */
+/** Small vocabularies, so that generated rules and calls often match. */
 const some = <T>(values: readonly T[]) => fc.uniqueArray(fc.constantFrom(...values), { minLength: 1, maxLength: 2 });
 const fields = {
   tools: some(['git.get', 'git.put', 'mail.x.y', 'git.*', '*.get', 'mail.p*', '*.*t', 'git.x.*']),
@@ -47,7 +47,7 @@ const fields = {
   owner: fc.boolean(),
   args: fc.constantFrom({ n: { min: 2 } }, { n: { equals: 1 } }, { s: { prefix: 'a' } }, { s: { present: true } }),
 };
-/** A few fields at a time: a rule with all of them never fires. */
+/** A few fields at a time, because a rule with all of them never matches. */
 const whens = fc
   .subarray(Object.keys(fields) as (keyof typeof fields)[], { maxLength: 3 })
   .chain((names) => fc.record(Object.fromEntries(names.map((name) => [name, fields[name] as fc.Arbitrary<unknown>]))));
@@ -118,8 +118,8 @@ function decide(all: readonly unknown[], naive = false): (call: CallOf) => CallD
 }
 
 describe('precedence', () => {
-  /** All ways in which three rules can be absent, or present with each outcome, enforced or in shadow. */
-  it('deny goes before ask, ask before allow, and nothing is a deny, for every combination', () => {
+  /** All ways in which three rules can be absent, or present with each outcome, enforced or in mode shadow. */
+  it('deny overrides ask, ask overrides allow, and no match is a deny, for every combination', () => {
     const kinds = [
       undefined,
       ...OUTCOMES.flatMap((outcome) => [
@@ -151,7 +151,7 @@ describe('precedence', () => {
         }
   }, 120_000);
 
-  it('with no rules everything is denied', async () => {
+  it('without rules every call is denied', async () => {
     const policy = await policyOf([]);
     expect(await policy.call(callOf())).toMatchObject({ outcome: 'deny', reasons: [{ id: 'default-deny' }] });
     expect(await policy.list(PRINCIPAL, [toolOf()])).toMatchObject([
@@ -161,7 +161,7 @@ describe('precedence', () => {
 });
 
 describe('the index', () => {
-  it('only narrows: a decision is that of a scan of all rules', () => {
+  it('only narrows: a decision equals that of a scan of all rules', () => {
     fc.assert(
       fc.property(rules, principals, targets, facts, (all, principal, target, call) => {
         const given = { principal, ...target, ...call };
@@ -177,8 +177,8 @@ describe('the index', () => {
   }, 120_000);
 });
 
-describe('a decision that is kept', () => {
-  it('is the one that would be made anew, whatever calls came before it', async () => {
+describe('a constant decision', () => {
+  it('equals the decision that would be made again, after any calls', async () => {
     await fc.assert(
       fc.asyncProperty(
         rules,
@@ -201,7 +201,7 @@ describe('a decision that is kept', () => {
   }, 120_000);
 });
 
-describe('list and call agree', () => {
+describe('lists and calls agree', () => {
   const tools: readonly ListTool[] = SERVERS.flatMap((server) =>
     TOOLS.flatMap((tool) => [
       ...VERBS.map((verb) => ({ server, tool, verb })),
@@ -210,7 +210,7 @@ describe('list and call agree', () => {
       { server, tool, verb: 'execute' as const, facts: ['command', 'urls'] as const },
     ]),
   );
-  /** What a call of the tool can carry, where the list was told. */
+  /** What a call of the tool can carry, if the list knows it. */
   const carried = (call: CallOf, { facts: known }: ListTool): CallOf => ({
     ...call,
     ...(known?.includes('paths') === false ? { inside: [], outside: [] } : {}),
@@ -218,7 +218,7 @@ describe('list and call agree', () => {
     ...(known?.includes('command') === false ? { commands: undefined } : {}),
   });
 
-  it('no hidden tool is callable, no tool listed always is denied, and a maybe is honest about neither' +
+  it('no hidden tool is callable, no tool listed always is denied, and a maybe promises neither' +
     verifies('CY-11', 'CY-16'), async () => {
     await fc.assert(
       fc.asyncProperty(rules, principals, fc.array(facts, { minLength: 5, maxLength: 5 }), async (all, over, calls) => {
@@ -242,7 +242,7 @@ describe('list and call agree', () => {
     );
   }, 240_000);
 
-  it('a tool in a long list, where its kind is judged once, has the verdict that it has alone', async () => {
+  it('a tool in a long list, where each kind is decided once, has the same verdict as alone', async () => {
     await fc.assert(
       fc.asyncProperty(rules, principals, async (all, over) => {
         const policy = await policyOf(all, { settings: SETTINGS });
@@ -299,16 +299,21 @@ describe('list and call agree', () => {
     ['an ask alone leaves it open', [{ outcome: 'ask', when: { servers: ['git'] } }], 'maybe'],
     ['an allow of paths leaves it open', [{ outcome: 'allow', when: { paths: ['a'] } }], 'maybe'],
     ['an allow of this server is certain', [{ outcome: 'allow', when: { servers: ['git'] } }], 'always'],
-    ['an allow of another server is none', [{ outcome: 'allow', when: { servers: ['mail'] } }], 'never'],
+    ['an allow of another server has no effect', [{ outcome: 'allow', when: { servers: ['mail'] } }], 'never'],
     ['an allow of the only verb is certain', [{ outcome: 'allow', when: { verbs: ['read'] } }], 'always'],
-    ['an allow of another verb is none', [{ outcome: 'allow', when: { verbs: ['write'] } }], 'never'],
+    ['an allow of another verb has no effect', [{ outcome: 'allow', when: { verbs: ['write'] } }], 'never'],
   ])('%s', async (_name, all, verdict) => {
     const policy = await policyOf(all.map((rule, number) => ({ id: `r${number}`, ...rule })));
     expect(await policy.list(PRINCIPAL, [toolOf()])).toMatchObject([{ verdict }]);
   });
 
   it.each([
-    ['an allow of paths, of a tool without paths, is none', { outcome: 'allow', when: { paths: ['a'] } }, [], 'never'],
+    [
+      'an allow of paths has no effect on a tool without paths',
+      { outcome: 'allow', when: { paths: ['a'] } },
+      [],
+      'never',
+    ],
     [
       'an allow of the inside, of a tool with URLs only, is none',
       { outcome: 'allow', when: { insideWorkspace: true } },
@@ -357,7 +362,7 @@ describe('list and call agree', () => {
       [],
       'maybe',
     ],
-    ['a tool of which nothing is known is left open', { outcome: 'allow', when: { paths: ['a'] } }, undefined, 'maybe'],
+    ['an unknown tool stays open', { outcome: 'allow', when: { paths: ['a'] } }, undefined, 'maybe'],
   ] as const)('%s', async (_name, rule, known, verdict) => {
     const policy = await policyOf([{ id: 'r', ...rule }]);
     expect(await policy.list(PRINCIPAL, [toolOf(known === undefined ? {} : { facts: known })])).toMatchObject([
@@ -365,7 +370,7 @@ describe('list and call agree', () => {
     ]);
   });
 
-  it('tools for owners only are hidden from everybody else, and refused' + verifies('CY-11'), async () => {
+  it('tools for owners only are hidden from all others, and refused' + verifies('CY-11'), async () => {
     const policy = await policyOf([
       { id: 'yes', outcome: 'allow', when: {} },
       { id: 'owners', outcome: 'deny', when: { tools: ['git.status'], owner: false } },
@@ -384,7 +389,7 @@ describe('list and call agree', () => {
     }
   });
 
-  it('a deny of what the tool cannot carry leaves it certain', async () => {
+  it('a deny on facts that the tool cannot carry does not change its verdict', async () => {
     const policy = await policyOf([
       { id: 'yes', outcome: 'allow', when: {} },
       { id: 'no', outcome: 'deny', when: { paths: ['**/.env'] } },
@@ -396,7 +401,7 @@ describe('list and call agree', () => {
     ).toEqual(['always', 'maybe', 'maybe']);
   });
 
-  it('a tool whose arguments decide the verb is certain only when every verb is', async () => {
+  it('a tool whose arguments decide the verb is certain only if every verb is', async () => {
     const policy = await policyOf([
       { id: 'look', outcome: 'allow', when: { verbs: ['read'] } },
       { id: 'run', outcome: 'allow', when: { servers: ['git'], verbs: ['read', 'execute'] } },
@@ -418,7 +423,7 @@ describe('list and call agree', () => {
 
 describe('the list', () => {
   it(
-    'shows primitives where a profile puts the server behind them, and other tools where a rule exposes them' +
+    'shows primitives if a profile puts the server behind them, and other tools if a rule exposes them' +
       verifies('CY-11', 'CY-13'),
     async () => {
       const expose = [
@@ -462,7 +467,7 @@ describe('the list', () => {
     },
   );
 
-  it('tells on what a maybe depends: what refuses or asks first, at most five', async () => {
+  it('gives the reasons for a maybe: what denies or asks first, at most five', async () => {
     const policy = await policyOf([
       { id: 'all', outcome: 'allow', when: {} },
       ...Array.from({ length: 9 }, (_, number) => ({
@@ -480,7 +485,7 @@ describe('the list', () => {
     ]);
   });
 
-  it('takes thousands of tools, each with its own verdict, and none', async () => {
+  it('decides thousands of tools, each with its own verdict, and an empty list', async () => {
     const policy = await policyOf([
       {
         id: 'even',

@@ -1,4 +1,4 @@
-/** Tests that what is dear to decide holds up nobody: many rules, many patterns, arguments of many parts. */
+/** Tests that expensive decisions do not block others: many rules, many patterns, arguments with many parts. */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -22,7 +22,7 @@ const patterns = (count: number): readonly object[] => [
   })),
 ];
 
-/** Whether a decision is made elsewhere, and which one. */
+/** Returns the decision, and whether a worker made it. */
 async function asked(
   answer: CallDecision | Promise<CallDecision>,
 ): Promise<readonly [apart: boolean, outcome: string, reason: string | undefined]> {
@@ -38,8 +38,8 @@ async function using(policy: Policy, run: () => Promise<void>): Promise<void> {
   }
 }
 
-describe('a dear decision', () => {
-  it('over many patterns is made in a worker, and cheap ones beside it in this thread', async () => {
+describe('an expensive decision', () => {
+  it('over many patterns is made in a worker, while cheap ones are made in this thread', async () => {
     const policy = await policyOf([
       ...patterns(300),
       { id: 'one', outcome: 'deny', when: { tools: ['git.push'], args: { force: { equals: true } } } },
@@ -54,7 +54,7 @@ describe('a dear decision', () => {
     );
   });
 
-  it('over an argument of many parts, which one rule walks through, is made in a worker, or refused', async () => {
+  it('over an argument with many parts that a rule searches is made in a worker, or refused', async () => {
     const policy = await policyOf([OPEN, { id: 'no', outcome: 'deny', when: { args: { x: { prefix: 'bad' } } } }], {
       deadlineMs: 150,
     });
@@ -72,7 +72,7 @@ describe('a dear decision', () => {
     });
   });
 
-  it('that depends on nothing of the call is kept, wherever it was made', async () => {
+  it('that does not depend on the call is kept, in whichever thread it was made', async () => {
     const policy = await policyOf([
       OPEN,
       ...Array.from({ length: 2500 }, (_, number) => ({
@@ -90,7 +90,7 @@ describe('a dear decision', () => {
   });
 });
 
-/** Whether the estimate sends this call to a worker, over so many rules that deny, none of which names a tool. */
+/** Whether the estimate sends this call to a worker, with so many deny rules that name no tool. */
 function isDear(rules: number, whenOf: (number: number) => When, call: CallOf): boolean {
   const list = Array.from(
     { length: rules },
@@ -119,7 +119,7 @@ describe('the estimate', () => {
   const onX = (number: number): When => ({ args: { x: { prefix: `bad${number}` } } });
   const onCommands = (number: number): When => ({ commands: [`git p${number}`] });
 
-  it('finds arguments of less than a kilobyte dear, by their parts, their depth and the rules that look into them', () => {
+  it('can be high for arguments below a kilobyte, by their parts, their depth and the rules that search them', () => {
     const texts = Array.from({ length: 140 }, (_, number) => `a${number}`);
     const dear: readonly (readonly [number, unknown])[] = [
       [100, Array(490).fill(1)],
@@ -144,7 +144,7 @@ describe('the estimate', () => {
     ]).toEqual([true, false]);
   });
 
-  it('counts how long paths and URLs are, and the commands that rules take apart', () => {
+  it('counts the length of paths and URLs, and the commands that rules split', () => {
     const onPaths = (number: number): When => ({ paths: [`**/a${number}`] });
     expect([
       isDear(1000, onPaths, { inside: ['ab/'.repeat(20_000)] }),
@@ -171,7 +171,7 @@ describe('the estimate', () => {
 });
 
 describe('an argument', () => {
-  it('is looked through in lists of any depth, by the names that lead there, whatever else has the same value', async () => {
+  it('is found in lists of any depth, by the names that lead there, even if other values are equal', async () => {
     const policy = await policyOf([
       OPEN,
       ...['x', 'x.a', 'x.a.b', '0'].map((at) => ({
@@ -212,15 +212,15 @@ describe('an argument', () => {
   });
 });
 
-describe('more patterns than the engine can keep', () => {
-  /** Each is matched twice, which is where the engine breaks; see dropCache. */
+describe('more patterns than the cache of the engine can store', () => {
+  /** Each pattern is matched twice, which breaks the engine's cache; see dropCache. */
   const rules = Array.from({ length: SOUND_CACHE_PATTERNS + 20 }, (_, number) => ({
     id: `g${number}`,
     outcome: 'deny',
     when: { paths: [`src/*/a${number}`] },
   }));
 
-  it('decide as each does alone', async () => {
+  it('decide the same as each pattern alone', async () => {
     const policy = await policyOf([OPEN, ...rules]);
     await using(policy, async () => {
       for (const number of [0, SOUND_CACHE_PATTERNS - 1, SOUND_CACHE_PATTERNS, SOUND_CACHE_PATTERNS + 19]) {
@@ -233,7 +233,7 @@ describe('more patterns than the engine can keep', () => {
     });
   });
 
-  it('leave a module that is none, or has no such cache, as it is', () => {
+  it('leave invalid bytes, and a module without such a cache, unchanged', () => {
     const library = readLibrary().wasm;
     const [dropped, differ] = [dropCache(library), (one: Uint8Array) => Buffer.compare(dropCache(one), one) !== 0];
     expect([dropped.length, WebAssembly.validate(dropped as Uint8Array<ArrayBuffer>)]).toEqual([library.length, true]);
@@ -247,12 +247,14 @@ describe('more patterns than the engine can keep', () => {
 });
 
 describe('a file of ten thousand rules', () => {
-  it('is read, and decides', async () => {
+  it('is loaded and decides', async () => {
     const folder = scratch();
     const file = path.join(folder, 'rules.yaml');
     writeFileSync(
       file,
-      `rules:\n- {id: open, outcome: allow, when: {}}\n${Array.from({ length: 10_000 }, (_, number) => `- {id: r${number}, outcome: deny, when: {tools: [git.t${number}]}}\n`).join('')}`,
+      `rules:
+- {id: open, outcome: allow, when: {}}
+${Array.from({ length: 10_000 }, (_, number) => `- {id: r${number}, outcome: deny, when: {tools: [git.t${number}]}}\n`).join('')}`,
     );
     const policy = await loadPolicy(parts({ folder, sources: [{ path: file, kind: 'yaml', mode: 'enforce' }] }));
     await using(policy, async () => {
@@ -261,7 +263,7 @@ describe('a file of ten thousand rules', () => {
     });
   });
 
-  it('is refused by its length, when it is one that nobody could read, and not by its values', () => {
+  it('is refused by its length if it is unreadable, not by the number of its values', () => {
     expect(readYaml('a.yaml', 'x'.repeat(9_000_000)).problems).toMatchObject([
       { message: expect.stringContaining('split it into several') as string },
     ]);

@@ -1,9 +1,9 @@
-/** Tests the order of waiting questions: nobody is held up by the many, or the slow ones, of somebody else. */
+/** Tests the order of waiting queries: many or slow queries of one caller delay no other caller. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { FairQueue, type QueryOwner } from '../../policies/engine/workers/fair-queue.ts';
 
-/** Asks all with `places` at a time; gives them in the order in which they were asked. */
+/** Serves all with `places` at a time. Returns them in the order in which they were served. */
 function serve(turns: FairQueue<string>, places = 1): readonly string[] {
   const [served, running]: [string[], string[]] = [[], []];
   for (;;) {
@@ -22,8 +22,8 @@ function waiting(...all: readonly (readonly [asker: QueryOwner, item: string])[]
   return turns;
 }
 
-describe('turns', () => {
-  it('ask an innocent one before the rest of ten of another principal, and of another session of his own', () => {
+describe('the fair queue', () => {
+  it('serves another principal before the rest of ten queries of one, and another run of the same one', () => {
     const ten = (principal: string) =>
       Array.from({ length: 10 }, (_, number) => [{ principal, run: 'bad' }, `bad ${number}`] as const);
     expect(serve(waiting(...ten('a'), [{ principal: 'b', run: 'good' }, 'good'])).indexOf('good')).toBe(1);
@@ -31,20 +31,20 @@ describe('turns', () => {
     expect(serve(waiting(...ten('a'), ...ten('b'), [{ principal: 'c' }, 'good']), 2).indexOf('good')).toBe(2);
   });
 
-  it('never ask one principal twice at once, though there is place', () => {
+  it('never serves two queries of one principal at the same time, even with free workers', () => {
     const turns = waiting([{ principal: 'a' }, '1'], [{ principal: 'a', run: 'x' }, '2']);
     expect([turns.take()?.item, turns.take()]).toEqual(['1', undefined]);
     turns.done('a');
     expect(turns.take()?.item).toBe('2');
   });
 
-  it('hand over what waits when it ends, and nothing twice', () => {
+  it('returns all waiting queries at its end, and none twice', () => {
     const turns = waiting([{ principal: 'a' }, '1'], [{}, '2'], [{ principal: 'a' }, '3']);
     expect(turns.take()?.item).toBe('1');
     expect([turns.clear(), turns.clear(), turns.take()]).toEqual([['2', '3'], [], undefined]);
   });
 
-  it('ask everything once, what one run asks in its order, and let nobody wait for more than one turn of each other', () => {
+  it('serves every query once, in order within a run, and lets no one wait for more than one turn of each other', () => {
     const askers = fc.record({ principal: fc.constantFrom('a', 'b', 'c'), run: fc.constantFrom('x', 'y') });
     fc.assert(
       fc.property(fc.array(askers, { maxLength: 30 }), fc.integer({ min: 1, max: 3 }), (all, places) => {

@@ -1,4 +1,4 @@
-/** Owns what every test of the policy starts from: a small configuration, calls against it, and policies made of rules. */
+/** What every test of the policy starts from: a small configuration, calls, and policies made of rules. */
 import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -48,7 +48,7 @@ export function settings(over: Partial<PolicySettings> = {}): PolicySettings {
   };
 }
 
-/** A document of rules whose places are the numbers of the rules, from 1. */
+/** A document of rules. The places are the numbers of the rules, from 1. */
 export function documentOf(rules: readonly unknown[], over: Partial<YamlRuleDocument> = {}): YamlRuleDocument {
   return {
     file: 'rules.yaml',
@@ -77,7 +77,7 @@ export function policyOf(rules: readonly unknown[], over: Partial<PolicyParts> =
   return loadPolicy(parts({ rules: [documentOf(rules)], ...over }));
 }
 
-/** A folder with these files; Rego sources point into it. */
+/** Makes a folder with these files, for Rego sources. */
 export function scratch(files: Readonly<Record<string, string>> = {}): string {
   const folder = mkdtempSync(path.join(tmpdir(), 'tollgate-policy-'));
   for (const [name, text] of Object.entries(files)) writeFileSync(path.join(folder, name), text);
@@ -88,14 +88,14 @@ export function regoSource(file: string, mode: SourceSettings['mode'] = 'enforce
   return { path: file, kind: 'rego', mode };
 }
 
-/** What a call touches, in short. */
+/** The facts of a call, in a short form. */
 export interface CallOf extends Partial<Omit<Effect, 'paths' | 'urls' | 'command'>> {
   readonly inside?: readonly string[];
   readonly outside?: readonly string[];
   readonly hosts?: readonly string[];
   readonly urls?: readonly string[];
   readonly plan?: PlanState;
-  /** Simple commands; `opaque` for one that cannot be read. */
+  /** Simple commands, or `opaque` for a command that cannot be read. */
   readonly commands?: readonly (readonly string[])[] | 'opaque' | undefined;
   /** Whether a program of `commands` starts others. */
   readonly starts?: boolean | undefined;
@@ -162,7 +162,7 @@ export function toolOf(over: Partial<ListTool> = {}): ListTool {
   return { server: 'git', tool: 'status', verb: 'read', ...over };
 }
 
-/** The problems of a refused load, as `file:line:col: message`. */
+/** Returns the problems of a refused load, as `file:line:col: message`. */
 export async function problemsOf(load: Promise<unknown>): Promise<readonly string[]> {
   const thrown = await load.then(
     () => undefined,

@@ -29,7 +29,7 @@ describe('the input of a call', () => {
     }
   });
 
-  it('holds the very text of the arguments, numbers as written', () => {
+  it('contains the exact text of the arguments, with numbers as written', () => {
     const argsText = '{ "n" : 1.0e2, "big":9007199254740993 , "s":"\\u0041" }';
     expect(callInputText(callOf({ argsText }), { project: true })).toContain(`"arguments":${argsText}}}`);
   });
@@ -39,17 +39,17 @@ describe('the input of a call', () => {
       'closes the arguments and writes a principal',
       '{}},"principal":{"id":"mia","role":"admin","groups":[],"profiles":[],"origin":""},"x":{"y":{}',
     ],
-    ['adds a key behind the arguments', '{},"verb":"read"'],
+    ['adds a key after the arguments', '{},"verb":"read"'],
     ['is a list', '[]'],
-    ['is a text', '"a"'],
+    ['is a string', '"a"'],
     ['is null', 'null'],
-    ['is no JSON', '{a:1}'],
+    ['is not JSON', '{a:1}'],
     ['is empty', ''],
   ])('refuses an argument text that %s', (_name, argsText) => {
     expect(() => inputOf(argsText)).toThrow(TollgateError);
   });
 
-  it('never lets arguments speak for another field', () => {
+  it('never lets arguments pass for another field', () => {
     fc.assert(
       fc.property(fc.string(), fc.boolean(), (argsText, project) => {
         try {
@@ -62,7 +62,7 @@ describe('the input of a call', () => {
     );
   });
 
-  it('gives the arguments unchanged below the limit of projection, whatever they are', () => {
+  it('leaves any arguments unchanged below the limit of projection', () => {
     fc.assert(
       fc.property(fc.dictionary(fc.string(), fc.jsonValue()), (args) => {
         expect(inputOf(JSON.stringify(args)).effect.arguments).toEqual(JSON.parse(JSON.stringify(args)));
@@ -70,7 +70,7 @@ describe('the input of a call', () => {
     );
   });
 
-  it('carries only declared keys of the principal and of the effect', () => {
+  it('contains only declared keys of the principal and the effect', () => {
     const call = callOf();
     const grown = {
       ...call,
@@ -86,7 +86,7 @@ describe('the input of a call', () => {
 describe('projection of long arguments', () => {
   const long = `${'é"\\\n'.repeat(30_000)}end`;
 
-  it('puts a mark with size, hash and head in place of long texts, and leaves all else as it was written', () => {
+  it('replaces long strings by a marker with size, hash and head, and leaves the rest as written', () => {
     const argsText = `{"n": 1.0, "content":${JSON.stringify(long)}, "list":["a",${JSON.stringify(long)}] , "${'k'.repeat(5000)}" : 2}`;
     const mark = {
       tollgate_long: true,
@@ -103,16 +103,16 @@ describe('projection of long arguments', () => {
     expect(callInputText(callOf({ argsText }), { project: true })).toContain('{"n": 1.0, "content":{"tollgate_long"');
   });
 
-  it('leaves them whole where the policy is the user’s own', () => {
+  it('does not happen for user Rego', () => {
     expect(inputOf(JSON.stringify({ content: long }), false).effect.arguments).toEqual({ content: long });
   });
 
-  it('cuts no head within a character', () => {
+  it('does not cut the head within a character', () => {
     const text = `${'a'.repeat(1023)}\u{1F600}${'b'.repeat(70_000)}`;
     expect(inputOf(JSON.stringify({ text })).effect.arguments).toMatchObject({ text: { head: 'a'.repeat(1023) } });
   });
 
-  it('equals the naive way for any arguments', () => {
+  it('equals a simple implementation for any arguments', () => {
     const texts = fc.oneof(
       fc.string(),
       fc.constantFrom('x'.repeat(5000), '\\'.repeat(4500), '"'.repeat(4200), 'é'.repeat(4096)),
@@ -150,7 +150,7 @@ describe('projection of long arguments', () => {
     );
   });
 
-  it('fails closed in rules that read the long value, and leaves others as they are', async () => {
+  it('fails closed in rules that read the long value, and does not affect others', async () => {
     const policy = await policyOf([
       { id: 'all', outcome: 'allow', when: { servers: ['git'] } },
       { id: 'no-bomb', outcome: 'deny', when: { tools: ['git.write'], args: { content: { pattern: 'bomb' } } } },
@@ -165,7 +165,7 @@ describe('projection of long arguments', () => {
     expect(await outcome('mail', 'send', { body: `Dear${'x'.repeat(100_000)}` })).toBe('deny');
   });
 
-  it('refuses what stays too large: many short texts', async () => {
+  it('refuses arguments that stay too large, such as many short strings', async () => {
     const policy = await policyOf([{ id: 'all', outcome: 'allow', when: {} }]);
     await expect(async () =>
       policy.call(callOf({ args: { list: Array.from({ length: 40_000 }, () => 'abcdefgh') } })),

@@ -29,7 +29,7 @@ beforeAll(async () => {
 const ROOT = packageRoot();
 
 describe('the shipped library', () => {
-  it('is what its sources build to, byte for byte', async () => {
+  it('equals the build of its sources, byte for byte', async () => {
     const shipped = readLibrary();
     expect(shipped.opa).toBe(opa.version);
     expect(hashLibrary()).toBe(shipped.sourceHash);
@@ -59,7 +59,7 @@ describe('the shipped library', () => {
       ]);
   });
 
-  it('answers what the published schema of decisions describes', async () => {
+  it('returns documents that fit the published schema of decisions', async () => {
     const schema = new Ajv({ strict: false }).compile(
       JSON.parse(readFileSync(path.join(ROOT, 'policies/schemas/decision.json'), 'utf8')) as object,
     );
@@ -99,7 +99,7 @@ describe('the shipped library', () => {
     ]);
   });
 
-  it('tells by its revision when any decision could change', async () => {
+  it('has another revision whenever a decision could change', async () => {
     const rule = { id: 'a', outcome: 'allow', when: {} };
     const revisions = await Promise.all(
       [[rule], [rule], [{ ...rule, message: 'x' }], []].map(async (rules) => (await policyOf(rules)).revision),
@@ -110,11 +110,11 @@ describe('the shipped library', () => {
 });
 
 describe('capabilities.json', () => {
-  it('is what this opa and our built-ins give', async () => {
+  it('is made from this opa and our built-ins', async () => {
     expect(await makeCapabilities(opa)).toBe(readFileSync(CAPABILITIES_FILE, 'utf8'));
   });
 
-  it('allows nothing that wasm and host do not have, and everything that the host supplies', async () => {
+  it('allows only built-ins of WebAssembly and host, and all that the host supplies', async () => {
     const { builtins } = JSON.parse(readFileSync(CAPABILITIES_FILE, 'utf8')) as {
       builtins: readonly { name: string; infix?: string; decl: { args?: readonly unknown[] } }[];
     };
@@ -162,7 +162,7 @@ describe('capabilities.json', () => {
 });
 
 describe('assets', () => {
-  it('copies what is not TypeScript, and nothing that only the sources need', () => {
+  it('include files that are not TypeScript, and none that only the sources need', () => {
     const [root, target] = [scratch(), path.join(scratch(), 'dist')];
     const write = (name: string): void => {
       mkdirSync(path.dirname(path.join(root, name)), { recursive: true });
@@ -192,7 +192,7 @@ describe('assets', () => {
     for (const name of expected) expect(readFileSync(path.join(target, name), 'utf8')).toBe(name);
   });
 
-  it('leave a build in which the policy loads', () => {
+  it('make a build in which the policy loads', () => {
     for (const name of [
       'lib/policy.wasm',
       'lib/policy.json',
@@ -211,7 +211,7 @@ describe('assets', () => {
     ).toEqual([]);
   });
 
-  it('overwrite what an earlier build left', () => {
+  it('overwrite files of an earlier build', () => {
     const [root, target] = [scratch(), scratch()];
     mkdirSync(path.join(root, 'policies'));
     writeFileSync(path.join(root, 'policies', 'a.json'), 'new');

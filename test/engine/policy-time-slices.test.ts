@@ -1,4 +1,4 @@
-/** Tests that long work lets others have their turn, and that what a server lists is judged one server after the other. */
+/** Tests that long work runs in time slices, and that the tools of servers are checked one server after the other. */
 import { performance } from 'node:perf_hooks';
 import { describe, expect, it } from 'vitest';
 import { inTimeSlices } from '../../catalogs/text/time-slices.ts';
@@ -7,8 +7,8 @@ import { createNameNotices } from '../../facade/exposure/tool-name-check.ts';
 import type { OfferedTool, Policy } from '../../policies/port.ts';
 import { PRINCIPAL, policyOf } from './policy-fixture.ts';
 
-describe('work in pieces', () => {
-  it('goes through all items in their order, and others have their turn before it ends', async () => {
+describe('work in time slices', () => {
+  it('processes all items in order, and lets other work run in between', async () => {
     const turns: number[] = [];
     const seen: number[] = [];
     for await (const item of inTimeSlices([0, 1, 2, 3])) {
@@ -22,7 +22,7 @@ describe('work in pieces', () => {
     ]);
   });
 
-  it('has no turns where there is little of it, or nothing', async () => {
+  it('does not pause for little or no work', async () => {
     let turned = false;
     setImmediate(() => (turned = true));
     for await (const _ of inTimeSlices([])) expect.unreachable();
@@ -30,10 +30,10 @@ describe('work in pieces', () => {
   });
 });
 
-describe('what rules name that servers do not have', () => {
+describe('names in rules that servers do not have', () => {
   const entry = { tool: { name: 'x', inputSchema: {} }, semantics: { verb: 'read' } } as unknown as ToolEntry;
 
-  it('is told once, server after server, also after one that could not be judged; a server that lists nothing is left alone', async () => {
+  it('are reported once per server, also after a server that could not be checked; a server without tools is skipped', async () => {
     const events: string[] = [];
     const findUnoffered = async (server: string, tools: readonly OfferedTool[]): Promise<readonly string[]> => {
       events.push(`${server} ${tools.map(({ name }) => name).join()}`);
@@ -54,7 +54,7 @@ describe('what rules name that servers do not have', () => {
   });
 });
 
-it('a program of a server that nobody thought of is not left open', async () => {
+it('a program of a server that the policy does not name is not left unconfined', async () => {
   const policy = await policyOf([]);
   expect(() => policy.confinement('unheard-of')).toThrowError(expect.objectContaining({ code: 'INTERNAL' }) as Error);
   expect(() => policy.confinement('unheard-of', PRINCIPAL)).toThrowError(

@@ -1,4 +1,4 @@
-/** Tests the clock of processor time: a thread that works is told from one that waits. */
+/** Tests the clock of processor time: it tells a working thread from a waiting one. */
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import { describe, expect, it } from 'vitest';
@@ -9,7 +9,7 @@ parentPort.on('message', (ms) => { const end = performance.now() + ms; while (pe
 parentPort.postMessage(Number(require('node:fs').readlinkSync('/proc/thread-self').split('/').at(-1)));`;
 
 describe('the clock of a thread', () => {
-  it('goes on while its thread works, stands while it waits, and knows nothing once it is closed', async () => {
+  it('advances while its thread works, stops while it waits, and is unknown once it is closed', async () => {
     const worker = new Worker(INSIDE, { eval: true });
     const [thread] = (await once(worker, 'message')) as [number];
     const clock = openThreadClock(thread);
@@ -18,7 +18,7 @@ describe('the clock of a thread', () => {
     expect(began).toBeGreaterThan(0);
     await new Promise((resolve) => setTimeout(resolve, 60));
     const waited = at() - began;
-    // Work goes on until the thread has had 40 ms more, however long that takes here.
+    // The work continues until the thread had 40 ms more, however long that takes.
     const before = at();
     for (let rounds = 0; rounds < 200 && at() - before < 40; rounds++) {
       worker.postMessage(20);
@@ -32,7 +32,7 @@ describe('the clock of a thread', () => {
     await worker.terminate();
   });
 
-  it('knows nothing of a thread that is not there, or that nobody named', () => {
+  it('is unknown for a missing thread, and without a thread id', () => {
     expect(openThreadClock(undefined).ms()).toBeUndefined();
     expect(openThreadClock(999_999_999).ms()).toBeUndefined();
     expect(ownThread()).toBeGreaterThan(0);

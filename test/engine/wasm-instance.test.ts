@@ -1,4 +1,7 @@
-/** Tests that an instance whose data were copied from another's memory is the one that would have loaded them: byte for byte, before and after it grew, and after a trap. */
+/**
+ * Tests that an instance with copied data equals one that loaded the data: byte for byte, before and after it grew, and
+ * after a trap.
+ */
 import fc from 'fast-check';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -34,7 +37,7 @@ beforeAll(async () => {
   ({ data } = await compileParts(parts({ rules: [documentOf(rules)] })));
 });
 
-/** Both in the memory that they want, and little more: an evaluation of much makes each of them grow. */
+/** Both have little more memory than they need, so that a large evaluation makes them grow. */
 async function both(
   limits = { inputBytes: MIB, growthBytes: MIB, memoryBytes: 5 * MIB },
 ): Promise<readonly [loaded: WasmPolicy, copied: WasmPolicy]> {
@@ -82,7 +85,7 @@ const LIST_TEXT = fc.array(NUMBER, { minLength: 1, maxLength: 20 }).map(
       ),
     ] as const,
 );
-/** Some makes it grow, some more than it may, and the last one runs out of stack. */
+/** Some inputs make it grow, some more than the limit, and the last one overflows the stack. */
 const MUCH = fc
   .constantFrom(100_000, 400_000, 900_000)
   .map(
@@ -98,7 +101,7 @@ const DEEP = fc.constant([
 ] as const);
 
 describe('an instance with data from the memory of another', () => {
-  it('answers byte for byte what the one says that loaded them, whatever was asked before', async () => {
+  it('gives the same bytes as the instance that loaded the data, after any queries', async () => {
     const [loaded, copied] = await both();
     const seen = new Set<string>();
     const asked = (call: object): readonly [readonly [string, string]] => [
@@ -133,7 +136,7 @@ describe('an instance with data from the memory of another', () => {
     );
   }, 60_000);
 
-  it('has the same heap, and so has a copy of the copy, and each of them once it was asked, grew and was renewed', async () => {
+  it('has the same heap, as does a copy of the copy, also after queries, growth and renewal', async () => {
     const first = WasmInstance.load(from, encode(data));
     const second = await WasmInstance.copy(from, first.image());
     const third = await WasmInstance.copy(from, second.image());
@@ -152,7 +155,7 @@ describe('an instance with data from the memory of another', () => {
     }
   });
 
-  it('copies data of any size, also into pieces that do not come out even', async () => {
+  it('copies data of any size, also if it is not a multiple of the chunk size', async () => {
     for (const size of [0, 1, 2 * MIB - 1, 5 * MIB]) {
       const loaded = WasmInstance.load(from, encode(JSON.stringify({ text: 'x'.repeat(size) })));
       const copied = await WasmInstance.copy(from, loaded.image());
@@ -163,7 +166,7 @@ describe('an instance with data from the memory of another', () => {
     }
   });
 
-  it('takes data as bytes that threads share, and restarts from them after a trap', async () => {
+  it('accepts data in shared memory, and restarts from them after a trap', async () => {
     const shared = new Uint8Array(new SharedArrayBuffer(Buffer.byteLength(data)));
     shared.set(Buffer.from(data));
     const image = new WasmPolicy(wasm, shared, { entrypoints: [] }).image();
@@ -180,7 +183,7 @@ describe('an instance with data from the memory of another', () => {
     expect(answerOf(one, ENTRYPOINTS.call, input)).toBe(before);
   });
 
-  it('refuses what cannot be loaded', async () => {
+  it('refuses data and modules that cannot be loaded', async () => {
     const image = WasmInstance.load(from, encode('{}')).image();
     await expect(WasmPolicy.copy(new Uint8Array(8), '{}', { image, entrypoints: [] })).rejects.toMatchObject({
       code: 'POLICY_INVALID',

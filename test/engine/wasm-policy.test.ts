@@ -10,7 +10,7 @@ import { unpackBundle } from '../../policies/rego/bundles/bundle-format.ts';
 import { findOpa, runOpa } from '../../policies/rego/opa-program.ts';
 import { callOf, scratch } from './policy-fixture.ts';
 
-/** A policy that fails open wherever its input is lost, and one of each wrong kind of answer. */
+/** A policy that allows if its input is lost, and one for each kind of wrong answer. */
 const TRAPS = `package trap
 
 open := {"allow": true} if not input.tool == "rm"
@@ -79,7 +79,7 @@ const codeOf = (run: () => unknown): string => {
 };
 
 describe('traps of the wasm SDK', () => {
-  it('takes no input that would be lost: empty, falsy, not an object, cut off', () => {
+  it('refuses input that would be lost: empty, falsy, not an object, truncated', () => {
     const one = policy();
     for (const text of ['', '0', 'false', 'null', '""', '[]', '[{}]', '{"tool":"rm"', ' {"tool":"rm"}x'])
       expect([text, codeOf(() => one.evaluate('trap/open', text))]).toEqual([text, 'POLICY_FAILED']);
@@ -87,7 +87,7 @@ describe('traps of the wasm SDK', () => {
     expect(codeOf(() => one.evaluate('trap/open', '{"tool":"rm"}'))).toBe('POLICY_FAILED');
   });
 
-  it('passes exactly the bytes of the text, never those of a pool or of the call before', () => {
+  it('passes exactly the bytes of the text, never those of a pool or an earlier call', () => {
     const one = policy();
     one.evaluate('trap/open', `{"tool":"rm${'x'.repeat(5000)}"}`);
     const args = '{"a":"é\u{1F600}","n":1e400,"z":9007199254740993}';
@@ -95,7 +95,7 @@ describe('traps of the wasm SDK', () => {
     expect(one.evaluate('trap/echo', text).saw).toMatchObject({ a: 'é\u{1F600}' });
   });
 
-  it('lets toJSON and __proto__ in arguments be plain keys', () => {
+  it('treats toJSON and __proto__ in arguments as plain keys', () => {
     const text = callInputText(callOf({ argsText: '{"toJSON":1,"__proto__":{"role":"admin"},"constructor":2}' }), {
       project: true,
     });
@@ -105,7 +105,7 @@ describe('traps of the wasm SDK', () => {
 
   it.each([
     ['a raw half of a surrogate pair', '{"a":"\ud800"}'],
-    ['an escaped one', '{"a":"\\ud800"}'],
+    ['an escaped half of a surrogate pair', '{"a":"\\ud800"}'],
     ['a hundred thousand levels', `{"a":${'['.repeat(100_000)}${']'.repeat(100_000)}}`],
     ['a bare word', '{"a":nul}'],
     ['an unknown entry point', '{}', 'trap/other'],
@@ -117,13 +117,18 @@ describe('traps of the wasm SDK', () => {
     expect(one.evaluate('trap/open', '{"tool":"ls"}')).toEqual({ allow: true });
   });
 
-  it.each(['text', 'list', 'yes', 'nothing'])('takes an answer that is not one object as a failure: %s', (name) => {
+  it.each(['text', 'list', 'yes', 'nothing'])('fails for an answer that is not one object: %s', (name) => {
     expect(codeOf(() => policy().evaluate(`trap/${name}`, '{"tool":"ls"}'))).toBe('POLICY_FAILED');
   });
 
-  it('gives each module the memory that it asks for, where the SDK’s default is too small', async () => {
+  it('gives each module the memory that it requests, if the default of the SDK is too small', async () => {
     const big = await build(
-      `package trap\n\nwords := [${Array.from({ length: 4000 }, (_, index) => `"a rather long word, made to fill pages, number ${index}"`).join(', ')}]\n\nopen := {"count": count([word | some word in words; word != input.x])}\n`,
+      `package trap
+
+words := [${Array.from({ length: 4000 }, (_, index) => `"a rather long word, made to fill pages, number ${index}"`).join(', ')}]
+
+open := {"count": count([word | some word in words; word != input.x])}
+`,
       ['trap/open'],
     );
     expect(memoryPages(big)).toBeGreaterThan(5);
@@ -132,13 +137,13 @@ describe('traps of the wasm SDK', () => {
     });
   });
 
-  it('bounds the memory, and serves the next call', () => {
+  it('limits the memory, and serves the next call', () => {
     const one = policy({ memoryBytes: 2 * 1024 * 1024 });
     expect(codeOf(() => one.evaluate('trap/grow', '{"size":100000}'))).toBe('POLICY_FAILED');
     expect(one.evaluate('trap/grow', '{"size":10}')).toEqual({ count: 10 });
   });
 
-  it('replaces an instance whose memory grew, since it never shrinks', () => {
+  it('replaces an instance whose memory grew, because memory never shrinks', () => {
     const one = policy({ growthBytes: 1024 * 1024 });
     const before = one.memoryBytes;
     one.evaluate('trap/grow', '{"size":50000}');
@@ -147,7 +152,7 @@ describe('traps of the wasm SDK', () => {
     expect(one.memoryBytes).toBe(before);
   });
 
-  it('keeps its data over a replaced instance', async () => {
+  it('keeps its data when an instance is replaced', async () => {
     const rego = 'package trap\n\nopen := {"allow": data.yes} if count(numbers.range(1, input.size)) > 0\n';
     const one = new WasmPolicy(await build(rego, ['trap/open']), '{"yes":"still"}', {
       entrypoints: ['trap/open'],
@@ -157,23 +162,23 @@ describe('traps of the wasm SDK', () => {
     expect(one.evaluate('trap/open', '{"size":1}')).toEqual({ allow: 'still' });
   });
 
-  it('caps the input', () => {
+  it('limits the size of the input', () => {
     const one = policy({ inputBytes: 100 });
     expect(codeOf(() => one.evaluate('trap/open', `{"tool":"${'x'.repeat(100)}"}`))).toBe('POLICY_FAILED');
     expect(codeOf(() => one.evaluate('trap/open', `{"tool":"${'é'.repeat(46)}"}`))).toBe('POLICY_FAILED');
     expect(one.evaluate('trap/open', `{"tool":"${'x'.repeat(80)}"}`)).toEqual({ allow: true });
   });
 
-  it('takes the last of duplicate keys, as JSON.parse does; the wire refuses them earlier', () => {
+  it('uses the last of duplicate keys, as JSON.parse does; the wire refuses them earlier', () => {
     const text = '{"effect":{"arguments":{"a":1,"a":2}}}';
     expect(policy().evaluate('trap/echo', text)).toEqual({ saw: { a: 2 } });
   });
 
-  it('reads results with NUL characters whole', () => {
+  it('reads results with NUL characters completely', () => {
     expect(policy().evaluate('trap/nul', '{}')).toEqual({ text: 'a\0b' });
   });
 
-  it('shows the policy the clock of the call, not that of the machine', () => {
+  it('gives the policy the clock of the call, not that of the machine', () => {
     expect(policy().evaluate('trap/clock', '{}', '2026-11-20T10:20:30Z')).toEqual({
       now: 1_795_170_030_000_000_000,
       hour: [10, 20, 30],
@@ -189,7 +194,7 @@ describe('traps of the wasm SDK', () => {
     expect(() => new WasmPolicy(needy, '{}', { entrypoints: ['trap/open'] })).toThrow(/http\.send, regex\.split/);
   });
 
-  it('keeps what a policy prints off stdout', () => {
+  it('does not write the output of a policy to stdout', () => {
     const written = vi.spyOn(process.stdout, 'write');
     const host = new WasmHost(new WebAssembly.Memory({ initial: 1 }), () => ({ time: '' }));
     expect((host.imports.opa_println as (address: number) => unknown)(0)).toBeUndefined();
@@ -198,14 +203,14 @@ describe('traps of the wasm SDK', () => {
   });
 });
 
-describe('modules that are none', () => {
+describe('invalid modules', () => {
   const header = [0, 0x61, 0x73, 0x6d, 1, 0, 0, 0];
 
   it.each([
     ['nothing', []],
     ['text', [...Buffer.from('not wasm at all')]],
-    ['a header alone', header],
-    ['an import section that is cut off', [...header, 2, 10, 1]],
+    ['only a header', header],
+    ['a truncated import section', [...header, 2, 10, 1]],
     ['a number without end', [...header, 2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]],
     ['an import of an unknown kind', [...header, 2, 6, 1, 1, 97, 1, 98, 9]],
     ['imports without a memory', [...header, 2, 7, 1, 1, 97, 1, 98, 0, 0]],
@@ -213,7 +218,7 @@ describe('modules that are none', () => {
     expect(codeOf(() => new WasmPolicy(Uint8Array.from(bytes), '{}', { entrypoints: [] }))).toBe('POLICY_INVALID');
   });
 
-  it('finds the memory behind functions, tables and globals', () => {
+  it('finds the memory after functions, tables and globals', () => {
     const name = [1, 97, 1, 98];
     const imports = [
       [...name, 0, 0],
@@ -226,7 +231,7 @@ describe('modules that are none', () => {
     expect(memoryPages(Uint8Array.from([...header, 1, 1, 0, 2, section.length, ...section]))).toBe(133);
   });
 
-  it('refuses a module of another ABI, data that is no JSON, and a missing entry point', () => {
+  it('refuses a module of another ABI, data that is not JSON, and a missing entry point', () => {
     const exports = { opa_wasm_abi_version: { value: 2 }, opa_wasm_abi_minor_version: { value: 0 } };
     const host = new WasmHost(new WebAssembly.Memory({ initial: 1 }), () => ({ time: '' }));
     expect(codeOf(() => host.attach(exports as never))).toBe('POLICY_INVALID');

@@ -14,7 +14,7 @@ const workers = (
 const RUNAWAY = JSON.stringify({ patterns: Array.from({ length: 4000 }, (_, number) => `[a-z]{900}${number}`) });
 
 describe('a worker', () => {
-  it('stops a runaway when it has had its processor time, by the first question too, and not before', async () => {
+  it('stops a query after its processor time and not earlier, also the first query', async () => {
     const had = [0, 20, 49.9, 50];
     const parts = { wasm: readLibrary().wasm, data: '{}', entrypoints: [ENTRYPOINTS.patterns], limits: {} };
     const worker = new WorkerHandle(parts, () => ({ ms: () => had.shift(), close: () => undefined }));
@@ -24,20 +24,20 @@ describe('a worker', () => {
     worker.stop();
   });
 
-  it('is not ready before it has decided what it is warmed with, which may be nothing, and never when that runs away', async () => {
+  it('is ready after its warm-up queries, if there are any, and never if these do not end', async () => {
     const parts = { wasm: readLibrary().wasm, data: '{}', entrypoints: [ENTRYPOINTS.patterns], limits: {} };
     const [warm, stuck] = [
       new WorkerHandle({ ...parts, warmUp: [{ ...question, input: '{}' }, question] }),
       new WorkerHandle({ ...parts, warmUp: [{ ...question, input: RUNAWAY, deadlineMs: 1 }] }),
     ];
     expect([warm.free, await warm.ready, warm.free]).toEqual([false, undefined, true]);
-    await expect(stuck.ready).rejects.toThrow('does not even decide a call that carries nothing');
+    await expect(stuck.ready).rejects.toThrow('cannot decide an empty call in time');
     for (const worker of [warm, stuck]) worker.stop();
   });
 });
 
 describe('the workers of user Rego', () => {
-  it('answer an innocent question before the rest of ten runaways of another principal', async () => {
+  it('answer a query of another principal before the rest of ten endless ones', async () => {
     const some = workers(readLibrary().wasm);
     await some.start();
     const order: string[] = [];
@@ -54,7 +54,7 @@ describe('the workers of user Rego', () => {
     expect(order.filter((name) => name !== 'innocent')).toEqual(Array.from({ length: 10 }, () => 'refused'));
   });
 
-  it('answer in order, many questions at once', async () => {
+  it('answer many queries in order', async () => {
     const some = workers(readLibrary().wasm);
     await some.start();
     const answers = await Promise.all(
@@ -65,7 +65,13 @@ describe('the workers of user Rego', () => {
   });
 
   it.each([
-    ['is no wasm', Uint8Array.from([1, 2, 3]), '{}', [ENTRYPOINTS.patterns], 'The compiled policy cannot be loaded.'],
+    [
+      'is not WebAssembly',
+      Uint8Array.from([1, 2, 3]),
+      '{}',
+      [ENTRYPOINTS.patterns],
+      'The compiled policy cannot be loaded.',
+    ],
     [
       'has other entry points',
       readLibrary().wasm,
@@ -78,14 +84,14 @@ describe('the workers of user Rego', () => {
     await expect(workers(wasm, data, entrypoints).start()).rejects.toMatchObject({ code: 'POLICY_INVALID', message });
   });
 
-  it('refuse each question of a module that never loaded, and do not hang', async () => {
+  it('refuse each query to a module that never loaded, and do not hang', async () => {
     const broken = workers(Uint8Array.from([0]));
     await expect(broken.evaluate(question)).rejects.toMatchObject({ code: 'POLICY_FAILED' });
     await expect(broken.evaluate(question)).rejects.toMatchObject({ code: 'POLICY_FAILED' });
     broken.close();
   });
 
-  it('go on after a deadline that nothing could meet, and after a bad question', async () => {
+  it('continue after an impossible deadline, and after an invalid query', async () => {
     const some = workers(readLibrary().wasm);
     await some.start();
     await expect(some.evaluate({ ...question, input: '[]' })).rejects.toMatchObject({

@@ -35,7 +35,7 @@ describe('a state folder on a disk that can only be read' + verifies('ST-13'), (
     }
     expect(await ground.type(['on'])).toMatchObject({
       code: 0,
-      said: expect.stringContaining('It was on already') as string,
+      said: expect.stringContaining('It was already on') as string,
     });
     remount(ground.state, 'rw');
     await ground.project.approve();

@@ -148,7 +148,7 @@ describe('a view', () => {
 
   it("is refused in words that say what to do, and tell no other origin's affairs", async () => {
     const { unlisted } = await among([], { profiles: ['strict'] }).view();
-    expect(unlisted?.message).toBe(`Nobody has granted mcp:tools.list to ${PAGE}.`);
+    expect(unlisted?.message).toBe(`No one has granted mcp:tools.list to ${PAGE}.`);
     expect(unlisted?.next).toContain('tollgate grants add');
     expect(unlisted?.data).toEqual({ scope: LIST, origin: PAGE });
   });

@@ -1,7 +1,9 @@
 /** Owns the proof of what grants say: order has no say, deny wins, the end is exact, nothing crosses origins or profiles. */
+
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -329,6 +331,8 @@ describe('the store', () => {
     const elsewhere = new Grants({ state: other, now: () => clock, append: () => undefined });
     expect(await elsewhere.of(PAGE)).toHaveLength(1);
     await grants.revoke(id, 'o');
+    // Another process sees a change after 1 ms at the latest.
+    await sleep(2);
     expect(await elsewhere.of(PAGE)).toEqual([]);
     await expect(elsewhere.revoke(id, 'o')).rejects.toMatchObject({ code: 'USAGE' });
     await other.close();
@@ -355,6 +359,7 @@ describe('the store', () => {
       { origin: PAGE, profile: 'p', scope: CALL, kind: 'deny' },
       'o',
     );
+    await sleep(2);
     expect(await counted.of(PAGE)).toHaveLength(2);
     await other.close();
     await grants.revoke(id, 'o');

@@ -111,7 +111,7 @@ describe("Harbor's acceptance tests", () => {
     const bench = await start();
     expect((await list(bench)).value.error).toMatchObject({
       code: 'APPROVAL_REQUIRED',
-      message: `Nobody has granted mcp:tools.list to ${PAGE}.`,
+      message: `No one has granted mcp:tools.list to ${PAGE}.`,
     });
     // Not even a server is started to find the tool.
     expect((await call(bench, 'chaos_echo')).value.error.code).toBe('UNKNOWN_TOOL');
@@ -120,7 +120,7 @@ describe("Harbor's acceptance tests", () => {
     expect(await call(bench, 'chaos_echo')).toMatchObject({
       status: 403,
       value: {
-        error: { code: 'APPROVAL_REQUIRED', message: `Nobody has granted mcp:tools.call to ${PAGE} for chaos.echo.` },
+        error: { code: 'APPROVAL_REQUIRED', message: `No one has granted mcp:tools.call to ${PAGE} for chaos.echo.` },
       },
     });
     await grant(bench, 'mcp:tools.call', { kind: 'deny' });

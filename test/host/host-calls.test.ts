@@ -159,7 +159,7 @@ describe('a call of a host', () => {
       value: {
         error: {
           code: 'TOOL_TIMEOUT',
-          message: 'The call took longer than the 300 ms that its host gave it, and was cancelled.',
+          message: 'The call took longer than the 300 ms that its host allowed, and was cancelled.',
         },
       },
     });

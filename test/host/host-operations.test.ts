@@ -127,7 +127,7 @@ describe('grants over the host API', () => {
     expect((await call(bench)).status).toBe(200);
     const refused = await call(bench, { name: 'chaos_big' });
     expect(refused).toMatchObject({ status: 403, value: { error: { code: 'DENIED' } } });
-    expect(refused.value.error.message).toContain('does not reach');
+    expect(refused.value.error.message).toContain('does not apply');
   });
 
   it('of kind deny win over all, hide the tool, and close a server that runs', async () => {

@@ -100,7 +100,7 @@ describe('tools that a host lists', () => {
         value: {
           error: {
             code: 'APPROVAL_REQUIRED',
-            message: `Nobody has granted mcp:server.connect to ${PAGE} for chaos.*.`,
+            message: `No one has granted mcp:server.connect to ${PAGE} for chaos.*.`,
           },
         },
       });

@@ -86,7 +86,7 @@ describe('caps of a turn', () => {
                 candidates: Math.min(wish.candidates, left.candidates),
               }));
             if (before.requests >= caps.requests || before.bytes >= caps.bytes || before.candidates >= caps.candidates)
-              expect(take).toThrow(/This turn has had its/);
+              expect(take).toThrow(/This turn has used its/);
             else {
               const got = take() as { bytes: number; candidates: number };
               had.set(key, {

@@ -122,19 +122,19 @@ describe('managing servers' + verifies('HA-20'), () => {
     const [session, other, bob] = [facade.open('alice'), facade.open('alice'), facade.open('bob')];
     const before = await names(facade, session);
     expect(await ask(facade, session, 'manage_mcp', { action: 'disable', server: 'stories' })).toContain(
-      'put aside for this session',
+      'set aside for this session',
     );
     expect((await names(facade, session)).filter((name) => name.startsWith('stories_'))).toEqual([]);
     const [tool = ''] = before.filter((name) => name.startsWith('stories_'));
     expect((await facade.call(session, tool, {})).code).toBe('UNKNOWN_TOOL');
-    expect(await ask(facade, session, 'list_mcp_servers')).toContain('stories: put aside by this session');
+    expect(await ask(facade, session, 'list_mcp_servers')).toContain('stories: set aside by this session');
     for (const one of [other, bob, facade.open('alice')]) expect(await names(facade, one)).toEqual(before);
     expect(await ask(facade, session, 'manage_mcp', { action: 'enable', server: 'stories' })).toContain('is back');
     expect(await names(facade, session)).toEqual(before);
     expect((await facade.call(session, 'tollgate_manage_mcp', { action: 'disable', server: 'tollgate' })).code).toBe(
       'ARGS_INVALID',
     );
-    expect(await ask(facade, session, 'manage_mcp', { action: 'disable', server: 'workspace' })).toContain('put aside');
+    expect(await ask(facade, session, 'manage_mcp', { action: 'disable', server: 'workspace' })).toContain('set aside');
     expect(await names(facade, session)).not.toContain('read');
   });
 

@@ -34,29 +34,29 @@ describe('oauth of a server', () => {
       at(`{issuer: 'https://login.example.org', clientId: a, clientSecret: '${secret}'}`);
     const literal = project.config(text('sesame-open'));
     expect(literal.secrets).toEqual(['sesame-open']);
-    expect(literal.warnings.map(({ message }) => message).join()).toContain('clientSecret stands in the file in clear');
+    expect(literal.warnings.map(({ message }) => message).join()).toContain('clientSecret is in the file in clear');
     const variable = project.config(text('${env:X}'), { X: 'sesame-open' });
     expect(variable.secrets).toEqual(['sesame-open']);
     expect(variable.warnings).toEqual([]);
   });
 
   it.each([
-    ['a program', yaml('{command: node, oauth: {scopes: [read]}}'), 'oauth goes with url only'],
+    ['a program', yaml('{command: node, oauth: {scopes: [read]}}'), 'oauth is only for a url'],
     [
       'an address in clear',
       at('{scopes: [read]}', 'http://mcp.example.org/mcp'),
-      'everybody on the way would read the token',
+      'others on the network could read the token',
     ],
     [
       'a header beside it',
       yaml("{url: 'https://a.test/mcp', headers: {authorization: x}, oauth: {scopes: [read]}}"),
       'both oauth and a header',
     ],
-    ['a secret of nobody', at("{issuer: 'https://a.test', clientSecret: x}"), 'a secret of which client?'],
+    ['a secret of nobody', at("{issuer: 'https://a.test', clientSecret: x}"), 'clientSecret without a client'],
     ['a secret for whoever is named', at('{clientId: a, clientSecret: x}'), 'add issuer'],
-    ['an issuer in clear', at("{issuer: 'http://a.test', clientId: a}"), 'no https address'],
+    ['an issuer in clear', at("{issuer: 'http://a.test', clientId: a}"), 'not an https address'],
     ['a machine without a secret', at('{grant: client_credentials, clientId: a}'), 'needs a client with a secret'],
-    ['a secret in a place that everybody sees', at("{clientId: '${secret:x}'}"), 'everybody sees it'],
+    ['a secret in a place that everybody sees', at("{clientId: '${secret:x}'}"), 'others would see it there'],
     ['an unknown key', at('{clientID: a}'), 'clientId'],
     ['nothing', at('{}'), 'oauth'],
     ['a scope of two words', at('{scopes: [read write]}'), 'scopes'],

@@ -69,7 +69,7 @@ describe('tollgate login and logout', () => {
     expect(list.out).toMatch(/oauth:tracker +vault +20\d\d-\d\d-\d\d \d\d:\d\d +tracker/);
     expect((await cli(project, ['secret', 'rm', 'oauth:tracker'])).code).toBe(2);
     const out = await cli(project, ['logout', 'tracker']);
-    expect(out.err).toBe('Signed out of tracker. The issuer has taken the tokens back.\n');
+    expect(out.err).toBe('Signed out of tracker. The issuer has revoked the tokens.\n');
     const again = await cli(project, ['logout', 'tracker', '--json']);
     expect(again.code).not.toBe(0);
     expect(again.err).toContain('There is no sign-in');
@@ -100,7 +100,7 @@ describe('tollgate login and logout', () => {
     expect((await login()).err).toMatch(/Signed in to tracker with read, until 20\d\d-\d\d-\d\d \d\d:\d\d UTC\./);
     issuer.says = { revocation_endpoint: undefined };
     await login();
-    expect((await cli(project, ['logout', 'tracker'])).err).toContain('did not take the tokens back');
+    expect((await cli(project, ['logout', 'tracker'])).err).toContain('did not revoke the tokens');
   });
 
   it.each([

@@ -103,7 +103,7 @@ describe('tollgate serve', () => {
     await said('Reloaded: policy revision');
     expect(await ask(url, TOKEN)).toBe(200);
     project.write('tollgate.yaml', CONFIG.replace('port: 0', 'port: 7999'));
-    await said('listen cannot change while Tollgate runs; restart it, or put back what was there');
+    await said('listen cannot change while Tollgate runs; restart it, or restore the former value');
     expect(await ask(url, TOKEN)).toBe(200);
     project.write('tollgate.yaml', CONFIG);
     await expect.poll(() => child.err.match(/Reloaded/g)?.length, { timeout: 20_000 }).toBe(2);

@@ -69,7 +69,7 @@ describe('tollgate reload at a terminal', () => {
       expect(first).toMatchObject({
         code: EXIT.ok,
         asked: 1,
-        text: expect.stringContaining('Accepted. A Tollgate that runs takes it up within a second.') as string,
+        text: expect.stringContaining('Accepted. A running Tollgate uses it within a second.') as string,
       });
       project.write('tollgate.yaml', yaml('second'));
       for (const answer of ['n\n', '\n', 'yess\n', CTRL_C]) {
@@ -87,7 +87,7 @@ describe('tollgate reload at a terminal', () => {
       expect(atTerminal(['reload'], ['y\n'])).toMatchObject({
         code: EXIT.ok,
         asked: 0,
-        text: expect.stringContaining('Accepted already') as string,
+        text: expect.stringContaining('Already accepted') as string,
       });
     },
   );

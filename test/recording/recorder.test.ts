@@ -77,7 +77,7 @@ describe('a line', () => {
       );
     }
     for (const text of [line.slice(0, 40), '', '{}', 'null', '{"v":2}', '{"v":1,"at":1,"nonce":"","data":""}'])
-      expect(openRecording(text, key), text).toContain('no line of a recording');
+      expect(openRecording(text, key), text).toContain('not a line of a recording');
   });
 });
 
@@ -258,7 +258,7 @@ describe('reading', () => {
     writeFileSync(file?.path ?? '', `${lines[0]?.replace('"data":"', '"data":"AAAA')}\n${lines[1]}\n`);
     appendFileSync(file?.path ?? '', '{"v":1,"at":');
     expect([...readRecordings(from())]).toEqual([
-      { file: file?.name, line: 3, fault: 'it is no line of a recording, or half of one' },
+      { file: file?.name, line: 3, fault: 'it is not a line of a recording, or only half of one' },
       expect.objectContaining({ recording: expect.objectContaining({ id: 'two' }) as object }),
       { file: file?.name, line: 1, fault: 'it was written with another key, or changed' },
     ]);
@@ -273,7 +273,7 @@ describe('reading', () => {
     expect([...readRecordings(from())].map(idOf)).toEqual(['it was written with another key, or changed']);
     expect(() => readLast(from())).toThrow('written with another key');
     rmSync(path.join(state, 'recording.key'));
-    expect(() => [...readRecordings(from())]).toThrow('recording.key is gone');
+    expect(() => [...readRecordings(from())]).toThrow('recording.key is missing');
     expect(existsSync(path.join(state, 'recording.key'))).toBe(false);
   });
 });

@@ -42,8 +42,8 @@ describe('a replay', () => {
     ]);
     expect(found.map((one) => [one.class, one.why ?? ''])).toEqual([
       ['unchanged', ''],
-      ['not-replayable', 'recorded with version 0 of the input, this is 1'],
-      ['not-replayable', 'the arguments were too large to be kept'],
+      ['not-replayable', 'it was recorded with version 0 of the input; the current version is 1'],
+      ['not-replayable', 'the arguments were too large to be recorded'],
       ['not-replayable', 'no decision was made when it was recorded'],
     ]);
   });

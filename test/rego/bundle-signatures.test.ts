@@ -32,7 +32,7 @@ const KEYS = [
   ['HS256', SECRET, { secrets: [SECRET] }],
 ] as const;
 
-/** Values that are spelled in more than one way, by people and by programs. */
+/** Values that can be written in several ways. */
 const DATA =
   '{"b": 1.0, "a": [1e3, -0, "é<>&\\u2028\\u007f\\b\\f\\u0001\\"", true], "z": {"y":null, "x":12345678901234567890}, "\\ud83d\\ude00": 1, "\\uffee": [], "n5": "n5"}';
 const FILES: ReadonlyMap<string, Uint8Array> = new Map([
@@ -47,13 +47,13 @@ async function signed(algorithm: SigningAlgorithm, key: string, files = FILES): 
 }
 
 describe('a signed bundle', () => {
-  it.each(KEYS)('%s: is verified with its key, and with no other', async (algorithm, key, verifier) => {
+  it.each(KEYS)('%s: is verified with its key only', async (algorithm, key, verifier) => {
     const files = await signed(algorithm, key);
     await expect(verifyFiles(files, verifier)).resolves.toBeUndefined();
     for (const [other, , wrong] of KEYS)
       if (other !== algorithm)
-        await expect(verifyFiles(files, wrong)).rejects.toThrow('none of the keys has signed it');
-    await expect(verifyFiles(files, {})).rejects.toThrow('none of the keys');
+        await expect(verifyFiles(files, wrong)).rejects.toThrow('it is not signed by any of the keys');
+    await expect(verifyFiles(files, {})).rejects.toThrow('any of the keys');
     await expect(
       verifyFiles(files, {
         keys: [...KEYS].flatMap(([, , one]) => ('keys' in one ? one.keys : [])),
@@ -62,7 +62,7 @@ describe('a signed bundle', () => {
     ).resolves.toBeUndefined();
   });
 
-  it('is the same text for the same files', async () => {
+  it('has equal text for equal files', async () => {
     for (const [algorithm, key] of [KEYS[0], KEYS[2]])
       expect(await signFiles(FILES, { algorithm, key })).toBe(
         await signFiles(new Map([...FILES].reverse()), { algorithm, key }),
@@ -83,41 +83,41 @@ describe('a signed bundle', () => {
     [
       'a file was added',
       (files: Map<string, Uint8Array>) => files.set('more.rego', utf8('package x')),
-      'more.rego is not named',
+      'the signature does not list more.rego',
     ],
     [
       'a file is gone',
       (files: Map<string, Uint8Array>) => files.delete('policy.wasm'),
-      'policy.wasm is named by the signature and is not there',
+      'the signature lists policy.wasm, which is missing',
     ],
     ['nothing is signed', (files: Map<string, Uint8Array>) => files.delete('.signatures.json'), 'it is not signed'],
     [
       'there are two tokens',
       (files: Map<string, Uint8Array>) => files.set('.signatures.json', utf8('{"signatures":["a","b"]}')),
-      'not one token',
+      'not contain exactly one token',
     ],
     [
       'there is no token',
       (files: Map<string, Uint8Array>) => files.set('.signatures.json', utf8('{}')),
-      'not one token',
+      'not contain exactly one token',
     ],
-    ['data is YAML', (files: Map<string, Uint8Array>) => files.set('sub/data.yaml', utf8('a: 1')), 'not named'],
+    ['data is YAML', (files: Map<string, Uint8Array>) => files.set('sub/data.yaml', utf8('a: 1')), 'does not list'],
   ])('is refused when %s', async (_name, change, expected) => {
     const files = await signed('RS256', rsa.privateKey);
     change(files);
     await expect(verifyFiles(files, { keys: [rsa.publicKey] })).rejects.toThrow(expected);
   });
 
-  it('is taken when only white space and the order of keys in its data changed', async () => {
+  it('is accepted if only white space and the order of keys in its data changed', async () => {
     const files = await signed('RS256', rsa.privateKey);
     files.set('.manifest', utf8('{"roots":[""],"revision":"r","rego_version":1}'));
     await expect(verifyFiles(files, { keys: [rsa.publicKey] })).resolves.toBeUndefined();
   });
 
-  it('that names no files, or other hashes, is refused though its key is right', async () => {
+  it('with the right key is refused if it lists no files or uses another hash', async () => {
     for (const [payload, expected] of [
-      [{ files: [{ name: 1 }] }, 'names no files'],
-      [{}, 'names no files'],
+      [{ files: [{ name: 1 }] }, 'lists no files'],
+      [{}, 'lists no files'],
       [{ files: [{ name: 'policy.wasm', hash: 'x', algorithm: 'MD5' }] }, 'is not SHA-256'],
     ] as const) {
       const token = await new CompactSign(utf8(JSON.stringify(payload)))
@@ -131,41 +131,41 @@ describe('a signed bundle', () => {
     }
   });
 
-  it('whose public key was used as an HMAC secret is refused (algorithm confusion)', async () => {
+  it('is refused if the public key was used as an HMAC secret (algorithm confusion)', async () => {
     const files = await signed('HS256', rsa.publicKey);
-    await expect(verifyFiles(files, { keys: [rsa.publicKey] })).rejects.toThrow('none of the keys');
+    await expect(verifyFiles(files, { keys: [rsa.publicKey] })).rejects.toThrow('any of the keys');
   });
 
-  it('that needs no key at all is refused (alg none)', async () => {
+  it('is refused if it needs no key (alg none)', async () => {
     const part = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64url');
     const files = new Map([
       ...FILES,
       ['.signatures.json', utf8(JSON.stringify({ signatures: [`${part({ alg: 'none' })}.${part({ files: [] })}.`] }))],
     ]);
-    await expect(verifyFiles(files, { keys: [rsa.publicKey], secrets: [''] })).rejects.toThrow('none of the keys');
+    await expect(verifyFiles(files, { keys: [rsa.publicKey], secrets: [''] })).rejects.toThrow('any of the keys');
   });
 
-  it('for one scope is refused for another, and for none', async () => {
+  it('with a scope is refused for another scope, and for none', async () => {
     const files = new Map([
       ...FILES,
       ['.signatures.json', utf8(await signFiles(FILES, { algorithm: 'HS256', key: SECRET, scope: 'read' }))],
     ]);
     await expect(verifyFiles(files, { secrets: [SECRET], scope: 'read' })).resolves.toBeUndefined();
     for (const verifier of [{ secrets: [SECRET], scope: 'write' }, { secrets: [SECRET] }])
-      await expect(verifyFiles(files, verifier)).rejects.toThrow('signed for another scope');
+      await expect(verifyFiles(files, verifier)).rejects.toThrow('its signature has another scope');
   });
 
-  it('is not made with a key that does not fit, nor over YAML', async () => {
+  it('cannot be made with an unfit key, or with data in YAML', async () => {
     await expect(signFiles(FILES, { algorithm: 'ES256', key: rsa.privateKey })).rejects.toThrow(
-      'a key of the kind rsa does not sign with ES256',
+      'a key of type rsa cannot sign with ES256',
     );
     await expect(
       signFiles(new Map([['data.yaml', utf8('a: 1')]]), { algorithm: 'HS256', key: SECRET }),
-    ).rejects.toThrow('data of a signed bundle is data.json');
+    ).rejects.toThrow('a signed bundle may have data only in data.json');
   });
 });
 
-describe('opa and we agree on signatures', () => {
+describe('signatures are compatible with opa', () => {
   async function signedByOpa(files: ReadonlyMap<string, string>): Promise<Map<string, Uint8Array>> {
     const folder = scratch();
     mkdirSync(path.join(folder, 'b'));
@@ -182,7 +182,7 @@ describe('opa and we agree on signatures', () => {
     ]);
   }
 
-  it('what opa signs is verified here, hash by hash', async () => {
+  it('Tollgate verifies what opa signs, with equal hashes', async () => {
     const files = new Map(
       [...FILES]
         .filter(([name]) => name !== 'policy.wasm')
@@ -191,7 +191,7 @@ describe('opa and we agree on signatures', () => {
     await expect(verifyFiles(await signedByOpa(files), { secrets: [SECRET] })).resolves.toBeUndefined();
   });
 
-  it('for any data', async () => {
+  it('Tollgate verifies what opa signs for any data', async () => {
     await fc.assert(
       fc.asyncProperty(fc.dictionary(fc.string({ unit: 'grapheme', minLength: 1 }), fc.jsonValue()), async (data) => {
         await expect(
@@ -206,7 +206,7 @@ describe('opa and we agree on signatures', () => {
     ['RS256', rsa],
     ['ES256', ec],
   ] as const)(
-    'what we sign with %s is verified by opa, and what was changed is not',
+    'opa verifies what Tollgate signs with %s, and refuses a changed bundle',
     async (algorithm, { privateKey, publicKey }) => {
       const folder = scratch({ 'key.pem': publicKey });
       const files = new Map([

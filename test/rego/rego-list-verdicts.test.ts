@@ -1,4 +1,7 @@
-/** Tests that a list knows what Rego decides without a call, through helpers and data too; that what reads a call leaves open what it must; and that list and call agree whatever rules there are. */
+/**
+ * Tests verdicts of lists with Rego: rules that a list can decide, rules that stay open, and that lists and calls agree
+ * under any rules.
+ */
 import fc from 'fast-check';
 import { afterAll, describe, expect, it } from 'vitest';
 import { loadPolicy } from '../../policies/engine/policy-loader.ts';
@@ -48,18 +51,31 @@ const verdictsOf = async (
 ): Promise<readonly (string | undefined)[]> =>
   (await policy.list({ ...PRINCIPAL, ...over }, tools)).map(({ verdict }) => verdict);
 
-describe('rules of Rego that read only who calls which tool', () => {
+describe('Rego rules that read only the caller and the tool', () => {
   it(
-    'decide a list: never where they deny, always where they allow and nothing is left open' + verifies('CY-11'),
+    'decide a list: never if they deny, always if they allow and no other rule can match' + verifies('CY-11'),
     async () => {
       const policy = await policyOf(
         [
-          'deny contains {"id": "no-bash", "message": "No."} if {\n\tinput.effect.server == "workspace"\n\tinput.effect.tool == "bash"\n}',
+          `deny contains {"id": "no-bash", "message": "No."} if {
+	input.effect.server == "workspace"
+	input.effect.tool == "bash"
+}`,
           'deny contains {"id": "no-push", "message": "No."} if input.effect.tool in {"push", "pull"}',
-          'deny contains {"id": "guests", "message": "No."} if {\n\t"guest" == input.principal.role\n\tinput.effect.verb != "read"\n}',
-          'ask contains {"id": "web", "message": "Ask.", "approval": "group"} if {\n\t"web" in input.principal.groups\n\tnot input.principal.owner\n\tinput.effect.server == "mail"\n}',
+          `deny contains {"id": "guests", "message": "No."} if {
+	"guest" == input.principal.role
+	input.effect.verb != "read"
+}`,
+          `ask contains {"id": "web", "message": "Ask.", "approval": "group"} if {
+	"web" in input.principal.groups
+	not input.principal.owner
+	input.effect.server == "mail"
+}`,
           'allow contains {"id": "reads", "message": "Read."} if input.effect.verb == "read"',
-          'allow contains "All of git." if {\n\tinput.principal.id == "mia"\n\tinput.effect.server in ["git"]\n}',
+          `allow contains "All of git." if {
+	input.principal.id == "mia"
+	input.effect.server in ["git"]
+}`,
         ].join('\n\n'),
       );
       const tools = [
@@ -103,7 +119,7 @@ describe('rules of Rego that read only who calls which tool', () => {
     },
   );
 
-  it('are followed through helpers, functions, imports, other packages and data: each denies exactly its tool, and leaves nothing open', async () => {
+  it('are recognized through helpers, functions, imports, other packages and data', async () => {
     const denies = [
       'is_dev',
       'not is_guest',
@@ -147,7 +163,10 @@ describe('rules of Rego that read only who calls which tool', () => {
       ...idle.map((body, at) => [`idle${at}`, body]),
     ].map(
       ([tool, body]) =>
-        `deny contains {"id": "${tool}", "message": concat(" ", ["No", input.effect.tool])} if {\n\t${body}\n\tinput.effect.tool == "${tool}"\n}`,
+        `deny contains {"id": "${tool}", "message": concat(" ", ["No", input.effect.tool])} if {
+	${body}
+	input.effect.tool == "${tool}"
+}`,
     );
     const helpers = [
       'import data.names as names',
@@ -185,7 +204,7 @@ describe('rules of Rego that read only who calls which tool', () => {
   });
 
   it(
-    'leave the verdict open where anything reads more of the call, or may, but only of tools that the body before it fits' +
+    'leave the verdict open if a rule reads or may read more of the call, but only for tools that fit its first expressions' +
       verifies('CY-16'),
     async () => {
       const open = [
@@ -215,14 +234,17 @@ describe('rules of Rego that read only who calls which tool', () => {
         'input.effect.command.opaque',
         'input.effect.spill',
         'some n\n\tn > 1\n\tn = [1, 2][_]\n\tinput.run',
-        // Local variables with the names of rules: one without a value as yet, and two rules that only seem to ask for each other.
+        // Local variables with the names of rules: one without a value yet, and two rules that only look recursive.
         'some table\n\ttable > 3\n\ttable = input.effect.arguments.n',
         'round_a',
         'not round_c',
       ];
       const rules = open.map(
         (body, at) =>
-          `deny contains {"id": "r${at}", "message": "No."} if {\n\tinput.effect.tool == "open${at}"; is_dev\n\t${body}\n}`,
+          `deny contains {"id": "r${at}", "message": "No."} if {
+	input.effect.tool == "open${at}"; is_dev
+	${body}
+}`,
       );
       const heads = [
         'deny contains {"id": "h0", "message": input.run} if input.effect.tool == "head0"',
@@ -253,7 +275,7 @@ describe('rules of Rego that read only who calls which tool', () => {
       const policy = await policyOf(helpers.join('\n\n'), ALL, { 'names.rego': names, 'roles.rego': roles });
       const tools = [...open.keys()].map((at) => toolOf({ tool: `open${at}` }));
       expect(await verdictsOf(policy, tools)).toEqual(open.map(() => 'maybe'));
-      // The helper before it does not hold for guests, and no rule is about the last tool.
+      // The helper before it is false for guests, and no rule is about the last tool.
       expect(await verdictsOf(policy, [...tools, toolOf()], { role: 'guest' })).toEqual([
         ...open.map(() => 'always'),
         'always',
@@ -267,7 +289,7 @@ describe('rules of Rego that read only who calls which tool', () => {
     },
   );
 
-  it('leave all open where nothing comes before what reads the call, and where a package is read whole', async () => {
+  it('leave every verdict open if they read the call first, or if a package is read as a whole', async () => {
     const unguarded = await policyOf(
       'deny contains "x" if {\n\tinput.run == "x"\n\tinput.effect.tool == "push"\n}',
       ALL,
@@ -279,9 +301,16 @@ describe('rules of Rego that read only who calls which tool', () => {
     expect(await verdictsOf(whole, [toolOf(), toolOf({ tool: 'push' })])).toEqual(['always', 'never']);
   });
 
-  it('that fail over what a list knows leave the list open, and refuse their calls', async () => {
+  it('that fail in a list leave its verdicts open, and refuse calls', async () => {
     const policy = await policyOf(
-      'allow contains "x" if {\n\tinput.effect.tool == "push"\n\tclash == 3\n}\n\nclash := 1 if input.principal.id == "mia"\n\nclash := 2 if input.principal.role == "developer"',
+      `allow contains "x" if {
+	input.effect.tool == "push"
+	clash == 3
+}
+
+clash := 1 if input.principal.id == "mia"
+
+clash := 2 if input.principal.role == "developer"`,
       ALL,
     );
     expect(await verdictsOf(policy, [toolOf(), toolOf({ tool: 'push' })])).toEqual(['maybe', 'maybe']);
@@ -291,7 +320,7 @@ describe('rules of Rego that read only who calls which tool', () => {
     });
   });
 
-  it('that are not enforced are not heard, and a fault that a list can see hides the tool', async () => {
+  it('have no effect if they are not enforced; a fault that a list can see hides the tool', async () => {
     const folder = scratch({ 'a.rego': 'package policy.a\n\ndeny contains "x" if input.effect.tool == "push"\n' });
     const shadow = await loadPolicy(
       parts({ folder, cache, settings: SETTINGS, rules: [documentOf(ALL)], sources: [regoSource(folder, 'shadow')] }),
@@ -305,7 +334,7 @@ describe('rules of Rego that read only who calls which tool', () => {
   });
 });
 
-describe('list and call agree with Rego', () => {
+describe('lists and calls agree with Rego', () => {
   const part = fc.constantFrom(
     'input.effect.server == "git"',
     'input.effect.server in {"git", "mail"}',

@@ -19,7 +19,7 @@ import { type CallOf, callOf, scratch } from '../engine/policy-fixture.ts';
 const opa = await findOpa();
 const cache = path.join(scratch(), 'cache');
 
-/** What both builds are given beside the rules. */
+/** What both builds get besides the rules. */
 const CONFIG = {
   version: 1,
   rules: { list: [], index: { tool: {}, server: {}, verb: {}, any: [] } },
@@ -44,7 +44,7 @@ function writeFiles(folder: string, files: Readonly<Record<string, string>>): vo
   }
 }
 
-/** Ids and messages of each set in `data.tollgate.sources.found`, through a rule of the test. */
+/** Returns ids and messages of each set in `data.tollgate.sources.found`, by a rule of the test. */
 const PROBE = `package tollgate.probe
 
 # METADATA
@@ -104,7 +104,7 @@ async function buildWith(files: Readonly<Record<string, string>>, sources: strin
   };
 }
 
-/** The same Rego twice: as its author wrote it, with the library's own way to the sets, and as our build makes it. */
+/** Builds the same Rego twice: as written, with the library's own sources module, and with copies. */
 async function buildBoth(
   files: Readonly<Record<string, string>>,
 ): Promise<{ plain: Evaluate; placed: Evaluate; staged: string }> {
@@ -129,7 +129,7 @@ const TOOLS = ['push', 'a b', 'x"y', 'dot.ted', 'ünï', 'status', 'deny', '0'] 
 const tool = fc.constantFrom(...TOOLS);
 const text = (value: string): string => JSON.stringify(value);
 
-/** Expressions that may begin a body: some can be grouped, some cannot. */
+/** Expressions at the start of a body: some can be grouped, some cannot. */
 const expression = fc.oneof(
   tool.map((name) => `input.effect.tool == ${text(name)}`),
   tool.map((name) => `${text(name)} == input.effect.tool`),
@@ -179,7 +179,9 @@ const rule = fc
   })
   .map(
     ({ set, key: head, body }) =>
-      `${set} contains ${head.replace('"id": "', `"id": "${set}-`)} if {\n\t${(head === 'chosen' ? [...body, 'some chosen in {"c1", "c2"}'] : body).join('\n\t')}\n}`,
+      `${set} contains ${head.replace('"id": "', `"id": "${set}-`)} if {
+	${(head === 'chosen' ? [...body, 'some chosen in {"c1", "c2"}'] : body).join('\n\t')}
+}`,
   );
 const FIXED = `
 default limit := 2
@@ -199,7 +201,7 @@ other contains x if {
 	is_number(x)
 }
 `;
-/** \`count(other)\` reads deny, so a deny must not ask for it. */
+/** \`count(other)\` reads deny, so a deny must not use it. */
 const soundRule = rule.map((one) => (one.startsWith('deny') ? one.replace('count(other) == 0', 'limit < 9') : one));
 const call = fc.record({
   tool: fc.oneof(tool, fc.string()),
@@ -212,7 +214,7 @@ const call = fc.record({
 }) as fc.Arbitrary<CallOf>;
 
 describe('copies of rules', () => {
-  it('decide as the rules themselves, for any rules and any calls', async () => {
+  it('decide the same as the rules, for any rules and calls', async () => {
     const packages = fc.tuple(
       fc.array(soundRule, { minLength: 1, maxLength: 12 }),
       fc.array(soundRule, { maxLength: 6 }),
@@ -232,7 +234,7 @@ describe('copies of rules', () => {
     );
   }, 240_000);
 
-  it('are in groups where a body begins with what it asks of the input, and only there', async () => {
+  it('are grouped if a body begins with a test of the input, and only then', async () => {
     const { staged } = await buildBoth({
       'a.rego': `package policy.a
 
@@ -270,7 +272,7 @@ deny contains "seven"
     ]);
   });
 
-  it('have a guard beside them where they read a call: the part of the body before that, each expression on its own row', async () => {
+  it('have a guard if they read a call: the first part of the body, with each expression on its own row', async () => {
     const { staged } = await buildBoth({
       'a.rego': `package policy.a
 
@@ -292,19 +294,29 @@ is_dev if input.principal.role == "developer"
 `,
     });
     expect(staged.slice(staged.indexOf('tollgate_open'))).toBe(
-      'tollgate_open_allow_kind contains ["0", ["allow","deny"]] if {\nis_dev; some group in input.principal.groups\n\ngroup == "web"\n}\n',
+      `tollgate_open_allow_kind contains ["0", ["allow","deny"]] if {
+is_dev; some group in input.principal.groups
+
+group == "web"
+}
+`,
     );
   });
 
   it.each([
     ['as a whole', 'count(data.policy.a) > 0'],
     ['through a name of an import', 'some name, _ in team\n\tname == "deny"'],
-    ['by a name that is not written', 'some name in ["deny"]\n\tcount(data.policy.a[name]) > 0'],
-    ['from further up', 'some name\n\tcount(data.policy[name].deny) > 0'],
-  ])('are not made for a package that somebody reads %s', async (_name, body) => {
+    ['by a computed name', 'some name in ["deny"]\n\tcount(data.policy.a[name]) > 0'],
+    ['through a parent package', 'some name\n\tcount(data.policy[name].deny) > 0'],
+  ])('are not made for a package that a rule reads %s', async (_name, body) => {
     const files = {
       'a.rego': 'package policy.a\n\ndeny contains "x" if input.effect.tool == "push"\n',
-      'watch.rego': `package watch\n\n${body.includes('team') ? 'import data.policy.a as team\n\n' : ''}sees if {\n\t${body}\n}\n`,
+      'watch.rego': `package watch
+
+${body.includes('team') ? 'import data.policy.a as team\n\n' : ''}sees if {
+	${body}
+}
+`,
       'b.rego': 'package other.b\n\nimport data.watch\n\nboth if watch.sees\n',
     };
     const { staged, plain, placed } = await buildBoth(files);
@@ -312,7 +324,7 @@ is_dev if input.principal.role == "developer"
     for (const one of [{ tool: 'push' }, { tool: 'x' }]) expect(placed(one)).toEqual(plain(one));
   });
 
-  it('find the METADATA that they ask for at build', async () => {
+  it('keep the METADATA that they read at build time', async () => {
     const { plain, placed } = await buildBoth({
       'a.rego': `package policy.a
 
@@ -330,10 +342,15 @@ deny contains {"id": about.custom.id, "message": about.title} if {
     expect(placed({ tool: 'push' })).toMatchObject({ deny: [expect.stringContaining('"message":"Told by the rule"')] });
   });
 
-  it('are not made for a package that asks for its chain of METADATA', async () => {
+  it('are not made for a package that reads its chain of METADATA', async () => {
     const { plain, placed, staged } = await buildBoth({
-      'a.rego':
-        'package policy.a\n\ndeny contains chain[0].path[2] if {\n\tinput.effect.tool == "push"\n\tchain := rego.metadata.chain()\n}\n',
+      'a.rego': `package policy.a
+
+deny contains chain[0].path[2] if {
+	input.effect.tool == "push"
+	chain := rego.metadata.chain()
+}
+`,
     });
     expect(staged).not.toContain('tollgate_');
     expect(placed({ tool: 'push' })).toEqual(plain({ tool: 'push' }));
@@ -341,11 +358,19 @@ deny contains {"id": about.custom.id, "message": about.title} if {
 });
 
 describe('the rows of copies', () => {
-  it('are those of the rules that they were made from', async () => {
+  it('map to the rows of the original rules', async () => {
     const [source, staging] = [scratch(), scratch()];
     writeFiles(source, {
-      'a.rego':
-        'package policy.a\n\n# METADATA\n# custom:\n#   id: a\ndeny contains rego.metadata.rule().custom.id if {\n\tinput.effect.tool == "x"\n}\n\nask contains "two" if input.run',
+      'a.rego': `package policy.a
+
+# METADATA
+# custom:
+#   id: a
+deny contains rego.metadata.rule().custom.id if {
+	input.effect.tool == "x"
+}
+
+ask contains "two" if input.run`,
     });
     const read = await readRegoSources([{ path: source, shown: '' }]);
     await stageFiles(read, staging);
@@ -365,7 +390,16 @@ describe('the rows of copies', () => {
 
 describe('many rules', () => {
   const rules = (count: number): string =>
-    `package policy.many\n\n${Array.from({ length: count }, (_, number) => `deny contains "rule ${number}" if {\n\tinput.effect.tool == "t${number}"\n\tinput.effect.arguments.n > ${number}\n}\n`).join('\n')}`;
+    `package policy.many
+
+${Array.from(
+  { length: count },
+  (_, number) => `deny contains "rule ${number}" if {
+	input.effect.tool == "t${number}"
+	input.effect.arguments.n > ${number}
+}
+`,
+).join('\n')}`;
   let small: WasmPolicy;
   let large: WasmPolicy;
 
@@ -381,11 +415,11 @@ describe('many rules', () => {
       });
     };
     [small, large] = [await load(10), await load(1000)];
-    // Here the table of groups ends behind the memory that opa asks for.
+    // Here the table of groups ends after the memory that opa requests.
     for (const count of [90, 100, 110]) await load(count);
   }, 120_000);
 
-  it('are found by what they ask first: a thousand give the same as ten', () => {
+  it('are found by their first test: a thousand give the same result as ten', () => {
     const input = callInputText(callOf({ tool: 't7', args: { n: 100 } }), { project: false });
     expect(large.evaluate(ENTRYPOINTS.call, input)).toEqual(small.evaluate(ENTRYPOINTS.call, input));
     expect(

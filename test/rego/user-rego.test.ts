@@ -27,7 +27,7 @@ deny contains {"id": "loop", "message": "never comes"} if {
 allow contains "ok" if input.effect.verb == "read"
 `;
 
-/** One cache for all: the same Rego is built once. */
+/** One cache for all tests, so that equal Rego is built once. */
 const cache = path.join(scratch(), 'cache');
 
 async function withRego(
@@ -63,7 +63,7 @@ ask contains sprintf("More than %d asks a person, %s.", [limits.most, input.prin
 allow contains {"id": "reads", "message": "Reading is free."} if input.effect.verb == "read"
 `;
 
-  it('folds deny, ask and allow of its packages with YAML rules', async () => {
+  it('combines deny, ask and allow of its packages with YAML rules', async () => {
     await withRego(
       {
         'team.rego': SETS,
@@ -114,8 +114,8 @@ allow contains {"id": "reads", "message": "Reading is free."} if input.effect.ve
       [{ id: 'no', outcome: 'deny', when: { servers: ['git'] } }],
       'never',
     ],
-    ['an allow beside an allow', 'allow contains "x" if input.run', [ALL], 'always'],
-  ])('leaves list verdicts open where its sets could change them: %s', async (_name, rule, rules, verdict) => {
+    ['an allow with another allow', 'allow contains "x" if input.run', [ALL], 'always'],
+  ])('leaves list verdicts open if its sets could change them: %s', async (_name, rule, rules, verdict) => {
     await withRego(
       `package policy.a\n\n${rule}\n`,
       async (policy) => {
@@ -129,7 +129,7 @@ allow contains {"id": "reads", "message": "Reading is free."} if input.effect.ve
     );
   });
 
-  it('in shadow changes nothing, and says what it would have done', async () => {
+  it('in mode shadow changes nothing, and reports what it would have decided', async () => {
     const folder = scratch({ 'team.rego': SETS, 'data.json': '{"limits":{"most":5}}' });
     const policy = await loadPolicy(
       parts({
@@ -151,7 +151,7 @@ allow contains {"id": "reads", "message": "Reading is free."} if input.effect.ve
     policy.close();
   });
 
-  it('in mode off is not even built', async () => {
+  it('in mode off is not built', async () => {
     const folder = scratch({ 'team.rego': 'this is no Rego' });
     const policy = await loadPolicy(parts({ folder, sources: [regoSource(folder, 'off')] }));
     expect((await policy.call(callOf())).outcome).toBe('deny');
@@ -160,16 +160,21 @@ allow contains {"id": "reads", "message": "Reading is free."} if input.effect.ve
   it.each([
     ['an object without message', 'deny contains {"id": "x"} if input.run'],
     ['a number', 'allow contains 1 if input.run'],
-    ['a message that is no text', 'ask contains {"id": "x", "message": 5} if input.run'],
-  ])('whose set holds %s denies', async (_name, rule) => {
+    ['a message that is not a string', 'ask contains {"id": "x", "message": 5} if input.run'],
+  ])('denies if a set contains %s', async (_name, rule) => {
     await withRego(`package policy.team\n\n${rule}\n\nallow contains "all" if input.run\n`, async (policy) => {
       expect(await policy.call(callOf())).toMatchObject({ outcome: 'deny', reasons: [{ id: 'policy-shape' }] });
     });
   });
 
-  it('sees its arguments whole, large ones too, and refuses what is larger still', async () => {
+  it('reads large arguments in full, and refuses arguments over the limit', async () => {
     await withRego(
-      'package policy.team\n\nallow contains "all" if input.run\n\ndeny contains "bomb" if contains(input.effect.arguments.content, "bomb")\n',
+      `package policy.team
+
+allow contains "all" if input.run
+
+deny contains "bomb" if contains(input.effect.arguments.content, "bomb")
+`,
       async (policy) => {
         const content = 'x'.repeat(900_000);
         expect((await policy.call(callOf({ args: { content: `${content}bomb` } }))).outcome).toBe('deny');
@@ -184,9 +189,18 @@ allow contains {"id": "reads", "message": "Reading is free."} if input.effect.ve
     );
   });
 
-  it('that conflicts with itself at a decision fails that decision, and the next is served', async () => {
+  it('fails a decision in which its rules conflict, and decides the next call', async () => {
     await withRego(
-      'package policy.team\n\nf(x) := 1 if x == "a"\n\nf(x) := 2 if x == "a"\n\nallow contains "x" if f(input.effect.arguments.x) == 1\n\nallow contains "y" if input.effect.arguments.y\n',
+      `package policy.team
+
+f(x) := 1 if x == "a"
+
+f(x) := 2 if x == "a"
+
+allow contains "x" if f(input.effect.arguments.x) == 1
+
+allow contains "y" if input.effect.arguments.y
+`,
       async (policy) => {
         await expect(policy.call(callOf({ args: { x: 'a' } }))).rejects.toMatchObject({ code: 'POLICY_FAILED' });
         expect((await policy.call(callOf({ args: { y: true } }))).outcome).toBe('allow');
@@ -196,7 +210,7 @@ allow contains {"id": "reads", "message": "Reading is free."} if input.effect.ve
 });
 
 describe('a runaway loop in user Rego', () => {
-  it('is stopped, refused, and calls behind it are served', async () => {
+  it('is stopped and refused, and later calls are served', async () => {
     await withRego(
       LOOP,
       async (policy) => {
@@ -223,7 +237,7 @@ describe('a runaway loop in user Rego', () => {
     );
   });
 
-  it('does not hold up this thread', async () => {
+  it('does not block this thread', async () => {
     await withRego(
       LOOP,
       async (policy) => {
@@ -239,7 +253,7 @@ describe('a runaway loop in user Rego', () => {
     );
   });
 
-  it('takes an answer that came while this thread was busy', async () => {
+  it('does not lose an answer that arrived while this thread was busy', async () => {
     await withRego(
       LOOP,
       async (policy) => {
@@ -253,7 +267,7 @@ describe('a runaway loop in user Rego', () => {
     );
   });
 
-  it('is refused after the policy was closed, waiting calls too', async () => {
+  it('is refused after the policy was closed, as are waiting calls', async () => {
     const folder = scratch({ 'team.rego': LOOP });
     const policy = await loadPolicy(parts({ folder, cache, sources: [regoSource(folder)], deadlineMs: 5000 }));
     const running = policy.call(callOf({ args: { loop: true } }));
@@ -273,11 +287,11 @@ describe('broken Rego is refused at its place', () => {
   const rego = (rule: string): Record<string, string> => ({ 'a.rego': `package policy.team\n\n${rule}\n` });
 
   it.each([
-    ['what does not parse', rego('deny contains "x" if {'), /^team\/a\.rego:\d+:\d+: /],
+    ['Rego that does not parse', rego('deny contains "x" if {'), /^team\/a\.rego:\d+:\d+: /],
     [
       'a field that the input has not',
       rego('deny contains "x" if input.effect.tol == "a"'),
-      /^team\/a\.rego:3:22: undefined ref: input\.effect\.tol; known here: arguments, command/,
+      /^team\/a\.rego:3:22: undefined ref: input\.effect\.tol; known names: arguments, command/,
     ],
     [
       'a key below a list',
@@ -315,43 +329,50 @@ describe('broken Rego is refused at its place', () => {
     [
       'the data of the configuration',
       rego('deny contains "x" if data.config.mode'),
-      /^team\/a\.rego:3:22: data\.config is Tollgate's own/,
+      /^team\/a\.rego:3:22: data\.config belongs to Tollgate/,
     ],
     [
       'the package policy itself',
       { 'a.rego': 'package policy\n\nx := 1\n' },
-      /^team\/a\.rego:1:1: the package policy is Tollgate's own/,
+      /^team\/a\.rego:1:1: the package policy belongs to Tollgate/,
     ],
     [
       'the package of a decision',
       { 'a.rego': 'package tollgate.call\n\noutcome := "allow"\n' },
-      /^team\/a\.rego:1:1: the package tollgate\.call is Tollgate's own/,
+      /^team\/a\.rego:1:1: the package tollgate\.call belongs to Tollgate/,
     ],
     [
       'a package over the configuration',
       { 'a.rego': 'package config.rules\n\nlist := []\n' },
-      /^team\/a\.rego:1:1: the package config\.rules is Tollgate's own/,
+      /^team\/a\.rego:1:1: the package config\.rules belongs to Tollgate/,
     ],
     [
       'a circle through the library',
       { 'a.rego': 'package policy.team\n\nallow contains "x" if data.tollgate.call.outcome == "allow"\n' },
-      /^team\/a\.rego:3:23: data\.tollgate is Tollgate's own/,
+      /^team\/a\.rego:3:23: data\.tollgate belongs to Tollgate/,
     ],
   ])('%s', async (_name, files, expected) => {
     expect((await faultsOf(files))[0]).toMatch(expected);
   });
 
-  it('an id that stands twice: in two files of Rego, in METADATA, in YAML too; each place is told', async () => {
+  it('an id that is used twice, in Rego, METADATA or YAML, with both places', async () => {
     const twice = scratch({
       'a.rego': 'package policy.a\n\ndeny contains {"id": "x", "message": "m"} if input.run\n',
       'b.rego': 'package policy.b\n\n# METADATA\n# custom:\n#   id: x\nask contains "m" if input.run\n',
     });
     expect(await problemsOf(loadPolicy(parts({ folder: twice, cache, sources: [regoSource(twice)] })))).toEqual([
-      'b.rego:6:1: the id "x" stands at a.rego:3 already; ids are unique',
+      'b.rego:6:1: the id "x" is already used at a.rego:3; choose another id',
     ]);
     const folder = scratch({
-      'a.rego':
-        '# METADATA\n# custom:\n#   id: whole\npackage policy.a\n\ndeny contains {"id": "x", "message": "m"} if input.run\n\nask contains "m" if input.run\n',
+      'a.rego': `# METADATA
+# custom:
+#   id: whole
+package policy.a
+
+deny contains {"id": "x", "message": "m"} if input.run
+
+ask contains "m" if input.run
+`,
       'b.rego': 'package policy.b\n\nallow contains "m" if input.run\n',
     });
     const rules = [
@@ -364,7 +385,7 @@ describe('broken Rego is refused at its place', () => {
     const load = (...all: readonly unknown[]): Promise<Policy> =>
       loadPolicy(parts({ folder, cache, rules: [documentOf(all)], sources: [regoSource(folder)] }));
     const taken = (line: number, id: string, place: string): string =>
-      `rules.yaml:${line}:1: the id "${id}" stands at ${place} already; ids are unique, in YAML and Rego together`;
+      `rules.yaml:${line}:1: the id "${id}" is already used at ${place}; ids are unique across YAML and Rego`;
     expect(await problemsOf(load(...rules))).toEqual([
       taken(2, 'x', 'a.rego:6'),
       taken(3, 'whole', 'a.rego:8'),
@@ -373,12 +394,16 @@ describe('broken Rego is refused at its place', () => {
     (await load(rules[0], off)).close();
   });
 
-  it('lets helpers have packages and names of their own', async () => {
+  it('helpers may have packages and names of their own', async () => {
     await withRego(
       {
         'lib.rego': 'package helpers.words\n\nallow(x) if x == "read"\n',
-        'a.rego':
-          'package policy.a\n\nimport data.helpers.words\n\nallow contains "x" if words.allow(input.effect.verb)\n',
+        'a.rego': `package policy.a
+
+import data.helpers.words
+
+allow contains "x" if words.allow(input.effect.verb)
+`,
       },
       async (policy) => {
         expect((await policy.call(callOf())).outcome).toBe('allow');
@@ -390,7 +415,7 @@ describe('broken Rego is refused at its place', () => {
     [
       'data under a name of Tollgate',
       { 'a.rego': 'package policy.a\n\nx := 1\n', 'data.json': '{"config":{"rules":{}}}' },
-      /under "config"/,
+      /uses the name "config"/,
     ],
     ['no Rego at all', { 'readme.txt': 'x' }, /^There is no Rego at /],
   ])('%s', async (_name, files, expected) => {
@@ -408,7 +433,7 @@ describe('broken Rego is refused at its place', () => {
     const load = (...sources: ReturnType<typeof regoSource>[]) => loadPolicy(parts({ folder, cache, sources }));
     await expect(load(regoSource(`${folder}/none`))).rejects.toMatchObject({ message: 'There is no policy at none.' });
     await expect(load(regoSource(`${folder}/a.rego`), regoSource(`${folder}/sub`, 'shadow'))).rejects.toMatchObject({
-      message: expect.stringContaining('two sources of different modes') as string,
+      message: expect.stringContaining('two sources with different modes') as string,
     });
     symlinkSync(path.join(folder, 'sub'), path.join(folder, 'linked'));
     await expect(load(regoSource(folder))).rejects.toMatchObject({
@@ -416,7 +441,7 @@ describe('broken Rego is refused at its place', () => {
     });
   });
 
-  it('follows links to files, as mounted configuration has them', async () => {
+  it('links to files are followed, because mounted configuration has them', async () => {
     const real = scratch({ 'a.rego': 'package policy.a\n\nallow contains "x" if input.run\n' });
     const folder = scratch();
     symlinkSync(path.join(real, 'a.rego'), path.join(folder, 'a.rego'));
@@ -429,7 +454,7 @@ describe('broken Rego is refused at its place', () => {
 describe('the cache of built Rego', () => {
   const REGO = 'package policy.cached\n\nallow contains "x" if input.run\n';
 
-  it('needs no second build, notices a change, and builds a damaged entry anew', async () => {
+  it('avoids a second build, notices a change, and replaces a damaged entry', async () => {
     const [folder, own] = [scratch({ 'a.rego': REGO }), path.join(scratch(), 'cache')];
     const load = async () => {
       const policy = await loadPolicy(parts({ folder, cache: own, sources: [regoSource(folder)] }));
@@ -462,7 +487,7 @@ describe('the cache of built Rego', () => {
     expect(readdirSync(own)).toEqual([]);
   });
 
-  it('gives the same bytes wherever the sources lie', async () => {
+  it('has equal bytes for sources in any folder', async () => {
     const built = await Promise.all(
       [1, 2].map(async () => {
         const [folder, own] = [scratch({ 'a.rego': REGO }), path.join(scratch(), 'cache')];
@@ -475,7 +500,7 @@ describe('the cache of built Rego', () => {
 });
 
 describe('without opa', () => {
-  it('Rego is refused at load with the ways to get it; YAML needs none', async () => {
+  it('Rego is refused with installation advice; YAML rules load', async () => {
     const folder = scratch({ 'a.rego': 'package policy.a\n\nallow contains "x" if input.run\n' });
     const none = path.join(folder, 'no-opa');
     await expect(loadPolicy(parts({ folder, sources: [regoSource(folder)], opa: none }))).rejects.toMatchObject({
@@ -491,7 +516,7 @@ describe('without opa', () => {
     ).toBe('allow');
   });
 
-  it('a built bundle loads, as a folder and packed, and stands alone', async () => {
+  it('a built bundle loads, as a folder and packed, but not with other Rego', async () => {
     const [folder, own] = [
       scratch({
         'a.rego': 'package policy.a\n\nallow contains {"id": "b", "message": "c"} if input.effect.tool == data.open\n',
@@ -515,10 +540,10 @@ describe('without opa', () => {
     expect(await shadow.call(callOf())).toMatchObject({ outcome: 'deny', shadow: [{ id: 'b', would: 'allow' }] });
     shadow.close();
     await expect(load({ sources: [bundle, regoSource(folder)] })).rejects.toMatchObject({
-      message: expect.stringContaining('stands alone') as string,
+      message: expect.stringContaining('cannot be combined with other Rego or bundles') as string,
     });
     await expect(load({ sources: [bundle, bundle] })).rejects.toMatchObject({
-      message: expect.stringContaining('stands alone') as string,
+      message: expect.stringContaining('cannot be combined with other Rego or bundles') as string,
     });
     writeFileSync(path.join(bundle.path, 'policy.wasm'), 'no wasm');
     await expect(load({ sources: [bundle] })).rejects.toMatchObject({ code: 'POLICY_INVALID' });
@@ -532,17 +557,17 @@ describe('the program opa', () => {
     return file;
   };
 
-  it('that fails without a word is refused, not believed', async () => {
+  it('is not trusted if it fails without a message', async () => {
     const folder = scratch({ 'a.rego': 'package policy.a\n\nallow contains "x" if input.run\n' });
     const opa = fake('if [ "$1" = version ]; then echo "Version: 1.2.3"; else exit 3; fi');
     await expect(loadPolicy(parts({ folder, sources: [regoSource(folder)], opa }))).rejects.toMatchObject({
       code: 'POLICY_INVALID',
-      message: 'opa refuses the policy without saying why.',
+      message: 'opa refuses the policy and gives no reason.',
     });
     expect(existsSync(path.join(folder, 'cache'))).toBe(true);
   });
 
-  it('that builds nothing is refused', async () => {
+  it('is not trusted if it builds nothing', async () => {
     const folder = scratch({ 'a.rego': 'package policy.a\n\nallow contains "x" if input.run\n' });
     const opa = fake(
       'case "$1" in version) echo "Version: 1.2.3";; parse) echo "{\\"package\\":{\\"path\\":[]}}";; build) printf x > bundle.tar.gz;; esac',

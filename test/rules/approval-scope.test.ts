@@ -4,43 +4,46 @@ import { verifies } from '../verifies.ts';
 
 const ask = (id: string, more: object = {}): object => ({ id, outcome: 'ask', when: {}, ...more });
 
-describe('how much one approval may cover', () => {
-  it('is said by the rule that asks, and absent for this call alone' + verifies('CY-26'), async () => {
-    const policy = await policyOf([
-      ask('wide', { approval: 'server' }),
-      ask('mid', { approval: 'group', when: { verbs: ['read', 'write'] } }),
-      ask('plain', { approval: 'call', when: { servers: ['git'] } }),
-      ask('silent', { when: { roles: ['developer'] } }),
-      ask('tested', { approval: 'group', mode: 'shadow', when: { groups: ['web'] } }),
-    ]);
-    const { outcome, reasons, shadow } = await policy.call(callOf());
-    expect(outcome).toBe('ask');
-    expect(Object.fromEntries(reasons.map(({ id, approval }) => [id, approval]))).toEqual({
-      wide: 'server',
-      mid: 'group',
-      plain: undefined,
-      silent: undefined,
-    });
-    expect(shadow).toMatchObject([{ id: 'tested', approval: 'group' }]);
-  });
+describe('the scope of an approval', () => {
+  it(
+    'is in the reason of the rule that asks; without it, an approval covers one call' + verifies('CY-26'),
+    async () => {
+      const policy = await policyOf([
+        ask('wide', { approval: 'server' }),
+        ask('mid', { approval: 'group', when: { verbs: ['read', 'write'] } }),
+        ask('plain', { approval: 'call', when: { servers: ['git'] } }),
+        ask('silent', { when: { roles: ['developer'] } }),
+        ask('tested', { approval: 'group', mode: 'shadow', when: { groups: ['web'] } }),
+      ]);
+      const { outcome, reasons, shadow } = await policy.call(callOf());
+      expect(outcome).toBe('ask');
+      expect(Object.fromEntries(reasons.map(({ id, approval }) => [id, approval]))).toEqual({
+        wide: 'server',
+        mid: 'group',
+        plain: undefined,
+        silent: undefined,
+      });
+      expect(shadow).toMatchObject([{ id: 'tested', approval: 'group' }]);
+    },
+  );
 
-  it('changes the revision of the policy, so that no approval of before counts', async () => {
+  it('changes the revision of the policy, so that earlier approvals no longer count', async () => {
     const [one, other] = [await policyOf([ask('a')]), await policyOf([ask('a', { approval: 'group' })])];
     expect(one.revision).not.toBe(other.revision);
   });
 
-  it('is refused for rules that ask nobody, and in other words', async () => {
+  it('is refused for rules that do not ask, and for unknown words', async () => {
     const faults = async (rule: object): Promise<string> =>
       (await problemsOf(policyOf([], { rules: [documentOf([rule])] }))).join('\n');
     expect(await faults({ id: 'a', outcome: 'deny', approval: 'group', when: {} })).toContain(
-      'a rule that says deny asks nobody; remove `approval`, or write outcome: ask',
+      'a rule with outcome deny does not ask; remove `approval`, or write outcome: ask',
     );
     expect(await faults({ id: 'a', outcome: 'ask', approval: 'grop', when: {} })).toContain(
       '"grop" is not one of call, group, server. Did you mean "group"?',
     );
   });
 
-  it('is said by Rego too, where another word is a fault that denies', async () => {
+  it('can be set in Rego, where an unknown word is a fault that denies', async () => {
     const rego = (approval: string) => {
       const folder = scratch({
         'team.rego': `package policy.team\n\nask contains {"id": "look", "message": "Look."${approval}}\n`,

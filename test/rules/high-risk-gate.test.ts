@@ -1,4 +1,4 @@
-/** Tests the second gate (CY-07): a tool of high risk is opened by a rule that names it, and by nothing else; lists and calls agree. */
+/** Tests high-risk tools (CY-07): only a rule that names the tool can allow it, in calls and in lists. */
 import fc from 'fast-check';
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Policy } from '../../policies/port.ts';
@@ -43,22 +43,22 @@ describe('a high-risk tool of a group' + verifies('CY-07'), () => {
     ['a rule for its server', { when: { servers: ['desk'] } }],
     ['a rule for its verb', { when: { verbs: ['execute'] } }],
     ['a pattern', { when: { tools: ['desk.*'] } }],
-    ['a pattern of its very name', { when: { tools: ['desk.run*'] } }],
+    ['a pattern with its name', { when: { tools: ['desk.run*'] } }],
     ['a pattern that asks', { outcome: 'ask', when: { tools: ['desk.r*'] } }],
-    ['a rule that names another', { when: { tools: ['desk.config'] } }],
-    ['a rule that names it and is only on trial', { when: { tools: ['desk.run'] }, mode: 'shadow' }],
-  ])('is not opened by %s', async (_what, rule) => {
+    ['a rule that names another tool', { when: { tools: ['desk.config'] } }],
+    ['a rule in mode shadow that names it', { when: { tools: ['desk.run'] }, mode: 'shadow' }],
+  ])('is not allowed by %s', async (_what, rule) => {
     const policy = await policyWith([
       { id: 'one', outcome: 'allow', ...rule },
       { ...ALL, id: 'two', when: { roles: ['developer'] } },
     ]);
     expect(await said(policy)).toEqual(['deny', 'second-gate']);
     expect(await verdictOf(policy)).toBe('never');
-    // Its neighbours are.
+    // The other tools of the server are allowed.
     expect((await said(policy, { tool: 'look', verb: 'read' }))[0]).toBe('allow');
   });
 
-  it('is opened by a rule that names it, as far as the rule goes', async () => {
+  it('is allowed by a rule that names it, within the conditions of the rule', async () => {
     const git = { id: 'git', outcome: 'allow', when: { tools: ['desk.run'], commands: ['git'] } };
     const policy = await policyWith([ALL, git]);
     expect(await said(policy, { commands: [['git', 'status']] })).toEqual(['allow', 'git']);
@@ -67,19 +67,19 @@ describe('a high-risk tool of a group' + verifies('CY-07'), () => {
     expect(await verdictOf(policy, { tool: 'config' })).toBe('never');
   });
 
-  it('is asked for where the rule that names it asks', async () => {
+  it('asks if the rule that names it asks', async () => {
     const policy = await policyWith([ALL, { id: 'ask', outcome: 'ask', when: { tools: ['desk.run'] } }]);
     expect(await said(policy)).toEqual(['ask', 'ask']);
     expect(await verdictOf(policy)).toBe('maybe');
   });
 
-  it('is always allowed, and listed so, where the rule that names it knows no condition', async () => {
+  it('is always allowed, and listed as always, if the rule that names it has no condition', async () => {
     const policy = await policyWith([{ id: 'named', outcome: 'allow', when: { tools: ['git.status', 'desk.run'] } }]);
     expect(await said(policy)).toEqual(['allow', 'named']);
     expect(await verdictOf(policy)).toBe('always');
   });
 
-  it('stays denied by a rule that denies, whoever names it', async () => {
+  it('stays denied by a rule that denies, even if another rule names it', async () => {
     const policy = await policyWith([
       { id: 'named', outcome: 'allow', when: { tools: ['desk.run'] } },
       { id: 'no', outcome: 'deny', when: { verbs: ['execute'] } },
@@ -87,7 +87,7 @@ describe('a high-risk tool of a group' + verifies('CY-07'), () => {
     expect(await said(policy)).toEqual(['deny', 'no']);
   });
 
-  it('is listed with its risk, unless the exposure says another', async () => {
+  it('is listed with its risk, unless the exposure gives another risk', async () => {
     const named = [{ id: 'named', outcome: 'allow', when: { tools: ['desk.run', 'desk.config', 'desk.look'] } }];
     const policy = await policyWith(named);
     const tools = ['run', 'config', 'look'].map((tool) => toolOf({ server: 'desk', tool, verb: 'execute' }));
@@ -105,14 +105,14 @@ describe('a high-risk tool of a group' + verifies('CY-07'), () => {
     expect((await own.list(run().principal, tools.slice(0, 1)))[0]?.expose[0]?.risk).toEqual(['approval']);
   });
 
-  it('is read on in, when a call of it was allowed', async () => {
+  it('can be read further after an allowed call of it', async () => {
     const policy = await policyWith([
       { id: 'git', outcome: 'allow', when: { tools: ['desk.run'], verbs: ['execute'] } },
     ]);
     expect((await said(policy, { spill: true, verb: 'read' }))[0]).toBe('allow');
   });
 
-  it('has no such gate behind a primitive: there the sandbox is the gate, and the tool is not shown', async () => {
+  it('needs no such rule behind a primitive, where the sandbox limits it and the tool is not shown', async () => {
     const policy = await policyWith([ALL]);
     expect(await said(policy, { principal: { profiles: ['wrapped'] } })).toEqual(['allow', 'all']);
     expect(
@@ -124,7 +124,7 @@ describe('a high-risk tool of a group' + verifies('CY-07'), () => {
     ).toEqual([]);
   });
 
-  it('is not opened by Rego alone, for no one can see which tools a rule of it names', async () => {
+  it('is not allowed by Rego alone, because the tools that its rules name are unknown', async () => {
     const folder = scratch({
       'p.rego': 'package policy.p\n\nimport rego.v1\n\nallow contains "yes" if input.effect.tool == "run"\n',
     });
@@ -135,13 +135,13 @@ describe('a high-risk tool of a group' + verifies('CY-07'), () => {
   });
 });
 
-describe('lists and calls of gated tools agree, whatever the rules' + verifies('CY-07'), () => {
+describe('lists and calls of high-risk tools agree under any rules' + verifies('CY-07'), () => {
   let tools: fc.Arbitrary<readonly string[]>;
   beforeAll(() => {
     tools = fc.subarray(['desk.run', 'desk.*', 'desk.config', 'git.*'], { minLength: 1 });
   });
 
-  it('never is refused, always is allowed, and no wildcard opens', async () => {
+  it('a tool listed never is refused, one listed always is allowed, and no pattern allows it', async () => {
     const when = fc.record({ tools, verbs: fc.subarray(['read', 'execute'], { minLength: 1 }) }, { requiredKeys: [] });
     const rule = fc.record({
       outcome: fc.constantFrom('allow', 'ask', 'deny'),

@@ -5,7 +5,7 @@ import { suggest } from '../../policies/rules/policy-problems.ts';
 import { compileRules } from '../../policies/rules/rule-compiler.ts';
 import { callOf, documentOf, parts, policyOf, problemsOf, scratch, WORKSPACE } from '../engine/policy-fixture.ts';
 
-/** The problems of a rules file with this text. */
+/** Returns the problems of a rules file with this text. */
 const faultsOf = (text: string, over: Partial<PolicyParts> = {}): Promise<readonly string[]> => {
   const folder = scratch({ 'r.yaml': text });
   return problemsOf(
@@ -32,7 +32,7 @@ describe('a faulty rule is refused at its place', () => {
       rule('when: {args: {x: {max: "5"}}}'),
       '"5" is not of type number; write it without quotes.',
     ],
-    ['a number where a text stands', rule('when: {}\nmessage: 5'), '5 is not of type string; write it in quotes.'],
+    ['a number instead of a string', rule('when: {}\nmessage: 5'), '5 is not of type string; write it in quotes.'],
     [
       'a time with one digit',
       rule('when: {time: {from: "9:00", zone: UTC}}'),
@@ -47,7 +47,7 @@ describe('a faulty rule is refused at its place', () => {
     ['an unknown key of the file', 'rule: []\nrules: []\n', 'r.yaml:1:1: unknown key "rule". Did you mean "rules"?'],
     ['a missing id', 'rules:\n  - outcome: deny\n    when: {}\n', 'r.yaml:2:5: "id" is missing'],
     ['a missing when', 'rules:\n  - id: a\n    outcome: deny\n', 'r.yaml:2:5: "when" is missing'],
-    ['missing rules', 'rules:\n', 'r.yaml:1:7: nothing stands here'],
+    ['missing rules', 'rules:\n', 'r.yaml:1:7: the value is missing'],
     ['an id with blanks', 'rules:\n  - {id: A b, outcome: deny, when: {}}\n', 'r.yaml:2:10: "A b" does not fit'],
     [
       'an unknown outcome',
@@ -61,24 +61,28 @@ describe('a faulty rule is refused at its place', () => {
     ],
     ['an unknown mode', rule('mode: dry\nwhen: {}'), 'r.yaml:4:11: "dry" is not one of'],
     ['an empty list', rule('when: {paths: []}'), 'r.yaml:4:19: an empty list never matches'],
-    ['an empty test', rule('when: {args: {x: {}}}'), 'r.yaml:4:22: nothing stands here'],
+    ['an empty test', rule('when: {args: {x: {}}}'), 'r.yaml:4:22: the value is empty'],
     ['a star among names', rule('when: {roles: ["dev*"]}'), 'r.yaml:4:20: "dev*" does not fit'],
     ['an empty message', rule('message: ""\nwhen: {}'), 'r.yaml:4:14: "" must NOT have fewer than 1 characters'],
-    ['a bad glob', rule('when: {paths: ["src/[ab]"]}'), 'r.yaml:4:20: "src/[ab]" holds [: only * and ** are read'],
-    ['a bad host', rule('when: {hosts: ["https://a.b"]}'), 'r.yaml:4:20: "https://a.b" is no host'],
-    ['a bad tool', rule('when: {tools: [status]}'), 'r.yaml:4:20: "status" is no tool'],
+    [
+      'a bad glob',
+      rule('when: {paths: ["src/[ab]"]}'),
+      'r.yaml:4:20: "src/[ab]" contains [: only * and ** are wildcards',
+    ],
+    ['a bad host', rule('when: {hosts: ["https://a.b"]}'), 'r.yaml:4:20: "https://a.b" is not a host'],
+    ['a bad tool', rule('when: {tools: [status]}'), 'r.yaml:4:20: "status" is not a tool'],
     ['a pattern that matches every tool', rule('when: {tools: ["*.*"]}'), 'matches every tool'],
-    ['a command with syntax', rule('when: {commands: ["rm *"]}'), 'r.yaml:4:23: "rm *" is no list of literal words'],
-    ['a bad argument path', rule('when: {args: {a..b: {present: true}}}'), '"a..b" is no path'],
+    ['a command with syntax', rule('when: {commands: ["rm *"]}'), 'r.yaml:4:23: "rm *" is not a list of literal words'],
+    ['a bad argument path', rule('when: {args: {a..b: {present: true}}}'), '"a..b" is not a path'],
     [
       'a regular expression that RE2 does not know',
       rule('when: {args: {x: {pattern: "(?=a)"}}}'),
-      'r.yaml:4:32: "(?=a)" is no RE2 regular expression',
+      'r.yaml:4:32: "(?=a)" is not an RE2 regular expression',
     ],
     [
       'a regular expression that is broken',
       rule('when: {args: {x: {pattern: "(a"}}}'),
-      '"(a" is no RE2 regular expression',
+      '"(a" is not an RE2 regular expression',
     ],
     ['min above max', rule('when: {args: {x: {min: 2, max: 1}}}'), 'no number is at least 2 and at most 1'],
     ['a number that is a text', rule('when: {args: {x: {min: 2, prefix: a}}}'), 'cannot be both a number'],
@@ -98,39 +102,41 @@ describe('a faulty rule is refused at its place', () => {
       rule('when: {tools: [git.push], servers: [mail]}'),
       '"git.push" can never match',
     ],
-    ['obligations of a deny', rule('when: {}\nobligations: {timeoutMs: 5}'), 'leaves nothing to obey'],
+    ['obligations of a deny', rule('when: {}\nobligations: {timeoutMs: 5}'), 'cannot have obligations'],
     [
       'an id of Tollgate itself',
       'rules:\n  - {id: default-deny, outcome: deny, when: {}}\n',
-      'is the id of a reason of Tollgate itself',
+      'is an id that Tollgate uses itself',
     ],
     ['broken YAML', 'rules:\n  - {id: a\n', 'r.yaml:'],
   ])('%s', async (_name, text, expected) => {
     expect((await faultsOf(text)).join('\n')).toContain(expected);
   });
 
-  it('an allow whose pattern leaves the ends open', async () => {
+  it('a pattern of an allow that does not match the whole value', async () => {
     const text = (pattern: string): string =>
       `rules:\n  - id: a\n    outcome: allow\n    when: {args: {url: {pattern: "${pattern}"}}}\n`;
     for (const pattern of ['https://a', '^https://a', 'a$'])
       expect(await faultsOf(text(pattern))).toEqual([expect.stringContaining('begin it with ^ and end it with $')]);
   });
 
-  it('two of the same id, even in two files', async () => {
+  it('two rules with the same id, even in two files', async () => {
     const folder = scratch({
       'a.yaml': 'rules:\n  - {id: x, outcome: deny, when: {servers: [git]}}\n',
-      'b.yaml':
-        'rules:\n  - {id: y, outcome: ask, when: {verbs: [read]}}\n  - {id: x, outcome: allow, when: {verbs: [write]}}\n',
+      'b.yaml': `rules:
+  - {id: y, outcome: ask, when: {verbs: [read]}}
+  - {id: x, outcome: allow, when: {verbs: [write]}}
+`,
     });
     const sources = ['a', 'b'].map(
       (name) => ({ path: `${folder}/${name}.yaml`, kind: 'yaml', mode: 'enforce' }) as const,
     );
     expect(await problemsOf(loadPolicy(parts({ folder, sources })))).toEqual([
-      'b.yaml:3:10: the id "x" stands at a.yaml:2 already; ids are unique',
+      'b.yaml:3:10: the id "x" is already used at a.yaml:2; choose another id',
     ]);
   });
 
-  it('tells all problems at once, and the first one in the message', async () => {
+  it('reports all problems, and the first one in the message', async () => {
     const load = policyOf([
       { id: 'a', outcome: 'deny', when: { paths: ['~'] } },
       { id: 'b', outcome: 'deny', when: { hosts: ['A'] } },
@@ -142,7 +148,7 @@ describe('a faulty rule is refused at its place', () => {
     });
   });
 
-  it('names no path of the machine', async () => {
+  it('does not show absolute paths', async () => {
     const folder = scratch();
     const missing = loadPolicy(
       parts({ folder, sources: [{ path: `${folder}/none.yaml`, kind: 'yaml', mode: 'enforce' }] }),
@@ -157,7 +163,7 @@ describe('a faulty rule is refused at its place', () => {
     await expect(outside).rejects.toMatchObject({ message: 'The rules none.yaml cannot be read.' });
   });
 
-  it('suggests near words only', () => {
+  it('suggests only similar words', () => {
     expect([
       suggest('raed', ['read', 'write']),
       suggest('xyz', ['read']),
@@ -187,7 +193,7 @@ describe('modes', () => {
     expect([decision.outcome, decision.shadow.map(({ id }) => id).sort()]).toEqual([outcome, shadow]);
   });
 
-  it('says what a shadow rule would have done, and keeps its obligations away', async () => {
+  it('reports what a shadow rule would have decided, without its obligations', async () => {
     const policy = await policyOf([
       { id: 'yes', outcome: 'allow', when: {} },
       {
@@ -206,7 +212,7 @@ describe('modes', () => {
     });
   });
 
-  it('keeps shadow rules out of lists', async () => {
+  it('does not use shadow rules in lists', async () => {
     const policy = await policyOf([
       { id: 'yes', outcome: 'allow', when: {} },
       { id: 'no', outcome: 'deny', mode: 'shadow', when: {} },
@@ -238,7 +244,7 @@ describe('the index', () => {
     [{ servers: ['git', 'git'], verbs: ['read'] }, 'server git'],
     [{ verbs: ['read', 'write'] }, 'verb read, verb write'],
     [{ paths: ['a'] }, 'any'],
-  ])('puts %j under the narrowest thing that its calls share', (when, expected) => {
+  ])('puts %j into its most specific part', (when, expected) => {
     expect(kindOf(when)).toBe(expected);
   });
 });

@@ -1,4 +1,7 @@
-/** Tests what rules mean to programs: the same paths that calls are refused, for the same callers, and a word on each rule that means nothing to them. */
+/**
+ * Tests what rules close to programs: the paths that calls are refused, for the same callers, and a message for each
+ * rule that cannot bind them.
+ */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { Confinement } from '../../catalogs/readers/confinement.ts';
@@ -40,13 +43,13 @@ async function confinementOf(
 
 const deny = (when: unknown, over: object = {}): object => ({ id: 'no', outcome: 'deny', when, ...over });
 
-describe('what programs may not see or change', () => {
+describe('paths that are closed to programs', () => {
   const NAME = fc.constantFrom('a', 'b', 'ab', '.env', 'x.pem', 'a.b');
   const PART = fc.oneof(NAME, fc.constantFrom('**', '*', 'a*', '*.pem', '*b*', '.*'));
   const GLOB = fc.array(PART, { minLength: 1, maxLength: 4 }).map((segments) => segments.join('/'));
   const PATH = fc.array(NAME, { minLength: 1, maxLength: 5 }).map((names) => names.join('/'));
 
-  it('is what a call by name is refused, inside and outside, folder by folder', async () => {
+  it('are the paths that calls are refused, inside and outside the workspace', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.uniqueArray(GLOB, { minLength: 1, maxLength: 3 }),
@@ -100,7 +103,7 @@ describe('what programs may not see or change', () => {
     expect(closureAt(await confinementOf([ALL, deny(when)]), 'inside', 'x')).toBe(closure);
   });
 
-  it('an ask closes as a deny does; warn, shadow and off close nothing, and hidden outdoes fixed', async () => {
+  it('an ask closes as a deny does; warn, shadow and off close nothing; hidden overrides fixed', async () => {
     expect(closureAt(await confinementOf([deny({ paths: ['x'] }, { outcome: 'ask' })]), 'inside', 'x')).toBe('hidden');
     for (const mode of ['warn', 'shadow', 'off'])
       expect(closureAt(await confinementOf([deny({ paths: ['x'] }, { mode })]), 'inside', 'x')).toBeUndefined();
@@ -113,7 +116,7 @@ describe('what programs may not see or change', () => {
     ).toBe('hidden');
   });
 
-  it('holds for whoever a call is refused to, in any mode for some callers, and for shared servers only where it holds for all', async () => {
+  it('are closed to the callers that the rule is about, and to shared servers only if it is about all callers', async () => {
     const caller = fc.record({
       id: fc.constantFrom('mia', 'bot'),
       role: fc.constantFrom('developer', 'agent'),
@@ -172,14 +175,14 @@ describe('what programs may not see or change', () => {
     );
   });
 
-  it('is kept for a caller, and for a server', async () => {
+  it('are computed once per caller and server', async () => {
     const policy = await policyOf([deny({ paths: ['x'] })]);
     expect(policy.confinement('workspace', PRINCIPAL)).toBe(policy.confinement('workspace', PRINCIPAL));
     expect(policy.confinement('git')).toBe(policy.confinement('git'));
     expect(policy.confinement('mail')).not.toBe(policy.confinement('git'));
   });
 
-  it('names a pattern matches as its rule does, in one pass', () => {
+  it('match the same names as the pattern of the rule', () => {
     fc.assert(
       fc.property(fc.stringMatching(/^[ab*]{1,8}$/), fc.stringMatching(/^[ab]{0,12}$/), (pattern, name) => {
         expect(matchesName(pattern.split('*'), name)).toBe(new RegExp(`^${pattern.replaceAll('*', '.*')}$`).test(name));
@@ -188,7 +191,7 @@ describe('what programs may not see or change', () => {
   });
 });
 
-describe('hosts that programs may not reach', () => {
+describe('hosts that are closed to programs', () => {
   it.each<[unknown, readonly string[]]>([
     [{ hosts: ['evil.example', '*.x.example', '*'] }, ['evil.example', '*.x.example', '*']],
     [
@@ -222,7 +225,7 @@ describe('a rule that does not bind programs', () => {
       'is told with its place and what to write',
       deny({ paths: ['x'], labels: ['secret'] }),
       [
-        'rules.yaml:1:1: "no" does not bind commands of bash, the program of git: it depends on more of the call than paths and hosts; deny the paths or hosts alone',
+        'rules.yaml:1:1: "no" does not bind commands of bash, the program of git: it depends on more than paths and hosts; write a rule that reads only paths or only hosts',
       ],
     ],
     [
@@ -234,33 +237,33 @@ describe('a rule that does not bind programs', () => {
       'that allows some paths',
       { id: 'no', outcome: 'allow', when: { servers: ['workspace'], paths: ['src/**'] } },
       [
-        'rules.yaml:1:1: "no" does not bind commands of bash: it opens some paths, and closes none; deny what they must not see',
+        'rules.yaml:1:1: "no" does not bind commands of bash: it allows some paths and closes none; write a rule that denies the others',
       ],
     ],
     [
       'on what is asked of a host',
       deny({ urls: ['https://a.example/admin/**'], servers: ['git'] }),
       [
-        'rules.yaml:1:1: "no" does not bind the program of git: what is asked of a host cannot be seen; deny the whole host',
+        'rules.yaml:1:1: "no" does not bind the program of git: a sandbox cannot see which path of a host is requested; deny the whole host',
       ],
     ],
     [
       'on writing to a host',
       deny({ hosts: ['a.example'], verbs: ['write'], servers: ['git'] }),
       [
-        'rules.yaml:1:1: "no" does not bind the program of git: reading from a host and writing to it look alike; leave `verbs` out',
+        'rules.yaml:1:1: "no" does not bind the program of git: a sandbox cannot tell reading from a host and writing to it apart; leave out `verbs`',
       ],
     ],
     [
       'on two facts',
       deny({ hosts: ['a.example'], paths: ['x'], servers: ['git'] }),
-      ['rules.yaml:1:1: "no" does not bind the program of git: it needs two facts of one call; write two rules'],
+      ['rules.yaml:1:1: "no" does not bind the program of git: it needs two facts of the same call; write two rules'],
     ],
   ])('%s', async (_name, rule, lines) => {
     expect(await told([rule])).toEqual(lines);
   });
 
-  it('is not told where it binds, speaks of neither paths nor hosts, is on trial, is about one tool, or nobody is there', async () => {
+  it('is not reported if it binds, reads no paths or hosts, is in a weaker mode, is about one tool, or concerns no server', async () => {
     expect(
       await told([
         deny({ paths: ['x'] }),
@@ -273,7 +276,7 @@ describe('a rule that does not bind programs', () => {
     expect(await told([deny({ paths: ['x'], labels: ['secret'] })], [])).toEqual([]);
   });
 
-  it('is one of many: the first three are told, and the number of the others', async () => {
+  it('is reported by name for the first three, and by number for the others', async () => {
     const lines = await told(
       Array.from({ length: 9 }, (_, index) =>
         deny({ paths: [`x${index}`], labels: ['secret'] }, { id: `no-${index}` }),
@@ -283,10 +286,16 @@ describe('a rule that does not bind programs', () => {
     expect(lines[3]).toMatch(/^6 more rules/);
   });
 
-  it('stands in Rego', async () => {
+  it('may be in Rego', async () => {
     const file = scratch({
-      'p.rego':
-        '# METADATA\n# scope: package\npackage policy.p\n\nimport rego.v1\n\ndeny contains {"id": "x", "message": "no"} if input.effect.verb == "write"\n',
+      'p.rego': `# METADATA
+# scope: package
+package policy.p
+
+import rego.v1
+
+deny contains {"id": "x", "message": "no"} if input.effect.verb == "write"
+`,
     });
     const policy = await loadPolicy(parts({ sources: [regoSource(file)] }));
     expect(policy.unbound(['workspace'])).toEqual([

@@ -1,4 +1,6 @@
-/** Tests what an author of a policy fears: calls that mean what a rule refuses, and are written otherwise. Every attack has its name. */
+/**
+ * Tests attacks on rules: calls with the same effect as a denied call, in another spelling. Every attack has a name.
+ */
 import { symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -97,8 +99,8 @@ const ATTACKS: Readonly<Record<string, Attack>> = {
   'a second profile in which the rule is on trial': { rule: 'no-guest', tool: 'bank.transfer', more: { as: 'both' } },
 };
 
-describe('a call that a rule refuses', () => {
-  it('is refused however it is written', async () => {
+describe('a denied call', () => {
+  it('is denied in every spelling', async () => {
     const cases = Object.entries(ATTACKS).map(([name, { rule, tool, args, more }]) => ({
       name,
       as: 'dev',
@@ -114,7 +116,7 @@ describe('a call that a rule refuses', () => {
     expect(report.cases).toHaveLength(Object.keys(ATTACKS).length);
   }, 60_000);
 
-  it('is another call where only the words sound alike', async () => {
+  it('is not confused with a call that only looks similar', async () => {
     const others = [
       ['bash', { command: 'git commit -m push' }],
       ['bash', { command: 'git pull' }],

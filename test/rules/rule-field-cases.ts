@@ -1,17 +1,17 @@
-/** Owns the cases of every field of a YAML rule: for each, calls that fire the rule and calls that do not. */
+/** Cases for every field of a YAML rule: calls that match the rule, and calls that do not. */
 import type { CallOf } from '../engine/policy-fixture.ts';
 
-/** `when` of one rule; per outcome the calls on which it fires, and those on which it does not. */
+/** `when` of one rule, with the calls that match and those that do not, by outcome. */
 export interface FieldCase {
   readonly name: string;
   readonly when: Readonly<Record<string, unknown>>;
-  /** Fires whatever the outcome. */
+  /** Calls that match with every outcome. */
   readonly fires?: readonly CallOf[];
-  /** Fires for no outcome. */
+  /** Calls that match with no outcome. */
   readonly rests?: readonly CallOf[];
-  /** Fires where the rule denies or asks, not where it allows: what cannot be seen, or only in part. */
+  /** Calls that match only a deny or ask, because a fact is unknown or only partly known. */
   readonly strict?: readonly CallOf[];
-  /** Outcomes that a rule with this field may have, where not all. */
+  /** Outcomes that a rule with this field may have. Default: all. */
   readonly outcomes?: readonly string[];
 }
 
@@ -660,7 +660,7 @@ export const FIELDS: readonly FieldCase[] = [
   },
   {
     name: 'args: numbers beyond a double',
-    // biome-ignore lint/correctness/noPrecisionLoss: the loss is what this case is about
+    // biome-ignore lint/correctness/noPrecisionLoss: the case is about the loss
     when: { args: { n: { min: 9007199254740993 } } },
     fires: [{ argsText: '{"n":9007199254740994}' }],
     rests: [{ argsText: '{"n":9007199254740991}' }],

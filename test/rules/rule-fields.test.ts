@@ -50,7 +50,7 @@ function dataOf(rule: unknown): { data: object; zones: readonly string[] } {
   };
 }
 
-/** Each field with each outcome, each call: the reason tells whether the rule fired. */
+/** Each field with each outcome and each call. The reason shows whether the rule matched. */
 const CASES: readonly Case[] = FIELDS.flatMap(
   ({ name, when, fires = [], rests = [], strict = [], outcomes = OUTCOMES }) =>
     OUTCOMES.filter((outcome) => outcomes.includes(outcome)).flatMap((outcome) => {
@@ -89,7 +89,7 @@ const LIST = listInputText(
 );
 
 const { wasm: LIBRARY } = readLibrary();
-/** What the shipped wasm says of each case: asked once, for every test. */
+/** The result of the shipped WebAssembly for each case, computed once for all tests. */
 const said = new Map<Case, { readonly call: Answer; readonly list: unknown }>();
 
 function inWasm(one: Case): { readonly call: Answer; readonly list: unknown } {
@@ -145,7 +145,7 @@ describe('parity', () => {
   let answers: readonly Answer[] = [];
   let lists: readonly unknown[] = [];
 
-  // One run of opa for all cases: a process each would take minutes.
+  // One run of opa for all cases. One process per case would take minutes.
   beforeAll(async () => {
     const opa = await findOpa();
     const folder = scratch();
@@ -155,7 +155,12 @@ describe('parity', () => {
     );
     writeFileSync(
       path.join(folder, 'parity.rego'),
-      'package parity\n\nanswers := [answer | some case in data.cases; answer := data.tollgate.call.decision with input as case.input with data.config as case.config]\n\nlists := [answer | some case in data.cases; answer := data.tollgate.list.decisions with input as data.list with data.config as case.config]\n',
+      `package parity
+
+answers := [answer | some case in data.cases; answer := data.tollgate.call.decision with input as case.input with data.config as case.config]
+
+lists := [answer | some case in data.cases; answer := data.tollgate.list.decisions with input as data.list with data.config as case.config]
+`,
     );
     const run = await runOpa(
       opa,
@@ -176,13 +181,16 @@ describe('parity', () => {
     ({ calls: answers, lists } = JSON.parse(run.stdout) as { calls: readonly Answer[]; lists: readonly unknown[] });
   }, 300_000);
 
-  it('opa and the shipped wasm decide every case alike, obligations and reasons included' + verifies('DC-02'), () => {
-    expect(answers).toHaveLength(CASES.length);
-    for (const [number, one] of CASES.entries())
-      expect([one.name, one.call, inWasm(one).call]).toEqual([one.name, one.call, answers[number]]);
-  });
+  it(
+    'opa and the shipped WebAssembly decide every case equally, with equal obligations and reasons' + verifies('DC-02'),
+    () => {
+      expect(answers).toHaveLength(CASES.length);
+      for (const [number, one] of CASES.entries())
+        expect([one.name, one.call, inWasm(one).call]).toEqual([one.name, one.call, answers[number]]);
+    },
+  );
 
-  it('and every list', () => {
+  it('opa and the shipped WebAssembly decide every list equally', () => {
     for (const [number, one] of CASES.entries())
       expect([one.name, inWasm(one).list]).toEqual([one.name, lists[number]]);
   });

@@ -1,4 +1,4 @@
-/** Tests what is refused of rules that are well formed each: names of nothing, contradictions, patterns that are too wide, rules that never count. */
+/** Tests faults of rules that fit the schema: unknown names, contradictions, wide patterns, rules without effect. */
 import { describe, expect, it } from 'vitest';
 import { readYaml } from '../../facade/config/reading/yaml-document.ts';
 import { loadPolicy } from '../../policies/engine/policy-loader.ts';
@@ -17,7 +17,7 @@ const SETTINGS = settings({
   profiles: [profile(), profile({ name: 'play', servers: ['mail'], primitives: {} })],
 });
 
-/** The problems of rules with these lines under `when:` of one rule, or of whole rules. */
+/** Returns the problems of one rule with these lines under `when:`, or of whole rules. */
 async function faultsOf(rules: string, over: Partial<PolicySettings> = {}): Promise<readonly string[]> {
   const text = rules.startsWith('rules:') ? rules : `rules:\n  - id: it\n    ${rules}\n`;
   const folder = scratch({ 'r.yaml': text });
@@ -44,19 +44,19 @@ async function faultsOf(rules: string, over: Partial<PolicySettings> = {}): Prom
 
 const rule = (when: string, outcome = 'deny'): string => `outcome: ${outcome}\n    when: ${when}`;
 
-describe('names of nothing', () => {
+describe('a name that does not exist', () => {
   it.each([
     [
       'a role',
       '{roles: [develper]}',
       'r.yaml:4:20: there is no principal with the role "develper". Did you mean "developer"?',
     ],
-    ['a group', '{groups: [ops]}', '4:21: there is no principal in the group "ops". Known are staff, web.'],
+    ['a group', '{groups: [ops]}', '4:21: there is no principal in the group "ops". Known names: staff, web.'],
     ['a principal', '{principals: [max]}', '4:25: there is no principal "max". Did you mean "mia"?'],
     [
       'an origin',
       '{origins: [edtor]}',
-      '4:22: there is no client of a principal, and no entry of listen.origins, "edtor". Did you mean "editor"?',
+      '4:22: there is no client of a principal, and no entry in listen.origins, "edtor". Did you mean "editor"?',
     ],
     ['a label', '{labels: [vender]}', '4:21: there is no label "vender". Did you mean "vendor"?'],
     ['a server', '{servers: [gut]}', '4:22: there is no server "gut". Did you mean "git"?'],
@@ -84,14 +84,17 @@ describe('names of nothing', () => {
     '{trust: [external]}',
     '{tools: ["*.push"]}',
     '{servers: [workspace]}',
-  ])('%s is a name of something', async (when) => {
+  ])('%s exists', async (when) => {
     expect(await faultsOf(rule(when))).toEqual([]);
   });
 
-  it('labels that rules give are known, and callers are not judged where none are listed', async () => {
+  it('labels that rules give are known, and callers are not checked if the configuration lists none', async () => {
     expect(
       await faultsOf(
-        'rules:\n  - {id: a, outcome: allow, when: {verbs: [read]}, obligations: {labels: [seen]}}\n  - {id: b, outcome: deny, when: {labels: [seen]}}\n',
+        `rules:
+  - {id: a, outcome: allow, when: {verbs: [read]}, obligations: {labels: [seen]}}
+  - {id: b, outcome: deny, when: {labels: [seen]}}
+`,
       ),
     ).toEqual([]);
     const { principals: _, ...rest } = SETTINGS;
@@ -106,13 +109,13 @@ describe('a rule that can never match', () => {
     [
       'tools and servers',
       '{tools: [git.push], servers: [mail]}',
-      '4:20: "git.push" can never match: `servers` of this rule does not name git',
+      '4:20: "git.push" can never match: `servers` of this rule does not contain git',
     ],
     ['a pattern of servers', '{tools: ["g*.push"], servers: [mail]}', '"g*.push" can never match'],
     [
       'servers and trust',
       '{servers: [git], trust: [internal]}',
-      '4:22: "git" can never match: it is external, and `trust` of this rule names internal only',
+      '4:22: "git" can never match: it is external, and `trust` of this rule contains only internal',
     ],
     ['tools and trust', '{tools: [workspace.read], trust: [external]}', '"workspace" can never match: it is internal'],
     [
@@ -129,17 +132,17 @@ describe('a rule that can never match', () => {
     [
       'an absolute glob inside',
       '{paths: [/etc/**], insideWorkspace: true}',
-      '4:20: "/etc/**" can never match: it lies outside the workspace',
+      '4:20: "/etc/**" can never match: it is outside the workspace',
     ],
     [
       'a relative glob outside',
       '{paths: [src/**], insideWorkspace: false}',
-      '4:20: "src/**" can never match: it lies in the workspace',
+      '4:20: "src/**" can never match: it is in the workspace',
     ],
     [
       'a command that both can and cannot be read',
       '{opaque: false, readable: false}',
-      '`opaque: false` and `readable: false` never hold together',
+      '`opaque: false` and `readable: false` never match together',
     ],
     ['min above max', '{args: {n: {min: 2, max: 1}}}', '4:22: no number is at least 2 and at most 1'],
     ['equals below min', '{args: {n: {equals: 1, min: 2}}}', '4:31: 1 does not pass the other tests'],
@@ -149,11 +152,11 @@ describe('a rule that can never match', () => {
       '{args: {n: {in: [ab, b], prefix: a}}}',
       '4:32: "b" does not pass the other tests',
     ],
-    ['a number that is to begin with a text', '{args: {n: {equals: 1, prefix: a}}}', '1 does not pass the other tests'],
-    ['an absent value with a test', '{args: {n: {present: false, equals: 1}}}', 'passes no other test'],
+    ['a number with a prefix test', '{args: {n: {equals: 1, prefix: a}}}', '1 does not pass the other tests'],
+    ['an absent value with another test', '{args: {n: {present: false, equals: 1}}}', 'passes no other test'],
     ['an empty list of values', '{args: {n: {in: []}}}', 'an empty list never matches'],
     ['an empty window', '{time: {from: "09:00", to: "09:00", zone: UTC}}', 'a window from 09:00 to 09:00 is empty'],
-    ['half a window', '{time: {from: "09:00", zone: UTC}}', '`from` and `to` go together'],
+    ['half a window', '{time: {from: "09:00", zone: UTC}}', '`from` and `to` must be given together'],
     [
       'a tool that the workspace has not',
       '{tools: [workspace.raed]}',
@@ -179,37 +182,37 @@ describe('a rule that can never match', () => {
     [
       'an argument of several tools',
       '{tools: [workspace.read, workspace.write], args: {colour: {present: true}}}',
-      'read, write have no argument "colour". Known are action, path',
+      'read, write have no argument "colour". Known arguments: action, path',
     ],
     [
       'a value that the argument does not take',
       '{tools: [workspace.bash], args: {action: {equals: strat}}}',
-      '"strat" is no value of action. Did you mean "start"?',
+      '"strat" is not a value of action. Did you mean "start"?',
     ],
     [
       'a number for a text',
       '{tools: [workspace.read], args: {path: {equals: 3}}}',
-      '4:59: path takes a text, never 3, so it can never match; write it in quotes',
+      '4:59: path is a string, never 3, so it can never match; write it in quotes',
     ],
     [
       'a text for a number',
       '{tools: [workspace.read], args: {limit: {in: [3, "4"]}}}',
-      'limit takes a whole number, never "4", so it can never match; write it without quotes',
+      'limit is a whole number, never "4", so it can never match; write it without quotes',
     ],
     [
       'a limit of a text',
       '{tools: [workspace.read], args: {path: {min: 3}}}',
-      '`min` reads a number, and path takes a text; use another test',
+      '`min` tests a number, and path is a string; use another test',
     ],
     [
       'a beginning of a number',
       '{tools: [workspace.read], args: {limit: {prefix: "3"}}}',
-      '`prefix` reads a text, and limit takes a whole number; use another test',
+      '`prefix` tests a string, and limit is a whole number; use another test',
     ],
     [
       'one of several values',
       '{tools: [workspace.read], args: {action: {in: [list, grep]}}}',
-      '"grep" is no value of action. It takes file, list',
+      '"grep" is not a value of action. Its values are file, list',
     ],
   ])('%s', async (_name, when, expected) => {
     expect((await faultsOf(rule(when))).join('\n')).toContain(expected);
@@ -226,7 +229,7 @@ describe('a rule that can never match', () => {
     '{servers: [workspace], args: {command: {prefix: rm}}}',
     '{tools: [git.anything], args: {x: {equals: 1}}}',
     '{tools: [workspace.bash], verbs: [read], args: {action: {in: [poll, list]}}}',
-  ])('but not %s', async (when) => {
+  ])('does not include %s', async (when) => {
     expect(await faultsOf(rule(when))).toEqual([]);
   });
 });
@@ -236,23 +239,27 @@ describe('a pattern that is wider than it looks', () => {
     [
       'a suffix that is everybody’s',
       '{hosts: ["*.com"]}',
-      '"*.com" is open to everybody who registers a name below it',
+      '"*.com" matches the hosts of anyone who registers a name below it',
     ],
-    ['one of a country', '{hosts: ["a.b", "*.co.uk"]}', '4:27: "*.co.uk" is open to everybody'],
-    ['one of a hoster', '{urls: ["https://*.github.io/x"]}', '"*.github.io" is open to everybody'],
-    ['every path', '{paths: ["**"]}', '"**" is every path of the workspace; write insideWorkspace: true'],
-    ['one name on every server', '{tools: ["*.search"]}', '"*.search" allows whatever any server calls so'],
-    ['a text of any kind', '{args: {x: {pattern: "^.*$"}}}', '"^.*$" matches every text'],
-    ['a text with open ends', '{args: {x: {pattern: "^a"}}}', 'begin it with ^ and end it with $'],
-    ['a window that never closes', '{time: {days: [mon-sun], zone: UTC}}', 'the window is always open'],
+    ['the hosts of a country code', '{hosts: ["a.b", "*.co.uk"]}', '4:27: "*.co.uk" matches the hosts of anyone'],
+    [
+      'the hosts of a hosting service',
+      '{urls: ["https://*.github.io/x"]}',
+      '"*.github.io" matches the hosts of anyone',
+    ],
+    ['every path', '{paths: ["**"]}', '"**" matches every path of the workspace; write insideWorkspace: true'],
+    ['one tool name on every server', '{tools: ["*.search"]}', '"*.search" allows any tool with such a name'],
+    ['a pattern for any string', '{args: {x: {pattern: "^.*$"}}}', '"^.*$" matches every string'],
+    ['a pattern that is not anchored', '{args: {x: {pattern: "^a"}}}', 'begin it with ^ and end it with $'],
+    ['a window that is always open', '{time: {days: [mon-sun], zone: UTC}}', 'the window is always open'],
     [
       'a URL without its path in one spelling',
       '{urls: ["https://a.b/%41"]}',
       '"https://a.b/%41" can match no path: write it as /A',
     ],
-    ['a URL with a query', '{urls: ["https://a.b/x?y"]}', 'holds ?'],
-    ['a host for a URL', '{urls: [a.b]}', '"a.b" is no URL'],
-    ['a URL of any scheme', '{urls: ["*://a.b"]}', 'is no URL'],
+    ['a URL with a query', '{urls: ["https://a.b/x?y"]}', 'contains ?'],
+    ['a host for a URL', '{urls: [a.b]}', '"a.b" is not a URL'],
+    ['a URL of any scheme', '{urls: ["*://a.b"]}', 'is not a URL'],
   ])('%s', async (_name, when, expected) => {
     expect((await faultsOf(rule(when, 'allow'))).join('\n')).toContain(expected);
   });
@@ -264,11 +271,11 @@ describe('a pattern that is wider than it looks', () => {
     '{tools: ["*.search"], servers: [git]}',
     '{tools: ["git.*"]}',
     '{}',
-  ])('but %s says what it means', async (when) => {
+  ])('%s is accepted', async (when) => {
     expect(await faultsOf(rule(when, 'allow'))).toEqual([]);
   });
 
-  it('to refuse more than was meant is no fault', async () => {
+  it('a rule that denies may be wide', async () => {
     for (const when of ['{hosts: ["*.com"]}', '{paths: ["**"]}', '{tools: ["*.search"]}'])
       expect([when, await faultsOf(rule(when))]).toEqual([when, []]);
   });
@@ -286,7 +293,7 @@ describe('rules against each other', () => {
     ['deny, when: {paths: ["**/.env", "**/x"]}', 'allow, when: {paths: ["**/.env"], insideWorkspace: true}'],
     ['deny, when: {args: {n: {min: 2}}}', 'allow, when: {args: {n: {min: 2}, m: {equals: 1}}}'],
     ['deny, when: {time: {days: [sun], zone: UTC}}', 'allow, when: {servers: [git], time: {days: [sun], zone: UTC}}'],
-  ])('%s leaves nothing to %s', async (deny, other) => {
+  ])('%s makes %s useless', async (deny, other) => {
     expect(await faultsOf(two(deny, other))).toEqual([
       expect.stringMatching(/^r\.yaml:3:\d+: "a" \(r\.yaml:2\) denies every call that this rule is about/),
     ]);
@@ -302,11 +309,11 @@ describe('rules against each other', () => {
     ['deny, mode: shadow, when: {}', 'allow, when: {verbs: [read]}'],
     ['deny, when: {}', 'allow, mode: "off", when: {verbs: [read]}'],
     ['deny, when: {verbs: [read]}', 'deny, when: {verbs: [read], servers: [git]}'],
-  ])('%s leaves something to %s', async (deny, other) => {
+  ])('%s does not make %s useless', async (deny, other) => {
     expect(await faultsOf(two(deny, other))).toEqual([]);
   });
 
-  it('twins are one too many, however they are spelled', async () => {
+  it('reports rules that say the same in different spellings', async () => {
     expect(
       await faultsOf(
         two('ask, when: {verbs: [read, write], servers: [git]}', 'ask, when: {servers: [git], verbs: [write, read]}'),
@@ -318,7 +325,7 @@ describe('rules against each other', () => {
     expect(await faultsOf(two('deny, when: {verbs: [read]}', 'deny, mode: shadow, when: {verbs: [read]}'))).toEqual([]);
   });
 
-  it('ten thousand are compared within a few seconds', async () => {
+  it('compares ten thousand rules within a few seconds', async () => {
     const many = Array.from({ length: 10_000 }, (_, number) => ({
       id: `r${number}`,
       outcome: number % 2 === 0 ? 'deny' : 'allow',
@@ -328,11 +335,14 @@ describe('rules against each other', () => {
   }, 20_000);
 });
 
-describe('all faults come at once', () => {
-  it('of form, of names, of contradictions, of broken YAML in another file, and of Rego', async () => {
+describe('all faults are reported together', () => {
+  it('faults of schema, names, contradictions, broken YAML in another file, and Rego', async () => {
     const folder = scratch({
-      'a.yaml':
-        'rules:\n  - {id: A, outcome: deny, when: {}}\n  - {id: b, outcome: deny, when: {roles: [nobody]}}\n  - {id: c, outcome: deny, when: {paths: [/etc/**, "a//b"], insideWorkspace: true}}\n',
+      'a.yaml': `rules:
+  - {id: A, outcome: deny, when: {}}
+  - {id: b, outcome: deny, when: {roles: [nobody]}}
+  - {id: c, outcome: deny, when: {paths: [/etc/**, "a//b"], insideWorkspace: true}}
+`,
       'b.yaml': 'rules:\n  - id: d\n    outcome: deny\n   when: {}\n',
       'c.rego': 'package policy.c\n\ndeny contains "x" if input.efect.verb == "read"\n',
     });
@@ -357,7 +367,7 @@ describe('all faults come at once', () => {
     ]);
   });
 
-  it('of a rule whose form has faults too, and none of what only its faults would bring', async () => {
+  it('further faults of a rule that does not fit the schema, but no faults that only follow from that', async () => {
     const text = [
       'rules:',
       '  - {id: a, outcome: allow, when: {time: {from: "25:00", to: "18:00", zone: Berlinn}}}',
@@ -385,13 +395,13 @@ describe('all faults come at once', () => {
       'a condition beside `when`',
       'rules:\n  - id: a\n    outcome: deny\n    when:\n    verbs: [read]\n',
       ['4:5', '5:5'],
-      'indent it, so that it stands under `when`',
+      'indent it, so that it is under `when`',
     ],
     [
       'an entry that stands too far left',
       'rules:\n  - id: a\n    outcome: deny\n    when: {}\n - id: b\n',
       ['5:2'],
-      'does not stand below the other `- `',
+      'is not below the other `- ` of its list',
     ],
     [
       'a key that stands too far left',
@@ -409,7 +419,7 @@ describe('all faults come at once', () => {
       'a key without a blank behind its colon',
       'rules:\n  - id:a\n    outcome: deny\n',
       ['2:5'],
-      'write a colon and a blank after the key',
+      'write a colon and a space after the key',
     ],
     ['an open bracket', 'rules:\n  - {id: a, when: {verbs: [read}}\n', ['2:32'], 'a closing `]` is missing'],
     [
@@ -438,7 +448,7 @@ describe('the tools of an external server, once it lists them', () => {
       await policyOf([], { rules: [documentOf([{ id: 'it', outcome: 'deny', when }])], settings: SETTINGS })
     ).findUnoffered?.(server, tools)) ?? [];
 
-  it('a tool, an argument, a fact that it has not is told with its place', async () => {
+  it('reports a tool, an argument or a fact that it does not have, with the place', async () => {
     const tools = [
       tool('push', { branch: { type: 'string' }, force: { type: 'boolean' } }),
       tool('log', { branch: { type: 'string' } }),
@@ -461,7 +471,7 @@ describe('the tools of an external server, once it lists them', () => {
     expect(await judge({ tools: ['git.*'], args: { force: { equals: true } } }, tools)).toEqual([]);
   });
 
-  it('a value that a pin of a rule gives, and that no tool takes, is told without the value', async () => {
+  it('reports a pinned value that no tool accepts, without showing the value', async () => {
     const tools = [tool('push', { force: { type: 'boolean' }, branch: { enum: ['main', 'dev'] } })];
     const pinned = async (pins: object): Promise<readonly string[]> =>
       (await (
@@ -471,7 +481,7 @@ describe('the tools of an external server, once it lists them', () => {
         })
       ).findUnoffered?.('git', tools)) ?? [];
     expect(await pinned({ force: 'secret-4711' })).toEqual([
-      'rules.yaml:1:1: push does not take the value that is pinned to "force": expected boolean',
+      'rules.yaml:1:1: push does not accept the value that is pinned to "force": expected boolean',
     ]);
     expect(await pinned({ branch: 'secret-4711' })).toEqual([
       expect.stringMatching(/pinned to "branch": expected one of [^4]*$/),
@@ -479,7 +489,7 @@ describe('the tools of an external server, once it lists them', () => {
     expect([await pinned({ force: true, branch: 'dev' }), (await pinned({ fore: true })).length]).toEqual([[], 1]);
   });
 
-  it('rules about other servers, or about several, are left alone', async () => {
+  it('does not check rules about other servers, or about several', async () => {
     const tools = [tool('push', {})];
     for (const when of [
       { tools: ['mail.send'] },
@@ -492,12 +502,12 @@ describe('the tools of an external server, once it lists them', () => {
 
   it.each([
     ['a reference', { $ref: '#/$defs/a' }],
-    ['a part of several', { allOf: [{ type: 'object' }, { properties: { x: {} } }] }],
-    ['one of several', { anyOf: [{ properties: { y: {} } }, { properties: { x: {} } }] }],
-    ['a list of them', { type: 'array', items: { type: 'object', properties: { x: {} } } }],
+    ['one of several required schemas', { allOf: [{ type: 'object' }, { properties: { x: {} } }] }],
+    ['one of several alternative schemas', { anyOf: [{ properties: { y: {} } }, { properties: { x: {} } }] }],
+    ['a list of objects', { type: 'array', items: { type: 'object', properties: { x: {} } } }],
     ['an open map', { type: 'object', additionalProperties: { type: 'string' } }],
     ['an object of any form', { type: 'object' }],
-    ['a reference to elsewhere', { $ref: 'https://x.example/s' }],
+    ['a reference to another document', { $ref: 'https://x.example/s' }],
     ['a reference to itself', { $ref: '#' }],
     ['anything', true],
     ['named by a pattern', { properties: { z: {} }, patternProperties: { '^x': {} } }],
@@ -510,11 +520,11 @@ describe('the tools of an external server, once it lists them', () => {
     expect(await judge({ tools: ['git.push'], args: { 'a.x': { equals: 1 } } }, [own])).toEqual([]);
   });
 
-  it('values are judged only where every schema lists them', async () => {
+  it('checks values only if every schema lists them', async () => {
     const of = (mode: object): readonly OfferedTool[] => [tool('push', { mode })];
     expect(
       await judge({ tools: ['git.push'], args: { mode: { equals: 'fats' } } }, of({ enum: ['fast', 'slow'] })),
-    ).toEqual([expect.stringContaining('"fats" is no value of mode. Did you mean "fast"?')]);
+    ).toEqual([expect.stringContaining('"fats" is not a value of mode. Did you mean "fast"?')]);
     expect(
       await judge(
         { tools: ['git.push'], args: { mode: { equals: 'x' } } },

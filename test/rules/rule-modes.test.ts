@@ -1,4 +1,7 @@
-/** Tests modes: what counts for whom, what is told beside it, and that in any mix of modes the enforced rules alone decide. */
+/**
+ * Tests modes: which mode counts for which caller, what is reported, and that only enforced rules decide in any mix of
+ * modes.
+ */
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
 import { weighRules } from '../../policies/engine/decision-cost.ts';
@@ -49,9 +52,15 @@ async function decide(
 
 describe('a mode for some callers', () => {
   it.each<[string, readonly ModeFor[], Partial<Principal>, Mode, string]>([
-    ['holds for a profile', [{ profile: 'ci', mode: 'shadow' }], { profiles: ['work', 'ci'] }, 'enforce', 'shadow'],
-    ['and for no other', [{ profile: 'ci', mode: 'shadow' }], { profiles: ['work'] }, 'enforce', 'enforce'],
-    ['holds for an origin', [{ origin: PAGE, mode: 'warn' }], { origin: PAGE }, 'enforce', 'warn'],
+    ['counts for a profile', [{ profile: 'ci', mode: 'shadow' }], { profiles: ['work', 'ci'] }, 'enforce', 'shadow'],
+    [
+      'does not count for other profiles',
+      [{ profile: 'ci', mode: 'shadow' }],
+      { profiles: ['work'] },
+      'enforce',
+      'enforce',
+    ],
+    ['counts for an origin', [{ origin: PAGE, mode: 'warn' }], { origin: PAGE }, 'enforce', 'warn'],
     [
       'can be stricter than that of all',
       [{ profile: 'ci', mode: 'enforce' }],
@@ -59,7 +68,7 @@ describe('a mode for some callers', () => {
       'shadow',
       'enforce',
     ],
-    ['can take a source out', [{ profile: 'ci', mode: 'off' }], { profiles: ['work', 'ci'] }, 'enforce', 'off'],
+    ['can turn a source off', [{ profile: 'ci', mode: 'off' }], { profiles: ['work', 'ci'] }, 'enforce', 'off'],
     [
       'of both needs both',
       [{ profile: 'ci', origin: PAGE, mode: 'off' }],
@@ -113,7 +122,7 @@ describe('a mode for some callers', () => {
     ]);
   });
 
-  it('keeps kept decisions apart: each caller has its own', async () => {
+  it('keeps constant decisions separately for each caller', async () => {
     const policy = await policyOf([], {
       settings: SETTINGS,
       rules: [
@@ -128,10 +137,12 @@ describe('a mode for some callers', () => {
     }
   });
 
-  it('holds for Rego too, in calls and in lists', async () => {
+  it('counts for Rego too, in calls and in lists', async () => {
     const folder = scratch({
-      'a.rego':
-        'package policy.a\n\ndeny contains {"id": "rego-no", "message": "No."} if input.effect.verb == "read"\n',
+      'a.rego': `package policy.a
+
+deny contains {"id": "rego-no", "message": "No."} if input.effect.verb == "read"
+`,
     });
     const policy = await loadPolicy(
       parts({
@@ -162,7 +173,7 @@ describe('a mode for some callers', () => {
   });
 });
 
-/** Rules as they come: by chance some say the same or never count, which a load refuses. */
+/** Generated rules. Some are duplicates or have no effect, which a load refuses. */
 function unjudged(documents: readonly YamlRuleDocument[]): Promise<Policy> {
   const rules = compileRules(documents, WORKSPACE);
   const config = {
@@ -185,7 +196,7 @@ function unjudged(documents: readonly YamlRuleDocument[]): Promise<Policy> {
   });
 }
 
-describe('in any mix of modes', () => {
+describe('any mix of modes', () => {
   const MODES = ['enforce', 'warn', 'shadow', 'off'] as const;
   const STRENGTH = ['off', 'shadow', 'warn', 'enforce'];
   const rule = fc.record({
@@ -219,7 +230,7 @@ describe('in any mix of modes', () => {
     origin: fc.constantFrom('editor', PAGE),
   });
 
-  /** The mode of a rule by the words of the documentation, not by the code. */
+  /** The mode of a rule by the words of the documentation, independent of the code. */
   function modeOf(
     source: { readonly mode: Mode; readonly modes: readonly ModeFor[] },
     own: string,
@@ -234,7 +245,7 @@ describe('in any mix of modes', () => {
     return STRENGTH[Math.min(STRENGTH.indexOf(fitting?.mode ?? source.mode), STRENGTH.indexOf(plain))] ?? '';
   }
 
-  it('outcome, reasons, obligations and lists are those of the enforced rules alone, and every other rule that fires is told once', async () => {
+  it('decides by the enforced rules only, and reports every other matching rule once', async () => {
     await fc.assert(
       fc.asyncProperty(sources, principals, async (all, over) => {
         const named = all.map((source, at) => ({
@@ -282,7 +293,7 @@ describe('the caller', () => {
   let facade: Reloadable;
   afterEach(() => facade.close());
 
-  it('is told by warn what would have happened, by shadow nothing; the audit has both, told apart', async () => {
+  it('learns of warn rules but not of shadow rules; the audit contains both with their mode', async () => {
     facade = await new Reloadable({
       'tollgate.yaml': configure(),
       'workspace/a.txt': 'a',

@@ -15,7 +15,7 @@ const budget = (id: string, when: BudgetSettings['when'] = {}, calls = 1): Budge
 
 describe('caps' + verifies('DC-02'), () => {
   it(
-    'of later profiles win over those of earlier ones and over the general ones; rules only tighten' +
+    'of later profiles override those of earlier profiles and general ones; rules can only lower them' +
       verifies('CY-17', 'HA-21'),
     async () => {
       const profiles = [
@@ -48,7 +48,7 @@ describe('caps' + verifies('DC-02'), () => {
     },
   );
 
-  it('are absent where nobody set any', async () => {
+  it('are absent if no one set any', async () => {
     expect((await (await policyWith({})).call(callOf())).obligations).toEqual({
       caps: {},
       pins: {},
@@ -58,8 +58,8 @@ describe('caps' + verifies('DC-02'), () => {
   });
 });
 
-describe('what servers carry', () => {
-  it('adds labels of the server and of the rules that fired, and the nearest way to check output', async () => {
+describe('settings of servers', () => {
+  it('add labels of the server and of matching rules, and the most specific output validation', async () => {
     const servers = [
       { name: 'git', labels: ['internal'] },
       { name: 'mail', labels: ['untrusted'], validateOutput: 'off' as const },
@@ -85,7 +85,7 @@ describe('what servers carry', () => {
     });
   });
 
-  it('closes tools that the server is configured without' + verifies('HA-03'), async () => {
+  it('deny tools that the server is configured without' + verifies('HA-03'), async () => {
     const servers = [
       { name: 'git', tools: { allow: ['get_*', 'push'], deny: ['get_secret'] } },
       { name: 'mail', tools: { deny: ['*'] } },
@@ -141,7 +141,7 @@ describe('budgets', () => {
     expect(await idsFor(budgets, { tool: 'x' })).toContain('both');
   });
 
-  it('of a profile replace those of the same id, and carry all their limits', async () => {
+  it('of a profile replace those with the same id, with all limits', async () => {
     const limits = {
       id: 'b',
       scope: 'origin',
@@ -165,7 +165,7 @@ describe('budgets', () => {
     ).toMatchObject([{ id: 'b', calls: 77 }, { id: 'c' }]);
   });
 
-  it('refuse patterns that cannot be meant', async () => {
+  it('refuse patterns that cannot match as written', async () => {
     await expect(policyWith({ budgets: [budget('b', { tool: 'git.[ab]' })] })).rejects.toMatchObject({
       code: 'POLICY_INVALID',
     });
@@ -176,26 +176,29 @@ describe('budgets', () => {
 });
 
 describe('profiles', () => {
-  it('decide which servers a principal reaches; stacked ones take the union' + verifies('HA-21'), async () => {
-    const policy = await policyWith({
-      profiles: [
-        profile({ servers: ['git'], primitives: {} }),
-        profile({ name: 'mail', servers: ['mail'], primitives: { read: [{ server: 'files' }] } }),
-      ],
-    });
-    const said = async (server: string, profiles: readonly string[]) =>
-      (await policy.call(callOf({ server, principal: { profiles } }))).reasons[0]?.id;
-    expect(
-      await Promise.all([
-        said('git', ['work']),
-        said('mail', ['work']),
-        said('mail', ['work', 'mail']),
-        said('files', ['mail']),
-        said('files', ['work']),
-        said('git', []),
-      ]),
-    ).toEqual(['yes', 'profile', 'yes', 'yes', 'profile', 'profile']);
-  });
+  it(
+    'decide which servers a principal reaches; several profiles together give all of their servers' + verifies('HA-21'),
+    async () => {
+      const policy = await policyWith({
+        profiles: [
+          profile({ servers: ['git'], primitives: {} }),
+          profile({ name: 'mail', servers: ['mail'], primitives: { read: [{ server: 'files' }] } }),
+        ],
+      });
+      const said = async (server: string, profiles: readonly string[]) =>
+        (await policy.call(callOf({ server, principal: { profiles } }))).reasons[0]?.id;
+      expect(
+        await Promise.all([
+          said('git', ['work']),
+          said('mail', ['work']),
+          said('mail', ['work', 'mail']),
+          said('files', ['mail']),
+          said('files', ['work']),
+          said('git', []),
+        ]),
+      ).toEqual(['yes', 'profile', 'yes', 'yes', 'profile', 'profile']);
+    },
+  );
 });
 
 describe('pins', () => {
@@ -205,7 +208,7 @@ describe('pins', () => {
     { tool: 'git.*', pins: {} },
   ];
 
-  it('must stand in the arguments of the tool that they are exposed with' + verifies('CY-12'), async () => {
+  it('must be in the arguments of a call of the exposed tool' + verifies('CY-12'), async () => {
     const policy = await policyWith({ profiles: [profile({ expose })] });
     const said = async (args: object, over: CallOf = {}) => {
       const { outcome, reasons, obligations } = await policy.call(callOf({ tool: 'push', args, ...over }));
@@ -220,7 +223,7 @@ describe('pins', () => {
     expect(await said({ path: 'spill://x' }, { spill: true })).toEqual(['allow', 'spill', {}]);
   });
 
-  it('cannot be got round by a pattern that shows the tool again', async () => {
+  it('cannot be avoided by a pattern that shows the tool again', async () => {
     const policy = await policyWith({ profiles: [profile({ expose })] });
     const [decision] = await policy.list(callOf().principal, [{ server: 'git', tool: 'push', verb: 'write' }]);
     expect(decision?.expose.map(({ name }) => name).sort()).toEqual(['push_main', 'push_test']);
@@ -233,8 +236,8 @@ describe('pins', () => {
   });
 });
 
-describe('reading on in a spill', () => {
-  it('is allowed by itself, within the profile, and refused or asked by rules', async () => {
+describe('reading more of a spill', () => {
+  it('is allowed by default within the profile, and can be denied or asked about by rules', async () => {
     const policy = await policyOf([
       { id: 'no', outcome: 'deny', when: { servers: ['mail'] } },
       { id: 'ask', outcome: 'ask', when: { labels: ['secret'] } },

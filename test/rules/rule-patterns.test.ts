@@ -10,7 +10,7 @@ import {
   splitTool,
 } from '../../policies/rules/rule-patterns.ts';
 
-/** What lib/match.rego does with forms; fields.test.ts holds the two together in the engine itself. */
+/** Does the same as lib/match.rego. rule-fields.test.ts compares the two in the engine itself. */
 function matches(forms: PatternForms, text: string): boolean {
   return (
     forms.all === true ||
@@ -28,7 +28,7 @@ const compiled = (glob: string, strict = true, workspace = '/w/s'): PathForms =>
   return forms;
 };
 
-/** The meaning of globs, segment by segment and as slow as it is plain. */
+/** The meaning of globs, segment by segment: a slow and simple implementation. */
 function naive(glob: readonly string[], path: readonly string[]): boolean {
   const [first, ...rest] = glob;
   if (first === undefined) return path.length === 0;
@@ -61,7 +61,7 @@ const globs = fc.array(segments, { minLength: 1, maxLength: 4 });
 const paths = fc.array(names, { minLength: 1, maxLength: 5 });
 
 describe('path globs', () => {
-  it('match exactly what their segments say, whichever form they compile to', () => {
+  it('match exactly their segments in every compiled form', () => {
     fc.assert(
       fc.property(globs, paths, (glob, path) => {
         expect([glob, path, matches(compiled(glob.join('/')).inside, path.join('/'))]).toEqual([
@@ -74,7 +74,7 @@ describe('path globs', () => {
     );
   });
 
-  it('absolute ones mean the same outside, and inside what they cover of the workspace', () => {
+  it('that are absolute match outside, and inside what they cover of the workspace', () => {
     fc.assert(
       fc.property(globs, paths, fc.array(names, { minLength: 1, maxLength: 3 }), (glob, path, home) => {
         const forms = compiled(`/${glob.join('/')}`, true, `/${home.join('/')}`);
@@ -90,19 +90,19 @@ describe('path globs', () => {
     );
   });
 
-  it('relative ones reach outside only to refuse, and only behind **', () => {
+  it('that are relative match outside only in rules that deny or ask, and only with a leading **', () => {
     expect(matches(compiled('**/.env').outside, '/etc/.env')).toBe(true);
     expect(matches(compiled('**/.env', false).outside, '/etc/.env')).toBe(false);
     expect(matches(compiled('etc/**').outside, '/etc/passwd')).toBe(false);
   });
 
-  it('avoid regular expressions where a prefix, a suffix or an equal does', () => {
+  it('avoid regular expressions if a prefix, a suffix or an equal text is enough', () => {
     for (const glob of ['a/b', 'a/b/**', '**/a', '**/*.pem', '**/a/**', '**', '/a/**'])
       expect([glob, compiled(glob).inside.regex, compiled(glob).outside.regex]).toEqual([glob, undefined, undefined]);
   });
 
   it.each(['', '~/x', 'a//b', 'a/', './a', 'a/../b', '..', 'a**', 'a/**b', '[ab]', '{a,b}', 'a?', '!a', 'a\\b'])(
-    'refuse %j, which would match less or more than it says',
+    'refuse %j, which would match less or more than it seems to',
     (glob) => {
       expect(() => compiled(glob)).toThrow(PatternError);
     },
@@ -110,7 +110,7 @@ describe('path globs', () => {
 });
 
 describe('text patterns', () => {
-  it('let a star stand for any characters', () => {
+  it('match any characters with a star', () => {
     const letters = fc
       .array(fc.constantFrom('a', 'b', '*', '.', '$'), { minLength: 1, maxLength: 6 })
       .map((all) => all.join(''));
@@ -124,7 +124,7 @@ describe('text patterns', () => {
     );
   });
 
-  it('part a tool at the first dot, and refuse what names none or all', () => {
+  it('split a tool at the first dot, and refuse patterns for no tool or all tools', () => {
     expect(splitTool('a.b.c')).toEqual(['a', 'b.c']);
     for (const pattern of ['a', '.a', 'a.', '*', '*.*', '**.**', 'a.[b]'])
       expect(() => splitTool(pattern)).toThrow(PatternError);
@@ -137,7 +137,7 @@ describe('text patterns', () => {
     },
   );
 
-  it('take hosts by name, subdomain, address and any', () => {
+  it('match hosts by name, subdomain and address, and any host', () => {
     const forms: PatternForms = {};
     for (const host of ['a.b', '*.c.d', '127.0.0.1', '[::1]']) addHost(forms, host);
     expect(forms).toEqual({ equal: { 'a.b': true, '127.0.0.1': true, '[::1]': true }, suffix: ['.c.d'] });

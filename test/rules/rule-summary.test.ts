@@ -1,4 +1,7 @@
-/** Tests what a list tells the model of a policy: conditions in words, bounds in schemas; never more than holds for every call. */
+/**
+ * Tests what a list tells the model about rules: conditions in words and bounds in schemas, and only what holds for
+ * every call.
+ */
 import { describe, expect, it } from 'vitest';
 import type { ListDecision } from '../../policies/port.ts';
 import { PRINCIPAL, policyOf, toolOf } from '../engine/policy-fixture.ts';
@@ -37,7 +40,7 @@ describe('bounds of a list', () => {
     ]);
   });
 
-  it('say nothing of a rule beside which another allows or asks', async () => {
+  it('say nothing of a rule if another rule allows or asks', async () => {
     const bounded = { outcome: 'allow', when: { ...on, args: { amount: { max: 100 } } } };
     expect(
       (await listed(bounded, { outcome: 'allow', when: { ...on, args: { force: { equals: true } } } })).bounds,
@@ -45,7 +48,7 @@ describe('bounds of a list', () => {
     expect((await listed(bounded, { outcome: 'ask', when: on })).bounds).toEqual([]);
   });
 
-  it('are the contrary of a deny whose one test alone decides, and of no other', async () => {
+  it('are the opposite of a deny with a single test, and of no other deny', async () => {
     const all = { outcome: 'allow', when: on };
     const deny = (when: object): object => ({ outcome: 'deny', when: { ...on, ...when } });
     expect((await listed(all, deny({ args: { amount: { min: 101 } } }))).bounds).toEqual([
@@ -64,7 +67,7 @@ describe('bounds of a list', () => {
     expect((await listed(all, deny({ labels: ['secret'], args: { amount: { min: 1 } } }))).bounds).toEqual([]);
   });
 
-  it('are not those of a rule of somebody else', async () => {
+  it('do not come from rules about other callers', async () => {
     const all = { outcome: 'allow', when: on };
     expect(
       (await listed(all, { outcome: 'deny', when: { ...on, roles: ['guest'], args: { amount: { min: 1 } } } }))
@@ -74,7 +77,7 @@ describe('bounds of a list', () => {
 });
 
 describe('words of a list', () => {
-  it('say what refuses, what asks, and the ways to be allowed where all can be said', async () => {
+  it('describe what denies, what asks, and what allows if every way can be described', async () => {
     const { says } = await listed(
       { outcome: 'allow', when: { ...on, paths: ['src/**'], insideWorkspace: true } },
       { outcome: 'deny', when: { ...on, commands: ['git push'], opaque: false } },
@@ -119,7 +122,7 @@ describe('words of a list', () => {
 });
 
 describe('what the agent sees' + verifies('CY-13'), () => {
-  it('names bounds and conditions first, and shows bounds in the schema where that loses nothing', async () => {
+  it('is bounds and conditions first; the schema shows bounds if it can express them fully', async () => {
     const inputSchema = {
       type: 'object',
       properties: { branch: { type: 'string' }, amount: { type: 'integer' }, path: { type: 'string' } },

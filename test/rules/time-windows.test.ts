@@ -1,4 +1,4 @@
-/** Tests time windows against Intl itself, minute by minute: the compiled window must say what the clock of the zone says. */
+/** Compares time windows with Intl, minute by minute: a compiled window must agree with the clock of its zone. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { compileTime, readClocks, type TimeWindow } from '../../policies/rules/time-windows.ts';
@@ -25,7 +25,7 @@ const dayLists = fc.uniqueArray(fc.constantFrom(...DAYS), { minLength: 1, maxLen
 const windows = fc
   .record({ days: dayLists, from: clockTimes, to: clockTimes, zone: fc.constantFrom(...ZONES) })
   .filter(({ from, to }) => from !== to);
-/** Many of them near the nights in which clocks change, in both hemispheres. */
+/** Times, many of them near the nights when clocks change, in both hemispheres. */
 const moments = fc.oneof(
   fc
     .date({ min: new Date('2020-01-01'), max: new Date('2035-12-31'), noInvalidDate: true })
@@ -45,7 +45,7 @@ const moments = fc.oneof(
     .map(([at, minutes]) => Date.parse(at) + minutes * 60_000),
 );
 
-/** What a clock on the wall shows, asked in another way than the code asks. */
+/** Returns the local time, computed in another way than the code does. */
 function wall(zone: string, at: number): { readonly day: string; readonly time: string } {
   const day = new Intl.DateTimeFormat('en-US', { timeZone: zone, weekday: 'long' })
     .format(at)
@@ -55,7 +55,7 @@ function wall(zone: string, at: number): { readonly day: string; readonly time: 
   return { day, time };
 }
 
-/** The meaning of a window, said plainly. */
+/** The meaning of a window: a simple implementation. */
 function isOpen({ days = DAYS, from = '00:00', to = '24:00', zone }: TimeWindow, at: number): boolean {
   const { day, time } = wall(zone, at);
   const before = DAYS[(DAYS.indexOf(day as (typeof DAYS)[number]) + 6) % 7] ?? '';
@@ -72,7 +72,7 @@ function isOpenCompiled(window: TimeWindow, at: number): boolean {
 }
 
 describe('time windows', () => {
-  it('are open when the clock of their zone says so, also over midnight and when clocks change', () => {
+  it('are open by the clock of their zone, also over midnight and when clocks change', () => {
     fc.assert(
       fc.property(windows, moments, (window, at) => {
         expect([window, new Date(at).toISOString(), isOpenCompiled(window, at)]).toEqual([
@@ -85,7 +85,7 @@ describe('time windows', () => {
     );
   });
 
-  it('of whole days, and until the end of the day', () => {
+  it('may cover whole days, and end at the end of the day', () => {
     fc.assert(
       fc.property(dayLists, fc.constantFrom(...ZONES), clockTimes, moments, (days, zone, from, at) => {
         expect(isOpenCompiled({ days, zone }, at)).toBe(isOpen({ days, zone }, at));
@@ -97,7 +97,7 @@ describe('time windows', () => {
     );
   });
 
-  it('ranges of days are the days in between, over the end of the week too', () => {
+  it('have ranges of days, also over the end of the week', () => {
     for (const first of DAYS)
       for (const last of DAYS) {
         const [from, to] = [DAYS.indexOf(first), DAYS.indexOf(last)];
@@ -112,7 +112,7 @@ describe('time windows', () => {
       }
   });
 
-  it('a time that is none shows no clock', () => {
+  it('have no clock for an invalid time', () => {
     expect([readClocks(['UTC'], ''), readClocks(['UTC'], 'now'), readClocks([], '2026-01-01T00:00:00Z')]).toEqual([
       {},
       {},

@@ -1,4 +1,7 @@
-/** Walks every setting of the rules schema and proves that it is used: without it other data is compiled, and the library reads that data (issue 10, Q). */
+/**
+ * Proves that every setting of the rules schema is used: without it other data is compiled, and the library reads that
+ * data.
+ */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -19,7 +22,7 @@ const schema = JSON.parse(readFileSync(path.join(root, 'schemas', 'rules.json'),
   readonly definitions: Readonly<Record<string, Node>>;
 };
 
-/** Every key that a rule may have, by its path; `*` stands for any name or index. */
+/** Every key that a rule may have, by its path. `*` is any name or index. */
 function keysOf(node: Node, at: readonly string[] = []): readonly (readonly string[])[] {
   if (node.$ref !== undefined) return keysOf(schema.definitions[node.$ref.split('/').at(-1) ?? ''] ?? {}, at);
   const inner = typeof node.additionalProperties === 'object' ? keysOf(node.additionalProperties, [...at, '*']) : [];
@@ -65,7 +68,7 @@ const OBLIGATIONS = {
   pins: { a: 1 },
   budgets: [BUDGET],
 };
-/** Rules that use every key between them. */
+/** Rules that together use every key. */
 const RULES: readonly Readonly<Record<string, unknown>>[] = [
   {
     id: 'one',
@@ -87,7 +90,7 @@ const compiled = (rules: readonly unknown[]): string => {
   return JSON.stringify({ list, index, zones, problems: problems.length });
 };
 
-/** The rules without what stands at each place of this path. */
+/** Returns the rules without the values at this path. */
 function without(value: unknown, [first, ...rest]: readonly string[]): unknown {
   if (typeof value !== 'object' || value === null || first === undefined) return value;
   const entries = Object.entries(value).flatMap(([key, inner]) =>
@@ -103,7 +106,7 @@ function without(value: unknown, [first, ...rest]: readonly string[]): unknown {
 describe('every setting of the rules schema' + verifies('TR-79'), () => {
   const keys = keysOf(schema.definitions.rule ?? {});
 
-  it('stands in a rule here, which compiles', () => {
+  it('is used in a rule of this test, which compiles', () => {
     expect(keys.length).toBeGreaterThan(50);
     expect(compileRules([documentOf(RULES)], WORKSPACE).problems).toEqual([]);
   });
@@ -116,13 +119,13 @@ describe('every setting of the rules schema' + verifies('TR-79'), () => {
     },
   );
 
-  it('becomes data whose every key the library or a list reads', () => {
+  it('becomes data that the library or a list reads', () => {
     const texts = readdirSync(path.join(root, 'lib'))
       .filter((name) => name.endsWith('.rego') && !name.endsWith('_test.rego'))
       .map((name) => readFileSync(path.join(root, 'lib', name), 'utf8'))
       .join('\n');
     const reasons = readFileSync(path.join(root, 'engine', 'decision-reader.ts'), 'utf8');
-    // Names that people choose, and values that go to the facade whole.
+    // Names that users choose, and values that are passed to the facade unchanged.
     const free = new Set([
       'any',
       'except',

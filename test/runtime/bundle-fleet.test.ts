@@ -78,7 +78,7 @@ describe('a policy that a fleet shares', () => {
     await expect
       .poll(() => said, { timeout: 20_000 })
       .toEqual([
-        'A newer policy was NOT taken. What was loaded before stays in force:',
+        'A newer policy was NOT used. The policy that was loaded before stays in force:',
         expect.stringContaining('it is not signed'),
       ]);
     expect(facade.records('config').at(-1)).toMatchObject({
@@ -106,7 +106,7 @@ describe('a policy that a fleet shares', () => {
     await facade.start();
     expect(facade.assembled.notices).toEqual([
       rego,
-      expect.stringContaining('the server cannot be reached (ECONNREFUSED). The last good one is in force'),
+      expect.stringContaining('the server cannot be reached (ECONNREFUSED). The last good one is in use'),
     ]);
     expect(await facade.call(facade.open('local'), 'read', { path: 'a.txt' })).toMatchObject({ text: 'a' });
     reloader = undefined;
@@ -189,7 +189,7 @@ describe('the configuration of an address', () => {
     ['{url: "https://a.example/b", poll: 0s}', 'poll'],
     ['{path: rules.yaml, verify: {keys: [fleet.pem]}}', 'verify is for a policy with a url'],
     ['{path: rules.yaml, poll: 60s}', 'poll is for a policy with a url'],
-    ['{url: "https://a.example/b"}, {url: "https://a.example/b"}', 'stands twice'],
+    ['{url: "https://a.example/b"}, {url: "https://a.example/b"}', 'appears twice'],
     ['{path: rules.yaml, modes: [{mode: warn}]}', 'for nobody in particular'],
     ['{path: rules.yaml, modes: [{profile: nobody, mode: warn}]}', 'is not under profiles'],
     ['{path: rules.yaml, mode: audit}', 'must be one of'],

@@ -134,7 +134,7 @@ describe('a thread that fails refuses the policy', () => {
       const before = threads();
       expect(await refusalOf(loadPolicyInThread(written(many()), file))).toMatchObject({
         code: 'POLICY_INVALID',
-        message: 'The policy could not be compiled: its thread ended before it was done.',
+        message: 'The policy could not be compiled: the compilation thread ended too early.',
       });
       await expect.poll(threads, { timeout: 20_000 }).toBeLessThanOrEqual(before);
     },
@@ -198,10 +198,10 @@ describe('the plain form', () => {
       before.revision,
     ]);
     expect([after.confining.personal.length, after.confining.free.length]).toEqual([1, 1]);
-    expect([...after.about.keys()]).toEqual([...before.about.keys()]);
-    const located = [...(before.about.get('git') ?? [])];
+    expect([...after.rulesByServer.keys()]).toEqual([...before.rulesByServer.keys()]);
+    const located = [...(before.rulesByServer.get('git') ?? [])];
     expect(located).toHaveLength(200);
-    [...(after.about.get('git') ?? [])].forEach(({ rule, mode, at }, index) => {
+    [...(after.rulesByServer.get('git') ?? [])].forEach(({ rule, mode, at }, index) => {
       const before = located[index];
       expect([rule, mode]).toEqual([before?.rule, before?.mode]);
       for (const place of [[], ['when'], ['when', 'tools', 0], ['when', 'args', 'n', 'min'], ['when', 'nothing', 1]])
@@ -229,7 +229,7 @@ it('a reload compiles a large policy in a thread, refuses a faulty one whole, an
     facade.write('rules.yaml', rules('Never.', '  - {id: all, outcome: allow, when: {}}\n'));
     await expect(facade.reload()).rejects.toMatchObject({
       code: 'POLICY_INVALID',
-      message: expect.stringContaining('the id "all" stands at rules.yaml:') as string,
+      message: expect.stringContaining('the id "all" is already used at rules.yaml:') as string,
     });
     expect(facade.assembled.deps.policy().revision).toBe(revision);
     expect((await facade.call(session, 'read', { path: 'a.txt' })).text).toBe('a');

@@ -183,9 +183,9 @@ describe('sessions', () => {
     expect(await changeTo('{id: mia}', after)).toEqual([expect.stringContaining('A session of tom has ended')]);
     expect(await facade.call(tom, 'read', { path: 'a.txt' })).toMatchObject({
       code: 'IDENTITY',
-      text: expect.stringContaining('not in the configuration any more') as string,
+      text: expect.stringContaining('no longer in the configuration') as string,
     });
-    await expect(facade.list(tom)).rejects.toThrow('not in the configuration any more');
+    await expect(facade.list(tom)).rejects.toThrow('no longer in the configuration');
     expect(tom.closed.aborted).toBe(true);
     expect(await facade.call(mia, 'read', { path: 'a.txt' })).toMatchObject({ text: 'a' });
     expect(facade.records('session').at(-1)).toMatchObject({
@@ -215,7 +215,7 @@ describe('sessions', () => {
     const { principal } = facade.open('mia');
     expect(gateway.openSession({ ...principal, role: 'admin' }, 'http').principal.role).toBe('guest');
     await changeTo('{id: other}');
-    expect(() => gateway.openSession(principal, 'http')).toThrow('not in the configuration any more');
+    expect(() => gateway.openSession(principal, 'http')).toThrow('no longer in the configuration');
   });
 
   it('hear that their list has changed when it has, and no others do', async () => {

@@ -34,10 +34,10 @@ afterEach(async () => {
 
 function remote(
   server: Partial<BundleServer> = {},
-  judge: (bundle: Bundle) => Promise<void> = () => Promise.resolve(),
+  check: (bundle: Bundle) => Promise<void> = () => Promise.resolve(),
 ): RemoteBundle {
   const whole = { url: publisher.url, pollMs: 60_000, ...server };
-  const one = new RemoteBundle({ server: whole, name: bundleName(whole), cache: folder, judge, ids: [] });
+  const one = new RemoteBundle({ server: whole, name: bundleName(whole), cache: folder, check, ids: [] });
   open.push(one);
   return one;
 }
@@ -100,7 +100,7 @@ describe('loading', () => {
     expect(wasmOf(await offline.load())).toBe('one');
     expect(offline.remarks).toEqual([
       expect.stringMatching(
-        /^The bundle 127\.0\.0\.1:\d+\/fleet\/bundle\.tar\.gz was not taken: the server cannot be reached \(ECONNREFUSED\)\. The last good one is in force; it was current at 1970-/,
+        /^The bundle 127\.0\.0\.1:\d+\/fleet\/bundle\.tar\.gz could not be updated: the server cannot be reached \(ECONNREFUSED\)\. The last good one is in use; it was current at 1970-/,
       ),
     ]);
     rmSync(path.join(folder, 'bundles'), { recursive: true });
@@ -142,7 +142,7 @@ describe('loading', () => {
     );
     expect(wasmOf(await picky.load())).toBe('one');
     expect(picky.remarks).toEqual([
-      expect.stringContaining('was not taken: It was built by another version of Tollgate. The last good one'),
+      expect.stringContaining('could not be updated: It was built by another version of Tollgate. The last good one'),
     ]);
     expect(wasmOf(await remote().load())).toBe('two');
   });
@@ -151,13 +151,13 @@ describe('loading', () => {
 describe('what is refused', () => {
   it.each([
     ['no gzip', bytesOf('<html>Sign in</html>'), 'it cannot be read (Z_DATA_ERROR)'],
-    ['no policy', packBundle(new Map([['data.json', bytesOf('{}')]])), 'it holds no policy.wasm'],
+    ['no policy', packBundle(new Map([['data.json', bytesOf('{}')]])), 'it has no policy.wasm'],
     [
       'data under a name of the library',
       plain('x', { 'data.json': '{"tollgate": {}}' }),
-      'its data stands under "tollgate"',
+      'its data uses the name "tollgate"',
     ],
-    ['data that is no JSON', plain('x', { 'data.json': '{secret' }), 'a JSON file in it is not well formed'],
+    ['data that is no JSON', plain('x', { 'data.json': '{secret' }), 'a JSON file in it is invalid'],
   ])('%s', async (_what, bytes, why) => {
     publisher.publish(bytes, '"x"');
     await expect(remote().load()).rejects.toMatchObject({
@@ -216,14 +216,16 @@ describe('what is refused', () => {
       response.writeHead(302, { location: 'http://elsewhere.example/bundle.tar.gz' }).end(), true
     );
     await expect(remote().load()).rejects.toMatchObject({
-      message: expect.stringContaining('sends on to an address without https') as string,
+      message: expect.stringContaining('redirects to a URL without https') as string,
     });
     publisher.answer = (_request, response) => (response.writeHead(302, { location: '/again' }).end(), true);
     await expect(remote().load()).rejects.toMatchObject({
-      message: expect.stringContaining('sends on more than 3 times') as string,
+      message: expect.stringContaining('redirects more than 3 times') as string,
     });
     publisher.answer = (_request, response) => (response.writeHead(302, { location: 'http://[' }).end(), true);
-    await expect(remote().load()).rejects.toMatchObject({ message: expect.stringContaining('no address') as string });
+    await expect(remote().load()).rejects.toMatchObject({
+      message: expect.stringContaining('an invalid URL') as string,
+    });
   });
 
   it('nothing that a redirect within the server leads to', async () => {
@@ -293,9 +295,9 @@ describe('signatures by opa', () => {
     [
       'with a file added',
       () => changed((files) => files.set('extra.rego', bytesOf('package x'))),
-      'is not named by the signature',
+      'the signature does not list',
     ],
-    ['with a file removed', () => changed((files) => files.delete('data.json')), 'is not there'],
+    ['with a file removed', () => changed((files) => files.delete('data.json')), 'which is missing'],
     ['with its signature taken away', () => changed((files) => files.delete('.signatures.json')), 'it is not signed'],
   ])('are asked for: a bundle %s is refused', async (_what, bundle, why) => {
     publisher.publish(bundle(), '"bad"');
@@ -309,11 +311,11 @@ describe('signatures by opa', () => {
   it('by somebody else, or for another scope, are refused', async () => {
     publisher.publish(await signBundle(built, other.privatePem), '"o"');
     await expect(verified().load()).rejects.toMatchObject({
-      message: expect.stringContaining('none of the keys has signed it') as string,
+      message: expect.stringContaining('it is not signed by any of the keys') as string,
     });
     publisher.publish(await signBundle(built, mine.privatePem, { scope: 'write' }), '"w"');
     await expect(verified().load()).rejects.toMatchObject({
-      message: expect.stringContaining('signed for another scope') as string,
+      message: expect.stringContaining('its signature has another scope') as string,
     });
     await expect(verified({ scope: 'write' }).load()).resolves.toBeDefined();
   });
@@ -323,7 +325,7 @@ describe('signatures by opa', () => {
     await verified().load();
     writeFileSync(keyFile, other.publicPem);
     await expect(verified().load()).rejects.toMatchObject({
-      message: expect.stringContaining('none of the keys has signed it') as string,
+      message: expect.stringContaining('it is not signed by any of the keys') as string,
     });
     await publisher.stop();
     await expect(verified().load()).rejects.toMatchObject({
@@ -339,7 +341,7 @@ describe('signatures by opa', () => {
     const now = verified();
     await now.load();
     expect(now.remarks).toEqual([
-      expect.stringContaining('was not taken: it is not signed. The last good one is in force'),
+      expect.stringContaining('could not be updated: it is not signed. The last good one is in use'),
     ]);
   });
 

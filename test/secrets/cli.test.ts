@@ -48,7 +48,7 @@ describe('tollgate secret', () => {
     withSecrets(async (project) => {
       const stored = await pipe(project, ['secret', 'set', 'github.token'], 'sesame-open\n');
       expect(stored.code).toBe(0);
-      expect(stored.err).toContain('vault.key beside it');
+      expect(stored.err).toContain('vault.key next to it');
       expect(stored.err).toContain('Stored github.token.');
       const again = await pipe(project, ['secret', 'set', 'github.token', '--json'], 'sesame-again\n');
       expect(dataOf(again.out)).toEqual({ name: 'github.token', replaced: true, servers: ['local', 'remote'] });

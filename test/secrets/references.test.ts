@@ -50,7 +50,7 @@ servers:
   });
 
   it.each([
-    ['an argument', server("args: ['--token', '${secret:a}']"), '3:40 ${secret:…} outside of env and headers'],
+    ['an argument', server("args: ['--token', '${secret:a}']"), '3:40 ${secret:…} outside env and headers of a server'],
     ['a command', "servers:\n  s: {command: '${secret:a}'}\n", '3:16 ${secret:…} outside'],
     ['a folder', server("cwd: '${secret:a}'"), '${secret:…} outside'],
     ['an address', "servers:\n  s: {url: 'https://a.test/${secret:a}'}\n", '${secret:…} outside'],
@@ -61,7 +61,7 @@ servers:
   });
 
   it.each([
-    ['a default', "env: {A: '${secret:a:-none}'}", 'takes a name and nothing else'],
+    ['a default', "env: {A: '${secret:a:-none}'}", 'takes only a name'],
     ['no name', "env: {A: '${secret:}'}", 'unknown form'],
     ['a blank', "env: {A: '${secret:a b}'}", 'unknown form'],
     ['another one inside', "env: {A: '${secret:${secret:a}}'}", 'never closed'],
@@ -86,7 +86,7 @@ servers:
       );
       return project.config('version: 1\ninclude: [.vscode/mcp.json]\nservers: {evil: {isolation: direct}}\n');
     });
-    expect(config.servers.get('evil')?.unusable).toContain('exists in tollgate.yaml only');
+    expect(config.servers.get('evil')?.unusable).toContain('is only allowed in tollgate.yaml');
   });
 });
 
@@ -269,7 +269,7 @@ describe('a program that gives a secret', () => {
             runProgram({ name: 'a', command, env: { PATH: `${workspace}:${env.PATH ?? ''}` }, workspace }),
           ).rejects.toMatchObject({
             code: 'SECRET_MISSING',
-            message: expect.stringContaining('lies in the workspace') as string,
+            message: expect.stringContaining('is in the workspace') as string,
           });
         }
       } finally {

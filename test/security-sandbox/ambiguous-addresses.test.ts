@@ -362,6 +362,6 @@ describe('the scheme of an address (K)', () => {
       () => undefined,
       (error: unknown) => error,
     );
-    expect(JSON.stringify({ ...(thrown as object) })).toContain('`schemes` does not name ftp');
+    expect(JSON.stringify({ ...(thrown as object) })).toContain('`schemes` does not contain ftp');
   });
 });

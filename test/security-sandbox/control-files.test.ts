@@ -374,11 +374,11 @@ ${more}`;
           )
           .problems.map(({ line, message }) => `${line}: ${message}`);
       expect(messages('', { XDG_STATE_HOME: inside })).toEqual([
-        '2: the workspace holds the folder for accepted configurations, so an agent could accept its own; name another workspace, or set XDG_STATE_HOME to a folder outside it',
+        '2: the workspace contains the folder of accepted configurations, so an agent could accept its own; name another workspace, or set XDG_STATE_HOME to a folder outside it',
       ]);
       const apart = path.join(project.root, 'apart');
       expect(messages(`bash: {filesystem: {allowWrite: [${apart}]}}`, { XDG_STATE_HOME: apart })).toEqual([
-        expect.stringContaining("it holds or is part of Tollgate's own state"),
+        expect.stringContaining("it contains or is part of Tollgate's own state"),
       ]);
       for (const command of ['run', 'serve']) {
         child = new Child(project, [command], { asItIs: true, env: { XDG_STATE_HOME: inside } });
@@ -487,7 +487,7 @@ ${more}`;
       child = new Child(project, [command], { asItIs: true });
       expect(await child.ended).toEqual({ code: EXIT.approval, signal: null });
       expect(child.err).toBe(
-        'CONFIG_NOT_ACCEPTED: No owner has accepted tollgate.yaml, servers, rules.yaml, which an agent could have written: they lie in the workspace or in a folder that a sandbox may write.\nRead it, then accept it with: tollgate reload\n',
+        'CONFIG_NOT_ACCEPTED: No owner has accepted tollgate.yaml, servers, rules.yaml, which an agent could have written: they are in the workspace or in a folder that a sandbox may write.\nRead it, then accept it with: tollgate reload\n',
       );
     }
   });
@@ -615,7 +615,9 @@ ${more}`;
     const moded = await cli(project, ['policy', 'mode', 'rules.yaml', 'warn']);
     expect(moded).toMatchObject({
       code: EXIT.ok,
-      err: expect.stringContaining('These differ from what was accepted, and stay so: rules.yaml.') as string,
+      err: expect.stringContaining(
+        'These files differ from the accepted ones, and are not accepted by this: rules.yaml.',
+      ) as string,
     });
     const { config, differing } = loadInForce(project.file, { env: {}, home: project.home });
     expect([config.policies[0]?.mode, differing]).toEqual(['warn', ['rules.yaml']]);
@@ -624,7 +626,7 @@ ${more}`;
       `${readFileSync(project.file, 'utf8')}rules: [{id: evil, outcome: allow, when: {}}]\n`,
     );
     expect(await cli(project, ['policy', 'mode', 'rules.yaml', 'shadow'])).toMatchObject({
-      err: expect.stringContaining('Not accepted, because it had been changed before: tollgate.yaml') as string,
+      err: expect.stringContaining('Not accepted, because it was changed before: tollgate.yaml') as string,
     });
     expect(loadInForce(project.file, { env: {}, home: project.home }).config).toMatchObject({
       rules: [],

@@ -260,7 +260,7 @@ describe('rules on commands that start others', () => {
 
   it('an allow that could never match is refused at load' + verifies('TR-56'), async () => {
     await expect(decide({ ...allow, when: { commands: ['npm test'] } }, 'npm test')).rejects.toThrow(
-      /"npm test" starts other programs or may.*add `opaque: true`/s,
+      /"npm test" starts other programs or may.*with `opaque: true`/s,
     );
   });
 });

@@ -109,7 +109,7 @@ describe('C: a program of the agent early in PATH', () => {
       symlinkSync(inside, path.join(folder, 'rg'));
       for (const file of [inside, path.join(folder, 'rg')]) {
         useHelpers({ programs: { rg: file }, writable: [path.join(folder, 'workspace')] });
-        expect(locateHelper('rg')).toEqual({ refused: `${file} lies where agents may write` });
+        expect(locateHelper('rg')).toEqual({ refused: `${file} is in a folder that agents may write` });
       }
       useHelpers({ programs: { rg: path.join(folder, 'nothing') }, writable: [] });
       expect(locateHelper('rg')).toEqual({ refused: `${path.join(folder, 'nothing')} is not a program` });
@@ -282,7 +282,7 @@ describe('O: a module that an approved server imports', () => {
     async (command, args) => {
       const at = (name: string): string => path.join(folder, 'w', name);
       const words =
-        /^(?:(?:python3|make|env|npm|pnpm|nice|uv|sh|bun|docker|node) runs code of the folder that it starts in, which|package\.json lies directly in a folder that) agents may write$/;
+        /^(?:(?:python3|make|env|npm|pnpm|nice|uv|sh|bun|docker|node) runs code of its working folder, which|package\.json lies directly in a folder that) agents may write$/;
       expect((await factsOf({ command, args, cwd: at('.') })).exposed).toMatch(words);
       expect(startPlaces({ command, args, isolation: 'direct' }, at('.')).exposed).toMatch(words);
       // A sandbox without the folder shows nothing of it.
@@ -397,7 +397,7 @@ describe('O: a module that an approved server imports', () => {
       startPlaces({ command, args: words, isolation: 'direct' }, path.join(folder, 'w'));
     expect(places(args).own).toEqual([path.join(folder, 'w', 'tools')]);
     expect(places(args.map((word) => word.replace('tools', '.'))).exposed).toBe(
-      'its code is looked for in a folder that agents may write',
+      'its code is searched in a folder that agents may write',
     );
   });
 
@@ -428,10 +428,10 @@ describe('O: a module that an approved server imports', () => {
 describe('programs in tollgate.yaml', () => {
   it.each([
     ['work/bin/rg', /tollgate\.yaml:3:16: the path of rg is relative/],
-    ['WORK/bin/rg', /tollgate\.yaml:3:16: the program "[^"]+" lies where agents may write/],
-    ['CACHE/rg', /tollgate\.yaml:3:16: the program "[^"]+" lies where agents may write/],
-    ['SHARED/rg', /tollgate\.yaml:3:16: the program "[^"]+" lies where agents may write/],
-    ['LINK', /tollgate\.yaml:3:16: the program "[^"]+" lies where agents may write/],
+    ['WORK/bin/rg', /tollgate\.yaml:3:16: the program "[^"]+" is in a folder that agents may write/],
+    ['CACHE/rg', /tollgate\.yaml:3:16: the program "[^"]+" is in a folder that agents may write/],
+    ['SHARED/rg', /tollgate\.yaml:3:16: the program "[^"]+" is in a folder that agents may write/],
+    ['LINK', /tollgate\.yaml:3:16: the program "[^"]+" is in a folder that agents may write/],
   ])('refuses %s with its place' + verifies('TR-21'), (written, expected) =>
     withProject((project) => {
       const at = (name: string): string => path.join(project.folder, name);

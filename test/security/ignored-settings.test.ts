@@ -3,9 +3,9 @@ import { chownSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSyn
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
-import { readClientText } from '../../facade/cli/clients/client-file-reader.ts';
-import { joinLimits } from '../../facade/cli/clients/tool-restrictions.ts';
 import { EXIT } from '../../facade/cli/command-io.ts';
+import { readClientText } from '../../facade/clients/client-file-reader.ts';
+import { joinLimits } from '../../facade/clients/tool-restrictions.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
 import { loadPolicy } from '../../policies/engine/policy-loader.ts';
 import type { CallDecision } from '../../policies/port.ts';
@@ -72,14 +72,14 @@ describe('an included client file that takes tools away', () => {
       const copied = toolsOf('servers: {git: {command: git-server}}', { 'a.json': entry({ denyTools: ['push'] }) });
       expect([copied.servers.get('git')?.tools, copied.warnings.map(({ message }) => message).join()]).toEqual([
         { deny: ['push'] },
-        expect.stringContaining('takes tools away from git'),
+        expect.stringContaining('removes tools from git'),
       ]);
     },
   );
 
   it.each([
-    ['a list that cannot be read', { denyTools: 'push' }, /"denyTools" is not a list of names/],
-    ['a name that is no tool', { denyTools: ['push', 7] }, /"denyTools" is not a list of names/],
+    ['a list that cannot be read', { denyTools: 'push' }, /"denyTools" is not a list of tool names/],
+    ['a name that is no tool', { denyTools: ['push', 7] }, /"denyTools" is not a list of tool names/],
     ['a misspelled key', { denyTool: ['push'] }, /unknown key "denyTool": did you mean "denyTools"\?/],
   ])('%s leaves the server unusable, and the start goes on' + verifies('TR-71'), (_name, more, message) => {
     expect(toolsOf('', { 'a.json': entry(more) }).servers.get('git')?.unusable).toMatch(message);
@@ -107,7 +107,7 @@ describe('an included client file that takes tools away', () => {
         JSON.stringify({ mcpServers: { git: { command: 'git-server', denyTools: ['push'], allowTools: ['log'] } } }),
       );
       const { err } = await home.run(['import', '--from', 'cursor', '--copy', '--secrets', 'env', '--yes']);
-      expect(err).toContain('keeps which tools its file takes away');
+      expect(err).toContain('keeps the restriction of its tools');
       expect(readdirSync(home.file('project/servers'))).toEqual(['git.yaml']);
       expect(readFileSync(home.file('project/servers/git.yaml'), 'utf8')).toMatch(
         /tools:\n {2}allow:\n {4}- log\n {2}deny:\n {4}- push\n/,
@@ -404,11 +404,11 @@ budgets:
         const bound = [
           'tollgate.yaml:13:35: tool "post" has no argument "onwer"; did you mean "owner"?',
           'tollgate.yaml:14:18: server "one" has no tool "lgo": nothing is shown; did you mean "log"?',
-          'tollgate.yaml:15:48: tool "post" does not take the value that is pinned to "owner": expected string',
+          'tollgate.yaml:15:48: tool "post" does not accept the value that is pinned to "owner": expected string',
           'tollgate.yaml:17:54: server "one" has no tool "pots": nothing is limited; did you mean "post"?',
         ];
         for (const line of bound)
-          expect(approved.err).toContain(`${line} Until it is corrected, calls that it is about are refused.`);
+          expect(approved.err).toContain(`${line} Until it is corrected, the calls that it concerns are refused.`);
         const { code, err } = await cli(project, ['check']);
         expect(code).toBe(EXIT.usage);
         for (const line of bound) expect(err).toContain(line);
@@ -526,7 +526,7 @@ allow contains "all" if input.run
     [
       'obligations of a deny',
       member('"obligations": {"timeoutMs": 5}', 'deny'),
-      'a rule that denies leaves nothing to obey',
+      'a rule that denies cannot have obligations',
     ],
   ])(
     'that are misspelled in %s refuse the load where they are written out, and the call where they are not' +
@@ -559,7 +559,7 @@ allow contains "all" if input.run
     await expect(decide(rego)).rejects.toMatchObject({
       code: 'POLICY_INVALID',
       message: expect.stringContaining(
-        `team.rego:5:1: nothing reads the set \`${name}\`, so it decides nothing. Did you mean "${meant}"?`,
+        `team.rego:5:1: nothing reads the set \`${name}\`, so it has no effect. Did you mean "${meant}"?`,
       ) as string,
     });
     expect(await decide(`${rego}\ndeny contains member if some member in ${name}\n`)).toMatchObject({

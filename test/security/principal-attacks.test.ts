@@ -339,7 +339,7 @@ describe('new sessions to shed labels', () => {
     });
     expect(labels('clear', 'ben', '--as', 'boss')).toMatchObject({
       status: 2,
-      stderr: expect.stringContaining('"ben" carries no sticky label.') as string,
+      stderr: expect.stringContaining('"ben" has no sticky label.') as string,
     });
     expect(labels('clear', 'ann', '--as', 'boss')).toMatchObject({
       status: 0,
@@ -356,7 +356,7 @@ describe('new sessions to shed labels', () => {
     expect(labels('list', '--as', 'boss')).toMatchObject({
       status: 0,
       stdout: '',
-      stderr: 'No principal carries a sticky label.\n',
+      stderr: 'No principal has a sticky label.\n',
     });
     expect((await facade.call(session, 'web_page', {})).code).toBe('');
     expect((await second.call(other, 'files_put', {})).code).toBe('DENIED');

@@ -290,8 +290,7 @@ describe('health checks', () => {
   };
 
   it(
-    'come by any address and with no token, and learn the names of what fails and nothing else' +
-      verifies('ST-28', 'ST-29'),
+    'come by any address and with no token, and learn the names of what fails' + verifies('ST-28', 'ST-29'),
     async () => {
       const bench = await start();
       const { facade, ask } = bench;
@@ -848,7 +847,7 @@ describe('closing', () => {
       }),
     ).rejects.toMatchObject({
       code: 'CONFIG_INVALID',
-      message: `listen: 127.0.0.1:${port} cannot be had (EADDRINUSE).`,
+      message: `listen: 127.0.0.1:${port} is not available (EADDRINUSE).`,
     });
   });
 });

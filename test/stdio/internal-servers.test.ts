@@ -252,7 +252,7 @@ describe('a socket in whose place somebody else could put his own' + verifies('C
     ['a folder above is one like /tmp', undefined, () => chmodSync(folder, 0o1777)],
     [
       'it is a plain file',
-      'it is no socket',
+      'it is not a socket',
       () => {
         rmSync(socket);
         writeFileSync(socket, '');
@@ -260,7 +260,7 @@ describe('a socket in whose place somebody else could put his own' + verifies('C
     ],
     [
       'it is a link',
-      'it is no socket',
+      'it is not a socket',
       () => {
         renameSync(socket, `${socket}.real`);
         symlinkSync(`${socket}.real`, socket);
@@ -280,7 +280,7 @@ describe('a socket in whose place somebody else could put his own' + verifies('C
     expect(socketFault(socket, uid)).toBe(fault);
   });
 
-  it('belongs to another user', () => {
+  it('it belongs to another user', () => {
     expect(socketFault(socket, uid + 1)).toBe('it belongs to another user');
   });
 });

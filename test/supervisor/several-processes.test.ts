@@ -129,7 +129,7 @@ describe('the kill switch' + verifies('CY-23', 'CY-21'), () => {
     expect(await cli(project, ['kill', 'chaos', '--state', 'state'])).toMatchObject({ code: 0 });
     expect(codeOf(await child.call('chaos_echo', {}))).toBe('SERVER_UNAVAILABLE');
     expect((await cli(project, ['kill', '--lift', 'other', '--state', 'state'])).err).toBe(
-      'other was not stopped; what is: tollgate kill.\n',
+      'other was not stopped. To see what is stopped: tollgate kill\n',
     );
   });
 });

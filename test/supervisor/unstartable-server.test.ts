@@ -85,7 +85,7 @@ describe('a server that lacks something which a person must mend', () => {
         [
           'boxed_echo',
           'SANDBOX_UNAVAILABLE',
-          'Neither docker nor podman is installed, which `isolation: container` needs.\nInstall one: sudo apt-get install podman',
+          'Neither docker nor podman is installed, and `isolation: container` needs one of them.\nInstall one: sudo apt-get install podman',
         ],
         [
           'keyed_echo',
@@ -138,7 +138,7 @@ describe('a server that lacks something which a person must mend', () => {
       expect([looked.code, looked.err]).toEqual([
         5,
         expect.stringContaining(
-          'SANDBOX_UNAVAILABLE: Neither docker nor podman is installed, which `isolation: container` needs.\nInstall one: sudo apt-get install podman',
+          'SANDBOX_UNAVAILABLE: Neither docker nor podman is installed, and `isolation: container` needs one of them.\nInstall one: sudo apt-get install podman',
         ),
       ]);
     },

@@ -75,7 +75,7 @@ describe('the master switch' + verifies('HA-19'), () => {
     expect(await namesOf(third)).toEqual([]);
     expect(startedIn(starts).filter(isRunning)).toEqual([]);
 
-    expect((await cli(project, ['on'])).err).toBe('On: servers start when they are asked for.\n');
+    expect((await cli(project, ['on'])).err).toBe('On: servers start when they are needed.\n');
     await Promise.all(both.map((child) => expect.poll(() => changes(child), { timeout: 20_000 }).toBeGreaterThan(0)));
     await expect.poll(async () => Promise.all(both.map(namesOf)), { timeout: 20_000 }).toEqual(before);
     await expect.poll(async () => codeOf(await third.call('chaos_echo', {})), { timeout: 20_000 }).toBe('ok');
@@ -117,7 +117,7 @@ describe('the master switch' + verifies('HA-19'), () => {
       killed: [],
     });
     expect(codeOf(await child.call('read', { path: 'README.md' }))).toBe('SWITCHED_OFF');
-    expect((await cli(project, ['off', '--state', 'state'])).err).toMatch(/^It was off already, since .* by somebody/);
+    expect((await cli(project, ['off', '--state', 'state'])).err).toMatch(/^It was already off, since .* by somebody/);
     expect(dataOf((await cli(project, ['off', '--state', 'state', '--json'])).out)).toMatchObject({
       switch: 'off',
       changed: false,
@@ -128,7 +128,7 @@ describe('the master switch' + verifies('HA-19'), () => {
       changed: true,
       killed: [],
     });
-    expect((await cli(project, ['on', '--state', 'state'])).err).toBe('It was on already.\n');
+    expect((await cli(project, ['on', '--state', 'state'])).err).toBe('It was already on.\n');
   });
 
   it('is what kill --all throws, and leaves what was stopped by name stopped', async () => {
@@ -138,11 +138,11 @@ describe('the master switch' + verifies('HA-19'), () => {
       killed: [{ by: 'somebody' }, { server: 'chaos' }],
     });
     expect((await cli(project, ['kill', '--lift', 'chaos'])).err).toContain(
-      'Everything is switched off still: tollgate on',
+      'Everything is still switched off: tollgate on',
     );
     await cli(project, ['kill', 'chaos']);
     expect((await cli(project, ['on'])).err).toBe(
-      'On: servers start when they are asked for. Stopped by the kill switch still: chaos; see tollgate kill.\n',
+      'On: servers start when they are needed. Still stopped by kill: chaos; see tollgate kill.\n',
     );
     const child = await run();
     expect(codeOf(await child.call('chaos_echo', {}))).toBe('SERVER_UNAVAILABLE');

@@ -44,7 +44,7 @@ describe('what is stopped' + verifies('HA-19'), () => {
 
   it('is said not to be known where its file cannot be read', async () => {
     project.write('state/stopped', 'no list of stops at all, but long enough to look like one'.repeat(100));
-    expect(await firstLine(['check'])).toMatch(/^Whether something is switched off is not known: /);
+    expect(await firstLine(['check'])).toMatch(/^It is not known whether something is switched off: /);
   });
 
   it('is no fault of secrets that were withheld: approve gives no such advice', async () => {

@@ -121,8 +121,8 @@ describe('the arguments of the primitives', () => {
     ['read', { path: 'f', offset: 1.5 }, 'offset must be an integer'],
     ['read', { path: 'f', hidden: 'yes' }, 'hidden must be a boolean'],
     ['read', { path: 'f', action: 'delete' }, 'action has no such value'],
-    ['read', { path: 'f', file_path: 'f' }, '"file_path" is no argument of read'],
-    ['read', { path: 'f', constructor: 1 }, '"constructor" is no argument'],
+    ['read', { path: 'f', file_path: 'f' }, '"file_path" is not an argument of read'],
+    ['read', { path: 'f', constructor: 1 }, '"constructor" is not an argument'],
     ['edit', { path: 'f', old_string: 'a', new_string: 'b', edits: 'x' }, 'edits must be a list'],
     ['edit', { path: 'f', old_string: 'a', new_string: 'b', edits: [null] }, 'edits must be a list'],
     [

@@ -1,7 +1,7 @@
 /** Binds path arguments to the workspace; refuses what leads outside or could be read in two ways. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { PathHandle } from '../../../catalogs/readers/path-handles.ts';
-import { isBeneath } from '../../../catalogs/readers/path-location.ts';
+import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import type { UpstreamCall } from '../../port.ts';
 
 /** Gives `held` back if it lies in the workspace. Throws ARGS_INVALID for a path that cannot be meant, DENIED for one that leads outside. */
@@ -33,7 +33,7 @@ export async function outsideFolderOf(
   beyond: UpstreamCall['outsideFolders'],
 ): Promise<string | undefined> {
   if (inside || problem !== undefined || beyond === undefined) return undefined;
-  return (await beyond()).find((folder) => isBeneath(folder, absolute));
+  return (await beyond()).find((folder) => isPathWithin(absolute, folder));
 }
 
 /** The components of a path relative to the workspace; none for the root. */

@@ -5,7 +5,7 @@
 import { existsSync, lstatSync, readFileSync, readlinkSync, realpathSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { searchFolders } from '../../../catalogs/programs/helper-programs.ts';
-import { isPathWithin } from '../closed-paths/closed-paths.ts';
+import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import { findProgram, isSystemFile, programFiles, SYSTEM_FOLDERS } from '../program-files.ts';
 import { EGRESS_PORT, EGRESS_SOCKET, SANDBOX_HOME, type SandboxSpec, type SandboxUser } from '../sandbox-spec.ts';
 import { unmovedPaths } from '../visible-paths.ts';

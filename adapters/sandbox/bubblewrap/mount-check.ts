@@ -5,7 +5,7 @@
 import { existsSync, readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import { isPathWithin } from '../closed-paths/closed-paths.ts';
+import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import type { SandboxPlan } from './bubblewrap-arguments.ts';
 
 /** A line of /proc/PID/mountinfo (proc_pid_mountinfo(5)). */

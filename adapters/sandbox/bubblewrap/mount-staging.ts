@@ -6,7 +6,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { statSync } from 'node:fs';
 import path from 'node:path';
 import { findHelper } from '../../../catalogs/programs/helper-programs.ts';
-import { isPathWithin } from '../closed-paths/closed-paths.ts';
+import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import { withoutInheritedDescriptors } from '../inherited-descriptors.ts';
 import type { SandboxUser } from '../sandbox-spec.ts';
 import type { SandboxPlan } from './bubblewrap-arguments.ts';

@@ -8,7 +8,7 @@ import { closeSync, existsSync, openSync, readSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import { isPathWithin } from '../closed-paths/closed-paths.ts';
+import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import { hasEnded, type ProcessIdentity } from '../process-tree.ts';
 import type { SandboxPlan } from './bubblewrap-arguments.ts';
 import { type MountLine, parseMounts } from './mount-check.ts';

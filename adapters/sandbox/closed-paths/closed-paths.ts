@@ -1,46 +1,55 @@
-/** Owns the search for what rules close among the files that a program is given; refuses to start one when it cannot look everywhere. */
+/**
+ * Finds the paths that rules close among the files that a program gets. A program does not start if the search is
+ * incomplete.
+ */
 import { type BigIntStats, lstatSync, opendirSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Confinement } from '../../../catalogs/readers/confinement.ts';
 import { type GlobPosition, type PathClosure, PathTree } from '../../../catalogs/readers/path-globs.ts';
+import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import { TimeSlices } from '../../../catalogs/text/time-slices.ts';
 import { type FolderEntries, NO_FOLDER_ENTRIES, readFolderEntries, repositoryKey } from './folder-entries.ts';
 
-/** What was found: absolute, outermost first. Nothing lies beneath a hidden one. */
+/** Closed paths: absolute, outermost first. The map has no path below a hidden one. */
 export type ClosedPaths = ReadonlyMap<string, PathClosure>;
 
-/** What a search found. */
+/** The result of a search. */
 export interface ClosedPathSearch {
   readonly closed: ClosedPaths;
-  /** Literal names that rules close. Those that do not exist have to be held, or a program creates them. */
+  /** Literal names that rules close. A missing one needs a placeholder, or the program could create it. */
   readonly names: readonly string[];
-  /** The repositories of git, as `repositoryKey` names them. */
+  /** The git repositories, as `repositoryKey` names them. */
   readonly repositories: ReadonlySet<string>;
 }
 
-/** Where is looked: absolute and real. */
+/** The folders to search. All paths are absolute and real. */
 export interface SearchedPaths {
   readonly roots: readonly string[];
   readonly workspace: string;
-  /** Files that are read-only for other reasons: their other names are too. */
+  /** Files that are read-only for other reasons. Their other names become read-only too. */
   readonly fixed?: readonly string[];
 }
 
-/** Folders and files; a walk of so many takes seconds. */
+/** Folders and files. A search of this many takes seconds. */
 const MAX_ENTRIES = 1_000_000;
-/** Each is a mount, and the time for mounts grows with the square of their number: half a second for so many. */
+/**
+ * Each closed path is a mount. The time for mounts grows with the square of their number: half a second for this many.
+ */
 const MAX_CLOSED = 400;
-/** Literal names that are held where they are missing: mounts too. A nested repository has eight of the rules of a starter. */
+/** Placeholders are mounts too. The starter rules need eight in a nested repository. */
 const MAX_NAMES = 600;
 const TRIES = 3;
 
-/** A folder that was listed is not there any more: something moves while we look. */
+type Trees = Readonly<Record<'inside' | 'outside', PathTree>>;
+
+/** A listed folder is gone: another program moves folders during the search. */
 class Moved extends Error {}
 
 /**
- * Finds what the globs close among the roots. Links are not followed: what they lead to is closed where it lies, or open. A
- * closed file is closed under each of its names (hard links). A folder that cannot be listed counts as hidden. Throws SANDBOX_UNAVAILABLE beyond the bounds, and when folders keep moving.
+ * Finds what the globs close among the roots. It does not follow links: their targets are closed, or open, at their own
+ * place. A closed file is closed under each of its names (hard links). A folder that cannot be listed counts as hidden.
+ * Throws SANDBOX_UNAVAILABLE beyond the limits, and when folders keep moving.
  */
 export async function findClosedPaths({ hidden, fixed }: Confinement, given: SearchedPaths): Promise<ClosedPathSearch> {
   const trees = {
@@ -49,30 +58,32 @@ export async function findClosedPaths({ hidden, fixed }: Confinement, given: Sea
   };
   for (let tries = 1; ; tries += 1) {
     try {
-      const walk = new Walk(trees, given.workspace);
-      for (const root of given.roots) await walk.from(root);
-      const linked = linkedFiles([
-        ...[...(given.fixed ?? [])].map((at): [string, PathClosure] => [at, 'fixed']),
-        ...walk.closed,
-      ]);
-      if (linked.size === 0) return walk.found;
-      const again = new Walk(trees, given.workspace, linked);
-      for (const root of given.roots) await again.from(root);
-      return again.found;
+      return await search(trees, given);
     } catch (thrown) {
       if (!(thrown instanceof Moved)) throw thrown;
       if (tries === TRIES)
         throw refused(
-          'folders are moved while they are looked through, or their names are no UTF-8',
-          'Run it again when nothing moves them.',
+          'folders moved during the search for closed files, or their names are not UTF-8',
+          'Run it again when no program moves folders there.',
         );
     }
   }
 }
 
+/** Searches a second time for the other names of the closed files, if they have any. */
+async function search(trees: Trees, { roots, workspace, fixed = [] }: SearchedPaths): Promise<ClosedPathSearch> {
+  const walk = new Walk(trees, workspace, new Map());
+  for (const root of roots) await walk.from(root);
+  const linked = linkedFiles([...fixed.map((at) => [at, 'fixed'] as const), ...walk.closed]);
+  if (linked.size === 0) return walk.found;
+  const again = new Walk(trees, workspace, linked);
+  for (const root of roots) await again.from(root);
+  return again.found;
+}
+
 interface Folder {
   readonly at: string;
-  readonly standing: GlobPosition;
+  readonly position: GlobPosition;
   readonly isFixed: boolean;
 }
 
@@ -80,21 +91,17 @@ class Walk {
   readonly closed = new Map<string, PathClosure>();
   readonly #names = new Set<string>();
   readonly #repositories = new Set<string>();
-  readonly #trees: Readonly<Record<'inside' | 'outside', PathTree>>;
+  readonly #trees: Trees;
   readonly #workspace: string;
+  readonly #linked: ReadonlyMap<string, PathClosure>;
   readonly #pace = new TimeSlices();
   #entries = 0;
 
-  readonly #linked: ReadonlyMap<string, PathClosure>;
-
-  constructor(
-    trees: Readonly<Record<'inside' | 'outside', PathTree>>,
-    workspace: string,
-    linked: ReadonlyMap<string, PathClosure> = new Map(),
-  ) {
-    this.#linked = linked;
+  /** `linked`: closed files with several names, by `keyOf`. */
+  constructor(trees: Trees, workspace: string, linked: ReadonlyMap<string, PathClosure>) {
     this.#trees = trees;
     this.#workspace = workspace;
+    this.#linked = linked;
   }
 
   get found(): ClosedPathSearch {
@@ -102,18 +109,13 @@ class Walk {
   }
 
   async from(root: string): Promise<void> {
-    const { standing, closure } = this.#enter(root);
-    const first = this.#take({ at: root, standing, isFixed: false }, closure);
+    const { position, closure } = this.#enter(root);
+    const first = this.#take({ at: root, position, isFixed: false }, closure);
     const waiting = first !== undefined && statSync(root).isDirectory() ? [first] : [];
-    while (waiting.length > 0) {
-      const folder = waiting.pop() as Folder;
+    for (let folder = waiting.pop(); folder !== undefined; folder = waiting.pop()) {
       this.#noteNames(folder, folder.at === root || folder.at === this.#workspace);
       const { folders, files } = await this.#list(folder.at);
-      for (const name of files) {
-        const next = this.#step(folder, name);
-        if (this.#linked.size > 0) this.#closeOtherName(path.join(folder.at, name), next?.standing.closure);
-        if (this.#pace.isDue) await this.#pace.rest();
-      }
+      await this.#takeFiles(folder, files);
       for (const name of folders) {
         const next = this.#step(folder, name);
         if (next !== undefined) waiting.push(next);
@@ -122,44 +124,52 @@ class Walk {
     }
   }
 
-  /** What lies in a closed folder cannot be created anyway. */
-  #noteNames({ at, standing, isFixed }: Folder, isTop: boolean): void {
-    if (!isFixed) for (const name of standing.literals(isTop)) this.#names.add(path.join(at, name));
+  async #takeFiles(folder: Folder, files: readonly string[]): Promise<void> {
+    for (const name of files) {
+      const next = this.#step(folder, name);
+      if (this.#linked.size > 0) this.#closeOtherName(path.join(folder.at, name), next?.position.closure);
+      if (this.#pace.isDue) await this.#pace.rest();
+    }
+  }
+
+  /** A program cannot create names in a closed folder, so these need no placeholder. */
+  #noteNames({ at, position, isFixed }: Folder, isTop: boolean): void {
+    if (!isFixed) for (const name of position.literals(isTop)) this.#names.add(path.join(at, name));
     if (this.#names.size > MAX_NAMES)
       throw refused(
         `more than ${MAX_NAMES} names fall under rules on paths, in nested repositories for example`,
-        'Take nested repositories (folders with .git) out of the workspace, or narrow these rules.',
+        'Move nested repositories (folders with .git) out of the workspace, or narrow these rules.',
       );
   }
 
-  /** What the globs say of a place and of all folders above it, on its side. */
-  #enter(root: string): { readonly standing: GlobPosition; readonly closure: PathClosure | undefined } {
+  /** Returns what the globs say about a root and about all folders above it. */
+  #enter(root: string): { readonly position: GlobPosition; readonly closure: PathClosure | undefined } {
     const side = isPathWithin(root, this.#workspace) ? 'inside' : 'outside';
-    let standing = this.#trees[side].start;
-    let { closure } = standing;
+    let position = this.#trees[side].start;
+    let { closure } = position;
     for (const name of path
       .relative(side === 'inside' ? this.#workspace : '/', root)
       .split('/')
       .filter((part) => part !== '')) {
-      standing = standing.descend(name);
-      closure = closure === 'hidden' ? closure : (standing.closure ?? closure);
+      position = position.descend(name);
+      closure = closure === 'hidden' ? closure : (position.closure ?? closure);
     }
-    return { standing, closure };
+    return { position, closure };
   }
 
-  /** An entry; what it returns is to be looked into, if it is a folder. */
+  /** Takes an entry. Returns it if the search has to continue below it, should it be a folder. */
   #step(folder: Folder, name: string): Folder | undefined {
     this.#entries += 1;
     if (this.#entries > MAX_ENTRIES)
       throw refused(
-        `rules on paths would have to look at more than ${MAX_ENTRIES} files`,
+        `rules on paths would need a search through more than ${MAX_ENTRIES} files`,
         'Begin the globs of these rules with a folder instead of **.',
       );
-    const standing = folder.standing.descend(name);
+    const position = folder.position.descend(name);
     const at = folder.at === '/' ? `/${name}` : `${folder.at}/${name}`;
     return this.#take({
       at,
-      standing: at === this.#workspace ? this.#trees.inside.start : standing,
+      position: at === this.#workspace ? this.#trees.inside.start : position,
       isFixed: folder.isFixed,
     });
   }
@@ -171,20 +181,20 @@ class Walk {
     if (wanted !== undefined && closure !== 'hidden' && this.closed.get(at) !== 'hidden') this.#close(at, wanted);
   }
 
-  /** Notes what is closed; undefined where nothing is left to look for below. */
-  #take(folder: Folder, closure = folder.standing.closure): Folder | undefined {
+  /** Notes a closed path. Returns undefined if no rule can close anything below it. */
+  #take(folder: Folder, closure = folder.position.closure): Folder | undefined {
     const isNew = closure === 'hidden' || (closure === 'fixed' && !folder.isFixed);
     if (isNew) this.#close(folder.at, closure);
     if (closure === 'hidden') return undefined;
-    const reaches = !folder.standing.isOver || isPathWithin(this.#workspace, folder.at);
-    return reaches ? { ...folder, isFixed: folder.isFixed || closure === 'fixed' } : undefined;
+    const continues = !folder.position.isOver || isPathWithin(this.#workspace, folder.at);
+    return continues ? { ...folder, isFixed: folder.isFixed || closure === 'fixed' } : undefined;
   }
 
   #close(at: string, closure: PathClosure): void {
     this.closed.set(at, closure);
     if (this.closed.size > MAX_CLOSED)
       throw refused(
-        `more than ${MAX_CLOSED} files fall under rules on paths, each to be covered by itself`,
+        `more than ${MAX_CLOSED} files fall under rules on paths, and each needs its own mount`,
         'Write these rules for whole folders (folder/**).',
       );
   }
@@ -200,17 +210,17 @@ class Walk {
       if (code === 'ENOENT' || code === 'ENOTDIR') throw new Moved();
       if (code === 'ENAMETOOLONG')
         throw refused(
-          'a folder has a path that is longer than the system takes',
+          'the path of a folder is longer than the system allows',
           'Remove the deeply nested folder, for example with rm -r.',
         );
-      // A program that owns it could open it again, and then see what nobody looked at.
+      // A program that owns the folder could change its mode, and read files that this search has not checked.
       this.#close(folder, 'hidden');
       return NO_FOLDER_ENTRIES;
     }
   }
 }
 
-/** Files with several names among what is closed, by object: closed files, and those directly in a closed folder. */
+/** Returns the closed files with several names, by `keyOf`: closed files, and files directly in a closed folder. */
 function linkedFiles(closed: readonly (readonly [string, PathClosure])[]): ReadonlyMap<string, PathClosure> {
   const linked = new Map<string, PathClosure>();
   for (const [at, closure] of closed) {
@@ -231,12 +241,12 @@ function filesIn(folder: string): readonly string[] {
       if (entry.isFile()) files.push(path.join(folder, entry.name));
     opened.closeSync();
   } catch {
-    // It is no folder, or closed to us too.
+    // It is not a folder, or this process cannot read it either.
   }
   return files;
 }
 
-/** Undefined for what is no regular file. */
+/** Returns undefined unless the path is a regular file. */
 function fileAt(file: string): BigIntStats | undefined {
   try {
     const stat = lstatSync(file, { bigint: true });
@@ -250,11 +260,6 @@ function keyOf({ dev, ino }: BigIntStats): string {
   return `${dev}:${ino}`;
 }
 
-/** True for the folder itself too. Both absolute and normal. */
-export function isPathWithin(file: string, folder: string): boolean {
-  return file === folder || folder === '/' || file.startsWith(`${folder}/`);
-}
-
 function refused(what: string, next: string): TollgateError {
-  return new TollgateError('SANDBOX_UNAVAILABLE', { detail: `A sandbox cannot keep to the policy: ${what}.`, next });
+  return new TollgateError('SANDBOX_UNAVAILABLE', { detail: `A sandbox cannot enforce the policy: ${what}.`, next });
 }

@@ -1,26 +1,28 @@
-/** Owns how what is closed is laid over what is given, and kept in its place; refuses to let a program move it away to uncover it. */
+/** Mounts closed paths over the files that a program gets, and keeps the program from moving a closed path away. */
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { type Confinement, NO_CONFINEMENT } from '../../../catalogs/readers/confinement.ts';
+import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import { mergeMounts, type SandboxMount, type SandboxPlan } from '../bubblewrap/bubblewrap-arguments.ts';
 import { SANDBOX_HOME, type SandboxSpec } from '../sandbox-spec.ts';
 import { unmovedPaths } from '../visible-paths.ts';
-import { type ClosedPaths, findClosedPaths, isPathWithin, type SearchedPaths } from './closed-paths.ts';
-import { closesGitSettings, gitSettingsIn, type RepositoryScope } from './git-repositories.ts';
+import { type ClosedPaths, findClosedPaths, type SearchedPaths } from './closed-paths.ts';
+import type { RepositoryScope } from './git-repositories.ts';
+import { closesGitSettings, gitSettingsIn } from './git-settings.ts';
 import { reserveNames } from './placeholders.ts';
 
-/** What `closeFiles` found and holds. */
+/** The closed paths of a running program. */
 export interface ClosedFiles {
   readonly closed: ClosedPaths;
-  /** Frees the names that were missing: for the end of the program. */
+  /** Removes the placeholders. Call it when the program has ended. */
   readonly release: () => void;
-  /** For watchRepositories; undefined where rules leave the settings of git open. */
+  /** For `watchRepositories`. Undefined if rules leave the settings of git open. */
   readonly repositoryScope: RepositoryScope | undefined;
-  /** Filled while the program runs: places whose mounts are gone. */
+  /** Closed paths whose mounts are gone. Filled while the program runs. */
   readonly lost: Set<string>;
 }
 
-/** The plan with what rules and settings close of it. Throws SANDBOX_UNAVAILABLE as closeFiles and asJudged. */
+/** Closes paths of a plan by rules and settings. Throws SANDBOX_UNAVAILABLE as `closePaths` and `unmovedPaths` do. */
 export async function closePlan(
   plan: SandboxPlan,
   { workspace, confinement = NO_CONFINEMENT, fixed = [] }: Pick<SandboxSpec, 'workspace' | 'confinement' | 'fixed'>,
@@ -46,8 +48,8 @@ export async function closePlan(
 }
 
 /**
- * Finds what rules close, and holds the missing names of it that the program could create: they are read-only too. Throws
- * SANDBOX_UNAVAILABLE as findClosed, and when a name cannot be held.
+ * Finds the paths that rules close. Makes placeholders for missing names that the program could create; they are
+ * read-only too. Throws SANDBOX_UNAVAILABLE as `findClosedPaths` does, and if a placeholder cannot be made.
  */
 export async function closePaths(
   confinement: Confinement,
@@ -71,17 +73,19 @@ export async function closePaths(
   } catch (cause) {
     const { code = 'unknown', path: at = '' } = cause as NodeJS.ErrnoException;
     throw new TollgateError('SANDBOX_UNAVAILABLE', {
-      detail: `The name "${path.basename(at)}", which a rule closes, could not be kept from being created (${code}).`,
+      detail: `A rule closes the name "${path.basename(at)}", but Tollgate could not make its placeholder (${code}).`,
       next: 'Run it again. If it fails again, make the folder around it writable for Tollgate, or create the file.',
       cause,
     });
   }
 }
 
-/** Mounts, outermost first, and what is masked after them. */
+/** Mounts, outermost first, and the paths to mask after them. */
 export type MountLayers = Pick<SandboxPlan, 'mounts' | 'masks'>;
 
-/** Adds what settings keep from being written: a place in a mount, and the mounts in a place that is none. What is hidden stays so. */
+/**
+ * Adds the paths that settings make read-only: a path in a mount, and mounts below a path. Hidden paths stay hidden.
+ */
 export function withReadOnlyPaths(
   closed: ClosedPaths,
   fixed: readonly string[],
@@ -94,7 +98,7 @@ export function withReadOnlyPaths(
   return new Map([...places.map((at) => [at, 'fixed'] as const), ...closed]);
 }
 
-/** Lays what is closed over what is given. */
+/** Adds mounts and masks for the closed paths. */
 export function overlayClosedPaths(given: MountLayers, closed: ClosedPaths): MountLayers {
   const [hidden, fixed] = (['hidden', 'fixed'] as const).map((one) =>
     [...closed].filter(([, closure]) => closure === one).map(([at]) => at),
@@ -106,27 +110,27 @@ export function overlayClosedPaths(given: MountLayers, closed: ClosedPaths): Mou
     ),
     ...fixed.map((at) => ({ from: at, to: at, writable: false })),
   ]);
-  const kept = [...mounts.map(({ to }) => to), ...masks].flatMap((at) => keepersOf(at, mounts));
+  const kept = [...mounts.map(({ to }) => to), ...masks].flatMap((at) => anchorsOf(at, mounts));
   return { masks, mounts: mergeMounts([...kept, ...mounts]) };
 }
 
 /**
- * The folders between a covered place and the writable mount that it lies in, each mounted on itself: a folder that is no mount
- * could be renamed with the covered place in it, and for the next program no rule would know it by its new name.
+ * Mounts each folder between a closed path and its writable mount on itself. A program could rename a folder that is
+ * not a mount, with the closed path in it. No rule would match the new name for the next program.
  */
-function keepersOf(at: string, mounts: readonly SandboxMount[]): readonly SandboxMount[] {
-  const holder = mounts.findLast(({ to }) => to !== at && isPathWithin(at, to));
-  if (holder?.writable !== true) return [];
+function anchorsOf(at: string, mounts: readonly SandboxMount[]): readonly SandboxMount[] {
+  const around = mounts.findLast(({ to }) => to !== at && isPathWithin(at, to));
+  if (around?.writable !== true) return [];
   const names = path
-    .relative(holder.to, path.dirname(at))
+    .relative(around.to, path.dirname(at))
     .split('/')
     .filter((name) => name !== '');
   return names
-    .map((_, index) => path.join(holder.to, ...names.slice(0, index + 1)))
+    .map((_, index) => path.join(around.to, ...names.slice(0, index + 1)))
     .map((folder) => ({ from: folder, to: folder, writable: true }));
 }
 
-/** Without those that lie in another. */
+/** Returns the paths that do not lie in another one of them. */
 export function outermostPaths(files: readonly string[]): readonly string[] {
   const all = [...new Set(files)].sort((one, other) => one.length - other.length);
   return all.filter((file, index) => !all.slice(0, index).some((folder) => isPathWithin(file, folder)));

@@ -1,35 +1,38 @@
-/** Owns what lies in folders, asked of the disk again only where something changed; refuses to keep what may be changing right now. */
+/**
+ * Caches the entries of folders. A folder is read again if it changed; one that may be changing right now is not
+ * cached.
+ */
 import { lstatSync, opendirSync } from 'node:fs';
 import path from 'node:path';
 import type { TimeSlices } from '../../../catalogs/text/time-slices.ts';
 
-/** Names in a folder. */
+/** The names in a folder. */
 export interface FolderEntries {
   readonly folders: readonly string[];
   readonly files: readonly string[];
-  /** Symbolic links, whatever they lead to. */
+  /** Symbolic links to any kind of target. */
   readonly links: readonly string[];
 }
 
-/** Of a folder that cannot be listed. */
+/** The entries of a folder that cannot be listed. */
 export const NO_FOLDER_ENTRIES: FolderEntries = { folders: [], files: [], links: [] };
 
 interface Kept {
   readonly entries: FolderEntries;
   readonly inode: bigint;
-  /** Moves with every change of names or rights, and nobody can set it back, as they could the other times. */
+  /** The ctime in nanoseconds. It changes with every name and mode, and no program can set it. */
   readonly changed: bigint;
 }
 
-/** Within this time a second change might not move the clock of the disk. */
-const FRESH_NS = 2_000_000_000n;
+/** A second change within this time may leave the ctime as it is. */
+const UNSETTLED_NS = 2_000_000_000n;
 const MAX_KEPT = 200_000;
-const NAMES_A_LOOK = 1024;
+const NAMES_PER_READ = 1024;
 
 const kept = new Map<string, Kept>();
 let size = 0;
 
-/** The entries of a folder. Throws the system's errors, and ENOTDIR where a link stands by now. `most` ends the look at a folder with more. */
+/** Returns the entries of a folder, `most` and one more at most. Throws the system's errors, and ENOTDIR for a link. */
 export async function readFolderEntries(
   folder: string,
   pace: TimeSlices,
@@ -46,7 +49,7 @@ export async function readFolderEntries(
   if (before !== undefined) size -= lengthOf(before.entries);
   kept.delete(folder);
   const isSame = lstatSync(folder, { bigint: true }).ctimeNs === ctimeNs;
-  if (isSame && now - ctimeNs > FRESH_NS && size + lengthOf(entries) <= MAX_KEPT) {
+  if (isSame && now - ctimeNs > UNSETTLED_NS && size + lengthOf(entries) <= MAX_KEPT) {
     kept.set(folder, { entries, inode, changed: ctimeNs });
     size += lengthOf(entries);
   }
@@ -55,7 +58,7 @@ export async function readFolderEntries(
 
 async function list(folder: string, pace: TimeSlices, most: number): Promise<FolderEntries> {
   const [folders, files, links]: [string[], string[], string[]] = [[], [], []];
-  const opened = opendirSync(folder, { bufferSize: NAMES_A_LOOK });
+  const opened = opendirSync(folder, { bufferSize: NAMES_PER_READ });
   try {
     for (
       let count = 1, entry = opened.readSync();
@@ -64,7 +67,7 @@ async function list(folder: string, pace: TimeSlices, most: number): Promise<Fol
     ) {
       if (entry.isDirectory()) folders.push(entry.name);
       else (entry.isSymbolicLink() ? links : files).push(entry.name);
-      if (count % NAMES_A_LOOK === 0 && pace.isDue) await pace.rest();
+      if (count % NAMES_PER_READ === 0 && pace.isDue) await pace.rest();
     }
     return { folders, files, links };
   } finally {
@@ -72,14 +75,14 @@ async function list(folder: string, pace: TimeSlices, most: number): Promise<Fol
   }
 }
 
-/** An empty folder takes its place too. */
+/** Counts the folder itself too, because an empty one needs memory. */
 function lengthOf({ folders, files, links }: FolderEntries): number {
   return 1 + folders.length + files.length + links.length;
 }
 
 /**
- * Identifies the folder of a repository's data, whatever its name; undefined for any other folder. A `.git` that is not complete counts too:
- * `git init` of the owner would complete it, and keep its settings.
+ * Returns the identity of a folder with a repository's data, whatever its name, and undefined for other folders. An
+ * incomplete `.git` counts too: `git init` of the owner would complete it and keep its settings.
  */
 export function repositoryKey(folder: string, entries: FolderEntries): string | undefined {
   if (!isRepository(entries) && path.basename(folder).toLowerCase() !== '.git') return undefined;
@@ -87,7 +90,7 @@ export function repositoryKey(folder: string, entries: FolderEntries): string | 
   return stat === undefined ? undefined : `${stat.dev}:${stat.ino}`;
 }
 
-/** What git itself looks for; a disk that ignores capitals does too. */
+/** Checks the entries that git checks. Case does not count, because some file systems ignore it. */
 function isRepository({ folders, files, links }: FolderEntries): boolean {
   const has = (name: string): boolean =>
     [folders, files, links].some((names) =>

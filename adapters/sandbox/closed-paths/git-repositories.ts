@@ -1,307 +1,245 @@
-/** Withholds what git would run on the host: settings and hooks of repositories that a program in a sandbox made or changed. */
+/**
+ * Withholds settings and hooks that a sandboxed program wrote into git repositories: git on the host would run them.
+ */
 import { isUtf8 } from 'node:buffer';
 import { randomBytes } from 'node:crypto';
-import {
-  chmodSync,
-  closeSync,
-  constants,
-  fstatSync,
-  lstatSync,
-  opendirSync,
-  openSync,
-  readFileSync,
-  renameSync,
-} from 'node:fs';
+import { chmodSync, lstatSync, opendirSync, renameSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Confinement } from '../../../catalogs/readers/confinement.ts';
-import { PathTree } from '../../../catalogs/readers/path-globs.ts';
 import { openPlainHandle } from '../../../catalogs/readers/path-handles.ts';
+import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import { TimeSlices } from '../../../catalogs/text/time-slices.ts';
-import { type ClosedPaths, isPathWithin } from './closed-paths.ts';
+import type { ClosedPaths } from './closed-paths.ts';
 import { type FolderEntries, NO_FOLDER_ENTRIES, readFolderEntries, repositoryKey } from './folder-entries.ts';
+import { plainTextOf, RepositorySettings } from './git-settings.ts';
 
-/** Milliseconds between two looks while the program runs, and how many times the cost of the last look it is at least. */
-const LOOK_MS = 3000;
-const LOOK_SHARE = 50;
-/** Far less than SETTLED_MS, however many folders a program makes. */
-const MOST_WAIT_MS = 60_000;
-/** The clock of a file system is behind that of the process by up to this many milliseconds. */
+/**
+ * Milliseconds between two scans while the program runs. The pause is at least SCAN_SHARE times as long as the last
+ * scan.
+ */
+const SCAN_MS = 3000;
+const SCAN_SHARE = 50;
+/** Far less than the time after which settings count as settled, however many folders a program makes. */
+const MAX_WAIT_MS = 60_000;
+/** The clock of a file system may be this many milliseconds behind the clock of the process. */
 const CLOCK_MS = 100;
-const MAX_CONFIG = 64 * 1024;
 const END_MS = 2000;
 const WITHHELD = '.withheld';
-/** Characters of a name that stay in the new name: its bytes are at most 255. */
-const MOST_KEPT = 50;
-/** Linux: a path has 4096 bytes, with the zero at its end. */
-const MOST_PATH_BYTES = 4095;
+/** Characters of a name that stay in the new name. A name has 255 bytes at most. */
+const MAX_KEPT = 50;
+/** A path has 4096 bytes at most on Linux, including the zero byte at its end. */
+const MAX_PATH_BYTES = 4095;
 const HOOKS = 'hooks';
-/** Entries of a repository that start programs, or say where such entries are. */
+/** Entries of a repository that start programs, or that name the place of such entries. */
 const RUN = ['config', 'config.worktree', 'commondir', HOOKS, 'HEAD'] as const;
-
-/** By then, every program that could write a file has been looked at many times. */
-const SETTLED_MS = 600_000;
-const MOST_SETTLED = 10_000;
-const SETTINGS: ReadonlySet<string> = new Set(['config', 'config.worktree']);
-/** What a rebase that was interrupted does next: a line can be a command. */
+/** The next steps of an interrupted rebase. A line can be a command. */
 const [REBASE, TODO] = ['rebase-merge', 'git-rebase-todo'] as const;
 const COMMAND = /^[ \t]*(?:exec|x)\b/m;
 
-/** Settings that start no program and lead to no other settings, as `section.name`, or `section.*.name` where a subsection stands. */
-const HARMLESS: ReadonlySet<string> = new Set([
-  ...[
-    'repositoryformatversion',
-    'filemode',
-    'bare',
-    'logallrefupdates',
-    'ignorecase',
-    'precomposeunicode',
-    'symlinks',
-    'autocrlf',
-    'eol',
-    'safecrlf',
-    'quotepath',
-    'sparsecheckout',
-    'sparsecheckoutcone',
-  ].map((name) => `core.${name}`),
-  ...['objectformat', 'refstorage', 'partialclone', 'worktreeconfig'].map((name) => `extensions.${name}`),
-  ...['url', 'pushurl', 'fetch', 'push', 'tagopt', 'prune', 'promisor', 'partialclonefilter'].map(
-    (name) => `remote.*.${name}`,
-  ),
-  ...['remote', 'merge', 'rebase', 'pushremote', 'description'].map((name) => `branch.*.${name}`),
-  ...['url', 'active', 'branch'].map((name) => `submodule.*.${name}`),
-  'submodule.active',
-  'user.name',
-  'user.email',
-  'init.defaultbranch',
-  'pull.rebase',
-  'pull.ff',
-  'push.default',
-  'push.autosetupremote',
-  'fetch.prune',
-  'gc.auto',
-  'merge.conflictstyle',
-]);
-const SECTION = /^\[([A-Za-z][A-Za-z0-9-]*)(?: "([^"\\]*)")?\]$/;
-const SETTING = /^\s*([A-Za-z][A-Za-z0-9-]*)(?:\s*=([^"\\#;\r\0]*))?$/;
-
-/** Where to look, and what needs no look. All paths absolute and real. */
+/** Which folders to scan, and what needs no check in them. All paths are absolute and real. */
 export interface RepositoryScope {
   /** Folders that the program may write. */
   readonly writable: readonly string[];
-  /** What was covered at the start: the program cannot have changed it. */
+  /** Paths that were closed at the start: the program cannot have changed them. */
   readonly closed: ClosedPaths;
-  /** The repositories that were there at the start, as `repositoryKey` names them. */
+  /** The repositories that existed at the start, as `repositoryKey` names them. */
   readonly known: ReadonlySet<string>;
   /** Unix milliseconds. */
   readonly since: number;
-  /** Of `closed`, what was not closed to the end. */
+  /** Those of `closed` that did not stay closed until the end. */
   readonly lost: ReadonlySet<string>;
-  /** What the closed files of settings said at the start, as `settingsIn` gives it. */
+  /** The text of the closed settings files at the start, as `gitSettingsIn` returns it. */
   readonly before: ReadonlyMap<string, string>;
 }
 
-/** The last text of each file of settings that had not changed for SETTLED_MS. */
-const settled = new Map<string, string>();
-
-/**
- * The text of files of settings among these that their owner has written: another program that runs may have written a file that changed
- * lately, and its own looks have not withheld it yet. For such a file, the last text that stood for a while. `now`: Unix milliseconds.
- */
-export function gitSettingsIn(files: Iterable<string>, now: number): ReadonlyMap<string, string> {
-  const settings = [...files].filter((file) => SETTINGS.has(path.basename(file)));
-  for (const file of settings) {
-    const changed = lstatSync(file, { throwIfNoEntry: false })?.ctimeMs ?? now;
-    const text = textOf(file);
-    if (text !== undefined && now - changed > SETTLED_MS && settled.size < MOST_SETTLED) settled.set(file, text);
-  }
-  return new Map(settings.map((file) => [file, settled.get(file) ?? '']));
-}
-
-/** True where rules close the settings of git to writes: only then is anything withheld. */
-export function closesGitSettings({ hidden, fixed }: Confinement): boolean {
-  return new PathTree({ hidden, fixed }, 'inside').start.descend('.git').descend('config').closure !== undefined;
-}
-
-/** What a look did, or what was found at the end of a program. */
+/** What a scan did, and what was found at the end of a program. */
 export interface WithheldSettings {
-  /** What was closed to the program and was not to the end. */
+  /** Paths that were closed to the program at the start but not at the end. */
   readonly lost?: readonly string[];
-  /** The names that what was renamed had. */
+  /** The former names of the renamed entries. */
   readonly withheld: readonly string[];
-  /** Code of the system, where something could not be looked at or renamed. */
+  /** The system's error code, if the scan could not read or rename something. */
   readonly failed?: string;
 }
 
 /**
- * Looks while a program runs, and once more when the function that it gives is called after the program's end. `over`
- * resolves when nothing of the program is left; that is waited for. `tell` hears of a look that renamed something or failed.
+ * Scans repeatedly while a program runs. Returns a function to call after the program ends, which waits for `over` (no
+ * process of the program is left) and scans once more. `report` gets each scan that renamed something or failed.
  */
 export function watchRepositories(
-  grounds: RepositoryScope,
+  scope: RepositoryScope,
   over: Promise<void>,
-  tell: (look: WithheldSettings) => void,
+  report: (found: WithheldSettings) => void,
 ): () => Promise<void> {
   const ended = new AbortController();
-  const look = async (): Promise<number> => {
+  const scan = async (): Promise<number> => {
     const began = performance.now();
     const withheld: string[] = [];
-    const failed = await withholdSettings(grounds, withheld).then(
+    const failed = await withholdSettings(scope, withheld).then(
       () => undefined,
       (thrown: NodeJS.ErrnoException) => thrown.code ?? 'unknown',
     );
-    if (withheld.length > 0 || failed !== undefined) tell({ withheld, ...(failed !== undefined && { failed }) });
+    if (withheld.length > 0 || failed !== undefined) report({ withheld, ...(failed !== undefined && { failed }) });
     return performance.now() - began;
   };
-  const looking = (async () => {
-    for (let wait = LOOK_MS; !ended.signal.aborted; ) {
+  const scanning = (async () => {
+    for (let wait = SCAN_MS; !ended.signal.aborted; ) {
       await sleep(wait, undefined, { ref: false, signal: ended.signal }).catch(() => undefined);
-      if (!ended.signal.aborted) wait = Math.min(MOST_WAIT_MS, Math.max(LOOK_MS, LOOK_SHARE * (await look())));
+      if (!ended.signal.aborted) wait = Math.min(MAX_WAIT_MS, Math.max(SCAN_MS, SCAN_SHARE * (await scan())));
     }
   })();
   return async () => {
     ended.abort();
-    await looking;
+    await scanning;
     await Promise.race([over, sleep(END_MS, undefined, { ref: false })]);
-    await look();
+    await scan();
   };
 }
 
-/** Renames what git would run, and adds the names that it had to `withheld`. Throws what the system throws first, after it has looked everywhere. */
-export async function withholdSettings(grounds: RepositoryScope, withheld: string[]): Promise<void> {
-  await new Look(grounds, withheld).run();
+/**
+ * Renames the entries that git would run, and adds their former names to `withheld`. Throws the first error of the
+ * system after it has scanned all folders.
+ */
+export async function withholdSettings(scope: RepositoryScope, withheld: string[]): Promise<void> {
+  await new RepositoryScan(scope, withheld).run();
 }
 
-/** A folder that is held open. */
-interface Open {
-  /** The path of its descriptor. */
+/** Returns true if the program can have written an entry. `open`: the same entry, below the folder's descriptor. */
+type IsChangeable = (file: string, open: string) => boolean;
+
+/** A folder, and the path of its open descriptor. */
+interface OpenFolder {
+  readonly folder: string;
   readonly at: string;
 }
 
-/** One look at all folders that a program may write. What fails in one place keeps nothing from being withheld in another. */
-class Look {
-  readonly #grounds: RepositoryScope;
+/** One scan of all folders that a program may write. A failure in one folder does not stop the scan of the others. */
+class RepositoryScan {
+  readonly #scope: RepositoryScope;
   readonly #withheld: string[];
   readonly #pace = new TimeSlices();
   readonly #waiting: string[];
   #failed: { readonly thrown: unknown } | undefined;
 
-  constructor(grounds: RepositoryScope, withheld: string[]) {
-    this.#grounds = grounds;
+  constructor(scope: RepositoryScope, withheld: string[]) {
+    this.#scope = scope;
     this.#withheld = withheld;
-    this.#waiting = [...grounds.writable];
+    this.#waiting = [...scope.writable];
   }
 
   async run(): Promise<void> {
     for (let folder = this.#waiting.pop(); folder !== undefined; folder = this.#waiting.pop()) {
-      if (this.#grounds.closed.get(folder) !== 'hidden') await this.#attempt(this.#lookAt(folder));
+      if (this.#scope.closed.get(folder) !== 'hidden') await this.#attempt(this.#scan(folder));
       if (this.#pace.isDue) await this.#pace.rest();
     }
     if (this.#failed !== undefined) throw this.#failed.thrown;
   }
 
-  async #attempt(work: Promise<void>): Promise<void> {
-    await work.catch((thrown: unknown) => void (this.#failed ??= { thrown }));
+  async #attempt<T>(work: Promise<T>): Promise<T | undefined> {
+    return work.catch((thrown: unknown) => void (this.#failed ??= { thrown }));
   }
 
-  async #lookAt(folder: string): Promise<void> {
-    const entries = await this.#listed(folder);
+  async #scan(folder: string): Promise<void> {
+    const entries = await this.#entriesOf(folder);
     const key = repositoryKey(folder, entries);
-    if (key !== undefined) await this.#attempt(this.#withholdIn(folder, !this.#grounds.known.has(key)));
+    if (key !== undefined) await this.#attempt(this.#withholdIn(folder, !this.#scope.known.has(key)));
     const isOdd = (name: string): boolean =>
-      name.includes('\ufffd') || Buffer.byteLength(path.join(folder, name)) > MOST_PATH_BYTES;
+      name.includes('\ufffd') || Buffer.byteLength(path.join(folder, name)) > MAX_PATH_BYTES;
     for (const name of entries.folders) if (!isOdd(name)) this.#waiting.push(path.join(folder, name));
-    if (entries.folders.some(isOdd)) await this.#attempt(this.#openOdd(folder));
+    if (entries.folders.some(isOdd)) await this.#attempt(this.#moveOddFolders(folder));
   }
 
-  /** A folder that is gone has no entries. */
-  async #listed(folder: string): Promise<FolderEntries> {
+  /** Returns no entries for a folder that is gone. */
+  async #entriesOf(folder: string): Promise<FolderEntries> {
     try {
       return await readFolderEntries(folder, this.#pace);
     } catch (thrown) {
       const { code = '' } = thrown as NodeJS.ErrnoException;
       if (['ENOENT', 'ENOTDIR'].includes(code)) return NO_FOLDER_ENTRIES;
-      // git needs no right to list a folder in order to read settings in it.
+      // git can read settings in a folder without the right to list it.
       if (code !== 'EACCES' || !(await withFolder(folder, () => Promise.resolve()))) throw thrown;
       return readFolderEntries(folder, this.#pace);
     }
   }
 
   /**
-   * Folders whose names are no text, or whose paths are longer than the system takes, move to the top, where the look reaches them.
-   * With such folders no sandbox starts, so a program made them.
+   * Moves folders whose names are not UTF-8, or whose paths are longer than the system allows, to the top, where the
+   * scan reaches them. No sandbox starts with such folders, so a program made them.
    */
-  async #openOdd(folder: string): Promise<void> {
-    const top = this.#grounds.writable.find((root) => isPathWithin(folder, root)) ?? folder;
+  async #moveOddFolders(folder: string): Promise<void> {
+    const top = this.#scope.writable.find((root) => isPathWithin(folder, root)) ?? folder;
     await withFolder(top, (above) =>
-      withFolder(folder, async (inner) => {
-        for await (const name of foldersIn(inner, this.#pace)) {
-          const file = path.join(folder, name.toString());
-          const isOdd = !isUtf8(name) || Buffer.byteLength(file) > MOST_PATH_BYTES;
-          const to = isOdd ? withhold({ at: inner.at, name }, above.at) : undefined;
-          if (to !== undefined) this.#withheld.push(file);
-          // What only contains the sign for unreadable text is no odd name.
-          if (to !== undefined || (!isOdd && file.includes('\ufffd')))
-            this.#waiting.push(to === undefined ? file : path.join(top, to));
+      withFolder(folder, async (at) => {
+        for await (const name of foldersIn(at, this.#pace)) {
+          const next = this.#moveIfOdd(name, { folder, at }, { folder: top, at: above });
+          if (next !== undefined) this.#waiting.push(next);
         }
       }),
     );
   }
 
-  /** One repository, held open so that nobody can put another folder in its place meanwhile. */
+  /** Returns the folder if the scan still has to reach it: it has moved, or `#scan` has taken it for an odd one. */
+  #moveIfOdd(name: Buffer, from: OpenFolder, to: OpenFolder): string | undefined {
+    const file = path.join(from.folder, name.toString());
+    // A name may contain the replacement character itself, and is then not odd.
+    if (isUtf8(name) && Buffer.byteLength(file) <= MAX_PATH_BYTES) return file.includes('\ufffd') ? file : undefined;
+    const moved = withhold({ at: from.at, name }, to.at);
+    if (moved === undefined) return undefined;
+    this.#withheld.push(file);
+    return path.join(to.folder, moved);
+  }
+
+  /** Keeps the repository's folder open during the check, so that no program can exchange it. */
   async #withholdIn(folder: string, isNew: boolean): Promise<void> {
-    const { closed, since, lost, before } = this.#grounds;
+    const isChangeable = this.#changeableIn(folder, isNew);
+    const hooks = await this.#attempt(this.#hooksIn(folder));
+    await withFolder(folder, async (at) => {
+      const settings = new RepositorySettings(at, folder, isNew ? new Map() : this.#scope.before);
+      for (const name of RUN) {
+        const [file, open] = [path.join(folder, name), path.join(at, name)];
+        const isFault = (): boolean =>
+          name === HOOKS ? hooks?.isEmpty !== true || !isFolder(open) : settings.isFault(name, isNew);
+        if (exists(open) && isChangeable(file, open) && isFault()) await this.#attempt(this.#withhold(file, at));
+      }
+    });
+    if (isFolder(path.join(folder, REBASE)))
+      await this.#attempt(this.#withholdTodo(path.join(folder, REBASE), isChangeable));
+    // A program can rewrite a hook in a folder of hooks that existed before.
+    if (!isNew && hooks !== undefined) await this.#withholdHooks(path.join(folder, HOOKS), hooks.files, isChangeable);
+  }
+
+  /** `files`: the entries that git would run as hooks. */
+  async #hooksIn(folder: string): Promise<{ readonly isEmpty: boolean; readonly files: readonly string[] }> {
+    const { folders, files, links } = await this.#entriesOf(path.join(folder, HOOKS));
+    const run = [...files, ...links].filter((hook) => !isIgnoredHook(hook));
+    return { isEmpty: run.length === 0 && folders.every(isIgnoredHook), files: run };
+  }
+
+  /**
+   * In a folder that became a repository later, closed paths need the check too: they were not settings at the start.
+   */
+  #changeableIn(folder: string, isNew: boolean): IsChangeable {
+    const { closed, since, lost } = this.#scope;
     const covers = [...closed.keys()].filter(
       (at) => !lost.has(at) && (isPathWithin(at, folder) || isPathWithin(folder, at)),
     );
-    // What was closed at the start is no less foreign in a folder that has become a repository since.
-    const isOpen = (file: string, held: string): boolean =>
-      isNew || (!covers.some((at) => isPathWithin(file, at)) && isChanged(held, since));
-    const hooks = await this.#listed(path.join(folder, HOOKS)).catch(
-      (thrown: unknown) => void (this.#failed ??= { thrown }),
-    );
-    const hasHooks =
-      hooks === undefined || [...hooks.folders, ...hooks.files, ...hooks.links].some((hook) => !isKeptHook(hook));
-    await withFolder(folder, async ({ at }) => {
-      const repository = new Repository(at, folder, isNew ? new Map() : before);
-      const isFault = (name: string): boolean =>
-        name === HOOKS ? hasHooks || !lstatSync(path.join(at, name)).isDirectory() : repository.isFault(name, isNew);
-      for (const name of RUN) {
-        const [file, held] = [path.join(folder, name), path.join(at, name)];
-        const isThere = lstatSync(held, { throwIfNoEntry: false }) !== undefined;
-        if (isThere && isOpen(file, held) && isFault(name)) await this.#attempt(this.#withhold(file, at));
-      }
-    });
-    if (lstatSync(path.join(folder, REBASE), { throwIfNoEntry: false })?.isDirectory() === true)
-      await this.#attempt(this.#withholdTodo(path.join(folder, REBASE), isOpen));
-    // A hook can be rewritten in a folder of hooks that was there before.
-    if (!isNew && hooks !== undefined)
-      await this.#withholdHooks(
-        path.join(folder, HOOKS),
-        [...hooks.files, ...hooks.links].filter((hook) => !isKeptHook(hook)),
-        isOpen,
-      );
+    return (file, open) => isNew || (!covers.some((at) => isPathWithin(file, at)) && isChanged(open, since));
   }
 
-  /** `git rebase --continue` runs it. */
-  async #withholdTodo(folder: string, isOpen: (file: string, held: string) => boolean): Promise<void> {
-    await withFolder(folder, async ({ at }) => {
-      const [file, held] = [path.join(folder, TODO), path.join(at, TODO)];
-      const isThere = lstatSync(held, { throwIfNoEntry: false }) !== undefined;
-      if (isThere && isOpen(file, held) && COMMAND.test(textOf(held) ?? 'exec'))
+  /** `git rebase --continue` runs the commands of this file. */
+  async #withholdTodo(folder: string, isChangeable: IsChangeable): Promise<void> {
+    await withFolder(folder, async (at) => {
+      const [file, open] = [path.join(folder, TODO), path.join(at, TODO)];
+      if (exists(open) && isChangeable(file, open) && COMMAND.test(plainTextOf(open) ?? 'exec'))
         await this.#attempt(this.#withhold(file, at));
     });
   }
 
-  async #withholdHooks(
-    folder: string,
-    hooks: readonly string[],
-    isOpen: (file: string, held: string) => boolean,
-  ): Promise<void> {
-    await withFolder(folder, async ({ at }) => {
+  async #withholdHooks(folder: string, hooks: readonly string[], isChangeable: IsChangeable): Promise<void> {
+    await withFolder(folder, async (at) => {
       for (const hook of hooks) {
         const file = path.join(folder, hook);
-        if (isOpen(file, path.join(at, hook))) await this.#attempt(this.#withhold(file, at));
+        if (isChangeable(file, path.join(at, hook))) await this.#attempt(this.#withhold(file, at));
         if (this.#pace.isDue) await this.#pace.rest();
       }
     });
@@ -313,23 +251,34 @@ class Look {
   }
 }
 
-/** Does `work` on an open folder, with all rights of its owner; false when a link stands on the way by now. */
-async function withFolder(folder: string, work: (open: Open) => Promise<unknown>): Promise<boolean> {
-  const held = openPlainHandle(folder);
+function exists(file: string): boolean {
+  return lstatSync(file, { throwIfNoEntry: false }) !== undefined;
+}
+
+function isFolder(file: string): boolean {
+  return lstatSync(file, { throwIfNoEntry: false })?.isDirectory() === true;
+}
+
+/**
+ * Calls `work` with the path of the open folder's descriptor. The owner gets all rights on the folder first. Returns
+ * false if a link is on the way by now.
+ */
+async function withFolder(folder: string, work: (at: string) => Promise<unknown>): Promise<boolean> {
+  const handle = openPlainHandle(folder);
   try {
-    if (held?.object === undefined) return false;
-    const mode = Number(held.stat?.mode ?? 0n) & 0o7777;
-    if ((mode & 0o700) !== 0o700) chmodSync(held.object, mode | 0o700);
-    await work({ at: held.object });
+    if (handle?.object === undefined) return false;
+    const mode = Number(handle.stat?.mode ?? 0n) & 0o7777;
+    if ((mode & 0o700) !== 0o700) chmodSync(handle.object, mode | 0o700);
+    await work(handle.object);
     return true;
   } finally {
-    held?.close();
+    handle?.close();
   }
 }
 
-/** The folders in an open folder, with the bytes of their names. */
-async function* foldersIn({ at }: Open, pace: TimeSlices): AsyncGenerator<Buffer> {
-  // Node gives buffers, which its types do not say.
+/** Yields the names of the folders in an open folder, as bytes. */
+async function* foldersIn(at: string, pace: TimeSlices): AsyncGenerator<Buffer> {
+  // Node returns buffers here, but its types say strings.
   const opened = opendirSync(at, { encoding: 'buffer' as BufferEncoding });
   try {
     for (let entry = opened.readSync(); entry !== null; entry = opened.readSync()) {
@@ -341,118 +290,26 @@ async function* foldersIn({ at }: Open, pace: TimeSlices): AsyncGenerator<Buffer
   }
 }
 
-/** Samples are not run, nor what was renamed. */
-function isKeptHook(name: string): boolean {
+/** git runs neither samples nor renamed hooks. */
+function isIgnoredHook(name: string): boolean {
   return name.endsWith('.sample') || name.endsWith(WITHHELD);
 }
 
-/** By the time that nobody can set. */
+/** Uses the ctime, which no program can set. */
 function isChanged(file: string, since: number): boolean {
   const stat = lstatSync(file, { throwIfNoEntry: false });
   return stat !== undefined && stat.ctimeMs >= since - CLOCK_MS;
 }
 
-/** Tells what of a repository git would run. */
-class Repository {
-  readonly #at: string;
-  readonly #folder: string;
-  /** Where rules about `.git` hold. In any other folder, a later write could change the settings. */
-  readonly #isOrdinary: boolean;
-  readonly #before: RepositoryScope['before'];
-
-  /** `at`: the folder `folder`, open. `before`: settings that were there at the start; who wrote them may keep them. */
-  constructor(at: string, folder: string, before: RepositoryScope['before']) {
-    this.#before = before;
-    this.#at = at;
-    this.#folder = folder;
-    this.#isOrdinary = folder.split('/').includes('.git');
-  }
-
-  /** True for an entry that has to be withheld. */
-  isFault(name: string, isNew: boolean): boolean {
-    switch (name) {
-      case 'commondir':
-        return !this.#isHarmlessCommon(textOf(path.join(this.#at, name))?.trim());
-      case 'HEAD':
-        return isNew && !this.#isOrdinary;
-      default:
-        return !this.#isHarmless(name);
-    }
-  }
-
-  /** A folder that is common to itself changes nothing: such a file holds the name in another sandbox. */
-  #isHarmlessCommon(folder: string | undefined): boolean {
-    return (
-      folder === '.' ||
-      (folder === '../..' && this.#isOrdinary && path.basename(path.dirname(this.#folder)) === 'worktrees')
-    );
-  }
-
-  #isHarmless(name: string): boolean {
-    const text = textOf(path.join(this.#at, name));
-    if (text === undefined) return false;
-    const faults = this.#faultsOf(text);
-    if (faults.length === 0) return true;
-    const before = this.#before.get(path.join(this.#folder, name)) ?? '';
-    // A setting that goes on in the next line could be given another next line.
-    return !/\\\r?(?:\n|$)/.test(before) && faults.join('\n') === this.#faultsOf(before).join('\n');
-  }
-
-  /** Lines that are not known to be harmless, each with the section that it stands in. */
-  #faultsOf(text: string): readonly string[] {
-    let section = '';
-    let within = '';
-    return text.split('\n').flatMap((line) => {
-      if (/^\s*(?:[#;].*)?$/.test(line)) return [];
-      const [, head, subsection] = SECTION.exec(line) ?? [];
-      if (/^\s*\[/.test(line)) [within, section] = [line, ''];
-      if (head !== undefined) section = head.toLowerCase() + (subsection === undefined ? '' : '.*');
-      if (head !== undefined) return [];
-      const [, key, value = ''] = SETTING.exec(line) ?? [];
-      return key !== undefined && this.#isKnown(`${section}.${key.toLowerCase()}`, value.trim())
-        ? []
-        : [`${within}\n${line}`];
-    });
-  }
-
-  #isKnown(setting: string, value: string): boolean {
-    return setting === 'core.worktree'
-      ? this.#staysWithin(value)
-      : HARMLESS.has(setting) && !value.includes('::') && !value.startsWith('-');
-  }
-
-  /** The data of a submodule lies in the repository around it, and names the folder of its files there. */
-  #staysWithin(worktree: string): boolean {
-    const [outer, inner] = this.#folder.split('/.git/modules/');
-    return (
-      outer !== undefined &&
-      inner !== undefined &&
-      isPathWithin(path.resolve(this.#folder, worktree), outer) &&
-      !worktree.includes('.git')
-    );
-  }
-}
-
-/** The text of a plain file with one name; undefined for everything else. */
-function textOf(file: string): string | undefined {
-  let descriptor: number | undefined;
-  try {
-    descriptor = openSync(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
-    const stat = fstatSync(descriptor);
-    return stat.isFile() && stat.nlink === 1 && stat.size <= MAX_CONFIG ? readFileSync(descriptor, 'utf8') : undefined;
-  } catch {
-    return undefined;
-  } finally {
-    if (descriptor !== undefined) closeSync(descriptor);
-  }
-}
-
-/** Renames an entry of an open folder to a name that is free, in the folder `to`. Gives that name; undefined when the entry is gone. */
+/**
+ * Renames an entry of an open folder to a free name in the folder `to`. Returns that name, or undefined if the entry is
+ * gone.
+ */
 function withhold({ at, name }: { readonly at: string; readonly name: string | Buffer }, to = at): string | undefined {
-  const short = name.toString().slice(0, MOST_KEPT);
-  const isTaken = lstatSync(path.join(to, `${short}${WITHHELD}`), { throwIfNoEntry: false }) !== undefined;
-  // Nobody can make all of these names beforehand.
-  const free = `${short}${isTaken ? `.${randomBytes(6).toString('hex')}` : ''}${WITHHELD}`;
+  const short = name.toString().slice(0, MAX_KEPT);
+  // The random part keeps a program from taking all free names beforehand.
+  const random = exists(path.join(to, `${short}${WITHHELD}`)) ? `.${randomBytes(6).toString('hex')}` : '';
+  const free = `${short}${random}${WITHHELD}`;
   try {
     renameSync(Buffer.concat([Buffer.from(`${at}/`), Buffer.from(name)]), path.join(to, free));
     return free;

@@ -1,4 +1,4 @@
-/** Keeps the places of missing closed files taken while a sandbox runs: what does not exist cannot be mounted read-only. */
+/** Makes placeholders for missing closed files while a sandbox runs: a path must exist to be mounted read-only. */
 import {
   accessSync,
   closeSync,
@@ -16,20 +16,20 @@ import {
 } from 'node:fs';
 import path from 'node:path';
 import { openPlainHandle, type PathHandle, pathOfDescriptor } from '../../../catalogs/readers/path-handles.ts';
+import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import { mountedElsewhere } from '../bubblewrap/mount-check.ts';
-import { isPathWithin } from './closed-paths.ts';
 
 const { O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_RDONLY, O_WRONLY } = constants;
 
-/** Milliseconds until the next look at a place that a sandbox of another process uses. */
-const LATER_MS = 1000;
+/** Milliseconds until the next check of a placeholder that a sandbox of another process uses. */
+const RETRY_MS = 1000;
 
-/** How many sandboxes of this process need a file or folder that we made. */
-const held = new Map<string, number>();
+/** Counts the sandboxes of this process that need a placeholder. */
+const users = new Map<string, number>();
 
 /**
- * Files of a repository that git cannot read as folders, with a content that changes nothing. All other placeholders are empty
- * folders, which git does not track.
+ * Placeholders that must be files, because git fails on a folder of that name. Their content changes nothing. All other
+ * placeholders are empty folders, which git does not track.
  */
 const FILES_OF_GIT: ReadonlyMap<string, string> = new Map([
   ['commondir', '.\n'],
@@ -39,17 +39,18 @@ const FILES_OF_GIT: ReadonlyMap<string, string> = new Map([
 ]);
 
 /**
- * Makes an empty folder at each place that is missing in a writable folder, so that the sandbox can cover it. Gives a function that
- * removes those that are still empty when no other sandbox of this process needs them. Throws what the system throws.
+ * Makes a placeholder for each path that is missing in a writable folder, so that the sandbox can mount over it.
+ * Returns a function that removes the unchanged ones when no other sandbox of this process needs them. Throws the
+ * system's errors.
  */
 export function createPlaceholders(places: readonly string[], writable: readonly string[]): () => void {
   const wanted = places.filter((place) => writable.some((folder) => place !== folder && isPathWithin(place, folder)));
   const taken: string[] = [];
-  const release = (): void => letGo(taken.splice(0).reverse());
+  const release = (): void => releaseAll(taken.splice(0).reverse());
   try {
     for (const folder of wanted.flatMap(missingOf)) {
-      if (!held.has(folder)) make(folder);
-      held.set(folder, (held.get(folder) ?? 0) + 1);
+      if (!users.has(folder)) make(folder);
+      users.set(folder, (users.get(folder) ?? 0) + 1);
       taken.push(folder);
     }
     return release;
@@ -60,8 +61,9 @@ export function createPlaceholders(places: readonly string[], writable: readonly
 }
 
 /**
- * Holds the names that do not exist, and says which. A repository that does not exist is left free: with its folder, `git init`
- * would be closed too. So is what lies beneath a file or a link. Throws what the system throws.
+ * Makes placeholders for the names that do not exist, and returns these names. It skips a repository that does not
+ * exist, because its folder would block `git init`. It also skips names below a file or a link. Throws the system's
+ * errors.
  */
 export function reserveNames(names: readonly string[]): {
   readonly places: readonly string[];
@@ -69,18 +71,18 @@ export function reserveNames(names: readonly string[]): {
 } {
   const places = names.filter(
     (name) =>
-      (held.has(name) || lstatSync(name, { throwIfNoEntry: false }) === undefined) && canHold(path.dirname(name)),
+      (users.has(name) || lstatSync(name, { throwIfNoEntry: false }) === undefined) && canReserveIn(path.dirname(name)),
   );
   return { places, release: createPlaceholders(places, ['/']) };
 }
 
-function canHold(folder: string): boolean {
+function canReserveIn(folder: string): boolean {
   const stat = lstatSync(folder, { throwIfNoEntry: false });
   if (stat !== undefined) return stat.isDirectory() && !isReadOnly(folder);
-  return path.basename(folder) !== '.git' && canHold(path.dirname(folder));
+  return path.basename(folder) !== '.git' && canReserveIn(path.dirname(folder));
 }
 
-/** On a disk that is mounted read-only, no program creates anything either. */
+/** A program cannot create names on a read-only disk either, so these need no placeholder. */
 function isReadOnly(folder: string): boolean {
   try {
     accessSync(folder, constants.W_OK);
@@ -90,26 +92,21 @@ function isReadOnly(folder: string): boolean {
   }
 }
 
-/** What has to be made for a place, the outermost first; folders that we made before count as missing. */
+/** Returns the folders and the file to make for a path, outermost first. Existing placeholders count as missing. */
 function missingOf(place: string): readonly string[] {
-  const isThere = lstatSync(place, { throwIfNoEntry: false }) !== undefined && !held.has(place);
+  const isThere = lstatSync(place, { throwIfNoEntry: false }) !== undefined && !users.has(place);
   return isThere ? [] : [...missingOf(path.dirname(place)), place];
 }
 
-/** Belongs to the owner of the folder around it, who can remove it if we are killed before. */
+/** Gives the placeholder to the owner of its folder, who can remove it if this process is killed. */
 function make(place: string): void {
   inFolderOf(place, ({ parent, missing }, at) => {
     if (missing.length !== 1) throw fault(missing.length === 0 ? 'EEXIST' : 'ENOENT', place);
     const content = contentOf(place);
-    if (content === undefined) mkdirSync(at);
-    const made = openSync(
-      at,
-      content === undefined ? O_RDONLY | O_DIRECTORY | O_NOFOLLOW : O_WRONLY | O_CREAT | O_EXCL,
-      0o444,
-    );
+    const made = content === undefined ? makeFolder(at) : openSync(at, O_WRONLY | O_CREAT | O_EXCL, 0o444);
     try {
       if (content !== undefined) writeFileSync(made, content);
-      // A command may have put another folder of ours in its place, which is not given away.
+      // A command may have put another folder of this process there, which must not change its owner.
       const isOurs = content !== undefined || readdirSync(pathOfDescriptor(made)).length === 0;
       const { uid, gid } = statSync(parent);
       if (process.getuid?.() === 0 && isOurs) fchownSync(made, uid, gid);
@@ -119,17 +116,22 @@ function make(place: string): void {
   });
 }
 
+function makeFolder(at: string): number {
+  mkdirSync(at);
+  return openSync(at, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+}
+
 /**
- * Works on a name in the very folder that has its place now, without a link on the way: a command may exchange the folder for a link
- * at any moment, and we may be root. `at` reaches the name beneath the descriptor of that folder. Throws ELOOP.
+ * Calls `work` with `at`, the name below the descriptor of its folder. A command may exchange a folder for a link at
+ * any moment, and this process may be root. Throws ELOOP if a link is on the way.
  */
-function inFolderOf<T>(place: string, work: (held: PathHandle & { readonly parent: string }, at: string) => T): T {
-  const held = openPlainHandle(place);
+function inFolderOf<T>(place: string, work: (handle: PathHandle & { readonly parent: string }, at: string) => T): T {
+  const handle = openPlainHandle(place);
   try {
-    if (held?.parent === undefined) throw fault('ELOOP', place);
-    return work(held as PathHandle & { readonly parent: string }, `${held.parent}/${path.basename(place)}`);
+    if (handle?.parent === undefined) throw fault('ELOOP', place);
+    return work(handle as PathHandle & { readonly parent: string }, `${handle.parent}/${path.basename(place)}`);
   } finally {
-    held?.close();
+    handle?.close();
   }
 }
 
@@ -141,24 +143,26 @@ function contentOf(place: string): string | undefined {
   return path.dirname(place).split('/').includes('.git') ? FILES_OF_GIT.get(path.basename(place)) : undefined;
 }
 
-/** Frees places, the innermost first. */
-function letGo(places: readonly string[]): void {
+/** Removes the placeholders that no sandbox of this process needs, innermost first. */
+function releaseAll(places: readonly string[]): void {
   const free = places.filter((place) => {
-    const count = (held.get(place) ?? 1) - 1;
-    if (count > 0) held.set(place, count);
-    else held.delete(place);
+    const count = (users.get(place) ?? 1) - 1;
+    if (count > 0) users.set(place, count);
+    else users.delete(place);
     return count <= 0;
   });
   removeUnused(free);
 }
 
-/** A sandbox of another process may have covered a place that we made: removed, it would be open to that sandbox. */
+/**
+ * Keeps a placeholder that a sandbox of another process has mounted over: without it, that sandbox could write there.
+ */
 function removeUnused(places: readonly string[]): void {
   const used = mountedElsewhere(places);
   const isUsed = (place: string): boolean => [...used].some((at) => isPathWithin(at, place));
-  for (const place of places) if (!held.has(place) && !isUsed(place)) remove(place);
+  for (const place of places) if (!users.has(place) && !isUsed(place)) remove(place);
   const later = places.filter(isUsed);
-  if (later.length > 0) setTimeout(() => removeUnused(later.filter((place) => !held.has(place))), LATER_MS).unref();
+  if (later.length > 0) setTimeout(() => removeUnused(later.filter((place) => !users.has(place))), RETRY_MS).unref();
 }
 
 function remove(place: string): void {
@@ -170,6 +174,6 @@ function remove(place: string): void {
         unlinkSync(at);
     });
   } catch {
-    // Its owner has put something there, or removed it: then it is not ours any more.
+    // The owner has put something there, or removed it. It is not our placeholder any more.
   }
 }

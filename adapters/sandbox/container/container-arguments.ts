@@ -1,26 +1,30 @@
-/** Owns the command line of docker or podman for a contained server; refuses to write a value of its environment into it. */
+/**
+ * Builds the command line of Docker or Podman for a server in a container. It contains no value of an environment
+ * variable.
+ */
 import { existsSync, readFileSync, realpathSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import { egressBridge } from '../bubblewrap/bubblewrap-arguments.ts';
-import { type ClosedPaths, isPathWithin } from '../closed-paths/closed-paths.ts';
+import type { ClosedPaths } from '../closed-paths/closed-paths.ts';
 import { overlayClosedPaths, withReadOnlyPaths } from '../closed-paths/closure-mounts.ts';
 import { EGRESS_SOCKET, type Egress, type SandboxSettings, type SandboxUser } from '../sandbox-spec.ts';
 import { type ContainerEngine, machineLabel } from './container-engine.ts';
 
-/** What a container is made of. Paths absolute. */
+/** The description of a container. All paths are absolute. */
 export interface ContainerSpec {
-  /** Its name, unique; see `nameContainer`. */
+  /** The unique name of the container. */
   readonly id: string;
   readonly server: string;
   readonly image: string;
-  /** Of the image. With `egress` the image needs `sh` and `socat` too. */
+  /** A program of the image. With `egress` the image needs `sh` and `socat` too. */
   readonly command: string;
   readonly args: readonly string[];
   readonly env: Readonly<Record<string, string>>;
   readonly cwd?: string;
   readonly sandbox: SandboxSettings;
-  /** What rules close of that; absent: nothing. */
+  /** The paths in these folders that rules close. Absent if there are none. */
   readonly closed?: ClosedPaths;
   readonly hidden: readonly string[];
   readonly egress?: Egress;
@@ -28,98 +32,74 @@ export interface ContainerSpec {
 }
 
 const HOME = '/tmp';
-/** The calls that seccomp-filter.ts refuses in a sandbox, by name, for the engine to compile: its own filter lets programs make namespaces, or not, as it was built. docker's client reads it here, podman where it runs. */
+/**
+ * Names the system calls that `seccomp-filter.ts` refuses. The engine's own filter may allow namespaces. Docker's
+ * client reads this file on this machine; Podman reads it where it runs.
+ */
 const FILTER = path.join(import.meta.dirname, 'seccomp.json');
 
-/** What the words depend on. */
-type Kind = Pick<ContainerEngine, 'isPodman' | 'isRootless' | 'isRemote'>;
+/** The arguments depend on these facts. */
+type EngineKind = Pick<ContainerEngine, 'isPodman' | 'isRootless' | 'isRemote'>;
 
 /**
- * The arguments of `docker run`. Environment goes by name only: the client takes the values from its own environment, so that
- * no process list shows one. Nothing of the client's other variables enters the container.
+ * Returns the arguments of `docker run`. Environment variables go by name only: the client takes the values from its
+ * own environment, so no process list shows them. No other variable of the client enters the container.
  */
-export function containerArguments(contained: ContainerSpec, engine: Kind): readonly string[] {
-  const { image, command, args, cwd, sandbox, egress, identity } = contained;
-  const { memoryMb, processes, fileMb, cpuSeconds } = sandbox.limits;
-  const size = fileMb * 1024 * 1024;
+export function containerArguments(contained: ContainerSpec, engine: EngineKind): readonly string[] {
+  const { id, server, image, command, args, cwd, egress } = contained;
   const program = [command, ...args];
+  const bridge = `if command -v socat >/dev/null; then\n${egressBridge('socat')}fi; exec "$@"`;
   return [
     'run',
-    '--name',
-    contained.id,
-    '--rm',
-    '--interactive',
-    '--init',
-    '--pull',
-    'missing',
-    '--log-driver',
-    'none',
-    '--label',
-    machineLabel(),
-    '--label',
-    `tollgate.server=${contained.server}`,
-    '--read-only',
-    ...ownWords(engine),
-    '--cap-drop',
-    'ALL',
-    '--security-opt',
-    'no-new-privileges',
-    ...(engine.isRemote ? [] : ['--security-opt', `seccomp=${FILTER}`]),
-    '--network',
-    'none',
-    '--ipc',
-    'private',
-    '--user',
-    `${identity.uid}:${identity.gid}`,
-    '--hostname',
-    'sandbox',
-    '--memory',
-    `${memoryMb}m`,
-    '--memory-swap',
-    `${memoryMb}m`,
-    '--pids-limit',
-    `${processes}`,
-    '--ulimit',
-    `fsize=${size}:${size}`,
-    '--ulimit',
-    'core=0:0',
-    '--ulimit',
-    'msgqueue=0:0',
-    ...countLimits(memoryMb),
-    ...(cpuSeconds === undefined ? [] : ['--ulimit', `cpu=${cpuSeconds}:${cpuSeconds}`]),
-    '--tmpfs',
-    `/tmp:rw,nosuid,nodev,size=${size},mode=1777${engine.isPodman ? ',notmpcopyup' : ''}`,
-    '--shm-size',
-    '64m',
+    ...['--name', id, '--rm', '--interactive', '--init', '--pull', 'missing', '--log-driver', 'none'],
+    ...['--label', machineLabel(), '--label', `tollgate.server=${server}`],
+    ...isolationArguments(contained, engine),
+    ...limitArguments(contained, engine),
     ...mountsOf(contained, engine).flatMap((mount) => ['--mount', mount]),
     ...(cwd === undefined ? [] : ['--workdir', cwd]),
-    ...namesOf(contained).flatMap((name) => ['--env', name]),
-    '--env',
-    `HOME=${HOME}`,
-    ...(egress === undefined
-      ? entry(program, image)
-      : entry(
-          [
-            '/bin/sh',
-            '-c',
-            `if command -v socat >/dev/null; then\n${egressBridge('socat')}fi; exec "$@"`,
-            'bridge',
-            ...program,
-          ],
-          image,
-        )),
+    ...variableNames(contained).flatMap((name) => ['--env', name]),
+    ...['--env', `HOME=${HOME}`],
+    ...entryArguments(egress === undefined ? program : ['/bin/sh', '-c', bridge, 'bridge', ...program], image),
   ];
 }
 
-/** Podman gives a read-only container folders of memory without an end, and an ordinary user's podman another owner of his files. */
-function ownWords({ isPodman, isRootless }: Kind): readonly string[] {
+function isolationArguments({ identity }: ContainerSpec, engine: EngineKind): readonly string[] {
+  return [
+    '--read-only',
+    ...podmanArguments(engine),
+    ...['--cap-drop', 'ALL', '--security-opt', 'no-new-privileges'],
+    ...(engine.isRemote ? [] : ['--security-opt', `seccomp=${FILTER}`]),
+    ...['--network', 'none', '--ipc', 'private'],
+    ...['--user', `${identity.uid}:${identity.gid}`, '--hostname', 'sandbox'],
+  ];
+}
+
+function limitArguments({ sandbox: { limits } }: ContainerSpec, { isPodman }: EngineKind): readonly string[] {
+  const { memoryMb, processes, fileMb, cpuSeconds } = limits;
+  const size = fileMb * 1024 * 1024;
+  return [
+    ...['--memory', `${memoryMb}m`, '--memory-swap', `${memoryMb}m`, '--pids-limit', `${processes}`],
+    ...['--ulimit', `fsize=${size}:${size}`, '--ulimit', 'core=0:0', '--ulimit', 'msgqueue=0:0'],
+    ...countLimits(memoryMb),
+    ...(cpuSeconds === undefined ? [] : ['--ulimit', `cpu=${cpuSeconds}:${cpuSeconds}`]),
+    ...['--tmpfs', `/tmp:rw,nosuid,nodev,size=${size},mode=1777${isPodman ? ',notmpcopyup' : ''}`],
+    ...['--shm-size', '64m'],
+  ];
+}
+
+/**
+ * By default, Podman gives a read-only container memory folders without a limit. Rootless Podman maps the owner of
+ * files to another user.
+ */
+function podmanArguments({ isPodman, isRootless }: EngineKind): readonly string[] {
   if (!isPodman) return [];
   return ['--read-only-tmpfs=false', ...(isRootless ? ['--userns', 'keep-id'] : [])];
 }
 
 /**
- * Open files, as in a sandbox; and an end that no server meets to the processes of its user, which `--pids-limit` counts for this one
- * alone. An engine that may not raise limits (without CAP_SYS_RESOURCE, as in a container itself) fails at those that it would set by default.
+ * Limits open files as a sandbox does. The limit of processes counts all processes of the user, so it is high;
+ * `--pids-limit` counts this container only. Both stay within our hard limits: an engine without CAP_SYS_RESOURCE
+ * cannot raise limits, and fails at its own defaults.
  */
 function countLimits(memoryMb: number): readonly string[] {
   const files = Math.min(Math.max(256, memoryMb * 4), hardLimit('open files') ?? Infinity);
@@ -127,38 +107,43 @@ function countLimits(memoryMb: number): readonly string[] {
   return ['--ulimit', `nofile=${files}:${files}`, '--ulimit', `nproc=${processes}:${processes}`];
 }
 
-/** Of our own process, which its children cannot raise; undefined where there is none, or the engine runs elsewhere. */
+/** Returns a hard limit of this process. Undefined if there is none, or if the engine runs on a virtual machine. */
 function hardLimit(name: 'open files' | 'processes'): number | undefined {
   if (process.platform !== 'linux') return undefined;
   const hard = new RegExp(`^Max ${name} +\\S+ +(\\d+)`, 'm').exec(readFileSync('/proc/self/limits', 'latin1'))?.[1];
   return hard === undefined ? undefined : Number(hard);
 }
 
-/** The image's own program is replaced: what runs is what the configuration shows. */
-function entry([program = '', ...words]: readonly string[], image: string): readonly string[] {
+/** Replaces the entry point of the image, so that the program of the configuration runs. */
+function entryArguments([program = '', ...words]: readonly string[], image: string): readonly string[] {
   return ['--entrypoint', program, image, ...words];
 }
 
-/** Values for the names in `containerArguments`, to be added to the environment of the client. */
+/** Returns the values for the names in `containerArguments`. Add them to the environment of the client. */
 export function containerEnvironment({ env, egress }: ContainerSpec): Readonly<Record<string, string>> {
   return { ...env, ...egress?.env };
 }
 
-/** Throws SANDBOX_UNAVAILABLE for a variable that would steer the client itself: another daemon, other credentials. */
-function namesOf(contained: ContainerSpec): readonly string[] {
+/**
+ * Throws SANDBOX_UNAVAILABLE for a variable that would configure the client itself: another daemon, other credentials.
+ */
+function variableNames(contained: ContainerSpec): readonly string[] {
   const names = Object.keys(containerEnvironment(contained));
-  const steering = names.find((name) => /^(?:DOCKER_|CONTAINERS?_|XDG_|HOME$|PATH$)/.test(name));
-  if (steering === undefined) return names;
+  const reserved = names.find((name) => /^(?:DOCKER_|CONTAINERS?_|XDG_|HOME$|PATH$)/.test(name));
+  if (reserved === undefined) return names;
   throw new TollgateError('SANDBOX_UNAVAILABLE', {
-    detail: `The variable ${steering} would steer the container client instead of the server.`,
-    next: `Take ${steering} out of its env.`,
+    detail: `The variable ${reserved} would configure the container client instead of the server.`,
+    next: `Remove ${reserved} from the env of the server.`,
   });
 }
 
-/** Binds of what is allowed; what is hidden in them is covered: a folder by an empty one, into which podman would copy what it covers; a file by /dev/null. */
+/**
+ * Binds the allowed paths. An empty folder covers a hidden folder, and /dev/null covers a hidden file. Podman would
+ * copy the covered files into the empty folder unless told not to.
+ */
 function mountsOf(
   { sandbox: { filesystem }, hidden, egress, closed = new Map() }: ContainerSpec,
-  { isPodman }: Kind,
+  { isPodman }: EngineKind,
 ): readonly string[] {
   const bind = (from: string, to: string, writable: boolean): string =>
     ['type=bind', field('source', from), field('target', to), ...(writable ? [] : ['readonly'])].join(',');
@@ -172,15 +157,15 @@ function mountsOf(
           ...(isPodman ? ['notmpcopyup'] : []),
         ].join(',')
       : bind('/dev/null', file, false);
-  const seen = [
+  const given = [
     ...filesystem.allowWrite.map((file) => [file, true] as const),
     ...filesystem.allowRead.map((file) => [file, false] as const),
   ].filter(([file]) => existsSync(file));
   const masks = [...filesystem.denyRead, ...hidden]
     .filter((file) => existsSync(file))
     .map((file) => realpathSync(file))
-    .filter((file) => seen.some(([folder]) => isPathWithin(file, folder)));
-  const mounts = seen.map(([file, writable]) => ({ from: file, to: file, writable }));
+    .filter((file) => given.some(([folder]) => isPathWithin(file, folder)));
+  const mounts = given.map(([file, writable]) => ({ from: file, to: file, writable }));
   const layers = overlayClosedPaths(
     { mounts, masks },
     withReadOnlyPaths(
@@ -189,8 +174,8 @@ function mountsOf(
       mounts,
     ),
   );
-  // Each place once: an engine refuses a second mount over one.
-  const ways =
+  // Each target once: an engine refuses a second mount on it.
+  const egressMounts =
     egress === undefined
       ? []
       : [...new Map([[EGRESS_SOCKET, egress.socket], ...egress.mounts.map(({ from, to }) => [to, from] as const)])].map(
@@ -199,15 +184,15 @@ function mountsOf(
   return [
     ...layers.mounts.map(({ from, to, writable }) => bind(from, to, writable)),
     ...layers.masks.map(cover),
-    ...ways,
+    ...egressMounts,
   ];
 }
 
-/** Mounts are read as a line of CSV: a comma in a path would begin another option. */
+/** The engine reads a mount as a line of CSV: a comma in a path would begin another option. */
 function field(name: string, file: string): string {
   if (/["\n\r]/.test(file))
     throw new TollgateError('SANDBOX_UNAVAILABLE', {
-      detail: 'A path with a quotation mark or a line break cannot be given to a container.',
+      detail: `A container cannot get the path ${JSON.stringify(file)}: it contains a quotation mark or a line break.`,
       next: 'Rename the folder.',
     });
   return file.includes(',') ? `"${name}=${file}"` : `${name}=${file}`;

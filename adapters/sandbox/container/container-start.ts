@@ -1,5 +1,4 @@
-/** Owns the start and the end of contained servers; refuses to take a failure of the engine for one of the server. */
-
+/** Starts and ends servers in containers. It tells a failure of the engine from a failure of the server. */
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -18,16 +17,16 @@ import {
   removalArguments,
 } from './container-engine.ts';
 
-/** What a client ends with when the engine failed, or could not start the program; and then says why. */
-const REFUSED: ReadonlySet<number> = new Set([125, 126, 127]);
-const CLIENT_SAYS = /^(?:Error|docker|podman): .*$/gm;
-/** So does the first process of the container, which then ends with whatever number it likes. */
-const INIT_SAYS = /^(?:ERROR \(catatonit:\d+\): failed to exec|\[FATAL tini \(\d+\)\] exec) .*$/gm;
+/** Exit codes of a client if the engine failed or could not start the program. Its stderr then says why. */
+const ENGINE_FAILED: ReadonlySet<number> = new Set([125, 126, 127]);
+const CLIENT_ERROR = /^(?:Error|docker|podman): .*$/gm;
+/** Errors of the container's first process. Its exit code can be any number then. */
+const INIT_ERROR = /^(?:ERROR \(catatonit:\d+\): failed to exec|\[FATAL tini \(\d+\)\] exec) .*$/gm;
 const TAIL_CHARS = 4096;
-/** A client that has not ended by then never will. */
+/** Milliseconds after which a client that has not ended gets SIGKILL. */
 const CLIENT_MS = 10_000;
 
-/** Starts a server in a container of an engine that has answered. Throws SANDBOX_UNAVAILABLE when its client cannot be started. */
+/** Starts a server in a container. Throws SANDBOX_UNAVAILABLE if the client of the engine cannot be started. */
 export async function startContainer(
   contained: Omit<ContainerSpec, 'id'>,
   engine: ContainerEngine,
@@ -39,12 +38,13 @@ export async function startContainer(
   const child = withoutInheritedDescriptors(['pipe', 'pipe', 'pipe'], (stdio) =>
     spawn(client, args, { env, cwd: '/', detached: true, shell: false, stdio }),
   ) as ChildProcessWithoutNullStreams;
-  if (child.pid === undefined) throw await unstarted(child, engine);
-  // SIGKILL would end the client alone, and one that is making a container would leave half of it, which nobody can remove. It ends with its container, or at SIGTERM once it has made it.
+  if (child.pid === undefined) throw await clientFailure(child, engine);
+  // The client gets SIGTERM first. SIGKILL ends the client only, and during the making of a container it leaves half of
+  // one, which cannot be removed.
   const kill = (): boolean => {
     const isThere = signalGroup(child, 'SIGTERM');
     remove(engine, named.id);
-    // Its number may be that of another by the time it would be killed.
+    // The client's process id may belong to another process by then.
     if (child.exitCode !== null || child.signalCode !== null) return isThere;
     const last = setTimeout(() => signalGroup(child, 'SIGKILL'), CLIENT_MS).unref();
     child.once('exit', () => {
@@ -63,52 +63,58 @@ export async function startContainer(
   };
 }
 
-/** Nothing says that the other engine is not there: the next start asks. */
-async function unstarted(child: ChildProcessWithoutNullStreams, { client }: ContainerEngine): Promise<TollgateError> {
+/** The other engine may still work, so the next start asks all engines. */
+async function clientFailure(
+  child: ChildProcessWithoutNullStreams,
+  { client }: ContainerEngine,
+): Promise<TollgateError> {
   const [cause] = (await once(child, 'error')) as [NodeJS.ErrnoException];
   forgetContainerEngines();
   return new TollgateError('SANDBOX_UNAVAILABLE', {
     detail: `${path.basename(client)} could not be started (${cause.code ?? 'unknown'}).`,
-    next: 'Try again: the next start asks all engines anew. `tollgate doctor` shows what they answer.',
+    next: 'Try again: the next start asks all engines again. `tollgate doctor` shows what they answer.',
     cause,
   });
 }
 
-/** Removes what killed processes left, for a start of ours that is about no container yet. Throws SANDBOX_UNAVAILABLE; the first container tries again. */
+/**
+ * Removes containers that killed Tollgate processes left, before the first container starts. Throws
+ * SANDBOX_UNAVAILABLE; the first container tries again.
+ */
 export async function removeOrphanContainers(): Promise<void> {
   await findContainerEngine();
 }
 
-/** Names the process that starts it, so that the next one can tell whether it still lives. */
+/** The name contains the process that starts the container, so that a later one can tell if that process still runs. */
 function nameContainer(): string {
   return `tollgate-${process.pid}-${startTimeOf(process.pid)}-${randomBytes(4).toString('hex')}`;
 }
 
-/** Listens until the server has said a word: from then on, what the client ends with is the server's. */
+/** Listens until the server has written to stdout. From then on, the client's exit code is the server's. */
 function watchStart(
   child: ChildProcessWithoutNullStreams,
   engine: ContainerEngine,
   image: string,
 ): () => TollgateError | undefined {
-  let said = '';
-  let stands = false;
-  child.stdout.once('data', () => (stands = true));
+  let stderr = '';
+  let hasAnswered = false;
+  child.stdout.once('data', () => (hasAnswered = true));
   child.stderr.on('data', (chunk: Buffer) => {
-    if (!stands) said = (said + chunk.toString('utf8')).slice(-TAIL_CHARS);
+    if (!hasAnswered) stderr = (stderr + chunk.toString('utf8')).slice(-TAIL_CHARS);
   });
   return () => {
-    const why = (said.match(INIT_SAYS) ?? (REFUSED.has(child.exitCode ?? 0) ? said.match(CLIENT_SAYS) : undefined))?.at(
-      -1,
-    );
-    if (stands || why === undefined) return undefined;
+    const why = (
+      stderr.match(INIT_ERROR) ?? (ENGINE_FAILED.has(child.exitCode ?? 0) ? stderr.match(CLIENT_ERROR) : undefined)
+    )?.at(-1);
+    if (hasAnswered || why === undefined) return undefined;
     forgetContainerEngines();
-    return refused({ why, said }, engine, image);
+    return refused({ why, stderr }, engine, image);
   };
 }
 
-/** The reasons that are known, each with what mends it. */
+/** Names the fix if the reason is known. */
 function refused(
-  { why, said }: { readonly why: string; readonly said: string },
+  { why, stderr }: { readonly why: string; readonly stderr: string },
   { client }: ContainerEngine,
   image: string,
 ): TollgateError {
@@ -122,7 +128,7 @@ function refused(
     [/cannot connect|connection refused/i, `Start its daemon: sudo systemctl start ${name}`],
     [
       /executable file|failed to exec|tini|no such file or directory|exec format/i,
-      'Correct command in its entry: it is looked for in the image, not on this machine.',
+      'Correct the command of the server: it must be a program of the image, not of this machine.',
     ],
     [
       /hybrid mode/,
@@ -130,16 +136,16 @@ function refused(
     ],
   ];
   const next =
-    fixes.find(([pattern]) => pattern.test(said))?.[1] ??
-    `Mend what it says; ${name} info and \`tollgate doctor\` show what the engine has.`;
+    fixes.find(([pattern]) => pattern.test(stderr))?.[1] ??
+    `Fix the reported problem. ${name} info and \`tollgate doctor\` show the state of the engine.`;
   return new TollgateError('SANDBOX_UNAVAILABLE', {
     detail: `${name} did not start the container: ${lastLine(why)}`,
     next,
-    cause: new Error(said),
+    cause: new Error(stderr),
   });
 }
 
-/** Goes on by itself when our own process is ending. */
+/** The removal continues even if this process ends. */
 function remove({ client, isPodman }: ContainerEngine, id: string): void {
   spawn(client, [...removalArguments(isPodman), id], { env: clientEnvironment(), detached: true, stdio: 'ignore' })
     .on('error', () => undefined)

@@ -1,14 +1,14 @@
 /**
- * Owns what is recorded of one decision: exactly what the policy was told and what it answered; refuses results, and
- * calls that no policy was asked about.
+ * The recording of one decision: the input of the policy and its answer. It has no results, and no call without a
+ * decision.
  */
 import { type CallDecision, type CallInput, INPUT_VERSION } from '../../../policies/port.ts';
 import type { EndedCall } from '../../call/record.ts';
 
-/** Characters of arguments above which they are not kept: such a recording can be shown, and not be replayed. */
+/** Arguments with more characters are not kept. Such a recording can be shown, but not replayed. */
 export const MAX_ARGS = 256 * 1024;
 
-/** One decision. `input` without `argsText` is that of a call whose arguments were too large to keep. */
+/** One decision. `input` lacks `argsText` if the arguments were too large to keep. */
 export interface Recording {
   /** Version of the policy's input, see policies/port.ts. */
   readonly version: number;
@@ -19,20 +19,20 @@ export interface Recording {
   readonly revision: string;
   readonly input: Omit<CallInput, 'argsText'> & { readonly argsText?: string };
   readonly argChars: number;
-  /** Absent when the policy gave none; `failed` then says why. */
+  /** Absent when the policy gave no decision; `failed` then says why. */
   readonly decision?: CallDecision;
   readonly failed?: string;
 }
 
-/** A recording with all that the policy was told: it can be decided anew. */
+/** A recording with the complete input of the policy: it can be decided again. */
 export type WholeRecording = Recording & { readonly input: CallInput };
 
-/** True when the arguments were kept. */
+/** Returns true if the arguments were kept. */
 export function isWhole(recording: Recording): recording is WholeRecording {
   return recording.input.argsText !== undefined;
 }
 
-/** What is to be kept of a call; undefined where the policy was not asked. */
+/** Returns the recording of a call; undefined if the policy was not asked. */
 export function recordingOf(end: EndedCall): Recording | undefined {
   const { input, decision } = end.judged ?? {};
   if (input === undefined) return undefined;

@@ -1,6 +1,6 @@
 /**
- * Owns the recording of this process's decisions: encrypted at once, written a moment later; refuses to hold up or
- * change a call, and says when it cannot keep one.
+ * Records the decisions of this process: encrypted at once, written a moment later. It never delays or changes a call,
+ * and reports when it cannot keep a recording.
  */
 import { mkdirSync } from 'node:fs';
 import { appendFile } from 'node:fs/promises';
@@ -19,13 +19,13 @@ import {
   sweepRecordings,
 } from './recording-files.ts';
 
-/** Lines of so many milliseconds go out together: what a killed process loses. */
+/** Lines of this many milliseconds are written together. A killed process loses them. */
 const WRITE_MS = 50;
-/** Bytes that wait for a disk that does not take them; what comes then is not kept. */
+/** Bytes that wait for a disk that does not take them. Later recordings are not kept. */
 const MAX_WAITING = 16 * 1024 * 1024;
 const SWEEP_MS = 3_600_000;
 
-/** Keeps decisions. Neither method throws. */
+/** Keeps decisions. No method throws. */
 export interface Recorder {
   note(end: EndedCall): void;
   /** Writes what waits. */
@@ -38,13 +38,13 @@ export interface RecorderOptions {
   readonly state: string;
   readonly settings: RecordingConfig;
   readonly now: () => number;
-  /** Told once, until recording works again. Never throws. */
+  /** Called once, until recording works again. Never throws. */
   readonly onFault: (error: TollgateError) => void;
 }
 
 /**
- * Removes recordings whose time has come, whatever the mode. Undefined when recording is off. Throws STATE_FAILED when
- * it is on and there can be no key or no folder: who asked for recordings should not find out later.
+ * Removes recordings that are too old, whatever the mode. Returns undefined if recording is off. Throws STATE_FAILED if
+ * recording is on and no key or folder can be made, so that the user learns of it now.
  */
 export function openRecorder(options: RecorderOptions): Recorder | undefined {
   const { state, settings, now } = options;
@@ -115,7 +115,7 @@ class Writer implements Recorder {
     this.#waitingBytes = 0;
     const now = this.#options.now();
     if (now - this.#file.start >= this.#bounds.spanMs || this.#file.bytes >= this.#bounds.fileBytes) this.#begin(now);
-    // By its name each time: a sweep of another process may have removed the file.
+    // Opened by its name each time, because another process may have removed the file.
     await appendFile(this.#file.path, text, { mode: 0o600 });
     this.#file.bytes += text.length;
     this.#failing = false;
@@ -131,7 +131,7 @@ class Writer implements Recorder {
     sweepRecordings(this.#folder, this.#bounds, this.#options.now());
   }
 
-  /** What fails here costs a recording, never a call. */
+  /** An error here loses a recording, never a call. */
   #guard(work: () => void | Promise<void>): Promise<void> | undefined {
     const told = (cause: unknown): void => {
       if (this.#failing) return;

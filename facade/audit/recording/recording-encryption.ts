@@ -1,7 +1,4 @@
-/**
- * Owns how a recording stands in a file: one JSON line, encrypted and authenticated; refuses lines of another key and
- * changed ones.
- */
+/** Encodes a recording as one JSON line, encrypted and authenticated. */
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
 import type { Recording } from './decision-recording.ts';
 
@@ -9,20 +6,20 @@ import type { Recording } from './decision-recording.ts';
 export const RECORDING_KEY = 'recording.key';
 
 const CIPHER = 'aes-256-gcm';
-/** NIST SP 800-38D, 8.3: random nonces of 96 bits are good for 2^32 messages of one key. */
+/** Random nonces of 96 bits are safe for 2^32 messages with one key (NIST SP 800-38D, 8.3). */
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 
 interface Envelope {
   readonly v: 1;
-  /** ms since 1970: retention needs no key. */
+  /** ms since 1970, in clear, because retention needs no key. */
   readonly at: number;
   readonly nonce: string;
   /** Ciphertext and tag, base64. */
   readonly data: string;
 }
 
-/** A line, with its newline. Version and time stand outside, and are authenticated. */
+/** Returns a line with its newline. Version and time are in clear, and authenticated. */
 export function sealRecording(recording: Recording, key: Buffer, at: number): string {
   const nonce = randomBytes(NONCE_BYTES);
   const cipher = createCipheriv(CIPHER, key, nonce, { authTagLength: TAG_BYTES }).setAAD(outside(at));
@@ -30,20 +27,21 @@ export function sealRecording(recording: Recording, key: Buffer, at: number): st
   return `{"v":1,"at":${at},"nonce":"${nonce.toString('base64')}","data":"${data.toString('base64')}"}\n`;
 }
 
-/** When the line was written; undefined for what is no line of ours. Not yet proved. */
+/** Returns when the line was written, not authenticated yet; undefined for another line. */
 export function recordingTime(line: string): number | undefined {
   return readEnvelope(line)?.at;
 }
 
-/** The recording of a line; a text that says what is wrong with it otherwise. */
+/** Returns the recording of a line, or a text that says what is wrong with it. */
 export function openRecording(
   line: string,
   key: Buffer,
 ): { readonly at: number; readonly recording: Recording } | string {
   const envelope = readEnvelope(line);
-  if (envelope === undefined) return 'it is no line of a recording, or half of one';
+  if (envelope === undefined) return 'it is not a line of a recording, or only half of one';
   const [nonce, data] = [Buffer.from(envelope.nonce, 'base64'), Buffer.from(envelope.data, 'base64')];
-  if (nonce.length !== NONCE_BYTES || data.length < TAG_BYTES) return 'it is no line of a recording, or half of one';
+  if (nonce.length !== NONCE_BYTES || data.length < TAG_BYTES)
+    return 'it is not a line of a recording, or only half of one';
   try {
     const decipher = createDecipheriv(CIPHER, key, nonce, { authTagLength: TAG_BYTES })
       .setAAD(outside(envelope.at))

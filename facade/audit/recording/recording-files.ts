@@ -1,4 +1,4 @@
-/** Owns the files of recordings: their names, and when they go; refuses to look into them. */
+/** The files of recordings: their names, and when they are removed. */
 import { rmSync, statSync } from 'node:fs';
 import path from 'node:path';
 import type { RecordingConfig } from '../../config/config.ts';
@@ -11,11 +11,14 @@ const LAST_BYTES = 16 * 1024 * 1024;
 const HOUR_MS = 3_600_000;
 const FORM = /^(\d{13})-(\d+)\.jsonl$/;
 
-/** What is kept, for the mode that is set. Off keeps what an earlier mode wrote until its time has come. */
+/** How much is kept, by the mode. `off` keeps what an earlier mode wrote until it is too old. */
 export interface RecordingBounds {
   readonly keepMs: number;
   readonly maxBytes: number;
-  /** How long one file takes lines. Files go whole, so a line stays at most this much longer than `keepMs`. */
+  /**
+   * How long lines are added to one file. Whole files are removed, so a line stays at most this much longer than
+   * `keepMs`.
+   */
   readonly spanMs: number;
   /** Bytes after which a file is followed by the next. */
   readonly fileBytes: number;
@@ -33,7 +36,7 @@ export function recordingFolder(state: string): string {
   return path.join(state, 'recording');
 }
 
-/** The bounds of a configuration. */
+/** Returns the limits of a configuration. */
 export function recordingBounds({ mode, keepMs, maxBytes }: RecordingConfig): RecordingBounds {
   const keep = mode === 'last' ? Math.min(keepMs, LAST_MS) : keepMs;
   const most = mode === 'last' ? Math.min(maxBytes, LAST_BYTES) : maxBytes;
@@ -45,12 +48,12 @@ export function recordingBounds({ mode, keepMs, maxBytes }: RecordingConfig): Re
   };
 }
 
-/** The name of a file of this process. */
+/** Returns the name of a file of this process. */
 export function recordingFileName(start: number): string {
   return `${String(start).padStart(13, '0')}-${process.pid}.jsonl`;
 }
 
-/** The files, oldest first. A missing folder has none. */
+/** Returns the files, oldest first. A missing folder has none. */
 export function listRecordingFiles(folder: string): readonly RecordingFile[] {
   return namesIn(folder)
     .sort()
@@ -61,8 +64,8 @@ export function listRecordingFiles(folder: string): readonly RecordingFile[] {
 }
 
 /**
- * Removes what is too old, and the oldest of what is too much. Another process may do the same. Throws what node:fs
- * throws.
+ * Removes files that are too old, and the oldest if there is too much. Another process may do the same. Throws what
+ * node:fs throws.
  */
 export function sweepRecordings(folder: string, bounds: RecordingBounds, now: number): void {
   const dead = now - bounds.keepMs - bounds.spanMs;

@@ -1,7 +1,4 @@
-/**
- * Owns the reading of recordings, newest file first; refuses to make a key, and tells of every line that it cannot
- * read.
- */
+/** Reads recordings, newest file first. It makes no key, and reports every line that it cannot read. */
 import { readFileSync } from 'node:fs';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { RecordingConfig } from '../../config/config.ts';
@@ -18,14 +15,14 @@ export interface Recordings {
   readonly now: number;
 }
 
-/** A recording that could be read, or a line that could not; `line` counts from 1. */
+/** A recording, or a line that could not be read; `line` counts from 1. */
 export type ReadLine =
   | { readonly at: number; readonly recording: Recording }
   | { readonly file: string; readonly line: number; readonly fault: string };
 
 /**
- * Lines not older than `since` (ms) and the retention: newest file first, in a file newest line first. One file is in
- * memory at a time. Throws STATE_FAILED when there are files and no key.
+ * Yields the lines not older than `since` (ms) and the retention: newest file first, in a file newest line first. One
+ * file is in memory at a time. Throws STATE_FAILED if there are files and no key.
  */
 export function* readRecordings(from: Recordings, since = 0): Generator<ReadLine> {
   const { keepMs, spanMs } = recordingBounds(from.settings);
@@ -47,7 +44,7 @@ export function* readRecordings(from: Recordings, since = 0): Generator<ReadLine
 }
 
 /**
- * The newest one of all processes. Lines that cannot be read are passed over; throws STATE_FAILED when that leaves
+ * Returns the newest recording of all processes. Skips lines that cannot be read; throws STATE_FAILED if that leaves
  * none.
  */
 export function readLast(from: Recordings): Recording | undefined {
@@ -59,13 +56,13 @@ export function readLast(from: Recordings): Recording | undefined {
   const read = ends.filter((one) => one !== undefined);
   if (ends.length > 0 && read.length === 0)
     throw new TollgateError('STATE_FAILED', {
-      detail: 'No recording can be read: they were written with another key, or changed.',
-      next: 'Bring the key back, or delete the folder `recording` in the state folder.',
+      detail: 'No recording can be read: all were written with another key, or changed.',
+      next: 'Restore the key, or delete the folder `recording` in the state folder.',
     });
   return read.sort((a, b) => b.at - a.at)[0]?.recording;
 }
 
-/** The one of a decision id. Throws STATE_FAILED. */
+/** Returns the recording of a decision id. Throws STATE_FAILED. */
 export function findRecording(from: Recordings, id: string): Recording | undefined {
   for (const line of readRecordings(from)) if ('recording' in line && line.recording.id === id) return line.recording;
   return undefined;
@@ -86,12 +83,12 @@ function requireKey(state: string): Buffer {
   const key = findKeyFile(state, RECORDING_KEY);
   if (key !== undefined) return key;
   throw new TollgateError('STATE_FAILED', {
-    detail: `There are recordings, and their key ${RECORDING_KEY} is gone from the state folder.`,
-    next: 'Bring the key back, or delete the folder `recording` there.',
+    detail: `There are recordings, but their key ${RECORDING_KEY} is missing in the state folder.`,
+    next: 'Restore the key, or delete the folder `recording` there.',
   });
 }
 
-/** A file that was swept away meanwhile has none. */
+/** A file that was removed meanwhile has none. */
 function readLines(file: RecordingFile): string[] {
   try {
     const lines = readFileSync(file.path, 'utf8').split('\n');

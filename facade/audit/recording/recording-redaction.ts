@@ -1,6 +1,6 @@
 /**
- * Owns what of recorded facts may be printed: no registered secret, nothing that stands under the name of one, and
- * nothing of the shape of one; changes no other value.
+ * Removes secrets from recorded facts before they are printed: registered secrets, values with the name of a secret,
+ * and values in the form of one.
  */
 
 import type { Config } from '../../config/config.ts';
@@ -8,20 +8,20 @@ import { isSecretArgument, isSecretName, isToken } from '../../config/servers/se
 import { Redactor } from '../../output/redactor.ts';
 import { mapStrings } from '../../output/result-cleaning.ts';
 
-/** Stands for what is not shown. */
+/** Replaces a value that is not shown. */
 const CONCEALED = '[redacted]';
 
-/** Takes secrets out of anything that is JSON. */
+/** Removes secrets from any JSON value. */
 export type Conceal = <T>(value: T) => T;
 
-/** By the secrets of a configuration. Not the rules alone know what a secret is: `password` is one by its name. */
+/** By the secrets of a configuration, and by names: `password` is a secret by its name. */
 export function createConceal(config: Pick<Config, 'secrets'>): Conceal {
   const redactor = new Redactor();
   for (const secret of config.secrets) redactor.register(secret);
   return <T>(value: T): T => mapStrings(withoutNamed(value), (text) => redactor.redact(text).value) as T;
 }
 
-/** `before` is the text in front of it in a list: the value of an option stands alone there. */
+/** `before` is the text before it in a list, because the value of an option is an item of its own there. */
 function withoutNamed(value: unknown, before?: string): unknown {
   if (typeof value === 'string') return withoutShapes(value, before);
   if (Array.isArray(value))
@@ -49,26 +49,26 @@ function withoutNamed(value: unknown, before?: string): unknown {
   );
 }
 
-/** Names that Tollgate or a rule gave: a digest has the shape of a key. */
+/** Names that Tollgate or a rule gave. A digest has the form of a key. */
 const OURS: ReadonlySet<string> = new Set(['revision', 'id', 'rule', 'file']);
 
-/** What a shell, JSON and a URL put between words. A reference such as `$TOKEN` is no value. */
+/** The separators of words in a shell, in JSON and in a URL. A reference such as `$TOKEN` is no value. */
 const WORD = /[^\s"'`,;()<>[\]{}|&?\\]+/g;
 const LOGIN = /:\/\/([^/@\s]+)@/g;
-/** `token:abc` and `token=abc`, but no `secret://abc`. */
+/** `token:abc` and `token=abc`, but not `secret://abc`. */
 const NAMED = /^(-{0,2}[\w-]+[:=])(?!\/\/)(.+)$/s;
 const SCHEME = /^(?:bearer|basic)$/i;
-/** Shorter words behind `Bearer` are prose. */
+/** Shorter words after `Bearer` are prose. */
 const MIN_BEARER = 8;
 
-/** A text word by word, each judged as an argument of a command is, by its own shape and by the name in front of it. */
+/** Judges a text word by word, as the arguments of a command: by the form of each word and by the name before it. */
 function withoutShapes(text: string, before: string | undefined): string {
   let last = before;
   return text
     .replace(LOGIN, (whole, login: string) => (login.includes(':') || isToken(login) ? `://${CONCEALED}@` : whole))
     .replace(WORD, (word) => {
       const name = last;
-      // `Authorization: Bearer abc` and `"token" : "abc"`: the value is one word further on.
+      // In `Authorization: Bearer abc` and `"token" : "abc"`, the value is one word further.
       last = word === ':' || word === '=' ? `${name ?? ''}${word}` : SCHEME.test(word) && isHeader(name) ? name : word;
       if (word.startsWith('$') || last === name) return word;
       const [, head = '', value = ''] = NAMED.exec(word) ?? [];
@@ -83,10 +83,10 @@ function isHeader(word: string | undefined): boolean {
   return word !== undefined && /^[\w-]+[:=]$/.test(word) && isSecretName(word);
 }
 
-/** Of a fact, a change and a condition: the parts that hold a value of the argument, or of the rule about it. */
+/** Of a fact, a change and a condition: the parts that contain a value of the argument, or of the rule about it. */
 const HOLDS_VALUE: ReadonlySet<string> = new Set(['value', 'from', 'to', 'text', 'written']);
 
-/** Absence is no secret, and a number that counts tokens neither. */
+/** An absent value is no secret, and neither is a number that counts tokens. */
 function hidden(value: unknown): unknown {
   return typeof value === 'string' || (typeof value === 'object' && value !== null) ? CONCEALED : value;
 }

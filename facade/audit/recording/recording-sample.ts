@@ -1,12 +1,11 @@
 /**
- * Owns which recordings stand for all of them: every way in which calls were decided before any second of one; keeps no
- * more than it is asked for.
+ * Chooses the recordings that represent all of them: every way in which calls were decided first, then more of each.
  */
 import type { Recording } from './decision-recording.ts';
 
 /**
- * At most `size` recordings: rare outcomes and rules come in before more of the common ones, and of one kind different
- * tools.
+ * Returns at most `size` recordings. Rare outcomes and rules come before more of the common ones, and different tools
+ * before more calls of one.
  */
 export function sampleRecordings<R extends Recording>(recordings: Iterable<R>, size: number): readonly R[] {
   const kinds = new Map<string, Map<string, R[]>>();
@@ -20,7 +19,7 @@ export function sampleRecordings<R extends Recording>(recordings: Iterable<R>, s
   return takeInTurn(queues.sort((a, b) => a.length - b.length)).slice(0, size);
 }
 
-/** How a call was decided. */
+/** Returns how a call was decided. */
 function kindOf({ decision }: Recording): string {
   return JSON.stringify([decision?.outcome, decision?.reasons.map(({ id }) => id)]);
 }
@@ -32,7 +31,7 @@ function isSame(one: Recording, other: Recording): boolean {
   );
 }
 
-/** The first of each list, then the second of each. */
+/** Yields the first item of each list, then the second of each. */
 function takeInTurn<T>(lists: readonly (readonly T[])[]): readonly T[] {
   const longest = Math.max(0, ...lists.map(({ length }) => length));
   return Array.from({ length: longest }, (_, at) => lists.flatMap((list) => list.slice(at, at + 1))).flat();

@@ -1,6 +1,6 @@
 /** Resolves the paths of calls to descriptors, and to every name that a rule may use for the same file. */
 import { CallPathHandles, type PathHandle } from '../../../catalogs/readers/path-handles.ts';
-import { isBeneath } from '../../../catalogs/readers/path-location.ts';
+import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import type { Effect, PathFact } from '../../../policies/port.ts';
 import type { Config } from '../../config/config.ts';
 import { type EffectSource, effectOf, rulePathOf } from './call-effect.ts';
@@ -65,7 +65,7 @@ export class WorkspaceFiles {
   }
 
   #rulePath(name: string): Pick<PathFact, 'path' | 'inside'> {
-    const inside = isBeneath(this.workspace, name);
+    const inside = isPathWithin(name, this.workspace);
     return rulePathOf({ absolute: name, relative: name.slice(this.workspace.length + 1), inside });
   }
 }

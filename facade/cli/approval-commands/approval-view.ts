@@ -1,24 +1,27 @@
-/** Owns how a request for approval is shown: all of it, every argument as it will be sent; refuses to cut in silence, and to let a text drive the terminal. */
+/**
+ * Shows a request for approval completely, with every argument as it will be sent. It never cuts a text without saying
+ * so, and no text can control the terminal.
+ */
 import { type Approval, shortHash } from '../../consent/approvals/call-approval.ts';
 import type { Redactor } from '../../output/redactor.ts';
 import { mapStrings } from '../../output/result-cleaning.ts';
 import { type CliIo, plural, printable, table } from '../print.ts';
 import { marked } from '../terminal-rows.ts';
 
-/** Characters of one argument that are shown without being asked for the rest. */
+/** Characters of an argument that are shown without `--all`. */
 const PAGE = 2000;
 const STATE_COLOURS = { pending: 'yellow', approved: 'green', denied: 'red', withdrawn: 'dim' } as const;
-/** Characters of the arguments in a list: enough to tell one from another, `show` has all. */
+/** Characters of the arguments in a list. They are enough to tell requests apart; `show` has all. */
 const BEGINNING = 40;
 
-/** How a list is shown. `awaited`: ids of the requests that a call is waiting for. */
+/** How a list is shown. `awaited`: ids of the requests that a call waits for. */
 export interface ListView {
   readonly redactor: Redactor;
   readonly awaited: ReadonlySet<string>;
   readonly now: number;
 }
 
-/** One line each. */
+/** Prints one line for each request. */
 export function approvalTable(
   io: Pick<CliIo, 'isTTY'>,
   items: readonly Approval[],
@@ -44,13 +47,13 @@ export function approvalTable(
   );
 }
 
-/** Redacted whole, then cut: half a secret would not be known. */
+/** Redacts the text before it is cut, because half a secret would not be recognised. */
 function beginningOf({ argsText }: Approval, redactor: Redactor): string {
   const text = redactor.redact(argsText).value.replaceAll('[redacted]', '***');
   return printable(text.length > BEGINNING ? `${text.slice(0, BEGINNING)}…` : text);
 }
 
-/** For machines: the arguments as text, exactly as they will be sent. */
+/** Returns a request as data, with the arguments as the exact text that will be sent. */
 export function approvalData(item: Approval, redactor: Redactor): Readonly<Record<string, unknown>> {
   const { id, state, scope, widest, binding, hash, reasons, session, run, call, uses, concealed, decided } = item;
   const data = {
@@ -78,7 +81,7 @@ export function approvalData(item: Approval, redactor: Redactor): Readonly<Recor
   return mapStrings(data, (text) => redactor.redact(text).value) as typeof data;
 }
 
-/** For a person. `isWhole`: long arguments to their end. */
+/** Returns a request as text for a person. `isWhole`: show long arguments completely. */
 export function approvalText(
   item: Approval,
   { redactor, now, isWhole }: { readonly redactor: Redactor; readonly now: number; readonly isWhole: boolean },
@@ -108,12 +111,12 @@ export function approvalText(
       [
         'reaches',
         host === ''
-          ? 'a host that cannot be told from the address'
+          ? 'a host that cannot be read from the address'
           : `${host}${address === undefined || address === '' ? '' : ` (${address})`}`,
       ],
     ]),
     ...(effect.command?.opaque === true
-      ? [['command', 'starts other programs, or cannot be read ahead'] as [string, string]]
+      ? [['command', 'starts other programs, or cannot be analysed'] as [string, string]]
       : []),
     ['covers', coverage(item)],
     ['binding', shortHash(item)],
@@ -128,13 +131,13 @@ function coverage({ scope, widest, uses, state, binding: { effect, principal } }
   const words = {
     call: 'this call, once',
     group: `calls of ${effect.server} that the same rules ask about, by ${principal.id} in this run`,
-    server: `all calls of ${effect.server} that may be approved so, by ${principal.id} in this run`,
+    server: `all calls of ${effect.server} that may be approved in this way, by ${principal.id} in this run`,
   };
   if (state === 'approved' && scope !== 'call') return `${words[scope]}; used ${plural(uses, 'time')}`;
-  return widest === 'call' ? words[scope] : `${words[scope]}; may be widened: --for ${widest} for ${words[widest]}`;
+  return widest === 'call' ? words[scope] : `${words[scope]}; you can widen it: --for ${widest} for ${words[widest]}`;
 }
 
-/** Each argument by itself where that says the same as the text that is sent; else the text. */
+/** Shows each argument separately if that says the same as the text that is sent; else the text. */
 function argumentLines({ argsText }: Approval, isWhole: boolean): readonly string[] {
   const value = JSON.parse(argsText) as Readonly<Record<string, unknown>>;
   if (JSON.stringify(value) !== argsText) return blockOf('', argsText, isWhole);
@@ -143,26 +146,29 @@ function argumentLines({ argsText }: Approval, isWhole: boolean): readonly strin
   );
 }
 
-/** JSON as it is sent: on one line where it fits, a long text by its own lines. What a terminal would not show stands as \u{…}. */
+/**
+ * Shows JSON as it is sent: on one line if it fits, a long text in its own lines. Characters that a terminal would not
+ * show become \u{…}.
+ */
 function blockOf(name: string, text: string, isWhole: boolean): readonly string[] {
   const shown = isWhole || text.length <= PAGE ? text : text.slice(0, PAGE);
   const isText = text.startsWith('"') && text.includes('\\n');
   const rest =
     shown.length === text.length ? [] : [`    [${shown.length} of ${text.length} characters; the rest: --all]`];
   if (!isText) return [`  ${marked(name)}${name === '' ? '' : ': '}${marked(shown)}`, ...rest];
-  // A line end within a text is shown as one; every other escape stays as JSON has it.
+  // A line end within a text is shown as a line end. Every other escape stays as in JSON.
   const lines = shown.split(/(?<!\\)((?:\\\\)*)\\n/);
   return [`  ${marked(name)}:`, ...joinLines(lines).map((line) => `    | ${marked(line)}`), ...rest];
 }
 
-/** The pieces of a split that keeps backslashes before a line end. */
+/** Joins the parts of a split that kept the backslashes before a line end. */
 function joinLines(pieces: readonly string[]): readonly string[] {
   const lines: string[] = [];
   for (let at = 0; at < pieces.length; at += 2) lines.push(`${pieces[at] ?? ''}${pieces[at + 1] ?? ''}`);
   return lines;
 }
 
-/** A time for people. */
+/** Returns a time in words for people. */
 function spell(ms: number): string {
   const seconds = Math.max(0, Math.round(ms / 1000));
   return seconds < 120 ? `${seconds} s` : `${Math.round(seconds / 60)} min`;

@@ -1,8 +1,10 @@
-/** Owns `approvals list`, `show`, `approve` and `deny`: an owner sees all of what was asked and decides; refuses everybody else, and a yes to what was not shown. */
+/**
+ * Runs `approvals list`, `show`, `approve` and `deny`. Only an owner sees and decides requests, and approves only what
+ * was shown.
+ */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import type { ApprovalScope, Principal } from '../../../policies/port.ts';
+import type { ApprovalScope } from '../../../policies/port.ts';
 import type { AuditEntry } from '../../audit/audit-entry.ts';
-import { openAuditOnDemand } from '../../audit/audit-log.ts';
 import type { Config } from '../../config/config.ts';
 import { approveRequest, type Decider, denyRequest, refuseOver } from '../../consent/approvals/approval-verdict.ts';
 import { awaitedRequests } from '../../consent/approvals/approval-wait.ts';
@@ -15,22 +17,21 @@ import {
 import { KillSwitch } from '../../consent/switch/kill-switch.ts';
 import { Redactor } from '../../output/redactor.ts';
 import { registerSecrets } from '../../runtime/shared-services.ts';
-import { openState } from '../../state/sqlite-state.ts';
 import type { State } from '../../state/state-port.ts';
-import { type CommonOptions, readForOwner, readPrincipal } from '../command-facade.ts';
+import { type CommonOptions, readForOwner, readOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { signed } from '../command-state.ts';
+import { withDecisions } from '../command-state.ts';
 import { json, printable } from '../print.ts';
 import { askYes, isInteractive } from '../terminal-prompt.ts';
 import { inRows } from '../terminal-rows.ts';
 import { approvalData, approvalTable, approvalText } from './approval-view.ts';
 
-/** Digits of the binding that a yes without a question must name. */
+/** The least number of digits of the binding that `--yes` must name. */
 const MIN_HASH = 12;
-/** For somebody whose own call it is. */
-const OWN = 'Approve it at a terminal, or let another owner do it with --as.';
+/** The next step for an owner who asked for the call. */
+const OWN = 'Approve it at a terminal, or let another owner approve it with --as.';
 
-/** Prints what waits and what was decided. Throws CONFIG_INVALID, IDENTITY, STATE_FAILED. */
+/** Prints the requests that wait and those that were decided. Throws CONFIG_INVALID, IDENTITY, STATE_FAILED. */
 export async function runApprovalList(options: ApprovalOptions, io: Io): Promise<number> {
   return within(options, io, async ({ store, record, redactor, now, state }) => {
     const waited = await awaitedRequests(state);
@@ -45,7 +46,10 @@ export async function runApprovalList(options: ApprovalOptions, io: Io): Promise
   });
 }
 
-/** Prints one with all its arguments. Throws USAGE for an id that is not known, or stands for several; as `runApprovalList`. */
+/**
+ * Prints one request with all its arguments. Throws USAGE for an unknown id or one that fits several requests, else as
+ * `runApprovalList`.
+ */
 export async function runApprovalShow(
   options: ApprovalOptions & { readonly id: string; readonly all?: true },
   io: Io,
@@ -63,7 +67,10 @@ export async function runApprovalShow(
   });
 }
 
-/** Approves after a look: at the terminal by an answer, elsewhere by the hash of what was shown. Throws as `runApprovalShow`, and AUDIT_FAILED. */
+/**
+ * Approves a request after it was shown: by an answer at the terminal, or by the hash of what was shown. Throws as
+ * `runApprovalShow`, and AUDIT_FAILED.
+ */
 export async function runApproveCall(options: VerdictOptions, io: Io): Promise<number> {
   return within(options, io, async ({ config, store, redactor, now, decider, state }) => {
     const stored = await findOne(store, options.id, now);
@@ -72,7 +79,7 @@ export async function runApproveCall(options: VerdictOptions, io: Io): Promise<n
     if (options.yes === undefined) io.stderr(inRows(io, approvalText(item, { redactor, now, isWhole: true })));
     if (item.state === 'pending' && !(await awaitedRequests(state)).has(item.id))
       io.stderr(
-        'Nobody waits for it any more: its caller has gone, or was told to ask again. It is made only if the same call is repeated.\n',
+        'No call waits for this approval any more: the caller has gone, or was told to ask again. The call is made only if it is repeated.\n',
       );
     const stopped = new KillSwitch(state).refusalOf(item.binding.effect.server);
     if (stopped !== undefined) io.stderr(`It cannot run now: ${stopped.message}\n`);
@@ -94,13 +101,16 @@ export async function runApproveCall(options: VerdictOptions, io: Io): Promise<n
     tell(
       { io, options },
       approvalData(approved, redactor),
-      `Approved: ${what}, until ${new Date(approved.expires).toISOString()}. Take it back with: tollgate approvals deny ${item.id}`,
+      `Approved: ${what}, until ${new Date(approved.expires).toISOString()}. Withdraw it with: tollgate approvals deny ${item.id}`,
     );
     return EXIT.ok;
   });
 }
 
-/** Denies a request, or takes an approval back; nobody is asked, for it opens nothing. Throws as `runApprove`. */
+/**
+ * Denies a request, or withdraws an approval. It asks no question, because it opens nothing. Throws as
+ * `runApproveCall`.
+ */
 export async function runDeny(options: VerdictOptions, io: Io): Promise<number> {
   return within(options, io, async ({ config, store, redactor, now, decider }) => {
     const stored = await findOne(store, options.id, now);
@@ -112,14 +122,14 @@ export async function runDeny(options: VerdictOptions, io: Io): Promise<number> 
     const after =
       stored.item.scope === 'call'
         ? `this call is refused until ${new Date(denied.expires).toISOString()}`
-        : 'calls that it covered ask again';
+        : 'the calls that it covered ask again';
     tell({ io, options }, approvalData(denied, redactor), `Denied: ${after}.`);
     return EXIT.ok;
   });
 }
 
 /** What each of these commands works with. */
-interface Desk {
+interface ApprovalContext {
   readonly config: Config;
   readonly state: State;
   readonly store: ApprovalStore;
@@ -129,40 +139,22 @@ interface Desk {
   readonly decider: Decider;
 }
 
-async function within(options: ApprovalOptions, io: Io, work: (desk: Desk) => Promise<number>): Promise<number> {
+async function within(
+  options: ApprovalOptions,
+  io: Io,
+  work: (context: ApprovalContext) => Promise<number>,
+): Promise<number> {
   const config = readForOwner(options, io);
-  const by = requireOwner(readPrincipal(config, options, io));
+  const by = readOwner(config, { as: options.as, act: 'decides about calls' }, io);
   const redactor = new Redactor();
   registerSecrets(redactor, config);
-  const state = openState(config.state);
-  const audit = openAuditOnDemand(config.audit);
-  const record = (entry: AuditEntry): void => audit.append(signed(entry, io));
   const now = Date.now();
-  try {
-    return await work({
-      config,
-      state,
-      store: new ApprovalStore(state),
-      redactor,
-      now,
-      record,
-      decider: { by: by.id, now, record },
-    });
-  } finally {
-    await audit.close();
-    await state.close();
-  }
+  return withDecisions(config, io, ({ state, append: record }) =>
+    work({ config, state, store: new ApprovalStore(state), redactor, now, record, decider: { by, now, record } }),
+  );
 }
 
-function requireOwner(principal: Principal): Principal {
-  if (principal.owner === true) return principal;
-  throw new TollgateError('IDENTITY', {
-    detail: `${principal.id} is no owner, and only an owner decides about calls.`,
-    next: 'Use --as with a principal that has `owner: true`.',
-  });
-}
-
-/** By an id, or the beginning of one that is no other's. */
+/** Finds a request by its id, or by the beginning of it if that fits no other id. */
 async function findOne(store: ApprovalStore, id: string, now: number): Promise<StoredApproval> {
   const live = (await store.list()).filter(({ item }) => item.expires > now);
   const found = live.filter(({ item }) => item.id.startsWith(id));
@@ -170,12 +162,15 @@ async function findOne(store: ApprovalStore, id: string, now: number): Promise<S
   if (one !== undefined && found.length === 1) return one;
   const detail =
     found.length === 0
-      ? `There is no approval ${JSON.stringify(printable(id.slice(0, 40)))}: it may have been used, or have expired.`
+      ? `There is no approval ${JSON.stringify(printable(id.slice(0, 40)))}: it may have been used, or it has expired.`
       : `${id} is the beginning of ${found.length} approvals.`;
-  throw new TollgateError('USAGE', { detail, next: '`tollgate approvals list` shows those that there are.' });
+  throw new TollgateError('USAGE', { detail, next: '`tollgate approvals list` shows all of them.' });
 }
 
-/** Whether a person has seen this and says yes. An agent that could start commands must not approve what it asked for itself. */
+/**
+ * Returns whether a person has seen the request and agrees. An agent that can run commands must not approve its own
+ * request.
+ */
 async function isMeant(
   { options, item, by }: { readonly options: VerdictOptions; readonly item: Approval; readonly by: string },
   io: Io,
@@ -184,13 +179,13 @@ async function isMeant(
   if (options.yes === undefined) {
     if (isInteractive(io)) return askYes(io, `Approve this ${options.for ?? 'call'}?`);
     throw new TollgateError('APPROVAL_REQUIRED', {
-      detail: 'Nobody can be asked here, so nothing was decided.',
+      detail: 'No one can be asked here, so nothing was decided.',
       next: isOwn ? OWN : `Say what you approve: --yes ${item.hash.slice(0, MIN_HASH)}`,
     });
   }
   if (isOwn && !isInteractive(io))
     throw new TollgateError('IDENTITY', {
-      detail: `${by} asks for this call, and approves its own calls at a terminal only.`,
+      detail: `${by} asks for this call, and may approve its own calls only at a terminal.`,
       next: OWN,
     });
   if (!new RegExp(`^[0-9a-f]{${MIN_HASH},64}$`).test(options.yes) || !item.hash.startsWith(options.yes)) {
@@ -210,12 +205,12 @@ function tell(
   if (options.json === true) io.stdout(json(data));
   else io.stderr(`${words}\n`);
 }
-/** What these commands are told. */
+/** Options of these commands. */
 export interface ApprovalOptions extends Pick<CommonOptions, 'config' | 'json'> {
   readonly as?: string;
 }
 
-/** Of `approve` and `deny`. */
+/** Options of `approve` and `deny`. */
 export interface VerdictOptions extends ApprovalOptions {
   readonly id: string;
   readonly for?: ApprovalScope;

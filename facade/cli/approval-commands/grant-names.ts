@@ -1,4 +1,7 @@
-/** Owns what a person types of grants: the id of one, the names of tools; refuses the beginning of several ids, and only warns of a tool that nobody knows. */
+/**
+ * Resolves what a person types of grants: the beginning of an id, and names of tools. A tool that is not known yet only
+ * gets a warning.
+ */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { SHIPPED } from '../../../catalogs/servers/shipped-servers.ts';
 import type { Config } from '../../config/config.ts';
@@ -6,12 +9,15 @@ import { didYouMean, quote } from '../../config/config-problems.ts';
 import { WORKSPACE } from '../../config/servers/server-names.ts';
 import type { Grant } from '../../consent/grants/grant.ts';
 import { ApprovedTools } from '../../consent/servers/approved-tools.ts';
-import { openState } from '../../state/sqlite-state.ts';
+import { withState } from '../command-state.ts';
 import { printable } from '../print.ts';
 
 const PREFIX = 'grant_';
 
-/** The grant of an id, or of the beginning of one that is no other's, with or without `grant_`. Throws USAGE. */
+/**
+ * Returns the grant with an id, or with the beginning of an id that fits no other, with or without `grant_`. Throws
+ * USAGE.
+ */
 export function grantNamed(grants: readonly Grant[], id: string): Grant {
   const start = id.startsWith(PREFIX) ? id : `${PREFIX}${id}`;
   const found = start === PREFIX ? [] : grants.filter((grant) => grant.id.startsWith(start));
@@ -20,14 +26,16 @@ export function grantNamed(grants: readonly Grant[], id: string): Grant {
   throw new TollgateError('USAGE', {
     detail:
       found.length === 0 ? 'There is no such grant.' : `${printable(id)} is the beginning of ${found.length} grants.`,
-    next: '`tollgate grants list` shows those that there are.',
+    next: '`tollgate grants list` shows all of them.',
   });
 }
 
-/** A line for each name that stands for no tool that is known: it may come to be, so it is granted all the same. Throws STATE_FAILED. */
+/**
+ * Returns a line for each name that fits no known tool. The tool may exist later, so it is granted nevertheless. Throws
+ * STATE_FAILED.
+ */
 export async function doubts(tools: readonly string[], config: Config): Promise<readonly string[]> {
-  const state = openState(config.state);
-  try {
+  return withState(config.state, async (state) => {
     const approved = new ApprovedTools(state);
     const servers = [WORKSPACE, ...SHIPPED.keys(), ...config.servers.keys()];
     const lines: string[] = [];
@@ -41,7 +49,5 @@ export async function doubts(tools: readonly string[], config: Config): Promise<
         lines.push(`No approved tool of ${server} is called ${quote(tool)}; ${didYouMean(tool, names)}`);
     }
     return lines;
-  } finally {
-    await state.close();
-  }
+  });
 }

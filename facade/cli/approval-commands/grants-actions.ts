@@ -1,20 +1,17 @@
-/** Owns `grants list`, `add`, `revoke` and `check`: an owner at the terminal decides, the audit keeps who; refuses everybody else. */
+/** Runs `grants list`, `add`, `revoke` and `check`. An owner at the terminal decides, and the audit records who. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import type { AuditEntry } from '../../audit/audit-entry.ts';
-import { openAuditOnDemand } from '../../audit/audit-log.ts';
 import type { Config } from '../../config/config.ts';
 import { type Grant, requireOrigin, requireScope } from '../../consent/grants/grant.ts';
 import { checkGrants } from '../../consent/grants/grant-precondition.ts';
 import { Grants } from '../../consent/grants/grant-store.ts';
-import { openState } from '../../state/sqlite-state.ts';
-import { type CommonOptions, readForOwner, readPrincipal } from '../command-facade.ts';
+import { type CommonOptions, readForOwner, readOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { signed } from '../command-state.ts';
+import { withDecisions } from '../command-state.ts';
 import { readTime } from '../durations.ts';
 import { json, plural, printable, table } from '../print.ts';
 import { doubts, grantNamed } from './grant-names.ts';
 
-/** Prints them. Throws CONFIG_INVALID, STATE_FAILED. */
+/** Prints the grants. Throws CONFIG_INVALID, STATE_FAILED. */
 export async function runGrantList(
   { origin, profile, ...options }: GrantOptions & { readonly origin?: string },
   io: Io,
@@ -45,7 +42,7 @@ export async function runGrantList(
   return EXIT.ok;
 }
 
-/** Gives. Throws IDENTITY for somebody who is no owner, USAGE, AUDIT_FAILED, STATE_FAILED. */
+/** Adds a grant. Throws IDENTITY for a principal that is no owner, USAGE, AUDIT_FAILED, STATE_FAILED. */
 export async function runGrantAdd(
   options: GrantOptions & {
     readonly origin: string;
@@ -56,7 +53,7 @@ export async function runGrantAdd(
   io: Io,
 ): Promise<number> {
   const config = readForOwner(options, io);
-  const by = readOwner(config, options, io);
+  const by = readOwner(config, { as: options.as, act: 'grants' }, io);
   const { origin, scope, kind, session, tab } = options;
   const profile = readProfile(config, options);
   const tools = options.tools?.split(',').map((tool) => tool.trim());
@@ -75,24 +72,24 @@ export async function runGrantAdd(
   if (options.json === true) io.stdout(json({ grant }));
   else
     io.stderr(
-      `${grant.kind === 'deny' ? 'Denied' : 'Granted'} ${printable(describe(grant))}, until ${printable(until(grant) || 'revoked')}. Take it back with: tollgate grants revoke ${grant.id}\n`,
+      `${grant.kind === 'deny' ? 'Denied' : 'Granted'} ${printable(describe(grant))}, until ${printable(until(grant) || 'revoked')}. Withdraw it with: tollgate grants revoke ${grant.id}\n`,
     );
   return EXIT.ok;
 }
 
-/** Takes back, by an id or the beginning of one. Throws as `runGrantAdd`. */
+/** Revokes a grant by its id, or by the beginning of it. Throws as `runGrantAdd`. */
 export async function runGrantRevoke(options: GrantOptions & { readonly id: string }, io: Io): Promise<number> {
   const config = readForOwner(options, io);
-  const by = readOwner(config, options, io);
+  const by = readOwner(config, { as: options.as, act: 'grants' }, io);
   const grant = await withGrants({ config, io }, async (all) =>
     all.revoke(grantNamed(await all.list(), options.id).id, by),
   );
   if (options.json === true) io.stdout(json({ grant }));
-  else io.stderr(`Revoked: ${printable(describe(grant))}. It holds for no call from now on.\n`);
+  else io.stderr(`Revoked: ${printable(describe(grant))}. It no longer applies to any call.\n`);
   return EXIT.ok;
 }
 
-/** Answers by its exit code too. Throws CONFIG_INVALID, USAGE, STATE_FAILED. */
+/** Prints whether a scope is granted, and answers by the exit code too. Throws CONFIG_INVALID, USAGE, STATE_FAILED. */
 export async function runGrantCheck(
   options: GrantOptions & { readonly origin: string; readonly scope: string; readonly tool?: string },
   io: Io,
@@ -112,47 +109,29 @@ export async function runGrantCheck(
   if (options.json === true) io.stdout(json(found));
   else
     io.stdout(
-      `${found.granted ? 'granted' : found.code === 'DENIED' ? 'denied' : 'not granted: nobody has decided'}${found.grant === undefined ? '' : ` by ${found.grant.id}`}\n`,
+      `${found.granted ? 'granted' : found.code === 'DENIED' ? 'denied' : 'not granted: no one has decided'}${found.grant === undefined ? '' : ` by ${found.grant.id}`}\n`,
     );
   if (found.granted) return EXIT.ok;
   return found.code === 'DENIED' ? EXIT.refused : EXIT.approval;
 }
 
-async function withGrants<T>(
+function withGrants<T>(
   { config, io }: { readonly config: Config; readonly io: Io },
   work: (grants: Grants) => Promise<T> | T,
 ): Promise<T> {
-  const state = openState(config.state);
-  const audit = openAuditOnDemand(config.audit);
-  const append = (entry: AuditEntry): void => audit.append(signed(entry, io));
-  try {
-    return await work(new Grants({ state, now: Date.now, append }));
-  } finally {
-    await audit.close();
-    await state.close();
-  }
-}
-
-function readOwner(config: Config, options: GrantOptions, io: Io): string {
-  const { id, owner } = readPrincipal(config, options, io);
-  if (owner !== true)
-    throw new TollgateError('IDENTITY', {
-      detail: `${id} is no owner, and only an owner grants.`,
-      next: 'Use --as with a principal that has `owner: true`.',
-    });
-  return id;
+  return withDecisions(config, io, ({ state, append }) => work(new Grants({ state, now: Date.now, append })));
 }
 
 function readProfile(config: Config, { profile = 'default' }: GrantOptions): string {
   if (!config.profiles.has(profile))
     throw new TollgateError('USAGE', {
       detail: `There is no profile ${printable(profile)}.`,
-      next: `Known are ${[...config.profiles.keys()].join(', ')}.`,
+      next: `The profiles are ${[...config.profiles.keys()].join(', ')}.`,
     });
   return profile;
 }
 
-/** When it ends by itself; '' for one that stands until it is revoked. */
+/** Returns when a grant expires; '' if it is valid until it is revoked. */
 function until({ expiresAt, session, tab }: Grant): string {
   const parts = [
     ...(expiresAt === undefined ? [] : [new Date(expiresAt).toISOString()]),
@@ -165,7 +144,7 @@ function until({ expiresAt, session, tab }: Grant): string {
 function describe({ scope, origin, profile, tools }: Grant): string {
   return `${scope} to ${origin} with profile ${profile}${tools === undefined ? '' : ` for ${plural(tools.length, 'tool')}`}`;
 }
-/** What a grants command is told on the command line. */
+/** Options of the grants commands. */
 export interface GrantOptions extends Pick<CommonOptions, 'config' | 'json'> {
   readonly as?: string;
   readonly profile?: string;

@@ -1,19 +1,16 @@
-/** Owns `plan list`, `plan approve` and `plan revoke`: an owner at the terminal decides, the audit keeps who; refuses everybody else. */
-import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+/** Runs `plan list`, `plan approve` and `plan revoke`. An owner at the terminal decides, and the audit records who. */
 import type { AuditPrincipal, ConsentEntry } from '../../audit/audit-entry.ts';
 import type { Config } from '../../config/config.ts';
 import { decidePlan, listPlans, type RunPlan } from '../../consent/plan-mode.ts';
-import { openState } from '../../state/sqlite-state.ts';
-import type { State } from '../../state/state-port.ts';
-import { type CommonOptions, readForOwner, readPrincipal } from '../command-facade.ts';
+import { type CommonOptions, readForOwner, readOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { recordActs, signed } from '../command-state.ts';
+import { recordActs, signed, withState } from '../command-state.ts';
 import { json, table } from '../print.ts';
 
 /** Prints the runs in plan mode. Throws CONFIG_INVALID, STATE_FAILED. */
 export async function runPlanList(options: PlanOptions, io: Io): Promise<number> {
   const config = readForOwner(options, io);
-  const plans = await withState(config, (state) => listPlans(state, Date.now()));
+  const plans = await withState(config.state, (state) => listPlans(state, Date.now()));
   if (options.json === true) io.stdout(json({ plans }));
   else if (plans.length > 0)
     io.stdout(
@@ -28,43 +25,30 @@ export async function runPlanList(options: PlanOptions, io: Io): Promise<number>
 }
 
 /**
- * Approves or revokes. Throws IDENTITY for somebody who is no owner, USAGE for an unknown run, AUDIT_FAILED, STATE_FAILED.
+ * Approves or revokes a plan. Throws IDENTITY for a principal that is no owner, USAGE for an unknown run, AUDIT_FAILED,
+ * STATE_FAILED.
  */
 export async function runPlanDecision(
   options: PlanOptions & { readonly run: string; readonly approve: boolean },
   io: Io,
 ): Promise<number> {
   const config = readForOwner(options, io);
-  const by = readPrincipal(config, options, io);
-  if (by.owner !== true)
-    throw new TollgateError('IDENTITY', {
-      detail: `${by.id} is no owner, and only an owner approves plans.`,
-      next: 'Use --as with a principal that has `owner: true`.',
-    });
+  const by = readOwner(config, { as: options.as, act: 'approves plans' }, io);
   const verdict = {
     run: options.run,
     approve: options.approve,
-    by: by.id,
-    record: (decided: RunPlan) => recordActs(config.audit, [signed(actOf(config, decided, by.id), io)]),
+    by,
+    record: (decided: RunPlan) => recordActs(config.audit, [signed(actOf(config, decided, by), io)]),
   };
-  const plan = await withState(config, (state) => decidePlan(state, verdict, Date.now()));
+  const plan = await withState(config.state, (state) => decidePlan(state, verdict, Date.now()));
   if (options.json === true) io.stdout(json(plan));
   else
     io.stderr(
       options.approve
-        ? `Approved: ${plan.principal} may now do in this run what the rules allow, until it ends, for a day at most.\n`
-        : `Revoked: ${plan.principal} only reads in this run.\n`,
+        ? `Approved: ${plan.principal} may now do in this run what the rules allow, until the run ends, for one day at most.\n`
+        : `Revoked: ${plan.principal} may only read in this run.\n`,
     );
   return EXIT.ok;
-}
-
-async function withState<T>(config: Config, work: (state: State) => Promise<T>): Promise<T> {
-  const state = openState(config.state);
-  try {
-    return await work(state);
-  } finally {
-    await state.close();
-  }
 }
 
 function actOf(config: Config, plan: RunPlan, by: string): ConsentEntry {
@@ -79,7 +63,7 @@ function actOf(config: Config, plan: RunPlan, by: string): ConsentEntry {
   };
 }
 
-/** Whose run it is; a principal that was taken out of the configuration since is known by its id alone. */
+/** The principal of the run. Of one that was removed from the configuration, only the id is known. */
 function principalOf(config: Config, id: string): AuditPrincipal {
   const { role = '', profiles = [], client = '' } = config.principals.find((principal) => principal.id === id) ?? {};
   return { id, role, profiles, origin: client };
@@ -88,7 +72,7 @@ function principalOf(config: Config, id: string): AuditPrincipal {
 function stateOf(plan: RunPlan): string {
   return plan.by === undefined ? plan.state : `${plan.state} by ${plan.by}`;
 }
-/** What a plan command is told on the command line. */
+/** Options of the plan commands. */
 export interface PlanOptions extends Pick<CommonOptions, 'config' | 'json'> {
   readonly as?: string;
 }

@@ -1,28 +1,26 @@
-/** Owns `upgrades list`, `enable` and `disable`: an owner at the terminal decides, the audit keeps who; refuses everybody else. */
+/** Runs `upgrades list`, `enable` and `disable`. An owner at the terminal decides, and the audit records who. */
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { type Capability, TOOL_CAPABILITIES } from '../../../catalogs/tools/tool-capabilities.ts';
 import type { IntentEntry, OutcomeEntry } from '../../audit/audit-entry.ts';
-import { type AuditLog, openAuditOnDemand } from '../../audit/audit-log.ts';
 import { type AuditReader, openAuditReader } from '../../audit/audit-reader.ts';
 import type { Config } from '../../config/config.ts';
 import { didYouMean, quote } from '../../config/config-problems.ts';
 import { UPGRADE } from '../../consent/capabilities/capability-precondition.ts';
 import { type Upgrade, Upgrades } from '../../consent/capabilities/capability-upgrades.ts';
-import { openState } from '../../state/sqlite-state.ts';
-import { type CommonOptions, readForOwner, readPrincipal } from '../command-facade.ts';
+import { type CommonOptions, readForOwner, readOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { signed } from '../command-state.ts';
+import { withDecisions } from '../command-state.ts';
 import { readTime } from '../durations.ts';
 import { type Cell, json, plural, printable, table } from '../print.ts';
 
-/** What was done under a capability, over all sessions that the log holds. */
+/** The use of a capability, over all sessions in the log. */
 interface Uses {
   readonly calls: number;
   readonly bytes: number;
 }
 
-/** Prints every capability, added or not, with what the log says of its use. Throws CONFIG_INVALID, STATE_FAILED. */
+/** Prints every capability, added or not, with its use according to the log. Throws CONFIG_INVALID, STATE_FAILED. */
 export async function runUpgradeList(options: UpgradeOptions, io: Io): Promise<number> {
   const config = readForOwner(options, io);
   const added = await withUpgrades({ config, io }, (upgrades) => upgrades.list());
@@ -64,7 +62,7 @@ export async function runUpgradeList(options: UpgradeOptions, io: Io): Promise<n
   return EXIT.ok;
 }
 
-/** Adds. Throws IDENTITY for somebody who is no owner, USAGE, AUDIT_FAILED, STATE_FAILED. */
+/** Adds a capability. Throws IDENTITY for a principal that is no owner, USAGE, AUDIT_FAILED, STATE_FAILED. */
 export async function runUpgradeEnable(
   options: UpgradeOptions & {
     readonly name: string;
@@ -75,7 +73,7 @@ export async function runUpgradeEnable(
   io: Io,
 ): Promise<number> {
   const config = readForOwner(options, io);
-  const by = readOwner(config, options, io);
+  const by = readOwner(config, { as: options.as, act: 'adds capabilities' }, io);
   const capability = readCapability(options.name);
   checkProfile(config, capability, options.profile);
   const { profile, calls, bytes } = options;
@@ -92,15 +90,15 @@ export async function runUpgradeEnable(
   if (options.json === true) io.stdout(json({ upgrade }));
   else
     io.stderr(
-      `On: ${capability.title}, for ${nameOf(upgrade)}${upgrade.until === undefined ? '' : `, until ${upgrade.until}`}; ${plural(upgrade.calls, 'call')} and ${upgrade.bytes} bytes a session.\n  allows: ${capability.allows}\n  risk:   ${capability.risk}\n${foldersOf(config, capability)}Rules decide each call all the same. Take it back with: tollgate upgrades disable ${capability.name}\n`,
+      `On: ${capability.title}, for ${nameOf(upgrade)}${upgrade.until === undefined ? '' : `, until ${upgrade.until}`}; ${plural(upgrade.calls, 'call')} and ${upgrade.bytes} bytes per session.\n  allows: ${capability.allows}\n  risk:   ${capability.risk}\n${foldersOf(config, capability)}Rules still decide on each call. Withdraw it with: tollgate upgrades disable ${capability.name}\n`,
     );
   return EXIT.ok;
 }
 
-/** Takes back. Throws as `runUpgradeEnable`. */
+/** Withdraws a capability. Throws as `runUpgradeEnable`. */
 export async function runUpgradeDisable(options: UpgradeOptions & { readonly name: string }, io: Io): Promise<number> {
   const config = readForOwner(options, io);
-  const by = readOwner(config, options, io);
+  const by = readOwner(config, { as: options.as, act: 'adds capabilities' }, io);
   const { name } = readCapability(options.name);
   const ended = await withUpgrades({ config, io }, (upgrades) =>
     upgrades.disable({ capability: name, profile: options.profile, by }),
@@ -110,12 +108,15 @@ export async function runUpgradeDisable(options: UpgradeOptions & { readonly nam
     io.stderr(
       ended.length === 0
         ? 'It was off already.\n'
-        : `Off: ${name}, for ${ended.map(nameOf).join(', ')}. It holds for no call from now on.\n`,
+        : `Off: ${name}, for ${ended.map(nameOf).join(', ')}. It no longer applies to any call.\n`,
     );
   return EXIT.ok;
 }
 
-/** How often each capability was used, and the bytes that came of it: intents carry the budget's name, outcomes the size. */
+/**
+ * Returns how often each capability was used, and the bytes of its results. Intents carry the name of the budget,
+ * outcomes the size.
+ */
 function readUses(config: Config): ReadonlyMap<string, Uses> {
   const reader = openAuditReader(config.audit.folder, path.join(config.state, 'audit-index.db'));
   const uses = new Map<string, Uses>();
@@ -135,7 +136,7 @@ function readUses(config: Config): ReadonlyMap<string, Uses> {
   }
 }
 
-/** Bytes of the result of a call; none where it has no outcome. */
+/** Bytes of the result of a call; 0 if it has no outcome. */
 function sentBy(reader: AuditReader, id: string): number {
   const [{ record } = { record: {} }] = reader.list({ id, type: 'outcome' }, 1);
   const { sizes: { sent = 0 } = {} } = record as Partial<OutcomeEntry>;
@@ -147,7 +148,7 @@ function readCapability(name: string): Capability {
   if (found === undefined)
     throw new TollgateError('USAGE', {
       detail: `There is no capability ${quote(name)}.`,
-      next: `Name one that \`tollgate upgrades list\` shows; ${didYouMean(name, [...TOOL_CAPABILITIES.keys()])}`,
+      next: `Name one from \`tollgate upgrades list\`; ${didYouMean(name, [...TOOL_CAPABILITIES.keys()])}`,
     });
   return found;
 }
@@ -159,23 +160,23 @@ function checkProfile(
 ): void {
   if (crosses && read.length + write.length === 0)
     throw new TollgateError('USAGE', {
-      detail: `No folder stands under otherWorkspaces, so ${name} would change nothing.`,
+      detail: `There is no folder under otherWorkspaces, so ${name} would change nothing.`,
       next: 'Name the folders under `otherWorkspaces` in tollgate.yaml.',
     });
   const fitting = [...profiles.values()].filter((one) => !host || one.host).map((one) => one.name);
   if (host && fitting.length === 0)
     throw new TollgateError('USAGE', {
       detail: `No profile is a host profile, so ${name} would change nothing.`,
-      next: 'Give a profile of its own `host: true` in tollgate.yaml.',
+      next: 'Write `host: true` into a profile that is for hosts only, in tollgate.yaml.',
     });
   if (profile === undefined || fitting.includes(profile)) return;
   throw new TollgateError('USAGE', {
     detail: `There is no ${host ? 'host ' : ''}profile ${quote(printable(profile))}.`,
-    next: `Known are ${fitting.join(', ')}.`,
+    next: `The profiles are ${fitting.join(', ')}.`,
   });
 }
 
-/** What other workspaces are opened, a line for each folder. */
+/** Returns one line for each folder of other workspaces that the capability opens. */
 function foldersOf({ otherWorkspaces }: Config, { crosses }: Capability): string {
   if (!crosses) return '';
   return (['read', 'write'] as const)
@@ -183,35 +184,17 @@ function foldersOf({ otherWorkspaces }: Config, { crosses }: Capability): string
     .join('');
 }
 
-function readOwner(config: Config, options: UpgradeOptions, io: Io): string {
-  const { id, owner } = readPrincipal(config, options, io);
-  if (owner !== true)
-    throw new TollgateError('IDENTITY', {
-      detail: `${id} is no owner, and only an owner adds capabilities.`,
-      next: 'Use --as with a principal that has `owner: true`.',
-    });
-  return id;
-}
-
 function nameOf({ profile }: Upgrade): string {
   return profile === undefined ? 'every profile' : `profile ${profile}`;
 }
 
-async function withUpgrades<T>(
+function withUpgrades<T>(
   { config, io }: { readonly config: Config; readonly io: Io },
   work: (upgrades: Upgrades) => Promise<T> | T,
 ): Promise<T> {
-  const state = openState(config.state);
-  const audit = openAuditOnDemand(config.audit);
-  const append = (entry: Parameters<AuditLog['append']>[0]): void => audit.append(signed(entry, io));
-  try {
-    return await work(new Upgrades({ state, now: Date.now, append }));
-  } finally {
-    await audit.close();
-    await state.close();
-  }
+  return withDecisions(config, io, ({ state, append }) => work(new Upgrades({ state, now: Date.now, append })));
 }
-/** What an upgrades command is told on the command line. */
+/** Options of the upgrades commands. */
 export interface UpgradeOptions extends Pick<CommonOptions, 'config' | 'json'> {
   readonly as?: string;
   readonly profile?: string;

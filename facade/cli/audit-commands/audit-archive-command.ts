@@ -1,22 +1,26 @@
 /** Owns `tollgate audit archive`: moves old files of the log to where its owner keeps them; refuses a place that an agent may write. */
 import path from 'node:path';
+import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import { openAudit } from '../../audit/audit-log.ts';
 import { archiveAudit } from '../../audit/chain-archive.ts';
 import { createDigest, readAuditKey } from '../../audit/key-files.ts';
 import type { Config } from '../../config/config.ts';
-import { isWithin, realPath } from '../../config/reading/text-files.ts';
+import { realPath } from '../../config/reading/text-files.ts';
 import { writableFolders } from '../../config/servers/helper-program-settings.ts';
+import { type CommonOptions, readForOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { json, plural, printable } from '../print.ts';
-import { timeOf, usage, type Values } from './audit-filters.ts';
+import { auditTime, usage } from './audit-filters.ts';
 import { verdictText } from './audit-view.ts';
 
-/** Exit code 3 where the log is broken, and nothing was moved. Throws USAGE, STATE_FAILED, AUDIT_FAILED. */
-export async function runArchive(values: Values, io: Io, config: Config | undefined): Promise<number> {
-  const { before: time, to: place } = values;
-  if (config === undefined || typeof time !== 'string' || typeof place !== 'string')
-    throw usage('Write: tollgate audit archive --before TIME --to FOLDER');
-  const [before, to] = [timeOf(time, Date.now()), placeOf(place, io, config)];
+/** Exit code 3 if the log is broken; then nothing is moved. Throws USAGE, STATE_FAILED, AUDIT_FAILED. */
+export async function runAuditArchive(
+  options: CommonOptions & { readonly before: string; readonly to: string },
+  io: Io,
+): Promise<number> {
+  const config = readForOwner(options, io);
+  const before = auditTime(options.before);
+  const to = placeOf(options.to, io, config);
   const audit = openAudit(config.audit);
   try {
     const done = archiveAudit({
@@ -29,12 +33,12 @@ export async function runArchive(values: Values, io: Io, config: Config | undefi
         audit.append({ type: 'setup', event: 'audit-archived', outcome: 'allow', by: io.user, before, ...moved }),
     });
     if ('faults' in done) {
-      io.stdout(values.json === true ? json(done) : verdictText(io, { verdict: done, isWhole: false }));
+      io.stdout(options.json === true ? json(done) : verdictText(io, { verdict: done, isWhole: false }));
       io.stderr('Nothing was moved: only a log that is as it was written is archived.\n');
       return EXIT.refused;
     }
     io.stdout(
-      values.json === true
+      options.json === true
         ? json({ ...done, before, to })
         : `${said(done, before)}${done.files === 0 ? '' : ` to ${printable(to)}`}\n`,
     );
@@ -52,9 +56,9 @@ function said({ files, records }: { readonly files: number; readonly records: nu
 /** An agent that may write the archive could change what was said of it. */
 function placeOf(place: string, io: Io, config: Config): string {
   const to = realPath(path.resolve(io.cwd, place));
-  if (to === config.audit.folder || isWithin(config.audit.folder, to))
+  if (to === config.audit.folder || isPathWithin(config.audit.folder, to))
     throw usage(`${place} is the folder of the log, or holds it: name another`);
-  const open = writableFolders(config).find((folder) => isWithin(to, realPath(folder)));
+  const open = writableFolders(config).find((folder) => isPathWithin(to, realPath(folder)));
   if (open !== undefined) throw usage(`${place} lies in ${open}, which agents may write: name a folder outside of it`);
   return to;
 }

@@ -1,31 +1,118 @@
-/** Owns `tollgate audit`: the questions an admin asks the log; refuses options it does not know, with exit code 2. */
+/** Runs the `tollgate audit` commands that read the log: list, show, tail, stats, export and verify. */
 import { statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
-import { type ParseArgsConfig, parseArgs } from 'node:util';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { AUDIT_INDEX } from '../../audit/audit-index.ts';
-import { type AuditFilter, type AuditReader, type IndexedRecord, openAuditReader } from '../../audit/audit-reader.ts';
+import { type AuditReader, type IndexedRecord, openAuditReader } from '../../audit/audit-reader.ts';
 import { verifyAudit } from '../../audit/chain-verification.ts';
 import { createDigest, findKeyFile } from '../../audit/key-files.ts';
 import type { Config } from '../../config/config.ts';
-import { readForOwner } from '../command-facade.ts';
+import { type CommonOptions, readForOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { reportError } from '../failure-report.ts';
 import { json, printable } from '../print.ts';
-import { runArchive } from './audit-archive-command.ts';
-import { COMMON, FILTERS, filterOf, numberOf, usage, type Values } from './audit-filters.ts';
-import { AUDIT_USAGE } from './audit-usage.ts';
+import { type FilterOptions, filterOf, usage } from './audit-filters.ts';
 import { csvHead, csvLine, fullText, listTable, statsText, verdictText } from './audit-view.ts';
 
-const TEXT = { type: 'string' } as const;
-const FLAG = { type: 'boolean' } as const;
-const LIST = { type: 'string', multiple: true } as const;
+/** Options of every command that reads the log. */
+export interface LogOptions extends CommonOptions {
+  /** A copy of the log, instead of the log of the configuration. */
+  readonly folder?: string;
+}
 
-interface Command {
-  readonly options: NonNullable<ParseArgsConfig['options']>;
-  /** Names of what stands without `--`. */
-  readonly operands: readonly string[];
-  run(at: Running): number | Promise<number>;
+type Filtered = LogOptions & FilterOptions;
+
+/** Prints the newest records. Throws USAGE, CONFIG_INVALID, STATE_FAILED. */
+export function runAuditList(
+  options: Filtered & { readonly limit: number; readonly unknown?: true },
+  io: Io,
+): Promise<number> {
+  return withReader(options, io, (reader) => {
+    const { limit, unknown } = options;
+    print(io, options, unknown === true ? reader.unknown().slice(-limit) : reader.list(filterOf(options), limit));
+    return EXIT.ok;
+  });
+}
+
+/** Prints all records of a call. Exit code 1 if there is none. Throws USAGE, CONFIG_INVALID, STATE_FAILED. */
+export function runAuditShow(options: LogOptions & { readonly id: string }, io: Io): Promise<number> {
+  return withReader(options, io, (reader) => {
+    const { id } = options;
+    const named = [...reader.all({ id })];
+    const found = named.length === 0 ? byHash(reader, id) : named;
+    if (found.length === 0) io.stderr(`There is no record with the id ${printable(id)}.\n`);
+    else io.stdout(options.json === true ? json(found.map((one) => one.record)) : fullText(io, found));
+    return found.length === 0 ? EXIT.unexpected : EXIT.ok;
+  });
+}
+
+/** Finds a record without an id by the first digits of its hash, which `list` shows. */
+function byHash(reader: AuditReader, start: string): IndexedRecord[] {
+  return /^[0-9a-f]{8,64}$/.test(start)
+    ? [...reader.all({ id: '', text: `"hash":"${start}` })].filter(({ record }) => record.hash.startsWith(start))
+    : [];
+}
+
+/** Prints the newest records, then each new one, until the process is stopped. Throws USAGE, CONFIG_INVALID, STATE_FAILED. */
+export function runAuditTail(options: Filtered & { readonly limit: number }, io: Io): Promise<number> {
+  return withReader(options, io, async (reader) => {
+    const filter = filterOf(options);
+    const stop = new AbortController();
+    void io.stopped.then(() => stop.abort());
+    print(io, options, reader.list(filter, options.limit));
+    for await (const found of reader.follow(filter, stop.signal))
+      io.stdout(options.json === true ? `${found.line}\n` : rowOnly(listTable(io, [found])));
+    return EXIT.ok;
+  });
+}
+
+/** Prints counts and times. Throws USAGE, CONFIG_INVALID, STATE_FAILED. */
+export function runAuditStats(options: Filtered, io: Io): Promise<number> {
+  return withReader(options, io, (reader) => {
+    const found = reader.stats(filterOf(options));
+    io.stdout(options.json === true ? json(found) : statsText(io, found));
+    return EXIT.ok;
+  });
+}
+
+/** Prints all records, also those that are not calls, oldest first. Throws USAGE, CONFIG_INVALID, STATE_FAILED. */
+export function runAuditExport(options: Filtered & { readonly format: 'jsonl' | 'csv' }, io: Io): Promise<number> {
+  return withReader(options, io, (reader) => {
+    const isCsv = options.format === 'csv';
+    if (isCsv) io.stdout(csvHead());
+    for (const found of reader.all(filterOf({ ...options, all: true })))
+      io.stdout(isCsv ? csvLine(found) : `${found.line}\n`);
+    return EXIT.ok;
+  });
+}
+
+/** Verifies the chains. Exit code 3 if the log was changed. Throws USAGE, CONFIG_INVALID. */
+export function runAuditVerify(
+  options: LogOptions & {
+    readonly all?: true;
+    readonly expectHead?: readonly string[];
+    readonly archive?: readonly string[];
+    readonly key?: string;
+  },
+  io: Io,
+): number {
+  const archives = (options.archive ?? []).map((folder) => existingFolder(resolve(io.cwd, folder)));
+  const places = placesOf(options, io);
+  const digest = digestOf(options.key, io, places);
+  const verdict = verifyAudit(places.folder, options.expectHead ?? [], {
+    archives,
+    ...(digest !== undefined && { digest }),
+  });
+  io.stdout(options.json === true ? json(verdict) : verdictText(io, { verdict, isWhole: options.all === true }));
+  return verdict.ok ? EXIT.ok : EXIT.refused;
+}
+
+/** Returns the digest that checkpoints are made with, if the log has a key. Throws USAGE for a file that does not exist. */
+function digestOf(file: string | undefined, io: Io, { config }: Places): ((text: string) => string) | undefined {
+  const given = file === undefined ? undefined : resolve(io.cwd, file);
+  const path = given ?? (config === undefined ? undefined : join(config.state, 'audit.key'));
+  const key = path === undefined ? undefined : findKeyFile(dirname(path), basename(path));
+  if (given !== undefined && key === undefined) throw usage(`There is no file ${given}`);
+  return key === undefined ? undefined : createDigest(key);
 }
 
 /** The folder of the chain files, and the file of the index. */
@@ -36,76 +123,14 @@ interface Places {
   readonly config?: Config;
 }
 
-interface Running {
-  readonly values: Values;
-  readonly operands: readonly string[];
-  readonly io: Io;
-  readonly places: Places;
-  readonly filter: AuditFilter;
-}
-
-const COMMANDS: ReadonlyMap<string, Command> = new Map<string, Command>([
-  ['list', { options: { ...FILTERS, limit: TEXT, unknown: FLAG }, operands: [], run: list }],
-  ['show', { options: COMMON, operands: ['ID'], run: show }],
-  ['tail', { options: { ...FILTERS, limit: TEXT }, operands: [], run: tail }],
-  ['stats', { options: FILTERS, operands: [], run: stats }],
-  ['export', { options: { ...FILTERS, format: TEXT }, operands: [], run: exportAll }],
-  [
-    'verify',
-    { options: { 'expect-head': LIST, archive: LIST, key: TEXT, all: FLAG, ...COMMON }, operands: [], run: verify },
-  ],
-  [
-    'archive',
-    {
-      options: { before: TEXT, to: TEXT, config: COMMON.config, json: FLAG },
-      operands: [],
-      run: ({ values, io, places }) => runArchive(values, io, places.config),
-    },
-  ],
-]);
-
-/** Runs one command. Answers the exit code: 0, 1 nothing found, 2 usage, 3 the log is broken. Throws CONFIG_INVALID, STATE_FAILED. */
-export async function runAudit(args: readonly string[], io: Io): Promise<number> {
-  const [name = '', ...rest] = args;
-  const command = COMMANDS.get(name);
-  if (command === undefined) {
-    const asked = name === '--help' || name === 'help';
-    (asked ? io.stdout : io.stderr)(
-      asked || name === ''
-        ? AUDIT_USAGE
-        : `USAGE: There is no audit command ${printable(name)}.\nRead \`tollgate audit --help\`.\n`,
-    );
-    return asked ? EXIT.ok : EXIT.usage;
-  }
-  try {
-    const { values, positionals } = parseArgs({ args: rest, options: command.options, allowPositionals: true });
-    if (positionals.length !== command.operands.length)
-      throw usage(`Write: tollgate audit ${[name, ...command.operands].join(' ')}`);
-    return await command.run({
-      values,
-      operands: positionals,
-      io,
-      places: placesOf(values, io),
-      filter: filterOf(values, Date.now()),
-    });
-  } catch (error) {
-    const isMisuse = String((error as NodeJS.ErrnoException).code).startsWith('ERR_PARSE_ARGS');
-    const refusal = isMisuse ? usage((error as Error).message) : error;
-    if (!(refusal instanceof TollgateError) || refusal.code !== 'USAGE') throw error;
-    return reportError(refusal, { json: rest.includes('--json'), io });
-  }
-}
-
-/** A copy that is looked at gets no index of its own on the disk. */
-function placesOf(values: Values, io: Io): Places {
-  if (typeof values.folder === 'string')
-    return { folder: existingFolder(resolve(io.cwd, values.folder)), index: ':memory:' };
-  const file = typeof values.config === 'string' ? values.config : 'tollgate.yaml';
+/** A copy of the log gets no index on the disk. */
+function placesOf({ folder, config: file }: LogOptions, io: Io): Places {
+  if (folder !== undefined) return { folder: existingFolder(resolve(io.cwd, folder)), index: ':memory:' };
   const config = readForOwner({ config: file }, io);
   return { folder: config.audit.folder, index: join(config.state, AUDIT_INDEX), config };
 }
 
-/** A mistyped folder must not look like a log without a record. */
+/** A mistyped folder must not look like an empty log. */
 function existingFolder(folder: string): string {
   if (statSync(folder, { throwIfNoEntry: false })?.isDirectory() === true) return folder;
   throw new TollgateError('USAGE', {
@@ -114,103 +139,25 @@ function existingFolder(folder: string): string {
   });
 }
 
-function list({ values, io, places, filter }: Running): number {
-  const limit = numberOf(values, 'limit', 50);
-  return withReader(places, (reader) => {
-    const found = values.unknown === true ? reader.unknown().slice(-limit) : reader.list(filter, limit);
-    print(io, values, found);
-    return EXIT.ok;
-  });
-}
-
-function show({ operands, values, io, places }: Running): number {
-  return withReader(places, (reader) => {
-    const [id = ''] = operands;
-    const named = [...reader.all({ id })];
-    const found = named.length === 0 ? byHash(reader, id) : named;
-    if (found.length === 0) io.stderr(`There is no record with the id ${printable(id)}.\n`);
-    else io.stdout(values.json === true ? json(found.map((one) => one.record)) : fullText(io, found));
-    return found.length === 0 ? EXIT.unexpected : EXIT.ok;
-  });
-}
-
-/** A record without an id is asked for by the beginning of its hash, as `list` shows it. */
-function byHash(reader: AuditReader, start: string): IndexedRecord[] {
-  return /^[0-9a-f]{8,64}$/.test(start)
-    ? [...reader.all({ id: '', text: `"hash":"${start}` })].filter(({ record }) => record.hash.startsWith(start))
-    : [];
-}
-
-async function tail({ values, io, places, filter }: Running): Promise<number> {
+async function withReader(
+  options: LogOptions,
+  io: Io,
+  work: (reader: AuditReader) => number | Promise<number>,
+): Promise<number> {
+  const places = placesOf(options, io);
   const reader = openAuditReader(places.folder, places.index);
-  const stop = new AbortController();
-  void io.stopped.then(() => stop.abort());
   try {
-    print(io, values, reader.list(filter, numberOf(values, 'limit', 10)));
-    for await (const found of reader.follow(filter, stop.signal)) {
-      io.stdout(values.json === true ? `${found.line}\n` : rowOnly(listTable(io, [found])));
-    }
-    return EXIT.ok;
+    return await work(reader);
   } finally {
     reader.close();
   }
 }
 
-function stats({ values, io, places, filter }: Running): number {
-  return withReader(places, (reader) => {
-    const found = reader.stats(filter);
-    io.stdout(values.json === true ? json(found) : statsText(io, found));
-    return EXIT.ok;
-  });
-}
-
-function exportAll({ values, io, places, filter }: Running): number {
-  const format = values.format ?? 'jsonl';
-  if (format !== 'jsonl' && format !== 'csv') throw usage('--format is jsonl or csv');
-  return withReader(places, (reader) => {
-    if (format === 'csv') io.stdout(csvHead());
-    const { callsOnly: _, ...all } = filter;
-    for (const found of reader.all(all)) io.stdout(format === 'csv' ? csvLine(found) : `${found.line}\n`);
-    return EXIT.ok;
-  });
-}
-
-function verify({ values, io, places }: Running): number {
-  const archives = ((values.archive ?? []) as readonly string[]).map((folder) =>
-    existingFolder(resolve(io.cwd, folder)),
-  );
-  const digest = digestOf(values, io, places);
-  const verdict = verifyAudit(places.folder, (values['expect-head'] ?? []) as readonly string[], {
-    archives,
-    ...(digest !== undefined && { digest }),
-  });
-  io.stdout(values.json === true ? json(verdict) : verdictText(io, { verdict, isWhole: values.all === true }));
-  return verdict.ok ? EXIT.ok : EXIT.refused;
-}
-
-/** By the key that checkpoints are under. A log without one needs none. Throws USAGE for a file that is not there. */
-function digestOf(values: Values, io: Io, { config }: Places): ((text: string) => string) | undefined {
-  const given = typeof values.key === 'string' ? resolve(io.cwd, values.key) : undefined;
-  const path = given ?? (config === undefined ? undefined : join(config.state, 'audit.key'));
-  const key = path === undefined ? undefined : findKeyFile(dirname(path), basename(path));
-  if (given !== undefined && key === undefined) throw usage(`There is no file ${given}`);
-  return key === undefined ? undefined : createDigest(key);
-}
-
-function withReader(places: Places, work: (reader: AuditReader) => number): number {
-  const reader = openAuditReader(places.folder, places.index);
-  try {
-    return work(reader);
-  } finally {
-    reader.close();
-  }
-}
-
-function print(io: Io, values: Values, found: readonly IndexedRecord[]): void {
-  io.stdout(values.json === true ? json(found.map((one) => one.record)) : listTable(io, found));
+function print(io: Io, options: Pick<LogOptions, 'json'>, found: readonly IndexedRecord[]): void {
+  io.stdout(options.json === true ? json(found.map((one) => one.record)) : listTable(io, found));
   const changed = found.filter((one) => !one.intact).length;
   if (changed > 0)
-    io.stderr(`${changed} of these records were changed after they were written: run tollgate audit verify\n`);
+    io.stderr(`${changed} of these records were changed after they were written. Run: tollgate audit verify\n`);
 }
 
 function rowOnly(text: string): string {

@@ -1,4 +1,4 @@
-/** Owns how records look: as rows, in full, as CSV; refuses to let a cell become a formula in a spreadsheet. */
+/** Formats audit records as rows, in full, and as CSV. No CSV cell can become a formula in a spreadsheet. */
 import { parseChainFileName } from '../../audit/audit-chain.ts';
 import type { AuditStat, AuditStats, IndexedRecord } from '../../audit/audit-reader.ts';
 import type { AuditVerdict } from '../../audit/chain-verification.ts';
@@ -14,7 +14,7 @@ const COLOURS: Readonly<Record<string, Colour>> = {
   unknown: 'magenta',
 };
 
-/** The fields of any record, by path: `principal.id`. Absent ones are ''. */
+/** The fields of any record, by path, such as `principal.id`. Absent ones are ''. */
 function field(found: IndexedRecord, path: string): string {
   let value: unknown = found.record;
   for (const key of path.split('.'))
@@ -31,7 +31,10 @@ function rules(found: IndexedRecord): string {
   return Array.isArray(reasons) ? reasons.map((reason: { id?: unknown }) => String(reason.id ?? '')).join(' ') : '';
 }
 
-/** What people decided and did, and who; what happened to a server; where it wanted to go in vain, and how often. */
+/**
+ * What people decided, what happened to a server, and where a server wanted to connect without permission, and how
+ * often.
+ */
 function happened(found: IndexedRecord): string {
   const [type, event, count] = [field(found, 'type'), field(found, 'event'), field(found, 'count')];
   if (event === 'egress-blocked') {
@@ -56,7 +59,7 @@ function happened(found: IndexedRecord): string {
     .join(' ');
 }
 
-/** The items of lists in a record. */
+/** The items of the lists in a record. */
 function names(found: IndexedRecord, ...keys: readonly string[]): string {
   return keys
     .flatMap((key) => (found.record as unknown as Readonly<Record<string, unknown>>)[key] ?? [])
@@ -64,7 +67,7 @@ function names(found: IndexedRecord, ...keys: readonly string[]): string {
     .join(', ');
 }
 
-/** Principal and user of the machine, where they are not called alike. */
+/** The principal, and the user of the machine if the names differ. */
 function doer(found: IndexedRecord): string {
   const [by, user] = [field(found, 'by'), field(found, 'user')];
   return by === '' ? '' : ['by', by, user === by ? '' : inBrackets(user)].filter((part) => part !== '').join(' ');
@@ -74,7 +77,7 @@ function inBrackets(text: string): string {
   return text === '' ? '' : `(${text})`;
 }
 
-/** What stands for the id of a record without one: `show` takes it. */
+/** Returns what replaces the id of a record that has none; `show` accepts it. */
 const SHOWN_HASH = 12;
 
 function toolOf(found: IndexedRecord): string {
@@ -83,7 +86,7 @@ function toolOf(found: IndexedRecord): string {
   return exposed === '' || exposed === real ? real : real === '' ? exposed : `${exposed} (${real})`;
 }
 
-/** What happened, in a word: an intent that stands alone has no known outcome. */
+/** Returns what happened, in one word. The outcome of a single intent is unknown. */
 function outcomeOf(found: IndexedRecord): Cell {
   const type = field(found, 'type');
   const outcome = type === 'intent' ? 'unknown' : field(found, 'outcome') || field(found, 'event') || type;
@@ -91,7 +94,7 @@ function outcomeOf(found: IndexedRecord): Cell {
   return colour === undefined ? outcome : { text: outcome, colour };
 }
 
-/** One record a line. */
+/** Returns a table with one record per line. */
 export function listTable(io: Tty, records: readonly IndexedRecord[]): string {
   const rows = records.map((found) => [
     field(found, 'ts').replace('T', ' ').slice(0, 19),
@@ -106,20 +109,20 @@ export function listTable(io: Tty, records: readonly IndexedRecord[]): string {
   return table(io, ['time (UTC)', 'outcome', 'tool', 'principal', 'time', 'sent', 'why', 'id'], rows);
 }
 
-/** Every field of the records, one a line. */
+/** Returns every field of the records, one per line. */
 export function fullText(io: Tty, records: readonly IndexedRecord[]): string {
   return records
     .map((found) => {
       const names = Object.keys(found.record).filter((name) => name !== 'prev' && name !== 'hash');
       const seal = found.intact
         ? paint(io, 'green', 'hash fits')
-        : paint(io, 'red', 'the record was changed: its hash does not fit');
+        : paint(io, 'red', 'the record was changed: its hash does not match');
       return `${names.map((name) => `${paint(io, 'dim', printable(name).padEnd(13))} ${printable(field(found, name))}\n`).join('')}${seal}\n`;
     })
     .join('\n');
 }
 
-/** Three small tables. */
+/** Returns the statistics as three small tables. */
 export function statsText(io: Tty, stats: AuditStats): string {
   const time = (ms: number | undefined): string => (ms === undefined ? '' : `${ms.toFixed(1)} ms`);
   const one = (title: string, group: readonly AuditStat[]): string =>
@@ -137,7 +140,7 @@ export function statsText(io: Tty, stats: AuditStats): string {
   ].join('\n');
 }
 
-/** Numbers by state, the chains that are broken, what is wrong with them; `isWhole` shows every chain. */
+/** Returns counts by state, the broken chains, and what is wrong with them. `isWhole`: show every chain. */
 export function verdictText(
   io: Tty,
   { verdict, isWhole }: { readonly verdict: AuditVerdict; readonly isWhole: boolean },
@@ -174,12 +177,12 @@ export function verdictText(
     return of.length === 0 ? [] : [`${state}: ${numbers(of)}\n`];
   });
   const last = ok
-    ? paint(io, 'green', `${numbers(chains)}: all as they were written`)
+    ? paint(io, 'green', `${numbers(chains)}: all unchanged`)
     : paint(io, 'red', `${numbers(chains)}: broken, ${plural(faults.length, 'fault')}`);
   return `${shown.length === 0 ? '' : `${rows}\n`}${states.join('')}${archivedText(archives)}${wrong.join('')}${last}\n`;
 }
 
-/** Where the log begins, and where what was before it is. */
+/** Returns where the log begins, and where the older records are. */
 function archivedText(archives: NonNullable<AuditVerdict['archives']>): string {
   return archives
     .map(
@@ -220,12 +223,12 @@ const CSV = [
   'hash',
 ] as const;
 
-/** The first line of the CSV. */
+/** Returns the first line of the CSV. */
 export function csvHead(): string {
   return `${[...CSV, 'rules'].join(',')}\r\n`;
 }
 
-/** One record as CSV (RFC 4180). A cell that a spreadsheet would compute gets an apostrophe in front. */
+/** Returns one record as CSV (RFC 4180). A cell that a spreadsheet would calculate begins with an apostrophe. */
 export function csvLine(found: IndexedRecord): string {
   const quote = (text: string): string => {
     const safe = /^[=+\-@\t\r\n]/.test(text) && !/^-?\d+(\.\d+)?$/.test(text) ? `'${text}` : text;

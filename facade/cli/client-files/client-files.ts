@@ -1,9 +1,12 @@
-/** Owns what import and export say, ask and keep alike; refuses to write where nobody agreed, and to replace a secret. */
+/**
+ * What import and export share: preview, consent, and storing secrets in the vault. Nothing is written without consent,
+ * and no secret is replaced.
+ */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import type { MovedSecret } from '../../clients/client-server-conversion.ts';
 import type { Config } from '../../config/config.ts';
 import { openPlaces } from '../../secrets/secrets.ts';
 import type { Vault } from '../../secrets/vault.ts';
-import type { MovedSecret } from '../clients/client-server-conversion.ts';
 import type { Io } from '../command-io.ts';
 import { askHidden, askYes, isInteractive } from '../terminal-prompt.ts';
 
@@ -14,14 +17,14 @@ export interface Confirming {
   readonly json?: true;
 }
 
-/** True when it shall be written: by --yes, or by an answer at the terminal. Throws USAGE when there is neither. */
+/** Returns true if it may be written: by --yes, or by an answer at the terminal. Throws USAGE if there is neither. */
 export async function agree({ dryRun, yes }: Confirming, io: Io, question = 'Write this?'): Promise<boolean> {
   if (dryRun === true) return false;
   if (yes === true) return true;
   if (!isInteractive(io))
     throw new TollgateError('USAGE', {
-      detail: 'Nobody can be asked here, so nothing was written.',
-      next: 'Look with --dry-run, then say --yes.',
+      detail: 'No one can be asked here, so nothing was written.',
+      next: 'Look with --dry-run, then use --yes.',
     });
   return askYes(io, question);
 }
@@ -32,7 +35,10 @@ export function openVault(config: Pick<Config, 'state'>, io: Io): Vault {
   return openPlaces({ state: config.state, env: io.env, ...ask }).vault;
 }
 
-/** Into the vault; returns the names that are new there. Throws USAGE for a name that has another value, VAULT_FAILED. */
+/**
+ * Stores secrets in the vault; returns the names that are new there. Throws USAGE for a name that has another value,
+ * VAULT_FAILED.
+ */
 export async function keepSecrets(secrets: readonly MovedSecret[], config: Config, io: Io): Promise<readonly string[]> {
   if (secrets.length === 0) return [];
   const vault = openVault(config, io);
@@ -43,7 +49,7 @@ export async function keepSecrets(secrets: readonly MovedSecret[], config: Confi
     else if (there !== secret.value)
       throw new TollgateError('USAGE', {
         detail: `The vault has another value under ${secret.name}.`,
-        next: `Remove it with \`tollgate secret rm ${secret.name}\`, or leave that server out with --only.`,
+        next: `Remove it with \`tollgate secret rm ${secret.name}\`, or leave out that server with --only.`,
       });
   }
   for (const { name, value } of fresh) await vault.set(name, value);

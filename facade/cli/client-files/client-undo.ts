@@ -1,23 +1,26 @@
-/** Owns `import --undo` and `export --undo`: files, secrets and consent as they were before; refuses to leave a server nowhere, and needs no configuration that loads. */
+/**
+ * Runs `import --undo` and `export --undo`: restores files, secrets and consent. No server is lost by it, and the
+ * configuration need not load.
+ */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { createDigest, readAuditKey } from '../../audit/key-files.ts';
+import { type Changer, openUndo } from '../../clients/client-file-changes.ts';
+import { shownPath } from '../../clients/client-places.ts';
 import { loadConfig } from '../../config/load-config.ts';
 import { type GuessedFolders, guessFolders } from '../../config/state-folder-guess.ts';
 import { Consents } from '../../consent/servers/server-consents.ts';
-import { DATABASE_FILE, openState } from '../../state/sqlite-state.ts';
-import { type Changer, openUndo } from '../clients/client-file-changes.ts';
-import { shownPath } from '../clients/client-places.ts';
+import { DATABASE_FILE } from '../../state/sqlite-state.ts';
 import type { CommonOptions } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { ROTATE_BYTES, recordActs, recordSetup, signed } from '../command-state.ts';
+import { ROTATE_BYTES, recordActs, recordSetup, signed, withState } from '../command-state.ts';
 import { json, printable } from '../print.ts';
 import { type Confirming, openVault } from './client-files.ts';
 
 /**
- * Takes back the last changes of a command, with the secrets that came with them and the consent to servers that are gone with them. It needs
- * the backups alone: a configuration that is refused, which it may be there to mend, is not read for it. Throws USAGE, AUDIT_FAILED, VAULT_FAILED.
+ * Undoes the last changes of a command, with their secrets and the consent to servers that no longer exist. It needs
+ * only the backups, because the configuration may be broken. Throws USAGE, AUDIT_FAILED, VAULT_FAILED.
  */
 export async function undo(
   changer: Changer,
@@ -43,34 +46,33 @@ export async function undo(
       ),
     );
   const restored = files.map((one) => shownPath(one, { cwd: path.dirname(file), home: io.home }));
-  const gone = `${secrets.length === 0 ? '' : ` Out of the vault: ${secrets.join(', ')}.`}${revoked.length === 0 ? '' : ` No longer approved: ${revoked.join(', ')}.`}`;
+  const gone = `${secrets.length === 0 ? '' : ` Removed from the vault: ${secrets.join(', ')}.`}${revoked.length === 0 ? '' : ` No longer approved: ${revoked.join(', ')}.`}`;
   if (options.json === true) io.stdout(json({ restored, removedSecrets: secrets, revoked }));
   else io.stderr(printable(`As before: ${restored.join(', ')}.${gone}`) + '\n');
   return EXIT.ok;
 }
 
-/** Throws USAGE where a broken file may name another state folder. */
+/** Throws USAGE if a broken file may name another state folder. */
 function placesOf(file: string, { env, home }: Io): GuessedFolders {
   const places = guessFolders(file, { env, home });
   if (places === undefined)
     throw new TollgateError('USAGE', {
-      detail: 'Where its state folder is cannot be read from the configuration.',
-      next: 'Mend the line `state` in it, or set the variable that it names.',
+      detail: 'The state folder cannot be read from the configuration.',
+      next: 'Correct the line `state` in it, or set the variable that it names.',
     });
   return places;
 }
 
-/** Whoever brings a server of the same name in again shall be asked again. Consent to what is still there stays. */
+/** A server with the same name that is added later needs a new consent. Consent to existing servers stays. */
 async function forget(
   names: readonly string[],
   { file, state, io }: { readonly file: string; readonly state: string; readonly io: Io },
 ): Promise<readonly string[]> {
   if (names.length === 0 || !existsSync(path.join(state, DATABASE_FILE))) return [];
   const there = serversOf(file, io);
-  const opened = openState(state);
-  try {
+  return withState(state, async (opened) => {
     const inspect = (): never => {
-      throw new Error('taking consent back looks at no file');
+      throw new Error('withdrawing consent reads no file');
     };
     const consents = new Consents(opened, {
       folder: path.dirname(file),
@@ -80,12 +82,10 @@ async function forget(
     const gone: string[] = [];
     for (const name of names) if (!there.has(name) && (await consents.revoke(name))) gone.push(name);
     return gone;
-  } finally {
-    await opened.close();
-  }
+  });
 }
 
-/** None of a configuration that is refused: nothing starts with it, and what starts later is asked about. */
+/** No servers if the configuration is refused: nothing starts with it, and consent is asked for later. */
 function serversOf(file: string, { env, home }: Io): ReadonlyMap<string, unknown> {
   try {
     return loadConfig(file, { env, home }).servers;

@@ -1,16 +1,19 @@
-/** Owns `tollgate export`: Tollgate into a client's file after a preview, and back out again; refuses to write without consent. */
+/**
+ * Runs `tollgate export`: writes Tollgate into a client's file after a preview, and undoes it. Nothing is written
+ * without consent.
+ */
 import { accessSync, constants, existsSync, realpathSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { showEntry } from '../../clients/client-entry-view.ts';
+import { writeChanges } from '../../clients/client-file-changes.ts';
+import { CLIENTS, type ClientFormat, clientOf } from '../../clients/client-formats.ts';
+import { type ClientRoots, clientPlaces, isDefaultPlace, shownPath } from '../../clients/client-places.ts';
+import { type ExportPlan, planExport } from '../../clients/export-plan.ts';
+import { type FoundClientFile, findFiles } from '../../clients/found-client-files.ts';
+import { TOKEN_VARIABLE, type Way } from '../../clients/own-entry.ts';
 import type { Config } from '../../config/config.ts';
 import { didYouMean } from '../../config/config-problems.ts';
-import { showEntry } from '../clients/client-entry-view.ts';
-import { writeChanges } from '../clients/client-file-changes.ts';
-import { CLIENTS, type ClientFormat, clientOf } from '../clients/client-formats.ts';
-import { type ClientRoots, clientPlaces, isDefaultPlace, shownPath } from '../clients/client-places.ts';
-import { type ExportPlan, planExport } from '../clients/export-plan.ts';
-import { type FoundClientFile, findFiles } from '../clients/found-client-files.ts';
-import { TOKEN_VARIABLE, type Way } from '../clients/own-entry.ts';
 import { type CommonOptions, readConfig } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { recordSetup } from '../command-state.ts';
@@ -32,14 +35,10 @@ export interface ExportOptions extends CommonOptions, Confirming {
 }
 
 /** Exports or undoes. Throws USAGE, CONFIG_INVALID, AUDIT_FAILED, VAULT_FAILED, CANCELLED. */
-export async function runExport(
-  options: ExportOptions,
-  io: Io,
-  platform: NodeJS.Platform = process.platform,
-): Promise<number> {
+export async function runExport(options: ExportOptions, io: Io): Promise<number> {
   if (options.undo === true) return undo('export', { options, io });
   const config = readConfig(options, io);
-  const roots = { cwd: config.folder, home: io.home, env: io.env, platform };
+  const roots = { cwd: config.folder, home: io.home, env: io.env, platform: process.platform };
   const client = readClient(options.client);
   const file = targetOf(options, client, { roots, io });
   const fromVariables = options.secrets === 'env';
@@ -64,8 +63,8 @@ export async function runExport(
     options.yes === true
   ) {
     throw new TollgateError('USAGE', {
-      detail: 'Some of these servers have values in the file, and nobody is asked where they shall go.',
-      next: 'Say --secrets vault (they move into the vault), or --secrets env (you set the variables).',
+      detail: 'Some of these servers have values in the file, and no one can be asked where they should be stored.',
+      next: 'Use --secrets vault (they move to the vault), or --secrets env (you set the variables).',
     });
   }
   const isDone = plan.changes.length > 0 && (await agree(options, io));
@@ -79,7 +78,7 @@ export async function runExport(
   if (isDone) writeChanges(plan.changes, { state: config.state, changer: 'export', now: Date.now(), secrets, of });
   if (options.json === true) io.stdout(json({ ...dataOf(plan, { config, roots, elsewhere }), written: isDone }));
   else if (isDone)
-    io.stderr(`Written. Restart ${client.title}. To take it back: ${commandLine([...io.self, 'export', '--undo'])}\n`);
+    io.stderr(`Written. Restart ${client.title}. To undo: ${commandLine([...io.self, 'export', '--undo'])}\n`);
   return EXIT.ok;
 }
 
@@ -94,7 +93,7 @@ function readClient(id: string | undefined): ClientFormat {
   return client;
 }
 
-/** The file that is written: of the project where the client has such, else of the user. */
+/** Returns the file to write: that of the project if the client has one, else that of the user. */
 function targetOf(
   { file, user }: ExportOptions,
   client: ClientFormat,
@@ -132,7 +131,7 @@ function wayOf(
   return { words: [...self, 'run', '--config', config.file, ...(as === undefined ? [] : ['--as', as])] };
 }
 
-/** Applications of a desktop do not know the PATH of a shell: they are given Node itself, and the file. */
+/** Desktop applications do not know the PATH of a shell, so they get Node itself and the file. */
 function withoutPath({ self, env }: Io): readonly string[] {
   const [program = ''] = self;
   if (path.isAbsolute(program)) return self;
@@ -183,25 +182,21 @@ function report(plan: ExportPlan, { options, client, roots, io, elsewhere, confi
     ...elsewhere.map(({ shown, servers }) => `${servers.map(({ original }) => original).join(', ')}, in ${shown}`),
   ];
   return [
-    `${shownPath(plan.file, roots)} (${client.title})${isNew ? ', in a folder that is made' : ''}\n`,
+    `${shownPath(plan.file, roots)} (${client.title})${isNew ? ', in a new folder' : ''}\n`,
     own === undefined
-      ? '  is as it should be already\n'
+      ? '  is correct already\n'
       : paint(
           io,
           'green',
           `  + tollgate: ${options.http === true ? 'its address' : `starts ${printable(commandLine(['tollgate', 'run', '--config', config.file]))}`}\n`,
         ),
     ...plan.moved.map((entry) =>
-      paint(
-        io,
-        'yellow',
-        `  - ${printable(`${entry.original}: ${showEntry(entry).runs}`)}, which stands behind Tollgate\n`,
-      ),
+      paint(io, 'yellow', `  - ${printable(`${entry.original}: ${showEntry(entry).runs}`)}, which Tollgate provides\n`),
     ),
     planLines(plan.copied, { io, config, fromVariables: options.secrets === 'env' }),
     round.length === 0
       ? ''
-      : `The agent reaches these round Tollgate:\n${round.map((line) => `  ${printable(line)}\n`).join('')}${hints.length === 0 ? '' : `Move them behind it:\n${hints.join('')}`}`,
+      : `The agent reaches these without Tollgate:\n${round.map((line) => `  ${printable(line)}\n`).join('')}${hints.length === 0 ? '' : `Move them behind it:\n${hints.join('')}`}`,
     options.http === true && client.token !== 'input' && config.listen.auth !== 'none'
       ? `Set ${TOKEN_VARIABLE} in the environment of ${client.title} to the token that tollgate serve prints.\n`
       : '',

@@ -1,13 +1,16 @@
-/** Owns `tollgate import`: lists what clients have, and brings servers in after a preview; refuses to write without consent, and shows no value. */
+/**
+ * Runs `tollgate import`: lists the servers of clients, and imports them after a preview. Nothing is written without
+ * consent, and no value is shown.
+ */
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { type ChangeNames, writeChanges } from '../../clients/client-file-changes.ts';
+import { CLIENTS, clientOf } from '../../clients/client-formats.ts';
+import type { ClientRoots } from '../../clients/client-places.ts';
+import { type FoundClientFile, findFiles, readFound } from '../../clients/found-client-files.ts';
+import { type ImportPlan, planCopy, planInclude } from '../../clients/import-plan.ts';
 import type { Config } from '../../config/config.ts';
 import { didYouMean, quote } from '../../config/config-problems.ts';
-import { type ChangeNames, writeChanges } from '../clients/client-file-changes.ts';
-import { CLIENTS, clientOf } from '../clients/client-formats.ts';
-import type { ClientRoots } from '../clients/client-places.ts';
-import { type FoundClientFile, findFiles, readFound } from '../clients/found-client-files.ts';
-import { type ImportPlan, planCopy, planInclude } from '../clients/import-plan.ts';
 import { readConfig } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { recordSetup } from '../command-state.ts';
@@ -19,22 +22,18 @@ import { type ImportOptions, importServer, serverText } from './import-server.ts
 import { importReport, listReport, planData } from './import-view.ts';
 
 /** Lists, imports or undoes. Throws USAGE, CONFIG_INVALID, AUDIT_FAILED, VAULT_FAILED, CANCELLED. */
-export async function runImport(
-  options: ImportOptions,
-  io: Io,
-  platform: NodeJS.Platform = process.platform,
-): Promise<number> {
+export async function runImport(options: ImportOptions, io: Io): Promise<number> {
   if (options.undo === true) return undo('import', { options, io });
   const config = readConfig(options, io);
   const text = options.file === undefined ? undefined : serverText(path.resolve(io.cwd, options.file));
   if (options.file !== undefined && text !== undefined)
     return importServer({ text, options: { ...options, file: options.file }, config, io });
-  const roots = rootsOf(config, io, platform);
+  const roots = rootsOf(config, io);
   const files = filesOf(options, roots, io);
   if (options.file === undefined && options.from === undefined && options.all !== true) {
     if (options.copy !== true && options.only === undefined) return list(files, options, io);
     throw new TollgateError('USAGE', {
-      detail: `${options.copy === true ? '--copy' : '--only'} does not say from where.`,
+      detail: `${options.copy === true ? '--copy' : '--only'} does not say from which file.`,
       next: 'Add --all, --from CLIENT or a file.',
     });
   }
@@ -59,11 +58,11 @@ export async function runImport(
   const secrets = isDone && !fromVariables ? await keepSecrets(plan.secrets, config, io) : [];
   if (isDone) writeChanges(plan.changes, { state: config.state, changer: 'import', now: Date.now(), secrets, of });
   if (options.json === true) io.stdout(json({ ...planData(plan, config), written: isDone }));
-  else if (isDone) io.stderr(`Written. To take it back: ${commandLine([...io.self, 'import', '--undo'])}\n`);
+  else if (isDone) io.stderr(`Written. To undo: ${commandLine([...io.self, 'import', '--undo'])}\n`);
   return EXIT.ok;
 }
 
-/** A name that was mistyped would be left out in silence. */
+/** A mistyped name would be left out silently. */
 function checkNames({ only }: ImportOptions, files: readonly FoundClientFile[]): void {
   const there = files.flatMap(({ servers }) => servers.flatMap(({ name, original }) => [name, original]));
   const unknown = namesIn(only ?? '').find((name) => !there.includes(name));
@@ -81,7 +80,7 @@ function namesIn(only: string): readonly string[] {
     .filter((name) => name !== '');
 }
 
-/** The servers that come in, and whose files have them. */
+/** Returns the servers to import, and the clients whose files have them. */
 function namesOf({ outcomes }: ImportPlan, files: readonly FoundClientFile[]): ChangeNames {
   const come = outcomes.filter(({ left }) => left === undefined);
   const clients = files
@@ -90,8 +89,8 @@ function namesOf({ outcomes }: ImportPlan, files: readonly FoundClientFile[]): C
   return { clients: [...new Set(clients)], servers: [...new Set(come.map(({ entry }) => entry.name))] };
 }
 
-function rootsOf(config: Config, io: Io, platform: NodeJS.Platform): ClientRoots {
-  return { cwd: config.folder, home: io.home, env: io.env, platform };
+function rootsOf(config: Config, io: Io): ClientRoots {
+  return { cwd: config.folder, home: io.home, env: io.env, platform: process.platform };
 }
 
 function filesOf({ file, from }: ImportOptions, roots: ClientRoots, io: Io): readonly FoundClientFile[] {
@@ -121,19 +120,19 @@ function list(files: readonly FoundClientFile[], options: ImportOptions, io: Io)
   else {
     io.stdout(text);
     io.stderr(
-      'Nothing was changed. Bring them in:\n  tollgate import --all          they stay in their files\n  tollgate import --all --copy   copies of your own; keys move into the vault\n',
+      'Nothing was changed. Import them:\n  tollgate import --all          they stay in their files\n  tollgate import --all --copy   copies of your own; keys move to the vault\n',
     );
   }
   return EXIT.ok;
 }
 
-/** Where literal secrets go. Only copies move them. */
+/** Where literal secrets are stored. Only copies move them. */
 async function chooseSecrets(options: ImportOptions, files: readonly FoundClientFile[], io: Io): Promise<boolean> {
   if (options.copy !== true) {
     if (options.secrets !== undefined)
       throw new TollgateError('USAGE', {
-        detail: "--secrets goes with --copy: without it, values stay in the client's file.",
-        next: 'Add --copy, or leave --secrets out.',
+        detail: "--secrets needs --copy: without it, values stay in the client's file.",
+        next: 'Add --copy, or omit --secrets.',
       });
     return false;
   }
@@ -149,11 +148,11 @@ async function chooseSecrets(options: ImportOptions, files: readonly FoundClient
   if (options.dryRun === true) return false;
   if (!isInteractive(io))
     throw new TollgateError('USAGE', {
-      detail: 'Some of these servers have values in their files, and nobody can be asked where they shall go.',
-      next: 'Say --secrets vault (they move into the vault), or --secrets env (you set the variables).',
+      detail: 'Some of these servers have values in their files, and no one can be asked where they should be stored.',
+      next: 'Use --secrets vault (they move to the vault), or --secrets env (you set the variables).',
     });
   return !(await askYes(
     io,
-    'Move the keys in these files into the vault? Otherwise they are read from variables that you set.',
+    'Move the keys in these files to the vault? If not, they are read from variables that you set.',
   ));
 }

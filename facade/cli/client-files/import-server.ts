@@ -1,13 +1,13 @@
-/** Owns the import of one server from a TOML file of its own; refuses a name that is taken, and what Tollgate would not load. */
+/** Imports one server from a TOML file. An existing name, and a server that Tollgate would not load, are refused. */
 import path from 'node:path';
 import { stringify } from 'yaml';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { writeChanges } from '../../clients/client-file-changes.ts';
 import type { Config } from '../../config/config.ts';
 import { loadConfig } from '../../config/load-config.ts';
 import { readText } from '../../config/reading/text-files.ts';
 import { SERVER_FOLDER, serverFileOf } from '../../config/servers/server-files.ts';
 import { nameFault, toSlug } from '../../config/servers/server-names.ts';
-import { writeChanges } from '../clients/client-file-changes.ts';
 import type { CommonOptions } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { recordSetup } from '../command-state.ts';
@@ -25,20 +25,20 @@ interface Importing {
   readonly io: Io;
 }
 
-/** The text of a TOML file that holds one server (`[server]`), or undefined: then it is a client's, or none. */
+/** Returns the text of a TOML file with one server (`[server]`); undefined for any other file. */
 export function serverText(file: string): string | undefined {
   const read = file.endsWith('.toml') ? readText(file, MAX_BYTES) : undefined;
   return read?.ok === true && /^[ \t]*\[[ \t]*server[ \t]*\]/m.test(read.text) ? read.text : undefined;
 }
 
-/** Writes `servers/NAME.yaml` after a preview; `tollgate import --undo` takes it back. Throws USAGE with all that is wrong. */
+/** Writes `servers/NAME.yaml` after a preview; `tollgate import --undo` removes it. Throws USAGE with every error. */
 export async function importServer({ text, options, config, io }: Importing): Promise<number> {
   const shown = path.basename(options.file);
   const read = readServerToml(text);
   if (!read.ok)
     throw new TollgateError('USAGE', {
       detail: `${shown} cannot be imported: ${read.problems.join('; ')}.`,
-      next: 'Mend it, and import it again.',
+      next: 'Correct it, and import it again.',
     });
   const name = read.name === undefined ? toSlug(path.basename(shown, '.toml')) : read.name;
   const fault = nameFault(name) ?? (config.servers.has(name) ? 'there is a server of this name already' : undefined);
@@ -77,7 +77,7 @@ export async function importServer({ text, options, config, io }: Importing): Pr
   if (options.json === true)
     io.stdout(json({ server: name, written: isDone, secrets: read.secrets, remarks: read.remarks, next }));
   else if (isDone)
-    io.stderr(`Written. Next:\n${next.map((line) => `  ${line}\n`).join('')}To take it back: tollgate import --undo\n`);
+    io.stderr(`Written. Next:\n${next.map((line) => `  ${line}\n`).join('')}To undo: tollgate import --undo\n`);
   return EXIT.ok;
 }
 /** Options of the command. */

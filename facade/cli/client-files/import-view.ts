@@ -1,12 +1,12 @@
-/** Owns how an import looks before it is done: servers, what is left out and why, what is written; refuses every value. */
+/** Shows an import before it is done: servers, what is left out and why, what is written. It shows no value. */
 import { loadAllKnown } from '../../../catalogs/servers/known-server.ts';
+import { fetchedPackage, showEntry } from '../../clients/client-entry-view.ts';
+import { isDefaultPlace, shownPath } from '../../clients/client-places.ts';
+import { sandboxKeys } from '../../clients/client-sandbox.ts';
+import type { HandedFolders } from '../../clients/folder-arguments.ts';
+import type { FoundClientFile } from '../../clients/found-client-files.ts';
+import type { ImportPlan, Outcome } from '../../clients/import-plan.ts';
 import type { Config } from '../../config/config.ts';
-import { fetchedPackage, showEntry } from '../clients/client-entry-view.ts';
-import { isDefaultPlace, shownPath } from '../clients/client-places.ts';
-import { sandboxKeys } from '../clients/client-sandbox.ts';
-import type { HandedFolders } from '../clients/folder-arguments.ts';
-import type { FoundClientFile } from '../clients/found-client-files.ts';
-import type { ImportPlan, Outcome } from '../clients/import-plan.ts';
 import type { Io } from '../command-io.ts';
 import { connectWords } from '../connect/same-service.ts';
 import { commandLine, paint, plural, printable, table } from '../print.ts';
@@ -75,7 +75,7 @@ export function importReport(plan: ImportPlan, view: View & { readonly files: re
   ].join('');
 }
 
-/** What is written on the way in, and what is left to do. */
+/** Returns what is written, and what is left to do. */
 export function planLines(plan: ImportPlan, { io, config, fromVariables }: View): string {
   const { changes, outcomes, secrets, wanted } = plan;
   const names = addedNames(plan);
@@ -91,7 +91,7 @@ export function planLines(plan: ImportPlan, { io, config, fromVariables }: View)
     secretsLine(secrets, fromVariables),
     ...remarksOn(outcomes),
     isCopy && isClosed
-      ? 'Programs have no network until sandbox.network.allowedDomains of their server names hosts.\n'
+      ? 'Programs have no network until sandbox.network.allowedDomains of their server lists hosts.\n'
       : '',
     names.length === 0
       ? ''
@@ -101,7 +101,7 @@ export function planLines(plan: ImportPlan, { io, config, fromVariables }: View)
   ].join('');
 }
 
-/** A sandbox has no network to fetch a package with; what connect knows, it installs ahead. */
+/** A sandbox has no network to download a package; connect installs the packages that it knows. */
 function remarksOn(outcomes: readonly Outcome[]): readonly string[] {
   const entries = outcomes.filter(({ left }) => left === undefined).map(({ entry }) => entry);
   const catalog = entries.length === 0 ? [] : loadAllKnown();
@@ -112,12 +112,12 @@ function remarksOn(outcomes: readonly Outcome[]): readonly string[] {
       words === undefined ? '' : `\`${commandLine(['tollgate', ...words])}\` knows its hosts and what its tools do`;
     if (fetched === undefined) return better === '' ? [] : [`${entry.name}: ${better}.\n`];
     return [
-      `${entry.name}: ${printable(entry.command ?? '')} fetches its package at each start, which a sandbox refuses; ${better === '' ? 'install it and name its own program' : `${better}, and installs it`}.\n`,
+      `${entry.name}: ${printable(entry.command ?? '')} downloads its package at each start, which a sandbox refuses; ${better === '' ? 'install it and name its own program' : `${better}, and installs it`}.\n`,
     ];
   });
 }
 
-/** What can be fetched by no sandbox is connected, not approved. */
+/** A server that no sandbox can download is connected, not approved. */
 function nextLines(outcomes: readonly Outcome[]): readonly string[] {
   const catalog = loadAllKnown();
   const lines = new Map<string, string>();
@@ -141,12 +141,12 @@ function folderLines(
   const lines = [
     ...(allowRead.length === 0
       ? []
-      : [`reads ${list(allowRead)}, which stands among its arguments; to let it write there, allowWrite in its file`]),
-    ...(allowWrite.length === 0 ? [] : [`reads and writes ${list(allowWrite)}, which stands among its arguments`]),
+      : [`reads ${list(allowRead)}, which is one of its arguments; to let it write there, use allowWrite in its file`]),
+    ...(allowWrite.length === 0 ? [] : [`reads and writes ${list(allowWrite)}, which is one of its arguments`]),
     ...(outside.length === 0
       ? []
       : [
-          `does not see ${list(outside)}, outside of the workspace; to give it, write in servers/${name}.yaml: sandbox: {filesystem: {allowRead: [${list(outside)}]}}`,
+          `does not see ${list(outside)}, outside the workspace; to allow it, write in servers/${name}.yaml: sandbox: {filesystem: {allowRead: [${list(outside)}]}}`,
         ]),
   ];
   return lines.map((line) => `    ${printable(line)}\n`).join('');
@@ -158,9 +158,9 @@ function lineOf({ entry, file, left, folders }: Outcome, io: Io): string {
   const notes = [
     ...(entry.name === entry.original ? [] : [`called ${JSON.stringify(entry.original)} there`]),
     ...(sets.length === 0 ? [] : [`sets ${sets.join(', ')}`]),
-    ...(entry.sandbox === undefined ? [] : [`keeps of its sandbox ${sandboxKeys(entry.sandbox).join(', ')}`]),
-    ...(entry.tools === undefined ? [] : ['keeps which tools its file takes away']),
-    ...(entry.unread.length === 0 ? [] : [`without ${entry.unread.join(', ')}, which is not read here`]),
+    ...(entry.sandbox === undefined ? [] : [`keeps ${sandboxKeys(entry.sandbox).join(', ')} of its sandbox`]),
+    ...(entry.tools === undefined ? [] : ['keeps the restriction of its tools']),
+    ...(entry.unread.length === 0 ? [] : [`without ${entry.unread.join(', ')}, which Tollgate does not use`]),
     ...(entry.dropped.length === 0 ? [] : [`without ${entry.dropped.join(', ')}: a file grants no trust`]),
   ];
   const text = printable(`${entry.name}: ${runs}${notes.length === 0 ? '' : ` (${notes.join('; ')})`}, from ${file}`);
@@ -174,7 +174,7 @@ function secretsLine(secrets: ImportPlan['secrets'], fromVariables: boolean): st
   const names = secrets.map(({ name }) => name).join(', ');
   return fromVariables
     ? `Set these variables where Tollgate runs: ${[...new Set(secrets.map(({ key }) => key.replace(/\W/g, '_')))].join(', ')}.\n`
-    : `Into the vault: ${printable(names)} (${plural(secrets.length, 'value')}).\n`;
+    : `To the vault: ${printable(names)} (${plural(secrets.length, 'value')}).\n`;
 }
 
 /** The plan as data: names only. */

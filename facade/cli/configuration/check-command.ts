@@ -1,9 +1,8 @@
-/** Owns `check`: configuration and policy are read as at a start, nothing is started or opened for writing. */
+/** Runs `check`: it reads configuration and policy as a start does, and starts nothing. */
 import { asTollgateError } from '../../../catalogs/errors/error-table.ts';
 import { readAccepted } from '../../config/accepted-config.ts';
 import type { Config } from '../../config/config.ts';
 import { differenceNote, differingFiles } from '../../config/config-in-force.ts';
-import type { CheckPolicy } from '../../runtime/assembled-facade.ts';
 import { secretUses } from '../../secrets/secret-uses.ts';
 import { openPlaces } from '../../secrets/secrets.ts';
 import { type CommonOptions, readConfig } from '../command-facade.ts';
@@ -11,9 +10,10 @@ import { EXIT, type Io } from '../command-io.ts';
 import { plural, printable } from '../print.ts';
 import { fetchObstacle } from '../server-consent/start-obstacles.ts';
 import { reportStops } from '../stop-notice.ts';
+import type { Wiring } from '../wiring.ts';
 
-/** Prints what was read and what was reported on; throws what refuses the load. */
-export async function runCheck(options: CommonOptions, io: Io, check: CheckPolicy): Promise<number> {
+/** Prints what was read, and the warnings. Throws what refuses the configuration. */
+export async function runCheck(options: CommonOptions, io: Io, { check }: Pick<Wiring, 'check'>): Promise<number> {
   const config = readConfig(options, io);
   await reportStops(config.state, io);
   const {
@@ -55,22 +55,25 @@ export async function runCheck(options: CommonOptions, io: Io, check: CheckPolic
     plural(facts.servers, 'server'),
     plural(facts.principals, 'principal'),
     plural(facts.profiles, 'profile'),
-    `${plural(rules, 'YAML rule')} in all`,
+    `${plural(rules, 'YAML rule')} in total`,
     plural(facts.policies, 'policy source'),
   ];
   io.stdout(
-    `ok: ${parts.join(', ')} (revision ${revision.slice(0, 12)})\n${isEmpty ? 'No rule and no policy: every call is denied.\n' : ''}`,
+    `ok: ${parts.join(', ')} (revision ${revision.slice(0, 12)})\n${isEmpty ? 'There is no rule and no policy: every call is denied.\n' : ''}`,
   );
   return EXIT.ok;
 }
 
-/** What was checked may not be what an agent is served. Throws CONFIG_NOT_ACCEPTED for a damaged copy. */
+/**
+ * Agents may be served another configuration than the one that was checked. Throws CONFIG_NOT_ACCEPTED for a damaged
+ * copy.
+ */
 function unacceptedNote({ acceptedFolder, folder }: Config): string | undefined {
   const accepted = readAccepted(acceptedFolder);
   return accepted === undefined ? undefined : differenceNote(differingFiles(accepted, folder));
 }
 
-/** Servers that cannot start as they are written, whatever the machine has. */
+/** Returns the servers that cannot start on any machine as they are written. */
 function unstartableIn({
   servers,
 }: Config): readonly { readonly server: string; readonly seen: string; readonly fix: string }[] {
@@ -80,7 +83,7 @@ function unstartableIn({
   });
 }
 
-/** How a missing secret is given, where it comes from. */
+/** Returns how to supply a missing secret from its source. */
 export function setWords({ secretSources }: Pick<Config, 'secretSources'>, name: string): string {
   const source = secretSources.get(name);
   return source?.from === 'env'
@@ -88,7 +91,9 @@ export function setWords({ secretSources }: Pick<Config, 'secretSources'>, name:
     : `store it with: tollgate secret set ${name}`;
 }
 
-/** Secrets that servers use and that are nowhere. It is no fault of the file: whoever runs it here may store them later. */
+/**
+ * Returns the secrets that servers use and that do not exist. The file is not at fault: the user may store them later.
+ */
 export async function missingSecrets(
   config: Config,
   io: Io,
@@ -115,7 +120,7 @@ export async function missingSecrets(
     if (error.code !== 'VAULT_FAILED') throw thrown;
     return {
       names: [],
-      lines: [`warning: whether the secrets of servers are there was not looked at: ${error.message} ${error.next}`],
+      lines: [`warning: the secrets of servers could not be checked: ${error.message} ${error.next}`],
     };
   }
 }

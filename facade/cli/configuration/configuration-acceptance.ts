@@ -1,6 +1,7 @@
-/** Accepts configurations for their owner: what lies on the disk, or only what a command has written. */
+/** Accepts a configuration for its owner: all files on the disk, or only those that a command has written. */
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import {
   type Accepted,
   acceptStaged,
@@ -16,25 +17,30 @@ import type { Config } from '../../config/config.ts';
 import { type Change, compareConfigs, compareFiles } from '../../config/config-changes.ts';
 import { loadConfig } from '../../config/load-config.ts';
 import { captureWrites, type Replaced } from '../../config/reading/file-replacement.ts';
-import { isWithin } from '../../config/reading/text-files.ts';
 import type { World } from '../../config/work-folders.ts';
 import { type CommonOptions, readConfig } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { recordSetup } from '../command-state.ts';
 import { printable } from '../print.ts';
 
-/** A copy of the disk that loads, and what accepting it would change. */
+/** A copy of the files on the disk that loads, and the changes that accepting it would bring. */
 export interface Candidate {
   readonly config: Config;
   readonly staged: Accepted;
-  /** The accepted copy that it would replace, and what that loads; absent at the first time, or if that loads no more. */
+  /**
+   * The accepted copy that it would replace, and its configuration. Absent the first time, or if the copy no longer
+   * loads.
+   */
   readonly before?: { readonly accepted: Accepted; readonly config?: Config };
   readonly changes: readonly Change[];
 }
 
 const worldOf = ({ env, home }: Pick<Io, 'env' | 'home'>): World => ({ env, home });
 
-/** Copies what lies on the disk and loads the copy. Undefined if no agent can change any file. Throws CONFIG_INVALID, CONFIG_NOT_ACCEPTED. */
+/**
+ * Copies the files on the disk and loads the copy. Returns undefined if no agent can change any file. Throws
+ * CONFIG_INVALID, CONFIG_NOT_ACCEPTED.
+ */
 export function stageDisk(options: Pick<CommonOptions, 'config'>, io: Io): Candidate | undefined {
   const disk = readConfig(options, io);
   const places = exposedReads(disk);
@@ -43,8 +49,8 @@ export function stageDisk(options: Pick<CommonOptions, 'config'>, io: Io): Candi
   const [skipped] = contents.skipped;
   if (skipped !== undefined)
     throw new TollgateError('CONFIG_NOT_ACCEPTED', {
-      detail: `${shownIn(disk.folder, skipped)} cannot be copied: it is a link to a folder, no plain file, not readable, or more than 2,000 files or 64 MiB.`,
-      next: 'Name a linked folder as a policy of its own, take away what is no configuration, and run: tollgate reload',
+      detail: `${shownIn(disk.folder, skipped)} cannot be copied: it is a link to a folder, not a plain file, not readable, or more than 2,000 files or 64 MiB.`,
+      next: 'Name a linked folder as a policy of its own, remove files that are not configuration, and run: tollgate reload',
     });
   return candidateOf({ file: disk.file, folder: disk.acceptedFolder, contents }, io);
 }
@@ -64,7 +70,7 @@ function candidateOf({ file, folder, contents }: Staging, io: Io): Candidate {
     const [loose] = exposedReads(config).filter((name) => !contents.places.includes(name));
     if (loose !== undefined)
       throw new TollgateError('CONFIG_NOT_ACCEPTED', {
-        detail: `${shownIn(config.folder, loose)} is named by the configuration and was not read with it: a file was changed meanwhile, or an unaccepted file is named.`,
+        detail: `${shownIn(config.folder, loose)} is named by the configuration and was not read with it: a file changed meanwhile, or an unaccepted file is named.`,
         next: 'Read the configuration, then accept it with: tollgate reload',
       });
     const old = accepted === undefined ? undefined : loadBefore(file, accepted, io);
@@ -84,7 +90,7 @@ function candidateOf({ file, folder, contents }: Staging, io: Io): Candidate {
   }
 }
 
-/** A damaged copy is replaced like none. */
+/** A damaged copy counts as no copy. */
 function readBefore(folder: string): Accepted | undefined {
   try {
     return readAccepted(folder);
@@ -93,7 +99,7 @@ function readBefore(folder: string): Accepted | undefined {
   }
 }
 
-/** What was accepted may load no more: a variable is not set here, or Tollgate has become stricter. */
+/** An accepted copy may no longer load: a variable is not set here, or Tollgate has become stricter. */
 function loadBefore(file: string, accepted: Accepted, io: Io): Config | undefined {
   try {
     return loadConfig(file, { ...worldOf(io), at: accepted.at });
@@ -102,7 +108,7 @@ function loadBefore(file: string, accepted: Accepted, io: Io): Config | undefine
   }
 }
 
-/** Records the acceptance, then makes it count. Throws AUDIT_FAILED. */
+/** Records the acceptance, then puts the copy in force. Throws AUDIT_FAILED. */
 export async function accept(
   { config, staged, changes, before }: Candidate,
   { by, io }: { readonly by: string; readonly io: Io },
@@ -121,8 +127,8 @@ export async function accept(
 }
 
 /**
- * Runs a command that edits the configuration, and accepts what it has written: a file whose accepted copy was what the command
- * found. Other differences stay as they are, and are told. Throws what `work` throws.
+ * Runs a command that edits the configuration, and accepts each file that it wrote if the accepted copy of that file
+ * was what the command found. Other differences stay unaccepted, and the user is told. Throws what `work` throws.
  */
 export async function accepting(
   options: Pick<CommonOptions, 'config'>,
@@ -134,7 +140,7 @@ export async function accepting(
   return result;
 }
 
-/** Accepts what was written (see `accepting`). Throws AUDIT_FAILED. */
+/** Accepts the files that a command wrote (see `accepting`). Throws AUDIT_FAILED. */
 export async function acceptWritten(
   options: Pick<CommonOptions, 'config'>,
   io: Io,
@@ -144,14 +150,14 @@ export async function acceptWritten(
   if (disk === undefined)
     return say(
       io,
-      'Not accepted: the configuration on the disk does not load. `tollgate check` shows why; when it is mended, run: tollgate reload',
+      'Not accepted: the configuration on the disk does not load. `tollgate check` shows why. When it is corrected, run: tollgate reload',
     );
   const accepted = readBefore(disk.acceptedFolder);
   const exposed = exposedReads(disk);
   if (exposed.length === 0) return;
-  const touched = writes.filter(({ file }) => exposed.some((place) => isWithin(file, place)));
+  const touched = writes.filter(({ file }) => exposed.some((place) => isPathWithin(file, place)));
   if (accepted === undefined && touched.length === 0) return;
-  // Before the first acceptance a command accepts what it wrote if nothing else lies there.
+  // Before the first acceptance, a command accepts the files that it wrote if there are no others.
   const { contents, left } = merged(accepted ?? { places: exposed, files: new Map() }, touched, exposed);
   if (accepted === undefined && (left.length > 0 || changedFiles(contents, readPlaces(exposed)).length > 0))
     return say(
@@ -161,7 +167,7 @@ export async function acceptWritten(
   if (left.length > 0)
     say(
       io,
-      `Not accepted, because it had been changed before: ${left.map((file) => shownIn(disk.folder, file)).join(', ')}. Read it, then run: tollgate reload`,
+      `Not accepted, because it was changed before: ${left.map((file) => shownIn(disk.folder, file)).join(', ')}. Read it, then run: tollgate reload`,
     );
   try {
     const candidate = candidateOf({ file: disk.file, folder: disk.acceptedFolder, contents }, io);
@@ -175,14 +181,14 @@ export async function acceptWritten(
       throw thrown;
     return say(
       io,
-      `Not accepted: with the files that were accepted before, this configuration does not load. Read what differs, then run: tollgate reload`,
+      `Not accepted: together with the files that were accepted before, this configuration does not load. Read what differs, then run: tollgate reload`,
     );
   }
   const others = changedFiles(contents, readPlaces(contents.places)).filter((file) => !left.includes(file));
   if (others.length > 0)
     say(
       io,
-      `These differ from what was accepted, and stay so: ${others.map((file) => shownIn(disk.folder, file)).join(', ')}. Read them, then run: tollgate reload`,
+      `These files differ from the accepted ones, and are not accepted by this: ${others.map((file) => shownIn(disk.folder, file)).join(', ')}. Read them, then run: tollgate reload`,
     );
 }
 
@@ -195,7 +201,10 @@ function readDisk(options: Pick<CommonOptions, 'config'>, io: Io): Config | unde
   }
 }
 
-/** The accepted contents with what was written. A client's file that is named for the first time is taken as it lies there: it grants nothing. */
+/**
+ * Returns the accepted contents with the written files. A client file that is named for the first time is taken as it
+ * is, because it grants nothing.
+ */
 function merged(
   accepted: Contents,
   writes: readonly Replaced[],
@@ -209,16 +218,16 @@ function merged(
     else if (after === undefined) files.delete(file);
     else files.set(file, Buffer.from(after));
   }
-  const fresh = exposed.filter((place) => !accepted.places.some((known) => isWithin(place, known)));
+  const fresh = exposed.filter((place) => !accepted.places.some((known) => isPathWithin(place, known)));
   const own = fresh.filter(
-    (place) => /\.(?:jsonc?|toml)$/.test(place) || [...files.keys()].some((file) => isWithin(file, place)),
+    (place) => /\.(?:jsonc?|toml)$/.test(place) || [...files.keys()].some((file) => isPathWithin(file, place)),
   );
   for (const [file, bytes] of readPlaces(own).files) if (!files.has(file) && own.includes(file)) files.set(file, bytes);
   return { contents: { places: [...new Set([...accepted.places, ...own])], files }, left };
 }
 
 function shownIn(folder: string, file: string): string {
-  return isWithin(file, folder) ? path.relative(folder, file) : file;
+  return isPathWithin(file, folder) ? path.relative(folder, file) : file;
 }
 
 function say({ stderr }: Pick<Io, 'stderr'>, line: string): void {

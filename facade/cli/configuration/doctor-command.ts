@@ -1,4 +1,7 @@
-/** Owns `doctor`: what this machine has of what the configuration needs, each with its fix; changes nothing unless asked, and never what a person decided. */
+/**
+ * Runs `doctor`: shows which parts that the configuration needs are missing on this machine, and how to fix each. It
+ * changes nothing without `--fix`, and never a decision of a person.
+ */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
@@ -9,6 +12,7 @@ import { type CommonOptions, readConfig } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { type Cell, json, printable, table } from '../print.ts';
 import { reportStops } from '../stop-notice.ts';
+import type { Wiring } from '../wiring.ts';
 import type { DoctorFinding, Examine, NeededProgram, Needs } from './doctor-findings.ts';
 import { examineOwnFiles } from './doctor-own-files.ts';
 import { examineServers, findBypasses, reachedServers } from './doctor-servers.ts';
@@ -20,8 +24,11 @@ export interface DoctorOptions extends CommonOptions {
 
 const OLDEST_NODE = [20, 20] as const;
 
-/** Prints every finding, and mends with `--fix` what it can; 1 when something needed is still missing. Throws STATE_FAILED. */
-export async function runDoctor(options: DoctorOptions, io: Io, examine: Examine): Promise<number> {
+/**
+ * Prints every finding, and repairs with `--fix` what it can. Exit code 1 if something that is needed is still missing.
+ * Throws STATE_FAILED.
+ */
+export async function runDoctor(options: DoctorOptions, io: Io, { examine }: Pick<Wiring, 'examine'>): Promise<number> {
   const { config } = tryConfig(options, io);
   if (config !== undefined) await reportStops(config.state, io);
   const before = await look(options, io, examine);
@@ -55,7 +62,7 @@ async function look(options: CommonOptions, io: Io, examine: Examine): Promise<r
   return [nodeVersion(), finding, ...own, await keychain(io), ...(await examine(needsOf(config)))];
 }
 
-/** Said before it is done: what comes after it may fail. */
+/** Printed before the repair, because the repair may fail. */
 function mendOne({ name, fix, mend }: DoctorFinding, { json: isData }: CommonOptions, io: Io): void {
   if (isData !== true) io.stderr(printable(`fixing ${name}: ${fix ?? ''}`) + '\n');
   try {
@@ -86,7 +93,7 @@ function show(findings: readonly DoctorFinding[], options: DoctorOptions, io: Io
     io.stderr(`\ntollgate doctor --fix does this: ${mendable.map(({ id }) => id).join(', ')}.\n`);
 }
 
-/** A machine is examined without a configuration too, as if it were the one that `tollgate init` writes. */
+/** A machine without a configuration is examined as if it had the one that `tollgate init` writes. */
 function tryConfig(options: CommonOptions, io: Io): { readonly config?: Config; readonly finding: DoctorFinding } {
   const base = { id: 'configuration', name: 'configuration' } as const;
   try {
@@ -117,7 +124,7 @@ function needsOf(config: Config | undefined): Needs {
     egress: sandboxed.some((sandbox) => (sandbox?.network.allowedDomains.length ?? 0) > 0),
     container: reached.some(({ isolation }) => isolation === 'container'),
     rego: config.policies.some(({ kind, mode }) => kind === 'rego' && mode !== 'off'),
-    // What a container starts stands in its image.
+    // The programs of a container are in its image.
     programs: reached
       .filter(({ isolation }) => isolation !== 'container')
       .map(
@@ -142,6 +149,6 @@ async function keychain(io: Io): Promise<DoctorFinding> {
   const base = { id: 'keychain', name: 'keychain' } as const;
   const found = await openKeychain(io.env);
   return found === undefined
-    ? { ...base, state: 'weak', seen: 'none: the vault has a key of its own, see docs/secrets.md' }
+    ? { ...base, state: 'weak', seen: 'none: the vault has its own key, see docs/secrets.md' }
     : { ...base, state: 'ok', seen: 'answers' };
 }

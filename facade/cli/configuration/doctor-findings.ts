@@ -1,6 +1,6 @@
-/** Owns the list of everything that `doctor` can find, by stable ids; refuses findings that stand nowhere in it. */
+/** Lists everything that `doctor` can find, by stable ids. */
 
-/** Every finding, and whether `--fix` can mend it. docs/cli.md explains each. */
+/** Every finding, and whether `--fix` can repair it. docs/cli.md explains each. */
 export const FINDINGS = {
   'node-version': 'by hand',
   configuration: 'by hand',
@@ -30,18 +30,21 @@ export const FINDINGS = {
   'container-client': 'by hand',
 } as const;
 
-/** Names a finding for good: scripts and pages rely on it. */
+/** The id of a finding. It never changes, because scripts and docs use it. */
 export type FindingId = keyof typeof FINDINGS;
 
-/** One thing that was looked at. `weak`: what is there works without it, but with less; or a person should look. */
+/**
+ * One thing that was examined. `weak`: the configuration works without it, but with less; or a person should look at
+ * it.
+ */
 export interface DoctorFinding {
   readonly id: FindingId;
   readonly name: string;
   readonly state: 'ok' | 'weak' | 'missing';
   readonly seen: string;
-  /** The command or the line that mends it. */
+  /** The command or the line that repairs it. */
   readonly fix?: string;
-  /** Mends it, where Tollgate can by itself: files of its own, and nothing that a person decided. */
+  /** Repairs it, if Tollgate can: only its own files, and nothing that a person decided. */
   readonly mend?: () => void;
 }
 
@@ -53,17 +56,17 @@ export interface NeededProgram {
   readonly cwd: string;
 }
 
-/** What of the machine a configuration needs; what is not needed can only be weak. */
+/** What a configuration needs of the machine. Something that is not needed can only be `weak`. */
 export interface Needs {
-  /** Absent when there is no configuration to say it. */
+  /** Absent when there is no configuration. */
   readonly workspace?: string;
   readonly sandbox: boolean;
   readonly egress: boolean;
   readonly container: boolean;
   readonly rego: boolean;
-  /** Of the servers that some profile reaches. */
+  /** Of the servers that at least one profile reaches. */
   readonly programs: readonly NeededProgram[];
 }
 
-/** Looks at the machine; starts a sandbox to prove it. Never throws. */
+/** Examines the machine, and starts a sandbox to test it. Never throws. */
 export type Examine = (needs: Needs) => Promise<readonly DoctorFinding[]>;

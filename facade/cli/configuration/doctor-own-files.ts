@@ -1,20 +1,23 @@
-/** Owns what `doctor` sees of Tollgate's own files: who may read them, and what lies there too long; mends rights, and refuses to remove anything but old backups. */
+/**
+ * Examines Tollgate's own files for `doctor`: who can read them, and which are too old. It repairs permissions, and
+ * removes only old backups.
+ */
 import { chmodSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
+import { listBackups } from '../../clients/client-file-changes.ts';
 import type { Config } from '../../config/config.ts';
-import { listBackups } from '../clients/client-file-changes.ts';
 import { plural } from '../print.ts';
 import type { DoctorFinding } from './doctor-findings.ts';
 
 const OLD_MS = 30 * 24 * 3_600_000;
 const PRIVATE = ['vault.json', 'vault.key', 'token'] as const;
 
-/** Never throws. */
+/** Examines the files. Never throws. */
 export function examineOwnFiles({ state }: Pick<Config, 'state'>, now: number): readonly DoctorFinding[] {
   return [stateFolder(state), ...vaultFiles(state), ...oldBackups(state, now)];
 }
 
-/** Others of this machine must not read what is kept there. It is made at the first start. */
+/** Other users of this machine must not read these files. The folder is made at the first start. */
 function stateFolder(state: string): DoctorFinding {
   const base = { id: 'state-folder', name: 'state folder' } as const;
   const mode = modeOf(state);
@@ -46,7 +49,7 @@ function vaultFiles(state: string): readonly DoctorFinding[] {
   ];
 }
 
-/** They hold what clients' files held, keys too. */
+/** They contain what the clients' files contained, including keys. */
 function oldBackups(state: string, now: number): readonly DoctorFinding[] {
   const old = listBackups(state).filter(({ at }) => now - at > OLD_MS);
   if (old.length === 0) return [];
@@ -56,7 +59,7 @@ function oldBackups(state: string, now: number): readonly DoctorFinding[] {
       id: 'old-backups',
       name: "backups of clients' files",
       state: 'weak',
-      seen: `${plural(old.length, 'backup')} older than 30 days, with the keys that stood in those files`,
+      seen: `${plural(old.length, 'backup')} older than 30 days, with the keys from those files`,
       fix: `rm ${old.map(({ file }) => file).join(' ')}`,
       mend,
     },

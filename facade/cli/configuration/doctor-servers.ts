@@ -1,26 +1,30 @@
-/** Owns what `doctor` sees of servers: those that clients reach round Tollgate, those that nobody approved, and what they lack; refuses to approve or move any. */
+/**
+ * Examines servers for `doctor`: those that clients start without Tollgate, those without approval, and what they lack.
+ * It approves and moves none.
+ */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { createDigest, readAuditKey } from '../../audit/key-files.ts';
+import { type ClientRoots, isDefaultPlace } from '../../clients/client-places.ts';
+import { findFiles } from '../../clients/found-client-files.ts';
 import type { Config, ServerConfig } from '../../config/config.ts';
 import { listNames } from '../../config/config-problems.ts';
 import { ConsentStore } from '../../consent/servers/consent-store.ts';
 import { readReports } from '../../runtime/servers/server-reports.ts';
-import { DATABASE_FILE, openState } from '../../state/sqlite-state.ts';
-import { type ClientRoots, isDefaultPlace } from '../clients/client-places.ts';
-import { findFiles } from '../clients/found-client-files.ts';
+import { DATABASE_FILE } from '../../state/sqlite-state.ts';
 import type { Io } from '../command-io.ts';
+import { withState } from '../command-state.ts';
 import { fetchObstacle } from '../server-consent/start-obstacles.ts';
 import { missingSecrets, setWords } from './check-command.ts';
 import type { DoctorFinding } from './doctor-findings.ts';
 
-/** The servers that some profile reaches; the others are there for nobody. */
+/** Returns the servers that at least one profile reaches. No one can use the others. */
 export function reachedServers({ profiles, servers }: Pick<Config, 'profiles' | 'servers'>): readonly ServerConfig[] {
   const reached = new Set([...profiles.values()].flatMap((profile) => profile.servers));
   return [...servers.values()].filter(({ name }) => reached.has(name));
 }
 
-/** Throws STATE_FAILED. */
+/** Examines the servers. Throws STATE_FAILED. */
 export async function examineServers(
   config: Config,
   io: Io,
@@ -51,7 +55,7 @@ export async function examineServers(
   ];
 }
 
-/** What an agent starts by itself obeys no policy and stands in no record. */
+/** A server that a client starts itself obeys no policy and leaves no record. */
 export function findBypasses(roots: ClientRoots): readonly DoctorFinding[] {
   return findFiles(roots).flatMap(({ client, shown, servers, ofProject }): DoctorFinding[] => {
     const live = servers.filter(({ unusable }) => unusable !== 'the file disables it');
@@ -62,7 +66,7 @@ export function findBypasses(roots: ClientRoots): readonly DoctorFinding[] {
         id: 'bypass',
         name: `${client?.title ?? 'client'} (${shown})`,
         state: 'weak',
-        seen: `reaches round Tollgate: ${listNames(live.map(({ original }) => original))}`,
+        seen: `bypasses Tollgate: ${listNames(live.map(({ original }) => original))}`,
         fix: `tollgate export --client ${client?.id ?? ''}${isDefault ? '' : ' --user'} --replace`,
       },
     ];
@@ -89,11 +93,10 @@ function fetching(server: ServerConfig): readonly DoctorFinding[] {
     : [{ id: 'fetching-server', name: `server ${server.name}`, state: 'missing', ...found }];
 }
 
-/** What a person disabled is no finding. */
+/** A server that a person disabled is not a finding. */
 async function findDisabled(config: Config, servers: readonly ServerConfig[]): Promise<readonly DoctorFinding[]> {
   if (servers.length === 0 || !existsSync(path.join(config.state, DATABASE_FILE))) return [];
-  const state = openState(config.state);
-  try {
+  return withState(config.state, async (state) => {
     const reports = await readReports(state);
     const byPerson = await new ConsentStore(state, createDigest(readAuditKey(config.state))).disabled();
     return servers
@@ -107,34 +110,29 @@ async function findDisabled(config: Config, servers: readonly ServerConfig[]): P
               name: `server ${name}`,
               state: 'weak',
               seen: `process ${pid}: ${reason}`,
-              fix: `Mend what \`tollgate servers\` shows of ${name}, and start that Tollgate again.`,
+              fix: `Fix what \`tollgate servers\` shows of ${name}, and restart that Tollgate.`,
             }),
           ),
       );
-  } finally {
-    await state.close();
-  }
+  });
 }
 
-/** What is lacking, by server. Where there is no state yet, nobody has approved anything: none is made for the look. */
+/** Returns what each server lacks. Without a state database no one has approved anything, and none is made for this. */
 async function consentOf(config: Config, names: readonly string[]): Promise<ReadonlyMap<string, string>> {
-  const nobody = 'nobody has approved it, so it does not start';
+  const nobody = 'no one has approved it, so it does not start';
   if (names.length === 0 || !existsSync(path.join(config.state, DATABASE_FILE)))
     return new Map(names.map((name) => [name, nobody]));
-  const state = openState(config.state);
-  try {
+  return withState(config.state, async (state) => {
     const store = new ConsentStore(state, createDigest(readAuditKey(config.state)));
     const lacking = new Map<string, string>();
     for (const name of names) {
       const { consent, damaged } = store.get(name);
       if (damaged === true) lacking.set(name, 'its approval was damaged, so it does not start');
       else if (consent === undefined) lacking.set(name, nobody);
-      else if (consent.tools === undefined) lacking.set(name, 'nobody has approved its tools, so it is not used');
+      else if (consent.tools === undefined) lacking.set(name, 'no one has approved its tools, so it is not used');
     }
     return lacking;
-  } finally {
-    await state.close();
-  }
+  });
 }
 
 async function findMissingSecrets(
@@ -160,7 +158,7 @@ async function findMissingSecrets(
       id: 'secret-missing',
       name: `secret ${name}`,
       state: 'missing',
-      seen: 'it is nowhere, and a server cannot start without it',
+      seen: 'it does not exist, and a server cannot start without it',
       fix: setWords(config, name).replace(/^store it with: /, ''),
     }),
   );

@@ -1,8 +1,13 @@
-/** Owns `tollgate init`: a working tollgate.yaml out of what clients have already; refuses to overwrite and shows no value of theirs. */
+/**
+ * Runs `tollgate init`: writes a working tollgate.yaml from what clients have. It overwrites nothing, and shows no
+ * value of their files.
+ */
 import { createHash } from 'node:crypto';
 import { existsSync, lstatSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { readClientFile } from '../../clients/client-file-reader.ts';
+import { clientPlaces, isDefaultPlace, shownPath } from '../../clients/client-places.ts';
 import { dropStaged } from '../../config/accepted-config.ts';
 import { formatProblems } from '../../config/config-problems.ts';
 import { SCHEMA_FILE } from '../../config/config-schema.ts';
@@ -11,8 +16,6 @@ import { captureWrites, capturing, type Replaced } from '../../config/reading/fi
 import { realPath } from '../../config/reading/text-files.ts';
 import { toSlug } from '../../config/servers/server-names.ts';
 import { workspaceFault } from '../../config/work-folders.ts';
-import { readClientFile } from '../clients/client-file-reader.ts';
-import { clientPlaces, isDefaultPlace, shownPath } from '../clients/client-places.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { commandLine } from '../print.ts';
 import { ownerObstacle } from '../server-consent/start-obstacles.ts';
@@ -25,7 +28,7 @@ export type Starter = 'workspace' | 'reviewer' | 'no-leaving' | 'ci' | 'strict';
 
 /** Options of the command. */
 export interface InitOptions {
-  /** The file to write; relative to the current folder. */
+  /** The file to write, relative to the current folder. */
   readonly config: string;
   readonly force?: true;
   /** Default workspace. */
@@ -40,7 +43,7 @@ const SUITE_SCHEMA = new URL('../../../policies/schemas/suite.json', import.meta
 const STARTER_FOLDER = new URL('../../../policies/starter/', import.meta.url);
 const PACKAGED = 'node_modules/tollgate/dist';
 
-/** With servers of other clients: bring them in, look at each, then let the client see Tollgate alone. */
+/** If clients have servers: import them, look at each, then let the client see only Tollgate. */
 function nextOf(found: readonly InitClientFile[]): readonly (readonly string[])[] {
   const first = found.find(({ servers }) => servers.length > 0);
   const name = first?.servers.find(({ unusable }) => unusable === undefined)?.name;
@@ -53,7 +56,10 @@ function nextOf(found: readonly InitClientFile[]): readonly (readonly string[])[
   ];
 }
 
-/** Writes a configuration and accepts it. A person at a terminal is asked where it goes. Throws as `writeProject`, and AUDIT_FAILED. */
+/**
+ * Writes a configuration and accepts it. A person at a terminal is asked where to write it. Throws as `writeProject`,
+ * and AUDIT_FAILED.
+ */
 export async function runInit(options: InitOptions, io: Io): Promise<number> {
   const place = await placeFor(options, io);
   const { result, writes } = await captureWrites(() => writeProject(place, options, io));
@@ -62,9 +68,10 @@ export async function runInit(options: InitOptions, io: Io): Promise<number> {
 }
 
 /**
- * Writes tollgate.yaml, policies/rules.yaml with its suite and, where the package is not installed in the project, the schemas for the editor.
- * Data goes to stdout with `json`, talk to stderr. Returns the exit code. Rules that are there stay, unless a starter is named.
- * Throws USAGE when another file exists and `force` is not given, or the folder cannot be a workspace.
+ * Writes tollgate.yaml, policies/rules.yaml with its suite and, if the package is not installed in the project, the
+ * schemas for the editor. With `json`, data goes to stdout and messages to stderr. Existing rules stay, unless a
+ * starter is named. Returns the exit code.
+ * Throws USAGE if another file exists and `force` is not given, or if the folder cannot be a workspace.
  */
 export function writeProject(
   place: InitPlace,
@@ -76,7 +83,7 @@ export function writeProject(
   if (fault !== undefined)
     throw new TollgateError('USAGE', {
       detail: `This folder cannot be a project: ${fault}.`,
-      next: 'Change to the folder of your project and call tollgate init again.',
+      next: 'Change to the folder of your project and run tollgate init again.',
     });
   const planned = plannedFiles(place, options.starter ?? 'workspace');
   const kept = keptFiles(options, folder, planned);
@@ -85,12 +92,12 @@ export function writeProject(
   if (existing.length > 0 && options.force !== true) {
     const names = existing.map(({ path: target }) => path.relative(folder, target)).join(', ');
     throw new TollgateError('USAGE', {
-      detail: `There is already: ${names}. Nothing was written.`,
-      next: 'Use --force to replace, or --config to write another file.',
+      detail: `These files exist already: ${names}. Nothing was written.`,
+      next: 'Use --force to replace them, or --config to write another file.',
     });
   }
   const found = findClients(place, io, io.platform ?? process.platform);
-  // All texts first: what cannot be made must not leave half a project.
+  // All texts are made first, so that an error leaves no half-written project.
   const texts = files.map(({ path: target, text }) => [target, text(found)] as const);
   for (const [target, text] of texts) write(target, text);
   const { warnings } = loadConfig(file, { env: io.env, home: io.home });
@@ -127,7 +134,7 @@ export function writeProject(
   return EXIT.ok;
 }
 
-/** Where the configuration goes, and the folder that agents work in. */
+/** Where the configuration is written, and the folder in which agents work. */
 export interface InitPlace {
   readonly file: string;
   readonly folder: string;
@@ -135,7 +142,7 @@ export interface InitPlace {
   readonly isOutside: boolean;
 }
 
-/** Beside the project, or in a folder of the user that no agent can write. A person at a terminal is asked. */
+/** Next to the project, or in a folder of the user that no agent can write. A person at a terminal is asked. */
 async function placeFor(options: InitOptions, io: Io): Promise<InitPlace> {
   const beside = besideProject(path.resolve(io.cwd, options.config));
   const { workspace } = beside;
@@ -148,20 +155,20 @@ async function placeFor(options: InitOptions, io: Io): Promise<InitPlace> {
     ),
   );
   const mayAsk = options.json !== true && options.config === 'tollgate.yaml' && isInteractive(io) && io.isTTY;
-  const question = `Keep the configuration in ${folder}, where no agent can write it? Otherwise it lies here, and edits count when you run tollgate reload.`;
+  const question = `Keep the configuration in ${folder}, where no agent can write it? If not, it is written here, and edits take effect when you run tollgate reload.`;
   const isOutside = options.outside === true || (mayAsk && (await askYes(io, question)));
   return isOutside ? { file: path.join(folder, 'tollgate.yaml'), folder, workspace, isOutside } : beside;
 }
 
-/** A configuration in the folder that agents work in. */
+/** A configuration in the folder in which agents work. */
 export function besideProject(file: string): InitPlace {
   const workspace = realPath(path.dirname(file));
   return { file, folder: workspace, workspace, isOutside: false };
 }
 
 /**
- * The owner who begins has written all of it, or has found it here. A later call accepts only what it has written; with `force`
- * also where that replaced an edit that no owner had accepted.
+ * At the first call the owner accepts everything: the owner has written it, or has found it here. A later call accepts
+ * only what it has written; with `force` also where that replaced an edit that no owner had accepted.
  */
 async function acceptFirst(
   options: Pick<InitOptions, 'config' | 'force'>,
@@ -182,7 +189,7 @@ async function acceptFirst(
   );
 }
 
-/** Rules that are there stay, with what lies beside them: cases of a starter would fail on rules of somebody else. */
+/** Existing rules stay, with the files next to them, because the test cases of a starter would fail on other rules. */
 function keptFiles(
   { force, starter }: InitOptions,
   folder: string,
@@ -200,7 +207,7 @@ interface PlannedFile {
   readonly text: (found: readonly InitClientFile[]) => string;
 }
 
-/** The schemas are copied only where the editor could not find the package's own. */
+/** The schemas are copied only if the editor cannot find those of the package. */
 function plannedFiles({ file, folder, workspace, isOutside }: InitPlace, starter: Starter): readonly PlannedFile[] {
   const packaged = ['facade/config/tollgate.schema.json', 'policies/schemas/rules.json'].every((name) =>
     existsSync(path.join(folder, PACKAGED, name)),
@@ -233,7 +240,7 @@ function plannedFiles({ file, folder, workspace, isOutside }: InitPlace, starter
       ];
 }
 
-/** True for a dangling link too: writing through one would create a file elsewhere. */
+/** True for a dangling link too, because writing through it would create a file elsewhere. */
 function occupied(target: string): boolean {
   return lstatSync(target, { throwIfNoEntry: false }) !== undefined;
 }
@@ -265,7 +272,7 @@ function findClients(
     });
 }
 
-/** Names only: a client's file holds keys in its arguments, variables and headers. */
+/** Only names are shown, because a client's file has keys in its arguments, variables and headers. */
 function asData({ client, path: shown, servers, unread }: InitClientFile): unknown {
   const names = servers.map(({ original, name, env, headers, unusable }) => ({
     name,
@@ -292,10 +299,10 @@ function report({ written, left, found, next, warnings }: Report): string {
   );
   return [
     clients.length === 0
-      ? 'No client files were found; the workspace alone serves read, write, edit and bash.\n'
+      ? 'No client files were found. Only the workspace serves read, write, edit and bash.\n'
       : `Found:\n${clients.join('')}`,
     `Wrote ${written.join(', ')}.\n`,
-    left.length === 0 ? '' : `Left as they are: ${left.join(', ')}.\n`,
+    left.length === 0 ? '' : `Unchanged: ${left.join(', ')}.\n`,
     warnings === '' ? '' : `Worth knowing:\n${warnings.replace(/^/gm, '  ')}\n`,
     `Next:\n${next.map((command) => `  ${command}\n`).join('')}`,
   ].join('');

@@ -1,10 +1,10 @@
-/** Owns the text of a new tollgate.yaml; refuses to approve or to reach anything by itself: that is left to the reader. */
+/** Writes the text of a new tollgate.yaml. It approves no server and shows none to agents; the reader does that. */
 import { stringify } from 'yaml';
-import type { ClientEntry } from '../clients/client-entry.ts';
+import type { ClientEntry } from '../../clients/client-entry.ts';
 
 const EXAMPLE = 'tracker';
 
-/** For whoever has no client file to include: uncommented, it loads. */
+/** For a user who has no client file to include. It loads when it is uncommented. */
 const EXAMPLE_SERVER = `
 # A server of your own. It starts in a sandbox. Uncomment this, and \`tools\` under \`expose\`; then run: tollgate approve ${EXAMPLE}
 # servers:
@@ -16,16 +16,18 @@ const EXAMPLE_SERVER = `
 #   default: {servers: [${EXAMPLE}]}
 `;
 
-/** What a new tollgate.yaml is made from. Without `schema` the editor is told of none. `policies` are relative to it. */
+/** What a new tollgate.yaml is made from. Without `schema`, the editor gets none. `policies` are relative to it. */
 export interface ProjectParts {
   readonly schema?: string;
   readonly found?: readonly InitClientFile[];
   readonly policies?: readonly string[];
-  /** The folder that agents work in, absolute; default: the folder of the file. */
+  /** The folder in which agents work, absolute. Default: the folder of the file. */
   readonly workspace?: string;
 }
 
-/** The file, with what was found included and a profile that reaches it ready to be uncommented. */
+/**
+ * Returns the file. It includes the files that were found, and has a commented-out profile that reaches their servers.
+ */
 export function projectFile({
   schema,
   found = [],
@@ -42,9 +44,9 @@ export function projectFile({
   ];
   return [
     schema === undefined ? '' : `# yaml-language-server: $schema=${schema}\n`,
-    '# What stands behind Tollgate, who may use it, and within which limits. `tollgate check` reads it.\n',
+    '# The servers behind Tollgate, who may use them, and within which limits. `tollgate check` checks this file.\n',
     'version: 1\n',
-    '\n# The folder that read, write, edit and bash work in.\n',
+    '\n# The folder in which read, write, edit and bash work.\n',
     `workspace: ${stringify(workspace.replaceAll('$', '$$$$')).trim()}\n`,
     includes(included),
     names.length === 0 ? EXAMPLE_SERVER : profiles(names),
@@ -60,14 +62,14 @@ function includes(included: readonly InitClientFile[]): string {
   const lines = included.map(
     ({ client, path }) => `  - ${stringify(path.replaceAll('$', '$$$$')).trim()} # ${client}\n`,
   );
-  return `\n# Servers of other clients. Their files stay as they are, and grant nothing here.\ninclude:\n${lines.join('')}`;
+  return `\n# Servers of other clients. Their files stay unchanged, and grant nothing here.\ninclude:\n${lines.join('')}`;
 }
 
-/** Being reached is one step, being approved another. */
+/** A profile reaches a server in one step; an owner approves it in another. */
 function profiles(names: readonly string[]): string {
   if (names.length === 0) return '';
   return [
-    '\n# A server starts when it is approved (tollgate approve NAME), in a sandbox (docs/sandbox.md), without network unless it lists domains.\n# Uncomment those that you want, or run: tollgate import --all\n# servers:\n',
+    '\n# A server starts when it is approved (tollgate approve NAME), in a sandbox (docs/sandbox.md), without a network unless it lists domains.\n# Uncomment those that you want, or run: tollgate import --all\n# servers:\n',
     ...names.map((name) => `#   ${name}: {profiles: [default]}\n`),
   ].join('');
 }
@@ -75,7 +77,7 @@ function profiles(names: readonly string[]): string {
 export interface InitClientFile {
   readonly id: string;
   readonly client: string;
-  /** Whether export writes it unless another is named. */
+  /** Whether `export` writes this file if no other is named. */
   readonly isDefault: boolean;
   /** Relative to the project, or with `~/`. */
   readonly path: string;

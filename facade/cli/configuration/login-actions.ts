@@ -1,6 +1,6 @@
-/** Owns what `login` and `logout` do at a terminal; refuses to print a token, and to open a browser that nobody sees. */
+/** Runs `login` and `logout` at a terminal. It prints no token, and opens a browser only if a person can see it. */
 import { spawn } from 'node:child_process';
-import type { SignInParts, SignInSummary, SignIns, StartInspector } from '../../../adapters/port.ts';
+import type { SignInParts, SignInSummary, StartInspector } from '../../../adapters/port.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { findHelper } from '../../../catalogs/programs/helper-programs.ts';
 import { createDigest, readAuditKey } from '../../audit/key-files.ts';
@@ -10,17 +10,18 @@ import { Consents } from '../../consent/servers/server-consents.ts';
 import { Redactor } from '../../output/redactor.ts';
 import { openPlaces, openSecrets } from '../../secrets/secrets.ts';
 import { keepSignIns } from '../../secrets/sign-ins.ts';
-import { openState } from '../../state/sqlite-state.ts';
 import { type CommonOptions, readForOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
+import { withState } from '../command-state.ts';
 import { json, printable } from '../print.ts';
 import { askHidden, isInteractive } from '../terminal-prompt.ts';
+import type { Wiring } from '../wiring.ts';
 
 type Named = LoginOptions & { readonly server: string };
-type LoginParts = { readonly signIns: SignIns; readonly inspect: StartInspector };
+type LoginParts = Pick<Wiring, 'signIns' | 'inspect'>;
 type Opened = Pick<SignInParts, 'settings' | 'store' | 'secrets'> & { readonly consents: Consents };
 
-/** Signs in and stores what came. Throws USAGE, CONFIG_INVALID, and as SignIns.signIn. */
+/** Signs in and stores the tokens. Throws USAGE, CONFIG_INVALID, and as SignIns.signIn. */
 export async function runLogin(
   options: Named & { readonly browser: boolean },
   io: Io,
@@ -54,19 +55,19 @@ export async function runLogin(
   });
 }
 
-/** Signs out. Throws USAGE, CONFIG_INVALID, SECRET_MISSING where there was no sign-in, and as SignIns.signOut. */
+/** Signs out. Throws USAGE, CONFIG_INVALID, SECRET_MISSING if there was no sign-in, and as SignIns.signOut. */
 export async function runLogout(options: Named, io: Io, { signIns, inspect }: LoginParts): Promise<number> {
   return withStore(options, { io, inspect }, async (opened) => {
     const { removed, revoked } = await signIns.signOut(opened);
     if (!removed)
       throw new TollgateError('SECRET_MISSING', {
         detail: `There is no sign-in to server "${options.server}".`,
-        next: '`tollgate secret list` shows those that there are.',
+        next: '`tollgate secret list` shows all of them.',
       });
     if (options.json === true) io.stdout(json({ server: options.server, revoked }));
     else
       io.stderr(
-        `Signed out of ${options.server}. ${revoked ? 'The issuer has taken the tokens back.' : 'The issuer did not take the tokens back: they end by themselves, or in your account there. A running Tollgate has its token until then; `tollgate kill` ends that.'}\n`,
+        `Signed out of ${options.server}. ${revoked ? 'The issuer has revoked the tokens.' : 'The issuer did not revoke the tokens: they expire, or you revoke them in your account there. A running Tollgate keeps its token until then; `tollgate kill` ends that.'}\n`,
       );
     return EXIT.ok;
   });
@@ -85,8 +86,7 @@ async function withStore(
     env: io.env,
     ...(isInteractive(io) && { ask: () => askHidden(io, 'Passphrase of the vault: ') }),
   });
-  const state = openState(config.state);
-  try {
+  return withState(config.state, async (state) => {
     const consents = new Consents(state, {
       folder: config.folder,
       inspect,
@@ -98,9 +98,7 @@ async function withStore(
       store: keepSignIns({ vault: places.vault, redactor, state }),
       secrets: openSecrets(() => config, { places, redactor }),
     });
-  } finally {
-    await state.close();
-  }
+  });
 }
 
 function serverOf(config: Config, name: string): SignInParts['settings'] {
@@ -118,8 +116,8 @@ function serverOf(config: Config, name: string): SignInParts['settings'] {
   const isWritten = Object.keys(server.headers).some((header) => header.toLowerCase() === 'authorization');
   if (isWritten)
     throw new TollgateError('USAGE', {
-      detail: `Server "${name}" has a header Authorization in tollgate.yaml, which goes before every sign-in.`,
-      next: 'Take the header out, then sign in.',
+      detail: `Server "${name}" has a header Authorization in tollgate.yaml, which takes precedence over every sign-in.`,
+      next: 'Remove the header, then sign in.',
     });
   return server;
 }
@@ -135,7 +133,10 @@ function lineOf(server: string, { scopes, expiresAt, renewable }: SignInSummary)
   return `Signed in to ${server}${rights}${end}.`;
 }
 
-/** No shell reads the address (CVE-2025-6514), and it is https or of this machine. Where no program opens it, it stands on the screen. */
+/**
+ * Opens the address without a shell (CVE-2025-6514); it is https or of this machine. If no program opens it, it is on
+ * the screen.
+ */
 function openBrowser(address: URL, { env }: Io): void {
   const { TOLLGATE_VAULT_PASSPHRASE: _passphrase, ...given } = env;
   const program = process.platform === 'darwin' ? '/usr/bin/open' : findHelper('xdg-open');
@@ -144,5 +145,5 @@ function openBrowser(address: URL, { env }: Io): void {
     .on('error', () => undefined)
     .unref();
 }
-/** What both take. */
+/** Options of both commands. */
 export type LoginOptions = Pick<CommonOptions, 'config' | 'json'>;

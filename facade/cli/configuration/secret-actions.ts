@@ -1,4 +1,4 @@
-/** Owns what `secret set`, `list`, `rm` and `rotate` do; refuses to print a value, or how long one is. */
+/** Runs `secret set`, `list`, `rm` and `rotate`. It never prints a value or its length. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Config } from '../../config/config.ts';
 import { type SecretPlaces, sourceName } from '../../secrets/secret-source.ts';
@@ -15,12 +15,12 @@ type Named = CommonOptions & { readonly name: string };
 
 const NAME = /^[A-Za-z_][\w.-]*$/;
 
-/** What a new vault's key is worth, for the person who made it. */
+/** Tells the person who made a vault how well its key is protected. */
 export const KEY_WORDS = {
   passphrase:
-    'The key of the vault comes from TOLLGATE_VAULT_PASSPHRASE: Tollgate needs it at each start. If it is lost, so are the secrets.',
+    'The key of the vault comes from TOLLGATE_VAULT_PASSPHRASE. Tollgate needs it at each start. Without it, the secrets are lost.',
   keychain: 'The key of the vault is in the keychain of this user.',
-  file: 'The key of the vault is the file vault.key beside it: whoever can read your files can read your secrets. To have a key that is not on the disk, remove both, set TOLLGATE_VAULT_PASSPHRASE, and begin again.',
+  file: 'The key of the vault is the file vault.key next to it: whoever can read your files can read your secrets. To have a key that is not on the disk, remove both files, set TOLLGATE_VAULT_PASSPHRASE, and store the secrets again.',
 } as const;
 
 /** Stores a value. Throws USAGE, CANCELLED, AUDIT_FAILED, VAULT_FAILED, CONFIG_INVALID. */
@@ -35,7 +35,7 @@ export async function runSecretSet(options: Named, io: Io): Promise<number> {
   return EXIT.ok;
 }
 
-/** Replaces a value that is there. Throws SECRET_MISSING beside what `set` throws. */
+/** Replaces an existing value. Throws SECRET_MISSING, and what `runSecretSet` throws. */
 export async function runSecretRotate(options: Named, io: Io): Promise<number> {
   const { config, places } = open(options, io);
   const source = config.secretSources.get(options.name);
@@ -116,7 +116,7 @@ function open(
   return { config, places: openPlaces({ state: config.state, env: io.env, ...ask }) };
 }
 
-/** Asks for the value and stores it; true when it replaced one. */
+/** Asks for the value and stores it. Returns true when it replaced one. */
 async function store(
   name: string,
   {
@@ -136,12 +136,12 @@ async function store(
   const value = isInteractive(io) ? await askHidden(io, `Value of ${name}: `) : await readPiped(io);
   if (value.length < MIN_SECRET)
     throw new TollgateError('USAGE', {
-      detail: `The value is shorter than ${MIN_SECRET} characters: it could not be told from other text, so it could not be kept out of results.`,
-      next: 'Take a longer one.',
+      detail: `The value is shorter than ${MIN_SECRET} characters: it cannot be told from other text, so it could not be removed from results.`,
+      next: 'Use a longer one.',
     });
   if (value.includes('\0'))
     throw new TollgateError('USAGE', {
-      detail: 'The value holds a NUL character, which no variable and no header can carry.',
+      detail: 'The value contains a NUL character, which no variable and no header can hold.',
       next: 'Encode it, for example as base64.',
     });
   const keychain = source === undefined ? undefined : await keychainOf(places);
@@ -162,7 +162,7 @@ async function keychainOf(places: SecretPlaces): Promise<NonNullable<Awaited<Ret
   if (keychain === undefined)
     throw new TollgateError('VAULT_FAILED', {
       detail: 'The keychain cannot be reached.',
-      next: 'Unlock it, or run this in the session of the desktop.',
+      next: 'Unlock it, or run this command in a desktop session.',
     });
   return keychain;
 }
@@ -181,7 +181,7 @@ function missing(name: string): TollgateError {
 function elsewhere(name: string, from: 'env' | 'exec'): TollgateError {
   return new TollgateError('USAGE', {
     detail: `Secret "${name}" comes from ${from === 'env' ? 'a variable' : 'a program'}, as tollgate.yaml says.`,
-    next: 'Change it there, or take its entry out of secrets to keep it in the vault.',
+    next: 'Change it there, or remove its entry from secrets to keep it in the vault.',
   });
 }
 

@@ -1,22 +1,26 @@
-/** Owns `tollgate connect`: what would be done is shown, then done whole, then approved; refuses to do half of it, and to take a value from the command line. */
+/**
+ * Runs `tollgate connect`: shows what will be done, does all of it or nothing, and then asks for the approval. It takes
+ * no value from the command line.
+ */
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { IMPORTED } from '../../clients/import-plan.ts';
 import type { Config } from '../../config/config.ts';
 import { didYouMean, quote } from '../../config/config-problems.ts';
 import { loadConfig } from '../../config/load-config.ts';
 import { captureWrites } from '../../config/reading/file-replacement.ts';
 import { SERVER_FOLDER } from '../../config/servers/server-files.ts';
 import { agree } from '../client-files/client-files.ts';
-import { IMPORTED } from '../clients/import-plan.ts';
-import { readConfig, readPrincipal } from '../command-facade.ts';
+import { readConfig, readOwner } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { recordActs, signed } from '../command-state.ts';
-import { acceptWritten } from '../configuration/configuration-acceptance.ts';
+import { accepting, acceptWritten } from '../configuration/configuration-acceptance.ts';
 import { commandLine, json, printable } from '../print.ts';
 import type { Wiring } from '../wiring.ts';
 import { approveConnected, type ConnectOptions, type Consented, reachLines, reachOf } from './connect-consent.ts';
 import { collect, openConnectVault, readSources, secretPlaceOf, tellOrigin, unlike } from './connect-credentials.ts';
 import { findTarget } from './connect-target.ts';
+import { runUndo } from './connect-undo.ts';
 import { previewOf, serverFileText } from './connected-server-file.ts';
 import type { ConnectionDraft } from './connection-draft.ts';
 import { readJournal, readServerFile } from './connection-journal.ts';
@@ -31,16 +35,21 @@ interface Run {
 }
 
 /**
- * Connects a service. Exit code 7 when its approval is all that is missing, 5 when it could not be looked at. Throws USAGE, IDENTITY,
- * CONFIG_INVALID, INSTALL_FAILED, VAULT_FAILED, CANCELLED; then nothing of it was left behind.
+ * Connects a service. Exit code 7 if only its approval is missing, 5 if it could not be looked at. Throws USAGE,
+ * IDENTITY, CONFIG_INVALID, INSTALL_FAILED, VAULT_FAILED, CANCELLED; then nothing of it was left behind.
  */
-export async function runConnect(options: ConnectOptions, io: Io, wiring: Wiring): Promise<number> {
+export async function runConnect(
+  options: ConnectOptions & { readonly undo?: true },
+  io: Io,
+  wiring: Wiring,
+): Promise<number> {
+  if (options.undo === true) return accepting(options, io, () => runUndo(options, io, wiring));
   const config = readConfig(options, io);
-  const by = connectOwnerOf(config, options, io);
+  const by = readOwner(config, { as: options.as, act: 'connects servers' }, io);
   if (!config.profiles.has(options.profile))
     throw new TollgateError('USAGE', {
       detail: `There is no profile ${quote(options.profile)}, so nothing was done.`,
-      next: `Give --profile one that there is; ${didYouMean(options.profile, config.profiles.keys())}`,
+      next: `Give --profile an existing one; ${didYouMean(options.profile, config.profiles.keys())}`,
     });
   const sources = readSources(options.credential ?? []);
   const vault = await openConnectVault(config, io);
@@ -57,7 +66,7 @@ export async function runConnect(options: ConnectOptions, io: Io, wiring: Wiring
   const former = checkFree(draft, config) ? config.servers.get(draft.name)?.source : undefined;
   const places = { state: config.state, folder: config.folder };
   const text = textFor(draft, places);
-  // What would not load is said before anything is asked or installed.
+  // A file that would not load is reported before anything is asked or installed.
   if (!config.servers.has(draft.name) || former !== undefined)
     loadConfig(config.file, { env: io.env, home: io.home }, { servers: new Map([[draft.name, text]]) });
   const preview = previewOf(readServerFile(places, draft.name), text);
@@ -67,7 +76,7 @@ export async function runConnect(options: ConnectOptions, io: Io, wiring: Wiring
   const values = await collect({ secrets: draft.secrets, sources, known: vault.names }, io);
   for (const place of unlike(draft.secrets, values))
     io.stderr(
-      `${place} does not look like those that ${draft.title} gives; if it is another key, connect again with --credential.\n`,
+      `${place} does not have the form of a credential of ${draft.title}. If it is another key, connect again with --credential.\n`,
     );
   const stop = new AbortController();
   void io.stopped.then(() => stop.abort());
@@ -89,20 +98,9 @@ export async function runConnect(options: ConnectOptions, io: Io, wiring: Wiring
   return finish({ options, io, wiring }, draft, done);
 }
 
-/** The owner who decides. Throws IDENTITY. */
-export function connectOwnerOf(config: Config, options: Pick<ConnectOptions, 'as'>, io: Io): string {
-  const { id, owner } = readPrincipal(config, options, io);
-  if (owner !== true)
-    throw new TollgateError('IDENTITY', {
-      detail: `${id} is no owner, and only an owner connects servers.`,
-      next: 'Use --as with a principal that has `owner: true`.',
-    });
-  return id;
-}
-
 /**
- * A name that stands for something else already, or a file that somebody else wrote, is left alone. The same package, as import wrote it or as an
- * included file has it, is taken over: the former file stands in the preview, and undoing brings it back. True then.
+ * An existing name, or a file that someone else wrote, stays unchanged. The same package, imported or in an included
+ * file, is replaced: the preview shows the former file, and undoing restores it. Returns true then.
  */
 function checkFree({ name, ...draft }: ConnectionDraft, { servers, state, folder, file }: Config): boolean {
   const there = servers.get(name);
@@ -118,7 +116,7 @@ function checkFree({ name, ...draft }: ConnectionDraft, { servers, state, folder
   if (text === serverFileText({ name, ...draft }) || readJournal({ state, folder }, name) !== undefined) return false;
   if (isSame && text.startsWith(IMPORTED)) return true;
   throw new TollgateError('USAGE', {
-    detail: `${own} is there, and was not written by connect here.`,
+    detail: `${own} exists, and connect did not write it.`,
     next: `Approve it as it is with \`tollgate approve ${name}\`, remove it, or give another name with --name.`,
   });
 }
@@ -136,18 +134,18 @@ function planText(
       : [`  installs ${pkg.name} ${pkg.version} into the state folder, without running its scripts`]),
     ...secrets.map(
       (secret) =>
-        `  keeps ${secretPlaceOf(secret)} in the vault as ${secret.name}${known.has(secret.name) ? ' (there already)' : ''}`,
+        `  stores ${secretPlaceOf(secret)} in the vault as ${secret.name}${known.has(secret.name) ? ' (there already)' : ''}`,
     ),
     `  reaches ${reach.length === 0 ? 'no network' : reach.join(', ')}`,
     ...(former === undefined
       ? []
       : [
-          `  takes the place of ${name} from ${former}, the same ${pkg === undefined ? 'address' : 'package'}; undoing brings that back`,
+          `  replaces ${name} from ${former}, the same ${pkg === undefined ? 'address' : 'package'}; undoing restores that`,
         ]),
     ...notes.map((note) => `  note: ${note}`),
     ...(preview.some((line) => !line.startsWith(' '))
       ? [`  writes ${SERVER_FOLDER}/${name}.yaml:`, ...preview.map((line) => `    ${line}`)]
-      : [`  ${SERVER_FOLDER}/${name}.yaml stays as it is`]),
+      : [`  ${SERVER_FOLDER}/${name}.yaml stays unchanged`]),
   ];
   return `${lines.map(printable).join('\n')}\n`;
 }
@@ -186,12 +184,12 @@ async function finish(run: Run, draft: ConnectionDraft, done: Done): Promise<num
   return consented.code;
 }
 
-/** What was done stands, and starts nothing; the person is told how to go on and how to go back. */
+/** What was done stays, and starts nothing. The person is told how to continue and how to undo. */
 function openEnd({ io, options }: Run, { name, package: pkg, entry }: ConnectionDraft, { failure }: Consented): string {
   const verb = entry.command === undefined ? 'is not reached' : 'starts nothing';
   const command = (...words: string[]): string =>
     commandLine([...io.self, ...words, ...(options.config === 'tollgate.yaml' ? [] : ['--config', options.config])]);
-  return `${failure === undefined ? '' : `${printable(failure)}\n`}${name} is ${pkg === undefined ? '' : 'installed and '}configured, and ${verb} until it is approved.\n  go on:   ${command('approve', name)}\n  go back: ${command('connect', '--undo', name)}\n`;
+  return `${failure === undefined ? '' : `${printable(failure)}\n`}${name} is ${pkg === undefined ? '' : 'installed and '}configured, and ${verb} until it is approved.\n  continue: ${command('approve', name)}\n  undo:     ${command('connect', '--undo', name)}\n`;
 }
 
 function awaitLogin({ options, io }: Run, { name }: ConnectionDraft, done: Done): number {
@@ -199,7 +197,7 @@ function awaitLogin({ options, io }: Run, { name }: ConnectionDraft, done: Done)
   if (options.json === true) io.stdout(json({ server: name, ...done, approved: false, next }));
   else
     io.stderr(
-      `${name} is configured, and wants a sign-in before it says what it offers:\n${next.map((line) => `  ${line}\n`).join('')}`,
+      `${name} is configured, and needs a sign-in before it lists its tools:\n${next.map((line) => `  ${line}\n`).join('')}`,
     );
   return EXIT.approval;
 }

@@ -1,4 +1,4 @@
-/** Owns the last part of connecting: the two consents on the screens of `approve`, and what agents can do then; refuses to agree in anybody's place. */
+/** The last part of connecting: the two consents on the screens of `approve`, and what agents can do then. */
 import { UpstreamError } from '../../../adapters/port.ts';
 import { asTollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../../policies/port.ts';
@@ -12,14 +12,17 @@ import type { Wiring } from '../wiring.ts';
 import type { Asked } from './connect-target.ts';
 import type { ConnectionDraft } from './connection-draft.ts';
 
-/** What came of it: an exit code, what `approve` has to say as data, and a line where something failed. */
+/** The result: an exit code, the data of `approve`, and a line if something failed. */
 export interface Consented {
   readonly code: number;
   readonly data?: unknown;
   readonly failure?: string;
 }
 
-/** Both screens of `approve`. A catalog that has seen a server list only with its secrets asks for them. A refusal is told, not thrown: what was written stands, and can be approved later. */
+/**
+ * Shows both screens of `approve`. If the catalog saw the server list only with its secrets, they are asked for. A
+ * refusal is reported, not thrown, because what was written can be approved later.
+ */
 export async function approveConnected(
   draft: ConnectionDraft,
   { options, io, wiring }: { readonly options: ConnectOptions; readonly io: Io; readonly wiring: Wiring },
@@ -45,7 +48,7 @@ export async function approveConnected(
     if (thrown instanceof UpstreamError)
       return {
         code: EXIT.server,
-        failure: `${draft.name} answers the question for its tools with an error: ${thrown.message.slice(0, 200)}`,
+        failure: `${draft.name} answers tools/list with an error: ${thrown.message.slice(0, 200)}`,
       };
     const { code, message, next } = asTollgateError(thrown);
     if (code === 'INTERNAL') throw thrown;
@@ -56,7 +59,7 @@ export async function approveConnected(
   }
 }
 
-/** Takes all consent to a server back. Throws IDENTITY, STATE_FAILED. */
+/** Withdraws all consent to a server. Throws IDENTITY, STATE_FAILED. */
 export async function withdraw(
   options: ConnectOptions,
   name: string,
@@ -68,7 +71,7 @@ export async function withdraw(
   });
 }
 
-/** What policy says of a server's tools, before any argument. */
+/** What the policy says about a server's tools, before any argument. */
 export interface Reach {
   readonly runs: readonly string[];
   /** Asked about, or allowed for some arguments. */
@@ -76,7 +79,7 @@ export interface Reach {
   readonly closed: readonly string[];
 }
 
-/** What the principal's agent can do with a server now. Reads the list that was approved. Throws as `assemble`. */
+/** Returns what the principal's agent can do with a server now. Reads the approved list. Throws as `assemble`. */
 export async function reachOf(
   name: string,
   { options, io, wiring }: { readonly options: ConnectOptions; readonly io: Io; readonly wiring: Wiring },
@@ -119,6 +122,6 @@ export function reachLines(name: string, { runs, asks, closed }: Reach): readonl
 export interface ConnectOptions extends CommonOptions, Asked {
   readonly as?: string;
   readonly credential?: readonly string[];
-  /** Hashes of what is agreed to, as `approve --yes` takes them. */
+  /** Hashes of what is approved, as `approve --yes` takes them. */
   readonly approve?: readonly string[];
 }

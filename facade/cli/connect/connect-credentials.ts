@@ -1,4 +1,7 @@
-/** Owns how credentials reach the vault while connecting: a hidden prompt, a file or a variable; refuses values on the command line. */
+/**
+ * Reads credentials for the vault while connecting: from a hidden prompt, a file or a variable, never from the command
+ * line.
+ */
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Config } from '../../config/config.ts';
@@ -15,7 +18,9 @@ export type Sources = ReadonlyMap<string, string>;
 
 const MAX_BYTES = 64 * 1024;
 
-/** Reads `NAME=env:VARIABLE` and `NAME=@FILE`. Throws USAGE for everything else; then a value may stand there, so none of it is shown. */
+/**
+ * Reads `NAME=env:VARIABLE` and `NAME=@FILE`. Throws USAGE for everything else. It may be a value, so it is not shown.
+ */
 export function readSources(given: readonly string[]): Sources {
   return new Map(
     given.map((text) => {
@@ -23,8 +28,8 @@ export function readSources(given: readonly string[]): Sources {
       if (name === '')
         throw new TollgateError('USAGE', {
           detail:
-            'A credential is not given as NAME=env:VARIABLE or NAME=@FILE. Values do not stand on the command line: every user of the machine can read it.',
-          next: 'Name a variable or a file. If a value stood there, replace it with a new one: it is in your shell history.',
+            'A credential is not given as NAME=env:VARIABLE or NAME=@FILE. Values must not be on the command line, where every user of the machine can read them.',
+          next: 'Name a variable or a file. If you gave a value, replace it with a new one, because it is in your shell history.',
         });
       return [name, source];
     }),
@@ -49,11 +54,14 @@ export async function openConnectVault(
 export interface Collecting {
   readonly secrets: readonly NeededSecret[];
   readonly sources: Sources;
-  /** Names that have a value already; it is kept unless another is given. */
+  /** Names that have a value already; it stays unless another is given. */
   readonly known: ReadonlySet<string>;
 }
 
-/** The values that are new, by the name of the secret; nothing is stored yet. Throws USAGE where one is missing and nobody can be asked, CANCELLED. */
+/**
+ * Returns the new values by the name of the secret; nothing is stored yet. Throws USAGE if one is missing and no one
+ * can be asked, CANCELLED.
+ */
 export async function collect({ secrets, sources, known }: Collecting, io: Io): Promise<ReadonlyMap<string, string>> {
   const values = new Map<string, string>();
   for (const secret of secrets) {
@@ -83,7 +91,7 @@ function readSource(source: string, secret: NeededSecret, io: Io): string {
   if (!read.ok)
     throw new TollgateError('USAGE', {
       detail: `The file for ${secretPlaceOf(secret)} cannot be read: ${read.reason}.`,
-      next: 'Name a file that holds the value and nothing else.',
+      next: 'Name a file that contains only the value.',
     });
   return read.text.replace(/\r?\n$/, '');
 }
@@ -92,7 +100,7 @@ async function ask(secret: NeededSecret, io: Io): Promise<string> {
   const place = secretPlaceOf(secret);
   if (!isInteractive(io))
     throw new TollgateError('USAGE', {
-      detail: `${secret.title} (${place}) is missing, and nobody can be asked here.`,
+      detail: `${secret.title} (${place}) is missing, and no one can be asked here.`,
       next: `Make it at ${secret.get} and give it with --credential ${place}=env:VARIABLE or ${place}=@FILE.`,
     });
   io.stderr(
@@ -101,23 +109,26 @@ async function ask(secret: NeededSecret, io: Io): Promise<string> {
   return askHidden(io, 'Value (not shown): ');
 }
 
-/** A form that does not fit is said, for it is mostly another key that was pasted; providers change forms, so it is no reason to stop. */
+/**
+ * A credential of another form is reported, because it is mostly a wrong key. It is accepted, because providers change
+ * forms.
+ */
 function checked(secret: NeededSecret, value: string): string {
   const fault =
     value.length < MIN_SECRET
       ? `it is shorter than ${MIN_SECRET} characters`
       : /[\0\r\n]/.test(value)
-        ? 'it holds a line break'
+        ? 'it contains a line break'
         : undefined;
   if (fault !== undefined)
     throw new TollgateError('USAGE', {
-      detail: `The value of ${secretPlaceOf(secret)} is not taken: ${fault}.`,
+      detail: `The value of ${secretPlaceOf(secret)} is refused: ${fault}.`,
       next: `Copy it again from ${secret.get}.`,
     });
   return value;
 }
 
-/** Says where the key of a vault is kept that was made just now; `before` is what `origin` said then. */
+/** Tells where the key of a new vault is stored; `before` is the former result of `origin`. */
 export function tellOrigin(places: SecretPlaces, before: ReturnType<SecretPlaces['vault']['origin']>, io: Io): void {
   const origin = places.vault.origin();
   if (before === undefined && origin !== undefined) io.stderr(`${KEY_WORDS[origin]}\n`);

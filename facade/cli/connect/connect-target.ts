@@ -1,4 +1,7 @@
-/** Owns what a person means by the service that is to be connected: a known one, an MCP server at an address, or another service there; refuses addresses that say more than one thing. */
+/**
+ * Finds what a person means by the service: a known server, an MCP server at an address, or another service there.
+ * Ambiguous addresses are refused.
+ */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import type { AddressProbe } from '../../../adapters/port.ts';
@@ -40,7 +43,7 @@ export interface TargetSearch {
   readonly probe: AddressProbe;
 }
 
-/** What connecting comes to. Throws USAGE. */
+/** Returns what connecting will do. Throws USAGE. */
 export async function findTarget(asked: Asked, finding: TargetSearch): Promise<ConnectionDraft> {
   const { service, name = '' } = asked;
   const choices = readChoices(asked.set ?? []);
@@ -64,13 +67,13 @@ export async function findTarget(asked: Asked, finding: TargetSearch): Promise<C
     });
   if (choices.size > 0)
     throw new TollgateError('USAGE', {
-      detail: 'A service by its address has nothing to choose.',
-      next: 'Leave --set out; `tollgate connect --help` shows what an address takes.',
+      detail: 'A service by its address has no choices.',
+      next: 'Omit --set; `tollgate connect --help` shows the options of an address.',
     });
   return byAddress(url, asked, finding);
 }
 
-/** A folder that is not there would be said by the sandbox, at the first start. Throws USAGE. */
+/** A missing folder would only be reported by the sandbox, at the first start. Throws USAGE. */
 function refuseAbsent({ choices = [] }: KnownServer, given: ReadonlyMap<string, string>): void {
   for (const { name, kind } of choices) {
     const value = given.get(name);
@@ -90,8 +93,8 @@ async function byAddress(
   const { address, header } = asked;
   if (!isConfidential(url) && address === undefined)
     throw new TollgateError('USAGE', {
-      detail: 'Plain http can be read and changed by whoever is on the way.',
-      next: 'Use https; within your own network, write out the private address with --address.',
+      detail: 'Others on the network can read and change plain http.',
+      next: 'Use https; within your own network, write the private address with --address.',
     });
   const wish = wishOf(
     asked,
@@ -102,14 +105,14 @@ async function byAddress(
   const probed = await probe(url.href, address === undefined ? [] : [address]);
   if (probed.kind === 'private')
     throw new TollgateError('USAGE', {
-      detail: `${url.host} is at ${probed.addresses.join(', ') || 'a private address'}: on this machine or in its networks, where other things listen too.`,
-      next: `If that is meant, write it out: --address ${probed.addresses[0] ?? 'IP'}.`,
+      detail: `${url.host} is at ${probed.addresses.join(', ') || 'a private address'}: on this machine or in its networks, where other services listen too.`,
+      next: `If you mean that, write it: --address ${probed.addresses[0] ?? 'IP'}.`,
     });
-  // A name that was mistyped belongs to nobody now, and to anybody later.
+  // A mistyped name may belong to someone else later.
   if (probed.kind === 'unknown' && address === undefined)
     throw new TollgateError('USAGE', {
-      detail: `There is no address behind the name ${quote(url.hostname)}.`,
-      next: 'Check its spelling and the network. A host that is known elsewhere only is connected with its address written out: --address IP.',
+      detail: `The name ${quote(url.hostname)} has no address.`,
+      next: 'Check its spelling and the network. If only another network knows the host, write its address: --address IP.',
     });
   const login = probed.kind === 'mcp' && probed.login;
   const credential = login ? undefined : await credentialOf(readHeader(header), { wish, asked, io, sources, known });
@@ -153,7 +156,7 @@ function readHeader(text: string): KnownCredential {
   const [, header, scheme] = /^([A-Za-z][A-Za-z0-9-]*)(?::\s*([A-Za-z]+))?$/.exec(text) ?? [];
   if (header === undefined)
     throw new TollgateError('USAGE', {
-      detail: '--header is no name of a header.',
+      detail: '--header is not the name of a header.',
       next: 'Write for example X-Api-Key, or Authorization: Basic.',
     });
   const prefix = scheme ?? (header.toLowerCase() === 'authorization' ? 'Bearer' : undefined);
@@ -177,18 +180,18 @@ function readAddress(text: string): URL | undefined {
   const url = new URL(full);
   if (!/^https?:$/.test(url.protocol) || parseHost(url.hostname) === undefined)
     throw new TollgateError('USAGE', {
-      detail: 'The address is not http or https, or its host is none.',
+      detail: 'The address is not http or https, or has no host.',
       next: 'Write for example https://tracker.example.com.',
     });
   if (url.username !== '' || url.password !== '' || full.includes('@'))
     throw new TollgateError('USAGE', {
       detail: 'The address holds a user or password.',
-      next: `Give it with --credential. If a password stood there, replace it: it is in your shell history.`,
+      next: `Give it with --credential. If you gave a password there, replace it, because it is in your shell history.`,
     });
   if (url.search !== '' || url.hash !== '')
     throw new TollgateError('USAGE', {
       detail: 'The address has a query or a fragment.',
-      next: 'Leave it out: a service is connected, and calls say what they want of it.',
+      next: 'Omit it: connect takes a service, and calls say what they want of it.',
     });
   return url;
 }

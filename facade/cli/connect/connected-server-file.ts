@@ -1,14 +1,14 @@
-/** Owns the text of a server's file as connecting writes it, and how a change of it is shown; refuses to write what Tollgate would not load. */
+/** The text of a connected server's file, and how a change of it is shown. */
 import { stringify } from 'yaml';
 import type { ConnectionDraft } from './connection-draft.ts';
 
-/** The file, ready to be read by the next person. The same draft gives the same text. */
+/** Returns the file, with comments for the next reader. The same draft gives the same text. */
 export function serverFileText({ name, title, entry, package: pkg }: ConnectionDraft): string {
   const origin = pkg === undefined ? '' : ` ${pkg.name} ${pkg.version}.`;
-  return `# ${title}.${origin} Written by \`tollgate connect\`; \`tollgate connect --undo ${name}\` takes it away.\n${stringify(entry, { lineWidth: 0, flowCollectionPadding: false, collectionStyle: 'block' })}`;
+  return `# ${title}.${origin} Written by \`tollgate connect\`; \`tollgate connect --undo ${name}\` removes it.\n${stringify(entry, { lineWidth: 0, flowCollectionPadding: false, collectionStyle: 'block' })}`;
 }
 
-/** What would change, line by line: `+` comes, `-` goes, two blanks stay. */
+/** Returns the change line by line: `+` is added, `-` is removed, two spaces stay. */
 export function previewOf(before: string | undefined, after: string): readonly string[] {
   const old = before === undefined ? [] : before.trimEnd().split('\n');
   const fresh = after.trimEnd().split('\n');

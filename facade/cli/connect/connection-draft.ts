@@ -1,4 +1,4 @@
-/** Owns what connecting comes to before anything happens: the server's file, its package and its secrets; touches nothing, and refuses values that would mean more than they say. */
+/** The draft of a connection: the server's file, its package and its secrets. It changes nothing. */
 
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { parseDomain } from '../../../catalogs/readers/domains.ts';
@@ -18,22 +18,22 @@ export interface NeededSecret extends KnownCredential {
   readonly name: string;
 }
 
-/** All that connecting one server will do. */
+/** Everything that connecting one server will do. */
 export interface ConnectionDraft {
   readonly name: string;
   readonly title: string;
-  /** What stands in `servers/NAME.yaml`. */
+  /** The content of `servers/NAME.yaml`. */
   readonly entry: WrittenServer;
   readonly secrets: readonly NeededSecret[];
   readonly package?: KnownPackage & { readonly asOf: string };
   readonly notes: readonly string[];
-  /** What its list of tools needs, as `approve` takes it. */
+  /** What listing its tools needs, as options of `approve`. */
   readonly openness?: Pick<ProbeOpenings, 'withSecrets' | 'withNetwork'>;
-  /** It wants a sign-in (`tollgate login`) before it can be asked for its tools. */
+  /** It needs a sign-in (`tollgate login`) before it can list its tools. */
   readonly login?: true;
 }
 
-/** What a person wants beside the service itself. */
+/** What a person chooses besides the service itself. */
 export interface Wish {
   /** Name of the server here. */
   readonly name: string;
@@ -43,10 +43,10 @@ export interface Wish {
   readonly given: ReadonlySet<string>;
 }
 
-/** Where an installed package lies, as the server's file says it. */
+/** Where an installed package is, as the server's file says it. */
 const PACKAGES = '${stateFolder}/packages';
 
-/** A known server. Throws USAGE for a choice that is missing, cannot be, or does not exist. */
+/** Returns the draft of a known server. Throws USAGE for a choice that is missing, not possible or unknown. */
 export function draftKnown(known: KnownServer, wish: Wish): ConnectionDraft {
   checkNames(known, wish.choices);
   const chosen = new Map((known.choices ?? []).map((choice) => [choice.name, readChoice(choice, wish.choices)]));
@@ -55,62 +55,16 @@ export function draftKnown(known: KnownServer, wish: Wish): ConnectionDraft {
   const secrets = (known.credentials ?? [])
     .filter(({ optional, env, header }) => optional !== true || wish.given.has(env ?? header ?? ''))
     .map((credential) => ({ ...credential, name: secretName(wish.name, credential) }));
-  const domains = [
-    ...(known.domains ?? []).map(fill),
-    ...(known.choices ?? []).flatMap((choice) =>
-      choice.kind === 'url' ? [hostOf(chosen.get(choice.name) ?? '')] : [],
-    ),
-  ];
-  const { package: pkg, description, labels, semantics, mapping, memoryMb, processes } = known;
-  const limits = { ...(memoryMb !== undefined && { memoryMb }), ...(processes !== undefined && { processes }) };
-  const folders = (known.choices ?? []).filter(({ kind }) => kind === 'folder');
-  const filesystem = {
-    ...listOf(
-      'allowRead',
-      folders.filter(({ access }) => access === 'read'),
-      chosen,
-    ),
-    ...listOf(
-      'allowWrite',
-      folders.filter(({ access }) => access !== 'read'),
-      chosen,
-    ),
-  };
-  const sandbox = {
-    ...(Object.keys(filesystem).length > 0 && { filesystem }),
-    ...(domains.length > 0 && { network: { allowedDomains: [...new Set(domains)] } }),
-    ...(Object.keys(limits).length > 0 && { limits }),
-  };
-  const env = { ...mapValues(known.env ?? {}, fill), ...referencesOf(secrets, 'env') };
-  const started =
-    pkg === undefined
-      ? {}
-      : {
-          command: 'node',
-          args: [
-            `${PACKAGES}/${wish.name}/${pkg.version}/node_modules/${pkg.name}/${pkg.bin}`,
-            ...(known.args ?? []).map(fill),
-          ],
-          ...(Object.keys(env).length > 0 && { env }),
-          ...(Object.keys(sandbox).length > 0 && { sandbox }),
-        };
-  const headers = referencesOf(secrets, 'header');
-  const reached =
-    known.url === undefined ? {} : { url: known.url, ...(Object.keys(headers).length > 0 && { headers }) };
+  const { package: pkg, description, labels, semantics, mapping } = known;
   return {
     name: wish.name,
     title: known.title,
     secrets,
-    notes: [
-      ...(known.note === undefined ? [] : [known.note]),
-      ...(listsAlone(known)
-        ? []
-        : ['It lists its tools only with its secrets and its network, so the look at them is given both.']),
-    ],
+    notes: notesOf(known),
     entry: {
       description,
-      ...started,
-      ...reached,
+      ...(pkg !== undefined && programEntry(known, pkg, { server: wish.name, chosen, secrets, fill })),
+      ...(known.url !== undefined && { url: known.url, ...filled('headers', referencesOf(secrets, 'header')) }),
       labels,
       ...(semantics !== undefined && { semantics }),
       ...(mapping !== undefined && { mapping }),
@@ -122,7 +76,69 @@ export function draftKnown(known: KnownServer, wish: Wish): ConnectionDraft {
   };
 }
 
-/** A remote server lists to whoever shows the credential; a program that did not list without one when it was verified is given what it has. */
+function notesOf(known: KnownServer): string[] {
+  return [
+    ...(known.note === undefined ? [] : [known.note]),
+    ...(listsAlone(known)
+      ? []
+      : ['It lists its tools only with its secrets and its network, so both are given to the look at them.']),
+  ];
+}
+
+/** The choices and secrets of one server. `fill` replaces `<choice>` in a text. */
+interface ProgramSettings {
+  readonly server: string;
+  readonly chosen: ReadonlyMap<string, string>;
+  readonly secrets: readonly NeededSecret[];
+  readonly fill: (text: string) => string;
+}
+
+/** Returns the settings that start a server from its installed package. */
+function programEntry(
+  known: KnownServer,
+  { name, version, bin }: KnownPackage,
+  { server, chosen, secrets, fill }: ProgramSettings,
+) {
+  return {
+    command: 'node',
+    args: [`${PACKAGES}/${server}/${version}/node_modules/${name}/${bin}`, ...(known.args ?? []).map(fill)],
+    ...filled('env', { ...mapValues(known.env ?? {}, fill), ...referencesOf(secrets, 'env') }),
+    ...filled('sandbox', sandboxEntry(known, chosen, fill)),
+  };
+}
+
+/** Returns `value` under `key`, or nothing if `value` is empty. */
+function filled<K extends string, V extends object>(key: K, value: V): Partial<Record<K, V>> {
+  return Object.keys(value).length > 0 ? ({ [key]: value } as Record<K, V>) : {};
+}
+
+/** Returns what the sandbox of a program is given: the chosen folders, its domains and its limits. */
+function sandboxEntry(
+  known: KnownServer,
+  chosen: ReadonlyMap<string, string>,
+  fill: (text: string) => string,
+): Readonly<Record<string, unknown>> {
+  const { choices = [], memoryMb, processes } = known;
+  const folders = choices.filter(({ kind }) => kind === 'folder');
+  const domains = [
+    ...(known.domains ?? []).map(fill),
+    ...choices.flatMap(({ kind, name }) => (kind === 'url' ? [hostOf(chosen.get(name) ?? '')] : [])),
+  ];
+  const limits = { ...(memoryMb !== undefined && { memoryMb }), ...(processes !== undefined && { processes }) };
+  const read = folders.filter(({ access }) => access === 'read');
+  const write = folders.filter(({ access }) => access !== 'read');
+  const filesystem = { ...listOf('allowRead', read, chosen), ...listOf('allowWrite', write, chosen) };
+  return {
+    ...(Object.keys(filesystem).length > 0 && { filesystem }),
+    ...(domains.length > 0 && { network: { allowedDomains: [...new Set(domains)] } }),
+    ...(Object.keys(limits).length > 0 && { limits }),
+  };
+}
+
+/**
+ * A remote server lists its tools to everyone with the credential. A program that did not list without its secrets when
+ * it was verified gets them.
+ */
 function opennessOf({ url, ...known }: KnownServer, hasSecrets: boolean): Pick<ConnectionDraft, 'openness'> {
   if (url !== undefined) return hasSecrets ? { openness: { withSecrets: true } } : {};
   return !listsAlone(known) ? { openness: { withSecrets: true, withNetwork: true } } : {};
@@ -132,7 +148,7 @@ function listsAlone({ verified }: Pick<KnownServer, 'verified'>): boolean {
   return verified?.lists !== false;
 }
 
-/** What a fetch does, by its method; the others of its schema are none. */
+/** What a fetch does, by its method. */
 export const FETCH_SEMANTICS: Semantics = {
   verb: 'read',
   urls: ['url'],
@@ -142,15 +158,15 @@ export const FETCH_SEMANTICS: Semantics = {
   },
 };
 
-/** A service without a server of its own. `address`: a private address that the owner has written out. */
+/** A service without its own MCP server. `address` is a private address that the owner wrote. */
 export interface Service {
   readonly origin: URL;
   readonly address?: string;
-  /** Header that holds the credential; absent: none is sent. */
+  /** The header with the credential; absent: none is sent. */
   readonly header?: KnownCredential;
 }
 
-/** A service behind our own fetch server, which reaches it alone. */
+/** Returns the draft of a service behind Tollgate's fetch server, which reaches only this service. */
 export function draftService({ origin, address, header }: Service, wish: Wish): ConnectionDraft {
   const secrets = header === undefined ? [] : [{ ...header, name: secretName(wish.name, header) }];
   const [secret] = secrets;
@@ -187,7 +203,10 @@ export function draftService({ origin, address, header }: Service, wish: Wish): 
   };
 }
 
-/** An address that answered as an MCP server. Nobody knows its tools: everything counts as destructive until the owner says more. */
+/**
+ * Returns the draft of an address that answered as an MCP server. Its tools are unknown, so they count as destructive
+ * until the owner describes them.
+ */
 export function draftRemote(
   url: URL,
   { header, login }: { readonly header?: KnownCredential; readonly login: boolean },
@@ -211,7 +230,7 @@ export function draftRemote(
   };
 }
 
-/** A choice that nobody knows would leave the preset in its place, which may grant more than was meant. */
+/** An unknown choice is refused: the default would apply, which may grant more than the user intended. */
 function checkNames({ title, choices = [] }: KnownServer, given: Wish['choices']): void {
   const names = choices.map(({ name }) => name);
   const unknown = [...given.keys()].find((name) => !names.includes(name));
@@ -220,7 +239,7 @@ function checkNames({ title, choices = [] }: KnownServer, given: Wish['choices']
     detail: `${title} has no choice ${JSON.stringify(unknown.slice(0, 60))}, so nothing was done.`,
     next:
       names.length === 0
-        ? 'There is nothing to choose; leave --set out.'
+        ? 'There are no choices; omit --set.'
         : `There is: ${choices.map(({ name, title: what }) => `${name} (${what})`).join(', ')}.`,
   });
 }
@@ -233,26 +252,23 @@ function readChoice(
   const hint = example === undefined ? '' : `, for example --set ${name}=${example}`;
   if (value === undefined || value === '')
     throw new TollgateError('USAGE', {
-      detail: `Something must be chosen: ${title}.`,
+      detail: `A choice is missing: ${title}.`,
       next: `Give it with --set ${name}=VALUE${hint}.`,
     });
-  // The values stand in a file in which ${…} means something, and a folder may use it.
-  const fault =
-    kind === 'url'
-      ? urlFault(value)
-      : kind === 'text'
-        ? /^[\w.@+-]{1,200}$/.test(value)
-          ? undefined
-          : 'letters, digits and . @ + - only'
-        : /[\0\n]/.test(value)
-          ? 'a path'
-          : undefined;
+  const fault = choiceFault(kind, value);
   if (fault !== undefined)
     throw new TollgateError('USAGE', {
-      detail: `${title}: the value is not taken (${fault}).`,
+      detail: `${title}: the value is refused (${fault}).`,
       next: `Give another with --set ${name}=VALUE${hint}.`,
     });
   return value;
+}
+
+/** The value is written to a file that expands ${…}, so only a folder may contain it. */
+function choiceFault(kind: KnownChoice['kind'], value: string): string | undefined {
+  if (kind === 'url') return urlFault(value);
+  if (kind === 'text') return /^[\w.@+-]{1,200}$/.test(value) ? undefined : 'letters, digits and . @ + - only';
+  return /[\0\n]/.test(value) ? 'a path' : undefined;
 }
 
 function urlFault(value: string): string | undefined {

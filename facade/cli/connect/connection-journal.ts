@@ -1,4 +1,7 @@
-/** Owns what connecting has done, step by step, so that it can be gone on with or taken back; refuses to overwrite what somebody has edited since. */
+/**
+ * The journal of what connecting has done, step by step, so that it can be continued or undone. A file that someone has
+ * edited since is not overwritten.
+ */
 import { createHash } from 'node:crypto';
 import { existsSync, lstatSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
@@ -43,18 +46,18 @@ export function connectedNames({ state }: Places): readonly string[] {
     : [];
 }
 
-/** The file of a server as it stands; undefined where there is none. */
+/** Returns the present file of a server; undefined if there is none. */
 export function readServerFile({ folder }: Places, server: string): string | undefined {
   const file = serverFileOf(folder, server);
   return existsSync(file) ? readFileSync(file, 'utf8') : undefined;
 }
 
-/** Whether the file is as it was written by us. */
+/** Returns whether the file is as connect wrote it. */
 export function isUntouched(journal: Journal, text: string | undefined): boolean {
   return text !== undefined && digestOf(text) === journal.after;
 }
 
-/** What is about to be done. `text`: the file; `secrets`: names that the vault does not have yet. */
+/** What is about to be done. `text`: the file; `secrets`: names that are not in the vault yet. */
 export interface Plan {
   readonly server: string;
   readonly text: string;
@@ -62,7 +65,10 @@ export interface Plan {
   readonly version?: string;
 }
 
-/** Keeps what it takes to go back, before anything is done: no moment is without a way back. What an earlier run has kept stays. Throws USAGE. */
+/**
+ * Stores what is needed to undo, before anything is done, so that there is always a way back. What an earlier run has
+ * stored stays. Throws USAGE.
+ */
 export function beginJournal(places: Places, { server, text, secrets, version }: Plan): void {
   checkFolder(places);
   const known = readJournal(places, server);
@@ -84,12 +90,12 @@ export function writeServerFile(places: Places, { server, text }: Pick<Plan, 'se
   replaceFile(serverFileOf(places.folder, server), text);
 }
 
-/** Puts the file back as it was. Throws USAGE when somebody has edited it since. */
+/** Restores the file. Throws USAGE if someone has edited it since. */
 export function restoreServerFile(places: Places, journal: Journal): void {
   const text = readServerFile(places, journal.server);
   if (text !== undefined && text !== journal.before && !isUntouched(journal, text)) {
     throw new TollgateError('USAGE', {
-      detail: `servers/${journal.server}.yaml was edited after it was written, so nothing was undone.`,
+      detail: `servers/${journal.server}.yaml was edited after connect wrote it, so nothing was undone.`,
       next: `Remove the file yourself, then call \`tollgate connect --undo ${journal.server}\` again.`,
     });
   }
@@ -100,7 +106,7 @@ export function restoreServerFile(places: Places, journal: Journal): void {
   if (journal.madeFolder) removeIfEmpty(path.join(places.folder, SERVER_FOLDER));
 }
 
-/** Forgets what was done; the last step of taking it back. */
+/** Deletes the journal; the last step of undoing. */
 export function dropJournal({ state }: Places, server: string): void {
   const file = journalFile(state, server);
   rmSync(file, { force: true });
@@ -111,8 +117,8 @@ export function dropJournal({ state }: Places, server: string): void {
 function checkFolder({ folder }: Places): void {
   if (lstatSync(path.join(folder, SERVER_FOLDER), { throwIfNoEntry: false })?.isSymbolicLink() !== true) return;
   throw new TollgateError('USAGE', {
-    detail: `The folder ${SERVER_FOLDER} is a link, so what is written would land elsewhere.`,
-    next: 'Make it a folder beside tollgate.yaml.',
+    detail: `The folder ${SERVER_FOLDER} is a link, so the file would be written elsewhere.`,
+    next: 'Make it a folder next to tollgate.yaml.',
   });
 }
 

@@ -1,4 +1,4 @@
-/** Owns the steps of connecting and of taking it back, in an order that leaves nothing half done; refuses to go on after one that failed. */
+/** The steps of connecting and of undoing it, in an order that leaves nothing half done. */
 import { existsSync, readdirSync, rmdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import type { Vault } from '../../secrets/vault.ts';
@@ -21,7 +21,7 @@ import { type InstallWorld, installPackage, packageFolder } from './package-inst
 export interface Carrying extends Places {
   readonly vault: Vault;
   readonly install: InstallWorld;
-  /** Reads the configuration anew; throws when it does not load. */
+  /** Reads the configuration again; throws if it does not load. */
   readonly reload: () => void;
 }
 
@@ -33,8 +33,9 @@ export interface Done {
 }
 
 /**
- * Installs, stores the secrets, writes the file and reads it. After a failure everything of this run but an installed package is as it was,
- * and calling it again goes on from there. Throws INSTALL_FAILED, VAULT_FAILED, CONFIG_INVALID, USAGE.
+ * Installs, stores the secrets, writes the file and reads it. After a failure everything of this run except an
+ * installed package is undone, and another run continues from there. Throws INSTALL_FAILED, VAULT_FAILED,
+ * CONFIG_INVALID, USAGE.
  */
 export async function carryOut(
   draft: ConnectionDraft,
@@ -59,22 +60,25 @@ export async function carryOut(
     if (written) writeServerFile(carrying, { server: name, text });
     carrying.reload();
   } catch (thrown) {
-    // What an earlier run has done stays; what this one began is taken back.
-    // Where even that fails the journal stays, and with it the way back.
+    // What an earlier run has done stays; what this one did is undone. If even that fails the journal stays, so that it
+    // can be undone later.
     if (before === undefined) await takeBack(readJournal(carrying, name), carrying).catch(() => undefined);
     throw thrown;
   }
   return { installed, stored: [...values.keys()], written };
 }
 
-/** The file as it shall be; one that a person has edited since stays as it is. */
+/** The file to write; one that a person has edited since stays unchanged. */
 export function textFor(draft: ConnectionDraft, places: Places): string {
   const text = readServerFile(places, draft.name);
   const journal = readJournal(places, draft.name);
   return text !== undefined && journal !== undefined && !isUntouched(journal, text) ? text : serverFileText(draft);
 }
 
-/** Takes back what was done, the journal last, so that a run that was killed can be repeated. Throws USAGE for a file that was edited, VAULT_FAILED. */
+/**
+ * Undoes what was done, the journal last, so that a killed run can be repeated. Throws USAGE for an edited file,
+ * VAULT_FAILED.
+ */
 export async function takeBack(
   journal: Journal | undefined,
   { vault, ...places }: Places & { readonly vault: Vault },

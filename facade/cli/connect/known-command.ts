@@ -1,4 +1,4 @@
-/** Owns `tollgate known`: the catalog of known servers, as a table or one of them whole. */
+/** Runs `tollgate known`: prints the catalog of known servers, or one of them completely. */
 import { type KnownServer, loadAllKnown, loadKnown } from '../../../catalogs/servers/known-server.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { json, table } from '../print.ts';
@@ -91,7 +91,7 @@ function wholeOf(known: KnownServer): string {
     [
       'verified',
       verified === undefined
-        ? 'its address is published by its provider; nobody has tried it from here'
+        ? 'its provider publishes its address; it was not tried for this catalog'
         : `${verified.date}: it installs${verified.lists === undefined ? '' : verified.lists ? `, and lists ${verified.tools ?? 0} tools without a network` : ', and lists nothing without a network'}`,
     ],
   ];

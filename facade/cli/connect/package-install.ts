@@ -1,4 +1,7 @@
-/** Owns the installation of a server's package ahead of its first start, in the state folder; refuses an archive that is not the one of the catalog, and runs nothing of it. */
+/**
+ * Installs a server's package into the state folder before the first start of the server.
+ * Refuses an archive whose digest differs from the catalog's, and runs no code of the package.
+ */
 import { spawn } from 'node:child_process';
 import {
   existsSync,
@@ -17,38 +20,39 @@ import { findHelper, HELPER_PATH, isHelperNamed } from '../../../catalogs/progra
 import type { KnownPackage } from '../../../catalogs/servers/known-server.ts';
 import { removeIfEmpty } from '../../config/reading/file-replacement.ts';
 
-/** What is installed, and where. */
+/** A package to install, and the folder for it. */
 export interface Installation {
   readonly package: KnownPackage;
-  /** ISO date: what the package depends on is taken as of the end of that day. */
+  /** ISO date. npm uses the newest dependencies that were published by the end of that day. */
   readonly asOf: string;
-  /** Absolute; it appears whole or not at all. */
+  /** Absolute path. The folder appears complete or not at all. */
   readonly folder: string;
 }
 
-/** What an installation may use. `say` gets a line now and then. */
+/** The environment of an installation. `say` receives a progress line every few seconds. */
 export interface InstallWorld {
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly say: (line: string) => void;
-  /** Ends it early. */
+  /** Stops the installation. */
   readonly signal?: AbortSignal;
 }
 
-/** What npm needs of our environment; a credential that a person keeps in a variable is none of its business. */
+/** The variables that npm receives. It gets no others, because a variable may contain a credential. */
 const PASSED =
   /^(HOME|USER|LANG|LC_\w+|TMPDIR|SSL_CERT_\w+|NODE_EXTRA_CA_CERTS|https?_proxy|no_proxy|all_proxy|npm_config_(?!.*(?:_auth|token|password)).*)$/i;
 const TICK_MS = 5000;
-/** An installation that has not changed for so long was killed, ms. */
-const LEFT_MS = 86_400_000;
+/** A partial installation that has not changed for this time was killed, ms. */
+const ABANDONED_MS = 86_400_000;
 
-/** Folder of one version of one server's package. */
+/** Returns the folder of one version of a server's package. */
 export function packageFolder(state: string, server: string, version: string): string {
   return path.join(state, 'packages', server, version);
 }
 
 /**
- * Installs a package with its dependencies by npm, without running any of their scripts; the lock file stays beside them. False when it
- * was there already. Throws INSTALL_FAILED, or CANCELLED by the signal, and then leaves nothing.
+ * Installs a package and its dependencies with npm, without running their scripts. The lock file stays in the folder.
+ * Returns false if the package was already installed. Throws INSTALL_FAILED, or CANCELLED after the signal, and then
+ * leaves no files.
  */
 export async function installPackage(installation: Installation, world: InstallWorld): Promise<boolean> {
   const { folder, package: wanted } = installation;
@@ -58,9 +62,9 @@ export async function installPackage(installation: Installation, world: InstallW
   }
   const parent = path.dirname(folder);
   mkdirSync(parent, { recursive: true, mode: 0o700 });
-  // What an installation that was killed has left.
+  // Remove the files of installations that were killed.
   for (const name of readdirSync(parent))
-    if (name.startsWith('.part-') && isLeft(path.join(parent, name)))
+    if (name.startsWith('.part-') && isAbandoned(path.join(parent, name)))
       rmSync(path.join(parent, name), { recursive: true, force: true });
   const part = mkdtempSync(path.join(parent, '.part-'));
   try {
@@ -78,7 +82,7 @@ export async function installPackage(installation: Installation, world: InstallW
   return true;
 }
 
-/** The lock file is what npm checked the archives against; what it names for the package must be what the catalog names. */
+/** npm checks archives against the lock file, so its version and digest of the package must equal the catalog's. */
 function checkInstalled(folder: string, { name, version, integrity, bin }: KnownPackage): void {
   const lock = readLock(path.join(folder, 'package-lock.json'));
   const entry = lock.packages?.[`node_modules/${name}`];
@@ -107,7 +111,7 @@ function readLock(file: string): Lock {
   }
 }
 
-/** Of two processes that install the same, one comes first; the other finds its folder, made of the same archive. */
+/** If another process installed the same package first, its folder is used: it comes from the same archive. */
 function moveInto(part: string, folder: string): void {
   try {
     renameSync(part, folder);
@@ -116,24 +120,23 @@ function moveInto(part: string, folder: string): void {
   }
 }
 
-/** The age tells: a process that installs may run in another container, under a number that is another's here. */
-function isLeft(part: string): boolean {
-  return (statSync(part, { throwIfNoEntry: false })?.mtimeMs ?? Number.POSITIVE_INFINITY) < Date.now() - LEFT_MS;
+/** Uses the age, not a process id: the installing process may run in another container, which has its own ids. */
+function isAbandoned(part: string): boolean {
+  return (statSync(part, { throwIfNoEntry: false })?.mtimeMs ?? Number.POSITIVE_INFINITY) < Date.now() - ABANDONED_MS;
 }
 
-/** Named by the owner, or installed with the Node.js that runs us: whoever can change that one has us already. */
+/**
+ * Returns the npm that the owner names, or the one of the running Node.js.
+ * An attacker who can replace the latter can already replace Node.js.
+ */
 function npmProgram(): string {
-  const beside = path.join(path.dirname(process.execPath), 'npm');
-  return (!isHelperNamed('npm') && existsSync(beside) ? beside : findHelper('npm')) ?? '/nonexistent/npm';
+  const bundled = path.join(path.dirname(process.execPath), 'npm');
+  return (!isHelperNamed('npm') && existsSync(bundled) ? bundled : findHelper('npm')) ?? '/nonexistent/npm';
 }
 
-function runNpm(
-  cwd: string,
-  { package: { name, version }, asOf }: Installation,
-  { env, say, signal }: InstallWorld,
-): Promise<void> {
+function npmArguments(asOf: string): string[] {
   const before = /^\d{4}-\d\d-\d\d$/.test(asOf) ? [`--before=${asOf}T23:59:59Z`] : [];
-  const args = [
+  return [
     'install',
     '--ignore-scripts',
     '--save-exact',
@@ -144,60 +147,79 @@ function runNpm(
     '--loglevel=error',
     ...before,
   ];
-  const own = Object.fromEntries(Object.entries(env).filter(([key]) => PASSED.test(key)));
+}
+
+function runNpm(
+  cwd: string,
+  { package: { name, version }, asOf }: Installation,
+  { env, say, signal }: InstallWorld,
+): Promise<void> {
+  const passed = Object.fromEntries(Object.entries(env).filter(([key]) => PASSED.test(key)));
   const began = Date.now();
   return new Promise((resolve, reject) => {
     const ticker = setInterval(
       () => say(`Installing ${name} ${version}: ${Math.round((Date.now() - began) / 1000)} s …`),
       TICK_MS,
     );
-    const child = spawn(npmProgram(), args, {
+    const child = spawn(npmProgram(), npmArguments(asOf), {
       cwd,
-      env: { ...own, PATH: `${path.dirname(process.execPath)}:${HELPER_PATH}` },
+      env: { ...passed, PATH: `${path.dirname(process.execPath)}:${HELPER_PATH}` },
       stdio: ['ignore', 'ignore', 'pipe'],
       ...(signal !== undefined && { signal }),
     });
-    let words = '';
-    child.stderr.on('data', (chunk: Buffer) => (words = (words + chunk.toString('utf8')).slice(-2000)));
-    const fail = (why: string, next: string): void =>
+    let errors = '';
+    child.stderr.on('data', (chunk: Buffer) => (errors = (errors + chunk.toString('utf8')).slice(-2000)));
+    const fail = ({ why, next }: NpmFailure): void =>
       reject(new TollgateError('INSTALL_FAILED', { detail: `${name} ${version} was not installed: ${why}.`, next }));
     child.once('error', (thrown: NodeJS.ErrnoException) => {
-      // Its end is waited for: until then it still writes.
+      // After the signal, wait for `close`: npm writes until it ends.
       if (signal?.aborted === true) return;
       clearInterval(ticker);
-      if (thrown.code === 'ENOENT')
-        fail(
-          'there is no npm beside Node.js or in the folders of the system',
-          'Install npm, which comes with Node.js, or name it (programs.npm in tollgate.yaml), and connect again.',
-        );
-      else
-        fail(`npm could not be started (${thrown.code ?? 'unknown'})`, 'Connect again; what is done already is kept.');
+      fail(startFailure(thrown));
     });
     child.once('exit', (_code, killed) => {
-      // A terminal sends its Ctrl-C to npm too, which may end before we know of it.
-      if (signal?.aborted === true || killed === 'SIGINT')
-        reject(
-          new TollgateError('CANCELLED', {
-            detail: 'Stopped by a signal; nothing of it was kept.',
-            next: 'Connect again when you want it.',
-          }),
-        );
+      // A terminal sends Ctrl-C to npm too, and npm may end before this process handles the signal.
+      if (signal?.aborted === true || killed === 'SIGINT') reject(cancelled());
     });
     child.once('close', (code) => {
       clearInterval(ticker);
       if (code === 0) resolve();
       else
-        fail(
-          `npm ended with ${code ?? 'a signal'}${reasonOf(words)}`,
-          'Mend what npm names, such as the network or the registry, and connect again.',
-        );
+        fail({
+          why: `npm ended with ${code ?? 'a signal'}${reasonOf(errors)}`,
+          next: 'Mend what npm names, such as the network or the registry, and connect again.',
+        });
     });
   });
 }
 
-/** The first word of npm on what went wrong. Its lines may name folders of this machine, which are no secret from whoever started it. */
-function reasonOf(words: string): string {
-  const line = words
+interface NpmFailure {
+  readonly why: string;
+  readonly next: string;
+}
+
+function startFailure(thrown: NodeJS.ErrnoException): NpmFailure {
+  return thrown.code === 'ENOENT'
+    ? {
+        why: 'there is no npm beside Node.js or in the folders of the system',
+        next: 'Install npm, which comes with Node.js, or name it (programs.npm in tollgate.yaml), and connect again.',
+      }
+    : {
+        why: `npm could not be started (${thrown.code ?? 'unknown'})`,
+        next: 'Connect again; what is done already is kept.',
+      };
+}
+
+function cancelled(): TollgateError {
+  return new TollgateError('CANCELLED', {
+    detail: 'Stopped by a signal; nothing of it was kept.',
+    next: 'Connect again when you want it.',
+  });
+}
+
+/** Returns npm's first error line. It may name local folders, which the person who runs the command may see. */
+function reasonOf(errors: string): string {
+  const line = errors
     .split('\n')
     .map((one) => one.replace(/^npm (?:error|ERR!)\s*/, '').trim())
     .find((one) => one !== '' && !one.startsWith('npm warn'));

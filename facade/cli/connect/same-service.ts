@@ -1,7 +1,7 @@
 /** Owns whether a server that is there already is the service that is to be connected; refuses to take the likeness of a name for it. */
 import type { KnownServer } from '../../../catalogs/servers/known-server.ts';
-import type { ClientEntry } from '../clients/client-entry.ts';
-import { fetchedPackage, hostOf } from '../clients/client-entry-view.ts';
+import type { ClientEntry } from '../../clients/client-entry.ts';
+import { fetchedPackage, hostOf } from '../../clients/client-entry-view.ts';
 import type { ConnectionDraft } from './connection-draft.ts';
 
 type Started = Pick<ClientEntry, 'command' | 'args' | 'url'>;

@@ -31,7 +31,7 @@ export function readServerToml(text: string): ServerToml {
   } catch (thrown) {
     // The parser quotes the file, which may hold secrets.
     const { line = 1, column = 1 } = thrown as { line?: number; column?: number };
-    return { ok: false, problems: [`${line}:${column}: the line is no TOML; correct it`] };
+    return { ok: false, problems: [`${line}:${column}: the line is not TOML; correct it`] };
   }
 }
 

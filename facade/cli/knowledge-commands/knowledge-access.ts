@@ -7,7 +7,7 @@ import { didYouMean, listNames, quote } from '../../config/config-problems.ts';
 import { createKnowledgeCollection, type KnowledgeCollection } from '../../internal-servers/knowledge-collection.ts';
 import { openKnowledgeStore } from '../../internal-servers/knowledge-store.ts';
 import type { RunScope } from '../../serve/host/host-runs.ts';
-import { type CommonOptions, readConfig, readPrincipal } from '../command-facade.ts';
+import { type CommonOptions, readConfig, readOwner } from '../command-facade.ts';
 import type { Io } from '../command-io.ts';
 import { signed } from '../command-state.ts';
 
@@ -36,13 +36,8 @@ export async function withKnowledgeContext(
   work: (desk: KnowledgeContext) => number | Promise<number>,
 ): Promise<number> {
   const config = readConfig(options, io);
-  const { id: by, owner } = readPrincipal(config, options, io);
+  const by = readOwner(config, { as: options.as, act: 'fills the store or looks into it' }, io);
   const own = config.principals.find(({ id }) => id === by)?.space;
-  if (owner !== true)
-    throw new TollgateError('IDENTITY', {
-      detail: `${by} is no owner, and only an owner fills the store or looks into it.`,
-      next: 'Use --as with a principal that has `owner: true`.',
-    });
   const audit = openAuditOnDemand(config.audit);
   try {
     const store = openKnowledgeStore(config.state);

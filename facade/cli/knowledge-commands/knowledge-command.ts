@@ -1,66 +1,61 @@
-/** Owns `tollgate knowledge` and its commands as the command line has them; their code is loaded when one is called. */
-import { type Command, Option } from 'commander';
-import type { Io } from '../command-io.ts';
-import type { ForgetOptions, KnowledgeOptions, LoadOptions } from './knowledge-access.ts';
+/** Declares `tollgate knowledge`, which fills the store of the internal server knowledge. */
+import { Option } from 'commander';
+import type { CommandDefinition } from '../command-definition.ts';
 
-const EXAMPLES = `
-Examples:
+const OWNER = 'the owner who does it';
+const SPACE = [
+  new Option('--space <name>', 'the space; not needed where there is only one, or for your own principal'),
+  new Option('--user <id>', 'the only user who may see this; without it every user of the space may'),
+];
+const LABEL = new Option('--label <label...>', 'labels that results will carry');
+
+/** `knowledge load`, `set`, `list` and `forget`. */
+export const KNOWLEDGE_COMMANDS: CommandDefinition = {
+  usage: 'knowledge',
+  about: 'fill the store of the internal server knowledge: load, set, list, forget',
+  examples: `Examples:
   $ tollgate knowledge load docs handbook.md --space team
   $ tollgate knowledge set team.lead "Ada Lovelace" --space team
   $ tollgate knowledge list
-  $ tollgate knowledge forget docs/old.md --space team`;
-
-/** Adds `knowledge` with its commands. */
-export function addKnowledge({
-  program,
-  io,
-  done,
-}: {
-  readonly program: Command;
-  readonly io: Io;
-  readonly done: (code: number) => void;
-}): void {
-  const knowledge = program
-    .command('knowledge')
-    .description('fill the store that the server knowledge answers from: load, set, list, forget')
-    .addHelpText('after', EXAMPLES);
-  const add = (usage: string, about: string): Command =>
-    knowledge
-      .command(usage)
-      .description(about)
-      .option('-c, --config <file>', 'configuration file', 'tollgate.yaml')
-      .option('--json', 'print data as JSON')
-      .option('--as <principal>', 'the owner who does it')
-      .option(
-        '--space <name>',
-        'the space; may be left out where there is only one, and for that of your own principal',
-      )
-      .option('--user <id>', 'the one user of it who may see this; without it all of them');
-  const labelled = (command: Command): Command =>
-    command.option('--label <label...>', 'labels that results will carry');
-  labelled(add('load <paths...>', 'take in documents: files, or folders of .md, .markdown and .txt'))
-    .option('--memory', 'as memories of the user')
-    .option('--conversation <id>', 'the conversation that the memories belong to')
-    .action(async (paths: string[], options: LoadOptions) =>
-      done(await (await import('./knowledge-load.ts')).runLoad({ ...options, paths }, io)),
-    );
-  labelled(add('set <key> <value>', 'store a fact; the value may be @FILE, or - for stdin')).action(
-    async (key: string, value: string, options: LoadOptions) =>
-      done(await (await import('./knowledge-facts.ts')).runSet({ ...options, key, value }, io)),
-  );
-  add('list', 'show what is stored: names, sizes and labels, never texts').action(async (options: KnowledgeOptions) =>
-    done(await (await import('./knowledge-facts.ts')).runList(options, io)),
-  );
-  add('forget [name]', 'take out what is named or selected')
-    .option('--conversation <id>', 'memories of this conversation')
-    .option('--all', 'all of the space, or of the user in it')
-    .addOption(new Option('--kind <kind>', 'only these').choices(['document', 'memory', 'fact']))
-    .action(async (name: string | undefined, options: ForgetOptions) =>
-      done(
-        await (await import('./knowledge-facts.ts')).runForget(
-          { ...options, ...(name === undefined ? {} : { name }) },
-          io,
-        ),
-      ),
-    );
-}
+  $ tollgate knowledge forget docs/old.md --space team`,
+  commands: [
+    {
+      usage: 'load <paths...>',
+      about: 'store documents: files, or folders of .md, .markdown and .txt',
+      as: OWNER,
+      options: [
+        ...SPACE,
+        LABEL,
+        new Option('--memory', 'store them as memories of the user'),
+        new Option('--conversation <id>', 'the conversation that the memories belong to'),
+      ],
+      load: async () => (await import('./knowledge-load.ts')).runLoad,
+    },
+    {
+      usage: 'set <key> <value>',
+      about: 'store a fact; the value may be @FILE, or - for stdin',
+      as: OWNER,
+      options: [...SPACE, LABEL],
+      load: async () => (await import('./knowledge-facts.ts')).runSet,
+    },
+    {
+      usage: 'list',
+      about: 'show what is stored: names, sizes and labels, never texts',
+      as: OWNER,
+      options: SPACE,
+      load: async () => (await import('./knowledge-facts.ts')).runList,
+    },
+    {
+      usage: 'forget [name]',
+      about: 'delete one entry, or the entries that the options select',
+      as: OWNER,
+      options: [
+        ...SPACE,
+        new Option('--conversation <id>', 'memories of this conversation'),
+        new Option('--all', 'everything in the space, or everything of the user in it'),
+        new Option('--kind <kind>', 'only this kind').choices(['document', 'memory', 'fact']),
+      ],
+      load: async () => (await import('./knowledge-facts.ts')).runForget,
+    },
+  ],
+};

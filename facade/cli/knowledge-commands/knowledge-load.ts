@@ -2,7 +2,8 @@
 import { readdirSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import { isWithin, readText, realPath } from '../../config/reading/text-files.ts';
+import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
+import { readText, realPath } from '../../config/reading/text-files.ts';
 import type { DocumentChange } from '../../internal-servers/knowledge-collection.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { json, plural, printable } from '../print.ts';
@@ -78,7 +79,7 @@ function loadAll(
   let total = 0;
   return files.map((file, index) => {
     if (index > 0 && index % PROGRESS === 0) io.stderr(`${index} of ${files.length} files\n`);
-    const name = isWithin(file, desk.config.folder) ? path.relative(desk.config.folder, file) : file;
+    const name = isPathWithin(file, desk.config.folder) ? path.relative(desk.config.folder, file) : file;
     const read = readText(file, MAX_FILE);
     if (!read.ok) return { name, chunks: 0, refused: read.reason };
     if (read.text.includes('\0')) return { name, chunks: 0, refused: 'it is no text: it holds a NUL character' };

@@ -15,7 +15,8 @@ import type { Wiring } from '../wiring.ts';
 
 interface InitOptions {
   readonly config: string;
-  readonly folder: string;
+  /** Default `policies`. */
+  readonly folder?: string;
   readonly rego?: boolean;
   readonly json?: true;
   readonly opa?: string;
@@ -30,7 +31,7 @@ export async function runPolicyInit(
   io: Io,
   { authoring }: Pick<Wiring, 'authoring'>,
 ): Promise<number> {
-  const folder = path.resolve(io.cwd, options.folder);
+  const folder = path.resolve(io.cwd, options.folder ?? 'policies');
   const file = path.resolve(io.cwd, options.config);
   const shown = path.relative(io.cwd, folder) || '.';
   refuseFolder(file, io);

@@ -1,11 +1,10 @@
 /** Owns how commands get at recorded traffic: by time, each line that cannot be read told of; refuses to go on without any. */
-import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Recording } from '../../audit/recording/decision-recording.ts';
 import { readRecordings } from '../../audit/recording/recording-reader.ts';
 import type { Config } from '../../config/config.ts';
 import type { Io } from '../command-io.ts';
+import { readPastTime } from '../durations.ts';
 
-const UNITS: Readonly<Record<string, number>> = { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 const SHOWN = 5;
 
 /** Recordings, newest file first. */
@@ -21,7 +20,7 @@ export function readTraffic(config: Config, since: string | undefined, io: Io): 
   const faults: string[] = [];
   const lines = readRecordings(
     { state: config.state, settings: config.recording, now },
-    since === undefined ? 0 : timeOf(since, now),
+    since === undefined ? 0 : readPastTime(since, now),
   );
   function* recordings(): Generator<Recording> {
     for (const line of lines) {
@@ -44,15 +43,4 @@ export function noTraffic(config: Config): string {
   return config.recording.mode === 'off'
     ? 'Nothing is recorded. Write `recording: {mode: on, keep: 7d}` into tollgate.yaml, and let agents work.\n'
     : 'No decision of this time is recorded.\n';
-}
-
-function timeOf(text: string, now: number): number {
-  const [, count, unit] = /^(\d{1,6})([smhd])$/.exec(text) ?? [];
-  const time = count === undefined ? Date.parse(text) : now - Number(count) * (UNITS[unit ?? ''] ?? 0);
-  if (Number.isNaN(time))
-    throw new TollgateError('USAGE', {
-      detail: `${text} is no time.`,
-      next: 'Write 2026-01-31T12:00:00Z, or 30m, 2h, 7d.',
-    });
-  return time;
 }

@@ -1,4 +1,7 @@
-/** Owns `approve`: both screens, each agreed to by itself, at a terminal or by naming its hash; refuses to take one yes for two questions. */
+/**
+ * Runs `approve`: an owner agrees to two screens separately, at a terminal or by naming the hash of each. One yes never
+ * answers two questions.
+ */
 import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { reviewTools, type StartReview, type ToolReview } from '../../consent/servers/consent-review.ts';
 import { findUnknownNames } from '../../exposure/tool-name-check.ts';
@@ -21,8 +24,10 @@ import { findOrProbe } from './probe-consent.ts';
 import { lookAtStart } from './start-screen.ts';
 
 /**
- * Walks through both steps; what was agreed to and has not changed is not asked again. Exit code 7 when a person must still agree.
- * Throws USAGE, IDENTITY, CONFIG_INVALID, PIN_MISMATCH for a hash of something else or a start that another replaced meanwhile, and what a start throws.
+ * Asks for both steps; what was approved and has not changed is not asked again. Exit code 7 when a person must still
+ * agree.
+ * Throws USAGE, IDENTITY, CONFIG_INVALID, PIN_MISMATCH for another hash or for a start that another process replaced
+ * meanwhile, and what a start throws.
  */
 export async function runApproveServer(
   options: ApproveOptions,
@@ -35,7 +40,7 @@ export async function runApproveServer(
     if (server.unusable !== undefined)
       throw new TollgateError('SERVER_UNAVAILABLE', {
         detail: `Server "${server.name}" cannot be used: ${server.unusable}`,
-        next: 'Mend its entry; `tollgate check` shows it.',
+        next: 'Correct its entry; `tollgate check` shows it.',
       });
     const hearing: ConsentDialogue = { server, desk, options, io, shown: { server: server.name } };
     const start = await lookAtStart(server, desk, io);
@@ -47,14 +52,17 @@ export async function runApproveServer(
   });
 }
 
-/** What Rego of the owner shows of tools is judged by their definitions, which are known from here on. Without such Rego nothing is compiled. */
+/**
+ * Checks Rego of the owner that shows tools against the definitions, which are known from here on. Without such Rego
+ * nothing is compiled.
+ */
 async function tellUnshown(hearing: ConsentDialogue, check: CheckPolicy): Promise<void> {
   const { config } = hearing.desk;
   if (config.policies.every(({ kind }) => kind === 'yaml')) return;
   try {
     for (const line of (await check(config, {})).unshown) tell(hearing, line);
   } catch (thrown) {
-    // The approval stands; what is wrong with the policy is said where the policy is checked.
+    // The approval stands. The commands that check the policy report what is wrong with it.
     tell(hearing, `The policy does not fit these tools: ${asTollgateError(thrown).message} See: tollgate check`);
   }
 }
@@ -73,7 +81,9 @@ function showStart(hearing: ConsentDialogue, start: StartReview): void {
   checkHash(hearing, { named: options.yes?.[0], actual: hash, what: 'start' });
 }
 
-/** Start and tools are one question here, for no look comes in between: without a terminal both are named. */
+/**
+ * Here start and tools are one question, because no look comes between them. Without a terminal, both must be named.
+ */
 async function agreeToAny(hearing: ConsentDialogue, { facts, hash, approved }: StartReview): Promise<number> {
   const { server, desk, options } = hearing;
   const { consent } = desk.consents.statusOf(server.name);
@@ -86,8 +96,8 @@ async function agreeToAny(hearing: ConsentDialogue, { facts, hash, approved }: S
     return done(hearing, 'Approved already, with any tools.');
   const question =
     approved === undefined
-      ? 'Let it start as it is above, with whatever tools it lists, now and later?'
-      : 'Let agents use whatever tools it lists, now and later, unseen?';
+      ? 'Let it start as shown above, with all tools that it lists, now and later?'
+      : 'Let agents use all tools that it lists, now and later, without looking at them?';
   if (!(await agrees(hearing, { named: options.yes?.[1], question, next: [hash, ANY] }))) return EXIT.approval;
   if (approved === undefined) {
     desk.record({ event: 'start-approved', server: server.name, outcome: 'allow', approved: hash });
@@ -101,7 +111,7 @@ async function agreeToAny(hearing: ConsentDialogue, { facts, hash, approved }: S
     by: desk.by,
     at: desk.now(),
   });
-  return done(hearing, 'Approved, with any tools: nobody will be asked when they change.');
+  return done(hearing, 'Approved, with any tools: no one will be asked when they change.');
 }
 
 async function agreeToTools(hearing: ConsentDialogue, start: StartReview): Promise<number> {
@@ -125,7 +135,7 @@ async function agreeToTools(hearing: ConsentDialogue, start: StartReview): Promi
     }))
   )
     return EXIT.approval;
-  // Somebody else may have approved another start while this one was read.
+  // Another process may have approved another start while this one was read.
   desk.consents.store.checkStart(server.name, start.hash);
   desk.record({
     event: 'tools-approved',
@@ -139,7 +149,7 @@ async function agreeToTools(hearing: ConsentDialogue, start: StartReview): Promi
   for (const { file, line, column, message, binds } of unknown)
     tell(
       hearing,
-      `${file}:${line}:${column}: ${message}${binds === undefined ? '' : ' Until it is corrected, calls that it is about are refused.'}`,
+      `${file}:${line}:${column}: ${message}${binds === undefined ? '' : ' Until it is corrected, the calls that it concerns are refused.'}`,
     );
   return done(hearing, 'Approved.');
 }
@@ -167,6 +177,6 @@ function stars(values: Readonly<Record<string, string>>): Record<string, string>
 }
 
 function done(hearing: ConsentDialogue, words: string): number {
-  tell(hearing, `${hearing.server.name}: ${words} Take it back with: tollgate revoke ${hearing.server.name}`);
+  tell(hearing, `${hearing.server.name}: ${words} Withdraw it with: tollgate revoke ${hearing.server.name}`);
   return EXIT.ok;
 }

@@ -1,4 +1,7 @@
-/** Owns how `approve` speaks with whoever decides: what is shown, what is asked, what a named hash agrees to; refuses a hash of anything else than what is shown. */
+/**
+ * The dialogue of `approve` with the owner: what is shown, what is asked, and what a hash agrees to. It accepts only
+ * the hash of what is shown.
+ */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { ServerConfig } from '../../config/config.ts';
 import { type ProbeOpenings, probeOpeningsOf } from '../../consent/servers/consent-probe.ts';
@@ -8,13 +11,13 @@ import { askYes, isInteractive } from '../terminal-prompt.ts';
 import { inRows } from '../terminal-rows.ts';
 import type { ConsentOptions, OwnerContext } from './owner-context.ts';
 
-/** Stands for the tools hash with `--any-tools`: what nobody has seen has none. */
+/** Replaces the tools hash with `--any-tools`, because tools that no one has seen have no hash. */
 export const ANY = 'any';
 
-/** What `approve` is told. */
+/** Options of `approve`. */
 export interface ApproveOptions extends ConsentOptions, ProbeOpenings {
   readonly name: string;
-  /** What is agreed to: the start hash, then the tools hash. */
+  /** What is approved: the start hash, then the tools hash. */
   readonly yes?: readonly string[];
   readonly anyTools?: true;
 }
@@ -29,22 +32,22 @@ export interface ConsentDialogue {
   readonly shown: Record<string, unknown>;
 }
 
-/** Words after `--yes` that nothing would be done with are a mistake, and agree to nothing. Throws USAGE. */
+/** Refuses values after `--yes` that would have no effect; then nothing is approved. Throws USAGE. */
 export function checkWords({ yes = [], anyTools }: ApproveOptions): void {
   const [, second, third] = yes;
   if (third !== undefined)
     throw new TollgateError('USAGE', {
-      detail: 'More than two words stand after --yes.',
-      next: 'Name the start hash, then the tools hash, and nothing else; the name of the server stands before --yes.',
+      detail: 'There are more than two values after --yes.',
+      next: 'Give the start hash, then the tools hash, and nothing else. Write the name of the server before --yes.',
     });
   if (anyTools === true && second !== undefined && second !== ANY)
     throw new TollgateError('USAGE', {
-      detail: `With --any-tools the second word after --yes is ${ANY}: nobody has seen those tools, so they have no hash.`,
-      next: `Name the start hash, then ${ANY}; or leave --any-tools out.`,
+      detail: `With --any-tools the second value after --yes is ${ANY}: no one has seen those tools, so they have no hash.`,
+      next: `Give the start hash, then ${ANY}; or omit --any-tools.`,
     });
 }
 
-/** By its hash, or by a person at a terminal; otherwise says what to type. */
+/** Returns whether a hash or a person at a terminal agrees; if not, prints what to run. */
 export async function agrees(
   hearing: ConsentDialogue,
   {
@@ -65,11 +68,11 @@ export async function agrees(
   );
   const command = ['tollgate approve', server.name, ...flags, '--yes', ...next].join(' ');
   shown.next = command;
-  tell(hearing, `A person must agree to this. Whoever has read it types:\n  ${command}`);
+  tell(hearing, `A person must agree to this. After reading it, run:\n  ${command}`);
   return false;
 }
 
-/** A hash that was copied from another screen is no consent to this one. Throws PIN_MISMATCH. */
+/** A hash that was copied from another screen does not approve this one. Throws PIN_MISMATCH. */
 export function checkHash(
   { io, options, shown }: ConsentDialogue,
   {
@@ -81,17 +84,17 @@ export function checkHash(
   if (named === undefined || named === actual) return;
   if (options.json === true) io.stdout(json({ ...shown, approved: false }));
   throw new TollgateError('PIN_MISMATCH', {
-    detail: `The ${what} hash that was named is not that of what is there now${what === 'tools' ? '; the start hash is' : ''}.`,
-    next: `Read what is shown above, and name its ${what} hash: all 64 digits of it.`,
+    detail: `The given ${what} hash does not match what is there now${what === 'tools' ? '; the start hash does' : ''}.`,
+    next: `Read what is shown above, and give its ${what} hash with all 64 digits.`,
   });
 }
 
-/** What is shown, where data was not asked for. */
+/** Prints a screen, unless data was asked for. */
 export function print({ io, options }: ConsentDialogue, text: string): void {
   if (options.json !== true) io.stdout(inRows(io, text));
 }
 
-/** What is said beside it. */
+/** Prints a message. */
 export function tell({ io, options }: ConsentDialogue, text: string): void {
   if (options.json !== true) io.stderr(`${text}\n`);
 }

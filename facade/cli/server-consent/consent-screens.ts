@@ -1,4 +1,7 @@
-/** Owns the two screens of an approval: what would run, and what its tools are, whole and in characters that cannot deceive; refuses to show a value of its environment. */
+/**
+ * Makes the two screens of an approval: what would run, and what its tools are. They are complete, in characters that
+ * cannot deceive, and show no value of the environment.
+ */
 import type { AuditFinding } from '../../../catalogs/lint/definition-audit.ts';
 import { LINT_MEANINGS } from '../../../catalogs/lint/lint-rules.ts';
 import type { ServerConfig } from '../../config/config.ts';
@@ -13,7 +16,7 @@ import { definitionLines, MAX_TEXT } from './definition-texts.ts';
 
 const LONG = 200;
 
-/** What would run, a thing a line. */
+/** Returns what would run, one thing per line. */
 export function startScreen(
   server: ServerConfig,
   { facts, hash, approved, changed, before, remarks }: StartReview,
@@ -57,13 +60,15 @@ export function startScreen(
   ]);
 }
 
-/** What the server says of itself. Without a change only the changed tools would be needed; all are shown, for they work together. */
+/**
+ * Returns what the server says of itself. All tools are shown, not only the changed ones, because they work together.
+ */
 export function toolsScreen(
   server: ServerConfig,
   { tools, removed, texts, unfit, hash, version, set }: ToolReview,
 ): string {
   return lines([
-    `Server ${server.name} offers ${tools.length} tool${tools.length === 1 ? '' : 's'}${version === '' ? '' : ` (version ${printable(version)})`}${set.hints ? '; what it says that they do counts (trustHints)' : ''}`,
+    `Server ${server.name} offers ${tools.length} tool${tools.length === 1 ? '' : 's'}${version === '' ? '' : ` (version ${printable(version)})`}${set.hints ? '; what it says about them counts (trustHints)' : ''}`,
     ...tools.flatMap((one) => toolLines(one, set.hints)),
     ...removed.map((name) => `  - ${quoted(name)} is gone`),
     ...unfit.map(
@@ -80,7 +85,10 @@ export function toolsScreen(
   ]);
 }
 
-/** Text in quotes, with everything visible that a terminal would hide, and a word on what cannot be seen at all. */
+/**
+ * Returns a text in quotes, with everything visible that a terminal would hide, and a note about characters that cannot
+ * be seen.
+ */
 export function quoted(text: string): string {
   const marks = [...(text.length > LONG ? [`${text.length} characters`] : []), ...letterMarks(text)];
   return `${printable(JSON.stringify(text))}${marks.length === 0 ? '' : `  (${marks.join(', ')})`}`;
@@ -90,7 +98,7 @@ function named(what: string, values: Readonly<Record<string, string>>, filled: O
   return Object.entries(values).map(([name, value]) => {
     const secrets = [...secretsIn(value)];
     if (what === 'env' && isLeadingVariable(name) && secrets.length === 0)
-      return `  env      ${printable(name)} = ${quoted(filled[`env.${name}`] ?? value)}  (leads to settings and programs of its own)`;
+      return `  env      ${printable(name)} = ${quoted(filled[`env.${name}`] ?? value)}  (leads to its own settings and programs)`;
     const isWhole = value === `\${secret:${secrets[0]}}`;
     return `  ${what.padEnd(8)} ${printable(name)} = ***${secrets.length === 0 ? '' : ` (${isWhole ? '' : 'with '}secret ${secrets.join(', ')})`}`;
   });
@@ -103,7 +111,7 @@ function sourceWords(
   return source?.from === 'env' ? `the variable ${printable(source.variable ?? '')}` : 'the keychain';
 }
 
-/** What its isolation gives it, in plain words. */
+/** Returns in words what its isolation allows. */
 function isolationWords(
   { transport, isolation = 'sandbox', sandbox, url }: ServerConfig,
   given: readonly string[] = [],
@@ -111,8 +119,8 @@ function isolationWords(
   if (transport !== 'stdio')
     return [
       url === undefined
-        ? 'runs already, outside of Tollgate; what it may do is not known here'
-        : 'runs elsewhere; it is sent the arguments of calls, and the headers above',
+        ? 'runs already, outside Tollgate; what it may do is not known here'
+        : 'runs elsewhere; it receives the arguments of calls, and the headers above',
     ];
   if (isolation === 'direct') return ['runs with all of your rights: your files, your network, your other programs'];
   const { allowRead = [], allowWrite = [], denyRead = [], denyWrite = [] } = sandbox?.filesystem ?? {};
@@ -126,11 +134,11 @@ function isolationWords(
     ...(denyWrite.length === 0 ? [] : [`never writes ${files(denyWrite)}`]),
     domains.length === 0
       ? 'has no network'
-      : `reaches ${domains.map(printable).join(', ')} and nothing else${denied.length === 0 ? '' : `, never ${denied.map(printable).join(', ')}`}`,
+      : `reaches only ${domains.map(printable).join(', ')}${denied.length === 0 ? '' : `, never ${denied.map(printable).join(', ')}`}`,
   ];
 }
 
-/** Values of maps are digests: that they differ is all there is to say. */
+/** Values of maps are digests, so only the fact that they differ can be shown. */
 function changeWords(field: string, before: StartFacts | undefined, after: StartFacts): string {
   const at = (facts: unknown): unknown =>
     field
@@ -150,7 +158,7 @@ function toolLines({ tool, semantics, audit, state, changes }: ReviewedTool, hin
       : `${semantics.verb}, or by its argument ${semantics.byArgument.argument}`;
   const claim =
     tool.annotations?.readOnlyHint === true && semantics.verb !== 'read' && !hints
-      ? ' (says read-only, which counts for nothing without trustHints)'
+      ? ' (says read-only, which does not count without trustHints)'
       : '';
   return [
     `${mark} ${quoted(tool.name)}  ${meaning}${claim}${state === 'changed' ? '  CHANGED' : state === 'new' ? '  NEW' : ''}`,
@@ -177,7 +185,7 @@ function findings({ quarantine, notes }: AuditFinding): readonly string[] {
   ];
 }
 
-/** What the notes mean, each once. */
+/** Explains each kind of note once. */
 function legend(audits: readonly AuditFinding[]): readonly string[] {
   return [...new Set(audits.flatMap(({ notes }) => notes.map(({ id }) => id)))].map(
     (id) => `  ${id}: ${LINT_MEANINGS[id]}`,

@@ -1,14 +1,17 @@
-/** Owns the texts of a tool's definition that its name and description are not: each with its path, none left out; refuses to cut one without saying so. */
+/**
+ * Lists the texts of a tool's definition other than its name and description, each with its path. None is left out or
+ * cut without a note.
+ */
 import type { RawTool } from '../../../catalogs/tools/tool-definition.ts';
 import { marked } from '../terminal-rows.ts';
 
-/** HA-22: what one text is cut to on the screen. */
+/** The length to which the screen cuts one text (HA-22). */
 export const MAX_TEXT = 2000;
 
-/** Types of JSON schema, which say nothing to a model beyond themselves. */
+/** Types of JSON Schema. They tell a model nothing more. */
 const TYPES = new Set(['string', 'number', 'integer', 'boolean', 'object', 'array', 'null']);
 const PLAIN_KEY = /^[A-Za-z_$][\w$-]*$/;
-/** Keys whose own keys are names that a server chose. */
+/** Keywords whose keys are names that the server chose. */
 const OF_NAMES = new Set([
   'properties',
   'patternProperties',
@@ -20,11 +23,11 @@ const OF_NAMES = new Set([
 
 interface Text {
   readonly path: string;
-  /** Absent: a name that has no text of its own. */
+  /** Absent: a name without its own text. */
   readonly text?: string;
 }
 
-/** A row each, more for a text of several lines: all of it goes to the model. */
+/** Returns one row, or several for a text of several lines, because all of it goes to the model. */
 export function definitionLines(tool: RawTool): readonly string[] {
   const { name: _name, description: _description, ...rest } = tool;
   return textsIn(rest, '').flatMap(({ path, text }) =>
@@ -51,7 +54,7 @@ function textsIn(value: unknown, path: string): readonly Text[] {
     .flatMap(([key, one]) => textsOfKey(key, one, path));
 }
 
-/** Says nothing that is not on the screen already: a type, or that properties with names above are required. */
+/** Leaves out what the screen shows already: a type, or that properties named above are required. */
 function isBare(key: string, value: unknown, beside: object): boolean {
   if (key === 'type') return [value].flat().every((one) => typeof one === 'string' && TYPES.has(one));
   if (key !== 'required' || !Array.isArray(value)) return false;
@@ -63,7 +66,7 @@ function isBare(key: string, value: unknown, beside: object): boolean {
   );
 }
 
-/** A key of another form than that of a name may be a text itself, and names of arguments are read like texts. */
+/** A key that has not the form of a name may be a text itself. Names of arguments are read like texts. */
 function textsOfKey(key: string, value: unknown, path: string): readonly Text[] {
   const at = PLAIN_KEY.test(key) ? (path === '' ? key : `${path}.${key}`) : `${path}[${keyText(key)}]`;
   const below = textsIn(value, at);

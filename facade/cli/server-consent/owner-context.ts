@@ -1,9 +1,12 @@
-/** Owns what the commands of consent work with: the owner who decides, the consents of the state folder, the record of each act; refuses whoever is no owner. */
+/**
+ * The objects that the consent commands work with: the owner who decides, the consents of the state folder, and the
+ * audit record of each act.
+ */
 import { randomUUID } from 'node:crypto';
 import type { StartInspector } from '../../../adapters/port.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { ServerConsentEntry } from '../../audit/audit-entry.ts';
-import { type AuditLog, openAuditOnDemand } from '../../audit/audit-log.ts';
+import type { AuditLog } from '../../audit/audit-log.ts';
 import { createDigest, readAuditKey } from '../../audit/key-files.ts';
 import type { Config, ServerConfig } from '../../config/config.ts';
 import { didYouMean, quote } from '../../config/config-problems.ts';
@@ -13,13 +16,12 @@ import { dropRequests } from '../../internal-servers/enable-requests.ts';
 import { Redactor } from '../../output/redactor.ts';
 import { reviveServer } from '../../runtime/servers/revivals.ts';
 import { registerSecrets } from '../../runtime/shared-services.ts';
-import { openState } from '../../state/sqlite-state.ts';
 import type { Awaitable, State } from '../../state/state-port.ts';
-import { type CommonOptions, readForOwner, readPrincipal } from '../command-facade.ts';
+import { type CommonOptions, readForOwner, readOwner } from '../command-facade.ts';
 import type { Io } from '../command-io.ts';
-import { signed } from '../command-state.ts';
+import { withDecisions } from '../command-state.ts';
 
-/** What facade/main.ts gives. */
+/** The implementations that facade/main.ts passes in. */
 export interface ConsentWiring {
   readonly inspect: StartInspector;
   readonly openLook: (
@@ -28,81 +30,71 @@ export interface ConsentWiring {
   ) => Promise<ConsentProbe>;
 }
 
-/** What every command of consent takes. */
+/** Options of every consent command. */
 export interface ConsentOptions extends CommonOptions {
   readonly as?: string;
 }
 
-/** Where an owner decides. */
+/** The objects with which an owner decides. */
 export interface OwnerContext {
   readonly config: Config;
   readonly consents: Consents;
-  /** The owner. */
+  /** The id of the owner. */
   readonly by: string;
   readonly now: () => string;
   readonly look: () => Promise<ConsentProbe>;
-  /** Lets a server that was given up be started again, in every process. Throws STATE_FAILED. */
+  /** Lets a server that Tollgate gave up be started again, in every process. Throws STATE_FAILED. */
   readonly revive: (server: string) => Awaitable<void>;
-  /** Awaited before an act holds: what cannot be recorded is not agreed to. Throws AUDIT_FAILED. */
+  /** Called before an act takes effect, because what cannot be recorded is not approved. Throws AUDIT_FAILED. */
   readonly record: (entry: Omit<ServerConsentEntry, 'type' | 'by' | 'user'>) => void;
 }
 
-/** The configuration that counts, and the id of the owner that `--as` names. Throws IDENTITY, CONFIG_INVALID. */
+/** Returns the configuration in force, and the id of the owner that `--as` names. Throws IDENTITY, CONFIG_INVALID. */
 export function consentOwnerOf(options: ConsentOptions, io: Io): { readonly config: Config; readonly by: string } {
   const config = readForOwner(options, io);
-  const { id: by, owner } = readPrincipal(config, options, io);
-  if (owner !== true)
-    throw new TollgateError('IDENTITY', {
-      detail: `${by} is no owner, and only an owner decides on servers.`,
-      next: 'Use --as with a principal that has `owner: true`.',
-    });
+  const by = readOwner(config, { as: options.as, act: 'decides on servers' }, io);
   return { config, by };
 }
 
-/** Opens a desk for the owner that `--as` names, and closes it however `work` ends. Throws IDENTITY, CONFIG_INVALID, STATE_FAILED, AUDIT_FAILED. */
+/**
+ * Opens the context of the owner that `--as` names, and always closes it. Throws IDENTITY, CONFIG_INVALID,
+ * STATE_FAILED, AUDIT_FAILED.
+ */
 export async function withOwnerContext(
   options: ConsentOptions,
   { io, wiring }: { readonly io: Io; readonly wiring: ConsentWiring },
   work: (desk: OwnerContext) => Promise<number>,
 ): Promise<number> {
   const { config, by } = consentOwnerOf(options, io);
-  const state = openState(config.state);
-  try {
-    const audit = openAuditOnDemand(config.audit);
-    try {
-      const redactor = new Redactor();
-      registerSecrets(redactor, config);
-      const consents = new Consents(state, {
-        folder: config.folder,
-        inspect: wiring.inspect,
-        digest: createDigest(readAuditKey(config.state)),
-      });
-      const decided = new Set<string>();
-      const code = await work({
-        config,
-        consents,
-        by,
-        now: () => new Date().toISOString(),
-        revive: (server) => reviveServer(state, server, randomUUID()),
-        look: () =>
-          wiring.openLook(config, { redactor, audit, state, ...(options.opa !== undefined && { opa: options.opa }) }),
-        record: (entry) => {
-          audit.append(signed({ type: 'consent', ...entry, by }, io));
-          if (entry.event !== 'looked') decided.add(entry.server);
-        },
-      });
-      // What agents have asked for is answered, whatever the answer was.
-      for (const server of decided) await dropRequests(state, server);
-      return code;
-    } finally {
-      await audit.close();
-    }
-  } finally {
-    await state.close();
-  }
+  return withDecisions(config, io, async ({ state, audit, append }) => {
+    const redactor = new Redactor();
+    registerSecrets(redactor, config);
+    const consents = new Consents(state, {
+      folder: config.folder,
+      inspect: wiring.inspect,
+      digest: createDigest(readAuditKey(config.state)),
+    });
+    const decided = new Set<string>();
+    const code = await work({
+      config,
+      consents,
+      by,
+      now: () => new Date().toISOString(),
+      revive: (server) => reviveServer(state, server, randomUUID()),
+      look: () =>
+        wiring.openLook(config, { redactor, audit, state, ...(options.opa !== undefined && { opa: options.opa }) }),
+      record: (entry) => {
+        append({ type: 'consent', ...entry, by });
+        if (entry.event !== 'looked') decided.add(entry.server);
+      },
+    });
+    // A decision answers the requests of agents for this server, whether it was yes or no.
+    for (const server of decided) await dropRequests(state, server);
+    return code;
+  });
 }
 
-/** The server of a name that a person typed. Throws USAGE. */
+/** Returns the server with a name. Throws USAGE. */
 export function serverNamed({ servers }: Config, name: string): ServerConfig {
   const server = servers.get(name);
   if (server === undefined)

@@ -1,4 +1,7 @@
-/** Owns whether `approve` may look at a server, and the look itself: each is agreed to by itself and recorded, and what it found is kept; refuses to run a server again only to show what was seen. */
+/**
+ * Asks whether `approve` may start a server to list its tools, and does it. Each look needs its own consent and is
+ * recorded; its result is kept, and a server is not started again only to show it.
+ */
 import type { ServerProbeResult } from '../../../adapters/port.ts';
 import type { ServerConfig } from '../../config/config.ts';
 import {
@@ -10,7 +13,10 @@ import {
 import { refuseOther, type StartReview } from '../../consent/servers/consent-review.ts';
 import { agrees, type ConsentDialogue, tell } from './consent-dialogue.ts';
 
-/** What the server lists: as it was seen, or by a look that somebody agrees to; undefined when nobody does. Throws as `discover`, and AUDIT_FAILED. */
+/**
+ * Returns what the server lists: as it was seen before, or by a look that someone agrees to; undefined if no one
+ * agrees. Throws as `discover`, and AUDIT_FAILED.
+ */
 export async function findOrProbe(
   hearing: ConsentDialogue,
   start: StartReview,
@@ -22,12 +28,12 @@ export async function findOrProbe(
   } = hearing;
   const opened = probeOpeningsOf(options);
   const seen = start.approved === undefined ? undefined : desk.consents.statusOf(name).consent?.seen;
-  // The start hash alone asks for a look; beside the tools hash it speaks of what was seen.
+  // The start hash alone asks for a look. Together with the tools hash, it refers to what was seen.
   if (seen !== undefined && options.yes?.length !== 1 && opened.every((flag) => seen.opened.includes(flag))) {
     tell(hearing, `As it was seen (${seen.at}); to look again: tollgate approve ${name} --yes ${start.hash}`);
     return seen.looked;
   }
-  // What is used already starts whenever somebody calls it.
+  // A server that is in use starts anyway when it is called.
   const isUsed = start.approved !== undefined && desk.consents.refusalOf(name) === undefined;
   if (!isUsed && !(await agreeToLook(hearing, start))) return undefined;
   tell(hearing, lookWords(hearing.server, options));
@@ -39,7 +45,7 @@ export async function findOrProbe(
 async function agreeToLook(hearing: ConsentDialogue, { facts, hash, approved }: StartReview): Promise<boolean> {
   const { server, desk, options } = hearing;
   const again = approved === undefined ? '' : ' more';
-  const question = `Let it start once${again} as it is above, ${openWords(server, options)}, to list its tools?`;
+  const question = `Let it start once${again} as shown above, ${openWords(server, options)}, to list its tools?`;
   if (!(await agrees(hearing, { named: options.yes?.[0], question, next: [hash] }))) return false;
   desk.record({
     event: approved === undefined ? 'start-approved' : 'look-approved',
@@ -93,7 +99,7 @@ function lookWords(server: ServerConfig, { ownIsolation }: ProbeOpenings): strin
   const { transport, isolation = 'sandbox', name } = server;
   if (transport !== 'stdio') return `Reaching ${name} once to list its tools …`;
   const aside = isProbedInSandbox(server, ownIsolation)
-    ? ' (it is configured direct; it is looked at in a sandbox first)'
+    ? ' (it is configured direct; this look runs in a sandbox)'
     : '';
   const where = isolation === 'container' ? ', in a container' : `, in a sandbox${aside}`;
   return `Starting ${name} once to list its tools${ownIsolation === true ? ` at its own isolation (${isolation})` : where} …`;

@@ -1,4 +1,6 @@
-/** Owns `revoke` and `servers info`, `enable` and `disable`: consent taken back and shown; refuses names that no configuration and no state has. */
+/**
+ * Runs `revoke` and `servers info`, `enable` and `disable`. They refuse names that no configuration and no state has.
+ */
 import { randomUUID } from 'node:crypto';
 import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { didYouMean, quote } from '../../config/config-problems.ts';
@@ -21,10 +23,13 @@ import { lookAtStart } from './start-screen.ts';
 
 type Named = ConsentOptions & { readonly name: string };
 
-/** Takes all consent back: it holds first and is recorded after that, for a full disk must not keep a server running. Throws USAGE, IDENTITY. */
+/**
+ * Withdraws all consent. It takes effect first and is recorded after that, because a full disk must not keep a server
+ * running. Throws USAGE, IDENTITY.
+ */
 export async function runRevoke(options: Named, io: Io, wiring: ConsentWiring): Promise<number> {
   return against(options, { io, wiring }, async (desk) => {
-    // A server that was taken out of the configuration may have left its consent.
+    // A server that was removed from the configuration may have left its consent.
     if (
       nameFault(options.name) !== undefined ||
       (!desk.config.servers.has(options.name) && !desk.consents.store.all().has(options.name))
@@ -36,14 +41,14 @@ export async function runRevoke(options: Named, io: Io, wiring: ConsentWiring): 
       { io, options },
       { server: options.name, revoked: was },
       was
-        ? `${options.name} is no longer approved: no call reaches it from now on, and what runs ends within a second.`
+        ? `${options.name} is no longer approved: no call reaches it from now on, and its processes end within a second.`
         : `${options.name} was not approved.`,
     );
     return EXIT.ok;
   });
 }
 
-/** Takes a server out of use, or back into it; consent stays as it is. Throws USAGE, IDENTITY. */
+/** Disables or enables a server; its consent stays. Throws USAGE, IDENTITY. */
 export async function runServerSwitch(
   options: Named & { readonly enable: boolean },
   io: Io,
@@ -63,7 +68,7 @@ export async function runServerSwitch(
       tell(
         { io, options },
         { server: name, enabled: was, consent: state },
-        `${name} ${was ? 'is enabled.' : 'was not disabled; one that was given up is started again.'}${advice}`,
+        `${name} ${was ? 'is enabled.' : 'was not disabled; if Tollgate gave it up, it is started again.'}${advice}`,
       );
       return EXIT.ok;
     }
@@ -72,15 +77,15 @@ export async function runServerSwitch(
     tell(
       { io, options },
       { server: name, disabled: true },
-      `${name} is disabled: no call reaches it from now on, and what runs ends within a second. Its approval stays. Undo it with: tollgate servers enable ${name}`,
+      `${name} is disabled: no call reaches it from now on, and its processes end within a second. Its approval stays. Undo it with: tollgate servers enable ${name}`,
     );
     return EXIT.ok;
   });
 }
 
 /**
- * Decides against a server: it is stopped by name first, which needs no database, until the database has the decision. Where that fails,
- * it stays stopped. A stop that somebody else has thrown meanwhile stays too.
+ * Decides against a server. It is first stopped by name, which needs no database, until the database has the decision.
+ * If that fails, it stays stopped. A stop that someone else made meanwhile stays too.
  */
 async function against(
   options: Named,
@@ -104,7 +109,7 @@ async function against(
     }
     throw new TollgateError(code, {
       detail: `${message} ${options.name} was stopped by name instead, as by tollgate kill.`,
-      next: `${next} Then do this again, and lift the stop: tollgate kill --lift ${options.name}`,
+      next: `${next} Then run this again, and lift the stop: tollgate kill --lift ${options.name}`,
       cause: thrown,
     });
   } finally {
@@ -112,7 +117,7 @@ async function against(
   }
 }
 
-/** What would start, who agreed to what, and what waits; starts nothing. */
+/** Prints what would start, who approved what, and what waits. Starts nothing. */
 export async function runInfo(options: Named, io: Io, wiring: ConsentWiring): Promise<number> {
   return withOwnerContext(options, { io, wiring }, async ({ config, consents }) => {
     const server = serverNamed(config, options.name);
@@ -165,7 +170,7 @@ export async function runInfo(options: Named, io: Io, wiring: ConsentWiring): Pr
   });
 }
 
-/** How each server stands, for a list: read from the state, with a look at the files. */
+/** Returns the consent of each server for a list, from the state and the files. */
 export async function consentSummaries({
   config,
   consents,

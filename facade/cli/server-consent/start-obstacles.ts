@@ -1,27 +1,34 @@
-/** Owns what keeps a server from starting or from its files whatever a person agrees to, seen before anybody is asked; refuses to guess at what only a start can show. */
+/**
+ * Finds what prevents a server from starting or from reading its files, whatever a person approves. It reports only
+ * what can be known without a start.
+ */
 import { statSync } from 'node:fs';
 import path from 'node:path';
+import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import { loadAllKnown } from '../../../catalogs/servers/known-server.ts';
+import { fetchedPackage } from '../../clients/client-entry-view.ts';
 import type { Config, ServerConfig } from '../../config/config.ts';
-import { isWithin, realPath } from '../../config/reading/text-files.ts';
+import { realPath } from '../../config/reading/text-files.ts';
 import { kindOf } from '../../config/work-folders.ts';
-import { fetchedPackage } from '../clients/client-entry-view.ts';
 import { connectWords } from '../connect/same-service.ts';
 import { commandLine } from '../print.ts';
 
-/** A line for each, with what mends it. */
+/** Returns one line for each obstacle, with its remedy. */
 export function obstaclesTo(server: ServerConfig, { workspace }: Pick<Config, 'workspace'>): readonly string[] {
   const { transport, isolation = 'sandbox' } = server;
   if (transport !== 'stdio' || isolation !== 'sandbox') return [];
   const fetches = fetchObstacle(server);
   return [
     ...ownerObstacle(workspace).map((line) => `it cannot start in a sandbox: ${line}`),
-    ...(fetches === undefined ? [] : [`it cannot start so: ${fetches.seen}; ${fetches.fix}`]),
+    ...(fetches === undefined ? [] : [`it cannot start in this way: ${fetches.seen}; ${fetches.fix}`]),
     ...closedPaths(server),
   ];
 }
 
-/** A workspace of root cannot be isolated from a program that root starts (adapters/sandbox/sandbox-spec.ts). `user`: whom it could be given to. */
+/**
+ * A workspace of root cannot be isolated from a program that root starts (adapters/sandbox/sandbox-spec.ts). `user`:
+ * the user to whom it could be given.
+ */
 export function ownerObstacle(workspace: string, user = process.env.SUDO_USER ?? 'USER'): readonly string[] {
   if (process.getuid?.() !== 0 || statSync(workspace, { throwIfNoEntry: false })?.uid !== 0) return [];
   return [
@@ -29,10 +36,13 @@ export function ownerObstacle(workspace: string, user = process.env.SUDO_USER ??
   ];
 }
 
-/** Programs that fetch their package at every start (adapters/supervisor/server-settings.ts refuses them so). */
+/** Programs that download their package at every start (adapters/supervisor/server-settings.ts refuses them). */
 const FETCHERS = /^(npx|bunx|pnpx|uvx|pipx)$/;
 
-/** Why a program that fetches its package cannot start in its sandbox, and what mends it; undefined for any other server. */
+/**
+ * Returns why a program that downloads its package cannot start in its sandbox, and the remedy; undefined for any other
+ * server.
+ */
 export function fetchObstacle(server: ServerConfig): { readonly seen: string; readonly fix: string } | undefined {
   const { transport, isolation = 'sandbox', command = '', sandbox } = server;
   if (
@@ -44,7 +54,7 @@ export function fetchObstacle(server: ServerConfig): { readonly seen: string; re
     return undefined;
   const words = fetchedPackage(server) === undefined ? undefined : connectWords(loadAllKnown(), server);
   return {
-    seen: `${path.basename(command)} fetches its package at each start, and its sandbox has no network`,
+    seen: `${path.basename(command)} downloads its package at each start, and its sandbox has no network`,
     fix:
       words === undefined
         ? 'install the package, and name its own program'
@@ -52,16 +62,18 @@ export function fetchObstacle(server: ServerConfig): { readonly seen: string; re
   };
 }
 
-/** Folders are handed to servers as arguments; what the sandbox does not show is not there for them. */
+/**
+ * Folders are passed to servers as arguments. A folder that the sandbox does not show does not exist for the server.
+ */
 function closedPaths({ args, sandbox }: ServerConfig): readonly string[] {
   const { allowRead = [], allowWrite = [] } = sandbox?.filesystem ?? {};
   const shown = [...allowRead, ...allowWrite].map(realPath);
   const closed = args.filter(
     (arg) =>
-      path.isAbsolute(arg) && kindOf(arg) === 'folder' && !shown.some((folder) => isWithin(realPath(arg), folder)),
+      path.isAbsolute(arg) && kindOf(arg) === 'folder' && !shown.some((folder) => isPathWithin(realPath(arg), folder)),
   );
   return closed.map(
     (folder) =>
-      `it does not see ${JSON.stringify(folder)}, which stands among its arguments; write in its entry: sandbox: {filesystem: {allowRead: [${JSON.stringify(folder)}]}}, or allowWrite`,
+      `it does not see ${JSON.stringify(folder)}, which is one of its arguments; write in its entry: sandbox: {filesystem: {allowRead: [${JSON.stringify(folder)}]}}, or allowWrite`,
   );
 }

@@ -1,11 +1,11 @@
-/** Owns what `serve` says to a person: where it listens, with which token, and how each client is pointed at it. */
+/** Prints where `serve` listens, with which token, and how each client connects. */
 import path from 'node:path';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { type ClientId, clientOf } from '../../clients/client-formats.ts';
+import { ownEntry } from '../../clients/own-entry.ts';
 import type { Config, ListenConfig } from '../../config/config.ts';
 import { ensureToken } from '../../serve/http/access-token.ts';
 import { type Authenticate, createAuthenticator } from '../../serve/http/token-authentication.ts';
-import { type ClientId, clientOf } from '../clients/client-formats.ts';
-import { ownEntry } from '../clients/own-entry.ts';
 import { commandLine } from '../print.ts';
 
 /** Who may connect, and the file that holds the access token (absent with `auth: none`). */
@@ -18,8 +18,8 @@ export interface Access {
 }
 
 /**
- * The authenticator of a configuration. The generated access token belongs to the first principal that has no token of its
- * own, else to the first. Throws IDENTITY when there is none, STATE_FAILED.
+ * Returns the authenticator of a configuration. The generated access token belongs to the first principal without its
+ * own token, or else to the first principal. Throws IDENTITY if there is none, STATE_FAILED.
  */
 export function openAccess(config: Config, listen: ListenConfig): Access {
   const fallback = config.principals.find((principal) => principal.tokenHash === undefined) ?? config.principals[0];
@@ -39,7 +39,9 @@ export function openAccess(config: Config, listen: ListenConfig): Access {
   };
 }
 
-/** As the authenticator of `openAccess`, by the principals of the configuration that is in force at each request. */
+/**
+ * Returns the authenticator of `openAccess`, by the principals of the configuration that is in force at each request.
+ */
 export function createAccess(current: () => Config, listen: ListenConfig): Authenticate {
   let known: { readonly config: Config; readonly access: Access } | undefined;
   return (token) => {
@@ -49,7 +51,10 @@ export function createAccess(current: () => Config, listen: ListenConfig): Authe
   };
 }
 
-/** How to point the common clients at this facade. `config` is the absolute path of tollgate.yaml, `command` what starts this program (Io.self), `as` the principal over stdio. */
+/**
+ * Returns how the common clients connect. `config`: the absolute path of tollgate.yaml; `command`: what starts this
+ * program (Io.self); `as`: the principal over stdio.
+ */
 export function connectHelp(at: {
   url?: string;
   token?: string;
@@ -59,7 +64,7 @@ export function connectHelp(at: {
 }): string {
   const words = [...at.command, 'run', '--config', at.config, ...(at.as === undefined ? [] : ['--as', at.as])];
   const lines = [
-    `Written for you: ${commandLine([...at.command, 'export', '--config', at.config, '--client', 'NAME'])}. By hand:`,
+    `This command writes it for you: ${commandLine([...at.command, 'export', '--config', at.config, '--client', 'NAME'])}. By hand:`,
     'Claude Desktop, Cursor (claude_desktop_config.json, .cursor/mcp.json):',
     `  ${snippet('cursor', words)}`,
     'Claude Code:',

@@ -1,42 +1,44 @@
-/** Owns `kill`: stops one server or all in every process of a state folder, shows what is stopped, and lifts it; refuses names that nobody configured. */
+/**
+ * Runs `kill`: stops one server or all in every process of a state folder, lists what is stopped, and lifts stops. It
+ * refuses names that are not configured.
+ */
 import { randomUUID } from 'node:crypto';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { didYouMean, quote } from '../../config/config-problems.ts';
 import { type Kill, KillSwitch } from '../../consent/switch/kill-switch.ts';
 import { reviveServer } from '../../runtime/servers/revivals.ts';
-import { openState } from '../../state/sqlite-state.ts';
 import { Stops } from '../../state/stop-file.ts';
 import type { CommonOptions } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
-import { type CommandState, findCommandState, recordActs } from '../command-state.ts';
+import { type CommandState, findCommandState, recordActs, withState } from '../command-state.ts';
 import { json, table } from '../print.ts';
 
-/** What `kill` is given. */
+/** Options of `kill`. */
 export interface KillOptions extends CommonOptions {
   readonly server?: string;
   readonly all?: true;
   readonly lift?: true;
-  /** The state folder itself, for when the configuration cannot be read. */
+  /** The state folder, for when the configuration cannot be read. */
   readonly state?: string;
 }
 
 /**
- * The switch is thrown and said to be, and recorded after that: a full disk must not keep a server running. Throws USAGE, CONFIG_INVALID,
- * STATE_FAILED, AUDIT_FAILED.
+ * Stops, tells the user, and records it last, because a full disk must not keep a server running. Throws USAGE,
+ * CONFIG_INVALID, STATE_FAILED, AUDIT_FAILED.
  */
 export async function runKill(options: KillOptions, io: Io): Promise<number> {
   const { server, all, lift } = options;
   if (all === true && server !== undefined)
-    throw new TollgateError('USAGE', { detail: 'A server and --all were given.', next: 'Give one of them.' });
+    throw new TollgateError('USAGE', { detail: 'Both a server and --all are given.', next: 'Give one of them.' });
   const place = findCommandState(options, io);
-  // Whatever is stopped can be let go again: a name that was never checked, or is not in the file any more.
+  // Every stop can be lifted: also that of a name that was never checked, or that is no longer in the file.
   if (server !== undefined && lift !== true) checkName(server, place);
   const stops = new Stops(place.state);
   try {
     const killSwitch = new KillSwitch({ stops });
     if (lift === true) {
       const code = await liftKills(killSwitch, { options, io, place });
-      if (server !== undefined) await reviveIn(place.state, server);
+      if (server !== undefined) await withState(place.state, (state) => reviveServer(state, server, randomUUID()));
       return code;
     }
     if (all !== true && server === undefined) return listKills(killSwitch, options, io);
@@ -49,21 +51,12 @@ export async function runKill(options: KillOptions, io: Io): Promise<number> {
     tell(
       { io, options },
       { killed: [kill] },
-      `${words} no call reaches it from now on, and what runs ends within a second. Lift it with: tollgate ${server === undefined ? 'on' : `kill --lift ${server}`}`,
+      `${words} no call reaches it from now on, and its processes end within a second. Lift it with: tollgate ${server === undefined ? 'on' : `kill --lift ${server}`}`,
     );
     await record(place, { event: 'kill', names: [server ?? '*'], by: io.user });
     return EXIT.ok;
   } finally {
     stops.close();
-  }
-}
-
-async function reviveIn(folder: string, server: string): Promise<void> {
-  const state = openState(folder);
-  try {
-    await reviveServer(state, server, randomUUID());
-  } finally {
-    state.close();
   }
 }
 
@@ -75,16 +68,16 @@ async function liftKills(
     .list()
     .map(({ server = '*' }) => server)
     .filter((name) => options.server === undefined || name === options.server);
-  // What lets things run again is recorded first: what cannot be recorded is not done.
+  // Lifting is recorded first: what cannot be recorded is not done.
   if (lifted.length > 0) await record(place, { event: 'kill.lifted', names: lifted, by: io.user });
   killSwitch.lift(options.server);
   const rest = killSwitch.list();
-  const still = rest.some(({ server }) => server === undefined) ? ' Everything is switched off still: tollgate on' : '';
+  const still = rest.some(({ server }) => server === undefined) ? ' Everything is still switched off: tollgate on' : '';
   const names = lifted.map((name) => (name === '*' ? 'all servers' : name)).join(', ');
   tell(
     { io, options },
     { lifted, killed: rest },
-    `${lifted.length === 0 ? `${options.server ?? 'No server'} was not stopped; what is: tollgate kill.` : `Lifted for ${names}.`}${still}`,
+    `${lifted.length === 0 ? `${options.server ?? 'No server'} was not stopped. To see what is stopped: tollgate kill` : `Lifted for ${names}.`}${still}`,
   );
   return EXIT.ok;
 }

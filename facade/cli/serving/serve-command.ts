@@ -1,21 +1,22 @@
-/** Owns `run` and `serve`: one configuration served over stdio or HTTP until its end. */
+/** Runs `run` and `serve`: serves one configuration over stdio or HTTP. */
 import type { Readable, Writable } from 'node:stream';
 import { MAX_INPUT_BYTES } from '../../../catalogs/text/time-slices.ts';
 import { differenceNote, type InForce } from '../../config/config-in-force.ts';
-import type { AssembledFacade, AssembleFacade } from '../../runtime/assembled-facade.ts';
+import type { AssembledFacade } from '../../runtime/assembled-facade.ts';
 import { openHostEndpoint } from '../../serve/host/host-endpoint.ts';
 import { serveHttp } from '../../serve/http/http-listener.ts';
 import { serveStdio } from '../../serve/stdio-transport.ts';
 import { type CommonOptions, readInForce, readPrincipal, withReloading } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
 import { printable } from '../print.ts';
+import type { Wiring } from '../wiring.ts';
 import { type Access, connectHelp, createAccess, openAccess } from './client-access.ts';
 
-/** Serves one agent on stdin and stdout; ends with the input or a signal. */
+/** Serves one agent on stdin and stdout, until the input ends or a signal comes. */
 export async function runStdio(
   options: CommonOptions & { as?: string },
   io: Io,
-  assemble: AssembleFacade,
+  { assemble }: Pick<Wiring, 'assemble'>,
 ): Promise<number> {
   const inForce = readInForce(options, io);
   const { config } = inForce;
@@ -44,11 +45,11 @@ export async function runStdio(
   );
 }
 
-/** Serves over Streamable HTTP; prints where, and how clients connect; ends with a signal. */
+/** Serves over Streamable HTTP until a signal comes. Prints the address, and how clients connect. */
 export async function runHttp(
   options: CommonOptions & { port?: number },
   io: Io,
-  assemble: AssembleFacade,
+  { assemble }: Pick<Wiring, 'assemble'>,
 ): Promise<number> {
   const inForce = readInForce(options, io, true);
   const { config } = inForce;
@@ -77,7 +78,7 @@ export async function runHttp(
       onFault,
     });
     if (options.json === true) io.stdout(`${JSON.stringify({ url: server.url, tokenFile: access.tokenFile })}\n`);
-    // Where several could be meant, a start over stdio refuses to guess.
+    // If several principals are possible, a start over stdio refuses to guess.
     const isClear = config.principals.length === 1 || config.principals.some(({ id }) => id === io.user);
     io.stderr(
       welcome({
@@ -113,8 +114,8 @@ function welcome({
   const { token, tokenFile } = access;
   const how =
     token === undefined
-      ? 'Anybody on this machine may connect: listen.auth is none.'
-      : `token ${token}\n(kept in ${tokenFile})`;
+      ? 'Every user of this machine may connect: listen.auth is none.'
+      : `token ${token}\n(stored in ${tokenFile})`;
   const help = connectHelp({ ...at, config: file, ...(token === undefined ? {} : { token }) });
   return `Tollgate is listening on ${at.url}\n${how}\n\n${help}\n`;
 }

@@ -1,4 +1,4 @@
-/** Owns `servers --log`: what one server wrote to stderr; refuses names that no log can have. */
+/** Runs `servers --log`: prints what one server wrote to stderr. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { didYouMean, quote } from '../../config/config-problems.ts';
 import { nameFault } from '../../config/servers/server-names.ts';
@@ -11,10 +11,13 @@ import { json } from '../print.ts';
 export function runServerLog(options: CommonOptions & { readonly log: string }, io: Io): number {
   const fault = nameFault(options.log);
   if (fault !== undefined)
-    throw new TollgateError('USAGE', { detail: `No server is named so: ${fault}`, next: 'See `tollgate servers`.' });
+    throw new TollgateError('USAGE', {
+      detail: `No server can have this name: ${fault}`,
+      next: 'See `tollgate servers`.',
+    });
   const config = readForOwner(options, io);
   const text = readServerLog(config.state, options.log);
-  // A server that was taken out of the configuration may have left a log.
+  // A server that was removed from the configuration may have left a log.
   if (text === undefined && !config.servers.has(options.log))
     throw new TollgateError('USAGE', {
       detail: `There is no server ${quote(options.log)}.`,

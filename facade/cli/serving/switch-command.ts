@@ -1,4 +1,6 @@
-/** Owns `off` and `on`: the master switch of a state folder, thrown at the terminal and recorded; refuses folders that hold no state. */
+/**
+ * Runs `off` and `on`: the master switch of a state folder, which is recorded. It refuses folders that have no state.
+ */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { KillSwitch } from '../../consent/switch/kill-switch.ts';
@@ -9,14 +11,17 @@ import { EXIT, type Io } from '../command-io.ts';
 import { findCommandState, recordActs } from '../command-state.ts';
 import { json } from '../print.ts';
 
-/** What `off` and `on` are given. */
+/** Options of `off` and `on`. */
 export interface SwitchOptions extends Pick<CommonOptions, 'config' | 'json'> {
   readonly to: 'on' | 'off';
-  /** The state folder itself, for when the configuration cannot be read. */
+  /** The state folder, for when the configuration cannot be read. */
   readonly state?: string;
 }
 
-/** The switch is thrown and said to be, and recorded after that: a full disk must not keep anything running. Throws USAGE, CONFIG_INVALID, STATE_FAILED, AUDIT_FAILED. */
+/**
+ * Switches, tells the user, and records `off` last, because a full disk must not keep anything running. Throws USAGE,
+ * CONFIG_INVALID, STATE_FAILED, AUDIT_FAILED.
+ */
 export async function runMasterSwitch({ to, ...options }: SwitchOptions, io: Io): Promise<number> {
   const place = findCommandState(options, io);
   const stops = new Stops(place.state);
@@ -28,9 +33,9 @@ export async function runMasterSwitch({ to, ...options }: SwitchOptions, io: Io)
     const record = (): Promise<void> =>
       recordActs(place.audit, [{ type: 'switch', event: to, outcome: to === 'off' ? 'deny' : 'allow', by: io.user }]);
     if (to === 'off' && changed) killSwitch.throw(now);
-    // What lets things run again is recorded first: what cannot be recorded is not done.
+    // `on` is recorded first: what cannot be recorded is not done.
     if (to === 'on' && changed) await record().then(() => killSwitch.turnOn());
-    // A file of stops that was made again counts from here on: a person has said what is stopped.
+    // From here on, a file of stops that was made again is trusted, because a person has said what is stopped.
     if (to === 'on' && existsSync(path.join(place.state, DATABASE_FILE))) stops.hasDatabase = true;
     const killed = killSwitch.list().flatMap(({ server }) => server ?? []);
     if (options.json === true)
@@ -45,12 +50,11 @@ export async function runMasterSwitch({ to, ...options }: SwitchOptions, io: Io)
 
 function offWords(before: { readonly since: string; readonly by: string } | undefined): string {
   if (before !== undefined)
-    return `It was off already, since ${before.since}, by ${before.by}. Turn it on with: tollgate on`;
-  return 'Off: every list is empty and every call is refused from now on, in every process; what runs ends within a second. Turn it on with: tollgate on';
+    return `It was already off, since ${before.since}, by ${before.by}. Turn it on with: tollgate on`;
+  return 'Off: every list is empty and every call is refused from now on, in every process. Running servers end within a second. Turn it on with: tollgate on';
 }
 
 function onWords(changed: boolean, killed: readonly string[]): string {
-  const still =
-    killed.length === 0 ? '' : ` Stopped by the kill switch still: ${killed.join(', ')}; see tollgate kill.`;
-  return `${changed ? 'On: servers start when they are asked for.' : 'It was on already.'}${still}`;
+  const still = killed.length === 0 ? '' : ` Still stopped by kill: ${killed.join(', ')}; see tollgate kill.`;
+  return `${changed ? 'On: servers start when they are needed.' : 'It was already on.'}${still}`;
 }

@@ -1,4 +1,4 @@
-/** Owns `tools NAME`: one tool as an agent sees it, with the verdict of policy and the limits of a call; refuses a name that the agent does not see. */
+/** Runs `tools NAME`: shows one tool as an agent sees it, with the decision of the policy and the limits of a call. */
 
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { findExposed } from '../../../catalogs/tools/exposed-names.ts';
@@ -11,7 +11,7 @@ import type { NameTable } from '../../exposure/name-table.ts';
 import type { AssembledFacade } from '../../runtime/assembled-facade.ts';
 import { json, printable } from '../print.ts';
 
-/** Milliseconds and bytes. Rules may set less for a call: `tollgate try` shows what holds for one. */
+/** Milliseconds and bytes. Rules may set less for a call, which `tollgate try` shows. */
 interface Limits {
   readonly argumentBytes: number;
   readonly resultBytes: number;
@@ -23,18 +23,18 @@ interface Limits {
   readonly budgets: readonly BudgetConfig[];
 }
 
-/** What there is to show of one tool. */
+/** The facts to show of one tool. */
 interface Shown {
   readonly principal: string;
   readonly name: string;
   readonly server: string;
-  /** Where a primitive has several: all of them. */
+  /** All servers of a primitive that has several. */
   readonly servers?: readonly string[];
   readonly tool: string;
   readonly verdict: ListDecision['verdict'];
   readonly reasons: ListDecision['reasons'];
   readonly limits: Limits;
-  /** As it stands in the agent's tools/list. */
+  /** As it is in the agent's tools/list. */
   readonly definition: {
     readonly description?: string;
     readonly inputSchema?: unknown;
@@ -42,7 +42,10 @@ interface Shown {
   };
 }
 
-/** The text of `tools NAME`. `name` is a name of the list, or `server.tool`. Throws UNKNOWN_TOOL for one that this agent does not see. */
+/**
+ * Returns the text of `tools NAME`. `name` is a name of the list, or `server.tool`. Throws UNKNOWN_TOOL for a tool that
+ * this agent does not see.
+ */
 export function toolText(
   name: string,
   {
@@ -85,7 +88,7 @@ function findTool(name: string, { listed, byName, reader }: NameTable): ExposedT
   if (found !== undefined) return found;
   throw new TollgateError('UNKNOWN_TOOL', {
     detail: `This agent sees no tool "${name}"; ${didYouMean(name, [...visible.keys()])}`,
-    next: 'Use a name that `tollgate tools` shows; a tool that is never allowed to this principal has none.',
+    next: 'Use a name that `tollgate tools` shows. A tool that this principal may never call is not shown.',
   });
 }
 
@@ -116,9 +119,12 @@ function limitsOf(
   };
 }
 
-/** Those that a call of this principal to one of these servers may count in; which do depends on the tool and the verb, as `when` says. */
+/**
+ * Returns the budgets that a call of this principal to one of these servers may use. Which ones it uses depends on the
+ * tool and the verb, as `when` says.
+ */
 function budgetsOf(config: Config, principal: Principal, servers: readonly string[]): readonly BudgetConfig[] {
-  // Of budgets with the same id the one of the profile holds.
+  // Of two budgets with the same id, the one of the profile applies.
   const byId = new Map(
     [...config.budgets, ...mergeProfiles(config, principal.profiles).budgets].map((budget) => [budget.id, budget]),
   );
@@ -132,7 +138,7 @@ function budgetsOf(config: Config, principal: Principal, servers: readonly strin
 
 const VERDICTS: Readonly<Record<ListDecision['verdict'], string>> = {
   always: 'always allowed',
-  maybe: 'decided at each call',
+  maybe: 'decided for each call',
   never: 'never allowed',
 };
 

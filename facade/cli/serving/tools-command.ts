@@ -1,33 +1,38 @@
-/** Owns `tools` and `servers`: what an agent sees, and what stands behind it with its state and its quarantined tools. */
+/**
+ * Runs `tools` and `servers`: shows what an agent sees, and the servers with their state and their quarantined tools.
+ */
 
-import { refusedState } from '../../../adapters/port.ts';
+import { refusedState, type ServerAdapter } from '../../../adapters/port.ts';
 import type { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { NameCollision } from '../../../catalogs/tools/exposed-names.ts';
 import { isNamed, TOOL_CAPABILITIES } from '../../../catalogs/tools/tool-capabilities.ts';
 import type { Principal } from '../../../policies/port.ts';
 import type { Config } from '../../config/config.ts';
 import type { Preconditions } from '../../consent/preconditions.ts';
+import type { ConsentSummary } from '../../consent/servers/consent-summary.ts';
 import { KillSwitch } from '../../consent/switch/kill-switch.ts';
 import { type EnableRequest, listRequests } from '../../internal-servers/enable-requests.ts';
-import type { AssembledFacade, AssembleFacade } from '../../runtime/assembled-facade.ts';
+import type { AssembledFacade } from '../../runtime/assembled-facade.ts';
 import { readServerLog } from '../../runtime/servers/server-logs.ts';
 import { isFinal, readReports, type ServerReport } from '../../runtime/servers/server-reports.ts';
-import { openState } from '../../state/sqlite-state.ts';
 import { askFacade, type CommonOptions, readForOwner, readPrincipal } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
+import { withState } from '../command-state.ts';
 import { plural, table } from '../print.ts';
 import { consentSummaries } from '../server-consent/server-consent-commands.ts';
 import { reportStops } from '../stop-notice.ts';
+import type { Wiring } from '../wiring.ts';
+import { runServerLog } from './server-log.ts';
 import { toolText } from './tool-command.ts';
 
 /**
- * What the principal's tools/list answers, with the bytes it costs; or one tool of it. Exit code 5 when a server of the principal cannot be
- * reached. Throws UNKNOWN_TOOL.
+ * Prints the answer to the principal's tools/list with its size in bytes, or one tool of it. Exit code 5 if a server of
+ * the principal cannot be reached. Throws UNKNOWN_TOOL.
  */
 export async function runTools(
   options: CommonOptions & { as?: string; name?: string | undefined },
   io: Io,
-  assemble: AssembleFacade,
+  { assemble }: Pick<Wiring, 'assemble'>,
 ): Promise<number> {
   const config = readForOwner(options, io);
   const principal = readPrincipal(config, options, io);
@@ -67,14 +72,14 @@ export async function runTools(
   });
 }
 
-/** A single tool collides with a name of Tollgate's own. */
+/** The name of a single tool is one of Tollgate's own names. */
 function collisionRemark({ name, tools }: NameCollision): string {
   return tools.length > 1
-    ? `${tools.map(({ server, tool }) => `${server}.${tool}`).join(' and ')} would both be called ${name}; neither is shown. Give each a name of its own under expose.`
+    ? `${tools.map(({ server, tool }) => `${server}.${tool}`).join(' and ')} would both be called ${name}; neither is shown. Give each its own name under expose.`
     : `Tollgate uses the name ${name} itself; the tool is not shown. Give it another name under expose.`;
 }
 
-/** What people have decided beforehand hides tools: the owner at the terminal is told, an agent never. */
+/** Decisions made beforehand hide tools. The owner at the terminal is told; an agent is not. */
 async function unseen(
   standing: Preconditions,
   {
@@ -101,8 +106,57 @@ async function unseen(
   });
 }
 
-/** Every server with its state: as the Tollgate says that runs it or has given it up, else it is started to be listed. Exit code 5 when one cannot be reached. */
-export async function runServers(options: CommonOptions, io: Io, assemble: AssembleFacade): Promise<number> {
+interface RowParts {
+  readonly config: Config;
+  readonly catalog: AssembledFacade['catalog'];
+  readonly summary: ConsentSummary | undefined;
+  readonly processes: readonly ServerReport[];
+}
+
+/** The row of one server, from what a running Tollgate reports or from its own start. */
+function serverRow(adapter: ServerAdapter, { config, catalog, summary, processes }: RowParts) {
+  const { name } = adapter;
+  const entries = catalog.entries(name);
+  const hostile = entries.filter(
+    (entry) => entry.projection(config.schemaProfile) === undefined || entry.quarantine !== undefined,
+  );
+  const { word = 'not needed', pending = 0, refusal } = summary ?? {};
+  const seen = catalog.problems.get(name);
+  // Only a start reads the files, and a server whose tools no one has approved does not start.
+  const problem = seen?.data.consent === 'lacking' ? (refusal ?? seen) : seen;
+  const told = problem === undefined && processes.some(isFinal) ? processes[0] : undefined;
+  const health = adapter.health();
+  const isLacking = problem?.data.consent !== undefined;
+  const reason = reasonOf(problem).join('') || (told?.reason ?? '');
+  return {
+    name,
+    consent: word,
+    state: told?.state ?? (isLacking ? refusedState(problem) : health.state),
+    tools: entries.length,
+    pending,
+    bytes: entries.reduce((sum, entry) => sum + Buffer.byteLength(JSON.stringify(entry.tool)), 0),
+    version: told?.version ?? adapter.info()?.version ?? '',
+    reason,
+    log: reason !== '' && !isLacking && (readServerLog(config.state, name) ?? '') !== '',
+    processes: processes.map(({ server: _, ...process }) => process),
+    quarantined: [
+      ...hostile.map((entry) => ({ tool: entry.tool.name, reason: entry.quarantine ?? '' })),
+      ...(told?.unfit ?? health.unfit ?? []),
+    ],
+  };
+}
+
+/**
+ * Prints every server with its state. If a running Tollgate runs the server or has given it up, that Tollgate says so;
+ * otherwise the server is started to list its tools. Exit code 5 if one cannot be reached.
+ */
+export async function runServers(
+  options: CommonOptions & { readonly log?: string },
+  io: Io,
+  { assemble }: Pick<Wiring, 'assemble'>,
+): Promise<number> {
+  const { log } = options;
+  if (log !== undefined) return runServerLog({ ...options, log }, io);
   const config = readForOwner(options, io);
   await reportStops(config.state, io);
   return askFacade({ config, options, io, assemble }, async ({ catalog, consents }) => {
@@ -117,39 +171,9 @@ export async function runServers(options: CommonOptions, io: Io, assemble: Assem
       catalog.refresh(names.filter(isTold), 'leave'),
     ]);
     const summaries = await consentSummaries({ config, consents });
-    const rows = [...catalog.servers.values()].map(({ name, adapter }) => {
-      const entries = catalog.entries(name);
-      const hostile = entries.filter(
-        (entry) => entry.projection(config.schemaProfile) === undefined || entry.quarantine !== undefined,
-      );
-      const { word = 'not needed', pending = 0, refusal } = summaries.get(name) ?? {};
-      const seen = catalog.problems.get(name);
-      // Only a start looks at the files, and nothing starts whose tools nobody has approved.
-      const problem = seen?.data.consent === 'lacking' ? (refusal ?? seen) : seen;
-      const processes = reports.get(name) ?? [];
-      const told = problem === undefined && isTold(name) ? processes[0] : undefined;
-      const state =
-        told?.state ?? (problem?.data.consent === undefined ? adapter.health().state : refusedState(problem));
-      const reason = reasonOf(problem).join('') || (told?.reason ?? '');
-      const log =
-        reason !== '' && problem?.data.consent === undefined && (readServerLog(config.state, name) ?? '') !== '';
-      return {
-        name,
-        consent: word,
-        state,
-        tools: entries.length,
-        pending,
-        bytes: entries.reduce((sum, entry) => sum + Buffer.byteLength(JSON.stringify(entry.tool)), 0),
-        version: told?.version ?? adapter.info()?.version ?? '',
-        reason,
-        log,
-        processes: processes.map(({ server: _, ...process }) => process),
-        quarantined: [
-          ...hostile.map((entry) => ({ tool: entry.tool.name, reason: entry.quarantine ?? '' })),
-          ...(told?.unfit ?? adapter.health().unfit ?? []),
-        ],
-      };
-    });
+    const rows = [...catalog.servers.values()].map(({ name, adapter }) =>
+      serverRow(adapter, { config, catalog, summary: summaries.get(name), processes: reports.get(name) ?? [] }),
+    );
     const code = rows.some((row) => row.reason !== '') ? EXIT.server : EXIT.ok;
     if (options.json === true) return { data: `${JSON.stringify({ servers: rows, requests })}\n`, remarks: [], code };
     const data = table(
@@ -174,25 +198,25 @@ export async function runServers(options: CommonOptions, io: Io, assemble: Assem
   });
 }
 
-/** What agents have asked to have enabled, of the servers that are still there, and what running processes say of those that nobody has killed. */
+/**
+ * Reads the requests of agents to enable existing servers, and what running processes report of servers that are not
+ * killed.
+ */
 async function toldOf({ state: folder, servers }: Config): Promise<{
   readonly requests: readonly EnableRequest[];
   readonly reports: ReadonlyMap<string, readonly ServerReport[]>;
 }> {
-  const state = openState(folder);
-  try {
+  return withState(folder, async (state) => {
     const killSwitch = new KillSwitch(state);
     const reports = [...(await readReports(state))].filter(([server]) => killSwitch.refusalOf(server) === undefined);
     return {
       requests: (await listRequests(state)).filter(({ server }) => servers.has(server)),
       reports: new Map(reports),
     };
-  } finally {
-    await state.close();
-  }
+  });
 }
 
-/** Why the tools of a server are missing, and what to do; none when they are there. */
+/** Returns why the tools of a server are missing, and what to do. */
 function reasonOf(problem: TollgateError | undefined): readonly string[] {
   return problem === undefined ? [] : [`${problem.message} ${problem.next}`];
 }
@@ -200,7 +224,7 @@ function reasonOf(problem: TollgateError | undefined): readonly string[] {
 interface Row {
   readonly name: string;
   readonly reason: string;
-  /** Whether something stands in its log. */
+  /** Whether its log has text. */
   readonly log: boolean;
   readonly processes: readonly Pick<ServerReport, 'pid' | 'state' | 'reason'>[];
   readonly quarantined: readonly { readonly tool: string; readonly reason: string }[];

@@ -1,29 +1,34 @@
-/** Owns `try`: the decision on a call, by the very stages of a call up to the policy; nothing is sent. */
+/** Runs `try`: decides a call by the stages of a real call up to the policy, and sends nothing. */
 import { parseJsonDoc } from '../../../adapters/rpc/message-parser.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../../policies/port.ts';
 import { openSession } from '../../call/identify.ts';
 import { type LoweredCall, lowerCall } from '../../call/lowering/lowered-call.ts';
 import { bindArguments } from '../../call/validate.ts';
-import type { AssembledFacade, AssembleFacade } from '../../runtime/assembled-facade.ts';
+import type { AssembledFacade } from '../../runtime/assembled-facade.ts';
 import { askFacade, type CommonOptions, readForOwner, readPrincipal } from '../command-facade.ts';
 import { EXIT, type Io } from '../command-io.ts';
+import type { Wiring } from '../wiring.ts';
 
 interface TryOptions extends CommonOptions {
   readonly tool: string;
-  readonly args: string;
+  readonly args?: string;
   readonly as?: string;
   readonly explain?: true;
 }
 
-/** Exit code 0 for allow, 3 for deny, 7 for ask. Throws what stages 2 and 3 refuse with, SERVER_UNAVAILABLE where the tool may be a missing server's. */
-export async function runTry(options: TryOptions, io: Io, assemble: AssembleFacade): Promise<number> {
+/**
+ * Prints the decision. Exit code 0 for allow, 3 for deny, 7 for ask. Throws what the stages before the policy throw,
+ * and SERVER_UNAVAILABLE if the tool may belong to a missing server.
+ */
+export async function runTry(options: TryOptions, io: Io, { assemble }: Pick<Wiring, 'assemble'>): Promise<number> {
   const config = readForOwner(options, io);
   const principal = readPrincipal(config, options, io);
-  const args = parseArgs(options.args);
+  const args = parseArgs(options.args ?? '{}');
   return askFacade({ config, options, io, assemble }, async (assembled) => {
     const { deps } = assembled;
-    // A call does not wait for servers that are asked for their tools; this question does, to tell a missing server from a missing tool.
+    // A call does not wait for servers that are asked for their tools. This command does, to tell a missing server from
+    // a missing tool.
     await deps.nameTables.tableFor(principal);
     const { exposed } = await deps.nameTables.resolve(principal, options.tool).catch((thrown: unknown) => {
       throw explainUnknown(thrown, { principal, assembled });
@@ -69,7 +74,7 @@ export async function runTry(options: TryOptions, io: Io, assemble: AssembleFaca
   });
 }
 
-/** An agent learns nothing about tools that it may not see; the owner at the terminal learns where to look. */
+/** An agent learns nothing about tools that it may not see. The owner at the terminal learns where to look. */
 function explainUnknown(
   thrown: unknown,
   { principal, assembled }: { principal: Principal; assembled: AssembledFacade },
@@ -77,15 +82,15 @@ function explainUnknown(
   if (!(thrown instanceof TollgateError) || thrown.code !== 'UNKNOWN_TOOL') return thrown;
   const missing = assembled.serversOf(principal).flatMap((name) => assembled.catalog.problems.get(name) ?? []);
   const [first] = missing;
-  const next = 'Use a name that `tollgate tools` shows; a tool that is never allowed to this principal has none.';
+  const next = 'Use a name that `tollgate tools` shows. A tool that this principal may never call is not shown.';
   if (first === undefined) return new TollgateError('UNKNOWN_TOOL', { next });
   return new TollgateError('SERVER_UNAVAILABLE', {
-    detail: `There is no tool of this name at present. ${missing.map(({ message }) => message).join(' ')}`,
+    detail: `There is no tool of this name now. ${missing.map(({ message }) => message).join(' ')}`,
     next: first.next,
   });
 }
 
-/** The arguments of a call on the command line. Throws USAGE. */
+/** Reads the arguments of a call on the command line. Throws USAGE. */
 export function parseArgs(text: string, command = 'try'): ReturnType<typeof parseJsonDoc> {
   try {
     return parseJsonDoc(text);
@@ -94,7 +99,7 @@ export function parseArgs(text: string, command = 'try'): ReturnType<typeof pars
       cause instanceof TollgateError && cause.code !== 'WIRE_PARSE' ? cause.message : 'The arguments are not JSON.';
     throw new TollgateError('USAGE', {
       detail,
-      next: `Write and quote them so: tollgate ${command} read '{"path": "README.md"}'`,
+      next: `Write and quote them like this: tollgate ${command} read '{"path": "README.md"}'`,
       cause,
     });
   }

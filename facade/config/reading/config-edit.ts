@@ -1,4 +1,7 @@
-/** Owns what programs add to the text of tollgate.yaml: every byte that stands there stays; refuses text in which it cannot find its way. */
+/**
+ * Adds keys and items to the text of tollgate.yaml, and keeps every existing byte. A text in an unusual form is
+ * refused.
+ */
 import { isDeepStrictEqual } from 'node:util';
 import {
   Document,
@@ -17,14 +20,19 @@ import {
 } from 'yaml';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 
-/** One addition: a key with its value to the map at `path`, or items to the list at `path`. What leads there is made where it is missing. */
+/**
+ * One addition: a key with its value to the map at `path`, or items to the list at `path`. Missing parents are made.
+ */
 export type Addition =
   | { readonly path: readonly string[]; readonly key: string; readonly value: unknown }
   | { readonly path: readonly string[]; readonly items: readonly string[] };
 
 type Plain = Record<string, unknown>;
 
-/** The text with the additions, in order. Keys and items that are there already stay. Throws USAGE when only a person can write it. */
+/**
+ * Returns the text with the additions, in order. Existing keys and items stay. Throws USAGE if only a person can write
+ * it.
+ */
 export function addTo(text: string, additions: readonly Addition[]): string {
   return additions.reduce(addOne, text);
 }
@@ -36,18 +44,20 @@ function addOne(text: string, addition: Addition): string {
   const changed = isNew === undefined ? undefined : insert(text, addition, text.includes('\r\n') ? '\r\n' : '\n');
   if (changed !== undefined && isDeepStrictEqual(valueOf(changed), wanted)) return changed;
   throw new TollgateError('USAGE', {
-    detail: `The section ${addition.path[0] ?? ''} of tollgate.yaml is written in a way that is not changed by a program.`,
+    detail: `The section ${addition.path[0] ?? ''} of tollgate.yaml is written in a form that a program cannot change.`,
     next: 'Write it as a plain block, or make the change by hand: nothing was written.',
   });
 }
 
-/** Undefined for what cannot be read. Each call gives values of its own. */
+/** Undefined for what cannot be read. Each call returns new values. */
 function valueOf(text: string): unknown {
   const document = parseDocument(text);
   return document.errors.length > 0 ? undefined : (document.toJS() ?? {});
 }
 
-/** Makes the same change to plain values; false when there is nothing to add, undefined when something else stands in the way. */
+/**
+ * Makes the same change to plain values. False if there is nothing to add, undefined if another value is in the way.
+ */
 function apply(root: Plain, addition: Addition): boolean | undefined {
   let place: Plain = root;
   const last = addition.path.length - 1;
@@ -70,7 +80,7 @@ function apply(root: Plain, addition: Addition): boolean | undefined {
   return true;
 }
 
-/** Inserts at the deepest node that is there. */
+/** Inserts at the deepest existing node. */
 function insert(text: string, addition: Addition, eol: string): string | undefined {
   const document = parseDocument(text);
   let node: unknown = document.contents;
@@ -94,7 +104,7 @@ function insert(text: string, addition: Addition, eol: string): string | undefin
   return `${text}${gap}${eol}${body}`;
 }
 
-/** What is still to be written below the node that was found: a map, or the items that a list lacks. */
+/** Returns what must still be written below the found node: a map, or the items that a list lacks. */
 function valueAt(addition: Addition, at: number, node: unknown): Plain | readonly string[] {
   const rest = addition.path.slice(at);
   if ('items' in addition && rest.length === 0) {
@@ -154,18 +164,18 @@ function afterLine(
   return lineEnd === -1 ? `${text}${eol}${body}` : text.slice(0, lineEnd + 1) + body + text.slice(lineEnd + 1);
 }
 
-/** Where the last text of a node ends, without comments and blank lines behind it. */
+/** Returns where the last text of a node ends, without comments and blank lines after it. */
 function endOf(node: unknown): number | undefined {
   if (isPair(node)) return endOf(node.value) ?? (node.key as Node).range?.[1];
   if (isCollection(node) && node.flow !== true && node.items.length > 0) return endOf(node.items.at(-1));
   const range = (node as Node | null)?.range;
   if (range == null) return undefined;
-  // A block of text ends behind its last line.
+  // A block of text ends after its last line.
   const isText = isScalar(node) && (node.type === 'BLOCK_LITERAL' || node.type === 'BLOCK_FOLDED');
   return isText ? Math.max(range[0], range[1] - 1) : range[1];
 }
 
-/** Lists of plain values stand in one line. */
+/** Lists of plain values are on one line. */
 function render(value: unknown, indent: string, eol: string): string {
   const document = new Document(value);
   visit(document, {

@@ -1,20 +1,29 @@
-/** Finds every place on the disk that decides what a named file is: the name, each link on the way to it, and its real place. */
+/**
+ * Finds every place on the disk that decides the content of a named file: the name, each link on the way to it, and its
+ * real path.
+ */
 import { type Dirent, readdirSync, readlinkSync, statSync } from 'node:fs';
 import path from 'node:path';
-import { isWithin } from './text-files.ts';
+import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 
 const MAX_LINKS = 40;
-/** Entries of one folder of policies; a folder with more is no policy. */
+/** The most entries of a folder of policies; a folder with more is no policy. */
 const MAX_ENTRIES = 10_000;
 const MAX_DEPTH = 16;
 
-/** Every place of the named files and folders, absolute: names first, then links and real places. Nothing needs to exist. */
+/**
+ * Returns every place of the named files and folders, absolute: names first, then links and real paths. Nothing needs
+ * to exist.
+ */
 export function placesOf(named: readonly string[]): readonly string[] {
   const linked = named.flatMap((file) => linksIn(file));
   return [...new Set([...named, ...[...named, ...linked].flatMap((file) => hopsOf(file))])];
 }
 
-/** The links on the way to a path, each where it really lies, and last the real path of its end. A circle ends where it was noticed. */
+/**
+ * Returns the links on the way to a path, each at its real place, and last the real path of its end. A circle ends
+ * where it was noticed.
+ */
 export function hopsOf(file: string): readonly string[] {
   const hops: string[] = [];
   let rest = path
@@ -39,17 +48,20 @@ export function hopsOf(file: string): readonly string[] {
   return [...hops, current];
 }
 
-/** Whether an agent that may write in `roots` can change what a path leads to, or put something there. Roots are real. */
+/**
+ * Returns whether an agent that may write in `roots` can change what a path leads to, or put something there. Roots are
+ * real.
+ */
 export function isExposed(file: string, roots: readonly string[]): boolean {
-  return placesOf([file]).some((place) => roots.some((root) => isWithin(place, root) || isWithin(root, place)));
+  return placesOf([file]).some((place) => roots.some((root) => isPathWithin(place, root) || isPathWithin(root, place)));
 }
 
-/** Those that are the real places of what they name, and no links: what a sandbox can mount. */
+/** Returns those that are real paths and no links, because a sandbox can mount them. */
 export function realPlaces(places: readonly string[]): readonly string[] {
   return places.filter((place) => hopsOf(place).length === 1);
 }
 
-/** Links in a folder, hidden names excepted: a folder of Rego follows those to files. */
+/** Returns links in a folder, except hidden names: a folder of Rego follows links to files. */
 function linksIn(folder: string): readonly string[] {
   const links: string[] = [];
   const waiting = [{ at: folder, depth: 0 }];
@@ -57,7 +69,7 @@ function linksIn(folder: string): readonly string[] {
   for (let seen = 0, next = waiting.pop(); next !== undefined && seen < MAX_ENTRIES; next = waiting.pop()) {
     for (const entry of entriesOf(next.at)) {
       const at = path.join(next.at, entry.name);
-      // No load follows a link to a folder: its target is no control file.
+      // No load follows a link to a folder, so its target is no control file.
       if (entry.isSymbolicLink() && statSync(at, { throwIfNoEntry: false })?.isFile() === true) links.push(at);
       else if (entry.isDirectory() && next.depth < MAX_DEPTH) waiting.push({ at, depth: next.depth + 1 });
       seen += 1;
@@ -70,7 +82,7 @@ function entriesOf(folder: string): readonly Dirent[] {
   try {
     return readdirSync(folder, { withFileTypes: true }).filter(({ name }) => !name.startsWith('.'));
   } catch {
-    // It is no folder, does not exist, or cannot be listed: nothing of it is loaded either.
+    // It is no folder, does not exist, or cannot be listed, so nothing of it is loaded either.
     return [];
   }
 }

@@ -1,4 +1,4 @@
-/** Owns putting a file of a project in its place as one step, with the owner and the rights that it shall have; refuses to leave half of it. */
+/** Replaces a file of a project in one step, with the right owner and permissions. No half file is ever visible. */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { randomBytes } from 'node:crypto';
 import {
@@ -30,7 +30,7 @@ export interface Replaced {
 
 const captures = new AsyncLocalStorage<Replaced[]>();
 
-/** Runs work, and tells which files of a project it wrote, in their order. */
+/** Runs work, and returns which files of a project it wrote, in their order. */
 export async function captureWrites<T>(
   work: () => Promise<T> | T,
 ): Promise<{ readonly result: T; readonly writes: readonly Replaced[] }> {
@@ -39,7 +39,7 @@ export async function captureWrites<T>(
   return { result, writes };
 }
 
-/** Does a write that is captured, with what lay there right before it. */
+/** Does a write that is captured, with the content from right before it. */
 export function capturing<T>(file: string, after: string | undefined, write: () => T): T {
   const capture = captures.getStore();
   const before = capture === undefined ? undefined : textOf(file);
@@ -56,12 +56,13 @@ function textOf(file: string): string | undefined {
   }
 }
 
-/** Of files that are new: they may name what a person would not tell everybody. */
+/** The mode of new files: they may name things that other users should not read. */
 const MODE = 0o600;
 
 /**
- * Writes a file: whoever reads meanwhile meets the old text or the new one. Its mode stays, unless another is given; a new one is its
- * owner's alone. Started as root, it keeps its owner, and a new one gets that of its folder. Throws what the system throws, and then nothing has changed.
+ * Writes a file: a reader sees the old text or the new one. Its mode stays, unless another is given; only the owner can
+ * read a new one. Started as root, it keeps the owner; a new file gets the owner of its folder. Throws what the system
+ * throws, and then nothing has changed.
  */
 export function replaceFile(file: string, text: string, mode?: number): void {
   capturing(file, text, () => putInPlace(file, text, mode));
@@ -76,7 +77,7 @@ function putInPlace(file: string, text: string, mode?: number): void {
     try {
       writeFileSync(opened, text);
       const owner = before ?? statSync(path.dirname(file));
-      // Through the open file: a name could be made a link meanwhile by whoever owns the folder.
+      // Through the open file, because the owner of the folder could replace the name by a link meanwhile.
       if (process.getuid?.() === 0) fchownSync(opened, owner.uid, owner.gid);
       fchmodSync(opened, mode ?? (before === undefined ? MODE : before.mode & 0o777));
       fsyncSync(opened);
@@ -90,13 +91,13 @@ function putInPlace(file: string, text: string, mode?: number): void {
   }
 }
 
-/** The folders on the way to a file that are not there, the deepest first. */
+/** Returns the missing folders on the way to a file, the deepest first. */
 export function missingFolders(file: string): readonly string[] {
   const folder = path.dirname(file);
   return existsSync(folder) ? [] : [folder, ...missingFolders(folder)];
 }
 
-/** Leaves no folder behind that was made for nothing. */
+/** Removes folders that were made without need. */
 export function removeIfEmpty(folder: string): void {
   if (existsSync(folder) && readdirSync(folder).length === 0) rmdirSync(folder);
 }

@@ -1,11 +1,14 @@
-/** Owns JSON with comments as a tree of nodes that know their place; refuses to guess at broken files, which the parser would. */
+/**
+ * Parses JSON with comments to a tree of nodes that know their place. A broken file is refused, because the parser
+ * would guess.
+ */
 import { createRequire } from 'node:module';
 import type { Node, ParseError } from 'jsonc-parser';
 import type { ConfigPath } from '../config-problems.ts';
 
 const require = createRequire(import.meta.url);
 
-/** The root object of a JSON text with comments, or the place of its first fault. Never throws. */
+/** Returns the root object of a JSON text with comments, or the place of its first error. Never throws. */
 export function parseJson(
   text: string,
 ): { readonly root: Node } | { readonly place: ConfigPath; readonly fault: string } {
@@ -18,18 +21,18 @@ export function parseJson(
     const fault = first === undefined ? 'not an object' : printParseErrorCode(first.error);
     return { place: placeAt(text, first?.offset ?? 0), fault };
   } catch {
-    // The parser recurses: only nesting of many thousand levels gets here.
+    // The parser recurses, so only nesting of many thousand levels gets here.
     return { place: { line: 1, column: 1 }, fault: 'nested too deeply' };
   }
 }
 
-/** Line and column of an offset. */
+/** Returns line and column of an offset. */
 export function placeAt(text: string, offset: number): ConfigPath {
   const before = text.slice(0, offset);
   return { line: before.split('\n').length, column: offset - before.lastIndexOf('\n') };
 }
 
-/** The properties of an object; the names that stand twice apart. */
+/** Returns the properties of an object, and separately the names that appear twice. */
 export function fieldsOf(node: Node | undefined): {
   readonly fields: ReadonlyMap<string, Node>;
   readonly twice: readonly string[];

@@ -1,22 +1,24 @@
-/** Owns which texts of a server hold values from outside, and what may stand for them where somebody looks; refuses to tell such a value from a secret by its name. */
+/**
+ * Finds the texts of a server that contain values from outside, and replaces these values where the texts are shown.
+ */
 
-/** Texts as they are written, before variables were filled in, by their place: `args.0`, `env.TOKEN`, `headers.X-Key`, `url`. */
+import type { WrittenServer } from '../written-config.ts';
+
+/**
+ * Texts as they are written, before variables were filled in, by their place: `args.0`, `env.TOKEN`, `headers.X-Key`,
+ * `url`.
+ */
 export type OutsideValues = Readonly<Record<string, string>>;
 
-/** The part of a server that may be filled from outside. */
-export interface ServerTexts {
-  readonly args?: readonly string[];
-  readonly env?: Readonly<Record<string, string>>;
-  readonly headers?: Readonly<Record<string, string>>;
-  readonly url?: string | undefined;
-}
+/** The parts of a server that may contain variables. */
+export type ServerTexts = Pick<WrittenServer, 'args' | 'env' | 'headers'> & { readonly url?: string | undefined };
 
 const REFERENCE = /\$\$|\$\{(?:(env|input):)?([A-Za-z_][\w.-]*)(?::[-?][^{}]*)?\}/g;
-/** What every program knows, or Tollgate fills in itself. */
+/** Variables that every program knows, or that Tollgate fills in itself. */
 const PLAIN =
   /^(?:HOME|USERPROFILE|USER|LOGNAME|PWD|TMPDIR|TEMP|TMP|LANG|LC_\w+|TZ|SHELL|XDG_\w+|workspaceFolder|userHome|configDir|stateFolder|tollgateFolder)$/;
 
-/** The texts of a server, as it is written, that hold a value from outside; undefined when none does. */
+/** Returns the written texts of a server that contain a value from outside; undefined if none does. */
 export function outsideValuesOf({ args, env, headers, url }: ServerTexts): OutsideValues | undefined {
   const texts: [string, unknown][] = [
     ...Object.entries(args ?? {}).map(([at, text]): [string, unknown] => [`args.${at}`, text]),
@@ -30,7 +32,7 @@ export function outsideValuesOf({ args, env, headers, url }: ServerTexts): Outsi
   return filled.length === 0 ? undefined : Object.fromEntries(filled);
 }
 
-/** The text with a word in the place of each value from outside. */
+/** Returns the text with a placeholder for each value from outside. */
 export function withWord(written: string, word: string): string {
   return written.replace(REFERENCE, (whole) => (whole === '$$' ? '$' : word));
 }

@@ -1,4 +1,4 @@
-/** Owns the reading of small text files; refuses devices, pipes and giants, on which a start would hang or drown. */
+/** Reads small text files. Devices, pipes and huge files are refused, because a start would hang on them. */
 import { closeSync, constants, fstatSync, openSync, readFileSync, realpathSync } from 'node:fs';
 import path from 'node:path';
 
@@ -10,7 +10,7 @@ const REASONS: Readonly<Record<string, string>> = {
   EACCES: 'it may not be read',
   EISDIR: 'it is a folder',
   ENOTDIR: 'there is no such file',
-  ELOOP: 'its links lead in a circle',
+  ELOOP: 'its links form a circle',
 };
 
 /** Reads at most `maxBytes` of UTF-8, without a byte order mark. Never throws and never blocks on a pipe. */
@@ -33,22 +33,16 @@ export function readText(file: string, maxBytes: number): FileText {
   }
 }
 
-/** The path with every link on its way resolved, also when its end does not exist yet. */
+/** Returns the path with every link on its way resolved, even if its end does not exist yet. */
 export function realPath(file: string): string {
   const missing: string[] = [];
   for (let existing = file; ; existing = path.dirname(existing)) {
     try {
       return path.join(realpathSync(existing), ...missing);
     } catch {
-      // What is missing cannot be a link: its parent decides where it will be.
+      // What is missing cannot be a link, so its parent decides where it will be.
       if (path.dirname(existing) === existing) return file;
       missing.unshift(path.basename(existing));
     }
   }
-}
-
-/** True when `inner` is `outer` or lies in it; both absolute and real. */
-export function isWithin(inner: string, outer: string): boolean {
-  const relative = path.relative(outer, inner);
-  return relative === '' || (!path.isAbsolute(relative) && relative !== '..' && !relative.startsWith(`..${path.sep}`));
 }

@@ -1,11 +1,14 @@
-/** Owns which texts of tollgate.yaml may hold variables, and fills them in; refuses variables in names, so that no message can show one. */
+/** Fills in the variables in texts of tollgate.yaml. Names may contain none, so that no message can show a value. */
 import type { Path, ProblemReport } from '../config-problems.ts';
 import { substitute, type Variables } from './variable-substitution.ts';
 
-/** Characters of one text, variables filled in. */
+/** The most characters of one text after variables were filled in. */
 const MAX_TEXT = 32_768;
 
-/** Paths of texts that are filled in; `*` is any one key, `**` all below. Rules stay out: the same text in a file of its own must mean the same. */
+/**
+ * Paths of texts with variables; `*` is any one key, `**` everything below. Rules are not among them, because the same
+ * text in a rules file must mean the same.
+ */
 const FILLED: readonly Path[] = [
   ['workspace'],
   ['state'],
@@ -43,7 +46,7 @@ const SECRET: readonly Path[] = [
   ['servers', '*', 'oauth', 'clientSecret'],
 ];
 
-/** Texts that may hold `${secret:NAME}`: what is filled in when a server is started or reached. */
+/** Texts that may contain `${secret:NAME}`, which is filled in when a server is started or reached. */
 const LATE: readonly Path[] = [
   ['servers', '*', 'env', '*'],
   ['servers', '*', 'headers', '*'],
@@ -57,7 +60,10 @@ export interface FillContext {
   readonly secrets: Set<string>;
 }
 
-/** A copy of `value` with the variables of its texts filled in; a faulty text is reported and becomes empty. */
+/**
+ * Returns a copy of `value` with the variables of its texts filled in. A text with an error is reported and becomes
+ * empty.
+ */
 export function fill(value: unknown, at: Path, context: FillContext): unknown {
   if (Array.isArray(value)) return value.map((item, index) => fill(item, [...at, index], context));
   if (typeof value === 'object' && value !== null)
@@ -77,9 +83,9 @@ function fillText(text: string, at: Path, { variables, report, secrets }: FillCo
   return filled.text;
 }
 
-/** Texts that no path, program or header can carry. */
+/** Returns why no path, program or header can carry the text. */
 function textFault(text: string): string | undefined {
-  if (text.includes('\0')) return 'the text holds a NUL character, at which programs would cut it off; remove it';
+  if (text.includes('\0')) return 'the text contains a NUL character, at which programs would cut it off; remove it';
   return text.length > MAX_TEXT
     ? `the text is longer than ${MAX_TEXT} characters: nothing here needs that; shorten it`
     : undefined;

@@ -1,33 +1,34 @@
-/** Owns `${…}` in text: one pass, no nesting, after parsing; refuses unset variables and forms that it does not know. */
+/** Fills in `${…}` in a text: one pass, no nesting, after parsing. Unset variables and unknown forms are refused. */
 
-/** What may stand in `${…}`. `inputs` is given for clients' files only. */
+/** What may be in `${…}`. `inputs` is only given for clients' files. */
 export interface Variables {
   readonly env: Readonly<Record<string, string | undefined>>;
   /** workspaceFolder, userHome, configDir, stateFolder, tollgateFolder. */
   readonly folders: ReadonlyMap<string, string>;
   readonly inputs?: ReadonlyMap<string, InputVariable>;
-  /** True where `${secret:NAME}` may stand: it stays as it is, and is filled in when the server is started or reached. */
+  /** True if `${secret:NAME}` is allowed: it stays as it is, and is filled in when the server is started or reached. */
   readonly secrets?: boolean;
 }
 
-/** One entry of `inputs` in a client's file: its value here comes from the environment, as nobody can be asked. */
+/** One entry of `inputs` in a client's file. Its value comes from the environment here, because no one can be asked. */
 export interface InputVariable {
   readonly default?: string;
 }
 
-/** The text with its variables filled in. `fromOutside` holds each value that came from the environment, for the redactor. */
+/** The text with its variables filled in. `fromOutside` has each value from the environment, for the redactor. */
 export type Substitution =
   | { readonly ok: true; readonly text: string; readonly fromOutside: readonly string[] }
   | { readonly ok: false; readonly reason: string };
 
-/** The environment variable that answers `${input:id}`: `api-key` → `TOLLGATE_INPUT_API_KEY`. */
+/** Returns the environment variable for `${input:id}`: `api-key` → `TOLLGATE_INPUT_API_KEY`. */
 function inputVariable(id: string): string {
   return `TOLLGATE_INPUT_${id.toUpperCase().replace(/[^A-Z0-9]/g, '_')}`;
 }
 
 /**
- * Fills in `${VAR}`, `${VAR:-default}`, `${VAR:?message}`, `${env:VAR}`, `${input:id}` and the folders (Compose and VS Code
- * style). `$$` is a literal `$` in tollgate.yaml and stays as it is in clients' files, where it has no meaning. Never throws.
+ * Fills in `${VAR}`, `${VAR:-default}`, `${VAR:?message}`, `${env:VAR}`, `${input:id}` and the folders (Compose and VS
+ * Code style). `$$` is a literal `$` in tollgate.yaml, and unchanged in clients' files, where it has no meaning. Never
+ * throws.
  */
 export function substitute(text: string, variables: Variables): Substitution {
   if (!text.includes('$')) return { ok: true, text, fromOutside: [] };
@@ -51,10 +52,10 @@ export function substitute(text: string, variables: Variables): Substitution {
       return found.value;
     },
   );
-  // A variable, or text behind `$$`, must not name a secret that the file does not name.
+  // A variable, or text after `$$`, must not form the name of a secret that the file does not name.
   if (filled.split('${secret:').length - 1 > references)
     reason ??=
-      'the text comes out with ${secret:…} in it, which was not written as such; change the variable or the text';
+      'the filled-in text contains ${secret:…}, which was not written as such; change the variable or the text';
   return reason === undefined ? { ok: true, text: filled, fromOutside } : { ok: false, reason };
 }
 
@@ -68,7 +69,7 @@ function lookUp(inner: string, variables: Variables): Found {
   const [, kind, name, operator, rest = ''] = EXPRESSION.exec(inner) ?? [];
   if (name === undefined)
     return fail(
-      'a `${…}` of an unknown form; known are ${VAR}, ${VAR:-default}, ${VAR:?message}, ${env:VAR}, ${secret:NAME} and the folders; `$$` is a plain `$`',
+      'a `${…}` of an unknown form; the forms are ${VAR}, ${VAR:-default}, ${VAR:?message}, ${env:VAR}, ${secret:NAME} and the folders; `$$` is a plain `$`',
     );
   if (kind === 'input') return lookUpInput(name, variables);
   if (kind === 'secret') return keepSecret({ name, isPlain: operator === undefined }, variables);
@@ -81,37 +82,39 @@ function lookUp(inner: string, variables: Variables): Found {
     return fail(`variable ${name} is not set: ${rest || 'it is required'}; set it in the environment`);
   if (value === undefined)
     return fail(
-      `variable ${name} is not set: an empty text in its place would change the meaning; set it, or write \${${name}:-default}`,
+      `variable ${name} is not set, and an empty text would change the meaning; set it, or write \${${name}:-default}`,
     );
   return { ok: true, value, outside: true };
 }
 
-/** Arguments, commands and addresses stand in lists of processes and in logs, and a client's file is not the user's word. */
+/**
+ * Other users see arguments, commands and addresses in process lists and logs, and the user did not write a client's
+ * file.
+ */
 function keepSecret(
   { name, isPlain }: { readonly name: string; readonly isPlain: boolean },
   variables: Variables,
 ): Found {
   if (variables.inputs !== undefined)
     return fail(
-      '${secret:…} exists in tollgate.yaml only: a file that others write must not take secrets; define the server there',
+      '${secret:…} is only allowed in tollgate.yaml: a file that others write must not use secrets; define the server there',
     );
   if (variables.secrets !== true)
     return fail(
-      '${secret:…} outside of env and headers of a server: everybody sees it there, in lists of processes and in logs; pass it in env or headers',
+      '${secret:…} outside env and headers of a server: others would see it there, in process lists and logs; pass it in env or headers',
     );
-  if (!isPlain)
-    return fail('${secret:…} takes a name and nothing else; a secret that is missing must not turn into another text');
+  if (!isPlain) return fail('${secret:…} takes only a name, because a missing secret must not become another text');
   return { ok: true, value: `\${secret:${name}}`, outside: false, reference: true };
 }
 
 function lookUpInput(id: string, variables: Variables): Found {
-  if (variables.inputs === undefined) return fail("${input:…} exists in clients' files only; write ${env:NAME}");
+  if (variables.inputs === undefined) return fail("${input:…} is only allowed in clients' files; write ${env:NAME}");
   const variable = inputVariable(id);
   const value = Object.hasOwn(variables.env, variable) ? variables.env[variable] : undefined;
   if (value !== undefined) return { ok: true, value, outside: true };
   const preset = variables.inputs.get(id)?.default;
   if (preset !== undefined) return { ok: true, value: preset, outside: false };
-  return fail(`input ${id} has no value: nobody can be asked here; set ${variable} in the environment`);
+  return fail(`input ${id} has no value, and no one can be asked here; set ${variable} in the environment`);
 }
 
 function fail(reason: string): { readonly ok: false; readonly reason: string } {

@@ -1,4 +1,7 @@
-/** Owns the reading of YAML into plain values that know their place; refuses tags, loops, bombs and deep nesting before they cost anything. */
+/**
+ * Parses YAML to plain values that know their place. Tags, loops, alias bombs and deep nesting are refused before they
+ * cost anything.
+ */
 
 import {
   Composer,
@@ -18,46 +21,46 @@ import {
 } from 'yaml';
 import { type ConfigPath, type Located, type Path, type Problem, pathId } from '../config-problems.ts';
 
-/** Levels of nesting; the parser itself would end the process some thousand levels further down. */
+/** The most levels of nesting. The parser itself would crash at some thousand levels. */
 const MAX_DEPTH = 64;
-/** Values that aliases add when they are written out; a bomb of nine lines makes a billion. */
+/** The most values that aliases may add. A bomb of nine lines makes a billion. */
 const MAX_ALIASED = 20_000;
-/** Characters of one file: some fifty thousand rules. Reading more would take a minute and a gigabyte. */
+/** The most characters of one file: about fifty thousand rules. Reading more would take a minute and a gigabyte. */
 const MAX_TEXT = 8 * 1024 * 1024;
 
-/** A YAML file as plain values. `problems` is not empty when `value` must not be used. */
+/** A YAML file as plain values. If `problems` is not empty, `value` must not be used. */
 export interface YamlFile extends Located {
   readonly value: unknown;
   readonly problems: readonly Problem[];
 }
 
-/** What each fault of the parser means. The parser's own texts quote the file, which may hold secrets. */
+/** What each error of the parser means. The parser's own texts quote the file, which may contain secrets. */
 const SYNTAX: Readonly<Record<string, string>> = {
-  DUPLICATE_KEY: 'this key stands twice in one map: only one can be meant; remove one of them',
+  DUPLICATE_KEY: 'this key appears twice in one map; remove one of them',
   TAB_AS_INDENT: 'a tab indents this line: YAML refuses tabs; indent with spaces',
   BAD_INDENT: 'the indentation does not fit the lines above; align it with its neighbours',
   MULTIPLE_DOCS: 'a second document starts here: one file holds one configuration; remove the `---`',
   MISSING_CHAR: 'a closing character is missing; close the quote, bracket or brace',
   BAD_DQ_ESCAPE: 'this escape is unknown in double quotes; double the backslash or use single quotes',
-  BLOCK_AS_IMPLICIT_KEY: 'a second `: ` stands in one line; quote the text or start a new line',
+  BLOCK_AS_IMPLICIT_KEY: 'there is a second `: ` on this line; quote the text or start a new line',
   BAD_ALIAS: 'this alias is not valid; quote text that begins with `*` or `&`',
   BAD_SCALAR_START: 'plain text cannot begin with this character; put it into quotes',
 };
 
-/** Faults of indentation, which one code of the parser mixes with others, by the start of its own fixed words. */
+/** Errors of indentation, which have one code in the parser, by the first words of its messages. */
 const INDENTATION: readonly (readonly [start: string, message: string])[] = [
   [
     'Sequence item without -',
     'this line belongs neither to the list above nor to its last entry; indent it like the other lines of the entry, or begin it with `- `',
   ],
-  ['A block sequence may not', 'this `- ` does not stand below the other `- ` of its list; align it with them'],
+  ['A block sequence may not', 'this `- ` is not below the other `- ` of its list; align it with them'],
   [
     'Implicit map keys need',
-    'this line is no `key: value`; write a colon and a blank after the key, and align it with its neighbours',
+    'this line is not `key: value`; write a colon and a space after the key, and align it with its neighbours',
   ],
   [
     'Implicit keys need to be on',
-    'this line is no `key: value`, or the next one is indented deeper by mistake; write a colon and a blank after the key, and align the lines',
+    'this line is not `key: value`, or the next one is indented too far; write a colon and a space after the key, and align the lines',
   ],
   ['Flow map', 'a closing `}` is missing before here; close the brace that opens above'],
   ['Flow sequence', 'a closing `]` is missing before here; close the bracket that opens above'],
@@ -73,7 +76,7 @@ interface PlainYaml {
 
 type Offsets = ReadonlyMap<string, { readonly key: number; readonly value: number }>;
 
-/** Reads YAML 1.2. Never throws: what cannot be read stands in `problems`. */
+/** Reads YAML 1.2. Never throws: errors are in `problems`. */
 export function readYaml(file: string, text: string): YamlFile {
   const { value, problems, offsets, lineStarts } = parseYaml(text);
   return {
@@ -94,9 +97,7 @@ function parseYaml(text: string): PlainYaml {
     return broken([problem(0, `more than ${MAX_TEXT} characters in one file; split it into several`)]);
   const { tokens, tooDeepAt } = readTokens(text, lines);
   if (tooDeepAt !== undefined)
-    return broken([
-      problem(tooDeepAt, `nested deeper than ${MAX_DEPTH} levels: no configuration needs that; flatten it`),
-    ]);
+    return broken([problem(tooDeepAt, `nested deeper than ${MAX_DEPTH} levels; flatten it`)]);
   const document = compose(tokens, text.length);
   if (document.errors.length > 0)
     return broken(
@@ -135,14 +136,14 @@ function offsetOf(offsets: Offsets, path: Path, part: 'key' | 'value'): number {
   return 0;
 }
 
-/** One wrong indentation makes the parser stumble over the same and the next line again and again. */
+/** After one wrong indentation the parser reports the same line and the next one again and again. */
 function separate(problems: PlainYaml['problems']): PlainYaml['problems'] {
   const kept: PlainYaml['problems'][number][] = [];
   for (const one of problems) if (one.line > (kept.at(-1)?.line ?? -1) + 1) kept.push(one);
   return kept;
 }
 
-/** Where the text of the line begins, if the offset lies in its indentation. */
+/** Returns where the text of the line begins, if the offset is in its indentation. */
 function textFrom(text: string, offset: number): number {
   const blanks = /^ */.exec(text.slice(offset))?.[0].length ?? 0;
   return offset + blanks;
@@ -154,7 +155,7 @@ function syntaxMessage(error: YAMLError, all: readonly YAMLError[]): string {
     error.code === 'BLOCK_AS_IMPLICIT_KEY' &&
     error.message.startsWith('Nested') &&
     all.some((other) => other.code === 'MULTILINE_IMPLICIT_KEY' && other.pos[0] === error.pos[0]);
-  if (deeper) return 'the next line is indented deeper than this one, which has its value already; indent both alike';
+  if (deeper) return 'the next line is indented deeper than this one, which already has a value; indent both alike';
   return (
     INDENTATION.find(([start]) => error.message.startsWith(start))?.[1] ??
     SYNTAX[error.code] ??
@@ -162,7 +163,10 @@ function syntaxMessage(error: YAMLError, all: readonly YAMLError[]): string {
   );
 }
 
-/** The iterative half of the parser, and the offset where nesting passes the limit: the recursive half is what breaks. */
+/**
+ * The iterative half of the parser, and the offset where nesting exceeds the limit, because the recursive half would
+ * crash.
+ */
 function readTokens(
   text: string,
   lines: LineCounter,
@@ -184,7 +188,7 @@ function compose(tokens: readonly CST.Token[], length: number): Document.Parsed 
     true,
     length,
   );
-  if (document === undefined) throw new Error('the parser gave no document');
+  if (document === undefined) throw new Error('the parser returned no document');
   if (another !== undefined)
     document.errors.push(new YAMLParseError([another.range[0], another.range[1]], 'MULTIPLE_DOCS', ''));
   return document;
@@ -196,7 +200,7 @@ class Conversion {
   readonly #document: Document;
   readonly offsets = new Map<string, { readonly key: number; readonly value: number }>();
   #aliased = 0;
-  /** How many aliases lead to where the walk is. */
+  /** How many aliases lead to the present node. */
   #aliases = 0;
 
   constructor(document: Document) {
@@ -217,12 +221,12 @@ class Conversion {
         `aliases that lead into themselves or make more than ${MAX_ALIASED} values; write the values out`,
       );
     if (node?.tag !== undefined && !node.tag.startsWith('tag:yaml.org,2002:'))
-      return this.#fault(offset, 'a tag: tags are not read; remove it, or quote text that begins with `!`');
+      return this.#fault(offset, 'a tag: tags are not allowed; remove it, or quote text that begins with `!`');
     if (isAlias(node)) return this.#alias(node.resolve(this.#document), path, offset);
     if (isMap(node)) return this.#map(node, path);
     if (isSeq(node)) return node.items.map((item, index) => this.#plain(item as Node, [...path, index], offset));
     if (isScalar(node) && typeof node.value === 'object' && node.value !== null)
-      return this.#fault(offset, 'a binary value: only text is read; remove the tag');
+      return this.#fault(offset, 'a binary value: only text is allowed; remove the tag');
     return isScalar(node) ? node.value : null;
   }
 
@@ -248,7 +252,7 @@ class Conversion {
     return Object.fromEntries(entries);
   }
 
-  /** Only the first fault: the rest of an overgrown document says nothing new. */
+  /** Only the first error: the rest of a document that is too large says nothing new. */
   #fault(offset: number, message: string): undefined {
     if (this.faults.length === 0) this.faults.push({ offset, message });
     return undefined;

@@ -1,4 +1,4 @@
-/** Reads which server, or which servers in order, the configuration names for each primitive; refuses routes that no call can take. */
+/** Reads which servers the configuration names for each primitive. Routes that no call can take are refused. */
 
 import { loadMapping, MAPPINGS } from '../../../catalogs/primitives/primitive-mapping.ts';
 import { globProblem, matchesGlobs } from '../../../catalogs/readers/path-globs.ts';
@@ -12,13 +12,13 @@ import { WORKSPACE } from './server-names.ts';
 export interface RouteContext {
   readonly report: ProblemReport;
   readonly servers: NonNullable<WrittenConfig['servers']>;
-  /** Absent: labels may come from a policy in a file of its own, and are not judged. */
+  /** Absent: labels may come from a policy in a separate file, and are not checked. */
   readonly labels: ReadonlySet<string> | undefined;
-  /** Reports a server that is not there. */
+  /** Reports a server that does not exist. */
   readonly server: (name: string, path: Path) => void;
 }
 
-/** The routes of each primitive with the short forms written out. */
+/** Returns the routes of each primitive with the short forms expanded. */
 export function buildPrimitives(primitives: WrittenExpose['primitives'] = WORKSPACE): ProfileConfig['primitives'] {
   if (typeof primitives !== 'string')
     return Object.fromEntries(Object.entries(primitives).map(([name, routes]) => [name, routesOf(routes)]));
@@ -26,12 +26,12 @@ export function buildPrimitives(primitives: WrittenExpose['primitives'] = WORKSP
   return { read: routes, write: routes, edit: routes, bash: routes };
 }
 
-/** The servers that an `expose` names for its primitives; none where it leaves them to the default. */
+/** Returns the servers that an `expose` names for its primitives; none if it leaves them to the default. */
 export function backendsOf(expose: WrittenExpose | undefined): readonly string[] {
   return expose?.primitives === undefined ? [] : backendsIn(buildPrimitives(expose.primitives));
 }
 
-/** Each server behind one of the primitives, once. */
+/** Returns each server behind one of the primitives, once. */
 export function backendsIn(primitives: ProfileConfig['primitives']): readonly string[] {
   return [
     ...new Set(
@@ -98,21 +98,21 @@ function checkRoute(
     if (known?.has(label) === false)
       report.refuse(
         [...at, 'labels', step],
-        `label ${quote(label)}: no server and no rule gives it, so no call takes this route; ${didYouMean(label, known)}`,
+        `label ${quote(label)}: no server and no rule adds it, so no call takes this route; ${didYouMean(label, known)}`,
       );
   });
   const before = routesOf(written.slice(0, index)).find((other) => covers(other, route));
   if (before !== undefined)
     report.refuse(
       at,
-      `no call takes this route: one before it, of server ${quote(before.server)}, takes all that it would; ${isOpen(before) ? 'put the entry without a condition last, and write one only' : 'put this one before it, or remove it'}`,
+      `no call takes this route: one before it, of server ${quote(before.server)}, takes all its calls; ${isOpen(before) ? 'put the entry without a condition last, and write only one' : 'put this one before it, or remove it'}`,
     );
 }
 
 function checkBackend(name: string, path: Path, { report, servers, server: checkServer }: RouteContext): void {
   if (name === WORKSPACE) return;
   if (SHIPPED.has(name))
-    return report.refuse(path, `server ${quote(name)} has tools of its own and no primitives; write workspace`);
+    return report.refuse(path, `server ${quote(name)} has its own tools and no primitives; write workspace`);
   checkServer(name, path);
   const server = servers[name];
   if (server !== undefined && server.mapping === undefined)
@@ -122,7 +122,7 @@ function checkBackend(name: string, path: Path, { report, servers, server: check
     );
 }
 
-/** The workspace serves all; what another fault says of a server is said once. */
+/** The workspace serves all. What another problem says of a server is not repeated. */
 function serves(mapping: string | undefined, primitive: string): boolean {
   const known = MAPPINGS.find((name) => name === mapping);
   return (
@@ -133,12 +133,12 @@ function serves(mapping: string | undefined, primitive: string): boolean {
   );
 }
 
-/** Whether a route takes every call. */
+/** Returns whether a route takes every call. */
 export function isOpen({ paths, labels }: Route): boolean {
   return paths === undefined && labels === undefined;
 }
 
-/** Whether `route` takes every call that `other`, which stands behind it, could take. */
+/** Returns whether `route` takes every call that the later route `other` could take. */
 function covers(route: Route, other: Route): boolean {
   const byPath =
     route.paths === undefined ||
@@ -148,7 +148,7 @@ function covers(route: Route, other: Route): boolean {
   );
 }
 
-/** Paths that a glob matches, with names that no other glob spells out: `**` as no folder and as some. */
+/** Returns paths that a glob matches and no other glob names explicitly: `**` as no folder and as some. */
 function samplesOf(glob: string): readonly string[] {
   const name = '\u0001';
   return [[], [name], [name, name], [name, name, name]].map((folders) =>

@@ -1,4 +1,7 @@
-/** Owns how an entry under `servers` becomes a server's configuration; refuses what could only fail or surprise later. */
+/**
+ * Makes a server's configuration from an entry under `servers`. Settings that could only fail or surprise later are
+ * refused.
+ */
 import { MAPPINGS } from '../../../catalogs/primitives/primitive-mapping.ts';
 import type { Semantics, Verb } from '../../../catalogs/tools/tool-definition.ts';
 import type { ServerConfig, ServerDefinition } from '../config.ts';
@@ -13,7 +16,7 @@ import { isSecretName } from './secret-shapes.ts';
 import { type DefinitionFinding, faultsOf, remarksOf } from './server-definition-rules.ts';
 import { nameFault } from './server-names.ts';
 
-/** Defaults of a server; the schema names the same ones (HA-08, HA-09, HE-02). */
+/** Defaults of a server; the schema has the same ones (HA-08, HA-09, HE-02). */
 const SERVER_DEFAULTS = {
   connectTimeoutMs: 10_000,
   timeoutMs: 30_000,
@@ -26,10 +29,10 @@ const SERVER_DEFAULTS = {
   lifetime: 'on-demand',
 } as const;
 
-/** What the building of servers needs beside the entry. */
+/** What the building of servers needs besides the entry. */
 export interface ServerContext {
   readonly report: ProblemReport;
-  /** The file before variables were filled in: tells a literal from a variable. */
+  /** The file before variables were filled in: it tells a literal from a variable. */
   readonly raw: unknown;
   readonly file: string;
   /** Makes a path of the file absolute. */
@@ -38,15 +41,18 @@ export interface ServerContext {
   readonly base: SandboxBase;
 }
 
-/** Keys that define a server; an entry with none of `command` and `url` may have none of the others either. */
+/** Keys that define a server. An entry without `command` and `url` may have none of the others either. */
 const DEFINING = ['transport', 'command', 'args', 'env', 'cwd', 'url', 'headers', 'oauth'] as const;
 
-/** True when the entry only adds settings to a server of an included file. */
+/** Returns true if the entry only adds settings to a server of an included file. */
 export function isOverlay(written: WrittenServer): boolean {
   return written.command === undefined && written.url === undefined && written.socket === undefined;
 }
 
-/** Checks the name and settings of every entry, definitions included, and returns the servers that tollgate.yaml defines itself. */
+/**
+ * Checks the name and settings of every entry, definitions included, and returns the servers that tollgate.yaml defines
+ * itself.
+ */
 export function buildServers(
   written: Readonly<Record<string, WrittenServer>>,
   context: ServerContext,
@@ -64,7 +70,7 @@ export function buildServers(
   return servers;
 }
 
-/** Settings of an entry with defaults filled in: everything but the definition. */
+/** Returns the settings of an entry with defaults filled in: everything but the definition. */
 export function settingsOf(
   written: WrittenServer,
   base: SandboxBase,
@@ -85,7 +91,7 @@ export function settingsOf(
     tools: written.tools ?? {},
     semantics: Object.entries(written.semantics ?? {}).map(([pattern, meaning]) => ({
       pattern,
-      semantics: toSemantics(meaning),
+      semantics: toSemantics(meaning as Verb | Semantics),
     })),
     connectTimeoutMs: written.connectTimeoutMs ?? SERVER_DEFAULTS.connectTimeoutMs,
     timeoutMs: written.timeoutMs ?? SERVER_DEFAULTS.timeoutMs,
@@ -133,7 +139,7 @@ function defineServer(name: string, written: WrittenServer, context: ServerConte
   };
 }
 
-/** Secrets that stand in the file itself are hidden like the others, and said to be there. */
+/** Secrets in the file itself are redacted like the others, and reported. */
 function noteLiterals(name: string, definition: ServerDefinition, context: ServerContext): void {
   const raw = (context.raw as { servers?: Record<string, WrittenServer> } | null)?.servers?.[name];
   for (const part of ['env', 'headers'] as const) {
@@ -144,12 +150,12 @@ function noteLiterals(name: string, definition: ServerDefinition, context: Serve
       if (value.length < 6)
         context.report.warn(
           ['servers', name, part, key],
-          `${key} is shorter than 6 characters: it cannot be told from other text, so results are not searched for it; take a longer one`,
+          `${key} is shorter than 6 characters: it cannot be told from other text, so results are not searched for it; use a longer one`,
         );
       if (literal)
         context.report.warn(
           ['servers', name, part, key],
-          `${key} stands in the file in clear: whoever reads the file has it; write \${env:${key.replace(/\W/g, '_').toUpperCase()}}`,
+          `${key} is in the file in clear: whoever reads the file has it; write \${env:${key.replace(/\W/g, '_').toUpperCase()}}`,
         );
     }
   }
@@ -160,13 +166,13 @@ function checkSettings(written: WrittenServer, path: Path, report: ProblemReport
   if (written.command !== undefined && written.reconnectBackoffMs !== undefined) {
     report.refuseKey(
       [...path, 'reconnectBackoffMs'],
-      'reconnectBackoffMs is the pause before a remote server is connected to again, and this server is started by a command: nothing would read it; remove it',
+      'reconnectBackoffMs is the pause before a remote server is connected to again, and a command starts this server, so it would have no effect; remove it',
     );
   }
   if (written.command !== undefined && written.healthCheckMs !== undefined) {
     report.refuseKey(
       [...path, 'healthCheckMs'],
-      'healthCheckMs is for servers that Tollgate does not start, and this one is started by a command: nothing would read it; remove it',
+      'healthCheckMs is for servers that Tollgate does not start, and a command starts this one, so it would have no effect; remove it',
     );
   }
   if (mapping !== undefined && !(MAPPINGS as readonly string[]).includes(mapping)) {
@@ -182,14 +188,14 @@ function checkSettings(written: WrittenServer, path: Path, report: ProblemReport
     if (/^\*+$/.test(pattern))
       report.refuse(
         [...path, 'tools', 'allow', index],
-        'allow "*" names every tool, now and later; leave allow out, or name the tools',
+        'allow "*" names every tool, now and later; omit allow, or name the tools',
       );
   });
   for (const pattern of Object.keys(written.semantics ?? {})) {
     if (/^\*+$/.test(pattern))
       report.refuseKey(
         [...path, 'semantics', pattern],
-        'semantics for "*" would classify tools that nobody has seen; name them, or a prefix like get_*',
+        'semantics for "*" would classify tools that no one has seen; name them, or a prefix like get_*',
       );
   }
 }

@@ -1,4 +1,4 @@
-/** Reads where the owner says that Tollgate's helper programs are, and which folders agents may write. */
+/** Reads where Tollgate's helper programs are, and which folders agents may write. */
 import {
   HELPER_NAMES,
   type HelperSettings,
@@ -9,7 +9,7 @@ import type { Config } from '../config.ts';
 import { type ProblemReport, quote } from '../config-problems.ts';
 import { realPath } from '../reading/text-files.ts';
 
-/** Folders that agents may write: with the primitives, with commands, or through a server. */
+/** Returns the folders that agents may write: with the primitives, with commands, or through a server. */
 export function writableFolders({
   workspace,
   bash,
@@ -22,7 +22,7 @@ export function writableFolders({
   return [...new Set([workspace, ...given, ...otherWorkspaces.write])];
 }
 
-/** Reports paths that could come to be a program of an agent. */
+/** Reports paths at which an agent could put its own program. */
 export function checkPrograms(
   programs: HelperSettings['programs'],
   writable: readonly string[],
@@ -40,12 +40,12 @@ export function checkPrograms(
     else if (isWithinAny(file, folders))
       report.refuse(
         ['programs', name],
-        `the program ${quote(file)} lies where agents may write, so an agent could replace it and run with the rights of Tollgate; install it elsewhere, such as under /opt, and write that path`,
+        `the program ${quote(file)} is in a folder that agents may write, so an agent could replace it and run with the rights of Tollgate; install it elsewhere, such as under /opt, and write that path`,
       );
   }
 }
 
-/** Makes a configuration decide which helpers this process runs. */
+/** Makes this process use the helper programs of a configuration. */
 export function useProgramsOf(config: Config): void {
   useHelpers({ programs: config.programs, writable: writableFolders(config) });
 }

@@ -1,7 +1,7 @@
-/** Owns how servers of included client files become servers here; refuses single servers, never the start (design §9). */
-import type { ClientEntry } from '../../cli/clients/client-entry.ts';
-import { type ClientFile, readClientFile } from '../../cli/clients/client-file-reader.ts';
-import { joinLimits } from '../../cli/clients/tool-restrictions.ts';
+/** Makes servers from included client files. A single server may be refused, but never the start. */
+import type { ClientEntry } from '../../clients/client-entry.ts';
+import { type ClientFile, readClientFile } from '../../clients/client-file-reader.ts';
+import { joinLimits } from '../../clients/tool-restrictions.ts';
 import type { ServerConfig, ServerDefinition } from '../config.ts';
 import { type Problem, quote } from '../config-problems.ts';
 import { outsideValuesOf } from '../reading/outside-values.ts';
@@ -16,7 +16,7 @@ import { faultsOf, remarksOf } from './server-definition-rules.ts';
 import { nameFault, SERVER_NAME } from './server-names.ts';
 import { inlineCodeFlag, isLeadingVariable, isTollgate } from './spawn-rules.ts';
 
-/** What including needs. `servers` are those of tollgate.yaml and gain the included ones. */
+/** What including needs. `servers` are those of tollgate.yaml; the included ones are added. */
 export interface IncludeContext {
   readonly servers: Map<string, ServerConfig>;
   readonly written: Readonly<Record<string, WrittenServer>>;
@@ -25,16 +25,16 @@ export interface IncludeContext {
   /** Folder of tollgate.yaml. */
   readonly project: string;
   readonly secrets: Set<string>;
-  /** Gains the files of variables that entries name, absolute. */
+  /** The files of variables that entries name are added, absolute. */
   readonly envFiles: Set<string>;
   /** Where a file is read (see World in work-folders.ts). */
   readonly at: (file: string) => string;
   readonly base: SandboxBase;
-  /** At most this many servers in all (HA-05). */
+  /** The most servers in total (HA-05). */
   readonly limit: number;
 }
 
-/** Adds the servers of the included files, and returns what there is to say about them. Never throws. */
+/** Adds the servers of the included files, and returns the warnings about them. Never throws. */
 export function includeServers(
   files: readonly { readonly file: string; readonly shown: string }[],
   context: IncludeContext,
@@ -42,7 +42,7 @@ export function includeServers(
   const warnings: Problem[] = [];
   files.forEach(({ file, shown }) => {
     const client = readClientFile(file, { shown, project: context.project, at: context.at });
-    // A file without any server says why its servers are missing.
+    // A file without a server says why its servers are missing.
     warnings.push(
       ...client.warnings.map((warning) => (client.entries.length > 0 ? { ...warning, minor: true as const } : warning)),
     );
@@ -53,7 +53,7 @@ export function includeServers(
   return warnings;
 }
 
-/** Adds the servers that hosts registered, each where its name is free, and returns what there is to say about them. Never throws. */
+/** Adds the servers that hosts registered if their name is free, and returns the warnings about them. Never throws. */
 export function includeRegistered(registered: readonly Counting[], context: IncludeContext): readonly Problem[] {
   const warnings: Problem[] = [];
   for (const { name, client } of registered) {
@@ -84,13 +84,13 @@ function addEntry(entry: ClientEntry, client: ClientFile, context: EntryContext)
   const restrict = (known: ServerConfig): void => {
     if (entry.tools === undefined) return;
     context.servers.set(known.name, { ...known, tools: joinLimits(known.tools, entry.tools) });
-    remark(`it takes tools away from ${known.name}, which is the same program; to have them, change this file`, true);
+    remark(`it removes tools from ${known.name}, which is the same program; to have them, change this file`, true);
   };
   const existing = context.servers.get(entry.name);
   const isOwn = existing !== undefined && !isIncluded(existing, context);
   const server = buildIncluded(entry, client, context);
   if (isOwn) {
-    // A copy of its own: what the file still says is the same program.
+    // A separate copy, because what the file still says is the same program.
     if (sameProgram(existing, server)) return restrict(existing);
     return remark(
       `tollgate.yaml defines ${entry.name} itself, so this one is left out; rename one of them to have both`,
@@ -100,7 +100,7 @@ function addEntry(entry: ClientEntry, client: ClientFile, context: EntryContext)
   const collision =
     existing === undefined
       ? undefined
-      : `${existing.source} and ${client.file} define it differently, and nobody can tell which was meant; rename one`;
+      : `${existing.source} and ${client.file} define it differently, so it is not clear which one was meant; rename one`;
   const full =
     existing === undefined && context.servers.size >= context.limit
       ? `limits.servers (${context.limit}) is reached; raise it, or include fewer`
@@ -114,10 +114,10 @@ function addEntry(entry: ClientEntry, client: ClientFile, context: EntryContext)
     writtenFor(entry.name, context)?.sandbox === undefined
   )
     remark(
-      `its sandbox counts for nothing in an included file; write it under servers.${entry.name}.sandbox in tollgate.yaml, or copy it: tollgate import --copy --only ${entry.name}`,
+      `its sandbox has no effect in an included file; write it under servers.${entry.name}.sandbox in tollgate.yaml, or copy it: tollgate import --copy --only ${entry.name}`,
       true,
     );
-  // Past the limit even unusable entries are not kept: a file with a million servers must cost nothing.
+  // Above the limit not even unusable entries are kept: a file with a million servers must cost nothing.
   if (full === undefined) context.servers.set(entry.name, { ...server, ...(unusable !== undefined && { unusable }) });
 }
 
@@ -126,13 +126,13 @@ function writtenFor(name: string, { written }: IncludeContext): WrittenServer | 
   return Object.hasOwn(written, name) ? written[name] : undefined;
 }
 
-/** An included server carries the file it came from; one of tollgate.yaml stands there with a definition. */
+/** An included server has the file it came from; one of tollgate.yaml has a definition there. */
 function isIncluded(server: ServerConfig, context: IncludeContext): boolean {
   const written = writtenFor(server.name, context);
   return written === undefined || isOverlay(written);
 }
 
-/** The same program with the same reach, so that two clients' files that list it mean one server. */
+/** The same program with the same access counts as one server if two clients' files list it. */
 function sameDefinition(one: ServerConfig, other: ServerConfig): boolean {
   const essence = ({ transport, command, args, env, cwd, url, headers, unusable }: ServerConfig): string =>
     JSON.stringify([
@@ -148,7 +148,7 @@ function sameDefinition(one: ServerConfig, other: ServerConfig): boolean {
   return essence(one) === essence(other);
 }
 
-/** The same, whatever keys it is given. */
+/** The same for any order of its keys. */
 function sameProgram(one: ServerConfig, other: ServerConfig): boolean {
   const program = ({ transport, command, args, url }: ServerConfig): string =>
     JSON.stringify([transport, command, args, url]);
@@ -165,10 +165,10 @@ function buildIncluded(entry: ClientEntry, client: ClientFile, context: IncludeC
   const leading = Object.keys(definition.env).find(isLeadingVariable);
   if (leading !== undefined)
     faults.push(
-      `variable ${leading} leads the program to settings and programs of its own; define the server in tollgate.yaml if you trust it`,
+      `variable ${leading} leads the program to other settings and programs; define the server in tollgate.yaml if you trust it`,
     );
   if (flag !== undefined)
-    faults.push(`${flag} runs code that stands in the arguments; define the server in tollgate.yaml if you trust it`);
+    faults.push(`${flag} runs code from the arguments; define the server in tollgate.yaml if you trust it`);
   const overlay = writtenFor(entry.name, context);
   const [unusable] = faults;
   const settings = settingsOf(overlay ?? {}, context.base, definition.transport);
@@ -188,7 +188,7 @@ interface Filling {
   readonly faults: string[];
 }
 
-/** The definition with its variables filled in; what could not be filled in goes to `faults`. */
+/** Returns the definition with its variables filled in; errors go to `faults`. */
 function fillIn(entry: ClientEntry, { client, context, faults }: Filling): ServerDefinition {
   const variables = { ...context.variables, inputs: client.inputs };
   const fill = (text: string, secret = false): string => {
@@ -225,12 +225,12 @@ function fillIn(entry: ClientEntry, { client, context, faults }: Filling): Serve
 
 const MAX_ENV_FILE = 64 * 1024;
 
-/** Every value counts as a secret: that is what such files are for. */
+/** Every value counts as a secret, because such files are for secrets. */
 function readEnvFile(file: string, { context, faults }: Pick<Filling, 'context' | 'faults'>): Record<string, string> {
   context.envFiles.add(file);
   const read = readText(context.at(file), MAX_ENV_FILE);
   if (!read.ok) {
-    faults.push(`its envFile gives nothing: ${read.reason}`);
+    faults.push(`its envFile cannot be used: ${read.reason}`);
     return {};
   }
   const variables = parseEnvFile(read.text);
@@ -247,7 +247,10 @@ export function parseEnvFile(text: string): Record<string, string> {
   return Object.fromEntries(pairs);
 }
 
-/** Entries of tollgate.yaml that add settings to a server which no included file has: kept, so that names hold, but unusable. */
+/**
+ * Entries of tollgate.yaml that add settings to a server of no included file: kept, so that their names are known, but
+ * unusable.
+ */
 export function addAbsent(
   context: Pick<IncludeContext, 'servers' | 'written' | 'base'>,
   source: string,

@@ -1,12 +1,13 @@
-/** Owns what makes a server internal (CY-02): its own definition, no network, named tools, a pin; refuses half of it. */
+/** Checks what makes a server internal (CY-02): its own definition, no network, named tools, a pin. */
 import path from 'node:path';
+import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import { PIN_PATTERN } from '../../../catalogs/tools/definition-pin.ts';
 import { type Path, type ProblemReport, quote } from '../config-problems.ts';
-import { isWithin, realPath } from '../reading/text-files.ts';
+import { realPath } from '../reading/text-files.ts';
 import type { WrittenServer } from '../written-config.ts';
 import type { SandboxBase } from './sandbox-settings.ts';
 
-/** Longest path that the kernel takes for a socket (unix(7), sun_path), less the zero at its end. */
+/** Longest path that the kernel accepts for a socket (unix(7), sun_path), without the zero at its end. */
 const MAX_SOCKET = 107;
 
 interface Context {
@@ -15,7 +16,7 @@ interface Context {
   readonly base: SandboxBase;
 }
 
-/** Reports what contradicts itself, entry by entry, and an internal server that has no pin yet. */
+/** Reports contradictions, entry by entry, and an internal server that has no pin yet. */
 export function checkInternal(written: WrittenServer, at: Path, { report, resolve, base }: Context): void {
   const { trust, socket, pin } = written;
   const name = quote(String(at.at(-1)));
@@ -23,7 +24,7 @@ export function checkInternal(written: WrittenServer, at: Path, { report, resolv
   if (socket !== undefined)
     report.refuseKey(
       [...at, 'socket'],
-      `server ${name}: a program behind a socket can neither be started nor isolated here, so only a server of your own is reached by one; write trust: internal, or command`,
+      `server ${name}: Tollgate can neither start nor isolate a program behind a socket, so only your own server can be reached by one; write trust: internal, or command`,
     );
   if (pin !== undefined)
     report.refuseKey(
@@ -38,17 +39,17 @@ function checkTrusted(written: WrittenServer, at: Path, { report, resolve, base 
   if (url !== undefined)
     report.refuseKey(
       [...at, 'url'],
-      `internal server ${name}: an address can be reached by others and answered by others; write command or socket, or remove trust`,
+      `internal server ${name}: others can reach an address, and others can answer there; write command or socket, or remove trust`,
     );
   else if (command === undefined && socket === undefined)
     report.refuseKey(
       [...at, 'trust'],
-      `internal server ${name}: what an included file defines is not Tollgate's own, for that file can change; add command or socket`,
+      `internal server ${name}: an included file can change, so it cannot define an internal server; add command or socket`,
     );
   if (mapping !== undefined)
-    report.refuseKey([...at, 'mapping'], `internal server ${name}: a mapping is for servers of others; remove it`);
+    report.refuseKey([...at, 'mapping'], `internal server ${name}: a mapping is for external servers; remove it`);
   if (socket !== undefined && transport !== undefined)
-    report.refuseKey([...at, 'transport'], `internal server ${name}: a socket says the transport; remove it`);
+    report.refuseKey([...at, 'transport'], `internal server ${name}: the socket determines the transport; remove it`);
   if ((tools?.allow ?? []).length === 0)
     report.refuseKey(
       [...at, 'trust'],
@@ -58,7 +59,7 @@ function checkTrusted(written: WrittenServer, at: Path, { report, resolve, base 
     if (tool.includes('*'))
       report.refuse(
         [...at, 'tools', 'allow', index],
-        `internal server ${name}: the pattern ${quote(tool)} would take in tools that nobody has seen; name each tool`,
+        `internal server ${name}: the pattern ${quote(tool)} would include tools that no one has seen; name each tool`,
       );
   });
   if (pin === undefined)
@@ -75,14 +76,14 @@ function checkTrusted(written: WrittenServer, at: Path, { report, resolve, base 
 }
 
 function checkPlace(file: string, at: Path, { report, base }: Pick<Context, 'report' | 'base'>): void {
-  if (base.workspace !== undefined && isWithin(path.dirname(file), base.workspace))
+  if (base.workspace !== undefined && isPathWithin(path.dirname(file), base.workspace))
     report.refuse(
       at,
-      'the socket lies in the workspace, where commands of the agent reach it past the policy; put it elsewhere',
+      'the socket is in the workspace, where commands of the agent can reach it without the policy; put it elsewhere',
     );
   if (Buffer.byteLength(file) > MAX_SOCKET)
     report.refuse(
       at,
-      `the path of the socket is longer than ${MAX_SOCKET} bytes, which the system does not take; choose a shorter one`,
+      `the path of the socket is longer than ${MAX_SOCKET} bytes, which the system does not accept; choose a shorter one`,
     );
 }

@@ -1,11 +1,14 @@
-/** Owns `oauth` of a server: the client of a sign-in; refuses one whose secret could go to a stranger, and one that nothing would use. */
+/**
+ * Reads `oauth` of a server: the client of a sign-in. A client whose secret could go to a stranger, or that would not
+ * be used, is refused.
+ */
 import type { OAuthSettings } from '../../../adapters/port.ts';
 import { isConfidential } from '../../../catalogs/readers/urls.ts';
 import type { ServerDefinition } from '../config.ts';
 import { type ProblemReport, quote } from '../config-problems.ts';
 import type { WrittenServer } from '../written-config.ts';
 
-/** What is needed beside the entry. */
+/** What is needed besides the entry. */
 interface OAuthContext {
   readonly definition: ServerDefinition;
   readonly report: ProblemReport;
@@ -14,7 +17,7 @@ interface OAuthContext {
   readonly secrets: Set<string>;
 }
 
-/** The settings with their default, every fault reported; undefined where none are written. */
+/** Returns the settings with their default, and reports every error; undefined if none are written. */
 export function buildOAuth(
   name: string,
   { oauth }: WrittenServer,
@@ -26,25 +29,28 @@ export function buildOAuth(
     report.refuse(['servers', name, 'oauth', key], `server ${quote(name)}: ${message}`);
   const isWritten = Object.keys(definition.headers).some((header) => header.toLowerCase() === 'authorization');
   if (definition.url === undefined)
-    refuse(firstKey(oauth), 'oauth goes with url only: a started program signs in by itself; remove it');
+    refuse(firstKey(oauth), 'oauth is only for a url: a started program signs in by itself; remove it');
   else if (!isConfidential(definition.url))
     refuse(
       firstKey(oauth),
-      'oauth at an address without https: everybody on the way would read the token; write https://…',
+      'oauth at an address without https: others on the network could read the token; write https://…',
     );
   if (isWritten)
-    refuse(firstKey(oauth), 'both oauth and a header Authorization: a request carries one of them; remove the other');
+    refuse(
+      firstKey(oauth),
+      'both oauth and a header Authorization: a request can have only one of them; remove the other',
+    );
   if (clientSecret !== undefined && clientId === undefined)
-    refuse('clientSecret', 'a secret of which client? add clientId');
+    refuse('clientSecret', 'clientSecret without a client; add clientId');
   if (clientSecret !== undefined && issuer === undefined)
     refuse(
       'clientSecret',
-      'without issuer the server alone would say who gets the secret; add issuer: the address that the client is registered with',
+      'without issuer the server alone would decide who gets the secret; add issuer: the address that the client is registered with',
     );
   if (issuer !== undefined && !isConfidential(issuer))
     refuse(
       'issuer',
-      'the issuer is no https address that every program reads alike: it could not be told from an impostor; write https://…',
+      'the issuer is not an https address that every program reads alike, so it could not be told from an impostor; write https://…',
     );
   if (grant === 'client_credentials' && clientSecret === undefined)
     refuse('grant', 'client_credentials needs a client with a secret: add clientId, clientSecret and issuer');
@@ -53,7 +59,7 @@ export function buildOAuth(
   if (isLiteral(raw, name))
     report.warn(
       ['servers', name, 'oauth', 'clientSecret'],
-      'clientSecret stands in the file in clear: whoever reads the file has it; store it with tollgate secret set, and write ${secret:NAME}',
+      'clientSecret is in the file in clear: whoever reads the file has it; store it with tollgate secret set, and write ${secret:NAME}',
     );
   return { ...oauth, grant };
 }

@@ -1,22 +1,26 @@
-/** Reads which folders of other workspaces an upgrade may open; refuses one that agents, Tollgate or keys of the user have anything to do with. */
+/**
+ * Reads which folders of other workspaces a capability may open. Folders that agents, Tollgate or the user's keys use
+ * are refused.
+ */
 import { broadFolderProblem } from '../../../catalogs/readers/broad-folders.ts';
+import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import { wordInside } from '../../secrets/secret-program-place.ts';
 import type { Config, OtherWorkspaces } from '../config.ts';
 import { quote } from '../config-problems.ts';
 import { isExposed } from '../reading/control-files.ts';
-import { isWithin, realPath } from '../reading/text-files.ts';
+import { realPath } from '../reading/text-files.ts';
 import { kindOf, PROGRAM } from '../work-folders.ts';
 import type { WrittenConfig } from '../written-config.ts';
 import { writableFolders } from './helper-program-settings.ts';
 import type { Guarded } from './sandbox-settings.ts';
 
-/** Nothing outside of the workspace. */
+/** Nothing outside the workspace. */
 export const NO_OTHERS: OtherWorkspaces = { read: [], write: [] };
 
 /** What the folders are compared with. */
 export interface Around extends Guarded {
   readonly resolve: (written: string) => string;
-  /** Without their own folders. */
+  /** Without the folders themselves. */
   readonly config: Pick<Config, 'workspace' | 'bash' | 'servers' | 'programs' | 'secretSources' | 'reads'>;
 }
 
@@ -29,7 +33,7 @@ interface Entry {
   readonly folder: string;
 }
 
-/** The folders, absolute and real. Reports each that cannot be one. */
+/** Returns the folders, absolute and real, and reports each that cannot be one. */
 export function placeOtherWorkspaces(written: WrittenConfig['otherWorkspaces'], around: Around): OtherWorkspaces {
   const entries = (['read', 'write'] as const).flatMap((list) =>
     (written?.[list] ?? []).map((one, index): Entry => {
@@ -52,14 +56,14 @@ function faultOf({ list, named, folder }: Entry, { config, home, hidden }: Aroun
   const fault = broadFolderProblem(folder, list === 'write', { home: realPath(home), hidden });
   if (fault !== undefined) return fault;
   if (isExposed(named, [...writableFolders({ ...config, otherWorkspaces: NO_OTHERS }), ...readableFolders(config)]))
-    return 'agents reach it, or the way to it, without any upgrade: by the workspace, or by a sandbox that is given this folder, one in it or one around it; name a folder apart from these';
-  // A file that was refused has left no path.
+    return 'agents reach it, or a folder on the way to it, without the capability: through the workspace, or through a sandbox that is given this folder, one in it or one around it; name a separate folder';
+  // A refused file has no path.
   if (config.reads.some((file: string | undefined) => file !== undefined && isExposed(file, [folder])))
-    return 'files of this configuration lie there, or it lies in a folder of them; name a folder without them';
+    return 'files of this configuration are there, or it is in a folder of them; name a folder without them';
   return list === 'write' ? startedFrom(folder, config) : undefined;
 }
 
-/** Folders that sandboxes may read, and those in which servers start. */
+/** Folders that sandboxes may read, and folders in which servers start. */
 function readableFolders({ bash, servers }: Pick<Config, 'bash' | 'servers'>): readonly string[] {
   const given = [bash, ...servers.values()].flatMap(({ sandbox }) => sandbox?.filesystem.allowRead ?? []);
   const starts = [...servers.values()].flatMap(({ cwd, isolation = 'sandbox' }) =>
@@ -68,28 +72,28 @@ function readableFolders({ bash, servers }: Pick<Config, 'bash' | 'servers'>): r
   return [...given, ...starts];
 }
 
-/** What Tollgate itself starts or reaches must not be written by an agent. */
+/** An agent must not write what Tollgate itself starts or reaches. */
 function startedFrom(folder: string, { programs, secretSources, servers }: Around['config']): string | undefined {
-  if (isWithin(PROGRAM, folder) || isWithin(folder, PROGRAM))
-    return 'it holds the program of Tollgate, or is part of it; name another folder';
+  if (isPathWithin(PROGRAM, folder) || isPathWithin(folder, PROGRAM))
+    return 'it contains the program of Tollgate, or is part of it; name another folder';
   const helper = Object.entries(programs).find(([, file]) => file !== undefined && isExposed(file, [folder]));
   if (helper !== undefined)
-    return `the program ${quote(helper[0])} of programs lies there, and an agent could replace it; name another folder, or give it under read`;
+    return `the program ${quote(helper[0])} of programs is there, and an agent could replace it; name another folder, or write it under read`;
   const secret = [...secretSources].find(
     ([, source]) => source.from === 'exec' && wordInside(source.command, folder) !== -1,
   );
   if (secret !== undefined)
-    return `the program that gives secret ${quote(secret[0])} lies there, and an agent could replace it; name another folder, or give it under read`;
+    return `the program that gives secret ${quote(secret[0])} is there, and an agent could replace it; name another folder, or write it under read`;
   const socket = [...servers.values()].find(
     (server) => server.socket !== undefined && isExposed(server.socket, [folder]),
   );
   return socket === undefined
     ? undefined
-    : `the socket of server ${quote(socket.name)} lies there, and an agent could replace it; name another folder, or give it under read`;
+    : `the socket of server ${quote(socket.name)} is there, and an agent could replace it; name another folder, or write it under read`;
 }
 
 function overlapOf({ folder }: Entry, before: readonly Entry[]): string | undefined {
-  return before.some((one) => isWithin(folder, one.folder) || isWithin(one.folder, folder))
+  return before.some((one) => isPathWithin(folder, one.folder) || isPathWithin(one.folder, folder))
     ? 'another entry names it, a folder in it or one around it; name each once (write includes read)'
     : undefined;
 }

@@ -1,22 +1,22 @@
-/** Owns the servers that hosts have registered: one file each in the state folder, read at each load; refuses those whose registrar may not register them any more. */
+/**
+ * The servers that hosts have registered: one file each in the state folder, read at each load. A server whose
+ * registrar has lost the right is left out.
+ */
 import { linkSync, readdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
-import { type ClientFile, readClientText } from '../../cli/clients/client-file-reader.ts';
+import { type ClientFile, readClientText } from '../../clients/client-file-reader.ts';
 import type { PrincipalConfig } from '../config.ts';
 import { type Problem, quote } from '../config-problems.ts';
 import { replaceFile } from '../reading/file-replacement.ts';
 import { readText } from '../reading/text-files.ts';
+import type { WrittenServer } from '../written-config.ts';
 import { SERVER_NAME } from './server-names.ts';
 
-/** What a host registers: what another client's file could say of a server, so that it grants nothing. No text of it is a variable. */
-export interface RegisteredServer {
-  readonly command?: string;
-  readonly args?: readonly string[];
-  readonly env?: Readonly<Record<string, string>>;
-  readonly url?: string;
-  readonly headers?: Readonly<Record<string, string>>;
-  readonly transport?: 'stdio' | 'http' | 'sse';
-}
+/**
+ * What a host may write of a server: only what a client's file could say, so it grants nothing. Its texts contain no
+ * variables.
+ */
+export type RegisteredServer = Pick<WrittenServer, 'command' | 'args' | 'env' | 'url' | 'headers' | 'transport'>;
 
 /** One registration. `by`: the id of the principal; `profiles`: those that the server joins. */
 export interface Registration {
@@ -29,17 +29,17 @@ export interface Registration {
 
 const MAX_BYTES = 64 * 1024;
 
-/** The folder, in the state folder. */
+/** Returns the folder, in the state folder. */
 export function registeredFolder(state: string): string {
   return path.join(state, 'registered');
 }
 
-/** All that can be read, by name. Never throws. */
+/** Returns all that can be read, by name. Never throws. */
 export function readRegistrations(state: string): readonly Registration[] {
   return namesIn(registeredFolder(state)).flatMap((name) => readRegistration(state, name) ?? []);
 }
 
-/** One registration; undefined where there is none that can be read. Never throws. */
+/** Returns one registration; undefined if none can be read. Never throws. */
 export function readRegistration(state: string, name: string): Registration | undefined {
   const read = readText(fileOf(state, name), MAX_BYTES);
   if (!read.ok) return undefined;
@@ -53,15 +53,18 @@ export function readRegistration(state: string, name: string): Registration | un
       ? value
       : undefined;
   } catch {
-    // Nobody but Tollgate writes there: half of a file is none.
+    // Only Tollgate writes there, so half a file counts as none.
     return undefined;
   }
 }
 
-/** Writes a registration, synced to disk. False when there is one of the name: of two processes one registers it. Throws what the system throws. */
+/**
+ * Writes a registration, synced to disk. False if the name exists: of two processes, one registers it. Throws what the
+ * system throws.
+ */
 export function writeRegistration(state: string, registration: Registration): boolean {
   const file = fileOf(state, registration.name);
-  // No name of a server begins so: it is read by nobody.
+  // No name of a server begins like this, so no one reads it.
   const aside = path.join(registeredFolder(state), `.${process.pid}.${registration.name}`);
   replaceFile(aside, `${JSON.stringify(registration)}\n`);
   try {
@@ -75,19 +78,21 @@ export function writeRegistration(state: string, registration: Registration): bo
   }
 }
 
-/** Removes a registration, if it is there. */
+/** Removes a registration, if it exists. */
 export function removeRegistration(state: string, name: string): void {
   rmSync(fileOf(state, name), { force: true });
 }
 
-/** A registration that counts: the file of a client that says the same, and the profiles that its registrar may add it to. */
+/** A valid registration: the equivalent client file, and the profiles that its registrar may add it to. */
 export interface Counting {
   readonly name: string;
   readonly profiles: readonly string[];
   readonly client: ClientFile;
 }
 
-/** The registrations that count by the principals of now, and a line for each that does not. Never throws. */
+/**
+ * Returns the registrations that are valid with the present principals, and a warning for each other one. Never throws.
+ */
 export function countingRegistrations(
   state: string,
   {

@@ -1,4 +1,4 @@
-/** Owns what isolated programs are given by tollgate.yaml; refuses folders so broad that the isolation would be one in name only. */
+/** Reads what tollgate.yaml gives to isolated programs. Folders that are too broad for an isolation are refused. */
 import path from 'node:path';
 import { broadFolderProblem, type ProtectedFolders } from '../../../catalogs/readers/broad-folders.ts';
 import { parseDomain } from '../../../catalogs/readers/domains.ts';
@@ -8,24 +8,30 @@ import { realPath } from '../reading/text-files.ts';
 import type { WrittenBash, WrittenConfig, WrittenSandbox } from '../written-config.ts';
 import type { BashConfig, SandboxConfig } from './isolation-settings.ts';
 
-/** Defaults of limits; the schema names the same ones. HE-07: 256 MB a server. Commands of the agent build whole projects, and end; a server may run for weeks, so that no sum of its processor time says that it went wrong. */
+/**
+ * Defaults of limits; the schema has the same ones. HE-07: 256 MB per server. Commands of the agent build whole
+ * projects, and end. A server may run for weeks, so a sum of CPU time cannot show an error.
+ */
 const SERVER_LIMITS = { memoryMb: 256, processes: 64, fileMb: 256 } as const;
 const BASH_LIMITS = { memoryMb: 4096, processes: 512, fileMb: 2048, cpuSeconds: 3600 } as const;
 
 /** Where paths begin, absolute: those of a sandbox at the workspace. */
 export interface SandboxBase {
-  /** Absent when it was refused. */
+  /** Absent if it was refused. */
   readonly workspace?: string;
   readonly home: string;
 }
 
-/** What a server is given. One that serves primitives has the workspace, unless its settings say what it writes. */
+/**
+ * Returns what a server is given. One that serves primitives gets the workspace, unless its settings say what it
+ * writes.
+ */
 export function sandboxOf(written: WrittenSandbox | undefined, base: SandboxBase, serves: boolean): SandboxConfig {
   const { filesystem = {}, network = {}, limits, image } = written ?? {};
   const place = (paths: readonly string[] | undefined): readonly string[] =>
     (paths ?? []).map((one) => placeOf(one, base));
   return {
-    // What denies is absent where nobody wrote it: what was approved before there was such a word stays approved.
+    // Deny lists are absent if they are not written, so that approvals from before they existed stay valid.
     filesystem: {
       allowRead: place(filesystem.allowRead),
       allowWrite: place(filesystem.allowWrite ?? (serves ? ['.'] : [])),
@@ -41,7 +47,7 @@ export function sandboxOf(written: WrittenSandbox | undefined, base: SandboxBase
   };
 }
 
-/** How commands of the agent run: in a sandbox with the workspace, without a network. */
+/** Returns how commands of the agent run: in a sandbox with the workspace, without a network. */
 export function bashOf(written: WrittenBash | undefined, base: SandboxBase): BashConfig {
   const { isolation = 'sandbox', acceptPathRaces = false, limits, ...given } = written ?? {};
   return {
@@ -67,9 +73,9 @@ export interface Guarded extends SandboxBase {
 }
 
 const MOVING_IMAGE =
-  'the image has no digest, so another may stand behind its name tomorrow, and what was approved would not be what runs; write name@sha256:…, or the id of an image of your own';
+  'the image has no digest, so its name may lead to another image tomorrow that no one approved; write name@sha256:…, or the id of your own image';
 
-/** What its owner should know of the image that it runs in. */
+/** Returns what the owner should know of the image. */
 export function imageRemarks({
   isolation,
   sandbox,
@@ -83,8 +89,8 @@ export function imageRemarks({
 }
 
 /**
- * A sandboxed server is given the folder that it starts in. Reports one that is too broad where tollgate.yaml wrote it; a server of an
- * included file becomes unusable, and the answer says so.
+ * A sandboxed server gets the folder that it starts in. Reports one that is too broad if tollgate.yaml contains it; a
+ * server of an included file becomes unusable, with a warning.
  */
 export function checkFolders(
   servers: Map<string, ServerConfig>,
@@ -111,7 +117,7 @@ function preciousOf({ home, hidden }: Guarded): ProtectedFolders {
   return { home: realPath(home), hidden };
 }
 
-/** Reports what contradicts itself or gives too much, entry by entry. */
+/** Reports contradictions and too much access, entry by entry. */
 export function checkSandboxes(written: WrittenConfig, guarded: Guarded): void {
   for (const [name, server] of Object.entries(written.servers ?? {})) {
     const at = ['servers', name];
@@ -135,10 +141,7 @@ export function checkSandboxes(written: WrittenConfig, guarded: Guarded): void {
 }
 
 function refuseIdle(at: Path, { report }: Guarded): void {
-  report.refuseKey(
-    at,
-    'settings of a sandbox beside isolation direct: nothing would enforce them; remove one of the two',
-  );
+  report.refuseKey(at, 'sandbox settings together with isolation direct have no effect; remove one of the two');
 }
 
 function checkDomains(network: WrittenSandbox['network'], at: Path, { report }: Guarded): void {

@@ -1,25 +1,31 @@
-/** Owns what looks like a secret, by its name or its shape, and how an argument or an address that holds one is shown; refuses to hide what is a path, a host or code. */
+/**
+ * Recognises secrets by their name or form, and shows arguments and addresses without them. Paths, hosts and code stay
+ * visible.
+ */
 
-/** Shapes of tokens of well-known services, and long texts of mixed letters and digits. */
+/** Forms of tokens of well-known services, and long texts of mixed letters and digits. */
 const TOKEN =
   /^(?:gh[pousr]_|github_pat_|glpat-|sk-|xox[abpr]-|AKIA|eyJ|npm_|Bearer )|^(?=[^/]*\d)(?=[^/]*[A-Za-z])[A-Za-z0-9_+=]{24,}$|:\/\/[^/@\s]+:[^/@\s]+@/;
 
 const SECRET_NAME = /token|secret|passw|passphrase|api[-_]?key|_key$|credential|authorization|cookie/i;
 
-/** No path, and no blank or letter that a shell or a program would need: code that begins like a key is shown, or it would be agreed to unseen. */
+/**
+ * Without paths, spaces and characters that a shell or a program needs: code that begins like a key must stay visible
+ * to the person who approves it.
+ */
 const OPAQUE = /^(?!(?:~|\.{0,2})\/)[^\s"'`()<>;|&$\\{}[\]]{4,}$/;
 
-/** True when the name of a variable or header says that it holds a secret. */
+/** Returns true if the name of a variable or header says that it contains a secret. */
 export function isSecretName(name: string): boolean {
   return SECRET_NAME.test(name);
 }
 
-/** True for the shape of a token that stands there itself. */
+/** Returns true for a literal with the form of a token. */
 export function isToken(text: string): boolean {
   return TOKEN.test(text) && !isReference(text);
 }
 
-/** True when an argument looks like a secret: by its own name, by the flag before it, or by its shape. */
+/** Returns true if an argument looks like a secret: by its own name, by the flag before it, or by its form. */
 export function isSecretArgument(arg: string, before: string | undefined): boolean {
   const [, name, value] = /^-{0,2}([\w-]+)=(.+)$/s.exec(arg) ?? [];
   if (name !== undefined && value !== undefined)
@@ -29,12 +35,12 @@ export function isSecretArgument(arg: string, before: string | undefined): boole
   return (named && !isReference(arg)) || isToken(arg);
 }
 
-/** What stands for a key on a screen that a log keeps: a keyed digest, so that a change of it is seen. */
+/** Replaces a key on a screen that a log may keep: a keyed digest, so that a change of the key is visible. */
 export function starOver(digest: (text: string) => string): (key: string) => string {
   return (key) => `*** (digest ${digest(`args\0${key}`).slice(0, 16)})`;
 }
 
-/** Arguments with something else for each that looks like a key, or the part of it that does. */
+/** Returns arguments with a replacement for each one, or the part of one, that looks like a key. */
 export function argumentsWithout(args: readonly string[], star: (key: string) => string): readonly string[] {
   return args.map((arg, index) => {
     if (!isSecretArgument(arg, args[index - 1])) return arg;
@@ -51,12 +57,14 @@ export function argumentsWithout(args: readonly string[], star: (key: string) =>
   });
 }
 
-/** Parameters that carry keys, beside those whose names say so (isSecretName). */
+/** Parameters that carry keys, in addition to those whose names say so (isSecretName). */
 const KEY_PARAMETER = /^(?:key|k|auth|sig|signature|pwd|pass|session|sid|jwt|bearer|code)$/i;
-/** What nobody chose as a word: ids and keys of any alphabet, with dashes or without. */
+/** Texts that no one chose as a word: ids and keys of any alphabet, with dashes or without. */
 const RANDOM = /^(?:[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}|(?=(?:.*\d){3})(?=.*[A-Za-z])[\w.~+=-]{20,})$/i;
 
-/** An address with something else for its login, and for each value of its query and each step of its path that looks like a key. */
+/**
+ * Returns an address with replacements for its login, and for each query value and path segment that looks like a key.
+ */
 export function addressWithout(address: string, star: (key: string) => string): string {
   const [, scheme = '', login, host = '', rest = ''] =
     /^([a-z][\w+.-]*:\/\/)(?:([^/?#]*)@)?([^/?#]*)(.*)$/is.exec(address) ?? [];
@@ -74,7 +82,7 @@ export function addressWithout(address: string, star: (key: string) => string): 
   return `${scheme}${login === undefined ? '' : `${star(login)}@`}${host}${shown}`;
 }
 
-/** What `addressWithout` would hide of an address. */
+/** Returns what `addressWithout` would hide of an address. */
 export function keysInAddress(address: string): readonly string[] {
   const keys: string[] = [];
   addressWithout(address, (key) => {

@@ -1,4 +1,4 @@
-/** Owns what makes a server startable or reachable, whoever wrote it; refuses what would run other code than it shows. */
+/** Checks that a server can be started or reached. Definitions that would run other code than they show are refused. */
 import { urlFault } from '../../../catalogs/readers/urls.ts';
 import type { ServerDefinition } from '../config.ts';
 import { type Path, quote, showPath } from '../config-problems.ts';
@@ -12,13 +12,13 @@ import {
   runsMovingPackage,
 } from './spawn-rules.ts';
 
-/** A fault or remark with its path inside the definition. Messages never hold values. */
+/** An error or warning with its path inside the definition. Messages never contain values. */
 export interface DefinitionFinding {
   readonly path: Path;
   readonly message: string;
 }
 
-/** Headers that the wire itself sets; a configured one would split or redirect the session. */
+/** Headers that Tollgate sets itself; a configured one would split or redirect the session. */
 const WIRE_HEADERS: ReadonlySet<string> = new Set([
   'host',
   'content-length',
@@ -29,7 +29,7 @@ const WIRE_HEADERS: ReadonlySet<string> = new Set([
   'mcp-protocol-version',
 ]);
 
-/** Everything for which the server must not be used. */
+/** Returns every reason why the server must not be used. */
 export function faultsOf(definition: ServerDefinition): readonly DefinitionFinding[] {
   return [
     ...reachFaults(definition),
@@ -39,20 +39,23 @@ export function faultsOf(definition: ServerDefinition): readonly DefinitionFindi
   ];
 }
 
-/** What its owner should know: shells and interpreters that run inline code, packages without an exact version, arguments that look like secrets. */
+/**
+ * Returns what its owner should know: shells and interpreters with inline code, packages without an exact version,
+ * arguments that look like secrets.
+ */
 export function remarksOf(definition: ServerDefinition): readonly DefinitionFinding[] {
   const found: DefinitionFinding[] = [];
   const flag = inlineCodeFlag(definition);
   if (flag !== undefined)
     found.push({
       path: ['args'],
-      message: `${flag} runs code that stands in the arguments: nobody can review it as a file; put it into one`,
+      message: `${flag} runs code from the arguments, which no one can review as a file; put it into a file`,
     });
   const reach = hostReachFlag(definition);
   if (reach !== undefined)
     found.push({
       path: ['args'],
-      message: `${reach} gives the container a part of this machine, which no isolation of Tollgate bounds; use isolation: container with sandbox.image instead`,
+      message: `${reach} gives the container a part of this machine, which no isolation of Tollgate limits; use isolation: container with sandbox.image instead`,
     });
   if (runsMovingPackage(definition))
     found.push({
@@ -63,19 +66,20 @@ export function remarksOf(definition: ServerDefinition): readonly DefinitionFind
     const path = at.split('.').map((key) => (/^\d+$/.test(key) ? Number(key) : key));
     found.push({
       path,
-      message: `${showPath(path)} is filled from a variable: lists of processes and logs show its value; pass what is secret in env or headers`,
+      message: `${showPath(path)} contains a variable: process lists and logs show its value; pass secrets in env or headers`,
     });
   }
   if (definition.filled?.url === undefined && keysInAddress(definition.url ?? '').length > 0)
     found.push({
       path: ['url'],
-      message: 'url looks as if it held a secret: proxies and logs show it; pass it in headers, as ${secret:NAME}',
+      message:
+        'url looks as if it contained a secret, which proxies and logs would show; pass it in headers, as ${secret:NAME}',
     });
   definition.args.forEach((arg, index) => {
     if (definition.filled?.[`args.${index}`] === undefined && isSecretArgument(arg, definition.args[index - 1]))
       found.push({
         path: ['args', index],
-        message: `args[${index}] looks like a secret: it stands in lists of processes; pass it in env, as \${secret:NAME}`,
+        message: `args[${index}] looks like a secret, which process lists would show; pass it in env, as \${secret:NAME}`,
       });
   });
   return found;
@@ -99,27 +103,25 @@ function reachFaults({
       ['headers', headers],
     ]);
   if (command !== undefined && url !== undefined)
-    return [{ path: ['url'], message: 'both command and url: a server is started or reached, not both; remove one' }];
+    return [{ path: ['url'], message: 'both command and url: a server is either started or reached; remove one' }];
   if (url === undefined) {
     if (transport !== 'stdio')
       return [{ path: ['transport'], message: `transport ${transport} needs a url; add url, or remove transport` }];
     return Object.keys(headers).length === 0
       ? []
-      : [{ path: ['headers'], message: 'headers go with url only: a started program gets no HTTP headers; use env' }];
+      : [{ path: ['headers'], message: 'headers are only for a url: a started program gets no HTTP headers; use env' }];
   }
   if (transport === 'stdio')
     return [
       { path: ['transport'], message: 'transport stdio needs a command; write http or sse, or remove transport' },
     ];
   if (Object.keys(env).length > 0)
-    return [
-      { path: ['env'], message: 'env goes with command only: a remote server takes no environment; use headers' },
-    ];
-  if (args.length > 0) return [{ path: ['args'], message: 'args go with command only; remove them' }];
+    return [{ path: ['env'], message: 'env is only for a command: a remote server gets no environment; use headers' }];
+  if (args.length > 0) return [{ path: ['args'], message: 'args are only for a command; remove them' }];
   return urlFaults(url);
 }
 
-/** Whoever listens there runs already: there is nothing to start and nothing to send along. */
+/** The program behind the socket runs already, so there is nothing to start and nothing to send. */
 function socketFaults(
   given: readonly (readonly [string, object | string | undefined])[],
 ): readonly DefinitionFinding[] {
@@ -133,9 +135,9 @@ function urlFaults(text: string): readonly DefinitionFinding[] {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   const message =
     url === undefined || !/^https?:$/.test(url.protocol)
-      ? 'the address is not http or https: no other way of reaching a server is safe here; write for example https://mcp.example.org/mcp'
+      ? 'the address is not http or https, and no other protocol is safe here; write for example https://mcp.example.org/mcp'
       : url.username !== '' || url.password !== ''
-        ? 'the address holds a user or password, which proxies and logs would see; send it in headers'
+        ? 'the address contains a user or password, which proxies and logs would see; send it in headers'
         : urlFault(text);
   return message === undefined ? [] : [{ path: ['url'], message }];
 }
@@ -147,17 +149,17 @@ function spawnFaults(definition: ServerDefinition): readonly DefinitionFinding[]
   if (/^[^\s/\\]+\s+\S/.test(command))
     found.push({
       path: ['command'],
-      message: 'a whole command line: no shell reads it; write the program as command and the rest as args',
+      message: 'a complete command line, but no shell reads it; write the program as command and the rest as args',
     });
   if (hasLookAlike(definition))
     found.push({
       path: ['command'],
-      message: 'letters outside ASCII in the command or package: they can imitate a known name; write it in ASCII',
+      message: 'letters outside ASCII in the command or package can imitate a known name; write it in ASCII',
     });
   if (isTollgate(definition))
     found.push({ path: ['command'], message: 'this would start Tollgate inside itself; remove the server' });
   if ([command, ...args].some((text) => text.includes('\0')))
-    found.push({ path: ['args'], message: 'a NUL character: programs would see half of the text; remove it' });
+    found.push({ path: ['args'], message: 'a NUL character: programs would see only half of the text; remove it' });
   return found;
 }
 
@@ -175,10 +177,10 @@ function envFaults(env: Readonly<Record<string, string>>): readonly DefinitionFi
         {
           path,
           message:
-            'variable PATH decides which program a name stands for, past the one that was looked at; write the program as a whole path in command, and remove PATH',
+            'variable PATH decides which program a name means, without the check of the program; write the program as an absolute path in command, and remove PATH',
         },
       ];
-    return value.includes('\0') ? [{ path, message: `variable ${name} holds a NUL character; remove it` }] : [];
+    return value.includes('\0') ? [{ path, message: `variable ${name} contains a NUL character; remove it` }] : [];
   });
 }
 
@@ -187,15 +189,15 @@ function headerFaults(headers: Readonly<Record<string, string>>): readonly Defin
     const path = ['headers', name];
     if (!/^[!#$%&'*+.^`|~\w-]+$/.test(name))
       return [
-        { path, message: `header ${quote(name)} has an illegal name; write it as HTTP has it, for example X-Api-Key` },
+        { path, message: `header ${quote(name)} has an illegal name; write it as in HTTP, for example X-Api-Key` },
       ];
     if (WIRE_HEADERS.has(name.toLowerCase()))
-      return [{ path, message: `header ${name} is set by the wire itself; remove it` }];
+      return [{ path, message: `Tollgate sets header ${name} itself; remove it` }];
     return /[^\t\x20-\x7e\x80-\xff]/.test(value)
       ? [
           {
             path,
-            message: `header ${name} holds a line break or another character that HTTP refuses; check the variable`,
+            message: `header ${name} contains a line break or another character that HTTP does not allow; check the variable`,
           },
         ]
       : [];

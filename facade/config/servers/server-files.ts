@@ -1,25 +1,26 @@
-/** Owns the files under `servers/` beside tollgate.yaml, one server each, named by its file; refuses a name that stands twice. */
+/** Reads the files under `servers/` next to tollgate.yaml: one server each, named by its file. */
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import { type Path, type Problem, quote } from '../config-problems.ts';
 import { readText } from '../reading/text-files.ts';
 import { readYaml, type YamlFile } from '../reading/yaml-document.ts';
 
-/** The folder, beside tollgate.yaml. */
+/** The folder, next to tollgate.yaml. */
 export const SERVER_FOLDER = 'servers';
 
 const MAX_BYTES = 64 * 1024;
 
 type Plain = Readonly<Record<string, unknown>>;
 
-/** The file of a server in a project. `folder`: that of tollgate.yaml. */
+/** Returns the file of a server in a project. `folder`: that of tollgate.yaml. */
 export function serverFileOf(folder: string, name: string): string {
   return path.join(folder, SERVER_FOLDER, `${name}.yaml`);
 }
 
 /**
- * tollgate.yaml with every file of the folder as an entry under `servers`: from here on nothing tells the two apart, except
- * where a fault is shown. `folder` is where the files are read. Each file holds one entry; `name`, if it stands there, is that of the file. Never throws.
+ * Returns tollgate.yaml with every file of the folder as an entry under `servers`. Afterwards the two are the same,
+ * except where a problem is shown. `folder` is where the files are read. Each file contains one entry; `name`, if
+ * present, is that of the file. Never throws.
  */
 export function joinServerFiles(
   yaml: YamlFile,
@@ -42,7 +43,7 @@ export function joinServerFiles(
   }
   const settingsOf = (name: string): Plain => (Object.hasOwn(own, name) && isMap(own[name]) ? own[name] : {});
   const entries = [...files].map(([name, { value }]) => [name, { ...entryOf(value), ...settingsOf(name) }] as const);
-  // A section of the wrong kind stays as it is, to be refused as such.
+  // A section of the wrong type stays as it is, and is refused later.
   const servers =
     root.servers === undefined || isMap(root.servers)
       ? {
@@ -67,7 +68,10 @@ export function joinServerFiles(
   };
 }
 
-/** Files of the folder that hold servers in another form: they are read by nobody until they are imported. `folder` is where they are looked for. */
+/**
+ * Returns files of the folder that contain servers in another form: they are not read until they are imported. `folder`
+ * is where they are searched for.
+ */
 export function strayServerFiles(folder: string): readonly Problem[] {
   const all = listFiles(folder, /\.(?:ya?ml|toml)$/);
   const known = new Set(all.filter((base) => !base.endsWith('.toml')).map(nameOf));
@@ -77,13 +81,13 @@ export function strayServerFiles(folder: string): readonly Problem[] {
       file: `${SERVER_FOLDER}/${base}`,
       line: 1,
       column: 1,
-      message: `the file is not read: a server here is a YAML file; take it over with: tollgate import ${SERVER_FOLDER}/${base}`,
+      message: `the file is not read, because a server here is a YAML file; import it with: tollgate import ${SERVER_FOLDER}/${base}`,
     }));
 }
 
 /**
- * Control files as programs of servers must not read them: of a folder of server files its definitions alone, because the program of
- * a server may lie beside them (`servers/NAME.js`).
+ * Returns control files as programs of servers must not read them: only the definitions in a folder of server files,
+ * because the program of a server may be next to them (`servers/NAME.js`).
  */
 export function hiddenFrom(controlFiles: readonly string[]): readonly string[] {
   return controlFiles.flatMap((file) =>
@@ -112,7 +116,7 @@ function listFiles(folder: string, ends: RegExp): readonly string[] {
       .filter((base) => !base.startsWith('.') && ends.test(base))
       .sort();
   } catch {
-    // There is no such folder, or it is a file: then there are no servers in it.
+    // The folder does not exist, or it is a file, so there are no servers in it.
     return [];
   }
 }
@@ -122,7 +126,7 @@ function unread(file: string, reason: string): YamlFile {
     file,
     value: {},
     problems: [
-      { file, line: 1, column: 1, message: `the server's file cannot be read: ${reason}; mend it, or remove it` },
+      { file, line: 1, column: 1, message: `the server's file cannot be read: ${reason}; correct it, or remove it` },
     ],
     placeOf: () => ({ line: 1, column: 1 }),
   };
@@ -138,7 +142,7 @@ function faultsOf(
   if (!isMap(value))
     return fault(
       [],
-      'the file holds no server: write its keys as under `servers` in tollgate.yaml, such as command and args',
+      'the file contains no server: write its keys as under `servers` in tollgate.yaml, such as command and args',
     );
   if (taken.has(name))
     return fault(
@@ -146,11 +150,11 @@ function faultsOf(
       `server ${quote(name)} is defined elsewhere too, in tollgate.yaml or in a file of the same name; keep one of them`,
     );
   if (value.name !== undefined && value.name !== name)
-    return fault(['name'], `the server is called ${quote(name)}, after its file; write that, or rename the file`);
+    return fault(['name'], `the name of the server is ${quote(name)}, after its file; write that, or rename the file`);
   return [];
 }
 
-/** Whether an entry of tollgate.yaml only adds settings to a server that is defined elsewhere. */
+/** Returns whether an entry of tollgate.yaml only adds settings to a server that is defined elsewhere. */
 function isSettings(entry: unknown): boolean {
   return isMap(entry) && ['command', 'url', 'socket'].every((key) => entry[key] === undefined);
 }

@@ -1,7 +1,7 @@
-/** Owns the rules for names of servers: what is legal, what is reserved, and how a client's name becomes a legal one. */
+/** The rules for names of servers: which are legal, which are reserved, and how a client's name becomes a legal one. */
 import { SHIPPED } from '../../../catalogs/servers/shipped-servers.ts';
 
-/** A legal name of a server (HA-04). It stands before a dot in ids of tools, in file names and in metrics. */
+/** A legal name of a server (HA-04). It comes before a dot in ids of tools, in file names and in metrics. */
 export const SERVER_NAME = /^[a-z][a-z0-9-]{0,63}$/;
 
 /** The internal server that serves the primitives by default. */
@@ -9,16 +9,19 @@ export const WORKSPACE = 'workspace';
 
 const RESERVED: ReadonlySet<string> = new Set([WORKSPACE, ...SHIPPED.keys(), 'spill']);
 
-/** Why `name` cannot be a server's name, and what to write; undefined when it can. */
+/** Returns why `name` cannot be a server's name, and what to write; undefined if it can. */
 export function nameFault(name: string): string | undefined {
-  if (RESERVED.has(name)) return `the name is reserved for Tollgate itself; write another, for example my-${name}`;
+  if (RESERVED.has(name)) return `the name is reserved for Tollgate; write another, for example my-${name}`;
   if (name.startsWith('tollgate-'))
-    return 'names that begin with tollgate- are reserved for Tollgate itself; write another name';
+    return 'names that begin with tollgate- are reserved for Tollgate; write another name';
   if (SERVER_NAME.test(name)) return undefined;
-  return `names of servers are lower-case letters, digits and hyphens, and begin with a letter; write ${toSlug(name)}`;
+  return `a server name is lower-case letters, digits and hyphens, and begins with a letter; write ${toSlug(name)}`;
 }
 
-/** The legal name nearest to a client's: `GitHub (work)` → `github-work`. Reserved names stay as they are, for the caller to refuse. */
+/**
+ * Returns the legal name nearest to a client's: `GitHub (work)` → `github-work`. Reserved names stay, for the caller to
+ * refuse.
+ */
 export function toSlug(name: string): string {
   const plain = name
     .normalize('NFKD')
@@ -30,7 +33,10 @@ export function toSlug(name: string): string {
   return led.slice(0, 64).replace(/-+$/, '');
 }
 
-/** `server` and `tool` of an id like `files.read_*`; undefined when it is not one. The server part may hold no `*`. */
+/**
+ * Returns `server` and `tool` of an id like `files.read_*`; undefined if it is not one. The server part may contain no
+ * `*`.
+ */
 export function splitToolId(id: string): { readonly server: string; readonly tool: string } | undefined {
   const dot = id.indexOf('.');
   const server = id.slice(0, Math.max(dot, 0));

@@ -1,24 +1,23 @@
-/** Owns what is suspicious in the way a server is started: loader variables, inline code, look-alike names, moving versions. */
+/**
+ * Finds what is suspicious in the start of a server: loader variables, inline code, look-alike names, moving versions.
+ */
 import { inlineCode } from '../../../catalogs/programs/interpreters.ts';
+import type { ServerDefinition } from '../config.ts';
 
 /** The part of a server that decides what runs. */
-export interface Spawn {
-  readonly command?: string | undefined;
-  readonly args: readonly string[];
-  readonly env: Readonly<Record<string, string>>;
-}
+export type Spawn = Pick<ServerDefinition, 'args' | 'env'> & { readonly command?: string | undefined };
 
-/** Variables that load code into a program, whatever its command says (security.md case 65); those of one runtime alone count for all. */
+/** Variables that load code into a program, whatever its command says. Those of a single runtime count for all. */
 const LOADERS: ReadonlySet<string> = new Set(
   `NODE_OPTIONS NODE_PATH BUN_OPTIONS TS_NODE_PROJECT LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT BASH_ENV ENV ZDOTDIR PROMPT_COMMAND SHELLOPTS BASHOPTS PYTHONPATH PYTHONSTARTUP PYTHONHOME PYTHONINSPECT PYTHONBREAKPOINT PYTHONPLATLIBDIR
   PYTHONUSERBASE PYTHONWARNINGS PERL5LIB PERLLIB PERL5OPT PERL5DB RUBYLIB RUBYOPT GEM_HOME GEM_PATH BUNDLE_GEMFILE CLASSPATH JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS _JAVA_OPTIONS DOTNET_STARTUP_HOOKS DOTNET_ADDITIONAL_DEPS CORECLR_PROFILER_PATH
   LUA_INIT LUA_PATH LUA_CPATH R_PROFILE R_PROFILE_USER R_ENVIRON PHPRC PHP_INI_SCAN_DIR OPENSSL_CONF OPENSSL_MODULES OPENSSL_ENGINES GCONV_PATH GIT_SSH GIT_SSH_COMMAND GIT_EXEC_PATH GIT_PROXY_COMMAND GIT_EXTERNAL_DIFF GIT_ASKPASS GIT_TEMPLATE_DIR
   GIT_CONFIG GIT_CONFIG_GLOBAL GIT_CONFIG_SYSTEM GIT_CONFIG_COUNT SSH_ASKPASS`.split(/\s+/),
 );
-/** Families of them: settings of npm name scripts and shells that it runs. */
+/** Families of such variables: settings of npm name scripts and shells that it runs. */
 const LOADER_FAMILIES =
   /^(?:LD_|DYLD_|NPM_CONFIG_(?!(?:CACHE|REGISTRY|LOGLEVEL|OFFLINE|FUND|AUDIT|UPDATE_NOTIFIER|YES)$)|BASH_FUNC_|LUA_INIT_|GIT_CONFIG_(?:KEY|VALUE)_)/;
-/** Variables that move where a program looks for settings of its own, which may hold commands. */
+/** Variables that change where a program looks for its settings, which may contain commands. */
 const LEADING: ReadonlySet<string> = new Set([
   'HOME',
   'USERPROFILE',
@@ -34,23 +33,26 @@ const LEADING: ReadonlySet<string> = new Set([
 
 const RUNNERS: ReadonlySet<string> = new Set(['npx', 'bunx', 'pnpx', 'uvx', 'pipx']);
 
-/** True for a variable that makes a program load foreign code. Windows ignores case, so it is ignored here. */
+/** Returns true for a variable that makes a program load foreign code. Case is ignored, as on Windows. */
 export function isLoaderVariable(name: string): boolean {
   const upper = name.toUpperCase();
   return LOADERS.has(upper) || LOADER_FAMILIES.test(upper);
 }
 
-/** True for a variable that leads a program to settings or programs of its own: shown whole to whoever approves, refused where others write the file. */
+/**
+ * Returns true for a variable that leads a program to other settings or programs: shown completely to the person who
+ * approves, refused in files that others write.
+ */
 export function isLeadingVariable(name: string): boolean {
   return LEADING.has(name.toUpperCase());
 }
 
-/** The name of the program, without folder and extension. */
+/** Returns the name of the program, without folder and extension. */
 export function programOf(command: string): string {
   return (command.split(/[/\\]/).at(-1) ?? command).replace(/\.(exe|cmd|bat)$/i, '').toLowerCase();
 }
 
-/** The flag that makes the program run code from its arguments; undefined when there is none. */
+/** Returns the flag that makes the program run code from its arguments; undefined if there is none. */
 export function inlineCodeFlag({ command, args }: Spawn): string | undefined {
   if (command === undefined) return undefined;
   if (/^(?:docker|podman|nerdctl)$/.test(programOf(command)))
@@ -61,13 +63,13 @@ export function inlineCodeFlag({ command, args }: Spawn): string | undefined {
 const MOUNTS =
   /^(?:-v|--volume|--mount|--privileged|--device|--network|--net|--pid|--ipc|--cap-add|--volumes-from)(?:=|$)|^-v./;
 
-/** The flag with which a container is given a part of this machine; undefined when there is none. */
+/** Returns the flag that gives a container a part of this machine; undefined if there is none. */
 export function hostReachFlag({ command, args }: Spawn): string | undefined {
   if (!/^(?:docker|podman|nerdctl)$/.test(programOf(command ?? ''))) return undefined;
   return args.find((argument) => MOUNTS.test(argument))?.replace(/=.*|(?<=^-v).+/s, '');
 }
 
-/** True when the command or the package that it runs holds letters outside ASCII: look-alikes of known names (case 73). */
+/** Returns true if the command or its package contains letters outside ASCII, which can imitate known names. */
 export function hasLookAlike({ command, args }: Spawn): boolean {
   const run = RUNNERS.has(programOf(command ?? '')) ? args : [];
   return [command ?? '', ...run.filter((argument) => !argument.startsWith('-')).slice(0, 1)].some((text) =>
@@ -75,14 +77,14 @@ export function hasLookAlike({ command, args }: Spawn): boolean {
   );
 }
 
-/** True when a runner fetches a package without an exact version, so that it may change under you (case 66). */
+/** Returns true if a runner downloads a package without an exact version, so that it may change. */
 export function runsMovingPackage({ command, args }: Spawn): boolean {
   if (!RUNNERS.has(programOf(command ?? ''))) return false;
   const name = args.find((argument) => !argument.startsWith('-') && argument !== 'run');
   return name !== undefined && !/^[./~]/.test(name) && !/.[@=]=?v?\d+\.\d+[\w.+-]*$/.test(name);
 }
 
-/** True when starting the server would start Tollgate inside itself: clients list it once they are connected to it. */
+/** Returns true if the server would start Tollgate inside itself: clients list it once they are connected to it. */
 export function isTollgate({ command, args }: Spawn): boolean {
   const first = args.filter((argument) => !argument.startsWith('-')).slice(0, 1);
   return [command ?? '', ...first].some(

@@ -1,11 +1,14 @@
-/** Collects every place of tollgate.yaml that names a tool of a server or an argument of one, so that the names can be judged once the definitions are known. */
+/**
+ * Collects every place of tollgate.yaml that names a tool or an argument of a server, so that the names can be checked
+ * when the definitions are known.
+ */
 
 import type { ToolMention } from '../config.ts';
 import type { ConfigPath, Located, Path } from '../config-problems.ts';
 import type { WrittenBudget, WrittenConfig, WrittenExpose, WrittenServer } from '../written-config.ts';
 import { splitToolId } from './server-names.ts';
 
-/** All of them, in the order of the file. `located` tells where a value stands. */
+/** Returns all of them, in the order of the file. `located` returns the place of a value. */
 export function collectMentions(written: WrittenConfig, located: Located): readonly ToolMention[] {
   const collector = new Collector(located);
   for (const [name, server] of Object.entries(written.servers ?? {})) collector.server(name, server);

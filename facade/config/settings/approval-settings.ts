@@ -1,11 +1,14 @@
-/** Owns the settings of call approvals: how long a call waits for a person, and how long a request or a consent stands; the schema has refused other forms already. */
+/**
+ * The settings of call approvals: how long a call waits for a person, and how long a request or an approval is valid.
+ * The schema has validated them.
+ */
 
 import type { ApprovalsConfig } from '../config.ts';
 import type { WrittenConfig } from '../written-config.ts';
 
 const DEFAULTS: ApprovalsConfig = { waitMs: 45_000, expireMs: 600_000 };
 
-/** The settings with their defaults; the schema names the same ones. */
+/** Returns the settings with their defaults; the schema has the same ones. */
 export function buildApprovals(written: WrittenConfig['approvals'] = {}): ApprovalsConfig {
   return { ...DEFAULTS, ...written };
 }

@@ -1,6 +1,6 @@
-/** Owns the settings of the knowledge server: how much of it one turn may have; the schema has refused other forms already. */
+/** The settings of the knowledge server: how much of it one turn may have. The schema has validated them. */
 
-/** Caps of one turn. Whether there is a knowledge server at all is said by the profiles that list it. */
+/** Limits of one turn. The profiles that list the knowledge server decide whether there is one. */
 export interface KnowledgeConfig {
   /** Questions; default 8. */
   readonly requests: number;
@@ -10,5 +10,5 @@ export interface KnowledgeConfig {
   readonly candidates: number;
 }
 
-/** The schema names the same ones. */
+/** The schema has the same ones. */
 export const KNOWLEDGE_DEFAULTS: KnowledgeConfig = { requests: 8, bytes: 32_768, candidates: 50 };

@@ -1,11 +1,14 @@
-/** Owns the origins that a caller can have: those of `listen.origins`, clients of principals, pages of this machine; refuses others where a name is written. */
+/**
+ * The origins that a caller can have: those of `listen.origins`, clients of principals, pages of this machine. Other
+ * names are refused.
+ */
 import type { PrincipalConfig } from '../config.ts';
 import { didYouMean, type Path, type ProblemReport, quote } from '../config-problems.ts';
 
-/** A page that any machine may serve to itself, on whatever port. */
+/** A page of this machine, on any port. */
 const LOOPBACK = /^https?:\/\/(localhost|127\.0\.0\.1|\[::1\])(:\d+)?$/;
 
-/** Reports an origin that nobody can have. */
+/** Reports an origin that no caller can have. */
 export function checkOrigin(
   origin: string,
   at: Path,

@@ -7,7 +7,7 @@ import { type BundleServer, MODE_NAMES, type ModeSettings } from '../../../polic
 import type { PolicySource } from '../config.ts';
 import type { Path, Problem, ProblemReport } from '../config-problems.ts';
 import { kindOf } from '../work-folders.ts';
-import type { WrittenConfig, WrittenPolicy } from '../written-config.ts';
+import type { WrittenConfig, WrittenPolicySettings } from '../written-config.ts';
 
 /** Without one, a new bundle is active a minute after it was published. */
 const POLL_MS = 60_000;
@@ -38,7 +38,7 @@ export function placePolicies(written: WrittenConfig['policies'], context: Polic
         typeof entry === 'string'
           ? ['policies', index]
           : ['policies', index, source.server === undefined ? 'path' : 'url'],
-        'the policy stands twice; remove one',
+        'the policy appears twice; remove one',
       );
     else sources.push(source);
   });
@@ -83,7 +83,7 @@ export function controlFilesOf({ path: file, server }: PolicySource): readonly s
   return server === undefined ? [file] : (server.keys ?? []);
 }
 
-function place(entry: WrittenPolicy, at: Path, context: PolicyContext): PolicySource | undefined {
+function place(entry: WrittenPolicySettings, at: Path, context: PolicyContext): PolicySource | undefined {
   const { path: file, url } = entry;
   if ((file === undefined) === (url === undefined)) {
     context.report.refuse(at, 'a policy lies either at a path or at a url; write one of them');
@@ -102,7 +102,7 @@ function place(entry: WrittenPolicy, at: Path, context: PolicyContext): PolicySo
 }
 
 function placeFile(
-  entry: WrittenPolicy & { readonly path: string },
+  entry: WrittenPolicySettings & { readonly path: string },
   at: Path,
   { resolve, report, at: readAt }: PolicyContext,
 ): PolicySource | undefined {
@@ -127,7 +127,7 @@ function placeFile(
 }
 
 function placeServer(
-  entry: WrittenPolicy & { readonly url: string },
+  entry: WrittenPolicySettings & { readonly url: string },
   at: Path,
   context: PolicyContext,
 ): PolicySource | undefined {
@@ -165,7 +165,7 @@ function bundleFault(text: string): string | undefined {
   return 'a policy that comes over a network comes by https, or anybody on the way could write it; use https';
 }
 
-function modesOf({ mode = 'enforce', modes }: WrittenPolicy): ModeSettings {
+function modesOf({ mode = 'enforce', modes }: WrittenPolicySettings): ModeSettings {
   return {
     mode: MODE_NAMES[mode],
     ...(modes === undefined ? {} : { modes: modes.map((entry) => ({ ...entry, mode: MODE_NAMES[entry.mode] })) }),

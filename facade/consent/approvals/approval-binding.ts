@@ -1,21 +1,27 @@
-/** Owns what an approval is bound to: who calls, what it does, the bytes that will be sent, policy and definition; refuses to take a likeness for the same. */
+/**
+ * What an approval is bound to: the caller, the effect, the bytes that will be sent, policy and definition. A similar
+ * call is not the same call.
+ */
 import { isDeepStrictEqual } from 'node:util';
 import type { ApprovalScope, Effect, Principal, Reason } from '../../../policies/port.ts';
 
-/** Everything that a call must share with the one that a person saw. The name that was called is no part of it (design §3). */
+/** Everything that a call must share with the one that a person saw. The name that was called is not part of it. */
 export interface ApprovalBinding {
   readonly principal: Omit<Principal, 'owner'>;
   readonly effect: Effect;
-  /** Keyed digest of the arguments as the policy saw them and as they will be sent: the texts, so type, order, spelling and defaults count. */
+  /**
+   * Keyed digest of the arguments as the policy saw them and as they will be sent. It covers the texts, so type, order,
+   * spelling and defaults matter.
+   */
   readonly args: string;
   readonly revision: string;
   /** Of the tool's definition. */
   readonly pin: string;
-  /** The session of the caller, where the arguments name something that lives in it: `s1` is another shell elsewhere. */
+  /** The session of the caller, if the arguments name something in it: `s1` is another shell in another session. */
   readonly session?: string;
 }
 
-/** What makes a binding of a call. */
+/** What a binding of a call is made from. */
 export interface BindableCall {
   readonly principal: Principal;
   readonly effect: Effect;
@@ -28,7 +34,7 @@ export interface BindableCall {
 
 type Digest = (text: string) => string;
 
-/** The binding of a call. */
+/** Returns the binding of a call. */
 export function bindingOf(call: BindableCall, digest: Digest): ApprovalBinding {
   const { id, role, groups, profiles, origin } = call.principal;
   return {
@@ -42,8 +48,8 @@ export function bindingOf(call: BindableCall, digest: Digest): ApprovalBinding {
 }
 
 /**
- * The hash of a binding, 64 hex digits. Keyed, so that nobody finds another call with the same short hash to show; JSON of a list
- * keeps the parts apart, and the first line keeps it apart from the other digests under this key.
+ * Returns the hash of a binding, 64 hex digits. It is keyed, so that no one can search for another call with the same
+ * short hash. A JSON list separates the parts, and the first line separates it from the other digests with this key.
  */
 export function bindingHash(
   { principal, effect, args, revision, pin, session }: ApprovalBinding,
@@ -55,13 +61,13 @@ export function bindingHash(
   );
 }
 
-/** What a wider approval is for: it stands for one principal and run, under one policy and one set of definitions. */
+/** What a wider approval is for: one principal and run, under one policy and one set of definitions. */
 export interface ApprovalReach {
   readonly scope: Exclude<ApprovalScope, 'call'>;
   readonly run: string;
   /** The rules that asked, for `group`. */
   readonly rules: readonly string[];
-  /** Of all definitions of the server. */
+  /** The hash of all definitions of the server. */
   readonly set: string;
 }
 
@@ -78,14 +84,17 @@ export function approvalReachHash(
   );
 }
 
-/** The most that one approval of this call may cover: of several asking rules the narrowest counts. */
+/** Returns the widest scope that an approval of this call may have: of several asking rules the narrowest counts. */
 export function widestScope(reasons: readonly Reason[]): ApprovalScope {
   const words = reasons.map(({ approval = 'call' }) => approval);
   if (words.length === 0 || words.includes('call')) return 'call';
   return words.includes('group') ? 'group' : 'server';
 }
 
-/** What differs between two calls, in words for who asked; empty when nothing does. Arguments are compared by `differencesIn`. */
+/**
+ * Returns what differs between two calls, in words for the caller; empty if nothing does. `differencesIn` compares the
+ * arguments.
+ */
 export function bindingDifferences(approved: ApprovalBinding, asked: ApprovalBinding): readonly string[] {
   const said: string[] = [];
   const compare = (what: string, pick: (binding: ApprovalBinding) => unknown): void => {
@@ -100,16 +109,16 @@ export function bindingDifferences(approved: ApprovalBinding, asked: ApprovalBin
         `the ${part} of the caller ${part.endsWith('s') ? 'differ' : 'differs'}`,
         ({ principal }) => principal[part],
       );
-  compare('it speaks to something of another session', ({ session }) => session);
+  compare('it addresses something of another session', ({ session }) => session);
   compare('the verb differs', ({ effect }) => effect.verb);
   compare('arguments differ', ({ args }) => args);
-  // The same words may lead elsewhere by now: a link that was exchanged after the approval (TOCTOU).
+  // The same words may lead elsewhere now: a link may have been replaced after the approval (TOCTOU).
   if (said.length === 0)
-    compare('what the arguments lead to differs: a link or a file was exchanged', ({ effect }) => inOrder(effect));
+    compare('the target of the arguments differs: a link or a file was replaced', ({ effect }) => inOrder(effect));
   return said;
 }
 
-/** The fields in one order, whoever made the object. */
+/** The fields in one order, whatever the order in the object. */
 function inOrder(effect: Effect): readonly unknown[] {
   const { verb, server, tool, paths, urls, command, spill } = effect;
   return [
@@ -123,15 +132,15 @@ function inOrder(effect: Effect): readonly unknown[] {
   ];
 }
 
-/** Names of keys come from callers, and stand in a refusal. */
+/** Names of keys come from callers, and appear in a refusal. */
 const MAX_POINTER = 120;
 
-/** Where the arguments differ: `at /to`, or how. Both are texts of JSON objects. */
+/** Returns where the arguments differ: `at /to`, or how. Both are texts of JSON objects. */
 export function differingPointers(approved: string, asked: string): string {
   if (approved === asked) return 'in a secret';
   const pointer = firstDifference(JSON.parse(approved), JSON.parse(asked), '');
   if (pointer !== undefined) return `at ${pointer === '' ? '/' : pointer.slice(0, MAX_POINTER)}`;
-  return 'in the order of keys, the spelling of a number, or blanks';
+  return 'in the order of keys, the spelling of a number, or spaces';
 }
 
 function firstDifference(one: unknown, other: unknown, at: string): string | undefined {

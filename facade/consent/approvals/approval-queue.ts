@@ -1,4 +1,7 @@
-/** Owns the way of one asked call to its answer: a consent that stands is used up, else a person is asked and waited for; refuses whatever differs from what was shown. */
+/**
+ * Gets the answer for a call that needs approval: it uses an existing approval, or asks a person and waits. A call that
+ * differs from what was shown is refused.
+ */
 import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { escapeHostile } from '../../../catalogs/text/hostile-text.ts';
 import type { Effect } from '../../../policies/port.ts';
@@ -13,7 +16,7 @@ import { type ApprovalRequest, bindApprovalRequest } from './approval-request.ts
 import { WaitProgress, waitUntilAborted, whileRequestWaits } from './approval-wait.ts';
 import { type Approval, ApprovalStore, approvalEntry, type StoredApproval } from './call-approval.ts';
 
-/** What the queue stands on. */
+/** What the queue works with. */
 export interface ApprovalQueueParts {
   readonly settings: ApprovalsConfig;
   readonly state: State;
@@ -22,20 +25,25 @@ export interface ApprovalQueueParts {
   readonly digest: (text: string) => string;
   readonly redactor: Redactor;
   readonly now: () => number;
-  /** Pin of what would be called now, and of all definitions of its server; undefined where nothing is listed. */
+  /**
+   * Returns the pin of what would be called now, and of all definitions of its server; undefined if nothing is listed.
+   */
   readonly pinOf: (effect: Effect) => string | undefined;
   readonly setOf: (server: string) => string;
-  /** What stands against a server now; before somebody is asked, also against its start where it does not run. */
+  /** Returns what refuses a server now; before a person is asked, also what refuses its start if it does not run. */
   readonly refusalOf: (server: string, before: 'asking' | 'waiting') => Promise<TollgateError | undefined>;
-  /** Told of each new request, for a person. */
+  /** Called with each new request, for a person. */
   readonly onAsked: (item: Approval) => void;
-  /** Told how many calls wait more, or fewer. */
+  /** Called with the change in the number of waiting calls. */
   readonly onWaiting: (change: 1 | -1) => void;
 }
 
-/** How often other processes are listened to, ms. */
+/** How often changes of other processes are read, ms. */
 const POLL_MS = 250;
-/** Calls of one session that wait at once, and requests of one principal that are open: a person who is asked without end approves without reading (consent fatigue). */
+/**
+ * The most calls of one session that wait at once, and the most open requests of one principal. A person who is asked
+ * too often approves without reading (consent fatigue).
+ */
 const MAX_WAITING = 16;
 const MAX_OPEN = 20;
 
@@ -76,12 +84,12 @@ export class ApprovalQueue implements Approvals {
     }
   }
 
-  /** Another configuration has taken the place of this one: whoever waits is told to call again, and to be judged by that. */
+  /** Another configuration has replaced this one: waiting callers are told to call again. */
   end(): void {
     this.#over.abort();
   }
 
-  /** Until somebody has decided. Throws when nobody may or will wait any longer. */
+  /** Waits until a person has decided. Throws if the wait ends. */
   async #wait(request: ApprovalRequest, known: StoredApproval): Promise<void> {
     const { call } = request;
     const { settings, now } = this.#parts;
@@ -103,7 +111,7 @@ export class ApprovalQueue implements Approvals {
     } while (!(await this.#isDecided(request, known)));
   }
 
-  /** Nobody is asked about a call that cannot run: throws its refusal, and withdraws the request. */
+  /** No one is asked about a call that cannot run: throws its refusal, and withdraws the request. */
   async #mayRun(request: ApprovalRequest, before: 'asking' | 'waiting'): Promise<void> {
     const { call, binding } = request;
     const { refusalOf, pinOf } = this.#parts;
@@ -112,7 +120,7 @@ export class ApprovalQueue implements Approvals {
       await call.stands();
       const refusal = await refusalOf(call.effect.server, before);
       if (refusal !== undefined) throw refusal;
-      // While the call waited its server may have put another definition behind the name (rug pull).
+      // While the call waited, its server may have replaced the definition of the tool (rug pull).
       if ((pinOf(call.effect) ?? call.pin) !== binding.pin)
         throw new TollgateError('PIN_MISMATCH', { detail: 'The tool has changed while its call waited for approval.' });
     } catch (thrown) {
@@ -138,7 +146,7 @@ export class ApprovalQueue implements Approvals {
     return known.item.expires <= this.#parts.now();
   }
 
-  /** The id of the consent that this call has used up, or the request that is open. Throws DENIED, AUDIT_FAILED. */
+  /** Returns the id of the approval that this call has used, or the open request. Throws DENIED, AUDIT_FAILED. */
   async #look(request: ApprovalRequest): Promise<string | StoredApproval | undefined> {
     for (const key of request.reachKeys) {
       const used = await this.#useStanding(key, request);
@@ -151,7 +159,7 @@ export class ApprovalQueue implements Approvals {
       else if (found.item.expires <= this.#parts.now()) await this.#bury(found);
       else if (found.item.state === 'pending') return found;
       else if (found.item.state === 'denied') throw deniedBy(found.item);
-      // Taken first: a process that dies from here on has used it.
+      // Taken first, so that a process that dies from here on has used it.
       else if (await this.#store.take(found)) return this.#recordUse(found, request);
     }
   }
@@ -182,7 +190,7 @@ export class ApprovalQueue implements Approvals {
     if (await this.#store.take(found)) this.#parts.append(approvalEntry(found.item, 'expired'));
   }
 
-  /** Opens a request, or joins that of an equal call. Throws APPROVAL_REQUIRED when too many are open. */
+  /** Opens a request, or joins the request of an equal call. Throws APPROVAL_REQUIRED if too many are open. */
   async #ask(request: ApprovalRequest): Promise<StoredApproval> {
     const { now, append, settings, onAsked } = this.#parts;
     const standing = await this.#store.sweep(now(), (item) => append(approvalEntry(item, 'expired')));
@@ -209,7 +217,10 @@ export class ApprovalQueue implements Approvals {
     return asked;
   }
 
-  /** The refusal of a call that still waits. What differs from an approved call of the same tool is named, and recorded. */
+  /**
+   * Returns the refusal of a call that still waits. It names, and records, how the call differs from an approved call
+   * of the same tool.
+   */
   async #refuse(request: ApprovalRequest, known: StoredApproval): Promise<TollgateError> {
     const isOver = this.#over.signal.aborted;
     // Its policy is gone, and so is what could have been approved.
@@ -226,16 +237,19 @@ export class ApprovalQueue implements Approvals {
   }
 }
 
-/** Names of arguments are the caller's words, and no part of a record. */
+/** Names of arguments are the caller's words, and are not recorded. */
 function withoutNames(words: string): string {
   return words.split(' at /', 1)[0] ?? words;
 }
 
-/** Lines in one minute. */
+/** The most lines in one minute. */
 const MAX_LINES = 12;
 const WINDOW_MS = 60_000;
 
-/** A listener for new requests that writes one line each: who wants what, which rule asks, and the command that shows it. */
+/**
+ * Returns a listener for new requests that writes one line each: who wants what, which rule asks, and the command that
+ * shows the request.
+ */
 export function createApprovalNotice(write: (line: string) => void, now: () => number): (item: Approval) => void {
   let since = -Infinity;
   let lines = 0;

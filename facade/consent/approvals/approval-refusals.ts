@@ -1,4 +1,7 @@
-/** Owns what a caller reads whose call waits for a person: which request, what to do, and what differs from a call that was approved; refuses to name values. */
+/**
+ * The refusals for a caller whose call waits for a person: which request, what to do, and how the call differs from an
+ * approved one. They name no values.
+ */
 import { cancelReason } from '../../../adapters/rpc/cancellation.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { bindingDifferences, differingPointers } from './approval-binding.ts';
@@ -6,13 +9,16 @@ import { type CallToApprove, explainReasons, publicReasons } from './approval-po
 import type { ApprovalRequest } from './approval-request.ts';
 import type { Approval, StoredApproval } from './call-approval.ts';
 
-/** An approved call of the same tool, and how this one is another. */
+/** An approved call of the same tool, and how this call differs. */
 export interface NearestApproval {
   readonly item: Approval;
   readonly differs: readonly string[];
 }
 
-/** The approval that the caller may have meant: of this tool the one that differs in the fewest parts, of several the newest. */
+/**
+ * Returns the approval that the caller may have meant: of this tool the one that differs in the fewest parts, of
+ * several the newest.
+ */
 export function findNearestApproval(
   { binding, shown }: ApprovalRequest,
   all: readonly StoredApproval[],
@@ -26,7 +32,8 @@ export function findNearestApproval(
         item.binding.effect.tool === binding.effect.tool,
     )
     .map(({ item }) => ({ item, differs: bindingDifferences(item.binding, binding) }))
-    // Of another caller's approvals it is told of that for the very same call alone: of others it would learn what somebody else does.
+    // Of another caller's approvals, only one for the very same call is named. Others would reveal what that caller
+    // does.
     .filter(
       ({ item, differs }) =>
         differs.length === 1 || (differs.length > 1 && item.binding.principal.id === binding.principal.id),
@@ -45,7 +52,7 @@ export function findNearestApproval(
   };
 }
 
-/** The refusal of a call whose request is open. `isOver`: another configuration is in force by now. */
+/** Returns the refusal of a call whose request is open. `isOver`: another configuration is in force by now. */
 export function refusePending(
   { call }: ApprovalRequest,
   {
@@ -63,8 +70,8 @@ export function refusePending(
   return new TollgateError('APPROVAL_REQUIRED', {
     detail: `${why} Approval id ${known.id}.${other}`,
     next: isOver
-      ? 'Repeat the same call: it is judged anew.'
-      : `Tell the user: an owner decides with \`tollgate approvals show ${known.id}\`. Repeat the same call, unchanged, after the approval; go on with other work until then.`,
+      ? 'Repeat the same call: it is decided again.'
+      : `Tell the user: an owner decides with \`tollgate approvals show ${known.id}\`. After the approval, repeat the same call, unchanged. Until then, go on with other work.`,
     data: {
       approval: known.id,
       expires: new Date(known.expires).toISOString(),
@@ -74,17 +81,17 @@ export function refusePending(
   });
 }
 
-/** No request was opened: a person has enough of them. */
+/** Returns the refusal if no request was opened, because a person has enough of them. */
 export function refuseFullQueue({ call }: ApprovalRequest, seen: string): TollgateError {
   const { reasons } = call.decision;
   return new TollgateError('APPROVAL_REQUIRED', {
-    detail: `A person must approve this call first, so it was not made: ${explainReasons(reasons)} Nobody was asked: ${seen}.`,
+    detail: `A person must approve this call first, so it was not made: ${explainReasons(reasons)} No one was asked: ${seen}.`,
     next: 'Let the user decide those first (`tollgate approvals list`), then call again.',
     data: { reasons: publicReasons(reasons) },
   });
 }
 
-/** What equal calls are answered with until the denial expires. */
+/** Returns the answer for equal calls until the denial expires. */
 export function deniedBy({ id, decided }: Approval): TollgateError {
   const { by = 'An owner', reason } = decided ?? {};
   return new TollgateError('DENIED', {
@@ -93,7 +100,7 @@ export function deniedBy({ id, decided }: Approval): TollgateError {
   });
 }
 
-/** Throws: who gave up has no use for the refusal of a call, and a session that has ended has its own. */
+/** Throws if the caller has gone: a caller that left needs no refusal, and a session that ended has its own. */
 export function refuseWithdrawn({ signal, caller }: CallToApprove): void {
   for (const gone of [signal, caller.session.closed]) {
     if (gone.aborted) throw cancelReason(gone);

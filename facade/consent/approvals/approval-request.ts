@@ -1,4 +1,7 @@
-/** Owns what one call asks of a person: its binding, the keys under which an answer would stand, and what is shown; refuses to keep a registered secret. */
+/**
+ * The request of one call for approval: its binding, the keys under which an answer would be stored, and what is shown.
+ * It contains no registered secret.
+ */
 import { randomInt } from 'node:crypto';
 import type { ApprovalScope, Effect } from '../../../policies/port.ts';
 import type { Redactor } from '../../output/redactor.ts';
@@ -11,9 +14,9 @@ import type { Approval } from './call-approval.ts';
 export interface ApprovalRequest {
   readonly call: CallToApprove;
   readonly binding: ApprovalBinding;
-  /** Hash of the binding, the key of a consent to this call. */
+  /** Hash of the binding, the key of an approval of this call. */
   readonly hash: string;
-  /** Keys of wider consents that would cover it. */
+  /** Keys of wider approvals that would cover it. */
   readonly reachKeys: readonly string[];
   readonly shown: Shown;
   /** A new request in the state `pending`. */
@@ -26,11 +29,11 @@ interface Shown {
   readonly concealed: number;
 }
 
-/** Without letters and digits that are read for each other; 31 ^ 10 ids. */
+/** Without letters and digits that look alike; 31 ^ 10 ids. */
 const LETTERS = '23456789abcdefghjkmnpqrstuvwxyz';
 const ID_LENGTH = 10;
 
-/** Binds a call to what it is now. */
+/** Binds a call to its present facts. */
 export function bindApprovalRequest(
   call: CallToApprove,
   by: {
@@ -54,7 +57,7 @@ export function bindApprovalRequest(
     by.digest,
   );
   const hash = bindingHash(bound, by.digest);
-  // What is kept and shown holds no secret; the hash was made of what is sent.
+  // What is stored and shown contains no secret. The hash is made from what is sent.
   const binding: ApprovalBinding = { ...bound, effect: maskSecrets(effect, by.redactor).value };
   const widest = widestScope(decision.reasons);
   const reach = reachOf();
@@ -105,7 +108,9 @@ function newId(): string {
   return Array.from({ length: ID_LENGTH }, () => LETTERS[randomInt(LETTERS.length)]).join('');
 }
 
-/** The text stays as it is where it holds no secret; behind escapes that JSON leaves free a secret is found in the strings. */
+/**
+ * Returns the text unchanged if it contains no secret. Behind optional JSON escapes, a secret is found in the strings.
+ */
 function conceal(argsText: string, redactor: Redactor): Shown {
   if (!redactor.touches(argsText)) return { argsText, concealed: 0 };
   const value: unknown = JSON.parse(argsText);
@@ -113,7 +118,7 @@ function conceal(argsText: string, redactor: Redactor): Shown {
   return { argsText: masked.count === 0 ? argsText : JSON.stringify(masked.value), concealed: masked.count };
 }
 
-/** A copy whose texts have `***` in the place of each registered secret. */
+/** Returns a copy with `***` in the place of each registered secret. */
 function maskSecrets<T>(value: T, redactor: Redactor): { readonly value: T; readonly count: number } {
   let count = 0;
   const mask = (text: string): string => {
@@ -125,5 +130,5 @@ function maskSecrets<T>(value: T, redactor: Redactor): { readonly value: T; read
   return { value: count === 0 ? value : masked, count };
 }
 
-/** What the redactor puts in the place of a secret. */
+/** What the redactor writes in the place of a secret. */
 const MASK = '[redacted]';

@@ -1,10 +1,13 @@
-/** Owns what an owner decides of a request: approved, as far as the policy lets it, or denied; refuses a request that is not what was shown any more. */
+/**
+ * The decision of an owner on a request: approved as far as the policy allows, or denied. A request that has changed
+ * since it was shown is refused.
+ */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { APPROVAL_SCOPES, type ApprovalScope } from '../../../policies/port.ts';
 import type { ConsentEntry } from '../../audit/audit-entry.ts';
 import { type Approval, type ApprovalStore, approvalEntry, type StoredApproval } from './call-approval.ts';
 
-/** Who decides, when (ms since 1970), and how it is recorded: `record` is awaited before anything holds. */
+/** Who decides, when (ms since 1970), and how it is recorded: `record` is called before the decision takes effect. */
 export interface Decider {
   readonly by: string;
   readonly now: number;
@@ -13,8 +16,8 @@ export interface Decider {
 }
 
 /**
- * Approves a pending request. A wider approval stands from now on for `expireMs`, and the call that waits takes it. Throws USAGE when
- * it is not pending, was decided meanwhile, or `scope` is wider than the rules allow.
+ * Approves a pending request. A wider approval is valid from now on for `expireMs`, and the waiting call uses it.
+ * Throws USAGE if the request is not pending, was decided meanwhile, or `scope` is wider than the rules allow.
  */
 export async function approveRequest(
   store: ApprovalStore,
@@ -26,11 +29,11 @@ export async function approveRequest(
   if (item.state !== 'pending')
     throw new TollgateError('USAGE', {
       detail: `${item.id} is ${item.state} already.`,
-      next: `\`tollgate approvals show ${item.id}\` tells by whom.`,
+      next: `\`tollgate approvals show ${item.id}\` shows who decided.`,
     });
   if (APPROVAL_SCOPES.indexOf(scope) > APPROVAL_SCOPES.indexOf(item.widest)) {
     throw new TollgateError('USAGE', {
-      detail: `The rules that ask let one approval cover the ${item.widest} at most.`,
+      detail: `The rules that ask allow one approval to cover the ${item.widest} at most.`,
       next: `Give --for ${item.widest}, or \`approval: ${scope}\` to each of these rules: ${item.reasons.map(({ id }) => id).join(', ')}.`,
     });
   }
@@ -50,7 +53,10 @@ export async function approveRequest(
   return holds ? approved : changed(item);
 }
 
-/** Denies a pending request, so that equal calls are refused until it expires, or takes an approval back. Throws USAGE when it was decided or used meanwhile. */
+/**
+ * Denies a pending request, so that equal calls are refused until it expires; or withdraws an approval. Throws USAGE if
+ * it was decided or used meanwhile.
+ */
 export async function denyRequest(
   store: ApprovalStore,
   stored: StoredApproval,
@@ -60,7 +66,7 @@ export async function denyRequest(
   refuseOver(item);
   const denied: Approval = { ...item, state: 'denied', expires: decider.now + expireMs, decided: decidedBy(decider) };
   await decider.record(approvalEntry(denied, 'denied', { by: decider.by }));
-  // Behind a wider approval stands no single call that could be refused; without it they ask again.
+  // A wider approval belongs to no single call that could be refused. Without it, its calls ask again.
   const holds = item.scope === 'call' ? await store.replace(stored, denied) : await store.take(stored);
   return holds ? denied : changed(item);
 }
@@ -69,12 +75,12 @@ export async function denyRequest(
 export function refuseOver({ id, state, decided }: Approval): void {
   if (state !== 'withdrawn') return;
   throw new TollgateError('USAGE', {
-    detail: `${id} is over, because its call cannot run any more: ${decided?.reason ?? ''}`,
-    next: 'There is nothing to decide. A call that is made again later asks anew.',
+    detail: `${id} has ended, because its call cannot run any more: ${decided?.reason ?? ''}`,
+    next: 'There is nothing to decide. If the call is made again, it asks again.',
   });
 }
 
-/** One that stands already is replaced: it was for the same. */
+/** An existing approval is replaced, because it was for the same. */
 async function standUp(store: ApprovalStore, key: string, approved: Approval): Promise<boolean> {
   const before = await store.find(key);
   if (before !== undefined) await store.take(before);
@@ -87,7 +93,7 @@ function decidedBy({ by, now, reason }: Decider): NonNullable<Approval['decided'
 
 function changed({ id }: Approval): never {
   throw new TollgateError('USAGE', {
-    detail: `${id} was decided, used or has expired meanwhile, so this holds for nothing.`,
+    detail: `${id} was decided or used or has expired meanwhile, so this decision has no effect.`,
     next: 'Look again: `tollgate approvals list`.',
   });
 }

@@ -1,9 +1,12 @@
-/** Owns the wait itself: a pause that whoever matters may end, and what the client is told meanwhile; refuses to hold a process that wants to end. */
+/**
+ * The wait for an approval: a pause that certain events end, and progress messages for the client. It keeps no process
+ * from ending.
+ */
 
 import { setMaxListeners } from 'node:events';
 import type { State } from '../../state/state-port.ts';
 
-/** How often the client is told that its call is still known, ms. */
+/** How often the client is told that its call still waits, ms. */
 const TELL_MS = 5_000;
 
 /** Resolves after `ms`, or as soon as one of the signals is aborted. */
@@ -15,7 +18,7 @@ export function waitUntilAborted(ms: number, signals: readonly AbortSignal[]): P
       resolve();
     };
     const timer = setTimeout(done, ms);
-    // Many calls of one session wait for its end: that is no leak.
+    // Many calls of one session wait for its end, so many listeners are no leak.
     setMaxListeners(0, ...signals);
     for (const signal of signals) signal.addEventListener('abort', done, { once: true });
     if (signals.some(({ aborted }) => aborted)) done();
@@ -24,7 +27,10 @@ export function waitUntilAborted(ms: number, signals: readonly AbortSignal[]): P
 
 type Send = (params: Readonly<Record<string, unknown>>) => void;
 
-/** notifications/progress of a call that waits (MCP 2025-11-25, basic/utilities/progress), where the client gave a token. */
+/**
+ * Sends notifications/progress for a waiting call (MCP 2025-11-25, basic/utilities/progress), if the client gave a
+ * token.
+ */
 export class WaitProgress {
   readonly #send: Send | undefined;
   readonly #waitMs: number;
@@ -36,7 +42,7 @@ export class WaitProgress {
     this.#next = waitMs;
   }
 
-  /** Seconds that were waited, of those that are waited at most. */
+  /** Seconds waited, of the longest wait. */
   tell(leftMs: number, id: string): void {
     if (leftMs > this.#next) return;
     this.#next = leftMs - TELL_MS;
@@ -48,13 +54,15 @@ export class WaitProgress {
   }
 }
 
-/** One row of progress from two: of the wait for a person, and of the server behind it, which counts on from there. Progress must only grow. */
+/**
+ * Joins the progress of two sources, of the wait for a person and then of the server, because progress must only grow.
+ */
 export function mergeProgress(send: Send): { readonly onWait: Send; readonly onProgress: Send } {
   let waited: number | undefined;
   return {
     onWait: (params) => {
       const progress = Number(params.progress);
-      // Asked twice, as when the approval was another's, it goes on from where it was.
+      // A second wait continues from the first.
       if (waited !== undefined && progress <= waited) return;
       waited = progress;
       send(params);
@@ -75,7 +83,7 @@ function after(
 
 const SPACE = 'waiting';
 
-/** Does `work` while it is known that this call waits for the request. */
+/** Does `work` while this call is listed as waiting for the request. */
 export async function whileRequestWaits<T>(
   state: State,
   { id, call }: { readonly id: string; readonly call: string },
@@ -90,7 +98,7 @@ export async function whileRequestWaits<T>(
   }
 }
 
-/** The ids of the requests that a call is waiting for. What a dead process has left is removed. */
+/** Returns the ids of the requests that a call waits for. Removes what a dead process has left. */
 export async function awaitedRequests(state: State): Promise<ReadonlySet<string>> {
   const ids = new Set<string>();
   for (const [key, text] of state.list(SPACE)) {

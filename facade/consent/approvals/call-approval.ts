@@ -1,26 +1,26 @@
-/** Owns one request for approval as the shared state keeps it, and how all of them are found; refuses what it cannot read instead of guessing. */
+/** A request for approval in the shared state, and how requests are found. What cannot be read is refused. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { ApprovalScope, Reason } from '../../../policies/port.ts';
 import type { ConsentEntry } from '../../audit/audit-entry.ts';
 import type { State } from '../../state/state-port.ts';
 import type { ApprovalBinding } from './approval-binding.ts';
 
-/** A request, and what became of it. Times in ms since 1970. */
+/** A request and its decision. Times in ms since 1970. */
 export interface Approval {
-  /** Random, for people; it has no power of its own. */
+  /** Random, for people. The id alone gives no permission. */
   readonly id: string;
   /** Withdrawn: its call cannot run any more, so there is nothing to decide. */
   readonly state: 'pending' | 'approved' | 'denied' | 'withdrawn';
-  /** What it covers: a wider one stands until it expires. */
+  /** What it covers. A wider approval is valid until it expires. */
   readonly scope: ApprovalScope;
-  /** The most that it may be made to cover. */
+  /** The widest scope that it may get. */
   readonly widest: ApprovalScope;
   readonly binding: ApprovalBinding;
   /** Hash of the binding. */
   readonly hash: string;
-  /** The keys under which a wider approval would stand. */
+  /** The keys under which a wider approval would be stored. */
   readonly reach: Readonly<Partial<Record<ApprovalScope, string>>>;
-  /** What was asked: the arguments as they will be sent, registered secrets as `***`, and how many those are. */
+  /** What was asked: the arguments as they will be sent, registered secrets as `***`, and their number. */
   readonly argsText: string;
   readonly concealed: number;
   readonly reasons: readonly Pick<Reason, 'id' | 'message' | 'file' | 'line'>[];
@@ -34,7 +34,7 @@ export interface Approval {
   readonly uses: number;
 }
 
-/** As it stands in the state: replaced and taken only while the text is this one. */
+/** The stored text. It is replaced and taken only while it is this text. */
 export interface StoredApproval {
   readonly key: string;
   readonly text: string;
@@ -56,30 +56,33 @@ export class ApprovalStore {
     return text === undefined ? undefined : read(key, text);
   }
 
-  /** All, the oldest first. */
+  /** Returns all requests, the oldest first. */
   async list(): Promise<readonly StoredApproval[]> {
     return [...this.#state.list(SPACE)]
       .map(([key, text]) => read(key, text))
       .sort((a, b) => a.item.asked - b.item.asked || (a.item.id < b.item.id ? -1 : 1));
   }
 
-  /** Undefined when something stands under the key already. */
+  /** Undefined if the key exists already. */
   async add(key: string, item: Approval): Promise<StoredApproval | undefined> {
     const text = JSON.stringify(item);
     return (await this.#state.swap(SPACE, key, { to: text })) ? { key, text, item } : undefined;
   }
 
-  /** False when it is not what was read any more. */
+  /** False if the stored text is no longer what was read. */
   async replace({ key, text }: StoredApproval, item: Approval): Promise<boolean> {
     return this.#state.swap(SPACE, key, { from: text, to: JSON.stringify(item) });
   }
 
-  /** Removes it; false when another had it first, or it is not what was read any more. */
+  /** Removes it; false if another process removed it first, or if it is no longer what was read. */
   async take({ key, text }: StoredApproval): Promise<boolean> {
     return (await this.#state.take(SPACE, key, text)) !== undefined;
   }
 
-  /** Removes what has expired at `now`, and gives it to `record`, once in all processes; answers what stands. */
+  /**
+   * Removes requests that have expired at `now`, and passes each to `record`, once over all processes. Returns the
+   * others.
+   */
   async sweep(now: number, record: (item: Approval) => void): Promise<readonly StoredApproval[]> {
     const standing: StoredApproval[] = [];
     for (const stored of await this.list()) {
@@ -90,7 +93,7 @@ export class ApprovalStore {
   }
 }
 
-/** A record of what became of a request. `of` adds what the event has of its own. */
+/** Returns the record of an event of a request. `of` adds the event's own fields. */
 export function approvalEntry(
   item: Approval,
   event: 'asked' | 'approved' | 'denied' | 'expired' | 'used' | 'refused' | 'withdrawn',
@@ -113,18 +116,18 @@ export function approvalEntry(
   };
 }
 
-/** Enough of the hash to name what was shown. */
+/** Enough digits of the hash to identify what was shown. */
 export function shortHash({ hash }: Pick<Approval, 'hash'>): string {
   return hash.slice(0, 12);
 }
 
-/** What cannot be read was not approved, and is left as it lies. */
+/** What cannot be read was not approved, and stays as it is. */
 function read(key: string, text: string): StoredApproval {
   try {
     return { key, text, item: JSON.parse(text) as Approval };
   } catch (cause) {
     throw new TollgateError('STATE_FAILED', {
-      detail: 'An approval in the state database cannot be read, so none counts.',
+      detail: 'An approval in the state database cannot be read, so no approval counts.',
       cause,
     });
   }

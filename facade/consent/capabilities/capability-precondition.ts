@@ -1,6 +1,10 @@
-/** Owns what capabilities mean for lists and calls: what nobody added does not exist, and has a budget of its own once it was; refuses to ask about what ships with Tollgate, other workspaces excepted. */
+/**
+ * The effect of capabilities on lists and calls: one that no owner added does not exist, and an added one has its own
+ * budget. Internal servers need none, except for other workspaces.
+ */
 
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import {
   type Capability,
   type CapabilityUse,
@@ -12,11 +16,10 @@ import {
 import type { BudgetObligation, Effect, Principal } from '../../../policies/port.ts';
 import { literalWords } from '../../call/lowering/command-facts.ts';
 import type { Config, OtherWorkspaces } from '../../config/config.ts';
-import { isWithin } from '../../config/reading/text-files.ts';
 import { NO_PRECONDITIONS, type Precondition, type PreconditionCall, type PreconditionView } from '../preconditions.ts';
 import type { Upgrade, Upgrades } from './capability-upgrades.ts';
 
-/** Before the name of a capability, in ids of reasons and of budgets. */
+/** The prefix of a capability in ids of reasons and of budgets. */
 export const UPGRADE = 'upgrade:';
 
 type Settings = Pick<Config, 'servers' | 'profiles' | 'otherWorkspaces'>;
@@ -27,7 +30,10 @@ const NOTHING_ADDED: ReadonlyMap<string, Upgrade> = new Map();
 /** A tool that a server lists. */
 type Entry = { readonly tool: { readonly name: string } };
 
-/** Capabilities as one of the things that people decide beforehand (CY-08, CY-09). They concern configured servers: what ships with Tollgate has none of them but that for other workspaces. */
+/**
+ * Returns capabilities as a source of decisions made beforehand (CY-08, CY-09). They concern configured servers; of
+ * internal servers only the access to other workspaces.
+ */
 export function upgradePrecondition(
   config: Settings,
   {
@@ -116,7 +122,7 @@ function commandUse(text: string): NonNullable<CapabilityUse['command']> {
   return { text, ...(words !== undefined && { words }) };
 }
 
-/** Servers of host profiles: they run outside of every sandbox. */
+/** Servers of host profiles, which run outside every sandbox. */
 function hostServers({ profiles }: Pick<Config, 'profiles'>): ReadonlySet<string> {
   return new Set([...profiles.values()].flatMap(({ host, servers }) => (host ? servers : [])));
 }
@@ -132,12 +138,12 @@ function refusal({ name, title }: Capability): TollgateError {
   const message = `${title} is a capability that no owner has added here.`;
   return new TollgateError('DENIED', {
     detail: `Refused by rule ${id}: ${message}`,
-    next: `Choose another way, or tell the user: an owner adds it with \`tollgate upgrades enable ${name}\`.`,
+    next: `Choose another way, or tell the user that an owner adds it with \`tollgate upgrades enable ${name}\`.`,
     data: { reasons: [{ id, message }] },
   });
 }
 
-/** Names are looked at once: a list asks for thousands. */
+/** Names are checked first, because a list asks for thousands. */
 function namesOf(): (tool: string) => readonly Capability[] {
   const known = new Map<string, readonly Capability[]>();
   return (tool) => {
@@ -150,18 +156,24 @@ function namesOf(): (tool: string) => readonly Capability[] {
 /** The capability that opens them. */
 export const CROSS_WORKSPACE_CAPABILITIES = [...TOOL_CAPABILITIES.values()].filter((capability) => capability.crosses);
 
-/** True for a call that names a path in one of these folders, or a folder around one. The paths of a call are real, see catalogs/readers/path-handles.ts. */
+/**
+ * Returns true for a call that names a path in one of these folders, or a folder around one. The paths of a call are
+ * real, see catalogs/readers/path-handles.ts.
+ */
 export function crossesWorkspace({ read, write }: OtherWorkspaces, { paths }: Pick<Effect, 'paths'>): boolean {
   if (read.length + write.length === 0) return false;
   return paths.some(
     ({ inside, path }) =>
       !inside &&
       path.startsWith('/') &&
-      [...read, ...write].some((folder) => isWithin(path, folder) || isWithin(folder, path)),
+      [...read, ...write].some((folder) => isPathWithin(path, folder) || isPathWithin(folder, path)),
   );
 }
 
-/** The folders that are open to a call of this verb. Throws DENIED for a change in one that is open for reading only. */
+/**
+ * Returns the folders that are open to a call with this verb. Throws DENIED for a change in a folder that is only open
+ * for reading.
+ */
 export function openFolders(
   { otherWorkspaces: { read, write } }: Pick<Config, 'otherWorkspaces'>,
   { verb, paths }: Pick<Effect, 'verb' | 'paths'>,
@@ -170,14 +182,14 @@ export function openFolders(
   if (verb === 'read') return [...read, ...write];
   if (
     !paths.some(
-      ({ inside, path }) => !inside && read.some((folder) => isWithin(path, folder) || isWithin(folder, path)),
+      ({ inside, path }) => !inside && read.some((folder) => isPathWithin(path, folder) || isPathWithin(folder, path)),
     )
   )
     return write;
-  const message = 'This folder of another workspace is open for reading only.';
+  const message = 'This folder of another workspace is only open for reading.';
   throw new TollgateError('DENIED', {
     detail: `Refused by rule ${id}: ${message}`,
-    next: 'Read it, or tell the user: an owner changes `otherWorkspaces` in tollgate.yaml.',
+    next: 'Read it, or tell the user that an owner changes `otherWorkspaces` in tollgate.yaml.',
     data: { reasons: [{ id, message }] },
   });
 }

@@ -1,16 +1,16 @@
-/** Owns which capabilities an owner has added, for all processes of a state folder, and the record of each act; refuses to add what it cannot record. */
+/** The capabilities that an owner has added, for all processes of a state folder. Each act is recorded first. */
 import type { Capability } from '../../../catalogs/tools/tool-capabilities.ts';
 import type { UpgradeEntry } from '../../audit/audit-entry.ts';
 import type { State } from '../../state/state-port.ts';
 
 const SPACE = 'upgrades';
 
-/** A capability that was added. */
+/** A capability that an owner has added. */
 export interface Upgrade {
   readonly capability: string;
   /** Absent: for every profile. */
   readonly profile?: string;
-  /** For each session. */
+  /** Per session. */
   readonly calls: number;
   readonly bytes: number;
   readonly by: string;
@@ -19,14 +19,14 @@ export interface Upgrade {
   readonly until?: string;
 }
 
-/** What it stands on. `now` in ms since 1970; `append` throws AUDIT_FAILED. */
+/** What it works with. `now` in ms since 1970; `append` throws AUDIT_FAILED. */
 export interface UpgradeParts {
   readonly state: State;
   readonly now: () => number;
   readonly append: (entry: UpgradeEntry) => void;
 }
 
-/** What an owner wants to add. `ms`: for how long; absent: until it is taken back. */
+/** What an owner wants to add. `ms`: for how long; absent: until it is withdrawn. */
 export interface NewUpgrade {
   readonly capability: Capability;
   readonly by: string;
@@ -44,7 +44,9 @@ export class Upgrades {
     this.#parts = parts;
   }
 
-  /** All that count now. Read at each list and call, so that one that was taken back counts no more from the next call on. */
+  /**
+   * Returns all valid upgrades. Read at each list and call, so that a withdrawn one no longer counts at the next call.
+   */
   list(): readonly Upgrade[] {
     const found = this.#parts.state.list(SPACE);
     const now = this.#parts.now();
@@ -55,7 +57,7 @@ export class Upgrades {
           .filter(({ until }) => until === undefined || Date.parse(until) > now);
   }
 
-  /** Adds it, or replaces what was added before. Throws AUDIT_FAILED: then nothing is added. */
+  /** Adds or replaces an upgrade. Throws AUDIT_FAILED: then nothing is added. */
   async enable({
     capability,
     by,
@@ -80,7 +82,10 @@ export class Upgrades {
     return upgrade;
   }
 
-  /** Takes it back: of one profile, or wherever it was added. Those that were taken back. Throws AUDIT_FAILED: it is taken back all the same. */
+  /**
+   * Withdraws an upgrade: of one profile, or everywhere. Returns the withdrawn ones. Throws AUDIT_FAILED: it is
+   * withdrawn nevertheless.
+   */
   async disable({
     capability,
     profile,
@@ -107,7 +112,7 @@ export class Upgrades {
   }
 }
 
-/** Names of profiles hold no blank, and none is `*`. */
+/** Names of profiles contain no space, and none is `*`. */
 function keyOf(capability: string, profile = '*'): string {
   return `${capability} ${profile}`;
 }

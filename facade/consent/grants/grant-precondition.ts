@@ -1,4 +1,7 @@
-/** Owns what grants mean for lists and calls; refuses to let one lift a deny of the policy, or to serve another origin or profile. */
+/**
+ * The effect of grants on lists and calls. A grant never overrides a deny of the policy, and serves no other origin or
+ * profile.
+ */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../../policies/port.ts';
 import type { Config } from '../../config/config.ts';
@@ -18,7 +21,7 @@ import {
   grantAppliesTo,
 } from './grant.ts';
 
-/** What grants are judged with. `isAsleep`: the next call of this server would start it. */
+/** What grants are decided with. `isAsleep`: the next call of this server would start it. */
 export interface GrantPrecondition {
   readonly profiles: Config['profiles'];
   readonly grantsOf: (origin: string) => readonly Grant[];
@@ -28,7 +31,7 @@ export interface GrantPrecondition {
 type Scope = 'mcp:tools.list' | 'mcp:tools.call' | 'mcp:server.connect';
 type Tool = NonNullable<GrantQuery['tool']>;
 
-/** Grants as one of the things that people decide beforehand (HB-02). */
+/** Returns grants as a source of decisions made beforehand (HB-02). */
 export function grantPrecondition({ profiles, grantsOf, isAsleep }: GrantPrecondition): Precondition {
   const required = (principal: Principal): readonly string[] =>
     principal.profiles.filter((name) => profiles.get(name)?.grants === 'required');
@@ -76,7 +79,7 @@ export function grantPrecondition({ profiles, grantsOf, isAsleep }: GrantPrecond
   };
 }
 
-/** What grants say to a host that asks: `code` tells why not. */
+/** The answer to a host that asks: `code` says why not. */
 export function checkGrants(
   grants: readonly Grant[],
   {
@@ -96,7 +99,7 @@ export function checkGrants(
   return { granted: false, code: weighed.kind === 'uncovered' ? 'DENIED' : 'APPROVAL_REQUIRED' };
 }
 
-/** What stands about a scope: a deny of any profile, then the worst answer of those profiles that require grants. */
+/** Returns the answer for a scope: a deny of any profile, then the worst answer of the profiles that require grants. */
 function asker({
   grants,
   profiles,
@@ -126,7 +129,7 @@ function asker({
   };
 }
 
-/** Never callable as grants stand, so not shown. What nobody has decided is shown: it can be asked for. */
+/** A tool that grants deny is not shown. One that no one has decided on is shown, because it can be asked for. */
 function isClosed({ kind }: { readonly kind: GrantAnswer['kind'] }): boolean {
   return kind === 'deny' || kind === 'uncovered';
 }
@@ -150,18 +153,18 @@ function refusal({
   const data = { scope, origin };
   if (weighed.kind === 'none') {
     return new TollgateError('APPROVAL_REQUIRED', {
-      detail: `Nobody has granted ${scope} to ${origin}${named}.`,
-      next: 'An owner gives it with `tollgate grants add` or through the host; tell the user.',
+      detail: `No one has granted ${scope} to ${origin}${named}.`,
+      next: 'An owner grants it with `tollgate grants add` or through the host; tell the user.',
       data,
     });
   }
   const why =
     weighed.kind === 'deny'
       ? `${scope} is denied to ${origin}${named}.`
-      : `What was granted to ${origin} of ${scope} does not reach this${named}.`;
+      : `The grant of ${scope} to ${origin} does not apply${named}.`;
   return new TollgateError('DENIED', {
     detail: why,
-    next: 'Do not repeat it: choose another tool, or ask the user.',
+    next: 'Do not repeat it. Choose another tool, or ask the user.',
     data,
   });
 }

@@ -1,11 +1,11 @@
-/** Owns where grants are kept, for all processes of a state folder, and the record of each act; refuses to give what it cannot record. */
+/** The grants, for all processes of a state folder. A grant that cannot be recorded is not given. */
 import { randomBytes } from 'node:crypto';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { ConsentEntry } from '../../audit/audit-entry.ts';
 import type { State } from '../../state/state-port.ts';
 import { completeGrant, type Grant, isInForce, type NewGrant } from './grant.ts';
 
-/** What grants stand on. `now` in ms since 1970; `append` throws AUDIT_FAILED. */
+/** What grants work with. `now` in ms since 1970; `append` throws AUDIT_FAILED. */
 export interface GrantParts {
   readonly state: State;
   readonly now: () => number;
@@ -13,13 +13,13 @@ export interface GrantParts {
 }
 
 const SPACE = 'grants';
-/** Ids are looked up as they are, so nothing else is taken for one (attack: a path in an id). */
+/** Ids are looked up exactly, so nothing else is accepted (attack: a path in an id). */
 const ID = /^grant_[0-9a-f]{32}$/;
 
 /** The grants of a state folder. Methods throw STATE_FAILED. */
 export class Grants {
   readonly #parts: GrantParts;
-  /** What was read, as long as nothing has changed. */
+  /** What was read, valid until something changes. */
   readonly #known = new Map<string, readonly Grant[]>();
   #stamp = '';
 
@@ -27,7 +27,9 @@ export class Grants {
     this.#parts = parts;
   }
 
-  /** Those of one origin that count now: asked at each list and call, so that a revocation counts from the next call on. */
+  /**
+   * Returns the valid grants of one origin. Read at each list and call, so that a revocation counts at the next call.
+   */
   of(origin: string): readonly Grant[] {
     const { state, now } = this.#parts;
     const stamp = state.stamp();
@@ -41,7 +43,7 @@ export class Grants {
     return known.every((grant) => isInForce(grant, time)) ? known : known.filter((grant) => isInForce(grant, time));
   }
 
-  /** All that count now, the newest first. What has expired is removed, and recorded. */
+  /** Returns all valid grants, the newest first. Expired ones are removed, and recorded. */
   async list(only: { readonly origin?: string; readonly profile?: string } = {}): Promise<readonly Grant[]> {
     const now = this.#parts.now();
     const live: Grant[] = [];
@@ -54,7 +56,7 @@ export class Grants {
       .sort((a, b) => b.at - a.at || (a.id < b.id ? -1 : 1));
   }
 
-  /** Throws USAGE for what is not in its form, AUDIT_FAILED: then nothing is granted. */
+  /** Adds a grant. Throws USAGE for one in a wrong form, AUDIT_FAILED: then nothing is granted. */
   async add(wanted: NewGrant, by: string): Promise<Grant> {
     const at = this.#parts.now();
     const grant: Grant = { ...completeGrant(wanted, at), id: `grant_${randomBytes(16).toString('hex')}`, by, at };
@@ -63,19 +65,19 @@ export class Grants {
     return grant;
   }
 
-  /** Throws USAGE for an id that is not known, AUDIT_FAILED: it is revoked all the same. */
+  /** Revokes a grant. Throws USAGE for an unknown id, AUDIT_FAILED: it is revoked nevertheless. */
   async revoke(id: string, by: string): Promise<Grant> {
     const grant = ID.test(id) ? this.#all().find((one) => one.id === id) : undefined;
     if (grant === undefined)
       throw new TollgateError('USAGE', {
         detail: 'There is no such grant.',
-        next: '`tollgate grants list` shows those that there are.',
+        next: '`tollgate grants list` shows all of them.',
       });
     await this.#end(grant, 'revoked', by);
     return grant;
   }
 
-  /** A session or a tab has ended, and what was granted to it (HB-03). How many grants have ended by it. */
+  /** Ends the grants of a session or a tab that has ended (HB-03). Returns how many. */
   async expire(
     what: { readonly session: string } | { readonly tab: string; readonly origin?: string },
     by?: string,
@@ -93,17 +95,17 @@ export class Grants {
     return [...this.#parts.state.list(SPACE).values()].map(parse);
   }
 
-  /** Taken away first: a log that cannot be written must not keep a permission alive. */
+  /** Removed first, because a log that cannot be written must not keep a permission alive. */
   async #end(grant: Grant, event: 'revoked' | 'expired', by?: string): Promise<void> {
     await this.#parts.state.remove(SPACE, keyOf(grant));
     this.#parts.append(record(grant, event, by));
   }
 }
 
-/** Origins that are remembered: names from outside. */
+/** The most origins that are cached, because their names come from outside. */
 const MAX_KNOWN = 1000;
 
-/** Neither origins nor profiles hold a blank. */
+/** Neither origins nor profiles contain a space. */
 function keyOf({ origin, profile, id }: Grant): string {
   return `${origin} ${profile} ${id}`;
 }

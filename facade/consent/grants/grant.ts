@@ -1,7 +1,13 @@
-/** Owns what a grant is and what it says of a call: a deny wins, order counts for nothing; refuses origins, scopes and tools that are not in their form. */
+/**
+ * A grant and its answer to a call: a deny wins, and order does not matter. Origins, scopes and tools in a wrong form
+ * are refused.
+ */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 
-/** Scopes that are enforced here (HB-01). Others of the form `namespace:word.word` are kept for hosts, which check them. */
+/**
+ * The scopes that Tollgate enforces (HB-01). Others of the form `namespace:word.word` are stored for hosts, which check
+ * them.
+ */
 export const GRANT_SCOPES = [
   'mcp:tools.list',
   'mcp:tools.call',
@@ -9,30 +15,32 @@ export const GRANT_SCOPES = [
   'browser:activeTab.read',
 ] as const;
 
-/** `once` holds until it expires, or until the session or tab that it names has ended; `always` until it is revoked. */
+/** `once` is valid until it expires, or until its session or tab has ended; `always` until it is revoked. */
 export const GRANT_KINDS = ['once', 'always', 'deny'] as const;
 
-/** A stored permission (HB-02). Times in ms since 1970. It never changes: what replaces it has another id. */
+/** A stored permission (HB-02). Times in ms since 1970. It never changes: a replacement has another id. */
 export interface Grant {
   readonly id: string;
-  /** Of a page (`https://example.com`), or the client name of a token. */
+  /** The origin of a page (`https://example.com`), or the client name of a token. */
   readonly origin: string;
   readonly profile: string;
   readonly scope: string;
   readonly kind: (typeof GRANT_KINDS)[number];
-  /** `server.tool`, `server.*` or `*`; absent: all that the scope stands for, but no ask is answered by it. */
+  /**
+   * `server.tool`, `server.*` or `*`. Absent: everything that the scope covers, but then it answers no ask of a rule.
+   */
   readonly tools?: readonly string[];
   readonly expiresAt?: number;
-  /** Serves this session alone, and ends with it. */
+  /** Only for this session, and ends with it. */
   readonly session?: string;
-  /** Serves calls from this tab alone, and ends with it. */
+  /** Only for calls from this tab, and ends with it. */
   readonly tab?: string;
-  /** The owner who gave it. */
+  /** The owner who granted it. */
   readonly by: string;
   readonly at: number;
 }
 
-/** What an owner asks for. */
+/** A grant as an owner writes it. */
 export type NewGrant = Omit<Grant, 'id' | 'by' | 'at'>;
 
 /** Who asks for what. */
@@ -45,24 +53,24 @@ export interface GrantQuery {
   readonly from?: { readonly id?: string; readonly tab?: string };
 }
 
-/** What grants answer. `none`: nobody has decided; `uncovered`: what was granted does not reach this tool. */
+/** The answer of grants. `none`: no one has decided; `uncovered`: the grants do not cover this tool. */
 export type GrantAnswer =
   | { readonly kind: 'allow' | 'deny'; readonly grant: Grant }
   | { readonly kind: 'none' | 'uncovered' };
 
-/** How long a `once` lasts that says nothing of its end, ms. */
+/** How long a `once` without an end lasts, ms. */
 const ONCE_MS = 10 * 60_000;
 
 const WORD = '[a-z][A-Za-z0-9]{0,31}';
 const SCOPE = new RegExp(`^${WORD}:${WORD}\\.${WORD}$`);
 const PAGE = /^[a-z][a-z0-9+.-]{0,31}:\/\/[^\s/?#@\\\p{C}A-Z]{1,255}$/u;
 const CLIENT = /^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$/;
-/** The names that a server may list (catalogs/lint/definition-audit.ts). `read_*` would look like a rule of the policy and reach no tool. */
+/** The form of tool names (catalogs/lint/definition-audit.ts). `read_*` would look like a pattern and match no tool. */
 const TOOLS = /^(\*|[a-z][a-z0-9-]{0,63}\.(\*|[!-)+\--~]{1,128}))$/;
-/** Sessions and tabs: words of hosts. */
+/** Ids of sessions and tabs, which hosts choose. */
 const WORDS = /^[A-Za-z0-9_.:-]{1,128}$/;
 
-/** The grant as it will be kept. Throws USAGE with the first fault. */
+/** Returns the grant as it will be stored. Throws USAGE with the first fault. */
 export function completeGrant(wanted: NewGrant, now: number): NewGrant {
   const { origin, scope, kind, tools, expiresAt, session, tab } = wanted;
   requireOrigin(origin);
@@ -76,27 +84,27 @@ export function completeGrant(wanted: NewGrant, now: number): NewGrant {
         `Give the id of the ${name} as the host knows it.`,
       );
     if (kind !== 'once')
-      throw fault(`A grant of kind ${kind} outlives every ${name}.`, `Leave ${name} out, or use kind once.`);
+      throw fault(`A grant of kind ${kind} outlives every ${name}.`, `Omit ${name}, or use kind once.`);
   }
   if (expiresAt !== undefined && !(expiresAt > now))
-    throw fault('The grant would have expired already.', 'Give a time to come.');
+    throw fault('The grant would have expired already.', 'Give a time in the future.');
   return kind === 'once' ? { ...wanted, expiresAt: expiresAt ?? now + ONCE_MS } : wanted;
 }
 
-/** Throws USAGE. */
+/** Checks an origin. Throws USAGE. */
 export function requireOrigin(origin: string): void {
   if (!PAGE.test(origin) && !CLIENT.test(origin))
     throw fault(
-      `${JSON.stringify(origin.slice(0, 80))} is no origin.`,
+      `${JSON.stringify(origin.slice(0, 80))} is not an origin.`,
       'Write scheme://host[:port] in lower case without a path, or the client name of a token.',
     );
 }
 
-/** Throws USAGE. */
+/** Checks a scope. Throws USAGE. */
 export function requireScope(scope: string): void {
-  const known = `Known are ${GRANT_SCOPES.join(', ')}; another is written namespace:word.word.`;
-  if (!SCOPE.test(scope)) throw fault(`${JSON.stringify(scope.slice(0, 80))} is no scope.`, known);
-  // A slip in a namespace that is enforced here would give or deny nothing.
+  const known = `The scopes are ${GRANT_SCOPES.join(', ')}; any other is written namespace:word.word.`;
+  if (!SCOPE.test(scope)) throw fault(`${JSON.stringify(scope.slice(0, 80))} is not a scope.`, known);
+  // A typing error in an enforced namespace would give or deny nothing.
   if (/^(mcp|browser):/.test(scope) && !GRANT_SCOPES.some((name) => name === scope))
     throw fault(`${scope} is not known, and the namespaces mcp and browser are Tollgate's own.`, known);
 }
@@ -105,31 +113,31 @@ function requireTools(scope: string, tools: readonly string[]): void {
   if (scope === 'mcp:tools.list' || scope === 'browser:activeTab.read')
     throw fault(
       `${scope} is not limited to tools.`,
-      'Limit mcp:tools.call: what it does not reach is not listed either.',
+      'Limit mcp:tools.call instead: tools that it does not cover are not listed either.',
     );
   if (tools.length === 0) throw fault('The list of tools is empty.', 'Name a tool as server.tool, server.* or *.');
   for (const tool of tools) {
     if (!TOOLS.test(tool))
       throw fault(
-        `${JSON.stringify(tool.slice(0, 80))} is no tool.`,
-        'Write server.tool, server.* for all of a server, or * for all.',
+        `${JSON.stringify(tool.slice(0, 80))} is not a tool.`,
+        'Write server.tool, server.* for all tools of a server, or * for all.',
       );
     if (scope === 'mcp:server.connect' && tool !== '*' && !tool.endsWith('.*'))
       throw fault(`${tool} is a tool, and ${scope} is about servers.`, 'Write server.* instead.');
   }
 }
 
-/** Whether the grant counts at `now`; at `expiresAt` itself it does not. */
+/** Returns whether the grant is valid at `now`; at `expiresAt` itself it is not. */
 export function isInForce({ expiresAt }: Pick<Grant, 'expiresAt'>, now: number): boolean {
   return expiresAt === undefined || now < expiresAt;
 }
 
-/** Whether a grant that is bound to a session or a tab is bound to this one. */
+/** Returns whether a grant for a session or a tab is for this one. */
 export function grantAppliesTo({ session, tab }: Pick<Grant, 'session' | 'tab'>, from: GrantQuery['from']): boolean {
   return (session === undefined || session === from?.id) && (tab === undefined || tab === from?.tab);
 }
 
-/** What grants say. All are those of one origin and count now; their order has no say. */
+/** Returns the answer of grants. All are valid grants of one origin; their order does not matter. */
 export function evaluateGrants(grants: readonly Grant[], { profile, scope, tool, from }: GrantQuery): GrantAnswer {
   const about = grants.filter(
     (grant) => grant.profile === profile && grant.scope === scope && grantAppliesTo(grant, from),
@@ -146,7 +154,10 @@ export function evaluateGrants(grants: readonly Grant[], { profile, scope, tool,
   return { kind: allowing.length === 0 ? 'none' : 'uncovered' };
 }
 
-/** The grant that answers an ask of the policy about this tool: one that names it, its server or all in so many words. */
+/**
+ * Returns the grant that answers an ask of the policy about this tool: one that names the tool, its server or all tools
+ * explicitly.
+ */
 export function findAnsweringGrant(grants: readonly Grant[], question: GrantQuery): Grant | undefined {
   const weighed = evaluateGrants(
     grants.filter(({ kind, tools }) => kind === 'deny' || tools !== undefined),
@@ -155,14 +166,14 @@ export function findAnsweringGrant(grants: readonly Grant[], question: GrantQuer
   return weighed.kind === 'allow' ? weighed.grant : undefined;
 }
 
-/** Whether a grant's tools hold this one. */
+/** Returns whether a grant's tools include this one. */
 function reaches({ tools }: Grant, { server, tool }: { readonly server: string; readonly tool: string }): boolean {
   return (
     tools === undefined || tools.some((one) => one === '*' || one === `${server}.*` || one === `${server}.${tool}`)
   );
 }
 
-/** The same whatever the order was. */
+/** Returns the same answer for any order. */
 function first(grants: readonly Grant[]): Grant | undefined {
   return grants.reduce<Grant | undefined>(
     (least, grant) => (least === undefined || grant.id < least.id ? grant : least),

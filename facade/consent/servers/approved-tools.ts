@@ -1,4 +1,7 @@
-/** Owns the approved definitions of tools, kept in the shared state, and what has drifted from them; refuses a definition that is not the approved one to the byte. */
+/**
+ * The approved definitions of tools, in the shared state, and the tools that differ from them. A definition must equal
+ * the approved one in every byte.
+ */
 
 import { existsSync } from 'node:fs';
 import path from 'node:path';
@@ -30,12 +33,12 @@ const PENDING = 'consent/pending';
 /** A server that lists something else each time is noted once in this time. */
 const NOTE_MS = 60_000;
 
-/** The sets of one state folder. Throws STATE_FAILED. */
+/** The approved tools of one state folder. Throws STATE_FAILED. */
 export class ApprovedTools {
   readonly #state: State;
   readonly #sets = new Map<string, { readonly hash: string; readonly set: ToolSet }>();
   readonly #noted = new Map<string, number>();
-  /** What each program that runs here has listed last, and when it was started. */
+  /** What each program of this process listed last, and when it was started. */
   readonly #seen = new Map<string, { readonly now: readonly RawTool[]; readonly startedAt: number }>();
   /** Servers that listed something else here than was approved. */
   readonly #witnessed = new Set<string>();
@@ -44,14 +47,14 @@ export class ApprovedTools {
     this.#state = state;
   }
 
-  /** Keeps a set, and gives its hash. */
+  /** Stores a set, and returns its hash. */
   async put(server: string, set: ToolSet): Promise<string> {
     await this.#state.put(SETS, server, JSON.stringify(set));
     await this.settle(server);
     return toolSetHash(server, set);
   }
 
-  /** The set with this hash; undefined when what is kept is not that. */
+  /** Returns the set with this hash; undefined if the stored set has another hash. */
   get(server: string, hash: string): ToolSet | undefined {
     const known = this.#sets.get(server);
     if (known?.hash === hash) return known.set;
@@ -61,7 +64,7 @@ export class ApprovedTools {
     return set;
   }
 
-  /** Names of the set that is kept, unchecked: to tell a person of a mistake, and for nothing else. */
+  /** Returns the names of the stored set, unchecked: only to tell a person of an error. */
   names(server: string): readonly string[] | undefined {
     return readSet(this.#state.get(SETS, server))?.tools.map(({ name }) => name);
   }
@@ -77,9 +80,9 @@ export class ApprovedTools {
   }
 
   /**
-   * Keeps what has drifted, for whoever looks at servers and for every process that shows or calls its tools; a list without drift puts
-   * them back. A program that is older than what was kept (`startedAt`, ms since 1970) has a say only where it listed otherwise itself.
-   * What is new of it, all of it, or undefined: then nobody needs to be told.
+   * Stores the tools that differ, for the commands that show servers and for every process that shows or calls its
+   * tools; a list without differences clears them. A program that is older than what was stored (`startedAt`, ms since
+   * 1970) counts only if it listed something else itself. Returns what is new, or undefined if no one needs to be told.
    */
   async note(
     server: string,
@@ -91,7 +94,7 @@ export class ApprovedTools {
     }: { approved: readonly RawTool[]; now: readonly RawTool[]; at: number; startedAt: number },
   ): Promise<PendingItem | undefined> {
     const last = this.#seen.get(server);
-    // Its list is no news because something else was approved meanwhile.
+    // Its list is not new only because something else was approved meanwhile.
     if (last?.startedAt === startedAt && isDeepStrictEqual(last.now, now)) return undefined;
     this.#seen.set(server, { now, startedAt });
     const drift = toolDriftOf(approved, now);
@@ -104,7 +107,8 @@ export class ApprovedTools {
     }
     this.#witnessed.add(server);
     const kept = limitPendingItem(item);
-    // Each write makes all processes read anew: a list that only changes its order, or is withheld as a whole already, makes none.
+    // Each write makes all processes read again. A list that only changes its order, or is withheld completely already,
+    // causes none.
     if (!isHeard || (before !== undefined && withholdsSameTools(before, kept))) return undefined;
     await this.#state.put(PENDING, server, JSON.stringify(kept));
     if (at - (this.#noted.get(server) ?? Number.NEGATIVE_INFINITY) < NOTE_MS) return undefined;
@@ -112,19 +116,22 @@ export class ApprovedTools {
     return item;
   }
 
-  /** What waits for the owner. */
+  /** Returns what waits for the owner. */
   pending(server: string): PendingItem | undefined {
     const text = this.#state.get(PENDING, server);
     return text === undefined ? undefined : readPendingItem(text);
   }
 
-  /** What waits of all servers: the same object while nothing was written. */
+  /** Returns what waits of all servers: the same object while nothing was written. */
   allPending(): PendingTools {
     return pendingToolsIn(this.#state.list(PENDING));
   }
 }
 
-/** Why this tool may not be called: only one that is listed now, and defined as it was approved, is. A tool that a server hides is none. */
+/**
+ * Returns why this tool may not be called: only a tool that is listed now, and defined as approved, may be. A tool that
+ * a server hides is not listed.
+ */
 export function refuseDrifted(
   tool: string,
   { server, approved, now }: { server: string; approved: readonly RawTool[]; now: readonly RawTool[] },
@@ -142,7 +149,9 @@ function readSet(text: string | undefined): ToolSet | undefined {
   }
 }
 
-/** For each server that somebody approved: its tools, or `any` where whatever it lists is agreed to. Others are absent. Throws STATE_FAILED. */
+/**
+ * Returns, for each approved server, its tools, or `any` if all tools that it lists are approved. Throws STATE_FAILED.
+ */
 export async function approvedDefinitions(
   config: Pick<Config, 'state' | 'servers'>,
 ): Promise<ReadonlyMap<string, OfferedTools>> {

@@ -1,4 +1,7 @@
-/** Owns the look at a server that one consent allows: as closed as it can be; refuses to open more than its owner asked for, and says what that would be. */
+/**
+ * The look that one consent allows: a server is started once, as isolated as possible, to list its tools. It gets no
+ * more than its owner asked for.
+ */
 
 import { type ServerProbeResult, type ServerSettings, UpstreamError } from '../../../adapters/port.ts';
 import { asTollgateError, OWNER_CORRECTABLE, TollgateError } from '../../../catalogs/errors/error-table.ts';
@@ -8,15 +11,18 @@ import { addressWithout, argumentsWithout, isSecretName, keysInAddress } from '.
 
 /** What the look is given beyond nothing. */
 export interface ProbeOpenings {
-  /** The values of its secrets, its sign-in included. Without: a word in their place. */
+  /** The values of its secrets, including its sign-in. Without it: placeholders. */
   readonly withSecrets?: boolean;
-  /** The domains that it is configured with. A remote server is always reached. */
+  /** Its configured domains. A remote server is always reached. */
   readonly withNetwork?: boolean;
-  /** No isolation, where it is configured so. Without: a sandbox. A container is looked at in a container: its program is of the image. */
+  /**
+   * No isolation, if it is configured so. Without it: a sandbox. A server of a container is looked at in a container,
+   * because its program is in the image.
+   */
   readonly ownIsolation?: boolean;
 }
 
-/** What was asked for, as the flags of `approve` without their dashes. */
+/** Returns what was asked for, as the flags of `approve` without their dashes. */
 export function probeOpeningsOf({ withSecrets, withNetwork, ownIsolation }: ProbeOpenings): readonly string[] {
   return [
     ...(withSecrets === true ? ['with-secrets'] : []),
@@ -31,14 +37,17 @@ export type ConsentProbe = (
   options: { readonly signal: AbortSignal; readonly withSecrets: boolean; readonly consent?: ProbeConsentCheck },
 ) => Promise<ServerProbeResult>;
 
-/** Why the server as it is configured may not be looked at now: what was shown to a person may be something else by the time that it runs. */
+/**
+ * Returns why the server as configured may not be looked at now: what was shown to a person may have changed by the
+ * time it runs.
+ */
 export type ProbeConsentCheck = () => Promise<TollgateError | undefined>;
 
-/** Stands where a secret would: many servers only ask whether there is one. */
+/** The placeholder for a secret. Many servers only check that there is one. */
 const PLACEHOLDER = 'tollgate-discovery';
 const FETCHERS = /^(npx|bunx|pnpx|uvx|pipx)$/;
 
-/** One look. Throws as the start of a server; `next` names the flags that would have given it more. */
+/** Looks once. Throws as the start of a server; `next` names the flags that would have given it more. */
 export async function probeForConsent(
   server: ServerConfig,
   openness: ProbeOpenings,
@@ -62,7 +71,7 @@ export async function probeForConsent(
         detail: 'Stopped by a signal.',
         next: 'Run it again when you want the answer.',
       });
-    // It was not looked at: to give it more would not help.
+    // It did not run, so giving it more would not help.
     if (error.data.consent !== undefined) throw error;
     const advice = adviceFor(server, openness, error);
     throw advice === undefined
@@ -71,7 +80,10 @@ export async function probeForConsent(
   }
 }
 
-/** The settings of the look: the files that the first screen named, no network, no secret, isolated, unless more was asked for. */
+/**
+ * Returns the settings of the look: the files of the first screen, no network, no secret, isolated, unless more was
+ * asked for.
+ */
 export function probeSettings(
   server: ServerConfig,
   { withSecrets, withNetwork, ownIsolation }: ProbeOpenings,
@@ -114,7 +126,7 @@ export function probeSettings(
   };
 }
 
-/** Names of what was withheld, for whoever wonders why a server does not list. */
+/** Names what was withheld, in case a server does not list its tools. */
 export function withheldFromProbe(server: ServerConfig): {
   readonly secrets: readonly string[];
   readonly domains: readonly string[];
@@ -138,9 +150,10 @@ function holdsSecret(name: string, value: string): boolean {
 }
 
 function adviceFor(server: ServerConfig, openness: ProbeOpenings, error: TollgateError): string | undefined {
-  // It was stopped, and fails at nothing that it could be given.
+  // It was stopped, so nothing that it could be given would help.
   if (error.data.killed === true) return undefined;
-  // What a person must mend is said already: to give the look more would not help, but for a server that asks for no sandbox.
+  // A person must correct something, and the error says so. Giving the look more would not help, except for a server
+  // that asks for no sandbox.
   const isAside = isProbedInSandbox(server, openness.ownIsolation);
   if (error.code === 'SANDBOX_UNAVAILABLE' && isAside)
     return `${error.next} Or look at it as it is configured (direct): tollgate approve ${server.name} --own-isolation`;
@@ -159,7 +172,7 @@ function adviceFor(server: ServerConfig, openness: ProbeOpenings, error: Tollgat
     ...(flags.includes('--with-network') ? ['network'] : []),
     ...(flags.includes('--own-isolation') ? ['the rights that it is configured with (direct)'] : []),
   ];
-  const why = fetches ? 'It fetches its package when it starts. ' : '';
+  const why = fetches ? 'It downloads its package when it starts. ' : '';
   return `${error.code === 'INIT_FAILED' ? `${error.next} ` : ''}${why}It was looked at without ${without.join(', ')}. If it needs that to list its tools: tollgate approve ${server.name} ${flags.join(' ')}`;
 }
 
@@ -171,9 +184,9 @@ export function isProbedInSandbox(
   return transport === 'stdio' && isolation === 'direct' && !ownIsolation;
 }
 
-/** A server's own words may hold a secret that it was given. */
+/** A server's own text may contain a secret that it was given. */
 function refusedList(name: string, { message }: UpstreamError, { withSecrets }: ProbeOpenings): TollgateError {
   return new TollgateError('INIT_FAILED', {
-    detail: `Server "${name}" answers with an error where it should list${withSecrets === true ? '.' : `: ${JSON.stringify(message.slice(0, 200))}`}`,
+    detail: `Server "${name}" answers tools/list with an error${withSecrets === true ? '.' : `: ${JSON.stringify(message.slice(0, 200))}`}`,
   });
 }

@@ -1,4 +1,7 @@
-/** Owns what a person is shown before agreeing to a server: what would run, what its tools are, and what has changed; refuses to leave a difference out. */
+/**
+ * What a person is shown before approving a server: what would run, what its tools are, and every difference from what
+ * was approved.
+ */
 import type { InvalidDefinition, ServerProbeResult } from '../../../adapters/port.ts';
 import type { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { type AuditFinding, auditTool, auditValue } from '../../../catalogs/lint/definition-audit.ts';
@@ -14,21 +17,21 @@ import { changedRefusal } from './server-refusals.ts';
 import { type StartFacts, startDifferences, startHash } from './start-facts.ts';
 import { type ToolSet, toolSetHash } from './tool-set.ts';
 
-/** The first thing to agree to: what would run. */
+/** The first thing to approve: what would run. */
 export interface StartReview {
   readonly facts: StartFacts;
   readonly hash: string;
-  /** Who agreed to exactly this; absent: nobody. */
+  /** Who approved exactly this; absent: no one. */
   readonly approved?: { readonly by: string; readonly at: string };
-  /** Fields that differ from what was agreed to before. */
+  /** Fields that differ from what was approved before. */
   readonly changed: readonly string[];
-  /** What was agreed to before. */
+  /** What was approved before. */
   readonly before?: StartFacts;
-  /** What is unwise about how it starts. */
+  /** What is risky about how it starts. */
   readonly remarks: readonly string[];
 }
 
-/** One field of a definition that is another one: its lines that went, and those that came. */
+/** One changed field of a definition: its removed lines, and its added ones. */
 export interface FieldChange {
   readonly field: string;
   readonly old: readonly string[];
@@ -40,31 +43,31 @@ export interface ReviewedTool {
   readonly tool: RawTool;
   readonly semantics: Semantics;
   readonly audit: AuditFinding;
-  /** Against what was approved before; absent: there was nothing before. */
+  /** Compared with what was approved before; absent: there was nothing before. */
   readonly state?: 'same' | 'changed' | 'new';
   readonly changes: readonly FieldChange[];
 }
 
-/** The second thing to agree to: all that the server says. */
+/** The second thing to approve: all that the server says. */
 export interface ToolReview {
   readonly set: ToolSet;
   readonly hash: string;
   readonly version: string;
   readonly tools: readonly ReviewedTool[];
-  /** Tools that were approved and are gone. */
+  /** Approved tools that are gone. */
   readonly removed: readonly string[];
-  /** What instructions and prompts look like to the audit, and how they differ from before. */
+  /** How the audit judges instructions and prompts, and how they differ from before. */
   readonly texts: readonly {
     readonly name: string;
     readonly text: string;
     readonly audit: AuditFinding;
     readonly change?: FieldChange;
   }[];
-  /** Tools that were left out, because their definitions do not fit the protocol. */
+  /** Tools that were left out, because their definitions do not follow the protocol. */
   readonly unfit: readonly InvalidDefinition[];
 }
 
-/** Looks at what the server would run now, beside what was agreed to. Throws STATE_FAILED. */
+/** Returns what the server would run now, compared with what was approved. Throws STATE_FAILED. */
 export async function reviewStart(server: ServerConfig, consents: Consents): Promise<StartReview> {
   const facts = await consents.factsOf(server);
   const hash = startHash(facts);
@@ -79,7 +82,7 @@ export async function reviewStart(server: ServerConfig, consents: Consents): Pro
   };
 }
 
-/** Why what was shown may not run now: it is something else by now. */
+/** Returns why what was shown may not run now: it has changed. */
 export async function refuseOther(
   server: ServerConfig,
   { facts, hash }: StartReview,
@@ -89,7 +92,7 @@ export async function refuseOther(
   return startHash(now) === hash ? undefined : changedRefusal(server.name, startDifferences(facts, now));
 }
 
-/** What the hash does not hold, so that nobody takes it to be there. */
+/** Names what the hash does not cover. */
 function unboundIn({
   unbound,
   gone,
@@ -105,17 +108,17 @@ function unboundIn({
     ...(gone === undefined
       ? []
       : [
-          `${JSON.stringify(gone)} is not there, so it cannot start: install its package anew, or correct args in its entry`,
+          `${JSON.stringify(gone)} does not exist, so it cannot start: install its package again, or correct args in its entry`,
         ]),
     ...(unbound === undefined
       ? []
       : [
-          `what ${JSON.stringify(unbound)} runs is not bound to this approval: no file above holds it, and it may be another one at each start`,
+          `what ${JSON.stringify(unbound)} runs is not bound to this approval: no file above contains it, and it may differ at each start`,
         ]),
     ...data.map((file) => `${JSON.stringify(file)} is data that it writes: what is in it is not bound`),
     ...scripts
       .filter(({ large }) => large === true)
-      .map(({ path }) => `${JSON.stringify(path)} is very large: bound by its size and times`),
+      .map(({ path }) => `${JSON.stringify(path)} is very large: it is bound by its size and times`),
     ...Object.entries(secretPrograms).flatMap(([name, files]) =>
       files.unbound === undefined
         ? []
@@ -124,7 +127,10 @@ function unboundIn({
   ];
 }
 
-/** What a look has found, beside the set that was approved before. `others`: tools of other servers, each with its server. */
+/**
+ * Returns the result of a look, compared with the set that was approved before. `others`: tools of other servers, each
+ * with its server.
+ */
 export function reviewTools(
   server: ServerConfig,
   looked: ServerProbeResult,
@@ -169,7 +175,7 @@ export function reviewTools(
         ] as const,
     ),
   ];
-  // Each value as it is: written out as JSON, what drives a terminal would look like plain letters.
+  // Each value as it is. As JSON, characters that control a terminal would look like plain letters.
   const texts = said.map(([name, text, previous, value]) => {
     const change =
       before === undefined || previous === text ? undefined : { field: name, ...lineChange(previous ?? '', text) };
@@ -186,7 +192,7 @@ export function reviewTools(
   };
 }
 
-/** Fields of a definition that differ, with the lines that do. */
+/** Returns the fields of a definition that differ, with their lines. */
 function fieldChanges(before: RawTool, after: RawTool): readonly FieldChange[] {
   const fields = [...new Set([...Object.keys(before), ...Object.keys(after)])];
   return fields
@@ -194,14 +200,17 @@ function fieldChanges(before: RawTool, after: RawTool): readonly FieldChange[] {
     .map((field) => ({ field, ...lineChange(textOf(before[field]) ?? '', textOf(after[field]) ?? '') }));
 }
 
-/** Text as it stands; other values as JSON, a member a line. `canonical` for comparing, whatever the order of keys. */
+/**
+ * Returns text as it is, and other values as JSON with one member per line. `canonical` is for comparing, independent
+ * of the order of keys.
+ */
 function textOf(value: unknown, canonical = false): string | undefined {
   if (value === undefined) return undefined;
   if (canonical) return canonicalJson(value);
   return typeof value === 'string' ? value : JSON.stringify(value, null, 2);
 }
 
-/** The lines between the common beginning and the common end. */
+/** Returns the lines between the common beginning and the common end. */
 function lineChange(before: string, after: string): Omit<FieldChange, 'field'> {
   const [old, young] = [before.split('\n'), after.split('\n')];
   let head = 0;

@@ -1,4 +1,7 @@
-/** Owns how consent is kept in the shared state: each entry sealed to its server by a keyed digest; refuses entries that something else wrote, and never mends them. */
+/**
+ * Stores consent in the shared state. A keyed digest seals each entry to its server. An entry that something else wrote
+ * is refused, and never repaired.
+ */
 import type { ServerProbeResult } from '../../../adapters/port.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { State } from '../../state/state-port.ts';
@@ -14,44 +17,50 @@ export interface ConsentAct {
   readonly at: string;
 }
 
-/** A decision about tools; `start` is the hash of the start that was shown along with them. */
+/** A decision about tools; `start` is the hash of the start that was shown with them. */
 export interface ToolConsentAct extends ConsentAct {
   readonly start: string;
 }
 
-/** Consent to the tools of a server: to one exact set of them, or to whatever it lists. */
+/** Consent to the tools of a server: to one exact set, or to all that it lists. */
 export interface ToolConsent extends ConsentAct {
   /** Hash of the set; absent: any tools. */
   readonly set?: string;
-  /** The owner lets count what the server says its tools do (PF-05). */
+  /** What the server says about its tools counts, because the owner confirmed it (PF-05). */
   readonly hints: boolean;
 }
 
-/** What a look found, and what it was given beyond nothing (see openingsOf): to show it again takes no other run. */
+/**
+ * What a look found, and what it was given beyond nothing (see openingsOf), so that it can be shown again without
+ * another run.
+ */
 export interface ProbeFindings {
   readonly at: string;
   readonly opened: readonly string[];
   readonly looked: ServerProbeResult;
 }
 
-/** Consent to one server as it would run. Without `tools` it starts for nobody: each look at it is agreed to by itself. */
+/**
+ * Consent to one server as it would run. Without `tools` it is not started for agents, and each look at it needs its
+ * own consent.
+ */
 export interface ServerConsent extends ConsentAct {
   readonly hash: string;
   readonly facts: StartFacts;
   readonly tools?: ToolConsent;
-  /** The set that was agreed to before the start changed: only to show what is new since. */
+  /** The set that was approved before the start changed, only to show what is new since. */
   readonly formerSet?: string;
   /** Until its tools are agreed to. */
   readonly seen?: ProbeFindings;
 }
 
-/** What is kept of one server: nothing, consent, or an entry that must not be used. */
+/** What is stored of one server: nothing, consent, or an entry that must not be used. */
 export type StoredConsent = { readonly consent?: ServerConsent; readonly damaged?: true };
 
-/** How far consent to one server goes. */
+/** How far the consent to one server goes. */
 export type ConsentState = 'unapproved' | 'start only' | 'approved' | 'any tools' | 'damaged';
 
-/** What was kept of one server, in a word. */
+/** The state of consent to one server, in a word. */
 export function consentStateOf({ consent, damaged }: StoredConsent): ConsentState {
   if (damaged === true) return 'damaged';
   if (consent === undefined) return 'unapproved';
@@ -63,10 +72,12 @@ export function consentStateOf({ consent, damaged }: StoredConsent): ConsentStat
 export class ConsentStore {
   readonly #state: State;
   readonly #digest: (text: string) => string;
-  /** The entry that was read last, so that a call that finds the same text pays for no digest. */
+  /** The entry that was read last, so that the same text needs no second digest. */
   readonly #read = new Map<string, { readonly text: string; readonly kept: StoredConsent }>();
 
-  /** `digest` is keyed: who can write the database but not read the key can move no consent to another server. */
+  /**
+   * `digest` is keyed: someone who can write the database but not read the key cannot move consent to another server.
+   */
   constructor(state: State, digest: (text: string) => string) {
     this.#state = state;
     this.#digest = digest;
@@ -81,13 +92,13 @@ export class ConsentStore {
     await this.#state.put(SPACE, server, this.#write(server, consent));
   }
 
-  /** Throws APPROVAL_REQUIRED where nobody agreed to the start, and PIN_MISMATCH where another one than this has been agreed to. */
+  /** Throws APPROVAL_REQUIRED if no one approved the start, and PIN_MISMATCH if another start was approved. */
   checkStart(server: string, start: string): ServerConsent {
     const { consent } = this.get(server);
     const next = `Run \`tollgate approve ${server}\`.`;
     if (consent === undefined)
       throw new TollgateError('APPROVAL_REQUIRED', {
-        detail: `Nobody has approved that server "${server}" starts.`,
+        detail: `No one has approved the start of server "${server}".`,
         next,
       });
     if (consent.hash !== start)
@@ -104,12 +115,12 @@ export class ConsentStore {
     const to = this.#write(server, { ...this.checkStart(server, start), tools });
     if (from !== undefined && (await this.#state.swap(SPACE, server, { from, to }))) return;
     throw new TollgateError('PIN_MISMATCH', {
-      detail: `Something else was decided about server "${server}" meanwhile; its tools were not approved.`,
+      detail: `There was another decision about server "${server}" meanwhile, so its tools were not approved.`,
       next: `Run \`tollgate approve ${server}\`.`,
     });
   }
 
-  /** Keeps what a look found, unless its consent is another one by now. */
+  /** Stores what a look found, unless the consent has changed by now. */
   async keepSeen(server: string, hash: string, seen: ProbeFindings): Promise<void> {
     const { consent } = await this.get(server);
     if (consent?.hash === hash) await this.put(server, { ...consent, seen });
@@ -125,13 +136,13 @@ export class ConsentStore {
     return new Map([...texts].map(([server, text]) => [server, this.#open(server, text)]));
   }
 
-  /** Who has taken a server out of use. */
+  /** Returns who has disabled a server. */
   disabledBy(server: string): ConsentAct | undefined {
     const text = this.#state.get(DISABLED, server);
     return text === undefined ? undefined : (JSON.parse(text) as ConsentAct);
   }
 
-  /** Who has taken which servers out of use. */
+  /** Returns who has disabled which servers. */
   disabled(): ReadonlyMap<string, ConsentAct> {
     return new Map([...this.#state.list(DISABLED)].map(([server, text]) => [server, JSON.parse(text) as ConsentAct]));
   }

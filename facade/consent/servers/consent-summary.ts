@@ -1,4 +1,7 @@
-/** Owns the one vocabulary in which consent to a server is told, to its owner and to models; refuses to call approved what has changed since. */
+/**
+ * The words for the consent to a server, for its owner and for models. Something that has changed is never called
+ * approved.
+ */
 import type { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { SHIPPED } from '../../../catalogs/servers/shipped-servers.ts';
 import { WORKSPACE } from '../../config/servers/server-names.ts';
@@ -6,21 +9,24 @@ import type { ConsentStatus, Consents } from './server-consents.ts';
 import { changedRefusal } from './server-refusals.ts';
 import { type StartSettings, startDifferences } from './start-facts.ts';
 
-/** Where a server stands with its owner. `changed`: what it starts, or a tool of it, is not what was approved. */
+/** The state of consent to a server. `changed`: its start, or one of its tools, differs from what was approved. */
 export type ConsentWord = ConsentStatus['state'] | 'changed' | 'not needed';
 
-/** The word, and what goes with it. */
+/** The word, and its details. */
 export interface ConsentSummary {
   readonly word: ConsentWord;
-  /** An owner has taken it out of use; the consent stays. */
+  /** An owner has disabled it; the consent stays. */
   readonly disabled: boolean;
-  /** Tools that changed, came or went since they were approved: they wait for the owner. */
+  /** Tools that were changed, added or removed since they were approved. They wait for the owner. */
   readonly pending: number;
-  /** Why it does not start as its files and settings are now; absent where they were not looked at. */
+  /** Why it does not start with its present files and settings; absent if they were not checked. */
   readonly refusal?: TollgateError;
 }
 
-/** What runs in this process is Tollgate itself, and nobody is asked about it. With `settings` its files are looked at. Throws STATE_FAILED. */
+/**
+ * Returns the summary. A server that runs in this process is part of Tollgate and needs no consent. With `settings` its
+ * files are checked. Throws STATE_FAILED.
+ */
 export async function consentSummary(
   server: string,
   consents: Pick<Consents, 'statusOf' | 'factsOf' | 'tools'>,

@@ -1,4 +1,7 @@
-/** Owns what of a server's tools waits for its owner: one item of bounded size, and why a tool may not be used meanwhile; refuses to let the list of one server make calls of the others dear. */
+/**
+ * The tools of a server that wait for its owner: one item of limited size, and why a tool may not be used meanwhile.
+ * The list of one server never makes calls of others expensive.
+ */
 import { createHash } from 'node:crypto';
 import type { RawTool } from '../../../catalogs/tools/tool-definition.ts';
 import { type AuditLog, appendQuietly } from '../../audit/audit-log.ts';
@@ -6,27 +9,27 @@ import { NO_PRECONDITIONS, OPEN_VIEW, type Precondition, type PreconditionView }
 import { pendingRefusal, type WhyPending } from './server-refusals.ts';
 import type { PendingReason, ToolDrift } from './tool-set.ts';
 
-/** What is kept of one server: each process reads it again whenever something was written. */
+/** The limits of what is stored of one server, because each process reads it again whenever something was written. */
 const MAX_NAMES = 500;
 const MAX_CHARACTERS = 50_000;
 
-/** What a running facade saw that nobody has approved: one item a server, however much it changed. It counts in all processes. */
+/** What a running facade saw and no one has approved: one item per server. It counts in all processes. */
 export interface PendingItem {
   readonly since: string;
   readonly changed: readonly string[];
   readonly added: readonly string[];
   readonly removed: readonly string[];
-  /** How many names there are beside those that are kept: then all tools of the server wait. */
+  /** How many names there are besides the stored ones: then all tools of the server wait. */
   readonly more?: number;
 }
 
-/** What waits of all servers at one moment. `mark` changes whenever something of it does; '': nothing waits. */
+/** What waits of all servers at one moment. `mark` changes whenever it does; '': nothing waits. */
 export interface PendingTools {
   readonly mark: string;
   readonly why: (server: string, tool: string) => WhyPending | undefined;
 }
 
-/** All that has drifted. Sorted, for the order in which a server lists is no change. */
+/** All differences. Sorted, because the order in which a server lists is no change. */
 export function pendingItemOf({ pending, removed }: ToolDrift, since: string): PendingItem {
   const named = (what: PendingReason): readonly string[] =>
     [...pending]
@@ -36,7 +39,7 @@ export function pendingItemOf({ pending, removed }: ToolDrift, since: string): P
   return { since, changed: named('changed'), added: named('new'), removed: [...removed].sort() };
 }
 
-/** As much of it as is kept. */
+/** As much of it as is stored. */
 export function limitPendingItem({ since, changed, added, removed }: PendingItem): PendingItem {
   let [names, characters] = [MAX_NAMES, MAX_CHARACTERS];
   const kept = [changed, added, removed].map((list) =>
@@ -46,20 +49,23 @@ export function limitPendingItem({ since, changed, added, removed }: PendingItem
   return { since, changed: kept[0] ?? [], added: kept[1] ?? [], removed: kept[2] ?? [], ...(more > 0 && { more }) };
 }
 
-/** Whether both withhold the same: of a server that waits as a whole the names mean nothing. */
+/** Returns whether both withhold the same. The names do not matter if the server waits as a whole. */
 export function withholdsSameTools(one: PendingItem, other: PendingItem): boolean {
   if (one.more !== undefined && other.more !== undefined) return true;
   return JSON.stringify({ ...one, since: '' }) === JSON.stringify({ ...other, since: '' });
 }
 
-/** An item as it was kept. */
+/** Reads a stored item. */
 export function readPendingItem(text: string): PendingItem {
   return JSON.parse(text) as PendingItem;
 }
 
 const known = new WeakMap<ReadonlyMap<string, string>, PendingTools>();
 
-/** What the rows of all servers mean. The state gives the same rows while nothing was written: each is read once, and marked once where a list asks. */
+/**
+ * The meaning of the rows of all servers. The state returns the same rows while nothing was written, so each is read
+ * once, and marked once if a list asks.
+ */
 export function pendingToolsIn(rows: ReadonlyMap<string, string>): PendingTools {
   const made = known.get(rows) ?? makeWaiting(rows);
   known.set(rows, made);
@@ -101,7 +107,7 @@ function reasonsIn({ changed, added, removed, more }: PendingItem): {
 
 /** What recording a changed tool list needs. */
 export interface ToolDriftParts {
-  /** Keeps what a server lists now; returns what is new in it. `at`, `startedAt`: milliseconds since 1970. */
+  /** Stores what a server lists now; returns what is new in it. `at`, `startedAt`: milliseconds since 1970. */
   readonly tools: {
     note(
       server: string,
@@ -113,7 +119,9 @@ export interface ToolDriftParts {
   readonly log: { warn(facts: object, line: string): void; error(facts: object, line: string): void };
 }
 
-/** Keeps it for whoever looks at servers and for every process that shows them, and records it when it is new. Never throws. */
+/**
+ * Stores it for the commands and for every process that shows the server, and records it if it is new. Never throws.
+ */
 export function recordToolDrift(
   { tools, startedAt, audit, log }: ToolDriftParts,
   server: string,
@@ -141,8 +149,8 @@ export function recordToolDrift(
 }
 
 /**
- * What was seen of servers as one of the things that stand beforehand (HA-15): a server is started for a list by nobody, so without this an
- * agent would be shown what another was refused.
+ * Pending tools as a source of decisions made beforehand (HA-15). A list starts no server, so without this an agent
+ * would be shown a tool that another agent was refused.
  */
 export function pendingToolsPrecondition(tools: { allPending(): PendingTools }): Precondition {
   const views = new WeakMap<PendingTools, PreconditionView>();

@@ -1,11 +1,14 @@
-/** Owns the digests of programs from one process to the next, each sealed to its file's identity; refuses rows that something else wrote. */
+/**
+ * Caches the digests of programs between processes, each sealed to the identity of its file. Rows that something else
+ * wrote are ignored.
+ */
 import type { DigestStore } from '../../../adapters/port.ts';
 import type { State } from '../../state/state-port.ts';
 
-/** Beside consent in the shared state, a row a path. */
+/** In the shared state, one row per path. */
 const SPACE = 'file-digest';
 
-/** `digest` is keyed. What cannot be kept or read costs time, not an answer: the file itself is read then. */
+/** `digest` is keyed. If something cannot be stored or read, the file itself is read. */
 export function createDigestStore(state: Pick<State, 'get' | 'put'>, digest: (text: string) => string): DigestStore {
   const pathOf = (identity: string): string => identity.slice(0, identity.indexOf('\0'));
   const sealed = (identity: string, sha256: string): string => `${sha256} ${digest(`file\0${identity}\0${sha256}`)}`;
@@ -20,7 +23,7 @@ export function createDigestStore(state: Pick<State, 'get' | 'put'>, digest: (te
   };
 }
 
-/** A state that fails says so at the next question of consent, which refuses the start. */
+/** A failing state shows at the next question of consent, which refuses the start. */
 async function quietly<T>(work: () => T | Promise<T>): Promise<T | undefined> {
   try {
     return await work();

@@ -1,4 +1,7 @@
-/** Owns people's consent to servers: who may start, as what, and with which tools; refuses whatever differs from what was shown. */
+/**
+ * People's consent to servers: which may start, as what, and with which tools. What differs from what was shown is
+ * refused.
+ */
 import type { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { RawTool } from '../../../catalogs/tools/tool-definition.ts';
 import type { Awaitable, State } from '../../state/state-port.ts';
@@ -32,37 +35,40 @@ import {
 } from './start-facts.ts';
 import type { ToolSet } from './tool-set.ts';
 
-/** What is known of the consent to a server, without looking at what it would run now. */
+/** What is known of the consent to a server, without checking what it would run now. */
 export interface ConsentStatus {
   readonly state: ConsentState;
   readonly consent?: ServerConsent;
-  /** Who has taken it out of use. */
+  /** Who has disabled it. */
   readonly disabled?: ConsentAct;
 }
 
-/** What a person agreed to start. */
+/** What a person approved to start. */
 export interface StartApproval extends ConsentAct {
   readonly facts: StartFacts;
 }
 
-/** Who is refused, from what was read at one moment; the mark of a server changes whenever what is known of it does. */
+/** Which servers are refused, from one read. The mark of a server changes whenever what is known of it does. */
 export interface ConsentRefusals {
   readonly marks: ReadonlyMap<string, string>;
   readonly refusalOf: (server: string) => TollgateError | undefined;
 }
 
-/** What people agreed to of a server's tools: nothing, for a reason; one set; or whatever it lists. `mark` changes whenever the rest may. */
+/**
+ * What people approved of a server's tools: nothing, with a reason; one set; or all that it lists. `mark` changes
+ * whenever the rest may.
+ */
 export type Admission = { readonly mark: string } & (
   | { readonly refusal: TollgateError }
   | { readonly hints: boolean; readonly set?: ToolSet }
 );
 
-/** Reads the state at every question: what another process decided holds from the next call on. Throws STATE_FAILED. */
+/** Reads the state at every question, so a decision of another process counts at the next call. Throws STATE_FAILED. */
 export class Consents {
   readonly store: ConsentStore;
   readonly tools: ApprovedTools;
   readonly sources: FactSources;
-  /** Under which consent this process has started what runs: other consent is for another program. */
+  /** The consent under which this process started each running server. Another consent is for another program. */
   readonly #started = new Map<string, { readonly hash: string; readonly at: number }>();
 
   constructor(state: State, sources: Omit<FactSources, 'store'>) {
@@ -71,7 +77,7 @@ export class Consents {
     this.sources = { ...sources, store: createDigestStore(state, sources.digest) };
   }
 
-  /** What a start with these settings would run now. */
+  /** Returns what a start with these settings would run now. */
   factsOf(settings: StartSettings): Promise<StartFacts> {
     return startFacts(settings, this.sources);
   }
@@ -86,7 +92,10 @@ export class Consents {
     };
   }
 
-  /** Consent to start, and so to one look at its tools. What was agreed to before of its tools is void. Gives the hash of the start. */
+  /**
+   * Approves the start, and one look at its tools. An earlier approval of its tools becomes invalid. Returns the hash
+   * of the start.
+   */
   async approveStart({ facts, by, at }: StartApproval): Promise<string> {
     const { consent } = this.store.get(facts.server);
     const formerSet = consent?.tools?.set ?? consent?.formerSet;
@@ -95,37 +104,37 @@ export class Consents {
     return hash;
   }
 
-  /** The set of tools that somebody agreed to last; undefined: none, or any. */
+  /** Returns the set of tools that was approved last; undefined: none, or any. */
   lastSet(server: string): ToolSet | undefined {
     const { consent } = this.store.get(server);
     const hash = consent?.tools?.set ?? consent?.formerSet;
     return hash === undefined ? undefined : this.tools.get(server, hash);
   }
 
-  /** Tools of the other approved servers, each with its server: what a definition may try to speak for. */
+  /** Returns the tools of the other approved servers, each with its server. A definition may try to speak for them. */
   toolsBeside(server: string): ReadonlyMap<string, string> {
     const others = [...this.store.all().keys()].filter((name) => name !== server);
     return new Map(others.flatMap((name) => this.lastSet(name)?.tools.map((tool) => [tool.name, name] as const) ?? []));
   }
 
-  /** Consent to one set of tools. Throws as `checkStart` of the store. */
+  /** Approves one set of tools. Throws as `checkStart` of the store. */
   async approveTools(server: string, set: ToolSet, { start, by, at }: ToolConsentAct): Promise<void> {
     this.store.checkStart(server, start);
     await this.store.addTools(server, start, { set: await this.tools.put(server, set), hints: set.hints, by, at });
   }
 
-  /** Consent to whatever tools it lists, now and later: for a server of one's own that changes all the time. */
+  /** Approves all tools that it lists, now and later: for a server of one's own that changes often. */
   async approveAnyTools(server: string, { start, ...tools }: Omit<ToolConsent, 'set'> & ToolConsentAct): Promise<void> {
     await this.store.addTools(server, start, tools);
     await this.tools.settle(server);
   }
 
-  /** When this process has started it last, ms since 1970. */
+  /** When this process last started it, ms since 1970. */
   startedAt(server: string): number {
     return this.#started.get(server)?.at ?? Number.NEGATIVE_INFINITY;
   }
 
-  /** Takes all consent back: no call reaches it from now on, in any process. True when there was some. */
+  /** Withdraws all consent: no call reaches it from now on, in any process. Returns true if there was some. */
   async revoke(server: string): Promise<boolean> {
     const kept = this.store.get(server);
     await this.store.remove(server);
@@ -137,23 +146,26 @@ export class Consents {
     await this.store.disable(server, act);
   }
 
-  /** True when it was disabled. */
+  /** Returns true if it was disabled. */
   enable(server: string): Promise<boolean> {
     return this.store.enable(server);
   }
 
-  /** Before a call: what stands against the server now, without a look at its files. */
+  /** Before a call: returns what refuses the server now, without checking its files. */
   refusalOf(server: string): TollgateError | undefined {
     const act = this.store.disabledBy(server);
     return act === undefined ? this.#refusalIn(server, this.store.get(server)) : disabledRefusal(server, act);
   }
 
-  /** What this process ran of it is ended: only then may another consent count for what is started. True when it had run some. */
+  /**
+   * The server that this process ran is ended. Only then may another consent count for the next start. Returns true if
+   * it had run.
+   */
   noteEnd(server: string): boolean {
     return this.#started.delete(server);
   }
 
-  /** What stands against servers now. */
+  /** Returns what refuses servers now. */
   currentRefusals(): ConsentRefusals {
     const kept = this.store.all();
     const disabled = this.store.disabled();
@@ -169,13 +181,16 @@ export class Consents {
     };
   }
 
-  /** What may be shown of servers. */
+  /** Returns what may be shown of servers. */
   admit(servers: readonly string[]): ReadonlyMap<string, Admission> {
     const { refusalOf } = this.currentRefusals();
     return new Map(servers.map((server) => [server, this.#admissionOf(server, refusalOf(server))]));
   }
 
-  /** Before a call: why this tool may not be called as the server lists it now. `list` is only asked where one set was approved. */
+  /**
+   * Before a call: returns why this tool may not be called as the server lists it now. `list` is only called if one set
+   * was approved.
+   */
   async refuseTool(
     server: string,
     tool: string,
@@ -189,18 +204,21 @@ export class Consents {
       : refuseDrifted(tool, { server, approved: approved.tools, now: await list() });
   }
 
-  /** Before a start: whether exactly this was agreed to, and tools of it. */
+  /** Before a start: checks that exactly this was approved, and tools of it. */
   async refuseStart(settings: StartSettings): Promise<TollgateError | undefined> {
     const { name } = settings;
     this.#started.delete(name);
-    // What was approved while its files are looked at is not what they were compared with.
+    // What was approved while its files are being read is not what they were compared with.
     const { consent } = this.store.get(name);
     const refusal = this.refusalOf(name) ?? (await this.refuseLook(settings));
     if (refusal === undefined && consent !== undefined) this.#started.set(name, { hash: consent.hash, at: Date.now() });
     return refusal;
   }
 
-  /** Before a look at its tools, or a sign-in: whether exactly this was agreed to. Its files are looked at last, right before they run. */
+  /**
+   * Before a look at its tools, or a sign-in: checks that exactly this was approved. Its files are read last, right
+   * before they run.
+   */
   async refuseLook(settings: StartSettings): Promise<TollgateError | undefined> {
     const { name } = settings;
     const { state, consent, disabled } = this.statusOf(name);

@@ -1,29 +1,31 @@
-/** Owns the words in which a server is refused that nobody has agreed to as it is; refuses to name a value, a path or a word of the server in them. */
+/**
+ * The refusals of servers that are not approved as they are. They contain no value, no path and no text of the server.
+ */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { ConsentAct } from './consent-store.ts';
 import type { PendingReason } from './tool-set.ts';
 
-/** Nobody has looked at it. */
+/** For a server that no one has looked at. */
 export function unapprovedRefusal(server: string): TollgateError {
   return refusal(
-    `Server "${server}" is not started, because nobody has approved it as it would run.`,
+    `Server "${server}" is not started, because no one has approved what it would run.`,
     `The owner looks at it and approves it with \`tollgate approve ${server}\`.`,
   );
 }
 
-/** Its start was agreed to, for a look at its tools alone. */
+/** For a server whose start was approved only for a look at its tools. */
 export function toolsUnapprovedRefusal(server: string): TollgateError {
   return refusal(
-    `Server "${server}" is not used: nobody has approved its tools.`,
+    `Server "${server}" is not used: no one has approved its tools.`,
     `The owner looks at them and approves them with \`tollgate approve ${server}\`.`,
   );
 }
 
-/** Names of fields only: values may be secrets, and the text of a field may be anything. */
+/** Only names of fields: values may be secrets, and the text of a field may be anything. */
 export function changedRefusal(server: string, fields: readonly string[]): TollgateError {
   const what =
     fields.length === 0
-      ? 'it has been approved anew as something else'
+      ? 'it was approved again with other settings'
       : `${fields.slice(0, 5).join(', ')}${fields.length > 5 ? ` and ${fields.length - 5} more` : ''} ${fields.length === 1 ? 'differs' : 'differ'} from what was approved`;
   return refusal(
     `Server "${server}" is not started: ${what}.`,
@@ -31,19 +33,19 @@ export function changedRefusal(server: string, fields: readonly string[]): Tollg
   );
 }
 
-/** An agent could change what it runs. */
+/** For a server whose files an agent could change. */
 export function exposedRefusal(server: string, why: string): TollgateError {
   return refusal(
     `Server "${server}" is not started, because an agent could change what it runs: ${why}.`,
-    `The owner moves the server to a folder of its own, best outside of the workspace and of every allowWrite (for a package runner: sets cwd there), and approves it with \`tollgate approve ${server}\`.`,
+    `The owner moves the server to its own folder, best outside the workspace and every allowWrite (for a package runner: sets cwd there), and approves it with \`tollgate approve ${server}\`.`,
   );
 }
 
-/** An owner has taken it out of use. */
+/** For a server that an owner has disabled. */
 export function disabledRefusal(server: string, { by, at }: ConsentAct): TollgateError {
   return refusal(
     `Server "${server}" was disabled by ${by} (${at}).`,
-    `Go on without it. The owner enables it with \`tollgate servers enable ${server}\`.`,
+    `Continue without it. The owner enables it with \`tollgate servers enable ${server}\`.`,
     'disabled',
   );
 }
@@ -52,27 +54,27 @@ function refusal(what: string, next: string, consent: 'lacking' | 'disabled' = '
   return new TollgateError('SERVER_UNAVAILABLE', { detail: what, next, data: { consent }, retryable: false });
 }
 
-/** What stands against a server whose entry must not be used. */
+/** For a server whose entry must not be used. */
 export function damagedRefusal(server: string): TollgateError {
   return refusal(
-    `The approval of server "${server}" is damaged, or something other than Tollgate has written it; it does not count.`,
-    `The owner finds out what happened to the state folder, then takes it back with \`tollgate revoke ${server}\` and approves anew.`,
+    `The approval of server "${server}" is damaged, or something other than Tollgate has written it, so it does not count.`,
+    `The owner finds out what happened to the state folder, then withdraws the approval with \`tollgate revoke ${server}\` and approves again.`,
   );
 }
 
 const PENDING_WORDS = {
-  changed: 'is defined otherwise than it was approved',
-  new: 'is new, and nobody has approved it',
-  gone: 'is not listed by it any more',
-  many: 'waits with all others of it, because its list differs in too much from what was approved',
+  changed: 'is not defined as it was approved',
+  new: 'is new, and no one has approved it',
+  gone: 'is no longer listed by it',
+  many: 'waits with all its other tools, because its list differs in too many tools from what was approved',
 } as const;
 
-/** What a call of a pending tool is answered with; never a word of the server. */
+/** The answer to a call of a pending tool. It contains no text of the server. */
 export function pendingRefusal(server: string, why: WhyPending): TollgateError {
   return new TollgateError('PIN_MISMATCH', {
     detail: `This tool of server "${server}" ${PENDING_WORDS[why]}; it is not called.`,
-    next: `Go on without it. The owner looks at the change with \`tollgate approve ${server}\`.`,
+    next: `Continue without it. The owner looks at the change with \`tollgate approve ${server}\`.`,
   });
 }
-/** Why a tool waits; `many`: with all others of its server. */
+/** Returns why a tool waits; `many`: with all other tools of its server. */
 export type WhyPending = PendingReason | 'gone' | 'many';

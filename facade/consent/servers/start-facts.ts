@@ -1,4 +1,7 @@
-/** Owns what decides what a server runs, as facts that can be hashed, kept and compared; refuses to hold a value of its environment, its headers, or from outside, and what looks like a key. */
+/**
+ * The facts that decide what a server runs. They can be hashed, stored and compared, and contain no value of its
+ * environment, its headers or from outside, and nothing that looks like a key.
+ */
 import { createHash } from 'node:crypto';
 import type { DigestStore, ServerSettings, StartFiles, StartInspector } from '../../../adapters/port.ts';
 import { canonicalJson } from '../../../catalogs/tools/definition-pin.ts';
@@ -6,7 +9,10 @@ import type { ServerConfig } from '../../config/config.ts';
 import type { OutsideValues } from '../../config/reading/outside-values.ts';
 import { addressWithout, argumentsWithout, starOver } from '../../config/servers/secret-shapes.ts';
 
-/** The settings that decide what runs, and what its tools count as for the policy. Times, labels and exposure are none of it. */
+/**
+ * The settings that decide what runs, and how the policy classifies its tools. Times, labels and exposure are not among
+ * them.
+ */
 export type StartSettings = Pick<
   ServerSettings,
   | 'name'
@@ -29,39 +35,40 @@ export type StartSettings = Pick<
 
 /** What facts are made with. */
 export interface FactSources {
-  /** Where programs start whose settings name no folder. */
+  /** The folder in which programs start whose settings name none. */
   readonly folder: string;
   readonly inspect: StartInspector;
-  /** Keyed: a short value could be guessed from its plain hash. */
+  /** Keyed, because a short value could be guessed from its plain hash. */
   readonly digest: (text: string) => string;
-  /** Digests of large files, from one process to the next. */
+  /** Digests of large files, cached between processes. */
   readonly store?: DigestStore;
 }
 
-/** Everything that decides what a server runs. Values of `env` and `headers`, what arguments and the address are filled with from outside, and what looks like a key in them, are keyed digests; absent parts are absent. */
-export interface StartFacts extends Partial<StartFiles> {
+/**
+ * Everything that decides what a server runs. Keyed digests replace values of `env` and `headers`, outside values in
+ * arguments and address, and what looks like a key in them. Absent parts are absent.
+ */
+export interface StartFacts
+  extends Partial<StartFiles>,
+    Pick<ServerSettings, 'transport' | 'command' | 'args' | 'env' | 'headers' | 'url' | 'socket'> {
   readonly server: string;
-  readonly transport: ServerSettings['transport'];
-  readonly command?: string;
-  readonly args: readonly string[];
-  readonly env: Readonly<Record<string, string>>;
-  readonly headers: Readonly<Record<string, string>>;
-  readonly url?: string;
-  readonly socket?: string;
   readonly trust?: string;
   readonly pin?: string;
   readonly oauth?: Readonly<Record<string, unknown>>;
   readonly secretSources?: Readonly<Record<string, unknown>>;
-  /** The files behind programs that print its secrets: they run with the start, and outside of every sandbox. */
+  /** The files of programs that print its secrets, because they run with the start, outside every sandbox. */
   readonly secretPrograms?: Readonly<Record<string, StartFiles>>;
   readonly isolation?: string;
   readonly sandbox?: ServerSettings['sandbox'];
-  /** What the owner says that its tools do, in the order in which the patterns are tried: `wipe: read`. */
+  /** What the owner says about its tools, in the order in which the patterns are tried: `wipe: read`. */
   readonly semantics?: readonly string[];
   readonly mapping?: string;
 }
 
-/** Looks at what a start would run now. A `${secret:NAME}` stands for itself: another value of it is no other server. */
+/**
+ * Returns what a start would run now. A `${secret:NAME}` counts as itself: another value of the secret is no other
+ * server.
+ */
 export async function startFacts(
   settings: StartSettings,
   { folder, inspect, digest, store }: FactSources,
@@ -117,11 +124,14 @@ export async function startFacts(
     ...(semantics.length > 0 && { semantics: semantics.map(semanticsText) }),
     ...(transport === 'stdio' && { isolation, sandbox, ...(await inspect(settings, folder, store)) }),
   };
-  // What is absent must not be told from what is undefined.
+  // Absent and undefined must give the same hash.
   return JSON.parse(JSON.stringify(facts)) as StartFacts;
 }
 
-/** One text per pattern: the screen shows it, and a difference names both. Two rules never have the same text: a verb holds no colon, and canonical JSON no blank outside of its strings. */
+/**
+ * One text per pattern: the screen shows it, and a difference names both. Two rules never have the same text, because a
+ * verb contains no colon, and canonical JSON no space outside its strings.
+ */
 function semanticsText({ pattern, semantics }: ServerConfig['semantics'][number]): string {
   const { verb, ...more } = semantics;
   return `${pattern}: ${Object.keys(more).length === 0 ? verb : canonicalJson(semantics)}`;
@@ -148,14 +158,20 @@ function isProgram(source: unknown): source is { readonly command: readonly stri
   return isNode(source) && (source as { readonly from?: unknown }).from === 'exec';
 }
 
-/** SHA-256, hex; whatever the order of keys. Data that is there by now is no other server: its name stands among the arguments. The number rises when the form does, and then everything is asked anew. */
+/**
+ * SHA-256, hex, independent of the order of keys. Data that exists by now makes no other server, because its name is
+ * among the arguments. The number rises with the format, and then everything is asked again.
+ */
 export function startHash({ data: _data, ...facts }: StartFacts): string {
   return createHash('sha256')
     .update(`tollgate-start\0${2}\0${canonicalJson(facts)}`)
     .digest('hex');
 }
 
-/** Where two facts differ, as a person finds it in tollgate.yaml: `args[2]`, `env.TOKEN`, `program.sha256`. Never a value. */
+/**
+ * Returns where two facts differ, as a person finds it in tollgate.yaml: `args[2]`, `env.TOKEN`, `program.sha256`.
+ * Never a value.
+ */
 export function startDifferences(before: unknown, after: unknown, at = ''): readonly string[] {
   if (canonicalOf(before) === canonicalOf(after)) return [];
   if (!isNode(before) || !isNode(after) || Array.isArray(before) !== Array.isArray(after)) return [at];

@@ -1,4 +1,4 @@
-/** Owns what consent to tools is bound to: all that a server says of itself, as one hash; and how a list of now differs from it. */
+/** What consent to tools is bound to: one hash over all that a server says, and how a present list differs from it. */
 import { createHash } from 'node:crypto';
 import type { RawPrompt } from '../../../adapters/port.ts';
 import { canonicalJson, pinsOf } from '../../../catalogs/tools/definition-pin.ts';
@@ -9,20 +9,23 @@ export interface ToolSet {
   readonly tools: readonly RawTool[];
   readonly instructions?: string;
   readonly prompts: readonly RawPrompt[];
-  /** What it says that its tools do was shown as what they do (`trustHints`). */
+  /** What it says about its tools was shown as what they do (`trustHints`). */
   readonly hints: boolean;
 }
 
 /** Why a tool is not shown. */
 export type PendingReason = 'changed' | 'new';
 
-/** A list of now beside the approved one. */
+/** A present list compared with the approved one. */
 export interface ToolDrift {
   readonly pending: ReadonlyMap<string, PendingReason>;
   readonly removed: readonly string[];
 }
 
-/** SHA-256, hex; whatever the order of tools, prompts and keys. Bound to the server, so that it cannot be shown for another. */
+/**
+ * SHA-256, hex, independent of the order of tools, prompts and keys. Bound to the server, so that it cannot be used for
+ * another.
+ */
 export function toolSetHash(server: string, { tools, instructions, prompts, hints }: ToolSet): string {
   const sorted = <T extends { readonly name: string }>(list: readonly T[]): readonly string[] =>
     list.map((one) => canonicalJson(one)).sort();
@@ -35,7 +38,7 @@ export function toolSetHash(server: string, { tools, instructions, prompts, hint
 
 const pins = new WeakMap<readonly RawTool[], ReadonlyMap<string, string>>();
 
-/** As pinsOf in catalogs/tools/definition-pin.ts, once for each list: each call asks. */
+/** As pinsOf in catalogs/tools/definition-pin.ts, once per list, because each call asks. */
 export function cachedPins(tools: readonly RawTool[]): ReadonlyMap<string, string> {
   const known = pins.get(tools);
   if (known !== undefined) return known;
@@ -44,7 +47,7 @@ export function cachedPins(tools: readonly RawTool[]): ReadonlyMap<string, strin
   return made;
 }
 
-/** Every tool of `now` whose definition is not the approved one, and those that are gone. */
+/** Returns every tool of `now` whose definition is not the approved one, and those that are gone. */
 export function toolDriftOf(approved: readonly RawTool[], now: readonly RawTool[]): ToolDrift {
   const [old, young] = [cachedPins(approved), cachedPins(now)];
   const pending = [...young]

@@ -1,18 +1,20 @@
-/** Owns what the master switch means for lists and calls: off, every list is empty and every call is refused; refuses to guess when the state cannot be read. */
+/**
+ * The effect of the master switch on lists and calls: when it is off, every list is empty and every call is refused.
+ */
 
 import { NO_PRECONDITIONS, type Precondition, type PreconditionView } from '../preconditions.ts';
 import type { KillSwitch } from './kill-switch.ts';
 
 const ON: PreconditionView = { revision: 'on', hides: () => false };
 
-/** The master switch as one of the things that people decide beforehand (HA-19). It is read at every list and call. */
+/** Returns the master switch as a source of decisions made beforehand (HA-19). It is read at every list and call. */
 export function masterSwitchPrecondition(killSwitch: Pick<KillSwitch, 'offRefusal'>): Precondition {
   return {
     view: () => {
       const off = killSwitch.offRefusal();
       return off === undefined ? ON : { revision: 'off', hides: () => true, off };
     },
-    // It may have been thrown since the name was looked up.
+    // It may have been switched since the name was resolved.
     judge: () => {
       const off = killSwitch.offRefusal();
       if (off !== undefined) throw off;

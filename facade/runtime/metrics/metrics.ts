@@ -1,4 +1,4 @@
-/** Owns the counters of the process in Prometheus text format (HB-06); refuses labels whose number a client could grow. */
+/** The counters of the process in Prometheus text format (HB-06). No client can increase the number of label values. */
 import type { HealthState, ServerEvent } from '../../../adapters/port.ts';
 import type { EndedCall } from '../../call/record.ts';
 import type { CallTally, Statistics } from '../../serve/host/call-statistics.ts';
@@ -21,7 +21,7 @@ const STATES: readonly HealthState[] = [
   'killed',
 ];
 
-/** Calls of one principal, tool and origin that ended in one way. */
+/** Calls of one principal, tool and origin with one outcome. */
 interface Ends {
   readonly principal: string;
   readonly tool: string;
@@ -30,13 +30,13 @@ interface Ends {
   count: number;
 }
 
-/** How often the audit and the state could not do what they were asked. */
+/** How often the audit and the state failed. */
 export interface FaultCounts {
   audit: number;
   state: number;
 }
 
-/** What is so at the moment of asking. */
+/** Values at the moment of the request. */
 export interface MetricReadings {
   readonly health: Readonly<Record<string, { readonly state: HealthState; readonly restarts: number }>>;
   /** Leases whose settling is tried again. */
@@ -46,7 +46,7 @@ export interface MetricReadings {
   readonly spills: { readonly files: number; readonly bytes: number };
 }
 
-/** Counts ends of calls; a tool that did not resolve is `unknown`, so names from outside make no series. */
+/** Counts the ends of calls. A tool that did not resolve is `unknown`, so names from outside make no series. */
 export class Metrics {
   #waiting = 0;
   readonly #tally: CallTally;
@@ -58,7 +58,7 @@ export class Metrics {
   readonly #faults: FaultCounts;
   #spilled = 0;
 
-  /** `tally` is given each end as well; `faults` are counted by whoever sees them. */
+  /** `tally` gets each end as well; whoever notices a fault counts it in `faults`. */
   constructor(tally: CallTally, faults: FaultCounts) {
     this.#tally = tally;
     this.#faults = faults;
@@ -87,14 +87,14 @@ export class Metrics {
     observe(durationsIn(this.#whole, principal, tool), Math.max(0, now - end.startedAt) / 1000);
   }
 
-  /** A call begins or ends to wait for a person. */
+  /** A call begins or stops waiting for a person. */
   onWaiting(change: 1 | -1): void {
     this.#waiting += change;
   }
 
   /**
-   * Returns what /metrics serves of calls and servers. `only`: the id of the principal whose counts alone are shown; then what the process
-   * and its servers do for everyone is left out.
+   * Returns the lines of /metrics for calls and servers. `only`: the id of the principal whose counts are shown; then
+   * values of the process and its servers are left out.
    */
   text(readings: MetricReadings, only?: string): string {
     const isShown = (principal: string): boolean => only === undefined || principal === only;
@@ -110,7 +110,7 @@ export class Metrics {
       ...metricFamily('tollgate_calls_total', ['counter', 'Calls by exposed tool, origin and outcome code.'], counts),
       ...histograms(
         'tollgate_call_seconds',
-        'Time from the request to its answer, waits for persons and budgets included.',
+        'Time from the request to its answer, including waits for persons and budgets.',
         byTool(this.#whole),
       ),
       ...histograms('tollgate_upstream_seconds', 'Time that servers took.', byTool(this.#upstream)),
@@ -126,7 +126,7 @@ export class Metrics {
     return `${lines.join('\n')}\n`;
   }
 
-  /** What all principals cause together. */
+  /** Counts that all principals cause together. */
   #common({ health, unsettled, sessions, spills }: MetricReadings): readonly string[] {
     return [
       ...metricFamily(
@@ -158,19 +158,15 @@ export class Metrics {
       ),
       ...metricFamily(
         'tollgate_spilled_bytes_total',
-        ['counter', 'Bytes that were cut from results and kept as spills.'],
+        ['counter', 'Bytes that were cut from results and stored as spills.'],
         [['', this.#spilled]],
       ),
-      ...metricFamily(
-        'tollgate_spill_bytes',
-        ['gauge', 'Bytes of the spills that are kept now.'],
-        [['', spills.bytes]],
-      ),
-      ...metricFamily('tollgate_spill_files', ['gauge', 'Spills that are kept now.'], [['', spills.files]]),
+      ...metricFamily('tollgate_spill_bytes', ['gauge', 'Bytes of the stored spills.'], [['', spills.bytes]]),
+      ...metricFamily('tollgate_spill_files', ['gauge', 'Stored spills.'], [['', spills.files]]),
     ];
   }
 
-  /** The same counts for hosts, of all processes and of those before this one. Throws STATE_FAILED. */
+  /** Returns the same counts for hosts, over all processes, also ended ones. Throws STATE_FAILED. */
   statistics(): Statistics {
     return this.#tally.read();
   }
@@ -190,7 +186,7 @@ function durationsIn(
   return one;
 }
 
-/** Durations by tool, of some principals together. */
+/** Durations by tool, of several principals together. */
 function summed(all: ByTool, isShown: (principal: string) => boolean): ReadonlyMap<string, DurationHistogram> {
   const found = new Map<string, DurationHistogram>();
   for (const [principal, tools] of all) {
@@ -207,7 +203,7 @@ function summed(all: ByTool, isShown: (principal: string) => boolean): ReadonlyM
   return found;
 }
 
-/** The same port; `onFault` is told of each call that throws or rejects. */
+/** Returns the same port; `onFault` is called for each call that throws or rejects. */
 export function countFaults<T extends object>(port: T, onFault: () => void): T {
   const known = new Map<unknown, unknown>();
   const counted =

@@ -1,12 +1,15 @@
-/** Owns what is measured of this process: its build, processor time, memory, files and the delay of its event loop; refuses to cost anything where nobody asks. */
+/**
+ * Measures this process: build, CPU time, memory, files and the delay of its event loop. It costs nothing while no one
+ * asks.
+ */
 import { readdirSync, readFileSync } from 'node:fs';
 import { type IntervalHistogram, monitorEventLoopDelay } from 'node:perf_hooks';
 import { VERSION } from '../../serve/version.ts';
 import { metricFamily } from './prometheus-text.ts';
 
-/** How often the delay is measured, ms; a timer that is never late is late by this in Node's histogram. */
+/** How often the delay is measured, ms. In Node's histogram, a timer that is never late is late by this. */
 const RESOLUTION_MS = 20;
-/** The delays told are those of the last one to two windows, ms. */
+/** The reported delays are those of the last one to two windows, ms. */
 const WINDOW_MS = 60_000;
 const QUANTILES = [
   ['0.5', 50],
@@ -14,7 +17,7 @@ const QUANTILES = [
   ['1', 100],
 ] as const;
 
-/** Measures from its making to `close`. */
+/** Measures until `close`. */
 export class ProcessMetrics {
   readonly #delay: IntervalHistogram = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
   readonly #timer: NodeJS.Timeout;
@@ -54,7 +57,7 @@ export class ProcessMetrics {
       ),
       ...metricFamily(
         'process_cpu_seconds_total',
-        ['counter', 'Processor time of this process, without its servers.'],
+        ['counter', 'CPU time of this process, without its servers.'],
         [['', (user + system) / 1e6]],
       ),
       ...one('process_resident_memory_bytes', 'Memory of this process, without its servers.', rss),
@@ -77,10 +80,10 @@ export class ProcessMetrics {
   }
 }
 
-/** Undefined where the system does not tell. */
+/** Undefined if the system does not tell. */
 function openFiles(): number | undefined {
   try {
-    // Not the one that reads the folder.
+    // Without the file descriptor that reads the folder.
     return readdirSync('/proc/self/fd').length - 1;
   } catch {
     return undefined;

@@ -1,12 +1,12 @@
-/** Owns the text format of metrics (Prometheus text format 0.0.4): families with their help and type; refuses to know what is counted. */
+/** Formats metrics (Prometheus text format 0.0.4): families with their help and type. */
 
-/** What kind of numbers a family holds. */
+/** The type of a family. */
 export type FamilyType = 'counter' | 'gauge' | 'histogram';
 
 /** Upper bounds of the duration buckets, seconds (OpenTelemetry's advice for MCP histograms, shortened). */
 export const BUCKETS = [0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30, 120];
 
-/** How often something took how long, in seconds. */
+/** A histogram of durations, in seconds. */
 export interface DurationHistogram {
   /** By bucket, each without those below it. */
   readonly buckets: number[];
@@ -27,7 +27,7 @@ export function observe(durations: DurationHistogram, seconds: number): void {
   durations.count += 1;
 }
 
-/** One family; `samples` are its lines without the name: labels in braces, or nothing, and the value. */
+/** Returns one family; `samples` are its lines without the name: labels in braces, or nothing, and the value. */
 export function metricFamily(
   name: string,
   [type, help]: readonly [FamilyType, string],
@@ -40,7 +40,7 @@ export function metricFamily(
   ];
 }
 
-/** One family of histograms, by the labels of each. */
+/** Returns one family of histograms, by the labels of each. */
 export function histograms(
   name: string,
   help: string,
@@ -62,7 +62,7 @@ export function histograms(
   return [`# HELP ${name} ${help}`, `# TYPE ${name} histogram`, ...lines];
 }
 
-/** Labels of a sample. */
+/** Returns the labels of a sample. */
 export function labelled(labels: Readonly<Record<string, string>>): string {
   return Object.entries(labels)
     .map(

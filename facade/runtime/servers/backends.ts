@@ -1,4 +1,7 @@
-/** Owns the servers of one process over its configurations: what is set as before keeps running, the rest is made anew; starts nothing itself. */
+/**
+ * The servers of one process over its configurations: unchanged servers keep running, the rest is made again. It starts
+ * no server itself.
+ */
 import { isDeepStrictEqual } from 'node:util';
 import type { PrimitiveBackend, ServerAdapter } from '../../../adapters/port.ts';
 import { loadMapping, type Mapping } from '../../../catalogs/primitives/primitive-mapping.ts';
@@ -11,8 +14,9 @@ import type { ServedServer } from '../../exposure/served-server.ts';
 import { serveExternal, serveInternal, serveShipped } from '../../exposure/served-server.ts';
 
 /**
- * What the facade alone reads of a server's entry: a change of it is none of its process. `semantics` and `mapping` are not among
- * them: consent binds them, and is compared when the server starts, so a change of them must start it again.
+ * The settings of a server that only the facade uses, so that a change does not restart the server. `semantics` and
+ * `mapping` are not among them: consent is bound to them, and is compared at the start, so a change must restart the
+ * server.
  */
 const FACADE_ONLY = [
   'tools',
@@ -26,22 +30,22 @@ const FACADE_ONLY = [
   'start',
 ] as const;
 
-/** What an adapter is told of a server. */
+/** The settings that an adapter gets. */
 export type AdapterSettings = Omit<ServerConfig, (typeof FACADE_ONLY)[number]> & { readonly confinement?: Confinement };
 
-/** The implementations, which facade/main.ts knows. */
+/** The implementations that facade/main.ts passes in. */
 export interface BackendMakers {
-  /** Adapters of exactly these servers; those whose settings are the same keep running. Throws CONFIG_INVALID. */
+  /** Returns adapters of exactly these servers; those with unchanged settings keep running. Throws CONFIG_INVALID. */
   readonly sync: (settings: readonly AdapterSettings[]) => ReadonlyMap<string, ServerAdapter>;
   readonly workspace: (root: string) => PrimitiveBackend;
   /** A server of catalogs/servers/shipped-servers.ts. */
   readonly shipped: (name: string) => ServerAdapter;
   readonly mapped: (parts: { inner: ServerAdapter; mapping: Mapping; root: string }) => PrimitiveBackend;
-  /** It serves somebody from now on. */
+  /** It serves agents from now on. */
   readonly warmUp: () => void;
-  /** Starts these, and waits for none. */
+  /** Starts these without waiting. */
   readonly startAhead: (servers: readonly string[]) => void;
-  /** Ends all servers, those included that no configuration has any more. */
+  /** Ends all servers, including those that no configuration has any more. */
   readonly stop: () => Promise<void>;
 }
 
@@ -61,7 +65,7 @@ export class Backends {
   /** Made for a configuration that is not in force yet. */
   #next: KeptWorkspace | undefined;
   readonly #shipped = new Map<string, ServedServer>();
-  /** Workspaces of configurations that are gone. */
+  /** Workspaces of earlier configurations. */
   readonly #left = new Set<ServedServer>();
   #isWarm = false;
   /** Those that start with the facade. */
@@ -71,7 +75,10 @@ export class Backends {
     this.#make = make;
   }
 
-  /** `confine`: what rules close to the program of a server. The servers of a configuration by name: the very objects of before where nothing was changed. Throws CONFIG_INVALID, and has changed nothing then. */
+  /**
+   * Returns the servers of a configuration by name: the same objects as before if nothing changed. `confine`: what
+   * rules close to the program of a server. Throws CONFIG_INVALID, and has changed nothing then.
+   */
   serve(config: Config, confine: (server: string) => Confinement): ReadonlyMap<string, ServedServer> {
     const adapters = this.#make.sync([...config.servers.values()].map((server) => adapterSettings(server, confine)));
     const kept = new Map<string, Kept>();
@@ -96,21 +103,21 @@ export class Backends {
     return this.#next.served.adapter.listTools();
   }
 
-  /** Ends the workspaces that the configuration of now does not have; for the time when their last call has ended. */
+  /** Ends the workspaces that the present configuration does not have, after their last call has ended. */
   async dropLeft(): Promise<void> {
     const left = [...this.#left];
     this.#left.clear();
     await Promise.all(left.map(({ adapter }) => adapter.stop()));
   }
 
-  /** From now on eager servers run: a facade that serves somebody calls it once. */
+  /** From now on eager servers run. A facade that serves agents calls it once. */
   warmUp(): void {
     this.#isWarm = true;
     this.#make.warmUp();
     this.startAhead(this.#eager);
   }
 
-  /** Starts these before anybody calls them, where this facade serves somebody; waits for none. */
+  /** Starts these before anyone calls them, if this facade serves agents; does not wait. */
   startAhead(servers: readonly string[]): void {
     if (this.#isWarm && servers.length > 0) this.#make.startAhead(servers);
   }
@@ -135,7 +142,7 @@ export class Backends {
     )
       return before;
     const mapping = config.mapping === undefined ? undefined : loadMapping(config.mapping);
-    // Its sessions and read marks are those of the process behind it.
+    // Its sessions and read marks belong to the process behind it.
     const same =
       before?.served.backend !== undefined &&
       before.served.adapter === adapter &&
@@ -155,7 +162,7 @@ export class Backends {
     return { config, root, served };
   }
 
-  /** Those that a profile lists, and no other: whoever asks for none has none. */
+  /** Servers that a profile lists, and no others. */
   #serveShipped({ profiles }: Config): readonly ServedServer[] {
     const asked = [...SHIPPED.keys()].filter((name) =>
       [...profiles.values()].some(({ servers }) => servers.includes(name)),
@@ -180,10 +187,10 @@ export class Backends {
   }
 }
 
-/** A program that runs without isolation is bound by nothing, so nothing needs to start it anew. */
+/** Nothing binds a program without isolation, so a changed rule need not restart it. */
 function adapterSettings(server: ServerConfig, confine: (server: string) => Confinement): AdapterSettings {
   const own = Object.entries(server).filter(([key]) => !(FACADE_ONLY as readonly string[]).includes(key));
-  // An internal server is held to its list of tools where it is reached, whatever a policy says.
+  // An internal server is always limited to its list of tools, whatever a policy says.
   return {
     ...Object.fromEntries(own),
     ...(server.trust === 'internal' && { tools: server.tools }),
@@ -191,7 +198,7 @@ function adapterSettings(server: ServerConfig, confine: (server: string) => Conf
   } as unknown as AdapterSettings;
 }
 
-/** Whether it is a program that runs in a sandbox or container. */
+/** Returns whether it is a program in a sandbox or container. */
 export function isIsolated({ transport, isolation }: Pick<ServerConfig, 'transport' | 'isolation'>): boolean {
   return transport === 'stdio' && isolation !== 'direct';
 }

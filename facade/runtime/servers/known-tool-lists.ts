@@ -1,4 +1,7 @@
-/** Owns the lists of tools that servers gave before, so that a list starts none of them; refuses a list of another definition under the same name. */
+/**
+ * The tool lists of servers from earlier processes, so that tools/list starts no server. A list of another definition
+ * with the same name is ignored.
+ */
 import { createHash, randomUUID } from 'node:crypto';
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -8,18 +11,21 @@ import type { Config, ServerConfig } from '../../config/config.ts';
 import type { KnownToolLists } from '../../exposure/catalog.ts';
 import type { Redactor } from '../../output/redactor.ts';
 
-/** What the lists are read and kept by. */
+/** How the lists are read and stored. */
 export interface KnownToolListsParts {
   readonly config: Pick<Config, 'state' | 'servers'>;
-  /** Keyed, because a definition may hold secrets that could be guessed. */
+  /** Keyed, because a definition may contain secrets that could be guessed. */
   readonly digest: (text: string) => string;
-  /** A list that shows a secret is not kept: at the next start nobody would know yet what to hide in it. */
+  /** A list that contains a secret is not stored, because the next start would not know yet what to redact in it. */
   readonly redactor: Pick<Redactor, 'redact'>;
-  /** Told when a list cannot be kept: the next start then asks the server. */
+  /** Called when a list cannot be stored; the next start then asks the server. */
   readonly onFault: (thrown: unknown) => void;
 }
 
-/** One file a server, in the state folder. A list is a hint for tools/list only: before a call the server is asked again. */
+/**
+ * One file per server, in the state folder. A list is only a hint for tools/list: before a call the server is asked
+ * again.
+ */
 export function openKnownToolLists({ config, digest, redactor, onFault }: KnownToolListsParts): KnownToolLists {
   const folder = path.join(config.state, 'catalog');
   const fileOf = (name: string): string | undefined => {
@@ -75,7 +81,7 @@ function readList(file: string): readonly RawTool[] | undefined {
       ? (tools as RawTool[])
       : undefined;
   } catch {
-    // None was kept, or half of one: the server is asked.
+    // None was stored, or only half of one, so the server is asked.
     return undefined;
   }
 }

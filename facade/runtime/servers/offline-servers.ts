@@ -1,4 +1,7 @@
-/** Owns the servers of a configuration as they are when none is started; loaded by facade/main.ts for commands that only ask what a call would do. */
+/**
+ * The servers of a configuration without starting any. facade/main.ts loads it for commands that only ask what a call
+ * would do.
+ */
 
 import type { ServerAdapter } from '../../../adapters/port.ts';
 import { createMappedBackend } from '../../../adapters/primitives/mapped/mapped-backend.ts';
@@ -16,7 +19,7 @@ import type { Config } from '../../config/config.ts';
 import type { ServedServer } from '../../exposure/served-server.ts';
 import { type BackendMakers, Backends } from './backends.ts';
 
-/** For adapters that are only looked at. */
+/** For adapters that are never called. */
 const NO_START: LaunchHost = {
   workspace: '/',
   hidden: [],
@@ -36,7 +39,7 @@ export function poolBackendMakers(pool: ServerPool): BackendMakers {
   };
 }
 
-/** A server of catalogs/servers/shipped-servers.ts with its answers. */
+/** An internal server of catalogs/servers/shipped-servers.ts with its answers. */
 export function shippedServer(name: string, answer: InProcessServerParts['answer'], close?: () => void): ServerAdapter {
   return createInProcessServer({
     name,
@@ -46,7 +49,7 @@ export function shippedServer(name: string, answer: InProcessServerParts['answer
   });
 }
 
-/** Adapters without processes (see ServeOffline in facade/runtime/assembled-facade.ts). */
+/** Returns adapters without processes (see ServeOffline in facade/runtime/assembled-facade.ts). */
 export function serveOffline(config: Config): ReadonlyMap<string, ServedServer> {
   return new Backends(
     poolBackendMakers(new ServerPool(config.limits, { host: NO_START, onStderr: () => undefined })),

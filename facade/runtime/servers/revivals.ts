@@ -1,9 +1,12 @@
-/** Owns people's word that a server may be started again although it kept failing, for every process; a word that is older than a process is not for it. */
+/**
+ * The decision of a person that a server may be started again although it kept failing, for every process. A decision
+ * that is older than a process does not concern it.
+ */
 import type { Awaitable, State } from '../../state/state-port.ts';
 
 const SPACE = 'revived';
 
-/** What one process hears of it. */
+/** The revivals that one process reads. */
 export class Revivals {
   readonly #state: State;
   #heard: ReadonlyMap<string, string>;
@@ -13,7 +16,7 @@ export class Revivals {
     this.#heard = state.list(SPACE);
   }
 
-  /** The servers that were revived since the last question. Throws STATE_FAILED. */
+  /** Returns the servers that were revived since the last question. Throws STATE_FAILED. */
   news(): readonly string[] {
     const before = this.#heard;
     this.#heard = this.#state.list(SPACE);

@@ -1,4 +1,4 @@
-/** Owns what servers wrote to stderr: one redacted, bounded log a server, private; refuses to let it into a reply. */
+/** What servers wrote to stderr: one private log per server, redacted and limited. It never becomes part of a reply. */
 import { appendFileSync, mkdirSync, readFileSync, renameSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { escapeHostile } from '../../../catalogs/text/hostile-text.ts';
@@ -7,17 +7,17 @@ import type { Redactor } from '../../output/redactor.ts';
 /** A log and the one before it take at most twice this. */
 const MAX_BYTES = 1024 * 1024;
 
-/** The logs of a state folder, shared by all its processes: lines are appended whole. */
+/** The logs of a state folder, shared by all its processes: lines are appended completely. */
 export class ServerLogs {
   readonly #folder: string;
   readonly #redactor: Redactor;
   readonly #onFault: (thrown: unknown) => void;
   readonly #maxBytes: number;
-  /** Server → bytes of its log as far as is known here. */
+  /** Server → bytes of its log as far as known here. */
   readonly #sizes = new Map<string, number>();
   #failing = false;
 
-  /** `onFault` is told once when lines cannot be written any more, a full disk for example; nothing else ends by it. */
+  /** `onFault` is called once when lines cannot be written, for example on a full disk; nothing else stops. */
   constructor(parts: { state: string; redactor: Redactor; onFault: (thrown: unknown) => void; maxBytes?: number }) {
     this.#folder = path.join(parts.state, 'logs');
     this.#redactor = parts.redactor;
@@ -25,7 +25,10 @@ export class ServerLogs {
     this.#maxBytes = parts.maxBytes ?? MAX_BYTES;
   }
 
-  /** Appends one line. Secrets are replaced and control characters escaped, so that reading it drives no terminal. */
+  /**
+   * Appends one line. Secrets are replaced and control characters escaped, so that reading it cannot control a
+   * terminal.
+   */
   write(server: string, line: string): void {
     const text = `${new Date().toISOString()} ${process.pid} ${escapeHostile(this.#redactor.redact(line).value).text}\n`;
     try {
@@ -41,7 +44,8 @@ export class ServerLogs {
     const file = logFile(this.#folder, server);
     const known = this.#sizes.get(server);
     if (known === undefined) mkdirSync(this.#folder, { recursive: true, mode: 0o700 });
-    // Other processes append too: the true size is asked for at the start, and again when the own count says that it is full.
+    // Other processes append too, so the true size is read at the start, and again when the own count says that it is
+    // full.
     const size = known === undefined || known > this.#maxBytes ? sizeOf(file) : known;
     if (size > this.#maxBytes) renameSync(file, `${file}.1`);
     appendFileSync(file, text, { mode: 0o600 });
@@ -49,7 +53,7 @@ export class ServerLogs {
   }
 }
 
-/** What is kept of a server's stderr, oldest first; undefined when it never wrote any. */
+/** Returns what is stored of a server's stderr, oldest first; undefined if it never wrote any. */
 export function readServerLog(state: string, server: string): string | undefined {
   const file = logFile(path.join(state, 'logs'), server);
   const parts = [`${file}.1`, file].map(readIfThere);

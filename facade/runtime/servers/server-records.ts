@@ -1,4 +1,4 @@
-/** Owns what of the servers' events stands in the audit; has counts of tools only, and leaves calls to their own records. */
+/** The audit records of server events. They have only counts of tools; calls have their own records. */
 import type { ServerEvent } from '../../../adapters/port.ts';
 import type { AuditOutcome, ServerEntry } from '../../audit/audit-entry.ts';
 
@@ -11,7 +11,7 @@ const FAULTS: ReadonlySet<ServerEvent['event']> = new Set([
   'tools.failed',
 ]);
 
-/** The record of an event. */
+/** Returns the record of an event. */
 export function serverRecordOf(event: ServerEvent): ServerEntry {
   const { event: word, server, id, ...facts } = event;
   const outcome: AuditOutcome =
@@ -27,7 +27,7 @@ export function serverRecordOf(event: ServerEvent): ServerEntry {
   };
 }
 
-/** The facts of an event without names of tools that servers made up: lists become their lengths. */
+/** Returns the facts of an event without names of tools, which servers choose: lists become their lengths. */
 export function countedFacts(facts: Readonly<Record<string, unknown>>): Partial<ServerEntry> {
   return Object.fromEntries(
     Object.entries(facts).map(([key, value]) => [key, Array.isArray(value) ? value.length : value]),

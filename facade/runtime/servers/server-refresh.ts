@@ -1,4 +1,7 @@
-/** Owns what an owner's host does to a running server: starting it again, and asking it anew for its tools; refuses what may not run, and what cannot be recorded. */
+/**
+ * Restarts a running server, or lists its tools again, for an owner's host. What may not run, or cannot be recorded, is
+ * refused.
+ */
 import { startFailure } from '../../../adapters/port.ts';
 import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { AuditEntry } from '../../audit/audit-log.ts';
@@ -11,7 +14,7 @@ export interface RefreshRequest {
   readonly by: string;
 }
 
-/** How a server is afterwards, and which of its tools are others than before, by name. */
+/** The state of a server afterwards, and which of its tools differ from before, by name. */
 export interface RefreshResult {
   readonly server: string;
   readonly state: string;
@@ -21,7 +24,10 @@ export interface RefreshResult {
   readonly changed: readonly string[];
 }
 
-/** Throws USAGE for a server that does not exist or has no process or connection, AUDIT_FAILED, and why it does not start or list. */
+/**
+ * Refreshes a server. Throws USAGE for a server that does not exist or has no process or connection, AUDIT_FAILED, and
+ * why it does not start or list.
+ */
 export async function refreshServer(
   { catalog, append }: { readonly catalog: Catalog; readonly append: (entry: AuditEntry) => void },
   { server, event, by }: RefreshRequest,
@@ -30,11 +36,11 @@ export async function refreshServer(
   if (served === undefined)
     throw new TollgateError('USAGE', {
       detail: 'There is no server of this name.',
-      next: 'GET /host/v1/servers lists those that there are.',
+      next: 'GET /host/v1/servers lists all servers.',
     });
   if (served.adapter.renew === undefined)
     throw new TollgateError('USAGE', {
-      detail: `Server "${server}" is a part of Tollgate: it has no process of its own, and its tools do not change.`,
+      detail: `Server "${server}" is a part of Tollgate: it has no process, and its tools do not change.`,
       next: 'Restart Tollgate instead.',
     });
   const before = pinsOf(catalog, server);
@@ -56,7 +62,7 @@ export async function refreshServer(
   };
 }
 
-/** What people decided keeps its own code. */
+/** A refusal by a person's decision keeps its own code. */
 function told(error: TollgateError): TollgateError {
   return error.code === 'INIT_FAILED' ? startFailure(error) : error;
 }

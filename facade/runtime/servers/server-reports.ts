@@ -1,24 +1,27 @@
-/** Owns what each process says of the servers that it runs or has given up, in the shared state; refuses the word of a process that is gone. */
+/**
+ * What each process reports of the servers that it runs or has given up, in the shared state. Reports of dead processes
+ * are ignored.
+ */
 import type { Health, HealthState } from '../../../adapters/port.ts';
 import type { State } from '../../state/state-port.ts';
 
 const SPACE = 'health';
 
-/** How a server is in one process. `version`: what it named at its handshake. */
+/** The state of a server in one process. `version`: the one of its handshake. */
 export type ServerStatus = Health & { readonly version?: string };
 
-/** What a living process says of a server. */
+/** A report of a living process. */
 export interface ServerReport extends Pick<ServerStatus, 'state' | 'reason' | 'version' | 'unfit'> {
   readonly server: string;
   readonly pid: number;
 }
 
-/** What nobody has started is nobody's word, and what people decided stands in the state by itself. */
+/** No process reports a server that was not started, and the decisions of people are in the state anyway. */
 const WORTH: ReadonlySet<HealthState> = new Set<HealthState>(['healthy', 'degraded', 'unavailable', 'disabled']);
-/** The gravest first. Whoever finds one of the first three need not start the server to know how it is. */
+/** The most serious first. A command that finds one of the first three need not start the server to know its state. */
 const GRAVITY: readonly HealthState[] = ['disabled', 'degraded', 'healthy', 'unavailable'];
 
-/** The word of this process. */
+/** The reports of this process. */
 export class OwnReports {
   readonly #state: State;
   #said: ReadonlyMap<string, string> = new Map();
@@ -46,7 +49,10 @@ export class OwnReports {
   }
 }
 
-/** What living processes say, by server, the gravest first. What dead ones said is removed. Throws STATE_FAILED. */
+/**
+ * Returns the reports of living processes by server, the most serious first. Removes those of dead ones. Throws
+ * STATE_FAILED.
+ */
 export async function readReports(state: State): Promise<ReadonlyMap<string, readonly ServerReport[]>> {
   const all = new Map<string, ServerReport[]>();
   for (const [key, text] of state.list(SPACE)) {
@@ -63,7 +69,7 @@ export async function readReports(state: State): Promise<ReadonlyMap<string, rea
   return all;
 }
 
-/** Whether a word spares a start of one's own: the server runs there, or has been given up. */
+/** Returns whether a report makes an own start unnecessary: the server runs there, or has been given up. */
 export function isFinal({ state }: ServerReport): boolean {
   return state !== 'unavailable';
 }

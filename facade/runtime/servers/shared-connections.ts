@@ -1,4 +1,4 @@
-/** Owns the cap on connections over all processes of a state folder; refuses none by itself but says that all are taken. */
+/** Counts connections over all processes of a state folder, and says when the limit is reached. */
 import type { SharedConnectionSlots } from '../../../adapters/port.ts';
 import { instant } from '../../state/budget-clock.ts';
 import type { BudgetClaim, Reservation, State } from '../../state/state-port.ts';
@@ -14,7 +14,7 @@ export class SharedConnections implements SharedConnectionSlots {
   readonly #owed: Reservation[] = [];
   #heard: string | undefined;
 
-  /** `onFault` is told when a lease cannot be given back; see `giveBackOwed`. */
+  /** `onFault` is called when a lease cannot be given back; see `giveBackOwed`. */
   constructor(state: State, { limit, onFault }: { limit: number; onFault: (thrown: unknown) => void }) {
     this.#state = state;
     this.#claim = { budget: SPACE, scope: 'folder', key: '', demands: [], concurrent: limit };
@@ -35,7 +35,10 @@ export class SharedConnections implements SharedConnectionSlots {
     };
   }
 
-  /** Gives back what could not be given back before: else each full disk and each lock would cost connections until the process ends. Call it now and then. */
+  /**
+   * Gives back what could not be given back before. Otherwise each full disk and each lock would cost connections until
+   * the process ends. Call it regularly.
+   */
   async giveBackOwed(): Promise<void> {
     for (const held of this.#owed.splice(0)) await this.#giveBack(held).catch(() => this.#owed.push(held));
   }
@@ -53,7 +56,7 @@ export class SharedConnections implements SharedConnectionSlots {
   async isAsked(): Promise<boolean> {
     const wanted = this.#state.get(SPACE, WANTED);
     const isNew = wanted !== undefined && wanted !== this.#heard && this.#heard !== undefined;
-    // What was asked before this process began was not asked of it.
+    // A request from before this process began does not concern it.
     this.#heard = wanted ?? '';
     return isNew;
   }

@@ -1,4 +1,4 @@
-/** Owns what the facade gives the supervisor of servers, and the watch over what people and other processes decide of them; starts no server itself. */
+/** Connects the supervisor of servers with the decisions of people and other processes. It starts no server itself. */
 import { createHash } from 'node:crypto';
 import type { OnEvent, SharedConnectionSlots } from '../../../adapters/port.ts';
 import type { TollgateError } from '../../../catalogs/errors/error-table.ts';
@@ -15,30 +15,33 @@ import { serverRecordOf } from './server-records.ts';
 import { OwnReports, type ServerStatus } from './server-reports.ts';
 import { SharedConnections } from './shared-connections.ts';
 
-/** How often other processes are listened to; what they threw holds for calls at once all the same. */
+/** How often decisions of other processes are read; calls check them at once anyway. */
 const WATCH_MS = 500;
 
 /**
- * This process of a state folder, as what it starts and makes names it, so that a later one knows what it left behind: one that counts
- * processes as this one does. Holds no `/`.
+ * The mark of this process of a state folder in the names of what it makes, so that a later one can find what it left
+ * behind. Contains no `/`.
  */
 export function supervisionOwner(state: string): string {
   return `${createHash('sha256').update(`${state}\0${pidNamespace()}`).digest('hex').slice(0, 12)}.${OWN_PROCESS.pid}.${OWN_PROCESS.born}`;
 }
 
-/** What a supervisor must be able to do at their word. */
+/** What a supervisor must do on such a decision. */
 export interface Supervised {
-  /** Those with a refusal end at once and refuse starts, the others may start again. Consent is no matter of what runs in this process: it ships with Tollgate. */
+  /**
+   * Servers with a refusal end at once and do not start; the others may start again. Internal servers run in this
+   * process and need no consent.
+   */
   halt(
     decided: Record<'killed' | 'any', (server: string) => TollgateError | undefined> & {
       readonly changed: ReadonlySet<string>;
     },
   ): void;
-  /** Losses of these before now do not count. */
+  /** Crashes of these servers before now do not count. */
   revive(servers: readonly string[]): void;
   /** Gives up an idle connection, if there is one. */
   yieldOne(): Promise<void>;
-  /** How each external server is now, by name. */
+  /** The state of each external server by name. */
   healths(): ReadonlyMap<string, ServerStatus>;
 }
 
@@ -62,11 +65,11 @@ export class Supervision {
   readonly #connections: SharedConnections;
   readonly #reports: OwnReports;
   readonly #revivals: Revivals;
-  /** A process that serves nobody has no word. */
+  /** A process that serves no one does not report. */
   #tells = false;
   readonly #logs: ServerLogs;
   readonly #consents: Consents;
-  /** What was decided when it was last looked at; of servers by name. */
+  /** The decisions at the last check, by name of the server. */
   #killed: string | undefined;
   #marks: ReadonlyMap<string, string> | undefined;
   #timer: NodeJS.Timeout | undefined;
@@ -83,7 +86,7 @@ export class Supervision {
     this.owner = supervisionOwner(state);
   }
 
-  /** What the pool of servers is to be made with. */
+  /** What the pool of servers is made with. */
   options(): SupervisorOptions {
     return {
       onStderr: (server, line) => {
@@ -91,7 +94,7 @@ export class Supervision {
         this.#shared.log.debug({ server }, line);
       },
       onEvent: this.#onEvent,
-      // Who has stopped it knows.
+      // The person who stopped it knows.
       onUnstarted: (server, why) =>
         why.data.killed === true
           ? undefined
@@ -104,13 +107,16 @@ export class Supervision {
     };
   }
 
-  /** Whether a mark of a process names a facade of this state folder that is gone, so that nobody will end the process. */
+  /**
+   * Returns whether a mark belongs to a dead facade of this state folder, so that no other process will end what it
+   * left.
+   */
   isOrphan(mark: string): boolean {
     const [, tag, pid, born] = /^([0-9a-f]{12})\.(\d+)\.([^/]*)(?:\/|$)/.exec(mark) ?? [];
     return born !== undefined && this.owner.startsWith(`${tag}.`) && !isRunning({ pid: Number(pid), born });
   }
 
-  /** Listens to the other processes until `close`. */
+  /** Reads the decisions of other processes until `close`. */
   watch(supervised: Supervised): void {
     this.#timer = setInterval(
       () =>
@@ -119,7 +125,7 @@ export class Supervision {
     ).unref();
   }
 
-  /** From now on the other processes are told how the servers are. */
+  /** From now on the other processes are told the state of the servers. */
   tellOthers(): void {
     this.#tells = true;
   }
@@ -133,7 +139,10 @@ export class Supervision {
     this.#tells = false;
   }
 
-  /** Whoever asked and was refused has halted the server: the next look weighs it again, for it may have been let go before any look saw it stopped. */
+  /**
+   * A refused call has halted the server. The next check judges it again, because it may have been released before any
+   * check saw it stopped.
+   */
   #refusalOf(server: string): TollgateError | undefined {
     const refusal = this.killSwitch.refusalOf(server) ?? this.#consents.refusalOf(server);
     if (refusal === undefined) return undefined;
@@ -168,18 +177,18 @@ export class Supervision {
         any: (server) => refusalIn(killed, server) ?? refusalOf(server),
         changed,
       });
-      // Nothing of these runs any more: the next look lets what is started then run under the consent of now.
+      // None of these runs any more, so the next check lets a new start run under the present consent.
       for (const server of new Set([...marks.keys(), ...changed]))
         if (refusalOf(server) !== undefined && this.#consents.noteEnd(server)) this.#killed = undefined;
     }
-    // After what was lifted: a server that is still stopped is not started.
+    // After what was released: a server that is still stopped is not started.
     supervised.revive(this.#revivals.news());
     if (await this.#connections.isAsked()) await supervised.yieldOne();
     if (this.#tells) await this.#reports.say(supervised.healths());
     await this.#connections.giveBackOwed();
   }
 
-  /** What is stopped ends also where consent cannot be read. */
+  /** A stop also takes effect if consent cannot be read. */
   #consentsOr(halt: () => void): ReturnType<Consents['currentRefusals']> {
     try {
       return this.#consents.currentRefusals();
@@ -192,7 +201,7 @@ export class Supervision {
   readonly #onEvent: OnEvent = (event) => {
     this.#shared.metrics.onServerEvent(event);
     this.#shared.feed.note(event);
-    // The owner is told where the log is read; the default level shows it.
+    // The owner reads it in the log; the default level shows it.
     if (event.event === 'failed' || event.event === 'reconnect.exhausted')
       this.#shared.log.error(
         { server: event.server, tries: event.tries },

@@ -1,4 +1,4 @@
-/** Owns the counts of calls that hosts are shown: of all processes of a state folder, also those that have ended; refuses to hold up a call. */
+/** The call counts for hosts: over all processes of a state folder, also ended ones. Counting never delays a call. */
 import type { State } from '../../state/state-port.ts';
 
 /** Counts of calls (HB-11, HB-13). `averageMs`: of the time that servers took. */
@@ -12,7 +12,7 @@ export interface Statistics {
   readonly byOutcome: Readonly<Record<string, number>>;
 }
 
-/** How a call ended. `ms`: the time that its server took; undefined where none was asked. */
+/** How a call ended. `ms`: the time that its server took; undefined if no server was called. */
 export interface CallEnd {
   readonly tool: string;
   readonly origin: string;
@@ -21,7 +21,7 @@ export interface CallEnd {
   readonly ms?: number | undefined;
 }
 
-/** What stands in the state. `ends`: tool, origin and outcome as a JSON list, with their number. */
+/** What is stored. `ends`: tool, origin and outcome as a JSON list, with their number. */
 interface Counts {
   readonly ends: Map<string, number>;
   ms: number;
@@ -29,15 +29,18 @@ interface Counts {
 }
 
 const [SPACE, KEY] = ['statistics', 'calls'];
-/** How long a count is in this process alone, ms: what a killed process loses. */
+/** How long a count is only in this process, ms. A killed process loses it. */
 const WRITE_MS = 5000;
-/** Kinds of ends that are told apart. A host can speak for any number of pages: more than these are counted together. */
+/**
+ * The most kinds of ends that are counted separately, because a host can speak for any number of pages. The rest are
+ * counted together.
+ */
 const MAX_ENDS = 1000;
 const OTHERS = 'others';
-/** Tries against other processes that write at the same moment; what was not written goes with the next. */
+/** Tries when other processes write at the same moment. What was not written is written the next time. */
 const TRIES = 20;
 
-/** The counts. Two processes add to one value, each only what it has counted since it last did. */
+/** The counts. Two processes add to one value, each only what it has counted since its last write. */
 export class CallTally {
   readonly #state: Pick<State, 'get' | 'swap'>;
   #own = noCounts();
@@ -48,7 +51,7 @@ export class CallTally {
     this.#state = state;
   }
 
-  /** Never throws. */
+  /** Counts a call. Never throws. */
   count({ tool, origin, outcome, ms }: CallEnd): void {
     add(this.#own, {
       ends: new Map([[JSON.stringify([tool, origin, outcome]), 1]]),
@@ -58,14 +61,17 @@ export class CallTally {
     this.#timer ??= setTimeout(() => void this.flush(), WRITE_MS).unref();
   }
 
-  /** Throws STATE_FAILED. */
+  /** Returns the counts. Throws STATE_FAILED. */
   read(): Statistics {
     const all = parse(this.#state.get(SPACE, KEY));
     add(all, this.#own);
     return statisticsOf(all);
   }
 
-  /** Adds what was counted to the state. What cannot be written is kept for the next time: counts only inform. Never rejects. */
+  /**
+   * Adds the counts to the state. What cannot be written is kept for the next time, because counts only inform. Never
+   * rejects.
+   */
   flush(): Promise<void> {
     clearTimeout(this.#timer);
     this.#timer = undefined;
@@ -85,7 +91,7 @@ export class CallTally {
         if (await this.#state.swap(SPACE, KEY, { ...(from !== undefined && { from }), to })) return;
       }
     } catch {
-      // The state is said to fail by every call that needs it.
+      // Every call that needs the state reports its failure.
     }
     add(counted, this.#own);
     this.#own = counted;
@@ -111,7 +117,7 @@ function othersOf(key: string): string {
   return JSON.stringify([OTHERS, OTHERS, outcome]);
 }
 
-/** What cannot be read counts for nothing. */
+/** What cannot be read does not count. */
 function parse(text: string | undefined): Counts {
   if (text === undefined) return noCounts();
   try {

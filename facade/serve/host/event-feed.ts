@@ -1,4 +1,7 @@
-/** Owns what happened to servers and calls lately, for hosts that listen; refuses to keep more than a thousand events, and text of servers in any but the names of their tools. */
+/**
+ * The latest events of servers and calls, for hosts that listen: at most a thousand, and no text of servers except
+ * names of tools.
+ */
 import type { ServerEvent } from '../../../adapters/port.ts';
 import type { ErrorCode } from '../../../catalogs/errors/error-table.ts';
 import { escapeHostile } from '../../../catalogs/text/hostile-text.ts';
@@ -7,22 +10,25 @@ import type { EndedCall } from '../../call/record.ts';
 import { countedFacts } from '../../runtime/servers/server-records.ts';
 
 const MAX = 1000;
-/** Names of tools in one event, and characters of one name: the counts beside them say how many there are. */
+/**
+ * The most names of tools in one event, and the most characters of a name. The counts next to them say how many there
+ * are.
+ */
 const [MAX_NAMES, MAX_NAME] = [100, 128];
 
-/** Something that hosts hear of. */
+/** Something that hosts are told. */
 export type FeedEvent = ServerEvent | CallEvent;
 
-/** One event as a listener is sent it. */
+/** One event as a listener gets it. */
 export interface FeedItem {
   readonly seq: number;
-  /** Of this process: another one's is no place to go on from. */
+  /** Of this process. An id of another process is no place to continue from. */
   readonly id: string;
   /** JSON. */
   readonly text: string;
 }
 
-/** The events of one process. Each listener reads on from its own place, so that a slow one makes nobody keep more. */
+/** The events of one process. Each listener reads on from its own place, so a slow one costs no memory. */
 export class EventFeed {
   readonly #now: () => number;
   readonly #redact: (text: string) => string;
@@ -38,21 +44,24 @@ export class EventFeed {
     this.#mark = now().toString(36);
   }
 
-  /** Something happened; listeners are told at once. */
+  /** Adds an event; listeners are called at once. */
   note(event: FeedEvent): void {
     this.#last += 1;
     this.#ring[this.#last % MAX] = { at: this.#now(), event };
     for (const listener of this.#listeners) listener();
   }
 
-  /** The place after the event of this id; without one that of now, and where the id is of another process before all that is kept. */
+  /**
+   * Returns the place after the event with this id. Without an id: the present place. For an id of another process:
+   * before all stored events.
+   */
   placeAfter(id: string | undefined): number {
     if (id === undefined) return this.#last;
     const [mark, seq] = id.split('-');
     return mark === this.#mark && /^\d{1,15}$/.test(seq ?? '') ? Math.min(Number(seq), this.#last) : 0;
   }
 
-  /** The first event after a place that is kept still. */
+  /** Returns the first stored event after a place. */
   next(place: number): FeedItem | undefined {
     const seq = Math.max(place + 1, this.#last - MAX + 1);
     const kept = seq > this.#last ? undefined : this.#ring[seq % MAX];
@@ -71,7 +80,7 @@ export class EventFeed {
     };
   }
 
-  /** Which tools are new, gone and others than before. */
+  /** Returns which tools are new, removed and changed. */
   #namesIn(facts: Readonly<Record<string, unknown>>): { readonly names?: Readonly<Record<string, readonly string[]>> } {
     const lists = Object.entries(facts).flatMap(([key, value]) =>
       Array.isArray(value) && value.length > 0
@@ -83,7 +92,7 @@ export class EventFeed {
 
   readonly #clean = (name: string): string => escapeHostile(this.#redact(name.slice(0, MAX_NAME))).text;
 
-  /** Told of each event until the function that it gives is called. Must not throw. */
+  /** Called with each event until the returned function is called. Must not throw. */
   listen(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => void this.#listeners.delete(listener);
@@ -91,8 +100,8 @@ export class EventFeed {
 }
 
 /**
- * The end of one call. `tool.refused`: it never went to a server. `id` is that of its decision, `exposed` the name that it was shown under,
- * `bytes` the size of the result that the caller was sent. `server` and `tool` are absent where no tool was found.
+ * The end of one call. `tool.refused`: it never went to a server. `id` is that of its decision, `exposed` the shown
+ * name, `bytes` the size of the sent result. `server` and `tool` are absent if no tool was found.
  */
 export interface CallEvent {
   readonly event: 'tool.completed' | 'tool.failed' | 'tool.refused';
@@ -109,7 +118,7 @@ export interface CallEvent {
   readonly bytes: number;
   readonly executed: OutcomeEntry['executed'];
   readonly code?: ErrorCode;
-  /** Of a call that did not succeed: whether the same call may succeed later by itself. */
+  /** For a failed call: whether the same call may succeed later. */
   readonly retryable?: boolean;
 }
 

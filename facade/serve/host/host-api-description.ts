@@ -1,9 +1,12 @@
-/** Owns the published description of the host API, and what it makes of a request; refuses paths, keys and values that it does not name. */
+/**
+ * The published description of the host API, and the check of requests against it. Paths, keys and values that it does
+ * not name are refused.
+ */
 import { readFileSync } from 'node:fs';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { createValidator, formatFaults, type Validator } from '../../../catalogs/validation/argument-validation.ts';
 
-/** The document, served as it stands. */
+/** The document, served unchanged. */
 export const OPENAPI_FILE = new URL('./openapi.json', import.meta.url);
 
 /** Parameters and body of a request, as its operation describes them. */
@@ -17,7 +20,7 @@ export interface HostApiOperation {
   /** The status of an answer. */
   readonly status: number;
   readonly hasBody: boolean;
-  /** Judges the body, or the parameters of path and query as one object. */
+  /** Validates the body, or the parameters of path and query as one object. */
   readonly judge: Validator;
 }
 
@@ -57,14 +60,17 @@ export function describeHostApi(): { readonly text: string; readonly operations:
   return known;
 }
 
-/** A schema of the document by itself: its references reach their targets. */
+/** Returns a schema of the document with the definitions that it refers to. */
 function standAlone(schema: object, components: object): object {
   return JSON.parse(
     JSON.stringify({ ...schema, $defs: components }).replaceAll('"#/components/schemas/', '"#/$defs/'),
   ) as object;
 }
 
-/** The operation of a path, and what the path says. Nothing is decoded: no name holds a percent sign. Throws HTTP_PATH, and HTTP_METHOD with the methods that the path has. */
+/**
+ * Returns the operation of a path, and the path's parameters. Nothing is decoded, because no name contains a percent
+ * sign. Throws HTTP_PATH, and HTTP_METHOD with the methods of the path.
+ */
 export function findOperation(
   method: string,
   path: string,
@@ -73,13 +79,14 @@ export function findOperation(
     const named = match(operation.path, path);
     return named === undefined ? [] : [{ operation, named }];
   });
-  // A path that is written out comes before one with a name in it.
+  // A path without parameters takes precedence over one with a parameter.
   const found = fitting
     .filter(({ operation }) => operation.method === method)
     .sort((a, b) => Object.keys(a.named).length - Object.keys(b.named).length)[0];
   if (found !== undefined) return found;
   const [first] = fitting;
-  if (first === undefined) throw new TollgateError('HTTP_PATH', { next: 'GET /host/v1/openapi.json tells what is.' });
+  if (first === undefined)
+    throw new TollgateError('HTTP_PATH', { next: 'GET /host/v1/openapi.json describes all paths.' });
   const below = describeHostApi().operations.filter(
     (operation) => operation.method === method && operation.path.startsWith(`${first.operation.path}/{`),
   );
@@ -89,13 +96,13 @@ export function findOperation(
   });
 }
 
-/** Throws WIRE_PARAMS, naming each fault. */
+/** Validates a request. Throws WIRE_PARAMS, naming each fault. */
 export function checkOperationInput(operation: HostApiOperation, asked: OperationInput): void {
   const faults = operation.judge.check(asked);
   if (faults.length > 0)
     throw new TollgateError('WIRE_PARAMS', {
       detail: formatFaults(faults),
-      next: 'GET /host/v1/openapi.json says what is asked.',
+      next: 'GET /host/v1/openapi.json describes the parameters.',
     });
 }
 

@@ -1,9 +1,15 @@
-/** Owns the calls that hosts wait for: each ends when its host cancels it, hangs up, or its time is over; refuses to let one host cancel another's. */
+/**
+ * The calls that hosts wait for. Each ends when its host cancels it, disconnects, or its time is over. A host cannot
+ * cancel the calls of another.
+ */
 import { Cancellation, type CancelSignal } from '../../../adapters/rpc/cancellation.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../../policies/port.ts';
 
-/** One call of a host. `by`: whose token it came with. `timeoutMs`: for all of it, waits included. `gone` is aborted when the host hangs up. */
+/**
+ * One call of a host. `by`: the principal of its token. `timeoutMs`: for all of it, including waits. `gone` is aborted
+ * when the host disconnects.
+ */
 export interface HostCall {
   readonly by: Principal;
   readonly correlation?: string;
@@ -21,7 +27,7 @@ interface Running {
 export class HostCalls {
   readonly #running = new Set<Running>();
 
-  /** Does the work of a call; the signal that it is given ends it. `closed`: the end of its session. */
+  /** Does the work of a call; the signal that it gets ends it. `closed`: the end of its session. */
   async within<T>(
     { by, correlation, timeoutMs, gone }: HostCall,
     closed: AbortSignal,
@@ -44,7 +50,7 @@ export class HostCalls {
             () =>
               cancel.abort(
                 new TollgateError('TOOL_TIMEOUT', {
-                  detail: `The call took longer than the ${timeoutMs} ms that its host gave it, and was cancelled.`,
+                  detail: `The call took longer than the ${timeoutMs} ms that its host allowed, and was cancelled.`,
                 }),
               ),
             timeoutMs,
@@ -65,7 +71,9 @@ export class HostCalls {
     }
   }
 
-  /** Cancels the calls of a correlation id: those that this principal made, and for an owner those of all. How many. */
+  /**
+   * Cancels the calls with a correlation id: those of this principal, and for an owner those of all. Returns how many.
+   */
   cancel(by: Principal, correlation: string): number {
     const found = [...this.#running].filter(
       (one) => one.correlation === correlation && (by.owner === true || one.by === by.id),

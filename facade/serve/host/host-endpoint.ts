@@ -1,4 +1,4 @@
-/** Owns the way of a host's request from HTTP to an operation and back: JSON in, JSON out; refuses what the published description does not name. */
+/** Serves the host API over HTTP: JSON in, JSON out. What the published description does not name is refused. */
 import { isUtf8 } from 'node:buffer';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { jsonMembers, parseJsonDoc } from '../../../adapters/rpc/message-parser.ts';
@@ -20,33 +20,64 @@ import { createHostOperations, HostRefusal, requireOwner } from './host-operatio
 import { HostSessions } from './host-sessions.ts';
 import type { HostParts } from './server-registration.ts';
 
-/** Where the host API begins; the version is in the path. */
+/** The path prefix of the host API, with its version. */
 export const HOST_PATH = '/host/v1/';
 
-/** Streams of events at once. */
+/** The most streams of events at once. */
 const MAX_LISTENING = 16;
 
-/** What serves hosts. */
+/** Serves hosts. */
 export interface HostEndpoint {
-  /** Serves one request that passed the gate. `admit` tells whose it is. Never rejects. */
+  /** Serves one request that passed the checks. `admit` returns its principal. Never rejects. */
   serve(
     request: Pick<EndpointRequest, 'request' | 'response'>,
     admit: () => EndpointRequest['principal'],
   ): Promise<void>;
-  /** To be called every few seconds: ends idle sessions. */
+  /** Call it every few seconds: it ends idle sessions. */
   tick(): void;
   /** From now on requests are refused with SHUTTING_DOWN. Resolves when all but the streams of events have ended. */
   drain(): Promise<void>;
-  /** Cuts what runs, and waits until each request has its answer. */
+  /** Cancels what runs, and waits until each request has its answer. */
   close(): Promise<void>;
 }
 
-/** What a door works with. `now` in ms, of any beginning. `reload` takes up the configuration that lies on the disk, and does not throw for what it refuses. */
+/**
+ * What the endpoint works with. `now` in ms, of any beginning. `reload` loads the configuration on the disk, and does
+ * not throw if it refuses it.
+ */
 export interface HostEndpointOptions {
   readonly listen: ListenConfig;
   readonly now: () => number;
   readonly onFault: (thrown: unknown) => void;
   readonly reload: () => Promise<void>;
+}
+
+/** The one answer that does not end. It runs in a session of its host, so that it ends with the rights of the owner. */
+function createEventStreams(feed: HostParts['feed'], sessions: HostSessions) {
+  let listening = 0;
+  return async (
+    { request, response }: Pick<EndpointRequest, 'request' | 'response'>,
+    principal: EndpointRequest['principal'],
+  ): Promise<void> => {
+    requireOwner(principal);
+    if (listening >= MAX_LISTENING)
+      throw new TollgateError('RATE_LIMITED', {
+        detail: `${MAX_LISTENING} hosts listen to events already.`,
+        next: 'End a stream that no one reads.',
+      });
+    listening += 1;
+    const after = request.headers['last-event-id'];
+    await sessions
+      .within({ principal }, (session) =>
+        streamEvents(feed, {
+          response,
+          closed: session.closed,
+          mayHear: () => session.principal.owner === true,
+          after: typeof after === 'string' ? after : undefined,
+        }),
+      )
+      .finally(() => (listening -= 1));
+  };
 }
 
 /** The host API of a running facade. */
@@ -56,33 +87,9 @@ export function openHostEndpoint(
 ): HostEndpoint {
   const sessions = new HostSessions({ gateway: parts.gateway, listen, now });
   const operations = createHostOperations(parts, sessions, reload);
-  let listening = 0;
+  const events = createEventStreams(parts.feed, sessions);
   let isDraining = false;
   const running = new Set<Promise<string | undefined>>();
-  /** The one answer that does not end: in a session of its host, so that it ends with what made the host an owner. */
-  const events = async (
-    { request, response }: Pick<EndpointRequest, 'request' | 'response'>,
-    principal: EndpointRequest['principal'],
-  ): Promise<void> => {
-    requireOwner(principal);
-    if (listening >= MAX_LISTENING)
-      throw new TollgateError('RATE_LIMITED', {
-        detail: `${MAX_LISTENING} hosts listen to events already.`,
-        next: 'End a stream that nobody reads.',
-      });
-    listening += 1;
-    const after = request.headers['last-event-id'];
-    await sessions
-      .within({ principal }, (session) =>
-        streamEvents(parts.feed, {
-          response,
-          closed: session.closed,
-          mayHear: () => session.principal.owner === true,
-          after: typeof after === 'string' ? after : undefined,
-        }),
-      )
-      .finally(() => (listening -= 1));
-  };
   return {
     serve: async ({ request, response }, admit) => {
       const gone = new AbortController();
@@ -110,7 +117,9 @@ export function openHostEndpoint(
         running.add(work);
         const text = await work.finally(() => running.delete(work));
         if (text === undefined)
-          throw new TollgateError('INTERNAL', { cause: new Error(`operation ${operation.id} is described, not made`) });
+          throw new TollgateError('INTERNAL', {
+            cause: new Error(`operation ${operation.id} is described, but not implemented`),
+          });
         if (response.headersSent) stream.end(text);
         else respondWith(response, { status: operation.status, body: text, headers: HEADERS });
       } catch (thrown) {
@@ -160,13 +169,13 @@ async function read(
   if (!operation.hasBody) return { operation, asked: { ...query, ...named } };
   if (Object.keys(query).length > 0)
     throw new TollgateError('WIRE_PARAMS', {
-      detail: 'This operation takes nothing from the query.',
+      detail: 'This operation takes no query parameters.',
       next: 'Put it into the body.',
     });
   return { operation, ...(await readJson(request, maxBytes)) };
 }
 
-/** A key that stands twice is refused: two readers would take two different values. */
+/** A key that appears twice is refused, because two readers would take two different values. */
 function readQuery(text: string): Readonly<Record<string, string>> {
   const pairs = [...new URLSearchParams(text)];
   if (new Set(pairs.map(([key]) => key)).size < pairs.length)
@@ -192,12 +201,12 @@ async function readJson(
   if (!isUtf8(body)) throw new TollgateError('WIRE_UTF8');
   const { text, value } = parseBody(body.toString('utf8'));
   if (typeof value !== 'object' || value === null || Array.isArray(value))
-    throw new TollgateError('WIRE_PARAMS', { detail: 'The body is no object.', next: 'Send one JSON object.' });
+    throw new TollgateError('WIRE_PARAMS', { detail: 'The body is not an object.', next: 'Send one JSON object.' });
   const span = 'arguments' in value ? jsonMembers(text).find(({ key }) => key === 'arguments') : undefined;
   return { asked: value as OperationInput, ...(span !== undefined && { argsText: text.slice(span.start, span.end) }) };
 }
 
-/** The table tells clients of stdio what a line is; here a body is one object. */
+/** The error table describes a line of stdio clients. Here a body is one object. */
 function parseBody(text: string): ReturnType<typeof parseJsonDoc> {
   try {
     return parseJsonDoc(text);
@@ -211,11 +220,11 @@ function parseBody(text: string): ReturnType<typeof parseJsonDoc> {
   }
 }
 
-/** Ours in the words of the table; another throw is opaque. */
+/** An error of Tollgate in the words of the table; any other error is opaque. */
 function inform(thrown: unknown, onFault: (thrown: unknown) => void): HostRefusal {
   if (!(thrown instanceof TollgateError)) onFault(thrown);
   const { code, message, next, data, row, retryable } = asTollgateError(thrown);
-  // What the command line calls a misuse.
+  // What the command line reports as a wrong use.
   const shown = code === 'USAGE' ? 'WIRE_PARAMS' : code;
   return new HostRefusal(code === 'INTERNAL' ? row.what : message, {
     code: shown,
@@ -226,20 +235,23 @@ function inform(thrown: unknown, onFault: (thrown: unknown) => void): HostRefusa
   });
 }
 
-/** So often a quiet stream says something that readers ignore, so that nothing between takes it for dead. */
+/** How often a quiet stream sends a comment, so that no proxy closes it. */
 const BEAT_MS = 30_000;
 
-/** Where events go. `after`: id of the last one that the host has. */
+/** Where events go. `after`: id of the last event that the host has. */
 export interface StreamParts {
   readonly response: ServerResponse;
   readonly after: string | undefined;
   /** Aborted when the session of the host ends. */
   readonly closed: AbortSignal;
-  /** Asked before anything is sent. */
+  /** Called before anything is sent. */
   readonly mayHear: () => boolean;
 }
 
-/** Resolves when the host is gone, may hear no more, or its session has ended. A host that reads slowly finds a gap in the ids where it was too slow. */
+/**
+ * Resolves when the host has disconnected, may receive no more, or its session has ended. A host that reads too slowly
+ * finds a gap in the ids.
+ */
 export async function streamEvents(feed: EventFeed, { response, after, closed, mayHear }: StreamParts): Promise<void> {
   const stream = new EventStream(response);
   let place = feed.placeAfter(after);

@@ -1,4 +1,7 @@
-/** Owns what a host may do: grants, runs, lists and calls for origins; refuses to let any but an owner decide, or speak for another origin. */
+/**
+ * The operations of a host: grants, runs, lists and calls for origins. Only an owner decides, or speaks for another
+ * origin.
+ */
 
 import { refusedState } from '../../../adapters/port.ts';
 import { parseJsonDoc } from '../../../adapters/rpc/message-parser.ts';
@@ -23,13 +26,13 @@ export interface HostRequest {
   readonly principal: Principal;
   readonly input: OperationInput;
   readonly argsText?: string;
-  /** Aborted when the host hangs up. */
+  /** Aborted when the host disconnects. */
   readonly gone: AbortSignal;
-  /** Given when the host reads the answer as a stream: told what a call says of its progress. */
+  /** Set if the host reads the answer as a stream: called with the progress of the call. */
   readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
 }
 
-/** An operation gives the text of its answer. It throws what the facade throws, and IDENTITY. */
+/** An operation returns the text of its answer. It throws what the facade throws, and IDENTITY. */
 export type HostOperations = Readonly<Record<string, (request: HostRequest) => Promise<string>>>;
 
 interface Acting {
@@ -38,7 +41,10 @@ interface Acting {
   readonly tab?: string;
 }
 
-/** The operations of the document, by id. `parts` is read at each request, so that a new configuration holds. `reload` takes up what lies on the disk. */
+/**
+ * Returns the operations of the document, by id. `parts` is called at each request, so that a new configuration
+ * applies. `reload` loads the configuration on the disk.
+ */
 export function createHostOperations(
   parts: HostParts,
   sessions: HostSessions,
@@ -66,7 +72,7 @@ export function createHostOperations(
   };
 }
 
-/** The tools of a list that an id names. Throws UNKNOWN_TOOL. */
+/** Returns the tools of a list with an id. Throws UNKNOWN_TOOL. */
 function toolsOf(list: string, id: string): string {
   const tools = (JSON.parse(list) as { tools: readonly { readonly ids: readonly string[] }[] }).tools.filter(
     ({ ids }) => ids.includes(id),
@@ -180,7 +186,7 @@ function serverOperations(parts: HostParts): HostOperations {
       requireOwner(principal);
       const registered = new Map(readRegistrations(parts.config.state).map(({ name, by }) => [name, by]));
       const servers = [...parts.catalog.servers.values()].map(({ name, adapter }) => {
-        // Before its first start a server does not know what stands against it.
+        // Before its first start a server does not know what refuses it.
         const refusal = parts.config.servers.has(name) ? parts.consents.refusalOf(name) : undefined;
         const health = adapter.health();
         const { state, reason } =
@@ -207,7 +213,7 @@ function serverOperations(parts: HostParts): HostOperations {
       requireOwner(principal);
       if (asked.server !== undefined)
         return JSON.stringify({ servers: [await renew(String(asked.server), 'sync', principal)], failed: [] });
-      // Nothing is started for a question about all.
+      // A question about all servers starts none.
       const running = [...parts.catalog.servers.values()].filter(
         ({ adapter }) => adapter.renew !== undefined && RUNNING.has(adapter.health().state),
       );
@@ -233,7 +239,7 @@ function registerOperations(registrar: Registrar): HostOperations {
   };
 }
 
-/** Without the definition: its values may be secrets. */
+/** Without the definition, because its values may be secrets. */
 function shownOf({ name, by, at, profiles }: Registration): object {
   return { name, by, at, profiles };
 }
@@ -283,7 +289,10 @@ function callOperations(parts: HostParts, sessions: HostSessions): HostOperation
   };
 }
 
-/** The text of a result; refusals become errors, however they would travel over MCP. A server cannot forge them: its keys under `tollgate/` are dropped. */
+/**
+ * Returns the text of a result. Refusals become errors, however MCP would carry them. A server cannot forge them,
+ * because its keys under `tollgate/` are removed.
+ */
 function resultOf(reply: Reply): string {
   if (reply.kind === 'error') throw refusedOf(reply);
   const meta = reply.text.includes('"tollgate/code"')
@@ -306,7 +315,10 @@ function resultOf(reply: Reply): string {
   });
 }
 
-/** Over MCP the message says what to do next too; here that has a place of its own. The data of a server's own error is the server's: it names no code of ours. */
+/**
+ * Over MCP the message also says what to do next; here that has its own field. The data of a server's own error is the
+ * server's and names no code of Tollgate.
+ */
 function refusedOf({ error: { message, data = {} }, upstream }: Extract<Reply, { kind: 'error' }>): HostRefusal {
   if (upstream !== undefined)
     return new HostRefusal(message, { code: 'TOOL_FAILED', next: ERRORS.TOOL_FAILED.next, decision: upstream });
@@ -323,7 +335,10 @@ function refusedOf({ error: { message, data = {} }, upstream }: Extract<Reply, {
   );
 }
 
-/** A refusal in words. `retryable`: the same may succeed later by itself. `decision`: of a call, as its records have it. `allow`: the methods that the path has. */
+/**
+ * A refusal in words. `retryable`: the same may succeed later. `decision`: the id of a call in the audit. `allow`: the
+ * methods of the path.
+ */
 interface Refusal {
   readonly code?: string;
   readonly next?: string;
@@ -334,7 +349,7 @@ interface Refusal {
   readonly allow?: string;
 }
 
-/** Thrown for what the facade has put into words, and recorded, already. */
+/** Thrown for an error that the facade has described and recorded already. */
 export class HostRefusal extends Error {
   readonly refusal: Refusal;
 
@@ -344,7 +359,10 @@ export class HostRefusal extends Error {
   }
 }
 
-/** Whose words a request is judged by: the token's own, or for an owner those of an origin and of the principal that has the profile. Throws IDENTITY, USAGE. */
+/**
+ * Returns the principal that a request is decided for: that of the token, or for an owner the one with the origin and
+ * the profile. Throws IDENTITY, USAGE.
+ */
 function actingAs({ config }: HostParts, principal: Principal, asked: OperationInput): Principal {
   const { origin, profile } = asked as Acting;
   if (origin === undefined && profile === undefined) return principal;
@@ -363,7 +381,7 @@ function actingAs({ config }: HostParts, principal: Principal, asked: OperationI
   return Object.freeze({ ...asPrincipal(holder), owner: false, ...(origin !== undefined && { origin }) });
 }
 
-/** The session that a request is for. Throws as `actingAs`. */
+/** Returns the session of a request. Throws as `actingAs`. */
 function callerOf(parts: HostParts, principal: Principal, asked: OperationInput): HostCaller {
   const { tab } = asked as Acting;
   const acting = actingAs(parts, principal, asked);
@@ -377,17 +395,17 @@ async function findRun({ deps }: HostParts, principal: Principal, name: unknown)
     (principal.owner === true || (run.principal === principal.id && run.origin === principal.origin));
   if (!isTheirs)
     throw new TollgateError('IDENTITY', {
-      detail: 'There is no such run: it has ended, or belongs to somebody else.',
+      detail: 'There is no such run: it has ended, or it is not yours.',
       next: 'Open a new run.',
     });
   return run;
 }
 
-/** Throws IDENTITY for all but owners. */
+/** Throws IDENTITY unless the principal is an owner. */
 export function requireOwner({ id, owner }: Principal): void {
   if (owner !== true)
     throw new TollgateError('IDENTITY', {
-      detail: `${id} is no owner, and only an owner decides, and speaks for origins.`,
+      detail: `${id} is no owner, and only an owner decides or speaks for origins.`,
       next: 'Use the token of a principal that has `owner: true`.',
     });
 }
@@ -396,6 +414,6 @@ function requireProfile({ config }: HostParts, profile: string): void {
   if (!config.profiles.has(profile))
     throw new TollgateError('USAGE', {
       detail: `There is no profile ${profile}.`,
-      next: `Known are ${[...config.profiles.keys()].join(', ')}.`,
+      next: `The profiles are ${[...config.profiles.keys()].join(', ')}.`,
     });
 }

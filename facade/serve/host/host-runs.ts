@@ -1,4 +1,7 @@
-/** Owns the runs that an embedding host opens: whose they are, for which conversation and turn, how many calls they may make; refuses a run that is another's, or has ended. */
+/**
+ * The runs that a host opens: for whom, for which conversation and turn, and how many calls they may make. A run of
+ * another principal, or an ended one, is refused.
+ */
 import { randomBytes } from 'node:crypto';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { TimeSlices } from '../../../catalogs/text/time-slices.ts';
@@ -9,7 +12,7 @@ import { NO_PRECONDITIONS, OPEN_VIEW, type Precondition } from '../../consent/pr
 import { instant } from '../../state/budget-clock.ts';
 import type { State } from '../../state/state-port.ts';
 
-/** Whom and what a run serves, as in-process servers are told. Never read from arguments or `_meta`. */
+/** For whom a run is, as internal servers are told. It is never read from arguments or `_meta`. */
 export interface RunScope {
   readonly user: string;
   readonly space: string;
@@ -17,16 +20,16 @@ export interface RunScope {
   readonly turn: string;
 }
 
-/** A run that a host has opened. `name` is what stands under `_meta["tollgate/run"]`; times in ms since 1970. */
+/** A run that a host has opened. `name` is the value of `_meta["tollgate/run"]`; times in ms since 1970. */
 export interface HostRun {
   readonly name: string;
   readonly principal: string;
   readonly origin: string;
   readonly conversation?: string;
   readonly turn?: string;
-  /** Calls that may be made, beside the budgets of policy. */
+  /** The calls that it may make, in addition to the budgets of policy. */
   readonly maxCalls?: number;
-  /** An owner opened it, so its labels and budgets are its own. Absent: they are those of the session that names it. */
+  /** An owner opened it, so it has its own labels and budgets. Absent: they are those of the session that names it. */
   readonly owned?: true;
   readonly openedAt: number;
 }
@@ -38,29 +41,38 @@ export interface Runs {
    * drop the labels of its session by naming another run.
    */
   isOwned(principal: Principal, run: string): boolean;
-  /** Default: user is the principal, space its `space` of tollgate.yaml or its id, conversation and turn are the run. */
+  /**
+   * Default: the user is the principal, the space is its `space` of tollgate.yaml or its id, conversation and turn are
+   * the run.
+   */
   scopeOf(principal: Principal, run: string): RunScope;
   open(run: Omit<HostRun, 'name' | 'openedAt'>): Promise<HostRun>;
-  /** Whosever it is; undefined for one that never was, or has ended. */
+  /** Returns a run of any principal; undefined if there never was one, or if it has ended. */
   find(name: string): HostRun | undefined;
-  /** Calls that its own budget has left; undefined without one. */
+  /** Returns the calls that are left in its own budget; undefined if it has none. */
   left(run: HostRun): Promise<number | undefined>;
   end(run: HostRun): Promise<void>;
-  /** Ends all that are too old, in time slices. Throws the signal's reason when it is aborted. */
+  /** Ends all runs that are too old, in time slices. Throws the signal's reason when it is aborted. */
   sweep(signal: AbortSignal): Promise<void>;
   readonly standing: Precondition;
 }
 
 const SPACE = 'runs';
-/** No other name is looked up, and one of this form that is not open is refused: an ended run does not live on without its budget. */
+/**
+ * Only names of this form are looked up. One that is not open is refused, so an ended run cannot continue without its
+ * budget.
+ */
 const FORM = /^host_[0-9a-f]{32}$/;
 
-/** The id of a run in records, budgets and labels. Ids of principals hold no slash. */
+/** The id of a run in records, budgets and labels. Ids of principals contain no slash. */
 export function runKey({ principal, name }: Pick<HostRun, 'principal' | 'name'>): string {
   return `${principal}/${name}`;
 }
 
-/** Where the labels of a named run are kept. A run of a host takes them along when it ends: its name never comes again, and no call may use it. */
+/**
+ * Where the labels of a named run are stored. They are deleted when a host ends the run, because its name is never used
+ * again.
+ */
 export function labelSpace(run: string): string {
   return `labels/${run}`;
 }
@@ -114,7 +126,7 @@ export function createRuns(config: Pick<Config, 'principals' | 'runs'>, state: S
         const run = owned(caller.principal, caller.run);
         if (run === undefined)
           throw new TollgateError('IDENTITY', {
-            detail: 'There is no such run: it has ended, or belongs to somebody else.',
+            detail: 'There is no such run: it has ended, or it is not yours.',
             next: 'Open a new run.',
           });
         return { budgets: budgetsOf(run) };
@@ -127,18 +139,18 @@ export function createRuns(config: Pick<Config, 'principals' | 'runs'>, state: S
 async function callsLeft(state: State, run: HostRun): Promise<number | undefined> {
   const [budget] = budgetsOf(run);
   if (budget?.calls === undefined) return undefined;
-  // This asks for more than the limit: nothing is reserved, and the refusal says what is left.
+  // This asks for more than the limit, so nothing is reserved, and the refusal says what is left.
   const demands = [{ unit: 'calls' as const, limit: budget.calls, most: 0, least: budget.calls + 1 }];
   const answer = await state.reserve([{ budget: budget.id, scope: 'run', key: runKey(run), demands }], instant());
   return 'refused' in answer ? answer.refused.left : undefined;
 }
 
-/** The name in the id of a run. */
+/** Returns the name in the id of a run. */
 function nameOf(key: string): string {
   return key.slice(key.indexOf('/') + 1);
 }
 
-/** The limit of the run itself: it counts by the run, whoever opened it. */
+/** Returns the limit of the run itself. It counts by the run, whoever opened it. */
 function budgetsOf(run: HostRun): readonly KeyedBudget[] {
   return run.maxCalls === undefined
     ? []

@@ -1,4 +1,7 @@
-/** Owns the sessions in which a host calls: one for each principal, origin and tab, ended when unused; refuses more than the listener allows. */
+/**
+ * The sessions in which a host calls: one for each principal, origin and tab, ended when unused. There are never more
+ * than the listener allows.
+ */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../../policies/port.ts';
 import type { ListenConfig } from '../../config/config.ts';
@@ -20,7 +23,7 @@ interface Held {
   lastUsed: number;
 }
 
-/** What sessions of hosts stand on. `now` in ms, of any beginning. */
+/** What sessions of hosts work with. `now` in ms, of any beginning. */
 export interface HostSessionParts {
   readonly gateway: Pick<Gateway, 'openSession' | 'closeSession'>;
   readonly listen: Pick<ListenConfig, 'maxSessions' | 'maxSessionsPerPrincipal' | 'idleMs'>;
@@ -36,7 +39,7 @@ export class HostSessions {
     this.#parts = parts;
   }
 
-  /** Throws HTTP_SESSIONS_FULL, HTTP_SESSIONS_QUOTA, RATE_LIMITED, IDENTITY. */
+  /** Returns a session. Throws HTTP_SESSIONS_FULL, HTTP_SESSIONS_QUOTA, RATE_LIMITED, IDENTITY. */
   async within<T>(caller: HostCaller, work: (session: Session) => Promise<T>): Promise<T> {
     await this.tick();
     const ended = this.#makeRoom(caller);
@@ -59,7 +62,7 @@ export class HostSessions {
     );
   }
 
-  /** Ends those that are unused for too long, or that a new configuration has ended. */
+  /** Ends sessions that are unused for too long, or that a new configuration has ended. */
   async tick(): Promise<void> {
     const { listen, now } = this.#parts;
     await this.#end(
@@ -71,13 +74,16 @@ export class HostSessions {
     await this.#end(() => true);
   }
 
-  /** Takes out the idle session that was used longest ago where there are too many. Throws HTTP_SESSIONS_QUOTA, or HTTP_SESSIONS_FULL, when none is idle. */
+  /**
+   * If there are too many, ends the idle session that was unused longest. Throws HTTP_SESSIONS_QUOTA, or
+   * HTTP_SESSIONS_FULL, if none is idle.
+   */
   #makeRoom(caller: HostCaller): readonly Held[] {
     const { maxSessions, maxSessionsPerPrincipal } = this.#parts.listen;
     if (this.#held.has(keyOf(caller))) return [];
     const isOwn = ({ session }: Held): boolean =>
       session.principal.id === caller.principal.id && session.onBehalf !== true;
-    // An owner's host opens one session for each page that it speaks for: it is trusted to end them.
+    // An owner's host opens one session for each page that it speaks for, and must end them.
     const isOver = caller.onBehalf !== true && [...this.#held.values()].filter(isOwn).length >= maxSessionsPerPrincipal;
     if (!isOver && this.#held.size < maxSessions) return [];
     const [victim] = [...this.#held]

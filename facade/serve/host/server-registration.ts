@@ -1,4 +1,7 @@
-/** Owns what a host may do to the list of servers: adding its own, and taking them out; refuses whatever no owner has opened to it, and leaves consent to owners. */
+/**
+ * Lets a host register its own servers, and unregister them, in the profiles that an owner has opened to it. Consent
+ * remains with owners.
+ */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../../policies/port.ts';
 import type { Config } from '../../config/config.ts';
@@ -18,14 +21,17 @@ export interface ServerToRegister extends RegisteredServer {
   readonly profiles: readonly string[];
 }
 
-/** What is written down of it. */
+/** What is recorded of it. */
 interface Act {
   readonly event: 'registered' | 'unregistered';
   readonly server: string;
   readonly by: string;
 }
 
-/** The registrations of one process, one after the other. `reload` takes up what lies on the disk; it does not throw for what it refuses. */
+/**
+ * The registrations of one process, one after the other. `reload` loads the configuration on the disk, and does not
+ * throw if it refuses it.
+ */
 export class Registrar {
   readonly #parts: HostParts;
   readonly #reload: () => Promise<void>;
@@ -36,12 +42,15 @@ export class Registrar {
     this.#reload = reload;
   }
 
-  /** Throws IDENTITY for whoever may not, USAGE for a server that cannot be, AUDIT_FAILED, STATE_FAILED; then it is not there. */
+  /**
+   * Registers a server. Throws IDENTITY if the principal may not, USAGE for an unusable server, AUDIT_FAILED,
+   * STATE_FAILED; then it is not registered.
+   */
   register(principal: Principal, wanted: ServerToRegister): Promise<Registration> {
     return this.#inTurn(() => this.#register(principal, wanted));
   }
 
-  /** Throws IDENTITY, USAGE, AUDIT_FAILED, STATE_FAILED; then it is still there. */
+  /** Unregisters a server. Throws IDENTITY, USAGE, AUDIT_FAILED, STATE_FAILED; then it is still registered. */
   unregister(principal: Principal, name: string): Promise<Registration> {
     return this.#inTurn(() => this.#unregister(principal, name));
   }
@@ -52,7 +61,7 @@ export class Registrar {
     refuseUnfit(config, name, server);
     const registration: Registration = { name, by: id, at: new Date().toISOString(), profiles, server };
     this.#note({ event: 'registered', server: name, by: id });
-    // Consent to another server that had this name is none to this one.
+    // Consent to another server that had this name is not consent to this one.
     await consents.revoke(name);
     if (!onDisk(() => writeRegistration(config.state, registration))) throw taken(name);
     await this.#reload();
@@ -70,14 +79,14 @@ export class Registrar {
   async #unregister({ id, owner }: Principal, name: string): Promise<Registration> {
     const { config, consents } = this.#parts;
     const registration = readRegistration(config.state, name);
-    // What a host may not take out it need not know of either.
+    // A host need not know of a server that it may not unregister.
     if (registration === undefined || (owner !== true && registration.by !== id))
       throw new TollgateError('USAGE', {
         detail: 'No server of this name was registered with this token.',
-        next: 'A server that stands in tollgate.yaml is taken out there, by an owner.',
+        next: 'An owner removes a server of tollgate.yaml there.',
       });
     this.#note({ event: 'unregistered', server: name, by: id });
-    // First of all nothing of it starts any more.
+    // First, so that it cannot start any more.
     await consents.revoke(name);
     onDisk(() => removeRegistration(config.state, name));
     await this.#reload();
@@ -95,7 +104,7 @@ export class Registrar {
   }
 }
 
-/** Throws STATE_FAILED for what the system throws. */
+/** Does file work. Throws STATE_FAILED for errors of the system. */
 function onDisk<T>(work: () => T): T {
   try {
     return work();
@@ -104,7 +113,10 @@ function onDisk<T>(work: () => T): T {
   }
 }
 
-/** Throws IDENTITY. With `auth: none` whoever reaches the port is the principal, so that its right is nobody's. */
+/**
+ * Checks the profiles. Throws IDENTITY. With `auth: none` everyone who reaches the port is the principal, so its right
+ * is not granted.
+ */
 function requireRight(
   { principals, listen }: Config,
   { id, owner, profiles }: { readonly id: string; readonly owner: boolean; readonly profiles: readonly string[] },
@@ -118,7 +130,7 @@ function requireRight(
   });
 }
 
-/** Throws USAGE. */
+/** Checks the name and the server. Throws USAGE. */
 function refuseUnfit({ servers, limits }: Config, name: string, server: RegisteredServer): void {
   const fault = nameFault(name);
   if (fault !== undefined)
@@ -132,11 +144,11 @@ function refuseUnfit({ servers, limits }: Config, name: string, server: Register
       detail: `There are ${servers.size} servers already, as many as limits.servers allows.`,
       next: 'Unregister one, or ask an owner to raise limits.servers.',
     });
-  // Variables would reach what this process was started with.
+  // Variables would read the environment of this process.
   if (JSON.stringify(server).includes('${'))
     throw new TollgateError('USAGE', {
-      detail: 'A registered server names no variables (${…}).',
-      next: 'Leave it out; an owner gives it secrets under servers in tollgate.yaml.',
+      detail: 'A registered server may contain no variables (${…}).',
+      next: 'Omit it. An owner gives it secrets under servers in tollgate.yaml.',
     });
 }
 
@@ -146,5 +158,5 @@ function taken(name: string): TollgateError {
     next: 'Register it under another name, or unregister the other first.',
   });
 }
-/** What a host stands on: the facade that answers now. */
+/** What a host works with: the facade that answers now. */
 export type HostParts = Pick<AssembledFacade, 'gateway' | 'deps' | 'config' | 'catalog' | 'consents' | 'feed'>;

@@ -1,4 +1,4 @@
-/** Owns the access token file of `tollgate serve`; refuses a file that others can read or that is not a token. */
+/** The access token file of `tollgate serve`. A file that others can read, or that is not a token, is refused. */
 import { randomBytes } from 'node:crypto';
 import {
   closeSync,
@@ -17,8 +17,8 @@ import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 const FORM = /^[A-Za-z0-9_-]{43}$/;
 
 /**
- * The access token in `<stateDir>/token`: 256 random bits, base64url, made at the first call, mode 0600. Several
- * processes that start at once get the same one. Throws STATE_FAILED.
+ * Returns the access token in `<stateDir>/token`: 256 random bits, base64url, made at the first call, mode 0600.
+ * Several processes that start at once get the same one. Throws STATE_FAILED.
  */
 export function ensureToken(stateDir: string): string {
   const path = join(stateDir, 'token');
@@ -34,7 +34,7 @@ export function ensureToken(stateDir: string): string {
 function readToken(path: string): string | undefined {
   let file: number;
   try {
-    // A link in its place could point at a file whose text somebody else chose.
+    // A link in its place could lead to a file whose text someone else chose.
     file = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW);
   } catch (thrown) {
     if ((thrown as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
@@ -43,14 +43,17 @@ function readToken(path: string): string | undefined {
   try {
     if ((fstatSync(file).mode & 0o077) !== 0) throw bad('The access token file can be read by other users.');
     const token = readFileSync(file, 'utf8').trim();
-    if (!FORM.test(token)) throw bad('The access token file does not hold a token.');
+    if (!FORM.test(token)) throw bad('The access token file does not contain a token.');
     return token;
   } finally {
     closeSync(file);
   }
 }
 
-/** Written aside and linked into place: another process sees no file or a whole one, and the first to link wins. */
+/**
+ * Written to another file and linked into place, so that another process sees no file or a complete one, and the first
+ * link wins.
+ */
 function makeToken(path: string): string {
   const token = randomBytes(32).toString('base64url');
   const aside = `${path}.${process.pid}.${randomBytes(6).toString('hex')}`;

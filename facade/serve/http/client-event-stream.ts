@@ -1,4 +1,4 @@
-/** Owns one event stream towards a client (HTML, server-sent events); refuses to queue for a client that does not read. */
+/** One event stream to a client (HTML, server-sent events). It does not queue for a client that does not read. */
 import type { ServerResponse } from 'node:http';
 import { oneLine } from '../reply-text.ts';
 
@@ -8,7 +8,7 @@ const HEADERS = {
   'x-accel-buffering': 'no',
 };
 
-/** Messages as events on a response. Its headers go out with the first of them, so that until then plain JSON can still be answered. */
+/** Sends messages as events. The headers go out with the first one; until then plain JSON can still be answered. */
 export class EventStream {
   readonly #response: ServerResponse;
 
@@ -16,24 +16,27 @@ export class EventStream {
     this.#response = response;
   }
 
-  /** Sends the headers alone. */
+  /** Sends only the headers. */
   open(): void {
     if (this.#response.headersSent || this.#response.destroyed) return;
     this.#response.writeHead(200, HEADERS);
     this.#response.flushHeaders();
   }
 
-  /** Sends one message, with the id by which the client may go on later. False: the client is gone, or reads too slowly, and nothing was sent. */
+  /**
+   * Sends one message, with the id by which the client may continue later. False: the client has disconnected, or reads
+   * too slowly, and nothing was sent.
+   */
   send(message: string, id?: string): boolean {
     return this.#write(`${id === undefined ? '' : `id: ${id}\n`}event: message\ndata: ${oneLine(message)}\n\n`);
   }
 
-  /** Sends what clients ignore. */
+  /** Sends a comment, which clients ignore. */
   comment(text: string): void {
     this.#write(`: ${text}\n\n`);
   }
 
-  /** Sends the last message, if any, however slowly the client reads, and ends the stream. */
+  /** Sends the last message, if any, even to a slow client, and ends the stream. */
   end(message?: string): void {
     if (this.#response.destroyed || this.#response.writableEnded) return;
     this.open();

@@ -1,4 +1,4 @@
-/** Owns the HTTP listener of `tollgate serve`: gate, token, routes; refuses on every route what the gate does not know. */
+/** The HTTP listener of `tollgate serve`: origin check, token, routes. */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as delay, setImmediate as turn } from 'node:timers/promises';
@@ -22,29 +22,35 @@ export interface HttpOptions extends Drain {
   readonly facade: Facade;
   readonly listen: ListenConfig;
   readonly authenticate: Authenticate;
-  /** Serves what lies under /host/v1/; absent: nothing. */
+  /** Serves paths under /host/v1/; absent: there are none. */
   readonly host?: HostEndpoint;
-  /** Told of what should not happen: a throw that is not ours. */
+  /** Called with an unexpected error. */
   readonly onFault: (thrown: unknown) => void;
   /** Milliseconds, of any beginning. Default the process clock. */
   readonly now?: () => number;
 }
 
-/** A listener that runs. */
+/** A running listener. */
 export interface HttpServer {
   /** Address of the MCP endpoint. */
   readonly url: string;
   /** Connections that are open. */
   readonly connections: number;
-  /** Refuses new requests, lets running calls end, answers those that do not, closes every session and connection; idempotent. */
+  /**
+   * Refuses new requests, lets running calls end, answers those that do not, closes every session and connection. Can
+   * be called again.
+   */
   close(): Promise<void>;
 }
 
-/** How often idle sessions are looked for and quiet streams say something: below what proxies wait (60 s), above the 20 s in which TCP finds a dead client. Linux probes only while nothing is under way. */
+/**
+ * How often idle sessions are ended and quiet streams send a comment: below the 60 s of proxies, above the 20 s in
+ * which TCP finds a dead client. Linux probes only while no data is under way.
+ */
 const TICK_MS = 30_000;
-/** When TCP begins to probe a quiet connection; Node has it probe ten times, a second apart. */
+/** When TCP begins to probe a quiet connection. Node lets it probe ten times, a second apart. */
 const PROBE_MS = 10_000;
-/** How long the last answers may take to leave, once nothing runs any more. */
+/** How long the last answers may take to leave after nothing runs any more. */
 const FLUSH_MS = 500;
 const PREFLIGHT = {
   'access-control-allow-methods': 'GET, POST, DELETE',
@@ -52,7 +58,7 @@ const PREFLIGHT = {
   'access-control-max-age': '600',
 };
 
-/** Listens. Throws CONFIG_INVALID when the address cannot be had. */
+/** Listens. Throws CONFIG_INVALID if the address is not available. */
 export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
   const front = new HttpFront(options);
   return {
@@ -158,7 +164,10 @@ class HttpFront {
     }
   }
 
-  /** Host and Origin before anything else, on every route but those of health checks, which ask by address: what a foreign page can reach, it can read. */
+  /**
+   * Checks Host and Origin first, on every route except health checks (which ask by address), because a foreign page
+   * can read what it can reach.
+   */
   #admit(request: IncomingMessage, response: ServerResponse): Promise<void> | void {
     const { origin } = request.headers;
     const probe = PROBES.get(pathOf(request));
@@ -189,7 +198,7 @@ class HttpFront {
       return respondRefusal(response, new TollgateError('HTTP_METHOD', { next: 'Use GET.' }), {
         headers: { allow: 'GET' },
       });
-    // Without a token /healthz tells no more than /readyz.
+    // Without a token /healthz says no more than /readyz.
     const principal =
       path === '/healthz' && request.headers.authorization === undefined
         ? undefined
@@ -209,7 +218,7 @@ class HttpFront {
     });
   }
 
-  /** Tells strangers whether to send work here, and nothing else. */
+  /** Tells everyone only whether to send work here. */
   #probe(probe: 'live' | 'ready', { method }: IncomingMessage, response: ServerResponse): Promise<void> | void {
     if (method !== 'GET' && method !== 'HEAD')
       return respondRefusal(response, new TollgateError('HTTP_METHOD', { next: 'Use GET.' }), {
@@ -235,7 +244,7 @@ class HttpFront {
   }
 }
 
-/** Health checks, which come by the address of the machine and with no token. */
+/** Health checks, which come by the address of the machine and without a token. */
 const PROBES: ReadonlyMap<string, 'live' | 'ready'> = new Map([
   ['/livez', 'live'],
   ['/readyz', 'ready'],
@@ -254,7 +263,7 @@ function answerHealth(response: ServerResponse, status: 200 | 503, health: objec
 }
 
 function unavailable(address: string, cause: NodeJS.ErrnoException): TollgateError {
-  const detail = `listen: ${address} cannot be had (${cause.code ?? 'unknown'}).`;
+  const detail = `listen: ${address} is not available (${cause.code ?? 'unknown'}).`;
   return new TollgateError('CONFIG_INVALID', {
     detail,
     next: 'Choose another listen.host or listen.port, or stop what listens there.',
@@ -262,12 +271,15 @@ function unavailable(address: string, cause: NodeJS.ErrnoException): TollgateErr
   });
 }
 
-/** Origin is the checked header, else the client of the token (design §9). In lower case, as the gate has read it: a deny for it must not be got round by spelling. */
+/**
+ * The origin is the checked header, else the client of the token. In lower case, as it was checked, so that spelling
+ * cannot avoid a deny.
+ */
 function withOrigin(principal: Principal, origin: string | undefined): Principal {
   return origin === undefined ? principal : Object.freeze({ ...principal, origin: origin.toLowerCase() });
 }
 
-/** Two Host headers may be read differently by two readers; Node keeps the first and says nothing. */
+/** Two readers may take different ones of two Host headers. Node keeps the first without a note. */
 function onlyHost({ rawHeaders }: IncomingMessage): string | undefined {
   let host: string | undefined;
   for (let at = 0; at < rawHeaders.length; at += 2) {

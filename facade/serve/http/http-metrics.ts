@@ -1,4 +1,4 @@
-/** Owns the counters of the HTTP listener: statuses, connections, sessions that gave way; refuses labels that a client could choose. */
+/** The counters of the HTTP listener: statuses, connections, ended sessions. No label comes from a client. */
 import type { ServerResponse } from 'node:http';
 import { metricFamily } from '../../runtime/metrics/prometheus-text.ts';
 import type { SessionTable } from './http-sessions.ts';
@@ -8,7 +8,7 @@ import type { Sockets } from './sockets.ts';
 export class HttpMetrics {
   readonly #responses = new Map<number, number>();
 
-  /** Counts a response once it has ended, or its client has gone. */
+  /** Counts a response once it has ended, or its client has disconnected. */
   begin(response: ServerResponse): void {
     response.once('close', () => {
       if (response.headersSent)
@@ -16,7 +16,7 @@ export class HttpMetrics {
     });
   }
 
-  /** The lines of /metrics. */
+  /** Returns the lines of /metrics. */
   lines({ size, turnedAway }: Sockets, { evicted }: SessionTable): readonly string[] {
     return [
       ...metricFamily(

@@ -1,12 +1,15 @@
-/** Owns plain HTTP answers: status, headers and body in one write; refuses to reflect anything of the request. */
+/** Plain HTTP answers: status, headers and body in one write. Nothing of the request is repeated. */
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import type { ErrorCode, TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { type ReplyId, refusalText } from '../reply-text.ts';
 
-/** A refused client may go on sending this long, so that it gets to read the answer; what it sends is not kept. */
+/** How long a refused client may continue to send, so that it can read the answer. What it sends is discarded. */
 const LINGER_MS = 1000;
 
-/** The status of each refusal; those that are not named here are the client's fault in the message itself. Inside an MCP session refusals of calls are 200. */
+/**
+ * The status of each refusal. Those that are not named here are a fault of the message. In an MCP session, refusals of
+ * calls have status 200.
+ */
 export const STATUS: Readonly<Partial<Record<ErrorCode, number>>> = {
   HTTP_AUTH: 401,
   ...each(403, 'HTTP_HOST', 'HTTP_ORIGIN', 'IDENTITY', 'DENIED', 'APPROVAL_REQUIRED'),
@@ -44,19 +47,19 @@ const HEADERS: Readonly<Partial<Record<ErrorCode, OutgoingHttpHeaders>>> = {
   SHUTTING_DOWN: { 'retry-after': '1' },
 };
 
-/** How a refusal leaves when not by its code alone. */
+/** How a refusal is answered, if not only by its code. */
 export interface RefusalOptions {
   readonly id?: ReplyId;
   readonly status?: number;
   readonly headers?: OutgoingHttpHeaders;
 }
 
-/** Answers a body. */
+/** Answers with a body. */
 export function respond(response: ServerResponse, body: string, headers: OutgoingHttpHeaders): void {
   respondWith(response, { status: 200, body, headers });
 }
 
-/** Answers a body with a status of one's own. */
+/** Answers with a body and a status. */
 export function respondWith(
   response: ServerResponse,
   { status, body, headers }: { readonly status: number; readonly body: string; readonly headers: OutgoingHttpHeaders },
@@ -66,14 +69,14 @@ export function respondWith(
   response.end(body);
 }
 
-/** Answers a status without a body. */
+/** Answers with a status and no body. */
 export function respondEmpty(response: ServerResponse, status: 202 | 204, headers: OutgoingHttpHeaders = {}): void {
   if (response.destroyed || response.writableEnded) return;
   response.writeHead(status, status === 204 ? headers : { ...headers, 'content-length': 0 });
   response.end();
 }
 
-/** Answers a refusal, with a JSON-RPC error as body, and lets go of a body that is still coming in. */
+/** Answers with an error, as a JSON-RPC body, and discards a body that is still coming in. */
 export function respondRefusal(response: ServerResponse, error: TollgateError, options: RefusalOptions = {}): void {
   if (response.destroyed || response.headersSent) return;
   const body = refusalText(options.id ?? null, error);
@@ -88,7 +91,7 @@ export function respondRefusal(response: ServerResponse, error: TollgateError, o
   discardBody(response.req);
 }
 
-/** Lets go of a body that is still coming in. */
+/** Discards a body that is still coming in. */
 export function discardBody(request: IncomingMessage): void {
   if (request.complete) return;
   // Closing at once would reset the connection, and the client would see that instead of the answer.

@@ -1,4 +1,4 @@
-/** Owns the HTTP sessions: who holds them, how many, how long unused; refuses a session to any but its principal. */
+/** The HTTP sessions: whose they are, how many, how long unused. Only its principal can use a session. */
 import type { ServerResponse } from 'node:http';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../../policies/port.ts';
@@ -8,13 +8,13 @@ import type { Era } from '../protocol-revisions.ts';
 import { openDispatch } from '../session-dispatch.ts';
 import { EventStream } from './client-event-stream.ts';
 
-/** What the table works by. */
+/** The limits of the table. */
 export interface SessionOptions {
   readonly facade: Facade;
   readonly maxSessions: number;
   /** Sessions of one principal at once. */
   readonly maxPerPrincipal: number;
-  /** A session with nothing running and no open stream ends after this long. */
+  /** A session with nothing running and no open stream ends after this time. */
   readonly idleMs: number;
   /** Milliseconds, of any beginning. */
   readonly now: () => number;
@@ -25,7 +25,7 @@ export interface SessionOptions {
 export class HttpSession {
   readonly session: Session;
   readonly dispatch: Dispatch;
-  /** The principal as its proof and Origin header named it when the session was opened. */
+  /** The principal as its token and Origin header identified it when the session was opened. */
   readonly holder: Principal;
   lastUsed: number;
   #stream: EventStream | undefined;
@@ -52,7 +52,7 @@ export class HttpSession {
     return this.dispatch.running === 0 && !this.streaming;
   }
 
-  /** Opens the session's one stream of notifications, and tells what was missed before. */
+  /** Opens the session's one stream of notifications, and sends first what was missed. */
   attach(response: ServerResponse, now: () => number): void {
     const stream = new EventStream(response);
     this.#stream = stream;
@@ -64,19 +64,19 @@ export class HttpSession {
     this.#tellMissed();
   }
 
-  /** Called every few seconds: keeps proxies from closing a quiet stream, and finds out about dead ones. */
+  /** Called every few seconds: keeps proxies from closing a quiet stream, and finds dead ones. */
   keepAlive(): void {
     this.#stream?.comment('keep-alive');
     this.#tellMissed();
   }
 
-  /** Each running call gets its answer; `why` stands in it. */
+  /** Answers each running call with `why`, and ends the session. */
   async close(why: string): Promise<void> {
     await this.dispatch.close(why);
     this.#stream?.end();
   }
 
-  /** The only such notification is list_changed, so one that waits stands for all that were missed. */
+  /** The only such notification is list_changed, so one waiting notification stands for all missed ones. */
   #notify(text: string): void {
     this.#missed = text;
     this.#tellMissed();
@@ -104,7 +104,10 @@ export class SessionTable {
     return this.#sessions.size;
   }
 
-  /** Ends the idle session that was used longest ago where there are too many. Throws HTTP_SESSIONS_QUOTA, or HTTP_SESSIONS_FULL, when none is idle. */
+  /**
+   * If there are too many, ends the idle session that was unused longest. Throws HTTP_SESSIONS_QUOTA, or
+   * HTTP_SESSIONS_FULL, if none is idle.
+   */
   open(era: Era, principal: Principal): HttpSession {
     const { facade, maxSessions, maxPerPrincipal } = this.#options;
     if (this.#sessions.size >= maxSessions || this.#countOf(principal) >= maxPerPrincipal) this.#expire();
@@ -124,8 +127,9 @@ export class SessionTable {
   }
 
   /**
-   * The session of this id if it was opened by this principal in the same way; another's is as unknown as one that never was (attack: session
-   * hijack). Grants are an origin's, so a page, or a caller without a token, gets no session of another origin of the same principal.
+   * Returns the session with this id if this principal opened it in the same way. Another's session is as unknown as a
+   * missing one (attack: session hijack). Grants belong to an origin, so a page, or a caller without a token, cannot
+   * use a session of another origin of the same principal.
    */
   find(id: string, principal: Principal): HttpSession | undefined {
     const found = this.#sessions.get(id);
@@ -158,19 +162,22 @@ export class SessionTable {
     await Promise.all([...this.#sessions.values()].map((session) => this.end(session, why)));
   }
 
-  /** Tells one session, or all. */
+  /** Notifies one session, or all. */
   toolsChanged(only?: Session): void {
     const concerned = only === undefined ? this.#sessions.values() : [this.#sessions.get(only.id)];
     for (const session of concerned) session?.dispatch.toolsChanged();
   }
 
-  /** To be called every few seconds: ends idle sessions, keeps streams alive. */
+  /** Call it every few seconds: it ends idle sessions and keeps streams alive. */
   tick(): void {
     this.#expire();
     for (const session of this.#sessions.values()) session.keepAlive();
   }
 
-  /** False when all of these are in use. A client with an open stream may be gone without a word: after `idleMs` it holds its place no more. */
+  /**
+   * False if all of these are in use. A client with an open stream may have vanished, so after `idleMs` its session may
+   * be ended.
+   */
   #evict(which: (session: HttpSession) => boolean): boolean {
     const since = this.#options.now() - this.#options.idleMs;
     const unused = [...this.#sessions.values()].filter(
@@ -200,7 +207,7 @@ export class SessionTable {
   }
 }
 
-/** Whether a request of `principal` may use the session of `holder`. */
+/** Returns whether a request of `principal` may use the session of `holder`. */
 function isHolder(principal: Principal, holder: Principal): boolean {
   return (
     principal.id === holder.id &&
@@ -212,7 +219,7 @@ function isHolder(principal: Principal, holder: Principal): boolean {
 /** Returns the refusal of a session beyond the quota of its principal. */
 export function overQuota(limit: number): TollgateError {
   return new TollgateError('HTTP_SESSIONS_QUOTA', {
-    detail: `This principal has ${limit} sessions, all in use, and may have no more.`,
+    detail: `This principal has ${limit} sessions, all in use, and may not have more.`,
     data: { limit },
   });
 }

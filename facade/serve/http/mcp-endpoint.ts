@@ -1,4 +1,4 @@
-/** Owns the MCP endpoint over HTTP (MCP 2025-11-25, Streamable HTTP): messages, the stream, the end of a session; refuses what names no session. */
+/** The MCP endpoint over HTTP (MCP 2025-11-25, Streamable HTTP): messages, the stream, and the end of a session. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { readMessage, type WireMessage } from '../../../adapters/rpc/message-parser.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
@@ -11,19 +11,19 @@ import { respond, respondEmpty, respondRefusal } from './http-response.ts';
 import type { HttpSession, SessionTable } from './http-sessions.ts';
 import { readBody } from './request-body.ts';
 
-/** One request that passed the gate, and whose it is. */
+/** One request that passed the checks, and its principal. */
 export interface EndpointRequest {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   readonly principal: Principal;
 }
 
-/** What the endpoint works on. */
+/** What the endpoint works with. */
 export interface EndpointOptions {
   readonly sessions: SessionTable;
   readonly maxBodyBytes: number;
   readonly now: () => number;
-  /** Whether Tollgate stops: what runs may end, and nothing begins. */
+  /** Whether Tollgate stops: running requests may end, and no new ones begin. */
   readonly isDraining: boolean;
 }
 
@@ -31,7 +31,7 @@ const JSON_RANGES = ['application/json', 'application/*', '*/*'];
 const STREAM_RANGES = ['text/event-stream', 'text/*', '*/*'];
 const JSON_HEADERS = { 'content-type': 'application/json' };
 
-/** Serves one request at the endpoint. Throws TollgateError where nothing has been answered yet. */
+/** Serves one request at the endpoint. Throws TollgateError if nothing has been answered yet. */
 export async function serveMcp(visit: EndpointRequest, options: EndpointOptions): Promise<void> {
   switch (visit.request.method) {
     case 'POST':
@@ -49,7 +49,7 @@ export async function serveMcp(visit: EndpointRequest, options: EndpointOptions)
 
 async function post(visit: EndpointRequest, options: EndpointOptions): Promise<void> {
   const { request, response } = visit;
-  // A form or plain text is what a page may post anywhere without asking (attack: cross-site request).
+  // A page may post a form or plain text to any address without permission (attack: cross-site request).
   if (!/^application\/json\s*(;|$)/i.test(request.headers['content-type'] ?? ''))
     return respondRefusal(response, new TollgateError('HTTP_METHOD', { detail: 'The body is not application/json.' }), {
       status: 415,
@@ -84,7 +84,7 @@ async function post(visit: EndpointRequest, options: EndpointOptions): Promise<v
   }
 }
 
-/** A client that goes away does not cancel its call (transports, legacy revisions): the answer is dropped, not the work. */
+/** A client that disconnects does not cancel its call (transports, legacy revisions): only the answer is dropped. */
 async function exchange(
   { request, response }: EndpointRequest,
   message: WireMessage,
@@ -100,17 +100,20 @@ async function exchange(
   respond(response, reply, opened ? { ...JSON_HEADERS, 'mcp-session-id': session.session.id } : JSON_HEADERS);
 }
 
-/** The session that a message is for, opened if it is the first. Throws NOT_INITIALIZED, HTTP_SESSION, HTTP_SESSIONS_FULL, HTTP_SESSIONS_QUOTA, WIRE_VERSION, WIRE_METHOD. */
+/**
+ * Returns the session of a message; the first message opens it. Throws NOT_INITIALIZED, HTTP_SESSION,
+ * HTTP_SESSIONS_FULL, HTTP_SESSIONS_QUOTA, WIRE_VERSION, WIRE_METHOD.
+ */
 function sessionFor(visit: EndpointRequest, message: WireMessage, sessions: SessionTable): HttpSession {
   const method = message.kind === 'request' ? message.method : undefined;
   if (visit.request.headers['mcp-session-id'] !== undefined) return namedSession(visit, sessions);
-  // Said before the revision is looked at: the probe names one that is not spoken here, and must be told to fall back.
+  // Checked before the revision: the probe names one that is not supported here, and must be told to fall back.
   if (method === MODERN_PROBE) throw new TollgateError('WIRE_METHOD');
   if (method !== 'initialize') return namedSession(visit, sessions);
   return sessions.open(spokenEra(visit.request), visit.principal);
 }
 
-/** The session of the Mcp-Session-Id header. */
+/** Returns the session of the Mcp-Session-Id header. */
 function namedSession({ request, principal }: EndpointRequest, sessions: SessionTable): HttpSession {
   const id = request.headers['mcp-session-id'];
   if (typeof id !== 'string')
@@ -129,7 +132,7 @@ function spokenEra(request: IncomingMessage): Era {
   const era = eraOf(Array.isArray(revision) ? revision.join() : revision);
   if (era === undefined)
     throw new TollgateError('WIRE_VERSION', {
-      detail: 'MCP-Protocol-Version names a revision that is not spoken here.',
+      detail: 'MCP-Protocol-Version names a revision that is not supported.',
       next: 'Name the revision that initialize agreed on.',
     });
   return era;
@@ -162,7 +165,10 @@ async function endSession(visit: EndpointRequest, { sessions }: EndpointOptions)
   respondEmpty(visit.response, 204);
 }
 
-/** Whether the Accept header admits any of these; a client that sends none admits all (RFC 9110 §12.5.1). Read leniently: nothing is guarded by it. */
+/**
+ * Returns whether the Accept header allows any of these; a client that sends none allows all (RFC 9110 §12.5.1). Read
+ * leniently, because nothing depends on it.
+ */
 function accepts({ headers: { accept } }: IncomingMessage, ranges: readonly string[]): boolean {
   if (accept === undefined) return true;
   const asked = accept.toLowerCase();

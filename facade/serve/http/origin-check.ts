@@ -1,27 +1,34 @@
-/** Owns which Host and Origin headers may come in; refuses every name that a web page could have rebound to this machine. */
+/**
+ * Checks the Host and Origin headers. A web page could let its own name resolve to this machine, so only listed names
+ * are accepted.
+ */
 import type { ListenConfig } from '../../config/config.ts';
 
-/** Judges the two headers by which a browser tells where a request comes from and where it believes to go. */
+/** Judges the two headers in which a browser says where a request comes from and where it goes. */
 export interface OriginCheck {
-  /** Whether the Host header names this listener. A missing one does not. */
+  /** Returns whether the Host header names this listener. A missing one does not. */
   allowsHost(host: string | undefined): boolean;
-  /** Whether a request of this Origin may be served. Programs send none; a page's is listed or our own. */
+  /**
+   * Returns whether a request with this Origin may be served. Programs send none; the origin of a page must be listed
+   * or Tollgate's own.
+   */
   allowsOrigin(origin: string | undefined): boolean;
 }
 
 const LOOPBACK = ['localhost', '127.0.0.1', '[::1]'];
 const WILDCARDS = ['0.0.0.0', '::', '[::]'];
 
-/** The host as it stands in a URL: IPv6 in brackets, a wildcard as the loopback address. */
+/** Returns the host as it appears in a URL: IPv6 in brackets, a wildcard as the loopback address. */
 export function urlHost(host: string): string {
   if (WILDCARDS.includes(host)) return '127.0.0.1';
   return host.includes(':') && !host.startsWith('[') ? `[${host}]` : host;
 }
 
 /**
- * The gate of a listener on `port`. Hosts: the loopback names and the listening address with the port, and `listen.hosts`
- * (an entry without a port stands for itself and for itself with the port). Origins: `listen.origins` and our own on
- * loopback. Attack: DNS rebinding (CVE-2025-66414): a page's own name resolves to 127.0.0.1, so only names tell.
+ * Returns the check of a listener on `port`. Hosts: the loopback names and the listening address with the port, and
+ * `listen.hosts` (an entry without a port is accepted with and without the port). Origins: `listen.origins` and
+ * Tollgate's own on loopback. Attack: DNS rebinding (CVE-2025-66414): a page's own name resolves to 127.0.0.1, so only
+ * names can tell.
  */
 export function createOriginCheck(listen: ListenConfig, port: number): OriginCheck {
   const names = [...LOOPBACK, urlHost(listen.host)];
@@ -33,7 +40,7 @@ export function createOriginCheck(listen: ListenConfig, port: number): OriginChe
   const origins = new Set(
     LOOPBACK.flatMap((name) => (port === 80 ? [`http://${name}`, `http://${name}:80`] : [`http://${name}:${port}`])),
   );
-  // `null` is what every sandboxed frame and every file: page sends, `*` is no origin: neither names anyone.
+  // Every sandboxed frame and every file: page sends `null`, and `*` is no origin, so neither identifies anyone.
   for (const entry of listen.origins.map(lower))
     if (entry !== 'null' && entry !== '*') origins.add(entry.replace(/\/$/, ''));
   return {

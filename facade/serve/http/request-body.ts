@@ -1,7 +1,9 @@
-/** Owns the reading of one request body; refuses to hold more of it than the cap. */
+/** Reads one request body, up to a limit. */
 import type { IncomingMessage } from 'node:http';
 
-/** The body; `too-large` as soon as it is known to be, without the rest; `gone` when the client went away before its end. */
+/**
+ * The body; `too-large` as soon as that is known, without the rest; `gone` if the client disconnected before its end.
+ */
 export type Body = Buffer | 'too-large' | 'gone';
 
 /** Reads at most `maxBytes` (attack: unbounded body, CVE-2026-39313). Never rejects. */

@@ -1,22 +1,25 @@
-/** Owns the connections of one listener: how many there may be, and which gives way; refuses to let those that have shown no token keep out others. */
+/**
+ * The connections of one listener: how many there may be, and which is closed for a new one. Connections without a
+ * valid token cannot keep out others.
+ */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 
-/** What the table works by. */
+/** The limits of the table. */
 export interface SocketOptions {
   readonly maxConnections: number;
-  /** How long a connection may do nothing between requests, and a client may not read, ms. */
+  /** How long a connection may be idle between requests, and how long a client may not read, ms. */
   readonly idleMs: number;
 }
 
 /** The connections of one listener. */
 export class Sockets {
   readonly #options: SocketOptions;
-  /** Those that have carried no request of a principal, by age; the number is that of their running requests. */
+  /** Connections that have carried no request of a principal, by age; the number is that of their running requests. */
   readonly #strangers = new Map<Socket, number>();
   /** The others, by their last request. */
   readonly #known = new Map<Socket, number>();
-  /** Connections that were ended to make room, and that were closed because there was none. */
+  /** Connections that were closed to make room, and that were refused because there was none. */
   readonly turnedAway = { evicted: 0, refused: 0 };
 
   constructor(server: Server, options: SocketOptions) {
@@ -35,7 +38,7 @@ export class Sockets {
     response.once('close', () => this.#count(socket, -1));
   }
 
-  /** Told when a request has shown whose it is. */
+  /** Called when a request has shown its principal. */
   vouch(socket: Socket): void {
     const running = this.#strangers.get(socket) ?? this.#known.get(socket);
     if (running === undefined) return;
@@ -53,7 +56,10 @@ export class Sockets {
     socket.once('close', () => this.#forget(socket));
   }
 
-  /** Ends the oldest that has shown no token, else the one whose last request is longest ago; never one with a request. */
+  /**
+   * Closes the oldest connection without a token, else the one whose last request is longest ago; never one with a
+   * running request.
+   */
   #makeRoom(): boolean {
     for (const sockets of [this.#strangers, this.#known]) {
       for (const [socket, running] of sockets) {
@@ -67,7 +73,7 @@ export class Sockets {
     return false;
   }
 
-  /** A call that takes long is quiet too; it ends by deadlines of its own. */
+  /** A long call is quiet too; it has its own deadlines. */
   #onQuiet(socket: Socket): void {
     const running = this.#known.get(socket) ?? this.#strangers.get(socket) ?? 0;
     if (running === 0 || socket.writableLength > 0) socket.destroy();

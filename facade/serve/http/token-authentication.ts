@@ -1,12 +1,14 @@
-/** Owns who a bearer token belongs to; refuses tokens that it does not know, in a time that tells nothing. */
+/** Finds the principal of a bearer token, in a time that reveals nothing. Unknown tokens are refused. */
 import { hash as digest, timingSafeEqual } from 'node:crypto';
 import type { Principal } from '../../../policies/port.ts';
 import type { ListenConfig, PrincipalConfig } from '../../config/config.ts';
 
-/** The principal of a request's bearer token (`undefined`: none was sent); `undefined` where the token is unknown. */
+/**
+ * Returns the principal of a request's bearer token (`undefined`: none was sent); undefined if the token is unknown.
+ */
 export type Authenticate = (token: string | undefined) => Principal | undefined;
 
-/** What tokens are judged by. */
+/** What tokens are compared with. */
 export interface AuthSources {
   readonly auth: ListenConfig['auth'];
   readonly principals: readonly PrincipalConfig[];
@@ -16,19 +18,23 @@ export interface AuthSources {
   readonly accessToken?: string;
 }
 
-/** The origin of who has shown no token and no Origin header. */
+/** The origin of a caller without a token and without an Origin header. */
 const ANYBODY = 'anonymous';
 
-/** A principal as the pipeline knows it; the origin is the token's client until a request brings a checked Origin header. */
+/**
+ * Returns a principal as the pipeline knows it. The origin is the token's client until a request brings a checked
+ * Origin header.
+ */
 export function asPrincipal(config: PrincipalConfig): Principal {
   const { id, role, groups, profiles, client, owner } = config;
   return Object.freeze({ id, role, groups, profiles, origin: client, owner });
 }
 
 /**
- * Compares SHA-256 with SHA-256, against every principal each time: neither the token's length nor its place in the
- * list shows in the time. With `auth: none` a request without a token is the fallback principal, never as an owner: whoever reaches the
- * port, a page of an allowed origin included, would else give itself every grant. A wrong token is refused still.
+ * Compares SHA-256 with SHA-256, against every principal each time, so that the time shows neither the token's length
+ * nor its place in the list. With `auth: none` a request without a token is the fallback principal, never as an owner:
+ * otherwise everyone who reaches the port, including a page of an allowed origin, could grant itself everything. A
+ * wrong token is still refused.
  */
 export function createAuthenticator(sources: AuthSources): Authenticate {
   const known: { readonly hash: Buffer; readonly principal: Principal }[] = sources.principals.flatMap((config) =>
@@ -49,7 +55,10 @@ export function createAuthenticator(sources: AuthSources): Authenticate {
   };
 }
 
-/** The token of an Authorization header: `undefined` without a header, `''` (which no token is) for any other scheme. */
+/**
+ * Returns the token of an Authorization header: undefined without a header, `''` (which no token is) for any other
+ * scheme.
+ */
 export function bearerToken(header: string | undefined): string | undefined {
   if (header === undefined) return undefined;
   return /^bearer +([\x21-\x7e]+)$/i.exec(header)?.[1] ?? '';

@@ -1,19 +1,19 @@
 # METADATA
 # title: Rules for git
 # description: >-
-#   What rules in YAML cannot say: words of a command together with data. Sets `deny`, `ask` and `allow` count, with the same
-#   precedence as in YAML.
+#   Rules that YAML cannot express: they compare the words of a command with data. The sets `deny`, `ask` and `allow`
+#   have the same precedence as in YAML.
 package policy.git
 
 protected := {"main", "release"}
 
 # METADATA
-# title: Protected branches are pushed by people
+# title: Only people push to protected branches
 # custom:
 #   id: protected-branch
 #   severity: high
 #   remediation: Push to a branch of your own and open a pull request.
-deny contains "Pushes to main and release are made by people." if {
+deny contains "Only people push to main and release." if {
 	input.effect.verb == "execute"
 	some words in input.effect.command.words
 	is_push(words)
@@ -22,11 +22,11 @@ deny contains "Pushes to main and release are made by people." if {
 }
 
 # METADATA
-# title: A person looks before history is rewritten
+# title: A person approves rewritten history
 # custom:
 #   id: forced-push
 #   severity: medium
-ask contains "A forced push rewrites what others have." if {
+ask contains "A forced push rewrites commits that others have." if {
 	input.effect.verb == "execute"
 	some words in input.effect.command.words
 	is_push(words)

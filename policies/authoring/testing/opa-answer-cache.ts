@@ -1,4 +1,4 @@
-/** Owns what opa has said of cases before: kept for one policy, the last that was tested; refuses whatever was said of another. */
+/** Caches opa's answers to cases, for the policy that was tested last. */
 import { createHash, randomUUID } from 'node:crypto';
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -8,7 +8,9 @@ import type { OpaQuery } from './opa-runner.ts';
 
 const FILE = 'opa-answers.json';
 
-/** Answers by question, of one policy under one opa. Only of policies without Rego: what a case covers of Rego, opa says when it runs. */
+/**
+ * Answers of one policy and one version of opa. Not for policies with Rego, because opa must measure their coverage.
+ */
 export class OpaAnswerCache {
   readonly #file: string;
   readonly #policy: string;
@@ -20,49 +22,51 @@ export class OpaAnswerCache {
     this.#known = known;
   }
 
-  /** Nothing is known where nothing can be read. `folder` need not exist, `data` is the text of all data. */
+  /** Reads the cache. It is empty if it cannot be read. `folder` need not exist; `data` is the text of all data. */
   static async read(
     folder: string,
     { opa, data }: { readonly opa: Opa; readonly data: string },
   ): Promise<OpaAnswerCache> {
     const file = path.join(folder, FILE);
     const policy = digest(JSON.stringify([opa.version, hashLibrary(), data]));
-    const kept = await readFile(file, 'utf8')
+    const stored = await readFile(file, 'utf8')
       .then((text) => JSON.parse(text) as unknown)
       .catch(() => undefined);
-    const { policy: of, answers } = (typeof kept === 'object' && kept !== null ? kept : {}) as {
+    const { policy: of, answers } = (typeof stored === 'object' && stored !== null ? stored : {}) as {
       readonly policy?: unknown;
       readonly answers?: unknown;
     };
-    const isOurs = of === policy && typeof answers === 'object' && answers !== null;
-    return new OpaAnswerCache(file, policy, new Map(isOurs ? Object.entries(answers) : []));
+    const isCurrent = of === policy && typeof answers === 'object' && answers !== null;
+    return new OpaAnswerCache(file, policy, new Map(isCurrent ? Object.entries(answers) : []));
   }
 
-  /** Asks for what is not known, and keeps all of it for the next time. What stopped opa is asked anew each time. */
+  /** Returns all answers: calls `ask` for the unknown ones, and stores all of them. Failures of opa are not stored. */
   async answer(
-    questions: readonly OpaQuery[],
+    queries: readonly OpaQuery[],
     ask: (unknown: readonly OpaQuery[]) => Promise<readonly unknown[]>,
   ): Promise<readonly unknown[]> {
-    const keys = questions.map((question) => digest(JSON.stringify([question.list, question.input, question.time])));
-    const missing = questions.filter((_, number) => !this.#known.has(keys[number] ?? ''));
+    const keys = queries.map((query) => digest(JSON.stringify([query.list, query.input, query.time])));
+    const missing = queries.filter((_, number) => !this.#known.has(keys[number] ?? ''));
     if (missing.length === 0) return keys.map((key) => this.#known.get(key));
-    const asked = (await ask(missing)).values();
-    const answers = keys.map((key) => (this.#known.has(key) ? this.#known.get(key) : asked.next().value));
-    await this.#keep(
+    const added = (await ask(missing)).values();
+    const answers = keys.map((key) => (this.#known.has(key) ? this.#known.get(key) : added.next().value));
+    await this.#store(
       keys.flatMap((key, number) => (typeof answers[number] === 'object' ? [[key, answers[number]]] : [])),
     );
     return answers;
   }
 
-  /** In a state folder that is there; a test makes none. Where nothing can be written everything is asked again: slower, and just as true. */
-  async #keep(entries: readonly (readonly unknown[])[]): Promise<void> {
-    const own = `${this.#file}.${randomUUID()}`;
+  /**
+   * Writes only into an existing state folder, which a test run does not create. If it cannot write, the next run asks
+   * again.
+   */
+  async #store(entries: readonly (readonly unknown[])[]): Promise<void> {
+    const temporary = `${this.#file}.${randomUUID()}`;
     try {
       await mkdir(path.dirname(this.#file), { mode: 0o700 }).catch(() => undefined);
-      await writeFile(own, JSON.stringify({ policy: this.#policy, answers: Object.fromEntries(entries) as unknown }), {
-        mode: 0o600,
-      });
-      await rename(own, this.#file);
+      const text = JSON.stringify({ policy: this.#policy, answers: Object.fromEntries(entries) as unknown });
+      await writeFile(temporary, text, { mode: 0o600 });
+      await rename(temporary, this.#file);
     } catch {
       return;
     }

@@ -1,4 +1,4 @@
-/** Owns what the opa program itself says of cases and of Rego tests: one process for all cases; refuses nothing that the built wasm would not. */
+/** Runs cases and Rego tests in the opa program. */
 import { randomUUID } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { readFile, writeFile } from 'node:fs/promises';
@@ -12,7 +12,7 @@ import { isRego, isTest, type SourceFile, STAGED_LIBRARY, stageFiles } from '../
 import { refuseProblems } from '../../rules/policy-problems.ts';
 import { LineCoverage, type OpaCoverage, type SourceLine } from './test-coverage.ts';
 
-/** A question of the policy: the very text that wasm is asked with. */
+/** A query to the policy, with the same text that WebAssembly gets. */
 export interface OpaQuery {
   readonly list: boolean;
   readonly input: string;
@@ -20,7 +20,7 @@ export interface OpaQuery {
   readonly time: string;
 }
 
-/** What a test of Rego came to; `detail` is the expression that failed, with its place. */
+/** The result of a Rego test. `detail` is the failed expression with its place. */
 export interface RegoTest {
   readonly name: string;
   readonly file: string;
@@ -30,10 +30,10 @@ export interface RegoTest {
   readonly detail?: string;
 }
 
-/** Questions for which a process of their own is worth its start. */
-const LEAST = 40;
+/** Minimum number of queries that justify a process of their own. */
+const MIN_QUERIES = 40;
 
-/** Answers of every case in its own object: one that has no answer is missing, and the others keep their places. */
+/** Returns the answers as an object by case number. A missing answer then does not move the others. */
 const HARNESS = `package tollgate_harness
 
 answers[number] := answer if {
@@ -49,7 +49,7 @@ answers[number] := answer if {
 }
 `;
 
-/** A folder in which opa runs: the library, the user's Rego as it was built, all data, and nothing else. */
+/** A folder in which opa runs. It contains the library, the user's Rego as built, and all data. */
 export class OpaRunner {
   readonly coverage = new LineCoverage();
   readonly #opa: Opa;
@@ -58,21 +58,24 @@ export class OpaRunner {
   readonly #tests: readonly SourceFile[];
   readonly #places: ReadonlyMap<string, SourceLine>;
 
-  private constructor(given: {
+  private constructor(parts: {
     readonly opa: Opa;
     readonly folder: string;
     readonly user: readonly SourceFile[];
     readonly tests: readonly SourceFile[];
     readonly places: ReadonlyMap<string, SourceLine>;
   }) {
-    this.#opa = given.opa;
-    this.#folder = given.folder;
-    this.#user = given.user;
-    this.#tests = given.tests;
-    this.#places = given.places;
+    this.#opa = parts.opa;
+    this.#folder = parts.folder;
+    this.#user = parts.user;
+    this.#tests = parts.tests;
+    this.#places = parts.places;
   }
 
-  /** `folder` is empty and the caller's to remove; `files` what the sources hold, `tests` the Rego tests; `data` the text of all data, the user's included. */
+  /**
+   * Stages everything in `folder`, which is empty; the caller removes it. `files` are the files of all sources, `tests`
+   * the Rego tests, `data` the text of all data including the user's.
+   */
   static async prepare(
     opa: Opa,
     {
@@ -100,36 +103,25 @@ export class OpaRunner {
     return new OpaRunner({ opa, folder, user, tests, places: new Map(places.flat()) });
   }
 
-  /** One answer for each question; a text says why there is none. Many questions are shared out among processes. */
-  async answer(questions: readonly OpaQuery[]): Promise<readonly unknown[]> {
-    const share = Math.max(LEAST, Math.ceil(questions.length / availableParallelism()));
-    const parts = Array.from({ length: Math.ceil(questions.length / share) }, (_, number) =>
-      questions.slice(number * share, (number + 1) * share),
+  /** Returns one answer per query; a string says why there is none. Many queries are divided among processes. */
+  async answer(queries: readonly OpaQuery[]): Promise<readonly unknown[]> {
+    const share = Math.max(MIN_QUERIES, Math.ceil(queries.length / availableParallelism()));
+    const parts = Array.from({ length: Math.ceil(queries.length / share) }, (_, number) =>
+      queries.slice(number * share, (number + 1) * share),
     );
     return (await Promise.all(parts.map((part) => this.#answer(part)))).flat();
   }
 
-  /** A case that stops opa is found by halving, so that it spoils no other. */
-  async #answer(questions: readonly OpaQuery[]): Promise<readonly unknown[]> {
+  /** If opa fails, the queries are halved until the failing case is found, so that it affects no other. */
+  async #answer(queries: readonly OpaQuery[]): Promise<readonly unknown[]> {
     const file = `cases-${randomUUID()}.json`;
-    // At once, so that opa runs before whoever called goes on.
-    writeFileSync(path.join(this.#folder, file), `{"cases":[${questions.map(asInput).join(',')}]}`);
-    const files = [STAGED_LIBRARY, 'data.json', 'harness.rego', ...this.#user.map(({ staged }) => staged)].flatMap(
-      (name) => ['-d', name],
-    );
+    // Synchronous, so that opa is started before the caller continues.
+    writeFileSync(path.join(this.#folder, file), `{"cases":[${queries.map(asInput).join(',')}]}`);
+    const files = [STAGED_LIBRARY, 'data.json', 'harness.rego', ...this.#user.map(({ staged }) => staged)];
+    const flags = [...this.#opa.flags, '--format', 'json', ...(this.#user.length === 0 ? [] : ['--coverage'])];
     const run = await runOpa(
       this.#opa,
-      [
-        'eval',
-        ...this.#opa.flags,
-        '--format',
-        'json',
-        ...(this.#user.length === 0 ? [] : ['--coverage']),
-        '-i',
-        file,
-        ...files,
-        'data.tollgate_harness.answers',
-      ],
+      ['eval', ...flags, '-i', file, ...files.flatMap((name) => ['-d', name]), 'data.tollgate_harness.answers'],
       this.#folder,
     );
     if (run.code === 0) {
@@ -139,46 +131,32 @@ export class OpaRunner {
       };
       this.coverage.add(coverage, this.#places);
       const answers = result?.[0].expressions[0].value ?? {};
-      return questions.map((_, number) => answers[String(number)] ?? 'it has no answer');
+      return queries.map((_, number) => answers[String(number)] ?? 'there is no answer');
     }
-    if (questions.length === 1) return [firstError(run.stdout) ?? 'it stops'];
-    const half = Math.ceil(questions.length / 2);
-    return [...(await this.#answer(questions.slice(0, half))), ...(await this.#answer(questions.slice(half)))];
+    if (queries.length === 1) return [firstError(run.stdout) ?? 'opa failed'];
+    const half = Math.ceil(queries.length / 2);
+    return [...(await this.#answer(queries.slice(0, half))), ...(await this.#answer(queries.slice(half)))];
   }
 
-  /** Runs the Rego tests with library, schemas and capabilities. Throws POLICY_INVALID for tests that do not compile. */
+  /** Runs the Rego tests with library, schema and capabilities. Throws POLICY_INVALID for tests that do not compile. */
   async test(): Promise<readonly RegoTest[]> {
     if (this.#tests.length === 0) return [];
     const all = [...this.#tests, ...this.#user];
     const shown = new Map(all.map((file) => [file.staged, file.shown]));
     const files = [STAGED_LIBRARY, 'data.json', ...shown.keys()];
+    const withCapabilities = [...this.#opa.flags, '--capabilities', 'capabilities.json'];
     const run = (...options: readonly string[]) =>
-      runOpa(
-        this.#opa,
-        ['test', ...this.#opa.flags, '--capabilities', 'capabilities.json', ...options, ...files],
-        this.#folder,
-      );
-    // The library reads other inputs than calls, so the schema of calls is for the user's files alone.
-    const check = [
-      'check',
-      ...this.#opa.flags,
-      '--strict',
-      '--format',
-      'json',
-      '--capabilities',
-      'capabilities.json',
-      '--schema',
-      'input.json',
-      ...shown.keys(),
-    ];
-    const [checked, told, covered] = await Promise.all([
-      runOpa(this.#opa, check, this.#folder),
+      runOpa(this.#opa, ['test', ...withCapabilities, ...options, ...files], this.#folder);
+    // The schema is that of calls. The library also reads other inputs, so only the user's files are checked with it.
+    const checkOptions = [...withCapabilities, '--strict', '--format', 'json', '--schema', 'input.json'];
+    const [checked, tested, covered] = await Promise.all([
+      runOpa(this.#opa, ['check', ...checkOptions, ...shown.keys()], this.#folder),
       run('--format', 'json'),
       run('--format', 'json', '--coverage'),
     ]);
     if (checked.code !== 0) refuseProblems(readOpaProblems(checked.stderr, all));
-    const results = readResults(told.stdout);
-    if (results === undefined) refuseProblems(readOpaProblems(told.stderr + told.stdout, all));
+    const results = readResults(tested.stdout);
+    if (results === undefined) refuseProblems(readOpaProblems(tested.stderr + tested.stdout, all));
     if (covered.code === 0) this.coverage.add(JSON.parse(covered.stdout) as OpaCoverage, this.#places);
     return this.#explained(results ?? [], { run, shown });
   }
@@ -194,19 +172,9 @@ export class OpaRunner {
     },
   ): Promise<readonly RegoTest[]> {
     const failed = results.filter(({ fail }) => fail === true);
-    const trace =
-      failed.length === 0
-        ? ''
-        : (
-            await run(
-              '--verbose',
-              '--explain',
-              'fails',
-              '--var-values',
-              '--run',
-              `^data\\.(${failed.map((one) => fullName(one).replaceAll('.', '\\.')).join('|')})$`,
-            )
-          ).stdout;
+    const names = failed.map((one) => fullName(one).replaceAll('.', '\\.')).join('|');
+    const options = ['--verbose', '--explain', 'fails', '--var-values', '--run', `^data\\.(${names})$`];
+    const trace = failed.length === 0 ? '' : (await run(...options)).stdout;
     return results.map((one): RegoTest => {
       const detail =
         one.fail === true ? (one.error?.message ?? failedExpression(trace, fullName(one), shown)) : undefined;
@@ -223,7 +191,10 @@ export class OpaRunner {
   }
 }
 
-/** Where each row of a staged file stands in the file that the user wrote: rows of copied rules (policies/rego/rule-copies.ts) are those of the rule itself. */
+/**
+ * Returns the user's line for each row of a staged file. The rows of a copied rule (rule-copies.ts) are those of the
+ * rule.
+ */
 function placesOf(
   { staged, shown, bytes }: SourceFile,
   text: string,
@@ -238,7 +209,7 @@ function placesOf(
   });
 }
 
-/** The clock is given in nanoseconds, which no double can hold: it is written as text. */
+/** Writes the clock in nanoseconds as text, because a double cannot represent them. */
 function asInput({ list, input, time }: OpaQuery): string {
   return `{"list":${String(list)},"now":${Date.parse(time)}000000,"input":${input}}`;
 }
@@ -260,7 +231,7 @@ interface OpaTest {
   readonly error?: { readonly message: string };
 }
 
-/** Undefined where opa did not come to run them; no tests at all are told as nothing. */
+/** Returns undefined if opa did not run the tests. If there are no tests, opa writes null. */
 function readResults(stdout: string): readonly OpaTest[] | undefined {
   try {
     return (JSON.parse(stdout) as readonly OpaTest[] | null) ?? [];
@@ -273,7 +244,7 @@ function fullName({ package: name, name: test }: OpaTest): string {
   return `${name.replace(/^data\./, '')}.${test}`;
 }
 
-/** The part of a trace that opa prints for people: `file:line:` and below it the expression with the values in it. */
+/** Returns the part of opa's trace for a test: `file:line:`, and below it the expression with its values. */
 function failedExpression(trace: string, name: string, shown: ReadonlyMap<string, string>): string | undefined {
   const section = trace.slice(Math.max(trace.indexOf(`data.${name}: FAIL`), 0)).split(/^data\.\S+: FAIL/m)[1] ?? '';
   const found = /^ {2}(\S+\.rego):(\d+):\n((?: {4}.*\n)+)/m.exec(section);

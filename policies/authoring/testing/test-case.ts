@@ -1,4 +1,4 @@
-/** Owns the way from a written case to what the policy is told; refuses principals and calls that nobody knows, at their place. */
+/** Makes the input of the policy from a written case. Reports unknown principals and calls at their place. */
 
 import { type ErrorCode, TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { readUrl } from '../../../catalogs/readers/urls.ts';
@@ -6,16 +6,16 @@ import type { CallInput, ListTool, Principal } from '../../port.ts';
 import type { PolicyProblem } from '../../rules/policy-problems.ts';
 import { isVerdict, type SuiteCase, type SuitePrincipal } from './test-suite.ts';
 
-/** A case that can be asked: about a call, or about a tool in a list. */
+/** A case that can be run: about a call, or about a tool in a list. */
 export type DraftedCase = { readonly written: SuiteCase } & (
   | { readonly input: CallInput }
   | { readonly principal: Principal; readonly tools: readonly ListTool[] }
 );
 
-/** A Monday: rules about days and hours answer the same whenever a suite runs. */
+/** A fixed Monday, so that rules on days and hours give the same results at every run. */
 export const DEFAULT_CASE_TIME = '2026-01-05T12:00:00Z';
 
-/** The part of a case that a refusal of the facade is about. */
+/** The part of a case that an error of the facade is about. */
 const PLACES: Readonly<Partial<Record<ErrorCode, readonly string[]>>> = {
   IDENTITY: ['as'],
   CONFIG_INVALID: ['as'],
@@ -24,7 +24,7 @@ const PLACES: Readonly<Partial<Record<ErrorCode, readonly string[]>>> = {
   NOT_SUPPORTED: ['call', 'args'],
 };
 
-/** The case with its facts, or its fault. */
+/** Returns the case with its facts, or its problem. */
 export function draftCase(written: SuiteCase, draft: Drafting): DraftedCase | PolicyProblem {
   try {
     const principal = principalOf(written.as, draft);
@@ -54,7 +54,7 @@ export function draftCase(written: SuiteCase, draft: Drafting): DraftedCase | Po
   }
 }
 
-/** One written out takes the defaults of the configuration. */
+/** A principal that is written in the case gets the defaults of the configuration. */
 function principalOf(as: SuitePrincipal | undefined, draft: Drafting): Principal {
   if (as === undefined || typeof as === 'string') return draft.principal(as);
   const { id, role = 'user', groups = [], profiles = ['default'], origin = id, owner = false } = as;
@@ -72,9 +72,13 @@ function effectOf(written: SuiteCase, principal: Principal, draft: Drafting): Re
   };
   return { effect: { ...rest, ...named }, argsText: JSON.stringify(args) };
 }
-/** What only the facade knows of principals and calls. All throw TollgateError, which becomes a fault of the case. */
+
+/**
+ * What only the facade knows about principals and calls. All methods throw TollgateError, which becomes a problem of
+ * the case.
+ */
 export interface Drafting {
-  /** The principal of this id; without one the only one that there is. */
+  /** Returns the principal with this id; without an id, the only principal. */
   principal(id: string | undefined): Principal;
   call(
     principal: Principal,
@@ -84,6 +88,6 @@ export interface Drafting {
       readonly labels: readonly string[];
     },
   ): Pick<CallInput, 'effect' | 'argsText'>;
-  /** What a list would be asked about a tool. */
+  /** Returns what a list would ask about a tool. */
   tools(principal: Principal, tool: string): readonly ListTool[];
 }

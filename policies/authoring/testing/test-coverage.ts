@@ -1,27 +1,28 @@
-/** Owns what tests have touched: lines of Rego and rules of YAML; refuses to count what is not the user's. */
+/** Collects what tests covered: lines of the user's Rego, and YAML rules. */
 
 import type { CallDecision } from '../../port.ts';
+import { comparePlaces } from '../../rules/policy-problems.ts';
 import type { CompiledRules } from '../../rules/rule-compiler.ts';
 
-/** A line of a file as messages name it. */
+/** A line of a file, by its name in messages. */
 export interface SourceLine {
   readonly file: string;
   readonly line: number;
 }
 
-/** A part of a file that no test has touched. */
+/** A part of a file that no test covered. */
 export interface Uncovered extends SourceLine {
-  /** The id of the rule, where it is one of YAML. */
+  /** Id of the rule, for a YAML rule. */
   readonly rule?: string;
 }
 
-/** `percent` is 100 where there is nothing to cover. */
+/** A coverage. `percent` is 100 if there is nothing to cover. */
 export interface Coverage {
   readonly total: number;
   readonly covered: number;
   readonly percent: number;
   readonly uncovered: readonly Uncovered[];
-  /** Rules that nothing can decide by as long as there is no server of others; they are not counted. */
+  /** Rules about external servers, if there are none. They are not counted. */
   readonly waiting?: readonly Uncovered[];
 }
 
@@ -30,18 +31,18 @@ interface Range {
   readonly end: { readonly row: number };
 }
 
-/** As `opa test` and `opa eval` write it with `--coverage`. */
+/** The output of `opa test` and `opa eval` with `--coverage`. */
 export interface OpaCoverage {
   readonly files?: Readonly<
     Record<string, { readonly covered?: readonly Range[]; readonly not_covered?: readonly Range[] }>
   >;
 }
 
-/** Lines of Rego over several runs of opa. */
+/** Covered lines of Rego in several runs of opa. */
 export class LineCoverage {
   readonly #lines = new Map<string, Map<number, boolean>>();
 
-  /** `places`: `file:row` as opa names it → where the user wrote it; rows that are not there are not the user's. */
+  /** `places` maps `file:row` of opa to the user's lines. Other rows are not the user's. */
   add(coverage: OpaCoverage | undefined, places: ReadonlyMap<string, SourceLine>): void {
     for (const [file, { covered, not_covered: missed }] of Object.entries(coverage?.files ?? {})) {
       for (const row of rowsOf(missed)) this.#note(places.get(`${file}:${row}`), false);
@@ -66,14 +67,17 @@ export class LineCoverage {
   }
 }
 
-/** What rules are counted for: the decisions, which ids are Tollgate's own, and whether there is a server of others. */
-export interface CoverageScope {
+/**
+ * What rule coverage is computed from. `isOurs`: whether a rule is one of Tollgate's. `hasServers`: whether any is
+ * external.
+ */
+interface CoverageScope {
   readonly decisions: readonly CallDecision[];
   readonly isOurs: (id: string) => boolean;
   readonly hasServers: boolean;
 }
 
-/** A rule of YAML is covered when it was among the reasons of a decision, enforced or not: one that others always overrule proves nothing. */
+/** A YAML rule is covered if it was a reason of a decision, enforced or not. A rule that is always overruled is not. */
 export function ruleCoverage(
   { list, rules: located }: Pick<CompiledRules, 'list' | 'rules'>,
   { decisions, isOurs, hasServers }: CoverageScope,
@@ -102,7 +106,7 @@ export function ruleCoverage(
 
 function coverageOf(total: number, uncovered: readonly Uncovered[]): Coverage {
   const covered = total - uncovered.length;
-  const sorted = [...uncovered].sort((a, b) => (a.file === b.file ? a.line - b.line : a.file < b.file ? -1 : 1));
+  const sorted = [...uncovered].sort(comparePlaces);
   return { total, covered, percent: total === 0 ? 100 : Math.floor((covered * 1000) / total) / 10, uncovered: sorted };
 }
 

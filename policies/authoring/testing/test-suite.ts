@@ -1,26 +1,27 @@
-/** Owns the reading of test suites: cases that know their place; refuses keys and values that the schema of suites does not know. */
+/** Reads test suites. Reports keys and values that do not fit the schema of suites, with their place. */
 import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { surelyFits } from '../../../catalogs/validation/schema-code.ts';
-import type { PolicyParts, YamlDocument } from '../../engine/compiled-parts.ts';
+import type { PolicyParts } from '../../engine/compiled-parts.ts';
 import type { CallInput, Principal } from '../../port.ts';
 import type { PolicyProblem } from '../../rules/policy-problems.ts';
+import type { YamlDocument } from '../../rules/rule-compiler.ts';
 import { type SchemaFault, toFault } from '../../rules/rule-schema.ts';
 import type { TestFile } from './test-files.ts';
 
 const require = createRequire(import.meta.url);
 const SCHEMA = new URL('../../schemas/suite.json', import.meta.url);
 
-/** A principal of the configuration by its id, or one written out. */
+/** The id of a principal of the configuration, or a principal that is written in the suite. */
 export type SuitePrincipal = string | (Pick<Principal, 'id'> & Partial<Principal>);
 
-/** What a case expects: the answer to a call, or the verdict of a list on its tool. */
+/** What a case expects: the outcome of a call, or the verdict of a list on its tool. */
 export type ExpectedOutcome = 'allow' | 'ask' | 'deny' | 'always' | 'maybe' | 'never';
 
-/** A case as it stands in YAML; suite.json says what the fields mean. */
-export interface WrittenCase {
+/** A case as it is written in YAML. policies/schemas/suite.json describes the fields. */
+interface WrittenCase {
   readonly name: string;
   readonly as?: SuitePrincipal;
   readonly call?: { readonly tool: string; readonly args?: Readonly<Record<string, unknown>> };
@@ -39,7 +40,7 @@ export interface WrittenCase {
   readonly obligations?: Readonly<Record<string, unknown>>;
 }
 
-/** A case with what its suite says for all, and the place of every part of it. */
+/** A case with the defaults of its suite, and the places of its parts. */
 export interface SuiteCase extends WrittenCase {
   placeOf(path: readonly (string | number)[]): Omit<PolicyProblem, 'message'>;
 }
@@ -48,7 +49,9 @@ interface WrittenSuite extends Pick<WrittenCase, 'as' | 'time'> {
   readonly cases: readonly WrittenCase[];
 }
 
-/** The sound cases of all suites, and every fault of the others. Throws POLICY_INVALID for a file that cannot be read. */
+/**
+ * Returns the valid cases of all suites, and the problems of the others. Throws POLICY_INVALID for an unreadable file.
+ */
 export async function readSuites(
   files: readonly TestFile[],
   readYaml: PolicyParts['readYaml'],
@@ -72,10 +75,10 @@ export async function readSuites(
       else cases.push(one);
     }
   }
-  const judged = cases.map((one) => ({ one, faults: findFaults(one) }));
+  const checked = cases.map((one) => ({ one, faults: findFaults(one) }));
   return {
-    cases: judged.filter(({ faults }) => faults.length === 0).map(({ one }) => one),
-    problems: [...problems, ...judged.flatMap(({ faults }) => faults)],
+    cases: checked.filter(({ faults }) => faults.length === 0).map(({ one }) => one),
+    problems: [...problems, ...checked.flatMap(({ faults }) => faults)],
   };
 }
 
@@ -88,7 +91,7 @@ function findShapeFaults(value: unknown): readonly SchemaFault[] {
   return isSuite(value) ? [] : (isSuite.errors ?? []).map(toFault);
 }
 
-/** Also of a suite with faults: what is no list of cases has none. */
+/** Also reads suites with problems. A value that is not a list has no cases. */
 function casesOf(value: unknown, file: string, document: YamlDocument): readonly SuiteCase[] {
   const { as, time, cases } = (value ?? {}) as WrittenSuite;
   return (Array.isArray(cases) ? (cases as readonly WrittenCase[]) : []).map(
@@ -101,7 +104,7 @@ function casesOf(value: unknown, file: string, document: YamlDocument): readonly
   );
 }
 
-/** What the schema cannot say. */
+/** Checks what the schema cannot express. */
 function findFaults(one: SuiteCase): readonly PolicyProblem[] {
   const { call, effect, expect, obligations } = one;
   const faults: PolicyProblem[] = [];
@@ -110,13 +113,13 @@ function findFaults(one: SuiteCase): readonly PolicyProblem[] {
   if ((call === undefined) === (effect === undefined))
     refuse([], 'a case has either `call` or `effect`; write one of them.');
   if (effect !== undefined && isVerdict(expect))
-    refuse(['expect'], `"${expect}" is what a list says of a tool; write \`call\`, or expect allow, ask or deny.`);
+    refuse(['expect'], `"${expect}" is a verdict of a list; write \`call\`, or expect allow, ask or deny.`);
   if (obligations !== undefined && expect !== 'allow' && expect !== 'ask')
-    refuse(['obligations'], 'only a call that may run obeys something; remove the obligations.');
+    refuse(['obligations'], 'only allow and ask have obligations; remove the obligations.');
   return [...faults, ...findTextFaults(one)];
 }
 
-/** Of texts that the schema does not read; other types than text are its own faults. */
+/** Checks strings that the schema does not parse. The schema already refuses other types. */
 function findTextFaults(one: SuiteCase): readonly PolicyProblem[] {
   const { time, message } = one as { readonly time?: unknown; readonly message?: unknown };
   const isTime = typeof time !== 'string' || (/^\d{4}-\d\d-\d\d[Tt]/.test(time) && !Number.isNaN(Date.parse(time)));
@@ -126,16 +129,16 @@ function findTextFaults(one: SuiteCase): readonly PolicyProblem[] {
       : [
           {
             ...one.placeOf(['time']),
-            message: `"${String(time).slice(0, 40)}" is no time; write it as 2026-01-05T12:00:00Z.`,
+            message: `"${String(time).slice(0, 40)}" is not a time; write it as 2026-01-05T12:00:00Z.`,
           },
         ]),
     ...(typeof message !== 'string' || isPattern(message)
       ? []
-      : [{ ...one.placeOf(['message']), message: 'this is no regular expression.' }]),
+      : [{ ...one.placeOf(['message']), message: 'this is not a regular expression; correct it.' }]),
   ];
 }
 
-/** Whether a case asks for the list instead of a call. */
+/** Whether a case expects a verdict of a list. */
 export function isVerdict(expect: ExpectedOutcome): expect is 'always' | 'maybe' | 'never' {
   return expect === 'always' || expect === 'maybe' || expect === 'never';
 }

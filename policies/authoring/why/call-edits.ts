@@ -1,23 +1,23 @@
-/** Owns how one fact of a call is replaced by another, wherever the policy may read it: in the effect and in the arguments alike. */
+/** Replaces one fact of a call, in the effect and in the arguments, because a policy may read both. */
 import { isLiteralCommand } from '../../../catalogs/programs/literal-programs.ts';
 import { readUrl } from '../../../catalogs/readers/urls.ts';
 import type { CallInput, Principal } from '../../port.ts';
 import { parseCallArguments } from './condition-groups.ts';
 
-/** Gives the same call with one fact changed. */
+/** Returns the same call with one changed fact. */
 export type CallEdit = (input: CallInput) => CallInput;
 
-/** Another caller. */
+/** Changes the caller. */
 export function withPrincipal(change: Partial<Principal>): CallEdit {
   return (input) => ({ ...input, principal: { ...input.principal, ...change } });
 }
 
-/** Another effect. */
+/** Changes the effect. */
 export function withEffect(change: Partial<CallInput['effect']>): CallEdit {
   return (input) => ({ ...input, effect: { ...input.effect, ...change } });
 }
 
-/** Every path of the call is this one. */
+/** Replaces every path of the call. */
 export function withPath(path: string, inside: boolean): CallEdit {
   return (input) => {
     const { paths } = input.effect;
@@ -26,7 +26,7 @@ export function withPath(path: string, inside: boolean): CallEdit {
   };
 }
 
-/** Every URL of the call is this one. */
+/** Replaces every URL of the call. */
 export function withUrl(url: string): CallEdit {
   const read = readUrl(url);
   return (input) => {
@@ -36,7 +36,7 @@ export function withUrl(url: string): CallEdit {
   };
 }
 
-/** The command is these words, or cannot be read. */
+/** Replaces the command by these words, or by one that cannot be read. */
 export function withCommand(words: readonly string[] | 'opaque'): CallEdit {
   const text = words === 'opaque' ? '$COMMAND' : words.join(' ');
   const command = {
@@ -53,7 +53,7 @@ export function withCommand(words: readonly string[] | 'opaque'): CallEdit {
   };
 }
 
-/** An argument by its path; undefined takes it away. */
+/** Replaces an argument at its path. Undefined removes it. */
 export function withArgument(path: readonly string[], value: unknown): CallEdit {
   return (input) => ({ ...input, argsText: JSON.stringify(replaceAt(parseCallArguments(input), path, value)) });
 }
@@ -67,7 +67,7 @@ function replaceAt(node: unknown, [key, ...rest]: readonly string[], value: unkn
   return { ...fields, [key]: replaceAt(Object.hasOwn(fields, key) ? fields[key] : undefined, rest, value) };
 }
 
-/** A text, or each text of a list. */
+/** Replaces a string, or each string of a list. */
 function replaceTexts(argument: string, text: string): CallEdit {
   return (input) => {
     const before = parseCallArguments(input)[argument];

@@ -1,8 +1,8 @@
-/** Owns the answer to "why was this call decided so": asks the engine which conditions hold, opa which expressions failed, and decides anew what it claims; refuses to guess. */
+/** Explains why a call was decided as it was, and which changes of facts would change the decision. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { CompiledParts, PolicyParts } from '../../engine/compiled-parts.ts';
 import { readLibrary } from '../../engine/policy-library.ts';
-import { compileParts, startPolicy } from '../../engine/policy-loader.ts';
+import { compileParts, policySourceName, startPolicy } from '../../engine/policy-loader.ts';
 import type { CallInput, Mode, Policy } from '../../port.ts';
 import type { RuleOutcome } from '../../rules/rule-conditions.ts';
 import { withPrincipal } from './call-edits.ts';
@@ -19,26 +19,26 @@ import type { Explanation, RuleWhy } from './explanation-format.ts';
 import { regoChanges } from './rego-changes.ts';
 import { type StagedRego, stageRego } from './rego-explanation.ts';
 
-/** Rules that did not fire and are told of. */
+/** How many rules that did not match are reported. */
 const NEAR = 5;
-/** Rules that a search lets fire, and conditions of one that it mends. */
+/** How many rules the search tries to make match, and how many failed conditions such a rule may have. */
 const CANDIDATES = 12;
 const MOST_FAILED = 3;
-/** Decisions that a search may take: those in this thread are cheap. */
+/** How many decisions a search may make. Decisions of the library are cheap. */
 const BUDGET = { library: 2000, worker: 600 } as const;
 
-/** Explains the decision on a call. Throws as `loadPolicy`, and POLICY_FAILED where there is no decision. */
+/** Explains the decision on a call. Throws the same as `loadPolicy`, and POLICY_FAILED if there is no decision. */
 export async function explainCall(parts: PolicyParts, input: CallInput): Promise<Explanation> {
   const compiled = await compileParts(parts);
   const policy = await startPolicy(compiled, parts.deadlineMs);
   const rego = await readRego(parts);
   try {
     const decision = await policy.call(input);
-    const found = await judgeRules(compiled, parts, input);
+    const found = await evaluateRules(compiled, parts, input);
     const staged = typeof rego === 'object' ? rego : undefined;
-    const atoms = [
-      ...ruleAtoms(found, input, decision.outcome),
-      ...ownAtoms(
+    const candidates = [
+      ...ruleCandidates(found, input, decision.outcome),
+      ...settingsCandidates(
         parts,
         input,
         decision.reasons.map(({ id }) => id),
@@ -64,7 +64,7 @@ export async function explainCall(parts: PolicyParts, input: CallInput): Promise
       flips: await findFlips({
         input,
         outcome: decision.outcome,
-        atoms,
+        candidates,
         decide: (call) => outcomeOf(policy, call),
         budget: compiled.foreign ? BUDGET.worker : BUDGET.library,
       }),
@@ -75,7 +75,10 @@ export async function explainCall(parts: PolicyParts, input: CallInput): Promise
   }
 }
 
-/** Which facts each of these rules reads, by its id; those that stand in no YAML of today are absent. Throws as `loadPolicy`. */
+/**
+ * Returns the names of the facts that each of these YAML rules reads, without unknown ids. Throws the same as
+ * `loadPolicy`.
+ */
 export async function readsOf(
   parts: PolicyParts,
   ids: readonly string[],
@@ -84,16 +87,16 @@ export async function readsOf(
   return new Map(rules.filter(({ rule }) => ids.includes(rule.id)).map(({ rule }) => [rule.id, factNames(rule.when)]));
 }
 
-/** Without opa a policy may still run from its cache or as a bundle. */
-async function readRego({ sources, opa, folder }: PolicyParts): Promise<StagedRego | Explanation['unexplained']> {
-  const active = sources.filter(({ mode }) => mode !== 'off');
+/** Without opa, a policy may still run from its cache or as a bundle; then there is no trace of its Rego. */
+async function readRego(parts: PolicyParts): Promise<StagedRego | Explanation['unexplained']> {
+  const active = parts.sources.filter(({ mode }) => mode !== 'off');
   if (active.some(({ kind }) => kind === 'bundle')) return 'bundle';
   const rego = active.filter(({ kind }) => kind === 'rego');
   if (rego.length === 0) return undefined;
   try {
     return await stageRego(
-      rego.map(({ path }) => ({ path, shown: shownIn(folder, path) })),
-      opa,
+      rego.map((source) => ({ path: source.path, shown: policySourceName(source, parts) })),
+      parts.opa,
     );
   } catch (thrown) {
     if (thrown instanceof TollgateError && thrown.code === 'OPA_MISSING') return 'opa';
@@ -101,28 +104,24 @@ async function readRego({ sources, opa, folder }: PolicyParts): Promise<StagedRe
   }
 }
 
-function shownIn(folder: string, file: string): string {
-  return file.startsWith(`${folder}/`) ? file.slice(folder.length + 1) : file;
-}
-
-/** A rule with its parts, as they hold in this call. */
-interface Judged {
+/** A rule and its conditions, evaluated for this call. */
+interface EvaluatedRule {
   readonly rule: RuleWhy;
   readonly groups: readonly ConditionGroup[];
 }
 
-async function judgeRules(
+async function evaluateRules(
   compiled: CompiledParts,
   { workspace }: PolicyParts,
   input: CallInput,
-): Promise<readonly Judged[]> {
+): Promise<readonly EvaluatedRule[]> {
   const library = await startPolicy({ ...compiled, wasm: readLibrary().wasm, foreign: false });
-  const { rules: told } = (await library.explain(input)) as unknown as {
+  const { rules: evaluated } = (await library.explain(input)) as unknown as {
     readonly rules: readonly { readonly id: string; readonly mode: Mode; readonly failed: FailedConditions }[];
   };
   const data = new Map(compiled.rules.list.map((rule) => [rule.reason.id, rule]));
   const located = new Map(compiled.rules.rules.map((one) => [one.rule.id, one]));
-  return told.flatMap(({ id, mode, failed }): readonly Judged[] => {
+  return evaluated.flatMap(({ id, mode, failed }): readonly EvaluatedRule[] => {
     const [rule, where] = [data.get(id), located.get(id)];
     if (rule === undefined || where === undefined || mode === 'off') return [];
     const groups = conditionGroups(where, rule, { failed, workspace });
@@ -139,25 +138,28 @@ async function judgeRules(
   });
 }
 
-/** Fields by which a rule is about other tools. */
-const OF_TOOL: ReadonlySet<string> = new Set(['tools', 'servers', 'trust']);
+/** Conditions that make a rule be about other tools. */
+const TOOL_FIELDS: ReadonlySet<string> = new Set(['tools', 'servers', 'trust']);
 
-/** Fewest failed parts first; rules that could change the outcome before others, and rules about other tools last. */
-function nearest(found: readonly Judged[], outcome: RuleOutcome): readonly Judged[] {
-  const rank = ({ rule }: Judged): number =>
+/**
+ * Sorts by failed conditions, fewest first. Rules that cannot change the outcome, and rules about other tools, come
+ * later.
+ */
+function nearest(found: readonly EvaluatedRule[], outcome: RuleOutcome): readonly EvaluatedRule[] {
+  const rank = ({ rule }: EvaluatedRule): number =>
     Number(rule.outcome === outcome) +
     Number(rule.mode !== 'enforce') +
-    Number(rule.conditions.some(({ field, holds }) => !holds && OF_TOOL.has(field))) * 2;
-  const near = found.filter((one) => !one.rule.fired && canFire(one));
+    Number(rule.conditions.some(({ field, holds }) => !holds && TOOL_FIELDS.has(field))) * 2;
+  const near = found.filter((one) => !one.rule.fired && canMatch(one));
   return [...near].sort((a, b) => failedOf(a).length + rank(a) - failedOf(b).length - rank(b));
 }
 
-function failedOf({ groups }: Judged): readonly ConditionGroup[] {
+function failedOf({ groups }: EvaluatedRule): readonly ConditionGroup[] {
   return groups.filter(({ holds }) => !holds);
 }
 
-/** A rule on commands never fires for a call that has none, however the facts that it has change. */
-function canFire({ rule, groups }: Judged): boolean {
+/** A rule whose failed conditions read facts that the call does not have cannot match after a change of facts. */
+function canMatch({ rule, groups }: EvaluatedRule): boolean {
   const failed = rule.conditions.filter(({ holds }) => !holds);
   return (
     failed.length <= MOST_FAILED &&
@@ -166,31 +168,42 @@ function canFire({ rule, groups }: Judged): boolean {
   );
 }
 
-/** What takes a rule that decided away, and what lets one fire that would decide otherwise. Facts of the call before those of the caller and the tool. */
-function ruleAtoms(found: readonly Judged[], input: CallInput, outcome: RuleOutcome): readonly CandidateChange[] {
+/**
+ * Returns changes that make a deciding rule fail, and changes that make a rule with another outcome match. Changes of
+ * the call's own facts come before those of the caller and the tool.
+ */
+function ruleCandidates(
+  found: readonly EvaluatedRule[],
+  input: CallInput,
+  outcome: RuleOutcome,
+): readonly CandidateChange[] {
   const enforced = found.filter(({ rule }) => rule.mode === 'enforce');
-  const standing = enforced.filter(({ rule }) => rule.fired && rule.outcome === outcome);
+  const deciding = enforced.filter(({ rule }) => rule.fired && rule.outcome === outcome);
   const wanted = nearest(
     enforced.filter(({ rule }) => rule.outcome !== outcome),
     outcome,
   ).slice(0, CANDIDATES);
-  const atoms = [
-    ...standing.flatMap(({ groups }) => groups.flatMap(({ when }) => candidateChanges(when, { input, hold: false }))),
+  const candidates = [
+    ...deciding.flatMap(({ groups }) => groups.flatMap(({ when }) => candidateChanges(when, { input, hold: false }))),
     ...wanted.flatMap((one) =>
       failedOf(one).flatMap(({ when }) =>
         candidateChanges(when, { input, hold: true }).map(
-          (atom): CandidateChange => ({ ...atom, toward: one.rule.outcome, of: one.rule.id }),
+          (change): CandidateChange => ({ ...change, toward: one.rule.outcome, of: one.rule.id }),
         ),
       ),
     ),
   ];
   const rank = ({ fact }: CandidateChange): number =>
     fact.startsWith('principal.') ? 1 : Number(['verb', 'server', 'tool'].includes(fact)) * 2;
-  return [...atoms].sort((a, b) => rank(a) - rank(b));
+  return [...candidates].sort((a, b) => rank(a) - rank(b));
 }
 
-/** What the configuration itself refuses can be lifted by facts too. */
-function ownAtoms({ settings }: PolicyParts, input: CallInput, ids: readonly string[]): readonly CandidateChange[] {
+/** Returns changes that end a refusal by the configuration itself: by profiles, or by plan mode. */
+function settingsCandidates(
+  { settings }: PolicyParts,
+  input: CallInput,
+  ids: readonly string[],
+): readonly CandidateChange[] {
   const { profiles } = input.principal;
   const having = settings.profiles.filter(
     ({ name, servers, primitives }) =>

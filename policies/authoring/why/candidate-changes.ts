@@ -1,4 +1,7 @@
-/** Owns single changes of facts after which a part of a rule may hold or fail: guesses, of which only those that a new decision proves are ever told. */
+/**
+ * Returns single changes of facts after which a condition may hold or fail. The search reports only changes that it
+ * proved.
+ */
 
 import type { CallInput, Principal } from '../../port.ts';
 import type { ArgumentTests } from '../../rules/argument-tests.ts';
@@ -16,43 +19,46 @@ import {
 import { factsOfField } from './condition-groups.ts';
 import type { FactChange } from './explanation-format.ts';
 
-/** A change with the way to make it. */
+/** A change of a fact, with the edit that makes it. */
 export interface CandidateChange extends FactChange {
   readonly apply: CallEdit;
-  /** What the rule says that it lets fire: another outcome would come about by chance, and not for the reason that is told. */
+  /**
+   * Outcome of the rule that this change makes match. The search accepts no other outcome, which would be a
+   * coincidence.
+   */
   readonly toward?: RuleOutcome;
-  /** The rule that it is about: of several ways in which one rule would fire, one is told. */
+  /** Id of the rule that this change is about. The search reports one way per rule. */
   readonly of?: string;
 }
 
-/** What a guess is made for: whether the part of the rule should hold. */
-interface Wish {
+/** The call, and whether the condition should hold. */
+interface Goal {
   readonly input: CallInput;
   readonly hold: boolean;
 }
 
 const VERBS = ['read', 'write', 'destructive', 'execute'] as const;
-/** Stands for anybody and anything that no rule names. */
+/** A name that no rule contains. */
 const OTHER = 'example';
 const MOST_NAMED = 4;
 const STEP_MS = 1_800_000;
 const WEEK_STEPS = 336;
 
-/** Changes after which this part may hold, or fail. None for a field that is not known here: then nothing is promised. */
-export function candidateChanges(when: When, wish: Wish): readonly CandidateChange[] {
+/** Returns changes after which these conditions may hold, or fail. Unknown fields give no changes. */
+export function candidateChanges(when: When, goal: Goal): readonly CandidateChange[] {
   return [
-    ...principalAtoms(when, wish),
-    ...targetAtoms(when, wish),
-    ...pathAtoms(when, wish),
-    ...urlAtoms(when, wish),
-    ...commandAtoms(when, wish),
-    ...labelAtoms(when, wish),
-    ...(when.time === undefined ? [] : timeAtoms(when.time, wish)),
-    ...Object.entries(when.args ?? {}).flatMap(([name, tests]) => argumentChanges(name, tests, wish)),
+    ...principalChanges(when, goal),
+    ...targetChanges(when, goal),
+    ...pathChanges(when, goal),
+    ...urlChanges(when, goal),
+    ...commandChanges(when, goal),
+    ...labelChanges(when, goal),
+    ...(when.time === undefined ? [] : timeChanges(when.time, goal)),
+    ...Object.entries(when.args ?? {}).flatMap(([name, tests]) => argumentChanges(name, tests, goal)),
   ];
 }
 
-function principalAtoms(when: When, { input, hold }: Wish): readonly CandidateChange[] {
+function principalChanges(when: When, { input, hold }: Goal): readonly CandidateChange[] {
   const { principal } = input;
   const one = (key: 'role' | 'id' | 'origin', wanted: readonly string[] = []): readonly CandidateChange[] =>
     single({
@@ -92,45 +98,35 @@ function principalAtoms(when: When, { input, hold }: Wish): readonly CandidateCh
   ];
 }
 
-function targetAtoms(when: When, { input, hold }: Wish): readonly CandidateChange[] {
+function targetChanges(when: When, { input, hold }: Goal): readonly CandidateChange[] {
   const { verb, server, tool } = input.effect;
+  const change = (
+    fact: 'verb' | 'server' | 'tool',
+    to: string,
+    effect: Parameters<typeof withEffect>[0],
+  ): CandidateChange => ({
+    fact,
+    from: { verb, server, tool: `${server}.${tool}` }[fact],
+    to,
+    text: `the ${fact} were ${to}`,
+    apply: withEffect(effect),
+  });
   const verbs =
     when.verbs === undefined ? [] : VERBS.filter((one) => one !== verb && when.verbs?.includes(one) === hold);
-  const servers = hold ? (when.servers ?? []) : [];
-  const tools = hold ? (when.tools ?? []).filter((name) => !name.includes('*')) : [];
+  const tools = (when.tools ?? [])
+    .filter((name) => !name.includes('*'))
+    .map((name) => ({ name, dot: name.indexOf('.') }));
   return [
-    ...verbs.map(
-      (to): CandidateChange => ({
-        fact: 'verb',
-        from: verb,
-        to,
-        text: `the verb were ${to}`,
-        apply: withEffect({ verb: to }),
-      }),
-    ),
-    ...servers.map(
-      (to): CandidateChange => ({
-        fact: 'server',
-        from: server,
-        to,
-        text: `the server were ${to}`,
-        apply: withEffect({ server: to }),
-      }),
-    ),
-    ...tools.map(
-      (to): CandidateChange => ({
-        fact: 'tool',
-        from: `${server}.${tool}`,
-        to,
-        text: `the tool were ${to}`,
-        apply: withEffect({ server: to.slice(0, to.indexOf('.')), tool: to.slice(to.indexOf('.') + 1) }),
-      }),
+    ...verbs.map((to) => change('verb', to, { verb: to })),
+    ...(hold ? (when.servers ?? []) : []).map((to) => change('server', to, { server: to })),
+    ...(hold ? tools : []).map(({ name, dot }) =>
+      change('tool', name, { server: name.slice(0, dot), tool: name.slice(dot + 1) }),
     ),
   ];
 }
 
-/** Only for a call that has paths: one that has none cannot be given any. */
-function pathAtoms(when: When, { input, hold }: Wish): readonly CandidateChange[] {
+/** A call without paths cannot get one, so it has no changes here. */
+function pathChanges(when: When, { input, hold }: Goal): readonly CandidateChange[] {
   const { paths, insideWorkspace } = when;
   const from = input.effect.paths.map(({ path }) => path).join(', ');
   if ((paths === undefined && insideWorkspace === undefined) || input.effect.paths.length === 0) return [];
@@ -172,7 +168,7 @@ function sample(glob: string): string {
   return whole.replaceAll('*', OTHER);
 }
 
-function urlAtoms(when: When, { input, hold }: Wish): readonly CandidateChange[] {
+function urlChanges(when: When, { input, hold }: Goal): readonly CandidateChange[] {
   const { urls } = input.effect;
   if (urls.length === 0) return [];
   const at = (url: string, text: string): CandidateChange => ({
@@ -199,7 +195,10 @@ function urlAtoms(when: When, { input, hold }: Wish): readonly CandidateChange[]
   ];
 }
 
-function commandAtoms(when: When, { input, hold }: Wish): readonly CandidateChange[] {
+function commandChanges(
+  { commands = [], exceptCommands = [], opaque, readable }: When,
+  { input, hold }: Goal,
+): readonly CandidateChange[] {
   const { command } = input.effect;
   if (command === undefined) return [];
   const at = (words: readonly string[] | 'opaque', text: string): CandidateChange => ({
@@ -209,44 +208,25 @@ function commandAtoms(when: When, { input, hold }: Wish): readonly CandidateChan
     text,
     apply: withCommand(words),
   });
-  const begins = (when.commands ?? []).map((line) => at(line.trim().split(/\s+/), `the command began with ${line}`));
-  // The same program with other words may still be what another rule allows.
+  const begin = (lines: readonly string[]): readonly CandidateChange[] =>
+    lines.map((line) => at(line.trim().split(/\s+/), `the command began with ${line}`));
+  const avoid = (lines: readonly string[], others: readonly (readonly string[])[]): readonly CandidateChange[] =>
+    lines.length === 0 ? [] : others.map((words) => at(words, `the command were none of ${some(lines)}`));
+  const read = (isReadable: boolean | undefined): readonly CandidateChange[] => {
+    if (isReadable === undefined) return [];
+    return [isReadable ? at(['true'], 'the command could be read') : at('opaque', 'the command could not be read')];
+  };
+  // Another rule may allow the same program with other words.
   const others = [[command.words[0]?.[0] ?? 'true', OTHER], ['true']];
-  const named =
-    when.commands === undefined
-      ? []
-      : hold
-        ? begins
-        : others.map((words) => at(words, `the command were none of ${some(when.commands ?? [])}`));
-  const read =
-    when.opaque === undefined
-      ? []
-      : [
-          when.opaque === hold
-            ? at('opaque', 'the command could not be read')
-            : at(['true'], 'the command could be read'),
-        ];
-  const excepted = (when.exceptCommands ?? []).map((line) =>
-    at(line.trim().split(/\s+/), `the command began with ${line}`),
-  );
-  const besides =
-    when.exceptCommands === undefined
-      ? []
-      : hold
-        ? [at(['true'], `the command were none of ${some(when.exceptCommands)}`)]
-        : excepted;
-  const words =
-    when.readable === undefined
-      ? []
-      : [
-          when.readable === hold
-            ? at(['true'], 'the command could be read')
-            : at('opaque', 'the command could not be read'),
-        ];
-  return [...named, ...besides, ...read, ...words];
+  return [
+    ...(hold ? begin(commands) : avoid(commands, others)),
+    ...(hold ? avoid(exceptCommands, [['true']]) : begin(exceptCommands)),
+    ...read(opaque === undefined ? undefined : opaque !== hold),
+    ...read(readable === undefined ? undefined : readable === hold),
+  ];
 }
 
-function labelAtoms({ labels }: When, { input, hold }: Wish): readonly CandidateChange[] {
+function labelChanges({ labels }: When, { input, hold }: Goal): readonly CandidateChange[] {
   if (labels === undefined) return [];
   return among({
     fact: 'labels',
@@ -257,15 +237,15 @@ function labelAtoms({ labels }: When, { input, hold }: Wish): readonly Candidate
   });
 }
 
-/** The first few of a list. */
+/** Returns the first few entries of a list. */
 function some(patterns: readonly string[]): string {
   return patterns.length <= MOST_NAMED
     ? patterns.join(', ')
     : `${patterns.slice(0, MOST_NAMED).join(', ')} and ${patterns.length - MOST_NAMED} more`;
 }
 
-/** The next time at which the window is open, or closed. */
-function timeAtoms(window: TimeWindow, { input, hold }: Wish): readonly CandidateChange[] {
+/** Returns the next time when the window is open, or closed. */
+function timeChanges(window: TimeWindow, { input, hold }: Goal): readonly CandidateChange[] {
   const { spans } = compileTime(window, () => undefined) as unknown as {
     readonly spans: readonly (readonly [number, number])[];
   };
@@ -289,7 +269,7 @@ function timeAtoms(window: TimeWindow, { input, hold }: Wish): readonly Candidat
   return [];
 }
 
-/** A fact with its value, and those that a rule wants. */
+/** A fact with its value, and the values that a rule names. */
 interface Choice<T> {
   readonly fact: string;
   readonly from: T;
@@ -318,8 +298,8 @@ function among({ fact, from, wanted, hold, edit }: Choice<readonly string[]>): r
   }));
 }
 
-/** Changes of one argument, by its dotted name. A pattern is passed by none: nobody writes texts from expressions here. */
-export function argumentChanges(
+/** Returns changes of one argument, by its dotted name. No value is made up to pass a `pattern`. */
+function argumentChanges(
   name: string,
   tests: ArgumentTests,
   { input, hold }: { readonly input: CallInput; readonly hold: boolean },
@@ -342,10 +322,8 @@ function passing(
   { equals, in: any, prefix, min, max, present, ...rest }: ArgumentTests,
   at: At,
 ): readonly CandidateChange[] {
-  const one = at(
-    min ?? max,
-    `were ${[...(min === undefined ? [] : [`at least ${min}`]), ...(max === undefined ? [] : [`at most ${max}`])].join(' and ')}`,
-  );
+  const limits = [...(min === undefined ? [] : [`at least ${min}`]), ...(max === undefined ? [] : [`at most ${max}`])];
+  const one = at(min ?? max, `were ${limits.join(' and ')}`);
   return [
     ...(equals === undefined && !('equals' in rest) ? [] : [at(equals, `were ${JSON.stringify(equals)}`)]),
     ...(any ?? []).map((value) => at(value, `were ${JSON.stringify(value)}`)),

@@ -1,4 +1,4 @@
-/** Owns the way from conditions of the library back to the words of a rule: which field of `when` holds, and which facts it read. */
+/** Connects the conditions of the library with the fields of `when`: which field holds, and which facts it read. */
 
 import type { CallInput } from '../../port.ts';
 import type { RuleCondition } from '../../rules/argument-tests.ts';
@@ -7,28 +7,31 @@ import type { RuleData } from '../../rules/rule-compiler.ts';
 import { compileWhen, type When } from '../../rules/rule-conditions.ts';
 import type { CallFact } from './explanation-format.ts';
 
-/** A part of `when` that holds or fails as one. */
+/** A part of `when` that holds or fails as a whole. */
 export interface ConditionGroup {
   readonly field: string;
-  /** This part alone. */
+  /** Only this part. */
   readonly when: When;
   readonly written: unknown;
   readonly line: number;
   readonly holds: boolean;
 }
 
-/** Numbers of the conditions that do not hold, as lib/why.rego tells them. */
+/** Indexes of the conditions that do not hold, as lib/why.rego returns them. */
 export type FailedConditions = Readonly<Record<'principal' | 'target' | 'call', readonly number[]>>;
 
 const PARTS = ['principal', 'target', 'call'] as const;
 
-/** The parts of a rule. Each is compiled alone and found again among the conditions of the whole, so a new field needs nothing here. */
+/**
+ * Returns the parts of a rule. Each part is compiled alone and found among the conditions of the rule, so new fields
+ * work.
+ */
 export function conditionGroups(
   { rule, at }: Pick<LocatedRule, 'rule' | 'at'>,
   data: RuleData,
   { failed, workspace }: { readonly failed: FailedConditions; readonly workspace: string },
 ): readonly ConditionGroup[] {
-  const failing = new Set(PARTS.flatMap((part) => failed[part].map((number) => JSON.stringify(data[part][number]))));
+  const failedSet = new Set(PARTS.flatMap((part) => failed[part].map((number) => JSON.stringify(data[part][number]))));
   return split(rule.when).map(({ field, path, when, written }) => {
     const compiled = compileWhen(when, { outcome: rule.outcome, workspace, refuse: () => undefined });
     const conditions: readonly RuleCondition[] = PARTS.flatMap((part) => compiled[part]);
@@ -37,7 +40,7 @@ export function conditionGroups(
       when,
       written,
       line: at(['when', ...path]).line,
-      holds: !conditions.some((one) => failing.has(JSON.stringify(one))),
+      holds: !conditions.some((one) => failedSet.has(JSON.stringify(one))),
     };
   });
 }
@@ -49,7 +52,7 @@ interface Part {
   readonly written: unknown;
 }
 
-/** Paths and insideWorkspace are one condition: the same path must meet both. */
+/** `paths` and `insideWorkspace` are one part: the same path must match both. */
 function split(when: When): readonly Part[] {
   return Object.entries(when).flatMap(([field, written]): readonly Part[] => {
     if (field === 'args')
@@ -66,11 +69,8 @@ function split(when: When): readonly Part[] {
   });
 }
 
-/** What each field of `when` reads, by the names of policies/schemas/input.json. */
-const READS: ReadonlyMap<string, (input: CallInput) => readonly CallFact[]> = new Map<
-  string,
-  (input: CallInput) => readonly CallFact[]
->([
+/** The facts that each field of `when` reads, by the names of policies/schemas/input.json. */
+const READS: ReadonlyMap<string, (input: CallInput) => readonly CallFact[]> = new Map([
   ['tools', ({ effect }) => [{ name: 'tool', value: `${effect.server}.${effect.tool}` }]],
   ['servers', ({ effect }) => [{ name: 'server', value: effect.server }]],
   ['trust', ({ effect }) => [{ name: 'server', value: effect.server }]],
@@ -81,16 +81,8 @@ const READS: ReadonlyMap<string, (input: CallInput) => readonly CallFact[]> = ne
   ['origins', ({ principal }) => [{ name: 'principal.origin', value: principal.origin }]],
   ['profiles', ({ principal }) => [{ name: 'principal.profiles', value: principal.profiles }]],
   ['owner', ({ principal }) => [{ name: 'principal.owner', value: principal.owner ?? false }]],
-  [
-    'paths',
-    ({ effect }) =>
-      effect.paths.map(({ path, inside }) => ({ name: inside ? 'path' : 'path outside the workspace', value: path })),
-  ],
-  [
-    'insideWorkspace',
-    ({ effect }) =>
-      effect.paths.map(({ path, inside }) => ({ name: inside ? 'path' : 'path outside the workspace', value: path })),
-  ],
+  ['paths', pathsOf],
+  ['insideWorkspace', pathsOf],
   ['schemes', ({ effect }) => effect.urls.map(({ scheme }) => ({ name: 'scheme', value: scheme }))],
   ['hosts', ({ effect }) => effect.urls.map(({ host }) => ({ name: 'host', value: host }))],
   ['urls', ({ effect }) => effect.urls.map(({ url }) => ({ name: 'url', value: url }))],
@@ -109,28 +101,26 @@ const READS: ReadonlyMap<string, (input: CallInput) => readonly CallFact[]> = ne
   ['time', ({ time }) => [{ name: 'time', value: time }]],
 ]);
 
+function pathsOf({ effect }: CallInput): readonly CallFact[] {
+  return effect.paths.map(({ path, inside }) => ({
+    name: inside ? 'path' : 'path outside the workspace',
+    value: path,
+  }));
+}
+
 function commandsOf({ effect: { command } }: CallInput): readonly CallFact[] {
   if (command?.opaque === true && command.words.length === 0) return [{ name: 'command', value: 'not readable' }];
   return (command?.words ?? []).map((words) => ({ name: 'command', value: words.join(' ') }));
 }
 
-/** The facts that a field read in this call. None: the call has no such thing. */
+/** Returns the facts that a field read in this call. Empty if the call has no such fact. */
 export function factsOfField(field: string, input: CallInput): readonly CallFact[] {
   if (!field.startsWith('args.')) return READS.get(field)?.(input) ?? [];
-  const value = field
-    .slice('args.'.length)
-    .split('.')
-    .reduce<unknown>(
-      (node, key) =>
-        typeof node === 'object' && node !== null && Object.hasOwn(node, key)
-          ? (node as Record<string, unknown>)[key]
-          : undefined,
-      parseCallArguments(input),
-    );
-  return [{ name: `arguments.${field.slice('args.'.length)}`, value: value ?? '(absent)' }];
+  const name = field.slice('args.'.length);
+  return [{ name: `arguments.${name}`, value: argumentAt(input, name.split('.')) ?? '(absent)' }];
 }
 
-/** The names alone, for a call whose facts are not known. */
+/** Returns only the names of the facts that conditions read. */
 export function factNames(when: When): readonly string[] {
   const blank: CallInput = {
     principal: { id: '', role: '', groups: [], profiles: [], origin: '' },
@@ -150,7 +140,18 @@ export function factNames(when: When): readonly string[] {
   return [...new Set(split(when).flatMap(({ field }) => factsOfField(field, blank).map(({ name }) => name)))];
 }
 
-/** The arguments of a call. They are one JSON object, or nothing is decided. */
+/** Returns the arguments of a call. They are one JSON object; otherwise there is no decision. */
 export function parseCallArguments(input: Pick<CallInput, 'argsText'>): Readonly<Record<string, unknown>> {
   return JSON.parse(input.argsText) as Readonly<Record<string, unknown>>;
+}
+
+/** Returns the value of an argument at its path; undefined if there is none. */
+export function argumentAt(input: Pick<CallInput, 'argsText'>, path: readonly string[]): unknown {
+  return path.reduce<unknown>(
+    (node, key) =>
+      typeof node === 'object' && node !== null && Object.hasOwn(node, key)
+        ? (node as Record<string, unknown>)[key]
+        : undefined,
+    parseCallArguments(input),
+  );
 }

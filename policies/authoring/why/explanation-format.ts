@@ -1,15 +1,18 @@
-/** Owns the shape of an answer to "why": what decided, what was near, and what would have changed it; holds values as they were, so that who prints it redacts. */
+/**
+ * The answer to "why": which rules decided, which almost matched, and what would have changed the decision. Not
+ * redacted.
+ */
 
 import type { CallDecision, Mode } from '../../port.ts';
 import type { RuleOutcome } from '../../rules/rule-conditions.ts';
 
-/** Something the policy was told: `principal.role`, `path`, `arguments.amount`. */
+/** A fact that the policy read: `principal.role`, `path`, `arguments.amount`. */
 export interface CallFact {
   readonly name: string;
   readonly value: unknown;
 }
 
-/** One condition of a YAML rule as it is written under `when`. */
+/** One condition of a YAML rule, as it is written under `when`. */
 export interface ConditionWhy {
   /** `paths`, `args.amount`. */
   readonly field: string;
@@ -19,7 +22,7 @@ export interface ConditionWhy {
   readonly facts: readonly CallFact[];
 }
 
-/** A YAML rule that fired, or that nearly did: its conditions in the order of the file. */
+/** A YAML rule that matched, or almost did. Its conditions are in the order of the file. */
 export interface RuleWhy {
   readonly id: string;
   readonly outcome: RuleOutcome;
@@ -31,7 +34,7 @@ export interface RuleWhy {
   readonly conditions: readonly ConditionWhy[];
 }
 
-/** The first expression that failed in a rule of Rego. */
+/** The first expression that failed in a Rego rule. */
 export interface ExpressionWhy {
   /** `policy.hours.deny`. */
   readonly rule: string;
@@ -40,7 +43,7 @@ export interface ExpressionWhy {
   readonly text: string;
 }
 
-/** One fact that is otherwise. `text` says the condition: `path matched src/**`. */
+/** A changed fact. `text` states the condition: `path matched src/**`. */
 export interface FactChange {
   readonly fact: string;
   readonly from: unknown;
@@ -48,23 +51,23 @@ export interface FactChange {
   readonly text: string;
 }
 
-/** Changes that together flip the decision, proved by deciding anew. */
+/** Changes that together change the outcome. Proved by deciding the changed call. */
 export interface Flip {
   readonly outcome: RuleOutcome;
   readonly changes: readonly FactChange[];
 }
 
-/** Why a call is decided as it is. */
+/** Why a call was decided as it was. */
 export interface Explanation {
   readonly decision: CallDecision;
   readonly revision: string;
-  /** Rules that fired, then the nearest others. */
+  /** Rules that matched, then the nearest others. */
   readonly rules: readonly RuleWhy[];
-  /** YAML rules that neither fired nor were near. */
+  /** Number of all other YAML rules. */
   readonly others: number;
   readonly expressions: readonly ExpressionWhy[];
-  /** Why `expressions` is empty although there may be Rego: `opa` is missing, or the policy came as a bundle. */
+  /** Why `expressions` is empty although there may be Rego: `opa` is missing, or the policy is a bundle. */
   readonly unexplained?: 'opa' | 'bundle';
-  /** The smallest first; of each size at most three. Empty: none of up to three changes was found. */
+  /** Smallest first, at most three of each size. Empty if no flip of up to three changes was found. */
   readonly flips: readonly Flip[];
 }

@@ -1,4 +1,6 @@
-/** Owns changes of facts that Rego of the user suggests: the constants that it stands beside a fact are tried as that fact's value; guesses like those of candidate-changes.ts. */
+/**
+ * Returns changes of facts that the user's Rego suggests: it tries the constants next to a fact as values of that fact.
+ */
 import type { Verb } from '../../../catalogs/tools/tool-definition.ts';
 import type { CallInput } from '../../port.ts';
 import { aliasesOf, type Expression, groundPath, type Module, type Term, termsIn } from '../../rego/syntax-tree.ts';
@@ -12,7 +14,7 @@ import {
   withUrl,
 } from './call-edits.ts';
 import type { CandidateChange } from './candidate-changes.ts';
-import { parseCallArguments } from './condition-groups.ts';
+import { argumentAt } from './condition-groups.ts';
 
 const OTHER = 'example';
 const HOUR_MS = 3_600_000;
@@ -20,14 +22,14 @@ const MOST_LETTERS = 100_000;
 
 type Constant = string | number | boolean;
 
-/** Changes that the modules suggest. */
+/** Returns the changes that the modules suggest. */
 export function regoChanges(modules: readonly Module[], input: CallInput): readonly CandidateChange[] {
-  const atoms = modules.flatMap((module) =>
+  const changes = modules.flatMap((module) =>
     (module.rules ?? []).flatMap(({ body }) =>
-      body.flatMap((expression) => expressionAtoms(expression, module, input)),
+      body.flatMap((expression) => expressionChanges(expression, module, input)),
     ),
   );
-  return [...atoms, ...(modules.some(readsClock) ? clockAtoms(input) : [])];
+  return [...changes, ...(modules.some(readsClock) ? clockChanges(input) : [])];
 }
 
 function readsClock({ rules }: Module): boolean {
@@ -36,7 +38,7 @@ function readsClock({ rules }: Module): boolean {
   );
 }
 
-function expressionAtoms(expression: Expression, module: Module, input: CallInput): readonly CandidateChange[] {
+function expressionChanges(expression: Expression, module: Module, input: CallInput): readonly CandidateChange[] {
   const terms = [...termsIn(expression)];
   const constants = terms.flatMap(({ type, value }): readonly Constant[] =>
     type === 'string' || type === 'number' || type === 'boolean' ? [value as Constant] : [],
@@ -52,7 +54,7 @@ function expressionAtoms(expression: Expression, module: Module, input: CallInpu
   );
 }
 
-/** `input.effect.arguments.x`, or the last name of a reference through a variable: `p.path`. */
+/** Returns `effect.arguments.x`, or the last name of a reference through a variable, such as `p.path`. */
 function factOf(term: Term, aliases: ReadonlyMap<string, readonly string[]>): string | undefined {
   const ground = groundPath(term, aliases);
   if (ground?.names[0] === 'input' && ground.names.length > 1) return ground.names.slice(1).join('.');
@@ -61,7 +63,7 @@ function factOf(term: Term, aliases: ReadonlyMap<string, readonly string[]>): st
   return last?.type === 'string' && (last.value === 'path' || last.value === 'host') ? last.value : undefined;
 }
 
-/** Both sides of each constant, and a value that none names. */
+/** Returns each constant with its neighbours, and a value that no rule names. */
 function guesses(constants: readonly Constant[], fact: string, input: CallInput): readonly Constant[] {
   const before = fact.startsWith('effect.arguments.') ? argumentOf(fact, input) : undefined;
   const near = constants.flatMap((one): readonly Constant[] => {
@@ -77,7 +79,7 @@ function guesses(constants: readonly Constant[], fact: string, input: CallInput)
 }
 
 function change(fact: string, to: Constant, input: CallInput): CandidateChange | undefined {
-  const made = (name: string, from: unknown, apply: CallEdit): CandidateChange => ({
+  const make = (name: string, from: unknown, apply: CallEdit): CandidateChange => ({
     fact: name,
     from,
     to,
@@ -86,48 +88,48 @@ function change(fact: string, to: Constant, input: CallInput): CandidateChange |
   });
   const argument = /^effect\.arguments\.(.+)$/.exec(fact)?.[1];
   if (argument !== undefined)
-    return made(`arguments.${argument}`, argumentOf(fact, input), withArgument(argument.split('.'), to));
+    return make(`arguments.${argument}`, argumentOf(fact, input), withArgument(argument.split('.'), to));
   const text = String(to);
   const { principal, effect, labels } = input;
   switch (fact) {
     case 'principal.role':
-      return made(fact, principal.role, withPrincipal({ role: text }));
+      return make(fact, principal.role, withPrincipal({ role: text }));
     case 'principal.id':
-      return made(fact, principal.id, withPrincipal({ id: text }));
+      return make(fact, principal.id, withPrincipal({ id: text }));
     case 'principal.origin':
-      return made(fact, principal.origin, withPrincipal({ origin: text }));
+      return make(fact, principal.origin, withPrincipal({ origin: text }));
     case 'principal.groups':
-      return made(fact, principal.groups, withPrincipal({ groups: toggle(principal.groups, text) }));
+      return make(fact, principal.groups, withPrincipal({ groups: toggle(principal.groups, text) }));
     case 'effect.verb':
       return ['read', 'write', 'destructive', 'execute'].includes(text)
-        ? made('verb', effect.verb, withEffect({ verb: text as Verb }))
+        ? make('verb', effect.verb, withEffect({ verb: text as Verb }))
         : undefined;
     case 'effect.server':
-      return made('server', effect.server, withEffect({ server: text }));
+      return make('server', effect.server, withEffect({ server: text }));
     case 'effect.tool':
-      return made('tool', effect.tool, withEffect({ tool: text }));
+      return make('tool', effect.tool, withEffect({ tool: text }));
     case 'labels':
       return {
-        ...made('labels', labels, (call) => ({ ...call, labels: toggle(call.labels, text) })),
+        ...make('labels', labels, (call) => ({ ...call, labels: toggle(call.labels, text) })),
         to: toggle(labels, text),
         text: labels.includes(text) ? `labels had no ${text}` : `labels had ${text}`,
       };
     case 'path':
       return effect.paths.length === 0
         ? undefined
-        : made('path', effect.paths[0]?.path, withPath(text, !text.startsWith('/')));
+        : make('path', effect.paths[0]?.path, withPath(text, !text.startsWith('/')));
     case 'host':
-      return effect.urls.length === 0 ? undefined : made('host', effect.urls[0]?.host, withUrl(`https://${text}/`));
+      return effect.urls.length === 0 ? undefined : make('host', effect.urls[0]?.host, withUrl(`https://${text}/`));
     case 'effect.command.text':
       return effect.command === undefined
         ? undefined
-        : made('command', effect.command.text, withCommand(text.split(/\s+/)));
+        : make('command', effect.command.text, withCommand(text.split(/\s+/)));
     default:
       return undefined;
   }
 }
 
-/** Letters of a text are told by their number. */
+/** For a long text, only its number of characters is shown. */
 function wording(name: string, from: unknown, to: Constant): string {
   const resized = typeof from === 'string' && typeof to === 'string' && to.length > 64;
   const the = name.includes('.') ? name : `the ${name}`;
@@ -137,24 +139,15 @@ function wording(name: string, from: unknown, to: Constant): string {
 }
 
 function argumentOf(fact: string, input: CallInput): unknown {
-  return fact
-    .split('.')
-    .slice(2)
-    .reduce<unknown>(
-      (node, key) =>
-        typeof node === 'object' && node !== null && Object.hasOwn(node, key)
-          ? (node as Record<string, unknown>)[key]
-          : undefined,
-      parseCallArguments(input),
-    );
+  return argumentAt(input, fact.split('.').slice(2));
 }
 
 function toggle(values: readonly string[], value: string): readonly string[] {
   return values.includes(value) ? values.filter((one) => one !== value) : [...values, value];
 }
 
-/** Every hour of a day, then the same hour of every day of a week. */
-function clockAtoms({ time }: CallInput): readonly CandidateChange[] {
+/** Returns every hour of a day, then the same hour on every other day of a week. */
+function clockChanges({ time }: CallInput): readonly CandidateChange[] {
   const hours = [
     ...Array.from({ length: 23 }, (_, at) => at + 1),
     ...Array.from({ length: 6 }, (_, at) => (at + 1) * 24),

@@ -1,4 +1,4 @@
-/** Owns what can be told of Rego of the user: which expression failed first in each rule, as opa traces it, and the constants that its rules compare facts with. */
+/** Explains the user's Rego: which expression failed first in each rule, as opa traces it. */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -20,19 +20,19 @@ import type { ExpressionWhy } from './explanation-format.ts';
 const SETS: ReadonlySet<string> = new Set(['deny', 'ask', 'allow']);
 
 /** A file of the user with its syntax tree. */
-export interface ParsedSource extends SourceFile {
+interface ParsedSource extends SourceFile {
   readonly module: Module;
 }
 
-/** Rego of the user in a folder of its own, where opa can be asked about it. */
+/** The user's Rego in a folder of its own, where opa evaluates it. */
 export interface StagedRego {
   readonly files: readonly ParsedSource[];
-  /** The first expression that failed in each rule of the sets, where none of its reasons was given. */
+  /** Returns the first failed expression of each rule of the sets that gave no reason. */
   failures(input: CallInput, given: readonly Reason[]): Promise<readonly ExpressionWhy[]>;
   close(): Promise<void>;
 }
 
-/** Stages and parses. Throws OPA_MISSING, POLICY_INVALID. */
+/** Stages and parses the sources. Throws OPA_MISSING, POLICY_INVALID. */
 export async function stageRego(sources: readonly RegoSource[], option: string | undefined): Promise<StagedRego> {
   const opa = await findOpa(option);
   const folder = await mkdtemp(path.join(tmpdir(), 'tollgate-why-'));
@@ -50,7 +50,7 @@ export async function stageRego(sources: readonly RegoSource[], option: string |
   };
 }
 
-/** A line at which an expression failed. */
+/** A row where an expression failed. */
 interface Failure {
   readonly file: string;
   readonly row: number;
@@ -61,7 +61,7 @@ interface Event {
   readonly Location?: Failure;
 }
 
-/** Without the index, since a rule that it passes over leaves no trace of why. The clock shows the time of the call. */
+/** Runs without the rule index, which would skip rules without a trace. The clock is the time of the call. */
 async function trace(
   at: { readonly opa: Opa; readonly folder: string; readonly roots: readonly string[] },
   time: string,
@@ -126,7 +126,7 @@ function firstFailures(
   });
 }
 
-/** First and last row of a rule. */
+/** Returns first and last row of a rule. */
 function rowsOf(rule: Rule): readonly [number, number] {
   const from = rule.head.location.row;
   const rows = rule.body.map(
@@ -135,7 +135,7 @@ function rowsOf(rule: Rule): readonly [number, number] {
   return [from, Math.max(from, ...rows)];
 }
 
-/** Without the head, where the body stands in one line with it. */
+/** Removes the head, if it is on the same line. */
 function expressionAt(line: string): string {
   return line
     .replace(/^.*\bif\s+(?=\S)/, '')

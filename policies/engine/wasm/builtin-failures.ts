@@ -1,31 +1,33 @@
-/** Rewrites the wasm of user Rego so that a built-in function that fails is noticed: OPA's wasm makes it undefined, and a deny would not fire. */
+/**
+ * Rewrites the WebAssembly of user Rego so that the host learns of a built-in that fails. OPA's WebAssembly makes its
+ * result undefined instead, and then a deny rule would not match.
+ */
 import {
   CODE_SECTION,
   CUSTOM_SECTION,
-  FUNCTION_NAMES,
+  functionNames,
   IMPORT_SECTION,
   KIND,
+  readImport,
   sectionsOf,
-  skipImport,
-  skipLimits,
   WasmReader,
 } from './wasm-module.ts';
 
 const TYPE_SECTION = 1;
 const FUNCTION_SECTION = 3;
-/** The custom section that names the calls which were rewritten. */
+/** The custom section that lists the rewritten calls. */
 const SITES = 'tollgate-builtins';
-/** Functions of the user, as OPA names them in wasm. */
+/** Names that OPA gives to the user's functions in WebAssembly. */
 const USER = /^g\d+\.data\.((?!tollgate\.).+)$/;
 /**
- * Built-ins as OPA 0.70 and later name them in wasm, without those that cannot fail: comparisons, questions for a type, membership, walk. `min`
- * and `max` are undefined for an empty collection, which is no failure.
+ * Names that OPA 0.70 and later give to built-ins in WebAssembly. Built-ins that cannot fail are left out: comparisons,
+ * type tests, membership, walk. `min` and `max` are undefined for an empty collection; that is not a failure.
  */
 const FALLIBLE =
   /^(?:opa_(?:agg_(?:count|product|sort|sum)|arith_|array_(?:concat|reverse|slice)$|base64_|bits_|builtin\d|cidr_|glob_match|json_(?:is_valid|marshal|unmarshal)$|numbers_range|regex_|sets?_(?:intersection|union|diff)|strings_|to_number)|builtin_(?!member))/;
-/** Built-ins that the host evaluates. */
+/** Built-ins that the host runs. */
 const HOSTED = /^opa_builtin\d$/;
-/** Instructions that the code of OPA uses: WebAssembly core specification 2.0, 5.4. */
+/** Instructions that the code of OPA uses (WebAssembly core specification 2.0, section 5.4). */
 const OP = {
   block: 0x02,
   if: 0x04,
@@ -47,17 +49,18 @@ const [I32, VOID] = [0x7f, 0x40];
 
 /** A call of a built-in in user Rego. */
 export interface BuiltinCallSite {
-  /** Nearly as Rego names it; absent: one that the host evaluates, and names. */
+  /** Almost the name in Rego. Absent for a built-in that the host runs; the host knows its name. */
   readonly builtin?: string;
   /** The rule or function of the call. */
   readonly at: string;
-  /** Rules below `policy`, without it, that lead to the call; none: unknown. */
+  /** Rules below `policy` that lead to the call, without that prefix. Empty if unknown. */
   readonly reachedBy: readonly string[];
 }
 
 /**
- * The module in which every built-in that user Rego calls tells the host when it fails: `opa_abort` is called with the number of the site,
- * from 1, below zero, and the evaluation goes on. A module without user Rego is given back as it is. Throws Error on a module of another form.
+ * Returns a module in which every built-in that user Rego calls reports its failure to the host. It calls `opa_abort`
+ * with the negative number of the call site (from 1), and the evaluation continues. A module without user Rego is
+ * returned unchanged. Throws Error for a module that OPA did not build.
  */
 export function reportBuiltinFailures(wasm: Uint8Array): Uint8Array {
   const module = readModule(wasm);
@@ -67,7 +70,7 @@ export function reportBuiltinFailures(wasm: Uint8Array): Uint8Array {
   return users.length === 0 ? wasm : new Rewriter(wasm, module).rewrite(users);
 }
 
-/** The sites of a module, by their numbers from 1. */
+/** Returns the call sites of a module. The first one has the number 1. */
 export function readCallSites(module: WebAssembly.Module): readonly BuiltinCallSite[] {
   const [section] = WebAssembly.Module.customSections(module, SITES);
   return section === undefined ? [] : (JSON.parse(new TextDecoder().decode(section)) as readonly BuiltinCallSite[]);
@@ -76,11 +79,11 @@ export function readCallSites(module: WebAssembly.Module): readonly BuiltinCallS
 interface Module {
   readonly sections: readonly { readonly id: number; readonly start: number; readonly end: number }[];
   readonly names: ReadonlyMap<number, string>;
-  /** Types of imported functions. */
+  /** Type indexes of the imported functions. */
   readonly imported: readonly number[];
-  /** Types of the functions of the module. */
+  /** Type indexes of the module's own functions. */
   readonly types: readonly number[];
-  /** Parameters by type. */
+  /** Number of parameters, by type index. */
   readonly parameters: readonly number[];
   readonly bodies: readonly { readonly start: number; readonly end: number }[];
 }
@@ -102,7 +105,7 @@ class Rewriter {
     this.#module = module;
     this.#abort =
       [...module.names].find(([index, name]) => index < module.imported.length && /^opa_abort_?$/.test(name))?.[0] ??
-      lacking('opa_abort');
+      missing('opa_abort');
   }
 
   rewrite(users: readonly User[]): Uint8Array {
@@ -141,17 +144,17 @@ class Rewriter {
       );
     });
     const name = new TextEncoder().encode(SITES);
-    const told = section(
+    const sites = section(
       CUSTOM_SECTION,
       concat([unsigned(name.length), name, new TextEncoder().encode(JSON.stringify(this.#sites))]),
     );
-    return concat([this.#wasm.subarray(0, 8), ...made, ...told]);
+    return concat([this.#wasm.subarray(0, 8), ...made, ...sites]);
   }
 
-  /** The function with other targets of its calls. */
+  /** Returns the body of a function whose calls of built-ins go to wrappers. */
   #body(user: User, calls: readonly Call[], reachedBy: readonly string[]): Uint8Array {
     const { start, end } =
-      this.#module.bodies[user.index - this.#module.imported.length] ?? lacking<Module['bodies'][number]>('a body');
+      this.#module.bodies[user.index - this.#module.imported.length] ?? missing<Module['bodies'][number]>('a body');
     const wrappers = new Map<number, number>();
     const parts: (Uint8Array | readonly number[])[] = [];
     let from = start;
@@ -167,12 +170,12 @@ class Rewriter {
     return concat([...parts, this.#wasm.subarray(from, end)]);
   }
 
-  /** A function that calls another, and the host if that gives nothing. Returns its index. */
+  /** Adds a function that calls `target`, and reports to the host if the result is 0. Returns its index. */
   #wrap(target: number, site: BuiltinCallSite): number {
     const { imported, types, parameters } = this.#module;
     const type = target < imported.length ? imported[target] : types[target - imported.length];
     const count = parameters[type ?? -1];
-    if (type === undefined || count === undefined) return lacking('a type');
+    if (type === undefined || count === undefined) return missing('a type');
     this.#sites.push(site);
     const given = Array.from({ length: count }, (_, number) => [OP.localGet, ...unsigned(number)]).flat();
     const check = [
@@ -195,7 +198,7 @@ class Rewriter {
   }
 }
 
-/** `opa_strings_split` is `split`, `opa_regex_match` is `regex.match`. */
+/** Returns the Rego name: `opa_strings_split` is `split`, `opa_regex_match` is `regex.match`. */
 function regoName(name: string): string {
   return name
     .replace(/^(?:opa_(?:agg_|arith_|strings_)?|builtin_)/, '')
@@ -203,12 +206,14 @@ function regoName(name: string): string {
     .replace(/^(array|base64|bits|glob|graph|json|numbers|object|regex)_/, '$1.');
 }
 
-/** `policy["a-b"].deny` as `policy.a-b.deny`. */
+/** Returns `policy["a-b"].deny` as `policy.a-b.deny`. */
 function dotted(name: string): string {
   return name.replaceAll(/\.?\["((?:[^"\\]|\\.)*)"\]/g, '.$1');
 }
 
-/** Which rules below `policy` lead to each function. Where one calls by a computed name, nothing is known of any. */
+/**
+ * Returns the rules below `policy` that lead to each function. Empty if any function calls another by a computed name.
+ */
 function reachOf(
   users: readonly User[],
   calls: ReadonlyMap<number, readonly Call[]>,
@@ -228,15 +233,15 @@ function reachOf(
 }
 
 interface Call {
-  /** Where the number of the function stands, and what follows it. */
+  /** Position of the function's number, and of what follows it. */
   readonly at: number;
   readonly next: number;
-  /** Absent: found when it runs. */
+  /** Absent if the function is computed at run time. */
   readonly target?: number;
 }
 
-/** The calls of one function. Throws Error on an instruction that OPA does not use. */
-function callsIn(wasm: Uint8Array, body = lacking<Module['bodies'][number]>('a body')): readonly Call[] {
+/** Returns the calls in one function. Throws Error for an instruction that OPA does not use. */
+function callsIn(wasm: Uint8Array, body = missing<Module['bodies'][number]>('a body')): readonly Call[] {
   const reader = new WasmReader(wasm, body.start);
   for (let left = reader.number(); left > 0; left -= 1) {
     reader.number();
@@ -253,22 +258,26 @@ function callsIn(wasm: Uint8Array, body = lacking<Module['bodies'][number]>('a b
       if (op === OP.callIndirect) reader.number();
     }
   }
-  if (reader.position !== body.end) throw new Error('a function of the module does not end where it should');
+  if (reader.position !== body.end) throw new Error('a function of the module has a wrong length');
   return calls;
 }
 
 function skipImmediate(reader: WasmReader, op: number): void {
-  const [isBlock, isMemory] = [op >= OP.block && op <= OP.if, op >= 0x28 && op <= 0x3e];
-  if (isBlock || op === 0x3f || op === 0x40) reader.skip(1);
-  else if (isMemory) {
-    reader.number();
-    reader.number();
-  } else if (op === OP.br || op === OP.brIf || (op >= OP.localGet && op <= 0x26)) reader.number();
+  const isBlock = op >= OP.block && op <= OP.if;
+  if (isBlock || op === 0x3f || op === 0x40) return reader.skip(1);
+  if (op === OP.f32Const) return reader.skip(4);
+  if (op === OP.f64Const) return reader.skip(8);
+  if (op === OP.i32Const || op === OP.i64Const) while (reader.byte() >= 0x80);
   else if (op === OP.brTable) for (let left = reader.number(); left >= 0; left -= 1) reader.number();
-  else if (op === OP.i32Const || op === OP.i64Const) while (reader.byte() >= 0x80);
-  else if (op === OP.f32Const) reader.skip(4);
-  else if (op === OP.f64Const) reader.skip(8);
-  else if (op > 0xc4) throw new Error(`unknown instruction ${op}`);
+  else for (let left = indexCount(op); left > 0; left -= 1) reader.number();
+}
+
+/** Returns how many numbers follow an instruction. */
+function indexCount(op: number): number {
+  if (op >= 0x28 && op <= 0x3e) return 2;
+  if (op === OP.br || op === OP.brIf || (op >= OP.localGet && op <= 0x26)) return 1;
+  if (op > 0xc4) throw new Error(`unknown instruction ${op}`);
+  return 0;
 }
 
 function readModule(wasm: Uint8Array): Module {
@@ -282,9 +291,14 @@ function readModule(wasm: Uint8Array): Module {
   ];
   for (const { id, start, end } of sections) {
     const reader = new WasmReader(wasm, start);
-    if (id === CUSTOM_SECTION) readNames(reader, end, names);
+    if (id === CUSTOM_SECTION) for (const [index, name] of functionNames(reader, end)) names.set(index, name);
     else if (id === TYPE_SECTION) parameters.push(...repeat(reader, () => readType(reader)));
-    else if (id === IMPORT_SECTION) imported.push(...repeat(reader, () => readImport(reader)).flat());
+    else if (id === IMPORT_SECTION)
+      imported.push(
+        ...repeat(reader, () => readImport(reader)).flatMap(({ kind, value }) =>
+          kind === KIND.function ? [value] : [],
+        ),
+      );
     else if (id === FUNCTION_SECTION) types.push(...repeat(reader, () => reader.number()));
     else if (id === CODE_SECTION) bodies.push(...repeat(reader, () => readBody(reader)));
   }
@@ -295,34 +309,13 @@ function repeat<T>(reader: WasmReader, read: () => T): readonly T[] {
   return Array.from({ length: reader.number() }, read);
 }
 
-function readNames(reader: WasmReader, end: number, names: Map<number, string>): void {
-  if (reader.text() !== 'name') return;
-  while (reader.position < end) {
-    const part = reader.byte();
-    const next = reader.number() + reader.position;
-    if (part === FUNCTION_NAMES)
-      for (let left = reader.number(); left > 0; left -= 1) names.set(reader.number(), reader.text());
-    reader.position = next;
-  }
-}
-
-/** The number of parameters. */
+/** Returns the number of parameters of a function type. */
 function readType(reader: WasmReader): number {
   reader.byte();
   const count = reader.number();
   reader.skip(count);
   reader.skip(reader.number());
   return count;
-}
-
-function readImport(reader: WasmReader): readonly number[] {
-  reader.text();
-  reader.text();
-  const kind = reader.byte();
-  if (kind === KIND.function) return [reader.number()];
-  if (kind === KIND.memory) skipLimits(reader);
-  else skipImport(reader, kind);
-  return [];
 }
 
 function readBody(reader: WasmReader): Module['bodies'][number] {
@@ -362,6 +355,6 @@ function signed(value: number): readonly number[] {
   return value >= -0x40 && value < 0x40 ? [value & 0x7f] : [(value & 0x7f) | 0x80, ...signed(value >> 7)];
 }
 
-function lacking<T = never>(what: string): T {
-  throw new Error(`the module lacks ${what}`);
+function missing<T = never>(what: string): T {
+  throw new Error(`the module has no ${what}`);
 }

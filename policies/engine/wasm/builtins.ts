@@ -1,18 +1,24 @@
-/** Owns the built-in functions that wasm leaves to its host: pure, bounded, with the clock of the request; refuses everything else. */
+/**
+ * The built-in functions that WebAssembly leaves to its host. They are pure and bounded, and read the clock of the
+ * request.
+ */
 import { createHash } from 'node:crypto';
 
-/** The time that a decision is made at. */
+/** The time of a decision. */
 export interface Moment {
-  /** RFC 3339; empty when the call has none. */
+  /** RFC 3339. Empty if the call has no time. */
   readonly time: string;
 }
 
-/** Takes the arguments as JSON values and gives JSON text, or undefined where Rego has no result. Throwing refuses the call. */
+/**
+ * Takes arguments as JSON values. Returns JSON text, or undefined if Rego has no result. If it throws, the call is
+ * refused.
+ */
 export type Builtin = (args: readonly unknown[], moment: Moment) => string | undefined;
 
 const DAYS = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'];
 
-/** By the name that Rego uses. capabilities.json is made from this table and from what wasm has natively. */
+/** Built-ins by their name in Rego. capabilities.json is made from this table and from the built-ins of WebAssembly. */
 export const BUILTINS: ReadonlyMap<string, Builtin> = new Map<string, Builtin>([
   [
     'sprintf',
@@ -45,7 +51,7 @@ export const BUILTINS: ReadonlyMap<string, Builtin> = new Map<string, Builtin>([
   ],
 ]);
 
-/** Nanoseconds as text: a double cannot hold them. Digits below a millisecond are dropped, as the input has none. */
+/** Returns nanoseconds as text, because a double cannot represent them. Digits below a millisecond are dropped. */
 function nanoseconds(text: string): string | undefined {
   const whole = /^(\d{4}-\d{2}-\d{2})[Tt](\d{2}:\d{2}:\d{2})(\.\d+)?([Zz]|[+-]\d{2}:\d{2})$/.test(text)
     ? Date.parse(text)
@@ -62,7 +68,7 @@ interface Calendar {
   readonly second: number;
 }
 
-/** `at` is nanoseconds, or [nanoseconds, zone]; an unknown zone has no result, as in OPA. */
+/** `at` is nanoseconds, or [nanoseconds, zone]. An unknown zone has no result, as in OPA. */
 function calendar(at: unknown, read: (calendar: Calendar) => string): string | undefined {
   const [nanos, zone] = Array.isArray(at) ? (at as unknown[]) : [at, 'UTC'];
   if (typeof nanos !== 'number' || !Number.isInteger(nanos) || typeof zone !== 'string' || zone === 'Local')
@@ -100,31 +106,34 @@ function zonedParts(date: Date, timeZone: string): readonly Intl.DateTimeFormatP
   }
 }
 
-function anyPair(left: unknown, right: unknown, holds: (a: string, b: string) => boolean): boolean {
+function anyPair(left: unknown, right: unknown, matches: (a: string, b: string) => boolean): boolean {
   const rights = texts(right);
-  return texts(left).some((a) => rights.some((b) => holds(a, b)));
+  return texts(left).some((a) => rights.some((b) => matches(a, b)));
 }
 
 function texts(value: unknown): readonly string[] {
   const all: readonly unknown[] = Array.isArray(value) ? value : [value];
   if (all.every((item): item is string => typeof item === 'string')) return all;
-  throw new TypeError('a text or a list of texts is needed');
+  throw new TypeError('expected a string or a list of strings');
 }
 
-/** `%s`, `%v`, `%d` and `%%` as OPA prints them. Other verbs throw: a message that differs from the one tested is worse than none. */
+/**
+ * Formats `%s`, `%v`, `%d` and `%%` as OPA does. Other verbs throw, because their text could differ from that of `opa
+ * test`.
+ */
 function formatText(format: string, values: readonly unknown[]): string {
   let next = 0;
   const text = format.replace(/%(.?)/gs, (_whole, verb: string) => {
     if (verb === '%') return '%';
     if (!['s', 'v', 'd'].includes(verb) || next >= values.length)
-      throw new TypeError('sprintf takes %s, %v and %d here, one value each');
+      throw new TypeError('sprintf supports %s, %v and %d here, with one value each');
     const value = values[next];
     next += 1;
-    if (verb === 'd' && !Number.isInteger(value)) throw new TypeError('%d needs a whole number');
-    if (verb === 's' && typeof value !== 'string') throw new TypeError('%s needs a text; %v takes anything');
+    if (verb === 'd' && !Number.isInteger(value)) throw new TypeError('%d needs an integer');
+    if (verb === 's' && typeof value !== 'string') throw new TypeError('%s needs a string; use %v for other values');
     return typeof value === 'string' ? value : showRego(value);
   });
-  if (next !== values.length) throw new TypeError('sprintf got more values than verbs');
+  if (next !== values.length) throw new TypeError('sprintf has more values than verbs');
   return text;
 }
 

@@ -1,8 +1,10 @@
-/** Owns what policy wasm may call of its host: our built-ins alone, and no way to stdout; refuses modules that want more. */
+/** The imports of policy WebAssembly: our built-ins only, and no way to write to stdout. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { BUILTINS, type Moment } from './builtins.ts';
 
-/** The functions of OPA's wasm ABI 1.2+ that the SDK leaves to its host (https://www.openpolicyagent.org/docs/latest/wasm/). */
+/**
+ * The functions of OPA's WebAssembly ABI 1.2+ that the host calls (https://www.openpolicyagent.org/docs/latest/wasm/).
+ */
 export interface WasmExports {
   readonly builtins: () => number;
   readonly opa_json_dump: (address: number) => number;
@@ -12,7 +14,7 @@ export interface WasmExports {
   readonly opa_wasm_abi_minor_version: WebAssembly.Global;
 }
 
-/** The imports of one instance. The SDK's own set would prefer its own built-ins over any that it is given, and prints to stdout. */
+/** The imports of one instance. The SDK's own imports would replace our built-ins by its own, and print to stdout. */
 export class WasmHost {
   readonly imports: Record<string, WebAssembly.ImportValue>;
   minorVersion = 0;
@@ -20,8 +22,8 @@ export class WasmHost {
   readonly #moment: () => Moment;
   readonly #names = new Map<number, string>();
   #exports: WasmExports | undefined;
-  /** The built-in of this file that failed last. */
-  #last = '';
+  /** The built-in of BUILTINS that failed last. */
+  #lastFailed = '';
   #failures = new Map<number, string>();
 
   constructor(memory: WebAssembly.Memory, moment: () => Moment) {
@@ -31,11 +33,11 @@ export class WasmHost {
     this.imports = {
       memory,
       opa_abort: (address: number) => {
-        // The number of a call that failed, below zero (policies/engine/wasm/builtin-failures.ts).
-        if (address < 0) return this.#note(-address);
+        // A negative address is the number of a failed call; see builtin-failures.ts.
+        if (address < 0) return void this.#failures.set(-address, this.#lastFailed);
         throw new Error(`abort: ${this.#text(address)}`);
       },
-      // stdout belongs to the wire: what a policy prints goes nowhere.
+      // stdout carries the MCP protocol, so the output of a policy is dropped.
       opa_println: () => undefined,
       opa_builtin0: call,
       opa_builtin1: call,
@@ -51,19 +53,19 @@ export class WasmHost {
     const minor: unknown = exports.opa_wasm_abi_minor_version?.value;
     if (major !== 1 || typeof minor !== 'number' || minor < 2)
       throw new TollgateError('POLICY_INVALID', {
-        detail: 'The policy was compiled for an ABI other than 1.2 or later.',
+        detail: 'The policy was compiled for a WebAssembly ABI older than 1.2.',
       });
     this.minorVersion = minor;
     const missing = this.requiredBuiltins(exports).filter((name) => !BUILTINS.has(name));
     if (missing.length > 0) {
       throw new TollgateError('POLICY_INVALID', {
-        detail: `The policy uses built-in functions that are not available here: ${missing.sort().join(', ')}.`,
-        next: 'Build it with policies/capabilities.json, which names each place.',
+        detail: `The policy uses built-in functions that are not supplied here: ${missing.sort().join(', ')}.`,
+        next: 'Build it with policies/rego/capabilities.json; then opa reports the place of each.',
       });
     }
   }
 
-  /** Names of the built-ins that the module leaves to its host. */
+  /** Returns the names of the built-ins that the module imports from its host. */
   requiredBuiltins(exports: WasmExports): readonly string[] {
     this.#exports = exports;
     const ids = this.#read(exports.opa_json_dump(exports.builtins())) as Readonly<Record<string, number>>;
@@ -71,15 +73,13 @@ export class WasmHost {
     return Object.keys(ids);
   }
 
-  /** Which calls of built-ins failed since this was asked last: the number of each and, where this file evaluates it, its name. */
+  /**
+   * Returns the failed calls since the last call of this method: the number of each and, if BUILTINS has it, its name.
+   */
   takeFailures(): ReadonlyMap<number, string> {
     const taken = this.#failures;
     if (taken.size > 0) this.#failures = new Map();
     return taken;
-  }
-
-  #note(site: number): void {
-    this.#failures.set(site, this.#last);
   }
 
   #call(id: number, addresses: readonly number[]): number {
@@ -92,14 +92,14 @@ export class WasmHost {
       this.#moment(),
     );
     if (text === undefined) {
-      this.#last = name;
+      this.#lastFailed = name;
       return 0;
     }
     const bytes = new TextEncoder().encode(text);
     const address = exports.opa_malloc(bytes.byteLength);
     new Uint8Array(this.#memory.buffer).set(bytes, address);
     const value = exports.opa_json_parse(address, bytes.byteLength);
-    if (value === 0) throw new Error('a built-in gave no JSON');
+    if (value === 0) throw new Error('a built-in returned invalid JSON');
     return value;
   }
 

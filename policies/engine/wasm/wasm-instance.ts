@@ -1,4 +1,7 @@
-/** Owns one running instance of policy wasm with its data, loaded from text or copied from the memory of another; judges neither questions nor answers. */
+/**
+ * A running instance of policy WebAssembly with its data, loaded from text or copied from the memory of another
+ * instance.
+ */
 import { createRequire } from 'node:module';
 import { inTimeSlices } from '../../../catalogs/text/time-slices.ts';
 import { type BuiltinCallSite, readCallSites } from './builtin-failures.ts';
@@ -7,47 +10,51 @@ import { type WasmExports, WasmHost } from './wasm-host.ts';
 import { memoryPages } from './wasm-module.ts';
 
 const PAGE = 65_536;
-/** Bytes that rules take in the memory for each byte of their text. */
+/** Bytes of memory that rules need for each byte of their text. */
 const SPREAD = 13;
-/** Bytes that are copied at once: a millisecond or two, most of it for memory that is touched for the first time. */
-const PIECE = 2 * 1024 * 1024;
+/** Bytes per copied chunk. A chunk takes a millisecond or two, mostly for memory that is touched for the first time. */
+const CHUNK = 2 * 1024 * 1024;
 
-// The package's ES module does not export the class that its types promise; the CommonJS entry does.
+// The package's ES module does not export the class that its types declare. Its CommonJS entry does.
 const { LoadedPolicy } = createRequire(import.meta.url)(
   '@open-policy-agent/opa-wasm',
 ) as typeof import('@open-policy-agent/opa-wasm');
 
-/** What the SDK knows of the data that it has loaded, and does not say in its types. */
+/** Fields of the SDK's policy that its types do not declare. */
 interface Loaded {
-  /** Where the heap ends without any data. */
+  /** End of the heap without data. */
   readonly baseHeapPtr: number;
   dataAddr: number;
-  /** Where it ends with them; what a decision needs begins there. */
+  /** End of the heap with data. The memory of an evaluation begins here. */
   dataHeapPtr: number;
 }
 
-/** A module that can be started. */
+/** A module that can be instantiated. */
 export interface LoadableModule {
   readonly module: WebAssembly.Module;
-  /** Pages of memory that it needs without data, and that it may have at most. */
+  /** Pages of memory that the module needs without data, and the most that it may have. */
   readonly pages: number;
   readonly maximum: number;
 }
 
-/** Data as they lie in the memory of an instance: any other instance of the same module reads them, in any thread. */
+/**
+ * Loaded data as they are in the memory of an instance. Any instance of the same module can use them, in any thread.
+ */
 export interface MemoryImage {
-  /** The heap that the data fill, from where that of a fresh instance ends; in memory that threads share, whose size makes no garbage collector hurry. */
+  /**
+   * The part of the heap with the data. It is in shared memory, so that its size does not speed up garbage collection.
+   */
   readonly heap: Uint8Array;
-  /** Where they begin in it. */
+  /** Address of the data. */
   readonly address: number;
-  /** Pages of memory, so that the copy need not grow where the one that was loaded had not to. */
+  /** Pages of memory of the loaded instance, so that the copy does not grow either. */
   readonly pages: number;
 }
 
-/** A call of a built-in that gave nothing. */
+/** A call of a built-in that failed. */
 export type FailureSite = Required<BuiltinCallSite>;
 
-/** Throws what the runtime throws of bytes that are no module, and RangeError or Error of one that imports no memory. */
+/** Compiles a module. Throws CompileError for invalid bytes, and RangeError or Error if it imports no memory. */
 export function openModule(wasm: Uint8Array, memoryBytes: number): LoadableModule {
   const pages = memoryPages(wasm);
   return {
@@ -58,18 +65,18 @@ export function openModule(wasm: Uint8Array, memoryBytes: number): LoadableModul
 }
 
 /**
- * An instance and its data. All that an evaluation finds beside its input is the module's own memory, which each instance
- * initialises alike, and the heap of the data, which evaluations only read: each begins its own behind it, and forgets what
- * the one before has freed (`opa_heap_ptr_set`, which `opa_eval` calls first). So the heap is copied, and nothing else.
+ * An instance and its data. An evaluation reads its input, the module's own memory, which is equal in every instance,
+ * and the heap with the data, which it never changes. Each evaluation begins its own heap behind the data and ignores
+ * what earlier ones freed (`opa_heap_ptr_set`, which `opa_eval` calls first). So a copy of the data heap is enough.
  */
 export class WasmInstance {
   readonly #host: WasmHost;
-  /** What it was started from. */
+  /** The module that it was started from. */
   readonly from: LoadableModule;
   readonly #policy: InstanceType<typeof LoadedPolicy>;
   readonly #memory: WebAssembly.Memory;
-  /** Bytes of its memory with nothing but data in it. */
-  #restBytes = 0;
+  /** Bytes of memory before any evaluation. */
+  #initialBytes = 0;
   #moment: Moment = { time: '' };
 
   private constructor(from: LoadableModule, pages: number) {
@@ -82,47 +89,53 @@ export class WasmInstance {
     this.#policy = new LoadedPolicy({ instance, module: from.module }, this.#memory, host.minorVersion);
   }
 
-  /** With data from their text. Throws POLICY_INVALID for a module that wants what is not there, and what the SDK throws for data that are no JSON. */
+  /**
+   * Loads data from their text. Throws POLICY_INVALID if the module needs a missing import, and SDK errors for invalid
+   * JSON.
+   */
   static load(from: LoadableModule, data: ArrayBuffer): WasmInstance {
-    // Memory that grows page by page takes longer to grow than the data to load; what is never touched costs nothing.
-    const made = new WasmInstance(from, from.pages + Math.ceil((data.byteLength * SPREAD) / PAGE));
-    made.#policy.setData(data);
-    return made.#rest();
+    // Growing memory page by page takes longer than loading the data. Memory that is never touched costs nothing.
+    const instance = new WasmInstance(from, from.pages + Math.ceil((data.byteLength * SPREAD) / PAGE));
+    instance.#policy.setData(data);
+    return instance.#markInitial();
   }
 
-  /** With the data of another instance of the same module; others have their turn meanwhile. Throws as `load`. */
+  /** Copies the data of another instance of the same module, in time slices. Throws as `load`. */
   static async copy(from: LoadableModule, image: MemoryImage): Promise<WasmInstance> {
-    const made = new WasmInstance(from, image.pages);
+    const instance = new WasmInstance(from, image.pages);
     const { heap } = image;
-    const into = made.#heapFor(image);
-    const pieces = Array.from({ length: Math.ceil(heap.length / PIECE) }, (_, number) => number * PIECE);
-    for await (const at of inTimeSlices(pieces)) into.set(heap.subarray(at, at + PIECE), at);
-    return made.#rest();
+    const target = instance.#heapFor(image);
+    const chunks = Array.from({ length: Math.ceil(heap.length / CHUNK) }, (_, number) => number * CHUNK);
+    for await (const at of inTimeSlices(chunks)) target.set(heap.subarray(at, at + CHUNK), at);
+    return instance.#markInitial();
   }
 
-  /** A fresh one with the same data, in memory of the size that this one began with. Not for one that has trapped: what is in its memory is unknown. */
+  /**
+   * Returns a new instance with the same data and the initial size. Do not use after a trap: the memory is then
+   * undefined.
+   */
   renewed(): WasmInstance {
-    const made = new WasmInstance(this.from, this.#restBytes / PAGE);
+    const instance = new WasmInstance(this.from, this.#initialBytes / PAGE);
     const heap = this.#heap();
-    made.#heapFor({ heap, address: this.#loaded.dataAddr }).set(heap);
-    return made.#rest();
+    instance.#heapFor({ heap, address: this.#loaded.dataAddr }).set(heap);
+    return instance.#markInitial();
   }
 
-  /** Its data, to be given to another thread. */
+  /** Returns the data, for another thread. */
   image(): MemoryImage {
     const own = this.#heap();
     const heap = new Uint8Array(new SharedArrayBuffer(own.byteLength));
     heap.set(own);
-    return { heap, address: this.#loaded.dataAddr, pages: this.#restBytes / PAGE };
+    return { heap, address: this.#loaded.dataAddr, pages: this.#initialBytes / PAGE };
   }
 
-  /** What the SDK makes of the answer. Throws on every trap; the instance cannot be used then. */
+  /** Returns the result as the SDK gives it. Throws on every trap; then the instance cannot be used again. */
   evaluate(entrypoint: string, input: ArrayBuffer, moment: Moment): unknown {
     this.#moment = moment;
     return this.#policy.evaluate(input, entrypoint);
   }
 
-  /** Built-ins of user Rego that failed since this was asked last. */
+  /** Returns the built-ins of user Rego that failed since the last call of this method. */
   takeFailures(): readonly FailureSite[] {
     const failures = this.#host.takeFailures();
     if (failures.size === 0) return [];
@@ -132,27 +145,27 @@ export class WasmInstance {
     );
   }
 
-  /** Names of what the module answers. */
+  /** Names of the module's entry points. */
   get entrypoints(): readonly string[] {
     return Object.keys(this.#policy.entrypoints as object);
   }
 
-  /** Bytes of its memory now. */
+  /** Current size of the memory in bytes. */
   get bytes(): number {
     return this.#memory.buffer.byteLength;
   }
 
-  /** Bytes by which evaluations have made it grow. */
+  /** Bytes that evaluations have added to the memory. */
   get growth(): number {
-    return this.bytes - this.#restBytes;
+    return this.bytes - this.#initialBytes;
   }
 
   get #loaded(): Loaded {
     return this.#policy as unknown as Loaded;
   }
 
-  #rest(): this {
-    this.#restBytes = this.bytes;
+  #markInitial(): this {
+    this.#initialBytes = this.bytes;
     return this;
   }
 
@@ -161,7 +174,7 @@ export class WasmInstance {
     return new Uint8Array(this.#memory.buffer, baseHeapPtr, dataHeapPtr - baseHeapPtr);
   }
 
-  /** Where the heap of other data goes; from here on the SDK takes it for that of its own. */
+  /** Returns the memory for the heap of other data, and makes the SDK treat it as its own data. */
   #heapFor({
     heap,
     address,

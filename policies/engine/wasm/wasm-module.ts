@@ -1,46 +1,46 @@
-/** Owns what is read of a wasm module, and changed in it, before it runs: the memory that it needs, a cache that is broken; refuses modules that import no memory. */
+/** Reads a WebAssembly module, and changes it, before it runs: the memory that it needs, and a broken cache of OPA. */
 
 export const CUSTOM_SECTION = 0;
 export const CODE_SECTION = 10;
-/** The part of the names that is about functions. */
-export const FUNCTION_NAMES = 1;
+/** The subsection of the name section that has the names of functions. */
+const FUNCTION_NAMES = 1;
 const MAGIC = [0x00, 0x61, 0x73, 0x6d, 0x01, 0x00, 0x00, 0x00];
 export const IMPORT_SECTION = 2;
 const DATA_SECTION = 11;
 const PAGE = 65_536;
 const UTF8 = new TextDecoder();
-/** Instructions: the constant expression that places a segment, and what a function is emptied with. */
+/** Instructions: the constant expression that places a segment, and those that fill an emptied function. */
 const OP = { nop: 0x01, end: 0x0b, i32Const: 0x41 } as const;
-/** Kinds of imports: WebAssembly core specification 2.0, binary format, 5.5.5. */
+/** Kinds of imports (WebAssembly core specification 2.0, section 5.5.5). */
 export const KIND = { function: 0, table: 1, memory: 2, global: 3 } as const;
 
 /**
- * Initial size, in pages, of the memory that the module imports: what it asks for, or what its data fills, whichever is more.
- * opa does not count the table of its dynamic calls, which it adds last, so a module with many groups of rules asks for too
- * little and would not load. Throws RangeError or Error on bytes that are no such module.
+ * Returns the initial size, in pages, of the imported memory: the size that the module requests, or the end of its data
+ * if that is larger. opa adds the table of dynamic calls last and does not count it. A module with many groups of rules
+ * then requests too little and would not load. Throws RangeError or Error for bytes that are not such a module.
  */
 export function memoryPages(wasm: Uint8Array): number {
-  let asked: number | undefined;
+  let requested: number | undefined;
   let filled = 0;
   for (const { id, start } of sectionsOf(wasm)) {
-    if (id === IMPORT_SECTION) asked = findMemory(new WasmReader(wasm, start));
+    if (id === IMPORT_SECTION) requested = findMemory(new WasmReader(wasm, start));
     if (id === DATA_SECTION) filled = findDataEnd(new WasmReader(wasm, start));
   }
-  if (asked === undefined) throw new Error('the module imports nothing');
-  return Math.max(asked, Math.ceil(filled / PAGE));
+  if (requested === undefined) throw new Error('the module imports nothing');
+  return Math.max(requested, Math.ceil(filled / PAGE));
 }
 
-/** Where opa's built-ins look for what they have compiled. */
+/** The function by which opa's built-ins look up compiled patterns. */
 const CACHE_GET = 'opa_builtin_cache_get';
 
-/** Regular expressions of one evaluation from which on opa's cache of them is broken. */
+/** With this many regular expressions in one evaluation, opa's cache of them is broken. */
 export const SOUND_CACHE_PATTERNS = 100;
 
 /**
- * The module with built-ins that find nothing compiled. From its hundredth pattern on, opa's cache of regular expressions throws one
- * out for each that it takes back, and does not look whether it is the same: what was freed is then used, and an evaluation
- * loops without end or decides from whatever stands there. Without the cache a pattern is compiled for each match. A
- * module without names, without that function, or that is none, is given back as it is: whoever loads it judges it.
+ * Returns the module with a cache lookup that never finds anything. From the hundredth pattern on, opa's cache of
+ * regular expressions frees an entry that is still in use. An evaluation then loops without end, or decides from freed
+ * memory. Without the cache, a pattern is compiled for each match. A module without names or without that function, and
+ * bytes that are not a module, are returned unchanged; the code that loads them reports the error.
  */
 export function dropCache(wasm: Uint8Array): Uint8Array {
   try {
@@ -59,14 +59,19 @@ function emptyCache(wasm: Uint8Array): Uint8Array | undefined {
     }
     return undefined;
   };
-  const index = read(CUSTOM_SECTION, findFunction);
+  const index = read(CUSTOM_SECTION, (reader, end) =>
+    [...functionNames(reader, end)].find(([, name]) => name === CACHE_GET),
+  )?.[0];
   const imported = read(IMPORT_SECTION, countFunctions) ?? 0;
   return index === undefined || index < imported
     ? undefined
     : read(CODE_SECTION, (reader) => emptyFunction(wasm, reader, index - imported));
 }
 
-/** The sections of a module, in their order: where the content of each begins and ends. Throws Error on bytes that are no module. */
+/**
+ * Yields the sections of a module in order, with start and end of their content. Throws Error for bytes that are no
+ * module.
+ */
 export function* sectionsOf(
   wasm: Uint8Array,
 ): Generator<{ readonly id: number; readonly start: number; readonly end: number }> {
@@ -80,35 +85,25 @@ export function* sectionsOf(
   }
 }
 
-/** The index of the function, where this is the section of names. */
-function findFunction(reader: WasmReader, end: number): number | undefined {
-  if (reader.text() !== 'name') return undefined;
+/** Yields index and name of each named function, if the custom section that `reader` is at is the name section. */
+export function* functionNames(reader: WasmReader, end: number): Generator<readonly [index: number, name: string]> {
+  if (reader.text() !== 'name') return;
   while (reader.position < end) {
     const part = reader.byte();
     const next = reader.number() + reader.position;
-    for (let left = part === FUNCTION_NAMES ? reader.number() : 0; left > 0; left -= 1) {
-      const index = reader.number();
-      if (reader.text() === CACHE_GET) return index;
-    }
+    for (let left = part === FUNCTION_NAMES ? reader.number() : 0; left > 0; left -= 1)
+      yield [reader.number(), reader.text()];
     reader.position = next;
   }
-  return undefined;
 }
 
 function countFunctions(reader: WasmReader): number {
   let functions = 0;
-  for (let left = reader.number(); left > 0; left -= 1) {
-    reader.text();
-    reader.text();
-    const kind = reader.byte();
-    if (kind === KIND.function) functions += 1;
-    if (kind === KIND.memory) skipLimits(reader);
-    else skipImport(reader, kind);
-  }
+  for (let left = reader.number(); left > 0; left -= 1) if (readImport(reader).kind === KIND.function) functions += 1;
   return functions;
 }
 
-/** The same number of bytes, so that nothing else of the module changes: no variables, 0, and nothing more. */
+/** Replaces a function body by one that returns 0, of the same length, so that nothing else in the module changes. */
 function emptyFunction(wasm: Uint8Array, reader: WasmReader, wanted: number): Uint8Array | undefined {
   reader.number();
   for (let left = wanted; left > 0; left -= 1) reader.skip(reader.number());
@@ -120,7 +115,7 @@ function emptyFunction(wasm: Uint8Array, reader: WasmReader, wanted: number): Ui
   return copy;
 }
 
-/** The first byte behind all data. Segments that are placed by anything but a constant are left to the runtime. */
+/** Returns the end of all data. Stops at a segment whose place is not a constant. */
 function findDataEnd(reader: WasmReader): number {
   let filled = 0;
   for (let left = reader.number(); left > 0; left -= 1) {
@@ -136,36 +131,33 @@ function findDataEnd(reader: WasmReader): number {
 
 function findMemory(reader: WasmReader): number {
   for (let left = reader.number(); left > 0; left -= 1) {
-    reader.skip(reader.number());
-    reader.skip(reader.number());
-    const kind = reader.byte();
-    if (kind === KIND.memory) {
-      reader.byte();
-      return reader.number();
-    }
-    skipImport(reader, kind);
+    const { kind, value } = readImport(reader);
+    if (kind === KIND.memory) return value;
   }
   throw new Error('the module imports no memory');
 }
 
-/** Reads past an import that is no memory. */
-export function skipImport(reader: WasmReader, kind: number): void {
-  if (kind === KIND.function) reader.number();
-  else if (kind === KIND.global) reader.skip(2);
-  else if (kind === KIND.table) {
-    reader.byte();
-    skipLimits(reader);
-  } else throw new Error(`unknown kind of import ${kind}`);
+/** Reads one import. `value` is the type index of a function, or the minimum size of a memory or table. */
+export function readImport(reader: WasmReader): { readonly kind: number; readonly value: number } {
+  reader.text();
+  reader.text();
+  const kind = reader.byte();
+  if (kind === KIND.function) return { kind, value: reader.number() };
+  if (kind === KIND.memory) return { kind, value: readLimits(reader) };
+  if (kind !== KIND.global && kind !== KIND.table) throw new Error(`unknown kind of import ${kind}`);
+  reader.skip(kind === KIND.global ? 2 : 1);
+  return { kind, value: kind === KIND.table ? readLimits(reader) : 0 };
 }
 
-/** Reads past the limits of a table or memory. */
-export function skipLimits(reader: WasmReader): void {
-  const limited = reader.byte() === 1;
-  reader.number();
-  if (limited) reader.number();
+/** Reads the limits of a table or memory, and returns the minimum. */
+function readLimits(reader: WasmReader): number {
+  const hasMaximum = reader.byte() === 1;
+  const minimum = reader.number();
+  if (hasMaximum) reader.number();
+  return minimum;
 }
 
-/** Reads a module byte by byte. Throws RangeError behind its end. */
+/** Reads a module byte by byte. Throws RangeError after its end. */
 export class WasmReader {
   position: number;
   readonly #bytes: Uint8Array;

@@ -1,29 +1,29 @@
-/** Owns the one place where policy wasm runs, and closes every trap of the SDK; refuses input and results that are not exactly one object. */
+/** Runs policy WebAssembly. Refuses input and results that are not exactly one object. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { type FailureSite, type LoadableModule, type MemoryImage, openModule, WasmInstance } from './wasm-instance.ts';
 
-/** Bounds of one evaluator, in bytes. */
+/** Limits of one evaluator, in bytes. */
 export interface WasmLimits {
-  /** Largest input; default 256 KiB. */
+  /** Largest input. Default: 256 KiB. */
   readonly inputBytes: number;
-  /** Most memory that the module can take, data included; default 512 MiB. */
+  /** Most memory that the module may use, including data. Default: 512 MiB. */
   readonly memoryBytes: number;
-  /** Growth beyond the loaded data after which the instance is replaced, since wasm memory never shrinks; default 16 MiB. */
+  /** Growth after which the instance is replaced, because its memory never shrinks. Default: 16 MiB. */
   readonly growthBytes: number;
 }
 
 const DEFAULTS: WasmLimits = { inputBytes: 256 * 1024, memoryBytes: 512 * 1024 * 1024, growthBytes: 16 * 1024 * 1024 };
 
-/** How the refusal of a built-in that failed begins. */
+/** Beginning of the refusal for a built-in that failed. */
 export const FAILED_BUILTIN = 'The built-in function ';
 
 /** How a module is loaded. */
-export interface WasmOptions {
+interface WasmOptions {
   readonly entrypoints: readonly string[];
   readonly limits?: Partial<WasmLimits>;
 }
 
-/** A module of compiled policy with its data. Not safe for concurrent use, and need not be: evaluation is synchronous. */
+/** A compiled policy with its data. Evaluation is synchronous, so there is no concurrent use. */
 export class WasmPolicy {
   readonly #from: LoadableModule;
   readonly #data: string | Uint8Array;
@@ -31,9 +31,9 @@ export class WasmPolicy {
   #instance: WasmInstance | undefined;
 
   /**
-   * Loads `wasm` with `data` (a JSON object, or its bytes in UTF-8), or takes the instance that was made of them. Throws
-   * POLICY_INVALID when it is no policy, lacks one of `entrypoints`, or needs a built-in that is not supplied: the SDK would
-   * find that out at a decision.
+   * Loads `wasm` with `data` (a JSON object, or its bytes in UTF-8), or uses an instance that was made from them.
+   * Throws POLICY_INVALID if it is not a policy, has not all of `entrypoints`, or needs a built-in that is not
+   * supplied. The SDK would report these only at the first decision.
    */
   constructor(
     wasm: Uint8Array,
@@ -56,7 +56,7 @@ export class WasmPolicy {
       });
   }
 
-  /** As the constructor, with the data as another thread has loaded them; others have their turn meanwhile. Throws the same. */
+  /** Does the same as the constructor with data that another thread loaded, in time slices. Throws the same. */
   static async copy(
     wasm: Uint8Array,
     data: string | Uint8Array,
@@ -71,14 +71,14 @@ export class WasmPolicy {
     return new WasmPolicy(wasm, data, { ...options, instance });
   }
 
-  /** The data as they are loaded, for `copy` in another thread. */
+  /** Returns the loaded data, for `copy` in another thread. */
   image(): MemoryImage {
     return (this.#instance ??= this.#load()).image();
   }
 
   /**
-   * Evaluates `entrypoint` over `inputText`, which must be one JSON object that the caller made itself. `time` (RFC 3339) is
-   * what the policy's clock shows. Returns the one result object; throws POLICY_FAILED for everything else.
+   * Evaluates `entrypoint` with `inputText`, one JSON object that Tollgate made. `time` (RFC 3339) is the policy's
+   * clock. Returns the result object. Throws POLICY_FAILED for anything else.
    */
   evaluate(entrypoint: string, inputText: string, time = ''): Readonly<Record<string, unknown>> {
     const input = this.#readInput(inputText);
@@ -90,10 +90,10 @@ export class WasmPolicy {
       failures = instance.takeFailures();
       if (instance.growth > this.#limits.growthBytes) this.#instance = instance.renewed();
     } catch (thrown) {
-      // What a trap left behind in the memory is unknown, so the next call gets a new instance, with data from their text.
+      // A trap leaves the memory undefined. The next call makes a new instance from the text of the data.
       this.#instance = undefined;
       throw new TollgateError('POLICY_FAILED', {
-        detail: 'The policy stopped in the middle of the decision.',
+        detail: 'The policy stopped during the decision.',
         cause: thrown,
       });
     }
@@ -102,12 +102,12 @@ export class WasmPolicy {
     return result;
   }
 
-  /** Names of what the module answers. */
+  /** Names of the module's entry points. */
   get entrypoints(): readonly string[] {
     return (this.#instance ??= this.#load()).entrypoints;
   }
 
-  /** Bytes of wasm memory now; 0 when the instance was dropped. */
+  /** Current size of the memory in bytes; 0 after the instance was dropped. */
   get memoryBytes(): number {
     return this.#instance?.bytes ?? 0;
   }
@@ -116,12 +116,14 @@ export class WasmPolicy {
     return WasmInstance.load(this.#from, exactBuffer(this.#data));
   }
 
-  /** Input that does not parse would become undefined without a word, and rules that ask for absence would then allow. */
+  /** The SDK would read invalid input as undefined. Rules that test for absence would then allow. */
   #readInput(text: string): ArrayBuffer {
     if (!isObject(text))
       throw new TollgateError('POLICY_FAILED', { detail: 'The input of the policy is not an object.' });
     if (!isWellFormed(text))
-      throw new TollgateError('POLICY_FAILED', { detail: 'The input of the policy holds half of a surrogate pair.' });
+      throw new TollgateError('POLICY_FAILED', {
+        detail: 'The input of the policy contains half of a surrogate pair.',
+      });
     const input = exactBuffer(text);
     if (input.byteLength > this.#limits.inputBytes) {
       throw new TollgateError('POLICY_FAILED', {
@@ -133,7 +135,7 @@ export class WasmPolicy {
   }
 }
 
-/** The SDK hands over the whole buffer of a view, so a pooled one would carry other data or a cut text. */
+/** The SDK reads the whole buffer of a view. A pooled buffer would contain other data. */
 function exactBuffer(data: string | Uint8Array): ArrayBuffer {
   if (typeof data !== 'string') return new Uint8Array(data).buffer;
   const bytes = new TextEncoder().encode(data);
@@ -151,10 +153,13 @@ function onlyResult(results: unknown): Readonly<Record<string, unknown>> {
   const result: unknown = (list[0] as { result?: unknown } | undefined)?.result;
   if (list.length === 1 && typeof result === 'object' && result !== null && !Array.isArray(result))
     return result as Readonly<Record<string, unknown>>;
-  throw new TollgateError('POLICY_FAILED', { detail: 'The policy gave no decision.' });
+  throw new TollgateError('POLICY_FAILED', { detail: 'The policy returned no decision.' });
 }
 
-/** Throws POLICY_FAILED for a built-in that failed where a rule led to it that counts. `enforced`: which packages count, by name; '' stands for all others. */
+/**
+ * Throws POLICY_FAILED if a built-in failed that an enforced rule leads to. `enforced` tells by package whether its
+ * rules are enforced; '' stands for all other packages.
+ */
 function refuseFailed(failures: readonly FailureSite[], enforced: unknown): void {
   const counts =
     typeof enforced === 'object' && enforced !== null ? (enforced as Readonly<Record<string, unknown>>) : {};
@@ -182,7 +187,7 @@ function isObject(text: string): boolean {
   }
 }
 
-/** In Node since 20; the language level that the project compiles for does not know it. */
+/** Node 20 has this method. The language level that the project compiles for does not declare it. */
 function isWellFormed(text: string): boolean {
   return (text as unknown as { isWellFormed(): boolean }).isWellFormed();
 }

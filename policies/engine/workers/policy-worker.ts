@@ -1,4 +1,4 @@
-/** Owns the inside of a policy worker: one module, one question after the other; refuses nothing itself, it reports. */
+/** The program of a policy worker: one module, which answers one query after the other. */
 import { type MessagePort, workerData } from 'node:worker_threads';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { WasmPolicy } from '../wasm/wasm-policy.ts';
@@ -8,13 +8,13 @@ import type { PolicyQuery, WorkerAnswer, WorkerParts } from './worker-handle.ts'
 const { port, ...parts } = workerData as WorkerParts & { readonly port: MessagePort };
 
 function answer(run: () => Readonly<Record<string, unknown>>, more: Pick<WorkerAnswer, 'thread'> = {}): void {
-  let said: WorkerAnswer;
+  let message: WorkerAnswer;
   try {
-    said = { result: run(), ...more };
+    message = { result: run(), ...more };
   } catch (thrown) {
-    said = { failed: thrown instanceof TollgateError ? thrown.message : 'The policy cannot be evaluated.' };
+    message = { failed: thrown instanceof TollgateError ? thrown.message : 'The policy cannot be evaluated.' };
   }
-  port.postMessage(said);
+  port.postMessage(message);
 }
 
 let policy: WasmPolicy | undefined;

@@ -1,14 +1,14 @@
-/** Owns how much processor time a thread of this process has had; refuses to guess where the system does not say (anywhere but Linux). */
+/** Reads the processor time of a thread in this process. Only Linux supports this. */
 import { closeSync, openSync, readlinkSync, readSync } from 'node:fs';
 
-/** Reads one thread's processor time. */
+/** The processor time of one thread. */
 export interface ThreadClock {
-  /** Milliseconds since the thread began. Undefined: unknown. */
+  /** Milliseconds since the start of the thread. Undefined if unknown. */
   ms(): number | undefined;
   close(): void;
 }
 
-/** For a thread to ask about itself: its id in this process, or undefined where the system has no such thing. */
+/** Returns the id of the calling thread; undefined if the system does not give one. */
 export function ownThread(): number | undefined {
   try {
     const id = Number(readlinkSync('/proc/thread-self').split('/').at(-1));
@@ -18,7 +18,9 @@ export function ownThread(): number | undefined {
   }
 }
 
-/** The clock of a thread of this process; one that knows nothing where there is none. The file stays open: one read of it takes microseconds. */
+/**
+ * Opens the clock of a thread. Without a thread, its time is unknown. The file stays open: one read takes microseconds.
+ */
 export function openThreadClock(thread: number | undefined): ThreadClock {
   const file = thread === undefined ? undefined : tryOpen(`/proc/self/task/${thread}/schedstat`);
   if (file === undefined) return { ms: () => undefined, close: () => undefined };

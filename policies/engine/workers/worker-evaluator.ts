@@ -1,23 +1,23 @@
-/** Owns the workers that evaluate what must not hold up this thread: two, each warm; stops what runs away and refuses what it was asked. */
+/** The workers for evaluations that must not block this thread. A worker that does not finish in time is ended. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { FairQueue } from './fair-queue.ts';
 import { type PolicyQuery, type WorkerAnswer, WorkerHandle, type WorkerParts } from './worker-handle.ts';
 
-interface Asked {
-  readonly question: PolicyQuery;
+interface PendingQuery {
+  readonly query: PolicyQuery;
   settle(answer: WorkerAnswer): void;
 }
 
 /**
- * Evaluates in two workers, one question of a principal at a time, in turns (policies/engine/workers/fair-queue.ts): what runs away holds one
- * worker until its deadline, and what else its caller asks waits behind what others do. It is refused and its worker ended;
- * the other one, loaded and warm, goes on while a new one comes up. A worker that dies refuses what it had.
+ * Evaluates in two workers, one query of a principal at a time (see fair-queue.ts). A query without end uses one worker
+ * until its deadline, while other queries of its caller wait behind those of others. It is then refused, and its worker
+ * is ended and replaced; the other worker continues. If a worker exits, its query is refused.
  */
 export class WorkerEvaluator {
-  /** User Rego sees its arguments whole. */
+  /** User Rego reads arguments in full. */
   readonly projects = false;
   readonly #parts: WorkerParts;
-  readonly #turns = new FairQueue<Asked>();
+  readonly #turns = new FairQueue<PendingQuery>();
   #workers: readonly WorkerHandle[];
   #closed = false;
 
@@ -26,7 +26,7 @@ export class WorkerEvaluator {
     this.#workers = [this.#begin(), this.#begin()];
   }
 
-  /** Resolves once both workers are warm. Throws POLICY_INVALID when the module cannot be loaded. */
+  /** Resolves when both workers are ready. Throws POLICY_INVALID if the module cannot be loaded. */
   async start(): Promise<void> {
     try {
       await Promise.all(this.#workers.map(({ ready }) => ready));
@@ -40,12 +40,12 @@ export class WorkerEvaluator {
   }
 
   /** Throws POLICY_FAILED. */
-  async evaluate(question: PolicyQuery): Promise<Readonly<Record<string, unknown>>> {
+  async evaluate(query: PolicyQuery): Promise<Readonly<Record<string, unknown>>> {
     if (this.#closed) throw new TollgateError('POLICY_FAILED', { detail: 'The policy is closed.' });
-    const asked = new Promise<WorkerAnswer>((settle) => this.#turns.add(question, { question, settle }));
-    this.#revive();
+    const pending = new Promise<WorkerAnswer>((settle) => this.#turns.add(query, { query, settle }));
+    this.#replaceDead();
     this.#serve();
-    const answer = await asked;
+    const answer = await pending;
     if ('failed' in answer) throw new TollgateError('POLICY_FAILED', { detail: answer.failed });
     return answer.result;
   }
@@ -60,17 +60,16 @@ export class WorkerEvaluator {
     for (const worker of this.#workers.filter(({ free }) => free)) {
       const turn = this.#turns.take();
       if (turn === undefined) return;
-      void worker.ask(turn.item.question).then((answer) => {
+      void worker.ask(turn.item.query).then((answer) => {
         turn.item.settle(answer);
         this.#turns.done(turn.principal);
-        this.#revive();
+        this.#replaceDead();
         this.#serve();
       });
     }
   }
 
-  /** In the place of each that has died. */
-  #revive(): void {
+  #replaceDead(): void {
     if (this.#closed) return;
     this.#workers = this.#workers.map((worker) => {
       if (!worker.dead) return worker;
@@ -82,7 +81,7 @@ export class WorkerEvaluator {
   #begin(): WorkerHandle {
     const worker = new WorkerHandle(this.#parts);
     const failed = (thrown: unknown): void => {
-      // Whoever asks next has them begun anew; nobody waits for ones that do not start.
+      // The next query starts the workers again. Queries do not wait for workers that cannot start.
       if (this.#workers.every(({ dead }) => dead))
         this.#refuse(thrown instanceof Error ? thrown.message : 'The policy cannot be loaded.');
     };

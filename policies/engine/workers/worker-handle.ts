@@ -1,4 +1,4 @@
-/** Owns one worker of a policy: its start, one question at a time, and its end when it runs away; queues nothing. */
+/** One worker of a policy: its start, one query at a time, and its end when a query takes too long. */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -7,43 +7,49 @@ import type { WasmLimits } from '../wasm/wasm-policy.ts';
 import type { QueryOwner } from './fair-queue.ts';
 import { openThreadClock, type ThreadClock } from './thread-clock.ts';
 
-/** One question to the wasm, and whose it is. */
+/** One query to the policy, and its caller. */
 export interface PolicyQuery extends QueryOwner {
   readonly entrypoint: string;
   readonly input: string;
-  /** RFC 3339: what the policy's clock shows. */
+  /** RFC 3339. The clock of the policy. */
   readonly time: string;
-  /** Milliseconds of processor time after which the evaluation is stopped, where it can be; of the wall's where the system does not count per thread. */
+  /**
+   * Milliseconds of processor time until the evaluation is stopped; of real time if the system does not count per
+   * thread.
+   */
   readonly deadlineMs: number;
 }
 
 /** What a worker is started with. */
 export interface WorkerParts {
   readonly wasm: Uint8Array;
-  /** A JSON object, or its bytes in UTF-8; bytes in shared memory are not copied to the worker. */
+  /** A JSON object, or its bytes in UTF-8. Bytes in shared memory are not copied to the worker. */
   readonly data: string | Uint8Array;
   readonly entrypoints: readonly string[];
   readonly limits: Partial<WasmLimits>;
-  /** Asked, whatever the answers, before a worker counts as ready. */
+  /** Queries to run before the worker counts as ready. Their answers are ignored. */
   readonly warmUp?: readonly PolicyQuery[];
 }
 
-/** What a worker answers: the result, or the public detail of the refusal; the first answer says which thread it is. */
+/** The answer of a worker: the result, or the public detail of a refusal. The first answer contains the thread id. */
 export type WorkerAnswer = ({ readonly result: Readonly<Record<string, unknown>> } | { readonly failed: string }) & {
   readonly thread?: number | undefined;
 };
 
-/** The refusal of a question that took too long: whether it does depends on the machine, too. */
+/** The refusal of a query that took too long. The outcome of such a query depends on the machine. */
 export const TIMED_OUT = 'The policy did not decide in time and was stopped.';
 
-/** Milliseconds that a worker has to load the module. */
+/** Milliseconds for a worker to load the module. */
 const START_MS = 10_000;
-/** Milliseconds by the wall, beside twice the deadline, after which nothing is waited for, however little of the processor a worker had: a busy machine is no reason to refuse, a stuck one is. */
+/**
+ * Milliseconds of real time, added to twice the deadline, after which a query is refused even if the worker had little
+ * processor time. A busy machine must not cause refusals, but a stuck one must.
+ */
 const PATIENCE_MS = 1_000;
 
 /** One worker and the port to it. */
 export class WorkerHandle {
-  /** Settles once it has loaded the module and decided what it is warmed with. */
+  /** Resolves when the worker has loaded the module and answered the warm-up queries. */
   readonly ready: Promise<void>;
   dead = false;
   readonly #worker: Worker;
@@ -57,7 +63,7 @@ export class WorkerHandle {
     this.#openClock = openClock;
     const { port1, port2 } = new MessageChannel();
     this.#port = port1;
-    // Nothing of the process is passed on, and what the worker prints stays here: stdout belongs to the wire.
+    // The worker gets nothing of this process's environment. Its output is dropped: stdout carries the MCP protocol.
     this.#worker = new Worker(workerFile(), {
       workerData: { ...parts, port: port2 },
       transferList: [port2],
@@ -77,15 +83,15 @@ export class WorkerHandle {
     this.ready.catch(() => undefined);
   }
 
-  /** It can be asked now. */
+  /** Whether the worker can answer a query now. */
   get free(): boolean {
     return this.#isReady && !this.dead && this.#settle === undefined;
   }
 
-  /** Only while it is free. A question that has had its time is refused, and the worker ends. */
-  ask(question: PolicyQuery): Promise<WorkerAnswer> {
+  /** Call this only while `free`. If the query takes too long, it is refused and the worker ends. */
+  ask(query: PolicyQuery): Promise<WorkerAnswer> {
     return new Promise((resolve) => {
-      const { deadlineMs } = question;
+      const { deadlineMs } = query;
       const [before, latest] = [this.#clock.ms(), performance.now() + 2 * deadlineMs + PATIENCE_MS];
       const expire = (): void => {
         const [had, left] = [this.#clock.ms(), latest - performance.now()];
@@ -98,7 +104,7 @@ export class WorkerHandle {
         clearTimeout(timer);
         resolve(answer);
       };
-      this.#port.postMessage({ entrypoint: question.entrypoint, input: question.input, time: question.time });
+      this.#port.postMessage({ entrypoint: query.entrypoint, input: query.input, time: query.time });
     });
   }
 
@@ -110,7 +116,7 @@ export class WorkerHandle {
     this.#take({ failed: 'The worker of the policy ended.' });
   }
 
-  /** Code that has never run is compiled when it first runs: what that costs must be no caller's time. */
+  /** Code is compiled when it first runs. The warm-up queries do this before a call needs the worker. */
   async #load(warmUp: readonly PolicyQuery[]): Promise<void> {
     const loaded = await new Promise<WorkerAnswer>((resolve) => {
       const timer = setTimeout(() => this.#take({ failed: 'The policy took too long to load.' }, true), START_MS);
@@ -121,14 +127,14 @@ export class WorkerHandle {
     });
     if ('failed' in loaded) return this.#fail(loaded.failed);
     this.#clock = this.#openClock(loaded.thread);
-    for (const question of warmUp) {
-      await this.ask(question);
-      if (this.dead) return this.#fail('The policy does not even decide a call that carries nothing in time.');
+    for (const query of warmUp) {
+      await this.ask(query);
+      if (this.dead) return this.#fail('The policy cannot decide an empty call in time.');
     }
     this.#isReady = true;
   }
 
-  /** An answer may lie in the port already when this thread was busy: only its absence is a runaway. */
+  /** If this thread was busy, an answer may already be in the port. Only without one has the query run too long. */
   #expire(): void {
     const late = receiveMessageOnPort(this.#port) as { message: WorkerAnswer } | undefined;
     if (late !== undefined) this.#take(late.message);
@@ -148,9 +154,9 @@ export class WorkerHandle {
   }
 }
 
-/** Node 20 cannot run TypeScript in a worker: the sources use the built file, as a package does. */
+/** Node 20 cannot run TypeScript in a worker, so the sources use the built file. */
 function workerFile(): string {
   const here = path.dirname(fileURLToPath(import.meta.url));
-  const beside = path.join(here, 'policy-worker.js');
-  return existsSync(beside) ? beside : path.join(here, '../../../dist/policies/engine/workers/policy-worker.js');
+  const built = path.join(here, 'policy-worker.js');
+  return existsSync(built) ? built : path.join(here, '../../../dist/policies/engine/workers/policy-worker.js');
 }

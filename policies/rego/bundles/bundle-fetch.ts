@@ -1,20 +1,23 @@
-/** Owns one question to a server of bundles: whether there is a newer one, and its bytes; refuses other places, giants and servers that never end. */
+/** Sends one request to a server of bundles. Limits size, time and redirects. */
 import type { BundleServer } from '../../port.ts';
 
-/** Most bytes of a packed bundle. */
+/** Maximum size of a packed bundle in bytes. */
 const MAX_BYTES = 64 * 1024 * 1024;
-/** Until the answer begins, and until it ends, ms. */
+/** Milliseconds until the response must begin, and until it must end. */
 const ANSWER_MS = 10_000;
 const WHOLE_MS = 60_000;
 const MAX_REDIRECTS = 3;
 
-/** What the server answered; undefined when it has nothing newer. */
-export interface FetchedBundle {
+/** A fetched bundle. */
+interface FetchedBundle {
   readonly bytes: Uint8Array;
   readonly etag?: string;
 }
 
-/** Asks for a bundle. Throws Error with a public reason that names neither query nor token. */
+/**
+ * Fetches a bundle; undefined if the one with `etag` is current. Throws Error with a reason that contains neither query
+ * nor token.
+ */
 export async function fetchBundle(
   server: BundleServer,
   { etag, stop }: { readonly etag?: string; readonly stop: AbortSignal },
@@ -46,20 +49,20 @@ export async function fetchBundle(
   }
 }
 
-interface Asking {
+interface RequestOptions {
   readonly server: BundleServer;
   readonly signal: AbortSignal;
   readonly etag?: string;
 }
 
-/** Follows a few redirects, never to a place that is less safe; the token goes to the origin that it is for, and to no other. */
-async function ask(url: URL, { server, signal, etag }: Asking): Promise<Response> {
+/** Follows a few redirects, but not to a less safe URL. The token is sent only to the origin of `server.url`. */
+async function ask(url: URL, { server, signal, etag }: RequestOptions): Promise<Response> {
   const first = url;
   for (let hop = 0; hop <= MAX_REDIRECTS; hop += 1) {
     const token =
       server.token !== undefined && url.origin === first.origin ? { authorization: `Bearer ${server.token}` } : {};
     const response = await fetch(url, {
-      // A bundle is packed already; unpacked on the way it would not be the file that was signed.
+      // A bundle is already compressed. If it were decompressed in transfer, it would not be the file that was signed.
       headers: { 'accept-encoding': 'identity', ...(etag === undefined ? {} : { 'if-none-match': etag }), ...token },
       redirect: 'manual',
       signal,
@@ -67,12 +70,12 @@ async function ask(url: URL, { server, signal, etag }: Asking): Promise<Response
     const to = response.headers.get('location');
     if (response.status < 300 || response.status === 304 || response.status >= 400 || to === null) return response;
     await response.body?.cancel();
-    if (!URL.canParse(to, url)) throw new Error('the server sends on to what is no address');
+    if (!URL.canParse(to, url)) throw new Error('the server redirects to an invalid URL');
     url = new URL(to, url);
     if (url.protocol !== 'https:' && url.origin !== first.origin)
-      throw new Error('the server sends on to an address without https');
+      throw new Error('the server redirects to a URL without https');
   }
-  throw new Error(`the server sends on more than ${MAX_REDIRECTS} times`);
+  throw new Error(`the server redirects more than ${MAX_REDIRECTS} times`);
 }
 
 async function readAll(response: Response): Promise<Uint8Array> {
@@ -86,7 +89,7 @@ async function readAll(response: Response): Promise<Uint8Array> {
   return Buffer.concat(chunks);
 }
 
-/** The system's word for it, such as ECONNREFUSED. */
+/** Returns the error code of the system, such as ECONNREFUSED. */
 function reasonOf({ cause }: Error): string {
   const code = (cause as { readonly code?: unknown } | undefined)?.code;
   return typeof code === 'string' && /^[A-Z_0-9]+$/.test(code) ? ` (${code})` : '';

@@ -1,4 +1,7 @@
-/** Owns the form of OPA bundles, packed or as a folder; refuses archives that are not plain, data under names of the library, and facts of another policy. */
+/**
+ * Reads and writes OPA bundles, packed or as a folder. Refuses unusual archives, reserved data, and facts of another
+ * policy.
+ */
 import { createHash } from 'node:crypto';
 import { readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
@@ -7,9 +10,9 @@ import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { RegoFacts } from '../rego-facts.ts';
 
 const BLOCK = 512;
-/** Most bytes that a bundle unpacks to. */
+/** Maximum size of an unpacked bundle in bytes. */
 const MAX_BYTES = 256 * 1024 * 1024;
-/** Roots of `data` that are Tollgate's own: `config` is made from the configuration, the others are packages. */
+/** Roots of `data` that Tollgate uses: `config` is made from the configuration, the others are packages. */
 const RESERVED = ['config', 'tollgate', 'policy'] as const;
 
 /** A policy compiled by `opa build -t wasm` together with the library. */
@@ -17,9 +20,9 @@ export interface Bundle {
   readonly wasm: Uint8Array;
   /** The user's own data. */
   readonly data: Readonly<Record<string, unknown>>;
-  /** What `tollgate policy build` knew of the rules; a bundle that opa alone has built has none. */
+  /** Facts that `tollgate policy build` adds. Absent in a bundle that opa alone built. */
   readonly facts?: RegoFacts;
-  /** Hash of the library that is built in; absent where the facts are. */
+  /** Hash of the library in the module. Absent if `facts` is absent. */
   readonly library?: string;
 }
 
@@ -33,7 +36,7 @@ export const BUNDLE_FILES = {
 } as const;
 const FACTS_VERSION = 1;
 
-/** Reads a `.tar.gz` or a folder. `name` stands for it in messages. Throws POLICY_INVALID. */
+/** Reads a `.tar.gz` or a folder. `name` is its name in messages. Throws POLICY_INVALID. */
 export async function readBundle(file: string, name: string): Promise<Bundle> {
   try {
     return openBundle((await stat(file)).isDirectory() ? await readFolder(file) : unpackBundle(await readFile(file)));
@@ -43,15 +46,15 @@ export async function readBundle(file: string, name: string): Promise<Bundle> {
   }
 }
 
-/** A bundle out of its files. Throws Error with what is wrong. */
+/** Makes a bundle from its files. Throws Error with the reason if that is not possible. */
 export function openBundle(files: ReadonlyMap<string, Uint8Array>): Bundle {
   const wasm = files.get(BUNDLE_FILES.wasm);
-  if (wasm === undefined) throw new Error('it holds no policy.wasm; build it with `tollgate policy build`');
+  if (wasm === undefined) throw new Error('it has no policy.wasm; build it with `tollgate policy build`');
   const facts = files.get(BUNDLE_FILES.facts);
   return { wasm, data: readData(files.get(BUNDLE_FILES.data)), ...(facts === undefined ? {} : readFacts(facts, wasm)) };
 }
 
-/** The text of tollgate.json: facts, tied to the wasm that they are true of. `library`: hash of the library in it. */
+/** Returns the text of tollgate.json: the facts, and the hash of the module that they describe. */
 export function factsText(
   wasm: Uint8Array,
   { facts, library }: { readonly facts: RegoFacts; readonly library: string },
@@ -72,7 +75,7 @@ function readFacts(bytes: Uint8Array, wasm: Uint8Array): { readonly facts: RegoF
     facts?: RegoFacts;
   };
   if (version !== FACTS_VERSION || facts === undefined || typeof library !== 'string')
-    throw new Error('its tollgate.json is of another version; build it anew');
+    throw new Error('its tollgate.json has another version; build it again');
   if (hash !== hashOf(wasm)) throw new Error('its tollgate.json belongs to another policy.wasm');
   return { facts, library };
 }
@@ -81,7 +84,7 @@ function hashOf(bytes: Uint8Array): string {
   return createHash('sha256').update(bytes).digest('hex');
 }
 
-/** A gzipped tar (ustar) of plain files, in the order given. The same files give the same bytes: no time, no owner. */
+/** Returns a gzipped tar (ustar) of plain files, in order, without time and owner: equal files give equal bytes. */
 export function packBundle(files: ReadonlyMap<string, Uint8Array>): Buffer {
   const entries = [...files].flatMap(([name, bytes]) => [
     tarHeader(name, bytes.byteLength),
@@ -95,7 +98,7 @@ function tarHeader(name: string, size: number): Buffer {
   const header = Buffer.alloc(BLOCK);
   const octal = (value: number, at: number, length: number): void =>
     void header.write(`${value.toString(8).padStart(length - 1, '0')}\0`, at);
-  if (header.write(name, 0) > 99) throw new Error('names of files in a bundle are short');
+  if (header.write(name, 0) > 99) throw new Error('a file name in the bundle is too long');
   octal(0o644, 100, 8);
   octal(0, 108, 8);
   octal(0, 116, 8);
@@ -111,7 +114,10 @@ function tarHeader(name: string, size: number): Buffer {
   return header;
 }
 
-/** Files of a gzipped tar by name, without leading slash. Throws Error on anything that is not a plain file or folder. */
+/**
+ * Returns the files of a gzipped tar by name, without leading slash. Throws Error if it contains more than files and
+ * folders.
+ */
 export function unpackBundle(packed: Uint8Array): ReadonlyMap<string, Uint8Array> {
   const tar = gunzipSync(packed, { maxOutputLength: MAX_BYTES });
   const files = new Map<string, Uint8Array>();
@@ -121,7 +127,7 @@ export function unpackBundle(packed: Uint8Array): ReadonlyMap<string, Uint8Array
     const size = Number.parseInt(textOf(header, 124, 12), 8);
     const kind = textOf(header, 156, 1);
     if (!Number.isInteger(size) || at + BLOCK + size > tar.length) throw new Error('the archive is cut off');
-    if (!['', '0', '5'].includes(kind)) throw new Error('the archive holds links or other things than files');
+    if (!['', '0', '5'].includes(kind)) throw new Error('the archive contains links or special files');
     const name = [textOf(header, 345, 155), textOf(header, 0, 100)].filter((part) => part !== '').join('/');
     if (kind !== '5') files.set(name.replace(/^(\.?\/)+/, ''), tar.subarray(at + BLOCK, at + BLOCK + size));
     at += BLOCK + Math.ceil(size / BLOCK) * BLOCK;
@@ -147,8 +153,8 @@ function readData(bytes: Uint8Array | undefined): Readonly<Record<string, unknow
   const data: unknown = bytes === undefined ? {} : JSON.parse(new TextDecoder().decode(bytes));
   if (typeof data !== 'object' || data === null || Array.isArray(data))
     throw new Error('its data.json is not an object');
-  const taken = RESERVED.find((root) => Object.hasOwn(data, root));
-  if (taken !== undefined) throw new Error(`its data stands under "${taken}", a name of Tollgate; use another`);
+  const reserved = RESERVED.find((root) => Object.hasOwn(data, root));
+  if (reserved !== undefined) throw new Error(`its data uses the name "${reserved}", which Tollgate uses; rename it`);
   return data as Readonly<Record<string, unknown>>;
 }
 

@@ -1,38 +1,41 @@
-/** Owns OPA's form of signed bundles (`.signatures.json`): a JWT over the hash of every file; refuses files that it does not name, and algorithms that do not fit the key. */
+/**
+ * OPA's signed bundles: `.signatures.json` is a JWT with the hash of every file. See
+ * https://www.openpolicyagent.org/docs/latest/management-bundles/#signing.
+ */
 import { createHash, createPrivateKey, createPublicKey, type KeyObject } from 'node:crypto';
 import { CompactSign, jwtVerify } from 'jose';
 
-/** Name of the file in a bundle. It is signed by nobody. */
+/** The file of signatures in a bundle. It is not signed itself. */
 const SIGNATURES = '.signatures.json';
 const HASH = 'SHA-256';
-/** Files that OPA reads as values: their hash is that of the value, so that white space and the order of keys do not count. */
+/** OPA hashes the value of these files, so white space and the order of keys do not matter. */
 const VALUES = /(^|\/)(data\.json|\.manifest)$/;
-/** OPA would take these as values too, and we read no YAML here. */
+/** OPA would also hash the value of these. Tollgate reads no YAML here. */
 const UNREADABLE = /(^|\/)data\.ya?ml$/;
 
-/** What a signature is made with, as OPA names it. */
+/** Signature algorithms, by OPA's names. */
 export const ALGORITHMS = ['RS256', 'ES256', 'HS256'] as const;
 export type SigningAlgorithm = (typeof ALGORITHMS)[number];
 
-/** A key for signing: PEM of a private key, or the shared secret of HS256. */
+/** A key for signing: the PEM of a private key, or the shared secret for HS256. */
 export interface SigningKey {
   readonly algorithm: SigningAlgorithm;
   readonly key: string;
-  /** What the bundle may be used for, as its readers ask; absent: anything. */
+  /** What the bundle may be used for. Readers check it. Absent: anything. */
   readonly scope?: string;
 }
 
-/** What a signature is verified with. */
-export interface Verifier {
+/** The keys that verify a signature. */
+interface Verifier {
   /** PEM of public keys or certificates. */
   readonly keys?: readonly string[];
-  /** For HMAC. */
+  /** Secrets for HMAC. */
   readonly secrets?: readonly string[];
-  /** The scope that must be signed; absent: none may be. */
+  /** The scope that the signature must have. Absent: it must have none. */
   readonly scope?: string;
 }
 
-/** Algorithms that a kind of key verifies: a public key must never be taken for the secret of an HMAC. */
+/** Algorithms for each kind of key. A public key must never be used as the secret of an HMAC. */
 const FITTING: Readonly<Record<string, readonly string[]>> = {
   rsa: ['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512'],
   ec: ['ES256', 'ES384', 'ES512'],
@@ -47,8 +50,8 @@ interface SignedFile {
 type Files = ReadonlyMap<string, Uint8Array>;
 
 /**
- * The text of `.signatures.json` for these files. It holds no time: with RS256 and HS256 the same files give the same text.
- * Throws Error when the key does not fit the algorithm.
+ * Returns the text of `.signatures.json` for these files. It contains no time, so RS256 and HS256 give equal texts for
+ * equal files. Throws Error if the key does not fit the algorithm.
  */
 export async function signFiles(files: Files, { algorithm, key, scope }: SigningKey): Promise<string> {
   const listed = [...files]
@@ -66,21 +69,21 @@ export async function signFiles(files: Files, { algorithm, key, scope }: Signing
 }
 
 /**
- * Verifies that one of the keys has signed exactly these files. Throws Error with what is wrong: no signature, no key that
- * fits, another scope, a file that is changed, missing or not named.
+ * Verifies that one of the keys signed exactly these files. Throws Error with the reason: no signature, no key that
+ * fits, another scope, or a file that is changed, missing or not listed.
  */
 export async function verifyFiles(files: Files, verifier: Verifier): Promise<void> {
   const signed = new Map((await readSigned(files, verifier)).map((file) => [plainName(file.name), file]));
   for (const [name, bytes] of files) {
     if (name === SIGNATURES) continue;
     const file = signed.get(plainName(name));
-    if (file === undefined) throw new Error(`${plainName(name)} is not named by the signature`);
+    if (file === undefined) throw new Error(`the signature does not list ${plainName(name)}`);
     if (file.algorithm !== HASH) throw new Error(`the hash of ${file.name} is not ${HASH}`);
     if (hashFile(name, bytes) !== file.hash) throw new Error(`${file.name} was changed after it was signed`);
     signed.delete(plainName(name));
   }
   const [missing] = signed.keys();
-  if (missing !== undefined) throw new Error(`${missing} is named by the signature and is not there`);
+  if (missing !== undefined) throw new Error(`the signature lists ${missing}, which is missing`);
 }
 
 async function readSigned(
@@ -91,21 +94,22 @@ async function readSigned(
   if (bytes === undefined) throw new Error('it is not signed');
   const { signatures } = JSON.parse(new TextDecoder().decode(bytes)) as { readonly signatures?: readonly unknown[] };
   const [token] = signatures ?? [];
-  if (signatures?.length !== 1 || typeof token !== 'string') throw new Error('its signature is not one token');
+  if (signatures?.length !== 1 || typeof token !== 'string')
+    throw new Error('its .signatures.json does not contain exactly one token');
   for (const { key, algorithms } of [...keys.map(readPublic), ...secrets.map(readSecret)]) {
     const verified = await jwtVerify(token, key, { algorithms: [...algorithms] }).catch(() => undefined);
     if (verified === undefined) continue;
-    if ((verified.payload.scope ?? '') !== scope) throw new Error('it is signed for another scope');
+    if ((verified.payload.scope ?? '') !== scope) throw new Error('its signature has another scope');
     return requireList(verified.payload.files);
   }
-  throw new Error('none of the keys has signed it');
+  throw new Error('it is not signed by any of the keys');
 }
 
 function requireList(files: unknown): readonly SignedFile[] {
   const fits = (file: Partial<SignedFile> | null): boolean =>
     typeof file?.name === 'string' && typeof file.hash === 'string' && typeof file.algorithm === 'string';
   if (Array.isArray(files) && files.every(fits)) return files as readonly SignedFile[];
-  throw new Error('its signature names no files');
+  throw new Error('its signature lists no files');
 }
 
 function readPublic(pem: string): { readonly key: KeyObject; readonly algorithms: readonly string[] } {
@@ -119,16 +123,16 @@ function readSecret(secret: string): { readonly key: Uint8Array; readonly algori
 
 function requireKind(key: KeyObject, algorithm: SigningAlgorithm): KeyObject {
   if (FITTING[key.asymmetricKeyType ?? '']?.includes(algorithm) === true) return key;
-  throw new Error(`a key of the kind ${key.asymmetricKeyType ?? 'unknown'} does not sign with ${algorithm}`);
+  throw new Error(`a key of type ${key.asymmetricKeyType ?? 'unknown'} cannot sign with ${algorithm}`);
 }
 
 function plainName(name: string): string {
   return name.replace(/^(\.?\/)+/, '');
 }
 
-/** As OPA does: files that are values by their value, all others by their bytes. */
+/** Hashes as OPA does: some files by their value, all others by their bytes. */
 function hashFile(name: string, bytes: Uint8Array): string {
-  if (UNREADABLE.test(name)) throw new Error(`${plainName(name)}: data of a signed bundle is data.json`);
+  if (UNREADABLE.test(name)) throw new Error(`${plainName(name)}: a signed bundle may have data only in data.json`);
   const hash = createHash('sha256');
   return (
     VALUES.test(name)
@@ -137,10 +141,13 @@ function hashFile(name: string, bytes: Uint8Array): string {
   ).digest('hex');
 }
 
-/** One spelling of a JSON text: keys sorted by bytes, no white space, numbers as they are written, texts as Go writes them. */
+/**
+ * Returns the canonical form of a JSON text: keys sorted by bytes, no white space, numbers unchanged, strings as Go
+ * writes them.
+ */
 function canonical(text: string): string {
   JSON.parse(text);
-  // Marked, so that a number keeps its spelling through the parser and no text can be taken for one.
+  // A prefix marks strings and numbers, so that a number keeps its spelling through the parser.
   const marked = text.replace(/"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g, (token) =>
     token.startsWith('"') ? `"s${token.slice(1)}` : `"n${token}"`,
   );
@@ -157,7 +164,7 @@ function spell(value: unknown): string {
   return `{${entries.map(([key, child]) => `${spellText(key)}:${spell(child)}`).join(',')}}`;
 }
 
-/** Go escapes the two separators that JavaScript once could not hold, and knows no half of a surrogate pair. */
+/** Go escapes U+2028 and U+2029, and replaces half of a surrogate pair. */
 function spellText(text: string): string {
   return JSON.stringify(Buffer.from(text).toString('utf8'))
     .replaceAll('\u2028', '\\u2028')

@@ -1,4 +1,4 @@
-/** Owns a bundle that lies on a server: fetched, verified, kept for a start without network, asked for anew; refuses what is not signed as it must be. */
+/** A bundle on a server: fetches and verifies it, caches it for a start without network, and polls for a newer one. */
 import { createHash, randomUUID } from 'node:crypto';
 import { mkdir, readFile, rename, stat, utimes, writeFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -7,46 +7,48 @@ import type { BundleServer, Policy } from '../../port.ts';
 import { fetchBundle } from './bundle-fetch.ts';
 import { type Bundle, openBundle, unpackBundle } from './bundle-format.ts';
 
-/** What a bundle on a server is handled with. */
-export interface RemoteOptions {
+/** Settings of a bundle on a server. */
+interface RemoteOptions {
   readonly server: BundleServer;
-  /** How messages name it. */
+  /** Name in messages. */
   readonly name: string;
-  /** Folder of the bundles that were fetched. */
+  /** Folder for fetched bundles. */
   readonly cache: string;
-  /** Judges what can be loaded at all beside the `ids` of the rules in YAML; throws. Only what passes is kept. */
-  readonly judge: (bundle: Bundle, ids: readonly string[]) => Promise<void>;
+  /**
+   * Throws if the bundle cannot be loaded together with the YAML rules that have these `ids`. Then it is not cached.
+   */
+  readonly check: (bundle: Bundle, ids: readonly string[]) => Promise<void>;
   readonly ids: readonly string[];
 }
 
-/** A bundle that was loaded, as plain data: another thread goes on with it. */
+/** State of a loaded bundle as plain data, so that another thread can continue with it. */
 export interface RemoteState {
-  readonly options: Omit<RemoteOptions, 'judge'>;
+  readonly options: Omit<RemoteOptions, 'check'>;
   readonly active: string;
   readonly failures: number;
-  readonly told: string;
+  readonly reported: string;
   readonly remarks: readonly string[];
 }
 
-const FRESH = { active: '', failures: 0, told: '', remarks: [] } as const;
+const INITIAL_STATE = { active: '', failures: 0, reported: '', remarks: [] } as const;
 
-/** A bundle on this disk. */
-interface Kept {
+/** A bundle in the cache folder. */
+interface CachedBundle {
   readonly bundle: Bundle;
   readonly hash: string;
   readonly etag?: string;
-  /** When the server was asked last, ms since 1970. */
-  readonly askedAt: number;
+  /** Time of the last request to the server, in ms since 1970. */
+  readonly requestedAt: number;
 }
 
-type Told = Parameters<NonNullable<Policy['follow']>>[0];
+type Listener = Parameters<NonNullable<Policy['follow']>>[0];
 
-/** Pauses grow up to so many polling intervals while the server cannot be reached. */
+/** While the server cannot be reached, pauses grow up to this many poll intervals. */
 const MAX_BACKOFF = 16;
-/** A part of each pause is by chance, so that a fleet does not ask at once. */
+/** Share of each pause that is random, so that many machines do not poll at the same time. */
 const JITTER = 0.2;
 
-/** The address and path of a bundle for messages: without query, which may hold a credential. */
+/** Returns host and path of a bundle for messages. The query is left out, because it may contain a credential. */
 export function bundleName({ url }: BundleServer): string {
   const { host, pathname } = new URL(url);
   return `${host}${pathname}`;
@@ -60,14 +62,17 @@ export class RemoteBundle {
   #timer: NodeJS.Timeout | undefined;
   #active: string;
   #failures: number;
-  /** The failure that was told last, so that each is told once. */
-  #told: string;
-  /** Lines for a person: why the bundle is not the newest. */
+  /** The failure that was reported last, so that each is reported once. */
+  #reported: string;
+  /** Messages for a person that say why this is not the newest bundle. */
   remarks: readonly string[];
 
-  constructor(options: RemoteOptions, { active, failures, told, remarks }: Omit<RemoteState, 'options'> = FRESH) {
+  constructor(
+    options: RemoteOptions,
+    { active, failures, reported, remarks }: Omit<RemoteState, 'options'> = INITIAL_STATE,
+  ) {
     this.#options = options;
-    [this.#active, this.#failures, this.#told, this.remarks] = [active, failures, told, remarks];
+    [this.#active, this.#failures, this.#reported, this.remarks] = [active, failures, reported, remarks];
     this.#file = path.join(
       options.cache,
       'bundles',
@@ -76,40 +81,41 @@ export class RemoteBundle {
   }
 
   /**
-   * The bundle: what was fetched less than a polling interval ago, else what the server has now, else the last good one,
-   * with a remark. Verified anew each time. Throws POLICY_INVALID when there is none.
+   * Returns the cached bundle if it is newer than one poll interval, otherwise the bundle of the server. If that fails,
+   * returns the cached one with a remark. Verifies it each time. Throws POLICY_INVALID if there is no bundle.
    */
   async load(): Promise<Bundle> {
     const { server, name } = this.#options;
-    const kept = await this.#readKept();
-    if (kept !== undefined && Date.now() - kept.askedAt < server.pollMs) return this.#use(kept);
+    const cached = await this.#readCache();
+    if (cached !== undefined && Date.now() - cached.requestedAt < server.pollMs) return this.#use(cached);
     try {
-      return this.#use((await this.#ask(kept)) ?? kept!);
+      return this.#use((await this.#fetch(cached)) ?? cached!);
     } catch (thrown) {
-      if (kept === undefined) throw this.#refusal(thrown);
-      this.#told = reason(thrown);
+      if (cached === undefined) throw this.#refusal(thrown);
+      this.#reported = reason(thrown);
       this.#failures = 1;
       this.remarks = [
-        `The bundle ${name} was not taken: ${reason(thrown)}. The last good one is in force; it was current at ${new Date(kept.askedAt).toISOString()}.`,
+        `The bundle ${name} could not be updated: ${reason(thrown)}. The last good one is in use; it was current at ${new Date(cached.requestedAt).toISOString()}.`,
       ];
-      return this.#use(kept);
+      return this.#use(cached);
     }
   }
 
-  /** Asks again and again (see Policy.follow). */
-  follow(told: Told): void {
+  /** Polls the server until `close` (see Policy.follow). */
+  follow(listener: Listener): void {
     const { pollMs } = this.#options.server;
     const pause = pollMs * Math.min(2 ** this.#failures, MAX_BACKOFF) * (1 - JITTER / 2 + JITTER * Math.random());
     this.#timer = setTimeout(() => {
-      void this.#poll(told).then(() => {
-        if (!this.#stop.signal.aborted) this.follow(told);
+      void this.#poll(listener).then(() => {
+        if (!this.#stop.signal.aborted) this.follow(listener);
       });
     }, pause).unref();
   }
 
   get state(): RemoteState {
-    const { judge: _, ...options } = this.#options;
-    return { options, active: this.#active, failures: this.#failures, told: this.#told, remarks: this.remarks };
+    const { check: _, ...options } = this.#options;
+    const [active, failures, reported] = [this.#active, this.#failures, this.#reported];
+    return { options, active, failures, reported, remarks: this.remarks };
   }
 
   close(): void {
@@ -117,49 +123,49 @@ export class RemoteBundle {
     clearTimeout(this.#timer);
   }
 
-  /** Never rejects. Another process may have fetched meanwhile. */
-  async #poll(told: Told): Promise<void> {
+  /** Never rejects. Another process may have fetched the bundle in the meantime. */
+  async #poll(listener: Listener): Promise<void> {
     try {
-      const kept = await this.#readKept();
-      const known =
-        kept !== undefined &&
-        (kept.hash !== this.#active || Date.now() - kept.askedAt < this.#options.server.pollMs / 2);
-      const newest = known ? kept : ((await this.#ask(kept)) ?? kept);
+      const cached = await this.#readCache();
+      const isCurrent =
+        cached !== undefined &&
+        (cached.hash !== this.#active || Date.now() - cached.requestedAt < this.#options.server.pollMs / 2);
+      const newest = isCurrent ? cached : ((await this.#fetch(cached)) ?? cached);
       this.#failures = 0;
-      this.#told = '';
+      this.#reported = '';
       if (newest === undefined || newest.hash === this.#active || this.#stop.signal.aborted) return;
       this.#active = newest.hash;
-      told.changed();
+      listener.changed();
     } catch (thrown) {
       if (this.#stop.signal.aborted) return;
       this.#failures += 1;
-      if (reason(thrown) !== this.#told) told.failed(this.#refusal(thrown));
-      this.#told = reason(thrown);
+      if (reason(thrown) !== this.#reported) listener.failed(this.#refusal(thrown));
+      this.#reported = reason(thrown);
     }
   }
 
-  #use(kept: Kept): Bundle {
-    this.#active = kept.hash;
-    return kept.bundle;
+  #use(cached: CachedBundle): Bundle {
+    this.#active = cached.hash;
+    return cached.bundle;
   }
 
-  /** What the server has, once it is judged and kept; undefined when that is what was kept before. */
-  async #ask(kept: Kept | undefined): Promise<Kept | undefined> {
-    const { server, judge, ids } = this.#options;
+  /** Fetches, checks and caches the bundle of the server. Returns undefined if the cached bundle is current. */
+  async #fetch(cached: CachedBundle | undefined): Promise<CachedBundle | undefined> {
+    const { server, check, ids } = this.#options;
     const fetched = await fetchBundle(server, {
       stop: this.#stop.signal,
-      ...(kept?.etag === undefined ? {} : { etag: kept.etag }),
+      ...(cached?.etag === undefined ? {} : { etag: cached.etag }),
     });
     if (fetched === undefined) {
       await utimes(this.#file, new Date(), new Date());
       return undefined;
     }
     const bundle = await this.#verify(fetched.bytes);
-    await judge(bundle, ids);
+    await check(bundle, ids);
     const hash = hashOf(fetched.bytes);
     const head = { hash, ...(fetched.etag === undefined ? {} : { etag: fetched.etag }) };
-    await this.#keep(Buffer.concat([Buffer.from(`${JSON.stringify(head)}\n`), fetched.bytes]));
-    return { ...head, bundle, askedAt: Date.now() };
+    await this.#writeCache(Buffer.concat([Buffer.from(`${JSON.stringify(head)}\n`), fetched.bytes]));
+    return { ...head, bundle, requestedAt: Date.now() };
   }
 
   async #verify(bytes: Uint8Array): Promise<Bundle> {
@@ -173,31 +179,31 @@ export class RemoteBundle {
     return openBundle(files);
   }
 
-  /** One file, head and bytes, so that no reader finds the one without the other. */
-  async #keep(bytes: Uint8Array): Promise<void> {
+  /** Writes head and bytes to one file, so that no reader finds one without the other. */
+  async #writeCache(bytes: Uint8Array): Promise<void> {
     await mkdir(path.dirname(this.#file), { recursive: true, mode: 0o700 });
     const part = `${this.#file}.${process.pid}-${randomUUID()}`;
     await writeFile(part, bytes, { mode: 0o600 });
     await rename(part, this.#file);
   }
 
-  /** What lies on the disk, if it is whole and still signed by a key of now. */
-  async #readKept(): Promise<Kept | undefined> {
+  /** Returns the cached bundle if it is complete and signed by a current key. */
+  async #readCache(): Promise<CachedBundle | undefined> {
     try {
       const [bytes, { mtimeMs }] = await Promise.all([readFile(this.#file), stat(this.#file)]);
       const end = bytes.indexOf('\n');
       const head = JSON.parse(bytes.toString('utf8', 0, end)) as { readonly hash: string; readonly etag?: string };
       const packed = bytes.subarray(end + 1);
       if (hashOf(packed) !== head.hash) return undefined;
-      return { ...head, bundle: await this.#verify(packed), askedAt: mtimeMs };
+      return { ...head, bundle: await this.#verify(packed), requestedAt: mtimeMs };
     } catch {
-      // Nothing of use: as if it had never been fetched.
+      // A damaged file counts as missing.
       return undefined;
     }
   }
 
   #refusal(thrown: unknown): TollgateError {
-    const next = 'Publish a bundle that can be taken, or correct url, token and verify of the policy.';
+    const next = 'Publish a valid bundle, or correct url, token and verify of the policy.';
     return new TollgateError('POLICY_INVALID', {
       detail: `The bundle ${this.#options.name} is refused: ${reason(thrown)}.`,
       next,
@@ -206,12 +212,12 @@ export class RemoteBundle {
   }
 }
 
-/** Public: what fails below is said in words of ours, and with the system's codes in brackets. */
+/** Returns a public reason: our own words, with the error codes of the system in brackets. */
 function reason(thrown: unknown): string {
   const code = (thrown as { readonly code?: unknown }).code;
   if (thrown instanceof TollgateError || !(thrown instanceof Error))
     return thrown instanceof TollgateError ? thrown.message.replace(/\.$/, '') : 'it cannot be read';
-  if (thrown instanceof SyntaxError) return 'a JSON file in it is not well formed';
+  if (thrown instanceof SyntaxError) return 'a JSON file in it is invalid';
   return typeof code === 'string' ? `it cannot be read (${code})` : thrown.message;
 }
 

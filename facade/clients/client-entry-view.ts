@@ -1,5 +1,5 @@
-/** Owns how a client's server is shown; refuses every value that could be a secret: of variables, headers, arguments and addresses. */
-import { programOf } from '../../config/servers/spawn-rules.ts';
+/** Shows a client's server without any value that could be a secret: of variables, headers, arguments and addresses. */
+import { programOf } from '../config/servers/spawn-rules.ts';
 import type { ClientEntry } from './client-entry.ts';
 
 /** Runners, whose first plain argument is the package. */
@@ -18,7 +18,7 @@ export interface ShownEntry {
   readonly unusable?: string;
 }
 
-/** Names, the program, and the package or script. Arguments are counted: tokens are passed in them too. */
+/** Names, the program, and the package or script. Arguments are only counted, because tokens are passed in them too. */
 export function showEntry(entry: ClientEntry): ShownEntry {
   const { name, original, env, headers, unusable } = entry;
   return {
@@ -39,14 +39,17 @@ function runs({ command, args, url }: Pick<ClientEntry, 'command' | 'args' | 'ur
   return rest === 0 ? shown.join(' ') : `${shown.join(' ')} … (${rest} more)`;
 }
 
-/** The package that a runner would fetch at each start, without its version; undefined for a program that is there. */
+/**
+ * Returns the package that a runner would download at each start, without its version; undefined for an installed
+ * program.
+ */
 export function fetchedPackage({ command, args }: Pick<ClientEntry, 'command' | 'args'>): string | undefined {
   if (command === undefined || !RUNNERS.has(programOf(command))) return undefined;
   const [name] = shownArgument(command, args);
   return name?.replace(/(?<=.)@[^/]*$/, '');
 }
 
-/** A path and query may hold a key. */
+/** A path and query may contain a key. */
 export function hostOf(url: string): string {
   return URL.canParse(url) ? new URL(url).host : 'an address';
 }

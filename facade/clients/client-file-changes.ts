@@ -1,12 +1,15 @@
-/** Owns writing to files that belong to others: checked, backed up, whole or not at all, undone byte for byte; refuses links, foreign files, and files that changed since. */
+/**
+ * Writes files that belong to other programs: checked, backed up, completely or not at all, and undone byte for byte.
+ * Links, foreign files, and files that changed since are refused.
+ */
 import { createHash, randomBytes } from 'node:crypto';
 import { existsSync, lstatSync, readdirSync, readFileSync, rmSync, statSync, unlinkSync } from 'node:fs';
 import path from 'node:path';
-import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import { capturing, missingFolders, removeIfEmpty, replaceFile } from '../../config/reading/file-replacement.ts';
-import { readPrivate, writePrivate } from '../../secrets/private-file.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { capturing, missingFolders, removeIfEmpty, replaceFile } from '../config/reading/file-replacement.ts';
+import { readPrivate, writePrivate } from '../secrets/private-file.ts';
 
-/** A file as it is and as it shall be. Texts keep a byte order mark. */
+/** A file with its present and its new text. Texts keep a byte order mark. */
 export interface FileChange {
   readonly file: string;
   /** Absent: there is no such file yet. */
@@ -17,7 +20,7 @@ export interface FileChange {
 /** Which command made a set of changes; each undoes its own. */
 export type Changer = 'import' | 'export';
 
-/** What stands in a backup beside the files: `before` absent for a file that was made. */
+/** What a backup contains besides the files: `before` is absent for a new file. */
 interface Manifest {
   readonly files: readonly {
     readonly file: string;
@@ -29,17 +32,17 @@ interface Manifest {
   readonly secrets: readonly string[];
   /** Absent in backups of older versions, as are the folders. */
   readonly of?: ChangeNames;
-  /** Those that were made for the files, the deepest first. */
+  /** Folders that were made for the files, the deepest first. */
   readonly folders?: readonly string[];
 }
 
-/** What a set of changes was about, in names that may be recorded: ids of clients, servers. */
+/** The names in a set of changes that may be recorded: ids of clients, servers. */
 export interface ChangeNames {
   readonly clients: readonly string[];
   readonly servers: readonly string[];
 }
 
-/** Where backups are kept, and what a set of changes is called. `secrets`: names that the vault has gained for it. */
+/** Where backups are stored, and the name of a set of changes. `secrets`: names that were added to the vault for it. */
 export interface Keeping {
   readonly state: string;
   readonly changer: Changer;
@@ -58,32 +61,31 @@ export interface Backup {
 
 const MAX_BYTES = 32 * 1024 * 1024;
 
-/** The text of a file that is to be written; undefined when there is none. Throws USAGE for what must not be written through or over. */
+/**
+ * Returns the text of a file that is to be written; undefined if there is none. Throws USAGE for a file that must not
+ * be written.
+ */
 export function readTarget(file: string): string | undefined {
   const status = lstatSync(file, { throwIfNoEntry: false });
   checkFolder(path.dirname(file));
   if (status === undefined) return undefined;
   if (status.isSymbolicLink())
-    throw refused(
-      file,
-      'is a link, and what it leads to may belong to something else',
-      'Name the file itself with --file.',
-    );
+    throw refused(file, 'is a link, and its target may belong to another program', 'Name the file itself with --file.');
   if (!status.isFile()) throw refused(file, 'is no plain file', 'Name another with --file.');
   if (!mayWrite(status.uid, path.dirname(file)))
     throw refused(file, 'belongs to another user', 'Run this as the user who owns it.');
   if ((status.mode & 0o002) !== 0)
     throw refused(
       file,
-      'can be written by everybody',
-      'Take that right away with chmod o-w, look at what the file says, then do it again.',
+      'everyone can write it',
+      'Remove that permission with chmod o-w, check the file, then do it again.',
     );
   if (status.size > MAX_BYTES)
     throw refused(file, `is larger than ${MAX_BYTES / 1024 / 1024} MiB`, 'Make the change by hand.');
   return decode(file);
 }
 
-/** Root writes for whoever owns the folder: that user could have written it too. */
+/** Root writes for the owner of the folder, who could have written it too. */
 function mayWrite(uid: number, folder: string): boolean {
   const self = process.getuid?.();
   return self === undefined || uid === self || (self === 0 && uid === statSync(folder).uid);
@@ -97,21 +99,24 @@ function decode(file: string): string {
   }
 }
 
-/** Where everybody may put files, somebody else decides what stands there in the end. */
+/** In a folder that everyone may write, another user decides what is there in the end. */
 function checkFolder(folder: string): void {
   // A project that is cloned may bring `.vscode` or `servers` as a link to anywhere.
   if (lstatSync(folder, { throwIfNoEntry: false })?.isSymbolicLink() === true)
     throw refused(
       folder,
-      'is a link, so what is written would land elsewhere',
+      'is a link, so the text would be written elsewhere',
       'Name the file behind it with --file, or make it a folder.',
     );
   const status = statSync(folder, { throwIfNoEntry: false });
   const isOpen = status !== undefined && (status.mode & 0o002) !== 0 && (status.mode & 0o1000) === 0;
-  if (isOpen) throw refused(folder, 'can be written by everybody', 'Take that right away with chmod o-w.');
+  if (isOpen) throw refused(folder, 'everyone can write it', 'Remove that permission with chmod o-w.');
 }
 
-/** Keeps what the files were, then writes all of them. Returns the name of the backup. Throws USAGE when one changed meanwhile; then nothing is written. */
+/**
+ * Backs up the files, then writes all of them. Returns the name of the backup. Throws USAGE if one changed meanwhile;
+ * then nothing is written.
+ */
 export function writeChanges(
   changes: readonly FileChange[],
   { state, changer, now, secrets = [], of }: Keeping,
@@ -147,7 +152,7 @@ export function writeChanges(
   return name;
 }
 
-/** What can be put back. `secrets` are still in the vault. */
+/** What can be restored. `secrets` are still in the vault. */
 export interface Undoing {
   readonly files: readonly string[];
   readonly secrets: readonly string[];
@@ -156,16 +161,16 @@ export interface Undoing {
 }
 
 /**
- * The last changes of this command, to be put back. Throws USAGE when there are none, when one of the files is not as it was left, or when a
- * later export took servers out of a client's file that would be nowhere then.
+ * Returns the last changes of this command, to be undone. Throws USAGE if there are none, if one of the files has
+ * changed since, or if a later export removed servers from a client's file that would be lost then.
  */
 export function openUndo(state: string, changer: Changer): Undoing {
   const backups = listBackups(state);
   const last = backups.findLast(({ name }) => name.includes(`-${changer}-`));
   if (last === undefined)
     throw new TollgateError('USAGE', {
-      detail: `There is nothing that ${changer} could undo.`,
-      next: 'Only what it wrote itself from this tollgate.yaml can be undone, once.',
+      detail: `There is nothing to undo for ${changer}.`,
+      next: 'Only what it wrote from this tollgate.yaml can be undone, once.',
     });
   const { files, secrets, of = { clients: [], servers: [] }, folders = [] } = readManifest(last);
   if (changer === 'import')
@@ -178,8 +183,8 @@ export function openUndo(state: string, changer: Changer): Undoing {
     if (there === undefined || hashOf(there) !== afterHash)
       throw refused(
         file,
-        'was changed since, so that undoing would lose that',
-        `Where \`tollgate connect\` took a server over, undo that first. Else put it back by hand: what it was stands in ${last.file}.`,
+        'was changed since, and undoing would lose that change',
+        `If \`tollgate connect\` replaced a server, undo that first. Otherwise restore it by hand: the former text is in ${last.file}.`,
       );
   }
   const putBack = (): void => {
@@ -209,12 +214,12 @@ function checkLater(later: readonly Backup[], { servers }: ChangeNames): void {
   const lost = servers.filter((name) => moved.includes(name));
   if (lost.length > 0)
     throw new TollgateError('USAGE', {
-      detail: `A later export took servers out of a client's file because Tollgate has them: ${lost.join(', ')}. Without the import they would be nowhere.`,
-      next: 'Put them back there first: tollgate export --undo',
+      detail: `A later export removed servers from a client's file because Tollgate has them: ${lost.join(', ')}. Without the import they would be lost.`,
+      next: 'Restore them there first: tollgate export --undo',
     });
 }
 
-/** Backups, the oldest first. They hold what the files held, keys too. */
+/** Returns the backups, the oldest first. They contain what the files contained, including keys. */
 export function listBackups(state: string): readonly Backup[] {
   const folder = folderOf(state);
   const names = existsSync(folder)
@@ -229,7 +234,7 @@ export function listBackups(state: string): readonly Backup[] {
   }));
 }
 
-/** As one step: a client that reads meanwhile meets the old text or the new one. */
+/** In one step: a client sees the old text or the new one. */
 function place(file: string, text: string, mode?: number): void {
   try {
     replaceFile(file, text, mode);
@@ -237,7 +242,7 @@ function place(file: string, text: string, mode?: number): void {
     throw refused(
       file,
       `cannot be written (${(thrown as NodeJS.ErrnoException).code ?? 'unknown'})`,
-      'Look at the rights of its folder.',
+      'Check the permissions of its folder.',
     );
   }
 }

@@ -1,5 +1,8 @@
-/** Owns how a client's server becomes one of Tollgate's own, its secrets apart; refuses what could not be kept secret, and what grants trust. */
-import { isSecretArgument, isSecretName, isToken } from '../../config/servers/secret-shapes.ts';
+/**
+ * Converts a client's server to one of tollgate.yaml, with its secrets separate. A server whose secrets could not be
+ * protected is refused, and nothing grants it trust.
+ */
+import { isSecretArgument, isSecretName, isToken } from '../config/servers/secret-shapes.ts';
 import type { ClientEntry } from './client-entry.ts';
 import type { ClientSandbox } from './client-sandbox.ts';
 
@@ -16,20 +19,22 @@ export interface MovedSecret {
 export interface Converted {
   readonly server: Readonly<Record<string, unknown>>;
   readonly secrets: readonly MovedSecret[];
-  /** Secrets that the client would have asked for, and nobody has yet. */
+  /** Secrets that the client would have asked for, and that are not set yet. */
   readonly wanted: readonly string[];
 }
 
-/** Shorter texts cannot be kept out of results (facade/secrets/secrets.ts). */
+/** Shorter texts cannot be removed from results (facade/secrets/secrets.ts). */
 const MIN_SECRET = 6;
 
-/** Values that are plainly none: switches, numbers, levels, folders, addresses without user, query and fragment. */
+/**
+ * Values that are clearly no secrets: switches, numbers, levels, folders, addresses without user, query and fragment.
+ */
 const PLAIN =
   /^(?:true|false|yes|no|on|off|auto|none|debug|info|warn|warning|error|trace|production|development|test|stdio|http|sse|utf-?8|\d{1,6}|(?:\$\{(?:userHome|workspaceFolder)\}|~|\.{1,2})?(?:\/[\w .-]{1,24})+\/?|https?:\/\/[\w.-]+(?::\d+)?\/?)$/i;
 
 const SCHEME = /^(Bearer|Basic|Token|ApiKey) +(?=\S)/i;
 
-/** The server with its profile, or why it stays where it is. `extra`: variables of its envFile. */
+/** Returns the server with its profile, or why it stays where it is. `extra`: variables of its envFile. */
 export function convert(
   entry: ClientEntry,
   extra: Readonly<Record<string, string>> = {},
@@ -66,17 +71,17 @@ function refusal(
 ): string | undefined {
   if (unusable !== undefined) return unusable;
   if ([...args, url, ...Object.values(env), ...Object.values(headers)].some((text) => text.includes('${secret:')))
-    return 'it names a secret of Tollgate, which a file that others write must not take';
+    return 'it names a secret of Tollgate, which a file that others write must not use';
   const flag = args.find((arg, index) => isSecretArgument(arg, args[index - 1]));
   if (flag !== undefined)
-    return 'an argument looks like a secret, and arguments stand in lists of processes; pass it in a variable of its environment, then import it';
+    return 'an argument looks like a secret, and process lists show arguments; pass it in a variable of its environment, then import it';
   const address = URL.canParse(url) ? new URL(url) : undefined;
   if (
     address !== undefined &&
     ([...address.searchParams].some(([key, value]) => isSecretName(key) || isToken(value)) ||
       address.pathname.split('/').some(isToken))
   )
-    return 'its address holds what looks like a secret, which logs would show; pass it in a header, then import it';
+    return 'its address contains what looks like a secret, which logs would show; pass it in a header, then import it';
   const mixed = [...Object.entries(env), ...Object.entries(headers), ...Object.entries(extra)].find(([key, value]) =>
     isMixed(key, value),
   );
@@ -98,7 +103,7 @@ interface Value {
   readonly server: string;
   readonly key: string;
   readonly value: string;
-  /** Whatever it looks like: files of variables hold secrets. */
+  /** Always a secret, because files of variables are for secrets. */
   readonly all: boolean;
 }
 

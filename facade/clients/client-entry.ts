@@ -1,41 +1,36 @@
-/** Owns what one server of a client's file says, in the spellings of all clients; refuses to honour what would grant it trust. */
+/** Reads one server of a client's file, in the spellings of all clients. Keys that would grant it trust are ignored. */
 import type { Node } from 'jsonc-parser';
-import { type ConfigPath, quote } from '../../config/config-problems.ts';
-import { fieldsOf } from '../../config/reading/jsonc.ts';
-import { toSlug } from '../../config/servers/server-names.ts';
+import type { ServerDefinition } from '../config/config.ts';
+import { type ConfigPath, quote } from '../config/config-problems.ts';
+import { fieldsOf } from '../config/reading/jsonc.ts';
+import { toSlug } from '../config/servers/server-names.ts';
 import { ADDRESS_KEYS, asOurs, type ClientFormat, TRANSPORTS, TRUST_KEYS } from './client-formats.ts';
 import { type ClientSandbox, readSandbox } from './client-sandbox.ts';
 import { isRestriction, meantRestriction, readRestrictions, type ToolLimits } from './tool-restrictions.ts';
 
-/** One server as the client wrote it, variables not filled in. */
-export interface ClientEntry {
-  /** The client's name, and the legal one that is used here. */
+/** One server as the client wrote it, without its variables filled in. */
+export interface ClientEntry extends Pick<ServerDefinition, 'command' | 'args' | 'env' | 'cwd' | 'url' | 'headers'> {
+  /** The client's name, and the legal name that is used here. */
   readonly original: string;
   readonly name: string;
   readonly place: ConfigPath;
   /** The keys that lead to it in its file. */
   readonly path: readonly string[];
   readonly transport: 'stdio' | 'http' | 'sse';
-  readonly command?: string;
-  readonly args: readonly string[];
-  readonly env: Readonly<Record<string, string>>;
   readonly envFile?: string;
-  readonly cwd?: string;
-  readonly url?: string;
-  readonly headers: Readonly<Record<string, string>>;
-  /** Tools that the file takes away. It only restricts, so it applies. */
+  /** Tools that the file excludes. It only restricts, so it applies. */
   readonly tools?: ToolLimits;
-  /** What VS Code's own sandbox gives and denies it. */
+  /** What VS Code's own sandbox gives it and denies it. */
   readonly sandbox?: ClientSandbox;
   /** Keys of that sandbox that are not known here. */
   readonly unread: readonly string[];
-  /** Keys that grant trust, which stood there and count for nothing. */
+  /** Keys that grant trust; they are ignored. */
   readonly dropped: readonly string[];
   /** Why it cannot be used, when it cannot. */
   readonly unusable?: string;
 }
 
-/** A server's node, and where its remarks go. */
+/** A server's node, and where its warnings go. */
 export interface EntrySource {
   readonly original: string;
   readonly node: Node;
@@ -72,7 +67,7 @@ export function readEntry(source: EntrySource): ClientEntry {
   const reader = new EntryReader(
     fields,
     source.format,
-    twice.map((key) => `key ${quote(key)} stands twice`),
+    twice.map((key) => `key ${quote(key)} appears twice`),
   );
   const found = reader.run();
   const dropped = [...fields.keys()].filter((key) => TRUST_KEYS.has(key));
@@ -80,7 +75,7 @@ export function readEntry(source: EntrySource): ClientEntry {
     const meant = meantRestriction(key);
     if (meant !== undefined)
       reader.faults.push(
-        `unknown key ${quote(key)}: did you mean ${quote(meant)}? Until it is corrected, nobody knows which tools it takes away`,
+        `unknown key ${quote(key)}: did you mean ${quote(meant)}? Until it is corrected, it is not known which tools it excludes`,
       );
   }
   const [fault] = reader.faults;
@@ -99,9 +94,9 @@ function remarkKey({ original, remark }: EntrySource, key: string, node: Node): 
   if (TRUST_KEYS.has(key))
     remark(
       node,
-      `server ${quote(original)}: ${key} grants trust, which a client's file cannot; tollgate approve asks a person`,
+      `server ${quote(original)}: ${key} grants trust, which a client's file cannot do; tollgate approve asks a person`,
     );
-  else if (!isKnown(key, node)) remark(node, `server ${quote(original)}: key ${quote(key)} is not read here`);
+  else if (!isKnown(key, node)) remark(node, `server ${quote(original)}: Tollgate does not use key ${quote(key)}`);
 }
 
 function isKnown(key: string, node: Node): boolean {
@@ -206,9 +201,9 @@ class EntryReader {
   #plain(node: Node | undefined): Readonly<Record<string, string>> {
     const { fields } = fieldsOf(node);
     if (node !== undefined && node.type !== 'object') this.faults.push('env or headers are not an object');
-    // Numbers and booleans are what clients accept here too; null and nested values are not.
+    // Numbers and booleans are accepted, as clients do; null and nested values are not.
     const plain = [...fields].filter(([, value]) => ['string', 'number', 'boolean'].includes(value.type));
-    if (plain.length < fields.size) this.faults.push('env or headers hold a value that is no text');
+    if (plain.length < fields.size) this.faults.push('env or headers contain a value that is not text');
     return Object.fromEntries(plain.map(([name, value]) => [name, this.#ours(String(value.value))]));
   }
 

@@ -1,4 +1,4 @@
-/** Owns changes to TOML as lines of whole tables; refuses servers that are written within another line. */
+/** Changes TOML as lines of whole tables. Servers inside another line are refused. */
 import { createRequire } from 'node:module';
 import type { Editor, Plain } from './edit-json.ts';
 import { tomlKey } from './toml-tree.ts';
@@ -6,7 +6,10 @@ import { tomlKey } from './toml-tree.ts';
 const require = createRequire(import.meta.url);
 const toml = (): typeof import('smol-toml') => require('smol-toml') as typeof import('smol-toml');
 
-/** Edits that keep every byte outside of the tables that they are about. What `changeServers` compares shows where lines misled them. */
+/**
+ * Edits that keep every byte outside the tables they concern. The comparison in `changeServers` finds lines that were
+ * misread.
+ */
 export const tomlEditor: Editor = { read, set, remove };
 
 function read(text: string): Plain | undefined {

@@ -1,13 +1,13 @@
-/** Owns where clients keep their files on this machine; refuses to look anywhere else. */
+/** The places of clients' files on this machine. */
 import path from 'node:path';
-import { isWithin } from '../../config/reading/text-files.ts';
+import { isPathWithin } from '../../catalogs/readers/path-location.ts';
 import { CLIENTS, type ClientFormat, type Root } from './client-formats.ts';
 
 /** A place where a client keeps its servers. It need not exist. */
 export interface ClientPlace {
   readonly client: ClientFormat;
   readonly file: string;
-  /** Of this project alone; else of the user, for all projects. */
+  /** Of this project; else of the user, for all projects. */
   readonly ofProject: boolean;
 }
 
@@ -47,13 +47,13 @@ function absolute(folder: string | undefined): string | undefined {
   return folder !== undefined && path.isAbsolute(folder) ? folder : undefined;
 }
 
-/** A file as people write it: relative to the project where it lies in it, else with `~/`. */
+/** Returns a file as people write it: relative to the project if it is in it, else with `~/`. */
 export function shownPath(file: string, { cwd, home }: Pick<ClientRoots, 'cwd' | 'home'>): string {
-  if (isWithin(file, cwd)) return path.relative(cwd, file);
-  return isWithin(file, home) ? `~/${path.relative(home, file)}` : file;
+  if (isPathWithin(file, cwd)) return path.relative(cwd, file);
+  return isPathWithin(file, home) ? `~/${path.relative(home, file)}` : file;
 }
 
-/** True for the file of a client that export writes unless another is named. */
+/** Returns true for the file that export writes by default. */
 export function isDefaultPlace({ client, ofProject }: Pick<ClientPlace, 'client' | 'ofProject'>): boolean {
   return (client.places[0]?.[0] === 'project') === ofProject;
 }

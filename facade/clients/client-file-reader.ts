@@ -1,29 +1,32 @@
-/** Owns the reading of other clients' server files by the table of formats; refuses nothing as a whole: what is wrong is a remark on one server. */
+/**
+ * Reads other clients' server files by the table of formats. A fault is a warning about one server, never a refusal of
+ * the file.
+ */
 import type { Node } from 'jsonc-parser';
-import { type ConfigPath, listNames, type Problem, quote } from '../../config/config-problems.ts';
-import { fieldsOf, parseJson } from '../../config/reading/jsonc.ts';
-import { readText } from '../../config/reading/text-files.ts';
-import type { InputVariable } from '../../config/reading/variable-substitution.ts';
+import { type ConfigPath, listNames, type Problem, quote } from '../config/config-problems.ts';
+import { fieldsOf, parseJson } from '../config/reading/jsonc.ts';
+import { readText } from '../config/reading/text-files.ts';
+import type { InputVariable } from '../config/reading/variable-substitution.ts';
 import { type ClientEntry, readEntry } from './client-entry.ts';
 import { ADDRESS_KEYS, type ClientFormat, CONTAINERS, formatOf } from './client-formats.ts';
 import { parseToml } from './toml-tree.ts';
 
-/** ~/.claude.json holds histories too; a server file above this size is none. */
+/** ~/.claude.json contains histories too; no server file is larger. */
 const MAX_BYTES = 32 * 1024 * 1024;
-/** More servers than anybody has; a file made to drown its reader costs no more than this. */
+/** The most servers of a file, so that a hostile file costs no more than this. */
 const MAX_ENTRIES = 1000;
 
 /** What a client's file holds (HA-01). */
 export interface ClientFile {
   readonly file: string;
-  /** Absent for a file that stands at no client's place. */
+  /** Absent for a file at no client's place. */
   readonly format?: ClientFormat;
   readonly entries: readonly ClientEntry[];
   readonly inputs: ReadonlyMap<string, InputVariable>;
   readonly warnings: readonly Problem[];
 }
 
-/** What a file is read with: `shown` is how messages call it, `project` the folder whose entry of ~/.claude.json counts. */
+/** How a file is read: `shown` is its name in messages, `project` the folder whose entry of ~/.claude.json counts. */
 export interface Reading {
   readonly shown: string;
   readonly project: string;
@@ -42,7 +45,7 @@ export function readClientFile(absolute: string, reading: Reading): ClientFile {
   return alone(
     reading.shown,
     { line: 1, column: 1 },
-    `the included file gives no servers: ${read.reason}; correct include, or restore the file`,
+    `the included file defines no servers: ${read.reason}; correct include, or restore the file`,
   );
 }
 
@@ -87,10 +90,13 @@ class ClientReader {
     const { fields } = fieldsOf(root);
     const containers = this.#containers(root, fields, project);
     if (containers.length === 0)
-      this.#warn(root, 'the included file has neither servers nor mcpServers; correct include, or take the file out');
+      this.#warn(
+        root,
+        'the included file has neither servers nor mcpServers; correct include, or remove the file from it',
+      );
     const unread = [...fields.keys()].filter((key) => !ROOT_KEYS.has(key));
     if (unread.length > 0 && this.#format?.settings !== true && containers.every(({ path }) => path.length > 0))
-      this.#warn(root, `keys that are not read here: ${listNames(unread.map(quote))}`);
+      this.#warn(root, `keys that Tollgate does not use: ${listNames(unread.map(quote))}`);
     const entries = containers.flatMap((container) => this.#entries(container));
     return {
       file: this.#file,

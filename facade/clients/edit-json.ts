@@ -1,7 +1,10 @@
-/** Owns changes to JSON with comments; refuses files in which a key stands twice, since readers differ on which one counts. */
+/**
+ * Changes JSON with comments. Files in which a key appears twice are refused, because readers differ on which one
+ * counts.
+ */
 import { createRequire } from 'node:module';
 import type { Node } from 'jsonc-parser';
-import { fieldsOf, parseJson } from '../../config/reading/jsonc.ts';
+import { fieldsOf, parseJson } from '../config/reading/jsonc.ts';
 
 const require = createRequire(import.meta.url);
 const jsonc = (): typeof import('jsonc-parser') => require('jsonc-parser') as typeof import('jsonc-parser');
@@ -27,7 +30,7 @@ function plain(node: Node): unknown {
   return twice.length > 0 || values.some(([, value]) => value === undefined) ? undefined : Object.fromEntries(values);
 }
 
-/** The library's own insertion lays the line before it out anew. */
+/** The library's own insertion would reformat the line before it. */
 function set(text: string, path: readonly string[], value: unknown): string | undefined {
   const base = text.trim() === '' ? '{\n}\n' : text;
   const parsed = parseJson(base);
@@ -75,7 +78,7 @@ function layoutOf(text: string): Layout {
   };
 }
 
-/** Behind the last entry, and behind a comment at the end of its line; nothing else moves. */
+/** After the last entry, and after a comment at the end of its line; nothing else moves. */
 function insert(
   text: string,
   object: Node,
@@ -100,7 +103,7 @@ function insert(
   return `${head}${restOfLine}${eol}${property}${comma === undefined ? '' : ','}${tail.slice(restOfLine.length)}`;
 }
 
-/** The library's own removal takes comments between two entries along. */
+/** The library's own removal would also remove comments between two entries. */
 function remove(text: string, path: readonly string[]): string | undefined {
   const { findNodeAtLocation } = jsonc();
   const parsed = parseJson(text);
@@ -138,7 +141,7 @@ function cut(text: string, from: number, to: number): string {
     text.slice(to, nextLine).trim() === '';
   return isAlone ? text.slice(0, lineStart) + text.slice(nextLine) : text.slice(0, from) + text.slice(to);
 }
-/** One syntax: its value, and the two changes of its text. Each throws or gives undefined where it cannot. */
+/** One syntax: its value, and the two changes of its text. Each throws or returns undefined if it cannot. */
 export interface Editor {
   read(text: string): Plain | undefined;
   set(text: string, path: readonly string[], value: unknown): string | undefined;

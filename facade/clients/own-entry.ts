@@ -1,5 +1,5 @@
-/** Owns how Tollgate stands in a client's file; refuses to write a token there: it names where the client finds it. */
-import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+/** The entry of Tollgate in a client's file. It contains no token, only where the client finds it. */
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { ServerChange } from './client-file-edit.ts';
 import { asTheirs, type ClientFormat } from './client-formats.ts';
 import type { Plain } from './edit-json.ts';
@@ -7,12 +7,12 @@ import type { Plain } from './edit-json.ts';
 /** The name of Tollgate's entry. */
 export const OWN_NAME = 'tollgate';
 
-/** The variable that holds the access token where a client fills in variables. */
+/** The variable with the access token, if the client fills in variables. */
 export const TOKEN_VARIABLE = 'TOLLGATE_TOKEN';
 
 const INPUT = { id: 'tollgate-token', description: 'Access token of Tollgate (tollgate serve prints it)' };
 
-/** A program that the client starts, or an address that it reaches; `auth` false: nobody asks for a token there. */
+/** A program that the client starts, or an address that it reaches; `auth` false: it needs no token. */
 export type Way = { readonly words: readonly string[] } | { readonly url: string; readonly auth: boolean };
 
 /** The entry, and what else the file needs for it. Throws USAGE for a client that cannot reach an address without a token in its file. */
@@ -21,8 +21,8 @@ export function ownEntry(client: ClientFormat, way: Way): Pick<ServerChange, 'ad
   const { url, auth } = way;
   if (client.address === undefined || (auth && client.token === undefined)) {
     throw new TollgateError('USAGE', {
-      detail: `${client.title} cannot reach an address with a token that stands outside of its file.`,
-      next: 'Leave --http out: it starts Tollgate itself then.',
+      detail: `${client.title} cannot reach an address with a token that is stored outside its file.`,
+      next: 'Omit --http; then it starts Tollgate itself.',
     });
   }
   const type = client.types === undefined ? {} : { type: client.types.http };

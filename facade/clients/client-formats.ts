@@ -1,6 +1,9 @@
-/** Owns what is known of other clients' files, as one table: places, containers, keys, variables; refuses exceptions that stand elsewhere. */
+/** The table of other clients' files: places, containers, keys, variables. Every exception is in this table. */
 
-/** The folders that a client's file can stand in. `settings`: of the platform's applications. `xdg`: as `settings` on Windows, else ~/.config, macOS too. */
+/**
+ * The folders in which a client's file can be. `settings`: of the platform's applications. `xdg`: as `settings` on
+ * Windows, else ~/.config, also on macOS.
+ */
 export type Root = 'project' | 'home' | 'settings' | 'xdg' | 'codex';
 
 /** How a client writes a variable of the environment in its file. `none`: it fills in nothing. */
@@ -31,10 +34,10 @@ export interface ClientFormat {
   readonly address?: string;
   /** The `type` that is written for a program and for an address, where the client wants one. */
   readonly types?: { readonly stdio: string; readonly http: string };
-  /** What an address under `url` is, when nothing says so. */
+  /** The transport of an address under `url` if nothing else says so. */
   readonly plainUrl: 'http' | 'sse';
   readonly interpolation: Interpolation;
-  /** How a header that carries a token is written, so that the token stands elsewhere. */
+  /** How a header with a token is written, so that the token is stored elsewhere. */
   readonly token?: 'input' | 'variable' | 'named';
   /** The file holds all settings of the client, so that other keys are no remark. */
   readonly settings?: true;
@@ -46,7 +49,7 @@ export interface ClientFormat {
   readonly extra?: Readonly<Record<string, string>>;
 }
 
-/** Sources: reference pages of each client; ecosystem.md §2.1. */
+/** Sources: the reference pages of each client. */
 export const CLIENTS: readonly ClientFormat[] = [
   {
     id: 'claude-code',
@@ -183,7 +186,7 @@ export const CLIENTS: readonly ClientFormat[] = [
 /** Keys that name a server map in some client's file. */
 export const CONTAINERS: ReadonlySet<string> = new Set(CLIENTS.map(({ container }) => container));
 
-/** Keys under which clients write an address, the surest first. */
+/** Keys under which clients write an address, the most common first. */
 export const ADDRESS_KEYS = ['httpUrl', 'serverUrl', 'url'] as const;
 
 /** Every spelling of a transport. */
@@ -198,7 +201,7 @@ export const TRANSPORTS: ReadonlyMap<unknown, 'stdio' | 'http' | 'sse'> = new Ma
   ['sse', 'sse'],
 ]);
 
-/** Keys that would let a server do things unasked. A file that others write cannot grant that here. */
+/** Keys that would let a server act without asking. A file that others write cannot grant that here. */
 export const TRUST_KEYS: ReadonlySet<string> = new Set([
   'alwaysAllow',
   'autoApprove',
@@ -208,7 +211,9 @@ export const TRUST_KEYS: ReadonlySet<string> = new Set([
   'default_tools_approval_mode',
 ]);
 
-/** The client whose place a file has; undefined for a file anywhere else, which is read in all clients' forms. */
+/**
+ * Returns the client that owns the place of a file; undefined for any other file, which is read in all clients' forms.
+ */
 export function formatOf(file: string): ClientFormat | undefined {
   const parts = file.split(/[/\\]/);
   const ends = ([root, ...place]: readonly string[]): boolean => {
@@ -222,7 +227,7 @@ export function formatOf(file: string): ClientFormat | undefined {
 export function clientOf(id: string): ClientFormat | undefined {
   return CLIENTS.find((client) => client.id === id);
 }
-/** The text with the client's variables written as ours. What is no variable there stays as it is. */
+/** Returns the text with the client's variables written as in tollgate.yaml. Other text stays. */
 export function asOurs(text: string, interpolation: Interpolation | undefined): string {
   if (interpolation === 'dollar') return text.replace(/\$([A-Za-z_]\w*)/g, '${$1}');
   if (interpolation === 'braces') return text.replace(/\{env:([A-Za-z_]\w*)\}/g, '${env:$1}');

@@ -1,8 +1,11 @@
-/** Reads which tools an entry of a client's file takes away, in the spellings of all clients, and joins such lists: the result admits no tool that one of them excludes. */
+/**
+ * Reads which tools an entry of a client's file excludes, in the spellings of all clients, and joins such lists: the
+ * result contains no tool that one of them excludes.
+ */
 import type { Node } from 'jsonc-parser';
-import { nearest, quote } from '../../config/config-problems.ts';
+import { nearest, quote } from '../config/config-problems.ts';
 
-/** Only these tools, less those; absent: no limit. Names may hold `*`. */
+/** Only these tools, without those; absent: no limit. Names may contain `*`. */
 export interface ToolLimits {
   readonly allow?: readonly string[];
   readonly deny?: readonly string[];
@@ -28,7 +31,7 @@ const ALLOW_KEYS: ReadonlySet<string> = new Set([
 /** As tollgate.schema.json has it. */
 const NAME = /^[A-Za-z0-9_./*-]{1,128}$/;
 
-/** True if the key takes tools away. A map under `tools` sets something else (Codex: what is approved). */
+/** Returns true if the key excludes tools. A map under `tools` sets something else (Codex: what is approved). */
 export function isRestriction(key: string, { type }: Pick<Node, 'type'>): boolean {
   return DENY_KEYS.has(key) || (ALLOW_KEYS.has(key) && (key !== 'tools' || type === 'array'));
 }
@@ -41,13 +44,13 @@ export function meantRestriction(key: string): string | undefined {
   );
 }
 
-/** Reads the limits of an entry. What cannot be read goes to `faults`: without its restriction the server must not be used. */
+/** Reads the limits of an entry. Errors go to `faults`: without its restriction the server must not be used. */
 export function readRestrictions(fields: ReadonlyMap<string, Node>, faults: string[]): ToolLimits | undefined {
   const read = ([key, node]: readonly [string, Node]): readonly string[] => {
     const items = (node.children ?? []).map(({ value }): unknown => value);
     const names = items.filter((item): item is string => typeof item === 'string' && NAME.test(item));
     if (node.type !== 'array' || names.length < items.length)
-      faults.push(`${quote(key)} is not a list of names of tools, so what it takes away is not known`);
+      faults.push(`${quote(key)} is not a list of tool names, so what it excludes is not known`);
     return names;
   };
   const limits = [...fields]
@@ -59,7 +62,10 @@ export function readRestrictions(fields: ReadonlyMap<string, Node>, faults: stri
   return Object.keys(joined).length === 0 ? undefined : joined;
 }
 
-/** Limits that admit a tool only if both do. Of patterns that overlap in part, such as `get_*` and `*_all`, nothing is admitted. */
+/**
+ * Returns limits that allow a tool only if both do. Of patterns that overlap partly, such as `get_*` and `*_all`,
+ * nothing is allowed.
+ */
 export function joinLimits(one: ToolLimits, other: ToolLimits): ToolLimits {
   const [a, b] = [one.allow, other.allow].map((list) => (list?.includes('*') === true ? undefined : list));
   const allow =

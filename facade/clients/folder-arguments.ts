@@ -1,8 +1,12 @@
-/** Owns which folders a server is handed among its arguments, and the rights that they need in its sandbox; refuses to propose any outside of the workspace. */
+/**
+ * Finds the folders among a server's arguments, and proposes their permissions in its sandbox. Folders outside the
+ * workspace are never proposed.
+ */
 import path from 'node:path';
-import { loadAllKnown } from '../../../catalogs/servers/known-server.ts';
-import { isWithin, realPath } from '../../config/reading/text-files.ts';
-import { kindOf } from '../../config/work-folders.ts';
+import { isPathWithin } from '../../catalogs/readers/path-location.ts';
+import { loadAllKnown } from '../../catalogs/servers/known-server.ts';
+import { realPath } from '../config/reading/text-files.ts';
+import { kindOf } from '../config/work-folders.ts';
 import type { ClientEntry } from './client-entry.ts';
 import { fetchedPackage } from './client-entry-view.ts';
 
@@ -10,11 +14,14 @@ import { fetchedPackage } from './client-entry-view.ts';
 export interface HandedFolders {
   readonly allowRead: readonly string[];
   readonly allowWrite: readonly string[];
-  /** Outside of the workspace: a person writes those down. */
+  /** Outside the workspace: a person must write these. */
   readonly outside: readonly string[];
 }
 
-/** The folders that exist. Writing is proposed where the catalog knows that the package writes what it is handed. `workspace`, `home`: absolute. */
+/**
+ * Returns the existing folders. Writing is proposed if the catalog knows that the package writes to its folders.
+ * `workspace`, `home`: absolute.
+ */
 export function handedFolders(
   entry: Pick<ClientEntry, 'command' | 'args'>,
   { workspace, home }: { readonly workspace: string; readonly home: string },
@@ -24,7 +31,7 @@ export function handedFolders(
   const folders = [...new Set(entry.args)].filter(
     (arg) => path.isAbsolute(placed(arg)) && kindOf(placed(arg)) === 'folder',
   );
-  const inside = folders.filter((arg) => isWithin(realPath(placed(arg)), workspace));
+  const inside = folders.filter((arg) => isPathWithin(realPath(placed(arg)), workspace));
   const writes = inside.length > 0 && doesWrite(entry);
   return {
     allowRead: writes ? [] : inside,

@@ -1,8 +1,8 @@
-/** Owns what an export would change, before anything is written; refuses to take a server out of a client that Tollgate does not have. */
-import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import type { Config } from '../../config/config.ts';
-import { substitute, type Variables } from '../../config/reading/variable-substitution.ts';
-import { resolver, type World } from '../../config/work-folders.ts';
+/** Plans an export before anything is written. No server is removed from a client unless Tollgate has it. */
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { Config } from '../config/config.ts';
+import { substitute, type Variables } from '../config/reading/variable-substitution.ts';
+import { resolver, type World } from '../config/work-folders.ts';
 import type { ClientEntry } from './client-entry.ts';
 import { type FileChange, readTarget } from './client-file-changes.ts';
 import { changeServers } from './client-file-edit.ts';
@@ -30,11 +30,11 @@ export interface ExportRequest {
 export interface ExportPlan {
   readonly file: string;
   readonly changes: readonly FileChange[];
-  /** Taken out of the file: Tollgate has them. */
+  /** Removed from the file, because Tollgate has them. */
   readonly moved: readonly ClientEntry[];
-  /** Still there: the agent reaches them round Tollgate. */
+  /** Still there: the agent reaches them without Tollgate. */
   readonly left: readonly { readonly entry: ClientEntry; readonly why: string }[];
-  /** What comes into tollgate.yaml on the way. */
+  /** What is added to tollgate.yaml. */
   readonly copied: ImportPlan;
 }
 
@@ -61,7 +61,7 @@ export function planExport(request: ExportRequest): ExportPlan {
     ? moveAll(found, request)
     : {
         moved: [],
-        left: others.filter(isLive).map((entry) => ({ entry, why: 'nobody asked to move it' })),
+        left: others.filter(isLive).map((entry) => ({ entry, why: 'you did not ask to move it' })),
         copied: NOTHING,
       };
   const after = changeServers(before ?? '', client, {
@@ -72,7 +72,7 @@ export function planExport(request: ExportRequest): ExportPlan {
   return { file, changes: [...copied.changes, ...own], moved, left, copied };
 }
 
-/** What the client starts by itself: an entry that it disables is none. */
+/** What the client starts itself: not an entry that it disables. */
 function isLive({ unusable }: ClientEntry): boolean {
   return unusable !== 'the file disables it';
 }

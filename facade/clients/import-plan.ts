@@ -1,16 +1,18 @@
-/** Owns what an import would change, before anything is written; refuses single servers with a reason, and never a client's file. */
+/**
+ * Plans an import before anything is written. A single server may be refused with a reason, but never a client's file.
+ */
 import path from 'node:path';
 import { parse, stringify } from 'yaml';
-import { TollgateError } from '../../../catalogs/errors/error-table.ts';
-import type { Config } from '../../config/config.ts';
-import type { Problem } from '../../config/config-problems.ts';
-import { type ConfigDraft, loadConfig } from '../../config/load-config.ts';
-import { type Addition, addTo } from '../../config/reading/config-edit.ts';
-import { readText } from '../../config/reading/text-files.ts';
-import { parseEnvFile } from '../../config/servers/included-servers.ts';
-import { serverFileOf } from '../../config/servers/server-files.ts';
-import { nameFault } from '../../config/servers/server-names.ts';
-import { resolver, type World } from '../../config/work-folders.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import type { Config } from '../config/config.ts';
+import type { Problem } from '../config/config-problems.ts';
+import { type ConfigDraft, loadConfig } from '../config/load-config.ts';
+import { type Addition, addTo } from '../config/reading/config-edit.ts';
+import { readText } from '../config/reading/text-files.ts';
+import { parseEnvFile } from '../config/servers/included-servers.ts';
+import { serverFileOf } from '../config/servers/server-files.ts';
+import { nameFault } from '../config/servers/server-names.ts';
+import { resolver, type World } from '../config/work-folders.ts';
 import type { ClientEntry } from './client-entry.ts';
 import { type FileChange, readTarget } from './client-file-changes.ts';
 import type { ClientSandbox } from './client-sandbox.ts';
@@ -18,11 +20,11 @@ import { type Converted, convert, type MovedSecret } from './client-server-conve
 import { type HandedFolders, handedFolders } from './folder-arguments.ts';
 import type { FoundClientFile } from './found-client-files.ts';
 
-/** What became of one server. */
+/** The result for one server. */
 export interface Outcome {
   readonly file: string;
   readonly entry: ClientEntry;
-  /** Absent: it will be there. */
+  /** Absent: it will be imported. */
   readonly left?: string;
   /** Folders among its arguments, of a copy. */
   readonly folders?: HandedFolders;
@@ -33,7 +35,7 @@ export interface ImportPlan {
   readonly changes: readonly FileChange[];
   readonly outcomes: readonly Outcome[];
   readonly secrets: readonly MovedSecret[];
-  /** Secrets that somebody must still set. */
+  /** Secrets that must still be set. */
   readonly wanted: readonly string[];
 }
 
@@ -48,14 +50,14 @@ export interface ImportRequest {
   readonly fromVariables?: boolean;
 }
 
-/** How a file begins that an import wrote. */
+/** The first line of a file that an import wrote. */
 export const IMPORTED = '# Imported; ';
 
 const MAX_ENV_FILE = 64 * 1024;
 /** Each is a load of the configuration. */
 const MAX_TRIED = 200;
 
-/** The client's files stay the place of their servers: `include`, and a profile for each. Throws USAGE, CONFIG_INVALID. */
+/** The servers stay in the client's files: `include`, and a profile for each. Throws USAGE, CONFIG_INVALID. */
 export function planInclude(request: ImportRequest): ImportPlan {
   const { config, world, files } = request;
   const before = readTarget(config.file) ?? '';
@@ -94,22 +96,22 @@ export function planInclude(request: ImportRequest): ImportPlan {
   };
 }
 
-/** What an included file says of a sandbox gives nothing; a copy takes it along. */
+/** A sandbox in an included file gives nothing; a copy keeps it. */
 function withoutSandbox(outcome: Outcome): Outcome {
   const { sandbox, ...entry } = outcome.entry;
   return sandbox === undefined
     ? outcome
-    : { ...outcome, entry: { ...entry, unread: ['sandbox (with --copy it comes along)', ...entry.unread] } };
+    : { ...outcome, entry: { ...entry, unread: ['sandbox (--copy keeps it)', ...entry.unread] } };
 }
 
-/** Each server gets a file of its own under `servers/`; its secrets are apart. Throws USAGE, CONFIG_INVALID. */
+/** Each server gets its own file under `servers/`, with its secrets separate. Throws USAGE, CONFIG_INVALID. */
 export function planCopy(request: ImportRequest): ImportPlan {
   const copier = new Copier(request);
   const outcomes = request.files.flatMap((file) => choose(file, request).map((outcome) => copier.add(outcome, file)));
   return copier.plan(outcomes);
 }
 
-/** Those that were asked for, once each: the first definition of a name stands. */
+/** Returns the requested servers, once each: the first definition of a name counts. */
 function choose({ file, shown, servers }: FoundClientFile, { config, world, only }: ImportRequest): readonly Outcome[] {
   const resolve = resolver(config.folder, world.home);
   const asked = servers.filter(
@@ -122,7 +124,7 @@ function choose({ file, shown, servers }: FoundClientFile, { config, world, only
       nameFault(entry.name) ??
       (existing === undefined || resolve(existing.source) === file
         ? undefined
-        : `there is a server ${entry.name} already, and the first one stands`);
+        : `there is a server ${entry.name} already, and the first one counts`);
     return { file: shown, entry, ...(fault !== undefined && { left: fault }) };
   });
 }
@@ -147,7 +149,7 @@ class Copier {
     const { entry } = outcome;
     if (outcome.left !== undefined) return outcome;
     if (this.#taken.has(entry.name))
-      return { ...outcome, left: 'another file has a server of this name, and the first one stands' };
+      return { ...outcome, left: 'another file has a server with this name, and the first one counts' };
     if ((this.#tried += 1) > MAX_TRIED)
       return { ...outcome, left: `more than ${MAX_TRIED} servers at once; name some with --only` };
     const extra = this.#variablesOf(entry, file);
@@ -168,12 +170,12 @@ class Copier {
       if (readTarget(change.file) !== undefined)
         throw new TollgateError('USAGE', {
           detail: `There is already ${path.relative(folder, change.file)}.`,
-          next: 'Remove or rename it, or leave that server out with --only.',
+          next: 'Remove or rename it, or leave out that server with --only.',
         });
     return { changes, outcomes, secrets: this.#secrets, wanted: [...new Set(this.#wanted)] };
   }
 
-  /** Why it cannot be kept, after trying it with all that is kept so far. */
+  /** Returns why it cannot be imported, after a try with all others. */
   #keep(name: string, { server, secrets, wanted }: Converted): string | undefined {
     const sources =
       this.#request.fromVariables === true
@@ -189,7 +191,7 @@ class Copier {
     const { profiles, ...definition } = server;
     // Two lists of tools cannot be joined in a text that a person wrote.
     if (overlaid?.tools !== undefined && definition.tools !== undefined)
-      return `servers.${name}.tools stands in tollgate.yaml already; add what its file takes away there, remove it here, and import it then`;
+      return `servers.${name}.tools is in tollgate.yaml already; add what its file excludes there, remove it here, and import it then`;
     const keys =
       overlaid === undefined
         ? []
@@ -229,17 +231,17 @@ class Copier {
     }
   }
 
-  /** Those of the entry's envFile; a text when there are none to be had. */
+  /** Returns those of the entry's envFile; a text if there are none. */
   #variablesOf({ envFile }: ClientEntry, { file }: FoundClientFile): Readonly<Record<string, string>> | string {
     if (envFile === undefined) return {};
     const { config, world } = this.#request;
     const named = envFile.replace('${workspaceFolder}', config.folder).replace('${userHome}', world.home);
     const read = readText(path.resolve(path.dirname(file), named), MAX_ENV_FILE);
-    return read.ok ? parseEnvFile(read.text) : `its envFile gives nothing: ${read.reason}`;
+    return read.ok ? parseEnvFile(read.text) : `its envFile cannot be used: ${read.reason}`;
   }
 }
 
-/** A server that is handed a folder can do nothing without it. */
+/** A server with a folder argument can do nothing without the folder. */
 function withFolders(
   { sandbox, profiles, ...server }: Converted['server'],
   handed: HandedFolders,

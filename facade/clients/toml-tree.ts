@@ -1,7 +1,7 @@
-/** Owns TOML as the same tree of nodes that JSON gives, so that one reader reads both; refuses to guess at broken files. */
+/** Parses TOML to the same tree of nodes as JSON, so that one reader reads both. Broken files are refused. */
 import { createRequire } from 'node:module';
 import type { Node } from 'jsonc-parser';
-import type { ConfigPath } from '../../config/config-problems.ts';
+import type { ConfigPath } from '../config/config-problems.ts';
 
 const require = createRequire(import.meta.url);
 
@@ -13,9 +13,9 @@ export function parseToml(
   try {
     return { root: new TomlTree(text).node(parse(text), []) };
   } catch (thrown) {
-    // The parser's message quotes the file, which may hold secrets.
+    // The parser's message quotes the file, which may contain secrets.
     const { line = 1, column = 1 } = thrown as { line?: number; column?: number };
-    return { place: { line: Math.max(line, 1), column: Math.max(column, 1) }, fault: 'the line is no TOML' };
+    return { place: { line: Math.max(line, 1), column: Math.max(column, 1) }, fault: 'the line is not TOML' };
   }
 }
 

@@ -1,7 +1,7 @@
-/** Owns what a client's own sandbox gives and denies a server, in the words of VS Code; refuses to drop a word without naming it. */
+/** Reads what VS Code's own sandbox gives and denies a server. Unknown keys are named. */
 import type { Node } from 'jsonc-parser';
-import { fieldsOf } from '../../config/reading/jsonc.ts';
-import type { WrittenSandbox } from '../../config/written-config.ts';
+import { fieldsOf } from '../config/reading/jsonc.ts';
+import type { WrittenSandbox } from '../config/written-config.ts';
 
 /** As tollgate.yaml writes it, too. */
 export type ClientSandbox = Pick<WrittenSandbox, 'filesystem' | 'network'>;

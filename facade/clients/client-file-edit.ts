@@ -1,21 +1,27 @@
-/** Owns the change of servers in the text of a client's file: every other key, comment and byte stays; refuses text that it cannot change so. */
+/**
+ * Changes the servers in the text of a client's file, and keeps every other key, comment and byte. A text in an unusual
+ * form is refused.
+ */
 import { isDeepStrictEqual } from 'node:util';
-import { TollgateError } from '../../../catalogs/errors/error-table.ts';
+import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { ClientFormat } from './client-formats.ts';
 import { jsonEditor, type Plain } from './edit-json.ts';
 import { tomlEditor } from './edit-toml.ts';
 
-/** What becomes of the servers of a file. */
+/** The changes of the servers of a file. */
 export interface ServerChange {
-  /** Takes the place of one of the same name. */
+  /** Replaces a server with the same name. */
   readonly add?: { readonly name: string; readonly value: Plain };
   /** Paths of keys from the root. */
   readonly remove: readonly (readonly string[])[];
-  /** VS Code asks for such a value once and keeps it. */
+  /** VS Code asks for such a value once and stores it. */
   readonly input?: { readonly id: string; readonly description: string };
 }
 
-/** The text of the file after the change. An empty text counts as an empty file. Throws USAGE when only a person can make it. */
+/**
+ * Returns the text of the file after the change. An empty text counts as an empty file. Throws USAGE if only a person
+ * can change it.
+ */
 export function changeServers(text: string, format: ClientFormat, change: ServerChange): string {
   const bom = text.startsWith('\uFEFF') ? '\uFEFF' : '';
   const editor = format.syntax === 'toml' ? tomlEditor : jsonEditor;
@@ -39,7 +45,7 @@ export function changeServers(text: string, format: ClientFormat, change: Server
   const after = changed === undefined ? undefined : editor.read(changed);
   if (after !== undefined && isDeepStrictEqual(withoutEmpty(after, format), withoutEmpty(target, format)))
     return `${bom}${changed}`;
-  throw unclear(`The servers in the file of ${format.title} are written in a way that is not changed by a program.`);
+  throw unclear(`The servers in the file of ${format.title} are written in a form that a program cannot change.`);
 }
 
 function valueAt(root: Plain, path: readonly string[]): unknown {

@@ -1,6 +1,6 @@
-/** Owns which client files there are and what stands in them; refuses nothing: what cannot be read says so. */
+/** Finds the client files on this machine and reads them. A file that cannot be read says so. */
 import { existsSync } from 'node:fs';
-import { isTollgate } from '../../config/servers/spawn-rules.ts';
+import { isTollgate } from '../config/servers/spawn-rules.ts';
 import type { ClientEntry } from './client-entry.ts';
 import { type ClientFile, readClientFile } from './client-file-reader.ts';
 import type { ClientFormat } from './client-formats.ts';

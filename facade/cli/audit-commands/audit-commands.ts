@@ -1,0 +1,98 @@
+/** Declares `tollgate audit` and its commands, for the admin. */
+import { Option } from 'commander';
+import { type CommandDefinition, collectValues, readCount } from '../command-definition.ts';
+
+const PLACE = [new Option('--folder <folder>', 'read a copy of the log instead')];
+
+/** Select records. */
+const FILTERS = [
+  ...PLACE,
+  new Option('--since <time>', 'ISO time, or 30m, 2h, 7d ago'),
+  new Option('--until <time>', 'the same'),
+  new Option('--principal <id>', 'only records of this principal'),
+  new Option('--server <name>', 'only records of this server'),
+  new Option('--tool <name>', 'only records of this tool'),
+  new Option('--outcome <outcome>', 'only records with this outcome'),
+  new Option('--code <code>', 'only records with this error code'),
+  new Option('--run <id>', 'only records of this run'),
+  new Option('--session <id>', 'only records of this session'),
+  new Option('--type <type>', 'only records of this type, including records that are not calls'),
+  new Option('--id <id>', 'only records of this call'),
+  new Option('--text <text>', 'only records that contain this text'),
+];
+
+const ALL = new Option('--all', 'include records that are not calls');
+
+const limit = (count: number): Option =>
+  new Option('--limit <number>', 'how many records').argParser(readCount(9_999_999)).default(count);
+
+/** `audit` with its commands. */
+export const AUDIT: CommandDefinition = {
+  usage: 'audit',
+  about: 'read and verify the audit log: list, show, tail, stats, export, verify, archive',
+  examples: `Examples:
+  $ tollgate audit list --outcome deny --since 2h
+  $ tollgate audit show 0b6ef0a2-0000-4000-8000-000000000000
+  $ tollgate audit export --format csv > calls.csv
+  $ tollgate audit archive --before 90d --to /var/archive/tollgate`,
+  commands: [
+    {
+      usage: 'list',
+      about: 'show the newest calls, one per line',
+      options: [
+        ...FILTERS,
+        ALL,
+        limit(50),
+        new Option('--unknown', 'only calls that may have run: their process ended before the outcome was recorded'),
+      ],
+      load: async () => (await import('./audit-command.ts')).runAuditList,
+    },
+    {
+      usage: 'show <id>',
+      about: 'show all records of one call; the id is the one that list shows',
+      options: PLACE,
+      load: async () => (await import('./audit-command.ts')).runAuditShow,
+    },
+    {
+      usage: 'tail',
+      about: 'show the newest calls, then each new one',
+      options: [...FILTERS, ALL, limit(10)],
+      load: async () => (await import('./audit-command.ts')).runAuditTail,
+    },
+    {
+      usage: 'stats',
+      about: 'show counts and times by tool, outcome and principal',
+      options: [...FILTERS, ALL],
+      load: async () => (await import('./audit-command.ts')).runAuditStats,
+    },
+    {
+      usage: 'export',
+      about: 'print all records, oldest first',
+      options: [...FILTERS, new Option('--format <format>', 'the format').choices(['jsonl', 'csv']).default('jsonl')],
+      load: async () => (await import('./audit-command.ts')).runAuditExport,
+    },
+    {
+      usage: 'verify',
+      about: 'prove that no record was changed or removed',
+      options: [
+        ...PLACE,
+        new Option('--all', 'show every chain'),
+        new Option('--expect-head <hash>', 'a head that must still be there; may be repeated').argParser(collectValues),
+        new Option('--archive <folder>', 'verify this archive together with the log; may be repeated').argParser(
+          collectValues,
+        ),
+        new Option('--key <file>', 'the audit.key of the state folder, to verify the checkpoints of a copy'),
+      ],
+      load: async () => (await import('./audit-command.ts')).runAuditVerify,
+    },
+    {
+      usage: 'archive',
+      about: 'move old files of the log to another folder',
+      options: [
+        new Option('--before <time>', 'ISO time, or 90d ago; newer files stay').makeOptionMandatory(),
+        new Option('--to <folder>', 'the folder to move them to').makeOptionMandatory(),
+      ],
+      load: async () => (await import('./audit-archive-command.ts')).runAuditArchive,
+    },
+  ],
+};

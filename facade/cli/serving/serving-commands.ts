@@ -1,0 +1,118 @@
+/** Declares the commands that serve agents, show what they may do, and stop them: `run`, `serve`, `tools`, `try`, `off`, `on`, `kill`, `state`. */
+import { InvalidArgumentError, Option } from 'commander';
+import type { CommandDefinition } from '../command-definition.ts';
+
+/** Serves one agent over stdio. */
+export const RUN: CommandDefinition = {
+  usage: 'run',
+  about: 'serve one agent over stdio; clients start this command',
+  shared: ['config', 'json', 'opa'],
+  as: 'the principal of the agent',
+  load: async () => (await import('./serve-command.ts')).runStdio,
+};
+
+/** Serves agents over HTTP. */
+export const SERVE: CommandDefinition = {
+  usage: 'serve',
+  about: 'serve agents over Streamable HTTP',
+  shared: ['config', 'json', 'opa'],
+  options: [new Option('--port <number>', 'the port; 0 picks a free one').argParser(readPort)],
+  load: async () => (await import('./serve-command.ts')).runHttp,
+};
+
+/** Shows what an agent sees. */
+export const TOOLS: CommandDefinition = {
+  usage: 'tools [name]',
+  about: 'show the tools that an agent sees, or one of them completely',
+  shared: ['config', 'json', 'opa'],
+  as: 'the principal whose tools are shown',
+  load: async () => (await import('./tools-command.ts')).runTools,
+};
+
+/** Shows the decision on a call. */
+export const TRY: CommandDefinition = {
+  usage: 'try <tool> [args]',
+  about: 'show the decision on a call without making it',
+  shared: ['config', 'json', 'opa'],
+  as: 'the principal that calls',
+  options: [new Option('--explain', 'show the effect and the obligations too')],
+  examples: `Arguments are one JSON object:
+  $ tollgate try read '{"path": "README.md"}' --explain`,
+  load: async () => (await import('./try-command.ts')).runTry,
+};
+
+/** Stops everything. */
+export const OFF: CommandDefinition = {
+  usage: 'off',
+  about: 'switch everything off: in every process, lists are empty and nothing runs',
+  shared: ['config', 'state', 'json'],
+  fixed: { to: 'off' },
+  load: async () => (await import('./switch-command.ts')).runMasterSwitch,
+};
+
+/** Ends `off`. */
+export const ON: CommandDefinition = {
+  ...OFF,
+  usage: 'on',
+  about: 'switch everything on again',
+  fixed: { to: 'on' },
+};
+
+/** Stops servers. */
+export const KILL: CommandDefinition = {
+  usage: 'kill [server]',
+  about: 'stop one server, or all, in every running Tollgate of this configuration',
+  shared: ['config', 'state', 'json'],
+  options: [
+    new Option('--all', 'stop all servers'),
+    new Option('--lift', 'let the server run again; without a server: all of them'),
+  ],
+  examples: `Examples:
+  $ tollgate kill github         stop one server
+  $ tollgate kill                what is stopped?
+  $ tollgate kill --lift github  let it run again`,
+  load: async () => (await import('./kill-command.ts')).runKill,
+};
+
+/** `state check`, `backup`, `restore` and `repair`. */
+export const STATE: CommandDefinition = {
+  usage: 'state',
+  about: 'check, back up, restore and repair the state database',
+  examples: `Examples:
+  $ tollgate state check
+  $ tollgate state backup state-2026-11-23.db
+  $ tollgate state restore state-2026-11-23.db`,
+  commands: [
+    {
+      usage: 'check',
+      about: 'check the database for damage',
+      shared: ['config', 'state', 'json'],
+      load: async () => (await import('./state-actions.ts')).runStateCheck,
+    },
+    {
+      usage: 'backup <file>',
+      about: 'copy the database to a new file',
+      shared: ['config', 'state', 'json'],
+      load: async () => (await import('./state-actions.ts')).runStateBackup,
+    },
+    {
+      usage: 'restore <file>',
+      about: 'replace the database by a backup',
+      shared: ['config', 'state', 'json'],
+      load: async () => (await import('./state-actions.ts')).runStateRestore,
+    },
+    {
+      usage: 'repair',
+      about: 'keep what can be read of a damaged database',
+      shared: ['config', 'state', 'json'],
+      options: [new Option('--start-empty', 'begin with an empty database')],
+      load: async () => (await import('./state-actions.ts')).runStateRepair,
+    },
+  ],
+};
+
+function readPort(text: string): number {
+  if (!/^\d{1,5}$/.test(text) || Number(text) > 65_535)
+    throw new InvalidArgumentError('A port is a whole number from 0 to 65535.');
+  return Number(text);
+}
