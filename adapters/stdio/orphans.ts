@@ -5,7 +5,9 @@ import { readdirSync, readFileSync } from 'node:fs';
 /** Environment variable of such a server: `<owner>/<random>`. Its child processes inherit it, in any process group. */
 export const MARK_VARIABLE = 'TOLLGATE_SERVER';
 /** Bounds the time, because a program may start processes faster than they can be ended. */
-const MAX_SCANS = 40;
+const MAX_SCANS = 100;
+/** Milliseconds between two scans while a process is in the middle of `execve`. */
+const PAUSE = 1;
 
 /** Returns the mark of one start. `owner` names the facade's process, without `/`. */
 export function newProcessMark(owner: string): string {
@@ -14,22 +16,40 @@ export function newProcessMark(owner: string): string {
 
 /**
  * Kills every process whose mark matches, and returns their number. Linux only. Synchronous, so that it also works when
- * this process exits. A process may start others during a scan, so scans repeat until two in a row find none that is
- * new. During `execve` a process has no environment for a moment. Such a process counts as new the first time.
+ * this process exits. A process may start others during a scan, so scans repeat until two in a row find nothing to kill
+ * and no process in the middle of `execve`, because that one has no environment yet.
  */
 export function killMarked(matches: (mark: string) => boolean): number {
   const ended = new Set<number>();
-  const bare = new Set<number>();
   for (let scan = 0, quiet = 0; quiet < 2 && scan < MAX_SCANS; scan += 1) {
-    const before = ended.size + bare.size;
+    const before = ended.size;
+    let starting = false;
     for (const pid of pids().filter((one) => !ended.has(one))) {
       const mark = markOf(pid);
-      if (mark === '') bare.add(pid);
+      if (mark === '') starting ||= isStarting(pid);
       else if (mark !== undefined && matches(mark) && isKilled(pid)) ended.add(pid);
     }
-    quiet = ended.size + bare.size === before ? quiet + 1 : 0;
+    quiet = ended.size === before && !starting ? quiet + 1 : 0;
+    if (starting) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, PAUSE);
   }
   return ended.size;
+}
+
+/**
+ * Returns whether a process whose environment reads as empty is in the middle of `execve`. In proc(5), a process that has
+ * ended, and a kernel thread, have no memory (vsize, field 23). The environment of a program lies between env_start and
+ * env_end (fields 50 and 51): they are 0 until it is in place, and equal if it is really empty.
+ */
+function isStarting(pid: number): boolean {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
+    // Field 2, the name of the program, is in parentheses and may contain anything. Field 3 follows it.
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    const [vsize, start, end] = [fields[20], fields[47], fields[48]];
+    return vsize !== '0' && (start === '0' || start !== end);
+  } catch {
+    return false;
+  }
 }
 
 /** Returns false if the process has already ended. */
