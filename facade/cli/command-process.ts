@@ -24,7 +24,7 @@ export function processIo(host: CommandProcess): Io {
     env,
     stdin,
     out: stdout,
-    home: readOr(homedir, '/nonexistent'),
+    home: homeOf(),
     cwd: readOr(() => host.cwd(), '/'),
     user: readOr(() => userInfo().username, `uid-${process.getuid?.()}`),
     self: selfOf(host),
@@ -41,6 +41,12 @@ export function processIo(host: CommandProcess): Io {
       if (stdin.isTTY !== true) signals.onHangup = listener;
     },
   };
+}
+
+/** An empty or relative HOME would put the state below the current folder, where agents write. */
+function homeOf(): string {
+  const home = readOr(homedir, '');
+  return path.isAbsolute(home) ? home : '/nonexistent';
 }
 
 /** In a checkout there is no `tollgate` on the PATH, so Node starts the file. */

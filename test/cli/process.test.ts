@@ -2,7 +2,7 @@
 import { EventEmitter } from 'node:events';
 import { realpathSync } from 'node:fs';
 import { PassThrough } from 'node:stream';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { type CommandProcess, processIo } from '../../facade/cli/command-process.ts';
 
 class FakeHost extends EventEmitter {
@@ -100,5 +100,11 @@ describe('a user without name and home, in a folder that is gone', () => {
       throw fault('ENOENT');
     };
     expect(processIo(host.asHost)).toMatchObject({ cwd: '/', user: expect.any(String), home: expect.any(String) });
+  });
+
+  it.each(['', '.', 'relative/home'])('has no home in the current folder with HOME=%s', (wanted) => {
+    vi.stubEnv('HOME', wanted);
+    expect(processIo(new FakeHost().asHost).home).toBe('/nonexistent');
+    vi.unstubAllEnvs();
   });
 });

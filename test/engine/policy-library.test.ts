@@ -28,6 +28,13 @@ beforeAll(async () => {
 
 const ROOT = packageRoot();
 
+/** A file of the build, and what it is made from: itself, TypeScript, or a schema. */
+const SOURCES_OF: readonly (readonly [RegExp, string])[] = [
+  [/$/, ''],
+  [/\.(d\.ts|js)$/, '.ts'],
+  [/\.check\.cjs$/, '.json'],
+];
+
 describe('the shipped library', () => {
   it('equals the build of its sources, byte for byte', async () => {
     const shipped = readLibrary();
@@ -209,6 +216,14 @@ describe('assets', () => {
     expect(
       readdirSync(path.join(ROOT, 'dist', 'policies', 'lib')).filter((name) => name.endsWith('_test.rego')),
     ).toEqual([]);
+  });
+
+  it('leave nothing in a build that the sources no longer have', () => {
+    const stale = readdirSync(path.join(ROOT, 'dist'), { recursive: true, withFileTypes: true })
+      .filter((entry) => entry.isFile())
+      .map((entry) => path.relative(path.join(ROOT, 'dist'), path.join(entry.parentPath, entry.name)))
+      .filter((name) => !SOURCES_OF.some(([built, source]) => existsSync(path.join(ROOT, name.replace(built, source)))));
+    expect(stale).toEqual([]);
   });
 
   it('overwrite files of an earlier build', () => {
