@@ -222,7 +222,9 @@ describe('assets', () => {
     const stale = readdirSync(path.join(ROOT, 'dist'), { recursive: true, withFileTypes: true })
       .filter((entry) => entry.isFile())
       .map((entry) => path.relative(path.join(ROOT, 'dist'), path.join(entry.parentPath, entry.name)))
-      .filter((name) => !SOURCES_OF.some(([built, source]) => existsSync(path.join(ROOT, name.replace(built, source)))));
+      .filter(
+        (name) => !SOURCES_OF.some(([built, source]) => existsSync(path.join(ROOT, name.replace(built, source)))),
+      );
     expect(stale).toEqual([]);
   });
 
