@@ -1,4 +1,4 @@
-/** Tests the tutorial of docs/policies.md by doing it: files as they stand, commands as they stand, calls of an agent that runs all the time. */
+/** Tests docs/policy-tutorial.md by doing it: files as they stand, commands as they stand, calls of an agent that runs all the time. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Project } from '../config/project.ts';
 import { Child } from '../process/child.ts';

@@ -21,8 +21,8 @@ const VARYING: readonly (readonly [RegExp, string])[] = [
   [/\b(Approval id|approvals show) [2-9a-z]{10}\b/g, '$1 ID'],
 ];
 
-const PAGE = 'docs/policies.md';
-const TEXT = sectionOf(PAGE, '## Tutorial');
+const PAGE = 'docs/policy-tutorial.md';
+const TEXT = sectionOf(PAGE, '# Policy tutorial');
 
 /** Where it stands, in lines from 1. */
 export const TUTORIAL = (() => {
