@@ -14,8 +14,7 @@ const SETTINGS = settings({
   principals: [{ id: 'alice', role: 'developer', groups: ['staff'], profiles: ['default'], client: 'editor' }],
   origins: ['https://app.example'],
 });
-const SECTION = sectionOf('docs/policies.md', '## Rules in YAML');
-const ROWS = rowsOf(SECTION.slice(0, SECTION.indexOf('A list holds'))).filter(
+const ROWS = rowsOf(sectionOf('docs/rules.md', '## Fields')).filter(
   (row) => row.length === 3 && row[0]?.startsWith('`') === true,
 );
 

@@ -125,6 +125,7 @@ describe('docs/configuration.md', () => {
       ...[
         'docs/configuration.md',
         'docs/policies.md',
+        'docs/rules.md',
         'docs/rego.md',
         'docs/trials.md',
         'docs/catalogs.md',
@@ -139,20 +140,18 @@ describe('docs/configuration.md', () => {
   });
 });
 
-describe('docs/policies.md', () => {
+describe('docs/rules.md', () => {
   const schema = readJson('policies/schemas/rules.json') as SchemaNode;
   const part = (name: string): readonly string[] => Object.keys(schema.definitions?.[name]?.properties ?? {});
-  const section = sectionOf('docs/policies.md', '## Rules in YAML');
+  const page = readPage('docs/rules.md');
 
   it('has a row for every field of a rule and of `when`, and no other', () => {
-    const documented = rowsOf(section.slice(0, section.indexOf('A list holds'))).flatMap(([name]) =>
-      codeIn(name ?? ''),
-    );
+    const documented = rowsOf(sectionOf('docs/rules.md', '## Fields')).flatMap(([name]) => codeIn(name ?? ''));
     expect([...documented].sort()).toEqual([...part('rule'), ...part('when')].sort());
   });
 
   it('names every test of an argument and every obligation', () => {
-    const named = codeIn(section);
+    const named = codeIn(page);
     for (const field of [...part('tests'), ...part('obligations')]) expect(named).toContain(field);
   });
 
