@@ -1,4 +1,7 @@
-/** Wires a facade: which implementations are behind its ports. facade/main.ts loads it when a command needs servers. */
+/**
+ * Connects the ports of the facade to their implementations. facade/main.ts loads this file when a command needs
+ * servers.
+ */
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { openEgress, sweepEgress } from '../adapters/egress/open-egress.ts';
@@ -43,11 +46,11 @@ import type { SharedServices } from './runtime/shared-services.ts';
 import { openPlaces, openSecrets } from './secrets/secrets.ts';
 import { keepSignIns } from './secrets/sign-ins.ts';
 
-/** Servers whose processes must end with this one, however it ends. */
+/** The pools whose server processes must end with this process, even if it crashes. */
 const pools = new Set<ServerPool>();
 process.once('exit', () => pools.forEach((pool) => pool.killNow()));
 
-/** Wires a configuration (see Assemble in facade/runtime/assembled-facade.ts). */
+/** Assembles a facade from a configuration (see AssembleFacade in facade/runtime/assembled-facade.ts). */
 export const assembleFacade: AssembleFacade = createFacadeAssembly({
   loadPolicy: (config, { busy, ...options }) =>
     busy ? loadPolicyInThread(policyParts(config, options), compileThread()) : loadPolicy(policyParts(config, options)),
@@ -55,21 +58,23 @@ export const assembleFacade: AssembleFacade = createFacadeAssembly({
   openBackends: (shared, current) => {
     const { state, limits } = current();
     const supervision = new Supervision(shared, { state, connections: limits.connections });
-    // Ends what a killed facade of this folder has left running.
+    // Kills the servers that a crashed facade of the same state folder left running.
     killMarked((mark) => supervision.isOrphan(mark));
     const pool = new ServerPool(limits, { host: launchHost(current, shared), ...supervision.options() });
     pools.add(pool);
     return supervised(pool, {
       supervision,
       sweep: () =>
-        void sweepLeft(current(), supervision).catch((err: unknown) => shared.log.debug({ err }, 'left behind')),
+        void removeLeftovers(current(), supervision).catch((err: unknown) =>
+          shared.log.debug({ err }, 'leftovers not removed'),
+        ),
       shell: shellFor(current, { ...shared, owner: supervision.owner }),
       answers: answersFor(current, shared),
     });
   },
 });
 
-/** Looks at servers without approval (see facade/consent/servers/consent-probe.ts). */
+/** Probes servers that are not approved yet (see facade/consent/servers/consent-probe.ts). */
 export function openConsentProbe(
   config: Config,
   parts: Pick<SharedServices, 'redactor' | 'audit' | 'state'> & { readonly opa?: string },
@@ -77,7 +82,7 @@ export function openConsentProbe(
   const { credentials, ...host } = launchHost(() => config, parts);
   const logs = new ServerLogs({ state: config.state, redactor: parts.redactor, onFault: () => undefined });
   const refuse = (): Promise<never> =>
-    Promise.reject(new TollgateError('SECRET_MISSING', { detail: 'A look is given no secrets.' }));
+    Promise.reject(new TollgateError('SECRET_MISSING', { detail: 'A probe gets no secrets.' }));
   const killSwitch = new KillSwitch(parts.state);
   const onEvent = (event: ServerEvent): void => {
     appendQuietly(parts.audit, serverRecordOf(event));
@@ -85,7 +90,7 @@ export function openConsentProbe(
   return async (settings, { signal, withSecrets, consent }) => {
     const refusal = killSwitch.refusalOf(settings.name);
     if (refusal !== undefined) throw refusal;
-    // It may write what the server may, because rules on paths apply to the first start too.
+    // Rules on paths also apply to the first start, so a probe may write only what the server may.
     const closed = isIsolated(settings)
       ? { ...settings, confinement: await confinementOf(config, settings.name, parts.opa) }
       : settings;
@@ -99,7 +104,7 @@ export function openConsentProbe(
   };
 }
 
-/** Returns what rules close to a server. Throws as the load of the policy. */
+/** Returns what the rules close to the processes of a server. Throws the errors of `loadPolicy`. */
 async function confinementOf(config: Config, server: string, opa?: string): Promise<Confinement> {
   const policy = await loadPolicy(policyParts(config, opa === undefined ? {} : { opa }));
   try {
@@ -109,15 +114,15 @@ async function confinementOf(config: Config, server: string, opa?: string): Prom
   }
 }
 
-/** Node 20 cannot run TypeScript in a thread, so the sources use the built file, as a package does. */
+/** A thread of Node 20 cannot run TypeScript, so a start from the sources uses the built file. */
 function compileThread(): string {
-  const beside = path.join(import.meta.dirname, 'runtime/compile-thread.js');
-  return existsSync(beside) ? beside : path.join(import.meta.dirname, '../dist/facade/runtime/compile-thread.js');
+  const built = path.join(import.meta.dirname, 'runtime/compile-thread.js');
+  return existsSync(built) ? built : path.join(import.meta.dirname, '../dist/facade/runtime/compile-thread.js');
 }
 
 type Answers = BackendMakers['shipped'];
 
-/** The internal servers of catalogs/servers/shipped-servers.ts with their answers. */
+/** Returns the code that answers for the internal servers of catalogs/servers/shipped-servers.ts. */
 function answersFor(
   current: () => Config,
   { state, audit, consents }: Pick<SharedServices, 'state' | 'audit' | 'consents'>,
@@ -141,7 +146,7 @@ function answersFor(
   return (name) => (name === KNOWLEDGE ? shippedServer(name, knowledge, close) : shippedServer(name, management));
 }
 
-/** The kill switch also reaches internal servers, which are no processes of the pool. */
+/** Connects the kill switch to the pool, and to the internal servers, which run in this process and not in the pool. */
 function supervised(
   pool: ServerPool,
   {
@@ -157,7 +162,7 @@ function supervised(
   },
 ): BackendMakers {
   const inProcess = new Set<HaltableServer>();
-  const held = (server: ServerAdapter): HaltableServer => {
+  const withSwitch = (server: ServerAdapter): HaltableServer => {
     const made = withKillSwitch(server, (name) => supervision.killSwitch.refusalOf(name));
     inProcess.add(made);
     return made;
@@ -181,9 +186,13 @@ function supervised(
     },
     workspace: (root) => {
       const inner = createWorkspace({ root, shell });
-      return { ...held(inner), serves: () => inner.serves(), lower: (primitive, args) => inner.lower(primitive, args) };
+      return {
+        ...withSwitch(inner),
+        serves: () => inner.serves(),
+        lower: (primitive, args) => inner.lower(primitive, args),
+      };
     },
-    shipped: (name) => held(answers(name)),
+    shipped: (name) => withSwitch(answers(name)),
     stop: () => {
       supervision.close();
       return pool.stopAll().finally(() => pools.delete(pool));
@@ -191,13 +200,13 @@ function supervised(
   };
 }
 
-/** Cleans up what killed facades left and what does not end with them; no one waits for it. */
-async function sweepLeft({ servers }: Config, supervision: Supervision): Promise<void> {
+/** Removes the egress proxies and containers that crashed facades left. No caller waits for it. */
+async function removeLeftovers({ servers }: Config, supervision: Supervision): Promise<void> {
   await sweepEgress((mark) => supervision.isOrphan(mark));
   if ([...servers.values()].some(({ isolation }) => isolation === 'container')) await removeOrphanContainers();
 }
 
-/** What servers are started with. */
+/** Returns what every start of a server needs. */
 function launchHost(
   current: () => Config,
   { redactor, audit, state }: Pick<SharedServices, 'redactor' | 'audit' | 'state'>,
@@ -229,7 +238,10 @@ function launchHost(
   };
 }
 
-/** Where internal servers listen. Nothing isolated may reach them, because it would bypass the policy. */
+/**
+ * The folders of the sockets of servers. A sandboxed process must not reach a socket, because it would bypass the
+ * policy.
+ */
 function socketFolders({ servers }: Config): readonly string[] {
   return [...servers.values()].flatMap(({ socket }) => (socket === undefined ? [] : [path.dirname(socket)]));
 }
@@ -260,7 +272,7 @@ const MAX_FILES = 50;
 function recordWithheld(
   current: () => Config,
   audit: SharedServices['audit'],
-): (server: string, look: WithheldSettings) => void {
+): (server: string, report: WithheldSettings) => void {
   const named = (files: readonly string[]): { files: readonly string[]; count: number } => ({
     files: files.slice(0, MAX_FILES).map((file) => path.relative(current().workspace, file)),
     count: files.length,
@@ -279,7 +291,7 @@ function recordWithheld(
   };
 }
 
-/** How commands of the workspace start. The settings are read at each start, because they may change. */
+/** Starts the commands of `bash`. The settings are read at each start, because they may change. */
 function shellFor(
   current: () => Config,
   shared: Pick<SharedServices, 'audit'> & { readonly owner: string },
@@ -301,7 +313,7 @@ function shellFor(
       fixed: realPlaces(controlFiles),
       openEgress: (confinement) =>
         egressFor(current, shared)({ name: 'workspace', sandbox, ...(confinement !== undefined && { confinement }) }),
-      onWithheld: (look) => recordWithheld(current, shared.audit)('workspace', look),
+      onWithheld: (report) => recordWithheld(current, shared.audit)('workspace', report),
     };
   });
   return (command) => (current().bash.isolation === 'direct' ? direct(command) : jailed(command));

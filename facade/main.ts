@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /**
- * The start of the process, and which code is loaded for which command. Only this file, facade/app.ts and
- * facade/runtime/servers/offline-servers.ts know implementations.
+ * The entry point of the process. It loads only the code that a command needs. Only this file, facade/app.ts and
+ * facade/runtime/servers/offline-servers.ts import implementations.
  */
 import { mkdtempSync, realpathSync, rmSync } from 'node:fs';
 import * as nodeModule from 'node:module';
@@ -31,7 +31,7 @@ export const authoring: Authoring = {
     (await import('../policies/engine/policy-input.ts')).callInputText(input, { project: false }),
 };
 
-/** Wires a configuration (see Assemble in facade/runtime/assembled-facade.ts). */
+/** Assembles a facade from a configuration (see AssembleFacade in facade/runtime/assembled-facade.ts). */
 export const assembleOnDemand: AssembleFacade = async (config, options) =>
   (await import('./app.ts')).assembleFacade(config, options);
 
@@ -39,15 +39,15 @@ export const assembleOnDemand: AssembleFacade = async (config, options) =>
 export const serveOfflineOnDemand: ServeOffline = async (config) =>
   (await import('./runtime/servers/offline-servers.ts')).serveOffline(config);
 
-/** A line without its place, so that each server is named only once. */
-function told(line: string): string {
+/** Returns the part of a line that both checks share, so that each unapproved server is reported once. */
+function noticeOf(line: string): string {
   return /: (\S+ is not approved yet)/.exec(line)?.[1] ?? line;
 }
 
-/** Compiles the policy and stores nothing (see Check in facade/runtime/assembled-facade.ts). */
+/** Compiles the policy and stores nothing (see CheckPolicy in facade/runtime/assembled-facade.ts). */
 export const checkPolicy: CheckPolicy = async (config, options) => {
   const [
-    { findUnjudgedNames, findUnknownNames },
+    { findUncheckedNames, findUnknownNames },
     { TollgateError },
     { compileParts, startPolicy },
     { findUncheckedRules },
@@ -90,9 +90,9 @@ export const checkPolicy: CheckPolicy = async (config, options) => {
       compiled.rules.rules,
       [...config.servers.keys()].filter((name) => !offered.has(name)),
     ).map(formatProblem);
-    const named = [...unknown, ...findUnjudgedNames(config, offered)]
+    const named = [...unknown, ...findUncheckedNames(config, offered)]
       .map(formatProblem)
-      .filter((line) => !unjudged.some((said) => told(said) === told(line)));
+      .filter((line) => !unjudged.some((said) => noticeOf(said) === noticeOf(line)));
     return {
       revision: policy.revision,
       rules: policy.rules - controlRule(config).value.rules.length,
@@ -105,23 +105,23 @@ export const checkPolicy: CheckPolicy = async (config, options) => {
   }
 };
 
-/** Signing in to remote servers. */
+/** Sign-in to remote servers. */
 const signIns: SignIns = {
   signIn: async (parts) => (await import('../adapters/oauth/sign-in.ts')).signIns.signIn(parts),
   signOut: async (parts) => (await import('../adapters/oauth/sign-in.ts')).signIns.signOut(parts),
 };
 
-/** Looking at servers before they are approved. */
+/** Probes of servers before their approval. */
 const inspect: Wiring['inspect'] = async (...asked) =>
   (await import('../adapters/stdio/start-inspection.ts')).inspectStart(...asked);
 const openLook: Wiring['openLook'] = async (config, parts) =>
   (await import('./app.ts')).openConsentProbe(config, parts);
 
-/** What answers at an address. */
+/** Finds out which service answers at an address. */
 const probe: Wiring['probe'] = async (address, addresses) =>
   (await import('../adapters/primitives/fetch/address-probe.ts')).probeAddress(address, addresses);
 
-/** What the commands get. */
+/** The implementations that the commands use. */
 export const APP_MODULE: Wiring = {
   assemble: assembleOnDemand,
   check: checkPolicy,
@@ -135,17 +135,17 @@ export const APP_MODULE: Wiring = {
 };
 
 /**
- * Node 22 and later can cache compiled code. The cache is in the folder of the code itself, because whoever can write
- * there could change the code too; that is not true of a folder of temporary files. If the folder is read-only, nothing
- * is cached.
+ * Node 22 and later can cache compiled code. The cache is in the folder of the code, where only a user who can change
+ * the code can write. A folder for temporary files would let other users write. If the folder is read-only, nothing is
+ * cached.
  */
-function keepCompiled(): void {
+function enableCodeCache(): void {
   const { enableCompileCache } = nodeModule as { readonly enableCompileCache?: (folder: string) => unknown };
   enableCompileCache?.(path.join(import.meta.dirname, '..', '.compiled'));
 }
 
 if (process.argv[1] !== undefined && realpathSync(process.argv[1]) === fileURLToPath(import.meta.url)) {
-  keepCompiled();
+  enableCodeCache();
   const [{ runCli }, { processIo }] = await Promise.all([
     import('./cli/program.ts'),
     import('./cli/command-process.ts'),

@@ -4,13 +4,13 @@ import type { BudgetObligation } from '../../policies/port.ts';
 import type { BudgetClaim, BudgetDemand, BudgetUnit, Reservation, ReservationRefusal } from '../state/state-port.ts';
 import type { WaitLimit } from './queue-place.ts';
 
-/** A budget, and its key if that is not the call's own run, session and so on. */
+/** A budget. `key` is present if the counter is not that of the call's own run, session and so on. */
 export type KeyedBudget = BudgetObligation & { readonly key?: string };
 
 /** The keys of a call, one for each scope. All sessions of one principal share `sessions`. */
 export type BudgetKeys = Readonly<Record<BudgetObligation['scope'] | 'sessions', string>>;
 
-/** What one call may take. `deadline` (ms since 1970): until then it may wait for running calls. */
+/** What one call may take. It may wait for running calls until `deadline` (ms since 1970). */
 export interface LeaseRequest extends WaitLimit {
   readonly budgets: readonly KeyedBudget[];
   readonly keys: BudgetKeys;
@@ -20,7 +20,7 @@ export interface LeaseRequest extends WaitLimit {
   readonly maxWallMs: number;
 }
 
-/** With less than this left, a call would be cut to nothing or ended half way, so it is refused instead. */
+/** A call that is left with less is refused, because its output would be empty or it would time out. */
 const LEAST = { outputBytes: 1000, wallMs: 1000 };
 
 /** Returns one name per counter. */
@@ -34,8 +34,8 @@ export function isReleasable(unit: ReservationRefusal['unit']): boolean {
 }
 
 /**
- * Returns the claims of a call. A call that is alone on a counter takes the rest if the worst case is no longer left.
- * Next to running calls it asks for its worst case completely, because it may wait for them. Throws POLICY_FAILED if a
+ * Returns the claims of a call. A call that is alone on a counter claims what is left, if that is less than its worst
+ * case. Next to running calls it claims its whole worst case, because it can wait for them. Throws POLICY_FAILED if a
  * budget is named twice, because its one counter would be settled twice.
  */
 export function claimsOf(request: LeaseRequest, isRunning: (key: string) => boolean): BudgetClaim[] {
@@ -52,8 +52,8 @@ export function claimsOf(request: LeaseRequest, isRunning: (key: string) => bool
 const SESSIONS_WINDOW_S = 3600;
 
 /**
- * Adds the same limit over all sessions of the principal, so that a new session does not renew the budget. Calls at
- * once are not counted here, because a slot is given back; `listen.maxSessionsPerPrincipal` limits the sessions.
+ * Adds the same limit over all sessions of the principal, so that a new session does not renew the budget. `concurrent`
+ * is left out, because slots are given back; `listen.maxSessionsPerPrincipal` limits the sessions.
  */
 function acrossSessions({ concurrent: _concurrent, ...budget }: KeyedBudget, keys: BudgetKeys): KeyedBudget {
   return { ...budget, scope: 'principal', key: keys.sessions, window: budget.window ?? SESSIONS_WINDOW_S };
@@ -89,10 +89,10 @@ function claimOf(request: LeaseRequest, budget: KeyedBudget, isRunning: (key: st
 /** Returns what the call may use: the smallest amount of its budgets. */
 export function grantOf(
   request: LeaseRequest,
-  held: Reservation,
+  reservation: Reservation,
 ): { readonly outputBytes: number; readonly wallMs: number } {
   const smallest = (unit: 'outputBytes' | 'wallMs', asked: number): number => {
-    const taken = held.taken.filter(({ claim }) => claim.demands.some((demand) => demand.unit === unit));
+    const taken = reservation.taken.filter(({ claim }) => claim.demands.some((demand) => demand.unit === unit));
     return Math.min(asked, ...taken.map(({ amounts }) => amounts[unit]));
   };
   return {
@@ -120,7 +120,7 @@ export function spentError(refused: ReservationRefusal): TollgateError {
   });
 }
 
-/** Returns the error for a call that waited until its deadline; `refused` is what it waited for, if known. */
+/** Returns the error for a call that waited until its deadline. `refused`: the amount that it waited for, if known. */
 export function busyError(refused: ReservationRefusal | undefined): TollgateError {
   if (refused === undefined) return new TollgateError('RATE_LIMITED');
   const { claim, unit, limit } = refused;

@@ -1,39 +1,40 @@
-/** Settles reservations. One that could not be settled is kept and tried again. */
+/** Settles reservations. A reservation that cannot be settled is kept and tried again. */
 import type { Reservation, State } from '../state/state-port.ts';
 
 type Used = Parameters<State['settle']>[1];
 
-/** When a failed settle is tried again, ms. */
+/** Milliseconds until a failed reservation is settled again. */
 const AGAIN_MS = 1_000;
 
 /** Settles the reservations of one process. No method throws. */
 export interface Settler {
-  /** Resolves even if it failed: it is tried again every second, and at `retry`. */
-  settle(held: Reservation, used: Used): Promise<void>;
-  /** Tries again what has failed. */
+  /** Resolves even if settling fails. A failed reservation is settled again every second, and by `retry`. */
+  settle(reservation: Reservation, used: Used): Promise<void>;
+  /** Settles the failed reservations again. */
   retry(): Promise<void>;
-  /** How many are waiting to be tried again. */
+  /** The number of failed reservations. */
   readonly failed: number;
 }
 
 /**
- * Returns a settler for a state. `onLate` is called when a later try succeeded, because only then its amounts are free.
+ * Returns a settler for a state. `onLate` is called when a later attempt succeeds, because its amounts become free only
+ * then.
  */
 export function createSettler(state: Pick<State, 'settle'>, onLate: () => void = () => undefined): Settler {
-  const failed: { readonly held: Reservation; readonly used: Used }[] = [];
+  const failed: { readonly reservation: Reservation; readonly used: Used }[] = [];
   let timer: NodeJS.Timeout | undefined;
-  const settle = async (held: Reservation, used: Used): Promise<void> => {
+  const settle = async (reservation: Reservation, used: Used): Promise<void> => {
     try {
-      await state.settle(held, used);
+      await state.settle(reservation, used);
     } catch {
-      // Not ignored: it is counted, and tried again.
-      failed.push({ held, used });
-      // Does not delay the end of the process, because its slots end with it.
+      // The error is not lost: the reservation is counted and settled again.
+      failed.push({ reservation, used });
+      // The timer does not keep the process alive, because the slots of a process end with it.
       timer ??= setTimeout(again, AGAIN_MS).unref();
     }
   };
   const retry = async (): Promise<void> => {
-    for (const { held, used } of failed.splice(0)) await settle(held, used);
+    for (const { reservation, used } of failed.splice(0)) await settle(reservation, used);
   };
   const again = (): void => {
     timer = undefined;

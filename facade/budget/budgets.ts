@@ -18,13 +18,11 @@ export interface BudgetUse {
   readonly wallMs: number;
 }
 
-/**
- * What one call has reserved: the most it asks for, or the rest of a budget if that is less. The call must keep to it.
- */
+/** The reservation of one call: its worst case, or the rest of a budget if that is less. The call must not use more. */
 export interface Lease extends BudgetUse {
   /**
-   * Replaces the reservation by the real use. Can be called again, never throws. While it fails, the reservation stays
-   * spent.
+   * Replaces the reservation by the measured use. It can be called again and never throws. If it fails, the reserved
+   * amounts stay spent until it succeeds.
    */
   settle(used: BudgetUse): void;
 }
@@ -32,34 +30,38 @@ export interface Lease extends BudgetUse {
 /** The budgets of every scope. */
 export interface Budgets {
   /**
-   * Reserves the worst case of a call on all its budgets, or nothing. A crash before `settle` leaves it spent. In one
-   * process, calls for the same budget are served in order; between processes the order is not defined. Throws
-   * BUDGET_EXCEEDED or RATE_LIMITED with `data` {budget, scope, unit, limit, left, resetsAt?}, CANCELLED, STATE_FAILED.
+   * Reserves the worst case of a call on all its budgets, or nothing. If the process ends before `settle`, the amounts
+   * stay spent. Calls of one process for the same budget are served in order. The order between processes is not
+   * defined.
+   * Throws BUDGET_EXCEEDED or RATE_LIMITED with `data` {budget, scope, unit, limit, left, resetsAt?}, CANCELLED,
+   * STATE_FAILED.
    */
   reserve(request: LeaseRequest): Promise<Lease> | Lease;
   /** Deletes what a run or a session has spent. */
   end(scope: 'run' | 'session', key: string): Promise<void>;
-  /** How many leases could not be settled. Each is tried again every second, and before the next reservation. */
+  /**
+   * The number of leases that could not be settled. Each is tried again every second, and before the next reservation.
+   */
   readonly unsettled: number;
 }
 
 /** Returns budgets over shared state. Tests replace `clock`. */
 export function createBudgets(state: State, clock: () => Instant = instant): Budgets {
   const now = (): number => clock().wall;
-  /** Counter → calls of this process that hold some of it. */
+  /** Counter → number of calls of this process that have reserved some of it. */
   const running = new Map<string, number>();
   const settler = createSettler(state, () => line.callNext());
 
   const attempt = async (request: LeaseRequest): Promise<QueueAttempt<Lease>> => {
     if (settler.failed > 0) await settler.retry();
-    // Read before the answer, because a call that ends meanwhile has given back what this one may have.
+    // Read before the answer: a call that ends meanwhile may give back what this call needs.
     const shared = new Set<string>();
     const claims = claimsOf(request, (key) => running.has(key) && Boolean(shared.add(key)));
     const answer = await state.reserve(claims, clock());
-    if ('held' in answer) return { got: open(request, answer.held) };
+    if ('reservation' in answer) return { got: open(request, answer.reservation) };
     const { refused } = answer;
-    const isHeld = refused.unit === 'concurrent' || shared.has(budgetKeyOf(refused.claim));
-    if (isReleasable(refused.unit) && isHeld) return { busy: refused };
+    const mayBeFreed = refused.unit === 'concurrent' || shared.has(budgetKeyOf(refused.claim));
+    if (isReleasable(refused.unit) && mayBeFreed) return { busy: refused };
     throw spentError(refused);
   };
   const line = createPrincipalQueue<Lease>({
@@ -68,10 +70,10 @@ export function createBudgets(state: State, clock: () => Instant = instant): Bud
     giveBack: (lease) => lease.settle({ outputBytes: 0, wallMs: 0 }),
   });
 
-  const open = (request: LeaseRequest, held: Reservation): Lease => {
-    const keys = held.taken.map((taken) => budgetKeyOf(taken.claim));
+  const open = (request: LeaseRequest, reservation: Reservation): Lease => {
+    const keys = reservation.taken.map((taken) => budgetKeyOf(taken.claim));
     for (const key of keys) running.set(key, (running.get(key) ?? 0) + 1);
-    const granted = grantOf(request, held);
+    const granted = grantOf(request, reservation);
     let settled = false;
     return {
       ...granted,
@@ -79,7 +81,7 @@ export function createBudgets(state: State, clock: () => Instant = instant): Bud
         if (settled) return;
         settled = true;
         for (const key of keys) countDown(running, key);
-        void settler.settle(held, wholeUse(used, granted)).then(line.callNext);
+        void settler.settle(reservation, wholeUse(used, granted)).then(line.callNext);
       },
     };
   };
@@ -92,7 +94,7 @@ export function createBudgets(state: State, clock: () => Instant = instant): Bud
     return line.join(request, keys);
   };
   return {
-    // The usual call has no budget, and needs no database.
+    // Most calls have no budget and need no database.
     reserve: (request) =>
       request.budgets.length > 0
         ? reserve(request)
@@ -110,7 +112,7 @@ function countDown(counts: Map<string, number>, key: string): void {
   else counts.delete(key);
 }
 
-/** Returns a measured amount as an integer. What is not a number counts as everything that was reserved. */
+/** Returns a measured amount as an integer. An amount that is not a number counts as everything that was reserved. */
 function wholeUse(used: BudgetUse, reserved: BudgetUse): BudgetUse {
   const whole = (measured: number, otherwise: number): number =>
     Math.ceil(Number.isFinite(measured) && measured >= 0 ? measured : otherwise);

@@ -2,12 +2,12 @@
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { openQueuePlace, type QueuePlace, type WaitLimit } from './queue-place.ts';
 
-/** Gives a place back; a second call does nothing. */
+/** Frees the place. A second call does nothing. */
 export type ReleaseSlot = () => void;
 
 /** A first-come-first-served semaphore in this process. */
 export interface ConcurrencyLimit {
-  /** Returns at once if a place is free, else a promise. Rejects with RATE_LIMITED or CANCELLED. */
+  /** Returns at once if a place is free, otherwise returns a promise. Rejects with RATE_LIMITED or CANCELLED. */
   enter(patience: WaitLimit): ReleaseSlot | Promise<ReleaseSlot>;
 }
 

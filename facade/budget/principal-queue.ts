@@ -1,12 +1,9 @@
-/**
- * Orders the calls that wait until others give something back: principals take turns, and the calls of one principal
- * keep their order.
- */
+/** Orders the calls that wait for a budget. Principals take turns, and the calls of one principal keep their order. */
 import type { ReservationRefusal } from '../state/state-port.ts';
 import { budgetKeyOf, busyError, type LeaseRequest } from './budget-claims.ts';
 import { openQueuePlace, type QueuePlace } from './queue-place.ts';
 
-/** The result of a try: the thing, or what prevents it. */
+/** The result of an attempt: a value, or the refusal that prevents it. */
 export type QueueAttempt<T> = { readonly got: T } | { readonly busy: ReservationRefusal };
 
 /** A queue of calls. */
@@ -25,12 +22,12 @@ interface Waiting<T> {
   readonly turn: QueuePlace<T>;
 }
 
-/** How often waiting calls check what another process gave back, ms. */
+/** Milliseconds between checks for amounts that other processes gave back. */
 const POLL_MS = 20;
 
 interface LineOptions<T> {
   readonly attempt: (request: LeaseRequest) => Promise<QueueAttempt<T>>;
-  /** Gives back what was reserved for a call that has left meanwhile. */
+  /** Gives back what was reserved for a call that no longer waits. */
   readonly giveBack: (got: T) => void;
   readonly now: () => number;
 }
@@ -88,7 +85,7 @@ export function createPrincipalQueue<T>(options: LineOptions<T>): PrincipalQueue
   };
 }
 
-/** Serves one call; returns what still prevents it. */
+/** Serves one call. Returns the refusal that still prevents it. */
 async function serve<T>(
   { request, turn }: Waiting<T>,
   { attempt, giveBack }: LineOptions<T>,
@@ -105,8 +102,7 @@ async function serve<T>(
 
 interface Turns {
   /**
-   * Returns the waiting calls, one of each principal in turn. The principal whose last turn is the longest ago comes
-   * first.
+   * Returns the waiting calls, one of each principal in turn. The principal that was served least recently comes first.
    */
   order<T extends Asker>(waiting: readonly T[]): readonly T[];
   note(served: Asker): void;
@@ -115,9 +111,9 @@ interface Turns {
 
 type Asker = { readonly request: LeaseRequest };
 
-/** The turns of principals: the queue of one does not delay another, and the calls of one keep their order. */
+/** Returns turns by principal: a long queue of one does not delay another, and the calls of one keep their order. */
 function createTurns(): Turns {
-  /** Principal → when it was last served, as a count of servings. */
+  /** Principal → number of the serving that was its last. */
   const served = new Map<string, number>();
   let servings = 0;
   return {

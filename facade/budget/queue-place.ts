@@ -1,8 +1,8 @@
-/** One place in a queue. It ends once: served, refused at its deadline, or left when the caller goes. */
+/** One place in a queue. It ends once: the call is served, is refused at its deadline, or is cancelled. */
 import { type CancelSignal, cancelReason } from '../../adapters/rpc/cancellation.ts';
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
 
-/** What waits and until when. `deadline` in ms since 1970. */
+/** The limits of a wait. `deadline` in ms since 1970. */
 export interface WaitLimit {
   readonly signal: CancelSignal;
   readonly deadline: number;
@@ -12,7 +12,7 @@ export interface WaitLimit {
 export interface QueuePlace<T> {
   readonly promise: Promise<T>;
   readonly over: boolean;
-  /** False if the place ended already: then the caller keeps `value` and must give it back. */
+  /** Returns false if the place has ended. Then the caller keeps `value` and must give it back. */
   give(value: T): boolean;
   refuse(error: unknown): void;
 }
@@ -20,7 +20,7 @@ export interface QueuePlace<T> {
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /**
- * Returns a place that ends by itself: RATE_LIMITED with `late()` at the deadline, or the signal's reason when it
+ * Returns a place that ends by itself: with `late()` at the deadline, or with the signal's reason when the signal
  * aborts.
  */
 export function openQueuePlace<T>(patience: WaitLimit, now: number, late: () => TollgateError): QueuePlace<T> {

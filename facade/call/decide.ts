@@ -26,8 +26,8 @@ import { type BoundArguments, bindArguments } from './validate.ts';
 
 /** What stage 4 needs. */
 export interface DecideDependencies {
-  /** Reads what other processes changed in the shared state. See `State.fresh`. */
-  readonly fresh: () => Promise<void> | undefined;
+  /** Reads what other processes changed in the shared state. See `State.refresh`. */
+  readonly refresh: () => Promise<void> | undefined;
   readonly files: WorkspaceFiles;
   readonly spills: Spills;
   readonly labels: Pick<RunLabels, 'of'>;
@@ -95,7 +95,7 @@ async function judgeOnce(
 ): Promise<boolean> {
   const { principal, run, session } = caller;
   const { bound = given } = facts;
-  const refreshing = deps.fresh();
+  const refreshing = deps.refresh();
   if (refreshing !== undefined) await refreshing;
   facts.lowered?.pathHandles.close();
   const labelsBefore = deps.labels.of(session, run);
@@ -132,7 +132,7 @@ async function judgeOnce(
       decision,
       revision: policy.revision,
       pin: exposed.pin,
-      stands: judge,
+      recheck: judge,
       ...waiting(request),
     }));
   return facts.consent !== undefined;

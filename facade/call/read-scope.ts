@@ -13,8 +13,8 @@ import type { WorkspaceFiles } from './lowering/workspace-files.ts';
 
 /** What judging a read scope needs. */
 export interface ReadScopeDependencies {
-  /** See `State.fresh`. */
-  readonly fresh: () => Promise<void> | undefined;
+  /** See `State.refresh`. */
+  readonly refresh: () => Promise<void> | undefined;
   readonly preconditions: Pick<Preconditions, 'judge'>;
   readonly files: WorkspaceFiles;
   readonly spills: Spills;
@@ -96,7 +96,7 @@ async function lowerRead(
  * Throws DENIED.
  */
 async function outsideFoldersNow(deps: ReadScopeDependencies, call: PreconditionCall): Promise<readonly string[]> {
-  await deps.fresh();
+  await deps.refresh();
   return deps.preconditions.judge(call).beyond ?? [];
 }
 

@@ -14,9 +14,10 @@ const REASON = 'control-files';
 const CHANGING: ReadonlySet<string> = new Set(['write', 'destructive']);
 
 /**
- * No call may change a control file by its real path, or a folder that contains one, and none may name the state.
- * Sandboxes enforce the same for their programs; this is for servers without one. The paths of a call are real, see
- * catalogs/readers/path-handles.ts.
+ * Returns the precondition that protects control files and the state. No call may change a control file by its real
+ * path, or a folder that contains one. No call may name the state.
+ * Sandboxes enforce the same for their programs; this precondition covers servers without a sandbox. The paths of a
+ * call are real paths (see catalogs/readers/path-handles.ts).
  */
 export function controlFilePrecondition(
   config: Pick<Config, 'controlFiles' | 'workspace' | 'state' | 'acceptedFolder' | 'audit'>,

@@ -1,5 +1,5 @@
 /**
- * The state of each run's plan (CY-27), in the shared state, so that an approval counts in every process at the next
+ * The plans of runs (CY-27). They are in the shared state, so that an approval counts in every process at the next
  * call. An approval lasts at most a day.
  */
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -8,7 +8,7 @@ import type { PlanState, Principal } from '../../policies/port.ts';
 import type { Config } from '../config/config.ts';
 import type { State } from '../state/state-port.ts';
 
-/** A run in plan mode. `since`: ms since 1970, of its first call, or of the approval. */
+/** A run in plan mode. `since`: ms since 1970, of the first call or of the approval. */
 export interface RunPlan {
   readonly run: string;
   readonly principal: string;
@@ -18,18 +18,21 @@ export interface RunPlan {
   readonly by?: string;
 }
 
-/** What a running facade needs to know about plans. Throws STATE_FAILED. */
+/** The plans as a running facade uses them. Methods throw STATE_FAILED. */
 export interface RunPlans {
-  /** Whether the principal is in plan mode at all. */
+  /** Returns true if the principal is in plan mode. */
   applies(principal: Principal): boolean;
-  /** `none` outside plan mode. The first call makes a run pending, so that it can be approved. */
+  /**
+   * Returns the plan of a run, or `none` outside plan mode. The first call makes a run pending, so that an owner can
+   * approve it.
+   */
   of(principal: Principal, run: string): Promise<PlanState>;
-  /** A run has ended, and its approval with it. */
+  /** Ends a run and its approval. */
   end(principal: Principal, run: string): Promise<void>;
 }
 
 const SPACE = 'plan';
-/** Hosts choose names of runs and may use them again, so an old approval does not count. */
+/** Hosts choose the names of runs and may use a name again, so an old approval does not count. */
 const APPROVED_MS = 24 * 3_600_000;
 
 /** Returns the plans of the principals of a configuration. */
@@ -52,8 +55,8 @@ export function createPlans(config: Pick<Config, 'profiles'>, state: State, now:
 }
 
 /**
- * Returns every run in plan mode, the newest first. Deletes those that were not used for a day, in time slices. Throws
- * the signal's reason.
+ * Returns every run in plan mode, the newest first. Deletes the runs that were not used for a day, in time slices.
+ * Throws the signal's reason.
  */
 export async function listPlans(state: State, now: number, signal?: AbortSignal): Promise<readonly RunPlan[]> {
   const plans: RunPlan[] = [];
@@ -68,8 +71,8 @@ export async function listPlans(state: State, now: number, signal?: AbortSignal)
 }
 
 /**
- * The decision of an owner on a run. `record` is called before it takes effect: what cannot be recorded is not
- * approved.
+ * An owner's decision on a run. `record` is called before it takes effect, so that an approval that cannot be recorded
+ * does not count.
  */
 export interface PlanVerdict {
   readonly run: string;

@@ -1,66 +1,66 @@
 /**
- * The decisions that people make beforehand, besides the policy: the master switch, upgrades and grants. They are asked
- * for each list and each call.
+ * What must be true before the policy decides: the master switch, upgrades, grants and similar decisions of people.
+ * Every list and every call checks the preconditions.
  */
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Effect, ListTool, Principal } from '../../policies/port.ts';
 import type { KeyedBudget } from '../budget/budget-claims.ts';
 import type { Caller, OpenSession } from '../call/identify.ts';
 
-/** What a principal may see before the policy is asked. */
+/** What preconditions let a principal see. */
 export interface PreconditionView {
-  /** Changes whenever the rest of the view does. Tables are cached by it. */
+  /** Changes whenever another field changes. Tables are cached by it. */
   readonly revision: string;
-  /** Lists are empty, and calls are refused with this. */
+  /** If present, lists are empty and calls are refused with this error. */
   readonly off?: TollgateError;
-  /** A list is refused with this. */
+  /** If present, a list is refused with this error. */
   readonly unlisted?: TollgateError;
   /** Tools that do not exist for this principal. */
   readonly hides: (tool: Pick<ListTool, 'server' | 'tool' | 'primitive'>) => boolean;
-  /** Tools that are not shown; a call of one is refused with its reason by `judge`. Absent: none. */
+  /** Returns true for a tool that is not shown. `judge` throws the reason if it is called. Absent: no tool. */
   readonly withholds?: (tool: Pick<ListTool, 'server' | 'tool'>) => boolean;
-  /** Servers that may be started for this principal. Absent: all. */
+  /** Returns true for a server that may be started for this principal. Absent: every server. */
   readonly mayStart?: (server: string) => boolean;
 }
 
 /** The session that asks; absent if no client is connected. */
 export type RequestSession = Pick<OpenSession, 'id' | 'tab'>;
 
-/** The answer for one call. */
+/** The answer of preconditions to one call. */
 export interface CallPreconditions {
   /** Id of the grant that answers an ask of the policy. It never overrides a deny. */
   readonly grant?: string;
   /** Budgets in addition to those of the policy. */
   readonly budgets: readonly KeyedBudget[];
-  /** Folders outside the workspace that are open to this call, real. Absent: none. */
+  /** Real paths of folders outside the workspace that are open to this call. Absent: none. */
   readonly beyond?: readonly string[];
 }
 
-/** A call as the sources see it: `args` are those of the tool that is really called. */
+/** A call as preconditions see it. `args` are those of the tool that is called at the end. */
 export interface PreconditionCall {
   readonly caller: Caller;
   readonly effect: Effect;
   readonly args: Readonly<Record<string, unknown>>;
 }
 
-/** One source of such decisions. Each throws STATE_FAILED if its decision cannot be known. */
+/** One precondition. Its methods throw STATE_FAILED if its decision cannot be read. */
 export interface Precondition {
   view(principal: Principal, from?: RequestSession): PreconditionView;
-  /** Throws the refusal. */
+  /** Throws the refusal of the call. */
   judge(call: PreconditionCall): Partial<CallPreconditions>;
 }
 
-/** The usual view, and the usual answer. */
+/** The view and the answer of a precondition that restricts nothing. */
 export const OPEN_VIEW: PreconditionView = { revision: '', hides: () => false };
 export const NO_PRECONDITIONS: Partial<CallPreconditions> = {};
 const NO_BUDGETS: CallPreconditions = { budgets: [] };
 
-/** Combines all sources: the first refusal counts, budgets add up, the first grant answers. */
+/** Combines all preconditions: the first refusal counts, budgets add up, and the first grant answers. */
 export function joinPreconditions(sources: readonly Precondition[]): {
   view(principal: Principal, from?: RequestSession): PreconditionView;
   judge(call: PreconditionCall): CallPreconditions;
 } {
-  // Views do not change, and usually the same ones come again.
+  // A view never changes, and most lists get the same views as the list before.
   let last: { readonly views: readonly PreconditionView[]; readonly joined: PreconditionView } | undefined;
   return {
     view: (principal, from) => {
@@ -87,7 +87,7 @@ function joinViews(views: readonly PreconditionView[]): PreconditionView {
   const off = views.find((view) => view.off !== undefined)?.off;
   const unlisted = views.find((view) => view.unlisted !== undefined)?.unlisted;
   return {
-    // Revisions contain no line ends.
+    // A revision contains no line break.
     revision: views.map((view) => view.revision).join('\n'),
     hides: (tool) => views.some((view) => view.hides(tool)),
     withholds: (tool) => views.some((view) => view.withholds?.(tool) === true),
@@ -97,5 +97,5 @@ function joinViews(views: readonly PreconditionView[]): PreconditionView {
   };
 }
 
-/** Asks all sources for a call and for a list. */
+/** All preconditions of a snapshot. */
 export type Preconditions = ReturnType<typeof joinPreconditions>;

@@ -1,6 +1,6 @@
 /**
- * Tells clients that their tool list has changed: many changes as one notification, also changes that other processes
- * decided. A session whose list is the same is not told.
+ * Notifies clients that their tool list has changed, also if another process decided the change. Many changes become
+ * one notification. A session with an unchanged list gets none.
  */
 
 import type { OpenSession, ShownList } from '../call/identify.ts';
@@ -8,16 +8,19 @@ import type { Snapshot } from '../runtime/config-snapshot.ts';
 import type { Session } from '../serve/facade-port.ts';
 import { LIST_WAIT_MS, listText } from './list-tools.ts';
 
-/** Milliseconds in which several changes of lists become one notification. */
+/** Milliseconds within which several changes of lists become one notification. */
 const CHANGES_MS = 100;
-/** How often other processes' decisions are checked: a switch, a grant, an upgrade. Calls check them at once anyway. */
+/**
+ * Milliseconds between checks for decisions of other processes, such as a switch, a grant or an upgrade. A call checks
+ * them itself.
+ */
 const WATCH_MS = 500;
 
-/** What it works on. `onFault` is called with an error of a check. */
+/** The parts that an announcer uses. `onFault` is called with the error of a check. */
 export interface AnnouncerParts {
   readonly sessions: ReadonlySet<OpenSession>;
-  readonly generation: () => Snapshot;
-  /** The consents to servers; another text when they have changed. */
+  readonly snapshot: () => Snapshot;
+  /** Returns a text that changes whenever a consent to a server does. */
   readonly consented: () => string;
   readonly onFault: (thrown: unknown) => void;
 }
@@ -29,68 +32,68 @@ export class Announcer {
   readonly #seen = new WeakMap<OpenSession, { readonly shown: ShownList; readonly basis: string }>();
   readonly #watch: NodeJS.Timeout;
   #listener: ((session?: Session) => void) | undefined;
-  #everybody: NodeJS.Timeout | undefined;
-  #others: NodeJS.Timeout | undefined;
-  #isLooking = false;
+  #allTimer: NodeJS.Timeout | undefined;
+  #compareTimer: NodeJS.Timeout | undefined;
+  #isChecking = false;
 
   constructor(parts: AnnouncerParts) {
     this.#parts = parts;
-    this.#watch = setInterval(() => void this.#look(), WATCH_MS).unref();
+    this.#watch = setInterval(() => void this.#check(), WATCH_MS).unref();
   }
 
-  /** The listener is called for one session, or for all. */
+  /** Sets the listener. It is called for one session, or for all. */
   onToolsChanged(listener: (session?: Session) => void): void {
     this.#listener = listener;
   }
 
-  /** A server's list has changed: all clients are told once for many changes. */
+  /** Notes that a server's list has changed. All clients get one notification for many changes. */
   noteChange(): void {
-    this.#everybody ??= setTimeout(() => {
-      this.#everybody = undefined;
+    this.#allTimer ??= setTimeout(() => {
+      this.#allTimer = undefined;
       this.#listener?.();
     }, CHANGES_MS);
   }
 
   /**
-   * The configuration or policy behind the lists was replaced: clients whose list differs from the one they were shown
-   * are told.
+   * Notes that the snapshot was replaced. A client whose new list differs from the one that it was shown gets a
+   * notification.
    */
   noteSwap(): void {
-    this.#others ??= setTimeout(() => {
-      this.#others = undefined;
+    this.#compareTimer ??= setTimeout(() => {
+      this.#compareTimer = undefined;
       this.#compare([...this.#parts.sessions]).catch(this.#parts.onFault);
     }, CHANGES_MS);
   }
 
-  /** Returns the state of all decisions that a list depends on. Throws STATE_FAILED. */
+  /** Returns a text of all decisions that a list depends on. Throws STATE_FAILED. */
   basisOf(session: OpenSession, consented = this.#parts.consented()): string {
-    const { number, deps } = this.#parts.generation();
+    const { number, deps } = this.#parts.snapshot();
     return `${number}\n${consented}\n${session.reads ?? ''}\n${deps.preconditions.view(session.principal, session).revision}`;
   }
 
   close(): void {
     clearInterval(this.#watch);
-    clearTimeout(this.#everybody);
-    clearTimeout(this.#others);
+    clearTimeout(this.#allTimer);
+    clearTimeout(this.#compareTimer);
   }
 
-  async #look(): Promise<void> {
-    if (this.#isLooking) return;
-    this.#isLooking = true;
+  async #check(): Promise<void> {
+    if (this.#isChecking) return;
+    this.#isChecking = true;
     try {
       const consented = this.#parts.consented();
       await this.#compare([...this.#parts.sessions].filter((session) => this.#isOutdated(session, consented)));
     } catch (thrown) {
       this.#parts.onFault(thrown);
     } finally {
-      this.#isLooking = false;
+      this.#isChecking = false;
     }
   }
 
   /**
-   * Returns whether something was decided since the list was made, or since it was last compared. The time of the list
-   * counts, not only that of the check: between two checks a person may switch off, a client may list, and a person may
-   * switch on again.
+   * Returns whether a decision was made since the list was made, or since it was last compared. The time of the check
+   * alone is not enough. Between two checks a person may switch off, a client may list, and a person may switch on
+   * again.
    */
   #isOutdated(session: OpenSession, consented: string): boolean {
     const { shown } = session;
@@ -104,7 +107,7 @@ export class Announcer {
       if (session.shown === undefined || session.closed.aborted) continue;
       this.#seen.set(session, { shown: session.shown, basis: this.basisOf(session) });
       const text = await this.#parts
-        .generation()
+        .snapshot()
         .within(({ nameTables: exposures }) => exposures.tableFor(session.principal, session, LIST_WAIT_MS))
         .then(
           (table) => listText(table, session),

@@ -1,6 +1,6 @@
 /**
  * The tools that the servers offer, now and as they were approved. A known list starts no server, unapproved tools are
- * not shown, and a dead server delays no other.
+ * not shown, and a failed server delays no other.
  */
 import { isDeepStrictEqual } from 'node:util';
 import { asTollgateError, type TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -10,36 +10,36 @@ import { toolDriftOf } from '../consent/servers/tool-set.ts';
 import type { ServedServer } from './served-server.ts';
 import { ToolEntry } from './tool-entry.ts';
 
-/** What the catalog calls and remembers. */
+/** The parts that a catalog uses. */
 export interface CatalogParts {
-  /** A list that clients may have seen has changed, or may have. */
+  /** Called when a list that clients may have seen has changed, or may have changed. */
   readonly onChange: () => void;
-  /** A server was asked, with or without success; `isKept`: its list is known from before. */
+  /** Called after a server was asked, also without success. `isKept`: its list is known from before. */
   readonly onListed: (server: string, isKept?: boolean) => void;
-  /** The present consents to servers. A server that is not in the answer needs no consent. */
+  /** Returns the present consents to servers. A server without an entry needs no consent. */
   readonly consent: (servers: readonly string[]) => Promise<ReadonlyMap<string, Admission>>;
-  /** A server whose tools were approved has listed them. Never rejects. */
+  /** Called when a server with approved tools has listed them. Never rejects. */
   readonly onListing: (
     server: string,
     parts: { readonly approved: readonly RawTool[]; readonly now: readonly RawTool[] },
   ) => Promise<void>;
-  /** Lists from earlier processes, for servers that may list anything, so that a list starts none of them. */
+  /** Lists of earlier processes, for servers whose tools are all approved, so that a list need not start them. */
   readonly known: KnownToolLists;
 }
 
-/** Where lists are kept between processes. */
+/** Stores lists between processes. */
 export interface KnownToolLists {
   load(server: string): readonly RawTool[] | undefined;
   save(server: string, tools: readonly RawTool[]): void;
 }
 
-/** What a server last listed, or was approved to list. */
+/** The last list of a server, or its approved tools. */
 interface Listing {
   readonly raw: readonly RawTool[];
   readonly entries: readonly ToolEntry[];
 }
 
-/** How servers are asked. `mayStart`: whether the asker may have a server started; absent: any. */
+/** How servers are asked. `mayStart`: whether the caller may start a server; absent: any server. */
 interface Asking {
   readonly waitMs?: number | undefined;
   readonly scope?: string;
@@ -48,58 +48,55 @@ interface Asking {
 
 const FREE: Admission = { mark: '', hints: false };
 
-/**
- * Milliseconds for which a server that could not be listed is not asked again, so that one dead server does not slow
- * every list.
- */
+/** Milliseconds until a server that failed is asked again, so that it does not slow every list. */
 const RETRY_MS = 5_000;
 
-/** The tools of all servers. `revision` rises whenever any list changes. */
+/** The tools of all servers. `revision` increases whenever any list changes. */
 export class Catalog {
   readonly servers: ReadonlyMap<string, ServedServer>;
-  /** Server → one public line that says why its tools are missing. */
+  /** Server → the error that says why its tools are missing. Callers may see it. */
   readonly problems = new Map<string, TollgateError>();
   revision = 0;
   readonly #parts: CatalogParts;
   readonly #listings = new Map<string, Listing>();
   readonly #admissions = new Map<string, Admission>();
-  readonly #fresh = new Set<string>();
+  readonly #current = new Set<string>();
   readonly #running = new ListRequests();
   readonly #retryAt = new Map<string, number>();
 
-  /** Takes over what the catalog `before` knows of the same servers. That catalog gets no more changes. */
+  /** Copies what the catalog `before` knows of the same servers. That catalog gets no more changes. */
   constructor(servers: ReadonlyMap<string, ServedServer>, parts: CatalogParts, before?: Catalog) {
     this.servers = servers;
     this.#parts = parts;
     if (before !== undefined) this.#takeOver(before);
     for (const [name, served] of servers) {
       served.adapter.onToolsChanged((renewed) => {
-        this.#fresh.delete(name);
+        this.#current.delete(name);
         this.#retryAt.delete(name);
         if (renewed === undefined) parts.onChange();
       });
     }
   }
 
-  /** True if what is known of this server's tools is what it last said; false while it is being asked again. */
-  isFresh(server: string): boolean {
+  /** Returns true if the known tool list is current. Returns false while the server is being asked. */
+  isCurrent(server: string): boolean {
     return (
-      this.#fresh.has(server) && !this.#running.has(server) && this.servers.get(server)?.adapter.isAsleep?.() !== true
+      this.#current.has(server) && !this.#running.has(server) && this.servers.get(server)?.adapter.isAsleep?.() !== true
     );
   }
 
-  /** Returns what the server last listed, even if it does not run now. */
+  /** Returns the last list of the server, even if it does not run now. */
   entries(server: string): readonly ToolEntry[] {
     return this.#listings.get(server)?.entries ?? [];
   }
 
   /**
-   * Asks the named servers whose list is not known, all at once. One that fails is unavailable alone: its reason is
-   * kept, and it is asked again after five seconds, or when it sends something. Waits for a server at most its connect
-   * timeout, and not longer than `waitMs` from the time it was asked; a later answer is announced as a change. `scope`:
-   * the session that asks. With `sleeping: 'let'` no server with a known list is started (HA-06); with `'leave'` none
-   * is asked at all. A server that is not running and may not be started is not asked either: its approved or last list
-   * is used.
+   * Asks the named servers without a current list, all at once. A server that fails does not affect the others. Its
+   * error is kept, and it is asked again after five seconds or after it sends something.
+   * Waits at most the connect timeout of a server, and at most `waitMs` from the time it was asked. A later answer is
+   * announced as a change. `scope`: the session that asks.
+   * `sleeping: 'let'` starts no server with a known list (HA-06). `'leave'` asks no server. A stopped server that the
+   * caller may not start is not asked either. Its approved or last list is used.
    */
   async refresh(
     names: readonly string[],
@@ -119,15 +116,15 @@ export class Catalog {
   }
 
   /**
-   * What was decided about a server since it was last asked. What is known of it is then invalid, except for a caller
-   * who asks for the reason.
+   * Reads the decisions about servers. After a new decision, the known list of a server is no longer current, and its
+   * failure is forgotten.
    */
   async #readConsent(names: readonly string[]): Promise<void> {
     for (const [name, admission] of await this.#parts.consent(names)) {
       const served = this.servers.get(name);
       if (served === undefined || this.#admissions.get(name)?.mark === admission.mark) continue;
       this.#admissions.set(name, admission);
-      this.#fresh.delete(name);
+      this.#current.delete(name);
       this.#retryAt.delete(name);
       this.problems.delete(name);
       this.revision += 1;
@@ -149,7 +146,7 @@ export class Catalog {
     if ('refusal' in (this.#admissions.get(name) ?? FREE)) return false;
     const isAsleep = this.servers.get(name)?.adapter.isAsleep?.() === true;
     if (isAsleep && sleeping === 'let' && this.#listings.has(name) && !this.problems.has(name)) return false;
-    return (isAsleep || !this.#fresh.has(name)) && (this.#retryAt.get(name) ?? 0) <= Date.now();
+    return (isAsleep || !this.#current.has(name)) && (this.#retryAt.get(name) ?? 0) <= Date.now();
   }
 
   #takeOver(before: Catalog): void {
@@ -164,7 +161,7 @@ export class Catalog {
       if (listing !== undefined) this.#listings.set(name, listing);
       if (problem !== undefined) this.problems.set(name, problem);
       if (retryAt !== undefined) this.#retryAt.set(name, retryAt);
-      if (before.#fresh.has(name)) this.#fresh.add(name);
+      if (before.#current.has(name)) this.#current.add(name);
     }
   }
 
@@ -176,9 +173,9 @@ export class Catalog {
     if (served === undefined) return;
     try {
       await served.adapter.wake?.(scope);
-      this.#fresh.add(name);
+      this.#current.add(name);
       const raw = await served.adapter.listTools();
-      // A start may take long, so the list is compared with what was decided meanwhile.
+      // A start takes time, so decisions made meanwhile are read before the list is compared.
       await this.#readConsent([name]);
       const admission = this.#admissions.get(name) ?? FREE;
       if ('refusal' in admission) return;
@@ -189,7 +186,7 @@ export class Catalog {
       this.#keep(served, raw);
       const isSame = before !== undefined && isDeepStrictEqual(raw, before.raw);
       if (!isSame && this.#setOf(name) === undefined) this.#parts.known.save(name, raw);
-      // A client whose tool list lacks this server is told that the list changed.
+      // A client whose tool list lacks this server needs a notification.
       if (wasDown || (before === undefined ? isMissed() : !isSame)) this.#parts.onChange();
     } catch (thrown) {
       this.#noteFailure(name, thrown);
@@ -199,7 +196,7 @@ export class Catalog {
   }
 
   #noteFailure(name: string, thrown: unknown): void {
-    this.#fresh.delete(name);
+    this.#current.delete(name);
     this.#retryAt.set(name, Date.now() + RETRY_MS);
     if (!this.problems.has(name)) {
       this.revision += 1;
@@ -214,8 +211,8 @@ export class Catalog {
   }
 
   /**
-   * A changed tool is listed as it was approved, and a new one as it came. Neither is shown, and a caller of it is told
-   * why.
+   * Stores a list. A changed tool is stored as it was approved, and a new tool as it is. Both are hidden, and a call of
+   * them gets the reason.
    */
   #keep(served: ServedServer, raw: readonly RawTool[]): void {
     const { name } = served;
@@ -239,21 +236,21 @@ interface RunningRequest {
   missed: boolean;
 }
 
-/** Asks one server; `isAbandoned` says whether a caller has left without the answer. Never rejects. */
+/** Asks one server. `isMissed` returns whether a caller stopped waiting for the answer. Never rejects. */
 export type ListRequest = (isMissed: () => boolean) => Promise<void>;
 
-/** The open questions of one catalog. */
+/** The running requests of one catalog. */
 export class ListRequests {
   readonly #running = new Map<string, RunningRequest>();
 
-  /** True while a server is being asked. */
+  /** Returns true while a server is being asked. */
   has(server: string): boolean {
     return this.#running.has(server);
   }
 
-  /** Asks, or joins an open question. Resolves with the answer, or once the server has been asked for `waitMs`. */
-  async ask(server: string, question: ListRequest, waitMs?: number): Promise<void> {
-    const asking = this.#running.get(server) ?? this.#begin(server, question);
+  /** Asks a server, or waits for the running request. Resolves with the answer, or `waitMs` after the request began. */
+  async ask(server: string, request: ListRequest, waitMs?: number): Promise<void> {
+    const asking = this.#running.get(server) ?? this.#begin(server, request);
     if (waitMs === undefined) return asking.done;
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<void>((resolve) => {
@@ -268,10 +265,10 @@ export class ListRequests {
     await Promise.race([asking.done, late]).finally(() => clearTimeout(timer));
   }
 
-  #begin(server: string, question: ListRequest): RunningRequest {
+  #begin(server: string, request: ListRequest): RunningRequest {
     const asking: RunningRequest = { done: Promise.resolve(), since: performance.now(), missed: false };
     this.#running.set(server, asking);
-    asking.done = question(() => asking.missed).finally(() => this.#running.delete(server));
+    asking.done = request(() => asking.missed).finally(() => this.#running.delete(server));
     return asking;
   }
 }

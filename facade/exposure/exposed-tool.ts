@@ -11,7 +11,7 @@ export interface RoutedServers {
   readonly routes: readonly Route[];
   /** By server name, without servers that are hidden from the caller. */
   readonly served: ReadonlyMap<string, ExposedTool>;
-  /** Why the policy hides other servers, by server name. For the audit only. */
+  /** Server → the policy's reasons for hiding it. For the audit only. */
   readonly hidden: ReadonlyMap<string, readonly Reason[]>;
 }
 
@@ -19,10 +19,11 @@ export interface RoutedServers {
 export interface ExposedTool {
   readonly name: string;
   /**
-   * For a primitive with several servers, the last one: it serves what no condition takes, if there is such a server.
+   * For a primitive with several servers, the last one: it serves the calls that no condition routes to another, if
+   * there is such a server.
    */
   readonly server: ServedServer;
-  /** Present until a call has chosen one of several servers. */
+  /** Present until one of several servers is chosen for a call. */
   readonly routedServers?: RoutedServers;
   readonly primitive?: Primitive;
   /** Absent for primitives. */
@@ -42,8 +43,8 @@ export function serversBehind({ server, routedServers }: ExposedTool): readonly 
 }
 
 /**
- * Returns the ids (`server.tool`) that a call of this tool may reach, as grants name them: one, or for a primitive
- * those of its backends.
+ * Returns the ids (`server.tool`) that a call of this tool may reach, as grants name them. A primitive has one id for
+ * each of its backends.
  */
 export function toolIdsOf({ server, entry, primitive, routedServers }: ExposedTool): readonly string[] {
   if (routedServers !== undefined) return [...routedServers.served.values()].flatMap(toolIdsOf);
@@ -54,7 +55,7 @@ export function toolIdsOf({ server, entry, primitive, routedServers }: ExposedTo
   return [...new Set(tools)].map((tool) => `${server.name}.${tool}`);
 }
 
-/** Why the policy hides a tool. Only the audit shows it, so it travels as the cause of an error. */
+/** Carries the policy's reasons for hiding a tool, as the cause of an error. Only the audit shows them. */
 export class HiddenBy extends Error {
   readonly reasons: readonly Reason[];
 

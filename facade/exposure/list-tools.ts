@@ -1,4 +1,4 @@
-/** Answers tools/list from the same table that a call resolves against, already serialised. */
+/** Answers tools/list from the serialised table that calls are resolved against. */
 import { abortable } from '../../adapters/port.ts';
 import type { CancelSignal } from '../../adapters/rpc/cancellation.ts';
 import { type OpenSession, requireOpen } from '../call/identify.ts';
@@ -11,15 +11,12 @@ import type { NameTable } from './name-table.ts';
 import type { NameTables } from './name-tables.ts';
 
 /**
- * How long a list waits for a server that is asked for the first time, from the time it was asked. Most servers start
- * in this time, because some clients never ask again; a slow server delays no one longer.
+ * Milliseconds that a list waits for a server that is asked for the first time. Most servers start in this time, and
+ * some clients never list again. A slower server delays no one longer.
  */
 export const LIST_WAIT_MS = 5000;
 
-/**
- * What a list is made with. `basis` is read first. `ids`: each tool has `server` and `ids` besides its definition, for
- * hosts.
- */
+/** The parts of a list. `basis` is read first. `ids`: each tool also has `server` and `ids`, for hosts. */
 export interface ListParts {
   readonly ids?: true;
   readonly redactor: Redactor;
@@ -29,7 +26,7 @@ export interface ListParts {
   readonly signal: CancelSignal;
 }
 
-/** Lists what the session's principal may see, and remembers it. Never throws. */
+/** Lists what the session's principal may see, and stores it in the session. Never throws. */
 export async function listTools(exposures: NameTables, session: OpenSession, how: ListParts): Promise<Reply> {
   let basis: string | undefined;
   try {
@@ -51,7 +48,7 @@ export async function listTools(exposures: NameTables, session: OpenSession, how
   }
 }
 
-/** Returns the tools that a session is shown: the tool that reads spills only once there is a spill. */
+/** Returns the list for a session. It includes the tool that reads spills only if there is a spill. */
 export function listText(table: NameTable, session: OpenSession): string {
   const reader = readerOf(table, session);
   return reader === undefined ? table.text : `${table.text.slice(0, -2)},${reader.text}]}`;
@@ -62,8 +59,8 @@ function readerOf({ reader, byName, listed }: NameTable, { reads }: OpenSession)
 }
 
 /**
- * Returns the same list with the origin of each tool, so that a grant can name it. A server's own keys with these names
- * are ignored.
+ * Returns the same list with the origin of each tool, so that a grant can name it. Keys of a server with these names
+ * are removed.
  */
 function listWithIds(table: NameTable, session: OpenSession): string {
   const reader = readerOf(table, session);
@@ -77,7 +74,7 @@ function listWithIds(table: NameTable, session: OpenSession): string {
   });
 }
 
-/** A server may write secrets that it got at its start into its descriptions. */
+/** A server may copy secrets from its environment into its descriptions. */
 function withoutSecrets(text: string, redactor: Redactor): string {
   return redactor.touches(text)
     ? JSON.stringify(mapStrings(JSON.parse(text), (part) => redactor.redact(part).value))

@@ -1,4 +1,4 @@
-/** The tools that one principal sees, under which names. tools/list and tools/call read the same table. */
+/** The tools that one principal sees, and their names. tools/list and tools/call read the same table. */
 import { isDeepStrictEqual } from 'node:util';
 import { PRIMITIVES, type Primitive } from '../../adapters/port.ts';
 import { normalizeArguments } from '../../catalogs/primitives/argument-spellings.ts';
@@ -38,22 +38,22 @@ import {
 } from './tool-candidates.ts';
 import { describeTool } from './tool-description.ts';
 
-/** What one principal sees under one policy and one state of the catalog. */
+/** The tools of one principal under one policy and one state of the catalog. */
 export interface NameTable {
-  /** All callable tools. Tools of a server that is down are included: their call says why. */
+  /** All callable tools, including those of a failed server: a call gets the reason. */
   readonly byName: ReadonlyMap<string, ExposedTool>;
   /** The tools that a list shows. */
   readonly listed: readonly ExposedTool[];
   /** The result of tools/list, as JSON. */
   readonly text: string;
   /**
-   * The name of the tool that reads spills: `read`, or `read_spill` if there is no `read`. Absent if nothing can be
+   * The name of the tool that reads spills: `read`, or `read_spill` if there is no `read`. Absent if no spill can be
    * read.
    */
   readonly reader: string | undefined;
-  /** Names that an owner gave to several tools. None of them is shown. */
+  /** Names that the configuration gives to several tools. None of these tools is shown. */
   readonly collisions: readonly NameCollision[];
-  /** What Rego exposes and is not shown, one line each. For the owner only. */
+  /** Tools that Rego exposes but that are not shown, one line each. For the owner only. */
   readonly unshown: readonly string[];
   /** Returns why the policy hides the tool of this name; undefined if it hides none. For the audit only. */
   readonly hiddenBy: (name: string) => readonly Reason[] | undefined;
@@ -73,7 +73,7 @@ export const EMPTY_TABLE: NameTable = {
 /** The definition of each primitive, with the validator of its arguments. */
 export type PrimitiveDefinitions = ReadonlyMap<Primitive, { readonly tool: RawTool; readonly validator: Validator }>;
 
-/** What a table is built from. */
+/** The inputs of a table. */
 export interface NameTableParts {
   readonly catalog: Pick<Catalog, 'servers' | 'problems'>;
   readonly primitives: PrimitiveDefinitions;
@@ -112,10 +112,10 @@ export function buildNameTable(candidates: readonly ToolCandidate[], parts: Name
     const name = nameOf.get(names[at] as ExposableTool);
     return name === undefined ? [] : expose(one, name, parts);
   });
-  // A tool that is not approved never takes the name of an approved one.
+  // A tool without approval never gets the name of an approved tool.
   const pending = all.filter(isPending).flatMap((one) => expose(one, shownName(nameParts(one)), parts));
   const byName = new Map([...pending, ...exposed].map((one) => [one.name, one]));
-  // A primitive stands for several tools: it is listed while one of them may be called.
+  // A primitive can call several tools. It is listed while at least one of them may be called.
   const isWithheld = ({ primitive, server, entry }: ExposedTool): boolean =>
     primitive === undefined
       ? view.withholds?.({ server: server.name, tool: entry?.tool.name ?? '' }) === true
@@ -137,7 +137,7 @@ export function buildNameTable(candidates: readonly ToolCandidate[], parts: Name
   };
 }
 
-/** Sorts the exposures of all candidates: shown, hidden, and those that stand behind a primitive. */
+/** Sorts all candidates into shown tools, hidden tools, and tools behind a primitive. */
 function sortCandidates(
   candidates: readonly ToolCandidate[],
   { decisions, regoExposures }: NameTableParts,
@@ -156,8 +156,8 @@ function sortCandidates(
 }
 
 /**
- * Adds the tool that reads spills to the callable tools, and returns its name. A spill is bound to principal and run,
- * and the policy of its source applies: anyone who is shown a tool may read the rest of its results.
+ * Adds the tool that reads spills to the callable tools, and returns its name. A spill belongs to one principal and
+ * run, and the policy of its source applies. So a principal that is shown a tool may read the rest of its results.
  */
 function addSpillReader(
   byName: Map<string, ExposedTool>,
@@ -208,8 +208,7 @@ function exposePrimitive(one: ShownTool, primitive: Primitive, parts: NameTableP
   if (known === undefined) return [];
   const { candidate, exposure, decision } = one;
   const { pins } = exposure;
-  // Bounds name arguments of the tool behind. If that has other arguments than the primitive, they do not apply to the
-  // primitive.
+  // Bounds name arguments of the backend's tool. They do not apply to a primitive with other arguments.
   const hasSameArguments = candidate.listTool.tool === primitive && (one.behind?.servers.size ?? 1) < 2;
   const bounds = hasSameArguments ? (decision.bounds ?? []) : [];
   const projection = projectOwn(
@@ -237,7 +236,7 @@ function exposePrimitive(one: ShownTool, primitive: Primitive, parts: NameTableP
 }
 
 /**
- * Adds the servers of a primitive that has several. Its pin covers all routes: with other routes it is another tool.
+ * Adds the servers of a primitive that has several. Its pin covers all routes, because other routes make another tool.
  */
 function withRoutes(
   exposed: ExposedTool,
@@ -271,7 +270,7 @@ function projectOwn(schema: RawTool['inputSchema'], profile: string): Pick<Proje
 }
 
 /**
- * Finds a tool by its shown name, or by its id (`server.tool`) if exactly one tool has this id. Shown names contain no
+ * Returns the tool with a shown name, or with an id (`server.tool`) that exactly one tool has. A shown name contains no
  * dot.
  */
 export function findTool({ byName }: NameTable, name: string): ExposedTool | undefined {
@@ -283,7 +282,9 @@ export function findTool({ byName }: NameTable, name: string): ExposedTool | und
   return others.length === 0 ? only : undefined;
 }
 
-/** Returns why a name is hidden. It is computed only for an unknown name: a list needs no table of what it hides. */
+/**
+ * Returns why a name is hidden. Computed on demand for an unknown name, so that a list needs no table of hidden tools.
+ */
 function reasonsFor(hidden: readonly ShownTool[], name: string): readonly Reason[] | undefined {
   const isMeant = (one: ShownTool): boolean =>
     findExposed(new Map([[shownName(nameParts(one)), true]]), name) !== undefined ||

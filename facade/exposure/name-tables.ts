@@ -1,4 +1,4 @@
-/** Makes and caches the name table of each principal, and asks servers for their tools when a table needs them. */
+/** Builds and caches the name table of each principal. It asks servers for their tools when a table needs them. */
 import { startFailure } from '../../adapters/port.ts';
 import { OWNER_CORRECTABLE, TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
@@ -22,22 +22,22 @@ import type { ServedServer } from './served-server.ts';
 import type { ToolCandidate } from './tool-candidates.ts';
 import { isNamedAfterServer, unknownToolError } from './unknown-tool.ts';
 
-/** What tables are made from. */
+/** The inputs of tables. */
 export interface NameTablesParts {
   readonly catalog: Catalog;
   readonly policy: () => Policy;
   /** Definitions of the primitives. */
   readonly primitives: readonly RawTool[];
-  /** Names the servers that a principal's table needs. */
+  /** Returns the names of the servers in a principal's table. */
   readonly serversOf: (principal: Principal) => readonly string[];
   readonly routesOf: (principal: Principal) => ProfileConfig['primitives'];
   readonly maxArgBytes: (principal: Principal) => number;
   readonly view: Preconditions['view'];
-  /** Reads what other processes changed in the shared state. See `State.fresh`. */
-  readonly fresh?: () => Promise<void> | undefined;
-  /** Names the servers that have a tool with this alias. */
+  /** Reads what other processes changed in the shared state. See `State.refresh`. */
+  readonly refresh?: () => Promise<void> | undefined;
+  /** Returns the names of the servers that have a tool with this alias. */
   readonly aliased?: (principal: Principal, name: string) => readonly string[];
-  /** Called with what Rego exposes and is not shown. */
+  /** Called with the tools that Rego exposes but that are not shown. */
   readonly tell?: (refused: readonly UnshownExposure[]) => void;
 }
 
@@ -48,7 +48,7 @@ interface CachedTable {
   readonly table: NameTable;
 }
 
-/** Makes and caches tables. */
+/** Builds and caches tables. */
 export class NameTables {
   readonly #parts: NameTablesParts;
   readonly #primitives: PrimitiveDefinitions;
@@ -60,12 +60,12 @@ export class NameTables {
   }
 
   /**
-   * Returns the table for a list. Every server of the principal is asked first, for at most `waitMs` (see
+   * Returns the table for a list. All servers of the principal are asked first, for at most `waitMs` (see
    * `Catalog.refresh`). Throws POLICY_FAILED, and the refusal of a precondition that forbids lists.
    */
   async tableFor(principal: Principal, from?: RequestSession, waitMs?: number): Promise<NameTable> {
-    const { catalog, fresh, view: viewOf, serversOf } = this.#parts;
-    await fresh?.();
+    const { catalog, refresh, view: viewOf, serversOf } = this.#parts;
+    await refresh?.();
     const view = viewOf(principal, from);
     if (view.unlisted !== undefined) throw view.unlisted;
     if (view.off !== undefined) return EMPTY_TABLE;
@@ -74,17 +74,18 @@ export class NameTables {
   }
 
   /**
-   * Returns the exposed tool of a name, or of an id (`server.tool`) that exactly one name shows. A slow or dead server
-   * does not delay the tools of others: a server is asked only if the name is not known yet, or if the tool's own
-   * server changed its list or does not run. Throws UNKNOWN_TOOL, POLICY_FAILED, PIN_MISMATCH for a tool that changed
-   * after its approval, and the reason why the tool's server cannot be reached.
+   * Returns the exposed tool of a name, or of an id (`server.tool`) that exactly one name shows. A slow or failed
+   * server does not delay the tools of others. A server is asked only if the name is unknown, or if the tool's own
+   * server changed its list or does not run.
+   * Throws UNKNOWN_TOOL, POLICY_FAILED, PIN_MISMATCH for a tool that changed after its approval, and the reason why the
+   * tool's server cannot be reached.
    */
   async resolve(
     principal: Principal,
     name: string,
     from?: RequestSession,
   ): Promise<{ table: NameTable; exposed: ExposedTool }> {
-    const refreshing = this.#parts.fresh?.();
+    const refreshing = this.#parts.refresh?.();
     if (refreshing !== undefined) await refreshing;
     const view = this.#parts.view(principal, from);
     if (view.off !== undefined) throw view.off;
@@ -96,9 +97,9 @@ export class NameTables {
     return this.#resolveListed(principal, name, view);
   }
 
-  /** True unless the tool may have been approved, or its server disabled or changed, after it was listed. */
+  /** Returns false if the tool may have been approved, or its server disabled or changed, after it was listed. */
   #isCurrent({ entry, server }: ExposedTool): boolean {
-    return entry === undefined || (entry.pending === undefined && this.#parts.catalog.isFresh(server.name));
+    return entry === undefined || (entry.pending === undefined && this.#parts.catalog.isCurrent(server.name));
   }
 
   async #resolveListed(
@@ -122,9 +123,8 @@ export class NameTables {
   }
 
   /**
-   * Asks only the servers that could have the tool: those that the name starts with, and those that an alias of the
-   * profile or Rego names. A server that could not be listed before is asked again in the background, and what is known
-   * of it counts.
+   * Asks only the servers that could have the tool: servers that the name starts with, and servers that an alias of the
+   * profile or Rego names. A failed server is asked again in the background, and its known list is used.
    */
   async #askForName(principal: Principal, name: string, view: PreconditionView): Promise<void> {
     const { catalog, policy, serversOf, aliased } = this.#parts;
@@ -140,10 +140,10 @@ export class NameTables {
     );
     const isDown = (server: string): boolean => {
       const problem = catalog.problems.get(server);
-      // A problem that the owner must correct is found again at once, so asking again costs nothing.
+      // A problem that the owner must correct is found again at once, so its server is asked in the foreground.
       return problem !== undefined && !OWNER_CORRECTABLE.has(problem.code);
     };
-    // A failure is kept as the server's problem; the next request reports it.
+    // A failure is stored as the server's problem, and the next request reports it.
     catalog.refresh(asked.filter(isDown), 'let', startsOf(view)).catch(() => undefined);
     await catalog.refresh(
       asked.filter((server) => !isDown(server)),

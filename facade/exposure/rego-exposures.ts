@@ -1,6 +1,6 @@
 /**
- * Checks what Rego exposes against the definitions of the servers. An unknown tool or argument is reported to the
- * owner, and opens nothing.
+ * Compares what Rego exposes with the definitions of the servers. An unknown tool or argument is reported to the owner
+ * and exposes nothing.
  */
 import type { OfferedTools } from '../../policies/authoring/authoring-port.ts';
 import type { ListTool, Policy, RequestedExposure } from '../../policies/port.ts';
@@ -11,22 +11,22 @@ import { asPrincipal } from '../serve/http/token-authentication.ts';
 import { toolMatcher } from './served-server.ts';
 import { argumentFault, type DefinitionNames } from './tool-name-check.ts';
 
-/** The result for the members of `expose` in Rego, for one principal. */
+/** The result for one principal's members of `expose` in Rego. */
 export interface RegoExposureCheck {
-  /** Those that show nothing, or less than they say. */
+  /** Members that expose nothing, or less than they name. */
   readonly refused: readonly UnshownExposure[];
-  /** True for a tool that would be shown without a pin that Rego gives it, because the argument has another name. */
+  /** Returns true for a tool that would be shown without a pin of Rego, because the argument has another name. */
   readonly isUnbound: (tool: Pick<ListTool, 'server' | 'tool'>) => boolean;
 }
 
-/** A member that shows nothing: its place, the tool that it names, and the reason in one line. */
+/** A member that exposes nothing: its place, the tool that it names, and the reason in one line. */
 export interface UnshownExposure {
   readonly place: string;
   readonly tool: string;
   readonly line: string;
 }
 
-/** `toolsOf` returns what a server lists; nothing for a server that has not listed yet. */
+/** Checks the members. `toolsOf` returns the list of a server; undefined if the server has not listed yet. */
 export function checkRegoExposures(
   wanted: readonly RequestedExposure[],
   toolsOf: (server: string) => readonly DefinitionNames[],

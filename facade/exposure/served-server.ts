@@ -1,5 +1,5 @@
 /**
- * A server with its settings: what its tools do, and how long they may take. The policy decides which tools are shown.
+ * A server with its settings: the semantics of its tools, and their timeouts. The policy decides which tools are shown.
  */
 import type { PrimitiveBackend, ServerAdapter } from '../../adapters/port.ts';
 import { SHIPPED } from '../../catalogs/servers/shipped-servers.ts';
@@ -12,9 +12,9 @@ export interface ServedServer {
   readonly adapter: ServerAdapter;
   /** Present if it can serve primitives. */
   readonly backend?: PrimitiveBackend;
-  /** It runs in this process and learns who calls. */
+  /** The server runs in this process and gets the identity of the caller. */
   readonly inProcess?: true;
-  /** Returns what a tool does. Its annotations count only if the owner trusts them. */
+  /** Returns the semantics of a tool. Its annotations count only if the owner trusts them. */
   readonly semanticsOf: (tool: string, annotations?: RawTool['annotations']) => Semantics;
   readonly labels: readonly string[];
   readonly validateOutput?: 'off' | 'warn' | 'strict';
@@ -22,14 +22,14 @@ export interface ServedServer {
   readonly hardTimeoutMs: number;
 }
 
-/** What a tool does that no one has classified. */
+/** The semantics of a tool without a classification. */
 const UNKNOWN: Semantics = { verb: 'destructive' };
 /** Timeout of the workspace server's primitives; `bash` has its own. */
 const INTERNAL_MS = 30_000;
 
 /**
- * Returns what the tools of a server do: by the owner's rules, then by the mapping, then by the server's annotations if
- * the owner trusts them.
+ * Returns the semantics of a server's tools: by the owner's rules, then by the mapping, then by annotations that the
+ * owner trusts.
  */
 export function createSemantics(
   config: Pick<ServerConfig, 'semantics' | 'trustHints'>,
@@ -73,7 +73,7 @@ export function serveInternal(backend: PrimitiveBackend): ServedServer {
   };
 }
 
-/** Returns a server that ships with Tollgate and runs in this process. Tollgate itself states what its tools do. */
+/** Returns a server that ships with Tollgate and runs in this process. Tollgate declares the semantics of its tools. */
 export function serveShipped(adapter: ServerAdapter): ServedServer {
   return {
     name: adapter.name,
@@ -87,15 +87,15 @@ export function serveShipped(adapter: ServerAdapter): ServedServer {
 }
 
 /**
- * Returns what the server says about its tool. Annotations are untrusted (MCP specification, tool annotations): a
- * server could call `delete_all` read-only. They count only if the owner confirmed them (PF-05).
+ * Returns the semantics in annotations. Annotations are untrusted (MCP specification, tool annotations): a server could
+ * declare `delete_all` as read-only. They count only if the owner confirmed them (PF-05).
  */
 function semanticsFromHints(annotations: RawTool['annotations']): Semantics {
   if (annotations?.readOnlyHint === true) return { verb: 'read' };
   return annotations?.destructiveHint === false ? { verb: 'write' } : UNKNOWN;
 }
 
-/** Returns a test for a name, or for a pattern in which `*` stands for any characters. */
+/** Returns a test for a name, or for a pattern in which `*` matches any characters. */
 export function toolMatcher(pattern: string): (name: string) => boolean {
   if (!pattern.includes('*')) return (name) => name === pattern;
   const form = new RegExp(

@@ -1,4 +1,6 @@
-/** The candidates for a table, and which of several applies. A server's text cannot pass for Tollgate's. */
+/**
+ * The candidates for a table, and the choice between several. A text of a server cannot pass for a text of Tollgate.
+ */
 import { isDeepStrictEqual } from 'node:util';
 import type { Primitive } from '../../adapters/port.ts';
 import { withoutOwnKeys } from '../../catalogs/tools/own-meta-keys.ts';
@@ -9,7 +11,7 @@ import { isOpen } from '../config/servers/configured-routes.ts';
 import type { ServedServer } from './served-server.ts';
 import type { ToolEntry } from './tool-entry.ts';
 
-/** One way in which a tool could be shown. */
+/** One possible exposure of a tool. */
 export interface ToolCandidate {
   readonly served: ServedServer;
   readonly entry?: ToolEntry;
@@ -20,7 +22,7 @@ export interface ToolCandidate {
 /** A candidate that the policy shows. */
 export interface ShownTool {
   readonly candidate: ToolCandidate;
-  /** For a primitive: its servers, and those that policy hides with the reasons. */
+  /** For a primitive: its servers, and those that the policy hides, with the reasons. */
   readonly behind?: {
     readonly servers: ReadonlyMap<string, ServedServer>;
     readonly hidden: ReadonlyMap<string, readonly Reason[]>;
@@ -29,22 +31,22 @@ export interface ShownTool {
   readonly exposure: Exposure;
 }
 
-/** What its name is made from. */
+/** The parts of its name. */
 export function nameParts(one: ShownTool): { server: string; tool: string; alias?: string } {
   const { server, tool } = one.candidate.listTool;
   const alias = one.candidate.primitive ?? one.exposure.name;
   return { server, tool, ...(alias === undefined ? {} : { alias }) };
 }
 
-/** One tool may be shown under several names. Under one name the last exposure of it applies. */
+/** One tool may have several names. For each name its last exposure counts. */
 export function lastExposures(shown: readonly ShownTool[]): readonly ShownTool[] {
   return [...new Map(shown.map((one) => [JSON.stringify(nameParts(one)), one])).values()];
 }
 
 /**
- * Returns each primitive once, from all tools behind it, hidden ones included. It is as uncertain as the least certain
- * of them, and promises nothing if one of them is hidden, or if a call may have no server. A primitive whose tools are
- * all hidden is left out.
+ * Returns each primitive once, joined from all its tools. It gets the least certain verdict of its tools. The verdict
+ * is at most `maybe` if one tool is hidden, or if a call may have no server. A primitive whose tools are all hidden is
+ * left out.
  */
 export function joinPrimitives(
   tools: readonly ShownTool[],
@@ -70,7 +72,7 @@ function joinTools(all: readonly ShownTool[], routes: readonly Route[]): readonl
   );
   const isWhole = seen.length === all.length && routes.some(isOpen) && routes.every(({ server }) => behind.has(server));
   const decision =
-    behind.size < 2 ? first.decision : { ...first.decision, ...sharedWords(seen), reasons: reasonsOf(seen) };
+    behind.size < 2 ? first.decision : { ...first.decision, ...sharedPhrases(seen), reasons: reasonsOf(seen) };
   return [
     {
       ...first,
@@ -81,10 +83,10 @@ function joinTools(all: readonly ShownTool[], routes: readonly Route[]): readonl
 }
 
 /**
- * What is said about one server's tool does not apply to another's, unless it is said about all. Bounds name arguments
- * of the tool behind.
+ * Returns the phrases that apply to all tools, because a phrase about one server's tool is wrong for another's. Bounds
+ * are left out, because they name arguments of one backend's tool.
  */
-function sharedWords(seen: readonly ShownTool[]): Pick<ListDecision, 'says' | 'bounds'> {
+function sharedPhrases(seen: readonly ShownTool[]): Pick<ListDecision, 'says' | 'bounds'> {
   const [says = [], ...others] = seen.map(({ decision }) => decision.says ?? []);
   return { says: others.every((other) => isDeepStrictEqual(other, says)) ? says : [], bounds: [] };
 }
@@ -93,14 +95,14 @@ function reasonsOf(seen: readonly ShownTool[]): readonly Reason[] {
   return [...new Map(seen.flatMap(({ decision }) => decision.reasons).map((reason) => [reason.id, reason])).values()];
 }
 
-/** Whether an owner must look at its tool first: it takes no name, and is not shown. */
+/** Returns true if an owner must review the tool first. Until then it gets no name and is not shown. */
 export function isPending({ candidate }: ShownTool): boolean {
   return candidate.entry?.pending !== undefined;
 }
 
 /**
- * A server cannot speak for Tollgate, and its icons are addresses that a client would open without a decision, so
- * neither is shown.
+ * Removes what could speak for Tollgate, and the icons. A client would open the addresses of icons without a decision
+ * of the policy.
  */
 export function withoutOwnWords(tool: RawTool): RawTool {
   const { icons: _, ...rest } = withoutOwnKeys(tool);

@@ -1,4 +1,4 @@
-/** Makes the description of a tool for the model: risks, what policy will say, then the tool's own text. */
+/** Builds the description of a tool for the model: risks, what the policy decides, then the tool's own text. */
 import { boundWords } from '../../catalogs/projection/argument-bounds.ts';
 import { toolDescription } from '../../catalogs/text/hostile-text.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
@@ -13,7 +13,7 @@ const RISK_WORDS = {
   executes: 'runs code',
 } as const;
 const OUTCOME_WORDS = { deny: 'refused when', ask: 'a person is asked when', allow: 'allowed when' } as const;
-/** For a rule without conditions on the call. */
+/** Phrases for a rule without conditions on the call. */
 const EACH_CALL = {
   deny: 'each call is refused',
   ask: 'a person is asked about each call',
@@ -21,8 +21,8 @@ const EACH_CALL = {
 } as const;
 
 /**
- * Risk and condition first, then rules of the schema in words, then the text, because hosts cut descriptions at the end
- * (CY-13).
+ * Risk and conditions come first, then the schema's rules in words, then the text, because hosts cut descriptions at
+ * the end (CY-13).
  */
 export function describeTool(
   { decision, exposure }: { readonly decision: ListDecision; readonly exposure: Exposure },
@@ -43,7 +43,8 @@ export function describeTool(
 }
 
 /**
- * Describes what decides a call, so that a call that would be refused is rarely tried. Whole phrases, as many as fit.
+ * Describes what decides a call, so that a model rarely tries a call that is refused. Uses as many whole phrases as
+ * fit.
  */
 function condition({ says = [], bounds = [] }: ListDecision): string {
   const phrases = [

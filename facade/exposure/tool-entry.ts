@@ -1,7 +1,4 @@
-/**
- * One tool of one server as the facade knows it: checked, pinned, and projected on demand. A hostile definition is
- * refused alone.
- */
+/** One tool of one server: checked, pinned, and projected on demand. A hostile definition is quarantined alone. */
 import { judgeTool } from '../../catalogs/lint/definition-audit.ts';
 import { type ArgumentBound, tightenSchema } from '../../catalogs/projection/argument-bounds.ts';
 import { loadSchemaProfile, type Projection, projectSchema } from '../../catalogs/projection/schema-projection.ts';
@@ -11,22 +8,22 @@ import { createValidator, type Validator } from '../../catalogs/validation/argum
 import type { PendingReason } from '../consent/servers/tool-set.ts';
 import type { ServedServer } from './served-server.ts';
 
-/** One tool of one server. Projections and validators are made on first use and cached. */
+/** One tool of one server. Projections and validators are built on first use and cached. */
 export class ToolEntry {
   readonly server: ServedServer;
   /** The definition as it is shown. */
   readonly tool: RawTool;
   readonly semantics: Semantics;
-  /** Hash of the whole raw definition, so that a call reaches the tool that was listed. */
+  /** The hash of the whole raw definition, so that a call reaches the listed tool. */
   readonly pin: string;
-  /** Why an owner must look at it first: it is neither shown nor called. */
+  /** Why an owner must review it first. Until then it is neither shown nor called. */
   readonly pending: PendingReason | undefined;
   quarantine: string | undefined;
   #input: Validator | undefined;
   #output: Validator | undefined;
   readonly #projections = new Map<string, Projection>();
 
-  /** `hints`: an owner has confirmed what the server says about its tools. */
+  /** `hints`: an owner has confirmed the server's annotations. */
   constructor(
     server: ServedServer,
     tool: RawTool,
@@ -54,8 +51,8 @@ export class ToolEntry {
   }
 
   /**
-   * Returns the schema for a provider profile, with bounds of policy. Undefined puts this tool, and no other, into
-   * quarantine.
+   * Returns the schema for a provider profile, with bounds of the policy. Undefined means that this tool is
+   * quarantined.
    */
   projection(profile: string, bounds: readonly ArgumentBound[] = []): Projection | undefined {
     if (bounds.length > 0) return this.#bounded(profile, bounds) ?? this.projection(profile);
@@ -70,7 +67,7 @@ export class ToolEntry {
     return made;
   }
 
-  /** Bounds that leave nothing to show, such as no value at all, are only described in words. */
+  /** Applies bounds. Bounds that allow no value are only described in words. */
   #bounded(profile: string, bounds: readonly ArgumentBound[]): Projection | undefined {
     const made = projectSchema(tightenSchema(this.tool.inputSchema, bounds), loadSchemaProfile(profile));
     return 'quarantined' in made ? undefined : made;

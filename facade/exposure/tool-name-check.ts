@@ -21,20 +21,20 @@ export interface DefinitionNames {
 export interface UnknownName extends Problem {
   readonly profile?: string;
   /**
-   * True for the tools whose calls would run without the restriction. Absent: the name only makes something less
-   * visible, or classifies a tool that does not exist.
+   * Returns true for the tools whose calls would run without the restriction. Absent: the name only hides something, or
+   * classifies a tool that does not exist.
    */
   readonly binds?: (tool: string) => boolean;
   /**
-   * True for a classification of a tool that is gone, or that the server shows only to some clients: no call is less
-   * restricted.
+   * True for a classification of a tool that is gone, or that the server shows only to some clients. No call loses a
+   * restriction.
    */
   readonly isIdle?: true;
 }
 
 type Schema = Readonly<Record<string, unknown>>;
 
-/** Id of the reason for a refusal. */
+/** The id of the reason for a refusal. */
 const REASON = 'unknown-name';
 const ALL = (): boolean => true;
 
@@ -44,11 +44,11 @@ export function findUnknownNames(
   server: string,
   tools: readonly DefinitionNames[],
 ): readonly UnknownName[] {
-  return mentions.filter((mention) => mention.server === server).flatMap((mention) => judge(mention, tools));
+  return mentions.filter((mention) => mention.server === server).flatMap((mention) => checkMention(mention, tools));
 }
 
-/** For each server without approved tools: the first place that names some. */
-export function findUnjudgedNames(
+/** Returns, for each server without approved tools, the first place that names one of its tools. */
+export function findUncheckedNames(
   { mentions, servers }: Pick<Config, 'mentions' | 'servers'>,
   offered: ReadonlyMap<string, unknown>,
 ): readonly Problem[] {
@@ -68,7 +68,7 @@ export function findUnjudgedNames(
   });
 }
 
-function judge(mention: ToolMention, tools: readonly DefinitionNames[]): readonly UnknownName[] {
+function checkMention(mention: ToolMention, tools: readonly DefinitionNames[]): readonly UnknownName[] {
   const { server, tool, key, profile } = mention;
   const meant = tools.filter(({ name }) => toolMatcher(tool)(name));
   const owner = profile === undefined ? {} : { profile };
@@ -82,7 +82,7 @@ function judge(mention: ToolMention, tools: readonly DefinitionNames[]): readonl
     });
   }
   const names = tools.map(({ name }) => name);
-  // A tool that a newer version of the server has dropped needs its settings no more; a typing error does.
+  // A tool that was removed from the server no longer needs its settings. A misspelled name does.
   const restricts = key === 'pins' || key === 'budgets' || key === 'deny' || nearest(tool, names) !== undefined;
   const { file, line, column } = mention;
   return [
@@ -98,8 +98,8 @@ function judge(mention: ToolMention, tools: readonly DefinitionNames[]): readonl
 }
 
 /**
- * A pinned value that a tool does not accept: each of its calls would be refused for arguments that its caller did not
- * write.
+ * Returns a problem for each pinned value that a tool does not accept. Each of its calls would be refused for arguments
+ * that its caller did not write.
  */
 function findOddValues(
   { file, line, column, name, value }: ArgumentMention,
@@ -132,8 +132,8 @@ const LOST = {
 } as const;
 
 /**
- * Returns why a pin of an argument has no effect; undefined if one of the tools has the argument. In a schema that
- * accepts any name, a name that is almost a known one counts as an error too.
+ * Returns why a pin of an argument has no effect; undefined if one of the tools has the argument. If a schema accepts
+ * any name, a name that is almost a known one is an error too.
  */
 export function argumentFault(name: string, tools: readonly DefinitionNames[]): string | undefined {
   const found = tools.map(({ inputSchema }) => argumentsOf(inputSchema, { root: inputSchema, depth: 0 }));
@@ -151,7 +151,7 @@ interface Arguments {
 
 const MAX_DEPTH = 8;
 
-/** Returns the names of arguments in a schema, through its branches and its own definitions. */
+/** Returns the names of the arguments in a schema, including its branches and its own definitions. */
 function argumentsOf(schema: unknown, { root, depth }: { readonly root: Schema; readonly depth: number }): Arguments {
   if (typeof schema !== 'object' || schema === null || depth > MAX_DEPTH) return { names: new Set(), isOpen: true };
   const { properties, patternProperties, additionalProperties, allOf, anyOf, oneOf, $ref } = schema as Schema;
@@ -182,31 +182,33 @@ function resolve(ref: string, root: Schema): unknown {
   return steps.reduce<unknown>((node, step) => (node as Schema | undefined)?.[step], root);
 }
 
-/** What the check needs of the catalog. */
+/** The parts of the catalog that the check uses. */
 export interface NamePreconditionParts {
-  /** The same list as long as nothing changed. */
+  /** Returns the same array as long as nothing changed. */
   readonly entriesOf: (server: string) => readonly { readonly tool: DefinitionNames }[];
 }
 
-/** Refuses calls that would run without a restriction because of a wrong name, and hides their tools. */
+/**
+ * Returns the precondition that refuses calls without their restriction because of a wrong name, and hides their tools.
+ */
 export function namePrecondition(
   config: Pick<Config, 'mentions'>,
   { entriesOf }: NamePreconditionParts,
 ): Precondition & { readonly unknownOf: (server: string) => readonly UnknownName[] } {
   const servers = new Set(config.mentions.map(({ server }) => server));
-  const judged = new WeakMap<readonly object[], readonly UnknownName[]>();
+  const cached = new WeakMap<readonly object[], readonly UnknownName[]>();
   const unknownOf = (server: string): readonly UnknownName[] => {
     const entries = servers.has(server) ? entriesOf(server) : [];
-    // A server that has not listed yet has no definitions to check against, and no call reaches it before.
+    // A server that has not listed yet has no definitions to check against. No call reaches it before it lists.
     if (entries.length === 0) return [];
     const known =
-      judged.get(entries) ??
+      cached.get(entries) ??
       findUnknownNames(
         config,
         server,
         entries.map(({ tool }) => tool),
       );
-    judged.set(entries, known);
+    cached.set(entries, known);
     return known;
   };
   const faultOf = (
@@ -237,7 +239,7 @@ export function namePrecondition(
   };
 }
 
-/** The caller does not learn which tools or arguments exist. The log and `tollgate check` tell the owner. */
+/** The caller does not learn which tools or arguments exist. The log and `tollgate check` inform the owner. */
 function refusal({ file, line }: Problem): TollgateError {
   const message = `${file}:${line} names a tool, an argument or a value that the server does not have, so a restriction of this tool would not apply.`;
   return new TollgateError('DENIED', {
@@ -248,8 +250,8 @@ function refusal({ file, line }: Problem): TollgateError {
 }
 
 /**
- * Reports each line once. `judge` gets what a server lists now. Servers are checked one after the other, because each
- * may have many rules.
+ * Reports each line once. `judge` gets the present list of a server. Servers are checked one after the other, because
+ * each may have many rules.
  */
 export function createNameNotices(
   policy: Policy,
@@ -257,7 +259,7 @@ export function createNameNotices(
 ): { readonly judge: (server: string, entries: readonly ToolEntry[]) => Promise<void> } {
   const said = new Set<string>();
   let last: Promise<unknown> = Promise.resolve();
-  const tell = async (server: string, entries: readonly ToolEntry[]): Promise<void> => {
+  const report = async (server: string, entries: readonly ToolEntry[]): Promise<void> => {
     const tools = entries.map(
       ({ tool, semantics }): OfferedTool => ({ name: tool.name, inputSchema: tool.inputSchema, semantics }),
     );
@@ -268,10 +270,10 @@ export function createNameNotices(
   };
   return {
     judge: (server, entries) => {
-      // A server that could not be listed offers nothing now, which says nothing about rules.
-      const told = last.then(() => (entries.length === 0 ? undefined : tell(server, entries)));
-      last = told.catch(() => undefined);
-      return told;
+      // A server that failed offers nothing now, which is no fault of the rules.
+      const checked = last.then(() => (entries.length === 0 ? undefined : report(server, entries)));
+      last = checked.catch(() => undefined);
+      return checked;
     },
   };
 }

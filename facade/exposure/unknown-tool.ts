@@ -1,6 +1,6 @@
 /**
- * The answer to a name that no known tool has: unknown, or its server cannot be reached. It reveals nothing about tools
- * that are not approved.
+ * The error for a name that no known tool has: either unknown, or its server cannot be reached. It reveals nothing
+ * about tools that are not approved.
  */
 import { startFailure } from '../../adapters/port.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
@@ -8,15 +8,15 @@ import type { Reason } from '../../policies/port.ts';
 import type { Catalog } from './catalog.ts';
 import { HiddenBy } from './exposed-tool.ts';
 
-/** Returns true if a name starts with that of a server, so that no other server has the tool. */
+/** Returns true if a name starts with the name of a server. Then no other server has the tool. */
 export function isNamedAfterServer(name: string, server: string): boolean {
   const plain = (text: string): string => text.replaceAll('-', '_');
   return plain(name).startsWith(`${plain(server)}_`) || name.startsWith(`${server}.`);
 }
 
 /**
- * Returns the error for an unknown name. If the name belongs to a server that has never listed its tools, the answer is
- * why that server cannot be reached. `hidden`: the policy's reasons, if it hides a tool of this name. `servers`: the
+ * Returns the error for an unknown name. If the name belongs to a server that has never listed its tools, it says why
+ * that server cannot be reached. `hidden`: the policy's reasons, if it hides a tool of this name. `servers`: the
  * servers that the caller may reach.
  */
 export function unknownToolError(

@@ -7,7 +7,7 @@ import type { CallerIdentity, InProcessAnswer, UpstreamCall, VisibleServer } fro
 import { ERRORS, TollgateError } from '../../catalogs/errors/error-table.ts';
 import { MANAGEMENT } from '../../catalogs/servers/shipped-servers.ts';
 import type { AuditLog } from '../audit/audit-log.ts';
-import type { ConsentSummary, ConsentWord } from '../consent/servers/consent-summary.ts';
+import type { ConsentLabel, ConsentSummary } from '../consent/servers/consent-summary.ts';
 import type { State } from '../state/state-port.ts';
 import { noteRequest } from './enable-requests.ts';
 
@@ -37,7 +37,7 @@ export function createManagement(parts: ManagementParts): (call: UpstreamCall) =
 }
 
 /** The state of consent as a model is told. It reads no file: a changed start shows in the state of the server. */
-function wordFor({ state }: VisibleServer, { word }: ConsentSummary): ConsentWord {
+function wordFor({ state }: VisibleServer, { word }: ConsentSummary): ConsentLabel {
   return state === 'not approved' && (word === 'approved' || word === 'any tools') ? 'changed' : word;
 }
 

@@ -143,7 +143,7 @@ export class Snapshot {
         onListed,
         known: openKnownToolLists({ config, digest, redactor, onFault: (err) => log.error({ err }, 'known lists') }),
         consent: async (servers) => {
-          await state.fresh();
+          await state.refresh();
           return consents.admit(servers.filter((name) => config.servers.has(name)));
         },
         onListing: (server, drift) => {
@@ -163,13 +163,13 @@ export class Snapshot {
   ): SnapshotServices {
     const { audit, digest, budgets, spills, redactor, metrics, gateOf, state, hiddenServers } = shared;
     const { catalog } = this;
-    const fresh = (): Promise<void> | undefined => state.fresh();
+    const refresh = (): Promise<void> | undefined => state.refresh();
     const serversOf = (principal: Principal): readonly string[] => this.serversOf(principal);
     const capsOf = perObject(
       (principal: Principal): CapsConfig => ({ ...config.caps, ...mergeProfiles(config, principal.profiles).caps }),
     );
     return {
-      fresh,
+      refresh,
       files: new WorkspaceFiles(config),
       nameTables: new NameTables({
         catalog,
@@ -179,7 +179,7 @@ export class Snapshot {
         routesOf: perObject((principal: Principal) => mergeProfiles(config, principal.profiles).primitives),
         maxArgBytes: (principal) => capsOf(principal).argBytes,
         view: preconditions.view,
-        fresh,
+        refresh,
         aliased: (principal, name) => this.#aliased(principal, name),
         tell: (refused) => refused.forEach((one) => this.#noteUnshown(one, shared)),
       }),
@@ -321,7 +321,7 @@ function approvalsOf(
       // Internal servers need no consent.
       if (killed !== undefined || server === undefined) return killed;
       return (
-        consents.refusalOf(name) ?? (before === 'asking' && isAsleep(name) ? consents.refuseLook(server) : undefined)
+        consents.refusalOf(name) ?? (before === 'asking' && isAsleep(name) ? consents.refuseProbe(server) : undefined)
       );
     },
     onAsked: createApprovalNotice(tell, Date.now),

@@ -35,7 +35,7 @@ export class Gateway implements Facade {
     this.readiness = createReadiness(shared, () => this.#generation.policy);
     this.#announcer = new Announcer({
       sessions: this.#sessions,
-      generation: () => this.#generation,
+      snapshot: () => this.#generation,
       consented: () => JSON.stringify([...shared.consents.currentRefusals().marks]),
       onFault: (thrown) => shared.log.error({ err: thrown }, 'lists'),
     });

@@ -30,7 +30,7 @@ export function createReadiness(
   let last: { readonly at: number; readonly answer: Promise<readonly Failing[]> } | undefined;
   const check = async (): Promise<readonly Failing[]> => {
     const isOff = (async () => {
-      await state.fresh();
+      await state.refresh();
       return killSwitch.offRefusal() !== undefined;
     })();
     const [writes, reads, decides] = await Promise.all([

@@ -77,6 +77,6 @@ async function alone<T>(
   try {
     return await work();
   } finally {
-    await settler.settle(answer.held, { outputBytes: 0, wallMs: 0 });
+    await settler.settle(answer.reservation, { outputBytes: 0, wallMs: 0 });
   }
 }

@@ -110,7 +110,7 @@ export function openState(
       ...createLedger(database, { folder, mark }),
       ...createStateValues(database, stops),
       stops,
-      fresh: () => undefined,
+      refresh: () => undefined,
       mark,
       isAlive: (mark) => isAlive(folder, mark),
       probe: (whole) => database.probe(whole),
@@ -259,14 +259,14 @@ function createLedger(database: Database, own: Own): Pick<State, 'reserve' | 'se
           if (taken.claim.demands.length > 0) counters.add(taken, before, now.wall);
           if (taken.claim.concurrent !== undefined) slots.take(taken.claim, id);
         }
-        return { held: { id, taken: drawn.map((one) => one.taken) } };
+        return { reservation: { id, taken: drawn.map((one) => one.taken) } };
       }),
-    settle: (held, used) => {
-      if (!needsSettle(held)) return;
+    settle: (reservation, used) => {
+      if (!needsSettle(reservation)) return;
       database.transact(() => {
-        for (const reserved of held.taken) {
+        for (const reserved of reservation.taken) {
           counters.correct(reserved, used);
-          if (reserved.claim.concurrent !== undefined) slots.giveBack(reserved.claim, held.id);
+          if (reserved.claim.concurrent !== undefined) slots.giveBack(reserved.claim, reservation.id);
         }
       });
     },

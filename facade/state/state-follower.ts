@@ -39,7 +39,7 @@ type Work =
   | { readonly op: 'reserve'; readonly claims: readonly BudgetClaim[]; readonly now: Instant }
   | {
       readonly op: 'settle';
-      readonly held: Reservation;
+      readonly reservation: Reservation;
       readonly used: { readonly outputBytes: number; readonly wallMs: number };
     }
   | { readonly op: 'endScope'; readonly scope: string; readonly key: string }
@@ -186,8 +186,8 @@ class Follower implements State {
     return this.#stops;
   }
 
-  fresh(): Promise<void> | undefined {
-    if (this.#isFresh()) return undefined;
+  refresh(): Promise<void> | undefined {
+    if (this.#isUpToDate()) return undefined;
     this.#renewal ??= this.#renew().finally(() => (this.#renewal = undefined));
     return this.#renewal;
   }
@@ -220,8 +220,11 @@ class Follower implements State {
     return (await this.#ask({ op: 'reserve', claims, now })) as Awaited<ReturnType<State['reserve']>>;
   }
 
-  async settle(held: Reservation, used: { readonly outputBytes: number; readonly wallMs: number }): Promise<void> {
-    if (needsSettle(held)) await this.#ask({ op: 'settle', held, used });
+  async settle(
+    reservation: Reservation,
+    used: { readonly outputBytes: number; readonly wallMs: number },
+  ): Promise<void> {
+    if (needsSettle(reservation)) await this.#ask({ op: 'settle', reservation, used });
   }
 
   async endScope(scope: string, key: string): Promise<void> {
@@ -310,14 +313,14 @@ class Follower implements State {
     });
   }
 
-  #isFresh(): boolean {
+  #isUpToDate(): boolean {
     const age = Number(process.hrtime.bigint() - Atomics.load(this.#proved, 0)) / 1e6;
     return this.#fault === undefined && age < PROOF_MS && this.#stamp === this.stops.valueStamp();
   }
 
   async #renew(): Promise<void> {
     const until = performance.now() + PATIENCE_MS;
-    while (!this.#isFresh()) {
+    while (!this.#isUpToDate()) {
       const left = until - performance.now();
       if (left <= 0)
         throw new TollgateError('STATE_FAILED', {

@@ -67,14 +67,14 @@ export interface State {
    * Call it before values are read for a decision. What is read afterwards is what all processes had committed. Returns
    * undefined if that is true already. Throws, or rejects with, STATE_FAILED if it cannot be proved within two seconds.
    */
-  fresh(): Promise<void> | undefined;
+  refresh(): Promise<void> | undefined;
   /** Reserves all claims in one atomic operation, or none. A spent budget is named before a busy one. */
   reserve(
     claims: readonly BudgetClaim[],
     now: Instant,
-  ): Awaitable<{ readonly held: Reservation } | { readonly refused: ReservationRefusal }>;
+  ): Awaitable<{ readonly reservation: Reservation } | { readonly refused: ReservationRefusal }>;
   /** Replaces the reserved output bytes and wall time by those used, and gives slots back. */
-  settle(held: Reservation, used: Readonly<Pick<Amounts, 'outputBytes' | 'wallMs'>>): Awaitable<void>;
+  settle(reservation: Reservation, used: Readonly<Pick<Amounts, 'outputBytes' | 'wallMs'>>): Awaitable<void>;
   /** Deletes what was spent in a scope that has ended. */
   endScope(scope: string, key: string): Awaitable<void>;
   /** Returns a small value, undefined if there is none. `space` separates the parts of Tollgate. */

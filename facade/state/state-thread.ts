@@ -159,7 +159,7 @@ function perform(state: DirectState, question: StateRequest): unknown {
     case 'reserve':
       return state.reserve(question.claims, question.now);
     case 'settle':
-      return state.settle(question.held, question.used);
+      return state.settle(question.reservation, question.used);
     case 'endScope':
       return state.endScope(question.scope, question.key);
     case 'put':

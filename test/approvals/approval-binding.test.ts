@@ -228,7 +228,7 @@ describe('the queue', () => {
           obligations: { caps: {}, pins: {}, budgets: [], labels: [] },
         },
         signal: session.closed,
-        stands: async () => undefined,
+        recheck: async () => undefined,
       };
     };
     const codeOf = (call: BindableCall): Promise<unknown> =>
@@ -275,7 +275,7 @@ describe('what lives in a session', () => {
             revision: 'r',
             pin: 'p',
             signal: session.closed,
-            stands: async () => undefined,
+            recheck: async () => undefined,
             effect: { verb: 'execute', server: 'workspace', tool: 'bash', paths: [], urls: [] },
             decision: {
               outcome: 'ask',
@@ -306,7 +306,7 @@ describe('a request that is kept', () => {
         revision: 'r',
         pin: 'p',
         signal: session.closed,
-        stands: async () => undefined,
+        recheck: async () => undefined,
         effect: {
           verb: 'execute',
           server: 's',

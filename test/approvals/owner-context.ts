@@ -118,7 +118,7 @@ export async function askFor(
     revision: 'r',
     pin: 'p',
     signal: session.closed,
-    stands: async () => undefined,
+    recheck: async () => undefined,
   };
   return queue.obtain(call).then(
     (id) => `used ${id}`,

@@ -133,7 +133,7 @@ describe('decide', () => {
     const policy = { revision: 'r', call: typeof made === 'function' ? made : () => made } as unknown as Policy;
     const bound = { doc: { text: JSON.stringify(args), value: args, exact: true }, notes: [] };
     const deps = {
-      fresh: () => undefined,
+      refresh: () => undefined,
       files: new WorkspaceFiles({ workspace: '/', controlFiles: [], otherWorkspaces: { read: [], write: [] } }),
       preconditions: { judge: () => ({ budgets: [], ...(grant !== undefined && { grant }) }) },
       labels: { of: () => [] },

@@ -390,7 +390,7 @@ describe('approve without a terminal', () => {
           'url looks as if it contained a secret, which proxies and logs would show; pass it in headers, as ${secret:NAME}',
         ]);
         const { err } = await yes(hash);
-        expect(err).toContain('It was looked at without secrets.');
+        expect(err).toContain('It was probed without secrets.');
         expect(new Set(asked)).toEqual(new Set(['/mcp/tollgate-discovery?api_key=tollgate-discovery&v=2']));
         for (const argv of [
           ['approve', 'one'],

@@ -158,7 +158,11 @@ describe('a file that changes after the first screen', () => {
       try {
         const look = await APP_MODULE.openLook(config, { redactor: new Redactor(), audit, state });
         const shown = await reviewStart(server, consents);
-        const seen = { look, signal: AbortSignal.timeout(20_000), consent: () => refuseOther(server, shown, consents) };
+        const seen = {
+          probe: look,
+          signal: AbortSignal.timeout(20_000),
+          consent: () => refuseOther(server, shown, consents),
+        };
         expect((await probeForConsent(server, { ownIsolation: true }, seen)).info.name).toBe('s');
         evil();
         await expect(probeForConsent(server, { ownIsolation: true }, seen)).rejects.toMatchObject({
@@ -187,10 +191,10 @@ describe('a program that prints a secret', () => {
     await withConsents(config, async (consents) => {
       for (const server of config.servers.values())
         await consents.approveStart({ facts: await consents.factsOf(server), ...ACT_OF_BOSS });
-      for (const server of config.servers.values()) expect(await consents.refuseLook(server)).toBeUndefined();
+      for (const server of config.servers.values()) expect(await consents.refuseProbe(server)).toBeUndefined();
       writeFileSync(tool, 'echo evil');
       for (const server of config.servers.values())
-        expect((await consents.refuseLook(server))?.message).toContain('secretPrograms.a.scripts[0].sha256');
+        expect((await consents.refuseProbe(server))?.message).toContain('secretPrograms.a.scripts[0].sha256');
     });
   });
 });

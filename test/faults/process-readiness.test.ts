@@ -114,7 +114,7 @@ listen: {port: 0}
 describe('a check' + verifies('ST-28'), () => {
   const FINE = {
     audit: { file: '/nonexistent/a.jsonl' },
-    state: { fresh: () => undefined, stops: { list: () => new Map() } },
+    state: { refresh: () => undefined, stops: { list: () => new Map() } },
   } as unknown as Pick<SharedServices, 'audit' | 'state'>;
   const policy = { list: async () => [] } as unknown as Policy;
 
@@ -123,7 +123,7 @@ describe('a check' + verifies('ST-28'), () => {
     const broken = (): never => {
       throw new TollgateError('STATE_FAILED');
     };
-    const state = { fresh: broken, stops: { list: () => new Map() } } as unknown as SharedServices['state'];
+    const state = { refresh: broken, stops: { list: () => new Map() } } as unknown as SharedServices['state'];
     const never = { list: () => new Promise(() => undefined) } as unknown as Policy;
     expect(await createReadiness({ ...FINE, state }, () => never)()).toEqual(['audit', 'state', 'policy']);
   });

@@ -77,7 +77,10 @@ describe('another process that is frozen with the lock of the database' + verifi
   });
   afterEach(() => state.close());
 
-  const WRITES: readonly (readonly [name: string, write: (state: State, held: Reservation) => Promise<unknown>])[] = [
+  const WRITES: readonly (readonly [
+    name: string,
+    write: (state: State, reservation: Reservation) => Promise<unknown>,
+  ])[] = [
     ['reserve', async (one) => one.reserve([CALLS], instant())],
     ['settle', async (one, held) => one.settle(held, { outputBytes: 1, wallMs: 0 })],
     ['endScope', async (one) => one.endScope('run', 'r')],
@@ -90,7 +93,7 @@ describe('another process that is frozen with the lock of the database' + verifi
   it('stops no turn of the event loop and no read in any kind of statement, and leaves nothing behind', async () => {
     await state.put('grants', 'a', '1');
     const answer = await state.reserve([OUTPUT], instant());
-    const held = (answer as { held: Reservation }).held;
+    const held = (answer as { reservation: Reservation }).reservation;
     const holder = await holderOf(folder);
     expect(await say(holder, 'BEGIN IMMEDIATE')).toBe('done');
     holder.child.kill('SIGSTOP');
@@ -98,7 +101,7 @@ describe('another process that is frozen with the lock of the database' + verifi
     const codes = Promise.all(writes.map(codeOf));
     const turns = turnsDuring(codes);
     for (let looks = 0; looks < 10; looks += 1) {
-      await state.fresh();
+      await state.refresh();
       expect(state.get('grants', 'a')).toBe('1');
       await sleep(FROZEN_MS / 10);
     }
@@ -108,7 +111,7 @@ describe('another process that is frozen with the lock of the database' + verifi
     expect(await say(holder, 'ROLLBACK')).toBe('done');
     // What others write from now on is seen, and what is written here is written.
     expect(await say(holder, "INSERT INTO value VALUES ('grants', 'later', '1')")).toBe('done');
-    await expect.poll(async () => (await state.fresh(), state.get('grants', 'later'))).toBe('1');
+    await expect.poll(async () => (await state.refresh(), state.get('grants', 'later'))).toBe('1');
     for (const [name, write] of WRITES) expect([name, await codeOf(write(state, held))]).toEqual([name, '']);
     expect(await say(holder, 'PRAGMA wal_checkpoint(TRUNCATE)')).toBe('done');
     expect(statSync(path.join(folder, 'state.db-wal')).size).toBe(0);
@@ -144,19 +147,19 @@ function linkOf(file: string): string {
 }
 
 describe('what other processes decide' + verifies('ST-03'), () => {
-  it('is known after fresh(), however the copy was made before', async () => {
+  it('is known after refresh(), however the copy was made before', async () => {
     const folder = temporaryFolder();
     const state = await followState(folder);
     const typed = openState(folder);
     for (let n = 0; n < 50; n += 1) {
       void typed.put('grants', 'a', `${n}`);
       await sleep(2);
-      await state.fresh();
+      await state.refresh();
       expect(state.get('grants', 'a')).toBe(`${n}`);
     }
     void typed.remove('grants', 'a');
     await sleep(2);
-    await state.fresh();
+    await state.refresh();
     expect([state.get('grants', 'a'), [...state.list('grants')]]).toEqual([undefined, []]);
     typed.close();
     await state.close();
@@ -248,7 +251,7 @@ describe('a running process' + verifies('ST-02', 'ST-03', 'ST-04'), () => {
   let folder: string;
   let state: State;
   const refused = (code: string): Promise<unknown> =>
-    expect.poll(() => codeOf((async () => state.fresh())()), { timeout: 20_000 }).toBe(code);
+    expect.poll(() => codeOf((async () => state.refresh())()), { timeout: 20_000 }).toBe(code);
   beforeEach(async () => {
     folder = temporaryFolder();
     state = await followState(folder);
@@ -262,7 +265,7 @@ describe('a running process' + verifies('ST-02', 'ST-03', 'ST-04'), () => {
     damage(path.join(folder, 'state.db'));
     await refused('STATE_FAILED');
     for (let n = 0; n < 20; n += 1) {
-      expect(await codeOf((async () => state.fresh())())).toBe('STATE_FAILED');
+      expect(await codeOf((async () => state.refresh())())).toBe('STATE_FAILED');
       await sleep(50);
     }
     expect(() => state.get('grants', 'a')).toThrow(expect.objectContaining({ code: 'STATE_FAILED' }) as Error);
@@ -284,7 +287,7 @@ describe('a running process' + verifies('ST-02', 'ST-03', 'ST-04'), () => {
   it('that has closed its state refuses what is asked of it then, and does not wait for it', async () => {
     const other = await followState(temporaryFolder());
     await other.close();
-    for (const ask of [() => other.put('a', 'b', 'c'), () => other.fresh(), () => other.close()])
+    for (const ask of [() => other.put('a', 'b', 'c'), () => other.refresh(), () => other.close()])
       expect(['STATE_FAILED', '']).toContain(await codeOf((async () => ask())()));
   });
 

@@ -241,7 +241,7 @@ describe('a server that asks for something while an owner looks at it' + verifie
       const { tools } = await probeForConsent(
         config.servers.get('raw')!,
         { ownIsolation: true },
-        { look, signal: AbortSignal.timeout(20_000) },
+        { probe: look, signal: AbortSignal.timeout(20_000) },
       );
       expect(tools.map(({ name }) => name)).toEqual(['act']);
     } finally {

@@ -53,7 +53,7 @@ export async function verify(known: KnownServer, say: (line: string) => void): P
       const { tools } = await probeForConsent(
         { ...server, connectTimeoutMs: 60_000 },
         {},
-        { look, signal: AbortSignal.timeout(TIMEOUT_MS) },
+        { probe: look, signal: AbortSignal.timeout(TIMEOUT_MS) },
       );
       return { name, installs, tools: tools.length };
     } finally {

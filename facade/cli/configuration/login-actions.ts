@@ -39,7 +39,7 @@ export async function runLogin(
       if (opens) openBrowser(address, io);
     };
     const { consents, ...parts } = opened;
-    const refusal = await consents.refuseLook(parts.settings);
+    const refusal = await consents.refuseProbe(parts.settings);
     if (refusal !== undefined) throw refusal;
     const signedIn = await signIns.signIn({ ...parts, show, signal: stop.signal });
     if (options.json === true)

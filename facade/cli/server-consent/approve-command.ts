@@ -121,7 +121,7 @@ async function agreeToTools(hearing: ConsentDialogue, start: StartReview): Promi
   const { consent } = desk.consents.statusOf(server.name);
   const review = reviewTools(server, looked, {
     before: desk.consents.lastSet(server.name),
-    others: desk.consents.toolsBeside(server.name),
+    others: desk.consents.toolsOfOthers(server.name),
   });
   shown.tools = dataOf(review);
   print(hearing, toolsScreen(server, review));

@@ -67,7 +67,7 @@ async function lookOnce(
   let looked: ServerProbeResult | undefined;
   try {
     looked = await probeForConsent(server, options, {
-      look: await desk.look(),
+      probe: await desk.look(),
       signal: stop.signal,
       consent: () => refuseOther(server, start, desk.consents),
     });

@@ -1,11 +1,11 @@
 /**
- * What an approval is bound to: the caller, the effect, the bytes that will be sent, policy and definition. A similar
- * call is not the same call.
+ * The facts that bind an approval to one call: caller, effect, bytes to send, policy and definition. A similar call is
+ * another call.
  */
 import { isDeepStrictEqual } from 'node:util';
 import type { ApprovalScope, Effect, Principal, Reason } from '../../../policies/port.ts';
 
-/** Everything that a call must share with the one that a person saw. The name that was called is not part of it. */
+/** All facts that a call must share with the approved call. The name that the caller used is not one of them. */
 export interface ApprovalBinding {
   readonly principal: Omit<Principal, 'owner'>;
   readonly effect: Effect;
@@ -15,13 +15,13 @@ export interface ApprovalBinding {
    */
   readonly args: string;
   readonly revision: string;
-  /** Of the tool's definition. */
+  /** The pin of the tool's definition. */
   readonly pin: string;
-  /** The session of the caller, if the arguments name something in it: `s1` is another shell in another session. */
+  /** The caller's session, if the arguments name something in it: `s1` is another shell in another session. */
   readonly session?: string;
 }
 
-/** What a binding of a call is made from. */
+/** What a binding is made from. */
 export interface BindableCall {
   readonly principal: Principal;
   readonly effect: Effect;
@@ -48,8 +48,8 @@ export function bindingOf(call: BindableCall, digest: Digest): ApprovalBinding {
 }
 
 /**
- * Returns the hash of a binding, 64 hex digits. It is keyed, so that no one can search for another call with the same
- * short hash. A JSON list separates the parts, and the first line separates it from the other digests with this key.
+ * Returns the hash of a binding, 64 hex digits. A key prevents a search for another call with the same short hash. A
+ * JSON list separates the parts. The first line separates this hash from other digests with the same key.
  */
 export function bindingHash(
   { principal, effect, args, revision, pin, session }: ApprovalBinding,
@@ -71,7 +71,7 @@ export interface ApprovalReach {
   readonly set: string;
 }
 
-/** As `hashOf`, for a wider approval. */
+/** Like `bindingHash`, for a wider approval. */
 export function approvalReachHash(
   { principal, effect, revision }: ApprovalBinding,
   reach: ApprovalReach,
@@ -92,8 +92,8 @@ export function widestScope(reasons: readonly Reason[]): ApprovalScope {
 }
 
 /**
- * Returns what differs between two calls, in words for the caller; empty if nothing does. `differencesIn` compares the
- * arguments.
+ * Returns the differences between two calls, in words for the caller; empty if there is none. `differencesIn` compares
+ * the arguments.
  */
 export function bindingDifferences(approved: ApprovalBinding, asked: ApprovalBinding): readonly string[] {
   const said: string[] = [];
@@ -112,13 +112,13 @@ export function bindingDifferences(approved: ApprovalBinding, asked: ApprovalBin
   compare('it addresses something of another session', ({ session }) => session);
   compare('the verb differs', ({ effect }) => effect.verb);
   compare('arguments differ', ({ args }) => args);
-  // The same words may lead elsewhere now: a link may have been replaced after the approval (TOCTOU).
+  // Equal arguments may now have another target: a link may have been replaced after the approval (TOCTOU).
   if (said.length === 0)
     compare('the target of the arguments differs: a link or a file was replaced', ({ effect }) => inOrder(effect));
   return said;
 }
 
-/** The fields in one order, whatever the order in the object. */
+/** Returns the fields in a fixed order, whatever their order in the object. */
 function inOrder(effect: Effect): readonly unknown[] {
   const { verb, server, tool, paths, urls, command, spill } = effect;
   return [
@@ -132,7 +132,7 @@ function inOrder(effect: Effect): readonly unknown[] {
   ];
 }
 
-/** Names of keys come from callers, and appear in a refusal. */
+/** Callers choose the names of keys, which appear in a refusal. */
 const MAX_POINTER = 120;
 
 /** Returns where the arguments differ: `at /to`, or how. Both are texts of JSON objects. */

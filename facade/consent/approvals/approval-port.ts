@@ -1,6 +1,4 @@
-/**
- * The port to the people who approve calls, independent of how they are asked, and the words for the rules that ask.
- */
+/** The port to the people who approve calls, whatever asks them. It also formats the reasons of the rules that ask. */
 import type { CallDecision, Effect, Reason } from '../../../policies/port.ts';
 import type { Caller } from '../../call/identify.ts';
 
@@ -17,19 +15,20 @@ export interface CallToApprove {
   /** Pin of the definition that will be called. */
   readonly pin: string;
   readonly signal: AbortSignal;
-  /** See CallRequest. */
+  /** See `CallRequest`. */
   readonly drained?: AbortSignal;
   readonly onProgress?: (params: Readonly<Record<string, unknown>>) => void;
-  /** Throws if a decision made beforehand refuses the call by now (see Standings). */
-  readonly stands: () => unknown;
+  /** Throws if a precondition refuses the call now (see facade/consent/preconditions.ts). */
+  readonly recheck: () => unknown;
 }
 
 /** The approvals of calls. */
 export interface Approvals {
   /**
-   * Resolves with the id of the approval that this call has used; or with undefined if a person has decided while it
-   * waited: then the call is decided again. Throws APPROVAL_REQUIRED, DENIED, PIN_MISMATCH, CANCELLED, AUDIT_FAILED,
-   * STATE_FAILED, and what refuses its server or the call by now, because no one is asked about a call that cannot run.
+   * Resolves with the id of the approval that this call has used. Resolves with undefined if a person decided while the
+   * call waited; the call must then be decided again.
+   * Throws APPROVAL_REQUIRED, DENIED, PIN_MISMATCH, CANCELLED, AUDIT_FAILED, STATE_FAILED. Also throws any refusal of
+   * the server or of the call, because no person is asked about a call that cannot run.
    */
   obtain(call: CallToApprove): Promise<string | undefined>;
 }

@@ -1,6 +1,6 @@
 /**
- * Gets the answer for a call that needs approval: it uses an existing approval, or asks a person and waits. A call that
- * differs from what was shown is refused.
+ * Gets the answer for a call that needs approval. It uses an existing approval, or asks a person and waits. A call that
+ * differs from the shown one is refused.
  */
 import { asTollgateError, TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { escapeHostile } from '../../../catalogs/text/hostile-text.ts';
@@ -16,7 +16,7 @@ import { type ApprovalRequest, bindApprovalRequest } from './approval-request.ts
 import { WaitProgress, waitUntilAborted, whileRequestWaits } from './approval-wait.ts';
 import { type Approval, ApprovalStore, approvalEntry, type StoredApproval } from './call-approval.ts';
 
-/** What the queue works with. */
+/** The parts that a queue uses. */
 export interface ApprovalQueueParts {
   readonly settings: ApprovalsConfig;
   readonly state: State;
@@ -30,7 +30,10 @@ export interface ApprovalQueueParts {
    */
   readonly pinOf: (effect: Effect) => string | undefined;
   readonly setOf: (server: string) => string;
-  /** Returns what refuses a server now; before a person is asked, also what refuses its start if it does not run. */
+  /**
+   * Returns the refusal of a server now. Before a person is asked, it also checks the start of a server that does not
+   * run.
+   */
   readonly refusalOf: (server: string, before: 'asking' | 'waiting') => Promise<TollgateError | undefined>;
   /** Called with each new request, for a person. */
   readonly onAsked: (item: Approval) => void;
@@ -38,11 +41,11 @@ export interface ApprovalQueueParts {
   readonly onWaiting: (change: 1 | -1) => void;
 }
 
-/** How often changes of other processes are read, ms. */
+/** Milliseconds between reads of decisions made by other processes. */
 const POLL_MS = 250;
 /**
- * The most calls of one session that wait at once, and the most open requests of one principal. A person who is asked
- * too often approves without reading (consent fatigue).
+ * Limits the waiting calls of one session, and the open requests of one principal. A person who is asked too often
+ * approves without reading (consent fatigue).
  */
 const MAX_WAITING = 16;
 const MAX_OPEN = 20;
@@ -62,7 +65,7 @@ export class ApprovalQueue implements Approvals {
   async obtain(call: CallToApprove): Promise<string | undefined> {
     const request = bindApprovalRequest(call, this.#parts);
     await this.#mayRun(request, 'asking');
-    const known = await this.#look(request);
+    const known = await this.#findAnswer(request);
     if (typeof known === 'string') return known;
     const { session } = call.caller;
     const waiting = this.#waiting.get(session) ?? 0;
@@ -84,7 +87,7 @@ export class ApprovalQueue implements Approvals {
     }
   }
 
-  /** Another configuration has replaced this one: waiting callers are told to call again. */
+  /** Ends the queue because a new configuration is in force. The waiting callers must call again. */
   end(): void {
     this.#over.abort();
   }
@@ -105,22 +108,22 @@ export class ApprovalQueue implements Approvals {
       const left = until - now();
       refuseWithdrawn(call);
       if (left <= 0 || patience.some(({ aborted }) => aborted)) throw await this.#refuse(request, known);
-      progress.tell(left, known.item.id);
+      progress.report(left, known.item.id);
       await waitUntilAborted(Math.min(left, POLL_MS), patience);
       await this.#mayRun(request, 'waiting');
     } while (!(await this.#isDecided(request, known)));
   }
 
-  /** No one is asked about a call that cannot run: throws its refusal, and withdraws the request. */
+  /** Throws the refusal of a call that cannot run, and withdraws its request, so that no person is asked about it. */
   async #mayRun(request: ApprovalRequest, before: 'asking' | 'waiting'): Promise<void> {
     const { call, binding } = request;
     const { refusalOf, pinOf } = this.#parts;
     try {
-      await this.#parts.state.fresh();
-      await call.stands();
+      await this.#parts.state.refresh();
+      await call.recheck();
       const refusal = await refusalOf(call.effect.server, before);
       if (refusal !== undefined) throw refusal;
-      // While the call waited, its server may have replaced the definition of the tool (rug pull).
+      // The server may have replaced the definition of the tool while the call waited (rug pull).
       if ((pinOf(call.effect) ?? call.pin) !== binding.pin)
         throw new TollgateError('PIN_MISMATCH', { detail: 'The tool has changed while its call waited for approval.' });
     } catch (thrown) {
@@ -147,34 +150,34 @@ export class ApprovalQueue implements Approvals {
   }
 
   /** Returns the id of the approval that this call has used, or the open request. Throws DENIED, AUDIT_FAILED. */
-  async #look(request: ApprovalRequest): Promise<string | StoredApproval | undefined> {
+  async #findAnswer(request: ApprovalRequest): Promise<string | StoredApproval | undefined> {
     for (const key of request.reachKeys) {
-      const used = await this.#useStanding(key, request);
+      const used = await this.#useWider(key, request);
       if (used !== undefined) return used;
     }
     for (;;) {
       const found = await this.#store.find(request.hash);
       if (found === undefined) return undefined;
       if (found.item.state === 'withdrawn') await this.#store.take(found);
-      else if (found.item.expires <= this.#parts.now()) await this.#bury(found);
+      else if (found.item.expires <= this.#parts.now()) await this.#expire(found);
       else if (found.item.state === 'pending') return found;
       else if (found.item.state === 'denied') throw deniedBy(found.item);
-      // Taken first, so that a process that dies from here on has used it.
+      // Taken first, so that the approval counts as used even if the process ends now.
       else if (await this.#store.take(found)) return this.#recordUse(found, request);
     }
   }
 
-  async #useStanding(key: string, request: ApprovalRequest): Promise<string | undefined> {
+  async #useWider(key: string, request: ApprovalRequest): Promise<string | undefined> {
     for (;;) {
       const found = await this.#store.find(key);
       if (found === undefined) return undefined;
-      if (found.item.expires <= this.#parts.now()) await this.#bury(found);
+      if (found.item.expires <= this.#parts.now()) await this.#expire(found);
       else if (await this.#store.replace(found, { ...found.item, uses: found.item.uses + 1 }))
         return this.#recordUse(found, request);
     }
   }
 
-  /** What cannot be recorded does not run. */
+  /** Throws if the use cannot be recorded, so that the call does not run. */
   #recordUse({ item }: StoredApproval, { call }: ApprovalRequest): string {
     this.#parts.append(
       approvalEntry(item, 'used', {
@@ -186,15 +189,15 @@ export class ApprovalQueue implements Approvals {
     return item.id;
   }
 
-  async #bury(found: StoredApproval): Promise<void> {
+  async #expire(found: StoredApproval): Promise<void> {
     if (await this.#store.take(found)) this.#parts.append(approvalEntry(found.item, 'expired'));
   }
 
   /** Opens a request, or joins the request of an equal call. Throws APPROVAL_REQUIRED if too many are open. */
   async #ask(request: ApprovalRequest): Promise<StoredApproval> {
     const { now, append, settings, onAsked } = this.#parts;
-    const standing = await this.#store.sweep(now(), (item) => append(approvalEntry(item, 'expired')));
-    const open = standing.filter(
+    const valid = await this.#store.sweep(now(), (item) => append(approvalEntry(item, 'expired')));
+    const open = valid.filter(
       ({ item }) =>
         item.state === 'pending' &&
         item.binding.principal.id === request.binding.principal.id &&
@@ -218,13 +221,13 @@ export class ApprovalQueue implements Approvals {
   }
 
   /**
-   * Returns the refusal of a call that still waits. It names, and records, how the call differs from an approved call
-   * of the same tool.
+   * Returns the refusal of a call that still waits. It names and records how the call differs from an approved call of
+   * the same tool.
    */
   async #refuse(request: ApprovalRequest, known: StoredApproval): Promise<TollgateError> {
     const isOver = this.#over.signal.aborted;
-    // Its policy is gone, and so is what could have been approved.
-    if (isOver) await this.#bury(known);
+    // A request of a replaced policy can no longer be approved.
+    if (isOver) await this.#expire(known);
     const nearest = findNearestApproval(request, await this.#store.list());
     if (nearest !== undefined)
       this.#parts.append(
@@ -237,12 +240,12 @@ export class ApprovalQueue implements Approvals {
   }
 }
 
-/** Names of arguments are the caller's words, and are not recorded. */
+/** Removes names of arguments. The caller chose them, so the audit does not contain them. */
 function withoutNames(words: string): string {
   return words.split(' at /', 1)[0] ?? words;
 }
 
-/** The most lines in one minute. */
+/** The most lines in a minute. */
 const MAX_LINES = 12;
 const WINDOW_MS = 60_000;
 
@@ -268,7 +271,7 @@ export function createApprovalNotice(write: (line: string) => void, now: () => n
   };
 }
 
-/** Names and messages come from servers and rules, and go to a terminal. */
+/** Names and messages come from servers and rules, and a terminal shows them. */
 function inOneLine(text: string): string {
   return escapeHostile(text).text.replace(/\s+/g, ' ');
 }

@@ -1,6 +1,6 @@
 /**
- * The refusals for a caller whose call waits for a person: which request, what to do, and how the call differs from an
- * approved one. They name no values.
+ * The refusals for a caller whose call waits for a person. They name the request, the next step, and the differences
+ * from an approved call. They contain no values of arguments.
  */
 import { cancelReason } from '../../../adapters/rpc/cancellation.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
@@ -16,8 +16,8 @@ export interface NearestApproval {
 }
 
 /**
- * Returns the approval that the caller may have meant: of this tool the one that differs in the fewest parts, of
- * several the newest.
+ * Returns the approval that the caller probably meant: for this tool the one that differs in the fewest parts, then the
+ * newest.
  */
 export function findNearestApproval(
   { binding, shown }: ApprovalRequest,
@@ -32,7 +32,7 @@ export function findNearestApproval(
         item.binding.effect.tool === binding.effect.tool,
     )
     .map(({ item }) => ({ item, differs: bindingDifferences(item.binding, binding) }))
-    // Of another caller's approvals, only one for the very same call is named. Others would reveal what that caller
+    // Of another caller's approvals, only one for exactly this call is named. Others would reveal what that caller
     // does.
     .filter(
       ({ item, differs }) =>
@@ -52,7 +52,7 @@ export function findNearestApproval(
   };
 }
 
-/** Returns the refusal of a call whose request is open. `isOver`: another configuration is in force by now. */
+/** Returns the refusal of a call whose request is open. `isOver`: a new configuration is in force. */
 export function refusePending(
   { call }: ApprovalRequest,
   {
@@ -81,7 +81,7 @@ export function refusePending(
   });
 }
 
-/** Returns the refusal if no request was opened, because a person has enough of them. */
+/** Returns the refusal of a call for which no request was opened, because too many calls wait already. */
 export function refuseFullQueue({ call }: ApprovalRequest, seen: string): TollgateError {
   const { reasons } = call.decision;
   return new TollgateError('APPROVAL_REQUIRED', {
@@ -91,7 +91,7 @@ export function refuseFullQueue({ call }: ApprovalRequest, seen: string): Tollga
   });
 }
 
-/** Returns the answer for equal calls until the denial expires. */
+/** Returns the refusal of a denied call. Equal calls get it until the denial expires. */
 export function deniedBy({ id, decided }: Approval): TollgateError {
   const { by = 'An owner', reason } = decided ?? {};
   return new TollgateError('DENIED', {
@@ -100,7 +100,7 @@ export function deniedBy({ id, decided }: Approval): TollgateError {
   });
 }
 
-/** Throws if the caller has gone: a caller that left needs no refusal, and a session that ended has its own. */
+/** Throws if the caller cancelled the call, or if its session ended. Such a call needs no refusal of its own. */
 export function refuseWithdrawn({ signal, caller }: CallToApprove): void {
   for (const gone of [signal, caller.session.closed]) {
     if (gone.aborted) throw cancelReason(gone);

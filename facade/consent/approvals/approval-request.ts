@@ -1,6 +1,6 @@
 /**
- * The request of one call for approval: its binding, the keys under which an answer would be stored, and what is shown.
- * It contains no registered secret.
+ * One call's request for approval: its binding, the keys under which an answer is stored, and what a person sees. It
+ * contains no registered secret.
  */
 import { randomInt } from 'node:crypto';
 import type { ApprovalScope, Effect } from '../../../policies/port.ts';
@@ -10,7 +10,7 @@ import { type ApprovalBinding, approvalReachHash, bindingHash, bindingOf, widest
 import type { CallToApprove } from './approval-port.ts';
 import type { Approval } from './call-approval.ts';
 
-/** One asked call, bound. */
+/** A call with its binding. */
 export interface ApprovalRequest {
   readonly call: CallToApprove;
   readonly binding: ApprovalBinding;
@@ -33,7 +33,7 @@ interface Shown {
 const LETTERS = '23456789abcdefghjkmnpqrstuvwxyz';
 const ID_LENGTH = 10;
 
-/** Binds a call to its present facts. */
+/** Binds a call to the facts of this moment. */
 export function bindApprovalRequest(
   call: CallToApprove,
   by: {
@@ -57,7 +57,7 @@ export function bindApprovalRequest(
     by.digest,
   );
   const hash = bindingHash(bound, by.digest);
-  // What is stored and shown contains no secret. The hash is made from what is sent.
+  // A secret is neither stored nor shown. The hash is made from the bytes to send.
   const binding: ApprovalBinding = { ...bound, effect: maskSecrets(effect, by.redactor).value };
   const widest = widestScope(decision.reasons);
   const reach = reachOf();
@@ -99,7 +99,7 @@ export function bindApprovalRequest(
   }
 }
 
-/** `bash` counts its sessions from s1 in each session of a client. */
+/** Returns true if the arguments name a shell session: `bash` counts from s1 in each session of a client. */
 function namesSession(sentText: string): boolean {
   return typeof (JSON.parse(sentText) as { readonly session?: unknown }).session === 'string';
 }
@@ -109,7 +109,8 @@ function newId(): string {
 }
 
 /**
- * Returns the text unchanged if it contains no secret. Behind optional JSON escapes, a secret is found in the strings.
+ * Returns the text unchanged if it contains no secret. A secret that is written with JSON escapes is found in the
+ * parsed strings.
  */
 function conceal(argsText: string, redactor: Redactor): Shown {
   if (!redactor.touches(argsText)) return { argsText, concealed: 0 };
@@ -130,5 +131,5 @@ function maskSecrets<T>(value: T, redactor: Redactor): { readonly value: T; read
   return { value: count === 0 ? value : masked, count };
 }
 
-/** What the redactor writes in the place of a secret. */
+/** The redactor's replacement for a secret. */
 const MASK = '[redacted]';

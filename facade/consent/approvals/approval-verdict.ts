@@ -1,5 +1,5 @@
 /**
- * The decision of an owner on a request: approved as far as the policy allows, or denied. A request that has changed
+ * Applies an owner's decision to a request: approved as far as the policy allows, or denied. A request that changed
  * since it was shown is refused.
  */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
@@ -7,7 +7,7 @@ import { APPROVAL_SCOPES, type ApprovalScope } from '../../../policies/port.ts';
 import type { ConsentEntry } from '../../audit/audit-entry.ts';
 import { type Approval, type ApprovalStore, approvalEntry, type StoredApproval } from './call-approval.ts';
 
-/** Who decides, when (ms since 1970), and how it is recorded: `record` is called before the decision takes effect. */
+/** The owner, the time (ms since 1970), and `record`, which is called before the decision takes effect. */
 export interface Decider {
   readonly by: string;
   readonly now: number;
@@ -49,7 +49,7 @@ export async function approveRequest(
   const holds =
     key === undefined
       ? await store.replace(stored, approved)
-      : (await store.take(stored)) && (await standUp(store, key, approved));
+      : (await store.take(stored)) && (await storeWider(store, key, approved));
   return holds ? approved : changed(item);
 }
 
@@ -66,12 +66,12 @@ export async function denyRequest(
   refuseOver(item);
   const denied: Approval = { ...item, state: 'denied', expires: decider.now + expireMs, decided: decidedBy(decider) };
   await decider.record(approvalEntry(denied, 'denied', { by: decider.by }));
-  // A wider approval belongs to no single call that could be refused. Without it, its calls ask again.
+  // A wider approval has no single call to refuse. After it is removed, its calls ask again.
   const holds = item.scope === 'call' ? await store.replace(stored, denied) : await store.take(stored);
   return holds ? denied : changed(item);
 }
 
-/** Throws USAGE for a request whose call cannot run any more. */
+/** Throws USAGE for a withdrawn request, because its call cannot run. */
 export function refuseOver({ id, state, decided }: Approval): void {
   if (state !== 'withdrawn') return;
   throw new TollgateError('USAGE', {
@@ -80,8 +80,8 @@ export function refuseOver({ id, state, decided }: Approval): void {
   });
 }
 
-/** An existing approval is replaced, because it was for the same. */
-async function standUp(store: ApprovalStore, key: string, approved: Approval): Promise<boolean> {
+/** Stores a wider approval. It replaces the approval that has the same key. */
+async function storeWider(store: ApprovalStore, key: string, approved: Approval): Promise<boolean> {
   const before = await store.find(key);
   if (before !== undefined) await store.take(before);
   return (await store.add(key, approved)) !== undefined;
@@ -94,6 +94,6 @@ function decidedBy({ by, now, reason }: Decider): NonNullable<Approval['decided'
 function changed({ id }: Approval): never {
   throw new TollgateError('USAGE', {
     detail: `${id} was decided or used or has expired meanwhile, so this decision has no effect.`,
-    next: 'Look again: `tollgate approvals list`.',
+    next: 'List the requests again: `tollgate approvals list`.',
   });
 }

@@ -1,12 +1,12 @@
 /**
- * The wait for an approval: a pause that certain events end, and progress messages for the client. It keeps no process
- * from ending.
+ * The wait for an approval: a pause that certain events end, and progress messages for the client. It does not keep the
+ * process alive.
  */
 
 import { setMaxListeners } from 'node:events';
 import type { State } from '../../state/state-port.ts';
 
-/** How often the client is told that its call still waits, ms. */
+/** Milliseconds between progress messages. */
 const TELL_MS = 5_000;
 
 /** Resolves after `ms`, or as soon as one of the signals is aborted. */
@@ -18,7 +18,7 @@ export function waitUntilAborted(ms: number, signals: readonly AbortSignal[]): P
       resolve();
     };
     const timer = setTimeout(done, ms);
-    // Many calls of one session wait for its end, so many listeners are no leak.
+    // Many calls of one session listen to its end. The warning about a leak would be wrong.
     setMaxListeners(0, ...signals);
     for (const signal of signals) signal.addEventListener('abort', done, { once: true });
     if (signals.some(({ aborted }) => aborted)) done();
@@ -42,8 +42,8 @@ export class WaitProgress {
     this.#next = waitMs;
   }
 
-  /** Seconds waited, of the longest wait. */
-  tell(leftMs: number, id: string): void {
+  /** Sends the seconds waited, at most once in five seconds. */
+  report(leftMs: number, id: string): void {
     if (leftMs > this.#next) return;
     this.#next = leftMs - TELL_MS;
     this.#send?.({
@@ -54,9 +54,7 @@ export class WaitProgress {
   }
 }
 
-/**
- * Joins the progress of two sources, of the wait for a person and then of the server, because progress must only grow.
- */
+/** Merges the progress of the wait for a person with that of the server, because progress must increase. */
 export function mergeProgress(send: Send): { readonly onWait: Send; readonly onProgress: Send } {
   let waited: number | undefined;
   return {
@@ -83,7 +81,7 @@ function after(
 
 const SPACE = 'waiting';
 
-/** Does `work` while this call is listed as waiting for the request. */
+/** Runs `work`, and lists this call as waiting for the request meanwhile. */
 export async function whileRequestWaits<T>(
   state: State,
   { id, call }: { readonly id: string; readonly call: string },
@@ -98,7 +96,7 @@ export async function whileRequestWaits<T>(
   }
 }
 
-/** Returns the ids of the requests that a call waits for. Removes what a dead process has left. */
+/** Returns the ids of the requests that calls wait for. Removes the entries of dead processes. */
 export async function awaitedRequests(state: State): Promise<ReadonlySet<string>> {
   const ids = new Set<string>();
   for (const [key, text] of state.list(SPACE)) {

@@ -1,4 +1,4 @@
-/** A request for approval in the shared state, and how requests are found. What cannot be read is refused. */
+/** Stores requests for approval in the shared state and finds them. An unreadable request is refused. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { ApprovalScope, Reason } from '../../../policies/port.ts';
 import type { ConsentEntry } from '../../audit/audit-entry.ts';
@@ -9,9 +9,9 @@ import type { ApprovalBinding } from './approval-binding.ts';
 export interface Approval {
   /** Random, for people. The id alone gives no permission. */
   readonly id: string;
-  /** Withdrawn: its call cannot run any more, so there is nothing to decide. */
+  /** `withdrawn`: the call cannot run, so there is nothing to decide. */
   readonly state: 'pending' | 'approved' | 'denied' | 'withdrawn';
-  /** What it covers. A wider approval is valid until it expires. */
+  /** The calls that it covers. A wider approval is valid until it expires. */
   readonly scope: ApprovalScope;
   /** The widest scope that it may get. */
   readonly widest: ApprovalScope;
@@ -34,7 +34,7 @@ export interface Approval {
   readonly uses: number;
 }
 
-/** The stored text. It is replaced and taken only while it is this text. */
+/** A request with its stored text. It is replaced or removed only while the stored text is this one. */
 export interface StoredApproval {
   readonly key: string;
   readonly text: string;
@@ -63,18 +63,18 @@ export class ApprovalStore {
       .sort((a, b) => a.item.asked - b.item.asked || (a.item.id < b.item.id ? -1 : 1));
   }
 
-  /** Undefined if the key exists already. */
+  /** Returns undefined if the key exists already. */
   async add(key: string, item: Approval): Promise<StoredApproval | undefined> {
     const text = JSON.stringify(item);
     return (await this.#state.swap(SPACE, key, { to: text })) ? { key, text, item } : undefined;
   }
 
-  /** False if the stored text is no longer what was read. */
+  /** Returns false if the stored text has changed since it was read. */
   async replace({ key, text }: StoredApproval, item: Approval): Promise<boolean> {
     return this.#state.swap(SPACE, key, { from: text, to: JSON.stringify(item) });
   }
 
-  /** Removes it; false if another process removed it first, or if it is no longer what was read. */
+  /** Removes the request. Returns false if its text has changed, or if another process removed it first. */
   async take({ key, text }: StoredApproval): Promise<boolean> {
     return (await this.#state.take(SPACE, key, text)) !== undefined;
   }
@@ -116,12 +116,12 @@ export function approvalEntry(
   };
 }
 
-/** Enough digits of the hash to identify what was shown. */
+/** The digits of the hash that identify a request for a person. */
 export function shortHash({ hash }: Pick<Approval, 'hash'>): string {
   return hash.slice(0, 12);
 }
 
-/** What cannot be read was not approved, and stays as it is. */
+/** An unreadable entry counts as not approved, and stays unchanged. */
 function read(key: string, text: string): StoredApproval {
   try {
     return { key, text, item: JSON.parse(text) as Approval };

@@ -1,5 +1,5 @@
 /**
- * The effect of capabilities on lists and calls: one that no owner added does not exist, and an added one has its own
+ * Applies capabilities to lists and calls. A capability that no owner added does not exist; an added one has its own
  * budget. Internal servers need none, except for other workspaces.
  */
 
@@ -31,8 +31,8 @@ const NOTHING_ADDED: ReadonlyMap<string, Upgrade> = new Map();
 type Entry = { readonly tool: { readonly name: string } };
 
 /**
- * Returns capabilities as a source of decisions made beforehand (CY-08, CY-09). They concern configured servers; of
- * internal servers only the access to other workspaces.
+ * Returns the precondition for capabilities (CY-08, CY-09). It applies to configured servers. For internal servers it
+ * applies only to the access to other workspaces.
  */
 export function upgradePrecondition(
   config: Settings,
@@ -89,19 +89,19 @@ export function upgradePrecondition(
   };
 }
 
-/** Returns the capabilities that the tools of a server have. The answer for one list of tools is kept. */
+/** Returns the capabilities that the tools of a server have, cached by tool list. */
 function capabilitiesOffered(
   { servers }: Pick<Config, 'servers'>,
   entriesOf: (server: string) => readonly Entry[],
 ): (server: string) => readonly Capability[] {
-  const judged = new WeakMap<readonly Entry[], readonly Capability[]>();
+  const cached = new WeakMap<readonly Entry[], readonly Capability[]>();
   return (server) => {
     const entries = entriesOf(server);
-    const known = judged.get(entries);
+    const known = cached.get(entries);
     if (known !== undefined) return known;
     const offered = { mapping: servers.get(server)?.mapping, tools: new Set(entries.map(({ tool }) => tool.name)) };
     const found = [...TOOL_CAPABILITIES.values()].filter((capability) => isOn(capability, offered));
-    judged.set(entries, found);
+    cached.set(entries, found);
     return found;
   };
 }
@@ -143,7 +143,7 @@ function refusal({ name, title }: Capability): TollgateError {
   });
 }
 
-/** Names are checked first, because a list asks for thousands. */
+/** Returns the capabilities of a tool by its name. The answers are cached, because a list asks for thousands. */
 function namesOf(): (tool: string) => readonly Capability[] {
   const known = new Map<string, readonly Capability[]>();
   return (tool) => {
@@ -153,12 +153,12 @@ function namesOf(): (tool: string) => readonly Capability[] {
   };
 }
 
-/** The capability that opens them. */
+/** The capabilities that open folders of other workspaces. */
 export const CROSS_WORKSPACE_CAPABILITIES = [...TOOL_CAPABILITIES.values()].filter((capability) => capability.crosses);
 
 /**
- * Returns true for a call that names a path in one of these folders, or a folder around one. The paths of a call are
- * real, see catalogs/readers/path-handles.ts.
+ * Returns true for a call that names a path in one of these folders, or a folder that contains one. The paths of a call
+ * are real paths (see catalogs/readers/path-handles.ts).
  */
 export function crossesWorkspace({ read, write }: OtherWorkspaces, { paths }: Pick<Effect, 'paths'>): boolean {
   if (read.length + write.length === 0) return false;
@@ -171,7 +171,7 @@ export function crossesWorkspace({ read, write }: OtherWorkspaces, { paths }: Pi
 }
 
 /**
- * Returns the folders that are open to a call with this verb. Throws DENIED for a change in a folder that is only open
+ * Returns the folders that are open to a call with this verb. Throws DENIED for a write to a folder that is open only
  * for reading.
  */
 export function openFolders(

@@ -1,4 +1,7 @@
-/** The capabilities that an owner has added, for all processes of a state folder. Each act is recorded first. */
+/**
+ * The capabilities that an owner has added, for all processes of a state folder. Each change is recorded before it
+ * takes effect.
+ */
 import type { Capability } from '../../../catalogs/tools/tool-capabilities.ts';
 import type { UpgradeEntry } from '../../audit/audit-entry.ts';
 import type { State } from '../../state/state-port.ts';
@@ -10,7 +13,7 @@ export interface Upgrade {
   readonly capability: string;
   /** Absent: for every profile. */
   readonly profile?: string;
-  /** Per session. */
+  /** The calls that are allowed per session. */
   readonly calls: number;
   readonly bytes: number;
   readonly by: string;
@@ -19,14 +22,14 @@ export interface Upgrade {
   readonly until?: string;
 }
 
-/** What it works with. `now` in ms since 1970; `append` throws AUDIT_FAILED. */
+/** The parts that upgrades use. `now` in ms since 1970; `append` throws AUDIT_FAILED. */
 export interface UpgradeParts {
   readonly state: State;
   readonly now: () => number;
   readonly append: (entry: UpgradeEntry) => void;
 }
 
-/** What an owner wants to add. `ms`: for how long; absent: until it is withdrawn. */
+/** A capability to add. `ms`: for how long; absent: until it is withdrawn. */
 export interface NewUpgrade {
   readonly capability: Capability;
   readonly by: string;
@@ -44,9 +47,7 @@ export class Upgrades {
     this.#parts = parts;
   }
 
-  /**
-   * Returns all valid upgrades. Read at each list and call, so that a withdrawn one no longer counts at the next call.
-   */
+  /** Returns all valid upgrades. Every list and every call reads them, so a withdrawal counts at the next call. */
   list(): readonly Upgrade[] {
     const found = this.#parts.state.list(SPACE);
     const now = this.#parts.now();
@@ -57,7 +58,7 @@ export class Upgrades {
           .filter(({ until }) => until === undefined || Date.parse(until) > now);
   }
 
-  /** Adds or replaces an upgrade. Throws AUDIT_FAILED: then nothing is added. */
+  /** Adds or replaces an upgrade. Throws AUDIT_FAILED, and then adds nothing. */
   async enable({
     capability,
     by,
@@ -83,8 +84,8 @@ export class Upgrades {
   }
 
   /**
-   * Withdraws an upgrade: of one profile, or everywhere. Returns the withdrawn ones. Throws AUDIT_FAILED: it is
-   * withdrawn nevertheless.
+   * Withdraws an upgrade of one profile, or of every profile. Returns the withdrawn ones. Throws AUDIT_FAILED after the
+   * withdrawal.
    */
   async disable({
     capability,

@@ -1,6 +1,6 @@
 /**
- * The effect of grants on lists and calls. A grant never overrides a deny of the policy, and serves no other origin or
- * profile.
+ * Applies grants to lists and calls. A grant never overrides a deny of the policy, and applies to its own origin and
+ * profile only.
  */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../../policies/port.ts';
@@ -21,7 +21,7 @@ import {
   grantAppliesTo,
 } from './grant.ts';
 
-/** What grants are decided with. `isAsleep`: the next call of this server would start it. */
+/** The parts that the precondition uses. `isAsleep`: the next call of this server would start it. */
 export interface GrantPrecondition {
   readonly profiles: Config['profiles'];
   readonly grantsOf: (origin: string) => readonly Grant[];
@@ -31,7 +31,7 @@ export interface GrantPrecondition {
 type Scope = 'mcp:tools.list' | 'mcp:tools.call' | 'mcp:server.connect';
 type Tool = NonNullable<GrantQuery['tool']>;
 
-/** Returns grants as a source of decisions made beforehand (HB-02). */
+/** Returns the precondition for grants (HB-02). */
 export function grantPrecondition({ profiles, grantsOf, isAsleep }: GrantPrecondition): Precondition {
   const required = (principal: Principal): readonly string[] =>
     principal.profiles.filter((name) => profiles.get(name)?.grants === 'required');
@@ -79,7 +79,7 @@ export function grantPrecondition({ profiles, grantsOf, isAsleep }: GrantPrecond
   };
 }
 
-/** The answer to a host that asks: `code` says why not. */
+/** Returns the answer to a host that asks whether something is granted. `code` says why not. */
 export function checkGrants(
   grants: readonly Grant[],
   {
@@ -99,7 +99,10 @@ export function checkGrants(
   return { granted: false, code: weighed.kind === 'uncovered' ? 'DENIED' : 'APPROVAL_REQUIRED' };
 }
 
-/** Returns the answer for a scope: a deny of any profile, then the worst answer of the profiles that require grants. */
+/**
+ * Returns a function that answers for a scope. A deny of any profile wins, then the worst answer of the profiles that
+ * require grants.
+ */
 function asker({
   grants,
   profiles,
@@ -129,7 +132,7 @@ function asker({
   };
 }
 
-/** A tool that grants deny is not shown. One that no one has decided on is shown, because it can be asked for. */
+/** A tool that a grant denies is hidden. A tool without a decision is shown, because a caller can ask for it. */
 function isClosed({ kind }: { readonly kind: GrantAnswer['kind'] }): boolean {
   return kind === 'deny' || kind === 'uncovered';
 }

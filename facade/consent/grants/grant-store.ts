@@ -1,11 +1,11 @@
-/** The grants, for all processes of a state folder. A grant that cannot be recorded is not given. */
+/** Stores the grants, for all processes of a state folder. A grant that cannot be recorded is not given. */
 import { randomBytes } from 'node:crypto';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { ConsentEntry } from '../../audit/audit-entry.ts';
 import type { State } from '../../state/state-port.ts';
 import { completeGrant, type Grant, isInForce, type NewGrant } from './grant.ts';
 
-/** What grants work with. `now` in ms since 1970; `append` throws AUDIT_FAILED. */
+/** The parts that grants use. `now` in ms since 1970; `append` throws AUDIT_FAILED. */
 export interface GrantParts {
   readonly state: State;
   readonly now: () => number;
@@ -13,13 +13,13 @@ export interface GrantParts {
 }
 
 const SPACE = 'grants';
-/** Ids are looked up exactly, so nothing else is accepted (attack: a path in an id). */
+/** The form of an id. Nothing else is accepted (attack: a path in an id). */
 const ID = /^grant_[0-9a-f]{32}$/;
 
 /** The grants of a state folder. Methods throw STATE_FAILED. */
 export class Grants {
   readonly #parts: GrantParts;
-  /** What was read, valid until something changes. */
+  /** Origin → grants that were read, valid until a grant changes. */
   readonly #known = new Map<string, readonly Grant[]>();
   #stamp = '';
 
@@ -28,7 +28,8 @@ export class Grants {
   }
 
   /**
-   * Returns the valid grants of one origin. Read at each list and call, so that a revocation counts at the next call.
+   * Returns the valid grants of one origin. Every list and every call reads them, so a revocation counts at the next
+   * call.
    */
   of(origin: string): readonly Grant[] {
     const { state, now } = this.#parts;
@@ -43,7 +44,7 @@ export class Grants {
     return known.every((grant) => isInForce(grant, time)) ? known : known.filter((grant) => isInForce(grant, time));
   }
 
-  /** Returns all valid grants, the newest first. Expired ones are removed, and recorded. */
+  /** Returns all valid grants, the newest first. Removes and records expired grants. */
   async list(only: { readonly origin?: string; readonly profile?: string } = {}): Promise<readonly Grant[]> {
     const now = this.#parts.now();
     const live: Grant[] = [];
@@ -56,7 +57,7 @@ export class Grants {
       .sort((a, b) => b.at - a.at || (a.id < b.id ? -1 : 1));
   }
 
-  /** Adds a grant. Throws USAGE for one in a wrong form, AUDIT_FAILED: then nothing is granted. */
+  /** Adds a grant. Throws USAGE for a malformed grant. Throws AUDIT_FAILED, and then grants nothing. */
   async add(wanted: NewGrant, by: string): Promise<Grant> {
     const at = this.#parts.now();
     const grant: Grant = { ...completeGrant(wanted, at), id: `grant_${randomBytes(16).toString('hex')}`, by, at };
@@ -65,7 +66,7 @@ export class Grants {
     return grant;
   }
 
-  /** Revokes a grant. Throws USAGE for an unknown id, AUDIT_FAILED: it is revoked nevertheless. */
+  /** Revokes a grant. Throws USAGE for an unknown id. Throws AUDIT_FAILED after the revocation. */
   async revoke(id: string, by: string): Promise<Grant> {
     const grant = ID.test(id) ? this.#all().find((one) => one.id === id) : undefined;
     if (grant === undefined)
@@ -77,7 +78,7 @@ export class Grants {
     return grant;
   }
 
-  /** Ends the grants of a session or a tab that has ended (HB-03). Returns how many. */
+  /** Ends the grants of a session or a tab that has ended (HB-03). Returns their number. */
   async expire(
     what: { readonly session: string } | { readonly tab: string; readonly origin?: string },
     by?: string,
@@ -95,7 +96,7 @@ export class Grants {
     return [...this.#parts.state.list(SPACE).values()].map(parse);
   }
 
-  /** Removed first, because a log that cannot be written must not keep a permission alive. */
+  /** Removes the grant before it is recorded, so that a log that cannot be written does not keep a permission alive. */
   async #end(grant: Grant, event: 'revoked' | 'expired', by?: string): Promise<void> {
     await this.#parts.state.remove(SPACE, keyOf(grant));
     this.#parts.append(record(grant, event, by));

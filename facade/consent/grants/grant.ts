@@ -1,11 +1,11 @@
 /**
- * A grant and its answer to a call: a deny wins, and order does not matter. Origins, scopes and tools in a wrong form
- * are refused.
+ * A grant, and the answer of grants to a call: a deny wins, and order does not matter. Malformed origins, scopes and
+ * tools are refused.
  */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 
 /**
- * The scopes that Tollgate enforces (HB-01). Others of the form `namespace:word.word` are stored for hosts, which check
+ * The scopes that Tollgate enforces (HB-01). Other scopes of the form `namespace:word.word` are stored, and hosts check
  * them.
  */
 export const GRANT_SCOPES = [
@@ -15,10 +15,10 @@ export const GRANT_SCOPES = [
   'browser:activeTab.read',
 ] as const;
 
-/** `once` is valid until it expires, or until its session or tab has ended; `always` until it is revoked. */
+/** `once` is valid until it expires, or until its session or tab ends. `always` is valid until it is revoked. */
 export const GRANT_KINDS = ['once', 'always', 'deny'] as const;
 
-/** A stored permission (HB-02). Times in ms since 1970. It never changes: a replacement has another id. */
+/** A stored permission (HB-02). Times in ms since 1970. A grant never changes: a replacement has a new id. */
 export interface Grant {
   readonly id: string;
   /** The origin of a page (`https://example.com`), or the client name of a token. */
@@ -27,29 +27,30 @@ export interface Grant {
   readonly scope: string;
   readonly kind: (typeof GRANT_KINDS)[number];
   /**
-   * `server.tool`, `server.*` or `*`. Absent: everything that the scope covers, but then it answers no ask of a rule.
+   * `server.tool`, `server.*` or `*`. If absent, the grant is for the whole scope, but does not answer an ask of a
+   * rule.
    */
   readonly tools?: readonly string[];
   readonly expiresAt?: number;
-  /** Only for this session, and ends with it. */
+  /** If present, the grant is for this session only and ends with it. */
   readonly session?: string;
-  /** Only for calls from this tab, and ends with it. */
+  /** If present, the grant is for calls from this tab only and ends with it. */
   readonly tab?: string;
   /** The owner who granted it. */
   readonly by: string;
   readonly at: number;
 }
 
-/** A grant as an owner writes it. */
+/** A grant as an owner requests it. */
 export type NewGrant = Omit<Grant, 'id' | 'by' | 'at'>;
 
-/** Who asks for what. */
+/** The caller, and the scope that it needs. */
 export interface GrantQuery {
   readonly profile: string;
   readonly scope: string;
-  /** Absent: the scope as a whole. */
+  /** If absent, the query is about the whole scope. */
   readonly tool?: { readonly server: string; readonly tool: string };
-  /** The session that asks, and the tab that it speaks for. */
+  /** The session that asks, and its tab. */
   readonly from?: { readonly id?: string; readonly tab?: string };
 }
 
@@ -58,16 +59,19 @@ export type GrantAnswer =
   | { readonly kind: 'allow' | 'deny'; readonly grant: Grant }
   | { readonly kind: 'none' | 'uncovered' };
 
-/** How long a `once` without an end lasts, ms. */
+/** Milliseconds that a `once` grant without an end lasts. */
 const ONCE_MS = 10 * 60_000;
 
 const WORD = '[a-z][A-Za-z0-9]{0,31}';
 const SCOPE = new RegExp(`^${WORD}:${WORD}\\.${WORD}$`);
 const PAGE = /^[a-z][a-z0-9+.-]{0,31}:\/\/[^\s/?#@\\\p{C}A-Z]{1,255}$/u;
 const CLIENT = /^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$/;
-/** The form of tool names (catalogs/lint/definition-audit.ts). `read_*` would look like a pattern and match no tool. */
+/**
+ * The form of tool names (catalogs/lint/definition-audit.ts). `read_*` is not accepted: it would seem a pattern but
+ * match no tool.
+ */
 const TOOLS = /^(\*|[a-z][a-z0-9-]{0,63}\.(\*|[!-)+\--~]{1,128}))$/;
-/** Ids of sessions and tabs, which hosts choose. */
+/** The ids of sessions and tabs. Hosts choose them. */
 const WORDS = /^[A-Za-z0-9_.:-]{1,128}$/;
 
 /** Returns the grant as it will be stored. Throws USAGE with the first fault. */
@@ -104,7 +108,7 @@ export function requireOrigin(origin: string): void {
 export function requireScope(scope: string): void {
   const known = `The scopes are ${GRANT_SCOPES.join(', ')}; any other is written namespace:word.word.`;
   if (!SCOPE.test(scope)) throw fault(`${JSON.stringify(scope.slice(0, 80))} is not a scope.`, known);
-  // A typing error in an enforced namespace would give or deny nothing.
+  // A typing error in an enforced namespace would grant or deny nothing.
   if (/^(mcp|browser):/.test(scope) && !GRANT_SCOPES.some((name) => name === scope))
     throw fault(`${scope} is not known, and the namespaces mcp and browser are Tollgate's own.`, known);
 }
@@ -127,7 +131,7 @@ function requireTools(scope: string, tools: readonly string[]): void {
   }
 }
 
-/** Returns whether the grant is valid at `now`; at `expiresAt` itself it is not. */
+/** Returns whether the grant is valid at `now`. It is not valid at `expiresAt` itself. */
 export function isInForce({ expiresAt }: Pick<Grant, 'expiresAt'>, now: number): boolean {
   return expiresAt === undefined || now < expiresAt;
 }
@@ -137,7 +141,7 @@ export function grantAppliesTo({ session, tab }: Pick<Grant, 'session' | 'tab'>,
   return (session === undefined || session === from?.id) && (tab === undefined || tab === from?.tab);
 }
 
-/** Returns the answer of grants. All are valid grants of one origin; their order does not matter. */
+/** Returns the answer of grants, whatever their order. All of them are valid and have the same origin. */
 export function evaluateGrants(grants: readonly Grant[], { profile, scope, tool, from }: GrantQuery): GrantAnswer {
   const about = grants.filter(
     (grant) => grant.profile === profile && grant.scope === scope && grantAppliesTo(grant, from),
@@ -154,10 +158,7 @@ export function evaluateGrants(grants: readonly Grant[], { profile, scope, tool,
   return { kind: allowing.length === 0 ? 'none' : 'uncovered' };
 }
 
-/**
- * Returns the grant that answers an ask of the policy about this tool: one that names the tool, its server or all tools
- * explicitly.
- */
+/** Returns the grant that answers an ask of the policy about this tool. It must name the tool, its server, or `*`. */
 export function findAnsweringGrant(grants: readonly Grant[], question: GrantQuery): Grant | undefined {
   const weighed = evaluateGrants(
     grants.filter(({ kind, tools }) => kind === 'deny' || tools !== undefined),
@@ -173,7 +174,7 @@ function reaches({ tools }: Grant, { server, tool }: { readonly server: string; 
   );
 }
 
-/** Returns the same answer for any order. */
+/** Returns one of the grants, the same for any order. */
 function first(grants: readonly Grant[]): Grant | undefined {
   return grants.reduce<Grant | undefined>(
     (least, grant) => (least === undefined || grant.id < least.id ? grant : least),

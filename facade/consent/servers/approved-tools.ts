@@ -1,6 +1,6 @@
 /**
- * The approved definitions of tools, in the shared state, and the tools that differ from them. A definition must equal
- * the approved one in every byte.
+ * Stores the approved definitions of tools, and finds the tools that differ from them. A definition must equal the
+ * approved one in every byte.
  */
 
 import { existsSync } from 'node:fs';
@@ -30,17 +30,17 @@ import { cachedPins, type ToolSet, toolDriftOf, toolSetHash } from './tool-set.t
 
 const SETS = 'consent/tools';
 const PENDING = 'consent/pending';
-/** A server that lists something else each time is noted once in this time. */
+/** Milliseconds within which a server that changes its list all the time is recorded once. */
 const NOTE_MS = 60_000;
 
-/** The approved tools of one state folder. Throws STATE_FAILED. */
+/** The approved tools of one state folder. Methods throw STATE_FAILED. */
 export class ApprovedTools {
   readonly #state: State;
   readonly #sets = new Map<string, { readonly hash: string; readonly set: ToolSet }>();
   readonly #noted = new Map<string, number>();
-  /** What each program of this process listed last, and when it was started. */
+  /** Server → what its process listed last, and when the process was started. */
   readonly #seen = new Map<string, { readonly now: readonly RawTool[]; readonly startedAt: number }>();
-  /** Servers that listed something else here than was approved. */
+  /** The servers that listed unapproved definitions to this process. */
   readonly #witnessed = new Set<string>();
 
   constructor(state: State) {
@@ -64,7 +64,7 @@ export class ApprovedTools {
     return set;
   }
 
-  /** Returns the names of the stored set, unchecked: only to tell a person of an error. */
+  /** Returns the names in the stored set without a check of its hash, only to explain an error to a person. */
   names(server: string): readonly string[] | undefined {
     return readSet(this.#state.get(SETS, server))?.tools.map(({ name }) => name);
   }
@@ -74,15 +74,16 @@ export class ApprovedTools {
     await this.settle(server);
   }
 
-  /** Nothing of it waits any more. */
+  /** Removes the pending tools of a server. */
   async settle(server: string): Promise<void> {
     await this.#state.remove(PENDING, server);
   }
 
   /**
-   * Stores the tools that differ, for the commands that show servers and for every process that shows or calls its
-   * tools; a list without differences clears them. A program that is older than what was stored (`startedAt`, ms since
-   * 1970) counts only if it listed something else itself. Returns what is new, or undefined if no one needs to be told.
+   * Stores the tools that differ, for the commands that show servers and for every process that uses the server. A list
+   * without differences removes them.
+   * A process that was started before the stored change (`startedAt`, ms since 1970) counts only if it listed a
+   * difference itself. Returns what is new, or undefined if there is nothing to report.
    */
   async note(
     server: string,
@@ -94,7 +95,7 @@ export class ApprovedTools {
     }: { approved: readonly RawTool[]; now: readonly RawTool[]; at: number; startedAt: number },
   ): Promise<PendingItem | undefined> {
     const last = this.#seen.get(server);
-    // Its list is not new only because something else was approved meanwhile.
+    // A list is not new only because another set was approved meanwhile.
     if (last?.startedAt === startedAt && isDeepStrictEqual(last.now, now)) return undefined;
     this.#seen.set(server, { now, startedAt });
     const drift = toolDriftOf(approved, now);
@@ -107,8 +108,8 @@ export class ApprovedTools {
     }
     this.#witnessed.add(server);
     const kept = limitPendingItem(item);
-    // Each write makes all processes read again. A list that only changes its order, or is withheld completely already,
-    // causes none.
+    // Each write makes all processes read again. A list with another order, or one that is withheld completely already,
+    // is not written.
     if (!isHeard || (before !== undefined && withholdsSameTools(before, kept))) return undefined;
     await this.#state.put(PENDING, server, JSON.stringify(kept));
     if (at - (this.#noted.get(server) ?? Number.NEGATIVE_INFINITY) < NOTE_MS) return undefined;
@@ -116,21 +117,21 @@ export class ApprovedTools {
     return item;
   }
 
-  /** Returns what waits for the owner. */
+  /** Returns the pending tools of a server. */
   pending(server: string): PendingItem | undefined {
     const text = this.#state.get(PENDING, server);
     return text === undefined ? undefined : readPendingItem(text);
   }
 
-  /** Returns what waits of all servers: the same object while nothing was written. */
+  /** Returns the pending tools of all servers: the same object until something is written. */
   allPending(): PendingTools {
     return pendingToolsIn(this.#state.list(PENDING));
   }
 }
 
 /**
- * Returns why this tool may not be called: only a tool that is listed now, and defined as approved, may be. A tool that
- * a server hides is not listed.
+ * Returns why this tool may not be called. A tool may be called only if the server lists it now, and as it was
+ * approved.
  */
 export function refuseDrifted(
   tool: string,
@@ -149,9 +150,7 @@ function readSet(text: string | undefined): ToolSet | undefined {
   }
 }
 
-/**
- * Returns, for each approved server, its tools, or `any` if all tools that it lists are approved. Throws STATE_FAILED.
- */
+/** Returns the tools of each approved server, or `any` if all its tools are approved. Throws STATE_FAILED. */
 export async function approvedDefinitions(
   config: Pick<Config, 'state' | 'servers'>,
 ): Promise<ReadonlyMap<string, OfferedTools>> {

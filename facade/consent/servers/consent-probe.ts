@@ -1,6 +1,6 @@
 /**
- * The look that one consent allows: a server is started once, as isolated as possible, to list its tools. It gets no
- * more than its owner asked for.
+ * The probe that one consent allows. A server is started once, as isolated as possible, to list its tools. It gets no
+ * more than its owner allowed.
  */
 
 import { type ServerProbeResult, type ServerSettings, UpstreamError } from '../../../adapters/port.ts';
@@ -9,20 +9,20 @@ import type { ServerConfig } from '../../config/config.ts';
 import { withWord } from '../../config/reading/outside-values.ts';
 import { addressWithout, argumentsWithout, isSecretName, keysInAddress } from '../../config/servers/secret-shapes.ts';
 
-/** What the look is given beyond nothing. */
+/** What the owner allows a probe to use. */
 export interface ProbeOpenings {
-  /** The values of its secrets, including its sign-in. Without it: placeholders. */
+  /** The values of the server's secrets, including its sign-in. If not set, the probe gets placeholders. */
   readonly withSecrets?: boolean;
-  /** Its configured domains. A remote server is always reached. */
+  /** The configured domains. A remote server is always reached. */
   readonly withNetwork?: boolean;
   /**
-   * No isolation, if it is configured so. Without it: a sandbox. A server of a container is looked at in a container,
-   * because its program is in the image.
+   * The configured isolation, even if that is none. If not set, a sandbox is used. A server of a container is probed in
+   * its container, because its program is in the image.
    */
   readonly ownIsolation?: boolean;
 }
 
-/** Returns what was asked for, as the flags of `approve` without their dashes. */
+/** Returns what was allowed, as the flags of `approve` without dashes. */
 export function probeOpeningsOf({ withSecrets, withNetwork, ownIsolation }: ProbeOpenings): readonly string[] {
   return [
     ...(withSecrets === true ? ['with-secrets'] : []),
@@ -31,15 +31,15 @@ export function probeOpeningsOf({ withSecrets, withNetwork, ownIsolation }: Prob
   ];
 }
 
-/** Looks at a server; facade/main.ts knows how. */
+/** Probes a server. facade/main.ts provides the implementation. */
 export type ConsentProbe = (
   settings: ServerSettings,
   options: { readonly signal: AbortSignal; readonly withSecrets: boolean; readonly consent?: ProbeConsentCheck },
 ) => Promise<ServerProbeResult>;
 
 /**
- * Returns why the server as configured may not be looked at now: what was shown to a person may have changed by the
- * time it runs.
+ * Returns why the configured server may not be probed now. The files that a person saw may have changed before they
+ * run.
  */
 export type ProbeConsentCheck = () => Promise<TollgateError | undefined>;
 
@@ -47,18 +47,18 @@ export type ProbeConsentCheck = () => Promise<TollgateError | undefined>;
 const PLACEHOLDER = 'tollgate-discovery';
 const FETCHERS = /^(npx|bunx|pnpx|uvx|pipx)$/;
 
-/** Looks once. Throws as the start of a server; `next` names the flags that would have given it more. */
+/** Probes a server once. Throws the errors of a start. `next` names the flags that would allow the probe more. */
 export async function probeForConsent(
   server: ServerConfig,
   openness: ProbeOpenings,
   {
-    look,
+    probe,
     signal,
     consent,
-  }: { readonly look: ConsentProbe; readonly signal: AbortSignal; readonly consent?: ProbeConsentCheck },
+  }: { readonly probe: ConsentProbe; readonly signal: AbortSignal; readonly consent?: ProbeConsentCheck },
 ): Promise<ServerProbeResult> {
   try {
-    return await look(probeSettings(server, openness), {
+    return await probe(probeSettings(server, openness), {
       signal,
       withSecrets: openness.withSecrets === true,
       ...(consent !== undefined && { consent }),
@@ -71,7 +71,7 @@ export async function probeForConsent(
         detail: 'Stopped by a signal.',
         next: 'Run it again when you want the answer.',
       });
-    // It did not run, so giving it more would not help.
+    // It did not run, so allowing it more would not help.
     if (error.data.consent !== undefined) throw error;
     const advice = adviceFor(server, openness, error);
     throw advice === undefined
@@ -81,8 +81,8 @@ export async function probeForConsent(
 }
 
 /**
- * Returns the settings of the look: the files of the first screen, no network, no secret, isolated, unless more was
- * asked for.
+ * Returns the settings of the probe. Unless more is allowed, it has the files of the first screen, no network, no
+ * secret, and a sandbox.
  */
 export function probeSettings(
   server: ServerConfig,
@@ -126,7 +126,7 @@ export function probeSettings(
   };
 }
 
-/** Names what was withheld, in case a server does not list its tools. */
+/** Names what the probe did not get, for a server that does not list its tools. */
 export function withheldFromProbe(server: ServerConfig): {
   readonly secrets: readonly string[];
   readonly domains: readonly string[];
@@ -150,13 +150,13 @@ function holdsSecret(name: string, value: string): boolean {
 }
 
 function adviceFor(server: ServerConfig, openness: ProbeOpenings, error: TollgateError): string | undefined {
-  // It was stopped, so nothing that it could be given would help.
+  // The kill switch stopped it, so allowing it more would not help.
   if (error.data.killed === true) return undefined;
-  // A person must correct something, and the error says so. Giving the look more would not help, except for a server
-  // that asks for no sandbox.
-  const isAside = isProbedInSandbox(server, openness.ownIsolation);
-  if (error.code === 'SANDBOX_UNAVAILABLE' && isAside)
-    return `${error.next} Or look at it as it is configured (direct): tollgate approve ${server.name} --own-isolation`;
+  // The error names what a person must correct. Allowing the probe more helps only a server that is configured without
+  // a sandbox.
+  const isSandboxedProbe = isProbedInSandbox(server, openness.ownIsolation);
+  if (error.code === 'SANDBOX_UNAVAILABLE' && isSandboxedProbe)
+    return `${error.next} Or probe it as it is configured (direct): tollgate approve ${server.name} --own-isolation`;
   if (OWNER_CORRECTABLE.has(error.code)) return undefined;
   const { secrets, domains } = withheldFromProbe(server);
   const isProgram = server.transport === 'stdio';
@@ -164,7 +164,7 @@ function adviceFor(server: ServerConfig, openness: ProbeOpenings, error: Tollgat
   const flags = [
     ...(openness.withSecrets !== true && (secrets.length > 0 || !isProgram) ? ['--with-secrets'] : []),
     ...(isProgram && openness.withNetwork !== true && domains.length > 0 ? ['--with-network'] : []),
-    ...(isAside ? ['--own-isolation'] : []),
+    ...(isSandboxedProbe ? ['--own-isolation'] : []),
   ];
   if (flags.length === 0) return undefined;
   const without = [
@@ -173,10 +173,10 @@ function adviceFor(server: ServerConfig, openness: ProbeOpenings, error: Tollgat
     ...(flags.includes('--own-isolation') ? ['the rights that it is configured with (direct)'] : []),
   ];
   const why = fetches ? 'It downloads its package when it starts. ' : '';
-  return `${error.code === 'INIT_FAILED' ? `${error.next} ` : ''}${why}It was looked at without ${without.join(', ')}. If it needs that to list its tools: tollgate approve ${server.name} ${flags.join(' ')}`;
+  return `${error.code === 'INIT_FAILED' ? `${error.next} ` : ''}${why}It was probed without ${without.join(', ')}. If it needs that to list its tools: tollgate approve ${server.name} ${flags.join(' ')}`;
 }
 
-/** A program with all rights is looked at in a sandbox, until its own isolation is asked for. */
+/** Returns true for a server without isolation that is probed in a sandbox. */
 export function isProbedInSandbox(
   { transport, isolation }: Pick<ServerConfig, 'transport' | 'isolation'>,
   ownIsolation = false,
@@ -184,7 +184,7 @@ export function isProbedInSandbox(
   return transport === 'stdio' && isolation === 'direct' && !ownIsolation;
 }
 
-/** A server's own text may contain a secret that it was given. */
+/** The server's error text may contain a secret that the probe got. */
 function refusedList(name: string, { message }: UpstreamError, { withSecrets }: ProbeOpenings): TollgateError {
   return new TollgateError('INIT_FAILED', {
     detail: `Server "${name}" answers tools/list with an error${withSecrets === true ? '.' : `: ${JSON.stringify(message.slice(0, 200))}`}`,

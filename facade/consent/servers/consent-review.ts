@@ -1,6 +1,5 @@
 /**
- * What a person is shown before approving a server: what would run, what its tools are, and every difference from what
- * was approved.
+ * What a person sees before approving a server: what would run, its tools, and every difference from the last approval.
  */
 import type { InvalidDefinition, ServerProbeResult } from '../../../adapters/port.ts';
 import type { TollgateError } from '../../../catalogs/errors/error-table.ts';
@@ -21,53 +20,53 @@ import { type ToolSet, toolSetHash } from './tool-set.ts';
 export interface StartReview {
   readonly facts: StartFacts;
   readonly hash: string;
-  /** Who approved exactly this; absent: no one. */
+  /** Who approved exactly this. Absent: no one. */
   readonly approved?: { readonly by: string; readonly at: string };
-  /** Fields that differ from what was approved before. */
+  /** The fields that differ from the last approval. */
   readonly changed: readonly string[];
-  /** What was approved before. */
+  /** The last approval. */
   readonly before?: StartFacts;
-  /** What is risky about how it starts. */
+  /** The risks of this start. */
   readonly remarks: readonly string[];
 }
 
-/** One changed field of a definition: its removed lines, and its added ones. */
+/** One changed field of a definition: its removed lines and its added lines. */
 export interface FieldChange {
   readonly field: string;
   readonly old: readonly string[];
   readonly new: readonly string[];
 }
 
-/** One tool as a person judges it. */
+/** One tool as a person reviews it. */
 export interface ReviewedTool {
   readonly tool: RawTool;
   readonly semantics: Semantics;
   readonly audit: AuditFinding;
-  /** Compared with what was approved before; absent: there was nothing before. */
+  /** Compared with the last approval. Absent: there was none. */
   readonly state?: 'same' | 'changed' | 'new';
   readonly changes: readonly FieldChange[];
 }
 
-/** The second thing to approve: all that the server says. */
+/** The second thing to approve: everything that the server tells a model. */
 export interface ToolReview {
   readonly set: ToolSet;
   readonly hash: string;
   readonly version: string;
   readonly tools: readonly ReviewedTool[];
-  /** Approved tools that are gone. */
+  /** Approved tools that the server no longer lists. */
   readonly removed: readonly string[];
-  /** How the audit judges instructions and prompts, and how they differ from before. */
+  /** The findings of the audit in instructions and prompts, and their differences from the last approval. */
   readonly texts: readonly {
     readonly name: string;
     readonly text: string;
     readonly audit: AuditFinding;
     readonly change?: FieldChange;
   }[];
-  /** Tools that were left out, because their definitions do not follow the protocol. */
+  /** Tools that are left out, because their definitions violate the protocol. */
   readonly unfit: readonly InvalidDefinition[];
 }
 
-/** Returns what the server would run now, compared with what was approved. Throws STATE_FAILED. */
+/** Returns what the server would run now, compared with the last approval. Throws STATE_FAILED. */
 export async function reviewStart(server: ServerConfig, consents: Consents): Promise<StartReview> {
   const facts = await consents.factsOf(server);
   const hash = startHash(facts);
@@ -82,7 +81,7 @@ export async function reviewStart(server: ServerConfig, consents: Consents): Pro
   };
 }
 
-/** Returns why what was shown may not run now: it has changed. */
+/** Returns the refusal of a start that differs from the one that was shown. */
 export async function refuseOther(
   server: ServerConfig,
   { facts, hash }: StartReview,
@@ -92,7 +91,7 @@ export async function refuseOther(
   return startHash(now) === hash ? undefined : changedRefusal(server.name, startDifferences(facts, now));
 }
 
-/** Names what the hash does not cover. */
+/** Returns a remark for each file or program that the hash does not cover. */
 function unboundIn({
   unbound,
   gone,
@@ -128,15 +127,15 @@ function unboundIn({
 }
 
 /**
- * Returns the result of a look, compared with the set that was approved before. `others`: tools of other servers, each
- * with its server.
+ * Returns the result of a probe, compared with the set that was approved before. `others`: tool → server, for the tools
+ * of other servers.
  */
 export function reviewTools(
   server: ServerConfig,
-  looked: ServerProbeResult,
+  probed: ServerProbeResult,
   { before, others }: { readonly before: ToolSet | undefined; readonly others: ReadonlyMap<string, string> },
 ): ToolReview {
-  const { tools, prompts, instructions, info, unfit = [] } = looked;
+  const { tools, prompts, instructions, info, unfit = [] } = probed;
   const set: ToolSet = {
     tools,
     prompts,
@@ -175,7 +174,7 @@ export function reviewTools(
         ] as const,
     ),
   ];
-  // Each value as it is. As JSON, characters that control a terminal would look like plain letters.
+  // Shown as raw text: in JSON, characters that control a terminal would seem to be plain letters.
   const texts = said.map(([name, text, previous, value]) => {
     const change =
       before === undefined || previous === text ? undefined : { field: name, ...lineChange(previous ?? '', text) };
@@ -201,8 +200,8 @@ function fieldChanges(before: RawTool, after: RawTool): readonly FieldChange[] {
 }
 
 /**
- * Returns text as it is, and other values as JSON with one member per line. `canonical` is for comparing, independent
- * of the order of keys.
+ * Returns a text as it is, and another value as JSON with one member per line. `canonical`: independent of the order of
+ * keys, for comparisons.
  */
 function textOf(value: unknown, canonical = false): string | undefined {
   if (value === undefined) return undefined;
@@ -210,7 +209,7 @@ function textOf(value: unknown, canonical = false): string | undefined {
   return typeof value === 'string' ? value : JSON.stringify(value, null, 2);
 }
 
-/** Returns the lines between the common beginning and the common end. */
+/** Returns the lines between the common first lines and the common last lines. */
 function lineChange(before: string, after: string): Omit<FieldChange, 'field'> {
   const [old, young] = [before.split('\n'), after.split('\n')];
   let head = 0;

@@ -1,6 +1,6 @@
 /**
- * Stores consent in the shared state. A keyed digest seals each entry to its server. An entry that something else wrote
- * is refused, and never repaired.
+ * Stores consent in the shared state. A keyed digest seals each entry to its server. An entry with a wrong seal is
+ * refused, and never repaired.
  */
 import type { ServerProbeResult } from '../../../adapters/port.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
@@ -11,7 +11,7 @@ const SPACE = 'consent';
 const DISABLED = 'disabled';
 const VERSION = 1;
 
-/** Who decided, and when (ISO 8601, UTC). */
+/** The owner who decided, and the time (ISO 8601, UTC). */
 export interface ConsentAct {
   readonly by: string;
   readonly at: string;
@@ -26,13 +26,13 @@ export interface ToolConsentAct extends ConsentAct {
 export interface ToolConsent extends ConsentAct {
   /** Hash of the set; absent: any tools. */
   readonly set?: string;
-  /** What the server says about its tools counts, because the owner confirmed it (PF-05). */
+  /** The annotations of its tools count, because the owner confirmed them (PF-05). */
   readonly hints: boolean;
 }
 
 /**
- * What a look found, and what it was given beyond nothing (see openingsOf), so that it can be shown again without
- * another run.
+ * The result of a probe, and what the owner allowed it (see probeOpeningsOf), so that the result can be shown again
+ * without another probe.
  */
 export interface ProbeFindings {
   readonly at: string;
@@ -41,26 +41,26 @@ export interface ProbeFindings {
 }
 
 /**
- * Consent to one server as it would run. Without `tools` it is not started for agents, and each look at it needs its
- * own consent.
+ * Consent to the start of one server. Without `tools` it is not started for agents, and each probe needs its own
+ * consent.
  */
 export interface ServerConsent extends ConsentAct {
   readonly hash: string;
   readonly facts: StartFacts;
   readonly tools?: ToolConsent;
-  /** The set that was approved before the start changed, only to show what is new since. */
+  /** The set that was approved before the start changed, to show what is new. */
   readonly formerSet?: string;
-  /** Until its tools are agreed to. */
+  /** The result of the last probe, until the tools are approved. */
   readonly seen?: ProbeFindings;
 }
 
-/** What is stored of one server: nothing, consent, or an entry that must not be used. */
+/** The stored entry of one server: none, a consent, or a damaged entry. */
 export type StoredConsent = { readonly consent?: ServerConsent; readonly damaged?: true };
 
-/** How far the consent to one server goes. */
+/** What the consent to one server covers. */
 export type ConsentState = 'unapproved' | 'start only' | 'approved' | 'any tools' | 'damaged';
 
-/** The state of consent to one server, in a word. */
+/** Returns the state of the consent to one server. */
 export function consentStateOf({ consent, damaged }: StoredConsent): ConsentState {
   if (damaged === true) return 'damaged';
   if (consent === undefined) return 'unapproved';
@@ -72,11 +72,11 @@ export function consentStateOf({ consent, damaged }: StoredConsent): ConsentStat
 export class ConsentStore {
   readonly #state: State;
   readonly #digest: (text: string) => string;
-  /** The entry that was read last, so that the same text needs no second digest. */
+  /** The entry of each server that was read last, so that an unchanged text needs no second digest. */
   readonly #read = new Map<string, { readonly text: string; readonly kept: StoredConsent }>();
 
   /**
-   * `digest` is keyed: someone who can write the database but not read the key cannot move consent to another server.
+   * `digest` is keyed: a user who can write the database but not read the key cannot move consent to another server.
    */
   constructor(state: State, digest: (text: string) => string) {
     this.#state = state;
@@ -92,7 +92,7 @@ export class ConsentStore {
     await this.#state.put(SPACE, server, this.#write(server, consent));
   }
 
-  /** Throws APPROVAL_REQUIRED if no one approved the start, and PIN_MISMATCH if another start was approved. */
+  /** Throws APPROVAL_REQUIRED if no start is approved, and PIN_MISMATCH if another start was approved. */
   checkStart(server: string, start: string): ServerConsent {
     const { consent } = this.get(server);
     const next = `Run \`tollgate approve ${server}\`.`;
@@ -109,7 +109,7 @@ export class ConsentStore {
     return consent;
   }
 
-  /** Adds consent to tools to the start that was shown with them, in one step. Throws as `checkStart`. */
+  /** Adds consent to tools to the start that was shown with them, in one transaction. Throws as `checkStart`. */
   async addTools(server: string, start: string, tools: ToolConsent): Promise<void> {
     const from = this.#state.get(SPACE, server);
     const to = this.#write(server, { ...this.checkStart(server, start), tools });
@@ -120,7 +120,7 @@ export class ConsentStore {
     });
   }
 
-  /** Stores what a look found, unless the consent has changed by now. */
+  /** Stores the result of a probe, unless the consent has changed meanwhile. */
   async keepSeen(server: string, hash: string, seen: ProbeFindings): Promise<void> {
     const { consent } = await this.get(server);
     if (consent?.hash === hash) await this.put(server, { ...consent, seen });
@@ -130,13 +130,13 @@ export class ConsentStore {
     await this.#state.remove(SPACE, server);
   }
 
-  /** All entries by server. */
+  /** Returns all entries by server. */
   all(): ReadonlyMap<string, StoredConsent> {
     const texts = this.#state.list(SPACE);
     return new Map([...texts].map(([server, text]) => [server, this.#open(server, text)]));
   }
 
-  /** Returns who has disabled a server. */
+  /** Returns the act that disabled a server. */
   disabledBy(server: string): ConsentAct | undefined {
     const text = this.#state.get(DISABLED, server);
     return text === undefined ? undefined : (JSON.parse(text) as ConsentAct);
@@ -151,7 +151,7 @@ export class ConsentStore {
     await this.#state.put(DISABLED, server, JSON.stringify(act));
   }
 
-  /** True when it was disabled. */
+  /** Returns true if it was disabled. */
   async enable(server: string): Promise<boolean> {
     const was = this.disabledBy(server) !== undefined;
     await this.#state.remove(DISABLED, server);

@@ -1,7 +1,4 @@
-/**
- * The words for the consent to a server, for its owner and for models. Something that has changed is never called
- * approved.
- */
+/** Summarises the consent to a server, for its owner and for models. A changed server is never called approved. */
 import type { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { SHIPPED } from '../../../catalogs/servers/shipped-servers.ts';
 import { WORKSPACE } from '../../config/servers/server-names.ts';
@@ -9,23 +6,23 @@ import type { ConsentStatus, Consents } from './server-consents.ts';
 import { changedRefusal } from './server-refusals.ts';
 import { type StartSettings, startDifferences } from './start-facts.ts';
 
-/** The state of consent to a server. `changed`: its start, or one of its tools, differs from what was approved. */
-export type ConsentWord = ConsentStatus['state'] | 'changed' | 'not needed';
+/** The state of consent to a server. `changed`: its start or one of its tools differs from what was approved. */
+export type ConsentLabel = ConsentStatus['state'] | 'changed' | 'not needed';
 
-/** The word, and its details. */
+/** The state with its details. */
 export interface ConsentSummary {
-  readonly word: ConsentWord;
-  /** An owner has disabled it; the consent stays. */
+  readonly word: ConsentLabel;
+  /** An owner has disabled it. The consent stays. */
   readonly disabled: boolean;
-  /** Tools that were changed, added or removed since they were approved. They wait for the owner. */
+  /** The number of tools that changed, were added or were removed since the approval. They wait for the owner. */
   readonly pending: number;
-  /** Why it does not start with its present files and settings; absent if they were not checked. */
+  /** Why it does not start with its present files and settings. Absent if they were not checked. */
   readonly refusal?: TollgateError;
 }
 
 /**
- * Returns the summary. A server that runs in this process is part of Tollgate and needs no consent. With `settings` its
- * files are checked. Throws STATE_FAILED.
+ * Returns the summary. A server that runs in this process is part of Tollgate and needs no consent. With `settings`,
+ * its files are checked too. Throws STATE_FAILED.
  */
 export async function consentSummary(
   server: string,

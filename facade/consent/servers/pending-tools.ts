@@ -1,6 +1,6 @@
 /**
- * The tools of a server that wait for its owner: one item of limited size, and why a tool may not be used meanwhile.
- * The list of one server never makes calls of others expensive.
+ * The tools of a server that wait for its owner, stored in one item of limited size. The list of one server never makes
+ * calls of other servers slow.
  */
 import { createHash } from 'node:crypto';
 import type { RawTool } from '../../../catalogs/tools/tool-definition.ts';
@@ -9,27 +9,27 @@ import { NO_PRECONDITIONS, OPEN_VIEW, type Precondition, type PreconditionView }
 import { pendingRefusal, type WhyPending } from './server-refusals.ts';
 import type { PendingReason, ToolDrift } from './tool-set.ts';
 
-/** The limits of what is stored of one server, because each process reads it again whenever something was written. */
+/** Limits the stored names of one server, because each process reads them again after every write. */
 const MAX_NAMES = 500;
 const MAX_CHARACTERS = 50_000;
 
-/** What a running facade saw and no one has approved: one item per server. It counts in all processes. */
+/** The differences of one server that no owner has approved. They count in all processes. */
 export interface PendingItem {
   readonly since: string;
   readonly changed: readonly string[];
   readonly added: readonly string[];
   readonly removed: readonly string[];
-  /** How many names there are besides the stored ones: then all tools of the server wait. */
+  /** The number of names that are not stored. If there are any, all tools of the server wait. */
   readonly more?: number;
 }
 
-/** What waits of all servers at one moment. `mark` changes whenever it does; '': nothing waits. */
+/** The pending tools of all servers at one moment. `mark` changes with them; an empty mark means none. */
 export interface PendingTools {
   readonly mark: string;
   readonly why: (server: string, tool: string) => WhyPending | undefined;
 }
 
-/** All differences. Sorted, because the order in which a server lists is no change. */
+/** Returns all differences, sorted, because the order of a list does not count as a change. */
 export function pendingItemOf({ pending, removed }: ToolDrift, since: string): PendingItem {
   const named = (what: PendingReason): readonly string[] =>
     [...pending]
@@ -39,7 +39,7 @@ export function pendingItemOf({ pending, removed }: ToolDrift, since: string): P
   return { since, changed: named('changed'), added: named('new'), removed: [...removed].sort() };
 }
 
-/** As much of it as is stored. */
+/** Returns the part that is stored. */
 export function limitPendingItem({ since, changed, added, removed }: PendingItem): PendingItem {
   let [names, characters] = [MAX_NAMES, MAX_CHARACTERS];
   const kept = [changed, added, removed].map((list) =>
@@ -49,13 +49,13 @@ export function limitPendingItem({ since, changed, added, removed }: PendingItem
   return { since, changed: kept[0] ?? [], added: kept[1] ?? [], removed: kept[2] ?? [], ...(more > 0 && { more }) };
 }
 
-/** Returns whether both withhold the same. The names do not matter if the server waits as a whole. */
+/** Returns whether both withhold the same tools. The names do not matter if the whole server waits. */
 export function withholdsSameTools(one: PendingItem, other: PendingItem): boolean {
   if (one.more !== undefined && other.more !== undefined) return true;
   return JSON.stringify({ ...one, since: '' }) === JSON.stringify({ ...other, since: '' });
 }
 
-/** Reads a stored item. */
+/** Parses a stored item. */
 export function readPendingItem(text: string): PendingItem {
   return JSON.parse(text) as PendingItem;
 }
@@ -63,8 +63,8 @@ export function readPendingItem(text: string): PendingItem {
 const known = new WeakMap<ReadonlyMap<string, string>, PendingTools>();
 
 /**
- * The meaning of the rows of all servers. The state returns the same rows while nothing was written, so each is read
- * once, and marked once if a list asks.
+ * Returns the pending tools in the rows of all servers. The state returns the same rows until a write, so each row is
+ * parsed once. Its mark is computed when a list first needs it.
  */
 export function pendingToolsIn(rows: ReadonlyMap<string, string>): PendingTools {
   const made = known.get(rows) ?? makeWaiting(rows);
@@ -105,9 +105,9 @@ function reasonsIn({ changed, added, removed, more }: PendingItem): {
   };
 }
 
-/** What recording a changed tool list needs. */
+/** The parts that the record of a changed tool list needs. */
 export interface ToolDriftParts {
-  /** Stores what a server lists now; returns what is new in it. `at`, `startedAt`: milliseconds since 1970. */
+  /** Stores what a server lists now, and returns what is new in it. `at`, `startedAt`: milliseconds since 1970. */
   readonly tools: {
     note(
       server: string,
@@ -119,9 +119,7 @@ export interface ToolDriftParts {
   readonly log: { warn(facts: object, line: string): void; error(facts: object, line: string): void };
 }
 
-/**
- * Stores it for the commands and for every process that shows the server, and records it if it is new. Never throws.
- */
+/** Stores the differences for every process, and records them if they are new. Never throws. */
 export function recordToolDrift(
   { tools, startedAt, audit, log }: ToolDriftParts,
   server: string,
@@ -133,7 +131,7 @@ export function recordToolDrift(
       if (item === undefined) return;
       log.warn(
         { server },
-        `server ${server} lists other tools than were approved; look at them with: tollgate approve ${server}`,
+        `server ${server} lists other tools than were approved; review them with: tollgate approve ${server}`,
       );
       appendQuietly(audit, {
         type: 'consent',
@@ -149,8 +147,8 @@ export function recordToolDrift(
 }
 
 /**
- * Pending tools as a source of decisions made beforehand (HA-15). A list starts no server, so without this an agent
- * would be shown a tool that another agent was refused.
+ * Returns the precondition for pending tools (HA-15). A list starts no server, so without it one agent would see a tool
+ * that another agent was refused.
  */
 export function pendingToolsPrecondition(tools: { allPending(): PendingTools }): Precondition {
   const views = new WeakMap<PendingTools, PreconditionView>();

@@ -1,6 +1,6 @@
 /**
- * Caches the digests of programs between processes, each sealed to the identity of its file. Rows that something else
- * wrote are ignored.
+ * Caches the digests of programs between processes, each sealed to the identity of its file. A row with a wrong seal is
+ * ignored.
  */
 import type { DigestStore } from '../../../adapters/port.ts';
 import type { State } from '../../state/state-port.ts';
@@ -8,7 +8,7 @@ import type { State } from '../../state/state-port.ts';
 /** In the shared state, one row per path. */
 const SPACE = 'file-digest';
 
-/** `digest` is keyed. If something cannot be stored or read, the file itself is read. */
+/** Returns the cache. `digest` is keyed. If the state cannot be used, the file itself is read. */
 export function createDigestStore(state: Pick<State, 'get' | 'put'>, digest: (text: string) => string): DigestStore {
   const pathOf = (identity: string): string => identity.slice(0, identity.indexOf('\0'));
   const sealed = (identity: string, sha256: string): string => `${sha256} ${digest(`file\0${identity}\0${sha256}`)}`;
@@ -23,7 +23,7 @@ export function createDigestStore(state: Pick<State, 'get' | 'put'>, digest: (te
   };
 }
 
-/** A failing state shows at the next question of consent, which refuses the start. */
+/** Ignores errors of the state here: the next check of consent meets them and refuses the start. */
 async function quietly<T>(work: () => T | Promise<T>): Promise<T | undefined> {
   try {
     return await work();

@@ -1,6 +1,6 @@
 /**
- * People's consent to servers: which may start, as what, and with which tools. What differs from what was shown is
- * refused.
+ * People's consent to servers: which may start, with which settings, and with which tools. A server that differs from
+ * what was shown is refused.
  */
 import type { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { RawTool } from '../../../catalogs/tools/tool-definition.ts';
@@ -35,40 +35,43 @@ import {
 } from './start-facts.ts';
 import type { ToolSet } from './tool-set.ts';
 
-/** What is known of the consent to a server, without checking what it would run now. */
+/** The consent to a server, without a check of what it would run now. */
 export interface ConsentStatus {
   readonly state: ConsentState;
   readonly consent?: ServerConsent;
-  /** Who has disabled it. */
+  /** The act that disabled it. */
   readonly disabled?: ConsentAct;
 }
 
-/** What a person approved to start. */
+/** An approval of a start by a person. */
 export interface StartApproval extends ConsentAct {
   readonly facts: StartFacts;
 }
 
-/** Which servers are refused, from one read. The mark of a server changes whenever what is known of it does. */
+/** The refusals of servers, from one read. `mark` of a server changes whenever its refusal may. */
 export interface ConsentRefusals {
   readonly marks: ReadonlyMap<string, string>;
   readonly refusalOf: (server: string) => TollgateError | undefined;
 }
 
 /**
- * What people approved of a server's tools: nothing, with a reason; one set; or all that it lists. `mark` changes
- * whenever the rest may.
+ * What is approved of a server's tools: nothing, with a reason; one set; or all that it lists. `mark` changes whenever
+ * the rest may.
  */
 export type Admission = { readonly mark: string } & (
   | { readonly refusal: TollgateError }
   | { readonly hints: boolean; readonly set?: ToolSet }
 );
 
-/** Reads the state at every question, so a decision of another process counts at the next call. Throws STATE_FAILED. */
+/**
+ * Reads the state for every answer, so a decision of another process counts at the next call. Methods throw
+ * STATE_FAILED.
+ */
 export class Consents {
   readonly store: ConsentStore;
   readonly tools: ApprovedTools;
   readonly sources: FactSources;
-  /** The consent under which this process started each running server. Another consent is for another program. */
+  /** Server → the consent under which this process started it. A new consent is for another program. */
   readonly #started = new Map<string, { readonly hash: string; readonly at: number }>();
 
   constructor(state: State, sources: Omit<FactSources, 'store'>) {
@@ -93,7 +96,7 @@ export class Consents {
   }
 
   /**
-   * Approves the start, and one look at its tools. An earlier approval of its tools becomes invalid. Returns the hash
+   * Approves the start, and one probe of its tools. An earlier approval of its tools becomes invalid. Returns the hash
    * of the start.
    */
   async approveStart({ facts, by, at }: StartApproval): Promise<string> {
@@ -104,15 +107,15 @@ export class Consents {
     return hash;
   }
 
-  /** Returns the set of tools that was approved last; undefined: none, or any. */
+  /** Returns the set of tools that was approved last; undefined if there is none, or if any tool is approved. */
   lastSet(server: string): ToolSet | undefined {
     const { consent } = this.store.get(server);
     const hash = consent?.tools?.set ?? consent?.formerSet;
     return hash === undefined ? undefined : this.tools.get(server, hash);
   }
 
-  /** Returns the tools of the other approved servers, each with its server. A definition may try to speak for them. */
-  toolsBeside(server: string): ReadonlyMap<string, string> {
+  /** Returns tool → server for the tools of the other approved servers. A definition may pretend to be one of them. */
+  toolsOfOthers(server: string): ReadonlyMap<string, string> {
     const others = [...this.store.all().keys()].filter((name) => name !== server);
     return new Map(others.flatMap((name) => this.lastSet(name)?.tools.map((tool) => [tool.name, name] as const) ?? []));
   }
@@ -123,18 +126,18 @@ export class Consents {
     await this.store.addTools(server, start, { set: await this.tools.put(server, set), hints: set.hints, by, at });
   }
 
-  /** Approves all tools that it lists, now and later: for a server of one's own that changes often. */
+  /** Approves all tools that it lists, now and later. It is for the owner's own server that changes often. */
   async approveAnyTools(server: string, { start, ...tools }: Omit<ToolConsent, 'set'> & ToolConsentAct): Promise<void> {
     await this.store.addTools(server, start, tools);
     await this.tools.settle(server);
   }
 
-  /** When this process last started it, ms since 1970. */
+  /** Returns when this process last started it, in ms since 1970. */
   startedAt(server: string): number {
     return this.#started.get(server)?.at ?? Number.NEGATIVE_INFINITY;
   }
 
-  /** Withdraws all consent: no call reaches it from now on, in any process. Returns true if there was some. */
+  /** Withdraws all consent, so that no call in any process reaches the server. Returns true if there was consent. */
   async revoke(server: string): Promise<boolean> {
     const kept = this.store.get(server);
     await this.store.remove(server);
@@ -151,21 +154,21 @@ export class Consents {
     return this.store.enable(server);
   }
 
-  /** Before a call: returns what refuses the server now, without checking its files. */
+  /** Returns the refusal of a call to the server, without a check of its files. */
   refusalOf(server: string): TollgateError | undefined {
     const act = this.store.disabledBy(server);
     return act === undefined ? this.#refusalIn(server, this.store.get(server)) : disabledRefusal(server, act);
   }
 
   /**
-   * The server that this process ran is ended. Only then may another consent count for the next start. Returns true if
-   * it had run.
+   * Notes that the server's process has ended, so that the next start may use another consent. Returns true if it had
+   * run.
    */
   noteEnd(server: string): boolean {
     return this.#started.delete(server);
   }
 
-  /** Returns what refuses servers now. */
+  /** Returns the refusals of servers now. */
   currentRefusals(): ConsentRefusals {
     const kept = this.store.all();
     const disabled = this.store.disabled();
@@ -181,15 +184,14 @@ export class Consents {
     };
   }
 
-  /** Returns what may be shown of servers. */
+  /** Returns what is approved of the tools of servers. */
   admit(servers: readonly string[]): ReadonlyMap<string, Admission> {
     const { refusalOf } = this.currentRefusals();
     return new Map(servers.map((server) => [server, this.#admissionOf(server, refusalOf(server))]));
   }
 
   /**
-   * Before a call: returns why this tool may not be called as the server lists it now. `list` is only called if one set
-   * was approved.
+   * Returns why this tool may not be called with its present definition. `list` is called only if one set was approved.
    */
   async refuseTool(
     server: string,
@@ -204,22 +206,22 @@ export class Consents {
       : refuseDrifted(tool, { server, approved: approved.tools, now: await list() });
   }
 
-  /** Before a start: checks that exactly this was approved, and tools of it. */
+  /** Returns the refusal of a start. Exactly this start, and tools of it, must be approved. */
   async refuseStart(settings: StartSettings): Promise<TollgateError | undefined> {
     const { name } = settings;
     this.#started.delete(name);
-    // What was approved while its files are being read is not what they were compared with.
+    // Compared at the end: a consent that was given while the files are being read is for other files.
     const { consent } = this.store.get(name);
-    const refusal = this.refusalOf(name) ?? (await this.refuseLook(settings));
+    const refusal = this.refusalOf(name) ?? (await this.refuseProbe(settings));
     if (refusal === undefined && consent !== undefined) this.#started.set(name, { hash: consent.hash, at: Date.now() });
     return refusal;
   }
 
   /**
-   * Before a look at its tools, or a sign-in: checks that exactly this was approved. Its files are read last, right
+   * Returns the refusal of a probe, or of a sign-in. Exactly this start must be approved. Its files are read last, just
    * before they run.
    */
-  async refuseLook(settings: StartSettings): Promise<TollgateError | undefined> {
+  async refuseProbe(settings: StartSettings): Promise<TollgateError | undefined> {
     const { name } = settings;
     const { state, consent, disabled } = this.statusOf(name);
     if (disabled !== undefined) return disabledRefusal(name, disabled);

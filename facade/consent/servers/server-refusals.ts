@@ -1,27 +1,27 @@
 /**
- * The refusals of servers that are not approved as they are. They contain no value, no path and no text of the server.
+ * The refusals of servers whose present form is not approved. They contain no value, no path and no text of the server.
  */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { ConsentAct } from './consent-store.ts';
 import type { PendingReason } from './tool-set.ts';
 
-/** For a server that no one has looked at. */
+/** The refusal of a server without approval. */
 export function unapprovedRefusal(server: string): TollgateError {
   return refusal(
     `Server "${server}" is not started, because no one has approved what it would run.`,
-    `The owner looks at it and approves it with \`tollgate approve ${server}\`.`,
+    `The owner reviews it and approves it with \`tollgate approve ${server}\`.`,
   );
 }
 
-/** For a server whose start was approved only for a look at its tools. */
+/** The refusal of a server whose start is approved, but not its tools. */
 export function toolsUnapprovedRefusal(server: string): TollgateError {
   return refusal(
     `Server "${server}" is not used: no one has approved its tools.`,
-    `The owner looks at them and approves them with \`tollgate approve ${server}\`.`,
+    `The owner reviews them and approves them with \`tollgate approve ${server}\`.`,
   );
 }
 
-/** Only names of fields: values may be secrets, and the text of a field may be anything. */
+/** The refusal of a changed server. It names fields only: values may be secrets, and a field may contain any text. */
 export function changedRefusal(server: string, fields: readonly string[]): TollgateError {
   const what =
     fields.length === 0
@@ -29,11 +29,11 @@ export function changedRefusal(server: string, fields: readonly string[]): Tollg
       : `${fields.slice(0, 5).join(', ')}${fields.length > 5 ? ` and ${fields.length - 5} more` : ''} ${fields.length === 1 ? 'differs' : 'differ'} from what was approved`;
   return refusal(
     `Server "${server}" is not started: ${what}.`,
-    `The owner looks at the change and approves it with \`tollgate approve ${server}\`.`,
+    `The owner reviews the change and approves it with \`tollgate approve ${server}\`.`,
   );
 }
 
-/** For a server whose files an agent could change. */
+/** The refusal of a server whose files an agent could change. */
 export function exposedRefusal(server: string, why: string): TollgateError {
   return refusal(
     `Server "${server}" is not started, because an agent could change what it runs: ${why}.`,
@@ -41,7 +41,7 @@ export function exposedRefusal(server: string, why: string): TollgateError {
   );
 }
 
-/** For a server that an owner has disabled. */
+/** The refusal of a server that an owner has disabled. */
 export function disabledRefusal(server: string, { by, at }: ConsentAct): TollgateError {
   return refusal(
     `Server "${server}" was disabled by ${by} (${at}).`,
@@ -54,7 +54,7 @@ function refusal(what: string, next: string, consent: 'lacking' | 'disabled' = '
   return new TollgateError('SERVER_UNAVAILABLE', { detail: what, next, data: { consent }, retryable: false });
 }
 
-/** For a server whose entry must not be used. */
+/** The refusal of a server whose stored consent is damaged. */
 export function damagedRefusal(server: string): TollgateError {
   return refusal(
     `The approval of server "${server}" is damaged, or something other than Tollgate has written it, so it does not count.`,
@@ -69,12 +69,12 @@ const PENDING_WORDS = {
   many: 'waits with all its other tools, because its list differs in too many tools from what was approved',
 } as const;
 
-/** The answer to a call of a pending tool. It contains no text of the server. */
+/** The refusal of a call to a pending tool. It contains no text of the server. */
 export function pendingRefusal(server: string, why: WhyPending): TollgateError {
   return new TollgateError('PIN_MISMATCH', {
     detail: `This tool of server "${server}" ${PENDING_WORDS[why]}; it is not called.`,
-    next: `Continue without it. The owner looks at the change with \`tollgate approve ${server}\`.`,
+    next: `Continue without it. The owner reviews the change with \`tollgate approve ${server}\`.`,
   });
 }
-/** Returns why a tool waits; `many`: with all other tools of its server. */
+/** Why a tool waits. `many`: it waits with all other tools of its server. */
 export type WhyPending = PendingReason | 'gone' | 'many';

@@ -1,6 +1,6 @@
 /**
- * The facts that decide what a server runs. They can be hashed, stored and compared, and contain no value of its
- * environment, its headers or from outside, and nothing that looks like a key.
+ * The facts that decide what a server runs. They can be hashed, stored and compared. They contain no value of its
+ * environment, its headers or outside variables, and no text in the form of a key.
  */
 import { createHash } from 'node:crypto';
 import type { DigestStore, ServerSettings, StartFiles, StartInspector } from '../../../adapters/port.ts';
@@ -10,8 +10,7 @@ import type { OutsideValues } from '../../config/reading/outside-values.ts';
 import { addressWithout, argumentsWithout, starOver } from '../../config/servers/secret-shapes.ts';
 
 /**
- * The settings that decide what runs, and how the policy classifies its tools. Times, labels and exposure are not among
- * them.
+ * The settings that decide what runs, and how the policy classifies its tools. Times, labels and exposure do not count.
  */
 export type StartSettings = Pick<
   ServerSettings,
@@ -33,20 +32,20 @@ export type StartSettings = Pick<
 > &
   Partial<Pick<ServerConfig, 'semantics' | 'mapping'>> & { readonly filled?: OutsideValues };
 
-/** What facts are made with. */
+/** What facts are made from. */
 export interface FactSources {
-  /** The folder in which programs start whose settings name none. */
+  /** The folder in which a program starts if its settings name none. */
   readonly folder: string;
   readonly inspect: StartInspector;
-  /** Keyed, because a short value could be guessed from its plain hash. */
+  /** Keyed, because a short value could be guessed from a plain hash. */
   readonly digest: (text: string) => string;
-  /** Digests of large files, cached between processes. */
+  /** Cache of the digests of large files. */
   readonly store?: DigestStore;
 }
 
 /**
- * Everything that decides what a server runs. Keyed digests replace values of `env` and `headers`, outside values in
- * arguments and address, and what looks like a key in them. Absent parts are absent.
+ * All facts that decide what a server runs. Keyed digests replace the values of `env` and `headers`, outside values in
+ * arguments and address, and texts in the form of a key. Absent facts are absent fields.
  */
 export interface StartFacts
   extends Partial<StartFiles>,
@@ -56,17 +55,17 @@ export interface StartFacts
   readonly pin?: string;
   readonly oauth?: Readonly<Record<string, unknown>>;
   readonly secretSources?: Readonly<Record<string, unknown>>;
-  /** The files of programs that print its secrets, because they run with the start, outside every sandbox. */
+  /** The files of programs that print its secrets. They run at the start, outside every sandbox. */
   readonly secretPrograms?: Readonly<Record<string, StartFiles>>;
   readonly isolation?: string;
   readonly sandbox?: ServerSettings['sandbox'];
-  /** What the owner says about its tools, in the order in which the patterns are tried: `wipe: read`. */
+  /** The owner's classification of its tools, in the order in which the patterns are tried: `wipe: read`. */
   readonly semantics?: readonly string[];
   readonly mapping?: string;
 }
 
 /**
- * Returns what a start would run now. A `${secret:NAME}` counts as itself: another value of the secret is no other
+ * Returns what a start would run now. A `${secret:NAME}` is kept as written: a new value of the secret makes no new
  * server.
  */
 export async function startFacts(
@@ -124,20 +123,20 @@ export async function startFacts(
     ...(semantics.length > 0 && { semantics: semantics.map(semanticsText) }),
     ...(transport === 'stdio' && { isolation, sandbox, ...(await inspect(settings, folder, store)) }),
   };
-  // Absent and undefined must give the same hash.
+  // An absent field and an undefined field must give the same hash.
   return JSON.parse(JSON.stringify(facts)) as StartFacts;
 }
 
 /**
- * One text per pattern: the screen shows it, and a difference names both. Two rules never have the same text, because a
- * verb contains no colon, and canonical JSON no space outside its strings.
+ * Returns one text per pattern, for the screen and for differences. Two rules never have the same text: a verb contains
+ * no colon, and canonical JSON has spaces only inside strings.
  */
 function semanticsText({ pattern, semantics }: ServerConfig['semantics'][number]): string {
   const { verb, ...more } = semantics;
   return `${pattern}: ${Object.keys(more).length === 0 ? verb : canonicalJson(semantics)}`;
 }
 
-/** They start in `/` (facade/secrets/secret-program.ts), whatever the folder of the server is. */
+/** These programs start in `/` (facade/secrets/secret-program.ts), whatever the server's folder is. */
 async function programsOf(
   sources: StartSettings['secretSources'],
   inspect: StartInspector,
@@ -159,8 +158,9 @@ function isProgram(source: unknown): source is { readonly command: readonly stri
 }
 
 /**
- * SHA-256, hex, independent of the order of keys. Data that exists by now makes no other server, because its name is
- * among the arguments. The number rises with the format, and then everything is asked again.
+ * Returns the SHA-256 of the facts as hex, independent of the order of keys. `data` is left out: a data file may appear
+ * later, and the arguments contain its name.
+ * The number is raised with the format; then all approvals are asked for again.
  */
 export function startHash({ data: _data, ...facts }: StartFacts): string {
   return createHash('sha256')
@@ -169,8 +169,8 @@ export function startHash({ data: _data, ...facts }: StartFacts): string {
 }
 
 /**
- * Returns where two facts differ, as a person finds it in tollgate.yaml: `args[2]`, `env.TOKEN`, `program.sha256`.
- * Never a value.
+ * Returns where two facts differ, as a person finds it in tollgate.yaml: `args[2]`, `env.TOKEN`, `program.sha256`. It
+ * never returns a value.
  */
 export function startDifferences(before: unknown, after: unknown, at = ''): readonly string[] {
   if (canonicalOf(before) === canonicalOf(after)) return [];

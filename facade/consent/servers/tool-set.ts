@@ -1,15 +1,15 @@
-/** What consent to tools is bound to: one hash over all that a server says, and how a present list differs from it. */
+/** The hash that binds consent to tools, over all that a server says, and the differences of a present list from it. */
 import { createHash } from 'node:crypto';
 import type { RawPrompt } from '../../../adapters/port.ts';
 import { canonicalJson, pinsOf } from '../../../catalogs/tools/definition-pin.ts';
 import type { RawTool } from '../../../catalogs/tools/tool-definition.ts';
 
-/** All that a server says that could reach a model, and whether its annotations count. */
+/** All texts of a server that could reach a model, and whether its annotations count. */
 export interface ToolSet {
   readonly tools: readonly RawTool[];
   readonly instructions?: string;
   readonly prompts: readonly RawPrompt[];
-  /** What it says about its tools was shown as what they do (`trustHints`). */
+  /** The annotations of its tools were shown as true (`trustHints`). */
   readonly hints: boolean;
 }
 
@@ -23,8 +23,8 @@ export interface ToolDrift {
 }
 
 /**
- * SHA-256, hex, independent of the order of tools, prompts and keys. Bound to the server, so that it cannot be used for
- * another.
+ * Returns the SHA-256 as hex, independent of the order of tools, prompts and keys. It includes the name of the server,
+ * so that it is not valid for another.
  */
 export function toolSetHash(server: string, { tools, instructions, prompts, hints }: ToolSet): string {
   const sorted = <T extends { readonly name: string }>(list: readonly T[]): readonly string[] =>
@@ -38,7 +38,7 @@ export function toolSetHash(server: string, { tools, instructions, prompts, hint
 
 const pins = new WeakMap<readonly RawTool[], ReadonlyMap<string, string>>();
 
-/** As pinsOf in catalogs/tools/definition-pin.ts, once per list, because each call asks. */
+/** Like pinsOf in catalogs/tools/definition-pin.ts, but computed once per list, because each call needs it. */
 export function cachedPins(tools: readonly RawTool[]): ReadonlyMap<string, string> {
   const known = pins.get(tools);
   if (known !== undefined) return known;
@@ -47,7 +47,7 @@ export function cachedPins(tools: readonly RawTool[]): ReadonlyMap<string, strin
   return made;
 }
 
-/** Returns every tool of `now` whose definition is not the approved one, and those that are gone. */
+/** Returns every tool of `now` whose definition is not approved, and the approved tools that are gone. */
 export function toolDriftOf(approved: readonly RawTool[], now: readonly RawTool[]): ToolDrift {
   const [old, young] = [cachedPins(approved), cachedPins(now)];
   const pending = [...young]

@@ -1,6 +1,6 @@
 /**
- * The switches in the file of stops: which servers must not run, and the master switch, in all processes. If the file
- * cannot be read, everything is refused.
+ * The switches in the stop file: stopped servers and the master switch, for all processes. If the file cannot be read,
+ * everything is refused.
  */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { EVERYTHING as ALL, type Stops } from '../../state/stop-file.ts';
@@ -10,11 +10,11 @@ export interface Kill {
   readonly server?: string;
   /** ISO 8601, UTC. */
   readonly since: string;
-  /** The user who switched. */
+  /** The user who set the switch. */
   readonly by: string;
 }
 
-/** Reads the file of stops at every question, so a switch of another process counts at the next call. */
+/** Reads the stop file for every answer, so a switch of another process counts at the next call. */
 export class KillSwitch {
   readonly #stops: Stops;
 
@@ -22,24 +22,27 @@ export class KillSwitch {
     this.#stops = stops;
   }
 
-  /** Stops one server, or everything. The stop is on the disk when this returns. */
+  /** Stops one server, or everything. The stop is on the disk when the method returns. */
   throw({ server, since, by }: Kill): void {
     this.#stops.put(server ?? ALL, { since, by });
   }
 
-  /** Lifts the stop of one server, or every stop. Returns the names that may run again; none if nothing was stopped. */
+  /**
+   * Lifts the stop of one server, or every stop. Returns the names that may run again, which is none if nothing was
+   * stopped.
+   */
   lift(server?: string): readonly string[] {
     const names = [...this.#stops.list().keys()].filter((name) => server === undefined || name === server);
     for (const name of names) this.#stops.remove(name);
     return names;
   }
 
-  /** Ends only the master switch. Returns false if everything was on. */
+  /** Turns the master switch on again. Returns false if it was on. */
   turnOn(): boolean {
     return this.#stops.remove(ALL);
   }
 
-  /** The answer of the master switch to every list and call, or undefined while it is on. */
+  /** Returns the refusal of every list and call while the master switch is off. */
   offRefusal(): TollgateError | undefined {
     return !this.#stops.list().has(ALL) ? undefined : switchedOff();
   }
@@ -49,12 +52,12 @@ export class KillSwitch {
     return [...this.#stops.list()].map(([server, stop]) => ({ ...(server === ALL ? {} : { server }), ...stop }));
   }
 
-  /** Returns true if something was stopped at this time or later, ms since 1970. */
+  /** Returns true if something was stopped at this time (ms since 1970) or later. */
   isThrownSince(time: number): boolean {
     return [...this.#stops.list().values()].some(({ since }) => Date.parse(since) >= time);
   }
 
-  /** Returns what refuses a server, or undefined. Throws STATE_FAILED: if it cannot be known, nothing runs. */
+  /** Returns the refusal of a server. Throws STATE_FAILED: if the stops are unknown, nothing runs. */
   refusalOf(server: string): TollgateError | undefined {
     const thrown = this.#stops.list();
     return thrown.size === 0 ? undefined : refusalIn(new Set(thrown.keys()), server);
@@ -66,7 +69,7 @@ export class KillSwitch {
   }
 }
 
-/** As `refusalOf`, for names that were read already. */
+/** Like `refusalOf`, for names that were read already. */
 export function refusalIn(names: ReadonlySet<string>, server: string): TollgateError | undefined {
   if (names.has(ALL)) return switchedOff();
   if (!names.has(server)) return undefined;

@@ -24,12 +24,12 @@ export class SharedConnections implements SharedConnectionSlots {
   async take(): Promise<(() => void) | undefined> {
     const answer = await this.#state.reserve([this.#claim], instant());
     if ('refused' in answer) return undefined;
-    let held = true;
+    let isOpen = true;
     return () => {
-      if (!held) return;
-      held = false;
-      void this.#giveBack(answer.held).catch((thrown: unknown) => {
-        this.#owed.push(answer.held);
+      if (!isOpen) return;
+      isOpen = false;
+      void this.#giveBack(answer.reservation).catch((thrown: unknown) => {
+        this.#owed.push(answer.reservation);
         this.#onFault(thrown);
       });
     };
@@ -40,11 +40,12 @@ export class SharedConnections implements SharedConnectionSlots {
    * the process ends. Call it regularly.
    */
   async giveBackOwed(): Promise<void> {
-    for (const held of this.#owed.splice(0)) await this.#giveBack(held).catch(() => this.#owed.push(held));
+    for (const reservation of this.#owed.splice(0))
+      await this.#giveBack(reservation).catch(() => this.#owed.push(reservation));
   }
 
-  async #giveBack(held: Reservation): Promise<void> {
-    await this.#state.settle(held, { outputBytes: 0, wallMs: 0 });
+  async #giveBack(reservation: Reservation): Promise<void> {
+    await this.#state.settle(reservation, { outputBytes: 0, wallMs: 0 });
   }
 
   async ask(): Promise<void> {

@@ -104,7 +104,7 @@ export function openHostEndpoint(
         checkOperationInput(operation, asked);
         if (isDraining) throw new TollgateError('SHUTTING_DOWN');
         if (operation.id === 'events') return await events({ request, response }, principal);
-        await parts.deps.fresh();
+        await parts.deps.refresh();
         const work = Promise.resolve(
           operations[operation.id]?.({
             principal,
