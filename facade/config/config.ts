@@ -259,7 +259,7 @@ export interface ArgumentMention extends ConfigPath {
   /** The pinned value. It may be a secret. */
   readonly value?: unknown;
 }
-/** How people are asked about calls (docs/approvals.md). */
+/** How people are asked about calls (docs/call-approvals.md). */
 export interface ApprovalsConfig {
   /**
    * Milliseconds that a call waits for its approval before it is refused; default 45 s, below what most clients allow a

@@ -1,4 +1,7 @@
-/** Tests the story of docs/approvals.md by doing it: a server is approved, calls are approved and denied, and everything is taken back, with an agent that runs all the time. */
+/**
+ * Runs the walkthrough of docs/approvals-walkthrough.md, with one agent that runs all the time, and the terminal sessions
+ * that the pages on approvals show.
+ */
 import { chmodSync, copyFileSync } from 'node:fs';
 import path from 'node:path';
 import { stripVTControlCharacters } from 'node:util';
@@ -9,11 +12,10 @@ import { Child } from '../process/child.ts';
 import { giveAway } from '../servers/system.ts';
 import { verifies } from '../verifies.ts';
 import { linkProgram, runLine } from './console.ts';
-import { blocksOf, sectionOf } from './markdown.ts';
+import { blocksOf } from './markdown.ts';
 import { expectLike } from './transcript.ts';
 
-const SECTION = sectionOf('docs/approvals.md', '## Walkthrough');
-const BLOCKS = blocksOf('docs/approvals.md').filter(({ text }) => SECTION.includes(text));
+const BLOCKS = blocksOf('docs/approvals-walkthrough.md');
 const TURNS = BLOCKS.filter(({ language }) => language === 'text').flatMap(({ text }) =>
   `\n${text}`
     .split(/\n(?=\$ |agent: )/)
@@ -27,7 +29,7 @@ const TURNS = BLOCKS.filter(({ language }) => language === 'text').flatMap(({ te
 let project: Project;
 let agent: Child | undefined;
 let env: Record<string, string>;
-/** What was last shown. */
+/** The values last printed, by the placeholder that stands for them on the page. */
 const seen = { START: '', TOOLS: '', ID: '', BINDING: '' };
 
 beforeAll(() => {
@@ -70,7 +72,7 @@ async function ask(asked: string): Promise<string> {
   return result?.content?.map(({ text }) => text).join('\n') ?? error?.message ?? '';
 }
 
-/** An output without what differs from run to run; notes it for the commands that name it. */
+/** Replaces values that differ from run to run by their placeholders, and remembers them for later commands. */
 function settle(output: string): readonly string[] {
   const find = (word: keyof typeof seen, pattern: RegExp): void =>
     void (seen[word] = pattern.exec(output)?.[1] ?? seen[word]);
@@ -89,8 +91,8 @@ function settle(output: string): readonly string[] {
         .map((line) => line.trimEnd());
 }
 
-describe('the story of approvals', () => {
-  it('has each thing that is decided', () => {
+describe('the walkthrough of approvals', () => {
+  it('shows every kind of decision', () => {
     for (const word of [
       'approve notes',
       '--yes START TOOLS',
@@ -118,7 +120,7 @@ describe('the story of approvals', () => {
   );
 });
 
-/** A person at a terminal: what the command prints, with a yes to each question, as it stands on the screen. */
+/** Runs a command at a terminal and answers yes to each question. Returns the lines on the screen. */
 async function typed(at: Project, asked: string): Promise<readonly string[]> {
   let shown = '';
   const write = (text: string): void => {
@@ -137,7 +139,7 @@ async function typed(at: Project, asked: string): Promise<readonly string[]> {
   return shown.trimEnd().split('\n');
 }
 
-/** Digests, ids, times and places are of each machine. */
+/** Replaces digests, ids, times and paths, which differ from machine to machine. */
 function masked(lines: readonly string[], at?: Project): readonly string[] {
   const here = (line: string): string => (at === undefined ? line : line.replaceAll(at.folder, '/home/me/project'));
   return lines.map((line) =>
@@ -152,12 +154,9 @@ function masked(lines: readonly string[], at?: Project): readonly string[] {
 }
 
 describe('what a person sees at a terminal', () => {
-  const unnamed =
-    BLOCKS.length === 0
-      ? []
-      : blocksOf('docs/approvals.md')
-          .filter(({ language }) => language === '')
-          .map(({ text }) => text.trimEnd().split('\n'));
+  const screens = [...blocksOf('docs/server-approvals.md'), ...blocksOf('docs/call-approvals.md')]
+    .filter(({ language }) => language === '')
+    .map(({ text }) => text.trimEnd().split('\n'));
   let place: Project;
   beforeAll(() => {
     place = new Project();
@@ -188,15 +187,15 @@ process.stdout.write(JSON.stringify({ jsonrpc: '2.0', id, result }) + '\\n'); })
   });
   afterAll(() => place.remove());
 
-  it('the two screens of a server' + verifies('HA-15'), async () => {
-    const [asked = '', ...page] = unnamed[0] ?? [];
+  it('shows the two screens of a server' + verifies('HA-15'), async () => {
+    const [asked = '', ...page] = screens[0] ?? [];
     const setting = start(place, ['secret', 'set', 'NOTES_KEY']);
     setting.stdin.end('value-of-the-notes-key');
     await setting.ended;
     expectLike(masked(await typed(place, `${asked} --as boss`), place), masked(page));
   });
 
-  it('the notice of a call, the request, and its approval' + verifies('PF-08'), async () => {
+  it('shows the notice of a call, the request, and its approval' + verifies('PF-08'), async () => {
     const agent = start(place, ['run', '--as', 'agent']);
     const send = (id: number, method: string, params: unknown): boolean =>
       agent.stdin.write(`${JSON.stringify({ jsonrpc: '2.0', id, method, params })}\n`);
@@ -208,9 +207,9 @@ process.stdout.write(JSON.stringify({ jsonrpc: '2.0', id, result }) + '\\n'); })
     send(2, 'tools/call', { name: 'bash', arguments: { command: 'git push origin main' } });
     await expect.poll(() => agent.said.err, { timeout: 20_000 }).toContain('waits for approval');
     const notice = agent.said.err.split('\n').filter((line) => line.includes('waits for approval'));
-    expect(masked(notice)).toEqual(masked(unnamed[1] ?? []));
+    expect(masked(notice)).toEqual(masked(screens[1] ?? []));
     const id = /show (\w{4})/.exec(notice[0] ?? '')?.[1] ?? '';
-    const text = (unnamed[2] ?? []).join('\n');
+    const text = (screens[2] ?? []).join('\n');
     for (const turn of text.split(/\n(?=\$ )/)) {
       const [asked = '', ...page] = turn.split('\n');
       expectLike(masked(await typed(place, `${asked.replace(/\w{4}$/, id)} --as boss`)), masked(page));
