@@ -48,7 +48,7 @@ describe('docs/host-api.md', () => {
   });
 
   it('names every operation with its method and path', () => {
-    const rows = rowsOf(sectionOf(PAGE, '## Who may do what'));
+    const rows = rowsOf(sectionOf(PAGE, '## Operations'));
     const said = rows.flatMap(([names = '', requests = '']) =>
       codeIn(names).map((id) => `${id} ${/\/host\/v1\/[^`?]*/.exec(requests)?.[0] ?? ''}`),
     );
