@@ -114,7 +114,7 @@ const signIns: SignIns = {
 /** Probes of servers before their approval. */
 const inspect: Wiring['inspect'] = async (...asked) =>
   (await import('../adapters/stdio/start-inspection.ts')).inspectStart(...asked);
-const openLook: Wiring['openLook'] = async (config, parts) =>
+const openProbe: Wiring['openProbe'] = async (config, parts) =>
   (await import('./app.ts')).openConsentProbe(config, parts);
 
 /** Finds out which service answers at an address. */
@@ -131,7 +131,7 @@ export const APP_MODULE: Wiring = {
   signIns,
   probe,
   inspect,
-  openLook,
+  openProbe,
 };
 
 /**

@@ -16,8 +16,9 @@ const SCHEMA = {
   sql: `
     CREATE TABLE file (name TEXT PRIMARY KEY, inode INTEGER NOT NULL, done INTEGER NOT NULL) STRICT, WITHOUT ROWID;
     CREATE TABLE record (
-      n INTEGER PRIMARY KEY AUTOINCREMENT, file TEXT NOT NULL, offset INTEGER NOT NULL, length INTEGER NOT NULL, ts TEXT NOT NULL, seq INTEGER NOT NULL,
-      ms REAL, ${COLUMNS.map((column) => `${column} TEXT NOT NULL`).join(', ')}) STRICT;
+      n INTEGER PRIMARY KEY AUTOINCREMENT, file TEXT NOT NULL, offset INTEGER NOT NULL, length INTEGER NOT NULL,
+      ts TEXT NOT NULL, seq INTEGER NOT NULL, ms REAL,
+      ${COLUMNS.map((column) => `${column} TEXT NOT NULL`).join(', ')}) STRICT;
     CREATE INDEX record_ts ON record (ts);
     CREATE INDEX record_id ON record (id);
     CREATE INDEX record_file ON record (file)`,

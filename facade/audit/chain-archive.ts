@@ -312,8 +312,9 @@ function guard<T>(work: () => T): T {
   } catch (cause) {
     if (cause instanceof TollgateError) throw cause;
     const { code } = cause as NodeJS.ErrnoException;
+    const reason = code === undefined ? '' : ` (${code})`;
     throw new TollgateError('STATE_FAILED', {
-      detail: `The log could not be archived${code === undefined ? '' : ` (${code})`}: no record was lost, and what was not moved is in the log.`,
+      detail: `The log could not be archived${reason}: no record was lost, and what was not moved is in the log.`,
       next: `Correct the folder of the archive, then run it again.`,
       cause,
     });

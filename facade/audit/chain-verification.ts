@@ -156,7 +156,9 @@ function faultsOf(folders: readonly Folder[]): AuditFault[] {
       ? [
           {
             file,
-            what: 'the checkpoint of the log does not name this archive as it is: it is of another log, or an older copy',
+            what:
+              'the checkpoint of the log does not name this archive as it is: ' +
+              'it is of another log, or an older copy',
           },
         ]
       : [];
@@ -269,7 +271,10 @@ class ChainWalk {
     if (record === undefined) return 'the line has a correct hash, but it is no record';
     if (this.last === 'closed') return 'there is a record after the end of the chain';
     if (record.seq !== this.seq + 1)
-      return `record ${record.seq} is in the place of record ${this.seq + 1}: records are missing, repeated or out of order`;
+      return (
+        `record ${record.seq} is in the place of record ${this.seq + 1}: ` +
+        'records are missing, repeated or out of order'
+      );
     if (record.prev !== this.head) return 'the record does not follow the one before it';
     const what = at.before === undefined ? undefined : checkFirst(record, { chain: at.part.chain, before: at.before });
     if (what !== undefined) return what;

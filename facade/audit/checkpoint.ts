@@ -82,7 +82,8 @@ export function readCheckpoint(folder: string, digest: Digest | undefined): Read
   const refused = (fault: string): ReadCheckpoint => ({ checkpoint: NO_CHECKPOINT, seal: '', fault });
   if (digest === undefined)
     return refused(
-      'the checkpoint could not be checked, so it does not count: name the key of its state folder with --key FILE (audit.key)',
+      'the checkpoint could not be checked, so it does not count: ' +
+        'name the key of its state folder with --key FILE (audit.key)',
     );
   try {
     const { checkpoint, seal } = JSON.parse(text) as { readonly checkpoint: Checkpoint; readonly seal: string };

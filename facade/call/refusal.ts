@@ -82,9 +82,10 @@ function cleanUpstream(
     return dataText === undefined
       ? clean
       : { ...clean, dataText: clean.data === exact.data ? dataText : restoreExactNumbers(JSON.stringify(clean.data)) };
+  const start = clean.message.slice(0, MESSAGE_CHARS).replace(/[\ud800-\udbff]$/, '');
   return {
     code: clean.code,
-    message: `${clean.message.slice(0, MESSAGE_CHARS).replace(/[\ud800-\udbff]$/, '')} [tollgate: the error was cut here and its data was removed]`,
+    message: `${start} [tollgate: the error was cut here and its data was removed]`,
   };
 }
 

@@ -49,7 +49,8 @@ export function bindArguments(given: JsonDoc, shape: ArgsShape): BoundArguments 
   if (!changed) return { doc, notes };
   if (!doc.exact)
     throw invalid(
-      'a number in the arguments has more digits than Tollgate can keep when it rewrites them for this tool; send it as text',
+      'a number in the arguments has more digits than Tollgate can keep when it rewrites them for this tool; ' +
+        'send it as text',
     );
   return { doc: { text: JSON.stringify(checked.args), value: checked.args, exact: true }, notes };
 }

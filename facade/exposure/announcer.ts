@@ -68,7 +68,8 @@ export class Announcer {
   /** Returns a text of all decisions that a list depends on. Throws STATE_FAILED. */
   basisOf(session: OpenSession, consented = this.#parts.consented()): string {
     const { number, deps } = this.#parts.snapshot();
-    return `${number}\n${consented}\n${session.reads ?? ''}\n${deps.preconditions.view(session.principal, session).revision}`;
+    const { revision } = deps.preconditions.view(session.principal, session);
+    return `${number}\n${consented}\n${session.reads ?? ''}\n${revision}`;
   }
 
   close(): void {

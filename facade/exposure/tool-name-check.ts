@@ -62,7 +62,9 @@ export function findUncheckedNames(
         file: first.file,
         line: first.line,
         column: first.column,
-        message: `${server} is not approved yet, so what this file names of its tools and arguments cannot be checked; approve it, and check again`,
+        message:
+          `${server} is not approved yet, so what this file names of its tools and arguments cannot be checked; ` +
+          'approve it, and check again',
       },
     ];
   });
@@ -241,7 +243,9 @@ export function namePrecondition(
 
 /** The caller does not learn which tools or arguments exist. The log and `tollgate check` inform the owner. */
 function refusal({ file, line }: Problem): TollgateError {
-  const message = `${file}:${line} names a tool, an argument or a value that the server does not have, so a restriction of this tool would not apply.`;
+  const message =
+    `${file}:${line} names a tool, an argument or a value that the server does not have, ` +
+    'so a restriction of this tool would not apply.';
   return new TollgateError('DENIED', {
     detail: `Refused by rule ${REASON}: ${message}`,
     next: 'Use another tool, and tell the user: `tollgate check` says what the owner must correct.',

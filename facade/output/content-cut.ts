@@ -113,7 +113,8 @@ function noticeFor(text: string, cut: ReturnType<typeof cutText>, request: Shape
 function restNotice(items: readonly ContentItem[], request: ShapeRequest): CutNotice {
   const { handle, bytes } = request.spill.put(items.map((item) => JSON.stringify(item)).join('\n'));
   const kinds = [...new Set(items.map(kindOf))].slice(0, 3).join(', ');
-  const line = `${items.length} more content item${items.length === 1 ? '' : 's'} (${kinds}; ${bytes} bytes) not shown. ${nextCall(handle, 1, request.reader)}`;
+  const count = `${items.length} more content item${items.length === 1 ? '' : 's'}`;
+  const line = `${count} (${kinds}; ${bytes} bytes) not shown. ${nextCall(handle, 1, request.reader)}`;
   return { line, bytes, spill: handle, offset: 1 };
 }
 

@@ -7,13 +7,16 @@ import type { Redaction } from './redactor.ts';
  * An absolute path in a folder that Unix systems have at the root. `/repos/x` is none: it may be a route of an HTTP
  * API, as in `https://example.org/home/x`.
  */
-const START =
-  /(?<![\w.~%/-])(?:file:\/\/)?(?=\/(?:home|Users|root|tmp|private|var|opt|srv|usr|etc|mnt|media|run|nix|snap|Applications|Library|Volumes)(?:\/|$|[\s'"`)\],;:]))/g;
+const START = new RegExp(
+  String.raw`(?<![\w.~%/-])(?:file://)?(?=/(?:home|Users|root|tmp|private|var|opt|srv|usr|etc|mnt|media|run|nix|snap|` +
+    String.raw`Applications|Library|Volumes)(?:/|$|[\s'"\x60)\],;:]))`,
+  'g',
+);
 /** What ends a path without quotes. */
 const END = /[\s'"`<>|()[\]{},;:*?]|$/g;
 const QUOTES = ["'", '"', '`'];
 /** At most this many paths of one call's arguments are compared. */
-const MOST_SAID = 200;
+const MAX_CALLER_PATHS = 200;
 /** Replaces a path; its last name follows. */
 const HIDDEN = '[host path]';
 
@@ -25,11 +28,11 @@ export type HidePaths = (text: string) => Redaction<string>;
  * `args` (the text of the call's arguments) with the folders above them, because the caller knows them.
  */
 export function hidePaths(workspace: string, args: string): HidePaths {
-  let said: readonly string[] | undefined;
+  let callerPaths: readonly string[] | undefined;
   const isKnown = (path: string): boolean => {
     if (isPathWithin(path, workspace)) return true;
-    said ??= findPaths(args, MOST_SAID).map(({ path: own }) => own);
-    return said.some((own) => isPathWithin(own, path));
+    callerPaths ??= findPaths(args, MAX_CALLER_PATHS).map(({ path: own }) => own);
+    return callerPaths.some((own) => isPathWithin(own, path));
   };
   return (text) => {
     const parts: string[] = [];
@@ -45,7 +48,7 @@ export function hidePaths(workspace: string, args: string): HidePaths {
 }
 
 interface Found {
-  /** Without `.`, `..` and a slash at the end. */
+  /** The path, without `.`, `..` and a slash at the end. */
   readonly path: string;
   readonly start: number;
   readonly end: number;
@@ -84,7 +87,7 @@ class QuoteEnds {
     this.#text = text;
   }
 
-  /** Undefined if there is no such quote on the line. */
+  /** Returns the end of a quoted path; undefined if there is no such quote on the line. */
   after(quote: string, start: number): number | undefined {
     if (!QUOTES.includes(quote)) return undefined;
     const end = this.#nextOf(quote, start);

@@ -2,7 +2,7 @@
 
 import { MultiStringSearch } from './multi-string-search.ts';
 
-/** Shorter values would tear ordinary text apart. The loader warns about them. */
+/** Characters of the shortest secret. Shorter values would match ordinary text. The loader warns about them. */
 const MIN_LENGTH = 6;
 /**
  * `\u0073` is an s, `\/` a slash, and `\\` begins an escape in a text that is JSON itself: the bytes may not look like
@@ -73,12 +73,12 @@ export class Redactor {
   }
 }
 
-/** As it is in a JSON string. JSON in JSON escapes twice. */
+/** Returns a value as it is in a JSON string. JSON in JSON escapes twice. */
 function inJson(text: string): string {
   return JSON.stringify(text).slice(1, -1);
 }
 
-/** As programs write it that keep JSON to ASCII (Python does by default). */
+/** Returns a value in the form of programs that write JSON in ASCII (Python does by default). */
 function inAscii(json: string): readonly string[] {
   const escape = (digits: (hex: string) => string): string =>
     json.replace(/[\u0080-\uffff]/g, (unit) => `\\u${digits(unit.charCodeAt(0).toString(16).padStart(4, '0'))}`);
@@ -86,8 +86,8 @@ function inAscii(json: string): readonly string[] {
 }
 
 /**
- * Alone, and within more text: the same bytes give other characters at each of three offsets. Ends that share bits with
- * a neighbour are left out.
+ * Returns the base64 forms, alone and within more text: the same bytes give other characters at each of three offsets.
+ * Ends that share bits with a neighbour are left out.
  */
 function base64Forms(secret: string): readonly string[] {
   const inside = [0, 1, 2].map((offset) => {

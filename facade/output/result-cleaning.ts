@@ -18,14 +18,17 @@ export interface Cleaning {
  * Schemes by which a client would read, run or start something on its own machine. Schemes of resources (`github:`,
  * `memory:`) are not among them.
  */
-const LOCAL_SCHEME =
-  /^(file|javascript|data|vbscript|about|blob|filesystem|view-source|jar|mhtml|mk|search-ms|smb|cifs|nfs|afp|ssh|telnet|intent|android-app|chrome|edge|vscode|vscode-insiders|vscodium|cursor|windsurf|jetbrains|ms-[a-z0-9.-]+|x-apple[a-z0-9.-]*|x-man-page|hcp)$/;
+const LOCAL_SCHEME = new RegExp(
+  '^(file|javascript|data|vbscript|about|blob|filesystem|view-source|jar|mhtml|mk|search-ms|smb|cifs|nfs|afp|ssh|' +
+    'telnet|intent|android-app|chrome|edge|vscode|vscode-insiders|vscodium|cursor|windsurf|jetbrains|' +
+    'ms-[a-z0-9.-]+|x-apple[a-z0-9.-]*|x-man-page|hcp)$',
+);
 /**
  * What readers of addresses skip: spaces and control characters at the start, tabs and line ends anywhere (WHATWG URL,
  * section 4.4).
  */
 const SKIPPED = /^[\u0000- ]+|[\t\n\r]+/g;
-/** Members that name something a client may open. */
+/** Names of members with an address that a client may open. */
 const ADDRESSES = /resource_link|"resource"|"icons"|\\u/;
 /** Replaces the address of a resource whose content is next to it. */
 const NO_ADDRESS = 'urn:tollgate:address-removed';

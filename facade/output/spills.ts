@@ -259,7 +259,8 @@ function page(text: string, ask: Ask): readonly string[] {
   // is named, because it would be repeated for ever.
   if (cut.head === '' && ends.length > 0) {
     return [
-      `[tollgate: nothing was read: line ${offset} of ${ends.length} does not fit into the ${cap.bytes} bytes that a rule or a budget leaves here. Search, or read from offset ${offset} when more is left.]`,
+      `[tollgate: nothing was read: line ${offset} of ${ends.length} does not fit into the ${cap.bytes} bytes ` +
+        `that a rule or a budget leaves here. Search, or read from offset ${offset} when more is left.]`,
     ];
   }
   const last = offset + cut.gap.first - 2;

@@ -1,10 +1,10 @@
-/** How long an end may take: a bounded wait that a second signal ends. */
+/** Waits for running calls at the end of the process, for a limited time. A second signal ends the wait. */
 
-/** How long running calls may continue once the process is told to stop. */
+/** The time that running calls have once the process is told to stop. */
 export interface Drain {
   /** Milliseconds. */
   readonly drainMs: number;
-  /** Calls the listener when a second signal comes; the returned function undoes that. */
+  /** Calls the listener when a second signal comes. The returned function removes the listener. */
   readonly onUrge?: ((listener: () => void) => () => void) | undefined;
 }
 

@@ -17,7 +17,7 @@ export interface Session {
   readonly onBehalf?: boolean;
 }
 
-/** The facts with which a host opens a session. */
+/** What a host knows about a session that it opens. */
 export type HostSessionOptions = Pick<Session, 'tab' | 'onBehalf'>;
 
 /** A `tools/call` as it came in. */

@@ -62,7 +62,7 @@ export class LegacyDispatch implements Dispatch {
     if (message.kind === 'invalid') return refusalText(message.id, message.error);
     if (message.kind === 'notification' && message.method === 'notifications/cancelled')
       this.#cancel(message.params?.value.requestId);
-    // Tollgate asks its clients nothing, so responses answer nothing. Other notifications need no action.
+    // Tollgate sends its clients no requests, so their responses are ignored. Other notifications need no action.
     return undefined;
   }
 

@@ -156,7 +156,7 @@ describe('a file that changes after the first screen', () => {
     await withConsents(config, async (consents, state) => {
       const audit = openAudit(config.audit);
       try {
-        const look = await APP_MODULE.openLook(config, { redactor: new Redactor(), audit, state });
+        const look = await APP_MODULE.openProbe(config, { redactor: new Redactor(), audit, state });
         const shown = await reviewStart(server, consents);
         const seen = {
           probe: look,

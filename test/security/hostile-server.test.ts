@@ -237,7 +237,7 @@ describe('a server that asks for something while an owner looks at it' + verifie
     );
     const [audit, state] = [openAudit(config.audit), openState(config.state)];
     try {
-      const look = await APP_MODULE.openLook(config, { redactor: new Redactor(), audit, state });
+      const look = await APP_MODULE.openProbe(config, { redactor: new Redactor(), audit, state });
       const { tools } = await probeForConsent(
         config.servers.get('raw')!,
         { ownIsolation: true },

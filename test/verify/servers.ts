@@ -49,7 +49,7 @@ export async function verify(known: KnownServer, say: (line: string) => void): P
     const state = openState(config.state);
     const audit = openAudit(config.audit);
     try {
-      const look: ConsentProbe = await APP_MODULE.openLook(config, { redactor: new Redactor(), audit, state });
+      const look: ConsentProbe = await APP_MODULE.openProbe(config, { redactor: new Redactor(), audit, state });
       const { tools } = await probeForConsent(
         { ...server, connectTimeoutMs: 60_000 },
         {},

@@ -88,7 +88,7 @@ function requireKey(state: string): Buffer {
   });
 }
 
-/** A file that was removed meanwhile has none. */
+/** Returns the lines of a file; none if it was removed meanwhile. */
 function readLines(file: RecordingFile): string[] {
   try {
     const lines = readFileSync(file.path, 'utf8').split('\n');

@@ -1,6 +1,6 @@
 /**
- * Owns the facts of a call that is only written down: the same lowering as a real call, without a server; refuses names
- * that nothing stands behind.
+ * Lowers a call that a person has written down, in the same way as a real call but without a server. It refuses names
+ * that no server or exposure has.
  */
 import { PRIMITIVES, type Primitive } from '../../../adapters/port.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
@@ -19,7 +19,7 @@ import { type EffectSource, effectOf, listToolFacts } from './call-effect.ts';
 import { routedServer, unservedError } from './primitive-routes.ts';
 
 /**
- * A call as a person writes it. `tool` is a primitive, `server.tool`, or the name under which a tool is shown; `labels`
+ * A call as a person writes it. `tool` is a primitive, `server.tool`, or the name under which a tool is shown. `labels`
  * are those of its run.
  */
 export interface WrittenCall {
@@ -28,7 +28,7 @@ export interface WrittenCall {
   readonly args: Readonly<Record<string, unknown>>;
 }
 
-/** What calls are drafted against; the servers are those of the configuration and need not run. */
+/** The configuration that a call is drafted for. Its servers need not run. */
 export interface DraftContext {
   readonly config: Pick<Config, 'profiles' | 'workspace'>;
   readonly served: ReadonlyMap<string, ServedServer>;
@@ -38,51 +38,59 @@ export interface DraftContext {
 export type DraftedCall = Pick<CallInput, 'effect' | 'argsText'>;
 
 /**
- * What the policy would be told of a call: pins applied, the arguments of primitives checked and lowered to their
- * backend. Arguments of other tools are taken as they are, since no server was asked for their schema. Reads the file
- * system to resolve symlinks, and nothing else. Throws UNKNOWN_TOOL, ARGS_INVALID, NOT_SUPPORTED, and CONFIG_INVALID
- * for a profile that is not there.
+ * Returns the policy's input for a call. Pins are applied, and the arguments of primitives are checked and lowered to
+ * their backend. Arguments of other tools are not checked, because no server was asked for their schema. Reads the file
+ * system only to resolve symbolic links. Throws UNKNOWN_TOOL, ARGS_INVALID, NOT_SUPPORTED, and CONFIG_INVALID for an
+ * unknown profile.
  */
-export function draftCall(world: DraftContext, principal: Pick<Principal, 'profiles'>, call: WrittenCall): DraftedCall {
-  const doing = nameTool(world, principal, call.tool).doing(call.args, call.labels ?? []);
-  return { effect: effectOf(doing, world.config.workspace), argsText: JSON.stringify(doing.args) };
+export function draftCall(
+  context: DraftContext,
+  principal: Pick<Principal, 'profiles'>,
+  call: WrittenCall,
+): DraftedCall {
+  const source = draftedTool(context, principal, call.tool).source(call.args, call.labels ?? []);
+  return { effect: effectOf(source, context.config.workspace), argsText: JSON.stringify(source.args) };
 }
 
 /**
- * What a list would be asked about a tool: a primitive stands for several tools of its backends. Throws UNKNOWN_TOOL,
- * CONFIG_INVALID.
+ * Returns the policy's input for the listing of a tool. A primitive has several tools of its backends. Throws
+ * UNKNOWN_TOOL and CONFIG_INVALID.
  */
 export function draftTools(
-  world: DraftContext,
+  context: DraftContext,
   principal: Pick<Principal, 'profiles'>,
   tool: string,
 ): readonly ListTool[] {
-  return nameTool(world, principal, tool).tools;
+  return draftedTool(context, principal, tool).tools;
 }
 
-interface Named {
+interface DraftedTool {
   readonly tools: readonly ListTool[];
-  readonly doing: (args: WrittenCall['args'], labels: readonly string[]) => EffectSource;
+  readonly source: (args: WrittenCall['args'], labels: readonly string[]) => EffectSource;
 }
 
-function nameTool(world: DraftContext, principal: Pick<Principal, 'profiles'>, written: string): Named {
-  const profile = mergeProfiles(world.config, principal.profiles);
+function draftedTool(context: DraftContext, principal: Pick<Principal, 'profiles'>, written: string): DraftedTool {
+  const profile = mergeProfiles(context.config, principal.profiles);
   const primitive = PRIMITIVES.find((name) => name === written || `${WORKSPACE}.${name}` === written);
   if (primitive !== undefined)
-    return namePrimitive(
-      world,
+    return draftedPrimitive(
+      context,
       primitive,
       primitive === written ? (profile.primitives[primitive] ?? []) : [{ server: WORKSPACE }],
     );
-  const { served, tool, pins } = findTool(world, profile, written);
+  const { served, tool, pins } = findTool(context, profile, written);
   const semantics = served.semanticsOf(tool);
   return {
     tools: [{ server: served.name, tool, ...listToolFacts(semantics) }],
-    doing: (args) => ({ server: served.name, tool, semantics, args: applyPins(args, pins).args }),
+    source: (args) => ({ server: served.name, tool, semantics, args: applyPins(args, pins).args }),
   };
 }
 
-function namePrimitive({ config, served }: DraftContext, primitive: Primitive, routes: readonly Route[]): Named {
+function draftedPrimitive(
+  { config, served }: DraftContext,
+  primitive: Primitive,
+  routes: readonly Route[],
+): DraftedTool {
   const backends = new Map(
     routes.flatMap(({ server }) => {
       const backend = served.get(server)?.backend;
@@ -103,7 +111,7 @@ function namePrimitive({ config, served }: DraftContext, primitive: Primitive, r
         primitive,
       })),
     ),
-    doing: (args, labels) => {
+    source: (args, labels) => {
       const { paths } = effectOf(
         {
           server: '',
@@ -120,13 +128,13 @@ function namePrimitive({ config, served }: DraftContext, primitive: Primitive, r
   };
 }
 
-interface Found {
+interface FoundTool {
   readonly served: ServedServer;
   readonly tool: string;
   readonly pins: Readonly<Record<string, unknown>>;
 }
 
-function findTool({ served }: DraftContext, { expose }: ProfileConfig, written: string): Found {
+function findTool({ served }: DraftContext, { expose }: ProfileConfig, written: string): FoundTool {
   const shown = expose
     .filter(({ tool }) => !tool.includes('*'))
     .flatMap(({ tool, name, pins }) => {
@@ -156,16 +164,16 @@ function findTool({ served }: DraftContext, { expose }: ProfileConfig, written: 
   return { served: server, tool: id.tool, pins: byName?.pins ?? pinsOf(expose, id) };
 }
 
-/** The name that Tollgate makes of server and tool; a server's name holds no underscore. */
+/** Splits a name that Tollgate has made from server and tool. The name of a server contains no underscore. */
 function splitShown(written: string): { readonly server: string; readonly tool: string } | undefined {
   const found = /^([^_]+)_(.+)$/.exec(written);
   return found === null ? undefined : { server: found[1] ?? '', tool: found[2] ?? '' };
 }
 
-/** Of the exposures of a tool without the name of one of them: the first that shows it. */
+/** Returns the pins of the first exposure that shows a tool. */
 function pinsOf(
   expose: ProfileConfig['expose'],
   { server, tool }: { readonly server: string; readonly tool: string },
-): Found['pins'] {
+): FoundTool['pins'] {
   return expose.find(({ tool: pattern }) => toolMatcher(pattern)(`${server}.${tool}`))?.pins ?? {};
 }

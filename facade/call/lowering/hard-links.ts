@@ -179,8 +179,8 @@ function keyOf(stat: BigIntStats): string {
 function tooMany(): TollgateError {
   return new TollgateError('DENIED', {
     detail:
-      `The file has several names (hard links). Its other names are not known, because the workspaces contain more than ` +
-      `${MAX_ENTRIES} entries.`,
+      'The file has several names (hard links). Its other names are not known, because the workspaces contain more ' +
+      `than ${MAX_ENTRIES} entries.`,
     next: 'Replace the file with a copy of it: a copy has only one name.',
   });
 }

@@ -17,10 +17,10 @@ export interface RoutedCall {
   readonly labels: readonly string[];
 }
 
-/** The path of a call that names none: it starts in the workspace. */
+/** The path of a call that names no path: it starts in the workspace. */
 const WORKSPACE_ITSELF: RoutedCall['paths'] = [{ path: '.', inside: true }];
 
-/** True for a primitive whose calls need a choice. */
+/** Returns true for a primitive whose calls need a choice. */
 export function isRouted(routes: readonly Route[] | undefined): routes is readonly Route[] {
   return routes !== undefined && (routes.length > 1 || !routes.every(isOpen));
 }
@@ -53,7 +53,9 @@ function fits({ paths }: Route, { path, inside }: RoutedCall['paths'][number]): 
  */
 export function unservedError(primitive: string, hidden?: readonly Reason[]): TollgateError {
   return new TollgateError('NOT_SUPPORTED', {
-    detail: `No server that you can use serves this call of ${primitive}: the owner lets it serve other paths, or runs with other labels`,
+    detail:
+      `No server that you can use serves this call of ${primitive}: ` +
+      'the owner lets it serve other paths, or runs with other labels',
     next: 'Use another path, or tell the user.',
     ...(hidden !== undefined && { cause: new HiddenBy(hidden) }),
   });

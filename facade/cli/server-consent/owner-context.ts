@@ -24,7 +24,7 @@ import { withDecisions } from '../command-state.ts';
 /** The implementations that facade/main.ts passes in. */
 export interface ConsentWiring {
   readonly inspect: StartInspector;
-  readonly openLook: (
+  readonly openProbe: (
     config: Config,
     parts: { readonly redactor: Redactor; readonly audit: AuditLog; readonly state: State; readonly opa?: string },
   ) => Promise<ConsentProbe>;
@@ -82,7 +82,7 @@ export async function withOwnerContext(
       now: () => new Date().toISOString(),
       revive: (server) => reviveServer(state, server, randomUUID()),
       look: () =>
-        wiring.openLook(config, { redactor, audit, state, ...(options.opa !== undefined && { opa: options.opa }) }),
+        wiring.openProbe(config, { redactor, audit, state, ...(options.opa !== undefined && { opa: options.opa }) }),
       record: (entry) => {
         append({ type: 'consent', ...entry, by });
         if (entry.event !== 'looked') decided.add(entry.server);

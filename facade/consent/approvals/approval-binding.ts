@@ -55,10 +55,8 @@ export function bindingHash(
   { principal, effect, args, revision, pin, session }: ApprovalBinding,
   digest: Digest,
 ): string {
-  const { id, role, groups, profiles, origin } = principal;
-  return digest(
-    `tollgate/approval/call/1\n${JSON.stringify([id, role, groups, profiles, origin, inOrder(effect), args, revision, pin, session ?? null])}`,
-  );
+  const parts = [...identityOf(principal), inOrder(effect), args, revision, pin, session ?? null];
+  return digest(`tollgate/approval/call/1\n${JSON.stringify(parts)}`);
 }
 
 /** What a wider approval is for: one principal and run, under one policy and one set of definitions. */
@@ -77,11 +75,13 @@ export function approvalReachHash(
   reach: ApprovalReach,
   digest: Digest,
 ): string {
-  const { id, role, groups, profiles, origin } = principal;
   const rules = reach.scope === 'group' ? [...reach.rules].sort() : [];
-  return digest(
-    `tollgate/approval/reach/1\n${JSON.stringify([id, role, groups, profiles, origin, reach.run, effect.server, reach.scope, rules, revision, reach.set])}`,
-  );
+  const parts = [...identityOf(principal), reach.run, effect.server, reach.scope, rules, revision, reach.set];
+  return digest(`tollgate/approval/reach/1\n${JSON.stringify(parts)}`);
+}
+
+function identityOf({ id, role, groups, profiles, origin }: ApprovalBinding['principal']): readonly unknown[] {
+  return [id, role, groups, profiles, origin];
 }
 
 /** Returns the widest scope that an approval of this call may have: of several asking rules the narrowest counts. */

@@ -261,11 +261,12 @@ export function createApprovalNotice(write: (line: string) => void, now: () => n
     lines += 1;
     if (lines > MAX_LINES) return;
     const { principal, effect } = binding;
-    const rule = reasons[0];
+    const because = reasons[0] === undefined ? '' : ` (rule ${reasons[0].id}: ${reasons[0].message})`;
     const more = lines === MAX_LINES ? ' (No more lines for a minute; all of them: tollgate approvals list)' : '';
     write(
       inOneLine(
-        `${principal.id} waits for approval of ${effect.server}.${effect.tool}${rule === undefined ? '' : ` (rule ${rule.id}: ${rule.message})`}. Decide: tollgate approvals show ${id}${more}`,
+        `${principal.id} waits for approval of ${effect.server}.${effect.tool}${because}. ` +
+          `Decide: tollgate approvals show ${id}${more}`,
       ),
     );
   };

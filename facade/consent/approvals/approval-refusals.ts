@@ -71,7 +71,8 @@ export function refusePending(
     detail: `${why} Approval id ${known.id}.${other}`,
     next: isOver
       ? 'Repeat the same call: it is decided again.'
-      : `Tell the user: an owner decides with \`tollgate approvals show ${known.id}\`. After the approval, repeat the same call, unchanged. Until then, go on with other work.`,
+      : `Tell the user: an owner decides with \`tollgate approvals show ${known.id}\`. ` +
+        'After the approval, repeat the same call, unchanged. Until then, go on with other work.',
     data: {
       approval: known.id,
       expires: new Date(known.expires).toISOString(),
@@ -82,10 +83,12 @@ export function refusePending(
 }
 
 /** Returns the refusal of a call for which no request was opened, because too many calls wait already. */
-export function refuseFullQueue({ call }: ApprovalRequest, seen: string): TollgateError {
+export function refuseFullQueue({ call }: ApprovalRequest, limit: string): TollgateError {
   const { reasons } = call.decision;
   return new TollgateError('APPROVAL_REQUIRED', {
-    detail: `A person must approve this call first, so it was not made: ${explainReasons(reasons)} No one was asked: ${seen}.`,
+    detail:
+      `A person must approve this call first, so it was not made: ${explainReasons(reasons)} ` +
+      `No one was asked: ${limit}.`,
     next: 'Let the user decide those first (`tollgate approvals list`), then call again.',
     data: { reasons: publicReasons(reasons) },
   });

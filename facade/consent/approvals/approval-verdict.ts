@@ -32,9 +32,10 @@ export async function approveRequest(
       next: `\`tollgate approvals show ${item.id}\` shows who decided.`,
     });
   if (APPROVAL_SCOPES.indexOf(scope) > APPROVAL_SCOPES.indexOf(item.widest)) {
+    const rules = item.reasons.map(({ id }) => id).join(', ');
     throw new TollgateError('USAGE', {
       detail: `The rules that ask allow one approval to cover the ${item.widest} at most.`,
-      next: `Give --for ${item.widest}, or \`approval: ${scope}\` to each of these rules: ${item.reasons.map(({ id }) => id).join(', ')}.`,
+      next: `Give --for ${item.widest}, or \`approval: ${scope}\` to each of these rules: ${rules}.`,
     });
   }
   const approved: Approval = {

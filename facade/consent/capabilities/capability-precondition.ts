@@ -106,7 +106,9 @@ function capabilitiesOffered(
   };
 }
 
-/** Returns the upgrades of a principal by capability. An upgrade of its profile takes precedence over an upgrade of all. */
+/**
+ * Returns the upgrades of a principal by capability. An upgrade of its profile takes precedence over an upgrade of all.
+ */
 function upgradesOf(listed: readonly Upgrade[], { profiles }: Principal): ReadonlyMap<string, Upgrade> {
   if (listed.length === 0) return NOTHING_ADDED;
   return new Map(

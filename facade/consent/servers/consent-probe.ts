@@ -172,8 +172,12 @@ function adviceFor(server: ServerConfig, openness: ProbeOpenings, error: Tollgat
     ...(flags.includes('--with-network') ? ['network'] : []),
     ...(flags.includes('--own-isolation') ? ['the rights that it is configured with (direct)'] : []),
   ];
-  const why = fetches ? 'It downloads its package when it starts. ' : '';
-  return `${error.code === 'INIT_FAILED' ? `${error.next} ` : ''}${why}It was probed without ${without.join(', ')}. If it needs that to list its tools: tollgate approve ${server.name} ${flags.join(' ')}`;
+  return [
+    ...(error.code === 'INIT_FAILED' ? [error.next] : []),
+    ...(fetches ? ['It downloads its package when it starts.'] : []),
+    `It was probed without ${without.join(', ')}.`,
+    `If it needs that to list its tools: tollgate approve ${server.name} ${flags.join(' ')}`,
+  ].join(' ');
 }
 
 /** Returns true for a server without isolation that is probed in a sandbox. */
@@ -186,7 +190,6 @@ export function isProbedInSandbox(
 
 /** The server's error text may contain a secret that the probe got. */
 function refusedList(name: string, { message }: UpstreamError, { withSecrets }: ProbeOpenings): TollgateError {
-  return new TollgateError('INIT_FAILED', {
-    detail: `Server "${name}" answers tools/list with an error${withSecrets === true ? '.' : `: ${JSON.stringify(message.slice(0, 200))}`}`,
-  });
+  const reason = withSecrets === true ? '.' : `: ${JSON.stringify(message.slice(0, 200))}`;
+  return new TollgateError('INIT_FAILED', { detail: `Server "${name}" answers tools/list with an error${reason}` });
 }

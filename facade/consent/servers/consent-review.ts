@@ -107,12 +107,14 @@ function unboundIn({
     ...(gone === undefined
       ? []
       : [
-          `${JSON.stringify(gone)} does not exist, so it cannot start: install its package again, or correct args in its entry`,
+          `${JSON.stringify(gone)} does not exist, so it cannot start: ` +
+            'install its package again, or correct args in its entry',
         ]),
     ...(unbound === undefined
       ? []
       : [
-          `what ${JSON.stringify(unbound)} runs is not bound to this approval: no file above contains it, and it may differ at each start`,
+          `what ${JSON.stringify(unbound)} runs is not bound to this approval: ` +
+            'no file above contains it, and it may differ at each start',
         ]),
     ...data.map((file) => `${JSON.stringify(file)} is data that it writes: what is in it is not bound`),
     ...scripts
@@ -127,8 +129,8 @@ function unboundIn({
 }
 
 /**
- * Returns the result of a probe, compared with the set that was approved before. `others`: tool → server, for the tools
- * of other servers.
+ * Returns the result of a probe, compared with the set that was approved before. `others`: tool → server, for the
+ * tools of other servers.
  */
 export function reviewTools(
   server: ServerConfig,

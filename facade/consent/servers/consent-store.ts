@@ -57,7 +57,7 @@ export interface ServerConsent extends ConsentAct {
 /** The stored entry of one server: none, a consent, or a damaged entry. */
 export type StoredConsent = { readonly consent?: ServerConsent; readonly damaged?: true };
 
-/** What the consent to one server covers. */
+/** What a person has approved of one server: nothing, its start, or its start and tools. */
 export type ConsentState = 'unapproved' | 'start only' | 'approved' | 'any tools' | 'damaged';
 
 /** Returns the state of the consent to one server. */

@@ -114,7 +114,7 @@ export class Consents {
     return hash === undefined ? undefined : this.tools.get(server, hash);
   }
 
-  /** Returns tool → server for the tools of the other approved servers. A definition may pretend to be one of them. */
+  /** Returns tool → server for tools of the other approved servers. A definition may pretend to be one of them. */
   toolsOfOthers(server: string): ReadonlyMap<string, string> {
     const others = [...this.store.all().keys()].filter((name) => name !== server);
     return new Map(others.flatMap((name) => this.lastSet(name)?.tools.map((tool) => [tool.name, name] as const) ?? []));

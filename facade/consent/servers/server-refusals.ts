@@ -23,10 +23,12 @@ export function toolsUnapprovedRefusal(server: string): TollgateError {
 
 /** The refusal of a changed server. It names fields only: values may be secrets, and a field may contain any text. */
 export function changedRefusal(server: string, fields: readonly string[]): TollgateError {
+  const more = fields.length > 5 ? ` and ${fields.length - 5} more` : '';
+  const verb = fields.length === 1 ? 'differs' : 'differ';
   const what =
     fields.length === 0
       ? 'it was approved again with other settings'
-      : `${fields.slice(0, 5).join(', ')}${fields.length > 5 ? ` and ${fields.length - 5} more` : ''} ${fields.length === 1 ? 'differs' : 'differ'} from what was approved`;
+      : `${fields.slice(0, 5).join(', ')}${more} ${verb} from what was approved`;
   return refusal(
     `Server "${server}" is not started: ${what}.`,
     `The owner reviews the change and approves it with \`tollgate approve ${server}\`.`,
@@ -37,7 +39,8 @@ export function changedRefusal(server: string, fields: readonly string[]): Tollg
 export function exposedRefusal(server: string, why: string): TollgateError {
   return refusal(
     `Server "${server}" is not started, because an agent could change what it runs: ${why}.`,
-    `The owner moves the server to its own folder, best outside the workspace and every allowWrite (for a package runner: sets cwd there), and approves it with \`tollgate approve ${server}\`.`,
+    'The owner moves the server to its own folder, best outside the workspace and every allowWrite ' +
+      `(for a package runner: sets cwd there), and approves it with \`tollgate approve ${server}\`.`,
   );
 }
 
@@ -57,8 +60,10 @@ function refusal(what: string, next: string, consent: 'lacking' | 'disabled' = '
 /** The refusal of a server whose stored consent is damaged. */
 export function damagedRefusal(server: string): TollgateError {
   return refusal(
-    `The approval of server "${server}" is damaged, or something other than Tollgate has written it, so it does not count.`,
-    `The owner finds out what happened to the state folder, then withdraws the approval with \`tollgate revoke ${server}\` and approves again.`,
+    `The approval of server "${server}" is damaged, or something other than Tollgate has written it, ` +
+      'so it does not count.',
+    'The owner finds out what happened to the state folder, then withdraws the approval with ' +
+      `\`tollgate revoke ${server}\` and approves again.`,
   );
 }
 

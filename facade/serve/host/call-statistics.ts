@@ -1,4 +1,4 @@
-/** The call counts for hosts: over all processes of a state folder, also ended ones. Counting never delays a call. */
+/** Counts the calls of all processes of a state folder, also ended ones, for hosts. Counting never delays a call. */
 import type { State } from '../../state/state-port.ts';
 
 /** Counts of calls (HB-11, HB-13). `averageMs`: of the time that servers took. */
@@ -111,13 +111,13 @@ function add(sum: Counts, more: Counts): void {
   sum.timed += more.timed;
 }
 
-/** Outcomes are few. */
+/** Returns the key of the calls that are counted together. It keeps the outcome, because there are few outcomes. */
 function othersOf(key: string): string {
   const [, , outcome] = JSON.parse(key) as [string, string, string];
   return JSON.stringify([OTHERS, OTHERS, outcome]);
 }
 
-/** What cannot be read does not count. */
+/** Returns the stored counts. A text that cannot be read counts nothing. */
 function parse(text: string | undefined): Counts {
   if (text === undefined) return noCounts();
   try {

@@ -16,13 +16,13 @@ const MAX = 1000;
  */
 const [MAX_NAMES, MAX_NAME] = [100, 128];
 
-/** Something that hosts are told. */
+/** Something that happened, as hosts hear of it. */
 export type FeedEvent = ServerEvent | CallEvent;
 
 /** One event as a listener gets it. */
 export interface FeedItem {
   readonly seq: number;
-  /** Of this process. An id of another process is no place to continue from. */
+  /** The id is valid in this process. A listener cannot continue from an id of another process. */
   readonly id: string;
   /** JSON. */
   readonly text: string;

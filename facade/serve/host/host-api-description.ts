@@ -90,9 +90,11 @@ export function findOperation(
   const below = describeHostApi().operations.filter(
     (operation) => operation.method === method && operation.path.startsWith(`${first.operation.path}/{`),
   );
+  const methods = fitting.map(({ operation }) => operation.method);
+  const longer = below.map((operation) => `${operation.method} ${operation.path}`);
   throw new TollgateError('HTTP_METHOD', {
-    next: `Use ${[...fitting.map(({ operation }) => operation.method), ...below.map((operation) => `${operation.method} ${operation.path}`)].join(' or ')}.`,
-    data: { allow: fitting.map(({ operation }) => operation.method).join(', ') },
+    next: `Use ${[...methods, ...longer].join(' or ')}.`,
+    data: { allow: methods.join(', ') },
   });
 }
 

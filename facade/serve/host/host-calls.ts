@@ -1,6 +1,6 @@
 /**
- * The calls that hosts wait for. Each ends when its host cancels it, disconnects, or its time is over. A host cannot
- * cancel the calls of another.
+ * The calls that hosts wait for. A call ends when its host cancels it, when the host disconnects, or when its time is
+ * over. A host cannot cancel the calls of another.
  */
 import { Cancellation, type CancelSignal } from '../../../adapters/rpc/cancellation.ts';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';

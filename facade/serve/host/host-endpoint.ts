@@ -52,7 +52,10 @@ export interface HostEndpointOptions {
   readonly reload: () => Promise<void>;
 }
 
-/** The one answer that does not end. It runs in a session of its host, so that it ends with the rights of the owner. */
+/**
+ * Streams events: the one answer that does not end. It runs in a session of its host, so that it ends when the host's
+ * principal is no longer an owner.
+ */
 function createEventStreams(feed: HostParts['feed'], sessions: HostSessions) {
   let listening = 0;
   return async (
@@ -175,7 +178,7 @@ async function read(
   return { operation, ...(await readJson(request, maxBytes)) };
 }
 
-/** A key that appears twice is refused, because two readers would take two different values. */
+/** Parses the query. A key that appears twice is refused, because two readers would take two different values. */
 function readQuery(text: string): Readonly<Record<string, string>> {
   const pairs = [...new URLSearchParams(text)];
   if (new Set(pairs.map(([key]) => key)).size < pairs.length)
@@ -238,7 +241,7 @@ function inform(thrown: unknown, onFault: (thrown: unknown) => void): HostRefusa
 /** How often a quiet stream sends a comment, so that no proxy closes it. */
 const BEAT_MS = 30_000;
 
-/** Where events go. `after`: id of the last event that the host has. */
+/** A host that listens to events. `after`: id of the last event that it has. */
 export interface StreamParts {
   readonly response: ServerResponse;
   readonly after: string | undefined;

@@ -373,11 +373,13 @@ function actingAs({ config }: HostParts, principal: Principal, asked: OperationI
       ? config.principals.filter(({ id }) => id === principal.id)
       : config.principals.filter(({ profiles }) => profiles.includes(profile));
   const [holder] = holders;
-  if (holder === undefined || holders.length > 1)
+  if (holder === undefined || holders.length > 1) {
+    const who = holder === undefined ? 'No principal has' : 'Several principals have';
     throw new TollgateError('IDENTITY', {
-      detail: `${holders.length === 0 ? 'No principal has' : 'Several principals have'} the profile ${String(profile)}.`,
+      detail: `${who} the profile ${String(profile)}.`,
       next: 'Give it to the principal of this token, or to one other, in tollgate.yaml.',
     });
+  }
   return Object.freeze({ ...asPrincipal(holder), owner: false, ...(origin !== undefined && { origin }) });
 }
 

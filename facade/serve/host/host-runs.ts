@@ -1,5 +1,5 @@
 /**
- * The runs that a host opens: for whom, for which conversation and turn, and how many calls they may make. A run of
+ * The runs that a host opens: their user, conversation and turn, and the number of calls that they may make. A run of
  * another principal, or an ended one, is refused.
  */
 import { randomBytes } from 'node:crypto';
@@ -12,7 +12,7 @@ import { NO_PRECONDITIONS, OPEN_VIEW, type Precondition } from '../../consent/pr
 import { instant } from '../../state/budget-clock.ts';
 import type { State } from '../../state/state-port.ts';
 
-/** For whom a run is, as internal servers are told. It is never read from arguments or `_meta`. */
+/** The user and space of a run, as internal servers get them. They are never read from arguments or `_meta`. */
 export interface RunScope {
   readonly user: string;
   readonly space: string;
@@ -37,8 +37,8 @@ export interface HostRun {
 /** The runs of all processes. Methods throw STATE_FAILED. */
 export interface Runs {
   /**
-   * Returns whether labels and run budgets belong to the run itself: only an owner opens such a run. A client could otherwise
-   * drop the labels of its session by naming another run.
+   * Returns whether labels and run budgets belong to the run itself: only an owner opens such a run. A client could
+   * otherwise drop the labels of its session by naming another run.
    */
   isOwned(principal: Principal, run: string): boolean;
   /**

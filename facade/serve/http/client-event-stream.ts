@@ -24,8 +24,8 @@ export class EventStream {
   }
 
   /**
-   * Sends one message, with the id by which the client may continue later. False: the client has disconnected, or reads
-   * too slowly, and nothing was sent.
+   * Sends one message, with the id by which the client may continue later. Returns false if nothing was sent, because
+   * the client has disconnected or reads too slowly.
    */
   send(message: string, id?: string): boolean {
     return this.#write(`${id === undefined ? '' : `id: ${id}\n`}event: message\ndata: ${oneLine(message)}\n\n`);

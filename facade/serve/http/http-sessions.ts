@@ -1,4 +1,4 @@
-/** The HTTP sessions: whose they are, how many, how long unused. Only its principal can use a session. */
+/** The sessions of HTTP clients, with limits on their number and their idle time. Only its principal can use one. */
 import type { ServerResponse } from 'node:http';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { Principal } from '../../../policies/port.ts';
@@ -175,8 +175,8 @@ export class SessionTable {
   }
 
   /**
-   * False if all of these are in use. A client with an open stream may have vanished, so after `idleMs` its session may
-   * be ended.
+   * Returns false if all of these are in use. A client with an open stream may have vanished, so its session may be
+   * ended after `idleMs`.
    */
   #evict(which: (session: HttpSession) => boolean): boolean {
     const since = this.#options.now() - this.#options.idleMs;

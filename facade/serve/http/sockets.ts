@@ -1,6 +1,6 @@
 /**
- * The connections of one listener: how many there may be, and which is closed for a new one. Connections without a
- * valid token cannot keep out others.
+ * Limits the connections of one listener, and closes an old one for a new one. Connections without a valid token cannot
+ * keep out others.
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
