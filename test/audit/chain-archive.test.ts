@@ -123,7 +123,7 @@ describe('an archive', () => {
     'never takes the newest file of a living process, however old, nor anything behind it' + verifies('ST-46'),
     async () => {
       const { folder, files, archive, verify } = await world();
-      const writer = startFixture('audit-writer.mjs', [folder, '1000000']);
+      const writer = startFixture('audit-writer.ts', [folder, '1000000']);
       await writer.line();
       writer.child.kill('SIGSTOP');
       const others = files().filter((name) => name.includes(`-${writer.child.pid}`));

@@ -68,7 +68,7 @@ describe('a process that is killed', () => {
     const folder = temporaryFolder();
     const told = new Set<string>();
     for (let round = 0; round < 20; round += 1) {
-      const { child, line, ended } = startFixture('audit-writer.mjs', [folder, '100000', '20000']);
+      const { child, line, ended } = startFixture('audit-writer.ts', [folder, '100000', '20000']);
       await line();
       await new Promise((resolve) => setTimeout(resolve, (round * 7) % 60));
       child.kill('SIGKILL');
@@ -95,7 +95,7 @@ describe('a process that is killed', () => {
 
   it('shares the folder with others: each has its own chain', async () => {
     const folder = temporaryFolder();
-    const writers = [1, 2].map(() => startFixture('audit-writer.mjs', [folder, '500', '30000']));
+    const writers = [1, 2].map(() => startFixture('audit-writer.ts', [folder, '500', '30000']));
     const told = (await Promise.all(writers.map(({ ended }) => ended))).flat();
     expect(told).toHaveLength(1002);
     expect(verifyAudit(folder)).toMatchObject({ ok: true, chains: [{ state: 'ended' }, { state: 'ended' }] });
@@ -105,7 +105,7 @@ describe('a process that is killed', () => {
 describe('a real short write', () => {
   it('at the file size limit of the process leaves nothing of what was refused', async () => {
     const folder = temporaryFolder();
-    const { ended } = startFixture('audit-writer.mjs', [folder, '1000', '1000000000'], 8192);
+    const { ended } = startFixture('audit-writer.ts', [folder, '1000', '1000000000'], 8192);
     const told = await ended;
     expect(told.filter((line) => line.startsWith('failed')).slice(0, 3)).toEqual(
       Array(3).fill('failed AUDIT_FAILED EFBIG'),

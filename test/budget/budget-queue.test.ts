@@ -140,7 +140,7 @@ describe('calls at once', () => {
 
   it('take over the places of a process that was killed, and of none that lives', async () => {
     const folder = temporaryFolder();
-    const { child, line } = startFixture('budget-taker.mjs', [folder, '2', 'hold']);
+    const { child, line } = startFixture('budget-taker.ts', [folder, '2', 'hold']);
     await line();
     child.stdin?.write('go\n');
     expect(await line()).toBe('granted 2');
@@ -196,7 +196,7 @@ describe('the gate of a session', () => {
 describe('two processes', () => {
   it('never grant more than 10 of 100 parallel calls between them' + verifies('CY-17'), async () => {
     const folder = temporaryFolder();
-    const takers = [1, 2].map(() => startFixture('budget-taker.mjs', [folder, '50']));
+    const takers = [1, 2].map(() => startFixture('budget-taker.ts', [folder, '50']));
     await Promise.all(takers.map((taker) => taker.line()));
     const answers = takers.map((taker) => taker.line());
     for (const taker of takers) taker.child.stdin?.write('go\n');
@@ -210,13 +210,13 @@ describe('two processes', () => {
   it('on a disk that is full are refused with STATE_FAILED, grant no more than was kept, and go on when there is room', async () => {
     const folder = temporaryFolder();
     await openState(folder).close();
-    const full = startFixture('budget-taker.mjs', [folder, '20'], 33_000);
+    const full = startFixture('budget-taker.ts', [folder, '20'], 33_000);
     await full.line();
     full.child.stdin?.write('go\n');
     const [, granted, fault] = /^granted (\d+) faults TollgateError: (.*)$/.exec(await full.line()) ?? [];
     expect(Number(granted)).toBeLessThan(10);
     expect(fault).toMatch(/^The state database failed \(SQLITE_[A-Z_0-9]+\)\.$/);
-    const roomy = startFixture('budget-taker.mjs', [folder, '20']);
+    const roomy = startFixture('budget-taker.ts', [folder, '20']);
     await roomy.line();
     roomy.child.stdin?.write('go\n');
     expect(await roomy.line()).toBe(`granted ${10 - Number(granted)}`);

@@ -37,7 +37,7 @@ it(
     // The first one is not killed: a kill is to come at any moment of the work, however fast the machine is.
     let mostMs = Infinity;
     for (let round = 0; round < ROUNDS; round += 1) {
-      const writer = startFixture('audit-writer.mjs', [folder, '1500', '20000']);
+      const writer = startFixture('audit-writer.ts', [folder, '1500', '20000']);
       const words = [
         MAIN,
         'audit',

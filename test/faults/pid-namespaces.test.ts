@@ -4,7 +4,7 @@ import { appendFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { expect, it, onTestFinished } from 'vitest';
-import { temporaryFolder } from '../state/temporary-folder.ts';
+import { fixturePath, temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
 
 interface User {
@@ -24,7 +24,7 @@ async function startUser(folder: string, audit: string): Promise<User> {
       '--kill-child',
       '--mount-proc',
       process.execPath,
-      path.join(import.meta.dirname, '..', 'fixtures', 'state-user.mjs'),
+      fixturePath('state-user.ts'),
       folder,
       audit,
     ],

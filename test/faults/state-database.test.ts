@@ -292,7 +292,7 @@ describe('a running process' + verifies('ST-02', 'ST-03', 'ST-04'), () => {
   });
 
   it('starts its thread again when that has died, whenever the next call comes, and ends in order', async () => {
-    const fixture = startFixture('state-thread.mjs', [temporaryFolder()]);
+    const fixture = startFixture('state-thread.ts', [temporaryFolder()]);
     const [line] = await fixture.ended;
     expect(JSON.parse(line ?? '[]')).toEqual(
       [0, 50, 800].map((wait) => ({ wait, code: '', first: true, value: `${wait}`, written: '' })),

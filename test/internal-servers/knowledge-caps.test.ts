@@ -1,13 +1,13 @@
 /** Tests that the caps of a turn hold however many ask at once, in however many processes. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import path from 'node:path';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { fixturePath } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
 import { document, openTestStore, scope, type TestStore } from './sample-store.ts';
 
-const ASKER = path.join(import.meta.dirname, '..', 'fixtures', 'knowledge-asker.mjs');
+const ASKER = fixturePath('knowledge-asker.ts');
 let test: TestStore;
 beforeEach(() => {
   test = openTestStore();

@@ -21,15 +21,16 @@ export interface Fixture {
   readonly ended: Promise<string[]>;
 }
 
-/** A fixture as a process of its own, killed with the test; its files can grow to `fileBytes`. */
+/** Returns the path of a fixture. The build compiles those in TypeScript. */
+export function fixturePath(name: string): string {
+  const compiled = name.endsWith('.ts');
+  return join(import.meta.dirname, '../..', compiled ? 'dist' : '', 'test/fixtures', name.replace(/\.ts$/, '.js'));
+}
+
+/** Starts a fixture as a process, and kills it at the end of the test. Its files can grow to `fileBytes`. */
 export function startFixture(name: string, args: readonly string[], fileBytes?: number): Fixture {
   const limit = fileBytes === undefined ? [] : ['prlimit', `--fsize=${fileBytes}`];
-  const [command = '', ...words] = [
-    ...limit,
-    process.execPath,
-    join(import.meta.dirname, '..', 'fixtures', name),
-    ...args,
-  ];
+  const [command = '', ...words] = [...limit, process.execPath, fixturePath(name), ...args];
   const child = spawn(command, words, { stdio: ['pipe', 'pipe', 'inherit'] });
   onTestFinished(() => void child.kill('SIGKILL'));
   const lines: string[] = [];

@@ -9,6 +9,7 @@ import { readMessage } from '../../adapters/rpc/message-parser.ts';
 import { Peer } from '../../adapters/rpc/peer.ts';
 import { ServerPool } from '../../adapters/supervisor/server-pool.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { fixturePath } from '../state/temporary-folder.ts';
 import {
   callOf,
   chaos,
@@ -35,10 +36,14 @@ const SOMEBODY = process.getuid?.() === 0 ? { uid: 4712, gid: 4712 } : {};
 
 /** A process that starts a server when it is told to. Root has no limit on processes, so it is somebody else. */
 async function starved(nofile = 256): Promise<{ readonly pid: number; ask(word: string): Promise<string> }> {
-  const child = spawn('prlimit', [`--nofile=${nofile}`, process.execPath, path.join(FIXTURES, 'starved.mjs')], {
-    stdio: 'pipe',
-    ...SOMEBODY,
-  });
+  const child = spawn(
+    'prlimit',
+    [`--nofile=${nofile}`, process.execPath, fixturePath('starved.ts'), fixturePath('chaos.mjs')],
+    {
+      stdio: 'pipe',
+      ...SOMEBODY,
+    },
+  );
   children.push(child);
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   const read = async (): Promise<string> => String((await lines.next()).value);
