@@ -126,7 +126,7 @@ describe('the fetch server' + verifies('PF-12'), () => {
       '200 OK /html\ncontent-type: text/html; charset=utf-8\n\nT & U\n\n## Head\n\na b',
     );
     expect((await call({ path: '/latin' })).text).toMatch(/ü$/);
-    expect((await call({ path: '/binary' })).text).toBe('NOT_TEXT: The answer is 6 bytes of image/png, not text.');
+    expect((await call({ path: '/binary' })).text).toBe('NOT_TEXT: The response is 6 bytes of image/png, not text.');
   });
 
   it('never shows cookies of the service', async () => {
@@ -184,7 +184,7 @@ describe('attacks on the fetch server' + verifies('PF-12'), () => {
   it('huge-body: an answer without end is cut at 2 MiB', async () => {
     const { text } = await call({ path: '/endless' });
     expect(Buffer.byteLength(text)).toBeLessThan(2 * 1024 * 1024 + 300);
-    expect(text).toMatch(/only its first 2 MiB were read/);
+    expect(text).toMatch(/Only its first 2 MiB were read/);
   });
 
   it('silence: a service that never answers is given up', async () => {
@@ -220,7 +220,7 @@ describe('attacks on the fetch server' + verifies('PF-12'), () => {
     expect(
       (await call({ path: '/' }, { origin: named, lookup: async () => Promise.reject(new Error('secret resolver')) }))
         .text,
-    ).toBe('UNREACHABLE: tracker.example.org has no address.');
+    ).toBe('UNREACHABLE: The host tracker.example.org has no IP address.');
     expect((await call({ path: '/' }, { origin: new URL('http://127.0.0.1:1') })).text).toBe(
       'UNREACHABLE: The service cannot be reached (ECONNREFUSED).',
     );

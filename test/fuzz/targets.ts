@@ -233,7 +233,7 @@ export const TARGETS: readonly Target[] = [
   ),
   ofText('occurrences', (text) =>
     [1, 40, text.length / 4].map((length) =>
-      occurrences(text, { needle: text.slice(-length), overlap: true, most: 100_000 }),
+      occurrences(text, { needle: text.slice(-length), overlap: true, limit: 100_000 }),
     ),
   ),
   ofText('applyEdit, replace all', (text) =>

@@ -188,7 +188,7 @@ describe('searching on desktop-commander', () => {
   it('says that ignored files stay out when hidden ones are asked for', async () => {
     const { backend } = replay('desktop-commander', search(done(1, ['📁 /tmp/a'])));
     expect((await say(backend, 'read', { action: 'find', path: '.', pattern: '*', hidden: true })).all).toContain(
-      'ignored files stay out',
+      'this backend leaves out ignored files',
     );
   });
 
@@ -419,7 +419,7 @@ describe('bash on desktop-commander', () => {
     await say(backend, 'bash', { action: 'start', command: 'x', wait_ms: 0 });
     expect(await say(backend, 'bash', { action: 'kill', session: 's1' })).toMatchObject({
       isError: true,
-      all: expect.stringContaining('still runs') as unknown,
+      all: expect.stringContaining('still running') as unknown,
     });
   });
 

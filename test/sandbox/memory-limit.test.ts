@@ -317,7 +317,7 @@ describe('an end for lack of memory is told', () => {
     });
     await backend.stop();
     expect((answer.content ?? []).map(({ text = '' }) => text).join('\n')).toMatch(
-      /^exit 137.*[^]*the system ended it: .*bash\.limits\.memoryMb/,
+      /^exit 137.*[^]*the system ended the command: .*bash\.limits\.memoryMb/,
     );
   });
 });

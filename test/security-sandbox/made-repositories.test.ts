@@ -167,7 +167,7 @@ describe('a repository that a command makes', () => {
       expect(text).toContain('ran');
       asOwner(folder, owner);
       expect(existsSync(path.join(folder, 'pwned'))).toBe(false);
-      expect(text).toMatch(/git would run on the host what these name/);
+      expect(text).toMatch(/git on the host would run programs that these files name/);
       expect(records().filter(({ event }) => event === 'settings-withheld')).toMatchObject([
         { type: 'server', server: 'workspace', outcome: 'deny' },
       ]);

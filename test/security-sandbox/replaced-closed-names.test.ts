@@ -111,7 +111,7 @@ describe('a closed name that is replaced while a command runs', () => {
     const text = await end(id);
     asOwner(folder, 'git status');
     expect(existsSync(path.join(folder, 'pwned'))).toBe(false);
-    expect(text).toMatch(/something outside of its sandbox replaced \.git\/config while it ran/);
+    expect(text).toMatch(/a program outside its sandbox replaced \.git\/config while it ran/);
     // It may have written into the old file only, which git has replaced.
     const wrote = asOwner(folder, 'cat .git/config.withheld').includes('pwned');
     expect([text.includes('.git/config. A person'), asOwner(folder, 'cat .git/config').includes('pwned')]).toEqual([
@@ -143,7 +143,7 @@ describe('a closed name that is replaced while a command runs', () => {
     const younger = await start(`touch began; while [ ! -e gone ]; do :; done; ${evil('sub/.git/config')}; sleep 60`);
     await appears(folder, 'began');
     writeFileSync(path.join(folder, 'go'), '');
-    expect(await end(younger)).toContain('something outside of its sandbox replaced');
+    expect(await end(younger)).toContain('a program outside its sandbox replaced');
     await end(older);
     asOwner(folder, 'git -C sub status');
     expect(existsSync(path.join(folder, 'pwned'))).toBe(false);

@@ -122,7 +122,7 @@ describe('bash run', () => {
     const bench = makeBench();
     const text = await bench.text('bash', { command: 'seq 1 400000' });
     expect(text.length).toBeLessThan(1.6 * 1024 * 1024);
-    const [, dropped] = /\n\[tollgate: (\d+) lines here were not kept\]\n/.exec(text) ?? [];
+    const [, dropped] = /\n\[tollgate: (\d+) lines here were dropped\]\n/.exec(text) ?? [];
     expect(text.startsWith('1\n2\n')).toBe(true);
     expect(text.endsWith('\n399999\n400000')).toBe(true);
     expect(text.split('\n').length - 1 + Number(dropped)).toBe(400_000);
@@ -144,9 +144,9 @@ describe('bash run', () => {
     );
     expect(text).toBe('first');
     expect(note).toBe(
-      '[tollgate: not finished after 3.0 s; it goes on as session s1, without stdin. Next: bash action="poll" session="s1"]',
+      '[tollgate: not finished after 3.0 s; it continues as session s1, without stdin. Next: bash action="poll" session="s1"]',
     );
-    expect(await bench.failure('bash', { action: 'send', session: 's1', input: 'x' })).toContain('takes no input');
+    expect(await bench.failure('bash', { action: 'send', session: 's1', input: 'x' })).toContain('accepts no input');
     bench.put('go', '');
     const rest = await poll(bench, 's1', /has ended: exit/);
     expect(rest).toContain('second');
@@ -155,7 +155,9 @@ describe('bash run', () => {
 
   it('is promoted before the hard end of the call', async () => {
     const bench = makeBench();
-    expect(await bench.text('bash', { command: 'sleep 5' }, { hardTimeoutMs: 600 })).toContain('goes on as session s1');
+    expect(await bench.text('bash', { command: 'sleep 5' }, { hardTimeoutMs: 600 })).toContain(
+      'continues as session s1',
+    );
   });
 
   it('a caller who gives up ends the command and its children' + verifies('CY-18'), async () => {
@@ -225,7 +227,7 @@ describe('bash sessions', () => {
     await expect(bench.call('bash', { action: 'poll', session: 's1', offset: 0 })).rejects.toMatchObject({
       code: 'ARGS_INVALID',
     });
-    expect(await bench.failure('bash', { action: 'send', session: 's1', input: 'x' })).toContain('takes no input');
+    expect(await bench.failure('bash', { action: 'send', session: 's1', input: 'x' })).toContain('accepts no input');
   });
 
   it('polls page by page without losing or repeating a line', async () => {
@@ -256,7 +258,7 @@ describe('bash sessions', () => {
         );
       expect(await bench.text('bash', { action: 'list' }, { scope: 'b' })).toBe('[tollgate: no sessions]');
       expect(await bench.failure('bash', { action: 'poll', session: 's1' }, { scope: 'b' })).toContain(
-        'no such session',
+        'no session with this id',
       );
     },
   );
@@ -282,13 +284,13 @@ describe('bash sessions', () => {
   it('the seventeenth session is refused, and makes a run over time end', async () => {
     const bench = makeBench();
     for (let at = 0; at < 16; at += 1) await bench.text('bash', { action: 'start', command: 'cat', wait_ms: 1 });
-    expect(await bench.failure('bash', { action: 'start', command: 'cat' })).toContain('16 sessions already');
+    expect(await bench.failure('bash', { action: 'start', command: 'cat' })).toContain('already 16 sessions');
     expect(await bench.failure('bash', { command: 'echo part; sleep 20', timeout_ms: 3000 })).toMatch(
-      /no room.*the command was ended\.\n.*\npart/s,
+      /limit of sessions is reached.*the command was ended\.\n.*\npart/s,
     );
     await bench.text('bash', { action: 'kill', session: 's3' });
     expect(await bench.text('bash', { action: 'start', command: 'cat', wait_ms: 1 })).toContain('session s17');
-    expect(await bench.failure('bash', { action: 'poll', session: 's3' })).toContain('no such session');
+    expect(await bench.failure('bash', { action: 'poll', session: 's3' })).toContain('no session with this id');
   });
 
   it('sends to one session take turns', async () => {
@@ -361,7 +363,7 @@ describe('bash sessions', () => {
     await bench.text('bash', { action: 'start', command: second.command, wait_ms: 1 });
     // A poll would keep it alive.
     await expect.poll(() => bench.text('bash', { action: 'list' })).toBe('[tollgate: no sessions]');
-    expect(await bench.failure('bash', { action: 'poll', session: 's1' })).toContain('no such session');
+    expect(await bench.failure('bash', { action: 'poll', session: 's1' })).toContain('no session with this id');
     await expect.poll(() => runs(second.word)).toBe(false);
     const running = bench.call('bash', { command: third.command }, { scope: 'y' });
     await expect.poll(() => runs(third.word)).toBe(true);

@@ -36,7 +36,7 @@ describe('applyEdit', () => {
     expect(await edited(text, { old_string: 'foo', new_string: 'bar', line: 4_000 })).toBe('foo\nx\nfoo\ny\nbar\n');
     expect(await refused(text, { old_string: 'foo', new_string: 'bar', line: 2 })).toContain('equally near to line 2');
     expect(await refused(text, { old_string: 'foo', new_string: 'bar', line: 2, replace_all: true })).toContain(
-      'contradict',
+      'cannot be used together',
     );
   });
 
@@ -94,15 +94,15 @@ describe('applyEdit', () => {
     expect(refusal).toContain('lines 10-14:\nx\ndef f():\n    a = 1\n    b = 2\n    return a');
   });
 
-  it('shows at most three places and 2 KB, and says when nothing is like it', async () => {
+  it('shows at most three places and 2 KB, and says when no text is similar', async () => {
     const text = Array.from({ length: 200 }, (_, at) => `const value${at} = compute(${'long '.repeat(60)}${at});`).join(
       '\n',
     );
     const refusal = await refused(text, { old_string: 'const value = compute(long long);', new_string: 'x' });
     expect(refusal.match(/^lines /gm)?.length ?? 0).toBeLessThanOrEqual(3);
     expect(refusal.length).toBeLessThan(2200);
-    expect(await refused('alpha\n', { old_string: 'zzzz', new_string: 'x' })).toContain('nothing is like it');
-    expect(await refused('alpha\n', { old_string: '\n\n', new_string: 'x' })).toContain('nothing is like it');
+    expect(await refused('alpha\n', { old_string: 'zzzz', new_string: 'x' })).toContain('no text is similar to it');
+    expect(await refused('alpha\n', { old_string: '\n\n', new_string: 'x' })).toContain('no text is similar to it');
   });
 
   it('applies edits in order, each on the result of the one before, all or none', async () => {

@@ -93,7 +93,7 @@ describe('read file', () => {
     truncateSync(path.join(bench.root, 'huge'), 65 * 1024 * 1024);
     expect(await bench.failure('read', { path: 'd' })).toContain('List it: read action="list" path="d"');
     expect(await bench.failure('read', { path: 'd/none' })).toContain('Look for it: read action="list" path="d"');
-    expect(await bench.failure('read', { path: 'd/x/y' })).toContain('no directory');
+    expect(await bench.failure('read', { path: 'd/x/y' })).toContain('not a directory');
     expect(await bench.failure('read', { path: 'huge' })).toContain('at most 16777216');
     expect(await bench.text('read', { action: 'stat', path: 'huge' })).toContain('version: t');
   });
@@ -193,7 +193,7 @@ describe('read list, find and stat', () => {
     const bench = makeBench(files);
     mkdirSync(path.join(bench.root, 'empty'));
     expect(await bench.text('read', { action: 'list', path: 'empty' })).toBe('[tollgate: no entries]');
-    expect(await bench.failure('read', { action: 'list', path: 'a.ts' })).toContain('no directory');
+    expect(await bench.failure('read', { action: 'list', path: 'a.ts' })).toContain('not a directory');
     await expect(bench.call('read', { action: 'list', path: '.', depth: 0 })).rejects.toMatchObject({
       code: 'ARGS_INVALID',
     });

@@ -108,7 +108,9 @@ describe.each(ENGINES)('search with %s', (_engine, programs) => {
     const w = bench({ f: 'hit\n'.repeat(250) });
     const first = await found(w, { pattern: 'hit' });
     expect(first).toHaveLength(101);
-    expect(first.at(-1)).toBe('[tollgate: matches 1-100 of 250. Narrow with glob or path, or go on with offset=101]');
+    expect(first.at(-1)).toBe(
+      '[tollgate: matches 1-100 of 250. Narrow with glob or path, or continue with offset=101]',
+    );
     expect((await found(w, { pattern: 'hit', offset: 201 })).slice(-2)).toEqual([
       'f:250:hit',
       '[tollgate: matches 201-250 of 250.]',

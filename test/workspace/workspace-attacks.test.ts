@@ -257,8 +257,8 @@ describe('races', () => {
   it('a pipe in the place of a file holds nobody up', async () => {
     const bench = makeBench();
     await bench.text('bash', { command: 'mkfifo p' });
-    expect(await bench.failure('read', { path: 'p' })).toContain('no regular file');
-    expect(await bench.failure('write', { path: 'p', content: 'x', mode: 'append' })).toContain('no regular file');
+    expect(await bench.failure('read', { path: 'p' })).toContain('not a regular file');
+    expect(await bench.failure('write', { path: 'p', content: 'x', mode: 'append' })).toContain('not a regular file');
   });
 
   it('folders on other systems are compared after opening: the root must be real', async () => {

@@ -98,7 +98,7 @@ describe('write', () => {
       expect(await bench.failure('write', { path: target, content: 'x', mode: 'overwrite' })).toContain(
         'is a directory',
       );
-    expect(await bench.failure('write', { path: 'f/x', content: 'x' })).toContain('no directory');
+    expect(await bench.failure('write', { path: 'f/x', content: 'x' })).toContain('not a directory');
     expect(existsSync(path.join(bench.root, 'f/x'))).toBe(false);
   });
 
@@ -130,8 +130,8 @@ describe('write', () => {
 describe('the desk', () => {
   it('remembers 4096 versions a scope', () => {
     const versions = new SeenVersions();
-    for (let at = 0; at <= 4096; at += 1) versions.note('a', `f${at}`, 'v');
-    expect([versions.seen('a', 'f0'), versions.seen('a', 'f1'), versions.seen('b', 'f1')]).toEqual([
+    for (let at = 0; at <= 4096; at += 1) versions.record('a', `f${at}`, 'v');
+    expect([versions.lastSeen('a', 'f0'), versions.lastSeen('a', 'f1'), versions.lastSeen('b', 'f1')]).toEqual([
       undefined,
       'v',
       undefined,

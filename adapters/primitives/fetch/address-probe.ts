@@ -1,4 +1,7 @@
-/** Owns the question what answers at an address: an MCP server, another service, or nothing; sends no credential, and refuses private addresses that were not written out. */
+/**
+ * Finds out whether an MCP server, another service, or nothing answers at an address. It sends no credential, and
+ * connects to private addresses only if the owner allowed them.
+ */
 import { lookup } from 'node:dns/promises';
 import type { AddressProbe, AddressProbeResult } from '../../port.ts';
 import { exchange, type FetchResponse } from './fetch-client.ts';
@@ -13,7 +16,7 @@ const HELLO = {
 };
 const HEADERS = { accept: 'application/json, text/event-stream', 'content-type': 'application/json' };
 
-/** Greets the address as an MCP client would (Streamable HTTP). Never throws. */
+/** Sends `initialize` as an MCP client does (Streamable HTTP), then closes the session. Never throws a FetchError. */
 export const probeAddress: AddressProbe = async (address, addresses) => {
   const url = new URL(address);
   const scope = { origin: new URL(url.origin), addresses, timeoutMs: TIMEOUT_MS };
@@ -24,18 +27,18 @@ export const probeAddress: AddressProbe = async (address, addresses) => {
       await exchange({ url, method: 'DELETE', headers: { ...HEADERS, 'mcp-session-id': session } }, scope).catch(
         () => undefined,
       );
-    return judge(answer);
+    return classify(answer);
   } catch (thrown) {
     if (!(thrown instanceof FetchError)) throw thrown;
     if (thrown.code === 'PRIVATE_ADDRESS') return { kind: 'private', addresses: await addressesOf(url.hostname) };
-    return thrown.code === 'UNREACHABLE' && (await isUnknown(url.hostname))
+    return thrown.code === 'UNREACHABLE' && (await hasNoAddress(url.hostname))
       ? { kind: 'unknown' }
       : { kind: 'unreachable', why: thrown.message };
   }
 };
 
-function judge({ status, headers, body }: FetchResponse): AddressProbeResult {
-  // RFC 9728: who answers so wants a sign-in, and says where.
+function classify({ status, headers, body }: FetchResponse): AddressProbeResult {
+  // RFC 9728: the server requires a sign-in and names its metadata.
   if (status === 401 && /resource_metadata\s*=/i.test(headers['www-authenticate'] ?? ''))
     return { kind: 'mcp', login: true };
   const text = body.toString('utf8');
@@ -46,12 +49,12 @@ function judge({ status, headers, body }: FetchResponse): AddressProbeResult {
     const { jsonrpc, result } = JSON.parse(json) as { jsonrpc?: unknown; result?: { protocolVersion?: unknown } };
     if (jsonrpc === '2.0' && typeof result?.protocolVersion === 'string') return { kind: 'mcp', login: false };
   } catch {
-    // Another service answers in its own words.
+    // The answer is not JSON, so this is another service.
   }
   return { kind: 'web', status };
 }
 
-async function isUnknown(name: string): Promise<boolean> {
+async function hasNoAddress(name: string): Promise<boolean> {
   return (await addressesOf(name)).length === 0;
 }
 

@@ -1,4 +1,4 @@
-/** Owns one HTTP exchange of the fetch server, redirects included; refuses to leave its origin, private addresses, and answers without end. */
+/** Sends one HTTP request of the fetch server and follows its redirects, within the origin and the size limit. */
 import { lookup as systemLookup } from 'node:dns/promises';
 import { type IncomingMessage, request as requestPlain } from 'node:http';
 import { request as requestSecure } from 'node:https';
@@ -6,27 +6,27 @@ import { isIP } from 'node:net';
 import { isPublicAddress } from '../../egress/public-address.ts';
 import { FetchError, type FetchRequest, resolveInOrigin } from './fetch-scope.ts';
 
-/** An answer, its body as far as it was read. */
+/** A response, with its body up to the size limit. */
 export interface FetchResponse {
   readonly url: URL;
   readonly status: number;
   readonly reason: string;
   readonly headers: IncomingMessage['headers'];
   readonly body: Buffer;
-  /** The body was longer than what is read. */
+  /** True if the body was longer than the limit. */
   readonly cut: boolean;
 }
 
-/** What all requests of one server share. */
+/** Settings that all requests of one fetch server share. */
 export interface FetchScope {
   readonly origin: URL;
-  /** Header with the credential; it goes to the origin only. */
+  /** Header with the credential. It is sent to the origin only. */
   readonly credential?: readonly [name: string, value: string];
-  /** Addresses that are not public and were written out by the owner. */
+  /** Private addresses that the owner allowed. */
   readonly addresses: readonly string[];
-  /** Default: the system's. */
+  /** Default: the resolver of the system. */
   readonly lookup?: (name: string) => Promise<readonly string[]>;
-  /** For all of one exchange; default 25 s. */
+  /** Time limit for the request and all its redirects, in milliseconds. Default 25,000. */
   readonly timeoutMs?: number;
 }
 
@@ -34,26 +34,29 @@ const TIMEOUT_MS = 25_000;
 const MAX_BODY = 2 * 1024 * 1024;
 const MAX_REDIRECTS = 5;
 
-/** Sends a request and follows redirects of reading requests within the origin. Throws FetchError. */
+/** Sends a request. Follows redirects within the origin, for GET and HEAD only. Throws FetchError. */
 export async function exchange(request: FetchRequest, scope: FetchScope): Promise<FetchResponse> {
   const signal = AbortSignal.timeout(scope.timeoutMs ?? TIMEOUT_MS);
-  const reads = request.method === 'GET' || request.method === 'HEAD';
+  const isRead = request.method === 'GET' || request.method === 'HEAD';
   let next = request;
   for (let hops = 0; ; hops += 1) {
     const answer = await send(next, scope, signal);
     const { location } = answer.headers;
-    // What was written once must not be written again elsewhere: such an answer is handed over as it is.
-    if (location === undefined || !reads || ![301, 302, 303, 307, 308].includes(answer.status)) return answer;
+    // A write must not be repeated at another address: the redirect itself is the answer.
+    if (location === undefined || !isRead || ![301, 302, 303, 307, 308].includes(answer.status)) return answer;
     if (hops === MAX_REDIRECTS) throw new FetchError('REDIRECT_REFUSED', `More than ${MAX_REDIRECTS} redirects.`);
-    next = { ...next, url: redirected(location, next.url, scope.origin) };
+    next = { ...next, url: redirectTarget(location, next.url, scope.origin) };
   }
 }
 
-function redirected(location: string, from: URL, origin: URL): URL {
+function redirectTarget(location: string, from: URL, origin: URL): URL {
   try {
     return resolveInOrigin(location, origin, from);
   } catch (thrown) {
-    throw new FetchError('REDIRECT_REFUSED', `The service redirects away. ${(thrown as FetchError).message}`);
+    throw new FetchError(
+      'REDIRECT_REFUSED',
+      `The service redirects to another address. ${(thrown as FetchError).message}`,
+    );
   }
 }
 
@@ -63,7 +66,7 @@ function send(
   signal: AbortSignal,
 ): Promise<FetchResponse> {
   const { credential } = scope;
-  const all = {
+  const allHeaders = {
     'user-agent': 'tollgate-fetch/1',
     accept: 'text/html, application/json, text/*;q=0.9, */*;q=0.1',
     'accept-encoding': 'identity',
@@ -74,7 +77,7 @@ function send(
     const start = url.protocol === 'https:' ? requestSecure : requestPlain;
     const outgoing = start(url, {
       method,
-      headers: all,
+      headers: allHeaders,
       agent: false,
       signal,
       lookup: checkedLookup(scope) as never,
@@ -99,46 +102,52 @@ function send(
   });
 }
 
-/** An address in the place of a name is not looked up, so it is judged here. */
+/** Checks an IP address that is written in the URL. Node does not pass it to `lookup`. */
 function literalCheck(url: URL, { addresses }: FetchScope): object {
   const host = url.hostname.replace(/^\[|\]$/g, '');
   if (isIP(host) !== 0 && !isPublicAddress(host) && !addresses.includes(host)) throw privateAddress(url.hostname);
   return {};
 }
 
-type Looked = (error: Error | null, found: readonly { readonly address: string; readonly family: number }[]) => void;
+type LookupCallback = (
+  error: Error | null,
+  found: readonly { readonly address: string; readonly family: number }[],
+) => void;
 
-/** One resolution, judged whole, and only its addresses are dialled (DNS rebinding). In a sandbox the proxy resolves instead, and judges as strictly. */
-function checkedLookup({ lookup, addresses }: FetchScope): (name: string, options: unknown, done: Looked) => void {
-  const find =
+/**
+ * Resolves a name once and checks all its addresses. Node connects only to these addresses, which prevents DNS
+ * rebinding. In a sandbox, the egress proxy resolves the name and makes the same check.
+ */
+function checkedLookup({
+  lookup,
+  addresses,
+}: FetchScope): (name: string, options: unknown, done: LookupCallback) => void {
+  const resolveName =
     lookup ?? (async (name) => (await systemLookup(name, { all: true, verbatim: true })).map(({ address }) => address));
   return (name, _options, done) => {
-    find(name).then(
+    resolveName(name).then(
       (found) => {
-        const isOpen =
+        const isAllowed =
           found.length > 0 && found.every((address) => isPublicAddress(address) || addresses.includes(address));
         done(
-          isOpen
+          isAllowed
             ? null
             : found.length === 0
-              ? new FetchError('UNREACHABLE', `${name} has no address.`)
+              ? new FetchError('UNREACHABLE', `The host ${name} has no IP address.`)
               : privateAddress(name),
           found.map((address) => ({ address, family: isIP(address) })),
         );
       },
-      () => done(new FetchError('UNREACHABLE', `${name} has no address.`), []),
+      () => done(new FetchError('UNREACHABLE', `The host ${name} has no IP address.`), []),
     );
   };
 }
 
 function privateAddress(name: string): FetchError {
-  return new FetchError(
-    'PRIVATE_ADDRESS',
-    `${name} is at an address of this machine or its networks, which the owner has not written out.`,
-  );
+  return new FetchError('PRIVATE_ADDRESS', `${name} is at a private address, which the owner has not allowed.`);
 }
 
-/** What is longer is cut, and the connection closed: a body without end costs no more than this. */
+/** Reads a body up to the limit. Leaving the loop closes the connection, so an endless body costs no more. */
 async function read(answer: IncomingMessage): Promise<{ readonly body: Buffer; readonly cut: boolean }> {
   const chunks: Buffer[] = [];
   const isStream = /^text\/event-stream/i.test(answer.headers['content-type'] ?? '');
@@ -146,7 +155,7 @@ async function read(answer: IncomingMessage): Promise<{ readonly body: Buffer; r
   for await (const chunk of answer) {
     chunks.push(chunk as Buffer);
     size += (chunk as Buffer).length;
-    // A stream of events has no end; its first one is an answer.
+    // An event stream need not end. Its first event is enough.
     if (size > MAX_BODY || (isStream && (chunk as Buffer).includes('\n\n'))) break;
   }
   return { body: Buffer.concat(chunks).subarray(0, MAX_BODY), cut: size > MAX_BODY };
@@ -155,12 +164,9 @@ async function read(answer: IncomingMessage): Promise<{ readonly body: Buffer; r
 function failureOf(thrown: unknown, signal: AbortSignal): FetchError {
   if (thrown instanceof FetchError) return thrown;
   if (signal.aborted)
-    return new FetchError('TIMEOUT', 'The service did not answer in time. What was sent may have had its effect.');
+    return new FetchError('TIMEOUT', 'The service did not answer in time. The request may have had an effect.');
   const { code = 'unknown', message } = thrown as NodeJS.ErrnoException;
   if (/Tollgate: private-address/.test(message))
-    return new FetchError(
-      'PRIVATE_ADDRESS',
-      'The service is at a private address, which the owner has not written out.',
-    );
+    return new FetchError('PRIVATE_ADDRESS', 'The service is at a private address, which the owner has not allowed.');
   return new FetchError('UNREACHABLE', `The service cannot be reached (${code}).`);
 }

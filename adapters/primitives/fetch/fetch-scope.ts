@@ -1,8 +1,8 @@
-/** Owns what the fetch server may reach: one origin, written one way; refuses every other address, header and method. */
+/** Checks the requests of the fetch server: one origin, unambiguous URLs, and a fixed list of headers and methods. */
 import { parseHost } from '../../../catalogs/readers/hosts.ts';
 import { readUrl } from '../../../catalogs/readers/urls.ts';
 
-/** Why something was refused, for the model and for tests; the words say what to do. */
+/** Why a fetch was refused or failed. The message of the error says what to do. */
 export type FetchCode =
   | 'BAD_ADDRESS'
   | 'OTHER_HOST'
@@ -27,7 +27,10 @@ export class FetchError extends Error {
 export const FETCH_METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'] as const;
 export type FetchMethod = (typeof FETCH_METHODS)[number];
 
-/** Headers that a caller may set: what asks for a form of the answer, or describes the body. Never the one that holds the credential. */
+/**
+ * Headers that a caller may set: content negotiation, conditional requests and the type of the body. The header of the
+ * credential must not be among them.
+ */
 const HEADERS: ReadonlySet<string> = new Set([
   'accept',
   'accept-language',
@@ -49,7 +52,7 @@ export interface FetchArgs {
   readonly body?: string;
 }
 
-/** A request that may be sent. */
+/** A request that passed all checks. */
 export interface FetchRequest {
   readonly url: URL;
   readonly method: FetchMethod;
@@ -57,20 +60,23 @@ export interface FetchRequest {
   readonly body?: string;
 }
 
-/** Reads the origin that a server is made for: scheme, host and port alone. Throws FetchError. */
+/** Parses the origin of a fetch server: only scheme, host and port. Throws FetchError. */
 export function readOrigin(text: string): URL {
   const url = parse(text);
   if (url === undefined || url.pathname !== '/' || url.search !== '' || url.hash !== '')
-    throw new FetchError('BAD_ADDRESS', 'The origin is no scheme, host and port, such as https://tracker.example.org.');
+    throw new FetchError(
+      'BAD_ADDRESS',
+      'The origin must be a scheme, host and port only, such as https://tracker.example.org.',
+    );
   return url;
 }
 
-/** The request of a call, bound to the origin. Throws FetchError. */
+/** Builds the request of a call and checks that it stays within the origin. Throws FetchError. */
 export function requestOf({ url, path, method = 'GET', headers = {}, body }: FetchArgs, origin: URL): FetchRequest {
   if ((url === undefined) === (path === undefined)) throw new FetchError('BAD_ADDRESS', 'Give either path or url.');
-  if (path !== undefined && !path.startsWith('/')) throw new FetchError('BAD_ADDRESS', 'A path begins with /.');
+  if (path !== undefined && !path.startsWith('/')) throw new FetchError('BAD_ADDRESS', 'path must start with /.');
   if (body !== undefined && (method === 'GET' || method === 'HEAD'))
-    throw new FetchError('BAD_BODY', `${method} has no body; take POST, PUT or PATCH, or leave it out.`);
+    throw new FetchError('BAD_BODY', `${method} requests have no body. Use POST, PUT or PATCH, or omit body.`);
   if (Buffer.byteLength(body ?? '') > MAX_BODY) throw new FetchError('BAD_BODY', 'The body is larger than 1 MiB.');
   return {
     url: resolveInOrigin(path ?? url ?? '', origin),
@@ -80,25 +86,29 @@ export function requestOf({ url, path, method = 'GET', headers = {}, body }: Fet
   };
 }
 
-/** An address of the origin, resolved against `base`. Throws FetchError for another host, scheme or port. */
+/** Resolves a URL against `base`. Throws FetchError if its host, scheme or port is not that of the origin. */
 export function resolveInOrigin(text: string, origin: URL, base: URL = origin): URL {
-  // WHATWG drops tabs and line breaks and turns \ into /: two readers would read such a text differently.
+  // WHATWG URL drops tabs and line breaks and turns \ into /. Another parser would read a different address.
   if (/[\u0000-\u0020\\\u007f]/.test(text))
-    throw new FetchError('BAD_ADDRESS', 'The address holds a blank, a control character or a backslash; escape it.');
+    throw new FetchError(
+      'BAD_ADDRESS',
+      'The URL contains a space, a control character or a backslash. Percent-encode it.',
+    );
   const url = parse(text, base);
   if (url === undefined)
     throw new FetchError(
       'BAD_ADDRESS',
-      'The address is none, holds a user or password, or can be read in two ways; write it in ASCII and escape the rest with %.',
+      'The URL is invalid, contains a user name or password, or is ambiguous. ' +
+        'Write it in ASCII and percent-encode all other characters.',
     );
   if (url.origin !== origin.origin)
-    throw new FetchError('OTHER_HOST', `Only ${origin.origin} is reached here, not ${url.host.slice(0, 100)}.`);
+    throw new FetchError('OTHER_HOST', `This server reaches only ${origin.origin}, not ${url.host.slice(0, 100)}.`);
   url.hash = '';
   return url;
 }
 
 function parse(text: string, base?: URL): URL | undefined {
-  // An absolute address is what a policy judged, and what an owner reads: it must mean one host to everyone.
+  // The policy judges absolute URLs, and an owner reads them. All parsers must find the same host in them.
   if ((base === undefined || /^[a-z][a-z0-9+.-]*:/i.test(text)) && readUrl(text).host === '') return undefined;
   if (!URL.canParse(text, base)) return undefined;
   const url = new URL(text, base);
@@ -117,14 +127,12 @@ function headersOf(headers: Readonly<Record<string, string>>): Readonly<Record<s
     Object.entries(headers).map(([name, value]) => {
       const key = name.toLowerCase();
       if (!HEADERS.has(key))
-        throw new FetchError(
-          'BAD_HEADER',
-          `This header is not set here; those that may be are ${[...HEADERS].join(', ')}.`,
-        );
+        throw new FetchError('BAD_HEADER', `This header cannot be set. Allowed headers: ${[...HEADERS].join(', ')}.`);
       if (!/^[\t\x20-\x7e]*$/.test(value) || value.length > MAX_HEADER)
         throw new FetchError(
           'BAD_HEADER',
-          `The value of ${key} holds a line break or another character that HTTP refuses, or is longer than ${MAX_HEADER}.`,
+          `The value of ${key} contains a line break or another character that HTTP does not allow, ` +
+            `or is longer than ${MAX_HEADER} characters.`,
         );
       return [key, value];
     }),

@@ -1,4 +1,7 @@
-/** Owns the fetch server as a program: MCP over stdio for one service, named on the command line, its credential in the environment; refuses to start without an origin. */
+/**
+ * The program of the fetch server: MCP over stdio for one HTTP service. The command line names the service, the
+ * environment holds its credential.
+ */
 import { LineReader } from '../../rpc/framing.ts';
 import type { FetchScope } from './fetch-client.ts';
 import { readOrigin } from './fetch-scope.ts';
@@ -13,7 +16,10 @@ interface Message {
   readonly params?: Readonly<Record<string, unknown>>;
 }
 
-/** What it is started with: `--origin https://host[:port]`, and `--address IP` for each private address that the owner has written out. */
+/**
+ * Reads the settings: `--origin https://host[:port]`, one `--address IP` for each private address that the owner
+ * allowed, and the credential from FETCH_HEADER and FETCH_CREDENTIAL. Throws FetchError for a bad origin.
+ */
 export function readFetchScope(argv: readonly string[], env: Readonly<Record<string, string | undefined>>): FetchScope {
   const valuesOf = (flag: string): readonly string[] =>
     argv.flatMap((word, at) => (argv[at - 1] === flag ? [word] : []));
@@ -25,7 +31,7 @@ export function readFetchScope(argv: readonly string[], env: Readonly<Record<str
   };
 }
 
-/** The answer to one request; undefined for a notification. */
+/** Answers one request. Returns undefined for a notification. */
 export async function answerFetchRequest(
   { id, method, params = {} }: Message,
   scope: FetchScope,
@@ -34,9 +40,9 @@ export async function answerFetchRequest(
   const result = (value: unknown): object => ({ jsonrpc: '2.0', id, result: value });
   switch (method) {
     case 'initialize': {
-      const asked = String(params.protocolVersion);
+      const requested = String(params.protocolVersion);
       return result({
-        protocolVersion: REVISIONS.includes(asked) ? asked : REVISIONS[0],
+        protocolVersion: REVISIONS.includes(requested) ? requested : REVISIONS[0],
         capabilities: { tools: {} },
         serverInfo: { name: 'tollgate-fetch', version: '1' },
       });
@@ -47,13 +53,13 @@ export async function answerFetchRequest(
       return result({ tools: [FETCH_TOOL] });
     case 'tools/call':
       if (params.name === FETCH_TOOL.name) return result(await callFetch(params.arguments, scope));
-      return { jsonrpc: '2.0', id, error: { code: -32602, message: 'There is no such tool.' } };
+      return { jsonrpc: '2.0', id, error: { code: -32602, message: 'Unknown tool.' } };
     default:
-      return { jsonrpc: '2.0', id, error: { code: -32601, message: 'There is no such method.' } };
+      return { jsonrpc: '2.0', id, error: { code: -32601, message: 'Unknown method.' } };
   }
 }
 
-/** Serves until the input ends. */
+/** Answers requests until stdin ends. */
 function serve({ stdin, stdout, argv, env }: Pick<NodeJS.Process, 'stdin' | 'stdout' | 'argv' | 'env'>): void {
   const scope = readFetchScope(argv.slice(2), env);
   const reader = new LineReader({
@@ -82,5 +88,5 @@ async function answerLine(line: string, scope: FetchScope): Promise<object | und
   }));
 }
 
-// This file is only ever started; tests import its parts.
+// Tests import this file without starting the server.
 if (process.argv[1]?.endsWith('/fetch/fetch-server.js') === true) serve(process);

@@ -1,25 +1,26 @@
-/** Owns the one tool of the fetch server: its definition, its arguments and what an answer looks like; refuses arguments of another shape. */
+/** The tool of the fetch server: its definition, the check of its arguments, and the text of its result. */
 import type { RawTool, ToolResult } from '../../../catalogs/tools/tool-definition.ts';
 import { exchange, type FetchResponse, type FetchScope } from './fetch-client.ts';
 import { FETCH_METHODS, type FetchArgs, FetchError, type FetchMethod, requestOf } from './fetch-scope.ts';
 import { textOfHtml } from './html-text.ts';
 
-/** Headers of an answer that are worth a reader's time. */
+/** Headers of a response that the result shows. */
 const SHOWN = ['content-type', 'location', 'etag', 'last-modified', 'retry-after', 'link'] as const;
 const MAX_SHOWN = 500;
 
-/** The definition is the same for every service: what it reaches is said by its server, and its semantics do not change. */
+/** The definition of the tool. It is the same for every service, so it has one pin and one set of semantics. */
 export const FETCH_TOOL: RawTool = {
   name: 'fetch',
   description:
-    'Send one HTTP request to the service that this server is made for, and get the answer as text. Give path, or a url of the same host. Pages are reduced to their text. ' +
-    'Other hosts, and redirects to them, are refused. The credential of the service is added by itself.',
+    'Send one HTTP request to the service of this server, and get the response as text. Give path, or a url of the ' +
+    'same host. HTML pages are reduced to their text. Other hosts, and redirects to them, are refused. The ' +
+    'credential of the service is added automatically.',
   inputSchema: {
     type: 'object',
     additionalProperties: false,
     properties: {
-      path: { type: 'string', description: 'Path and query, beginning with /.', maxLength: 8192 },
-      url: { type: 'string', description: 'Whole address, instead of path.', maxLength: 8192 },
+      path: { type: 'string', description: 'Path and query. It starts with /.', maxLength: 8192 },
+      url: { type: 'string', description: 'Absolute URL, instead of path.', maxLength: 8192 },
       method: { type: 'string', enum: [...FETCH_METHODS], description: 'Default GET.' },
       headers: {
         type: 'object',
@@ -38,24 +39,24 @@ export const FETCH_TOOL: RawTool = {
   },
 };
 
-/** Answers one call. Never throws for what a caller or the service did. */
+/** Answers one call. Errors of the caller or the service become results with `isError`. */
 export async function callFetch(args: unknown, scope: FetchScope): Promise<ToolResult> {
   try {
-    return textResult(show(await exchange(requestOf(readArgs(args), scope.origin), scope)));
+    return textResult(describeResponse(await exchange(requestOf(readArgs(args), scope.origin), scope)));
   } catch (thrown) {
     if (!(thrown instanceof FetchError)) throw thrown;
     return { ...textResult(`${thrown.code}: ${thrown.message}`), isError: true };
   }
 }
 
-/** The facade has judged them by the schema already; another host may not have. */
+/** Checks the arguments. The facade has validated them, but another host may not. */
 function readArgs(args: unknown): FetchArgs {
   const given = (typeof args === 'object' && args !== null ? args : {}) as Readonly<Record<string, unknown>>;
   for (const key of ['path', 'url', 'body'] as const)
     if (given[key] !== undefined && typeof given[key] !== 'string')
-      throw new FetchError('BAD_ADDRESS', `${key} is a text.`);
+      throw new FetchError('BAD_ADDRESS', `${key} must be a string.`);
   if (given.method !== undefined && !FETCH_METHODS.includes(given.method as FetchMethod))
-    throw new FetchError('BAD_ADDRESS', `method is one of ${FETCH_METHODS.join(', ')}.`);
+    throw new FetchError('BAD_ADDRESS', `method must be one of ${FETCH_METHODS.join(', ')}.`);
   const { headers = {} } = given;
   if (
     typeof headers !== 'object' ||
@@ -63,7 +64,7 @@ function readArgs(args: unknown): FetchArgs {
     Array.isArray(headers) ||
     !Object.values(headers).every((value) => typeof value === 'string')
   )
-    throw new FetchError('BAD_HEADER', 'headers is a map of texts.');
+    throw new FetchError('BAD_HEADER', 'headers must be an object with string values.');
   return given as FetchArgs;
 }
 
@@ -71,14 +72,14 @@ function textResult(text: string): ToolResult {
   return { content: [{ type: 'text', text }] };
 }
 
-function show({ url, status, reason, headers, body, cut }: FetchResponse): string {
+function describeResponse({ url, status, reason, headers, body, cut }: FetchResponse): string {
   const head = [
     `${status} ${reason} ${url.pathname}${url.search}`.trim(),
     ...SHOWN.flatMap((name) =>
       headers[name] === undefined ? [] : [`${name}: ${String(headers[name]).slice(0, MAX_SHOWN)}`],
     ),
   ];
-  const end = cut ? '\n\n(The answer goes on; only its first 2 MiB were read. Ask for a smaller part.)' : '';
+  const end = cut ? '\n\n(The response is longer. Only its first 2 MiB were read. Request a smaller part.)' : '';
   return `${head.join('\n')}\n\n${textOf(headers['content-type'] ?? '', body)}${end}`;
 }
 
@@ -91,7 +92,7 @@ function textOf(type: string, body: Buffer): string {
   )
     throw new FetchError(
       'NOT_TEXT',
-      `The answer is ${body.length} bytes of ${type.split(';')[0] === '' ? 'data' : type.split(';')[0]}, not text.`,
+      `The response is ${body.length} bytes of ${type.split(';')[0] || 'data'}, not text.`,
     );
   const text = decoderOf(charset).decode(body);
   return /^text\/html|application\/xhtml/i.test(type) ? textOfHtml(text) : text;

@@ -1,10 +1,12 @@
-/** Owns how a page becomes text: what a reader sees, with its links; refuses scripts, styles and everything that is hidden in markup. */
+/** Converts an HTML page to the text that a reader sees, with links. Drops scripts, styles and comments. */
 
-/** Elements whose content nobody reads. */
+/** Elements that are dropped with their content. */
 const DROPPED = 'script|style|template|noscript|svg|iframe|object|head';
 const MAX_ATTRIBUTES = 4096;
-const BLOCK =
-  /<\/?(?:p|div|section|article|header|footer|main|nav|aside|ul|ol|table|tr|blockquote|pre|figure|form|fieldset|dl|dt|dd|h[1-6]|br|hr)\b[^<>]*>/gi;
+const BLOCK_TAGS =
+  'p|div|section|article|header|footer|main|nav|aside|ul|ol|table|tr|blockquote|pre|figure|form|fieldset|' +
+  'dl|dt|dd|h[1-6]|br|hr';
+const BLOCK = new RegExp(`</?(?:${BLOCK_TAGS})\\b[^<>]*>`, 'gi');
 const ENTITIES: Readonly<Record<string, string>> = {
   amp: '&',
   lt: '<',
@@ -22,7 +24,7 @@ const ENTITIES: Readonly<Record<string, string>> = {
   bull: '•',
 };
 
-/** Reduces HTML to text. Linear in its length; broken markup only costs looks. */
+/** Converts HTML to text in linear time. Broken markup can only spoil the layout. */
 export function textOfHtml(html: string): string {
   const title = /<title[^<>]*>([^<]*)<\/title/i.exec(html.slice(0, 100_000))?.[1];
   const body = withoutDropped(withoutComments(html));
@@ -46,7 +48,7 @@ function linkOf(attributes: string, text: string): string {
   return href === undefined || text.trim() === '' ? text : `${text} (${href})`;
 }
 
-/** Not by a pattern: a page of beginnings without an end would take the square of its length. */
+/** Removes comments without a regular expression, which takes quadratic time for many `<!--` without `-->`. */
 function withoutComments(html: string): string {
   const parts: string[] = [];
   let at = 0;
@@ -58,7 +60,7 @@ function withoutComments(html: string): string {
   return [...parts, html.slice(at)].join(' ');
 }
 
-/** Without a closing tag all of the rest is dropped: so does a browser. */
+/** Removes dropped elements. If the closing tag is missing, the rest of the page is dropped, as in a browser. */
 function withoutDropped(html: string): string {
   const open = new RegExp(`<(${DROPPED})\\b[^<>]*>`, 'gi');
   const parts: string[] = [];

@@ -1,4 +1,7 @@
-/** Owns the primitives served over another server by a mapping; refuses, before any call, what that server cannot do honestly. */
+/**
+ * Serves the primitives through another server, as a mapping describes. Actions that this server cannot do correctly
+ * are refused before it is called.
+ */
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
@@ -36,12 +39,12 @@ import { writeMapped } from './mapped-write.ts';
 
 type Args = Readonly<Record<string, unknown>>;
 
-/** Arguments that name paths, by which the workspace is bound. */
+/** Arguments that are paths. They must lie in the workspace. */
 const PATHS = ['path', 'cwd'] as const;
 const DEFAULT_ACTIONS: Readonly<Partial<Record<Primitive, string>>> = { read: 'file', bash: 'run' };
 const STOP_MS = 10_000;
 
-/** What is refused before any call, by strategy. */
+/** Checks of the arguments before any call, by strategy. */
 const CHECKS: Readonly<Partial<Record<Strategy, (args: Args) => void>>> = {
   'search-session': checkMappedSearch,
   'checked-edit': checkEdit,
@@ -49,8 +52,9 @@ const CHECKS: Readonly<Partial<Record<Strategy, (args: Args) => void>>> = {
 };
 
 /**
- * Serves the primitives over `inner` as `mapping` says. `root` is the workspace, absolute and real, under the same path on the
- * backend. Tools of `inner` itself stay reachable through it. Errors: those of the port, NOT_SUPPORTED, DENIED and TOOL_FAILED.
+ * Creates a backend that serves the primitives through `inner` as `mapping` describes. `root` is the absolute, real
+ * path of the workspace, which the backend must see under the same path. The tools of `inner` itself stay callable.
+ * Throws the errors of the port, NOT_SUPPORTED, DENIED and TOOL_FAILED.
  */
 export function createMappedBackend({
   inner,
@@ -61,120 +65,130 @@ export function createMappedBackend({
   readonly mapping: Mapping;
   readonly root: string;
 }): PrimitiveBackend {
-  const desk: MappedState = { versions: new SeenVersions(), locks: new KeyedLocks() };
+  const state: MappedState = { versions: new SeenVersions(), locks: new KeyedLocks() };
   const processes = new MappedProcesses();
-  inner.holdWhile?.(() => processes.any);
+  inner.holdWhile?.(() => processes.hasRunningSession);
   const lower = (primitive: Primitive, args: Args): LoweredPrimitive =>
     lowerCall({ mapping, root, name: inner.name }, primitive, args);
   const endScope = async (scope: string): Promise<void> => {
-    desk.versions.drop(scope);
+    state.versions.drop(scope);
     await processes.endScope(scope, {
       inner,
       mapping,
       root,
       args: {},
       lowered: { tool: '', args: {}, semantics: { verb: 'execute' } },
-      call: closingCall(scope),
+      request: closingRequest(scope),
     });
     await inner.endScope?.(scope);
   };
-  const call = async (given: UpstreamCall): Promise<JsonDoc<ToolResult>> => {
-    const primitive = primitiveOf(given.tool);
-    const { args } = normalizeArguments(primitive, given.args.value);
+  const callPrimitive = async (request: UpstreamCall): Promise<JsonDoc<ToolResult>> => {
+    const primitive = primitiveOf(request.tool);
+    const { args } = normalizeArguments(primitive, request.args.value);
     const { semantics } = lower(primitive, args);
-    const held = given.pathHandles ?? new CallPathHandles([root]);
+    const pathHandles = request.pathHandles ?? new CallPathHandles([root]);
     try {
-      // The backend gets the real path that was judged, and opens it by this name in its own sandbox.
-      const real = { ...args, ...realPaths(held, root, args) };
-      const work: MappedCall = {
+      // The backend gets the real path that the policy judged. It opens this path by name in its own sandbox.
+      const realArgs = { ...args, ...absoluteRealPaths(pathHandles, root, args) };
+      const mappedCall: MappedCall = {
         inner,
         mapping,
         root,
-        call: given,
-        args: absolute(root, real),
-        lowered: lower(primitive, real),
+        request,
+        args: withAbsolutePaths(root, realArgs),
+        lowered: lower(primitive, realArgs),
       };
-      const by = { desk, processes, strategy: actionOf(mapping, primitive, args)?.strategy };
-      const value = await whileInPlace(held, semantics.verb, () => carryOut(work, by).catch(asResult));
+      const strategy = actionOf(mapping, primitive, args)?.strategy;
+      const value = await whileInPlace(pathHandles, semantics.verb, () =>
+        runStrategy(mappedCall, { state, processes, strategy }).catch(asResult),
+      );
       return { text: JSON.stringify(value), value, exact: true };
     } finally {
-      if (given.pathHandles === undefined) held.close();
+      if (request.pathHandles === undefined) pathHandles.close();
     }
   };
   return {
     name: inner.name,
     start: (signal) => inner.start(signal),
-    listTools: () => Promise.resolve(toolsOf(mapping)),
-    call,
+    listTools: () => Promise.resolve(definitionsOf(mapping)),
+    call: callPrimitive,
     health: () => inner.health(),
     info: () => inner.info(),
-    // The primitives of a mapping never change, and the tools of `inner` are its own listener's business.
+    // The primitives of a mapping never change. Changes of the tools of `inner` go to the listener of `inner`.
     onToolsChanged: () => undefined,
     stop: async () => {
       await Promise.allSettled(processes.scopes().map(endScope));
       await inner.stop();
     },
     endScope,
-    serves: () => served(mapping),
+    serves: () => toolsByPrimitive(mapping),
     lower,
   };
 }
 
-/** A failure that the model can mend is a result, as it is on every backend. */
+/** Turns a failure that the model can correct into a result, as every backend does. */
 function asResult(error: unknown): ToolResult {
   if (error instanceof TollgateError && error.code === 'TOOL_FAILED') return refusalResult(error.message, error.next);
   throw error;
 }
 
-async function carryOut(
-  work: MappedCall,
-  by: { readonly desk: MappedState; readonly processes: MappedProcesses; readonly strategy: Strategy | undefined },
+async function runStrategy(
+  call: MappedCall,
+  options: {
+    readonly state: MappedState;
+    readonly processes: MappedProcesses;
+    readonly strategy: Strategy | undefined;
+  },
 ): Promise<ToolResult> {
-  const { desk, processes, strategy } = by;
+  const { state, processes, strategy } = options;
   switch (strategy) {
     case 'whole-file':
-      return readMappedWhole(work, desk);
+      return readMappedWhole(call, state);
     case 'paged-file':
-      return readMappedPage(work, desk);
+      return readMappedPage(call, state);
     case 'list':
-      return listMapped(work);
+      return listMapped(call);
     case 'tree-find':
-      return findMapped(work);
+      return findMapped(call);
     case 'search-session':
-      return searchMapped(work);
+      return searchMapped(call);
     case 'info':
-      return statMapped(work, desk);
+      return statMapped(call, state);
     case 'store':
-      return writeMapped(work, desk);
+      return writeMapped(call, state);
     case 'read-modify-write':
-      return editWhole(work, desk);
+      return editWhole(call, state);
     case 'checked-edit':
-      return editChecked(work, desk);
+      return editChecked(call, state);
     case 'process':
-      return processes.call(work);
+      return processes.call(call);
     default:
       throw new TollgateError('INTERNAL', { cause: new Error('an action without a strategy was lowered') });
   }
 }
 
 function lowerCall(
-  at: { readonly mapping: Mapping; readonly root: string; readonly name: string },
+  backend: { readonly mapping: Mapping; readonly root: string; readonly name: string },
   primitive: Primitive,
-  given: Args,
+  rawArgs: Args,
 ): LoweredPrimitive {
-  const { args } = normalizeArguments(primitive, given);
+  const { args } = normalizeArguments(primitive, rawArgs);
   checkArguments(primitive, args);
   const key = keyOf(primitive, args);
-  const action = at.mapping.actions.get(key);
+  const action = backend.mapping.actions.get(key);
   const missing =
-    action === undefined ? 'it does not know this action' : 'missing' in action ? action.missing : undefined;
+    action === undefined ? 'its mapping does not define this action' : 'missing' in action ? action.missing : undefined;
   if (action === undefined || 'missing' in action) {
     throw new TollgateError('NOT_SUPPORTED', {
-      detail: `${at.name} cannot do ${key.replace('.', ' action=')}: ${missing}`,
+      detail: `${backend.name} cannot do ${key.replace('.', ' action=')}: ${missing}`,
     });
   }
   CHECKS[action.strategy]?.(args);
-  return { tool: action.tool, args: renderArguments(action, absolute(at.root, args)), semantics: action.semantics };
+  return {
+    tool: action.tool,
+    args: renderArguments(action, withAbsolutePaths(backend.root, args)),
+    semantics: action.semantics,
+  };
 }
 
 function actionOf(mapping: Mapping, primitive: Primitive, args: Args): ServedAction | undefined {
@@ -189,31 +203,31 @@ function keyOf(primitive: Primitive, args: Args): string {
     : `${primitive}.${typeof args.action === 'string' ? args.action : fallback}`;
 }
 
-/** The path arguments as they were judged. Throws what `bindPath` throws. */
-function realPaths(held: CallPathHandles, root: string, args: Args): Args {
-  const bound = PATHS.flatMap((name) => {
+/** Returns the path arguments as real paths that the policy judged. Throws the errors of `bindPath`. */
+function absoluteRealPaths(pathHandles: CallPathHandles, root: string, args: Args): Args {
+  const paths = PATHS.flatMap((name) => {
     const raw = args[name];
     if (typeof raw !== 'string') return [];
-    // The policy judged the path as the backend spells it; the caller's own spelling must be a plain path too.
+    // The policy judged the absolute path. The path as the caller wrote it must be valid too.
     bindPath(new PathHandle(locate([root], raw)), name);
-    return [[name, bindPath(held.of(resolve(root, raw)), name).location.absolute] as const];
+    return [[name, bindPath(pathHandles.of(resolve(root, raw)), name).location.absolute] as const];
   });
-  return Object.fromEntries(bound);
+  return Object.fromEntries(paths);
 }
 
-/** Paths as the backend needs them. Pure: symlinks are judged when the call is made. */
-function absolute(root: string, args: Args): Args {
-  const bound = PATHS.flatMap((name) =>
+/** Makes the path arguments absolute. Does no I/O: symlinks are resolved when the call is made. */
+function withAbsolutePaths(root: string, args: Args): Args {
+  const paths = PATHS.flatMap((name) =>
     typeof args[name] === 'string' ? [[name, resolve(root, args[name])] as const] : [],
   );
-  return { ...args, ...Object.fromEntries(bound) };
+  return { ...args, ...Object.fromEntries(paths) };
 }
 
 function resolve(root: string, raw: string): string {
   try {
     return path.resolve(root, /^file:/i.test(raw) ? fileURLToPath(raw) : raw);
   } catch {
-    // No local path: the call refuses it with the reason.
+    // Not a local path. The call refuses it and says why.
     return path.resolve(root, raw);
   }
 }
@@ -224,7 +238,7 @@ function primitiveOf(tool: string): Primitive {
   return found;
 }
 
-function served(
+function toolsByPrimitive(
   mapping: Mapping,
 ): ReadonlyMap<Primitive, readonly { readonly tool: string; readonly semantics: Semantics }[]> {
   const byPrimitive = new Map<Primitive, Map<string, { tool: string; semantics: Semantics }>>();
@@ -237,11 +251,14 @@ function served(
   return new Map([...byPrimitive].map(([primitive, tools]) => [primitive, [...tools.values()]]));
 }
 
-function toolsOf(mapping: Mapping): readonly RawTool[] {
-  return [...served(mapping).keys()].map((name) => ({ name, inputSchema: { ...ARGUMENT_SCHEMAS.get(name) } }));
+function definitionsOf(mapping: Mapping): readonly RawTool[] {
+  return [...toolsByPrimitive(mapping).keys()].map((name) => ({
+    name,
+    inputSchema: { ...ARGUMENT_SCHEMAS.get(name) },
+  }));
 }
 
-function closingCall(scope: string): UpstreamCall {
+function closingRequest(scope: string): UpstreamCall {
   return {
     tool: '',
     args: { text: '{}', value: {}, exact: true },

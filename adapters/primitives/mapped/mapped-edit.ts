@@ -1,4 +1,7 @@
-/** Owns `edit` on backends: the new text is computed here by exact match, the backend only stores it; refuses what it would damage. */
+/**
+ * `edit` through a backend: Tollgate computes the new text by exact match, and the backend only stores it. Edits that
+ * would damage the file are refused.
+ */
 import { countLines, holdsNote } from '../../../catalogs/text/text-pages.ts';
 import type { ToolResult } from '../../../catalogs/tools/tool-definition.ts';
 import { abortSignalOf } from '../../rpc/cancellation.ts';
@@ -27,111 +30,118 @@ import {
 } from './mapped-file-facts.ts';
 import { storeWholeText } from './mapped-write.ts';
 
-/** Occurrences counted at most. */
+/** Most occurrences that are counted. */
 const MAX_COUNT = 1_000_000;
 
-/** For backends that keep every byte of a text: read, replace here, store whole. */
-export function editWhole(work: MappedCall, desk: MappedState): Promise<ToolResult> {
-  return desk.locks.hold(String(work.args.path), async () => {
-    const before = await readWholeText(work);
-    checkVersion(work, desk, versionOf(Buffer.from(before)));
-    const edited = await compute(work, before);
-    const version = await storeWholeText(work, edited.text);
-    rememberVersion(work, desk, version);
-    return report(work, edited, version);
+/** Edits through a backend that keeps every byte: reads the file, replaces the text here, and stores the whole file. */
+export function editWhole(call: MappedCall, state: MappedState): Promise<ToolResult> {
+  return state.locks.hold(String(call.args.path), async () => {
+    const before = await readWholeText(call);
+    checkVersion(call, state, versionOf(Buffer.from(before)));
+    const edited = await computeEdit(call, before);
+    const version = await storeWholeText(call, edited.text);
+    rememberVersion(call, state, version);
+    return report(call, edited, version);
   });
 }
 
 /**
- * For backends that hide line ends when they read but keep them when they replace: the place is found in the text that is shown,
- * widened until it is unique, and replaced by the backend's own tool, whose answer and the new size are checked.
+ * Edits through a backend that hides line ends when it reads, but keeps them when it replaces text. The place is found
+ * in the text that the backend shows and widened until it is unique. Then the backend's own tool replaces it. Its
+ * result and the new size of the file are checked.
  */
-export function editChecked(work: MappedCall, desk: MappedState): Promise<ToolResult> {
-  return desk.locks.hold(String(work.args.path), async () => {
-    const facts = await regularFileFacts(work);
-    checkVersion(work, desk, versionOfFacts(facts));
-    const before = await shownText(work, facts.size);
-    const edited = await compute(work, before);
-    const answered = await replaceBy(work, before, edited);
-    if (answered.failed) throw backendFailure(work, answered);
-    if (!matchMappingText(work, 'edited', answered.text))
+export function editChecked(call: MappedCall, state: MappedState): Promise<ToolResult> {
+  return state.locks.hold(String(call.args.path), async () => {
+    const facts = await regularFileFacts(call);
+    checkVersion(call, state, versionOfFacts(facts));
+    const before = await shownText(call, facts.size);
+    const edited = await computeEdit(call, before);
+    const answer = await replaceInBackend(call, before, edited);
+    if (answer.failed) throw backendFailure(call, answer);
+    if (!matchMappingText(call, 'edited', answer.text))
       throw toolFailure(
-        `${JSON.stringify(shownPathOf(work))}: the backend found the text in another form than it shows, probably other line ends. Nothing was changed.`,
+        `${JSON.stringify(shownPathOf(call))}: the backend did not find the text that it had shown, probably ` +
+          'because the line ends differ. Nothing was changed.',
         'Give an old_string of one line.',
       );
-    const after = await readFileFacts(work);
-    const grown = (after?.size ?? 0) - facts.size;
+    const after = await readFileFacts(call);
+    const sizeChange = (after?.size ?? 0) - facts.size;
     const bytes = Buffer.byteLength(edited.text) - Buffer.byteLength(before);
-    // With a line end behind both, each end of line counts once.
+    // A line end is added to both texts, so that the last line counts too.
     const lines = countLines(`${edited.text}\n`) - countLines(`${before}\n`);
-    if (!after || (grown !== bytes && grown !== bytes + lines))
+    if (!after || (sizeChange !== bytes && sizeChange !== bytes + lines))
       throw toolFailure(
-        `${JSON.stringify(shownPathOf(work))} grew by ${grown} bytes, not by ${bytes}: the backend stored something else, or someone wrote at the same time.`,
-        'Read the file to see what stands there.',
+        `${JSON.stringify(shownPathOf(call))} grew by ${sizeChange} bytes, not by ${bytes}: the backend stored ` +
+          'another text, or another program wrote the file at the same time.',
+        'Read the file to see its present content.',
       );
     const version = versionOfFacts(after);
-    rememberVersion(work, desk, version);
-    return report(work, edited, version);
+    rememberVersion(call, state, version);
+    return report(call, edited, version);
   });
 }
 
-/** What such a backend cannot edit honestly. Pure; throws NOT_SUPPORTED. */
+/** Checks that `editChecked` can make this edit. Does no I/O. Throws NOT_SUPPORTED. */
 export function checkEdit(args: Readonly<Record<string, unknown>>): void {
   if (args.edits !== undefined)
     throw notSupported(
-      'this backend makes one replacement a call, so several cannot be all or nothing',
-      'Call edit once for each.',
+      'this backend makes one replacement per call, so several edits cannot be atomic',
+      'Call edit once for each replacement.',
     );
   if (String(args.new_string).includes('\r'))
     throw notSupported(
-      'this backend replaces the line ends of new_string by those of the file',
-      'Give new_string with plain line feeds.',
+      'this backend replaces the line ends of new_string with those of the file',
+      'Use only LF line ends in new_string.',
     );
 }
 
-async function compute(work: MappedCall, before: string): Promise<EditedText> {
-  const args = work.args as unknown as EditArgs;
-  for (const one of [args, ...(args.edits ?? [])])
-    if (!holdsNote(one.old_string)) refuseCutText(one.new_string, 'new_string');
-  const outcome = await applyEdit(before, args, abortSignalOf(work.call.signal));
-  if ('refusal' in outcome) throw toolFailure(`${shownPathOf(work)}: ${outcome.refusal.what}`, outcome.refusal.next);
+async function computeEdit(call: MappedCall, before: string): Promise<EditedText> {
+  const args = call.args as unknown as EditArgs;
+  for (const step of [args, ...(args.edits ?? [])])
+    if (!holdsNote(step.old_string)) refuseCutText(step.new_string, 'new_string');
+  const outcome = await applyEdit(before, args, abortSignalOf(call.request.signal));
+  if ('refusal' in outcome) throw toolFailure(`${shownPathOf(call)}: ${outcome.refusal.what}`, outcome.refusal.next);
   return outcome;
 }
 
-async function shownText(work: MappedCall, size: number): Promise<string> {
-  if (size > work.mapping.maxFileBytes)
+async function shownText(call: MappedCall, size: number): Promise<string> {
+  if (size > call.mapping.maxFileBytes)
     throw notSupported(
-      `${JSON.stringify(shownPathOf(work))} has ${size} bytes; this backend edits at most ${work.mapping.maxFileBytes}`,
+      `${JSON.stringify(shownPathOf(call))} has ${size} bytes. This backend edits files of at most ` +
+        `${call.mapping.maxFileBytes} bytes`,
     );
-  const answered = await callMappingStep(work, 'lines', { path: work.args.path });
-  if (answered.failed) throw backendFailure(work, answered);
-  const gap = answered.text.indexOf('\n\n');
-  const header = matchMappingText(work, 'header', answered.text.slice(0, Math.max(0, gap)));
-  const text = answered.text.slice(gap + 2);
+  const answer = await callMappingStep(call, 'lines', { path: call.args.path });
+  if (answer.failed) throw backendFailure(call, answer);
+  const gap = answer.text.indexOf('\n\n');
+  const header = matchMappingText(call, 'header', answer.text.slice(0, Math.max(0, gap)));
+  const text = answer.text.slice(gap + 2);
   if (!header || text.includes('\uFFFD'))
-    throw notSupported(`${JSON.stringify(shownPathOf(work))} is not UTF-8 text; this backend would damage it`);
-  // The last line end is not shown; with it, an old_string that ends the file can still be found.
+    throw notSupported(`${JSON.stringify(shownPathOf(call))} is not UTF-8 text, and this backend would damage it`);
+  // The backend does not show the last line end. It is added so that an old_string at the end of the file is found.
   return text === '' ? text : `${text}\n`;
 }
 
-function replaceBy(work: MappedCall, before: string, edited: EditedText): ReturnType<typeof callBackendTool> {
-  const old = String(work.args.old_string);
-  const fresh = String(work.args.new_string);
+function replaceInBackend(call: MappedCall, before: string, edited: EditedText): ReturnType<typeof callBackendTool> {
+  const old = String(call.args.old_string);
+  const replacement = String(call.args.new_string);
   const count = countOf(before, old, MAX_COUNT);
   const [place] = edited.places;
-  if (count === 1 && edited.notes.length === 0) return callMainTool(work);
-  if (count > 0 && work.args.replace_all === true)
-    return callMappingStep(work, 'replace', { path: work.args.path, old, new: fresh, count });
+  if (count === 1 && edited.notes.length === 0) return callMainTool(call);
+  if (count > 0 && call.args.replace_all === true)
+    return callMappingStep(call, 'replace', { path: call.args.path, old, new: replacement, count });
   if (edited.count !== 1 || !place)
     throw notSupported(
       'this backend cannot replace several places that differ from old_string',
       'Copy the text exactly from the file.',
     );
   const widened = widenUntilUnique(before, edited.text, place);
-  return callMappingStep(work, 'replace', { path: work.args.path, ...widened, count: 1 });
+  return callMappingStep(call, 'replace', { path: call.args.path, ...widened, count: 1 });
 }
 
-/** The changed place with whole lines around it, as few as make it unique in the old text. A wider text occurs no more often, so the width is bisected. */
+/**
+ * Returns the changed place with the fewest whole lines around it that make it unique in the old text. A wider text
+ * never occurs more often, so the width is found by bisection.
+ */
 export function widenUntilUnique(
   before: string,
   after: string,
@@ -156,14 +166,15 @@ export function widenUntilUnique(
   return { old: before.slice(start, end), new: after.slice(start, place.end + end - oldEnd) };
 }
 
-/** Overlapping ones count, as they do for the backend. */
-function countOf(text: string, wanted: string, most: number): number {
-  return occurrences(text, { needle: wanted, overlap: true, most }).length;
+/** Counts occurrences, including overlapping ones, as the backend does. */
+function countOf(text: string, needle: string, limit: number): number {
+  return occurrences(text, { needle, overlap: true, limit }).length;
 }
 
-function report(work: MappedCall, { text, places, count, notes }: EditedText, version: string): ToolResult {
-  const extra = notes.map((one) => ` Note: ${one}.`).join('');
+function report(call: MappedCall, { text, places, count, notes }: EditedText, version: string): ToolResult {
+  const extra = notes.map((note) => ` Note: ${note}.`).join('');
   return textResult(
-    `Edited ${shownPathOf(work)}, ${changedLines(text, { places, count })}. Version ${version}.${extra}\n${textAround(text, places)}`,
+    `Edited ${shownPathOf(call)}, ${changedLines(text, { places, count })}. Version ${version}.${extra}\n` +
+      textAround(text, places),
   );
 }

@@ -1,4 +1,4 @@
-/** Owns what a backend tells about a file, and its version; refuses text whose bytes the backend has changed on the way. */
+/** Reads size, kind and version of a file from a backend, and its text if the backend returns it unchanged. */
 import { createHash } from 'node:crypto';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { ToolResult } from '../../../catalogs/tools/tool-definition.ts';
@@ -6,16 +6,16 @@ import { fileSystemError, type KeyedLocks, type SeenVersions } from '../workspac
 import { headOf, printableName, textResult, toolFailure, versionOf } from '../workspace/file-text.ts';
 import { backendFailure, callMappingStep, type MappedCall, matchMappingText, workspacePath } from './mapped-call.ts';
 
-/** Longer text of a backend is no time. */
+/** A longer text is not a time. */
 const MAX_TIME_CHARS = 100;
 
-/** What the strategies of one backend share between calls. */
+/** State that the strategies of one backend share between calls. */
 export interface MappedState {
   readonly versions: SeenVersions;
   readonly locks: KeyedLocks;
 }
 
-/** What the backend says of a path. `modified` is its own spelling. */
+/** What the backend reports about a path. `modified` is in the format of the backend. */
 export interface MappedFileFacts {
   readonly size: number;
   readonly directory: boolean;
@@ -23,109 +23,113 @@ export interface MappedFileFacts {
   readonly permissions: string;
 }
 
-/** Asks for the facts of the call's path; undefined when there is nothing. */
-export async function readFileFacts(work: MappedCall): Promise<MappedFileFacts | undefined> {
-  const answered = await callMappingStep(work, 'info', { path: work.args.path });
-  if (answered.failed && matchMappingText(work, 'absent', answered.text)) return undefined;
-  const size = matchMappingText(work, 'size', answered.text)?.value;
-  if (answered.failed || size === undefined) throw backendFailure(work, answered);
+/** Reads the facts of the path of the call. Returns undefined if the path does not exist. */
+export async function readFileFacts(call: MappedCall): Promise<MappedFileFacts | undefined> {
+  const answer = await callMappingStep(call, 'info', { path: call.args.path });
+  if (answer.failed && matchMappingText(call, 'absent', answer.text)) return undefined;
+  const size = matchMappingText(call, 'size', answer.text)?.value;
+  if (answer.failed || size === undefined) throw backendFailure(call, answer);
   return {
     size: Number(size),
-    directory: matchMappingText(work, 'directory', answered.text) !== undefined,
-    modified: matchMappingText(work, 'modified', answered.text)?.value ?? '',
-    permissions: matchMappingText(work, 'permissions', answered.text)?.value ?? '',
+    directory: matchMappingText(call, 'directory', answer.text) !== undefined,
+    modified: matchMappingText(call, 'modified', answer.text)?.value ?? '',
+    permissions: matchMappingText(call, 'permissions', answer.text)?.value ?? '',
   };
 }
 
-/** As `factsOf`, where there must be a regular file. */
-export async function regularFileFacts(work: MappedCall): Promise<MappedFileFacts> {
-  const facts = await readFileFacts(work);
-  if (!facts) throw fileSystemError({ code: 'ENOENT' }, shownPathOf(work));
-  if (facts.directory) throw fileSystemError({ code: 'EISDIR' }, shownPathOf(work));
+/** Reads the facts of a file. Throws TOOL_FAILED if it does not exist or is a directory. */
+export async function regularFileFacts(call: MappedCall): Promise<MappedFileFacts> {
+  const facts = await readFileFacts(call);
+  if (!facts) throw fileSystemError({ code: 'ENOENT' }, shownPathOf(call));
+  if (facts.directory) throw fileSystemError({ code: 'EISDIR' }, shownPathOf(call));
   return facts;
 }
 
 /**
- * The whole text of a file from a backend that keeps line ends. Throws NOT_SUPPORTED when the file is too large, binary, or holds
- * bytes that are not UTF-8: the backend replaces those without a word, and only the size betrays it.
+ * Reads the whole text of a file from a backend that keeps line ends. Throws NOT_SUPPORTED if the file is too large,
+ * binary, or not UTF-8: the backend silently replaces such bytes, and only the size reveals it.
  */
-export async function readWholeText(work: MappedCall): Promise<string> {
-  const { size } = await regularFileFacts(work);
-  const path = JSON.stringify(shownPathOf(work));
-  if (size > work.mapping.maxFileBytes)
+export async function readWholeText(call: MappedCall): Promise<string> {
+  const { size } = await regularFileFacts(call);
+  const path = JSON.stringify(shownPathOf(call));
+  if (size > call.mapping.maxFileBytes)
     throw notSupported(
-      `${path} has ${size} bytes; this backend can only hand over whole files of at most ${work.mapping.maxFileBytes}`,
+      `${path} has ${size} bytes. This backend returns only whole files of at most ${call.mapping.maxFileBytes} bytes`,
     );
-  const answered = await callMappingStep(work, 'text', { path: work.args.path });
-  if (answered.failed) throw backendFailure(work, answered);
-  if (answered.text.includes('\0')) throw notSupported(`${path} is binary, and this backend only hands over text`);
-  if (Buffer.byteLength(answered.text) !== size || answered.text.includes('\uFFFD'))
-    throw notSupported(`${path} is not UTF-8, or changed meanwhile; this backend would damage it`);
-  return answered.text;
+  const answer = await callMappingStep(call, 'text', { path: call.args.path });
+  if (answer.failed) throw backendFailure(call, answer);
+  if (answer.text.includes('\0')) throw notSupported(`${path} is binary, and this backend returns only text`);
+  if (Buffer.byteLength(answer.text) !== size || answer.text.includes('\uFFFD'))
+    throw notSupported(`${path} is not UTF-8 or has just changed, and this backend would damage it`);
+  return answer.text;
 }
 
-/** The file's present version: of its content where the backend hands it over unchanged, else of size and time. */
-export async function backendFileVersion(work: MappedCall): Promise<string> {
-  if (work.mapping.steps.has('text')) return versionOf(Buffer.from(await readWholeText(work)));
-  return versionOfFacts(await regularFileFacts(work));
+/**
+ * Returns the current version of a file: a hash of its content if the backend returns it unchanged, else of size and
+ * time.
+ */
+export async function backendFileVersion(call: MappedCall): Promise<string> {
+  if (call.mapping.steps.has('text')) return versionOf(Buffer.from(await readWholeText(call)));
+  return versionOfFacts(await regularFileFacts(call));
 }
 
-/** Version by size and time, as fine as the backend's clock. */
+/** Returns a version made of size and time. It is as precise as the times that the backend reports. */
 export function versionOfFacts(facts: MappedFileFacts): string {
   return `t${createHash('sha256').update(`${facts.size}/${facts.modified}`).digest('hex').slice(0, 12)}`;
 }
 
-/** Refuses a version that is not the present one: the one given, else the one that this caller saw last. */
-export function checkVersion(work: MappedCall, desk: MappedState, present: string): void {
-  const given = work.args.version;
-  const expected = typeof given === 'string' ? given : desk.versions.seen(work.call.scope, String(work.args.path));
-  if (expected === undefined || expected === present) return;
+/** Throws TOOL_FAILED unless the given version, or else the version that the caller saw last, is the current one. */
+export function checkVersion(call: MappedCall, state: MappedState, current: string): void {
+  const { version } = call.args;
+  const expected =
+    typeof version === 'string' ? version : state.versions.lastSeen(call.request.scope, String(call.args.path));
+  if (expected === undefined || expected === current) return;
   throw toolFailure(
-    `${JSON.stringify(shownPathOf(work))} has changed: its version is ${present}, not ${expected}.`,
-    `Read it again: read path=${JSON.stringify(shownPathOf(work))}`,
+    `${JSON.stringify(shownPathOf(call))} has changed: its version is ${current}, not ${expected}.`,
+    `Read it again: read path=${JSON.stringify(shownPathOf(call))}`,
   );
 }
 
-/** Remembers the version that the caller has now seen. */
-export function rememberVersion(work: MappedCall, desk: MappedState, version: string): void {
-  desk.versions.note(work.call.scope, String(work.args.path), version);
+/** Records the version that the caller has now seen. */
+export function rememberVersion(call: MappedCall, state: MappedState, version: string): void {
+  state.versions.record(call.request.scope, String(call.args.path), version);
 }
 
-/** Carries out `read action="stat"`. */
-export async function statMapped(work: MappedCall, desk: MappedState): Promise<ToolResult> {
-  const facts = await readFileFacts(work);
-  if (!facts) throw fileSystemError({ code: 'ENOENT' }, shownPathOf(work));
+/** Runs `read action="stat"`. */
+export async function statMapped(call: MappedCall, state: MappedState): Promise<ToolResult> {
+  const facts = await readFileFacts(call);
+  if (!facts) throw fileSystemError({ code: 'ENOENT' }, shownPathOf(call));
   const size = facts.directory ? [] : [`size: ${facts.size}`];
   const lines = [
-    `path: ${printableName(shownPathOf(work))}`,
+    `path: ${printableName(shownPathOf(call))}`,
     `kind: ${facts.directory ? 'directory' : 'file'}`,
     ...size,
     `mode: ${facts.permissions.padStart(4, '0')}`,
     `modified: ${isoTime(facts.modified)}`,
   ];
   if (facts.directory) return textResult(lines.join('\n'));
-  // Too large or not text: such a file has no version here, and stat still tells the rest.
-  const version = await backendFileVersion(work).catch((error: unknown) => {
+  // A file that is too large or not text has no version. stat reports everything else.
+  const version = await backendFileVersion(call).catch((error: unknown) => {
     if (error instanceof TollgateError && error.code === 'NOT_SUPPORTED') return undefined;
     throw error;
   });
-  if (version !== undefined) rememberVersion(work, desk, version);
+  if (version !== undefined) rememberVersion(call, state, version);
   return textResult([...lines, ...(version === undefined ? [] : [`version: ${version}`])].join('\n'));
 }
 
-/** RFC 3339 where the backend's spelling can be read, else as it came. */
+/** Converts a time of the backend to RFC 3339. Returns the text unchanged if it cannot be parsed. */
 function isoTime(text: string): string {
   if (text.length > MAX_TIME_CHARS) return headOf(text, MAX_TIME_CHARS);
   const time = Date.parse(text.replace(/ \(.*\)$/, ''));
   return Number.isNaN(time) ? text : new Date(time).toISOString();
 }
 
-/** The call's path as the caller knows it. */
-export function shownPathOf(work: MappedCall): string {
-  return workspacePath(work, String(work.args.path ?? work.root));
+/** Returns the path of the call as the caller knows it. */
+export function shownPathOf(call: MappedCall): string {
+  return workspacePath(call, String(call.args.path ?? call.root));
 }
 
-/** NOT_SUPPORTED with what is missing. */
+/** Creates a NOT_SUPPORTED error. */
 export function notSupported(detail: string, next?: string): TollgateError {
   return new TollgateError('NOT_SUPPORTED', { detail, ...(next === undefined ? {} : { next }) });
 }

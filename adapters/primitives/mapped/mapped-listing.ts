@@ -1,4 +1,4 @@
-/** Owns lists of directory entries from backends' texts, and finding names in a tree; refuses to hide what the backend left out. */
+/** `read action="list"` and `action="find"` through a backend: parses its listings, and reports what it left out. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { firstOf, note } from '../../../catalogs/text/text-pages.ts';
 import { TimeSlices } from '../../../catalogs/text/time-slices.ts';
@@ -18,14 +18,14 @@ import {
 } from './mapped-call.ts';
 import { shownPathOf } from './mapped-file-facts.ts';
 
-const ENTRIES = 500;
+const PAGE_ENTRIES = 500;
 const MAX_FOLDERS = 500;
-/** Lines of one answer that are read, and entries of one tree. */
+/** Most lines of one listing, and most entries of one tree, that are read. */
 const MAX_ENTRIES = 100_000;
-/** Levels of a tree, and of a path below the listed folder. */
+/** Most levels of a tree, and of a path below the listed folder. */
 const MAX_DEPTH = 64;
 
-/** One entry; `path` is relative to the listed folder. */
+/** One entry. `path` is relative to the listed folder. */
 export interface ListedEntry {
   readonly path: string;
   readonly folder: boolean;
@@ -33,55 +33,57 @@ export interface ListedEntry {
 
 type IsShown = (entry: ListedEntry) => Promise<boolean>;
 
-/** Entries and what the backend says it left out. */
+/** Entries, and descriptions of what was left out. */
 interface Listing {
   readonly entries: readonly ListedEntry[];
   readonly gaps: readonly string[];
 }
 
-/** Carries out `read action="list"`: one call when the backend descends by itself, else one a folder, at most 500. */
-export async function listMapped(work: MappedCall): Promise<ToolResult> {
-  const depth = typeof work.args.depth === 'number' ? work.args.depth : 1;
+/**
+ * Runs `read action="list"`: one call if the backend lists subfolders itself, else one call per folder, at most 500.
+ */
+export async function listMapped(call: MappedCall): Promise<ToolResult> {
+  const depth = typeof call.args.depth === 'number' ? call.args.depth : 1;
   if (depth < 1) throw invalidArguments('depth must be at least 1.', 'Leave depth out for one level.');
-  const first = await callMainTool(work);
-  const isShown = await shownEntryFilter(work);
-  const listing = work.mapping.steps.has('folder')
-    ? await descend(work, first, { depth, isShown })
-    : readListing(work, first);
-  const entries = await filterEntries(work, listing.entries, isShown);
+  const first = await callMainTool(call);
+  const isShown = await shownEntryFilter(call);
+  const listing = call.mapping.steps.has('folder')
+    ? await descend(call, first, { depth, isShown })
+    : readListing(call, first);
+  const entries = await filterEntries(call, listing.entries, isShown);
   const names = entries.sort(byPath).map((entry) => printableName(entry.path) + (entry.folder ? '/' : ''));
-  return namesPage(work, names, listing.gaps);
+  return namesPage(call, names, listing.gaps);
 }
 
-/** Carries out `read action="find"` on a backend that gives its whole tree as JSON: names are matched here. */
-export async function findMapped(work: MappedCall): Promise<ToolResult> {
-  const { pattern } = work.args;
+/** Runs `read action="find"` with a backend that returns its whole tree as JSON. Tollgate matches the names. */
+export async function findMapped(call: MappedCall): Promise<ToolResult> {
+  const { pattern } = call.args;
   if (typeof pattern !== 'string' || pattern === '')
     throw invalidArguments('pattern is missing.', 'Give a glob such as src/**/*.ts.');
   const matches = compileGlob(pattern);
-  const answered = await callMainTool(work);
-  if (answered.failed) throw backendFailure(work, answered);
-  const isShown = await shownEntryFilter(work);
-  const { entries, gaps } = readTree(work, answered.text);
-  const files = await filterEntries(work, entries, (entry) => !entry.folder && matches(entry.path) && isShown(entry));
+  const answer = await callMainTool(call);
+  if (answer.failed) throw backendFailure(call, answer);
+  const isShown = await shownEntryFilter(call);
+  const { entries, gaps } = readTree(call, answer.text);
+  const files = await filterEntries(call, entries, (entry) => !entry.folder && matches(entry.path) && isShown(entry));
   return namesPage(
-    work,
-    files.sort(byPath).map((entry) => printableName(mappedFolderPrefix(work) + entry.path)),
+    call,
+    files.sort(byPath).map((entry) => printableName(mappedFolderPrefix(call) + entry.path)),
     gaps,
   );
 }
 
-/** The tree that the backend gives as JSON, as far as its limits go. Throws UPSTREAM_INVALID for what is no tree. */
-function readTree(work: MappedCall, text: string): Listing {
+/** Reads the JSON tree of the backend, up to the limits. Throws UPSTREAM_INVALID if it is not a tree. */
+function readTree(call: MappedCall, text: string): Listing {
   const entries: ListedEntry[] = [];
   let isCut = false;
   const open: { readonly nodes: unknown; readonly prefix: string; readonly depth: number }[] = [
-    { nodes: treeOf(work, text), prefix: '', depth: 1 },
+    { nodes: parseTree(call, text), prefix: '', depth: 1 },
   ];
   for (let next = open.pop(); next !== undefined; next = open.pop()) {
-    if (!Array.isArray(next.nodes)) throw noTree(work);
+    if (!Array.isArray(next.nodes)) throw invalidTree(call);
     for (const node of next.nodes as unknown[]) {
-      if (!isObject(node) || typeof node.name !== 'string') throw noTree(work);
+      if (!isObject(node) || typeof node.name !== 'string') throw invalidTree(call);
       if (entries.length >= MAX_ENTRIES) return { entries, gaps: [`only ${MAX_ENTRIES} entries were read`] };
       const path = next.prefix + node.name;
       entries.push({ path, folder: node.type === 'directory' });
@@ -93,78 +95,85 @@ function readTree(work: MappedCall, text: string): Listing {
   return { entries, gaps: isCut ? [`only ${MAX_DEPTH} levels were read`] : [] };
 }
 
-function treeOf(work: MappedCall, text: string): unknown {
+function parseTree(call: MappedCall, text: string): unknown {
   try {
     return JSON.parse(text) as unknown;
   } catch {
-    throw noTree(work);
+    throw invalidTree(call);
   }
 }
 
-function noTree({ inner }: MappedCall): TollgateError {
-  return new TollgateError('UPSTREAM_INVALID', { detail: `${inner.name} gave a tree of files that cannot be read.` });
+function invalidTree({ inner }: MappedCall): TollgateError {
+  return new TollgateError('UPSTREAM_INVALID', {
+    detail: `${inner.name} returned a tree of files that cannot be parsed.`,
+  });
 }
 
-/** The entries that pass, with turns for others: each is compared with up to 2,000 rules. Throws CANCELLED and TOOL_TIMEOUT. */
+/**
+ * Returns the entries that pass, in time slices, because each is compared with up to 2,000 rules. Throws CANCELLED and
+ * TOOL_TIMEOUT.
+ */
 export async function filterEntries<T>(
-  work: MappedCall,
+  call: MappedCall,
   entries: readonly T[],
   passes: (entry: T) => boolean | Promise<boolean>,
 ): Promise<T[]> {
   const pace = new TimeSlices();
-  const until = Date.now() + work.call.timeoutMs;
+  const deadline = Date.now() + call.request.timeoutMs;
   const kept: T[] = [];
   for (const entry of entries) {
     if (await passes(entry)) kept.push(entry);
     if (!pace.isDue) continue;
     await pace.rest();
-    if (work.call.signal.aborted) throw new TollgateError('CANCELLED');
-    if (Date.now() > until) throw new TollgateError('TOOL_TIMEOUT');
+    if (call.request.signal.aborted) throw new TollgateError('CANCELLED');
+    if (Date.now() > deadline) throw new TollgateError('TOOL_TIMEOUT');
   }
   return kept;
 }
 
-/** Breadth first, so that the folders asked for are those nearest to the start. */
+/** Lists subfolders, breadth first: if the limit is reached, the folders nearest to the start are listed. */
 async function descend(
-  work: MappedCall,
+  call: MappedCall,
   first: BackendAnswer,
-  how: { readonly depth: number; readonly isShown: IsShown },
+  options: { readonly depth: number; readonly isShown: IsShown },
 ): Promise<Listing> {
-  const entries = [...readListing(work, first).entries];
-  const queue = (await filterEntries(work, entries, (entry) => entry.folder && how.isShown(entry))).map((entry) => ({
-    path: entry.path,
-    depth: 2,
-  }));
-  let asked = 0;
+  const entries = [...readListing(call, first).entries];
+  const queue = (await filterEntries(call, entries, (entry) => entry.folder && options.isShown(entry))).map(
+    (entry) => ({
+      path: entry.path,
+      depth: 2,
+    }),
+  );
+  let opened = 0;
   for (
     let next = queue.shift();
-    next !== undefined && next.depth <= how.depth && asked < MAX_FOLDERS;
+    next !== undefined && next.depth <= options.depth && opened < MAX_FOLDERS;
     next = queue.shift()
   ) {
-    asked += 1;
-    const answered = await callMappingStep(work, 'folder', { path: `${String(work.args.path)}/${next.path}` });
-    if (answered.failed) continue;
-    for (const child of readListing(work, answered).entries) {
+    opened += 1;
+    const answer = await callMappingStep(call, 'folder', { path: `${String(call.args.path)}/${next.path}` });
+    if (answer.failed) continue;
+    for (const child of readListing(call, answer).entries) {
       const entry = { ...child, path: `${next.path}/${child.path}` };
       entries.push(entry);
-      if (entry.folder && (await how.isShown(entry))) queue.push({ path: entry.path, depth: next.depth + 1 });
+      if (entry.folder && (await options.isShown(entry))) queue.push({ path: entry.path, depth: next.depth + 1 });
     }
   }
-  return { entries, gaps: asked === MAX_FOLDERS ? [`only ${MAX_FOLDERS} folders were opened`] : [] };
+  return { entries, gaps: opened === MAX_FOLDERS ? [`only ${MAX_FOLDERS} folders were opened`] : [] };
 }
 
-/** Reads lines such as `[DIR] name`; a line without a kind belongs to the name before it. */
-function readListing(work: MappedCall, answered: BackendAnswer): Listing {
-  if (answered.failed || matchMappingText(work, 'absent', answered.text)) throw backendFailure(work, answered);
-  if (matchMappingText(work, 'notFolder', answered.text.split('\n', 1)[0] ?? '') && !answered.text.includes('\n'))
-    throw fileSystemError({ code: 'ENOTDIR' }, shownPathOf(work));
+/** Parses lines such as `[DIR] name`. A line without a kind continues the name before it. */
+function readListing(call: MappedCall, answer: BackendAnswer): Listing {
+  if (answer.failed || matchMappingText(call, 'absent', answer.text)) throw backendFailure(call, answer);
+  if (matchMappingText(call, 'notFolder', answer.text.split('\n', 1)[0] ?? '') && !answer.text.includes('\n'))
+    throw fileSystemError({ code: 'ENOTDIR' }, shownPathOf(call));
   const entries: ListedEntry[] = [];
   const gaps: string[] = [];
-  const lines = answered.text === '' ? [] : answered.text.split('\n', MAX_ENTRIES + 1);
+  const lines = answer.text === '' ? [] : answer.text.split('\n', MAX_ENTRIES + 1);
   if (lines.length > MAX_ENTRIES) gaps.push(`only ${MAX_ENTRIES} lines were read`);
   for (const line of lines.slice(0, MAX_ENTRIES)) {
-    const entry = matchMappingText(work, 'entry', line);
-    const cut = matchMappingText(work, 'entriesCut', line);
+    const entry = matchMappingText(call, 'entry', line);
+    const cut = matchMappingText(call, 'entriesCut', line);
     const last = entries.at(-1);
     if (cut) gaps.push(`${cut.count} more in ${printableName(cut.name ?? '')}`);
     else if (entry) entries.push({ path: entry.name ?? '', folder: entry.kind === 'DIR' });
@@ -177,62 +186,66 @@ function byPath(a: ListedEntry, b: ListedEntry): number {
   return a.path < b.path ? -1 : 1;
 }
 
-/** What stands before the path of everything in the folder. */
-export function mappedFolderPrefix(work: MappedCall): string {
-  return shownPathOf(work) === '.' ? '' : `${shownPathOf(work)}/`;
+/** Returns the prefix of the paths of all entries of the folder. */
+export function mappedFolderPrefix(call: MappedCall): string {
+  return shownPathOf(call) === '.' ? '' : `${shownPathOf(call)}/`;
 }
 
-/** Leaves out dot files and what the .gitignore files from the root down to the folder name; those below it are not asked for. */
-export async function shownEntryFilter(work: MappedCall): Promise<IsShown> {
-  if (work.args.hidden === true) return () => Promise.resolve(true);
+/**
+ * Returns a filter that drops dot files and files that the .gitignore files from the root down to the folder ignore.
+ * .gitignore files below the folder are not read.
+ */
+export async function shownEntryFilter(call: MappedCall): Promise<IsShown> {
+  if (call.args.hidden === true) return () => Promise.resolve(true);
   const rules: IgnoreRule[] = [];
-  const names = shownPathOf(work) === '.' ? [] : shownPathOf(work).split('/');
+  const names = shownPathOf(call) === '.' ? [] : shownPathOf(call).split('/');
   for (let depth = 0; depth <= names.length; depth += 1) {
     const base = names.slice(0, depth).join('/');
-    const answered = await callMappingStep(work, 'lines', {
-      path: [work.root, ...names.slice(0, depth), '.gitignore'].join('/'),
+    const answer = await callMappingStep(call, 'lines', {
+      path: [call.root, ...names.slice(0, depth), '.gitignore'].join('/'),
     });
-    if (answered.failed) continue;
-    const headed = matchMappingText(work, 'header', answered.text.split('\n', 1)[0] ?? '') !== undefined;
-    rules.push(...parseIgnore(headed ? answered.text.slice(answered.text.indexOf('\n') + 2) : answered.text, base));
+    if (answer.failed) continue;
+    const hasHeader = matchMappingText(call, 'header', answer.text.split('\n', 1)[0] ?? '') !== undefined;
+    rules.push(...parseIgnore(hasHeader ? answer.text.slice(answer.text.indexOf('\n') + 2) : answer.text, base));
   }
-  const most = rules.slice(0, MAX_IGNORE_RULES);
+  const usedRules = rules.slice(0, MAX_IGNORE_RULES);
   const pace = new TimeSlices();
   return async ({ path, folder }) => {
     const parts = path.split('/', MAX_DEPTH + 1);
     if (parts.length > MAX_DEPTH || parts.some((name) => name.startsWith('.'))) return false;
-    let ancestor = mappedFolderPrefix(work);
+    let ancestor = mappedFolderPrefix(call);
     for (const [index, name] of parts.entries()) {
       ancestor += index === 0 ? name : `/${name}`;
-      if (await isIgnored(most, { path: ancestor, isFolder: index < parts.length - 1 || folder }, pace)) return false;
+      if (await isIgnored(usedRules, { path: ancestor, isFolder: index < parts.length - 1 || folder }, pace))
+        return false;
     }
     return true;
   };
 }
 
-/** One page of names with its note: which they are, what is left out, and the next call. */
-export function namesPage(work: MappedCall, all: readonly string[], gaps: readonly string[]): ToolResult {
-  const { action, offset, limit, pattern } = work.args as {
+/** Returns one page of names. Its note says which entries these are, what was left out, and the next call. */
+export function namesPage(call: MappedCall, names: readonly string[], gaps: readonly string[]): ToolResult {
+  const { action, offset, limit, pattern } = call.args as {
     readonly action?: string;
     readonly offset?: number;
     readonly limit?: number;
     readonly pattern?: string;
   };
-  const from = firstOf({ offset, limit }, all.length, 'entries');
-  const lines = all.slice(from - 1, from - 1 + (limit ?? ENTRIES));
+  const from = firstOf({ offset, limit }, names.length, 'entries');
+  const lines = names.slice(from - 1, from - 1 + (limit ?? PAGE_ENTRIES));
   const to = from - 1 + lines.length;
-  const whole = lines.length === all.length;
-  if (all.length === 0)
+  const isComplete = lines.length === names.length;
+  if (names.length === 0)
     return textResult(note([action === 'find' ? 'no file matches' : 'no entries', ...gaps].join('; ')));
-  const named = pattern === undefined ? '' : ` pattern=${JSON.stringify(pattern)}`;
+  const patternArgument = pattern === undefined ? '' : ` pattern=${JSON.stringify(pattern)}`;
   const next =
-    to < all.length
-      ? ` Next: read action="${action}" path=${JSON.stringify(shownPathOf(work))}${named} offset=${to + 1}`
+    to < names.length
+      ? ` Next: read action="${action}" path=${JSON.stringify(shownPathOf(call))}${patternArgument} offset=${to + 1}`
       : '';
   return textResult(
     lines.join('\n'),
-    whole && gaps.length === 0
+    isComplete && gaps.length === 0
       ? undefined
-      : note(`${[`entries ${from}-${to} of ${all.length}`, ...gaps].join('; ')}.${next}`),
+      : note(`${[`entries ${from}-${to} of ${names.length}`, ...gaps].join('; ')}.${next}`),
   );
 }

@@ -1,4 +1,4 @@
-/** Owns `read action="file"` on backends; refuses lines whose place the backend only guesses. */
+/** `read action="file"` through a backend. Lines whose number the backend only estimates are refused. */
 import { firstOf, NOTE_BYTES, NOTE_LINES, note, pageText } from '../../../catalogs/text/text-pages.ts';
 import type { ToolResult } from '../../../catalogs/tools/tool-definition.ts';
 import { fileSystemError } from '../workspace/action-context.ts';
@@ -15,46 +15,52 @@ import {
   versionOfFacts,
 } from './mapped-file-facts.ts';
 
-/** Reads the file whole, byte for byte, and cuts the page here. */
-export async function readMappedWhole(work: MappedCall, desk: MappedState): Promise<ToolResult> {
-  const text = await readWholeText(work);
-  const page = pageText(text, { ...request(work), cap: work.call.cap }, shownPathOf(work));
+/** Reads the whole file, byte for byte, and cuts the page here. */
+export async function readMappedWhole(call: MappedCall, state: MappedState): Promise<ToolResult> {
+  const text = await readWholeText(call);
+  const page = pageText(text, { ...pageRequest(call), cap: call.request.cap }, shownPathOf(call));
   const version = versionOf(Buffer.from(text));
-  rememberVersion(work, desk, version);
+  rememberVersion(call, state, version);
   return textResult(page.text, page.note);
 }
 
-/** Lets the backend cut the page; it drops line ends, which is said unless the size proves that nothing was lost. */
-export async function readMappedPage(work: MappedCall, desk: MappedState): Promise<ToolResult> {
-  firstOf(request(work), Number.MAX_SAFE_INTEGER);
-  const facts = await regularFileFacts(work);
-  const answered = await callMainTool(work);
-  if (answered.failed) throw backendFailure(work, answered);
-  if (matchMappingText(work, 'isFolder', answered.text)) throw fileSystemError({ code: 'EISDIR' }, shownPathOf(work));
-  const gap = answered.text.indexOf('\n\n');
-  const header = matchMappingText(work, 'header', answered.text.slice(0, Math.max(0, gap)));
+/**
+ * Reads a page that the backend cuts. The backend drops line ends. The note says so, unless the size of the file proves
+ * that nothing was lost.
+ */
+export async function readMappedPage(call: MappedCall, state: MappedState): Promise<ToolResult> {
+  firstOf(pageRequest(call), Number.MAX_SAFE_INTEGER);
+  const facts = await regularFileFacts(call);
+  const answer = await callMainTool(call);
+  if (answer.failed) throw backendFailure(call, answer);
+  if (matchMappingText(call, 'isFolder', answer.text)) throw fileSystemError({ code: 'EISDIR' }, shownPathOf(call));
+  const gap = answer.text.indexOf('\n\n');
+  const header = matchMappingText(call, 'header', answer.text.slice(0, Math.max(0, gap)));
   if (!header)
     throw notSupported(
-      `${JSON.stringify(shownPathOf(work))} is not a text file for this backend`,
-      'Expose its own tool read_file, which converts documents and pictures.',
+      `${JSON.stringify(shownPathOf(call))} is not a text file for this backend`,
+      'Expose its own tool read_file, which converts documents and images.',
     );
   const total = header.total === undefined ? undefined : Number(header.total);
-  const { offset = 1, limit = 2000 } = request(work);
+  const { offset = 1, limit = 2000 } = pageRequest(call);
   if (total === undefined && (offset > 1000 || offset < 0))
-    throw notSupported('above 10 MiB this backend only estimates where a line is');
+    throw notSupported('in files over 10 MiB, this backend only estimates line numbers');
   const count = Number(header.count);
-  const lines = count === 0 ? [] : answered.text.slice(gap + 2).split('\n', limit);
+  const lines = count === 0 ? [] : answer.text.slice(gap + 2).split('\n', limit);
   const from = total === undefined ? offset : firstOf({ offset, limit }, total);
-  const shownLines = fitting(lines, work.call.cap);
-  rememberVersion(work, desk, versionOfFacts(facts));
+  const shownLines = linesWithinCap(lines, call.request.cap);
+  rememberVersion(call, state, versionOfFacts(facts));
   return textResult(
-    shownLines.join('\n') + endOf(facts, { lines: shownLines, total }),
-    footer(work, { facts, from, lines: shownLines, total }),
+    shownLines.join('\n') + lastLineEnd(facts, { lines: shownLines, total }),
+    footer(call, { facts, from, lines: shownLines, total }),
   );
 }
 
-/** As many lines as will be shown with their note: what is cut here can be read on, what the facade cuts only from a spill. */
-function fitting(lines: readonly string[], cap: MappedCall['call']['cap']): readonly string[] {
+/**
+ * Returns the lines that fit into the cap together with the note. The caller can read on after a cut made here. A cut
+ * made later by the facade would need a spill.
+ */
+function linesWithinCap(lines: readonly string[], cap: MappedCall['request']['cap']): readonly string[] {
   if (cap === undefined) return lines;
   let bytes = NOTE_BYTES;
   const end = lines.findIndex(
@@ -68,30 +74,30 @@ interface Part {
   readonly total: number | undefined;
 }
 
-/** The last line end, where the sizes prove that there is one. */
-function endOf(facts: MappedFileFacts, part: Part): string {
+/** Returns the last line end, if the sizes prove that there is one. */
+function lastLineEnd(facts: MappedFileFacts, part: Part): string {
   return part.lines.length === part.total && Buffer.byteLength(part.lines.join('\n')) + 1 === facts.size ? '\n' : '';
 }
 
 function footer(
-  work: MappedCall,
+  call: MappedCall,
   part: Part & { readonly facts: MappedFileFacts; readonly from: number },
 ): string | undefined {
   const { facts, from, lines, total } = part;
   if (total === 0) return note('empty, 0 lines');
   const bytes = Buffer.byteLength(lines.join('\n'));
-  const whole = total !== undefined && lines.length >= total;
-  const exact = whole && (bytes === facts.size || bytes + 1 === facts.size);
-  if (exact) return undefined;
-  const ends = "line ends are shown as LF, this backend hides the file's own";
-  if (whole) return note(ends);
+  const isWhole = total !== undefined && lines.length >= total;
+  const isExact = isWhole && (bytes === facts.size || bytes + 1 === facts.size);
+  if (isExact) return undefined;
+  const lineEnds = 'line ends are shown as LF, because this backend hides those of the file';
+  if (isWhole) return note(lineEnds);
   const to = from + lines.length - 1;
   const next =
-    total === undefined || to < total ? `. Next: read path=${JSON.stringify(shownPathOf(work))} offset=${to + 1}` : '';
-  return note(`lines ${from}-${to} of ${total ?? 'more'} · ${ends}${next}`);
+    total === undefined || to < total ? `. Next: read path=${JSON.stringify(shownPathOf(call))} offset=${to + 1}` : '';
+  return note(`lines ${from}-${to} of ${total ?? 'more'} · ${lineEnds}${next}`);
 }
 
-function request(work: MappedCall): { offset?: number; limit?: number } {
-  const { offset, limit } = work.args;
+function pageRequest(call: MappedCall): { offset?: number; limit?: number } {
+  const { offset, limit } = call.args;
   return { ...(typeof offset === 'number' ? { offset } : {}), ...(typeof limit === 'number' ? { limit } : {}) };
 }

@@ -1,4 +1,4 @@
-/** Owns find and search on a backend whose searches are sessions: polled to their end, then stopped; refuses silent failures. */
+/** `find` and `search` through a backend whose searches are sessions: polls each session to its end, then stops it. */
 import type { ToolResult } from '../../../catalogs/tools/tool-definition.ts';
 import { compileGlob } from '../search/glob-matcher.ts';
 import { type SearchHit, SearchHits } from '../search/search-hits.ts';
@@ -19,24 +19,24 @@ import { cancellableSleep } from './mapped-session.ts';
 const MAX_RESULTS = 20_000;
 const PAGE = 1000;
 const POLL_MS = 100;
-/** The backend cuts what matched to this many characters and adds three dots. */
+/** The backend cuts a matching line to this many characters and adds three dots. */
 const CUT_CHARS = 100;
 const CUT_MARK = '…[cut by the backend]';
 
-/** What the backend gave, and what it left out. */
+/** Result lines of the backend, and descriptions of what it left out. */
 interface Results {
   readonly lines: readonly string[];
   readonly gaps: readonly string[];
 }
 
-/** What the backend cannot search for honestly. Pure; throws ARGS_INVALID or NOT_SUPPORTED. */
+/** Checks that the backend can make this search. Does no I/O. Throws ARGS_INVALID and NOT_SUPPORTED. */
 export function checkMappedSearch(args: Readonly<Record<string, unknown>>): void {
   const { pattern, context, glob } = args;
   if (typeof pattern !== 'string' || pattern === '')
     throw invalidArguments('pattern is missing.', 'Give a regular expression, or a glob for action="find".');
   if (/[\r\n]/.test(pattern))
     throw invalidArguments(
-      'A pattern is matched against single lines; it cannot hold a line end.',
+      'A pattern is matched against single lines, so it cannot contain a line end.',
       'Search for one line of it, then read around the match.',
     );
   if (typeof context === 'number' && context > 0) {
@@ -46,76 +46,80 @@ export function checkMappedSearch(args: Readonly<Record<string, unknown>>): void
     );
   }
   if (typeof glob === 'string' && glob.includes('|'))
-    throw notSupported('this backend takes | in a glob as a separator', 'Use {a,b} for alternatives.');
+    throw notSupported('this backend reads | in a glob as a separator', 'Use {a,b} for alternatives.');
 }
 
-/** Carries out `read action="find"` and `read action="search"`. */
-export async function searchMapped(work: MappedCall): Promise<ToolResult> {
-  if (!(await readFileFacts(work))) throw fileSystemError({ code: 'ENOENT' }, shownPathOf(work));
-  const started = await callMainTool(work);
-  const id = matchMappingText(work, 'searchId', started.text)?.id;
-  if (started.failed || id === undefined) throw backendFailure(work, started);
-  const results = await collect(work, id).finally(() => callMappingStep(work, 'stop', { id }));
-  const hidden = work.args.hidden === true ? ['ignored files stay out on this backend'] : [];
+/** Runs `read action="find"` and `read action="search"`. */
+export async function searchMapped(call: MappedCall): Promise<ToolResult> {
+  if (!(await readFileFacts(call))) throw fileSystemError({ code: 'ENOENT' }, shownPathOf(call));
+  const started = await callMainTool(call);
+  const id = matchMappingText(call, 'searchId', started.text)?.id;
+  if (started.failed || id === undefined) throw backendFailure(call, started);
+  const results = await collect(call, id).finally(() => callMappingStep(call, 'stop', { id }));
+  const hidden = call.args.hidden === true ? ['this backend leaves out ignored files'] : [];
   const gaps = [...results.gaps, ...hidden];
-  const files = work.lowered.args.searchType === 'files';
-  const isWanted = await filterBy(work, files ? work.args.pattern : work.args.glob);
+  const files = call.lowered.args.searchType === 'files';
+  const isWanted = await fileFilter(call, files ? call.args.pattern : call.args.glob);
   return files
-    ? namesPage(work, await foundFiles(work, results.lines, isWanted), gaps)
-    : matchPage(work, { ...results, gaps }, isWanted);
+    ? namesPage(call, await foundFiles(call, results.lines, isWanted), gaps)
+    : matchPage(call, { ...results, gaps }, isWanted);
 }
 
-/** Polls until the search is complete. A search that failed looks like one without matches, but for a warning. */
-async function collect(work: MappedCall, id: string): Promise<Results> {
+/** Polls until the search is complete. A failed search looks like one without matches, except for a warning. */
+async function collect(call: MappedCall, id: string): Promise<Results> {
   const lines: string[] = [];
-  const deadline = Date.now() + work.call.timeoutMs;
+  const deadline = Date.now() + call.request.timeoutMs;
   for (;;) {
-    const answered = await callMappingStep(work, 'results', { id, start: lines.length });
-    if (answered.failed) throw backendFailure(work, answered);
-    const fresh = answered.text
+    const answer = await callMappingStep(call, 'results', { id, start: lines.length });
+    if (answer.failed) throw backendFailure(call, answer);
+    const fresh = answer.text
       .split('\n', MAX_RESULTS)
-      .filter((line) => matchMappingText(work, 'match', line) ?? matchMappingText(work, 'found', line));
+      .filter((line) => matchMappingText(call, 'match', line) ?? matchMappingText(call, 'found', line));
     lines.push(...fresh);
-    const total = Number(matchMappingText(work, 'searchTotal', answered.text)?.count ?? 0);
-    const done = matchMappingText(work, 'searchDone', answered.text) !== undefined;
+    const total = Number(matchMappingText(call, 'searchTotal', answer.text)?.count ?? 0);
+    const done = matchMappingText(call, 'searchDone', answer.text) !== undefined;
     if (done && fresh.length < PAGE)
-      return finish(work, {
+      return finish(call, {
         lines,
         total,
-        partial: matchMappingText(work, 'searchPartial', answered.text) !== undefined,
+        partial: matchMappingText(call, 'searchPartial', answer.text) !== undefined,
       });
     if (lines.length >= MAX_RESULTS) return { lines, gaps: [`ended after ${MAX_RESULTS} results`] };
-    if (Date.now() > deadline) return { lines, gaps: [`ended after ${Math.round(work.call.timeoutMs / 1000)} s`] };
-    if (fresh.length === 0) await cancellableSleep(POLL_MS, work.call.signal);
+    if (Date.now() > deadline) return { lines, gaps: [`ended after ${Math.round(call.request.timeoutMs / 1000)} s`] };
+    if (fresh.length === 0) await cancellableSleep(POLL_MS, call.request.signal);
   }
 }
 
 function finish(
-  work: MappedCall,
+  call: MappedCall,
   found: { readonly lines: readonly string[]; readonly total: number; readonly partial: boolean },
 ): Results {
   const { lines, total, partial } = found;
   if (total === 0 && partial) {
     throw toolFailure(
-      `${work.inner.name} could not search: the pattern is not valid for ripgrep, or no file could be read. It does not say which.`,
-      'Correct the pattern, or give literal=true.',
+      `${call.inner.name} could not search, and does not say why: the pattern is not valid for ripgrep, or no ` +
+        'file could be read.',
+      'Correct the pattern, or set literal=true.',
     );
   }
   const unread = Math.max(0, total - lines.length);
   const gaps = [
     ...(partial ? ['some files could not be read'] : []),
-    ...(unread > 0 ? [`${unread} results have names that cannot be told apart`] : []),
+    ...(unread > 0 ? [`${unread} results have names that cannot be parsed`] : []),
   ];
   return { lines, gaps };
 }
 
 type IsWanted = (path: string) => Promise<boolean>;
 
-/** Globs and ignored files are judged here again: the backend anchors globs where it happens to run, and wants a repository. */
-async function filterBy(work: MappedCall, glob: unknown): Promise<IsWanted> {
+/**
+ * Returns a filter for globs and ignored files. Tollgate checks them again: the backend resolves globs against its own
+ * current folder, and respects .gitignore files in repositories only.
+ */
+async function fileFilter(call: MappedCall, glob: unknown): Promise<IsWanted> {
   const matches = typeof glob === 'string' ? compileGlob(glob) : () => true;
-  const isShown = await shownEntryFilter(work);
-  const base = String(work.args.path);
+  const isShown = await shownEntryFilter(call);
+  const base = String(call.args.path);
   return async (path) => {
     if (path === base) return matches(path.slice(path.lastIndexOf('/') + 1));
     const inner = workspacePath({ root: base }, path);
@@ -123,15 +127,15 @@ async function filterBy(work: MappedCall, glob: unknown): Promise<IsWanted> {
   };
 }
 
-async function foundFiles(work: MappedCall, lines: readonly string[], isWanted: IsWanted): Promise<readonly string[]> {
-  const paths = lines.flatMap((line) => matchMappingText(work, 'found', line)?.path ?? []);
-  return (await filterEntries(work, paths, isWanted))
-    .map((path) => workspacePath(work, path))
+async function foundFiles(call: MappedCall, lines: readonly string[], isWanted: IsWanted): Promise<readonly string[]> {
+  const paths = lines.flatMap((line) => matchMappingText(call, 'found', line)?.path ?? []);
+  return (await filterEntries(call, paths, isWanted))
+    .map((path) => workspacePath(call, path))
     .sort()
     .map(printableName);
 }
 
-/** The backend trims lines, and cuts long ones. */
+/** True if the line contains the text of the backend, which trims lines and cuts long ones. */
 function isPartOf(line: string, text: string): boolean {
   return line.includes(
     text
@@ -141,22 +145,22 @@ function isPartOf(line: string, text: string): boolean {
   );
 }
 
-async function matchPage(work: MappedCall, results: Results, isWanted: IsWanted): Promise<ToolResult> {
-  const { offset, limit } = work.args as { readonly offset?: number; readonly limit?: number };
+async function matchPage(call: MappedCall, results: Results, isWanted: IsWanted): Promise<ToolResult> {
+  const { offset, limit } = call.args as { readonly offset?: number; readonly limit?: number };
   const found = results.lines.flatMap((line): SearchHit[] => {
-    const { path = '', line: number, text = '' } = matchMappingText(work, 'match', line) ?? {};
+    const { path = '', line: number, text = '' } = matchMappingText(call, 'match', line) ?? {};
     const cut = text.length === CUT_CHARS + 3 && text.endsWith('...');
     return [{ path, line: Number(number), text: cut ? `${text.slice(0, CUT_CHARS)}${CUT_MARK}` : text, matches: true }];
   });
-  const wanted = (await filterEntries(work, found, ({ path }) => isWanted(path))).map((hit) => ({
+  const wanted = (await filterEntries(call, found, ({ path }) => isWanted(path))).map((hit) => ({
     ...hit,
-    path: workspacePath(work, hit.path),
+    path: workspacePath(call, hit.path),
   }));
   const hits = new SearchHits();
   for (const hit of wanted.sort((a, b) => (a.path === b.path ? a.line - b.line : a.path < b.path ? -1 : 1)))
     hits.add(hit);
   if (results.gaps.length > 0) hits.ended ??= results.gaps.join('; ');
-  if (work.call.mayRead !== undefined)
-    await hits.keep(work.call.mayRead, AbortSignal.timeout(work.call.timeoutMs), isPartOf);
+  if (call.request.mayRead !== undefined)
+    await hits.keepReadable(call.request.mayRead, AbortSignal.timeout(call.request.timeoutMs), isPartOf);
   return hits.page({ offset, limit }, 0);
 }

@@ -1,4 +1,7 @@
-/** Owns `write` on backends that only store whole texts; refuses to replace what the caller has not seen, and checks what was stored. */
+/**
+ * `write` through a backend that stores whole texts. Replaces only files that the caller has read, and checks the size
+ * of the stored file.
+ */
 import { countLines } from '../../../catalogs/text/text-pages.ts';
 import type { ToolResult } from '../../../catalogs/tools/tool-definition.ts';
 import { fileSystemError } from '../workspace/action-context.ts';
@@ -24,84 +27,86 @@ import {
   versionOfFacts,
 } from './mapped-file-facts.ts';
 
-/** Carries out `write`. The backend has no exclusive create: between look and store another process may still come first. */
-export function writeMapped(work: MappedCall, desk: MappedState): Promise<ToolResult> {
-  const content = String(work.args.content);
+/** Runs `write`. The backend has no exclusive create, so another process may create the file after the check. */
+export function writeMapped(call: MappedCall, state: MappedState): Promise<ToolResult> {
+  const content = String(call.args.content);
   refuseCutText(content, 'content');
-  return desk.locks.hold(String(work.args.path), async () => {
-    const facts = await readFileFacts(work);
-    if (facts?.directory) throw fileSystemError({ code: 'EISDIR' }, shownPathOf(work));
-    await checkMode(work, desk, facts);
-    if (!facts) await makeParent(work);
-    const appends = work.args.mode === 'append' && facts !== undefined;
-    const version = appends ? await append(work, facts, content) : await replace(work, content);
-    rememberVersion(work, desk, version);
+  return state.locks.hold(String(call.args.path), async () => {
+    const facts = await readFileFacts(call);
+    if (facts?.directory) throw fileSystemError({ code: 'EISDIR' }, shownPathOf(call));
+    await checkMode(call, state, facts);
+    if (!facts) await createParent(call);
+    const appends = call.args.mode === 'append' && facts !== undefined;
+    const version = appends ? await append(call, facts, content) : await replace(call, content);
+    rememberVersion(call, state, version);
     const done = appends ? 'Appended to' : facts ? 'Replaced' : 'Created';
     return textResult(
-      `${done} ${shownPathOf(work)}: ${Buffer.byteLength(content)} bytes, ${countLines(content)} lines. Version ${version}.`,
+      `${done} ${shownPathOf(call)}: ${Buffer.byteLength(content)} bytes, ${countLines(content)} lines. ` +
+        `Version ${version}.`,
     );
   });
 }
 
-/** Stores a whole text and checks its size; gives the new version. Throws TOOL_FAILED when the backend stored something else. */
-export async function storeWholeText(work: MappedCall, content: string): Promise<string> {
-  const answered = await callMappingStep(work, 'store', { path: work.args.path, content });
-  if (answered.failed) throw backendFailure(work, answered);
-  return checkStored(work, content, Buffer.byteLength(content));
+/** Stores a whole text, checks its size, and returns the new version. Throws TOOL_FAILED if the size is wrong. */
+export async function storeWholeText(call: MappedCall, content: string): Promise<string> {
+  const answer = await callMappingStep(call, 'store', { path: call.args.path, content });
+  if (answer.failed) throw backendFailure(call, answer);
+  return checkStored(call, content, Buffer.byteLength(content));
 }
 
-async function checkMode(work: MappedCall, desk: MappedState, facts: MappedFileFacts | undefined): Promise<void> {
-  const { mode = 'auto', version } = work.args;
-  const path = JSON.stringify(shownPathOf(work));
+async function checkMode(call: MappedCall, state: MappedState, facts: MappedFileFacts | undefined): Promise<void> {
+  const { mode = 'auto', version } = call.args;
+  const path = JSON.stringify(shownPathOf(call));
   if (!facts) {
     if (version !== undefined)
       throw toolFailure(
         `${path} does not exist, so it has no version. Nothing was changed.`,
-        'Leave version out to create it.',
+        'Omit version to create it.',
       );
     return;
   }
-  if (mode === 'create') throw fileSystemError({ code: 'EEXIST' }, shownPathOf(work));
+  if (mode === 'create') throw fileSystemError({ code: 'EEXIST' }, shownPathOf(call));
   if (version === undefined && mode !== 'auto') return;
-  if (version === undefined && desk.versions.seen(work.call.scope, String(work.args.path)) === undefined) {
+  if (version === undefined && state.versions.lastSeen(call.request.scope, String(call.args.path)) === undefined) {
     throw toolFailure(
       `${path} exists and you have not read it. Nothing was changed.`,
       `Read it first: read path=${path}`,
     );
   }
-  checkVersion(work, desk, await backendFileVersion(work));
+  checkVersion(call, state, await backendFileVersion(call));
 }
 
-async function makeParent(work: MappedCall): Promise<void> {
-  const path = String(work.args.path);
-  if (parentFolder(workspacePath(work, path)) === '.') return;
-  const made = await callMappingStep(work, 'mkdir', { path: path.slice(0, path.lastIndexOf('/')) });
-  if (made.failed) throw backendFailure(work, made);
+async function createParent(call: MappedCall): Promise<void> {
+  const path = String(call.args.path);
+  if (parentFolder(workspacePath(call, path)) === '.') return;
+  const result = await callMappingStep(call, 'mkdir', { path: path.slice(0, path.lastIndexOf('/')) });
+  if (result.failed) throw backendFailure(call, result);
 }
 
-async function replace(work: MappedCall, content: string): Promise<string> {
-  const answered = await callMainTool(work);
-  if (answered.failed) throw backendFailure(work, answered);
-  return checkStored(work, content, Buffer.byteLength(content));
+async function replace(call: MappedCall, content: string): Promise<string> {
+  const answer = await callMainTool(call);
+  if (answer.failed) throw backendFailure(call, answer);
+  return checkStored(call, content, Buffer.byteLength(content));
 }
 
-/** By the backend's own append where it has one; else the whole text is read and stored again. */
-async function append(work: MappedCall, facts: MappedFileFacts, content: string): Promise<string> {
-  if (work.mapping.steps.has('store')) return storeWholeText(work, (await readWholeText(work)) + content);
-  const answered = await callMainTool(work);
-  if (answered.failed) throw backendFailure(work, answered);
-  return checkStored(work, undefined, facts.size + Buffer.byteLength(content));
+/** Appends with the backend's own append if it has one. Otherwise reads the whole text and stores it again. */
+async function append(call: MappedCall, facts: MappedFileFacts, content: string): Promise<string> {
+  if (call.mapping.steps.has('store')) return storeWholeText(call, (await readWholeText(call)) + content);
+  const answer = await callMainTool(call);
+  if (answer.failed) throw backendFailure(call, answer);
+  return checkStored(call, undefined, facts.size + Buffer.byteLength(content));
 }
 
-async function checkStored(work: MappedCall, content: string | undefined, size: number): Promise<string> {
-  const after = await readFileFacts(work);
+async function checkStored(call: MappedCall, content: string | undefined, size: number): Promise<string> {
+  const after = await readFileFacts(call);
   if (after?.size !== size) {
     throw toolFailure(
-      `${JSON.stringify(shownPathOf(work))} has ${after?.size ?? 'no'} bytes after the write, not ${size}: the backend stored something else, or someone wrote at the same time.`,
-      'Read the file to see what stands there.',
+      `${JSON.stringify(shownPathOf(call))} has ${after?.size ?? 'no'} bytes after the write, not ${size}: the ` +
+        'backend stored another text, or another program wrote the file at the same time.',
+      'Read the file to see its present content.',
     );
   }
-  return work.mapping.steps.has('text') && content !== undefined
+  return call.mapping.steps.has('text') && content !== undefined
     ? versionOf(Buffer.from(content))
     : versionOfFacts(after);
 }

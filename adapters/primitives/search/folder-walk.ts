@@ -1,11 +1,11 @@
-/** Owns the walk through folders of the workspace, each held open, symlinks never followed; refuses to go on without end. */
+/** Walks through folders of the workspace. Each folder is held open, and symlinks are never followed. */
 import type { Dirent } from 'node:fs';
 import { TimeSlices } from '../../../catalogs/text/time-slices.ts';
 import { withFileSnapshot } from '../workspace/file-snapshot.ts';
 import type { OpenFolder } from '../workspace/open-folder.ts';
 import { compileGlob, type Glob } from './glob-matcher.ts';
 
-/** One entry, with the open folder that holds it (only until the next entry is asked for). */
+/** One entry, with the open folder that contains it. The folder is open until the next entry is requested. */
 export interface WalkedEntry {
   /** Relative to the workspace. */
   readonly path: string;
@@ -14,17 +14,17 @@ export interface WalkedEntry {
   readonly folder: OpenFolder;
 }
 
-/** How a walk goes. `hidden` takes dot files and ignored files in. `ignored` are the rules of the folders above. */
+/** Options of a walk. `hidden` includes dot files and ignored files. `ignored` are the rules of the folders above. */
 export interface WalkOptions {
   readonly depth: number;
   readonly hidden: boolean;
   readonly signal: AbortSignal;
   readonly ignored?: readonly IgnoreRule[];
-  /** That of the walk around it. */
+  /** The time slices of the enclosing walk. */
   readonly pace?: TimeSlices;
 }
 
-/** One line of a .gitignore; `base` is its folder, relative to the workspace, '' for the root. */
+/** One line of a .gitignore file. `base` is the folder of the file relative to the workspace, '' for the root. */
 export interface IgnoreRule {
   readonly base: string;
   readonly glob: Glob;
@@ -35,34 +35,44 @@ export interface IgnoreRule {
 const MAX_DEPTH = 64;
 /** No call can name a longer path. */
 const MAX_PATH = 4096;
-/** Bytes of a .gitignore; what is more is not read. */
+/** Most bytes of one .gitignore file that are read. */
 const MAX_IGNORE_BYTES = 64 * 1024;
-/** Rules of all .gitignore files together; what is more is not read. Each entry is compared with each rule. */
+/**
+ * Most rules of all .gitignore files together, because each entry is compared with each rule. Further rules are
+ * ignored.
+ */
 export const MAX_IGNORE_RULES = 2000;
 
-/** Entries in order of their names, a folder before what is in it. `prefix` is the folder's path. What cannot be opened is passed over. */
-export async function* walkFolder(folder: OpenFolder, how: WalkOptions, prefix: string): AsyncGenerator<WalkedEntry> {
-  const pace = how.pace ?? new TimeSlices(how.signal);
-  const rules = how.hidden
+/**
+ * Yields entries in order of their names, a folder before its content. `prefix` is the path of the folder. Skips
+ * folders that cannot be opened.
+ */
+export async function* walkFolder(
+  folder: OpenFolder,
+  options: WalkOptions,
+  prefix: string,
+): AsyncGenerator<WalkedEntry> {
+  const pace = options.pace ?? new TimeSlices(options.signal);
+  const rules = options.hidden
     ? []
-    : [...(how.ignored ?? []), ...(await readIgnoreRules(folder, prefix))].slice(0, MAX_IGNORE_RULES);
+    : [...(options.ignored ?? []), ...(await readIgnoreRules(folder, prefix))].slice(0, MAX_IGNORE_RULES);
   for (const entry of await folder.entries(pace)) {
-    how.signal.throwIfAborted();
+    options.signal.throwIfAborted();
     const path = prefix === '' ? entry.name : `${prefix}/${entry.name}`;
     const kind = kindOf(entry);
     if (pace.isDue) await pace.rest();
     if (path.length > MAX_PATH) continue;
     if (
-      !how.hidden &&
+      !options.hidden &&
       (entry.name.startsWith('.') || (await isIgnored(rules, { path, isFolder: kind === 'folder' }, pace)))
     )
       continue;
     yield { path, name: entry.name, kind, folder };
-    if (kind !== 'folder' || how.depth <= 1 || path.split('/').length > MAX_DEPTH) continue;
+    if (kind !== 'folder' || options.depth <= 1 || path.split('/').length > MAX_DEPTH) continue;
     const inner = await folder.enter(entry.name).catch(() => undefined);
     if (inner === undefined) continue;
     try {
-      yield* walkFolder(inner, { ...how, depth: how.depth - 1, ignored: rules, pace }, path);
+      yield* walkFolder(inner, { ...options, depth: options.depth - 1, ignored: rules, pace }, path);
     } finally {
       await inner.close();
     }
@@ -75,22 +85,22 @@ function kindOf(entry: Dirent): WalkedEntry['kind'] {
   return entry.isSymbolicLink() ? 'link' : 'other';
 }
 
-/** The rules in this folder's .gitignore; a file that cannot be read has none. */
+/** Returns the rules of the .gitignore file in a folder, or none if it cannot be read. */
 export async function readIgnoreRules(folder: OpenFolder, base: string): Promise<readonly IgnoreRule[]> {
-  const text = await withFileSnapshot({ folder, name: '.gitignore', most: MAX_IGNORE_BYTES }, ({ bytes }) =>
+  const text = await withFileSnapshot({ folder, name: '.gitignore', maxBytes: MAX_IGNORE_BYTES }, ({ bytes }) =>
     bytes.toString('utf8'),
   ).catch(() => undefined);
   return text === undefined ? [] : parseIgnore(text, base);
 }
 
-/** Parses a .gitignore (gitignore(5)), its first 2,000 rules. Pure. */
+/** Parses the first 2,000 rules of a .gitignore file, see gitignore(5). */
 export function parseIgnore(text: string, base: string): readonly IgnoreRule[] {
   return text
     .slice(0, MAX_IGNORE_BYTES)
     .split(/\r?\n/)
     .slice(0, MAX_IGNORE_RULES)
     .flatMap((raw) => {
-      const line = withoutBlanks(raw);
+      const line = withoutTrailingBlanks(raw);
       if (line === '' || line.startsWith('#')) return [];
       const negated = line.startsWith('!');
       const pattern = line.slice(negated ? 1 : 0);
@@ -100,8 +110,10 @@ export function parseIgnore(text: string, base: string): readonly IgnoreRule[] {
     });
 }
 
-/** The line without blanks at its end; an escaped one stays. A loop, because an expression is quadratic over long runs of blanks. */
-function withoutBlanks(line: string): string {
+/**
+ * Removes blanks at the end of a line, except an escaped one. A regular expression would be quadratic for many blanks.
+ */
+function withoutTrailingBlanks(line: string): string {
   let end = line.length;
   while (end > 0 && (line[end - 1] === ' ' || line[end - 1] === '\t')) end -= 1;
   return line.slice(0, end > 0 && end < line.length && line[end - 1] === '\\' ? end + 1 : end);
@@ -115,7 +127,10 @@ function safeGlob(pattern: string): Glob | undefined {
   }
 }
 
-/** True when the last rule that matches ignores. A path that a rule's folder does not hold is not its business. Two thousand long rules take seconds. */
+/**
+ * Returns true if the last rule that matches a path ignores it. A rule applies only below its folder. Runs in time
+ * slices: 2,000 long rules take seconds.
+ */
 export async function isIgnored(
   rules: readonly IgnoreRule[],
   { path, isFolder }: { readonly path: string; readonly isFolder: boolean },

@@ -1,7 +1,7 @@
-/** Owns the matching of globs in time linear in pattern and name; refuses braces that multiply without end. */
+/** Matches globs in time linear in pattern and path. The number of brace alternatives is limited. */
 import { invalidArguments } from '../workspace/file-text.ts';
 
-/** One step of a pattern. `dirs` is a leading `**` with its slash: any number of whole folders, also none. */
+/** One step of a pattern. `dirs` is `**` with its slash at the start of a name: any number of folders, or none. */
 type Step =
   | { readonly kind: 'char'; readonly char: string }
   | { readonly kind: 'set'; readonly chars: string; readonly negated: boolean }
@@ -12,12 +12,13 @@ export type Glob = (path: string) => boolean;
 
 const MAX_ALTERNATIVES = 64;
 const MAX_LENGTH = 1000;
-/** Characters of all alternatives together. Each is compared with each character of a path. */
+/** Most characters of all alternatives together. Each is compared with each character of a path. */
 const MAX_TOTAL = 4000;
 
 /**
- * Compiles `*`, `?`, `[a-z]`, `[!a]`, `{a,b}` and `**`. Without a slash it matches the last name at any depth, else the whole path.
- * No regular expression is made of it, so no pattern can hang. Throws ARGS_INVALID for one too long or with too many braces.
+ * Compiles a glob with `*`, `?`, `[a-z]`, `[!a]`, `{a,b}` and `**`. Without a slash it matches the last name at any
+ * depth, else the whole path. It does not use regular expressions, which can take exponential time. Throws ARGS_INVALID
+ * for a glob that is too long or has too many alternatives.
  */
 export function compileGlob(glob: string): Glob {
   if (glob.length > MAX_LENGTH) throw tooLarge();
@@ -45,7 +46,7 @@ function expandBraces(glob: string): readonly string[] {
   }
 }
 
-/** Expands the first group that holds no other group. */
+/** Expands the first brace group that contains no other group. */
 function expandInner(glob: string): readonly string[] {
   const group = /\{([^{}]*,[^{}]*)\}/.exec(glob);
   if (group === null) return [glob];
@@ -77,7 +78,10 @@ function stepOf(token: string, startsName: boolean): Step {
   return { kind: 'char', char: token.length > 1 && token.startsWith('\\') ? token.slice(1) : token };
 }
 
-/** Runs all possibilities side by side, character by character: state n is before step n, state -n-1 inside the `dirs` at n. */
+/**
+ * Tracks all possible states at once, character by character. State n is before step n, state -n-1 inside the `dirs`
+ * step n.
+ */
 function matches(steps: readonly Step[], subject: string): boolean {
   let states = closure(steps, [0]);
   for (const char of subject) {

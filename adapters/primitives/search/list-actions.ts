@@ -1,4 +1,4 @@
-/** Owns the actions list and find of read: names only; refuses to descend without end. */
+/** The actions `list` and `find` of `read`. They return names only. */
 import path from 'node:path';
 import type { PathHandle } from '../../../catalogs/readers/path-handles.ts';
 import { firstOf, note } from '../../../catalogs/text/text-pages.ts';
@@ -11,16 +11,16 @@ import { type IgnoreRule, readIgnoreRules, type WalkedEntry, walkFolder } from '
 import { compileGlob } from './glob-matcher.ts';
 
 const PAGE_ENTRIES = 500;
-/** Entries looked at; a walk through more is stopped and says so. */
+/** Most entries that are visited. The result says if a walk was stopped. */
 const MAX_ENTRIES = 100_000;
-const EVERY_LEVEL = 1000;
+const ALL_LEVELS = 1000;
 
-/** Entries of a folder, paths relative to it; folders end with `/`, symlinks with `@`. */
-export async function listAction(desk: ActionContext, held: PathHandle, args: ReadArgs): Promise<ToolResult> {
+/** Lists the entries of a folder, with paths relative to it. Folders end with `/`, symlinks with `@`. */
+export async function listAction(context: ActionContext, pathHandle: PathHandle, args: ReadArgs): Promise<ToolResult> {
   const depth = args.depth ?? 1;
-  if (depth < 1) throw invalidArguments('depth must be at least 1.', 'Leave depth out for one level.');
-  const { relative } = held.location;
-  const entries = collect(desk, held, {
+  if (depth < 1) throw invalidArguments('depth must be at least 1.', 'Omit depth for one level.');
+  const { relative } = pathHandle.location;
+  const entries = collect(context, pathHandle, {
     depth,
     hidden: args.hidden === true,
     show: (entry) => entry.path.slice(folderPrefix(relative).length),
@@ -28,34 +28,41 @@ export async function listAction(desk: ActionContext, held: PathHandle, args: Re
   return pageOf(await entries, { ...args, action: 'list' }, relative);
 }
 
-/** Files whose path below the folder matches a glob; paths relative to the workspace. */
-export async function findAction(desk: ActionContext, held: PathHandle, args: ReadArgs): Promise<ToolResult> {
+/** Finds entries whose path below the folder matches a glob. Paths are relative to the workspace. */
+export async function findAction(context: ActionContext, pathHandle: PathHandle, args: ReadArgs): Promise<ToolResult> {
   if (args.pattern === undefined || args.pattern === '')
-    throw invalidArguments('find needs pattern.', 'Give a glob such as pattern="src/**/*.ts".');
-  const { relative } = held.location;
+    throw invalidArguments('action="find" needs pattern.', 'Set pattern to a glob such as src/**/*.ts.');
+  const { relative } = pathHandle.location;
   const glob = compileGlob(args.pattern);
   const show = (entry: WalkedEntry): string | undefined =>
     glob(entry.path.slice(folderPrefix(relative).length)) ? entry.path : undefined;
-  const found = collect(desk, held, { depth: EVERY_LEVEL, hidden: args.hidden === true, show });
+  const found = collect(context, pathHandle, { depth: ALL_LEVELS, hidden: args.hidden === true, show });
   return pageOf(await found, { ...args, action: 'find' }, relative);
 }
 
-/** What stands before the path of everything in the folder. */
+/** Returns the prefix of the paths of all entries of a folder. */
 export function folderPrefix(relative: string): string {
   return relative === '.' ? '' : `${relative}/`;
 }
 
-/** The rules of the .gitignore files from the root, or the folder of another workspace, down to the folder that holds a path. */
-export async function ignoreRulesAbove(desk: ActionContext, held: PathHandle): Promise<readonly IgnoreRule[]> {
-  const reach = await outsideFolderOf(held, desk.outsideFolders);
-  if (reach === undefined) bindPath(held);
-  const { relative, absolute } = held.location;
-  const names = pathComponents(reach === undefined ? relative : path.relative(reach, absolute) || '.');
+/** Returns the rules of the .gitignore files above a path, from the root of its workspace downwards. */
+export async function ignoreRulesAbove(context: ActionContext, pathHandle: PathHandle): Promise<readonly IgnoreRule[]> {
+  const otherWorkspace = await outsideFolderOf(pathHandle, context.outsideFolders);
+  if (otherWorkspace === undefined) bindPath(pathHandle);
+  const { relative, absolute } = pathHandle.location;
+  const names = pathComponents(
+    otherWorkspace === undefined ? relative : path.relative(otherWorkspace, absolute) || '.',
+  );
   const rules: IgnoreRule[] = [];
   for (let depth = 0; depth < names.length; depth += 1) {
     const above = names.slice(0, depth);
-    const folder = await openFolder(reach ?? desk.root, above);
-    rules.push(...(await readIgnoreRules(folder, [...(reach === undefined ? [] : [reach]), ...above].join('/'))));
+    const folder = await openFolder(otherWorkspace ?? context.root, above);
+    rules.push(
+      ...(await readIgnoreRules(
+        folder,
+        [...(otherWorkspace === undefined ? [] : [otherWorkspace]), ...above].join('/'),
+      )),
+    );
     await folder.close();
   }
   return rules;
@@ -63,35 +70,36 @@ export async function ignoreRulesAbove(desk: ActionContext, held: PathHandle): P
 
 interface Names {
   readonly lines: readonly string[];
-  readonly all: boolean;
+  /** False if the walk was stopped. */
+  readonly isComplete: boolean;
 }
 
-/** What to gather: `show` gives an entry's line, or nothing. */
-interface Gathering {
+/** What to collect. `show` returns the line of an entry, or undefined to leave it out. */
+interface CollectOptions {
   readonly depth: number;
   readonly hidden: boolean;
   readonly show: (entry: WalkedEntry) => string | undefined;
 }
 
-async function collect(desk: ActionContext, held: PathHandle, how: Gathering): Promise<Names> {
-  const { relative } = held.location;
-  const ignored = how.hidden ? [] : await ignoreRulesAbove(desk, held);
-  const folder = await openJudgedFolder(held);
+async function collect(context: ActionContext, pathHandle: PathHandle, options: CollectOptions): Promise<Names> {
+  const { relative } = pathHandle.location;
+  const ignored = options.hidden ? [] : await ignoreRulesAbove(context, pathHandle);
+  const folder = await openJudgedFolder(pathHandle);
   const lines: string[] = [];
-  let looked = 0;
+  let visited = 0;
   try {
     for await (const entry of walkFolder(
       folder,
-      { ...how, ignored, signal: desk.signal },
+      { ...options, ignored, signal: context.signal },
       relative === '.' ? '' : relative,
     )) {
-      looked += 1;
-      if (looked > MAX_ENTRIES) return { lines, all: false };
-      const shown = how.show(entry);
-      if (shown !== undefined)
-        lines.push(printableName(shown) + (entry.kind === 'folder' ? '/' : entry.kind === 'link' ? '@' : ''));
+      visited += 1;
+      if (visited > MAX_ENTRIES) return { lines, isComplete: false };
+      const line = options.show(entry);
+      if (line !== undefined)
+        lines.push(printableName(line) + (entry.kind === 'folder' ? '/' : entry.kind === 'link' ? '@' : ''));
     }
-    return { lines, all: true };
+    return { lines, isComplete: true };
   } finally {
     await folder.close();
   }
@@ -103,13 +111,15 @@ function pageOf(names: Names, args: ReadArgs, relative: string): ToolResult {
   const shown = names.lines.slice(from - 1, from - 1 + (args.limit ?? PAGE_ENTRIES));
   if (total === 0) return textResult(note(args.action === 'find' ? 'no file matches' : 'no entries'));
   const to = from - 1 + shown.length;
-  const count = names.all ? `${total}` : `more than ${total}`;
+  const count = names.isComplete ? `${total}` : `more than ${total}`;
   const pattern = args.action === 'find' ? ` pattern=${JSON.stringify(args.pattern)}` : '';
   const next =
     to < total ? ` Next: read action="${args.action}" path=${JSON.stringify(relative)}${pattern} offset=${to + 1}` : '';
-  const cut = from > 1 || to < total || !names.all ? note(`entries ${from}-${to} of ${count}.${next}`) : undefined;
+  const cut =
+    from > 1 || to < total || !names.isComplete ? note(`entries ${from}-${to} of ${count}.${next}`) : undefined;
   return textResult(shown.join('\n'), cut);
 }
+
 /** Arguments of `read`, catalogs/primitives/schemas.json. */
 export interface ReadArgs {
   readonly action?: 'file' | 'list' | 'find' | 'search' | 'stat' | undefined;

@@ -1,4 +1,7 @@
-/** Owns one run of ripgrep in a sandbox: its arguments, its lines, its end; refuses configuration and rules from outside the workspace. */
+/**
+ * Runs ripgrep in a sandbox and reads its matches. Configuration and ignore rules from outside the workspace are not
+ * used.
+ */
 import type { ChildProcess } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
@@ -9,7 +12,7 @@ import { headOf, invalidArguments, toolFailure } from '../workspace/file-text.ts
 import { compileGlob } from './glob-matcher.ts';
 import type { SearchHit, SearchHits, SearchQuery, SearchScope } from './search-hits.ts';
 
-/** Rules are the workspace's .gitignore files and nothing of the user's or of folders above. */
+/** Only .gitignore files of the workspace apply, not those of the user or of folders above. */
 const FIXED = [
   '--json',
   '--crlf',
@@ -28,31 +31,31 @@ interface Message {
   readonly data: { readonly path?: Encoded; readonly lines?: Encoded; readonly line_number?: number | null };
 }
 
-/** Text, or base64 where it is not valid UTF-8. */
+/** A text, or base64 if it is not valid UTF-8. */
 interface Encoded {
   readonly text?: string;
   readonly bytes?: string;
 }
 
-/** Searches with ripgrep; false when there is none, or no sandbox for it. It sees the very folder or file that is open here. */
-export async function searchWithRipgrep(ground: SearchScope, query: SearchQuery, hits: SearchHits): Promise<boolean> {
+/** Searches the open folder or file with ripgrep. Returns false if ripgrep or its sandbox is not available. */
+export async function searchWithRipgrep(scope: SearchScope, query: SearchQuery, hits: SearchHits): Promise<boolean> {
   const program = findHelper('rg');
   if (program === undefined) return false;
-  const file = ground.name === undefined ? undefined : await ground.folder.openFile(ground.name);
+  const file = scope.name === undefined ? undefined : await scope.folder.openFile(scope.name);
   try {
     const child = startReader({
       program,
       args: argumentsOf(query, file !== undefined),
-      workspace: ground.root,
-      fd: file?.fd ?? ground.folder.fd,
+      workspace: scope.root,
+      fd: file?.fd ?? scope.folder.fd,
       isFolder: file === undefined,
     });
-    // rg's own --glob would bring ignored files back, so hits are chosen here.
+    // --glob of ripgrep would include ignored files, so the glob is matched here.
     const glob = query.glob === undefined || file !== undefined ? undefined : compileGlob(query.glob);
-    return await follow(
+    return await readHits(
       child,
-      ground,
-      (hit) => glob?.(hit.path.slice(ground.prefix.length)) === false || hits.add(hit),
+      scope,
+      (hit) => glob?.(hit.path.slice(scope.prefix.length)) === false || hits.add(hit),
     );
   } catch (thrown) {
     if (thrown instanceof TollgateError && thrown.code === 'SANDBOX_UNAVAILABLE') return false;
@@ -69,20 +72,20 @@ function argumentsOf(query: SearchQuery, fromStdin: boolean): readonly string[] 
     ...(query.ignoreCase ? ['--ignore-case'] : []),
     ...(query.literal ? ['--fixed-strings'] : []),
     ...(query.context > 0 ? [`--context=${query.context}`] : []),
-    // `--regexp=` and `--`: neither pattern nor path can become an option (option injection).
+    // `--regexp=` and `--` prevent option injection by the pattern or the path.
     `--regexp=${query.pattern}`,
     '--',
     fromStdin ? '-' : './',
   ];
 }
 
-async function follow(child: ChildProcess, ground: SearchScope, take: (hit: SearchHit) => boolean): Promise<boolean> {
+async function readHits(child: ChildProcess, scope: SearchScope, onHit: (hit: SearchHit) => boolean): Promise<boolean> {
   const stop = (): boolean => signalGroup(child, 'SIGKILL');
-  ground.signal.addEventListener('abort', stop, { once: true });
-  if (ground.signal.aborted) stop();
-  let complaint = '';
-  let [isReady, enough] = [false, false];
-  child.stderr?.setEncoding('utf8').on('data', (text: string) => (complaint = headOf(complaint + text, 2000)));
+  scope.signal.addEventListener('abort', stop, { once: true });
+  if (scope.signal.aborted) stop();
+  let errorText = '';
+  let [isReady, isStopped] = [false, false];
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => (errorText = headOf(errorText + text, 2000)));
   const ended = new Promise<number | null>((resolve, reject) => {
     child.once('error', reject);
     child.once('close', (code) => resolve(code));
@@ -91,29 +94,29 @@ async function follow(child: ChildProcess, ground: SearchScope, take: (hit: Sear
     const lines =
       child.stdout === null ? [] : createInterface({ input: child.stdout, crlfDelay: Number.POSITIVE_INFINITY });
     for await (const line of lines) {
-      if (enough || ground.signal.aborted) continue; // The last line of a killed rg is cut.
+      if (isStopped || scope.signal.aborted) continue; // The last line of a killed ripgrep may be cut.
       if (!isReady) {
-        // Anything else is said by the shell of a sandbox that was not set up.
+        // Another first line comes from a sandbox that could not be set up.
         isReady = line === READER_READY;
-        enough = !isReady && stop();
+        isStopped = !isReady && stop();
         continue;
       }
-      const hit = hitOf(line, ground);
-      if (hit !== undefined && !take(hit)) enough = stop();
+      const hit = hitOf(line, scope);
+      if (hit !== undefined && !onHit(hit)) isStopped = stop();
     }
     const code = await ended;
-    if (!isReady && !ground.signal.aborted) return false;
-    if (code === 2 && complaint !== '' && !ground.signal.aborted) throw complained(complaint);
+    if (!isReady && !scope.signal.aborted) return false;
+    if (code === 2 && errorText !== '' && !scope.signal.aborted) throw ripgrepError(errorText);
     return true;
   } finally {
-    ground.signal.removeEventListener('abort', stop);
+    scope.signal.removeEventListener('abort', stop);
   }
 }
 
-function hitOf(line: string, ground: SearchScope): SearchHit | undefined {
+function hitOf(line: string, scope: SearchScope): SearchHit | undefined {
   const { type, data } = JSON.parse(line) as Message;
   if (type !== 'match' && type !== 'context') return undefined;
-  const path = ground.name === undefined ? ground.prefix + decode(data.path).replace(/^\.\//, '') : ground.prefix;
+  const path = scope.name === undefined ? scope.prefix + decode(data.path).replace(/^\.\//, '') : scope.prefix;
   return { path, line: data.line_number ?? 0, text: decode(data.lines), matches: type === 'match' };
 }
 
@@ -121,15 +124,15 @@ function decode(encoded: Encoded | undefined): string {
   return encoded?.text ?? Buffer.from(encoded?.bytes ?? '', 'base64').toString('utf8');
 }
 
-function complained(complaint: string): Error {
+function ripgrepError(errorText: string): Error {
   const line =
-    complaint
+    errorText
       .split('\n')
       .filter((text) => text.trim() !== '')
       .at(-1) ?? '';
-  if (/regex parse error/.test(complaint))
+  if (/regex parse error/.test(errorText))
     return invalidArguments(
-      `The pattern is refused: ${line.replace(/^error: /, '')}`,
+      `The pattern is not valid: ${line.replace(/^error: /, '')}`,
       'Correct it, or use literal=true for plain text.',
     );
   return toolFailure(`The search failed: ${line}`, 'Search in a smaller folder.');

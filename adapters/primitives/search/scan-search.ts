@@ -1,4 +1,7 @@
-/** Owns the search without ripgrep: file by file, in order; refuses a pattern that runs away, which would hold up every caller. */
+/**
+ * Searches without ripgrep, file by file. A pattern that takes too long is refused, because it would block all
+ * callers.
+ */
 import vm from 'node:vm';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { countLines } from '../../../catalogs/text/text-pages.ts';
@@ -9,12 +12,12 @@ import { walkFolder } from './folder-walk.ts';
 import { compileGlob } from './glob-matcher.ts';
 import type { SearchHits, SearchQuery, SearchScope } from './search-hits.ts';
 
-/** A regular expression cannot be interrupted from outside, only by the time limit of a vm run (ReDoS). */
-const FILE_MS = 250;
-/** Lines that one vm run looks at. */
-const LINES_A_RUN = 20_000;
+/** Time limit for one chunk of lines. Only the timeout of `vm` can interrupt a regular expression (ReDoS). */
+const CHUNK_MS = 250;
+/** Lines of one chunk. */
+const CHUNK_LINES = 20_000;
 const NEWLINE = 10;
-const EVERY_LEVEL = 1000;
+const ALL_LEVELS = 1000;
 
 const FIND_LINES = new vm.Script(`(() => {
   const expression = new RegExp(pattern, flags);
@@ -24,61 +27,64 @@ const FIND_LINES = new vm.Script(`(() => {
   return found.join(' ');
 })()`);
 
-/** Searches a folder or one file. Throws ARGS_INVALID for a pattern that is none, or takes longer than 250 ms on one file. */
-export async function searchByScan(ground: SearchScope, query: SearchQuery, hits: SearchHits): Promise<void> {
-  const test = lineFinder(query);
-  const pace = new TimeSlices(ground.signal);
+/**
+ * Searches a folder or one file. Throws ARGS_INVALID for a pattern that is invalid, or takes longer than 250 ms for a
+ * chunk of lines.
+ */
+export async function searchByScan(scope: SearchScope, query: SearchQuery, hits: SearchHits): Promise<void> {
+  const findLines = lineFinder(query);
+  const pace = new TimeSlices(scope.signal);
   const glob = query.glob === undefined ? undefined : compileGlob(query.glob);
-  if (ground.name !== undefined) {
-    await withFileSnapshot({ folder: ground.folder, name: ground.name, signal: ground.signal }, ({ bytes }) =>
-      addHits(bytes, { path: ground.prefix, context: query.context, test, hits, pace }),
+  if (scope.name !== undefined) {
+    await withFileSnapshot({ folder: scope.folder, name: scope.name, signal: scope.signal }, ({ bytes }) =>
+      addHits(bytes, { path: scope.prefix, context: query.context, findLines, hits, pace }),
     );
     return;
   }
-  const how = { depth: EVERY_LEVEL, hidden: query.hidden, signal: ground.signal, ignored: ground.ignored, pace };
-  for await (const entry of walkFolder(ground.folder, how, ground.prefix.replace(/\/$/, ''))) {
-    if (entry.kind !== 'file' || glob?.(entry.path.slice(ground.prefix.length)) === false) continue;
-    const goesOn = await withFileSnapshot(
-      { folder: entry.folder, name: entry.name, signal: ground.signal },
-      ({ bytes }) => addHits(bytes, { path: entry.path, context: query.context, test, hits, pace }),
-    ).catch(passOver);
-    if (!goesOn) return;
+  const options = { depth: ALL_LEVELS, hidden: query.hidden, signal: scope.signal, ignored: scope.ignored, pace };
+  for await (const entry of walkFolder(scope.folder, options, scope.prefix.replace(/\/$/, ''))) {
+    if (entry.kind !== 'file' || glob?.(entry.path.slice(scope.prefix.length)) === false) continue;
+    const wantsMore = await withFileSnapshot(
+      { folder: entry.folder, name: entry.name, signal: scope.signal },
+      ({ bytes }) => addHits(bytes, { path: entry.path, context: query.context, findLines, hits, pace }),
+    ).catch(skipUnreadable);
+    if (!wantsMore) return;
   }
 }
 
 type LineFinder = (lines: readonly string[]) => readonly number[];
 
 function lineFinder(query: SearchQuery): LineFinder {
-  const inline = /^\(\?i\)/.test(query.pattern) && !query.literal;
-  const body = inline ? query.pattern.slice(4) : query.pattern;
+  const hasInlineFlag = /^\(\?i\)/.test(query.pattern) && !query.literal;
+  const body = hasInlineFlag ? query.pattern.slice(4) : query.pattern;
   const pattern = query.literal ? body.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&') : body;
-  const sandbox: Record<string, unknown> = { pattern, flags: query.ignoreCase || inline ? 'i' : '' };
+  const sandbox: Record<string, unknown> = { pattern, flags: query.ignoreCase || hasInlineFlag ? 'i' : '' };
   const context = vm.createContext(sandbox);
   return (lines) => {
     sandbox.lines = lines;
     try {
-      const found: unknown = FIND_LINES.runInContext(context, { timeout: FILE_MS });
+      const found: unknown = FIND_LINES.runInContext(context, { timeout: CHUNK_MS });
       return String(found)
         .split(' ')
         .filter((line) => line !== '')
         .map(Number);
     } catch (error) {
-      const slow = (error as NodeJS.ErrnoException).code === 'ERR_SCRIPT_EXECUTION_TIMEOUT';
-      if (slow)
+      const isTimeout = (error as NodeJS.ErrnoException).code === 'ERR_SCRIPT_EXECUTION_TIMEOUT';
+      if (isTimeout)
         throw invalidArguments(
           'The pattern takes too long.',
           'Avoid nested repetition such as (a+)+, or use literal=true.',
         );
       throw invalidArguments(
-        `The pattern is refused: ${(error as Error).message}`,
+        `The pattern is not valid: ${(error as Error).message}`,
         'Correct it, or use literal=true for plain text.',
       );
     }
   };
 }
 
-/** A file that is gone, too large or not readable is passed over; a pattern that is refused, or a call that was given up, is not. */
-function passOver(thrown: unknown): boolean {
+/** Skips a file that is gone, too large or unreadable. Rethrows errors of the pattern and of a cancelled call. */
+function skipUnreadable(thrown: unknown): boolean {
   if (
     thrown instanceof TollgateError
       ? thrown.code !== 'ARGS_INVALID'
@@ -88,56 +94,61 @@ function passOver(thrown: unknown): boolean {
   throw thrown;
 }
 
-interface Looking {
+interface ScanOptions {
   readonly path: string;
   readonly context: number;
-  readonly test: LineFinder;
+  readonly findLines: LineFinder;
   readonly hits: SearchHits;
   readonly pace: TimeSlices;
 }
 
-/** Adds the lines of a file that match, and those around them. False when no more are wanted. */
-async function addHits(bytes: Buffer, how: Looking): Promise<boolean> {
+/** Adds the matching lines of a file and the lines around them. Returns false if no more hits are wanted. */
+async function addHits(bytes: Buffer, options: ScanOptions): Promise<boolean> {
   const decoded = decodeText(bytes);
   if ('binary' in decoded) return true;
   const text = 'text' in decoded ? decoded.text : decoded.lossy;
-  const runs = runsOf(text);
+  const chunks = chunksOf(text);
   const found: number[] = [];
-  for (const [index, run] of runs.entries()) {
-    for (const line of how.test(linesOf(run))) found.push(index * LINES_A_RUN + line);
-    if (how.pace.isDue) await how.pace.rest();
+  for (const [index, chunk] of chunks.entries()) {
+    for (const line of options.findLines(linesOf(chunk))) found.push(index * CHUNK_LINES + line);
+    if (options.pace.isDue) await options.pace.rest();
   }
   const count = countLines(text);
-  let open: { readonly index: number; readonly lines: readonly string[] } | undefined;
+  let openChunk: { readonly index: number; readonly lines: readonly string[] } | undefined;
   const lineAt = (line: number): string => {
-    const index = Math.floor((line - 1) / LINES_A_RUN);
-    if (open?.index !== index) open = { index, lines: linesOf(runs[index] ?? '') };
-    return open.lines[(line - 1) % LINES_A_RUN] ?? '';
+    const index = Math.floor((line - 1) / CHUNK_LINES);
+    if (openChunk?.index !== index) openChunk = { index, lines: linesOf(chunks[index] ?? '') };
+    return openChunk.lines[(line - 1) % CHUNK_LINES] ?? '';
   };
   const matching = new Set(found);
-  let shown = 0;
+  let lastAdded = 0;
   for (const match of found) {
-    for (let line = Math.max(shown + 1, match - how.context); line <= Math.min(count, match + how.context); line += 1) {
-      shown = line;
-      if (!how.hits.add({ path: how.path, line, text: lineAt(line), matches: matching.has(line) })) return false;
+    for (
+      let line = Math.max(lastAdded + 1, match - options.context);
+      line <= Math.min(count, match + options.context);
+      line += 1
+    ) {
+      lastAdded = line;
+      if (!options.hits.add({ path: options.path, line, text: lineAt(line), matches: matching.has(line) }))
+        return false;
     }
   }
   return true;
 }
 
-/** The text in parts of so many lines, so that a file of millions of them is never millions of texts. */
-function runsOf(text: string): readonly string[] {
-  const runs: string[] = [];
+/** Splits a text into chunks of lines, so that a file with millions of lines does not become millions of strings. */
+function chunksOf(text: string): readonly string[] {
+  const chunks: string[] = [];
   let [from, lines] = [0, 0];
   for (let at = 0; at < text.length; at += 1) {
-    if (text.charCodeAt(at) !== NEWLINE || (lines += 1) < LINES_A_RUN) continue;
-    runs.push(text.slice(from, at + 1));
+    if (text.charCodeAt(at) !== NEWLINE || (lines += 1) < CHUNK_LINES) continue;
+    chunks.push(text.slice(from, at + 1));
     [from, lines] = [at + 1, 0];
   }
-  return from < text.length ? [...runs, text.slice(from)] : runs;
+  return from < text.length ? [...chunks, text.slice(from)] : chunks;
 }
 
-function linesOf(run: string): readonly string[] {
-  const lines = run.split(/\r?\n/);
+function linesOf(chunk: string): readonly string[] {
+  const lines = chunk.split(/\r?\n/);
   return lines.at(-1) === '' ? lines.slice(0, -1) : lines;
 }

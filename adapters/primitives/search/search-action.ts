@@ -1,4 +1,4 @@
-/** Owns the action search of read: ripgrep where it and a sandbox for it are, our own scan elsewhere; refuses searches without bounds. */
+/** The action `search` of `read`: uses ripgrep if it and its sandbox are available, else the scan of Tollgate. */
 import path from 'node:path';
 import type { PathHandle } from '../../../catalogs/readers/path-handles.ts';
 import type { ToolResult } from '../../../catalogs/tools/tool-definition.ts';
@@ -14,42 +14,49 @@ import { SearchHits, type SearchQuery } from './search-hits.ts';
 const MAX_CONTEXT = 50;
 const SEARCH_MS = 20_000;
 
-/** Lines that match a regular expression, beneath a folder or in one file, 100 at a time. */
-export async function searchAction(desk: ActionContext, held: PathHandle, args: ReadArgs): Promise<ToolResult> {
+/** Finds lines that match a regular expression, below a folder or in one file, 100 at a time. */
+export async function searchAction(
+  context: ActionContext,
+  pathHandle: PathHandle,
+  args: ReadArgs,
+): Promise<ToolResult> {
   const query = queryOf(args);
   const hits = new SearchHits();
-  const { relative, absolute } = held.location;
-  const isFolder = held.stat?.isDirectory() === true;
-  const ignored = query.hidden || !isFolder ? [] : await ignoreRulesAbove(desk, held);
-  const folder = isFolder ? await openJudgedFolder(held) : await OpenFolder.around(held);
-  const time = AbortSignal.timeout(SEARCH_MS);
+  const { relative, absolute } = pathHandle.location;
+  const isFolder = pathHandle.stat?.isDirectory() === true;
+  const ignored = query.hidden || !isFolder ? [] : await ignoreRulesAbove(context, pathHandle);
+  const folder = isFolder ? await openJudgedFolder(pathHandle) : await OpenFolder.around(pathHandle);
+  const timeLimit = AbortSignal.timeout(SEARCH_MS);
   const prefix = isFolder ? folderPrefix(relative) : relative;
-  const ground = {
+  const scope = {
     folder,
-    root: desk.root,
+    root: context.root,
     name: isFolder ? undefined : path.basename(absolute),
     prefix,
     ignored,
-    signal: AbortSignal.any([desk.signal, time]),
+    signal: AbortSignal.any([context.signal, timeLimit]),
   };
   try {
-    if (!(await searchWithRipgrep(ground, query, hits))) await searchByScan(ground, query, hits);
+    if (!(await searchWithRipgrep(scope, query, hits))) await searchByScan(scope, query, hits);
   } catch (error) {
-    if (!time.aborted) throw error;
+    if (!timeLimit.aborted) throw error;
   } finally {
     await folder.close();
   }
-  desk.signal.throwIfAborted();
-  if (time.aborted) hits.ended = `ended after ${SEARCH_MS / 1000} s`;
-  if (desk.mayRead !== undefined)
-    await hits.keep(desk.mayRead, AbortSignal.any([desk.signal, AbortSignal.timeout(SEARCH_MS)]));
+  context.signal.throwIfAborted();
+  if (timeLimit.aborted) hits.ended = `ended after ${SEARCH_MS / 1000} s`;
+  if (context.mayRead !== undefined)
+    await hits.keepReadable(context.mayRead, AbortSignal.any([context.signal, AbortSignal.timeout(SEARCH_MS)]));
   return hits.page(args, query.context);
 }
 
 function queryOf(args: ReadArgs): SearchQuery {
   const { pattern, context = 0, glob } = args;
   if (pattern === undefined || pattern === '')
-    throw invalidArguments('search needs pattern.', 'Give a regular expression, or literal=true with a plain text.');
+    throw invalidArguments(
+      'action="search" needs pattern.',
+      'Set pattern to a regular expression, or to plain text with literal=true.',
+    );
   if (context < 0 || context > MAX_CONTEXT)
     throw invalidArguments(
       `context must be 0 to ${MAX_CONTEXT}.`,
@@ -57,7 +64,7 @@ function queryOf(args: ReadArgs): SearchQuery {
     );
   if (/[\r\n]/.test(pattern))
     throw invalidArguments(
-      'A pattern is matched against single lines; it cannot hold a line end.',
+      'A pattern is matched against single lines, so it cannot contain a line end.',
       'Search for one line of it, then read around the match.',
     );
   if (glob !== undefined) compileGlob(glob);

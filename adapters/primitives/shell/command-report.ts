@@ -1,22 +1,21 @@
-/** Owns how the output and the end of a command are told; refuses to call a command's own failure an error of the tool. */
-
+/** Formats the output and the end of a command. A non-zero exit code is not an error of the tool. */
 import { note, type PageRequest } from '../../../catalogs/text/text-pages.ts';
 import type { ToolResult } from '../../../catalogs/tools/tool-definition.ts';
-import { invalidArguments, printableName, textResult } from '../workspace/file-text.ts';
+import { headOf, invalidArguments, printableName, textResult } from '../workspace/file-text.ts';
 import type { OutputLines, OutputLog } from './output-log.ts';
 
-/** What is told of a command, whether it runs here or on another server. Times in Unix milliseconds. */
+/** The reported state of a command, here or on another server. Times in Unix milliseconds. */
 export interface ReportedCommand {
   readonly log: OutputLog;
   readonly startedAt: number;
-  /** `torn`: the end of the output may be missing. */
+  /** `isIncomplete`: the end of the output may be missing. */
   readonly end:
     | {
         readonly code: number | 'unknown';
         readonly signal?: string;
         readonly leftovers: boolean;
-        readonly torn?: boolean;
-        readonly lackedMemory?: boolean;
+        readonly isIncomplete?: boolean;
+        readonly outOfMemory?: boolean;
         readonly withheld?: readonly string[];
         readonly lost?: readonly string[];
         readonly at: number;
@@ -28,10 +27,10 @@ const PAGE_LINES = 2000;
 const PAGE_BYTES = 30_000;
 const ALL = Number.MAX_SAFE_INTEGER;
 
-/** The whole output of a finished run: the facade makes the cut, and spills the rest. */
+/** Returns the whole output of a finished run. The facade cuts it and spills the rest. */
 export function wholeOutput(session: ReportedCommand, limit: number | undefined): ToolResult {
   const all = session.log.lines(1, ALL);
-  const cut = limit !== undefined && all.lines.length > limit ? ends(all.lines, limit) : withGap(all);
+  const cut = limit !== undefined && all.lines.length > limit ? headAndTail(all.lines, limit) : joinLines(all);
   return textResult(exitLine(session) + cut, endNote(session), withheldNote(session));
 }
 
@@ -45,13 +44,15 @@ function endNote(session: ReportedCommand): string | undefined {
   const lost = session.end?.lost ?? [];
   if (lost.length > 0)
     return note(
-      `Tollgate ended it: something outside of its sandbox replaced ${namesOf(lost)} while it ran. Rules close this name to it. Run it again`,
+      `Tollgate ended the command: a program outside its sandbox replaced ${namesOf(lost)} while it ran, and rules ` +
+        'close this path to the command. Run it again',
     );
-  if (session.end?.torn === true)
-    return note('the backend did not tell how the command ended; the end of its output may be missing');
-  if (session.end?.lackedMemory === true)
+  if (session.end?.isIncomplete === true)
+    return note('the backend did not report how the command ended; the end of its output may be missing');
+  if (session.end?.outOfMemory === true)
     return note(
-      'the system ended it: all its processes together, and its files in /tmp, needed more memory than bash.limits.memoryMb',
+      'the system ended the command: its processes and its files in /tmp together needed more memory than ' +
+        'bash.limits.memoryMb',
     );
   if (session.end?.leftovers === true)
     return note('processes that the command left in the background were ended; use action="start" to keep one');
@@ -64,7 +65,8 @@ function withheldNote({ end }: ReportedCommand): string | undefined {
   const files = end?.withheld ?? [];
   if (files.length === 0) return undefined;
   return note(
-    `git would run on the host what these name, so .withheld was added to their names: ${namesOf(files)}. A person can look at them and rename them back`,
+    `git on the host would run programs that these files name, so .withheld was appended to their names: ` +
+      `${namesOf(files)}. A person can check them and rename them back`,
   );
 }
 
@@ -73,29 +75,27 @@ function namesOf(files: readonly string[]): string {
   return files.slice(0, MAX_WITHHELD).map(printableName).join(', ') + more;
 }
 
-/** 30 % of the lines from the head, the rest from the tail, where results and errors stand. */
-function ends(lines: readonly string[], limit: number): string {
+/** Returns 30 % of the lines from the head and the rest from the tail, where results and errors usually are. */
+function headAndTail(lines: readonly string[], limit: number): string {
   const head = Math.floor(limit * 0.3);
   const tail = limit - head;
   const cut = note(`lines ${head + 1}-${lines.length - tail} of ${lines.length} were cut by limit`);
   return [...lines.slice(0, head), cut, ...lines.slice(lines.length - tail)].join('\n');
 }
 
-function withGap({ lines, gap }: OutputLines): string {
+function joinLines({ lines, gap }: OutputLines): string {
   if (gap === undefined) return lines.join('\n');
-  return [
-    ...lines.slice(0, gap.before),
-    note(`${gap.lines} lines here were not kept`),
-    ...lines.slice(gap.before),
-  ].join('\n');
+  return [...lines.slice(0, gap.before), note(`${gap.lines} lines here were dropped`), ...lines.slice(gap.before)].join(
+    '\n',
+  );
 }
 
-/** What has not been shown yet; it counts as shown from now on. */
+/** Returns the output that has not been shown yet, and marks it as shown. */
 export function newOutput(session: ReportedCommand, limit: number | undefined): string {
-  return withGap(session.log.next(limit ?? PAGE_LINES, PAGE_BYTES));
+  return joinLines(session.log.next(limit ?? PAGE_LINES, PAGE_BYTES));
 }
 
-/** What is new in a session, and its state. */
+/** Returns the new output of a session, and its state. */
 export function sessionReport(id: string, session: ReportedCommand, limit: number | undefined): ToolResult {
   const text = newOutput(session, limit);
   const { unread } = session.log;
@@ -112,7 +112,7 @@ export function sessionReport(id: string, session: ReportedCommand, limit: numbe
   );
 }
 
-/** Lines by number, shown before or not; `offset` negative counts from the end. */
+/** Returns lines by number, whether shown before or not. A negative `offset` counts from the end. */
 export function outputHistory(id: string, session: ReportedCommand, { offset = 1, limit }: PageRequest): ToolResult {
   const total = session.log.total;
   if (offset === 0)
@@ -122,20 +122,26 @@ export function outputHistory(id: string, session: ReportedCommand, { offset = 1
     );
   const from = offset < 0 ? Math.max(1, total + offset + 1) : offset;
   const page = session.log.lines(from, limit ?? PAGE_LINES);
-  return textResult(
-    withGap(page),
-    note(
-      `session ${id}: lines ${from}-${page.to} of ${total}, ${session.end === undefined ? 'running' : `exit ${session.end.code}`}`,
-    ),
-  );
+  return textResult(joinLines(page), note(`session ${id}: lines ${from}-${page.to} of ${total}, ${stateOf(session)}`));
 }
 
-/** The call that shows what comes next. */
+/** Returns one line of the list of sessions: id, state, age, unread lines and command. */
+export function sessionLine(id: string, session: ReportedCommand & { readonly command: string }): string {
+  const age = formatSeconds(Date.now() - session.startedAt);
+  const command = headOf(printableName(session.command), 200);
+  return `${id} ${stateOf(session)}, age ${age}, ${session.log.unread} unread lines: ${command}`;
+}
+
+function stateOf({ end }: ReportedCommand): string {
+  return end === undefined ? 'running' : `exit ${end.code}`;
+}
+
+/** Returns the call that shows the next output. */
 export function nextPollCall(id: string): string {
   return `Next: bash action="poll" session="${id}"`;
 }
 
-/** Milliseconds for people. */
+/** Formats milliseconds as seconds. */
 export function formatSeconds(ms: number): string {
   return `${(ms / 1000).toFixed(1)} s`;
 }

@@ -1,11 +1,15 @@
-/** Makes git start no program that a repository names: any command of an agent can write the settings of a repository. */
+/**
+ * The environment in which git starts no program that a repository names. A command of an agent can write the settings
+ * of any repository in the workspace.
+ */
 
 /**
- * Settings that name a program, or let a repository name one. git reads the environment after all its files, so these values count. Not
- * here: drivers and aliases, whose names a repository chooses, and diff.external, which has no value that means none.
+ * Settings that name a program, or let a repository name one. git reads the environment after all files, so these
+ * values win. Drivers and aliases are missing, because a repository chooses their names. diff.external is missing too,
+ * because no value disables it.
  */
 const SETTINGS: readonly (readonly [key: string, value: string])[] = [
-  // A folder that only looks like a repository is one when it is named (--git-dir): its settings come with the files.
+  // A folder with the files of a repository is used as one if --git-dir names it, with the settings in these files.
   ['safe.bareRepository', 'explicit'],
   ['core.fsmonitor', 'false'],
   ['core.hooksPath', '/dev/null'],
@@ -35,7 +39,7 @@ const SETTINGS: readonly (readonly [key: string, value: string])[] = [
   ['browser.true.cmd', 'true'],
 ];
 
-/** For commands of agents, in a sandbox and outside of one. Settings of the user and of the system are not read. */
+/** Environment for commands of agents, with and without a sandbox. Settings of the user and the system are not read. */
 export const GIT_ENVIRONMENT: Readonly<Record<string, string>> = {
   GIT_CONFIG_NOSYSTEM: '1',
   GIT_CONFIG_SYSTEM: '/dev/null',
@@ -47,7 +51,7 @@ export const GIT_ENVIRONMENT: Readonly<Record<string, string>> = {
   SSH_ASKPASS: 'true',
   GIT_TERMINAL_PROMPT: '0',
   GIT_SSH_COMMAND: 'false',
-  // A missing object is not fetched by a program that a remote of the repository names (git 2.45 and later).
+  // Prevents fetching a missing object with a program that a remote of the repository names (git 2.45 and later).
   GIT_NO_LAZY_FETCH: '1',
   GIT_CONFIG_COUNT: String(SETTINGS.length),
   ...Object.fromEntries(

@@ -1,13 +1,13 @@
-/** Owns what a command has printed, as lines with fixed numbers; refuses to keep more than a head and a tail of it. */
+/** Stores the output of a command as lines with fixed numbers. Keeps a head and a tail of limited size. */
 import { StringDecoder } from 'node:string_decoder';
 import { stripVTControlCharacters } from 'node:util';
 
-/** Bytes kept at each end, together 1 MiB; what lies between is counted and dropped. */
+/** Bytes kept at each end, together 1 MiB. Lines between them are counted and dropped. */
 const KEPT_BYTES = 512 * 1024;
-/** A line that never ends is broken here, or a flood without line ends would fill the memory. */
+/** A longer line is broken, so that output without line ends cannot fill the memory. */
 const MAX_PENDING = 64 * 1024;
 
-/** Lines of an output. `gap` is set when lines between `lines` were dropped: how many, and before which index they stood. */
+/** Lines of an output. `gap` is set if lines were dropped: their number, and the index in `lines` that they precede. */
 export interface OutputLines {
   readonly lines: readonly string[];
   readonly from: number;
@@ -15,7 +15,7 @@ export interface OutputLines {
   readonly gap?: { readonly before: number; readonly lines: number };
 }
 
-/** An output as it grows. Lines count from 1; colours are stripped, and of lines rewritten with CR the last state stays. */
+/** A growing output. Lines count from 1. Colors are removed. Of a line lastReturn with CR, the last state is kept. */
 export class OutputLog {
   readonly #decoder = new StringDecoder('utf8');
   readonly #head: string[] = [];
@@ -26,6 +26,7 @@ export class OutputLog {
   #pending = '';
   #cursor = { line: 1, shown: '' };
 
+  /** Adds output. */
   push(chunk: Buffer): void {
     const parts = (this.#pending + this.#decoder.write(chunk)).split('\n');
     this.#pending = parts.pop() ?? '';
@@ -33,17 +34,18 @@ export class OutputLog {
     if (this.#pending.length > MAX_PENDING) this.#breakPending();
   }
 
-  /** Lines so far, an unfinished last one included. */
+  /** Number of lines so far, including an unfinished last one. */
   get total(): number {
     return this.#finished + (this.#last === '' ? 0 : 1);
   }
 
+  /** Number of lines that `next` has not returned. */
   get unread(): number {
-    const seen = this.#cursor.shown !== '' && this.#cursor.shown === this.#line(this.#cursor.line) ? 1 : 0;
-    return Math.max(0, this.total - this.#cursor.line + 1 - seen);
+    const alreadyShown = this.#cursor.shown !== '' && this.#cursor.shown === this.#line(this.#cursor.line) ? 1 : 0;
+    return Math.max(0, this.total - this.#cursor.line + 1 - alreadyShown);
   }
 
-  /** At most `limit` lines from line `from`. Lines that were dropped are jumped over and reported. */
+  /** Returns at most `limit` lines from line `from`. Skips dropped lines and reports them as `gap`. */
   lines(from: number, limit: number): OutputLines {
     const lines: string[] = [];
     let gap: OutputLines['gap'];
@@ -61,25 +63,29 @@ export class OutputLog {
     return { lines, from, to: line - 1, ...(gap === undefined ? {} : { gap }) };
   }
 
-  /** What has not been shown yet, at most `limit` lines and `bytes` bytes (one line at least); it counts as shown from now on. */
+  /**
+   * Returns the lines not shown yet, at most `limit` lines and `bytes` bytes but at least one line. Marks them as
+   * shown.
+   */
   next(limit: number, bytes: number): OutputLines {
-    const known = this.#cursor;
-    const completed = known.shown !== '' && known.line <= this.#finished && this.#line(known.line) === known.shown;
-    const begin = completed ? { line: known.line + 1, shown: '' } : known;
-    const fresh = this.lines(begin.line, limit);
-    const lines = [...fresh.lines];
+    const cursor = this.#cursor;
+    const isCompleted =
+      cursor.shown !== '' && cursor.line <= this.#finished && this.#line(cursor.line) === cursor.shown;
+    const begin = isCompleted ? { line: cursor.line + 1, shown: '' } : cursor;
+    const unshown = this.lines(begin.line, limit);
+    const lines = [...unshown.lines];
     const first = lines[0];
     if (first !== undefined && begin.shown !== '' && first.startsWith(begin.shown))
       lines[0] = first.slice(begin.shown.length);
     let size = 0;
     const fits =
-      fresh.gap === undefined ? lines.findIndex((text) => (size += Buffer.byteLength(text) + 1) > bytes) : -1;
+      unshown.gap === undefined ? lines.findIndex((text) => (size += Buffer.byteLength(text) + 1) > bytes) : -1;
     const shown = fits === -1 ? lines : lines.slice(0, Math.max(1, fits));
-    const to = fits === -1 ? fresh.to : fresh.from + shown.length - 1;
-    const unfinished = to > this.#finished && this.#last !== '';
-    this.#cursor = unfinished ? { line: to, shown: this.#last } : { line: Math.max(to + 1, begin.line), shown: '' };
-    const nothing = shown.length === 1 && shown[0] === '' && begin.shown !== '' && unfinished;
-    return { ...fresh, lines: nothing ? [] : shown, to };
+    const to = fits === -1 ? unshown.to : unshown.from + shown.length - 1;
+    const isUnfinished = to > this.#finished && this.#last !== '';
+    this.#cursor = isUnfinished ? { line: to, shown: this.#last } : { line: Math.max(to + 1, begin.line), shown: '' };
+    const isUnchanged = shown.length === 1 && shown[0] === '' && begin.shown !== '' && isUnfinished;
+    return { ...unshown, lines: isUnchanged ? [] : shown, to };
   }
 
   get #finished(): number {
@@ -104,7 +110,7 @@ export class OutputLog {
     }
     this.#tail.push(line);
     this.#tailBytes += bytes;
-    // Dropped in one go at twice the size: taking one line off the front of a long array each time would be quadratic.
+    // Trims only at twice the size. Removing lines from the front of a long array one by one would be quadratic.
     if (this.#tailBytes > 2 * KEPT_BYTES) this.#trim();
   }
 
@@ -119,9 +125,9 @@ export class OutputLog {
   }
 
   #breakPending(): void {
-    const rewritten = this.#pending.lastIndexOf('\r', this.#pending.length - 2);
-    if (rewritten !== -1) {
-      this.#pending = this.#pending.slice(rewritten + 1);
+    const lastReturn = this.#pending.lastIndexOf('\r', this.#pending.length - 2);
+    if (lastReturn !== -1) {
+      this.#pending = this.#pending.slice(lastReturn + 1);
       return;
     }
     this.#keep(clean(this.#pending));

@@ -1,4 +1,4 @@
-/** Owns the start of the agent's commands in a sandbox of their own; refuses to run one outside of it when none can be made. */
+/** Starts each command of an agent in a sandbox of its own. If no sandbox can be created, the command does not run. */
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Confinement } from '../../../catalogs/readers/confinement.ts';
@@ -9,41 +9,42 @@ import { proveIsolation } from '../../sandbox/isolation-self-test.ts';
 import type { Egress, SandboxedProcess, SandboxSettings } from '../../sandbox/sandbox-spec.ts';
 import { type RunningCommand, type ShellCommand, type StartCommand, shellInvocation } from './shell-process.ts';
 
-/** What commands are given. Asked for at each start, as the configuration may have changed. Paths absolute and real. */
+/** Settings of the sandboxes. Read at each start, because the configuration may change. Paths are absolute and real. */
 export interface SandboxedShellSettings {
   readonly workspace: string;
   readonly sandbox: SandboxSettings;
-  /** Never visible: state and vault. */
+  /** Paths that no command can see, such as state and vault. */
   readonly hidden: readonly string[];
-  /** Never writable where a command sees them: what decides what the agent may do. */
+  /** Paths that no command can write, because they decide what the agent may do. */
   readonly fixed: readonly string[];
   readonly openEgress?: (confinement: Confinement | undefined) => Promise<Egress>;
-  /** Hears what was withheld of repositories that a command made. */
-  readonly onWithheld?: (look: WithheldSettings) => void;
+  /** Called with the settings that were withheld in repositories that a command changed. */
+  readonly onWithheld?: (change: WithheldSettings) => void;
 }
 
 const TERM_MS = 2000;
 const KILL_MS = 2000;
-const LOOK_MS = 25;
+const POLL_MS = 25;
 
-/** Starts commands in sandboxes, one for each, so that nothing but the workspace passes from one to the next. Throws SANDBOX_UNAVAILABLE. */
+/** Starts each command in a new sandbox, so that commands share only the workspace. Throws SANDBOX_UNAVAILABLE. */
 export function sandboxedShell(settings: () => SandboxedShellSettings): StartCommand {
   return async (command) => {
-    const given = settings();
-    await proveIsolation(given.workspace);
+    const current = settings();
+    await proveIsolation(current.workspace);
     const egress =
-      given.sandbox.network.allowedDomains.length === 0 ? undefined : await given.openEgress?.(command.confinement);
+      current.sandbox.network.allowedDomains.length === 0 ? undefined : await current.openEgress?.(command.confinement);
     let release = (): void => undefined;
     try {
-      release = createPlaceholders(given.fixed, given.sandbox.filesystem.allowWrite);
-      const jailed = await startSandboxed(jailOf(command, given, egress));
-      void jailed.ended.then(() => {
+      release = createPlaceholders(current.fixed, current.sandbox.filesystem.allowWrite);
+      const sandboxed = await startSandboxed(sandboxSpecOf(command, current, egress));
+      void sandboxed.ended.then(() => {
         release();
-        if (jailed.lost !== undefined && jailed.lost.size > 0)
-          given.onWithheld?.({ withheld: [], lost: [...jailed.lost] });
+        if (sandboxed.lost !== undefined && sandboxed.lost.size > 0)
+          current.onWithheld?.({ withheld: [], lost: [...sandboxed.lost] });
       });
-      if (egress !== undefined) jailed.child.once('exit', () => void egress.close().catch(() => undefined)); // What is left is a folder of our own.
-      return runningOf(jailed, given);
+      // A failed close leaves only a private folder of Tollgate.
+      if (egress !== undefined) sandboxed.child.once('exit', () => void egress.close().catch(() => undefined));
+      return runningCommand(sandboxed, current);
     } catch (thrown) {
       release();
       await egress?.close();
@@ -52,7 +53,7 @@ export function sandboxedShell(settings: () => SandboxedShellSettings): StartCom
   };
 }
 
-function jailOf(
+function sandboxSpecOf(
   { command, folder, home, input, confinement }: ShellCommand,
   { workspace, sandbox, hidden, fixed }: SandboxedShellSettings,
   egress: Egress | undefined,
@@ -60,7 +61,7 @@ function jailOf(
   const { shell, args, env } = shellInvocation(command, home, false);
   const { PATH: _search, ...rest } = env;
   const { allowRead, allowWrite, denyRead, denyWrite = [] } = sandbox.filesystem;
-  const seen = fixed.filter((file) => allowWrite.some((folder) => file.startsWith(`${folder}/`)));
+  const visibleFixed = fixed.filter((file) => allowWrite.some((folder) => file.startsWith(`${folder}/`)));
   return {
     command: shell,
     args,
@@ -70,7 +71,7 @@ function jailOf(
     read: allowRead,
     write: allowWrite,
     hidden: [...denyRead, ...hidden],
-    fixed: [...seen, ...denyWrite],
+    fixed: [...visibleFixed, ...denyWrite],
     limits: sandbox.limits,
     input,
     ...(confinement !== undefined && { confinement }),
@@ -78,40 +79,43 @@ function jailOf(
   };
 }
 
-function runningOf(jailed: SandboxedProcess, { workspace, onWithheld }: SandboxedShellSettings): RunningCommand {
+function runningCommand(
+  sandboxed: SandboxedProcess,
+  { workspace, onWithheld }: SandboxedShellSettings,
+): RunningCommand {
   const withheld: string[] = [];
   const finish =
-    jailed.repositoryScope &&
-    watchRepositories(jailed.repositoryScope, jailed.ended, (look) => {
-      withheld.push(...look.withheld.map((file) => path.relative(workspace, file)));
-      onWithheld?.(look);
+    sandboxed.repositoryScope &&
+    watchRepositories(sandboxed.repositoryScope, sandboxed.ended, (change) => {
+      withheld.push(...change.withheld.map((file) => path.relative(workspace, file)));
+      onWithheld?.(change);
     });
-  // Both streams are one inside; this one ends with the sandbox.
-  jailed.child.stderr.resume();
+  // The shell merges stderr into stdout. This stream is only drained.
+  sandboxed.child.stderr.resume();
   return {
-    child: jailed.child,
-    // What bubblewrap started ends with it.
-    lives: () => jailed.child.exitCode === null && jailed.child.signalCode === null && jailed.signal(0),
+    child: sandboxed.child,
+    // When bubblewrap ends, all processes of the sandbox end.
+    isRunning: () => sandboxed.child.exitCode === null && sandboxed.child.signalCode === null && sandboxed.signal(0),
     end: async () => {
-      jailed.signal('SIGTERM');
-      if (await isGone(jailed, TERM_MS)) return true;
-      jailed.kill();
-      return isGone(jailed, KILL_MS);
+      sandboxed.signal('SIGTERM');
+      if (await waitUntilEnded(sandboxed, TERM_MS)) return true;
+      sandboxed.kill();
+      return waitUntilEnded(sandboxed, KILL_MS);
     },
-    killNow: () => jailed.kill(),
+    killNow: () => sandboxed.kill(),
     settle: async () => {
-      await Promise.race([jailed.ended, sleep(KILL_MS, undefined, { ref: false })]);
+      await Promise.race([sandboxed.ended, sleep(KILL_MS, undefined, { ref: false })]);
       await finish?.();
-      return { withheld, lost: [...(jailed.lost ?? [])].map((file) => path.relative(workspace, file)) };
+      return { withheld, lost: [...(sandboxed.lost ?? [])].map((file) => path.relative(workspace, file)) };
     },
-    hasLackedMemory: () => jailed.hasLackedMemory?.() === true,
+    ranOutOfMemory: () => sandboxed.hasLackedMemory?.() === true,
   };
 }
 
-async function isGone(jailed: SandboxedProcess, within: number): Promise<boolean> {
-  for (let waited = 0; waited <= within; waited += LOOK_MS) {
-    if (!jailed.signal(0)) return true;
-    await sleep(LOOK_MS);
+async function waitUntilEnded(sandboxed: SandboxedProcess, ms: number): Promise<boolean> {
+  for (let waited = 0; waited <= ms; waited += POLL_MS) {
+    if (!sandboxed.signal(0)) return true;
+    await sleep(POLL_MS);
   }
   return false;
 }

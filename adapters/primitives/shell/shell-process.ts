@@ -1,5 +1,4 @@
-/** Owns the start and the certain end of a command with all its children; refuses to leave a process of its group behind. */
-
+/** Starts a shell command, and ends it together with all processes that it started. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -11,63 +10,66 @@ import { GIT_ENVIRONMENT } from './git-environment.ts';
 
 const TERM_MS = 2000;
 const KILL_MS = 2000;
-const LOOK_MS = 25;
+const POLL_MS = 25;
 
-/** Both streams are one pipe, so that their lines keep their order. */
+/** Merges stderr into stdout, so that their lines stay in order. */
 const WRAP = 'exec 2>&1; exec "$0" "$@"';
-/** Without it bash reads ~/.bashrc when its stdin is a socket, which is what Node makes, and the home of a command is the workspace. */
+/**
+ * Without this option, bash reads ~/.bashrc if its stdin is a socket, as it is for a child of Node. The home folder of
+ * a command is the workspace, so an agent could write this file.
+ */
 const NO_STARTUP_FILE = '--norc';
-/** Outside of a sandbox, which has limits of its own: no core, files of 2 GiB, an hour of processor time. */
+/** Limits without a sandbox: no core dumps, files of at most 2 GiB, one hour of processor time. */
 const LIMIT = 'for limit in "-c 0" "-f 2097152" "-t 3600"; do ulimit $limit 2>/dev/null || :; done; ';
 
-/** What to run. Without `input`, stdin is empty. */
+/** A command to run. Without `input`, its stdin is empty. */
 export interface ShellCommand {
   readonly command: string;
-  /** The folder held open, as a path for a child that starts at once. */
+  /** The open folder, as a path for a child that starts at once. */
   readonly cwd: string;
-  /** The same folder by its name, absolute: for a sandbox, in which a link swapped in leads nowhere else. */
+  /** The absolute name of the same folder, for a sandbox. There, a link swapped in cannot lead outside. */
   readonly folder: string;
-  /** Becomes HOME. */
+  /** The value of HOME. */
   readonly home: string;
   readonly input: boolean;
-  /** What rules close to it; only a sandbox can. */
+  /** Paths that rules close to the command. Only a sandbox can enforce them. */
   readonly confinement?: Confinement;
 }
 
-/** A command that was started, and its end. */
+/** A started command. */
 export interface RunningCommand {
   readonly child: ChildProcess;
-  /** True while anything of it runs. */
-  lives(): boolean;
-  /** Ends it and everything that it started; true when it is certain that nothing is left. */
+  /** Returns true while a process of the command runs. */
+  isRunning(): boolean;
+  /** Ends the command and every process that it started. Returns true if certainly no process is left. */
   end(): Promise<boolean>;
-  /** Once it has ended: whether memory was the reason, as far as that can be told. */
-  hasLackedMemory?(): boolean;
+  /** After the end: returns true if the command ended because it ran out of memory, as far as known. */
+  ranOutOfMemory?(): boolean;
   /**
-   * Once it has ended: looks at what it left in repositories, and gives the names of what was withheld, and of what was not closed to it to the
-   * end, for which it was ended.
+   * After the end: checks the repositories that the command changed. Returns the files that were withheld, and the
+   * paths that were replaced from outside so that they were no longer closed to the command.
    */
   settle?(): Promise<Pick<CommandEnd, 'withheld' | 'lost'>>;
-  /** At once and synchronously: for the end of our own process. */
+  /** Kills the command synchronously, for the exit of this process. */
   killNow(): void;
 }
 
-/** Starts commands: in this process's own rights, or isolated. Errors of the system are thrown as they come. */
+/** Starts a command, with the rights of this process or in a sandbox. Throws system errors unchanged. */
 export type StartCommand = (command: ShellCommand) => Promise<RunningCommand>;
 
-/** The shell, its arguments and its environment: clean, so that no secret of the facade's gets in. */
+/** Returns the shell, its arguments and a clean environment, so that no secret of the facade reaches the command. */
 export function shellInvocation(
   command: string,
   home: string,
-  limited: boolean,
+  withLimits: boolean,
 ): { readonly shell: string; readonly args: readonly string[]; readonly env: Readonly<Record<string, string>> } {
-  // `npm run` puts node_modules/.bin first: a name that a rule knows would be the agent's program.
-  const search = searchFolders().join(':') || '/usr/bin:/bin';
+  // `npm run` puts node_modules/.bin first in PATH. An agent could put a program there under a name that a rule allows.
+  const searchPath = searchFolders().join(':') || '/usr/bin:/bin';
   const bash = findHelper('bash');
   const shell = bash ?? '/bin/sh';
   const options = bash === undefined ? ['-c'] : [NO_STARTUP_FILE, '-c'];
   const env = {
-    PATH: search,
+    PATH: searchPath,
     HOME: home,
     LANG: process.env.LANG ?? 'C.UTF-8',
     TERM: 'dumb',
@@ -75,12 +77,13 @@ export function shellInvocation(
     PAGER: 'cat',
     ...GIT_ENVIRONMENT,
   };
-  return { shell, args: [...options, limited ? LIMIT + WRAP : WRAP, shell, ...options, command], env };
+  return { shell, args: [...options, withLimits ? LIMIT + WRAP : WRAP, shell, ...options, command], env };
 }
 
 /**
- * Starts commands in process groups of their own, with all rights of the user. What leaves its group, or is left behind by a
- * killed facade, is found by the mark that it carries; `owner` is the facade's part of it.
+ * Starts commands in process groups of their own, with all rights of the user. A mark in the environment finds
+ * processes that left their group, and orphans of a killed facade. `owner` is the part of the mark that names the
+ * facade.
  */
 export function directShell(owner: string): StartCommand {
   return async ({ command, cwd, home, input }) => {
@@ -91,20 +94,20 @@ export function directShell(owner: string): StartCommand {
     );
     await new Promise<void>((resolve, reject) => child.once('spawn', resolve).once('error', reject));
     const group = child.pid ?? 0;
-    const killStrays = (): unknown => killMarked((found) => found === mark);
+    const killOrphans = (): unknown => killMarked((found) => found === mark);
     return {
       child,
-      lives: () => isGroupAlive(group),
-      end: () => endProcessGroup(group).finally(killStrays),
+      isRunning: () => isGroupAlive(group),
+      end: () => endProcessGroup(group).finally(killOrphans),
       killNow: () => {
         signalGroup(group, 'SIGKILL');
-        killStrays();
+        killOrphans();
       },
     };
   };
 }
 
-/** True while a process of the group runs. One that ended but was not collected by its parent does not count. */
+/** Returns true while a process of the group runs. Zombies do not count. */
 export function isGroupAlive(group: number): boolean {
   try {
     process.kill(-group, 0);
@@ -115,7 +118,10 @@ export function isGroupAlive(group: number): boolean {
   return readdirSync('/proc').some((entry) => /^\d+$/.test(entry) && isLiveMember(entry, group));
 }
 
-/** Fields after the name, which may hold anything up to the last `)`: state, parent, group. */
+/**
+ * Parses /proc/PID/stat. The name may contain any character, so the fields start after the last `)`: state, parent,
+ * group.
+ */
 function isLiveMember(pid: string, group: number): boolean {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
@@ -126,15 +132,15 @@ function isLiveMember(pid: string, group: number): boolean {
   }
 }
 
-/** TERM to the group, after two seconds KILL; true when nothing of the group is left. */
+/** Sends SIGTERM to the group, and SIGKILL after two seconds. Returns true if no process of the group is left. */
 export async function endProcessGroup(group: number): Promise<boolean> {
   signalGroup(group, 'SIGTERM');
-  if (await isGone(group, TERM_MS)) return true;
+  if (await waitUntilGone(group, TERM_MS)) return true;
   signalGroup(group, 'SIGKILL');
-  return isGone(group, KILL_MS);
+  return waitUntilGone(group, KILL_MS);
 }
 
-/** Sends a signal to every process of a group. One that is gone, or belongs to root by now (set-uid), is for groupLives to tell. */
+/** Sends a signal to a group. Ignores groups that are gone and set-uid processes; `isGroupAlive` reports these. */
 function signalGroup(group: number, signal: NodeJS.Signals): void {
   try {
     process.kill(-group, signal);
@@ -143,24 +149,25 @@ function signalGroup(group: number, signal: NodeJS.Signals): void {
   }
 }
 
-async function isGone(group: number, within: number): Promise<boolean> {
-  for (let waited = 0; waited <= within; waited += LOOK_MS) {
+async function waitUntilGone(group: number, ms: number): Promise<boolean> {
+  for (let waited = 0; waited <= ms; waited += POLL_MS) {
     if (!isGroupAlive(group)) return true;
-    await sleep(LOOK_MS);
+    await sleep(POLL_MS);
   }
   return false;
 }
-/** How a command ended. `code` is 128 + the signal's number for a signal, as shells say it. */
+
+/** How a command ended. After a signal, `code` is 128 plus its number, as in shells. */
 export interface CommandEnd {
   readonly code: number;
   readonly signal?: NodeJS.Signals;
-  /** Processes that the command had left in the background were ended. */
+  /** True if the command left background processes, which were ended. */
   readonly leftovers: boolean;
-  /** The system ended it, because all its processes together had reached the limit. */
-  readonly lackedMemory: boolean;
-  /** Files of repositories that have another name now, because git would run what they name. */
+  /** True if the system ended the command because its processes reached the memory limit. */
+  readonly outOfMemory: boolean;
+  /** Files of repositories that were renamed, because git would run programs that they name. */
   readonly withheld: readonly string[];
-  /** What something else replaced while the command ran, so that it was not closed to it any more. The command was ended for that. */
+  /** Closed paths that another program replaced while the command ran. The command was ended for this reason. */
   readonly lost: readonly string[];
   readonly at: number;
 }

@@ -1,4 +1,4 @@
-/** Owns one running command: its output, its stdin, its end; refuses input after its end. */
+/** One command: its output, its stdin and its end. */
 import type { ChildProcess } from 'node:child_process';
 import { constants } from 'node:os';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
@@ -6,12 +6,12 @@ import { toolFailure } from '../workspace/file-text.ts';
 import { OutputLog } from './output-log.ts';
 import type { CommandEnd, RunningCommand, ShellCommand, StartCommand } from './shell-process.ts';
 
-/** After the shell's end its last output is waited for this long; children that hold the pipe are then ended. */
+/** How long to wait for the last output after the shell ended. Then children that hold the pipe are ended. */
 const DRAIN_MS = 150;
-/** Silence after which the output counts as complete for the moment. */
+/** Time without output after which the output counts as complete for now. */
 const QUIET_MS = 60;
 
-/** A command from its start on. Times in milliseconds. */
+/** A command that was started. Times in milliseconds. */
 export class ShellSession {
   readonly command: string;
   readonly log = new OutputLog();
@@ -22,7 +22,7 @@ export class ShellSession {
   #end: CommandEnd | undefined;
   #lastOutput = Date.now();
 
-  /** Throws TOOL_FAILED when the command cannot be started, and SANDBOX_UNAVAILABLE when it cannot be isolated. */
+  /** Starts a command. Throws TOOL_FAILED if it cannot be started, and SANDBOX_UNAVAILABLE if there is no sandbox. */
   static async start(command: ShellCommand, start: StartCommand): Promise<ShellSession> {
     const running = await start(command).catch((thrown: unknown) => {
       throw thrown instanceof TollgateError ? thrown : notStarted(thrown as NodeJS.ErrnoException);
@@ -38,11 +38,11 @@ export class ShellSession {
     child.stdout?.on('data', (chunk: Buffer) => {
       this.log.push(chunk);
       this.#lastOutput = Date.now();
-      this.#changed();
+      this.#notify();
     });
-    // A reader that is gone is no fault of ours: the exit code tells.
-    child.stdin?.on('error', () => this.#changed());
-    child.on('error', () => this.#changed());
+    // The command closed its stdin. Its exit code shows whether that is an error.
+    child.stdin?.on('error', () => this.#notify());
+    child.on('error', () => this.#notify());
     const closed = new Promise<void>((resolve) => child.once('close', () => resolve()));
     child.once('exit', (code, signal) => void this.#finish({ code, signal }, closed));
   }
@@ -55,75 +55,75 @@ export class ShellSession {
     return this.#child.stdin?.writable === true;
   }
 
-  /** Waits until the command has ended; false when `ms` are over or the caller gave up first. */
+  /** Waits until the command has ended. Returns false if `ms` passed or the signal was aborted first. */
   async waitForEnd(ms: number, signal: AbortSignal): Promise<boolean> {
     await this.#wait(() => this.#end !== undefined, ms, signal);
     return this.#end !== undefined;
   }
 
-  /** Waits for the end, or for output that is not shown yet and a moment of silence after it. */
-  async waitForNews(ms: number, signal: AbortSignal): Promise<void> {
-    const until = Date.now() + ms;
+  /** Waits for the end of the command, or for unread output followed by a short time without output. */
+  async waitForOutput(ms: number, signal: AbortSignal): Promise<void> {
+    const deadline = Date.now() + ms;
     await this.#wait(() => this.#end !== undefined || this.log.unread > 0, ms, signal);
     while (
       this.#end === undefined &&
       !signal.aborted &&
-      Date.now() < until &&
+      Date.now() < deadline &&
       Date.now() - this.#lastOutput < QUIET_MS
     ) {
-      await this.waitForEnd(Math.min(QUIET_MS, until - Date.now()), signal);
+      await this.waitForEnd(Math.min(QUIET_MS, deadline - Date.now()), signal);
     }
   }
 
-  /** Writes to stdin and, with `eof`, closes it. Waits at most `ms` for the command to take it. */
+  /** Writes to stdin and, with `eof`, closes it. Waits at most `ms` milliseconds until the data is written. */
   async send(text: string, eof: boolean, ms: number): Promise<void> {
     const stdin = this.#child.stdin;
     if (this.#end !== undefined || stdin === null || !stdin.writable) {
       throw toolFailure(
-        'This session takes no input: it has ended, its stdin is closed, or it began as action="run".',
+        'This session accepts no input: it has ended, its stdin is closed, or it was started by action="run".',
         'Start a new one with action="start".',
       );
     }
-    let taken = text === '';
-    if (text !== '') stdin.write(text, () => ((taken = true), this.#changed()));
+    let isWritten = text === '';
+    if (text !== '') stdin.write(text, () => ((isWritten = true), this.#notify()));
     if (eof) stdin.end();
-    await this.#wait(() => taken || this.#end !== undefined, ms, new AbortController().signal);
+    await this.#wait(() => isWritten || this.#end !== undefined, ms, new AbortController().signal);
   }
 
-  /** Ends the command and every process of its group; true when it is certain that none is left. */
+  /** Ends the command and all its processes. Returns true if certainly none is left. */
   async kill(): Promise<boolean> {
     if (this.#end !== undefined) return true;
-    const gone = await this.#running.end();
+    const isGone = await this.#running.end();
     await this.waitForEnd(DRAIN_MS * 4, new AbortController().signal);
-    return gone;
+    return isGone;
   }
 
-  /** The last resort when this process itself ends. */
+  /** Kills the command synchronously, for the exit of this process. */
   killNow(): void {
     if (this.#end === undefined) this.#running.killNow();
   }
 
-  async #finish(how: { code: number | null; signal: NodeJS.Signals | null }, closed: Promise<void>): Promise<void> {
+  async #finish(exit: { code: number | null; signal: NodeJS.Signals | null }, closed: Promise<void>): Promise<void> {
     await Promise.race([closed, delay(DRAIN_MS)]);
-    const leftovers = this.#running.lives();
+    const leftovers = this.#running.isRunning();
     if (leftovers) await this.#running.end();
     await Promise.race([closed, delay(DRAIN_MS)]);
     this.#child.stdout?.destroy();
     const { withheld, lost } = (await this.#running.settle?.()) ?? { withheld: [], lost: [] };
-    const code = how.code ?? 128 + (how.signal === null ? 0 : constants.signals[how.signal]);
+    const code = exit.code ?? 128 + (exit.signal === null ? 0 : constants.signals[exit.signal]);
     this.#end = {
       code,
       leftovers,
-      lackedMemory: this.#running.hasLackedMemory?.() === true,
+      outOfMemory: this.#running.ranOutOfMemory?.() === true,
       withheld,
       lost,
       at: Date.now(),
-      ...(how.signal === null ? {} : { signal: how.signal }),
+      ...(exit.signal === null ? {} : { signal: exit.signal }),
     };
-    this.#changed();
+    this.#notify();
   }
 
-  #changed(): void {
+  #notify(): void {
     for (const listener of this.#listeners) listener();
   }
 
@@ -133,13 +133,13 @@ export class ShellSession {
       const finish = (): void => {
         clearTimeout(timer);
         signal.removeEventListener('abort', finish);
-        this.#listeners.delete(look);
+        this.#listeners.delete(check);
         resolve();
       };
-      const look = (): void => (done() ? finish() : undefined);
+      const check = (): void => (done() ? finish() : undefined);
       const timer = setTimeout(finish, ms);
       signal.addEventListener('abort', finish, { once: true });
-      this.#listeners.add(look);
+      this.#listeners.add(check);
     });
   }
 }
@@ -150,9 +150,9 @@ function delay(ms: number): Promise<void> {
 
 function notStarted(error: NodeJS.ErrnoException): Error {
   if (error.code === 'E2BIG')
-    return toolFailure('The command is too long to be started.', 'Write it to a file and run that.');
+    return toolFailure('The command is too long to be started.', 'Write it to a file and run this file.');
   return toolFailure(
     `The command could not be started (${error.code ?? 'unknown'}).`,
-    'Try again; if it stays so, tell the user.',
+    'Try again. If it fails again, tell the user.',
   );
 }

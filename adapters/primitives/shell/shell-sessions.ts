@@ -1,138 +1,143 @@
-/** Owns the sessions of every scope: their ids, their number, their end; refuses a seventeenth and one of another scope. */
-
+/** The command sessions of each scope: their ids, their limit and their end. A scope cannot see sessions of another. */
 import { toolFailure } from '../workspace/file-text.ts';
 import type { ShellCommand, StartCommand } from './shell-process.ts';
 import { ShellSession } from './shell-session.ts';
 
 const MAX_SESSIONS = 16;
 
-interface Shelf {
+interface ScopeSessions {
   next: number;
   readonly named: Map<string, ShellSession>;
-  /** Commands of action run that have no id (yet). */
+  /** Commands of action="run" without an id. */
   readonly unnamed: Set<ShellSession>;
   readonly idle: Map<string, NodeJS.Timeout>;
 }
 
-/** All sessions of one workspace. Scopes never see each other's. */
+/** All sessions of one workspace, by scope. */
 export class ShellSessions {
-  readonly #shelves = new Map<string, Shelf>();
+  readonly #scopes = new Map<string, ScopeSessions>();
   readonly #idleMs: number;
   readonly #start: StartCommand;
   #isStopped = false;
   readonly #atExit = (): void => this.killNow();
 
-  /** `idleMs`: a session that nobody asked for so long is ended. `start`: how its commands are isolated. */
+  /** Sessions that are not used for `idleMs` milliseconds are ended. `start` starts their commands. */
   constructor(idleMs: number, start: StartCommand) {
     this.#idleMs = idleMs;
     this.#start = start;
     process.once('exit', this.#atExit);
   }
 
-  /** Starts a command without an id. Release it, or give it one. Throws TOOL_FAILED when its scope has ended meanwhile, and leaves nothing running. */
+  /**
+   * Starts a command without an id. The caller must release or name it. Throws TOOL_FAILED if the scope ended
+   * meanwhile, and ends the command in this case.
+   */
   async launch(scope: string, command: ShellCommand): Promise<ShellSession> {
-    const shelf = this.#shelf(scope);
+    const scoped = this.#sessionsOf(scope);
     const session = await ShellSession.start(command, this.#start);
-    if (this.#isStopped || this.#shelves.get(scope) !== shelf) {
+    if (this.#isStopped || this.#scopes.get(scope) !== scoped) {
       await session.kill();
       throw toolFailure(
         'The session of the caller ended while the command started, so the command was ended.',
         'Open a new session.',
       );
     }
-    shelf.unnamed.add(session);
+    scoped.unnamed.add(session);
     return session;
   }
 
+  /** Forgets a command that has no id. */
   release(scope: string, session: ShellSession): void {
-    this.#shelves.get(scope)?.unnamed.delete(session);
+    this.#scopes.get(scope)?.unnamed.delete(session);
   }
 
-  /** True when a further session would have a place; ended ones make room, the oldest first. */
+  /** Returns true if the scope can have another session, perhaps instead of one that has ended. */
   hasRoom(scope: string): boolean {
-    const { named } = this.#shelf(scope);
+    const { named } = this.#sessionsOf(scope);
     return named.size < MAX_SESSIONS || [...named.values()].some((session) => session.end !== undefined);
   }
 
-  /** Gives a command its id, s1 and on. Throws TOOL_FAILED when there is no room. */
+  /** Gives a command its id: s1, s2 and so on. Throws TOOL_FAILED if there are too many sessions. */
   name(scope: string, session: ShellSession): string {
-    const shelf = this.#shelf(scope);
+    const scoped = this.#sessionsOf(scope);
     if (!this.hasRoom(scope))
       throw toolFailure(
-        `There are ${MAX_SESSIONS} sessions already.`,
+        `There are already ${MAX_SESSIONS} sessions.`,
         'End one: bash action="list", then action="kill".',
       );
-    if (shelf.named.size >= MAX_SESSIONS) {
-      const oldest = [...shelf.named].find(([, known]) => known.end !== undefined);
-      if (oldest !== undefined) this.#forget(shelf, oldest[0]);
+    if (scoped.named.size >= MAX_SESSIONS) {
+      const oldest = [...scoped.named].find(([, session]) => session.end !== undefined);
+      if (oldest !== undefined) this.#forget(scoped, oldest[0]);
     }
-    const id = `s${(shelf.next += 1)}`;
-    shelf.unnamed.delete(session);
-    shelf.named.set(id, session);
-    this.#touch(shelf, id);
+    const id = `s${(scoped.next += 1)}`;
+    scoped.unnamed.delete(session);
+    scoped.named.set(id, session);
+    this.#touch(scoped, id);
     return id;
   }
 
-  /** The session of that id; asking for it keeps it alive. Throws TOOL_FAILED when this scope has none. */
+  /** Returns a session and restarts its idle time. Throws TOOL_FAILED if the scope has no session with this id. */
   get(scope: string, id: string): ShellSession {
-    const shelf = this.#shelf(scope);
-    const session = shelf.named.get(id);
-    if (session === undefined) throw toolFailure('There is no such session.', 'See bash action="list".');
-    this.#touch(shelf, id);
+    const scoped = this.#sessionsOf(scope);
+    const session = scoped.named.get(id);
+    if (session === undefined) throw toolFailure('There is no session with this id.', 'See bash action="list".');
+    this.#touch(scoped, id);
     return session;
   }
 
+  /** Returns the sessions of a scope by id. */
   list(scope: string): ReadonlyMap<string, ShellSession> {
-    return this.#shelf(scope).named;
+    return this.#sessionsOf(scope).named;
   }
 
-  /** Ends everything of a scope and forgets it. */
+  /** Ends all commands of a scope and forgets them. */
   async endScope(scope: string): Promise<void> {
-    const shelf = this.#shelves.get(scope);
-    if (shelf === undefined) return;
-    this.#shelves.delete(scope);
-    for (const timer of shelf.idle.values()) clearTimeout(timer);
-    await Promise.all([...shelf.named.values(), ...shelf.unnamed].map((session) => session.kill()));
+    const scoped = this.#scopes.get(scope);
+    if (scoped === undefined) return;
+    this.#scopes.delete(scope);
+    for (const timer of scoped.idle.values()) clearTimeout(timer);
+    await Promise.all([...scoped.named.values(), ...scoped.unnamed].map((session) => session.kill()));
   }
 
-  /** Ends everything at once, synchronously. */
+  /** Kills all commands synchronously. */
   killNow(): void {
     this.#every((session) => session.killNow());
   }
 
+  /** Ends all commands, and all that are still being started. */
   async stop(): Promise<void> {
     this.#isStopped = true;
-    await Promise.all([...this.#shelves.keys()].map((scope) => this.endScope(scope)));
+    await Promise.all([...this.#scopes.keys()].map((scope) => this.endScope(scope)));
     process.off('exit', this.#atExit);
   }
 
-  #shelf(scope: string): Shelf {
-    const known = this.#shelves.get(scope);
-    if (known !== undefined) return known;
-    const shelf: Shelf = { next: 0, named: new Map(), unnamed: new Set(), idle: new Map() };
-    this.#shelves.set(scope, shelf);
-    return shelf;
+  #sessionsOf(scope: string): ScopeSessions {
+    const existing = this.#scopes.get(scope);
+    if (existing !== undefined) return existing;
+    const scoped: ScopeSessions = { next: 0, named: new Map(), unnamed: new Set(), idle: new Map() };
+    this.#scopes.set(scope, scoped);
+    return scoped;
   }
 
-  #touch(shelf: Shelf, id: string): void {
-    clearTimeout(shelf.idle.get(id));
-    shelf.idle.set(id, setTimeout(() => void this.#expire(shelf, id), this.#idleMs).unref());
+  #touch(scoped: ScopeSessions, id: string): void {
+    clearTimeout(scoped.idle.get(id));
+    scoped.idle.set(id, setTimeout(() => void this.#expire(scoped, id), this.#idleMs).unref());
   }
 
-  async #expire(shelf: Shelf, id: string): Promise<void> {
-    const session = shelf.named.get(id);
-    this.#forget(shelf, id);
+  async #expire(scoped: ScopeSessions, id: string): Promise<void> {
+    const session = scoped.named.get(id);
+    this.#forget(scoped, id);
     await session?.kill();
   }
 
-  #forget(shelf: Shelf, id: string): void {
-    clearTimeout(shelf.idle.get(id));
-    shelf.idle.delete(id);
-    shelf.named.delete(id);
+  #forget(scoped: ScopeSessions, id: string): void {
+    clearTimeout(scoped.idle.get(id));
+    scoped.idle.delete(id);
+    scoped.named.delete(id);
   }
 
   #every(act: (session: ShellSession) => void): void {
-    for (const shelf of this.#shelves.values())
-      for (const session of [...shelf.named.values(), ...shelf.unnamed]) act(session);
+    for (const scoped of this.#scopes.values())
+      for (const session of [...scoped.named.values(), ...scoped.unnamed]) act(session);
   }
 }

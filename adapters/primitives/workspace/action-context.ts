@@ -1,14 +1,14 @@
-/** Owns what the four tools share for one call: root, caller, locks, versions seen, and the words for failures of the system. */
+/** What the actions of the four tools share: the call, file versions, locks, and messages for system errors. */
 import type { BigIntStats } from 'node:fs';
 import type { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { CallPathHandles } from '../../../catalogs/readers/path-handles.ts';
 import type { UpstreamCall } from '../../port.ts';
 import { toolFailure } from './file-text.ts';
 
-/** What an action works with. `root` is real. */
+/** The context of one action. `root` is the real path of the workspace. */
 export interface ActionContext {
   readonly root: string;
-  /** The paths of the call's arguments, as they were judged. */
+  /** The paths of the arguments, as the policy judged them. */
   readonly pathHandles: CallPathHandles;
   readonly scope: string;
   readonly signal: AbortSignal;
@@ -23,15 +23,17 @@ export interface ActionContext {
 
 const FILES_PER_SCOPE = 4096;
 
-/** Which version of which file each scope has seen last. Forgets the oldest beyond 4096 files a scope. */
+/** The version of each file that a scope has seen last. Keeps the last 4,096 files of each scope. */
 export class SeenVersions {
   readonly #scopes = new Map<string, Map<string, string>>();
 
-  seen(scope: string, file: string): string | undefined {
+  /** Returns the version that the scope saw last. */
+  lastSeen(scope: string, file: string): string | undefined {
     return this.#scopes.get(scope)?.get(file);
   }
 
-  note(scope: string, file: string, version: string): void {
+  /** Records that the scope has seen this version. */
+  record(scope: string, file: string, version: string): void {
     const files = this.#scopes.get(scope) ?? new Map<string, string>();
     this.#scopes.set(scope, files);
     files.delete(file);
@@ -40,6 +42,7 @@ export class SeenVersions {
     if (files.size > FILES_PER_SCOPE && oldest !== undefined) files.delete(oldest);
   }
 
+  /** Forgets all files of a scope. */
   drop(scope: string): void {
     this.#scopes.delete(scope);
   }
@@ -48,43 +51,46 @@ export class SeenVersions {
 const STORED_FILES = 4096;
 
 /**
- * Which object was stored last under each path. Of two calls that were judged together, the second finds the object of the first
- * under its name; that one is known, any other is a change by somebody else.
+ * The object that Tollgate stored last under each path. If two calls were judged before either ran, the second one
+ * finds the object that the first one stored. This object is accepted; any other object is a change by another
+ * program.
  */
 export class StoredObjects {
   readonly #objects = new Map<string, string>();
 
-  note(file: string, { dev, ino }: BigIntStats): void {
+  /** Records the object that was stored under a path. */
+  record(file: string, { dev, ino }: BigIntStats): void {
     this.#objects.delete(file);
     this.#objects.set(file, `${dev}:${ino}`);
     const oldest = this.#objects.keys().next().value;
     if (this.#objects.size > STORED_FILES && oldest !== undefined) this.#objects.delete(oldest);
   }
 
-  /** True for the object itself, as long as it has no other name. */
-  is(file: string, { dev, ino, nlink }: BigIntStats): boolean {
+  /** Returns true for the object that was stored last, if it has no other hard link. */
+  isLastStored(file: string, { dev, ino, nlink }: BigIntStats): boolean {
     return nlink === 1n && this.#objects.get(file) === `${dev}:${ino}`;
   }
 }
 
-/** One worker at a time for each key, in order of arrival. */
+/** Locks by key. Waiting tasks run in order of arrival. */
 export class KeyedLocks {
   readonly #tails = new Map<string, Promise<unknown>>();
 
-  async hold<T>(key: string, work: () => Promise<T>): Promise<T> {
-    const before = this.#tails.get(key) ?? Promise.resolve();
-    const mine = before.then(work, work);
-    const tail = mine.catch(() => undefined);
+  /** Runs a task when all earlier tasks with this key have ended. */
+  async hold<T>(key: string, task: () => Promise<T>): Promise<T> {
+    const previous = this.#tails.get(key) ?? Promise.resolve();
+    const result = previous.then(task, task);
+    const tail = result.catch(() => undefined);
     this.#tails.set(key, tail);
     try {
-      return await mine;
+      return await result;
     } finally {
       if (this.#tails.get(key) === tail) this.#tails.delete(key);
     }
   }
 }
 
-/** Turns an error of the system into a failure in public words; anything else is thrown as it came. */
+/** Converts a system error to a TOOL_FAILED error with a public message. Rethrows any other error. */
 export function fileSystemError(error: unknown, relative: string): TollgateError {
   const code = (error as NodeJS.ErrnoException | undefined)?.code;
   const shown = JSON.stringify(relative);
@@ -94,8 +100,8 @@ export function fileSystemError(error: unknown, relative: string): TollgateError
       return toolFailure(`${shown} does not exist.`, `Look for it: read action="list" path=${parent}`);
     case 'ENOTDIR':
       return toolFailure(
-        `${shown} is not, or lies beneath, something that is no directory.`,
-        `Look: read action="list" path=${parent}`,
+        `${shown} or a folder above it is not a directory.`,
+        `Look for it: read action="list" path=${parent}`,
       );
     case 'EISDIR':
       return toolFailure(`${shown} is a directory.`, `List it: read action="list" path=${shown}`);
@@ -104,16 +110,16 @@ export function fileSystemError(error: unknown, relative: string): TollgateError
     case 'EROFS':
       return toolFailure(
         `${shown}: the system does not permit this.`,
-        'Choose another file, or ask the user for the permission.',
+        'Use another file, or ask the user for permission.',
       );
     case 'ENOSPC':
     case 'EDQUOT':
     case 'EFBIG':
-      return toolFailure(`${shown}: no space is left; the file is as it was.`, 'Free space, then call again.');
+      return toolFailure(`${shown}: no space is left. The file was not changed.`, 'Free space, then call again.');
     case 'EEXIST':
-      return toolFailure(`${shown} exists.`, 'Read it, then write with mode="auto"; or use mode="overwrite".');
+      return toolFailure(`${shown} already exists.`, 'Read it, then write with mode="auto", or use mode="overwrite".');
     case 'ENXIO':
-      return toolFailure(`${shown} is no regular file.`, 'Only regular files are read and written.');
+      return toolFailure(`${shown} is not a regular file.`, 'Use a regular file.');
     default:
       throw error;
   }

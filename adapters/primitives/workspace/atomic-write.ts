@@ -1,4 +1,4 @@
-/** Owns the putting of bytes into a file so that readers see the old or the new, never half; refuses to go on after a half write. */
+/** Replaces files atomically, and appends to files. */
 import { randomBytes } from 'node:crypto';
 import { type BigIntStats, constants } from 'node:fs';
 import { access, type FileHandle, link, lstat, rename, unlink } from 'node:fs/promises';
@@ -6,14 +6,17 @@ import { pathChanged } from '../../../catalogs/readers/path-handles.ts';
 import type { FileOpener } from './file-snapshot.ts';
 import type { OpenFolder } from './open-folder.ts';
 
-/** Where the bytes go. `previous` is the file that is replaced: its mode and owner are kept. */
+/** The file to write. `previous` is the file that is replaced. Its mode and owner are kept. */
 export interface WriteTarget {
   readonly folder: OpenFolder;
   readonly name: string;
   readonly previous?: BigIntStats | undefined;
 }
 
-/** Creates or replaces a file through a temporary one beside it. Without `previous` a file that appears meanwhile is EEXIST. */
+/**
+ * Creates or replaces a file through a temporary file next to it. Without `previous`, throws EEXIST if the file exists
+ * by then.
+ */
 export async function storeFile(target: WriteTarget, bytes: Buffer): Promise<BigIntStats> {
   const { folder, name, previous } = target;
   if (previous !== undefined) await access(folder.at(name), constants.W_OK);
@@ -25,8 +28,8 @@ export async function storeFile(target: WriteTarget, bytes: Buffer): Promise<Big
   );
   try {
     await handle.writeFile(bytes);
-    await dress(handle, target);
-    await confirm(target);
+    await copyModeAndOwner(handle, target);
+    await checkUnchanged(target);
     if (previous === undefined) await link(folder.at(temporary), folder.at(name));
     else await rename(folder.at(temporary), folder.at(name));
     return await handle.stat({ bigint: true });
@@ -36,7 +39,7 @@ export async function storeFile(target: WriteTarget, bytes: Buffer): Promise<Big
   }
 }
 
-/** Adds bytes at the end of an existing file; what a full disk left of them is taken back. */
+/** Appends bytes to an existing file. If this fails, for example on a full disk, the file gets its old size again. */
 export async function appendFile(
   target: { readonly present: FileOpener; readonly name: string },
   bytes: Buffer,
@@ -56,21 +59,26 @@ export async function appendFile(
   }
 }
 
-/** The last look before the name changes hands: the folder has its place still, and the name its file. Throws DENIED. */
-async function confirm({ folder, name, previous }: WriteTarget): Promise<void> {
+/**
+ * Checks, right before the rename, that the folder was not moved and the name still refers to the file. Throws DENIED.
+ */
+async function checkUnchanged({ folder, name, previous }: WriteTarget): Promise<void> {
   if (!(await folder.isInPlace())) throw pathChanged();
   if (previous === undefined) return;
   const now = await lstat(folder.at(name), { bigint: true });
   if (now.dev !== previous.dev || now.ino !== previous.ino) throw pathChanged();
 }
 
-/** Mode and owner as before; what root makes belongs to the folder's owner, or the workspace's own user could not change it. */
-async function dress(handle: FileHandle, target: WriteTarget): Promise<void> {
+/**
+ * Sets mode and owner as before. A new file made by root gets the owner of the folder, who could not change it
+ * otherwise.
+ */
+async function copyModeAndOwner(handle: FileHandle, target: WriteTarget): Promise<void> {
   const { previous } = target;
   if (previous !== undefined) await handle.chmod(Number(previous.mode & 0o7777n));
-  const made = await handle.stat();
-  const owner = previous ?? (process.getuid?.() === 0 ? await target.folder.stat() : made);
-  if (Number(owner.uid) === made.uid && Number(owner.gid) === made.gid) return;
+  const created = await handle.stat();
+  const owner = previous ?? (process.getuid?.() === 0 ? await target.folder.stat() : created);
+  if (Number(owner.uid) === created.uid && Number(owner.gid) === created.gid) return;
   await handle.chown(Number(owner.uid), Number(owner.gid)).catch(ignoreForbidden);
   if (previous !== undefined) await handle.chmod(Number(previous.mode & 0o7777n));
 }
@@ -79,7 +87,7 @@ function ignoreMissing(error: NodeJS.ErrnoException): void {
   if (error.code !== 'ENOENT') throw error;
 }
 
-/** Only root may give files away; the content still counts. */
+/** Only root may change the owner. The write succeeds without it. */
 function ignoreForbidden(error: NodeJS.ErrnoException): void {
   if (error.code !== 'EPERM') throw error;
 }

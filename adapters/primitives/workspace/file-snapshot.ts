@@ -1,14 +1,14 @@
-/** Owns one look at a file: its bytes, state and version taken through one open handle; refuses what is no regular file or too large. */
+/** Reads bytes, stat and version of a regular file through one open handle. */
 import type { BigIntStats } from 'node:fs';
 import type { FileHandle } from 'node:fs/promises';
 import { MAX_INPUT_BYTES, runWithinBounds } from '../../../catalogs/text/time-slices.ts';
 import { isHashed, toolFailure, versionOf, versionOfStat } from './file-text.ts';
 import type { OpenFolder } from './open-folder.ts';
 
-/** What opens files by their names. */
+/** Opens files by name. */
 export type FileOpener = Pick<OpenFolder, 'openFile'>;
 
-/** A file as it was at one moment. */
+/** The state of a file at one moment. */
 export interface FileSnapshot {
   readonly bytes: Buffer;
   readonly stat: BigIntStats;
@@ -16,21 +16,27 @@ export interface FileSnapshot {
 }
 
 /**
- * Reads `name` whole, and works on it before the next large file is read (see `inBounds`). Throws TOOL_FAILED for other than regular
- * files and above `most` bytes (16 MiB), else errors of the system and of `use`.
+ * Reads a whole file and runs `use` on it before the next large file is read (see `runWithinBounds`). Throws
+ * TOOL_FAILED if it is not a regular file or larger than `maxBytes` (default 16 MiB), and errors of the system and of
+ * `use`.
  */
 export async function withFileSnapshot<T>(
-  at: { readonly folder: FileOpener; readonly name: string; readonly most?: number; readonly signal?: AbortSignal },
+  source: {
+    readonly folder: FileOpener;
+    readonly name: string;
+    readonly maxBytes?: number;
+    readonly signal?: AbortSignal;
+  },
   use: (file: FileSnapshot) => T | Promise<T>,
 ): Promise<T> {
-  const { folder, name, most = MAX_INPUT_BYTES, signal } = at;
+  const { folder, name, maxBytes = MAX_INPUT_BYTES, signal } = source;
   const handle = await folder.openFile(name);
   try {
     const stat = await regularStat(handle, name);
-    if (stat.size > BigInt(most)) {
+    if (stat.size > BigInt(maxBytes)) {
       throw toolFailure(
-        `${JSON.stringify(name)} has ${stat.size} bytes; at most ${most} are read.`,
-        `Take a part: bash command="sed -n '1,200p' …", or search it.`,
+        `${JSON.stringify(name)} has ${stat.size} bytes. Files of at most ${maxBytes} bytes can be read.`,
+        `Read a part: bash command="sed -n '1,200p' …", or search it.`,
       );
     }
     return await runWithinBounds(
@@ -46,7 +52,7 @@ export async function withFileSnapshot<T>(
   }
 }
 
-/** The first bytes of a file, as many as it had: another process may make it longer meanwhile. */
+/** Reads the first `size` bytes. Another process may make the file longer meanwhile. */
 async function readBytes(handle: FileHandle, size: number): Promise<Buffer> {
   const bytes = Buffer.allocUnsafe(size);
   for (let done = 0; done < size; ) {
@@ -57,7 +63,9 @@ async function readBytes(handle: FileHandle, size: number): Promise<Buffer> {
   return bytes;
 }
 
-/** The version that a file has now, without holding more than 1 MiB of it; undefined when there is none. */
+/**
+ * Returns the current version of a file, with at most 1 MiB of it in memory. Returns undefined if it does not exist.
+ */
 export async function currentFileVersion(
   folder: FileOpener,
   name: string,
@@ -79,7 +87,6 @@ export async function currentFileVersion(
 async function regularStat(handle: FileHandle, name: string): Promise<BigIntStats> {
   const stat = await handle.stat({ bigint: true });
   if (stat.isDirectory()) throw Object.assign(new Error('directory'), { code: 'EISDIR' });
-  if (!stat.isFile())
-    throw toolFailure(`${JSON.stringify(name)} is no regular file.`, 'Only regular files are read and written.');
+  if (!stat.isFile()) throw toolFailure(`${JSON.stringify(name)} is not a regular file.`, 'Use a regular file.');
   return stat;
 }

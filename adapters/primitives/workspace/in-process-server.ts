@@ -1,5 +1,4 @@
-/** Owns a server that ships with Tollgate and runs in its process: a list of tools that never changes, and a function that answers; refuses a call that was given up. */
-
+/** Internal servers that run in this process, and the kill switch for them. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { RawTool, ToolResult } from '../../../catalogs/tools/tool-definition.ts';
 import {
@@ -11,17 +10,17 @@ import {
   type UpstreamCall,
 } from '../../port.ts';
 
-/** What such a server is made of. */
+/** The parts of an in-process server. */
 export interface InProcessServerParts {
   readonly name: string;
   readonly tools: readonly RawTool[];
-  /** Answers one call of one of the tools; its arguments fit their schema. Throws TollgateError. */
+  /** Answers one call. The arguments match the schema of the tool. Throws TollgateError. */
   readonly answer: (call: UpstreamCall) => Promise<InProcessAnswer> | InProcessAnswer;
-  /** Gives back what it holds; it may be called again afterwards. */
+  /** Releases resources. The server can be called again afterwards. */
   readonly close?: () => void;
 }
 
-/** The server. It has no process of its own, so it is always there. */
+/** Creates a server whose list of tools never changes. It is always healthy, because it has no process of its own. */
 export function createInProcessServer({ name, tools, answer, close }: InProcessServerParts): ServerAdapter {
   const info: ServerInfo = { name: `tollgate-${name}`, version: '1', protocolVersion: '2025-11-25' };
   const health: Health = { state: 'healthy', restarts: 0, badLines: 0 };
@@ -31,9 +30,9 @@ export function createInProcessServer({ name, tools, answer, close }: InProcessS
     listTools: () => Promise.resolve(tools),
     call: async (call) => {
       if (call.signal.aborted) throw new TollgateError('CANCELLED');
-      const { text, ...told } = await answer(call);
+      const { text, ...facts } = await answer(call);
       const value: ToolResult = { content: [{ type: 'text', text }] };
-      return { text: JSON.stringify(value), value, exact: true, ...told };
+      return { text: JSON.stringify(value), value, exact: true, ...facts };
     },
     health: () => health,
     info: () => info,
@@ -42,26 +41,29 @@ export function createInProcessServer({ name, tools, answer, close }: InProcessS
   };
 }
 
-/** A server that can be halted like one with a process. */
+/** A server that the kill switch can stop like one with a process. */
 export interface HaltableServer extends ServerAdapter {
-  /** With a refusal: ends what runs, and refuses calls until it is called without one. */
+  /** With a refusal: ends what is running, and refuses calls until it is called with undefined. */
   halt(refusal: TollgateError | undefined): void;
 }
 
-/** `halted` is asked before each call, as by a server (see AdapterOptions). What a backend has beyond a server is not here. */
+/**
+ * Wraps an in-process server so that `halted` is checked before each call. The methods of a primitive backend are
+ * dropped.
+ */
 export function withKillSwitch(
   inner: ServerAdapter,
   halted: (name: string) => TollgateError | undefined,
 ): HaltableServer {
   let refusal: TollgateError | undefined;
-  const halt = (now: TollgateError | undefined): void => {
-    if (now !== undefined && refusal === undefined) {
-      // A command that ignores SIGTERM would go on for seconds after the switch.
+  const halt = (newRefusal: TollgateError | undefined): void => {
+    if (newRefusal !== undefined && refusal === undefined) {
+      // A command that ignores SIGTERM would run for seconds after the switch.
       inner.killNow?.();
-      // Ending a session that has ended already throws nothing; the rest is told by the next call.
+      // The next call reports any failure.
       inner.stop().catch(() => undefined);
     }
-    refusal = now;
+    refusal = newRefusal;
   };
   const health = (): Health => {
     const { restarts, badLines, ...rest } = inner.health();

@@ -1,16 +1,16 @@
-/** Owns the help after an edit that found nothing: the real text most like what was asked for; refuses to guess which was meant. */
+/** Finds the text of a file that is most similar to an old_string that was not found. */
 import { headOf } from './file-text.ts';
 
 const PLACES = 3;
 const AROUND = 2;
 const MAX_LINE = 200;
 const MAX_CHARS = 1800;
-/** Characters and lines compared: the help must not cost more than the edit. */
+/** Most characters and lines that are compared, so that this costs no more than the edit. */
 const COMPARED_CHARS = 1_000_000;
 const COMPARED_LINES = 20_000;
-const LEAST_LIKENESS = 0.5;
+const MIN_SIMILARITY = 0.5;
 
-/** Up to three places with their line numbers and text, at most 2 KB; empty when nothing is alike. */
+/** Returns up to three places with line numbers and text, at most 2 KB, or '' if nothing is similar. */
 export function nearestText(text: string, wanted: string): string {
   const key = wanted
     .split('\n')
@@ -21,8 +21,8 @@ export function nearestText(text: string, wanted: string): string {
   const lines = text.slice(0, COMPARED_CHARS).split('\n', COMPARED_LINES);
   const wantedPairs = pairsOf(key);
   const scored = lines
-    .map((line, index) => ({ index, score: likeness(wantedPairs, line.trim().slice(0, MAX_LINE)) }))
-    .filter(({ score }) => score >= LEAST_LIKENESS)
+    .map((line, index) => ({ index, score: similarity(wantedPairs, line.trim().slice(0, MAX_LINE)) }))
+    .filter(({ score }) => score >= MIN_SIMILARITY)
     .sort((a, b) => b.score - a.score || a.index - b.index);
   const chosen: number[] = [];
   for (const { index } of scored) {
@@ -48,8 +48,8 @@ function pairsOf(text: string): ReadonlyMap<string, number> {
   return pairs;
 }
 
-/** Dice's coefficient over pairs of characters: 1 for the same text, 0 for nothing in common. */
-function likeness(wanted: ReadonlyMap<string, number>, line: string): number {
+/** Returns the Dice coefficient of the character pairs: 1 for equal texts, 0 for nothing in common. */
+function similarity(wanted: ReadonlyMap<string, number>, line: string): number {
   if (line === '') return 0;
   const other = pairsOf(line);
   let shared = 0;

@@ -1,41 +1,40 @@
-/** Finds every place of one text in another in linear time, whatever both hold; callers bound the number of places. */
-
-/** Up to this length the native search is used: its worst case is then a small constant for each character. */
+/** Finds all occurrences of one text in another in linear time. */
+/** Up to this length, `indexOf` is used. Its worst case is then a small constant for each character. */
 const SHORT = 32;
 
-/** What is looked for. */
+/** The text to find. */
 export interface OccurrenceQuery {
   readonly needle: string;
-  /** True to count places that overlap; false to go on behind each place. */
+  /** True to include overlapping occurrences. */
   readonly overlap: boolean;
-  /** The search stops after this many places. */
-  readonly most: number;
+  /** The search stops after this many occurrences. */
+  readonly limit: number;
 }
 
 /**
- * Returns the offsets (UTF-16) at which `wanted` occurs, in order. Long texts are searched with the algorithm of Knuth, Morris and
- * Pratt: V8's `indexOf` is quadratic for a needle such as `aaa…b…aaa` (1 MB against 250 kB: 43 s).
+ * Returns the UTF-16 offsets at which `needle` occurs, in order. Long needles use the algorithm of Knuth, Morris and
+ * Pratt, because `indexOf` of V8 is quadratic for a needle such as `aaa…b…aaa` (43 s for 250 kB in 1 MB).
  */
-export function occurrences(text: string, { needle: wanted, overlap, most }: OccurrenceQuery): number[] {
-  if (wanted === '' || wanted.length > text.length) return [];
-  if (wanted.length > SHORT) return longOccurrences(text, { needle: wanted, overlap, most });
+export function occurrences(text: string, { needle, overlap, limit }: OccurrenceQuery): number[] {
+  if (needle === '' || needle.length > text.length) return [];
+  if (needle.length > SHORT) return longOccurrences(text, { needle, overlap, limit });
   const found: number[] = [];
-  const step = overlap ? 1 : wanted.length;
-  for (let at = text.indexOf(wanted); at !== -1 && found.length < most; at = text.indexOf(wanted, at + step))
+  const step = overlap ? 1 : needle.length;
+  for (let at = text.indexOf(needle); at !== -1 && found.length < limit; at = text.indexOf(needle, at + step))
     found.push(at);
   return found;
 }
 
-function longOccurrences(text: string, { needle: wanted, overlap, most }: OccurrenceQuery): number[] {
-  const borders = bordersOf(wanted);
+function longOccurrences(text: string, { needle, overlap, limit }: OccurrenceQuery): number[] {
+  const borders = bordersOf(needle);
   const found: number[] = [];
   let matched = 0;
-  for (let at = 0; at < text.length && found.length < most; at += 1) {
+  for (let at = 0; at < text.length && found.length < limit; at += 1) {
     const unit = text.charCodeAt(at);
-    while (matched > 0 && wanted.charCodeAt(matched) !== unit) matched = borders[matched - 1] ?? 0;
-    if (wanted.charCodeAt(matched) === unit) matched += 1;
-    if (matched < wanted.length) continue;
-    found.push(at + 1 - wanted.length);
+    while (matched > 0 && needle.charCodeAt(matched) !== unit) matched = borders[matched - 1] ?? 0;
+    if (needle.charCodeAt(matched) === unit) matched += 1;
+    if (matched < needle.length) continue;
+    found.push(at + 1 - needle.length);
     matched = overlap ? (borders[matched - 1] ?? 0) : 0;
   }
   return found;

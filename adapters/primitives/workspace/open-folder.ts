@@ -1,5 +1,4 @@
-/** Owns folders held open beneath the workspace, so that a symlink swapped in after the check is refused at use (TOCTOU). */
-
+/** Folders of the workspace that are held open, so that a symlink swapped in after the check is refused (TOCTOU). */
 import { constants, type Dirent, type Stats } from 'node:fs';
 import { type FileHandle, lchown, lstat, mkdir, open, opendir, readlink, realpath } from 'node:fs/promises';
 import path from 'node:path';
@@ -14,72 +13,80 @@ import { toolFailure } from './file-text.ts';
 
 const { O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
 
-/** With /proc a name beneath an open folder is reached as openat(2) would; elsewhere the real path is compared after opening. */
+/**
+ * With /proc, a name in an open folder is opened as openat(2) does. Elsewhere the real path is compared after opening.
+ */
 const HAS_PROC = supportsPathHandles();
-/** Entries of one folder. All of them are held and sorted before the first is shown. */
+/** Most entries of one folder. All of them are read and sorted before the first is shown. */
 const MAX_ENTRIES = 200_000;
 
-/** An open folder. Names are single components; none is followed when it is a symlink. Close it. */
+/** An open folder. Names are single path components. Symlinks are not followed. The caller must close it. */
 export class OpenFolder {
   readonly #handle: FileHandle;
   readonly #path: string;
-  /** The entry whose name opens the object that was judged, whatever has that name by now. */
+  /** The judged entry. Its name opens the judged object, even if the name refers to another object now. */
   readonly #judged: PathHandle | undefined;
 
-  private constructor(handle: FileHandle, where: string, judged?: PathHandle) {
+  private constructor(handle: FileHandle, absolute: string, judged?: PathHandle) {
     this.#handle = handle;
-    this.#path = where;
+    this.#path = absolute;
     this.#judged = judged;
   }
 
-  /** Opens the folder in which a judged path lies; missing folders are errors. The path's own name opens what was judged. */
-  static async around(held: PathHandle): Promise<OpenFolder> {
-    return OpenFolder.#over(held, { judged: held });
+  /**
+   * Opens the folder of a judged path. Throws ENOENT if it is missing. The last name of the path opens the judged
+   * object.
+   */
+  static async around(pathHandle: PathHandle): Promise<OpenFolder> {
+    return OpenFolder.#openParent(pathHandle, { judged: pathHandle });
   }
 
-  /** Opens the folder in which a judged path lies; every name opens what has it now. `create` makes missing folders. */
-  static async of(held: PathHandle, create: boolean): Promise<OpenFolder> {
-    return OpenFolder.#over(held, { create });
+  /** Opens the folder of a judged path. Every name opens the current object. `create` creates missing folders. */
+  static async of(pathHandle: PathHandle, create: boolean): Promise<OpenFolder> {
+    return OpenFolder.#openParent(pathHandle, { create });
   }
 
-  static async #over(
-    held: PathHandle,
+  static async #openParent(
+    pathHandle: PathHandle,
     { judged, create = false }: { readonly judged?: PathHandle; readonly create?: boolean },
   ): Promise<OpenFolder> {
-    const missing = held.missing.slice(0, -1);
-    const where = missing.reduce((folder) => path.dirname(folder), path.dirname(held.location.absolute));
+    const missing = pathHandle.missing.slice(0, -1);
+    const folderPath = missing.reduce((folder) => path.dirname(folder), path.dirname(pathHandle.location.absolute));
     const handle =
-      held.parent === undefined
-        ? await open(where, O_RDONLY | O_DIRECTORY | O_NOFOLLOW)
-        : await open(held.parent, O_RDONLY | O_DIRECTORY);
-    let folder = new OpenFolder(handle, where, missing.length === 0 ? judged : undefined);
+      pathHandle.parent === undefined
+        ? await open(folderPath, O_RDONLY | O_DIRECTORY | O_NOFOLLOW)
+        : await open(pathHandle.parent, O_RDONLY | O_DIRECTORY);
+    let folder = new OpenFolder(handle, folderPath, missing.length === 0 ? judged : undefined);
     for (const [index, name] of missing.entries())
-      folder = await folder.#down(name, create, index === missing.length - 1 ? judged : undefined);
+      folder = await folder.#enterAndClose(name, create, index === missing.length - 1 ? judged : undefined);
     return folder;
   }
 
-  /** Opens the workspace's root, which must be real (no symlink in it). */
+  /** Opens the root of the workspace, given as a real path. */
   static async root(absolute: string): Promise<OpenFolder> {
     return new OpenFolder(await open(absolute, O_RDONLY | O_DIRECTORY | O_NOFOLLOW), absolute);
   }
 
-  /** A path that reaches `name` in this folder wherever the folder was moved; without a name, the folder itself. */
+  /**
+   * Returns a path to `name` in this folder that stays valid if the folder is moved. Without a name, to the folder
+   * itself.
+   */
   at(name = ''): string {
     return HAS_PROC ? `${pathOfDescriptor(this.#handle.fd)}/${name}` : path.join(this.#path, name);
   }
 
-  /** Its descriptor: for a child process that is spawned before this folder is closed. */
+  /** The descriptor, for a child process that is spawned before this folder is closed. */
   get fd(): number {
     return this.#handle.fd;
   }
 
-  /** As `at()`, for a child process: it must be spawned before this folder is closed. */
+  /** Returns the path of this folder for a child process that is spawned before this folder is closed. */
   forChild(): string {
     return HAS_PROC ? `/proc/${process.pid}/fd/${this.#handle.fd}` : this.#path;
   }
 
-  /** Steps down into a folder and closes this one. */
-  async #down(name: string, create: boolean, judged: PathHandle | undefined): Promise<OpenFolder> {
+  /** Opens a subfolder and closes this folder. */
+  async #enterAndClose(name: string, create: boolean, judged: PathHandle | undefined): Promise<OpenFolder> {
     try {
       const inner = await this.enter(name, create);
       return judged === undefined ? inner : new OpenFolder(inner.#handle, inner.#path, judged);
@@ -88,41 +95,41 @@ export class OpenFolder {
     }
   }
 
-  /** True while this folder has the place at which it was judged. */
+  /** Returns true while this folder is at the path at which it was judged. */
   async isInPlace(): Promise<boolean> {
     return HAS_PROC
       ? (await readlink(pathOfDescriptor(this.#handle.fd))) === this.#path
       : (await realpath(this.#path)) === this.#path;
   }
 
-  /** Opens the folder `name`; `create` makes it when it is missing. Throws DENIED for a symlink, else errors of the system. */
+  /** Opens a subfolder. `create` creates it if it is missing. Throws DENIED for a symlink, and system errors. */
   async enter(name: string, create = false): Promise<OpenFolder> {
     if (create) await this.#make(name);
     const handle = await this.#open(name, O_RDONLY | O_DIRECTORY, 0);
     return new OpenFolder(handle, path.join(this.#path, name));
   }
 
-  /** Opens the file `name`, without waiting on a pipe. Throws DENIED for a symlink, else errors of the system. */
+  /** Opens a file without waiting for the other end of a pipe. Throws DENIED for a symlink, and system errors. */
   openFile(name: string, flags: number = O_RDONLY, mode = 0o666): Promise<FileHandle> {
     return this.#open(name, flags | O_NONBLOCK, mode);
   }
 
-  /** Entries by name, in order of their code units. Throws TOOL_FAILED for a folder that holds more than 200,000. */
+  /** Returns the entries, sorted by name. Throws TOOL_FAILED for a folder with more than 200,000 entries. */
   async entries(pace: TimeSlices): Promise<readonly Dirent[]> {
     const entries: Dirent[] = [];
     for await (const entry of await opendir(this.at(), { bufferSize: 1024 })) {
       entries.push(entry);
       if (entries.length > MAX_ENTRIES)
         throw toolFailure(
-          `A folder holds more than ${MAX_ENTRIES} entries: ${path.basename(this.#path)}.`,
-          'Look at it with a program: bash command="ls -f … | head".',
+          `A folder has more than ${MAX_ENTRIES} entries: ${path.basename(this.#path)}.`,
+          'List it with a program: bash command="ls -f … | head".',
         );
       if (pace.isDue) await pace.rest();
     }
     return entries.sort((a, b) => (a.name < b.name ? -1 : 1));
   }
 
-  /** Owner and mode of the folder. */
+  /** Returns owner and mode of the folder. */
   stat(): Promise<Stats> {
     return this.#handle.stat();
   }
@@ -131,7 +138,7 @@ export class OpenFolder {
     await this.#handle.close();
   }
 
-  /** What root makes belongs to the owner of this folder, or the workspace's own user could not use it. */
+  /** Creates a subfolder. If root creates it, it gets the owner of this folder, who could not use it otherwise. */
   async #make(name: string): Promise<void> {
     try {
       await mkdir(this.at(name));
@@ -150,8 +157,11 @@ export class OpenFolder {
     if (judged?.object !== undefined) return open(judged.object, flags);
     try {
       const handle = await open(this.at(name), flags | O_NOFOLLOW, mode);
-      const isOther = judged !== undefined && !judged.isObject(await handle.stat({ bigint: true }));
-      if (isOther || (!HAS_PROC && (await realpath(path.join(this.#path, name))) !== path.join(this.#path, name))) {
+      const isAnotherObject = judged !== undefined && !judged.isObject(await handle.stat({ bigint: true }));
+      if (
+        isAnotherObject ||
+        (!HAS_PROC && (await realpath(path.join(this.#path, name))) !== path.join(this.#path, name))
+      ) {
         await handle.close();
         throw pathChanged();
       }
@@ -171,22 +181,25 @@ export class OpenFolder {
   }
 }
 
-/** Opens what was judged, by its name alone; undefined where only a folder can: nothing was there, or the platform has no descriptors. */
+/**
+ * Returns an opener for the judged object. Returns undefined if there was no object, or the platform has no path
+ * descriptors.
+ */
 export function judgedFileOpener({ object }: PathHandle): Pick<OpenFolder, 'openFile'> | undefined {
   return object === undefined ? undefined : { openFile: (_name, flags = O_RDONLY) => open(object, flags | O_NONBLOCK) };
 }
 
-/** Opens the judged folder itself. */
-export async function openJudgedFolder(held: PathHandle): Promise<OpenFolder> {
-  const around = await OpenFolder.around(held);
+/** Opens a judged folder. */
+export async function openJudgedFolder(pathHandle: PathHandle): Promise<OpenFolder> {
+  const parent = await OpenFolder.around(pathHandle);
   try {
-    return await around.enter(path.basename(held.location.absolute));
+    return await parent.enter(path.basename(pathHandle.location.absolute));
   } finally {
-    await around.close();
+    await parent.close();
   }
 }
 
-/** Opens the folder at `names` beneath the real root, step by step; `create` makes what is missing. */
+/** Opens the folder at `names` below the real root, component by component. `create` creates missing folders. */
 export async function openFolder(root: string, names: readonly string[], create = false): Promise<OpenFolder> {
   let folder = await OpenFolder.root(root);
   for (const name of names) {

@@ -1,12 +1,15 @@
-/** Binds path arguments to the workspace; refuses what leads outside or could be read in two ways. */
+/** Checks that path arguments lie in the workspace, or in a folder of another workspace that is open to the call. */
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import type { PathHandle } from '../../../catalogs/readers/path-handles.ts';
 import { isPathWithin } from '../../../catalogs/readers/path-location.ts';
 import type { UpstreamCall } from '../../port.ts';
 
-/** Gives `held` back if it lies in the workspace. Throws ARGS_INVALID for a path that cannot be meant, DENIED for one that leads outside. */
-export function bindPath(held: PathHandle, argument = 'path'): PathHandle {
-  const { problem, inside } = held.location;
+/**
+ * Returns the path if it lies in the workspace. Throws ARGS_INVALID for an invalid path, DENIED for one that leads
+ * outside.
+ */
+export function bindPath(pathHandle: PathHandle, argument = 'path'): PathHandle {
+  const { problem, inside } = pathHandle.location;
   if (problem !== undefined) {
     throw new TollgateError('ARGS_INVALID', {
       detail: `${argument}: ${problem}.`,
@@ -19,24 +22,30 @@ export function bindPath(held: PathHandle, argument = 'path'): PathHandle {
       next: 'Use a path inside the workspace; `.` is its root.',
     });
   }
-  return held;
+  return pathHandle;
 }
 
-/** As `bindPath`, for a call to which folders of other workspaces may be open. Ask again before what depends on it: they may be closed meanwhile. */
-export async function bindOpenPath(held: PathHandle, beyond: UpstreamCall['outsideFolders']): Promise<PathHandle> {
-  return (await outsideFolderOf(held, beyond)) === undefined ? bindPath(held) : held;
+/**
+ * As `bindPath`, but accepts open folders of other workspaces. They can be closed at any time, so call this again right
+ * before each operation that depends on it.
+ */
+export async function bindOpenPath(
+  pathHandle: PathHandle,
+  outsideFolders: UpstreamCall['outsideFolders'],
+): Promise<PathHandle> {
+  return (await outsideFolderOf(pathHandle, outsideFolders)) === undefined ? bindPath(pathHandle) : pathHandle;
 }
 
-/** The open folder of another workspace that holds a path; undefined where none does, and for a path in the workspace. */
+/** Returns the open folder of another workspace that contains a path. Returns undefined for a path in the workspace. */
 export async function outsideFolderOf(
   { location: { problem, inside, absolute } }: PathHandle,
-  beyond: UpstreamCall['outsideFolders'],
+  outsideFolders: UpstreamCall['outsideFolders'],
 ): Promise<string | undefined> {
-  if (inside || problem !== undefined || beyond === undefined) return undefined;
-  return (await beyond()).find((folder) => isPathWithin(absolute, folder));
+  if (inside || problem !== undefined || outsideFolders === undefined) return undefined;
+  return (await outsideFolders()).find((folder) => isPathWithin(absolute, folder));
 }
 
-/** The components of a path relative to the workspace; none for the root. */
+/** Returns the components of a path relative to the workspace, none for the root. */
 export function pathComponents(relative: string): readonly string[] {
   return relative === '.' ? [] : relative.split('/');
 }

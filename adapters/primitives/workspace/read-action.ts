@@ -1,4 +1,4 @@
-/** Owns the actions file and stat of read; refuses to show bytes as text that are none. */
+/** The tool `read`: its actions `file` and `stat`, and the choice of the action. */
 import path from 'node:path';
 import type { PathHandle } from '../../../catalogs/readers/path-handles.ts';
 import { countLines, note, pageText } from '../../../catalogs/text/text-pages.ts';
@@ -11,108 +11,112 @@ import { decodeText, mimeOf, printableName, textResult, toolFailure } from './fi
 import { judgedFileOpener, OpenFolder } from './open-folder.ts';
 import { bindOpenPath } from './path-binding.ts';
 
-/** Largest image that is given as an image, in bytes. */
+/** Largest image that is returned as an image, in bytes. */
 const MAX_IMAGE = 1024 * 1024;
 
-/** Reads: a page of a file (default), entries, names by glob, lines by pattern, or what a path is. */
-export async function readAction(desk: ActionContext, args: ReadArgs): Promise<ToolResult> {
-  const held = await bindOpenPath(desk.pathHandles.of(args.path), desk.outsideFolders);
-  const result = await act(desk, held, args);
-  // A long search or list may have gone on after an owner closed the folder: nothing of it is shown.
-  if (!held.location.inside) await bindOpenPath(held, desk.outsideFolders);
+/**
+ * Runs `read`: a page of a file (default), a list of entries, files by glob, lines by pattern, or the facts of a path.
+ */
+export async function readAction(context: ActionContext, args: ReadArgs): Promise<ToolResult> {
+  const pathHandle = await bindOpenPath(context.pathHandles.of(args.path), context.outsideFolders);
+  const result = await runAction(context, pathHandle, args);
+  // The owner may have closed the folder during a long search. Then nothing is shown.
+  if (!pathHandle.location.inside) await bindOpenPath(pathHandle, context.outsideFolders);
   return result;
 }
 
-async function act(desk: ActionContext, held: PathHandle, args: ReadArgs): Promise<ToolResult> {
-  const { relative } = held.location;
+async function runAction(context: ActionContext, pathHandle: PathHandle, args: ReadArgs): Promise<ToolResult> {
+  const { relative } = pathHandle.location;
   try {
     switch (args.action ?? 'file') {
       case 'list':
-        return await listAction(desk, held, args);
+        return await listAction(context, pathHandle, args);
       case 'find':
-        return await findAction(desk, held, args);
+        return await findAction(context, pathHandle, args);
       case 'search':
-        return await searchAction(desk, held, args);
+        return await searchAction(context, pathHandle, args);
       case 'stat':
-        return await inFolder(held, (folder, name) => describe(folder, name, relative));
+        return await inFolder(pathHandle, (folder, name) => describePath(folder, name, relative));
       default:
-        return await inFolder(held, (folder, name) => readFile(desk, { folder, name, held }, args));
+        return await inFolder(pathHandle, (folder, name) => readFile(context, { folder, name, pathHandle }, args));
     }
   } catch (error) {
     throw fileSystemError(error, relative);
   }
 }
 
-/** Works on the judged entry: through its descriptor, or the open folder that holds it. */
+/** Runs `task` on the judged entry, through its descriptor or the open folder that contains it. */
 async function inFolder(
-  held: PathHandle,
-  work: (folder: FileOpener, name: string) => Promise<ToolResult>,
+  pathHandle: PathHandle,
+  task: (folder: FileOpener, name: string) => Promise<ToolResult>,
 ): Promise<ToolResult> {
-  const direct = judgedFileOpener(held);
-  if (direct !== undefined) return work(direct, path.basename(held.location.absolute));
-  const folder = await OpenFolder.around(held);
+  const direct = judgedFileOpener(pathHandle);
+  if (direct !== undefined) return task(direct, path.basename(pathHandle.location.absolute));
+  const folder = await OpenFolder.around(pathHandle);
   try {
-    return await work(folder, path.basename(held.location.absolute));
+    return await task(folder, path.basename(pathHandle.location.absolute));
   } finally {
     await folder.close();
   }
 }
 
 function readFile(
-  desk: ActionContext,
-  { folder, name, held }: { folder: FileOpener; name: string; held: PathHandle },
+  context: ActionContext,
+  { folder, name, pathHandle }: { folder: FileOpener; name: string; pathHandle: PathHandle },
   args: ReadArgs,
 ): Promise<ToolResult> {
-  return withFileSnapshot({ folder, name, signal: desk.signal }, (file) =>
-    show(desk, { file, ...held.location }, args),
+  return withFileSnapshot({ folder, name, signal: context.signal }, (file) =>
+    showText(context, { file, ...pathHandle.location }, args),
   );
 }
 
-function show(
-  desk: ActionContext,
-  at: { file: FileSnapshot; relative: string; absolute: string },
+function showText(
+  context: ActionContext,
+  source: { file: FileSnapshot; relative: string; absolute: string },
   args: ReadArgs,
 ): ToolResult {
-  const { file } = at;
+  const { file } = source;
   const decoded = decodeText(file.bytes);
-  if ('binary' in decoded) return media(at.relative, file, decoded.mime);
-  const page = pageText('text' in decoded ? decoded.text : decoded.lossy, { ...args, cap: desk.cap }, at.relative);
-  desk.versions.note(desk.scope, at.absolute, file.version);
-  const damaged =
-    'lossy' in decoded
-      ? note('not valid UTF-8: bytes that are no text are shown as U+FFFD; edit refuses this file')
-      : undefined;
-  return textResult(page.text, page.note, damaged);
+  if ('binary' in decoded) return showMedia(source.relative, file, decoded.mime);
+  const page = pageText(
+    'text' in decoded ? decoded.text : decoded.lossy,
+    { ...args, cap: context.cap },
+    source.relative,
+  );
+  context.versions.record(context.scope, source.absolute, file.version);
+  const lossyNote =
+    'lossy' in decoded ? note('not valid UTF-8: invalid bytes are shown as U+FFFD; edit refuses this file') : undefined;
+  return textResult(page.text, page.note, lossyNote);
 }
 
-function media(relative: string, file: FileSnapshot, mime: string): ToolResult {
+function showMedia(relative: string, file: FileSnapshot, mime: string): ToolResult {
   const facts = `${relative}: ${file.bytes.length} bytes, ${mime}`;
   if (!mime.startsWith('image/'))
     throw toolFailure(
       `${facts}: binary, not shown as text.`,
-      `Look at it with a program, such as bash command="file …" or "xxd … | head".`,
+      `Use a program, such as bash command="file …" or "xxd … | head".`,
     );
   if (file.bytes.length > MAX_IMAGE)
     throw toolFailure(
       `${facts}: images above ${MAX_IMAGE} bytes are not shown.`,
-      'Make it smaller with a program: bash.',
+      'Make it smaller with a program in bash.',
     );
   const image = { type: 'image', data: file.bytes.toString('base64'), mimeType: mime };
   return { content: [image, { type: 'text', text: note(`${facts}, version ${file.version}`) }], isError: false };
 }
 
-async function describe(folder: FileOpener, name: string, relative: string): Promise<ToolResult> {
+async function describePath(folder: FileOpener, name: string, relative: string): Promise<ToolResult> {
   const handle = await folder.openFile(name);
   const stat = await handle.stat().finally(() => handle.close());
   const kind = stat.isDirectory() ? 'directory' : stat.isFile() ? 'file' : 'other';
   const facts = [`path: ${printableName(relative)}`, `kind: ${kind}`];
   if (stat.isFile()) facts.push(`size: ${stat.size}`);
   facts.push(`mode: ${(stat.mode & 0o7777).toString(8).padStart(4, '0')}`, `modified: ${stat.mtime.toISOString()}`);
-  if (stat.isFile()) facts.push(...(await content(folder, name)));
+  if (stat.isFile()) facts.push(...(await contentFacts(folder, name)));
   return textResult(facts.join('\n'));
 }
 
-async function content(folder: FileOpener, name: string): Promise<readonly string[]> {
+async function contentFacts(folder: FileOpener, name: string): Promise<readonly string[]> {
   const present = await currentFileVersion(folder, name);
   const version = `version: ${present?.version ?? 'gone'}`;
   const kind = ({ bytes }: FileSnapshot): string => {

@@ -1,10 +1,9 @@
-/** Owns the replacing of text in text; refuses every match that is not certain, since a wrong edit is worse than none. */
-
+/** Replaces text in a text. Ambiguous matches are refused, because a wrong edit is worse than none. */
 import { MAX_INPUT_BYTES, TimeSlices } from '../../../catalogs/text/time-slices.ts';
 import { nearestText } from './nearest-text.ts';
 import { occurrences } from './occurrences.ts';
 
-/** One replacement, named as in catalogs/primitives/schemas.json. */
+/** One replacement, with the argument names of catalogs/primitives/schemas.json. */
 export interface Replacement {
   readonly old_string: string;
   readonly new_string: string;
@@ -12,18 +11,20 @@ export interface Replacement {
   readonly line?: number | undefined;
 }
 
-/** The arguments of `edit`; `edits` are applied after the first, in order, all or nothing. */
+/** The arguments of `edit`. `edits` are applied in order after the first replacement, all or none. */
 export interface EditArgs extends Replacement {
   readonly edits?: readonly Replacement[] | undefined;
 }
 
-/** Where the new text stands in the result, by UTF-16 offsets. */
+/** UTF-16 offsets of new text in the result. */
 export interface TextRange {
   readonly start: number;
   readonly end: number;
 }
 
-/** The new text, its first places in order (at most 1,000), the number of all, and what was adjusted. */
+/**
+ * The new text, its first places in order (at most 1,000), the number of all places, and notes on what was adjusted.
+ */
 export interface EditedText {
   readonly text: string;
   readonly places: readonly TextRange[];
@@ -31,7 +32,7 @@ export interface EditedText {
   readonly notes: readonly string[];
 }
 
-/** What was edited, or why nothing was changed. */
+/** The edited text, or the reason why nothing was changed. */
 export type EditOutcome = EditedText | { readonly refusal: { readonly what: string; readonly next: string } };
 
 interface Match extends TextRange {
@@ -46,16 +47,16 @@ interface Found {
 const NEWLINE = 10;
 const RETURN = 13;
 const SHOWN_LINES = 20;
-/** Places kept for the answer, which shows 20 of them. */
+/** Most places that are kept for the result, which shows 20 of them. */
 const KEPT_PLACES = 1_000;
-/** Places that one replacement may have: each costs memory. */
+/** Most places of one replacement, because each costs memory. */
 const MAX_MATCHES = 1_000_000;
 
 /**
- * Applies exact replacements. A match is accepted in this order: the same characters; the same text with the file's own line
- * ends; the same after pasted line numbers are taken off every line. Anything else is refused with real text to copy from.
- * Everything outside the places stays as it was. Each replacement takes linear time; between them other calls have their
- * turn. Throws the signal's reason when it is aborted.
+ * Applies replacements. A match is accepted if it has, in this order: the same characters; the same text with the line
+ * ends of the file; the same text without pasted line numbers. Otherwise the edit is refused and shows the most similar
+ * text. Text outside the places does not change. Each replacement takes linear time. Other calls can run between
+ * replacements. Throws the reason of the signal when it is aborted.
  */
 export async function applyEdit(text: string, args: EditArgs, signal?: AbortSignal): Promise<EditOutcome> {
   const steps = [args, ...(args.edits ?? [])];
@@ -68,7 +69,7 @@ export async function applyEdit(text: string, args: EditArgs, signal?: AbortSign
     if (pace.isDue) await pace.rest();
     const outcome = replaceOnce(current, step);
     if ('refusal' in outcome) return steps.length === 1 ? outcome : inStep(outcome.refusal, index + 1, steps.length);
-    places = firstPlaces(moved(places, outcome.cuts), outcome.places);
+    places = firstPlaces(movePlaces(places, outcome.cuts), outcome.places);
     count += outcome.cuts.length;
     current = outcome.text;
     for (const note of outcome.notes) notes.add(note);
@@ -76,12 +77,12 @@ export async function applyEdit(text: string, args: EditArgs, signal?: AbortSign
   if (current === text)
     return refuse(
       'The edits change nothing: the text is the same afterwards.',
-      'Give the text as it is and as it should be.',
+      'Set old_string to the present text and new_string to the text that replaces it.',
     );
   return { text: current, places, count, notes: [...notes] };
 }
 
-/** The lines, from 1, on which ascending offsets stand. */
+/** Returns the line numbers, from 1, of ascending offsets. */
 export function linesAt(text: string, offsets: readonly number[]): readonly number[] {
   let [line, at] = [1, 0];
   return offsets.map((offset) => {
@@ -98,8 +99,8 @@ function inStep(refusal: { what: string; next: string }, step: number, steps: nu
   return refuse(`Edit ${step} of ${steps}, nothing was changed: ${refusal.what}`, refusal.next);
 }
 
-/** Where places stand after later replacements before them. Both lists ascend. */
-function moved(places: readonly TextRange[], cuts: readonly Match[]): readonly TextRange[] {
+/** Returns the positions of places after later replacements. Both lists ascend. */
+function movePlaces(places: readonly TextRange[], cuts: readonly Match[]): readonly TextRange[] {
   let at = 0;
   let delta = 0;
   return places.map((place) => {
@@ -122,17 +123,17 @@ type StepOutcome =
 
 function replaceOnce(text: string, step: Replacement): StepOutcome {
   if (step.old_string === '')
-    return refuse('old_string is empty.', 'Give the text to replace; to write a whole file use write.');
+    return refuse('old_string is empty.', 'Set it to the text to replace. To write a whole file, use write.');
   if (step.old_string === step.new_string)
-    return refuse('old_string and new_string are the same.', 'Give the text as it should be in new_string.');
+    return refuse('old_string and new_string are the same.', 'Set new_string to the text that replaces old_string.');
   if (step.replace_all === true && step.line !== undefined)
-    return refuse('replace_all and line contradict each other.', 'Give one of them.');
+    return refuse('replace_all and line cannot be used together.', 'Use one of them.');
   const found = findMatches(text, step);
   if (found.matches.length === 0) return nothingFound(text, step.old_string);
   if (found.matches.length > MAX_MATCHES)
     return refuse(
       `old_string occurs more than ${MAX_MATCHES} times.`,
-      'Add text around it, or change the file with a program: bash.',
+      'Include more text around it, or change the file with a program in bash.',
     );
   const chosen = choose(text, found.matches, step);
   if ('refusal' in chosen) return chosen;
@@ -142,13 +143,13 @@ function replaceOnce(text: string, step: Replacement): StepOutcome {
   );
   if (length > MAX_INPUT_BYTES)
     return refuse(
-      `The result would have ${length} characters; at most ${MAX_INPUT_BYTES} are written.`,
-      'Give a shorter new_string.',
+      `The result would have ${length} characters. At most ${MAX_INPUT_BYTES} are allowed.`,
+      'Use a shorter new_string.',
     );
-  return { ...replaced(text, chosen), notes: found.notes, cuts: chosen };
+  return { ...replaceMatches(text, chosen), notes: found.notes, cuts: chosen };
 }
 
-function replaced(
+function replaceMatches(
   text: string,
   chosen: readonly Match[],
 ): { readonly text: string; readonly places: readonly TextRange[] } {
@@ -180,7 +181,7 @@ function choose(
   if (wanted === undefined) {
     return refuse(
       `old_string occurs ${matches.length} times, starting on lines ${list}.`,
-      'Add lines around it until it is unique, or give line=…, or replace_all=true.',
+      'Include more lines around it until it is unique, or set line=… or replace_all=true.',
     );
   }
   const distance = lines.reduce((least, line) => Math.min(least, Math.abs(line - wanted)), Infinity);
@@ -188,7 +189,7 @@ function choose(
   if (nearest.length === 1) return nearest;
   return refuse(
     `${nearest.length} of the ${matches.length} occurrences (lines ${list}) are equally near to line ${wanted}.`,
-    'Give the line on which the right one starts, or add text around it.',
+    'Set line to the line on which the right one starts, or include more text around it.',
   );
 }
 
@@ -199,26 +200,32 @@ function findMatches(text: string, step: Replacement): Found {
   const matches = bare === undefined ? [] : matchesOf(text, bare);
   return {
     matches,
-    notes: matches.length > 0 ? ['line numbers that stood before each line of old_string were taken off'] : [],
+    notes: matches.length > 0 ? ['line numbers at the start of each line of old_string were removed'] : [],
   };
 }
 
-/** Exact occurrences, else those that differ in line ends only. Overlapping ones count, unless all are to be replaced. */
+/**
+ * Returns exact occurrences, else those that differ only in line ends. Includes overlapping ones, unless all are
+ * replaced.
+ */
 function matchesOf(text: string, step: Replacement): readonly Match[] {
   const eol = majorityEol(text);
   const replacement =
     eol === '\r\n' && !/(?<!\r)\n/.test(step.old_string) ? withEol(step.new_string, eol) : step.new_string;
-  const search = { overlap: step.replace_all !== true, most: MAX_MATCHES + 1 };
+  const search = { overlap: step.replace_all !== true, limit: MAX_MATCHES + 1 };
   const exact = occurrences(text, { needle: step.old_string, ...search });
   if (exact.length > 0) return exact.map((start) => ({ start, end: start + step.old_string.length, replacement }));
   if (!step.old_string.includes('\n') || !(text.includes('\r\n') || step.old_string.includes('\r\n'))) return [];
   const wanted = withEol(step.old_string, '\n');
   const plain = occurrences(withEol(text, '\n'), { needle: wanted, ...search });
-  return plain.length === 0 ? [] : inOwnEol(text, { starts: plain, length: wanted.length, step, eol });
+  return plain.length === 0 ? [] : matchesInOriginal(text, { starts: plain, length: wanted.length, step, eol });
 }
 
-/** The same places in the text with its own line ends, each to be replaced with the first line end that it has. */
-function inOwnEol(
+/**
+ * Maps places from the text with LF line ends to the original text. Each replacement gets the first line end of its
+ * place.
+ */
+function matchesInOriginal(
   text: string,
   { starts, length, step, eol }: { starts: readonly number[]; length: number; step: Replacement; eol: string },
 ): readonly Match[] {
@@ -236,7 +243,7 @@ function inOwnEol(
   });
 }
 
-/** Where ascending offsets of the text with LF line ends stand in the text itself. */
+/** Maps ascending offsets from the text with LF line ends to the original text. */
 function originalOffsets(text: string, offsets: readonly number[]): readonly number[] {
   let removed = 0;
   let next = text.indexOf('\r\n');
@@ -262,7 +269,7 @@ function withEol(text: string, eol: string): string {
 
 const NUMBERED = /^[ \t]*(\d+)(?:\t|: ?|→| ?\| ?)/;
 
-/** Takes off `12: `, `12 | ` or `12<tab>` when every line of old_string has one and they count up by one. */
+/** Removes `12: `, `12 | ` or `12<tab>` if every line of old_string starts with one and the numbers are consecutive. */
 function withoutNumbers(step: Replacement): Replacement | undefined {
   const lines = step.old_string.replace(/\r?\n$/, '').split('\n');
   const numbers = lines.map((line) => NUMBERED.exec(line)?.[1]);
@@ -287,7 +294,7 @@ function nothingFound(text: string, old: string): ReturnType<typeof refuse> {
   const places = nearestText(text, old);
   if (places === '')
     return refuse(
-      'old_string does not occur in the file, and nothing is like it.',
+      'old_string does not occur in the file, and no text is similar to it.',
       'Read the file and copy the text exactly.',
     );
   return refuse(

@@ -1,4 +1,7 @@
-/** Owns the internal workspace server, which runs in this process: read, write, edit and bash; refuses all that leads out of its root and of the folders that are open to a call. */
+/**
+ * The internal workspace server: read, write, edit and bash, in this process. Paths must lie in its root or in a folder
+ * of another workspace that is open to the call.
+ */
 import { realpathSync, statSync } from 'node:fs';
 import { TollgateError } from '../../../catalogs/errors/error-table.ts';
 import { normalizeArguments } from '../../../catalogs/primitives/argument-spellings.ts';
@@ -27,10 +30,13 @@ import { readAction } from './read-action.ts';
 import type { EditArgs } from './text-edit.ts';
 import { editAction, type WriteArgs, writeAction } from './write-actions.ts';
 
-/** `root`: the folder to which everything is bound. `idleMs`: life of a session that nobody asks for, default 30 minutes. `shell`: how commands start, default with all rights of the user. */
+/** Options of the workspace server. */
 export interface WorkspaceOptions {
+  /** The folder of the workspace. */
   readonly root: string;
+  /** Milliseconds after which an unused session is ended. Default 30 minutes. */
   readonly idleMs?: number;
+  /** Starts commands. Default: with all rights of the user. */
   readonly shell?: StartCommand;
 }
 
@@ -39,22 +45,25 @@ const INFO: ServerInfo = { name: 'tollgate-workspace', version: '1', protocolVer
 
 const DESCRIPTIONS: Readonly<Record<Primitive, string>> = {
   read:
-    'Read from the workspace. Without action: the text of a file, 2000 lines or 30000 bytes at a time, exactly as it is, without line numbers; a note names ' +
-    'the call for the rest. list: entries of a directory; find: files by glob; search: lines by regular expression as path:line:text; stat: size, times and ' +
-    'version. Files and directories that .gitignore names are left out unless hidden is true.',
+    'Read from the workspace. Without action: the exact text of a file, 2000 lines or 30000 bytes at a time, without ' +
+    'line numbers; a note names the call for the rest. list: entries of a directory; find: files by glob; search: ' +
+    'lines by regular expression as path:line:text; stat: size, times and version. Files and directories that .gitignore ' +
+    'names are left out unless hidden is true.',
   write:
-    'Write a whole text file in the workspace, or append to one. Parent directories are made. By default an existing file is replaced only when you have ' +
-    'read its present version. For small changes use edit.',
+    'Write a whole text file in the workspace, or append to one. Missing parent directories are created. By default, ' +
+    'an existing file is replaced only if you have read its current version. For small changes, use edit.',
   edit:
-    'Replace text in a file of the workspace. old_string must be exactly the text in the file and occur once, unless replace_all or line is given. Line ' +
-    'ends, byte order mark and mode stay. The answer shows the changed lines. When nothing matches, the nearest places are shown and nothing is changed.',
+    'Replace text in a file of the workspace. old_string must be exactly the text in the file and occur once, unless ' +
+    'replace_all or line is given. Line ends, byte order mark and mode are kept. The result shows the changed lines. ' +
+    'If nothing matches, it shows the most similar text, and nothing is changed.',
   bash:
-    'Run a shell command in the workspace and get its output, stdout and stderr together; a non-zero exit code stands in the first line. A command that ' +
-    'takes longer than timeout_ms goes on as a session. For servers and interactive programs: start, then send, poll, kill; list shows the sessions. ' +
-    'Processes left in the background by run are ended.',
+    'Run a shell command in the workspace and get its output, stdout and stderr together. The first line shows a ' +
+    'non-zero exit code. A command that takes longer than timeout_ms continues as a session. For servers and ' +
+    'interactive programs: start, then send, poll, kill; list shows the sessions. Background processes that run ' +
+    'leaves are ended.',
 };
 
-/** The internal server over `root`. Throws INIT_FAILED at start when the root is no folder. */
+/** Creates the workspace server. Its `start` throws INIT_FAILED if the root is not a folder. */
 export function createWorkspace(options: WorkspaceOptions): PrimitiveBackend {
   return new Workspace(options);
 }
@@ -93,7 +102,7 @@ class Workspace implements PrimitiveBackend {
       this.#state = 'unavailable';
       return Promise.reject(
         new TollgateError('INIT_FAILED', {
-          detail: 'The workspace is no folder that can be used.',
+          detail: 'The workspace is not a folder that can be used.',
           next: 'Set `workspace` in tollgate.yaml to a folder that exists.',
           cause,
         }),
@@ -131,40 +140,40 @@ class Workspace implements PrimitiveBackend {
   }
 
   async #answer(call: UpstreamCall): Promise<ToolResult> {
-    // Commands have a timeout of their own; everything else must answer within the facade's.
-    const time = call.tool === 'bash' ? undefined : AbortSignal.timeout(call.timeoutMs);
-    const given = abortSignalOf(call.signal);
-    const signal = time === undefined ? given : AbortSignal.any([given, time]);
+    // Commands have their own timeout. All other calls must end within the timeout of the facade.
+    const timeLimit = call.tool === 'bash' ? undefined : AbortSignal.timeout(call.timeoutMs);
+    const cancelled = abortSignalOf(call.signal);
+    const signal = timeLimit === undefined ? cancelled : AbortSignal.any([cancelled, timeLimit]);
     try {
       signal.throwIfAborted();
-      return await this.#act(call, signal);
+      return await this.#callTool(call, signal);
     } catch (error) {
       if (call.signal.aborted) throw new TollgateError('CANCELLED', { cause: error });
-      if (time?.aborted === true) throw new TollgateError('TOOL_TIMEOUT', { cause: error });
+      if (timeLimit?.aborted === true) throw new TollgateError('TOOL_TIMEOUT', { cause: error });
       if (error instanceof TollgateError && error.code === 'TOOL_FAILED')
         return refusalResult(error.message, error.next);
       throw error;
     }
   }
 
-  async #act(call: UpstreamCall, signal: AbortSignal): Promise<ToolResult> {
+  async #callTool(call: UpstreamCall, signal: AbortSignal): Promise<ToolResult> {
     const { root, sessions } = this.#ready();
-    const held = call.pathHandles ?? new CallPathHandles([root]);
+    const pathHandles = call.pathHandles ?? new CallPathHandles([root]);
     try {
-      return await this.#carryOut(call, { signal, root, sessions, held });
+      return await this.#runTool(call, { signal, root, sessions, pathHandles });
     } finally {
-      if (call.pathHandles === undefined) held.close();
+      if (call.pathHandles === undefined) pathHandles.close();
     }
   }
 
-  #carryOut(
+  #runTool(
     call: UpstreamCall,
     {
       signal,
       root,
       sessions,
-      held,
-    }: { signal: AbortSignal; root: string; sessions: ShellSessions; held: CallPathHandles },
+      pathHandles,
+    }: { signal: AbortSignal; root: string; sessions: ShellSessions; pathHandles: CallPathHandles },
   ): Promise<ToolResult> {
     const readScope = {
       ...(call.cap === undefined ? {} : { cap: call.cap }),
@@ -174,7 +183,7 @@ class Workspace implements PrimitiveBackend {
     };
     const context = {
       root,
-      pathHandles: held,
+      pathHandles: pathHandles,
       scope: call.scope,
       signal,
       ...readScope,
@@ -182,7 +191,7 @@ class Workspace implements PrimitiveBackend {
       locks: this.#locks,
       stored: this.#stored,
     };
-    // checkArguments has just compared the arguments with the schemas that these types write out.
+    // checkArguments has validated the arguments against the schemas that match these types.
     const args: unknown = call.args.value;
     switch (call.tool) {
       case 'read':
@@ -206,7 +215,7 @@ class Workspace implements PrimitiveBackend {
       state: this.#state,
       restarts: 0,
       badLines: 0,
-      ...(this.#state === 'unavailable' ? { reason: 'the workspace is no folder that can be used' } : {}),
+      ...(this.#state === 'unavailable' ? { reason: 'the workspace is not a folder that can be used' } : {}),
     };
   }
 

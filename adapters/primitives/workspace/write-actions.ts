@@ -1,4 +1,4 @@
-/** Owns the actions write and edit on files of the workspace; refuses to replace what the caller has not seen, and text with cut marks. */
+/** The tools `write` and `edit` on files of the workspace. They replace only files that the caller has read. */
 import type { BigIntStats } from 'node:fs';
 import { type PathHandle, pathChanged } from '../../../catalogs/readers/path-handles.ts';
 import { countLines, holdsNote } from '../../../catalogs/text/text-pages.ts';
@@ -29,107 +29,124 @@ export interface WriteArgs {
   readonly version?: string | undefined;
 }
 
-/** A file about to be changed, under its lock. */
-interface Spot {
+/** A file that is about to be changed. Its lock is held. */
+interface OpenTarget {
   readonly folder: OpenFolder;
-  /** Opens what has the name now, and refuses what was not judged. */
+  /** Opens the current object of the name. Throws DENIED if it is not the judged one. */
   readonly present: FileOpener;
   readonly name: string;
   readonly relative: string;
   readonly absolute: string;
-  /** Makes sure, right before the change, that the path is still open to this call. Throws DENIED. */
+  /** Checks, right before the change, that the path is still open to this call. Throws DENIED. */
   readonly confirm: () => Promise<unknown>;
 }
 
-/** Places that an answer names. */
+/** Most places that a result names. */
 const SHOWN_PLACES = 20;
 const CONTEXT_LINES = 3;
 const CONTEXT_CHARS = 2000;
 
-/** Writes a file whole or appends to it. Atomic; parents are made; mode and owner stay. */
-export function writeAction(desk: ActionContext, args: WriteArgs): Promise<ToolResult> {
+/** Writes a whole file atomically, or appends to it. Creates missing folders. Keeps mode and owner. */
+export function writeAction(context: ActionContext, args: WriteArgs): Promise<ToolResult> {
   refuseCutText(args.content, 'content');
-  return atSpot(desk, { path: args.path, create: true }, async (spot) => {
+  return withOpenTarget(context, { path: args.path, create: true }, async (target) => {
     const mode = args.mode ?? 'auto';
-    const present = await currentFileVersion(spot.present, spot.name);
-    checkVersion(spot, args.version, present?.version);
-    if (mode === 'create' && present !== undefined) throw fileSystemError({ code: 'EEXIST' }, spot.relative);
-    if (mode === 'auto' && present !== undefined && args.version === undefined) checkSeen(desk, spot, present.version);
+    const present = await currentFileVersion(target.present, target.name);
+    checkVersion(target, args.version, present?.version);
+    if (mode === 'create' && present !== undefined) throw fileSystemError({ code: 'EEXIST' }, target.relative);
+    if (mode === 'auto' && present !== undefined && args.version === undefined)
+      checkSeen(context, target, present.version);
     const bytes = Buffer.from(args.content, 'utf8');
-    await spot.confirm();
+    await target.confirm();
     const appends = mode === 'append' && present !== undefined;
-    const stat = appends ? await appendFile(spot, bytes) : await storeFile({ ...spot, previous: present?.stat }, bytes);
-    desk.stored.note(spot.absolute, stat);
-    const version = appends ? (await currentFileVersion(spot.present, spot.name))?.version : versionFor(bytes, stat);
-    if (version !== undefined) desk.versions.note(desk.scope, spot.absolute, version);
+    const stat = appends
+      ? await appendFile(target, bytes)
+      : await storeFile({ ...target, previous: present?.stat }, bytes);
+    context.stored.record(target.absolute, stat);
+    const version = appends
+      ? (await currentFileVersion(target.present, target.name))?.version
+      : versionFor(bytes, stat);
+    if (version !== undefined) context.versions.record(context.scope, target.absolute, version);
     const done = appends ? 'Appended to' : present === undefined ? 'Created' : 'Replaced';
     return textResult(
-      `${done} ${spot.relative}: ${bytes.length} bytes, ${countLines(args.content)} lines. Version ${version}.`,
+      `${done} ${target.relative}: ${bytes.length} bytes, ${countLines(args.content)} lines. Version ${version}.`,
     );
   });
 }
 
-/** Replaces text in a file. Everything outside the places keeps its bytes. */
+/** Replaces text in a file. All other bytes are kept. */
 export function editAction(
-  desk: ActionContext,
+  context: ActionContext,
   args: EditArgs & { readonly path: string; readonly version?: string | undefined },
 ): Promise<ToolResult> {
   for (const step of [args, ...(args.edits ?? [])])
     if (!holdsNote(step.old_string)) refuseCutText(step.new_string, 'new_string');
-  return atSpot(desk, { path: args.path, create: false }, (spot) =>
-    withFileSnapshot({ folder: spot.present, name: spot.name, signal: desk.signal }, (before) =>
-      editIn(desk, { spot, before }, args),
+  return withOpenTarget(context, { path: args.path, create: false }, (target) =>
+    withFileSnapshot({ folder: target.present, name: target.name, signal: context.signal }, (before) =>
+      editIn(context, { target, before }, args),
     ),
   );
 }
 
 async function editIn(
-  desk: ActionContext,
-  { spot, before }: { spot: Spot; before: FileSnapshot },
+  context: ActionContext,
+  { target, before }: { target: OpenTarget; before: FileSnapshot },
   args: EditArgs & { readonly version?: string | undefined },
 ): Promise<ToolResult> {
-  checkVersion(spot, args.version, before.version);
-  const seen = desk.versions.seen(desk.scope, spot.absolute);
-  if (args.version === undefined && seen !== undefined) checkSeen(desk, spot, before.version);
+  checkVersion(target, args.version, before.version);
+  const seen = context.versions.lastSeen(context.scope, target.absolute);
+  if (args.version === undefined && seen !== undefined) checkSeen(context, target, before.version);
   const decoded = decodeText(before.bytes);
   if (!('text' in decoded))
     throw toolFailure(
-      `${spot.relative} is not UTF-8 text; editing it would damage it.`,
-      'Change it with a program: bash.',
+      `${target.relative} is not UTF-8 text, so edit would damage it.`,
+      'Change it with a program in bash.',
     );
-  const outcome = await applyEdit(decoded.text, args, desk.signal);
-  if ('refusal' in outcome) return refusalResult(`${spot.relative}: ${outcome.refusal.what}`, outcome.refusal.next);
+  const outcome = await applyEdit(decoded.text, args, context.signal);
+  if ('refusal' in outcome) return refusalResult(`${target.relative}: ${outcome.refusal.what}`, outcome.refusal.next);
   const bytes = Buffer.from(outcome.text, 'utf8');
-  await spot.confirm();
-  const stat = await storeFile({ ...spot, previous: before.stat }, bytes);
-  desk.stored.note(spot.absolute, stat);
+  await target.confirm();
+  const stat = await storeFile({ ...target, previous: before.stat }, bytes);
+  context.stored.record(target.absolute, stat);
   const version = versionFor(bytes, stat);
-  desk.versions.note(desk.scope, spot.absolute, version);
+  context.versions.record(context.scope, target.absolute, version);
   const notes = outcome.notes.map((text) => ` Note: ${text}.`).join('');
   return textResult(
-    `Edited ${spot.relative}, ${changedLines(outcome.text, outcome)}. Version ${version}.${notes}\n${textAround(outcome.text, outcome.places)}`,
+    `Edited ${target.relative}, ${changedLines(outcome.text, outcome)}. Version ${version}.${notes}\n` +
+      textAround(outcome.text, outcome.places),
   );
 }
 
-async function atSpot(
-  desk: ActionContext,
-  at: { path: string; create: boolean },
-  work: (spot: Spot) => Promise<ToolResult>,
+async function withOpenTarget(
+  context: ActionContext,
+  options: { path: string; create: boolean },
+  task: (target: OpenTarget) => Promise<ToolResult>,
 ): Promise<ToolResult> {
-  const held = await bindOpenPath(desk.pathHandles.of(at.path), desk.outsideFolders);
-  const { relative, absolute, inside } = held.location;
+  const pathHandle = await bindOpenPath(context.pathHandles.of(options.path), context.outsideFolders);
+  const { relative, absolute, inside } = pathHandle.location;
   const name = pathComponents(relative).at(-1);
-  // A folder of another workspace is not replaced by a file, not even where it was removed.
-  if (name === undefined || at.path.endsWith('/') || (await outsideFolderOf(held, desk.outsideFolders)) === absolute)
+  // A file must not replace the folder of another workspace, even if this folder was removed.
+  if (
+    name === undefined ||
+    options.path.endsWith('/') ||
+    (await outsideFolderOf(pathHandle, context.outsideFolders)) === absolute
+  )
     throw fileSystemError({ code: 'EISDIR' }, relative);
-  const confirm = async (): Promise<unknown> => inside || bindOpenPath(held, desk.outsideFolders);
-  return desk.locks.hold(absolute, async () => {
-    desk.signal.throwIfAborted();
+  const confirm = async (): Promise<unknown> => inside || bindOpenPath(pathHandle, context.outsideFolders);
+  return context.locks.hold(absolute, async () => {
+    context.signal.throwIfAborted();
     await confirm();
     let folder: OpenFolder | undefined;
     try {
-      folder = await OpenFolder.of(held, at.create);
-      return await work({ folder, present: presentIn(folder, held, desk), name, relative, absolute, confirm });
+      folder = await OpenFolder.of(pathHandle, options.create);
+      return await task({
+        folder,
+        present: judgedOpener(folder, pathHandle, context),
+        name,
+        relative,
+        absolute,
+        confirm,
+      });
     } catch (error) {
       throw fileSystemError(error, relative);
     } finally {
@@ -138,47 +155,50 @@ async function atSpot(
   });
 }
 
-/** A name may have gone to another object since it was judged: only the judged one counts, and what was stored here under the same path. */
-function presentIn(folder: OpenFolder, held: PathHandle, desk: ActionContext): FileOpener {
+/**
+ * Opens only the judged object, or the object that Tollgate stored last under this path. Another object was swapped
+ * in.
+ */
+function judgedOpener(folder: OpenFolder, pathHandle: PathHandle, context: ActionContext): FileOpener {
   return {
     openFile: async (name, flags, mode) => {
       const handle = await folder.openFile(name, flags, mode);
       const stat = await handle.stat({ bigint: true });
-      if (held.isObject(stat) || desk.stored.is(held.location.absolute, stat)) return handle;
+      if (pathHandle.isObject(stat) || context.stored.isLastStored(pathHandle.location.absolute, stat)) return handle;
       await handle.close();
       throw pathChanged();
     },
   };
 }
 
-/** Throws ARGS_INVALID for text that was cut by Tollgate: writing it back would lose the rest. */
+/** Throws ARGS_INVALID for text that Tollgate cut. Writing it back would lose the rest. */
 export function refuseCutText(text: string, argument: string): void {
   if (!holdsNote(text)) return;
   throw invalidArguments(
-    `${argument} holds a note of Tollgate that marks cut output: writing it would lose what was cut.`,
-    'Read the rest, then give the whole text without the note.',
+    `${argument} contains a note of Tollgate that marks cut output. Writing it would lose the rest.`,
+    'Read the rest, then send the whole text without the note.',
   );
 }
 
-function checkVersion(spot: Spot, wanted: string | undefined, present: string | undefined): void {
+function checkVersion(target: OpenTarget, wanted: string | undefined, present: string | undefined): void {
   if (wanted === undefined || wanted === present) return;
   const now = present === undefined ? 'does not exist' : `has version ${present}`;
   throw toolFailure(
-    `${spot.relative} ${now}, not ${headOf(wanted, 40)}. Nothing was changed.`,
-    `Read it again: read path=${JSON.stringify(spot.relative)}`,
+    `${target.relative} ${now}, not ${headOf(wanted, 40)}. Nothing was changed.`,
+    `Read it again: read path=${JSON.stringify(target.relative)}`,
   );
 }
 
-function checkSeen(desk: ActionContext, spot: Spot, present: string): void {
-  const seen = desk.versions.seen(desk.scope, spot.absolute);
+function checkSeen(context: ActionContext, target: OpenTarget, present: string): void {
+  const seen = context.versions.lastSeen(context.scope, target.absolute);
   if (seen === present) return;
   const why =
     seen === undefined
       ? 'exists and you have not read it'
       : `has changed since you saw it (then version ${seen}, now ${present})`;
   throw toolFailure(
-    `${spot.relative} ${why}. Nothing was changed.`,
-    `Read it first: read path=${JSON.stringify(spot.relative)}`,
+    `${target.relative} ${why}. Nothing was changed.`,
+    `Read it first: read path=${JSON.stringify(target.relative)}`,
   );
 }
 
@@ -186,7 +206,7 @@ function versionFor(bytes: Buffer, stat: BigIntStats): string {
   return isHashed(bytes.length) ? versionOf(bytes) : versionOfStat(stat);
 }
 
-/** First and last line of the first places of an edit. Places ascend. */
+/** Returns the first and last line of each place. Places ascend. */
 function lineRanges(
   text: string,
   places: readonly TextRange[],
@@ -198,44 +218,45 @@ function lineRanges(
   return places.map((_, index) => ({ first: lines[2 * index] ?? 1, last: lines[2 * index + 1] ?? 1 }));
 }
 
-/** The places of an edit for people: `lines 3, 7-9 (2 places)`. */
+/** Describes the places of an edit: `lines 3, 7-9 (2 places)`. */
 export function changedLines(text: string, { places, count }: Pick<EditedText, 'places' | 'count'>): string {
   const ranges = lineRanges(text, places.slice(0, SHOWN_PLACES));
   const shown = ranges.map(({ first, last }) => (first === last ? `${first}` : `${first}-${last}`));
   const word = count === 1 && ranges[0]?.first === ranges[0]?.last ? 'line' : 'lines';
-  return `${word} ${shown.join(', ')}${count > shown.length ? ', …' : ''} (${count} ${count === 1 ? 'place' : 'places'})`;
+  const more = count > shown.length ? ', …' : '';
+  return `${word} ${shown.join(', ')}${more} (${count} ${count === 1 ? 'place' : 'places'})`;
 }
 
-/** The changed lines with three around each place, so that the caller sees what now stands there. */
+/** Returns the changed lines, with three lines around each place. */
 export function textAround(text: string, places: readonly TextRange[]): string {
   let shown = '';
-  /** The last line that is shown, and the offset of its end. */
-  let [done, doneEnd] = [0, -1];
+  /** The last shown line, and the offset of its end. */
+  let [lastLine, lastEnd] = [0, -1];
   for (const [index, { first, last }] of lineRanges(text, places).entries()) {
     const { start = 0, end = 0 } = places[index] ?? {};
-    const from = Math.max(done + 1, first - CONTEXT_LINES);
+    const from = Math.max(lastLine + 1, first - CONTEXT_LINES);
     const after = linesAfter(text, Math.max(start, end - 1));
     const to = last + after.lines;
-    if (to <= done) continue;
-    const isApart = from > done + 1 || done === 0;
+    if (to <= lastLine) continue;
+    const isApart = from > lastLine + 1 || lastLine === 0;
     if (isApart) shown += `@@ from line ${from}\n`;
-    const begin = isApart ? lineBegin(text, start, first - from) : doneEnd + 1;
+    const begin = isApart ? lineBegin(text, start, first - from) : lastEnd + 1;
     shown += `${text.slice(begin, Math.min(after.end, begin + CONTEXT_CHARS + 1)).replace(/\r(?=\n|$)/g, '')}\n`;
-    [done, doneEnd] = [to, after.end];
+    [lastLine, lastEnd] = [to, after.end];
     if (shown.length > CONTEXT_CHARS) return `${headOf(shown, CONTEXT_CHARS)}…`;
   }
   return shown;
 }
 
-/** Where the line begins that is so many lines above that of an offset. */
+/** Returns the offset of the line that is `above` lines above the line of an offset. */
 function lineBegin(text: string, offset: number, above: number): number {
   let begin = offset === 0 ? 0 : text.lastIndexOf('\n', offset - 1) + 1;
-  for (let left = above; left > 0 && begin > 0; left -= 1)
+  for (let count = above; count > 0 && begin > 0; count -= 1)
     begin = begin === 1 ? 0 : text.lastIndexOf('\n', begin - 2) + 1;
   return begin;
 }
 
-/** Of the lines that are shown after that of an offset: how many there are, and where the last one ends. */
+/** Returns the number of lines shown after the line of an offset, and the offset at which the last one ends. */
 function linesAfter(text: string, offset: number): { readonly lines: number; readonly end: number } {
   let end = text.indexOf('\n', offset);
   let lines = 0;
